@@ -1,0 +1,47 @@
+# Compiler settings and the two functions that every module's list uses.
+add_library(muster_options INTERFACE)
+target_compile_definitions(muster_options INTERFACE _GNU_SOURCE MUSTER_VERSION="${PROJECT_VERSION}")
+target_compile_options(muster_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wformat=2 -Wcast-align
+  -Wno-format-truncation # cutting a message that is too long is intended wherever it happens
+  -Wmissing-prototypes -fno-common -fvisibility=hidden
+  -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
+target_include_directories(muster_options INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+if(MUSTER_WERROR)
+  target_compile_options(muster_options INTERFACE -Werror)
+endif()
+if(MUSTER_SANITIZE)
+  target_compile_options(muster_options INTERFACE -fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
+  target_link_options(muster_options INTERFACE -fsanitize=${MUSTER_SANITIZE})
+endif()
+
+# muster_library(name SOURCES a.c b.c DEPS lib ...): a static library of one module. Asserts stay on in release
+# builds (CMake's NDEBUG is removed).
+string(REPLACE "-DNDEBUG" "" CMAKE_C_FLAGS_RELWITHDEBINFO "${CMAKE_C_FLAGS_RELWITHDEBINFO}")
+string(REPLACE "-DNDEBUG" "" CMAKE_C_FLAGS_RELEASE "${CMAKE_C_FLAGS_RELEASE}")
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+function(muster_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC muster_options ${ARG_DEPS})
+endfunction()
+
+# muster_unit_test(source.c DEPS lib ... [SOURCES extra.c ...] [TIMEOUT seconds]): one cmocka program, named after
+# its file, run by ctest with the label "unit". Left out, loudly, where cmocka is absent.
+function(muster_unit_test source)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  if(NOT CMOCKA_FOUND)
+    message(WARNING "cmocka not found: ${source} is not built")
+    return()
+  endif()
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} PkgConfig::CMOCKA)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,17 @@
+/* The two clocks. Decision code never calls these: it is handed `now`. */
+#ifndef BASE_CLOCK_H
+#define BASE_CLOCK_H
+
+#include <stdint.h>
+
+/* CLOCK_MONOTONIC in nanoseconds: for deadlines and durations. */
+int64_t clock_monotonic_ns(void);
+
+/* Wall clock in microseconds since 1970 UTC: for what other hosts or people read. */
+int64_t clock_realtime_us(void);
+
+#define CLOCK_NS_PER_MS INT64_C(1000000)
+#define CLOCK_NS_PER_S INT64_C(1000000000)
+#define CLOCK_US_PER_S INT64_C(1000000)
+
+#endif

@@ -1,0 +1,32 @@
+/* Level check and formatting; the sink does the output. See log.h. */
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+static log_sink *current_sink;
+static enum log_level current_level = LOG_LEVEL_WARNING;
+
+void log_set_sink(log_sink *sink) {
+    current_sink = sink;
+}
+
+void log_set_level(enum log_level level) {
+    current_level = level;
+}
+
+void log_write(enum log_level level, const char *file, int line, const char *format, ...) {
+    if (level < current_level || current_sink == NULL) {
+        return;
+    }
+    int saved = errno;
+    char text[LOG_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    current_sink(level, file, line, text);
+    errno = saved;
+}

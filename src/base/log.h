@@ -1,0 +1,29 @@
+/* The agent's own log lines.
+ *
+ * Library code neither prints nor exits: a line goes to the sink that the program installed (the command
+ * line writes it to stderr in the format torchrun users know); without a sink it is dropped. Level and sink
+ * are the process-wide state that this one file is allowed to have; set them before any thread starts. */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARNING, LOG_LEVEL_ERROR, LOG_LEVEL_OFF };
+
+/* `file` is relative to the source root ("src/agent/agent.c"); `text` may hold several lines. */
+typedef void log_sink(enum log_level level, const char *file, int line, const char *text);
+
+void log_set_sink(log_sink *sink);
+void log_set_level(enum log_level level);
+
+/* Longest text of one call; a longer one is cut. */
+#define LOG_TEXT_MAX 4096
+
+void log_write(enum log_level level, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The build maps __FILE__ to a path relative to the source root. */
+#define log_debug(...) log_write(LOG_LEVEL_DEBUG, __FILE__, __LINE__, __VA_ARGS__)
+#define log_info(...) log_write(LOG_LEVEL_INFO, __FILE__, __LINE__, __VA_ARGS__)
+#define log_warning(...) log_write(LOG_LEVEL_WARNING, __FILE__, __LINE__, __VA_ARGS__)
+#define log_error(...) log_write(LOG_LEVEL_ERROR, __FILE__, __LINE__, __VA_ARGS__)
+
+#endif

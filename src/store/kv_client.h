@@ -1,0 +1,75 @@
+/* An asynchronous TCPStore client on a libuv loop, for the agent (workers use the blocking one of
+ * muster/store.h).
+ *
+ * Requests are sent in order and answered in order; a request issued before the connection stands is queued.
+ * PyTorch's server keeps one wait a connection, so a WAIT (or a GET with `wait`) holds back the requests
+ * queued behind it: use a connection of its own for what may wait long. Keys are user keys: the leading "/" of
+ * the wire is added here. All calls and callbacks on the loop's thread; nothing blocks. */
+#ifndef STORE_KV_CLIENT_H
+#define STORE_KV_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "store/kv_server.h" /* struct kv_slice */
+
+struct kv_client;
+
+struct kv_reply {
+    int status;              /* 0 or a negative code; muster_detail() holds the sentence during the callback */
+    int64_t number;          /* ADD: new value. CHECK: 1 all present, 0 not. DELETE_KEY: removed. GETNUMKEYS */
+    const struct kv_slice *values; /* GET, COMPARE_SET, WATCH: one; MULTI_GET: one a key. Borrowed until return */
+    size_t value_count;
+};
+typedef void kv_reply_cb(void *ctx, const struct kv_reply *reply);
+
+/* status 0: the connection stands (VALIDATE and PING done); otherwise it has failed or ended. Called once for the
+ * outcome of the attempt and once more if an established connection ends later. Pending requests are answered
+ * MUSTER_ECONNECT before that second call. */
+typedef void kv_client_state_cb(void *ctx, int status);
+
+/* Starts connecting to one numeric address; retries refused and reset connections with back-off until
+ * `timeout_ms` has passed. The first tries come quickly (1, 2, 4 ... ms, at most 250 ms apart).
+ * MUSTER_ENOMEM, MUSTER_ESYSTEM. *out on success only; callbacks come from the loop, never from inside. */
+int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t timeout_ms, kv_client_state_cb *on_state,
+                     void *ctx, struct kv_client **out);
+
+/* Cancels everything without further callbacks; frees once libuv has closed the handles. NULL accepted. */
+void kv_client_close(struct kv_client *client);
+
+/* The local address of the established connection (for "which of my addresses reaches the store"). */
+int kv_client_local_address(const struct kv_client *client, struct sockaddr_storage *out);
+
+/* The server is ours (offers WATCH)? Known once the connection stands. */
+bool kv_client_server_is_muster(const struct kv_client *client);
+
+/* Requests. Keys and values are copied. `cb` may be NULL where the protocol has no reply (then a lost connection
+ * is only seen by on_state). timeout_ms 0: no limit; on expiry of a wait, CANCEL_WAIT is sent and
+ * `cb` gets MUSTER_ETIMEOUT naming the keys. Every call returns 0, MUSTER_ENOMEM, MUSTER_ELIMIT or MUSTER_ECLOSED;
+ * the callback comes only if the call returned 0. */
+int kv_client_set(struct kv_client *client, const char *key, struct kv_slice value, kv_reply_cb *cb, void *ctx);
+int kv_client_compare_set(struct kv_client *client, const char *key, struct kv_slice expected, struct kv_slice desired,
+                          kv_reply_cb *cb, void *ctx);
+/* GET. wait: WAIT first, as PyTorch's client does, for at most timeout_ms. Without: an absent key answers an empty
+ * value on our server and on PyTorch's libuv server, but makes PyTorch's classic server drop the connection. */
+int kv_client_get(struct kv_client *client, const char *key, bool wait, uint64_t timeout_ms, kv_reply_cb *cb, void *ctx);
+int kv_client_multi_get(struct kv_client *client, const char *const *keys, size_t key_count, uint64_t timeout_ms,
+                        kv_reply_cb *cb, void *ctx); /* waits for all */
+int kv_client_multi_set(struct kv_client *client, const char *const *keys, const struct kv_slice *values,
+                        size_t key_count, kv_reply_cb *cb, void *ctx);
+int kv_client_add(struct kv_client *client, const char *key, int64_t delta, kv_reply_cb *cb, void *ctx);
+int kv_client_check(struct kv_client *client, const char *const *keys, size_t key_count, kv_reply_cb *cb, void *ctx);
+int kv_client_wait(struct kv_client *client, const char *const *keys, size_t key_count, uint64_t timeout_ms,
+                   kv_reply_cb *cb, void *ctx);
+int kv_client_delete(struct kv_client *client, const char *key, kv_reply_cb *cb, void *ctx);
+/* "init/" is the one key PyTorch sends without the leading slash (count of clients that gave a world size). */
+int kv_client_add_init(struct kv_client *client, kv_reply_cb *cb, void *ctx);
+int kv_client_get_init(struct kv_client *client, kv_reply_cb *cb, void *ctx);
+
+/* Our own extension, command 0x40: answered with the current value as soon as it differs from `known` (an absent key
+ * counts as empty). MUSTER_EUNSUPPORTED when the server is not ours. Holds back later requests like a wait. */
+int kv_client_watch(struct kv_client *client, const char *key, struct kv_slice known, kv_reply_cb *cb, void *ctx);
+
+#endif
