@@ -58,6 +58,9 @@ struct launch_config {
     bool omp_defaulted; /* OMP_NUM_THREADS=1 is to be added to the workers' environment */
 };
 
+/* Frees the items and the array; leaves an empty list. */
+void launch_strings_done(struct launch_strings *strings);
+
 void launch_config_init(struct launch_config *config);
 void launch_config_done(struct launch_config *config);
 

@@ -1,0 +1,325 @@
+/* The supervision table; see machine.h. Each cell is a small function; an empty cell ignores its event. */
+#include "agent/machine.h"
+
+#include <assert.h>
+#include <signal.h>
+
+typedef void cell_fn(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out);
+
+static void act(struct agent_actions *out, enum agent_action_kind kind, int64_t number) {
+    assert(out->count < AGENT_ACTIONS_MAX);
+    out->list[out->count++] = (struct agent_action){.kind = kind, .number = number};
+}
+
+/* Everything that is left of the group must go, then the logs are drained. */
+static void kill_rest(struct agent_machine *m, struct agent_actions *out) {
+    m->state = AGENT_STATE_KILLING;
+    act(out, AGENT_ACTION_STOP_TIMER, 0);
+    act(out, AGENT_ACTION_KILL_ALL, 0);
+}
+
+/* Asks the running workers to end with `signal_number`, for the reason `outcome`. */
+static void stop_workers(struct agent_machine *m, enum agent_outcome outcome, int signal_number,
+                         struct agent_actions *out) {
+    m->outcome = outcome;
+    if (m->running_count == 0) {
+        kill_rest(m, out);
+        return;
+    }
+    act(out, AGENT_ACTION_SIGNAL_WORKERS, signal_number);
+    if (m->stop_timeout_ms == 0) {
+        kill_rest(m, out);
+        return;
+    }
+    m->state = AGENT_STATE_STOPPING;
+    act(out, AGENT_ACTION_START_TIMER, m->stop_timeout_ms);
+}
+
+static void close_with(struct agent_machine *m, enum agent_outcome outcome, enum agent_action_kind how,
+                       struct agent_actions *out) {
+    m->outcome = outcome;
+    m->state = AGENT_STATE_CLOSING;
+    act(out, how, 0);
+}
+
+static void world_start(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    m->state = AGENT_STATE_RUNNING;
+    m->outcome = AGENT_OUTCOME_NONE;
+    m->running_count = m->worker_count;
+    m->world_count++;
+    act(out, AGENT_ACTION_START_WORKERS, 0);
+}
+
+static void joining_spare(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    close_with(m, AGENT_OUTCOME_SPARE, AGENT_ACTION_LEAVE_JOB, out);
+}
+
+static void joining_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    close_with(m, AGENT_OUTCOME_RDZV_LOST, AGENT_ACTION_LEAVE_JOB, out);
+}
+
+static void joining_signal(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    m->signal_number = event->number;
+    close_with(m, AGENT_OUTCOME_SIGNALLED, AGENT_ACTION_LEAVE_JOB, out);
+}
+
+static void running_succeeded(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    m->running_count--;
+    if (m->running_count == 0) {
+        m->outcome = AGENT_OUTCOME_SUCCESS;
+        kill_rest(m, out);
+    }
+}
+
+static void running_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    m->running_count--;
+    bool again = m->restarts_left > 0;
+    stop_workers(m, again ? AGENT_OUTCOME_RESTART_FAILURE : AGENT_OUTCOME_FAILED, SIGTERM, out);
+}
+
+static void running_not_started(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    m->running_count--;
+    stop_workers(m, AGENT_OUTCOME_NOT_STARTED, SIGTERM, out);
+}
+
+static void running_changed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    stop_workers(m, AGENT_OUTCOME_RESTART_CHANGE, SIGTERM, out);
+}
+
+static void running_rdzv_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    stop_workers(m, AGENT_OUTCOME_RDZV_LOST, SIGTERM, out);
+}
+
+static void running_signal(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    m->signal_number = event->number;
+    stop_workers(m, AGENT_OUTCOME_SIGNALLED, event->number, out);
+}
+
+static void stopping_ended(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    m->running_count--;
+    if (m->running_count == 0) {
+        kill_rest(m, out);
+    }
+}
+
+/* A worker that could not be started turns a restart into a failure: the next attempt would meet the same. */
+static void stopping_not_started(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    if (m->outcome == AGENT_OUTCOME_RESTART_FAILURE || m->outcome == AGENT_OUTCOME_RESTART_CHANGE) {
+        m->outcome = AGENT_OUTCOME_NOT_STARTED;
+    }
+    stopping_ended(m, event, out);
+}
+
+/* During a stop of another kind the signal takes over; a second signal ends the patience. */
+static void stopping_signal(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    if (m->outcome == AGENT_OUTCOME_SIGNALLED) {
+        kill_rest(m, out);
+        return;
+    }
+    running_signal(m, event, out);
+}
+
+static void stopping_deadline(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    kill_rest(m, out);
+}
+
+static bool restarts(const struct agent_machine *m) {
+    return m->outcome == AGENT_OUTCOME_RESTART_FAILURE || m->outcome == AGENT_OUTCOME_RESTART_CHANGE;
+}
+
+/* Without a rendezvous a restart cannot follow any more; a success stays one. */
+static void ending_rdzv_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    (void)out;
+    if (restarts(m)) {
+        m->outcome = AGENT_OUTCOME_RDZV_LOST;
+    }
+}
+
+/* No worker is left to be told: remember it, so that no new attempt begins. */
+static void ending_signal(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)out;
+    if (restarts(m)) {
+        m->outcome = AGENT_OUTCOME_SIGNALLED;
+        m->signal_number = event->number;
+    }
+}
+
+static void killing_gone(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    m->running_count = 0;
+    m->state = AGENT_STATE_DRAINING;
+    act(out, AGENT_ACTION_DRAIN_LOGS, 0);
+}
+
+static void drained_success(struct agent_machine *m, struct agent_actions *out) {
+    m->state = AGENT_STATE_BARRIER;
+    act(out, AGENT_ACTION_ENTER_BARRIER, 0);
+}
+
+static void drained_restart(struct agent_machine *m, struct agent_actions *out) {
+    if (m->outcome == AGENT_OUTCOME_RESTART_FAILURE) {
+        assert(m->restarts_left > 0);
+        m->restarts_left--;
+    }
+    m->state = AGENT_STATE_JOINING;
+    act(out, AGENT_ACTION_JOIN, 0);
+}
+
+static void draining_drained(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    switch (m->outcome) {
+    case AGENT_OUTCOME_SUCCESS:
+        drained_success(m, out);
+        return;
+    case AGENT_OUTCOME_RESTART_FAILURE:
+    case AGENT_OUTCOME_RESTART_CHANGE:
+        drained_restart(m, out);
+        return;
+    case AGENT_OUTCOME_FAILED:
+        act(out, AGENT_ACTION_REPORT, 0);
+        close_with(m, m->outcome, AGENT_ACTION_CLOSE_JOB, out);
+        return;
+    case AGENT_OUTCOME_NOT_STARTED:
+        close_with(m, m->outcome, AGENT_ACTION_CLOSE_JOB, out);
+        return;
+    default: /* SIGNALLED, RDZV_LOST, UNSUPERVISED: the other nodes may go on without this one */
+        close_with(m, m->outcome, AGENT_ACTION_LEAVE_JOB, out);
+        return;
+    }
+}
+
+static void barrier_done(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    close_with(m, AGENT_OUTCOME_SUCCESS, AGENT_ACTION_CLOSE_JOB, out);
+}
+
+/* The work is done; only the wait for others is cut short. torchrun's verdict: the signal decides. */
+static void barrier_signal(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    m->signal_number = event->number;
+    close_with(m, AGENT_OUTCOME_SIGNALLED, AGENT_ACTION_LEAVE_JOB, out);
+}
+
+static void finish(struct agent_machine *m, struct agent_actions *out) {
+    m->state = AGENT_STATE_DONE;
+    if (m->outcome == AGENT_OUTCOME_SIGNALLED && m->world_count == 0) {
+        act(out, AGENT_ACTION_EXIT_BY_SIGNAL, m->signal_number);
+        return;
+    }
+    bool good = m->outcome == AGENT_OUTCOME_SUCCESS || m->outcome == AGENT_OUTCOME_SPARE;
+    act(out, AGENT_ACTION_EXIT, good ? 0 : 1);
+}
+
+static void closing_closed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    finish(m, out);
+}
+
+/* A signal while saying good-bye: do not wait for the network any longer. */
+static void closing_signal(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    finish(m, out);
+}
+
+/* The guardian module has already killed what was left of the group when it says so. */
+static void guardian_lost(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    act(out, AGENT_ACTION_STOP_TIMER, 0);
+    m->running_count = 0;
+    if (m->outcome != AGENT_OUTCOME_SIGNALLED) {
+        m->outcome = AGENT_OUTCOME_UNSUPERVISED;
+    }
+    m->state = AGENT_STATE_DRAINING;
+    act(out, AGENT_ACTION_DRAIN_LOGS, 0);
+}
+
+/* The group had ended already; only a next attempt cannot be supervised. */
+static void draining_guardian_lost(struct agent_machine *m, const struct agent_event *event,
+                                   struct agent_actions *out) {
+    (void)event;
+    (void)out;
+    if (restarts(m)) {
+        m->outcome = AGENT_OUTCOME_UNSUPERVISED;
+    }
+}
+
+#define ON(event_name, function) [AGENT_EVENT_##event_name] = (function)
+
+static cell_fn *const cells[AGENT_STATE_COUNT][AGENT_EVENT_COUNT] = {
+    [AGENT_STATE_JOINING] = {ON(WORLD, world_start), ON(SPARE_RELEASED, joining_spare), ON(RDZV_FAILED, joining_failed),
+                             ON(SIGNAL, joining_signal), ON(GUARDIAN_LOST, guardian_lost)},
+    [AGENT_STATE_RUNNING] = {ON(WORKER_SUCCEEDED, running_succeeded), ON(WORKER_FAILED, running_failed),
+                             ON(SPAWN_FAILED, running_not_started), ON(WORLD_CHANGED, running_changed),
+                             ON(RDZV_FAILED, running_rdzv_failed), ON(SIGNAL, running_signal),
+                             ON(GUARDIAN_LOST, guardian_lost)},
+    [AGENT_STATE_STOPPING] = {ON(WORKER_SUCCEEDED, stopping_ended), ON(WORKER_FAILED, stopping_ended),
+                              ON(SPAWN_FAILED, stopping_not_started), ON(RDZV_FAILED, ending_rdzv_failed),
+                              ON(SIGNAL, stopping_signal), ON(DEADLINE, stopping_deadline),
+                              ON(GUARDIAN_LOST, guardian_lost)},
+    [AGENT_STATE_KILLING] = {ON(RDZV_FAILED, ending_rdzv_failed), ON(GONE, killing_gone), ON(SIGNAL, ending_signal),
+                             ON(GUARDIAN_LOST, guardian_lost)},
+    [AGENT_STATE_DRAINING] = {ON(RDZV_FAILED, ending_rdzv_failed), ON(DRAINED, draining_drained),
+                              ON(SIGNAL, ending_signal), ON(GUARDIAN_LOST, draining_guardian_lost)},
+    [AGENT_STATE_BARRIER] = {ON(BARRIER_DONE, barrier_done), ON(SIGNAL, barrier_signal)},
+    [AGENT_STATE_CLOSING] = {ON(CLOSED, closing_closed), ON(SIGNAL, closing_signal)},
+};
+
+void agent_machine_init(struct agent_machine *m, uint32_t worker_count, uint32_t max_restarts,
+                        int64_t stop_timeout_ms) {
+    assert(worker_count > 0 && stop_timeout_ms >= 0);
+    *m = (struct agent_machine){.state = AGENT_STATE_JOINING,
+                                .worker_count = worker_count,
+                                .restarts_left = max_restarts,
+                                .max_restarts = max_restarts,
+                                .stop_timeout_ms = stop_timeout_ms};
+}
+
+void agent_machine_start(struct agent_machine *m, struct agent_actions *out) {
+    assert(m->state == AGENT_STATE_JOINING);
+    out->count = 0;
+    act(out, AGENT_ACTION_JOIN, 0);
+}
+
+void agent_machine_step(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    out->count = 0;
+    cell_fn *cell = cells[m->state][event->kind];
+    if (cell != NULL) {
+        cell(m, event, out);
+    }
+}
+
+uint32_t agent_machine_restart_count(const struct agent_machine *m) {
+    return m->max_restarts - m->restarts_left;
+}
+
+#define NAME_OF(name) #name,
+
+const char *agent_state_name(enum agent_state state) {
+    static const char *const names[] = {AGENT_STATE_TABLE(NAME_OF)};
+    return names[state];
+}
+
+const char *agent_event_name(enum agent_event_kind kind) {
+    static const char *const names[] = {AGENT_EVENT_TABLE(NAME_OF)};
+    return names[kind];
+}
+
+const char *agent_outcome_name(enum agent_outcome outcome) {
+    static const char *const names[] = {AGENT_OUTCOME_TABLE(NAME_OF)};
+    return names[outcome];
+}
+
+const char *agent_action_name(enum agent_action_kind kind) {
+    static const char *const names[] = {AGENT_ACTION_TABLE(NAME_OF)};
+    return names[kind];
+}

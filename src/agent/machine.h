@@ -1,0 +1,123 @@
+/* The agent's decisions: a table of states x events whose cells return actions. Pure: no clock, process, socket
+ * or allocation in here, so every cell is tested and a run can be replayed.
+ *
+ * One node's life: JOINING (rendezvous) -> RUNNING -> STOPPING (told to end, until a deadline) -> KILLING (no
+ * process of the group may be left) -> DRAINING (logs) and then, by what the stop was for, JOINING again
+ * or [BARRIER ->] CLOSING -> DONE. */
+#ifndef AGENT_MACHINE_H
+#define AGENT_MACHINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define AGENT_STATE_TABLE(X)                                                                                           \
+    X(JOINING)  /* waiting for the rendezvous to hand out a world */                                                   \
+    X(RUNNING)  /* workers were started and none has failed */                                                         \
+    X(STOPPING) /* workers were signalled; leaders still running */                                                    \
+    X(KILLING)  /* SIGKILL for whatever is left, descendants included */                                               \
+    X(DRAINING) /* no process left; the logs are being read to their end */                                            \
+    X(BARRIER)  /* success; waiting for the other nodes to end too */                                                  \
+    X(CLOSING)  /* saying good-bye to the rendezvous */                                                                \
+    X(DONE)
+
+#define AGENT_EVENT_TABLE(X)                                                                                           \
+    X(WORLD)          /* rendezvous complete */                                                                        \
+    X(WORLD_CHANGED)  /* a node waits or has left: the world must be formed again */                                   \
+    X(SPARE_RELEASED) /* this spare node was not needed */                                                             \
+    X(RDZV_FAILED)                                                                                                     \
+    X(WORKER_SUCCEEDED)                                                                                                \
+    X(WORKER_FAILED)                                                                                                   \
+    X(SPAWN_FAILED) /* a worker could not be started: a mistake that a restart does not mend */                        \
+    X(GONE)         /* the group's last process has ended */                                                           \
+    X(DRAINED)                                                                                                         \
+    X(BARRIER_DONE)                                                                                                    \
+    X(CLOSED)                                                                                                          \
+    X(SIGNAL)   /* a handled signal; number in the event */                                                            \
+    X(DEADLINE) /* the timer of START_TIMER */                                                                         \
+    X(GUARDIAN_LOST)
+
+#define AGENT_OUTCOME_TABLE(X)                                                                                         \
+    X(NONE)                                                                                                            \
+    X(SUCCESS)                                                                                                         \
+    X(RESTART_FAILURE) /* consumes one of max_restarts */                                                              \
+    X(RESTART_CHANGE)  /* consumes none */                                                                             \
+    X(FAILED)                                                                                                          \
+    X(NOT_STARTED)                                                                                                     \
+    X(RDZV_LOST)                                                                                                       \
+    X(SIGNALLED)                                                                                                       \
+    X(SPARE)                                                                                                           \
+    X(UNSUPERVISED) /* the guardian process died */
+
+#define AGENT_ACTION_TABLE(X)                                                                                          \
+    X(JOIN)                                                                                                            \
+    X(START_WORKERS)                                                                                                   \
+    X(SIGNAL_WORKERS) /* number: the signal */                                                                         \
+    X(START_TIMER)    /* number: milliseconds from now */                                                              \
+    X(STOP_TIMER)                                                                                                      \
+    X(KILL_ALL)                                                                                                        \
+    X(DRAIN_LOGS)                                                                                                      \
+    X(REPORT) /* print the failure report */                                                                           \
+    X(ENTER_BARRIER)                                                                                                   \
+    X(CLOSE_JOB)      /* end the rendezvous for every node */                                                          \
+    X(LEAVE_JOB)      /* withdraw this node; the others carry on */                                                    \
+    X(EXIT)           /* number: the launcher's exit code */                                                           \
+    X(EXIT_BY_SIGNAL) /* number: die of this signal, as torchrun does before its first workers */
+
+#define AGENT_ENUM_STATE(name) AGENT_STATE_##name,
+#define AGENT_ENUM_EVENT(name) AGENT_EVENT_##name,
+#define AGENT_ENUM_OUTCOME(name) AGENT_OUTCOME_##name,
+#define AGENT_ENUM_ACTION(name) AGENT_ACTION_##name,
+enum agent_state { AGENT_STATE_TABLE(AGENT_ENUM_STATE) AGENT_STATE_COUNT };
+enum agent_event_kind { AGENT_EVENT_TABLE(AGENT_ENUM_EVENT) AGENT_EVENT_COUNT };
+enum agent_outcome { AGENT_OUTCOME_TABLE(AGENT_ENUM_OUTCOME) AGENT_OUTCOME_COUNT };
+enum agent_action_kind { AGENT_ACTION_TABLE(AGENT_ENUM_ACTION) AGENT_ACTION_COUNT };
+
+struct agent_event {
+    enum agent_event_kind kind;
+    int number; /* SIGNAL: the signal */
+};
+
+struct agent_action {
+    enum agent_action_kind kind;
+    int64_t number;
+};
+
+/* More actions than any cell returns. */
+#define AGENT_ACTIONS_MAX 6
+
+struct agent_actions {
+    struct agent_action list[AGENT_ACTIONS_MAX];
+    size_t count;
+};
+
+struct agent_machine {
+    enum agent_state state;
+    enum agent_outcome outcome; /* why the group is being stopped */
+    uint32_t worker_count;
+    uint32_t running_count; /* leaders that have not ended in this attempt */
+    uint32_t restarts_left;
+    uint32_t max_restarts;
+    uint32_t world_count; /* worlds entered so far */
+    int64_t stop_timeout_ms;
+    int signal_number; /* the first handled signal, 0 when none came */
+};
+
+/* worker_count > 0. stop_timeout_ms: between asking workers to end and SIGKILL; 0 = no wait. */
+void agent_machine_init(struct agent_machine *m, uint32_t worker_count, uint32_t max_restarts, int64_t stop_timeout_ms);
+
+/* The first actions of a life. */
+void agent_machine_start(struct agent_machine *m, struct agent_actions *out);
+
+/* Applies one event; `out` is overwritten. Events that mean nothing in the current state change nothing. */
+void agent_machine_step(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out);
+
+/* TORCHELASTIC_RESTART_COUNT: restarts consumed by failures. */
+uint32_t agent_machine_restart_count(const struct agent_machine *m);
+
+const char *agent_state_name(enum agent_state state);
+const char *agent_event_name(enum agent_event_kind kind);
+const char *agent_outcome_name(enum agent_outcome outcome);
+const char *agent_action_name(enum agent_action_kind kind);
+
+#endif

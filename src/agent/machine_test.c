@@ -1,0 +1,280 @@
+/* Every cell of the supervision table: what it answers, and that all other events change nothing. */
+#include "agent/machine.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { WORKERS = 3, RESTARTS = 2, TIMEOUT_MS = 30000 };
+
+/* A machine in `state` with `running` workers and the reason `outcome`. */
+static struct agent_machine machine_in(enum agent_state state, uint32_t running, enum agent_outcome outcome) {
+    struct agent_machine m;
+    agent_machine_init(&m, WORKERS, RESTARTS, TIMEOUT_MS);
+    m.state = state;
+    m.running_count = running;
+    m.outcome = outcome;
+    m.world_count = 1;
+    if (outcome == AGENT_OUTCOME_SIGNALLED) {
+        m.signal_number = SIGINT;
+    }
+    return m;
+}
+
+struct expectation {
+    enum agent_state state;
+    uint32_t running;
+    enum agent_outcome outcome;
+    enum agent_event_kind event;
+    int number;
+    /* then */
+    enum agent_state next;
+    enum agent_outcome next_outcome;
+    struct agent_action actions[AGENT_ACTIONS_MAX];
+    size_t action_count;
+};
+
+#define S(name) AGENT_STATE_##name
+#define E(name) AGENT_EVENT_##name
+#define O(name) AGENT_OUTCOME_##name
+#define A(name, value)                                                                                                 \
+    { AGENT_ACTION_##name, (value) }
+#define STOP(signal_number) {A(SIGNAL_WORKERS, signal_number), A(START_TIMER, TIMEOUT_MS)}, 2
+#define KILL {A(STOP_TIMER, 0), A(KILL_ALL, 0)}, 2
+#define NOTHING {{0}}, 0
+#define ONE(name, value) {A(name, value)}, 1
+
+static const struct expectation expectations[] = {
+    {S(JOINING), 0, O(NONE), E(WORLD), 0, S(RUNNING), O(NONE), ONE(START_WORKERS, 0)},
+    {S(JOINING), 0, O(RESTART_FAILURE), E(WORLD), 0, S(RUNNING), O(NONE), ONE(START_WORKERS, 0)},
+    {S(JOINING), 0, O(NONE), E(SPARE_RELEASED), 0, S(CLOSING), O(SPARE), ONE(LEAVE_JOB, 0)},
+    {S(JOINING), 0, O(NONE), E(RDZV_FAILED), 0, S(CLOSING), O(RDZV_LOST), ONE(LEAVE_JOB, 0)},
+    {S(JOINING), 0, O(NONE), E(SIGNAL), SIGINT, S(CLOSING), O(SIGNALLED), ONE(LEAVE_JOB, 0)},
+    {S(JOINING),
+     0,
+     O(NONE),
+     E(GUARDIAN_LOST),
+     0,
+     S(DRAINING),
+     O(UNSUPERVISED),
+     {A(STOP_TIMER, 0), A(DRAIN_LOGS, 0)},
+     2},
+
+    {S(RUNNING), 3, O(NONE), E(WORKER_SUCCEEDED), 0, S(RUNNING), O(NONE), NOTHING},
+    {S(RUNNING), 1, O(NONE), E(WORKER_SUCCEEDED), 0, S(KILLING), O(SUCCESS), KILL},
+    {S(RUNNING), 3, O(NONE), E(WORKER_FAILED), 0, S(STOPPING), O(RESTART_FAILURE), STOP(SIGTERM)},
+    {S(RUNNING), 1, O(NONE), E(WORKER_FAILED), 0, S(KILLING), O(RESTART_FAILURE), KILL},
+    {S(RUNNING), 3, O(NONE), E(SPAWN_FAILED), 0, S(STOPPING), O(NOT_STARTED), STOP(SIGTERM)},
+    {S(RUNNING), 1, O(NONE), E(SPAWN_FAILED), 0, S(KILLING), O(NOT_STARTED), KILL},
+    {S(RUNNING), 3, O(NONE), E(WORLD_CHANGED), 0, S(STOPPING), O(RESTART_CHANGE), STOP(SIGTERM)},
+    {S(RUNNING), 3, O(NONE), E(RDZV_FAILED), 0, S(STOPPING), O(RDZV_LOST), STOP(SIGTERM)},
+    {S(RUNNING), 3, O(NONE), E(SIGNAL), SIGHUP, S(STOPPING), O(SIGNALLED), STOP(SIGHUP)},
+    {S(RUNNING),
+     3,
+     O(NONE),
+     E(GUARDIAN_LOST),
+     0,
+     S(DRAINING),
+     O(UNSUPERVISED),
+     {A(STOP_TIMER, 0), A(DRAIN_LOGS, 0)},
+     2},
+
+    {S(STOPPING), 2, O(RESTART_FAILURE), E(WORKER_SUCCEEDED), 0, S(STOPPING), O(RESTART_FAILURE), NOTHING},
+    {S(STOPPING), 1, O(RESTART_FAILURE), E(WORKER_SUCCEEDED), 0, S(KILLING), O(RESTART_FAILURE), KILL},
+    {S(STOPPING), 2, O(FAILED), E(WORKER_FAILED), 0, S(STOPPING), O(FAILED), NOTHING},
+    {S(STOPPING), 1, O(FAILED), E(WORKER_FAILED), 0, S(KILLING), O(FAILED), KILL},
+    {S(STOPPING), 2, O(RESTART_FAILURE), E(SPAWN_FAILED), 0, S(STOPPING), O(NOT_STARTED), NOTHING},
+    {S(STOPPING), 2, O(RESTART_CHANGE), E(SPAWN_FAILED), 0, S(STOPPING), O(NOT_STARTED), NOTHING},
+    {S(STOPPING), 1, O(SIGNALLED), E(SPAWN_FAILED), 0, S(KILLING), O(SIGNALLED), KILL},
+    {S(STOPPING), 2, O(RESTART_FAILURE), E(RDZV_FAILED), 0, S(STOPPING), O(RDZV_LOST), NOTHING},
+    {S(STOPPING), 2, O(FAILED), E(RDZV_FAILED), 0, S(STOPPING), O(FAILED), NOTHING},
+    {S(STOPPING), 2, O(RESTART_FAILURE), E(SIGNAL), SIGINT, S(STOPPING), O(SIGNALLED), STOP(SIGINT)},
+    {S(STOPPING), 2, O(SIGNALLED), E(SIGNAL), SIGINT, S(KILLING), O(SIGNALLED), KILL},
+    {S(STOPPING), 2, O(RESTART_CHANGE), E(DEADLINE), 0, S(KILLING), O(RESTART_CHANGE), KILL},
+    {S(STOPPING),
+     2,
+     O(FAILED),
+     E(GUARDIAN_LOST),
+     0,
+     S(DRAINING),
+     O(UNSUPERVISED),
+     {A(STOP_TIMER, 0), A(DRAIN_LOGS, 0)},
+     2},
+    {S(STOPPING),
+     2,
+     O(SIGNALLED),
+     E(GUARDIAN_LOST),
+     0,
+     S(DRAINING),
+     O(SIGNALLED),
+     {A(STOP_TIMER, 0), A(DRAIN_LOGS, 0)},
+     2},
+
+    {S(KILLING), 1, O(RESTART_FAILURE), E(RDZV_FAILED), 0, S(KILLING), O(RDZV_LOST), NOTHING},
+    {S(KILLING), 0, O(SUCCESS), E(RDZV_FAILED), 0, S(KILLING), O(SUCCESS), NOTHING},
+    {S(KILLING), 1, O(FAILED), E(GONE), 0, S(DRAINING), O(FAILED), ONE(DRAIN_LOGS, 0)},
+    {S(KILLING), 1, O(RESTART_CHANGE), E(SIGNAL), SIGTERM, S(KILLING), O(SIGNALLED), NOTHING},
+    {S(KILLING), 1, O(FAILED), E(SIGNAL), SIGTERM, S(KILLING), O(FAILED), NOTHING},
+    {S(KILLING),
+     1,
+     O(FAILED),
+     E(GUARDIAN_LOST),
+     0,
+     S(DRAINING),
+     O(UNSUPERVISED),
+     {A(STOP_TIMER, 0), A(DRAIN_LOGS, 0)},
+     2},
+
+    {S(DRAINING), 0, O(SUCCESS), E(DRAINED), 0, S(BARRIER), O(SUCCESS), ONE(ENTER_BARRIER, 0)},
+    {S(DRAINING), 0, O(RESTART_FAILURE), E(DRAINED), 0, S(JOINING), O(RESTART_FAILURE), ONE(JOIN, 0)},
+    {S(DRAINING), 0, O(RESTART_CHANGE), E(DRAINED), 0, S(JOINING), O(RESTART_CHANGE), ONE(JOIN, 0)},
+    {S(DRAINING), 0, O(FAILED), E(DRAINED), 0, S(CLOSING), O(FAILED), {A(REPORT, 0), A(CLOSE_JOB, 0)}, 2},
+    {S(DRAINING), 0, O(NOT_STARTED), E(DRAINED), 0, S(CLOSING), O(NOT_STARTED), ONE(CLOSE_JOB, 0)},
+    {S(DRAINING), 0, O(SIGNALLED), E(DRAINED), 0, S(CLOSING), O(SIGNALLED), ONE(LEAVE_JOB, 0)},
+    {S(DRAINING), 0, O(RDZV_LOST), E(DRAINED), 0, S(CLOSING), O(RDZV_LOST), ONE(LEAVE_JOB, 0)},
+    {S(DRAINING), 0, O(UNSUPERVISED), E(DRAINED), 0, S(CLOSING), O(UNSUPERVISED), ONE(LEAVE_JOB, 0)},
+    {S(DRAINING), 0, O(RESTART_FAILURE), E(RDZV_FAILED), 0, S(DRAINING), O(RDZV_LOST), NOTHING},
+    {S(DRAINING), 0, O(RESTART_FAILURE), E(SIGNAL), SIGTERM, S(DRAINING), O(SIGNALLED), NOTHING},
+    {S(DRAINING), 0, O(RESTART_FAILURE), E(GUARDIAN_LOST), 0, S(DRAINING), O(UNSUPERVISED), NOTHING},
+    {S(DRAINING), 0, O(SUCCESS), E(GUARDIAN_LOST), 0, S(DRAINING), O(SUCCESS), NOTHING},
+
+    {S(BARRIER), 0, O(SUCCESS), E(BARRIER_DONE), 0, S(CLOSING), O(SUCCESS), ONE(CLOSE_JOB, 0)},
+    {S(BARRIER), 0, O(SUCCESS), E(SIGNAL), SIGTERM, S(CLOSING), O(SIGNALLED), ONE(LEAVE_JOB, 0)},
+
+    {S(CLOSING), 0, O(SUCCESS), E(CLOSED), 0, S(DONE), O(SUCCESS), ONE(EXIT, 0)},
+    {S(CLOSING), 0, O(SPARE), E(CLOSED), 0, S(DONE), O(SPARE), ONE(EXIT, 0)},
+    {S(CLOSING), 0, O(FAILED), E(CLOSED), 0, S(DONE), O(FAILED), ONE(EXIT, 1)},
+    {S(CLOSING), 0, O(NOT_STARTED), E(CLOSED), 0, S(DONE), O(NOT_STARTED), ONE(EXIT, 1)},
+    {S(CLOSING), 0, O(RDZV_LOST), E(CLOSED), 0, S(DONE), O(RDZV_LOST), ONE(EXIT, 1)},
+    {S(CLOSING), 0, O(SIGNALLED), E(CLOSED), 0, S(DONE), O(SIGNALLED), ONE(EXIT, 1)},
+    {S(CLOSING), 0, O(SUCCESS), E(SIGNAL), SIGTERM, S(DONE), O(SUCCESS), ONE(EXIT, 0)},
+};
+
+static const size_t expectation_count = sizeof expectations / sizeof expectations[0];
+
+static void each_cell_answers_as_the_table_says(void **state) {
+    (void)state;
+    for (size_t i = 0; i < expectation_count; i++) {
+        const struct expectation *e = &expectations[i];
+        struct agent_machine m = machine_in(e->state, e->running, e->outcome);
+        struct agent_event event = {.kind = e->event, .number = e->number};
+        struct agent_actions actions;
+        agent_machine_step(&m, &event, &actions);
+        if (m.state != e->next || m.outcome != e->next_outcome || actions.count != e->action_count) {
+            fail_msg("%s/%s on %s: got %s/%s with %zu actions, want %s/%s with %zu", agent_state_name(e->state),
+                     agent_outcome_name(e->outcome), agent_event_name(e->event), agent_state_name(m.state),
+                     agent_outcome_name(m.outcome), actions.count, agent_state_name(e->next),
+                     agent_outcome_name(e->next_outcome), e->action_count);
+        }
+        for (size_t k = 0; k < actions.count; k++) {
+            assert_string_equal(agent_action_name(actions.list[k].kind), agent_action_name(e->actions[k].kind));
+            assert_int_equal(actions.list[k].number, e->actions[k].number);
+        }
+    }
+}
+
+static bool expected(enum agent_state s, enum agent_event_kind kind) {
+    for (size_t i = 0; i < expectation_count; i++) {
+        if (expectations[i].state == s && expectations[i].event == kind) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void every_other_event_is_ignored(void **state) {
+    (void)state;
+    for (int s = 0; s < AGENT_STATE_COUNT; s++) {
+        for (int kind = 0; kind < AGENT_EVENT_COUNT; kind++) {
+            if (expected((enum agent_state)s, (enum agent_event_kind)kind)) {
+                continue;
+            }
+            struct agent_machine before = machine_in((enum agent_state)s, 2, O(SUCCESS));
+            struct agent_machine after = before;
+            struct agent_event event = {.kind = (enum agent_event_kind)kind, .number = SIGTERM};
+            struct agent_actions actions;
+            agent_machine_step(&after, &event, &actions);
+            assert_int_equal(actions.count, 0);
+            assert_memory_equal(&before, &after, sizeof before);
+        }
+    }
+}
+
+static void step(struct agent_machine *m, enum agent_event_kind kind, int number, struct agent_actions *out) {
+    struct agent_event event = {.kind = kind, .number = number};
+    agent_machine_step(m, &event, out);
+}
+
+/* Runs one attempt in which a worker fails and the others obey, up to the end of the drain. */
+static void fail_one_attempt(struct agent_machine *m, struct agent_actions *out) {
+    step(m, E(WORLD), 0, out);
+    for (int i = 0; i < WORKERS; i++) {
+        step(m, E(WORKER_FAILED), 0, out);
+    }
+    step(m, E(GONE), 0, out);
+    step(m, E(DRAINED), 0, out);
+}
+
+static void restarts_are_consumed_by_failures_only(void **state) {
+    (void)state;
+    struct agent_machine m;
+    struct agent_actions out;
+    agent_machine_init(&m, WORKERS, RESTARTS, TIMEOUT_MS);
+    agent_machine_start(&m, &out);
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_JOIN);
+    for (uint32_t used = 1; used <= RESTARTS; used++) {
+        fail_one_attempt(&m, &out);
+        assert_int_equal(m.state, S(JOINING));
+        assert_int_equal(agent_machine_restart_count(&m), used);
+        step(&m, E(WORLD), 0, &out);
+        step(&m, E(WORLD_CHANGED), 0, &out);
+        for (int i = 0; i < WORKERS; i++) {
+            step(&m, E(WORKER_FAILED), 0, &out);
+        }
+        step(&m, E(GONE), 0, &out);
+        step(&m, E(DRAINED), 0, &out);
+        assert_int_equal(agent_machine_restart_count(&m), used);
+    }
+    fail_one_attempt(&m, &out);
+    assert_int_equal(m.state, S(CLOSING));
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_REPORT);
+}
+
+static void a_signal_before_the_first_world_is_died_of(void **state) {
+    (void)state;
+    struct agent_machine m;
+    struct agent_actions out;
+    agent_machine_init(&m, WORKERS, 0, TIMEOUT_MS);
+    agent_machine_start(&m, &out);
+    step(&m, E(SIGNAL), SIGTERM, &out);
+    step(&m, E(CLOSED), 0, &out);
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_EXIT_BY_SIGNAL);
+    assert_int_equal(out.list[0].number, SIGTERM);
+}
+
+static void without_patience_workers_are_killed_at_once(void **state) {
+    (void)state;
+    struct agent_machine m;
+    struct agent_actions out;
+    agent_machine_init(&m, WORKERS, 0, 0);
+    step(&m, E(WORLD), 0, &out);
+    step(&m, E(SIGNAL), SIGTERM, &out);
+    assert_int_equal(m.state, S(KILLING));
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_SIGNAL_WORKERS);
+    assert_int_equal(out.list[out.count - 1].kind, AGENT_ACTION_KILL_ALL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_cell_answers_as_the_table_says),
+        cmocka_unit_test(every_other_event_is_ignored),
+        cmocka_unit_test(restarts_are_consumed_by_failures_only),
+        cmocka_unit_test(a_signal_before_the_first_world_is_died_of),
+        cmocka_unit_test(without_patience_workers_are_killed_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
