@@ -1,0 +1,215 @@
+/* Endpoint parsing and name resolution; see endpoint.h. Owns no socket beyond the probe of net_address_is_local(). */
+#include "net/endpoint.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "base/str.h"
+
+enum { PORT_DIGITS_MAX = 5, PORT_MAX = 65535 };
+
+/* The port as torchrun reads it: one to five digits, below 65536. */
+static bool port_parse(const char *text, int32_t *out) {
+    size_t digits = strspn(text, "0123456789");
+    if (digits == 0 || digits > PORT_DIGITS_MAX || text[digits] != '\0') {
+        return false;
+    }
+    long port = strtol(text, NULL, 10);
+    *out = (int32_t)port;
+    return port <= PORT_MAX;
+}
+
+static bool host_is_wellformed(const char *host) {
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-%";
+    return host[0] != '\0' && host[strspn(host, allowed)] == '\0';
+}
+
+/* Splits the stripped text in place into host and port text (NULL when none is given). */
+static bool split(char *text, char **out_host, char **out_port) {
+    *out_port = NULL;
+    if (text[0] == '[') {
+        char *close = strchr(text, ']');
+        if (!close || (close[1] != '\0' && close[1] != ':')) {
+            return false;
+        }
+        *out_host = text + 1;
+        *out_port = close[1] == ':' ? close + 2 : NULL;
+        *close = '\0';
+        return true;
+    }
+    *out_host = text;
+    char *colon = strrchr(text, ':');
+    if (colon) {
+        *colon = '\0';
+        *out_port = colon + 1;
+    }
+    return true;
+}
+
+int net_endpoint_parse(const char *text, struct net_endpoint *out) {
+    static const char blanks[] = " \t\r\n\v\f";
+    char copy[NET_HOST_MAX + PORT_DIGITS_MAX + 4];
+    const char *begin = text + strspn(text, blanks);
+    if (!str_copy(copy, sizeof copy, begin)) {
+        return status_fail(MUSTER_EINVAL, "the rendezvous endpoint '%.64s...' is longer than a host name can be",
+                           begin);
+    }
+    for (size_t len = strlen(copy); len > 0 && strchr(blanks, copy[len - 1]); len--) {
+        copy[len - 1] = '\0';
+    }
+    struct net_endpoint parsed = {.host = "localhost", .port = -1};
+    if (copy[0] != '\0') {
+        char *host;
+        char *port;
+        if (!split(copy, &host, &port) || !host_is_wellformed(host) || !str_copy(parsed.host, NET_HOST_MAX, host)) {
+            return status_fail(
+                MUSTER_EINVAL,
+                "The hostname of the rendezvous endpoint '%s' must be a dot-separated list of labels, an "
+                "IPv4 address, or an IPv6 address (in brackets when a port follows).",
+                text);
+        }
+        if (port && !port_parse(port, &parsed.port)) {
+            return status_fail(
+                MUSTER_EINVAL,
+                "The port number of the rendezvous endpoint '%s' must be an integer between 0 and 65536.", text);
+        }
+    }
+    *out = parsed;
+    return MUSTER_OK;
+}
+
+static void append_results(const struct addrinfo *results, struct net_addresses *out) {
+    for (const struct addrinfo *at = results; at && out->count < NET_ADDRESSES_MAX; at = at->ai_next) {
+        if (at->ai_family != AF_INET && at->ai_family != AF_INET6) {
+            continue;
+        }
+        struct net_address *slot = &out->list[out->count++];
+        memcpy(&slot->sockaddr, at->ai_addr, at->ai_addrlen);
+        slot->len = at->ai_addrlen;
+    }
+}
+
+/* getaddrinfo with `flags`; 0 or the EAI code. */
+static int lookup(const char *host, uint16_t port, int flags, struct net_addresses *out) {
+    char service[8];
+    (void)snprintf(service, sizeof service, "%u", (unsigned)port);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    struct addrinfo *results = NULL;
+    int rc = getaddrinfo(host, service, &hints, &results);
+    if (rc == 0) {
+        append_results(results, out);
+        freeaddrinfo(results);
+    }
+    return rc;
+}
+
+int net_resolve_numeric(const char *host, uint16_t port, struct net_addresses *out) {
+    *out = (struct net_addresses){.count = 0};
+    if (strcasecmp(host, "localhost") == 0) {
+        (void)lookup("127.0.0.1", port, AI_NUMERICHOST, out);
+        (void)lookup("::1", port, AI_NUMERICHOST, out);
+    } else {
+        (void)lookup(host, port, AI_NUMERICHOST, out);
+    }
+    if (out->count == 0) {
+        return status_fail(MUSTER_ERESOLVE, "'%s' is a name, not an address", host);
+    }
+    return MUSTER_OK;
+}
+
+int net_resolve(const char *host, uint16_t port, struct net_addresses *out) {
+    if (net_resolve_numeric(host, port, out) == MUSTER_OK) {
+        return MUSTER_OK;
+    }
+    int rc = lookup(host, port, 0, out);
+    if (rc == EAI_SYSTEM) {
+        return status_fail(MUSTER_ERESOLVE, "the name '%s' does not resolve: %s", host, strerror(errno));
+    }
+    if (rc != 0 || out->count == 0) {
+        return status_fail(MUSTER_ERESOLVE, "the name '%s' does not resolve: %s", host,
+                           rc != 0 ? gai_strerror(rc) : "it has no IPv4 or IPv6 address");
+    }
+    return MUSTER_OK;
+}
+
+/* The IPv4 address inside a V4-mapped one; false for any other address. */
+static bool mapped_v4(const struct sockaddr *address, struct in_addr *out) {
+    if (address->sa_family != AF_INET6) {
+        return false;
+    }
+    struct sockaddr_in6 v6;
+    memcpy(&v6, address, sizeof v6);
+    if (!IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+        return false;
+    }
+    memcpy(out, &v6.sin6_addr.s6_addr[12], sizeof *out);
+    return true;
+}
+
+const char *net_address_host(const struct sockaddr *address, char out[NET_ADDRESS_TEXT_MAX]) {
+    struct in_addr v4;
+    socklen_t len = address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (mapped_v4(address, &v4)) {
+        (void)inet_ntop(AF_INET, &v4, out, NET_ADDRESS_TEXT_MAX);
+    } else if (getnameinfo(address, len, out, NET_ADDRESS_TEXT_MAX, NULL, 0, NI_NUMERICHOST) != 0) {
+        (void)str_copy(out, NET_ADDRESS_TEXT_MAX, "?");
+    }
+    return out;
+}
+
+const char *net_address_format(const struct sockaddr *address, char out[NET_ADDRESS_TEXT_MAX]) {
+    char host[NET_ADDRESS_TEXT_MAX];
+    (void)net_address_host(address, host);
+    bool v6 = strchr(host, ':') != NULL;
+    (void)str_format(out, NET_ADDRESS_TEXT_MAX, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "",
+                     (unsigned)net_address_port(address));
+    return out;
+}
+
+bool net_address_is_loopback(const struct sockaddr *address) {
+    struct in_addr v4;
+    if (address->sa_family == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, address, sizeof in);
+        v4 = in.sin_addr;
+    } else if (!mapped_v4(address, &v4)) {
+        struct sockaddr_in6 v6;
+        memcpy(&v6, address, sizeof v6);
+        return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+    }
+    return (ntohl(v4.s_addr) >> 24) == 127;
+}
+
+bool net_address_is_local(const struct sockaddr *address) {
+    struct sockaddr_storage probe = {0};
+    socklen_t len = address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    memcpy(&probe, address, len);
+    net_address_set_port((struct sockaddr *)&probe, 0);
+    int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return false;
+    }
+    bool local = bind(fd, (struct sockaddr *)&probe, len) == 0;
+    (void)close(fd);
+    return local;
+}
+
+uint16_t net_address_port(const struct sockaddr *address) {
+    /* The port lies at the same place in both families. */
+    struct sockaddr_in in;
+    memcpy(&in, address, sizeof in);
+    return ntohs(in.sin_port);
+}
+
+void net_address_set_port(struct sockaddr *address, uint16_t port) {
+    uint16_t wire = htons(port);
+    memcpy((uint8_t *)address + offsetof(struct sockaddr_in, sin_port), &wire, sizeof wire);
+}
