@@ -10,21 +10,21 @@ extern "C" {
 #endif
 
 /* One table: code, value, text. The enum and muster_strerror() are both derived from it. */
-#define MUSTER_STATUS_TABLE(X)                                                 \
-    X(MUSTER_OK, 0, "success")                                                 \
-    X(MUSTER_EINVAL, -1, "invalid argument")                                   \
-    X(MUSTER_ENOMEM, -2, "out of memory")                                      \
-    X(MUSTER_ESYSTEM, -3, "system call failed")                                \
-    X(MUSTER_ETIMEOUT, -4, "timed out")                                        \
-    X(MUSTER_ECONNECT, -5, "connection failed")                                \
-    X(MUSTER_ERESOLVE, -6, "name does not resolve")                            \
-    X(MUSTER_EPROTOCOL, -7, "peer broke the protocol")                         \
-    X(MUSTER_ECLOSED, -8, "closed")                                            \
-    X(MUSTER_ELIMIT, -9, "limit exceeded")                                     \
-    X(MUSTER_ENOENT, -10, "not found")                                         \
-    X(MUSTER_ECANCELED, -11, "canceled")                                       \
-    X(MUSTER_EUNSUPPORTED, -12, "not supported here")                          \
-    X(MUSTER_ECORRUPT, -13, "data is damaged")                                 \
+#define MUSTER_STATUS_TABLE(X)                                                                                         \
+    X(MUSTER_OK, 0, "success")                                                                                         \
+    X(MUSTER_EINVAL, -1, "invalid argument")                                                                           \
+    X(MUSTER_ENOMEM, -2, "out of memory")                                                                              \
+    X(MUSTER_ESYSTEM, -3, "system call failed")                                                                        \
+    X(MUSTER_ETIMEOUT, -4, "timed out")                                                                                \
+    X(MUSTER_ECONNECT, -5, "connection failed")                                                                        \
+    X(MUSTER_ERESOLVE, -6, "name does not resolve")                                                                    \
+    X(MUSTER_EPROTOCOL, -7, "peer broke the protocol")                                                                 \
+    X(MUSTER_ECLOSED, -8, "closed")                                                                                    \
+    X(MUSTER_ELIMIT, -9, "limit exceeded")                                                                             \
+    X(MUSTER_ENOENT, -10, "not found")                                                                                 \
+    X(MUSTER_ECANCELED, -11, "canceled")                                                                               \
+    X(MUSTER_EUNSUPPORTED, -12, "not supported here")                                                                  \
+    X(MUSTER_ECORRUPT, -13, "data is damaged")                                                                         \
     X(MUSTER_EGROUP, -14, "process group has failed")
 
 enum muster_status {

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,15 +21,12 @@ void buf_done(struct buf *b) {
     *b = (struct buf){.max = b->max};
 }
 
-uint8_t *buf_reserve(struct buf *b, size_t n) {
-    if (n > b->max || b->len > b->max - n) {
-        (void)status_fail(MUSTER_ELIMIT, "buffer of at most %zu bytes cannot take %zu more", b->max, n);
-        return NULL;
-    }
+/* Room for `n` more bytes whatever the maximum is; NULL with a detail when memory has run out. */
+static uint8_t *make_room(struct buf *b, size_t n) {
     if (b->capacity - b->start - b->len >= n && b->data) {
         return b->data + b->start + b->len;
     }
-    if (b->start > 0) {
+    if (b->data && b->start > 0) {
         memmove(b->data, b->data + b->start, b->len);
         b->start = 0;
     }
@@ -48,22 +46,37 @@ uint8_t *buf_reserve(struct buf *b, size_t n) {
     return b->data + b->len;
 }
 
+static bool is_over_max(const struct buf *b, size_t n) {
+    return n > b->max || b->len > b->max - n;
+}
+
+static int fail_over_max(const struct buf *b, size_t n) {
+    return status_fail(MUSTER_ELIMIT, "buffer of at most %zu bytes cannot take %zu more", b->max, n);
+}
+
+uint8_t *buf_reserve(struct buf *b, size_t n) {
+    if (is_over_max(b, n)) {
+        (void)fail_over_max(b, n);
+        return NULL;
+    }
+    return make_room(b, n);
+}
+
 void buf_commit(struct buf *b, size_t n) {
     assert(b->start + b->len + n <= b->capacity);
     b->len += n;
-}
-
-static int reserve_code(const struct buf *b, size_t n) {
-    return n > b->max || b->len > b->max - n ? MUSTER_ELIMIT : MUSTER_ENOMEM;
 }
 
 int buf_append(struct buf *b, const void *bytes, size_t n) {
     if (n == 0) {
         return MUSTER_OK;
     }
-    uint8_t *at = buf_reserve(b, n);
+    if (is_over_max(b, n)) {
+        return fail_over_max(b, n);
+    }
+    uint8_t *at = make_room(b, n);
     if (!at) {
-        return reserve_code(b, n);
+        return MUSTER_ENOMEM;
     }
     memcpy(at, bytes, n);
     b->len += n;
@@ -78,10 +91,13 @@ int buf_printf(struct buf *b, const char *format, ...) {
     if (n < 0) {
         return status_fail(MUSTER_EINVAL, "text cannot be formatted");
     }
-    size_t need = (size_t)n + 1; /* vsnprintf writes a terminator, which is not kept */
-    uint8_t *at = buf_reserve(b, need);
+    if (is_over_max(b, (size_t)n)) {
+        return fail_over_max(b, (size_t)n);
+    }
+    size_t need = (size_t)n + 1; /* vsnprintf writes a terminator, which is neither kept nor counted */
+    uint8_t *at = make_room(b, need);
     if (!at) {
-        return reserve_code(b, need);
+        return MUSTER_ENOMEM;
     }
     va_start(args, format);
     (void)vsnprintf((char *)at, need, format, args);

@@ -1,0 +1,84 @@
+/* Log lines: level, cut, silence without a sink, errno untouched. */
+#include "base/log.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct {
+    int calls;
+    enum log_level level;
+    char file[64];
+    char text[LOG_TEXT_MAX];
+} seen;
+
+static void keep(enum log_level level, const char *file, int line, const char *text) {
+    assert_true(line > 0);
+    seen.calls++;
+    seen.level = level;
+    (void)strncpy(seen.file, file, sizeof seen.file - 1);
+    (void)strncpy(seen.text, text, sizeof seen.text - 1);
+    errno = EBADF; /* a sink may disturb it */
+}
+
+static int reset(void **state) {
+    (void)state;
+    memset(&seen, 0, sizeof seen);
+    log_set_level(LOG_LEVEL_WARNING);
+    log_set_sink(keep);
+    return 0;
+}
+
+static void a_line_reaches_the_sink_with_its_place(void **state) {
+    (void)state;
+    errno = EINTR;
+    log_warning("worker %d is late", 3);
+    assert_int_equal(errno, EINTR);
+    assert_int_equal(seen.calls, 1);
+    assert_int_equal(seen.level, LOG_LEVEL_WARNING);
+    assert_string_equal(seen.file, "src/base/log_test.c");
+    assert_string_equal(seen.text, "worker 3 is late");
+}
+
+static void lower_levels_are_dropped(void **state) {
+    (void)state;
+    log_info("not shown");
+    log_debug("not shown");
+    assert_int_equal(seen.calls, 0);
+    log_set_level(LOG_LEVEL_DEBUG);
+    log_debug("shown");
+    assert_int_equal(seen.calls, 1);
+    log_set_level(LOG_LEVEL_OFF);
+    log_error("not shown");
+    assert_int_equal(seen.calls, 1);
+}
+
+static void nothing_happens_without_a_sink(void **state) {
+    (void)state;
+    log_set_sink(NULL);
+    log_error("to nobody");
+    assert_int_equal(seen.calls, 0);
+}
+
+static void a_long_text_is_cut(void **state) {
+    (void)state;
+    char filler[2 * LOG_TEXT_MAX];
+    memset(filler, 'x', sizeof filler);
+    filler[sizeof filler - 1] = '\0';
+    log_error("%s", filler);
+    assert_int_equal(strlen(seen.text), LOG_TEXT_MAX - 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_line_reaches_the_sink_with_its_place, reset),
+        cmocka_unit_test_setup(lower_levels_are_dropped, reset),
+        cmocka_unit_test_setup(nothing_happens_without_a_sink, reset),
+        cmocka_unit_test_setup(a_long_text_is_cut, reset),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
