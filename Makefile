@@ -1,0 +1,115 @@
+# The front door: each job is one target here, whatever builds underneath (CMake, in build*/).
+#
+# `make test` and `make demo` set up what they need by themselves (tools/setup says what it installs);
+# the other targets expect that `make setup` (or one of those two) has run once.
+
+BUILD ?= build
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+PREFIX ?= /usr/local
+CC ?= cc
+# Seconds that each fuzzer runs in `make fuzz`.
+FUZZ_SECONDS ?= 60
+# Arguments handed to the benchmark programs by `make bench`.
+BENCH_ARGS ?=
+
+VENV_PYTHON := $(CURDIR)/.venv/bin/python
+export MUSTER_TEST_PYTHON ?= $(if $(wildcard $(VENV_PYTHON)),$(VENV_PYTHON),python3)
+export MUSTER_BINARY ?= $(abspath $(BUILD))/muster
+
+# CMake must not see this make's job server: it has its own.
+CMAKE := env -u MAKEFLAGS -u MFLAGS cmake
+GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
+
+# $(call configure,folder,extra options): once a folder. $(call compile,folder).
+configure = test -f $(1)/CMakeCache.txt || $(CMAKE) -S . -B $(1) -G "$(GENERATOR)" -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2)
+compile = $(CMAKE) --build $(1) --parallel $(JOBS)
+
+.DEFAULT_GOAL := all
+.PHONY: all help setup demo demo-elastic test check asan ubsan tsan fuzz torture bench lint format layers install \
+        uninstall clean distclean
+
+all: ## build everything; the program is build/muster
+	@$(call configure,$(BUILD),)
+	@$(call compile,$(BUILD))
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+
+setup: ## install what building and testing need (packages, .venv); quick when nothing is missing
+	@tools/setup test
+
+demo: ## train MNIST on 2 workers, kill one half-way, watch the group heal (needs PyTorch)
+	@tools/setup demo
+	@$(MAKE) --no-print-directory all
+	@tools/demo
+
+demo-elastic: ## a two-node job on this machine: a node joins, a node leaves (needs PyTorch)
+	@tools/setup demo
+	@$(MAKE) --no-print-directory all
+	@tools/demo-elastic
+
+test: ## set up, build, run every test
+	@tools/setup test
+	@$(MAKE) --no-print-directory run-tests
+
+# A second make, so that a .venv which has just been made is seen.
+.PHONY: run-tests
+run-tests: all
+	@tools/run-tests $(BUILD)
+
+check: all ## the C tests alone: no Python, no PyTorch
+	@tools/run-tests $(BUILD) -LE python
+
+asan: ## the C tests under the address and undefined-behaviour sanitizers
+	@$(call configure,build-asan,-DMUSTER_SANITIZE=address$(comma)undefined)
+	@$(call compile,build-asan)
+	@ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	    MUSTER_BINARY=$(CURDIR)/build-asan/muster tools/run-tests build-asan -LE 'python|no-sanitizer'
+
+ubsan: ## the C tests under the undefined-behaviour sanitizer alone
+	@$(call configure,build-ubsan,-DMUSTER_SANITIZE=undefined)
+	@$(call compile,build-ubsan)
+	@UBSAN_OPTIONS=print_stacktrace=1 MUSTER_BINARY=$(CURDIR)/build-ubsan/muster \
+	    tools/run-tests build-ubsan -LE 'python|no-sanitizer'
+
+tsan: ## the C tests under the thread sanitizer
+	@$(call configure,build-tsan,-DMUSTER_SANITIZE=thread)
+	@$(call compile,build-tsan)
+	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 MUSTER_BINARY=$(CURDIR)/build-tsan/muster \
+	    tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz'
+
+fuzz: ## libFuzzer on every parser, FUZZ_SECONDS each (needs clang)
+	@$(call configure,build-fuzz,-DCMAKE_C_COMPILER=clang -DMUSTER_FUZZERS=ON -DMUSTER_SANITIZE=address$(comma)undefined)
+	@$(call compile,build-fuzz)
+	@tools/run-fuzzers build-fuzz $(FUZZ_SECONDS)
+
+torture: all ## fail the n-th allocation and the n-th system call, for every n
+	@tools/run-tests $(BUILD) -L torture
+
+bench: all ## muster and torchrun side by side (docs/performance.md)
+	@bench/run $(BENCH_ARGS)
+
+lint: all ## house rules, formatting, clang-tidy, shellcheck
+	@tools/lint $(BUILD)
+
+format: ## rewrite the C files by .clang-format
+	@tools/format
+
+layers: ## no include points upwards or into another module's private header
+	@tools/layers
+
+install: all ## install under PREFIX (default /usr/local)
+	@$(CMAKE) --install $(BUILD) --prefix $(PREFIX)
+
+uninstall: ## remove what `make install` installed
+	@test -f $(BUILD)/install_manifest.txt || { echo "nothing to remove: $(BUILD)/install_manifest.txt is missing"; exit 1; }
+	@while read -r file || [ -n "$$file" ]; do rm -f -- "$$file"; done < $(BUILD)/install_manifest.txt
+	@echo "removed $$(wc -w < $(BUILD)/install_manifest.txt) files"
+
+clean: ## remove the build folders
+	@rm -rf build build-asan build-ubsan build-tsan build-fuzz
+
+distclean: clean ## remove the build folders and the Python environment
+	@rm -rf .venv
+
+comma := ,

@@ -1,0 +1,77 @@
+# Counts the tests of a JUnit file as ctest writes it; prints failures, skips with their reasons, and last the
+# line 'N passed, N failed, N skipped'. Used by tools/run-tests.
+
+function plain(text) {
+    gsub(/&lt;/, "<", text)
+    gsub(/&gt;/, ">", text)
+    gsub(/&quot;/, "\"", text)
+    gsub(/&apos;/, "'", text)
+    gsub(/&amp;/, "\\&", text)
+    gsub(/\t/, " ", text)
+    return text
+}
+
+function attribute(line, key) {
+    if (!match(line, " " key "=\"[^\"]*\"")) {
+        return ""
+    }
+    return plain(substr(line, RSTART + length(key) + 3, RLENGTH - length(key) - 4))
+}
+
+function skip(name, why) {
+    skips[++skip_count] = name ": " (why == "" ? "no reason given" : why)
+}
+
+function finish_case() {
+    if (name == "") {
+        return
+    }
+    if (status == "fail") {
+        failures[++fail_count] = name (why == "" ? "" : ": " why)
+    } else if (status == "run") {
+        passed++
+    } else if (missing) {
+        failures[++fail_count] = name ": the program is missing (not built?)"
+    } else {
+        skip(name, reason)
+    }
+    name = ""
+}
+
+/<testcase / {
+    finish_case()
+    name = attribute($0, "name")
+    status = attribute($0, "status")
+    reason = why = ""
+    missing = 0
+}
+/<failure / { why = attribute($0, "message") }
+/<skipped / { missing = attribute($0, "message") !~ /SKIP_|DISABLED|Disabled/ }
+/SKIP:/ && reason == "" {
+    reason = plain($0)
+    sub(/^.*SKIP: */, "", reason)
+    sub(/<\/system-out>.*$/, "", reason)
+}
+/^\[  SKIPPED \] / && status == "run" && !/test\(s\)/ {
+    text = plain($0)
+    sub(/^\[  SKIPPED \] /, "", text)
+    if (!((name, text) in seen)) {
+        seen[name, text] = 1
+        skip(name, text)
+    }
+}
+
+END {
+    finish_case()
+    for (i = 1; i <= skip_count; i++) {
+        print "SKIPPED " skips[i]
+    }
+    for (i = 1; i <= fail_count; i++) {
+        print "FAILED  " failures[i]
+    }
+    if (passed + fail_count + skip_count == 0) {
+        print "no test ran"
+    }
+    printf "%d passed, %d failed, %d skipped\n", passed, fail_count, skip_count
+    exit fail_count > 0 || passed == 0 || (ctest_status != 0 && ctest_status != 8)
+}
