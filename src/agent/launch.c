@@ -1,0 +1,45 @@
+/* Ownership of struct launch_config; what its values mean is in launch.h. */
+#include "agent/launch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+
+int launch_strings_append(struct launch_strings *strings, const char *text) {
+    char *copy = strdup(text);
+    char **items = copy ? realloc(strings->items, (strings->count + 2) * sizeof *items) : NULL;
+    if (items == NULL) {
+        free(copy);
+        return status_fail(MUSTER_ENOMEM, "no memory for a list of %zu texts", strings->count + 1);
+    }
+    items[strings->count++] = copy;
+    items[strings->count] = NULL;
+    strings->items = items;
+    return 0;
+}
+
+void launch_strings_done(struct launch_strings *strings) {
+    for (size_t i = 0; i < strings->count; i++) {
+        free(strings->items[i]);
+    }
+    free(strings->items);
+    *strings = (struct launch_strings){0};
+}
+
+void launch_config_init(struct launch_config *config) {
+    *config = (struct launch_config){0};
+}
+
+void launch_config_done(struct launch_config *config) {
+    char *texts[] = {config->backend_name, config->run_id, config->endpoint,    config->local_addr,       config->role,
+                     config->title,        config->log_dir, config->entry_point, config->signals_to_handle};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        free(texts[i]);
+    }
+    free(config->local_ranks_filter);
+    launch_strings_done(&config->command);
+    launch_strings_done(&config->duplicate_stdout_filters);
+    launch_strings_done(&config->duplicate_stderr_filters);
+    launch_config_init(config);
+}
