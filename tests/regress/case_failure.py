@@ -1,0 +1,238 @@
+"""Workers that die: who is told, what is restarted, what is reported, and that nobody outlives the job."""
+
+import os
+import re
+import signal
+import time
+
+import jobs
+
+SOON_S = 2  # bound on what takes milliseconds: far above a scheduler's hiccup, far below torchrun's seconds
+
+
+def start_group(scratch, nproc, *options, worker=None):
+    process = scratch.run(
+        "muster", "--standalone", f"--nproc-per-node={nproc}", *options, *(worker or jobs.worker(scratch))
+    )
+    return process, by_rank(scratch.channel.expect(nproc, "start", 60, attempt=0))
+
+
+def by_rank(stamps):
+    return {s.rank: s for s in stamps}
+
+
+def seconds_since(start_ns, stamps):
+    return (max(s.ns for s in stamps) - start_ns) / 1e9
+
+
+def case_death_restarts_the_group():
+    """A worker's death, however it dies, reaches the others as SIGTERM at once, and all run again."""
+    jobs.isolate()
+    for how in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGRTMIN + 1, signal.SIGRTMIN + 7):
+        with jobs.Scratch() as scratch:
+            process, group = start_group(scratch, 4, "--max-restarts=2")
+            for attempt in (0, 1):
+                victim = group[2]
+                killed_ns = time.monotonic_ns()
+                os.kill(victim.pid, how)
+                told = scratch.channel.expect(3, "signal", 20, attempt=attempt, signo=int(signal.SIGTERM))
+                group = by_rank(scratch.channel.expect(4, "start", 20, attempt=attempt + 1))
+                jobs.check(seconds_since(killed_ns, told) < SOON_S, "SIGTERM came late")
+                jobs.check(seconds_since(killed_ns, group.values()) < SOON_S, "the restart came late")
+                jobs.check(sorted(group) == [0, 1, 2, 3], f"ranks {sorted(group)}")
+            for s in group.values():
+                jobs.tell_exit(s.pid, 0)
+            process.expect(20, 0)
+            scratch.expect_nobody(1)
+
+
+def case_restarts_run_out():
+    """--max-restarts=N starts the group N + 1 times, then the launcher exits 1."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process = scratch.run(
+            "muster", "--standalone", "--nproc-per-node=2", "--max-restarts=3", *jobs.worker(scratch, "--exit", "5")
+        )
+        process.expect(30, 1)
+        attempts = sorted({s.attempt for s in scratch.channel.select("start")})
+        jobs.check(attempts == [0, 1, 2, 3], f"attempts {attempts}")
+        scratch.expect_nobody(1)
+
+
+def case_gloo_group_restarts():
+    """A killed PyTorch gloo worker: the restarted group forms, three times over, with default options."""
+    jobs.need_torch()
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        script = [os.path.join(jobs.HERE, "gloo_worker.py"), scratch.channel.path]
+        process = scratch.run("muster", "--standalone", "--nproc-per-node=2", "--max-restarts=3", *script)
+        for attempt in range(4):
+            ready = by_rank(scratch.channel.expect(2, "ready", 90, attempt=attempt))
+            formed = scratch.channel.select("formed", attempt=attempt)
+            jobs.check([s.world for s in formed] == [2, 2], f"formed {formed}")
+            if attempt < 3:
+                os.kill(ready[attempt % 2].pid, signal.SIGKILL)
+        for s in ready.values():
+            jobs.tell_exit(s.pid, 0)
+        process.expect(60, 0)
+        scratch.expect_nobody(1)
+
+
+def case_restart_meets_a_fresh_store():
+    """Nothing that an earlier attempt wrote is visible to the workers of the next."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        script = [os.path.join(jobs.HERE, "keys_worker.py"), scratch.channel.path]
+        process = scratch.run("muster", "--standalone", "--nproc-per-node=2", "--max-restarts=3", *script)
+        for attempt in range(4):
+            ready = by_rank(scratch.channel.expect(2, "ready", 30, attempt=attempt))
+            looked = scratch.channel.expect(1, "keys", 5, attempt=attempt)[0]
+            jobs.check(looked.stale == 0, f"attempt {attempt} sees {looked.stale} keys of an earlier one")
+            jobs.tell_exit(ready[1].pid, 1 if attempt < 3 else 0)
+        jobs.tell_exit(ready[0].pid, 0)
+        process.expect(30, 0)
+
+
+def root_cause(process):
+    """(rank, exit code) of the root cause in the failure report."""
+    text = process.err()
+    jobs.check("Root Cause (first observed failure)" in text, f"no failure report\n{process.tail()}")
+    block = text.partition("Root Cause (first observed failure)")[2]
+    rank = re.search(r"rank\s*: (\d+) \(local_rank: (\d+)\)", block)
+    code = re.search(r"exitcode\s*: (-?\d+) \(pid: (\d+)\)", block)
+    jobs.check(rank and code, f"the root cause has no rank or no exit code\n{process.tail()}")
+    return int(rank[1]), int(code[1])
+
+
+def case_first_failure_is_the_root_cause():
+    """Of two workers that fail 30 ms apart the first is named, whatever their ranks and whoever ignores SIGTERM."""
+    jobs.isolate()
+    for first, second in ((1, 0), (0, 1), (3, 0), (2, 1)):
+        for options in ([], ["--ignore"]):
+            with jobs.Scratch() as scratch:
+                process, group = start_group(scratch, 4, worker=jobs.worker(scratch, *options))
+                jobs.tell_exit(group[first].pid, 3)
+                scratch.channel.expect(1, "exit", 5)
+                time.sleep(0.03)  # the promise is about failures 30 ms apart
+                for rank in (second, *(r for r in group if r not in (first, second))):
+                    try:
+                        jobs.tell_exit(group[rank].pid, 4)
+                    except ProcessLookupError:
+                        pass  # stopped by the launcher by now
+                process.expect(40, 1)
+                found = root_cause(process)
+                jobs.check(found == (first, 3), f"root cause {found}, expected {(first, 3)}\n{process.tail()}")
+
+
+REPORT_LINES = [
+    r"^=+$",
+    r"^.+ FAILED$",
+    r"^-+$",
+    r"^Failures:$",
+    r"^Root Cause \(first observed failure\):$",
+    r"^\[0\]:$",
+    r"^  time      : \d{4}-\d\d-\d\d_\d\d:\d\d:\d\d$",
+    r"^  host      : \S+$",
+    r"^  rank      : 1 \(local_rank: 1\)$",
+    r"^  exitcode  : 3 \(pid: \d+\)",
+    r"^  error_file: ",
+    r"^  traceback : ",
+    r"^=+$",
+]
+
+
+def case_report_has_torchruns_layout():
+    """The failure report has torchelastic's fields in their order, and shows the end of the worker's stderr."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        script = scratch.write("fails.sh", 'echo "cannot open /data/shard-7: stale handle" >&2\nexit 3\n')
+        command = f'if [ "$RANK" = 1 ]; then exec sh {script}; fi; exec sleep 60'
+        process = scratch.run("muster", "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", command)
+        process.expect(20, 1)
+        rest = process.err().splitlines()
+        for pattern in REPORT_LINES:
+            index = next((i for i, line in enumerate(rest) if re.search(pattern, line)), None)
+            jobs.check(index is not None, f"no line like {pattern} (in this order)\n{process.tail()}")
+            rest = rest[index + 1 :]
+        block = process.err().partition("Root Cause")[2]
+        jobs.check("stale handle" in block, f"the worker's last words are not in the report\n{process.tail()}")
+        scratch.expect_nobody(1)
+
+
+def case_report_names_the_signal():
+    """A worker killed by a signal is reported with the signal's name, and its victims apart from it."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process, group = start_group(scratch, 3)
+        os.kill(group[2].pid, signal.SIGSEGV)
+        process.expect(20, 1)
+        jobs.check(root_cause(process) == (2, -11), f"{root_cause(process)}\n{process.tail()}")
+        block = process.err().partition("Root Cause")[2]
+        jobs.check("SIGSEGV" in block, f"SIGSEGV is not named\n{process.tail()}")
+
+
+def case_agent_killed_leaves_nobody():
+    """The agent is SIGKILLed: workers and all their descendants are gone at once; nobody else is touched."""
+    jobs.isolate()
+    with jobs.Scratch() as outside:
+        sentinel = outside.start("sentinel", [jobs.program("stamp_worker"), outside.channel.path])
+        outside.channel.expect(1, "start", 5)
+        for options in ([], ["--ignore"], ["--ignore", "--hostile"]):
+            for _ in range(3):
+                with jobs.Scratch() as scratch:
+                    process, _ = start_group(scratch, 4, worker=jobs.worker(scratch, *options))
+                    if "--hostile" in options:
+                        scratch.channel.expect(8, "descendant", 5)
+                    process.signal(signal.SIGKILL)
+                    process.expect(5, -9)
+                    scratch.expect_nobody(SOON_S)
+        jobs.check(sentinel.wait(0) is None, "a process that is not the job's was killed")
+        jobs.check(not outside.channel.select("signal"), "a process that is not the job's was signalled")
+
+
+def case_guardian_killed_leaves_nobody():
+    """Killing any one of the launcher's own processes, whichever it is, never leaves workers behind."""
+    jobs.isolate()
+    worker = os.path.realpath(jobs.program("stamp_worker"))
+    with jobs.Scratch() as scratch:
+        process, _ = start_group(scratch, 2)
+        helpers = [p for p in scratch.pids() if jobs.executable(p) != worker and p != process.pid]
+        process.signal(signal.SIGKILL)
+        scratch.expect_nobody(SOON_S)
+    for index in range(len(helpers)):
+        with jobs.Scratch() as scratch:
+            process, group = start_group(scratch, 2, worker=jobs.worker(scratch, "--hostile"))
+            helpers = [p for p in scratch.pids() if jobs.executable(p) != worker and p != process.pid]
+            os.kill(sorted(helpers)[index], signal.SIGKILL)
+            for s in group.values():
+                try:
+                    jobs.tell_exit(s.pid, 0)
+                except ProcessLookupError:
+                    pass
+            process.expect(40)
+            scratch.expect_nobody(SOON_S)
+
+
+def case_group_stop_leaves_nobody():
+    """Descendants of a stopped group (double-forked, setsid, all signals blocked) end with it, restart or not."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process, group = start_group(scratch, 2, "--max-restarts=1", worker=jobs.worker(scratch, "--hostile"))
+        first = {s.pid for s in scratch.channel.expect(4, "descendant", 5, attempt=0)}
+        jobs.tell_exit(group[0].pid, 1)
+        group = by_rank(scratch.channel.expect(2, "start", 20, attempt=1))
+        second = {s.pid for s in scratch.channel.expect(4, "descendant", 5, attempt=1)}
+        left = [pid for pid in first if jobs.alive(pid)]
+        jobs.check(not left, f"descendants of attempt 0 live beside attempt 1: {left}")
+        jobs.tell_exit(group[1].pid, 1)
+        process.expect(20, 1)
+        left = [pid for pid in second if jobs.alive(pid)]
+        jobs.check(not left, f"descendants outlive the launcher: {left}")
+    for code in (0, 3):
+        with jobs.Scratch() as scratch:
+            process, group = start_group(scratch, 2, worker=jobs.worker(scratch, "--hostile"))
+            scratch.channel.expect(4, "descendant", 5)
+            for s in group.values():
+                jobs.tell_exit(s.pid, code)
+            process.expect(20, 1 if code else 0)
+            scratch.expect_nobody(0.2)

@@ -1,0 +1,191 @@
+"""Bad input: a sentence that says what to do, a non-zero exit, and nothing left behind."""
+
+import os
+import resource
+
+import jobs
+
+
+def expect_refusal(scratch, process, within_s, *words):
+    """Ends with 1 (or 2) and a message that has all the words; no worker, process or temporary file is left."""
+    code = process.expect(within_s)
+    jobs.check(code in (1, 2), f"exit code {code}\n{process.tail()}")
+    text = process.err()
+    missing = [word for word in words if word.lower() not in text.lower()]
+    jobs.check(not missing, f"the message does not say {missing}\n{process.tail()}")
+    jobs.check("Assertion" not in text and "Sanitizer" not in text, f"our own bug\n{process.tail()}")
+    scratch.expect_nobody(1)
+
+
+def refuse(words, *arguments, within_s=30, **options):
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process = scratch.run("muster", *[str(a).replace("SCRATCH", scratch.root) for a in arguments], **options)
+        expect_refusal(scratch, process, within_s, *words)
+
+
+def case_missing_program():
+    """A program that does not exist is named, with the system's reason."""
+    refuse(["/no/such/program", "No such file"], "--standalone", "--no-python", "/no/such/program")
+
+
+def case_missing_script():
+    """A script that does not exist is named."""
+    refuse(["no-such-script.py"], "--standalone", "no-such-script.py")
+
+
+def case_unreadable_script():
+    """A script that may not be read, and a program that may not be executed, are named."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        path = scratch.write("not-executable", "#!/bin/sh\nexit 0\n", 0o644)
+        process = scratch.run("muster", "--standalone", "--no-python", path)
+        expect_refusal(scratch, process, 20, path, "Permission denied")
+        process = scratch.run("muster", "--standalone", "--no-python", scratch.root)
+        expect_refusal(scratch, process, 20, scratch.root)
+
+
+def case_log_dir_is_a_file():
+    """--log-dir on an existing file, and on a folder that cannot be made."""
+    refuse(["SCRATCH-FILE"[8:]], "--standalone", "--log-dir=/etc/passwd/FILE", "--redirects=3", "--no-python", "true")
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        path = scratch.write("a-file", "text")
+        process = scratch.run("muster", "--standalone", f"--log-dir={path}", "--no-python", "true")
+        expect_refusal(scratch, process, 20, path)
+
+
+def case_name_that_does_not_resolve():
+    """An endpoint whose name nobody knows is an error that quotes it."""
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=nobody.invalid:29400"]
+    refuse(["nobody.invalid"], *options, "--rdzv-conf=join_timeout=5,read_timeout=5", "--no-python", "true", within_s=60)
+
+
+def case_endpoint_that_refuses():
+    """An endpoint at which nothing listens: the address and the error are shown, and the wait is bounded."""
+    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{jobs.free_port()}"]
+    conf = "--rdzv-conf=is_host=0,join_timeout=5,read_timeout=5"
+    refuse(["127.0.0.1", "refused"], *options, conf, "--no-python", "true", within_s=60)
+
+
+def case_static_master_is_absent():
+    """Static rank 1 without a rank 0 gives up after its time-out and says whom it looked for."""
+    port = jobs.free_port()
+    options = ["--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    refuse(["127.0.0.1", str(port)], *options, "--rdzv-conf=timeout=4", "--no-python", "true", within_s=60)
+
+
+def case_full_disk_under_the_logs():
+    """No space for the logs: the job neither hangs nor ends as if all were well without a word."""
+    why = jobs.isolate(mounts=True)
+    if why:
+        raise jobs.Skip(f"no mount namespace for a small file system: {why}")
+    with jobs.Scratch() as scratch:
+        os.mkdir(scratch.path("small"))
+        if jobs._libc.mount(b"tmpfs", scratch.path("small").encode(), b"tmpfs", 0, b"size=256k") != 0:
+            raise jobs.Skip("tmpfs cannot be mounted")
+        worker = ["--no-python", jobs.program("flood_worker"), scratch.channel.path, "20000", "100"]
+        for options in (["--tee=3"], ["--redirects=3"]):
+            logs = f"--log-dir={scratch.path('small')}"
+            process = scratch.run("muster", "--standalone", "--nproc-per-node=2", logs, *options, *worker)
+            process.expect(60)
+            said = process.err()
+            jobs.check(
+                process.popen.returncode != 0 or "No space" in said,
+                f"{options}: exit code 0 and not a word about the full disk\n{process.tail()}",
+            )
+            scratch.expect_nobody(1)
+
+
+def case_no_room_for_the_log_folder():
+    """A file system without a single free block or inode for the log folders is a clear error."""
+    why = jobs.isolate(mounts=True)
+    if why:
+        raise jobs.Skip(f"no mount namespace for a small file system: {why}")
+    with jobs.Scratch() as scratch:
+        os.mkdir(scratch.path("small"))
+        if jobs._libc.mount(b"tmpfs", scratch.path("small").encode(), b"tmpfs", 0, b"size=4k,nr_inodes=3") != 0:
+            raise jobs.Skip("tmpfs cannot be mounted")
+        logs = f"--log-dir={scratch.path('small')}"
+        command = ["--standalone", "--nproc-per-node=2", logs, "--redirects=3", "--no-python", "true"]
+        expect_refusal(scratch, scratch.run("muster", *command), 20, "No space left")
+
+
+def limited(scratch, name, limit, count, user, *arguments):
+    """`muster run` under a resource limit (and as another user where root would not feel it)."""
+
+    def apply():
+        resource.setrlimit(limit, (count, count))
+        if user is not None:
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+
+    import subprocess
+
+    command = jobs.launcher_command("muster") + [str(a) for a in arguments]
+    with open(scratch.path(f"{name}.err"), "wb") as err:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=scratch.env(), cwd="/", preexec_fn=apply,
+            timeout=60, check=False,
+        )
+    with open(scratch.path(f"{name}.err"), encoding="utf-8", errors="replace") as text:
+        return done.returncode, text.read()
+
+
+def case_more_workers_than_processes():
+    """More workers than the system lets us start: an error that says so, and those already started are gone."""
+    jobs.isolate()
+    if os.getuid() != 0:
+        raise jobs.Skip("needs root, to become a user with no other processes")
+    nobody = 65534 - os.getpid() % 1000  # a user with no other processes
+    with jobs.Scratch() as scratch:
+        for path in (scratch.root, scratch.path("tmp")):
+            os.chmod(path, 0o777)
+        arguments = ["--standalone", "--nproc-per-node=40", "--no-python", "sleep", "60"]
+        code, text = limited(scratch, "nproc", resource.RLIMIT_NPROC, 20, nobody, *arguments)
+        if code == 126 or "Permission denied" in text:
+            raise jobs.Skip(f"the binary cannot be run by another user here: {text[-200:]}")
+        jobs.check(code == 1, f"exit code {code}: {text[-500:]}")
+        jobs.check("Resource temporarily unavailable" in text or "EAGAIN" in text, f"no reason: {text[-500:]}")
+        scratch.expect_nobody(1)
+
+
+def case_too_few_descriptors():
+    """Too few descriptors for the pipes of all workers is an error that says so."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        arguments = ["--standalone", "--nproc-per-node=60", "--tee=3", "--no-python", "sleep", "60"]
+        code, text = limited(scratch, "nofile", resource.RLIMIT_NOFILE, 40, None, *arguments)
+        jobs.check(code == 1, f"exit code {code}: {text[-500:]}")
+        jobs.check("Too many open files" in text, f"no reason: {text[-500:]}")
+        scratch.expect_nobody(1)
+
+
+def case_many_workers():
+    """Two hundred workers on one node: all ranks are there once, and all end."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process = scratch.run("muster", "--standalone", "--nproc-per-node=200", *jobs.worker(scratch))
+        starts = scratch.channel.expect(200, "start", 60)
+        jobs.check(sorted(s.rank for s in starts) == list(range(200)), "ranks are missing or doubled")
+        for s in starts:
+            jobs.tell_exit(s.pid, 0)
+        process.expect(30, 0)
+        scratch.expect_nobody(1)
+
+
+def case_nothing_is_left_behind():
+    """A job that ends well, and one that fails, leave no process, and in the temporary folder only its logs."""
+    jobs.isolate()
+    for code in ("0", "3"):
+        with jobs.Scratch() as scratch:
+            before = set(os.listdir("/dev/shm"))
+            process = scratch.run(
+                "muster", "--standalone", "--nproc-per-node=2", *jobs.worker(scratch, "--exit", code)
+            )
+            process.expect(20, 1 if code == "3" else 0)
+            scratch.expect_nobody(0.5)
+            left = [name for name in os.listdir(scratch.path("tmp")) if not name.startswith("torchelastic_")]
+            jobs.check(not left, f"left in the temporary folder: {left}")
+            jobs.check(set(os.listdir("/dev/shm")) <= before, "left in /dev/shm")

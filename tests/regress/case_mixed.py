@@ -1,0 +1,109 @@
+"""One job of a muster agent and a torchrun agent, in both orders, through forming, failure, departure and arrival."""
+
+import os
+import signal
+
+import jobs
+from nodes import Pair
+
+ORDERS = (("muster", "torchrun"), ("torchrun", "muster"))
+CHANGE_S = 60
+# torchrun counts a node as dead after keep_alive_interval x 3, then waits for the last call.
+FAST = ["--rdzv-conf=last_call_timeout=2,keep_alive_interval=1", "--max-restarts=3"]
+
+
+def finish(pair, starts):
+    pair.finish(starts, 90)
+    pair.scratch.expect_nobody(2)
+
+
+def mixed(test):
+    jobs.need_torch()
+    jobs.isolate()
+    for kinds in ORDERS:
+        print(f"A is {kinds[0]}, B is {kinds[1]}", flush=True)
+        with jobs.Scratch() as scratch:
+            test(scratch, kinds)
+
+
+def case_mixed_form_and_fail():
+    """A job of muster and torchrun forms, and a failure on either node restarts all of it."""
+
+    def test(scratch, kinds):
+        pair = Pair(scratch, kinds, nnodes="2", options=FAST)
+        starts = pair.start_both(60)
+        jobs.check(len({(s.addr, s.port) for s in starts}) == 1, f"two masters: {starts}")
+        for node in "BA":
+            mark = scratch.channel.mark()
+            os.kill(pair.workers_of(starts, node)[0].pid, signal.SIGKILL)
+            starts = pair.expect_world(4, CHANGE_S, mark)
+        finish(pair, starts)
+
+    mixed(test)
+
+
+def case_mixed_arrival():
+    """A node of the other kind arrives in a running 1:2 job and is taken in, whoever came first."""
+
+    def test(scratch, kinds):
+        pair = Pair(scratch, kinds, options=FAST)
+        pair.start(0)
+        pair.expect_world(2, CHANGE_S, 0)
+        mark = scratch.channel.mark()
+        pair.start(1)
+        finish(pair, pair.expect_world(4, CHANGE_S, mark))
+
+    mixed(test)
+
+
+def case_mixed_departure():
+    """B is killed. A muster survivor goes on by itself; a torchrun one as soon as one of its workers fails."""
+
+    def test(scratch, kinds):
+        pair = Pair(scratch, kinds, options=FAST)
+        starts = pair.start_both(60)
+        mark = scratch.channel.mark()
+        pair.agents["B"].signal(signal.SIGKILL)
+        for s in pair.workers_of(starts, "B"):
+            try:
+                os.kill(s.pid, signal.SIGKILL)  # torchrun leaves them
+            except ProcessLookupError:
+                pass
+        if kinds[0] == "torchrun":
+            os.kill(pair.workers_of(starts, "A")[0].pid, signal.SIGKILL)
+        starts = pair.expect_world(2, CHANGE_S, mark)
+        finish(pair, starts)
+
+    mixed(test)
+
+
+def case_mixed_farewell():
+    """B leaves by SIGTERM; the other kind goes on with a world of two."""
+
+    def test(scratch, kinds):
+        pair = Pair(scratch, kinds, options=FAST)
+        starts = pair.start_both(60)
+        mark = scratch.channel.mark()
+        pair.agents["B"].signal(signal.SIGTERM)
+        pair.agents["B"].expect(30, 1)
+        if kinds[0] == "torchrun":
+            os.kill(pair.workers_of(starts, "A")[0].pid, signal.SIGKILL)
+        finish(pair, pair.expect_world(2, CHANGE_S, mark))
+
+    mixed(test)
+
+
+def case_mixed_gloo_group():
+    """PyTorch workers of a muster node and a torchrun node compute together, in both orders."""
+
+    def test(scratch, kinds):
+        script = [os.path.join(jobs.HERE, "gloo_worker.py"), scratch.channel.path]
+        pair = Pair(scratch, kinds, nnodes="2", worker=script)
+        agent = pair.start(0)
+        jobs.wait_port(pair.port, agent, 60)
+        pair.start(1)
+        formed = pair.expect_world(4, 120, 0, "formed")
+        scratch.channel.expect(4, "ready", 60)
+        finish(pair, formed)
+
+    mixed(test)

@@ -1,0 +1,217 @@
+"""Several nodes on one machine: forming, failures that cross nodes, departures, arrivals, spares."""
+
+import os
+import signal
+import time
+
+import jobs
+from nodes import Pair
+
+FORM_S = 30
+# torchrun needs 41 to 45 s for a departure (or never notices); Muster's promise is 200 ms.
+CHANGE_S = 8
+FIRST_CALL = "--rdzv-conf=last_call_timeout=1"  # A alone in a 1:2 job would wait 30 s for others at first
+
+
+def gloo(scratch):
+    return [os.path.join(jobs.HERE, "gloo_worker.py"), scratch.channel.path]
+
+
+def case_two_nodes_form():
+    """Two nodes of two workers form one world, work, and both launchers exit 0."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, nnodes="2")
+        starts = pair.start_both()
+        jobs.check(len({(s.addr, s.port) for s in starts}) == 1, f"MASTER_ADDR and MASTER_PORT differ: {starts}")
+        jobs.check(sorted(s.group for s in starts) == [0, 0, 1, 1], f"group ranks {starts}")
+        pair.finish(starts)
+        scratch.expect_nobody(1)
+
+
+def case_failure_reaches_the_other_node():
+    """A failure on B stops A's workers and all run again, and so does one on A."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, nnodes="2", options=["--max-restarts=2"])
+        starts = pair.start_both()
+        for victim_node in "BA":
+            mark = scratch.channel.mark()
+            victim = pair.workers_of(starts, victim_node)[0]
+            killed_ns = time.monotonic_ns()
+            os.kill(victim.pid, signal.SIGKILL)
+            scratch.channel.expect(3, "signal", FORM_S, since=mark, signo=int(signal.SIGTERM))
+            starts = pair.expect_world(4, FORM_S, mark)
+            took_s = (max(s.ns for s in starts) - killed_ns) / 1e9
+            jobs.check(took_s < CHANGE_S, f"{took_s:.1f} s from a death on {victim_node} to all running")
+        pair.finish(starts)
+
+
+def arrival(scratch, pair, name="start"):
+    first = pair.start(0)
+    starts = pair.expect_world(2, 90, 0, name)
+    mark = scratch.channel.mark()
+    jobs.check(first.wait(0) is None, "A ended")
+    pair.start(1)
+    return starts, pair.expect_world(4, 90, mark, name)
+
+
+def case_node_arrives():
+    """A node that arrives in a running 1:2 job is taken in; no restart is consumed."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, options=[FIRST_CALL])
+        _, starts = arrival(scratch, pair)
+        jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
+        pair.finish(starts)
+        scratch.expect_nobody(1)
+
+
+def case_node_arrives_with_gloo():
+    """The same with PyTorch gloo workers: the world of four computes."""
+    jobs.need_torch()
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, options=[FIRST_CALL], worker=gloo(scratch))
+        _, formed = arrival(scratch, pair, name="formed")
+        scratch.channel.expect(6, "ready", 60)
+        pair.finish(formed, 60)
+
+
+def departure(pair, how, scratch):
+    """Both nodes run; B departs; returns seconds until A's workers run as a world of two."""
+    pair.start_both()
+    mark = scratch.channel.mark()
+    left_ns = pair.agents["B"].signal(how)
+    starts = pair.expect_world(2, 60, mark)
+    jobs.check({s.group for s in starts} == {0}, f"not A's workers: {starts}")
+    return starts, (max(s.ns for s in starts) - left_ns) / 1e9
+
+
+def case_node_leaves():
+    """B leaves a healthy 1:2 job (SIGTERM, SIGKILL): A goes on at once with WORLD_SIZE 2, no restart consumed."""
+    jobs.isolate()
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        with jobs.Scratch() as scratch:
+            pair = Pair(scratch)
+            starts, took_s = departure(pair, how, scratch)
+            print(f"{how.name}: {took_s * 1000:.1f} ms")
+            jobs.check(took_s < CHANGE_S, f"{how.name}: A ran again only after {took_s:.1f} s")
+            jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
+            pair.agents["B"].expect(10)
+            pair.finish(starts)
+            scratch.expect_nobody(1)
+
+
+def case_node_leaves_with_gloo():
+    """B is killed, and A's PyTorch workers form a group of two."""
+    jobs.need_torch()
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, worker=gloo(scratch))
+        agent = pair.start(0)
+        jobs.wait_port(pair.port, agent, 30)
+        pair.start(1)
+        pair.expect_world(4, 90, 0, "formed")
+        scratch.channel.expect(4, "ready", 30)
+        mark = scratch.channel.mark()
+        pair.agents["B"].signal(signal.SIGKILL)
+        formed = pair.expect_world(2, 90, mark, "formed")
+        scratch.channel.expect(2, "ready", 30, since=mark)
+        pair.finish(formed, 60)
+        scratch.expect_nobody(1)
+
+
+def case_node_comes_and_goes():
+    """A 1:2 job shrinks and grows again, three times."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch)
+        starts = pair.start_both()
+        for turn in range(3):
+            mark = scratch.channel.mark()
+            pair.agents["B"].signal(signal.SIGKILL if turn % 2 else signal.SIGTERM)
+            pair.agents["B"].expect(20)
+            pair.expect_world(2, FORM_S, mark)
+            mark = scratch.channel.mark()
+            pair.start(1)
+            starts = pair.expect_world(4, FORM_S, mark)
+        pair.finish(starts)
+
+
+def case_store_host_is_killed():
+    """The node that hosts the store dies: the other ends with exit code 1 and a reason; nobody survives."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch)
+        pair.start_both()
+        pair.agents["A"].signal(signal.SIGKILL)
+        pair.agents["B"].expect(60, 1)
+        jobs.check(str(pair.port) in pair.agents["B"].err(), f"no reason given\n{pair.agents['B'].tail()}")
+        scratch.expect_nobody(2)
+
+
+def case_spare_exits_well():
+    """A node beyond the maximum waits as a spare, and exits 0 when the job ends without it."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, nnodes="2", kinds=("muster", "muster", "muster"))
+        starts = pair.start_both()
+        spare = pair.start(1, name="C")
+        jobs.check(spare.wait(2) is None, f"the spare did not wait\n{spare.tail()}")
+        pair.finish(starts)
+        spare.expect(10, 0)
+        jobs.check(len(scratch.channel.select("start")) == 4, "the spare started workers")
+
+
+def case_spare_takes_over():
+    """A spare takes the place of a node that is killed."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, nnodes="2")
+        pair.start_both()
+        spare = pair.start(1, name="C")
+        jobs.check(spare.wait(1) is None, f"the spare did not wait\n{spare.tail()}")
+        mark = scratch.channel.mark()
+        pair.agents["B"].signal(signal.SIGKILL)
+        starts = pair.expect_world(4, FORM_S, mark)
+        pair.finish(starts)
+
+
+def case_missing_node_is_named():
+    """When no world forms within seconds the agent says who is here and who is missing."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, nnodes="2", options=["--rdzv-conf=join_timeout=8"])
+        agent = pair.start(0)
+        agent.expect(40, 1)
+        said = agent.err().lower()
+        jobs.check("missing" in said or "waiting for" in said or "1 of 2" in said, f"nobody is missed\n{agent.tail()}")
+        scratch.expect_nobody(1)
+
+
+def case_static_two_nodes():
+    """--node-rank and --master-addr: two static nodes form, and a failing one restarts."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        port = jobs.free_port()
+        agents = [
+            scratch.run(
+                "muster",
+                "--nnodes=2",
+                "--nproc-per-node=2",
+                f"--node-rank={rank}",
+                "--master-addr=127.0.0.1",
+                f"--master-port={port}",
+                *jobs.worker(scratch),
+                name=f"static{rank}",
+            )
+            for rank in (0, 1)
+        ]
+        starts = scratch.channel.expect(4, "start", FORM_S, world=4)
+        jobs.check(sorted(s.rank for s in starts) == [0, 1, 2, 3], f"ranks {starts}")
+        jobs.check({s.port for s in starts} == {port}, f"MASTER_PORT is not the endpoint's: {starts}")
+        for s in starts:
+            jobs.tell_exit(s.pid, 0)
+        for agent in agents:
+            agent.expect(20, 0)

@@ -1,0 +1,180 @@
+"""Signals to the agent and the exit codes of the launcher."""
+
+import os
+import signal
+import time
+
+import jobs
+
+
+def start_group(scratch, nproc, *options, worker=None, launcher="muster"):
+    process = scratch.run(
+        launcher, "--standalone", f"--nproc-per-node={nproc}", *options, *(worker or jobs.worker(scratch))
+    )
+    return process, scratch.channel.expect(nproc, "start", 60, attempt=0)
+
+
+def case_signals_are_handed_over():
+    """Each signal of --signals-to-handle reaches all workers as itself, and the launcher exits 1."""
+    jobs.isolate()
+    cases = [(n, []) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)]
+    cases += [(n, ["--signals-to-handle=SIGTERM,SIGUSR1,SIGUSR2"]) for n in (signal.SIGUSR1, signal.SIGUSR2)]
+    for number, options in cases:
+        with jobs.Scratch() as scratch:
+            process, starts = start_group(scratch, 4, *options)
+            process.signal(number)
+            told = scratch.channel.expect(4, "signal", 10, signo=int(number))
+            jobs.check({s.pid for s in told} == {s.pid for s in starts}, f"{number!r} reached {told}")
+            process.expect(10, 1)
+            jobs.check(len(scratch.channel.select("signal")) == 4, "a worker was signalled twice")
+            jobs.check(number.name[3:] in process.err() or str(int(number)) in process.err(), process.tail())
+            scratch.expect_nobody(0.5)
+
+
+def case_unhandled_signals_leave_nobody():
+    """A signal that is not listed kills the launcher as it would any program, and no worker survives that."""
+    jobs.isolate()
+    for number, options in ((signal.SIGUSR1, []), (signal.SIGHUP, ["--signals-to-handle=SIGTERM"])):
+        with jobs.Scratch() as scratch:
+            process, _ = start_group(scratch, 3, *options)
+            process.signal(number)
+            process.expect(10, -int(number))
+            scratch.expect_nobody(2)
+
+
+def case_stubborn_workers_are_killed():
+    """Workers that ignore the signal get SIGKILL after --shutdown-timeout, not before and not much later."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process, _ = start_group(scratch, 2, "--shutdown-timeout=1", worker=jobs.worker(scratch, "--ignore"))
+        sent_ns = process.signal(signal.SIGTERM)
+        process.expect(20, 1)
+        took_s = (process.ended_ns - sent_ns) / 1e9
+        jobs.check(1 <= took_s < 5, f"killed after {took_s:.2f} s with --shutdown-timeout=1")
+        scratch.expect_nobody(0.5)
+
+
+def case_second_signal_leaves_nobody():
+    """A second signal during the shutdown neither hangs it nor leaves workers behind."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process, _ = start_group(scratch, 2, "--shutdown-timeout=2", worker=jobs.worker(scratch, "--ignore"))
+        process.signal(signal.SIGINT)
+        scratch.channel.expect(2, "signal", 10)
+        process.signal(signal.SIGINT)
+        process.signal(signal.SIGTERM)
+        process.expect(20)
+        scratch.expect_nobody(1)
+
+
+def case_signal_before_the_workers():
+    """SIGTERM while the node still waits for others: it dies of the signal (143), as torchrun does."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        port = jobs.free_port()
+        process = scratch.run(
+            "muster",
+            "--nnodes=2",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{port}",
+            *jobs.worker(scratch),
+        )
+        jobs.wait_port(port, process, 10)
+        process.signal(signal.SIGTERM)
+        process.expect(10, -int(signal.SIGTERM))
+        scratch.expect_nobody(1)
+
+
+def case_stopped_worker_is_still_stopped():
+    """A worker that is suspended (SIGSTOP) cannot hold up the end of the job beyond the time-out."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process, starts = start_group(scratch, 2, "--shutdown-timeout=1")
+        os.kill(starts[0].pid, signal.SIGSTOP)
+        process.signal(signal.SIGTERM)
+        process.expect(20, 1)
+        scratch.expect_nobody(1)
+
+
+def run_to_end(launcher, *arguments):
+    with jobs.Scratch() as scratch:
+        return scratch.run(launcher, *arguments).expect(60)
+
+
+EXIT_CODES = [
+    (0, ["--standalone", "--no-python", "true"]),
+    (1, ["--standalone", "--no-python", "false"]),
+    (1, ["--standalone", "--no-python", "sh", "-c", "exit 42"]),
+    (1, ["--standalone", "--no-python", "sh", "-c", "kill -SEGV $$"]),
+    (1, ["--standalone", "--no-python", "/no/such/program"]),
+    (1, ["--standalone", "/no/such/script.py"]),
+    (2, ["--bogus", "--no-python", "true"]),
+    (2, []),
+    (2, ["--max-restarts=x", "--no-python", "true"]),
+    (1, ["--nnodes=3:2", "--no-python", "true"]),
+    (1, ["--nproc-per-node=bad", "--no-python", "true"]),
+    (0, ["--help"]),
+]
+
+
+def case_exit_codes():
+    """The launcher's exit codes are torchrun's: 0, 1 for any failure of a worker, 2 for the command line."""
+    jobs.isolate()
+    for expected, arguments in EXIT_CODES:
+        code = run_to_end("muster", *arguments)
+        jobs.check(code == expected, f"muster run {' '.join(arguments)}: exit code {code}, expected {expected}")
+
+
+def case_exit_codes_of_torchrun():
+    """The table of exit codes above is what the real torchrun does."""
+    jobs.need_torch()
+    jobs.isolate()
+    for expected, arguments in EXIT_CODES:
+        code = run_to_end("torchrun", *arguments)
+        jobs.check(code == expected, f"torchrun {' '.join(arguments)}: exit code {code}, the table says {expected}")
+
+
+def case_one_finished_worker_is_waited_for():
+    """A worker that ends well neither stops nor restarts the others."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process, starts = start_group(scratch, 3)
+        jobs.tell_exit(starts[0].pid, 0)
+        scratch.channel.expect(1, "exit", 5)
+        jobs.tell_exit(starts[1].pid, 0)
+        scratch.channel.expect(2, "exit", 5)
+        jobs.check(process.wait(0.3) is None, f"the launcher did not wait\n{process.tail()}")
+        jobs.tell_exit(starts[2].pid, 0)
+        process.expect(10, 0)
+        jobs.check(not scratch.channel.select("signal"), "a worker was signalled")
+
+
+def case_terminal_ctrl_c():
+    """Ctrl-C on a terminal reaches the workers exactly once: they are in sessions of their own."""
+    jobs.isolate()
+    master, slave = os.openpty()
+    with jobs.Scratch() as scratch:
+        import fcntl
+        import subprocess
+        import termios
+
+        def control():
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        command = jobs.launcher_command("muster") + ["--standalone", "--nproc-per-node=2", *jobs.worker(scratch)]
+        launcher = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=scratch.env(), preexec_fn=control
+        )
+        try:
+            scratch.channel.expect(2, "start", 10)
+            os.write(master, b"\x03")
+            scratch.channel.expect(2, "signal", 10, signo=int(signal.SIGINT))
+            jobs.check(launcher.wait(20) == 1, f"exit code {launcher.returncode}")
+            time.sleep(0.05)
+            jobs.check(len(scratch.channel.select("signal")) == 2, "a worker got SIGINT twice")
+        finally:
+            launcher.kill()
+            launcher.wait()
+            os.close(slave)
+            os.close(master)

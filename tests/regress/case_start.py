@@ -1,0 +1,142 @@
+"""Starting: how soon the first worker runs, what the agent weighs, and what must not delay it."""
+
+import contextlib
+import os
+import socket
+import statistics
+import threading
+
+import jobs
+
+STARTUP_RATIO_MIN = 20  # measured: hundreds; this bound holds on a loaded machine as well
+AGENT_PSS_KIB_MAX = 4096
+SILENT_START_MAX_S = 3  # a resolver's first time-out is 5 s
+
+
+def start_to_first_instruction_ms(launcher, nproc, scratch, *options):
+    """Exec of the launcher to the first worker's first instruction; the job ends well afterwards."""
+    mark = scratch.channel.mark()
+    process = scratch.run(
+        launcher, "--standalone", f"--nproc-per-node={nproc}", *options, *jobs.worker(scratch), stamped=True
+    )
+    starts = scratch.channel.expect(nproc, "start", 60, since=mark)
+    execs = scratch.channel.select("exec", since=mark)
+    for s in starts:
+        jobs.tell_exit(s.pid, 0)
+    process.expect(30, 0)
+    return (min(s.ns for s in starts) - execs[0].ns) / 1e6
+
+
+def case_start_is_faster():
+    """The first worker runs many times sooner than under torchrun, in the same run."""
+    jobs.need_torch()
+    jobs.isolate()
+    ours, theirs = [], []
+    with jobs.Scratch() as scratch:
+        for _ in range(3):
+            ours.append(start_to_first_instruction_ms("muster", 8, scratch))
+            theirs.append(start_to_first_instruction_ms("torchrun", 8, scratch))
+            ours.append(start_to_first_instruction_ms("muster", 8, scratch))
+    ratio = statistics.median(theirs) / statistics.median(ours)
+    print(f"first instruction: muster {statistics.median(ours):.1f} ms, torchrun {statistics.median(theirs):.0f} ms")
+    jobs.check(ratio >= STARTUP_RATIO_MIN, f"only {ratio:.1f} times faster: {ours} against {theirs} ms")
+
+
+def launcher_processes(scratch):
+    """The processes of a job that are not its workers."""
+    worker = os.path.realpath(jobs.program("stamp_worker"))
+    return [pid for pid in scratch.pids() if jobs.executable(pid) != worker]
+
+
+def is_sanitized():
+    with open(jobs.muster_binary(), "rb") as binary:
+        text = binary.read()
+    return b"__asan_init" in text or b"__tsan_init" in text or b"__ubsan_handle" in text
+
+
+def case_agent_is_small():
+    """The agent of four workers has one thread and less than 4 MiB of its own."""
+    if is_sanitized():
+        raise jobs.Skip("built with a sanitizer, whose memory would be measured")
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process = scratch.run("muster", "--standalone", "--nproc-per-node=4", *jobs.worker(scratch))
+        starts = scratch.channel.expect(4, "start", 20)
+        others = launcher_processes(scratch)
+        jobs.check(process.pid in others, f"the agent {process.pid} is not among {others}")
+        sizes = {pid: jobs.memory_pss_kib(pid) for pid in others}
+        threads = {pid: jobs.thread_count(pid) for pid in others}
+        print(f"PSS in KiB {sizes}, threads {threads}")
+        jobs.check(sizes[process.pid] < AGENT_PSS_KIB_MAX, f"agent's PSS {sizes[process.pid]} KiB")
+        jobs.check(set(threads.values()) == {1}, f"threads {threads}")
+        for s in starts:
+            jobs.tell_exit(s.pid, 0)
+        process.expect(20, 0)
+
+
+def case_silent_name_server():
+    """A name server that never answers delays nothing: neither the start nor the end of a job."""
+    why = jobs.isolate(hostname="nowhere-to-be-found", mounts=True)
+    if why:
+        raise jobs.Skip(f"no namespaces for a name server of our own: {why}")
+    with jobs.Scratch() as scratch, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.53", 53))  # hears the questions and says nothing
+        jobs.bind_mount(scratch.write("resolv.conf", "nameserver 127.0.0.53\n"), "/etc/resolv.conf")
+        for options in (["--standalone"], ["--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:29411"]):
+            mark = scratch.channel.mark()
+            process = scratch.run("muster", *options, "--nproc-per-node=2", *jobs.worker(scratch), stamped=True)
+            starts = scratch.channel.expect(2, "start", 40, since=mark)
+            first_s = (min(s.ns for s in starts) - scratch.channel.select("exec", since=mark)[0].ns) / 1e9
+            jobs.check(first_s < SILENT_START_MAX_S, f"{options}: first worker after {first_s:.1f} s")
+            told_ns = jobs.tell_exit(starts[0].pid, 3)
+            process.expect(40, 1)
+            ended_s = (process.ended_ns - told_ns) / 1e9
+            jobs.check(ended_s < SILENT_START_MAX_S, f"{options}: a failure took {ended_s:.1f} s to report")
+
+
+@contextlib.contextmanager
+def stranger(behaviour):
+    """Something that is not a store holds a port: "silent" never answers, "rude" hangs up, "http" answers HTTP."""
+    listener = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    kept = []
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                peer, _ = listener.accept()
+                if behaviour == "rude":
+                    peer.close()
+                    continue
+                kept.append(peer)
+                if behaviour == "http":
+                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for peer in kept:
+            peer.close()
+        thread.join(5)
+
+
+def case_port_held_by_a_stranger():
+    """A port that something else holds is a clear error within seconds, for c10d and static."""
+    jobs.isolate()
+    for behaviour in ("silent", "http", "rude"):
+        with jobs.Scratch() as scratch, stranger(behaviour) as port:
+            kinds = {
+                "c10d": ["--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"],
+                "static": ["--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={port}"],
+            }
+            for kind, options in kinds.items():
+                process = scratch.run("muster", *options, *jobs.worker(scratch), name=f"{behaviour}-{kind}")
+                code = process.wait(30)
+                jobs.check(code is not None, f"{kind} on a {behaviour} port hangs (30 s)\n{process.tail()}")
+                jobs.check(code == 1, f"{kind} on a {behaviour} port: exit code {code}\n{process.tail()}")
+                jobs.check(str(port) in process.err(), f"the message does not name port {port}\n{process.tail()}")
+                jobs.check(not scratch.channel.select("start"), "workers were started on a store that is not ours")
+            scratch.expect_nobody(1)

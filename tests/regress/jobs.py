@@ -1,0 +1,460 @@
+"""Jobs for the regression tests and the benchmarks: starts a launcher (muster or torchrun), hears what its workers
+stamp, and leaves nothing behind.
+
+Everything waits for events: stamps come through a FIFO, ends of launchers through their pidfd. A time-out is always the
+caller's bound on something that should not take that long. Which launcher is meant is a string, "muster" or "torchrun".
+"""
+
+import atexit
+import contextlib
+import ctypes
+import fcntl
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+HERE = os.path.dirname(os.path.abspath(__file__))
+TAG = "MUSTER_TEST_TAG"
+SKIPPED = 77  # exit code that ctest counts as "skipped"
+
+
+class Skip(Exception):
+    """The case cannot be had on this machine; the text says what is missing."""
+
+
+class Failed(AssertionError):
+    """What was promised did not happen."""
+
+
+def check(condition, text):
+    if not condition:
+        raise Failed(text)
+
+
+# --------------------------------------------------------------------------- what is tested
+
+
+def muster_binary():
+    path = os.environ.get("MUSTER_BINARY", os.path.join(REPOSITORY, "build", "muster"))
+    if not os.access(path, os.X_OK):
+        raise Failed(f"no muster binary at {path}: build it, or name it in MUSTER_BINARY")
+    return path
+
+
+def program(name):
+    """One of the C programs of bench/."""
+    folder = os.environ.get("MUSTER_BENCH_BIN")
+    if not folder:
+        folder = os.path.join(os.path.dirname(muster_binary()), "bench")
+    path = os.path.join(folder, name)
+    if not os.access(path, os.X_OK):
+        raise Failed(f"no {name} in {folder}: build the target bench_workers, or name the folder in MUSTER_BENCH_BIN")
+    return path
+
+
+def python():
+    default = os.path.join(REPOSITORY, ".venv", "bin", "python")
+    path = os.environ.get("MUSTER_TEST_PYTHON") or (default if os.path.exists(default) else sys.executable)
+    return path
+
+
+_torch = {}
+
+
+def torch_version():
+    """PyTorch's version in python(), or None. Asked without importing it: that takes a second."""
+    if "version" not in _torch:
+        code = "import importlib.metadata as m; print(m.version('torch'))"
+        done = subprocess.run([python(), "-c", code], capture_output=True, text=True, check=False)
+        _torch["version"] = done.stdout.strip() if done.returncode == 0 else None
+    return _torch["version"]
+
+
+def need_torch():
+    if not torch_version():
+        raise Skip(f"no PyTorch in {python()} (MUSTER_TEST_PYTHON names the interpreter that has it)")
+
+
+def launcher_command(launcher):
+    if launcher == "muster":
+        return [muster_binary(), "run"]
+    need_torch()
+    script = os.path.join(os.path.dirname(python()), "torchrun")
+    return [script] if os.access(script, os.X_OK) else [python(), "-m", "torch.distributed.run"]
+
+
+# --------------------------------------------------------------------------- a world of one's own
+
+_libc = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x04000000, 0x10000000, 0x40000000
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+
+
+def _unshare(flags):
+    return _libc.unshare(flags) == 0
+
+
+def _loopback_up():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        name = b"lo".ljust(16, b"\0")
+        flags = struct.unpack("16sh", fcntl.ioctl(control, 0x8913, struct.pack("16sh", name, 0))[:18])[1]
+        fcntl.ioctl(control, 0x8914, struct.pack("16sh", name, flags | 1))
+
+
+def isolate(hostname="localhost", mounts=False):
+    """Moves this process into a network of its own with nothing but loopback, and a host name that resolves: no name
+    server can delay anything, and no port can be taken by a stranger. Returns None, or why it could not be had."""
+    if os.environ.get("MUSTER_TEST_NO_NAMESPACE"):
+        return "MUSTER_TEST_NO_NAMESPACE is set"
+    flags = CLONE_NEWNET | CLONE_NEWUTS | (CLONE_NEWNS if mounts else 0)
+    user, group = os.getuid(), os.getgid()
+    if not _unshare(flags):
+        if not _unshare(flags | CLONE_NEWUSER):
+            return f"unshare: {os.strerror(ctypes.get_errno())}"
+        for path, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{path}", "w", encoding="ascii") as out:
+                out.write(text)
+    _loopback_up()
+    socket.sethostname(hostname)
+    if mounts:
+        _libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+    return None
+
+
+def bind_mount(source, target):
+    """Shows `source` in the place of `target` to this process and what it starts; isolate(mounts=True) first."""
+    if _libc.mount(source.encode(), target.encode(), None, MS_BIND, None) != 0:
+        raise Skip(f"mount {target}: {os.strerror(ctypes.get_errno())}")
+
+
+def free_port():
+    """A port that nobody has now. Within isolate() nobody else will take it either."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+        probe.bind(("::", 0))
+        return probe.getsockname()[1]
+
+
+# --------------------------------------------------------------------------- processes
+
+
+def _environ_has(pid, text):
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            return text in environ.read()
+    return False
+
+
+def process_state(pid):
+    """The state letter of /proc/PID/stat, None when there is no such process."""
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0].decode()
+    return None
+
+
+def alive(pid):
+    return process_state(pid) not in (None, "Z", "X")
+
+
+def executable(pid):
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/{pid}/exe")
+    return ""
+
+
+class Stamp:
+    """One line of a channel: a name, a time and the rest as attributes (numbers where they are numbers)."""
+
+    def __init__(self, line):
+        name, *pairs = line.split()
+        self.name = name
+        self.fields = {}
+        for pair in pairs:
+            key, _, value = pair.partition("=")
+            self.fields[key] = int(value) if value.lstrip("-").isdigit() else value
+
+    def __getattr__(self, key):
+        try:
+            return self.fields[key]
+        except KeyError:
+            raise AttributeError(key) from None
+
+    def __repr__(self):
+        return f"{self.name} {self.fields}"
+
+
+class Channel:
+    """The FIFO into which workers stamp. Keeps all stamps in order; wait() blocks until a condition on them holds."""
+
+    def __init__(self, path):
+        os.mkfifo(path)
+        self.path = path
+        self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self.fd, 1031, 1 << 20)  # F_SETPIPE_SZ: many workers may stamp before we look
+        self.stamps = []
+        self.rest = b""
+
+    def _read(self):
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(self.fd, 65536):
+                *lines, self.rest = (self.rest + chunk).split(b"\n")
+                self.stamps.extend(Stamp(line.decode()) for line in lines if line.strip())
+
+    def select(self, name, since=0, **fields):
+        """Stamps from index `since` on with that name and those fields."""
+        self._read()
+        return [
+            s
+            for s in self.stamps[since:]
+            if s.name == name and all(s.fields.get(key) == value for key, value in fields.items())
+        ]
+
+    def mark(self):
+        self._read()
+        return len(self.stamps)
+
+    def wait(self, count, name, timeout_s, since=0, **fields):
+        """Waits until `count` such stamps are there and returns them; None when `timeout_s` has passed."""
+        deadline = time.monotonic() + timeout_s
+        poller = select.poll()
+        poller.register(self.fd, select.POLLIN)
+        while True:
+            found = self.select(name, since, **fields)
+            if len(found) >= count:
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            poller.poll(left * 1000)
+
+    def expect(self, count, name, timeout_s, since=0, **fields):
+        found = self.wait(count, name, timeout_s, since, **fields)
+        if found is None:
+            seen = [repr(s) for s in self.stamps[-20:]]
+            raise Failed(f"no {count} x '{name}' {fields or ''} within {timeout_s} s; last stamps: {seen}")
+        return found
+
+    def close(self):
+        os.close(self.fd)
+
+
+class Process:
+    """A launcher (or any command) with its output in files. Kill, wait and read it through this."""
+
+    def __init__(self, scratch, name, command, env, stdout=None, stdin=None):
+        self.name = name
+        self.command = command
+        self.out_path = scratch.path(f"{name}.out")
+        self.err_path = scratch.path(f"{name}.err")
+        self.started_ns = time.monotonic_ns()
+        with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
+            self.popen = subprocess.Popen(
+                command,
+                stdin=stdin if stdin is not None else subprocess.DEVNULL,
+                stdout=stdout if stdout is not None else out,
+                stderr=err,
+                env=env,
+                cwd=scratch.root,
+            )
+        self.pid = self.popen.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        self.ended_ns = None
+
+    def wait(self, timeout_s):
+        """The exit code (negative for a signal), or None if it still runs after `timeout_s`."""
+        if self.popen.returncode is None:
+            poller = select.poll()
+            poller.register(self.pidfd, select.POLLIN)
+            if not poller.poll(max(0, timeout_s) * 1000):
+                return None
+            self.ended_ns = time.monotonic_ns()
+            self.popen.wait()
+        return self.popen.returncode
+
+    def expect(self, timeout_s, *codes):
+        code = self.wait(timeout_s)
+        check(code is not None, f"{self.name} still runs after {timeout_s} s\n{self.tail()}")
+        check(not codes or code in codes, f"{self.name} ended with {code}, expected {codes}\n{self.tail()}")
+        return code
+
+    def signal(self, number):
+        now = time.monotonic_ns()
+        os.kill(self.pid, number)
+        return now
+
+    def out(self):
+        with open(self.out_path, encoding="utf-8", errors="replace") as text:
+            return text.read()
+
+    def err(self):
+        with open(self.err_path, encoding="utf-8", errors="replace") as text:
+            return text.read()
+
+    def tail(self):
+        lines = (self.err() + self.out()).splitlines()[-25:]
+        return "\n".join(f"    | {line}" for line in [" ".join(self.command)[:400]] + lines)
+
+    def close(self):
+        if self.popen.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+            self.popen.wait()
+        os.close(self.pidfd)
+
+
+class Scratch:
+    """A folder, a channel and the processes of one case. Leaving it kills every process that was started in it,
+    however far it has wandered (each carries the scratch's tag in its environment), and removes the folder."""
+
+    def __init__(self):
+        self.root = tempfile.mkdtemp(prefix="muster-test-")
+        self.tag = f"{TAG}={os.path.basename(self.root)}".encode()
+        os.mkdir(self.path("tmp"))
+        self.channel = Channel(self.path("channel"))
+        self.processes = []
+        self.closed = False
+        atexit.register(self.close)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def path(self, *parts):
+        return os.path.join(self.root, *parts)
+
+    def write(self, name, text, mode=0o644):
+        with open(self.path(name), "w", encoding="utf-8") as out:
+            out.write(text)
+        os.chmod(self.path(name), mode)
+        return self.path(name)
+
+    def env(self, **more):
+        """The environment for a launcher: ours without what a launcher or a test run may have left in it."""
+        unwanted = ("PET_", "TORCHELASTIC_", "MASTER_", "MUSTER_TEST_TAG", "LD_PRELOAD")
+        single = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "OMP_NUM_THREADS", "PYTHON_EXEC", "CUDA_VISIBLE_DEVICES"}
+        env = {k: v for k, v in os.environ.items() if not k.startswith(unwanted) and k not in single}
+        env[TAG] = os.path.basename(self.root)
+        env["TMPDIR"] = self.path("tmp")
+        env["PATH"] = os.path.dirname(python()) + os.pathsep + env.get("PATH", os.defpath)
+        env.update({key: str(value) for key, value in more.items()})
+        return {key: value for key, value in env.items() if value != ""}
+
+    def start(self, name, command, env=None, stdout=None, stdin=None):
+        process = Process(self, name, command, env or self.env(), stdout, stdin)
+        self.processes.append(process)
+        return process
+
+    def run(self, launcher, *arguments, name=None, env=None, stamped=False, stdout=None):
+        """Starts `launcher` with the arguments. stamped: its exec is stamped on the channel as well."""
+        command = launcher_command(launcher) + [str(a) for a in arguments]
+        if stamped:
+            command = [program("launch"), self.channel.path] + command
+        return self.start(name or f"{launcher}{len(self.processes)}", command, env, stdout)
+
+    def pids(self):
+        """Every living process of this scratch."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) != os.getpid() and _environ_has(entry, self.tag) and alive(entry):
+                found.append(int(entry))
+        return found
+
+    def expect_nobody(self, within_s, but=()):
+        """Waits until no process of this scratch is left, `but` those. Polls: processes that are nobody's child
+        tell nobody when they end."""
+        deadline = time.monotonic() + within_s
+        while left := [pid for pid in self.pids() if pid not in but]:
+            if time.monotonic() > deadline:
+                names = [f"{pid} ({process_state(pid)} {command_line(pid)})" for pid in left]
+                raise Failed(f"still alive after {within_s} s: {', '.join(names)}")
+            time.sleep(0.002)
+
+    def close(self):
+        if self.closed:
+            return
+        self.closed = True
+        atexit.unregister(self.close)
+        for process in self.processes:
+            process.close()
+        for _ in range(200):
+            left = self.pids()
+            if not left:
+                break
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+        self.channel.close()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def command_line(pid):
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/cmdline", "rb") as text:
+            return text.read().replace(b"\0", b" ").decode(errors="replace")[:120]
+    return "?"
+
+
+def memory_pss_kib(pid):
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as text:
+        return next(int(line.split()[1]) for line in text if line.startswith("Pss:"))
+
+
+def thread_count(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as text:
+        return next(int(line.split()[1]) for line in text if line.startswith("Threads:"))
+
+
+def descriptor_limit(count):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard) if hard > 0 else count, hard))
+
+
+def worker(scratch, *options):
+    """Arguments that make a launcher run the stamping worker."""
+    return ["--no-python", program("stamp_worker"), scratch.channel.path, *options]
+
+
+def tell_exit(pid, code):
+    """Has a stamping worker exit with `code` (0..28)."""
+    now = time.monotonic_ns()
+    os.kill(pid, signal.SIGRTMIN + code)
+    return now
+
+
+def wait_port(port, process, timeout_s):
+    """Waits until something listens on the port of loopback. Polls /proc/net: connecting would be an event there."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            with open(table, encoding="ascii") as lines:
+                for line in lines:
+                    parts = line.split()
+                    if len(parts) > 3 and parts[3] == "0A" and int(parts[1].rpartition(":")[2], 16) == port:
+                        return
+        if process.wait(0.005) is not None:
+            raise Failed(f"{process.name} ended before port {port} was open\n{process.tail()}")
+    raise Failed(f"{process.name} does not listen on {port} after {timeout_s} s\n{process.tail()}")
+
+
+def exit_on_signals():
+    """Ctrl-C and SIGTERM end the program through its clean-ups."""
+
+    def leave(number, _frame):
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGINT, leave)
+    signal.signal(signal.SIGTERM, leave)

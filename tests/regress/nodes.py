@@ -1,0 +1,64 @@
+"""Two-node jobs on one machine, for the cases and the benchmarks: agents A (the store's host, started first) and B."""
+
+import jobs
+
+WORKERS_A_NODE = 2
+
+
+class Pair:
+    """Agents of one c10d job on loopback, each with two workers; `kinds` says which launcher each one is."""
+
+    def __init__(self, scratch, kinds=("muster", "muster"), nnodes="1:2", options=(), worker=None):
+        self.scratch = scratch
+        self.channel = scratch.channel
+        self.kinds = kinds
+        self.port = jobs.free_port()
+        self.nnodes = nnodes
+        self.options = list(options)
+        self.worker = worker or jobs.worker(scratch)
+        self.agents = {}
+
+    def start(self, index, name=None, stamped=False):
+        """Starts agent number `index` (0 = A). The rank follows the process id, so A is started first."""
+        name = name or "AB"[index]
+        self.agents[name] = self.scratch.run(
+            self.kinds[index],
+            f"--nnodes={self.nnodes}",
+            f"--nproc-per-node={WORKERS_A_NODE}",
+            "--rdzv-backend=c10d",
+            "--rdzv-id=pair",
+            f"--rdzv-endpoint=127.0.0.1:{self.port}",
+            "--local-addr=127.0.0.1",
+            *self.options,
+            *self.worker,
+            name=name,
+            stamped=stamped,
+        )
+        return self.agents[name]
+
+    def start_both(self, timeout_s=30):
+        """A, then B as soon as A's store listens; returns the four `start` stamps."""
+        mark = self.channel.mark()
+        agent = self.start(0)
+        jobs.wait_port(self.port, agent, timeout_s)
+        self.start(1)
+        return self.expect_world(4, timeout_s, mark)
+
+    def expect_world(self, world, timeout_s, mark, name="start"):
+        """Waits until a group of `world` workers is complete: one stamp of each rank, all of that world size."""
+        stamps = self.channel.expect(world, name, timeout_s, since=mark, world=world)
+        ranks = sorted(s.rank for s in stamps[:world])
+        jobs.check(ranks == list(range(world)), f"ranks {ranks} instead of 0..{world - 1}")
+        return stamps[:world]
+
+    def workers_of(self, stamps, name):
+        """The stamps of the workers that belong to agent A (group rank 0) or B."""
+        return [s for s in stamps if s.group == "AB".index(name)]
+
+    def finish(self, stamps, timeout_s=30):
+        """Has the workers end well and expects every running agent to exit 0."""
+        for s in stamps:
+            jobs.tell_exit(s.pid, 0)
+        for agent in self.agents.values():
+            if agent.popen.returncode is None:
+                agent.expect(timeout_s, 0)
