@@ -1,0 +1,91 @@
+"""What the two demos share: the environment, a launcher whose lines are shown as they come, and plain narration."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BEGAN = time.monotonic()
+
+
+def say(text):
+    """One line of the demo's own, apart from the job's."""
+    print(f"[demo {time.monotonic() - BEGAN:6.2f} s] {text}", flush=True)
+
+
+def muster():
+    path = os.environ.get("MUSTER_BINARY", os.path.join(TOP, "build", "muster"))
+    if not os.path.exists(path):
+        sys.exit(f"demo: {path} is missing: run make first")
+    return path
+
+
+def python_with_torch():
+    """The interpreter for the workers; says what is missing and exits 77 (a skip) where there is no PyTorch."""
+    path = os.environ.get("MUSTER_TEST_PYTHON", os.path.join(TOP, ".venv", "bin", "python"))
+    for package in ("torch", "numpy", "mlxtend"):
+        probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+        if subprocess.run([path, "-c", probe, package], stderr=subprocess.DEVNULL).returncode != 0:
+            print(f"SKIP: this demo trains with PyTorch, and {path} has no {package} (see the lines of setup above)")
+            sys.exit(77)
+    return path
+
+
+class Job:
+    """A launcher whose output lines are printed as they come, each behind `label`, and kept for wait_for()."""
+
+    def __init__(self, label, arguments, environment):
+        self.label = label
+        self.lines = queue.Queue()
+        self.ended = False
+        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        stdin=subprocess.DEVNULL, env=environment, text=True, errors="replace")
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            line = line.rstrip("\n")
+            print(f"{self.label}{line}", flush=True)
+            self.lines.put((time.monotonic(), line))
+        self.lines.put(None)
+
+    def next_line(self, timeout_s=120):
+        """(when, line), or None when the job has ended."""
+        if self.ended:
+            return None
+        try:
+            item = self.lines.get(timeout=timeout_s)
+        except queue.Empty:
+            raise SystemExit(f"demo: nothing from the job for {timeout_s} s") from None
+        self.ended = item is None
+        return item
+
+    def wait_for(self, pattern, timeout_s=120):
+        """The match and the time of the next line in which the compiled `pattern` is found."""
+        while True:
+            item = self.next_line(timeout_s)
+            if item is None:
+                raise SystemExit(f"demo: the job ended before it printed {pattern.pattern!r}")
+            match = pattern.search(item[1])
+            if match:
+                return match, item[0]
+
+    def finish(self, timeout_s=120):
+        """Shows the rest and returns the exit code."""
+        while self.next_line(timeout_s) is not None:
+            pass
+        return self.process.wait()
+
+    def stop(self):
+        """SIGTERM to the launcher if it still runs: it takes its workers with it."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout=40)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
