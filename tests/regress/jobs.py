@@ -344,9 +344,11 @@ class Scratch:
         """The environment for a launcher: ours without what a launcher or a test run may have left in it."""
         unwanted = ("PET_", "TORCHELASTIC_", "MASTER_", "MUSTER_TEST_TAG", "LD_PRELOAD")
         single = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "OMP_NUM_THREADS", "PYTHON_EXEC", "CUDA_VISIBLE_DEVICES"}
+        single.add("PYTHONUNBUFFERED")  # it hides the damage that torchrun's --tee does
         env = {k: v for k, v in os.environ.items() if not k.startswith(unwanted) and k not in single}
         env[TAG] = os.path.basename(self.root)
         env["TMPDIR"] = self.path("tmp")
+        env["PWD"] = self.root
         env["PATH"] = os.path.dirname(python()) + os.pathsep + env.get("PATH", os.defpath)
         env.update({key: str(value) for key, value in more.items()})
         return {key: value for key, value in env.items() if value != ""}

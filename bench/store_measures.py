@@ -1,0 +1,114 @@
+"""What is measured of a store server, alone: operations a second under bench's own client, and idle connections."""
+
+import os
+import re
+import select
+import socket
+import subprocess
+import time
+
+import jobs
+from measures import Experiment, Row
+
+OPERATIONS = ("get", "set", "add", "check", "compare_set", "multi_get")
+CLIENTS = (1, 64)
+IDLE_CONNECTIONS = 1000
+SERVER = {"muster": "muster store --port 0", "torchrun": "TCPStore(is_master=True) (bench/torch_store.py)"}
+
+
+class Server:
+    """A store server in the foreground; the port is the last number of the first line it prints."""
+
+    def __init__(self, launcher, scratch):
+        if launcher == "muster":
+            command = [jobs.muster_binary(), "store", "--port", "0"]
+        else:
+            jobs.need_torch()
+            command = [jobs.python(), os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_store.py")]
+        ours, theirs = os.pipe()
+        self.process = scratch.start(f"store-{launcher}", command, stdin=subprocess.PIPE, stdout=theirs)
+        os.close(theirs)
+        jobs.check(select.select([ours], [], [], 60)[0], "the store server says nothing")
+        line = os.read(ours, 4096).decode().splitlines()
+        os.close(ours)
+        numbers = re.findall(r"\d+", line[0] if line else "")
+        jobs.check(numbers, f"the store server printed no port: {line}\n{self.process.tail()}")
+        self.port = int(numbers[-1])
+        self.pid = self.process.pid
+
+    def cpu_s(self):
+        with open(f"/proc/{self.pid}/stat", encoding="ascii") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def load(server, operation, clients, seconds):
+    """One run of bench's client: {operations, ns, p50_ns, p99_ns}, and the server's CPU microseconds an operation."""
+    before = server.cpu_s()
+    command = [jobs.program("store_load"), str(server.port), operation, str(clients), str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
+    jobs.check(done.returncode == 0, f"{' '.join(command)}: {done.stderr}")
+    said = {key: int(value) for key, value in (pair.split("=") for pair in done.stdout.split())}
+    said["cpu_us"] = (server.cpu_s() - before) * 1e6 / said["operations"]
+    return said
+
+
+def throughput(launcher, bench):
+    values = {}
+    with jobs.Scratch() as scratch:
+        server = Server(launcher, scratch)
+        for clients in CLIENTS:
+            cpu = []
+            for operation in OPERATIONS:
+                said = load(server, operation, clients, 0.3 if bench.quick else 1)
+                values[f"store_{operation}_{clients}"] = said["operations"] / (said["ns"] / 1e9) / 1000
+                cpu.append(said["cpu_us"])
+            values[f"store_cpu_{clients}"] = sum(cpu) / len(cpu)
+    return values
+
+
+def idle_memory(launcher, bench):
+    jobs.descriptor_limit(IDLE_CONNECTIONS + 200)
+    with jobs.Scratch() as scratch:
+        server = Server(launcher, scratch)
+        before = jobs.memory_pss_kib(server.pid)
+        connections = []
+        for number in range(IDLE_CONNECTIONS):
+            connection = socket.create_connection(("127.0.0.1", server.port), 20)
+            connection.sendall(b"\x00\xce\xf7\x85\x3c")
+            connection.sendall(b"\x0d" + number.to_bytes(4, "little"))
+            jobs.check(connection.recv(4) == number.to_bytes(4, "little"), "PING was not answered")
+            connections.append(connection)
+        time.sleep(0.2)
+        after = jobs.memory_pss_kib(server.pid)
+        for connection in connections:
+            connection.close()
+        return {"store_idle": (after - before) / 1024, "store_total": after / 1024}
+
+
+def rows():
+    for clients in CLIENTS:
+        name = f"{clients} client{'s' * (clients > 1)}"
+        for operation in OPERATIONS:
+            of_ten = " of 10 keys" if operation == "multi_get" else ""
+            yield Row(f"store_{operation}_{clients}", f"store: {operation}{of_ten}, {name}", "k/s", True)
+        yield Row(f"store_cpu_{clients}", f"store: server's CPU per operation, mean of the six, {name}", "us")
+
+
+EXPERIMENTS = [
+    Experiment(
+        throughput,
+        list(rows()),
+        "{server}; store_load PORT OPERATION 1|64 1",
+        runs=3,
+    ),
+    Experiment(
+        idle_memory,
+        [
+            Row("store_idle", "store: growth by 1,000 idle connections (PSS)", "MiB"),
+            Row("store_total", "store: whole server with 1,000 idle connections (PSS)", "MiB"),
+        ],
+        "{server}; 1,000 x connect, VALIDATE, PING",
+        runs=2,
+    ),
+]
