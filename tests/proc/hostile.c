@@ -1,0 +1,213 @@
+/* A worker that behaves as badly as it is told to: the process tests' opponent.
+ *
+ * Usage: hostile MODE [NUMBER]. Every mode that goes on living writes one line "ready PID" to stdout for each process
+ * that it has brought into its final state, so that tests wait for events. Fork storms are bounded. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RELAY_FORKS_MAX = 20000 }; /* what a relay that nobody kills comes to */
+
+static void ready(void) {
+    char line[64];
+    int length = snprintf(line, sizeof line, "ready %d\n", (int)getpid());
+    if (write(STDOUT_FILENO, line, (size_t)length) < 0) {
+        _exit(99); /* the test is gone */
+    }
+}
+
+static void signals_ignore(void) {
+    for (int number = 1; number < NSIG; number++) {
+        (void)signal(number, SIG_IGN);
+    }
+    (void)signal(SIGCHLD, SIG_DFL);
+}
+
+static void wait_forever(void) {
+    for (;;) {
+        (void)pause();
+    }
+}
+
+static int mode_sleep(int number) {
+    (void)number;
+    ready();
+    wait_forever();
+    return 0;
+}
+
+static int mode_ignore(int number) {
+    (void)number;
+    signals_ignore();
+    ready();
+    wait_forever();
+    return 0;
+}
+
+static int mode_exit(int number) {
+    return number;
+}
+
+static int mode_signal(int number) {
+    (void)raise(number);
+    return 99;
+}
+
+/* Sleeps `number` ms, then exits 1. */
+static int mode_later(int number) {
+    struct timespec delay = {number / 1000, (long)(number % 1000) * 1000000L};
+    ready();
+    (void)nanosleep(&delay, NULL);
+    return 1;
+}
+
+/* Exits with `number` at SIGUSR1, so that a test chooses the moment. */
+static int mode_on_usr1(int number) {
+    sigset_t usr1;
+    int got = 0;
+    (void)sigemptyset(&usr1);
+    (void)sigaddset(&usr1, SIGUSR1);
+    (void)sigprocmask(SIG_BLOCK, &usr1, NULL);
+    ready();
+    (void)sigwait(&usr1, &got);
+    return number;
+}
+
+/* A daemon by the book: double fork, session of its own, deaf. `number` of them. */
+static void daemons_start(int number) {
+    for (int i = 0; i < number; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            (void)setsid();
+            if (fork() != 0) {
+                _exit(0);
+            }
+            (void)setsid();
+            signals_ignore();
+            ready();
+            wait_forever();
+        }
+        (void)waitpid(pid, NULL, 0);
+    }
+}
+
+static int mode_daemon(int number) {
+    daemons_start(number);
+    signals_ignore();
+    ready();
+    wait_forever();
+    return 0;
+}
+
+/* The leader ends at once; its daemons stay. */
+static int mode_abandon(int number) {
+    daemons_start(number);
+    return 0;
+}
+
+/* Two processes, both stopped. */
+static int mode_stop(int number) {
+    (void)number;
+    if (fork() < 0) {
+        return 97;
+    }
+    ready();
+    (void)raise(SIGSTOP);
+    wait_forever();
+    return 0;
+}
+
+/* Each process of the chain bears the next and sleeps; every other one takes a session of its own. */
+static int mode_chain(int number) {
+    for (int depth = 0; depth < number; depth++) {
+        pid_t pid = fork();
+        if (pid != 0) {
+            break;
+        }
+        if (depth % 2 == 0) {
+            (void)setsid();
+        }
+    }
+    signals_ignore();
+    ready();
+    wait_forever();
+    return 0;
+}
+
+/* Orphans below it fall to itself rather than to the guardian. */
+static int mode_subreaper(int number) {
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    return mode_daemon(number);
+}
+
+/* A process that is never there: each one forks its successor, in a new session, and ends. */
+static void relay_run(int forks) {
+    signals_ignore();
+    for (int i = 0; i < forks; i++) {
+        if (fork() != 0) {
+            _exit(0);
+        }
+        (void)setsid();
+    }
+    _exit(0);
+}
+
+static int mode_relay(int number) {
+    ready();
+    for (int i = 0; i < number; i++) {
+        if (fork() == 0) {
+            relay_run(RELAY_FORKS_MAX);
+        }
+    }
+    signals_ignore();
+    wait_forever();
+    return 0;
+}
+
+/* Every process forks as fast as it can, in sessions of their own, until `number` have been born in all. */
+static int mode_storm(int number) {
+    int *born = mmap(NULL, sizeof *born, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (born == MAP_FAILED) {
+        return 97;
+    }
+    signals_ignore();
+    ready();
+    while (__atomic_fetch_add(born, 1, __ATOMIC_RELAXED) < number) {
+        if (fork() == 0) {
+            (void)setsid();
+        }
+    }
+    wait_forever();
+    return 0;
+}
+
+struct mode {
+    const char *name;
+    int (*run)(int number);
+};
+
+static const struct mode modes[] = {
+    {"sleep", mode_sleep},         {"ignore", mode_ignore}, {"exit", mode_exit},     {"signal", mode_signal},
+    {"later", mode_later},         {"usr1", mode_on_usr1},  {"daemon", mode_daemon}, {"abandon", mode_abandon},
+    {"stop", mode_stop},           {"chain", mode_chain},   {"relay", mode_relay},   {"storm", mode_storm},
+    {"subreaper", mode_subreaper},
+};
+
+int main(int argc, char **argv) {
+    int number = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0;
+    for (size_t i = 0; argc > 1 && i < sizeof modes / sizeof *modes; i++) {
+        if (strcmp(argv[1], modes[i].name) == 0) {
+            return modes[i].run(number);
+        }
+    }
+    (void)fprintf(stderr, "usage: hostile MODE [NUMBER]\n");
+    return 98;
+}
