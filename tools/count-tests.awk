@@ -47,14 +47,14 @@ function finish_case() {
 }
 /<failure / { why = attribute($0, "message") }
 /<skipped / { missing = attribute($0, "message") !~ /SKIP_|DISABLED|Disabled/ }
-/SKIP:/ && reason == "" {
+/SKIP(PED [^ ]*)?: / && reason == "" {
     reason = plain($0)
-    sub(/^.*SKIP: */, "", reason)
+    sub(/^.*SKIP(PED [^ ]*)?: */, "", reason)
     sub(/<\/system-out>.*$/, "", reason)
 }
-/^\[  SKIPPED \] / && status == "run" && !/test\(s\)/ {
+/(^|>)\[  SKIPPED \] / && status == "run" && !/test\(s\)/ {
     text = plain($0)
-    sub(/^\[  SKIPPED \] /, "", text)
+    sub(/^.*\[  SKIPPED \] /, "", text)
     if (!((name, text) in seen)) {
         seen[name, text] = 1
         skip(name, text)
