@@ -32,7 +32,7 @@ struct rdzv_conf {
 
 struct rdzv_options {
     enum rdzv_backend backend;
-    const char *run_id; /* strings: copied */
+    const char *run_id;     /* strings: copied */
     const char *endpoint;   /* "host[:port]" or a path with store_is_file; "" = default */
     const char *local_addr; /* --local-addr or NULL */
     const char *role;
