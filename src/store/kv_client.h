@@ -13,13 +13,13 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "store/kv_server.h" /* struct kv_slice */
+#include "store/slice.h"
 
 struct kv_client;
 
 struct kv_reply {
-    int status;              /* 0 or a negative code; muster_detail() holds the sentence during the callback */
-    int64_t number;          /* ADD: new value. CHECK: 1 all present, 0 not. DELETE_KEY: removed. GETNUMKEYS */
+    int status;                    /* 0 or a negative code; muster_detail() holds the sentence during the callback */
+    int64_t number;                /* ADD: new value. CHECK: 1 all present, 0 not. DELETE_KEY: removed. GETNUMKEYS */
     const struct kv_slice *values; /* GET, COMPARE_SET, WATCH: one; MULTI_GET: one a key. Borrowed until return */
     size_t value_count;
 };
@@ -54,7 +54,8 @@ int kv_client_compare_set(struct kv_client *client, const char *key, struct kv_s
                           kv_reply_cb *cb, void *ctx);
 /* GET. wait: WAIT first, as PyTorch's client does, for at most timeout_ms. Without: an absent key answers an empty
  * value on our server and on PyTorch's libuv server, but makes PyTorch's classic server drop the connection. */
-int kv_client_get(struct kv_client *client, const char *key, bool wait, uint64_t timeout_ms, kv_reply_cb *cb, void *ctx);
+int kv_client_get(struct kv_client *client, const char *key, bool wait, uint64_t timeout_ms, kv_reply_cb *cb,
+                  void *ctx);
 int kv_client_multi_get(struct kv_client *client, const char *const *keys, size_t key_count, uint64_t timeout_ms,
                         kv_reply_cb *cb, void *ctx); /* waits for all */
 int kv_client_multi_set(struct kv_client *client, const char *const *keys, const struct kv_slice *values,

@@ -1,4 +1,4 @@
-/* A TCPStore server on a libuv loop (wire: docs/formats/tcpstore.md).
+/* A TCPStore server on a libuv loop (wire: docs/formats/tcpstore.md): kv_engine.h, driven by the loop.
  *
  * Single-threaded: every call and callback happens on the loop's thread. Nothing here blocks or resolves names.
  * A client that breaks the protocol or a limit loses its connection; the others are not affected. */
@@ -10,29 +10,9 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "store/kv_engine.h" /* struct kv_server_options, struct kv_slice */
+
 struct kv_server;
-
-struct kv_slice {
-    const uint8_t *data; /* borrowed; may be NULL when len is 0 */
-    size_t len;
-};
-
-/* Called after a write has changed the value of a key. `connection` is the server's number for the writing
- * connection (never reused within a server), 0 for kv_server_set(). Slices are borrowed until return; an
- * absent value has data == NULL. The callback may call kv_server_set() and kv_server_get(), nothing else. */
-typedef void kv_server_change_cb(void *ctx, uint64_t connection, struct kv_slice key, struct kv_slice old_value,
-                                 struct kv_slice new_value);
-/* Called once when a connection has ended for any reason (also when the server drops it or is reset). */
-typedef void kv_server_disconnect_cb(void *ctx, uint64_t connection);
-
-struct kv_server_options {
-    const struct sockaddr *const *addresses; /* borrowed during create: addresses to listen on, all or error */
-    size_t address_count;                    /* port 0 in the first: the kernel chooses, the others get the same port */
-    size_t connections_max;                  /* 0: the default, 65536 */
-    kv_server_change_cb *on_change;          /* may be NULL */
-    kv_server_disconnect_cb *on_disconnect;  /* may be NULL */
-    void *ctx;
-};
 
 /* Binds, listens and starts serving on `loop`. MUSTER_ESYSTEM (errno kept: EADDRINUSE, EADDRNOTAVAIL are what
  * callers look at), MUSTER_ENOMEM. *out is written on success only. */

@@ -1,0 +1,636 @@
+/* The asynchronous client's connection: connecting with retries, the handshake, sending in order, matching
+ * replies, time-outs. The calls that build requests are in kv_client_requests.c; see kv_client.h. */
+#include "store/kv_client.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "net/endpoint.h"
+#include "net/socket.h"
+#include "store/kv_client_impl.h"
+
+enum { BACK_OFF_FIRST_MS = 1, BACK_OFF_MAX_MS = 250, READ_MIN = 4096, READ_MAX = 256 * 1024, FAILURE_TEXT_MAX = 512 };
+
+enum client_state {
+    STATE_PAUSED, /* before the first try or between two */
+    STATE_CONNECTING,
+    STATE_HANDSHAKE,
+    STATE_READY,
+    STATE_FAILED,
+};
+
+/* One attempt's socket. It outlives the attempt until libuv has closed the handle. */
+struct link {
+    uv_poll_t poll;
+    struct kv_client *client; /* NULL: given up */
+    int fd;
+};
+
+struct kv_client {
+    uv_timer_t timer; /* next try, end of the connecting time, end of the wait or reply at the head */
+    struct sockaddr_storage address;
+    char address_text[NET_ADDRESS_TEXT_MAX];
+    uint64_t timeout_ms;
+    uint64_t started_ms;
+    uint64_t head_since_ms; /* since when the first unanswered request is first */
+    uint64_t back_off_ms;
+    unsigned tries;
+    int broken; /* a code: bytes could not be queued; reported from the loop */
+    enum client_state state;
+    bool is_closed;
+    bool server_is_muster;
+    int last_error; /* errno of the latest attempt; 0: none yet */
+    struct link *link;
+    uint32_t nonce;
+    struct buf in, out;
+    struct codec_scan scan; /* of the reply at hand */
+    struct kv_request *queued, **queued_last;
+    struct kv_request *sent, **sent_last; /* unanswered */
+    size_t request_count;
+    kv_client_state_cb *on_state;
+    void *ctx;
+};
+
+static void on_timer(uv_timer_t *timer);
+
+static uint64_t now_ms(const struct kv_client *client) {
+    return uv_now(client->timer.loop);
+}
+
+/* ---- the end of a link, a request, the client ---- */
+
+static void on_link_closed(uv_handle_t *handle) {
+    free(handle->data);
+}
+
+static void drop_link(struct kv_client *client) {
+    struct link *link = client->link;
+    client->link = NULL;
+    if (link) {
+        link->client = NULL;
+        uv_close((uv_handle_t *)&link->poll, on_link_closed);
+        (void)close(link->fd);
+    }
+}
+
+static void forget_bytes(struct kv_client *client) {
+    buf_done(&client->in);
+    buf_done(&client->out);
+}
+
+static struct kv_request *take_first(struct kv_request **first, struct kv_request ***last) {
+    struct kv_request *request = *first;
+    if (request) {
+        *first = request->next;
+        if (!*first) {
+            *last = first;
+        }
+    }
+    return request;
+}
+
+static void append_request(struct kv_request ***last, struct kv_request *request) {
+    request->next = NULL;
+    **last = request;
+    *last = &request->next;
+}
+
+static void answer(struct kv_client *client, struct kv_request *request, const struct kv_reply *reply) {
+    client->request_count--;
+    if (request->cb) {
+        request->cb(request->ctx, reply);
+    }
+    kv_request_free(request);
+}
+
+/* The connection, or the attempt to get one, is over: `format` says why. */
+static void fail(struct kv_client *client, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void fail(struct kv_client *client, int code, const char *format, ...) {
+    char text[FAILURE_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    client->state = STATE_FAILED;
+    drop_link(client);
+    forget_bytes(client);
+    (void)uv_timer_stop(&client->timer);
+    struct kv_request *request;
+    while (!client->is_closed && ((request = take_first(&client->sent, &client->sent_last)) != NULL ||
+                                  (request = take_first(&client->queued, &client->queued_last)) != NULL)) {
+        struct kv_reply reply = {.status = MUSTER_ECONNECT};
+        (void)status_fail(MUSTER_ECONNECT, "%s %s: %s", codec_command_name(request->command), request->keys, text);
+        answer(client, request, &reply);
+    }
+    if (!client->is_closed) {
+        client->on_state(client->ctx, status_fail(code, "%s", text));
+    }
+}
+
+static void on_timer_closed(uv_handle_t *handle) {
+    struct kv_client *client = handle->data;
+    forget_bytes(client); /* not earlier: a callback that closes may still look at its reply */
+    free(client);
+}
+
+void kv_client_close(struct kv_client *client) {
+    if (!client) {
+        return;
+    }
+    assert(!client->is_closed);
+    client->is_closed = true;
+    drop_link(client);
+    struct kv_request *request;
+    while ((request = take_first(&client->sent, &client->sent_last)) != NULL ||
+           (request = take_first(&client->queued, &client->queued_last)) != NULL) {
+        kv_request_free(request);
+    }
+    uv_close((uv_handle_t *)&client->timer, on_timer_closed);
+}
+
+/* ---- time ---- */
+
+/* The moment by which something must have happened, or 0. */
+static uint64_t deadline_ms(const struct kv_client *client) {
+    const struct kv_request *head = client->sent;
+    if (client->state != STATE_READY) {
+        return client->timeout_ms ? client->started_ms + client->timeout_ms : 0;
+    }
+    if (!head) {
+        return 0;
+    }
+    if (head->stage == KV_STAGE_WAIT) {
+        return head->timeout_ms ? client->head_since_ms + head->timeout_ms : 0;
+    }
+    if (head->command == CODEC_WATCH) {
+        return 0;
+    }
+    return client->timeout_ms ? client->head_since_ms + client->timeout_ms : 0;
+}
+
+static void arm_timer(struct kv_client *client) {
+    uint64_t deadline = deadline_ms(client);
+    if (client->state == STATE_PAUSED || client->state == STATE_FAILED || client->is_closed) {
+        return; /* paused: the timer is set for the next try */
+    }
+    if (deadline == 0) {
+        (void)uv_timer_stop(&client->timer);
+    } else {
+        uint64_t now = now_ms(client);
+        (void)uv_timer_start(&client->timer, on_timer, deadline > now ? deadline - now : 0, 0);
+    }
+}
+
+/* ---- bytes ---- */
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static void update_poll(struct kv_client *client) {
+    int events =
+        client->state == STATE_CONNECTING ? UV_WRITABLE : UV_READABLE | (client->out.len > 0 ? UV_WRITABLE : 0);
+    (void)uv_poll_start(&client->link->poll, events, on_poll);
+}
+
+/* A failure shows up as a readable socket with an error, so that it is handled from the loop, never inside a call. */
+static void send_pending(struct kv_client *client) {
+    while (client->out.len > 0) {
+        ssize_t sent = send(client->link->fd, buf_bytes(&client->out), client->out.len, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) {
+            continue;
+        }
+        if (sent < 0) {
+            break;
+        }
+        buf_consume(&client->out, (size_t)sent);
+    }
+    update_poll(client);
+}
+
+static void expect_reply(struct kv_client *client) {
+    const struct kv_request *head = client->sent;
+    if (head) {
+        codec_scan_reply(&client->scan, head->stage == KV_STAGE_COMMAND ? head->command : CODEC_WAIT,
+                         head->value_count);
+    }
+    client->head_since_ms = now_ms(client);
+    arm_timer(client);
+}
+
+/* Does the last request sent forbid sending another one? */
+static bool is_held_back(const struct kv_client *client) {
+    for (const struct kv_request *request = client->sent; request; request = request->next) {
+        if (request->holds_back) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Sends what may be sent. When there is no memory for it the connection is of no more use; that is reported from the
+ * loop, since this may run inside a call. */
+static void pump(struct kv_client *client) {
+    while (client->state == STATE_READY && client->queued && !is_held_back(client)) {
+        struct kv_request *request = client->queued;
+        size_t len = request->stage == KV_STAGE_WAIT ? request->wait_len : request->bytes.len;
+        client->broken = buf_append(&client->out, buf_bytes(&request->bytes), len);
+        if (client->broken) {
+            (void)uv_timer_start(&client->timer, on_timer, 0, 0);
+            return;
+        }
+        (void)take_first(&client->queued, &client->queued_last);
+        if (!request->has_reply) {
+            client->request_count--;
+            kv_request_free(request);
+            continue;
+        }
+        bool was_idle = client->sent == NULL;
+        append_request(&client->sent_last, request);
+        if (was_idle) {
+            expect_reply(client);
+        }
+    }
+    if (client->state == STATE_READY) {
+        send_pending(client);
+    }
+}
+
+int kv_client_submit(struct kv_client *client, struct kv_request *request) {
+    assert(!client->is_closed);
+    int code = 0;
+    if (client->state == STATE_FAILED) {
+        code = status_fail(MUSTER_ECLOSED, "the connection to %s has ended", client->address_text);
+    } else if (request->command == CODEC_WATCH && client->state == STATE_READY && !client->server_is_muster) {
+        code = status_fail(MUSTER_EUNSUPPORTED, "the store at %s does not offer WATCH", client->address_text);
+    } else if (client->request_count >= KV_CLIENT_REQUESTS_MAX) {
+        code = status_fail(MUSTER_ELIMIT, "%zu requests to %s are unanswered", client->request_count,
+                           client->address_text);
+    }
+    if (code) {
+        kv_request_free(request);
+        return code;
+    }
+    client->request_count++;
+    append_request(&client->queued_last, request);
+    pump(client);
+    return 0;
+}
+
+/* ---- replies ---- */
+
+static void complete(struct kv_client *client, int64_t number, struct codec_list list) {
+    struct kv_request *request = take_first(&client->sent, &client->sent_last);
+    size_t count = 0;
+    while (count < request->value_count && codec_list_next(&list, &request->values[count])) {
+        count++;
+    }
+    if (request->command == CODEC_CHECK) {
+        number = number == CODEC_CHECK_PRESENT;
+    }
+    struct kv_reply reply = {.number = number, .values = request->values, .value_count = count};
+    answer(client, request, &reply);
+}
+
+static void complete_timed_out(struct kv_client *client) {
+    struct kv_request *request = take_first(&client->sent, &client->sent_last);
+    struct kv_reply reply = {.status = MUSTER_ETIMEOUT};
+    (void)status_fail(MUSTER_ETIMEOUT, "wait timeout after %llums at %s, keys: %s",
+                      (unsigned long long)request->timeout_ms, client->address_text, request->keys);
+    answer(client, request, &reply);
+}
+
+/* The one-byte answer to WAIT or CANCEL_WAIT at the head. */
+static void handle_wait_reply(struct kv_client *client, int64_t number) {
+    struct kv_request *head = client->sent;
+    if (number != CODEC_WAIT_DONE && number != CODEC_WAIT_CANCELED) {
+        fail(client, MUSTER_EPROTOCOL, "%s answered WAIT with %lld", client->address_text, (long long)number);
+    } else if (head->stage == KV_STAGE_CANCEL && number == CODEC_WAIT_DONE) {
+        /* It came true while the cancellation was on its way, whose own answer is still to come. */
+        expect_reply(client);
+    } else if (head->stage == KV_STAGE_CANCEL) {
+        complete_timed_out(client);
+    } else if (number == CODEC_WAIT_CANCELED) {
+        fail(client, MUSTER_EPROTOCOL, "%s canceled a wait that goes on", client->address_text);
+    } else if (head->command == CODEC_WAIT) {
+        complete(client, 0, (struct codec_list){0});
+    } else {
+        head->stage = KV_STAGE_COMMAND;
+        head->holds_back = false;
+        if (buf_append(&client->out, buf_bytes(&head->bytes) + head->wait_len, head->bytes.len - head->wait_len)) {
+            fail(client, MUSTER_ENOMEM, "no memory to send to %s", client->address_text);
+        }
+    }
+}
+
+static void handle_reply(struct kv_client *client, const uint8_t *bytes, size_t len) {
+    struct codec_reply reply;
+    const struct kv_request *head = client->sent;
+    enum codec_command command = head->stage == KV_STAGE_COMMAND ? head->command : CODEC_WAIT;
+    codec_reply_decode(command, bytes, len, &reply);
+    if (head->stage != KV_STAGE_COMMAND) {
+        handle_wait_reply(client, reply.number);
+    } else {
+        complete(client, reply.number, reply.list);
+    }
+}
+
+/* Answers requests from what has arrived. */
+static void handle_input(struct kv_client *client) {
+    while (client->state == STATE_READY && client->in.len > 0) {
+        if (!client->sent) {
+            fail(client, MUSTER_EPROTOCOL, "%s sent %zu bytes that nobody asked for", client->address_text,
+                 client->in.len);
+            return;
+        }
+        enum codec_result result = codec_scan_step(&client->scan, buf_bytes(&client->in), client->in.len);
+        if (result == CODEC_MORE) {
+            return;
+        }
+        if (result == CODEC_MALFORMED) {
+            fail(client, MUSTER_EPROTOCOL, "%s sent a bad answer to %s %s: %s", client->address_text,
+                 codec_command_name(client->sent->command), client->sent->keys, muster_detail());
+            return;
+        }
+        size_t size = client->scan.at;
+        handle_reply(client, buf_bytes(&client->in), size); /* the callback may close or fail the client */
+        if (client->is_closed || client->state != STATE_READY) {
+            return;
+        }
+        buf_consume(&client->in, size);
+        expect_reply(client);
+    }
+}
+
+/* ---- connecting ---- */
+
+static void try_later(struct kv_client *client, int error_number) {
+    client->last_error = error_number;
+    drop_link(client);
+    forget_bytes(client);
+    if (!net_socket_error_is_transient(error_number)) {
+        fail(client, MUSTER_ECONNECT, "connect to %s: %s", client->address_text, strerror(error_number));
+        return;
+    }
+    client->state = STATE_PAUSED;
+    uint64_t deadline = deadline_ms(client), now = now_ms(client), pause = client->back_off_ms;
+    if (deadline != 0 && now + pause > deadline) {
+        pause = deadline > now ? deadline - now : 0;
+    }
+    client->back_off_ms = client->back_off_ms * 2 < BACK_OFF_MAX_MS ? client->back_off_ms * 2 : BACK_OFF_MAX_MS;
+    (void)uv_timer_start(&client->timer, on_timer, pause, 0);
+}
+
+static void give_up(struct kv_client *client) {
+    if (client->state == STATE_HANDSHAKE) {
+        fail(client, MUSTER_ETIMEOUT,
+             "%s accepts connections but did not answer the TCPStore handshake within %llu ms: does another program "
+             "hold this port?",
+             client->address_text, (unsigned long long)client->timeout_ms);
+    } else {
+        fail(client, MUSTER_ETIMEOUT, "connect to %s: gave up after %llu ms and %u tries: %s", client->address_text,
+             (unsigned long long)client->timeout_ms, client->tries,
+             client->last_error ? strerror(client->last_error) : "no answer");
+    }
+}
+
+static int open_link(struct kv_client *client, int fd) {
+    struct link *link = calloc(1, sizeof *link);
+    if (!link) {
+        return ENOMEM;
+    }
+    int failed = uv_poll_init(client->timer.loop, &link->poll, fd);
+    if (failed) {
+        free(link);
+        return -failed;
+    }
+    *link = (struct link){.poll = link->poll, .client = client, .fd = fd};
+    link->poll.data = link;
+    client->link = link;
+    return 0;
+}
+
+static void try_now(struct kv_client *client) {
+    int fd = -1;
+    client->tries++;
+    if (net_socket_connect((const struct sockaddr *)&client->address, &fd)) {
+        try_later(client, errno);
+        return;
+    }
+    int error_number = open_link(client, fd);
+    if (error_number) {
+        (void)close(fd);
+        try_later(client, error_number);
+        return;
+    }
+    client->state = STATE_CONNECTING;
+    update_poll(client);
+    arm_timer(client);
+}
+
+/* VALIDATE and PING as PyTorch's client sends them, and the question whether the server is one of ours. One write. */
+static int put_handshake(struct kv_client *client) {
+    int code = codec_put_u8(&client->out, CODEC_VALIDATE);
+    code = code ? code : codec_put_u32(&client->out, CODEC_MAGIC);
+    code = code ? code : codec_put_u8(&client->out, CODEC_PING);
+    code = code ? code : codec_put_u32(&client->out, client->nonce);
+    code = code ? code : codec_put_u8(&client->out, CODEC_CHECK);
+    code = code ? code : codec_put_i64(&client->out, 1);
+    return code ? code : codec_put_key(&client->out, "", kv_slice_text(CODEC_WATCH_PROBE_KEY));
+}
+
+static void on_connected(struct kv_client *client) {
+    int error_number = net_socket_connect_result(client->link->fd);
+    if (error_number == 0 && put_handshake(client)) {
+        error_number = ENOMEM;
+    }
+    if (error_number) {
+        try_later(client, error_number);
+        return;
+    }
+    client->state = STATE_HANDSHAKE;
+    send_pending(client);
+}
+
+/* WATCH requests that were queued before it was known that the server cannot do it. */
+static void refuse_watches(struct kv_client *client) {
+    struct kv_request *queued = client->queued, *next;
+    client->queued = NULL;
+    client->queued_last = &client->queued;
+    for (; queued && !client->is_closed; queued = next) {
+        next = queued->next;
+        if (queued->command != CODEC_WATCH) {
+            append_request(&client->queued_last, queued);
+            continue;
+        }
+        struct kv_reply reply = {.status = MUSTER_EUNSUPPORTED};
+        (void)status_fail(MUSTER_EUNSUPPORTED, "the store at %s does not offer WATCH", client->address_text);
+        answer(client, queued, &reply);
+    }
+    for (; queued; queued = next) { /* closed by a callback */
+        next = queued->next;
+        kv_request_free(queued);
+    }
+}
+
+static void handle_handshake(struct kv_client *client) {
+    uint8_t expected[4];
+    for (size_t i = 0; i < sizeof expected; i++) {
+        expected[i] = (uint8_t)(client->nonce >> (8 * i));
+    }
+    size_t have = client->in.len < sizeof expected ? client->in.len : sizeof expected;
+    if (memcmp(buf_bytes(&client->in), expected, have) != 0) {
+        fail(client, MUSTER_EPROTOCOL, "%s answers, but not as a TCPStore does: another program holds this port",
+             client->address_text);
+        return;
+    }
+    if (client->in.len < sizeof expected + 1) {
+        return;
+    }
+    client->server_is_muster = buf_bytes(&client->in)[sizeof expected] == CODEC_CHECK_PRESENT;
+    buf_consume(&client->in, sizeof expected + 1);
+    client->state = STATE_READY;
+    arm_timer(client);
+    client->on_state(client->ctx, 0);
+    if (!client->is_closed && !client->server_is_muster) {
+        refuse_watches(client);
+    }
+    if (!client->is_closed) {
+        pump(client);
+    }
+}
+
+/* ---- events ---- */
+
+/* Reads what there is; false when the connection is over. */
+static bool receive(struct kv_client *client) {
+    size_t room = client->state == STATE_READY && client->scan.need > client->in.len
+                      ? client->scan.need - client->in.len
+                      : READ_MIN;
+    room = room < READ_MIN ? READ_MIN : room > READ_MAX ? READ_MAX : room;
+    uint8_t *at = buf_reserve(&client->in, room);
+    if (!at) {
+        fail(client, MUSTER_ENOMEM, "receive from %s: no memory", client->address_text);
+        return false;
+    }
+    ssize_t got = recv(client->link->fd, at, room, 0);
+    if (got > 0) {
+        buf_commit(&client->in, (size_t)got);
+        return true;
+    }
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+        return false;
+    }
+    int error_number = got == 0 ? ECONNRESET : errno;
+    if (client->state == STATE_HANDSHAKE) {
+        try_later(client, error_number);
+    } else {
+        fail(client, MUSTER_ECONNECT, "connection to the store at %s lost: %s", client->address_text,
+             got == 0 ? "closed by the other side" : strerror(error_number));
+    }
+    return false;
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events) {
+    struct link *link = poll->data;
+    struct kv_client *client = link->client;
+    if (client->state == STATE_CONNECTING) {
+        on_connected(client);
+        return;
+    }
+    if (status == 0 && (events & UV_WRITABLE)) {
+        send_pending(client);
+    }
+    if (status == 0 && !(events & UV_READABLE)) {
+        return;
+    }
+    if (!receive(client)) {
+        if (status != 0 && client->link == link) { /* libuv has stopped watching after an error */
+            update_poll(client);
+        }
+        return;
+    }
+    if (client->state == STATE_HANDSHAKE) {
+        handle_handshake(client);
+    }
+    if (!client->is_closed && client->state == STATE_READY) {
+        handle_input(client);
+    }
+    if (!client->is_closed && client->state == STATE_READY) {
+        pump(client);
+    }
+}
+
+static void cancel_wait(struct kv_client *client) {
+    client->sent->stage = KV_STAGE_CANCEL;
+    if (codec_put_u8(&client->out, CODEC_CANCEL_WAIT)) {
+        fail(client, MUSTER_ENOMEM, "no memory to send to %s", client->address_text);
+        return;
+    }
+    expect_reply(client);
+    send_pending(client);
+}
+
+static void on_timer(uv_timer_t *timer) {
+    struct kv_client *client = timer->data;
+    uint64_t deadline = deadline_ms(client);
+    bool is_late = deadline != 0 && now_ms(client) >= deadline;
+    if (client->broken) {
+        fail(client, client->broken, "no memory to send to %s", client->address_text);
+    } else if (client->state == STATE_PAUSED && (!is_late || client->tries == 0)) {
+        try_now(client);
+    } else if (!is_late) {
+        arm_timer(client);
+    } else if (client->state != STATE_READY) {
+        give_up(client);
+    } else if (client->sent->stage == KV_STAGE_WAIT) {
+        cancel_wait(client);
+    } else {
+        fail(client, MUSTER_ETIMEOUT, "the store at %s did not answer %s %s within %llu ms", client->address_text,
+             codec_command_name(client->sent->command), client->sent->keys, (unsigned long long)client->timeout_ms);
+    }
+}
+
+int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t timeout_ms, kv_client_state_cb *on_state,
+                     void *ctx, struct kv_client **out) {
+    struct kv_client *client = calloc(1, sizeof *client);
+    if (!client) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a store client");
+    }
+    int failed = uv_timer_init(loop, &client->timer);
+    assert(failed == 0); /* cannot fail */
+    client->timer.data = client;
+    memcpy(&client->address, address, net_sockaddr_len(address));
+    (void)net_address_format(address, client->address_text);
+    client->timeout_ms = timeout_ms;
+    uv_update_time(loop);
+    client->started_ms = uv_now(loop);
+    client->back_off_ms = BACK_OFF_FIRST_MS;
+    client->nonce = (uint32_t)getpid();
+    client->queued_last = &client->queued;
+    client->sent_last = &client->sent;
+    buf_init(&client->in, CODEC_MESSAGE_BYTES_MAX + READ_MAX);
+    buf_init(&client->out, 2 * CODEC_MESSAGE_BYTES_MAX);
+    client->on_state = on_state;
+    client->ctx = ctx;
+    failed = uv_timer_start(&client->timer, on_timer, 0, 0);
+    assert(failed == 0);
+    *out = client;
+    return 0;
+}
+
+int kv_client_local_address(const struct kv_client *client, struct sockaddr_storage *out) {
+    socklen_t len = sizeof *out;
+    if (!client->link || getsockname(client->link->fd, (struct sockaddr *)out, &len) < 0) {
+        return status_fail(MUSTER_ECLOSED, "no connection to %s", client->address_text);
+    }
+    return 0;
+}
+
+bool kv_client_server_is_muster(const struct kv_client *client) {
+    return client->server_is_muster;
+}

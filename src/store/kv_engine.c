@@ -1,0 +1,284 @@
+/* Listening, accepting and dispatching for the store server; see kv_engine.h. */
+#include "store/kv_engine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "net/endpoint.h"
+#include "net/socket.h"
+#include "store/kv_engine_impl.h"
+
+enum {
+    EVENTS_PER_BATCH = 256,
+    BATCHES_PER_TURN = 8, /* then the host's other work has its turn */
+    ACCEPTS_PER_EVENT = 64,
+    PORT_TRIES_MAX = 16, /* a port the kernel chose for one address may be taken on another */
+};
+/* Contents above this are worth asking the allocator to give back. */
+#define TRIM_BYTES ((size_t)1024 * 1024)
+
+/* epoll's data: a connection's address, or an odd number for a listener. */
+static uint64_t listener_tag(size_t index) {
+    return (uint64_t)index * 2 + 1;
+}
+
+static void close_listeners(struct kv_engine *engine) {
+    for (size_t i = 0; i < engine->listener_count; i++) {
+        (void)epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, engine->listener_fds[i], NULL);
+        (void)close(engine->listener_fds[i]);
+    }
+    engine->listener_count = 0;
+}
+
+static bool has_ipv4(const struct kv_server_options *options) {
+    for (size_t i = 0; i < options->address_count; i++) {
+        if (options->addresses[i]->sa_family == AF_INET) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Listens on one address, on `engine->port` unless that is 0. */
+static int listen_on(struct kv_engine *engine, const struct sockaddr *address, bool v6_only) {
+    struct sockaddr_storage copy;
+    memset(&copy, 0, sizeof copy);
+    memcpy(&copy, address, net_sockaddr_len(address));
+    if (engine->port != 0) {
+        net_address_set_port((struct sockaddr *)&copy, engine->port);
+    }
+    int fd = -1;
+    int code = net_socket_listen((const struct sockaddr *)&copy, v6_only, &fd);
+    if (code) {
+        return code;
+    }
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = listener_tag(engine->listener_count)};
+    socklen_t len = sizeof copy;
+    if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0 ||
+        getsockname(fd, (struct sockaddr *)&copy, &len) < 0) {
+        int error_number = errno;
+        (void)close(fd);
+        code = status_fail_errno(error_number, "watch a listening socket");
+        errno = error_number;
+        return code;
+    }
+    engine->port = net_address_port((const struct sockaddr *)&copy);
+    engine->listener_fds[engine->listener_count++] = fd;
+    return 0;
+}
+
+static int listen_on_all(struct kv_engine *engine, const struct kv_server_options *options) {
+    bool v6_only = has_ipv4(options);
+    uint16_t wanted = net_address_port(options->addresses[0]);
+    int code = 0;
+    for (unsigned tries = 0; tries < PORT_TRIES_MAX; tries++) {
+        engine->port = wanted;
+        code = 0;
+        for (size_t i = 0; i < options->address_count && code == 0; i++) {
+            code = listen_on(engine, options->addresses[i], v6_only);
+        }
+        bool again = code && errno == EADDRINUSE && wanted == 0 && engine->listener_count > 0;
+        if (code) {
+            int error_number = errno;
+            close_listeners(engine);
+            errno = error_number;
+        }
+        if (!again) {
+            break;
+        }
+    }
+    return code;
+}
+
+static size_t default_bytes_max(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    if (pages <= 0 || page_bytes <= 0) {
+        return CODEC_MESSAGE_BYTES_MAX;
+    }
+    return (size_t)pages / 2 * (size_t)page_bytes;
+}
+
+/* Everything that can fail, on a zeroed engine; the caller frees it on failure. */
+static int start(struct kv_engine *engine, const struct kv_server_options *options) {
+    uint64_t seed[4];
+    if (getrandom(seed, sizeof seed, 0) != (ssize_t)sizeof seed) {
+        return status_fail_errno(errno, "random seed for the store");
+    }
+    kv_machine_init(&engine->machine, seed, options->bytes_max ? options->bytes_max : default_bytes_max());
+    engine->machine.deliver = kv_connection_deliver;
+    engine->machine.deliver_ctx = engine;
+    engine->machine.on_change = options->on_change;
+    engine->machine.change_ctx = options->ctx;
+    buf_init(&engine->reply, KV_REPLY_BYTES_MAX + KV_OUTPUT_PAUSE_BYTES + 64);
+    engine->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (engine->epoll_fd < 0) {
+        return status_fail_errno(errno, "epoll for the store");
+    }
+    engine->input = malloc(KV_INPUT_BYTES);
+    if (!engine->input) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the store's input");
+    }
+    engine->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return listen_on_all(engine, options);
+}
+
+int kv_engine_create(const struct kv_server_options *options, struct kv_engine **out) {
+    assert(options->address_count > 0 && options->address_count <= KV_LISTENERS_MAX);
+    struct kv_engine *engine = calloc(1, sizeof *engine);
+    if (!engine) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a store server");
+    }
+    engine->epoll_fd = -1;
+    engine->spare_fd = -1;
+    engine->connections_max = options->connections_max ? options->connections_max : KV_CONNECTIONS_DEFAULT;
+    engine->on_disconnect = options->on_disconnect;
+    engine->ctx = options->ctx;
+    int code = start(engine, options);
+    if (code) {
+        int error_number = errno;
+        kv_engine_free(engine);
+        errno = error_number;
+        return code;
+    }
+    *out = engine;
+    return 0;
+}
+
+static void kill_all(struct kv_engine *engine) {
+    for (struct kv_connection *connection = engine->connections; connection; connection = connection->next) {
+        kv_connection_kill(connection);
+    }
+}
+
+void kv_engine_free(struct kv_engine *engine) {
+    if (!engine) {
+        return;
+    }
+    assert(!engine->in_turn && engine->machine.depth == 0);
+    engine->in_turn = true; /* kill_all() need not make the sockets ready */
+    engine->on_disconnect = NULL;
+    kill_all(engine);
+    kv_connections_reap(engine);
+    if (engine->machine.deliver) { /* else create() failed before there was a machine */
+        kv_machine_done(&engine->machine);
+    }
+    close_listeners(engine);
+    if (engine->spare_fd >= 0) {
+        (void)close(engine->spare_fd);
+    }
+    if (engine->epoll_fd >= 0) {
+        (void)close(engine->epoll_fd);
+    }
+    buf_done(&engine->reply);
+    free(engine->input);
+    free(engine);
+}
+
+int kv_engine_fd(const struct kv_engine *engine) {
+    return engine->epoll_fd;
+}
+
+uint16_t kv_engine_port(const struct kv_engine *engine) {
+    return engine->port;
+}
+
+bool kv_engine_get(const struct kv_engine *engine, struct kv_slice key, struct kv_slice *out) {
+    return kv_table_get(&engine->machine.table, key, out);
+}
+
+int kv_engine_set(struct kv_engine *engine, struct kv_slice key, struct kv_slice value) {
+    return kv_machine_set(&engine->machine, key, value);
+}
+
+/* Out of descriptors: a client in the queue would keep the listener ready for ever. Turn it away. */
+static void turn_one_away(struct kv_engine *engine, int listener_fd) {
+    if (engine->spare_fd < 0) {
+        return;
+    }
+    (void)close(engine->spare_fd);
+    int fd = accept4(listener_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    engine->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    log_warning("store: no file descriptor left for another connection (limit: ulimit -n)");
+}
+
+static void accept_some(struct kv_engine *engine, int listener_fd) {
+    for (unsigned i = 0; i < ACCEPTS_PER_EVENT; i++) {
+        int fd = accept4(listener_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE) {
+                turn_one_away(engine, listener_fd);
+            }
+            if (errno == ECONNABORTED || errno == EINTR) {
+                continue;
+            }
+            return;
+        }
+        if (engine->connection_count >= engine->connections_max) {
+            log_warning("store: connection refused: there are %zu already", engine->connection_count);
+            (void)close(fd);
+            continue;
+        }
+        kv_connection_open(engine, fd);
+    }
+}
+
+void kv_engine_turn(struct kv_engine *engine) {
+    struct epoll_event events[EVENTS_PER_BATCH];
+    assert(!engine->in_turn);
+    engine->in_turn = true;
+    for (unsigned batch = 0; batch < BATCHES_PER_TURN; batch++) {
+        int count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_BATCH, 0);
+        for (int i = 0; i < count; i++) {
+            if (events[i].data.u64 % 2 == 1) {
+                accept_some(engine, engine->listener_fds[events[i].data.u64 / 2]);
+            } else {
+                kv_connection_ready(events[i].data.ptr, events[i].events);
+            }
+        }
+        kv_connections_reap(engine);
+        if (count <= 1) { /* a busy store saves the way through the host's loop; a quiet one saves this call */
+            break;
+        }
+    }
+    engine->in_turn = false;
+}
+
+/* Clients that the kernel has accepted but we have not: they belong to what is being forgotten. */
+static void drain_backlog(int listener_fd) {
+    for (unsigned i = 0; i < KV_CONNECTIONS_DEFAULT; i++) {
+        int fd = accept4(listener_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            (void)close(fd);
+        } else if (errno != ECONNABORTED && errno != EINTR) {
+            return;
+        }
+    }
+}
+
+void kv_engine_reset(struct kv_engine *engine) {
+    assert(!engine->in_turn && engine->machine.depth == 0);
+    size_t held = engine->machine.budget.used_bytes;
+    engine->in_turn = true;
+    kill_all(engine);
+    for (size_t i = 0; i < engine->listener_count; i++) {
+        drain_backlog(engine->listener_fds[i]);
+    }
+    kv_connections_reap(engine);
+    kv_machine_clear(&engine->machine); /* last: on_disconnect may have written */
+    engine->in_turn = false;
+    if (held > TRIM_BYTES) {
+        (void)malloc_trim(0);
+    }
+}

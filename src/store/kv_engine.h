@@ -1,0 +1,47 @@
+/* The TCPStore server without an event loop of its own: everything it waits for is behind one descriptor.
+ *
+ * Whoever hosts it polls kv_engine_fd() for reading and calls kv_engine_turn() when it is ready: the libuv shell
+ * (kv_server.h) in the agent, a thread of its own in a worker (store_host.c). Needs libc only. Single-threaded: calls
+ * and callbacks belong to one thread at a time. Nothing blocks or resolves names. */
+#ifndef STORE_KV_ENGINE_H
+#define STORE_KV_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "store/kv_machine.h" /* kv_server_change_cb */
+#include "store/slice.h"
+
+#define KV_CONNECTIONS_DEFAULT ((size_t)65536)
+#define KV_LISTENERS_MAX 16
+
+struct kv_engine;
+
+/* Called once when a connection has ended for any reason (also when the server drops it or is reset); may call
+ * kv_server_set() and kv_server_get(), nothing else. Not called for connections that kv_server_close() ends. */
+typedef void kv_server_disconnect_cb(void *ctx, uint64_t connection);
+
+struct kv_server_options {
+    const struct sockaddr *const *addresses; /* borrowed during create: addresses to listen on, all or error */
+    size_t address_count;                    /* port 0 in the first: the kernel chooses, the others get the same port */
+    size_t connections_max;                  /* 0: the default, 65536 */
+    size_t bytes_max;                        /* of keys, values, waits and buffers; 0: half of the machine's memory */
+    kv_server_change_cb *on_change;          /* may be NULL */
+    kv_server_disconnect_cb *on_disconnect;  /* may be NULL */
+    void *ctx;
+};
+
+/* As kv_server_create() and its companions, with the same errors. */
+int kv_engine_create(const struct kv_server_options *options, struct kv_engine **out);
+int kv_engine_fd(const struct kv_engine *engine);
+uint16_t kv_engine_port(const struct kv_engine *engine);
+/* Serves what is ready, for a bounded time; more may be ready afterwards. */
+void kv_engine_turn(struct kv_engine *engine);
+bool kv_engine_get(const struct kv_engine *engine, struct kv_slice key, struct kv_slice *out);
+int kv_engine_set(struct kv_engine *engine, struct kv_slice key, struct kv_slice value);
+void kv_engine_reset(struct kv_engine *engine);
+void kv_engine_free(struct kv_engine *engine);
+
+#endif

@@ -1,0 +1,66 @@
+/* What kv_engine.c (listening, turns) and kv_connection.c (bytes of one client) share. */
+#ifndef STORE_KV_ENGINE_IMPL_H
+#define STORE_KV_ENGINE_IMPL_H
+
+#include "base/buf.h"
+#include "store/codec.h"
+#include "store/kv_engine.h"
+
+/* Bytes read at once. All connections read into one buffer; a connection has memory of its own only while a request
+ * is incomplete or a reply does not fit into the socket. */
+#define KV_INPUT_BYTES ((size_t)64 * 1024)
+/* A client that does not read its replies is not read from while it owes more than this. */
+#define KV_OUTPUT_PAUSE_BYTES ((size_t)256 * 1024)
+/* Replies that one request may cause, LIST_KEYS and MULTI_GET being the large ones. */
+#define KV_REPLY_BYTES_MAX ((size_t)256 * 1024 * 1024)
+
+struct kv_connection {
+    struct kv_session session; /* first: a session is turned back into its connection */
+    struct kv_engine *engine;
+    struct kv_connection *next, *previous; /* all connections */
+    struct kv_connection *next_dead;
+    int fd;
+    uint32_t events; /* what epoll watches for */
+    struct codec_scan scan;
+    struct buf in;  /* the start of a request, or requests not served while paused */
+    struct buf out; /* replies that the socket has not taken */
+    size_t charged_bytes;
+    bool is_validated;
+    bool is_paused; /* owes too much output: neither read nor served until it has drained */
+    bool is_at_end; /* the peer sends no more; closed once its replies are out */
+    bool is_dead;   /* on the dead list, freed at the end of the batch */
+};
+
+struct kv_engine {
+    int epoll_fd;
+    int spare_fd; /* given up for a moment to turn clients away when descriptors have run out */
+    int listener_fds[KV_LISTENERS_MAX];
+    size_t listener_count;
+    uint16_t port;
+    struct kv_machine machine;
+    struct kv_connection *connections;
+    size_t connection_count;
+    size_t connections_max;
+    uint64_t last_id;
+    struct kv_connection *current; /* the one being served: its replies gather in `reply` */
+    struct kv_connection *dead;
+    bool in_turn;
+    unsigned drops_logged;
+    kv_server_disconnect_cb *on_disconnect;
+    void *ctx;
+    struct buf reply;
+    uint8_t *input; /* KV_INPUT_BYTES */
+};
+
+/* Takes `fd`. On failure (out of memory) it is closed and nobody hears of it. */
+void kv_connection_open(struct kv_engine *engine, int fd);
+/* Serves what epoll reported. */
+void kv_connection_ready(struct kv_connection *connection, uint32_t events);
+/* Ends it; freed by kv_connections_reap(). */
+void kv_connection_kill(struct kv_connection *connection);
+/* Frees the dead and tells on_disconnect. */
+void kv_connections_reap(struct kv_engine *engine);
+/* The machine's way to waiting sessions; ctx is the engine. */
+kv_machine_deliver_cb kv_connection_deliver;
+
+#endif

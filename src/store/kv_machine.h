@@ -1,0 +1,57 @@
+/* What the store does with a request: table, waiters and replies together, without sockets.
+ *
+ * Pure: a request comes in decoded, the reply is appended to a buffer, and bytes for other sessions (whose waits
+ * the request has ended) go out through a function. The same code runs under the fuzzer. */
+#ifndef STORE_KV_MACHINE_H
+#define STORE_KV_MACHINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "store/codec.h"
+#include "store/kv_table.h"
+#include "store/kv_waiters.h"
+
+/* Called after a write has changed the value of a key. `connection` is the server's number for the writing
+ * connection (never reused within a server), 0 for kv_server_set(). Slices are borrowed until return; an
+ * absent value has data == NULL. The callback may call kv_server_set() and kv_server_get(), nothing else. */
+typedef void kv_server_change_cb(void *ctx, uint64_t connection, struct kv_slice key, struct kv_slice old_value,
+                                 struct kv_slice new_value);
+
+/* Hands `part_count` pieces of one message to a session that is not the one being served, or is. Borrowed until
+ * return. Must not call back into the machine. */
+typedef void kv_machine_deliver_cb(void *ctx, struct kv_session *session, const struct kv_slice *parts,
+                                   size_t part_count);
+
+struct kv_machine {
+    struct kv_budget budget;
+    struct kv_table table;
+    struct kv_waiters waiters;
+    kv_machine_deliver_cb *deliver;
+    void *deliver_ctx;
+    kv_server_change_cb *on_change; /* may be NULL */
+    void *change_ctx;
+    unsigned depth; /* on_change may write in its turn */
+};
+
+/* Must not be moved afterwards. `deliver` and `on_change` (with contexts) are set by the caller. */
+void kv_machine_init(struct kv_machine *machine, const uint64_t seed[4], size_t bytes_max);
+/* All sessions must have ended. */
+void kv_machine_done(struct kv_machine *machine);
+
+/* Serves one request, except VALIDATE, which belongs to the connection. The reply, if the command has one now, is
+ * appended to `reply`. A negative code means that the session must be dropped: the protocol knows no error reply. */
+int kv_machine_step(struct kv_machine *machine, struct kv_session *session, const struct codec_request *request,
+                    struct buf *reply);
+
+/* SET by the host of the store. MUSTER_ENOMEM, MUSTER_ELIMIT. */
+int kv_machine_set(struct kv_machine *machine, struct kv_slice key, struct kv_slice value);
+
+/* The session is gone. */
+void kv_machine_end(struct kv_machine *machine, struct kv_session *session);
+
+/* Forgets all keys and queues, without events. */
+void kv_machine_clear(struct kv_machine *machine);
+
+#endif
