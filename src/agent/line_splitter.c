@@ -58,16 +58,19 @@ size_t line_splitter_next(struct line_splitter *splitter, const uint8_t *bytes, 
 }
 
 size_t line_splitter_run(struct line_splitter *splitter, const uint8_t *bytes, size_t count, bool at_end) {
-    if (at_end || count >= splitter->piece_max) {
+    if (at_end || count == 0) {
         splitter->scanned_bytes = 0;
         return count;
     }
-    const uint8_t *newline = count ? memrchr(bytes + splitter->scanned_bytes, '\n', count - splitter->scanned_bytes) : 0;
+    const uint8_t *newline = memrchr(bytes + splitter->scanned_bytes, '\n', count - splitter->scanned_bytes);
     size_t found = newline ? (size_t)(newline - bytes) + 1 : 0;
     if (splitter->carriage_return_cuts && count > 1) {
         /* After the last newline every '\r' but one in the last place is a lone one. */
         const uint8_t *lone = count - 1 > found ? memrchr(bytes + found, '\r', count - 1 - found) : NULL;
         found = lone ? (size_t)(lone - bytes) + 1 : found;
+    }
+    if (found == 0 && count >= splitter->piece_max) {
+        found = splitter->piece_max;
     }
     splitter->scanned_bytes = found ? 0 : count;
     return found;

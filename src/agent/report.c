@@ -1,0 +1,290 @@
+/* torchelastic's failure summary; see report.h. The layout is a fact that log readers rely on; the lines "status" and
+ * "stderr" are ours and come last in an entry. */
+#include "agent/report.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/report_text.h"
+#include "base/status.h"
+#include "base/str.h"
+
+enum { BORDER_MAX = 60 };
+
+static const char no_traceback_text[] = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
+
+const char *report_signal_name(int signal_number) {
+    static const char *const names[] = {
+        [SIGHUP] = "SIGHUP",     [SIGINT] = "SIGINT",   [SIGQUIT] = "SIGQUIT",     [SIGILL] = "SIGILL",
+        [SIGTRAP] = "SIGTRAP",   [SIGABRT] = "SIGABRT", [SIGBUS] = "SIGBUS",       [SIGFPE] = "SIGFPE",
+        [SIGKILL] = "SIGKILL",   [SIGUSR1] = "SIGUSR1", [SIGSEGV] = "SIGSEGV",     [SIGUSR2] = "SIGUSR2",
+        [SIGPIPE] = "SIGPIPE",   [SIGALRM] = "SIGALRM", [SIGTERM] = "SIGTERM",     [SIGSTKFLT] = "SIGSTKFLT",
+        [SIGCHLD] = "SIGCHLD",   [SIGCONT] = "SIGCONT", [SIGSTOP] = "SIGSTOP",     [SIGTSTP] = "SIGTSTP",
+        [SIGTTIN] = "SIGTTIN",   [SIGTTOU] = "SIGTTOU", [SIGURG] = "SIGURG",       [SIGXCPU] = "SIGXCPU",
+        [SIGXFSZ] = "SIGXFSZ",   [SIGPROF] = "SIGPROF", [SIGVTALRM] = "SIGVTALRM", [SIGIO] = "SIGIO",
+        [SIGWINCH] = "SIGWINCH", [SIGPWR] = "SIGPWR",   [SIGSYS] = "SIGSYS",
+    };
+    if (signal_number == SIGRTMIN) {
+        return "SIGRTMIN";
+    }
+    if (signal_number == SIGRTMAX) {
+        return "SIGRTMAX";
+    }
+    bool listed = signal_number > 0 && (size_t)signal_number < sizeof names / sizeof *names;
+    return listed ? names[signal_number] : NULL;
+}
+
+int report_exit_code(int wait_status) {
+    return WIFSIGNALED(wait_status) ? -WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+void report_host(char out[REPORT_HOST_SIZE]) {
+    char name[REPORT_HOST_SIZE] = "localhost";
+    if (gethostname(name, sizeof name) != 0) {
+        memcpy(name, "localhost", sizeof "localhost");
+    }
+    (void)str_format(out, REPORT_HOST_SIZE, "%s", name);
+}
+
+/* ---- order ---- */
+
+static bool is_before(const struct report_entry *a, const struct report_entry *b) {
+    if (a->stopped_by_us != b->stopped_by_us) {
+        return b->stopped_by_us;
+    }
+    return a->order != b->order ? a->order < b->order : a->rank < b->rank;
+}
+
+size_t report_root(const struct report *report) {
+    assert(report->count > 0);
+    size_t root = 0;
+    for (size_t i = 1; i < report->count; i++) {
+        root = is_before(&report->entries[i], &report->entries[root]) ? i : root;
+    }
+    return root;
+}
+
+static int compare_entries(const void *a, const void *b) {
+    const struct report_entry *const *left = a, *const *right = b;
+    return is_before(*left, *right) ? -1 : is_before(*right, *left) ? 1 : 0;
+}
+
+/* ---- torchelastic's part of an entry ---- */
+
+static int append_time(struct buf *out, int64_t time_s) {
+    time_t t = (time_t)time_s;
+    struct tm local;
+    char text[32] = "<N/A>";
+    if (localtime_r(&t, &local)) {
+        (void)strftime(text, sizeof text, "%Y-%m-%d_%H:%M:%S", &local);
+    }
+    return buf_append(out, text, strlen(text));
+}
+
+/* The lines of a traceback are indented by two, the first excepted; a plain message is not. */
+static int append_message(struct buf *out, const struct report_entry *entry) {
+    const char *text = entry->message;
+    size_t left = strlen(text);
+    bool cut = left > REPORT_MESSAGE_BYTES_MAX;
+    left = cut ? REPORT_MESSAGE_BYTES_MAX : left;
+    int code = MUSTER_OK;
+    while (code == 0) {
+        const char *newline = memchr(text, '\n', left);
+        size_t length = newline ? (size_t)(newline - text) : left;
+        code = report_text_clean(out, text, length, REPORT_MESSAGE_BYTES_MAX);
+        if (!newline) {
+            break;
+        }
+        code = code == 0 ? buf_printf(out, "\n%s", entry->message_is_traceback ? "  " : "") : code;
+        text += length + 1;
+        left -= length + 1;
+    }
+    return code == 0 && cut ? buf_printf(out, "\n  ... (cut)") : code;
+}
+
+static int append_traceback(struct buf *out, const struct report_entry *entry) {
+    if (entry->message && entry->message[0] != '\0') {
+        return append_message(out, entry);
+    }
+    if (WIFSIGNALED(entry->wait_status)) {
+        const char *name = report_signal_name(WTERMSIG(entry->wait_status));
+        return buf_printf(out, "Signal %d (%s) received by PID %lld", WTERMSIG(entry->wait_status),
+                          name ? name : "<N/A>", (long long)entry->pid);
+    }
+    return buf_append(out, no_traceback_text, sizeof no_traceback_text - 1);
+}
+
+static int append_entry(struct buf *out, size_t index, const struct report_entry *entry, const char *host) {
+    const char *name = WIFSIGNALED(entry->wait_status) ? report_signal_name(WTERMSIG(entry->wait_status)) : NULL;
+    int code = buf_printf(out, "[%zu]:\n  time      : ", index);
+    code = code == 0 ? append_time(out, entry->time_s) : code;
+    code = code == 0 ? buf_printf(out,
+                                  "\n  host      : %s\n  rank      : %u (local_rank: %u)\n  exitcode  : %d (pid: %lld) "
+                                  "%s%s%s\n  error_file: %s\n  traceback : ",
+                                  host, entry->rank, entry->local_rank, report_exit_code(entry->wait_status),
+                                  (long long)entry->pid, name ? " (" : "", name ? name : "", name ? ")" : "",
+                                  entry->error_file ? entry->error_file : "<N/A>")
+                     : code;
+    return code == 0 ? append_traceback(out, entry) : code;
+}
+
+/* ---- our part ---- */
+
+static int append_killed(const struct report_entry *entry, struct buf *out) {
+    int number = WTERMSIG(entry->wait_status);
+    const char *name = report_signal_name(number), *words = sigdescr_np(number);
+    const char *by = entry->stopped_by_us ? "stopped by the launcher with " : "killed by ";
+    int code = name ? buf_printf(out, "%s%s", by, name) : buf_printf(out, "%ssignal %d", by, number);
+    if (code == 0 && words && !entry->stopped_by_us) {
+        code = buf_printf(out, " (%s)", words);
+    }
+    if (code == 0 && WCOREDUMP(entry->wait_status)) {
+        code = buf_printf(out, ", core dumped");
+    }
+    if (code == 0 && entry->oom_killed) {
+        code = buf_printf(out, ": the out-of-memory killer ended it (memory limit of the cgroup, or of the machine)");
+    } else if (code == 0 && number == SIGKILL && !entry->stopped_by_us) {
+        code = buf_printf(out, "; not by the launcher (if memory was short, the kernel's log names the process)");
+    }
+    return code;
+}
+
+/* Codes to which shells and exec wrappers have given a meaning. */
+static int append_code_hint(int exit_code, struct buf *out) {
+    if (exit_code == 126) {
+        return buf_printf(out, " (shells: the command cannot be executed)");
+    }
+    if (exit_code == 127) {
+        return buf_printf(out, " (shells: command not found)");
+    }
+    const char *name = exit_code > 128 ? report_signal_name(exit_code - 128) : NULL;
+    return name ? buf_printf(out, " (shells: a command was killed by %s)", name) : MUSTER_OK;
+}
+
+int report_describe_status(const struct report_entry *entry, struct buf *out) {
+    if (WIFSIGNALED(entry->wait_status)) {
+        return append_killed(entry, out);
+    }
+    int exit_code = WEXITSTATUS(entry->wait_status);
+    int code = buf_printf(out, "exited with code %d", exit_code);
+    code = code == 0 ? append_code_hint(exit_code, out) : code;
+    if (code == 0 && entry->stopped_by_us) {
+        code = buf_printf(out, " after the launcher had told it to stop");
+    }
+    return code;
+}
+
+static size_t count_lines(const char *text, size_t bytes) {
+    size_t lines = bytes > 0 && text[bytes - 1] != '\n';
+    for (size_t i = 0; i < bytes; i++) {
+        lines += text[i] == '\n';
+    }
+    return lines;
+}
+
+static int append_tail(struct buf *out, const char *text, size_t bytes) {
+    size_t lines = count_lines(text, bytes);
+    int code = lines == 1 ? buf_printf(out, "\n  stderr    : its last line")
+                          : buf_printf(out, "\n  stderr    : its last %zu lines", lines);
+    while (code == 0 && bytes > 0) {
+        const char *newline = memchr(text, '\n', bytes);
+        size_t length = newline ? (size_t)(newline - text) : bytes;
+        code = buf_append(out, "\n    ", 5);
+        code = code == 0 ? report_text_clean(out, text, length, REPORT_LINE_BYTES_MAX) : code;
+        length += newline != NULL;
+        text += length;
+        bytes -= length;
+    }
+    return code;
+}
+
+static int append_additions(struct buf *out, size_t index, const struct report_entry *entry) {
+    int code = MUSTER_OK;
+    if (entry->error_file_problem) {
+        code = buf_printf(out, "\n  note      : the error file cannot be used: %s", entry->error_file_problem);
+    }
+    code = code == 0 ? buf_printf(out, "\n  status    : ") : code;
+    code = code == 0 ? report_describe_status(entry, out) : code;
+    if (code == 0 && entry->stderr_tail && entry->stderr_tail_bytes > 0 && !entry->stopped_by_us &&
+        index < REPORT_TAILS_MAX) {
+        code = append_tail(out, entry->stderr_tail, entry->stderr_tail_bytes);
+    }
+    return code;
+}
+
+/* ---- the block ---- */
+
+static size_t widest_line(const struct buf *text) {
+    const char *at = (const char *)buf_bytes(text);
+    size_t left = text->len, widest = 0;
+    while (left > 0) {
+        const char *newline = memchr(at, '\n', left);
+        size_t length = newline ? (size_t)(newline - at) : left, width = report_text_width(at, length);
+        widest = width > widest ? width : widest;
+        length += newline != NULL;
+        at += length;
+        left -= length;
+    }
+    return widest;
+}
+
+/* Borders are as wide as the longest line of torchelastic's own text: our lines do not change them. */
+static int find_width(const struct report *report, const struct report_entry *const *sorted, size_t *out) {
+    struct buf text;
+    buf_init(&text, 2 * REPORT_MESSAGE_BYTES_MAX + 16384);
+    int code = buf_printf(&text, "%s FAILED", report->name);
+    size_t width = widest_line(&text);
+    for (size_t i = 0; code == 0 && i < report->count && width < BORDER_MAX; i++) {
+        buf_clear(&text);
+        code = append_entry(&text, i, sorted[i], report->host);
+        size_t wide = widest_line(&text);
+        width = wide > width ? wide : width;
+    }
+    buf_done(&text);
+    *out = width < BORDER_MAX ? width : BORDER_MAX;
+    return code;
+}
+
+static int append_whole_entry(struct buf *out, size_t index, const struct report_entry *entry, const char *host) {
+    int code = append_entry(out, index, entry, host);
+    code = code == 0 ? append_additions(out, index, entry) : code;
+    return code == 0 ? buf_append(out, "\n", 1) : code;
+}
+
+static int append_block(const struct report *report, const struct report_entry *const *sorted, struct buf *out) {
+    size_t width = 0;
+    int code = find_width(report, sorted, &width);
+    char thick[BORDER_MAX + 1] = "", thin[BORDER_MAX + 1] = "";
+    memset(thick, '=', width);
+    memset(thin, '-', width);
+    code = code == 0 ? buf_printf(out, "%s\n%s FAILED\n%s\nFailures:\n", thick, report->name, thin) : code;
+    for (size_t i = 1; code == 0 && i < report->count; i++) {
+        code = append_whole_entry(out, i, sorted[i], report->host);
+    }
+    if (code == 0 && report->count == 1) {
+        code = buf_printf(out, "  <NO_OTHER_FAILURES>\n");
+    }
+    code = code == 0 ? buf_printf(out, "%s\nRoot Cause (first observed failure):\n", thin) : code;
+    code = code == 0 ? append_whole_entry(out, 0, sorted[0], report->host) : code;
+    return code == 0 ? buf_printf(out, "%s\n", thick) : code;
+}
+
+int report_format(const struct report *report, struct buf *out) {
+    assert(report->count > 0);
+    const struct report_entry **sorted = calloc(report->count, sizeof *sorted);
+    if (!sorted) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the failure report");
+    }
+    for (size_t i = 0; i < report->count; i++) {
+        sorted[i] = &report->entries[i];
+    }
+    qsort(sorted, report->count, sizeof *sorted, compare_entries);
+    int code = append_block(report, sorted, out);
+    free(sorted);
+    return code;
+}

@@ -1,0 +1,103 @@
+/* Text of unknown origin made printable; see report_text.h. */
+#include "agent/report_text.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/status.h"
+
+size_t report_text_utf8(const uint8_t *bytes, size_t count) {
+    static const uint8_t lowest_second[] = {[0xE0 - 0xC0] = 0xA0, [0xF0 - 0xC0] = 0x90};
+    uint8_t lead = bytes[0];
+    if (lead < 0x80) {
+        return 1;
+    }
+    size_t length = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+    if (length == 0 || length > count) {
+        return 0;
+    }
+    for (size_t i = 1; i < length; i++) {
+        if ((bytes[i] & 0xC0) != 0x80) {
+            return 0;
+        }
+    }
+    size_t row = (size_t)lead - 0xC0;
+    bool overlong = row < sizeof lowest_second && bytes[1] < lowest_second[row];
+    bool surrogate = lead == 0xED && bytes[1] >= 0xA0;
+    bool beyond = lead == 0xF4 && bytes[1] >= 0x90;
+    return overlong || surrogate || beyond ? 0 : length;
+}
+
+size_t report_text_width(const char *text, size_t count) {
+    size_t width = 0;
+    for (size_t i = 0; i < count; i++) {
+        width += ((uint8_t)text[i] & 0xC0) != 0x80;
+    }
+    return width;
+}
+
+/* Length of the escape sequence at `text` (which begins with ESC). */
+static size_t escape_length(const char *text, size_t count) {
+    if (count < 2) {
+        return count;
+    }
+    if (text[1] == ']') { /* operating system command: to BEL or ESC \ */
+        for (size_t i = 2; i < count; i++) {
+            if (text[i] == '\a') {
+                return i + 1;
+            }
+            if (text[i] == '\x1b') {
+                return i + 1 < count ? i + 2 : count;
+            }
+        }
+        return count;
+    }
+    if (text[1] != '[') {
+        return 2;
+    }
+    size_t i = 2;
+    while (i < count && (text[i] < '@' || text[i] > '~')) {
+        i++;
+    }
+    return i < count ? i + 1 : count;
+}
+
+static int append_character(struct buf *out, const char *at, size_t count, size_t *used) {
+    static const char replacement[] = "\xEF\xBF\xBD";
+    uint8_t byte = (uint8_t)*at;
+    *used = 1;
+    if (byte == '\x1b') {
+        *used = escape_length(at, count);
+        return MUSTER_OK;
+    }
+    if ((byte < 0x20 && byte != '\t') || byte == 0x7F) {
+        return MUSTER_OK;
+    }
+    size_t length = report_text_utf8((const uint8_t *)at, count);
+    if (length == 0) {
+        return buf_append(out, replacement, sizeof replacement - 1);
+    }
+    *used = length;
+    return buf_append(out, at, length);
+}
+
+int report_text_clean(struct buf *out, const char *line, size_t count, size_t max) {
+    while (count > 0 && line[count - 1] == '\r') {
+        count--;
+    }
+    const char *overwritten = count > 0 ? memrchr(line, '\r', count) : NULL;
+    size_t at = overwritten ? (size_t)(overwritten - line) + 1 : 0;
+    size_t before = out->len;
+    while (at < count) {
+        if (out->len - before >= max) {
+            return buf_append(out, " ...", 4);
+        }
+        size_t used;
+        int code = append_character(out, line + at, count - at, &used);
+        if (code != 0) {
+            return code;
+        }
+        at += used;
+    }
+    return MUSTER_OK;
+}
