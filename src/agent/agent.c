@@ -1,0 +1,371 @@
+/* The shell around the agent's machine: feeds it the loop's events and carries out its actions. What the actions
+ * mean for workers is in agent_workers.c, what is told to people in agent_outcome.c. */
+#include "agent/agent.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "agent/agent_impl.h"
+#include "agent/numa.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+
+/* Events beside one per worker that can be pending at once. */
+enum { SPARE_EVENTS = 64 };
+
+static void perform(struct agent *a, const struct agent_action *action);
+
+/* Events raised while an action runs are taken after it: the machine never re-enters itself. */
+static void dispatch(struct agent *a) {
+    a->dispatching = true;
+    while (a->event_count > 0 && !a->finished) {
+        struct agent_event event = a->events[a->event_first];
+        a->event_first = (a->event_first + 1) % a->event_capacity;
+        a->event_count--;
+        struct agent_actions actions;
+        enum agent_state before = a->machine.state;
+        agent_machine_step(&a->machine, &event, &actions);
+        log_debug("agent: %s on %s -> %s", agent_state_name(before), agent_event_name(event.kind),
+                  agent_state_name(a->machine.state));
+        for (size_t i = 0; i < actions.count; i++) {
+            perform(a, &actions.list[i]);
+        }
+    }
+    a->dispatching = false;
+}
+
+void agent_feed(struct agent *a, enum agent_event_kind kind, int number) {
+    if (a->event_count == a->event_capacity) {
+        assert(kind == AGENT_EVENT_SIGNAL); /* only people can send more than the sum of the sources */
+        return;
+    }
+    a->events[(a->event_first + a->event_count) % a->event_capacity] =
+        (struct agent_event){.kind = kind, .number = number};
+    a->event_count++;
+    if (!a->dispatching) {
+        dispatch(a);
+    }
+}
+
+static void on_timer(uv_timer_t *timer) {
+    agent_feed(timer->data, AGENT_EVENT_DEADLINE, 0);
+}
+
+static void on_drained(void *ctx) {
+    agent_feed(ctx, AGENT_EVENT_DRAINED, 0);
+}
+
+static void on_barrier_done(void *ctx) {
+    agent_feed(ctx, AGENT_EVENT_BARRIER_DONE, 0);
+}
+
+static void on_closed(void *ctx) {
+    agent_feed(ctx, AGENT_EVENT_CLOSED, 0);
+}
+
+static void finish(struct agent *a, int exit_code, int exit_signal) {
+    a->finished = true;
+    a->exit_code = exit_code;
+    a->exit_signal = exit_signal;
+    agent_events_end(a);
+    agent_outcome_end(a);
+    uv_stop(&a->loop);
+}
+
+static void perform(struct agent *a, const struct agent_action *action) {
+    switch (action->kind) {
+    case AGENT_ACTION_JOIN:
+        a->join_started_ns = clock_monotonic_ns();
+        rdzv_join(a->rdzv);
+        return;
+    case AGENT_ACTION_START_WORKERS:
+        agent_workers_start(a);
+        return;
+    case AGENT_ACTION_SIGNAL_WORKERS:
+        agent_workers_signal(a, (int)action->number);
+        agent_outcome_stopping(a);
+        return;
+    case AGENT_ACTION_START_TIMER:
+        (void)uv_timer_start(&a->timer, on_timer, (uint64_t)action->number, 0);
+        return;
+    case AGENT_ACTION_STOP_TIMER:
+        (void)uv_timer_stop(&a->timer);
+        return;
+    case AGENT_ACTION_KILL_ALL:
+        if (guardian_kill_all(a->guardian) != MUSTER_OK) {
+            log_error("cannot reach the guardian process: %s", muster_detail());
+            agent_feed(a, AGENT_EVENT_GUARDIAN_LOST, 0);
+        }
+        return;
+    case AGENT_ACTION_DRAIN_LOGS:
+        logs_drain(a->logs, on_drained, a);
+        return;
+    case AGENT_ACTION_REPORT:
+        agent_outcome_report(a);
+        return;
+    case AGENT_ACTION_ENTER_BARRIER:
+        rdzv_exit_barrier(a->rdzv, on_barrier_done);
+        return;
+    case AGENT_ACTION_CLOSE_JOB:
+    case AGENT_ACTION_LEAVE_JOB:
+        rdzv_shutdown(a->rdzv, action->kind == AGENT_ACTION_CLOSE_JOB, on_closed);
+        return;
+    case AGENT_ACTION_EXIT:
+        finish(a, (int)action->number, 0);
+        return;
+    case AGENT_ACTION_EXIT_BY_SIGNAL:
+        finish(a, 1, (int)action->number);
+        return;
+    case AGENT_ACTION_COUNT:
+        break;
+    }
+    assert(!"no such action");
+}
+
+static void on_world(void *ctx, const struct rdzv_world *world) {
+    struct agent *a = ctx;
+    a->world = *world;
+    if (!str_copy(a->master_addr_text, sizeof a->master_addr_text, world->master_addr)) {
+        log_error("the master address of round %llu is longer than %d bytes", (unsigned long long)world->round,
+                  NET_HOST_MAX - 1);
+        agent_feed(a, AGENT_EVENT_RDZV_FAILED, 0);
+        return;
+    }
+    a->world.master_addr = a->master_addr_text;
+    log_info("Rendezvous complete: round %llu, group_rank=%u of %u, ranks %u..%u of %u, master %s:%u, restart_count=%u",
+             (unsigned long long)world->round, world->group_rank, world->group_world_size, world->base_global_rank,
+             world->base_global_rank + a->config->nproc - 1, world->global_world_size, a->master_addr_text,
+             world->master_port, agent_machine_restart_count(&a->machine));
+    agent_feed(a, AGENT_EVENT_WORLD, 0);
+    agent_events_world(a);
+}
+
+static void on_change(void *ctx, enum rdzv_change change, const char *why) {
+    struct agent *a = ctx;
+    (void)change;
+    if (a->machine.state == AGENT_STATE_RUNNING) {
+        log_warning("%s; forming the world again", why);
+    }
+    agent_feed(a, AGENT_EVENT_WORLD_CHANGED, 0);
+}
+
+static void on_spare_released(void *ctx) {
+    struct agent *a = ctx;
+    log_info("the job has ended without needing this spare node");
+    agent_feed(a, AGENT_EVENT_SPARE_RELEASED, 0);
+}
+
+static void on_rdzv_failed(void *ctx, int status, const char *why) {
+    struct agent *a = ctx;
+    if (a->machine.state <= AGENT_STATE_STOPPING) {
+        log_error("rendezvous: %s (%s)", why, muster_strerror(status));
+    } else {
+        log_info("rendezvous, while ending: %s (%s)", why, muster_strerror(status));
+    }
+    agent_feed(a, AGENT_EVENT_RDZV_FAILED, 0);
+}
+
+static void on_spawned(void *ctx, uint32_t id, pid_t pid) {
+    agent_worker_spawned(ctx, id, pid);
+}
+
+static void on_spawn_failed(void *ctx, uint32_t id, int error_number, const char *why) {
+    (void)error_number;
+    agent_worker_not_started(ctx, id, why);
+}
+
+static void on_worker_exit(void *ctx, const struct guardian_exit *exit) {
+    agent_worker_ended(ctx, exit);
+}
+
+static void on_gone(void *ctx) {
+    agent_feed(ctx, AGENT_EVENT_GONE, 0);
+}
+
+static void on_lost(void *ctx) {
+    log_error("the guardian process, which holds the workers, has died; its workers have been killed");
+    agent_feed(ctx, AGENT_EVENT_GUARDIAN_LOST, 0);
+}
+
+static void on_signal(uv_signal_t *handle, int signal_number) {
+    struct agent *a = handle->data;
+    agent_feed(a, AGENT_EVENT_SIGNAL, signal_number);
+    logs_hurry(a->logs);
+    log_warning("Received %d death signal, shutting down workers", signal_number);
+}
+
+/* 0 when no signal has that name ("SIGTERM"). */
+static int signal_by_name(const char *name, size_t len) {
+    for (int number = 1; number < NSIG; number++) {
+        const char *abbreviation = sigabbrev_np(number);
+        if (abbreviation != NULL && len == strlen(abbreviation) + 3 && strncmp(name, "SIG", 3) == 0 &&
+            strncmp(name + 3, abbreviation, len - 3) == 0) {
+            return number;
+        }
+    }
+    return 0;
+}
+
+static bool signal_is_handled(const struct agent *a, int number) {
+    for (size_t i = 0; i < a->signal_count; i++) {
+        if (a->signals[i].signum == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int watch_signal(struct agent *a, const char *name, size_t len) {
+    int number = signal_by_name(name, len);
+    if (number == 0) {
+        log_warning("--signals-to-handle: there is no signal '%.*s' here; it is ignored", (int)len, name);
+        return MUSTER_OK;
+    }
+    if (signal_is_handled(a, number) || a->signal_count == AGENT_SIGNALS_MAX) {
+        return MUSTER_OK;
+    }
+    uv_signal_t *handle = &a->signals[a->signal_count];
+    int rc = uv_signal_init(&a->loop, handle);
+    if (rc == 0) {
+        a->signal_count++;
+        handle->data = a;
+        rc = uv_signal_start(handle, on_signal, number);
+    }
+    if (rc != 0) {
+        log_warning("--signals-to-handle: SIG%s cannot be handled: %s", sigabbrev_np(number), uv_strerror(rc));
+    }
+    return MUSTER_OK;
+}
+
+static int watch_signals(struct agent *a) {
+    (void)signal(SIGPIPE, SIG_IGN); /* a reader that has gone is an error of write(), not our end */
+    const char *p = a->config->signals_to_handle;
+    while (*p != '\0') {
+        p += strspn(p, ", \t");
+        size_t len = strcspn(p, ",");
+        size_t name_len = len;
+        while (name_len > 0 && (p[name_len - 1] == ' ' || p[name_len - 1] == '\t')) {
+            name_len--;
+        }
+        int rc = name_len > 0 ? watch_signal(a, p, name_len) : MUSTER_OK;
+        if (rc != MUSTER_OK) {
+            return rc;
+        }
+        p += len;
+    }
+    return MUSTER_OK;
+}
+
+static const struct guardian_callbacks guardian_callbacks = {
+    .on_spawned = on_spawned,
+    .on_spawn_failed = on_spawn_failed,
+    .on_exit = on_worker_exit,
+    .on_gone = on_gone,
+    .on_lost = on_lost,
+};
+
+static const struct rdzv_callbacks rdzv_callbacks = {
+    .on_world = on_world,
+    .on_change = on_change,
+    .on_spare_released = on_spare_released,
+    .on_failed = on_rdzv_failed,
+};
+
+static int plan_binding(struct agent *a) {
+    if (a->config->numa == LAUNCH_NUMA_NONE) {
+        return MUSTER_OK;
+    }
+    a->cpu_sets = calloc(a->config->nproc, sizeof *a->cpu_sets);
+    if (a->cpu_sets == NULL) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the CPU sets of %u workers", a->config->nproc);
+    }
+    return numa_plan(a->config->numa, a->config->nproc, a->cpu_sets);
+}
+
+static int create_parts(struct agent *a) {
+    /* The guardian first: it is a fork of this process, and the smaller that still is the better. */
+    int rc = guardian_create(&a->loop, &guardian_callbacks, a, &a->guardian);
+    if (rc == MUSTER_OK) {
+        rc = plan_binding(a);
+    }
+    if (rc == MUSTER_OK) {
+        rc = watch_signals(a);
+    }
+    if (rc == MUSTER_OK) {
+        rc = logs_create(&a->loop, a->config, &a->logs);
+    }
+    if (rc == MUSTER_OK) {
+        rc = rdzv_create(&a->loop, &a->config->rdzv, &rdzv_callbacks, a, &a->rdzv);
+    }
+    return rc;
+}
+
+static int agent_init(struct agent *a, const struct launch_config *config, agent_print_fn *print) {
+    *a = (struct agent){.config = config, .print = print, .exit_code = 1, .started_wall_us = clock_realtime_us()};
+    int rc = uv_loop_init(&a->loop);
+    if (rc != 0) {
+        return status_fail(MUSTER_ESYSTEM, "cannot create an event loop: %s", uv_strerror(rc));
+    }
+    a->loop_ready = true;
+    (void)uv_timer_init(&a->loop, &a->timer);
+    a->timer.data = a;
+    a->event_capacity = config->nproc + SPARE_EVENTS;
+    a->events = calloc(a->event_capacity, sizeof *a->events);
+    a->workers = calloc(config->nproc, sizeof *a->workers);
+    if (a->events == NULL || a->workers == NULL) {
+        return status_fail(MUSTER_ENOMEM, "no memory for an agent of %u workers", config->nproc);
+    }
+    agent_machine_init(&a->machine, config->nproc, config->max_restarts, (int64_t)config->shutdown_timeout_ms);
+    return create_parts(a);
+}
+
+/* Also for a half-built agent. */
+static void agent_done(struct agent *a) {
+    if (!a->loop_ready) {
+        return;
+    }
+    rdzv_free(a->rdzv);
+    logs_close(a->logs);
+    guardian_close(a->guardian);
+    for (size_t i = 0; i < a->signal_count; i++) {
+        uv_close((uv_handle_t *)&a->signals[i], NULL);
+    }
+    uv_close((uv_handle_t *)&a->timer, NULL);
+    (void)uv_run(&a->loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&a->loop);
+    free(a->events);
+    free(a->workers);
+    free(a->cpu_sets);
+}
+
+int agent_run(const struct launch_config *config, agent_print_fn *print) {
+    struct agent a;
+    int rc = agent_init(&a, config, print);
+    if (rc != MUSTER_OK) {
+        log_error("%s", muster_detail());
+        a.exit_code = 1;
+    } else {
+        struct agent_actions first;
+        agent_machine_start(&a.machine, &first);
+        for (size_t i = 0; i < first.count; i++) {
+            perform(&a, &first.list[i]);
+        }
+        if (!a.finished) {
+            (void)uv_run(&a.loop, UV_RUN_DEFAULT);
+        }
+    }
+    int exit_code = a.exit_code;
+    int exit_signal = a.exit_signal;
+    agent_done(&a);
+    if (exit_signal != 0) {
+        (void)signal(exit_signal, SIG_DFL);
+        (void)raise(exit_signal);
+    }
+    return exit_code;
+}

@@ -1,0 +1,89 @@
+/* The agent's private state, shared by the agent_*.c files and nobody else.
+ *
+ * agent.c        creates, feeds events to the machine, carries out its actions, tears down
+ * agent_workers.c  starts workers, records how they ended
+ * agent_outcome.c  says what happened: log lines, failure report, error file of the parent
+ * agent_events.c   tells it to --event-log-handler */
+#ifndef AGENT_AGENT_IMPL_H
+#define AGENT_AGENT_IMPL_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "agent/agent.h"
+#include "agent/guardian.h"
+#include "agent/launch.h"
+#include "agent/logs.h"
+#include "agent/machine.h"
+#include "rendezvous/rdzv.h"
+
+/* Signals that --signals-to-handle can name. */
+#define AGENT_SIGNALS_MAX 32
+
+struct agent_worker {
+    pid_t pid; /* 0 until started */
+    bool ended;
+    bool stopped_by_us; /* ended after the launcher had told it to */
+    bool oom_killed;
+    bool core_dumped;
+    int wait_status;
+    uint64_t order; /* of death, over the whole life of the agent */
+    int64_t ended_wall_us;
+};
+
+struct agent {
+    const struct launch_config *config;
+    agent_print_fn *print;
+    uv_loop_t loop;
+    bool loop_ready;
+    struct agent_machine machine;
+    struct agent_event *events; /* ring of pending events; no event is lost: each source sends a bounded number */
+    size_t event_first;
+    size_t event_count;
+    size_t event_capacity;
+    bool dispatching;
+    bool finished;
+    int exit_code;
+    int exit_signal; /* die of this one instead of exiting */
+
+    struct guardian *guardian;
+    struct logs *logs;
+    struct rdzv *rdzv;
+    uv_timer_t timer;
+    uv_signal_t signals[AGENT_SIGNALS_MAX];
+    size_t signal_count;
+
+    struct rdzv_world world; /* master_addr points to master_addr_text */
+    char master_addr_text[NET_HOST_MAX];
+    struct agent_worker *workers; /* config->nproc of them */
+    cpu_set_t *cpu_sets;          /* --numa-binding: one a worker; NULL without */
+    int64_t signalled_at_ns;      /* when this attempt's workers were told to end; 0: not */
+    int64_t started_wall_us;
+    int64_t join_started_ns;
+};
+
+/* agent.c */
+void agent_feed(struct agent *a, enum agent_event_kind kind, int number);
+
+/* agent_workers.c */
+void agent_workers_start(struct agent *a);
+void agent_workers_signal(struct agent *a, int signal_number);
+void agent_worker_spawned(struct agent *a, uint32_t local_rank, pid_t pid);
+void agent_worker_not_started(struct agent *a, uint32_t local_rank, const char *why);
+void agent_worker_ended(struct agent *a, const struct guardian_exit *exit);
+
+/* agent_outcome.c */
+void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank);
+void agent_outcome_stopping(const struct agent *a);
+void agent_outcome_report(const struct agent *a);
+void agent_outcome_end(const struct agent *a);
+
+/* agent_events.c */
+void agent_events_world(const struct agent *a);
+void agent_events_worker_started(const struct agent *a, uint32_t local_rank);
+void agent_events_end(const struct agent *a);
+
+#endif

@@ -1,0 +1,119 @@
+/* Starting the workers of an attempt and recording how each of them ended. */
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/agent_impl.h"
+#include "agent/environment.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+
+static int spawn(struct agent *a, uint32_t local_rank, const struct launch_strings *argv,
+                 const struct launch_strings *envp) {
+    int stdout_fd = -1;
+    int stderr_fd = -1;
+    int rc = logs_worker_open(a->logs, local_rank, a->world.base_global_rank + local_rank, &stdout_fd, &stderr_fd);
+    if (rc != MUSTER_OK) {
+        return rc;
+    }
+    struct guardian_spawn how = {.argv = (const char *const *)argv->items,
+                                 .envp = (const char *const *)envp->items,
+                                 .stdout_fd = stdout_fd,
+                                 .stderr_fd = stderr_fd,
+                                 .cpus = a->cpu_sets ? &a->cpu_sets[local_rank] : NULL,
+                                 .cpus_bytes = sizeof(cpu_set_t)};
+    rc = guardian_spawn(a->guardian, local_rank, &how);
+    logs_worker_opened(a->logs, local_rank);
+    return rc;
+}
+
+static int start_worker(struct agent *a, uint32_t local_rank) {
+    struct launch_strings argv = {0};
+    struct launch_strings envp = {0};
+    struct environment_worker worker = {.local_rank = local_rank,
+                                        .restart_count = agent_machine_restart_count(&a->machine),
+                                        .error_file = logs_error_file(a->logs, local_rank)};
+    int rc = environment_command(a->config, local_rank, &argv);
+    if (rc == MUSTER_OK) {
+        rc = environment_build(a->config, &a->world, &worker, (const char *const *)environ, &envp);
+    }
+    if (rc == MUSTER_OK) {
+        rc = spawn(a, local_rank, &argv, &envp);
+    }
+    launch_strings_done(&argv);
+    launch_strings_done(&envp);
+    return rc;
+}
+
+void agent_workers_start(struct agent *a) {
+    uint32_t restart_count = agent_machine_restart_count(&a->machine);
+    memset(a->workers, 0, a->config->nproc * sizeof *a->workers);
+    a->signalled_at_ns = 0;
+    int rc = logs_attempt_begin(a->logs, restart_count, a->world.round, a->world.base_global_rank);
+    for (uint32_t i = 0; i < a->config->nproc; i++) {
+        rc = rc == MUSTER_OK ? start_worker(a, i) : rc;
+        if (rc != MUSTER_OK) {
+            agent_worker_not_started(a, i, muster_detail());
+        }
+    }
+}
+
+void agent_worker_spawned(struct agent *a, uint32_t local_rank, pid_t pid) {
+    a->workers[local_rank].pid = pid;
+    agent_events_worker_started(a, local_rank);
+    log_info("worker started: local_rank %u, rank %u, pid %d", local_rank, a->world.base_global_rank + local_rank, pid);
+}
+
+/* Said once: the ranks after the first would only repeat it. */
+static bool first_not_started(const struct agent *a) {
+    for (uint32_t i = 0; i < a->config->nproc; i++) {
+        if (a->workers[i].ended && a->workers[i].pid == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void agent_worker_not_started(struct agent *a, uint32_t local_rank, const char *why) {
+    if (first_not_started(a)) {
+        log_error("worker of local_rank %u was not started: %s", local_rank, why);
+    }
+    a->workers[local_rank].ended = true;
+    agent_feed(a, AGENT_EVENT_SPAWN_FAILED, (int)local_rank);
+}
+
+void agent_workers_signal(struct agent *a, int signal_number) {
+    if (a->signalled_at_ns == 0) {
+        a->signalled_at_ns = clock_monotonic_ns();
+    }
+    /* First the signal, then the words: whoever reads them may be slow. */
+    if (guardian_signal(a->guardian, signal_number) != MUSTER_OK) {
+        log_error("cannot signal the workers: %s", muster_detail());
+    }
+    for (uint32_t i = 0; i < a->config->nproc; i++) {
+        if (a->workers[i].pid != 0 && !a->workers[i].ended) {
+            log_warning("Sending process %d closing signal SIG%s", a->workers[i].pid, sigabbrev_np(signal_number));
+        }
+    }
+}
+
+void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
+    struct agent_worker *worker = &a->workers[exit->id];
+    worker->ended = true;
+    worker->pid = exit->pid;
+    worker->wait_status = exit->wait_status;
+    worker->order = exit->order;
+    worker->oom_killed = exit->oom_killed;
+    worker->core_dumped = exit->core_dumped;
+    worker->ended_wall_us = clock_realtime_us() - (clock_monotonic_ns() - exit->at_ns) / 1000;
+    bool told = a->signalled_at_ns != 0 && exit->at_ns >= a->signalled_at_ns;
+    bool killed = a->machine.state == AGENT_STATE_KILLING;
+    worker->stopped_by_us = exit->wait_status != 0 && (told || killed);
+    bool failed = exit->wait_status != 0;
+    agent_feed(a, failed ? AGENT_EVENT_WORKER_FAILED : AGENT_EVENT_WORKER_SUCCEEDED, (int)exit->id);
+    if (failed && !worker->stopped_by_us) {
+        agent_outcome_worker_failed(a, exit->id);
+    }
+}
