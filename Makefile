@@ -7,6 +7,8 @@ BUILD ?= build
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
 CC ?= cc
+# ON in CI: a newer compiler's new warning must not keep a user from building.
+WERROR ?= OFF
 # Seconds that each fuzzer runs in `make fuzz`.
 FUZZ_SECONDS ?= 60
 # Arguments handed to the benchmark programs by `make bench`.
@@ -21,7 +23,8 @@ CMAKE := env -u MAKEFLAGS -u MFLAGS cmake
 GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
 # $(call configure,folder,extra options): once a folder. $(call compile,folder).
-configure = test -f $(1)/CMakeCache.txt || $(CMAKE) -S . -B $(1) -G "$(GENERATOR)" -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2)
+configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -B $(1) -G "$(GENERATOR)" \
+    -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DMUSTER_WERROR=$(WERROR) $(2)
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all

@@ -35,6 +35,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+/* glibc declares addresses as transparent unions; plain pointers are the same to the linker. */
+#pragma GCC diagnostic ignored "-Wpedantic"
+
 enum kind { KIND_ALLOC, KIND_CALL };
 
 /* Written once in the constructor, before main(); `counted` by any thread. */
