@@ -1,0 +1,21 @@
+# What `make install` puts where, beside the program: man pages, shell completions, headers, licence.
+file(GLOB man_pages ${CMAKE_SOURCE_DIR}/docs/man/*.1)
+install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/muster DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# The program prints its own completions.
+function(muster_completion shell file destination)
+  set(output ${CMAKE_BINARY_DIR}/completion/${file})
+  add_custom_command(OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/completion
+    COMMAND $<TARGET_FILE:muster> completion ${shell} > ${output}
+    DEPENDS muster VERBATIM)
+  add_custom_target(completion_${shell} ALL DEPENDS ${output})
+  install(FILES ${output} DESTINATION ${CMAKE_INSTALL_DATADIR}/${destination})
+endfunction()
+
+if(TARGET muster)
+  muster_completion(bash muster bash-completion/completions)
+  muster_completion(zsh _muster zsh/site-functions)
+endif()
