@@ -316,14 +316,19 @@ static void turn(struct guardian_process *p) {
     channel_watch_update(p);
 }
 
-/* A standard stream that was closed must not become someone else's descriptor. */
+/* A standard stream that was closed, or whose number serves the agent for something else, becomes /dev/null. */
 static void streams_fill(void) {
-    int fd;
-    do {
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    } while (fd >= 0 && fd <= STDERR_FILENO && fcntl(fd, F_SETFD, 0) == 0);
-    if (fd > STDERR_FILENO) {
-        (void)close(fd);
+    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = STDIN_FILENO; null_fd >= 0 && fd <= STDERR_FILENO; fd++) {
+        int flags = fcntl(fd, F_GETFD);
+        if (fd == null_fd) {
+            (void)fcntl(fd, F_SETFD, 0);
+        } else if (flags < 0 || (flags & FD_CLOEXEC)) {
+            (void)dup2(null_fd, fd);
+        }
+    }
+    if (null_fd > STDERR_FILENO) {
+        (void)close(null_fd);
     }
 }
 
@@ -337,14 +342,16 @@ static void fds_close_from(int first) {
     }
 }
 
-static void signals_default(void) {
+static void signals_shut(void) {
+    uint64_t all = UINT64_MAX; /* the C library's sigfillset() leaves out the two it uses for threads, which kill too */
+    (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof all);
     for (int number = 1; number < NSIG; number++) {
         (void)signal(number, SIG_DFL); /* the agent's handlers must not run here, nor its SIG_IGN reach workers */
     }
 }
 
 static bool process_init(struct guardian_process *p, int socket_fd, pid_t agent) {
-    signals_default();
+    signals_shut();
     (void)setsid();
     (void)prctl(PR_SET_NAME, "muster-guardian");
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||

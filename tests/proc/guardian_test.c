@@ -2,9 +2,24 @@
 #include "proc_harness.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
+
+#include <muster/status.h>
+
+/* Run as with an old kernel: pidfd_open, pidfd_send_signal and close_range answer ENOSYS. */
+static bool old_kernel;
 
 static void one_worker_exits(void **state) {
     struct harness *h = *state;
@@ -105,7 +120,7 @@ static void kill_all_relay(void **state) {
 }
 
 static void kill_all_storm(void **state) {
-    kill_all(*state, "storm", 500, 1);
+    kill_all(*state, "storm", 150, 1);
 }
 
 static void kill_all_twice_then_spawn(void **state) {
@@ -124,9 +139,360 @@ static void close_kills_what_is_left(void **state) {
     /* The teardown closes and looks for survivors. */
 }
 
+static void worker_is_set_up(void **state) {
+    struct harness *h = *state;
+    harness_close(h);
+    /* A guardian forked now meets an agent with odd signals and descriptors that would leak. */
+    sigset_t usr2;
+    sigset_t before;
+    (void)sigemptyset(&usr2);
+    (void)sigaddset(&usr2, SIGUSR2);
+    assert_int_equal(sigprocmask(SIG_BLOCK, &usr2, &before), 0);
+    (void)signal(SIGHUP, SIG_IGN);
+    (void)signal(SIGPIPE, SIG_IGN);
+    int leak = open("/dev/null", O_RDONLY); /* NOLINT: not close-on-exec on purpose */
+    harness_open(h);
+    int late_leak = open("/dev/null", O_RDONLY); /* NOLINT */
+    harness_spawn(h, 0, "inspect", 0);
+    harness_until_exits(h, 1);
+    assert_int_equal(h->exits[0].wait_status, 0);
+    (void)close(leak);
+    (void)close(late_leak);
+    (void)signal(SIGHUP, SIG_DFL);
+    (void)signal(SIGPIPE, SIG_DFL);
+    assert_int_equal(sigprocmask(SIG_SETMASK, &before, NULL), 0);
+}
+
+static size_t first_cpu(void) {
+    cpu_set_t set;
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    size_t cpu = 0;
+    while (!CPU_ISSET(cpu, &set)) {
+        cpu++;
+    }
+    return cpu;
+}
+
+static void worker_is_bound(void **state) {
+    struct harness *h = *state;
+    size_t cpu = first_cpu();
+    char text[16];
+    (void)snprintf(text, sizeof text, "%zu", cpu);
+    const char *argv[] = {HOSTILE_PATH, "cpu", text, NULL};
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    struct guardian_spawn spawn = {argv, h->envp, -1, -1, &set, sizeof set};
+    assert_int_equal(guardian_spawn(h->guardian, 0, &spawn), 0);
+    harness_until_exits(h, 1);
+    assert_int_equal(h->exits[0].wait_status, 0);
+    CPU_ZERO(&set); /* no CPU at all */
+    assert_int_equal(guardian_spawn(h->guardian, 1, &spawn), 0);
+    harness_until(h, &h->failed_count, 1);
+    assert_int_equal(h->failed_errno, EINVAL);
+    assert_non_null(strstr(h->failed_why, "cannot bind"));
+}
+
+static void start_fails(struct harness *h, const char *program, int error_number, const char *words) {
+    const char *argv[] = {program, NULL};
+    unsigned before = h->failed_count;
+    harness_spawn_argv(h, 9, argv);
+    harness_until(h, &h->failed_count, before + 1);
+    assert_int_equal(h->failed_id, 9);
+    assert_int_equal(h->failed_errno, error_number);
+    if (!strstr(h->failed_why, words)) {
+        fail_msg("'%s' does not say '%s'", h->failed_why, words);
+    }
+}
+
+static void file_make(const char *path, const char *text, mode_t mode) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    assert_int_equal(fchmod(fd, mode), 0);
+    assert_int_equal(close(fd), 0);
+}
+
+static void programs_that_cannot_start(void **state) {
+    struct harness *h = *state;
+    char folder[] = "/tmp/guardian_test.XXXXXX";
+    char path[64];
+    assert_non_null(mkdtemp(folder));
+    start_fails(h, "/nowhere/foo", ENOENT, "cannot start '/nowhere/foo': No such file or directory");
+    start_fails(h, "no-such-program-anywhere", ENOENT, "'no-such-program-anywhere': No such file or directory in PATH");
+    start_fails(h, folder, EACCES, "Permission denied");
+    (void)snprintf(path, sizeof path, "%s/file", folder);
+    file_make(path, "#!/bin/sh\n", 0644);
+    start_fails(h, path, EACCES, "chmod +x");
+    assert_int_equal(unlink(path), 0);
+    file_make(path, "#!/nowhere/sh\n", 0755);
+    start_fails(h, path, ENOENT, "the interpreter that it names is missing");
+    assert_int_equal(unlink(path), 0);
+    file_make(path, "echo\n", 0755);
+    start_fails(h, path, ENOEXEC, "#!/bin/sh");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(h->exit_count, 0);
+    assert_int_equal(h->spawned_count, 0);
+}
+
+static void path_of_the_worker_is_searched(void **state) {
+    struct harness *h = *state;
+    char folder[] = "/tmp/guardian_test.XXXXXX";
+    char path[64];
+    char search[128];
+    const char *argv[] = {"only-here", NULL};
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/only-here", folder);
+    (void)snprintf(search, sizeof search, "PATH=/nowhere:%s", folder);
+    file_make(path, "#!/bin/sh\nexit 5\n", 0755);
+    h->envp[1] = search;
+    harness_spawn_argv(h, 0, argv);
+    harness_until_exits(h, 1);
+    assert_int_equal(WEXITSTATUS(h->exits[0].wait_status), 5);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void folder_that_is_gone(void **state) {
+    struct harness *h = *state;
+    char folder[] = "/tmp/guardian_test.XXXXXX";
+    int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(here >= 0);
+    harness_close(h);
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chdir(folder), 0);
+    assert_int_equal(rmdir(folder), 0);
+    harness_open(h);
+    start_fails(h, "./worker", ENOENT, "cannot start './worker': No such file or directory");
+    harness_spawn(h, 0, "exit", 0); /* by its full name it can live without a folder */
+    harness_until_exits(h, 1);
+    assert_int_equal(fchdir(here), 0);
+    assert_int_equal(close(here), 0);
+}
+
+static void large_environments(void **state) {
+    struct harness *h = *state;
+    enum { ITEM_BYTES = 100 * 1024, ITEMS_FIT = 10, ITEMS_TOO_MANY = 70, ITEMS_BEYOND = 90 };
+    const char *argv[] = {HOSTILE_PATH, "exit", "4", NULL};
+    const char *envp[ITEMS_BEYOND + 2] = {h->mark};
+    char *item = malloc(ITEM_BYTES);
+    assert_non_null(item);
+    memset(item, 'x', ITEM_BYTES);
+    memcpy(item, "BIG=", 4);
+    item[ITEM_BYTES - 1] = '\0';
+    struct guardian_spawn spawn = {.argv = argv, .envp = envp, .stdout_fd = -1, .stderr_fd = -1};
+    for (int i = 1; i <= ITEMS_BEYOND; i++) {
+        envp[i] = item;
+        envp[i + 1] = NULL;
+        if (i == ITEMS_FIT || i == ITEMS_TOO_MANY) {
+            assert_int_equal(guardian_spawn(h->guardian, (uint32_t)i, &spawn), 0);
+        }
+    }
+    assert_int_equal(guardian_spawn(h->guardian, 0, &spawn), MUSTER_ELIMIT);
+    harness_until_exits(h, 1);
+    assert_int_equal(WEXITSTATUS(h->exits[0].wait_status), 4);
+    harness_until(h, &h->failed_count, 1);
+    assert_int_equal(h->failed_errno, E2BIG);
+    free(item);
+}
+
+/* The agent's calls return although the guardian reads nothing; everything is done when it wakes. */
+static void slow_guardian_does_not_block(void **state) {
+    struct harness *h = *state;
+    enum { WORKERS = 64, ITEM_BYTES = 60 * 1024 };
+    const char *argv[] = {HOSTILE_PATH, "exit", "0", NULL};
+    char *item = malloc(ITEM_BYTES);
+    assert_non_null(item);
+    memset(item, 'x', ITEM_BYTES);
+    item[1] = '=';
+    item[ITEM_BYTES - 1] = '\0';
+    const char *envp[] = {h->mark, item, NULL};
+    struct guardian_spawn spawn = {.argv = argv, .envp = envp, .stdout_fd = h->out_write, .stderr_fd = h->out_write};
+    assert_int_equal(kill(guardian_pid(h->guardian), SIGSTOP), 0);
+    for (uint32_t id = 0; id < WORKERS; id++) {
+        assert_int_equal(guardian_spawn(h->guardian, id, &spawn), 0);
+    }
+    assert_int_equal(guardian_signal(h->guardian, SIGCONT), 0);
+    (void)uv_run(&h->loop, UV_RUN_NOWAIT);
+    assert_int_equal(kill(guardian_pid(h->guardian), SIGCONT), 0);
+    harness_until_exits(h, WORKERS);
+    assert_int_equal(h->spawned_count, WORKERS);
+    free(item);
+}
+
+/* Waits for the kernel to say that the process is dead but not reaped. */
+static void zombie_wait(pid_t pid) {
+    char path[64];
+    char text[512];
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    for (;;) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        assert_true(fd >= 0);
+        ssize_t n = read(fd, text, sizeof text - 1);
+        assert_true(n > 0);
+        text[n] = '\0';
+        (void)close(fd);
+        if (strstr(text, ") Z ")) {
+            return;
+        }
+        (void)poll(NULL, 0, 1);
+    }
+}
+
+/* Deaths are reported in their order even when the guardian could not look while they happened. */
+static void order_of_deaths(void **state) {
+    static const uint32_t dying[] = {5, 1, 7, 0, 6, 2, 4, 3};
+    struct harness *h = *state;
+    if (old_kernel) {
+        skip(); /* without pidfds the order is only that of noticing */
+    }
+    for (uint32_t id = 0; id < 8; id++) {
+        harness_spawn(h, id, "usr1", (int)id);
+    }
+    harness_until(h, &h->spawned_count, 8);
+    harness_ready(h, 8);
+    assert_int_equal(kill(guardian_pid(h->guardian), SIGSTOP), 0);
+    for (size_t i = 0; i < 8; i++) {
+        assert_int_equal(kill(h->pids[dying[i]], SIGUSR1), 0);
+        zombie_wait(h->pids[dying[i]]);
+    }
+    assert_int_equal(kill(guardian_pid(h->guardian), SIGCONT), 0);
+    harness_until_exits(h, 8);
+    for (size_t i = 0; i < 8; i++) {
+        assert_int_equal(h->exits[i].id, dying[i]);
+        assert_int_equal(h->exits[i].order, i);
+    }
+}
+
+static void order_of_two_deaths_apart(void **state) {
+    struct harness *h = *state;
+    harness_spawn(h, 0, "usr1", 0);
+    harness_spawn(h, 1, "usr1", 1);
+    harness_until(h, &h->spawned_count, 2);
+    harness_ready(h, 2);
+    assert_int_equal(kill(h->pids[1], SIGUSR1), 0);
+    harness_until_exits(h, 1);
+    assert_int_equal(kill(h->pids[0], SIGUSR1), 0);
+    harness_until_exits(h, 2);
+    assert_int_equal(h->exits[0].id, 1);
+    assert_int_equal(h->exits[1].id, 0);
+    assert_true(h->exits[0].order < h->exits[1].order);
+    assert_true(h->exits[0].at_ns <= h->exits[1].at_ns);
+}
+
+static void guardian_killed(void **state) {
+    struct harness *h = *state;
+    harness_spawn(h, 0, "daemon", 5);
+    harness_spawn(h, 1, "chain", 20);
+    harness_spawn(h, 2, "stop", 0);
+    harness_ready(h, 6 + 21 + 2);
+    assert_int_equal(kill(guardian_pid(h->guardian), SIGKILL), 0);
+    harness_until(h, &h->lost_count, 1);
+    assert_int_equal(survivors_count(h->mark), 0);
+    assert_int_equal(guardian_pid(h->guardian), 0);
+    assert_int_equal(guardian_signal(h->guardian, SIGTERM), MUSTER_ECLOSED);
+    assert_int_equal(guardian_kill_all(h->guardian), MUSTER_ECLOSED);
+}
+
+static void guardian_killed_before_close(void **state) {
+    struct harness *h = *state;
+    harness_spawn(h, 0, "daemon", 5);
+    harness_ready(h, 6);
+    assert_int_equal(kill(guardian_pid(h->guardian), SIGKILL), 0);
+    /* The teardown closes without the loop having noticed. */
+}
+
+/* Nothing that a group or a terminal sends ends the guardian. */
+static void guardian_is_deaf(void **state) {
+    struct harness *h = *state;
+    pid_t pid = guardian_pid(h->guardian);
+    harness_spawn(h, 0, "sleep", 0);
+    harness_ready(h, 1);
+    harness_until(h, &h->spawned_count, 1);
+    assert_int_equal(getsid(pid), pid);
+    for (int number = 1; number < NSIG; number++) {
+        if (number != SIGKILL && number != SIGSTOP) {
+            (void)kill(pid, number);
+        }
+    }
+    (void)harness_kill_all(h);
+    assert_int_equal(h->exit_count, 1);
+    assert_int_equal(h->lost_count, 0);
+}
+
+static void guardian_stuck(void **state) {
+    struct harness *h = *state;
+    harness_spawn(h, 0, "ignore", 0);
+    harness_ready(h, 1);
+    assert_int_equal(kill(guardian_pid(h->guardian), SIGSTOP), 0);
+    assert_int_equal(guardian_kill_all(h->guardian), 0);
+    harness_until(h, &h->lost_count, 1);
+    assert_int_equal(h->gone_count, 0);
+    assert_int_equal(survivors_count(h->mark), 0);
+}
+
+/* Children that the agent had before are nobody's business. */
+static void children_of_the_agent_are_spared(void **state) {
+    struct harness *h = *state;
+    harness_close(h);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+    pid_t mine = fork();
+    if (mine == 0) {
+        for (;;) {
+            (void)pause();
+        }
+    }
+    harness_open(h);
+    harness_spawn(h, 0, "ignore", 0);
+    harness_ready(h, 1);
+    assert_int_equal(kill(guardian_pid(h->guardian), SIGKILL), 0);
+    harness_until(h, &h->lost_count, 1);
+    assert_int_equal(survivors_wait(h->mark, 60000), 0); /* the parent-death signal's doing */
+    assert_int_equal(waitpid(mine, NULL, WNOHANG), 0);
+    assert_int_equal(kill(mine, SIGKILL), 0);
+    assert_int_equal(waitpid(mine, NULL, 0), mine);
+}
+
+/* An agent whose standard streams are closed must not hand its socket to workers in their place. */
+static void closed_streams(void **state) {
+    struct harness *h = *state;
+    harness_close(h);
+    int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 100);
+    assert_int_equal(close(STDIN_FILENO), 0);
+    harness_open(h);
+    harness_spawn(h, 0, "inspect", 0);
+    harness_until_exits(h, 1);
+    int wait_status = h->exits[0].wait_status;
+    harness_close(h);
+    assert_int_equal(dup2(in, STDIN_FILENO), STDIN_FILENO);
+    assert_int_equal(close(in), 0);
+    harness_open(h);
+    assert_int_equal(wait_status, 0);
+}
+
+static void new_calls_forbid(void) {
+    static struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_send_signal, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof program / sizeof *program, program};
+    assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+    assert_int_equal(syscall(SYS_pidfd_open, getpid(), 0), -1);
+    old_kernel = true;
+}
+
 #define PROC_TEST(name) cmocka_unit_test_setup_teardown(name, harness_setup, harness_teardown)
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "--old-kernel") == 0) {
+        new_calls_forbid();
+    }
     const struct CMUnitTest tests[] = {
         PROC_TEST(one_worker_exits),
         PROC_TEST(every_exit_code),
@@ -142,6 +508,21 @@ int main(void) {
         PROC_TEST(kill_all_storm),
         PROC_TEST(kill_all_twice_then_spawn),
         PROC_TEST(close_kills_what_is_left),
+        PROC_TEST(worker_is_set_up),
+        PROC_TEST(worker_is_bound),
+        PROC_TEST(programs_that_cannot_start),
+        PROC_TEST(path_of_the_worker_is_searched),
+        PROC_TEST(folder_that_is_gone),
+        PROC_TEST(large_environments),
+        PROC_TEST(slow_guardian_does_not_block),
+        PROC_TEST(order_of_deaths),
+        PROC_TEST(order_of_two_deaths_apart),
+        PROC_TEST(guardian_killed),
+        PROC_TEST(guardian_killed_before_close),
+        PROC_TEST(guardian_is_deaf),
+        PROC_TEST(guardian_stuck),
+        PROC_TEST(children_of_the_agent_are_spared),
+        PROC_TEST(closed_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

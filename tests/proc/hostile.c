@@ -2,16 +2,16 @@
  *
  * Usage: hostile MODE [NUMBER]. Every mode that goes on living writes one line "ready PID" to stdout for each process
  * that it has brought into its final state, so that tests wait for events. Fork storms are bounded. */
-#include <errno.h>
-#include <fcntl.h>
+#include <dirent.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RELAY_FORKS_MAX = 20000 }; /* what a relay that nobody kills comes to */
@@ -61,12 +61,55 @@ static int mode_signal(int number) {
     return 99;
 }
 
-/* Sleeps `number` ms, then exits 1. */
-static int mode_later(int number) {
-    struct timespec delay = {number / 1000, (long)(number % 1000) * 1000000L};
-    ready();
-    (void)nanosleep(&delay, NULL);
-    return 1;
+static bool descriptors_are_standard(void) {
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    int own = folder ? dirfd(folder) : -1;
+    for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
+        long fd = strtol(entry->d_name, NULL, 10);
+        count += entry->d_name[0] != '.' && fd != own;
+        if (entry->d_name[0] != '.' && fd != own && fd > STDERR_FILENO) {
+            return false;
+        }
+    }
+    return folder && closedir(folder) == 0 && count == 3;
+}
+
+static bool signals_are_default(void) {
+    sigset_t blocked;
+    if (sigprocmask(SIG_SETMASK, NULL, &blocked) != 0) {
+        return false;
+    }
+    for (int number = 1; number < NSIG; number++) {
+        struct sigaction action;
+        if (sigaction(number, NULL, &action) == 0 &&
+            (action.sa_handler != SIG_DFL || sigismember(&blocked, number) == 1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Exits 0 when this process was set up as a worker must be, else with the number of what is wrong. */
+static int mode_inspect(int number) {
+    int deathsig = 0;
+    (void)number;
+    if (getsid(0) != getpid() || getpgrp() != getpid()) {
+        return 1;
+    }
+    if (prctl(PR_GET_PDEATHSIG, &deathsig) != 0 || deathsig != SIGKILL) {
+        return 2;
+    }
+    if (!descriptors_are_standard()) {
+        return 3;
+    }
+    return signals_are_default() ? 0 : 4;
+}
+
+/* Exits 0 when it may run on CPU `number` only. */
+static int mode_cpu(int number) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) != 1 || !CPU_ISSET((size_t)number, &set);
 }
 
 /* Exits with `number` at SIGUSR1, so that a test chooses the moment. */
@@ -195,10 +238,10 @@ struct mode {
 };
 
 static const struct mode modes[] = {
-    {"sleep", mode_sleep},         {"ignore", mode_ignore}, {"exit", mode_exit},     {"signal", mode_signal},
-    {"later", mode_later},         {"usr1", mode_on_usr1},  {"daemon", mode_daemon}, {"abandon", mode_abandon},
-    {"stop", mode_stop},           {"chain", mode_chain},   {"relay", mode_relay},   {"storm", mode_storm},
-    {"subreaper", mode_subreaper},
+    {"sleep", mode_sleep},     {"ignore", mode_ignore}, {"exit", mode_exit},       {"signal", mode_signal},
+    {"usr1", mode_on_usr1},    {"daemon", mode_daemon}, {"abandon", mode_abandon}, {"stop", mode_stop},
+    {"chain", mode_chain},     {"relay", mode_relay},   {"storm", mode_storm},     {"subreaper", mode_subreaper},
+    {"inspect", mode_inspect}, {"cpu", mode_cpu},
 };
 
 int main(int argc, char **argv) {
