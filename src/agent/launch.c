@@ -32,7 +32,7 @@ void launch_config_init(struct launch_config *config) {
 }
 
 void launch_config_done(struct launch_config *config) {
-    char *texts[] = {config->backend_name, config->run_id, config->endpoint,    config->local_addr,       config->role,
+    char *texts[] = {config->backend_name, config->run_id,  config->endpoint,    config->local_addr,       config->role,
                      config->title,        config->log_dir, config->entry_point, config->signals_to_handle};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         free(texts[i]);

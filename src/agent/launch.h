@@ -58,6 +58,9 @@ struct launch_config {
     bool omp_defaulted; /* OMP_NUM_THREADS=1 is to be added to the workers' environment */
 };
 
+/* Appends a copy of `text`; behind the last item there is always a NULL that is not counted. MUSTER_ENOMEM. */
+int launch_strings_append(struct launch_strings *strings, const char *text);
+
 /* Frees the items and the array; leaves an empty list. */
 void launch_strings_done(struct launch_strings *strings);
 

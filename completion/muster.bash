@@ -1,0 +1,154 @@
+# Completion of muster and torchrun for bash: source this file, or put it into
+# ~/.local/share/bash-completion/completions/ as muster and as torchrun.
+# Written by `muster completion bash`.
+# shellcheck shell=bash
+_muster()
+{
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+    local first=1 words i
+    COMPREPLY=()
+    [[ $previous == = ]] && previous=${COMP_WORDS[COMP_CWORD - 2]}
+    [[ $current == = ]] && current=
+    if [[ ${COMP_WORDS[0]##*/} != torchrun ]]; then
+        words=
+        ((COMP_CWORD == 1)) && words='run store completion help version'
+        case ${COMP_WORDS[1]} in
+        completion) words=${words:-bash zsh} ;;
+        help) words=${words:-run store completion} ;;
+        store) words=${words:---port --host --help} ;;
+        esac
+        if [[ -n $words || ${COMP_WORDS[1]} != run ]]; then
+            mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+            return
+        fi
+        first=2
+    fi
+    for ((i = first; i < COMP_CWORD; i++)); do
+        case ${COMP_WORDS[i]} in
+        =) ;;
+        --nnodes|--nproc-per-node|--nproc_per_node|--rdzv-backend|--rdzv_backend|--rdzv-endpoint|--rdzv_endpoint|--rdzv-id|--rdzv_id|--rdzv-conf|--rdzv_conf|--max-restarts|--max_restarts|--monitor-interval|--monitor_interval|--start-method|--start_method|--event-log-handler|--event_log_handler|--role|--log-dir|--log_dir|-r|--redirects|-t|--tee|--local-ranks-filter|--local_ranks_filter|--duplicate-stdout-filters|--duplicate_stdout_filters|--duplicate-stderr-filters|--duplicate_stderr_filters|--node-rank|--node_rank|--master-addr|--master_addr|--master-port|--master_port|--local-addr|--local_addr|--logs-specs|--logs_specs|--numa-binding|--numa_binding|--signals-to-handle|--signals_to_handle|--shutdown-timeout|--shutdown_timeout|--stderr-tail|--stderr_tail)
+            [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 1))
+            i=$((i + 1))
+            ((i < COMP_CWORD)) || break
+            ;;
+        -*) ;;
+        *)
+            mapfile -t COMPREPLY < <(compgen -f -- "$current")
+            return
+            ;;
+        esac
+    done
+    case $previous in
+    --nnodes)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --nproc-per-node|--nproc_per_node)
+        mapfile -t COMPREPLY < <(compgen -W 'auto cpu gpu' -- "$current")
+        return
+        ;;
+    --rdzv-backend|--rdzv_backend)
+        mapfile -t COMPREPLY < <(compgen -W 'c10d static' -- "$current")
+        return
+        ;;
+    --rdzv-endpoint|--rdzv_endpoint)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --rdzv-id|--rdzv_id)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --rdzv-conf|--rdzv_conf)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --max-restarts|--max_restarts)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --monitor-interval|--monitor_interval)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --start-method|--start_method)
+        mapfile -t COMPREPLY < <(compgen -W 'spawn fork forkserver' -- "$current")
+        return
+        ;;
+    --event-log-handler|--event_log_handler)
+        mapfile -t COMPREPLY < <(compgen -W 'null console' -- "$current")
+        return
+        ;;
+    --role)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --log-dir|--log_dir)
+        mapfile -t COMPREPLY < <(compgen -d -- "$current")
+        return
+        ;;
+    -r|--redirects)
+        mapfile -t COMPREPLY < <(compgen -W '0 1 2 3' -- "$current")
+        return
+        ;;
+    -t|--tee)
+        mapfile -t COMPREPLY < <(compgen -W '0 1 2 3' -- "$current")
+        return
+        ;;
+    --local-ranks-filter|--local_ranks_filter)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --duplicate-stdout-filters|--duplicate_stdout_filters)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --duplicate-stderr-filters|--duplicate_stderr_filters)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --node-rank|--node_rank)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --master-addr|--master_addr)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --master-port|--master_port)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --local-addr|--local_addr)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --logs-specs|--logs_specs)
+        mapfile -t COMPREPLY < <(compgen -W 'default' -- "$current")
+        return
+        ;;
+    --numa-binding|--numa_binding)
+        mapfile -t COMPREPLY < <(compgen -W 'node socket exclusive core-complex' -- "$current")
+        return
+        ;;
+    --signals-to-handle|--signals_to_handle)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --shutdown-timeout|--shutdown_timeout)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --stderr-tail|--stderr_tail)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    esac
+    if [[ $current == -* ]]; then
+        words='--help --nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --standalone --max-restarts --monitor-interval --start-method --event-log-handler --role --module --no-python --run-path --log-dir --redirects --tee --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank --master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle --shutdown-timeout --virtual-local-rank --merge-logs --stderr-tail --version'
+        mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+    else
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+    fi
+}
+complete -o filenames -F _muster muster torchrun

@@ -1,0 +1,29 @@
+/* The subcommands of the program, and the few things they share. Only this layer prints and exits. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include <stdbool.h>
+
+#include "base/buf.h"
+
+/* Exit codes (torchrun's). */
+enum cli_exit { CLI_EXIT_OK = 0, CLI_EXIT_FAILURE = 1, CLI_EXIT_USAGE = 2 };
+
+/* `muster run`, and the whole program when it is called torchrun. argv[0] is the subcommand or the program; `program`
+ * is how the user called it ("muster run", "torchrun"). Returns the exit code. */
+int cmd_run(int argc, char **argv, const char *program);
+
+/* `muster store`; argv[0] is "store". */
+int cmd_store(int argc, char **argv);
+
+/* `muster completion bash|zsh`. */
+int cmd_completion(int argc, char **argv);
+
+/* Writes all bytes of `b` to `fd`; false when that fails. */
+bool cli_write(int fd, const struct buf *b);
+
+/* "program: error: <text>", with the usage line first when called as torchrun; or "program: <text>" and where to find
+ * help. `usage`: the line was not understood. To stderr. */
+void cli_error(const char *program, bool usage, const char *text);
+
+#endif

@@ -1,0 +1,72 @@
+/* `muster run`: command line to configuration to agent. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "base/status.h"
+#include "cli/cli.h"
+#include "cli/help.h"
+#include "cli/log_stderr.h"
+#include "cli/run_config.h"
+
+static const char *process_variable(void *ctx, const char *name) {
+    (void)ctx;
+    return getenv(name);
+}
+
+/* Reports and events of the agent. A stderr that nobody reads must not change the job's result. */
+static void print_stderr(const char *text, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        ssize_t n = write(STDERR_FILENO, text + done, bytes - done);
+        if (n < 0 && errno != EINTR) {
+            return;
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+}
+
+static int run_options(const struct options *options, const char *program) {
+    char executable[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", executable, sizeof executable - 1);
+    executable[n > 0 ? n : 0] = '\0';
+    struct run_machine machine = {
+        .lookup = process_variable,
+        .root = "",
+        .executable = n > 0 ? executable : NULL,
+    };
+    struct launch_config config;
+    launch_config_init(&config);
+    int code = CLI_EXIT_FAILURE;
+    int rc = run_config_build(options, &machine, &config);
+    if (rc == 0) {
+        code = agent_run(&config, print_stderr);
+    } else {
+        cli_error(program, false, muster_detail()[0] ? muster_detail() : muster_strerror(rc));
+    }
+    launch_config_done(&config);
+    return code;
+}
+
+int cmd_run(int argc, char **argv, const char *program) {
+    struct options options;
+    log_stderr_install(getenv("LOGLEVEL"));
+    switch (options_parse(argc - 1, argv + 1, process_variable, NULL, &options)) {
+    case OPTIONS_OK:
+        return run_options(&options, program);
+    case OPTIONS_HELP:
+        return help_print(help_run, program);
+    case OPTIONS_VERSION:
+        return puts("muster " MUSTER_VERSION) == EOF ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
+    case OPTIONS_USAGE:
+        cli_error(program, true, muster_detail());
+        return CLI_EXIT_USAGE;
+    case OPTIONS_INVALID:
+        cli_error(program, false, muster_detail());
+        return CLI_EXIT_FAILURE;
+    }
+    return CLI_EXIT_FAILURE;
+}

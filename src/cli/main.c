@@ -1,0 +1,89 @@
+/* The program: picks the subcommand. Called as torchrun it is `muster run`. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "cli/cli.h"
+#include "cli/help.h"
+#include "cli/suggest.h"
+
+static const char *const commands[] = {"run", "store", "completion", "help", "version"};
+
+static int print_version(void) {
+    return puts("muster " MUSTER_VERSION) == EOF ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
+}
+
+/* `muster help [COMMAND]`. */
+static int cmd_help(int argc, char **argv) {
+    char option[] = "--help";
+    char *words[] = {argc > 1 ? argv[1] : argv[0], option, NULL};
+    if (argc > 1 && strcmp(argv[1], "run") == 0) {
+        return help_print(help_run, "muster run");
+    }
+    if (argc > 1 && strcmp(argv[1], "store") == 0) {
+        return cmd_store(2, words);
+    }
+    if (argc > 1 && strcmp(argv[1], "completion") == 0) {
+        return cmd_completion(2, words);
+    }
+    return help_print(help_muster, "muster");
+}
+
+/* `muster train.py`, `muster --standalone train.py`: the subcommand was forgotten. */
+static bool looks_like_run(const char *word) {
+    size_t n = strlen(word);
+    return word[0] == '-' || strchr(word, '/') != NULL || (n > 3 && strcmp(word + n - 3, ".py") == 0) ||
+           access(word, F_OK) == 0;
+}
+
+static int fail_command(const char *word) {
+    char text[512];
+    const char *nearest = suggest_nearest(word, commands, sizeof commands / sizeof *commands);
+    if (looks_like_run(word)) {
+        (void)str_format(text, sizeof text, "'%.100s' is not a command; to start a job, write: muster run %.100s ...",
+                         word, word);
+    } else if (nearest != NULL) {
+        (void)str_format(text, sizeof text, "'%.100s' is not a command; did you mean muster %s?", word, nearest);
+    } else {
+        (void)str_format(text, sizeof text,
+                         "'%.100s' is not a command; run, store, completion, help and version are known", word);
+    }
+    cli_error("muster", true, text);
+    return CLI_EXIT_USAGE;
+}
+
+static int dispatch(int argc, char **argv) {
+    const char *word = argv[0];
+    if (strcmp(word, "run") == 0) {
+        return cmd_run(argc, argv, "muster run");
+    }
+    if (strcmp(word, "store") == 0) {
+        return cmd_store(argc, argv);
+    }
+    if (strcmp(word, "completion") == 0) {
+        return cmd_completion(argc, argv);
+    }
+    if (strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        return cmd_help(argc, argv);
+    }
+    if (strcmp(word, "version") == 0 || strcmp(word, "--version") == 0) {
+        return print_version();
+    }
+    return fail_command(word);
+}
+
+int main(int argc, char **argv) {
+    const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
+    const char *name = slash ? slash + 1 : argc > 0 ? argv[0] : "muster";
+    if (strcmp(name, "torchrun") == 0) {
+        return cmd_run(argc, argv, "torchrun");
+    }
+    if (argc < 2) {
+        cli_error("muster", true, "a command is needed, such as: muster run --standalone train.py");
+        return CLI_EXIT_USAGE;
+    }
+    return dispatch(argc - 1, argv + 1);
+}

@@ -1,0 +1,258 @@
+/* From the rendezvous options to struct rdzv_options, with torchrun's rewrites; see run_rdzv.h. */
+#include "cli/run_rdzv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "cli/suggest.h"
+#include "net/endpoint.h"
+
+static const struct option_value *value_of(const struct options *options, enum option_id id) {
+    return &options->values[id];
+}
+
+static bool is_given(const struct options *options, enum option_id id) {
+    return value_of(options, id)->source != OPTION_FROM_DEFAULT;
+}
+
+static int set_text(char **out, const char *text) {
+    free(*out);
+    *out = strdup(text);
+    return *out ? 0 : status_fail(MUSTER_ENOMEM, "no memory for the configuration");
+}
+
+static int random_bytes(uint8_t out[16]) {
+    if (getrandom(out, 16, 0) != 16) {
+        return status_fail_errno(errno, "draw a random run id");
+    }
+    return 0;
+}
+
+/* A version 4 UUID, as Python's uuid.uuid4() prints it. */
+static int set_random_id(char **out) {
+    uint8_t b[16];
+    char text[37];
+    if (random_bytes(b) != 0) {
+        return MUSTER_ESYSTEM;
+    }
+    b[6] = (uint8_t)((b[6] & 0x0f) | 0x40);
+    b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
+    (void)str_format(text, sizeof text, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                     b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    return set_text(out, text);
+}
+
+static int set_random_number(char **out) {
+    uint8_t b[16];
+    uint64_t halves[2];
+    char text[48];
+    if (random_bytes(b) != 0) {
+        return MUSTER_ESYSTEM;
+    }
+    memcpy(halves, b, sizeof halves);
+    (void)str_format(text, sizeof text, "%" PRIu64 "%" PRIu64, halves[0] | 1, halves[1]);
+    log_warning("--rdzv-id is empty: the random id %s is used; several nodes need one that is alike on all", text);
+    return set_text(out, text);
+}
+
+/* Nodes. */
+
+static bool parse_node_count(const char *start, size_t len, int64_t *out) {
+    char text[64];
+    if (len >= sizeof text) {
+        return false;
+    }
+    memcpy(text, start, len);
+    text[len] = '\0';
+    return options_parse_integer(text, out);
+}
+
+static int parse_nodes(const char *text, struct rdzv_options *rdzv) {
+    const char *colon = strchr(text, ':');
+    int64_t least = 0, most = 0;
+    if (colon != NULL && strchr(colon + 1, ':') != NULL) {
+        return status_fail(MUSTER_EINVAL, "nnodes=%.100s is not in \"MIN:MAX\" format; --nnodes takes N or MIN:MAX",
+                           text);
+    }
+    bool fine = parse_node_count(text, colon ? (size_t)(colon - text) : strlen(text), &least);
+    most = least;
+    if (fine && colon != NULL) {
+        fine = parse_node_count(colon + 1, strlen(colon + 1), &most);
+    }
+    if (!fine) {
+        return status_fail(MUSTER_EINVAL, "--nnodes=%.100s is not a number of nodes, nor MIN:MAX such as 1:4", text);
+    }
+    if (least < 1 || least > most) {
+        return status_fail(MUSTER_EINVAL,
+                           "min_nodes must be > 0 and <= max_nodes, got min_nodes=%" PRId64 ", max_nodes=%" PRId64
+                           " from --nnodes=%.100s",
+                           least, most, text);
+    }
+    if (most > RUN_NODES_MAX) {
+        return status_fail(MUSTER_EINVAL, "--nnodes=%.100s: a job has at most %d nodes", text, RUN_NODES_MAX);
+    }
+    rdzv->min_nodes = (uint32_t)least;
+    rdzv->max_nodes = (uint32_t)most;
+    return 0;
+}
+
+/* Backends. */
+
+static int fail_backend(const char *name) {
+    static const char *const later[] = {"etcd", "etcd-v2", "etcd-v3", "muster"};
+    static const char *const known[] = {"c10d", "static"};
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
+        if (strcmp(name, later[i]) == 0) {
+            return status_fail(
+                MUSTER_EUNSUPPORTED,
+                "--rdzv-backend=%s is not available in this version; c10d needs no other service: one of "
+                "the agents hosts its store",
+                name);
+        }
+    }
+    const char *nearest = suggest_nearest(name, known, 2);
+    return status_fail(MUSTER_EINVAL,
+                       "The rendezvous backend '%.100s' is not registered: --rdzv-backend takes c10d or static%s%s%s",
+                       name, nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+}
+
+static int parse_backend(const char *name, enum rdzv_backend *out) {
+    if (strcmp(name, "c10d") == 0) {
+        *out = RDZV_BACKEND_C10D;
+        return 0;
+    }
+    if (strcmp(name, "static") == 0) {
+        *out = RDZV_BACKEND_STATIC;
+        return 0;
+    }
+    return fail_backend(name);
+}
+
+/* --standalone, and what torchrun does silently for one static node without an address. */
+static int use_standalone(struct launch_config *config) {
+    config->rdzv.standalone = true;
+    if (set_text(&config->backend_name, "c10d") != 0 || set_text(&config->endpoint, "localhost:0") != 0) {
+        return MUSTER_ENOMEM;
+    }
+    int rc = set_random_id(&config->run_id);
+    if (rc == 0) {
+        log_info("rendezvous: --rdzv-backend=c10d --rdzv-endpoint=localhost:0 --rdzv-id=%s", config->run_id);
+    }
+    return rc;
+}
+
+static int choose_backend(const struct options *options, struct launch_config *config) {
+    int rc = set_text(&config->backend_name, value_of(options, OPTION_RDZV_BACKEND)->text);
+    rc = rc ? rc : set_text(&config->endpoint, value_of(options, OPTION_RDZV_ENDPOINT)->text);
+    rc = rc ? rc : set_text(&config->run_id, value_of(options, OPTION_RDZV_ID)->text);
+    bool alone = value_of(options, OPTION_STANDALONE)->on;
+    if (rc == 0 && !alone) {
+        alone = strcmp(config->backend_name, "static") == 0 && config->endpoint[0] == '\0' &&
+                !is_given(options, OPTION_MASTER_PORT) && config->rdzv.max_nodes == 1;
+    }
+    if (rc == 0 && alone) {
+        rc = use_standalone(config);
+    }
+    if (rc == 0 && config->run_id[0] == '\0') {
+        rc = set_random_number(&config->run_id);
+    }
+    return rc ? rc : parse_backend(config->backend_name, &config->rdzv.backend);
+}
+
+/* Endpoints. */
+
+static int build_static_endpoint(const struct options *options, struct launch_config *config) {
+    if (config->endpoint[0] != '\0') {
+        return 0;
+    }
+    int64_t port =
+        is_given(options, OPTION_MASTER_PORT) ? value_of(options, OPTION_MASTER_PORT)->integer : RUN_STORE_PORT_DEFAULT;
+    const char *host = value_of(options, OPTION_MASTER_ADDR)->text;
+    if (port < 0 || port > UINT16_MAX) {
+        return status_fail(MUSTER_EINVAL, "--master-port=%" PRId64 " is not a port: 0 to 65535 is expected", port);
+    }
+    free(config->endpoint);
+    config->endpoint = str_format_new("%s:%" PRId64, host, port);
+    return config->endpoint ? 0 : status_fail(MUSTER_ENOMEM, "no memory for the endpoint");
+}
+
+static int check_static(const struct options *options, struct launch_config *config) {
+    struct net_endpoint endpoint;
+    int64_t rank = value_of(options, OPTION_NODE_RANK)->integer;
+    int rc = build_static_endpoint(options, config);
+    if (rc != 0) {
+        return rc;
+    }
+    if (config->endpoint[strspn(config->endpoint, " \t\r\n\v\f")] == '\0') {
+        return status_fail(MUSTER_EINVAL,
+                           "--rdzv-endpoint is blank; give HOST:PORT, or --master-addr and --master-port");
+    }
+    if (net_endpoint_parse(config->endpoint, &endpoint) != 0) {
+        return status_prefix(MUSTER_EINVAL,
+                             is_given(options, OPTION_RDZV_ENDPOINT) ? "--rdzv-endpoint" : "--master-addr");
+    }
+    if (endpoint.port < 0) {
+        return status_fail(MUSTER_EINVAL,
+                           "port is missing in endpoint: %.100s. Try to specify --master-port, or write "
+                           "--rdzv-endpoint=HOST:PORT",
+                           config->endpoint);
+    }
+    if (rank < 0 || rank >= config->rdzv.max_nodes) {
+        return status_fail(MUSTER_EINVAL,
+                           "--node-rank=%" PRId64 ": with --nnodes=%.100s the ranks are 0 to %" PRIu32
+                           ", each on one node",
+                           rank, value_of(options, OPTION_NNODES)->text, config->rdzv.max_nodes - 1);
+    }
+    config->rdzv.node_rank = (uint32_t)rank;
+    return 0;
+}
+
+static int check_c10d(const struct options *options, struct launch_config *config) {
+    struct net_endpoint endpoint;
+    if (value_of(options, OPTION_NODE_RANK)->integer != 0) {
+        log_warning("--node-rank is only used by the static backend; c10d gives out the ranks itself");
+    }
+    if (is_given(options, OPTION_MASTER_ADDR) && config->endpoint[0] == '\0') {
+        log_warning("--master-addr is only used by the static backend; c10d takes --rdzv-endpoint");
+    }
+    if (config->rdzv.conf.store_is_file) {
+        return 0;
+    }
+    if (net_endpoint_parse(config->endpoint, &endpoint) != 0) {
+        return status_prefix(MUSTER_EINVAL, "--rdzv-endpoint");
+    }
+    return 0;
+}
+
+static bool is_one(const struct run_machine *machine, const char *name) {
+    const char *text = run_machine_variable(machine, name);
+    return text != NULL && strcmp(text, "1") == 0;
+}
+
+int run_rdzv_build(const struct options *options, const struct run_machine *machine, struct launch_config *config) {
+    struct rdzv_options *rdzv = &config->rdzv;
+    const char *local_addr = value_of(options, OPTION_LOCAL_ADDR)->text;
+    int rc = parse_nodes(value_of(options, OPTION_NNODES)->text, rdzv);
+    rc = rc ? rc : choose_backend(options, config);
+    rc = rc ? rc : run_rdzv_conf_parse(value_of(options, OPTION_RDZV_CONF)->text, rdzv->backend, &rdzv->conf);
+    if (rc == 0) {
+        rc = rdzv->backend == RDZV_BACKEND_STATIC ? check_static(options, config) : check_c10d(options, config);
+    }
+    rc = rc ? rc : set_text(&config->role, value_of(options, OPTION_ROLE)->text);
+    if (rc == 0 && local_addr != NULL && local_addr[0] != '\0') {
+        rc = set_text(&config->local_addr, local_addr);
+    }
+    rdzv->run_id = config->run_id;
+    rdzv->endpoint = config->endpoint;
+    rdzv->local_addr = config->local_addr;
+    rdzv->role = config->role;
+    rdzv->share_store = !is_one(machine, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+    rdzv->identical_workers = is_one(machine, "TORCH_ELASTIC_WORKER_IDENTICAL");
+    return rc;
+}

@@ -1,0 +1,20 @@
+/* Rendezvous options: backend, endpoint, id, number of nodes and --rdzv-conf into struct rdzv_options. */
+#ifndef CLI_RUN_RDZV_H
+#define CLI_RUN_RDZV_H
+
+#include "agent/launch.h"
+#include "cli/run_machine.h"
+
+#define RUN_NODES_MAX 65536         /* nodes of a job */
+#define RUN_SECONDS_MAX 1000000000u /* any time-out, about 30 years */
+#define RUN_STORE_PORT_DEFAULT 29500
+
+/* Parses --rdzv-conf for `backend` into `out`, over its defaults. Unknown keys are warned about and ignored, as are bad
+ * values of keys that the backend does not read. MUSTER_EINVAL. */
+int run_rdzv_conf_parse(const char *text, enum rdzv_backend backend, struct rdzv_conf *out);
+
+/* Fills config->rdzv except local_world_size, and the strings it borrows (backend_name, run_id, endpoint,
+ * local_addr, role). MUSTER_EINVAL, MUSTER_EUNSUPPORTED, MUSTER_ENOMEM. */
+int run_rdzv_build(const struct options *options, const struct run_machine *machine, struct launch_config *config);
+
+#endif

@@ -1,0 +1,244 @@
+/* --rdzv-conf: "key=value,key=value"; see run_rdzv.h and docs/rendezvous.md. */
+#include <ctype.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "cli/run_rdzv.h"
+#include "cli/suggest.h"
+
+#define CONF_KEY_MAX 64
+#define CONF_VALUE_MAX 256
+
+enum conf_kind {
+    CONF_SECONDS,  /* whole seconds > 0, kept in milliseconds */
+    CONF_COUNT,    /* a number > 0 */
+    CONF_BOOL,     /* 1/true/t/yes/y and their opposites */
+    CONF_STORE,    /* tcp or file */
+    CONF_IGNORED,  /* known, but not for these backends or set by the launcher */
+    CONF_RESERVED, /* names of torchrun's own parameters: an error there */
+};
+
+enum conf_user { CONF_C10D = 1 << RDZV_BACKEND_C10D, CONF_STATIC = 1 << RDZV_BACKEND_STATIC };
+
+struct conf_key {
+    const char *name;
+    enum conf_kind kind;
+    unsigned users; /* enum conf_user */
+    size_t offset;
+};
+
+#define AT(member) offsetof(struct rdzv_conf, member)
+static const struct conf_key keys[] = {
+    {"join_timeout", CONF_SECONDS, CONF_C10D, AT(join_timeout_ms)},
+    {"last_call_timeout", CONF_SECONDS, CONF_C10D, AT(last_call_timeout_ms)},
+    {"close_timeout", CONF_SECONDS, CONF_C10D, AT(close_timeout_ms)},
+    {"heartbeat_timeout", CONF_SECONDS, CONF_C10D, AT(heartbeat_timeout_ms)},
+    {"keep_alive_interval", CONF_SECONDS, CONF_C10D, AT(keep_alive_interval_ms)},
+    {"keep_alive_max_attempt", CONF_COUNT, CONF_C10D, AT(keep_alive_max_attempt)},
+    {"read_timeout", CONF_SECONDS, CONF_C10D, AT(read_timeout_ms)},
+    {"timeout", CONF_SECONDS, CONF_STATIC, AT(static_timeout_ms)},
+    {"is_host", CONF_BOOL, CONF_C10D, AT(is_host)},
+    {"store_type", CONF_STORE, CONF_C10D, AT(store_is_file)},
+    {"rank", CONF_IGNORED, 0, 0},
+    {"protocol", CONF_IGNORED, 0, 0},
+    {"cacert", CONF_IGNORED, 0, 0},
+    {"cert", CONF_IGNORED, 0, 0},
+    {"key", CONF_IGNORED, 0, 0},
+    {"ca_cert", CONF_IGNORED, 0, 0},
+    {"ssl_cert", CONF_IGNORED, 0, 0},
+    {"ssl_cert_key", CONF_IGNORED, 0, 0},
+    {"etcd_prefix", CONF_IGNORED, 0, 0},
+    {"backend", CONF_RESERVED, 0, 0},
+    {"endpoint", CONF_RESERVED, 0, 0},
+    {"run_id", CONF_RESERVED, 0, 0},
+    {"min_nodes", CONF_RESERVED, 0, 0},
+    {"max_nodes", CONF_RESERVED, 0, 0},
+    {"local_addr", CONF_RESERVED, 0, 0},
+};
+#undef AT
+enum { KEY_COUNT = sizeof keys / sizeof *keys };
+
+/* A piece of the option's text, blanks stripped. */
+struct piece {
+    const char *start;
+    size_t len;
+};
+
+static struct piece piece_strip(const char *start, const char *end) {
+    while (start < end && isspace((unsigned char)*start)) {
+        start++;
+    }
+    while (end > start && isspace((unsigned char)end[-1])) {
+        end--;
+    }
+    return (struct piece){start, (size_t)(end - start)};
+}
+
+static int piece_copy(struct piece piece, char *out, size_t size) {
+    if (piece.len >= size) {
+        return status_fail(MUSTER_EINVAL,
+                           "--rdzv-conf: '%.40s...' is longer than the %zu bytes a key or value may have", piece.start,
+                           size - 1);
+    }
+    memcpy(out, piece.start, piece.len);
+    out[piece.len] = '\0';
+    return 0;
+}
+
+static void warn_unknown(const char *name) {
+    const char *nearest = NULL;
+    unsigned distance = suggest_limit(name) + 1;
+    for (size_t i = 0; i < KEY_COUNT; i++) {
+        if (keys[i].kind < CONF_IGNORED && suggest_better(name, keys[i].name, &distance)) {
+            nearest = keys[i].name;
+        }
+    }
+    log_warning("--rdzv-conf: the key '%s' is not known and has no effect%s%s%s", name,
+                nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+}
+
+/* Remembers the last value of each key, as a later one replaces an earlier one even if that was wrong. */
+static int note_pair(struct piece key, struct piece value, struct piece values[KEY_COUNT]) {
+    char name[CONF_KEY_MAX];
+    if (key.len == 0) {
+        return status_fail(MUSTER_EINVAL, "The rendezvous configuration string of --rdzv-conf must be in format "
+                                          "<key1>=<value1>,...,<keyN>=<valueN>; a key is empty");
+    }
+    if (piece_copy(key, name, sizeof name) != 0) {
+        return MUSTER_EINVAL;
+    }
+    if (value.len == 0) {
+        return status_fail(MUSTER_EINVAL,
+                           "The rendezvous configuration option '%s' must have a value specified: --rdzv-conf %s=VALUE",
+                           name, name);
+    }
+    for (size_t i = 0; i < KEY_COUNT; i++) {
+        if (strcmp(keys[i].name, name) == 0) {
+            values[i] = value;
+            return 0;
+        }
+    }
+    warn_unknown(name);
+    return 0;
+}
+
+static int split_pairs(const char *text, struct piece values[KEY_COUNT]) {
+    const char *end = text + strlen(text);
+    if (piece_strip(text, end).len == 0) {
+        return 0;
+    }
+    for (const char *p = text; p <= end;) {
+        const char *comma = p + strcspn(p, ",");
+        const char *equals = memchr(p, '=', (size_t)(comma - p));
+        struct piece key = piece_strip(p, equals ? equals : comma);
+        struct piece value = equals ? piece_strip(equals + 1, comma) : (struct piece){comma, 0};
+        if (note_pair(key, value, values) != 0) {
+            return MUSTER_EINVAL;
+        }
+        p = comma + 1;
+    }
+    return 0;
+}
+
+static int read_number(const struct conf_key *key, const char *text, int64_t *out) {
+    if (!options_parse_integer(text, out)) {
+        return status_fail(MUSTER_EINVAL,
+                           "The rendezvous configuration option '%s' does not represent a valid integer value: '%s'; "
+                           "a whole number%s is expected",
+                           key->name, text, key->kind == CONF_SECONDS ? " of seconds" : "");
+    }
+    if (*out <= 0) {
+        return status_fail(MUSTER_EINVAL, "--rdzv-conf %s=%s: the value must be positive", key->name, text);
+    }
+    if (*out > RUN_SECONDS_MAX) {
+        return status_fail(MUSTER_EINVAL, "--rdzv-conf %s=%s: the value must be at most %u", key->name, text,
+                           RUN_SECONDS_MAX);
+    }
+    return 0;
+}
+
+static int read_bool(const struct conf_key *key, const char *text, int *out) {
+    static const char *const words[] = {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcasecmp(text, words[i]) == 0) {
+            *out = i < 5;
+            return 0;
+        }
+    }
+    return status_fail(MUSTER_EINVAL,
+                       "The rendezvous configuration option '%s' does not represent a valid boolean value: '%s'; 1, "
+                       "true, yes or 0, false, no is expected",
+                       key->name, text);
+}
+
+static int read_store(const char *text, bool *out) {
+    if (strcasecmp(text, "tcp") != 0 && strcasecmp(text, "file") != 0) {
+        return status_fail(MUSTER_EINVAL,
+                           "--rdzv-conf store_type=%s: Invalid store type given; tcp or file is expected", text);
+    }
+    *out = strcasecmp(text, "file") == 0;
+    return 0;
+}
+
+static int apply(const struct conf_key *key, const char *text, struct rdzv_conf *out) {
+    char *member = (char *)out + key->offset;
+    int64_t number = 0;
+    int rc = 0;
+    switch (key->kind) {
+    case CONF_SECONDS:
+        rc = read_number(key, text, &number);
+        if (rc == 0) {
+            uint64_t ms = (uint64_t)number * 1000;
+            memcpy(member, &ms, sizeof ms);
+        }
+        return rc;
+    case CONF_COUNT:
+        rc = read_number(key, text, &number);
+        if (rc == 0) {
+            uint32_t count = (uint32_t)number;
+            memcpy(member, &count, sizeof count);
+        }
+        return rc;
+    case CONF_BOOL:
+        return read_bool(key, text, &out->is_host);
+    case CONF_STORE:
+        return read_store(text, &out->store_is_file);
+    case CONF_IGNORED:
+    case CONF_RESERVED:
+        break;
+    }
+    return 0;
+}
+
+int run_rdzv_conf_parse(const char *text, enum rdzv_backend backend, struct rdzv_conf *out) {
+    struct piece values[KEY_COUNT] = {{0}};
+    rdzv_conf_init(out);
+    if (split_pairs(text, values) != 0) {
+        return MUSTER_EINVAL;
+    }
+    for (size_t i = 0; i < KEY_COUNT; i++) {
+        char value[CONF_VALUE_MAX];
+        if (values[i].start == NULL) {
+            continue;
+        }
+        if (keys[i].kind == CONF_RESERVED) {
+            return status_fail(MUSTER_EINVAL, "--rdzv-conf: '%s' has an option of its own and cannot be set here",
+                               keys[i].name);
+        }
+        if ((keys[i].users & (1u << backend)) == 0) {
+            continue;
+        }
+        if (piece_copy(values[i], value, sizeof value) != 0 || apply(&keys[i], value, out) != 0) {
+            return MUSTER_EINVAL;
+        }
+        if (strcmp(keys[i].name, "last_call_timeout") == 0) {
+            out->last_call_given = true;
+        }
+    }
+    return 0;
+}
