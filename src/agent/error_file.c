@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/report_text.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/utf8.h"
 
 /* ---- making it standard JSON ---- */
 
@@ -57,7 +57,7 @@ static void mend(uint8_t *bytes, size_t count) {
             at += mend_escape(bytes + at, count - at);
             continue;
         }
-        size_t length = report_text_utf8(bytes + at, count - at);
+        size_t length = utf8_length(bytes + at, count - at);
         if (length == 0) {
             bytes[at] = '?';
             length = 1;
@@ -304,7 +304,7 @@ static json_t *string_of(const char *text) {
         return NULL;
     }
     for (size_t at = 0; at < count;) {
-        size_t length = report_text_utf8((const uint8_t *)copy + at, count - at);
+        size_t length = utf8_length((const uint8_t *)copy + at, count - at);
         copy[at] = length == 0 ? '?' : copy[at];
         at += length == 0 ? 1 : length;
     }

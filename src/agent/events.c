@@ -5,17 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/report_text.h"
 #include "base/status.h"
-
-/* One code point from a valid UTF-8 sequence. */
-static uint32_t decode(const uint8_t *bytes, size_t length) {
-    uint32_t value = length == 1 ? bytes[0] : bytes[0] & (0x7Fu >> length);
-    for (size_t i = 1; i < length; i++) {
-        value = value << 6 | (bytes[i] & 0x3Fu);
-    }
-    return value;
-}
+#include "base/utf8.h"
 
 static int append_code_point(struct buf *out, uint32_t value) {
     static const char escapes[] = "\b\f\n\r\t\"\\", letters[] = "bfnrt\"\\";
@@ -43,8 +34,8 @@ static int append_string(struct buf *out, const char *text) {
     size_t left = strlen(text);
     const uint8_t *at = (const uint8_t *)text;
     while (code == 0 && left > 0) {
-        size_t length = report_text_utf8(at, left);
-        code = append_code_point(out, length > 0 ? decode(at, length) : 0xFFFD);
+        size_t length = utf8_length(at, left);
+        code = append_code_point(out, length > 0 ? utf8_decode(at, length) : 0xFFFD);
         length = length > 0 ? length : 1;
         at += length;
         left -= length;

@@ -1,32 +1,10 @@
 /* Text of unknown origin made printable; see report_text.h. */
 #include "agent/report_text.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #include "base/status.h"
-
-size_t report_text_utf8(const uint8_t *bytes, size_t count) {
-    static const uint8_t lowest_second[] = {[0xE0 - 0xC0] = 0xA0, [0xF0 - 0xC0] = 0x90};
-    uint8_t lead = bytes[0];
-    if (lead < 0x80) {
-        return 1;
-    }
-    size_t length = lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
-    if (length == 0 || length > count) {
-        return 0;
-    }
-    for (size_t i = 1; i < length; i++) {
-        if ((bytes[i] & 0xC0) != 0x80) {
-            return 0;
-        }
-    }
-    size_t row = (size_t)lead - 0xC0;
-    bool overlong = row < sizeof lowest_second && bytes[1] < lowest_second[row];
-    bool surrogate = lead == 0xED && bytes[1] >= 0xA0;
-    bool beyond = lead == 0xF4 && bytes[1] >= 0x90;
-    return overlong || surrogate || beyond ? 0 : length;
-}
+#include "base/utf8.h"
 
 size_t report_text_width(const char *text, size_t count) {
     size_t width = 0;
@@ -73,7 +51,7 @@ static int append_character(struct buf *out, const char *at, size_t count, size_
     if ((byte < 0x20 && byte != '\t') || byte == 0x7F) {
         return MUSTER_OK;
     }
-    size_t length = report_text_utf8((const uint8_t *)at, count);
+    size_t length = utf8_length((const uint8_t *)at, count);
     if (length == 0) {
         return buf_append(out, replacement, sizeof replacement - 1);
     }

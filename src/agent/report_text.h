@@ -3,12 +3,8 @@
 #define AGENT_REPORT_TEXT_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "base/buf.h"
-
-/* Bytes of the valid UTF-8 sequence at the front of [bytes, bytes + count), or 0 when there is none. count > 0. */
-size_t report_text_utf8(const uint8_t *bytes, size_t count);
 
 /* Characters (Unicode code points) in `count` bytes of UTF-8. */
 size_t report_text_width(const char *text, size_t count);
