@@ -6,16 +6,24 @@
 #include <string.h>
 #include <unistd.h>
 
-bool cli_write(int fd, const struct buf *b) {
+static bool write_all(int fd, const void *bytes, size_t count) {
     size_t done = 0;
-    while (done < b->len) {
-        ssize_t n = write(fd, buf_bytes(b) + done, b->len - done);
+    while (done < count) {
+        ssize_t n = write(fd, (const char *)bytes + done, count - done);
         if (n < 0 && errno != EINTR) {
             return false;
         }
         done += n > 0 ? (size_t)n : 0;
     }
     return true;
+}
+
+bool cli_write(int fd, const struct buf *b) {
+    return write_all(fd, buf_bytes(b), b->len);
+}
+
+int cli_print(const char *text) {
+    return write_all(STDOUT_FILENO, text, strlen(text)) ? CLI_EXIT_OK : CLI_EXIT_FAILURE;
 }
 
 void cli_error(const char *program, bool usage, const char *text) {

@@ -22,6 +22,9 @@ int cmd_completion(int argc, char **argv);
 /* Writes all bytes of `b` to `fd`; false when that fails. */
 bool cli_write(int fd, const struct buf *b);
 
+/* Writes `text` to stdout; the exit code. */
+int cli_print(const char *text);
+
 /* "program: error: <text>", with the usage line first when called as torchrun; or "program: <text>" and where to find
  * help. `usage`: the line was not understood. To stderr. */
 void cli_error(const char *program, bool usage, const char *text);

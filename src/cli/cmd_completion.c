@@ -1,5 +1,4 @@
 /* `muster completion bash|zsh`: prints the script. */
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -35,7 +34,7 @@ int cmd_completion(int argc, char **argv) {
         return print(completion_zsh);
     }
     if (strcmp(shell, "--help") == 0 || strcmp(shell, "-h") == 0) {
-        return fputs(help, stdout) == EOF ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
+        return cli_print(help);
     }
     char text[256] = "name a shell: bash or zsh";
     if (shell[0] != '\0') {

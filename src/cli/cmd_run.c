@@ -1,9 +1,7 @@
 /* `muster run`: command line to configuration to agent. */
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
@@ -60,7 +58,7 @@ int cmd_run(int argc, char **argv, const char *program) {
     case OPTIONS_HELP:
         return help_print(help_run, program);
     case OPTIONS_VERSION:
-        return puts("muster " MUSTER_VERSION) == EOF ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
+        return cli_print("muster " MUSTER_VERSION "\n");
     case OPTIONS_USAGE:
         cli_error(program, true, muster_detail());
         return CLI_EXIT_USAGE;

@@ -8,19 +8,19 @@
 
 /* What to offer as a value, where it is not free text: words, or a kind of file. */
 struct value_hint {
-    enum option_id id;
     const char *words;
+    enum option_id id;
     bool is_folder;
 };
 
 static const struct value_hint hints[] = {
-    {OPTION_NPROC_PER_NODE, "auto cpu gpu", false},
-    {OPTION_RDZV_BACKEND, "c10d static", false},
-    {OPTION_EVENT_LOG_HANDLER, "null console", false},
-    {OPTION_REDIRECTS, "0 1 2 3", false},
-    {OPTION_TEE, "0 1 2 3", false},
-    {OPTION_LOGS_SPECS, "default", false},
-    {OPTION_LOG_DIR, NULL, true},
+    {"auto cpu gpu", OPTION_NPROC_PER_NODE, false},
+    {"c10d static", OPTION_RDZV_BACKEND, false},
+    {"null console", OPTION_EVENT_LOG_HANDLER, false},
+    {"0 1 2 3", OPTION_REDIRECTS, false},
+    {"0 1 2 3", OPTION_TEE, false},
+    {"default", OPTION_LOGS_SPECS, false},
+    {NULL, OPTION_LOG_DIR, true},
 };
 
 static const char *value_words(const struct option_spec *spec) {

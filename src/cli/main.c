@@ -1,7 +1,5 @@
 /* The program: picks the subcommand. Called as torchrun it is `muster run`. */
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,10 +9,6 @@
 #include "cli/suggest.h"
 
 static const char *const commands[] = {"run", "store", "completion", "help", "version"};
-
-static int print_version(void) {
-    return puts("muster " MUSTER_VERSION) == EOF ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
-}
 
 /* `muster help [COMMAND]`. */
 static int cmd_help(int argc, char **argv) {
@@ -70,7 +64,7 @@ static int dispatch(int argc, char **argv) {
         return cmd_help(argc, argv);
     }
     if (strcmp(word, "version") == 0 || strcmp(word, "--version") == 0) {
-        return print_version();
+        return cli_print("muster " MUSTER_VERSION "\n");
     }
     return fail_command(word);
 }

@@ -19,15 +19,25 @@
 #include "cli/suggest.h"
 
 const struct option_spec option_specs[OPTION_COUNT] = {
-#define OPTION_SPEC(id, kind, scope, group, letter, name, variable, fallback, choices, value_name, help)               \
-    [OPTION_##id] = {OPTION_##id, kind,     scope,   OPTION_GROUP_##group, letter, name,                               \
-                     variable,    fallback, choices, value_name,           help},
+#define OPTION_SPEC(name_id, its_kind, its_scope, its_group, its_letter, its_name, its_variable, its_fallback,         \
+                    its_choices, its_value_name, its_help)                                                             \
+    [OPTION_##name_id] = {.id = OPTION_##name_id,                                                                      \
+                          .kind = (its_kind),                                                                          \
+                          .scope = (its_scope),                                                                        \
+                          .group = OPTION_GROUP_##its_group,                                                           \
+                          .letter = (its_letter),                                                                      \
+                          .name = (its_name),                                                                          \
+                          .variable = (its_variable),                                                                  \
+                          .fallback = (its_fallback),                                                                  \
+                          .choices = (its_choices),                                                                    \
+                          .value_name = (its_value_name),                                                              \
+                          .help = (its_help)},
     OPTION_TABLE(OPTION_SPEC)
 #undef OPTION_SPEC
 };
 
 const char *const option_group_titles[OPTION_GROUP_COUNT] = {
-#define OPTION_GROUP_TITLE(id, title) [OPTION_GROUP_##id] = title,
+#define OPTION_GROUP_TITLE(id, title) [OPTION_GROUP_##id] = (title),
     OPTION_GROUP_TABLE(OPTION_GROUP_TITLE)
 #undef OPTION_GROUP_TITLE
 };

@@ -59,7 +59,10 @@ int run_stream_map_parse(const char *name, const char *text, struct launch_strea
 int run_filters_parse(const char *text, struct launch_strings *out) {
     char *item = malloc(strlen(text) + 1);
     size_t n = 0;
-    int rc = item ? 0 : status_fail(MUSTER_ENOMEM, "no memory for the line filters");
+    int rc = 0;
+    if (item == NULL) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the line filters");
+    }
     for (const char *p = text; rc == 0; p++) {
         bool doubled = p[0] == ',' && p[1] == ',';
         if (*p == '\0' || (*p == ',' && !doubled)) {
@@ -89,7 +92,11 @@ static int parse_ranks_filter(const char *text, struct launch_config *out) {
     out->local_ranks_filtered = true;
     out->local_ranks_filter = calloc(most, sizeof *out->local_ranks_filter);
     char *copy = strdup(text), *rest = copy;
-    int rc = out->local_ranks_filter && copy ? 0 : status_fail(MUSTER_ENOMEM, "no memory for the rank filter");
+    int rc = 0;
+    if (out->local_ranks_filter == NULL || copy == NULL) {
+        free(copy);
+        return status_fail(MUSTER_ENOMEM, "no memory for the rank filter");
+    }
     for (const char *item; rc == 0 && (item = strsep(&rest, ",")) != NULL;) {
         int64_t rank = 0;
         if (!options_parse_integer(item, &rank)) {
