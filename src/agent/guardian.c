@@ -248,7 +248,12 @@ int guardian_spawn(struct guardian *g, uint32_t id, const struct guardian_spawn 
 }
 
 int guardian_signal(struct guardian *g, int signal_number) {
-    int32_t body = signal_number;
+    struct guardian_signal_order body = {.signal_number = signal_number};
+    return message_send(g, GUARDIAN_KIND_SIGNAL, &body, sizeof body, NULL, 0);
+}
+
+int guardian_signal_worker(struct guardian *g, uint32_t id, int signal_number) {
+    struct guardian_signal_order body = {.signal_number = signal_number, .only_one = 1, .id = id};
     return message_send(g, GUARDIAN_KIND_SIGNAL, &body, sizeof body, NULL, 0);
 }
 

@@ -74,6 +74,9 @@ int guardian_spawn(struct guardian *g, uint32_t id, const struct guardian_spawn 
 /* Sends a signal to the process group of every worker whose leader has not been reaped. MUSTER_ECLOSED. */
 int guardian_signal(struct guardian *g, int signal_number);
 
+/* Sends a signal to one worker's leader, if it has not been reaped. MUSTER_ECLOSED. */
+int guardian_signal_worker(struct guardian *g, uint32_t id, int signal_number);
+
 /* SIGKILL for every worker and descendant, repeated until none is left; on_gone answers. MUSTER_ECLOSED. */
 int guardian_kill_all(struct guardian *g);
 

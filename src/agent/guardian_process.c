@@ -229,16 +229,28 @@ static void spawn_order(struct guardian_process *p, const uint8_t *body, size_t 
     guardian_order_done(&order);
 }
 
+static void signal_order(const struct guardian_process *p, const uint8_t *body) {
+    struct guardian_signal_order order;
+    memcpy(&order, body, sizeof order);
+    if (!order.only_one) {
+        groups_signal(p, order.signal_number);
+        return;
+    }
+    for (size_t i = 0; i < p->worker_count; i++) {
+        if (p->workers[i].id == order.id) {
+            (void)kill(p->workers[i].pid, order.signal_number);
+        }
+    }
+}
+
 static void order_handle(struct guardian_process *p, const struct guardian_frame *frame, const uint8_t *body) {
     struct guardian_survivors survivors;
-    int32_t signal_number = 0;
     switch (frame->kind) {
     case GUARDIAN_KIND_SPAWN:
         spawn_order(p, body, frame->length);
         return;
     case GUARDIAN_KIND_SIGNAL:
-        memcpy(&signal_number, body, sizeof signal_number);
-        groups_signal(p, signal_number);
+        signal_order(p, body);
         return;
     case GUARDIAN_KIND_KILL_ALL:
         everything_kill(p, &survivors);

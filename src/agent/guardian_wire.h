@@ -11,7 +11,7 @@
 enum guardian_kind {
     /* agent to guardian */
     GUARDIAN_KIND_SPAWN = 1, /* struct guardian_spawn_head, CPU set, argv, envp; stdout and stderr beside it */
-    GUARDIAN_KIND_SIGNAL,    /* int32_t */
+    GUARDIAN_KIND_SIGNAL,    /* struct guardian_signal_order */
     GUARDIAN_KIND_KILL_ALL,  /* empty */
     /* guardian to agent */
     GUARDIAN_KIND_SPAWNED, /* struct guardian_spawned */
@@ -30,6 +30,12 @@ struct guardian_spawn_head {
     uint32_t cpus_bytes;
     uint32_t has_stdout;
     uint32_t has_stderr;
+};
+
+struct guardian_signal_order {
+    int32_t signal_number;
+    uint32_t only_one; /* the leader of worker `id` alone */
+    uint32_t id;
 };
 
 struct guardian_spawned {
