@@ -3,6 +3,7 @@
 #include "cli/run_config.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -117,7 +118,11 @@ static int check_log_dir(const char *text, struct launch_config *out) {
     if (text == NULL || text[0] == '\0') {
         return 0;
     }
-    if (strcmp(text, "/dev/null") != 0 && stat(text, &info) == 0 && !S_ISDIR(info.st_mode)) {
+    bool exists = stat(text, &info) == 0;
+    if (!exists && errno != ENOENT) {
+        return status_fail_errno(errno, "--log-dir=%.300s cannot be used", text);
+    }
+    if (exists && strcmp(text, "/dev/null") != 0 && !S_ISDIR(info.st_mode)) {
         return status_fail(MUSTER_EINVAL,
                            "log_dir: %.300s is a file; --log-dir takes a folder, which is made if need be", text);
     }

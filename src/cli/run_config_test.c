@@ -345,6 +345,8 @@ static void log_dir_must_not_be_a_file(void **state) {
     assert_true(fd >= 0);
     (void)str_format(text, sizeof text, "--log-dir=%s", file);
     assert_rejected(text, "is a file");
+    (void)str_format(text, sizeof text, "--log-dir=%s/below", file);
+    assert_rejected(text, "Not a directory");
     (void)close(fd);
     (void)unlink(file);
     assert_accepted("--log-dir=/dev/null", &config);
