@@ -301,6 +301,9 @@ static int create_parts(struct agent *a) {
         rc = logs_create(&a->loop, a->config, &a->logs);
     }
     if (rc == MUSTER_OK) {
+        rc = agent_timers_create(a);
+    }
+    if (rc == MUSTER_OK) {
         rc = rdzv_create(&a->loop, &a->config->rdzv, &rdzv_callbacks, a, &a->rdzv);
     }
     return rc;
@@ -331,6 +334,7 @@ static void agent_done(struct agent *a) {
         return;
     }
     rdzv_free(a->rdzv);
+    watchdog_close(a->watchdog);
     logs_close(a->logs);
     guardian_close(a->guardian);
     for (size_t i = 0; i < a->signal_count; i++) {

@@ -3,7 +3,8 @@
  * agent.c        creates, feeds events to the machine, carries out its actions, tears down
  * agent_workers.c  starts workers, records how they ended
  * agent_outcome.c  says what happened: log lines, failure report, error file of the parent
- * agent_events.c   tells it to --event-log-handler */
+ * agent_events.c   tells it to --event-log-handler
+ * agent_timers.c   the file timer */
 #ifndef AGENT_AGENT_IMPL_H
 #define AGENT_AGENT_IMPL_H
 
@@ -18,6 +19,7 @@
 #include "agent/launch.h"
 #include "agent/logs.h"
 #include "agent/machine.h"
+#include "agent/watchdog.h"
 #include "rendezvous/rdzv.h"
 
 /* Signals that --signals-to-handle can name. */
@@ -52,6 +54,7 @@ struct agent {
     struct guardian *guardian;
     struct logs *logs;
     struct rdzv *rdzv;
+    struct watchdog *watchdog; /* NULL: not enabled */
     uv_timer_t timer;
     uv_signal_t signals[AGENT_SIGNALS_MAX];
     size_t signal_count;
@@ -80,6 +83,9 @@ void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank);
 void agent_outcome_stopping(const struct agent *a);
 void agent_outcome_report(const struct agent *a);
 void agent_outcome_end(const struct agent *a);
+
+/* agent_timers.c */
+int agent_timers_create(struct agent *a);
 
 /* agent_events.c */
 void agent_events_world(const struct agent *a);

@@ -34,7 +34,8 @@ static int start_worker(struct agent *a, uint32_t local_rank) {
     struct launch_strings envp = {0};
     struct environment_worker worker = {.local_rank = local_rank,
                                         .restart_count = agent_machine_restart_count(&a->machine),
-                                        .error_file = logs_error_file(a->logs, local_rank)};
+                                        .error_file = logs_error_file(a->logs, local_rank),
+                                        .timer_file = a->watchdog ? watchdog_path(a->watchdog) : NULL};
     int rc = environment_command(a->config, local_rank, &argv);
     if (rc == MUSTER_OK) {
         rc = environment_build(a->config, &a->world, &worker, (const char *const *)environ, &envp);
@@ -51,6 +52,9 @@ void agent_workers_start(struct agent *a) {
     uint32_t restart_count = agent_machine_restart_count(&a->machine);
     memset(a->workers, 0, a->config->nproc * sizeof *a->workers);
     a->signalled_at_ns = 0;
+    if (a->watchdog != NULL) {
+        watchdog_reset(a->watchdog);
+    }
     int rc = logs_attempt_begin(a->logs, restart_count, a->world.round, a->world.base_global_rank);
     for (uint32_t i = 0; i < a->config->nproc; i++) {
         rc = rc == MUSTER_OK ? start_worker(a, i) : rc;
@@ -102,6 +106,9 @@ void agent_workers_signal(struct agent *a, int signal_number) {
 void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     struct agent_worker *worker = &a->workers[exit->id];
     worker->ended = true;
+    if (a->watchdog != NULL) {
+        watchdog_forget(a->watchdog, exit->pid);
+    }
     worker->pid = exit->pid;
     worker->wait_status = exit->wait_status;
     worker->order = exit->order;
