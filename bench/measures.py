@@ -112,7 +112,7 @@ def memory(launcher, bench):
         values = {
             "memory_agent": jobs.memory_pss_kib(process.pid) / 1024,
             "memory_all": sum(jobs.memory_pss_kib(pid) for pid in pids) / 1024,
-            "threads": sum(jobs.thread_count(pid) for pid in pids),
+            "threads": jobs.thread_count(process.pid),
         }
         finish(process, starts)
         return values
@@ -297,7 +297,7 @@ EXPERIMENTS = [
         [
             Row("memory_agent", "agent's memory (PSS), 4 workers", "MiB"),
             Row("memory_all", "agent and its helpers (PSS), 4 workers", "MiB"),
-            Row("threads", "threads of the agent and its helpers", ""),
+            Row("threads", "agent's threads", ""),
         ],
         RUN + "4" + STAMP + "; Pss of /proc/PID/smaps_rollup",
         runs=3,

@@ -11,7 +11,7 @@ import jobs
 from measures import Experiment, Row
 
 OPERATIONS = ("get", "set", "add", "check", "compare_set", "multi_get")
-CLIENTS = (1, 64)
+LOADS = ((1, 1), (64, 1), (64, 16))  # connections, requests in flight on each
 IDLE_CONNECTIONS = 1000
 SERVER = {"muster": "muster store --port 0", "torchrun": "TCPStore(is_master=True) (bench/torch_store.py)"}
 
@@ -42,10 +42,10 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def load(server, operation, clients, seconds):
+def load(server, operation, clients, seconds, depth=1):
     """One run of bench's client: {operations, ns, p50_ns, p99_ns}, and the server's CPU microseconds an operation."""
     before = server.cpu_s()
-    command = [jobs.program("store_load"), str(server.port), operation, str(clients), str(seconds)]
+    command = [jobs.program("store_load"), str(server.port), operation, str(clients), str(seconds), str(depth)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
     jobs.check(done.returncode == 0, f"{' '.join(command)}: {done.stderr}")
     said = {key: int(value) for key, value in (pair.split("=") for pair in done.stdout.split())}
@@ -57,13 +57,13 @@ def throughput(launcher, bench):
     values = {}
     with jobs.Scratch() as scratch:
         server = Server(launcher, scratch)
-        for clients in CLIENTS:
+        for clients, depth in LOADS:
             cpu = []
             for operation in OPERATIONS:
-                said = load(server, operation, clients, 0.3 if bench.quick else 1)
-                values[f"store_{operation}_{clients}"] = said["operations"] / (said["ns"] / 1e9) / 1000
+                said = load(server, operation, clients, 0.3 if bench.quick else 1, depth)
+                values[f"store_{operation}_{clients}_{depth}"] = said["operations"] / (said["ns"] / 1e9) / 1000
                 cpu.append(said["cpu_us"])
-            values[f"store_cpu_{clients}"] = sum(cpu) / len(cpu)
+            values[f"store_cpu_{clients}_{depth}"] = sum(cpu) / len(cpu)
     return values
 
 
@@ -87,19 +87,19 @@ def idle_memory(launcher, bench):
 
 
 def rows():
-    for clients in CLIENTS:
-        name = f"{clients} client{'s' * (clients > 1)}"
+    for clients, depth in LOADS:
+        name = f"{clients} client{'s' * (clients > 1)}" + (f", {depth} requests in flight each" if depth > 1 else "")
         for operation in OPERATIONS:
             of_ten = " of 10 keys" if operation == "multi_get" else ""
-            yield Row(f"store_{operation}_{clients}", f"store: {operation}{of_ten}, {name}", "k/s", True)
-        yield Row(f"store_cpu_{clients}", f"store: server's CPU per operation, mean of the six, {name}", "us")
+            yield Row(f"store_{operation}_{clients}_{depth}", f"store: {operation}{of_ten}, {name}", "k/s", True)
+        yield Row(f"store_cpu_{clients}_{depth}", f"store: server's CPU per operation, mean of the six, {name}", "us")
 
 
 EXPERIMENTS = [
     Experiment(
         throughput,
         list(rows()),
-        "{server}; store_load PORT OPERATION 1|64 1",
+        "{server}; store_load PORT OPERATION 1|64 1 1|16",
         runs=3,
     ),
     Experiment(

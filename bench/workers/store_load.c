@@ -1,6 +1,6 @@
-/* Load on a TCPStore server: many connections, one request each in flight, one thread.
+/* Load on a TCPStore server: many connections, DEPTH requests (1) in flight on each, one thread.
  *
- *     store_load PORT OPERATION CONNECTIONS SECONDS
+ *     store_load PORT OPERATION CONNECTIONS SECONDS [DEPTH]
  *
  * OPERATION: get, set, add, check, compare_set, multi_get (10 keys). SET has no reply in the protocol, so each is
  * followed in the same segment by a PING whose answer ends it. Prints one line: operations, nanoseconds, and the 50th
@@ -22,7 +22,8 @@
 #include "stamp.h"
 
 #define CONNECTIONS_MAX 4096
-#define MESSAGE_BYTES_MAX 2048
+#define MESSAGE_BYTES_MAX (64 * 1024)
+#define DEPTH_MAX 64
 #define SAMPLES_MAX 4000000
 #define MULTI_KEYS 10
 #define VALUE_BYTES 64
@@ -82,9 +83,8 @@ static void put_ping(struct message *message) {
     put(message, "ping", 4);
 }
 
-/* Fills the request that connection `number` repeats; returns the bytes of its reply, 0 for an unknown operation. */
-static size_t request_build(struct message *out, const char *operation, int number) {
-    out->used = 0;
+/* Appends the request that connection `number` repeats; returns the bytes of its reply, 0 for an unknown operation. */
+static size_t request_append(struct message *out, const char *operation, int number) {
     if (strcmp(operation, "get") == 0) {
         put_u8(out, GET);
         put_key(out, number, 0);
@@ -125,6 +125,16 @@ static size_t request_build(struct message *out, const char *operation, int numb
         return MULTI_KEYS * (8 + VALUE_BYTES);
     }
     return 0;
+}
+
+/* The same, `depth` times over; returns the bytes of all replies. */
+static size_t request_build(struct message *out, const char *operation, int number, int depth) {
+    size_t reply_bytes = 0;
+    out->used = 0;
+    for (int i = 0; i < depth; i++) {
+        reply_bytes += request_append(out, operation, number);
+    }
+    return reply_bytes;
 }
 
 static bool send_all(int fd, const struct message *message) {
@@ -182,10 +192,10 @@ static int compare_i64(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
-static void report(int64_t *samples, size_t count, int64_t elapsed_ns) {
+static void report(int64_t *samples, size_t count, int64_t elapsed_ns, int depth) {
     size_t kept = count < SAMPLES_MAX ? count : SAMPLES_MAX;
     qsort(samples, kept, sizeof *samples, compare_i64);
-    printf("operations=%zu ns=%" PRId64 " p50_ns=%" PRId64 " p99_ns=%" PRId64 "\n", count, elapsed_ns,
+    printf("operations=%zu ns=%" PRId64 " p50_ns=%" PRId64 " p99_ns=%" PRId64 "\n", count * (size_t)depth, elapsed_ns,
            kept ? samples[kept / 2] : 0, kept ? samples[kept * 99 / 100] : 0);
 }
 
@@ -213,7 +223,7 @@ static void request_send(struct connection *connection, size_t reply_bytes) {
     }
 }
 
-static void load(struct connection *connections, int count, size_t reply_bytes, int64_t duration_ns) {
+static void load(struct connection *connections, int count, size_t reply_bytes, int64_t duration_ns, int depth) {
     int poller = epoll_create1(EPOLL_CLOEXEC);
     int64_t *samples = calloc(SAMPLES_MAX, sizeof *samples);
     if (poller < 0 || !samples) {
@@ -240,27 +250,28 @@ static void load(struct connection *connections, int count, size_t reply_bytes, 
             }
         }
     }
-    report(samples, done, now_ns - start_ns);
+    report(samples, done, now_ns - start_ns, depth);
     free(samples);
     close(poller);
 }
 
 int main(int argc, char **argv) {
     static struct connection connections[CONNECTIONS_MAX];
-    int count = argc == 5 ? (int)strtol(argv[3], NULL, 10) : 0;
-    if (count < 1 || count > CONNECTIONS_MAX) {
-        fputs("usage: store_load PORT get|set|add|check|compare_set|multi_get CONNECTIONS SECONDS\n", stderr);
+    int count = argc >= 5 ? (int)strtol(argv[3], NULL, 10) : 0;
+    int depth = argc > 5 ? (int)strtol(argv[5], NULL, 10) : 1;
+    if (count < 1 || count > CONNECTIONS_MAX || depth < 1 || depth > DEPTH_MAX) {
+        fputs("usage: store_load PORT get|set|add|check|compare_set|multi_get CONNECTIONS SECONDS [DEPTH]\n", stderr);
         return 2;
     }
     size_t reply_bytes = 0;
     for (int i = 0; i < count; i++) {
-        reply_bytes = request_build(&connections[i].request, argv[2], i);
+        reply_bytes = request_build(&connections[i].request, argv[2], i, depth);
         connections[i].fd = connection_open((uint16_t)strtol(argv[1], NULL, 10), i);
         if (reply_bytes == 0 || connections[i].fd < 0) {
             fprintf(stderr, "store_load: cannot start operation '%s' on connection %d\n", argv[2], i);
             return 1;
         }
     }
-    load(connections, count, reply_bytes, (int64_t)(strtod(argv[4], NULL) * 1e9));
+    load(connections, count, reply_bytes, (int64_t)(strtod(argv[4], NULL) * 1e9), depth);
     return 0;
 }
