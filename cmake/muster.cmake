@@ -4,6 +4,7 @@ target_compile_definitions(muster_options INTERFACE _GNU_SOURCE MUSTER_VERSION="
 target_compile_options(muster_options INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wformat=2 -Wcast-align
   $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation> # cutting a message that is too long is intended wherever it happens
+  $<$<C_COMPILER_ID:Clang>:-Wno-string-conversion> # assert(!"why")
   -Wmissing-prototypes -fno-common -fvisibility=hidden
   -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 target_include_directories(muster_options INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)

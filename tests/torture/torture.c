@@ -5,7 +5,7 @@
  *     -p FILE        the preload library (fail_nth.so)
  *     -f             forever: fail every call from the n-th on (default: the n-th alone)
  *     -l             fail calls that libraries make, too
- *     -s STEP        count n in steps (default 1)
+ *     -q             quick: every n up to 100, from there on in steps of 5 % (for programs with many thousands)
  *     -t SECONDS     limit of one run (default 20)
  *     -m N           stop after n = N (default: only the untouched run stops it)
  *
@@ -35,7 +35,7 @@ struct torture {
     char preload[PATH_MAX];
     bool forever;
     bool libraries;
-    unsigned long step;
+    bool quick;
     unsigned long last;
     int64_t limit_ms;
     char *const *command;
@@ -272,16 +272,19 @@ static enum outcome run_once(struct torture *t, unsigned long n) {
     return judge(t, n, status);
 }
 
+static unsigned long next(const struct torture *t, unsigned long n) {
+    return n + 1 + (t->quick && n > 100 ? n / 20 : 0);
+}
+
 static void usage(void) {
-    (void)fputs("usage: torture -p PRELOAD [-f] [-l] [-s STEP] [-t SECONDS] [-m N] KIND COMMAND [argument ...]\n",
-                stderr);
+    (void)fputs("usage: torture -p PRELOAD [-f] [-l] [-q] [-t SECONDS] [-m N] KIND COMMAND [argument ...]\n", stderr);
     exit(2);
 }
 
 static void read_options(struct torture *t, int argc, char **argv) {
-    *t = (struct torture){.step = 1, .last = ULONG_MAX, .limit_ms = 20000, .folder = "/tmp/muster-torture-XXXXXX"};
+    *t = (struct torture){.last = ULONG_MAX, .limit_ms = 20000, .folder = "/tmp/muster-torture-XXXXXX"};
     int option = 0;
-    while ((option = getopt(argc, argv, "+p:fls:t:m:")) != -1) {
+    while ((option = getopt(argc, argv, "+p:flqt:m:")) != -1) {
         switch (option) {
         case 'p':
             if (!realpath(optarg, t->preload)) {
@@ -294,8 +297,8 @@ static void read_options(struct torture *t, int argc, char **argv) {
         case 'l':
             t->libraries = true;
             break;
-        case 's':
-            t->step = strtoul(optarg, NULL, 10);
+        case 'q':
+            t->quick = true;
             break;
         case 't':
             t->limit_ms = strtol(optarg, NULL, 10) * 1000;
@@ -307,7 +310,7 @@ static void read_options(struct torture *t, int argc, char **argv) {
             usage();
         }
     }
-    if (argc - optind < 2 || !t->preload[0] || t->step == 0) {
+    if (argc - optind < 2 || !t->preload[0]) {
         usage();
     }
     t->kind = argv[optind];
@@ -330,7 +333,7 @@ int main(int argc, char **argv) {
     }
     unsigned long dealt = 0;
     enum outcome outcome = OUTCOME_FINE;
-    for (unsigned long n = 1; n <= t.last && outcome != OUTCOME_UNTOUCHED && t.faults < FAULTS_MAX; n += t.step) {
+    for (unsigned long n = 1; n <= t.last && outcome != OUTCOME_UNTOUCHED && t.faults < FAULTS_MAX; n = next(&t, n)) {
         outcome = run_once(&t, n);
         dealt += outcome != OUTCOME_UNTOUCHED;
     }
