@@ -22,6 +22,9 @@ export MUSTER_BINARY ?= $(abspath $(BUILD))/muster
 CMAKE := env -u MAKEFLAGS -u MFLAGS cmake
 GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 
+# Older thread sanitizers cannot live with much randomness in addresses.
+NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
 # $(call configure,folder,extra options): once a folder. $(call compile,folder).
 configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -B $(1) -G "$(GENERATOR)" \
     -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DMUSTER_WERROR=$(WERROR) $(2)
@@ -79,7 +82,7 @@ tsan: ## the C tests under the thread sanitizer
 	@$(call configure,build-tsan,-DMUSTER_SANITIZE=thread)
 	@$(call compile,build-tsan)
 	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 MUSTER_BINARY=$(CURDIR)/build-tsan/muster \
-	    tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz'
+	    $(NO_ASLR) tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz'
 
 fuzz: ## libFuzzer on every parser, FUZZ_SECONDS each (needs clang)
 	@$(call configure,build-fuzz,-DCMAKE_C_COMPILER=clang -DMUSTER_FUZZERS=ON -DMUSTER_SANITIZE=address$(comma)undefined)

@@ -26,7 +26,8 @@ def muster():
 
 def python_with_torch():
     """The interpreter for the workers; says what is missing and exits 77 (a skip) where there is no PyTorch."""
-    path = os.environ.get("MUSTER_TEST_PYTHON", os.path.join(TOP, ".venv", "bin", "python"))
+    venv = os.path.join(TOP, ".venv", "bin", "python")
+    path = os.environ.get("MUSTER_TEST_PYTHON") or (venv if os.path.exists(venv) else "python3")
     for package in ("torch", "numpy", "mlxtend"):
         probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
         if subprocess.run([path, "-c", probe, package], stderr=subprocess.DEVNULL).returncode != 0:
