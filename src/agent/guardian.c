@@ -302,7 +302,10 @@ static int guardian_start(struct guardian *g) {
     if (g->pid < 0) {
         g->pid = 0;
         guardian_channel_done(&g->channel);
-        return status_fail_errno(error_number, "cannot start the guardian process");
+        return error_number == EAGAIN
+                   ? status_fail(MUSTER_ESYSTEM, "cannot start the guardian process: as many processes as allowed are "
+                                                 "running already; see ulimit -u and the cgroup's pids.max")
+                   : status_fail_errno(error_number, "cannot start the guardian process");
     }
     return MUSTER_OK;
 }
