@@ -623,6 +623,22 @@ int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t t
     return 0;
 }
 
+enum kv_client_stage kv_client_stage(const struct kv_client *client, int *out_error) {
+    *out_error = client->last_error;
+    switch (client->state) {
+    case STATE_PAUSED:
+    case STATE_CONNECTING:
+        return KV_CLIENT_CONNECTING;
+    case STATE_HANDSHAKE:
+        return KV_CLIENT_HANDSHAKE;
+    case STATE_READY:
+        return KV_CLIENT_READY;
+    case STATE_FAILED:
+        break;
+    }
+    return KV_CLIENT_ENDED;
+}
+
 int kv_client_local_address(const struct kv_client *client, struct sockaddr_storage *out) {
     socklen_t len = sizeof *out;
     if (!client->link || getsockname(client->link->fd, (struct sockaddr *)out, &len) < 0) {

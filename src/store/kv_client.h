@@ -39,6 +39,10 @@ int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t t
 /* Cancels everything without further callbacks; frees once libuv has closed the handles. NULL accepted. */
 void kv_client_close(struct kv_client *client);
 
+/* How far the connection is, for messages; *out_error: errno of the latest failed try, 0 when none has failed. */
+enum kv_client_stage { KV_CLIENT_CONNECTING, KV_CLIENT_HANDSHAKE, KV_CLIENT_READY, KV_CLIENT_ENDED };
+enum kv_client_stage kv_client_stage(const struct kv_client *client, int *out_error);
+
 /* The local address of the established connection (for "which of my addresses reaches the store"). */
 int kv_client_local_address(const struct kv_client *client, struct sockaddr_storage *out);
 
