@@ -1,4 +1,5 @@
 /* The program: picks the subcommand. Called as torchrun it is `muster run`. */
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,7 +70,21 @@ static int dispatch(int argc, char **argv) {
     return fail_command(word);
 }
 
+/* Somebody may start us with standard streams closed. Whatever we open first would take their numbers, be written to by
+ * whoever prints, and libuv aborts on closing it: /dev/null takes the empty places. */
+static int open_missing_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (open_missing_streams() != 0) {
+        return CLI_EXIT_FAILURE;
+    }
     const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
     const char *name = slash ? slash + 1 : argc > 0 ? argv[0] : "muster";
     if (strcmp(name, "torchrun") == 0) {

@@ -162,6 +162,18 @@ def case_too_few_descriptors():
         scratch.expect_nobody(1)
 
 
+def case_closed_standard_streams():
+    """Started with standard streams closed, the launcher works and ends as it would otherwise."""
+    jobs.isolate()
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        for options in ("", "--tee=3", "--merge-logs"):
+            with jobs.Scratch() as scratch:
+                inner = f"echo out; echo err >&2; touch {scratch.path('done')}"
+                command = f"{jobs.muster_binary()} run --standalone {options} --no-python sh -c '{inner}' {closed}"
+                scratch.start("closed", ["sh", "-c", command]).expect(20, 0)
+                jobs.check(os.path.exists(scratch.path("done")), f"{closed} {options}: the worker did not run to its end")
+
+
 def case_many_workers():
     """Two hundred workers on one node: all ranks are there once, and all end."""
     jobs.isolate()
