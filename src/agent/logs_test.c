@@ -3,12 +3,16 @@
 #include "agent/logs.h"
 
 #include <fcntl.h>
+#include <glob.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +20,7 @@
 #include <cmocka.h>
 
 #include "agent/logs_layout.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -145,7 +150,9 @@ static void run_attempt(struct agent_side *side, uint32_t restart_count, uint64_
         pid_t pid = start_shell(side, rank, text);
         /* One after the other, drained in between by the loop, so that the console's order is known. */
         int status;
-        check(waitpid(pid, &status, 0) == pid);
+        while (waitpid(pid, &status, WNOHANG) == 0) {
+            uv_run(&side->loop, UV_RUN_NOWAIT);
+        }
         for (int i = 0; i < 20; i++) {
             uv_run(&side->loop, UV_RUN_NOWAIT);
         }
@@ -163,8 +170,9 @@ static void side_close(struct agent_side *side) {
     check(uv_loop_close(&side->loop) == 0);
 }
 
-/* Runs `scenario` in a child with pipes for stdout and stderr and returns what came out of them. */
-static void run_scenario(void (*scenario)(const char *folder), const char *folder, char *out, char *err, size_t size) {
+/* Runs `scenario` in a child with pipes for stdout and stderr; its exit code, and what came out of them. */
+static int run_scenario_status(void (*scenario)(const char *folder), const char *folder, char *out, char *err,
+                               size_t size) {
     int pipes[2][2];
     assert_int_equal(pipe(pipes[0]) | pipe(pipes[1]), 0);
     pid_t pid = fork();
@@ -190,9 +198,21 @@ static void run_scenario(void (*scenario)(const char *folder), const char *folde
     }
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    if (status != 0) {
+    if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 77)) {
         fail_msg("scenario: status %d, stderr: %s", status, err);
     }
+    return WEXITSTATUS(status);
+}
+
+static void run_scenario(void (*scenario)(const char *folder), const char *folder, char *out, char *err, size_t size) {
+    assert_int_equal(run_scenario_status(scenario, folder, out, err, size), 0);
+}
+
+static void print_log(enum log_level level, const char *file, int line, const char *text) {
+    (void)level;
+    (void)file;
+    (void)line;
+    (void)dprintf(STDERR_FILENO, "%s\n", text);
 }
 
 static char folder[64];
@@ -205,8 +225,6 @@ static int make_folder(void **state) {
 
 static int remove_folder(void **state) {
     (void)state;
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
     pid_t pid = fork();
     if (pid == 0) {
         execl("/bin/rm", "rm", "-rf", folder, (char *)NULL);
@@ -216,15 +234,26 @@ static int remove_folder(void **state) {
     return waitpid(pid, &status, 0) == pid && status == 0 ? 0 : -1;
 }
 
-/* Contents of the one file that matches folder/<pattern>, found by the shell. */
+/* Contents of the one file that matches folder/<pattern>. */
 static void assert_file(const char *pattern, const char *expected) {
-    char command[256], found[1024] = "";
-    (void)snprintf(command, sizeof command, "cat %s/%s 2>&1", folder, pattern);
-    FILE *shell = popen(command, "r");
-    size_t n = fread(found, 1, sizeof found - 1, shell);
-    found[n] = '\0';
-    (void)pclose(shell);
+    char path[256], found[1024] = "";
+    glob_t matches;
+    (void)snprintf(path, sizeof path, "%s/%s", folder, pattern);
+    assert_int_equal(glob(path, 0, NULL, &matches), 0);
+    assert_int_equal(matches.gl_pathc, 1);
+    FILE *file = fopen(matches.gl_pathv[0], "r");
+    assert_non_null(file);
+    found[fread(found, 1, sizeof found - 1, file)] = '\0';
+    (void)fclose(file);
+    globfree(&matches);
     assert_string_equal(found, expected);
+}
+
+static void assert_absent(const char *pattern) {
+    char path[256];
+    glob_t matches;
+    (void)snprintf(path, sizeof path, "%s/%s", folder, pattern);
+    assert_int_equal(glob(path, 0, NULL, &matches), GLOB_NOMATCH);
 }
 
 enum { TEXT = 4096 };
@@ -371,7 +400,95 @@ static void a_folder_with_an_error_file_is_kept(void **state) {
     (void)state;
     run_scenario(keep_scenario, folder, out_text, err_text, TEXT);
     assert_file("torchelastic_*/run_7_*/attempt_0/1/error.json", "{}");
-    assert_file("torchelastic_*/run_7_*/attempt_0/0/. 2>/dev/null || echo gone", "gone\n");
+    assert_absent("torchelastic_*/run_7_*/attempt_0/0");
+}
+
+/* ---- full disks: a small one of our own, in a mount namespace of the scenario's process ---- */
+
+enum { SKIPPED = 77 };
+
+static void mount_small_disk(const char *place, const char *options) {
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", place, "tmpfs", 0, options) != 0) {
+        _exit(SKIPPED);
+    }
+}
+
+static void no_room_for_folders_scenario(const char *log_dir) {
+    mount_small_disk(log_dir, "size=64k,nr_inodes=5");
+    struct launch_config config = plain_config((char *)(uintptr_t)log_dir);
+    config.nproc = 8;
+    struct agent_side side;
+    side_open(&side, &config);
+    check(logs_attempt_begin(side.logs, 0, 1, 0) == MUSTER_ESYSTEM);
+    check(strstr(muster_detail(), "No space left on device; make room there, choose another place with --log-dir"));
+    side_close(&side);
+}
+
+static void no_room_for_lines_scenario(const char *log_dir) {
+    mount_small_disk(log_dir, "size=64k");
+    struct launch_config config = plain_config((char *)(uintptr_t)log_dir);
+    config.nproc = 1;
+    config.tee.all = LAUNCH_STREAM_STDOUT;
+    log_set_sink(print_log);
+    struct agent_side side;
+    side_open(&side, &config);
+    run_attempt(&side, 0, 1, "i=0; while [ $i -lt 4000 ]; do echo a line of some length $i; i=$((i+1)); done");
+    side_close(&side);
+}
+
+static void a_full_disk_is_explained_and_the_console_goes_on(void **state) {
+    (void)state;
+    enum { LINES_BYTES = 4000 * 40 };
+    char *out = malloc(LINES_BYTES), *err = malloc(LINES_BYTES);
+    int status = run_scenario_status(no_room_for_folders_scenario, folder, out, err, LINES_BYTES);
+    if (status == SKIPPED) {
+        free(out);
+        free(err);
+        skip(); /* no mount namespaces here */
+    }
+    assert_int_equal(status, 0);
+    assert_int_equal(run_scenario_status(no_room_for_lines_scenario, folder, out, err, LINES_BYTES), 0);
+    char expected[64];
+    const char *at = out;
+    for (int i = 0; i < 4000; i++) { /* every line is there */
+        int n = snprintf(expected, sizeof expected, "[rr0]:a line of some length %d\n", i);
+        assert_memory_equal(at, expected, (size_t)n);
+        at += n;
+    }
+    assert_string_equal(at, "");
+    static const char words[] = "/attempt_0/0/stdout.log: No space left on device.";
+    const char *told = strstr(err, words);
+    assert_non_null(told);
+    assert_null(strstr(told + sizeof words, "No space left")); /* once */
+    free(out);
+    free(err);
+}
+
+static void few_descriptors_scenario(const char *log_dir) {
+    struct launch_config config = plain_config((char *)(uintptr_t)log_dir);
+    config.tee.all = LAUNCH_STREAM_BOTH;
+    struct agent_side side;
+    side_open(&side, &config);
+    check(logs_attempt_begin(side.logs, 0, 1, 0) == 0);
+    struct rlimit few = {20, 20};
+    check(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    int held[32], count = 0, out, err;
+    while ((held[count] = dup(0)) >= 0) {
+        count++;
+    }
+    for (int left = 0; count > 0 && left < 6; left++) { /* with 0, 1, ... 5 descriptors: never enough, nothing leaks */
+        check(logs_worker_open(side.logs, 0, 0, &out, &err) == MUSTER_ESYSTEM);
+        uv_run(&side.loop, UV_RUN_NOWAIT);
+        close(held[--count]);
+    }
+    check(strstr(muster_detail(), "Too many open files"));
+    side_close(&side);
+}
+
+static void too_few_descriptors_are_an_error(void **state) {
+    (void)state;
+    run_scenario(few_descriptors_scenario, folder, out_text, err_text, TEXT);
 }
 
 /* ---- folders that cannot be ---- */
@@ -414,6 +531,8 @@ int main(void) {
         IN_FOLDER(by_default_bytes_pass_unchanged_and_no_folder_is_left),
         IN_FOLDER(a_folder_with_an_error_file_is_kept),
         IN_FOLDER(impossible_folders_are_explained),
+        IN_FOLDER(a_full_disk_is_explained_and_the_console_goes_on),
+        IN_FOLDER(too_few_descriptors_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

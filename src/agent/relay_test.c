@@ -186,20 +186,22 @@ static bool next_line(struct cursor *c, const uint8_t **line, size_t *length) {
     return true;
 }
 
-enum { LINES = 20000, FILL_MAX = 90 };
+enum { FILL_MAX = 90, LINE_BYTES_MAX = FILL_MAX + 60, FEW_LINES = 20000, MANY_LINES = 200000 };
+
+static int line_total = FEW_LINES; /* of each worker */
 
 static size_t make_line(char *out, int index, int number) {
     int fill = (number * 7 + index * 13) % FILL_MAX;
-    return (size_t)sprintf(
-        out, "worker %d line %d %.*s.\n", index, number, fill,
+    return (size_t)snprintf(
+        out, LINE_BYTES_MAX, "worker %d line %d %.*s.\n", index, number, fill,
         "~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~");
 }
 
 /* Lines in writes whose ends fall anywhere. */
 static void write_numbered(int fd, int index) {
-    char *all = malloc((size_t)LINES * (FILL_MAX + 40));
+    char *all = malloc((size_t)line_total * LINE_BYTES_MAX);
     size_t total = 0, step = 1;
-    for (int i = 0; i < LINES; i++) {
+    for (int i = 0; i < line_total; i++) {
         total += make_line(all + total, index, i);
     }
     for (size_t at = 0; at < total; at += step, step = step * 5 % 9973 + 1) {
@@ -222,13 +224,13 @@ static void check_numbered(const struct reader *reader, int workers, bool prefix
         assert_non_null(digit);
         index = prefixed ? digit[-1] - '0' : digit[1] - '0';
         assert_in_range(index, 0, workers - 1);
-        size_t n = prefixed ? (size_t)sprintf(expected, "[r%d]:", index) : 0;
+        size_t n = prefixed ? (size_t)snprintf(expected, sizeof expected, "[r%d]:", index) : 0;
         n += make_line(expected + n, index, next[index]++);
         assert_int_equal(length + 1, n);
         assert_memory_equal(line, expected, n);
     }
     for (int i = 0; i < workers; i++) {
-        assert_int_equal(next[i], LINES);
+        assert_int_equal(next[i], line_total);
     }
 }
 
@@ -239,6 +241,7 @@ static void four_workers_lose_double_and_mix_nothing(void **state) {
     struct fixture f;
     struct reader out;
     fixture_init(&f);
+    line_total = MANY_LINES;
     reader_start(&out, f.out[0], 65536);
     for (int i = 0; i < 4; i++) {
         start_writer(&f, RELAY_CONSOLE_STDOUT, prefixes[i], write_numbered);
@@ -246,6 +249,7 @@ static void four_workers_lose_double_and_mix_nothing(void **state) {
     run_to_end(&f);
     reader_join(&out);
     check_numbered(&out, 4, true);
+    line_total = FEW_LINES;
     assert_int_equal(log_count, 0);
     free(out.bytes);
     line_tail_done(&f.tail);
@@ -451,7 +455,7 @@ static void a_lone_raw_stream_is_unchanged(void **state) {
 static void write_few(int fd, int index) {
     char line[64];
     for (int i = 0; i < 2000; i++) {
-        write_all(fd, line, (size_t)sprintf(line, "%d: %d\n", index, i));
+        write_all(fd, line, (size_t)snprintf(line, sizeof line, "%d: %d\n", index, i));
     }
 }
 
@@ -464,7 +468,7 @@ static void check_few(const uint8_t *bytes, size_t count) {
         char expected[64];
         int index = line[2] - '0';
         assert_in_range(index, 0, 1);
-        assert_int_equal(length, sprintf(expected, "[r%d]:%d: %d", index, index, next[index]++));
+        assert_int_equal(length, snprintf(expected, sizeof expected, "[r%d]:%d: %d", index, index, next[index]++));
         assert_memory_equal(line, expected, length);
     }
     assert_int_equal(next[0], 2000);
