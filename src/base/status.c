@@ -7,6 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef status_fail /* macros for the analyser; see status.h */
+#undef status_fail_errno
+#undef status_prefix
+
 static _Thread_local char detail[MUSTER_DETAIL_MAX];
 
 const char *muster_strerror(int code) {

@@ -17,6 +17,13 @@ int status_fail_errno(int error_number, const char *format, ...) __attribute__((
 /* Puts "<formatted>: " before the current detail and returns `code` unchanged. */
 int status_prefix(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+#ifdef __clang_analyzer__
+/* The analyser sees one file at a time: tell it what the calls return, or it believes that a failure may be 0. */
+#define status_fail(code, ...) ((void)(status_fail)((code), __VA_ARGS__), (code))
+#define status_fail_errno(...) ((void)(status_fail_errno)(__VA_ARGS__), MUSTER_ESYSTEM)
+#define status_prefix(code, ...) ((void)(status_prefix)((code), __VA_ARGS__), (code))
+#endif
+
 /* Empties the detail (used by tests and before a call whose failure is tolerated). */
 void status_clear(void);
 

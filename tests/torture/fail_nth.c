@@ -190,6 +190,8 @@ static bool is_early(const void *pointer) {
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* The C library's names for its parameters are reserved ones. NOLINTBEGIN(readability-inconsistent-*) */
+
 static _Thread_local bool inside_lookup;
 
 EXPORT void *malloc(size_t size) {
@@ -295,6 +297,7 @@ EXPORT __attribute__((noreturn)) void abort(void) {
 }
 
 /* CALL(result, name, error, (parameters), (arguments)): fails with -1 and `error`. */
+/* NOLINTBEGIN(bugprone-macro-parentheses): parameter lists and types */
 #define CALL(result, name, error, parameters, arguments)                                                               \
     EXPORT result name parameters {                                                                                    \
         static result(*real) parameters;                                                                               \
@@ -309,6 +312,7 @@ EXPORT __attribute__((noreturn)) void abort(void) {
         return real arguments;                                                                                         \
     }
 
+/* NOLINTEND(bugprone-macro-parentheses) */
 CALL(int, socket, EMFILE, (int domain, int type, int protocol), (domain, type, protocol))
 CALL(int, socketpair, EMFILE, (int domain, int type, int protocol, int fds[2]), (domain, type, protocol, fds))
 CALL(int, bind, EADDRINUSE, (int fd, const struct sockaddr *address, socklen_t size), (fd, address, size))
@@ -406,3 +410,4 @@ EXPORT int epoll_pwait(int epoll, struct epoll_event *events, int count, int tim
     }
     return real(epoll, events, count, timeout_ms, mask);
 }
+/* NOLINTEND(readability-inconsistent-*) */
