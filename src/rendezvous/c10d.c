@@ -1,0 +1,474 @@
+/* The c10d backend: keeps the machine's state and the stored one in step; see c10d_impl.h.
+ *
+ * Writes are conditional on the text adopted last (the token), and whatever the store answers is adopted. With a store
+ * of ours a second connection watches the key; otherwise it is read once a second, as torchrun does. An answer of the
+ * watch is only adopted if no write was begun after the watch was: the two connections are not ordered, and an older
+ * state must never replace a newer one. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "rendezvous/c10d_impl.h"
+#include "rendezvous/pickle.h"
+#include "rendezvous/worker_store.h"
+
+/* A big job's state is not read again for every heartbeat: n nodes that read n descriptions each at every one of n
+ * writes would drown the store. From 500 nodes on this is torchrun's second. */
+enum { SYNC_INTERVAL_MS = 1000, WATCH_GAP_NODES_DIVISOR = 250 };
+
+static void rearm_watch(struct c10d *c);
+static void start_write(struct c10d *c);
+static void start_read(struct c10d *c);
+
+/* ---- time ---- */
+
+struct rdzv_now c10d_now(const struct c10d *c) {
+    (void)c;
+    return (struct rdzv_now){.monotonic_ms = clock_monotonic_ns() / CLOCK_NS_PER_MS, .wall_us = clock_realtime_us()};
+}
+
+static void on_wake(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    c10d_feed(r->state, RDZV_EVENT_TIMER);
+}
+
+static void arm_wake(struct c10d *c, int64_t wake_ms) {
+    uv_timer_t *timer = rdzv_timer(c->rdzv, RDZV_TIMER_WAKE);
+    if (wake_ms == INT64_MAX) {
+        (void)uv_timer_stop(timer);
+        return;
+    }
+    int64_t delay = wake_ms - c10d_now(c).monotonic_ms;
+    uv_update_time(c->rdzv->loop);
+    (void)uv_timer_start(timer, on_wake, delay > 0 ? (uint64_t)delay : 0, 0);
+}
+
+/* ---- failing ---- */
+
+void c10d_fail(struct c10d *c, int status) {
+    rdzv_tell_failed(c->rdzv, status);
+    c10d_round_abort(c);
+    c10d_report_stop(c);
+    (void)uv_timer_stop(rdzv_timer(c->rdzv, RDZV_TIMER_WAKE));
+    (void)uv_timer_stop(rdzv_timer(c->rdzv, RDZV_TIMER_SYNC));
+    rdzv_tell_barrier_done(c->rdzv);
+    rdzv_tell_shutdown_done(c->rdzv);
+}
+
+static void on_link_failed(void *ctx, int status) {
+    struct c10d *c = ctx;
+    c->client = NULL;
+    c10d_fail(c, status);
+}
+
+/* ---- deciding ---- */
+
+static void on_linger(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    rdzv_tell_shutdown_done(r);
+}
+
+/* The host of a job that has ended well stays until the others have read the end of the barrier. */
+static void end(struct c10d *c) {
+    enum { LINGER_MS = 300 };
+    c10d_report_stop(c);
+    if (c->barrier_passed && store_link_server(c->link) && liveness_count_others(&c->liveness, &c->machine.self) > 0) {
+        (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_LINGER), on_linger, LINGER_MS, 0);
+        return;
+    }
+    rdzv_tell_shutdown_done(c->rdzv);
+}
+
+static void on_member_change(struct c10d *c, bool left) {
+    char why[MUSTER_DETAIL_MAX];
+    if (c->in_barrier) {
+        c10d_round_barrier_look(c, left);
+        return;
+    }
+    if (c->exchange && left) {
+        /* The world is void before it began: no need to trouble the agent. */
+        c10d_round_abort(c);
+        c10d_feed(c, RDZV_EVENT_JOIN);
+        return;
+    }
+    if (c->exchange) {
+        c->change_seen = true;
+        return;
+    }
+    (void)c10d_report_change(c, left, why, sizeof why);
+    rdzv_tell_change(c->rdzv, left ? RDZV_NODE_LEFT : RDZV_NODE_ARRIVED, "%s", why);
+}
+
+static void on_timeout(struct c10d *c) {
+    char who[MUSTER_DETAIL_MAX / 2];
+    (void)c10d_report_who(c, who, sizeof who);
+    c10d_fail(c, status_fail(MUSTER_ETIMEOUT, "no world was formed within join_timeout (%llu s): %s",
+                             (unsigned long long)(c->rdzv->options.conf.join_timeout_ms / 1000), who));
+}
+
+static void obey(struct c10d *c, enum rdzv_verdict verdict) {
+    switch (verdict) {
+    case RDZV_VERDICT_NONE:
+        break;
+    case RDZV_VERDICT_JOINED:
+        c10d_round_begin(c);
+        break;
+    case RDZV_VERDICT_CLOSED:
+        c10d_fail(c,
+                  status_fail(MUSTER_ECLOSED,
+                              "the rendezvous '%s' is closed: its job has ended or has failed; start a new one under "
+                              "another --rdzv-id",
+                              c->rdzv->options.run_id));
+        break;
+    case RDZV_VERDICT_TIMEOUT:
+        on_timeout(c);
+        break;
+    case RDZV_VERDICT_SPARE_RELEASED:
+        c10d_report_stop(c);
+        rdzv_tell_spare_released(c->rdzv);
+        break;
+    case RDZV_VERDICT_NODE_LEFT:
+        on_member_change(c, true);
+        break;
+    case RDZV_VERDICT_NODE_ARRIVED:
+        on_member_change(c, false);
+        break;
+    case RDZV_VERDICT_GIVEN_UP:
+        log_warning("the end of this node's part in the rendezvous could not be written within close_timeout");
+        end(c);
+        break;
+    case RDZV_VERDICT_DONE:
+        end(c);
+        break;
+    }
+}
+
+void c10d_feed(struct c10d *c, enum rdzv_event event) {
+    struct rdzv_actions actions;
+    if (c->rdzv->failed) {
+        return;
+    }
+    rdzv_step(&c->machine, event, c10d_now(c), &actions);
+    arm_wake(c, actions.wake_ms);
+    if (actions.write) {
+        start_write(c);
+    } else if (actions.read) {
+        start_read(c);
+    }
+    obey(c, actions.verdict);
+}
+
+/* ---- the stored value ---- */
+
+int c10d_read_state(struct kv_slice value, struct rdzv_state *out) {
+    if (value.len == 0 || kv_slice_equal(value, kv_slice_text(C10D_SENTINEL))) {
+        return MUSTER_OK;
+    }
+    return pickle_read_text(value.data, value.len, out);
+}
+
+static void adopt(struct c10d *c, struct kv_slice value) {
+    struct rdzv_state state;
+    rdzv_state_init(&state);
+    int rc = c10d_read_state(value, &state);
+    if (rc == MUSTER_OK) {
+        buf_clear(&c->token);
+        rc = buf_append(&c->token, value.data, value.len);
+    }
+    if (rc == MUSTER_OK) {
+        rc = rdzv_machine_adopt(&c->machine, &state);
+    }
+    rdzv_state_done(&state);
+    if (rc != MUSTER_OK) {
+        c10d_fail(c, status_prefix(rc, "the rendezvous key '%s'", c->key));
+        return;
+    }
+    c10d_feed(c, RDZV_EVENT_SYNCED);
+    if (c->in_barrier) {
+        c10d_round_barrier_look(c, false);
+    }
+    rearm_watch(c);
+}
+
+static struct kv_slice token(const struct c10d *c) {
+    return kv_slice_of(buf_bytes(&c->token), c->token.len);
+}
+
+static void on_reply_lost(struct c10d *c, int status) {
+    if (!c->ending) {
+        c10d_fail(c, status);
+    }
+}
+
+/* ---- writing and reading ---- */
+
+static void on_written(void *ctx, const struct kv_reply *reply);
+
+static void compare_set(struct c10d *c, struct kv_slice expected, struct kv_slice desired) {
+    c->writing = true;
+    c->writes++;
+    int rc = kv_client_compare_set(c->client, c->key, expected, desired, on_written, c);
+    if (rc != MUSTER_OK) {
+        c10d_fail(c, rc);
+    }
+}
+
+/* "If there is nothing yet, say that there is no state": whatever is there comes back. */
+static void seed(struct c10d *c) {
+    compare_set(c, kv_slice_text(""), kv_slice_text(C10D_SENTINEL));
+}
+
+static void on_written(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    c->writing = false;
+    if (reply->status != MUSTER_OK) {
+        on_reply_lost(c, reply->status);
+        return;
+    }
+    struct kv_slice value = reply->values[0];
+    struct kv_slice wrote = kv_slice_of(buf_bytes(&c->text), c->text.len);
+    /* Nothing changed and yet the write failed: the store has lost the key, and answers so in its way. */
+    if (c->token.len > 0 && kv_slice_equal(value, token(c)) && c->text.len > 0 && !kv_slice_equal(value, wrote)) {
+        buf_clear(&c->token);
+        buf_clear(&c->text);
+        seed(c);
+        return;
+    }
+    buf_clear(&c->text);
+    adopt(c, value);
+}
+
+static void start_write(struct c10d *c) {
+    buf_clear(&c->text);
+    int rc = pickle_write_text(&c->machine.state, &c->text);
+    if (rc != MUSTER_OK) {
+        c10d_fail(c, rc);
+        return;
+    }
+    compare_set(c, token(c), kv_slice_of(buf_bytes(&c->text), c->text.len));
+}
+
+static void on_read(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    c->reading = false;
+    if (reply->status != MUSTER_OK) {
+        on_reply_lost(c, reply->status);
+    } else if (!c->writing) { /* else its answer is newer */
+        adopt(c, reply->values[0]);
+    }
+}
+
+static void start_read(struct c10d *c) {
+    if (c->reading || c->writing || c->rdzv->failed) {
+        return;
+    }
+    int rc = kv_client_get(c->client, c->key, false, 0, on_read, c);
+    c->reading = rc == MUSTER_OK;
+    if (rc != MUSTER_OK) {
+        on_reply_lost(c, rc);
+    }
+}
+
+static void on_sync_timer(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    start_read(r->state);
+}
+
+static void start_polling(struct c10d *c) {
+    (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_SYNC), on_sync_timer, SYNC_INTERVAL_MS, SYNC_INTERVAL_MS);
+}
+
+/* ---- watching ---- */
+
+static void on_watched(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    c->watching = false;
+    if (reply->status != MUSTER_OK) {
+        return; /* the connection is lost: on_watcher_state() goes on */
+    }
+    if (!c->writing && c->writes == c->watch_writes && !kv_slice_equal(reply->values[0], token(c))) {
+        adopt(c, reply->values[0]);
+    } else {
+        rearm_watch(c);
+    }
+}
+
+static void watch_now(struct c10d *c) {
+    if (c->watcher && !c->watching && !c->writing && !c->rdzv->failed) {
+        c->watch_writes = c->writes;
+        c->watching = kv_client_watch(c->watcher, c->key, token(c), on_watched, c) == MUSTER_OK;
+    }
+}
+
+static void on_watch_gap(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    watch_now(r->state);
+}
+
+static void rearm_watch(struct c10d *c) {
+    uint64_t nodes = c->machine.state.member_count;
+    uint64_t gap_ms = nodes * nodes / WATCH_GAP_NODES_DIVISOR; /* 4 n^2 microseconds */
+    if (!c->watcher) {
+        return;
+    }
+    if (gap_ms == 0) {
+        watch_now(c);
+    } else {
+        gap_ms = gap_ms < SYNC_INTERVAL_MS ? gap_ms : SYNC_INTERVAL_MS;
+        (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_SYNC), on_watch_gap, gap_ms, 0);
+    }
+}
+
+static void on_watcher_state(void *ctx, int status) {
+    struct c10d *c = ctx;
+    if (status != 0 && !c->rdzv->failed) {
+        kv_client_close(c->watcher);
+        c->watcher = NULL;
+        c->watching = false;
+        start_polling(c);
+    }
+}
+
+/* ---- beginning ---- */
+
+static void choose_address(struct c10d *c, struct rdzv_node *self) {
+    struct sockaddr_storage local;
+    char text[NET_ADDRESS_TEXT_MAX] = "127.0.0.1";
+    if (c->rdzv->options.local_addr) {
+        (void)str_copy(self->addr, sizeof self->addr, c->rdzv->options.local_addr);
+        return;
+    }
+    if (kv_client_local_address(c->client, &local) == MUSTER_OK) {
+        (void)net_address_host((struct sockaddr *)&local, text);
+        bool loopback = net_address_is_loopback((struct sockaddr *)&local);
+        if (loopback && !store_link_is_loopback(c->link)) {
+            worker_store_own_address(text);
+        }
+    }
+    (void)str_copy(self->addr, sizeof self->addr, text);
+}
+
+static void init_machine(struct c10d *c) {
+    const struct rdzv_options *o = &c->rdzv->options;
+    struct rdzv_node self = {.pid = getpid(), .local_id = c->rdzv->local_id};
+    choose_address(c, &self);
+    struct rdzv_settings settings = {
+        .min_nodes = o->min_nodes,
+        .max_nodes = o->max_nodes,
+        .join_timeout_ms = (int64_t)o->conf.join_timeout_ms,
+        .last_call_timeout_ms = (int64_t)o->conf.last_call_timeout_ms,
+        .last_call_given = o->conf.last_call_given,
+        .close_timeout_ms = (int64_t)o->conf.close_timeout_ms,
+        .keep_alive_interval_ms = (int64_t)o->conf.keep_alive_interval_ms,
+        .expiry_ms = (int64_t)(o->conf.keep_alive_interval_ms * o->conf.keep_alive_max_attempt),
+    };
+    rdzv_machine_init(&c->machine, &settings, &self);
+    c->has_machine = true;
+}
+
+static void on_link_ready(void *ctx) {
+    struct c10d *c = ctx;
+    c->client = store_link_client(c->link);
+    init_machine(c);
+    if (!kv_client_server_is_muster(c->client) ||
+        store_link_connect(c->link, on_watcher_state, c, &c->watcher) != MUSTER_OK) {
+        start_polling(c);
+    }
+    if (c->join_wanted) {
+        c10d_feed(c, RDZV_EVENT_JOIN);
+    }
+    seed(c);
+}
+
+static int start(struct rdzv *r) {
+    const struct rdzv_options *o = &r->options;
+    struct c10d *c = calloc(1, sizeof *c);
+    if (!c) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a rendezvous");
+    }
+    r->state = c;
+    c->rdzv = r;
+    buf_init(&c->token, PICKLE_BYTES_MAX);
+    buf_init(&c->text, PICKLE_BYTES_MAX);
+    liveness_init(&c->liveness);
+    rdzv_state_init(&c->world);
+    (void)str_format(c->key, sizeof c->key, "torch.rendezvous.%s", o->run_id);
+    if (o->conf.store_is_file) {
+        return status_fail(MUSTER_EUNSUPPORTED,
+                           "--rdzv-conf store_type=file is not supported: use store_type=tcp with a "
+                           "host:port as endpoint");
+    }
+    struct net_endpoint endpoint = {.host = "localhost", .port = 0};
+    int rc = o->standalone ? MUSTER_OK : net_endpoint_parse(o->endpoint ? o->endpoint : "", &endpoint);
+    if (rc != MUSTER_OK) {
+        return rc;
+    }
+    struct store_link_options link = {
+        .host = endpoint.host,
+        .port = endpoint.port < 0 ? RDZV_DEFAULT_PORT : (uint16_t)endpoint.port,
+        .is_host = o->standalone ? 1 : o->conf.is_host,
+        .timeout_ms = o->conf.read_timeout_ms,
+        .on_change = c10d_host_changed,
+        .on_disconnect = c10d_host_disconnected,
+        .on_ready = on_link_ready,
+        .on_failed = on_link_failed,
+        .ctx = c,
+    };
+    return store_link_create(r->loop, &link, &c->link);
+}
+
+/* ---- the agent's calls ---- */
+
+static void join(struct rdzv *r) {
+    struct c10d *c = r->state;
+    c10d_round_abort(c);
+    c10d_report_start(c);
+    c->join_wanted = true;
+    c->change_seen = false;
+    if (c->has_machine) {
+        c10d_feed(c, RDZV_EVENT_JOIN);
+    }
+}
+
+static void barrier(struct rdzv *r) {
+    c10d_round_barrier(r->state);
+}
+
+static void shutdown_node(struct rdzv *r, bool close_job) {
+    struct c10d *c = r->state;
+    c->ending = true;
+    c->join_wanted = false;
+    c10d_round_abort(c);
+    c10d_report_stop(c);
+    if (c->has_machine) {
+        c10d_feed(c, close_job ? RDZV_EVENT_CLOSE : RDZV_EVENT_LEAVE);
+    } else {
+        rdzv_tell_shutdown_done(r);
+    }
+}
+
+static void stop(struct rdzv *r) {
+    struct c10d *c = r->state;
+    if (!c) {
+        return;
+    }
+    c10d_round_stop(c);
+    kv_client_close(c->watcher);
+    store_link_close(c->link);
+    if (c->has_machine) {
+        rdzv_machine_done(&c->machine);
+    }
+    rdzv_state_done(&c->world);
+    liveness_done(&c->liveness);
+    buf_done(&c->token);
+    buf_done(&c->text);
+    free(c);
+}
+
+const struct rdzv_backend_table rdzv_c10d = {
+    .start = start, .join = join, .barrier = barrier, .shutdown = shutdown_node, .stop = stop};
