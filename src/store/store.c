@@ -24,8 +24,10 @@ enum { POP_PAUSE_MAX_MS = 10 };
 /* What all handles of one connection or file share. */
 struct shared {
     struct store_backend *backend;
+    size_t handle_count; /* the rest under the lock, which is held for moments only */
+    bool is_busy;        /* a call is under way: the backend is its caller's */
     pthread_mutex_t lock;
-    size_t handle_count; /* under the lock */
+    pthread_cond_t is_free; /* on the monotonic clock */
 };
 
 struct muster_store {
@@ -81,6 +83,17 @@ static struct muster_store *handle_new(struct shared *shared, const char *prefix
     return store;
 }
 
+/* None of this can fail on Linux. */
+static void init_lock(struct shared *shared) {
+    pthread_condattr_t attributes;
+    int failed = pthread_mutex_init(&shared->lock, NULL);
+    failed |= pthread_condattr_init(&attributes);
+    failed |= pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    failed |= pthread_cond_init(&shared->is_free, &attributes);
+    failed |= pthread_condattr_destroy(&attributes);
+    assert(failed == 0);
+}
+
 int store_handle_new(struct store_backend *backend, struct muster_store **out) {
     struct shared *shared = malloc(sizeof *shared);
     struct muster_store *store = shared ? handle_new(shared, "", "") : NULL;
@@ -90,8 +103,7 @@ int store_handle_new(struct store_backend *backend, struct muster_store **out) {
         return status_fail(MUSTER_ENOMEM, "no memory for a store");
     }
     *shared = (struct shared){.backend = backend, .handle_count = 1};
-    int failed = pthread_mutex_init(&shared->lock, NULL);
-    assert(failed == 0); /* cannot fail on Linux without attributes */
+    init_lock(shared);
     *out = store;
     return 0;
 }
@@ -107,6 +119,7 @@ void muster_store_close(struct muster_store *store) {
     free(store);
     if (left == 0) {
         shared->backend->operations->free(shared->backend);
+        (void)pthread_cond_destroy(&shared->is_free);
         (void)pthread_mutex_destroy(&shared->lock);
         free(shared);
     }
@@ -116,32 +129,45 @@ uint16_t muster_store_port(const struct muster_store *store) {
     return store->shared->backend->port;
 }
 
-/* Takes the lock for one call and works out its deadline. */
+/* Waits for this thread's turn. */
+static int take_turn(struct shared *shared, int64_t deadline_ns) {
+    struct timespec until = {.tv_sec = deadline_ns / CLOCK_NS_PER_S, .tv_nsec = deadline_ns % CLOCK_NS_PER_S};
+    int failed = 0;
+    (void)pthread_mutex_lock(&shared->lock);
+    while (shared->is_busy && failed == 0) {
+        failed = pthread_cond_timedwait(&shared->is_free, &shared->lock, &until);
+    }
+    bool has_turn = !shared->is_busy;
+    shared->is_busy = true;
+    (void)pthread_mutex_unlock(&shared->lock);
+    return has_turn ? 0 : status_fail(MUSTER_ETIMEOUT, "another thread's call on the same store has not ended");
+}
+
+/* The start of one call: its turn and its deadline. */
 static int begin(struct muster_store *store, int64_t timeout_ms, int64_t *out_deadline) {
     struct shared *shared = store->shared;
     if (timeout_ms < MUSTER_STORE_DEFAULT) {
         return status_fail(MUSTER_EINVAL, "a time-out of %lld ms", (long long)timeout_ms);
     }
     int64_t deadline = store_deadline(timeout_ms < 0 ? shared->backend->timeout_ms : timeout_ms);
-    if (pthread_mutex_trylock(&shared->lock) != 0) {
-        /* "Only look" still waits its turn, if another thread is just talking to the server. */
-        int64_t patience = timeout_ms == 0 ? store_deadline(shared->backend->timeout_ms) : deadline;
-        struct timespec until = {.tv_sec = patience / CLOCK_NS_PER_S, .tv_nsec = patience % CLOCK_NS_PER_S};
-        if (pthread_mutex_clocklock(&shared->lock, CLOCK_MONOTONIC, &until) != 0) {
-            return status_fail(MUSTER_ETIMEOUT, "another thread's call on the same store has not ended");
-        }
+    /* "Only look" still waits its turn, if another thread is just talking to the server. */
+    int code = take_turn(shared, timeout_ms == 0 ? store_deadline(shared->backend->timeout_ms) : deadline);
+    if (code == 0) {
+        *out_deadline = deadline;
     }
-    *out_deadline = deadline;
-    return 0;
+    return code;
 }
 
 static int end(struct muster_store *store, int code) {
-    (void)pthread_mutex_unlock(&store->shared->lock);
+    struct shared *shared = store->shared;
+    (void)pthread_mutex_lock(&shared->lock);
+    shared->is_busy = false;
+    (void)pthread_cond_signal(&shared->is_free);
+    (void)pthread_mutex_unlock(&shared->lock);
     return code;
 }
 
 int muster_store_prefix(struct muster_store *store, const char *prefix, struct muster_store **out) {
-    int64_t deadline = 0;
     if (strlen(store->prefix) + strlen(prefix) + 1 > CODEC_KEY_BYTES_MAX) {
         return status_fail(MUSTER_ELIMIT, "prefix of %zu bytes: no room is left for a key", strlen(prefix));
     }
@@ -149,14 +175,11 @@ int muster_store_prefix(struct muster_store *store, const char *prefix, struct m
     if (!view) {
         return MUSTER_ENOMEM;
     }
-    int code = begin(store, MUSTER_STORE_DEFAULT, &deadline);
-    if (code) {
-        free(view);
-        return code;
-    }
+    (void)pthread_mutex_lock(&store->shared->lock);
     store->shared->handle_count++;
+    (void)pthread_mutex_unlock(&store->shared->lock);
     *out = view;
-    return end(store, 0);
+    return 0;
 }
 
 /* Between begin() and end(): one operation of the backend. */

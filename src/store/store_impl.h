@@ -9,7 +9,7 @@
 struct store_backend;
 
 /* What both kinds can do. Wire keys are `prefix` + key, the prefix beginning with the slash that PyTorch's clients put
- * in front. Deadlines are on clock_monotonic_ns(). Called with the lock held. NULL: not supported. */
+ * in front. Deadlines are on clock_monotonic_ns(). Called by one thread at a time. NULL: not supported. */
 struct store_operations {
     int (*set)(struct store_backend *backend, const char *prefix, const char *key, struct kv_slice value,
                int64_t deadline_ns);
