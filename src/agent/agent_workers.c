@@ -11,38 +11,38 @@
 #include "base/status.h"
 
 static int spawn(struct agent *a, uint32_t local_rank, const struct launch_strings *argv,
-                 const struct launch_strings *envp) {
-    int stdout_fd = -1;
-    int stderr_fd = -1;
-    int rc = logs_worker_open(a->logs, local_rank, a->world.base_global_rank + local_rank, &stdout_fd, &stderr_fd);
-    if (rc != MUSTER_OK) {
-        return rc;
-    }
+                 const struct launch_strings *envp, int stdout_fd, int stderr_fd) {
     struct guardian_spawn how = {.argv = (const char *const *)argv->items,
                                  .envp = (const char *const *)envp->items,
                                  .stdout_fd = stdout_fd,
                                  .stderr_fd = stderr_fd,
                                  .cpus = a->cpu_sets ? &a->cpu_sets[local_rank] : NULL,
                                  .cpus_bytes = sizeof(cpu_set_t)};
-    rc = guardian_spawn(a->guardian, local_rank, &how);
-    logs_worker_opened(a->logs, local_rank);
-    return rc;
+    return guardian_spawn(a->guardian, local_rank, &how);
 }
 
 static int start_worker(struct agent *a, uint32_t local_rank) {
     struct launch_strings argv = {0};
     struct launch_strings envp = {0};
+    int stdout_fd = -1;
+    int stderr_fd = -1;
+    /* First: the environment names the error file, which is known from then on. */
+    int rc = logs_worker_open(a->logs, local_rank, a->world.base_global_rank + local_rank, &stdout_fd, &stderr_fd);
+    if (rc != MUSTER_OK) {
+        return rc;
+    }
     struct environment_worker worker = {.local_rank = local_rank,
                                         .restart_count = agent_machine_restart_count(&a->machine),
                                         .error_file = logs_error_file(a->logs, local_rank),
                                         .timer_file = a->watchdog ? watchdog_path(a->watchdog) : NULL};
-    int rc = environment_command(a->config, local_rank, &argv);
+    rc = environment_command(a->config, local_rank, &argv);
     if (rc == MUSTER_OK) {
         rc = environment_build(a->config, &a->world, &worker, (const char *const *)environ, &envp);
     }
     if (rc == MUSTER_OK) {
-        rc = spawn(a, local_rank, &argv, &envp);
+        rc = spawn(a, local_rank, &argv, &envp, stdout_fd, stderr_fd);
     }
+    logs_worker_opened(a->logs, local_rank);
     launch_strings_done(&argv);
     launch_strings_done(&envp);
     return rc;

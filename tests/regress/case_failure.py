@@ -1,5 +1,6 @@
 """Workers that die: who is told, what is restarted, what is reported, and that nobody outlives the job."""
 
+import json
 import os
 import re
 import signal
@@ -169,6 +170,32 @@ def case_report_names_the_signal():
         jobs.check(root_cause(process) == (2, -11), f"{root_cause(process)}\n{process.tail()}")
         block = process.err().partition("Root Cause")[2]
         jobs.check("SIGSEGV" in block, f"SIGSEGV is not named\n{process.tail()}")
+
+
+RECORDED = '{"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack": "Traceback: boom", "timestamp": "7"}}}'
+
+
+def case_error_files_are_read():
+    """A worker's error file is in the report, and its content, with the exit code, in the launcher's own error file."""
+    jobs.isolate()
+    for attempt in (0, 1):
+        with jobs.Scratch() as scratch:
+            source = scratch.write("error.json", RECORDED)
+            when = f'[ "$RANK" = 1 ] && [ "$TORCHELASTIC_RESTART_COUNT" = {attempt} ]'
+            command = f'if {when}; then cp {source} "$TORCHELASTIC_ERROR_FILE"; exit 3; fi; '
+            command += f'[ "$RANK" = 1 ] && [ {attempt} = 1 ] && exit 4; exec sleep 60'
+            own = scratch.path("own.json")
+            options = ["--standalone", "--nproc-per-node=2", f"--max-restarts={attempt}"]
+            env = scratch.env(TORCHELASTIC_ERROR_FILE=own)
+            process = scratch.run("muster", *options, "--no-python", "sh", "-c", command, env=env)
+            process.expect(20, 1)
+            jobs.check(root_cause(process) == (1, 3), process.tail())
+            block = process.err().partition("Root Cause")[2]
+            jobs.check("Traceback: boom" in block and f"attempt_{attempt}/1/error.json" in block, process.tail())
+            with open(own, encoding="utf-8") as text:
+                said = json.load(text)
+            jobs.check(said["message"]["errorCode"] == 3, f"{said}")
+            jobs.check(said["message"]["message"] == "ValueError: boom", f"{said}")
 
 
 def case_agent_killed_leaves_nobody():
