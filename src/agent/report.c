@@ -203,6 +203,20 @@ static int append_tail(struct buf *out, const char *text, size_t bytes) {
     return code;
 }
 
+/* A recorded traceback is, as a rule, what the program printed last, too: its last line is looked for. */
+static bool repeats_message(const struct report_entry *entry) {
+    const char *message = entry->message ? entry->message : "";
+    size_t end = strlen(message);
+    while (end > 0 && message[end - 1] == '\n') {
+        end--;
+    }
+    size_t start = end;
+    while (start > 0 && message[start - 1] != '\n') {
+        start--;
+    }
+    return end > start && memmem(entry->stderr_tail, entry->stderr_tail_bytes, message + start, end - start);
+}
+
 static int append_additions(struct buf *out, size_t index, const struct report_entry *entry) {
     int code = MUSTER_OK;
     if (entry->error_file_problem) {
@@ -211,7 +225,7 @@ static int append_additions(struct buf *out, size_t index, const struct report_e
     code = code == 0 ? buf_printf(out, "\n  status    : ") : code;
     code = code == 0 ? report_describe_status(entry, out) : code;
     if (code == 0 && entry->stderr_tail && entry->stderr_tail_bytes > 0 && !entry->stopped_by_us &&
-        index < REPORT_TAILS_MAX) {
+        index < REPORT_TAILS_MAX && !repeats_message(entry)) {
         code = append_tail(out, entry->stderr_tail, entry->stderr_tail_bytes);
     }
     return code;

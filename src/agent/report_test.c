@@ -256,6 +256,15 @@ static void the_last_lines_of_stderr_are_quoted(void **state) {
     assert_non_null(strstr(text, "\n  status    : exited with code 1\n  stderr    : its last 3 lines\n    step 2\n"
                                  "    red \xef\xbf\xbd caf\xc3\xa9\n    last\n====="));
     free(text);
+    entry.message = "Traceback:\n  ...\nKeyError: 5\n";
+    text = format("x", &entry, 1);
+    assert_non_null(strstr(text, "stderr    : its last 3 lines"));
+    free(text);
+    entry.message = "Traceback:\n  ...\nlast\n"; /* the same again */
+    text = format("x", &entry, 1);
+    assert_null(strstr(text, "stderr"));
+    free(text);
+    entry.message = NULL;
     entry.stopped_by_us = true; /* what a victim says on being stopped explains nothing */
     text = format("x", &entry, 1);
     assert_null(strstr(text, "stderr"));
