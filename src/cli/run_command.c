@@ -221,7 +221,7 @@ static int check_program(const struct run_machine *machine, const char *name) {
         return status_fail(MUSTER_EINVAL, "--no-python: '%.300s' is a folder, not a program", name);
     }
     return status_fail(MUSTER_EINVAL,
-                       "--no-python: '%.300s' may not be executed (Permission denied); chmod +x it, or leave out "
+                       "--no-python: '%.300s' is not executable (Permission denied); chmod +x it, or leave out "
                        "--no-python when it is a "
                        "Python script",
                        name);
