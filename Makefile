@@ -15,7 +15,11 @@ FUZZ_SECONDS ?= 60
 BENCH_ARGS ?=
 
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
-export MUSTER_TEST_PYTHON ?= $(if $(wildcard $(VENV_PYTHON)),$(VENV_PYTHON),python3)
+# The interpreter that has PyTorch. Not exported as a default: a make that sets up .venv first would hand "none yet" to the
+# make that runs the tests.
+ifneq ($(wildcard $(VENV_PYTHON)),)
+export MUSTER_TEST_PYTHON ?= $(VENV_PYTHON)
+endif
 export MUSTER_BINARY ?= $(abspath $(BUILD))/muster
 
 # CMake must not see this make's job server: it has its own.
