@@ -36,9 +36,16 @@ struct logs {
     struct relay_file matches[2];
     bool stderr_is_terminal;
     const char *prefix_template;
+    uv_thread_t thread; /* the loop's */
     void (*done)(void *ctx);
     void *ctx;
 };
+
+static bool print_in_turn(void *ctx, const char *text, size_t bytes) {
+    struct logs *logs = ctx;
+    uv_thread_t self = uv_thread_self();
+    return uv_thread_equal(&self, &logs->thread) && relay_print(logs->relay, text, bytes);
+}
 
 static const char *const stream_names[2] = {"stdout", "stderr"};
 
@@ -64,6 +71,8 @@ int logs_create(uv_loop_t *loop, const struct launch_config *config, struct logs
         logs_close(logs);
         return code;
     }
+    logs->thread = uv_thread_self();
+    log_set_divert(print_in_turn, logs);
     if (logs->run_directory) {
         log_info("log directory set to: %s", logs->run_directory);
     }
@@ -304,6 +313,7 @@ void logs_close(struct logs *logs) {
     if (!logs) {
         return;
     }
+    log_set_divert(NULL, NULL);
     relay_close(logs->relay);
     forget_attempt(logs);
     if (logs->made_base) {

@@ -1,7 +1,8 @@
 /* The workers' output: which file, pipe or console each stream of each worker goes to, and the log folders.
  *
  * Layout (docs/logs.md): <log dir>/<run id>_<8 random>/attempt_<restarts>/<local rank>/{stdout.log,stderr.log,
- * error.json}. SIGPIPE and SIGXFSZ must be ignored in this process (and put back in the workers). */
+ * error.json}. While it exists, the program's own lines on stderr (base/log.h) take their turn with the workers'.
+ * SIGPIPE and SIGXFSZ must be ignored in this process (and put back in the workers). */
 #ifndef AGENT_LOGS_H
 #define AGENT_LOGS_H
 
@@ -51,7 +52,8 @@ size_t logs_stderr_tail(const struct logs *logs, uint32_t local_rank, char *out,
 /* The run directory, or "" (for messages). */
 const char *logs_run_directory(const struct logs *logs);
 
-/* Stops and frees; handles close during later turns of the loop. Directories that were made for the default log_dir and
+/* Stops and frees, waiting for a slow console to take what is left, as relay_close() does; handles close during later
+ * turns of the loop. Directories that were made for the default log_dir and
  * hold nothing are removed. NULL accepted. */
 void logs_close(struct logs *logs);
 

@@ -412,9 +412,26 @@ void relay_hurry(struct relay *relay) {
     relay->in_hurry = true;
 }
 
+static int relay_patience_ms(const struct relay *relay) {
+    return relay->in_hurry ? RELAY_HURRY_MS : RELAY_LAST_WORDS_MS;
+}
+
 void relay_finish_lines(struct relay *relay) {
     relay_sink_finish_line(&relay->consoles[0].sink);
     relay_sink_finish_line(&relay->consoles[1].sink);
+}
+
+bool relay_print(struct relay *relay, const char *text, size_t bytes) {
+    struct relay_sink *sink = &relay->consoles[!relay->shared].sink;
+    relay_sink_finish_line(sink);
+    if (bytes > RELAY_OWN_BYTES_MAX && !sink->dead) {
+        relay_sink_wait(sink, relay_patience_ms(relay));
+        return false;
+    }
+    if (sink->out.len + bytes <= RELAY_OWN_BYTES_MAX || !sink->blocked) {
+        relay_sink_add(sink, text, bytes);
+    }
+    return true;
 }
 
 static void on_timer_closed(uv_handle_t *handle) {
@@ -435,6 +452,9 @@ void relay_close(struct relay *relay) {
         source_close(relay->sources);
     }
     uv_close((uv_handle_t *)&relay->timer, on_timer_closed);
+    for (int i = 0; i < 2; i++) {
+        relay_sink_wait(&relay->consoles[i].sink, relay_patience_ms(relay));
+    }
     relay_sink_close(&relay->consoles[0].sink, on_console_closed);
     relay_sink_close(&relay->consoles[1].sink, on_console_closed);
 }

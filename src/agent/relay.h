@@ -50,10 +50,20 @@ void relay_drain(struct relay *relay, void (*done)(void *ctx), void *ctx);
 void relay_hurry(struct relay *relay);
 #define RELAY_HURRY_MS 2000
 
+/* Writes the launcher's own text (whole lines) to the stderr console, behind an unfinished line of a worker, without
+ * blocking: what the console does not take now waits, up to RELAY_OWN_BYTES_MAX; what goes beyond, and all
+ * that comes after the console was given up, is dropped. False for a text larger than that: it is the caller's to
+ * write, now that everything before it has been (this blocks, as relay_close() does). */
+bool relay_print(struct relay *relay, const char *text, size_t bytes);
+#define RELAY_OWN_BYTES_MAX ((size_t)1024 * 1024)
+
 /* Completes an unfinished line on the consoles, so that the caller can print to them itself. */
 void relay_finish_lines(struct relay *relay);
 
-/* Stops at once and frees; handles close during later turns of the loop. NULL accepted. */
+/* Stops reading at once and frees; handles close during later turns of the loop. Blocks for what still waits for a
+ * console that is slow: until that has taken nothing for RELAY_LAST_WORDS_MS (RELAY_HURRY_MS in a hurry). NULL
+ * accepted. */
+#define RELAY_LAST_WORDS_MS 10000
 void relay_close(struct relay *relay);
 
 #endif

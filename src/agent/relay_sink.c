@@ -61,17 +61,17 @@ static void advance(struct iovec **parts, int *count, size_t done) {
     }
 }
 
-void relay_file_write(struct relay_file *file, const struct iovec *given, int count) {
+void relay_file_write(struct relay_file *file, const struct iovec *parts, int count) {
     enum { PARTS_MAX = 4 };
     assert(count <= PARTS_MAX);
     struct iovec copy[PARTS_MAX];
-    memcpy(copy, given, (size_t)count * sizeof *copy);
-    struct iovec *parts = copy;
-    advance(&parts, &count, 0);
+    memcpy(copy, parts, (size_t)count * sizeof *copy);
+    struct iovec *left = copy;
+    advance(&left, &count, 0);
     while (file->fd > 0 && count > 0) {
-        ssize_t n = writev(file->fd, parts, count);
+        ssize_t n = writev(file->fd, left, count);
         if (n >= 0) {
-            advance(&parts, &count, (size_t)n);
+            advance(&left, &count, (size_t)n);
         } else if (errno != EINTR) {
             log_error("cannot write log file %s: %s. What the worker prints from here on is missing from it; the job "
                       "goes on. Make room or choose another --log-dir.",
@@ -259,6 +259,29 @@ void relay_sink_finish_line(struct relay_sink *sink) {
         relay_sink_give_up(sink, muster_detail());
     } else if (!sink->blocked) {
         relay_sink_flush(sink);
+    }
+}
+
+void relay_sink_add(struct relay_sink *sink, const char *text, size_t bytes) {
+    if (sink->dead) {
+        return;
+    }
+    if (buf_append(&sink->out, text, bytes) != 0) {
+        relay_sink_give_up(sink, muster_detail());
+    } else if (!sink->blocked) {
+        relay_sink_flush(sink);
+    }
+}
+
+void relay_sink_wait(struct relay_sink *sink, int patience_ms) {
+    struct pollfd p = {.fd = sink->fd, .events = POLLOUT};
+    while (!sink->dead && sink->out.len > 0) {
+        uint64_t before = sink->written_bytes;
+        int ready = poll(&p, 1, patience_ms);
+        relay_sink_flush(sink);
+        if ((ready == 0 || (ready < 0 && errno != EINTR)) && sink->written_bytes == before) {
+            return;
+        }
     }
 }
 

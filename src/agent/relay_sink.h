@@ -60,6 +60,12 @@ void relay_sink_put(struct relay_sink *sink, const void *from, const char *prefi
 /* Completes an unfinished last line with '\n'. */
 void relay_sink_finish_line(struct relay_sink *sink);
 
+/* Queues whole lines that belong to no stream, also while blocked, and writes what it can. */
+void relay_sink_add(struct relay_sink *sink, const char *text, size_t bytes);
+
+/* Blocks until everything queued is written, or nothing could be for `patience_ms`. */
+void relay_sink_wait(struct relay_sink *sink, int patience_ms);
+
 /* Writes what is queued; `blocked` says whether something is left. */
 void relay_sink_flush(struct relay_sink *sink);
 

@@ -148,6 +148,10 @@ static void on_drained(void *ctx) {
     f->relay = NULL;
 }
 
+static void on_half_drained(void *ctx) {
+    ((struct fixture *)ctx)->drained = true;
+}
+
 /* Runs the loop until every writer has ended and everything is shown; then closes the consoles' writing ends. */
 static void run_to_end(struct fixture *f) {
     relay_drain(f->relay, on_drained, f);
@@ -712,6 +716,89 @@ static void a_hurried_drain_gives_up_a_stuck_console(void **state) {
     close(f.err[0]);
 }
 
+/* The launcher's own lines: never inside a worker's line, never blocking, not lost when the reader comes back. */
+static void the_launchers_lines_wait_their_turn(void **state) {
+    (void)state;
+    struct fixture f;
+    struct reader err;
+    fixture_init(&f);
+    start_writer(&f, RELAY_CONSOLE_STDERR, "[r0]:", write_much);
+    while (!is_full(f.err[1])) {
+        uv_run(&f.loop, UV_RUN_ONCE);
+    }
+    for (int i = 0; i < 100; i++) {
+        assert_true(relay_print(f.relay, "own line\n", 9)); /* nobody reads: it returns all the same */
+    }
+    size_t bytes = RELAY_OWN_BYTES_MAX;
+    char *large = malloc(bytes);
+    memset(large, 'l', bytes);
+    assert_true(relay_print(f.relay, large, bytes)); /* too much while nobody reads: dropped */
+    free(large);
+    reader_start(&err, f.err[0], 65536);
+    run_to_end(&f);
+    reader_join(&err);
+    struct cursor c = {err.bytes, err.bytes + err.count};
+    const uint8_t *line;
+    size_t length, own = 0, theirs = 0;
+    while (next_line(&c, &line, &length)) {
+        bool is_own = length == 8;
+        assert_int_equal(length, is_own ? 8 : 1005);
+        assert_memory_equal(line, is_own ? "own line" : "[r0]:mmm", 8);
+        own += is_own;
+        theirs += !is_own;
+    }
+    assert_int_equal(own, 100);
+    assert_int_equal(theirs, 5000);
+    free(err.bytes);
+    line_tail_done(&f.tail);
+    close(f.out[0]);
+}
+
+static void last_words_reach_a_slow_reader(void **state) {
+    (void)state;
+    struct fixture f;
+    struct reader err;
+    fixture_init(&f);
+    (void)fcntl(f.err[1], F_SETPIPE_SZ, 4096);
+    char report[20000];
+    memset(report, 'r', sizeof report - 1);
+    report[sizeof report - 1] = '\n';
+    assert_true(relay_print(f.relay, report, sizeof report));
+    assert_true(is_full(f.err[1]));
+    reader_start(&err, f.err[0], 100);
+    relay_close(f.relay);
+    uv_run(&f.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f.loop), 0);
+    close(f.err[1]);
+    reader_join(&err);
+    assert_int_equal(err.count, sizeof report);
+    free(err.bytes);
+    close(f.out[0]);
+    close(f.out[1]);
+}
+
+static void the_launchers_line_follows_an_unfinished_one(void **state) {
+    (void)state;
+    struct fixture f;
+    struct reader err;
+    fixture_init(&f);
+    reader_start(&err, f.err[0], 100);
+    start_writer(&f, RELAY_CONSOLE_STDERR, "", write_half);
+    relay_drain(f.relay, on_half_drained, &f);
+    while (!f.drained) {
+        uv_run(&f.loop, UV_RUN_ONCE);
+    }
+    assert_true(relay_print(f.relay, "report\n", 7));
+    f.drained = false;
+    run_to_end(&f);
+    reader_join(&err);
+    assert_int_equal(err.count, 12);
+    assert_memory_equal(err.bytes, "half\nreport\n", 12);
+    free(err.bytes);
+    line_tail_done(&f.tail);
+    close(f.out[0]);
+}
+
 static void closing_in_mid_stream_leaks_nothing(void **state) {
     (void)state;
     struct fixture f;
@@ -720,6 +807,7 @@ static void closing_in_mid_stream_leaks_nothing(void **state) {
     while (!is_full(f.out[1])) {
         uv_run(&f.loop, UV_RUN_ONCE);
     }
+    relay_hurry(f.relay);
     relay_close(f.relay);
     uv_run(&f.loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&f.loop), 0);
@@ -781,6 +869,9 @@ int main(void) {
         cmocka_unit_test(a_full_disk_ends_the_file_not_the_console),
         cmocka_unit_test(a_pipe_held_open_is_given_up),
         cmocka_unit_test(a_hurried_drain_gives_up_a_stuck_console),
+        cmocka_unit_test(the_launchers_lines_wait_their_turn),
+        cmocka_unit_test(last_words_reach_a_slow_reader),
+        cmocka_unit_test(the_launchers_line_follows_an_unfinished_one),
         cmocka_unit_test(closing_in_mid_stream_leaks_nothing),
         cmocka_unit_test(matching_lines_are_doubled_into_their_file),
     };

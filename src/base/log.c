@@ -8,6 +8,8 @@
 
 static log_sink *current_sink;
 static enum log_level current_level = LOG_LEVEL_WARNING;
+static log_divert_fn *current_divert;
+static void *divert_ctx;
 
 void log_set_sink(log_sink *sink) {
     current_sink = sink;
@@ -29,4 +31,13 @@ void log_write(enum log_level level, const char *file, int line, const char *for
     va_end(args);
     current_sink(level, file, line, text);
     errno = saved;
+}
+
+void log_set_divert(log_divert_fn *divert, void *ctx) {
+    current_divert = divert;
+    divert_ctx = ctx;
+}
+
+bool log_divert(const char *text, size_t bytes) {
+    return current_divert != NULL && current_divert(divert_ctx, text, bytes);
 }

@@ -6,6 +6,9 @@
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARNING, LOG_LEVEL_ERROR, LOG_LEVEL_OFF };
 
 /* `file` is relative to the source root ("src/agent/agent.c"); `text` may hold several lines. */
@@ -19,6 +22,14 @@ void log_set_level(enum log_level level);
 
 void log_write(enum log_level level, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* While workers' output passes through the same stderr, whoever writes it takes the program's own lines too, so that
+ * they neither mix nor block. `divert` returns false for what it does not take. NULL ends it. */
+typedef bool log_divert_fn(void *ctx, const char *text, size_t bytes);
+void log_set_divert(log_divert_fn *divert, void *ctx);
+
+/* For the code that writes to stderr: offers it `text` (whole lines); false: write it yourself. */
+bool log_divert(const char *text, size_t bytes);
 
 /* The build maps __FILE__ to a path relative to the source root. */
 #define log_debug(...) log_write(LOG_LEVEL_DEBUG, __FILE__, __LINE__, __VA_ARGS__)

@@ -73,12 +73,31 @@ static void a_long_text_is_cut(void **state) {
     assert_int_equal(strlen(seen.text), LOG_TEXT_MAX - 1);
 }
 
+static bool take_short(void *ctx, const char *text, size_t bytes) {
+    (void)text;
+    *(size_t *)ctx += bytes;
+    return bytes < 5;
+}
+
+static void written_lines_can_be_diverted(void **state) {
+    (void)state;
+    size_t offered = 0;
+    assert_false(log_divert("line", 4)); /* nobody takes it */
+    log_set_divert(take_short, &offered);
+    assert_true(log_divert("line", 4));
+    assert_false(log_divert("longer", 6));
+    assert_int_equal(offered, 10);
+    log_set_divert(NULL, NULL);
+    assert_false(log_divert("line", 4));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_line_reaches_the_sink_with_its_place, reset),
         cmocka_unit_test_setup(lower_levels_are_dropped, reset),
         cmocka_unit_test_setup(nothing_happens_without_a_sink, reset),
         cmocka_unit_test_setup(a_long_text_is_cut, reset),
+        cmocka_unit_test_setup(written_lines_can_be_diverted, reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

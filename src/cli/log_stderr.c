@@ -38,6 +38,9 @@ size_t log_stderr_format(char *out, size_t size, enum log_level level, const cha
 }
 
 void log_stderr_print(const char *text, size_t bytes) {
+    if (log_divert(text, bytes)) {
+        return;
+    }
     while (bytes > 0) {
         ssize_t n = write(STDERR_FILENO, text, bytes);
         if (n > 0) {

@@ -39,7 +39,7 @@ static enum { UNWIND_WELL, UNWIND_FOR_EVER, UNWIND_AND_CRASH } unwinding;
 
 static int (*real_backtrace)(void **, int);
 
-int backtrace(void **frames, int count) {
+int backtrace(void **frames, int count) { /* NOLINT(readability-inconsistent-declaration-parameter-name) */
     if (!real_backtrace) {
         *(void **)&real_backtrace = dlsym(RTLD_NEXT, "backtrace");
     }
