@@ -154,7 +154,7 @@ def main():
             snapshot.save({"epochs_done": epoch + 1, "accuracy": accuracy, "model": model.module.state_dict(),
                            "optimizer": optimizer.state_dict()}, args.snapshot)
             print(f"epoch {epoch + 1}/{args.epochs}: loss {loss:.4f}, test accuracy {100 * accuracy:.2f} %, "
-                  f"{time.monotonic() - began:.1f} s, {world_size} workers", flush=True)
+                  f"{time.monotonic() - began:.1f} s, {world_size} worker{'s' if world_size > 1 else ''}", flush=True)
     # Nobody leaves while another worker still uses the group.
     dist.barrier()
     dist.destroy_process_group()

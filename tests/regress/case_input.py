@@ -40,7 +40,7 @@ def case_unreadable_script():
     with jobs.Scratch() as scratch:
         path = scratch.write("not-executable", "#!/bin/sh\nexit 0\n", 0o644)
         process = scratch.run("muster", "--standalone", "--no-python", path)
-        expect_refusal(scratch, process, 20, path, "not executable")
+        expect_refusal(scratch, process, 20, path, "Permission denied")
         process = scratch.run("muster", "--standalone", "--no-python", scratch.root)
         expect_refusal(scratch, process, 20, scratch.root)
 

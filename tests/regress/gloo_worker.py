@@ -8,6 +8,7 @@ Signals as in bench's stamp_worker: SIGTERM and its like are stamped and kill it
 import os
 import signal
 import sys
+import threading
 import time
 
 START_NS = time.monotonic_ns()
@@ -41,15 +42,19 @@ def obey():
             stamp("exit", time.monotonic_ns())
             os._exit(number - signal.SIGRTMIN)
         stamp("signal", time.monotonic_ns(), f" signo={int(number)}")
-        signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)
 
 
 if __name__ == "__main__":
-    stamp("start", START_NS, f" world={os.environ['WORLD_SIZE']} group={os.environ['GROUP_RANK']}")
-    # While torch is imported and the group formed, the default actions stand: a worker can be stopped at any time.
-    form()
+    # Blocked before anything starts a thread, so that all threads inherit it; one thread waits for all signals, so that
+    # the worker can be stopped while the main one is deep in the group's forming.
+    for fatal in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(fatal, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    threading.Thread(target=obey, daemon=True).start()
+    stamp("start", START_NS, f" world={os.environ['WORLD_SIZE']} group={os.environ['GROUP_RANK']}")
+    form()
     stamp("ready", time.monotonic_ns())
-    obey()
+    while True:
+        signal.pause()

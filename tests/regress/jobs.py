@@ -269,6 +269,7 @@ class Process:
         self.pid = self.popen.pid
         self.pidfd = os.pidfd_open(self.pid)
         self.ended_ns = None
+        self.signalled = False  # by signal(): its exit code says nothing about the job
 
     def wait(self, timeout_s):
         """The exit code (negative for a signal), or None if it still runs after `timeout_s`."""
@@ -290,6 +291,7 @@ class Process:
     def signal(self, number):
         now = time.monotonic_ns()
         os.kill(self.pid, number)
+        self.signalled = True
         return now
 
     def out(self):

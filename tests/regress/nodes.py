@@ -56,9 +56,9 @@ class Pair:
         return [s for s in stamps if s.group == "AB".index(name)]
 
     def finish(self, stamps, timeout_s=30):
-        """Has the workers end well and expects every running agent to exit 0."""
+        """Has the workers end well and expects every agent that was not signalled to exit 0."""
         for s in stamps:
             jobs.tell_exit(s.pid, 0)
         for agent in self.agents.values():
-            if agent.popen.returncode is None:
+            if not agent.signalled:
                 agent.expect(timeout_s, 0)
