@@ -95,8 +95,10 @@ void muster_store_close(struct muster_store *store);
 uint16_t muster_store_port(const struct muster_store *store);
 
 /* key = value; wakes whoever waits for the key. `value` is borrowed until return (may be NULL when len is 0). Over TCP
- * the call returns when the kernel has the bytes; the protocol has no answer, so a later call tells if they were lost.
- */
+ * set, append, multi_set and queue_push return when the kernel has the bytes, since the protocol has no answer to them.
+ * Calls on one store are served in order; a call that another process makes afterwards may be served first. Where that
+ * matters, make any call that has a result, on this store: once it returns, what came before is done (or was lost, and
+ * the call says so). */
 int muster_store_set(struct muster_store *store, const char *key, const void *value, size_t len);
 
 /* Waits until the key exists, then gives its value. */

@@ -1,12 +1,14 @@
 /* The blocking client of muster/store.h: on a server in this process, and on files. Both kinds run the same scenarios.
  */
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,6 +48,20 @@ static struct muster_store *open_client(uint16_t port, uint32_t world_size) {
     options.timeout_ms = PATIENCE_MS;
     assert_int_equal(muster_store_open_tcp(&options, &store), 0);
     return store;
+}
+
+/* A port that nobody listens on, and that the kernel gives to nobody else while the socket is open; a server that sets
+ * SO_REUSEADDR may listen there all the same. */
+static int hold_port(uint16_t *out_port) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, len), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
+    *out_port = ntohs(address.sin_port);
+    return fd;
 }
 
 static void make_folder(struct scene *scene) {
@@ -98,6 +114,13 @@ static void assert_get(struct muster_store *store, const char *key, const char *
     assert_value(&value, text);
 }
 
+/* SET, APPEND and their like have no answer, and nothing orders the requests of two connections: only a later answer on
+ * the same connection says that the server has done what came before. */
+static void settle(struct muster_store *store) {
+    int64_t count = 0;
+    assert_int_equal(muster_store_num_keys(store, &count), 0);
+}
+
 static void what_one_sets_the_other_gets(void **ctx) {
     struct scene *scene = *ctx;
     struct muster_store_value value = {0};
@@ -105,6 +128,7 @@ static void what_one_sets_the_other_gets(void **ctx) {
     assert_int_equal(muster_store_set(scene->first, "k", "v1", 2), 0);
     assert_get(scene->second, "k", "v1");
     assert_int_equal(muster_store_set(scene->second, "k", "v2", 2), 0);
+    settle(scene->second);
     assert_get(scene->first, "k", "v2");
     assert_int_equal(muster_store_set(scene->first, "b", binary, sizeof binary), 0);
     assert_int_equal(muster_store_get(scene->second, "b", 0, &value), 0);
@@ -148,7 +172,9 @@ static void append_and_delete(void **ctx) {
     bool deleted = false, there = true;
     const char *key = "a";
     assert_int_equal(muster_store_append(scene->first, key, "ab", 2), 0);
+    settle(scene->first);
     assert_int_equal(muster_store_append(scene->second, key, "cd", 2), 0);
+    settle(scene->second);
     assert_get(scene->first, key, "abcd");
     assert_int_equal(muster_store_delete(scene->first, key, &deleted), 0);
     assert_true(deleted);
@@ -164,6 +190,7 @@ static void several_keys_at_once(void **ctx) {
     struct muster_store_value got[2] = {{0}};
     bool all = false;
     assert_int_equal(muster_store_multi_set(scene->first, keys, values, 2), 0);
+    settle(scene->first);
     assert_int_equal(muster_store_check(scene->second, keys, 2, &all), 0);
     assert_true(all);
     assert_int_equal(muster_store_check(scene->second, more, 3, &all), 0);
@@ -331,11 +358,11 @@ static void *open_as_worker(void *ctx) {
 static void the_host_waits_for_the_workers(void **state) {
     (void)state;
     struct muster_store_options options = MUSTER_STORE_OPTIONS_INIT;
-    struct muster_store *probe = open_host(0), *host = NULL;
-    uint16_t port = muster_store_port(probe); /* one that is free once the probe is closed */
+    struct muster_store *host = NULL;
+    uint16_t port = 0;
+    int held = hold_port(&port);
     void *worker = NULL;
     pthread_t thread;
-    muster_store_close(probe);
     assert_int_equal(pthread_create(&thread, NULL, open_as_worker, &port), 0);
     options.is_host = true;
     options.bind_host = "127.0.0.1";
@@ -349,6 +376,7 @@ static void the_host_waits_for_the_workers(void **state) {
     options.timeout_ms = 50;
     assert_int_equal(muster_store_open_tcp(&options, &host), MUSTER_ETIMEOUT);
     assert_non_null(strstr(muster_detail(), "1 of 2"));
+    (void)close(held);
 }
 
 static void opening_fails_with_a_reason(void **state) {
@@ -366,9 +394,11 @@ static void opening_fails_with_a_reason(void **state) {
     assert_int_equal(muster_store_open_tcp(&options, &store), MUSTER_ESYSTEM);
     assert_non_null(strstr(muster_detail(), "in use"));
     muster_store_close(host);
+    int held = hold_port(&options.port);
     options.is_host = false;
     assert_int_equal(muster_store_open_tcp(&options, &store), MUSTER_ETIMEOUT);
     assert_non_null(strstr(muster_detail(), "refused"));
+    (void)close(held);
     assert_null(store);
     assert_int_equal(muster_store_open_file("/nonexistent/folder/store", 1, PATIENCE_MS, &store), MUSTER_ESYSTEM);
     assert_non_null(strstr(muster_detail(), "/nonexistent/folder/store"));
@@ -397,10 +427,14 @@ static void the_environment_leads_to_the_store(void **state) {
     assert_int_equal(muster_store_open_env(MUSTER_STORE_DEFAULT, &store), 0);
     muster_store_close(store);
     muster_store_close(host);
+    uint16_t free_port = 0;
+    int held = hold_port(&free_port);
+    (void)snprintf(port, sizeof port, "%u", free_port);
     set_env("0", "1", "127.0.0.1", port, "False"); /* alone, and the host */
     assert_int_equal(muster_store_open_env(PATIENCE_MS, &store), 0);
-    assert_int_equal(muster_store_port(store), strtol(port, NULL, 10));
+    assert_int_equal(muster_store_port(store), free_port);
     muster_store_close(store);
+    (void)close(held);
     set_env(NULL, "1", "127.0.0.1", port, NULL);
     assert_int_equal(muster_store_open_env(PATIENCE_MS, &store), MUSTER_EINVAL);
     assert_non_null(strstr(muster_detail(), "RANK"));
