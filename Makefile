@@ -42,6 +42,11 @@ all: ## build everything; the program is build/muster
 	@$(call configure,$(BUILD),)
 	@$(call compile,$(BUILD))
 
+.PHONY: program
+program: ## build the program alone, without tests and benchmarks
+	@$(call configure,$(BUILD),)
+	@$(call compile,$(BUILD)) --target muster
+
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
@@ -50,12 +55,12 @@ setup: ## install what building and testing need (packages, .venv); quick when n
 
 demo: ## train MNIST on 2 workers, kill one half-way, watch the group heal (needs PyTorch)
 	@tools/setup demo
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory program
 	@tools/demo
 
 demo-elastic: ## a two-node job on this machine: a node joins, a node leaves (needs PyTorch)
 	@tools/setup demo
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory program
 	@tools/demo-elastic
 
 test: ## set up, build, run every test

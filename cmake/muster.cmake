@@ -8,6 +8,12 @@ target_compile_options(muster_options INTERFACE
   -Wmissing-prototypes -fno-common -fvisibility=hidden
   -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 target_include_directories(muster_options INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+# What distributions build with; stated here, so that every build warns alike. Sanitizers check the same better.
+if(NOT MUSTER_SANITIZE)
+  target_compile_options(muster_options INTERFACE -fstack-protector-strong
+    $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE> $<$<NOT:$<CONFIG:Debug>>:-D_FORTIFY_SOURCE=2>)
+  target_link_options(muster_options INTERFACE -Wl,-z,relro,-z,now)
+endif()
 if(MUSTER_WERROR)
   target_compile_options(muster_options INTERFACE -Werror)
 endif()

@@ -46,8 +46,7 @@ static int remove_files(void **state) {
     for (size_t i = sizeof folders / sizeof *folders; i-- > 0;) {
         (void)rmdir(folders[i]);
     }
-    (void)chdir("/");
-    return rmdir(folder);
+    return chdir("/") + rmdir(folder);
 }
 
 static const char *lookup(void *ctx, const char *name) {

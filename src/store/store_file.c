@@ -141,7 +141,8 @@ static int write_records(struct file_store *file) {
         }
         if (written < 0) {
             int code = status_fail_errno(errno, "write to the file");
-            (void)ftruncate(file->fd, file->position); /* none of it, rather than a part */
+            int cut = ftruncate(file->fd, file->position); /* none of it, rather than a part */
+            (void)cut;                                     /* if that fails too, the next writer cuts it off */
             return code;
         }
         buf_consume(&file->out, (size_t)written);
