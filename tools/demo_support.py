@@ -24,16 +24,17 @@ def muster():
     return path
 
 
-def python_with_torch():
-    """The interpreter for the workers; says what is missing and exits 77 (a skip) where there is no PyTorch."""
+def python():
+    """The interpreter for the workers."""
     venv = os.path.join(TOP, ".venv", "bin", "python")
-    path = os.environ.get("MUSTER_TEST_PYTHON") or (venv if os.path.exists(venv) else "python3")
-    for package in ("torch", "numpy", "mlxtend"):
-        probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
-        if subprocess.run([path, "-c", probe, package], stderr=subprocess.DEVNULL).returncode != 0:
-            print(f"SKIP: this demo trains with PyTorch, and {path} has no {package} (see the lines of setup above)")
-            sys.exit(77)
-    return path
+    return os.environ.get("MUSTER_TEST_PYTHON") or (venv if os.path.exists(venv) else "python3")
+
+
+def missing_packages():
+    """What the MNIST trainer imports and python() does not have."""
+    probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+    return [package for package in ("torch", "numpy", "mlxtend")
+            if subprocess.run([python(), "-c", probe, package], stderr=subprocess.DEVNULL).returncode != 0]
 
 
 class Job:
@@ -50,7 +51,8 @@ class Job:
     def read(self):
         for line in self.process.stdout:
             line = line.rstrip("\n")
-            print(f"{self.label}{line}", flush=True)
+            sys.stdout.write(f"{self.label}{line}\n")  # in one piece: two jobs may be shown at once
+            sys.stdout.flush()
             self.lines.put((time.monotonic(), line))
         self.lines.put(None)
 
@@ -80,6 +82,12 @@ class Job:
         while self.next_line(timeout_s) is not None:
             pass
         return self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
 
     def stop(self):
         """SIGTERM to the launcher if it still runs: it takes its workers with it."""
