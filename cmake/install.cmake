@@ -17,5 +17,8 @@ endfunction()
 
 if(TARGET muster)
   muster_completion(bash muster bash-completion/completions)
+  # bash loads completions by the command's name; zsh's file names both itself.
+  install(FILES ${CMAKE_BINARY_DIR}/completion/muster DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+    RENAME torchrun)
   muster_completion(zsh _muster zsh/site-functions)
 endif()

@@ -9,6 +9,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default)
+
 /* One table: code, value, text. The enum and muster_strerror() are both derived from it. */
 #define MUSTER_STATUS_TABLE(X)                                                                                         \
     X(MUSTER_OK, 0, "success")                                                                                         \
@@ -42,6 +44,8 @@ const char *muster_strerror(int code);
 /* The detail of the last failed call of this thread, or "" when there was none. Valid until the next
  * failing call of the same thread. Never NULL. */
 const char *muster_detail(void);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

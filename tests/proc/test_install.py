@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# An installed tree, wherever it lies: the program, its pages and completions, and a library that a C program can link.
+# timeout: 120
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+BINARY = os.environ["MUSTER_BINARY"]
+WANTED = ["bin/muster", "share/man/man1/muster.1", "share/man/man1/muster-run.1", "share/man/man1/muster-store.1",
+          "share/bash-completion/completions/muster", "share/bash-completion/completions/torchrun",
+          "share/zsh/site-functions/_muster", "include/muster/store.h", "include/muster/record.h", "include/muster/status.h"]
+
+
+def run(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def find(folder, name):
+    found = [os.path.join(here, name) for here, _, files in os.walk(folder) if name in files]
+    if not found:
+        sys.exit(f"{name} is not installed")
+    return found[0]
+
+
+def try_library(prefix, folder, static):
+    environment = dict(os.environ, PKG_CONFIG_PATH=os.path.dirname(find(prefix, "muster.pc")))
+    flags = run("pkg-config", "--cflags", "--libs", *(["--static"] if static else []), "muster", env=environment).split()
+    if static:
+        flags = [find(prefix, "libmuster.a") if flag == "-lmuster" else flag for flag in flags]
+    else:
+        flags.append("-Wl,-rpath," + os.path.dirname(find(prefix, "libmuster.so")))
+    program = os.path.join(folder, "meet-static" if static else "meet")
+    run(os.environ.get("CC", "cc"), "-Wall", "-Werror", "-o", program, os.path.join(TOP, "examples", "c", "meet.c"), *flags)
+    needs_library = "libmuster" in run("ldd", program)
+    if needs_library == static:
+        sys.exit(f"{program} {'needs' if static else 'does not need'} libmuster.so")
+    lines = run(os.path.join(prefix, "bin", "muster"), "run", "--standalone", "--nproc-per-node=3", "--no-python", program)
+    for rank in range(3):
+        if f"rank {rank} of 3 is process" not in lines:
+            sys.exit(f"rank {rank} did not greet:\n{lines}")
+
+
+def main():
+    for tool in (os.environ.get("CC", "cc"), "cmake", "pkg-config"):
+        if not shutil.which(tool):
+            print(f"SKIP: {tool} is not installed")
+            sys.exit(77)
+    with tempfile.TemporaryDirectory(prefix="muster-install-") as folder:
+        staged = os.path.join(folder, "staged")
+        run("cmake", "--install", os.path.dirname(BINARY), "--prefix", staged)
+        prefix = os.path.join(folder, "moved")
+        os.rename(staged, prefix)
+        for name in WANTED:
+            if not os.path.exists(os.path.join(prefix, name)):
+                sys.exit(f"{name} is not installed")
+        for static in (False, True):
+            try_library(prefix, folder, static)
+
+
+main()
