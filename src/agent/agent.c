@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "net/event_loop.h"
 
 /* Events beside one per worker that can be pending at once. */
 enum { SPARE_EVENTS = 64 };
@@ -311,9 +312,9 @@ static int create_parts(struct agent *a) {
 
 static int agent_init(struct agent *a, const struct launch_config *config, agent_print_fn *print) {
     *a = (struct agent){.config = config, .print = print, .exit_code = 1, .started_wall_us = clock_realtime_us()};
-    int rc = uv_loop_init(&a->loop);
-    if (rc != 0) {
-        return status_fail(MUSTER_ESYSTEM, "cannot create an event loop: %s", uv_strerror(rc));
+    int rc = event_loop_init(&a->loop);
+    if (rc != MUSTER_OK) {
+        return rc;
     }
     a->loop_ready = true;
     (void)uv_timer_init(&a->loop, &a->timer);

@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/log_stderr.h"
 #include "net/endpoint.h"
+#include "net/event_loop.h"
 #include "store/kv_server.h"
 
 static const char program[] = "muster store";
@@ -171,9 +172,8 @@ int cmd_store(int argc, char **argv) {
         return CLI_EXIT_FAILURE;
     }
     uv_loop_t loop;
-    int failed = uv_loop_init(&loop);
-    if (failed) {
-        cli_error(program, false, uv_strerror(failed));
+    if (event_loop_init(&loop) != MUSTER_OK) {
+        cli_error(program, false, muster_detail());
         return CLI_EXIT_FAILURE;
     }
     int code = serve(&loop, &options, &addresses);
