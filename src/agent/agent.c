@@ -12,13 +12,16 @@
 #include "agent/agent_impl.h"
 #include "agent/numa.h"
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "net/event_loop.h"
 
-/* Events beside one per worker that can be pending at once. */
-enum { SPARE_EVENTS = 64 };
+enum {
+    SPARE_EVENTS = 64,    /* beside one per worker, that can be pending at once */
+    OWN_DESCRIPTORS = 32, /* of the launcher without its workers' streams: 24 were counted */
+};
 
 static void perform(struct agent *a, const struct agent_action *action);
 
@@ -245,7 +248,9 @@ static int watch_signal(struct agent *a, const char *name, size_t len) {
 }
 
 static int watch_signals(struct agent *a) {
-    (void)signal(SIGPIPE, SIG_IGN); /* a reader that has gone is an error of write(), not our end */
+    /* A reader that has gone, a file at its size limit: errors of write(), not our end. */
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
     const char *p = a->config->signals_to_handle;
     while (*p != '\0') {
         p += strspn(p, ", \t");
@@ -292,6 +297,7 @@ static int plan_binding(struct agent *a) {
 static int create_parts(struct agent *a) {
     /* The guardian first: it is a fork of this process, and the smaller that still is the better. */
     int rc = guardian_create(&a->loop, &guardian_callbacks, a, &a->guardian);
+    descriptors_raise(); /* not the guardian's, whose limit is the workers' */
     if (rc == MUSTER_OK) {
         rc = plan_binding(a);
     }
@@ -310,9 +316,26 @@ static int create_parts(struct agent *a) {
     return rc;
 }
 
+/* Told before anything is begun: libuv aborts without descriptors, and a store that cannot accept only looks slow. */
+static int check_descriptors(const struct launch_config *config) {
+    size_t needed = OWN_DESCRIPTORS + logs_descriptor_count(config), limit = descriptors_limit();
+    if (needed <= limit) {
+        return MUSTER_OK;
+    }
+    return status_fail(MUSTER_ELIMIT,
+                       "%u workers need about %zu open files in the launcher, and %zu are allowed; raise the limit "
+                       "(ulimit -Hn), start fewer workers with --nproc-per-node, or have fewer streams pass through "
+                       "the launcher (--tee, --merge-logs, --stderr-tail=0)",
+                       config->nproc, needed, limit);
+}
+
 static int agent_init(struct agent *a, const struct launch_config *config, agent_print_fn *print) {
     *a = (struct agent){.config = config, .print = print, .exit_code = 1, .started_wall_us = clock_realtime_us()};
-    int rc = event_loop_init(&a->loop);
+    int rc = check_descriptors(config);
+    if (rc != MUSTER_OK) {
+        return rc;
+    }
+    rc = event_loop_init(&a->loop);
     if (rc != MUSTER_OK) {
         return rc;
     }

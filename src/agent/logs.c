@@ -80,6 +80,19 @@ int logs_create(uv_loop_t *loop, const struct launch_config *config, struct logs
     return MUSTER_OK;
 }
 
+size_t logs_descriptor_count(const struct launch_config *config) {
+    enum { PASSING = 4, MATCHES = 2 }; /* the ends handed to one worker at a time; filtered_*.log */
+    bool is_terminal = isatty(STDERR_FILENO) == 1;
+    size_t count = PASSING + MATCHES;
+    for (uint32_t rank = 0; rank < config->nproc; rank++) {
+        for (int stream = LOGS_STDOUT; stream <= LOGS_STDERR; stream++) {
+            struct logs_route route = logs_route_of(config, (enum logs_stream)stream, rank, is_terminal);
+            count += (route.into_pipe ? 1U : 0U) + (route.pipe_to_file ? 1U : 0U);
+        }
+    }
+    return count;
+}
+
 static void close_files(struct logs *logs) {
     for (uint32_t i = 0; i < logs->config->nproc; i++) {
         relay_file_close(&logs->workers[i].file[LOGS_STDOUT]);

@@ -19,6 +19,10 @@ struct logs;
  * MUSTER_ENOMEM. */
 int logs_create(uv_loop_t *loop, const struct launch_config *config, struct logs **out);
 
+/* Descriptors that the open streams and files of all workers of an attempt take, one or two more while one is opened
+ * included. */
+size_t logs_descriptor_count(const struct launch_config *config);
+
 /* Before the workers of an attempt are opened; those of the last attempt must have been drained. When this
  * restart count was begun before (a change of members), its directory is kept as attempt_<n>.round_<old round>. */
 int logs_attempt_begin(struct logs *logs, uint32_t restart_count, uint64_t round, uint32_t base_global_rank);

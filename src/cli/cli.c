@@ -2,15 +2,19 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static bool write_all(int fd, const void *bytes, size_t count) {
+bool cli_write_all(int fd, const void *bytes, size_t count) {
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
     size_t done = 0;
     while (done < count) {
         ssize_t n = write(fd, (const char *)bytes + done, count - done);
-        if (n < 0 && errno != EINTR) {
+        if (n < 0 && errno == EAGAIN) {
+            (void)poll(&room, 1, -1); /* whoever started us left the stream non-blocking */
+        } else if (n < 0 && errno != EINTR) {
             return false;
         }
         done += n > 0 ? (size_t)n : 0;
@@ -19,11 +23,11 @@ static bool write_all(int fd, const void *bytes, size_t count) {
 }
 
 bool cli_write(int fd, const struct buf *b) {
-    return write_all(fd, buf_bytes(b), b->len);
+    return cli_write_all(fd, buf_bytes(b), b->len);
 }
 
 int cli_print(const char *text) {
-    return write_all(STDOUT_FILENO, text, strlen(text)) ? CLI_EXIT_OK : CLI_EXIT_FAILURE;
+    return cli_write_all(STDOUT_FILENO, text, strlen(text)) ? CLI_EXIT_OK : CLI_EXIT_FAILURE;
 }
 
 void cli_error(const char *program, bool usage, const char *text) {

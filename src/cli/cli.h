@@ -19,7 +19,10 @@ int cmd_store(int argc, char **argv);
 /* `muster completion bash|zsh`. */
 int cmd_completion(int argc, char **argv);
 
-/* Writes all bytes of `b` to `fd`; false when that fails. */
+/* Writes all of it to `fd`, waiting where the stream is slow; false when that fails. */
+bool cli_write_all(int fd, const void *bytes, size_t count);
+
+/* The same with all bytes of `b`. */
 bool cli_write(int fd, const struct buf *b);
 
 /* Writes `text` to stdout; the exit code. */

@@ -1,5 +1,4 @@
 /* `muster run`: command line to configuration to agent. */
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -16,17 +15,6 @@ static const char *process_variable(void *ctx, const char *name) {
     return getenv(name);
 }
 
-/* Reports and events of the agent. A stderr that nobody reads must not change the job's result. */
-static void print_stderr(const char *text, size_t bytes) {
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = write(STDERR_FILENO, text + done, bytes - done);
-        if (n < 0 && errno != EINTR) {
-            return;
-        }
-        done += n > 0 ? (size_t)n : 0;
-    }
-}
-
 static int run_options(const struct options *options, const char *program) {
     char executable[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", executable, sizeof executable - 1);
@@ -41,7 +29,7 @@ static int run_options(const struct options *options, const char *program) {
     int code = CLI_EXIT_FAILURE;
     int rc = run_config_build(options, &machine, &config);
     if (rc == 0) {
-        code = agent_run(&config, print_stderr);
+        code = agent_run(&config, log_stderr_print);
     } else {
         cli_error(program, false, muster_detail()[0] ? muster_detail() : muster_strerror(rc));
     }

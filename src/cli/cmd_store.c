@@ -6,6 +6,7 @@
 #include <string.h>
 #include <uv.h>
 
+#include "base/descriptors.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/cli.h"
@@ -32,7 +33,7 @@ static const char help_text[] = "usage: muster store [--port PORT] [--host ADDRE
                                 "Jobs may share one store: give each its own --rdzv-id. To use it in a job:\n"
                                 "  muster run --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT --rdzv-id=NAME ...\n";
 
-enum { PORT_DEFAULT = 29500, PORT_MAX = 65535 };
+enum { PORT_DEFAULT = 29500, PORT_MAX = 65535, OWN_DESCRIPTORS = 16 };
 
 struct store_options {
     const char *host;
@@ -171,6 +172,11 @@ int cmd_store(int argc, char **argv) {
         cli_error(program, false, muster_detail());
         return CLI_EXIT_FAILURE;
     }
+    if (descriptors_limit() < OWN_DESCRIPTORS) {
+        cli_error(program, false, "fewer than 16 open files are allowed; raise the limit (ulimit -Hn)");
+        return CLI_EXIT_FAILURE;
+    }
+    descriptors_raise(); /* one a client */
     uv_loop_t loop;
     if (event_loop_init(&loop) != MUSTER_OK) {
         cli_error(program, false, muster_detail());

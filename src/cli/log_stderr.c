@@ -1,7 +1,6 @@
 /* Formatting and writing of log lines; see log_stderr.h. */
 #include "cli/log_stderr.h"
 
-#include <errno.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -9,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "cli/cli.h"
 
 /* A message of the longest kind, with room for the headers of its lines. */
 #define OUTPUT_MAX (4 * LOG_TEXT_MAX)
@@ -38,17 +38,8 @@ size_t log_stderr_format(char *out, size_t size, enum log_level level, const cha
 }
 
 void log_stderr_print(const char *text, size_t bytes) {
-    if (log_divert(text, bytes)) {
-        return;
-    }
-    while (bytes > 0) {
-        ssize_t n = write(STDERR_FILENO, text, bytes);
-        if (n > 0) {
-            text += n;
-            bytes -= (size_t)n;
-        } else if (n == 0 || errno != EINTR) {
-            return;
-        }
+    if (!log_divert(text, bytes)) {
+        (void)cli_write_all(STDERR_FILENO, text, bytes);
     }
 }
 

@@ -12,7 +12,8 @@
  * warned about. */
 void log_stderr_install(const char *level_name);
 
-/* Text as it is, all of it; gives up at the first error but an interruption. */
+/* Text as it is, all of it: reports, events. A stderr that nobody reads must not change the job's result: errors are
+ * ignored, and while workers' output passes through it the text takes its turn without blocking (base/log.h). */
 void log_stderr_print(const char *text, size_t bytes);
 
 /* Python's name of a level. False when it is none. */

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import subprocess
 
 import jobs
 
@@ -111,26 +112,22 @@ def case_no_room_for_the_log_folder():
         expect_refusal(scratch, scratch.run("muster", *command), 20, "No space left")
 
 
-def limited(scratch, name, limit, count, user, *arguments):
-    """`muster run` under a resource limit (and as another user where root would not feel it)."""
+def limited(scratch, limit, count, user, *arguments):
+    """(exit code, output) of `muster run` under a resource limit, and as another user where root would not feel it."""
 
     def apply():
-        resource.setrlimit(limit, (count, count))
+        resource.setrlimit(limit, count if isinstance(count, tuple) else (count, count))
         if user is not None:
             os.setgroups([])
             os.setgid(user)
             os.setuid(user)
 
-    import subprocess
-
     command = jobs.launcher_command("muster") + [str(a) for a in arguments]
-    with open(scratch.path(f"{name}.err"), "wb") as err:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=scratch.env(), cwd="/", preexec_fn=apply,
-            timeout=60, check=False,
-        )
-    with open(scratch.path(f"{name}.err"), encoding="utf-8", errors="replace") as text:
-        return done.returncode, text.read()
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=scratch.env(), cwd="/",
+        preexec_fn=apply, timeout=60, check=False,
+    )
+    return done.returncode, done.stdout.decode(errors="replace")
 
 
 def case_more_workers_than_processes():
@@ -143,7 +140,7 @@ def case_more_workers_than_processes():
         for path in (scratch.root, scratch.path("tmp")):
             os.chmod(path, 0o777)
         arguments = ["--standalone", "--nproc-per-node=40", "--no-python", "sleep", "60"]
-        code, text = limited(scratch, "nproc", resource.RLIMIT_NPROC, 20, nobody, *arguments)
+        code, text = limited(scratch, resource.RLIMIT_NPROC, 20, nobody, *arguments)
         if code == 126 or "Permission denied" in text:
             raise jobs.Skip(f"the binary cannot be run by another user here: {text[-200:]}")
         jobs.check(code == 1, f"exit code {code}: {text[-500:]}")
@@ -152,14 +149,36 @@ def case_more_workers_than_processes():
 
 
 def case_too_few_descriptors():
-    """Too few descriptors for the pipes of all workers is an error that says so."""
+    """Too few descriptors, for the pipes of all workers or at all, is an error that says what is needed."""
+    jobs.isolate()
+    for nproc, count in ((60, 40), (60, 200), (4, 40), (1, 30), (1, 14), (1, 8), (1, 4)):
+        with jobs.Scratch() as scratch:
+            arguments = ["--standalone", f"--nproc-per-node={nproc}", "--tee=3", "--no-python", "sleep", "60"]
+            code, text = limited(scratch, resource.RLIMIT_NOFILE, count, None, *arguments)
+            jobs.check(code == 1, f"{count} for {nproc}: exit code {code}: {text[-500:]}")
+            jobs.check(f"{count} are allowed" in text and "ulimit" in text, f"no reason: {text[-500:]}")
+            scratch.expect_nobody(1)
+
+
+def case_soft_descriptor_limit():
+    """A low soft limit is the workers' alone: the launcher takes what the hard one allows."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
-        arguments = ["--standalone", "--nproc-per-node=60", "--tee=3", "--no-python", "sleep", "60"]
-        code, text = limited(scratch, "nofile", resource.RLIMIT_NOFILE, 40, None, *arguments)
-        jobs.check(code == 1, f"exit code {code}: {text[-500:]}")
-        jobs.check("Too many open files" in text, f"no reason: {text[-500:]}")
-        scratch.expect_nobody(1)
+        options = ["--standalone", "--nproc-per-node=40", "--tee=3", "--no-python"]
+        code, text = limited(scratch, resource.RLIMIT_NOFILE, (64, 1024), None, *options, "sh", "-c", "ulimit -n")
+        said = [line.partition(":")[2] for line in text.splitlines() if line.startswith("[default")]
+        jobs.check(code == 0 and said == ["64"] * 40, f"exit code {code}: {text[-500:]}")
+
+
+def case_file_size_limit():
+    """A limit on the size of files ends neither the launcher nor, with --tee, the job."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        logs = f"--log-dir={scratch.path('logs')}"
+        command = ["--standalone", logs, "--tee=1", "--no-python", "sh", "-c", "seq 100000; sleep 0.1; kill -0 $PPID"]
+        code, text = limited(scratch, resource.RLIMIT_FSIZE, 4096, None, *command)
+        jobs.check(code == 0, f"exit code {code}: {text[-500:]}")
+        jobs.check("File too large" in text, f"not a word about the limit: {text[-500:]}")
 
 
 def case_closed_standard_streams():

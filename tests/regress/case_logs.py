@@ -3,6 +3,8 @@
 import os
 import re
 import select
+import signal
+import subprocess
 import sys
 import time
 
@@ -206,6 +208,57 @@ def case_closed_console():
         os.close(ours)
         process.expect(60)
         scratch.expect_nobody(1)
+
+
+TALKATIVE = 'for i in 1 2 3 4 5 6 7 8 9; do echo "$RANK $i $(printf %100s)" >&2; done; exit 3'  # 1 KiB
+
+
+def talkative_job(scratch, stderr):
+    """Eight workers that fail together: the report that quotes them does not fit into a pipe of one page."""
+    import fcntl
+
+    fcntl.fcntl(stderr, 1031, 4096)  # F_SETPIPE_SZ
+    command = jobs.launcher_command("muster") + ["--standalone", "--nproc-per-node=8", "--no-python", "sh", "-c"]
+    command.append(f'trap "" TERM; {TALKATIVE}')
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, env=scratch.env())
+    os.close(stderr)
+    return process
+
+
+def case_stderr_that_does_not_wait():
+    """A stderr that somebody left non-blocking, and that is read late, has every line and the whole report."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        ours, theirs = os.pipe()
+        os.set_blocking(theirs, False)
+        process = talkative_job(scratch, theirs)
+        jobs.check(select.select([ours], [], [], 20)[0], "nothing on stderr")
+        time.sleep(0.3)  # the launcher is at its report by now, and the pipe is full
+        text = read_all(ours).decode()
+        os.close(ours)
+        jobs.check(process.wait(30) == 1, f"exit code {process.returncode}")
+        jobs.check(text.endswith("=====\n"), f"the end of the report is missing: {text[-300:]}")
+        for rank in range(8):
+            lines = [line for line in text.splitlines() if line.startswith(f"{rank} ")]
+            jobs.check(len(lines) == 9, f"rank {rank}: {len(lines)} lines")
+
+
+def case_stderr_that_nobody_reads():
+    """A launcher whose stderr nobody reads can be ended, while its workers run and while it waits to report."""
+    jobs.isolate()
+    for wait_s in (0.05, 0.5):
+        with jobs.Scratch() as scratch:
+            ours, theirs = os.pipe()
+            process = talkative_job(scratch, theirs)
+            try:
+                jobs.check(select.select([ours], [], [], 20)[0], "nothing on stderr")
+                time.sleep(wait_s)
+                process.send_signal(signal.SIGTERM)
+                jobs.check(process.wait(20) == 1, f"exit code {process.returncode}")
+                scratch.expect_nobody(1)
+            finally:
+                process.kill()
+                os.close(ours)
 
 
 def log_tree(scratch):
