@@ -1,5 +1,6 @@
 """Several nodes on one machine: forming, failures that cross nodes, departures, arrivals, spares."""
 
+import contextlib
 import os
 import signal
 import time
@@ -8,8 +9,11 @@ import jobs
 from nodes import Pair
 
 FORM_S = 30
-# torchrun needs 41 to 45 s for a departure (or never notices); Muster's promise is 200 ms.
-CHANGE_S = 8
+# torchrun needs 41 to 45 s for a departure (or never notices); Muster's promise is 200 ms, measured by the benchmarks.
+CHANGE_S = 2
+# torchrun's agents read the state once a second: 0.9 to 1.1 s until A's workers are told of a failure on B, 2.2 s until
+# all run again. The least of a few turns is compared, which a loaded machine does not push over the bound.
+TOLD_S, AGAIN_S = 0.5, 1.5
 FIRST_CALL = "--rdzv-conf=last_call_timeout=1"  # A alone in a 1:2 job would wait 30 s for others at first
 
 
@@ -30,21 +34,26 @@ def case_two_nodes_form():
 
 
 def case_failure_reaches_the_other_node():
-    """A failure on B stops A's workers and all run again, and so does one on A."""
+    """A failure on B stops A's workers at once and all run again, and so does one on A."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
-        pair = Pair(scratch, nnodes="2", options=["--max-restarts=2"])
+        pair = Pair(scratch, nnodes="2", options=["--max-restarts=6"])
         starts = pair.start_both()
-        for victim_node in "BA":
+        told_s, again_s = {"A": [], "B": []}, {"A": [], "B": []}
+        for victim_node in "BABABA":
             mark = scratch.channel.mark()
             victim = pair.workers_of(starts, victim_node)[0]
             killed_ns = time.monotonic_ns()
             os.kill(victim.pid, signal.SIGKILL)
-            scratch.channel.expect(3, "signal", FORM_S, since=mark, signo=int(signal.SIGTERM))
+            told = scratch.channel.expect(3, "signal", FORM_S, since=mark, signo=int(signal.SIGTERM))
             starts = pair.expect_world(4, FORM_S, mark)
-            took_s = (max(s.ns for s in starts) - killed_ns) / 1e9
-            jobs.check(took_s < CHANGE_S, f"{took_s:.1f} s from a death on {victim_node} to all running")
+            told_s[victim_node].append((max(s.ns for s in told) - killed_ns) / 1e9)
+            again_s[victim_node].append((max(s.ns for s in starts) - killed_ns) / 1e9)
         pair.finish(starts)
+        for node in "AB":
+            print(f"death on {node}: told after {min(told_s[node]):.4f} s, all run after {min(again_s[node]):.4f} s")
+            jobs.check(min(told_s[node]) < TOLD_S, f"a death on {node} is told after {told_s[node]} s")
+            jobs.check(min(again_s[node]) < AGAIN_S, f"after a death on {node} all run again after {again_s[node]} s")
 
 
 def arrival(scratch, pair, name="start"):
@@ -99,6 +108,25 @@ def case_node_leaves():
             jobs.check(took_s < CHANGE_S, f"{how.name}: A ran again only after {took_s:.1f} s")
             jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
             pair.agents["B"].expect(10)
+            pair.finish(starts)
+            scratch.expect_nobody(1)
+
+
+def case_node_leaves_and_a_worker_fails():
+    """B is killed and a worker of A dies of it: one restart, at once, and A goes on with WORLD_SIZE 2."""
+    jobs.isolate()
+    for wait_s in (0, 0.002):  # A hears of the one or of the other first
+        with jobs.Scratch() as scratch:
+            pair = Pair(scratch, options=["--max-restarts=2"])
+            starts = pair.start_both()
+            mark = scratch.channel.mark()
+            left_ns = pair.agents["B"].signal(signal.SIGKILL)
+            time.sleep(wait_s)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pair.workers_of(starts, "A")[0].pid, signal.SIGKILL)
+            starts = pair.expect_world(2, 60, mark)
+            took_s = (max(s.ns for s in starts) - left_ns) / 1e9
+            jobs.check(took_s < CHANGE_S, f"A ran again only after {took_s:.1f} s")
             pair.finish(starts)
             scratch.expect_nobody(1)
 

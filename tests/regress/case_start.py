@@ -5,6 +5,7 @@ import os
 import socket
 import statistics
 import threading
+import time
 
 import jobs
 
@@ -69,6 +70,29 @@ def case_agent_is_small():
         print(f"PSS in KiB {sizes}, threads {threads}")
         jobs.check(sizes[process.pid] < AGENT_PSS_KIB_MAX, f"agent's PSS {sizes[process.pid]} KiB")
         jobs.check(set(threads.values()) == {1}, f"threads {threads}")
+        for s in starts:
+            jobs.tell_exit(s.pid, 0)
+        process.expect(20, 0)
+
+
+def wakeups(pid):
+    """How often the process has gone to sleep, and so has been woken, so far."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as text:
+        return next(int(line.split()[1]) for line in text if line.startswith("voluntary_ctxt_switches:"))
+
+
+def case_idle_agent_sleeps():
+    """While nothing happens the launcher's processes sleep: they poll for nothing."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process = scratch.run("muster", "--standalone", "--nproc-per-node=4", *jobs.worker(scratch))
+        starts = scratch.channel.expect(4, "start", 20)
+        time.sleep(0.5)  # the start is over
+        before = {pid: wakeups(pid) for pid in launcher_processes(scratch)}
+        time.sleep(2)  # torchrun's agent wakes up 20 times in this
+        woken = {pid: wakeups(pid) - count for pid, count in before.items()}
+        print(f"wakeups in 2 s: {woken}")
+        jobs.check(len(woken) == 2 and max(woken.values()) <= 3, f"woken in 2 s: {woken}; a heartbeat in 5 s is due")
         for s in starts:
             jobs.tell_exit(s.pid, 0)
         process.expect(20, 0)
