@@ -44,6 +44,7 @@ struct kv_client {
     int broken; /* a code: bytes could not be queued; reported from the loop */
     enum client_state state;
     bool is_closed;
+    bool is_full; /* the socket took no more of `out`, and says when it will */
     bool server_is_muster;
     int last_error; /* errno of the latest attempt; 0: none yet */
     struct link *link;
@@ -192,19 +193,21 @@ static void arm_timer(struct kv_client *client) {
 static void on_poll(uv_poll_t *poll, int status, int events);
 
 static void update_poll(struct kv_client *client) {
-    int events =
-        client->state == STATE_CONNECTING ? UV_WRITABLE : UV_READABLE | (client->out.len > 0 ? UV_WRITABLE : 0);
+    int events = client->state == STATE_CONNECTING ? UV_WRITABLE : UV_READABLE | (client->is_full ? UV_WRITABLE : 0);
     (void)uv_poll_start(&client->link->poll, events, on_poll);
 }
 
-/* A failure shows up as a readable socket with an error, so that it is handled from the loop, never inside a call. */
+/* A failure shows up as a readable socket with an error, so that it is handled from the loop, never inside a call; the
+ * socket may be writable all the time, which is of no interest then. */
 static void send_pending(struct kv_client *client) {
+    client->is_full = false;
     while (client->out.len > 0) {
         ssize_t sent = send(client->link->fd, buf_bytes(&client->out), client->out.len, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) {
             continue;
         }
         if (sent < 0) {
+            client->is_full = errno == EAGAIN || errno == EWOULDBLOCK;
             break;
         }
         buf_consume(&client->out, (size_t)sent);
@@ -283,6 +286,23 @@ int kv_client_submit(struct kv_client *client, struct kv_request *request) {
 
 /* ---- replies ---- */
 
+/* Only this reply says itself how many values it holds. */
+static void complete_list(struct kv_client *client, struct codec_list list) {
+    struct kv_request *request = take_first(&client->sent, &client->sent_last);
+    size_t count = list.item_count;
+    struct kv_reply reply = {.number = (int64_t)count};
+    struct kv_slice *values = calloc(count ? count : 1, sizeof *values);
+    if (!values) {
+        reply.status = status_fail(MUSTER_ENOMEM, "no memory for the list of %zu keys", count);
+    }
+    while (values && reply.value_count < count && codec_list_next(&list, &values[reply.value_count])) {
+        reply.value_count++;
+    }
+    reply.values = values;
+    answer(client, request, &reply);
+    free(values);
+}
+
 static void complete(struct kv_client *client, int64_t number, struct codec_list list) {
     struct kv_request *request = take_first(&client->sent, &client->sent_last);
     size_t count = 0;
@@ -334,6 +354,8 @@ static void handle_reply(struct kv_client *client, const uint8_t *bytes, size_t 
     codec_reply_decode(command, bytes, len, &reply);
     if (head->stage != KV_STAGE_COMMAND) {
         handle_wait_reply(client, reply.number);
+    } else if (command == CODEC_LIST_KEYS) {
+        complete_list(client, reply.list);
     } else {
         complete(client, reply.number, reply.list);
     }

@@ -20,7 +20,8 @@ struct kv_client;
 struct kv_reply {
     int status;                    /* 0 or a negative code; muster_detail() holds the sentence during the callback */
     int64_t number;                /* ADD: new value. CHECK: 1 all present, 0 not. DELETE_KEY: removed. GETNUMKEYS */
-    const struct kv_slice *values; /* GET, COMPARE_SET, WATCH: one; MULTI_GET: one a key. Borrowed until return */
+    const struct kv_slice *values; /* GET, COMPARE_SET, WATCH: one; MULTI_GET: one a key; LIST_KEYS: the keys as on the
+                                    * wire. Borrowed until return */
     size_t value_count;
 };
 typedef void kv_reply_cb(void *ctx, const struct kv_reply *reply);
@@ -69,6 +70,8 @@ int kv_client_check(struct kv_client *client, const char *const *keys, size_t ke
 int kv_client_wait(struct kv_client *client, const char *const *keys, size_t key_count, uint64_t timeout_ms,
                    kv_reply_cb *cb, void *ctx);
 int kv_client_delete(struct kv_client *client, const char *key, kv_reply_cb *cb, void *ctx);
+/* Every key there is, as on the wire: user keys begin with "/". */
+int kv_client_list_keys(struct kv_client *client, kv_reply_cb *cb, void *ctx);
 /* "init/" is the one key PyTorch sends without the leading slash (count of clients that gave a world size). */
 int kv_client_add_init(struct kv_client *client, kv_reply_cb *cb, void *ctx);
 int kv_client_get_init(struct kv_client *client, kv_reply_cb *cb, void *ctx);

@@ -234,6 +234,16 @@ int kv_client_delete(struct kv_client *client, const char *key, kv_reply_cb *cb,
     return finish(client, request, code);
 }
 
+int kv_client_list_keys(struct kv_client *client, kv_reply_cb *cb, void *ctx) {
+    struct kv_request *request = NULL;
+    int code = request_new(CODEC_LIST_KEYS, 0, cb, ctx, &request);
+    if (code) {
+        return code;
+    }
+    code = codec_put_u8(&request->bytes, CODEC_LIST_KEYS);
+    return finish(client, request, code);
+}
+
 int kv_client_watch(struct kv_client *client, const char *key, struct kv_slice known, kv_reply_cb *cb, void *ctx) {
     struct kv_request *request = NULL;
     int code = request_new(CODEC_WATCH, 1, cb, ctx, &request);

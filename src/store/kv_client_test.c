@@ -233,6 +233,25 @@ static void every_operation_answers(void **ctx) {
     assert_true(kv_server_get(scene->server, kv_slice_text("init/"), &raw));
 }
 
+static void all_keys_are_listed(void **ctx) {
+    struct scene *scene = *ctx;
+    struct state state = {0};
+    struct kv_client *client = connected_client(scene, &state);
+    struct answer none = {0}, two = {0};
+    assert_int_equal(kv_client_list_keys(client, on_answer, &none), 0);
+    assert_int_equal(kv_client_set(client, "only", kv_slice_text("1"), NULL, NULL), 0);
+    assert_int_equal(kv_client_add_init(client, NULL, NULL), 0);
+    assert_int_equal(kv_client_list_keys(client, on_answer, &two), 0);
+    RUN_UNTIL(scene, two.came);
+    assert_int_equal(none.status | two.status, 0);
+    assert_int_equal(none.value_count, 0);
+    assert_int_equal(two.number, 2);
+    assert_int_equal(two.value_count, 2);
+    size_t user = two.values[0][0] == '/' ? 0 : 1; /* in no order */
+    assert_string_equal(two.values[user], "/only");
+    assert_string_equal(two.values[1 - user], "init/");
+}
+
 static void a_wait_ends_when_another_client_sets(void **ctx) {
     struct scene *scene = *ctx;
     struct state first_state = {0}, second_state = {0};
@@ -522,6 +541,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         SCENE_TEST(requests_before_the_connection_stands_are_queued),
         SCENE_TEST(every_operation_answers),
+        SCENE_TEST(all_keys_are_listed),
         SCENE_TEST(a_wait_ends_when_another_client_sets),
         SCENE_TEST(a_wait_times_out_and_the_connection_lives_on),
         SCENE_TEST(a_watch_answers_with_the_changed_value),

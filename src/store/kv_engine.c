@@ -114,6 +114,7 @@ static int start(struct kv_engine *engine, const struct kv_server_options *optio
         return status_fail_errno(errno, "random seed for the store");
     }
     kv_machine_init(&engine->machine, seed, options->bytes_max ? options->bytes_max : default_bytes_max());
+    engine->machine.plain = options->plain;
     engine->machine.deliver = kv_connection_deliver;
     engine->machine.deliver_ctx = engine;
     engine->machine.on_change = options->on_change;

@@ -28,6 +28,7 @@ struct kv_server_options {
     size_t address_count;                    /* port 0 in the first: the kernel chooses, the others get the same port */
     size_t connections_max;                  /* 0: the default, 65536 */
     size_t bytes_max;                        /* of keys, values, waits and buffers; 0: half of the machine's memory */
+    bool plain;                              /* pass for PyTorch's server: do not offer WATCH (for tests) */
     kv_server_change_cb *on_change;          /* may be NULL */
     kv_server_disconnect_cb *on_disconnect;  /* may be NULL */
     void *ctx;

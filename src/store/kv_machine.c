@@ -175,7 +175,8 @@ static int do_multi_set(struct kv_machine *machine, struct kv_session *session, 
 
 /* Our probe key is "present" without being stored. */
 static bool present(const struct kv_machine *machine, struct kv_slice key) {
-    return kv_table_present(&machine->table, key) || kv_slice_equal(key, kv_slice_text(CODEC_WATCH_PROBE_KEY));
+    return kv_table_present(&machine->table, key) ||
+           (!machine->plain && kv_slice_equal(key, kv_slice_text(CODEC_WATCH_PROBE_KEY)));
 }
 
 static int do_check(const struct kv_machine *machine, struct codec_list list, struct buf *reply) {

@@ -32,10 +32,11 @@ struct kv_machine {
     void *deliver_ctx;
     kv_server_change_cb *on_change; /* may be NULL */
     void *change_ctx;
+    bool plain;     /* does not say that it understands WATCH */
     unsigned depth; /* on_change may write in its turn */
 };
 
-/* Must not be moved afterwards. `deliver` and `on_change` (with contexts) are set by the caller. */
+/* Must not be moved afterwards. `deliver`, `on_change` (with contexts) and `plain` are set by the caller. */
 void kv_machine_init(struct kv_machine *machine, const uint64_t seed[4], size_t bytes_max);
 /* All sessions must have ended. */
 void kv_machine_done(struct kv_machine *machine);
