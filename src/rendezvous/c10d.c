@@ -86,17 +86,20 @@ static void end(struct c10d *c) {
 
 static void on_member_change(struct c10d *c, bool left) {
     char why[MUSTER_DETAIL_MAX];
+    if (c->ending) {
+        return;
+    }
     if (c->in_barrier) {
         c10d_round_barrier_look(c, left);
         return;
     }
-    if (c->exchange && left) {
+    if (c->forming && left) {
         /* The world is void before it began: no need to trouble the agent. */
         c10d_round_abort(c);
         c10d_feed(c, RDZV_EVENT_JOIN);
         return;
     }
-    if (c->exchange) {
+    if (c->forming) {
         c->change_seen = true;
         return;
     }
@@ -196,6 +199,7 @@ static void adopt(struct c10d *c, struct kv_slice value) {
 }
 
 static struct kv_slice token(const struct c10d *c) {
+    assert(buf_bytes(&c->token) || c->token.len == 0);
     return kv_slice_of(buf_bytes(&c->token), c->token.len);
 }
 
@@ -375,6 +379,11 @@ static void on_link_ready(void *ctx) {
     struct c10d *c = ctx;
     c->client = store_link_client(c->link);
     init_machine(c);
+    int rc = c10d_master_introduce(c);
+    if (rc != MUSTER_OK) {
+        c10d_fail(c, rc);
+        return;
+    }
     if (!kv_client_server_is_muster(c->client) ||
         store_link_connect(c->link, on_watcher_state, c, &c->watcher) != MUSTER_OK) {
         start_polling(c);
@@ -439,16 +448,49 @@ static void barrier(struct rdzv *r) {
     c10d_round_barrier(r->state);
 }
 
+static void on_asked_before_leaving(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    if (c->asking) {
+        c->asking = false;
+        c->machine.lingers = reply->status == MUSTER_OK && reply->number == 0;
+        c10d_feed(c, RDZV_EVENT_LEAVE);
+    }
+}
+
+static void on_asked_in_vain(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    struct c10d *c = r->state;
+    if (c->asking) {
+        c->asking = false;
+        obey(c, RDZV_VERDICT_GIVEN_UP);
+    }
+}
+
+/* A member that is an agent of PyTorch's would not hear of it: it is asked for first. The host need not ask, since
+ * nothing goes on without its store. */
+static void leave(struct c10d *c) {
+    bool is_member = c->machine.phase == RDZV_PHASE_MEMBER && !store_link_server(c->link);
+    if (!is_member || c10d_master_ask(c, c->client, &c->machine.state, on_asked_before_leaving) != MUSTER_OK) {
+        c10d_feed(c, RDZV_EVENT_LEAVE);
+        return;
+    }
+    c->asking = true;
+    (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_LEAVE), on_asked_in_vain,
+                         c->rdzv->options.conf.close_timeout_ms, 0);
+}
+
 static void shutdown_node(struct rdzv *r, bool close_job) {
     struct c10d *c = r->state;
     c->ending = true;
     c->join_wanted = false;
     c10d_round_abort(c);
     c10d_report_stop(c);
-    if (c->has_machine) {
-        c10d_feed(c, close_job ? RDZV_EVENT_CLOSE : RDZV_EVENT_LEAVE);
-    } else {
+    if (!c->has_machine) {
         rdzv_tell_shutdown_done(r);
+    } else if (close_job) {
+        c10d_feed(c, RDZV_EVENT_CLOSE);
+    } else {
+        leave(c);
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "rendezvous/c10d_impl.h"
 #include "rendezvous/pickle.h"
 
@@ -65,8 +66,8 @@ void c10d_host_disconnected(void *ctx, uint64_t connection) {
     if (!liveness_ended(&c->liveness, connection, &node)) {
         return;
     }
-    char key[C10D_KEY_MAX + 1] = "/";
-    (void)strcat(key, c->key); /* fits: both have C10D_KEY_MAX */
+    char key[C10D_KEY_MAX + 1];
+    (void)str_format(key, sizeof key, "/%s", c->key);
     if (bury(c, kv_slice_text(key), &node) != MUSTER_OK) {
         char name[RDZV_NODE_TEXT_MAX];
         log_warning("node %s has gone, but cannot be taken out of the rendezvous: %s", rdzv_node_format(&node, name),

@@ -2,7 +2,8 @@
  *
  *   c10d.c         the shared state: reading, conditional writes, watching, what the machine decides
  *   c10d_host.c    on the node that hosts the store: lost connections become graves
- *   c10d_round.c   once a round is complete: the exchange, the workers' store, the exit barrier
+ *   c10d_round.c   once a round is complete: the exchange, the exit barrier
+ *   c10d_master.c  where the workers of a round meet
  *   c10d_report.c  what is told to people */
 #ifndef RENDEZVOUS_C10D_IMPL_H
 #define RENDEZVOUS_C10D_IMPL_H
@@ -11,6 +12,7 @@
 #include "rendezvous/exchange.h"
 #include "rendezvous/liveness.h"
 #include "rendezvous/machine.h"
+#include "rendezvous/master_search.h"
 #include "rendezvous/rdzv_impl.h"
 #include "rendezvous/store_link.h"
 
@@ -42,13 +44,16 @@ struct c10d {
     struct liveness liveness;
 
     struct rdzv_state world; /* the round as it was completed */
+    bool forming;            /* the round is complete, its world has not been told */
     struct exchange *exchange;
-    struct exchange_result known; /* the workers' store of the last round */
+    struct master_search *search;
+    bool searched; /* in this round already */
     struct kv_server *worker_store;
-    bool change_seen; /* during the exchange, to be told after the world */
+    bool change_seen; /* while forming, to be told after the world */
     bool in_barrier;
     bool barrier_passed;
     bool ending;
+    bool asking; /* before leaving: who the others are */
 };
 
 /* c10d.c */
@@ -70,6 +75,25 @@ void c10d_round_barrier(struct c10d *c);
 /* The state has changed while this node waits in the barrier. */
 void c10d_round_barrier_look(struct c10d *c, bool member_left);
 void c10d_round_stop(struct c10d *c);
+
+/* A round has got its address: the nodes tell each other the rest. NULL: rank 0 says where. */
+int c10d_round_exchange(struct c10d *c, const char *master_addr, uint16_t master_port);
+uint32_t c10d_round_rank(const struct c10d *c);
+
+/* c10d_master.c */
+/* Says to others that this node is no agent of PyTorch's. */
+int c10d_master_introduce(struct c10d *c);
+/* Is everybody who takes part in `state` one of ours? The answer's number says so; nothing else may be asked of a busy
+ * client. */
+int c10d_master_ask(struct c10d *c, struct kv_client *client, const struct rdzv_state *state, kv_reply_cb *cb);
+/* Empties the workers' store of earlier rounds, if this node has one. */
+void c10d_master_reset(struct c10d *c);
+/* A workers' store here (with one world, this is it). */
+int c10d_master_host(struct c10d *c, uint16_t *out_port);
+/* Ends in c10d_round_exchange() or c10d_fail(). */
+int c10d_master_begin(struct c10d *c);
+/* The other nodes of the round cannot tell: it is looked for. */
+int c10d_master_search(struct c10d *c);
 
 /* c10d_report.c */
 void c10d_report_start(struct c10d *c);

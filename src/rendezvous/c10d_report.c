@@ -72,7 +72,7 @@ static void on_report(uv_timer_t *timer) {
         return;
     }
     log_warning("still waiting for a world in rendezvous '%s' (store %s): %s", r->options.run_id, tried,
-                c->exchange ? "its nodes are telling each other their ranks" : c10d_report_who(c, text, sizeof text));
+                c->forming ? "its nodes are telling each other their ranks" : c10d_report_who(c, text, sizeof text));
 }
 
 void c10d_report_start(struct c10d *c) {

@@ -1,11 +1,10 @@
-/* Once a round is complete: the workers' store, the exchange of ranks, and at the end the exit barrier. */
+/* Once a round is complete: the exchange of ranks, and at the end the exit barrier. */
 #include <string.h>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "rendezvous/c10d_impl.h"
-#include "rendezvous/worker_store.h"
 
 #include <muster/status.h>
 
@@ -13,7 +12,7 @@ static size_t world_size(const struct c10d *c) {
     return rdzv_state_count(&c->world, RDZV_PARTICIPANT);
 }
 
-static uint32_t own_rank(const struct c10d *c) {
+uint32_t c10d_round_rank(const struct c10d *c) {
     const struct rdzv_member *self = rdzv_state_find(&c->world, &c->machine.self);
     return (uint32_t)self->rank;
 }
@@ -38,6 +37,9 @@ void c10d_round_abort(struct c10d *c) {
     c->waiter = NULL;
     exchange_close(c->exchange);
     c->exchange = NULL;
+    master_search_close(c->search);
+    c->search = NULL;
+    c->forming = false;
     c->in_barrier = false;
 }
 
@@ -47,35 +49,13 @@ void c10d_round_stop(struct c10d *c) {
     c->worker_store = NULL;
 }
 
-/* ---- the workers' store ---- */
-
-/* Empties the store that earlier attempts used, or opens one. Everybody has left the old round by now, so no worker of
- * it is alive to write into the new one. */
-static int prepare_worker_store(struct c10d *c, uint32_t rank, uint16_t *out_port) {
-    bool loopback = store_link_is_loopback(c->link);
-    if (c->worker_store) {
-        kv_server_reset(c->worker_store);
-    }
-    if (rank != 0) {
-        return MUSTER_OK;
-    }
-    if (!c->rdzv->options.share_store) {
-        return worker_store_free_port(c->rdzv->loop, loopback, out_port);
-    }
-    int rc = c->worker_store ? MUSTER_OK : worker_store_open(c->rdzv->loop, loopback, &c->worker_store);
-    if (rc == MUSTER_OK) {
-        *out_port = kv_server_port(c->worker_store);
-    }
-    return rc;
-}
-
 /* ---- the exchange ---- */
 
 static void tell_world(struct c10d *c, const struct exchange_result *result) {
     char why[MUSTER_DETAIL_MAX];
-    c->known = *result;
+    c->forming = false;
     c10d_report_stop(c);
-    rdzv_tell_world(c->rdzv, (uint64_t)c->world.round, own_rank(c), (uint32_t)world_size(c), result);
+    rdzv_tell_world(c->rdzv, (uint64_t)c->world.round, c10d_round_rank(c), (uint32_t)world_size(c), result);
     if (c->change_seen) {
         c->change_seen = false;
         (void)c10d_report_change(c, false, why, sizeof why);
@@ -88,24 +68,33 @@ static void on_exchanged(void *ctx, int status, const struct exchange_result *re
     struct exchange_result copy = *result;
     exchange_close(c->exchange);
     c->exchange = NULL;
+    if (status == MUSTER_ENOENT && !c->searched) {
+        status = c10d_master_search(c);
+    } else if (status == MUSTER_OK) {
+        tell_world(c, &copy);
+    }
     if (status != MUSTER_OK) {
         c10d_fail(c,
                   status_prefix(status, "round %lld: the nodes could not agree on ranks", (long long)c->world.round));
-        return;
     }
-    tell_world(c, &copy);
 }
 
 /* A world of one node needs nobody's word, but tells where its store is: a later node may ask. */
-static int begin_alone(struct c10d *c, const char *prefix, uint16_t port) {
+static int begin_alone(struct c10d *c) {
+    char prefix[C10D_KEY_MAX];
     char key[C10D_KEY_MAX + 16];
     char text[8];
     uint32_t workers = c->rdzv->options.local_world_size;
-    struct exchange_result result = {.global_world_size = workers, .role_world_size = workers, .master_port = port};
+    struct exchange_result result = {.global_world_size = workers, .role_world_size = workers};
+    int rc = c10d_master_host(c, &result.master_port);
+    if (rc != MUSTER_OK) {
+        return rc;
+    }
+    prefix_of(c, c->world.round, prefix);
     (void)str_copy(result.master_addr, sizeof result.master_addr, c->machine.self.addr);
-    (void)str_format(text, sizeof text, "%u", (unsigned)port);
+    (void)str_format(text, sizeof text, "%u", (unsigned)result.master_port);
     (void)str_format(key, sizeof key, "%sMASTER_ADDR", prefix);
-    int rc = kv_client_set(c->client, key, kv_slice_text(result.master_addr), NULL, NULL);
+    rc = kv_client_set(c->client, key, kv_slice_text(result.master_addr), NULL, NULL);
     if (rc == MUSTER_OK) {
         (void)str_format(key, sizeof key, "%sMASTER_PORT", prefix);
         rc = kv_client_set(c->client, key, kv_slice_text(text), NULL, NULL);
@@ -116,40 +105,44 @@ static int begin_alone(struct c10d *c, const char *prefix, uint16_t port) {
     return rc;
 }
 
-static int begin_exchange(struct c10d *c, const char *prefix, uint32_t rank, uint16_t port) {
+int c10d_round_exchange(struct c10d *c, const char *master_addr, uint16_t master_port) {
     const struct rdzv_options *o = &c->rdzv->options;
-    int rc = need_waiter(c);
-    if (rc != MUSTER_OK) {
-        return rc;
-    }
+    char prefix[C10D_KEY_MAX];
+    prefix_of(c, c->world.round, prefix);
+    /* An agent of PyTorch's looks at the state once a second. */
+    enum { ADDRESS_TIMEOUT_MS = 3000 };
+    bool may_search = c->world.round > 0 && !c->searched && o->conf.read_timeout_ms > ADDRESS_TIMEOUT_MS;
     struct exchange_options options = {
         .client = c->client,
         .waiter = c->waiter,
         .prefix = prefix,
         .role = o->role ? o->role : "default",
-        .rank = rank,
+        .rank = c10d_round_rank(c),
         .node_count = (uint32_t)world_size(c),
         .local_world_size = o->local_world_size,
         .identical = o->identical_workers,
-        .address_known = rank == 0,
-        .publish_address = rank == 0,
-        .master_addr = c->machine.self.addr,
-        .master_port = port,
+        .address_known = master_addr != NULL,
+        .publish_address = master_addr != NULL,
+        .master_addr = master_addr,
+        .master_port = master_port,
         .timeout_ms = o->conf.read_timeout_ms,
+        .address_timeout_ms = may_search ? ADDRESS_TIMEOUT_MS : o->conf.read_timeout_ms,
     };
     return exchange_start(&options, on_exchanged, c, &c->exchange);
 }
 
+static int begin_together(struct c10d *c) {
+    c->forming = true;
+    c->searched = false;
+    int rc = need_waiter(c);
+    return rc == MUSTER_OK ? c10d_master_begin(c) : rc;
+}
+
 void c10d_round_begin(struct c10d *c) {
-    char prefix[C10D_KEY_MAX];
-    uint16_t port = 0;
     int rc = rdzv_state_copy(&c->world, &c->machine.state);
     if (rc == MUSTER_OK) {
-        rc = prepare_worker_store(c, own_rank(c), &port);
-    }
-    if (rc == MUSTER_OK) {
-        prefix_of(c, c->world.round, prefix);
-        rc = world_size(c) == 1 ? begin_alone(c, prefix, port) : begin_exchange(c, prefix, own_rank(c), port);
+        c10d_master_reset(c);
+        rc = world_size(c) == 1 ? begin_alone(c) : begin_together(c);
     }
     if (rc != MUSTER_OK) {
         c10d_fail(c, rc);

@@ -1,6 +1,6 @@
 /* The exchange after a round; see exchange.h. A chain of requests, each started by the answer to the one before:
  *
- *   rank 0: SET MASTER_*                   others: GET MASTER_* (wait)
+ *   rank 0: SET MASTER_*                   others: WAIT role_info/0, CHECK and GET MASTER_*
  *   all:    SET role_info/<rank>
  *   rank 0: MULTI_GET role_info/0.. (wait), MULTI_SET assigned_ranks/0..
  *   all:    GET assigned_ranks/<rank> (wait) */
@@ -203,9 +203,13 @@ static int after_address(struct exchange *e) {
     return kv_client_check(e->options.waiter, &none, 1, on_identical, e);
 }
 
+static int no_address(void) {
+    return status_fail(MUSTER_ENOENT, "rank 0 does not say where the workers' store is");
+}
+
 static void on_address(void *ctx, const struct kv_reply *reply) {
     struct exchange *e = ctx;
-    int rc = reply->status;
+    int rc = reply->status == MUSTER_ETIMEOUT && e->options.identical ? no_address() : reply->status;
     if (rc == MUSTER_OK) {
         rc = read_address(e, reply);
     }
@@ -227,17 +231,67 @@ static int tell_address(struct exchange *e) {
     return rc == MUSTER_OK ? kv_client_set(e->options.client, key, kv_slice_text(port), NULL, NULL) : rc;
 }
 
-static int begin(struct exchange *e) {
-    if (e->options.address_known) {
-        int rc = e->options.publish_address ? tell_address(e) : MUSTER_OK;
-        return rc == MUSTER_OK ? after_address(e) : rc;
+struct address_keys {
+    char host[KEY_MAX];
+    char port[KEY_MAX];
+    const char *both[2];
+};
+
+static void address_keys(const struct exchange *e, struct address_keys *out) {
+    key_of(e, out->host, "MASTER_ADDR");
+    key_of(e, out->port, "MASTER_PORT");
+    out->both[0] = out->host;
+    out->both[1] = out->port;
+}
+
+static int get_address(struct exchange *e, uint64_t timeout_ms) {
+    struct address_keys keys;
+    address_keys(e, &keys);
+    return kv_client_multi_get(e->options.waiter, keys.both, 2, timeout_ms, on_address, e);
+}
+
+static void on_address_present(void *ctx, const struct kv_reply *reply) {
+    struct exchange *e = ctx;
+    int rc = reply->status;
+    if (rc == MUSTER_OK) {
+        rc = reply->number != 0 ? get_address(e, e->options.timeout_ms) : no_address();
     }
-    char host_key[KEY_MAX];
-    char port_key[KEY_MAX];
-    key_of(e, host_key, "MASTER_ADDR");
-    key_of(e, port_key, "MASTER_PORT");
-    const char *keys[] = {host_key, port_key};
-    return kv_client_multi_get(e->options.waiter, keys, 2, e->options.timeout_ms, on_address, e);
+    if (rc != MUSTER_OK) {
+        finish(e, rc);
+    }
+}
+
+static void on_rank_0_here(void *ctx, const struct kv_reply *reply) {
+    struct exchange *e = ctx;
+    struct address_keys keys;
+    address_keys(e, &keys);
+    int rc = reply->status;
+    if (rc == MUSTER_OK) {
+        rc = kv_client_check(e->options.waiter, keys.both, 2, on_address_present, e);
+    }
+    if (rc != MUSTER_OK) {
+        finish(e, rc);
+    }
+}
+
+/* Every agent tells the address, if it does, before its role: once the role is there, an absent address stays absent.
+ */
+static int learn_address(struct exchange *e) {
+    char key[KEY_MAX];
+    if (e->options.identical) {
+        return get_address(e, e->options.address_timeout_ms);
+    }
+    numbered_key(e, key, "role_info", 0);
+    const char *keys[] = {key};
+    return kv_client_wait(e->options.waiter, keys, 1, e->options.timeout_ms, on_rank_0_here, e);
+}
+
+static int begin(struct exchange *e) {
+    if (!e->options.address_known) {
+        return learn_address(e);
+    }
+    int rc = e->options.publish_address ? tell_address(e) : MUSTER_OK;
+    return rc == MUSTER_OK ? after_address(e) : rc;
 }
 
 int exchange_start(const struct exchange_options *options, exchange_cb *cb, void *ctx, struct exchange **out) {

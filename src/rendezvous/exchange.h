@@ -25,6 +25,8 @@ struct exchange_options {
     const char *master_addr; /* copied */
     uint16_t master_port;
     uint64_t timeout_ms;
+    /* With `identical`, where rank 0 says nothing else: how long its address is waited for. */
+    uint64_t address_timeout_ms;
 };
 
 struct exchange_result {
@@ -36,7 +38,8 @@ struct exchange_result {
     uint16_t master_port;
 };
 
-/* status 0 and the result, or a code with muster_detail(). Once; may close the exchange. */
+/* status 0 and the result, or a code with muster_detail(); MUSTER_ENOENT: rank 0 has told what it has to tell, and no
+ * address was with it (PyTorch's agents tell it once in their life). Once; may close the exchange. */
 typedef void exchange_cb(void *ctx, int status, const struct exchange_result *result);
 
 /* Starts; `cb` comes from the loop, never from inside. MUSTER_ENOMEM, MUSTER_ECLOSED, MUSTER_ELIMIT. */

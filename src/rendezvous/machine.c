@@ -6,7 +6,8 @@
 
 #include <assert.h>
 
-enum { ROLLBACK_MS = 5000, REREAD_MS = 1000, OPERATIONS_MAX = 8 };
+/* PyTorch's agents look once a second, and then stop their workers. */
+enum { ROLLBACK_MS = 5000, REREAD_MS = 1000, LINGER_MS = 3000, OPERATIONS_MAX = 8 };
 
 /* ---- conditions ---- */
 
@@ -150,6 +151,19 @@ static bool not_listed(const struct rdzv_machine *m, struct rdzv_now now) {
     return !self_is(m, RDZV_LISTED);
 }
 
+static bool round_goes_on_without(const struct rdzv_machine *m) {
+    return m->lingers && m->state.complete && m->state.round == m->joined_round &&
+           participants(m) > self_is(m, RDZV_PARTICIPANT);
+}
+
+static bool may_linger(const struct rdzv_machine *m, struct rdzv_now now) {
+    return round_goes_on_without(m) && self_is(m, RDZV_PARTICIPANT) && now.monotonic_ms < m->linger_until_ms;
+}
+
+static bool lingering(const struct rdzv_machine *m, struct rdzv_now now) {
+    return round_goes_on_without(m) && self_is(m, RDZV_WAITING) && now.monotonic_ms < m->linger_until_ms;
+}
+
 /* ---- operations on the local state ---- */
 
 static void set_heartbeat(struct rdzv_member *self, struct rdzv_now now) {
@@ -260,10 +274,9 @@ static const struct rule closing[] = {
 };
 
 static const struct rule leaving[] = {
-    {closed, NULL, RDZV_VERDICT_DONE},
-    {not_listed, NULL, RDZV_VERDICT_DONE},
-    {late, NULL, RDZV_VERDICT_GIVEN_UP},
-    {always, bury_self, RDZV_VERDICT_NONE},
+    {closed, NULL, RDZV_VERDICT_DONE},    {not_listed, NULL, RDZV_VERDICT_DONE},
+    {late, NULL, RDZV_VERDICT_GIVEN_UP},  {may_linger, wait_for_place, RDZV_VERDICT_NONE},
+    {lingering, NULL, RDZV_VERDICT_NONE}, {always, bury_self, RDZV_VERDICT_NONE},
 };
 
 static const struct rule silent[] = {{always, NULL, RDZV_VERDICT_NONE}};
@@ -424,6 +437,9 @@ static int64_t next_wake(const struct rdzv_machine *m, struct rdzv_now now) {
         int64_t deadline = m->deadline_ms + 1;
         earlier(&at, deadline > now.monotonic_ms ? deadline : deadline + ROLLBACK_MS);
     }
+    if (m->phase == RDZV_PHASE_LEAVING && m->lingers && m->linger_until_ms > now.monotonic_ms) {
+        earlier(&at, m->linger_until_ms);
+    }
     if (!keeps_alive(m) || !m->synced) {
         return at;
     }
@@ -468,6 +484,7 @@ void rdzv_step(struct rdzv_machine *m, enum rdzv_event event, struct rdzv_now no
         break;
     case RDZV_EVENT_LEAVE:
         begin(m, RDZV_PHASE_LEAVING, m->settings.close_timeout_ms, now);
+        m->linger_until_ms = now.monotonic_ms + LINGER_MS;
         break;
     case RDZV_EVENT_SYNCED:
         synced(m, now);

@@ -2,7 +2,9 @@
  *
  * The rules are PyTorch's (docs/rendezvous.md), so that its agents can take part, with what it lacks: one write for
  * a whole move, rounds after the first that close when everybody known to be alive has joined, members told at once
- * when one of them is missing. No I/O, no clock; the two calls that allocate say so. */
+ * when one of them is missing. PyTorch's agents do not see that a member is missing, only that somebody waits; a node
+ * that leaves them `lingers` in the wait list until they have left the round. No I/O, no clock; the two calls that
+ * allocate say so. */
 #ifndef RENDEZVOUS_MACHINE_H
 #define RENDEZVOUS_MACHINE_H
 
@@ -65,8 +67,10 @@ struct rdzv_machine {
     bool synced;  /* a state has been adopted */
     bool writing; /* a write is out: nothing is decided before its outcome */
     bool was_spare;
-    bool told;                   /* this round's change has been reported */
-    int64_t deadline_ms;         /* of joining, closing or leaving */
+    bool told;           /* this round's change has been reported */
+    bool lingers;        /* leaving: be seen waiting first; set it before the LEAVE event */
+    int64_t deadline_ms; /* of joining, closing or leaving */
+    int64_t linger_until_ms;
     int64_t min_round;           /* a complete round older than this is one to leave */
     int64_t last_complete_round; /* seen by this node; -1: none */
     int64_t joined_round;

@@ -681,6 +681,54 @@ static void leave_buries_this_node(void **state) {
     assert_turn(f, false, RDZV_VERDICT_DONE);
 }
 
+/* Leaves a round whose other member only looks at the wait list. */
+static void leave_lingering(struct fixture *f) {
+    become_member(f);
+    f->machine.lingers = true;
+    event(f, RDZV_EVENT_LEAVE);
+    assert_list(f, "self", RDZV_WAITING);
+    commit(f);
+    assert_turn(f, false, RDZV_VERDICT_NONE);
+    assert_true(f->actions.wake_ms <= f->now.monotonic_ms + 3000);
+}
+
+static void lingering_ends_when_the_others_leave_the_round(void **state) {
+    struct fixture *f = *state;
+    leave_lingering(f);
+    sync_state(f); /* seen again, unchanged */
+    assert_turn(f, false, RDZV_VERDICT_NONE);
+    struct rdzv_node a = node("a");
+    (void)rdzv_state_remove(&f->stored, &a, RDZV_PARTICIPANT | RDZV_HEARTBEAT);
+    rdzv_state_epilogue(&f->stored, settings.min_nodes);
+    sync_state(f);
+    assert_list(f, "self", 0);
+    commit(f);
+    assert_turn(f, false, RDZV_VERDICT_DONE);
+}
+
+static void lingering_ends_in_time(void **state) {
+    struct fixture *f = *state;
+    leave_lingering(f);
+    pass_ms(f, f->actions.wake_ms - f->now.monotonic_ms);
+    event(f, RDZV_EVENT_TIMER);
+    assert_list(f, "self", 0);
+    commit(f);
+    assert_turn(f, false, RDZV_VERDICT_DONE);
+}
+
+static void last_member_does_not_linger(void **state) {
+    struct fixture *f = *state;
+    become_member(f);
+    drop(f, "a");
+    sync_state(f);
+    f->machine.lingers = true;
+    event(f, RDZV_EVENT_LEAVE);
+    assert_list(f, "self", 0);
+    assert_int_equal(f->machine.state.round, 5);
+    commit(f);
+    assert_turn(f, false, RDZV_VERDICT_DONE);
+}
+
 static void leave_without_having_joined_writes_nothing(void **state) {
     struct fixture *f = *state;
     sync_state(f);
@@ -766,6 +814,9 @@ int main(void) {
         TEST(emptied_store_starts_over),
         TEST(close_marks_and_is_done),
         TEST(leave_buries_this_node),
+        TEST(lingering_ends_when_the_others_leave_the_round),
+        TEST(lingering_ends_in_time),
+        TEST(last_member_does_not_linger),
         TEST(leave_without_having_joined_writes_nothing),
         TEST(ending_gives_up_in_time),
         TEST(writer_is_the_node_whose_heartbeat_changed),

@@ -526,6 +526,7 @@ int pickle_read(const uint8_t *bytes, size_t len, struct rdzv_state *out) {
     if (len > PICKLE_BYTES_MAX) {
         return status_fail(MUSTER_ELIMIT, "a rendezvous state of %zu bytes is refused", len);
     }
+    assert(bytes || len == 0);
     struct pickle_tree tree = {.bytes = bytes, .len = len};
     struct rdzv_state state;
     rdzv_state_init(&state);

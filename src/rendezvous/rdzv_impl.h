@@ -19,6 +19,7 @@ enum rdzv_timer {
     RDZV_TIMER_SYNC,   /* the next look at the state */
     RDZV_TIMER_REPORT, /* who is missing */
     RDZV_TIMER_LINGER, /* the host waits for the others to go */
+    RDZV_TIMER_LEAVE,  /* the end of asking before leaving */
     RDZV_TIMER_COUNT,
 };
 

@@ -56,6 +56,45 @@ def case_mixed_arrival():
     mixed(test)
 
 
+def case_mixed_arrival_of_a_first_rank():
+    """A node of the other kind arrives and becomes rank 0: the workers of both still meet in one store."""
+
+    def test(scratch, kinds):
+        script = [os.path.join(jobs.HERE, "gloo_worker.py"), scratch.channel.path]
+        pair = Pair(scratch, kinds, options=FAST, worker=script)
+        pair.start(0, options=["--local-addr=localhost"])  # sorts behind 127.0.0.1
+        pair.expect_world(2, CHANGE_S, 0, "formed")
+        mark = scratch.channel.mark()
+        pair.start(1)
+        starts = pair.expect_world(4, CHANGE_S, mark)
+        jobs.check({pair.agent_of(s) for s in starts if s.group == 0} == {"B"}, f"B is not rank 0: {starts}")
+        finish(pair, pair.expect_world(4, CHANGE_S, mark, "formed"))
+
+    mixed(test)
+
+
+def case_mixed_third_node():
+    """A job of both kinds takes in a third node. A torchrun that stays rank 0 does not publish its address again, and one
+    that stays a member does not read the new rank 0's: the muster node tells the one, and keeps to the other's."""
+    jobs.need_torch()
+    jobs.isolate()
+    for kinds, last_options in (
+        (("torchrun", "muster", "torchrun"), ()),
+        (("muster", "torchrun", "muster"), ["--local-addr=127.0.0.1"]),  # sorts first: the newcomer is rank 0
+    ):
+        print(f"{', '.join(kinds[:2])}, then {kinds[2]}", flush=True)
+        with jobs.Scratch() as scratch:
+            script = [os.path.join(jobs.HERE, "gloo_worker.py"), scratch.channel.path]
+            pair = Pair(scratch, kinds, nnodes="2:3", options=[*FAST, "--local-addr=localhost"], worker=script)
+            agent = pair.start(0)
+            jobs.wait_port(pair.port, agent, 60)
+            pair.start(1)
+            pair.expect_world(4, CHANGE_S, 0, "formed")
+            mark = scratch.channel.mark()
+            pair.start(2, options=last_options)
+            finish(pair, pair.expect_world(6, CHANGE_S, mark, "formed"))
+
+
 def case_mixed_departure():
     """B is killed. A muster survivor goes on by itself; a torchrun one as soon as one of its workers fails."""
 
@@ -78,7 +117,7 @@ def case_mixed_departure():
 
 
 def case_mixed_farewell():
-    """B leaves by SIGTERM; the other kind goes on with a world of two."""
+    """B leaves by SIGTERM; the other kind goes on with a world of two, its workers being healthy."""
 
     def test(scratch, kinds):
         pair = Pair(scratch, kinds, options=FAST)
@@ -86,24 +125,30 @@ def case_mixed_farewell():
         mark = scratch.channel.mark()
         pair.agents["B"].signal(signal.SIGTERM)
         pair.agents["B"].expect(30, 1)
-        if kinds[0] == "torchrun":
-            os.kill(pair.workers_of(starts, "A")[0].pid, signal.SIGKILL)
-        finish(pair, pair.expect_world(2, CHANGE_S, mark))
+        starts = pair.expect_world(2, CHANGE_S, mark)
+        jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
+        finish(pair, starts)
 
     mixed(test)
 
 
 def case_mixed_gloo_group():
-    """PyTorch workers of a muster node and a torchrun node compute together, in both orders."""
+    """PyTorch workers of a muster node and a torchrun node compute together, in both orders, and again after a failure
+    on either node (between two torchruns they never do: the restarted group reads the dead one's addresses)."""
 
     def test(scratch, kinds):
         script = [os.path.join(jobs.HERE, "gloo_worker.py"), scratch.channel.path]
-        pair = Pair(scratch, kinds, nnodes="2", worker=script)
+        pair = Pair(scratch, kinds, nnodes="2", worker=script, options=FAST)
         agent = pair.start(0)
         jobs.wait_port(pair.port, agent, 60)
         pair.start(1)
+        starts = pair.expect_world(4, 60, 0)
         formed = pair.expect_world(4, 120, 0, "formed")
-        scratch.channel.expect(4, "ready", 60)
+        for node in "BA":
+            mark = scratch.channel.mark()
+            os.kill(pair.workers_of(starts, node)[0].pid, signal.SIGKILL)
+            starts = pair.expect_world(4, CHANGE_S, mark)
+            formed = pair.expect_world(4, CHANGE_S, mark, "formed")
         finish(pair, formed)
 
     mixed(test)

@@ -161,6 +161,14 @@ def process_state(pid):
     return None
 
 
+def parent(pid):
+    """The parent's process id, 0 when there is no such process."""
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return int(stat.read().rpartition(b")")[2].split()[1])
+    return 0
+
+
 def alive(pid):
     return process_state(pid) not in (None, "Z", "X")
 

@@ -18,9 +18,9 @@ class Pair:
         self.worker = worker or jobs.worker(scratch)
         self.agents = {}
 
-    def start(self, index, name=None, stamped=False):
+    def start(self, index, name=None, stamped=False, options=()):
         """Starts agent number `index` (0 = A). The rank follows the process id, so A is started first."""
-        name = name or "AB"[index]
+        name = name or "ABC"[index]
         self.agents[name] = self.scratch.run(
             self.kinds[index],
             f"--nnodes={self.nnodes}",
@@ -30,6 +30,7 @@ class Pair:
             f"--rdzv-endpoint=127.0.0.1:{self.port}",
             "--local-addr=127.0.0.1",
             *self.options,
+            *options,
             *self.worker,
             name=name,
             stamped=stamped,
@@ -50,6 +51,14 @@ class Pair:
         ranks = sorted(s.rank for s in stamps[:world])
         jobs.check(ranks == list(range(world)), f"ranks {ranks} instead of 0..{world - 1}")
         return stamps[:world]
+
+    def agent_of(self, stamp):
+        """The name of the agent whose descendant this worker is."""
+        pid = stamp.pid
+        names = {agent.pid: name for name, agent in self.agents.items()}
+        while pid > 1 and pid not in names:
+            pid = jobs.parent(pid)
+        return names.get(pid)
 
     def workers_of(self, stamps, name):
         """The stamps of the workers that belong to agent A (group rank 0) or B."""
