@@ -210,7 +210,14 @@ def case_closed_console():
         scratch.expect_nobody(1)
 
 
-TALKATIVE = 'for i in 1 2 3 4 5 6 7 8 9; do echo "$RANK $i $(printf %100s)" >&2; done; exit 3'  # 1 KiB
+# Each waits until all are ready to ignore the launcher's SIGTERM, and writes 1 KiB.
+TALKATIVE = """
+trap "" TERM
+: > ready.$RANK
+for rank in 0 1 2 3 4 5 6 7; do until [ -e ready.$rank ]; do sleep 0.01; done; done
+for i in 1 2 3 4 5 6 7 8 9; do echo "$RANK $i $(printf %100s)" >&2; done
+exit 3
+"""
 
 
 def talkative_job(scratch, stderr):
@@ -219,8 +226,14 @@ def talkative_job(scratch, stderr):
 
     fcntl.fcntl(stderr, 1031, 4096)  # F_SETPIPE_SZ
     command = jobs.launcher_command("muster") + ["--standalone", "--nproc-per-node=8", "--no-python", "sh", "-c"]
-    command.append(f'trap "" TERM; {TALKATIVE}')
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, env=scratch.env())
+    process = subprocess.Popen(
+        [*command, TALKATIVE],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        env=scratch.env(),
+        cwd=scratch.root,
+    )
     os.close(stderr)
     return process
 
