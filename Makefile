@@ -11,6 +11,8 @@ CC ?= cc
 WERROR ?= OFF
 # Seconds that each fuzzer runs in `make fuzz`.
 FUZZ_SECONDS ?= 60
+# How often `make soak` repeats what: a quarter of an hour.
+SOAK_ARGS ?= --restarts 100 --elastic 100 --elastic-gloo 50 --sigkill 1000
 # Arguments handed to the benchmark programs by `make bench`.
 BENCH_ARGS ?=
 
@@ -35,7 +37,7 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-elastic test check asan ubsan tsan fuzz torture bench lint format layers install \
+.PHONY: all help setup demo demo-elastic test check asan ubsan tsan fuzz torture soak bench lint format layers install \
         uninstall clean distclean
 
 all: ## build everything; the program is build/muster
@@ -100,6 +102,9 @@ fuzz: ## libFuzzer on every parser, FUZZ_SECONDS each (needs clang)
 
 torture: all ## fail the n-th allocation and the n-th system call, for every n
 	@tools/run-tests $(BUILD) -L torture
+
+soak: all ## SOAK_ARGS times what must never go wrong, with counts and times (docs/performance.md)
+	@tests/regress/soak $(SOAK_ARGS)
 
 bench: all ## muster and torchrun side by side (docs/performance.md)
 	@bench/run $(BENCH_ARGS)

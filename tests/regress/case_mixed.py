@@ -149,6 +149,7 @@ def case_mixed_gloo_group():
             os.kill(pair.workers_of(starts, node)[0].pid, signal.SIGKILL)
             starts = pair.expect_world(4, CHANGE_S, mark)
             formed = pair.expect_world(4, CHANGE_S, mark, "formed")
+            jobs.check({s.stale for s in formed} == {0}, f"keys of the dead are in the store: {formed}")
         finish(pair, formed)
 
     mixed(test)

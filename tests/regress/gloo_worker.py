@@ -2,6 +2,8 @@
 
     gloo_worker.py CHANNEL
 
+`formed` tells how many processes that have ended by now had left a key in the store that the group met in (`stale`).
+
 Signals as in bench's stamp_worker: SIGTERM and its like are stamped and kill it, SIGRTMIN+n makes it exit with n.
 """
 
@@ -10,6 +12,8 @@ import signal
 import sys
 import threading
 import time
+
+from store import StoreClient
 
 START_NS = time.monotonic_ns()
 WATCHED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT} | set(range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
@@ -22,7 +26,28 @@ def stamp(name, when_ns, more=""):
     os.write(CHANNEL, line.encode())
 
 
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def look_for_the_dead():
+    """Keys of dead processes in the agents' store; leaves one of its own."""
+    if os.environ["TORCHELASTIC_USE_AGENT_STORE"] != "True":
+        return 0
+    client = StoreClient(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 60)
+    pids = [int(key.rpartition(b"/")[2]) for key in client.list_keys() if key.startswith(b"/worker/")]
+    client.set(f"/worker/{os.getpid()}", b"was here")
+    client.check(f"/worker/{os.getpid()}")
+    client.close()
+    return sum(not is_alive(pid) for pid in pids)
+
+
 def form():
+    stale = look_for_the_dead()
     import torch
     import torch.distributed as dist
 
@@ -32,7 +57,7 @@ def form():
     world = dist.get_world_size()
     if int(total.item()) != world * (world + 1) // 2:
         sys.exit(f"all_reduce of {world} ranks gave {total.item()}")
-    stamp("formed", time.monotonic_ns(), f" world={world}")
+    stamp("formed", time.monotonic_ns(), f" world={world} stale={stale}")
 
 
 def obey():
