@@ -147,8 +147,9 @@ int muster_store_queue_pop(struct muster_store *store, const char *key, int64_t 
                            struct muster_store_value *out);
 int muster_store_queue_length(struct muster_store *store, const char *key, int64_t *out_length);
 
-/* Waits until `world_size` calls have been made for this key. The count is kept at the key and is never reset: use a
- * new key for each barrier. */
+/* Waits until `world_size` calls have been made for this key. The count is kept in the store and is never reset: use a
+ * new key for each barrier. All must come through the same prefix, since they count where PyTorch's barriers do: at the
+ * key itself, but with a prefix or in a file at key + "/num_members". */
 int muster_store_barrier(struct muster_store *store, const char *key, uint32_t world_size, int64_t timeout_ms);
 
 #pragma GCC visibility pop

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "store/codec.h" /* the limits */
 #include "store/store_impl.h"
 
@@ -321,10 +322,39 @@ int muster_store_queue_length(struct muster_store *store, const char *key, int64
     return code ? code : end(store, CALL(queue_length, key, deadline, out_length));
 }
 
+/* What PyTorch's stores do that have no barrier command, its PrefixStore and FileStore: count at one key, set by the
+ * last one to arrive, all wait for the other. */
+static int meet(struct muster_store *store, const char *members_key, const char *last_key, uint32_t world_size,
+                int64_t deadline) {
+    int64_t arrived = 0, answer_deadline = store_deadline(store->shared->backend->timeout_ms);
+    int code = CALL(add, members_key, 1, answer_deadline, &arrived);
+    if (code == 0 && arrived == (int64_t)world_size) {
+        code = CALL(set, last_key, kv_slice_text("1"), answer_deadline);
+    }
+    return code ? code : CALL(wait, &last_key, 1, deadline);
+}
+
+static int meet_at(struct muster_store *store, const char *key, uint32_t world_size, int64_t deadline) {
+    char *members_key = str_format_new("%s/num_members", key);
+    char *last_key = str_format_new("%s/last_member", key);
+    int code = members_key && last_key ? meet(store, members_key, last_key, world_size, deadline)
+                                       : status_fail(MUSTER_ENOMEM, "no memory for a barrier");
+    free(members_key);
+    free(last_key);
+    return code;
+}
+
 int muster_store_barrier(struct muster_store *store, const char *key, uint32_t world_size, int64_t timeout_ms) {
     int64_t deadline = 0;
     int code = begin(store, timeout_ms, &deadline);
-    return code ? code : end(store, CALL(barrier, key, world_size, deadline));
+    if (code) {
+        return code;
+    }
+    bool is_prefixed = strlen(store->prefix) > 1;
+    if (is_prefixed || !store->shared->backend->operations->barrier) {
+        return end(store, meet_at(store, key, world_size, deadline));
+    }
+    return end(store, CALL(barrier, key, world_size, deadline));
 }
 
 /* Keys as they come, gathered as one run of texts. */

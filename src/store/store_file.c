@@ -320,20 +320,20 @@ static void await_change(const struct file_store *file, int64_t deadline_ns) {
     }
 }
 
-/* Waits until `done` says so of the table; called at least once. MUSTER_ETIMEOUT. */
-static int wait_until(struct file_store *file, int64_t deadline_ns,
-                      int (*done)(const struct file_store *file, void *ctx, bool *out), void *ctx) {
+/* Looks at least once. MUSTER_ETIMEOUT. */
+static int wait_for_all(struct file_store *file, const char *prefix, const char *const *keys, size_t key_count,
+                        int64_t deadline_ns) {
     for (;;) {
-        bool is_done = false;
+        bool all = false;
         bool is_last = store_remaining_ms(deadline_ns) == 0;
-        if (file->notify_fd >=
-            0) { /* before looking, so that nothing falls in between; repeated: it may be a new file */
+        /* Before looking, so that nothing falls in between; repeated: it may be a new file. */
+        if (file->notify_fd >= 0) {
             (void)inotify_add_watch(file->notify_fd, file->path, IN_MODIFY | IN_DELETE_SELF | IN_ATTRIB);
         }
         int code = open_locked(file, LOCK_SH, is_last ? store_deadline(POLL_MS) : deadline_ns);
-        code = code ? code : done(file, ctx, &is_done);
+        code = code ? code : all_present(file, prefix, keys, key_count, &all);
         unlock(file);
-        if (code || is_done) {
+        if (code || all) {
             return code;
         }
         if (is_last) {
@@ -343,22 +343,10 @@ static int wait_until(struct file_store *file, int64_t deadline_ns,
     }
 }
 
-struct awaited_keys {
-    const char *prefix;
-    const char *const *keys;
-    size_t key_count;
-};
-
-static int keys_are_there(const struct file_store *file, void *ctx, bool *out) {
-    const struct awaited_keys *awaited = ctx;
-    return all_present(file, awaited->prefix, awaited->keys, awaited->key_count, out);
-}
-
 static int file_wait(struct store_backend *backend, const char *prefix, const char *const *keys, size_t key_count,
                      int64_t deadline_ns) {
     struct file_store *file = file_of(backend);
-    struct awaited_keys awaited = {.prefix = prefix, .keys = keys, .key_count = key_count};
-    int code = wait_until(file, deadline_ns, keys_are_there, &awaited);
+    int code = wait_for_all(file, prefix, keys, key_count, deadline_ns);
     return finish(file, code, "WAIT", prefix, key_count ? keys[0] : "");
 }
 
@@ -421,38 +409,6 @@ static int file_list_keys(struct store_backend *backend, int64_t deadline_ns,
     return finish(file, code, "list keys", "", "");
 }
 
-struct awaited_number {
-    struct kv_slice key;
-    int64_t number;
-};
-
-static int number_is_reached(const struct file_store *file, void *ctx, bool *out) {
-    const struct awaited_number *awaited = ctx;
-    struct kv_slice value;
-    char text[24] = "";
-    if (kv_table_get(&file->table, awaited->key, &value) && value.len < sizeof text) {
-        memcpy(text, value.data, value.len);
-    }
-    *out = strtoll(text, NULL, 10) >= awaited->number;
-    return 0;
-}
-
-static int file_barrier(struct store_backend *backend, const char *prefix, const char *key, int64_t world_size,
-                        int64_t deadline_ns) {
-    struct file_store *file = file_of(backend);
-    uint8_t buffer[CODEC_KEY_BYTES_MAX];
-    struct awaited_number awaited = {.number = world_size};
-    int64_t arrived = 0;
-    int code = raw_key(prefix, key, buffer, &awaited.key);
-    code = code ? code : open_locked(file, LOCK_EX, deadline_ns);
-    code = code ? code : add_locked(file, prefix, key, 1, &arrived);
-    unlock(file);
-    if (code == 0 && arrived < world_size) {
-        code = wait_until(file, deadline_ns, number_is_reached, &awaited);
-    }
-    return finish(file, code, "BARRIER", prefix, key);
-}
-
 /* ---- opening and closing ---- */
 
 static void release(struct file_store *file) {
@@ -490,7 +446,6 @@ static const struct store_operations file_operations = {
     .multi_set = file_multi_set,
     .num_keys = file_num_keys,
     .list_keys = file_list_keys,
-    .barrier = file_barrier,
     .free = file_free,
 };
 

@@ -89,11 +89,15 @@ static int set_up_file(void **out) {
     return 0;
 }
 
+static bool is_file(const struct scene *scene) {
+    return scene->folder[0] != '\0';
+}
+
 static int tear_down(void **ctx) {
     struct scene *scene = *ctx;
     muster_store_close(scene->second);
     muster_store_close(scene->first);
-    if (scene->folder[0]) {
+    if (is_file(scene)) {
         assert_int_equal(access(scene->path, F_OK), -1); /* the last user removed it */
         assert_int_equal(rmdir(scene->folder), 0);
     }
@@ -234,7 +238,7 @@ static void waiting_in_vain_names_the_key(void **ctx) {
     const char *keys[] = {"here", "nowhere"};
     assert_int_equal(muster_store_set(scene->first, "here", "v", 1), 0);
     assert_int_equal(muster_store_wait(scene->first, keys, 2, 20), MUSTER_ETIMEOUT);
-    assert_non_null(strstr(muster_detail(), scene->folder[0] ? scene->path : "127.0.0.1:"));
+    assert_non_null(strstr(muster_detail(), is_file(scene) ? scene->path : "127.0.0.1:"));
     assert_non_null(strstr(muster_detail(), "/here"));
     assert_int_equal(muster_store_get(scene->first, "nowhere", 0, &value), MUSTER_ETIMEOUT);
     assert_non_null(strstr(muster_detail(), "/nowhere"));
@@ -271,11 +275,24 @@ static void a_barrier_lets_all_through(void **ctx) {
     pthread_t thread;
     assert_int_equal(muster_store_barrier(scene->first, "alone", 1, PATIENCE_MS), 0);
     assert_int_equal(muster_store_barrier(scene->first, "incomplete", 2, 20), MUSTER_ETIMEOUT);
-    assert_get(scene->first, "incomplete", "1");
+    assert_get(scene->first, is_file(scene) ? "incomplete/num_members" : "incomplete", "1");
     assert_int_equal(pthread_create(&thread, NULL, arrive, scene->second), 0);
     assert_int_equal(muster_store_barrier(scene->first, "bar", 2, PATIENCE_MS), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_get(scene->first, "bar", "2");
+    assert_get(scene->first, is_file(scene) ? "bar/num_members" : "bar", "2");
+    assert_int_equal(muster_store_barrier(scene->second, "bar", 2, 0), 0); /* whoever comes late passes */
+}
+
+static void a_barrier_behind_a_prefix_is_pytorchs(void **ctx) {
+    struct scene *scene = *ctx;
+    struct muster_store *view = NULL;
+    assert_int_equal(muster_store_prefix(scene->first, "pre", &view), 0);
+    assert_int_equal(muster_store_barrier(view, "k", 2, 20), MUSTER_ETIMEOUT);
+    assert_get(scene->second, "pre/k/num_members", "1");
+    assert_int_equal(muster_store_barrier(view, "k", 2, PATIENCE_MS), 0);
+    assert_get(scene->second, "pre/k/last_member", "1");
+    assert_get(scene->second, "pre/k/num_members", "2");
+    muster_store_close(view);
 }
 
 static void limits_are_told_before_anything_happens(void **ctx) {
@@ -611,6 +628,7 @@ int main(void) {
         ON_BOTH(waiting_in_vain_names_the_key),
         ON_BOTH(a_wait_ends_when_the_keys_come),
         ON_BOTH(a_barrier_lets_all_through),
+        ON_BOTH(a_barrier_behind_a_prefix_is_pytorchs),
         ON_BOTH(limits_are_told_before_anything_happens),
         ON_BOTH(threads_take_turns_on_one_store),
         ON_TCP(queues_are_first_in_first_out),
