@@ -32,6 +32,18 @@ class Row:
         self.higher_is_better = higher_is_better
 
 
+class Promise:
+    """A bound on medians: on the largest of `rows`, or (`is_ratio`) on how many times better than torchrun's they are."""
+
+    def __init__(self, text, rows, bound, unit="", is_ratio=False, higher_is_better=False):
+        self.text = text
+        self.rows = rows
+        self.bound = bound
+        self.unit = unit
+        self.is_ratio = is_ratio
+        self.higher_is_better = higher_is_better
+
+
 class Experiment:
     """`runs` and `quick_runs` count samples of each launcher; where torchrun's case is "never" one is enough of it."""
 
@@ -364,4 +376,16 @@ EXPERIMENTS = [
         RUN + "4 --tee=3 --log-dir=LOGS --no-python flood_worker CHANNEL 200000 100 | cat > CONSOLE",
         runs=3,
     ),
+]
+
+PROMISES = [
+    Promise("exec to first worker's first instruction, 8 workers", ["start_8"], 10, "ms"),
+    Promise("the same, sooner than torchrun", ["start_8"], 100, is_ratio=True),
+    Promise("`muster run --help`", ["help"], 2, "ms"),
+    Promise("agent's memory (PSS), 4 workers", ["memory_agent"], 4, "MiB"),
+    Promise("agent's threads", ["threads"], 1),
+    Promise("a worker's death reaches the others as SIGTERM", ["failure_told"], 2, "ms"),
+    Promise("a group of C programs runs again after a worker's death", ["failure_restarted"], 20, "ms"),
+    Promise("a node's death or departure: the rest run again", ["departure_kill", "departure_term"], 200, "ms"),
+    Promise("`--tee`: lines lost or doubled on the console", ["log_lost", "log_doubled"], 0, "lines"),
 ]

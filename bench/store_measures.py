@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import jobs
-from measures import Experiment, Row
+from measures import Experiment, Promise, Row
 
 OPERATIONS = ("get", "set", "add", "check", "compare_set", "multi_get")
 LOADS = ((1, 1), (64, 1), (64, 16))  # connections, requests in flight on each
@@ -112,3 +112,15 @@ EXPERIMENTS = [
         runs=2,
     ),
 ]
+
+PROMISES = [
+    Promise(
+        f"store: operations a second at {clients} clients, {depth} in flight on each, mean of the six",
+        [f"store_{operation}_{clients}_{depth}" for operation in OPERATIONS],
+        2,
+        is_ratio=True,
+        higher_is_better=True,
+    )
+    for clients, depth in LOADS
+    if clients == 64
+] + [Promise("store: growth by 1,000 idle connections (PSS)", ["store_idle"], 10, "MiB")]
