@@ -35,6 +35,7 @@ static void close_listeners(struct kv_engine *engine) {
     for (size_t i = 0; i < engine->listener_count; i++) {
         (void)epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, engine->listener_fds[i], NULL);
         (void)close(engine->listener_fds[i]);
+        engine->listener_rests[i] = false;
     }
     engine->listener_count = 0;
 }
@@ -200,10 +201,11 @@ int kv_engine_set(struct kv_engine *engine, struct kv_slice key, struct kv_slice
     return kv_machine_set(&engine->machine, key, value);
 }
 
-/* Out of descriptors: a client in the queue would keep the listener ready for ever. Turn it away. */
-static void turn_one_away(struct kv_engine *engine, int listener_fd) {
+/* Out of descriptors: a client in the queue would keep the listener ready for ever. Turn it away, if the spare one
+ * allows that. */
+static bool turn_one_away(struct kv_engine *engine, int listener_fd) {
     if (engine->spare_fd < 0) {
-        return;
+        return false;
     }
     (void)close(engine->spare_fd);
     int fd = accept4(listener_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -212,26 +214,56 @@ static void turn_one_away(struct kv_engine *engine, int listener_fd) {
     }
     engine->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     log_warning("store: no file descriptor left for another connection (limit: ulimit -n)");
+    return fd >= 0;
 }
 
-static void accept_some(struct kv_engine *engine, int listener_fd) {
-    for (unsigned i = 0; i < ACCEPTS_PER_EVENT; i++) {
-        int fd = accept4(listener_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE) {
-                turn_one_away(engine, listener_fd);
-            }
-            if (errno == ECONNABORTED || errno == EINTR) {
-                continue;
-            }
-            return;
-        }
-        if (engine->connection_count >= engine->connections_max) {
-            log_warning("store: connection refused: there are %zu already", engine->connection_count);
-            (void)close(fd);
-            continue;
-        }
+/* A listener whose clients can neither be taken nor turned away is only looked at when another one comes or a
+ * connection has ended: as it stays ready, anything else would keep the processor busy for nothing. */
+static void rest(struct kv_engine *engine, size_t index, bool resting) {
+    if (engine->listener_rests[index] == resting) {
+        return;
+    }
+    struct epoll_event event = {.events = resting ? EPOLLIN | EPOLLET : EPOLLIN, .data.u64 = listener_tag(index)};
+    if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_MOD, engine->listener_fds[index], &event) == 0) {
+        engine->listener_rests[index] = resting;
+    }
+}
+
+/* False when the kernel has clients that cannot be had. */
+static bool accept_one(struct kv_engine *engine, int listener_fd, bool *more) {
+    int fd = accept4(listener_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0 && engine->connection_count >= engine->connections_max) {
+        log_warning("store: connection refused: there are %zu already", engine->connection_count);
+        (void)close(fd);
+    } else if (fd >= 0) {
         kv_connection_open(engine, fd);
+    } else if (errno == EMFILE || errno == ENFILE) {
+        *more = false;
+        return turn_one_away(engine, listener_fd);
+    } else if (errno != ECONNABORTED && errno != EINTR) {
+        *more = false;
+        return errno == EAGAIN || errno == EWOULDBLOCK;
+    }
+    return true;
+}
+
+static void accept_some(struct kv_engine *engine, size_t index) {
+    bool more = true, fine = true;
+    for (unsigned i = 0; more && i < ACCEPTS_PER_EVENT; i++) {
+        fine = accept_one(engine, engine->listener_fds[index], &more);
+    }
+    rest(engine, index, !fine);
+}
+
+/* Something has been freed: perhaps what accepting lacked. */
+static void wake_listeners(struct kv_engine *engine) {
+    for (size_t i = 0; i < engine->listener_count; i++) {
+        if (engine->listener_rests[i]) {
+            accept_some(engine, i);
+        }
+    }
+    if (engine->spare_fd < 0) {
+        engine->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     }
 }
 
@@ -243,12 +275,15 @@ void kv_engine_turn(struct kv_engine *engine) {
         int count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_BATCH, 0);
         for (int i = 0; i < count; i++) {
             if (events[i].data.u64 % 2 == 1) {
-                accept_some(engine, engine->listener_fds[events[i].data.u64 / 2]);
+                accept_some(engine, events[i].data.u64 / 2);
             } else {
                 kv_connection_ready(events[i].data.ptr, events[i].events);
             }
         }
-        kv_connections_reap(engine);
+        if (engine->dead) {
+            kv_connections_reap(engine);
+            wake_listeners(engine);
+        }
         if (count <= 1) { /* a busy store saves the way through the host's loop; a quiet one saves this call */
             break;
         }

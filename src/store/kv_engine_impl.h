@@ -35,6 +35,7 @@ struct kv_engine {
     int epoll_fd;
     int spare_fd; /* given up for a moment to turn clients away when descriptors have run out */
     int listener_fds[KV_LISTENERS_MAX];
+    bool listener_rests[KV_LISTENERS_MAX]; /* ready, but nobody can be accepted just now */
     size_t listener_count;
     uint16_t port;
     struct kv_machine machine;

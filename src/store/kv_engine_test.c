@@ -576,6 +576,39 @@ static void descriptors_run_out_without_harm(void **ctx) {
     (void)close(good);
 }
 
+static bool is_ready(const struct scene *scene) {
+    struct pollfd wait = {.fd = kv_engine_fd(scene->engine), .events = POLLIN};
+    return poll(&wait, 1, 0) == 1;
+}
+
+/* Not even the spare descriptor is left: the client can be neither taken nor turned away. */
+static void a_client_that_cannot_be_had_costs_no_time(void **ctx) {
+    struct scene *scene = *ctx;
+    struct rlimit before, tight;
+    int good = open_client(scene);
+    int late = connect_raw(scene);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    (void)close(scene->engine->spare_fd);
+    scene->engine->spare_fd = -1;
+    int filler = open("/dev/null", O_RDONLY | O_CLOEXEC); /* takes its place, and the lowest number */
+    tight = (struct rlimit){.rlim_cur = (rlim_t)late + 1, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    for (int i = 0; i < 3 && is_ready(scene); i++) {
+        kv_engine_turn(scene->engine);
+    }
+    assert_false(is_ready(scene)); /* nothing to do until something changes */
+    (void)close(good);
+    serve_all(scene); /* a descriptor is free again: the one that waited gets it */
+    assert_int_equal(scene->engine->connection_count, 1);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    int next = open_client(scene);
+    assert_int_equal(scene->engine->connection_count, 2);
+    assert_true(scene->engine->spare_fd >= 0);
+    (void)close(next);
+    (void)close(late);
+    (void)close(filler);
+}
+
 static void idle_clients_cost_little(void **ctx) {
     enum { CLIENTS = 400 };
     struct scene *scene = *ctx;
@@ -652,6 +685,7 @@ int main(void) {
         SCENE_TEST(a_full_store_drops_the_writer_only),
         SCENE_TEST(too_many_clients_are_turned_away),
         SCENE_TEST(descriptors_run_out_without_harm),
+        SCENE_TEST(a_client_that_cannot_be_had_costs_no_time),
         SCENE_TEST(idle_clients_cost_little),
         SCENE_TEST(a_reset_reaches_clients_in_the_backlog),
         SCENE_TEST(several_addresses_share_one_port),
