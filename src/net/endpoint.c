@@ -111,13 +111,32 @@ static int lookup(const char *host, uint16_t port, int flags, struct net_address
     return rc;
 }
 
+/* An address in its usual form needs no memory, and so cannot fail to be read. */
+static bool append_literal(const char *host, uint16_t port, struct net_addresses *out) {
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    struct net_address *slot = &out->list[out->count];
+    memset(&slot->sockaddr, 0, sizeof slot->sockaddr);
+    if (inet_pton(AF_INET, host, &v4.sin_addr) == 1) {
+        memcpy(&slot->sockaddr, &v4, sizeof v4);
+        slot->len = sizeof v4;
+    } else if (inet_pton(AF_INET6, host, &v6.sin6_addr) == 1) {
+        memcpy(&slot->sockaddr, &v6, sizeof v6);
+        slot->len = sizeof v6;
+    } else {
+        return false;
+    }
+    out->count++;
+    return true;
+}
+
 int net_resolve_numeric(const char *host, uint16_t port, struct net_addresses *out) {
     *out = (struct net_addresses){.count = 0};
     if (strcasecmp(host, "localhost") == 0) {
-        (void)lookup("127.0.0.1", port, AI_NUMERICHOST, out);
-        (void)lookup("::1", port, AI_NUMERICHOST, out);
-    } else {
-        (void)lookup(host, port, AI_NUMERICHOST, out);
+        (void)append_literal("127.0.0.1", port, out);
+        (void)append_literal("::1", port, out);
+    } else if (!append_literal(host, port, out)) {
+        (void)lookup(host, port, AI_NUMERICHOST, out); /* 127.1, fe80::1%eth0 */
     }
     if (out->count == 0) {
         return status_fail(MUSTER_ERESOLVE, "'%s' is a name, not an address", host);

@@ -18,13 +18,19 @@
 /* A server that takes the connection and says nothing, or resets it, for this long is no TCPStore. PyTorch's own
  * can be silent for five seconds while it looks up a client's name. */
 enum { TICK_MS = 500, SILENT_TICKS_MAX = 20, ANSWER_TEXT_MAX = 256 };
+/* The store that this process hosts shares the loop with its client: silence has no excuse. */
+enum { OWN_SILENT_TICKS_MAX = 4 };
+/* What this machine refuses (descriptors, memory, permission) that often in a row will not change by waiting. */
+enum { REFUSALS_MAX = 4 };
 
 struct candidate {
     struct store_link *link;
     struct sockaddr_storage address;
     struct kv_client *client; /* NULL: ended */
     unsigned silent_ticks;
-    bool hopeless;                /* what is there is no store */
+    unsigned refusals;            /* attempts in a row that ended in this machine */
+    bool hopeless;                /* `answer` will not change */
+    bool is_stranger;             /* what is there is no store */
     char answer[ANSWER_TEXT_MAX]; /* of the last attempt that ended */
 };
 
@@ -115,12 +121,17 @@ static int host_store(struct store_link *link, const struct net_addresses *loopb
 
 static void on_candidate_state(void *ctx, int status);
 
+static void note_refusal(struct candidate *c, const char *answer) {
+    (void)str_copy(c->answer, sizeof c->answer, answer);
+    c->hopeless = ++c->refusals >= REFUSALS_MAX;
+}
+
 static void attempt(struct candidate *c) {
     /* The time-out outlives the attempt: it bounds every request of the connection. judge() ends the attempt. */
     int rc = kv_client_create(c->link->loop, (const struct sockaddr *)&c->address, c->link->options.timeout_ms,
                               on_candidate_state, c, &c->client);
     if (rc != MUSTER_OK) {
-        (void)str_copy(c->answer, sizeof c->answer, muster_strerror(rc));
+        note_refusal(c, muster_strerror(rc));
     }
 }
 
@@ -154,27 +165,42 @@ static void on_won(struct candidate *c) {
     link->options.on_ready(link->options.ctx);
 }
 
-static bool all_hopeless(const struct store_link *link) {
+static bool all_hopeless(const struct store_link *link, size_t *strangers) {
     size_t hopeless = 0;
+    *strangers = 0;
     for (size_t i = 0; i < link->candidate_count; i++) {
         hopeless += link->candidates[i].hopeless;
+        *strangers += link->candidates[i].is_stranger;
     }
     return link->candidate_count > 0 && hopeless == link->candidate_count;
+}
+
+static int explain_hopeless(const struct store_link *link, bool stranger, const char *tried) {
+    if (link->server) {
+        return status_fail(MUSTER_ECONNECT, "the rendezvous store that this process hosts at %s:%u cannot be used (%s)",
+                           link->host, (unsigned)link->options.port, tried);
+    }
+    if (stranger) {
+        return status_fail(MUSTER_EPROTOCOL,
+                           "the rendezvous endpoint %s:%u is held by something that is not a TCPStore (%s): choose "
+                           "another port",
+                           link->host, (unsigned)link->options.port, tried);
+    }
+    return status_fail(MUSTER_ECONNECT, "this machine does not get through to the rendezvous endpoint %s:%u (%s)",
+                       link->host, (unsigned)link->options.port, tried);
 }
 
 /* Fails when nothing is left to hope for. */
 static void judge(struct store_link *link) {
     char tried[MUSTER_DETAIL_MAX / 2];
-    bool late = uv_now(link->loop) >= link->deadline_ms;
-    if (link->over || link->winner || (!late && !all_hopeless(link))) {
+    size_t strangers;
+    bool hopeless = all_hopeless(link, &strangers), late = uv_now(link->loop) >= link->deadline_ms;
+    if (link->over || link->winner || (!late && !hopeless)) {
         return;
     }
     (void)store_link_describe(link, tried, sizeof tried);
-    if (all_hopeless(link)) {
-        fail(link, status_fail(MUSTER_EPROTOCOL,
-                               "the rendezvous endpoint %s:%u is held by something that is not a TCPStore (%s): choose "
-                               "another port",
-                               link->host, (unsigned)link->options.port, tried));
+    if (hopeless) {
+        fail(link, explain_hopeless(link, strangers > 0, tried));
     } else {
         fail(link, status_fail(MUSTER_ECONNECT,
                                "no rendezvous store at %s:%u within %llu s (%s): is the node that hosts it running?",
@@ -186,22 +212,28 @@ static void judge(struct store_link *link) {
 static void on_candidate_state(void *ctx, int status) {
     struct candidate *c = ctx;
     struct store_link *link = c->link;
+    char answer[ANSWER_TEXT_MAX];
     if (status == 0) {
         on_won(c);
         return;
     }
-    (void)str_copy(c->answer, sizeof c->answer, muster_detail());
+    (void)str_format(answer, sizeof answer, "%s", muster_detail());
     if (c == link->winner) {
         char text[NET_ADDRESS_TEXT_MAX];
         (void)net_address_format((struct sockaddr *)&c->address, text);
         fail(link, status_fail(MUSTER_ECONNECT,
                                "the rendezvous store at %s is lost, the node that hosts it has probably ended (%.200s)",
-                               text, c->answer));
+                               text, answer));
         return;
     }
     kv_client_close(c->client);
     c->client = NULL;
-    c->hopeless = status == MUSTER_EPROTOCOL;
+    if (status == MUSTER_ECONNECT || status == MUSTER_ENOMEM) { /* what may pass, the client goes on trying */
+        note_refusal(c, answer);
+    } else {
+        (void)str_copy(c->answer, sizeof c->answer, answer);
+        c->hopeless = c->is_stranger = status == MUSTER_EPROTOCOL;
+    }
     judge(link);
 }
 
@@ -217,14 +249,15 @@ static void watch_candidate(struct candidate *c) {
     enum kv_client_stage stage = kv_client_stage(c->client, &error_number);
     bool silent = stage == KV_CLIENT_HANDSHAKE || (stage == KV_CLIENT_CONNECTING && error_number == ECONNRESET);
     c->silent_ticks = silent ? c->silent_ticks + 1 : 0;
-    if (c->silent_ticks < SILENT_TICKS_MAX) {
+    c->refusals = 0; /* the attempt lasts */
+    if (c->silent_ticks < (c->link->server ? OWN_SILENT_TICKS_MAX : SILENT_TICKS_MAX)) {
         return;
     }
     (void)str_format(c->answer, sizeof c->answer, "%s",
                      stage == KV_CLIENT_HANDSHAKE ? "accepts connections but does not answer" : "resets connections");
     kv_client_close(c->client);
     c->client = NULL;
-    c->hopeless = true;
+    c->hopeless = c->is_stranger = true;
 }
 
 static void on_resolved(void *ctx, int status, const struct net_addresses *addresses);
