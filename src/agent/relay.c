@@ -24,7 +24,7 @@ struct relay {
     struct relay_console_state consoles[2];
     bool shared; /* stdout and stderr are one pipe or terminal: consoles[0] serves both */
     struct relay_source *sources;
-    uint8_t *scratch; /* 2 * READ_BYTES, once something is read */
+    uint8_t *scratch; /* 2 * READ_BYTES; taken early, so that output can be read when memory has run out */
     uint64_t read_bytes;
     uv_timer_t timer; /* the drain's */
     void (*done)(void *ctx);
@@ -256,12 +256,8 @@ static void on_readable(uv_poll_t *poll, int status, int events) {
     (void)status; /* the read tells */
     (void)events;
     struct relay_source *source = poll->data;
-    struct relay *relay = source->relay;
-    if (!relay->scratch) {
-        relay->scratch = malloc((size_t)2 * READ_BYTES);
-    }
-    if (source->input.len <= READ_BYTES && relay->scratch) {
-        read_short(source, relay->scratch);
+    if (source->input.len <= READ_BYTES) {
+        read_short(source, source->relay->scratch);
     } else {
         read_long(source);
     }
@@ -321,10 +317,14 @@ int relay_source_open(struct relay *relay, const struct relay_source_options *op
 
 int relay_create(uv_loop_t *loop, int out_fd, int err_fd, struct relay **out) {
     struct relay *relay = calloc(1, sizeof *relay);
-    if (!relay) {
+    uint8_t *scratch = malloc((size_t)2 * READ_BYTES); /* pages that nothing touches cost nothing */
+    if (!relay || !scratch) {
+        free(relay);
+        free(scratch);
         return status_fail(MUSTER_ENOMEM, "no memory for the log relay");
     }
     relay->loop = loop;
+    relay->scratch = scratch;
     relay->open_count = 3; /* the timer and two consoles */
     (void)uv_timer_init(loop, &relay->timer);
     relay->timer.data = relay;

@@ -228,6 +228,20 @@ void relay_sink_flush(struct relay_sink *sink) {
     }
 }
 
+/* Queues bytes. Without memory for that they are written at once, behind what is queued, and only what the console does
+ * not take is lost. False when the console was given up. */
+static bool stage(struct relay_sink *sink, const void *bytes, size_t count) {
+    if (buf_append(&sink->out, bytes, count) == 0) {
+        return true;
+    }
+    if (sink->blocked) {
+        relay_sink_give_up(sink, muster_detail());
+    } else {
+        write_through(sink, bytes, count);
+    }
+    return !sink->dead;
+}
+
 void relay_sink_put(struct relay_sink *sink, const void *from, const char *prefix, size_t prefix_bytes,
                     const uint8_t *piece, size_t piece_bytes) {
     assert(!sink->blocked);
@@ -235,10 +249,9 @@ void relay_sink_put(struct relay_sink *sink, const void *from, const char *prefi
         return;
     }
     unsigned need = line_joint_before(&sink->joint, from);
-    if (((need & LINE_JOINT_NEWLINE) && buf_append(&sink->out, "\n", 1) != 0) ||
-        ((need & LINE_JOINT_PREFIX) && buf_append(&sink->out, prefix, prefix_bytes) != 0) ||
-        (piece_bytes < DIRECT_BYTES && buf_append(&sink->out, piece, piece_bytes) != 0)) {
-        relay_sink_give_up(sink, muster_detail());
+    if (((need & LINE_JOINT_NEWLINE) && !stage(sink, "\n", 1)) ||
+        ((need & LINE_JOINT_PREFIX) && !stage(sink, prefix, prefix_bytes)) ||
+        (piece_bytes < DIRECT_BYTES && !stage(sink, piece, piece_bytes))) {
         return;
     }
     line_joint_after(&sink->joint, from, piece, piece_bytes);
@@ -255,20 +268,16 @@ void relay_sink_finish_line(struct relay_sink *sink) {
         return;
     }
     sink->joint.open = false;
-    if (buf_append(&sink->out, "\n", 1) != 0) {
-        relay_sink_give_up(sink, muster_detail());
-    } else if (!sink->blocked) {
+    if (stage(sink, "\n", 1) && !sink->blocked) {
         relay_sink_flush(sink);
     }
 }
 
 void relay_sink_add(struct relay_sink *sink, const char *text, size_t bytes) {
+    struct iovec part = {(void *)(uintptr_t)text, bytes};
     if (sink->dead) {
-        return;
-    }
-    if (buf_append(&sink->out, text, bytes) != 0) {
-        relay_sink_give_up(sink, muster_detail());
-    } else if (!sink->blocked) {
+        (void)write_some(sink, &part, 1); /* why it ends may be the launcher's last word */
+    } else if (stage(sink, text, bytes) && !sink->blocked) {
         relay_sink_flush(sink);
     }
 }

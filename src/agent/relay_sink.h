@@ -60,7 +60,8 @@ void relay_sink_put(struct relay_sink *sink, const void *from, const char *prefi
 /* Completes an unfinished last line with '\n'. */
 void relay_sink_finish_line(struct relay_sink *sink);
 
-/* Queues whole lines that belong to no stream, also while blocked, and writes what it can. */
+/* Queues whole lines that belong to no stream, also while blocked, and writes what it can. A console that was given up
+ * is offered them once, without waiting. */
 void relay_sink_add(struct relay_sink *sink, const char *text, size_t bytes);
 
 /* Blocks until everything queued is written, or nothing could be for `patience_ms`. */

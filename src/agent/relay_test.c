@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -591,6 +592,30 @@ static void a_console_that_cannot_be_opened_anew_never_blocks(void **state) {
 
 /* ---- readers that stop, or go ---- */
 
+/* Without memory a console that takes everything still shows everything, the launcher's own words above all. */
+static void a_console_without_memory_is_written_through(void **state) {
+    (void)state;
+    uv_loop_t loop;
+    int ends[2];
+    struct relay_sink sink;
+    char text[64] = "";
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(pipe(ends), 0);
+    relay_sink_init(&sink, &loop, ends[1], "stdout", on_ready, &sink);
+    sink.out.max = 0; /* nothing can be queued */
+    relay_sink_put(&sink, &loop, "[0]:", 4, (const uint8_t *)"one\n", 4);
+    relay_sink_add(&sink, "two\n", 4);
+    relay_sink_give_up(&sink, "the test says so");
+    relay_sink_add(&sink, "why it ends\n", 12);
+    assert_int_equal(read(ends[0], text, sizeof text - 1), 24);
+    assert_string_equal(text, "[0]:one\ntwo\nwhy it ends\n");
+    relay_sink_close(&sink, on_ready);
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 static void write_much(int fd, int index) {
     (void)index;
     static char line[1001];
@@ -606,6 +631,27 @@ static bool is_full(int fd) {
     return poll(&p, 1, 0) == 0;
 }
 
+static void on_end(uv_poll_t *poll, int status, int events) {
+    (void)events;
+    assert_int_equal(status, 0);
+    uv_close((uv_handle_t *)poll, NULL);
+}
+
+/* Runs the loop until this child has ended, which is later than the end of its output. */
+static void run_until_ended(uv_loop_t *loop, pid_t pid) {
+    uv_poll_t poll;
+    int fd = (int)syscall(SYS_pidfd_open, pid, 0), status;
+    assert_true(fd >= 0);
+    assert_int_equal(uv_poll_init(loop, &poll, fd), 0);
+    assert_int_equal(uv_poll_start(&poll, UV_READABLE, on_end), 0);
+    while (!uv_is_closing((uv_handle_t *)&poll)) {
+        uv_run(loop, UV_RUN_ONCE);
+    }
+    uv_run(loop, UV_RUN_NOWAIT); /* the handle's close */
+    close(fd);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
 /* While stdout takes nothing, stderr's workers go on; when it is read again, nothing is missing. */
 static void a_stuck_reader_slows_only_its_own_writers(void **state) {
     (void)state;
@@ -619,10 +665,7 @@ static void a_stuck_reader_slows_only_its_own_writers(void **state) {
     }
     start_writer(&f, RELAY_CONSOLE_STDERR, prefixes[1], write_few);
     start_writer(&f, RELAY_CONSOLE_STDERR, prefixes[2], write_few);
-    int status;
-    while (waitpid(f.writers[1], &status, WNOHANG) == 0) {
-        uv_run(&f.loop, UV_RUN_ONCE); /* ends when stderr's writers could write all */
-    }
+    run_until_ended(&f.loop, f.writers[1]); /* it could write all */
     f.writers[1] = f.writers[--f.writer_count];
     assert_true(is_full(f.out[1]));
     reader_start(&out, f.out[0], 65536);
@@ -864,6 +907,7 @@ int main(void) {
         cmocka_unit_test(a_file_console_is_appended_to),
         cmocka_unit_test(a_terminal_console_works_and_keeps_its_flags),
         cmocka_unit_test(a_console_that_cannot_be_opened_anew_never_blocks),
+        cmocka_unit_test(a_console_without_memory_is_written_through),
         cmocka_unit_test(a_stuck_reader_slows_only_its_own_writers),
         cmocka_unit_test(a_reader_that_goes_does_not_stop_the_job),
         cmocka_unit_test(a_full_disk_ends_the_file_not_the_console),
