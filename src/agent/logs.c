@@ -330,7 +330,7 @@ void logs_close(struct logs *logs) {
     relay_close(logs->relay);
     forget_attempt(logs);
     if (logs->made_base) {
-        logs_layout_remove_empty(logs->made_base);
+        logs_layout_remove_empty(logs->made_base, logs->run_directory, logs->restart_count + 1, logs->config->nproc);
     }
     free(logs->made_base);
     free(logs->run_directory);

@@ -2,8 +2,10 @@
 #include "agent/logs_layout.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,18 +250,51 @@ int logs_layout_create_attempt(const char *run_directory, uint32_t restart_count
     return MUSTER_OK;
 }
 
-static int remove_if_empty(const char *path, const struct stat *st, int type, struct FTW *where) {
-    enum { LEVEL_MAX = 3 }; /* base, run, attempt, rank */
-    (void)st;
-    if (type == FTW_DP && where->level <= LEVEL_MAX) {
-        (void)rmdir(path); /* fails, as it should, where a file is left */
+/* Removes the folders below and including `name` in which nothing is. What opendir() would allocate is on the stack:
+ * the end of a run must be clean when memory has run out, too. False when a folder could not be looked into. */
+static bool remove_empty(int parent_fd, const char *name, int levels) {
+    _Alignas(struct dirent64) char entries[2048];
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool seen = fd >= 0 || errno == ENOTDIR || errno == ENOENT;
+    ssize_t bytes = 0;
+    while (fd >= 0 && levels > 0 && (bytes = getdents64(fd, entries, sizeof entries)) > 0) {
+        for (ssize_t at = 0; at < bytes;) {
+            const struct dirent64 *entry = (const void *)(entries + at);
+            at += entry->d_reclen;
+            if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+                seen = remove_empty(fd, entry->d_name, levels - 1) && seen;
+            }
+        }
     }
-    return 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    (void)unlinkat(parent_fd, name, AT_REMOVEDIR); /* fails, as it should, on a file and where one is left */
+    return seen && bytes >= 0;
 }
 
-void logs_layout_remove_empty(const char *base) {
-    enum { OPEN_DIRECTORIES = 8 };
-    (void)nftw(base, remove_if_empty, OPEN_DIRECTORIES, FTW_DEPTH | FTW_PHYS);
+/* The same by the names that were given, for want of a descriptor. */
+static void remove_named(const char *run_directory, uint32_t attempts, uint32_t nproc) {
+    char path[PATH_MAX];
+    for (uint32_t attempt = 0; attempt < attempts; attempt++) {
+        for (uint32_t rank = 0; rank < nproc; rank++) {
+            if (str_format(path, sizeof path, "%s/attempt_%u/%u", run_directory, attempt, rank)) {
+                (void)rmdir(path);
+            }
+        }
+        if (str_format(path, sizeof path, "%s/attempt_%u", run_directory, attempt)) {
+            (void)rmdir(path);
+        }
+    }
+    (void)rmdir(run_directory);
+}
+
+void logs_layout_remove_empty(const char *base, const char *run_directory, uint32_t attempts, uint32_t nproc) {
+    enum { LEVELS = 3 /* run, attempt, rank */ };
+    if (!remove_empty(AT_FDCWD, base, LEVELS)) {
+        remove_named(run_directory, attempts, nproc);
+        (void)rmdir(base);
+    }
 }
 
 /* ---- prefixes ---- */
