@@ -317,25 +317,33 @@ static void handle_closed(uv_handle_t *handle) {
     }
 }
 
+/* Those that handles_init() got to, in its order. */
 static void handles_close(struct guardian *g) {
+    uv_handle_t *handles[HANDLE_COUNT] = {(uv_handle_t *)&g->child_signal, (uv_handle_t *)&g->poll,
+                                          (uv_handle_t *)&g->timer};
     g->closing = true;
-    uv_close((uv_handle_t *)&g->poll, handle_closed);
-    uv_close((uv_handle_t *)&g->timer, handle_closed);
-    uv_close((uv_handle_t *)&g->child_signal, handle_closed);
+    for (unsigned i = 0, count = g->handles_open; i < count; i++) {
+        uv_close(handles[i], handle_closed);
+    }
 }
 
-static void handles_init(struct guardian *g, uv_loop_t *loop) {
-    /* Neither fails for a live loop and the socket that was just made. */
-    int status = uv_poll_init(loop, &g->poll, g->channel.fd);
-    assert(status == 0);
-    status = uv_timer_init(loop, &g->timer);
-    assert(status == 0);
-    status = uv_signal_init(loop, &g->child_signal);
-    assert(status == 0);
+/* The signal first: it may need a pipe. What has been done by a failure is for handles_close(). */
+static int handles_init(struct guardian *g, uv_loop_t *loop) {
+    g->child_signal.data = g;
     g->poll.data = g;
     g->timer.data = g;
-    g->child_signal.data = g;
-    g->handles_open = HANDLE_COUNT;
+    int status = uv_signal_init(loop, &g->child_signal);
+    g->handles_open += status == 0;
+    if (status == 0) {
+        status = uv_poll_init(loop, &g->poll, g->channel.fd);
+        g->handles_open += status == 0;
+    }
+    if (status != 0) {
+        return status_fail(MUSTER_ESYSTEM, "cannot watch the guardian process: %s", uv_strerror(status));
+    }
+    (void)uv_timer_init(loop, &g->timer); /* cannot fail */
+    g->handles_open++;
+    return MUSTER_OK;
 }
 
 int guardian_create(uv_loop_t *loop, const struct guardian_callbacks *callbacks, void *ctx, struct guardian **out) {
@@ -354,10 +362,16 @@ int guardian_create(uv_loop_t *loop, const struct guardian_callbacks *callbacks,
         free(g);
         return status;
     }
-    handles_init(g, loop);
-    status = poll_update(g);
+    status = handles_init(g, loop);
+    if (status == MUSTER_OK) {
+        status = poll_update(g);
+    }
     if (status != MUSTER_OK) {
+        bool handles = g->handles_open > 0;
         guardian_close(g);
+        if (!handles) {
+            free(g);
+        }
         return status;
     }
     *out = g;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -55,13 +56,12 @@ void guardian_channel_done(struct guardian_channel *c) {
 }
 
 /* One sendmsg; the number of bytes taken, 0 when the socket is full, or a negative code. */
-static ssize_t socket_send(int socket_fd, const void *bytes, size_t length, const int *fds, size_t fd_count) {
+static ssize_t socket_send(int socket_fd, struct iovec *parts, size_t part_count, const int *fds, size_t fd_count) {
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int) * GUARDIAN_FRAME_FDS_MAX)];
     } control = {0};
-    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = length};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = part_count};
     if (fd_count > 0) {
         message.msg_control = control.bytes;
         message.msg_controllen = CMSG_SPACE(sizeof(int) * fd_count);
@@ -92,7 +92,8 @@ static ssize_t socket_send(int socket_fd, const void *bytes, size_t length, cons
 int guardian_channel_flush(struct guardian_channel *c) {
     while (c->first) {
         struct guardian_channel_packet *p = c->first;
-        ssize_t n = socket_send(c->fd, p->bytes + p->sent, p->length - p->sent, p->fds, p->fd_count);
+        struct iovec rest = {.iov_base = p->bytes + p->sent, .iov_len = p->length - p->sent};
+        ssize_t n = socket_send(c->fd, &rest, 1, p->fds, p->fd_count);
         if (n < 0) {
             return (int)n;
         }
@@ -133,30 +134,30 @@ static void packet_enqueue(struct guardian_channel *c, struct guardian_channel_p
     c->queued_bytes += p->length - p->sent;
 }
 
-/* Tries the socket first, so that descriptors are duplicated only when the frame has to wait. */
-static int packet_submit(struct guardian_channel *c, struct guardian_channel_packet *p, const int *fds,
+/* Copies a frame of which the socket took `sent` bytes. */
+static int frame_enqueue(struct guardian_channel *c, const struct iovec parts[2], size_t sent, const int *fds,
                          size_t fd_count) {
-    if (!c->first) {
-        ssize_t n = socket_send(c->fd, p->bytes, p->length, fds, fd_count);
-        if (n < 0) {
-            return (int)n;
-        }
-        p->sent = (size_t)n;
+    size_t length = parts[0].iov_len + parts[1].iov_len;
+    struct guardian_channel_packet *p = malloc(sizeof *p + length);
+    if (!p) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a message of %zu bytes to the guardian", length);
     }
-    if (p->sent == p->length) {
+    *p = (struct guardian_channel_packet){.length = length, .sent = sent};
+    memcpy(p->bytes, parts[0].iov_base, parts[0].iov_len);
+    if (parts[1].iov_len > 0) {
+        memcpy(p->bytes + parts[0].iov_len, parts[1].iov_base, parts[1].iov_len);
+    }
+    int status = sent == 0 ? packet_take_fds(p, fds, fd_count) : MUSTER_OK; /* they went with the first byte */
+    if (status != MUSTER_OK) {
         packet_free(p);
-        return MUSTER_OK;
-    }
-    if (p->sent == 0) {
-        int status = packet_take_fds(p, fds, fd_count);
-        if (status != MUSTER_OK) {
-            return status;
-        }
+        return status;
     }
     packet_enqueue(c, p);
     return MUSTER_OK;
 }
 
+/* Tries the socket first: then neither memory nor descriptors are needed, and the order to kill gets through without.
+ */
 int guardian_channel_send(struct guardian_channel *c, uint32_t kind, const void *body, size_t length, const int *fds,
                           size_t fd_count) {
     assert(fd_count <= GUARDIAN_FRAME_FDS_MAX);
@@ -164,18 +165,18 @@ int guardian_channel_send(struct guardian_channel *c, uint32_t kind, const void 
     if (length > GUARDIAN_FRAME_BYTES_MAX || c->queued_bytes + length > c->queue_max_bytes) {
         return status_fail(MUSTER_ELIMIT, "a message of %zu bytes does not fit into the guardian's queue", length);
     }
-    struct guardian_channel_packet *p = malloc(sizeof *p + sizeof head + length);
-    if (!p) {
-        return status_fail(MUSTER_ENOMEM, "no memory for a message of %zu bytes to the guardian", length);
+    struct iovec parts[2] = {{.iov_base = &head, .iov_len = sizeof head},
+                             {.iov_base = (void *)(uintptr_t)body, .iov_len = length}};
+    ssize_t sent = 0;
+    if (!c->first) {
+        sent = socket_send(c->fd, parts, length > 0 ? 2 : 1, fds, fd_count);
     }
-    *p = (struct guardian_channel_packet){.length = sizeof head + length};
-    memcpy(p->bytes, &head, sizeof head);
-    if (length > 0) {
-        memcpy(p->bytes + sizeof head, body, length);
+    if (sent < 0 || (size_t)sent == sizeof head + length) {
+        return sent < 0 ? (int)sent : MUSTER_OK;
     }
-    int status = packet_submit(c, p, fds, fd_count);
-    if (status != MUSTER_OK) {
-        packet_free(p);
+    int status = frame_enqueue(c, parts, (size_t)sent, fds, fd_count);
+    if (status != MUSTER_OK && sent > 0) {
+        (void)shutdown(c->fd, SHUT_RDWR); /* half a frame is out: nothing can follow it */
     }
     return status;
 }

@@ -38,8 +38,9 @@ void guardian_channel_init(struct guardian_channel *c, int fd, size_t queue_max_
 /* Closes the socket and every descriptor still held. */
 void guardian_channel_done(struct guardian_channel *c);
 
-/* Sends a frame or queues what the socket does not take at once. `body` is copied, `fds` are duplicated when needed.
- * MUSTER_ECLOSED (peer gone), MUSTER_ELIMIT, MUSTER_ENOMEM, MUSTER_ESYSTEM. */
+/* Sends a frame or queues what the socket does not take at once; only then `body` is copied and `fds` are duplicated.
+ * MUSTER_ECLOSED (peer gone), MUSTER_ELIMIT, MUSTER_ENOMEM, MUSTER_ESYSTEM. No memory in the middle of a frame shuts
+ * the channel down. */
 int guardian_channel_send(struct guardian_channel *c, uint32_t kind, const void *body, size_t length, const int *fds,
                           size_t fd_count);
 

@@ -234,15 +234,19 @@ static void parts_done(struct watchdog *w) {
     watchdog_table_done(&w->table);
 }
 
+/* `handles_open` says how far it came. */
 static int handles_start(struct watchdog *w, uv_loop_t *loop) {
-    int status = uv_poll_init(loop, &w->fifo_poll, w->fifo_fd);
-    assert(status == 0); /* a FIFO and a timerfd are things that epoll takes */
-    status = uv_poll_init(loop, &w->timer_poll, w->timer_fd);
-    assert(status == 0);
-    w->handles_open = HANDLE_COUNT;
     w->fifo_poll.data = w;
     w->timer_poll.data = w;
-    status = uv_poll_start(&w->fifo_poll, UV_READABLE, fifo_cb);
+    int status = uv_poll_init(loop, &w->fifo_poll, w->fifo_fd);
+    w->handles_open += status == 0;
+    if (status == 0) {
+        status = uv_poll_init(loop, &w->timer_poll, w->timer_fd);
+        w->handles_open += status == 0;
+    }
+    if (status == 0) {
+        status = uv_poll_start(&w->fifo_poll, UV_READABLE, fifo_cb);
+    }
     if (status == 0) {
         status = uv_poll_start(&w->timer_poll, UV_READABLE, timer_cb);
     }
@@ -307,7 +311,15 @@ void watchdog_close(struct watchdog *w) {
         return;
     }
     w->closing = true;
-    uv_close((uv_handle_t *)&w->fifo_poll, handle_closed);
-    uv_close((uv_handle_t *)&w->timer_poll, handle_closed);
+    unsigned open_count = w->handles_open;
+    if (open_count > 0) {
+        uv_close((uv_handle_t *)&w->fifo_poll, handle_closed);
+    }
+    if (open_count == HANDLE_COUNT) {
+        uv_close((uv_handle_t *)&w->timer_poll, handle_closed);
+    }
     parts_done(w);
+    if (open_count == 0) {
+        free(w);
+    }
 }
