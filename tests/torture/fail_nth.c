@@ -3,20 +3,25 @@
  *   FAIL_KIND     "alloc" (malloc, calloc, realloc, strdup ...) or "call" (socket, accept, bind, listen, open, read,
  *                 write, pipe, fork, epoll, ...); a comma-separated list of function names narrows it
  *   FAIL_AT       which one, counted from 1 in this process; 0 or absent: none
- *   FAIL_FOREVER  1: every one from there on
+ *   FAIL_FOREVER  1: every one from there on (an interruption, EINTR, happens once all the same)
  *   FAIL_DEPTH    "main": only the process that the test started, not what it starts (default: every process, each
  *                 counting for itself)
  *   FAIL_FROM     "program" (default): only calls made by the executable itself; "all": those of its libraries too
- *   FAIL_REPORT   a file to which each process appends "reached N of KIND in PROGRAM" when its failure is dealt out;
- *                 absent file after a run: the program has no n-th call, the loop over n is done
+ *   FAIL_SPEECH   1: writes to what is stderr at the start never fail, so that a program to which everything else
+ *                 happens can be held to explaining itself
+ *   FAIL_REPORT   a file to which each process appends "reached N: FUNCTION at +OFFSET in PROGRAM" when its failure is
+ *                 dealt out; the offset of the caller in its program tells one call site from the other. Absent file
+ *                 after a run: the program has no n-th call, the loop over n is done
  *
  * Calls before main() and after exit() began are let through: failures there are the C library's, not the program's.
  * Only calls through the dynamic symbol table are seen: calls inside the C library are not. A library that answers a
  * failure with abort() (libuv does, in places) ends the process with status 70 and "gave up" in the report. */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -27,12 +32,14 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* glibc declares addresses as transparent unions; plain pointers are the same to the linker. */
@@ -47,6 +54,9 @@ static struct {
     bool main_only;
     bool by_name;       /* FAIL_KIND is a list of names */
     bool from_anywhere; /* FAIL_FROM=all */
+    bool speech;        /* FAIL_SPEECH */
+    dev_t stderr_device;
+    ino_t stderr_file;
     uintptr_t program_start, program_end;
     enum kind kind;
     pid_t owner;
@@ -58,7 +68,7 @@ static atomic_ulong counted;
 static atomic_bool over; /* exit() has begun */
 
 /* No allocation and no stdio here: this runs inside malloc. */
-static void report(const char *what, const char *function) {
+static void report(const char *what, const char *function, const void *caller) {
     if (plan.report[0] == '\0') {
         return;
     }
@@ -70,7 +80,9 @@ static void report(const char *what, const char *function) {
         program[n > 0 ? n - 1 : 0] = '\0';
         (void)syscall(SYS_close, (int)from);
     }
-    int n = snprintf(line, sizeof line, "%s %lu: %s in %s\n", what, plan.at, function, program);
+    bool own = (uintptr_t)caller >= plan.program_start && (uintptr_t)caller < plan.program_end;
+    int n = snprintf(line, sizeof line, "%s %lu: %s at +0x%lx in %s\n", what, plan.at, function,
+                     own ? (unsigned long)((uintptr_t)caller - plan.program_start) : 0UL, program);
     long to = syscall(SYS_openat, AT_FDCWD, plan.report, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (to >= 0 && n > 0) {
         (void)syscall(SYS_write, (int)to, line, (size_t)n);
@@ -94,28 +106,50 @@ static bool is_program(const void *address) {
     return (uintptr_t)address >= plan.program_start && (uintptr_t)address < plan.program_end;
 }
 
-/* Is it this call's turn to fail? errno is kept. */
-static bool must_fail(enum kind kind, const char *function, const void *caller) {
+/* The number of this call, counted from 1; 0 when it is none of those that are counted. errno is kept. */
+static unsigned long number_of(enum kind kind, const char *function, const void *caller) {
     if (!plan.armed || atomic_load_explicit(&over, memory_order_relaxed)) {
-        return false;
+        return 0;
     }
     if (!plan.from_anywhere && !is_program(caller)) {
-        return false;
+        return 0;
     }
     if (plan.by_name ? !is_named(function) : kind != plan.kind) {
-        return false;
+        return 0;
     }
     if (plan.main_only && getpid() != plan.owner) {
-        return false;
+        return 0;
     }
     unsigned long number = atomic_fetch_add(&counted, 1) + 1;
     if (number == plan.at) {
         int saved = errno;
-        report("reached", function);
+        report("reached", function, caller);
         errno = saved;
-        return true;
     }
-    return number > plan.at && plan.forever;
+    return number;
+}
+
+/* Is it this call's turn to fail? */
+static bool must_fail(enum kind kind, const char *function, const void *caller) {
+    unsigned long number = number_of(kind, function, caller);
+    return number > 0 && (number == plan.at || (number > plan.at && plan.forever));
+}
+
+/* For failures that pass by themselves, such as EINTR: no kernel deals them out for ever. */
+static bool must_fail_once(const char *function, const void *caller) {
+    unsigned long number = number_of(KIND_CALL, function, caller);
+    return number > 0 && number == plan.at;
+}
+
+/* Is this descriptor stderr, or the same file opened anew? */
+static bool is_speech(int fd) {
+    struct stat to;
+    return plan.speech && fstat(fd, &to) == 0 && to.st_dev == plan.stderr_device && to.st_ino == plan.stderr_file;
+}
+
+static bool never(int fd) {
+    (void)fd;
+    return false;
 }
 
 static void note_exit(void) {
@@ -148,6 +182,13 @@ __attribute__((constructor)) static void read_plan(void) {
     plan.forever = forever && strcmp(forever, "1") == 0;
     plan.main_only = depth && strcmp(depth, "main") == 0;
     plan.from_anywhere = from && strcmp(from, "all") == 0;
+    const char *speech = getenv("FAIL_SPEECH");
+    struct stat err;
+    if (speech && strcmp(speech, "1") == 0 && fstat(STDERR_FILENO, &err) == 0) {
+        plan.speech = true;
+        plan.stderr_device = err.st_dev;
+        plan.stderr_file = err.st_ino;
+    }
     (void)dl_iterate_phdr(find_program, NULL);
     plan.owner = getpid();
     plan.kind = strcmp(kind, "alloc") == 0 ? KIND_ALLOC : KIND_CALL;
@@ -288,7 +329,7 @@ EXPORT int asprintf(char **out, const char *format, ...) {
 
 EXPORT __attribute__((noreturn)) void abort(void) {
     if (!is_program(__builtin_return_address(0))) {
-        report("gave up", "abort");
+        report("gave up", "abort", __builtin_return_address(0));
         _exit(70);
     }
     (void)signal(SIGABRT, SIG_DFL);
@@ -296,16 +337,18 @@ EXPORT __attribute__((noreturn)) void abort(void) {
     _exit(127);
 }
 
-/* CALL(result, name, error, (parameters), (arguments)): fails with -1 and `error`. */
+/* CALL(result, name, error, (parameters), (arguments)): fails with -1 and `error`. CALL_BUT: not where the first
+ * argument is a descriptor that `spares` says must work. */
 /* NOLINTBEGIN(bugprone-macro-parentheses): parameter lists and types */
-#define CALL(result, name, error, parameters, arguments)                                                               \
+#define CALL(result, name, error, parameters, arguments) CALL_BUT(result, name, error, never(-1), parameters, arguments)
+#define CALL_BUT(result, name, error, spared, parameters, arguments)                                                   \
     EXPORT result name parameters {                                                                                    \
         static result(*real) parameters;                                                                               \
         if (!real) {                                                                                                   \
             void *found = dlsym(RTLD_NEXT, #name);                                                                     \
             memcpy(&real, &found, sizeof real);                                                                        \
         }                                                                                                              \
-        if (must_fail(KIND_CALL, #name, __builtin_return_address(0))) {                                                \
+        if (!(spared) && must_fail(KIND_CALL, #name, __builtin_return_address(0))) {                                   \
             errno = (error);                                                                                           \
             return (result)-1;                                                                                         \
         }                                                                                                              \
@@ -329,9 +372,9 @@ CALL(pid_t, fork, EAGAIN, (void), ())
 CALL(int, pipe, EMFILE, (int fds[2]), (fds))
 CALL(int, pipe2, EMFILE, (int fds[2], int flags), (fds, flags))
 CALL(ssize_t, read, EIO, (int fd, void *bytes, size_t size), (fd, bytes, size))
-CALL(ssize_t, write, ENOSPC, (int fd, const void *bytes, size_t size), (fd, bytes, size))
+CALL_BUT(ssize_t, write, ENOSPC, is_speech(fd), (int fd, const void *bytes, size_t size), (fd, bytes, size))
 CALL(ssize_t, readv, EIO, (int fd, const struct iovec *parts, int count), (fd, parts, count))
-CALL(ssize_t, writev, ENOSPC, (int fd, const struct iovec *parts, int count), (fd, parts, count))
+CALL_BUT(ssize_t, writev, ENOSPC, is_speech(fd), (int fd, const struct iovec *parts, int count), (fd, parts, count))
 CALL(ssize_t, send, ECONNRESET, (int fd, const void *bytes, size_t size, int flags), (fd, bytes, size, flags))
 CALL(ssize_t, recv, ECONNRESET, (int fd, void *bytes, size_t size, int flags), (fd, bytes, size, flags))
 CALL(ssize_t, sendmsg, ECONNRESET, (int fd, const struct msghdr *message, int flags), (fd, message, flags))
@@ -346,6 +389,11 @@ CALL(int, mkdir, ENOSPC, (const char *path, mode_t mode), (path, mode))
 CALL(int, dup, EMFILE, (int fd), (fd))
 CALL(int, dup2, EMFILE, (int from, int to), (from, to))
 CALL(int, dup3, EMFILE, (int from, int to, int flags), (from, to, flags))
+CALL(int, rename, ENOSPC, (const char *from, const char *to), (from, to))
+CALL(int, mkfifo, ENOSPC, (const char *path, mode_t mode), (path, mode))
+CALL(ssize_t, readlink, EACCES, (const char *restrict path, char *restrict target, size_t size), (path, target, size))
+CALL(ssize_t, pread, EIO, (int fd, void *bytes, size_t size, off_t at), (fd, bytes, size, at))
+CALL(ssize_t, getrandom, EAGAIN, (void *bytes, size_t size, unsigned flags), (bytes, size, flags))
 CALL(int, ftruncate, ENOSPC, (int fd, off_t size), (fd, size))
 CALL(int, fsync, EIO, (int fd), (fd))
 
@@ -375,6 +423,15 @@ EXPORT int openat(int folder, const char *path, int flags, ...) {
     return real(folder, path, flags, mode);
 }
 
+EXPORT DIR *opendir(const char *path) {
+    REAL(DIR *, opendir, const char *)
+    if (must_fail(KIND_CALL, "opendir", __builtin_return_address(0))) {
+        errno = EMFILE;
+        return NULL;
+    }
+    return real(path);
+}
+
 EXPORT FILE *fopen(const char *restrict path, const char *restrict mode) {
     REAL(FILE *, fopen, const char *, const char *)
     if (must_fail(KIND_CALL, "fopen", __builtin_return_address(0))) {
@@ -393,10 +450,11 @@ EXPORT void *mmap(void *at, size_t size, int protection, int flags, int fd, off_
     return real(at, size, protection, flags, fd, offset);
 }
 
+/* Calls that a correct program sees interrupted, and nothing worse. */
 EXPORT int epoll_wait(int epoll, struct epoll_event *events, int count, int timeout_ms) {
     REAL(int, epoll_wait, int, struct epoll_event *, int, int)
-    if (must_fail(KIND_CALL, "epoll_wait", __builtin_return_address(0))) {
-        errno = EINTR; /* the one failure that a correct program can meet here */
+    if (must_fail_once("epoll_wait", __builtin_return_address(0))) {
+        errno = EINTR;
         return -1;
     }
     return real(epoll, events, count, timeout_ms);
@@ -404,10 +462,28 @@ EXPORT int epoll_wait(int epoll, struct epoll_event *events, int count, int time
 
 EXPORT int epoll_pwait(int epoll, struct epoll_event *events, int count, int timeout_ms, const sigset_t *mask) {
     REAL(int, epoll_pwait, int, struct epoll_event *, int, int, const sigset_t *)
-    if (must_fail(KIND_CALL, "epoll_pwait", __builtin_return_address(0))) {
+    if (must_fail_once("epoll_pwait", __builtin_return_address(0))) {
         errno = EINTR;
         return -1;
     }
     return real(epoll, events, count, timeout_ms, mask);
+}
+
+EXPORT int poll(struct pollfd *fds, nfds_t count, int timeout_ms) {
+    REAL(int, poll, struct pollfd *, nfds_t, int)
+    if (must_fail_once("poll", __builtin_return_address(0))) {
+        errno = EINTR;
+        return -1;
+    }
+    return real(fds, count, timeout_ms);
+}
+
+EXPORT pid_t waitpid(pid_t pid, int *status, int options) {
+    REAL(pid_t, waitpid, pid_t, int *, int)
+    if (must_fail_once("waitpid", __builtin_return_address(0))) {
+        errno = EINTR;
+        return -1;
+    }
+    return real(pid, status, options);
 }
 /* NOLINTEND(readability-inconsistent-*) */

@@ -5,30 +5,47 @@
  *     -p FILE        the preload library (fail_nth.so)
  *     -f             forever: fail every call from the n-th on (default: the n-th alone)
  *     -l             fail calls that libraries make, too
- *     -q             quick: every n up to 100, from there on in steps of 5 % (for programs with many thousands)
+ *     -q             quick: every n up to 50, from there on in steps of 10 % (for programs with many thousands)
+ *     -j LANES       runs side by side (default 8: most of a run is waiting)
  *     -t SECONDS     limit of one run (default 20)
  *     -m N           stop after n = N (default: only the untouched run stops it)
+ *     -e STATUS      exit status of an untouched run (default 0)
+ *     -o LINES       a run that ends with exit status 0 has printed so many lines on stdout
+ *     -k NAME        files below TMPDIR/NAME* may stay, as what the program keeps on purpose; empty folders may not
  *
- * Each run must end by itself, without a signal, in time; leave no process (this program is the subreaper of all) and
- * no file in its TMPDIR; and say something on stderr when its exit status is not 0. Prints what broke these rules with
- * the environment that repeats it, and exits 1. */
+ * Each run must end by itself, without a signal, in time; leave no process (each lane is the subreaper of its runs) and
+ * no file in its TMPDIR; and say something on stderr when its exit status is not 0, unless stderr was what failed.
+ * Prints what broke these rules with the environment that repeats it, counts runs, places in the code and exit
+ * statuses, and exits 1 when there was a fault. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { FAULTS_MAX = 10, LEFT_BEHIND_MS = 5000, TEXT_MAX = 512 };
+enum { FAULTS_MAX = 10, LEFT_BEHIND_MS = 5000, TEXT_MAX = 512, LANES_MAX = 64, STATUS_COUNT = 256 };
+
+/* What the lanes count together, in memory that they share. */
+struct tally {
+    atomic_ulong runs;
+    atomic_ulong gave_up; /* ended by a library's abort() */
+    atomic_ulong statuses[STATUS_COUNT];
+    atomic_ulong slowest_ms;
+    atomic_int faults;
+    atomic_int untouched; /* lanes that met a run without an n-th call */
+};
 
 struct torture {
     const char *kind;
@@ -37,10 +54,16 @@ struct torture {
     bool libraries;
     bool quick;
     unsigned long last;
+    unsigned long lines;
+    int status;
+    unsigned lanes;
     int64_t limit_ms;
+    const char *kept;
     char *const *command;
-    char folder[64]; /* holds tmp/, report, stdout, stderr */
-    int faults;
+    char top[64];    /* one folder a lane, and `places` */
+    char folder[96]; /* of this lane: holds tmp/, report, stdout, stderr */
+    FILE *places;    /* "FUNCTION at +OFFSET in PROGRAM", one line a failure dealt out */
+    struct tally *tally;
 };
 
 enum outcome { OUTCOME_FINE, OUTCOME_UNTOUCHED, OUTCOME_FAULT };
@@ -103,6 +126,7 @@ static pid_t start(const struct torture *t, unsigned long n) {
     (void)setenv("FAIL_KIND", t->kind, 1);
     (void)setenv("FAIL_FOREVER", t->forever ? "1" : "0", 1);
     (void)setenv("FAIL_FROM", t->libraries ? "all" : "program", 1);
+    (void)setenv("FAIL_SPEECH", t->forever ? "1" : "0", 1);
     set_number("FAIL_AT", n);
     (void)setenv("LD_PRELOAD", t->preload, 1);
     (void)execvp(t->command[0], t->command);
@@ -174,117 +198,258 @@ static size_t read_text(const struct torture *t, const char *name, char text[TEX
     return n;
 }
 
+/* One write, so that lanes do not mix their lines. */
 static void fault(struct torture *t, unsigned long n, const char *what) {
-    char report[TEXT_MAX], error[TEXT_MAX];
+    char report[TEXT_MAX], error[TEXT_MAX], text[8 * TEXT_MAX];
     (void)read_text(t, "report", report);
     (void)read_text(t, "stderr", error);
-    (void)printf("FAULT at n = %lu: %s\n  %s  stderr begins: %s\n", n, what, report[0] ? report : "\n", error);
-    (void)printf("  again: FAIL_KIND=%s FAIL_AT=%lu FAIL_FOREVER=%d FAIL_FROM=%s LD_PRELOAD=%s", t->kind, n, t->forever,
-                 t->libraries ? "all" : "program", t->preload);
-    for (char *const *word = t->command; *word; word++) {
-        (void)printf(" %s", *word);
+    FILE *out = fmemopen(text, sizeof text, "w");
+    if (!out) {
+        fail("fmemopen");
     }
-    (void)printf("\n");
-    (void)fflush(stdout);
-    t->faults++;
+    (void)fprintf(out, "FAULT at n = %lu: %s\n  %s  stderr begins: %s\n", n, what, report[0] ? report : "\n", error);
+    (void)fprintf(out, "  again: FAIL_KIND=%s FAIL_AT=%lu FAIL_FOREVER=%d FAIL_FROM=%s FAIL_SPEECH=%d LD_PRELOAD=%s",
+                  t->kind, n, t->forever, t->libraries ? "all" : "program", t->forever, t->preload);
+    for (char *const *word = t->command; *word; word++) {
+        (void)fprintf(out, " '%s'", *word);
+    }
+    (void)fprintf(out, "\n");
+    (void)fclose(out);
+    text[sizeof text - 1] = '\0';
+    if (write(STDOUT_FILENO, text, strlen(text)) < 0) {
+        fail("stdout");
+    }
+    (void)atomic_fetch_add(&t->tally->faults, 1);
 }
 
-/* Empties a folder; writes the name of something that was in it to `found`. */
-static void empty_folder(const char *path, char found[TEXT_MAX]) {
+/* Empties a folder. Writes to `found`, if there is none yet, the name of something that should not have been there:
+ * anything, or, where files are `kept`, whatever is neither a file nor a folder that holds one. The number of files. */
+static unsigned empty_folder(const char *path, bool kept, char found[TEXT_MAX]) {
     DIR *folder = opendir(path);
+    unsigned files = 0;
     if (!folder) {
-        return;
+        return 0;
     }
     const struct dirent *entry = NULL;
     while ((entry = readdir(folder)) != NULL) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) {
-            continue;
-        }
         char inner[TEXT_MAX];
-        char ignored[TEXT_MAX];
-        if (snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) >= (int)sizeof inner) {
+        struct stat seen;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) >= (int)sizeof inner || lstat(inner, &seen)) {
             continue;
         }
-        (void)snprintf(found, TEXT_MAX, "%s", inner);
-        if (unlink(inner) != 0) {
-            empty_folder(inner, ignored);
+        unsigned held = S_ISDIR(seen.st_mode) ? empty_folder(inner, kept, found) : S_ISREG(seen.st_mode);
+        if ((!kept || held == 0) && !found[0]) {
+            (void)snprintf(found, TEXT_MAX, "%s", inner);
+        }
+        files += held;
+        (void)(S_ISDIR(seen.st_mode) ? rmdir(inner) : unlink(inner));
+    }
+    (void)closedir(folder);
+    return files;
+}
+
+/* The same for TMPDIR: what begins with the kept name may hold files. */
+static void empty_tmp(const struct torture *t, char found[TEXT_MAX]) {
+    char tmp[TEXT_MAX], inner[TEXT_MAX];
+    path_in(t, "tmp", tmp);
+    DIR *folder = t->kept ? opendir(tmp) : NULL;
+    const struct dirent *entry = NULL;
+    while (folder && (entry = readdir(folder)) != NULL) {
+        if (strncmp(entry->d_name, t->kept, strlen(t->kept)) == 0 &&
+            snprintf(inner, sizeof inner, "%s/%s", tmp, entry->d_name) < (int)sizeof inner &&
+            empty_folder(inner, true, found) > 0) {
             (void)rmdir(inner);
         }
     }
-    (void)closedir(folder);
+    if (folder) {
+        (void)closedir(folder);
+    }
+    (void)empty_folder(tmp, false, found);
+}
+
+static unsigned long count_lines(const struct torture *t) {
+    char path[TEXT_MAX];
+    unsigned long lines = 0;
+    path_in(t, "stdout", path);
+    FILE *file = fopen(path, "r");
+    for (int c; file && (c = fgetc(file)) != EOF;) {
+        lines += c == '\n';
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    return lines;
+}
+
+/* The failures that were dealt out, each under its place in the code. False: none, the run was untouched. */
+static bool note_places(const struct torture *t, bool *gave_up) {
+    char path[TEXT_MAX], line[TEXT_MAX];
+    bool touched = false;
+    path_in(t, "report", path);
+    FILE *report = fopen(path, "r");
+    while (report && fgets(line, sizeof line, report)) {
+        const char *place = strstr(line, ": ");
+        touched = true;
+        *gave_up = *gave_up || strncmp(line, "gave up", 7) == 0;
+        if (place && strncmp(line, "reached", 7) == 0) {
+            (void)fputs(place + 2, t->places);
+        }
+    }
+    if (report) {
+        (void)fclose(report);
+    }
+    return touched;
+}
+
+/* Was stderr itself what failed? Not in "forever", where it is spared. */
+static bool is_speechless(const struct torture *t) {
+    char text[TEXT_MAX];
+    (void)read_text(t, "report", text);
+    return !t->forever && strstr(text, "write") != NULL;
 }
 
 static enum outcome judge(struct torture *t, unsigned long n, int status) {
-    char text[TEXT_MAX], tmp[TEXT_MAX], found[TEXT_MAX] = "", what[2 * TEXT_MAX];
-    path_in(t, "tmp", tmp);
-    empty_folder(tmp, found);
-    bool touched = read_text(t, "report", text) > 0;
-    bool gave_up = strstr(text, "gave up") != NULL;
-    int faults = t->faults;
-    if (WIFSIGNALED(status)) {
+    char text[TEXT_MAX], found[TEXT_MAX] = "", what[2 * TEXT_MAX] = "";
+    bool gave_up = false, touched = note_places(t, &gave_up);
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    empty_tmp(t, found);
+    if (code >= 0) {
+        (void)atomic_fetch_add(&t->tally->statuses[code], 1);
+    }
+    (void)atomic_fetch_add(&t->tally->gave_up, gave_up);
+    if (code < 0) {
         (void)snprintf(what, sizeof what, "ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
-        fault(t, n, what);
+    } else if (!touched && code != t->status) {
+        (void)snprintf(what, sizeof what, "exit status %d without any failure dealt out", code);
     } else if (found[0] && !gave_up) {
-        (void)snprintf(what, sizeof what, "left %s behind (exit status %d)", found, WEXITSTATUS(status));
+        (void)snprintf(what, sizeof what, "left %s behind (exit status %d)", found, code);
+    } else if (code != 0 && !gave_up && !is_speechless(t) && read_text(t, "stderr", text) == 0) {
+        (void)snprintf(what, sizeof what, "exit status %d without a word", code);
+    } else if (code == 0 && count_lines(t) < t->lines) {
+        (void)snprintf(what, sizeof what, "exit status 0 with %lu lines printed", count_lines(t));
+    } else if (read_text(t, "stdout", text) > 0 && strstr(text, "Test failed with exception")) {
+        (void)snprintf(what, sizeof what, "%s", text); /* cmocka caught the signal */
+    }
+    if (what[0]) {
         fault(t, n, what);
-    } else if (WEXITSTATUS(status) != 0 && !gave_up && read_text(t, "stderr", text) == 0) {
-        /* The message itself may be what was made to fail. */
-        (void)read_text(t, "report", text);
-        if (!t->forever && !strstr(text, "write")) {
-            (void)snprintf(what, sizeof what, "exit status %d without a word", WEXITSTATUS(status));
-            fault(t, n, what);
-        }
-    }
-    (void)read_text(t, "stdout", text);
-    if (strstr(text, "Test failed with exception")) { /* cmocka catches the signal */
-        fault(t, n, text);
-    }
-    if (t->faults > faults) {
-        return OUTCOME_FAULT;
-    }
-    if (!touched && status != 0) {
-        fault(t, n, "fails without any failure dealt out");
-        return OUTCOME_UNTOUCHED;
+        return touched ? OUTCOME_FAULT : OUTCOME_UNTOUCHED;
     }
     return touched ? OUTCOME_FINE : OUTCOME_UNTOUCHED;
+}
+
+static void note_time(struct torture *t, int64_t took_ms) {
+    unsigned long slowest = atomic_load(&t->tally->slowest_ms);
+    while ((unsigned long)took_ms > slowest &&
+           !atomic_compare_exchange_weak(&t->tally->slowest_ms, &slowest, (unsigned long)took_ms)) {
+    }
 }
 
 static enum outcome run_once(struct torture *t, unsigned long n) {
     char path[TEXT_MAX];
     path_in(t, "report", path);
     (void)unlink(path);
-    (void)fflush(stdout);
+    int64_t start_ms = now_ms();
     pid_t pid = start(t, n);
     if (pid < 0) {
         fail("fork");
     }
     int status = 0;
-    if (!reap_until(pid, now_ms() + t->limit_ms, &status)) {
-        fault(t, n, "still runs at the time limit");
-        kill_descendants();
-        return OUTCOME_FAULT;
+    bool ended = reap_until(pid, start_ms + t->limit_ms, &status);
+    note_time(t, now_ms() - start_ms);
+    int ignored = 0;
+    if (ended && reap_until(0, now_ms() + LEFT_BEHIND_MS, &ignored)) {
+        return judge(t, n, status);
     }
-    if (!reap_until(0, now_ms() + LEFT_BEHIND_MS, &status)) {
-        fault(t, n, "left a process behind");
-        kill_descendants();
-        return OUTCOME_FAULT;
-    }
-    return judge(t, n, status);
+    char found[TEXT_MAX] = "";
+    fault(t, n, ended ? "left a process behind" : "still runs at the time limit");
+    kill_descendants();
+    empty_tmp(t, found); /* for the next run */
+    return OUTCOME_FAULT;
 }
 
 static unsigned long next(const struct torture *t, unsigned long n) {
-    return n + 1 + (t->quick && n > 100 ? n / 20 : 0);
+    return n + 1 + (t->quick && n > 50 ? n / 10 : 0);
+}
+
+/* Every lane counts alone, and stops at the first run that has no n-th call. */
+static void lane_run(struct torture *t, unsigned lane) {
+    char tmp[TEXT_MAX];
+    (void)snprintf(t->folder, sizeof t->folder, "%s/%u", t->top, lane);
+    path_in(t, "tmp", tmp);
+    if (mkdir(t->folder, 0700) != 0 || mkdir(tmp, 0700) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+        fail("set-up");
+    }
+    unsigned long index = 0;
+    enum outcome outcome = OUTCOME_FINE;
+    for (unsigned long n = 1; n <= t->last && atomic_load(&t->tally->faults) < FAULTS_MAX; n = next(t, n), index++) {
+        if (index % t->lanes != lane) {
+            continue;
+        }
+        outcome = run_once(t, n);
+        if (outcome == OUTCOME_UNTOUCHED) {
+            (void)atomic_fetch_add(&t->tally->untouched, 1);
+            break;
+        }
+        (void)atomic_fetch_add(&t->tally->runs, 1);
+    }
+    (void)fflush(t->places);
+}
+
+static int compare_lines(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* How many different lines the file of places has. */
+static size_t count_places(FILE *file) {
+    char **lines = NULL;
+    size_t count = 0, distinct = 0;
+    char line[TEXT_MAX];
+    rewind(file);
+    while (fgets(line, sizeof line, file)) {
+        char **more = realloc(lines, (count + 1) * sizeof *lines);
+        lines = more ? more : lines;
+        if (!more || !(lines[count++] = strdup(line))) {
+            fail("count places");
+        }
+    }
+    qsort(lines, count, sizeof *lines, compare_lines);
+    for (size_t i = 0; i < count; i++) {
+        distinct += i == 0 || strcmp(lines[i], lines[i - 1]) != 0;
+    }
+    for (size_t i = 0; i < count; i++) {
+        free(lines[i]);
+    }
+    free(lines);
+    return distinct;
+}
+
+static void print_tally(const struct torture *t) {
+    (void)printf("%lu runs with failures (%s%s), at %zu places in the code; exit statuses",
+                 atomic_load(&t->tally->runs), t->kind, t->forever ? ", from there on" : "", count_places(t->places));
+    for (int i = 0; i < STATUS_COUNT; i++) {
+        unsigned long count = atomic_load(&t->tally->statuses[i]);
+        if (count > 0) {
+            (void)printf(" %d (%lu times)", i, count);
+        }
+    }
+    (void)printf("; %lu ended by a library's abort(); the slowest run took %lu ms; %d faults%s\n",
+                 atomic_load(&t->tally->gave_up), atomic_load(&t->tally->slowest_ms), atomic_load(&t->tally->faults),
+                 atomic_load(&t->tally->untouched) == (int)t->lanes ? "" : "; stopped before a run was untouched");
 }
 
 static void usage(void) {
-    (void)fputs("usage: torture -p PRELOAD [-f] [-l] [-q] [-t SECONDS] [-m N] KIND COMMAND [argument ...]\n", stderr);
+    (void)fputs(
+        "usage: torture -p PRELOAD [-f] [-l] [-q] [-j LANES] [-t SECONDS] [-m N] [-e STATUS] [-o LINES] [-k NAME] "
+        "KIND COMMAND [argument ...]\n",
+        stderr);
     exit(2);
 }
 
 static void read_options(struct torture *t, int argc, char **argv) {
-    *t = (struct torture){.last = ULONG_MAX, .limit_ms = 20000, .folder = "/tmp/muster-torture-XXXXXX"};
+    *t = (struct torture){.last = ULONG_MAX, .limit_ms = 20000, .lanes = 8, .top = "/tmp/muster-torture-XXXXXX"};
     int option = 0;
-    while ((option = getopt(argc, argv, "+p:flqt:m:")) != -1) {
+    while ((option = getopt(argc, argv, "+p:flqj:t:m:e:o:k:")) != -1) {
         switch (option) {
         case 'p':
             if (!realpath(optarg, t->preload)) {
@@ -300,49 +465,77 @@ static void read_options(struct torture *t, int argc, char **argv) {
         case 'q':
             t->quick = true;
             break;
+        case 'j':
+            t->lanes = (unsigned)strtoul(optarg, NULL, 10);
+            break;
         case 't':
             t->limit_ms = strtol(optarg, NULL, 10) * 1000;
             break;
         case 'm':
             t->last = strtoul(optarg, NULL, 10);
             break;
+        case 'e':
+            t->status = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'o':
+            t->lines = strtoul(optarg, NULL, 10);
+            break;
+        case 'k':
+            t->kept = optarg;
+            break;
         default:
             usage();
         }
     }
-    if (argc - optind < 2 || !t->preload[0]) {
+    if (argc - optind < 2 || !t->preload[0] || t->lanes == 0 || t->lanes > LANES_MAX) {
         usage();
     }
     t->kind = argv[optind];
     t->command = argv + optind + 1;
 }
 
-int main(int argc, char **argv) {
-    struct torture t;
-    read_options(&t, argc, argv);
-    char tmp[TEXT_MAX], ignored[TEXT_MAX];
-    if (!mkdtemp(t.folder)) {
-        fail(t.folder);
-    }
-    path_in(&t, "tmp", tmp);
+static void set_up(struct torture *t) {
     sigset_t child;
     (void)sigemptyset(&child);
     (void)sigaddset(&child, SIGCHLD);
-    if (mkdir(tmp, 0700) != 0 || sigprocmask(SIG_BLOCK, &child, NULL) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+    t->tally = mmap(NULL, sizeof *t->tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (t->tally == MAP_FAILED || !mkdtemp(t->top) || sigprocmask(SIG_BLOCK, &child, NULL) != 0) {
         fail("set-up");
     }
-    unsigned long dealt = 0;
-    enum outcome outcome = OUTCOME_FINE;
-    for (unsigned long n = 1; n <= t.last && outcome != OUTCOME_UNTOUCHED && t.faults < FAULTS_MAX; n = next(&t, n)) {
-        outcome = run_once(&t, n);
-        dealt += outcome != OUTCOME_UNTOUCHED;
+    char path[TEXT_MAX];
+    (void)snprintf(path, sizeof path, "%s/places", t->top);
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    t->places = fd >= 0 ? fdopen(fd, "a+") : NULL;
+    if (!t->places) {
+        fail(path);
     }
-    empty_folder(t.folder, ignored);
-    (void)rmdir(t.folder);
-    (void)printf("%lu failures dealt out (%s%s), %d faults%s\n", dealt, t.kind, t.forever ? ", from there on" : "",
-                 t.faults, outcome == OUTCOME_UNTOUCHED ? "" : "; stopped before a run was untouched");
-    if (dealt == 0) {
+}
+
+int main(int argc, char **argv) {
+    struct torture t;
+    char ignored[TEXT_MAX] = "";
+    read_options(&t, argc, argv);
+    set_up(&t);
+    for (unsigned lane = 0; lane < t.lanes; lane++) {
+        pid_t pid = fork();
+        if (pid < 0) {
+            fail("fork");
+        }
+        if (pid == 0) {
+            lane_run(&t, lane);
+            _exit(0);
+        }
+    }
+    int status = 0;
+    bool broken = false;
+    while (wait(&status) > 0) {
+        broken = broken || status != 0;
+    }
+    print_tally(&t);
+    (void)empty_folder(t.top, false, ignored);
+    (void)rmdir(t.top);
+    if (atomic_load(&t.tally->runs) == 0) {
         (void)printf("nothing was failed: is the preload library in force?\n");
     }
-    return t.faults > 0 || dealt == 0;
+    return broken || atomic_load(&t.tally->faults) > 0 || atomic_load(&t.tally->runs) == 0;
 }
