@@ -30,6 +30,7 @@ struct agent_worker {
     bool ended;
     bool stopped_by_us; /* ended after the launcher had told it to */
     bool oom_killed;
+    bool timer_expired; /* killed by the watchdog */
     bool core_dumped;
     int wait_status;
     uint64_t order; /* of death, over the whole life of the agent */

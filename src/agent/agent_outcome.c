@@ -74,7 +74,8 @@ static void fill_entry(const struct agent *a, uint32_t local_rank, struct report
                                    .order = worker->order,
                                    .time_s = worker->ended_wall_us / CLOCK_US_PER_S,
                                    .stopped_by_us = worker->stopped_by_us,
-                                   .oom_killed = worker->oom_killed};
+                                   .oom_killed = worker->oom_killed,
+                                   .timer_expired = worker->timer_expired};
     read_error_file(a, local_rank, entry, text);
     text->tail = malloc(LOGS_TAIL_SIZE);
     if (text->tail != NULL) {

@@ -25,6 +25,7 @@ static void on_expired(void *ctx, const struct watchdog_expiry *expiry) {
     if (local_rank == a->config->nproc) {
         return;
     }
+    a->workers[local_rank].timer_expired = expiry->signal_number > 0;
     if (expiry->signal_number > 0 &&
         guardian_signal_worker(a->guardian, local_rank, expiry->signal_number) != MUSTER_OK) {
         log_error("the worker whose timer ran out cannot be signalled: %s", muster_detail());

@@ -135,23 +135,41 @@ static int append_entry(struct buf *out, size_t index, const struct report_entry
 
 /* ---- our part ---- */
 
+/* Signals that a program's own fault raises: the launcher sends none of them. */
+static bool is_fault(int number) {
+    return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL || number == SIGABRT ||
+           number == SIGSYS || number == SIGTRAP || number == SIGPIPE;
+}
+
+/* Why a process that was killed by `number` was. */
+static int append_reason(const struct report_entry *entry, int number, struct buf *out) {
+    if (entry->oom_killed) {
+        return buf_printf(out, ": the out-of-memory killer ended it (memory limit of the cgroup, or of the machine)");
+    }
+    if (entry->stopped_by_us) {
+        return is_fault(number) ? buf_printf(out, " after the launcher had told it to stop") : MUSTER_OK;
+    }
+    if (entry->timer_expired) {
+        return buf_printf(out, ": its watchdog timer ran out");
+    }
+    return number == SIGKILL
+               ? buf_printf(out, "; not by the launcher (if memory was short, the kernel's log names the process)")
+               : MUSTER_OK;
+}
+
 static int append_killed(const struct report_entry *entry, struct buf *out) {
     int number = WTERMSIG(entry->wait_status);
     const char *name = report_signal_name(number), *words = sigdescr_np(number);
-    const char *by = entry->stopped_by_us ? "stopped by the launcher with " : "killed by ";
+    bool by_us = entry->stopped_by_us && !is_fault(number);
+    const char *by = by_us ? "stopped by the launcher with " : "killed by ";
     int code = name ? buf_printf(out, "%s%s", by, name) : buf_printf(out, "%ssignal %d", by, number);
-    if (code == 0 && words && !entry->stopped_by_us) {
+    if (code == 0 && words && !by_us) {
         code = buf_printf(out, " (%s)", words);
     }
     if (code == 0 && WCOREDUMP(entry->wait_status)) {
         code = buf_printf(out, ", core dumped");
     }
-    if (code == 0 && entry->oom_killed) {
-        code = buf_printf(out, ": the out-of-memory killer ended it (memory limit of the cgroup, or of the machine)");
-    } else if (code == 0 && number == SIGKILL && !entry->stopped_by_us) {
-        code = buf_printf(out, "; not by the launcher (if memory was short, the kernel's log names the process)");
-    }
-    return code;
+    return code == 0 ? append_reason(entry, number, out) : code;
 }
 
 /* Codes to which shells and exec wrappers have given a meaning. */

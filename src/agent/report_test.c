@@ -238,6 +238,12 @@ static void statuses_in_words(void **state) {
                   "killed by SIGSEGV (Segmentation fault), core dumped");
     assert_status((struct report_entry){.wait_status = SIGTERM, .stopped_by_us = true},
                   "stopped by the launcher with SIGTERM");
+    assert_status((struct report_entry){.wait_status = SIGINT, .stopped_by_us = true},
+                  "stopped by the launcher with SIGINT");
+    assert_status((struct report_entry){.wait_status = SIGABRT | CORE, .stopped_by_us = true},
+                  "killed by SIGABRT (Aborted), core dumped after the launcher had told it to stop");
+    assert_status((struct report_entry){.wait_status = SIGKILL, .timer_expired = true},
+                  "killed by SIGKILL (Killed): its watchdog timer ran out");
     assert_status((struct report_entry){.wait_status = SIGKILL, .oom_killed = true},
                   "killed by SIGKILL (Killed): the out-of-memory killer ended it (memory limit of the cgroup, or of "
                   "the machine)");

@@ -172,6 +172,31 @@ def case_report_names_the_signal():
         jobs.check("SIGSEGV" in block, f"SIGSEGV is not named\n{process.tail()}")
 
 
+WATCHED = """
+import os, time
+from torch.distributed.elastic import timer
+timer.configure(timer.FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
+with timer.expires(after=0.2 if os.environ["RANK"] == "1" else 60):
+    time.sleep(60)
+"""
+
+
+def case_watchdog_kills_a_stuck_worker():
+    """PyTorch's file timer: a worker whose timer has run out is killed and named as the cause; agent and report go on."""
+    jobs.need_torch()
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        script = scratch.write("watched.py", WATCHED)
+        env = scratch.env(TORCHELASTIC_ENABLE_FILE_TIMER=1)
+        process = scratch.run("muster", "--standalone", "--nproc-per-node=2", script, env=env)
+        process.expect(60, 1)
+        jobs.check(root_cause(process) == (1, -9), process.tail())
+        jobs.check("its watchdog timer ran out" in process.err(), process.tail())
+        pipes = [name for name in os.listdir(scratch.path("tmp")) if name.startswith("watchdog")]
+        jobs.check(not pipes, f"left in the temporary folder: {pipes}")
+        scratch.expect_nobody(1)
+
+
 RECORDED = '{"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack": "Traceback: boom", "timestamp": "7"}}}'
 
 
