@@ -73,16 +73,23 @@ static uint64_t run_time_s(const struct agent *a) {
     return (uint64_t)((clock_realtime_us() - a->started_wall_us) / CLOCK_US_PER_S);
 }
 
+/* What torchelastic puts in the place of an error file that was not written. */
+static const char no_error_file[] = "{\"message\": \"<NONE>\", \"errorTraits\": {\"category\": "
+                                    "\"system_terminated_error\", \"retryability\": \"False\"}}";
+
+/* As there, workers that the launcher stopped have FAILED too; TERMINATED are those that ended well in a failed group.
+ */
 static void worker_ended(const struct agent *a, uint32_t local_rank, bool job_failed) {
     const struct agent_worker *worker = &a->workers[local_rank];
-    bool failed = worker->wait_status != 0 && !worker->stopped_by_us;
+    bool failed = worker->wait_status != 0;
     struct event event = worker_event(a, local_rank, failed ? "FAILED" : job_failed ? "TERMINATED" : "SUCCEEDED");
     struct error_record record = {0};
     event.total_run_time_s = run_time_s(a);
     event.worker.failed = failed;
     event.worker.exit_code = report_exit_code(worker->wait_status);
-    if (failed && error_file_read(logs_error_file(a->logs, local_rank), &record) == MUSTER_OK) {
-        event.raw_error = record.json;
+    if (failed) {
+        bool has_file = error_file_read(logs_error_file(a->logs, local_rank), &record) == MUSTER_OK;
+        event.raw_error = has_file ? record.json : no_error_file;
     }
     tell(a, &event);
     error_record_done(&record);

@@ -1,6 +1,7 @@
 """What a worker can see of its launcher, and what the launcher says of its options: the same as under torchrun."""
 
 import ipaddress
+import itertools
 import json
 import os
 import re
@@ -127,6 +128,41 @@ def case_restart_count_is_seen():
         process.expect(20, 1)
         seen = [s.attempt for s in scratch.channel.select("start")]
         jobs.check(seen == [0, 1, 2], f"{seen}")
+
+
+def events_of(launcher):
+    """The event lines of a failing job, without what differs from run to run."""
+    with jobs.Scratch() as scratch:
+        text = '[ $RANK = 0 ] && { sleep 0.3; exit 3; }; [ $RANK = 1 ] && exit 0; exec sleep 30'
+        options = ["--standalone", "--nproc-per-node=3", "--max-restarts=1", "--event-log-handler=console"]
+        command = [*options, "--role=r", "--no-python", "sh", "-c", text]
+        process = scratch.run(launcher, *command, env=scratch.env(LOGLEVEL="INFO"))
+        process.expect(60, 1)
+        found = []
+        for line in process.err().splitlines():
+            if '{"name"' not in line:
+                continue
+            event = json.loads(line[line.index("{") :])
+            about = event["metadata"]
+            about["metadata"] = re.sub(r'("worker_pid": \[)\d+', r"\1PID", about["metadata"])
+            for name in ("run_id", "worker_id", "hostname", "total_run_time", "duration_ms"):
+                about[name] = type(about[name]).__name__
+            if event["name"].endswith(("RENDEZVOUS", "ASSIGN_WORKER_RANKS")):
+                # torchrun tells the world before; we the one that was found
+                about["group_rank"] = None
+                about["metadata"] = re.sub(r'("group_world_size": )(null|\d+)', r"\1N", about["metadata"])
+            found.append(json.dumps(event))
+        return found
+
+
+def case_events_are_torchruns():
+    """--event-log-handler=console: the same lines with the same fields in the same order."""
+    jobs.need_torch()
+    jobs.isolate()
+    theirs, ours = events_of("torchrun"), events_of("muster")
+    for left, right in itertools.zip_longest(theirs, ours):
+        jobs.check(left == right, f"torchrun {left}\nmuster   {right}")
+    jobs.check(len(ours) == 14, f"{len(ours)} events")
 
 
 # Verdicts that torchrun 2.13 gives; the text must name what was wrong.
