@@ -14,16 +14,9 @@
 #include "net/endpoint.h"
 #include "net/socket.h"
 #include "store/kv_client_impl.h"
+#include "store/kv_file.h"
 
 enum { BACK_OFF_FIRST_MS = 1, BACK_OFF_MAX_MS = 250, READ_MIN = 4096, READ_MAX = 256 * 1024, FAILURE_TEXT_MAX = 512 };
-
-enum client_state {
-    STATE_PAUSED, /* before the first try or between two */
-    STATE_CONNECTING,
-    STATE_HANDSHAKE,
-    STATE_READY,
-    STATE_FAILED,
-};
 
 /* One attempt's socket. It outlives the attempt until libuv has closed the handle. */
 struct link {
@@ -31,38 +24,6 @@ struct link {
     struct kv_client *client; /* NULL: given up */
     int fd;
 };
-
-struct kv_client {
-    uv_timer_t timer; /* next try, end of the connecting time, end of the wait or reply at the head */
-    struct sockaddr_storage address;
-    char address_text[NET_ADDRESS_TEXT_MAX];
-    uint64_t timeout_ms;
-    uint64_t started_ms;
-    uint64_t head_since_ms; /* since when the first unanswered request is first */
-    uint64_t back_off_ms;
-    unsigned tries;
-    int broken; /* a code: bytes could not be queued; reported from the loop */
-    enum client_state state;
-    bool is_closed;
-    bool is_full; /* the socket took no more of `out`, and says when it will */
-    bool server_is_muster;
-    int last_error; /* errno of the latest attempt; 0: none yet */
-    struct link *link;
-    uint32_t nonce;
-    struct buf in, out;
-    struct codec_scan scan; /* of the reply at hand */
-    struct kv_request *queued, **queued_last;
-    struct kv_request *sent, **sent_last; /* unanswered */
-    size_t request_count;
-    kv_client_state_cb *on_state;
-    void *ctx;
-};
-
-static void on_timer(uv_timer_t *timer);
-
-static uint64_t now_ms(const struct kv_client *client) {
-    return uv_now(client->timer.loop);
-}
 
 /* ---- the end of a link, a request, the client ---- */
 
@@ -85,24 +46,7 @@ static void forget_bytes(struct kv_client *client) {
     buf_done(&client->out);
 }
 
-static struct kv_request *take_first(struct kv_request **first, struct kv_request ***last) {
-    struct kv_request *request = *first;
-    if (request) {
-        *first = request->next;
-        if (!*first) {
-            *last = first;
-        }
-    }
-    return request;
-}
-
-static void append_request(struct kv_request ***last, struct kv_request *request) {
-    request->next = NULL;
-    **last = request;
-    *last = &request->next;
-}
-
-static void answer(struct kv_client *client, struct kv_request *request, const struct kv_reply *reply) {
+void kv_client_answer(struct kv_client *client, struct kv_request *request, const struct kv_reply *reply) {
     client->request_count--;
     if (request->cb) {
         request->cb(request->ctx, reply);
@@ -111,8 +55,7 @@ static void answer(struct kv_client *client, struct kv_request *request, const s
 }
 
 /* The connection, or the attempt to get one, is over: `format` says why. */
-static void fail(struct kv_client *client, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void fail(struct kv_client *client, int code, const char *format, ...) {
+void kv_client_fail(struct kv_client *client, int code, const char *format, ...) {
     char text[FAILURE_TEXT_MAX];
     va_list args;
     va_start(args, format);
@@ -123,11 +66,11 @@ static void fail(struct kv_client *client, int code, const char *format, ...) {
     forget_bytes(client);
     (void)uv_timer_stop(&client->timer);
     struct kv_request *request;
-    while (!client->is_closed && ((request = take_first(&client->sent, &client->sent_last)) != NULL ||
-                                  (request = take_first(&client->queued, &client->queued_last)) != NULL)) {
+    while (!client->is_closed && ((request = kv_request_take_first(&client->sent, &client->sent_last)) != NULL ||
+                                  (request = kv_request_take_first(&client->queued, &client->queued_last)) != NULL)) {
         struct kv_reply reply = {.status = MUSTER_ECONNECT};
         (void)status_fail(MUSTER_ECONNECT, "%s %s: %s", codec_command_name(request->command), request->keys, text);
-        answer(client, request, &reply);
+        kv_client_answer(client, request, &reply);
     }
     if (!client->is_closed) {
         client->on_state(client->ctx, status_fail(code, "%s", text));
@@ -137,6 +80,7 @@ static void fail(struct kv_client *client, int code, const char *format, ...) {
 static void on_timer_closed(uv_handle_t *handle) {
     struct kv_client *client = handle->data;
     forget_bytes(client); /* not earlier: a callback that closes may still look at its reply */
+    free(client->file_path);
     free(client);
 }
 
@@ -147,9 +91,11 @@ void kv_client_close(struct kv_client *client) {
     assert(!client->is_closed);
     client->is_closed = true;
     drop_link(client);
+    kv_file_close(client->file); /* now: whoever closes may remove the file next */
+    client->file = NULL;
     struct kv_request *request;
-    while ((request = take_first(&client->sent, &client->sent_last)) != NULL ||
-           (request = take_first(&client->queued, &client->queued_last)) != NULL) {
+    while ((request = kv_request_take_first(&client->sent, &client->sent_last)) != NULL ||
+           (request = kv_request_take_first(&client->queued, &client->queued_last)) != NULL) {
         kv_request_free(request);
     }
     uv_close((uv_handle_t *)&client->timer, on_timer_closed);
@@ -183,8 +129,8 @@ static void arm_timer(struct kv_client *client) {
     if (deadline == 0) {
         (void)uv_timer_stop(&client->timer);
     } else {
-        uint64_t now = now_ms(client);
-        (void)uv_timer_start(&client->timer, on_timer, deadline > now ? deadline - now : 0, 0);
+        uint64_t now = kv_client_now_ms(client);
+        (void)uv_timer_start(&client->timer, kv_client_on_timer, deadline > now ? deadline - now : 0, 0);
     }
 }
 
@@ -221,7 +167,7 @@ static void expect_reply(struct kv_client *client) {
         codec_scan_reply(&client->scan, head->stage == KV_STAGE_COMMAND ? head->command : CODEC_WAIT,
                          head->value_count);
     }
-    client->head_since_ms = now_ms(client);
+    client->head_since_ms = kv_client_now_ms(client);
     arm_timer(client);
 }
 
@@ -243,17 +189,17 @@ static void pump(struct kv_client *client) {
         size_t len = request->stage == KV_STAGE_WAIT ? request->wait_len : request->bytes.len;
         client->broken = buf_append(&client->out, buf_bytes(&request->bytes), len);
         if (client->broken) {
-            (void)uv_timer_start(&client->timer, on_timer, 0, 0);
+            (void)uv_timer_start(&client->timer, kv_client_on_timer, 0, 0);
             return;
         }
-        (void)take_first(&client->queued, &client->queued_last);
+        (void)kv_request_take_first(&client->queued, &client->queued_last);
         if (!request->has_reply) {
             client->request_count--;
             kv_request_free(request);
             continue;
         }
         bool was_idle = client->sent == NULL;
-        append_request(&client->sent_last, request);
+        kv_request_append(&client->sent_last, request);
         if (was_idle) {
             expect_reply(client);
         }
@@ -279,8 +225,12 @@ int kv_client_submit(struct kv_client *client, struct kv_request *request) {
         return code;
     }
     client->request_count++;
-    append_request(&client->queued_last, request);
-    pump(client);
+    kv_request_append(&client->queued_last, request);
+    if (client->file_path) {
+        kv_client_file_wake(client);
+    } else {
+        pump(client);
+    }
     return 0;
 }
 
@@ -288,7 +238,7 @@ int kv_client_submit(struct kv_client *client, struct kv_request *request) {
 
 /* Only this reply says itself how many values it holds. */
 static void complete_list(struct kv_client *client, struct codec_list list) {
-    struct kv_request *request = take_first(&client->sent, &client->sent_last);
+    struct kv_request *request = kv_request_take_first(&client->sent, &client->sent_last);
     size_t count = list.item_count;
     struct kv_reply reply = {.number = (int64_t)count};
     struct kv_slice *values = calloc(count ? count : 1, sizeof *values);
@@ -299,12 +249,12 @@ static void complete_list(struct kv_client *client, struct codec_list list) {
         reply.value_count++;
     }
     reply.values = values;
-    answer(client, request, &reply);
+    kv_client_answer(client, request, &reply);
     free(values);
 }
 
 static void complete(struct kv_client *client, int64_t number, struct codec_list list) {
-    struct kv_request *request = take_first(&client->sent, &client->sent_last);
+    struct kv_request *request = kv_request_take_first(&client->sent, &client->sent_last);
     size_t count = 0;
     while (count < request->value_count && codec_list_next(&list, &request->values[count])) {
         count++;
@@ -313,36 +263,36 @@ static void complete(struct kv_client *client, int64_t number, struct codec_list
         number = number == CODEC_CHECK_PRESENT;
     }
     struct kv_reply reply = {.number = number, .values = request->values, .value_count = count};
-    answer(client, request, &reply);
+    kv_client_answer(client, request, &reply);
 }
 
-static void complete_timed_out(struct kv_client *client) {
-    struct kv_request *request = take_first(&client->sent, &client->sent_last);
+void kv_client_time_out(struct kv_client *client) {
+    struct kv_request *request = kv_request_take_first(&client->sent, &client->sent_last);
     struct kv_reply reply = {.status = MUSTER_ETIMEOUT};
     (void)status_fail(MUSTER_ETIMEOUT, "wait timeout after %llums at %s, keys: %s",
                       (unsigned long long)request->timeout_ms, client->address_text, request->keys);
-    answer(client, request, &reply);
+    kv_client_answer(client, request, &reply);
 }
 
 /* The one-byte answer to WAIT or CANCEL_WAIT at the head. */
 static void handle_wait_reply(struct kv_client *client, int64_t number) {
     struct kv_request *head = client->sent;
     if (number != CODEC_WAIT_DONE && number != CODEC_WAIT_CANCELED) {
-        fail(client, MUSTER_EPROTOCOL, "%s answered WAIT with %lld", client->address_text, (long long)number);
+        kv_client_fail(client, MUSTER_EPROTOCOL, "%s answered WAIT with %lld", client->address_text, (long long)number);
     } else if (head->stage == KV_STAGE_CANCEL && number == CODEC_WAIT_DONE) {
         /* It came true while the cancellation was on its way, whose own answer is still to come. */
         expect_reply(client);
     } else if (head->stage == KV_STAGE_CANCEL) {
-        complete_timed_out(client);
+        kv_client_time_out(client);
     } else if (number == CODEC_WAIT_CANCELED) {
-        fail(client, MUSTER_EPROTOCOL, "%s canceled a wait that goes on", client->address_text);
+        kv_client_fail(client, MUSTER_EPROTOCOL, "%s canceled a wait that goes on", client->address_text);
     } else if (head->command == CODEC_WAIT) {
         complete(client, 0, (struct codec_list){0});
     } else {
         head->stage = KV_STAGE_COMMAND;
         head->holds_back = false;
         if (buf_append(&client->out, buf_bytes(&head->bytes) + head->wait_len, head->bytes.len - head->wait_len)) {
-            fail(client, MUSTER_ENOMEM, "no memory to send to %s", client->address_text);
+            kv_client_fail(client, MUSTER_ENOMEM, "no memory to send to %s", client->address_text);
         }
     }
 }
@@ -365,8 +315,8 @@ static void handle_reply(struct kv_client *client, const uint8_t *bytes, size_t 
 static void handle_input(struct kv_client *client) {
     while (client->state == STATE_READY && client->in.len > 0) {
         if (!client->sent) {
-            fail(client, MUSTER_EPROTOCOL, "%s sent %zu bytes that nobody asked for", client->address_text,
-                 client->in.len);
+            kv_client_fail(client, MUSTER_EPROTOCOL, "%s sent %zu bytes that nobody asked for", client->address_text,
+                           client->in.len);
             return;
         }
         enum codec_result result = codec_scan_step(&client->scan, buf_bytes(&client->in), client->in.len);
@@ -374,8 +324,8 @@ static void handle_input(struct kv_client *client) {
             return;
         }
         if (result == CODEC_MALFORMED) {
-            fail(client, MUSTER_EPROTOCOL, "%s sent a bad answer to %s %s: %s", client->address_text,
-                 codec_command_name(client->sent->command), client->sent->keys, muster_detail());
+            kv_client_fail(client, MUSTER_EPROTOCOL, "%s sent a bad answer to %s %s: %s", client->address_text,
+                           codec_command_name(client->sent->command), client->sent->keys, muster_detail());
             return;
         }
         size_t size = client->scan.at;
@@ -395,28 +345,29 @@ static void try_later(struct kv_client *client, int error_number) {
     drop_link(client);
     forget_bytes(client);
     if (!net_socket_error_is_transient(error_number)) {
-        fail(client, MUSTER_ECONNECT, "connect to %s: %s", client->address_text, strerror(error_number));
+        kv_client_fail(client, MUSTER_ECONNECT, "connect to %s: %s", client->address_text, strerror(error_number));
         return;
     }
     client->state = STATE_PAUSED;
-    uint64_t deadline = deadline_ms(client), now = now_ms(client), pause = client->back_off_ms;
+    uint64_t deadline = deadline_ms(client), now = kv_client_now_ms(client), pause = client->back_off_ms;
     if (deadline != 0 && now + pause > deadline) {
         pause = deadline > now ? deadline - now : 0;
     }
     client->back_off_ms = client->back_off_ms * 2 < BACK_OFF_MAX_MS ? client->back_off_ms * 2 : BACK_OFF_MAX_MS;
-    (void)uv_timer_start(&client->timer, on_timer, pause, 0);
+    (void)uv_timer_start(&client->timer, kv_client_on_timer, pause, 0);
 }
 
 static void give_up(struct kv_client *client) {
     if (client->state == STATE_HANDSHAKE) {
-        fail(client, MUSTER_ETIMEOUT,
-             "%s accepts connections but did not answer the TCPStore handshake within %llu ms: does another program "
-             "hold this port?",
-             client->address_text, (unsigned long long)client->timeout_ms);
+        kv_client_fail(
+            client, MUSTER_ETIMEOUT,
+            "%s accepts connections but did not answer the TCPStore handshake within %llu ms: does another program "
+            "hold this port?",
+            client->address_text, (unsigned long long)client->timeout_ms);
     } else {
-        fail(client, MUSTER_ETIMEOUT, "connect to %s: gave up after %llu ms and %u tries: %s", client->address_text,
-             (unsigned long long)client->timeout_ms, client->tries,
-             client->last_error ? strerror(client->last_error) : "no answer");
+        kv_client_fail(client, MUSTER_ETIMEOUT, "connect to %s: gave up after %llu ms and %u tries: %s",
+                       client->address_text, (unsigned long long)client->timeout_ms, client->tries,
+                       client->last_error ? strerror(client->last_error) : "no answer");
     }
 }
 
@@ -486,12 +437,12 @@ static void refuse_watches(struct kv_client *client) {
     for (; queued && !client->is_closed; queued = next) {
         next = queued->next;
         if (queued->command != CODEC_WATCH) {
-            append_request(&client->queued_last, queued);
+            kv_request_append(&client->queued_last, queued);
             continue;
         }
         struct kv_reply reply = {.status = MUSTER_EUNSUPPORTED};
         (void)status_fail(MUSTER_EUNSUPPORTED, "the store at %s does not offer WATCH", client->address_text);
-        answer(client, queued, &reply);
+        kv_client_answer(client, queued, &reply);
     }
     for (; queued; queued = next) { /* closed by a callback */
         next = queued->next;
@@ -506,8 +457,8 @@ static void handle_handshake(struct kv_client *client) {
     }
     size_t have = client->in.len < sizeof expected ? client->in.len : sizeof expected;
     if (memcmp(buf_bytes(&client->in), expected, have) != 0) {
-        fail(client, MUSTER_EPROTOCOL, "%s answers, but not as a TCPStore does: another program holds this port",
-             client->address_text);
+        kv_client_fail(client, MUSTER_EPROTOCOL,
+                       "%s answers, but not as a TCPStore does: another program holds this port", client->address_text);
         return;
     }
     if (client->in.len < sizeof expected + 1) {
@@ -536,7 +487,7 @@ static bool receive(struct kv_client *client) {
     room = room < READ_MIN ? READ_MIN : room > READ_MAX ? READ_MAX : room;
     uint8_t *at = buf_reserve(&client->in, room);
     if (!at) {
-        fail(client, MUSTER_ENOMEM, "receive from %s: no memory", client->address_text);
+        kv_client_fail(client, MUSTER_ENOMEM, "receive from %s: no memory", client->address_text);
         return false;
     }
     ssize_t got = recv(client->link->fd, at, room, 0);
@@ -551,8 +502,8 @@ static bool receive(struct kv_client *client) {
     if (client->state == STATE_HANDSHAKE) {
         try_later(client, error_number);
     } else {
-        fail(client, MUSTER_ECONNECT, "connection to the store at %s lost: %s", client->address_text,
-             got == 0 ? "closed by the other side" : strerror(error_number));
+        kv_client_fail(client, MUSTER_ECONNECT, "connection to the store at %s lost: %s", client->address_text,
+                       got == 0 ? "closed by the other side" : strerror(error_number));
     }
     return false;
 }
@@ -590,19 +541,23 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
 static void cancel_wait(struct kv_client *client) {
     client->sent->stage = KV_STAGE_CANCEL;
     if (codec_put_u8(&client->out, CODEC_CANCEL_WAIT)) {
-        fail(client, MUSTER_ENOMEM, "no memory to send to %s", client->address_text);
+        kv_client_fail(client, MUSTER_ENOMEM, "no memory to send to %s", client->address_text);
         return;
     }
     expect_reply(client);
     send_pending(client);
 }
 
-static void on_timer(uv_timer_t *timer) {
+void kv_client_on_timer(uv_timer_t *timer) {
     struct kv_client *client = timer->data;
+    if (client->file_path) {
+        kv_client_file_turn(client);
+        return;
+    }
     uint64_t deadline = deadline_ms(client);
-    bool is_late = deadline != 0 && now_ms(client) >= deadline;
+    bool is_late = deadline != 0 && kv_client_now_ms(client) >= deadline;
     if (client->broken) {
-        fail(client, client->broken, "no memory to send to %s", client->address_text);
+        kv_client_fail(client, client->broken, "no memory to send to %s", client->address_text);
     } else if (client->state == STATE_PAUSED && (!is_late || client->tries == 0)) {
         try_now(client);
     } else if (!is_late) {
@@ -612,22 +567,22 @@ static void on_timer(uv_timer_t *timer) {
     } else if (client->sent->stage == KV_STAGE_WAIT) {
         cancel_wait(client);
     } else {
-        fail(client, MUSTER_ETIMEOUT, "the store at %s did not answer %s %s within %llu ms", client->address_text,
-             codec_command_name(client->sent->command), client->sent->keys, (unsigned long long)client->timeout_ms);
+        kv_client_fail(client, MUSTER_ETIMEOUT, "the store at %s did not answer %s %s within %llu ms",
+                       client->address_text, codec_command_name(client->sent->command), client->sent->keys,
+                       (unsigned long long)client->timeout_ms);
     }
 }
 
-int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t timeout_ms, kv_client_state_cb *on_state,
-                     void *ctx, struct kv_client **out) {
+/* Everything but whom to talk to; the first turn of the loop begins. */
+static struct kv_client *client_new(uv_loop_t *loop, uint64_t timeout_ms, kv_client_state_cb *on_state, void *ctx) {
     struct kv_client *client = calloc(1, sizeof *client);
     if (!client) {
-        return status_fail(MUSTER_ENOMEM, "no memory for a store client");
+        (void)status_fail(MUSTER_ENOMEM, "no memory for a store client");
+        return NULL;
     }
     int failed = uv_timer_init(loop, &client->timer);
     assert(failed == 0); /* cannot fail */
     client->timer.data = client;
-    memcpy(&client->address, address, net_sockaddr_len(address));
-    (void)net_address_format(address, client->address_text);
     client->timeout_ms = timeout_ms;
     uv_update_time(loop);
     client->started_ms = uv_now(loop);
@@ -639,8 +594,33 @@ int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t t
     buf_init(&client->out, 2 * CODEC_MESSAGE_BYTES_MAX);
     client->on_state = on_state;
     client->ctx = ctx;
-    failed = uv_timer_start(&client->timer, on_timer, 0, 0);
+    failed = uv_timer_start(&client->timer, kv_client_on_timer, 0, 0);
     assert(failed == 0);
+    return client;
+}
+
+int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t timeout_ms, kv_client_state_cb *on_state,
+                     void *ctx, struct kv_client **out) {
+    struct kv_client *client = client_new(loop, timeout_ms, on_state, ctx);
+    if (!client) {
+        return MUSTER_ENOMEM;
+    }
+    memcpy(&client->address, address, net_sockaddr_len(address));
+    (void)net_address_format(address, client->address_text);
+    *out = client;
+    return 0;
+}
+
+int kv_client_create_file(uv_loop_t *loop, const char *path, uint64_t timeout_ms, kv_client_state_cb *on_state,
+                          void *ctx, struct kv_client **out) {
+    char *copy = strdup(path);
+    struct kv_client *client = copy ? client_new(loop, timeout_ms, on_state, ctx) : NULL;
+    if (!client) {
+        free(copy);
+        return status_fail(MUSTER_ENOMEM, "no memory for a store client");
+    }
+    client->file_path = copy;
+    (void)str_format(client->address_text, sizeof client->address_text, "%s", path);
     *out = client;
     return 0;
 }

@@ -37,6 +37,12 @@ typedef void kv_client_state_cb(void *ctx, int status);
 int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t timeout_ms, kv_client_state_cb *on_state,
                      void *ctx, struct kv_client **out);
 
+/* The same client on a FileStore's file (muster/store.h), for processes that share a file system: no server, no WATCH,
+ * no LIST_KEYS, and whatever waits looks again every few milliseconds. timeout_ms: for a lock that others hold.
+ * MUSTER_ENOMEM. What is wrong with the file comes through `on_state`. */
+int kv_client_create_file(uv_loop_t *loop, const char *path, uint64_t timeout_ms, kv_client_state_cb *on_state,
+                          void *ctx, struct kv_client **out);
+
 /* Cancels everything without further callbacks; frees once libuv has closed the handles. NULL accepted. */
 void kv_client_close(struct kv_client *client);
 

@@ -1,8 +1,12 @@
-/* What kv_client.c (the connection) and kv_client_requests.c (the calls) share. */
+/* What kv_client.c (the connection), kv_client_requests.c (the calls) and kv_client_file.c (a file instead of a server)
+ * share. */
 #ifndef STORE_KV_CLIENT_IMPL_H
 #define STORE_KV_CLIENT_IMPL_H
 
+#include <uv.h>
+
 #include "base/buf.h"
+#include "net/endpoint.h"
 #include "store/codec.h"
 #include "store/kv_client.h"
 
@@ -34,7 +38,78 @@ struct kv_request {
 
 void kv_request_free(struct kv_request *request);
 
+enum kv_client_state {
+    STATE_PAUSED, /* before the first try or between two */
+    STATE_CONNECTING,
+    STATE_HANDSHAKE,
+    STATE_READY,
+    STATE_FAILED,
+};
+
+struct link;
+
+struct kv_client {
+    uv_timer_t timer; /* next try, end of the connecting time, end of the wait or reply at the head */
+    struct sockaddr_storage address;
+    char address_text[NET_ADDRESS_TEXT_MAX];
+    uint64_t timeout_ms;
+    uint64_t started_ms;
+    uint64_t head_since_ms; /* since when the first unanswered request is first */
+    uint64_t back_off_ms;
+    unsigned tries;
+    int broken; /* a code: bytes could not be queued; reported from the loop */
+    enum kv_client_state state;
+    bool is_closed;
+    bool is_full; /* the socket took no more of `out`, and says when it will */
+    bool server_is_muster;
+    int last_error; /* errno of the latest attempt; 0: none yet */
+    struct link *link;
+    char *file_path; /* instead of an address; else NULL */
+    struct kv_file *file;
+    uint32_t nonce;
+    struct buf in, out;
+    struct codec_scan scan; /* of the reply at hand */
+    struct kv_request *queued, **queued_last;
+    struct kv_request *sent, **sent_last; /* unanswered */
+    size_t request_count;
+    kv_client_state_cb *on_state;
+    void *ctx;
+};
+
+static inline struct kv_request *kv_request_take_first(struct kv_request **first, struct kv_request ***last) {
+    struct kv_request *request = *first;
+    if (request) {
+        *first = request->next;
+        if (!*first) {
+            *last = first;
+        }
+    }
+    return request;
+}
+
+static inline void kv_request_append(struct kv_request ***last, struct kv_request *request) {
+    request->next = NULL;
+    **last = request;
+    *last = &request->next;
+}
+
+static inline uint64_t kv_client_now_ms(const struct kv_client *client) {
+    return uv_now(client->timer.loop);
+}
+
 /* Takes `request`: sends it as soon as the order allows. MUSTER_ECLOSED, MUSTER_ELIMIT (then it is freed). */
 int kv_client_submit(struct kv_client *client, struct kv_request *request);
+
+/* Takes `request`, which has been taken from its queue, and tells its caller. */
+void kv_client_answer(struct kv_client *client, struct kv_request *request, const struct kv_reply *reply);
+/* The wait of the first unanswered request has taken too long. */
+void kv_client_time_out(struct kv_client *client);
+/* The connection, or the attempt to get one, is over: `format` says why. */
+void kv_client_fail(struct kv_client *client, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void kv_client_on_timer(uv_timer_t *timer);
+
+/* kv_client_file.c: something has been queued; the timer has run out. */
+void kv_client_file_wake(struct kv_client *client);
+void kv_client_file_turn(struct kv_client *client);
 
 #endif

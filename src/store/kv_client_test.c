@@ -38,6 +38,7 @@ struct scene {
     size_t ended_count;
     struct kv_client *clients[8];
     size_t client_count;
+    char path[64]; /* of a file to be removed; empty: none */
 };
 
 /* What a callback left behind. */
@@ -141,6 +142,9 @@ static int tear_down(void **ctx) {
     struct scene *scene = *ctx;
     for (size_t i = 0; i < scene->client_count; i++) {
         kv_client_close(scene->clients[i]);
+    }
+    if (scene->path[0] != '\0') {
+        assert_int_equal(unlink(scene->path), 0);
     }
     kv_server_close(scene->server);
     uv_close((uv_handle_t *)&scene->watchdog, NULL);
@@ -307,6 +311,105 @@ static void a_watch_answers_with_the_changed_value(void **ctx) {
     RUN_UNTIL(scene, third.came);
     assert_int_equal(third.value_count, 1);
     assert_string_equal(third.values[0], "");
+}
+
+/* ---- a file instead of a server ---- */
+
+/* UV_RUN_ONCE would go on from a timer, which is all that happens with a file, to waiting for a descriptor. */
+#define RUN_TIMERS_UNTIL(scene, condition)                                                                             \
+    while (!(condition)) {                                                                                             \
+        assert_false((scene)->expired);                                                                                \
+        (void)uv_run(&(scene)->loop, UV_RUN_NOWAIT);                                                                   \
+    }
+
+/* An empty file, which is removed after the test. */
+static const char *file_path(struct scene *scene) {
+    (void)snprintf(scene->path, sizeof scene->path, "/tmp/kv_client_test.XXXXXX");
+    int fd = mkstemp(scene->path);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    return scene->path;
+}
+
+static struct kv_client *file_client(struct scene *scene, struct state *state, const char *path) {
+    struct kv_client *client = NULL;
+    assert_int_equal(kv_client_create_file(&scene->loop, path, GIVE_UP_MS, on_state, state, &client), 0);
+    scene->clients[scene->client_count++] = client;
+    RUN_TIMERS_UNTIL(scene, state->calls > 0);
+    assert_int_equal(state->status, 0);
+    return client;
+}
+
+static void a_file_answers_as_a_server_does(void **ctx) {
+    struct scene *scene = *ctx;
+    struct state state = {0};
+    const char *path = file_path(scene);
+    struct kv_client *client = file_client(scene, &state, path);
+    struct answer cas = {0}, lost = {0}, many = {0}, check = {0}, absent = {0}, empty = {0}, set = {0}, add = {0},
+                  gone = {0}, list = {0};
+    const char *keys[] = {"a", "b"};
+    const char *other[] = {"a", "nowhere"};
+    struct kv_slice values[] = {kv_slice_text("1"), kv_slice_text("")};
+    assert_false(kv_client_server_is_muster(client));
+    assert_int_equal(kv_client_compare_set(client, "c", kv_slice_text(""), kv_slice_text("new"), on_answer, &cas), 0);
+    assert_int_equal(kv_client_compare_set(client, "c", kv_slice_text("x"), kv_slice_text("y"), on_answer, &lost), 0);
+    assert_int_equal(kv_client_multi_set(client, keys, values, 2, NULL, NULL), 0);
+    assert_int_equal(kv_client_multi_get(client, keys, 2, 0, on_answer, &many), 0);
+    assert_int_equal(kv_client_check(client, keys, 2, on_answer, &check), 0);
+    assert_int_equal(kv_client_check(client, other, 2, on_answer, &absent), 0);
+    assert_int_equal(kv_client_get(client, "nowhere", false, 0, on_answer, &empty), 0);
+    assert_int_equal(kv_client_set(client, "n", kv_slice_text("40"), on_answer, &set), 0);
+    assert_int_equal(kv_client_add(client, "n", 2, on_answer, &add), 0);
+    assert_int_equal(kv_client_list_keys(client, on_answer, &list), 0);
+    assert_int_equal(kv_client_delete(client, "a", on_answer, &gone), 0);
+    RUN_TIMERS_UNTIL(scene, gone.came);
+    assert_string_equal(cas.values[0], "new");
+    assert_string_equal(lost.values[0], "new");
+    assert_int_equal(many.value_count, 2);
+    assert_string_equal(many.values[0], "1");
+    assert_string_equal(many.values[1], "");
+    assert_int_equal(check.number, 1);
+    assert_int_equal(absent.number, 0);
+    assert_int_equal(empty.value_count, 1);
+    assert_string_equal(empty.values[0], "");
+    assert_true(set.came && set.status == 0);
+    assert_int_equal(add.number, 42);
+    assert_int_equal(list.status, MUSTER_EUNSUPPORTED); /* and the rest goes on */
+    assert_int_equal(gone.number, 1);
+    assert_int_equal(state.calls, 1);
+}
+
+static void a_wait_on_a_file_ends_by_another_client_or_by_time(void **ctx) {
+    struct scene *scene = *ctx;
+    struct state first_state = {0}, second_state = {0};
+    const char *path = file_path(scene);
+    struct kv_client *first = file_client(scene, &first_state, path), *second = file_client(scene, &second_state, path);
+    struct answer never = {0}, late = {0}, behind = {0}, watch = {0};
+    const char *keys[] = {"never"};
+    assert_int_equal(kv_client_wait(first, keys, 1, 30, on_answer, &never), 0);
+    assert_int_equal(kv_client_get(first, "late", true, GIVE_UP_MS, on_answer, &late), 0);
+    assert_int_equal(kv_client_check(first, keys, 1, on_answer, &behind), 0);
+    RUN_TIMERS_UNTIL(scene, never.came);
+    assert_int_equal(never.status, MUSTER_ETIMEOUT);
+    assert_false(late.came || behind.came);
+    assert_int_equal(kv_client_set(second, "late", kv_slice_text("now"), NULL, NULL), 0);
+    RUN_TIMERS_UNTIL(scene, behind.came);
+    assert_string_equal(late.values[0], "now");
+    assert_int_equal(kv_client_watch(first, "late", kv_slice_text(""), on_answer, &watch), MUSTER_EUNSUPPORTED);
+}
+
+static void a_file_that_cannot_be_is_told(void **ctx) {
+    struct scene *scene = *ctx;
+    struct state state = {0};
+    struct answer set = {0};
+    struct kv_client *client = NULL;
+    assert_int_equal(kv_client_create_file(&scene->loop, "/nowhere/at/all", GIVE_UP_MS, on_state, &state, &client), 0);
+    scene->clients[scene->client_count++] = client;
+    assert_int_equal(kv_client_set(client, "k", kv_slice_text("v"), on_answer, &set), 0);
+    RUN_TIMERS_UNTIL(scene, state.calls > 0);
+    assert_int_equal(state.status, MUSTER_ESYSTEM);
+    assert_non_null(strstr(state.detail, "/nowhere/at/all"));
+    assert_int_equal(set.status, MUSTER_ECONNECT);
 }
 
 static void a_reset_drops_clients_and_keys_but_not_the_port(void **ctx) {
@@ -545,6 +648,9 @@ int main(void) {
         SCENE_TEST(a_wait_ends_when_another_client_sets),
         SCENE_TEST(a_wait_times_out_and_the_connection_lives_on),
         SCENE_TEST(a_watch_answers_with_the_changed_value),
+        SCENE_TEST(a_file_answers_as_a_server_does),
+        SCENE_TEST(a_wait_on_a_file_ends_by_another_client_or_by_time),
+        SCENE_TEST(a_file_that_cannot_be_is_told),
         SCENE_TEST(a_reset_drops_clients_and_keys_but_not_the_port),
         SCENE_TEST(the_host_hears_of_a_client_that_goes),
         SCENE_TEST(a_server_that_starts_later_is_found),
