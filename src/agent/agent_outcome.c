@@ -126,7 +126,11 @@ void agent_outcome_report(const struct agent *a) {
     if (count > 0) {
         char host[REPORT_HOST_SIZE];
         report_host(host);
-        struct report report = {.name = a->config->title, .host = host, .entries = entries, .count = count};
+        struct report report = {.name = a->config->title,
+                                .host = host,
+                                .entries = entries,
+                                .count = count,
+                                .plain = a->config->stderr_tail_lines == 0};
         logs_finish_lines(a->logs);
         print_report(a, &report);
         propagate(&entries[report_root(&report)]);

@@ -53,25 +53,30 @@ void report_host(char out[REPORT_HOST_SIZE]) {
 
 /* ---- order ---- */
 
-static bool is_before(const struct report_entry *a, const struct report_entry *b) {
+static bool died_before(const struct report_entry *a, const struct report_entry *b) {
     if (a->stopped_by_us != b->stopped_by_us) {
         return b->stopped_by_us;
     }
     return a->order != b->order ? a->order < b->order : a->rank < b->rank;
 }
 
+/* Beside the root: which victim ended first says nothing, they stand by rank. */
+static bool stands_before(const struct report_entry *a, const struct report_entry *b) {
+    return a->stopped_by_us && b->stopped_by_us ? a->rank < b->rank : died_before(a, b);
+}
+
 size_t report_root(const struct report *report) {
     assert(report->count > 0);
     size_t root = 0;
     for (size_t i = 1; i < report->count; i++) {
-        root = is_before(&report->entries[i], &report->entries[root]) ? i : root;
+        root = died_before(&report->entries[i], &report->entries[root]) ? i : root;
     }
     return root;
 }
 
 static int compare_entries(const void *a, const void *b) {
     const struct report_entry *const *left = a, *const *right = b;
-    return is_before(*left, *right) ? -1 : is_before(*right, *left) ? 1 : 0;
+    return stands_before(*left, *right) ? -1 : stands_before(*right, *left) ? 1 : 0;
 }
 
 /* ---- torchelastic's part of an entry ---- */
@@ -235,12 +240,15 @@ static bool repeats_message(const struct report_entry *entry) {
     return end > start && memmem(entry->stderr_tail, entry->stderr_tail_bytes, message + start, end - start);
 }
 
-static int append_additions(struct buf *out, size_t index, const struct report_entry *entry) {
+static int append_additions(struct buf *out, size_t index, const struct report_entry *entry, bool plain) {
     int code = MUSTER_OK;
     if (entry->error_file_problem) {
         code = buf_printf(out, "\n  note      : the error file cannot be used: %s", entry->error_file_problem);
     }
-    code = code == 0 ? buf_printf(out, "\n  status    : ") : code;
+    if (code != 0 || plain) {
+        return code;
+    }
+    code = buf_printf(out, "\n  status    : ");
     code = code == 0 ? report_describe_status(entry, out) : code;
     if (code == 0 && entry->stderr_tail && entry->stderr_tail_bytes > 0 && !entry->stopped_by_us &&
         index < REPORT_TAILS_MAX && !repeats_message(entry)) {
@@ -282,9 +290,10 @@ static int find_width(const struct report *report, const struct report_entry *co
     return code;
 }
 
-static int append_whole_entry(struct buf *out, size_t index, const struct report_entry *entry, const char *host) {
-    int code = append_entry(out, index, entry, host);
-    code = code == 0 ? append_additions(out, index, entry) : code;
+static int append_whole_entry(struct buf *out, size_t index, const struct report_entry *entry,
+                              const struct report *report) {
+    int code = append_entry(out, index, entry, report->host);
+    code = code == 0 ? append_additions(out, index, entry, report->plain) : code;
     return code == 0 ? buf_append(out, "\n", 1) : code;
 }
 
@@ -296,13 +305,13 @@ static int append_block(const struct report *report, const struct report_entry *
     memset(thin, '-', width);
     code = code == 0 ? buf_printf(out, "%s\n%s FAILED\n%s\nFailures:\n", thick, report->name, thin) : code;
     for (size_t i = 1; code == 0 && i < report->count; i++) {
-        code = append_whole_entry(out, i, sorted[i], report->host);
+        code = append_whole_entry(out, i, sorted[i], report);
     }
     if (code == 0 && report->count == 1) {
         code = buf_printf(out, "  <NO_OTHER_FAILURES>\n");
     }
     code = code == 0 ? buf_printf(out, "%s\nRoot Cause (first observed failure):\n", thin) : code;
-    code = code == 0 ? append_whole_entry(out, 0, sorted[0], report->host) : code;
+    code = code == 0 ? append_whole_entry(out, 0, sorted[0], report) : code;
     return code == 0 ? buf_printf(out, "%s\n", thick) : code;
 }
 
@@ -312,10 +321,14 @@ int report_format(const struct report *report, struct buf *out) {
     if (!sorted) {
         return status_fail(MUSTER_ENOMEM, "no memory for the failure report");
     }
+    size_t root = report_root(report), others = 1;
+    sorted[0] = &report->entries[root];
     for (size_t i = 0; i < report->count; i++) {
-        sorted[i] = &report->entries[i];
+        if (i != root) {
+            sorted[others++] = &report->entries[i];
+        }
     }
-    qsort(sorted, report->count, sizeof *sorted, compare_entries);
+    qsort(sorted + 1, report->count - 1, sizeof *sorted, compare_entries);
     int code = append_block(report, sorted, out);
     free(sorted);
     return code;

@@ -33,6 +33,7 @@ struct report {
     const char *host;
     const struct report_entry *entries;
     size_t count; /* > 0 */
+    bool plain;   /* torchelastic's lines alone */
 };
 
 /* Failures whose stderr is quoted; those of further workers say the same or stand in log files. */
@@ -46,7 +47,8 @@ struct report {
 size_t report_root(const struct report *report);
 
 /* Appends the report from its first border to the last, newline included. Entries are numbered in the order of their
- * ends, those that the launcher stopped after those that failed by themselves. MUSTER_ELIMIT, MUSTER_ENOMEM. */
+ * ends; those that the launcher stopped come after those that failed by themselves, by rank. MUSTER_ELIMIT,
+ * MUSTER_ENOMEM. */
 int report_format(const struct report *report, struct buf *out);
 
 /* "SIGTERM", or NULL for numbers without a name (torchelastic's names, which are Python's). */

@@ -212,7 +212,42 @@ static void the_root_is_the_first_to_die_by_itself(void **state) {
     assert_int_equal(report_root(&report), 1);
 }
 
+static void victims_stand_by_rank(void **state) {
+    (void)state;
+    struct report_entry entries[] = {
+        {.rank = 0, .order = 4, .wait_status = SIGTERM, .stopped_by_us = true},
+        {.rank = 1, .order = 3, .wait_status = exit_status(2)},
+        {.rank = 2, .order = 2, .wait_status = SIGTERM, .stopped_by_us = true},
+        {.rank = 3, .order = 1, .wait_status = exit_status(1)},
+    };
+    char *text = format("x", entries, 4);
+    static const char *const expected[] = {
+        "[1]:", "rank      : 1", "[2]:", "rank      : 0", "[3]:", "rank      : 2", "Root", "[0]:", "rank      : 3"};
+    const char *at = text;
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        at = strstr(at, expected[i]);
+        assert_non_null(at);
+    }
+    free(text);
+}
+
 /* ---- our lines ---- */
+
+static void a_plain_report_is_torchelastics(void **state) {
+    (void)state;
+    static const char tail[] = "last words";
+    struct report_entry entry = {
+        .wait_status = exit_status(1), .stderr_tail = tail, .stderr_tail_bytes = sizeof tail - 1};
+    struct report report = {.name = "x", .host = "h", .entries = &entry, .count = 1, .plain = true};
+    struct buf out;
+    buf_init(&out, 10000);
+    assert_int_equal(report_format(&report, &out), 0);
+    assert_int_equal(buf_append(&out, "", 1), 0);
+    assert_non_null(strstr((const char *)buf_bytes(&out), "traceback : To enable"));
+    assert_null(strstr((const char *)buf_bytes(&out), "status"));
+    assert_null(strstr((const char *)buf_bytes(&out), "last words"));
+    buf_done(&out);
+}
 
 static void assert_status(struct report_entry entry, const char *expected) {
     struct buf out;
@@ -384,6 +419,8 @@ int main(void) {
         cmocka_unit_test(a_traceback_is_indented),
         cmocka_unit_test(a_plain_message_and_a_signal_without_a_name),
         cmocka_unit_test(the_root_is_the_first_to_die_by_itself),
+        cmocka_unit_test(victims_stand_by_rank),
+        cmocka_unit_test(a_plain_report_is_torchelastics),
         cmocka_unit_test(statuses_in_words),
         cmocka_unit_test(the_last_lines_of_stderr_are_quoted),
         cmocka_unit_test(only_the_first_failures_are_quoted),

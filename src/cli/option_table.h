@@ -111,7 +111,8 @@
       "Show all workers' output as whole lines with the worker's prefix, without writing files. Not in torchrun.")     \
     X(STDERR_TAIL, OPTION_KIND_INTEGER, OPTION_SCOPE_OWN, FAILURES, 0, "--stderr-tail", "MUSTER_STDERR_TAIL", "20",    \
       NULL, "LINES",                                                                                                   \
-      "Last lines of a failed worker's stderr shown in the failure report; 0 for none. Not in torchrun.")              \
+      "Last lines of a failed worker's stderr shown in the failure report; 0 for torchrun's report unchanged. Not in " \
+      "torchrun.")                                                                                                     \
     X(VERSION, OPTION_KIND_VERSION, OPTION_SCOPE_OWN, OTHER, 0, "--version", NULL, NULL, NULL, NULL,                   \
       "Show the version and end. Not in torchrun.")
 

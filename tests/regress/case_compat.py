@@ -165,6 +165,53 @@ def case_events_are_torchruns():
     jobs.check(len(ours) == 14, f"{len(ours)} events")
 
 
+# Rank 1 fails when the others are ready to be stopped; {} is how.
+FAILING = """
+import os, signal, sys, time
+from torch.distributed.elastic.multiprocessing.errors import record
+rank = os.environ["RANK"]
+@record
+def main():
+    open("ready." + rank, "w").close()
+    while not all(os.path.exists("ready." + r) for r in "012"):
+        time.sleep(0.01)
+    if rank == "1":
+        {}
+    time.sleep(60)
+main()
+"""
+FAILURES = {
+    "exit code": "sys.exit(3)",
+    "signal": "os.kill(os.getpid(), signal.SIGSEGV)",
+    "exception": "raise ValueError('two\\nlines')",
+}
+
+
+def report_of(launcher, how):
+    """The failure report without what differs from run to run."""
+    with jobs.Scratch() as scratch:
+        script = scratch.write("failing.py", FAILING.format(FAILURES[how]))
+        more = ["--stderr-tail=0"] if launcher == "muster" else []
+        options = ["--standalone", "--nproc-per-node=3", f"--log-dir={scratch.path('logs')}", *more]
+        process = scratch.run(launcher, *options, os.path.basename(script))
+        process.expect(90, 1)
+        report = process.err().partition("ChildFailedError:")[2]
+        report = report.replace(scratch.root, "SCRATCH").lstrip()
+        report = re.sub(r"logs/[^/]+/attempt", "logs/RUN/attempt", report)
+        report = re.sub(r"(?m)^(  (time|host) +: ).*", r"\1-", report)
+        return re.sub(r"(?i)pid:? \d+", "PID", report)
+
+
+def case_report_is_torchruns():
+    """With --stderr-tail=0 the failure report is torchrun's: for an exit code, a signal, a recorded exception."""
+    jobs.need_torch()
+    jobs.isolate()
+    for how in FAILURES:
+        theirs, ours = report_of("torchrun", how), report_of("muster", how)
+        for left, right in itertools.zip_longest(theirs.splitlines(), ours.splitlines()):
+            jobs.check(left == right, f"{how}: torchrun {left!r}, muster {right!r}\n{theirs}\n{ours}")
+
+
 # Verdicts that torchrun 2.13 gives; the text must name what was wrong.
 VERDICTS = [
     (2, ["--bogus", "x.py"], ["bogus"]),
