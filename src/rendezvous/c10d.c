@@ -15,7 +15,6 @@
 #include "base/str.h"
 #include "rendezvous/c10d_impl.h"
 #include "rendezvous/pickle.h"
-#include "rendezvous/worker_store.h"
 
 /* A big job's state is not read again for every heartbeat: n nodes that read n descriptions each at every one of n
  * writes would drown the store. From 500 nodes on this is torchrun's second. */
@@ -60,12 +59,6 @@ void c10d_fail(struct c10d *c, int status) {
     rdzv_tell_shutdown_done(c->rdzv);
 }
 
-static void on_link_failed(void *ctx, int status) {
-    struct c10d *c = ctx;
-    c->client = NULL;
-    c10d_fail(c, status);
-}
-
 /* ---- deciding ---- */
 
 static void on_linger(uv_timer_t *timer) {
@@ -77,7 +70,7 @@ static void on_linger(uv_timer_t *timer) {
 static void end(struct c10d *c) {
     enum { LINGER_MS = 300 };
     c10d_report_stop(c);
-    if (c->barrier_passed && store_link_server(c->link) && liveness_count_others(&c->liveness, &c->machine.self) > 0) {
+    if (c->barrier_passed && c10d_store_server(c) && liveness_count_others(&c->liveness, &c->machine.self) > 0) {
         (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_LINGER), on_linger, LINGER_MS, 0);
         return;
     }
@@ -340,27 +333,10 @@ static void on_watcher_state(void *ctx, int status) {
 
 /* ---- beginning ---- */
 
-static void choose_address(struct c10d *c, struct rdzv_node *self) {
-    struct sockaddr_storage local;
-    char text[NET_ADDRESS_TEXT_MAX] = "127.0.0.1";
-    if (c->rdzv->options.local_addr) {
-        (void)str_copy(self->addr, sizeof self->addr, c->rdzv->options.local_addr);
-        return;
-    }
-    if (kv_client_local_address(c->client, &local) == MUSTER_OK) {
-        (void)net_address_host((struct sockaddr *)&local, text);
-        bool loopback = net_address_is_loopback((struct sockaddr *)&local);
-        if (loopback && !store_link_is_loopback(c->link)) {
-            worker_store_own_address(text);
-        }
-    }
-    (void)str_copy(self->addr, sizeof self->addr, text);
-}
-
 static void init_machine(struct c10d *c) {
     const struct rdzv_options *o = &c->rdzv->options;
     struct rdzv_node self = {.pid = getpid(), .local_id = c->rdzv->local_id};
-    choose_address(c, &self);
+    c10d_store_own_address(c, self.addr);
     struct rdzv_settings settings = {
         .min_nodes = o->min_nodes,
         .max_nodes = o->max_nodes,
@@ -375,17 +351,14 @@ static void init_machine(struct c10d *c) {
     c->has_machine = true;
 }
 
-static void on_link_ready(void *ctx) {
-    struct c10d *c = ctx;
-    c->client = store_link_client(c->link);
+void c10d_begin(struct c10d *c) {
     init_machine(c);
     int rc = c10d_master_introduce(c);
     if (rc != MUSTER_OK) {
         c10d_fail(c, rc);
         return;
     }
-    if (!kv_client_server_is_muster(c->client) ||
-        store_link_connect(c->link, on_watcher_state, c, &c->watcher) != MUSTER_OK) {
+    if (!kv_client_server_is_muster(c->client) || c10d_store_connect(c, on_watcher_state, &c->watcher) != MUSTER_OK) {
         start_polling(c);
     }
     if (c->join_wanted) {
@@ -407,28 +380,7 @@ static int start(struct rdzv *r) {
     liveness_init(&c->liveness);
     rdzv_state_init(&c->world);
     (void)str_format(c->key, sizeof c->key, "torch.rendezvous.%s", o->run_id);
-    if (o->conf.store_is_file) {
-        return status_fail(MUSTER_EUNSUPPORTED,
-                           "--rdzv-conf store_type=file is not supported: use store_type=tcp with a "
-                           "host:port as endpoint");
-    }
-    struct net_endpoint endpoint = {.host = "localhost", .port = 0};
-    int rc = o->standalone ? MUSTER_OK : net_endpoint_parse(o->endpoint ? o->endpoint : "", &endpoint);
-    if (rc != MUSTER_OK) {
-        return rc;
-    }
-    struct store_link_options link = {
-        .host = endpoint.host,
-        .port = endpoint.port < 0 ? RDZV_DEFAULT_PORT : (uint16_t)endpoint.port,
-        .is_host = o->standalone ? 1 : o->conf.is_host,
-        .timeout_ms = o->conf.read_timeout_ms,
-        .on_change = c10d_host_changed,
-        .on_disconnect = c10d_host_disconnected,
-        .on_ready = on_link_ready,
-        .on_failed = on_link_failed,
-        .ctx = c,
-    };
-    return store_link_create(r->loop, &link, &c->link);
+    return c10d_store_open(c);
 }
 
 /* ---- the agent's calls ---- */
@@ -469,7 +421,7 @@ static void on_asked_in_vain(uv_timer_t *timer) {
 /* A member that is an agent of PyTorch's would not hear of it: it is asked for first. The host need not ask, since
  * nothing goes on without its store. */
 static void leave(struct c10d *c) {
-    bool is_member = c->machine.phase == RDZV_PHASE_MEMBER && !store_link_server(c->link);
+    bool is_member = c->machine.phase == RDZV_PHASE_MEMBER && !c10d_store_server(c);
     if (!is_member || c10d_master_ask(c, c->client, &c->machine.state, on_asked_before_leaving) != MUSTER_OK) {
         c10d_feed(c, RDZV_EVENT_LEAVE);
         return;
@@ -501,7 +453,7 @@ static void stop(struct rdzv *r) {
     }
     c10d_round_stop(c);
     kv_client_close(c->watcher);
-    store_link_close(c->link);
+    c10d_store_close(c);
     if (c->has_machine) {
         rdzv_machine_done(&c->machine);
     }

@@ -36,7 +36,7 @@ void c10d_host_changed(void *ctx, uint64_t connection, struct kv_slice key, stru
 
 static int bury(struct c10d *c, struct kv_slice key, const struct rdzv_node *node) {
     struct kv_slice value;
-    struct kv_server *server = store_link_server(c->link);
+    struct kv_server *server = c10d_store_server(c);
     if (!kv_server_get(server, key, &value)) {
         return MUSTER_OK;
     }

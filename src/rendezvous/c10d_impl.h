@@ -1,6 +1,7 @@
 /* The c10d backend's object; private to c10d*.c.
  *
  *   c10d.c         the shared state: reading, conditional writes, watching, what the machine decides
+ *   c10d_store.c   the store that holds the state: a server, or a file
  *   c10d_host.c    on the node that hosts the store: lost connections become graves
  *   c10d_round.c   once a round is complete: the exchange, the exit barrier
  *   c10d_master.c  where the workers of a round meet
@@ -25,8 +26,10 @@ enum { C10D_KEY_MAX = RDZV_RUN_ID_MAX + 64 };
 struct c10d {
     struct rdzv *rdzv;
     char key[C10D_KEY_MAX];
-    struct store_link *link;
-    struct kv_client *client;  /* the link's; NULL before the store is reached */
+    struct store_link *link;   /* NULL with store_type=file */
+    char *file_path;           /* with it, else NULL */
+    bool file_is_ours;         /* made for want of an endpoint: to be removed */
+    struct kv_client *client;  /* the link's, or the file's; NULL before the store is reached */
     struct kv_client *watcher; /* on a store of ours: hears of changes */
     struct kv_client *waiter;  /* for the exchange and the barrier, when there is somebody to wait for */
 
@@ -60,8 +63,21 @@ struct c10d {
 void c10d_fail(struct c10d *c, int status);
 void c10d_feed(struct c10d *c, enum rdzv_event event);
 struct rdzv_now c10d_now(const struct c10d *c);
+void c10d_begin(struct c10d *c); /* the store is reached */
 /* The state in a stored value; the sentinel and nothing are the empty state. */
 int c10d_read_state(struct kv_slice value, struct rdzv_state *out);
+
+/* c10d_store.c */
+int c10d_store_open(struct c10d *c); /* ends in c10d_begin() or c10d_fail() */
+void c10d_store_close(struct c10d *c);
+/* One more connection, for waits. */
+int c10d_store_connect(struct c10d *c, kv_client_state_cb *on_state, struct kv_client **out);
+struct kv_server *c10d_store_server(const struct c10d *c); /* NULL when it is not hosted here */
+bool c10d_store_is_loopback(const struct c10d *c);
+/* By which address others reach this node, as far as its connection to the store tells. */
+void c10d_store_own_address(const struct c10d *c, char out[RDZV_ADDR_MAX]);
+/* For people: what was tried and what came of it. Returns `out`. */
+const char *c10d_store_describe(const struct c10d *c, char *out, size_t size);
 
 /* c10d_host.c: callbacks of the hosted store. */
 void c10d_host_changed(void *ctx, uint64_t connection, struct kv_slice key, struct kv_slice old_value,

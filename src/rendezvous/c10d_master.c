@@ -63,7 +63,7 @@ void c10d_master_reset(struct c10d *c) {
 }
 
 int c10d_master_host(struct c10d *c, uint16_t *out_port) {
-    bool loopback = store_link_is_loopback(c->link);
+    bool loopback = c10d_store_is_loopback(c);
     if (!c->rdzv->options.share_store) {
         return worker_store_free_port(c->rdzv->loop, loopback, out_port);
     }

@@ -65,7 +65,7 @@ static void on_report(uv_timer_t *timer) {
     struct c10d *c = r->state;
     char text[MUSTER_DETAIL_MAX];
     char tried[MUSTER_DETAIL_MAX / 2];
-    (void)store_link_describe(c->link, tried, sizeof tried);
+    (void)c10d_store_describe(c, tried, sizeof tried);
     if (!c->has_machine) {
         log_warning("still waiting for the rendezvous store of '%s' at %s (%s)", r->options.run_id,
                     r->options.endpoint && r->options.endpoint[0] ? r->options.endpoint : "localhost", tried);

@@ -29,7 +29,7 @@ static void on_waiter_state(void *ctx, int status) {
 }
 
 static int need_waiter(struct c10d *c) {
-    return c->waiter ? MUSTER_OK : store_link_connect(c->link, on_waiter_state, c, &c->waiter);
+    return c->waiter ? MUSTER_OK : c10d_store_connect(c, on_waiter_state, &c->waiter);
 }
 
 void c10d_round_abort(struct c10d *c) {

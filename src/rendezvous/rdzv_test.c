@@ -630,6 +630,45 @@ static void damaged_state_is_a_clear_failure(void **state) {
     kv_client_close(p.client);
 }
 
+/* ---- a file instead of a server ---- */
+
+static void nodes_meet_in_a_file(void **state) {
+    struct fixture *f = *state;
+    char path[] = "/tmp/rdzv_test.XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    f->options.endpoint = path;
+    f->options.conf.store_is_file = true;
+    start(f, 0);
+    start(f, 1);
+    run_until(f, two_together);
+    assert_one_world(f, 0, 1);
+    rdzv_exit_barrier(f->nodes[0].rdzv, on_barrier);
+    rdzv_exit_barrier(f->nodes[1].rdzv, on_barrier);
+    while (!f->nodes[0].barrier_done || !f->nodes[1].barrier_done) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    rdzv_shutdown(f->nodes[0].rdzv, true, on_shutdown);
+    rdzv_shutdown(f->nodes[1].rdzv, true, on_shutdown);
+    while (!f->nodes[0].shut_down || !f->nodes[1].shut_down) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    vanish(f, 0);
+    vanish(f, 1);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void file_that_cannot_be_opened_is_a_clear_failure(void **state) {
+    struct fixture *f = *state;
+    f->options.endpoint = "/nowhere/at/all";
+    f->options.conf.store_is_file = true;
+    start(f, 0);
+    run_until(f, first_failed);
+    assert_int_equal(f->nodes[0].failed, MUSTER_ESYSTEM);
+    assert_non_null(strstr(f->nodes[0].why, "/nowhere/at/all"));
+}
+
 /* ---- static ---- */
 
 static void static_single_node(void **state) {
@@ -711,6 +750,8 @@ int main(void) {
         TEST(silent_port_is_no_store),
         TEST(bad_options_are_refused_at_once),
         TEST(damaged_state_is_a_clear_failure),
+        TEST(nodes_meet_in_a_file),
+        TEST(file_that_cannot_be_opened_is_a_clear_failure),
         TEST(static_single_node),
         TEST(static_pair),
         TEST(static_master_is_absent),

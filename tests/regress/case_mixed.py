@@ -132,6 +132,24 @@ def case_mixed_farewell():
     mixed(test)
 
 
+def case_mixed_in_a_file():
+    """Both kinds meet in a shared file (store_type=file), and run again after a failure on either node."""
+
+    def test(scratch, kinds):
+        options = [FAST[0] + ",store_type=file", *FAST[1:]]
+        pair = Pair(scratch, kinds, nnodes="2", options=options, endpoint=scratch.path("rendezvous"))
+        pair.start(0)
+        pair.start(1)
+        starts = pair.expect_world(4, CHANGE_S, 0)
+        for node in "BA":
+            mark = scratch.channel.mark()
+            os.kill(pair.workers_of(starts, node)[0].pid, signal.SIGKILL)
+            starts = pair.expect_world(4, CHANGE_S, mark)
+        finish(pair, starts)
+
+    mixed(test)
+
+
 def case_mixed_gloo_group():
     """PyTorch workers of a muster node and a torchrun node compute together, in both orders, and again after a failure
     on either node (between two torchruns they never do: the restarted group reads the dead one's addresses)."""

@@ -8,11 +8,12 @@ WORKERS_A_NODE = 2
 class Pair:
     """Agents of one c10d job on loopback, each with two workers; `kinds` says which launcher each one is."""
 
-    def __init__(self, scratch, kinds=("muster", "muster"), nnodes="1:2", options=(), worker=None):
+    def __init__(self, scratch, kinds=("muster", "muster"), nnodes="1:2", options=(), worker=None, endpoint=None):
         self.scratch = scratch
         self.channel = scratch.channel
         self.kinds = kinds
         self.port = jobs.free_port()
+        self.endpoint = endpoint or f"127.0.0.1:{self.port}"
         self.nnodes = nnodes
         self.options = list(options)
         self.worker = worker or jobs.worker(scratch)
@@ -27,7 +28,7 @@ class Pair:
             f"--nproc-per-node={WORKERS_A_NODE}",
             "--rdzv-backend=c10d",
             "--rdzv-id=pair",
-            f"--rdzv-endpoint=127.0.0.1:{self.port}",
+            f"--rdzv-endpoint={self.endpoint}",
             "--local-addr=127.0.0.1",
             *self.options,
             *options,
