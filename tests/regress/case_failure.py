@@ -223,6 +223,27 @@ def case_error_files_are_read():
             jobs.check(said["message"]["message"] == "ValueError: boom", f"{said}")
 
 
+def recorded(launcher):
+    """What the failure report says of a C program that records a reported error, and of one that crashes."""
+    for how, code, text in (("error", 3, 'shard 7: checksum "ca\u00e9" is wrong'), ("crash", -11, "SIGSEGV")):
+        with jobs.Scratch() as scratch:
+            options = ["--standalone", "--nproc-per-node=2", f"--log-dir={scratch.path('logs')}", "--no-python"]
+            process = scratch.run(launcher, *options, jobs.program("record_worker"), how)
+            process.expect(60, 1)
+            jobs.check(root_cause(process) == (1, code), process.tail())
+            block = process.err().partition("Root Cause")[2]
+            for word in (text, "Backtrace", "load_shard", "attempt_0/1/error.json"):
+                jobs.check(word in block, f"{launcher}, {how}: {word} is not in the report\n{process.tail()}")
+
+
+def case_c_programs_record_their_errors():
+    """muster_record: the report has a C program's own message, or its signal, with a backtrace; torchrun's has it too."""
+    jobs.isolate()
+    recorded("muster")
+    if jobs.torch_version():
+        recorded("torchrun")
+
+
 def case_agent_killed_leaves_nobody():
     """The agent is SIGKILLed: workers and all their descendants are gone at once; nobody else is touched."""
     jobs.isolate()
