@@ -1,5 +1,6 @@
 """One job of a muster agent and a torchrun agent, in both orders, through forming, failure, departure and arrival."""
 
+import contextlib
 import os
 import signal
 
@@ -24,6 +25,13 @@ def mixed(test):
         print(f"A is {kinds[0]}, B is {kinds[1]}", flush=True)
         with jobs.Scratch() as scratch:
             test(scratch, kinds)
+
+
+def end_what_torchrun_leaves(pair, starts):
+    """Kills B's workers if B, which has been signalled, is a torchrun."""
+    for s in pair.workers_of(starts, "B") if pair.kinds[1] == "torchrun" else []:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(s.pid, signal.SIGKILL)
 
 
 def case_mixed_form_and_fail():
@@ -103,11 +111,7 @@ def case_mixed_departure():
         starts = pair.start_both(60)
         mark = scratch.channel.mark()
         pair.agents["B"].signal(signal.SIGKILL)
-        for s in pair.workers_of(starts, "B"):
-            try:
-                os.kill(s.pid, signal.SIGKILL)  # torchrun leaves them
-            except ProcessLookupError:
-                pass
+        end_what_torchrun_leaves(pair, starts)
         if kinds[0] == "torchrun":
             os.kill(pair.workers_of(starts, "A")[0].pid, signal.SIGKILL)
         starts = pair.expect_world(2, CHANGE_S, mark)
@@ -125,6 +129,7 @@ def case_mixed_farewell():
         mark = scratch.channel.mark()
         pair.agents["B"].signal(signal.SIGTERM)
         pair.agents["B"].expect(30, 1)
+        end_what_torchrun_leaves(pair, starts)  # now and then, when it has only just started them
         starts = pair.expect_world(2, CHANGE_S, mark)
         jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
         finish(pair, starts)

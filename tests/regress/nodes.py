@@ -20,7 +20,7 @@ class Pair:
         self.agents = {}
 
     def start(self, index, name=None, stamped=False, options=()):
-        """Starts agent number `index` (0 = A). The rank follows the process id, so A is started first."""
+        """Starts agent number `index` (0 = A). The rank follows the process id."""
         name = name or "ABC"[index]
         self.agents[name] = self.scratch.run(
             self.kinds[index],
@@ -51,19 +51,23 @@ class Pair:
         stamps = self.channel.expect(world, name, timeout_s, since=mark, world=world)
         ranks = sorted(s.rank for s in stamps[:world])
         jobs.check(ranks == list(range(world)), f"ranks {ranks} instead of 0..{world - 1}")
+        for s in stamps[:world]:
+            self.agent_of(s)  # while they live
         return stamps[:world]
 
     def agent_of(self, stamp):
-        """The name of the agent whose descendant this worker is."""
-        pid = stamp.pid
-        names = {agent.pid: name for name, agent in self.agents.items()}
-        while pid > 1 and pid not in names:
-            pid = jobs.parent(pid)
-        return names.get(pid)
+        """The name of the agent that started this worker; ranks do not tell, since process ids wrap around."""
+        if "agent" not in stamp.fields:
+            pid = stamp.pid
+            names = {agent.pid: name for name, agent in self.agents.items()}
+            while pid > 1 and pid not in names:
+                pid = jobs.parent(pid)
+            stamp.fields["agent"] = names.get(pid)
+        return stamp.agent
 
     def workers_of(self, stamps, name):
-        """The stamps of the workers that belong to agent A (group rank 0) or B."""
-        return [s for s in stamps if s.group == "AB".index(name)]
+        """The stamps of the workers that belong to agent A or B."""
+        return [s for s in stamps if self.agent_of(s) == name]
 
     def finish(self, stamps, timeout_s=30):
         """Has the workers end well and expects every agent that was not signalled to exit 0."""
