@@ -118,14 +118,15 @@ static void on_signal(uv_signal_t *handle, int number) {
     uv_stop(handle->loop);
 }
 
-static void print_addresses(const struct net_addresses *addresses, uint16_t port) {
+/* False when nobody can learn the port. */
+static bool print_addresses(const struct net_addresses *addresses, uint16_t port) {
     for (size_t i = 0; i < addresses->count; i++) {
         struct net_address address = addresses->list[i];
         char text[NET_ADDRESS_TEXT_MAX];
         net_address_set_port((struct sockaddr *)&address.sockaddr, port);
         (void)printf("listening on %s\n", net_address_format((const struct sockaddr *)&address.sockaddr, text));
     }
-    (void)fflush(stdout);
+    return fflush(stdout) == 0;
 }
 
 /* Serves until a signal comes. The loop is the caller's. */
@@ -147,14 +148,18 @@ static int serve(uv_loop_t *loop, const struct store_options *options, const str
         (void)uv_signal_init(loop, &signals[i]);
         (void)uv_signal_start(&signals[i], on_signal, numbers[i]);
     }
-    print_addresses(addresses, kv_server_port(server));
-    (void)uv_run(loop, UV_RUN_DEFAULT);
+    bool known = print_addresses(addresses, kv_server_port(server));
+    if (known) {
+        (void)uv_run(loop, UV_RUN_DEFAULT);
+    } else {
+        cli_error(program, false, "the address could not be written to stdout");
+    }
     for (size_t i = 0; i < 2; i++) {
         uv_close((uv_handle_t *)&signals[i], NULL);
     }
     kv_server_close(server);
     (void)uv_run(loop, UV_RUN_DEFAULT); /* the close callbacks */
-    return CLI_EXIT_OK;
+    return known ? CLI_EXIT_OK : CLI_EXIT_FAILURE;
 }
 
 int cmd_store(int argc, char **argv) {

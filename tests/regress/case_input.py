@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import subprocess
 
 import jobs
@@ -191,6 +192,27 @@ def case_closed_standard_streams():
                 command = f"{jobs.muster_binary()} run --standalone {options} --no-python sh -c '{inner}' {closed}"
                 scratch.start("closed", ["sh", "-c", command]).expect(20, 0)
                 jobs.check(os.path.exists(scratch.path("done")), f"{closed} {options}: the worker did not run to its end")
+
+
+def case_store_says_where_it_listens():
+    """muster store: the line that names the port, or an error; SIGTERM ends it well."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch, open("/dev/full", "wb") as full:
+        command = [jobs.muster_binary(), "store", "--port", "0"]
+        process = scratch.start("full", command, stdout=full)
+        expect_refusal(scratch, process, 10, "stdout")
+        ours, theirs = os.pipe()
+        process = scratch.start("store", command, stdout=theirs)
+        os.close(theirs)
+        line = os.read(ours, 1000).decode()
+        os.close(ours)
+        jobs.check(line.startswith("listening on 127.0.0.1:"), line)
+        port = int(line.rpartition(":")[2])
+        taken = scratch.start("taken", [*command[:-1], str(port)])
+        taken.expect(10, 1)
+        jobs.check(f"port {port}" in taken.err() and "--port 0" in taken.err(), taken.tail())
+        process.signal(signal.SIGTERM)
+        process.expect(10, 0)
 
 
 def case_many_workers():
