@@ -41,6 +41,7 @@ static int open_link(struct c10d *c) {
         .port = endpoint.port < 0 ? RDZV_DEFAULT_PORT : (uint16_t)endpoint.port,
         .is_host = o->standalone ? 1 : o->conf.is_host,
         .timeout_ms = o->conf.read_timeout_ms,
+        .silence_ms = o->conf.silence_timeout_ms,
         .on_change = c10d_host_changed,
         .on_disconnect = c10d_host_disconnected,
         .on_ready = on_link_ready,

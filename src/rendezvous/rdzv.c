@@ -22,6 +22,7 @@ void rdzv_conf_init(struct rdzv_conf *conf) {
         .keep_alive_max_attempt = 3,
         .read_timeout_ms = 60000,
         .static_timeout_ms = 900000,
+        .silence_timeout_ms = 10000,
         .is_host = -1,
     };
 }

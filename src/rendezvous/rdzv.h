@@ -26,8 +26,9 @@ struct rdzv_conf {
     uint32_t keep_alive_max_attempt; /* 3 */
     uint64_t read_timeout_ms;        /* 60 000 */
     uint64_t static_timeout_ms;      /* "timeout": 900 000 */
-    int is_host;                     /* -1 not given, 0, 1 */
-    bool store_is_file;              /* store_type=file: the endpoint is a path */
+    uint64_t silence_timeout_ms; /* no key, 10 000: PyTorch's server can be silent for 5 s while it looks up a name */
+    int is_host;                 /* -1 not given, 0, 1 */
+    bool store_is_file;          /* store_type=file: the endpoint is a path */
 };
 
 struct rdzv_options {

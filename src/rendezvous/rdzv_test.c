@@ -586,6 +586,7 @@ static void must_host_but_port_is_taken(void **state) {
 /* A listener that takes connections and never says a word, as many servers do that wait for a request. */
 static void silent_port_is_no_store(void **state) {
     struct fixture *f = *state;
+    f->options.conf.silence_timeout_ms = 500;
     struct net_addresses at;
     int fd;
     (void)net_resolve_numeric("127.0.0.1", f->port, &at);

@@ -197,6 +197,7 @@ static int start(struct rdzv *r) {
         .is_host = o->node_rank == 0,
         .any_address = o->node_rank == 0,
         .timeout_ms = o->conf.static_timeout_ms,
+        .silence_ms = o->conf.silence_timeout_ms,
         .on_change = on_store_change,
         .on_ready = on_link_ready,
         .on_failed = on_link_failed,

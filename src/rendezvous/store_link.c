@@ -15,11 +15,9 @@
 #include "net/socket.h"
 #include "rendezvous/resolver.h"
 
-/* A server that takes the connection and says nothing, or resets it, for this long is no TCPStore. PyTorch's own
- * can be silent for five seconds while it looks up a client's name. */
-enum { TICK_MS = 500, SILENT_TICKS_MAX = 20, ANSWER_TEXT_MAX = 256 };
+enum { TICK_MS = 500, ANSWER_TEXT_MAX = 256 };
 /* The store that this process hosts shares the loop with its client: silence has no excuse. */
-enum { OWN_SILENT_TICKS_MAX = 4 };
+enum { OWN_SILENCE_MS = 2000 };
 /* What this machine refuses (descriptors, memory, permission) that often in a row will not change by waiting. */
 enum { REFUSALS_MAX = 4 };
 
@@ -250,7 +248,8 @@ static void watch_candidate(struct candidate *c) {
     bool silent = stage == KV_CLIENT_HANDSHAKE || (stage == KV_CLIENT_CONNECTING && error_number == ECONNRESET);
     c->silent_ticks = silent ? c->silent_ticks + 1 : 0;
     c->refusals = 0; /* the attempt lasts */
-    if (c->silent_ticks < (c->link->server ? OWN_SILENT_TICKS_MAX : SILENT_TICKS_MAX)) {
+    uint64_t silence_ms = c->link->server ? OWN_SILENCE_MS : c->link->options.silence_ms;
+    if ((uint64_t)c->silent_ticks * TICK_MS < silence_ms) {
         return;
     }
     (void)str_format(c->answer, sizeof c->answer, "%s",

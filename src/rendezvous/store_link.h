@@ -16,11 +16,12 @@
 struct store_link;
 
 struct store_link_options {
-    const char *host;               /* copied */
-    uint16_t port;                  /* 0: the kernel chooses; only when is_host is 1 */
-    int is_host;                    /* 1: host it or fail. 0: connect. -1: host it if the address is ours and free */
-    bool any_address;               /* host it without asking whose address it is (static rank 0) */
-    uint64_t timeout_ms;            /* to connect, and for each request */
+    const char *host;    /* copied */
+    uint16_t port;       /* 0: the kernel chooses; only when is_host is 1 */
+    int is_host;         /* 1: host it or fail. 0: connect. -1: host it if the address is ours and free */
+    bool any_address;    /* host it without asking whose address it is (static rank 0) */
+    uint64_t timeout_ms; /* to connect, and for each request */
+    uint64_t silence_ms; /* who takes connections and says nothing, or resets them, for so long is no store */
     kv_server_change_cb *on_change; /* of a store hosted here; may be NULL */
     kv_server_disconnect_cb *on_disconnect;
     /* The store is connected: store_link_client() may be used. */
