@@ -419,10 +419,13 @@ static void on_asked_in_vain(uv_timer_t *timer) {
 }
 
 /* A member that is an agent of PyTorch's would not hear of it: it is asked for first. The host need not ask, since
- * nothing goes on without its store. */
+ * nothing goes on without its store. In a big job, all of whose nodes may be leaving at once, nobody asks for so many.
+ */
 static void leave(struct c10d *c) {
-    bool is_member = c->machine.phase == RDZV_PHASE_MEMBER && !c10d_store_server(c);
-    if (!is_member || c10d_master_ask(c, c->client, &c->machine.state, on_asked_before_leaving) != MUSTER_OK) {
+    enum { ASK_NODES_MAX = 256 };
+    bool asks = c->machine.phase == RDZV_PHASE_MEMBER && !c10d_store_server(c) &&
+                rdzv_state_count(&c->machine.state, RDZV_PARTICIPANT) <= ASK_NODES_MAX;
+    if (!asks || c10d_master_ask(c, c->client, &c->machine.state, on_asked_before_leaving) != MUSTER_OK) {
         c10d_feed(c, RDZV_EVENT_LEAVE);
         return;
     }

@@ -167,6 +167,24 @@ def case_node_comes_and_goes():
         pair.finish(starts)
 
 
+def case_silent_node_is_left_behind():
+    """A node whose agent is frozen is dead after keep_alive_interval x keep_alive_max_attempt; thawed, it comes back."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, options=["--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"])
+        pair.start_both()
+        mark = scratch.channel.mark()
+        frozen = pair.agents["B"]
+        os.kill(frozen.pid, signal.SIGSTOP)
+        pair.expect_world(2, FORM_S, mark)
+        mark = scratch.channel.mark()
+        os.kill(frozen.pid, signal.SIGCONT)
+        starts = pair.expect_world(4, FORM_S, mark)
+        jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
+        pair.finish(starts)
+        scratch.expect_nobody(1)
+
+
 def case_store_host_is_killed():
     """The node that hosts the store dies: the other ends with exit code 1 and a reason; nobody survives."""
     jobs.isolate()
