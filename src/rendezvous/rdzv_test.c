@@ -38,6 +38,7 @@ struct node {
     bool barrier_done;
     bool shut_down;
     bool rejoin; /* as an agent does on a change */
+    unsigned local_id;
 };
 
 struct fixture {
@@ -150,7 +151,8 @@ static const struct rdzv_callbacks callbacks = {
     .on_world = on_world, .on_change = on_change, .on_spare_released = on_spare_released, .on_failed = on_failed};
 
 static void start(struct fixture *f, int i) {
-    f->nodes[i] = (struct node){.rejoin = true};
+    static unsigned started; /* as the rendezvous counts them in a process */
+    f->nodes[i] = (struct node){.rejoin = true, .local_id = started++};
     assert_int_equal(rdzv_create(&f->loop, &f->options, &callbacks, &f->nodes[i], &f->nodes[i].rdzv), 0);
     rdzv_join(f->nodes[i].rdzv);
 }
@@ -364,6 +366,66 @@ static void local_addr_is_the_master_address(void **state) {
     assert_string_equal(f->nodes[1].master_addr, "127.0.0.9");
 }
 
+struct watched {
+    bool came;
+    char text[4096];
+    size_t len;
+};
+
+static void on_watched(void *ctx, const struct kv_reply *reply) {
+    struct watched *w = ctx;
+    assert_int_equal(reply->status, 0);
+    assert_true(reply->values[0].len < sizeof w->text);
+    w->len = reply->values[0].len;
+    memcpy(w->text, reply->values[0].data, w->len);
+    w->came = true;
+}
+
+static size_t count_in(const struct watched *w, enum rdzv_list list) {
+    struct rdzv_state state;
+    rdzv_state_init(&state);
+    assert_int_equal(pickle_read_text((const uint8_t *)w->text, w->len, &state), 0);
+    size_t count = rdzv_state_count(&state, list);
+    rdzv_state_done(&state);
+    return count;
+}
+
+/* Until the stored state has a node in this list. */
+static void wait_for_one_in(struct fixture *f, enum rdzv_list list) {
+    struct probe p;
+    struct watched w = {.len = 0};
+    probe_open(f, &p, f->port);
+    f->out_of_patience = false;
+    (void)uv_timer_start(&f->patience, on_patience, PATIENCE_MS, 0);
+    do {
+        w.came = false;
+        struct kv_slice known = kv_slice_of(w.text, w.len);
+        assert_int_equal(kv_client_watch(p.client, "torch.rendezvous.job", known, on_watched, &w), 0);
+        while (!w.came) {
+            assert_false(f->out_of_patience);
+            (void)uv_run(&f->loop, UV_RUN_ONCE);
+        }
+    } while (count_in(&w, list) == 0);
+    (void)uv_timer_stop(&f->patience);
+    kv_client_close(p.client);
+}
+
+/* These nodes become agents of PyTorch's to the others: those do not introduce themselves. */
+static void pass_for_pytorch(struct fixture *f, int first, int last) {
+    struct probe p;
+    char key[128];
+    probe_open(f, &p, f->port);
+    for (int i = first; i <= last; i++) {
+        (void)str_format(key, sizeof key, "torch.rendezvous.job.muster/%s_%d_%u",
+                         f->options.local_addr ? f->options.local_addr : "127.0.0.1", (int)getpid(),
+                         f->nodes[i].local_id);
+        assert_true(probe_has(f, &p, key));
+        assert_int_equal(kv_client_delete(p.client, key, NULL, NULL), 0);
+        assert_false(probe_has(f, &p, key));
+    }
+    kv_client_close(p.client);
+}
+
 /* ---- changing ---- */
 
 static void form_pair(struct fixture *f, uint32_t max_nodes) {
@@ -408,6 +470,49 @@ static void node_that_leaves_frees_the_others_at_once(void **state) {
     assert_int_equal(f->nodes[0].change, RDZV_NODE_LEFT);
 }
 
+static void node_that_leaves_pytorchs_agents_is_seen_waiting(void **state) {
+    struct fixture *f = *state;
+    form_pair(f, 2);
+    pass_for_pytorch(f, 0, 0);
+    f->nodes[0].rejoin = false;
+    rdzv_shutdown(f->nodes[1].rdzv, false, on_shutdown);
+    wait_for_one_in(f, RDZV_WAITING);
+    assert_false(f->nodes[1].shut_down);
+    f->nodes[0].worlds = 0;
+    rdzv_join(f->nodes[0].rdzv); /* it has stopped its workers */
+    run_until(f, one_alone);
+    while (!f->nodes[1].shut_down) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+}
+
+/* A newcomer sorts first and becomes rank 0 of three. */
+static void form_three_with_a_new_first_rank(struct fixture *f, bool pytorch) {
+    f->options.local_addr = "localhost";
+    form_pair(f, 3);
+    assert_string_equal(f->nodes[0].master_addr, "localhost");
+    if (pytorch) {
+        pass_for_pytorch(f, 1, 1);
+    }
+    f->options.local_addr = "127.0.0.1";
+    start(f, 2);
+    run_until(f, three_together);
+    assert_int_equal(f->nodes[2].world.group_rank, 0);
+    assert_one_world(f, 0, 2);
+}
+
+static void new_first_rank_hosts_the_workers_store(void **state) {
+    struct fixture *f = *state;
+    form_three_with_a_new_first_rank(f, false);
+    assert_string_equal(f->nodes[1].master_addr, "127.0.0.1");
+}
+
+static void new_first_rank_keeps_to_the_store_that_pytorchs_members_know(void **state) {
+    struct fixture *f = *state;
+    form_three_with_a_new_first_rank(f, true);
+    assert_string_equal(f->nodes[1].master_addr, "localhost");
+}
+
 static void restart_of_one_node_reaches_the_other(void **state) {
     struct fixture *f = *state;
     form_pair(f, 2);
@@ -432,53 +537,13 @@ static void node_comes_and_goes(void **state) {
     }
 }
 
-struct watched {
-    bool came;
-    char text[4096];
-    size_t len;
-};
-
-static void on_watched(void *ctx, const struct kv_reply *reply) {
-    struct watched *w = ctx;
-    assert_int_equal(reply->status, 0);
-    assert_true(reply->values[0].len < sizeof w->text);
-    w->len = reply->values[0].len;
-    memcpy(w->text, reply->values[0].data, w->len);
-    w->came = true;
-}
-
-static size_t spares_in(const struct watched *w) {
-    struct rdzv_state state;
-    rdzv_state_init(&state);
-    assert_int_equal(pickle_read_text((const uint8_t *)w->text, w->len, &state), 0);
-    size_t count = rdzv_state_count(&state, RDZV_SPARE);
-    rdzv_state_done(&state);
-    return count;
-}
-
-/* Until the stored state has a spare node. */
-static void wait_for_a_spare(struct fixture *f) {
-    struct probe p;
-    struct watched w = {.len = 0};
-    probe_open(f, &p, f->port);
-    do {
-        w.came = false;
-        struct kv_slice known = kv_slice_of(w.text, w.len);
-        assert_int_equal(kv_client_watch(p.client, "torch.rendezvous.job", known, on_watched, &w), 0);
-        while (!w.came) {
-            (void)uv_run(&f->loop, UV_RUN_ONCE);
-        }
-    } while (spares_in(&w) == 0);
-    kv_client_close(p.client);
-}
-
 static void spare_takes_over(void **state) {
     struct fixture *f = *state;
     start(f, 0);
     start(f, 1);
     run_until(f, two_together);
     start(f, 2);
-    wait_for_a_spare(f);
+    wait_for_one_in(f, RDZV_SPARE);
     assert_int_equal(f->nodes[0].changes, 0);
     vanish(f, 1);
     f->nodes[1] = f->nodes[2]; /* not yet in a world: look at both */
@@ -501,7 +566,7 @@ static void spare_is_released_when_the_job_ends(void **state) {
     start(f, 1);
     run_until(f, two_together);
     start(f, 2);
-    wait_for_a_spare(f);
+    wait_for_one_in(f, RDZV_SPARE);
     rdzv_shutdown(f->nodes[1].rdzv, true, on_shutdown);
     run_until(f, third_released);
     assert_int_equal(f->nodes[2].failed, 0);
@@ -738,6 +803,9 @@ int main(void) {
         TEST(third_node_arrives),
         TEST(vanished_node_is_noticed_by_its_connection),
         TEST(node_that_leaves_frees_the_others_at_once),
+        TEST(node_that_leaves_pytorchs_agents_is_seen_waiting),
+        TEST(new_first_rank_hosts_the_workers_store),
+        TEST(new_first_rank_keeps_to_the_store_that_pytorchs_members_know),
         TEST(restart_of_one_node_reaches_the_other),
         TEST(node_comes_and_goes),
         TEST(spare_takes_over),
