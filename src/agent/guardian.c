@@ -23,8 +23,8 @@
 #include "base/status.h"
 
 enum {
-    LATE_MS = 2000,            /* beyond its patience, a guardian that does not answer is taken for stuck */
-    ORPHAN_PATIENCE_MS = 5000, /* for killing what a lost guardian left behind */
+    STUCK_MS = GUARDIAN_KILL_PATIENCE_MS + 2000, /* a guardian that does not answer for so long is taken for stuck */
+    ORPHAN_PATIENCE_MS = 5000,                   /* for killing what a lost guardian left behind */
     ORPHAN_WAIT_MS = 5,
     HANDLE_COUNT = 3,
 };
@@ -38,6 +38,7 @@ struct guardian {
     enum guardian_state state;
     bool subreaper; /* orphans fall to this process, and it has no children of its own */
     bool closing;
+    uint64_t stuck_ms;
     uint32_t kills_pending; /* kill_all calls without an answer */
     int64_t orphans_since_ns;
     struct guardian_channel channel;
@@ -212,7 +213,7 @@ static void poll_cb(uv_poll_t *handle, int status, int events) {
     }
 }
 
-static void late_cb(uv_timer_t *timer) {
+static void stuck_cb(uv_timer_t *timer) {
     struct guardian *g = timer->data;
     log_error("the guardian process %d does not answer", (int)g->pid);
     guardian_lose(g);
@@ -261,9 +262,13 @@ int guardian_kill_all(struct guardian *g) {
     int status = message_send(g, GUARDIAN_KIND_KILL_ALL, NULL, 0, NULL, 0);
     if (status == MUSTER_OK) {
         g->kills_pending++;
-        (void)uv_timer_start(&g->timer, late_cb, GUARDIAN_KILL_PATIENCE_MS + LATE_MS, 0);
+        (void)uv_timer_start(&g->timer, stuck_cb, g->stuck_ms, 0);
     }
     return status;
+}
+
+void guardian_set_stuck_ms(struct guardian *g, uint64_t stuck_ms) {
+    g->stuck_ms = stuck_ms;
 }
 
 pid_t guardian_pid(const struct guardian *g) {
@@ -355,6 +360,7 @@ int guardian_create(uv_loop_t *loop, const struct guardian_callbacks *callbacks,
     }
     g->callbacks = *callbacks;
     g->ctx = ctx;
+    g->stuck_ms = STUCK_MS;
     /* A program started by `exec` may have children from before it; their orphans must not fall to us. */
     g->subreaper = !reaper_has_children() && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
     int status = guardian_start(g);
@@ -383,7 +389,7 @@ int guardian_create(uv_loop_t *loop, const struct guardian_callbacks *callbacks,
 /* The guardian ends when it sees our end of the socket shut, and its end closes when it ends. */
 static void guardian_end_wait(struct guardian *g) {
     char scrap[4096];
-    int64_t deadline_ns = clock_monotonic_ns() + (GUARDIAN_KILL_PATIENCE_MS + LATE_MS) * CLOCK_NS_PER_MS;
+    int64_t deadline_ns = clock_monotonic_ns() + (int64_t)g->stuck_ms * CLOCK_NS_PER_MS;
     (void)shutdown(g->channel.fd, SHUT_WR);
     for (;;) {
         ssize_t n = read(g->channel.fd, scrap, sizeof scrap);

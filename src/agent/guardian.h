@@ -80,6 +80,10 @@ int guardian_signal_worker(struct guardian *g, uint32_t id, int signal_number);
 /* SIGKILL for every worker and descendant, repeated until none is left; on_gone answers. MUSTER_ECLOSED. */
 int guardian_kill_all(struct guardian *g);
 
+/* After this time a guardian that has not answered is taken for stuck, killed, and on_lost called. By default beyond
+ * GUARDIAN_KILL_PATIENCE_MS by two seconds; a shorter one is for tests with a guardian that they have stopped. */
+void guardian_set_stuck_ms(struct guardian *g, uint64_t stuck_ms);
+
 /* Ends the guardian process, and with it whatever is left, reaps it and frees (NULL is fine; the memory goes when the
  * loop has run its close callback). Waits for the guardian's end: well under a millisecond when nothing is left,
  * at most GUARDIAN_KILL_PATIENCE_MS and two seconds. No callback comes after it. */
