@@ -53,25 +53,27 @@ def load(server, operation, clients, seconds, depth=1):
     return said
 
 
-def throughput(launcher, bench):
-    values = {}
-    with jobs.Scratch() as scratch:
-        server = Server(launcher, scratch)
-        for clients, depth in LOADS:
-            cpu = []
+def throughput(clients, depth):
+    def measure(launcher, bench):
+        values, cpu = {}, []
+        with jobs.Scratch() as scratch:
+            server = Server(launcher, scratch)
             for operation in OPERATIONS:
+                bench.wait_for_quiet()
                 said = load(server, operation, clients, 0.3 if bench.quick else 1, depth)
                 values[f"store_{operation}_{clients}_{depth}"] = said["operations"] / (said["ns"] / 1e9) / 1000
                 cpu.append(said["cpu_us"])
-            values[f"store_cpu_{clients}_{depth}"] = sum(cpu) / len(cpu)
-    return values
+        values[f"store_cpu_{clients}_{depth}"] = sum(cpu) / len(cpu)
+        return values
+
+    return measure
 
 
 def idle_memory(launcher, bench):
     jobs.descriptor_limit(IDLE_CONNECTIONS + 200)
     with jobs.Scratch() as scratch:
         server = Server(launcher, scratch)
-        before = jobs.memory_pss_kib(server.pid)
+        before = jobs.memory_anonymous_kib(server.pid)
         connections = []
         for number in range(IDLE_CONNECTIONS):
             connection = socket.create_connection(("127.0.0.1", server.port), 20)
@@ -80,32 +82,33 @@ def idle_memory(launcher, bench):
             jobs.check(connection.recv(4) == number.to_bytes(4, "little"), "PING was not answered")
             connections.append(connection)
         time.sleep(0.2)
-        after = jobs.memory_pss_kib(server.pid)
+        after, whole = jobs.memory_anonymous_kib(server.pid), jobs.memory_pss_kib(server.pid)
         for connection in connections:
             connection.close()
-        return {"store_idle": (after - before) / 1024, "store_total": after / 1024}
+        return {"store_idle": (after - before) / 1024, "store_total": whole / 1024}
 
 
-def rows():
-    for clients, depth in LOADS:
-        name = f"{clients} client{'s' * (clients > 1)}" + (f", {depth} requests in flight each" if depth > 1 else "")
-        for operation in OPERATIONS:
-            of_ten = " of 10 keys" if operation == "multi_get" else ""
-            yield Row(f"store_{operation}_{clients}_{depth}", f"store: {operation}{of_ten}, {name}", "k/s", True)
-        yield Row(f"store_cpu_{clients}_{depth}", f"store: server's CPU per operation, mean of the six, {name}", "us")
+def rows(clients, depth):
+    name = f"{clients} client{'s' * (clients > 1)}" + (f", {depth} requests in flight each" if depth > 1 else "")
+    for operation in OPERATIONS:
+        of_ten = " of 10 keys" if operation == "multi_get" else ""
+        yield Row(f"store_{operation}_{clients}_{depth}", f"store: {operation}{of_ten}, {name}", "k/s", True)
+    yield Row(f"store_cpu_{clients}_{depth}", f"store: server's CPU per operation, mean of the six, {name}", "us")
 
 
 EXPERIMENTS = [
-    Experiment(
-        throughput,
-        list(rows()),
-        "{server}; store_load PORT OPERATION 1|64 1 1|16",
-        runs=3,
+    *(
+        Experiment(
+            throughput(clients, depth),
+            list(rows(clients, depth)),
+            f"{{server}}; store_load PORT OPERATION {clients} 1 {depth}",
+        )
+        for clients, depth in LOADS
     ),
     Experiment(
         idle_memory,
         [
-            Row("store_idle", "store: growth by 1,000 idle connections (PSS)", "MiB"),
+            Row("store_idle", "store: growth by 1,000 idle connections (anonymous memory)", "MiB"),
             Row("store_total", "store: whole server with 1,000 idle connections (PSS)", "MiB"),
         ],
         "{server}; 1,000 x connect, VALIDATE, PING",
@@ -123,4 +126,4 @@ PROMISES = [
     )
     for clients, depth in LOADS
     if clients == 64
-] + [Promise("store: growth by 1,000 idle connections (PSS)", ["store_idle"], 10, "MiB")]
+] + [Promise("store: whole server with 1,000 idle connections (PSS)", ["store_total"], 10, "MiB")]

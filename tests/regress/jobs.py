@@ -424,6 +424,12 @@ def memory_pss_kib(pid):
         return next(int(line.split()[1]) for line in text if line.startswith("Pss:"))
 
 
+def memory_anonymous_kib(pid):
+    """What the process has for itself alone, whoever shares its files. Growth is measured by it."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as text:
+        return next(int(line.split()[1]) for line in text if line.startswith("Anonymous:"))
+
+
 def thread_count(pid):
     with open(f"/proc/{pid}/status", encoding="ascii") as text:
         return next(int(line.split()[1]) for line in text if line.startswith("Threads:"))
