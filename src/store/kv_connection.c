@@ -7,7 +7,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/status.h"
 #include "net/endpoint.h"
 #include "store/kv_engine_impl.h"
@@ -16,19 +15,17 @@
 enum { SPILL_COPY_BYTES = 2048 };
 /* Room asked for at once when a long request is read into place. */
 enum { SPILL_READ_MIN = 4096, SPILL_READ_MAX = 256 * 1024 };
-/* Warnings about misbehaving clients; one that comes back again and again must not fill the log. */
-enum { DROPS_LOGGED_MAX = 20 };
 
 void kv_connection_open(struct kv_engine *engine, int fd) {
     struct kv_connection *connection = calloc(1, sizeof *connection);
     if (!connection) {
-        log_warning("store: no memory for another connection");
+        kv_engine_warn(engine, "no memory for another connection");
         (void)close(fd);
         return;
     }
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
     if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
-        log_warning("store: a connection cannot be watched, errno %d", errno);
+        kv_engine_warn(engine, "a connection cannot be watched: %s", strerror(errno));
         (void)close(fd);
         free(connection);
         return;
@@ -92,7 +89,6 @@ void kv_connections_reap(struct kv_engine *engine) {
 
 /* Ends a connection whose client broke a rule (the detail says which) or for which memory has run out. */
 static void drop(struct kv_connection *connection) {
-    struct kv_engine *engine = connection->engine;
     struct sockaddr_storage peer;
     socklen_t len = sizeof peer;
     char text[NET_ADDRESS_TEXT_MAX] = "a client";
@@ -102,13 +98,7 @@ static void drop(struct kv_connection *connection) {
     if (getpeername(connection->fd, (struct sockaddr *)&peer, &len) == 0) {
         (void)net_address_format((const struct sockaddr *)&peer, text);
     }
-    if (engine->drops_logged < DROPS_LOGGED_MAX) {
-        engine->drops_logged++;
-        log_warning("store: connection from %s dropped: %s%s", text, muster_detail(),
-                    engine->drops_logged == DROPS_LOGGED_MAX ? " (further ones are not reported)" : "");
-    } else {
-        log_debug("store: connection from %s dropped: %s", text, muster_detail());
-    }
+    kv_engine_warn(connection->engine, "connection from %s dropped: %s", text, muster_detail());
     kv_connection_kill(connection);
 }
 

@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <netinet/in.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -22,6 +24,8 @@ enum {
     BATCHES_PER_TURN = 8, /* then the host's other work has its turn */
     ACCEPTS_PER_EVENT = 64,
     PORT_TRIES_MAX = 16, /* a port the kernel chose for one address may be taken on another */
+    WARNINGS_MAX = 20,
+    WARNING_BYTES = MUSTER_DETAIL_MAX + 128,
 };
 /* Contents above this are worth asking the allocator to give back. */
 #define TRIM_BYTES ((size_t)1024 * 1024)
@@ -201,6 +205,21 @@ int kv_engine_set(struct kv_engine *engine, struct kv_slice key, struct kv_slice
     return kv_machine_set(&engine->machine, key, value);
 }
 
+void kv_engine_warn(struct kv_engine *engine, const char *format, ...) {
+    char text[WARNING_BYTES];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (engine->warnings_logged < WARNINGS_MAX) {
+        engine->warnings_logged++;
+        log_warning("store: %s%s", text,
+                    engine->warnings_logged == WARNINGS_MAX ? " (further ones are not reported)" : "");
+    } else {
+        log_debug("store: %s", text);
+    }
+}
+
 /* Out of descriptors: a client in the queue would keep the listener ready for ever. Turn it away, if the spare one
  * allows that. */
 static bool turn_one_away(struct kv_engine *engine, int listener_fd) {
@@ -213,7 +232,7 @@ static bool turn_one_away(struct kv_engine *engine, int listener_fd) {
         (void)close(fd);
     }
     engine->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    log_warning("store: no file descriptor left for another connection (limit: ulimit -n)");
+    kv_engine_warn(engine, "no file descriptor left for another connection (limit: ulimit -n)");
     return fd >= 0;
 }
 
@@ -233,7 +252,7 @@ static void rest(struct kv_engine *engine, size_t index, bool resting) {
 static bool accept_one(struct kv_engine *engine, int listener_fd, bool *more) {
     int fd = accept4(listener_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0 && engine->connection_count >= engine->connections_max) {
-        log_warning("store: connection refused: there are %zu already", engine->connection_count);
+        kv_engine_warn(engine, "connection refused: there are %zu already", engine->connection_count);
         (void)close(fd);
     } else if (fd >= 0) {
         kv_connection_open(engine, fd);

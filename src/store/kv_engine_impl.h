@@ -46,7 +46,7 @@ struct kv_engine {
     struct kv_connection *current; /* the one being served: its replies gather in `reply` */
     struct kv_connection *dead;
     bool in_turn;
-    unsigned drops_logged;
+    unsigned warnings_logged;
     kv_server_disconnect_cb *on_disconnect;
     void *ctx;
     struct buf reply;
@@ -61,6 +61,9 @@ void kv_connection_ready(struct kv_connection *connection, uint32_t events);
 void kv_connection_kill(struct kv_connection *connection);
 /* Frees the dead and tells on_disconnect. */
 void kv_connections_reap(struct kv_engine *engine);
+/* A warning about clients. After some of them the rest are for the debug log: who comes back again and again must not
+ * fill the log. */
+void kv_engine_warn(struct kv_engine *engine, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The machine's way to waiting sessions; ctx is the engine. */
 kv_machine_deliver_cb kv_connection_deliver;
 
