@@ -10,8 +10,19 @@
 
 #define LAUNCH_WORKERS_MAX 4096 /* workers of one agent */
 
-enum launch_stream { LAUNCH_STREAM_NONE = 0, LAUNCH_STREAM_STDOUT = 1, LAUNCH_STREAM_STDERR = 2, LAUNCH_STREAM_BOTH = 3 };
-enum launch_numa { LAUNCH_NUMA_NONE, LAUNCH_NUMA_NODE, LAUNCH_NUMA_SOCKET, LAUNCH_NUMA_EXCLUSIVE, LAUNCH_NUMA_CORE_COMPLEX };
+enum launch_stream {
+    LAUNCH_STREAM_NONE = 0,
+    LAUNCH_STREAM_STDOUT = 1,
+    LAUNCH_STREAM_STDERR = 2,
+    LAUNCH_STREAM_BOTH = 3
+};
+enum launch_numa {
+    LAUNCH_NUMA_NONE,
+    LAUNCH_NUMA_NODE,
+    LAUNCH_NUMA_SOCKET,
+    LAUNCH_NUMA_EXCLUSIVE,
+    LAUNCH_NUMA_CORE_COMPLEX
+};
 enum launch_events { LAUNCH_EVENTS_NULL, LAUNCH_EVENTS_CONSOLE };
 
 /* --redirects / --tee: one value for all ranks, or a map in which unnamed ranks are 0. */
@@ -44,8 +55,8 @@ struct launch_config {
     char *log_dir;                 /* NULL: a fresh directory under the temp dir; "/dev/null": no files */
     struct launch_stream_map redirects;
     struct launch_stream_map tee;
-    bool merge_logs;              /* --merge-logs, ours: whole prefixed lines on the console, no files */
-    uint32_t stderr_tail_lines;   /* --stderr-tail, ours: lines of a failed worker's stderr kept for the report */
+    bool merge_logs;            /* --merge-logs, ours: whole prefixed lines on the console, no files */
+    uint32_t stderr_tail_lines; /* --stderr-tail, ours: lines of a failed worker's stderr kept for the report */
     bool local_ranks_filtered;
     uint32_t *local_ranks_filter; /* owned; ranks whose console output is shown */
     size_t local_ranks_filter_count;

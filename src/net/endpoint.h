@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#define NET_HOST_MAX 256      /* bytes of a host name, terminator included */
+#define NET_HOST_MAX 256        /* bytes of a host name, terminator included */
 #define NET_ADDRESS_TEXT_MAX 64 /* "[v6%scope]:port" and terminator */
-#define NET_ADDRESSES_MAX 16  /* addresses kept of one name */
+#define NET_ADDRESSES_MAX 16    /* addresses kept of one name */
 
 struct net_endpoint {
     char host[NET_HOST_MAX]; /* without brackets */

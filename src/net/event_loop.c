@@ -1,4 +1,5 @@
-/* libuv's loop with one thread. libuv decides once a process, by a variable that no option replaces in those versions. */
+/* libuv's loop with one thread. libuv decides once a process, by a variable that no option replaces in those versions.
+ */
 #include "net/event_loop.h"
 
 #include <stdbool.h>

@@ -16,6 +16,7 @@
  * Calls before main() and after exit() began are let through: failures there are the C library's, not the program's.
  * Only calls through the dynamic symbol table are seen: calls inside the C library are not. A library that answers a
  * failure with abort() (libuv does, in places) ends the process with status 70 and "gave up" in the report. */
+#undef _FORTIFY_SOURCE /* the checked headers hide under macros what is defined here */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -312,6 +313,34 @@ EXPORT int vasprintf(char **out, const char *format, va_list args) {
         return -1;
     }
     return real(out, format, args);
+}
+
+/* What the two are called in programs built with checked libc calls; no header declares them. */
+int __vasprintf_chk(char **out, int flag, const char *format, va_list args);
+int __asprintf_chk(char **out, int flag, const char *format, ...);
+
+EXPORT int __vasprintf_chk(char **out, int flag, const char *format, va_list args) {
+    (void)flag;
+    REAL(int, vasprintf, char **, const char *, va_list)
+    if (must_fail(KIND_ALLOC, "vasprintf", __builtin_return_address(0))) {
+        errno = ENOMEM;
+        return -1;
+    }
+    return real(out, format, args);
+}
+
+EXPORT int __asprintf_chk(char **out, int flag, const char *format, ...) {
+    (void)flag;
+    REAL(int, vasprintf, char **, const char *, va_list)
+    if (must_fail(KIND_ALLOC, "asprintf", __builtin_return_address(0))) {
+        errno = ENOMEM;
+        return -1;
+    }
+    va_list args;
+    va_start(args, format);
+    int n = real(out, format, args);
+    va_end(args);
+    return n;
 }
 
 EXPORT int asprintf(char **out, const char *format, ...) {
