@@ -157,6 +157,12 @@ static bool is_module_name(const char *script) {
 
 static int fail_script(const struct run_machine *machine, const char *script, int error_number) {
     char nearest[NAME_MAX + 1];
+    if (error_number == EACCES) {
+        return status_fail(MUSTER_ESYSTEM,
+                           "the script '%.300s' cannot be read: %s; make it and its folders readable for this user "
+                           "(chmod a+rX), or run as its owner",
+                           script, strerror(error_number));
+    }
     if (error_number != ENOENT) {
         return status_fail_errno(error_number, "the script '%.300s' cannot be read", script);
     }

@@ -46,6 +46,12 @@ def case_unreadable_script():
         expect_refusal(scratch, process, 20, path, "Permission denied")
         process = scratch.run("muster", "--standalone", "--no-python", scratch.root)
         expect_refusal(scratch, process, 20, scratch.root)
+        script = scratch.write("unreadable.py", "print(1)", 0)
+        os.chmod(scratch.root, 0o755)
+        user = nobody() if os.getuid() == 0 else None
+        code, text = limited(scratch, resource.RLIMIT_CORE, 0, user, "--standalone", script)
+        jobs.check(code == 1 and f"'{script}'" in text, f"exit code {code}: {text}")
+        jobs.check("Permission denied" in text and "chmod" in text, f"not what is wrong, or not what to do: {text}")
 
 
 def case_log_dir_is_a_file():
@@ -134,17 +140,21 @@ def limited(scratch, limit, count, user, *arguments):
     return done.returncode, done.stdout.decode(errors="replace")
 
 
+def nobody():
+    """A user with no other processes."""
+    return 64534 + os.getpid() % 1000
+
+
 def case_more_workers_than_processes():
     """More workers than the system lets us start: an error that says so, and those already started are gone."""
     jobs.isolate()
     if os.getuid() != 0:
         raise jobs.Skip("needs root, to become a user with no other processes")
-    nobody = 65534 - os.getpid() % 1000  # a user with no other processes
     with jobs.Scratch() as scratch:
         for path in (scratch.root, scratch.path("tmp")):
             os.chmod(path, 0o777)
         arguments = ["--standalone", "--nproc-per-node=40", "--no-python", "sleep", "60"]
-        code, text = limited(scratch, resource.RLIMIT_NPROC, 20, nobody, *arguments)
+        code, text = limited(scratch, resource.RLIMIT_NPROC, 20, nobody(), *arguments)
         jobs.check(code == 1, f"exit code {code}: {text[-500:]}")
         jobs.check("processes" in text and "--nproc-per-node" in text, f"no reason: {text[-500:]}")
         scratch.expect_nobody(1)
