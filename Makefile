@@ -37,8 +37,8 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-elastic test check asan ubsan tsan fuzz torture soak bench lint format layers install \
-        uninstall clean distclean
+.PHONY: all help setup demo demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill bench lint format \
+        layers install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
 	@$(call configure,$(BUILD),)
@@ -105,6 +105,9 @@ torture: all ## fail the n-th allocation and the n-th system call, for every n
 
 soak: all ## SOAK_ARGS times what must never go wrong, with counts and times (docs/performance.md)
 	@tests/regress/soak $(SOAK_ARGS)
+
+soak-kill: all ## kill COUNT launchers (10000) in the middle of everything and look for survivors
+	@tests/proc/kill-agents $(or $(COUNT),10000) $(BUILD)
 
 bench: all ## muster and torchrun side by side (docs/performance.md)
 	@bench/run $(BENCH_ARGS)

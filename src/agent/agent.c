@@ -311,6 +311,9 @@ static int create_parts(struct agent *a) {
         rc = agent_timers_create(a);
     }
     if (rc == MUSTER_OK) {
+        agent_stuck_create(a);
+    }
+    if (rc == MUSTER_OK) {
         rc = rdzv_create(&a->loop, &a->config->rdzv, &rdzv_callbacks, a, &a->rdzv);
     }
     return rc;
@@ -342,6 +345,7 @@ static int agent_init(struct agent *a, const struct launch_config *config, agent
     a->loop_ready = true;
     (void)uv_timer_init(&a->loop, &a->timer);
     a->timer.data = a;
+    (void)uv_timer_init(&a->loop, &a->stuck_timer);
     a->event_capacity = config->nproc + SPARE_EVENTS;
     a->events = calloc(a->event_capacity, sizeof *a->events);
     a->workers = calloc(config->nproc, sizeof *a->workers);
@@ -365,6 +369,7 @@ static void agent_done(struct agent *a) {
         uv_close((uv_handle_t *)&a->signals[i], NULL);
     }
     uv_close((uv_handle_t *)&a->timer, NULL);
+    uv_close((uv_handle_t *)&a->stuck_timer, NULL);
     (void)uv_run(&a->loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&a->loop);
     free(a->events);

@@ -31,10 +31,12 @@ struct agent_worker {
     bool stopped_by_us; /* ended after the launcher had told it to */
     bool oom_killed;
     bool timer_expired; /* killed by the watchdog */
+    bool stuck;         /* hangs in the kernel: why the group was stopped */
     bool core_dumped;
     int wait_status;
     uint64_t order; /* of death, over the whole life of the agent */
     int64_t ended_wall_us;
+    int64_t uninterruptible_since_ns; /* 0: it is not, or nobody looks */
 };
 
 struct agent {
@@ -57,6 +59,8 @@ struct agent {
     struct rdzv *rdzv;
     struct watchdog *watchdog; /* NULL: not enabled */
     uv_timer_t timer;
+    uv_timer_t stuck_timer; /* looks for workers that hang in the kernel; idle when not asked for */
+    double stuck_timeout_s;
     uv_signal_t signals[AGENT_SIGNALS_MAX];
     size_t signal_count;
 
@@ -84,6 +88,9 @@ void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank);
 void agent_outcome_stopping(const struct agent *a);
 void agent_outcome_report(const struct agent *a);
 void agent_outcome_end(const struct agent *a);
+
+/* agent_stuck.c */
+void agent_stuck_create(struct agent *a);
 
 /* agent_timers.c */
 int agent_timers_create(struct agent *a);

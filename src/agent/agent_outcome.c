@@ -75,7 +75,8 @@ static void fill_entry(const struct agent *a, uint32_t local_rank, struct report
                                    .time_s = worker->ended_wall_us / CLOCK_US_PER_S,
                                    .stopped_by_us = worker->stopped_by_us,
                                    .oom_killed = worker->oom_killed,
-                                   .timer_expired = worker->timer_expired};
+                                   .timer_expired = worker->timer_expired,
+                                   .stuck = worker->stuck};
     read_error_file(a, local_rank, entry, text);
     text->tail = malloc(LOGS_TAIL_SIZE);
     if (text->tail != NULL) {

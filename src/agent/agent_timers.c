@@ -32,7 +32,16 @@ static void on_expired(void *ctx, const struct watchdog_expiry *expiry) {
     }
 }
 
+/* PyTorch's public build has no such server either, and says so. */
+static void warn_of_health_check(void) {
+    const char *port = getenv("TORCHELASTIC_HEALTH_CHECK_PORT");
+    if (port != NULL) {
+        log_warning("No health check server started (TORCHELASTIC_HEALTH_CHECK_PORT is '%.20s')", port);
+    }
+}
+
 int agent_timers_create(struct agent *a) {
+    warn_of_health_check();
     const char *enabled = getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
     const char *path = getenv("TORCHELASTIC_TIMER_FILE");
     if (enabled == NULL || strcmp(enabled, "1") != 0) {

@@ -82,6 +82,12 @@ static void running_failed(struct agent_machine *m, const struct agent_event *ev
     stop_workers(m, again ? AGENT_OUTCOME_RESTART_FAILURE : AGENT_OUTCOME_FAILED, SIGTERM, out);
 }
 
+/* What a worker that cannot end still holds, a new one on this node would want: no restart. */
+static void running_stuck(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    stop_workers(m, AGENT_OUTCOME_FAILED, SIGTERM, out);
+}
+
 static void running_not_started(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
     m->running_count--;
@@ -259,9 +265,9 @@ static cell_fn *const cells[AGENT_STATE_COUNT][AGENT_EVENT_COUNT] = {
     [AGENT_STATE_JOINING] = {ON(WORLD, world_start), ON(SPARE_RELEASED, joining_spare), ON(RDZV_FAILED, joining_failed),
                              ON(SIGNAL, joining_signal), ON(GUARDIAN_LOST, guardian_lost)},
     [AGENT_STATE_RUNNING] = {ON(WORKER_SUCCEEDED, running_succeeded), ON(WORKER_FAILED, running_failed),
-                             ON(SPAWN_FAILED, running_not_started), ON(WORLD_CHANGED, running_changed),
-                             ON(RDZV_FAILED, running_rdzv_failed), ON(SIGNAL, running_signal),
-                             ON(GUARDIAN_LOST, guardian_lost)},
+                             ON(WORKER_STUCK, running_stuck), ON(SPAWN_FAILED, running_not_started),
+                             ON(WORLD_CHANGED, running_changed), ON(RDZV_FAILED, running_rdzv_failed),
+                             ON(SIGNAL, running_signal), ON(GUARDIAN_LOST, guardian_lost)},
     [AGENT_STATE_STOPPING] = {ON(WORKER_SUCCEEDED, stopping_ended), ON(WORKER_FAILED, stopping_ended),
                               ON(SPAWN_FAILED, stopping_not_started), ON(RDZV_FAILED, ending_rdzv_failed),
                               ON(SIGNAL, stopping_signal), ON(DEADLINE, stopping_deadline),

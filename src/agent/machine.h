@@ -28,6 +28,7 @@
     X(RDZV_FAILED)                                                                                                     \
     X(WORKER_SUCCEEDED)                                                                                                \
     X(WORKER_FAILED)                                                                                                   \
+    X(WORKER_STUCK) /* a worker hangs in the kernel and will not come back */                                          \
     X(SPAWN_FAILED) /* a worker could not be started: a mistake that a restart does not mend */                        \
     X(GONE)         /* the group's last process has ended */                                                           \
     X(DRAINED)                                                                                                         \

@@ -24,19 +24,28 @@ static ssize_t file_read(const char *path, char *out, size_t size) {
     return n;
 }
 
-/* stat is "pid (name) state ppid ...", and the name may hold anything, so count from its last parenthesis. */
-pid_t reaper_proc_parent(pid_t pid) {
+/* stat is "pid (name) state ppid ...", and the name may hold anything, so count from its last parenthesis. Returns what
+ * follows it, " S 1 ...", or NULL. */
+static const char *stat_read(pid_t pid, char text[STAT_BYTES]) {
     char path[64];
-    char text[STAT_BYTES];
     (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    if (file_read(path, text, sizeof text) <= 0) {
-        return -1;
+    if (file_read(path, text, STAT_BYTES) <= 0) {
+        return NULL;
     }
     const char *after = strrchr(text, ')');
-    if (!after || strlen(after) < 5) {
-        return -1;
-    }
-    return (pid_t)strtol(after + 4, NULL, 10); /* past ") S " */
+    return after && strlen(after) >= 5 ? after + 1 : NULL;
+}
+
+pid_t reaper_proc_parent(pid_t pid) {
+    char text[STAT_BYTES];
+    const char *after = stat_read(pid, text);
+    return after ? (pid_t)strtol(after + 3, NULL, 10) : -1;
+}
+
+char reaper_proc_state(pid_t pid) {
+    char text[STAT_BYTES];
+    const char *after = stat_read(pid, text);
+    return after ? after[1] : '\0';
 }
 
 /* Is this /proc about our own process namespace? Under unshare --pid alone it is not, and its numbers mean others. */

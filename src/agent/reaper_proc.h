@@ -18,4 +18,7 @@ bool reaper_proc_children(reaper_proc_visit *visit, void *ctx);
 /* The parent of `pid` now, or -1. */
 pid_t reaper_proc_parent(pid_t pid);
 
+/* The state of `pid` now as /proc has it ('R', 'S', 'D', 'Z' ...), or '\0'. */
+char reaper_proc_state(pid_t pid);
+
 #endif

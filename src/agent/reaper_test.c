@@ -136,11 +136,27 @@ static void spares_others(void **state) {
     assert_int_equal(dead, FAMILY);
 }
 
+static void the_state_of_a_process_is_read(void **state) {
+    (void)state;
+    assert_int_equal(reaper_proc_state(getpid()), 'R');
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        _exit(0);
+    }
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+    assert_int_equal(reaper_proc_state(child), 'Z');
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(reaper_proc_state(child), '\0');
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(listings_agree),
         cmocka_unit_test(kills_the_whole_tree_in_one_pass),
         cmocka_unit_test(spares_others),
+        cmocka_unit_test(the_state_of_a_process_is_read),
     };
     sigset_t set;
     (void)sigemptyset(&set);

@@ -54,6 +54,9 @@ void report_host(char out[REPORT_HOST_SIZE]) {
 /* ---- order ---- */
 
 static bool died_before(const struct report_entry *a, const struct report_entry *b) {
+    if (a->stuck != b->stuck) {
+        return a->stuck; /* what all the others were stopped for */
+    }
     if (a->stopped_by_us != b->stopped_by_us) {
         return b->stopped_by_us;
     }
@@ -150,6 +153,9 @@ static bool is_fault(int number) {
 static int append_reason(const struct report_entry *entry, int number, struct buf *out) {
     if (entry->oom_killed) {
         return buf_printf(out, ": the out-of-memory killer ended it (memory limit of the cgroup, or of the machine)");
+    }
+    if (entry->stuck) {
+        return buf_printf(out, ": it hung in the kernel (uninterruptible sleep, D state)");
     }
     if (entry->stopped_by_us) {
         return is_fault(number) ? buf_printf(out, " after the launcher had told it to stop") : MUSTER_OK;

@@ -19,6 +19,7 @@ struct report_entry { /* one worker that ended badly; strings are borrowed */
     int64_t time_s;     /* wall time of the error (its file says it) or of the end */
     bool stopped_by_us; /* told to end by the launcher before it ended */
     bool oom_killed;
+    bool stuck;             /* it hung in the kernel, and for that the launcher stopped the group */
     bool timer_expired;     /* the launcher killed it because its watchdog timer had run out */
     const char *error_file; /* path, or NULL when the worker wrote none */
     const char *message;    /* from the error file, or NULL */

@@ -277,6 +277,8 @@ static void statuses_in_words(void **state) {
                   "stopped by the launcher with SIGINT");
     assert_status((struct report_entry){.wait_status = SIGABRT | CORE, .stopped_by_us = true},
                   "killed by SIGABRT (Aborted), core dumped after the launcher had told it to stop");
+    assert_status((struct report_entry){.wait_status = SIGTERM, .stopped_by_us = true, .stuck = true},
+                  "stopped by the launcher with SIGTERM: it hung in the kernel (uninterruptible sleep, D state)");
     assert_status((struct report_entry){.wait_status = SIGKILL, .timer_expired = true},
                   "killed by SIGKILL (Killed): its watchdog timer ran out");
     assert_status((struct report_entry){.wait_status = SIGKILL, .oom_killed = true},

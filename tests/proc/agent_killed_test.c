@@ -13,23 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "killing.h"
 
-enum { GONE_LIMIT_MS = 20000, DELAY_MAX_US = 4000, ARGV_MAX = 24 };
-
-static unsigned rounds = 10;
-static uint64_t seed;
-
-static uint64_t draw(uint64_t below) { /* xorshift64 */
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return seed % below;
-}
+enum { PHASE_LIMIT_MS = 20000, DELAY_MAX_US = 4000, ARGV_MAX = 24 };
 
 static const char *const crowd[] = {"ignore", "0", "daemon", "2", "chain", "4", "stop", "0", NULL};
 static const char *const stormy[] = {"storm", "40", "relay", "1", "subreaper", "1", "abandon", "2", NULL};
@@ -71,58 +61,37 @@ static void agent_start(struct agent *a, const char *phase, const char *const *w
 
 static void phase_wait(const struct agent *a, void *out, size_t bytes) {
     struct pollfd wait = {.fd = a->phase_fd, .events = POLLIN};
-    assert_int_equal(poll(&wait, 1, GONE_LIMIT_MS), 1);
+    assert_int_equal(poll(&wait, 1, PHASE_LIMIT_MS), 1);
     assert_int_equal(read(a->phase_fd, out, bytes), (ssize_t)bytes);
 }
 
-/* Whatever loses its parent falls to this process, the guardian first, so the kernel itself says when nothing is
- * left, also of processes too short-lived for a look at /proc. False at the limit. */
-static bool orphans_reap(void) {
-    int64_t end_ns = clock_monotonic_ns() + GONE_LIMIT_MS * CLOCK_NS_PER_MS;
-    for (;;) {
-        pid_t pid = waitpid(-1, NULL, WNOHANG);
-        if (pid < 0 && errno == ECHILD) {
-            return true;
-        }
-        if (pid == 0 && clock_monotonic_ns() > end_ns) {
-            return false;
-        }
-        if (pid == 0) {
-            (void)poll(NULL, 0, 1);
-        }
-    }
-}
-
-/* Reaps the agent and waits until nothing of it is left; returns the milliseconds that took. */
-static double agent_done(struct agent *a, int *wait_status) {
+/* Reaps the agent and waits until nothing of it is left, which is measured. */
+static void agent_done(struct agent *a, int *wait_status) {
     int64_t start_ns = clock_monotonic_ns();
     assert_int_equal(waitpid(a->pid, wait_status, 0), a->pid);
     (void)close(a->phase_fd);
-    bool gone = orphans_reap();
+    bool gone = killing_reap_orphans();
     double took_ms = (double)(clock_monotonic_ns() - start_ns) / 1e6;
     unsigned left = survivors_count(a->mark);
     survivors_kill(a->mark);
     assert_true(gone);
     assert_int_equal(left, 0);
-    return took_ms;
+    killing_note(took_ms);
 }
 
 /* Kills in a phase, again and again. `whole_group`: as a shell or a batch system does it. */
 static void killed_in(const char *phase, const char *const *workers, bool whole_group) {
-    double worst_ms = 0;
-    for (unsigned i = 0; i < rounds; i++) {
+    for (unsigned i = 0; i < killing_rounds(); i++) {
         struct agent a;
         char what;
         int wait_status;
         agent_start(&a, phase, workers);
         phase_wait(&a, &what, 1);
-        struct timespec delay = {0, (long)draw(DELAY_MAX_US) * 1000};
-        (void)nanosleep(&delay, NULL); /* the moment of the kill: chance is what is tested */
+        killing_pause(DELAY_MAX_US);
         assert_int_equal(kill(whole_group ? -a.pid : a.pid, SIGKILL), 0);
-        double took_ms = agent_done(&a, &wait_status);
-        worst_ms = took_ms > worst_ms ? took_ms : worst_ms;
+        agent_done(&a, &wait_status);
     }
-    print_message("%s: %u rounds, the slowest clean-up took %.1f ms\n", phase, rounds, worst_ms);
+    killing_report(phase);
 }
 
 static void killed_while_spawning(void **state) {
@@ -155,7 +124,7 @@ static void aborts(void **state) {
     int wait_status = 0;
     (void)state;
     agent_start(&a, "abort", crowd);
-    (void)agent_done(&a, &wait_status);
+    agent_done(&a, &wait_status);
     assert_true(WIFSIGNALED(wait_status));
     assert_int_equal(WTERMSIG(wait_status), SIGABRT);
 }
@@ -174,26 +143,26 @@ static void ends_properly(void **state) {
 
 static void guardian_killed(void **state) {
     (void)state;
-    for (unsigned i = 0; i < rounds; i++) {
+    for (unsigned i = 0; i < killing_rounds(); i++) {
         struct agent a;
         pid_t guardian;
         int wait_status = 0;
         agent_start(&a, "lost", crowd);
         phase_wait(&a, &guardian, sizeof guardian);
-        struct timespec delay = {0, (long)draw(DELAY_MAX_US) * 1000};
-        (void)nanosleep(&delay, NULL);
+        killing_pause(DELAY_MAX_US);
         assert_int_equal(kill(guardian, SIGKILL), 0);
-        (void)agent_done(&a, &wait_status);
+        agent_done(&a, &wait_status);
         assert_true(WIFEXITED(wait_status));
         assert_int_equal(WEXITSTATUS(wait_status), 7);
     }
+    killing_report("the guardian");
 }
 
 /* Both at once: what the parent-death signal can reach is gone. Its like for grandchildren does not exist. */
 static void agent_and_guardian_killed(void **state) {
     static const char *const plain[] = {"ignore", "0", "ignore", "0", NULL};
     (void)state;
-    for (unsigned i = 0; i < rounds; i++) {
+    for (unsigned i = 0; i < killing_rounds(); i++) {
         struct agent a;
         pid_t guardian;
         int wait_status = 0;
@@ -202,8 +171,9 @@ static void agent_and_guardian_killed(void **state) {
         assert_int_equal(kill(a.pid, SIGSTOP), 0);
         assert_int_equal(kill(guardian, SIGKILL), 0);
         assert_int_equal(kill(a.pid, SIGKILL), 0);
-        (void)agent_done(&a, &wait_status);
+        agent_done(&a, &wait_status);
     }
+    killing_report("agent and guardian");
 }
 
 int main(int argc, char **argv) {
@@ -218,13 +188,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(guardian_killed),
         cmocka_unit_test(agent_and_guardian_killed),
     };
-    if (argc > 1) {
-        rounds = (unsigned)strtoul(argv[1], NULL, 10);
-    }
-    if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
-        return 1;
-    }
-    seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)clock_monotonic_ns() | 1U;
-    print_message("%u rounds, seed %llu\n", rounds, (unsigned long long)seed);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    killing_start(argc, argv);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    killing_end();
+    return failed;
 }

@@ -232,16 +232,55 @@ static int mode_storm(int number) {
     return 0;
 }
 
+/* Bears daemons and fails. */
+static int mode_quit(int number) {
+    daemons_start(number);
+    ready();
+    return 1;
+}
+
+/* One of a crowd: what each local rank of a launcher does. */
+static int mode_crowd(int number) {
+    switch (number % 4) {
+    case 0:
+        return mode_ignore(0);
+    case 1:
+        return mode_daemon(3);
+    case 2:
+        return mode_chain(4);
+    default:
+        return mode_subreaper(2);
+    }
+}
+
+/* The same, but the last of four fails. */
+static int mode_failing_crowd(int number) {
+    return number % 4 == 3 ? mode_quit(2) : mode_crowd(number);
+}
+
+/* The first local rank hangs in the kernel: who has called vfork() sleeps uninterruptibly until its child has ended. */
+static int mode_stuck(int number) {
+    ready();
+    if (number == 0 && vfork() == 0) { /* NOLINT(clang-analyzer-security.insecureAPI.vfork) */
+        (void)pause();
+        _exit(0);
+    }
+    wait_forever();
+    return 0;
+}
+
 struct mode {
     const char *name;
     int (*run)(int number);
 };
 
 static const struct mode modes[] = {
-    {"sleep", mode_sleep},     {"ignore", mode_ignore}, {"exit", mode_exit},       {"signal", mode_signal},
-    {"usr1", mode_on_usr1},    {"daemon", mode_daemon}, {"abandon", mode_abandon}, {"stop", mode_stop},
-    {"chain", mode_chain},     {"relay", mode_relay},   {"storm", mode_storm},     {"subreaper", mode_subreaper},
-    {"inspect", mode_inspect}, {"cpu", mode_cpu},
+    {"sleep", mode_sleep},     {"ignore", mode_ignore}, {"exit", mode_exit},
+    {"signal", mode_signal},   {"usr1", mode_on_usr1},  {"daemon", mode_daemon},
+    {"abandon", mode_abandon}, {"stop", mode_stop},     {"chain", mode_chain},
+    {"relay", mode_relay},     {"storm", mode_storm},   {"subreaper", mode_subreaper},
+    {"inspect", mode_inspect}, {"cpu", mode_cpu},       {"quit", mode_quit},
+    {"crowd", mode_crowd},     {"stuck", mode_stuck},   {"failing-crowd", mode_failing_crowd},
 };
 
 int main(int argc, char **argv) {
