@@ -9,9 +9,14 @@ import time
 
 import jobs
 from measures import Experiment, Promise, Row
+from store import StoreClient
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 OPERATIONS = ("get", "set", "add", "check", "compare_set", "multi_get")
 LOADS = ((1, 1), (64, 1), (64, 16))  # connections, requests in flight on each
+CLASSIC_OPERATIONS = ("get", "set", "multi_get")  # against PyTorch's older server, too
+TORCH_CLIENTS = 64
+LARGE_MIB = 16
 IDLE_CONNECTIONS = 1000
 SERVER = {"muster": "muster store --port 0", "torchrun": "TCPStore(is_master=True) (bench/torch_store.py)"}
 
@@ -19,12 +24,12 @@ SERVER = {"muster": "muster store --port 0", "torchrun": "TCPStore(is_master=Tru
 class Server:
     """A store server in the foreground; the port is the last number of the first line it prints."""
 
-    def __init__(self, launcher, scratch):
+    def __init__(self, launcher, scratch, peer=()):
         if launcher == "muster":
             command = [jobs.muster_binary(), "store", "--port", "0"]
         else:
             jobs.need_torch()
-            command = [jobs.python(), os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_store.py")]
+            command = [jobs.python(), os.path.join(HERE, "torch_store.py"), *peer]
         ours, theirs = os.pipe()
         self.process = scratch.start(f"store-{launcher}", command, stdin=subprocess.PIPE, stdout=theirs)
         os.close(theirs)
@@ -69,6 +74,48 @@ def throughput(clients, depth):
     return measure
 
 
+def classic(launcher, bench):
+    """The same against the server that PyTorch's use_libuv=False chooses."""
+    values = {}
+    with jobs.Scratch() as scratch:
+        server = Server(launcher, scratch, ["classic"])
+        for operation in CLASSIC_OPERATIONS:
+            bench.wait_for_quiet()
+            said = load(server, operation, 64, 0.3 if bench.quick else 1)
+            values[f"store_classic_{operation}"] = said["operations"] / (said["ns"] / 1e9) / 1000
+            values[f"store_classic_cpu_{operation}"] = said["cpu_us"]
+    return values
+
+
+def torch_clients(launcher, bench):
+    """PyTorch's own clients, each in a process: they, not the server, are most of the work."""
+    command = [jobs.python(), os.path.join(HERE, "torch_clients.py")]
+    with jobs.Scratch() as scratch:
+        server = Server(launcher, scratch)
+        bench.wait_for_quiet()
+        command += [str(server.port), str(TORCH_CLIENTS), "1" if bench.quick else "3"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        jobs.check(done.returncode == 0, f"{' '.join(command)}: {done.stderr}")
+        said = {key: int(value) for key, value in (pair.split("=") for pair in done.stdout.split())}
+    return {"store_torch_clients": said["operations"] / (said["ns"] / 1e9) / 1000}
+
+
+def large_messages(launcher, bench):
+    """Values of 1 MiB in one MULTI_SET, and all of them back in one MULTI_GET."""
+    value = b"L" * (1 << 20)
+    keys = [f"/large/{number}".encode() for number in range(LARGE_MIB)]
+    with jobs.Scratch() as scratch:
+        server = Server(launcher, scratch)
+        client = StoreClient("127.0.0.1", server.port, 120)
+        bench.wait_for_quiet()
+        started = time.monotonic_ns()
+        client.multi_set(keys, [value] * LARGE_MIB)
+        jobs.check(client.multi_get(keys) == [value] * LARGE_MIB, "the values have changed")
+        elapsed = time.monotonic_ns() - started
+        client.close()
+    return {"store_large": elapsed / 1e6}
+
+
 def idle_memory(launcher, bench):
     jobs.descriptor_limit(IDLE_CONNECTIONS + 200)
     with jobs.Scratch() as scratch:
@@ -104,6 +151,32 @@ EXPERIMENTS = [
             f"{{server}}; store_load PORT OPERATION {clients} 1 {depth}",
         )
         for clients, depth in LOADS
+    ),
+    Experiment(
+        classic,
+        [
+            row
+            for operation in CLASSIC_OPERATIONS
+            for row in (
+                Row(f"store_classic_{operation}", f"store, against PyTorch's classic server: {operation}, 64 clients", "k/s", True),
+                Row(f"store_classic_cpu_{operation}", f"the same, server's CPU per {operation}", "us"),
+            )
+        ],
+        "{server} classic; store_load PORT get|set|multi_get 64 1",
+        runs=3,
+    ),
+    Experiment(
+        torch_clients,
+        [Row("store_torch_clients", f"store: set, get, add, check by {TORCH_CLIENTS} PyTorch clients", "k/s", True)],
+        f"{{server}}; bench/torch_clients.py PORT {TORCH_CLIENTS} 3",
+        runs=3,
+        torch_workers=True,
+    ),
+    Experiment(
+        large_messages,
+        [Row("store_large", f"store: {LARGE_MIB} MiB in one multi_set and back in one multi_get", "ms")],
+        "{server}; tests/regress/store.py: multi_set, multi_get",
+        runs=3,
     ),
     Experiment(
         idle_memory,

@@ -24,13 +24,13 @@ class StoreClient:
             raise ConnectionError("the peer did not answer PING: not a TCPStore")
 
     def _take(self, count):
-        data = b""
+        data = bytearray()
         while len(data) < count:
             chunk = self.socket.recv(count - len(data))
             if not chunk:
                 raise ConnectionError("the store hung up")
             data += chunk
-        return data
+        return bytes(data)
 
     def _number(self):
         return struct.unpack("<q", self._take(8))[0]
@@ -53,6 +53,14 @@ class StoreClient:
     def wait(self, *keys):
         self.socket.sendall(b"\x06" + struct.pack("<Q", len(keys)) + b"".join(text(k) for k in keys))
         self._take(1)
+
+    def multi_set(self, keys, values):
+        pairs = b"".join(text(key) + text(value) for key, value in zip(keys, values))
+        self.socket.sendall(b"\x0b" + struct.pack("<Q", len(keys)) + pairs)
+
+    def multi_get(self, keys):
+        self.socket.sendall(b"\x0a" + struct.pack("<Q", len(keys)) + b"".join(text(key) for key in keys))
+        return [self._take(self._number()) for _ in keys]
 
     def key_count(self):
         self.socket.sendall(b"\x07")
