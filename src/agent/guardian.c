@@ -326,8 +326,10 @@ static void handle_closed(uv_handle_t *handle) {
 static void handles_close(struct guardian *g) {
     uv_handle_t *handles[HANDLE_COUNT] = {(uv_handle_t *)&g->child_signal, (uv_handle_t *)&g->poll,
                                           (uv_handle_t *)&g->timer};
+    unsigned count = g->handles_open;
+    assert(count <= HANDLE_COUNT);
     g->closing = true;
-    for (unsigned i = 0, count = g->handles_open; i < count; i++) {
+    for (unsigned i = 0; i < count; i++) {
         uv_close(handles[i], handle_closed);
     }
 }

@@ -23,6 +23,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -32,6 +33,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
@@ -419,6 +422,11 @@ CALL(int, dup, EMFILE, (int fd), (fd))
 CALL(int, dup2, EMFILE, (int from, int to), (from, to))
 CALL(int, dup3, EMFILE, (int from, int to, int flags), (from, to, flags))
 CALL(int, rename, ENOSPC, (const char *from, const char *to), (from, to))
+CALL(int, inotify_init1, EMFILE, (int flags), (flags))
+CALL(int, inotify_add_watch, ENOSPC, (int fd, const char *path, uint32_t mask), (fd, path, mask))
+CALL(int, flock, ENOLCK, (int fd, int operation), (fd, operation))
+CALL(int, mkostemp, ENOSPC, (char *path, int flags), (path, flags))
+CALL(ssize_t, pwrite, ENOSPC, (int fd, const void *bytes, size_t size, off_t at), (fd, bytes, size, at))
 CALL(int, mkfifo, ENOSPC, (const char *path, mode_t mode), (path, mode))
 CALL(ssize_t, readlink, EACCES, (const char *restrict path, char *restrict target, size_t size), (path, target, size))
 CALL(ssize_t, pread, EIO, (int fd, void *bytes, size_t size, off_t at), (fd, bytes, size, at))
@@ -450,6 +458,31 @@ EXPORT int openat(int folder, const char *path, int flags, ...) {
         return -1;
     }
     return real(folder, path, flags, mode);
+}
+
+/* What starts the workers. */
+EXPORT int clone(int (*run)(void *), void *stack, int flags, void *argument, ...) {
+    REAL(int, clone, int (*)(void *), void *, int, void *, ...)
+    if (must_fail(KIND_CALL, "clone", __builtin_return_address(0))) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return real(run, stack, flags, argument);
+}
+
+/* Only where it makes a descriptor. */
+EXPORT int fcntl(int fd, int command, ...) {
+    REAL(int, fcntl, int, int, ...)
+    va_list args;
+    va_start(args, command);
+    void *argument = va_arg(args, void *); /* whatever it is, it goes on as it came */
+    va_end(args);
+    bool makes = command == F_DUPFD || command == F_DUPFD_CLOEXEC;
+    if (makes && must_fail(KIND_CALL, "fcntl", __builtin_return_address(0))) {
+        errno = EMFILE;
+        return -1;
+    }
+    return real(fd, command, argument);
 }
 
 EXPORT DIR *opendir(const char *path) {

@@ -17,7 +17,8 @@
  * no file in its TMPDIR; and say something on stderr when its exit status is not 0, unless stderr was what failed.
  * Prints what broke these rules with the environment that repeats it, counts runs, places in the code and exit
  * statuses, and exits 1 when there was a fault. */
-#include <dirent.h>
+#include "torture.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -35,55 +36,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FAULTS_MAX = 10, LEFT_BEHIND_MS = 5000, TEXT_MAX = 512, LANES_MAX = 64, STATUS_COUNT = 256 };
-
-/* What the lanes count together, in memory that they share. */
-struct tally {
-    atomic_ulong runs;
-    atomic_ulong gave_up; /* ended by a library's abort() */
-    atomic_ulong statuses[STATUS_COUNT];
-    atomic_ulong slowest_ms;
-    atomic_int faults;
-    atomic_int untouched; /* lanes that met a run without an n-th call */
-};
-
-struct torture {
-    const char *kind;
-    char preload[PATH_MAX];
-    bool forever;
-    bool libraries;
-    bool quick;
-    unsigned long last;
-    unsigned long lines;
-    int status;
-    unsigned lanes;
-    int64_t limit_ms;
-    const char *kept;
-    char *const *command;
-    char top[64];    /* one folder a lane, and `places` */
-    char folder[96]; /* of this lane: holds tmp/, report, stdout, stderr */
-    FILE *places;    /* "FUNCTION at +OFFSET in PROGRAM", one line a failure dealt out */
-    struct tally *tally;
-};
-
-enum outcome { OUTCOME_FINE, OUTCOME_UNTOUCHED, OUTCOME_FAULT };
-
-static void fail(const char *what) {
-    perror(what);
-    exit(2);
-}
-
 static int64_t now_ms(void) {
     struct timespec ts;
     (void)clock_gettime(CLOCK_MONOTONIC, &ts);
     return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
-
-static void path_in(const struct torture *t, const char *name, char out[TEXT_MAX]) {
-    if (snprintf(out, TEXT_MAX, "%s/%s", t->folder, name) >= TEXT_MAX) {
-        errno = ENAMETOOLONG;
-        fail(name);
-    }
 }
 
 static void set_number(const char *name, unsigned long value) {
@@ -94,10 +50,10 @@ static void set_number(const char *name, unsigned long value) {
 
 static void redirect(const struct torture *t, const char *name, int to) {
     char path[TEXT_MAX];
-    path_in(t, name, path);
+    torture_path(t, name, path);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || dup2(fd, to) < 0) {
-        fail(path);
+        torture_fail(path);
     }
     (void)close(fd);
 }
@@ -114,14 +70,14 @@ static pid_t start(const struct torture *t, unsigned long n) {
     (void)setpgid(0, 0);
     int null = open("/dev/null", O_RDONLY);
     if (null < 0 || dup2(null, STDIN_FILENO) < 0) {
-        fail("/dev/null");
+        torture_fail("/dev/null");
     }
     (void)close(null);
     redirect(t, "stdout", STDOUT_FILENO);
     redirect(t, "stderr", STDERR_FILENO);
-    path_in(t, "tmp", path);
+    torture_path(t, "tmp", path);
     (void)setenv("TMPDIR", path, 1);
-    path_in(t, "report", path);
+    torture_path(t, "report", path);
     (void)setenv("FAIL_REPORT", path, 1);
     (void)setenv("FAIL_KIND", t->kind, 1);
     (void)setenv("FAIL_FOREVER", t->forever ? "1" : "0", 1);
@@ -130,7 +86,7 @@ static pid_t start(const struct torture *t, unsigned long n) {
     set_number("FAIL_AT", n);
     (void)setenv("LD_PRELOAD", t->preload, 1);
     (void)execvp(t->command[0], t->command);
-    fail(t->command[0]);
+    torture_fail(t->command[0]);
     return -1;
 }
 
@@ -185,159 +141,6 @@ static void kill_descendants(void) {
     } while (!reap_until(0, now_ms() + 200, &status));
 }
 
-/* The size of a file of the run, and its first bytes in `text`. */
-static size_t read_text(const struct torture *t, const char *name, char text[TEXT_MAX]) {
-    char path[TEXT_MAX];
-    path_in(t, name, path);
-    FILE *file = fopen(path, "r");
-    size_t n = file ? fread(text, 1, TEXT_MAX - 1, file) : 0;
-    text[n] = '\0';
-    if (file) {
-        (void)fclose(file);
-    }
-    return n;
-}
-
-/* One write, so that lanes do not mix their lines. */
-static void fault(struct torture *t, unsigned long n, const char *what) {
-    char report[TEXT_MAX], error[TEXT_MAX], text[8 * TEXT_MAX];
-    (void)read_text(t, "report", report);
-    (void)read_text(t, "stderr", error);
-    FILE *out = fmemopen(text, sizeof text, "w");
-    if (!out) {
-        fail("fmemopen");
-    }
-    (void)fprintf(out, "FAULT at n = %lu: %s\n  %s  stderr begins: %s\n", n, what, report[0] ? report : "\n", error);
-    (void)fprintf(out, "  again: FAIL_KIND=%s FAIL_AT=%lu FAIL_FOREVER=%d FAIL_FROM=%s FAIL_SPEECH=%d LD_PRELOAD=%s",
-                  t->kind, n, t->forever, t->libraries ? "all" : "program", t->forever, t->preload);
-    for (char *const *word = t->command; *word; word++) {
-        (void)fprintf(out, " '%s'", *word);
-    }
-    (void)fprintf(out, "\n");
-    (void)fclose(out);
-    text[sizeof text - 1] = '\0';
-    if (write(STDOUT_FILENO, text, strlen(text)) < 0) {
-        fail("stdout");
-    }
-    (void)atomic_fetch_add(&t->tally->faults, 1);
-}
-
-/* Empties a folder. Writes to `found`, if there is none yet, the name of something that should not have been there:
- * anything, or, where files are `kept`, whatever is neither a file nor a folder that holds one. The number of files. */
-static unsigned empty_folder(const char *path, bool kept, char found[TEXT_MAX]) {
-    DIR *folder = opendir(path);
-    unsigned files = 0;
-    if (!folder) {
-        return 0;
-    }
-    const struct dirent *entry = NULL;
-    while ((entry = readdir(folder)) != NULL) {
-        char inner[TEXT_MAX];
-        struct stat seen;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) >= (int)sizeof inner || lstat(inner, &seen)) {
-            continue;
-        }
-        unsigned held = S_ISDIR(seen.st_mode) ? empty_folder(inner, kept, found) : S_ISREG(seen.st_mode);
-        if ((!kept || held == 0) && !found[0]) {
-            (void)snprintf(found, TEXT_MAX, "%s", inner);
-        }
-        files += held;
-        (void)(S_ISDIR(seen.st_mode) ? rmdir(inner) : unlink(inner));
-    }
-    (void)closedir(folder);
-    return files;
-}
-
-/* The same for TMPDIR: what begins with the kept name may hold files. */
-static void empty_tmp(const struct torture *t, char found[TEXT_MAX]) {
-    char tmp[TEXT_MAX], inner[TEXT_MAX];
-    path_in(t, "tmp", tmp);
-    DIR *folder = t->kept ? opendir(tmp) : NULL;
-    const struct dirent *entry = NULL;
-    while (folder && (entry = readdir(folder)) != NULL) {
-        if (strncmp(entry->d_name, t->kept, strlen(t->kept)) == 0 &&
-            snprintf(inner, sizeof inner, "%s/%s", tmp, entry->d_name) < (int)sizeof inner &&
-            empty_folder(inner, true, found) > 0) {
-            (void)rmdir(inner);
-        }
-    }
-    if (folder) {
-        (void)closedir(folder);
-    }
-    (void)empty_folder(tmp, false, found);
-}
-
-static unsigned long count_lines(const struct torture *t) {
-    char path[TEXT_MAX];
-    unsigned long lines = 0;
-    path_in(t, "stdout", path);
-    FILE *file = fopen(path, "r");
-    for (int c; file && (c = fgetc(file)) != EOF;) {
-        lines += c == '\n';
-    }
-    if (file) {
-        (void)fclose(file);
-    }
-    return lines;
-}
-
-/* The failures that were dealt out, each under its place in the code. False: none, the run was untouched. */
-static bool note_places(const struct torture *t, bool *gave_up) {
-    char path[TEXT_MAX], line[TEXT_MAX];
-    bool touched = false;
-    path_in(t, "report", path);
-    FILE *report = fopen(path, "r");
-    while (report && fgets(line, sizeof line, report)) {
-        const char *place = strstr(line, ": ");
-        touched = true;
-        *gave_up = *gave_up || strncmp(line, "gave up", 7) == 0;
-        if (place && strncmp(line, "reached", 7) == 0) {
-            (void)fputs(place + 2, t->places);
-        }
-    }
-    if (report) {
-        (void)fclose(report);
-    }
-    return touched;
-}
-
-/* Was stderr itself what failed? Not in "forever", where it is spared. */
-static bool is_speechless(const struct torture *t) {
-    char text[TEXT_MAX];
-    (void)read_text(t, "report", text);
-    return !t->forever && strstr(text, "write") != NULL;
-}
-
-static enum outcome judge(struct torture *t, unsigned long n, int status) {
-    char text[TEXT_MAX], found[TEXT_MAX] = "", what[2 * TEXT_MAX] = "";
-    bool gave_up = false, touched = note_places(t, &gave_up);
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    empty_tmp(t, found);
-    if (code >= 0) {
-        (void)atomic_fetch_add(&t->tally->statuses[code], 1);
-    }
-    (void)atomic_fetch_add(&t->tally->gave_up, gave_up);
-    if (code < 0) {
-        (void)snprintf(what, sizeof what, "ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
-    } else if (!touched && code != t->status) {
-        (void)snprintf(what, sizeof what, "exit status %d without any failure dealt out", code);
-    } else if (found[0] && !gave_up) {
-        (void)snprintf(what, sizeof what, "left %s behind (exit status %d)", found, code);
-    } else if (code != 0 && !gave_up && !is_speechless(t) && read_text(t, "stderr", text) == 0) {
-        (void)snprintf(what, sizeof what, "exit status %d without a word", code);
-    } else if (code == 0 && count_lines(t) < t->lines) {
-        (void)snprintf(what, sizeof what, "exit status 0 with %lu lines printed", count_lines(t));
-    } else if (read_text(t, "stdout", text) > 0 && strstr(text, "Test failed with exception")) {
-        (void)snprintf(what, sizeof what, "%s", text); /* cmocka caught the signal */
-    }
-    if (what[0]) {
-        fault(t, n, what);
-        return touched ? OUTCOME_FAULT : OUTCOME_UNTOUCHED;
-    }
-    return touched ? OUTCOME_FINE : OUTCOME_UNTOUCHED;
-}
-
 static void note_time(struct torture *t, int64_t took_ms) {
     unsigned long slowest = atomic_load(&t->tally->slowest_ms);
     while ((unsigned long)took_ms > slowest &&
@@ -347,24 +150,24 @@ static void note_time(struct torture *t, int64_t took_ms) {
 
 static enum outcome run_once(struct torture *t, unsigned long n) {
     char path[TEXT_MAX];
-    path_in(t, "report", path);
+    torture_path(t, "report", path);
     (void)unlink(path);
     int64_t start_ms = now_ms();
     pid_t pid = start(t, n);
     if (pid < 0) {
-        fail("fork");
+        torture_fail("fork");
     }
     int status = 0;
     bool ended = reap_until(pid, start_ms + t->limit_ms, &status);
     note_time(t, now_ms() - start_ms);
     int ignored = 0;
     if (ended && reap_until(0, now_ms() + LEFT_BEHIND_MS, &ignored)) {
-        return judge(t, n, status);
+        return torture_judge(t, n, status);
     }
     char found[TEXT_MAX] = "";
-    fault(t, n, ended ? "left a process behind" : "still runs at the time limit");
+    torture_fault(t, n, ended ? "left a process behind" : "still runs at the time limit");
     kill_descendants();
-    empty_tmp(t, found); /* for the next run */
+    torture_empty_tmp(t, found); /* for the next run */
     return OUTCOME_FAULT;
 }
 
@@ -376,9 +179,9 @@ static unsigned long next(const struct torture *t, unsigned long n) {
 static void lane_run(struct torture *t, unsigned lane) {
     char tmp[TEXT_MAX];
     (void)snprintf(t->folder, sizeof t->folder, "%s/%u", t->top, lane);
-    path_in(t, "tmp", tmp);
+    torture_path(t, "tmp", tmp);
     if (mkdir(t->folder, 0700) != 0 || mkdir(tmp, 0700) != 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
-        fail("set-up");
+        torture_fail("set-up");
     }
     unsigned long index = 0;
     enum outcome outcome = OUTCOME_FINE;
@@ -410,7 +213,7 @@ static size_t count_places(FILE *file) {
         char **more = realloc(lines, (count + 1) * sizeof *lines);
         lines = more ? more : lines;
         if (!more || !(lines[count++] = strdup(line))) {
-            fail("count places");
+            torture_fail("count places");
         }
     }
     qsort(lines, count, sizeof *lines, compare_lines);
@@ -453,7 +256,7 @@ static void read_options(struct torture *t, int argc, char **argv) {
         switch (option) {
         case 'p':
             if (!realpath(optarg, t->preload)) {
-                fail(optarg);
+                torture_fail(optarg);
             }
             break;
         case 'f':
@@ -500,14 +303,14 @@ static void set_up(struct torture *t) {
     (void)sigaddset(&child, SIGCHLD);
     t->tally = mmap(NULL, sizeof *t->tally, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (t->tally == MAP_FAILED || !mkdtemp(t->top) || sigprocmask(SIG_BLOCK, &child, NULL) != 0) {
-        fail("set-up");
+        torture_fail("set-up");
     }
     char path[TEXT_MAX];
     (void)snprintf(path, sizeof path, "%s/places", t->top);
     int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     t->places = fd >= 0 ? fdopen(fd, "a+") : NULL;
     if (!t->places) {
-        fail(path);
+        torture_fail(path);
     }
 }
 
@@ -519,7 +322,7 @@ int main(int argc, char **argv) {
     for (unsigned lane = 0; lane < t.lanes; lane++) {
         pid_t pid = fork();
         if (pid < 0) {
-            fail("fork");
+            torture_fail("fork");
         }
         if (pid == 0) {
             lane_run(&t, lane);
@@ -532,7 +335,7 @@ int main(int argc, char **argv) {
         broken = broken || status != 0;
     }
     print_tally(&t);
-    (void)empty_folder(t.top, false, ignored);
+    (void)torture_empty_folder(t.top, false, ignored);
     (void)rmdir(t.top);
     if (atomic_load(&t.tally->runs) == 0) {
         (void)printf("nothing was failed: is the preload library in force?\n");
