@@ -316,6 +316,17 @@ int codec_put_key(struct buf *out, const char *prefix, struct kv_slice key) {
     return code ? code : buf_append(out, key.data, key.len);
 }
 
+int codec_put_keys(struct buf *out, const char *prefix, const char *const *keys, size_t key_count) {
+    if (key_count > CODEC_KEYS_MAX) {
+        return status_fail(MUSTER_ELIMIT, "%zu keys, the limit is %zu", key_count, CODEC_KEYS_MAX);
+    }
+    int code = codec_put_i64(out, (int64_t)key_count);
+    for (size_t i = 0; i < key_count && code == 0; i++) {
+        code = codec_put_key(out, prefix, kv_slice_text(keys[i]));
+    }
+    return code;
+}
+
 int codec_put_value(struct buf *out, struct kv_slice value) {
     if (value.len > CODEC_VALUE_BYTES_MAX) {
         return status_fail(MUSTER_ELIMIT, "value of %zu bytes, the limit is %zu", value.len, CODEC_VALUE_BYTES_MAX);

@@ -124,6 +124,8 @@ int codec_put_i64(struct buf *out, int64_t value);
 int codec_put_bytes(struct buf *out, struct kv_slice bytes);
 /* A key as `prefix` + `key`. MUSTER_ELIMIT over CODEC_KEY_BYTES_MAX. */
 int codec_put_key(struct buf *out, const char *prefix, struct kv_slice key);
+/* A count and so many keys. MUSTER_ELIMIT over CODEC_KEYS_MAX. */
+int codec_put_keys(struct buf *out, const char *prefix, const char *const *keys, size_t key_count);
 /* MUSTER_ELIMIT over CODEC_VALUE_BYTES_MAX. */
 int codec_put_value(struct buf *out, struct kv_slice value);
 

@@ -42,16 +42,8 @@ static int put_key(struct kv_request *request, const char *key) {
 
 static int put_keys(struct kv_request *request, enum codec_command command, const char *prefix, const char *const *keys,
                     size_t key_count) {
-    if (key_count > CODEC_KEYS_MAX) {
-        return status_fail(MUSTER_ELIMIT, "%s of %zu keys, the limit is %zu", codec_command_name(command), key_count,
-                           CODEC_KEYS_MAX);
-    }
     int code = codec_put_u8(&request->bytes, (uint8_t)command);
-    code = code ? code : codec_put_i64(&request->bytes, (int64_t)key_count);
-    for (size_t i = 0; i < key_count && code == 0; i++) {
-        code = codec_put_key(&request->bytes, prefix, kv_slice_text(keys[i]));
-    }
-    return code;
+    return code ? code : codec_put_keys(&request->bytes, prefix, keys, key_count);
 }
 
 static void remember_keys(struct kv_request *request, const char *prefix, const char *const *keys, size_t key_count) {

@@ -23,7 +23,6 @@ struct kv_queue {
 /* A copy of key and value. MUSTER_ENOMEM, MUSTER_ELIMIT. */
 int kv_entry_new(struct kv_table *table, struct kv_slice key, uint32_t key_hash, struct kv_slice value, size_t capacity,
                  struct kv_entry **out);
-int kv_entry_failure(const struct kv_table *table, size_t bytes);
 void kv_entry_retire(struct kv_table *table, struct kv_entry *entry);
 
 void kv_queues_clear(struct kv_table *table);
