@@ -200,7 +200,7 @@ static int connect_to(struct store_stream *stream, const struct sockaddr *addres
 /* VALIDATE and PING in one write; the answer must be the nonce. */
 static int shake_hands(struct store_stream *stream, int64_t deadline_ns) {
     uint32_t nonce = (uint32_t)getpid();
-    struct codec_reply reply;
+    struct codec_reply reply = {0};
     buf_clear(&stream->in);
     int code = store_stream_begin(stream, CODEC_VALIDATE);
     code = code ? code : codec_put_u32(&stream->out, CODEC_MAGIC);
