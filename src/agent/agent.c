@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/agent_impl.h"
+#include "agent/logs_layout.h"
 #include "agent/numa.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
@@ -294,6 +295,18 @@ static int plan_binding(struct agent *a) {
     return numa_plan(a->config->numa, a->config->nproc, a->cpu_sets);
 }
 
+/* For the guardian to clear away should this process be killed. Not being able to say so is no reason to end. */
+static void leave_traces_to_guardian(struct agent *a) {
+    const char *folder = logs_made_directory(a->logs);
+    int rc = folder != NULL ? guardian_clear_leftover(a->guardian, folder, LOGS_LEVELS) : MUSTER_OK;
+    if (a->watchdog != NULL) {
+        rc = rc == MUSTER_OK ? guardian_clear_leftover(a->guardian, watchdog_path(a->watchdog), 0) : rc;
+    }
+    if (rc != MUSTER_OK) {
+        log_info("%s", muster_detail());
+    }
+}
+
 static int create_parts(struct agent *a) {
     /* The guardian first: it is a fork of this process, and the smaller that still is the better. */
     int rc = guardian_create(&a->loop, &guardian_callbacks, a, &a->guardian);
@@ -312,6 +325,7 @@ static int create_parts(struct agent *a) {
     }
     if (rc == MUSTER_OK) {
         agent_stuck_create(a);
+        leave_traces_to_guardian(a);
     }
     if (rc == MUSTER_OK) {
         rc = rdzv_create(&a->loop, &a->config->rdzv, &rdzv_callbacks, a, &a->rdzv);

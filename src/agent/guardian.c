@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/str.h"
 
 enum {
     STUCK_MS = GUARDIAN_KILL_PATIENCE_MS + 2000, /* a guardian that does not answer for so long is taken for stuck */
@@ -39,6 +40,7 @@ struct guardian {
     bool subreaper; /* orphans fall to this process, and it has no children of its own */
     bool closing;
     uint64_t stuck_ms;
+    unsigned leftover_count;
     uint32_t kills_pending; /* kill_all calls without an answer */
     int64_t orphans_since_ns;
     struct guardian_channel channel;
@@ -265,6 +267,17 @@ int guardian_kill_all(struct guardian *g) {
         (void)uv_timer_start(&g->timer, stuck_cb, g->stuck_ms, 0);
     }
     return status;
+}
+
+int guardian_clear_leftover(struct guardian *g, const char *path, int folder_levels) {
+    struct guardian_leftover body;
+    memset(&body, 0, sizeof body); /* padding travels too */
+    body.folder_levels = folder_levels;
+    if (g->leftover_count == GUARDIAN_LEFTOVERS_MAX || !str_copy(body.path, sizeof body.path, path)) {
+        return status_fail(MUSTER_ELIMIT, "the guardian cannot look after %.200s", path);
+    }
+    g->leftover_count++;
+    return message_send(g, GUARDIAN_KIND_LEFTOVER, &body, sizeof body, NULL, 0);
 }
 
 void guardian_set_stuck_ms(struct guardian *g, uint64_t stuck_ms) {

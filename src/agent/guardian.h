@@ -24,6 +24,7 @@ struct guardian;
 #define GUARDIAN_SPAWN_BYTES_MAX (8u << 20)
 #define GUARDIAN_STRINGS_MAX (1u << 16)
 #define GUARDIAN_QUEUE_BYTES_MAX (256u << 20)
+#define GUARDIAN_LEFTOVERS_MAX 4
 
 /* How long guardian_kill_all() insists before it counts a process as unkillable (uninterruptible in the kernel, or
  * under another user's name), says so in the log, and calls on_gone all the same. */
@@ -79,6 +80,11 @@ int guardian_signal_worker(struct guardian *g, uint32_t id, int signal_number);
 
 /* SIGKILL for every worker and descendant, repeated until none is left; on_gone answers. MUSTER_ECLOSED. */
 int guardian_kill_all(struct guardian *g);
+
+/* What the guardian clears away when the agent ends without doing it, killed for instance: the folders at and below
+ * `path`, `folder_levels` of them, as far as nothing is in them; with 0, the FIFO `path`. At most
+ * GUARDIAN_LEFTOVERS_MAX. MUSTER_ELIMIT, MUSTER_ECLOSED, MUSTER_ENOMEM. */
+int guardian_clear_leftover(struct guardian *g, const char *path, int folder_levels);
 
 /* After this time a guardian that has not answered is taken for stuck, killed, and on_lost called. By default beyond
  * GUARDIAN_KILL_PATIENCE_MS by two seconds; a shorter one is for tests with a guardian that they have stopped. */

@@ -15,10 +15,12 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/empty_folders.h"
 #include "agent/guardian_channel.h"
 #include "agent/guardian_oom.h"
 #include "agent/guardian_wire.h"
@@ -55,8 +57,10 @@ struct guardian_process {
     bool killing;         /* deaths are our own doing */
     uint64_t death_count; /* the order of the next death */
     struct guardian_oom oom;
+    size_t leftover_count;
     size_t worker_count;
     size_t exit_count;
+    struct guardian_leftover leftovers[GUARDIAN_LEFTOVERS_MAX];
     struct worker workers[GUARDIAN_WORKERS_MAX];
     struct guardian_exit exits[GUARDIAN_WORKERS_MAX]; /* reaped, not reported yet */
 };
@@ -243,6 +247,28 @@ static void signal_order(const struct guardian_process *p, const uint8_t *body) 
     }
 }
 
+static void leftover_order(struct guardian_process *p, const uint8_t *body, size_t length) {
+    struct guardian_leftover *leftover = &p->leftovers[p->leftover_count];
+    if (p->leftover_count < GUARDIAN_LEFTOVERS_MAX && length == sizeof *leftover) {
+        memcpy(leftover, body, length);
+        leftover->path[sizeof leftover->path - 1] = '\0';
+        p->leftover_count++;
+    }
+}
+
+/* After the last process that could have put something there. The agent has been here when it ended in good order. */
+static void leftovers_clear(const struct guardian_process *p) {
+    for (size_t i = 0; i < p->leftover_count; i++) {
+        const struct guardian_leftover *leftover = &p->leftovers[i];
+        struct stat seen;
+        if (leftover->folder_levels > 0) {
+            (void)empty_folders_remove(leftover->path, leftover->folder_levels);
+        } else if (lstat(leftover->path, &seen) == 0 && S_ISFIFO(seen.st_mode)) {
+            (void)unlink(leftover->path);
+        }
+    }
+}
+
 static void order_handle(struct guardian_process *p, const struct guardian_frame *frame, const uint8_t *body) {
     struct guardian_survivors survivors;
     switch (frame->kind) {
@@ -255,6 +281,9 @@ static void order_handle(struct guardian_process *p, const struct guardian_frame
     case GUARDIAN_KIND_KILL_ALL:
         everything_kill(p, &survivors);
         tell(p, GUARDIAN_KIND_GONE, &survivors, sizeof survivors);
+        return;
+    case GUARDIAN_KIND_LEFTOVER:
+        leftover_order(p, body, frame->length);
         return;
     default:
         p->agent_gone = true; /* not our agent's language */
@@ -397,5 +426,6 @@ void guardian_process_run(int socket_fd, pid_t agent) {
     }
     struct guardian_survivors survivors;
     everything_kill(p, &survivors);
+    leftovers_clear(p);
     _exit(survivors.count > 0);
 }

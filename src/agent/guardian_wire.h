@@ -13,6 +13,7 @@ enum guardian_kind {
     GUARDIAN_KIND_SPAWN = 1, /* struct guardian_spawn_head, CPU set, argv, envp; stdout and stderr beside it */
     GUARDIAN_KIND_SIGNAL,    /* struct guardian_signal_order */
     GUARDIAN_KIND_KILL_ALL,  /* empty */
+    GUARDIAN_KIND_LEFTOVER,  /* struct guardian_leftover */
     /* guardian to agent */
     GUARDIAN_KIND_SPAWNED, /* struct guardian_spawned */
     GUARDIAN_KIND_SPAWN_FAILED,
@@ -21,6 +22,7 @@ enum guardian_kind {
 };
 
 #define GUARDIAN_WHY_BYTES 512
+#define GUARDIAN_LEFTOVER_BYTES 4096
 #define GUARDIAN_CPUS_BYTES_MAX 8192 /* a mask of 65536 CPUs */
 
 struct guardian_spawn_head {
@@ -36,6 +38,11 @@ struct guardian_signal_order {
     int32_t signal_number;
     uint32_t only_one; /* the leader of worker `id` alone */
     uint32_t id;
+};
+
+struct guardian_leftover {
+    int32_t folder_levels; /* 0: a FIFO */
+    char path[GUARDIAN_LEFTOVER_BYTES];
 };
 
 struct guardian_spawned {

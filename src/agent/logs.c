@@ -269,6 +269,10 @@ const char *logs_run_directory(const struct logs *logs) {
     return logs->run_directory ? logs->run_directory : "";
 }
 
+const char *logs_made_directory(const struct logs *logs) {
+    return logs->made_base;
+}
+
 /* ---- the end of an attempt ---- */
 
 static void on_drained(void *ctx) {

@@ -56,6 +56,9 @@ size_t logs_stderr_tail(const struct logs *logs, uint32_t local_rank, char *out,
 /* The run directory, or "" (for messages). */
 const char *logs_run_directory(const struct logs *logs);
 
+/* The directory that was made for this run because none was given, with LOGS_LEVELS of others in it; NULL: none. */
+const char *logs_made_directory(const struct logs *logs);
+
 /* Stops and frees, waiting for a slow console to take what is left, as relay_close() does; handles close during later
  * turns of the loop. Directories that were made for the default log_dir and
  * hold nothing are removed. NULL accepted. */

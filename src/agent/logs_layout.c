@@ -2,7 +2,6 @@
 #include "agent/logs_layout.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/empty_folders.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -250,30 +250,7 @@ int logs_layout_create_attempt(const char *run_directory, uint32_t restart_count
     return MUSTER_OK;
 }
 
-/* Removes the folders below and including `name` in which nothing is. What opendir() would allocate is on the stack:
- * the end of a run must be clean when memory has run out, too. False when a folder could not be looked into. */
-static bool remove_empty(int parent_fd, const char *name, int levels) {
-    _Alignas(struct dirent64) char entries[2048];
-    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    bool seen = fd >= 0 || errno == ENOTDIR || errno == ENOENT;
-    ssize_t bytes = 0;
-    while (fd >= 0 && levels > 0 && (bytes = getdents64(fd, entries, sizeof entries)) > 0) {
-        for (ssize_t at = 0; at < bytes;) {
-            const struct dirent64 *entry = (const void *)(entries + at);
-            at += entry->d_reclen;
-            if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-                seen = remove_empty(fd, entry->d_name, levels - 1) && seen;
-            }
-        }
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    (void)unlinkat(parent_fd, name, AT_REMOVEDIR); /* fails, as it should, on a file and where one is left */
-    return seen && bytes >= 0;
-}
-
-/* The same by the names that were given, for want of a descriptor. */
+/* What empty_folders_remove() does, by the names that were given, for want of a descriptor. */
 static void remove_named(const char *run_directory, uint32_t attempts, uint32_t nproc) {
     char path[PATH_MAX];
     for (uint32_t attempt = 0; attempt < attempts; attempt++) {
@@ -290,8 +267,7 @@ static void remove_named(const char *run_directory, uint32_t attempts, uint32_t 
 }
 
 void logs_layout_remove_empty(const char *base, const char *run_directory, uint32_t attempts, uint32_t nproc) {
-    enum { LEVELS = 3 /* run, attempt, rank */ };
-    if (!remove_empty(AT_FDCWD, base, LEVELS)) {
+    if (!empty_folders_remove(base, LOGS_LEVELS)) {
         remove_named(run_directory, attempts, nproc);
         (void)rmdir(base);
     }

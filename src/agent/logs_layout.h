@@ -36,6 +36,9 @@ int logs_layout_create_run(const struct launch_config *config, char **run_direct
 int logs_layout_create_attempt(const char *run_directory, uint32_t restart_count, uint64_t old_round, uint32_t nproc,
                                char **attempt_directory);
 
+/* Directories below the one made for a run: run, attempt, rank. */
+#define LOGS_LEVELS 3
+
 /* Removes the directories of `base` that hold nothing, and `base` itself if none is left. Without memory and, for what
  * is in `run_directory` by the names of its first `attempts` attempts, without a descriptor. */
 void logs_layout_remove_empty(const char *base, const char *run_directory, uint32_t attempts, uint32_t nproc);

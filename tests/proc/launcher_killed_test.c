@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ struct launcher {
 };
 
 static void child_exec(int out_fd, char *mark, const char *mode) {
-    char folder[64];
+    char folder[64], timer[] = "TORCHELASTIC_ENABLE_FILE_TIMER=1"; /* a FIFO to clear away, too */
     char path[] = "PATH=/usr/bin:/bin", level[] = "LOGLEVEL=CRITICAL", omp[] = "OMP_NUM_THREADS=1";
     const char *argv[ARGV_MAX] = {program,
                                   "run",
@@ -54,7 +55,7 @@ static void child_exec(int out_fd, char *mark, const char *mode) {
                                   "${local_rank}",
                                   NULL};
     (void)snprintf(folder, sizeof folder, "TMPDIR=%s", temporary);
-    char *envp[] = {mark, folder, path, level, omp, NULL};
+    char *envp[] = {mark, folder, timer, path, level, omp, NULL};
     int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (setpgid(0, 0) == 0 && dup2(out_fd, STDOUT_FILENO) >= 0 && dup2(null_fd, STDERR_FILENO) >= 0) {
         (void)execve(program, (char *const *)(uintptr_t)argv, envp);
@@ -101,24 +102,35 @@ static pid_t guardian_of(const struct launcher *l) {
     return pid;
 }
 
-/* Log folders, which nobody is left to remove. Only ever three levels of folders. */
-static void folder_empty(const char *path) {
+/* Empties a folder; returns how many things were in it. */
+static unsigned folder_empty(const char *path) {
     DIR *folder = opendir(path);
+    unsigned count = 0;
     for (const struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
         char inner[512];
-        if (entry->d_name[0] != '.' &&
-            snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) < (int)sizeof inner && unlink(inner) != 0) {
-            folder_empty(inner);
+        bool own = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+        if (own || snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name) >= (int)sizeof inner) {
+            continue;
+        }
+        count++;
+        if (unlink(inner) != 0) {
+            (void)folder_empty(inner);
             (void)rmdir(inner);
         }
     }
     if (folder) {
         (void)closedir(folder);
     }
+    return count;
 }
 
+enum traces {
+    TRACES_NONE,    /* log folders and the like have been cleared away by whoever was left */
+    TRACES_POSSIBLE /* nobody was left, or nobody knew yet */
+};
+
 /* Reaps the launcher and waits until nothing of it is left, which is measured from here. */
-static int launcher_done(struct launcher *l) {
+static int launcher_done(struct launcher *l, enum traces traces) {
     int wait_status = 0;
     int64_t start_ns = clock_monotonic_ns();
     assert_int_equal(waitpid(l->pid, &wait_status, 0), l->pid);
@@ -127,9 +139,10 @@ static int launcher_done(struct launcher *l) {
     unsigned left = survivors_count(l->mark);
     survivors_kill(l->mark);
     (void)close(l->out_fd);
-    folder_empty(temporary);
+    unsigned trace_count = folder_empty(temporary);
     assert_true(gone);
     assert_int_equal(left, 0);
+    assert_true(traces == TRACES_POSSIBLE || trace_count == 0);
     killing_note(took_ms);
     return wait_status;
 }
@@ -142,7 +155,7 @@ static void killed_while_starting(void **state) {
         launcher_start(&l, "crowd");
         killing_pause(START_MAX_US);
         assert_int_equal(kill(l.pid, SIGKILL), 0);
-        (void)launcher_done(&l);
+        (void)launcher_done(&l, TRACES_POSSIBLE);
     }
     killing_report("while starting");
 }
@@ -156,7 +169,7 @@ static void killed_while_running(void **state) {
         killing_pause(MOMENT_MAX_US);
         assert_int_equal(kill(i % 2 ? -l.pid : l.pid, SIGKILL),
                          0); /* every other time as a shell or a batch system does */
-        (void)launcher_done(&l);
+        (void)launcher_done(&l, TRACES_NONE);
     }
     killing_report("while running");
 }
@@ -169,7 +182,7 @@ static void killed_while_restarting(void **state) {
         ready_wait(&l, 1);
         killing_pause(ATTEMPTS_MAX_US);
         assert_int_equal(kill(l.pid, SIGKILL), 0);
-        (void)launcher_done(&l);
+        (void)launcher_done(&l, TRACES_NONE);
     }
     killing_report("while restarting");
 }
@@ -183,7 +196,7 @@ static void killed_while_stopping(void **state) {
         assert_int_equal(kill(l.pid, SIGTERM), 0);
         killing_pause(MOMENT_MAX_US);
         assert_int_equal(kill(l.pid, SIGKILL), 0);
-        (void)launcher_done(&l);
+        (void)launcher_done(&l, TRACES_NONE);
     }
     killing_report("while stopping");
 }
@@ -197,7 +210,7 @@ static void guardian_killed(void **state) {
         ready_wait(&l, CROWD_READY);
         killing_pause(MOMENT_MAX_US);
         assert_int_equal(kill(guardian_of(&l), SIGKILL), 0);
-        int wait_status = launcher_done(&l);
+        int wait_status = launcher_done(&l, TRACES_NONE);
         assert_true(WIFEXITED(wait_status));
         assert_int_equal(WEXITSTATUS(wait_status), 1);
     }
@@ -216,7 +229,7 @@ static void launcher_and_guardian_killed(void **state) {
         assert_int_equal(kill(guardian, SIGSTOP), 0);
         assert_int_equal(kill(l.pid, SIGKILL), 0);
         assert_int_equal(kill(guardian, SIGKILL), 0);
-        (void)launcher_done(&l);
+        (void)launcher_done(&l, TRACES_POSSIBLE);
     }
     killing_report("launcher and guardian");
 }
@@ -239,7 +252,7 @@ int main(int argc, char **argv) {
     killing_start(argc, argv);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     killing_end();
-    folder_empty(temporary);
+    (void)folder_empty(temporary);
     (void)rmdir(temporary);
     return failed;
 }
