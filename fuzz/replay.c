@@ -5,6 +5,7 @@
  * With it any compiler runs the fuzz targets, in every test run, and always on the same bytes: the mutations come from
  * a generator with a fixed seed. Each input is handed over in an allocation of exactly its size, so that a sanitizer or
  * valgrind sees a read past its end. Finding new paths is libFuzzer's job (`make fuzz`). */
+#include <assert.h>
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,6 +29,7 @@ static uint64_t random_state = UINT64_C(0x9e3779b97f4a7c15);
 
 /* xorshift64*: repeatable, and good enough to choose edits. */
 static uint32_t random_below(size_t limit) {
+    assert(limit > 0);
     random_state ^= random_state >> 12;
     random_state ^= random_state << 25;
     random_state ^= random_state >> 27;

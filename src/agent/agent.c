@@ -370,11 +370,7 @@ static int agent_init(struct agent *a, const struct launch_config *config, agent
     return create_parts(a);
 }
 
-/* Also for a half-built agent. */
-static void agent_done(struct agent *a) {
-    if (!a->loop_ready) {
-        return;
-    }
+static void loop_done(struct agent *a) {
     rdzv_free(a->rdzv);
     watchdog_close(a->watchdog);
     logs_close(a->logs);
@@ -386,6 +382,13 @@ static void agent_done(struct agent *a) {
     uv_close((uv_handle_t *)&a->stuck_timer, NULL);
     (void)uv_run(&a->loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&a->loop);
+}
+
+/* Also for a half-built agent. */
+static void agent_done(struct agent *a) {
+    if (a->loop_ready) {
+        loop_done(a);
+    }
     free(a->events);
     free(a->workers);
     free(a->cpu_sets);

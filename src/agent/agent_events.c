@@ -37,6 +37,7 @@ static void tell(const struct agent *a, struct event *event) {
         log_warning("an event could not be told: %s", muster_detail());
     }
     buf_done(&line);
+    event->host = NULL; /* ends with this function */
 }
 
 void agent_events_world(const struct agent *a) {

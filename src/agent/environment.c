@@ -1,6 +1,7 @@
 /* Worker environment and argv; see environment.h. */
 #include "agent/environment.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static size_t name_length(const char *variable) {
 /* Index of the variable `name` in `list`, or its count. */
 static size_t find(const struct launch_strings *list, const char *name, size_t name_len) {
     for (size_t i = 0; i < list->count; i++) {
+        assert(list->items[i] != NULL);
         if (strncmp(list->items[i], name, name_len) == 0 && list->items[i][name_len] == '=') {
             return i;
         }

@@ -1,6 +1,7 @@
 /* The arithmetic of --numa-binding; see numa.h. Reading the machine is in numa_machine.c. */
 #include "agent/numa.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -111,6 +112,7 @@ static void take_core(const struct numa_topology *t, size_t i, cpu_set_t *set) {
 /* Whole cores, in order of their lowest CPU; the first ranks of the node get one more when it does not divide. */
 static int take_exclusive(const struct numa_topology *t, struct place p, cpu_set_t *set) {
     uint32_t cores = 0;
+    assert(p.count > 0);
     for (size_t i = 0; i < t->cpu_count; i++) {
         cores += t->cpus[i].node == p.node && is_first_of_core(t, i);
     }
@@ -170,6 +172,7 @@ static void take_core_complex(const struct numa_topology *t, struct place p, cpu
     for (size_t i = 0; i < t->cpu_count; i++) {
         groups += is_first_of_cache(t, p.node, i);
     }
+    assert(groups > 0); /* numa_assign() has seen that the node has a CPU */
     uint32_t wanted = p.index % groups;
     for (size_t i = 0; i < t->cpu_count; i++) {
         if (!is_first_of_cache(t, p.node, i)) {

@@ -30,7 +30,7 @@ enum { DEVICES_MAX = 64 };
 
 struct hwloc_library {
     void *handle;
-#define HWLOC_FIELD(name) __typeof__(&(name)) name;
+#define HWLOC_FIELD(name) __typeof__(&(name)) name; /* NOLINT(bugprone-macro-parentheses): a declaration */
     HWLOC_FUNCTIONS(HWLOC_FIELD)
 #undef HWLOC_FIELD
 };

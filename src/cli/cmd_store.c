@@ -1,4 +1,5 @@
 /* `muster store`: the TCPStore server alone, in the foreground, until a signal ends it. */
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -62,7 +63,11 @@ static const char *option_value(int argc, char **argv, int *at, const char *name
         return word + len + 1;
     }
     *missing = *at + 1 >= argc;
-    return *missing ? word : argv[++*at];
+    if (*missing) {
+        return word;
+    }
+    assert(argv[*at + 1] != NULL);
+    return argv[++*at];
 }
 
 static int parse_options(int argc, char **argv, struct store_options *out) {
