@@ -54,15 +54,14 @@ void muster_store_value_free(struct muster_store_value *value);
 
 /* How to open a TCPStore. Start from MUSTER_STORE_OPTIONS_INIT; strings are borrowed during the call. */
 struct muster_store_options {
-    size_t size;         /* of this struct, set by the initializer: lets it grow later */
-    const char *host;    /* name or numeric address of the server */
-    uint16_t port;       /* 0 with is_host: the kernel chooses, see muster_store_port() */
-    uint32_t world_size; /* > 0: this process counts itself in, as PyTorch's clients do; 0: it does not */
-    bool is_host;        /* serve the store from a thread of this process, on `port` of all addresses of `bind_host` */
+    size_t size;           /* of this struct, set by the initializer: lets it grow later */
+    const char *host;      /* name or numeric address of the server */
+    uint16_t port;         /* 0 with is_host: the kernel chooses, see muster_store_port() */
+    uint32_t world_size;   /* > 0: this process counts itself in, as PyTorch's clients do; 0: it does not */
+    bool is_host;          /* serve the store from a thread of this process, on `port` of all addresses of bind_host */
     const char *bind_host; /* with is_host; NULL: "::" and "0.0.0.0", since other machines are to reach it */
-    bool
-        wait_for_workers; /* with is_host and world_size: return when world_size processes have counted themselves in */
-    int64_t timeout_ms;   /* for connecting, and the store's default afterwards; > 0 */
+    bool wait_for_workers; /* with is_host and world_size: return when world_size processes are counted in */
+    int64_t timeout_ms;    /* for connecting, and the store's default afterwards; > 0 */
 };
 #define MUSTER_STORE_OPTIONS_INIT                                                                                      \
     { .size = sizeof(struct muster_store_options), .wait_for_workers = true, .timeout_ms = MUSTER_STORE_TIMEOUT_MS }
