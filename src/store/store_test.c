@@ -390,9 +390,13 @@ static void the_host_waits_for_the_workers(void **state) {
     assert_int_equal(pthread_join(thread, &worker), 0);
     muster_store_close(worker);
     muster_store_close(host);
-    options.timeout_ms = 50;
-    assert_int_equal(muster_store_open_tcp(&options, &host), MUSTER_ETIMEOUT);
-    assert_non_null(strstr(muster_detail(), "1 of 2"));
+    /* On a busy machine a short time may be over before the host has joined its own store: more is allowed then. */
+    bool is_told = false;
+    for (options.timeout_ms = 50; !is_told && options.timeout_ms < PATIENCE_MS; options.timeout_ms *= 4) {
+        assert_int_equal(muster_store_open_tcp(&options, &host), MUSTER_ETIMEOUT);
+        is_told = strstr(muster_detail(), "1 of 2") != NULL;
+    }
+    assert_true(is_told);
     (void)close(held);
 }
 
