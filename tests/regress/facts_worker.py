@@ -31,6 +31,11 @@ def environment():
     return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
+# 32 and 33 are the C library's own. Its posix_spawn(), which make uses, leaves them ignored; whether that reaches a worker
+# depends on whether a program in between had threads.
+C_LIBRARY_SIGNALS = 1 << 31 | 1 << 32
+
+
 def facts():
     said = status()
     return {
@@ -44,7 +49,7 @@ def facts():
         "cwd": os.getcwd(),
         "umask": said["Umask"].strip(),
         "blocked": said["SigBlk"].strip(),
-        "ignored": said["SigIgn"].strip(),
+        "ignored": f"{int(said['SigIgn'], 16) & ~C_LIBRARY_SIGNALS:016x}",
         "nice": os.nice(0),
         "limits": {name: resource.getrlimit(getattr(resource, name)) for name in ("RLIMIT_NOFILE", "RLIMIT_CORE")},
         "affinity": sorted(os.sched_getaffinity(0)),
