@@ -25,7 +25,7 @@ static struct sockaddr_in loopback(uint16_t port) {
 }
 
 static uint16_t port_of(int fd) {
-    struct sockaddr_in address;
+    struct sockaddr_in address = {0};
     socklen_t len = sizeof address;
     assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
     return ntohs(address.sin_port);

@@ -90,12 +90,9 @@ def case_full_disk_under_the_logs():
     if why:
         raise jobs.Skip(f"no mount namespace for a small file system: {why}")
     with jobs.Scratch() as scratch:
-        os.mkdir(scratch.path("small"))
-        if jobs._libc.mount(b"tmpfs", scratch.path("small").encode(), b"tmpfs", 0, b"size=256k") != 0:
-            raise jobs.Skip("tmpfs cannot be mounted")
+        logs = f"--log-dir={scratch.small_file_system('size=256k')}"
         worker = ["--no-python", jobs.program("flood_worker"), scratch.channel.path, "20000", "100"]
         for options in (["--tee=3"], ["--redirects=3"]):
-            logs = f"--log-dir={scratch.path('small')}"
             process = scratch.run("muster", "--standalone", "--nproc-per-node=2", logs, *options, *worker)
             process.expect(60)
             said = process.err()
@@ -112,10 +109,7 @@ def case_no_room_for_the_log_folder():
     if why:
         raise jobs.Skip(f"no mount namespace for a small file system: {why}")
     with jobs.Scratch() as scratch:
-        os.mkdir(scratch.path("small"))
-        if jobs._libc.mount(b"tmpfs", scratch.path("small").encode(), b"tmpfs", 0, b"size=4k,nr_inodes=3") != 0:
-            raise jobs.Skip("tmpfs cannot be mounted")
-        logs = f"--log-dir={scratch.path('small')}"
+        logs = f"--log-dir={scratch.small_file_system('size=4k,nr_inodes=3')}"
         command = ["--standalone", "--nproc-per-node=2", logs, "--redirects=3", "--no-python", "true"]
         expect_refusal(scratch, scratch.run("muster", *command), 20, "No space left")
 

@@ -97,6 +97,7 @@ def launcher_command(launcher):
 _libc = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x04000000, 0x10000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
 
 
 def _unshare(flags):
@@ -332,6 +333,7 @@ class Scratch:
         os.mkdir(self.path("tmp"))
         self.channel = Channel(self.path("channel"))
         self.processes = []
+        self.mounts = []
         self.closed = False
         atexit.register(self.close)
 
@@ -349,6 +351,15 @@ class Scratch:
             out.write(text)
         os.chmod(self.path(name), mode)
         return self.path(name)
+
+    def small_file_system(self, options):
+        """The path of a file system in memory that is small in the way that mount's options say."""
+        path = self.path("small")
+        os.mkdir(path)
+        if _libc.mount(b"tmpfs", path.encode(), b"tmpfs", 0, options.encode()) != 0:
+            raise Skip("tmpfs cannot be mounted")
+        self.mounts.append(path)
+        return path
 
     def env(self, **more):
         """The environment for a launcher: ours without what a launcher or a test run may have left in it."""
@@ -409,6 +420,8 @@ class Scratch:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
         self.channel.close()
+        for path in self.mounts:
+            _libc.umount2(path.encode(), MNT_DETACH)
         shutil.rmtree(self.root, ignore_errors=True)
 
 
