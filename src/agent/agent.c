@@ -308,14 +308,16 @@ static void leave_traces_to_guardian(struct agent *a) {
 }
 
 static int create_parts(struct agent *a) {
-    /* The guardian first: it is a fork of this process, and the smaller that still is the better. */
-    int rc = guardian_create(&a->loop, &guardian_callbacks, a, &a->guardian);
+    /* Signals before the guardian: what is ignored when it is forked stays ignored in the workers, and what the agent
+     * handles is not. The guardian before the rest: it is a fork of this process, and the smaller that still is the
+     * better. */
+    int rc = watch_signals(a);
+    if (rc == MUSTER_OK) {
+        rc = guardian_create(&a->loop, &guardian_callbacks, a, &a->guardian);
+    }
     descriptors_raise(); /* not the guardian's, whose limit is the workers' */
     if (rc == MUSTER_OK) {
         rc = plan_binding(a);
-    }
-    if (rc == MUSTER_OK) {
-        rc = watch_signals(a);
     }
     if (rc == MUSTER_OK) {
         rc = logs_create(&a->loop, a->config, &a->logs);

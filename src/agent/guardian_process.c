@@ -383,11 +383,21 @@ static void fds_close_from(int first) {
     }
 }
 
+/* Never ignored in workers, whoever did it: the agent ignores two for itself, and without SIGCHLD nobody can be reaped.
+ */
+static bool is_ours(int number) {
+    return number == SIGPIPE || number == SIGXFSZ || number == SIGCHLD;
+}
+
 static void signals_shut(void) {
     uint64_t all = UINT64_MAX; /* the C library's sigfillset() leaves out the two it uses for threads, which kill too */
     (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof all);
     for (int number = 1; number < NSIG; number++) {
-        (void)signal(number, SIG_DFL); /* the agent's handlers must not run here, nor its SIG_IGN reach workers */
+        struct sigaction now;
+        bool inherited = sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN && !is_ours(number);
+        if (!inherited) {
+            (void)signal(number, SIG_DFL); /* the agent's handlers must not run here */
+        }
     }
 }
 

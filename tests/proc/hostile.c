@@ -75,7 +75,8 @@ static bool descriptors_are_standard(void) {
     return folder && closedir(folder) == 0 && count == 3;
 }
 
-static bool signals_are_default(void) {
+/* Nothing blocked, nothing ignored but `ignored` (0: nothing), and that is. */
+static bool signals_are_default_but(int ignored) {
     sigset_t blocked;
     if (sigprocmask(SIG_SETMASK, NULL, &blocked) != 0) {
         return false;
@@ -83,17 +84,17 @@ static bool signals_are_default(void) {
     for (int number = 1; number < NSIG; number++) {
         struct sigaction action;
         if (sigaction(number, NULL, &action) == 0 &&
-            (action.sa_handler != SIG_DFL || sigismember(&blocked, number) == 1)) {
+            (action.sa_handler != (number == ignored ? SIG_IGN : SIG_DFL) || sigismember(&blocked, number) == 1)) {
             return false;
         }
     }
     return true;
 }
 
-/* Exits 0 when this process was set up as a worker must be, else with the number of what is wrong. */
+/* Exits 0 when this process was set up as a worker must be, with signal `number` ignored if it is not 0; else with the
+ * number of what is wrong. */
 static int mode_inspect(int number) {
     int deathsig = 0;
-    (void)number;
     if (getsid(0) != getpid() || getpgrp() != getpid()) {
         return 1;
     }
@@ -103,7 +104,7 @@ static int mode_inspect(int number) {
     if (!descriptors_are_standard()) {
         return 3;
     }
-    return signals_are_default() ? 0 : 4;
+    return signals_are_default_but(number) ? 0 : 4;
 }
 
 /* Exits 0 when it may run on CPU `number` only. */

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import socket
 import sys
 
@@ -111,6 +112,9 @@ def case_worker_sees_what_torchrun_shows():
     """Environment, arguments, session, descriptors, signals and limits of workers are those under torchrun."""
     jobs.need_torch()
     jobs.isolate()
+    # Ignored by whoever starts the launcher, as nohup and a shell's "&" do: one that launchers handle, two that they do not.
+    for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_IGN)
     failures = []
     for name in SITUATIONS:
         try:
