@@ -309,13 +309,25 @@ EXPORT char *strndup(const char *text, size_t size) {
     return real(text, size);
 }
 
-EXPORT int vasprintf(char **out, const char *format, va_list args) {
+static int format_or_fail(const char *function, const void *caller, char **out, const char *format, va_list args) {
     REAL(int, vasprintf, char **, const char *, va_list)
-    if (must_fail(KIND_ALLOC, "vasprintf", __builtin_return_address(0))) {
+    if (must_fail(KIND_ALLOC, function, caller)) {
         errno = ENOMEM;
         return -1;
     }
     return real(out, format, args);
+}
+
+EXPORT int vasprintf(char **out, const char *format, va_list args) {
+    return format_or_fail("vasprintf", __builtin_return_address(0), out, format, args);
+}
+
+EXPORT int asprintf(char **out, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int n = format_or_fail("asprintf", __builtin_return_address(0), out, format, args);
+    va_end(args);
+    return n;
 }
 
 /* What the two are called in programs built with checked libc calls; no header declares them. */
@@ -324,37 +336,14 @@ int __asprintf_chk(char **out, int flag, const char *format, ...);
 
 EXPORT int __vasprintf_chk(char **out, int flag, const char *format, va_list args) {
     (void)flag;
-    REAL(int, vasprintf, char **, const char *, va_list)
-    if (must_fail(KIND_ALLOC, "vasprintf", __builtin_return_address(0))) {
-        errno = ENOMEM;
-        return -1;
-    }
-    return real(out, format, args);
+    return format_or_fail("vasprintf", __builtin_return_address(0), out, format, args);
 }
 
 EXPORT int __asprintf_chk(char **out, int flag, const char *format, ...) {
     (void)flag;
-    REAL(int, vasprintf, char **, const char *, va_list)
-    if (must_fail(KIND_ALLOC, "asprintf", __builtin_return_address(0))) {
-        errno = ENOMEM;
-        return -1;
-    }
     va_list args;
     va_start(args, format);
-    int n = real(out, format, args);
-    va_end(args);
-    return n;
-}
-
-EXPORT int asprintf(char **out, const char *format, ...) {
-    REAL(int, vasprintf, char **, const char *, va_list)
-    if (must_fail(KIND_ALLOC, "asprintf", __builtin_return_address(0))) {
-        errno = ENOMEM;
-        return -1;
-    }
-    va_list args;
-    va_start(args, format);
-    int n = real(out, format, args);
+    int n = format_or_fail("asprintf", __builtin_return_address(0), out, format, args);
     va_end(args);
     return n;
 }
