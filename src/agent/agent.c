@@ -1,13 +1,12 @@
 /* The shell around the agent's machine: feeds it the loop's events and carries out its actions. What the actions
- * mean for workers is in agent_workers.c, what is told to people in agent_outcome.c. */
+ * mean for workers is in agent_workers.c, what is told to people in agent_outcome.c; agent_signals.c listens to
+ * signals. */
 #include "agent/agent.h"
 
 #include <assert.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <unistd.h>
 
 #include "agent/agent_impl.h"
 #include "agent/logs_layout.h"
@@ -198,77 +197,6 @@ static void on_lost(void *ctx) {
     agent_feed(ctx, AGENT_EVENT_GUARDIAN_LOST, 0);
 }
 
-static void on_signal(uv_signal_t *handle, int signal_number) {
-    struct agent *a = handle->data;
-    agent_feed(a, AGENT_EVENT_SIGNAL, signal_number);
-    logs_hurry(a->logs);
-    log_warning("Received %d death signal, shutting down workers", signal_number);
-}
-
-/* 0 when no signal has that name ("SIGTERM"). */
-static int signal_by_name(const char *name, size_t len) {
-    for (int number = 1; number < NSIG; number++) {
-        const char *abbreviation = sigabbrev_np(number);
-        if (abbreviation != NULL && len == strlen(abbreviation) + 3 && strncmp(name, "SIG", 3) == 0 &&
-            strncmp(name + 3, abbreviation, len - 3) == 0) {
-            return number;
-        }
-    }
-    return 0;
-}
-
-static bool signal_is_handled(const struct agent *a, int number) {
-    for (size_t i = 0; i < a->signal_count; i++) {
-        if (a->signals[i].signum == number) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static int watch_signal(struct agent *a, const char *name, size_t len) {
-    int number = signal_by_name(name, len);
-    if (number == 0) {
-        log_warning("--signals-to-handle: there is no signal '%.*s' here; it is ignored", (int)len, name);
-        return MUSTER_OK;
-    }
-    if (signal_is_handled(a, number) || a->signal_count == AGENT_SIGNALS_MAX) {
-        return MUSTER_OK;
-    }
-    uv_signal_t *handle = &a->signals[a->signal_count];
-    int rc = uv_signal_init(&a->loop, handle);
-    if (rc == 0) {
-        a->signal_count++;
-        handle->data = a;
-        rc = uv_signal_start(handle, on_signal, number);
-    }
-    if (rc != 0) {
-        log_warning("--signals-to-handle: SIG%s cannot be handled: %s", sigabbrev_np(number), uv_strerror(rc));
-    }
-    return MUSTER_OK;
-}
-
-static int watch_signals(struct agent *a) {
-    /* A reader that has gone, a file at its size limit: errors of write(), not our end. */
-    (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGXFSZ, SIG_IGN);
-    const char *p = a->config->signals_to_handle;
-    while (*p != '\0') {
-        p += strspn(p, ", \t");
-        size_t len = strcspn(p, ",");
-        size_t name_len = len;
-        while (name_len > 0 && (p[name_len - 1] == ' ' || p[name_len - 1] == '\t')) {
-            name_len--;
-        }
-        int rc = name_len > 0 ? watch_signal(a, p, name_len) : MUSTER_OK;
-        if (rc != MUSTER_OK) {
-            return rc;
-        }
-        p += len;
-    }
-    return MUSTER_OK;
-}
-
 static const struct guardian_callbacks guardian_callbacks = {
     .on_spawned = on_spawned,
     .on_spawn_failed = on_spawn_failed,
@@ -311,10 +239,8 @@ static int create_parts(struct agent *a) {
     /* Signals before the guardian: what is ignored when it is forked stays ignored in the workers, and what the agent
      * handles is not. The guardian before the rest: it is a fork of this process, and the smaller that still is the
      * better. */
-    int rc = watch_signals(a);
-    if (rc == MUSTER_OK) {
-        rc = guardian_create(&a->loop, &guardian_callbacks, a, &a->guardian);
-    }
+    agent_signals_watch(a);
+    int rc = guardian_create(&a->loop, &guardian_callbacks, a, &a->guardian);
     descriptors_raise(); /* not the guardian's, whose limit is the workers' */
     if (rc == MUSTER_OK) {
         rc = plan_binding(a);

@@ -89,6 +89,9 @@ void agent_outcome_stopping(const struct agent *a);
 void agent_outcome_report(const struct agent *a);
 void agent_outcome_end(const struct agent *a);
 
+/* agent_signals.c */
+void agent_signals_watch(struct agent *a);
+
 /* agent_stuck.c */
 void agent_stuck_create(struct agent *a);
 

@@ -1,0 +1,75 @@
+/* Which signals the agent handles (--signals-to-handle), and that the machine is told of each. One that cannot be
+ * handled is a warning: the job is worth more. */
+#include <signal.h>
+#include <string.h>
+
+#include "agent/agent_impl.h"
+#include "base/log.h"
+
+static void on_signal(uv_signal_t *handle, int signal_number) {
+    struct agent *a = handle->data;
+    agent_feed(a, AGENT_EVENT_SIGNAL, signal_number);
+    logs_hurry(a->logs);
+    log_warning("Received %d death signal, shutting down workers", signal_number);
+}
+
+/* 0 when no signal has that name ("SIGTERM"). */
+static int signal_by_name(const char *name, size_t len) {
+    for (int number = 1; number < NSIG; number++) {
+        const char *abbreviation = sigabbrev_np(number);
+        if (abbreviation != NULL && len == strlen(abbreviation) + 3 && strncmp(name, "SIG", 3) == 0 &&
+            strncmp(name + 3, abbreviation, len - 3) == 0) {
+            return number;
+        }
+    }
+    return 0;
+}
+
+static bool signal_is_handled(const struct agent *a, int number) {
+    for (size_t i = 0; i < a->signal_count; i++) {
+        if (a->signals[i].signum == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void watch_signal(struct agent *a, const char *name, size_t len) {
+    int number = signal_by_name(name, len);
+    if (number == 0) {
+        log_warning("--signals-to-handle: there is no signal '%.*s' here; it is ignored", (int)len, name);
+        return;
+    }
+    if (signal_is_handled(a, number) || a->signal_count == AGENT_SIGNALS_MAX) {
+        return;
+    }
+    uv_signal_t *handle = &a->signals[a->signal_count];
+    int rc = uv_signal_init(&a->loop, handle);
+    if (rc == 0) {
+        a->signal_count++;
+        handle->data = a;
+        rc = uv_signal_start(handle, on_signal, number);
+    }
+    if (rc != 0) {
+        log_warning("--signals-to-handle: SIG%s cannot be handled: %s", sigabbrev_np(number), uv_strerror(rc));
+    }
+}
+
+void agent_signals_watch(struct agent *a) {
+    /* A reader that has gone, a file at its size limit: errors of write(), not our end. */
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    const char *p = a->config->signals_to_handle;
+    while (*p != '\0') {
+        p += strspn(p, ", \t");
+        size_t len = strcspn(p, ",");
+        size_t name_len = len;
+        while (name_len > 0 && (p[name_len - 1] == ' ' || p[name_len - 1] == '\t')) {
+            name_len--;
+        }
+        if (name_len > 0) {
+            watch_signal(a, p, name_len);
+        }
+        p += len;
+    }
+}
