@@ -1,5 +1,5 @@
 # libmuster: what worker programs link (include/muster/), from the modules that need libc alone; shared and static.
-set(worker_modules muster_worker muster_store muster_net muster_base)
+set(worker_modules muster_comm muster_worker muster_store muster_net muster_base)
 set(objects "")
 foreach(module IN LISTS worker_modules)
   list(APPEND objects $<TARGET_OBJECTS:${module}>)

@@ -27,7 +27,10 @@ extern "C" {
     X(MUSTER_ECANCELED, -11, "canceled")                                                                               \
     X(MUSTER_EUNSUPPORTED, -12, "not supported here")                                                                  \
     X(MUSTER_ECORRUPT, -13, "data is damaged")                                                                         \
-    X(MUSTER_EGROUP, -14, "process group has failed")
+    X(MUSTER_EGROUP, -14, "process group has failed")                                                                  \
+    X(MUSTER_EPEER, -15, "a peer process is gone")                                                                     \
+    X(MUSTER_EMISMATCH, -16, "ranks made different calls")                                                             \
+    X(MUSTER_EABORTED, -17, "aborted")
 
 enum muster_status {
 #define MUSTER_STATUS_ENUM(name, value, text) name = (value),

@@ -1,0 +1,138 @@
+/* Process groups: the ranks of a job that compute together, and what becomes of them when one fails.
+ *
+ * A group is made once per process by all its ranks at the same time (a collective call), used by the calls of
+ * muster/collective.h, and freed. All ranks of one host talk through shared memory, hosts talk over TCP.
+ *
+ * Threads: one thread at a time may call collectives on a group, in the same order on every rank; different groups may
+ * be used from different threads. muster_group_abort(), muster_group_status() and muster_work_done() may be called from
+ * any thread at any time. A process that has a group runs one thread more, which sleeps until a peer dies or a socket
+ * has news for a sleeping caller; another one per group appears with its first call that returns a work handle.
+ *
+ * Failure: when a peer dies, stops answering until the deadline, calls something else under the same sequence number,
+ * or aborts, the call that notices fails with a code that says which of these; muster_detail() names rank, host,
+ * operation and since when. From then on the group has failed: every further call on it gives MUSTER_EGROUP with the
+ * same sentence, and what remains is muster_group_shrink(), which makes a group of the survivors, and
+ * muster_group_free(). A process that ends without having freed its groups counts as dead.
+ *
+ * Environment: MUSTER_SHM=0 (never shared memory), MUSTER_CMA=0 (no reads from another process's memory),
+ * MUSTER_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME (the interfaces TCP may use),
+ * MUSTER_SOCKET_FAMILY or NCCL_SOCKET_FAMILY (AF_INET, AF_INET6), MUSTER_DEBUG (INFO, DETAIL: what was chosen, every
+ * call, on stderr), MUSTER_TRACE (a folder, muster/trace.h). */
+#ifndef MUSTER_GROUP_H
+#define MUSTER_GROUP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <muster/status.h>
+#include <muster/store.h>
+#include <muster/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+#define MUSTER_GROUP_SIZE_MAX 65536u             /* ranks of a group */
+#define MUSTER_GROUP_NAME_MAX 64                 /* bytes of a name, terminator included */
+#define MUSTER_GROUPS_MAX 4096u                  /* groups made from one root group */
+#define MUSTER_GROUP_TIMEOUT_MS INT64_C(1800000) /* PyTorch's default for gloo */
+
+struct muster_group;
+
+/* Start from MUSTER_GROUP_OPTIONS_INIT. Strings are copied. */
+struct muster_group_options {
+    size_t size;        /* of this struct, set by the initializer: lets it grow later */
+    int64_t timeout_ms; /* deadline of each call on the group, and of making it; > 0 */
+    const char *name;   /* for messages and traces; NULL: "world" */
+};
+#define MUSTER_GROUP_OPTIONS_INIT                                                                                      \
+    { .size = sizeof(struct muster_group_options), .timeout_ms = MUSTER_GROUP_TIMEOUT_MS }
+
+/* Makes the group of all ranks as the launcher's environment says (MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE; see
+ * muster_store_open_env()): under muster, under torchrun, or by hand. options: NULL for the defaults.
+ * Blocks until all ranks are there. A few store operations a rank, however many ranks there are.
+ * Errors of all four: MUSTER_EINVAL, MUSTER_ENOMEM, MUSTER_ETIMEOUT (names ranks that did not come), MUSTER_EPEER (a
+ * rank died meanwhile), and those of the store. */
+int muster_group_create_env(const struct muster_group_options *options, struct muster_group **out);
+
+/* The same over a store that is open already; it is borrowed until the group, and every group made from it, is freed.
+ * Keys are put under "muster/`name`/": groups that share a store need different names or prefixes. */
+int muster_group_create_store(struct muster_store *store, uint32_t rank, uint32_t world_size,
+                              const struct muster_group_options *options, struct muster_group **out);
+
+/* The same, meeting in the file `path` (muster_store_open_file(); it must be new or left by nobody). */
+int muster_group_create_file(const char *path, uint32_t rank, uint32_t world_size,
+                             const struct muster_group_options *options, struct muster_group **out);
+
+/* The same, meeting at a TCP address, where rank 0 hosts the store. */
+int muster_group_create_tcp(const char *host, uint16_t port, uint32_t rank, uint32_t world_size,
+                            const struct muster_group_options *options, struct muster_group **out);
+
+/* A group of some ranks of `parent`. Collective over the *parent*: every rank of it calls with the same list (strictly
+ * rising ranks of the parent). Ranks that are not listed get *out = NULL and MUSTER_OK. The new group has the parent's
+ * timeout unless options say otherwise; it may be used beside the parent, from another thread too. */
+int muster_group_subset(struct muster_group *parent, const uint32_t *ranks, uint32_t rank_count,
+                        const struct muster_group_options *options, struct muster_group **out);
+
+/* Splits `parent` into groups of equal color; in each, ranks are ordered by key, then by the parent's rank. Collective
+ * over the parent. color < 0: this rank joins none and gets *out = NULL. */
+int muster_group_split(struct muster_group *parent, int32_t color, int32_t key,
+                       const struct muster_group_options *options, struct muster_group **out);
+
+/* After a failure: a group of the ranks of `failed` that are still alive and call this too, ordered as before, without
+ * restarting a process. Agreed through the store, which must have survived (under a launcher it lives in the agent;
+ * where rank 0 hosts it, rank 0 must be a survivor). A rank that is alive but does not call within timeout_ms is left
+ * out, and gets MUSTER_EGROUP should it call later. `failed` need not have failed here yet: the call makes it so. It
+ * stays yours to free. Errors: MUSTER_ETIMEOUT, MUSTER_EGROUP (left out), and those of the store. */
+int muster_group_shrink(struct muster_group *failed, int64_t timeout_ms, struct muster_group **out);
+
+/* Ends every call on the group, here and on all other ranks, with MUSTER_EABORTED and `reason` (copied; cut at 200
+ * bytes). Does not block. Any thread; not from signal handlers. */
+void muster_group_abort(struct muster_group *group, const char *reason);
+
+/* Frees the group: leaves it in good order. Work handles must have been waited for; other ranks may still be finishing
+ * the last call. Memory from muster_alloc() must have been freed before the root group. Does not wait for other ranks.
+ * NULL is accepted. */
+void muster_group_free(struct muster_group *group);
+
+uint32_t muster_group_rank(const struct muster_group *group);
+uint32_t muster_group_size(const struct muster_group *group);
+const char *muster_group_name(const struct muster_group *group);
+/* The rank in the root group (the launcher's RANK) of a rank of this group. */
+uint32_t muster_group_root_rank(const struct muster_group *group, uint32_t rank);
+/* How many hosts the ranks run on, the index of a rank's host (0 is rank 0's), and this rank's place on its host. */
+uint32_t muster_group_host_count(const struct muster_group *group);
+uint32_t muster_group_host_of(const struct muster_group *group, uint32_t rank);
+uint32_t muster_group_local_rank(const struct muster_group *group);
+uint32_t muster_group_local_size(const struct muster_group *group);
+
+/* MUSTER_OK while the group works, else the code it failed with, whose sentence muster_detail() then has. Any thread.
+ */
+int muster_group_status(struct muster_group *group);
+
+/* Memory that the other ranks of this host can read and write directly: collectives on it copy less (see
+ * docs/performance.md). Aligned to 64 bytes at least, zeroed. Not a collective call: ranks may allocate what they
+ * like. Where ranks share no memory it is ordinary memory. At most MUSTER_ALLOCATIONS_MAX live at a time. */
+#define MUSTER_ALLOCATIONS_MAX 1024u
+int muster_alloc(struct muster_group *group, size_t bytes, void **out);
+/* No call that uses the memory may be running. NULL is accepted. */
+void muster_free(struct muster_group *group, void *memory);
+
+/* A call under way. */
+struct muster_work;
+
+/* Waits until the call is done, frees the handle, sets *work to NULL and gives the call's result; the group's deadline
+ * bounds it. NULL in *work gives MUSTER_OK. */
+int muster_work_wait(struct muster_work **work);
+/* Is it done (well or badly)? Does not block. muster_work_wait() is still due. */
+bool muster_work_done(const struct muster_work *work);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,12 @@
+/* All of libmuster. Each header can be included by itself. */
+#ifndef MUSTER_MUSTER_H
+#define MUSTER_MUSTER_H
+
+#include <muster/collective.h>
+#include <muster/group.h>
+#include <muster/record.h>
+#include <muster/status.h>
+#include <muster/store.h>
+#include <muster/types.h>
+
+#endif

@@ -1,0 +1,58 @@
+/* One collective call, as every part of comm sees it; the names of the operations; and the fingerprint by which ranks
+ * notice that they do not make the same call. Pure. */
+#ifndef COMM_CALL_H
+#define COMM_CALL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <muster/group.h>
+
+/* One table: name, value, text. The values stand in the recorder's file and in messages between hosts. */
+#define COMM_OPERATION_TABLE(X)                                                                                        \
+    X(COMM_BARRIER, 1, "barrier")                                                                                      \
+    X(COMM_ALL_REDUCE, 2, "all_reduce")                                                                                \
+    X(COMM_REDUCE, 3, "reduce")                                                                                        \
+    X(COMM_BROADCAST, 4, "broadcast")                                                                                  \
+    X(COMM_ALL_GATHER, 5, "all_gather")                                                                                \
+    X(COMM_GATHER, 6, "gather")                                                                                        \
+    X(COMM_SCATTER, 7, "scatter")                                                                                      \
+    X(COMM_REDUCE_SCATTER, 8, "reduce_scatter")                                                                        \
+    X(COMM_ALL_TO_ALL, 9, "all_to_all")                                                                                \
+    X(COMM_SEND, 10, "send")                                                                                           \
+    X(COMM_RECEIVE, 11, "receive")                                                                                     \
+    X(COMM_MONITORED_BARRIER, 12, "monitored_barrier")
+
+enum comm_operation {
+#define COMM_OPERATION_ENUM(name, value, text) name = (value),
+    COMM_OPERATION_TABLE(COMM_OPERATION_ENUM)
+#undef COMM_OPERATION_ENUM
+};
+
+/* "all_reduce" and so on, "unknown operation". */
+const char *comm_operation_name(enum comm_operation operation);
+
+/* Buffers are borrowed while the call runs. `count` is that of muster/collective.h: of one block in all_gather, gather,
+ * scatter, reduce_scatter and all_to_all. In the forms with counts per rank, the arrays (in elements, one entry a
+ * rank) replace it: receive_counts in all_gather, gather and reduce_scatter, send_counts in scatter, both in
+ * all_to_all; unused ones are NULL. */
+struct comm_call {
+    enum comm_operation operation;
+    enum muster_type type;
+    enum muster_reduction reduction;
+    uint32_t root; /* in the numbering of whoever runs the call: group ranks, or members of a host */
+    size_t count;
+    const void *send;
+    void *receive;
+    const size_t *send_counts;
+    const size_t *receive_counts;
+};
+
+/* What must be equal on all `size` ranks, in 64 bits: operation, type, reduction and root as they are, then the count
+ * (or a hash of the counts; not those of all_to_all, whose blocks are checked pair by pair). Never 0. */
+uint64_t comm_call_fingerprint(const struct comm_call *call, uint32_t size);
+
+/* "all_reduce of 1024 float32, sum": for messages. "nothing" for 0. Returns `out`, cut to `max` bytes. */
+char *comm_fingerprint_format(uint64_t fingerprint, char *out, size_t max);
+
+#endif

@@ -1,0 +1,57 @@
+/* Collectives among the processes of one host, through shared memory.
+ *
+ * A node knows members, numbered 0 ... size-1 in the order of their group ranks; its calls are those of comm/call.h
+ * with roots in that numbering. It runs in the calling thread, allocates and locks nothing, and makes no system call
+ * while the others keep up; when they do not, it waits as comm/bell.h says. Each call has a number, counted by the node
+ * itself.
+ *
+ * Failure leaves nothing locked: there are no locks, only counters that each member alone writes. */
+#ifndef COMM_NODE_H
+#define COMM_NODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/bell.h"
+#include "comm/call.h"
+#include "comm/memory.h"
+
+#define NODE_SIZE_MAX 1024u /* members on one host */
+
+struct node;
+struct choice; /* which algorithm for which size: comm/choice.h */
+
+struct node_member {
+    uint32_t local; /* its number on the host in the context: for memory_view() */
+    int32_t pid;
+    struct comm_bell *bell;
+};
+
+struct node_config {
+    void *segment; /* node_segment_bytes(size) of zeroed memory, shared by the members, 64-byte aligned; borrowed */
+    uint32_t size;
+    uint32_t index;                    /* this process */
+    const struct node_member *members; /* copied */
+    struct comm_waiter *waiter;        /* borrowed */
+    struct memory *memory;             /* borrowed; NULL: no buffer is shared */
+    const struct choice *choice;       /* borrowed; NULL: the built-in table */
+    bool may_read_peers; /* cross-memory attach is allowed by the user; whether by the kernel is found out here */
+};
+
+size_t node_segment_bytes(uint32_t size);
+int node_create(const struct node_config *config, struct node **out);
+void node_free(struct node *node);
+
+/* Runs one call to its end. Errors: MUSTER_EMISMATCH with both calls in the detail (by member number: the caller knows
+ * ranks and prefixes), MUSTER_ETIMEOUT, what the waiter's stopped() gave, MUSTER_ESYSTEM. After an error the node can
+ * only be asked and freed. */
+int node_run(struct node *node, const struct comm_call *call, int64_t deadline_ns);
+
+/* The number of the last call that the member has begun, and has finished (all it had to give is there). Any thread. */
+uint64_t node_begun(const struct node *node, uint32_t member);
+uint64_t node_finished(const struct node *node, uint32_t member);
+/* The fingerprint of the call that the member began last, 0 before the first. */
+uint64_t node_fingerprint(const struct node *node, uint32_t member);
+
+#endif
