@@ -17,6 +17,18 @@
  * MUSTER_EABORTED, and MUSTER_EGROUP when the group had failed before the call. With a handle, all but the first come
  * from muster_work_wait().
  *
+ * A reduction that goes on while the program computes. Example:
+ *
+ *     struct muster_group *group = NULL;
+ *     static float sums[1000];
+ *     struct muster_work *work = NULL;
+ *     if (muster_group_create_env(NULL, &group) == MUSTER_OK &&
+ *         muster_all_reduce(group, sums, sums, 1000, MUSTER_FLOAT32, MUSTER_SUM, &work) == MUSTER_OK &&
+ *         muster_work_wait(&work) == MUSTER_OK) {
+ *         printf("%f\n", sums[0]);
+ *     }
+ *     muster_group_free(group);
+ *
  * P is the group's size below, n a count. */
 #ifndef MUSTER_COLLECTIVE_H
 #define MUSTER_COLLECTIVE_H
