@@ -7,6 +7,7 @@
 #include <muster/record.h>
 #include <muster/status.h>
 #include <muster/store.h>
+#include <muster/trace.h>
 #include <muster/types.h>
 
 #endif

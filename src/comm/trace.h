@@ -39,7 +39,7 @@ bool trace_start(void);
 
 /* Is anything recorded? A load and a branch once that has been settled. */
 static inline bool trace_enabled(void) {
-    int state = atomic_load_explicit(&trace_state, memory_order_relaxed);
+    int state = atomic_load_explicit(&trace_state, memory_order_acquire);
     return state == 2 || (state == 0 && trace_start());
 }
 
@@ -70,7 +70,7 @@ struct trace_collective {
 void trace_collective(const struct trace_collective *mark);
 
 /* One finished piece of work of this thread, for its lane. `category` ("ddp", "comm") is what viewers filter by; `key`
- * and `value` are one argument to show, key NULL for none. */
+ * (a plain word) and `value` are one argument to show, key NULL for none. */
 void trace_span(const char *name, const char *category, int64_t begin_ns, int64_t end_ns, const char *key,
                 int64_t value);
 
