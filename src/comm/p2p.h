@@ -2,8 +2,14 @@
  * two: a ring in shared memory on one host, TCP between hosts. Both muster_send()/muster_receive() and the schedules
  * of collectives that are not all in one host's memory (comm/executor.h) are made of these.
  *
- * Nothing here has a thread: whoever waits brings everything forward (p2p_progress()), under one lock. Links are
- * made when first needed. */
+ * Who moves the bytes: whoever waits brings everything forward (p2p_progress()), under one lock. Links are made when
+ * first needed. The context's monitor thread watches one descriptor, p2p_descriptor(), and calls p2p_attend() when it
+ * is readable: that accepts peers, finishes connections, notices deaths, passes notices on, and rings the bell when
+ * sockets have news for a caller who sleeps.
+ *
+ * Files: p2p.c (life, posting, waiting), p2p_match.c (what belongs to what), p2p_send.c and p2p_read.c (frames of a
+ * link), p2p_links.c (links' life, notices), p2p_attend.c (strangers, connections). The wire format is in
+ * docs/formats/wire.md and comm/wire.h. */
 #ifndef COMM_P2P_H
 #define COMM_P2P_H
 
@@ -12,49 +18,157 @@
 #include <stdint.h>
 
 #include "comm/bell.h"
+#include "comm/interface.h"
 
 struct p2p;
 
-enum p2p_lane { P2P_MESSAGES = 0, P2P_COLLECTIVES = 1 };
+enum p2p_lane { P2P_MESSAGES = 0, P2P_COLLECTIVES = 1, P2P_LANE_COUNT = 2 };
 
 #define P2P_ANY_PEER UINT32_MAX
 
-/* Peers are numbered as in the root group. */
+/* What one peer may have sent that nobody has asked for yet, per lane; beyond it the sender waits. */
+#define P2P_UNEXPECTED_BYTES_MAX ((size_t)1 << 20)
+/* Bytes that go out with a message's first frame, before the receiver has said that it is ready. */
+#define P2P_EAGER_BYTES ((size_t)64 << 10)
+#define P2P_CONTACT_BYTES_MAX ((size_t)512)
+#define P2P_SENTENCE_MAX ((size_t)512) /* of a notice, terminator included */
+#define P2P_STREAMS_MAX 8u             /* connections of one link */
+
+/* ---- life ---- */
+
+/* A process of the same host that is reached through rings in the shared segment. */
+struct p2p_neighbour {
+    uint32_t peer;
+    int32_t pid;
+    struct comm_bell *bell; /* borrowed */
+};
+
+/* What spreads to everybody, once, over all links: a peer's death, or the failure of a group. */
+enum p2p_notice_kind { P2P_NOTICE_PEER_DEAD = 1, P2P_NOTICE_GROUP_FAILED = 2 };
+struct p2p_notice {
+    enum p2p_notice_kind kind;
+    uint32_t subject; /* the dead peer, or the group's id */
+    uint32_t origin;  /* the peer that found out */
+    int32_t code;     /* MUSTER_EPEER, MUSTER_EABORTED, MUSTER_EMISMATCH ... */
+    char sentence[P2P_SENTENCE_MAX];
+};
+
+struct p2p_config {
+    uint32_t rank, size;    /* in the root group */
+    struct comm_bell *bell; /* this process's; borrowed */
+
+    /* The processes of this host, this one included, in the order of their local numbers; copied. rings: that part of
+     * the shared segment, p2p_rings_bytes(neighbour_count) zeroed and 64-byte aligned; borrowed; NULL: no shared
+     * memory, all peers are reached by TCP. */
+    void *rings;
+    const struct p2p_neighbour *neighbours;
+    uint32_t neighbour_count, local;
+    bool may_read_peers; /* cross-memory attach is allowed by the user; whether by the kernel is found out here */
+
+    struct interface_wish interfaces; /* which TCP may use; interface_wish_from_env() */
+    uint32_t stream_count;            /* connections per link; 0: chosen by where the peer is */
+
+    /* Fetches what p2p_contact() gave on `peer` (from the store; may block up to deadline_ns). Called by the thread
+     * that posts, without locks. */
+    int (*contact)(void *context, uint32_t peer, int64_t deadline_ns, uint8_t out[P2P_CONTACT_BYTES_MAX],
+                   size_t *out_len);
+    /* Something new happened to the job: found here, or told by a peer. Called once per peer and per group, by whatever
+     * thread found out, without p2p's lock; p2p has already failed the requests concerned and passed the notice to all
+     * links. The context marks its groups, tells its neighbours through the segment, and rings bells. */
+    void (*notice)(void *context, const struct p2p_notice *notice);
+    void *context;
+};
+
+/* Bytes of the rings of one host's processes. Pages are touched when first used. */
+size_t p2p_rings_bytes(uint32_t neighbour_count);
+
+/* Opens the listening socket. MUSTER_ESYSTEM, MUSTER_EINVAL (no interface fits the wish), MUSTER_ENOMEM. */
+int p2p_create(const struct p2p_config *config, struct p2p **out);
+/* Says goodbye on all links, waits (at most P2P_GOODBYE_MS) until the kernels of the peers have the last bytes, closes.
+ * No request may be pending and no other thread inside. NULL is accepted. */
+#define P2P_GOODBYE_MS 1000
+void p2p_free(struct p2p *p2p);
+
+/* What peers need in order to connect, to be put into this process's record in the store: addresses, port and the
+ * secret that they must present. */
+size_t p2p_contact(const struct p2p *p2p, uint8_t out[P2P_CONTACT_BYTES_MAX]);
+
+/* For the monitor thread: the descriptor (an epoll one) to be watched for POLLIN, level-triggered, and what to call
+ * then. p2p_attend() does not block. */
+int p2p_descriptor(const struct p2p *p2p);
+void p2p_attend(struct p2p *p2p);
+
+/* Keeps a connection to `peer`, of which nothing but its end and notices are expected: the leader of each host watches
+ * the leader of the next, so that every death reaches every host. Does not wait for it. */
+int p2p_watch(struct p2p *p2p, uint32_t peer, int64_t deadline_ns);
+
+/* Spreads what this process found out: the death of a neighbour, an abort. A second one about the same subject is
+ * ignored. notice() is not called for it. Any thread; does not block. */
+void p2p_spread(struct p2p *p2p, const struct p2p_notice *notice);
+
+/* ---- messages ---- */
+
 struct p2p_envelope {
     uint32_t group; /* id */
     uint8_t lane;
     uint32_t peer;
-    uint64_t tag;         /* of the user, or sequence number and step of a collective */
+    uint64_t tag;         /* of the user; of a collective: P2P_TAG() */
     uint64_t fingerprint; /* must be equal on both sides (type of a message; comm_call_fingerprint()) */
 };
+
+/* Tags of the lane P2P_COLLECTIVES: a call's number, then whatever tells its messages apart. The numbers of one group
+ * need to differ among 2^24 calls. */
+#define P2P_TAG_CALL_SHIFT 40
+#define P2P_TAG(call, rest) ((uint64_t)(call) << P2P_TAG_CALL_SHIFT | (rest))
+
+/* Takes the bytes of a message in place of its buffer, as they come: [offset, offset + bytes) of it, in no particular
+ * order, each byte once; offset and bytes are multiples of 8, but for the message's end. Under p2p's lock: no calls of
+ * p2p. */
+typedef void p2p_consume(void *context, size_t offset, const void *data, size_t bytes);
 
 /* Embedded in the caller's memory; must stay there until done. All fields are p2p's; read them when it is done. */
 struct p2p_request {
     struct p2p_envelope envelope; /* of a receive from P2P_ANY_PEER: who it was, once done */
     void *buffer;
+    p2p_consume *consume;
+    void *consume_context;
     size_t bytes;          /* of a receive: room; once done, bytes that came */
     size_t moved;          /* so far */
+    size_t allotted;       /* of a send: given to streams so far */
     int status;            /* once done: 0 or a negative code */
     char *detail;          /* once done with an error: owned, freed by p2p_request_done() */
     _Atomic uint32_t done; /* load with acquire */
+    uint32_t id;           /* by which frames name it */
+    uint32_t peer_id;      /* the other side's */
+    uint8_t state;         /* enum request_state of p2p_impl.h */
     bool is_send;
     struct p2p_request *next, *previous;
 };
 
-/* Posts. Return 0 or a negative code (nothing was posted). Any thread. */
+/* Post. Return 0 or a negative code (nothing was posted). Any thread. A link is made first where there is none
+ * (deadline_ns bounds the look-up of the peer's contact); the calls do not wait for it. */
 int p2p_send(struct p2p *p2p, struct p2p_request *request, const struct p2p_envelope *envelope, const void *buffer,
-             size_t bytes);
+             size_t bytes, int64_t deadline_ns);
 int p2p_receive(struct p2p *p2p, struct p2p_request *request, const struct p2p_envelope *envelope, void *buffer,
-                size_t bytes);
+                size_t bytes, int64_t deadline_ns);
+/* The same, each piece handed to consume(). */
+int p2p_receive_consume(struct p2p *p2p, struct p2p_request *request, const struct p2p_envelope *envelope,
+                        p2p_consume *consume, void *context, size_t bytes, int64_t deadline_ns);
+
+/* Says which call of `group` this process is in: what comes, or has come, for the same call with another fingerprint
+ * makes p2p_wait() fail with MUSTER_EMISMATCH, whatever step it belongs to. */
+int p2p_begin_call(struct p2p *p2p, uint32_t group, uint32_t call, uint64_t fingerprint);
 
 /* Moves what can be moved without blocking. true: something moved. Any thread. */
 bool p2p_progress(struct p2p *p2p);
 
 /* Waits until all are done, by the waiter (whose idle() need not be p2p_progress(): it is called here). The first error
- * of any of them, with its detail, MUSTER_ETIMEOUT, or what stopped() says; then those not done are withdrawn, so that
- * their memory may go. */
+ * of any of them, with its detail, MUSTER_ETIMEOUT (without one), or what stopped() says; then those not done are
+ * withdrawn, so that their memory may go. */
 int p2p_wait(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_request *const *requests, size_t request_count,
              int64_t deadline_ns);
+/* Takes back those that are not done, so that their memory may go. */
+void p2p_withdraw(struct p2p *p2p, struct p2p_request *const *requests, size_t request_count);
 
 /* Gives the status (with its detail in this thread) of a request that is done, and what it holds. */
 int p2p_request_done(struct p2p_request *request);

@@ -1,0 +1,45 @@
+/* Runs a schedule (comm/schedule.h) over messages (comm/p2p.h): one collective among processes that share no memory.
+ *
+ * Elements are combined in the order that the schedule states, whatever order bytes arrive in. Incoming operands are
+ * reduced while they arrive, without a copy of the message. Large element-wise calls (all_reduce, reduce, broadcast)
+ * are cut into pieces of EXECUTOR_PIECE_BYTES, of which several are under way at once, so that ranks in the middle of
+ * a tree pass on the first while they receive the second.
+ *
+ * Runs in the calling thread. Memory (scratch and the list of actions) is kept from call to call. */
+#ifndef COMM_EXECUTOR_H
+#define COMM_EXECUTOR_H
+
+#include <stdint.h>
+
+#include "comm/bell.h"
+#include "comm/call.h"
+#include "comm/p2p.h"
+#include "comm/schedule.h"
+
+#define EXECUTOR_PIECE_BYTES ((size_t)1 << 20)
+#define EXECUTOR_PIECES_MAX 4u /* under way at once */
+
+struct executor;
+
+struct executor_config {
+    struct p2p *p2p;            /* borrowed */
+    struct comm_waiter *waiter; /* borrowed */
+    uint32_t group;             /* id, for envelopes */
+    uint32_t rank, size;        /* in the numbering of the calls it runs */
+    const uint32_t *peers;      /* their root ranks; copied */
+};
+
+int executor_create(const struct executor_config *config, struct executor **out);
+void executor_free(struct executor *executor);
+
+/* One call, to its end. `number` is that of the group's call, the same on all ranks; `fingerprint` that of the group's
+ * call (which a part of a hierarchical call has in common). AVERAGE is finished here (divided by `divisor`).
+ * Errors: MUSTER_EMISMATCH, MUSTER_EPEER, MUSTER_ETIMEOUT (without a detail: the caller knows the call), MUSTER_ENOMEM,
+ * what the waiter's stopped() gave. After an error the buffers hold anything. */
+int executor_run(struct executor *executor, const struct comm_call *call, enum schedule_algorithm algorithm,
+                 uint32_t number, uint64_t fingerprint, int64_t deadline_ns);
+
+/* For the sentence after a time-out: did anything of the last call come from `rank`? */
+bool executor_heard_from(const struct executor *executor, uint32_t rank);
+
+#endif

@@ -1,0 +1,41 @@
+/* Collectives of a group whose ranks live on several hosts: the part within each host through shared memory
+ * (comm/node.h), the part between the hosts by one leader each (comm/executor.h).
+ *
+ * The leader of a host is the rank of it that comes first, but on the root's host it is the root. Hosts are numbered in
+ * the order of their first ranks. Ranks of one host need not be neighbours in the group's numbering, nor hosts equally
+ * full: what goes between hosts is packed host by host, and put into the order of ranks on arrival.
+ *
+ * all_to_all goes from rank to rank (flat) over p2p, neighbours included: no rank needs room for its whole host. */
+#ifndef COMM_HIERARCHY_H
+#define COMM_HIERARCHY_H
+
+#include <stdint.h>
+
+#include "comm/bell.h"
+#include "comm/call.h"
+#include "comm/node.h"
+#include "comm/p2p.h"
+
+struct hierarchy;
+struct choice;
+
+struct hierarchy_config {
+    struct p2p *p2p;            /* borrowed */
+    struct comm_waiter *waiter; /* borrowed */
+    struct node *node;          /* borrowed; the members of this host in the order of their ranks; NULL: alone on it, or
+                                 * no shared memory (then every rank counts as a host of its own) */
+    const struct choice *choice; /* borrowed; NULL: the built-in table */
+    uint32_t group;              /* id */
+    uint32_t rank, size;         /* in the group */
+    const uint32_t *peers;       /* root rank of each rank; copied */
+    const uint32_t *hosts;       /* index of each rank's host, numbered from 0 in the order of first ranks; copied */
+};
+
+int hierarchy_create(const struct hierarchy_config *config, struct hierarchy **out);
+void hierarchy_free(struct hierarchy *hierarchy);
+
+/* One call of the group, roots and counts by group rank, `number` as in executor_run(). Errors as node_run() and
+ * executor_run(). After an error it can only be freed. */
+int hierarchy_run(struct hierarchy *hierarchy, const struct comm_call *call, uint32_t number, int64_t deadline_ns);
+
+#endif
