@@ -1,0 +1,44 @@
+/* The monitor: a thread that sleeps until a watched process dies, a socket that a sleeping caller armed is ready, or it
+ * is told to look. One a context. It moves no bytes and decides nothing: it calls the handlers, which mark and ring.
+ *
+ * Threads: all calls may be made from any thread, monitor_free() excepted. Handlers run on the monitor's thread and
+ * must not block; they may call everything here but monitor_free(). */
+#ifndef COMM_MONITOR_H
+#define COMM_MONITOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct monitor;
+
+struct monitor_handlers {
+    void *context;
+    /* The process of peer `peer` (a root rank) has ended. wait_status: as waitpid() gives it, -1 if it cannot be known.
+     */
+    void (*died)(void *context, uint32_t peer, int32_t pid, int wait_status);
+    /* An armed socket has news: the bell is to be rung. */
+    void (*ready)(void *context);
+};
+
+/* Handlers are copied. MUSTER_ENOMEM, MUSTER_ESYSTEM. */
+int monitor_create(const struct monitor_handlers *handlers, struct monitor **out);
+/* Ends the thread and waits for that. NULL is accepted. In a process forked from the maker's it only frees memory. */
+void monitor_free(struct monitor *monitor);
+
+/* Watches a process of this host. start_time: field 22 of its /proc/<pid>/stat, by which a reused pid is noticed.
+ * MUSTER_EPEER: it is gone already (died() is not called). Where the kernel has no pidfd_open(), or the process may not
+ * be opened so, it is looked at every MONITOR_LOOK_MS. */
+enum { MONITOR_LOOK_MS = 5 };
+int monitor_watch_process(struct monitor *monitor, uint32_t peer, int32_t pid, uint64_t start_time);
+
+/* Adds a socket, not armed. It must be removed before it is closed. */
+int monitor_add_socket(struct monitor *monitor, int fd);
+void monitor_remove_socket(struct monitor *monitor, int fd);
+/* From now on ready() is called once when the socket has one of the events (EPOLLIN, EPOLLOUT; errors and hang-ups are
+ * always news), also if it has it already. Arm before the last look, then sleep: no news is lost. */
+void monitor_arm_socket(struct monitor *monitor, int fd, uint32_t events);
+
+/* Field 22 of /proc/<pid>/stat; 0 if there is no such process. */
+uint64_t monitor_start_time(int32_t pid);
+
+#endif
