@@ -1,0 +1,49 @@
+/* Batch normalisation, ReLU and 2x2 max pooling as one layer, forward and backward.
+ *
+ * Apart they would read and write the large output of a convolution seven times; together they read it three times and
+ * write it once, in cache-sized pieces. The formulas are PyTorch's (BatchNorm2d: Ioffe and Szegedy 2015):
+ *
+ *     z = (x - mean) / sqrt(variance + 1e-5) * gamma + beta      per channel
+ *     y = the largest of relu(z) in each 2x2 window
+ *
+ * Shapes are NHWC. x is (batch, side, side, channels); y is (batch, side/2, side/2, channels), where the last row and
+ * column of an odd side are in no window. channels is a multiple of NORM_POOL_LANES. */
+#ifndef EXAMPLES_MNIST_NORM_POOL_H
+#define EXAMPLES_MNIST_NORM_POOL_H
+
+#include <stdint.h>
+
+enum { NORM_POOL_LANES = 32 };
+
+#define NORM_POOL_EPSILON 1e-5
+#define NORM_POOL_MOMENTUM 0.1 /* of the running statistics, which evaluation uses */
+
+struct norm_pool {
+    int batch, side, channels;
+    uint8_t *chosen; /* (batch, side/2, side/2, channels): which of the window's four was largest; 4: none above 0 */
+    double *sums;    /* (2, channels): of a pass over the batch; what synchronised batch norm adds over the ranks */
+    double *mean;    /* (channels), of the last batch */
+    double *inverse_deviation;
+    float *factors; /* (3, channels): what a pass over pixels multiplies and adds */
+};
+
+void norm_pool_create(struct norm_pool *layer, int batch, int side, int channels);
+void norm_pool_free(struct norm_pool *layer);
+
+/* What the forward call normalises by. */
+enum norm_pool_mode {
+    NORM_POOL_TRAIN, /* the first `count` images' statistics, which also move the running ones */
+    NORM_POOL_TEST,  /* the running statistics */
+    NORM_POOL_NONE,  /* nothing: z = x */
+};
+
+/* gamma, beta, running_mean and running_variance are (channels); not used with NORM_POOL_NONE. */
+void norm_pool_forward(struct norm_pool *layer, enum norm_pool_mode mode, int count, const float *x, const float *gamma,
+                       const float *beta, float *running_mean, float *running_variance, float *y);
+
+/* Given dy, the gradient by y, replaces x by the gradient by x (of all `batch` images: zero from `count` on), and
+ * writes those by gamma and beta. mode: that of the forward call, NORM_POOL_TEST excluded. */
+void norm_pool_backward(struct norm_pool *layer, enum norm_pool_mode mode, int count, const float *dy,
+                        const float *gamma, float *x_to_dx, float *dgamma, float *dbeta);
+
+#endif
