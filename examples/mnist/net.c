@@ -41,7 +41,8 @@ static float random_uniform(uint64_t *state, double bound) {
  * and the same bound for the bias. */
 static void randomise(struct net *net, enum net_parameter weight, uint64_t *state) {
     const struct net_tensor *w = &net->parameters[weight], *b = &net->parameters[weight + 1];
-    double bound = 1.0 / sqrt((double)(w->count / w->shape[0]));
+    size_t inputs = w->count / w->shape[0];
+    double bound = 1.0 / sqrt((double)inputs);
     for (size_t i = 0; i < w->count; i++) {
         w->value[i] = random_uniform(state, bound);
     }
@@ -170,7 +171,40 @@ void net_set_gradients(struct net *net, float *gradients) {
     }
 }
 
+/* ---- Values and gradients ---- */
+
+static float *value(const struct net *net, enum net_parameter parameter) {
+    return net->parameters[parameter].value;
+}
+
+/* Where a layer writes a gradient: in its place, or aside when it is to be added to what is there. */
+static float *gradient(struct net *net, enum net_parameter parameter) {
+    struct net_tensor *tensor = &net->parameters[parameter];
+    return net->accumulate ? net->spare + (tensor->value - net->values) : tensor->gradient;
+}
+
+/* The gradients of a layer's weight and bias are written. */
+static void gradient_done(struct net *net, enum net_parameter weight) {
+    for (enum net_parameter i = weight; i <= weight + 1; i++) {
+        struct net_tensor *tensor = &net->parameters[i];
+        const float *part = gradient(net, i);
+        for (size_t j = 0; net->accumulate && j < tensor->count; j++) {
+            tensor->gradient[j] += part[j];
+        }
+        if (net->ready != NULL && tensor->count > 0) {
+            net->ready(net->ready_context, i);
+        }
+    }
+}
+
 /* ---- Dense layers: y (n, outputs) = x (n, inputs) weight^T + bias, with weight (outputs, inputs) ---- */
+
+struct dense {
+    int inputs, outputs;
+    enum net_parameter weight; /* and after it the bias */
+};
+
+static const struct dense DENSE1 = {FEATURES, HIDDEN, DENSE1_WEIGHT}, DENSE2 = {HIDDEN, NET_CLASSES, DENSE2_WEIGHT};
 
 /* c (rows, columns) = a b, where a is (rows, inner), or (inner, rows) with transpose_a 'T'; b likewise. */
 static void multiply(char transpose_a, char transpose_b, int rows, int columns, int inner, const float *a,
@@ -183,26 +217,28 @@ static void multiply(char transpose_a, char transpose_b, int rows, int columns, 
     }
 }
 
-static void dense_forward(int n, int inputs, int outputs, const float *x, const float *weight, const float *bias,
-                          float *y) {
-    multiply('N', 'T', n, outputs, inputs, x, weight, y);
-    for (int i = 0; i < n; i++) {
-        for (int j = 0; j < outputs; j++) {
-            y[i * outputs + j] += bias[j];
+static void dense_forward(const struct net *net, const struct dense *layer, const float *x, float *y) {
+    const float *bias = value(net, layer->weight + 1);
+    multiply('N', 'T', net->count, layer->outputs, layer->inputs, x, value(net, layer->weight), y);
+    for (int i = 0; i < net->count; i++, y += layer->outputs) {
+        for (int j = 0; j < layer->outputs; j++) {
+            y[j] += bias[j];
         }
     }
 }
 
-static void dense_backward(int n, int inputs, int outputs, const float *x, const float *weight, const float *dy,
-                           float *dweight, float *dbias, float *dx) {
-    multiply('T', 'N', outputs, inputs, n, dy, x, dweight);
+static void dense_backward(struct net *net, const struct dense *layer, const float *x, const float *dy, float *dx) {
+    int n = net->count, inputs = layer->inputs, outputs = layer->outputs;
+    float *dbias = gradient(net, layer->weight + 1);
+    multiply('T', 'N', outputs, inputs, n, dy, x, gradient(net, layer->weight));
+    multiply('N', 'N', n, inputs, outputs, dy, value(net, layer->weight), dx);
     memset(dbias, 0, (size_t)outputs * sizeof *dbias);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++, dy += outputs) {
         for (int j = 0; j < outputs; j++) {
-            dbias[j] += dy[i * outputs + j];
+            dbias[j] += dy[j];
         }
     }
-    multiply('N', 'N', n, inputs, outputs, dy, weight, dx);
+    gradient_done(net, layer->weight);
 }
 
 /* ---- Forward ---- */
@@ -228,29 +264,30 @@ static void channels_last(int n, const float *x, float *y) {
     }
 }
 
-static float *value(const struct net *net, enum net_parameter parameter) {
-    return net->parameters[parameter].value;
-}
-
 static enum norm_pool_mode norm_mode(const struct net *net, enum net_mode mode) {
     return !net->normalise ? NORM_POOL_NONE : mode == NET_TRAIN ? NORM_POOL_TRAIN : NORM_POOL_TEST;
 }
 
-void net_forward(struct net *net, enum net_mode mode, int n) {
+static struct norm_pool_values norm_values(const struct net *net, enum net_parameter gamma, enum net_buffer mean) {
+    return (struct norm_pool_values){value(net, gamma), value(net, gamma + 1), net->buffers[mean].value,
+                                     net->buffers[mean + 1].value};
+}
+
+void net_forward(struct net *net, enum net_mode mode, int count) {
     enum norm_pool_mode norm = norm_mode(net, mode);
-    net->count = n;
+    struct norm_pool_values norm1 = norm_values(net, NORM1_WEIGHT, NORM1_MEAN);
+    struct norm_pool_values norm2 = norm_values(net, NORM2_WEIGHT, NORM2_MEAN);
+    net->count = count;
     conv_forward(net->conv1, net->images, value(net, CONV1_WEIGHT), value(net, CONV1_BIAS), net->conv1_out);
-    norm_pool_forward(&net->block1, norm, n, net->conv1_out, value(net, NORM1_WEIGHT), value(net, NORM1_BIAS),
-                      net->buffers[NORM1_MEAN].value, net->buffers[NORM1_VARIANCE].value, net->pool1);
+    norm_pool_forward(&net->block1, norm, count, net->conv1_out, &norm1, net->pool1);
     conv_forward(net->conv2, net->pool1, value(net, CONV2_WEIGHT), value(net, CONV2_BIAS), net->conv2_out);
-    norm_pool_forward(&net->block2, norm, n, net->conv2_out, value(net, NORM2_WEIGHT), value(net, NORM2_BIAS),
-                      net->buffers[NORM2_MEAN].value, net->buffers[NORM2_VARIANCE].value, net->pool2);
-    channels_first(n, net->pool2, net->features);
-    dense_forward(n, FEATURES, HIDDEN, net->features, value(net, DENSE1_WEIGHT), value(net, DENSE1_BIAS), net->hidden);
-    for (int i = 0; i < n * HIDDEN; i++) {
+    norm_pool_forward(&net->block2, norm, count, net->conv2_out, &norm2, net->pool2);
+    channels_first(count, net->pool2, net->features);
+    dense_forward(net, &DENSE1, net->features, net->hidden);
+    for (int i = 0; i < count * HIDDEN; i++) {
         net->hidden[i] = net->hidden[i] > 0 ? net->hidden[i] : 0;
     }
-    dense_forward(n, HIDDEN, NET_CLASSES, net->hidden, value(net, DENSE2_WEIGHT), value(net, DENSE2_BIAS), net->logits);
+    dense_forward(net, &DENSE2, net->hidden, net->logits);
 }
 
 int net_right(const struct net *net) {
@@ -291,44 +328,20 @@ double net_loss(struct net *net) {
 
 /* ---- Backward ---- */
 
-/* Where a layer writes a gradient: in its place, or aside when it is to be added to what is there. */
-static float *gradient(struct net *net, enum net_parameter parameter) {
-    struct net_tensor *tensor = &net->parameters[parameter];
-    return net->accumulate ? net->spare + (tensor->value - net->values) : tensor->gradient;
-}
-
-/* The gradients of a layer's weight and bias are written. */
-static void gradient_done(struct net *net, enum net_parameter weight) {
-    for (enum net_parameter i = weight; i <= weight + 1; i++) {
-        struct net_tensor *tensor = &net->parameters[i];
-        const float *part = gradient(net, i);
-        for (size_t j = 0; net->accumulate && j < tensor->count; j++) {
-            tensor->gradient[j] += part[j];
-        }
-        if (net->ready != NULL && tensor->count > 0) {
-            net->ready(net->ready_context, i);
-        }
-    }
-}
-
 void net_backward(struct net *net) {
     int n = net->count;
     enum norm_pool_mode norm = norm_mode(net, NET_TRAIN);
     if (net->accumulate && net->spare == NULL) {
         net->spare = allocate(net_parameter_floats(net), sizeof(float));
     }
-    dense_backward(n, HIDDEN, NET_CLASSES, net->hidden, value(net, DENSE2_WEIGHT), net->dlogits,
-                   gradient(net, DENSE2_WEIGHT), gradient(net, DENSE2_BIAS), net->dhidden);
-    gradient_done(net, DENSE2_WEIGHT);
+    dense_backward(net, &DENSE2, net->hidden, net->dlogits, net->dhidden);
     for (int i = 0; i < n * HIDDEN; i++) {
         net->dhidden[i] = net->hidden[i] > 0 ? net->dhidden[i] : 0;
     }
     /* The features are needed for the gradient of dense1's weight, the pooled images no more: their place takes the
      * gradient of the features, and the features' place then that of the pooled images. */
     float *dfeatures = net->pool2, *dpool2 = net->features;
-    dense_backward(n, FEATURES, HIDDEN, net->features, value(net, DENSE1_WEIGHT), net->dhidden,
-                   gradient(net, DENSE1_WEIGHT), gradient(net, DENSE1_BIAS), dfeatures);
-    gradient_done(net, DENSE1_WEIGHT);
+    dense_backward(net, &DENSE1, net->features, net->dhidden, dfeatures);
     channels_last(n, dfeatures, dpool2);
 
     float *dconv2 = net->conv2_out; /* after the call */

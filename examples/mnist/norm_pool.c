@@ -18,7 +18,7 @@
 #endif
 
 #define LANES NORM_POOL_LANES
-#define EACH_LANE for (int lane = 0; lane < LANES; lane++)
+#define EACH_LANE _Pragma("omp simd") for (int lane = 0; lane < LANES; lane++)
 
 void norm_pool_create(struct norm_pool *layer, int batch, int side, int channels) {
     size_t c = (size_t)channels, half = (size_t)(side / 2);
@@ -73,8 +73,8 @@ static void moments_join(double *mean, double *squares, int images, int pixels, 
 }
 
 /* mean and inverse_deviation of this batch; the running statistics follow it. */
-static void batch_statistics(struct norm_pool *layer, int count, const float *x, float *running_mean,
-                             float *running_variance) {
+static void batch_statistics(struct norm_pool *layer, int count, const float *x,
+                             const struct norm_pool_values *values) {
     int pixels = layer->side * layer->side, channels = layer->channels;
     double *squares = layer->sums;
     memset(layer->mean, 0, (size_t)channels * sizeof *layer->mean);
@@ -86,13 +86,14 @@ static void batch_statistics(struct norm_pool *layer, int count, const float *x,
             moments_join(layer->mean + c, squares + c, image, pixels, mean, distances);
         }
     }
+    const double old = 1 - NORM_POOL_MOMENTUM, new = NORM_POOL_MOMENTUM;
     double n = (double)count * pixels;
     for (int c = 0; c < channels; c++) {
+        float *running_mean = &values->running_mean[c], *running_variance = &values->running_variance[c];
         layer->inverse_deviation[c] = 1.0 / sqrt(squares[c] / n + NORM_POOL_EPSILON);
+        *running_mean = (float)(old * (double)*running_mean + new * layer->mean[c]);
         /* As PyTorch: the running variance is the unbiased one. */
-        running_mean[c] = (float)((1 - NORM_POOL_MOMENTUM) * running_mean[c] + NORM_POOL_MOMENTUM * layer->mean[c]);
-        running_variance[c] =
-            (float)((1 - NORM_POOL_MOMENTUM) * running_variance[c] + NORM_POOL_MOMENTUM * squares[c] / (n - 1));
+        *running_variance = (float)(old * (double)*running_variance + new *squares[c] / (n - 1));
     }
 }
 
@@ -130,8 +131,7 @@ PIXEL_PASS void image_forward(const float *x, int side, int stride, const float 
 }
 
 /* scale and shift, so that z = x * scale + shift. */
-static void forward_factors(struct norm_pool *layer, enum norm_pool_mode mode, const float *gamma, const float *beta,
-                            const float *running_mean, const float *running_variance) {
+static void forward_factors(struct norm_pool *layer, enum norm_pool_mode mode, const struct norm_pool_values *values) {
     float *scale = layer->factors, *shift = layer->factors + layer->channels;
     for (int c = 0; c < layer->channels; c++) {
         if (mode == NORM_POOL_NONE) {
@@ -139,21 +139,23 @@ static void forward_factors(struct norm_pool *layer, enum norm_pool_mode mode, c
             shift[c] = 0;
             continue;
         }
-        bool train = mode == NORM_POOL_TRAIN;
-        double mean = train ? layer->mean[c] : (double)running_mean[c];
-        double inverse =
-            train ? layer->inverse_deviation[c] : 1.0 / sqrt((double)running_variance[c] + NORM_POOL_EPSILON);
-        scale[c] = (float)(inverse * gamma[c]);
-        shift[c] = (float)(beta[c] - mean * inverse * gamma[c]);
+        double mean = layer->mean[c], inverse = layer->inverse_deviation[c];
+        if (mode == NORM_POOL_TEST) {
+            mean = (double)values->running_mean[c];
+            inverse = 1.0 / sqrt((double)values->running_variance[c] + NORM_POOL_EPSILON);
+        }
+        double factor = inverse * (double)values->gamma[c];
+        scale[c] = (float)factor;
+        shift[c] = (float)((double)values->beta[c] - mean * factor);
     }
 }
 
-void norm_pool_forward(struct norm_pool *layer, enum norm_pool_mode mode, int count, const float *x, const float *gamma,
-                       const float *beta, float *running_mean, float *running_variance, float *y) {
+void norm_pool_forward(struct norm_pool *layer, enum norm_pool_mode mode, int count, const float *x,
+                       const struct norm_pool_values *values, float *y) {
     if (mode == NORM_POOL_TRAIN) {
-        batch_statistics(layer, count, x, running_mean, running_variance);
+        batch_statistics(layer, count, x, values);
     }
-    forward_factors(layer, mode, gamma, beta, running_mean, running_variance);
+    forward_factors(layer, mode, values);
     int side = layer->side, half = side / 2, channels = layer->channels;
     const float *scale = layer->factors, *shift = layer->factors + channels;
     for (int image = 0; image < count; image++) {
@@ -244,7 +246,7 @@ static void backward_factors(struct norm_pool *layer, int count, const float *ga
     double n = (double)count * layer->side * layer->side;
     for (int c = 0; c < channels; c++) {
         double inverse = layer->inverse_deviation[c], sum = layer->sums[c], sum_x = layer->sums[channels + c];
-        double factor = gamma[c] * inverse, slope = factor * sum_x * inverse * inverse / n;
+        double factor = (double)gamma[c] * inverse, slope = factor * sum_x * inverse * inverse / n;
         layer->factors[c] = (float)factor;
         layer->factors[channels + c] = (float)(slope * layer->mean[c] - factor * sum / n);
         layer->factors[2 * channels + c] = (float)slope;
@@ -266,7 +268,7 @@ void norm_pool_backward(struct norm_pool *layer, enum norm_pool_mode mode, int c
             offset[c] = slope[c] = 0;
         }
     }
-    size_t image_floats = (size_t)(side * side * channels);
+    size_t image_floats = (size_t)side * (size_t)side * (size_t)channels;
     for (int image = 0; image < count; image++) {
         size_t windows = (size_t)image * (size_t)(half * half * channels);
         for (int c = 0; c < channels; c += LANES) {

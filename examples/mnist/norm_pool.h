@@ -27,19 +27,25 @@ struct norm_pool {
     float *factors; /* (3, channels): what a pass over pixels multiplies and adds */
 };
 
-void norm_pool_create(struct norm_pool *layer, int batch, int side, int channels);
-void norm_pool_free(struct norm_pool *layer);
+/* The layer's parameters and running statistics, (channels) each; the network's. */
+struct norm_pool_values {
+    const float *gamma, *beta;
+    float *running_mean, *running_variance;
+};
 
 /* What the forward call normalises by. */
 enum norm_pool_mode {
     NORM_POOL_TRAIN, /* the first `count` images' statistics, which also move the running ones */
     NORM_POOL_TEST,  /* the running statistics */
-    NORM_POOL_NONE,  /* nothing: z = x */
+    NORM_POOL_NONE,  /* nothing: z = x, and no values are used */
 };
 
-/* gamma, beta, running_mean and running_variance are (channels); not used with NORM_POOL_NONE. */
-void norm_pool_forward(struct norm_pool *layer, enum norm_pool_mode mode, int count, const float *x, const float *gamma,
-                       const float *beta, float *running_mean, float *running_variance, float *y);
+void norm_pool_create(struct norm_pool *layer, int batch, int side, int channels);
+void norm_pool_free(struct norm_pool *layer);
+
+/* y of the first `count` images of x. */
+void norm_pool_forward(struct norm_pool *layer, enum norm_pool_mode mode, int count, const float *x,
+                       const struct norm_pool_values *values, float *y);
 
 /* Given dy, the gradient by y, replaces x by the gradient by x (of all `batch` images: zero from `count` on), and
  * writes those by gamma and beta. mode: that of the forward call, NORM_POOL_TEST excluded. */

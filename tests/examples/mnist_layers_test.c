@@ -137,17 +137,21 @@ struct norm_case {
     float *y, *dx, *dgamma, *dbeta, *running_mean, *running_variance, *tested;
 };
 
+static size_t image_floats(int count, int side, int channels) {
+    return (size_t)count * (size_t)side * (size_t)side * (size_t)channels;
+}
+
 static struct norm_case norm_run(enum norm_pool_mode mode, int batch, int count, int side, int channels) {
     int half = side / 2;
     struct norm_case c = {.batch = batch, .count = count, .side = side, .channels = channels, .mode = mode};
-    c.x_count = (size_t)(count * side * side * channels);
-    c.y_count = (size_t)(count * half * half * channels);
+    c.x_count = image_floats(count, side, channels);
+    c.y_count = image_floats(count, half, channels);
     c.x = numbers_draw_nhwc(1, batch, side, channels);
     c.gamma = numbers_draw(2, (size_t)channels);
     c.beta = numbers_draw(3, (size_t)channels);
     c.dy = numbers_draw_nhwc(4, batch, half, channels);
-    c.y = array((size_t)(batch * half * half * channels), sizeof *c.y);
-    c.tested = array((size_t)(batch * half * half * channels), sizeof *c.y);
+    c.y = array(image_floats(batch, half, channels), sizeof *c.y);
+    c.tested = array(image_floats(batch, half, channels), sizeof *c.y);
     c.dx = numbers_draw_nhwc(1, batch, side, channels);
     float **small[] = {&c.dgamma, &c.dbeta, &c.running_mean, &c.running_variance};
     for (size_t i = 0; i < 4; i++) {
@@ -158,11 +162,11 @@ static struct norm_case norm_run(enum norm_pool_mode mode, int batch, int count,
     }
     struct norm_pool layer;
     norm_pool_create(&layer, batch, side, channels);
-    norm_pool_forward(&layer, mode, count, c.x, c.gamma, c.beta, c.running_mean, c.running_variance, c.y);
+    const struct norm_pool_values values = {c.gamma, c.beta, c.running_mean, c.running_variance};
+    norm_pool_forward(&layer, mode, count, c.x, &values, c.y);
     norm_pool_backward(&layer, mode, count, c.dy, c.gamma, c.dx, c.dgamma, c.dbeta);
     if (mode == NORM_POOL_TRAIN) {
-        norm_pool_forward(&layer, NORM_POOL_TEST, count, c.x, c.gamma, c.beta, c.running_mean, c.running_variance,
-                          c.tested);
+        norm_pool_forward(&layer, NORM_POOL_TEST, count, c.x, &values, c.tested);
     }
     norm_pool_free(&layer);
     return c;
@@ -189,24 +193,24 @@ static double sum_tolerance(const struct norm_case *c) {
 static void check_norm_against_naive(enum norm_pool_mode mode, int batch, int count, int side, int channels) {
     struct norm_case c = norm_run(mode, batch, count, side, channels);
     int pixels = count * side * side;
-    const float *gamma = mode == NORM_POOL_NONE ? NULL : c.gamma;
     double mean[64], variance[64], dgamma[64], dbeta[64];
+    const struct naive_norm norm = {pixels, channels, mean, variance, mode == NORM_POOL_NONE ? NULL : c.gamma, c.beta};
     double *z = array(c.x_count, sizeof *z), *dz = array(c.x_count, sizeof *dz), *dx = array(c.x_count, sizeof *dx);
     double *y = array(c.y_count, sizeof *y);
     naive_moments(pixels, channels, c.x, mean, variance);
-    naive_norm_forward(pixels, channels, c.x, mean, variance, gamma, c.beta, z);
+    naive_norm_forward(&norm, c.x, z);
     naive_relu_pool_forward(count, side, channels, z, y);
     naive_relu_pool_backward(count, side, channels, z, c.dy, dz);
     numbers_assert_near("y", c.y, y, c.y_count, mode == NORM_POOL_NONE ? 0 : NORM_TOLERANCE);
     if (mode == NORM_POOL_NONE) {
         numbers_assert_near("dx", c.dx, dz, c.x_count, 0);
     } else {
-        naive_norm_backward(pixels, channels, c.x, mean, variance, gamma, dz, dx, dgamma, dbeta);
+        naive_norm_backward(&norm, c.x, dz, dx, dgamma, dbeta);
         numbers_assert_near("dx", c.dx, dx, c.x_count, NORM_TOLERANCE);
         numbers_assert_near("dgamma", c.dgamma, dgamma, (size_t)channels, sum_tolerance(&c));
         numbers_assert_near("dbeta", c.dbeta, dbeta, (size_t)channels, sum_tolerance(&c));
     }
-    for (size_t i = c.x_count; i < (size_t)(batch * side * side * channels); i++) {
+    for (size_t i = c.x_count; i < image_floats(batch, side, channels); i++) {
         assert_true(c.dx[i] == 0); /* images that took no part */
     }
     free(z);
@@ -274,7 +278,8 @@ static void a_large_mean_does_not_cancel(void **state) {
     naive_moments(BATCH * SIDE * SIDE, CHANNELS, x, want_mean, want_variance);
     struct norm_pool layer;
     norm_pool_create(&layer, BATCH, SIDE, CHANNELS);
-    norm_pool_forward(&layer, NORM_POOL_TRAIN, BATCH, x, gamma, beta, mean, variance, y);
+    const struct norm_pool_values values = {gamma, beta, mean, variance};
+    norm_pool_forward(&layer, NORM_POOL_TRAIN, BATCH, x, &values, y);
     for (int c = 0; c < CHANNELS; c++) {
         double got = 1 / (layer.inverse_deviation[c] * layer.inverse_deviation[c]) - 1e-5;
         assert_true(fabs(got - want_variance[c]) < want_variance[c] / 100);

@@ -69,27 +69,28 @@ void naive_moments(int pixels, int channels, const float *x, double *mean, doubl
     }
 }
 
-void naive_norm_forward(int pixels, int channels, const float *x, const double *mean, const double *variance,
-                        const float *gamma, const float *beta, double *z) {
-    for (int i = 0; i < pixels * channels; i++) {
-        int c = i % channels;
-        z[i] = gamma == NULL ? (double)x[i]
-                             : ((double)x[i] - mean[c]) / sqrt(variance[c] + 1e-5) * (double)gamma[c] + (double)beta[c];
+void naive_norm_forward(const struct naive_norm *n, const float *x, double *z) {
+    for (int i = 0; i < n->pixels * n->channels; i++) {
+        int c = i % n->channels;
+        z[i] = (double)x[i];
+        if (n->gamma != NULL) {
+            z[i] = (z[i] - n->mean[c]) / sqrt(n->variance[c] + 1e-5) * (double)n->gamma[c] + (double)n->beta[c];
+        }
     }
 }
 
-void naive_norm_backward(int pixels, int channels, const float *x, const double *mean, const double *variance,
-                         const float *gamma, const double *dz, double *dx, double *dgamma, double *dbeta) {
-    for (int c = 0; c < channels; c++) {
-        double inverse = 1 / sqrt(variance[c] + 1e-5), scale = (double)gamma[c];
+void naive_norm_backward(const struct naive_norm *n, const float *x, const double *dz, double *dx, double *dgamma,
+                         double *dbeta) {
+    for (int c = 0; c < n->channels; c++) {
+        double inverse = 1 / sqrt(n->variance[c] + 1e-5), scale = (double)n->gamma[c];
         dgamma[c] = dbeta[c] = 0;
-        for (int i = c; i < pixels * channels; i += channels) {
-            dgamma[c] += dz[i] * ((double)x[i] - mean[c]) * inverse;
+        for (int i = c; i < n->pixels * n->channels; i += n->channels) {
+            dgamma[c] += dz[i] * ((double)x[i] - n->mean[c]) * inverse;
             dbeta[c] += dz[i];
         }
-        for (int i = c; i < pixels * channels; i += channels) {
-            double h = ((double)x[i] - mean[c]) * inverse;
-            dx[i] = scale * inverse * (dz[i] - dbeta[c] / pixels - h * dgamma[c] / pixels);
+        for (int i = c; i < n->pixels * n->channels; i += n->channels) {
+            double h = ((double)x[i] - n->mean[c]) * inverse;
+            dx[i] = scale * inverse * (dz[i] - dbeta[c] / n->pixels - h * dgamma[c] / n->pixels);
         }
     }
 }

@@ -17,12 +17,16 @@ void naive_conv_backward(const struct naive_conv *s, const float *x, const float
 /* mean and variance (biased) of each channel. */
 void naive_moments(int pixels, int channels, const float *x, double *mean, double *variance);
 
-/* z = (x - mean) / sqrt(variance + 1e-5) * gamma + beta; NULL for gamma: z = x. */
-void naive_norm_forward(int pixels, int channels, const float *x, const double *mean, const double *variance,
-                        const float *gamma, const float *beta, double *z);
+/* z = (x - mean) / sqrt(variance + 1e-5) * gamma + beta. gamma NULL: z = x. */
+struct naive_norm {
+    int pixels, channels;
+    const double *mean, *variance;
+    const float *gamma, *beta;
+};
+void naive_norm_forward(const struct naive_norm *n, const float *x, double *z);
 /* Through the mean and the variance, too. */
-void naive_norm_backward(int pixels, int channels, const float *x, const double *mean, const double *variance,
-                         const float *gamma, const double *dz, double *dx, double *dgamma, double *dbeta);
+void naive_norm_backward(const struct naive_norm *n, const float *x, const double *dz, double *dx, double *dgamma,
+                         double *dbeta);
 
 /* The largest of relu(z) in each 2x2 window; the gradient goes to the first largest, if that is above 0. */
 void naive_relu_pool_forward(int batch, int side, int channels, const double *z, double *y);
