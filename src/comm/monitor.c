@@ -1,4 +1,4 @@
-/* The monitor's thread: one epoll over pidfds, armed sockets and an eventfd that ends it. See monitor.h. */
+/* The monitor's thread: one epoll over pidfds, the links' descriptor and an eventfd that ends it. See monitor.h. */
 #include "comm/monitor.h"
 
 #include <assert.h>
@@ -23,7 +23,7 @@ enum { EVENTS_AT_ONCE = 64, STAT_BYTES = 1024, STAT_START_TIME = 22, STAT_EXIT_C
 /* What an epoll event is about, beside a number, in its 64 bits. */
 #define KIND_STOP (UINT64_C(1) << 32)
 #define KIND_PROCESS (UINT64_C(2) << 32)
-#define KIND_SOCKET (UINT64_C(3) << 32)
+#define KIND_DESCRIPTOR (UINT64_C(3) << 32)
 
 struct watched {
     uint32_t peer;
@@ -166,7 +166,6 @@ static void *run(void *argument) {
         int pause_ms = monitor->looked_at_count > 0 ? MONITOR_LOOK_MS : -1;
         pthread_mutex_unlock(&monitor->mutex);
         int n = epoll_wait(monitor->epoll_fd, events, EVENTS_AT_ONCE, pause_ms);
-        bool is_ready = false;
         for (int i = 0; i < n; i++) {
             uint64_t kind = events[i].data.u64 & ~(uint64_t)UINT32_MAX;
             if (kind == KIND_PROCESS) {
@@ -176,11 +175,8 @@ static void *run(void *argument) {
                 ssize_t ignored = read(monitor->stop_fd, &count, sizeof count);
                 (void)ignored;
             } else {
-                is_ready = true;
+                monitor->handlers.attend(monitor->handlers.context);
             }
-        }
-        if (is_ready) {
-            monitor->handlers.ready(monitor->handlers.context);
         }
         if (pause_ms >= 0) {
             look_at_processes(monitor);
@@ -311,21 +307,13 @@ int monitor_watch_process(struct monitor *monitor, uint32_t peer, int32_t pid, u
     return 0;
 }
 
-/* ---- sockets ---- */
+/* ---- the descriptor ---- */
 
-int monitor_add_socket(struct monitor *monitor, int fd) {
-    struct epoll_event event = {.events = EPOLLONESHOT, .data.u64 = KIND_SOCKET | (uint32_t)fd};
+int monitor_watch_descriptor(struct monitor *monitor, int fd) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = KIND_DESCRIPTOR};
+    assert(monitor->handlers.attend);
     if (epoll_ctl(monitor->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
-        return status_fail_errno(errno, "watch a socket");
+        return status_fail_errno(errno, "watch the links' descriptor");
     }
     return 0;
-}
-
-void monitor_remove_socket(struct monitor *monitor, int fd) {
-    (void)epoll_ctl(monitor->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
-}
-
-void monitor_arm_socket(struct monitor *monitor, int fd, uint32_t events) {
-    struct epoll_event event = {.events = events | EPOLLONESHOT, .data.u64 = KIND_SOCKET | (uint32_t)fd};
-    (void)epoll_ctl(monitor->epoll_fd, EPOLL_CTL_MOD, fd, &event);
 }

@@ -1,5 +1,5 @@
-/* The monitor: a thread that sleeps until a watched process dies, a socket that a sleeping caller armed is ready, or it
- * is told to look. One a context. It moves no bytes and decides nothing: it calls the handlers, which mark and ring.
+/* The monitor: a thread that sleeps until a watched process dies, or a descriptor has news (that of the links to other
+ * hosts). One a context. It decides nothing: it calls the handlers, which mark and ring.
  *
  * Threads: all calls may be made from any thread, monitor_free() excepted. Handlers run on the monitor's thread and
  * must not block; they may call everything here but monitor_free(). */
@@ -16,8 +16,8 @@ struct monitor_handlers {
     /* The process of peer `peer` (a root rank) has ended. wait_status: as waitpid() gives it, -1 if it cannot be known.
      */
     void (*died)(void *context, uint32_t peer, int32_t pid, int wait_status);
-    /* An armed socket has news: the bell is to be rung. */
-    void (*ready)(void *context);
+    /* The watched descriptor is readable. NULL if none will be watched. */
+    void (*attend)(void *context);
 };
 
 /* Handlers are copied. MUSTER_ENOMEM, MUSTER_ESYSTEM. */
@@ -31,12 +31,8 @@ void monitor_free(struct monitor *monitor);
 enum { MONITOR_LOOK_MS = 5 };
 int monitor_watch_process(struct monitor *monitor, uint32_t peer, int32_t pid, uint64_t start_time);
 
-/* Adds a socket, not armed. It must be removed before it is closed. */
-int monitor_add_socket(struct monitor *monitor, int fd);
-void monitor_remove_socket(struct monitor *monitor, int fd);
-/* From now on ready() is called once when the socket has one of the events (EPOLLIN, EPOLLOUT; errors and hang-ups are
- * always news), also if it has it already. Arm before the last look, then sleep: no news is lost. */
-void monitor_arm_socket(struct monitor *monitor, int fd, uint32_t events);
+/* From now on attend() is called whenever the descriptor is readable (level-triggered). It must stay open. */
+int monitor_watch_descriptor(struct monitor *monitor, int fd);
 
 /* Field 22 of /proc/<pid>/stat; 0 if there is no such process. */
 uint64_t monitor_start_time(int32_t pid);

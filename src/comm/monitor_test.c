@@ -1,4 +1,4 @@
-/* The monitor notices the death of processes, with and without reaping, and sockets that were armed. */
+/* The monitor notices the death of processes, reaped or not, and a descriptor that has news. */
 #include "comm/monitor.h"
 
 #include <pthread.h>
@@ -7,8 +7,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,8 +18,9 @@ struct scene {
     struct monitor *monitor;
     pthread_mutex_t mutex;
     pthread_cond_t cond;
-    uint32_t deaths, peers, readies; /* peers: sum of the numbers of those that died */
+    uint32_t deaths, peers, bytes; /* peers: sum of the numbers of those that died */
     int wait_status;
+    int pipe[2];
 };
 
 static void died(void *context, uint32_t peer, int32_t pid, int wait_status) {
@@ -35,10 +34,12 @@ static void died(void *context, uint32_t peer, int32_t pid, int wait_status) {
     pthread_mutex_unlock(&scene->mutex);
 }
 
-static void ready(void *context) {
+static void attend(void *context) {
     struct scene *scene = context;
+    char byte;
+    assert_int_equal(read(scene->pipe[0], &byte, 1), 1);
     pthread_mutex_lock(&scene->mutex);
-    scene->readies++;
+    scene->bytes++;
     pthread_cond_broadcast(&scene->cond);
     pthread_mutex_unlock(&scene->mutex);
 }
@@ -56,7 +57,7 @@ static int set_up(void **out) {
     assert_non_null(scene);
     pthread_mutex_init(&scene->mutex, NULL);
     pthread_cond_init(&scene->cond, NULL);
-    struct monitor_handlers handlers = {scene, died, ready};
+    struct monitor_handlers handlers = {scene, died, attend};
     assert_int_equal(monitor_create(&handlers, &scene->monitor), 0);
     *out = scene;
     return 0;
@@ -123,24 +124,18 @@ static void a_process_that_is_gone_is_an_error(void **state) {
     assert_int_equal(monitor_start_time(pid), 0);
 }
 
-static void an_armed_socket_is_told_once(void **state) {
+static void a_readable_descriptor_is_attended_to(void **state) {
     struct scene *scene = *state;
-    int pair[2];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    assert_int_equal(monitor_add_socket(scene->monitor, pair[0]), 0);
-    assert_int_equal(write(pair[1], "a", 1), 1);
-    monitor_arm_socket(scene->monitor, pair[0], EPOLLIN); /* ready before */
-    await(scene, &scene->readies, 1);
-    monitor_arm_socket(scene->monitor, pair[0], EPOLLIN); /* not read: ready still */
-    await(scene, &scene->readies, 2);
-    char byte;
-    assert_int_equal(read(pair[0], &byte, 1), 1);
-    monitor_arm_socket(scene->monitor, pair[0], EPOLLIN);
-    assert_int_equal(close(pair[1]), 0);
-    await(scene, &scene->readies, 3);
-    monitor_remove_socket(scene->monitor, pair[0]);
-    assert_int_equal(close(pair[0]), 0);
-    assert_int_equal(scene->readies, 3);
+    assert_int_equal(pipe(scene->pipe), 0);
+    assert_int_equal(monitor_watch_descriptor(scene->monitor, scene->pipe[0]), 0);
+    for (uint32_t i = 1; i <= 3; i++) {
+        assert_int_equal(write(scene->pipe[1], "a", 1), 1);
+        await(scene, &scene->bytes, i);
+    }
+    monitor_free(scene->monitor);
+    scene->monitor = NULL;
+    assert_int_equal(close(scene->pipe[0]), 0);
+    assert_int_equal(close(scene->pipe[1]), 0);
 }
 
 int main(void) {
@@ -148,7 +143,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(death_before_reaping_is_told_with_its_signal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(many_processes_are_told_each_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_process_that_is_gone_is_an_error, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_armed_socket_is_told_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_readable_descriptor_is_attended_to, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

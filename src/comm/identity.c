@@ -1,0 +1,120 @@
+/* Reading this process's identity, and its form in the store; see identity.h. */
+#include "comm/identity.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "comm/monitor.h"
+
+/* First byte of the encoding. */
+enum { VERSION = 1, BOOT_ID_TEXT_BYTES = 36 };
+
+static bool read_boot_id(uint8_t out[16]) {
+    char text[BOOT_ID_TEXT_BYTES + 1] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    size_t digits = 0;
+    for (ssize_t i = 0; i < n && digits < 32; i++) {
+        const char *at = strchr("0123456789abcdef", text[i]);
+        if (at && text[i] != '\0') {
+            unsigned value = (unsigned)(at - "0123456789abcdef");
+            out[digits / 2] = (uint8_t)(digits % 2 ? out[digits / 2] | value : value << 4);
+            digits++;
+        }
+    }
+    return digits == 32;
+}
+
+static bool read_namespace(const char *path, uint64_t *out) {
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        return false;
+    }
+    *out = info.st_ino;
+    return true;
+}
+
+/* FNV-1a: tells names apart, not adversaries. */
+static uint64_t hash_text(const char *text) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (; *text; text++) {
+        hash = (hash ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    }
+    return hash ? hash : 1;
+}
+
+void identity_of_this_process(struct identity *out) {
+    const char *shared = getenv("MUSTER_SHM"), *host = getenv("MUSTER_HOST_ID");
+    memset(out, 0, sizeof *out);
+    out->may_share = !(shared && strcmp(shared, "0") == 0) && read_boot_id(out->host.boot_id) &&
+                     read_namespace("/proc/self/ns/pid", &out->host.pid_namespace) &&
+                     read_namespace("/proc/self/ns/mnt", &out->host.mount_namespace) &&
+                     read_namespace("/proc/self/ns/user", &out->host.user_namespace);
+    out->host.tag = host && *host ? hash_text(host) : 0;
+    out->host.user = (uint32_t)geteuid();
+    out->pid = (int32_t)getpid();
+    out->start_time = monitor_start_time(out->pid);
+    if (gethostname(out->host_name, sizeof out->host_name - 1) != 0) {
+        (void)str_copy(out->host_name, sizeof out->host_name, "unknown host");
+    }
+}
+
+bool identity_share_host(const struct identity *a, const struct identity *b) {
+    return a->may_share && b->may_share && memcmp(a->host.boot_id, b->host.boot_id, sizeof a->host.boot_id) == 0 &&
+           a->host.pid_namespace == b->host.pid_namespace && a->host.mount_namespace == b->host.mount_namespace &&
+           a->host.user_namespace == b->host.user_namespace && a->host.tag == b->host.tag &&
+           a->host.user == b->host.user;
+}
+
+size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENCODED_BYTES_MAX]) {
+    struct bytes_writer w = {out, IDENTITY_ENCODED_BYTES_MAX, 0, false};
+    size_t name_len = strnlen(identity->host_name, IDENTITY_HOST_NAME_BYTES - 1);
+    bytes_put_number(&w, VERSION, 1);
+    bytes_put_number(&w, identity->may_share, 1);
+    bytes_put(&w, identity->host.boot_id, sizeof identity->host.boot_id);
+    bytes_put_number(&w, identity->host.pid_namespace, 8);
+    bytes_put_number(&w, identity->host.mount_namespace, 8);
+    bytes_put_number(&w, identity->host.user_namespace, 8);
+    bytes_put_number(&w, identity->host.tag, 8);
+    bytes_put_number(&w, identity->host.user, 4);
+    bytes_put_number(&w, (uint32_t)identity->pid, 4);
+    bytes_put_number(&w, identity->start_time, 8);
+    bytes_put_number(&w, name_len, 1);
+    bytes_put(&w, identity->host_name, name_len);
+    return w.used;
+}
+
+int identity_decode(const uint8_t *data, size_t len, struct identity *out) {
+    struct bytes_reader r = {data, len, 0, false};
+    struct identity identity = {0};
+    uint64_t version = bytes_get_number(&r, 1), may_share = bytes_get_number(&r, 1);
+    const uint8_t *boot_id = bytes_get(&r, sizeof identity.host.boot_id);
+    identity.may_share = may_share == 1;
+    identity.host.pid_namespace = bytes_get_number(&r, 8);
+    identity.host.mount_namespace = bytes_get_number(&r, 8);
+    identity.host.user_namespace = bytes_get_number(&r, 8);
+    identity.host.tag = bytes_get_number(&r, 8);
+    identity.host.user = (uint32_t)bytes_get_number(&r, 4);
+    identity.pid = (int32_t)(uint32_t)bytes_get_number(&r, 4);
+    identity.start_time = bytes_get_number(&r, 8);
+    size_t name_len = bytes_get_number(&r, 1);
+    const uint8_t *name = bytes_get(&r, name_len);
+    if (r.overrun || r.used != len || version != VERSION || may_share > 1 || identity.pid <= 0 ||
+        name_len >= IDENTITY_HOST_NAME_BYTES) {
+        return status_fail(MUSTER_EPROTOCOL, "a rank's record in the store (%zu bytes) is not understood", len);
+    }
+    memcpy(identity.host.boot_id, boot_id, sizeof identity.host.boot_id);
+    memcpy(identity.host_name, name, name_len);
+    *out = identity;
+    return 0;
+}

@@ -1,0 +1,45 @@
+/* Who a process is to the others of its job: whether two can share memory, and how to tell them apart in messages. */
+#ifndef COMM_IDENTITY_H
+#define COMM_IDENTITY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    IDENTITY_HOST_NAME_BYTES = 64, /* terminator included */
+    IDENTITY_ENCODED_BYTES_MAX = 160
+};
+
+/* Two processes can map each other's memory if all of this is equal: the kernel that runs them (its boot id), their
+ * namespaces of pids (in which they find each other), mounts (a /proc) and users, and the user. tag: a hash of
+ * MUSTER_HOST_ID, 0 without it. */
+struct host_identity {
+    uint8_t boot_id[16];
+    uint64_t pid_namespace, mount_namespace, user_namespace;
+    uint64_t tag;
+    uint32_t user;
+};
+
+/* What a rank puts into the store about itself. */
+struct identity {
+    struct host_identity host;
+    bool may_share; /* false with MUSTER_SHM=0: counts as a host of its own */
+    int32_t pid;
+    uint64_t start_time; /* of the process: monitor_start_time() */
+    char host_name[IDENTITY_HOST_NAME_BYTES];
+};
+
+/* Of this process, as the kernel and the environment (MUSTER_SHM, MUSTER_HOST_ID) say. Where the kernel does not tell
+ * (no /proc), the process shares with nobody. Cannot fail. */
+void identity_of_this_process(struct identity *out);
+
+/* Can these two share memory? */
+bool identity_share_host(const struct identity *a, const struct identity *b);
+
+/* The bytes in the store; returns how many. */
+size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENCODED_BYTES_MAX]);
+/* MUSTER_EPROTOCOL: these bytes are no identity, or another version's. */
+int identity_decode(const uint8_t *data, size_t len, struct identity *out);
+
+#endif

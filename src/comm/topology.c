@@ -1,0 +1,133 @@
+/* Grouping ranks by host, and the form in the store:
+ *
+ *     u32 magic "MTOP", u8 version, varint size, varint host_count,
+ *     host_count times: u8 length, name
+ *     until all ranks have a host: varint run length, varint host
+ *
+ * Varints as in base/bytes.h. */
+#include "comm/topology.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+#define MAGIC UINT32_C(0x504F544D) /* "MTOP" */
+enum { VERSION = 1, VARINT_U32_BYTES = 5 };
+
+static int allocate(struct topology *topology, uint32_t size, uint32_t host_count) {
+    *topology = (struct topology){.size = size, .host_count = host_count};
+    topology->host_of = calloc(size, sizeof *topology->host_of);
+    topology->host_names = calloc(host_count, sizeof *topology->host_names);
+    if (!topology->host_of || !topology->host_names) {
+        topology_done(topology);
+        return status_fail(MUSTER_ENOMEM, "no memory for the topology of %u ranks", size);
+    }
+    return 0;
+}
+
+void topology_done(struct topology *topology) {
+    free(topology->host_of);
+    free(topology->host_names);
+    *topology = (struct topology){0};
+}
+
+int topology_compute(const struct identity *identities, uint32_t size, struct topology *out) {
+    struct topology topology;
+    uint32_t *first_ranks = calloc(size, sizeof *first_ranks); /* of each host */
+    int code =
+        first_ranks ? allocate(&topology, size, size) : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", size);
+    if (code) {
+        free(first_ranks);
+        return code;
+    }
+    topology.host_count = 0;
+    for (uint32_t rank = 0; rank < size; rank++) {
+        /* Neighbouring ranks mostly share a host: look at the newest first. */
+        uint32_t host = topology.host_count;
+        while (host > 0 && !identity_share_host(&identities[first_ranks[host - 1]], &identities[rank])) {
+            host--;
+        }
+        if (host == 0) {
+            first_ranks[topology.host_count] = rank;
+            memcpy(topology.host_names[topology.host_count], identities[rank].host_name, IDENTITY_HOST_NAME_BYTES);
+            host = ++topology.host_count;
+        }
+        topology.host_of[rank] = host - 1;
+    }
+    free(first_ranks);
+    *out = topology;
+    return 0;
+}
+
+int topology_encode(const struct topology *topology, uint8_t **out, size_t *out_len) {
+    size_t room = 16 + 2 * VARINT_U32_BYTES + (size_t)topology->host_count * IDENTITY_HOST_NAME_BYTES +
+                  (size_t)topology->size * 2 * VARINT_U32_BYTES;
+    struct bytes_writer w = {malloc(room), room, 0, false};
+    if (!w.data) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the topology of %u ranks", topology->size);
+    }
+    bytes_put_number(&w, MAGIC, 4);
+    bytes_put_number(&w, VERSION, 1);
+    bytes_put_varint(&w, topology->size);
+    bytes_put_varint(&w, topology->host_count);
+    for (uint32_t host = 0; host < topology->host_count; host++) {
+        size_t length = strnlen(topology->host_names[host], IDENTITY_HOST_NAME_BYTES - 1);
+        bytes_put_number(&w, length, 1);
+        bytes_put(&w, topology->host_names[host], length);
+    }
+    for (uint32_t rank = 0, end; rank < topology->size; rank = end) {
+        for (end = rank + 1; end < topology->size && topology->host_of[end] == topology->host_of[rank];) {
+            end++;
+        }
+        bytes_put_varint(&w, end - rank);
+        bytes_put_varint(&w, topology->host_of[rank]);
+    }
+    *out = w.data;
+    *out_len = w.used;
+    return 0;
+}
+
+static int no_topology(struct topology *topology, size_t len) {
+    topology_done(topology);
+    return status_fail(MUSTER_EPROTOCOL, "the list of hosts in the store (%zu bytes) is not understood", len);
+}
+
+int topology_decode(const uint8_t *data, size_t len, uint32_t size, struct topology *out) {
+    struct bytes_reader r = {data, len, 0, false};
+    struct topology topology = {0};
+    uint64_t magic = bytes_get_number(&r, 4), version = bytes_get_number(&r, 1), ranks = bytes_get_varint(&r),
+             hosts = bytes_get_varint(&r);
+    if (r.overrun || magic != MAGIC || version != VERSION || ranks != size || hosts == 0 || hosts > size) {
+        return no_topology(&topology, len);
+    }
+    int code = allocate(&topology, size, (uint32_t)hosts);
+    if (code) {
+        return code;
+    }
+    for (uint32_t host = 0; host < hosts; host++) {
+        size_t length = bytes_get_number(&r, 1);
+        const uint8_t *name = bytes_get(&r, length);
+        if (!name || length >= IDENTITY_HOST_NAME_BYTES) {
+            return no_topology(&topology, len);
+        }
+        memcpy(topology.host_names[host], name, length);
+    }
+    uint64_t next_host = 0; /* the order of first ranks: each run's host is known, or the next */
+    for (uint32_t rank = 0; rank < size;) {
+        uint64_t run = bytes_get_varint(&r), host = bytes_get_varint(&r);
+        if (r.overrun || run == 0 || run > size - rank || host > next_host || host >= hosts) {
+            return no_topology(&topology, len);
+        }
+        next_host += host == next_host ? 1 : 0;
+        for (; run > 0; run--) {
+            topology.host_of[rank++] = (uint32_t)host;
+        }
+    }
+    if (next_host != hosts || r.used != len) {
+        return no_topology(&topology, len);
+    }
+    *out = topology;
+    return 0;
+}
