@@ -1,6 +1,8 @@
 /* Element-wise reductions in memory: every type with every reduction that it has, with the processor's widest vectors
  * (chosen once, at first use). Deterministic: inputs are combined in the order given, element by element, whatever the
- * alignment or the split into pieces. Pure, but for the choice of vectors. */
+ * vectors, the alignment or the split into pieces. (When two NaNs meet, which of them is passed on is the compiler's
+ * choice for each place in a call: equal calls give equal bits, calls cut differently may not.) Buffers need no
+ * alignment. Pure, but for the choice of vectors. */
 #ifndef COMM_REDUCE_H
 #define COMM_REDUCE_H
 
@@ -24,5 +26,10 @@ void reduce_many(enum muster_type type, enum muster_reduction reduction, void *c
 
 /* For AVERAGE after all pairs: data[i] /= divisor. Nothing for the others. */
 void reduce_finish(enum muster_type type, enum muster_reduction reduction, void *data, size_t count, uint32_t divisor);
+
+/* The widths there are. reduce_choose() is for tests and benchmarks, which compare them: false, and nothing changes, if
+ * this processor lacks it. */
+enum reduce_vectors { REDUCE_PORTABLE, REDUCE_AVX2, REDUCE_AVX512, REDUCE_VECTORS_COUNT };
+bool reduce_choose(enum reduce_vectors vectors);
 
 #endif
