@@ -1,0 +1,282 @@
+/* Distributed data parallel: creating a ddp, binding it to a group, and the questions about it. */
+#include "train/ddp_impl.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+static bool type_is_float(enum muster_type type) {
+    return type == MUSTER_FLOAT16 || type == MUSTER_BFLOAT16 || type == MUSTER_FLOAT32 || type == MUSTER_FLOAT64;
+}
+
+static int check_tensor(const char *what, size_t index, const char *name, enum muster_type type, size_t count,
+                        const void *data) {
+    if (!name || strnlen(name, MUSTER_DDP_NAME_MAX) == MUSTER_DDP_NAME_MAX) {
+        return status_fail(MUSTER_EINVAL, "%s %zu has no name, or one of more than %zu bytes", what, index,
+                           MUSTER_DDP_NAME_MAX - 1);
+    }
+    size_t bytes = muster_type_bytes(type);
+    if (!data || bytes == 0 || count == 0 || count > MUSTER_COLLECTIVE_BYTES_MAX / 2 / bytes) {
+        return status_fail(MUSTER_EINVAL, "%s \"%s\" has no data, an unknown type, or a count out of range", what,
+                           name);
+    }
+    return MUSTER_OK;
+}
+
+static int check_arguments(const struct muster_ddp_parameter *parameters, size_t parameter_count,
+                           const struct muster_ddp_buffer *buffers, size_t buffer_count,
+                           const struct muster_ddp_options *options) {
+    if (parameter_count == 0 || parameter_count > MUSTER_DDP_PARAMETERS_MAX ||
+        buffer_count > MUSTER_DDP_PARAMETERS_MAX) {
+        return status_fail(MUSTER_EINVAL, "%zu parameters and %zu buffers: 1 to %zu, and 0 to %zu, are possible",
+                           parameter_count, buffer_count, MUSTER_DDP_PARAMETERS_MAX, MUSTER_DDP_PARAMETERS_MAX);
+    }
+    if (options->bucket_bytes == 0 || options->first_bucket_bytes == 0) {
+        return status_fail(MUSTER_EINVAL, "buckets of 0 bytes");
+    }
+    if (options->hook && (!options->hook->start || !options->hook->name)) {
+        return status_fail(MUSTER_EINVAL, "a hook without a name or a start function");
+    }
+    for (size_t i = 0; i < parameter_count; i++) {
+        const struct muster_ddp_parameter *parameter = &parameters[i];
+        int status = check_tensor("parameter", i, parameter->name, parameter->type, parameter->count, parameter->data);
+        if (status != MUSTER_OK) {
+            return status;
+        }
+        if (!type_is_float(parameter->type)) {
+            return status_fail(MUSTER_EINVAL, "parameter \"%s\" is of type %s: gradients are floats", parameter->name,
+                               muster_type_name(parameter->type));
+        }
+    }
+    for (size_t i = 0; i < buffer_count; i++) {
+        int status = check_tensor("buffer", i, buffers[i].name, buffers[i].type, buffers[i].count, buffers[i].data);
+        if (status != MUSTER_OK) {
+            return status;
+        }
+    }
+    return MUSTER_OK;
+}
+
+/* Cuts a piece off a block that was made for all of them; with block NULL it only counts. */
+static void *carve(void *block, size_t *used, size_t bytes) {
+    size_t at = *used;
+    *used += (bytes + 15) / 16 * 16;
+    return block ? (uint8_t *)block + at : NULL;
+}
+
+/* Places the ddp's lists in `block`, or finds out how large that must be (block NULL). */
+static size_t place(struct muster_ddp *block, size_t parameter_count, size_t buffer_count, bool find_unused,
+                    size_t name_bytes, char **out_names) {
+    size_t used = 0;
+    (void)carve(block, &used, sizeof *block);
+    void *parameters = carve(block, &used, parameter_count * sizeof(struct ddp_parameter));
+    void *buffers = carve(block, &used, buffer_count * sizeof(struct muster_ddp_buffer));
+    void *order = carve(block, &used, parameter_count * sizeof(uint32_t));
+    void *marks = carve(block, &used, find_unused ? parameter_count : 0);
+    void *detail = carve(block, &used, MUSTER_DETAIL_MAX);
+    char *names = carve(block, &used, name_bytes);
+    if (block) {
+        block->parameters = parameters;
+        block->buffers = buffers;
+        block->ready_order = order;
+        block->used = find_unused ? marks : NULL;
+        block->failed_detail = detail;
+        block->block_bytes = used;
+        *out_names = names;
+    }
+    return used;
+}
+
+static const char *keep_name(char **names, const char *name) {
+    char *kept = *names;
+    size_t bytes = strlen(name) + 1;
+    memcpy(kept, name, bytes);
+    *names += bytes;
+    return kept;
+}
+
+static struct muster_ddp *copy_model(const struct muster_ddp_parameter *parameters, size_t parameter_count,
+                                     const struct muster_ddp_buffer *buffers, size_t buffer_count,
+                                     const struct muster_ddp_options *options) {
+    size_t name_bytes = 0;
+    for (size_t i = 0; i < parameter_count; i++) {
+        name_bytes += strlen(parameters[i].name) + 1;
+    }
+    for (size_t i = 0; i < buffer_count; i++) {
+        name_bytes += strlen(buffers[i].name) + 1;
+    }
+    char *names = NULL;
+    struct muster_ddp *ddp =
+        calloc(1, place(NULL, parameter_count, buffer_count, options->find_unused, name_bytes, NULL));
+    if (!ddp) {
+        (void)status_fail(MUSTER_ENOMEM, "no memory for a ddp of %zu parameters", parameter_count);
+        return NULL;
+    }
+    (void)place(ddp, parameter_count, buffer_count, options->find_unused, name_bytes, &names);
+    ddp->options = *options;
+    if (options->hook) {
+        ddp->hook = *options->hook;
+        ddp->options.hook = &ddp->hook;
+    }
+    ddp->parameter_count = (uint32_t)parameter_count;
+    ddp->buffer_count = (uint32_t)buffer_count;
+    for (size_t i = 0; i < parameter_count; i++) {
+        const struct muster_ddp_parameter *from = &parameters[i];
+        ddp->parameters[i] = (struct ddp_parameter){.name = keep_name(&names, from->name),
+                                                    .type = from->type,
+                                                    .count = from->count,
+                                                    .data = from->data,
+                                                    .own_gradient = from->gradient};
+    }
+    for (size_t i = 0; i < buffer_count; i++) {
+        ddp->buffers[i] = buffers[i];
+        ddp->buffers[i].name = keep_name(&names, buffers[i].name);
+    }
+    return ddp;
+}
+
+/* Leaves the group that the ddp has, if it has one, for `group`. Nothing changes on failure, but that the data may have
+ * been overwritten with that of rank 0. */
+static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
+    struct ddp_layout *layout = NULL;
+    struct ddp_exchange exchange;
+    int status = ddp_exchange_create(ddp, group, &exchange);
+    if (status == MUSTER_OK) {
+        status = ddp_layout_create(ddp, group, NULL, &layout);
+    }
+    /* A rank that lacks memory does not come to the check. The others would wait for it until their deadline. */
+    if (status != MUSTER_OK) {
+        muster_group_abort(group, muster_detail());
+    }
+    if (status == MUSTER_OK) {
+        status = ddp_agree_model(ddp, group);
+    }
+    if (status == MUSTER_OK) {
+        status = ddp_agree_data(ddp, &exchange);
+    }
+    if (status != MUSTER_OK) {
+        ddp_layout_free(layout);
+        ddp_exchange_free(&exchange);
+        return status;
+    }
+    ddp_layout_free(ddp->layout);
+    ddp_exchange_free(&ddp->exchange);
+    ddp->group = group;
+    ddp->layout = layout;
+    ddp->exchange = exchange;
+    ddp->phase = DDP_IDLE;
+    ddp->failed = MUSTER_OK;
+    ddp->is_rebuild_due = false;
+    ddp->is_rebuilt = !ddp->options.rebuild || ddp->options.find_unused;
+    ddp->is_broadcast_due = true;
+    ddp->active_count = muster_group_size(group);
+    ddp->source = 0;
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        ddp->parameters[i].is_used = false;
+        ddp->parameters[i].was_used = true;
+    }
+    ddp_reduce_reset(ddp);
+    return MUSTER_OK;
+}
+
+int muster_ddp_create(struct muster_group *group, const struct muster_ddp_parameter *parameters, size_t parameter_count,
+                      const struct muster_ddp_buffer *buffers, size_t buffer_count,
+                      const struct muster_ddp_options *options, struct muster_ddp **out) {
+    assert(group && out);
+    struct muster_ddp_options resolved = MUSTER_DDP_OPTIONS_INIT;
+    if (options) {
+        if (options->size != sizeof resolved) {
+            return status_fail(MUSTER_EINVAL, "muster_ddp_options were not made with MUSTER_DDP_OPTIONS_INIT");
+        }
+        resolved = *options;
+    }
+    int status = check_arguments(parameters, parameter_count, buffers, buffer_count, &resolved);
+    if (status != MUSTER_OK) {
+        return status_prefix(status, "muster_ddp_create");
+    }
+    struct muster_ddp *ddp = copy_model(parameters, parameter_count, buffers, buffer_count, &resolved);
+    if (!ddp) {
+        return MUSTER_ENOMEM;
+    }
+    status = bind_group(ddp, group);
+    if (status != MUSTER_OK) {
+        muster_ddp_free(ddp);
+        return status_prefix(status, "muster_ddp_create");
+    }
+    *out = ddp;
+    return MUSTER_OK;
+}
+
+int muster_ddp_rebind(struct muster_ddp *ddp, struct muster_group *group) {
+    ddp_reduce_drain(ddp);
+    int status = bind_group(ddp, group);
+    return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_rebind");
+}
+
+void muster_ddp_free(struct muster_ddp *ddp) {
+    if (!ddp) {
+        return;
+    }
+    ddp_reduce_drain(ddp);
+    ddp_layout_free(ddp->layout);
+    ddp_exchange_free(&ddp->exchange);
+    free(ddp);
+}
+
+int64_t ddp_enter(struct muster_ddp *ddp) {
+    int64_t now_ns = clock_monotonic_ns();
+    if (ddp->first_begin_ns == 0) {
+        ddp->first_begin_ns = now_ns;
+    }
+    return now_ns;
+}
+
+void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns) {
+    int64_t now_ns = clock_monotonic_ns();
+    ddp->numbers.communication_ns += now_ns - entered_ns;
+    ddp->numbers.elapsed_ns = now_ns - ddp->first_begin_ns;
+}
+
+int ddp_fail(struct muster_ddp *ddp, int code) {
+    if (ddp->failed == MUSTER_OK) {
+        ddp->failed = code;
+        memcpy(ddp->failed_detail, muster_detail(), strlen(muster_detail()) + 1);
+    }
+    return code;
+}
+
+int ddp_status(const struct muster_ddp *ddp) {
+    return ddp->failed == MUSTER_OK ? MUSTER_OK : status_fail(ddp->failed, "%s", ddp->failed_detail);
+}
+
+void *muster_ddp_gradient(struct muster_ddp *ddp, size_t index) {
+    assert(index < ddp->parameter_count);
+    void *own = ddp->parameters[index].own_gradient;
+    return own ? own : ddp_layout_gradient(ddp->layout, (uint32_t)index);
+}
+
+void muster_ddp_zero_gradients(struct muster_ddp *ddp) {
+    memset(ddp->layout->memory, 0, ddp->layout->memory_bytes);
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        const struct ddp_parameter *parameter = &ddp->parameters[i];
+        if (parameter->own_gradient) {
+            memset(parameter->own_gradient, 0, parameter->count * muster_type_bytes(parameter->type));
+        }
+    }
+}
+
+bool muster_ddp_was_used(const struct muster_ddp *ddp, size_t index) {
+    assert(index < ddp->parameter_count);
+    return ddp->parameters[index].was_used;
+}
+
+void muster_ddp_statistics(const struct muster_ddp *ddp, struct muster_ddp_statistics *out) {
+    *out = ddp->numbers;
+    out->bucket_count = ddp->layout->bucket_count;
+    out->bucket_bytes = ddp->layout->memory_bytes;
+    out->overhead_bytes = ddp->block_bytes + ddp->layout->block_bytes + ddp->layout->scratch_bytes +
+                          ddp->exchange.staged_bytes + ddp->exchange.presence_bytes;
+}
