@@ -241,11 +241,15 @@ void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns) {
 }
 
 int ddp_fail(struct muster_ddp *ddp, int code) {
-    if (ddp->failed == MUSTER_OK) {
-        ddp->failed = code;
-        memcpy(ddp->failed_detail, muster_detail(), strlen(muster_detail()) + 1);
+    if (ddp->failed != MUSTER_OK) {
+        return ddp_status(ddp);
     }
-    return code;
+    ddp->failed = code;
+    memcpy(ddp->failed_detail, muster_detail(), strlen(muster_detail()) + 1);
+    if (muster_group_status(ddp->group) == MUSTER_OK) {
+        muster_group_abort(ddp->group, ddp->failed_detail);
+    }
+    return ddp_status(ddp);
 }
 
 int ddp_status(const struct muster_ddp *ddp) {

@@ -226,6 +226,9 @@ int ddp_exchange_create(const struct muster_ddp *ddp, struct muster_group *group
 }
 
 void ddp_exchange_free(struct ddp_exchange *exchange) {
+    if (!exchange->group) {
+        return;
+    }
     muster_free(exchange->group, exchange->presence);
     muster_free(exchange->group, exchange->staged_buffers);
 }

@@ -95,7 +95,8 @@ struct muster_ddp {
 int64_t ddp_enter(struct muster_ddp *ddp);
 void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns);
 
-/* Remembers the failure `code`, whose detail the thread has; returns it. */
+/* Remembers the failure `code`, whose detail the thread has, if it is the first, and gives the first. A failure that
+ * the group does not know yet (no memory here, a hook's) aborts it: the other ranks would wait for this one in vain. */
 int ddp_fail(struct muster_ddp *ddp, int code);
 /* 0, or the failure that the ddp remembers, with its detail. */
 int ddp_status(const struct muster_ddp *ddp);
@@ -134,6 +135,15 @@ int ddp_uneven_exchange(struct muster_ddp *ddp, enum ddp_presence presence, enum
 
 /* What every rank does before a step: order of buckets, buffers. */
 int ddp_step_prepare(struct muster_ddp *ddp, bool is_synchronised);
+
+/* What gradients held that nobody computed on this rank: in the bucket their places hold zeros for a while. */
+struct ddp_aside {
+    uint8_t *memory; /* one after the other; NULL: nothing */
+    size_t bytes;
+};
+
+/* Reduces what is left of a synchronised step, and gives gradients to who owns them. */
+int ddp_step_end(struct muster_ddp *ddp, const struct ddp_aside *aside);
 
 /* ---- ddp_reduce.c ---- */
 
