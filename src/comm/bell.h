@@ -7,28 +7,53 @@
  * aborts. So there is one thing to sleep on, whatever is awaited, and no wake-up is lost:
  *
  *     sleeper                                   ringer
- *     sleepers += 1          (seq_cst)          publish                 (release, or plain + fence)
- *     seen = rings           (acquire)          fence                   (seq_cst)
- *     is it ready? then stop                    sleepers != 0 ?         (relaxed)
- *     futex_wait(rings, seen)                      rings += 1, futex_wake(rings, all)
+ *     sleepers += 1                             publish (a store with release order)
+ *     barrier on every processor                sleepers != 0 ?
+ *     seen = rings           (acquire)              rings += 1, futex_wake(rings, all)
+ *     is it ready? then stop
+ *     futex_wait(rings, seen)
  *
- * Either the ringer sees the sleeper, or the sleeper sees what was published. */
+ * Either the ringer sees the sleeper, or the sleeper sees what was published. The ringer's store and load would need a
+ * full barrier between them, which costs a ringer more than the rest of a small collective, while sleepers have time:
+ * so membarrier(2) lets the sleeper execute the ringer's barrier for it. Where the kernel has no membarrier, the ringer
+ * reads `sleepers` by an atomic addition of 0, and the order of all changes of that one variable does the same. */
 #ifndef COMM_BELL_H
 #define COMM_BELL_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-/* In shared memory. On a cache line of its own: it is read by all neighbours and seldom written. */
+/* In shared memory; zeroed memory is a bell. On a cache line of its own: it is read by all neighbours and seldom
+ * written. */
 struct comm_bell {
     _Alignas(64) _Atomic uint32_t rings;
     _Atomic uint32_t sleepers;
+    _Atomic uint32_t sleepers_use_barriers; /* set by comm_waiter_tune(): ringers may do without */
 };
 
+/* Whether barriers of other processes reach this one: 0 not asked yet, 1 no, 2 yes. A property of the process, settled
+ * by comm_waiter_tune(); until then, its rings are the slower ones. */
+extern _Atomic int comm_bell_barriers_reach;
+
+void comm_bell_wake(struct comm_bell *bell);
+
 /* Wakes whoever sleeps on the bell (nothing happens, cheaply, when nobody does). Any thread of any process that maps
- * it. Contains the fence of the protocol above. */
-void comm_bell_ring(struct comm_bell *bell);
+ * it. */
+static inline void comm_bell_ring(struct comm_bell *bell) {
+    uint32_t sleepers;
+    if (atomic_load_explicit(&comm_bell_barriers_reach, memory_order_relaxed) == 2 &&
+        atomic_load_explicit(&bell->sleepers_use_barriers, memory_order_relaxed)) {
+        atomic_signal_fence(memory_order_seq_cst); /* the compiler must not swap them either */
+        sleepers = atomic_load_explicit(&bell->sleepers, memory_order_relaxed);
+    } else {
+        sleepers = atomic_fetch_add_explicit(&bell->sleepers, 0, memory_order_seq_cst);
+    }
+    if (__builtin_expect(sleepers != 0, 0)) {
+        comm_bell_wake(bell);
+    }
+}
 
 /* The way a thread of this process waits on a group. Embedded in the group; all threads of the process may share it. */
 struct comm_waiter {
@@ -50,7 +75,18 @@ struct comm_waiter {
  * preferred to an error. `ready` is called often, by this thread, and must load with acquire order. */
 int comm_wait(struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument, int64_t deadline_ns);
 
-/* How often to look, from the number of ranks that share this process's cores (its affinity mask is asked once). */
-void comm_waiter_tune(struct comm_waiter *waiter, uint32_t neighbours_count);
+/* Sets how often to look, from the processes (`pids`, this one among them) that wait for each other on this host and
+ * the cores that they may use: those whose cores overlap with ours compete with us. Prepares waiter->bell, which must
+ * be set. Call before others may ring it. */
+void comm_waiter_tune(struct comm_waiter *waiter, const int32_t *pids, uint32_t pid_count);
+
+/* One look's pause: leaves the core's resources to its other thread. */
+static inline void comm_pause(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#endif
+}
 
 #endif

@@ -1,0 +1,107 @@
+/* A node: its segment's layout, the beginning and the end of each call, and what others may ask about it. */
+#include "comm/node.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/status.h>
+
+#include "base/status.h"
+#include "comm/node_impl.h"
+
+/* At least so much that a line for each other member fits into a piece. */
+static size_t ring_bytes_of(uint32_t size) {
+    size_t least = (size_t)size * NODE_CACHE_LINE * NODE_PIECES_PER_RING;
+    if (least > NODE_RING_BYTES_MIN) {
+        return least;
+    }
+    size_t bytes = NODE_RINGS_BYTES_MAX / size / NODE_RING_BYTES_MIN * NODE_RING_BYTES_MIN;
+    bytes = bytes < NODE_RING_BYTES_MIN ? NODE_RING_BYTES_MIN : bytes;
+    return bytes > NODE_RING_BYTES_MAX ? NODE_RING_BYTES_MAX : bytes;
+}
+
+/* One line more than the contents: the same lines of two members then do not compete for a place in the caches. */
+static size_t area_bytes_of(uint32_t size) {
+    return sizeof(struct node_area) + ring_bytes_of(size) + NODE_CACHE_LINE;
+}
+
+size_t node_segment_bytes(uint32_t size) {
+    return (size_t)size * area_bytes_of(size);
+}
+
+int node_create(const struct node_config *config, struct node **out) {
+    assert(config->size >= 1 && config->size <= NODE_SIZE_MAX && config->index < config->size);
+    assert((uintptr_t)config->segment % NODE_CACHE_LINE == 0);
+    struct node *node = calloc(1, sizeof *node);
+    if (!node) {
+        return status_fail(MUSTER_ENOMEM, "a host's members");
+    }
+    node->size = config->size;
+    node->index = config->index;
+    node->segment = config->segment;
+    node->ring_bytes = ring_bytes_of(node->size);
+    node->area_bytes = area_bytes_of(node->size);
+    node->own = node_area(node, node->index);
+    node->waiter = config->waiter;
+    node->memory = config->memory;
+    node->members = calloc(node->size, sizeof *node->members);
+    node->records = calloc(node->size, sizeof *node->records);
+    node->outs = calloc(node->size, sizeof *node->outs);
+    node->offsets = calloc(2 * ((size_t)node->size + 1), sizeof *node->offsets);
+    if (!node->members || !node->records || !node->outs || !node->offsets) {
+        node_free(node);
+        return status_fail(MUSTER_ENOMEM, "a host's members");
+    }
+    memcpy(node->members, config->members, node->size * sizeof *node->members);
+    *out = node;
+    return 0;
+}
+
+void node_free(struct node *node) {
+    if (node) {
+        free(node->members);
+        free(node->records);
+        free(node->outs);
+        free(node->offsets);
+        free(node);
+    }
+}
+
+/* What others compare with theirs: first the fingerprint, then the number under which it is found. */
+static void begin(struct node *node, const struct comm_call *call, int64_t deadline_ns) {
+    node->call = call;
+    node->deadline_ns = deadline_ns;
+    node->first = node->step + 1;
+    node->fingerprint = comm_call_fingerprint(call, node->size);
+    node->hash = (node->hash ^ node->fingerprint) * UINT64_C(0x9e3779b97f4a7c15); /* odd: no information is lost */
+    node->hash ^= node->hash >> 32;
+    node->number++;
+    atomic_store_explicit(&node->own->fingerprints[node->number % NODE_HISTORY], node->fingerprint,
+                          memory_order_relaxed);
+    atomic_store_explicit(&node->own->begun, node->number, memory_order_release);
+}
+
+int node_run(struct node *node, const struct comm_call *call, int64_t deadline_ns) {
+    begin(node, call, deadline_ns);
+    int status = node_staged_run(node, call);
+    if (status == 0) {
+        node_consume(node, node->step);
+        node_give(node);
+    }
+    return status;
+}
+
+uint64_t node_begun(const struct node *node, uint32_t member) {
+    return atomic_load_explicit(&node_area(node, member)->begun, memory_order_acquire);
+}
+
+uint64_t node_finished(const struct node *node, uint32_t member) {
+    return atomic_load_explicit(&node_area(node, member)->finished, memory_order_acquire);
+}
+
+uint64_t node_fingerprint(const struct node *node, uint32_t member) {
+    const struct node_area *area = node_area(node, member);
+    uint64_t begun = node_begun(node, member);
+    return begun == 0 ? 0 : atomic_load_explicit(&area->fingerprints[begun % NODE_HISTORY], memory_order_relaxed);
+}

@@ -1,0 +1,133 @@
+/* Private to the node's files: what lies in the shared segment, and steps, which all algorithms are made of.
+ *
+ * A call consists of steps, which all members count alike: same calls, same steps. In a step each member may publish
+ * one record: up to NODE_INLINE_BYTES in a line of its own, more in its ring, whose positions all members also
+ * reckon alike (whether they publish or not), so that a record is found without being told where it is. A reader waits
+ * for the line's stamp to become the number of the step.
+ *
+ * Memory order. A record is written, then its line's stamp is stored with release order; a reader loads the stamp with
+ * acquire order, then reads the record. A reader stores `consumed` with release order when it has read all that
+ * it needs of the steps up to that one; a writer loads that with acquire order before it writes to the same line or the
+ * same part of the ring again. So each piece of memory that is not atomic changes hands by such a pair. A member
+ * whose record of a call's first step is seen has consumed all steps of the calls before: that saves reading
+ * `consumed` in calls where everybody waits for everybody.
+ *
+ * Different calls. Each member keeps a hash over the fingerprints of all its calls; it stands in each line and beside
+ * `consumed`. So whoever reads either notices, at the next opportunity, that another made a different call, even if the
+ * two did not wait for each other in that call. Who waits in vain looks at the fingerprints themselves. */
+#ifndef COMM_NODE_IMPL_H
+#define COMM_NODE_IMPL_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "comm/node.h"
+
+enum {
+    NODE_CACHE_LINE = 64,
+    NODE_LINES = 64,   /* steps that may be under way: how far ahead a member can get in rooted calls */
+    NODE_HISTORY = 64, /* calls whose fingerprints are kept */
+    NODE_INLINE_BYTES = 48,
+    NODE_PIECES_PER_RING = 4,
+    NODE_RING_BYTES_MAX = 256 * 1024, /* a member's; less when there are many */
+    NODE_RING_BYTES_MIN = 64 * 1024,
+    NODE_RINGS_BYTES_MAX = 4 * 1024 * 1024 /* of all members together, if that allows the minimum */
+};
+
+struct node_line {
+    _Alignas(NODE_CACHE_LINE) _Atomic uint64_t stamp; /* the step, 0 before the first */
+    uint64_t hash;
+    unsigned char data[NODE_INLINE_BYTES];
+};
+
+/* A member's part of the segment; written by that member alone. */
+struct node_area {
+    /* Seldom read by others. */
+    _Alignas(NODE_CACHE_LINE) _Atomic uint64_t begun; /* calls */
+    _Atomic uint64_t finished;
+    /* The step up to which all that it needs has been read: the low half; the high half is one of the hash. */
+    _Alignas(NODE_CACHE_LINE) _Atomic uint64_t consumed;
+    _Alignas(NODE_CACHE_LINE) _Atomic uint64_t fingerprints[NODE_HISTORY]; /* of call c at c % NODE_HISTORY */
+    struct node_line lines[NODE_LINES];                                    /* of step s at s % NODE_LINES */
+    _Alignas(NODE_CACHE_LINE) unsigned char ring[];
+};
+
+struct node {
+    uint32_t size, index;
+    struct node_area *own;
+    unsigned char *segment;
+    size_t area_bytes, ring_bytes;
+    struct comm_waiter *waiter;
+    struct memory *memory;
+    struct node_member *members;
+    const void **records; /* scratch: one pointer a member */
+    void **outs;          /* likewise */
+    size_t *offsets;      /* scratch: where the blocks of two buffers begin, 2 * (size + 1) */
+
+    /* The call under way. */
+    const struct comm_call *call;
+    int64_t deadline_ns;
+    uint64_t fingerprint;
+    uint64_t number; /* calls begun */
+    uint64_t hash;   /* over the fingerprints of all calls */
+
+    /* Steps. */
+    uint64_t step;     /* the last one opened */
+    uint64_t first;    /* of this call */
+    uint64_t known;    /* all members have consumed at least up to here */
+    uint64_t tail;     /* up to here all must have consumed before the last opened step may be written */
+    uint64_t position; /* in the ring, counted on from lap to lap */
+    uint64_t starts[NODE_LINES];
+    uint32_t hashes[NODE_LINES]; /* the half of the hash, for comparison with `consumed` */
+    bool inlined[NODE_LINES];
+};
+
+static inline struct node_area *node_area(const struct node *node, uint32_t member) {
+    return (struct node_area *)(void *)(node->segment + (size_t)member * node->area_bytes);
+}
+
+/* Opens the next step; every member does so at the same point of the same call and with the same `bytes`, the most that
+ * a record of it may hold (<= ring_bytes / 2). A member that `writes` waits until the room is free. */
+int node_open(struct node *node, size_t bytes, bool writes);
+
+/* Where a member's record of an opened step lies. */
+static inline void *node_record(const struct node *node, uint32_t member, uint64_t step) {
+    struct node_area *area = node_area(node, member);
+    uint64_t slot = step % NODE_LINES;
+    return node->inlined[slot] ? (void *)area->lines[slot].data
+                               : (void *)(area->ring + node->starts[slot] % node->ring_bytes);
+}
+
+/* Makes this member's record of the step opened last visible, and wakes those who sleep. */
+void node_publish(struct node *node);
+
+/* The slow part of node_await(): looks, waits, and compares. */
+int node_await_slowly(struct node *node, uint32_t member, uint64_t step);
+
+/* Waits for the member's record of a step of this call. */
+static inline int node_await(struct node *node, uint32_t member, uint64_t step) {
+    const struct node_line *line = &node_area(node, member)->lines[step % NODE_LINES];
+    if (atomic_load_explicit(&line->stamp, memory_order_acquire) == step && line->hash == node->hash) {
+        return 0;
+    }
+    return node_await_slowly(node, member, step);
+}
+
+/* Says that everything that this member needs of the steps up to `step` has been read, and wakes those who sleep. */
+void node_consume(struct node *node, uint64_t step);
+
+/* Waits until all members have consumed `step`. */
+int node_await_consumed(struct node *node, uint64_t step);
+
+/* All that this member has to give in this call is there. */
+static inline void node_give(struct node *node) {
+    atomic_store_explicit(&node->own->finished, node->number, memory_order_release);
+}
+
+/* node_staged.c: through the rings, any call on any buffers. */
+int node_staged_run(struct node *node, const struct comm_call *call);
+
+#endif

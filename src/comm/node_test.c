@@ -1,0 +1,467 @@
+/* Every operation of a node against a serial reference: types, reductions, sizes around every change of algorithm,
+ * numbers of members, roots, in place and not, private and shared buffers in any mixture, equal and different counts.
+ * Calls follow each other without a pause, so that members run ahead of each other as far as they may.
+ *
+ * Cases are drawn at random from a seed that is printed with a failure; NODE_TEST_SEED=n repeats one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <muster/status.h>
+
+#include "base/clock.h"
+#include "comm/node_test_support.h"
+#include "comm/reduce.h"
+
+enum { MEMBERS_MAX = 17, GUARD_BYTES = 4096, SHARED_BYTES_MAX = 8 * 1024 * 1024, CANARY = 0xa5 };
+#define DEADLINE_NS (INT64_C(120) * CLOCK_NS_PER_S)
+
+struct work {
+    uint64_t seed;
+    int cases;
+    size_t bytes_max; /* of a buffer */
+    bool shares;      /* half of the buffers come from memory_allocate() */
+};
+
+/* xorshift64*: all members draw the same numbers. */
+static uint64_t draw(uint64_t *state) {
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+static size_t draw_below(uint64_t *state, size_t end) {
+    return end > 0 ? (size_t)(draw(state) >> 11) % end : 0;
+}
+
+/* A member's two buffers; each may be private, with an unreadable page behind its end, or shared. */
+struct buffer {
+    unsigned char *end;    /* private: of the readable part */
+    unsigned char *shared; /* SHARED_BYTES_MAX, or NULL */
+};
+
+struct desk {
+    struct buffer send, receive;
+    unsigned char *inputs[MEMBERS_MAX]; /* what each member has, for the reference */
+    unsigned char *expected;
+};
+
+static unsigned char *map_guarded(size_t bytes) {
+    bytes = (bytes + GUARD_BYTES - 1) / GUARD_BYTES * GUARD_BYTES;
+    unsigned char *memory =
+        mmap(NULL, bytes + 2 * GUARD_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || mprotect(memory + bytes + GUARD_BYTES, GUARD_BYTES, PROT_NONE) != 0) {
+        abort();
+    }
+    return memory + bytes + GUARD_BYTES;
+}
+
+/* One case, the same on all members but for `in_place` and `is_shared`, which each has its own of. */
+struct the_case {
+    struct comm_call call;
+    size_t counts[MEMBERS_MAX];             /* of the blocks; of all_to_all: */
+    size_t pairs[MEMBERS_MAX][MEMBERS_MAX]; /* from, to */
+    bool has_counts, in_place, send_shared, receive_shared;
+    uint64_t input_seed;
+};
+
+static const size_t interesting_bytes[] = {
+    0,      4,      8,      40,     44,     48,     49,      52,      64,      100,     1000,    1024,
+    4096,   4100,   8192,   16384,  16388,  32768,  32772,   65532,   65536,   65540,   98304,   131072,
+    131076, 200000, 262144, 262148, 524288, 524292, 1048576, 1048580, 1500000, 2097152, 3000000, 4194304};
+
+static size_t draw_bytes(uint64_t *random, size_t max) {
+    size_t kinds = sizeof interesting_bytes / sizeof *interesting_bytes;
+    size_t bytes = interesting_bytes[draw_below(random, kinds)];
+    if (draw_below(random, 4) == 0) {
+        bytes = draw_below(random, draw_below(random, 2) ? 300 : max);
+    }
+    return bytes <= max ? bytes : bytes % max;
+}
+
+static bool is_divided(enum comm_operation operation) {
+    return operation >= COMM_ALL_GATHER && operation <= COMM_ALL_TO_ALL;
+}
+
+static bool is_rooted(enum comm_operation operation) {
+    return operation == COMM_REDUCE || operation == COMM_BROADCAST || operation == COMM_GATHER ||
+           operation == COMM_SCATTER;
+}
+
+static bool has_reduction(enum comm_operation operation) {
+    return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE || operation == COMM_REDUCE_SCATTER;
+}
+
+static void draw_case(struct the_case *out, uint64_t *random, const struct work *work, uint32_t size, uint32_t index) {
+    memset(out, 0, sizeof *out);
+    struct comm_call *call = &out->call;
+    call->operation = (enum comm_operation)(1 + draw_below(random, 9));
+    do {
+        call->type = (enum muster_type)draw_below(random, MUSTER_TYPE_COUNT);
+        call->reduction = (enum muster_reduction)draw_below(random, MUSTER_REDUCTION_COUNT);
+    } while (!reduce_is_defined(call->type, call->reduction));
+    call->root = (uint32_t)draw_below(random, size);
+    size_t width = muster_type_bytes(call->type);
+    size_t parts = is_divided(call->operation) ? size : 1;
+    size_t most = work->bytes_max / width / parts;
+    call->count = draw_bytes(random, work->bytes_max) / width / parts;
+    out->has_counts = is_divided(call->operation) && draw_below(random, 3) == 0;
+    for (uint32_t a = 0; a < MEMBERS_MAX; a++) {
+        out->counts[a] = call->count;
+        for (uint32_t b = 0; b < MEMBERS_MAX; b++) {
+            out->pairs[a][b] = call->count;
+            if (out->has_counts && a < size && b < size) {
+                out->pairs[a][b] = draw_below(random, 4) ? draw_below(random, call->count + 1) : 0;
+            }
+        }
+        if (out->has_counts && a < size) {
+            out->counts[a] =
+                draw_below(random, 3) ? draw_below(random, (call->count * 2 < most ? call->count * 2 : most) + 1) : 0;
+        }
+    }
+    out->input_seed = draw(random);
+    for (uint32_t member = 0; member < size; member++) {
+        bool in_place = draw_below(random, 2), sends = draw_below(random, 2), receives = draw_below(random, 2);
+        if (member == index) {
+            out->in_place = in_place;
+            out->send_shared = work->shares && sends;
+            out->receive_shared = work->shares && receives;
+        }
+    }
+    if (draw_below(random, 2)) { /* every other case: all alike */
+        bool in_place = draw_below(random, 2), sends = draw_below(random, 4), receives = draw_below(random, 4);
+        out->in_place = in_place;
+        out->send_shared = work->shares && sends;
+        out->receive_shared = work->shares && receives;
+    }
+    if (call->operation == COMM_BROADCAST) {
+        out->in_place = true;
+    }
+    if (call->operation == COMM_ALL_TO_ALL && out->has_counts) {
+        out->in_place = false;
+    }
+    if (is_rooted(call->operation) && index != call->root) {
+        out->in_place = call->operation == COMM_BROADCAST;
+    }
+}
+
+/* What member `member` has at place i: numbers whose results are exact in every type, or for float32 and float64 any
+ * fractions, so that the order of additions shows. */
+static void make_input(unsigned char *out, const struct the_case *the_case, uint32_t member, size_t count) {
+    uint64_t random = the_case->input_seed + 77777 * (member + 1);
+    draw(&random);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bits = draw(&random) >> 20;
+        switch (the_case->call.type) {
+        case MUSTER_FLOAT32:
+            ((float *)(void *)out)[i] = (float)(bits % 20001) / 777.0F - 10.0F;
+            break;
+        case MUSTER_FLOAT64:
+            ((double *)(void *)out)[i] = (double)(bits % 20001) / 777.0 - 10.0;
+            break;
+        case MUSTER_FLOAT16:
+            ((uint16_t *)(void *)out)[i] = (uint16_t)(0x3c00 + (bits % 2) * 0x400); /* 1 or 2 */
+            break;
+        case MUSTER_BFLOAT16:
+            ((uint16_t *)(void *)out)[i] = (uint16_t)(0x3f80 + (bits % 2) * 0x80); /* likewise */
+            break;
+        default:
+            memcpy(out + i * muster_type_bytes(the_case->call.type), &bits, muster_type_bytes(the_case->call.type));
+        }
+    }
+}
+
+static size_t before(const size_t *counts, uint32_t member) {
+    size_t sum = 0;
+    for (uint32_t i = 0; i < member; i++) {
+        sum += counts[i];
+    }
+    return sum;
+}
+
+static size_t before_pair(const struct the_case *c, uint32_t member, uint32_t other, bool sends) {
+    size_t sum = 0;
+    for (uint32_t i = 0; i < other; i++) {
+        sum += sends ? c->pairs[member][i] : c->pairs[i][member];
+    }
+    return sum;
+}
+
+/* Elements that a member has to send. */
+static size_t send_count(const struct the_case *c, uint32_t member, uint32_t size) {
+    switch (c->call.operation) {
+    case COMM_BARRIER:
+        return 0;
+    case COMM_BROADCAST:
+        return member == c->call.root ? c->call.count : 0;
+    case COMM_ALL_GATHER:
+    case COMM_GATHER:
+        return c->counts[member];
+    case COMM_SCATTER:
+        return member == c->call.root ? before(c->counts, size) : 0;
+    case COMM_REDUCE_SCATTER:
+        return before(c->counts, size);
+    case COMM_ALL_TO_ALL:
+        return before_pair(c, member, size, true);
+    default:
+        return c->call.count;
+    }
+}
+
+/* Elements that it gets, and where in the in-place form its input lies in (or its output in the input). */
+static size_t receive_count(const struct the_case *c, uint32_t member, uint32_t size) {
+    switch (c->call.operation) {
+    case COMM_BARRIER:
+        return 0;
+    case COMM_REDUCE:
+        return member == c->call.root ? c->call.count : 0;
+    case COMM_ALL_GATHER:
+        return before(c->counts, size);
+    case COMM_GATHER:
+        return member == c->call.root ? before(c->counts, size) : 0;
+    case COMM_SCATTER:
+    case COMM_REDUCE_SCATTER:
+        return c->counts[member];
+    case COMM_ALL_TO_ALL:
+        return before_pair(c, member, size, false);
+    default:
+        return c->call.count;
+    }
+}
+
+static void reference(const struct the_case *c, struct desk *desk, uint32_t index, uint32_t size) {
+    const struct comm_call *call = &c->call;
+    size_t width = muster_type_bytes(call->type), get = receive_count(c, index, size);
+    void *out = desk->expected;
+    if (get == 0) {
+        return;
+    }
+    const void *ins[MEMBERS_MAX];
+    for (uint32_t member = 0; member < size; member++) {
+        size_t at = 0;
+        if (call->operation == COMM_REDUCE_SCATTER) {
+            at = before(c->counts, index);
+        }
+        ins[member] = desk->inputs[member] + at * width;
+    }
+    if (has_reduction(call->operation)) {
+        reduce_many(call->type, call->reduction, &out, 1, ins, size, get);
+        return;
+    }
+    unsigned char *to = out;
+    for (uint32_t member = 0; member < size; member++) {
+        size_t count = 0, at = 0;
+        if (call->operation == COMM_BROADCAST) {
+            count = member == call->root ? get : 0;
+        } else if (call->operation == COMM_SCATTER) {
+            count = member == call->root ? get : 0;
+            at = before(c->counts, index);
+        } else if (call->operation == COMM_ALL_TO_ALL) {
+            count = c->pairs[member][index];
+            at = before_pair(c, member, index, true);
+        } else {
+            count = c->counts[member];
+        }
+        if (count > 0) {
+            memcpy(to, desk->inputs[member] + at * width, count * width);
+        }
+        to += count * width;
+    }
+}
+
+static unsigned char *place(const struct buffer *buffer, bool shared, size_t bytes, size_t width) {
+    return shared ? buffer->shared + 64 + (bytes % 7) * width : buffer->end - bytes;
+}
+
+static int run_case(struct crew_member *member, struct desk *desk, const struct the_case *c) {
+    uint32_t index = member->index, size = member->size;
+    struct comm_call call = c->call;
+    size_t width = muster_type_bytes(call.type);
+    size_t give = send_count(c, index, size), get = receive_count(c, index, size);
+    for (uint32_t i = 0; i < size; i++) {
+        make_input(desk->inputs[i], c, i, send_count(c, i, size));
+    }
+    reference(c, desk, index, size);
+    unsigned char *receive = place(&desk->receive, c->receive_shared, get * width, width), *send;
+    memset(receive - 64, CANARY, get * width + 64);
+    if (c->receive_shared) {
+        memset(receive + get * width, CANARY, 64);
+    }
+    if (!c->in_place) {
+        send = place(&desk->send, c->send_shared, give * width, width);
+    } else if (give <= get) { /* all_gather, gather: the input lies in the output */
+        send =
+            receive +
+            (call.operation == COMM_ALL_GATHER || call.operation == COMM_GATHER ? before(c->counts, index) * width : 0);
+    } else { /* reduce_scatter, scatter: the output lies in the input */
+        send = place(&desk->send, c->send_shared, give * width, width);
+        receive = send + before(c->counts, index) * width;
+    }
+    memcpy(send, desk->inputs[index], give * width);
+    call.send = give > 0 ? send : NULL;
+    call.receive = get > 0 ? receive : NULL;
+    size_t sends[MEMBERS_MAX], receives[MEMBERS_MAX];
+    if (c->has_counts) {
+        for (uint32_t i = 0; i < size; i++) {
+            sends[i] = call.operation == COMM_ALL_TO_ALL ? c->pairs[index][i] : c->counts[i];
+            receives[i] = call.operation == COMM_ALL_TO_ALL ? c->pairs[i][index] : c->counts[i];
+        }
+        call.count = 0;
+        call.send_counts = call.operation == COMM_SCATTER || call.operation == COMM_ALL_TO_ALL ? sends : NULL;
+        call.receive_counts = call.operation != COMM_SCATTER ? receives : NULL;
+    }
+    int status = node_run(member->node, &call, clock_monotonic_ns() + DEADLINE_NS);
+    char text[128];
+    (void)comm_fingerprint_format(comm_call_fingerprint(&call, size), text, sizeof text);
+    if (status != 0) {
+        return crew_fail(member, "%s: %d", text, status);
+    }
+    for (size_t i = 0; i < get * width; i++) {
+        if (receive[i] != desk->expected[i]) {
+            return crew_fail(member, "%s, %zu bytes (in place %d, shared %d %d): byte %zu is %02x, not %02x", text,
+                             get * width, c->in_place, c->send_shared, c->receive_shared, i, receive[i],
+                             desk->expected[i]);
+        }
+    }
+    if (!c->in_place && give > 0 && memcmp(send, desk->inputs[index], give * width) != 0) {
+        return crew_fail(member, "%s: input changed", text);
+    }
+    if (!c->in_place) {
+        for (int i = 1; i <= 64; i++) {
+            if (receive[-i] != CANARY || (c->receive_shared && receive[get * width + (size_t)i - 1] != CANARY)) {
+                return crew_fail(member, "%s: written outside of the buffer", text);
+            }
+        }
+    }
+    return 0;
+}
+
+static void make_desk(struct desk *desk, struct crew_member *member, const struct work *work) {
+    desk->send.end = map_guarded(work->bytes_max + 256);
+    desk->receive.end = map_guarded(work->bytes_max + 256);
+    size_t room = work->bytes_max + 1024;
+    if (work->shares) {
+        void *send, *receive;
+        if (memory_allocate(member->memory, room, &send) != 0 || memory_allocate(member->memory, room, &receive) != 0) {
+            abort();
+        }
+        desk->send.shared = send;
+        desk->receive.shared = receive;
+    }
+    for (uint32_t i = 0; i < member->size; i++) {
+        desk->inputs[i] = malloc(room);
+    }
+    desk->expected = malloc(room);
+}
+
+static void free_desk(struct desk *desk, struct crew_member *member, const struct work *work) {
+    size_t bytes = (work->bytes_max + 256 + GUARD_BYTES - 1) / GUARD_BYTES * GUARD_BYTES + GUARD_BYTES;
+    (void)munmap(desk->send.end - bytes, bytes + GUARD_BYTES);
+    (void)munmap(desk->receive.end - bytes, bytes + GUARD_BYTES);
+    memory_release(member->memory, desk->send.shared);
+    memory_release(member->memory, desk->receive.shared);
+    for (uint32_t i = 0; i < member->size; i++) {
+        free(desk->inputs[i]);
+    }
+    free(desk->expected);
+}
+
+static int run_cases(struct crew_member *member) {
+    const struct work *work = member->argument;
+    struct desk *desk = calloc(1, sizeof *desk);
+    struct the_case *c = calloc(1, sizeof *c);
+    make_desk(desk, member, work);
+    uint64_t random = work->seed;
+    int status = 0;
+    for (int i = 0; i < work->cases && status == 0; i++) {
+        draw_case(c, &random, work, member->size, member->index);
+        status = run_case(member, desk, c);
+    }
+    /* Nobody's memory goes while others still read it. */
+    const struct comm_call barrier = {.operation = COMM_BARRIER};
+    if (status == 0 && node_run(member->node, &barrier, clock_monotonic_ns() + DEADLINE_NS) != 0) {
+        status = crew_fail(member, "last barrier");
+    }
+    free_desk(desk, member, work);
+    free(desk);
+    free(c);
+    return status;
+}
+
+static uint64_t seed_of_run(void) {
+    const char *wanted = getenv("NODE_TEST_SEED");
+    return wanted ? strtoull(wanted, NULL, 10) : (uint64_t)clock_realtime_us() | 1;
+}
+
+static void run_crew(uint32_t size, const struct crew_options *options, int cases, size_t bytes_max, bool shares) {
+    struct work work = {.seed = seed_of_run(), .cases = cases, .bytes_max = bytes_max, .shares = shares};
+    struct crew *crew = crew_start(size, run_cases, &work, options);
+    int results[CREW_MAX];
+    crew_wait(crew, results);
+    for (uint32_t i = 0; i < size; i++) {
+        if (results[i] != 0) {
+            fail_msg("NODE_TEST_SEED=%llu: member %u of %u gave %d: %s", (unsigned long long)work.seed, i, size,
+                     results[i], crew_failure(crew));
+        }
+    }
+    crew_free(crew);
+}
+
+static const uint32_t sizes[] = {1, 2, 3, 4, 5, 8};
+
+static void run_all_sizes(const struct crew_options *options, bool shares) {
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        run_crew(sizes[i], options, 250, 20000, shares);
+        run_crew(sizes[i], options, 40, 4194304, shares);
+    }
+}
+
+static void processes_with_private_buffers(void **state) {
+    (void)state;
+    run_all_sizes(NULL, false);
+}
+
+static void processes_with_shared_buffers(void **state) {
+    (void)state;
+    run_all_sizes(NULL, true);
+}
+
+static void processes_that_may_not_read_each_other(void **state) {
+    (void)state;
+    run_crew(3, &(struct crew_options){.no_peer_reads = true}, 100, 1 << 20, false);
+    run_crew(4, &(struct crew_options){.no_peer_reads = true}, 100, 1 << 20, true);
+}
+
+static void threads_of_one_process(void **state) {
+    (void)state;
+    run_crew(2, &(struct crew_options){.threads = true}, 200, 1 << 19, false);
+    run_crew(3, &(struct crew_options){.threads = true}, 200, 1 << 19, true);
+    run_crew(4, &(struct crew_options){.threads = true}, 500, 5000, true);
+}
+
+static void many_members(void **state) {
+    (void)state;
+    run_crew(17, NULL, 150, 30000, true);
+    run_crew(17, NULL, 10, 1 << 20, false);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_with_private_buffers),
+        cmocka_unit_test(processes_with_shared_buffers),
+        cmocka_unit_test(processes_that_may_not_read_each_other),
+        cmocka_unit_test(threads_of_one_process),
+        cmocka_unit_test(many_members),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
