@@ -171,6 +171,11 @@ void net_set_gradients(struct net *net, float *gradients) {
     }
 }
 
+void net_synchronise(struct net *net, norm_pool_join join, void *context) {
+    net->block1.join = net->block2.join = join;
+    net->block1.join_context = net->block2.join_context = context;
+}
+
 /* ---- Values and gradients ---- */
 
 static float *value(const struct net *net, enum net_parameter parameter) {

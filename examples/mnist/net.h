@@ -106,6 +106,10 @@ size_t net_parameter_floats(const struct net *net);
  * net_free(). */
 void net_set_gradients(struct net *net, float *gradients);
 
+/* From now on batch normalisation is over the images of all workers: `join` adds numbers up over them. Every worker
+ * must then make the same calls. */
+void net_synchronise(struct net *net, norm_pool_join join, void *context);
+
 /* logits of the first `count` images. NET_TRAIN normalises by their own statistics. */
 void net_forward(struct net *net, enum net_mode mode, int count);
 

@@ -24,7 +24,7 @@ void norm_pool_create(struct norm_pool *layer, int batch, int side, int channels
     size_t c = (size_t)channels, half = (size_t)(side / 2);
     *layer = (struct norm_pool){.batch = batch, .side = side, .channels = channels};
     layer->chosen = allocate((size_t)batch * half * half * c, sizeof *layer->chosen);
-    layer->sums = allocate(2 * c, sizeof *layer->sums);
+    layer->sums = allocate(2 * c + 1, sizeof *layer->sums);
     layer->mean = allocate(c, sizeof *layer->mean);
     layer->inverse_deviation = allocate(c, sizeof *layer->inverse_deviation);
     layer->factors = allocate(3 * c, sizeof *layer->factors);
@@ -72,28 +72,53 @@ static void moments_join(double *mean, double *squares, int images, int pixels, 
     }
 }
 
-/* mean and inverse_deviation of this batch; the running statistics follow it. */
-static void batch_statistics(struct norm_pool *layer, int count, const float *x,
-                             const struct norm_pool_values *values) {
+/* mean, sums[0..channels) (of squared distances from it) and pixels of this worker's batch. */
+static void own_moments(struct norm_pool *layer, int count, const float *x) {
     int pixels = layer->side * layer->side, channels = layer->channels;
-    double *squares = layer->sums;
     memset(layer->mean, 0, (size_t)channels * sizeof *layer->mean);
-    memset(squares, 0, (size_t)channels * sizeof *squares);
+    memset(layer->sums, 0, (size_t)channels * sizeof *layer->sums);
+    layer->pixels = (double)count * pixels;
     for (int image = 0; image < count; image++) {
         for (int c = 0; c < channels; c += LANES) {
-            float mean[LANES], distances[LANES];
-            image_moments(x + (size_t)image * (size_t)(pixels * channels) + c, pixels, channels, mean, distances);
-            moments_join(layer->mean + c, squares + c, image, pixels, mean, distances);
+            float mean[LANES], squares[LANES];
+            image_moments(x + (size_t)image * (size_t)(pixels * channels) + c, pixels, channels, mean, squares);
+            moments_join(layer->mean + c, layer->sums + c, image, pixels, mean, squares);
         }
     }
-    const double old = 1 - NORM_POOL_MOMENTUM, new = NORM_POOL_MOMENTUM;
-    double n = (double)count * pixels;
+}
+
+/* From those of each worker's batch to those of all together: counts, sums and sums of squares can be added. */
+static void join_moments(struct norm_pool *layer) {
+    int channels = layer->channels;
+    double *squares = layer->sums, *sums = squares + channels, *pixels = sums + channels;
+    *pixels = layer->pixels;
     for (int c = 0; c < channels; c++) {
+        squares[c] += *pixels * layer->mean[c] * layer->mean[c];
+        sums[c] = *pixels * layer->mean[c];
+    }
+    layer->join(layer->join_context, layer->sums, 2 * (size_t)channels + 1);
+    layer->pixels = *pixels;
+    for (int c = 0; c < channels; c++) {
+        layer->mean[c] = sums[c] / *pixels;
+        squares[c] = fmax(0, squares[c] - *pixels * layer->mean[c] * layer->mean[c]);
+    }
+}
+
+/* mean and inverse_deviation of the batch; the running statistics follow it. */
+static void batch_statistics(struct norm_pool *layer, int count, const float *x,
+                             const struct norm_pool_values *values) {
+    const double old = 1 - NORM_POOL_MOMENTUM, new = NORM_POOL_MOMENTUM;
+    own_moments(layer, count, x);
+    if (layer->join != NULL) {
+        join_moments(layer);
+    }
+    double n = layer->pixels;
+    for (int c = 0; c < layer->channels; c++) {
         float *running_mean = &values->running_mean[c], *running_variance = &values->running_variance[c];
-        layer->inverse_deviation[c] = 1.0 / sqrt(squares[c] / n + NORM_POOL_EPSILON);
+        layer->inverse_deviation[c] = 1.0 / sqrt(layer->sums[c] / n + NORM_POOL_EPSILON);
         *running_mean = (float)(old * (double)*running_mean + new * layer->mean[c]);
         /* As PyTorch: the running variance is the unbiased one. */
-        *running_variance = (float)(old * (double)*running_variance + new *squares[c] / (n - 1));
+        *running_variance = (float)(old * (double)*running_variance + new * layer->sums[c] / (n - 1));
     }
 }
 
@@ -241,17 +266,15 @@ static void backward_sums(struct norm_pool *layer, int count, const float *x, co
 
 /* The derivative of the normalisation (Ioffe and Szegedy 2015, section 3), with h = (x - mean) * inverse and n pixels:
  *     dx = gamma * inverse * (dz - sum(dz) / n - h * sum(dz * h) / n) = factor * dz + offset - slope * x. */
-static void backward_factors(struct norm_pool *layer, int count, const float *gamma, float *dgamma, float *dbeta) {
+static void backward_factors(struct norm_pool *layer, const float *gamma) {
     int channels = layer->channels;
-    double n = (double)count * layer->side * layer->side;
+    double n = layer->pixels;
     for (int c = 0; c < channels; c++) {
         double inverse = layer->inverse_deviation[c], sum = layer->sums[c], sum_x = layer->sums[channels + c];
         double factor = (double)gamma[c] * inverse, slope = factor * sum_x * inverse * inverse / n;
         layer->factors[c] = (float)factor;
         layer->factors[channels + c] = (float)(slope * layer->mean[c] - factor * sum / n);
         layer->factors[2 * channels + c] = (float)slope;
-        dgamma[c] = (float)(sum_x * inverse);
-        dbeta[c] = (float)sum;
     }
 }
 
@@ -261,7 +284,14 @@ void norm_pool_backward(struct norm_pool *layer, enum norm_pool_mode mode, int c
     float *factor = layer->factors, *offset = factor + channels, *slope = offset + channels;
     if (mode == NORM_POOL_TRAIN) {
         backward_sums(layer, count, x_to_dx, dy);
-        backward_factors(layer, count, gamma, dgamma, dbeta);
+        for (int c = 0; c < channels; c++) {
+            dgamma[c] = (float)(layer->sums[channels + c] * layer->inverse_deviation[c]);
+            dbeta[c] = (float)layer->sums[c];
+        }
+        if (layer->join != NULL) { /* x of one worker moves the statistics, and so the loss, of all */
+            layer->join(layer->join_context, layer->sums, 2 * (size_t)channels);
+        }
+        backward_factors(layer, gamma);
     } else {
         for (int c = 0; c < channels; c++) {
             factor[c] = 1;

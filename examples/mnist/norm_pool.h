@@ -11,6 +11,7 @@
 #ifndef EXAMPLES_MNIST_NORM_POOL_H
 #define EXAMPLES_MNIST_NORM_POOL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 enum { NORM_POOL_LANES = 32 };
@@ -18,10 +19,16 @@ enum { NORM_POOL_LANES = 32 };
 #define NORM_POOL_EPSILON 1e-5
 #define NORM_POOL_MOMENTUM 0.1 /* of the running statistics, which evaluation uses */
 
+/* Adds numbers[0..count) up over all workers, in place. */
+typedef void (*norm_pool_join)(void *context, double *numbers, size_t count);
+
 struct norm_pool {
     int batch, side, channels;
+    norm_pool_join join; /* not NULL: the statistics are those of all workers' batches together */
+    void *join_context;
     uint8_t *chosen; /* (batch, side/2, side/2, channels): which of the window's four was largest; 4: none above 0 */
-    double *sums;    /* (2, channels): of a pass over the batch; what synchronised batch norm adds over the ranks */
+    double *sums;    /* (2, channels), and a count: of a pass over the batch */
+    double pixels;   /* of one channel in the last batch */
     double *mean;    /* (channels), of the last batch */
     double *inverse_deviation;
     float *factors; /* (3, channels): what a pass over pixels multiplies and adds */
@@ -40,6 +47,7 @@ enum norm_pool_mode {
     NORM_POOL_NONE,  /* nothing: z = x, and no values are used */
 };
 
+/* Without join. */
 void norm_pool_create(struct norm_pool *layer, int batch, int side, int channels);
 void norm_pool_free(struct norm_pool *layer);
 
@@ -48,7 +56,7 @@ void norm_pool_forward(struct norm_pool *layer, enum norm_pool_mode mode, int co
                        const struct norm_pool_values *values, float *y);
 
 /* Given dy, the gradient by y, replaces x by the gradient by x (of all `batch` images: zero from `count` on), and
- * writes those by gamma and beta. mode: that of the forward call, NORM_POOL_TEST excluded. */
+ * writes those by gamma and beta (of this worker's loss). mode: that of the forward call, NORM_POOL_TEST excluded. */
 void norm_pool_backward(struct norm_pool *layer, enum norm_pool_mode mode, int count, const float *dy,
                         const float *gamma, float *x_to_dx, float *dgamma, float *dbeta);
 

@@ -5,12 +5,14 @@
  * size of s = sqrt(n)/3; summed in float in any order its error is a random walk of n roundings of 2^-24 times partial
  * sums no larger than a few s, so of about sqrt(n) * s * 2^-24 = n/3 * 2^-24. We allow six of these: n * 2^-23. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -289,11 +291,115 @@ static void a_large_mean_does_not_cancel(void **state) {
     free(y);
 }
 
+/* ---- Batch normalisation over several workers ---- */
+
+enum { WORKERS = 2, WORKER_IMAGES = 3, JOIN_SIDE = 11, JOIN_CHANNELS = 64, JOINED_MAX = 2 * JOIN_CHANNELS + 1 };
+
+/* Two threads, each with its half of the images; join adds up through memory. */
+struct joined {
+    pthread_barrier_t barrier;
+    double numbers[WORKERS][JOINED_MAX];
+};
+
+struct joined_worker {
+    struct joined *shared;
+    int index;
+    pthread_t thread;
+    struct norm_pool layer;
+    struct norm_pool_values values;
+    float *x, *y, *dgamma, *dbeta;
+    const float *dy;
+};
+
+static void join_through_memory(void *context, double *numbers, size_t count) {
+    struct joined_worker *worker = context;
+    struct joined *shared = worker->shared;
+    assert_true(count <= JOINED_MAX);
+    memcpy(shared->numbers[worker->index], numbers, count * sizeof *numbers);
+    (void)pthread_barrier_wait(&shared->barrier);
+    for (size_t i = 0; i < count; i++) {
+        numbers[i] = shared->numbers[0][i] + shared->numbers[1][i];
+    }
+    (void)pthread_barrier_wait(&shared->barrier);
+}
+
+static void *joined_worker_run(void *context) {
+    struct joined_worker *w = context;
+    norm_pool_create(&w->layer, WORKER_IMAGES, JOIN_SIDE, JOIN_CHANNELS);
+    w->layer.join = join_through_memory;
+    w->layer.join_context = w;
+    norm_pool_forward(&w->layer, NORM_POOL_TRAIN, WORKER_IMAGES, w->x, &w->values, w->y);
+    norm_pool_backward(&w->layer, NORM_POOL_TRAIN, WORKER_IMAGES, w->dy, w->values.gamma, w->x, w->dgamma, w->dbeta);
+    norm_pool_free(&w->layer);
+    return NULL;
+}
+
+/* As doubles, for numbers_assert_near(). */
+static double *widened(const float *numbers, size_t count) {
+    double *wide = array(count, sizeof *wide);
+    for (size_t i = 0; i < count; i++) {
+        wide[i] = (double)numbers[i];
+    }
+    return wide;
+}
+
+static void assert_near_floats(const char *name, const float *got, const float *want, size_t count, double tolerance) {
+    double *wide = widened(want, count);
+    numbers_assert_near(name, got, wide, count, tolerance);
+    free(wide);
+}
+
+static void two_workers_normalise_as_one(void **state) {
+    (void)state;
+    struct norm_case whole =
+        norm_run(NORM_POOL_TRAIN, WORKERS * WORKER_IMAGES, WORKERS * WORKER_IMAGES, JOIN_SIDE, JOIN_CHANNELS);
+    size_t x_half = whole.x_count / WORKERS, y_half = whole.y_count / WORKERS;
+    float *y = array(whole.y_count, sizeof *y), gradients[WORKERS][2][JOIN_CHANNELS];
+    float running[WORKERS][2][JOIN_CHANNELS];
+    struct joined shared;
+    struct joined_worker workers[WORKERS];
+    assert_int_equal(pthread_barrier_init(&shared.barrier, NULL, WORKERS), 0);
+    for (int i = 0; i < WORKERS; i++) {
+        for (int c = 0; c < JOIN_CHANNELS; c++) {
+            running[i][0][c] = 0;
+            running[i][1][c] = 1;
+        }
+        workers[i] = (struct joined_worker){.shared = &shared,
+                                            .index = i,
+                                            .x = whole.x + (size_t)i * x_half,
+                                            .y = y + (size_t)i * y_half,
+                                            .dy = whole.dy + (size_t)i * y_half,
+                                            .dgamma = gradients[i][0],
+                                            .dbeta = gradients[i][1],
+                                            .values = {whole.gamma, whole.beta, running[i][0], running[i][1]}};
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, joined_worker_run, &workers[i]), 0);
+    }
+    for (int i = 0; i < WORKERS; i++) {
+        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+    }
+    assert_near_floats("y", y, whole.y, whole.y_count, NORM_TOLERANCE);
+    assert_near_floats("dx", whole.x, whole.dx, whole.x_count, NORM_TOLERANCE); /* the workers' x lay in it */
+    for (int c = 0; c < JOIN_CHANNELS; c++) {
+        gradients[0][0][c] += gradients[1][0][c]; /* each has its share */
+        gradients[0][1][c] += gradients[1][1][c];
+    }
+    assert_near_floats("dgamma", gradients[0][0], whole.dgamma, JOIN_CHANNELS, sum_tolerance(&whole));
+    assert_near_floats("dbeta", gradients[0][1], whole.dbeta, JOIN_CHANNELS, sum_tolerance(&whole));
+    for (int i = 0; i < WORKERS; i++) {
+        assert_near_floats("running mean", running[i][0], whole.running_mean, JOIN_CHANNELS, NORM_TOLERANCE);
+        assert_near_floats("running variance", running[i][1], whole.running_variance, JOIN_CHANNELS, NORM_TOLERANCE);
+    }
+    (void)pthread_barrier_destroy(&shared.barrier);
+    free(y);
+    norm_done(&whole);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conv1_equals_naive),         cmocka_unit_test(conv2_equals_naive),
-        cmocka_unit_test(convolutions_equal_pytorch), cmocka_unit_test(norm_pool_equals_naive),
-        cmocka_unit_test(norm_pool_equals_pytorch),   cmocka_unit_test(a_large_mean_does_not_cancel),
+        cmocka_unit_test(conv1_equals_naive),           cmocka_unit_test(conv2_equals_naive),
+        cmocka_unit_test(convolutions_equal_pytorch),   cmocka_unit_test(norm_pool_equals_naive),
+        cmocka_unit_test(norm_pool_equals_pytorch),     cmocka_unit_test(a_large_mean_does_not_cancel),
+        cmocka_unit_test(two_workers_normalise_as_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* See fail.h. */
 #include "fail.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include <muster/record.h>
+#include <muster/status.h>
 
 void fail(const char *format, ...) {
     char message[MUSTER_RECORD_MESSAGE_MAX];
@@ -15,9 +17,15 @@ void fail(const char *format, ...) {
     va_start(arguments, format);
     (void)vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    (void)fprintf(stderr, "mnist: %s\n", message);
+    (void)fprintf(stderr, "%s: %s\n", program_invocation_short_name, message);
     (void)muster_record_error("%s", message);
     exit(EXIT_FAILURE);
+}
+
+void check(int status, const char *what) {
+    if (status != MUSTER_OK) {
+        fail("cannot %s: %s: %s", what, muster_strerror(status), muster_detail());
+    }
 }
 
 void *allocate(size_t count, size_t element_bytes) {
