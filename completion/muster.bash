@@ -11,10 +11,20 @@ _muster()
     [[ $current == = ]] && current=
     if [[ ${COMP_WORDS[0]##*/} != torchrun ]]; then
         words=
-        ((COMP_CWORD == 1)) && words='run store completion help version'
+        ((COMP_CWORD == 1)) && words='run store trace completion help version'
         case ${COMP_WORDS[1]} in
         completion) words=${words:-bash zsh} ;;
-        help) words=${words:-run store completion} ;;
+        help) words=${words:-run store trace completion} ;;
+        trace)
+            if ((COMP_CWORD == 2)); then
+                words='merge --help'
+            elif [[ $current == -* ]]; then
+                words='--output --help'
+            else
+                mapfile -t COMPREPLY < <(compgen -f -- "$current")
+                return
+            fi
+            ;;
         store) words=${words:---port --host --help} ;;
         esac
         if [[ -n $words || ${COMP_WORDS[1]} != run ]]; then

@@ -1,6 +1,7 @@
 /* Output shared by the subcommands; see cli.h. */
 #include "cli/cli.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -42,4 +43,21 @@ void cli_error(const char *program, bool usage, const char *text) {
     if (usage) {
         (void)fprintf(stderr, "try '%s --help'\n", program);
     }
+}
+
+const char *cli_option_value(int argc, char **argv, int *at, const char *name, bool *missing) {
+    size_t len = strlen(name);
+    const char *word = argv[*at];
+    if (strncmp(word, name, len) != 0 || (word[len] != '\0' && word[len] != '=')) {
+        return NULL;
+    }
+    if (word[len] == '=') {
+        return word + len + 1;
+    }
+    *missing = *at + 1 >= argc;
+    if (*missing) {
+        return word;
+    }
+    assert(argv[*at + 1] != NULL);
+    return argv[++*at];
 }

@@ -19,6 +19,13 @@ int cmd_store(int argc, char **argv);
 /* `muster completion bash|zsh`. */
 int cmd_completion(int argc, char **argv);
 
+/* `muster trace merge`. */
+int cmd_trace(int argc, char **argv);
+
+/* The value of option `name` if argv[*at] is that option ("--name value" or "--name=value"), else NULL. *missing is
+ * set when the value does not follow. */
+const char *cli_option_value(int argc, char **argv, int *at, const char *name, bool *missing);
+
 /* Writes all of it to `fd`, waiting where the stream is slow; false when that fails. */
 bool cli_write_all(int fd, const void *bytes, size_t count);
 

@@ -1,5 +1,4 @@
 /* `muster store`: the TCPStore server alone, in the foreground, until a signal ends it. */
-#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -51,25 +50,6 @@ static int parse_port(const char *text, uint16_t *out) {
     return 0;
 }
 
-/* The value of option `name` if argv[*at] is that option ("--name value" or "--name=value"), else NULL. *missing is
- * set when the value does not follow. */
-static const char *option_value(int argc, char **argv, int *at, const char *name, bool *missing) {
-    size_t len = strlen(name);
-    const char *word = argv[*at];
-    if (strncmp(word, name, len) != 0 || (word[len] != '\0' && word[len] != '=')) {
-        return NULL;
-    }
-    if (word[len] == '=') {
-        return word + len + 1;
-    }
-    *missing = *at + 1 >= argc;
-    if (*missing) {
-        return word;
-    }
-    assert(argv[*at + 1] != NULL);
-    return argv[++*at];
-}
-
 static int parse_options(int argc, char **argv, struct store_options *out) {
     *out = (struct store_options){.host = "127.0.0.1", .port = PORT_DEFAULT};
     for (int i = 1; i < argc; i++) {
@@ -80,9 +60,9 @@ static int parse_options(int argc, char **argv, struct store_options *out) {
             out->wants_help = true;
             return 0;
         }
-        if ((value = option_value(argc, argv, &i, "--port", &missing)) != NULL) {
+        if ((value = cli_option_value(argc, argv, &i, "--port", &missing)) != NULL) {
             code = missing ? 0 : parse_port(value, &out->port);
-        } else if ((value = option_value(argc, argv, &i, "--host", &missing)) != NULL) {
+        } else if ((value = cli_option_value(argc, argv, &i, "--host", &missing)) != NULL) {
             out->host = value;
         } else {
             code = status_fail(MUSTER_EINVAL, "'%.100s' is not understood; --port, --host and --help are known", word);

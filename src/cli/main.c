@@ -9,7 +9,7 @@
 #include "cli/help.h"
 #include "cli/suggest.h"
 
-static const char *const commands[] = {"run", "store", "completion", "help", "version"};
+static const char *const commands[] = {"run", "store", "trace", "completion", "help", "version"};
 
 /* `muster help [COMMAND]`. */
 static int cmd_help(int argc, char **argv) {
@@ -20,6 +20,9 @@ static int cmd_help(int argc, char **argv) {
     }
     if (argc > 1 && strcmp(argv[1], "store") == 0) {
         return cmd_store(2, words);
+    }
+    if (argc > 1 && strcmp(argv[1], "trace") == 0) {
+        return cmd_trace(2, words);
     }
     if (argc > 1 && strcmp(argv[1], "completion") == 0) {
         return cmd_completion(2, words);
@@ -44,7 +47,7 @@ static int fail_command(const char *word) {
         (void)str_format(text, sizeof text, "'%.100s' is not a command; did you mean muster %s?", word, nearest);
     } else {
         (void)str_format(text, sizeof text,
-                         "'%.100s' is not a command; run, store, completion, help and version are known", word);
+                         "'%.100s' is not a command; run, store, trace, completion, help and version are known", word);
     }
     cli_error("muster", true, text);
     return CLI_EXIT_USAGE;
@@ -57,6 +60,9 @@ static int dispatch(int argc, char **argv) {
     }
     if (strcmp(word, "store") == 0) {
         return cmd_store(argc, argv);
+    }
+    if (strcmp(word, "trace") == 0) {
+        return cmd_trace(argc, argv);
     }
     if (strcmp(word, "completion") == 0) {
         return cmd_completion(argc, argv);
