@@ -1,0 +1,166 @@
+/* A real process that saves in a loop, killed by SIGKILL at any moment: what it had saved loads, and is what it saved.
+ *
+ *   snapshot_killed_test            a few dozen kills
+ *   snapshot_killed_test COUNT      so many */
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/str.h"
+#include "train/snapshot_impl.h"
+
+enum { WORDS = 40000, PATH_BYTES = 256 };
+
+static char folder[PATH_BYTES];
+static uint64_t words[WORDS];
+static int64_t step_value;
+static unsigned long kills, cut_off, acknowledged;
+
+static struct muster_snapshot_state state_of(struct muster_tensor *tensor, struct muster_value *value) {
+    *tensor =
+        (struct muster_tensor){.name = "words", .type = MUSTER_INT64, .dim_count = 1, .shape = {WORDS}, .data = words};
+    *value = muster_value_integer("step", &step_value);
+    return (struct muster_snapshot_state){tensor, 1, value, 1};
+}
+
+static void fill(int64_t step) {
+    step_value = step;
+    for (size_t i = 0; i < WORDS; i++) {
+        words[i] = (uint64_t)step * 1000003 + i;
+    }
+}
+
+/* The child: saves until it dies, and tells of each save that is done. */
+static void save_forever(int64_t step, int report) {
+    struct muster_tensor tensor;
+    struct muster_value value;
+    struct muster_snapshot_state state = state_of(&tensor, &value);
+    for (;; step++) {
+        fill(step);
+        if (muster_snapshot_save(folder, step, &state, NULL) != 0 ||
+            write(report, &step, sizeof step) != (ssize_t)sizeof step) {
+            (void)fprintf(stderr, "the child failed: %s\n", muster_detail());
+            _exit(3);
+        }
+    }
+}
+
+/* Starts a child that goes on after `step`, and kills it at a moment that `random` chooses. Gives the last step it told
+ * of. */
+static int64_t run_and_kill(int64_t step, uint64_t random) {
+    int ends[2], status = 0;
+    int64_t told = step;
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)close(ends[0]);
+        save_forever(step + 1, ends[1]);
+    }
+    (void)close(ends[1]);
+    for (uint64_t saves = random % 3; saves > 0; saves--) {
+        assert_int_equal(read(ends[0], &told, sizeof told), sizeof told);
+    }
+    for (uint64_t turns = (random >> 8) % 3000; turns > 0; turns--) { /* no clock: some work, to vary the moment */
+        (void)sched_yield();
+    }
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    while (read(ends[0], &told, sizeof told) == (ssize_t)sizeof told) {
+    }
+    (void)close(ends[0]);
+    return told;
+}
+
+static void load_and_check(int64_t told, struct muster_snapshot_found *found) {
+    struct muster_tensor tensor;
+    struct muster_value value;
+    struct muster_snapshot_state state = state_of(&tensor, &value);
+    memset(words, 0, sizeof words);
+    step_value = -1;
+    int code = muster_snapshot_load_newest(folder, &state, found);
+    if (code == MUSTER_ENOENT && told == 0) {
+        found->step = 0; /* killed in its very first save */
+        return;
+    }
+    assert_int_equal(code, 0);
+    assert_true(found->step >= told && found->step <= told + 1);
+    assert_int_equal(step_value, found->step);
+    for (size_t i = 0; i < WORDS; i++) {
+        assert_int_equal(words[i], (uint64_t)found->step * 1000003 + i);
+    }
+    if (told > 0 && found->step == told) { /* the one before is whole, too */
+        struct muster_snapshot_found older;
+        code = muster_snapshot_find(folder, told - 1, &older);
+        assert_true(told == 1 ? code == MUSTER_ENOENT : code == 0 && older.step == told - 1);
+    }
+}
+
+static void kill_many(unsigned long count) {
+    uint64_t random = 88172645463325252;
+    int64_t step = 0;
+    for (unsigned long i = 0; i < count; i++) {
+        struct muster_snapshot_found found = {.step = 0};
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        int64_t told = run_and_kill(step, random);
+        load_and_check(told, &found);
+        kills++;
+        cut_off += found.passed_over > 0;
+        acknowledged += (unsigned long)(told - step);
+        step = found.step;
+    }
+}
+
+static int remove_each(void *each_ctx, const char *name) {
+    char path[2 * PATH_BYTES];
+    int *count = each_ctx;
+    if (name[0] != '.') {
+        ++*count;
+        assert_true(str_format(path, sizeof path, "%s/%s", folder, name));
+        assert_int_equal(unlink(path), 0);
+    }
+    return 0;
+}
+
+static void killed(unsigned long count) {
+    const char *base = getenv("TMPDIR");
+    int files = 0;
+    assert_true(str_format(folder, sizeof folder, "%s/muster-killed-XXXXXX", base ? base : "/tmp"));
+    assert_non_null(mkdtemp(folder));
+    kill_many(count);
+    int handle = snapshot_io_system.open_folder(NULL, folder, false);
+    assert_int_equal(snapshot_io_system.list(NULL, handle, remove_each, &files), 0);
+    snapshot_io_system.close(NULL, handle);
+    assert_int_equal(rmdir(folder), 0);
+    assert_true(files <=
+                2 * 3 + 2); /* three snapshots when the kill came before the removal, and leftovers of one save */
+    (void)printf("%lu kills, %lu of them in the middle of a save that left something; %lu saves had returned\n", kills,
+                 cut_off, acknowledged);
+}
+
+static void what_was_saved_survives_sigkill(void **state) {
+    (void)state;
+    killed(40);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) {
+        killed(strtoul(argv[1], NULL, 10));
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_was_saved_survives_sigkill)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,89 @@
+/* The C half of test_snapshot.py.
+ *
+ *   snapshot_peer save FOLDER TENSOR ...     saves them, of bytes that count up from 0, as the snapshot of step 7
+ *   snapshot_peer load FILE TENSOR ...       loads them from any safetensors file, prints the bytes of each as a line
+ *
+ * TENSOR is NAME:TYPE:SHAPE, TYPE the number of an enum muster_type, SHAPE as 2x3 or empty. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/snapshot.h>
+
+enum { TENSORS_MAX = 64, FAILED = 1, USAGE = 2 };
+
+static struct muster_tensor tensors[TENSORS_MAX];
+static size_t counts[TENSORS_MAX]; /* bytes */
+
+/* Takes the text apart in place; it must live on. */
+static int parse(char *text, struct muster_tensor *tensor, size_t *bytes) {
+    char *shape = strrchr(text, ':');
+    if (!shape) {
+        return USAGE;
+    }
+    *shape++ = '\0';
+    char *type = strrchr(text, ':');
+    if (!type) {
+        return USAGE;
+    }
+    *type++ = '\0';
+    *tensor = (struct muster_tensor){.name = text, .type = (enum muster_type)strtol(type, NULL, 10)};
+    *bytes = muster_type_bytes(tensor->type);
+    while (*shape && tensor->dim_count < MUSTER_TENSOR_DIMS_MAX) {
+        char *end = NULL;
+        uint64_t size = strtoull(shape, &end, 10);
+        tensor->shape[tensor->dim_count++] = size;
+        *bytes *= size;
+        shape = *end ? end + 1 : end;
+    }
+    tensor->data = malloc(*bytes + 1);
+    return tensor->data ? 0 : FAILED;
+}
+
+static int save(const char *folder, size_t count) {
+    int64_t epoch = 3;
+    double accuracy = 0.9375;
+    char note[] = "from C";
+    struct muster_value values[] = {muster_value_integer("epoch", &epoch), muster_value_real("accuracy", &accuracy),
+                                    muster_value_text("note", note, sizeof note)};
+    struct muster_snapshot_state state = {tensors, count, values, 3};
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < counts[i]; j++) {
+            ((uint8_t *)tensors[i].data)[j] = (uint8_t)(i + j);
+        }
+    }
+    return muster_snapshot_save(folder, 7, &state, NULL);
+}
+
+static int load(const char *path, size_t count) {
+    int code = muster_safetensors_load(path, tensors, count);
+    for (size_t i = 0; i < count && code == 0; i++) {
+        for (size_t j = 0; j < counts[i]; j++) {
+            (void)printf("%02x", ((const uint8_t *)tensors[i].data)[j]);
+        }
+        (void)printf("\n");
+    }
+    return code;
+}
+
+int main(int argc, char **argv) {
+    size_t count = 0;
+    if (argc < 3 || argc - 3 > TENSORS_MAX) {
+        return USAGE;
+    }
+    for (int i = 3; i < argc; i++, count++) {
+        int code = parse(argv[i], &tensors[count], &counts[count]);
+        if (code) {
+            return code;
+        }
+    }
+    int code = strcmp(argv[1], "save") == 0 ? save(argv[2], count) : load(argv[2], count);
+    if (code) {
+        (void)fprintf(stderr, "%s: %s\n", muster_strerror(code), muster_detail());
+    }
+    for (size_t i = 0; i < count; i++) {
+        free(tensors[i].data);
+    }
+    return code ? FAILED : 0;
+}
