@@ -25,7 +25,8 @@
  * underflow). So 2 ranks equal, bit for bit, one process that adds the gradients of both half batches and halves them.
  *
  * Errors, of every call: MUSTER_EINVAL (arguments, calls out of order), MUSTER_ENOMEM, and those of the collectives
- * (muster/collective.h). A failure of a bucket surfaces in muster_ddp_ready() or muster_ddp_finish(), with the bucket
+ * (muster/collective.h). What fails on one rank alone (its memory, its hook) aborts the group, so that the others need
+ * not wait for it. A failure of a bucket surfaces in muster_ddp_ready() or muster_ddp_finish(), with the bucket
  * and its parameters in the sentence. After it the ddp can only be freed, or bound to the survivors
  * (muster_ddp_rebind()). docs/ddp.md has more: memory, uneven inputs, hooks, what to do after a failure. */
 #ifndef MUSTER_DDP_H

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/str.h"
 
 static bool type_is_float(enum muster_type type) {
     return type == MUSTER_FLOAT16 || type == MUSTER_BFLOAT16 || type == MUSTER_FLOAT32 || type == MUSTER_FLOAT64;
@@ -138,6 +139,17 @@ static struct muster_ddp *copy_model(const struct muster_ddp_parameter *paramete
     return ddp;
 }
 
+/* Aborts a group that does not know yet that this rank has failed: the others would wait for it in vain. Keeps the
+ * detail. */
+static void tell_others(struct muster_group *group, int code) {
+    char detail[MUSTER_DETAIL_MAX];
+    (void)str_copy(detail, sizeof detail, muster_detail());
+    if (muster_group_status(group) == MUSTER_OK) {
+        muster_group_abort(group, detail);
+    }
+    (void)status_fail(code, "%s", detail);
+}
+
 /* Leaves the group that the ddp has, if it has one, for `group`. Nothing changes on failure, but that the data may have
  * been overwritten with that of rank 0. */
 static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
@@ -147,10 +159,6 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
     if (status == MUSTER_OK) {
         status = ddp_layout_create(ddp, group, NULL, &layout);
     }
-    /* A rank that lacks memory does not come to the check. The others would wait for it until their deadline. */
-    if (status != MUSTER_OK) {
-        muster_group_abort(group, muster_detail());
-    }
     if (status == MUSTER_OK) {
         status = ddp_agree_model(ddp, group);
     }
@@ -158,6 +166,10 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
         status = ddp_agree_data(ddp, &exchange);
     }
     if (status != MUSTER_OK) {
+        /* Different models: every rank knows. No memory on this one: the others would wait for it. */
+        if (status != MUSTER_EMISMATCH) {
+            tell_others(group, status);
+        }
         ddp_layout_free(layout);
         ddp_exchange_free(&exchange);
         return status;
@@ -245,11 +257,9 @@ int ddp_fail(struct muster_ddp *ddp, int code) {
         return ddp_status(ddp);
     }
     ddp->failed = code;
-    memcpy(ddp->failed_detail, muster_detail(), strlen(muster_detail()) + 1);
-    if (muster_group_status(ddp->group) == MUSTER_OK) {
-        muster_group_abort(ddp->group, ddp->failed_detail);
-    }
-    return ddp_status(ddp);
+    (void)str_copy(ddp->failed_detail, MUSTER_DETAIL_MAX, muster_detail());
+    tell_others(ddp->group, code);
+    return code;
 }
 
 int ddp_status(const struct muster_ddp *ddp) {

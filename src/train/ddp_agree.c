@@ -114,7 +114,6 @@ int ddp_agree_model(const struct muster_ddp *ddp, struct muster_group *group) {
         status = status_fail(MUSTER_ENOMEM, "no memory to compare the models of %u ranks", size);
     }
     if (status != MUSTER_OK) {
-        muster_group_abort(group, muster_detail()); /* the others wait for our answer */
         goto out;
     }
     marks[2 * (size_t)rank] = hash_of(&text);
