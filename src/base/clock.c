@@ -14,3 +14,12 @@ int64_t clock_realtime_us(void) {
     (void)clock_gettime(CLOCK_REALTIME, &ts);
     return (int64_t)ts.tv_sec * CLOCK_US_PER_S + ts.tv_nsec / 1000;
 }
+
+int64_t clock_remaining_ms(int64_t deadline_ns) {
+    int64_t left_ns = deadline_ns - clock_monotonic_ns();
+    return left_ns > 0 ? left_ns / CLOCK_NS_PER_MS + (left_ns % CLOCK_NS_PER_MS > 0) : 0;
+}
+
+int64_t clock_deadline_ns(int64_t now_ns, int64_t timeout_ms) {
+    return timeout_ms < (INT64_MAX - now_ns) / CLOCK_NS_PER_MS ? now_ns + timeout_ms * CLOCK_NS_PER_MS : INT64_MAX;
+}

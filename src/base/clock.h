@@ -10,6 +10,12 @@ int64_t clock_monotonic_ns(void);
 /* Wall clock in microseconds since 1970 UTC: for what other hosts or people read. */
 int64_t clock_realtime_us(void);
 
+/* Whole milliseconds from now to `deadline_ns` (monotonic), rounded up; 0 when it has passed. */
+int64_t clock_remaining_ms(int64_t deadline_ns);
+
+/* now + timeout_ms, for any timeout_ms >= 0: INT64_MAX where that would overflow. */
+int64_t clock_deadline_ns(int64_t now_ns, int64_t timeout_ms);
+
 #define CLOCK_NS_PER_MS INT64_C(1000000)
 #define CLOCK_NS_PER_S INT64_C(1000000000)
 #define CLOCK_US_PER_S INT64_C(1000000)

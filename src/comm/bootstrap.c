@@ -1,0 +1,244 @@
+/* The first meeting of the ranks; see bootstrap.h. */
+#include "comm/bootstrap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+enum {
+    KEY_BYTES = 24,
+    VERDICT_TOPOLOGY = 0,
+    VERDICT_FAILURE = 1,
+    LIST_RUNS_MAX = 16 /* of ranks in a sentence */
+};
+/* Ranks start at different times, and so do their time-outs: how long to wait for rank 0's verdict after one's own. */
+#define VERDICT_GRACE_MS INT64_C(1000)
+
+static const char topology_key[] = "topology";
+
+static void rank_key(uint32_t rank, char out[KEY_BYTES]) {
+    (void)snprintf(out, KEY_BYTES, "rank/%u", rank);
+}
+
+char *bootstrap_list_ranks(uint32_t size, bool (*has)(const void *context, uint32_t rank), const void *context,
+                           char *out, size_t max) {
+    size_t used = 0;
+    uint32_t runs = 0, more = 0;
+    out[0] = '\0';
+    for (uint32_t rank = 0, end; rank < size; rank = end) {
+        end = rank + 1;
+        if (!has(context, rank)) {
+            continue;
+        }
+        while (end < size && has(context, end)) {
+            end++;
+        }
+        if (runs++ >= LIST_RUNS_MAX || used + 32 > max) {
+            more += end - rank;
+            continue;
+        }
+        used += (size_t)snprintf(out + used, max - used, "%s%u", used ? ", " : "", rank);
+        if (end - rank > 1) {
+            used += (size_t)snprintf(out + used, max - used, "-%u", end - 1);
+        }
+    }
+    if (more > 0) {
+        (void)snprintf(out + used, max - used, " and %u more", more);
+    }
+    return out;
+}
+
+/* ---- identities ---- */
+
+/* Those of `ranks`, in order. */
+static int get_identities(const struct comm_kv *kv, const uint32_t *ranks, uint32_t count, int64_t deadline_ns,
+                          struct identity *out) {
+    char(*keys)[KEY_BYTES] = calloc(count, sizeof *keys);
+    const char **pointers = calloc(count, sizeof *pointers);
+    struct muster_store_value *values = calloc(count, sizeof *values);
+    int code = keys && pointers && values ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", count);
+    for (uint32_t i = 0; code == 0 && i < count; i++) {
+        rank_key(ranks[i], keys[i]);
+        pointers[i] = keys[i];
+    }
+    code = code ? code : kv->multi_get(kv->context, pointers, count, clock_remaining_ms(deadline_ns), values);
+    for (uint32_t i = 0; code == 0 && i < count; i++) {
+        code = identity_decode(values[i].data, values[i].len, &out[i]);
+        code = code ? status_prefix(code, "rank %u", ranks[i]) : 0;
+    }
+    for (uint32_t i = 0; values && i < count; i++) {
+        muster_store_value_free(&values[i]);
+    }
+    free(values);
+    free(pointers);
+    free(keys);
+    return code;
+}
+
+static int put_identity(const struct comm_kv *kv, uint32_t rank) {
+    struct identity identity;
+    uint8_t bytes[IDENTITY_ENCODED_BYTES_MAX];
+    char key[KEY_BYTES];
+    identity_of_this_process(&identity);
+    rank_key(rank, key);
+    return kv->set(kv->context, key, bytes, identity_encode(&identity, bytes));
+}
+
+/* ---- rank 0 ---- */
+
+static bool is_set(const void *flags, uint32_t rank) {
+    return ((const bool *)flags)[rank];
+}
+
+/* Says who is missing, looking for one after the other: only done when the job fails. */
+static int name_missing(const struct comm_kv *kv, uint32_t size) {
+    bool *missing = calloc(size, sizeof *missing);
+    uint32_t count = 0;
+    for (uint32_t rank = 0; missing && rank < size; rank++) {
+        struct muster_store_value value = {0};
+        char key[KEY_BYTES];
+        rank_key(rank, key);
+        missing[rank] = kv->get(kv->context, key, 0, &value) != 0;
+        count += missing[rank] ? 1 : 0;
+        muster_store_value_free(&value);
+    }
+    char list[256] = "some";
+    if (missing) {
+        (void)bootstrap_list_ranks(size, is_set, missing, list, sizeof list);
+    }
+    free(missing);
+    return status_fail(MUSTER_ETIMEOUT, "%u of %u ranks did not come in time: %s", count, size, list);
+}
+
+static int compute(const struct comm_kv *kv, uint32_t size, int64_t deadline_ns, struct topology *out) {
+    uint32_t *ranks = calloc(size, sizeof *ranks);
+    struct identity *identities = calloc(size, sizeof *identities);
+    int code = ranks && identities ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", size);
+    for (uint32_t rank = 0; code == 0 && rank < size; rank++) {
+        ranks[rank] = rank;
+    }
+    code = code ? code : get_identities(kv, ranks, size, deadline_ns, identities);
+    if (code == MUSTER_ETIMEOUT) {
+        code = name_missing(kv, size);
+    }
+    code = code ? code : topology_compute(identities, size, out);
+    free(identities);
+    free(ranks);
+    return code;
+}
+
+static int put_verdict(const struct comm_kv *kv, uint8_t kind, const void *data, size_t len) {
+    uint8_t *bytes = malloc(len + 1);
+    if (!bytes) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the topology");
+    }
+    bytes[0] = kind;
+    memcpy(bytes + 1, data, len);
+    int code = kv->set(kv->context, topology_key, bytes, len + 1);
+    free(bytes);
+    return code;
+}
+
+static int put_failure(const struct comm_kv *kv, int code) {
+    char sentence[MUSTER_DETAIL_MAX];
+    uint8_t bytes[MUSTER_DETAIL_MAX + 4];
+    struct bytes_writer w = {bytes, sizeof bytes, 0, false};
+    (void)snprintf(sentence, sizeof sentence, "%s", muster_detail());
+    bytes_put_number(&w, (uint32_t)code, 4);
+    bytes_put(&w, sentence, strlen(sentence));
+    (void)put_verdict(kv, VERDICT_FAILURE, bytes, w.used);
+    return status_fail(code, "%s", sentence); /* whatever became of telling the others */
+}
+
+static int lead(const struct comm_kv *kv, uint32_t size, int64_t deadline_ns) {
+    struct topology topology = {0};
+    uint8_t *bytes = NULL;
+    size_t len = 0;
+    int code = compute(kv, size, deadline_ns, &topology);
+    code = code ? code : topology_encode(&topology, &bytes, &len);
+    code = code ? put_failure(kv, code) : put_verdict(kv, VERDICT_TOPOLOGY, bytes, len);
+    topology_done(&topology);
+    free(bytes);
+    return code;
+}
+
+/* ---- everybody ---- */
+
+static int read_verdict(const struct muster_store_value *value, uint32_t size, struct topology *out) {
+    struct bytes_reader r = {value->data, value->len, 0, false};
+    uint64_t kind = bytes_get_number(&r, 1);
+    if (kind == VERDICT_TOPOLOGY && !r.overrun) {
+        return topology_decode(value->data + 1, value->len - 1, size, out);
+    }
+    int code = (int)(int32_t)(uint32_t)bytes_get_number(&r, 4);
+    if (kind != VERDICT_FAILURE || r.overrun || code >= 0) {
+        return status_fail(MUSTER_EPROTOCOL, "rank 0's answer in the store is not understood");
+    }
+    return status_fail(code, "rank 0: %.*s", (int)(value->len - r.used), (const char *)value->data + r.used);
+}
+
+static int follow(const struct comm_kv *kv, uint32_t size, int64_t deadline_ns, struct topology *out) {
+    struct muster_store_value value = {0};
+    int64_t wait_ms = clock_remaining_ms(deadline_ns);
+    int code = kv->get(kv->context, topology_key, wait_ms + VERDICT_GRACE_MS, &value);
+    if (code == MUSTER_ETIMEOUT) {
+        char key[KEY_BYTES];
+        rank_key(0, key);
+        code = kv->get(kv->context, key, 0, &value)
+                   ? status_fail(MUSTER_ETIMEOUT, "rank 0 did not come in time")
+                   : status_fail(MUSTER_ETIMEOUT, "rank 0 came, but has not told who else did");
+    } else if (code == 0) {
+        code = read_verdict(&value, size, out);
+    }
+    muster_store_value_free(&value);
+    return code;
+}
+
+static int find_locals(const struct comm_kv *kv, uint32_t rank, int64_t deadline_ns, struct bootstrap *bootstrap) {
+    const struct topology *topology = &bootstrap->topology;
+    uint32_t host = topology->host_of[rank], count = 0;
+    uint32_t *ranks = calloc(topology->size, sizeof *ranks);
+    for (uint32_t r = 0; ranks && r < topology->size; r++) {
+        if (topology->host_of[r] == host) {
+            bootstrap->local = r == rank ? count : bootstrap->local;
+            ranks[count++] = r;
+        }
+    }
+    bootstrap->local_count = count;
+    bootstrap->locals = ranks ? calloc(count, sizeof *bootstrap->locals) : NULL;
+    struct identity *identities = ranks ? calloc(count, sizeof *identities) : NULL;
+    int code = bootstrap->locals && identities ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", count);
+    code = code ? code : get_identities(kv, ranks, count, deadline_ns, identities);
+    for (uint32_t i = 0; code == 0 && i < count; i++) {
+        bootstrap->locals[i] = (struct bootstrap_local){ranks[i], identities[i]};
+    }
+    free(identities);
+    free(ranks);
+    return code;
+}
+
+void bootstrap_done(struct bootstrap *bootstrap) {
+    topology_done(&bootstrap->topology);
+    free(bootstrap->locals);
+    *bootstrap = (struct bootstrap){0};
+}
+
+int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, int64_t deadline_ns, struct bootstrap *out) {
+    struct bootstrap bootstrap = {0};
+    int code = put_identity(kv, rank);
+    if (code == 0 && rank == 0) {
+        code = lead(kv, size, deadline_ns);
+    }
+    code = code ? code : follow(kv, size, deadline_ns, &bootstrap.topology);
+    code = code ? code : find_locals(kv, rank, deadline_ns, &bootstrap);
+    if (code) {
+        bootstrap_done(&bootstrap);
+        return code;
+    }
+    *out = bootstrap;
+    return 0;
+}

@@ -1,0 +1,41 @@
+/* How the ranks of a job find each other: over a key-value store, in a constant number of operations a rank.
+ *
+ *     rank r     SET rank/r = its identity
+ *     rank 0     GETs all of them at once, groups them by host, SETs topology
+ *     all        GET topology (here they wait for each other), then GET the identities of their own host's ranks
+ *
+ * If rank 0 finds that it cannot go on (ranks that do not come), it puts that sentence in the place of the topology, so
+ * that all others fail with it at once. */
+#ifndef COMM_BOOTSTRAP_H
+#define COMM_BOOTSTRAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/identity.h"
+#include "comm/kv.h"
+#include "comm/topology.h"
+
+/* A rank of this host. */
+struct bootstrap_local {
+    uint32_t rank;
+    struct identity identity;
+};
+
+struct bootstrap {
+    struct topology topology;
+    struct bootstrap_local *locals; /* those of this rank's host, rising; itself among them */
+    uint32_t local_count, local;    /* how many, and which is this one */
+};
+
+/* Blocks until all are there. deadline_ns: monotonic. Errors: MUSTER_ETIMEOUT (the sentence names ranks that did not
+ * come), MUSTER_EPROTOCOL, MUSTER_ENOMEM, those of the store. */
+int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, int64_t deadline_ns, struct bootstrap *out);
+void bootstrap_done(struct bootstrap *bootstrap);
+
+/* "0, 3-5, 9 and 12 more": the ranks for which `has(context, rank)`, for messages. Pure. Returns `out`. */
+char *bootstrap_list_ranks(uint32_t size, bool (*has)(const void *context, uint32_t rank), const void *context,
+                           char *out, size_t max);
+
+#endif

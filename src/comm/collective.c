@@ -1,0 +1,247 @@
+/* The public calls: checks of arguments, and who runs them (this thread, or the progress thread). See
+ * muster/collective.h. */
+#include <muster/collective.h>
+
+#include "base/status.h"
+#include "comm/group_impl.h"
+#include "comm/reduce.h"
+
+/* ---- who runs it ---- */
+
+static int run(struct muster_group *group, const struct comm_call *call, struct muster_work **work) {
+    if (work) {
+        return work_submit(group, call, work);
+    }
+    if (__builtin_expect(atomic_load_explicit(&group->queued_count, memory_order_acquire) > 0, 0)) {
+        return work_run(group, call, group->timeout_ns);
+    }
+    return group_run(group, call, group->timeout_ns, 0);
+}
+
+/* ---- checks ---- */
+
+static int forked(const struct muster_group *group) {
+    return status_fail(MUSTER_EINVAL, "group '%s' belongs to the process that this one was forked from", group->name);
+}
+
+static int bad_type(const struct comm_call *call) {
+    return status_fail(MUSTER_EINVAL, "%s: %d is no element type", comm_operation_name(call->operation),
+                       (int)call->type);
+}
+
+static int check_group(const struct muster_group *group) {
+    return __builtin_expect(context_is_alive(group->context), 1) ? 0 : forked(group);
+}
+
+/* `blocks` blocks of call->count elements. */
+static int check_size(const struct comm_call *call, size_t blocks) {
+    size_t bytes = muster_type_bytes(call->type);
+    if (__builtin_expect(bytes == 0, 0)) {
+        return bad_type(call);
+    }
+    if (__builtin_expect(call->count > MUSTER_COLLECTIVE_BYTES_MAX / bytes / blocks, 0)) {
+        return status_fail(MUSTER_EINVAL, "%s: %zu elements of %s, %zu times, are more than %zu bytes",
+                           comm_operation_name(call->operation), call->count, muster_type_name(call->type), blocks,
+                           MUSTER_COLLECTIVE_BYTES_MAX);
+    }
+    return 0;
+}
+
+static int check_root(const struct muster_group *group, const struct comm_call *call) {
+    return call->root < group->size ? 0
+                                    : status_fail(MUSTER_EINVAL, "%s: root %u of a group of %u ranks",
+                                                  comm_operation_name(call->operation), call->root, group->size);
+}
+
+static int check_reduction(const struct comm_call *call) {
+    return reduce_is_defined(call->type, call->reduction)
+               ? 0
+               : status_fail(MUSTER_EINVAL, "%s: there is no reduction '%s' of %s",
+                             comm_operation_name(call->operation), muster_reduction_name(call->reduction),
+                             muster_type_name(call->type));
+}
+
+/* NULL is fine where nothing is read or written. */
+static int check_buffer(const struct comm_call *call, const void *buffer, bool is_used, const char *name) {
+    return buffer || !is_used
+               ? 0
+               : status_fail(MUSTER_EINVAL, "%s: %s is NULL", comm_operation_name(call->operation), name);
+}
+
+static int check_buffers(const struct comm_call *call, bool sends, bool receives) {
+    bool is_empty = call->count == 0;
+    int code = check_buffer(call, call->send, sends && !is_empty, "send");
+    return code ? code : check_buffer(call, call->receive, receives && !is_empty, "receive");
+}
+
+/* Counts per rank: the sum is what a buffer holds. *out_sum: of all. */
+static int check_counts(const struct muster_group *group, const struct comm_call *call, const size_t *counts,
+                        size_t *out_sum) {
+    size_t bytes = muster_type_bytes(call->type), sum = 0;
+    if (bytes == 0) {
+        return bad_type(call);
+    }
+    if (!counts) {
+        return status_fail(MUSTER_EINVAL, "%s: counts is NULL", comm_operation_name(call->operation));
+    }
+    for (uint32_t rank = 0; rank < group->size; rank++) {
+        if (counts[rank] > MUSTER_COLLECTIVE_BYTES_MAX / bytes - sum) {
+            return status_fail(MUSTER_EINVAL, "%s: the counts add up to more than %zu bytes",
+                               comm_operation_name(call->operation), MUSTER_COLLECTIVE_BYTES_MAX);
+        }
+        sum += counts[rank];
+    }
+    *out_sum = sum;
+    return 0;
+}
+
+/* ---- equal counts ---- */
+
+int muster_barrier(struct muster_group *group, struct muster_work **work) {
+    struct comm_call call = {.operation = COMM_BARRIER};
+    int code = check_group(group);
+    return code ? code : run(group, &call, work);
+}
+
+int muster_all_reduce(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
+                      enum muster_reduction reduction, struct muster_work **work) {
+    struct comm_call call = {COMM_ALL_REDUCE, type, reduction, 0, count, send, receive, NULL, NULL};
+    int code = check_group(group);
+    code = code ? code : check_size(&call, 1);
+    code = code ? code : check_reduction(&call);
+    code = code ? code : check_buffers(&call, true, true);
+    return code ? code : run(group, &call, work);
+}
+
+int muster_reduce(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
+                  enum muster_reduction reduction, uint32_t root, struct muster_work **work) {
+    struct comm_call call = {COMM_REDUCE, type, reduction, root, count, send, receive, NULL, NULL};
+    int code = check_group(group);
+    code = code ? code : check_size(&call, 1);
+    code = code ? code : check_reduction(&call);
+    code = code ? code : check_root(group, &call);
+    code = code ? code : check_buffers(&call, true, group->rank == root);
+    return code ? code : run(group, &call, work);
+}
+
+int muster_broadcast(struct muster_group *group, void *buffer, size_t count, enum muster_type type, uint32_t root,
+                     struct muster_work **work) {
+    struct comm_call call = {COMM_BROADCAST, type, MUSTER_SUM, root, count, buffer, buffer, NULL, NULL};
+    int code = check_group(group);
+    code = code ? code : check_size(&call, 1);
+    code = code ? code : check_root(group, &call);
+    code = code ? code : check_buffers(&call, true, true);
+    return code ? code : run(group, &call, work);
+}
+
+int muster_all_gather(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
+                      struct muster_work **work) {
+    struct comm_call call = {COMM_ALL_GATHER, type, MUSTER_SUM, 0, count, send, receive, NULL, NULL};
+    int code = check_group(group);
+    code = code ? code : check_size(&call, group->size);
+    code = code ? code : check_buffers(&call, true, true);
+    return code ? code : run(group, &call, work);
+}
+
+int muster_gather(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
+                  uint32_t root, struct muster_work **work) {
+    struct comm_call call = {COMM_GATHER, type, MUSTER_SUM, root, count, send, receive, NULL, NULL};
+    int code = check_group(group);
+    code = code ? code : check_size(&call, group->size);
+    code = code ? code : check_root(group, &call);
+    code = code ? code : check_buffers(&call, true, group->rank == root);
+    return code ? code : run(group, &call, work);
+}
+
+int muster_scatter(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
+                   uint32_t root, struct muster_work **work) {
+    struct comm_call call = {COMM_SCATTER, type, MUSTER_SUM, root, count, send, receive, NULL, NULL};
+    int code = check_group(group);
+    code = code ? code : check_size(&call, group->size);
+    code = code ? code : check_root(group, &call);
+    code = code ? code : check_buffers(&call, group->rank == root, true);
+    return code ? code : run(group, &call, work);
+}
+
+int muster_reduce_scatter(struct muster_group *group, const void *send, void *receive, size_t count,
+                          enum muster_type type, enum muster_reduction reduction, struct muster_work **work) {
+    struct comm_call call = {COMM_REDUCE_SCATTER, type, reduction, 0, count, send, receive, NULL, NULL};
+    int code = check_group(group);
+    code = code ? code : check_size(&call, group->size);
+    code = code ? code : check_reduction(&call);
+    code = code ? code : check_buffers(&call, true, true);
+    return code ? code : run(group, &call, work);
+}
+
+int muster_all_to_all(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
+                      struct muster_work **work) {
+    struct comm_call call = {COMM_ALL_TO_ALL, type, MUSTER_SUM, 0, count, send, receive, NULL, NULL};
+    int code = check_group(group);
+    code = code ? code : check_size(&call, group->size);
+    code = code ? code : check_buffers(&call, true, true);
+    return code ? code : run(group, &call, work);
+}
+
+/* ---- counts per rank ---- */
+
+int muster_all_gather_v(struct muster_group *group, const void *send, void *receive, const size_t *counts,
+                        enum muster_type type, struct muster_work **work) {
+    struct comm_call call = {COMM_ALL_GATHER, type, MUSTER_SUM, 0, 0, send, receive, NULL, counts};
+    size_t sum = 0;
+    int code = check_group(group);
+    code = code ? code : check_counts(group, &call, counts, &sum);
+    code = code ? code : check_buffer(&call, send, counts[group->rank] > 0, "send");
+    code = code ? code : check_buffer(&call, receive, sum > 0, "receive");
+    return code ? code : run(group, &call, work);
+}
+
+int muster_gather_v(struct muster_group *group, const void *send, void *receive, const size_t *counts,
+                    enum muster_type type, uint32_t root, struct muster_work **work) {
+    struct comm_call call = {COMM_GATHER, type, MUSTER_SUM, root, 0, send, receive, NULL, counts};
+    size_t sum = 0;
+    int code = check_group(group);
+    code = code ? code : check_root(group, &call);
+    code = code ? code : check_counts(group, &call, counts, &sum);
+    code = code ? code : check_buffer(&call, send, counts[group->rank] > 0, "send");
+    code = code ? code : check_buffer(&call, receive, sum > 0 && group->rank == root, "receive");
+    return code ? code : run(group, &call, work);
+}
+
+int muster_scatter_v(struct muster_group *group, const void *send, void *receive, const size_t *counts,
+                     enum muster_type type, uint32_t root, struct muster_work **work) {
+    struct comm_call call = {COMM_SCATTER, type, MUSTER_SUM, root, 0, send, receive, counts, NULL};
+    size_t sum = 0;
+    int code = check_group(group);
+    code = code ? code : check_root(group, &call);
+    code = code ? code : check_counts(group, &call, counts, &sum);
+    code = code ? code : check_buffer(&call, send, sum > 0 && group->rank == root, "send");
+    code = code ? code : check_buffer(&call, receive, counts[group->rank] > 0, "receive");
+    return code ? code : run(group, &call, work);
+}
+
+int muster_reduce_scatter_v(struct muster_group *group, const void *send, void *receive, const size_t *counts,
+                            enum muster_type type, enum muster_reduction reduction, struct muster_work **work) {
+    struct comm_call call = {COMM_REDUCE_SCATTER, type, reduction, 0, 0, send, receive, NULL, counts};
+    size_t sum = 0;
+    int code = check_group(group);
+    code = code ? code : check_counts(group, &call, counts, &sum);
+    code = code ? code : check_reduction(&call);
+    code = code ? code : check_buffer(&call, send, sum > 0, "send");
+    code = code ? code : check_buffer(&call, receive, counts[group->rank] > 0, "receive");
+    return code ? code : run(group, &call, work);
+}
+
+int muster_all_to_all_v(struct muster_group *group, const void *send, const size_t *send_counts, void *receive,
+                        const size_t *receive_counts, enum muster_type type, struct muster_work **work) {
+    struct comm_call call = {COMM_ALL_TO_ALL, type, MUSTER_SUM, 0, 0, send, receive, send_counts, receive_counts};
+    size_t send_sum = 0, receive_sum = 0;
+    int code = check_group(group);
+    code = code ? code : check_counts(group, &call, send_counts, &send_sum);
+    code = code ? code : check_counts(group, &call, receive_counts, &receive_sum);
+    if (code == 0 && send_counts[group->rank] != receive_counts[group->rank]) {
+        code = status_fail(MUSTER_EINVAL, "all_to_all: a rank must expect from itself what it sends to itself");
+    }
+    code = code ? code : check_buffer(&call, send, send_sum > 0, "send");
+    code = code ? code : check_buffer(&call, receive, receive_sum > 0, "receive");
+    return code ? code : run(group, &call, work);
+}

@@ -1,0 +1,284 @@
+/* Life of a context: meeting, the shared segment, monitor and memory; and what it does when a peer is gone. See
+ * context.h. */
+#include "comm/context.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "comm/group_impl.h"
+
+enum { PEER_SENTENCE_BYTES = 256 };
+
+/* ---- the segment's layout ---- */
+
+static size_t align_up(size_t bytes) {
+    return (bytes + 63) / 64 * 64;
+}
+
+static size_t directory_offset(uint32_t local_count) {
+    return SEGMENT_HEADER_BYTES + align_up(local_count * sizeof(struct context_line));
+}
+
+static size_t segment_bytes(uint32_t local_count) {
+    return directory_offset(local_count) + align_up(memory_directory_bytes(local_count));
+}
+
+/* ---- peers ---- */
+
+uint32_t context_local_of(const struct context *context, uint32_t root_rank) {
+    uint32_t low = 0, high = context->bootstrap.local_count;
+    while (low < high) { /* the list rises */
+        uint32_t middle = (low + high) / 2;
+        if (context->bootstrap.locals[middle].rank < root_rank) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    bool found = low < context->bootstrap.local_count && context->bootstrap.locals[low].rank == root_rank;
+    return found ? low : UINT32_MAX;
+}
+
+const char *context_host_name(const struct context *context, uint32_t root_rank) {
+    const struct topology *topology = &context->bootstrap.topology;
+    return topology->host_names[topology->host_of[root_rank]];
+}
+
+/* Marks a peer, and wakes the groups that it is in. The first mark stays, but that who has left may be found dead. */
+static void mark_peer(struct context *context, uint32_t rank, enum context_peer_state state, const char *sentence) {
+    struct context_peer *peer = &context->peers[rank];
+    pthread_mutex_lock(&context->mutex);
+    bool is_news = atomic_load_explicit(&peer->state, memory_order_relaxed) == CONTEXT_PEER_HERE;
+    if (is_news) {
+        peer->sentence = sentence ? strdup(sentence) : NULL;
+        atomic_store_explicit(&peer->state, state, memory_order_release);
+        atomic_fetch_add_explicit(&context->gone_count, 1, memory_order_release);
+    }
+    for (struct muster_group *group = context->groups; is_news && group; group = group->next) {
+        if (group_has_root_rank(group, rank)) {
+            group_alarm(group);
+        }
+    }
+    pthread_mutex_unlock(&context->mutex);
+}
+
+static void describe_end(const struct context *context, uint32_t rank, int32_t pid, int wait_status, char *out,
+                         size_t max) {
+    int used = snprintf(out, max, "(pid %d on host %s) ", (int)pid, context_host_name(context, rank));
+    size_t at = used > 0 && (size_t)used < max ? (size_t)used : 0;
+    if (wait_status >= 0 && WIFSIGNALED(wait_status)) {
+        (void)snprintf(out + at, max - at, "was killed by signal %d (%s)", WTERMSIG(wait_status),
+                       strsignal(WTERMSIG(wait_status)));
+    } else if (wait_status >= 0) {
+        (void)snprintf(out + at, max - at, "exited with code %d", WEXITSTATUS(wait_status));
+    } else {
+        (void)snprintf(out + at, max - at, "is gone");
+    }
+}
+
+/* The monitor: a process of this host has ended. */
+static void neighbour_died(void *argument, uint32_t rank, int32_t pid, int wait_status) {
+    struct context *context = argument;
+    char sentence[PEER_SENTENCE_BYTES];
+    uint32_t local = context_local_of(context, rank);
+    if (atomic_load_explicit(&context->lines[local].has_left, memory_order_acquire)) {
+        mark_peer(context, rank, CONTEXT_PEER_LEFT, NULL);
+        return;
+    }
+    describe_end(context, rank, pid, wait_status, sentence, sizeof sentence);
+    mark_peer(context, rank, CONTEXT_PEER_DEAD, sentence);
+}
+
+/* ---- results in the store ---- */
+
+int context_put_result(const struct context *context, const char *key, int status, const void *data, size_t len) {
+    uint8_t bytes[MUSTER_DETAIL_MAX + 4];
+    struct bytes_writer w = {bytes, sizeof bytes, 0, false};
+    assert(status || len <= MUSTER_DETAIL_MAX);
+    bytes_put_number(&w, (uint32_t)status, 4);
+    bytes_put(&w, status ? muster_detail() : data, status ? strlen(muster_detail()) : len);
+    return context->kv.set(context->kv.context, key, bytes, w.used);
+}
+
+int context_get_result(const struct context *context, const char *key, int64_t deadline_ns, void *data, size_t len) {
+    struct muster_store_value value = {0};
+    int code = context->kv.get(context->kv.context, key, clock_remaining_ms(deadline_ns), &value);
+    if (code) {
+        return code;
+    }
+    struct bytes_reader r = {value.data, value.len, 0, false};
+    int status = (int)(int32_t)(uint32_t)bytes_get_number(&r, 4);
+    if (r.overrun || status > 0 || (status == 0 && value.len - r.used != len)) {
+        code = status_fail(MUSTER_EPROTOCOL, "the value of %s in the store is not understood", key);
+    } else if (status) {
+        code = status_fail(status, "%.*s", (int)(value.len - r.used), (const char *)value.data + r.used);
+    } else {
+        memcpy(data, value.data + r.used, len);
+    }
+    muster_store_value_free(&value);
+    return code;
+}
+
+/* ---- life ---- */
+
+/* A page that reads 1, and 0 in a child of fork(): it has neither the threads nor a rank. */
+static int make_alive_page(struct context *context) {
+    void *page = mmap(NULL, sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        return status_fail_errno(errno, "map a page");
+    }
+    (void)madvise(page, sizeof(uint32_t), MADV_WIPEONFORK);
+    *(volatile uint32_t *)page = 1;
+    context->alive = page;
+    return 0;
+}
+
+static int open_prefix(struct context *context, const struct context_config *config) {
+    char prefix[MUSTER_GROUP_NAME_MAX + sizeof "muster/"];
+    (void)str_format(prefix, sizeof prefix, "muster/%s", config->name);
+    int code = muster_store_prefix(config->store, prefix, &context->store);
+    if (code == 0) {
+        context->kv = comm_kv_of_store(context->store);
+    }
+    return code;
+}
+
+int context_create(const struct context_config *config, int64_t deadline_ns, struct context **out) {
+    struct context *context = calloc(1, sizeof *context);
+    if (!context) {
+        if (config->owns_store) {
+            muster_store_close(config->store);
+        }
+        return status_fail(MUSTER_ENOMEM, "no memory for a group");
+    }
+    const char *may_read = getenv("MUSTER_CMA");
+    context->rank = config->rank;
+    context->size = config->size;
+    context->owned_store = config->owns_store ? config->store : NULL;
+    context->may_read_peers = !(may_read && strcmp(may_read, "0") == 0);
+    context->next_group_number = 1;
+    (void)pthread_mutex_init(&context->mutex, NULL);
+    context->peers = calloc(config->size, sizeof *context->peers);
+    int code = context->peers ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", config->size);
+    code = code ? code : make_alive_page(context);
+    code = code ? code : open_prefix(context, config);
+    code = code ? code : bootstrap_run(&context->kv, config->rank, config->size, deadline_ns, &context->bootstrap);
+    if (code) {
+        context_free(context);
+        return code;
+    }
+    *out = context;
+    return 0;
+}
+
+int context_make_segment(struct context *context, struct segment_name *out_name) {
+    uint32_t local_count = context->bootstrap.local_count;
+    assert(context->bootstrap.local == 0 && local_count > 1);
+    return segment_create(segment_bytes(local_count), "muster-ranks", 1, &context->segment, out_name);
+}
+
+static int open_segment(struct context *context, const struct segment_name *name) {
+    uint32_t local_count = context->bootstrap.local_count;
+    if (name) {
+        int code = segment_open(name, &context->segment);
+        if (code) {
+            return code;
+        }
+        if (context->segment.bytes != segment_bytes(local_count)) {
+            return status_fail(MUSTER_EPROTOCOL, "the shared segment of %zu bytes is another version's",
+                               context->segment.bytes);
+        }
+    }
+    uint8_t *memory = context->segment.memory;
+    if (!memory) {
+        context->own_memory = aligned_alloc(64, align_up(segment_bytes(local_count)));
+        memory = context->own_memory;
+        if (!memory) {
+            return status_fail(MUSTER_ENOMEM, "no memory for a group");
+        }
+        memset(memory, 0, segment_bytes(local_count));
+    }
+    context->lines = (struct context_line *)(void *)(memory + SEGMENT_HEADER_BYTES);
+    return 0;
+}
+
+static int make_memory(struct context *context) {
+    uint32_t local_count = context->bootstrap.local_count;
+    int32_t *pids = calloc(local_count, sizeof *pids);
+    if (!pids) {
+        return status_fail(MUSTER_ENOMEM, "no memory for %u ranks", local_count);
+    }
+    for (uint32_t i = 0; i < local_count; i++) {
+        pids[i] = context->bootstrap.locals[i].identity.pid;
+    }
+    uint8_t *directory = context->segment.memory;
+    int code = memory_create(directory ? directory + directory_offset(local_count) : NULL, context->bootstrap.local,
+                             pids, local_count, &context->memory);
+    free(pids);
+    return code;
+}
+
+static int watch_neighbours(struct context *context) {
+    struct monitor_handlers handlers = {.context = context, .died = neighbour_died};
+    int code = monitor_create(&handlers, &context->monitor);
+    for (uint32_t i = 0; code == 0 && i < context->bootstrap.local_count; i++) {
+        const struct bootstrap_local *local = &context->bootstrap.locals[i];
+        if (i != context->bootstrap.local) {
+            code =
+                monitor_watch_process(context->monitor, local->rank, local->identity.pid, local->identity.start_time);
+            code = code ? status_prefix(code, "rank %u", local->rank) : 0;
+        }
+    }
+    return code;
+}
+
+int context_attach(struct context *context, const struct segment_name *name) {
+    int code = open_segment(context, name);
+    code = code ? code : make_memory(context);
+    return code ? code : watch_neighbours(context);
+}
+
+void context_seal(struct context *context) {
+    if (context->segment.fd >= 0 && context->segment.memory) {
+        (void)close(context->segment.fd);
+        context->segment.fd = -1;
+    }
+}
+
+void context_free(struct context *context) {
+    if (!context || (context->alive && !context_is_alive(context))) {
+        return;
+    }
+    if (context->lines) {
+        atomic_store_explicit(&context->lines[context->bootstrap.local].has_left, 1, memory_order_release);
+    }
+    monitor_free(context->monitor);
+    memory_free(context->memory);
+    if (context->segment.memory) {
+        segment_close(&context->segment);
+    }
+    free(context->own_memory);
+    muster_store_close(context->store);
+    muster_store_close(context->owned_store);
+    for (uint32_t rank = 0; context->peers && rank < context->size; rank++) {
+        free(context->peers[rank].sentence);
+    }
+    free(context->peers);
+    bootstrap_done(&context->bootstrap);
+    if (context->alive) {
+        (void)munmap((void *)(uintptr_t)context->alive, sizeof(uint32_t));
+    }
+    pthread_mutex_destroy(&context->mutex);
+    free(context);
+}

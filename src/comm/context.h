@@ -1,0 +1,102 @@
+/* What the groups of one root group have in common: who the ranks are and where, the memory that this host's ranks
+ * share, the links to all others, and the thread that watches.
+ *
+ * The shared segment, made by the first rank of each host:
+ *
+ *     segment header | a line per local rank (its bell, has it left?) | directory of muster_alloc() | rings of p2p
+ *
+ * Lifetime: counted by the groups that use it. Threads: any, where nothing else is said. */
+#ifndef COMM_CONTEXT_H
+#define COMM_CONTEXT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <muster/store.h>
+
+#include "comm/bell.h"
+#include "comm/bootstrap.h"
+#include "comm/kv.h"
+#include "comm/memory.h"
+#include "comm/monitor.h"
+#include "comm/p2p.h"
+#include "comm/segment.h"
+
+struct muster_group;
+struct recorder;
+
+/* In the segment, one per rank of the host; written by that rank alone, the bell excepted. */
+struct context_line {
+    struct comm_bell bell;
+    _Alignas(64) _Atomic uint32_t has_left; /* in good order: its end is no failure */
+};
+
+/* What is known of a rank of the root group beside the topology. */
+enum context_peer_state { CONTEXT_PEER_HERE = 0, CONTEXT_PEER_DEAD, CONTEXT_PEER_LEFT };
+struct context_peer {
+    _Atomic uint32_t state;
+    char *sentence; /* of a dead one: owned, written once before the state; "was killed by signal 9 (Killed)" */
+};
+
+struct context {
+    uint32_t rank, size;
+    struct muster_store *store;       /* the prefixed handle behind kv; owned */
+    struct muster_store *owned_store; /* the one below it, if it was opened here */
+    struct comm_kv kv;
+    struct bootstrap bootstrap;
+    struct context_peer *peers;  /* by root rank */
+    _Atomic uint32_t gone_count; /* peers that are not HERE */
+
+    struct segment segment;     /* memory NULL while this rank is alone on its host */
+    void *own_memory;           /* then: of the layout above, for one */
+    struct context_line *lines; /* per local rank */
+    struct memory *memory;
+    struct p2p *p2p;
+    struct monitor *monitor;
+    struct recorder *recorder;
+    bool may_read_peers; /* MUSTER_CMA */
+
+    const volatile uint32_t *alive; /* 1; 0 in a child of fork() */
+    pthread_mutex_t mutex;          /* over what follows */
+    struct muster_group *groups;    /* list of those made from it */
+    uint32_t group_count;
+    uint32_t next_group_number; /* for the ids of groups that this rank leads */
+};
+
+struct context_config {
+    struct muster_store *store; /* borrowed until the context is freed; or owned, see below */
+    bool owns_store;            /* closed with the context (also when creation fails) */
+    const char *name;           /* of the root group: keys go under "muster/`name`/" */
+    uint32_t rank, size;
+};
+
+/* Meets the other ranks: bootstrap, nothing shared yet. */
+int context_create(const struct context_config *config, int64_t deadline_ns, struct context **out);
+/* The first rank of a host makes the segment; *out_name is meaningful then only. */
+int context_make_segment(struct context *context, struct segment_name *out_name);
+/* Opens (or keeps) the segment, starts the monitor and the links. name: NULL where the segment is this rank's own or
+ * there is none. */
+int context_attach(struct context *context, const struct segment_name *name);
+/* After every rank of the host has attached: its descriptor is not needed any more. */
+void context_seal(struct context *context);
+/* Leaves in good order and frees. NULL is accepted. In a forked child it does nothing. */
+void context_free(struct context *context);
+
+/* Local number of a root rank on this host; UINT32_MAX: it runs elsewhere. */
+uint32_t context_local_of(const struct context *context, uint32_t root_rank);
+const char *context_host_name(const struct context *context, uint32_t root_rank);
+static inline struct comm_bell *context_bell(const struct context *context) {
+    return &context->lines[context->bootstrap.local].bell;
+}
+static inline bool context_is_alive(const struct context *context) {
+    return *context->alive == 1;
+}
+
+/* Keys of the store: "muster/NAME/" is in front already. SETs and GETs what ranks of a host tell each other while a
+ * group is made: a status with a sentence, or bytes. */
+int context_put_result(const struct context *context, const char *key, int status, const void *data, size_t len);
+int context_get_result(const struct context *context, const char *key, int64_t deadline_ns, void *data, size_t len);
+
+#endif

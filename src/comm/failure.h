@@ -1,0 +1,30 @@
+/* The one failure of a group: the first that anybody finds out, kept with its sentence for everybody who asks later. */
+#ifndef COMM_FAILURE_H
+#define COMM_FAILURE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include <muster/status.h>
+
+struct failure {
+    _Atomic int code; /* 0: none; published after the sentence */
+    pthread_mutex_t mutex;
+    char sentence[MUSTER_DETAIL_MAX];
+};
+
+void failure_init(struct failure *failure);
+void failure_done(struct failure *failure);
+
+/* true: this is the first. Any thread. */
+bool failure_set(struct failure *failure, int code, const char *sentence);
+
+/* The code, with the sentence as this thread's detail; 0 when there is none. Any thread. */
+int failure_get(struct failure *failure);
+
+static inline bool failure_is_set(const struct failure *failure) {
+    return atomic_load_explicit(&failure->code, memory_order_acquire) != 0;
+}
+
+#endif

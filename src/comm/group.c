@@ -1,0 +1,98 @@
+/* What a group says about itself; its memory, abort and end. See muster/group.h. */
+#include <muster/group.h>
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "comm/group_impl.h"
+
+uint32_t muster_group_rank(const struct muster_group *group) {
+    return group->rank;
+}
+
+uint32_t muster_group_size(const struct muster_group *group) {
+    return group->size;
+}
+
+const char *muster_group_name(const struct muster_group *group) {
+    return group->name;
+}
+
+uint32_t muster_group_root_rank(const struct muster_group *group, uint32_t rank) {
+    assert(rank < group->size);
+    return group->root_ranks[rank];
+}
+
+uint32_t muster_group_host_count(const struct muster_group *group) {
+    return group->host_count;
+}
+
+uint32_t muster_group_host_of(const struct muster_group *group, uint32_t rank) {
+    assert(rank < group->size);
+    return group->hosts[rank];
+}
+
+uint32_t muster_group_local_rank(const struct muster_group *group) {
+    return group->local;
+}
+
+uint32_t muster_group_local_size(const struct muster_group *group) {
+    return group->local_count;
+}
+
+/* ---- state ---- */
+
+int muster_group_status(struct muster_group *group) {
+    return group_is_uneasy(group) ? group_examine(group, GROUP_NEED_STATUS) : 0;
+}
+
+void muster_group_abort(struct muster_group *group, const char *reason) {
+    char sentence[GROUP_ABORT_REASON_MAX + MUSTER_GROUP_NAME_MAX + 64];
+    (void)snprintf(sentence, sizeof sentence, "rank %u aborted group '%s': %.*s", group->rank, group->name,
+                   GROUP_ABORT_REASON_MAX, reason ? reason : "no reason given");
+    if (context_is_alive(group->context)) {
+        (void)group_fail(group, MUSTER_EABORTED, sentence);
+    }
+}
+
+/* ---- memory ---- */
+
+int muster_alloc(struct muster_group *group, size_t bytes, void **out) {
+    return memory_allocate(group->context->memory, bytes, out);
+}
+
+void muster_free(struct muster_group *group, void *memory) {
+    if (memory && context_is_alive(group->context)) {
+        memory_release(group->context->memory, memory);
+    }
+}
+
+/* ---- the end ---- */
+
+static void leave(struct muster_group *group) {
+    atomic_store_explicit(&group->line->has_left, 1, memory_order_release);
+    atomic_fetch_add_explicit(&group->shared->news, 1, memory_order_release);
+    for (uint32_t i = 0; i < group->local_count; i++) {
+        uint32_t local = context_local_of(group->context, group->root_ranks[group->locals[i]]);
+        comm_bell_ring(&group->context->lines[local].bell);
+    }
+}
+
+void muster_group_free(struct muster_group *group) {
+    if (!group || !context_is_alive(group->context)) {
+        return; /* in a forked child nothing of it is ours: it ends with the child */
+    }
+    struct context *context = group->context;
+    work_queue_free(group);
+    leave(group);
+    group_dispose(group);
+    pthread_mutex_lock(&context->mutex);
+    bool was_last = context->group_count == 0;
+    pthread_mutex_unlock(&context->mutex);
+    if (was_last) {
+        context_free(context);
+    }
+}

@@ -1,0 +1,153 @@
+/* The inside of a group, for the files group*.c, work.c and collective.c.
+ *
+ * A group's segment, made by the first of its ranks on each host:
+ *
+ *     segment header | struct group_shared | a struct group_line per local member | the node's part (comm/node.h)
+ *
+ * Who writes what: `news` everybody, a line its own member alone. A group alone on its host has all this in private
+ * memory. */
+#ifndef COMM_GROUP_IMPL_H
+#define COMM_GROUP_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <muster/collective.h>
+#include <muster/group.h>
+
+#include "base/ticks.h"
+#include "comm/bell.h"
+#include "comm/call.h"
+#include "comm/context.h"
+#include "comm/failure.h"
+#include "comm/hierarchy.h"
+#include "comm/node.h"
+#include "comm/p2p.h"
+#include "comm/segment.h"
+
+enum { GROUP_SENTENCE_BYTES = 512, GROUP_ABORT_REASON_MAX = 200 };
+
+struct group_shared {
+    _Alignas(64) _Atomic uint32_t attached;
+    _Alignas(64) _Atomic uint32_t news; /* raised when a member has left or failed the group */
+};
+
+/* Where a member is in the group's calls, for its neighbours' sentences. */
+struct group_line {
+    _Alignas(64) _Atomic uint64_t begun; /* number of the last call */
+    _Atomic uint64_t finished;           /* the member needs nothing more, and gives nothing more */
+    _Atomic uint64_t fingerprint;        /* of the last begun */
+    _Atomic int64_t begun_ns;            /* monotonic */
+    _Atomic uint32_t has_left;
+    _Atomic int32_t failed; /* the code with which the member failed the group; after the sentence */
+    char sentence[GROUP_SENTENCE_BYTES];
+};
+
+struct coalesced;
+struct work_queue;
+
+struct muster_group {
+    /* Read in every call. */
+    struct comm_waiter waiter;         /* of collectives */
+    struct comm_waiter message_waiter; /* of sends and receives */
+    struct context *context;
+    struct node *node;           /* the members of this host */
+    struct hierarchy *hierarchy; /* NULL: all members are in the node */
+    struct group_shared *shared;
+    struct group_line *lines; /* per local member */
+    struct group_line *line;  /* this rank's */
+    uint64_t sequence;        /* of the last collective begun */
+    int64_t timeout_ns;
+    struct ticks_clock clock; /* of whoever runs collectives: the caller, or the progress thread */
+    _Atomic uint32_t news_seen;
+    _Atomic uint32_t queued_count; /* calls that the progress thread has not finished */
+    struct coalesced *coalesced;   /* between begin and end, else NULL */
+    struct failure failure;
+
+    uint32_t id, rank, size;
+    uint32_t *root_ranks; /* per rank */
+    uint32_t *hosts;      /* per rank: index of its host in the group */
+    uint32_t host_count;
+    uint32_t *locals; /* the ranks on this host, rising */
+    uint32_t local_count, local;
+    char name[MUSTER_GROUP_NAME_MAX];
+
+    struct segment segment; /* memory NULL: alone on its host */
+    void *own_memory;
+    pthread_mutex_t examine_mutex;
+    struct work_queue *queue; /* NULL until a call asks for a handle */
+    uint32_t child_count;     /* subsets and splits so far */
+    uint32_t shrink_count;
+    struct muster_group *next, *previous; /* of the context */
+};
+
+/* ---- group_make.c: a group from a list of root ranks ---- */
+
+/* Allocates, and computes places. ranks: root ranks, this process's among them; copied. */
+int group_prepare(struct context *context, uint32_t id, const uint32_t *ranks, uint32_t rank_count,
+                  const struct muster_group_options *options, struct muster_group **out);
+/* First local member: makes the segment. */
+int group_make_segment(struct muster_group *group, struct segment_name *out_name);
+static inline bool group_leads_host(const struct muster_group *group) {
+    return group->local == 0;
+}
+/* Opens the segment (name: NULL where it is one's own or there is none), meets the local members, and puts the group
+ * into the context's list. */
+int group_attach(struct muster_group *group, const struct segment_name *name, int64_t deadline_ns);
+/* Frees what there is; says nothing to anybody. The context stays. */
+void group_dispose(struct muster_group *group);
+
+int group_options_check(const struct muster_group_options *options);
+/* The encoded form of a segment's name. */
+enum { GROUP_SEGMENT_NAME_BYTES = 24 };
+void group_encode_segment_name(const struct segment_name *name, uint8_t out[GROUP_SEGMENT_NAME_BYTES]);
+void group_decode_segment_name(const uint8_t in[GROUP_SEGMENT_NAME_BYTES], struct segment_name *out);
+
+/* ---- group_watch.c: what goes wrong ---- */
+
+/* What the asker is about to do. */
+enum group_need {
+    GROUP_NEED_STATUS,  /* nothing: muster_group_status() */
+    GROUP_NEED_BEGIN,   /* begin a collective, or a message: everybody must be there */
+    GROUP_NEED_CALL,    /* go on with a collective: members that have finished it are not needed any more */
+    GROUP_NEED_MESSAGE, /* go on with a message */
+};
+/* 0, or what the group has failed with, found out now or before; with the sentence as detail. Any thread. */
+int group_examine(struct muster_group *group, enum group_need need);
+/* Fails the group: here (first wins), in the eyes of the neighbours, and of all other hosts. Wakes everybody. Returns
+ * the code of the failure that won, its sentence as detail. Any thread. */
+int group_fail(struct muster_group *group, int code, const char *sentence);
+/* Wakes this process's callers in the group. */
+void group_alarm(struct muster_group *group);
+bool group_has_root_rank(const struct muster_group *group, uint32_t root_rank);
+/* Gives the failure of a finished call its sentence: who is missing, who made which other call. */
+int group_call_failed(struct muster_group *group, const struct comm_call *call, int code, int64_t timeout_ns);
+/* The hooks of the waiters. */
+int group_call_stopped(void *group);
+int group_message_stopped(void *group);
+bool group_idle(void *group);
+
+/* ---- group_run.c ---- */
+
+/* Runs one collective in this thread. timeout_ns: its deadline; queued_ns: when it was asked for, 0: now. */
+int group_run(struct muster_group *group, const struct comm_call *call, int64_t timeout_ns, int64_t queued_ns);
+
+/* Is there reason to look closer before a call begins? */
+static inline bool group_is_uneasy(struct muster_group *group) {
+    return atomic_load_explicit(&group->waiter.alarm, memory_order_relaxed) != 0 ||
+           atomic_load_explicit(&group->shared->news, memory_order_relaxed) !=
+               atomic_load_explicit(&group->news_seen, memory_order_relaxed);
+}
+
+/* ---- work.c: calls that return a handle ---- */
+
+/* Queues a collective for the progress thread. */
+int work_submit(struct muster_group *group, const struct comm_call *call, struct muster_work **out);
+/* The same, and waits. */
+int work_run(struct muster_group *group, const struct comm_call *call, int64_t timeout_ns);
+/* Ends the thread. */
+void work_queue_free(struct muster_group *group);
+
+#endif

@@ -1,0 +1,292 @@
+/* A group from a list of ranks: places, the segment of each host, the meeting of its members. See group_impl.h. */
+#include "comm/group_impl.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/str.h"
+
+/* ---- options ---- */
+
+int group_options_check(const struct muster_group_options *options) {
+    if (!options) {
+        return 0;
+    }
+    if (options->size != sizeof *options) {
+        return status_fail(MUSTER_EINVAL, "the group's options were not made with MUSTER_GROUP_OPTIONS_INIT");
+    }
+    if (options->timeout_ms <= 0) {
+        return status_fail(MUSTER_EINVAL, "the group's timeout_ms is %lld; it must be positive",
+                           (long long)options->timeout_ms);
+    }
+    if (options->name && (options->name[0] == '\0' || strlen(options->name) >= MUSTER_GROUP_NAME_MAX)) {
+        return status_fail(MUSTER_EINVAL, "a group's name has 1 to %d bytes", MUSTER_GROUP_NAME_MAX - 1);
+    }
+    return 0;
+}
+
+/* ---- places ---- */
+
+static int find_places(struct muster_group *group) {
+    const struct topology *topology = &group->context->bootstrap.topology;
+    uint32_t *numbers = malloc(topology->host_count * sizeof *numbers); /* the group's number of each host */
+    if (!numbers) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", group->size);
+    }
+    for (uint32_t host = 0; host < topology->host_count; host++) {
+        numbers[host] = UINT32_MAX;
+    }
+    uint32_t own_host = topology->host_of[group->context->rank];
+    for (uint32_t rank = 0; rank < group->size; rank++) {
+        uint32_t host = topology->host_of[group->root_ranks[rank]];
+        if (numbers[host] == UINT32_MAX) {
+            numbers[host] = group->host_count++;
+        }
+        group->hosts[rank] = numbers[host];
+        if (group->root_ranks[rank] == group->context->rank) {
+            group->rank = rank;
+            group->local = group->local_count;
+        }
+        if (host == own_host) {
+            group->locals[group->local_count++] = rank;
+        }
+    }
+    free(numbers);
+    if (group->local_count > NODE_SIZE_MAX) {
+        return status_fail(MUSTER_ELIMIT,
+                           "%u ranks on one host; at most %u can share memory (MUSTER_SHM=0 does without)",
+                           group->local_count, NODE_SIZE_MAX);
+    }
+    return 0;
+}
+
+int group_prepare(struct context *context, uint32_t id, const uint32_t *ranks, uint32_t rank_count,
+                  const struct muster_group_options *options, struct muster_group **out) {
+    struct muster_group *group = NULL;
+    if (posix_memalign((void **)&group, 64, sizeof *group) != 0) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a group");
+    }
+    memset(group, 0, sizeof *group);
+    group->context = context;
+    group->id = id;
+    group->size = rank_count;
+    group->segment.fd = -1;
+    failure_init(&group->failure);
+    (void)pthread_mutex_init(&group->examine_mutex, NULL);
+    ticks_init(&group->clock);
+    int64_t timeout_ms = options ? options->timeout_ms : MUSTER_GROUP_TIMEOUT_MS;
+    group->timeout_ns = clock_deadline_ns(0, timeout_ms) / 2; /* half of eternity can be added to any time */
+    if (timeout_ms < INT64_MAX / 2 / CLOCK_NS_PER_MS) {
+        group->timeout_ns = timeout_ms * CLOCK_NS_PER_MS;
+    }
+    (void)str_format(group->name, sizeof group->name, "%s", options && options->name ? options->name : "world");
+    group->root_ranks = calloc(rank_count, sizeof *group->root_ranks);
+    group->hosts = calloc(rank_count, sizeof *group->hosts);
+    group->locals = calloc(rank_count, sizeof *group->locals);
+    int code = group->root_ranks && group->hosts && group->locals
+                   ? 0
+                   : status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", rank_count);
+    if (code == 0) {
+        memcpy(group->root_ranks, ranks, rank_count * sizeof *ranks);
+        code = find_places(group);
+    }
+    if (code) {
+        group_dispose(group);
+        return code;
+    }
+    *out = group;
+    return 0;
+}
+
+/* ---- the segment ---- */
+
+static size_t lines_offset(void) {
+    return SEGMENT_HEADER_BYTES + sizeof(struct group_shared);
+}
+
+static size_t node_offset(uint32_t local_count) {
+    return lines_offset() + local_count * sizeof(struct group_line);
+}
+
+static size_t segment_bytes(uint32_t local_count) {
+    return node_offset(local_count) + node_segment_bytes(local_count);
+}
+
+void group_encode_segment_name(const struct segment_name *name, uint8_t out[GROUP_SEGMENT_NAME_BYTES]) {
+    struct bytes_writer w = {out, GROUP_SEGMENT_NAME_BYTES, 0, false};
+    bytes_put_number(&w, (uint32_t)name->pid, 4);
+    bytes_put_number(&w, (uint32_t)name->fd, 4);
+    bytes_put_number(&w, name->bytes, 8);
+    bytes_put_number(&w, name->cookie, 8);
+    assert(!w.overrun);
+}
+
+void group_decode_segment_name(const uint8_t in[GROUP_SEGMENT_NAME_BYTES], struct segment_name *out) {
+    struct bytes_reader r = {in, GROUP_SEGMENT_NAME_BYTES, 0, false};
+    out->pid = (int32_t)(uint32_t)bytes_get_number(&r, 4);
+    out->fd = (int32_t)(uint32_t)bytes_get_number(&r, 4);
+    out->bytes = bytes_get_number(&r, 8);
+    out->cookie = bytes_get_number(&r, 8);
+}
+
+int group_make_segment(struct muster_group *group, struct segment_name *out_name) {
+    assert(group_leads_host(group) && group->local_count > 1);
+    return segment_create(segment_bytes(group->local_count), "muster-group", 1, &group->segment, out_name);
+}
+
+static int open_segment(struct muster_group *group, const struct segment_name *name) {
+    size_t bytes = segment_bytes(group->local_count);
+    if (name) {
+        int code = segment_open(name, &group->segment);
+        if (code) {
+            return code;
+        }
+        if (group->segment.bytes != bytes) {
+            return status_fail(MUSTER_EPROTOCOL, "the group's segment of %zu bytes is another version's",
+                               group->segment.bytes);
+        }
+    }
+    uint8_t *memory = group->segment.memory;
+    if (!memory) {
+        bytes = (bytes + 63) / 64 * 64;
+        group->own_memory = aligned_alloc(64, bytes);
+        memory = group->own_memory;
+        if (!memory) {
+            return status_fail(MUSTER_ENOMEM, "no memory for a group");
+        }
+        memset(memory, 0, bytes);
+    }
+    group->shared = (struct group_shared *)(void *)(memory + SEGMENT_HEADER_BYTES);
+    group->lines = (struct group_line *)(void *)(memory + lines_offset());
+    group->line = &group->lines[group->local];
+    return 0;
+}
+
+/* ---- the engines ---- */
+
+static void set_up_waiter(struct muster_group *group, struct comm_waiter *waiter, int (*stopped)(void *context),
+                          const int32_t *pids) {
+    waiter->bell = context_bell(group->context);
+    waiter->stopped = stopped;
+    waiter->idle = group_idle;
+    waiter->context = group;
+    comm_waiter_tune(waiter, pids, group->local_count);
+}
+
+static int make_node(struct muster_group *group) {
+    struct context *context = group->context;
+    struct node_member *members = calloc(group->local_count, sizeof *members);
+    int32_t *pids = calloc(group->local_count, sizeof *pids);
+    int code = members && pids ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", group->size);
+    for (uint32_t i = 0; code == 0 && i < group->local_count; i++) {
+        uint32_t local = context_local_of(context, group->root_ranks[group->locals[i]]);
+        assert(local < context->bootstrap.local_count);
+        pids[i] = context->bootstrap.locals[local].identity.pid;
+        members[i] = (struct node_member){local, pids[i], &context->lines[local].bell};
+    }
+    if (code == 0) {
+        uint8_t *memory = group->segment.memory ? group->segment.memory : group->own_memory;
+        set_up_waiter(group, &group->waiter, group_call_stopped, pids);
+        set_up_waiter(group, &group->message_waiter, group_message_stopped, pids);
+        struct node_config config = {.segment = memory + node_offset(group->local_count),
+                                     .size = group->local_count,
+                                     .index = group->local,
+                                     .members = members,
+                                     .waiter = &group->waiter,
+                                     .memory = context->memory,
+                                     .may_read_peers = context->may_read_peers};
+        code = node_create(&config, &group->node);
+    }
+    free(pids);
+    free(members);
+    return code;
+}
+
+/* ---- meeting ---- */
+
+static bool all_attached(void *argument) {
+    struct muster_group *group = argument;
+    return atomic_load_explicit(&group->shared->attached, memory_order_acquire) >= group->local_count;
+}
+
+/* Everybody on this host has opened the segment: from now on nobody needs its name. */
+static int meet_locals(struct muster_group *group, int64_t deadline_ns) {
+    atomic_fetch_add_explicit(&group->shared->attached, 1, memory_order_release);
+    for (uint32_t i = 0; i < group->local_count; i++) {
+        uint32_t local = context_local_of(group->context, group->root_ranks[group->locals[i]]);
+        comm_bell_ring(&group->context->lines[local].bell);
+    }
+    int code = comm_wait(&group->message_waiter, all_attached, group, deadline_ns);
+    if (code == MUSTER_ETIMEOUT) {
+        return status_fail(code, "%u of the %u ranks on this host did not come in time",
+                           group->local_count - atomic_load(&group->shared->attached), group->local_count);
+    }
+    return code;
+}
+
+static void enlist(struct muster_group *group) {
+    struct context *context = group->context;
+    pthread_mutex_lock(&context->mutex);
+    group->next = context->groups;
+    if (context->groups) {
+        context->groups->previous = group;
+    }
+    context->groups = group;
+    context->group_count++;
+    bool somebody_is_gone = atomic_load_explicit(&context->gone_count, memory_order_acquire) > 0;
+    pthread_mutex_unlock(&context->mutex);
+    if (somebody_is_gone) {
+        group_alarm(group); /* perhaps one of its ranks, before it was in the list */
+    }
+}
+
+static void delist(struct muster_group *group) {
+    struct context *context = group->context;
+    pthread_mutex_lock(&context->mutex);
+    if (group->previous || context->groups == group) {
+        *(group->previous ? &group->previous->next : &context->groups) = group->next;
+        if (group->next) {
+            group->next->previous = group->previous;
+        }
+        group->next = group->previous = NULL;
+        context->group_count--;
+    }
+    pthread_mutex_unlock(&context->mutex);
+}
+
+int group_attach(struct muster_group *group, const struct segment_name *name, int64_t deadline_ns) {
+    int code = open_segment(group, name);
+    code = code ? code : make_node(group);
+    if (code == 0) {
+        enlist(group);
+        code = meet_locals(group, deadline_ns);
+    }
+    if (code == 0 && group->segment.memory && group->segment.fd >= 0) {
+        (void)close(group->segment.fd);
+        group->segment.fd = -1;
+    }
+    return code;
+}
+
+void group_dispose(struct muster_group *group) {
+    if (!group) {
+        return;
+    }
+    delist(group);
+    node_free(group->node);
+    if (group->segment.memory) {
+        segment_close(&group->segment);
+    }
+    free(group->own_memory);
+    free(group->locals);
+    free(group->hosts);
+    free(group->root_ranks);
+    pthread_mutex_destroy(&group->examine_mutex);
+    failure_done(&group->failure);
+    free(group);
+}

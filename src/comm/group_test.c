@@ -1,0 +1,338 @@
+/* Groups of real processes on one host: every collective in both forms, by every way to meet, and what a group says. */
+#include <muster/collective.h>
+#include <muster/group.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "comm/ranks_test_support.h"
+
+enum { COUNT = 1000, RANKS_MOST = 5 };
+
+/* Element `i` that `rank` gives to `block`. Small whole numbers: sums are exact. */
+static int32_t element(uint32_t rank, uint32_t block, size_t i) {
+    return (int32_t)(rank * 1000 + block * 100 + i % 97);
+}
+
+struct buffers {
+    int32_t send[RANKS_MOST * COUNT], receive[RANKS_MOST * COUNT];
+};
+
+static void fill(struct buffers *b, uint32_t rank, uint32_t size) {
+    for (uint32_t block = 0; block < size; block++) {
+        for (size_t i = 0; i < COUNT; i++) {
+            b->send[block * COUNT + i] = element(rank, block, i);
+        }
+    }
+    memset(b->receive, 0xEE, sizeof b->receive);
+}
+
+static void finish(struct rank *rank, int code, struct muster_work **work) {
+    rank_check_code(rank, code, 0);
+    if (work) {
+        rank_check(rank, *work != NULL);
+        rank_check_code(rank, muster_work_wait(work), 0);
+        rank_check(rank, *work == NULL);
+    }
+}
+
+static void check_reductions(struct rank *rank, struct muster_group *group, struct buffers *b,
+                             struct muster_work **work) {
+    uint32_t size = rank->size, root = size - 1;
+    fill(b, rank->rank, size);
+    finish(rank, muster_all_reduce(group, b->send, b->receive, COUNT, MUSTER_INT32, MUSTER_MAX, work), work);
+    for (size_t i = 0; i < COUNT; i++) {
+        rank_check(rank, b->receive[i] == element(size - 1, 0, i));
+    }
+    finish(rank, muster_reduce(group, b->send, b->receive, COUNT, MUSTER_INT32, MUSTER_MIN, root, work), work);
+    for (size_t i = 0; i < COUNT && rank->rank == root; i++) {
+        rank_check(rank, b->receive[i] == element(0, 0, i));
+    }
+    finish(rank, muster_reduce_scatter(group, b->send, b->receive, COUNT, MUSTER_INT32, MUSTER_SUM, work), work);
+    for (size_t i = 0; i < COUNT; i++) {
+        int32_t sum = 0;
+        for (uint32_t r = 0; r < size; r++) {
+            sum += element(r, rank->rank, i);
+        }
+        rank_check(rank, b->receive[i] == sum);
+    }
+}
+
+static void check_moves(struct rank *rank, struct muster_group *group, struct buffers *b, struct muster_work **work) {
+    uint32_t size = rank->size, me = rank->rank;
+    fill(b, me, size);
+    finish(rank, muster_broadcast(group, b->send, COUNT, MUSTER_INT32, 0, work), work);
+    rank_check(rank, b->send[3] == element(0, 0, 3));
+    fill(b, me, size);
+    finish(rank, muster_all_gather(group, b->send, b->receive, COUNT, MUSTER_INT32, work), work);
+    for (uint32_t r = 0; r < size; r++) {
+        rank_check(rank, b->receive[r * COUNT + 7] == element(r, 0, 7));
+    }
+    finish(rank, muster_gather(group, b->send, b->receive, COUNT, MUSTER_INT32, 0, work), work);
+    finish(rank, muster_scatter(group, b->send, b->receive, COUNT, MUSTER_INT32, size - 1, work), work);
+    rank_check(rank, b->receive[9] == element(size - 1, me, 9));
+    finish(rank, muster_all_to_all(group, b->send, b->receive, COUNT, MUSTER_INT32, work), work);
+    for (uint32_t r = 0; r < size; r++) {
+        rank_check(rank, b->receive[r * COUNT + COUNT - 1] == element(r, me, COUNT - 1));
+    }
+    finish(rank, muster_barrier(group, work), work);
+}
+
+/* Rank r gives r + 1 elements, to whomever. */
+static void check_counts_per_rank(struct rank *rank, struct muster_group *group, struct buffers *b,
+                                  struct muster_work **work) {
+    uint32_t size = rank->size, me = rank->rank;
+    size_t counts[RANKS_MOST], send_counts[RANKS_MOST], at = 0;
+    for (uint32_t r = 0; r < size; r++) {
+        counts[r] = r + 1;
+        send_counts[r] = me + 1;
+    }
+    fill(b, me, size);
+    finish(rank, muster_all_gather_v(group, b->send, b->receive, counts, MUSTER_INT32, work), work);
+    for (uint32_t r = 0; r < size; at += counts[r++]) {
+        rank_check(rank, b->receive[at + r] == element(r, 0, r));
+    }
+    finish(rank, muster_gather_v(group, b->send, b->receive, counts, MUSTER_INT32, 0, work), work);
+    finish(rank, muster_scatter_v(group, b->send, b->receive, counts, MUSTER_INT32, 0, work), work);
+    rank_check(rank, b->receive[0] == element(0, 0, (size_t)me * (me + 1) / 2));
+    finish(rank, muster_reduce_scatter_v(group, b->send, b->receive, counts, MUSTER_INT32, MUSTER_MAX, work), work);
+    rank_check(rank, b->receive[0] == element(size - 1, 0, (size_t)me * (me + 1) / 2));
+    finish(rank, muster_all_to_all_v(group, b->send, send_counts, b->receive, counts, MUSTER_INT32, work), work);
+    at = 0;
+    for (uint32_t r = 0; r < size; at += counts[r++]) {
+        rank_check(rank, b->receive[at] == element(r, 0, (size_t)me * (r + 1)));
+    }
+}
+
+static void check_all(struct rank *rank, struct muster_group *group) {
+    struct buffers *b = malloc(sizeof *b);
+    struct muster_work *work = NULL;
+    rank_check(rank, b);
+    for (int round = 0; round < 3; round++) {
+        struct muster_work **form = round == 1 ? &work : NULL;
+        check_reductions(rank, group, b, form);
+        check_moves(rank, group, b, form);
+        check_counts_per_rank(rank, group, b, form);
+    }
+    free(b);
+}
+
+static int all_collectives(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    rank_check(rank, muster_group_rank(group) == rank->rank);
+    rank_check(rank, muster_group_size(group) == rank->size);
+    rank_check(rank, strcmp(muster_group_name(group), "world") == 0);
+    check_all(rank, group);
+    rank_check_code(rank, muster_group_status(group), 0);
+    muster_group_free(group);
+    return 0;
+}
+
+static void every_collective_in_both_forms(void **state) {
+    (void)state;
+    for (uint32_t size = 1; size <= RANKS_MOST; size++) {
+        ranks_run(size, all_collectives, NULL);
+    }
+}
+
+static void over_a_store_on_tcp(void **state) {
+    (void)state;
+    struct ranks_options options = {.use_tcp = true};
+    ranks_run_with(3, all_collectives, NULL, &options);
+}
+
+/* ---- ways to meet ---- */
+
+static int meet_in_file(struct rank *rank, void *path) {
+    struct muster_group *group = NULL;
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    options.name = "filed";
+    rank_check_code(rank, muster_group_create_file(path, rank->rank, rank->size, &options, &group), 0);
+    rank_check(rank, strcmp(muster_group_name(group), "filed") == 0);
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    muster_group_free(group);
+    return 0;
+}
+
+static void the_file_is_removed_by_the_last(void **state) {
+    (void)state;
+    char folder[] = "/tmp/muster-group-test-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/meet", folder);
+    ranks_run(3, meet_in_file, path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* Rank 0 hosts the store on a port that the kernel chose before. */
+static int meet_by_environment(struct rank *rank, void *argument) {
+    struct muster_group *group = NULL;
+    char number[16];
+    (void)snprintf(number, sizeof number, "%u", rank->rank);
+    rank_check(rank, setenv("RANK", number, 1) == 0 && setenv("WORLD_SIZE", "1", 1) == 0);
+    rank_check(rank, setenv("MASTER_ADDR", "127.0.0.1", 1) == 0 && setenv("MASTER_PORT", argument, 1) == 0);
+    rank_check_code(rank, muster_group_create_env(NULL, &group), 0);
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    muster_group_free(group);
+    rank_check(rank, unsetenv("RANK") == 0);
+    rank_check_code(rank, muster_group_create_env(NULL, &group), MUSTER_EINVAL);
+    rank_check(rank, strstr(muster_detail(), "RANK"));
+    return 0;
+}
+
+static void the_environment_is_enough(void **state) {
+    (void)state;
+    char port[] = "0";
+    ranks_run(1, meet_by_environment, port);
+}
+
+/* ---- arguments ---- */
+
+static int wrong_arguments(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = NULL, *other = NULL;
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    struct muster_store *store = rank_store(rank);
+    float value = 1, result = 0;
+    size_t counts[2] = {SIZE_MAX / 2, SIZE_MAX / 2};
+    options.timeout_ms = 0;
+    rank_check_code(rank, muster_group_create_store(store, 0, 1, &options, &other), MUSTER_EINVAL);
+    rank_check_code(rank, muster_group_create_store(store, 2, 2, NULL, &other), MUSTER_EINVAL);
+    rank_check_code(rank, muster_group_create_store(store, 0, 0, NULL, &other), MUSTER_EINVAL);
+    options = (struct muster_group_options)MUSTER_GROUP_OPTIONS_INIT;
+    options.name = "";
+    rank_check_code(rank, muster_group_create_store(store, 0, 1, &options, &other), MUSTER_EINVAL);
+    rank_check(rank, other == NULL);
+    rank_check_code(rank, muster_group_create_store(store, rank->rank, rank->size, NULL, &group), 0);
+    rank_check_code(rank, muster_all_reduce(group, NULL, &result, 1, MUSTER_FLOAT32, MUSTER_SUM, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_all_reduce(group, &value, NULL, 1, MUSTER_FLOAT32, MUSTER_SUM, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_all_reduce(group, &value, &result, 1, (enum muster_type)99, MUSTER_SUM, NULL),
+                    MUSTER_EINVAL);
+    rank_check_code(rank, muster_all_reduce(group, &value, &result, 1, MUSTER_FLOAT32, MUSTER_BIT_AND, NULL),
+                    MUSTER_EINVAL);
+    rank_check_code(rank, muster_all_reduce(group, &value, &result, SIZE_MAX, MUSTER_FLOAT32, MUSTER_SUM, NULL),
+                    MUSTER_EINVAL);
+    rank_check_code(rank, muster_broadcast(group, &value, 1, MUSTER_FLOAT32, rank->size, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_all_gather_v(group, &value, &result, counts, MUSTER_FLOAT32, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_all_gather_v(group, &value, &result, NULL, MUSTER_FLOAT32, NULL), MUSTER_EINVAL);
+    /* None of it failed the group; nothing may be NULL when the count is 0. */
+    rank_check_code(rank, muster_all_reduce(group, NULL, NULL, 0, MUSTER_FLOAT32, MUSTER_SUM, NULL), 0);
+    rank_check_code(rank, muster_all_reduce(group, &value, &value, 1, MUSTER_FLOAT32, MUSTER_SUM, NULL), 0);
+    rank_check(rank, value == (float)rank->size);
+    muster_group_free(group);
+    muster_store_close(store);
+    return 0;
+}
+
+static void wrong_arguments_fail_the_call_alone(void **state) {
+    (void)state;
+    ranks_run(2, wrong_arguments, NULL);
+}
+
+/* ---- handles ---- */
+
+/* Many calls under way, blocking ones among them: all run in order. */
+static int many_handles(struct rank *rank, void *argument) {
+    (void)argument;
+    enum { CALLS = 300 };
+    static int64_t values[CALLS];
+    static struct muster_work *works[CALLS];
+    struct muster_group *group = rank_group(rank, NULL);
+    for (int i = 0; i < CALLS; i++) {
+        values[i] = i;
+        rank_check_code(rank,
+                        muster_all_reduce(group, &values[i], &values[i], 1, MUSTER_INT64, MUSTER_SUM,
+                                          i % 10 == 9 ? NULL : &works[i]),
+                        0);
+        if (i % 10 == 9) {
+            rank_check(rank, values[i] == (int64_t)i * rank->size);
+            rank_check(rank, muster_work_done(works[i - 1])); /* it came before */
+        }
+    }
+    for (int i = CALLS; i-- > 0;) {
+        rank_check_code(rank, muster_work_wait(&works[i]), 0);
+        rank_check(rank, values[i] == (int64_t)i * rank->size);
+    }
+    muster_group_free(group);
+    return 0;
+}
+
+static void handles_run_in_order(void **state) {
+    (void)state;
+    ranks_run(3, many_handles, NULL);
+}
+
+/* ---- memory ---- */
+
+static int shared_memory(struct rank *rank, void *argument) {
+    (void)argument;
+    enum { ELEMENTS = 300000 };
+    struct muster_group *group = rank_group(rank, NULL);
+    void *memory = NULL;
+    rank_check_code(rank, muster_alloc(group, ELEMENTS * sizeof(float), &memory), 0);
+    float *values = memory;
+    for (int i = 0; i < ELEMENTS; i++) {
+        rank_check(rank, values[i] == 0);
+        values[i] = (float)(rank->rank + (uint32_t)i % 5);
+    }
+    rank_check_code(rank, muster_all_reduce(group, values, values, ELEMENTS, MUSTER_FLOAT32, MUSTER_AVERAGE, NULL), 0);
+    for (int i = 0; i < ELEMENTS; i++) {
+        rank_check(rank, values[i] == (float)(rank->size - 1) / 2 + (float)(i % 5));
+    }
+    muster_free(group, memory);
+    muster_free(group, NULL);
+    muster_group_free(group);
+    muster_group_free(NULL);
+    return 0;
+}
+
+static void memory_that_neighbours_read(void **state) {
+    (void)state;
+    ranks_run(3, shared_memory, NULL);
+}
+
+/* ---- fork ---- */
+
+static int forks(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    struct muster_work *work = NULL;
+    int64_t one = 1;
+    rank_check_code(rank, muster_all_reduce(group, &one, &one, 1, MUSTER_INT64, MUSTER_SUM, &work), 0);
+    rank_check_code(rank, muster_work_wait(&work), 0); /* there is a progress thread, too */
+    pid_t child = fork();
+    rank_check(rank, child >= 0);
+    if (child == 0) {
+        bool right = muster_barrier(group, NULL) == MUSTER_EINVAL && strstr(muster_detail(), "forked");
+        muster_group_abort(group, "not mine");
+        muster_group_free(group);
+        exit(right ? 0 : 1); /* through atexit handlers, too */
+    }
+    int status = -1;
+    rank_check(rank, waitpid(child, &status, 0) == child && status == 0);
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    muster_group_free(group);
+    return 0;
+}
+
+static void a_forked_child_does_no_harm(void **state) {
+    (void)state;
+    ranks_run(2, forks, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_collective_in_both_forms),      cmocka_unit_test(over_a_store_on_tcp),
+        cmocka_unit_test(the_file_is_removed_by_the_last),     cmocka_unit_test(the_environment_is_enough),
+        cmocka_unit_test(wrong_arguments_fail_the_call_alone), cmocka_unit_test(handles_run_in_order),
+        cmocka_unit_test(memory_that_neighbours_read),         cmocka_unit_test(a_forked_child_does_no_harm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,279 @@
+/* What goes wrong in a group: who is gone and still needed, what neighbours have found out, who is late or made another
+ * call; and the sentences that say so. See group_impl.h.
+ *
+ * A failure is found by a thread that waits (its alarm was raised, its bell rung), or by the next call. The monitor
+ * only raises alarms: whether a death matters depends on the call. */
+#include "comm/group_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/str.h"
+
+/* ---- alarms ---- */
+
+bool group_has_root_rank(const struct muster_group *group, uint32_t root_rank) {
+    for (uint32_t rank = 0; rank < group->size; rank++) {
+        if (group->root_ranks[rank] == root_rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void group_alarm(struct muster_group *group) {
+    atomic_store_explicit(&group->waiter.alarm, 1, memory_order_release);
+    atomic_store_explicit(&group->message_waiter.alarm, 1, memory_order_release);
+    comm_bell_ring(context_bell(group->context));
+}
+
+static void ring_neighbours(struct muster_group *group) {
+    for (uint32_t i = 0; i < group->local_count; i++) {
+        uint32_t local = context_local_of(group->context, group->root_ranks[group->locals[i]]);
+        comm_bell_ring(&group->context->lines[local].bell);
+    }
+}
+
+bool group_idle(void *argument) {
+    struct muster_group *group = argument;
+    if (atomic_load_explicit(&group->shared->news, memory_order_acquire) !=
+        atomic_load_explicit(&group->news_seen, memory_order_relaxed)) {
+        bool was_raised = atomic_exchange_explicit(&group->waiter.alarm, 1, memory_order_acq_rel) != 0;
+        was_raised &= atomic_exchange_explicit(&group->message_waiter.alarm, 1, memory_order_acq_rel) != 0;
+        return !was_raised;
+    }
+    return false;
+}
+
+/* ---- sentences ---- */
+
+/* "rank 3", and its number in the root group where that differs. */
+static int name_rank(const struct muster_group *group, uint32_t rank, char *out, size_t max) {
+    uint32_t root = group->root_ranks[rank];
+    return root == rank ? snprintf(out, max, "rank %u", rank)
+                        : snprintf(out, max, "rank %u (root rank %u)", rank, root);
+}
+
+/* "all_reduce of 4 float32, sum (call 17 of group 'world', begun 0.250 s ago)", or "group 'world' (between calls)". */
+static void describe_own_call(const struct muster_group *group, char *out, size_t max) {
+    uint64_t begun = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
+    char call[128];
+    if (begun == atomic_load_explicit(&group->line->finished, memory_order_relaxed)) {
+        (void)snprintf(out, max, "group '%s', after call %llu", group->name, (unsigned long long)begun);
+        return;
+    }
+    double seconds =
+        (double)(clock_monotonic_ns() - atomic_load_explicit(&group->line->begun_ns, memory_order_relaxed)) / 1e9;
+    (void)comm_fingerprint_format(atomic_load_explicit(&group->line->fingerprint, memory_order_relaxed), call,
+                                  sizeof call);
+    (void)snprintf(out, max, "%s (call %llu of group '%s', begun %.3f s ago)", call, (unsigned long long)begun,
+                   group->name, seconds > 0 ? seconds : 0.0);
+}
+
+/* The line of a rank of this host; NULL: it runs elsewhere. */
+static const struct group_line *line_of(const struct muster_group *group, uint32_t rank) {
+    for (uint32_t i = 0; i < group->local_count && group->locals[i] <= rank; i++) {
+        if (group->locals[i] == rank) {
+            return &group->lines[i];
+        }
+    }
+    return NULL;
+}
+
+/* "; its last call was 16, barrier, which it had finished". "" where it is not known. */
+static void describe_last_call(const struct muster_group *group, uint32_t rank, char *out, size_t max) {
+    const struct group_line *line = line_of(group, rank);
+    char call[128];
+    out[0] = '\0';
+    if (!line) {
+        return;
+    }
+    uint64_t finished = atomic_load_explicit(&line->finished, memory_order_acquire);
+    uint64_t begun = atomic_load_explicit(&line->begun, memory_order_acquire);
+    if (begun == 0) {
+        (void)snprintf(out, max, "; it had made no call");
+        return;
+    }
+    (void)comm_fingerprint_format(atomic_load_explicit(&line->fingerprint, memory_order_relaxed), call, sizeof call);
+    (void)snprintf(out, max, "; its last call was %llu, %s, which it had %s", (unsigned long long)begun, call,
+                   finished == begun ? "finished" : "not finished");
+}
+
+/* ---- failing ---- */
+
+/* For the neighbours: into this rank's own line, once. */
+static void publish(struct muster_group *group, int code) {
+    struct group_line *line = group->line;
+    if (atomic_load_explicit(&line->failed, memory_order_relaxed) == 0) {
+        (void)str_format(line->sentence, sizeof line->sentence, "%s", group->failure.sentence);
+        atomic_store_explicit(&line->failed, code, memory_order_release);
+    }
+    atomic_fetch_add_explicit(&group->shared->news, 1, memory_order_release);
+    ring_neighbours(group);
+}
+
+int group_fail(struct muster_group *group, int code, const char *sentence) {
+    if (failure_set(&group->failure, code, sentence)) {
+        publish(group, code);
+    }
+    group_alarm(group);
+    return failure_get(&group->failure);
+}
+
+/* ---- examining ---- */
+
+/* Does a member's absence keep this rank from what it is about to do? */
+static bool is_needed(const struct muster_group *group, uint32_t rank, bool has_died, enum group_need need) {
+    const struct group_line *line = line_of(group, rank);
+    uint64_t own_begun = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
+    bool in_call = own_begun != atomic_load_explicit(&group->line->finished, memory_order_relaxed);
+    if (need == GROUP_NEED_CALL || (need == GROUP_NEED_STATUS && in_call)) {
+        return !line || atomic_load_explicit(&line->finished, memory_order_acquire) < own_begun;
+    }
+    /* Who left in good order may have sent a message before, and is no failure until a call needs it. */
+    return has_died || need == GROUP_NEED_BEGIN;
+}
+
+/* true: it failed the group, `out` has the sentence. *out_pending: somebody is gone who is not needed now. */
+static bool examine_member(struct muster_group *group, uint32_t rank, enum group_need need, bool *out_pending,
+                           char *out, size_t max) {
+    const struct group_line *line = line_of(group, rank);
+    struct context_peer *peer = &group->context->peers[group->root_ranks[rank]];
+    uint32_t state = atomic_load_explicit(&peer->state, memory_order_acquire);
+    bool has_left = line && atomic_load_explicit(&line->has_left, memory_order_acquire);
+    if (rank == group->rank || (state == CONTEXT_PEER_HERE && !has_left)) {
+        return false;
+    }
+    bool has_died = state == CONTEXT_PEER_DEAD && !has_left;
+    if (!is_needed(group, rank, has_died, need)) {
+        *out_pending = true;
+        return false;
+    }
+    char own[256], who[64], last[192];
+    describe_own_call(group, own, sizeof own);
+    (void)name_rank(group, rank, who, sizeof who);
+    describe_last_call(group, rank, last, sizeof last);
+    if (has_died) {
+        (void)snprintf(out, max, "%s: %s %s%s", own, who, peer->sentence ? peer->sentence : "is gone", last);
+    } else {
+        (void)snprintf(out, max, "%s: %s on host %s has left the group%s", own, who,
+                       context_host_name(group->context, group->root_ranks[rank]), last);
+    }
+    return true;
+}
+
+/* A neighbour has failed the group, with a sentence. */
+static int examine_line(struct muster_group *group, uint32_t local, char *out, size_t max) {
+    const struct group_line *line = &group->lines[local];
+    int code = local == group->local ? 0 : atomic_load_explicit(&line->failed, memory_order_acquire);
+    if (code < 0) {
+        char who[64];
+        (void)name_rank(group, group->locals[local], who, sizeof who);
+        (void)snprintf(out, max, "%s: %.*s", who, (int)sizeof line->sentence, line->sentence);
+    }
+    return code;
+}
+
+int group_examine(struct muster_group *group, enum group_need need) {
+    char sentence[MUSTER_DETAIL_MAX];
+    int code = failure_get(&group->failure);
+    if (code) {
+        return code;
+    }
+    pthread_mutex_lock(&group->examine_mutex);
+    uint32_t news = atomic_load_explicit(&group->shared->news, memory_order_acquire);
+    bool pending = false;
+    /* Before looking: what happens from now on raises them again. */
+    atomic_store_explicit(&group->waiter.alarm, 0, memory_order_seq_cst);
+    atomic_store_explicit(&group->message_waiter.alarm, 0, memory_order_seq_cst);
+    for (uint32_t rank = 0; code == 0 && rank < group->size; rank++) {
+        if (examine_member(group, rank, need, &pending, sentence, sizeof sentence)) {
+            code = MUSTER_EPEER;
+        }
+    }
+    for (uint32_t local = 0; code == 0 && local < group->local_count; local++) {
+        code = examine_line(group, local, sentence, sizeof sentence);
+    }
+    atomic_store_explicit(&group->news_seen, news, memory_order_relaxed);
+    if (pending) { /* the next call may need it */
+        atomic_store_explicit(&group->waiter.alarm, 1, memory_order_release);
+        atomic_store_explicit(&group->message_waiter.alarm, 1, memory_order_release);
+    }
+    pthread_mutex_unlock(&group->examine_mutex);
+    return code ? group_fail(group, code, sentence) : 0;
+}
+
+int group_call_stopped(void *group) {
+    return group_examine(group, GROUP_NEED_CALL);
+}
+
+int group_message_stopped(void *group) {
+    return group_examine(group, GROUP_NEED_MESSAGE);
+}
+
+/* ---- a call that failed ---- */
+
+static bool is_late(const void *argument, uint32_t rank) {
+    const struct muster_group *group = argument;
+    const struct group_line *line = line_of(group, rank);
+    uint64_t own = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
+    return rank != group->rank && line && atomic_load_explicit(&line->begun, memory_order_acquire) < own;
+}
+
+/* Who has not begun this call, and what they did last. */
+static void describe_late(struct muster_group *group, int64_t timeout_ns, char *out, size_t max) {
+    char own[256], list[200];
+    size_t used = 0;
+    describe_own_call(group, own, sizeof own);
+    (void)bootstrap_list_ranks(group->size, is_late, group, list, sizeof list);
+    used = (size_t)snprintf(out, max, "%s: not done within %.3f s", own, (double)timeout_ns / 1e9);
+    if (list[0] == '\0') {
+        (void)snprintf(out + used, max - used, "; all ranks have begun it");
+        return;
+    }
+    used += (size_t)snprintf(out + used, max - used, "; these ranks did not come: %s", list);
+    for (uint32_t rank = 0; rank < group->size && used + 200 < max; rank++) {
+        char who[64], last[160];
+        if (is_late(group, rank)) {
+            (void)name_rank(group, rank, who, sizeof who);
+            describe_last_call(group, rank, last, sizeof last);
+            used += (size_t)snprintf(out + used, max - used, ". Of %s%s", who, last);
+        }
+    }
+}
+
+/* Who of this host is in the same call with another fingerprint. false: nobody any more. */
+static bool describe_mismatch(struct muster_group *group, const struct comm_call *call, char *out, size_t max) {
+    uint64_t sequence = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
+    uint64_t own_print = comm_call_fingerprint(call, group->size);
+    for (uint32_t i = 0; i < group->local_count; i++) {
+        uint64_t print = atomic_load_explicit(&group->lines[i].fingerprint, memory_order_relaxed);
+        if (atomic_load_explicit(&group->lines[i].begun, memory_order_acquire) == sequence && print != own_print) {
+            char own[128], other[128], who[64];
+            (void)name_rank(group, group->locals[i], who, sizeof who);
+            (void)snprintf(out, max, "call %llu of group '%s' is %s on rank %u, but %s on %s",
+                           (unsigned long long)sequence, group->name,
+                           comm_fingerprint_format(own_print, own, sizeof own), group->rank,
+                           comm_fingerprint_format(print, other, sizeof other), who);
+            return true;
+        }
+    }
+    return false;
+}
+
+int group_call_failed(struct muster_group *group, const struct comm_call *call, int code, int64_t timeout_ns) {
+    char sentence[MUSTER_DETAIL_MAX];
+    if (failure_is_set(&group->failure)) { /* found while waiting, or by another thread */
+        return failure_get(&group->failure);
+    }
+    if (code == MUSTER_ETIMEOUT) {
+        describe_late(group, timeout_ns, sentence, sizeof sentence);
+    } else if (code != MUSTER_EMISMATCH || !describe_mismatch(group, call, sentence, sizeof sentence)) {
+        char own[256];
+        describe_own_call(group, own, sizeof own);
+        (void)snprintf(sentence, sizeof sentence, "%s: %s", own, muster_detail());
+    }
+    return group_fail(group, code, sentence);
+}
