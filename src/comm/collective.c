@@ -103,6 +103,22 @@ int muster_barrier(struct muster_group *group, struct muster_work **work) {
     return code ? code : run(group, &call, work);
 }
 
+int muster_monitored_barrier(struct muster_group *group, int64_t timeout_ms) {
+    struct comm_call call = {.operation = COMM_MONITORED_BARRIER};
+    int code = check_group(group);
+    if (code == 0 && timeout_ms <= 0) {
+        code = status_fail(MUSTER_EINVAL, "monitored_barrier: the time-out is %lld ms; it must be positive",
+                           (long long)timeout_ms);
+    }
+    if (code) {
+        return code;
+    }
+    int64_t timeout_ns = group_timeout_ns(timeout_ms);
+    return atomic_load_explicit(&group->queued_count, memory_order_acquire) > 0
+               ? work_run(group, &call, timeout_ns)
+               : group_run(group, &call, timeout_ns, 0);
+}
+
 int muster_all_reduce(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                       enum muster_reduction reduction, struct muster_work **work) {
     struct comm_call call = {COMM_ALL_REDUCE, type, reduction, 0, count, send, receive, NULL, NULL};

@@ -27,7 +27,11 @@
 #include "comm/p2p.h"
 #include "comm/segment.h"
 
-enum { GROUP_SENTENCE_BYTES = 512, GROUP_ABORT_REASON_MAX = 200 };
+enum {
+    GROUP_SENTENCE_BYTES = 512,
+    GROUP_ABORT_REASON_MAX = 200,
+    GROUP_HISTORY = 8 /* calls whose fingerprints are kept: ranks may notice a mismatch some calls later */
+};
 
 struct group_shared {
     _Alignas(64) _Atomic uint32_t attached;
@@ -36,14 +40,19 @@ struct group_shared {
 
 /* Where a member is in the group's calls, for its neighbours' sentences. */
 struct group_line {
-    _Alignas(64) _Atomic uint64_t begun; /* number of the last call */
-    _Atomic uint64_t finished;           /* the member needs nothing more, and gives nothing more */
-    _Atomic uint64_t fingerprint;        /* of the last begun */
-    _Atomic int64_t begun_ns;            /* monotonic */
+    _Alignas(64) _Atomic uint64_t begun;          /* number of the last call */
+    _Atomic uint64_t finished;                    /* the member needs nothing more, and gives nothing more */
+    _Atomic uint64_t fingerprints[GROUP_HISTORY]; /* by number of the call */
+    _Atomic int64_t begun_ns;                     /* monotonic */
     _Atomic uint32_t has_left;
     _Atomic int32_t failed; /* the code with which the member failed the group; after the sentence */
     char sentence[GROUP_SENTENCE_BYTES];
 };
+
+static inline uint64_t group_line_fingerprint(const struct group_line *line, uint64_t sequence) {
+    return sequence == 0 ? 0
+                         : atomic_load_explicit(&line->fingerprints[sequence % GROUP_HISTORY], memory_order_relaxed);
+}
 
 struct coalesced;
 struct work_queue;
@@ -99,6 +108,11 @@ int group_attach(struct muster_group *group, const struct segment_name *name, in
 /* Frees what there is; says nothing to anybody. The context stays. */
 void group_dispose(struct muster_group *group);
 
+/* Nanoseconds that can be added to any time of the clock without an overflow. */
+static inline int64_t group_timeout_ns(int64_t timeout_ms) {
+    int64_t most_ms = INT64_MAX / 4 / CLOCK_NS_PER_MS;
+    return (timeout_ms < most_ms ? timeout_ms : most_ms) * CLOCK_NS_PER_MS;
+}
 int group_options_check(const struct muster_group_options *options);
 /* The encoded form of a segment's name. */
 enum { GROUP_SEGMENT_NAME_BYTES = 24 };
@@ -123,7 +137,7 @@ int group_fail(struct muster_group *group, int code, const char *sentence);
 void group_alarm(struct muster_group *group);
 bool group_has_root_rank(const struct muster_group *group, uint32_t root_rank);
 /* Gives the failure of a finished call its sentence: who is missing, who made which other call. */
-int group_call_failed(struct muster_group *group, const struct comm_call *call, int code, int64_t timeout_ns);
+int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns);
 /* The hooks of the waiters. */
 int group_call_stopped(void *group);
 int group_message_stopped(void *group);

@@ -79,11 +79,7 @@ int group_prepare(struct context *context, uint32_t id, const uint32_t *ranks, u
     failure_init(&group->failure);
     (void)pthread_mutex_init(&group->examine_mutex, NULL);
     ticks_init(&group->clock);
-    int64_t timeout_ms = options ? options->timeout_ms : MUSTER_GROUP_TIMEOUT_MS;
-    group->timeout_ns = clock_deadline_ns(0, timeout_ms) / 2; /* half of eternity can be added to any time */
-    if (timeout_ms < INT64_MAX / 2 / CLOCK_NS_PER_MS) {
-        group->timeout_ns = timeout_ms * CLOCK_NS_PER_MS;
-    }
+    group->timeout_ns = group_timeout_ns(options ? options->timeout_ms : MUSTER_GROUP_TIMEOUT_MS);
     (void)str_format(group->name, sizeof group->name, "%s", options && options->name ? options->name : "world");
     group->root_ranks = calloc(rank_count, sizeof *group->root_ranks);
     group->hosts = calloc(rank_count, sizeof *group->hosts);

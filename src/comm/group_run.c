@@ -24,12 +24,13 @@ int group_run(struct muster_group *group, const struct comm_call *call, int64_t 
     struct group_line *line = group->line;
     uint64_t sequence = ++group->sequence;
     int64_t begin_ns = ticks_monotonic_ns(&group->clock);
-    atomic_store_explicit(&line->fingerprint, comm_call_fingerprint(call, group->size), memory_order_relaxed);
+    atomic_store_explicit(&line->fingerprints[sequence % GROUP_HISTORY], comm_call_fingerprint(call, group->size),
+                          memory_order_relaxed);
     atomic_store_explicit(&line->begun_ns, begin_ns, memory_order_relaxed);
     atomic_store_explicit(&line->begun, sequence, memory_order_release);
     int code = node_run(group->node, call, begin_ns + timeout_ns);
     if (__builtin_expect(code != 0, 0)) {
-        return group_call_failed(group, call, code, timeout_ns);
+        return group_call_failed(group, code, timeout_ns);
     }
     atomic_store_explicit(&line->finished, sequence, memory_order_release);
     return 0;

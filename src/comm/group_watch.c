@@ -66,8 +66,7 @@ static void describe_own_call(const struct muster_group *group, char *out, size_
     }
     double seconds =
         (double)(clock_monotonic_ns() - atomic_load_explicit(&group->line->begun_ns, memory_order_relaxed)) / 1e9;
-    (void)comm_fingerprint_format(atomic_load_explicit(&group->line->fingerprint, memory_order_relaxed), call,
-                                  sizeof call);
+    (void)comm_fingerprint_format(group_line_fingerprint(group->line, begun), call, sizeof call);
     (void)snprintf(out, max, "%s (call %llu of group '%s', begun %.3f s ago)", call, (unsigned long long)begun,
                    group->name, seconds > 0 ? seconds : 0.0);
 }
@@ -96,7 +95,7 @@ static void describe_last_call(const struct muster_group *group, uint32_t rank, 
         (void)snprintf(out, max, "; it had made no call");
         return;
     }
-    (void)comm_fingerprint_format(atomic_load_explicit(&line->fingerprint, memory_order_relaxed), call, sizeof call);
+    (void)comm_fingerprint_format(group_line_fingerprint(line, begun), call, sizeof call);
     (void)snprintf(out, max, "; its last call was %llu, %s, which it had %s", (unsigned long long)begun, call,
                    finished == begun ? "finished" : "not finished");
 }
@@ -145,6 +144,9 @@ static bool examine_member(struct muster_group *group, uint32_t rank, enum group
     bool has_left = line && atomic_load_explicit(&line->has_left, memory_order_acquire);
     if (rank == group->rank || (state == CONTEXT_PEER_HERE && !has_left)) {
         return false;
+    }
+    if (has_left && atomic_load_explicit(&line->failed, memory_order_acquire)) {
+        return false; /* it left because of that: examine_line() has the cause */
     }
     bool has_died = state == CONTEXT_PEER_DEAD && !has_left;
     if (!is_needed(group, rank, has_died, need)) {
@@ -244,33 +246,36 @@ static void describe_late(struct muster_group *group, int64_t timeout_ns, char *
     }
 }
 
-/* Who of this host is in the same call with another fingerprint. false: nobody any more. */
-static bool describe_mismatch(struct muster_group *group, const struct comm_call *call, char *out, size_t max) {
-    uint64_t sequence = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
-    uint64_t own_print = comm_call_fingerprint(call, group->size);
-    for (uint32_t i = 0; i < group->local_count; i++) {
-        uint64_t print = atomic_load_explicit(&group->lines[i].fingerprint, memory_order_relaxed);
-        if (atomic_load_explicit(&group->lines[i].begun, memory_order_acquire) == sequence && print != own_print) {
-            char own[128], other[128], who[64];
-            (void)name_rank(group, group->locals[i], who, sizeof who);
-            (void)snprintf(out, max, "call %llu of group '%s' is %s on rank %u, but %s on %s",
-                           (unsigned long long)sequence, group->name,
-                           comm_fingerprint_format(own_print, own, sizeof own), group->rank,
-                           comm_fingerprint_format(print, other, sizeof other), who);
-            return true;
+/* Which call was the first, of the last few, that somebody on this host made otherwise. */
+static bool describe_mismatch(const struct muster_group *group, char *out, size_t max) {
+    uint64_t last = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
+    for (uint64_t sequence = last < GROUP_HISTORY ? 1 : last - GROUP_HISTORY + 1; sequence <= last; sequence++) {
+        uint64_t own_print = group_line_fingerprint(group->line, sequence);
+        for (uint32_t i = 0; i < group->local_count; i++) {
+            uint64_t begun = atomic_load_explicit(&group->lines[i].begun, memory_order_acquire);
+            uint64_t print = group_line_fingerprint(&group->lines[i], sequence);
+            if (begun >= sequence && begun < sequence + GROUP_HISTORY && print != own_print) {
+                char own[128], other[128], who[64];
+                (void)name_rank(group, group->locals[i], who, sizeof who);
+                (void)snprintf(out, max, "call %llu of group '%s' is %s on rank %u, but %s on %s",
+                               (unsigned long long)sequence, group->name,
+                               comm_fingerprint_format(own_print, own, sizeof own), group->rank,
+                               comm_fingerprint_format(print, other, sizeof other), who);
+                return true;
+            }
         }
     }
     return false;
 }
 
-int group_call_failed(struct muster_group *group, const struct comm_call *call, int code, int64_t timeout_ns) {
+int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) {
     char sentence[MUSTER_DETAIL_MAX];
     if (failure_is_set(&group->failure)) { /* found while waiting, or by another thread */
         return failure_get(&group->failure);
     }
     if (code == MUSTER_ETIMEOUT) {
         describe_late(group, timeout_ns, sentence, sizeof sentence);
-    } else if (code != MUSTER_EMISMATCH || !describe_mismatch(group, call, sentence, sizeof sentence)) {
+    } else if (code != MUSTER_EMISMATCH || !describe_mismatch(group, sentence, sizeof sentence)) {
         char own[256];
         describe_own_call(group, own, sizeof own);
         (void)snprintf(sentence, sizeof sentence, "%s: %s", own, muster_detail());

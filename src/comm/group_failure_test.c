@@ -1,0 +1,439 @@
+/* What becomes of a group when a rank is killed, stopped, leaves, aborts, or makes another call: the right error in all
+ * others, in every collective, with a sentence that names the culprit. */
+#include <muster/collective.h>
+#include <muster/group.h>
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "comm/ranks_test_support.h"
+
+enum { MARK_READY = 1, MARK_IN_CALL = 2, MARK_OVER = 3 };
+/* A death is to be noticed within 10 ms on an idle machine; this one is shared, and a test asserts no tight times. */
+enum { NOTICE_MS_MAX = 5000, COUNT = 4096 };
+
+/* ---- every collective, as a function of the group ---- */
+
+static float send_buffer[8 * COUNT], receive_buffer[8 * COUNT];
+
+typedef int collective(struct muster_group *group, struct muster_work **work);
+
+static int do_barrier(struct muster_group *g, struct muster_work **w) {
+    return muster_barrier(g, w);
+}
+static int do_monitored_barrier(struct muster_group *g, struct muster_work **w) {
+    (void)w;
+    return muster_monitored_barrier(g, RANKS_PATIENCE_MS);
+}
+static int do_all_reduce(struct muster_group *g, struct muster_work **w) {
+    return muster_all_reduce(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, MUSTER_SUM, w);
+}
+static int do_large_all_reduce(struct muster_group *g, struct muster_work **w) {
+    return muster_all_reduce(g, send_buffer, receive_buffer, 8 * COUNT, MUSTER_FLOAT32, MUSTER_SUM, w);
+}
+static int do_reduce(struct muster_group *g, struct muster_work **w) {
+    return muster_reduce(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, MUSTER_SUM, 0, w);
+}
+static int do_broadcast_from_victim(struct muster_group *g, struct muster_work **w) {
+    return muster_broadcast(g, send_buffer, COUNT, MUSTER_FLOAT32, 1, w);
+}
+static int do_all_gather(struct muster_group *g, struct muster_work **w) {
+    return muster_all_gather(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, w);
+}
+static int do_gather(struct muster_group *g, struct muster_work **w) {
+    return muster_gather(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, 0, w);
+}
+static int do_scatter_from_victim(struct muster_group *g, struct muster_work **w) {
+    return muster_scatter(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, 1, w);
+}
+static int do_reduce_scatter(struct muster_group *g, struct muster_work **w) {
+    return muster_reduce_scatter(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, MUSTER_SUM, w);
+}
+static int do_all_to_all(struct muster_group *g, struct muster_work **w) {
+    return muster_all_to_all(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, w);
+}
+
+static const struct {
+    const char *name;
+    collective *call;
+    bool needs_all; /* no rank can end it without the victim, rank 1; otherwise rank 0, at least, cannot */
+} collectives[] = {
+    {"barrier", do_barrier, true},
+    {"monitored_barrier", do_monitored_barrier, true},
+    {"all_reduce", do_all_reduce, true},
+    {"all_reduce", do_large_all_reduce, true},
+    {"reduce", do_reduce, false},
+    {"broadcast", do_broadcast_from_victim, true},
+    {"all_gather", do_all_gather, true},
+    {"gather", do_gather, false},
+    {"scatter", do_scatter_from_victim, true},
+    {"reduce_scatter", do_reduce_scatter, true},
+    {"all_to_all", do_all_to_all, true},
+};
+enum { COLLECTIVE_COUNT = sizeof collectives / sizeof *collectives };
+
+struct plan {
+    int which;
+    bool with_handle;
+    int64_t timeout_ms;
+    int expected;
+};
+
+/* ---- killed ---- */
+
+/* Rank 1 waits for its end; the others are in the call, and fail. */
+static int lose_rank_1(struct rank *rank, void *argument) {
+    const struct plan *plan = argument;
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    struct muster_work *work = NULL;
+    options.timeout_ms = plan->timeout_ms;
+    struct muster_group *group = rank_group(rank, &options);
+    rank_check_code(rank, do_all_reduce(group, NULL), 0); /* all are in it */
+    rank_mark(rank, MARK_READY);
+    if (rank->rank == 1) {
+        rank_await_signal(rank, 1);
+        return 0;
+    }
+    rank_mark(rank, MARK_IN_CALL);
+    int code = collectives[plan->which].call(group, plan->with_handle ? &work : NULL);
+    code = code ? code : muster_work_wait(&work);
+    if (code == 0 && !collectives[plan->which].needs_all) {
+        code = do_barrier(group, NULL); /* its own part was done: the next call tells */
+    }
+    rank_mark(rank, MARK_OVER);
+    rank_report(rank, muster_detail());
+    rank_check_code(rank, code, plan->expected);
+    rank_check_code(rank, muster_group_status(group), plan->expected);
+    rank_check_code(rank, do_barrier(group, NULL), MUSTER_EGROUP);
+    muster_group_free(group);
+    return 0;
+}
+
+static void lose_in(int which, bool with_handle, bool stopped) {
+    struct plan plan = {which, with_handle, stopped ? 300 : RANKS_PATIENCE_MS,
+                        stopped ? MUSTER_ETIMEOUT : MUSTER_EPEER};
+    struct ranks *ranks = ranks_start(3, lose_rank_1, &plan, NULL);
+    ranks_await(ranks, 1, MARK_READY);
+    if (stopped) {
+        ranks_stop(ranks, 1);
+    }
+    ranks_await(ranks, 0, MARK_IN_CALL);
+    ranks_await(ranks, 2, MARK_IN_CALL);
+    int64_t killed_ns = clock_monotonic_ns();
+    if (!stopped) {
+        ranks_kill(ranks, 1);
+    }
+    for (uint32_t rank = 0; rank < 3; rank += 2) {
+        if (ranks_wait(ranks, rank) != 0) {
+            fail_msg("%s: rank %u ended with %d: %s", collectives[which].name, rank, ranks_wait(ranks, rank),
+                     ranks_report(ranks, rank));
+        }
+        const char *report = ranks_report(ranks, rank);
+        if (stopped && rank == 2 && !collectives[which].needs_all) {
+            continue; /* it waits for rank 0, which waits for rank 1: both are late */
+        }
+        if (!strstr(report, stopped ? "did not come: 1" : "rank 1 (pid ") ||
+            !strstr(report, "its last call was 1, all_reduce of 4096 float32, sum, which it had finished")) {
+            fail_msg("%s: '%s'", collectives[which].name, report);
+        }
+        if (!stopped) {
+            assert_non_null(strstr(report, "was killed by signal 9"));
+            assert_true(ranks_mark_time_ns(ranks, rank, MARK_OVER) - killed_ns < NOTICE_MS_MAX * CLOCK_NS_PER_MS);
+        }
+    }
+    ranks_free(ranks);
+}
+
+static void a_killed_rank_ends_every_collective(void **state) {
+    (void)state;
+    for (int which = 0; which < COLLECTIVE_COUNT; which++) {
+        lose_in(which, false, false);
+        lose_in(which, true, false);
+    }
+}
+
+static void a_stopped_rank_ends_every_collective_at_the_deadline(void **state) {
+    (void)state;
+    for (int which = 0; which < COLLECTIVE_COUNT; which++) {
+        if (collectives[which].call != do_monitored_barrier) { /* it has a deadline of its own */
+            lose_in(which, which % 2, true);
+        }
+    }
+}
+
+/* ---- killed in the middle: any instruction ---- */
+
+static int call_for_ever(struct rank *rank, void *argument) {
+    const struct plan *plan = argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    int code = 0;
+    rank_mark(rank, MARK_READY);
+    while (code == 0) {
+        code = collectives[plan->which].call(group, NULL);
+    }
+    rank_report(rank, muster_detail());
+    rank_check_code(rank, code, MUSTER_EPEER);
+    muster_group_free(group);
+    return 0;
+}
+
+static void a_rank_may_be_killed_at_any_moment(void **state) {
+    (void)state;
+    for (int which = 0; which < COLLECTIVE_COUNT; which++) {
+        struct plan plan = {.which = which};
+        struct ranks *ranks = ranks_start(3, call_for_ever, &plan, NULL);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            ranks_await(ranks, rank, MARK_READY);
+        }
+        ranks_kill(ranks, 1);
+        for (uint32_t rank = 0; rank < 3; rank += 2) {
+            if (ranks_wait(ranks, rank) != 0 || !strstr(ranks_report(ranks, rank), "rank 1 (pid ")) {
+                fail_msg("%s: rank %u ended with %d: '%s'", collectives[which].name, rank, ranks_wait(ranks, rank),
+                         ranks_report(ranks, rank));
+            }
+        }
+        ranks_free(ranks);
+    }
+}
+
+/* ---- exits ---- */
+
+static int exit_without_freeing(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    rank_check_code(rank, do_barrier(group, NULL), 0);
+    if (rank->rank == 1) {
+        return 7;
+    }
+    rank_check_code(rank, do_barrier(group, NULL), MUSTER_EPEER);
+    rank_report(rank, muster_detail());
+    muster_group_free(group);
+    return 0;
+}
+
+static void an_exit_without_free_is_a_death(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(3, exit_without_freeing, NULL, NULL);
+    assert_int_equal(ranks_wait(ranks, 1), 7);
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    assert_int_equal(ranks_wait(ranks, 2), 0);
+    assert_non_null(strstr(ranks_report(ranks, 0), "exited with code 7"));
+    ranks_free(ranks);
+}
+
+/* Rank 1 leaves in good order and lives on: an error, at once, for those who go on calling; none for the others. */
+static int leave_early(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    rank_check_code(rank, do_barrier(group, NULL), 0);
+    if (rank->rank == 1) {
+        rank_await(rank, 0, MARK_IN_CALL);
+        muster_group_free(group);
+        rank_await_signal(rank, 1);
+        return 0;
+    }
+    if (rank->rank == 0) {
+        rank_mark(rank, MARK_IN_CALL);
+        rank_check_code(rank, do_barrier(group, NULL), MUSTER_EPEER);
+        rank_report(rank, muster_detail());
+    } else {
+        rank_await(rank, 0, MARK_IN_CALL);
+    }
+    muster_group_free(group);
+    return 0;
+}
+
+static void who_has_left_is_missed_at_once(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(3, leave_early, NULL, NULL);
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    assert_int_equal(ranks_wait(ranks, 2), 0);
+    assert_non_null(strstr(ranks_report(ranks, 0), "has left the group"));
+    ranks_signal(ranks, 1);
+    assert_int_equal(ranks_wait(ranks, 1), 0);
+    ranks_free(ranks);
+}
+
+/* The last call, then everybody leaves, in any order: nobody sees an error. */
+static int leave_in_good_order(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    for (int i = 0; i < COLLECTIVE_COUNT; i++) {
+        rank_check_code(rank, collectives[i].call(group, NULL), 0);
+    }
+    muster_group_free(group);
+    return 0;
+}
+
+static void leaving_in_good_order_is_no_failure(void **state) {
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        ranks_run(4, leave_in_good_order, NULL);
+    }
+}
+
+/* ---- mismatches ---- */
+
+static int make_different_calls(struct rank *rank, void *argument) {
+    int which = *(int *)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    bool odd = rank->rank == 1;
+    rank_check_code(rank, do_barrier(group, NULL), 0);
+    int code = 0;
+    switch (which) {
+    case 0: /* operation */
+        code = odd ? do_barrier(group, NULL) : do_all_reduce(group, NULL);
+        break;
+    case 1: /* count */
+        code = muster_all_reduce(group, send_buffer, receive_buffer, odd ? 5 : 4, MUSTER_FLOAT32, MUSTER_SUM, NULL);
+        break;
+    case 2: /* type */
+        code = muster_all_reduce(group, send_buffer, receive_buffer, 4, odd ? MUSTER_INT32 : MUSTER_FLOAT32, MUSTER_SUM,
+                                 NULL);
+        break;
+    case 3: /* reduction */
+        code = muster_all_reduce(group, send_buffer, receive_buffer, 4, MUSTER_FLOAT32, odd ? MUSTER_MAX : MUSTER_SUM,
+                                 NULL);
+        break;
+    default: /* root: the two roots have given all they have, and notice in the next call */
+        code = muster_broadcast(group, send_buffer, 4, MUSTER_FLOAT32, odd, NULL);
+        code = code ? code : do_barrier(group, NULL);
+    }
+    rank_report(rank, muster_detail());
+    rank_check_code(rank, code, MUSTER_EMISMATCH);
+    muster_group_free(group);
+    return 0;
+}
+
+static void different_calls_are_an_error_at_once(void **state) {
+    (void)state;
+    static const char *const words[][2] = {
+        {"barrier", "all_reduce of 4096 float32, sum"},
+        {"all_reduce of 5 float32, sum", "all_reduce of 4 float32, sum"},
+        {"all_reduce of 4 int32, sum", "all_reduce of 4 float32, sum"},
+        {"all_reduce of 4 float32, max", "all_reduce of 4 float32, sum"},
+        {"broadcast of 4 float32, root 1", "broadcast of 4 float32, root 0"},
+    };
+    for (int which = 0; which < 5; which++) {
+        struct ranks *ranks = ranks_start(3, make_different_calls, &which, NULL);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            assert_int_equal(ranks_wait(ranks, rank), 0);
+            const char *report = ranks_report(ranks, rank);
+            if (!strstr(report, words[which][0]) || !strstr(report, words[which][1]) || !strstr(report, "rank 1") ||
+                !strstr(report, "call 2 ")) {
+                fail_msg("case %d: '%s'", which, report);
+            }
+        }
+        ranks_free(ranks);
+    }
+}
+
+/* ---- abort ---- */
+
+struct aborter {
+    struct rank *rank;
+    struct muster_group *group;
+};
+
+static void *abort_on_signal(void *argument) {
+    struct aborter *aborter = argument;
+    rank_await_signal(aborter->rank, 1);
+    muster_group_abort(aborter->group, "the user pressed a key");
+    return NULL;
+}
+
+static int be_aborted(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    struct aborter aborter = {rank, group};
+    pthread_t thread;
+    rank_check_code(rank, do_barrier(group, NULL), 0);
+    if (rank->rank == 0) { /* it is blocked itself while its other thread aborts */
+        rank_check(rank, pthread_create(&thread, NULL, abort_on_signal, &aborter) == 0);
+    }
+    rank_mark(rank, MARK_IN_CALL);
+    if (rank->rank == 2) {
+        rank_await_signal(rank, 2); /* comes when all is over */
+        rank_check_code(rank, muster_group_status(group), MUSTER_EABORTED);
+        rank_check_code(rank, do_barrier(group, NULL), MUSTER_EGROUP);
+    } else {
+        rank_check_code(rank, do_barrier(group, NULL), MUSTER_EABORTED);
+    }
+    rank_report(rank, muster_detail());
+    if (rank->rank == 0) {
+        rank_check(rank, pthread_join(thread, NULL) == 0);
+    }
+    muster_group_free(group);
+    return 0;
+}
+
+static void an_abort_ends_all_calls(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(3, be_aborted, NULL, NULL);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        ranks_await(ranks, rank, MARK_IN_CALL);
+    }
+    ranks_signal(ranks, 1);
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    assert_int_equal(ranks_wait(ranks, 1), 0);
+    ranks_signal(ranks, 2);
+    assert_int_equal(ranks_wait(ranks, 2), 0);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        assert_non_null(strstr(ranks_report(ranks, rank), "rank 0 aborted group 'world': the user pressed a key"));
+    }
+    ranks_free(ranks);
+}
+
+/* ---- at the start ---- */
+
+static int come_or_stay_away(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = NULL;
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    options.timeout_ms = 300;
+    if (rank->rank == 2 || rank->rank == 4 || rank->rank == 5) {
+        return 0;
+    }
+    rank_check_code(rank, muster_group_create_store(rank_store(rank), rank->rank, 8, &options, &group),
+                    MUSTER_ETIMEOUT);
+    rank_report(rank, muster_detail());
+    rank_check(rank, group == NULL);
+    return 0;
+}
+
+static void ranks_that_do_not_come_are_named(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(8, come_or_stay_away, NULL, NULL);
+    for (uint32_t rank = 0; rank < 8; rank++) {
+        assert_int_equal(ranks_wait(ranks, rank), 0);
+        const char *report = ranks_report(ranks, rank);
+        if (report[0] && !strstr(report, "3 of 8 ranks did not come in time: 2, 4-5")) {
+            fail_msg("rank %u: '%s'", rank, report);
+        }
+    }
+    assert_true(ranks_report(ranks, 0)[0] != '\0' && ranks_report(ranks, 7)[0] != '\0');
+    ranks_free(ranks);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_rank_ends_every_collective),
+        cmocka_unit_test(a_stopped_rank_ends_every_collective_at_the_deadline),
+        cmocka_unit_test(a_rank_may_be_killed_at_any_moment),
+        cmocka_unit_test(an_exit_without_free_is_a_death),
+        cmocka_unit_test(who_has_left_is_missed_at_once),
+        cmocka_unit_test(leaving_in_good_order_is_no_failure),
+        cmocka_unit_test(different_calls_are_an_error_at_once),
+        cmocka_unit_test(an_abort_ends_all_calls),
+        cmocka_unit_test(ranks_that_do_not_come_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
