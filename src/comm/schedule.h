@@ -2,9 +2,9 @@
  * Functions of (operation, rank, size, counts, root, algorithm, in place or not) alone, so that they can be checked for
  * every size without a network. Pure.
  *
- * A step's messages may all be under way at once, in any order; its local actions (copy, reduce) run after them, in the
- * order given; the next step begins when they are done. No action of a step writes what a message of the same step
- * reads or writes. Offsets and counts are elements.
+ * A step's messages come first and may all be under way at once, in any order; its local actions (copy, reduce) run
+ * after them, in the order given; the next step begins when they are done. No action of a step writes what a message of
+ * the same step reads or writes. Offsets and counts are elements.
  *
  * A message has the same step number on both sides. Several messages from one rank to another in one step come in the
  * same order on both sides, with equal counts. Messages of count 0 are sent, too: who takes part can be heard of, and
