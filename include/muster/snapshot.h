@@ -22,9 +22,11 @@
 #ifndef MUSTER_SNAPSHOT_H
 #define MUSTER_SNAPSHOT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include <muster/group.h>
 #include <muster/status.h>
 #include <muster/types.h>
 
@@ -126,6 +128,25 @@ int muster_snapshot_load(const char *folder, int64_t step, uint64_t id, const st
 /* muster_snapshot_find() and muster_snapshot_load() of what it found. out: may be NULL. */
 int muster_snapshot_load_newest(const char *folder, const struct muster_snapshot_state *state,
                                 struct muster_snapshot_found *out);
+
+/* ---- for the ranks of a group ----
+ *
+ * Collective: every rank calls, with a state of the same names, types and shapes. All get the same result, and on
+ * failure the sentence of the rank that failed; what a failed load leaves in memory differs. Further errors are those
+ * of the collectives (muster/collective.h). */
+
+/* Ranks that pass `saves` as true save; all return when they have. One rank of the job saves into a folder that all
+ * see, or one of each host into a folder of its own. */
+int muster_snapshot_save_group(struct muster_group *group, bool saves, const char *folder, int64_t step,
+                               const struct muster_snapshot_state *state,
+                               const struct muster_snapshot_options *options);
+
+/* Loads the same snapshot on every rank: the newest whole one that any of them sees. Ranks that do not see it whole (a
+ * host that is new to the job, a damaged disk) get the state from one that does, by broadcast. out, which may be NULL:
+ * step and id are the same on every rank, the rest is what this rank passed over.
+ * MUSTER_ENOENT, MUSTER_ECORRUPT as for muster_snapshot_find(), when no rank has one. */
+int muster_snapshot_load_group(struct muster_group *group, const char *folder,
+                               const struct muster_snapshot_state *state, struct muster_snapshot_found *out);
 
 /* Loads tensors by name from any safetensors file, such as one that PyTorch wrote; it has no checksums. All that is in
  * the list must be in the file, with the same type and shape. MUSTER_ENOENT: no such file. MUSTER_ECORRUPT: the file is
