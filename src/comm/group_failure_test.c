@@ -392,6 +392,39 @@ static void an_abort_ends_all_calls(void **state) {
     ranks_free(ranks);
 }
 
+/* A root need not wait for those it sends to: it may leave while they have calls to begin that it has finished. */
+static int leave_ahead(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    if (rank->rank != 0) {
+        rank_await(rank, 0, MARK_IN_CALL);
+    }
+    for (int i = 0; i < 5; i++) {
+        int value = rank->rank == 0 ? i : -1;
+        rank_check_code(rank, muster_broadcast(group, &value, 1, MUSTER_INT32, 0, NULL), 0);
+        rank_check(rank, value == i);
+    }
+    if (rank->rank == 1) {
+        rank_check_code(rank, do_barrier(group, NULL), MUSTER_EPEER); /* this one it has not */
+        rank_report(rank, muster_detail());
+    }
+    muster_group_free(group);
+    if (rank->rank == 0) {
+        rank_mark(rank, MARK_IN_CALL);
+    }
+    return 0;
+}
+
+static void a_root_may_leave_ahead(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(2, leave_ahead, NULL, NULL);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        assert_int_equal(ranks_wait(ranks, rank), 0);
+    }
+    assert_non_null(strstr(ranks_report(ranks, 1), "has left the group"));
+    ranks_free(ranks);
+}
+
 /* ---- at the start ---- */
 
 static int come_or_stay_away(struct rank *rank, void *argument) {
@@ -430,6 +463,7 @@ int main(void) {
         cmocka_unit_test(a_rank_may_be_killed_at_any_moment),
         cmocka_unit_test(an_exit_without_free_is_a_death),
         cmocka_unit_test(who_has_left_is_missed_at_once),
+        cmocka_unit_test(a_root_may_leave_ahead),
         cmocka_unit_test(leaving_in_good_order_is_no_failure),
         cmocka_unit_test(different_calls_are_an_error_at_once),
         cmocka_unit_test(an_abort_ends_all_calls),

@@ -131,8 +131,10 @@ static bool is_needed(const struct muster_group *group, uint32_t rank, bool has_
     if (need == GROUP_NEED_CALL || (need == GROUP_NEED_STATUS && in_call)) {
         return !line || atomic_load_explicit(&line->finished, memory_order_acquire) < own_begun;
     }
-    /* Who left in good order may have sent a message before, and is no failure until a call needs it. */
-    return has_died || need == GROUP_NEED_BEGIN;
+    /* Who left in good order is no failure until a call needs it: it may have sent a message before, or, as the root of
+     * broadcasts, have finished calls that this rank has yet to begin. */
+    return has_died || (need == GROUP_NEED_BEGIN &&
+                        (!line || atomic_load_explicit(&line->finished, memory_order_acquire) <= own_begun));
 }
 
 /* true: it failed the group, `out` has the sentence. *out_pending: somebody is gone who is not needed now. */
