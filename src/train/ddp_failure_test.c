@@ -1,0 +1,111 @@
+/* What goes wrong in data parallel training: models that differ, a gradient that never comes, ranks that die, and going
+ * on without them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <muster/ddp.h>
+
+#include "comm/ranks_test_support.h"
+#include "train/ddp_test_support.h"
+
+/* ---- models that differ ---- */
+
+static int register_differently(struct rank *rank, void *argument) {
+    const int *kind = argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    static float data[4][8];
+    struct muster_ddp_parameter parameters[3] = {{"a", MUSTER_FLOAT32, 8, data[0], NULL},
+                                                 {"b", MUSTER_FLOAT32, 4, data[1], NULL},
+                                                 {"c", MUSTER_FLOAT32, 2, data[2], NULL}};
+    struct muster_ddp_buffer buffer = {"statistics", MUSTER_INT64, 2, data[3]};
+    struct muster_ddp_options options = MUSTER_DDP_OPTIONS_INIT;
+    size_t parameter_count = 3;
+    const char *expected = "";
+    if (rank->rank == 2) {
+        switch (*kind) {
+        case 0:
+            parameters[1].count = 5;
+            break;
+        case 1:
+            parameters[2].name = "d";
+            break;
+        case 2:
+            parameters[0].type = MUSTER_FLOAT64;
+            parameters[0].count = 4;
+            break;
+        case 3:
+            parameter_count = 2;
+            break;
+        case 4:
+            options.find_unused = true;
+            break;
+        default:
+            buffer.count = 1;
+        }
+    }
+    const char *const sentences[] = {
+        "rank 2 has \"parameter 1: b, 5 float32\" where rank 0 has \"parameter 1: b, 4 float32\"",
+        "rank 2 has \"parameter 2: d, 2 float32\" where rank 0 has \"parameter 2: c, 2 float32\"",
+        "rank 2 has \"parameter 0: a, 4 float64\" where rank 0 has \"parameter 0: a, 8 float32\"",
+        "rank 2 has \"buffer 0: statistics, 2 int64\" where rank 0 has \"parameter 2: c, 2 float32\"",
+        "find_unused 1, uneven_inputs 0, divide_by_active 0, hook none\" where rank 0 has \"options: ",
+        "rank 2 has \"buffer 0: statistics, 1 int64\" where rank 0 has \"buffer 0: statistics, 2 int64\"",
+    };
+    expected = sentences[*kind];
+    struct muster_ddp *ddp = NULL;
+    rank_check_code(rank, muster_ddp_create(group, parameters, parameter_count, &buffer, 1, &options, &ddp),
+                    MUSTER_EMISMATCH);
+    rank_check(rank, ddp == NULL && strstr(muster_detail(), expected) != NULL);
+    rank_check_code(rank, muster_barrier(group, NULL), MUSTER_OK); /* the group is as good as before */
+    muster_group_free(group);
+    return 0;
+}
+
+static void different_models_are_told_apart(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 6; kind++) {
+        ranks_run(3, register_differently, &kind);
+    }
+}
+
+/* ---- a gradient that never comes ---- */
+
+static int forget_one(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    struct muster_ddp_options options = several_buckets();
+    static struct model model;
+    model_make(rank, group, &options, false, &model);
+    rank_check_code(rank, muster_ddp_begin(model.ddp), MUSTER_OK);
+    rank_mark(rank, 1);
+    for (uint32_t other = 0; rank->rank == 1 && other < rank->size; other++) {
+        rank_await(rank, other, 1); /* an abort would end their creating, too */
+    }
+    int status = MUSTER_OK;
+    for (size_t i = PARAMETERS; status == MUSTER_OK && i-- > 0;) {
+        status = rank->rank == 1 && i == 3 ? MUSTER_OK : muster_ddp_ready(model.ddp, i);
+    }
+    /* Who forgot it says so at once; the others learn of it while they wait. */
+    int expected = rank->rank == 1 ? MUSTER_EINVAL : MUSTER_EABORTED;
+    int finished = muster_ddp_finish(model.ddp);
+    rank_check_code(rank, finished, expected);
+    rank_check(rank, strstr(muster_detail(), "rank 1 has no gradient in this step for fc1.weight: ") != NULL);
+    model_free(&model, group);
+    return 0;
+}
+
+static void a_forgotten_gradient_ends_the_step_everywhere(void **state) {
+    (void)state;
+    ranks_run(3, forget_one, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(different_models_are_told_apart),
+        cmocka_unit_test(a_forgotten_gradient_ends_the_step_everywhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
