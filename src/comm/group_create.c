@@ -47,6 +47,7 @@ static int share_segments(struct context *context, struct muster_group *group, i
 
 static int create(const struct context_config *config, const struct muster_group_options *options, int64_t deadline_ns,
                   struct muster_group **out) {
+    int64_t timeout_ns = group_timeout_ns(options ? options->timeout_ms : MUSTER_GROUP_TIMEOUT_MS);
     struct context *context = NULL;
     struct muster_group *group = NULL;
     int code = context_create(config, deadline_ns, &context);
@@ -57,7 +58,7 @@ static int create(const struct context_config *config, const struct muster_group
     for (uint32_t rank = 0; ranks && rank < config->size; rank++) {
         ranks[rank] = rank;
     }
-    code = ranks ? group_prepare(context, 0, ranks, config->size, options, &group)
+    code = ranks ? group_prepare(context, ranks, config->size, config->name, timeout_ns, &group)
                  : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", config->size);
     free(ranks);
     code = code ? code : share_segments(context, group, deadline_ns);

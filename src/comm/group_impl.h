@@ -94,9 +94,12 @@ struct muster_group {
 
 /* ---- group_make.c: a group from a list of root ranks ---- */
 
-/* Allocates, and computes places. ranks: root ranks, this process's among them; copied. */
-int group_prepare(struct context *context, uint32_t id, const uint32_t *ranks, uint32_t rank_count,
-                  const struct muster_group_options *options, struct muster_group **out);
+/* Allocates, and computes places. ranks: root ranks, this process's among them; copied, as is the name. */
+int group_prepare(struct context *context, const uint32_t *ranks, uint32_t rank_count, const char *name,
+                  int64_t timeout_ns, struct muster_group **out);
+/* A number for a group that this rank is the first to know of: unique among all groups of the context, since it has the
+ * rank in it. MUSTER_ELIMIT. */
+int group_new_id(struct context *context, uint32_t *out);
 /* First local member: makes the segment. */
 int group_make_segment(struct muster_group *group, struct segment_name *out_name);
 static inline bool group_leads_host(const struct muster_group *group) {

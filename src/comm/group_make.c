@@ -65,22 +65,35 @@ static int find_places(struct muster_group *group) {
     return 0;
 }
 
-int group_prepare(struct context *context, uint32_t id, const uint32_t *ranks, uint32_t rank_count,
-                  const struct muster_group_options *options, struct muster_group **out) {
+int group_new_id(struct context *context, uint32_t *out) {
+    pthread_mutex_lock(&context->mutex);
+    uint32_t number = context->next_group_number;
+    bool is_full = number > UINT16_MAX || context->group_count >= MUSTER_GROUPS_MAX;
+    context->next_group_number += is_full ? 0 : 1;
+    pthread_mutex_unlock(&context->mutex);
+    if (is_full) {
+        return status_fail(MUSTER_ELIMIT, "too many groups: %u at a time, %u in all may be made", MUSTER_GROUPS_MAX,
+                           UINT16_MAX);
+    }
+    *out = context->rank << 16 | number; /* the root group's is 0 */
+    return 0;
+}
+
+int group_prepare(struct context *context, const uint32_t *ranks, uint32_t rank_count, const char *name,
+                  int64_t timeout_ns, struct muster_group **out) {
     struct muster_group *group = NULL;
     if (posix_memalign((void **)&group, 64, sizeof *group) != 0) {
         return status_fail(MUSTER_ENOMEM, "no memory for a group");
     }
     memset(group, 0, sizeof *group);
     group->context = context;
-    group->id = id;
     group->size = rank_count;
     group->segment.fd = -1;
     failure_init(&group->failure);
     (void)pthread_mutex_init(&group->examine_mutex, NULL);
     ticks_init(&group->clock);
-    group->timeout_ns = group_timeout_ns(options ? options->timeout_ms : MUSTER_GROUP_TIMEOUT_MS);
-    (void)str_format(group->name, sizeof group->name, "%s", options && options->name ? options->name : "world");
+    group->timeout_ns = timeout_ns;
+    (void)str_format(group->name, sizeof group->name, "%s", name);
     group->root_ranks = calloc(rank_count, sizeof *group->root_ranks);
     group->hosts = calloc(rank_count, sizeof *group->hosts);
     group->locals = calloc(rank_count, sizeof *group->locals);
