@@ -262,6 +262,29 @@ static void norm_pool_equals_pytorch(void **state) {
     check_norm_against_pytorch("pool_alone", NORM_POOL_NONE, 2, 5, 32);
 }
 
+/* Of equal pixels the first is chosen, as in PyTorch; of pixels that are all 0 none. */
+static void equal_pixels_have_one_winner(void **state) {
+    (void)state;
+    enum { SIDE = 4, CHANNELS = 32, COUNT = SIDE * SIDE * CHANNELS };
+    for (int level = 0; level < 2; level++) {
+        float x[COUNT], y[COUNT / 4], dy[COUNT / 4];
+        for (int i = 0; i < COUNT; i++) {
+            x[i] = (float)level;
+            dy[i / 4] = 3;
+        }
+        struct norm_pool layer;
+        norm_pool_create(&layer, 1, SIDE, CHANNELS);
+        norm_pool_forward(&layer, NORM_POOL_NONE, 1, x, NULL, y);
+        norm_pool_backward(&layer, NORM_POOL_NONE, 1, dy, NULL, x, NULL, NULL);
+        for (int i = 0; i < COUNT; i++) {
+            int row = i / CHANNELS / SIDE, column = i / CHANNELS % SIDE;
+            bool first = row % 2 == 0 && column % 2 == 0;
+            assert_true(x[i] == (float)(first && level > 0 ? 3 : 0));
+        }
+        norm_pool_free(&layer);
+    }
+}
+
 /* A mean far from 0 must not eat the variance: 1000 + noise of 0.01 has about 7 bits of noise left in a float, and the
  * statistics are those of the floats as they are. */
 static void a_large_mean_does_not_cancel(void **state) {
@@ -399,7 +422,7 @@ int main(void) {
         cmocka_unit_test(conv1_equals_naive),           cmocka_unit_test(conv2_equals_naive),
         cmocka_unit_test(convolutions_equal_pytorch),   cmocka_unit_test(norm_pool_equals_naive),
         cmocka_unit_test(norm_pool_equals_pytorch),     cmocka_unit_test(a_large_mean_does_not_cancel),
-        cmocka_unit_test(two_workers_normalise_as_one),
+        cmocka_unit_test(equal_pixels_have_one_winner), cmocka_unit_test(two_workers_normalise_as_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,25 @@
+/* The command line of mnist. */
+#ifndef EXAMPLES_MNIST_OPTIONS_H
+#define EXAMPLES_MNIST_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { MICRO_BATCHES_MAX = 64 };
+
+struct options {
+    int64_t epochs;
+    int64_t steps; /* stop after step number ...; 0: no such limit */
+    int batch;     /* images a step, over all workers */
+    int micro_batches;
+    double lr; /* 0: the optimizer's usual rate */
+    const char *optimizer;
+    bool normalise, synchronise;
+    uint64_t seed;
+    const char *data, *snapshot, *plot; /* the last two may be NULL */
+};
+
+/* Reads the arguments. --help prints and exits 0; a mistake prints and exits 2. Strings are borrowed from argv. */
+void options_read(struct options *options, int argc, char **argv);
+
+#endif

@@ -1,0 +1,70 @@
+"""What the tests of the C trainers share: running one under the launcher, and reading its snapshots."""
+
+import array
+import glob
+import json
+import os
+import struct
+import subprocess
+import sys
+
+MUSTER = os.environ["MUSTER_BINARY"]
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
+
+
+def program(name):
+    """Path of a trainer; the test is skipped where it was left out of the build."""
+    path = os.path.join(os.path.dirname(MUSTER), "examples", name)
+    if not os.path.exists(path):
+        print(f"SKIP: examples/{name} is not built (libdnnl-dev and zlib1g-dev are missing)")
+        sys.exit(77)
+    return path
+
+
+def command(workers, name, *arguments, launcher_options=()):
+    """workers 0: without a launcher."""
+    if workers == 0:
+        return [program(name), *arguments]
+    return [MUSTER, "run", "--standalone", f"--nproc-per-node={workers}", *launcher_options, "--no-python",
+            program(name), *arguments]
+
+
+def run(workers, name, *arguments, expect=0, launcher_options=()):
+    """Output of a run, stderr included; it must end with the exit code `expect`."""
+    done = subprocess.run(command(workers, name, *arguments, launcher_options=launcher_options), env=ENVIRONMENT,
+                          text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=100, check=False)
+    assert done.returncode == expect, f"exit code {done.returncode}, not {expect}:\n{done.stdout}"
+    return done.stdout
+
+
+def snapshot(folder):
+    """Tensors of the newest snapshot: name -> bytes; checks nothing, that is the library's affair."""
+    newest = max(glob.glob(os.path.join(folder, "step-*.json")),
+                 key=lambda path: int(os.path.basename(path)[len("step-"):-len(".json")]))
+    (path,) = glob.glob(newest[:-len(".json")] + "-*.safetensors")
+    with open(path, "rb") as file:
+        content = file.read()
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8:8 + length])
+    header.pop("__metadata__", None)
+    begin = 8 + length
+    return {name: content[begin + entry["data_offsets"][0]:begin + entry["data_offsets"][1]]
+            for name, entry in header.items()}
+
+
+def floats(content):
+    numbers = array.array("f")
+    numbers.frombytes(content)
+    return numbers
+
+
+def largest_difference(one, other, names):
+    return max(abs(a - b) for name in names for a, b in zip(floats(one[name]), floats(other[name])))
+
+
+def main(cases):
+    """Runs the functions; prints one line each."""
+    for case in cases:
+        case()
+        print(f"ok {case.__name__}", flush=True)
