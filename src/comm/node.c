@@ -48,8 +48,9 @@ int node_create(const struct node_config *config, struct node **out) {
     node->members = calloc(node->size, sizeof *node->members);
     node->records = calloc(node->size, sizeof *node->records);
     node->outs = calloc(node->size, sizeof *node->outs);
+    node->froms = calloc(node->size, sizeof *node->froms);
     node->offsets = calloc(2 * ((size_t)node->size + 1), sizeof *node->offsets);
-    if (!node->members || !node->records || !node->outs || !node->offsets) {
+    if (!node->members || !node->records || !node->outs || !node->offsets || !node->froms) {
         node_free(node);
         return status_fail(MUSTER_ENOMEM, "a host's members");
     }
@@ -64,6 +65,7 @@ void node_free(struct node *node) {
         free(node->records);
         free(node->outs);
         free(node->offsets);
+        free(node->froms);
         free(node);
     }
 }
@@ -84,7 +86,7 @@ static void begin(struct node *node, const struct comm_call *call, int64_t deadl
 
 int node_run(struct node *node, const struct comm_call *call, int64_t deadline_ns) {
     begin(node, call, deadline_ns);
-    int status = node_staged_run(node, call);
+    int status = node_plan_run(node, call);
     if (status == 0) {
         node_consume(node, node->step);
         node_give(node);

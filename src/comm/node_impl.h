@@ -32,9 +32,14 @@ enum {
     NODE_HISTORY = 64, /* calls whose fingerprints are kept */
     NODE_INLINE_BYTES = 48,
     NODE_PIECES_PER_RING = 4,
-    NODE_RING_BYTES_MAX = 256 * 1024, /* a member's; less when there are many */
-    NODE_RING_BYTES_MIN = 64 * 1024,
-    NODE_RINGS_BYTES_MAX = 4 * 1024 * 1024 /* of all members together, if that allows the minimum */
+    /* Of the largest buffer of a call: from here on it does not stay in the caches, and streaming stores were found to
+     * pay (with 32 MiB of last cache; sysconf() gives that of the whole host to a virtual machine that has a part). */
+    NODE_LARGE_BYTES_MIN = 12 * 1024 * 1024,
+    /* Of the largest buffer of a call: below, staging is quicker than two steps and looking up. Pair: two members. */
+    NODE_DIRECT_PAIR_BYTES_MIN = 8 * 1024,
+    NODE_DIRECT_BYTES_MIN = 32 * 1024,
+    NODE_DIRECT_ROOTED_PAIR_BYTES_MIN = 32 * 1024,
+    NODE_DIRECT_ROOTED_BYTES_MIN = 256 * 1024
 };
 
 struct node_line {
@@ -66,6 +71,7 @@ struct node {
     const void **records; /* scratch: one pointer a member */
     void **outs;          /* likewise */
     size_t *offsets;      /* scratch: where the blocks of two buffers begin, 2 * (size + 1) */
+    size_t *froms;        /* scratch: one a member, see struct plan */
 
     /* The call under way. */
     const struct comm_call *call;
@@ -127,7 +133,41 @@ static inline void node_give(struct node *node) {
     atomic_store_explicit(&node->own->finished, node->number, memory_order_release);
 }
 
-/* node_staged.c: through the rings, any call on any buffers. */
-int node_staged_run(struct node *node, const struct comm_call *call);
+/* ---- the first step of a call that may be direct: node_direct.c tells what for ---- */
+
+/* In the line of a record that lies in the ring. `staged` becomes the number of the step when the ring's part of the
+ * record is there, too: at once for a member without an offer (it is not looked at then). */
+struct node_offer {
+    _Atomic uint64_t staged;
+    uint32_t is_direct;
+    struct memory_place send, receive;
+};
+
+static inline struct node_offer *node_offer_of(const struct node *node, uint32_t member, uint64_t step) {
+    return (struct node_offer *)(void *)node_area(node, member)->lines[step % NODE_LINES].data;
+}
+
+/* After node_publish() of an offer that came to nothing: now the rest is there. */
+void node_publish_payload(struct node *node);
+
+/* node_await(), then if the member made an offer, waits until it has staged its record all the same. */
+int node_await_payload(struct node *node, uint32_t member, uint64_t step);
+
+/* ---- calls ---- */
+
+struct plan;
+
+/* node_plan.c: all of a call. */
+int node_plan_run(struct node *node, const struct comm_call *call);
+
+/* node_staged.c: through the rings, any call on any buffers; or until it turns out that it can be done directly. */
+int node_staged_run(struct plan *plan, bool *out_direct);
+
+/* node_direct.c. Is it worth while to ask? Equal on all members. */
+bool node_direct_is_worth(const struct plan *plan);
+/* Fills in the offer: true if this member's buffers allow it. */
+bool node_direct_offer(const struct plan *plan, struct node_offer *out);
+/* After a step in which all have made one. */
+int node_direct_run(const struct plan *plan);
 
 #endif

@@ -4,75 +4,27 @@
  * One loop serves all operations: a call is cut into pieces, one step each, and an operation is a row of a table that
  * says who writes, who reads whom, and what is copied. Blocks may differ in size; a step then carries the piece at the
  * same offset of every block that is long enough. */
-#include <assert.h>
-#include <string.h>
-
 #include <muster/status.h>
 
-#include "base/status.h"
-#include "comm/node_impl.h"
+#include "comm/node_plan.h"
 #include "comm/reduce.h"
 
-/* How a buffer is divided, in elements. Block r is what concerns member r; all_reduce, reduce and broadcast have one
- * block, which concerns all. */
-struct layout {
-    const size_t *counts; /* NULL: all blocks have `count` */
-    const size_t *begins; /* where they begin, if counts is not NULL */
-    size_t count;
-};
-
-struct plan {
-    struct node *node;
-    const struct comm_call *call;
-    size_t width;         /* bytes of an element */
-    struct layout blocks; /* of the buffer that has them; in all_to_all, of the one that is sent */
-    struct layout comes;  /* of the receive buffer of all_to_all */
-    size_t longest;       /* of all members' blocks */
-    size_t piece;         /* of a block, in one step */
-    size_t room;          /* bytes of a piece in a record, rounded so that the next is aligned */
-};
-
 struct operation {
-    /* Blocks in one record: 1, or one per member. */
-    bool is_divided;
     bool (*writes)(const struct plan *plan);
     bool (*reads)(const struct plan *plan, uint32_t from, size_t at);
     void (*fill)(const struct plan *plan, unsigned char *record, size_t at);
     void (*take)(const struct plan *plan, size_t at);
-    void (*alone)(const struct plan *plan); /* what concerns only this member; NULL: nothing */
 };
-
-static size_t count_of(const struct layout *layout, uint32_t block) {
-    return layout->counts ? layout->counts[block] : layout->count;
-}
-
-static size_t begin_of(const struct layout *layout, uint32_t block) {
-    return layout->counts ? layout->begins[block] : block * layout->count;
-}
 
 /* Elements of the piece at `at` of a block. */
 static size_t piece_in(const struct plan *plan, const struct layout *layout, uint32_t block, size_t at) {
-    size_t count = count_of(layout, block);
+    size_t count = plan_count(layout, block);
     size_t left = count > at ? count - at : 0;
     return left < plan->piece ? left : plan->piece;
 }
 
 static size_t piece_of(const struct plan *plan, uint32_t block, size_t at) {
     return piece_in(plan, &plan->blocks, block, at);
-}
-
-static unsigned char *receive_at(const struct plan *plan, size_t element) {
-    return (unsigned char *)plan->call->receive + element * plan->width;
-}
-
-static const unsigned char *send_at(const struct plan *plan, size_t element) {
-    return (const unsigned char *)plan->call->send + element * plan->width;
-}
-
-static void copy(void *to, const void *from, size_t bytes) {
-    if (bytes > 0 && to != from) {
-        memcpy(to, from, bytes);
-    }
 }
 
 /* ---- who writes, who reads ---- */
@@ -108,11 +60,11 @@ static bool reads_own_block(const struct plan *plan, uint32_t from, size_t at) {
 
 static bool root_reads_all(const struct plan *plan, uint32_t from, size_t at) {
     (void)from, (void)at;
-    return root_writes(plan);
+    return plan_is_root(plan);
 }
 
 static bool root_reads_blocks(const struct plan *plan, uint32_t from, size_t at) {
-    return root_writes(plan) && reads_blocks(plan, from, at);
+    return plan_is_root(plan) && reads_blocks(plan, from, at);
 }
 
 static bool leaves_read_root(const struct plan *plan, uint32_t from, size_t at) {
@@ -136,15 +88,15 @@ static void take_nothing(const struct plan *plan, size_t at) {
 
 /* The whole buffer: piece of the one block. */
 static void fill_send(const struct plan *plan, unsigned char *record, size_t at) {
-    copy(record, send_at(plan, at), piece_of(plan, 0, at) * plan->width);
+    plan_copy(record, plan_send(plan, at), piece_of(plan, 0, at) * plan->width);
 }
 
 static void fill_receive(const struct plan *plan, unsigned char *record, size_t at) {
-    copy(record, receive_at(plan, at), piece_of(plan, 0, at) * plan->width);
+    plan_copy(record, plan_receive(plan, at), piece_of(plan, 0, at) * plan->width);
 }
 
 static void fill_own_block(const struct plan *plan, unsigned char *record, size_t at) {
-    copy(record, send_at(plan, at), piece_of(plan, plan->node->index, at) * plan->width);
+    plan_copy(record, plan_send(plan, at), piece_of(plan, plan->node->index, at) * plan->width);
 }
 
 /* What each other member is to get, one after the other in rank order, this member left out. */
@@ -155,8 +107,9 @@ static unsigned char *part_of(const struct plan *plan, const unsigned char *reco
 static void fill_all_blocks(const struct plan *plan, unsigned char *record, size_t at) {
     for (uint32_t member = 0; member < plan->node->size; member++) {
         if (member != plan->node->index) {
-            copy(part_of(plan, record, plan->node->index, member), send_at(plan, begin_of(&plan->blocks, member) + at),
-                 piece_of(plan, member, at) * plan->width);
+            plan_copy(part_of(plan, record, plan->node->index, member),
+                      plan_send(plan, plan_begin(&plan->blocks, member) + at),
+                      piece_of(plan, member, at) * plan->width);
         }
     }
 }
@@ -168,9 +121,9 @@ static void reduce(const struct plan *plan, void *out, size_t count) {
 }
 
 static void take_reduction(const struct plan *plan, size_t at) {
-    if (plan->call->operation == COMM_ALL_REDUCE || root_writes(plan)) {
-        plan->node->records[plan->node->index] = send_at(plan, at);
-        reduce(plan, receive_at(plan, at), piece_of(plan, 0, at));
+    if (plan->call->operation == COMM_ALL_REDUCE || plan_is_root(plan)) {
+        plan->node->records[plan->node->index] = plan_send(plan, at);
+        reduce(plan, plan_receive(plan, at), piece_of(plan, 0, at));
     }
 }
 
@@ -179,16 +132,16 @@ static void take_reduced_block(const struct plan *plan, size_t at) {
     for (uint32_t member = 0; member < node->size; member++) {
         node->records[member] = part_of(plan, node->records[member], member, node->index);
     }
-    node->records[node->index] = send_at(plan, begin_of(&plan->blocks, node->index) + at);
-    reduce(plan, receive_at(plan, at), piece_of(plan, node->index, at));
+    node->records[node->index] = plan_send(plan, plan_begin(&plan->blocks, node->index) + at);
+    reduce(plan, plan_receive(plan, at), piece_of(plan, node->index, at));
 }
 
 static void take_blocks(const struct plan *plan, size_t at) {
     const struct node *node = plan->node;
     for (uint32_t member = 0; member < node->size; member++) {
-        if (member != node->index && (plan->call->operation == COMM_ALL_GATHER || root_writes(plan))) {
-            copy(receive_at(plan, begin_of(&plan->blocks, member) + at), node->records[member],
-                 piece_of(plan, member, at) * plan->width);
+        if (member != node->index && (plan->call->operation == COMM_ALL_GATHER || plan_is_root(plan))) {
+            plan_deliver(plan, plan_receive(plan, plan_begin(&plan->blocks, member) + at), node->records[member],
+                         piece_of(plan, member, at) * plan->width);
         }
     }
 }
@@ -197,70 +150,55 @@ static void take_exchanged(const struct plan *plan, size_t at) {
     const struct node *node = plan->node;
     for (uint32_t member = 0; member < node->size; member++) {
         if (member != node->index) {
-            copy(receive_at(plan, begin_of(&plan->comes, member) + at),
-                 part_of(plan, node->records[member], member, node->index),
-                 piece_in(plan, &plan->comes, member, at) * plan->width);
+            plan_deliver(plan, plan_receive(plan, plan_begin(&plan->comes, member) + at),
+                         part_of(plan, node->records[member], member, node->index),
+                         piece_in(plan, &plan->comes, member, at) * plan->width);
         }
     }
 }
 
 static void take_whole(const struct plan *plan, size_t at) {
-    if (!root_writes(plan)) {
-        copy(receive_at(plan, at), plan->node->records[plan->call->root], piece_of(plan, 0, at) * plan->width);
+    if (!plan_is_root(plan)) {
+        plan_deliver(plan, plan_receive(plan, at), plan->node->records[plan->call->root],
+                     piece_of(plan, 0, at) * plan->width);
     }
 }
 
 static void take_own_block(const struct plan *plan, size_t at) {
     const struct node *node = plan->node;
-    if (!root_writes(plan)) {
-        copy(receive_at(plan, at), part_of(plan, node->records[plan->call->root], plan->call->root, node->index),
-             piece_of(plan, node->index, at) * plan->width);
+    if (!plan_is_root(plan)) {
+        plan_deliver(plan, plan_receive(plan, at),
+                     part_of(plan, node->records[plan->call->root], plan->call->root, node->index),
+                     piece_of(plan, node->index, at) * plan->width);
     }
-}
-
-/* ---- a member's own block ---- */
-
-static void keep_gathered(const struct plan *plan) {
-    uint32_t index = plan->node->index;
-    if (plan->call->operation == COMM_ALL_GATHER || root_writes(plan)) {
-        copy(receive_at(plan, begin_of(&plan->blocks, index)), send_at(plan, 0),
-             count_of(&plan->blocks, index) * plan->width);
-    }
-}
-
-static void keep_scattered(const struct plan *plan) {
-    uint32_t index = plan->node->index;
-    if (root_writes(plan)) {
-        copy(receive_at(plan, 0), send_at(plan, begin_of(&plan->blocks, index)),
-             count_of(&plan->blocks, index) * plan->width);
-    }
-}
-
-static void keep_exchanged(const struct plan *plan) {
-    uint32_t index = plan->node->index;
-    copy(receive_at(plan, begin_of(&plan->comes, index)), send_at(plan, begin_of(&plan->blocks, index)),
-         count_of(&plan->blocks, index) * plan->width);
 }
 
 static const struct operation operations[] = {
-    [COMM_BARRIER] = {false, all_write, reads_all, fill_nothing, take_nothing, NULL},
-    [COMM_MONITORED_BARRIER] = {false, all_write, reads_all, fill_nothing, take_nothing, NULL},
-    [COMM_ALL_REDUCE] = {false, all_write, reads_all, fill_send, take_reduction, NULL},
-    [COMM_REDUCE] = {false, leaves_write, root_reads_all, fill_send, take_reduction, NULL},
-    [COMM_BROADCAST] = {false, root_writes, leaves_read_root, fill_receive, take_whole, NULL},
-    [COMM_ALL_GATHER] = {false, all_write, reads_blocks, fill_own_block, take_blocks, keep_gathered},
-    [COMM_GATHER] = {false, leaves_write, root_reads_blocks, fill_own_block, take_blocks, keep_gathered},
-    [COMM_SCATTER] = {true, root_writes, leaves_read_own_block, fill_all_blocks, take_own_block, keep_scattered},
-    [COMM_REDUCE_SCATTER] = {true, all_write, reads_own_block, fill_all_blocks, take_reduced_block, NULL},
-    [COMM_ALL_TO_ALL] = {true, all_write, reads_all, fill_all_blocks, take_exchanged, keep_exchanged},
+    [COMM_BARRIER] = {all_write, reads_all, fill_nothing, take_nothing},
+    [COMM_MONITORED_BARRIER] = {all_write, reads_all, fill_nothing, take_nothing},
+    [COMM_ALL_REDUCE] = {all_write, reads_all, fill_send, take_reduction},
+    [COMM_REDUCE] = {leaves_write, root_reads_all, fill_send, take_reduction},
+    [COMM_BROADCAST] = {root_writes, leaves_read_root, fill_receive, take_whole},
+    [COMM_ALL_GATHER] = {all_write, reads_blocks, fill_own_block, take_blocks},
+    [COMM_GATHER] = {leaves_write, root_reads_blocks, fill_own_block, take_blocks},
+    [COMM_SCATTER] = {root_writes, leaves_read_own_block, fill_all_blocks, take_own_block},
+    [COMM_REDUCE_SCATTER] = {all_write, reads_own_block, fill_all_blocks, take_reduced_block},
+    [COMM_ALL_TO_ALL] = {all_write, reads_all, fill_all_blocks, take_exchanged},
 };
 
 /* ---- the loop ---- */
 
+/* A step of which `plan->piece` elements at `at` of each block are taken. */
+struct piece {
+    const struct operation *operation;
+    size_t at, record_bytes;
+    bool writes;
+};
+
 /* Pieces small enough that a few are under way in the ring at a time, and that they stay in the caches. */
-static void cut(struct plan *plan, bool is_divided) {
+static void cut(struct plan *plan) {
     const struct node *node = plan->node;
-    size_t parts = is_divided && node->size > 1 ? node->size - 1 : 1;
+    size_t parts = plan_parts(plan);
     size_t most = node->ring_bytes / NODE_PIECES_PER_RING / parts / NODE_CACHE_LINE * NODE_CACHE_LINE;
     size_t bytes = plan->longest * plan->width;
     if (bytes > most) {
@@ -273,129 +211,100 @@ static void cut(struct plan *plan, bool is_divided) {
     }
 }
 
-static int run_step(const struct plan *plan, const struct operation *operation, size_t at, size_t record_bytes) {
+/* Waits for what is read of the step, and takes it. */
+static int read_step(const struct plan *plan, const struct piece *piece, bool has_offers) {
     struct node *node = plan->node;
-    bool writes = node->size > 1 && operation->writes(plan);
-    int status = node_open(node, record_bytes, writes);
-    if (status != 0) {
-        return status;
-    }
-    if (writes) {
-        operation->fill(plan, node_record(node, node->index, node->step), at);
-        node_publish(node);
-    }
     bool from_all = true;
     for (uint32_t member = 0; member < node->size; member++) {
         if (member == node->index) {
             continue;
         }
         node->records[member] = node_record(node, member, node->step);
-        if (!operation->reads(plan, member, at)) {
+        if (!piece->operation->reads(plan, member, piece->at)) {
             from_all = false;
-        } else if ((status = node_await(node, member, node->step)) != 0) {
+            continue;
+        }
+        int status = has_offers ? node_await_payload(node, member, node->step) : node_await(node, member, node->step);
+        if (status != 0) {
             return status;
         }
     }
     if (from_all && node->known < node->first - 1) {
         node->known = node->first - 1;
     }
-    operation->take(plan, at);
+    piece->operation->take(plan, piece->at);
     return 0;
 }
 
-static int run_steps(struct plan *plan, const struct operation *operation) {
+static int run_step(const struct plan *plan, const struct piece *piece) {
     struct node *node = plan->node;
-    cut(plan, operation->is_divided);
-    size_t parts = operation->is_divided && node->size > 1 ? node->size - 1 : 1;
-    if (operation->alone) {
-        operation->alone(plan);
-    }
-    size_t at = 0;
-    do {
-        if (at > 0) {
-            node_consume(node, node->step);
-        }
-        size_t left = plan->longest - at;
-        size_t record_bytes = left < plan->piece ? left * plan->width : plan->piece * plan->width;
-        record_bytes = parts > 1 ? plan->room * parts : record_bytes;
-        int status = run_step(plan, operation, at, record_bytes);
-        if (status != 0) {
-            return status;
-        }
-        at += plan->piece;
-    } while (at < plan->longest);
-    return 0;
-}
-
-/* ---- counts per member ---- */
-
-/* Where each block begins; NULL for equal ones. */
-static struct layout layout_of(const size_t *counts, size_t count, uint32_t size, size_t *begins) {
-    begins[0] = 0;
-    for (uint32_t i = 0; counts && i < size; i++) {
-        begins[i + 1] = begins[i] + counts[i];
-    }
-    return (struct layout){.counts = counts, .begins = begins, .count = count};
-}
-
-static size_t longest_of(const struct layout *layout, uint32_t size) {
-    size_t longest = layout->count;
-    if (layout->counts) {
-        longest = 0;
-        for (uint32_t block = 0; block < size; block++) {
-            longest = layout->counts[block] > longest ? layout->counts[block] : longest;
-        }
-    }
-    return longest;
-}
-
-/* all_to_all with counts: nobody knows all of them, but all must take the same steps. So in a step of its own everybody
- * tells everybody how much is coming, which is compared with what is expected, and the longest of its blocks. */
-static int exchange_counts(struct plan *plan) {
-    struct node *node = plan->node;
-    size_t bytes = ((size_t)node->size + 1) * sizeof(size_t);
-    int status = node_open(node, bytes, true);
+    int status = node_open(node, piece->record_bytes, piece->writes);
     if (status != 0) {
         return status;
     }
-    size_t *record = node_record(node, node->index, node->step);
-    memcpy(record, plan->blocks.counts, bytes - sizeof *record);
-    record[node->size] = plan->longest;
+    if (piece->writes) {
+        piece->operation->fill(plan, node_record(node, node->index, node->step), piece->at);
+        node_publish(node);
+    }
+    return read_step(plan, piece, false);
+}
+
+/* The first step of a call whose buffers are worth an offer (node_direct.c). *out_direct: all members made one, and
+ * nothing has been staged. */
+static int run_step_with_offers(const struct plan *plan, const struct piece *piece, bool *out_direct) {
+    struct node *node = plan->node;
+    int status = node_open(node, piece->record_bytes, true);
+    if (status != 0) {
+        return status;
+    }
+    void *record = node_record(node, node->index, node->step);
+    struct node_offer *offer = node_offer_of(node, node->index, node->step);
+    bool offers = node_direct_offer(plan, offer);
+    if (piece->writes && !offers) {
+        piece->operation->fill(plan, record, piece->at);
+    }
     node_publish(node);
-    for (uint32_t member = 0; member < node->size; member++) {
+    *out_direct = offers;
+    for (uint32_t i = 0; i < node->size && *out_direct; i++) {
+        uint32_t member = (plan->call->root + i) % node->size; /* the root has most to say */
         if ((status = node_await(node, member, node->step)) != 0) {
             return status;
         }
-        const size_t *theirs = node_record(node, member, node->step);
-        if (theirs[node->index] != count_of(&plan->comes, member)) {
-            return status_fail(MUSTER_EMISMATCH,
-                               "call %llu: all_to_all: member %u expects %zu %s from member %u, which sends %zu",
-                               (unsigned long long)node->number, (unsigned)node->index, count_of(&plan->comes, member),
-                               muster_type_name(plan->call->type), (unsigned)member, theirs[node->index]);
-        }
-        plan->longest = theirs[node->size] > plan->longest ? theirs[node->size] : plan->longest;
+        *out_direct = node_offer_of(node, member, node->step)->is_direct;
     }
-    node_consume(node, node->step);
-    return 0;
+    if (*out_direct) {
+        node->known = node->first - 1 > node->known ? node->first - 1 : node->known;
+        return 0;
+    }
+    if (piece->writes && offers) {
+        piece->operation->fill(plan, record, piece->at);
+        node_publish_payload(node);
+    }
+    return read_step(plan, piece, true);
 }
 
-int node_staged_run(struct node *node, const struct comm_call *call) {
-    struct plan plan = {.node = node, .call = call, .width = muster_type_bytes(call->type)};
-    size_t count = call->count;
-    if (call->operation == COMM_BARRIER || call->operation == COMM_MONITORED_BARRIER) {
-        plan.width = 1;
-        count = 0;
-    }
-    bool is_sent = call->operation == COMM_SCATTER || call->operation == COMM_ALL_TO_ALL;
-    plan.blocks = layout_of(is_sent ? call->send_counts : call->receive_counts, count, node->size, node->offsets);
-    plan.comes = plan.blocks;
-    plan.longest = longest_of(&plan.blocks, node->size);
-    if (call->operation == COMM_ALL_TO_ALL && call->send_counts) {
-        plan.comes = layout_of(call->receive_counts, count, node->size, node->offsets + node->size + 1);
-        int status = exchange_counts(&plan);
-        if (status != 0) {
+int node_staged_run(struct plan *plan, bool *out_direct) {
+    struct node *node = plan->node;
+    cut(plan);
+    size_t parts = plan_parts(plan);
+    struct piece piece = {.operation = &operations[plan->call->operation]};
+    piece.writes = node->size > 1 && piece.operation->writes(plan);
+    *out_direct = false;
+    do {
+        if (piece.at > 0) {
+            node_consume(node, node->step);
+        }
+        size_t left = plan->longest - piece.at;
+        piece.record_bytes = (left < plan->piece ? left : plan->piece) * plan->width;
+        piece.record_bytes = parts > 1 ? plan->room * parts : piece.record_bytes;
+        bool has_offers =
+            piece.at == 0 && node->size > 1 && piece.record_bytes > NODE_INLINE_BYTES && node_direct_is_worth(plan);
+        int status = has_offers ? run_step_with_offers(plan, &piece, out_direct) : run_step(plan, &piece);
+        if (status != 0 || *out_direct) {
             return status;
         }
-    }
-    return run_steps(&plan, &operations[call->operation]);
+        piece.at += plan->piece;
+    } while (piece.at < plan->longest);
+    node_keep_own(plan);
+    return 0;
 }

@@ -108,6 +108,27 @@ int node_await_slowly(struct node *node, uint32_t member, uint64_t step) {
     return line->hash == node->hash ? 0 : report_difference(node, member);
 }
 
+static bool has_staged(void *argument) {
+    const struct awaited *awaited = argument;
+    const struct node_offer *offer = node_offer_of(awaited->node, awaited->member, awaited->step);
+    return atomic_load_explicit(&offer->staged, memory_order_acquire) == awaited->step;
+}
+
+void node_publish_payload(struct node *node) {
+    struct node_offer *offer = node_offer_of(node, node->index, node->step);
+    atomic_store_explicit(&offer->staged, node->step, memory_order_release);
+    ring_others(node);
+}
+
+int node_await_payload(struct node *node, uint32_t member, uint64_t step) {
+    int status = node_await(node, member, step);
+    if (status != 0 || !node_offer_of(node, member, step)->is_direct) {
+        return status;
+    }
+    struct awaited awaited = {.node = node, .member = member, .step = step};
+    return comm_wait(node->waiter, has_staged, &awaited, node->deadline_ns);
+}
+
 /* ---- reuse of room ---- */
 
 /* The last step that the member has consumed, brought to 64 bits: it is less than 2^31 steps from our own. */
