@@ -18,7 +18,10 @@
 #include "base/str.h"
 #include "comm/group_impl.h"
 
-enum { PEER_SENTENCE_BYTES = 256 };
+enum {
+    PEER_SENTENCE_BYTES = 256,
+    LOOK_MS = 50 /* how often to look after a neighbour while waiting for the store */
+};
 
 /* ---- the segment's layout ---- */
 
@@ -111,21 +114,38 @@ int context_put_result(const struct context *context, const char *key, int statu
     return context->kv.set(context->kv.context, key, bytes, w.used);
 }
 
-int context_get_result(const struct context *context, const char *key, int64_t deadline_ns, void *data, size_t len) {
-    struct muster_store_value value = {0};
-    int code = context->kv.get(context->kv.context, key, clock_remaining_ms(deadline_ns), &value);
-    if (code) {
-        return code;
-    }
-    struct bytes_reader r = {value.data, value.len, 0, false};
+static int read_result(const struct muster_store_value *value, const char *key, void *data, size_t len) {
+    struct bytes_reader r = {value->data, value->len, 0, false};
     int status = (int)(int32_t)(uint32_t)bytes_get_number(&r, 4);
-    if (r.overrun || status > 0 || (status == 0 && value.len - r.used != len)) {
-        code = status_fail(MUSTER_EPROTOCOL, "the value of %s in the store is not understood", key);
-    } else if (status) {
-        code = status_fail(status, "%.*s", (int)(value.len - r.used), (const char *)value.data + r.used);
-    } else {
-        memcpy(data, value.data + r.used, len);
+    if (r.overrun || status > 0 || (status == 0 && value->len - r.used != len)) {
+        return status_fail(MUSTER_EPROTOCOL, "the value of %s in the store is not understood", key);
     }
+    if (status) {
+        return status_fail(status, "%.*s", (int)(value->len - r.used), (const char *)value->data + r.used);
+    }
+    memcpy(data, value->data + r.used, len);
+    return 0;
+}
+
+int context_get_result(const struct context *context, const char *key, uint32_t root_rank, int64_t deadline_ns,
+                       void *data, size_t len) {
+    const struct bootstrap_local *from = &context->bootstrap.locals[context_local_of(context, root_rank)];
+    struct muster_store_value value = {0};
+    int code = MUSTER_ETIMEOUT;
+    while (code == MUSTER_ETIMEOUT) {
+        int64_t left_ms = clock_remaining_ms(deadline_ns);
+        bool was_alive = monitor_is_alive(from->identity.pid, from->identity.start_time);
+        code = context->kv.get(context->kv.context, key, left_ms < LOOK_MS ? left_ms : LOOK_MS, &value);
+        if (code == MUSTER_ETIMEOUT && !was_alive) {
+            return status_fail(MUSTER_EPEER, "rank %u (pid %d on this host) is gone", root_rank,
+                               (int)from->identity.pid);
+        }
+        if (code == MUSTER_ETIMEOUT && left_ms == 0) {
+            return status_fail(code, "rank %u (pid %d on this host) did not make its shared memory in time", root_rank,
+                               (int)from->identity.pid);
+        }
+    }
+    code = code ? code : read_result(&value, key, data, len);
     muster_store_value_free(&value);
     return code;
 }

@@ -94,9 +94,11 @@ static inline bool context_is_alive(const struct context *context) {
     return *context->alive == 1;
 }
 
-/* Keys of the store: "muster/NAME/" is in front already. SETs and GETs what ranks of a host tell each other while a
- * group is made: a status with a sentence, or bytes. */
+/* Keys of the store: "muster/NAME/" is in front already. What ranks of a host tell each other while a group is made: a
+ * status with this thread's detail, or bytes. */
 int context_put_result(const struct context *context, const char *key, int status, const void *data, size_t len);
-int context_get_result(const struct context *context, const char *key, int64_t deadline_ns, void *data, size_t len);
+/* Waits for what `root_rank`, of this host, puts there. MUSTER_EPEER when it dies before. */
+int context_get_result(const struct context *context, const char *key, uint32_t root_rank, int64_t deadline_ns,
+                       void *data, size_t len);
 
 #endif

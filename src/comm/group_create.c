@@ -35,7 +35,7 @@ static int share_segments(struct context *context, struct muster_group *group, i
     if (!is_alone && leads) {
         code = make_segments(context, group, key);
     } else if (!is_alone) {
-        code = context_get_result(context, key, deadline_ns, bytes, sizeof bytes);
+        code = context_get_result(context, key, context->bootstrap.locals[0].rank, deadline_ns, bytes, sizeof bytes);
         for (int i = 0; code == 0 && i < 2; i++) {
             group_decode_segment_name(bytes + i * GROUP_SEGMENT_NAME_BYTES, &names[i]);
         }

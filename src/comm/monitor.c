@@ -112,8 +112,7 @@ static int exit_status_of(const struct watched *watched) {
     return -1;
 }
 
-/* Without a pidfd: is it still the process that was meant, and no zombie? */
-static bool is_alive(int32_t pid, uint64_t wanted_start_time) {
+bool monitor_is_alive(int32_t pid, uint64_t wanted_start_time) {
     char state = 0;
     uint64_t start_time = 0;
     int64_t value = 0;
@@ -152,7 +151,7 @@ static void look_at_processes(struct monitor *monitor) {
         if (!exists) {
             return;
         }
-        if (!watched.is_over && watched.pidfd < 0 && !is_alive(watched.pid, watched.start_time)) {
+        if (!watched.is_over && watched.pidfd < 0 && !monitor_is_alive(watched.pid, watched.start_time)) {
             finish_process(monitor, i);
         }
     }
@@ -285,7 +284,7 @@ int monitor_watch_process(struct monitor *monitor, uint32_t peer, int32_t pid, u
     size_t index = 0;
     watched.pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     /* Compared after opening: from then on the pid cannot become another process's unnoticed. */
-    if ((watched.pidfd < 0 && errno == ESRCH) || !is_alive(pid, start_time)) {
+    if ((watched.pidfd < 0 && errno == ESRCH) || !monitor_is_alive(pid, start_time)) {
         if (watched.pidfd >= 0) {
             (void)close(watched.pidfd);
         }

@@ -34,6 +34,9 @@ int monitor_watch_process(struct monitor *monitor, uint32_t peer, int32_t pid, u
 /* From now on attend() is called whenever the descriptor is readable (level-triggered). It must stay open. */
 int monitor_watch_descriptor(struct monitor *monitor, int fd);
 
+/* Does the process run (as no zombie), and is it still the one with this start time? Asks the kernel. */
+bool monitor_is_alive(int32_t pid, uint64_t start_time);
+
 /* Field 22 of /proc/<pid>/stat; 0 if there is no such process. */
 uint64_t monitor_start_time(int32_t pid);
 
