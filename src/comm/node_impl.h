@@ -31,6 +31,9 @@ enum {
     NODE_LINES = 64,   /* steps that may be under way: how far ahead a member can get in rooted calls */
     NODE_HISTORY = 64, /* calls whose fingerprints are kept */
     NODE_INLINE_BYTES = 48,
+    NODE_RING_BYTES_MAX = 256 * 1024, /* a member's; less when there are many */
+    NODE_RING_BYTES_MIN = 64 * 1024,
+    NODE_RINGS_BYTES_MAX = 4 * 1024 * 1024, /* of all members together, if that allows the minimum */
     NODE_PIECES_PER_RING = 4,
     /* Of the largest buffer of a call: from here on it does not stay in the caches, and streaming stores were found to
      * pay (with 32 MiB of last cache; sysconf() gives that of the whole host to a virtual machine that has a part). */
