@@ -37,7 +37,7 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill bench lint format \
+.PHONY: all help setup demo demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill bench lint format \
         layers install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
@@ -55,13 +55,21 @@ help: ## this list
 setup: ## install what building and testing need (packages, .venv); quick when nothing is missing
 	@tools/setup test
 
-demo: ## train MNIST on 2 workers, kill one half-way, watch the group heal (needs PyTorch)
+# Configured again, since setup may just have brought what an earlier build lacked.
+demo: ## train MNIST on 2 workers in C, kill one half-way, watch the group heal
 	@tools/setup demo
-	@$(MAKE) --no-print-directory program
+	@$(call configure,$(BUILD),)
+	@$(CMAKE) $(BUILD) >/dev/null
+	@$(call compile,$(BUILD)) --target muster examples
 	@tools/demo
 
+demo-pytorch: ## the same with PyTorch's DistributedDataParallel (needs PyTorch)
+	@tools/setup test
+	@$(MAKE) --no-print-directory program
+	@tools/demo-pytorch
+
 demo-elastic: ## a two-node job on this machine: a node joins, a node leaves (needs PyTorch)
-	@tools/setup demo
+	@tools/setup test
 	@$(MAKE) --no-print-directory program
 	@tools/demo-elastic
 

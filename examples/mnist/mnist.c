@@ -241,8 +241,10 @@ static void load_snapshot(struct trainer *t) {
         if (status == MUSTER_ENOENT) {
             printf("from scratch: ");
         } else {
-            printf("%sfrom the snapshot of epoch %" PRId64 ", step %" PRId64 ": ", found.note, t->progress.epoch,
-                   t->progress.steps);
+            if (found.passed_over > 0) {
+                printf("%s\n", found.note);
+            }
+            printf("from the snapshot of epoch %" PRId64 ", step %" PRId64 ": ", t->progress.epoch, t->progress.steps);
         }
         printf("%zu images to train on, %zu to test\n", t->train.count, t->test.count);
     }

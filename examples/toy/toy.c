@@ -97,7 +97,8 @@ static void load_snapshot(struct trainer *t) {
     }
     check(status, "load the newest snapshot");
     if (muster_group_rank(t->group) == 0) {
-        printf("%sgoing on from the snapshot of epoch %" PRId64 " in %s\n", found.note, t->epochs_done, t->folder);
+        printf("%s%sgoing on from the snapshot of epoch %" PRId64 " in %s\n", found.note,
+               found.passed_over > 0 ? "\n" : "", t->epochs_done, t->folder);
     }
 }
 
