@@ -32,14 +32,16 @@ struct executor_config {
 int executor_create(const struct executor_config *config, struct executor **out);
 void executor_free(struct executor *executor);
 
-/* One call, to its end. `number` is that of the group's call, the same on all ranks; `fingerprint` that of the group's
- * call (which a part of a hierarchical call has in common). AVERAGE is finished here (divided by `divisor`).
- * Errors: MUSTER_EMISMATCH, MUSTER_EPEER, MUSTER_ETIMEOUT (without a detail: the caller knows the call), MUSTER_ENOMEM,
- * what the waiter's stopped() gave. After an error the buffers hold anything. */
+/* One call, to its end. piece_bytes: into which large element-wise calls are cut, 0: EXECUTOR_PIECE_BYTES; it must be
+ * the same on all ranks, like `algorithm`. `number` is that of the group's call, the same on all ranks; `fingerprint`
+ * that of the group's call (which a part of a hierarchical call has in common with the whole). AVERAGE divides by this
+ * executor's size. Errors: MUSTER_EINVAL (no such algorithm), MUSTER_EMISMATCH, MUSTER_EPEER, MUSTER_ETIMEOUT (without
+ * a detail: the caller knows the call), MUSTER_ENOMEM, what the waiter's stopped() gave. After an error the buffers
+ * hold anything. */
 int executor_run(struct executor *executor, const struct comm_call *call, enum schedule_algorithm algorithm,
-                 uint32_t number, uint64_t fingerprint, int64_t deadline_ns);
+                 size_t piece_bytes, uint32_t number, uint64_t fingerprint, int64_t deadline_ns);
 
-/* For the sentence after a time-out: did anything of the last call come from `rank`? */
-bool executor_heard_from(const struct executor *executor, uint32_t rank);
+/* For the sentence after a time-out: was the last call, when it failed, still waiting for a message from `rank`? */
+bool executor_awaits(const struct executor *executor, uint32_t rank);
 
 #endif

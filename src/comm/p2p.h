@@ -132,15 +132,16 @@ struct p2p_request {
     void *buffer;
     p2p_consume *consume;
     void *consume_context;
-    size_t bytes;          /* of a receive: room; once done, bytes that came */
-    size_t moved;          /* so far */
-    size_t allotted;       /* of a send: given to streams so far */
-    int status;            /* once done: 0 or a negative code */
-    char *detail;          /* once done with an error: owned, freed by p2p_request_done() */
-    _Atomic uint32_t done; /* load with acquire */
-    uint32_t id;           /* by which frames name it */
-    uint32_t peer_id;      /* the other side's */
-    uint8_t state;         /* enum request_state of p2p_impl.h */
+    size_t bytes;                      /* of a receive: room; once done, bytes that came */
+    size_t moved;                      /* so far */
+    size_t allotted;                   /* of a send: given to streams so far */
+    int status;                        /* once done: 0 or a negative code */
+    char *detail;                      /* once done with an error: owned, freed by p2p_request_done() */
+    _Atomic uint32_t done;             /* load with acquire */
+    uint32_t id;                       /* by which frames name it */
+    uint32_t peer_id;                  /* the other side's */
+    uint64_t source, source_withdrawn; /* of a receive that is read out of a neighbour's memory */
+    uint8_t state;                     /* enum request_state of p2p_impl.h */
     bool is_send;
     struct p2p_request *next, *previous;
 };
@@ -167,8 +168,15 @@ bool p2p_progress(struct p2p *p2p);
  * withdrawn, so that their memory may go. */
 int p2p_wait(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_request *const *requests, size_t request_count,
              int64_t deadline_ns);
+/* Waits until ready() says so. It is called after each look at the links, by this thread, without locks, and may post.
+ * Returns as comm_wait() does; withdraws nothing. */
+int p2p_wait_until(struct p2p *p2p, struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument,
+                   int64_t deadline_ns);
 /* Takes back those that are not done, so that their memory may go. */
 void p2p_withdraw(struct p2p *p2p, struct p2p_request *const *requests, size_t request_count);
+
+/* The first error among requests that are all done, if `code` is not one already; frees what they hold. */
+int p2p_collect(struct p2p_request *const *requests, size_t request_count, int code);
 
 /* Gives the status (with its detail in this thread) of a request that is done, and what it holds. */
 int p2p_request_done(struct p2p_request *request);

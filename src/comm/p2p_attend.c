@@ -1,0 +1,609 @@
+/* What the monitor thread does for p2p: strangers at the listener, connections being made, ends of connections, and
+ * waking a caller who sleeps; see p2p_impl.h.
+ *
+ * Nobody is trusted before the secret from the store has been shown: a stranger gets 48 bytes of memory, a bounded
+ * time, and one of a bounded number of places. */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "comm/p2p_impl.h"
+#include "net/socket.h"
+
+enum { EVENTS_MAX = 64, ROUNDS_MAX = 4, LISTENER_PAUSE_MS = 100 };
+/* A peer that does not acknowledge for so long is given up; one that says nothing is asked from time to time. */
+enum { USER_TIMEOUT_MS = 30000, KEEP_ALIVE_IDLE_S = 10, KEEP_ALIVE_INTERVAL_S = 5, KEEP_ALIVE_PROBES = 4 };
+
+/* What an event is about: in the low bits of its data, the rest is a pointer. */
+enum subject { ON_LISTENER, ON_TIMER, ON_DATA, ON_STRANGER, ON_DIAL, ON_STREAM, SUBJECT_MASK = 7 };
+
+static int watch(struct p2p *p2p, int operation, int fd, uint32_t events, enum subject subject, void *object) {
+    assert(((uintptr_t)object & SUBJECT_MASK) == 0);
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)(uintptr_t)object | (uint64_t)subject};
+    return epoll_ctl(p2p->attend_epoll, operation, fd, &event);
+}
+
+static int64_t after_ms(int64_t ms) {
+    return clock_monotonic_ns() + ms * CLOCK_NS_PER_MS;
+}
+
+/* ---- the timer ---- */
+
+static void set_timer(struct p2p *p2p) {
+    int64_t first = p2p->listener_pause_ns;
+    for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
+        if (p2p->strangers[i].fd >= 0 && (first == 0 || p2p->strangers[i].deadline_ns < first)) {
+            first = p2p->strangers[i].deadline_ns;
+        }
+    }
+    for (const struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
+        if (!dial->is_cancelled && (first == 0 || dial->deadline_ns < first)) {
+            first = dial->deadline_ns;
+        }
+    }
+    if (first == p2p->timer_ns) {
+        return;
+    }
+    p2p->timer_ns = first;
+    struct itimerspec at = {
+        .it_value = {.tv_sec = (time_t)(first / CLOCK_NS_PER_S), .tv_nsec = (long)(first % CLOCK_NS_PER_S)}};
+    (void)timerfd_settime(p2p->timer, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+/* ---- streams ---- */
+
+static void tune(int fd) {
+    static const struct {
+        int name, value;
+    } options[] = {{TCP_NODELAY, 1},
+                   {TCP_KEEPIDLE, KEEP_ALIVE_IDLE_S},
+                   {TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL_S},
+                   {TCP_KEEPCNT, KEEP_ALIVE_PROBES},
+                   {TCP_USER_TIMEOUT, USER_TIMEOUT_MS}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) { /* comforts: it works without */
+        (void)setsockopt(fd, IPPROTO_TCP, options[i].name, &options[i].value, sizeof options[i].value);
+    }
+}
+
+void attend_add(struct p2p *p2p, struct p2p_stream *stream) {
+    int fd = stream->io->fd;
+    if (fd < 0) {
+        return;
+    }
+    tune(fd);
+    (void)watch(p2p, EPOLL_CTL_ADD, fd, stream->is_watch ? EPOLLIN | EPOLLRDHUP : EPOLLRDHUP, ON_STREAM, stream);
+    if (!stream->is_watch) {
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = stream};
+        (void)epoll_ctl(p2p->data_epoll, EPOLL_CTL_ADD, fd, &event);
+    }
+}
+
+void attend_remove(struct p2p *p2p, struct p2p_stream *stream) {
+    if (stream->io->fd >= 0) {
+        (void)epoll_ctl(p2p->attend_epoll, EPOLL_CTL_DEL, stream->io->fd, NULL);
+        (void)epoll_ctl(p2p->data_epoll, EPOLL_CTL_DEL, stream->io->fd, NULL);
+    }
+}
+
+void attend_arm(struct p2p *p2p) {
+    for (struct p2p_stream *stream = p2p->open; stream; stream = stream->next_open) {
+        if (stream->io->fd >= 0 && stream->is_blocked != stream->is_polled_for_out) {
+            struct epoll_event event = {.events = EPOLLIN | (stream->is_blocked ? (uint32_t)EPOLLOUT : 0),
+                                        .data.ptr = stream};
+            (void)epoll_ctl(p2p->data_epoll, EPOLL_CTL_MOD, stream->io->fd, &event);
+            stream->is_polled_for_out = stream->is_blocked;
+        }
+    }
+    if (!p2p->is_armed) {
+        p2p->is_armed = watch(p2p, EPOLL_CTL_MOD, p2p->data_epoll, EPOLLIN | EPOLLONESHOT, ON_DATA, NULL) == 0;
+    }
+}
+
+/* A watch has something to say, or a connection has ended: whatever came before the end counts. */
+static void on_stream(struct p2p *p2p, struct p2p_stream *stream) {
+    while (stream->io && stream_read(p2p, stream)) {
+    }
+}
+
+/* ---- dialling ---- */
+
+static void dial_close(struct p2p_dial *dial) {
+    if (dial->fd >= 0) {
+        (void)close(dial->fd); /* which takes it out of the epoll set */
+        dial->fd = -1;
+    }
+}
+
+void dial_cancel(struct p2p *p2p, const struct p2p_link *link) {
+    for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
+        if (dial->link == link) {
+            dial_close(dial);
+            dial->is_cancelled = true; /* freed by sweep_dials() */
+        }
+    }
+}
+
+static void sweep_dials(struct p2p *p2p) {
+    for (struct p2p_dial **at = &p2p->dials; *at;) {
+        struct p2p_dial *dial = *at;
+        if (dial->is_cancelled) {
+            *at = dial->next;
+            free(dial);
+        } else {
+            at = &dial->next;
+        }
+    }
+}
+
+static void dial_give_up(struct p2p *p2p, struct p2p_dial *dial) {
+    struct p2p_link *link = dial->link;
+    dial_close(dial);
+    dial->is_cancelled = true;
+    if (dial->stream > 0) {
+        return; /* one stream less */
+    }
+    char text[NET_ADDRESS_TEXT_MAX] = "no address";
+    if (link->contact.address_count > 0) {
+        const struct net_address *last = &link->contact.addresses[link->contact.address_count - 1];
+        (void)net_address_format((const struct sockaddr *)&last->sockaddr, text);
+    }
+    bool is_gone = dial->last_error == ECONNREFUSED || dial->last_error == ECONNRESET;
+    link_fail(p2p, link, is_gone ? MUSTER_EPEER : MUSTER_ECONNECT, "rank %u cannot connect to rank %u at %s: %s%s",
+              (unsigned)p2p->config.rank, (unsigned)link->peer, text, strerror(dial->last_error),
+              is_gone ? " (it has ended?)" : "");
+}
+
+/* Tries the contact's addresses from dial->address on, until one is under way. */
+static void dial_try(struct p2p *p2p, struct p2p_dial *dial) {
+    dial->is_connected = false;
+    dial->answer_have = 0;
+    for (; dial->address < dial->link->contact.address_count; dial->address++) {
+        const struct net_address *address = &dial->link->contact.addresses[dial->address];
+        if (net_socket_connect((const struct sockaddr *)&address->sockaddr, &dial->fd) != 0) {
+            dial->last_error = errno;
+            dial->fd = -1;
+            continue;
+        }
+        dial->deadline_ns = after_ms(P2P_DIAL_MS);
+        if (watch(p2p, EPOLL_CTL_ADD, dial->fd, EPOLLOUT, ON_DIAL, dial) == 0) {
+            return;
+        }
+        dial->last_error = errno;
+        dial_close(dial);
+    }
+    dial_give_up(p2p, dial);
+}
+
+static void dial_next(struct p2p *p2p, struct p2p_dial *dial, int error_number) {
+    dial->last_error = error_number;
+    dial_close(dial);
+    dial->address++;
+    dial_try(p2p, dial);
+}
+
+int dial_start(struct p2p *p2p, struct p2p_link *link, enum wire_purpose purpose, uint8_t stream) {
+    struct p2p_dial *dial = calloc(1, sizeof *dial);
+    if (!dial) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a connection to rank %u", (unsigned)link->peer);
+    }
+    dial->link = link;
+    dial->purpose = purpose;
+    dial->stream = stream;
+    dial->fd = -1;
+    dial->last_error = EDESTADDRREQ;
+    dial->next = p2p->dials;
+    p2p->dials = dial;
+    if (purpose == WIRE_PURPOSE_STREAM && stream == 0) {
+        link->state = LINK_DIALLING;
+    }
+    dial_try(p2p, dial);
+    set_timer(p2p);
+    return 0;
+}
+
+/* Connected: says who calls. */
+static void dial_greet(struct p2p *p2p, struct p2p_dial *dial) {
+    struct wire_hello hello = {.from = p2p->config.rank,
+                               .to = dial->link->peer,
+                               .purpose = (uint8_t)dial->purpose,
+                               .stream = dial->stream,
+                               .stream_count = dial->link->stream_count};
+    memcpy(hello.secret, dial->link->contact.secret, WIRE_SECRET_BYTES);
+    uint8_t bytes[WIRE_HELLO_BYTES];
+    wire_hello_encode(&hello, bytes);
+    tune(dial->fd);
+    ssize_t n = send(dial->fd, bytes, sizeof bytes, MSG_NOSIGNAL);
+    if (n != (ssize_t)sizeof bytes || watch(p2p, EPOLL_CTL_MOD, dial->fd, EPOLLIN, ON_DIAL, dial) != 0) {
+        dial_next(p2p, dial, n < 0 ? errno : ENOBUFS); /* an empty socket takes 48 bytes */
+        return;
+    }
+    dial->is_connected = true;
+}
+
+/* Welcome: the socket becomes a stream. */
+static void dial_done(struct p2p *p2p, struct p2p_dial *dial) {
+    struct p2p_link *link = dial->link;
+    int fd = dial->fd;
+    bool is_watch = dial->purpose == WIRE_PURPOSE_WATCH;
+    dial->fd = -1;
+    dial->is_cancelled = true;
+    (void)epoll_ctl(p2p->attend_epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (link->state == LINK_FAILED || (is_watch ? link->watches[0] != NULL : link->streams[dial->stream] != NULL)) {
+        (void)close(fd);
+        return;
+    }
+    if (stream_open(p2p, link, link_tcp_create(fd), dial->stream, is_watch, true) != 0) {
+        link_fail(p2p, link, MUSTER_ENOMEM, "%s", muster_detail());
+        return;
+    }
+    if (is_watch) {
+        return;
+    }
+    if (dial->stream == 0) {
+        link->is_mine = true;
+        for (uint8_t i = 1; i < link->stream_count; i++) {
+            (void)dial_start(p2p, link, WIRE_PURPOSE_STREAM, i);
+        }
+    }
+    (void)link_flush(p2p, link);
+}
+
+static void on_answer(struct p2p *p2p, struct p2p_dial *dial) {
+    ssize_t n = recv(dial->fd, dial->answer + dial->answer_have, sizeof dial->answer - dial->answer_have, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    if (n <= 0) {
+        dial_next(p2p, dial, n < 0 ? errno : ECONNRESET);
+        return;
+    }
+    dial->answer_have += (size_t)n;
+    if (dial->answer_have < sizeof dial->answer) {
+        return;
+    }
+    struct wire_answer answer;
+    if (wire_answer_decode(dial->answer, &answer) != 0 || !wire_secret_equal(answer.proof, dial->link->contact.proof)) {
+        dial_next(p2p, dial, EPROTO); /* somebody else lives at that address */
+    } else if (answer.verdict == WIRE_USE_MINE) {
+        dial_close(dial);
+        dial->is_cancelled = true; /* the peer's own connection has come, or is on its way */
+    } else {
+        dial_done(p2p, dial);
+    }
+}
+
+static void on_dial(struct p2p *p2p, struct p2p_dial *dial) {
+    if (dial->is_cancelled || dial->fd < 0) {
+        return;
+    }
+    if (dial->is_connected) {
+        on_answer(p2p, dial);
+        return;
+    }
+    int error_number = net_socket_connect_result(dial->fd);
+    if (error_number != 0) {
+        dial_next(p2p, dial, error_number);
+    } else {
+        dial_greet(p2p, dial);
+    }
+}
+
+/* ---- strangers ---- */
+
+static void stranger_end(struct p2p_stranger *stranger) {
+    (void)close(stranger->fd);
+    stranger->fd = -1;
+}
+
+/* Answers and makes a stream of the stranger's socket. */
+static void stranger_welcome(struct p2p *p2p, struct p2p_stranger *stranger, const struct wire_hello *hello,
+                             struct p2p_link *link, enum wire_verdict verdict) {
+    struct wire_answer answer = {.verdict = (uint8_t)verdict};
+    memcpy(answer.proof, p2p->contact.proof, WIRE_SECRET_BYTES);
+    uint8_t bytes[WIRE_HELLO_BYTES];
+    wire_answer_encode(&answer, bytes);
+    if (send(stranger->fd, bytes, sizeof bytes, MSG_NOSIGNAL) != (ssize_t)sizeof bytes || verdict != WIRE_WELCOME) {
+        stranger_end(stranger);
+        return;
+    }
+    int fd = stranger->fd;
+    stranger->fd = -1;
+    (void)epoll_ctl(p2p->attend_epoll, EPOLL_CTL_DEL, fd, NULL);
+    if (stream_open(p2p, link, link_tcp_create(fd), hello->stream, hello->purpose == WIRE_PURPOSE_WATCH, false) != 0) {
+        link_fail(p2p, link, MUSTER_ENOMEM, "%s", muster_detail());
+        return;
+    }
+    (void)link_flush(p2p, link);
+}
+
+static bool stream_is_wanted(const struct p2p_link *link, const struct wire_hello *hello) {
+    if (hello->purpose == WIRE_PURPOSE_WATCH) {
+        return !link->watches[1];
+    }
+    if (hello->stream_count > P2P_STREAMS_MAX || link->streams[hello->stream]) {
+        return false;
+    }
+    return hello->stream == 0 || (link->state == LINK_OPEN && !link->is_mine && hello->stream < link->stream_count);
+}
+
+/* The secret has been shown, or not. */
+static void stranger_greets(struct p2p *p2p, struct p2p_stranger *stranger) {
+    struct wire_hello hello;
+    if (wire_hello_decode(stranger->hello, &hello) != 0 || !wire_secret_equal(hello.secret, p2p->contact.secret) ||
+        hello.to != p2p->config.rank || hello.from >= p2p->config.size || hello.from == p2p->config.rank) {
+        stranger_end(stranger);
+        return;
+    }
+    struct p2p_link *link = link_entry(p2p, hello.from);
+    if (!link || link->is_ring || link->state == LINK_FAILED || link->state == LINK_LEFT ||
+        !stream_is_wanted(link, &hello)) {
+        stranger_end(stranger);
+        return;
+    }
+    enum wire_verdict verdict = WIRE_WELCOME;
+    if (hello.purpose == WIRE_PURPOSE_STREAM && hello.stream == 0) {
+        if (link->state == LINK_DIALLING && p2p->config.rank < hello.from) {
+            verdict = WIRE_USE_MINE;
+        } else {
+            for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
+                if (dial->link == link && dial->purpose == WIRE_PURPOSE_STREAM) {
+                    dial_close(dial);
+                    dial->is_cancelled = true;
+                }
+            }
+            link->stream_count = hello.stream_count;
+        }
+    }
+    stranger_welcome(p2p, stranger, &hello, link, verdict);
+}
+
+static void on_stranger(struct p2p *p2p, struct p2p_stranger *stranger) {
+    if (stranger->fd < 0) {
+        return;
+    }
+    ssize_t n = recv(stranger->fd, stranger->hello + stranger->have, sizeof stranger->hello - stranger->have, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    if (n <= 0) {
+        stranger_end(stranger);
+        return;
+    }
+    stranger->have += (size_t)n;
+    if (stranger->have == sizeof stranger->hello) {
+        stranger_greets(p2p, stranger);
+    }
+}
+
+/* A free place, if need be that of whoever has been silent longest. */
+static struct p2p_stranger *stranger_place(struct p2p *p2p) {
+    struct p2p_stranger *place = &p2p->strangers[0];
+    for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
+        if (p2p->strangers[i].fd < 0) {
+            return &p2p->strangers[i];
+        }
+        if (p2p->strangers[i].deadline_ns < place->deadline_ns) {
+            place = &p2p->strangers[i];
+        }
+    }
+    stranger_end(place);
+    return place;
+}
+
+static void on_listener(struct p2p *p2p) {
+    for (int i = 0; i < P2P_STRANGERS_MAX; i++) {
+        int fd = accept4(p2p->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+                /* It would be readable for ever: look again a little later. */
+                (void)watch(p2p, EPOLL_CTL_MOD, p2p->listener, 0, ON_LISTENER, NULL);
+                p2p->listener_pause_ns = after_ms(LISTENER_PAUSE_MS);
+            }
+            return;
+        }
+        struct p2p_stranger *stranger = stranger_place(p2p);
+        *stranger = (struct p2p_stranger){.fd = fd, .deadline_ns = after_ms(P2P_GREETING_MS)};
+        if (watch(p2p, EPOLL_CTL_ADD, fd, EPOLLIN, ON_STRANGER, stranger) != 0) {
+            stranger_end(stranger);
+        }
+    }
+}
+
+static void on_timer(struct p2p *p2p) {
+    uint64_t expirations;
+    (void)!read(p2p->timer, &expirations, sizeof expirations);
+    p2p->timer_ns = 0;
+    int64_t now = clock_monotonic_ns();
+    if (p2p->listener_pause_ns != 0 && now >= p2p->listener_pause_ns) {
+        p2p->listener_pause_ns = 0;
+        (void)watch(p2p, EPOLL_CTL_MOD, p2p->listener, EPOLLIN, ON_LISTENER, NULL);
+    }
+    for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
+        if (p2p->strangers[i].fd >= 0 && now >= p2p->strangers[i].deadline_ns) {
+            stranger_end(&p2p->strangers[i]);
+        }
+    }
+    for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
+        if (!dial->is_cancelled && now >= dial->deadline_ns) {
+            dial_next(p2p, dial, ETIMEDOUT);
+        }
+    }
+}
+
+/* ---- all of it ---- */
+
+static void on_event(struct p2p *p2p, const struct epoll_event *event) {
+    void *object = (void *)(uintptr_t)(event->data.u64 & ~(uint64_t)SUBJECT_MASK);
+    switch ((enum subject)(event->data.u64 & SUBJECT_MASK)) {
+    case ON_LISTENER:
+        on_listener(p2p);
+        break;
+    case ON_TIMER:
+        on_timer(p2p);
+        break;
+    case ON_DATA:
+        p2p->is_armed = false;
+        comm_bell_ring(p2p->config.bell);
+        break;
+    case ON_STRANGER:
+        on_stranger(p2p, object);
+        break;
+    case ON_DIAL:
+        on_dial(p2p, object);
+        break;
+    default:
+        on_stream(p2p, object);
+        break;
+    }
+}
+
+void p2p_attend(struct p2p *p2p) {
+    (void)atomic_fetch_add_explicit(&p2p->visitors, 1, memory_order_relaxed);
+    p2p_lock(p2p);
+    (void)atomic_fetch_sub_explicit(&p2p->visitors, 1, memory_order_relaxed);
+    for (int round = 0; round < ROUNDS_MAX; round++) {
+        struct epoll_event events[EVENTS_MAX];
+        int count = epoll_wait(p2p->attend_epoll, events, EVENTS_MAX, 0);
+        for (int i = 0; i < count; i++) {
+            on_event(p2p, &events[i]);
+        }
+        if (count < EVENTS_MAX) {
+            break;
+        }
+    }
+    sweep_dials(p2p);
+    set_timer(p2p);
+    p2p_unlock(p2p);
+}
+
+int p2p_descriptor(const struct p2p *p2p) {
+    return p2p->attend_epoll;
+}
+
+size_t p2p_contact(const struct p2p *p2p, uint8_t out[P2P_CONTACT_BYTES_MAX]) {
+    return wire_contact_encode(&p2p->contact, out);
+}
+
+/* ---- making it ---- */
+
+/* Processes with the same value share a loopback interface: the boot and the network namespace. */
+static uint64_t host_identity(void) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    char boot[64] = "";
+    struct stat namespace = {.st_ino = 0};
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)!read(fd, boot, sizeof boot - 1);
+        (void)close(fd);
+    }
+    for (const char *at = boot; *at; at++) {
+        hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
+    }
+    if (boot[0] == '\0' || stat("/proc/self/ns/net", &namespace) != 0) {
+        return 0; /* of which nobody is the neighbour */
+    }
+    return (hash ^ (uint64_t) namespace.st_ino) * UINT64_C(0x100000001b3) | 1;
+}
+
+static int open_listener(struct p2p *p2p) {
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    int family = p2p->config.interfaces.family;
+    int code = MUSTER_ESYSTEM;
+    if (family != AF_INET) {
+        code = net_socket_listen((const struct sockaddr *)&v6, family == AF_INET6, &p2p->listener);
+    }
+    if (code != 0 && family != AF_INET6) { /* a kernel without IPv6 */
+        code = net_socket_listen((const struct sockaddr *)&v4, false, &p2p->listener);
+    }
+    struct sockaddr_storage own;
+    socklen_t len = sizeof own;
+    if (code == 0 && getsockname(p2p->listener, (struct sockaddr *)&own, &len) != 0) {
+        code = status_fail_errno(errno, "ask for the port of a socket");
+    }
+    if (code == 0) {
+        p2p->contact.port = net_address_port((const struct sockaddr *)&own);
+    }
+    return code;
+}
+
+static int fill_contact(struct p2p *p2p) {
+    struct wire_contact *contact = &p2p->contact;
+    struct interface_address *all = malloc(INTERFACES_MAX * sizeof *all);
+    struct interface_address chosen[INTERFACE_CHOSEN_MAX];
+    size_t count = 0;
+    int code = all ? interface_list(all, &count) : status_fail(MUSTER_ENOMEM, "no memory for the list of interfaces");
+    count = code == 0 ? interface_choose(&p2p->config.interfaces, all, count, chosen) : 0;
+    free(all);
+    if (code == 0 && count == 0) {
+        code = status_fail(MUSTER_EINVAL, "no network interface of this host is among those that MUSTER_SOCKET_IFNAME "
+                                          "(or NCCL_ or GLOO_) and MUSTER_SOCKET_FAMILY allow");
+    }
+    if (code != 0) {
+        return code;
+    }
+    for (size_t i = 0; i < count; i++) {
+        contact->addresses[contact->address_count] = chosen[i].address;
+        net_address_set_port((struct sockaddr *)&contact->addresses[contact->address_count].sockaddr, contact->port);
+        contact->address_count++;
+    }
+    contact->host = host_identity();
+    uint8_t random[2 * WIRE_SECRET_BYTES];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        return status_fail_errno(errno, "ask for random bytes");
+    }
+    memcpy(contact->secret, random, WIRE_SECRET_BYTES);
+    memcpy(contact->proof, random + WIRE_SECRET_BYTES, WIRE_SECRET_BYTES);
+    return 0;
+}
+
+int attend_create(struct p2p *p2p) {
+    int code = open_listener(p2p);
+    if (code == 0) {
+        code = fill_contact(p2p);
+    }
+    if (code != 0) {
+        return code;
+    }
+    p2p->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    p2p->attend_epoll = epoll_create1(EPOLL_CLOEXEC);
+    p2p->data_epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (p2p->timer < 0 || p2p->attend_epoll < 0 || p2p->data_epoll < 0 ||
+        watch(p2p, EPOLL_CTL_ADD, p2p->listener, EPOLLIN, ON_LISTENER, NULL) != 0 ||
+        watch(p2p, EPOLL_CTL_ADD, p2p->timer, EPOLLIN, ON_TIMER, NULL) != 0 ||
+        watch(p2p, EPOLL_CTL_ADD, p2p->data_epoll, EPOLLONESHOT, ON_DATA, NULL) != 0) {
+        return status_fail_errno(errno, "watch the sockets of a group");
+    }
+    return 0;
+}
+
+void attend_destroy(struct p2p *p2p) {
+    for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
+        if (p2p->strangers[i].fd >= 0) {
+            stranger_end(&p2p->strangers[i]);
+        }
+    }
+    for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
+        dial_close(dial);
+        dial->is_cancelled = true;
+    }
+    sweep_dials(p2p);
+    int *const fds[] = {&p2p->listener, &p2p->timer, &p2p->data_epoll, &p2p->attend_epoll};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
+        if (*fds[i] >= 0) {
+            (void)close(*fds[i]);
+            *fds[i] = -1;
+        }
+    }
+}

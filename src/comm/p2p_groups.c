@@ -1,0 +1,255 @@
+/* What p2p knows of groups and of the dead: which call a group is in, which groups and peers have failed, and the
+ * notices by which all processes of the job learn it; see p2p_impl.h.
+ *
+ * A notice travels over every link there is. Each process acts on the first about a subject and passes it on, so that
+ * it ends when all have it. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "comm/call.h"
+#include "comm/p2p_impl.h"
+
+#define CALL_MASK ((UINT32_C(1) << (64 - P2P_TAG_CALL_SHIFT)) - 1)
+
+/* ---- groups ---- */
+
+/* Where the id's entry is, or would be: linear probing from a multiplicative hash (Knuth, vol. 3, 6.4). */
+static struct p2p_group *find_place(struct p2p_group *groups, uint32_t count, uint32_t id) {
+    uint32_t at = id * UINT32_C(2654435769) & (count - 1);
+    while (groups[at].is_used && groups[at].id != id) {
+        at = (at + 1) & (count - 1);
+    }
+    return &groups[at];
+}
+
+struct p2p_group *p2p_group_find(const struct p2p *p2p, uint32_t id) {
+    struct p2p_group *group = p2p->group_count > 0 ? find_place(p2p->groups, p2p->group_count, id) : NULL;
+    return group && group->is_used ? group : NULL;
+}
+
+static bool grow(struct p2p *p2p) {
+    uint32_t count = p2p->group_count > 0 ? 2 * p2p->group_count : 16;
+    struct p2p_group *grown = calloc(count, sizeof *grown);
+    if (!grown) {
+        return false;
+    }
+    for (uint32_t i = 0; i < p2p->group_count; i++) {
+        if (p2p->groups[i].is_used) {
+            *find_place(grown, count, p2p->groups[i].id) = p2p->groups[i];
+        }
+    }
+    free(p2p->groups);
+    p2p->groups = grown;
+    p2p->group_count = count;
+    return true;
+}
+
+struct p2p_group *p2p_group_get(struct p2p *p2p, uint32_t id) {
+    struct p2p_group *group = p2p_group_find(p2p, id);
+    if (group) {
+        return group;
+    }
+    if (p2p->groups_used >= P2P_GROUPS_MAX || (2 * (p2p->groups_used + 1) > p2p->group_count && !grow(p2p))) {
+        return NULL;
+    }
+    group = find_place(p2p->groups, p2p->group_count, id);
+    group->id = id;
+    group->is_used = true;
+    p2p->groups_used++;
+    return group;
+}
+
+/* Ends the requests of one list that belong to the group. */
+static void fail_list(struct p2p *p2p, struct p2p_list *list, uint32_t id, int code, const char *sentence) {
+    struct p2p_request *next;
+    for (struct p2p_request *request = list->first; request; request = next) {
+        next = request->next;
+        if (request->envelope.group == id) {
+            request_withdraw(p2p, request);
+            request_finish(p2p, request, code, sentence);
+        }
+    }
+}
+
+static void fail_link_requests(struct p2p *p2p, struct p2p_link *link, uint32_t id, int code, const char *sentence) {
+    struct p2p_list *lists[] = {&link->queue[0], &link->queue[1], &link->offered, &link->cleared,
+                                &link->posted,   &link->filling,  &link->reading};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        fail_list(p2p, lists[i], id, code, sentence);
+    }
+}
+
+bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence) {
+    struct p2p_group *group = p2p_group_get(p2p, id);
+    if (!group || group->has_failed) {
+        return false;
+    }
+    group->has_failed = true;
+    group->code = code;
+    group->sentence = strdup(sentence);
+    struct p2p_link *next;
+    for (struct p2p_link *link = p2p->active; link; link = next) {
+        next = link->next_active;
+        fail_link_requests(p2p, link, id, code, sentence);
+    }
+    fail_list(p2p, &p2p->any, id, code, sentence);
+    return true;
+}
+
+/* ---- calls that contradict each other ---- */
+
+static void contradiction(struct p2p *p2p, uint32_t id, uint32_t peer, uint64_t theirs, uint64_t ours) {
+    char their_call[128], our_call[128];
+    struct p2p_notice notice = {
+        .kind = P2P_NOTICE_GROUP_FAILED, .subject = id, .origin = p2p->config.rank, .code = MUSTER_EMISMATCH};
+    (void)str_format(notice.sentence, sizeof notice.sentence, "rank %u calls %s where rank %u calls %s", (unsigned)peer,
+                     comm_fingerprint_format(theirs, their_call, sizeof their_call), (unsigned)p2p->config.rank,
+                     comm_fingerprint_format(ours, our_call, sizeof our_call));
+    if (p2p_group_fail(p2p, id, notice.code, notice.sentence)) {
+        notice_forward(p2p, &notice, NULL);
+        notice_report(p2p, &notice);
+    }
+}
+
+/* The fingerprint with which this process made, or makes, the call; 0: not known (yet, or any more). */
+static uint64_t fingerprint_of(const struct p2p_group *group, uint32_t call) {
+    if (group->fingerprint != 0 && group->call == call) {
+        return group->fingerprint;
+    }
+    for (uint32_t i = 0; i < P2P_CALLS_KEPT; i++) {
+        if (group->past_fingerprints[i] != 0 && group->past_calls[i] == call) {
+            return group->past_fingerprints[i];
+        }
+    }
+    return 0;
+}
+
+bool p2p_group_contradicts(struct p2p *p2p, const struct p2p_link *link, const struct wire_frame *frame) {
+    const struct p2p_group *group = p2p_group_find(p2p, frame->group);
+    uint64_t ours = group ? fingerprint_of(group, (uint32_t)(frame->tag >> P2P_TAG_CALL_SHIFT)) : 0;
+    if (ours == 0 || ours == frame->fingerprint) {
+        return false;
+    }
+    contradiction(p2p, frame->group, link->peer, frame->fingerprint, ours);
+    return true;
+}
+
+/* Messages of the call that have come before it. */
+static void check_arrivals(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerprint) {
+    for (struct p2p_stream *stream = p2p->open; stream; stream = stream->next_open) {
+        const struct p2p_arrival *arrival = stream->index == 0 ? stream->link->arrivals : NULL;
+        for (; arrival; arrival = arrival->next) {
+            const struct wire_frame *frame = &arrival->frame;
+            if (frame->lane == P2P_COLLECTIVES && frame->group == id &&
+                (uint32_t)(frame->tag >> P2P_TAG_CALL_SHIFT) == call && frame->fingerprint != fingerprint) {
+                contradiction(p2p, id, stream->link->peer, frame->fingerprint, fingerprint);
+                return;
+            }
+        }
+    }
+}
+
+int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerprint) {
+    p2p_lock(p2p);
+    struct p2p_group *group = p2p_group_get(p2p, id);
+    int code =
+        group ? 0
+              : status_fail(MUSTER_ELIMIT, "no memory for group %u, or over %d groups", (unsigned)id, P2P_GROUPS_MAX);
+    if (group) {
+        if (group->fingerprint != 0) {
+            group->past_calls[group->past_at] = group->call;
+            group->past_fingerprints[group->past_at] = group->fingerprint;
+            group->past_at = (group->past_at + 1) % P2P_CALLS_KEPT;
+        }
+        group->call = call & CALL_MASK;
+        group->fingerprint = fingerprint;
+        check_arrivals(p2p, id, group->call, fingerprint);
+        if (group->has_failed) {
+            code = status_fail(group->code, "%s", group->sentence ? group->sentence : muster_strerror(group->code));
+        }
+    }
+    p2p_unlock(p2p);
+    return code;
+}
+
+/* ---- notices ---- */
+
+void notice_report(struct p2p *p2p, const struct p2p_notice *notice) {
+    struct pending_notice *pending = p2p->config.notice ? malloc(sizeof *pending) : NULL;
+    if (pending) { /* without memory the context learns it from the requests that have failed */
+        pending->next = NULL;
+        pending->notice = *notice;
+        *p2p->notices_end = pending;
+        p2p->notices_end = &pending->next;
+    }
+}
+
+static void send_notice(struct p2p *p2p, struct p2p_stream *stream, const struct p2p_notice *notice) {
+    size_t length = strlen(notice->sentence);
+    struct wire_frame frame = {.kind = WIRE_NOTICE,
+                               .payload = (uint32_t)length,
+                               .group = notice->subject,
+                               .tag = notice->origin | (uint64_t)(uint32_t)notice->code << 32,
+                               .bytes = notice->kind};
+    stream_control(p2p, stream, &frame, notice->sentence);
+    if (stream->io && stream->header_at == 0) {
+        (void)stream_flush(p2p, stream);
+    }
+}
+
+void notice_forward(struct p2p *p2p, const struct p2p_notice *notice, const struct p2p_link *from) {
+    for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
+        struct p2p_link *link = p2p->links[peer];
+        if (!link || link == from || link->state == LINK_FAILED) {
+            continue;
+        }
+        struct p2p_stream *ways[] = {link->streams[0], link->watches[0], link->watches[1]};
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            if (ways[i] && ways[i]->io && !ways[i]->said_goodbye) {
+                send_notice(p2p, ways[i], notice);
+                break;
+            }
+        }
+    }
+}
+
+/* Marks what the notice says. false: it is known already, or makes no sense. */
+static bool apply(struct p2p *p2p, const struct p2p_notice *notice) {
+    if (notice->kind == P2P_NOTICE_GROUP_FAILED) {
+        return notice->code < 0 && p2p_group_fail(p2p, notice->subject, notice->code, notice->sentence);
+    }
+    if (notice->kind != P2P_NOTICE_PEER_DEAD || notice->subject >= p2p->config.size ||
+        notice->subject == p2p->config.rank || p2p->is_dead[notice->subject]) {
+        return false;
+    }
+    p2p->is_dead[notice->subject] = 1;
+    struct p2p_link *link = link_entry(p2p, notice->subject);
+    if (link && link->state != LINK_FAILED) {
+        link_fail(p2p, link, MUSTER_EPEER, "%s", notice->sentence);
+    }
+    return true;
+}
+
+void notice_take(struct p2p *p2p, struct p2p_link *from, const struct p2p_notice *notice) {
+    if (apply(p2p, notice)) {
+        notice_forward(p2p, notice, from);
+        notice_report(p2p, notice);
+    }
+}
+
+void peer_found_dead(struct p2p *p2p, uint32_t peer, int code, const char *sentence) {
+    struct p2p_notice notice = {
+        .kind = P2P_NOTICE_PEER_DEAD, .subject = peer, .origin = p2p->config.rank, .code = code};
+    (void)str_format(notice.sentence, sizeof notice.sentence, "%s", sentence);
+    notice_take(p2p, NULL, &notice);
+}
+
+void p2p_spread(struct p2p *p2p, const struct p2p_notice *notice) {
+    p2p_lock(p2p);
+    if (apply(p2p, notice)) {
+        notice_forward(p2p, notice, NULL);
+    }
+    p2p_unlock(p2p);
+}

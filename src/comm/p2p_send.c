@@ -1,0 +1,282 @@
+/* Frames going out: begin, clear, pieces, credit; see p2p_impl.h and docs/formats/wire.md. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/p2p_impl.h"
+
+enum { FRAMES_PER_FLUSH = 16 }; /* then others have their turn */
+
+static void mark_blocked(struct p2p *p2p, struct p2p_stream *stream) {
+    if (!stream->is_blocked) {
+        stream->is_blocked = true;
+        stream->next_blocked = p2p->blocked;
+        p2p->blocked = stream;
+    }
+}
+
+/* ---- credit ---- */
+
+static uint32_t credit_left(const struct p2p_credit *credit) {
+    return (uint32_t)P2P_UNEXPECTED_BYTES_MAX - (credit->sent - credit->returned);
+}
+
+void link_tell_credit(struct p2p *p2p, struct p2p_link *link, uint8_t lane) {
+    struct p2p_credit *credit = &link->credit[lane];
+    if (credit->taken - credit->told < P2P_UNEXPECTED_BYTES_MAX / 4 || !link->streams[0]) {
+        return; /* the next message carries it */
+    }
+    credit->told = credit->taken;
+    struct wire_frame frame = {.kind = WIRE_CREDIT, .lane = lane, .credit = credit->taken};
+    stream_control(p2p, link->streams[0], &frame, NULL);
+}
+
+/* ---- frames without message data ---- */
+
+void stream_control(struct p2p *p2p, struct p2p_stream *stream, const struct wire_frame *frame, const void *payload) {
+    uint8_t header[WIRE_HEADER_BYTES];
+    wire_frame_encode(frame, header);
+    if (buf_append(&stream->control, header, sizeof header) != 0 ||
+        (frame->payload > 0 && buf_append(&stream->control, payload, frame->payload) != 0)) {
+        link_fail(p2p, stream->link, MUSTER_ELIMIT, "rank %u takes nothing in: over %d bytes wait for it",
+                  (unsigned)stream->link->peer, P2P_CONTROL_BYTES_MAX);
+        return;
+    }
+    mark_blocked(p2p, stream); /* written in the next round, or with the next message */
+}
+
+/* ---- the next frame of a stream ---- */
+
+static bool may_be_read_there(const struct p2p_link *link, const struct p2p_request *request) {
+    return link->is_ring && link->may_read_memory && request->bytes >= P2P_READ_MEMORY_BYTES;
+}
+
+/* The first frame of a message. false: no credit. */
+static bool begin(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request *request) {
+    struct p2p_link *link = stream->link;
+    struct p2p_credit *credit = &link->credit[request->envelope.lane];
+    uint32_t left = credit_left(credit);
+    if (left < P2P_HEADER_COST) {
+        return false;
+    }
+    bool readable = may_be_read_there(link, request);
+    size_t eager = readable ? 0 : request->bytes < P2P_EAGER_BYTES ? request->bytes : P2P_EAGER_BYTES;
+    if (eager > left - P2P_HEADER_COST) {
+        eager = 0;
+    }
+    struct wire_frame frame = {.kind = WIRE_BEGIN,
+                               .lane = request->envelope.lane,
+                               .flags = readable ? WIRE_READABLE : 0,
+                               .payload = readable ? WIRE_READABLE_BYTES : (uint32_t)eager,
+                               .group = request->envelope.group,
+                               .credit = credit->taken,
+                               .tag = request->envelope.tag,
+                               .fingerprint = request->envelope.fingerprint,
+                               .bytes = request->bytes,
+                               .number = request->id};
+    wire_frame_encode(&frame, stream->header);
+    stream->header_bytes = WIRE_HEADER_BYTES;
+    if (readable) {
+        wire_put_u64(stream->header + WIRE_HEADER_BYTES, (uint64_t)(uintptr_t)request->buffer);
+        wire_put_u64(stream->header + WIRE_HEADER_BYTES + 8, link_ring_withdrawn(stream->io));
+        stream->header_bytes += WIRE_READABLE_BYTES;
+    }
+    credit->told = credit->taken;
+    credit->sent += P2P_HEADER_COST + (uint32_t)eager;
+    stream->header_at = 0;
+    stream->payload = request->buffer;
+    stream->payload_left = eager;
+    stream->out_request = request;
+    request->allotted = eager;
+    link_take(p2p, link, &link->queue[request->envelope.lane], request);
+    link_put(p2p, link, &link->offered, request);
+    request->state = eager == request->bytes && !readable ? REQUEST_FLOWING : REQUEST_OFFERED;
+    return true;
+}
+
+/* A piece of a message whose receiver is ready. */
+static void continue_message(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request *request) {
+    size_t rest = request->bytes - request->allotted;
+    size_t piece = rest < P2P_PIECE_BYTES ? rest : P2P_PIECE_BYTES;
+    struct wire_frame frame = {.kind = WIRE_DATA,
+                               .lane = request->envelope.lane,
+                               .payload = (uint32_t)piece,
+                               .credit = stream->link->credit[request->envelope.lane].taken,
+                               .tag = request->allotted,
+                               .number = request->peer_id};
+    wire_frame_encode(&frame, stream->header);
+    stream->header_at = 0;
+    stream->header_bytes = WIRE_HEADER_BYTES;
+    stream->payload = (const uint8_t *)request->buffer + request->allotted;
+    stream->payload_left = piece;
+    stream->out_request = request;
+    request->allotted += piece;
+    if (request->allotted == request->bytes) {
+        request->state = REQUEST_FLOWING;
+        link_take(p2p, stream->link, &stream->link->cleared, request);
+        link_put(p2p, stream->link, &stream->link->offered, request);
+    }
+}
+
+/* Takes up the next frame with message data. false: there is none. */
+static bool next_frame(struct p2p *p2p, struct p2p_stream *stream) {
+    struct p2p_link *link = stream->link;
+    if (stream->is_watch || stream->said_goodbye) {
+        return false;
+    }
+    for (int lane = P2P_LANE_COUNT - 1; stream->index == 0 && lane >= 0; lane--) {
+        if (link->queue[lane].first && begin(p2p, stream, link->queue[lane].first)) {
+            return true;
+        }
+    }
+    if (!link->cleared.first) {
+        return false;
+    }
+    continue_message(p2p, stream, link->cleared.first);
+    return true;
+}
+
+/* The frame under way has gone out. */
+static void frame_done(struct p2p *p2p, struct p2p_stream *stream) {
+    struct p2p_request *request = stream->out_request;
+    stream->header_bytes = stream->header_at = 0;
+    stream->out_request = NULL;
+    free(stream->payload_copy);
+    stream->payload_copy = NULL;
+    if (request && request->state == REQUEST_FLOWING && request->moved == request->bytes) {
+        link_take(p2p, stream->link, &stream->link->offered, request);
+        request_finish(p2p, request, 0, NULL);
+    }
+}
+
+/* ---- writing ---- */
+
+/* Counts `n` written bytes off what was given. */
+static void advance(struct p2p *p2p, struct p2p_stream *stream, size_t n) {
+    if (stream->header_at == 0 && stream->control.len > 0) {
+        size_t part = n < stream->control.len ? n : stream->control.len;
+        buf_consume(&stream->control, part);
+        n -= part;
+    }
+    if (stream->header_bytes == 0) {
+        return;
+    }
+    size_t part = stream->header_bytes - stream->header_at;
+    part = n < part ? n : part;
+    stream->header_at += part;
+    n -= part;
+    assert(n <= stream->payload_left);
+    stream->payload += n;
+    stream->payload_left -= n;
+    if (stream->out_request) {
+        stream->out_request->moved += n;
+    }
+    if (stream->payload_left == 0 && stream->header_at == stream->header_bytes) {
+        frame_done(p2p, stream);
+    }
+}
+
+/* Frames without data go between others: before the frame under way if nothing of that has been written. */
+static int gather_parts(struct p2p_stream *stream, struct iovec parts[3], size_t *out_total) {
+    int count = 0;
+    if (stream->header_at == 0 && stream->control.len > 0) {
+        parts[count++] = (struct iovec){.iov_base = buf_bytes(&stream->control), .iov_len = stream->control.len};
+    }
+    if (stream->header_at < stream->header_bytes) {
+        parts[count++] = (struct iovec){.iov_base = stream->header + stream->header_at,
+                                        .iov_len = stream->header_bytes - stream->header_at};
+    }
+    if (stream->header_bytes > 0 && stream->payload_left > 0) {
+        parts[count++] =
+            (struct iovec){.iov_base = (void *)(uintptr_t)stream->payload, .iov_len = stream->payload_left};
+    }
+    *out_total = 0;
+    for (int i = 0; i < count; i++) {
+        *out_total += parts[i].iov_len;
+    }
+    return count;
+}
+
+bool stream_flush(struct p2p *p2p, struct p2p_stream *stream) {
+    bool moved = false;
+    if (stream->is_doomed) {
+        link_fail(p2p, stream->link, MUSTER_ENOMEM, "no memory to finish a message to rank %u that was given up",
+                  (unsigned)stream->link->peer);
+        return true;
+    }
+    for (int frames = 0; frames < FRAMES_PER_FLUSH && stream->io; frames++) {
+        if (stream->header_bytes == 0) {
+            (void)next_frame(p2p, stream);
+        }
+        struct iovec parts[3];
+        size_t total;
+        int count = gather_parts(stream, parts, &total);
+        if (count == 0) {
+            return moved;
+        }
+        ssize_t n = stream->io->kind->write(stream->io, parts, count);
+        if (n == LINK_BROKEN) {
+            link_lost(p2p, stream->link, errno);
+            return true;
+        }
+        advance(p2p, stream, (size_t)n);
+        moved = moved || n > 0;
+        if ((size_t)n < total) {
+            break;
+        }
+    }
+    if (stream->io) {
+        mark_blocked(p2p, stream);
+    }
+    return moved;
+}
+
+bool link_flush(struct p2p *p2p, struct p2p_link *link) {
+    bool moved = false;
+    for (uint8_t i = 0; i < link->stream_count && link->state == LINK_OPEN; i++) {
+        if (link->streams[i] && !link->streams[i]->is_blocked) {
+            moved = stream_flush(p2p, link->streams[i]) || moved;
+        }
+    }
+    return moved;
+}
+
+/* ---- what the receiver says ---- */
+
+void link_cleared(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame) {
+    struct p2p_request *request = list_find(&link->offered, (uint32_t)frame->number);
+    if (!request || request->state != REQUEST_OFFERED) {
+        return; /* withdrawn meanwhile */
+    }
+    request->peer_id = (uint32_t)frame->fingerprint;
+    request->state = REQUEST_CLEARED;
+    link_take(p2p, link, &link->offered, request);
+    link_put(p2p, link, &link->cleared, request);
+    (void)link_flush(p2p, link);
+}
+
+void link_finished(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame) {
+    struct p2p_request *request = list_find(&link->offered, (uint32_t)frame->number);
+    if (request && request->state == REQUEST_OFFERED) {
+        request->moved = request->bytes;
+        link_take(p2p, link, &link->offered, request);
+        request_finish(p2p, request, 0, NULL);
+    }
+}
+
+void stream_disown(struct p2p_stream *stream, const struct p2p_request *request) {
+    if (stream->out_request != request) {
+        return;
+    }
+    stream->out_request = NULL;
+    if (stream->payload_left == 0) {
+        return;
+    }
+    stream->payload_copy = malloc(stream->payload_left);
+    stream->is_doomed = !stream->payload_copy;
+    if (stream->payload_copy) {
+        memcpy(stream->payload_copy, stream->payload, stream->payload_left);
+        stream->payload = stream->payload_copy;
+    }
+}
