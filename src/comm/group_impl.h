@@ -38,6 +38,12 @@ struct group_shared {
     _Alignas(64) _Atomic uint32_t news; /* raised when a member has left or failed the group */
 };
 
+/* When a member began a call, while it is traced. */
+struct group_trace_line {
+    _Atomic uint64_t sequence; /* after the time */
+    _Atomic int64_t begun_ns;
+};
+
 /* Where a member is in the group's calls, for its neighbours' sentences. */
 struct group_line {
     _Alignas(64) _Atomic uint64_t begun;          /* number of the last call */
@@ -47,6 +53,7 @@ struct group_line {
     _Atomic uint32_t has_left;
     _Atomic int32_t failed; /* the code with which the member failed the group; after the sentence */
     char sentence[GROUP_SENTENCE_BYTES];
+    struct group_trace_line traced[GROUP_HISTORY]; /* by number of the call */
 };
 
 static inline uint64_t group_line_fingerprint(const struct group_line *line, uint64_t sequence) {
@@ -150,6 +157,13 @@ bool group_idle(void *group);
 
 /* Runs one collective in this thread. timeout_ns: its deadline; queued_ns: when it was asked for, 0: now. */
 int group_run(struct muster_group *group, const struct comm_call *call, int64_t timeout_ns, int64_t queued_ns);
+
+/* ---- group_trace.c: only while this process is traced ---- */
+
+/* Notes that this rank begins the call, for the others' traces; the time. */
+int64_t group_trace_begin(struct muster_group *group, uint64_t sequence);
+void group_trace_end(struct muster_group *group, const struct comm_call *call, uint64_t sequence, int64_t begin_ns,
+                     int64_t queued_ns, int status);
 
 /* Is there reason to look closer before a call begins? */
 static inline bool group_is_uneasy(struct muster_group *group) {

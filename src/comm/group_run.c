@@ -3,6 +3,7 @@
 #include "comm/group_impl.h"
 
 #include "base/status.h"
+#include "comm/trace.h"
 
 /* Looks closer before a call: the group has failed, or does now because somebody is gone. */
 static int refuse_or_go_on(struct muster_group *group) {
@@ -14,7 +15,6 @@ static int refuse_or_go_on(struct muster_group *group) {
 }
 
 int group_run(struct muster_group *group, const struct comm_call *call, int64_t timeout_ns, int64_t queued_ns) {
-    (void)queued_ns;
     if (__builtin_expect(group_is_uneasy(group), 0)) {
         int code = refuse_or_go_on(group);
         if (code) {
@@ -28,10 +28,15 @@ int group_run(struct muster_group *group, const struct comm_call *call, int64_t 
                           memory_order_relaxed);
     atomic_store_explicit(&line->begun_ns, begin_ns, memory_order_relaxed);
     atomic_store_explicit(&line->begun, sequence, memory_order_release);
+    int64_t traced_ns = __builtin_expect(trace_enabled(), 0) ? group_trace_begin(group, sequence) : 0;
     int code = node_run(group->node, call, begin_ns + timeout_ns);
     if (__builtin_expect(code != 0, 0)) {
-        return group_call_failed(group, code, timeout_ns);
+        code = group_call_failed(group, code, timeout_ns);
+    } else {
+        atomic_store_explicit(&line->finished, sequence, memory_order_release);
     }
-    atomic_store_explicit(&line->finished, sequence, memory_order_release);
-    return 0;
+    if (__builtin_expect(traced_ns != 0, 0)) {
+        group_trace_end(group, call, sequence, traced_ns, queued_ns, code);
+    }
+    return code;
 }

@@ -5,14 +5,7 @@
  * TRACE_FLUSH_MS old, by trace_flush(), and at exit. Calls never fail and never block but for a write() to the file.
  * Any thread. Times are clock_monotonic_ns().
  *
- * How the group code uses it (the whole hook-up):
- *
- *     trace_rank(rank, size);                      once, when a root group has been made
- *
- *     struct trace_collective mark = {...};        at the end of every call, if (trace_enabled())
- *     trace_collective(&mark);
- *
- *     trace_flush();                               when a group fails, and in muster_group_free()
+ * Collectives are recorded by group_trace.c, buckets by train/ddp_reduce.c.
  *
  * The lanes of the file: one per thread (marks of the program, trace_span()), one per group (its collectives, which run
  * one after the other), and free-floating spans that may overlap (trace_async(): buckets, work handles). */
@@ -82,7 +75,8 @@ void trace_async(const char *name, const char *category, int64_t begin_ns, int64
 /* A number over time, drawn as a curve ("images/s"). */
 void trace_counter(const char *name, int64_t at_ns, double value);
 
-/* Writes what is in the buffer. 0, or MUSTER_ESYSTEM when the trace was given up. */
+/* Writes what is in the buffer. 0, or MUSTER_ESYSTEM, without a detail, when the trace was given up: the failure that
+ * made the caller flush keeps its sentence. */
 int trace_flush(void);
 
 #endif

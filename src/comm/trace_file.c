@@ -243,7 +243,14 @@ int trace_flush(void) {
     if (recorder.fd >= 0) {
         write_out();
     }
-    int code = recorder.failure[0] == '\0' ? MUSTER_OK : status_fail(MUSTER_ESYSTEM, "%s", recorder.failure);
+    int code = recorder.failure[0] == '\0' ? MUSTER_OK : MUSTER_ESYSTEM;
+    (void)pthread_mutex_unlock(&recorder.lock);
+    return code;
+}
+
+int trace_fail(void) {
+    (void)pthread_mutex_lock(&recorder.lock);
+    int code = status_fail(MUSTER_ESYSTEM, "%s", recorder.failure);
     (void)pthread_mutex_unlock(&recorder.lock);
     return code;
 }

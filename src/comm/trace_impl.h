@@ -18,4 +18,7 @@ void trace_append(struct trace_line *line, int64_t at_ns);
 /* The lane of a group's collectives, named in the file when it is new. */
 int64_t trace_lane_of_group(const char *group);
 
+/* MUSTER_ESYSTEM, with why the trace was given up as the detail. */
+int trace_fail(void);
+
 #endif
