@@ -3,10 +3,12 @@
 #define MUSTER_MUSTER_H
 
 #include <muster/collective.h>
+#include <muster/ddp.h>
 #include <muster/group.h>
 #include <muster/record.h>
 #include <muster/status.h>
 #include <muster/store.h>
+#include <muster/syncbn.h>
 #include <muster/trace.h>
 #include <muster/types.h>
 

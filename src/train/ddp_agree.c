@@ -1,5 +1,4 @@
 /* What the ranks of a ddp must have in common: the model that they registered, its data, and the order of buckets. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* A bucket's way through the group: started when its turn has come, waited for at the end of the step. */
 #include "train/ddp_impl.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/clock.h"
