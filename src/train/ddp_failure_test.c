@@ -102,10 +102,68 @@ static void a_forgotten_gradient_ends_the_step_everywhere(void **state) {
     ranks_run(3, forget_one, NULL);
 }
 
+/* ---- ranks that die ---- */
+
+/* Rank 1 dies in the middle of the backward pass of step 3; the others go on without it. */
+static int lose_a_rank(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL), *survivors = NULL;
+    struct muster_ddp_options options = several_buckets();
+    static struct model model;
+    model_make(rank, group, &options, true, &model);
+    uint32_t step = 0;
+    for (; step < 3; step++) {
+        rank_check_code(rank, step_run(&model, rank->rank, step, 0), MUSTER_OK);
+        model_descend(&model);
+    }
+    if (rank->rank == 1) {
+        rank_check_code(rank, muster_ddp_begin(model.ddp), MUSTER_OK);
+        rank_check_code(rank, muster_ddp_ready(model.ddp, PARAMETERS - 1), MUSTER_OK);
+        rank_check_code(rank, muster_ddp_ready(model.ddp, PARAMETERS - 2), MUSTER_OK);
+        rank_mark(rank, 1);
+        rank_await_signal(rank, 1); /* never: killed here */
+    }
+    rank_check_code(rank, step_run(&model, rank->rank, step, 0), MUSTER_EPEER);
+    rank_check(rank, strstr(muster_detail(), "bucket ") != NULL && strstr(muster_detail(), " of ") != NULL);
+    rank_check(rank, strstr(muster_detail(), "rank 1") != NULL);
+    rank_check_code(rank, muster_ddp_begin(model.ddp), MUSTER_EPEER);
+
+    rank_check_code(rank, muster_group_shrink(group, RANKS_PATIENCE_MS, &survivors), MUSTER_OK);
+    rank_check_code(rank, muster_ddp_rebind(model.ddp, survivors), MUSTER_OK);
+    muster_group_free(group); /* the ddp has left it */
+    uint32_t size = muster_group_size(survivors);
+    rank_check(rank, size == 2);
+    for (; step < 8; step++) {
+        rank_check_code(rank, step_run(&model, rank->rank, step, step % 2), MUSTER_OK);
+        for (size_t i = 0; i < PARAMETERS; i++) {
+            for (size_t at = 0; at < model_counts[i]; at++) {
+                float expected = (gradient_of(0, step, i, at) + gradient_of(2, step, i, at)) / 2;
+                rank_check(rank, ((float *)muster_ddp_gradient(model.ddp, i))[at] == expected);
+            }
+        }
+        model_descend(&model);
+    }
+    check_agreement(rank, &model, survivors);
+    model_free(&model, survivors);
+    return 0;
+}
+
+static void survivors_train_on(void **state) {
+    (void)state;
+    struct ranks_options options = {.use_tcp = true};
+    struct ranks *ranks = ranks_start(3, lose_a_rank, NULL, &options);
+    ranks_await(ranks, 1, 1);
+    ranks_kill(ranks, 1);
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    assert_int_equal(ranks_wait(ranks, 2), 0);
+    ranks_free(ranks);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(different_models_are_told_apart),
         cmocka_unit_test(a_forgotten_gradient_ends_the_step_everywhere),
+        cmocka_unit_test(survivors_train_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
