@@ -1,0 +1,56 @@
+/* The parts of a training job and how they are put together: group, data, network, ddp, optimizer, snapshots. */
+#ifndef EXAMPLES_MNIST_TRAINER_H
+#define EXAMPLES_MNIST_TRAINER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <muster/ddp.h>
+#include <muster/group.h>
+#include <muster/optimizer.h>
+#include <muster/sampler.h>
+#include <muster/store.h>
+
+#include "curve.h"
+#include "idx.h"
+#include "net.h"
+#include "options.h"
+
+/* How far training has come: what a snapshot holds beside tensors of the model. */
+struct progress {
+    int64_t epoch;    /* whole epochs done */
+    int64_t consumed; /* images of the epoch after them that have been dealt out, to all workers together */
+    int64_t steps;
+    double accuracy; /* of the last test, 0 to 1 */
+    struct curve curve;
+};
+
+struct trainer {
+    struct options options;
+    struct muster_store *store; /* of a process without a launcher; else NULL */
+    struct muster_group *group;
+    uint32_t rank, world;
+    struct image_set train, test;
+    struct net *net;
+    size_t parameter_count;                             /* of this network: those with a count above 0 */
+    struct net_tensor *parameters[NET_PARAMETER_COUNT]; /* by their number in ddp and optimizer */
+    size_t number[NET_PARAMETER_COUNT];                 /* the other way round */
+    struct muster_ddp *ddp;
+    struct muster_optimizer *optimizer;
+    struct muster_sampler *samplers[MICRO_BATCHES_MAX]; /* one for each micro-batch of a step */
+    uint64_t *indices;                                  /* of a micro-batch's images */
+    struct progress progress;
+};
+
+/* Joins the group; makes data, network and optimizer as t->options say. The rest of *t is zero. */
+void trainer_create(struct trainer *t);
+
+/* Goes on from the newest snapshot, if there is one, then makes ddp. */
+void trainer_resume(struct trainer *t);
+
+/* Saves a snapshot where --snapshot says so. All workers call it. */
+void trainer_save(struct trainer *t);
+
+void trainer_free(struct trainer *t);
+
+#endif
