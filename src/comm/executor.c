@@ -91,6 +91,11 @@ void executor_free(struct executor *executor) {
     free(executor);
 }
 
+void executor_set_peer(struct executor *executor, uint32_t rank, uint32_t peer) {
+    assert(rank < executor->config.size);
+    ((uint32_t *)(uintptr_t)executor->config.peers)[rank] = peer;
+}
+
 /* ---- places ---- */
 
 static uint8_t *place_of(const struct slot *slot, const struct schedule_place *place, size_t type_bytes) {

@@ -32,6 +32,9 @@ struct executor_config {
 int executor_create(const struct executor_config *config, struct executor **out);
 void executor_free(struct executor *executor);
 
+/* From the next call on, `rank` is another process. All who take part must say so. */
+void executor_set_peer(struct executor *executor, uint32_t rank, uint32_t peer);
+
 /* One call, to its end. piece_bytes: into which large element-wise calls are cut, 0: EXECUTOR_PIECE_BYTES; it must be
  * the same on all ranks, like `algorithm`. `number` is that of the group's call, the same on all ranks; `fingerprint`
  * that of the group's call (which a part of a hierarchical call has in common with the whole). AVERAGE divides by this

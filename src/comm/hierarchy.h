@@ -9,6 +9,7 @@
 #ifndef COMM_HIERARCHY_H
 #define COMM_HIERARCHY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "comm/bell.h"
@@ -29,13 +30,21 @@ struct hierarchy_config {
     uint32_t rank, size;         /* in the group */
     const uint32_t *peers;       /* root rank of each rank; copied */
     const uint32_t *hosts;       /* index of each rank's host, numbered from 0 in the order of first ranks; copied */
+    bool is_crowded;             /* for the choice: some host has more ranks than cores. The same on all ranks */
 };
 
 int hierarchy_create(const struct hierarchy_config *config, struct hierarchy **out);
 void hierarchy_free(struct hierarchy *hierarchy);
 
 /* One call of the group, roots and counts by group rank, `number` as in executor_run(). Errors as node_run() and
- * executor_run(). After an error it can only be freed. */
+ * executor_run(). After an error it can only be asked and freed. */
 int hierarchy_run(struct hierarchy *hierarchy, const struct comm_call *call, uint32_t number, int64_t deadline_ns);
+
+/* For the sentence after a time-out: did this process still wait for a message from `rank` (of its leader, if that is
+ * another)? Ranks of the own host are the node's to tell. */
+bool hierarchy_awaits(const struct hierarchy *hierarchy, uint32_t rank);
+
+/* How the last call was carried out between hosts, for traces and logs: an enum schedule_algorithm. */
+uint32_t hierarchy_algorithm(const struct hierarchy *hierarchy);
 
 #endif
