@@ -22,7 +22,8 @@ static void decode(const uint8_t *data, size_t size) {
     uint64_t checksum = 0;
     int code = snapshot_manifest_decode(data, size, &manifest);
     if (code) {
-        assert((code == MUSTER_ECORRUPT || code == MUSTER_ELIMIT) && muster_detail()[0] != '\0');
+        assert((code == MUSTER_ECORRUPT || code == MUSTER_ELIMIT || code == MUSTER_EUNSUPPORTED) &&
+               muster_detail()[0] != '\0');
         return;
     }
     struct muster_value values[] = {muster_value_integer("epoch", &integer), muster_value_real("loss", &real),

@@ -115,7 +115,8 @@ struct muster_snapshot_found {
 
 /* The newest snapshot of a step up to `step_max` (INT64_MAX: any) that is whole; reads all of it to be sure.
  * MUSTER_ENOENT: there is none, and no complete one was passed over: begin at the beginning (a missing folder, too).
- * MUSTER_ECORRUPT: there are some, but none is whole; the sentence says what is wrong with them. */
+ * MUSTER_ECORRUPT: there are some, but none is whole; the sentence says what is wrong with them.
+ * MUSTER_EUNSUPPORTED: the newest was written by a later version, and is not passed over for that. */
 int muster_snapshot_find(const char *folder, int64_t step_max, struct muster_snapshot_found *out);
 
 /* Loads the snapshot of `step` and no other. id: as muster_snapshot_find() gave it; 0: whatever lies there. All

@@ -1,7 +1,7 @@
 /* Recognising and decoding UTF-8; see utf8.h. */
 #include "base/utf8.h"
 
-#include <stdbool.h>
+#include <string.h>
 
 size_t utf8_length(const uint8_t *bytes, size_t count) {
     uint8_t lead = bytes[0];
@@ -21,6 +21,14 @@ size_t utf8_length(const uint8_t *bytes, size_t count) {
     bool surrogate = lead == 0xED && bytes[1] >= 0xA0;
     bool beyond = lead == 0xF4 && bytes[1] >= 0x90;
     return overlong || surrogate || beyond ? 0 : length;
+}
+
+bool utf8_is_valid(const char *text) {
+    size_t left = strlen(text), length = 1;
+    for (; left > 0 && length > 0; text += length, left -= length) {
+        length = utf8_length((const uint8_t *)text, left);
+    }
+    return left == 0;
 }
 
 uint32_t utf8_decode(const uint8_t *bytes, size_t length) {

@@ -48,7 +48,20 @@ static void every_boundary_is_recognised(void **state) {
     }
 }
 
+static void a_text_is_valid_as_a_whole(void **state) {
+    (void)state;
+    assert_true(utf8_is_valid(""));
+    assert_true(utf8_is_valid("plain"));
+    assert_true(utf8_is_valid("\xe2\x82\xac and \xf0\x9f\x98\x80"));
+    assert_false(utf8_is_valid("\xff"));
+    assert_false(utf8_is_valid("cut \xe2\x82"));
+    assert_false(utf8_is_valid("\xe2\x82 inside"));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_boundary_is_recognised)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_boundary_is_recognised),
+        cmocka_unit_test(a_text_is_valid_as_a_whole),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/utf8.h"
+#include "train/json_text.h"
 #include "train/safetensors_impl.h"
 
 /* The format is little-endian, and tensors are written as they lie in memory. */
@@ -66,6 +68,9 @@ static int check_tensor(const struct muster_tensor *tensor, size_t index, uint64
     if (strnlen(tensor->name, MUSTER_NAME_MAX) == MUSTER_NAME_MAX) {
         return status_fail(MUSTER_ELIMIT, "the name of tensor %zu is longer than %zu bytes", index,
                            MUSTER_NAME_MAX - 1);
+    }
+    if (!utf8_is_valid(tensor->name)) {
+        return status_fail(MUSTER_EINVAL, "the name of tensor %zu is not UTF-8", index);
     }
     if (strcmp(tensor->name, SAFETENSORS_METADATA) == 0) {
         return status_fail(MUSTER_EINVAL, "a tensor cannot be named %s", tensor->name);
@@ -151,11 +156,6 @@ static int add_entry(json_t *tree, const struct safetensors_entry *entry) {
     if (json_object_get(tree, entry->name)) {
         return status_fail(MUSTER_EINVAL, "two tensors are named %s", entry->name);
     }
-    json_t *name = json_string(entry->name);
-    if (!name) { /* jansson takes UTF-8 only; memory is the other reason, seen again below */
-        return status_fail(MUSTER_EINVAL, "the name of tensor %zu is not UTF-8", entry->index);
-    }
-    json_decref(name);
     json_t *member = json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_of(entry->type)->name, "shape", shape_of(entry),
                                "data_offsets", (json_int_t)entry->offset, (json_int_t)(entry->offset + entry->bytes));
     if (!member || json_object_set_new(tree, entry->name, member) != 0) {
@@ -180,28 +180,29 @@ static int build(const struct safetensors *table, int64_t step, json_t **out) {
     return 0;
 }
 
+/* The header, with spaces up to a multiple of 8, so that the data is aligned in the file; its length goes in front. */
+static int write_header(const json_t *tree, struct buf *out) {
+    size_t before = out->len;
+    uint64_t prefix = 0;
+    int code = buf_append(out, &prefix, sizeof prefix);
+    code = code ? code : json_text_append(tree, JSON_COMPACT, out);
+    code = code ? code : buf_append(out, "       ", (8 - (out->len - before) % 8) % 8);
+    if (code == 0) {
+        prefix = out->len - before - sizeof prefix;
+        memcpy(buf_bytes(out) + before, &prefix, sizeof prefix);
+    }
+    if (code == MUSTER_ELIMIT || prefix > SAFETENSORS_HEADER_BYTES_MAX) {
+        return status_fail(MUSTER_ELIMIT, "the names and shapes of the tensors need more than %zu bytes",
+                           SAFETENSORS_HEADER_BYTES_MAX);
+    }
+    return code;
+}
+
 int safetensors_encode(const struct safetensors *table, int64_t step, struct buf *out) {
     json_t *tree = NULL;
     int code = build(table, step, &tree);
-    if (code) {
-        return code;
-    }
-    char *text = json_dumps(tree, JSON_COMPACT);
+    code = code ? code : write_header(tree, out);
     json_decref(tree);
-    if (!text) {
-        return status_fail(MUSTER_ENOMEM, "no memory for a header");
-    }
-    /* Spaces up to a multiple of 8, so that the data is aligned in the file. */
-    size_t used = strlen(text), length = (used + 7) / 8 * 8;
-    uint64_t prefix = length;
-    if (length > SAFETENSORS_HEADER_BYTES_MAX) {
-        code = status_fail(MUSTER_ELIMIT, "the names and shapes of the tensors need more than %zu bytes",
-                           SAFETENSORS_HEADER_BYTES_MAX);
-    }
-    code = code ? code : buf_append(out, &prefix, sizeof prefix);
-    code = code ? code : buf_append(out, text, used);
-    code = code ? code : buf_append(out, "       ", length - used);
-    free(text);
     return code;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "train/json_text.h"
 #include "train/safetensors_impl.h"
 
 int safetensors_header_length(const uint8_t prefix[SAFETENSORS_PREFIX_BYTES], uint64_t file_bytes, size_t *out) {
@@ -158,18 +159,10 @@ static int check_tiling(struct safetensors *table) {
 }
 
 static int parse(const uint8_t *header, size_t length, json_t **out) {
-    json_error_t error;
     if (length == 0 || header[0] != '{') {
         return status_fail(MUSTER_ECORRUPT, "no safetensors file: the header does not begin with {");
     }
-    json_t *tree = json_loadb((const char *)header, length, JSON_REJECT_DUPLICATES, &error);
-    if (!tree) {
-        return json_error_code(&error) == json_error_out_of_memory
-                   ? status_fail(MUSTER_ENOMEM, "no memory to read a header of %zu bytes", length)
-                   : status_fail(MUSTER_ECORRUPT, "the header is not JSON: %s (byte %d)", error.text, error.position);
-    }
-    *out = tree;
-    return 0;
+    return json_text_parse("the header", header, length, out);
 }
 
 int safetensors_decode(const uint8_t *header, size_t length, uint64_t data_bytes, struct safetensors *out) {

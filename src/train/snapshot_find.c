@@ -105,7 +105,7 @@ static int find_in(const struct snapshot_folder *folder, int64_t step_max, struc
             found->step = step;
             return 0;
         }
-        if (code != MUSTER_ECORRUPT && code != MUSTER_ENOENT && code != MUSTER_ELIMIT) {
+        if (code != MUSTER_ECORRUPT && code != MUSTER_ENOENT) {
             return status_prefix(code, "step %" PRId64, step);
         }
         pass_over(found, step, muster_detail());

@@ -9,7 +9,9 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "train/checksum.h"
+#include "train/json_text.h"
 #include "train/safetensors.h"
 
 #define FORMAT_NAME "muster-snapshot"
@@ -52,10 +54,16 @@ static int check_value(const struct muster_value *value, size_t index) {
     if (!value->data) {
         return status_fail(MUSTER_EINVAL, "value %s has no data", value->name);
     }
+    if (!utf8_is_valid(value->name)) {
+        return status_fail(MUSTER_EINVAL, "the name of value %zu is not UTF-8", index);
+    }
     if (value->kind == MUSTER_VALUE_TEXT) {
         size_t room = value->room < MUSTER_VALUE_TEXT_MAX ? value->room : MUSTER_VALUE_TEXT_MAX;
         if (strnlen(value->data, room) == room) {
             return status_fail(MUSTER_ELIMIT, "the text of %s does not end within %zu bytes", value->name, room);
+        }
+        if (!utf8_is_valid(value->data)) {
+            return status_fail(MUSTER_EINVAL, "the text of %s is not UTF-8", value->name);
         }
     } else if (value->kind != MUSTER_VALUE_INTEGER && value->kind != MUSTER_VALUE_REAL) {
         return status_fail(MUSTER_EINVAL, "value %s is of no known kind (%d)", value->name, (int)value->kind);
@@ -84,7 +92,7 @@ static int add_values(json_t *object, const struct muster_value *values, size_t 
             return status_fail(MUSTER_EINVAL, "two values are named %s", values[i].name);
         }
         if (json_object_set_new(object, values[i].name, value_json(&values[i])) != 0) {
-            return status_fail(MUSTER_EINVAL, "name or text of value %zu is not UTF-8", i);
+            return status_fail(MUSTER_ENOMEM, "no memory for a manifest");
         }
     }
     return 0;
@@ -167,13 +175,13 @@ static int build(json_t *tree, int64_t step, const struct muster_snapshot_state 
 }
 
 /* The text without its end, which the checksum of what is before it takes the place of. */
-static int finish(const char *text, struct buf *out) {
-    size_t checked = strlen(text) - strlen("\n}");
+static int finish(const struct buf *text, struct buf *out) {
+    size_t checked = text->len - strlen("\n}");
     if (checked + TRAILER_BYTES > SNAPSHOT_MANIFEST_BYTES_MAX) {
         return status_fail(MUSTER_ELIMIT, "names and values need more than %zu bytes", SNAPSHOT_MANIFEST_BYTES_MAX);
     }
-    int code = buf_append(out, text, checked);
-    return code ? code : buf_printf(out, TRAILER_FORMAT, checksum_of(text, checked));
+    int code = buf_append(out, buf_bytes(text), checked);
+    return code ? code : buf_printf(out, TRAILER_FORMAT, checksum_of(buf_bytes(text), checked));
 }
 
 int snapshot_manifest_encode(int64_t step, const struct muster_snapshot_state *state, const struct snapshot_data *data,
@@ -182,14 +190,14 @@ int snapshot_manifest_encode(int64_t step, const struct muster_snapshot_state *s
         return status_fail(MUSTER_ELIMIT, "%zu values; at most %zu fit into a snapshot", state->value_count,
                            MUSTER_VALUES_MAX);
     }
+    struct buf text;
+    buf_init(&text, SNAPSHOT_MANIFEST_BYTES_MAX);
     json_t *tree = json_object();
     int code = tree ? build(tree, step, state, data) : status_fail(MUSTER_ENOMEM, "no memory for a manifest");
-    char *text = code ? NULL : json_dumps(tree, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    if (code == 0) {
-        code = text ? finish(text, out) : status_fail(MUSTER_ENOMEM, "no memory for a manifest");
-    }
-    free(text);
+    code = code ? code : json_text_append(tree, JSON_INDENT(2) | JSON_REAL_PRECISION(17), &text);
+    code = code ? code : finish(&text, out);
     json_decref(tree);
+    buf_done(&text);
     return code;
 }
 
@@ -225,14 +233,14 @@ static bool checksum_of_json(const json_t *json, uint64_t *out) {
     return strcmp(text, again) == 0; /* one spelling: no sign, no blanks, no capitals */
 }
 
-/* Only a writer with a fault gets past the checksum with less than this. */
+/* After the checksum this is no damage, so no reason to take an older snapshot: another program, or a later version,
+ * wrote it. */
 static int read_members(struct snapshot_manifest *manifest) {
     char file[SNAPSHOT_NAME_MAX];
     const json_t *tree = manifest->tree;
     const char *format = json_string_value(json_object_get(tree, "format"));
     if (!format || strcmp(format, FORMAT_NAME) != 0 || integer_of(tree, "version") != FORMAT_VERSION) {
-        return status_fail(MUSTER_ECORRUPT, "the manifest is not of format %s, version %d", FORMAT_NAME,
-                           FORMAT_VERSION);
+        return status_fail(MUSTER_EUNSUPPORTED, "it is not of format %s, version %d", FORMAT_NAME, FORMAT_VERSION);
     }
     manifest->step = integer_of(tree, "step");
     int64_t bytes = integer_of(tree, "bytes");
@@ -240,19 +248,18 @@ static int read_members(struct snapshot_manifest *manifest) {
     if (manifest->step < 0 || bytes < SAFETENSORS_PREFIX_BYTES ||
         !checksum_of_json(json_object_get(tree, "xxh3"), &manifest->checksum) ||
         !json_is_object(json_object_get(tree, "values")) || !json_is_object(json_object_get(tree, "tensors"))) {
-        return status_fail(MUSTER_ECORRUPT, "the manifest lacks a member");
+        return status_fail(MUSTER_EUNSUPPORTED, "a member is missing");
     }
     snapshot_name_data(file, manifest->step, manifest->checksum);
     const char *stated = json_string_value(json_object_get(tree, "file"));
     if (!stated || strcmp(stated, file) != 0) {
-        return status_fail(MUSTER_ECORRUPT, "the manifest names a file that is not of its step and checksum");
+        return status_fail(MUSTER_EUNSUPPORTED, "it names a file that is not of its step and checksum");
     }
     return 0;
 }
 
 int snapshot_manifest_decode(const uint8_t *bytes, size_t count, struct snapshot_manifest *out) {
     struct snapshot_manifest manifest = {.tree = NULL};
-    json_error_t error;
     if (count > SNAPSHOT_MANIFEST_BYTES_MAX) {
         return status_fail(MUSTER_ELIMIT, "a manifest of %zu bytes; at most %zu are read", count,
                            SNAPSHOT_MANIFEST_BYTES_MAX);
@@ -261,16 +268,13 @@ int snapshot_manifest_decode(const uint8_t *bytes, size_t count, struct snapshot
     if (code) {
         return code;
     }
-    manifest.tree = json_loadb((const char *)bytes, count, JSON_REJECT_DUPLICATES, &error);
-    if (!manifest.tree) {
-        return json_error_code(&error) == json_error_out_of_memory
-                   ? status_fail(MUSTER_ENOMEM, "no memory to read a manifest of %zu bytes", count)
-                   : status_fail(MUSTER_ECORRUPT, "the manifest is not JSON: %s (line %d)", error.text, error.line);
-    }
-    code = read_members(&manifest);
-    if (code) {
+    code = json_text_parse("it", bytes, count, &manifest.tree);
+    code = code ? code : read_members(&manifest);
+    if (code) { /* jansson does not always tell a lack of memory from bad text */
         snapshot_manifest_done(&manifest);
-        return code;
+        (void)status_prefix(code, "the manifest is whole but not understood (memory ran out, or another program or "
+                                  "version wrote it)");
+        return code == MUSTER_ENOMEM ? code : MUSTER_EUNSUPPORTED;
     }
     *out = manifest;
     return 0;

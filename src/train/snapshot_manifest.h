@@ -59,7 +59,8 @@ struct snapshot_data {
 int snapshot_manifest_encode(int64_t step, const struct muster_snapshot_state *state, const struct snapshot_data *data,
                              struct buf *out);
 
-/* MUSTER_ECORRUPT (damaged, or of a later version), MUSTER_ELIMIT, MUSTER_ENOMEM. */
+/* MUSTER_ECORRUPT (damaged), MUSTER_EUNSUPPORTED (as it was written, but not by this version), MUSTER_ELIMIT,
+ * MUSTER_ENOMEM. */
 int snapshot_manifest_decode(const uint8_t *bytes, size_t count, struct snapshot_manifest *out);
 
 /* False: the manifest has no such tensor. */

@@ -183,6 +183,17 @@ static int open_and_lock(struct save *save, const struct snapshot_io *io, const 
     return result ? snapshot_io_fail(&save->folder, "lock", "", result) : 0;
 }
 
+/* Also where memory has run out, and with it the list of what else could be cleared away. */
+static void remove_temporaries(struct save *save) {
+    const struct snapshot_io *io = save->folder.io;
+    char name[SNAPSHOT_NAME_MAX];
+    snapshot_name_temporary(name, save->step, SNAPSHOT_DATA);
+    (void)io->remove(io->ctx, save->folder.handle, name);
+    snapshot_name_temporary(name, save->step, SNAPSHOT_MANIFEST);
+    (void)io->remove(io->ctx, save->folder.handle, name);
+    (void)snapshot_folder_clean(&save->folder);
+}
+
 int snapshot_save(const struct snapshot_io *io, const char *path, int64_t step,
                   const struct muster_snapshot_state *state, const struct muster_snapshot_options *options) {
     static const struct muster_snapshot_options defaults = MUSTER_SNAPSHOT_OPTIONS_INIT;
@@ -200,7 +211,7 @@ int snapshot_save(const struct snapshot_io *io, const char *path, int64_t step,
         char sentence[MUSTER_DETAIL_MAX]; /* a failure to clean up must not take its place */
         (void)snprintf(sentence, sizeof sentence, "%s", muster_detail());
         if (locked) {
-            (void)snapshot_folder_clean(&save.folder);
+            remove_temporaries(&save);
         }
         code = status_fail(code, "save step %" PRId64 ": %s", step, sentence);
     }
