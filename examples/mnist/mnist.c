@@ -17,6 +17,9 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include <muster/collective.h>
 #include <muster/record.h>
@@ -186,10 +189,20 @@ static void say_result(struct trainer *t) {
            (double)usage.ru_maxrss / 1024);
 }
 
+/* oneDNN would take all processors, in every worker. Several processors are better used by several workers. */
+static void use_one_thread(void) {
+#ifdef _OPENMP
+    if (getenv("OMP_NUM_THREADS") == NULL) {
+        omp_set_num_threads(1);
+    }
+#endif
+}
+
 int main(int argc, char **argv) {
     static struct trainer trainer; /* zeroed */
     struct trainer *t = &trainer;
     options_read(&t->options, argc, argv);
+    use_one_thread();
     (void)muster_record_start(); /* without it a crash leaves no record; the program works all the same */
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
 

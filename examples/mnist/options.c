@@ -13,7 +13,7 @@ static const char HELP[] =
     "\n"
     "    muster run --standalone --nproc-per-node=2 --max-restarts=3 --no-python mnist [OPTION...]\n"
     "\n"
-    "Without a launcher it trains in one process.\n"
+    "Without a launcher it trains in one process. A worker uses one thread, unless OMP_NUM_THREADS says otherwise.\n"
     "\n"
     "  --epochs N          passes over the training images (10)\n"
     "  --steps N           stop after step N, in the middle of an epoch if need be\n"
