@@ -28,8 +28,8 @@
 
 enum {
     NODE_CACHE_LINE = 64,
-    NODE_LINES = 64,   /* steps that may be under way: how far ahead a member can get in rooted calls */
-    NODE_HISTORY = 64, /* calls whose fingerprints are kept */
+    NODE_LINES = 64,    /* steps that may be under way: how far ahead a member can get in rooted calls */
+    NODE_HISTORY = 128, /* calls whose fingerprints are kept: more than a member can be ahead */
     NODE_INLINE_BYTES = 48,
     NODE_RING_BYTES_MAX = 256 * 1024, /* a member's; less when there are many */
     NODE_RING_BYTES_MIN = 64 * 1024,

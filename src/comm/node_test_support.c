@@ -40,6 +40,7 @@ struct crew {
     pid_t pids[CREW_MAX];
     pthread_t threads[CREW_MAX];
     int results[CREW_MAX];
+    bool has_ended[CREW_MAX];
     struct start {
         struct crew *crew;
         uint32_t index;
@@ -54,10 +55,8 @@ _Noreturn static void die(const char *what) {
 /* The alarm is one for all members, so each call of idle() passes it on to the waiter. */
 static bool pass_alarm(void *context) {
     struct crew_member *member = context;
-    if (atomic_load_explicit(&member->crew->shared->alarm, memory_order_acquire)) {
-        atomic_store_explicit(&member->waiter.alarm, 1, memory_order_release);
-    }
-    return false;
+    return atomic_load_explicit(&member->crew->shared->alarm, memory_order_acquire) &&
+           atomic_exchange_explicit(&member->waiter.alarm, 1, memory_order_acq_rel) == 0;
 }
 
 static int stopped(void *context) {
@@ -146,17 +145,24 @@ struct crew *crew_start(uint32_t size, crew_function *function, void *argument, 
     return crew;
 }
 
+void crew_await_end(struct crew *crew, uint32_t member) {
+    int status = 0;
+    if (!crew->has_ended[member]) {
+        while (waitpid(crew->pids[member], &status, 0) < 0 && errno == EINTR) {
+        }
+        crew->results[member] = WIFEXITED(status) ? WEXITSTATUS(status) : -1000 - WTERMSIG(status);
+        crew->has_ended[member] = true;
+    }
+}
+
 void crew_wait(struct crew *crew, int *results) {
     for (uint32_t i = 0; i < crew->size; i++) {
-        int status = 0;
         if (crew->options.threads) {
             (void)pthread_join(crew->threads[i], NULL);
-            results[i] = crew->results[i];
-            continue;
+        } else {
+            crew_await_end(crew, i);
         }
-        while (waitpid(crew->pids[i], &status, 0) < 0 && errno == EINTR) {
-        }
-        results[i] = WIFEXITED(status) ? WEXITSTATUS(status) : -1000 - WTERMSIG(status);
+        results[i] = crew->results[i];
     }
 }
 

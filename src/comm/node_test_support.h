@@ -36,7 +36,10 @@ void crew_wait(struct crew *crew, int *results);
 /* Of a crew of processes. */
 pid_t crew_pid(const struct crew *crew, uint32_t member);
 
-/* Shared by members and test: numbers to signal with; rings all bells after setting. */
+/* Waits for the end of one member of a crew of processes, before crew_wait(). */
+void crew_await_end(struct crew *crew, uint32_t member);
+
+/* Numbers that members and test share, to tell each other where they are. */
 void crew_mark(struct crew *crew, uint32_t which, uint64_t value);
 uint64_t crew_marked(const struct crew *crew, uint32_t which);
 void crew_await_mark(struct crew *crew, uint32_t which, uint64_t at_least);
