@@ -14,15 +14,7 @@ _Static_assert(MUSTER_TYPE_COUNT <= 16 && MUSTER_REDUCTION_COUNT <= 8, "fields o
 _Static_assert(MUSTER_GROUP_SIZE_MAX <= 65536, "field of the fingerprint");
 
 const char *comm_operation_name(enum comm_operation operation) {
-    switch ((int)operation) {
-#define OPERATION_CASE(name, value, text)                                                                              \
-    case name:                                                                                                         \
-        return text;
-        COMM_OPERATION_TABLE(OPERATION_CASE)
-#undef OPERATION_CASE
-    default:
-        return "unknown operation";
-    }
+    return call_operation_name((unsigned)operation);
 }
 
 static bool has_root(enum comm_operation operation) {

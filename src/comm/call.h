@@ -8,21 +8,10 @@
 
 #include <muster/group.h>
 
-/* One table: name, value, text. The values stand in the recorder's file and in messages between hosts. */
-#define COMM_OPERATION_TABLE(X)                                                                                        \
-    X(COMM_BARRIER, 1, "barrier")                                                                                      \
-    X(COMM_ALL_REDUCE, 2, "all_reduce")                                                                                \
-    X(COMM_REDUCE, 3, "reduce")                                                                                        \
-    X(COMM_BROADCAST, 4, "broadcast")                                                                                  \
-    X(COMM_ALL_GATHER, 5, "all_gather")                                                                                \
-    X(COMM_GATHER, 6, "gather")                                                                                        \
-    X(COMM_SCATTER, 7, "scatter")                                                                                      \
-    X(COMM_REDUCE_SCATTER, 8, "reduce_scatter")                                                                        \
-    X(COMM_ALL_TO_ALL, 9, "all_to_all")                                                                                \
-    X(COMM_SEND, 10, "send")                                                                                           \
-    X(COMM_RECEIVE, 11, "receive")                                                                                     \
-    X(COMM_MONITORED_BARRIER, 12, "monitored_barrier")
+#include "base/call_record.h"
 
+/* The table of the operations stands in base, since launchers name them, too. */
+#define COMM_OPERATION_TABLE CALL_OPERATION_TABLE
 enum comm_operation {
 #define COMM_OPERATION_ENUM(name, value, text) name = (value),
     COMM_OPERATION_TABLE(COMM_OPERATION_ENUM)

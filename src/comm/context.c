@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/group_impl.h"
+#include "comm/recorder.h"
 
 enum {
     PEER_SENTENCE_BYTES = 256,
@@ -188,6 +189,7 @@ int context_create(const struct context_config *config, int64_t deadline_ns, str
     context->owned_store = config->owns_store ? config->store : NULL;
     context->may_read_peers = !(may_read && strcmp(may_read, "0") == 0);
     context->next_group_number = 1;
+    context->recorder = recorder_acquire(config->rank, config->size);
     (void)pthread_mutex_init(&context->mutex, NULL);
     context->peers = calloc(config->size, sizeof *context->peers);
     int code = context->peers ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", config->size);
@@ -296,6 +298,7 @@ void context_free(struct context *context) {
     }
     free(context->peers);
     bootstrap_done(&context->bootstrap);
+    recorder_release(context->recorder);
     if (context->alive) {
         (void)munmap((void *)(uintptr_t)context->alive, sizeof(uint32_t));
     }

@@ -3,6 +3,7 @@
 #include "comm/group_impl.h"
 
 #include "base/status.h"
+#include "comm/recorder.h"
 #include "comm/trace.h"
 
 /* Looks closer before a call: the group has failed, or does now because somebody is gone. */
@@ -12,6 +13,11 @@ static int refuse_or_go_on(struct muster_group *group) {
         return MUSTER_EGROUP;
     }
     return group_examine(group, GROUP_NEED_BEGIN);
+}
+
+static inline bool call_has_root(const struct comm_call *call) {
+    return call->operation == COMM_REDUCE || call->operation == COMM_BROADCAST || call->operation == COMM_GATHER ||
+           call->operation == COMM_SCATTER;
 }
 
 int group_run(struct muster_group *group, const struct comm_call *call, int64_t timeout_ns, int64_t queued_ns) {
@@ -29,7 +35,12 @@ int group_run(struct muster_group *group, const struct comm_call *call, int64_t 
     atomic_store_explicit(&line->begun_ns, begin_ns, memory_order_relaxed);
     atomic_store_explicit(&line->begun, sequence, memory_order_release);
     int64_t traced_ns = __builtin_expect(trace_enabled(), 0) ? group_trace_begin(group, sequence) : 0;
+    struct recorder *recorder = group->context->recorder;
+    struct recorder_place place = {group->id, group->size, sequence,
+                                   call_has_root(call) ? call->root : CALL_RECORD_NO_PEER};
+    uint64_t number = recorder_begin(recorder, call, &place, begin_ns);
     int code = node_run(group->node, call, begin_ns + timeout_ns);
+    recorder_end(recorder, number, ticks_monotonic_ns(&group->clock), code);
     if (__builtin_expect(code != 0, 0)) {
         code = group_call_failed(group, code, timeout_ns);
     } else {
