@@ -113,7 +113,8 @@ def start_by_mpirun(transport):
     def start(peer, ranks, arguments):
         bind = "core" if ranks <= len(os.sched_getaffinity(0)) else "none"
         command = [mpirun(), "-n", str(ranks), "--oversubscribe", "--bind-to", bind, "--mca", "pml", "ob1"]
-        command += ["--mca", "btl", transport, "--mca", "btl_tcp_if_include", "lo", jobs.program("collectives/mpi_peer")]
+        command += ["--mca", "btl", transport, "--mca", "btl_tcp_if_include", "lo"]
+        command.append(jobs.program("collectives/mpi_peer"))
         return [subprocess.Popen(command + arguments, env=mpi_environment(), stdout=subprocess.PIPE, text=True)]
 
     return start

@@ -15,6 +15,7 @@ class Results:
         self.versions = {}
         self.distances_ns = []
         self.missing = {}
+        self.turns = self.turns_in_noise = 0
 
     def add(self, ranks, transport, operation, size, peer, microseconds):
         self.samples.setdefault((ranks, transport, operation, size), {}).setdefault(peer, []).append(microseconds)
@@ -39,6 +40,7 @@ class Results:
             "versions": self.versions,
             "distances_ns": self.distances_ns,
             "load": os.getloadavg(),
+            "in_noise": [self.turns_in_noise, self.turns],
             "not_measured": self.missing,
             "rows": rows,
         }
@@ -184,5 +186,5 @@ def promises(results):
 def distance_text(results):
     if not results.distances_ns:
         return "the distance of the processors was not measured"
-    low, high = min(results.distances_ns), max(results.distances_ns)
-    return f"a word took {figure(low)} to {figure(high)} ns between the two processors (median {figure(statistics.median(results.distances_ns))})"
+    low, middle, high = min(results.distances_ns), statistics.median(results.distances_ns), max(results.distances_ns)
+    return f"a word took {figure(low)} to {figure(high)} ns (median {figure(middle)}) between the two processors"
