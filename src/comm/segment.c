@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -18,6 +19,23 @@
 /* Its size cannot change any more: nobody who maps it can be surprised by SIGBUS. */
 static bool seal(int fd) {
     return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+}
+
+/* The kernel would reserve pages until it has killed every process of the host. */
+static int check_room(size_t bytes, const char *label) {
+    unsigned long long available_kib = 0;
+    char line[128];
+    FILE *file = fopen("/proc/meminfo", "re");
+    while (file && fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %llu", &available_kib) != 1) {
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    if (available_kib > 0 && bytes / 1024 >= available_kib) {
+        return status_fail(MUSTER_ENOMEM, "%s: no room for %zu bytes of shared memory, %llu KiB are left", label, bytes,
+                           available_kib);
+    }
+    return 0;
 }
 
 static int reserve(int fd, size_t bytes, const char *label) {
@@ -43,6 +61,10 @@ static int map(int fd, size_t bytes, const char *label, struct segment *out) {
 
 int segment_create(size_t bytes, const char *label, int lazy, struct segment *out, struct segment_name *out_name) {
     uint64_t cookie;
+    int status = lazy ? 0 : check_room(bytes, label);
+    if (status != 0) {
+        return status;
+    }
     if (getrandom(&cookie, sizeof cookie, 0) != (ssize_t)sizeof cookie) {
         return status_fail_errno(errno, "%s: random number", label);
     }
@@ -52,7 +74,6 @@ int segment_create(size_t bytes, const char *label, int lazy, struct segment *ou
         return status_fail_errno(errno, "%s: shared memory", label);
     }
     struct segment made;
-    int status = 0;
     if (ftruncate(fd, (off_t)bytes) != 0 || !seal(fd)) {
         status = status_fail_errno(errno, "%s: shared memory of %zu bytes", label, bytes);
     }
