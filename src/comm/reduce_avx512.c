@@ -7,13 +7,25 @@
 #define VECTOR_BYTES 64
 #define TABLE_NAME reduce_table_avx512
 #define HAS_FLOAT16_WIDE
+#define HAS_STREAM
 
 static inline __m512 load_f16_wide(const char *at) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)at));
 }
 
-static inline void store_f16_wide(char *at, __m512 value) {
-    _mm256_storeu_si256((__m256i_u *)at, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+static inline __m256i narrow_f16(__m512 value) {
+    return _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
+}
+
+typedef __m512i stream_vector;
+typedef __m256i stream_half_vector;
+
+static inline void stream_whole(char *at, __m512i value) {
+    _mm512_stream_si512((__m512i *)(void *)at, value);
+}
+
+static inline void stream_half(char *at, __m256i value) {
+    _mm256_stream_si256((__m256i *)(void *)at, value);
 }
 
 #include "comm/reduce_template.h"

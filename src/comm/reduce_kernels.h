@@ -13,12 +13,17 @@ typedef void reduce_kernel(void *const *outs, size_t out_count, const void *cons
                            uint32_t divisor);
 
 /* NULL where the type has no such reduction. */
-typedef reduce_kernel *const reduce_table[MUSTER_TYPE_COUNT][MUSTER_REDUCTION_COUNT];
+typedef reduce_kernel *reduce_rows[MUSTER_TYPE_COUNT][MUSTER_REDUCTION_COUNT];
 
-extern reduce_table reduce_table_portable; /* 16 bytes at a time: SSE2 on x86-64, NEON on arm64 */
+struct reduce_table {
+    reduce_rows kernels;
+    reduce_rows past_caches; /* the same results, stored past the caches; NULL where there is no such kernel */
+};
+
+extern const struct reduce_table reduce_table_portable; /* 16 bytes at a time: SSE2 on x86-64, NEON on arm64 */
 #ifdef __x86_64__
-extern reduce_table reduce_table_avx2;   /* needs F16C too */
-extern reduce_table reduce_table_avx512; /* F, BW, DQ, VL */
+extern const struct reduce_table reduce_table_avx2;   /* needs F16C too */
+extern const struct reduce_table reduce_table_avx512; /* F, BW, DQ, VL */
 #endif
 
 #endif

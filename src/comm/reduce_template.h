@@ -4,6 +4,7 @@
  *
  * Each element goes through the same operations in the same order whether it is met in four vectors at a time, in one
  * or in the tail, which is made of vectors of one element. So results do not depend on width, alignment or split. */
+#include <stdbool.h>
 #include <string.h>
 
 #include "comm/reduce_kernels.h"
@@ -62,13 +63,12 @@ typedef uint16_t half_one __attribute__((vector_size(2)));
         memcpy(&stored, at, sizeof stored);                                                                            \
         return (f32_##width)(__builtin_convertvector(stored, u32_##width) << 16);                                      \
     }                                                                                                                  \
-    ALWAYS_INLINE void store_bf16_##width(char *at, f32_##width value) {                                               \
+    ALWAYS_INLINE half_##width narrow_bf16_##width(f32_##width value) {                                                \
         u32_##width bits = (u32_##width)value;                                                                         \
         u32_##width is_nan = (u32_##width)(value != value);                                                            \
         u32_##width rounded = bits + 0x7fff + ((bits >> 16) & 1);                                                      \
         u32_##width kept = SELECT(is_nan, bits | 0x400000, rounded) >> 16;                                             \
-        half_##width stored = __builtin_convertvector(kept, half_##width);                                             \
-        memcpy(at, &stored, sizeof stored);                                                                            \
+        return __builtin_convertvector(kept, half_##width);                                                            \
     }
 DEFINE_BFLOAT16(wide)
 DEFINE_BFLOAT16(one)
@@ -93,7 +93,7 @@ DEFINE_BFLOAT16(one)
         bits = SELECT((u32_##width)(exponent == 0), denormal, bits);                                                   \
         return (f32_##width)(bits | (half & 0x8000) << 16);                                                            \
     }                                                                                                                  \
-    ALWAYS_INLINE void store_f16_##width(char *at, f32_##width value) {                                                \
+    ALWAYS_INLINE half_##width narrow_f16_##width(f32_##width value) {                                                 \
         u32_##width bits = (u32_##width)value & 0x7fffffff, sign = (u32_##width)value >> 16 & 0x8000;                  \
         u32_##width normal = (bits - (112U << 23) + 0xfff + ((bits >> 13) & 1)) >> 13;                                 \
         u32_##width half_bits = (bits & 0) + (126U << 23);                                                             \
@@ -102,12 +102,41 @@ DEFINE_BFLOAT16(one)
         u32_##width special = 0x7c00 | (is_nan & (0x200 | (bits >> 13 & 0x3ff)));                                      \
         u32_##width kept = SELECT((u32_##width)(bits < (113U << 23)), denormal, normal);                               \
         kept = SELECT((u32_##width)(bits >= (143U << 23)), special, kept) | sign;                                      \
-        half_##width stored = __builtin_convertvector(kept, half_##width);                                             \
-        memcpy(at, &stored, sizeof stored);                                                                            \
+        return __builtin_convertvector(kept, half_##width);                                                            \
     }
 DEFINE_FLOAT16(one)
-#ifndef HAS_FLOAT16_WIDE
+#ifdef HAS_FLOAT16_WIDE
+ALWAYS_INLINE half_wide narrow_f16_wide(f32_wide value) {
+    return (half_wide)narrow_f16(value);
+}
+#else
 DEFINE_FLOAT16(wide)
+#endif
+
+#define DEFINE_HALF_STORE(name, width)                                                                                 \
+    ALWAYS_INLINE void store_##name##_##width(char *at, f32_##width value) {                                           \
+        half_##width stored = narrow_##name##_##width(value);                                                          \
+        memcpy(at, &stored, sizeof stored);                                                                            \
+    }
+DEFINE_HALF_STORE(bf16, wide)
+DEFINE_HALF_STORE(bf16, one)
+DEFINE_HALF_STORE(f16, wide)
+DEFINE_HALF_STORE(f16, one)
+
+/* Stores that go past the caches, to addresses that are multiples of VECTOR_BYTES. */
+#ifdef HAS_STREAM
+ALWAYS_INLINE void stream_f32_wide(char *at, f32_wide value) {
+    stream_whole(at, (stream_vector)value);
+}
+ALWAYS_INLINE void stream_f64_wide(char *at, f64_wide value) {
+    stream_whole(at, (stream_vector)value);
+}
+ALWAYS_INLINE void stream_bf16_wide(char *at, f32_wide value) {
+    stream_half(at, (stream_half_vector)narrow_bf16_wide(value));
+}
+ALWAYS_INLINE void stream_f16_wide(char *at, f32_wide value) {
+    stream_half(at, (stream_half_vector)narrow_f16_wide(value));
+}
 #endif
 
 /* ---- one operation on two registers; `u`, `i`: the unsigned and signed vectors of the same shape ---- */
@@ -138,7 +167,7 @@ DEFINE_FLOAT16(wide)
 
 /* What a kernel computes with: `access` names the loads and stores, `lanes` the vectors, `u` and `i` the vectors of
  * integers of the same shape; `element` is what one lane is in C; `bytes` of memory hold one element. */
-#define SPAN(n, width, access, lanes, u, i, OP, FINISH, element, bytes)                                                \
+#define SPAN(n, width, store, access, lanes, u, i, OP, FINISH, element, bytes)                                         \
     for (size_t step = n * sizeof(lanes##_##width) / sizeof(element); count - done >= step; done += step) {            \
         lanes##_##width sum[n];                                                                                        \
         for (size_t v = 0; v < n; v++) {                                                                               \
@@ -156,7 +185,7 @@ DEFINE_FLOAT16(wide)
         }                                                                                                              \
         for (size_t k = 0; k < out_count; k++) {                                                                       \
             for (size_t v = 0; v < n; v++) {                                                                           \
-                store_##access##_##width((char *)outs[k] + (done + v * (step / n)) * (bytes), sum[v]);                 \
+                store##_##access##_##width((char *)outs[k] + (done + v * (step / n)) * (bytes), sum[v]);               \
             }                                                                                                          \
         }                                                                                                              \
     }
@@ -168,9 +197,9 @@ DEFINE_FLOAT16(wide)
 #define DEFINE_KERNEL(name, ...)                                                                                       \
     ALWAYS_INLINE void name##_body(KERNEL_PARAMETERS) {                                                                \
         size_t done = 0;                                                                                               \
-        SPAN(4, wide, __VA_ARGS__)                                                                                     \
-        SPAN(1, wide, __VA_ARGS__)                                                                                     \
-        SPAN(1, one, __VA_ARGS__)                                                                                      \
+        SPAN(4, wide, store, __VA_ARGS__)                                                                              \
+        SPAN(1, wide, store, __VA_ARGS__)                                                                              \
+        SPAN(1, one, store, __VA_ARGS__)                                                                               \
     }                                                                                                                  \
     static void name(KERNEL_PARAMETERS) {                                                                              \
         if (in_count == 2 && out_count == 1) {                                                                         \
@@ -182,11 +211,44 @@ DEFINE_FLOAT16(wide)
         }                                                                                                              \
     }
 
+#ifdef HAS_STREAM
+/* Elements until all outputs are aligned, SIZE_MAX if that never happens. */
+static size_t unaligned_head(void *const *outs, size_t out_count, size_t bytes) {
+    size_t head = (VECTOR_BYTES - (uintptr_t)outs[0] % VECTOR_BYTES) % VECTOR_BYTES;
+    bool is_possible = head % bytes == 0;
+    for (size_t k = 1; k < out_count; k++) {
+        is_possible = is_possible && ((uintptr_t)outs[k] - (uintptr_t)outs[0]) % VECTOR_BYTES == 0;
+    }
+    return is_possible ? head / bytes : SIZE_MAX;
+}
+
+/* Above, and the same with stores past the caches. Those are not ordered by release stores, hence the fence: others
+ * may be told of this memory next. */
+#define DEFINE_STREAMING_KERNEL(name, bytes, ...)                                                                      \
+    DEFINE_KERNEL(name, __VA_ARGS__, bytes)                                                                            \
+    static void name##_past_caches(KERNEL_PARAMETERS) {                                                                \
+        size_t done = 0, head = unaligned_head(outs, out_count, bytes), whole = count;                                 \
+        if (head >= count) {                                                                                           \
+            name(outs, out_count, ins, in_count, count, divisor);                                                      \
+            return;                                                                                                    \
+        }                                                                                                              \
+        count = head;                                                                                                  \
+        SPAN(1, one, store, __VA_ARGS__, bytes)                                                                        \
+        count = whole;                                                                                                 \
+        SPAN(4, wide, stream, __VA_ARGS__, bytes)                                                                      \
+        _mm_sfence();                                                                                                  \
+        SPAN(1, wide, store, __VA_ARGS__, bytes)                                                                       \
+        SPAN(1, one, store, __VA_ARGS__, bytes)                                                                        \
+    }
+#else
+#define DEFINE_STREAMING_KERNEL(name, bytes, ...) DEFINE_KERNEL(name, __VA_ARGS__, bytes)
+#endif
+
 /* One element at a time: dividing dwarfs the rest, and there is no vector division of integers. */
 #define DEFINE_DIVIDING_KERNEL(name, ...)                                                                              \
     static void name(KERNEL_PARAMETERS) {                                                                              \
         size_t done = 0;                                                                                               \
-        SPAN(1, one, __VA_ARGS__)                                                                                      \
+        SPAN(1, one, store, __VA_ARGS__)                                                                               \
     }
 
 #define DEFINE_INTEGER(type, u, i, SIGN, element)                                                                      \
@@ -199,11 +261,11 @@ DEFINE_FLOAT16(wide)
     DEFINE_KERNEL(type##_or, u, u, u, i, OP_BIT_OR, FINISH_NOT, element, sizeof(element))                              \
     DEFINE_KERNEL(type##_xor, u, u, u, i, OP_BIT_XOR, FINISH_NOT, element, sizeof(element))
 #define DEFINE_FLOAT(type, lanes, u, i, element, bytes)                                                                \
-    DEFINE_KERNEL(type##_sum, type, lanes, u, i, OP_SUM, FINISH_NOT, element, bytes)                                   \
+    DEFINE_STREAMING_KERNEL(type##_sum, bytes, type, lanes, u, i, OP_SUM, FINISH_NOT, element)                         \
     DEFINE_KERNEL(type##_product, type, lanes, u, i, OP_PRODUCT, FINISH_NOT, element, bytes)                           \
     DEFINE_KERNEL(type##_min, type, lanes, u, i, OP_MIN_FLOAT, FINISH_NOT, element, bytes)                             \
     DEFINE_KERNEL(type##_max, type, lanes, u, i, OP_MAX_FLOAT, FINISH_NOT, element, bytes)                             \
-    DEFINE_KERNEL(type##_average, type, lanes, u, i, OP_SUM, FINISH_FLOAT, element, bytes)
+    DEFINE_STREAMING_KERNEL(type##_average, bytes, type, lanes, u, i, OP_SUM, FINISH_FLOAT, element)
 
 DEFINE_INTEGER(int8, u8, i8, SIGNED, int8_t)
 DEFINE_INTEGER(uint8, u8, i8, UNSIGNED, uint8_t)
@@ -219,6 +281,13 @@ DEFINE_FLOAT(f64, f64, u64, i64, double, 8)
     { type##_sum, type##_product, type##_min, type##_max, type##_average, NULL, NULL, NULL }
 #define INTEGER_ROW(type)                                                                                              \
     { type##_sum, type##_product, type##_min, type##_max, type##_average, type##_and, type##_or, type##_xor }
+#ifdef HAS_STREAM
+#define STREAM_ROW(type)                                                                                               \
+    { [MUSTER_SUM] = type##_sum_past_caches, [MUSTER_AVERAGE] = type##_average_past_caches }
+#else
+#define STREAM_ROW(type)                                                                                               \
+    { NULL }
+#endif
 
 /* In the order of the tables of muster/types.h. */
 _Static_assert(MUSTER_INT8 == 0 && MUSTER_UINT8 == 1 && MUSTER_INT16 == 2 && MUSTER_INT32 == 3 && MUSTER_INT64 == 4 &&
@@ -228,6 +297,10 @@ _Static_assert(MUSTER_INT8 == 0 && MUSTER_UINT8 == 1 && MUSTER_INT16 == 2 && MUS
 _Static_assert(MUSTER_SUM == 0 && MUSTER_PRODUCT == 1 && MUSTER_MIN == 2 && MUSTER_MAX == 3 && MUSTER_AVERAGE == 4 &&
                    MUSTER_BIT_AND == 5 && MUSTER_BIT_OR == 6 && MUSTER_BIT_XOR == 7 && MUSTER_REDUCTION_COUNT == 8,
                "columns");
-reduce_table TABLE_NAME = {INTEGER_ROW(int8),  INTEGER_ROW(uint8), INTEGER_ROW(int16),
-                           INTEGER_ROW(int32), INTEGER_ROW(int64), FLOAT_ROW(f16),
-                           FLOAT_ROW(bf16),    FLOAT_ROW(f32),     FLOAT_ROW(f64)};
+const struct reduce_table TABLE_NAME = {.kernels = {INTEGER_ROW(int8), INTEGER_ROW(uint8), INTEGER_ROW(int16),
+                                                    INTEGER_ROW(int32), INTEGER_ROW(int64), FLOAT_ROW(f16),
+                                                    FLOAT_ROW(bf16), FLOAT_ROW(f32), FLOAT_ROW(f64)},
+                                        .past_caches = {[MUSTER_FLOAT16] = STREAM_ROW(f16),
+                                                        [MUSTER_BFLOAT16] = STREAM_ROW(bf16),
+                                                        [MUSTER_FLOAT32] = STREAM_ROW(f32),
+                                                        [MUSTER_FLOAT64] = STREAM_ROW(f64)}};

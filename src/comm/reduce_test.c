@@ -414,6 +414,41 @@ static void splits_do_not_matter(void **state) {
     }
 }
 
+/* Large enough for stores past the caches: as in pieces that are not. */
+static void large_calls_are_right(void **state) {
+    (void)state;
+    enum { LARGE_BYTES = (8 << 20) + 4096, PIECE_COUNT = 1000, BUFFERS = 6 };
+    unsigned char *buffers[BUFFERS];
+    for (size_t k = 0; k < BUFFERS; k++) {
+        buffers[k] = malloc(LARGE_BYTES + SHIFTS);
+        assert_non_null(buffers[k]);
+        for (size_t i = 0; i + 1 < LARGE_BYTES + SHIFTS; i += 2) { /* any bits that are no NaN in any type */
+            uint16_t bits = (uint16_t)(random_next() >> 20 & 0xbfff);
+            memcpy(buffers[k] + i, &bits, sizeof bits);
+        }
+    }
+    for (int type = MUSTER_FLOAT16; type <= MUSTER_FLOAT64; type++) {
+        for (size_t shift = 0; shift < 3; shift++) { /* aligned, alike, and not alike */
+            size_t bytes = muster_type_bytes((enum muster_type)type), count = LARGE_BYTES / bytes,
+                   at = shift > 0 ? bytes : 0;
+            enum muster_reduction reduction = shift == 1 ? MUSTER_AVERAGE : MUSTER_SUM;
+            const void *in[] = {buffers[0], buffers[1]};
+            void *out[] = {buffers[2] + at, buffers[3] + (shift == 2 ? 0 : at)};
+            reduce_many((enum muster_type)type, reduction, out, 2, in, 2, count);
+            for (size_t from = 0; from < count; from += PIECE_COUNT) {
+                size_t piece = count - from < PIECE_COUNT ? count - from : PIECE_COUNT;
+                const void *part[] = {buffers[0] + from * bytes, buffers[1] + from * bytes};
+                reduce_many((enum muster_type)type, reduction, (void *[]){buffers[4]}, 1, part, 2, piece);
+                assert_memory_equal((unsigned char *)out[0] + from * bytes, buffers[4], piece * bytes);
+                assert_memory_equal((unsigned char *)out[1] + from * bytes, buffers[4], piece * bytes);
+            }
+        }
+    }
+    for (size_t k = 0; k < BUFFERS; k++) {
+        free(buffers[k]);
+    }
+}
+
 static void floats_have_no_bit_operations(void **state) {
     (void)state;
     assert_true(reduce_is_defined(MUSTER_INT8, MUSTER_BIT_XOR));
@@ -427,9 +462,13 @@ static void floats_have_no_bit_operations(void **state) {
 int main(void) {
     static const char *const names[] = {"portable", "AVX2", "AVX-512"};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_are_right),       cmocka_unit_test(many_inputs_and_outputs_are_right),
-        cmocka_unit_test(averages_are_finished), cmocka_unit_test(every_16_bit_float_is_converted),
-        cmocka_unit_test(splits_do_not_matter),  cmocka_unit_test(floats_have_no_bit_operations),
+        cmocka_unit_test(pairs_are_right),
+        cmocka_unit_test(many_inputs_and_outputs_are_right),
+        cmocka_unit_test(averages_are_finished),
+        cmocka_unit_test(every_16_bit_float_is_converted),
+        cmocka_unit_test(splits_do_not_matter),
+        cmocka_unit_test(large_calls_are_right),
+        cmocka_unit_test(floats_have_no_bit_operations),
     };
     int failed = 0;
     for (int vectors = REDUCE_PORTABLE; vectors < REDUCE_VECTORS_COUNT; vectors++) {
