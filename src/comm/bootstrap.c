@@ -79,11 +79,12 @@ static int get_identities(const struct comm_kv *kv, const uint32_t *ranks, uint3
     return code;
 }
 
-static int put_identity(const struct comm_kv *kv, uint32_t rank) {
+static int put_identity(const struct comm_kv *kv, uint32_t rank, uint64_t choice_hash) {
     struct identity identity;
     uint8_t bytes[IDENTITY_ENCODED_BYTES_MAX];
     char key[KEY_BYTES];
     identity_of_this_process(&identity);
+    identity.choice_hash = choice_hash;
     rank_key(rank, key);
     return kv->set(kv->context, key, bytes, identity_encode(&identity, bytes));
 }
@@ -124,6 +125,15 @@ static int compute(const struct comm_kv *kv, uint32_t size, int64_t deadline_ns,
     code = code ? code : get_identities(kv, ranks, size, deadline_ns, identities);
     if (code == MUSTER_ETIMEOUT) {
         code = name_missing(kv, size);
+    }
+    for (uint32_t rank = 1; code == 0 && rank < size; rank++) {
+        if (identities[rank].choice_hash != identities[0].choice_hash) {
+            code =
+                status_fail(MUSTER_EINVAL,
+                            "rank %u has another table of algorithms than rank 0: MUSTER_CHOICE_FILE must name files "
+                            "with the same contents on all ranks",
+                            rank);
+        }
     }
     code = code ? code : topology_compute(identities, size, out);
     free(identities);
@@ -227,9 +237,10 @@ void bootstrap_done(struct bootstrap *bootstrap) {
     *bootstrap = (struct bootstrap){0};
 }
 
-int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, int64_t deadline_ns, struct bootstrap *out) {
+int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, uint64_t choice_hash, int64_t deadline_ns,
+                  struct bootstrap *out) {
     struct bootstrap bootstrap = {0};
-    int code = put_identity(kv, rank);
+    int code = put_identity(kv, rank, choice_hash);
     if (code == 0 && rank == 0) {
         code = lead(kv, size, deadline_ns);
     }

@@ -29,9 +29,11 @@ struct bootstrap {
     uint32_t local_count, local;    /* how many, and which is this one */
 };
 
-/* Blocks until all are there. deadline_ns: monotonic. Errors: MUSTER_ETIMEOUT (the sentence names ranks that did not
+/* Blocks until all are there. choice_hash: of this process's table of algorithms; ranks with different ones cannot work
+ * together. deadline_ns: monotonic. Errors: MUSTER_EINVAL (different tables), MUSTER_ETIMEOUT (the sentence names ranks that did not
  * come), MUSTER_EPROTOCOL, MUSTER_ENOMEM, those of the store. */
-int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, int64_t deadline_ns, struct bootstrap *out);
+int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, uint64_t choice_hash, int64_t deadline_ns,
+                  struct bootstrap *out);
 void bootstrap_done(struct bootstrap *bootstrap);
 
 /* "0, 3-5, 9 and 12 more": the ranks for which `has(context, rank)`, for messages. Pure. Returns `out`. */

@@ -21,6 +21,7 @@
 
 enum {
     PEER_SENTENCE_BYTES = 256,
+    CONTACT_KEY_BYTES = 24,
     LOOK_MS = 50 /* how often to look after a neighbour while waiting for the store */
 };
 
@@ -34,8 +35,12 @@ static size_t directory_offset(uint32_t local_count) {
     return SEGMENT_HEADER_BYTES + align_up(local_count * sizeof(struct context_line));
 }
 
-static size_t segment_bytes(uint32_t local_count) {
+static size_t rings_offset(uint32_t local_count) {
     return directory_offset(local_count) + align_up(memory_directory_bytes(local_count));
+}
+
+static size_t segment_bytes(uint32_t local_count) {
+    return rings_offset(local_count) + p2p_rings_bytes(local_count);
 }
 
 /* ---- peers ---- */
@@ -59,7 +64,7 @@ const char *context_host_name(const struct context *context, uint32_t root_rank)
     return topology->host_names[topology->host_of[root_rank]];
 }
 
-/* Marks a peer, and wakes the groups that it is in. The first mark stays, but that who has left may be found dead. */
+/* Marks a peer, and wakes the groups that it is in. The first mark stays. */
 static void mark_peer(struct context *context, uint32_t rank, enum context_peer_state state, const char *sentence) {
     struct context_peer *peer = &context->peers[rank];
     pthread_mutex_lock(&context->mutex);
@@ -79,7 +84,7 @@ static void mark_peer(struct context *context, uint32_t rank, enum context_peer_
 
 static void describe_end(const struct context *context, uint32_t rank, int32_t pid, int wait_status, char *out,
                          size_t max) {
-    int used = snprintf(out, max, "(pid %d on host %s) ", (int)pid, context_host_name(context, rank));
+    int used = snprintf(out, max, "rank %u (pid %d on host %s) ", rank, (int)pid, context_host_name(context, rank));
     size_t at = used > 0 && (size_t)used < max ? (size_t)used : 0;
     if (wait_status >= 0 && WIFSIGNALED(wait_status)) {
         (void)snprintf(out + at, max - at, "was killed by signal %d (%s)", WTERMSIG(wait_status),
@@ -102,6 +107,69 @@ static void neighbour_died(void *argument, uint32_t rank, int32_t pid, int wait_
     }
     describe_end(context, rank, pid, wait_status, sentence, sizeof sentence);
     mark_peer(context, rank, CONTEXT_PEER_DEAD, sentence);
+    struct p2p_notice notice = {
+        .kind = P2P_NOTICE_PEER_DEAD, .subject = rank, .origin = context->rank, .code = MUSTER_EPEER};
+    (void)str_format(notice.sentence, sizeof notice.sentence, "%s", sentence);
+    p2p_spread(context->p2p, &notice);
+}
+
+/* The links: they have found out, or have been told. */
+static void take_notice(void *argument, const struct p2p_notice *notice) {
+    struct context *context = argument;
+    if (notice->kind == P2P_NOTICE_PEER_DEAD) {
+        uint32_t local = context_local_of(context, notice->subject);
+        if (local == UINT32_MAX || !atomic_load_explicit(&context->lines[local].has_left, memory_order_acquire)) {
+            mark_peer(context, notice->subject, CONTEXT_PEER_DEAD, notice->sentence);
+        }
+        return;
+    }
+    pthread_mutex_lock(&context->mutex); /* the group cannot be freed meanwhile */
+    for (struct muster_group *group = context->groups; group; group = group->next) {
+        if (group->id == notice->subject) {
+            group_take_notice(group, notice);
+        }
+    }
+    pthread_mutex_unlock(&context->mutex);
+}
+
+static void attend(void *argument) {
+    p2p_attend(((struct context *)argument)->p2p);
+}
+
+/* ---- where peers can be reached ---- */
+
+static const char *contact_key(uint32_t rank, char out[CONTACT_KEY_BYTES]) {
+    (void)str_format(out, CONTACT_KEY_BYTES, "contact/%u", rank);
+    return out;
+}
+
+static int fetch_contact(void *argument, uint32_t rank, int64_t deadline_ns, uint8_t out[P2P_CONTACT_BYTES_MAX],
+                         size_t *out_len) {
+    struct context *context = argument;
+    struct muster_store_value value = {0};
+    char key[CONTACT_KEY_BYTES];
+    int code = context->kv.get(context->kv.context, contact_key(rank, key), clock_remaining_ms(deadline_ns), &value);
+    if (code) {
+        return status_prefix(code, "where rank %u can be reached", rank);
+    }
+    if (value.len > P2P_CONTACT_BYTES_MAX) {
+        code = status_fail(MUSTER_EPROTOCOL, "the address of rank %u in the store has %zu bytes", rank, value.len);
+    } else {
+        memcpy(out, value.data, value.len);
+        *out_len = value.len;
+    }
+    muster_store_value_free(&value);
+    return code;
+}
+
+static int publish_contact(struct context *context) {
+    uint8_t bytes[P2P_CONTACT_BYTES_MAX];
+    char key[CONTACT_KEY_BYTES];
+    if (context->bootstrap.topology.host_count == 1) {
+        return 0; /* all are neighbours */
+    }
+    return context->kv.set(context->kv.context, contact_key(context->rank, key), bytes,
+                           p2p_contact(context->p2p, bytes));
 }
 
 /* ---- results in the store ---- */
@@ -195,7 +263,13 @@ int context_create(const struct context_config *config, int64_t deadline_ns, str
     int code = context->peers ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", config->size);
     code = code ? code : make_alive_page(context);
     code = code ? code : open_prefix(context, config);
-    code = code ? code : bootstrap_run(&context->kv, config->rank, config->size, deadline_ns, &context->bootstrap);
+    const char *choice_file = getenv("MUSTER_CHOICE_FILE");
+    if (code == 0 && choice_file && *choice_file) {
+        code = choice_load(choice_file, &context->choice);
+    }
+    code = code ? code
+                : bootstrap_run(&context->kv, config->rank, config->size, choice_hash(context->choice), deadline_ns,
+                                &context->bootstrap);
     if (code) {
         context_free(context);
         return code;
@@ -251,9 +325,38 @@ static int make_memory(struct context *context) {
     return code;
 }
 
+static int make_links(struct context *context) {
+    uint32_t local_count = context->bootstrap.local_count;
+    uint8_t *memory = context->segment.memory;
+    struct p2p_neighbour *neighbours = calloc(local_count, sizeof *neighbours);
+    if (!neighbours) {
+        return status_fail(MUSTER_ENOMEM, "no memory for %u ranks", local_count);
+    }
+    for (uint32_t i = 0; i < local_count; i++) {
+        const struct bootstrap_local *local = &context->bootstrap.locals[i];
+        neighbours[i] = (struct p2p_neighbour){local->rank, local->identity.pid, &context->lines[i].bell};
+    }
+    struct p2p_config config = {.rank = context->rank,
+                                .size = context->size,
+                                .bell = context_bell(context),
+                                .rings = memory ? memory + rings_offset(local_count) : NULL,
+                                .neighbours = neighbours,
+                                .neighbour_count = local_count,
+                                .local = context->bootstrap.local,
+                                .may_read_peers = context->may_read_peers,
+                                .contact = fetch_contact,
+                                .notice = take_notice,
+                                .context = context};
+    int code = interface_wish_from_env(&config.interfaces);
+    code = code ? code : p2p_create(&config, &context->p2p);
+    free(neighbours);
+    return code ? code : publish_contact(context);
+}
+
 static int watch_neighbours(struct context *context) {
-    struct monitor_handlers handlers = {.context = context, .died = neighbour_died};
+    struct monitor_handlers handlers = {.context = context, .died = neighbour_died, .attend = attend};
     int code = monitor_create(&handlers, &context->monitor);
+    code = code ? code : monitor_watch_descriptor(context->monitor, p2p_descriptor(context->p2p));
     for (uint32_t i = 0; code == 0 && i < context->bootstrap.local_count; i++) {
         const struct bootstrap_local *local = &context->bootstrap.locals[i];
         if (i != context->bootstrap.local) {
@@ -268,7 +371,21 @@ static int watch_neighbours(struct context *context) {
 int context_attach(struct context *context, const struct segment_name *name) {
     int code = open_segment(context, name);
     code = code ? code : make_memory(context);
+    code = code ? code : make_links(context);
     return code ? code : watch_neighbours(context);
+}
+
+/* The next host's first rank: a death on any host so reaches all of them. */
+int context_watch_next_host(struct context *context, int64_t deadline_ns) {
+    const struct topology *topology = &context->bootstrap.topology;
+    if (topology->host_count == 1 || context->bootstrap.local != 0) {
+        return 0;
+    }
+    uint32_t next_host = (topology->host_of[context->rank] + 1) % topology->host_count, next = 0;
+    while (topology->host_of[next] != next_host) {
+        next++;
+    }
+    return p2p_watch(context->p2p, next, deadline_ns);
 }
 
 void context_seal(struct context *context) {
@@ -286,6 +403,7 @@ void context_free(struct context *context) {
         atomic_store_explicit(&context->lines[context->bootstrap.local].has_left, 1, memory_order_release);
     }
     monitor_free(context->monitor);
+    p2p_free(context->p2p);
     memory_free(context->memory);
     if (context->segment.memory) {
         segment_close(&context->segment);
@@ -298,6 +416,7 @@ void context_free(struct context *context) {
     }
     free(context->peers);
     bootstrap_done(&context->bootstrap);
+    free(context->choice);
     recorder_release(context->recorder);
     if (context->alive) {
         (void)munmap((void *)(uintptr_t)context->alive, sizeof(uint32_t));

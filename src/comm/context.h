@@ -18,6 +18,7 @@
 
 #include "comm/bell.h"
 #include "comm/bootstrap.h"
+#include "comm/choice.h"
 #include "comm/kv.h"
 #include "comm/memory.h"
 #include "comm/monitor.h"
@@ -37,7 +38,7 @@ struct context_line {
 enum context_peer_state { CONTEXT_PEER_HERE = 0, CONTEXT_PEER_DEAD, CONTEXT_PEER_LEFT };
 struct context_peer {
     _Atomic uint32_t state;
-    char *sentence; /* of a dead one: owned, written once before the state; "was killed by signal 9 (Killed)" */
+    char *sentence; /* of a dead one: owned, written once before the state; "rank 3 (pid 7 on host a) was killed ..." */
 };
 
 struct context {
@@ -56,7 +57,9 @@ struct context {
     struct p2p *p2p;
     struct monitor *monitor;
     struct recorder *recorder;
-    bool may_read_peers; /* MUSTER_CMA */
+    struct choice *choice; /* MUSTER_CHOICE_FILE; NULL: the built-in table */
+    bool may_read_peers;   /* MUSTER_CMA */
+    _Atomic bool uses_links; /* somebody has posted a message: whoever waits brings the links forward */
 
     const volatile uint32_t *alive; /* 1; 0 in a child of fork() */
     pthread_mutex_t mutex;          /* over what follows */
@@ -79,6 +82,8 @@ int context_make_segment(struct context *context, struct segment_name *out_name)
 /* Opens (or keeps) the segment, starts the monitor and the links. name: NULL where the segment is this rank's own or
  * there is none. */
 int context_attach(struct context *context, const struct segment_name *name);
+/* After that: has the first rank of each host look after the next host. */
+int context_watch_next_host(struct context *context, int64_t deadline_ns);
 /* After every rank of the host has attached: its descriptor is not needed any more. */
 void context_seal(struct context *context);
 /* Leaves in good order and frees. NULL is accepted. In a forked child it does nothing. */

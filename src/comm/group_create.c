@@ -62,6 +62,7 @@ static int create(const struct context_config *config, const struct muster_group
                  : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", config->size);
     free(ranks);
     code = code ? code : share_segments(context, group, deadline_ns);
+    code = code ? code : context_watch_next_host(context, deadline_ns);
     if (code) {
         code = status_prefix(code, "process group '%s', rank %u of %u", config->name, config->rank, config->size);
         group_dispose(group);

@@ -140,6 +140,8 @@ enum group_need {
 };
 /* 0, or what the group has failed with, found out now or before; with the sentence as detail. Any thread. */
 int group_examine(struct muster_group *group, enum group_need need);
+/* Another host has told that the group failed. */
+void group_take_notice(struct muster_group *group, const struct p2p_notice *notice);
 /* Fails the group: here (first wins), in the eyes of the neighbours, and of all other hosts. Wakes everybody. Returns
  * the code of the failure that won, its sentence as detail. Any thread. */
 int group_fail(struct muster_group *group, int code, const char *sentence);

@@ -208,12 +208,49 @@ static int make_node(struct muster_group *group) {
                                      .members = members,
                                      .waiter = &group->waiter,
                                      .memory = context->memory,
+                                     .choice = context->choice,
                                      .may_read_peers = context->may_read_peers};
         code = node_create(&config, &group->node);
     }
     free(pids);
     free(members);
     return code;
+}
+
+/* On some host of the group, do more of its ranks wait than there are cores? The same on all ranks. */
+static bool is_crowded(const struct muster_group *group, uint32_t *host_sizes) {
+    const struct topology *topology = &group->context->bootstrap.topology;
+    for (uint32_t rank = 0; rank < group->size; rank++) {
+        uint32_t host = topology->host_of[group->root_ranks[rank]];
+        if (++host_sizes[host] > topology->core_counts[host]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int make_hierarchy(struct muster_group *group) {
+    struct context *context = group->context;
+    if (group->host_count == 1) {
+        return 0;
+    }
+    uint32_t *host_sizes = calloc(context->bootstrap.topology.host_count, sizeof *host_sizes);
+    if (!host_sizes) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", group->size);
+    }
+    struct hierarchy_config config = {.p2p = context->p2p,
+                                      .waiter = &group->waiter,
+                                      .node = group->local_count > 1 ? group->node : NULL,
+                                      .choice = context->choice,
+                                      .group = group->id,
+                                      .rank = group->rank,
+                                      .size = group->size,
+                                      .peers = group->root_ranks,
+                                      .hosts = group->hosts,
+                                      .is_crowded = is_crowded(group, host_sizes)};
+    free(host_sizes);
+    atomic_store_explicit(&context->uses_links, true, memory_order_relaxed);
+    return hierarchy_create(&config, &group->hierarchy);
 }
 
 /* ---- meeting ---- */
@@ -271,6 +308,7 @@ static void delist(struct muster_group *group) {
 int group_attach(struct muster_group *group, const struct segment_name *name, int64_t deadline_ns) {
     int code = open_segment(group, name);
     code = code ? code : make_node(group);
+    code = code ? code : make_hierarchy(group);
     if (code == 0) {
         enlist(group);
         code = meet_locals(group, deadline_ns);
@@ -287,6 +325,7 @@ void group_dispose(struct muster_group *group) {
         return;
     }
     delist(group);
+    hierarchy_free(group->hierarchy);
     node_free(group->node);
     if (group->segment.memory) {
         segment_close(&group->segment);

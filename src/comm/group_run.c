@@ -39,7 +39,8 @@ int group_run(struct muster_group *group, const struct comm_call *call, int64_t 
     struct recorder_place place = {group->id, group->size, sequence,
                                    call_has_root(call) ? call->root : CALL_RECORD_NO_PEER};
     uint64_t number = recorder_begin(recorder, call, &place, begin_ns);
-    int code = node_run(group->node, call, begin_ns + timeout_ns);
+    int code = group->hierarchy ? hierarchy_run(group->hierarchy, call, (uint32_t)sequence, begin_ns + timeout_ns)
+                                : node_run(group->node, call, begin_ns + timeout_ns);
     recorder_end(recorder, number, ticks_monotonic_ns(&group->clock), code);
     if (__builtin_expect(code != 0, 0)) {
         code = group_call_failed(group, code, timeout_ns);

@@ -149,6 +149,55 @@ static void over_a_store_on_tcp(void **state) {
     ranks_run_with(3, all_collectives, NULL, &options);
 }
 
+/* Hosts of one rank each, of two, uneven ones, and ranks that are no neighbours of those on their host. */
+static void over_several_hosts(void **state) {
+    (void)state;
+    static const uint32_t mixed[] = {0, 1, 0, 2, 1}, uneven[] = {0, 1, 1, 1};
+    struct ranks_options options = {.ranks_per_host = 1};
+    for (uint32_t size = 2; size <= RANKS_MOST; size++) {
+        ranks_run_with(size, all_collectives, NULL, &options);
+    }
+    options.ranks_per_host = 2;
+    ranks_run_with(4, all_collectives, NULL, &options);
+    ranks_run_with(5, all_collectives, NULL, &options);
+    options.host_of = mixed;
+    ranks_run_with(5, all_collectives, NULL, &options);
+    options.host_of = uneven;
+    ranks_run_with(4, all_collectives, NULL, &options);
+}
+
+static int tell_places(struct rank *rank, void *argument) {
+    static const uint32_t hosts[] = {0, 1, 0, 2, 1}, locals[] = {0, 0, 1, 0, 1}, sizes[] = {2, 2, 2, 1, 2};
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    rank_check(rank, muster_group_host_count(group) == 3);
+    for (uint32_t r = 0; r < rank->size; r++) {
+        rank_check(rank, muster_group_host_of(group, r) == hosts[r]);
+        rank_check(rank, muster_group_root_rank(group, r) == r);
+    }
+    rank_check(rank, muster_group_local_rank(group) == locals[rank->rank]);
+    rank_check(rank, muster_group_local_size(group) == sizes[rank->rank]);
+    muster_group_free(group);
+    return 0;
+}
+
+static void places_are_told(void **state) {
+    (void)state;
+    static const uint32_t host_of[] = {7, 3, 7, 5, 3};
+    struct ranks_options options = {.host_of = host_of};
+    ranks_run_with(5, tell_places, NULL, &options);
+}
+
+static int use_no_shared_memory(struct rank *rank, void *argument) {
+    rank_check(rank, setenv("MUSTER_SHM", "0", 1) == 0);
+    return all_collectives(rank, argument);
+}
+
+static void without_shared_memory(void **state) {
+    (void)state;
+    ranks_run(3, use_no_shared_memory, NULL);
+}
+
 /* ---- ways to meet ---- */
 
 static int meet_in_file(struct rank *rank, void *path) {
@@ -329,10 +378,17 @@ static void a_forked_child_does_no_harm(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_collective_in_both_forms),      cmocka_unit_test(over_a_store_on_tcp),
-        cmocka_unit_test(the_file_is_removed_by_the_last),     cmocka_unit_test(the_environment_is_enough),
-        cmocka_unit_test(wrong_arguments_fail_the_call_alone), cmocka_unit_test(handles_run_in_order),
-        cmocka_unit_test(memory_that_neighbours_read),         cmocka_unit_test(a_forked_child_does_no_harm),
+        cmocka_unit_test(every_collective_in_both_forms),
+        cmocka_unit_test(over_a_store_on_tcp),
+        cmocka_unit_test(over_several_hosts),
+        cmocka_unit_test(places_are_told),
+        cmocka_unit_test(without_shared_memory),
+        cmocka_unit_test(the_file_is_removed_by_the_last),
+        cmocka_unit_test(the_environment_is_enough),
+        cmocka_unit_test(wrong_arguments_fail_the_call_alone),
+        cmocka_unit_test(handles_run_in_order),
+        cmocka_unit_test(memory_that_neighbours_read),
+        cmocka_unit_test(a_forked_child_does_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,9 @@ bool group_idle(void *argument) {
         was_raised &= atomic_exchange_explicit(&group->message_waiter.alarm, 1, memory_order_acq_rel) != 0;
         return !was_raised;
     }
+    if (atomic_load_explicit(&group->context->uses_links, memory_order_relaxed)) {
+        return p2p_progress(group->context->p2p);
+    }
     return false;
 }
 
@@ -113,9 +116,24 @@ static void publish(struct muster_group *group, int code) {
     ring_neighbours(group);
 }
 
+/* For the other hosts, and for messages of the group that are under way. */
+static void spread(struct muster_group *group, int code) {
+    struct p2p_notice notice = {
+        .kind = P2P_NOTICE_GROUP_FAILED, .subject = group->id, .origin = group->context->rank, .code = code};
+    (void)str_format(notice.sentence, sizeof notice.sentence, "%s", group->failure.sentence);
+    p2p_spread(group->context->p2p, &notice);
+}
+
+void group_take_notice(struct muster_group *group, const struct p2p_notice *notice) {
+    char sentence[MUSTER_DETAIL_MAX];
+    (void)str_format(sentence, sizeof sentence, "rank %u of the root group: %s", notice->origin, notice->sentence);
+    (void)group_fail(group, notice->code, sentence);
+}
+
 int group_fail(struct muster_group *group, int code, const char *sentence) {
     if (failure_set(&group->failure, code, sentence)) {
         publish(group, code);
+        spread(group, code);
     }
     group_alarm(group);
     return failure_get(&group->failure);
@@ -160,7 +178,9 @@ static bool examine_member(struct muster_group *group, uint32_t rank, enum group
     (void)name_rank(group, rank, who, sizeof who);
     describe_last_call(group, rank, last, sizeof last);
     if (has_died) {
-        (void)snprintf(out, max, "%s: %s %s%s", own, who, peer->sentence ? peer->sentence : "is gone", last);
+        bool is_root_number = group->root_ranks[rank] == rank;
+        (void)snprintf(out, max, "%s: %s%s%s%s", own, peer->sentence ? peer->sentence : "a rank is gone",
+                       is_root_number ? "" : ", here ", is_root_number ? "" : who, last);
     } else {
         (void)snprintf(out, max, "%s: %s on host %s has left the group%s", own, who,
                        context_host_name(group->context, group->root_ranks[rank]), last);
@@ -223,7 +243,10 @@ static bool is_late(const void *argument, uint32_t rank) {
     const struct muster_group *group = argument;
     const struct group_line *line = line_of(group, rank);
     uint64_t own = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
-    return rank != group->rank && line && atomic_load_explicit(&line->begun, memory_order_acquire) < own;
+    if (rank == group->rank || !line) {
+        return rank != group->rank && group->hierarchy && hierarchy_awaits(group->hierarchy, rank);
+    }
+    return atomic_load_explicit(&line->begun, memory_order_acquire) < own;
 }
 
 /* Who has not begun this call, and what they did last. */

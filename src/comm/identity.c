@@ -2,6 +2,7 @@
 #include "comm/identity.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,22 @@ static uint64_t hash_text(const char *text) {
     return hash ? hash : 1;
 }
 
+/* More processors than CPU_SETSIZE: enough cores for anybody. */
+static void read_cores(struct identity *out) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) != 0) {
+        out->core_count = CPU_SETSIZE;
+        return;
+    }
+    out->core_count = (uint32_t)CPU_COUNT(&set);
+    uint32_t hash = UINT32_C(0x811c9dc5); /* FNV-1a */
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        hash = (hash ^ (uint32_t)(CPU_ISSET(cpu, &set) ? cpu + 1 : 0)) * UINT32_C(0x01000193);
+    }
+    out->core_hash = hash;
+}
+
 void identity_of_this_process(struct identity *out) {
     const char *shared = getenv("MUSTER_SHM"), *host = getenv("MUSTER_HOST_ID");
     memset(out, 0, sizeof *out);
@@ -62,6 +79,7 @@ void identity_of_this_process(struct identity *out) {
                      read_namespace("/proc/self/ns/user", &out->host.user_namespace);
     out->host.tag = host && *host ? hash_text(host) : 0;
     out->host.user = (uint32_t)geteuid();
+    read_cores(out);
     out->pid = (int32_t)getpid();
     out->start_time = monitor_start_time(out->pid);
     if (gethostname(out->host_name, sizeof out->host_name - 1) != 0) {
@@ -89,6 +107,9 @@ size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENC
     bytes_put_number(&w, identity->host.user, 4);
     bytes_put_number(&w, (uint32_t)identity->pid, 4);
     bytes_put_number(&w, identity->start_time, 8);
+    bytes_put_number(&w, identity->core_count, 4);
+    bytes_put_number(&w, identity->core_hash, 4);
+    bytes_put_number(&w, identity->choice_hash, 8);
     bytes_put_number(&w, name_len, 1);
     bytes_put(&w, identity->host_name, name_len);
     return w.used;
@@ -107,6 +128,9 @@ int identity_decode(const uint8_t *data, size_t len, struct identity *out) {
     identity.host.user = (uint32_t)bytes_get_number(&r, 4);
     identity.pid = (int32_t)(uint32_t)bytes_get_number(&r, 4);
     identity.start_time = bytes_get_number(&r, 8);
+    identity.core_count = (uint32_t)bytes_get_number(&r, 4);
+    identity.core_hash = (uint32_t)bytes_get_number(&r, 4);
+    identity.choice_hash = bytes_get_number(&r, 8);
     size_t name_len = bytes_get_number(&r, 1);
     const uint8_t *name = bytes_get(&r, name_len);
     if (r.overrun || r.used != len || version != VERSION || may_share > 1 || identity.pid <= 0 ||

@@ -26,12 +26,15 @@ struct identity {
     struct host_identity host;
     bool may_share; /* false with MUSTER_SHM=0: counts as a host of its own */
     int32_t pid;
-    uint64_t start_time; /* of the process: monitor_start_time() */
+    uint64_t start_time;  /* of the process: monitor_start_time() */
+    uint32_t core_count;  /* that it may run on ... */
+    uint32_t core_hash;   /* ... and which: equal sets, equal hashes */
+    uint64_t choice_hash; /* of its table of algorithms (comm/choice.h): must be equal on all ranks */
     char host_name[IDENTITY_HOST_NAME_BYTES];
 };
 
 /* Of this process, as the kernel and the environment (MUSTER_SHM, MUSTER_HOST_ID) say. Where the kernel does not tell
- * (no /proc), the process shares with nobody. Cannot fail. */
+ * (no /proc), the process shares with nobody. choice_hash is left 0. Cannot fail. */
 void identity_of_this_process(struct identity *out);
 
 /* Can these two share memory? */

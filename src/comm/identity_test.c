@@ -17,6 +17,9 @@ static struct identity example(void) {
         .may_share = true,
         .pid = 77,
         .start_time = 99,
+        .core_count = 2,
+        .core_hash = 0x0A0B0C0D,
+        .choice_hash = 6,
         .host_name = "ab"};
     memset(identity.host.boot_id, 0xEE, sizeof identity.host.boot_id);
     return identity;
@@ -25,10 +28,11 @@ static struct identity example(void) {
 static void golden_bytes(void **state) {
     (void)state;
     static const uint8_t expected[] = {
-        1,  1, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE,
-        2,  1, 0,    0,    0,    0,    0,    0,    3,    0,    0,    0,    0,    0,    0,    0,    4,    0,
-        0,  0, 0,    0,    0,    0,    5,    0,    0,    0,    0,    0,    0,    0,    0xE8, 3,    0,    0,
-        77, 0, 0,    0,    99,   0,    0,    0,    0,    0,    0,    0,    2,    'a',  'b'};
+        1,    1, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE,
+        0xEE, 2, 1,    0,    0,    0,    0,    0,    0,    3,    0,    0,    0,    0,    0,    0,    0,
+        4,    0, 0,    0,    0,    0,    0,    0,    5,    0,    0,    0,    0,    0,    0,    0,    0xE8,
+        3,    0, 0,    77,   0,    0,    0,    99,   0,    0,    0,    0,    0,    0,    0,    2,    0,
+        0,    0, 0x0D, 0x0C, 0x0B, 0x0A, 6,    0,    0,    0,    0,    0,    0,    0,    2,    'a',  'b'};
     struct identity identity = example(), read;
     uint8_t bytes[IDENTITY_ENCODED_BYTES_MAX];
     assert_int_equal(identity_encode(&identity, bytes), sizeof expected);

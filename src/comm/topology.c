@@ -1,12 +1,13 @@
 /* Grouping ranks by host, and the form in the store:
  *
  *     u32 magic "MTOP", u8 version, varint size, varint host_count,
- *     host_count times: u8 length, name
+ *     host_count times: u8 length, name, varint cores
  *     until all ranks have a host: varint run length, varint host
  *
  * Varints as in base/bytes.h. */
 #include "comm/topology.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,8 @@ static int allocate(struct topology *topology, uint32_t size, uint32_t host_coun
     *topology = (struct topology){.size = size, .host_count = host_count};
     topology->host_of = calloc(size, sizeof *topology->host_of);
     topology->host_names = calloc(host_count, sizeof *topology->host_names);
-    if (!topology->host_of || !topology->host_names) {
+    topology->core_counts = calloc(host_count, sizeof *topology->core_counts);
+    if (!topology->host_of || !topology->host_names || !topology->core_counts) {
         topology_done(topology);
         return status_fail(MUSTER_ENOMEM, "no memory for the topology of %u ranks", size);
     }
@@ -30,7 +32,21 @@ static int allocate(struct topology *topology, uint32_t size, uint32_t host_coun
 void topology_done(struct topology *topology) {
     free(topology->host_of);
     free(topology->host_names);
+    free(topology->core_counts);
     *topology = (struct topology){0};
+}
+
+/* Ranks of a host that may use the same cores share them; otherwise each brings its own. Sets that overlap in part are
+ * rare, and counted twice. */
+static void count_cores(const struct identity *identities, struct topology *topology) {
+    for (uint32_t rank = 0; rank < topology->size; rank++) {
+        bool is_new = true;
+        for (uint32_t other = rank; is_new && other-- > 0;) {
+            is_new = topology->host_of[other] != topology->host_of[rank] ||
+                     identities[other].core_hash != identities[rank].core_hash;
+        }
+        topology->core_counts[topology->host_of[rank]] += is_new ? identities[rank].core_count : 0;
+    }
 }
 
 int topology_compute(const struct identity *identities, uint32_t size, struct topology *out) {
@@ -57,12 +73,14 @@ int topology_compute(const struct identity *identities, uint32_t size, struct to
         topology.host_of[rank] = host - 1;
     }
     free(first_ranks);
+    count_cores(identities, &topology);
     *out = topology;
     return 0;
 }
 
 int topology_encode(const struct topology *topology, uint8_t **out, size_t *out_len) {
-    size_t room = 16 + 2 * VARINT_U32_BYTES + (size_t)topology->host_count * IDENTITY_HOST_NAME_BYTES +
+    size_t room = 16 + 2 * VARINT_U32_BYTES +
+                  (size_t)topology->host_count * (IDENTITY_HOST_NAME_BYTES + VARINT_U32_BYTES) +
                   (size_t)topology->size * 2 * VARINT_U32_BYTES;
     struct bytes_writer w = {malloc(room), room, 0, false};
     if (!w.data) {
@@ -76,6 +94,7 @@ int topology_encode(const struct topology *topology, uint8_t **out, size_t *out_
         size_t length = strnlen(topology->host_names[host], IDENTITY_HOST_NAME_BYTES - 1);
         bytes_put_number(&w, length, 1);
         bytes_put(&w, topology->host_names[host], length);
+        bytes_put_varint(&w, topology->core_counts[host]);
     }
     for (uint32_t rank = 0, end; rank < topology->size; rank = end) {
         for (end = rank + 1; end < topology->size && topology->host_of[end] == topology->host_of[rank];) {
@@ -109,9 +128,11 @@ int topology_decode(const uint8_t *data, size_t len, uint32_t size, struct topol
     for (uint32_t host = 0; host < hosts; host++) {
         size_t length = bytes_get_number(&r, 1);
         const uint8_t *name = bytes_get(&r, length);
-        if (!name || length >= IDENTITY_HOST_NAME_BYTES) {
+        uint64_t core_count = bytes_get_varint(&r);
+        if (!name || length >= IDENTITY_HOST_NAME_BYTES || core_count > UINT32_MAX) {
             return no_topology(&topology, len);
         }
+        topology.core_counts[host] = (uint32_t)core_count;
         memcpy(topology.host_names[host], name, length);
     }
     uint64_t next_host = 0; /* the order of first ranks: each run's host is known, or the next */

@@ -12,7 +12,7 @@
 #include <muster/status.h>
 
 static struct identity on_host(unsigned number) {
-    struct identity identity = {.may_share = true, .pid = 1};
+    struct identity identity = {.may_share = true, .pid = 1, .core_count = 4, .core_hash = number};
     identity.host.boot_id[0] = (uint8_t)number;
     (void)snprintf(identity.host_name, sizeof identity.host_name, "h%u", number);
     return identity;
@@ -60,8 +60,8 @@ static struct topology example(void) {
 
 static void golden_bytes(void **state) {
     (void)state;
-    static const uint8_t expected[] = {'M', 'T', 'O', 'P', 1, 0xC8, 1, 2, 2,  'h', '1',
-                                       2,   'h', '2', 1,   0, 0x95, 1, 1, 50, 0};
+    static const uint8_t expected[] = {'M', 'T', 'O', 'P', 1, 0xC8, 1,    2, 2, 'h', '1', 4,
+                                       2,   'h', '2', 4,   1, 0,    0x95, 1, 1, 50,  0};
     struct topology topology = example(), read;
     uint8_t *bytes = NULL;
     size_t len = 0;
@@ -111,11 +111,22 @@ static void damaged_bytes_do_no_harm(void **state) {
     free(bytes);
 }
 
+static void cores_are_counted_by_set(void **state) {
+    (void)state;
+    struct identity identities[5] = {on_host(1), on_host(1), on_host(1), on_host(2), on_host(2)};
+    struct topology topology;
+    identities[2].core_hash = 77; /* pinned elsewhere */
+    identities[2].core_count = 1;
+    assert_int_equal(topology_compute(identities, 5, &topology), 0);
+    assert_int_equal(topology.core_counts[0], 5);
+    assert_int_equal(topology.core_counts[1], 4);
+    topology_done(&topology);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hosts_are_numbered_by_first_ranks),
-        cmocka_unit_test(who_may_not_share_is_a_host),
-        cmocka_unit_test(golden_bytes),
+        cmocka_unit_test(hosts_are_numbered_by_first_ranks), cmocka_unit_test(who_may_not_share_is_a_host),
+        cmocka_unit_test(cores_are_counted_by_set),          cmocka_unit_test(golden_bytes),
         cmocka_unit_test(damaged_bytes_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
