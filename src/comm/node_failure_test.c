@@ -29,22 +29,21 @@ static int said(int status) {
                                         : 1;
 }
 
+static unsigned char here[4096];
+static _Thread_local unsigned char there[4096]; /* members may be threads */
+
 static int run(struct crew_member *member, const struct comm_call *call, int64_t patience_ns) {
-    return node_run(member->node, call, clock_monotonic_ns() + patience_ns);
+    struct comm_call own = *call;
+    own.receive = call->receive ? call->receive : there;
+    return node_run(member->node, &own, clock_monotonic_ns() + patience_ns);
 }
 
 static const struct comm_call barrier = {.operation = COMM_BARRIER};
 
 /* ---- different calls ---- */
 
-static unsigned char here[4096], there[4096];
-
-static const struct comm_call sum = {.operation = COMM_ALL_REDUCE,
-                                     .type = MUSTER_FLOAT32,
-                                     .reduction = MUSTER_SUM,
-                                     .count = 100,
-                                     .send = here,
-                                     .receive = there};
+static const struct comm_call sum = {
+    .operation = COMM_ALL_REDUCE, .type = MUSTER_FLOAT32, .reduction = MUSTER_SUM, .count = 100, .send = here};
 
 struct difference {
     struct comm_call even, odd; /* what members of even and odd numbers call */
@@ -135,7 +134,7 @@ static void each_believes_to_be_the_root(void **state) {
 
 /* A root that is far ahead waits for room, and notices there. */
 static int root_runs_ahead(struct crew_member *member) {
-    struct comm_call broadcast = {.operation = COMM_BROADCAST, .type = MUSTER_INT8, .count = 100, .receive = here};
+    struct comm_call broadcast = {.operation = COMM_BROADCAST, .type = MUSTER_INT8, .count = 100};
     int status = 0;
     if (member->index == 0) {
         for (int i = 0; i < 1000 && status == 0; i++) {
@@ -160,7 +159,6 @@ static int send_too_much(struct crew_member *member) {
     struct comm_call call = {.operation = COMM_ALL_TO_ALL,
                              .type = MUSTER_INT8,
                              .send = here,
-                             .receive = there,
                              .send_counts = sends,
                              .receive_counts = receives};
     int status = run(member, &call, member->index == 0 ? LONG_NS : SHORT_NS);
