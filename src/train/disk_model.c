@@ -296,6 +296,12 @@ static int64_t model_write(void *ctx, int handle, const void *bytes, size_t coun
     return (int64_t)count;
 }
 
+static void model_start_sync(void *ctx, int handle, uint64_t offset, uint64_t count) {
+    (void)file_of(ctx, handle);
+    (void)offset;
+    (void)count;
+}
+
 static void sync_file(struct disk *disk, struct disk_file *file, bool partial) {
     if (file->lost || disk->ignores_file_sync) {
         return;
@@ -384,6 +390,7 @@ struct snapshot_io disk_io(struct disk *disk) {
         .size = model_size,
         .read = model_read,
         .write = model_write,
+        .start_sync = model_start_sync,
         .sync = model_sync,
         .rename = model_rename,
         .remove = model_remove,

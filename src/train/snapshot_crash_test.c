@@ -104,12 +104,23 @@ static void fault(struct life *life, const char *what) {
     }
 }
 
+/* As load_step(), of a file that changed after it had been found whole: what comes out is right, or it fails. */
+static void load_changed(struct life *life, int64_t step) {
+    struct model m;
+    memset(&m, 0, sizeof m);
+    model_init(&m);
+    int code = snapshot_load(&life->io, "d", step, 0, true, &m.state);
+    if (code == 0 && model_tag(&m) != life->found[step]) {
+        fault(life, "a file that changed while it was loaded gave something else");
+    }
+}
+
 /* Loads one step; 0 when that is refused. */
 static uint32_t load_step(struct life *life, int64_t step, int *out_code) {
     struct model m;
     memset(&m, 0, sizeof m);
     model_init(&m);
-    int code = snapshot_load(&life->io, "d", step, 0, &m.state);
+    int code = snapshot_load(&life->io, "d", step, 0, false, &m.state);
     tally.loads++;
     if (out_code) {
         *out_code = code;
@@ -231,7 +242,7 @@ static bool save_step(struct life *life, int64_t step, unsigned at, enum disk_tr
     if (code && (!troubled || muster_detail()[0] == '\0')) {
         fault(life, "a save failed without trouble, or without a word");
     }
-    if (code && trouble == DISK_FAIL && disk_count(&life->disk, ".tmp") != 0 && life->disk.calls > at + 3) {
+    if (code && trouble == DISK_FAIL && disk_count(&life->disk, ".tmp") != 0) {
         fault(life, "a failed save leaves a temporary file");
     }
     if (code == 0) {
@@ -291,6 +302,7 @@ static void damage_one(struct life *life, int64_t step) {
     bool needed = damage(&life->disk, file);
     int code = 0;
     uint32_t tag = load_step(life, step, &code);
+    load_changed(life, step);
     struct muster_snapshot_found found;
     int find_code = snapshot_find(&life->io, "d", INT64_MAX, &found);
     if (needed && tag != 0 && tag != life->found[step]) {

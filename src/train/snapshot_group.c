@@ -1,14 +1,14 @@
 /* Saving and loading by the ranks of a group: who does it, and agreement on the outcome. The files are the business of
- * snapshot_save.c and snapshot_load.c; this needs the public calls alone. */
+ * snapshot_save.c and snapshot_load.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
 #include "base/str.h"
+#include "train/snapshot_impl.h"
 
 #include <muster/collective.h>
-#include <muster/snapshot.h>
 
 /* ---- agreement ---- */
 
@@ -93,10 +93,11 @@ static bool is_lack(int code) {
     return code == MUSTER_ENOENT || code == MUSTER_ECORRUPT;
 }
 
-/* Which snapshot: the newest that a rank has, as the lowest rank that has it sees it. *out_lack: what finding one on
+/* Which snapshot: the newest that a rank has, as the lowest rank that has it sees it. *out_mine: it is
+ * what was found whole here. *out_lack: what finding one on
  * this rank came to. */
 static int choose(struct muster_group *group, const char *folder, struct muster_snapshot_found *found,
-                  uint32_t *out_owner) {
+                  uint32_t *out_owner, bool *out_mine) {
     *found = (struct muster_snapshot_found){.step = -1};
     int lack = muster_snapshot_find(folder, INT64_MAX, found);
     int code = agree(group, is_lack(lack) ? 0 : lack);
@@ -118,6 +119,7 @@ static int choose(struct muster_group *group, const char *folder, struct muster_
     }
     int64_t chosen[2] = {found->step, (int64_t)found->id};
     code = muster_broadcast(group, chosen, 2, MUSTER_INT64, (uint32_t)owner, NULL);
+    *out_mine = found->step == chosen[0] && found->id == (uint64_t)chosen[1];
     found->step = chosen[0];
     found->id = (uint64_t)chosen[1];
     *out_owner = (uint32_t)owner;
@@ -128,11 +130,12 @@ int muster_snapshot_load_group(struct muster_group *group, const char *folder,
                                const struct muster_snapshot_state *state, struct muster_snapshot_found *out) {
     struct muster_snapshot_found found;
     uint32_t owner = 0;
-    int code = choose(group, folder, &found, &owner);
+    bool mine = false;
+    int code = choose(group, folder, &found, &owner, &mine);
     if (code) {
         return code;
     }
-    int lack = muster_snapshot_load(folder, found.step, found.id, state);
+    int lack = snapshot_load(&snapshot_io_system, folder, found.step, found.id, mine, state);
     /* The owner has read all of it a moment ago: that it cannot now is no lack. */
     code = agree(group, is_lack(lack) && muster_group_rank(group) != owner ? 0 : lack);
     int64_t all = lack;

@@ -66,7 +66,8 @@ int snapshot_read(const struct snapshot_folder *folder, const char *name, int fi
 int snapshot_save(const struct snapshot_io *io, const char *path, int64_t step,
                   const struct muster_snapshot_state *state, const struct muster_snapshot_options *options);
 int snapshot_find(const struct snapshot_io *io, const char *path, int64_t step_max, struct muster_snapshot_found *out);
-int snapshot_load(const struct snapshot_io *io, const char *path, int64_t step, uint64_t id,
+/* checked: the snapshot of this id was found whole a moment ago; all of it need not be read twice. */
+int snapshot_load(const struct snapshot_io *io, const char *path, int64_t step, uint64_t id, bool checked,
                   const struct muster_snapshot_state *state);
 
 #endif

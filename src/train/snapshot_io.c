@@ -135,6 +135,11 @@ static int64_t system_write(void *ctx, int file, const void *bytes, size_t count
     return put < 0 ? -errno : put;
 }
 
+static void system_start_sync(void *ctx, int file, uint64_t offset, uint64_t count) {
+    (void)ctx;
+    (void)sync_file_range(file, (off_t)offset, (off_t)count, SYNC_FILE_RANGE_WRITE);
+}
+
 static int system_rename(void *ctx, int folder, const char *from, const char *to) {
     (void)ctx;
     return renameat(folder, from, folder, to) != 0 ? -errno : 0;
@@ -159,6 +164,7 @@ const struct snapshot_io snapshot_io_system = {
     .size = system_size,
     .read = system_read,
     .write = system_write,
+    .start_sync = system_start_sync,
     .sync = sync_handle,
     .rename = system_rename,
     .remove = system_remove,

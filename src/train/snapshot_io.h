@@ -28,6 +28,9 @@ struct snapshot_io {
     /* May read or write less than asked; reading gives 0 at the end of the file. `write` appends. */
     int64_t (*read)(void *ctx, int file, void *bytes, size_t count, uint64_t offset);
     int64_t (*write)(void *ctx, int file, const void *bytes, size_t count);
+    /* Begins to bring these bytes to the disk, and does not wait: a hint, so that the disk works while the next ones
+     * are written. */
+    void (*start_sync)(void *ctx, int file, uint64_t offset, uint64_t count);
     /* All bytes of a file, or all names of a folder, are on the disk when it succeeds. When it fails, nobody knows
      * which are, and a second try would say nothing about them. */
     int (*sync)(void *ctx, int handle);

@@ -116,7 +116,8 @@ static int check_tensors(const struct muster_tensor *tensors, size_t count) {
     return code;
 }
 
-static int load_from(struct load *load, int64_t step, uint64_t id, const struct muster_snapshot_state *state) {
+static int load_from(struct load *load, int64_t step, uint64_t id, bool checked,
+                     const struct muster_snapshot_state *state) {
     char name[SNAPSHOT_NAME_MAX];
     int code = snapshot_read_manifest(&load->folder, step, &load->manifest);
     if (code) {
@@ -128,7 +129,10 @@ static int load_from(struct load *load, int64_t step, uint64_t id, const struct 
         code = status_fail(MUSTER_ECORRUPT, "%s has another snapshot of step %" PRId64 " than the one wanted",
                            load->folder.path, step);
     }
-    code = code ? code : snapshot_open_checked(&load->folder, &load->manifest, &load->file);
+    if (code == 0) {
+        code = checked ? snapshot_open_data(&load->folder, &load->manifest, &load->file)
+                       : snapshot_open_checked(&load->folder, &load->manifest, &load->file);
+    }
     if (code == 0) {
         code = load_checked(load, state);
         load->folder.io->close(load->folder.io->ctx, load->file);
@@ -138,7 +142,7 @@ static int load_from(struct load *load, int64_t step, uint64_t id, const struct 
     return code;
 }
 
-int snapshot_load(const struct snapshot_io *io, const char *path, int64_t step, uint64_t id,
+int snapshot_load(const struct snapshot_io *io, const char *path, int64_t step, uint64_t id, bool checked,
                   const struct muster_snapshot_state *state) {
     struct load load = {.file = -1};
     int code = check_tensors(state->tensors, state->tensor_count);
@@ -146,20 +150,20 @@ int snapshot_load(const struct snapshot_io *io, const char *path, int64_t step, 
     if (code) {
         return code;
     }
-    code = load_from(&load, step, id, state);
+    code = load_from(&load, step, id, checked, state);
     snapshot_folder_close(&load.folder);
     return code ? status_prefix(code, "load step %" PRId64, step) : 0;
 }
 
 int muster_snapshot_load(const char *folder, int64_t step, uint64_t id, const struct muster_snapshot_state *state) {
-    return snapshot_load(&snapshot_io_system, folder, step, id, state);
+    return snapshot_load(&snapshot_io_system, folder, step, id, false, state);
 }
 
 int muster_snapshot_load_newest(const char *folder, const struct muster_snapshot_state *state,
                                 struct muster_snapshot_found *out) {
     struct muster_snapshot_found found;
     int code = muster_snapshot_find(folder, INT64_MAX, &found);
-    code = code ? code : muster_snapshot_load(folder, found.step, found.id, state);
+    code = code ? code : snapshot_load(&snapshot_io_system, folder, found.step, found.id, true, state);
     if (code == 0 && out) {
         *out = found;
     }

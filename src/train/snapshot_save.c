@@ -13,6 +13,9 @@
 #define MANIFEST_ROOM (SNAPSHOT_MANIFEST_BYTES_MAX + 1)
 #define HEADER_ROOM (SAFETENSORS_HEADER_BYTES_MAX + SAFETENSORS_PREFIX_BYTES)
 
+/* The disk is set to work whenever so many bytes more have been written. At least a piece. */
+#define START_SYNC_BYTES ((uint64_t)8 << 20)
+
 /* A save under way. */
 struct save {
     struct snapshot_folder folder;
@@ -51,7 +54,11 @@ static int aside_write(struct aside *aside, const void *bytes, size_t count) {
         }
         done += (size_t)put;
     }
+    uint64_t before = aside->bytes;
     aside->bytes += count;
+    if (aside->bytes / START_SYNC_BYTES > before / START_SYNC_BYTES) {
+        io->start_sync(io->ctx, aside->file, before / START_SYNC_BYTES * START_SYNC_BYTES, START_SYNC_BYTES);
+    }
     return 0;
 }
 

@@ -275,6 +275,20 @@ static void a_broken_one_does_not_count_as_kept(void **state) {
     assert_int_equal(count_files(fixture), 4);
 }
 
+/* A manifest that cannot be read may need any data file of its step: perhaps the disk will read it tomorrow. */
+static void the_data_of_a_damaged_manifest_stays(void **state) {
+    struct fixture *fixture = *state;
+    struct muster_snapshot_found found;
+    char path[PATH_BYTES];
+    save_small(fixture, 4);
+    manifest_path(fixture, 4, path);
+    flip(path, 40);
+    save_small(fixture, 5);
+    flip(path, 40);
+    assert_int_equal(muster_snapshot_find(fixture->folder, 4, &found), 0);
+    assert_int_equal(found.step, 4);
+}
+
 static void only_our_own_leftovers_are_removed(void **state) {
     struct fixture *fixture = *state;
     static const char *const theirs[] = {"step-x.safetensors.tmp",
@@ -537,6 +551,7 @@ int main(void) {
         snapshot_test(the_same_state_has_the_same_id),
         snapshot_test(the_newest_are_kept),
         snapshot_test(a_broken_one_does_not_count_as_kept),
+        snapshot_test(the_data_of_a_damaged_manifest_stays),
         snapshot_test(only_our_own_leftovers_are_removed),
         snapshot_test(damage_is_passed_over_with_a_sentence),
         snapshot_test(nothing_saved_is_not_damage),
