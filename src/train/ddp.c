@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/trace.h"
 
 static bool type_is_float(enum muster_type type) {
     return type == MUSTER_FLOAT16 || type == MUSTER_BFLOAT16 || type == MUSTER_FLOAT32 || type == MUSTER_FLOAT64;
@@ -246,10 +247,13 @@ int64_t ddp_enter(struct muster_ddp *ddp) {
     return now_ns;
 }
 
-void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns) {
+void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns, const char *traced_name) {
     int64_t now_ns = clock_monotonic_ns();
     ddp->numbers.communication_ns += now_ns - entered_ns;
     ddp->numbers.elapsed_ns = now_ns - ddp->first_begin_ns;
+    if (traced_name && trace_enabled()) {
+        trace_span(traced_name, "ddp", entered_ns, now_ns, NULL, 0);
+    }
 }
 
 int ddp_fail(struct muster_ddp *ddp, int code) {

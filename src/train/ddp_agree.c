@@ -73,6 +73,9 @@ static int tell_difference(const char *zero, size_t zero_length, const char *oth
 
 /* Copies the description of rank `root` to all. */
 static int share_text(struct muster_group *group, const struct buf *own, uint32_t root, size_t length, char **out) {
+    if (length > DESCRIPTION_BYTES_MAX) {
+        return status_fail(MUSTER_EPROTOCOL, "rank %u describes its model in %zu bytes", root, length);
+    }
     char *text = malloc(length);
     if (!text) {
         return status_fail(MUSTER_ENOMEM, "no memory for the model of rank %u", root);

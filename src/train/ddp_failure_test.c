@@ -127,6 +127,8 @@ static int lose_a_rank(struct rank *rank, void *argument) {
     rank_check(rank, strstr(muster_detail(), "bucket ") != NULL && strstr(muster_detail(), " of ") != NULL);
     rank_check(rank, strstr(muster_detail(), "rank 1") != NULL);
     rank_check_code(rank, muster_ddp_begin(model.ddp), MUSTER_EPEER);
+    rank_mark(rank, 1);
+    rank_await(rank, 2 - rank->rank, 1); /* shrinking ends what the other is still doing */
 
     rank_check_code(rank, muster_group_shrink(group, RANKS_PATIENCE_MS, &survivors), MUSTER_OK);
     rank_check_code(rank, muster_ddp_rebind(model.ddp, survivors), MUSTER_OK);
@@ -159,11 +161,64 @@ static void survivors_train_on(void **state) {
     ranks_free(ranks);
 }
 
+/* Rank 1 dies in the backward pass, and rank 2 when the others have already left the group for the next one. */
+static int lose_two_ranks(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL), *three = NULL, *two = NULL;
+    struct muster_ddp_options options = several_buckets();
+    options.hook = &muster_ddp_hook_bfloat16;
+    static struct model model;
+    model_make(rank, group, &options, false, &model);
+    rank_check_code(rank, step_run(&model, rank->rank, 0, 0), MUSTER_OK);
+    if (rank->rank == 1) {
+        rank_mark(rank, 1);
+        rank_await_signal(rank, 1); /* never: killed here */
+    }
+    /* What each sees of it depends on how far it comes before another shrinks the group; rebinding needs no finish. */
+    int status = muster_ddp_begin(model.ddp);
+    status = status == MUSTER_OK ? backward(&model, rank->rank, 1, 0) : status;
+    rank_check(rank, status == MUSTER_OK || status == MUSTER_EPEER || status == MUSTER_EABORTED);
+    rank_check_code(rank, muster_group_shrink(group, RANKS_PATIENCE_MS, &three), MUSTER_OK);
+    if (rank->rank == 2) {
+        rank_mark(rank, 1);
+        rank_await_signal(rank, 1); /* never */
+    }
+    rank_check_code(rank, muster_ddp_rebind(model.ddp, three), MUSTER_EPEER);
+    rank_check(rank, strstr(muster_detail(), "muster_ddp_rebind: ") != NULL);
+    rank_mark(rank, 1);
+    rank_await(rank, 3 - rank->rank, 1);
+    rank_check_code(rank, muster_group_shrink(three, RANKS_PATIENCE_MS, &two), MUSTER_OK);
+    rank_check_code(rank, muster_ddp_rebind(model.ddp, two), MUSTER_OK);
+    muster_group_free(three);
+    muster_group_free(group);
+    for (uint32_t step = 1; step < 4; step++) {
+        rank_check_code(rank, step_run(&model, rank->rank, step, 1), MUSTER_OK);
+        model_descend(&model);
+    }
+    check_agreement(rank, &model, two);
+    model_free(&model, two);
+    return 0;
+}
+
+static void a_second_death_while_binding(void **state) {
+    (void)state;
+    struct ranks_options options = {.use_tcp = true};
+    struct ranks *ranks = ranks_start(4, lose_two_ranks, NULL, &options);
+    for (uint32_t rank = 1; rank <= 2; rank++) {
+        ranks_await(ranks, rank, 1);
+        ranks_kill(ranks, rank);
+    }
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    assert_int_equal(ranks_wait(ranks, 3), 0);
+    ranks_free(ranks);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(different_models_are_told_apart),
         cmocka_unit_test(a_forgotten_gradient_ends_the_step_everywhere),
         cmocka_unit_test(survivors_train_on),
+        cmocka_unit_test(a_second_death_while_binding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Communication hooks: 16-bit gradients, to the bit, and a hook of the program's own. */
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <cmocka.h>
 #include <muster/ddp.h>
 
+#include "base/status.h"
 #include "comm/ranks_test_support.h"
 #include "train/ddp_test_support.h"
 #include "train/narrow.h"
@@ -104,10 +106,152 @@ static void a_hook_of_ones_own(void **state) {
     ranks_run(2, use_own_hook, NULL);
 }
 
+/* ---- what a hook can show ---- */
+
+/* The average, whose handle the test keeps an eye on. */
+static int watched_start(void *context, struct muster_group *group, const struct muster_ddp_bucket *bucket,
+                         struct muster_work **work) {
+    int status = muster_all_reduce(group, bucket->gradients, bucket->gradients, bucket->count, bucket->type,
+                                   MUSTER_AVERAGE, work);
+    if (bucket->index == 0) {
+        *(struct muster_work **)context = *work;
+    }
+    return status;
+}
+
+static int reduce_in_the_background(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    struct muster_work *first = NULL;
+    const struct muster_ddp_hook hook = {"watched", 0, watched_start, NULL, &first};
+    struct muster_ddp_options options = several_buckets();
+    options.hook = &hook;
+    options.rebuild = false;
+    static struct model model;
+    model_make(rank, group, &options, false, &model);
+    rank_check_code(rank, muster_ddp_begin(model.ddp), MUSTER_OK);
+    size_t i = PARAMETERS;
+    while (!first) {
+        rank_check_code(rank, muster_ddp_ready(model.ddp, --i), MUSTER_OK);
+    }
+    rank_check(rank, i > 0); /* the backward pass is not over */
+    while (!muster_work_done(first)) {
+        (void)sched_yield(); /* nobody but the progress thread can end this loop */
+    }
+    while (i > 0) {
+        rank_check_code(rank, muster_ddp_ready(model.ddp, --i), MUSTER_OK);
+    }
+    rank_check_code(rank, muster_ddp_finish(model.ddp), MUSTER_OK);
+    model_free(&model, group);
+    return 0;
+}
+
+static void buckets_are_reduced_while_the_backward_pass_runs(void **state) {
+    (void)state;
+    ranks_run(2, reduce_in_the_background, NULL);
+}
+
+/* A hook that fails on one rank: the others are told why. */
+static int failing_start(void *context, struct muster_group *group, const struct muster_ddp_bucket *bucket,
+                         struct muster_work **work) {
+    if (muster_group_rank(group) == 1 && bucket->index == 1) {
+        return status_fail(MUSTER_EUNSUPPORTED, "no codebook");
+    }
+    return watched_start(context, group, bucket, work);
+}
+
+static int fail_in_a_hook(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    struct muster_work *first = NULL;
+    const struct muster_ddp_hook hook = {"failing", 0, failing_start, NULL, &first};
+    struct muster_ddp_options options = several_buckets();
+    options.hook = &hook;
+    static struct model model;
+    model_make(rank, group, &options, false, &model);
+    rank_mark(rank, 1);
+    rank_await(rank, 1 - rank->rank, 1);
+    rank_check_code(rank, step_run(&model, rank->rank, 0, 0), rank->rank == 1 ? MUSTER_EUNSUPPORTED : MUSTER_EABORTED);
+    rank_check(rank, strstr(muster_detail(), "bucket 2 of 3 (") && strstr(muster_detail(), "no codebook"));
+    model_free(&model, group);
+    return 0;
+}
+
+static void a_failing_hook_is_told_to_all(void **state) {
+    (void)state;
+    ranks_run(2, fail_in_a_hook, NULL);
+}
+
+/* ---- types side by side ---- */
+
+enum { TYPES = 4, TYPED_COUNT = 33 };
+static const enum muster_type types[TYPES] = {MUSTER_FLOAT64, MUSTER_BFLOAT16, MUSTER_FLOAT32, MUSTER_FLOAT16};
+
+static void store(enum muster_type type, void *array, size_t at, float value) {
+    double wide = (double)value;
+    switch (type) {
+    case MUSTER_FLOAT64:
+        ((double *)array)[at] = wide;
+        break;
+    case MUSTER_FLOAT32:
+        ((float *)array)[at] = value;
+        break;
+    default:
+        narrow_floats(type, (uint16_t *)array + at, MUSTER_FLOAT32, &value, 1);
+    }
+}
+
+static int mix_types(struct rank *rank, void *argument) {
+    const struct muster_ddp_hook *hook = argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    static double data[2 * TYPES][TYPED_COUNT];
+    struct muster_ddp_parameter parameters[2 * TYPES];
+    static const char *const typed_names[2 * TYPES] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    for (size_t i = 0; i < 2 * TYPES; i++) {
+        parameters[i] = (struct muster_ddp_parameter){typed_names[i], types[i % TYPES], TYPED_COUNT, data[i], NULL};
+    }
+    struct muster_ddp_options options = several_buckets();
+    options.hook = hook;
+    struct muster_ddp *ddp = NULL;
+    rank_check_code(rank, muster_ddp_create(group, parameters, 2 * TYPES, NULL, 0, &options, &ddp), MUSTER_OK);
+    for (uint32_t step = 0; step < 3; step++) {
+        rank_check_code(rank, muster_ddp_begin(ddp), MUSTER_OK);
+        for (size_t i = 0; i < 2 * TYPES; i++) {
+            for (size_t at = 0; at < TYPED_COUNT; at++) { /* small whole numbers and halves: exact in every type */
+                store(types[i % TYPES], muster_ddp_gradient(ddp, i), at,
+                      (float)((rank->rank + 1) * (at % 9 + i + step)));
+            }
+            rank_check_code(rank, muster_ddp_ready(ddp, i), MUSTER_OK);
+        }
+        rank_check_code(rank, muster_ddp_finish(ddp), MUSTER_OK);
+        for (size_t i = 0; i < 2 * TYPES; i++) {
+            double expected[TYPED_COUNT];
+            for (size_t at = 0; at < TYPED_COUNT; at++) {
+                store(types[i % TYPES], expected, at, 1.5F * (float)(at % 9 + i + step));
+            }
+            rank_check(rank, same_bits(expected, muster_ddp_gradient(ddp, i),
+                                       TYPED_COUNT * muster_type_bytes(types[i % TYPES])));
+        }
+    }
+    muster_ddp_free(ddp);
+    muster_group_free(group);
+    return 0;
+}
+
+static void types_live_side_by_side(void **state) {
+    (void)state;
+    struct muster_ddp_hook hook = muster_ddp_hook_bfloat16;
+    ranks_run(2, mix_types, NULL);
+    ranks_run(2, mix_types, &hook);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hooks_compress),
         cmocka_unit_test(a_hook_of_ones_own),
+        cmocka_unit_test(buckets_are_reduced_while_the_backward_pass_runs),
+        cmocka_unit_test(a_failing_hook_is_told_to_all),
+        cmocka_unit_test(types_live_side_by_side),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

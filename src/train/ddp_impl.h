@@ -36,8 +36,8 @@ struct ddp_bucket {
     struct muster_ddp_bucket view; /* for hooks; holds the addresses */
     uint32_t missing;              /* gradients not ready yet */
     bool is_started;
-    struct muster_work *work; /* under way; NULL: not, or done when it was started */
-    int64_t started_ns;
+    struct muster_work *work;     /* under way; NULL: not, or done when it was started */
+    int64_t started_ns, ended_ns; /* ended: when that was noticed; 0: not yet. For traces */
 };
 
 /* Where gradients live: one allocation for all buckets, from one group. */
@@ -91,9 +91,9 @@ struct muster_ddp {
     struct muster_ddp_statistics numbers;
 };
 
-/* The time that the caller's thread spends in a call of the ddp. */
+/* The time that the caller's thread spends in a call of the ddp: counted, and traced if the call may wait (a name). */
 int64_t ddp_enter(struct muster_ddp *ddp);
-void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns);
+void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns, const char *traced_name);
 
 /* Remembers the failure `code`, whose detail the thread has, if it is the first, and gives the first. A failure that
  * the group does not know yet (no memory here, a hook's) aborts it: the other ranks would wait for this one in vain. */

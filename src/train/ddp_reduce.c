@@ -35,6 +35,7 @@ static int bucket_failed(struct muster_ddp *ddp, const struct ddp_bucket *bucket
 /* Gives the bucket to the group, or to the hook. work: NULL lets an average block. */
 static int bucket_start(struct muster_ddp *ddp, struct ddp_bucket *bucket, struct muster_work **work) {
     bucket->started_ns = clock_monotonic_ns();
+    bucket->ended_ns = 0;
     uint32_t size = muster_group_size(ddp->group);
     bucket->view.divisor = ddp->options.divide_by_active ? ddp->active_count : size;
     ddp->numbers.reduced_bytes += bucket->shape.bytes;
@@ -60,16 +61,27 @@ static int bucket_complete(struct muster_ddp *ddp, struct ddp_bucket *bucket) {
     return MUSTER_OK;
 }
 
-static void bucket_mark(const struct ddp_bucket *bucket) {
-    if (trace_enabled()) {
-        char name[32];
-        (void)snprintf(name, sizeof name, "bucket %u", bucket->view.index + 1);
-        trace_async(name, "ddp", bucket->started_ns, clock_monotonic_ns(), "bytes", (int64_t)bucket->shape.bytes);
+/* Notes when buckets were done, as well as can be seen from this thread: whenever it comes by. */
+static void note_ends(struct muster_ddp *ddp) {
+    for (uint32_t i = 0; i < ddp->next_bucket; i++) {
+        struct ddp_bucket *bucket = &ddp->layout->buckets[i];
+        if (bucket->ended_ns == 0 && (!bucket->work || muster_work_done(bucket->work))) {
+            bucket->ended_ns = clock_monotonic_ns();
+        }
     }
+}
+
+static void bucket_mark(const struct ddp_bucket *bucket) {
+    char name[32];
+    (void)snprintf(name, sizeof name, "bucket %u", bucket->view.index + 1);
+    trace_async(name, "ddp", bucket->started_ns, bucket->ended_ns, "bytes", (int64_t)bucket->shape.bytes);
 }
 
 int ddp_reduce_advance(struct muster_ddp *ddp) {
     struct ddp_layout *layout = ddp->layout;
+    if (trace_enabled()) {
+        note_ends(ddp);
+    }
     while (ddp->next_bucket + 1 < layout->bucket_count && layout->buckets[ddp->next_bucket].missing == 0) {
         struct ddp_bucket *bucket = &layout->buckets[ddp->next_bucket++];
         int status = bucket_start(ddp, bucket, &bucket->work);
@@ -82,17 +94,23 @@ int ddp_reduce_advance(struct muster_ddp *ddp) {
 
 static int bucket_end(struct muster_ddp *ddp, struct ddp_bucket *bucket) {
     int status = muster_work_wait(&bucket->work);
+    bucket->ended_ns = bucket->ended_ns > 0 ? bucket->ended_ns : clock_monotonic_ns();
     if (status == MUSTER_OK && ddp->failed == MUSTER_OK) {
         status = bucket_complete(ddp, bucket);
     }
     if (status != MUSTER_OK) {
         return bucket_failed(ddp, bucket, status);
     }
-    bucket_mark(bucket);
+    if (trace_enabled()) {
+        bucket_mark(bucket);
+    }
     return MUSTER_OK;
 }
 
 int ddp_reduce_finish(struct muster_ddp *ddp) {
+    if (trace_enabled()) {
+        note_ends(ddp);
+    }
     /* All are waited for, whatever happens: their memory must not be in use any more. */
     for (uint32_t i = 0; i < ddp->next_bucket; i++) {
         (void)bucket_end(ddp, &ddp->layout->buckets[i]);

@@ -45,14 +45,14 @@ static int begin(struct muster_ddp *ddp, enum ddp_phase phase) {
 int muster_ddp_begin(struct muster_ddp *ddp) {
     int64_t entered_ns = ddp_enter(ddp);
     int status = begin(ddp, DDP_STEP);
-    ddp_leave(ddp, entered_ns);
+    ddp_leave(ddp, entered_ns, "ddp begin");
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_begin");
 }
 
 int muster_ddp_begin_no_sync(struct muster_ddp *ddp) {
     int64_t entered_ns = ddp_enter(ddp);
     int status = begin(ddp, DDP_NO_SYNC);
-    ddp_leave(ddp, entered_ns);
+    ddp_leave(ddp, entered_ns, "ddp begin");
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_begin_no_sync");
 }
 
@@ -97,14 +97,14 @@ static int ready(struct muster_ddp *ddp, size_t index) {
         ddp->ready_order[ddp->ready_count++] = (uint32_t)index;
     }
     copy_in(ddp, (uint32_t)index);
-    struct ddp_bucket *bucket = &ddp->layout->buckets[ddp->layout->items[index].bucket];
-    return --bucket->missing == 0 ? ddp_reduce_advance(ddp) : MUSTER_OK;
+    ddp->layout->buckets[ddp->layout->items[index].bucket].missing--;
+    return ddp_reduce_advance(ddp);
 }
 
 int muster_ddp_ready(struct muster_ddp *ddp, size_t index) {
     int64_t entered_ns = ddp_enter(ddp);
     int status = ready(ddp, index);
-    ddp_leave(ddp, entered_ns);
+    ddp_leave(ddp, entered_ns, NULL);
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_ready");
 }
 
@@ -244,6 +244,6 @@ static int finish(struct muster_ddp *ddp) {
 int muster_ddp_finish(struct muster_ddp *ddp) {
     int64_t entered_ns = ddp_enter(ddp);
     int status = finish(ddp);
-    ddp_leave(ddp, entered_ns);
+    ddp_leave(ddp, entered_ns, "ddp finish");
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_finish");
 }

@@ -71,6 +71,6 @@ static int shadow(struct muster_ddp *ddp, bool *stepped) {
 int muster_ddp_shadow(struct muster_ddp *ddp, bool *stepped) {
     int64_t entered_ns = ddp_enter(ddp);
     int status = shadow(ddp, stepped);
-    ddp_leave(ddp, entered_ns);
+    ddp_leave(ddp, entered_ns, "ddp shadow");
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_shadow");
 }

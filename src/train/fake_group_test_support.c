@@ -78,6 +78,11 @@ int muster_work_wait(struct muster_work **work) {
     return status == MUSTER_OK ? status : status_fail(status, "the fake's failure");
 }
 
+bool muster_work_done(const struct muster_work *work) {
+    (void)work;
+    return true;
+}
+
 int muster_all_reduce(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                       enum muster_reduction reduction, struct muster_work **work) {
     int status = begin_call(group);
