@@ -4,11 +4,14 @@
 #include <assert.h>
 #include <errno.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -120,9 +123,19 @@ int p2p_create(const struct p2p_config *config, struct p2p **out) {
     return 0;
 }
 
-/* Has the peer's kernel everything that was written? */
+/* Did the peer close first, so that our last bytes were answered by a reset? They stay counted as unacknowledged. */
+static bool has_ended(int fd) {
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_state == TCP_CLOSE;
+}
+
+/* Has the peer's kernel everything that was written, or no use for it? */
 static bool is_delivered(const struct p2p_stream *stream) {
     int waiting = 0;
+    if (stream->said_goodbye) {
+        return true;
+    }
     if (stream->control.len > 0 || stream->header_bytes > 0) {
         return false;
     }
@@ -146,6 +159,8 @@ static size_t deliver_all(struct p2p *p2p) {
             struct p2p_stream *stream = i < P2P_STREAMS_MAX ? link->streams[i] : link->watches[i - P2P_STREAMS_MAX];
             if (stream && !is_delivered(stream)) {
                 (void)stream_flush(p2p, stream);
+                while (stream->io && stream_read(p2p, stream)) { /* the peer's own goodbye, or its end */
+                }
                 waiting++;
             }
         }
