@@ -139,7 +139,8 @@ static bool is_delivered(const struct p2p_stream *stream) {
     if (stream->control.len > 0 || stream->header_bytes > 0) {
         return false;
     }
-    return stream->io->fd < 0 || ioctl(stream->io->fd, SIOCOUTQ, &waiting) != 0 || waiting == 0;
+    return stream->io->fd < 0 || ioctl(stream->io->fd, SIOCOUTQ, &waiting) != 0 || waiting == 0 ||
+           has_ended(stream->io->fd);
 }
 
 static void say_goodbye(struct p2p *p2p, struct p2p_stream *stream) {
