@@ -86,7 +86,7 @@ bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence
     if (!group || group->has_failed) {
         return false;
     }
-    group->has_failed = true;
+    group->has_failed = p2p->has_failures = true;
     group->code = code;
     group->sentence = strdup(sentence);
     struct p2p_link *next;
@@ -199,6 +199,30 @@ static void send_notice(struct p2p *p2p, struct p2p_stream *stream, const struct
     }
 }
 
+void notice_tell_all(struct p2p *p2p, struct p2p_stream *stream) {
+    struct p2p_notice notice = {.origin = p2p->config.rank};
+    for (uint32_t id = 0; id < p2p->group_count && p2p->has_failures && stream->io; id++) {
+        const struct p2p_group *group = &p2p->groups[id];
+        if (group->has_failed) {
+            notice.kind = P2P_NOTICE_GROUP_FAILED;
+            notice.subject = id;
+            notice.code = group->code;
+            (void)str_format(notice.sentence, sizeof notice.sentence, "%s", group->sentence ? group->sentence : "");
+            send_notice(p2p, stream, &notice);
+        }
+    }
+    for (uint32_t peer = 0; peer < p2p->config.size && p2p->has_failures && stream->io; peer++) {
+        const struct p2p_link *link = p2p->is_dead[peer] ? p2p->links[peer] : NULL;
+        if (link) {
+            notice.kind = P2P_NOTICE_PEER_DEAD;
+            notice.subject = peer;
+            notice.code = MUSTER_EPEER;
+            (void)str_format(notice.sentence, sizeof notice.sentence, "%s", link->sentence ? link->sentence : "");
+            send_notice(p2p, stream, &notice);
+        }
+    }
+}
+
 void notice_forward(struct p2p *p2p, const struct p2p_notice *notice, const struct p2p_link *from) {
     for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
         struct p2p_link *link = p2p->links[peer];
@@ -225,6 +249,7 @@ static bool apply(struct p2p *p2p, const struct p2p_notice *notice) {
         return false;
     }
     p2p->is_dead[notice->subject] = 1;
+    p2p->has_failures = true;
     struct p2p_link *link = link_entry(p2p, notice->subject);
     if (link && link->state != LINK_FAILED) {
         link_fail(p2p, link, MUSTER_EPEER, "%s", notice->sentence);

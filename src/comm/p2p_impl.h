@@ -21,9 +21,9 @@ enum {
     P2P_GREETING_MS = 10000,          /* in which they must */
     P2P_DIAL_MS = 10000,              /* for one address to answer; then the next is tried */
     P2P_READ_MEMORY_BYTES = 32 << 10, /* from here on a neighbour's message is read out of its memory */
-    P2P_GROUPS_MAX = 65536, /* known at a time */
-    P2P_DIRECT_LINKS = 4, /* so many sockets are looked at one by one; more by epoll */
-    P2P_CALLS_KEPT = 16   /* past calls of a group whose fingerprints are compared with late messages */
+    P2P_GROUPS_MAX = 65536,           /* known at a time */
+    P2P_DIRECT_LINKS = 4,             /* so many sockets are looked at one by one; more by epoll */
+    P2P_CALLS_KEPT = 16               /* past calls of a group whose fingerprints are compared with late messages */
 };
 
 enum request_state {
@@ -167,6 +167,7 @@ struct p2p {
     _Atomic uint32_t visitors; /* the monitor wants the lock: callers who spin let it through */
 
     struct p2p_link **links; /* by peer; NULL: none yet */
+    bool has_failures;       /* some group has failed or some peer is dead */
     uint8_t *is_dead;        /* by peer: told already */
     struct p2p_link *active; /* links with interest */
     uint32_t active_count;
@@ -239,6 +240,8 @@ bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence
 bool p2p_group_contradicts(struct p2p *p2p, const struct p2p_link *link, const struct wire_frame *frame);
 /* Sends a notice over all links but `from`. */
 void notice_forward(struct p2p *p2p, const struct p2p_notice *notice, const struct p2p_link *from);
+/* Tells a peer that has just connected what everybody else knows already. */
+void notice_tell_all(struct p2p *p2p, struct p2p_stream *stream);
 /* What a peer has told. */
 void notice_take(struct p2p *p2p, struct p2p_link *from, const struct p2p_notice *notice);
 /* Queues it for the hook. */

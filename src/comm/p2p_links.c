@@ -46,6 +46,9 @@ int stream_open(struct p2p *p2p, struct p2p_link *link, struct link *io, uint8_t
         p2p->open_count++;
     }
     attend_add(p2p, stream);
+    if (index == 0 && p2p->has_failures) {
+        notice_tell_all(p2p, stream);
+    }
     return 0;
 }
 

@@ -29,8 +29,9 @@ struct job_shared {
     _Atomic uint32_t marks[JOB_MARKS_MAX];
     _Atomic int64_t mark_times_ns[JOB_MARKS_MAX];
     struct job_options options;
+    uint32_t hosts[JOB_RANKS_MAX];
     uint32_t size;
-    _Alignas(64) uint8_t rings[];
+    _Alignas(64) uint8_t memory[]; /* per host: rings, node */
 };
 
 struct worker {
@@ -141,8 +142,28 @@ static void *attend(void *argument) {
     }
 }
 
-static size_t host_rings_bytes(const struct job_options *options) {
+static size_t rings_bytes(const struct job_options *options) {
     return options->ranks_per_host == 0 ? 0 : (p2p_rings_bytes(options->ranks_per_host) + 63) / 64 * 64;
+}
+
+static size_t host_bytes(const struct job_options *options) {
+    size_t node = options->has_nodes ? (node_segment_bytes(options->ranks_per_host) + 63) / 64 * 64 : 0;
+    return rings_bytes(options) + node;
+}
+
+static void make_node(struct job_rank *rank, uint8_t *segment, const struct p2p_neighbour *neighbours, uint32_t count,
+                      uint32_t local) {
+    struct node_member members[JOB_RANKS_MAX];
+    for (uint32_t i = 0; i < count; i++) {
+        members[i] = (struct node_member){.local = i, .pid = neighbours[i].pid, .bell = neighbours[i].bell};
+    }
+    const struct node_config config = {.segment = segment,
+                                       .size = count,
+                                       .index = local,
+                                       .members = members,
+                                       .waiter = &rank->waiter,
+                                       .may_read_peers = rank->job->options.may_read_peers};
+    job_check(node_create(&config, &rank->node) == 0);
 }
 
 static void rank_begin(struct job_rank *rank) {
@@ -167,22 +188,25 @@ static void rank_begin(struct job_rank *rank) {
             (void)poll(NULL, 0, 1);
         }
     }
-    if (options->ranks_per_host > 0) {
-        uint32_t host = rank->rank / options->ranks_per_host, first = host * options->ranks_per_host;
-        for (; first + config.neighbour_count < rank->size && config.neighbour_count < options->ranks_per_host;
-             config.neighbour_count++) {
-            uint32_t peer = first + config.neighbour_count;
-            neighbours[config.neighbour_count] =
+    memcpy(rank->hosts, job->hosts, sizeof rank->hosts);
+    uint32_t host = rank->hosts[rank->rank];
+    uint8_t *memory = job->memory + host * host_bytes(options);
+    for (uint32_t peer = 0; options->ranks_per_host > 0 && peer < rank->size; peer++) {
+        if (rank->hosts[peer] == host) {
+            config.local = peer == rank->rank ? config.neighbour_count : config.local;
+            neighbours[config.neighbour_count++] =
                 (struct p2p_neighbour){.peer = peer, .pid = pids[peer], .bell = &job->ranks[peer].bell};
         }
-        config.neighbours = neighbours;
-        config.local = rank->rank - first;
-        config.rings = job->rings + host * host_rings_bytes(options);
     }
+    config.neighbours = neighbours;
+    config.rings = options->ranks_per_host > 0 ? memory : NULL;
     rank->waiter.bell = &mine->bell;
     rank->waiter.stopped = no_reason_to_stop;
     comm_waiter_tune(&rank->waiter, pids, rank->size);
     job_check(p2p_create(&config, &rank->p2p) == 0);
+    if (options->has_nodes) {
+        make_node(rank, memory + rings_bytes(options), neighbours, config.neighbour_count, config.local);
+    }
     job_check(pipe(rank->wake) == 0);
     job_check(pthread_create(&rank->attendant, NULL, attend, rank) == 0);
     atomic_store(&mine->contact_len, (uint32_t)p2p_contact(rank->p2p, mine->contact));
@@ -193,6 +217,7 @@ static void rank_end(struct job_rank *rank) {
     job_check(pthread_join(rank->attendant, NULL) == 0);
     (void)close(rank->wake[0]);
     (void)close(rank->wake[1]);
+    node_free(rank->node);
     p2p_free(rank->p2p);
 }
 
@@ -242,12 +267,17 @@ struct job *job_start(uint32_t size, job_body *body, void *argument, const struc
     job_check(job != NULL);
     job->body = body;
     job->argument = argument;
-    job->shared_bytes = sizeof *job->shared + JOB_RANKS_MAX * host_rings_bytes(options);
+    job->shared_bytes = sizeof *job->shared + JOB_RANKS_MAX * host_bytes(options);
     job->shared =
         mmap(NULL, job->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     job_check(job->shared != MAP_FAILED);
     job->shared->options = *options;
     job->shared->size = size;
+    for (uint32_t i = 0; i < size; i++) {
+        job->shared->hosts[i] = options->host_of              ? options->host_of[i]
+                                : options->ranks_per_host > 0 ? i / options->ranks_per_host
+                                                              : i;
+    }
     for (uint32_t i = 0; i < size; i++) {
         start_worker(job, i, size);
     }

@@ -18,6 +18,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "comm/node.h"
 #include "comm/p2p.h"
 
 enum { JOB_RANKS_MAX = 32, JOB_NOTICES_MAX = 64, JOB_ALARM_S = 120, JOB_MARKS_MAX = 64 };
@@ -29,6 +30,8 @@ struct job_rank {
     uint32_t rank, size;
     struct p2p *p2p;
     struct comm_waiter waiter;
+    struct node *node;             /* with has_nodes */
+    uint32_t hosts[JOB_RANKS_MAX]; /* of each rank, numbered from 0 in the order of first ranks */
     struct job_shared *job;
     pthread_t attendant;
     int wake[2]; /* ends the attendant */
@@ -41,7 +44,9 @@ typedef int job_body(struct job_rank *rank, void *argument);
 
 struct job_options {
     bool as_threads;
-    uint32_t ranks_per_host; /* with rings among them; 0: no rings. Neighbouring ranks share a host */
+    uint32_t ranks_per_host; /* neighbouring ranks share a host, with rings among them; 0: no rings */
+    const uint32_t *host_of; /* per rank, in place of neighbouring ones; ranks_per_host is then the most on a host */
+    bool has_nodes;          /* the ranks of a host share a node, too */
     bool may_read_peers;
     uint32_t stream_count; /* 0: as p2p chooses */
     bool leave_silently;   /* without p2p_free(): processes only */
