@@ -15,6 +15,10 @@ void log_set_sink(log_sink *sink) {
     current_sink = sink;
 }
 
+bool log_has_sink(void) {
+    return current_sink != NULL;
+}
+
 void log_set_level(enum log_level level) {
     current_level = level;
 }

@@ -15,6 +15,7 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARNING, LOG_LEVEL_E
 typedef void log_sink(enum log_level level, const char *file, int line, const char *text);
 
 void log_set_sink(log_sink *sink);
+bool log_has_sink(void);
 void log_set_level(enum log_level level);
 
 /* Longest text of one call; a longer one is cut. */

@@ -3,14 +3,17 @@
 #include <muster/collective.h>
 
 #include "base/status.h"
-#include "comm/group_impl.h"
 #include "comm/reduce.h"
+#include "comm/work_impl.h"
 
 /* ---- who runs it ---- */
 
 static int run(struct muster_group *group, const struct comm_call *call, struct muster_work **work) {
     if (work) {
         return work_submit(group, call, work);
+    }
+    if (__builtin_expect(group->coalesced != NULL, 0)) {
+        return coalesced_note_call(group, call);
     }
     if (__builtin_expect(atomic_load_explicit(&group->queued_count, memory_order_acquire) > 0, 0)) {
         return work_run(group, call, group->timeout_ns);
@@ -109,6 +112,9 @@ int muster_monitored_barrier(struct muster_group *group, int64_t timeout_ms) {
     if (code == 0 && timeout_ms <= 0) {
         code = status_fail(MUSTER_EINVAL, "monitored_barrier: the time-out is %lld ms; it must be positive",
                            (long long)timeout_ms);
+    }
+    if (code == 0 && group->coalesced) {
+        code = status_fail(MUSTER_EINVAL, "monitored_barrier: not between coalesce_begin and coalesce_end");
     }
     if (code) {
         return code;

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/debug.h"
 #include "comm/group_impl.h"
 #include "comm/recorder.h"
 
@@ -257,6 +258,7 @@ int context_create(const struct context_config *config, int64_t deadline_ns, str
     context->owned_store = config->owns_store ? config->store : NULL;
     context->may_read_peers = !(may_read && strcmp(may_read, "0") == 0);
     context->next_group_number = 1;
+    context->logs_calls = debug_start(config->rank);
     context->recorder = recorder_acquire(config->rank, config->size);
     (void)pthread_mutex_init(&context->mutex, NULL);
     context->peers = calloc(config->size, sizeof *context->peers);
@@ -274,6 +276,7 @@ int context_create(const struct context_config *config, int64_t deadline_ns, str
         context_free(context);
         return code;
     }
+    debug_context(context);
     *out = context;
     return 0;
 }

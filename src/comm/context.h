@@ -57,8 +57,9 @@ struct context {
     struct p2p *p2p;
     struct monitor *monitor;
     struct recorder *recorder;
-    struct choice *choice; /* MUSTER_CHOICE_FILE; NULL: the built-in table */
-    bool may_read_peers;   /* MUSTER_CMA */
+    struct choice *choice;   /* MUSTER_CHOICE_FILE; NULL: the built-in table */
+    bool may_read_peers;     /* MUSTER_CMA */
+    bool logs_calls;         /* MUSTER_DEBUG=DETAIL */
     _Atomic bool uses_links; /* somebody has posted a message: whoever waits brings the links forward */
 
     const volatile uint32_t *alive; /* 1; 0 in a child of fork() */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "comm/group_impl.h"
+#include "comm/work_impl.h"
 
 uint32_t muster_group_rank(const struct muster_group *group) {
     return group->rank;
@@ -87,6 +87,10 @@ void muster_group_free(struct muster_group *group) {
     }
     struct context *context = group->context;
     work_queue_free(group);
+    coalesced_free(group->coalesced);
+    if (group->fused) {
+        memory_release(context->memory, group->fused);
+    }
     leave(group);
     group_dispose(group);
     pthread_mutex_lock(&context->mutex);

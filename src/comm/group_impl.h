@@ -80,6 +80,7 @@ struct muster_group {
     _Atomic uint32_t news_seen;
     _Atomic uint32_t queued_count; /* calls that the progress thread has not finished */
     struct coalesced *coalesced;   /* between begin and end, else NULL */
+    void *fused;                   /* shared memory for coalesced calls, once needed */
     struct failure failure;
 
     uint32_t id, rank, size;
@@ -140,6 +141,8 @@ enum group_need {
 };
 /* 0, or what the group has failed with, found out now or before; with the sentence as detail. Any thread. */
 int group_examine(struct muster_group *group, enum group_need need);
+/* Before a message: MUSTER_EGROUP if the group has failed, what fails it now, or 0. */
+int group_check_message(struct muster_group *group);
 /* Another host has told that the group failed. */
 void group_take_notice(struct muster_group *group, const struct p2p_notice *notice);
 /* Fails the group: here (first wins), in the eyes of the neighbours, and of all other hosts. Wakes everybody. Returns

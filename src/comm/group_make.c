@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/debug.h"
 
 /* ---- options ---- */
 
@@ -316,6 +317,9 @@ int group_attach(struct muster_group *group, const struct segment_name *name, in
     if (code == 0 && group->segment.memory && group->segment.fd >= 0) {
         (void)close(group->segment.fd);
         group->segment.fd = -1;
+    }
+    if (code == 0) {
+        debug_group(group);
     }
     return code;
 }

@@ -3,6 +3,7 @@
 #include "comm/group_impl.h"
 
 #include "base/status.h"
+#include "comm/debug.h"
 #include "comm/recorder.h"
 #include "comm/trace.h"
 
@@ -41,11 +42,15 @@ int group_run(struct muster_group *group, const struct comm_call *call, int64_t 
     uint64_t number = recorder_begin(recorder, call, &place, begin_ns);
     int code = group->hierarchy ? hierarchy_run(group->hierarchy, call, (uint32_t)sequence, begin_ns + timeout_ns)
                                 : node_run(group->node, call, begin_ns + timeout_ns);
-    recorder_end(recorder, number, ticks_monotonic_ns(&group->clock), code);
+    int64_t end_ns = ticks_monotonic_ns(&group->clock);
+    recorder_end(recorder, number, end_ns, code);
     if (__builtin_expect(code != 0, 0)) {
         code = group_call_failed(group, code, timeout_ns);
     } else {
         atomic_store_explicit(&line->finished, sequence, memory_order_release);
+    }
+    if (__builtin_expect(group->context->logs_calls, 0)) {
+        debug_call(group, call, sequence, end_ns - begin_ns, code);
     }
     if (__builtin_expect(traced_ns != 0, 0)) {
         group_trace_end(group, call, sequence, traced_ns, queued_ns, code);

@@ -164,6 +164,9 @@ static int check_parent(const struct muster_group *parent, const struct muster_g
         return status_fail(MUSTER_EINVAL, "group '%s' belongs to the process that this one was forked from",
                            parent->name);
     }
+    if (parent->coalesced) {
+        return status_fail(MUSTER_EINVAL, "no group can be made between coalesce_begin and coalesce_end");
+    }
     return group_options_check(options);
 }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/debug.h"
 
 /* ---- alarms ---- */
 
@@ -134,6 +135,7 @@ int group_fail(struct muster_group *group, int code, const char *sentence) {
     if (failure_set(&group->failure, code, sentence)) {
         publish(group, code);
         spread(group, code);
+        debug_failure(group);
     }
     group_alarm(group);
     return failure_get(&group->failure);
@@ -227,6 +229,14 @@ int group_examine(struct muster_group *group, enum group_need need) {
     }
     pthread_mutex_unlock(&group->examine_mutex);
     return code ? group_fail(group, code, sentence) : 0;
+}
+
+int group_check_message(struct muster_group *group) {
+    if (failure_is_set(&group->failure)) {
+        (void)failure_get(&group->failure);
+        return MUSTER_EGROUP;
+    }
+    return group_is_uneasy(group) ? group_examine(group, GROUP_NEED_MESSAGE) : 0;
 }
 
 int group_call_stopped(void *group) {

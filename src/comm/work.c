@@ -11,20 +11,9 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "comm/group_impl.h"
+#include "comm/work_impl.h"
 
 enum { POOLED_MAX = 64 };
-
-struct muster_work {
-    struct muster_group *group;
-    struct comm_call call;
-    size_t *counts; /* owned copies behind call's arrays; NULL without */
-    int64_t timeout_ns, queued_ns;
-    int status;
-    char *detail; /* owned; of a failure */
-    _Atomic bool is_done;
-    struct muster_work *next;
-};
 
 struct work_queue {
     pthread_mutex_t mutex;
@@ -41,7 +30,8 @@ struct work_queue {
 /* ---- the thread ---- */
 
 static void run_work(struct muster_work *work) {
-    work->status = group_run(work->group, &work->call, work->timeout_ns, work->queued_ns);
+    work->status = work->batch ? coalesced_run(work->group, work->batch, work->timeout_ns)
+                               : group_run(work->group, &work->call, work->timeout_ns, work->queued_ns);
     if (work->status) {
         work->detail = strdup(muster_detail());
     }
@@ -129,6 +119,7 @@ static void release_handle(struct muster_work *work) {
     struct work_queue *queue = work->group->queue;
     free(work->counts);
     free(work->detail);
+    coalesced_free(work->batch);
     pthread_mutex_lock(&queue->mutex);
     if (queue->pooled_count < POOLED_MAX) {
         work->next = queue->pool;
@@ -141,13 +132,13 @@ static void release_handle(struct muster_work *work) {
 }
 
 /* The arrays of counts are the caller's only until it returns. */
-static int copy_counts(struct muster_work *work, uint32_t size) {
-    struct comm_call *call = &work->call;
+int work_copy_counts(struct comm_call *call, uint32_t size, size_t **out_counts) {
     size_t arrays = (call->send_counts ? 1u : 0u) + (call->receive_counts ? 1u : 0u);
+    *out_counts = NULL;
     if (arrays == 0) {
         return 0;
     }
-    size_t *at = work->counts = malloc(arrays * size * sizeof *at);
+    size_t *at = *out_counts = malloc(arrays * size * sizeof *at);
     if (!at) {
         return status_fail(MUSTER_ENOMEM, "no memory for the counts of %u ranks", size);
     }
@@ -173,8 +164,7 @@ static void enqueue(struct muster_group *group, struct muster_work *work) {
     pthread_mutex_unlock(&queue->mutex);
 }
 
-static int submit(struct muster_group *group, const struct comm_call *call, int64_t timeout_ns,
-                  struct muster_work **out) {
+static int new_work(struct muster_group *group, int64_t timeout_ns, struct muster_work **out) {
     int code = need_queue(group);
     if (code) {
         return code;
@@ -184,14 +174,40 @@ static int submit(struct muster_group *group, const struct comm_call *call, int6
         return status_fail(MUSTER_ENOMEM, "no memory for a work handle");
     }
     work->group = group;
-    work->call = *call;
     work->timeout_ns = timeout_ns;
     work->queued_ns = clock_monotonic_ns();
-    code = copy_counts(work, group->size);
+    *out = work;
+    return 0;
+}
+
+static int submit(struct muster_group *group, const struct comm_call *call, int64_t timeout_ns,
+                  struct muster_work **out) {
+    struct muster_work *work = NULL;
+    int code = new_work(group, timeout_ns, &work);
+    if (code) {
+        return code;
+    }
+    work->kind = WORK_COLLECTIVE;
+    work->call = *call;
+    code = work_copy_counts(&work->call, group->size, &work->counts);
     if (code) {
         release_handle(work);
         return code;
     }
+    enqueue(group, work);
+    *out = work;
+    return 0;
+}
+
+int work_submit_batch(struct muster_group *group, struct coalesced *batch, struct muster_work **out) {
+    struct muster_work *work = NULL;
+    int code = new_work(group, group->timeout_ns, &work);
+    if (code) {
+        coalesced_free(batch);
+        return code;
+    }
+    work->kind = WORK_BATCH;
+    work->batch = batch;
     enqueue(group, work);
     *out = work;
     return 0;
@@ -212,6 +228,12 @@ int muster_work_wait(struct muster_work **handle) {
     if (!work) {
         return MUSTER_OK;
     }
+    if (work->kind == WORK_MESSAGE) {
+        int code = message_work_wait(work);
+        free(work);
+        *handle = NULL;
+        return code;
+    }
     struct work_queue *queue = work->group->queue;
     if (!muster_work_done(work)) {
         pthread_mutex_lock(&queue->mutex);
@@ -230,7 +252,8 @@ int muster_work_wait(struct muster_work **handle) {
 }
 
 bool muster_work_done(const struct muster_work *work) {
-    return atomic_load_explicit(&work->is_done, memory_order_acquire);
+    return work->kind == WORK_MESSAGE ? message_work_done(work)
+                                      : atomic_load_explicit(&work->is_done, memory_order_acquire);
 }
 
 /* ---- the end ---- */

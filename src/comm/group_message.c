@@ -1,0 +1,187 @@
+/* Sends and receives: muster_send(), muster_receive() and their handles, over comm/p2p.h. They need no progress thread:
+ * whoever waits for anything in the group brings them forward. See muster/collective.h. */
+#include <muster/collective.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "comm/recorder.h"
+#include "comm/work_impl.h"
+
+int message_check(const struct muster_group *group, const struct message_call *call) {
+    const char *name = comm_operation_name(call->operation);
+    size_t bytes = muster_type_bytes(call->type);
+    bool takes_any = call->operation == COMM_RECEIVE && call->peer == MUSTER_ANY_RANK;
+    if (!context_is_alive(group->context)) {
+        return status_fail(MUSTER_EINVAL, "group '%s' belongs to the process that this one was forked from",
+                           group->name);
+    }
+    if (!takes_any && (call->peer >= group->size || call->peer == group->rank)) {
+        return status_fail(MUSTER_EINVAL, "%s: rank %u is no other rank of a group of %u", name, call->peer,
+                           group->size);
+    }
+    if (call->tag > MUSTER_TAG_MAX) {
+        return status_fail(MUSTER_EINVAL, "%s: tag %u, at most %u is possible", name, call->tag, MUSTER_TAG_MAX);
+    }
+    if (bytes == 0) {
+        return status_fail(MUSTER_EINVAL, "%s: %d is no element type", name, (int)call->type);
+    }
+    if (call->count > MUSTER_COLLECTIVE_BYTES_MAX / bytes) {
+        return status_fail(MUSTER_EINVAL, "%s: %zu elements of %s are more than %zu bytes", name, call->count,
+                           muster_type_name(call->type), MUSTER_COLLECTIVE_BYTES_MAX);
+    }
+    if (call->count > 0 && !call->buffer) {
+        return status_fail(MUSTER_EINVAL, "%s: buffer is NULL", name);
+    }
+    return 0;
+}
+
+/* ---- sentences ---- */
+
+/* "receive of 4 float32 from rank 2, tag 7 (group 'world', begun 0.250 s ago)". */
+static void describe(const struct muster_group *group, const struct message *message, char *out, size_t max) {
+    const struct message_call *call = &message->call;
+    bool is_send = call->operation == COMM_SEND;
+    char peer[32] = "any rank";
+    if (call->peer != MUSTER_ANY_RANK) {
+        (void)str_format(peer, sizeof peer, "rank %u", call->peer);
+    }
+    (void)snprintf(out, max, "%s of %zu %s %s %s, tag %u (group '%s', begun %.3f s ago)",
+                   comm_operation_name(call->operation), call->count, muster_type_name(call->type),
+                   is_send ? "to" : "from", peer, call->tag, group->name,
+                   (double)(clock_monotonic_ns() - message->begin_ns) / 1e9);
+}
+
+static int fail(struct muster_group *group, const struct message *message, int code) {
+    char sentence[MUSTER_DETAIL_MAX], what[256];
+    if (failure_is_set(&group->failure)) {
+        return failure_get(&group->failure);
+    }
+    describe(group, message, what, sizeof what);
+    if (code == MUSTER_ETIMEOUT) {
+        (void)snprintf(sentence, sizeof sentence, "%s: not done within %.3f s; the other side has not %s", what,
+                       (double)group->timeout_ns / 1e9,
+                       message->call.operation == COMM_SEND ? "received it" : "sent it");
+    } else {
+        (void)snprintf(sentence, sizeof sentence, "%s: %s", what, muster_detail());
+    }
+    return group_fail(group, code, sentence);
+}
+
+/* ---- one message ---- */
+
+int message_post(struct muster_group *group, const struct message_call *call, struct message *message) {
+    struct p2p *p2p = group->context->p2p;
+    int code = group_check_message(group);
+    if (code) {
+        return code;
+    }
+    message->call = *call;
+    message->begin_ns = clock_monotonic_ns();
+    message->deadline_ns = message->begin_ns + group->timeout_ns;
+    struct comm_call recorded = {.operation = call->operation, .type = call->type, .count = call->count};
+    struct recorder_place place = {group->id, group->size, 0, call->peer};
+    message->record = recorder_begin(group->context->recorder, &recorded, &place, message->begin_ns);
+    struct p2p_envelope envelope = {
+        .group = group->id,
+        .lane = P2P_MESSAGES,
+        .peer = call->peer == MUSTER_ANY_RANK ? P2P_ANY_PEER : group->root_ranks[call->peer],
+        .tag = call->tag,
+        .fingerprint = (uint64_t)call->type + 1,
+    };
+    size_t bytes = call->count * muster_type_bytes(call->type);
+    atomic_store_explicit(&group->context->uses_links, true, memory_order_relaxed);
+    code = call->operation == COMM_SEND
+               ? p2p_send(p2p, &message->request, &envelope, call->buffer, bytes, message->deadline_ns)
+               : p2p_receive(p2p, &message->request, &envelope, call->buffer, bytes, message->deadline_ns);
+    if (code) {
+        recorder_end(group->context->recorder, message->record, clock_monotonic_ns(), code);
+        return fail(group, message, code);
+    }
+    return 0;
+}
+
+static uint32_t rank_of_root(const struct muster_group *group, uint32_t root_rank) {
+    uint32_t rank = 0;
+    while (rank < group->size && group->root_ranks[rank] != root_rank) {
+        rank++;
+    }
+    return rank;
+}
+
+int message_finish(struct muster_group *group, struct message *message, int code) {
+    const struct p2p_request *request = &message->request;
+    recorder_end(group->context->recorder, message->record, clock_monotonic_ns(), code);
+    if (code) {
+        return fail(group, message, code);
+    }
+    if (message->call.out) {
+        *message->call.out = (struct muster_message){rank_of_root(group, request->envelope.peer), message->call.tag,
+                                                     request->bytes / muster_type_bytes(message->call.type)};
+    }
+    return 0;
+}
+
+static int wait_for(struct muster_group *group, struct message *message) {
+    struct p2p_request *requests[] = {&message->request};
+    int code = p2p_wait(group->context->p2p, &group->message_waiter, requests, 1, message->deadline_ns);
+    return message_finish(group, message, code);
+}
+
+/* ---- handles ---- */
+
+int message_work_wait(struct muster_work *work) {
+    return wait_for(work->group, &work->message);
+}
+
+bool message_work_done(const struct muster_work *work) {
+    const struct p2p_request *request = &work->message.request;
+    if (!atomic_load_explicit(&request->done, memory_order_acquire)) {
+        (void)p2p_progress(work->group->context->p2p);
+    }
+    return atomic_load_explicit(&request->done, memory_order_acquire) || failure_is_set(&work->group->failure);
+}
+
+static int run(struct muster_group *group, const struct message_call *call, struct muster_work **out) {
+    int code = message_check(group, call);
+    if (code) {
+        return code;
+    }
+    if (!out && group->coalesced) {
+        return coalesced_note_message(group, call);
+    }
+    if (!out) {
+        struct message message;
+        code = message_post(group, call, &message);
+        return code ? code : wait_for(group, &message);
+    }
+    struct muster_work *work = calloc(1, sizeof *work);
+    if (!work) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a work handle");
+    }
+    work->kind = WORK_MESSAGE;
+    work->group = group;
+    code = message_post(group, call, &work->message);
+    if (code) {
+        free(work);
+        return code;
+    }
+    *out = work;
+    return 0;
+}
+
+int muster_send(struct muster_group *group, const void *buffer, size_t count, enum muster_type type, uint32_t to,
+                uint32_t tag, struct muster_work **work) {
+    struct message_call call = {COMM_SEND, type, to, tag, count, (void *)(uintptr_t)buffer, NULL};
+    return run(group, &call, work);
+}
+
+int muster_receive(struct muster_group *group, void *buffer, size_t count, enum muster_type type, uint32_t from,
+                   uint32_t tag, struct muster_message *message, struct muster_work **work) {
+    struct message_call call = {COMM_RECEIVE, type, from, tag, count, buffer, message};
+    return run(group, &call, work);
+}
