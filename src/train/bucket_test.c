@@ -120,6 +120,7 @@ static void any_order_and_types(void **state) {
             items[i] = (struct bucket_item){.type = types[next_random(&seed) % type_count],
                                             .count = 1 + next_random(&seed) % 300};
             uint32_t other = next_random(&seed) % (i + 1);
+            order[i] = i;
             order[i] = order[other];
             order[other] = i;
         }

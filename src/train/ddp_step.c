@@ -157,7 +157,7 @@ static int settle_missing(struct muster_ddp *ddp, struct ddp_aside *aside) {
         const struct ddp_parameter *parameter = &ddp->parameters[i];
         size_t bytes = parameter->count * muster_type_bytes(parameter->type);
         void *place = ddp_layout_gradient(ddp->layout, i);
-        if (is_set_aside(parameter)) {
+        if (kept && is_set_aside(parameter)) {
             memcpy(kept, place, bytes);
             kept += bytes;
         }

@@ -55,6 +55,7 @@ static inline float of_float16(uint16_t half) {
     return float_of(bits | (half & 0x8000U) << 16);
 }
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): `wide` is a type */
 #define DEFINE_LOOPS(half, wide)                                                                                       \
     static void narrow_##wide##_##half(uint16_t *restrict out, const wide *restrict in, size_t count) {                \
         for (size_t i = 0; i < count; i++) {                                                                           \
@@ -66,6 +67,7 @@ static inline float of_float16(uint16_t half) {
             out[i] = (wide)of_##half(in[i]);                                                                           \
         }                                                                                                              \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 DEFINE_LOOPS(bfloat16, float)
 DEFINE_LOOPS(bfloat16, double)
 DEFINE_LOOPS(float16, float)

@@ -87,7 +87,8 @@ static double count_batch(struct muster_syncbn *layer) {
     if (options->batches_tracked) {
         *options->batches_tracked += 1;
     }
-    return options->momentum >= 0 ? options->momentum : 1 / (double)*options->batches_tracked;
+    return options->momentum < 0 && options->batches_tracked ? 1 / (double)*options->batches_tracked
+                                                             : options->momentum;
 }
 
 static float weight_of(const struct muster_syncbn *layer, size_t channel) {
@@ -125,8 +126,10 @@ int muster_syncbn_forward(struct muster_syncbn *layer, const float *x, size_t n,
             track(layer, c, mean, variance, momentum);
         }
         double scale = layer->deviation[c] * (double)weight_of(layer, c);
-        syncbn_apply(x, y, layer->shape, c, layer->centre[c], (float)scale,
-                     (float)((double)bias_of(layer, c) - layer->rest[c] * scale));
+        struct syncbn_line line = {.centre = layer->centre[c],
+                                   .scale = (float)scale,
+                                   .shift = (float)((double)bias_of(layer, c) - layer->rest[c] * scale)};
+        syncbn_apply(x, y, layer->shape, c, line);
     }
     return MUSTER_OK;
 }
@@ -155,8 +158,11 @@ int muster_syncbn_backward(struct muster_syncbn *layer, const float *x, const fl
     for (size_t c = 0; c < channels; c++) {
         double mean = sums[c] / layer->value_count;
         double slope = products[c] / layer->value_count * layer->deviation[c] * layer->deviation[c];
-        syncbn_apply_backward(x, dy, dx, layer->shape, c, layer->centre[c], (float)(mean - layer->rest[c] * slope),
-                              (float)slope, (float)(layer->deviation[c] * (double)weight_of(layer, c)));
+        struct syncbn_line line = {.centre = layer->centre[c],
+                                   .scale = (float)(layer->deviation[c] * (double)weight_of(layer, c)),
+                                   .shift = (float)(mean - layer->rest[c] * slope),
+                                   .slope = (float)slope};
+        syncbn_apply_backward(x, dy, dx, layer->shape, c, line);
     }
     return MUSTER_OK;
 }
@@ -169,7 +175,9 @@ int muster_syncbn_evaluate(struct muster_syncbn *layer, const float *x, size_t n
     struct syncbn_shape shape = {.n = n, .channels = options->channels, .plane = plane};
     for (size_t c = 0; c < options->channels; c++) {
         double scale = (double)weight_of(layer, c) / sqrt((double)options->running_variance[c] + options->eps);
-        syncbn_apply(x, y, shape, c, options->running_mean[c], (float)scale, bias_of(layer, c));
+        struct syncbn_line line = {
+            .centre = options->running_mean[c], .scale = (float)scale, .shift = bias_of(layer, c)};
+        syncbn_apply(x, y, shape, c, line);
     }
     return MUSTER_OK;
 }

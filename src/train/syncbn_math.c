@@ -52,22 +52,21 @@ void syncbn_backward_sums(const float *x, const float *dy, struct syncbn_shape s
     }
 }
 
-void syncbn_apply(const float *x, float *y, struct syncbn_shape shape, size_t channel, float centre, float scale,
-                  float shift) {
+void syncbn_apply(const float *x, float *y, struct syncbn_shape shape, size_t channel, struct syncbn_line line) {
     for (size_t n = 0; n < shape.n; n++) {
         size_t at = (n * shape.channels + channel) * shape.plane;
         for (size_t i = 0; i < shape.plane; i++) {
-            y[at + i] = (x[at + i] - centre) * scale + shift;
+            y[at + i] = (x[at + i] - line.centre) * line.scale + line.shift;
         }
     }
 }
 
 void syncbn_apply_backward(const float *x, const float *dy, float *dx, struct syncbn_shape shape, size_t channel,
-                           float centre, float mean, float slope, float scale) {
+                           struct syncbn_line line) {
     for (size_t n = 0; n < shape.n; n++) {
         size_t at = (n * shape.channels + channel) * shape.plane;
         for (size_t i = 0; i < shape.plane; i++) {
-            dx[at + i] = (dy[at + i] - mean - (x[at + i] - centre) * slope) * scale;
+            dx[at + i] = (dy[at + i] - line.shift - (x[at + i] - line.centre) * line.slope) * line.scale;
         }
     }
 }

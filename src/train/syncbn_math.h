@@ -17,12 +17,18 @@ void syncbn_forward_sums(const float *x, struct syncbn_shape shape, double *sums
 void syncbn_backward_sums(const float *x, const float *dy, struct syncbn_shape shape, const float *centre, double *sums,
                           double *products);
 
-/* One channel of y = (x - centre) * scale + shift, for all n. */
-void syncbn_apply(const float *x, float *y, struct syncbn_shape shape, size_t channel, float centre, float scale,
-                  float shift);
+/* The constants of one channel. */
+struct syncbn_line {
+    float centre, scale;
+    float shift; /* of y: added at the end; of dx: subtracted from dy */
+    float slope; /* of dx alone */
+};
 
-/* One channel of dx = (dy - mean - (x - centre) * slope) * scale, for all n. dx may be dy. */
+/* One channel of y = (x - centre) * scale + shift, for all n. y may be x. */
+void syncbn_apply(const float *x, float *y, struct syncbn_shape shape, size_t channel, struct syncbn_line line);
+
+/* One channel of dx = (dy - shift - (x - centre) * slope) * scale, for all n. dx may be dy. */
 void syncbn_apply_backward(const float *x, const float *dy, float *dx, struct syncbn_shape shape, size_t channel,
-                           float centre, float mean, float slope, float scale);
+                           struct syncbn_line line);
 
 #endif

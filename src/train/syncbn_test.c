@@ -123,6 +123,10 @@ static bool near(double found, double expected, double bound) {
     return fabs(found - expected) <= bound;
 }
 
+static bool same_bits(const void *left, const void *right, size_t bytes) {
+    return memcmp(left, right, bytes) == 0;
+}
+
 struct layer {
     float mean[CHANNELS], variance[CHANNELS];
     int64_t tracked;
@@ -253,8 +257,8 @@ static int compare_with_whole_batch(struct rank *rank, void *argument) {
     }
     struct layer everybody[4];
     rank_check_code(rank, muster_all_gather(group, &layer, everybody, sizeof layer, MUSTER_UINT8, NULL), MUSTER_OK);
-    rank_check(rank, memcmp(everybody[0].mean, layer.mean, sizeof layer.mean) == 0);
-    rank_check(rank, memcmp(everybody[0].variance, layer.variance, sizeof layer.variance) == 0);
+    rank_check(rank, same_bits(everybody[0].mean, layer.mean, sizeof layer.mean));
+    rank_check(rank, same_bits(everybody[0].variance, layer.variance, sizeof layer.variance));
     muster_syncbn_free(layer.syncbn);
     muster_group_free(group);
     return 0;
