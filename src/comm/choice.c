@@ -14,17 +14,30 @@ static const struct choice_rule builtin[] = {
     { operation, CHOICE_MESSAGES, ranks, CHOICE_ANY_LOAD, bytes, algorithm, 0 }
 #define ON_HOST(operation, medium, bytes, algorithm)                                                                   \
     { operation, medium, ANY_RANKS, CHOICE_ANY_LOAD, bytes, algorithm, 0 }
-#define NODE(operation)                                                                                                \
-    ON_HOST(operation, CHOICE_SHARED, UP_TO(KIB(8) - 1), CHOICE_STAGED),                                               \
-        ON_HOST(operation, CHOICE_SHARED, LARGER, CHOICE_DIRECT),                                                      \
-        ON_HOST(operation, CHOICE_PRIVATE, LARGER, CHOICE_STAGED)
+/* `pair`: two ranks. Below these sizes, two steps and looking up what is shared take longer than staging. */
+#define SHARED(operation, pair, more)                                                                                  \
+    {operation, CHOICE_SHARED, RANKS(1, 2), CHOICE_ANY_LOAD, UP_TO(KIB(pair) - 1), CHOICE_STAGED, 0},                  \
+        {operation, CHOICE_SHARED, RANKS(3, UINT32_MAX), CHOICE_ANY_LOAD, UP_TO(KIB(more) - 1), CHOICE_STAGED, 0},     \
+        ON_HOST(operation, CHOICE_SHARED, LARGER, CHOICE_DIRECT)
+#define PRIVATE(operation, ranks, bytes, algorithm)                                                                    \
+    { operation, CHOICE_PRIVATE, ranks, CHOICE_ANY_LOAD, bytes, algorithm, 0 }
+/* Rooted ones stay staged for longer: then nobody waits for everybody. */
+#define NODE(operation) SHARED(operation, 8, 32), ON_HOST(operation, CHOICE_PRIVATE, LARGER, CHOICE_STAGED)
+#define NODE_ROOTED(operation) SHARED(operation, 32, 256), ON_HOST(operation, CHOICE_PRIVATE, LARGER, CHOICE_STAGED)
 #define RANKS(min, max) min, max
-    NODE(COMM_ALL_REDUCE),
-    NODE(COMM_REDUCE),
-    NODE(COMM_BROADCAST),
+    PRIVATE(COMM_ALL_REDUCE, RANKS(1, 2), UP_TO(KIB(512) - 1), CHOICE_STAGED),
+    PRIVATE(COMM_ALL_REDUCE, RANKS(3, 7), UP_TO(KIB(256) - 1), CHOICE_STAGED),
+    PRIVATE(COMM_ALL_REDUCE, RANKS(8, UINT32_MAX), UP_TO(KIB(128) - 1), CHOICE_STAGED),
+    PRIVATE(COMM_ALL_REDUCE, ANY_RANKS, LARGER, CHOICE_TWO_STAGE),
+    PRIVATE(COMM_REDUCE, RANKS(1, 7), LARGER, CHOICE_STAGED),
+    PRIVATE(COMM_REDUCE, ANY_RANKS, UP_TO(KIB(256) - 1), CHOICE_STAGED),
+    PRIVATE(COMM_REDUCE, ANY_RANKS, LARGER, CHOICE_TWO_STAGE),
+    SHARED(COMM_ALL_REDUCE, 8, 32),
+    SHARED(COMM_REDUCE, 32, 256),
+    NODE_ROOTED(COMM_BROADCAST),
     NODE(COMM_ALL_GATHER),
-    NODE(COMM_GATHER),
-    NODE(COMM_SCATTER),
+    NODE_ROOTED(COMM_GATHER),
+    NODE_ROOTED(COMM_SCATTER),
     NODE(COMM_REDUCE_SCATTER),
     NODE(COMM_ALL_TO_ALL),
     ON_HOST(COMM_BARRIER, CHOICE_SHARED, LARGER, CHOICE_STAGED),
@@ -107,6 +120,9 @@ bool choice_is_possible(enum comm_operation operation, enum choice_medium medium
                schedule_is_defined(operation, false, (enum schedule_algorithm)algorithm);
     }
     bool has_data = operation != COMM_BARRIER && operation != COMM_MONITORED_BARRIER;
+    if (algorithm == CHOICE_TWO_STAGE) {
+        return medium == CHOICE_PRIVATE && (operation == COMM_ALL_REDUCE || operation == COMM_REDUCE);
+    }
     return algorithm == CHOICE_STAGED ||
            (has_data && algorithm == (uint32_t)(medium == CHOICE_SHARED ? CHOICE_DIRECT : CHOICE_SINGLE_COPY));
 }

@@ -55,6 +55,9 @@ int node_create(const struct node_config *config, struct node **out) {
         return status_fail(MUSTER_ENOMEM, "a host's members");
     }
     memcpy(node->members, config->members, node->size * sizeof *node->members);
+    /* Whether ranks outnumber cores is left out: the members may see that differently. */
+    choice_table_make(config->choice, CHOICE_PRIVATE, node->size, false, &node->when_private);
+    choice_table_make(config->choice, CHOICE_SHARED, node->size, false, &node->when_shared);
     *out = node;
     return 0;
 }

@@ -95,15 +95,9 @@ bool node_direct_offer(const struct plan *plan, struct node_offer *out) {
     return true;
 }
 
-/* Rooted calls are better staged for longer: then nobody waits for everybody, which costs most when ranks share a
- * core. All members must decide alike, so the number of cores, which they may see differently, is left out. */
+/* By the table for shared buffers, as if all were: all members must decide alike before they know. */
 bool node_direct_is_worth(const struct plan *plan) {
-    const struct comm_call *call = plan->call;
-    bool is_rooted = call->operation == COMM_REDUCE || call->operation == COMM_BROADCAST ||
-                     call->operation == COMM_GATHER || call->operation == COMM_SCATTER;
-    size_t pair_least = is_rooted ? NODE_DIRECT_ROOTED_PAIR_BYTES_MIN : NODE_DIRECT_PAIR_BYTES_MIN;
-    size_t least = is_rooted ? NODE_DIRECT_ROOTED_BYTES_MIN : NODE_DIRECT_BYTES_MIN;
-    return plan_bytes(plan) >= (plan->node->size == 2 ? pair_least : least);
+    return choice_of_bytes(&plan->node->when_shared, plan->call->operation, plan->bytes).algorithm == CHOICE_DIRECT;
 }
 
 /* ---- the work ---- */

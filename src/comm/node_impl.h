@@ -24,6 +24,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "comm/choice.h"
 #include "comm/node.h"
 
 enum {
@@ -37,12 +38,7 @@ enum {
     NODE_PIECES_PER_RING = 4,
     /* Of the largest buffer of a call: from here on it does not stay in the caches, and streaming stores were found to
      * pay (with 32 MiB of last cache; sysconf() gives that of the whole host to a virtual machine that has a part). */
-    NODE_LARGE_BYTES_MIN = 12 * 1024 * 1024,
-    /* Of the largest buffer of a call: below, staging is quicker than two steps and looking up. Pair: two members. */
-    NODE_DIRECT_PAIR_BYTES_MIN = 8 * 1024,
-    NODE_DIRECT_BYTES_MIN = 32 * 1024,
-    NODE_DIRECT_ROOTED_PAIR_BYTES_MIN = 32 * 1024,
-    NODE_DIRECT_ROOTED_BYTES_MIN = 256 * 1024
+    NODE_LARGE_BYTES_MIN = 12 * 1024 * 1024
 };
 
 struct node_line {
@@ -75,6 +71,8 @@ struct node {
     void **outs;          /* likewise */
     size_t *offsets;      /* scratch: where the blocks of two buffers begin, 2 * (size + 1) */
     size_t *froms;        /* scratch: one a member, see struct plan */
+
+    struct choice_table when_private, when_shared;
 
     /* The call under way. */
     const struct comm_call *call;
@@ -165,6 +163,9 @@ int node_plan_run(struct node *node, const struct comm_call *call);
 
 /* node_staged.c: through the rings, any call on any buffers; or until it turns out that it can be done directly. */
 int node_staged_run(struct plan *plan, bool *out_direct);
+
+/* node_two_stage.c: all_reduce and reduce, from element `at` on. */
+int node_two_stage_run(const struct plan *plan, size_t at);
 
 /* node_direct.c. Is it worth while to ask? Equal on all members. */
 bool node_direct_is_worth(const struct plan *plan);

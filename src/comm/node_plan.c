@@ -58,6 +58,17 @@ static size_t longest_of(const struct layout *layout, uint32_t size) {
     return longest;
 }
 
+/* Equal on all members: of all_to_all with counts, no more is known than the longest block. */
+static size_t bytes_of(const struct plan *plan) {
+    size_t elements = plan->longest;
+    if (plan->is_divided && plan->blocks.counts && plan->call->operation != COMM_ALL_TO_ALL) {
+        elements = plan->blocks.begins[plan->node->size];
+    } else if (plan->is_divided) {
+        elements *= plan->node->size;
+    }
+    return elements * plan->width;
+}
+
 /* all_to_all with counts: nobody knows all of them, but all must take the same steps. So in a step of its own everybody
  * tells everybody how much is coming, which is compared with what is expected, and the longest of its blocks. */
 static int exchange_counts(struct plan *plan) {
@@ -112,7 +123,9 @@ int node_plan_run(struct node *node, const struct comm_call *call) {
             return status;
         }
     }
-    plan.is_large = plan_bytes(&plan) >= NODE_LARGE_BYTES_MIN;
+    plan.bytes = bytes_of(&plan);
+    plan.choice = choice_of_bytes(&node->when_private, call->operation, plan.bytes);
+    plan.is_large = plan.bytes >= NODE_LARGE_BYTES_MIN;
     bool is_direct;
     int status = node_staged_run(&plan, &is_direct);
     return status == 0 && is_direct ? node_direct_run(&plan) : status;

@@ -27,8 +27,10 @@ struct plan {
     struct layout comes;  /* of the receive buffer of all_to_all */
     const size_t *froms;  /* all_to_all with counts: where this member's block begins in each one's send buffer */
     size_t longest;       /* of all members' blocks */
-    size_t piece;         /* staged: of a block, in one step */
-    size_t room;          /* staged: bytes of a piece in a record, rounded so that the next is aligned */
+    size_t bytes;         /* of the largest buffer of any member */
+    struct choice_answer choice;
+    size_t piece; /* staged: of a block, in one step */
+    size_t room;  /* staged: bytes of a piece in a record, rounded so that the next is aligned */
 };
 
 static inline size_t plan_count(const struct layout *layout, uint32_t block) {
@@ -45,11 +47,6 @@ static inline unsigned char *plan_receive(const struct plan *plan, size_t elemen
 
 static inline const unsigned char *plan_send(const struct plan *plan, size_t element) {
     return (const unsigned char *)plan->call->send + element * plan->width;
-}
-
-/* Of the largest buffer of the call. */
-static inline size_t plan_bytes(const struct plan *plan) {
-    return plan->longest * plan->width * (plan->is_divided ? plan->node->size : 1);
 }
 
 /* Pieces in a record: of divided buffers, one for each other member. */

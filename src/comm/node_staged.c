@@ -200,10 +200,10 @@ static void cut(struct plan *plan) {
     const struct node *node = plan->node;
     size_t parts = plan_parts(plan);
     size_t most = node->ring_bytes / NODE_PIECES_PER_RING / parts / NODE_CACHE_LINE * NODE_CACHE_LINE;
+    size_t wished = (size_t)plan->choice.piece_bytes / NODE_CACHE_LINE * NODE_CACHE_LINE;
+    most = wished > 0 && wished < most ? wished : most;
     size_t bytes = plan->longest * plan->width;
-    if (bytes > most) {
-        bytes = most;
-    }
+    bytes = bytes < most ? bytes : most;
     plan->piece = bytes / plan->width;
     plan->room = bytes;
     if (bytes * parts > NODE_INLINE_BYTES) {
@@ -293,6 +293,10 @@ int node_staged_run(struct plan *plan, bool *out_direct) {
     do {
         if (piece.at > 0) {
             node_consume(node, node->step);
+        }
+        if (piece.at > 0 &&
+            plan->choice.algorithm == CHOICE_TWO_STAGE) { /* the first piece may have gone with the offers */
+            return node_two_stage_run(plan, piece.at);
         }
         size_t left = plan->longest - piece.at;
         piece.record_bytes = (left < plan->piece ? left : plan->piece) * plan->width;

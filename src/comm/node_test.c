@@ -19,6 +19,7 @@
 #include <muster/status.h>
 
 #include "base/clock.h"
+#include "comm/choice.h"
 #include "comm/node_test_support.h"
 #include "comm/reduce.h"
 
@@ -459,6 +460,34 @@ static void threads_of_one_process(void **state) {
     run_crew(4, &(struct crew_options){.threads = true}, 500, 5000, true);
 }
 
+/* Algorithms that are meant for large buffers, from the first byte on and in many small pieces. */
+static void large_algorithms_on_small_buffers(void **state) {
+    (void)state;
+    static const char text[] = "all_reduce private * * * two_stage\n"
+                               "reduce private * * * two_stage\n"
+                               "broadcast private * * * staged 64\n"
+                               "all_gather private * * * staged 192\n"
+                               "all_to_all private * * * staged 128\n"
+                               "reduce_scatter private * * * staged 64\n"
+                               "all_reduce shared * * * direct\n"
+                               "reduce shared * * * direct\n"
+                               "broadcast shared * * * direct\n"
+                               "all_gather shared * * * direct\n"
+                               "gather shared * * * direct\n"
+                               "scatter shared * * * direct\n"
+                               "reduce_scatter shared * * * direct\n"
+                               "all_to_all shared * * * direct\n";
+    static struct choice choice;
+    if (choice_parse(text, sizeof text - 1, &choice) != 0) {
+        fail_msg("%s", muster_detail());
+    }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        run_crew(sizes[i], &(struct crew_options){.choice = &choice}, 400, 5000, true);
+        run_crew(sizes[i], &(struct crew_options){.choice = &choice}, 200, 20000, false);
+    }
+    run_crew(3, &(struct crew_options){.choice = &choice, .threads = true}, 400, 5000, true);
+}
+
 static void many_members(void **state) {
     (void)state;
     run_crew(17, NULL, 150, 30000, true);
@@ -467,11 +496,9 @@ static void many_members(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_with_private_buffers),
-        cmocka_unit_test(processes_with_shared_buffers),
-        cmocka_unit_test(processes_that_may_not_read_each_other),
-        cmocka_unit_test(threads_of_one_process),
-        cmocka_unit_test(many_members),
+        cmocka_unit_test(processes_with_private_buffers),         cmocka_unit_test(processes_with_shared_buffers),
+        cmocka_unit_test(processes_that_may_not_read_each_other), cmocka_unit_test(threads_of_one_process),
+        cmocka_unit_test(large_algorithms_on_small_buffers),      cmocka_unit_test(many_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

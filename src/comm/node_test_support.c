@@ -92,6 +92,7 @@ static int run_member(struct crew *crew, uint32_t index) {
                                        .members = members,
                                        .waiter = &member.waiter,
                                        .memory = member.memory,
+                                       .choice = crew->options.choice,
                                        .may_read_peers = !crew->options.no_peer_reads};
     if (node_create(&config, &member.node) != 0) {
         die("node_create");

@@ -26,6 +26,7 @@ typedef int crew_function(struct crew_member *member);
 struct crew_options {
     bool threads;
     bool no_peer_reads;
+    const struct choice *choice; /* NULL: the built-in one */
 };
 
 /* Runs `function` in `size` members. It returns when all are at its end; what member i returned is results[i], or
