@@ -11,10 +11,24 @@ _muster()
     [[ $current == = ]] && current=
     if [[ ${COMP_WORDS[0]##*/} != torchrun ]]; then
         words=
-        ((COMP_CWORD == 1)) && words='run store trace completion help version'
+        ((COMP_CWORD == 1)) && words='run store bench trace completion help version'
         case ${COMP_WORDS[1]} in
         completion) words=${words:-bash zsh} ;;
-        help) words=${words:-run store trace completion} ;;
+        help) words=${words:-run store bench trace completion} ;;
+        bench)
+            if [[ $current == -* ]]; then
+                words='--ranks --memory -b -e -f -i -n -w -c -o -d -r --help'
+            elif [[ $previous == -o ]]; then
+                words='sum prod min max avg band bor bxor'
+            elif [[ $previous == -d ]]; then
+                words='int8 uint8 int16 int32 int64 float16 bfloat16 float32 float64'
+            elif [[ $previous == --memory ]]; then
+                words='private own'
+            elif [[ $previous != -* ]]; then
+                words='all_reduce broadcast reduce all_gather gather scatter'
+                words+=' reduce_scatter all_to_all sendrecv barrier all'
+            fi
+            ;;
         trace)
             if ((COMP_CWORD == 2)); then
                 words='merge --help'

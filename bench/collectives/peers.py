@@ -84,6 +84,7 @@ def start_by_environment(command):
                 "WORLD_SIZE": str(ranks),
                 "LOCAL_WORLD_SIZE": str(ranks),
                 "OMP_NUM_THREADS": "1",
+                "TORCH_CPP_LOG_LEVEL": "ERROR",
                 **peer.environment,
             }
             environment.pop("TORCHELASTIC_USE_AGENT_STORE", None)

@@ -19,6 +19,9 @@ int cmd_store(int argc, char **argv);
 /* `muster completion bash|zsh`. */
 int cmd_completion(int argc, char **argv);
 
+/* `muster bench`. */
+int cmd_bench(int argc, char **argv);
+
 /* `muster trace merge`. */
 int cmd_trace(int argc, char **argv);
 

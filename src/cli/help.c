@@ -134,6 +134,7 @@ int help_muster(struct buf *out, const char *program, unsigned width) {
                            "Commands:\n"
                            "  run         start the workers of a job on this node (torchrun's command line)\n"
                            "  store       serve a key-value store for jobs, on a port\n"
+                           "  bench       time collectives over sizes, with the columns of nccl-tests\n"
                            "  trace       join the traces of a job's ranks into one for Perfetto\n"
                            "  completion  print the completions for bash or zsh\n"
                            "  help        show this text, or that of a command: muster help run\n"

@@ -9,7 +9,7 @@
 #include "cli/help.h"
 #include "cli/suggest.h"
 
-static const char *const commands[] = {"run", "store", "trace", "completion", "help", "version"};
+static const char *const commands[] = {"run", "store", "bench", "trace", "completion", "help", "version"};
 
 /* `muster help [COMMAND]`. */
 static int cmd_help(int argc, char **argv) {
@@ -20,6 +20,9 @@ static int cmd_help(int argc, char **argv) {
     }
     if (argc > 1 && strcmp(argv[1], "store") == 0) {
         return cmd_store(2, words);
+    }
+    if (argc > 1 && strcmp(argv[1], "bench") == 0) {
+        return cmd_bench(2, words);
     }
     if (argc > 1 && strcmp(argv[1], "trace") == 0) {
         return cmd_trace(2, words);
@@ -47,7 +50,7 @@ static int fail_command(const char *word) {
         (void)str_format(text, sizeof text, "'%.100s' is not a command; did you mean muster %s?", word, nearest);
     } else {
         (void)str_format(text, sizeof text,
-                         "'%.100s' is not a command; run, store, trace, completion, help and version are known", word);
+                         "'%.100s' is not a command; run, store, bench, trace, completion, help and version are known", word);
     }
     cli_error("muster", true, text);
     return CLI_EXIT_USAGE;
@@ -60,6 +63,9 @@ static int dispatch(int argc, char **argv) {
     }
     if (strcmp(word, "store") == 0) {
         return cmd_store(argc, argv);
+    }
+    if (strcmp(word, "bench") == 0) {
+        return cmd_bench(argc, argv);
     }
     if (strcmp(word, "trace") == 0) {
         return cmd_trace(argc, argv);

@@ -24,6 +24,11 @@ CASES = [
     ("torchrun|--max", "--max-restarts", "--nnodes"),
     ("/usr/bin/torchrun|--start-method|", "spawn fork forkserver", "train.py"),
     ("muster|store|--p", "--port", "--nnodes"),
+    ("muster|bench|all_", "all_reduce all_gather all_to_all", "broadcast"),
+    ("muster|bench|all|-d|", "float32 int8", "all_reduce"),
+    ("muster|bench|--m", "--memory", "--ranks"),
+    ("muster|trace|m", "merge", "bench"),
+    ("muster|trace|merge|", "folder", "merge"),
     ("muster|bogus|--n", "", "--nnodes"),
 ]
 

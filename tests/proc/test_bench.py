@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# `muster bench` with real ranks: every operation, type and reduction is right at odd sizes, and what its traces say joins.
+# timeout: 240
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+BINARY = os.environ["MUSTER_BINARY"]
+OPERATIONS = "all_reduce broadcast reduce all_gather gather scatter reduce_scatter all_to_all sendrecv barrier".split()
+
+
+def bench(*arguments, **environment):
+    done = subprocess.run([BINARY, "bench", *arguments], capture_output=True, text=True, timeout=200,
+                          env={**os.environ, **environment}, check=False)
+    if done.returncode != 0 or "# wrong elements: 0\n" not in done.stdout:
+        sys.exit(f"bench {' '.join(arguments)} {environment}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def rows(text):
+    return [line.split() for line in text.splitlines() if re.match(r" *[0-9]", line)]
+
+
+def every_operation_is_right():
+    for ranks, environment in (("2", {}), ("3", {}), ("4", {}), ("3", {"MUSTER_SHM": "0", "MUSTER_CMA": "0"})):
+        text = bench("all", "--ranks", ranks, "-b", "4", "-e", "1300000", "-f", "67", "-n", "2", "-w", "1", **environment)
+        for name in OPERATIONS:
+            hosts = f"{ranks} hosts" if "MUSTER_SHM" in environment else "1 host"
+            assert f"# {name}, {ranks} ranks on {hosts}, private" in text, (name, text)
+        assert len(rows(text)) >= 2 * (len(OPERATIONS) - 1) + 1, text
+    bench("all", "--ranks", "2", "-b", "8", "-e", "1M", "-f", "512", "-n", "2", "--memory", "own", "-r", "1")
+
+
+def every_type_and_reduction_is_right():
+    for kind in "int8 uint8 int16 int32 int64 float16 bfloat16 float32 float64".split():
+        for reduction in "sum prod min max avg band bor bxor".split():
+            if "float" in kind and reduction.startswith("b"):
+                continue
+            bench("all_reduce", "--ranks", "2", "-b", "1000", "-e", "1000", "-n", "1", "-d", kind, "-o", reduction)
+
+
+def columns_are_those_of_nccl_tests():
+    text = bench("all_reduce", "--ranks", "2", "-b", "1K", "-e", "4K", "-n", "5")
+    assert "algbw" in text and "busbw" in text and "#wrong" in text and "in place" in text, text
+    assert [row[:5] for row in rows(text)] == [["1024", "256", "float32", "sum", "-1"], ["4096", "1024", "float32", "sum", "-1"]]
+    assert all(len(row) == 13 for row in rows(text)), text
+
+
+def traces_join():
+    with tempfile.TemporaryDirectory() as folder:
+        bench("all_reduce", "--ranks", "2", "-b", "1K", "-e", "1K", "-n", "3", MUSTER_TRACE=folder)
+        assert len(glob.glob(folder + "/rank-*.json")) == 2, os.listdir(folder)
+        joined = os.path.join(folder, "joined")
+        done = subprocess.run([BINARY, "trace", "merge", folder, "-o", joined], capture_output=True, text=True, check=True)
+        assert done.stderr.startswith("2 traces from 1 host"), done.stderr
+        with open(joined, encoding="utf-8") as text:
+            events = json.load(text)["traceEvents"]
+    calls = {1: {}, 2: {}}
+    for event in events:
+        if event["name"] == "all_reduce" and event["args"]["count"] == 256:
+            calls[event["pid"]][event["args"]["sequence"]] = event
+    assert len(calls[1]) >= 6 and calls[1].keys() == calls[2].keys(), calls
+    waits = {(e["pid"], round(e["ts"], 3)): e["dur"] for e in events if e["name"] == "wait"}
+    for sequence, call in calls[1].items():
+        other = calls[2][sequence]
+        assert call["ts"] <= other["ts"] + other["dur"] and other["ts"] <= call["ts"] + call["dur"], (call, other)
+        # Each waits until the later one has come.
+        last = max(call["ts"], other["ts"])
+        for pid, one in ((1, call), (2, other)):
+            until = one["ts"] + waits[pid, round(one["ts"], 3)]
+            assert abs(until - min(last, one["ts"] + one["dur"])) < 0.01, (one, other, until)
+
+
+def mistakes_are_explained():
+    for words, text in ((["bench", "allreduce"], "no operation"), (["bench", "-o", "bor"], "integers"),
+                        (["bench", "-r", "7", "--ranks", "2"], "there are 2 ranks")):
+        done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode != 0 and text in done.stderr, (words, done)
+
+
+every_operation_is_right()
+every_type_and_reduction_is_right()
+columns_are_those_of_nccl_tests()
+traces_join()
+mistakes_are_explained()
