@@ -7,6 +7,7 @@
 
 #include "agent/agent_impl.h"
 #include "agent/error_file.h"
+#include "agent/last_call.h"
 #include "agent/report.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -24,6 +25,10 @@ void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank) {
     const struct agent_worker *worker = &a->workers[local_rank];
     log_error("failed (exitcode: %d) local_rank: %u (pid: %d) of binary: %s", report_exit_code(worker->wait_status),
               local_rank, worker->pid, a->config->command.items[0]);
+    char call[LAST_CALL_SIZE];
+    if (last_call_describe(logs_error_file(a->logs, local_rank), call)) {
+        log_error("rank %u: its last call on a process group: %s", a->world.base_global_rank + local_rank, call);
+    }
 }
 
 void agent_outcome_stopping(const struct agent *a) {
@@ -37,6 +42,7 @@ void agent_outcome_stopping(const struct agent *a) {
 struct entry_text {
     struct error_record record;
     char problem[256];
+    char last_call[LAST_CALL_SIZE];
     char *tail;
 };
 
@@ -78,6 +84,8 @@ static void fill_entry(const struct agent *a, uint32_t local_rank, struct report
                                    .timer_expired = worker->timer_expired,
                                    .stuck = worker->stuck};
     read_error_file(a, local_rank, entry, text);
+    entry->last_call =
+        last_call_describe(logs_error_file(a->logs, local_rank), text->last_call) ? text->last_call : NULL;
     text->tail = malloc(LOGS_TAIL_SIZE);
     if (text->tail != NULL) {
         entry->stderr_tail_bytes = logs_stderr_tail(a->logs, local_rank, text->tail, LOGS_TAIL_SIZE);

@@ -4,8 +4,9 @@
 
 #include <stdbool.h>
 
-/* Removes `path` and the folders below it, down to `levels` below, in which nothing is; files stay, and so do the
- * folders that hold them. Allocates nothing. False when a folder could not be looked into. */
+/* Removes `path` and the folders below it, down to `levels` below, in which nothing is but records of calls
+ * (base/call_record.h), which go too; other files stay, and so do the folders that hold them. Allocates nothing. False
+ * when a folder could not be looked into. */
 bool empty_folders_remove(const char *path, int levels);
 
 #endif

@@ -256,6 +256,9 @@ static int append_additions(struct buf *out, size_t index, const struct report_e
     }
     code = buf_printf(out, "\n  status    : ");
     code = code == 0 ? report_describe_status(entry, out) : code;
+    if (code == 0 && entry->last_call) {
+        code = buf_printf(out, "\n  last call : %s", entry->last_call);
+    }
     if (code == 0 && entry->stderr_tail && entry->stderr_tail_bytes > 0 && !entry->stopped_by_us &&
         index < REPORT_TAILS_MAX && !repeats_message(entry)) {
         code = append_tail(out, entry->stderr_tail, entry->stderr_tail_bytes);

@@ -25,6 +25,7 @@ struct report_entry { /* one worker that ended badly; strings are borrowed */
     const char *message;    /* from the error file, or NULL */
     bool message_is_traceback;
     const char *error_file_problem; /* the file is there but cannot be used: why; or NULL */
+    const char *last_call;          /* on a process group of libmuster (agent/last_call.h), or NULL */
     const char *stderr_tail;        /* or NULL */
     size_t stderr_tail_bytes;
 };

@@ -1,0 +1,18 @@
+/* What a worker of libmuster was doing on its process groups when it ended: read from the record that it kept beside
+ * its error file, which a SIGKILL does not take away. Trusts nothing in that file. */
+#ifndef AGENT_LAST_CALL_H
+#define AGENT_LAST_CALL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Bytes of a sentence, terminator included. */
+#define LAST_CALL_SIZE 256
+
+/* One clause about the call that had been begun and not finished (the oldest of them, if several threads made calls),
+ * or else about the last one: "all_reduce of 1024 float32, sum (call 17 of group 0), begun at 14:03:07.123". Times are
+ * shown by TZ. false, with an empty text: the worker kept no record (it is no program of libmuster), made no call, or
+ * the file is damaged. Reads one small file. */
+bool last_call_describe(const char *error_file, char out[LAST_CALL_SIZE]);
+
+#endif
