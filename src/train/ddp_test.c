@@ -64,6 +64,32 @@ static void equals_one_process_bit_for_bit(void **state) {
     }
 }
 
+/* With more than two ranks the order of additions between hosts is the schedule's: here only agreement is asked. */
+static int train_across_hosts(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    struct muster_ddp_options options = several_buckets();
+    static struct model model;
+    model_make(rank, group, &options, true, &model);
+    for (uint32_t step = 0; step < 5; step++) {
+        rank_check_code(rank, step_run(&model, rank->rank, step, rank->rank), MUSTER_OK);
+        if (rank->size == 2) {
+            check_averages(rank, &model, 3, 2, step);
+        }
+        model_descend(&model);
+        check_agreement(rank, &model, group);
+    }
+    model_free(&model, group);
+    return 0;
+}
+
+static void hosts_apart(void **state) {
+    (void)state;
+    struct ranks_options one_each = {.ranks_per_host = 1}, two_each = {.ranks_per_host = 2};
+    ranks_run_with(2, train_across_hosts, NULL, &one_each);
+    ranks_run_with(4, train_across_hosts, NULL, &two_each);
+}
+
 /* ---- accumulation ---- */
 
 static int accumulate(struct rank *rank, void *argument) {
@@ -284,9 +310,13 @@ static void shadows_follow_accumulation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_one_process_bit_for_bit), cmocka_unit_test(no_sync_accumulates),
-        cmocka_unit_test(buffers_are_those_of_rank_0),    cmocka_unit_test(unused_parameters_take_part_with_zeros),
-        cmocka_unit_test(uneven_inputs_end_together),     cmocka_unit_test(shadows_follow_accumulation),
+        cmocka_unit_test(equals_one_process_bit_for_bit),
+        cmocka_unit_test(hosts_apart),
+        cmocka_unit_test(no_sync_accumulates),
+        cmocka_unit_test(buffers_are_those_of_rank_0),
+        cmocka_unit_test(unused_parameters_take_part_with_zeros),
+        cmocka_unit_test(uneven_inputs_end_together),
+        cmocka_unit_test(shadows_follow_accumulation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
