@@ -8,6 +8,7 @@
 
 void failure_init(struct failure *failure) {
     atomic_init(&failure->code, 0);
+    atomic_init(&failure->was_told, false);
     (void)pthread_mutex_init(&failure->mutex, NULL);
     failure->sentence[0] = '\0';
 }
@@ -32,4 +33,14 @@ int failure_get(struct failure *failure) {
     int code = atomic_load_explicit(&failure->code, memory_order_acquire);
     /* The sentence does not change once the code is there. */
     return code ? status_fail(code, "%s", failure->sentence) : 0;
+}
+
+int failure_tell(struct failure *failure) {
+    atomic_store_explicit(&failure->was_told, true, memory_order_relaxed);
+    return failure_get(failure);
+}
+
+int failure_refuse(struct failure *failure) {
+    int code = failure_get(failure);
+    return code && atomic_exchange_explicit(&failure->was_told, true, memory_order_relaxed) ? MUSTER_EGROUP : code;
 }

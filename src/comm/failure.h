@@ -9,7 +9,8 @@
 #include <muster/status.h>
 
 struct failure {
-    _Atomic int code; /* 0: none; published after the sentence */
+    _Atomic int code;      /* 0: none; published after the sentence */
+    _Atomic bool was_told; /* to the program */
     pthread_mutex_t mutex;
     char sentence[MUSTER_DETAIL_MAX];
 };
@@ -22,6 +23,10 @@ bool failure_set(struct failure *failure, int code, const char *sentence);
 
 /* The code, with the sentence as this thread's detail; 0 when there is none. Any thread. */
 int failure_get(struct failure *failure);
+/* The same for the program: the result of a call that was under way when the group failed. */
+int failure_tell(struct failure *failure);
+/* The result of a call that comes later: the code too, if the program has not heard of it yet, else MUSTER_EGROUP. */
+int failure_refuse(struct failure *failure);
 
 static inline bool failure_is_set(const struct failure *failure) {
     return atomic_load_explicit(&failure->code, memory_order_acquire) != 0;

@@ -46,7 +46,7 @@ uint32_t muster_group_local_size(const struct muster_group *group) {
 /* ---- state ---- */
 
 int muster_group_status(struct muster_group *group) {
-    return group_is_uneasy(group) ? group_examine(group, GROUP_NEED_STATUS) : 0;
+    return group_is_uneasy(group) && group_examine(group, GROUP_NEED_STATUS) ? failure_tell(&group->failure) : 0;
 }
 
 void muster_group_abort(struct muster_group *group, const char *reason) {

@@ -14,71 +14,12 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "comm/group_test_support.h"
 #include "comm/ranks_test_support.h"
 
 enum { MARK_READY = 1, MARK_IN_CALL = 2, MARK_OVER = 3 };
 /* A death is to be noticed within 10 ms on an idle machine; this one is shared, and a test asserts no tight times. */
-enum { NOTICE_MS_MAX = 5000, COUNT = 4096 };
-
-/* ---- every collective, as a function of the group ---- */
-
-static float send_buffer[8 * COUNT], receive_buffer[8 * COUNT];
-
-typedef int collective(struct muster_group *group, struct muster_work **work);
-
-static int do_barrier(struct muster_group *g, struct muster_work **w) {
-    return muster_barrier(g, w);
-}
-static int do_monitored_barrier(struct muster_group *g, struct muster_work **w) {
-    (void)w;
-    return muster_monitored_barrier(g, RANKS_PATIENCE_MS);
-}
-static int do_all_reduce(struct muster_group *g, struct muster_work **w) {
-    return muster_all_reduce(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, MUSTER_SUM, w);
-}
-static int do_large_all_reduce(struct muster_group *g, struct muster_work **w) {
-    return muster_all_reduce(g, send_buffer, receive_buffer, 8 * COUNT, MUSTER_FLOAT32, MUSTER_SUM, w);
-}
-static int do_reduce(struct muster_group *g, struct muster_work **w) {
-    return muster_reduce(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, MUSTER_SUM, 0, w);
-}
-static int do_broadcast_from_victim(struct muster_group *g, struct muster_work **w) {
-    return muster_broadcast(g, send_buffer, COUNT, MUSTER_FLOAT32, 1, w);
-}
-static int do_all_gather(struct muster_group *g, struct muster_work **w) {
-    return muster_all_gather(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, w);
-}
-static int do_gather(struct muster_group *g, struct muster_work **w) {
-    return muster_gather(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, 0, w);
-}
-static int do_scatter_from_victim(struct muster_group *g, struct muster_work **w) {
-    return muster_scatter(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, 1, w);
-}
-static int do_reduce_scatter(struct muster_group *g, struct muster_work **w) {
-    return muster_reduce_scatter(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, MUSTER_SUM, w);
-}
-static int do_all_to_all(struct muster_group *g, struct muster_work **w) {
-    return muster_all_to_all(g, send_buffer, receive_buffer, COUNT, MUSTER_FLOAT32, w);
-}
-
-static const struct {
-    const char *name;
-    collective *call;
-    bool needs_all; /* no rank can end it without the victim, rank 1; otherwise rank 0, at least, cannot */
-} collectives[] = {
-    {"barrier", do_barrier, true},
-    {"monitored_barrier", do_monitored_barrier, true},
-    {"all_reduce", do_all_reduce, true},
-    {"all_reduce", do_large_all_reduce, true},
-    {"reduce", do_reduce, false},
-    {"broadcast", do_broadcast_from_victim, true},
-    {"all_gather", do_all_gather, true},
-    {"gather", do_gather, false},
-    {"scatter", do_scatter_from_victim, true},
-    {"reduce_scatter", do_reduce_scatter, true},
-    {"all_to_all", do_all_to_all, true},
-};
-enum { COLLECTIVE_COUNT = sizeof collectives / sizeof *collectives };
+enum { NOTICE_MS_MAX = 5000 };
 
 struct plan {
     int which;
@@ -96,23 +37,23 @@ static int lose_rank_1(struct rank *rank, void *argument) {
     struct muster_work *work = NULL;
     options.timeout_ms = plan->timeout_ms;
     struct muster_group *group = rank_group(rank, &options);
-    rank_check_code(rank, do_all_reduce(group, NULL), 0); /* all are in it */
+    rank_check_code(rank, test_all_reduce(group, NULL), 0); /* all are in it */
     rank_mark(rank, MARK_READY);
     if (rank->rank == 1) {
         rank_await_signal(rank, 1);
         return 0;
     }
     rank_mark(rank, MARK_IN_CALL);
-    int code = collectives[plan->which].call(group, plan->with_handle ? &work : NULL);
+    int code = test_collectives[plan->which].call(group, plan->with_handle ? &work : NULL);
     code = code ? code : muster_work_wait(&work);
-    if (code == 0 && !collectives[plan->which].needs_all) {
-        code = do_barrier(group, NULL); /* its own part was done: the next call tells */
+    if (code == 0 && !test_collectives[plan->which].needs_all) {
+        code = test_barrier(group, NULL); /* its own part was done: the next call tells */
     }
     rank_mark(rank, MARK_OVER);
     rank_report(rank, muster_detail());
     rank_check_code(rank, code, plan->expected);
     rank_check_code(rank, muster_group_status(group), plan->expected);
-    rank_check_code(rank, do_barrier(group, NULL), MUSTER_EGROUP);
+    rank_check_code(rank, test_barrier(group, NULL), MUSTER_EGROUP);
     muster_group_free(group);
     return 0;
 }
@@ -133,17 +74,17 @@ static void lose_in(int which, bool with_handle, bool stopped) {
     }
     for (uint32_t rank = 0; rank < 3; rank += 2) {
         if (ranks_wait(ranks, rank) != 0) {
-            fail_msg("%s: rank %u ended with %d: %s", collectives[which].name, rank, ranks_wait(ranks, rank),
+            fail_msg("%s: rank %u ended with %d: %s", test_collectives[which].name, rank, ranks_wait(ranks, rank),
                      ranks_report(ranks, rank));
         }
         const char *report = ranks_report(ranks, rank);
-        if (stopped && !collectives[which].needs_all) { /* rank 2 waits for rank 0, which waits for rank 1 */
+        if (stopped && !test_collectives[which].needs_all) { /* rank 2 waits for rank 0, which waits for rank 1 */
             assert_non_null(strstr(report, "did not come: "));
             continue;
         }
         if (!strstr(report, stopped ? "did not come: 1" : "rank 1 (pid ") ||
             !strstr(report, "its last call was 1, all_reduce of 4096 float32, sum, which it had finished")) {
-            fail_msg("%s: '%s'", collectives[which].name, report);
+            fail_msg("%s: '%s'", test_collectives[which].name, report);
         }
         if (!stopped) {
             assert_non_null(strstr(report, "was killed by signal 9"));
@@ -155,7 +96,7 @@ static void lose_in(int which, bool with_handle, bool stopped) {
 
 static void a_killed_rank_ends_every_collective(void **state) {
     (void)state;
-    for (int which = 0; which < COLLECTIVE_COUNT; which++) {
+    for (int which = 0; which < TEST_COLLECTIVE_COUNT; which++) {
         lose_in(which, false, false);
         lose_in(which, true, false);
     }
@@ -163,8 +104,8 @@ static void a_killed_rank_ends_every_collective(void **state) {
 
 static void a_stopped_rank_ends_every_collective_at_the_deadline(void **state) {
     (void)state;
-    for (int which = 0; which < COLLECTIVE_COUNT; which++) {
-        if (collectives[which].call != do_monitored_barrier) { /* it has a deadline of its own */
+    for (int which = 0; which < TEST_COLLECTIVE_COUNT; which++) {
+        if (strcmp(test_collectives[which].name, "monitored_barrier") != 0) { /* it has a deadline of its own */
             lose_in(which, which % 2, true);
         }
     }
@@ -178,7 +119,7 @@ static int call_for_ever(struct rank *rank, void *argument) {
     int code = 0;
     rank_mark(rank, MARK_READY);
     while (code == 0) {
-        code = collectives[plan->which].call(group, NULL);
+        code = test_collectives[plan->which].call(group, NULL);
     }
     rank_report(rank, muster_detail());
     rank_check_code(rank, code, MUSTER_EPEER);
@@ -188,7 +129,7 @@ static int call_for_ever(struct rank *rank, void *argument) {
 
 static void a_rank_may_be_killed_at_any_moment(void **state) {
     (void)state;
-    for (int which = 0; which < COLLECTIVE_COUNT; which++) {
+    for (int which = 0; which < TEST_COLLECTIVE_COUNT; which++) {
         struct plan plan = {.which = which};
         struct ranks *ranks = ranks_start(3, call_for_ever, &plan, NULL);
         for (uint32_t rank = 0; rank < 3; rank++) {
@@ -197,7 +138,7 @@ static void a_rank_may_be_killed_at_any_moment(void **state) {
         ranks_kill(ranks, 1);
         for (uint32_t rank = 0; rank < 3; rank += 2) {
             if (ranks_wait(ranks, rank) != 0 || !strstr(ranks_report(ranks, rank), "rank 1 (pid ")) {
-                fail_msg("%s: rank %u ended with %d: '%s'", collectives[which].name, rank, ranks_wait(ranks, rank),
+                fail_msg("%s: rank %u ended with %d: '%s'", test_collectives[which].name, rank, ranks_wait(ranks, rank),
                          ranks_report(ranks, rank));
             }
         }
@@ -210,11 +151,11 @@ static void a_rank_may_be_killed_at_any_moment(void **state) {
 static int exit_without_freeing(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
-    rank_check_code(rank, do_barrier(group, NULL), 0);
+    rank_check_code(rank, test_barrier(group, NULL), 0);
     if (rank->rank == 1) {
         return 7;
     }
-    rank_check_code(rank, do_barrier(group, NULL), MUSTER_EPEER);
+    rank_check_code(rank, test_barrier(group, NULL), MUSTER_EPEER);
     rank_report(rank, muster_detail());
     muster_group_free(group);
     return 0;
@@ -234,7 +175,7 @@ static void an_exit_without_free_is_a_death(void **state) {
 static int leave_early(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
-    rank_check_code(rank, do_barrier(group, NULL), 0);
+    rank_check_code(rank, test_barrier(group, NULL), 0);
     if (rank->rank == 1) {
         rank_await(rank, 0, MARK_IN_CALL);
         muster_group_free(group);
@@ -243,7 +184,7 @@ static int leave_early(struct rank *rank, void *argument) {
     }
     if (rank->rank == 0) {
         rank_mark(rank, MARK_IN_CALL);
-        rank_check_code(rank, do_barrier(group, NULL), MUSTER_EPEER);
+        rank_check_code(rank, test_barrier(group, NULL), MUSTER_EPEER);
         rank_report(rank, muster_detail());
     } else {
         rank_await(rank, 0, MARK_IN_CALL);
@@ -267,8 +208,8 @@ static void who_has_left_is_missed_at_once(void **state) {
 static int leave_in_good_order(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
-    for (int i = 0; i < COLLECTIVE_COUNT; i++) {
-        rank_check_code(rank, collectives[i].call(group, NULL), 0);
+    for (int i = 0; i < TEST_COLLECTIVE_COUNT; i++) {
+        rank_check_code(rank, test_collectives[i].call(group, NULL), 0);
     }
     muster_group_free(group);
     return 0;
@@ -287,26 +228,26 @@ static int make_different_calls(struct rank *rank, void *argument) {
     int which = *(int *)argument;
     struct muster_group *group = rank_group(rank, NULL);
     bool odd = rank->rank == 1;
-    rank_check_code(rank, do_barrier(group, NULL), 0);
+    rank_check_code(rank, test_barrier(group, NULL), 0);
     int code = 0;
     switch (which) {
     case 0: /* operation */
-        code = odd ? do_barrier(group, NULL) : do_all_reduce(group, NULL);
+        code = odd ? test_barrier(group, NULL) : test_all_reduce(group, NULL);
         break;
     case 1: /* count */
-        code = muster_all_reduce(group, send_buffer, receive_buffer, odd ? 5 : 4, MUSTER_FLOAT32, MUSTER_SUM, NULL);
+        code = muster_all_reduce(group, test_send, test_receive, odd ? 5 : 4, MUSTER_FLOAT32, MUSTER_SUM, NULL);
         break;
     case 2: /* type */
-        code = muster_all_reduce(group, send_buffer, receive_buffer, 4, odd ? MUSTER_INT32 : MUSTER_FLOAT32, MUSTER_SUM,
-                                 NULL);
+        code =
+            muster_all_reduce(group, test_send, test_receive, 4, odd ? MUSTER_INT32 : MUSTER_FLOAT32, MUSTER_SUM, NULL);
         break;
     case 3: /* reduction */
-        code = muster_all_reduce(group, send_buffer, receive_buffer, 4, MUSTER_FLOAT32, odd ? MUSTER_MAX : MUSTER_SUM,
-                                 NULL);
+        code =
+            muster_all_reduce(group, test_send, test_receive, 4, MUSTER_FLOAT32, odd ? MUSTER_MAX : MUSTER_SUM, NULL);
         break;
     default: /* root: the two roots have given all they have, and notice in the next call */
-        code = muster_broadcast(group, send_buffer, 4, MUSTER_FLOAT32, odd, NULL);
-        code = code ? code : do_barrier(group, NULL);
+        code = muster_broadcast(group, test_send, 4, MUSTER_FLOAT32, odd, NULL);
+        code = code ? code : test_barrier(group, NULL);
     }
     rank_report(rank, muster_detail());
     rank_check_code(rank, code, MUSTER_EMISMATCH);
@@ -356,7 +297,7 @@ static int be_aborted(struct rank *rank, void *argument) {
     struct muster_group *group = rank_group(rank, NULL);
     struct aborter aborter = {rank, group};
     pthread_t thread;
-    rank_check_code(rank, do_barrier(group, NULL), 0);
+    rank_check_code(rank, test_barrier(group, NULL), 0);
     if (rank->rank == 0) { /* it is blocked itself while its other thread aborts */
         rank_check(rank, pthread_create(&thread, NULL, abort_on_signal, &aborter) == 0);
     }
@@ -364,10 +305,9 @@ static int be_aborted(struct rank *rank, void *argument) {
     if (rank->rank == 2) {
         rank_await_signal(rank, 2); /* comes when all is over */
         rank_check_code(rank, muster_group_status(group), MUSTER_EABORTED);
-        rank_check_code(rank, do_barrier(group, NULL), MUSTER_EGROUP);
+        rank_check_code(rank, test_barrier(group, NULL), MUSTER_EGROUP);
     } else {
-        int code = do_barrier(group, NULL); /* rank 0 may have aborted it just before */
-        rank_check(rank, code == MUSTER_EABORTED || (rank->rank == 0 && code == MUSTER_EGROUP));
+        rank_check_code(rank, test_barrier(group, NULL), MUSTER_EABORTED);
     }
     rank_report(rank, muster_detail());
     if (rank->rank == 0) {
@@ -407,7 +347,7 @@ static int leave_ahead(struct rank *rank, void *argument) {
         rank_check(rank, value == i);
     }
     if (rank->rank == 1) {
-        rank_check_code(rank, do_barrier(group, NULL), MUSTER_EPEER); /* this one it has not */
+        rank_check_code(rank, test_barrier(group, NULL), MUSTER_EPEER); /* this one it has not */
         rank_report(rank, muster_detail());
     }
     muster_group_free(group);

@@ -82,6 +82,7 @@ struct muster_group {
     struct coalesced *coalesced;   /* between begin and end, else NULL */
     void *fused;                   /* shared memory for coalesced calls, once needed */
     struct failure failure;
+    _Atomic bool deadline_told; /* it has passed on another host, while this rank is in a call */
 
     uint32_t id, rank, size;
     uint32_t *root_ranks; /* per rank */
@@ -148,15 +149,29 @@ void group_take_notice(struct muster_group *group, const struct p2p_notice *noti
 /* Fails the group: here (first wins), in the eyes of the neighbours, and of all other hosts. Wakes everybody. Returns
  * the code of the failure that won, its sentence as detail. Any thread. */
 int group_fail(struct muster_group *group, int code, const char *sentence);
+/* Tells the other hosts. */
+void group_spread(struct muster_group *group, int code, const char *sentence);
 /* Wakes this process's callers in the group. */
 void group_alarm(struct muster_group *group);
 bool group_has_root_rank(const struct muster_group *group, uint32_t root_rank);
-/* Gives the failure of a finished call its sentence: who is missing, who made which other call. */
-int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns);
 /* The hooks of the waiters. */
 int group_call_stopped(void *group);
 int group_message_stopped(void *group);
 bool group_idle(void *group);
+
+/* Parts of sentences: "rank 3 (root rank 5)"; "barrier (call 17 of group 'world', begun 0.250 s ago)"; "; its last call
+ * was 16, barrier, which it had finished" ("" of ranks elsewhere). */
+int group_name_rank(const struct muster_group *group, uint32_t rank, char *out, size_t max);
+void group_describe_own_call(const struct muster_group *group, char *out, size_t max);
+void group_describe_last_call(const struct muster_group *group, uint32_t rank, char *out, size_t max);
+/* The line of a rank of this host; NULL: it runs elsewhere. */
+const struct group_line *group_line_of(const struct muster_group *group, uint32_t rank);
+
+/* ---- group_late.c ---- */
+
+/* Fails the group because of a call that has ended with `code`, with a sentence that says who is missing, or made which
+ * other call. Returns what the caller is to get. */
+int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns);
 
 /* ---- group_run.c ---- */
 

@@ -59,7 +59,7 @@ static void describe(const struct muster_group *group, const struct message *mes
 static int fail(struct muster_group *group, const struct message *message, int code) {
     char sentence[MUSTER_DETAIL_MAX], what[256];
     if (failure_is_set(&group->failure)) {
-        return failure_get(&group->failure);
+        return failure_tell(&group->failure);
     }
     describe(group, message, what, sizeof what);
     if (code == MUSTER_ETIMEOUT) {
@@ -69,7 +69,8 @@ static int fail(struct muster_group *group, const struct message *message, int c
     } else {
         (void)snprintf(sentence, sizeof sentence, "%s: %s", what, muster_detail());
     }
-    return group_fail(group, code, sentence);
+    (void)group_fail(group, code, sentence);
+    return failure_tell(&group->failure);
 }
 
 /* ---- one message ---- */

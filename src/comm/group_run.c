@@ -9,11 +9,7 @@
 
 /* Looks closer before a call: the group has failed, or does now because somebody is gone. */
 static int refuse_or_go_on(struct muster_group *group) {
-    if (failure_is_set(&group->failure)) {
-        (void)failure_get(&group->failure);
-        return MUSTER_EGROUP;
-    }
-    return group_examine(group, GROUP_NEED_BEGIN);
+    return group_examine(group, GROUP_NEED_BEGIN) ? failure_refuse(&group->failure) : 0;
 }
 
 static inline bool call_has_root(const struct comm_call *call) {

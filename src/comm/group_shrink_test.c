@@ -180,6 +180,7 @@ static int shrink_what_works(struct rank *rank, void *argument) {
     struct muster_group *group = rank_group(rank, NULL), *next = NULL, *part = NULL, *rest = NULL;
     rank_check_code(rank, muster_group_shrink(group, 0, &next), MUSTER_EINVAL);
     rank_check_code(rank, muster_group_shrink(group, PATIENCE_MS, &next), 0);
+    rank_check_code(rank, muster_barrier(group, NULL), MUSTER_EABORTED);
     rank_check_code(rank, muster_barrier(group, NULL), MUSTER_EGROUP);
     rank_check(rank, sum_of(rank, next, 1) == 3);
     rank_check_code(rank, muster_group_subset(next, ends, 2, NULL, &part), 0);

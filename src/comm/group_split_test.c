@@ -159,8 +159,8 @@ static int abort_a_part(struct rank *rank, void *argument) {
         muster_group_abort(part, "enough");
     }
     if (part) {
-        int code = muster_barrier(part, NULL);
-        rank_check(rank, code == MUSTER_EABORTED || (rank->rank == 0 && code == MUSTER_EGROUP));
+        rank_check_code(rank, muster_barrier(part, NULL), MUSTER_EABORTED);
+        rank_check_code(rank, muster_barrier(part, NULL), MUSTER_EGROUP);
     }
     rank_check(rank, sum_of(rank, world, 1) == 3);
     muster_group_free(part);

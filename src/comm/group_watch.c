@@ -54,14 +54,14 @@ bool group_idle(void *argument) {
 /* ---- sentences ---- */
 
 /* "rank 3", and its number in the root group where that differs. */
-static int name_rank(const struct muster_group *group, uint32_t rank, char *out, size_t max) {
+int group_name_rank(const struct muster_group *group, uint32_t rank, char *out, size_t max) {
     uint32_t root = group->root_ranks[rank];
     return root == rank ? snprintf(out, max, "rank %u", rank)
                         : snprintf(out, max, "rank %u (root rank %u)", rank, root);
 }
 
 /* "all_reduce of 4 float32, sum (call 17 of group 'world', begun 0.250 s ago)", or "group 'world' (between calls)". */
-static void describe_own_call(const struct muster_group *group, char *out, size_t max) {
+void group_describe_own_call(const struct muster_group *group, char *out, size_t max) {
     uint64_t begun = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
     char call[128];
     if (begun == atomic_load_explicit(&group->line->finished, memory_order_relaxed)) {
@@ -76,7 +76,7 @@ static void describe_own_call(const struct muster_group *group, char *out, size_
 }
 
 /* The line of a rank of this host; NULL: it runs elsewhere. */
-static const struct group_line *line_of(const struct muster_group *group, uint32_t rank) {
+const struct group_line *group_line_of(const struct muster_group *group, uint32_t rank) {
     for (uint32_t i = 0; i < group->local_count && group->locals[i] <= rank; i++) {
         if (group->locals[i] == rank) {
             return &group->lines[i];
@@ -86,8 +86,8 @@ static const struct group_line *line_of(const struct muster_group *group, uint32
 }
 
 /* "; its last call was 16, barrier, which it had finished". "" where it is not known. */
-static void describe_last_call(const struct muster_group *group, uint32_t rank, char *out, size_t max) {
-    const struct group_line *line = line_of(group, rank);
+void group_describe_last_call(const struct muster_group *group, uint32_t rank, char *out, size_t max) {
+    const struct group_line *line = group_line_of(group, rank);
     char call[128];
     out[0] = '\0';
     if (!line) {
@@ -118,15 +118,23 @@ static void publish(struct muster_group *group, int code) {
 }
 
 /* For the other hosts, and for messages of the group that are under way. */
-static void spread(struct muster_group *group, int code) {
+void group_spread(struct muster_group *group, int code, const char *sentence) {
     struct p2p_notice notice = {
         .kind = P2P_NOTICE_GROUP_FAILED, .subject = group->id, .origin = group->context->rank, .code = code};
-    (void)str_format(notice.sentence, sizeof notice.sentence, "%s", group->failure.sentence);
+    (void)str_format(notice.sentence, sizeof notice.sentence, "%s", sentence);
     p2p_spread(group->context->p2p, &notice);
 }
 
 void group_take_notice(struct muster_group *group, const struct p2p_notice *notice) {
     char sentence[MUSTER_DETAIL_MAX];
+    uint64_t begun = atomic_load_explicit(&group->line->begun, memory_order_acquire);
+    if (notice->code == MUSTER_ETIMEOUT &&
+        begun != atomic_load_explicit(&group->line->finished, memory_order_acquire)) {
+        /* This rank has come: it is to say so, and to find out by itself who has not. */
+        atomic_store_explicit(&group->deadline_told, true, memory_order_release);
+        group_alarm(group);
+        return;
+    }
     (void)str_format(sentence, sizeof sentence, "rank %u of the root group: %s", notice->origin, notice->sentence);
     (void)group_fail(group, notice->code, sentence);
 }
@@ -134,7 +142,7 @@ void group_take_notice(struct muster_group *group, const struct p2p_notice *noti
 int group_fail(struct muster_group *group, int code, const char *sentence) {
     if (failure_set(&group->failure, code, sentence)) {
         publish(group, code);
-        spread(group, code);
+        group_spread(group, code, group->failure.sentence);
         debug_failure(group);
     }
     group_alarm(group);
@@ -145,7 +153,7 @@ int group_fail(struct muster_group *group, int code, const char *sentence) {
 
 /* Does a member's absence keep this rank from what it is about to do? */
 static bool is_needed(const struct muster_group *group, uint32_t rank, bool has_died, enum group_need need) {
-    const struct group_line *line = line_of(group, rank);
+    const struct group_line *line = group_line_of(group, rank);
     uint64_t own_begun = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
     bool in_call = own_begun != atomic_load_explicit(&group->line->finished, memory_order_relaxed);
     if (need == GROUP_NEED_CALL || (need == GROUP_NEED_STATUS && in_call)) {
@@ -160,7 +168,7 @@ static bool is_needed(const struct muster_group *group, uint32_t rank, bool has_
 /* true: it failed the group, `out` has the sentence. *out_pending: somebody is gone who is not needed now. */
 static bool examine_member(struct muster_group *group, uint32_t rank, enum group_need need, bool *out_pending,
                            char *out, size_t max) {
-    const struct group_line *line = line_of(group, rank);
+    const struct group_line *line = group_line_of(group, rank);
     struct context_peer *peer = &group->context->peers[group->root_ranks[rank]];
     uint32_t state = atomic_load_explicit(&peer->state, memory_order_acquire);
     bool has_left = line && atomic_load_explicit(&line->has_left, memory_order_acquire);
@@ -176,9 +184,9 @@ static bool examine_member(struct muster_group *group, uint32_t rank, enum group
         return false;
     }
     char own[256], who[64], last[192];
-    describe_own_call(group, own, sizeof own);
-    (void)name_rank(group, rank, who, sizeof who);
-    describe_last_call(group, rank, last, sizeof last);
+    group_describe_own_call(group, own, sizeof own);
+    (void)group_name_rank(group, rank, who, sizeof who);
+    group_describe_last_call(group, rank, last, sizeof last);
     if (has_died) {
         bool is_root_number = group->root_ranks[rank] == rank;
         (void)snprintf(out, max, "%s: %s%s%s%s", own, peer->sentence ? peer->sentence : "a rank is gone",
@@ -196,7 +204,7 @@ static int examine_line(struct muster_group *group, uint32_t local, char *out, s
     int code = local == group->local ? 0 : atomic_load_explicit(&line->failed, memory_order_acquire);
     if (code < 0) {
         char who[64];
-        (void)name_rank(group, group->locals[local], who, sizeof who);
+        (void)group_name_rank(group, group->locals[local], who, sizeof who);
         (void)snprintf(out, max, "%s: %.*s", who, (int)sizeof line->sentence, line->sentence);
     }
     return code;
@@ -211,6 +219,11 @@ int group_examine(struct muster_group *group, enum group_need need) {
     pthread_mutex_lock(&group->examine_mutex);
     uint32_t news = atomic_load_explicit(&group->shared->news, memory_order_acquire);
     bool pending = false;
+    if (need == GROUP_NEED_CALL && atomic_load_explicit(&group->deadline_told, memory_order_acquire)) {
+        code = status_fail(MUSTER_ETIMEOUT, "the deadline has passed on another host");
+        pthread_mutex_unlock(&group->examine_mutex);
+        return code; /* group_call_failed() finds out who is late */
+    }
     /* Before looking: what happens from now on raises them again. */
     atomic_store_explicit(&group->waiter.alarm, 0, memory_order_seq_cst);
     atomic_store_explicit(&group->message_waiter.alarm, 0, memory_order_seq_cst);
@@ -232,11 +245,7 @@ int group_examine(struct muster_group *group, enum group_need need) {
 }
 
 int group_check_message(struct muster_group *group) {
-    if (failure_is_set(&group->failure)) {
-        (void)failure_get(&group->failure);
-        return MUSTER_EGROUP;
-    }
-    return group_is_uneasy(group) ? group_examine(group, GROUP_NEED_MESSAGE) : 0;
+    return group_is_uneasy(group) && group_examine(group, GROUP_NEED_MESSAGE) ? failure_refuse(&group->failure) : 0;
 }
 
 int group_call_stopped(void *group) {
@@ -245,75 +254,4 @@ int group_call_stopped(void *group) {
 
 int group_message_stopped(void *group) {
     return group_examine(group, GROUP_NEED_MESSAGE);
-}
-
-/* ---- a call that failed ---- */
-
-static bool is_late(const void *argument, uint32_t rank) {
-    const struct muster_group *group = argument;
-    const struct group_line *line = line_of(group, rank);
-    uint64_t own = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
-    if (rank == group->rank || !line) {
-        return rank != group->rank && group->hierarchy && hierarchy_awaits(group->hierarchy, rank);
-    }
-    return atomic_load_explicit(&line->begun, memory_order_acquire) < own;
-}
-
-/* Who has not begun this call, and what they did last. */
-static void describe_late(struct muster_group *group, int64_t timeout_ns, char *out, size_t max) {
-    char own[256], list[200];
-    size_t used = 0;
-    describe_own_call(group, own, sizeof own);
-    (void)bootstrap_list_ranks(group->size, is_late, group, list, sizeof list);
-    used = (size_t)snprintf(out, max, "%s: not done within %.3f s", own, (double)timeout_ns / 1e9);
-    if (list[0] == '\0') {
-        (void)snprintf(out + used, max - used, "; all ranks have begun it");
-        return;
-    }
-    used += (size_t)snprintf(out + used, max - used, "; these ranks did not come: %s", list);
-    for (uint32_t rank = 0; rank < group->size && used + 200 < max; rank++) {
-        char who[64], last[160];
-        if (is_late(group, rank)) {
-            (void)name_rank(group, rank, who, sizeof who);
-            describe_last_call(group, rank, last, sizeof last);
-            used += (size_t)snprintf(out + used, max - used, ". Of %s%s", who, last);
-        }
-    }
-}
-
-/* Which call was the first, of the last few, that somebody on this host made otherwise. */
-static bool describe_mismatch(const struct muster_group *group, char *out, size_t max) {
-    uint64_t last = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
-    for (uint64_t sequence = last < GROUP_HISTORY ? 1 : last - GROUP_HISTORY + 1; sequence <= last; sequence++) {
-        uint64_t own_print = group_line_fingerprint(group->line, sequence);
-        for (uint32_t i = 0; i < group->local_count; i++) {
-            uint64_t begun = atomic_load_explicit(&group->lines[i].begun, memory_order_acquire);
-            uint64_t print = group_line_fingerprint(&group->lines[i], sequence);
-            if (begun >= sequence && begun < sequence + GROUP_HISTORY && print != own_print) {
-                char own[128], other[128], who[64];
-                (void)name_rank(group, group->locals[i], who, sizeof who);
-                (void)snprintf(out, max, "call %llu of group '%s' is %s on rank %u, but %s on %s",
-                               (unsigned long long)sequence, group->name,
-                               comm_fingerprint_format(own_print, own, sizeof own), group->rank,
-                               comm_fingerprint_format(print, other, sizeof other), who);
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) {
-    char sentence[MUSTER_DETAIL_MAX];
-    if (failure_is_set(&group->failure)) { /* found while waiting, or by another thread */
-        return failure_get(&group->failure);
-    }
-    if (code == MUSTER_ETIMEOUT) {
-        describe_late(group, timeout_ns, sentence, sizeof sentence);
-    } else if (code != MUSTER_EMISMATCH || !describe_mismatch(group, sentence, sizeof sentence)) {
-        char own[256];
-        describe_own_call(group, own, sizeof own);
-        (void)snprintf(sentence, sizeof sentence, "%s: %s", own, muster_detail());
-    }
-    return group_fail(group, code, sentence);
 }

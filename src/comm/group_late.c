@@ -1,0 +1,136 @@
+/* A call of the group that failed by itself: who did not come, or came with another call. See group_impl.h.
+ *
+ * On this host the members' lines tell. Ranks elsewhere are asked through the store: whose deadline has passed tells
+ * the other hosts; everybody who is in the call then puts a key for itself, waits a little, and looks who did not. */
+#include "comm/group_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/str.h"
+
+enum {
+    ANSWER_MS = 500,        /* how long others have for their key */
+    ASKED_RANKS_MAX = 1024, /* larger groups say whom they waited for, and ask nobody */
+    KEY_BYTES = 64
+};
+
+/* ---- who is late ---- */
+
+struct attendance {
+    const struct muster_group *group;
+    bool *came; /* per rank; NULL: not asked */
+};
+
+static bool is_late(const void *argument, uint32_t rank) {
+    const struct attendance *attendance = argument;
+    const struct muster_group *group = attendance->group;
+    const struct group_line *line = group_line_of(group, rank);
+    if (rank == group->rank) {
+        return false;
+    }
+    if (line) {
+        return atomic_load_explicit(&line->begun, memory_order_acquire) <
+               atomic_load_explicit(&group->line->begun, memory_order_relaxed);
+    }
+    return attendance->came ? !attendance->came[rank] : group->hierarchy && hierarchy_awaits(group->hierarchy, rank);
+}
+
+static const char *make_key(const struct muster_group *group, uint32_t rank, char out[KEY_BYTES]) {
+    (void)str_format(out, KEY_BYTES, "late/%u/%llu/%u", group->id,
+                     (unsigned long long)atomic_load_explicit(&group->line->begun, memory_order_relaxed), rank);
+    return out;
+}
+
+/* Everybody's keys, as far as they are there after a while. Whatever the store cannot tell counts as not there. */
+static void ask(const struct muster_group *group, bool *came) {
+    const struct comm_kv *kv = &group->context->kv;
+    char(*names)[KEY_BYTES] = calloc(group->size, sizeof *names);
+    const char **keys = calloc(group->size, sizeof *keys);
+    struct muster_store_value *values = calloc(group->size, sizeof *values);
+    if (names && keys && values) {
+        for (uint32_t rank = 0; rank < group->size; rank++) {
+            keys[rank] = make_key(group, rank, names[rank]);
+        }
+        (void)kv->set(kv->context, keys[group->rank], "1", 1);
+        bool all = kv->multi_get(kv->context, keys, group->size, ANSWER_MS, values) == 0;
+        for (uint32_t rank = 0; rank < group->size; rank++) {
+            came[rank] = all || kv->get(kv->context, keys[rank], 0, &values[rank]) == 0;
+            muster_store_value_free(&values[rank]);
+        }
+    }
+    free(values);
+    free(keys);
+    free(names);
+}
+
+static void describe_late(struct muster_group *group, int64_t timeout_ns, char *out, size_t max) {
+    char own[256], list[200];
+    struct attendance attendance = {.group = group};
+    group_describe_own_call(group, own, sizeof own);
+    size_t used = (size_t)snprintf(out, max, "%s: not done within %.3f s", own, (double)timeout_ns / 1e9);
+    if (group->hierarchy && group->size <= ASKED_RANKS_MAX) {
+        group_spread(group, MUSTER_ETIMEOUT, out);
+        attendance.came = calloc(group->size, sizeof *attendance.came);
+        if (attendance.came) {
+            ask(group, attendance.came);
+        }
+    }
+    (void)bootstrap_list_ranks(group->size, is_late, &attendance, list, sizeof list);
+    if (list[0] == '\0') {
+        (void)snprintf(out + used, max - used, "; all ranks have begun it");
+    } else {
+        used += (size_t)snprintf(out + used, max - used, "; these ranks did not come: %s", list);
+    }
+    for (uint32_t rank = 0; list[0] && rank < group->size && used + 200 < max; rank++) {
+        char who[64], last[160];
+        if (is_late(&attendance, rank) && group_line_of(group, rank)) {
+            (void)group_name_rank(group, rank, who, sizeof who);
+            group_describe_last_call(group, rank, last, sizeof last);
+            used += (size_t)snprintf(out + used, max - used, ". Of %s%s", who, last);
+        }
+    }
+    free(attendance.came);
+}
+
+/* ---- who made another call ---- */
+
+/* Which call was the first, of the last few, that somebody on this host made otherwise. */
+static bool describe_mismatch(const struct muster_group *group, char *out, size_t max) {
+    uint64_t last = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
+    for (uint64_t sequence = last < GROUP_HISTORY ? 1 : last - GROUP_HISTORY + 1; sequence <= last; sequence++) {
+        uint64_t own_print = group_line_fingerprint(group->line, sequence);
+        for (uint32_t i = 0; i < group->local_count; i++) {
+            uint64_t begun = atomic_load_explicit(&group->lines[i].begun, memory_order_acquire);
+            uint64_t print = group_line_fingerprint(&group->lines[i], sequence);
+            if (begun >= sequence && begun < sequence + GROUP_HISTORY && print != own_print) {
+                char own[128], other[128], who[64];
+                (void)group_name_rank(group, group->locals[i], who, sizeof who);
+                (void)snprintf(out, max, "call %llu of group '%s' is %s on rank %u, but %s on %s",
+                               (unsigned long long)sequence, group->name,
+                               comm_fingerprint_format(own_print, own, sizeof own), group->rank,
+                               comm_fingerprint_format(print, other, sizeof other), who);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) {
+    char sentence[MUSTER_DETAIL_MAX];
+    if (failure_is_set(&group->failure)) { /* found while waiting, or by another thread */
+        return failure_tell(&group->failure);
+    }
+    if (code == MUSTER_ETIMEOUT) {
+        describe_late(group, timeout_ns, sentence, sizeof sentence);
+    } else if (code != MUSTER_EMISMATCH || !describe_mismatch(group, sentence, sizeof sentence)) {
+        char own[256];
+        group_describe_own_call(group, own, sizeof own);
+        (void)snprintf(sentence, sizeof sentence, "%s: %s", own, muster_detail());
+    }
+    (void)group_fail(group, code, sentence);
+    return failure_tell(&group->failure);
+}

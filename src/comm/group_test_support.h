@@ -1,0 +1,24 @@
+/* For tests: every collective as a function of the group, with buffers of its own. Rank 1 is the one that all, or rank
+ * 0 at least, need: it is the root where data comes from a root. */
+#ifndef COMM_GROUP_TEST_SUPPORT_H
+#define COMM_GROUP_TEST_SUPPORT_H
+
+#include <stdbool.h>
+
+#include <muster/collective.h>
+
+enum { TEST_COUNT = 4096 };
+extern float test_send[8 * TEST_COUNT], test_receive[8 * TEST_COUNT];
+
+struct test_collective {
+    const char *name;
+    int (*call)(struct muster_group *group, struct muster_work **work);
+    bool needs_all; /* no rank can end it without rank 1; otherwise rank 0, at least, cannot */
+};
+enum { TEST_COLLECTIVE_COUNT = 11 };
+extern const struct test_collective test_collectives[TEST_COLLECTIVE_COUNT];
+
+int test_barrier(struct muster_group *group, struct muster_work **work);
+int test_all_reduce(struct muster_group *group, struct muster_work **work);
+
+#endif
