@@ -106,7 +106,8 @@ int muster_all_to_all_v(struct muster_group *group, const void *send, const size
                         const size_t *receive_counts, enum muster_type type, struct muster_work **work);
 
 /* Messages. One between two ranks is matched by tag, in the order of sending. They are independent of the collectives:
- * only sends and receives need to correspond. */
+ * only sends and receives need to correspond. A rank cannot send to itself. They move while a thread of the process
+ * waits for anything in a group, or asks muster_work_done(). */
 #define MUSTER_ANY_RANK UINT32_MAX
 #define MUSTER_TAG_MAX UINT32_C(0x7fffffff)
 
@@ -126,7 +127,7 @@ int muster_send(struct muster_group *group, const void *buffer, size_t count, en
 int muster_receive(struct muster_group *group, void *buffer, size_t count, enum muster_type type, uint32_t from,
                    uint32_t tag, struct muster_message *message, struct muster_work **work);
 
-/* Between these two, calls with a `work` of NULL are only noted, and run when the end is called: sends and receives all
+/* Between these two (on one group, by one thread), calls with a `work` of NULL are only noted, and run when the end is called: sends and receives all
  * at the same time (so that an exchange cannot lock up), collectives in order, neighbouring all_reduces of one type and
  * reduction as one. At most MUSTER_COALESCED_MAX calls. Any failure is the result of the end. */
 #define MUSTER_COALESCED_MAX 4096u

@@ -9,12 +9,15 @@
  * has news for a sleeping caller; another one per group appears with its first call that returns a work handle.
  *
  * Failure: when a peer dies, stops answering until the deadline, calls something else under the same sequence number,
- * or aborts, the call that notices fails with a code that says which of these; muster_detail() names rank, host,
- * operation and since when. From then on the group has failed: every further call on it gives MUSTER_EGROUP with the
- * same sentence, and what remains is muster_group_shrink(), which makes a group of the survivors, and
- * muster_group_free(). A process that ends without having freed its groups counts as dead.
+ * or aborts, the group has failed: calls under way, or the next one, fail with a code that says which of these;
+ * muster_detail() names rank, host, operation and since when. Every further call gives MUSTER_EGROUP with the same
+ * sentence, and what remains is muster_group_shrink(), which makes a group of the survivors, and muster_group_free(). A
+ * process that ends without having freed its groups counts as dead. A child of fork() has no groups: its calls on its
+ * parent's give MUSTER_EINVAL, and freeing them does nothing.
  *
  * Environment: MUSTER_SHM=0 (never shared memory), MUSTER_CMA=0 (no reads from another process's memory),
+ * MUSTER_HOST_ID (a text: ranks with different ones count as on different hosts), MUSTER_CHOICE_FILE (which algorithm
+ * for which call, docs/formats/choice.md),
  * MUSTER_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME (the interfaces TCP may use),
  * MUSTER_SOCKET_FAMILY or NCCL_SOCKET_FAMILY (AF_INET, AF_INET6), MUSTER_DEBUG (INFO, DETAIL: what was chosen, every
  * call, on stderr), MUSTER_TRACE (a folder, muster/trace.h). */

@@ -72,6 +72,7 @@ static void mark_peer(struct context *context, uint32_t rank, enum context_peer_
     bool is_news = atomic_load_explicit(&peer->state, memory_order_relaxed) == CONTEXT_PEER_HERE;
     if (is_news) {
         peer->sentence = sentence ? strdup(sentence) : NULL;
+        peer->order = atomic_load_explicit(&context->gone_count, memory_order_relaxed);
         atomic_store_explicit(&peer->state, state, memory_order_release);
         atomic_fetch_add_explicit(&context->gone_count, 1, memory_order_release);
     }

@@ -38,6 +38,7 @@ struct context_line {
 enum context_peer_state { CONTEXT_PEER_HERE = 0, CONTEXT_PEER_DEAD, CONTEXT_PEER_LEFT };
 struct context_peer {
     _Atomic uint32_t state;
+    uint32_t order; /* how many were gone before it; written before the state */
     char *sentence; /* of a dead one: owned, written once before the state; "rank 3 (pid 7 on host a) was killed ..." */
 };
 

@@ -165,37 +165,59 @@ static bool is_needed(const struct muster_group *group, uint32_t rank, bool has_
                         (!line || atomic_load_explicit(&line->finished, memory_order_acquire) <= own_begun));
 }
 
-/* true: it failed the group, `out` has the sentence. *out_pending: somebody is gone who is not needed now. */
-static bool examine_member(struct muster_group *group, uint32_t rank, enum group_need need, bool *out_pending,
-                           char *out, size_t max) {
+static bool has_died(const struct muster_group *group, uint32_t rank) {
     const struct group_line *line = group_line_of(group, rank);
-    struct context_peer *peer = &group->context->peers[group->root_ranks[rank]];
-    uint32_t state = atomic_load_explicit(&peer->state, memory_order_acquire);
-    bool has_left = line && atomic_load_explicit(&line->has_left, memory_order_acquire);
-    if (rank == group->rank || (state == CONTEXT_PEER_HERE && !has_left)) {
+    const struct context_peer *peer = &group->context->peers[group->root_ranks[rank]];
+    return atomic_load_explicit(&peer->state, memory_order_acquire) == CONTEXT_PEER_DEAD &&
+           !(line && atomic_load_explicit(&line->has_left, memory_order_acquire));
+}
+
+/* Is the rank gone, and does that fail the group? *out_pending: it is gone, but not needed now. */
+static bool is_missing(const struct muster_group *group, uint32_t rank, enum group_need need, bool *out_pending) {
+    const struct group_line *line = group_line_of(group, rank);
+    const struct context_peer *peer = &group->context->peers[group->root_ranks[rank]];
+    bool is_here = atomic_load_explicit(&peer->state, memory_order_acquire) == CONTEXT_PEER_HERE &&
+                   !(line && atomic_load_explicit(&line->has_left, memory_order_acquire));
+    if (rank == group->rank || is_here) {
         return false;
     }
-    if (has_left && atomic_load_explicit(&line->failed, memory_order_acquire)) {
-        return false; /* it left because of that: examine_line() has the cause */
+    if (line && atomic_load_explicit(&line->failed, memory_order_acquire)) {
+        return false; /* it is gone because of that: examine_line() has the cause */
     }
-    bool has_died = state == CONTEXT_PEER_DEAD && !has_left;
-    if (!is_needed(group, rank, has_died, need)) {
-        *out_pending = true;
-        return false;
+    bool needed = is_needed(group, rank, has_died(group, rank), need);
+    *out_pending |= !needed;
+    return needed;
+}
+
+/* The missing rank that was gone first: later ones may have ended because of it. group->size: nobody. */
+static uint32_t find_first_missing(const struct muster_group *group, enum group_need need, bool *out_pending) {
+    uint32_t first = group->size, first_order = UINT32_MAX;
+    for (uint32_t rank = 0; rank < group->size; rank++) {
+        if (is_missing(group, rank, need, out_pending)) {
+            uint32_t order = has_died(group, rank) ? group->context->peers[group->root_ranks[rank]].order : UINT32_MAX;
+            if (first == group->size || order < first_order) {
+                first = rank;
+                first_order = order;
+            }
+        }
     }
+    return first;
+}
+
+static void describe_missing(const struct muster_group *group, uint32_t rank, char *out, size_t max) {
     char own[256], who[64], last[192];
+    uint32_t root = group->root_ranks[rank];
     group_describe_own_call(group, own, sizeof own);
     (void)group_name_rank(group, rank, who, sizeof who);
     group_describe_last_call(group, rank, last, sizeof last);
-    if (has_died) {
-        bool is_root_number = group->root_ranks[rank] == rank;
-        (void)snprintf(out, max, "%s: %s%s%s%s", own, peer->sentence ? peer->sentence : "a rank is gone",
-                       is_root_number ? "" : ", here ", is_root_number ? "" : who, last);
+    if (has_died(group, rank)) {
+        const char *sentence = group->context->peers[root].sentence;
+        (void)snprintf(out, max, "%s: %s%s%s%s", own, sentence ? sentence : "a rank is gone",
+                       root == rank ? "" : ", here ", root == rank ? "" : who, last);
     } else {
         (void)snprintf(out, max, "%s: %s on host %s has left the group%s", own, who,
-                       context_host_name(group->context, group->root_ranks[rank]), last);
+                       context_host_name(group->context, root), last);
     }
-    return true;
 }
 
 /* A neighbour has failed the group, with a sentence. */
@@ -227,10 +249,10 @@ int group_examine(struct muster_group *group, enum group_need need) {
     /* Before looking: what happens from now on raises them again. */
     atomic_store_explicit(&group->waiter.alarm, 0, memory_order_seq_cst);
     atomic_store_explicit(&group->message_waiter.alarm, 0, memory_order_seq_cst);
-    for (uint32_t rank = 0; code == 0 && rank < group->size; rank++) {
-        if (examine_member(group, rank, need, &pending, sentence, sizeof sentence)) {
-            code = MUSTER_EPEER;
-        }
+    uint32_t missing = find_first_missing(group, need, &pending);
+    if (missing < group->size) {
+        describe_missing(group, missing, sentence, sizeof sentence);
+        code = MUSTER_EPEER;
     }
     for (uint32_t local = 0; code == 0 && local < group->local_count; local++) {
         code = examine_line(group, local, sentence, sizeof sentence);
