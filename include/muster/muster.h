@@ -5,7 +5,10 @@
 #include <muster/collective.h>
 #include <muster/ddp.h>
 #include <muster/group.h>
+#include <muster/optimizer.h>
 #include <muster/record.h>
+#include <muster/sampler.h>
+#include <muster/snapshot.h>
 #include <muster/status.h>
 #include <muster/store.h>
 #include <muster/syncbn.h>
