@@ -88,9 +88,7 @@ static void be_rank(struct ranks *ranks, uint32_t rank, rank_function *function,
                        options->host_of ? options->host_of[rank] : rank / options->ranks_per_host);
         (void)setenv("MUSTER_HOST_ID", host, 1);
     }
-    int result = function(&self, argument);
-    (void)fflush(NULL);
-    _exit(result);
+    exit(function(&self, argument)); /* so that a sanitizer looks for leaks */
 }
 
 /* A process that serves the store: the test's own stays without threads, so that it can fork. */
@@ -289,8 +287,10 @@ void rank_report(struct rank *rank, const char *text) {
     (void)snprintf(rank->shared->lines[rank->rank].report, RANKS_REPORT_BYTES, "%s", text);
 }
 
+/* The rank's to the end of its process. */
+static struct muster_store *store;
+
 struct muster_store *rank_store(struct rank *rank) {
-    struct muster_store *store = NULL;
     struct muster_store_options options = MUSTER_STORE_OPTIONS_INIT;
     if (rank->all->port == 0) {
         rank_check_code(rank, muster_store_open_file(rank->all->path, 0, RANKS_PATIENCE_MS, &store), 0);
@@ -305,7 +305,6 @@ struct muster_store *rank_store(struct rank *rank) {
 
 struct muster_group *rank_group(struct rank *rank, const struct muster_group_options *options) {
     struct muster_group *group = NULL;
-    /* The store is the rank's to the end of its process. */
     rank_check_code(rank, muster_group_create_store(rank_store(rank), rank->rank, rank->size, options, &group), 0);
     return group;
 }

@@ -1,0 +1,283 @@
+/* The meeting of ranks over a key-value store in memory: how many operations it takes, what it finds, and what becomes
+ * of it when an operation fails. Ranks are threads here. */
+#include "comm/bootstrap.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+enum { RANKS_MOST = 32, KEYS_MAX = 128, NEVER = 1 << 30, PATIENCE_MS = 20000 };
+
+/* ---- a store in memory ---- */
+
+struct table {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    struct {
+        char key[64];
+        uint8_t *data;
+        size_t len;
+    } items[KEYS_MAX];
+    size_t count;
+};
+
+/* One rank's view. */
+struct view {
+    struct table *table;
+    int operations;
+    int fails_at; /* the operation that fails, from 1 */
+};
+
+static bool fails(struct view *view) {
+    return ++view->operations == view->fails_at;
+}
+
+static int find(const struct table *table, const char *key) {
+    for (size_t i = 0; i < table->count; i++) {
+        if (strcmp(table->items[i].key, key) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+static int table_set(void *context, const char *key, const void *value, size_t len) {
+    struct view *view = context;
+    struct table *table = view->table;
+    if (fails(view)) {
+        return status_fail(MUSTER_ECONNECT, "the store is gone");
+    }
+    pthread_mutex_lock(&table->mutex);
+    assert_true(find(table, key) < 0 && table->count < KEYS_MAX);
+    (void)snprintf(table->items[table->count].key, sizeof table->items->key, "%s", key);
+    table->items[table->count].data = malloc(len + 1);
+    memcpy(table->items[table->count].data, value, len);
+    table->items[table->count++].len = len;
+    pthread_cond_broadcast(&table->cond);
+    pthread_mutex_unlock(&table->mutex);
+    return 0;
+}
+
+static int wait_for_key(struct table *table, const char *key, int64_t timeout_ms) {
+    struct timespec until;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    int at;
+    while ((at = find(table, key)) < 0) {
+        if (timeout_ms == 0 || pthread_cond_timedwait(&table->cond, &table->mutex, &until) != 0) {
+            return -1;
+        }
+    }
+    return at;
+}
+
+static int table_multi_get(void *context, const char *const *keys, size_t key_count, int64_t timeout_ms,
+                           struct muster_store_value *out) {
+    struct view *view = context;
+    struct table *table = view->table;
+    int code = 0;
+    if (fails(view)) {
+        return status_fail(MUSTER_ECONNECT, "the store is gone");
+    }
+    pthread_mutex_lock(&table->mutex);
+    for (size_t i = 0; code == 0 && i < key_count; i++) {
+        code = wait_for_key(table, keys[i], timeout_ms) < 0 ? status_fail(MUSTER_ETIMEOUT, "no %s", keys[i]) : 0;
+    }
+    for (size_t i = 0; code == 0 && i < key_count; i++) {
+        int at = find(table, keys[i]);
+        out[i].len = table->items[at].len;
+        out[i].data = malloc(out[i].len + 1);
+        memcpy(out[i].data, table->items[at].data, out[i].len);
+    }
+    pthread_mutex_unlock(&table->mutex);
+    return code;
+}
+
+static int table_get(void *context, const char *key, int64_t timeout_ms, struct muster_store_value *out) {
+    return table_multi_get(context, &key, 1, timeout_ms, out);
+}
+
+static int table_set_if_absent(void *context, const char *key, const void *value, size_t len,
+                               struct muster_store_value *out) {
+    (void)context, (void)key, (void)value, (void)len, (void)out;
+    fail_msg("the bootstrap needs no such thing");
+    return MUSTER_EUNSUPPORTED;
+}
+
+/* ---- ranks as threads ---- */
+
+struct part {
+    struct view view;
+    uint32_t rank, size;
+    int64_t timeout_ms;
+    uint64_t choice_hash;
+    int code;
+    char detail[MUSTER_DETAIL_MAX];
+    struct bootstrap bootstrap;
+};
+
+static void *take_part(void *argument) {
+    struct part *part = argument;
+    struct comm_kv kv = {&part->view, table_set, table_get, table_multi_get, table_set_if_absent};
+    int64_t deadline_ns = clock_deadline_ns(clock_monotonic_ns(), part->timeout_ms);
+    part->code = bootstrap_run(&kv, part->rank, part->size, part->choice_hash, deadline_ns, &part->bootstrap);
+    (void)snprintf(part->detail, sizeof part->detail, "%s", part->code ? muster_detail() : "");
+    return NULL;
+}
+
+struct scene {
+    struct table table;
+    struct part parts[RANKS_MOST];
+};
+
+static struct scene *scene_create(uint32_t size, int64_t timeout_ms) {
+    struct scene *scene = calloc(1, sizeof *scene);
+    assert_non_null(scene);
+    pthread_mutex_init(&scene->table.mutex, NULL);
+    pthread_cond_init(&scene->table.cond, NULL);
+    for (uint32_t rank = 0; rank < size; rank++) {
+        scene->parts[rank] = (struct part){
+            .view = {.table = &scene->table, .fails_at = NEVER}, .rank = rank, .size = size, .timeout_ms = timeout_ms};
+    }
+    return scene;
+}
+
+/* Ranks whose bit is not set in `absent` meet. */
+static void meet(struct scene *scene, uint32_t size, uint32_t absent) {
+    pthread_t threads[RANKS_MOST];
+    for (uint32_t rank = 0; rank < size; rank++) {
+        if (!(absent >> rank & 1)) {
+            assert_int_equal(pthread_create(&threads[rank], NULL, take_part, &scene->parts[rank]), 0);
+        }
+    }
+    for (uint32_t rank = 0; rank < size; rank++) {
+        if (!(absent >> rank & 1)) {
+            assert_int_equal(pthread_join(threads[rank], NULL), 0);
+        }
+    }
+}
+
+static void scene_free(struct scene *scene) {
+    for (int rank = 0; rank < RANKS_MOST; rank++) {
+        bootstrap_done(&scene->parts[rank].bootstrap);
+    }
+    for (size_t i = 0; i < scene->table.count; i++) {
+        free(scene->table.items[i].data);
+    }
+    pthread_cond_destroy(&scene->table.cond);
+    pthread_mutex_destroy(&scene->table.mutex);
+    free(scene);
+}
+
+/* ---- tests ---- */
+
+static void the_number_of_operations_is_constant(void **state) {
+    (void)state;
+    static const uint32_t sizes[] = {1, 2, 7, RANKS_MOST};
+    for (int i = 0; i < 4; i++) {
+        struct scene *scene = scene_create(sizes[i], PATIENCE_MS);
+        meet(scene, sizes[i], 0);
+        for (uint32_t rank = 0; rank < sizes[i]; rank++) {
+            const struct part *part = &scene->parts[rank];
+            assert_int_equal(part->code, 0);
+            assert_int_equal(part->view.operations, rank == 0 ? 5 : 3);
+            assert_int_equal(part->bootstrap.topology.host_count, 1);
+            assert_int_equal(part->bootstrap.local_count, sizes[i]);
+            assert_int_equal(part->bootstrap.local, rank);
+            assert_int_equal(part->bootstrap.locals[sizes[i] - 1].rank, sizes[i] - 1);
+        }
+        scene_free(scene);
+    }
+}
+
+static void the_missing_are_named_to_all(void **state) {
+    (void)state;
+    struct scene *scene = scene_create(8, 50);
+    for (uint32_t rank = 1; rank < 8; rank++) {
+        scene->parts[rank].timeout_ms = PATIENCE_MS; /* rank 0 tells them before */
+    }
+    meet(scene, 8, 1u << 2 | 1u << 5 | 1u << 6);
+    for (uint32_t rank = 0; rank < 8; rank++) {
+        if (rank != 2 && rank != 5 && rank != 6) {
+            assert_int_equal(scene->parts[rank].code, MUSTER_ETIMEOUT);
+            assert_non_null(strstr(scene->parts[rank].detail, "3 of 8 ranks did not come in time: 2, 5-6"));
+        }
+    }
+    scene_free(scene);
+}
+
+static void rank_0_may_be_missing(void **state) {
+    (void)state;
+    struct scene *scene = scene_create(3, 20);
+    meet(scene, 3, 1u << 0);
+    for (uint32_t rank = 1; rank < 3; rank++) {
+        assert_int_equal(scene->parts[rank].code, MUSTER_ETIMEOUT);
+        assert_string_equal(scene->parts[rank].detail, "rank 0 did not come in time");
+    }
+    scene_free(scene);
+}
+
+static void different_tables_of_algorithms_are_refused(void **state) {
+    (void)state;
+    struct scene *scene = scene_create(3, PATIENCE_MS);
+    scene->parts[2].choice_hash = 17;
+    meet(scene, 3, 0);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        assert_int_equal(scene->parts[rank].code, MUSTER_EINVAL);
+        assert_non_null(strstr(scene->parts[rank].detail, "rank 2 has another table"));
+    }
+    scene_free(scene);
+}
+
+static void a_failing_store_is_an_error(void **state) {
+    (void)state;
+    for (int fails_at = 1; fails_at <= 5; fails_at++) {
+        struct scene *scene = scene_create(2, 50);
+        scene->parts[0].view.fails_at = fails_at;
+        meet(scene, 2, 0);
+        assert_int_equal(scene->parts[0].code, MUSTER_ECONNECT);
+        assert_true(fails_at < 2 || strstr(scene->parts[0].detail, "the store is gone"));
+        scene_free(scene);
+    }
+}
+
+static bool is_in(const void *set, uint32_t rank) {
+    return ((const char *)set)[rank] == 'x';
+}
+
+static void lists_of_ranks(void **state) {
+    (void)state;
+    char out[64], many[129] = "";
+    assert_string_equal(bootstrap_list_ranks(5, is_in, ".....", out, sizeof out), "");
+    assert_string_equal(bootstrap_list_ranks(5, is_in, "xxxxx", out, sizeof out), "0-4");
+    assert_string_equal(bootstrap_list_ranks(5, is_in, "x.xx.", out, sizeof out), "0, 2-3");
+    for (int i = 0; i < 128; i++) {
+        many[i] = i % 2 ? 'x' : '.';
+    }
+    bootstrap_list_ranks(128, is_in, many, out, sizeof out);
+    assert_non_null(strstr(out, " more"));
+    assert_true(strlen(out) < sizeof out);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_number_of_operations_is_constant),
+        cmocka_unit_test(the_missing_are_named_to_all),
+        cmocka_unit_test(rank_0_may_be_missing),
+        cmocka_unit_test(different_tables_of_algorithms_are_refused),
+        cmocka_unit_test(a_failing_store_is_an_error),
+        cmocka_unit_test(lists_of_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
