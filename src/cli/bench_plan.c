@@ -194,6 +194,10 @@ static int parse_word(int argc, char **argv, int *at, struct bench_options *out)
             return set_option(names[i], value, out);
         }
     }
+    if (strcmp(argv[*at], "--tune") == 0) {
+        out->tunes = true;
+        return 0;
+    }
     if (argv[*at][0] == '-') {
         return status_fail(MUSTER_EINVAL, "'%.60s' is not understood", argv[*at]);
     }

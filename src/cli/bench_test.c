@@ -30,21 +30,21 @@ static void options_have_defaults(void **state) {
     assert_false(options.operations[BENCH_BROADCAST]);
     assert_int_equal(options.begin_bytes, 8);
     assert_int_equal(options.end_bytes, 64 << 20);
-    assert_true(options.checks && !options.uses_own_memory && options.ranks == 0);
+    assert_true(options.checks && !options.uses_own_memory && !options.tunes && options.ranks == 0);
 }
 
 static void options_are_those_of_nccl_tests(void **state) {
     (void)state;
     struct bench_options options;
     assert_int_equal(parse(&options, "bench broadcast all_gather -b 16 -e 1G -f 2 -n 20 -w 1 -c 0 -o prod -d half -r 3 "
-                                     "--ranks=8 --memory own"),
+                                     "--ranks=8 --memory own --tune"),
                      0);
     assert_true(options.operations[BENCH_BROADCAST] && options.operations[BENCH_ALL_GATHER]);
     assert_false(options.operations[BENCH_ALL_REDUCE]);
     assert_true(options.begin_bytes == 16 && options.end_bytes == 1 << 30 && options.factor == 2);
     assert_true(options.iterations == 20 && options.warm_up == 1 && !options.checks);
     assert_true(options.reduction == MUSTER_PRODUCT && options.type == MUSTER_FLOAT16 && options.root == 3);
-    assert_true(options.ranks == 8 && options.uses_own_memory);
+    assert_true(options.ranks == 8 && options.uses_own_memory && options.tunes);
     assert_int_equal(parse(&options, "bench all -d int32 -o bxor"), 0);
     for (int i = 0; i < BENCH_OPERATION_COUNT; i++) {
         assert_true(options.operations[i]);

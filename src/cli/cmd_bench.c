@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "cli/bench_call.h"
 #include "cli/bench_plan.h"
+#include "cli/bench_tune.h"
 #include "cli/cli.h"
 
 static const char program[] = "muster bench";
@@ -45,6 +46,8 @@ static const char help_text[] =
     "  -r RANK         root (default: 0)\n"
     "  --memory KIND   private: ordinary buffers; own: from muster_alloc(), which ranks of a\n"
     "                  host can read from each other (default: private)\n"
+    "  --tune          measure the algorithms of the operations against each other, and\n"
+    "                  print a table of the quickest for MUSTER_CHOICE_FILE\n"
     "  -h, --help      show this text\n"
     "\n"
     "The size is that of a rank's largest buffer, the count that of the elements of one\n"
@@ -340,7 +343,9 @@ int cmd_bench(int argc, char **argv) {
     if (bench.options.wants_help) {
         return cli_print(help_text);
     }
-    int code = getenv("RANK") == NULL ? start_ranks(&bench.options, argc, argv) : run_rank(&bench);
+    int code = getenv("RANK") == NULL ? start_ranks(&bench.options, argc, argv)
+               : bench.options.tunes  ? bench_tune_run(&bench.options)
+                                      : run_rank(&bench);
     if (code) {
         cli_error(program, false, muster_detail());
         return CLI_EXIT_FAILURE;

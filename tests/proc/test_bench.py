@@ -75,6 +75,24 @@ def traces_join():
             assert abs(until - min(last, one["ts"] + one["dur"])) < 0.01, (one, other, until)
 
 
+# What is measured is the machine's; that it is a table which groups then use is ours.
+def a_tuned_table_can_be_used():
+    with_algorithms = set(OPERATIONS) - {"sendrecv", "barrier"}  # the one has none, the other one
+    for environment, medium, operations in (({}, "private", with_algorithms),
+                                            ({"MUSTER_SHM": "0"}, "messages", {"all_reduce", "broadcast"})):
+        what = [*(operations if environment else ["all"]), "--ranks", "2", "-b", "64", "-e", "64K", "-f", "1024"]
+        done = subprocess.run([BINARY, "bench", "--tune", *what], capture_output=True, text=True, timeout=200,
+                              env={**os.environ, **environment}, check=False)
+        assert done.returncode == 0, done
+        rules = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+        assert {rule[0] for rule in rules} == operations, done.stdout
+        assert all(rule[1:3] == [medium, "2"] for rule in rules), done.stdout
+        with tempfile.NamedTemporaryFile("w", suffix=".choice") as table:
+            table.write(done.stdout)
+            table.flush()
+            bench(*what, "-n", "1", MUSTER_CHOICE_FILE=table.name, **environment)
+
+
 def mistakes_are_explained():
     for words, text in ((["bench", "allreduce"], "no operation"), (["bench", "-o", "bor"], "integers"),
                         (["bench", "-r", "7", "--ranks", "2"], "there are 2 ranks")):
@@ -86,4 +104,5 @@ every_operation_is_right()
 every_type_and_reduction_is_right()
 columns_are_those_of_nccl_tests()
 traces_join()
+a_tuned_table_can_be_used()
 mistakes_are_explained()
