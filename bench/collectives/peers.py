@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 
 import jobs
@@ -40,8 +41,21 @@ class Peer:
         return {line["bytes"]: line["us"] for line in lines if line.get("operation") == operation}, version
 
 
+def end(process):
+    """Asks first: mpirun clears away its segments and its ranks."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdout:
+        process.stdout.close()
+
+
 def finish(processes, timeout_s):
-    """The first process's output, when all of them have ended well; kills them all otherwise."""
+    """The first process's output, when all of them have ended well; ends them all otherwise."""
     deadline = time.monotonic() + timeout_s
     try:
         out, _ = processes[0].communicate(timeout=timeout_s)
@@ -55,11 +69,7 @@ def finish(processes, timeout_s):
         raise Failed(f"not done after {timeout_s:.0f} s") from None
     finally:
         for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-            if process.stdout:
-                process.stdout.close()
+            end(process)
 
 
 def binder(ranks, rank):
@@ -106,8 +116,12 @@ def mpirun():
     return shutil.which("mpirun.openmpi") or shutil.which("mpirun")
 
 
+_mpi_folder = tempfile.TemporaryDirectory(prefix="muster-bench-")  # of Open MPI's session; goes with this process
+
+
 def mpi_environment():
-    return {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    permission = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return {**os.environ, **permission, "TMPDIR": _mpi_folder.name}
 
 
 def start_by_mpirun(transport):
