@@ -145,7 +145,8 @@ static struct muster_ddp *copy_model(const struct muster_ddp_parameter *paramete
 static void tell_others(struct muster_group *group, int code) {
     char detail[MUSTER_DETAIL_MAX];
     (void)str_copy(detail, sizeof detail, muster_detail());
-    if (muster_group_status(group) == MUSTER_OK) {
+    /* A mismatch that ddp itself has found is known to all ranks. */
+    if (code != MUSTER_EMISMATCH && muster_group_status(group) == MUSTER_OK) {
         muster_group_abort(group, detail);
     }
     (void)status_fail(code, "%s", detail);
@@ -167,10 +168,7 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
         status = ddp_agree_data(ddp, &exchange);
     }
     if (status != MUSTER_OK) {
-        /* Different models: every rank knows. No memory on this one: the others would wait for it. */
-        if (status != MUSTER_EMISMATCH) {
-            tell_others(group, status);
-        }
+        tell_others(group, status);
         ddp_layout_free(layout);
         ddp_exchange_free(&exchange);
         return status;
@@ -212,6 +210,7 @@ int muster_ddp_create(struct muster_group *group, const struct muster_ddp_parame
     }
     struct muster_ddp *ddp = copy_model(parameters, parameter_count, buffers, buffer_count, &resolved);
     if (!ddp) {
+        tell_others(group, MUSTER_ENOMEM);
         return MUSTER_ENOMEM;
     }
     status = bind_group(ddp, group);

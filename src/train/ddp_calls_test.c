@@ -368,7 +368,7 @@ static void each_allocation_fails_once(void **state) {
         fail_allocation = ++n;
         status = train(&group, &options, &ddp);
         fail_allocation = 0;
-        assert_true(status == MUSTER_OK || status == MUSTER_ENOMEM);
+        assert_true(status == MUSTER_OK || (status == MUSTER_ENOMEM && group.failed));
         assert_int_equal(group.works_under_way, 0);
         muster_ddp_free(ddp);
         assert_int_equal(group.allocation_count, 0);
@@ -442,7 +442,17 @@ static void wrong_models_are_refused(void **state) {
 
 /* ---- memory ---- */
 
-/* docs/ddp.md states the formula; this is it, and the allocator's own count. */
+static size_t rounded(size_t bytes, size_t to) {
+    return (bytes + to - 1) / to * to;
+}
+
+/* The formula of docs/ddp.md, for 64-bit machines. When this fails, a struct has grown: change both. */
+static size_t bookkeeping_bytes(size_t n, size_t b, size_t k, size_t name_bytes, bool find_unused) {
+    return rounded(304, 16) + 72 + rounded(1024, 16) + rounded(48 * n, 16) + rounded(4 * n, 16) + 32 * n +
+           rounded(32 * b, 16) + 120 * k + rounded(name_bytes, 16) + rounded(find_unused ? n : 0, 16);
+}
+
+/* Against the allocator's own count. */
 static void memory_is_as_documented(void **state) {
     (void)state;
     for (int with_hook = 0; with_hook < 2; with_hook++) {
@@ -458,8 +468,11 @@ static void memory_is_as_documented(void **state) {
         assert_int_equal(numbers.bucket_bytes + numbers.overhead_bytes, live_bytes() + group.allocated_bytes);
         size_t staged = 16 + 8, scratch = with_hook ? (size_t)PARAMETERS * 64 : 0, presence = with_hook ? 2 : 0;
         assert_int_equal(group.allocated_bytes, numbers.bucket_bytes + staged + scratch + presence);
-        /* Bookkeeping: under 300 bytes a parameter with a bucket of its own, under 2 KiB besides. */
-        assert_true(live_bytes() < 300 * PARAMETERS + 2048);
+        size_t name_bytes = sizeof "conv.weight" + sizeof "conv.bias" + sizeof "fc.weight" + sizeof "fc.bias" +
+                            sizeof "running" + sizeof "tracked";
+        if (sizeof(void *) == 8) {
+            assert_int_equal(live_bytes(), bookkeeping_bytes(PARAMETERS, 2, PARAMETERS, name_bytes, with_hook));
+        }
         muster_ddp_free(ddp);
     }
 }

@@ -47,11 +47,42 @@ static int compress(struct rank *rank, void *argument) {
     return 0;
 }
 
+/* Rank 0 has one batch, rank 1 two: in the second step the divisor is 1, and the sum is what rank 1 sent. */
+static int compress_unevenly(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    struct muster_ddp_options options = several_buckets();
+    options.hook = &muster_ddp_hook_bfloat16;
+    options.uneven_inputs = options.divide_by_active = true;
+    static struct model model;
+    model_make(rank, group, &options, false, &model);
+    rank_check_code(rank, step_run(&model, rank->rank, 0, 0), MUSTER_OK);
+    bool stepped = true;
+    int status = rank->rank == 1 ? step_run(&model, 1, 1, 0) : muster_ddp_shadow(model.ddp, &stepped);
+    rank_check_code(rank, status, MUSTER_OK);
+    rank_check(rank, stepped);
+    for (size_t i = 0; i < PARAMETERS; i++) {
+        const float *gradient = muster_ddp_gradient(model.ddp, i);
+        for (size_t at = 0; at < model_counts[i]; at++) {
+            uint16_t half;
+            float expected = gradient_of(1, 1, i, at);
+            narrow_floats(MUSTER_BFLOAT16, &half, MUSTER_FLOAT32, &expected, 1);
+            widen_floats(MUSTER_FLOAT32, &expected, MUSTER_BFLOAT16, &half, 1);
+            rank_check(rank, gradient[at] == expected);
+        }
+    }
+    rank_check_code(rank, muster_ddp_shadow(model.ddp, &stepped), MUSTER_OK);
+    rank_check(rank, !stepped);
+    model_free(&model, group);
+    return 0;
+}
+
 static void hooks_compress(void **state) {
     (void)state;
     struct muster_ddp_hook hooks[] = {muster_ddp_hook_bfloat16, muster_ddp_hook_float16};
     ranks_run(2, compress, &hooks[0]);
     ranks_run(2, compress, &hooks[1]);
+    ranks_run(2, compress_unevenly, NULL);
 }
 
 /* A hook of one's own: the largest gradient of any rank, in two calls; done when it is started. */
