@@ -1,6 +1,7 @@
 /* The first meeting of the ranks; see bootstrap.h. */
 #include "comm/bootstrap.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,15 +213,19 @@ static int find_locals(const struct comm_kv *kv, uint32_t rank, int64_t deadline
     const struct topology *topology = &bootstrap->topology;
     uint32_t host = topology->host_of[rank], count = 0;
     uint32_t *ranks = calloc(topology->size, sizeof *ranks);
-    for (uint32_t r = 0; ranks && r < topology->size; r++) {
+    if (!ranks) {
+        return status_fail(MUSTER_ENOMEM, "no memory for %u ranks", topology->size);
+    }
+    for (uint32_t r = 0; r < topology->size; r++) {
         if (topology->host_of[r] == host) {
             bootstrap->local = r == rank ? count : bootstrap->local;
             ranks[count++] = r;
         }
     }
+    assert(count > 0); /* this one */
     bootstrap->local_count = count;
-    bootstrap->locals = ranks ? calloc(count, sizeof *bootstrap->locals) : NULL;
-    struct identity *identities = ranks ? calloc(count, sizeof *identities) : NULL;
+    bootstrap->locals = calloc(count, sizeof *bootstrap->locals);
+    struct identity *identities = calloc(count, sizeof *identities);
     int code = bootstrap->locals && identities ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", count);
     code = code ? code : get_identities(kv, ranks, count, deadline_ns, identities);
     for (uint32_t i = 0; code == 0 && i < count; i++) {

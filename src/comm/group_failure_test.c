@@ -296,7 +296,7 @@ static int be_aborted(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
     struct aborter aborter = {rank, group};
-    pthread_t thread;
+    pthread_t thread = pthread_self();
     rank_check_code(rank, test_barrier(group, NULL), 0);
     if (rank->rank == 0) { /* it is blocked itself while its other thread aborts */
         rank_check(rank, pthread_create(&thread, NULL, abort_on_signal, &aborter) == 0);

@@ -107,9 +107,10 @@ static void start_store(struct ranks *ranks) {
         options.is_host = true;
         options.bind_host = "127.0.0.1";
         uint16_t port = muster_store_open_tcp(&options, &store) == 0 ? muster_store_port(store) : 0;
-        ssize_t ignored = write(port_pipe[1], &port, sizeof port);
-        ignored = read(end_pipe[0], &byte, 1); /* until the test closes its end */
-        (void)ignored;
+        if (write(port_pipe[1], &port, sizeof port) == sizeof port) {
+            while (read(end_pipe[0], &byte, 1) > 0) { /* until the test closes its end */
+            }
+        }
         muster_store_close(store);
         _exit(0);
     }

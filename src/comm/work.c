@@ -223,31 +223,32 @@ int work_run(struct muster_group *group, const struct comm_call *call, int64_t t
     return code ? code : muster_work_wait(&work);
 }
 
-int muster_work_wait(struct muster_work **handle) {
-    struct muster_work *work = *handle;
-    if (!work) {
+int muster_work_wait(struct muster_work **work) {
+    struct muster_work *handle = *work;
+    if (!handle) {
         return MUSTER_OK;
     }
-    if (work->kind == WORK_MESSAGE) {
-        int code = message_work_wait(work);
-        free(work);
-        *handle = NULL;
+    if (handle->kind == WORK_MESSAGE) {
+        int code = message_work_wait(handle);
+        free(handle);
+        *work = NULL;
         return code;
     }
-    struct work_queue *queue = work->group->queue;
-    if (!muster_work_done(work)) {
+    struct work_queue *queue = handle->group->queue;
+    if (!muster_work_done(handle)) {
         pthread_mutex_lock(&queue->mutex);
         queue->waiter_count++;
-        while (!muster_work_done(work)) {
+        while (!muster_work_done(handle)) {
             pthread_cond_wait(&queue->done, &queue->mutex);
         }
         queue->waiter_count--;
         pthread_mutex_unlock(&queue->mutex);
     }
-    int code = work->status ? status_fail(work->status, "%s", work->detail ? work->detail : "no memory for the detail")
-                            : MUSTER_OK;
-    release_handle(work);
-    *handle = NULL;
+    int code = handle->status
+                   ? status_fail(handle->status, "%s", handle->detail ? handle->detail : "no memory for the detail")
+                   : MUSTER_OK;
+    release_handle(handle);
+    *work = NULL;
     return code;
 }
 
