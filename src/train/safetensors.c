@@ -156,8 +156,9 @@ static int add_entry(json_t *tree, const struct safetensors_entry *entry) {
     if (json_object_get(tree, entry->name)) {
         return status_fail(MUSTER_EINVAL, "two tensors are named %s", entry->name);
     }
+    uint64_t end = entry->offset + entry->bytes;
     json_t *member = json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_of(entry->type)->name, "shape", shape_of(entry),
-                               "data_offsets", (json_int_t)entry->offset, (json_int_t)(entry->offset + entry->bytes));
+                               "data_offsets", (json_int_t)entry->offset, (json_int_t)end);
     if (!member || json_object_set_new(tree, entry->name, member) != 0) {
         return status_fail(MUSTER_ENOMEM, "no memory for a header");
     }

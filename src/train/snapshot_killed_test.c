@@ -2,9 +2,7 @@
  *
  *   snapshot_killed_test            a few dozen kills
  *   snapshot_killed_test COUNT      so many */
-#include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -12,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -19,7 +18,7 @@
 #include "base/str.h"
 #include "train/snapshot_impl.h"
 
-enum { WORDS = 40000, PATH_BYTES = 256 };
+enum { WORDS = 40000, PATH_BYTES = 256, FUSE_MAX_US = 3000 /* a save takes about 1000 */ };
 
 static char folder[PATH_BYTES];
 static uint64_t words[WORDS];
@@ -40,12 +39,25 @@ static void fill(int64_t step) {
     }
 }
 
-/* The child: saves until it dies, and tells of each save that is done. */
-static void save_forever(int64_t step, int report) {
+/* SIGKILL to this process, so many microseconds from now. */
+static void set_fuse(uint64_t delay_us) {
+    struct sigevent kill_me = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
+    struct itimerspec when = {.it_value = {.tv_nsec = (long)(delay_us + 1) * 1000}};
+    timer_t timer;
+    if (timer_create(CLOCK_MONOTONIC, &kill_me, &timer) != 0 || timer_settime(timer, 0, &when, NULL) != 0) {
+        _exit(4);
+    }
+}
+
+/* The child: saves until it dies, and tells of each save that is done. `random` says when it is killed. */
+static void save_until_killed(int64_t step, uint64_t random, int report) {
     struct muster_tensor tensor;
     struct muster_value value;
     struct muster_snapshot_state state = state_of(&tensor, &value);
-    for (;; step++) {
+    for (uint64_t saves = 0;; saves++, step++) {
+        if (saves == random % 3) {
+            set_fuse((random >> 8) % FUSE_MAX_US);
+        }
         fill(step);
         if (muster_snapshot_save(folder, step, &state, NULL) != 0 ||
             write(report, &step, sizeof step) != (ssize_t)sizeof step) {
@@ -55,8 +67,7 @@ static void save_forever(int64_t step, int report) {
     }
 }
 
-/* Starts a child that goes on after `step`, and kills it at a moment that `random` chooses. Gives the last step it told
- * of. */
+/* Runs a child that goes on after `step` until it is killed. Gives the last step it told of. */
 static int64_t run_and_kill(int64_t step, uint64_t random) {
     int ends[2], status = 0;
     int64_t told = step;
@@ -65,21 +76,14 @@ static int64_t run_and_kill(int64_t step, uint64_t random) {
     assert_true(pid >= 0);
     if (pid == 0) {
         (void)close(ends[0]);
-        save_forever(step + 1, ends[1]);
+        save_until_killed(step + 1, random, ends[1]);
     }
     (void)close(ends[1]);
-    for (uint64_t saves = random % 3; saves > 0; saves--) {
-        assert_int_equal(read(ends[0], &told, sizeof told), sizeof told);
-    }
-    for (uint64_t turns = (random >> 8) % 3000; turns > 0; turns--) { /* no clock: some work, to vary the moment */
-        (void)sched_yield();
-    }
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     while (read(ends[0], &told, sizeof told) == (ssize_t)sizeof told) {
     }
     (void)close(ends[0]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     return told;
 }
 
