@@ -1,7 +1,5 @@
 /* Schedules, carried out by a simulator for all ranks at once: every operation and algorithm, sizes 1 to 17, 31 to 33
- * and 64, every root, many counts, in place and not. Elements are symbols: an input is (rank, position), a reduction of
- * two a node that remembers both. Equal symbols on all ranks mean the same operands in the same order, hence the same
- * bits of any type. Sends end only when they are received, in random order, so that what could lock up does. */
+ * and 64, every root, many counts, in place and not. Results, races, locking up, and the costs that are promised. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,303 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/schedule.h"
 #include <muster/status.h>
 
-enum { SIZE_MAX_TESTED = 64, GUARD_COUNT = 8 };
+#include "comm/schedule.h"
+#include "comm/schedule_simulator_test_support.h"
 
-typedef uint32_t symbol; /* elements of the simulated calls, MUSTER_INT32 by name */
-
-static const char *doing = ""; /* for messages */
-static char doing_text[256];
-
-static uint64_t random_state = UINT64_C(0x9e3779b97f4a7c15);
-
-static uint32_t random_below(uint32_t limit) {
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return (uint32_t)((random_state * UINT64_C(0x2545f4914f6cdd1d)) >> 33) % limit;
-}
-
-/* ---- symbols ---- */
-
-enum { NODES_MAX = 1 << 18, SLOTS = 1 << 19 };
-#define NODE_FLAG UINT32_C(0x80000000)
-#define POSITION_LIMIT (UINT32_C(1) << 24)
-#define NOTHING UINT32_C(0x7fffffff)
-
-struct node {
-    symbol left, right;
-    uint64_t ranks; /* whose inputs are in it */
-    uint32_t position;
-};
-
-static struct node nodes[NODES_MAX];
-static uint32_t slots[SLOTS]; /* node number + 1, 0: free */
-static uint32_t node_count;
-
-static symbol input_of(uint32_t rank, size_t position) {
-    assert_true(position < POSITION_LIMIT);
-    return rank * POSITION_LIMIT + (uint32_t)position;
-}
-
-static uint64_t ranks_of(symbol s) {
-    return s & NODE_FLAG ? nodes[s & ~NODE_FLAG].ranks : UINT64_C(1) << (s / POSITION_LIMIT);
-}
-
-static uint32_t position_of(symbol s) {
-    return s & NODE_FLAG ? nodes[s & ~NODE_FLAG].position : s % POSITION_LIMIT;
-}
-
-static symbol reduce_symbols(symbol left, symbol right) {
-    if (left == NOTHING || right == NOTHING || (ranks_of(left) & ranks_of(right)) != 0 ||
-        position_of(left) != position_of(right)) {
-        fail_msg("%s: reduces what is not there, the same twice, or different positions", doing);
-    }
-    uint64_t hash = ((uint64_t)left << 32 | right) * UINT64_C(0x9e3779b97f4a7c15);
-    for (uint32_t slot = (uint32_t)(hash >> 45);; slot = (slot + 1) % SLOTS) {
-        if (slots[slot] == 0) {
-            assert_true(node_count < NODES_MAX);
-            nodes[node_count] = (struct node){left, right, ranks_of(left) | ranks_of(right), position_of(left)};
-            slots[slot] = ++node_count;
-        }
-        uint32_t found = slots[slot] - 1;
-        if (nodes[found].left == left && nodes[found].right == right) {
-            return found | NODE_FLAG;
-        }
-    }
-}
-
-static void symbols_reset(void) {
-    if (node_count > 0) {
-        memset(slots, 0, sizeof slots);
-        node_count = 0;
-    }
-}
-
-/* ---- ranks ---- */
-
-struct rank {
-    struct comm_call call;
-    symbol *memory; /* owned: guard, send, guard, receive, guard, scratch, guard */
-    symbol *send, *receive, *scratch;
-    size_t send_count, receive_count, scratch_count, memory_count;
-    struct schedule_action *actions; /* owned */
-    size_t action_count, action_room;
-    size_t next;    /* first action of the step under way */
-    size_t end;     /* first of the next step */
-    bool *finished; /* owned: messages of the step under way */
-    size_t left;    /* of them */
-    size_t sent_count, received_count;
-};
-
-struct world {
-    uint32_t size;
-    enum schedule_algorithm algorithm;
-    struct rank ranks[SIZE_MAX_TESTED];
-    uint32_t step_count; /* with messages */
-};
-
-static struct world world;
-
-static int keep_action(void *context, const struct schedule_action *action) {
-    struct rank *rank = context;
-    if (rank->action_count == rank->action_room) {
-        rank->action_room = rank->action_room * 2 + 16;
-        rank->actions = realloc(rank->actions, rank->action_room * sizeof *rank->actions);
-        assert_non_null(rank->actions);
-    }
-    rank->actions[rank->action_count++] = *action;
-    return 0;
-}
-
-static bool is_message(const struct schedule_action *action) {
-    return action->kind <= SCHEDULE_DO_RECEIVE_REDUCE;
-}
-
-/* The memory of a place; its whole length lies within its buffer. */
-static symbol *resolve(const struct rank *rank, struct schedule_place place, size_t count) {
-    symbol *base = place.buffer == SCHEDULE_SEND      ? rank->send
-                   : place.buffer == SCHEDULE_RECEIVE ? rank->receive
-                                                      : rank->scratch;
-    size_t room = place.buffer == SCHEDULE_SEND      ? rank->send_count
-                  : place.buffer == SCHEDULE_RECEIVE ? rank->receive_count
-                                                     : rank->scratch_count;
-    if (count > 0 && (!base || place.offset + count > room)) {
-        fail_msg("%s: place outside of buffer %d", doing, (int)place.buffer);
-    }
-    return base ? base + place.offset : NULL;
-}
-
-struct span {
-    const symbol *begin;
-    size_t count;
-};
-
-static bool overlaps(struct span a, struct span b) {
-    return a.count > 0 && b.count > 0 && a.begin < b.begin + b.count && b.begin < a.begin + a.count;
-}
-
-static struct span read_by(const struct rank *rank, const struct schedule_action *action) {
-    if (action->kind == SCHEDULE_DO_RECEIVE) {
-        return (struct span){NULL, 0};
-    }
-    struct schedule_place place = action->kind == SCHEDULE_DO_SEND ? action->at : action->from;
-    return (struct span){resolve(rank, place, action->count), action->count};
-}
-
-static struct span written_by(const struct rank *rank, const struct schedule_action *action) {
-    if (action->kind == SCHEDULE_DO_SEND) {
-        return (struct span){NULL, 0};
-    }
-    return (struct span){resolve(rank, action->at, action->count), action->count};
-}
-
-/* Nothing is written that another message of the step reads or writes; messages stand before local actions. */
-static void check_step(const struct rank *rank, size_t first, size_t end) {
-    bool is_local = false;
-    for (size_t i = first; i < end; i++) {
-        const struct schedule_action *action = &rank->actions[i];
-        struct span written = written_by(rank, action), own = read_by(rank, action);
-        if (is_local && is_message(action)) {
-            fail_msg("%s: a message after a local action", doing);
-        }
-        is_local = !is_message(action);
-        if (overlaps(written, own) && written.begin != own.begin) {
-            fail_msg("%s: an action overlaps itself", doing);
-        }
-        for (size_t k = first; !is_local && k < end && is_message(&rank->actions[k]); k++) {
-            if (k != i && (overlaps(written, read_by(rank, &rank->actions[k])) ||
-                           overlaps(written, written_by(rank, &rank->actions[k])))) {
-                fail_msg("%s: a race in step %u", doing, action->step);
-            }
-        }
-    }
-}
-
-static void step_enter(struct rank *rank) {
-    rank->end = rank->next;
-    rank->left = 0;
-    while (rank->end < rank->action_count && rank->actions[rank->end].step == rank->actions[rank->next].step) {
-        rank->finished[rank->end] = false;
-        rank->left += is_message(&rank->actions[rank->end]);
-        rank->end++;
-    }
-}
-
-static void check_actions(struct rank *rank) {
-    for (rank->next = 0; rank->next < rank->action_count; rank->next = rank->end) {
-        step_enter(rank);
-        assert_true(rank->end == rank->action_count || rank->actions[rank->end].step > rank->actions[rank->next].step);
-        if (rank->left > 0 && rank->actions[rank->next].step >= world.step_count) {
-            world.step_count = rank->actions[rank->next].step + 1;
-        }
-        check_step(rank, rank->next, rank->end);
-    }
-    rank->next = 0;
-    step_enter(rank);
-}
-
-static void run_local(struct rank *rank) {
-    for (size_t i = rank->next; i < rank->end; i++) {
-        const struct schedule_action *action = &rank->actions[i];
-        if (is_message(action)) {
-            continue;
-        }
-        symbol *at = resolve(rank, action->at, action->count);
-        const symbol *from = resolve(rank, action->from, action->count);
-        for (size_t k = 0; k < action->count; k++) {
-            at[k] = action->kind == SCHEDULE_DO_COPY ? from[k] : reduce_symbols(at[k], from[k]);
-        }
-    }
-}
-
-/* The receive that answers the send: the first one from that rank that is not finished. */
-static struct schedule_action *answer_to(struct rank *to, uint32_t from, size_t *index) {
-    for (size_t i = to->next; i < to->end; i++) {
-        struct schedule_action *action = &to->actions[i];
-        if (is_message(action) && action->kind != SCHEDULE_DO_SEND && action->peer == from && !to->finished[i]) {
-            *index = i;
-            return action;
-        }
-    }
-    return NULL;
-}
-
-/* Carries out one send if its receive is there. */
-static bool deliver(uint32_t number, size_t at) {
-    struct rank *from = &world.ranks[number], *to = &world.ranks[from->actions[at].peer];
-    const struct schedule_action *send = &from->actions[at];
-    size_t index = 0;
-    for (size_t i = from->next; i < at; i++) { /* in order between two ranks */
-        if (from->actions[i].kind == SCHEDULE_DO_SEND && from->actions[i].peer == send->peer && !from->finished[i]) {
-            return false;
-        }
-    }
-    const struct schedule_action *receive = answer_to(to, number, &index);
-    if (!receive) {
-        return false;
-    }
-    if (receive->step != send->step || receive->count != send->count || send->peer == number) {
-        fail_msg("%s: %u sends %zu to %u in step %u, which expects %zu in step %u", doing, number, send->count,
-                 send->peer, send->step, receive->count, receive->step);
-    }
-    const symbol *data = resolve(from, send->at, send->count);
-    symbol *place = resolve(to, receive->at, receive->count);
-    for (size_t k = 0; k < send->count; k++) {
-        symbol value = data[k];
-        if (receive->kind == SCHEDULE_DO_RECEIVE_REDUCE) {
-            symbol own = resolve(to, receive->from, receive->count)[k];
-            value = receive->incoming_first ? reduce_symbols(value, own) : reduce_symbols(own, value);
-        }
-        place[k] = value;
-    }
-    from->finished[at] = to->finished[index] = true;
-    from->left--, to->left--;
-    from->sent_count += send->count, to->received_count += send->count;
-    return true;
-}
-
-static bool rank_turn(uint32_t number) {
-    struct rank *rank = &world.ranks[number];
-    bool moved = false;
-    size_t messages = rank->end - rank->next;
-    size_t offset = messages > 0 ? random_below((uint32_t)messages) : 0;
-    for (size_t i = 0; i < messages; i++) {
-        size_t at = rank->next + (i + offset) % messages;
-        if (rank->actions[at].kind == SCHEDULE_DO_SEND && !rank->finished[at]) {
-            moved = deliver(number, at) || moved;
-        }
-    }
-    while (rank->left == 0 && rank->next < rank->action_count) {
-        run_local(rank);
-        rank->next = rank->end;
-        moved = true;
-        if (rank->next < rank->action_count) {
-            step_enter(rank);
-        }
-    }
-    return moved;
-}
-
-static void world_run(void) {
-    bool moved = true, finished = false;
-    while (moved && !finished) {
-        moved = false;
-        finished = true;
-        uint32_t offset = random_below(world.size);
-        for (uint32_t i = 0; i < world.size; i++) {
-            moved = rank_turn((i + offset) % world.size) || moved;
-        }
-        for (uint32_t i = 0; i < world.size; i++) {
-            finished = finished && world.ranks[i].next == world.ranks[i].action_count;
-        }
-    }
-    if (!finished) {
-        fail_msg("%s: locked up", doing);
-    }
-}
+enum { GUARD_COUNT = 8 };
 
 /* ---- calls ---- */
 
@@ -321,7 +28,8 @@ struct shape { /* of one case */
 };
 
 /* counts_of[a][b]: what a has for b in all_to_all, the block of b elsewhere. */
-static size_t counts_sent[SIZE_MAX_TESTED][SIZE_MAX_TESTED], counts_received[SIZE_MAX_TESTED][SIZE_MAX_TESTED];
+static size_t counts_sent[SIMULATOR_SIZE_MAX][SIMULATOR_SIZE_MAX],
+    counts_received[SIMULATOR_SIZE_MAX][SIMULATOR_SIZE_MAX];
 
 static size_t sum_of(const size_t *counts, uint32_t end) {
     size_t sum = 0;
@@ -385,7 +93,7 @@ static void rank_make(uint32_t number, const struct shape *shape) {
     rank->memory = malloc((rank->memory_count) * sizeof *rank->memory);
     assert_non_null(rank->memory);
     for (size_t i = 0; i < rank->memory_count; i++) {
-        rank->memory[i] = NOTHING;
+        rank->memory[i] = SYMBOL_NOTHING;
     }
     rank->send = rank->memory + GUARD_COUNT;
     rank->receive = rank->send + rank->send_count + GUARD_COUNT;
@@ -395,10 +103,10 @@ static void rank_make(uint32_t number, const struct shape *shape) {
         rank->send = rank->receive + own_begin;
     }
     for (size_t i = 0; i < rank->send_count; i++) {
-        rank->send[i] = input_of(number, i);
+        rank->send[i] = symbol_input(number, i);
     }
     for (size_t i = 0; shape->operation == COMM_BROADCAST && is_root && i < shape->count; i++) {
-        rank->receive[i] = input_of(number, i);
+        rank->receive[i] = symbol_input(number, i);
     }
     rank->call = (struct comm_call){.operation = shape->operation,
                                     .type = MUSTER_INT32,
@@ -412,25 +120,7 @@ static void rank_make(uint32_t number, const struct shape *shape) {
     if (shape->has_counts && shape->operation != COMM_SCATTER) {
         rank->call.receive_counts = counts_received[number];
     }
-    rank->scratch_count = schedule_scratch_count(&rank->call, world.algorithm, number, world.size);
-    rank->scratch = malloc((rank->scratch_count + 1) * sizeof *rank->scratch);
-    assert_non_null(rank->scratch);
-    for (size_t i = 0; i < rank->scratch_count; i++) {
-        rank->scratch[i] = NOTHING;
-    }
-    assert_int_equal(schedule_generate(&rank->call, world.algorithm, number, world.size, keep_action, rank), 0);
-    rank->finished = calloc(rank->action_count + 1, sizeof *rank->finished);
-    assert_non_null(rank->finished);
-}
-
-static void world_free(void) {
-    for (uint32_t i = 0; i < world.size; i++) {
-        free(world.ranks[i].memory);
-        free(world.ranks[i].scratch);
-        free(world.ranks[i].actions);
-        free(world.ranks[i].finished);
-    }
-    memset(&world, 0, sizeof world);
+    world_schedule(rank, number);
 }
 
 /* ---- what must come out ---- */
@@ -443,9 +133,10 @@ static void check_sums(uint32_t number, size_t first_position, const symbol *mod
     const struct rank *rank = &world.ranks[number];
     for (size_t i = 0; i < rank->receive_count; i++) {
         symbol got = rank->receive[i];
-        if (got == NOTHING || ranks_of(got) != everybody() || position_of(got) != first_position + i ||
+        if (got == SYMBOL_NOTHING || symbol_ranks(got) != everybody() || symbol_position(got) != first_position + i ||
             (model && got != model[i])) {
-            fail_msg("%s: rank %u, element %zu: not everybody's, or in another order than elsewhere", doing, number, i);
+            fail_msg("%s: rank %u, element %zu: not everybody's, or in another order than elsewhere", world.doing,
+                     number, i);
         }
     }
 }
@@ -453,8 +144,8 @@ static void check_sums(uint32_t number, size_t first_position, const symbol *mod
 static void check_block(uint32_t number, size_t at, uint32_t from, size_t position, size_t count) {
     const struct rank *rank = &world.ranks[number];
     for (size_t i = 0; i < count; i++) {
-        if (rank->receive[at + i] != input_of(from, position + i)) {
-            fail_msg("%s: rank %u, element %zu is %x", doing, number, at + i, rank->receive[at + i]);
+        if (rank->receive[at + i] != symbol_input(from, position + i)) {
+            fail_msg("%s: rank %u, element %zu is %x", world.doing, number, at + i, rank->receive[at + i]);
         }
     }
 }
@@ -497,9 +188,9 @@ static void check_rest(uint32_t number, const struct shape *shape) {
         const symbol *at = rank->memory + i;
         bool in_receive = at >= rank->receive && at < rank->receive + rank->receive_count;
         bool in_send = at >= rank->send && at < rank->send + rank->send_count;
-        symbol expected = in_send ? input_of(number, (size_t)(at - rank->send)) : NOTHING;
+        symbol expected = in_send ? symbol_input(number, (size_t)(at - rank->send)) : SYMBOL_NOTHING;
         if (!in_receive && *at != expected) {
-            fail_msg("%s: rank %u writes outside of its result (%d)", doing, number, shape->in_place);
+            fail_msg("%s: rank %u writes outside of its result (%d)", world.doing, number, shape->in_place);
         }
     }
 }
@@ -576,25 +267,21 @@ static void check_cost(const struct shape *shape) {
     }
     for (uint32_t i = 0; world.size > 1 && !shape->has_counts && i < world.size; i++) {
         if (world.ranks[i].sent_count > most_promised(shape) || world.ranks[i].received_count > most_promised(shape)) {
-            fail_msg("%s: rank %u sends %zu and receives %zu elements, promised are %zu", doing, i,
+            fail_msg("%s: rank %u sends %zu and receives %zu elements, promised are %zu", world.doing, i,
                      world.ranks[i].sent_count, world.ranks[i].received_count, most_promised(shape));
         }
     }
 }
 
 static void run_case(uint32_t size, enum schedule_algorithm algorithm, const struct shape *shape) {
-    (void)snprintf(doing_text, sizeof doing_text, "%s, %s, size %u, root %u, count %zu%s%s",
-                   comm_operation_name(shape->operation), schedule_algorithm_name(algorithm), size, shape->root,
-                   shape->count, shape->has_counts ? ", counts per rank" : "", shape->in_place ? ", in place" : "");
-    doing = doing_text;
-    memset(&world, 0, sizeof world); /* whatever a case that failed has left */
-    symbols_reset();
-    world.size = size;
-    world.algorithm = algorithm;
+    static char text[256];
+    (void)snprintf(text, sizeof text, "%s, %s, size %u, root %u, count %zu%s%s", comm_operation_name(shape->operation),
+                   schedule_algorithm_name(algorithm), size, shape->root, shape->count,
+                   shape->has_counts ? ", counts per rank" : "", shape->in_place ? ", in place" : "");
+    world_begin(size, algorithm, text);
     counts_make(shape);
     for (uint32_t i = 0; i < size; i++) {
         rank_make(i, shape);
-        check_actions(&world.ranks[i]);
     }
     world_run();
     for (uint32_t i = 0; i < size; i++) {
@@ -669,12 +356,11 @@ OPERATION_TEST(all_to_all, COMM_ALL_TO_ALL)
 /* Nobody leaves a barrier before everybody has come: what each has heard of travels with the messages. */
 static void a_barrier_hears_of_everybody(void **state) {
     (void)state;
-    for (uint32_t size = 1; size <= SIZE_MAX_TESTED; size++) {
+    for (uint32_t size = 1; size <= SIMULATOR_SIZE_MAX; size++) {
         struct shape shape = {.operation = COMM_BARRIER};
-        uint64_t heard[SIZE_MAX_TESTED], before[SIZE_MAX_TESTED];
+        uint64_t heard[SIMULATOR_SIZE_MAX], before[SIMULATOR_SIZE_MAX];
         run_case(size, SCHEDULE_DISSEMINATION, &shape);
-        world.size = size;
-        world.algorithm = SCHEDULE_DISSEMINATION;
+        world_begin(size, SCHEDULE_DISSEMINATION, "barrier");
         for (uint32_t i = 0; i < size; i++) {
             rank_make(i, &shape);
             heard[i] = UINT64_C(1) << i;
