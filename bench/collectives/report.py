@@ -62,28 +62,46 @@ def figure(value):
     return f"{value:.3g}" if value >= 1 else f"{value:.2g}"
 
 
-def verdict(ratio):
-    """Of "no slower"."""
-    if ratio is None:
-        return "-"
-    return "yes" if ratio <= 1 else "within noise" if ratio <= 1 + NOISE else "NO"
+def cell(results, key, peer, other):
+    """Microseconds; in brackets how many times as long as `other` it takes, bold where muster is slower beyond noise."""
+    text, ratio = figure(results.median(key, peer)), results.ratio(key, peer, other)
+    if ratio is None or peer == other:
+        return text
+    is_slower = peer.startswith("muster") and ratio > 1 + NOISE
+    return f"**{text} ({figure(ratio)})**" if is_slower else f"{text} ({figure(ratio)})"
 
 
-def table(results, ranks, transport):
-    keys = [key for key in results.samples if key[:2] == (ranks, transport)]
-    peers = ["muster", "muster_alloc", "Open MPI", "gloo"] if transport == "shm" else ["muster", "Open MPI", "gloo"]
-    head = ["operation", "size", *(f"{name}, us" for name in peers), "muster / Open MPI"]
-    head += ["Open MPI / muster_alloc"] if transport == "shm" else []
-    head += ["gloo / muster", "no slower than Open MPI"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for key in keys:
-        ratio = results.ratio(key, "muster", "Open MPI")
-        cells = [key[2], size_text(key[3]), *(figure(results.median(key, name)) for name in peers), figure(ratio)]
-        if transport == "shm":
-            cells.append(figure(results.ratio(key, "Open MPI", "muster_alloc")))
-        cells += [figure(results.ratio(key, "gloo", "muster")), verdict(ratio)]
-        lines.append("| " + " | ".join(cells) + " |")
+def matrix(results, ranks, transport, peer, other):
+    """A row per size, a column per operation; a barrier has no size and stands in the first row."""
+    keys = [key for key in results.samples if key[:2] == (ranks, transport) and peer in results.samples[key]]
+    operations = list(dict.fromkeys(key[2] for key in keys))
+    sizes = sorted({key[3] for key in keys if key[3] > 0}) or [0]
+    lines = ["| size | " + " | ".join(operations) + " |", "|" + "---|" * (len(operations) + 1)]
+    for size in sizes:
+        cells = []
+        for operation in operations:
+            has_size = operation != "barrier"
+            key = (ranks, transport, operation, size if has_size else 0)
+            cells.append(cell(results, key, peer, other) if has_size or size == sizes[0] else "")
+        lines.append(f"| {size_text(size)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) if keys else ""
+
+
+COLUMNS = [  # peer, the one it is compared with, title
+    ("muster", "Open MPI", "muster, us (times Open MPI's)"),
+    ("muster_alloc", "Open MPI", "muster with buffers from `muster_alloc()`, us (times Open MPI's)"),
+    ("Open MPI", "Open MPI", "Open MPI, us"),
+    ("gloo", "muster", "PyTorch's gloo, us (times muster's)"),
+]
+
+
+def tables(results, ranks, transport):
+    """A matrix per peer."""
+    parts = []
+    for peer, other, title in COLUMNS:
+        text = matrix(results, ranks, transport, peer, other)
+        parts += [f"{title}:", text] if text else []
+    return parts
 
 
 class Promise:
