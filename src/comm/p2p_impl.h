@@ -100,7 +100,7 @@ enum link_state { LINK_NEW, LINK_DIALLING, LINK_OPEN, LINK_LEFT /* said goodbye 
 struct p2p_link {
     uint32_t peer;
     enum link_state state;
-    bool is_ring, is_mine /* we dialled */, may_read_memory;
+    bool is_ring, is_mine /* we dialled */, may_read_memory, is_leaving /* goodbye on the first connection */;
     uint8_t stream_count; /* wanted */
     uint8_t streams_open;
     struct p2p_stream *streams[P2P_STREAMS_MAX]; /* owned */
@@ -282,7 +282,8 @@ void link_fail(struct p2p *p2p, struct p2p_link *link, int code, const char *for
     __attribute__((format(printf, 4, 5)));
 /* The peer's connection ended without goodbye. error_number 0: it closed. */
 void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number);
-void link_left(struct p2p *p2p, struct p2p_stream *stream);
+/* The peer has said goodbye on the first connection: the link ends when all others have ended, too. */
+void link_left(struct p2p *p2p, struct p2p_link *link);
 /* Takes `io` (also on failure). */
 int stream_open(struct p2p *p2p, struct p2p_link *link, struct link *io, uint8_t index, bool is_watch, bool is_mine);
 void stream_close(struct p2p *p2p, struct p2p_stream *stream);

@@ -153,12 +153,7 @@ void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number) {
     }
 }
 
-void link_left(struct p2p *p2p, struct p2p_stream *stream) {
-    struct p2p_link *link = stream->link;
-    stream->said_goodbye = true;
-    if (stream->is_watch) {
-        return;
-    }
+void link_left(struct p2p *p2p, struct p2p_link *link) {
     for (size_t i = 0; i < P2P_STREAMS_MAX; i++) {
         if (link->streams[i] && !link->streams[i]->said_goodbye) {
             return;

@@ -254,7 +254,11 @@ static void frame_begins(struct p2p *p2p, struct p2p_stream *stream) {
         link_finished(p2p, link, &stream->in);
         break;
     case WIRE_GOODBYE:
-        link_left(p2p, stream);
+        stream->said_goodbye = true;
+        link->is_leaving = link->is_leaving || is_main;
+        if (link->is_leaving && link->state == LINK_OPEN) {
+            link_left(p2p, link);
+        }
         break;
     default: /* credit: taken above */
         break;
@@ -377,6 +381,22 @@ static ssize_t read_once(struct p2p *p2p, struct p2p_stream *stream, bool *out_s
     return n;
 }
 
+/* A further connection may end while it is being made, when the peer leaves: without data under way that is no loss,
+ * and the first connection tells why. */
+static void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_number) {
+    struct p2p_link *link = stream->link;
+    bool is_idle = stream->in_left == 0 && stream->staged == 0 && stream->header_bytes == 0 && !link->filling.first &&
+                   !link->cleared.first;
+    if (stream->said_goodbye || (stream->index > 0 && is_idle)) {
+        stream_close(p2p, stream);
+        if (link->is_leaving && link->state == LINK_OPEN) {
+            link_left(p2p, link);
+        }
+    } else {
+        link_lost(p2p, link, error_number);
+    }
+}
+
 bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
     bool moved = false;
     for (int i = 0; i < READS_PER_ROUND && stream->io; i++) {
@@ -386,11 +406,7 @@ bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
             return moved;
         }
         if (n < 0) {
-            if (stream->said_goodbye) {
-                stream_close(p2p, stream);
-            } else {
-                link_lost(p2p, stream->link, n == LINK_END ? 0 : errno);
-            }
+            stream_ended(p2p, stream, n == LINK_END ? 0 : errno);
             return true;
         }
         moved = true;

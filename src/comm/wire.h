@@ -17,7 +17,7 @@
 #define WIRE_HEADER_BYTES 48u /* of a frame */
 #define WIRE_NOTICE_BYTES_MAX 512u
 #define WIRE_PIECE_BYTES_MAX ((uint32_t)1 << 20) /* payload of one frame */
-#define WIRE_ALIGNMENT 8u /* pieces of a message begin at multiples */
+#define WIRE_ALIGNMENT 8u                        /* pieces of a message begin at multiples */
 #define WIRE_MESSAGE_BYTES_MAX ((uint64_t)1 << 40)
 #define WIRE_ADDRESSES_MAX 8u
 #define WIRE_CONTACT_BYTES_MAX 512u
