@@ -213,12 +213,47 @@ static void a_second_death_while_binding(void **state) {
     ranks_free(ranks);
 }
 
+/* Rank 1 is stopped in the middle of its backward pass: the others' steps end at the group's deadline. */
+static int wait_in_vain(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group_options group_options = MUSTER_GROUP_OPTIONS_INIT;
+    group_options.timeout_ms = 3000;
+    struct muster_group *group = rank_group(rank, &group_options);
+    struct muster_ddp_options options = several_buckets();
+    static struct model model;
+    model_make(rank, group, &options, false, &model);
+    rank_check_code(rank, muster_ddp_begin(model.ddp), MUSTER_OK);
+    if (rank->rank == 1) {
+        rank_check_code(rank, muster_ddp_ready(model.ddp, PARAMETERS - 1), MUSTER_OK);
+        rank_mark(rank, 1);
+    }
+    rank_await_signal(rank, 1); /* when rank 1 has been stopped */
+    rank_check_code(rank, backward(&model, rank->rank, 0, 0), MUSTER_OK);
+    rank_check_code(rank, muster_ddp_finish(model.ddp), MUSTER_ETIMEOUT);
+    rank_check(rank, strstr(muster_detail(), "muster_ddp_finish: bucket 1 of 3 (") != NULL);
+    rank_check(rank, strstr(muster_detail(), "did not come: 1") != NULL);
+    model_free(&model, group);
+    return 0;
+}
+
+static void a_stopped_rank_ends_the_step_at_the_deadline(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(3, wait_in_vain, NULL, NULL);
+    ranks_await(ranks, 1, 1);
+    ranks_stop(ranks, 1);
+    ranks_signal(ranks, 1);
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    assert_int_equal(ranks_wait(ranks, 2), 0);
+    ranks_free(ranks);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(different_models_are_told_apart),
         cmocka_unit_test(a_forgotten_gradient_ends_the_step_everywhere),
         cmocka_unit_test(survivors_train_on),
         cmocka_unit_test(a_second_death_while_binding),
+        cmocka_unit_test(a_stopped_rank_ends_the_step_at_the_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
