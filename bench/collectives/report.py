@@ -63,7 +63,7 @@ def figure(value):
 
 
 def cell(results, key, peer, other):
-    """Microseconds; in brackets how many times as long as `other` it takes, bold where muster is slower beyond noise."""
+    """Microseconds; in brackets how many times as long as `other` it takes, bold where muster is slower than noise."""
     text, ratio = figure(results.median(key, peer)), results.ratio(key, peer, other)
     if ratio is None or peer == other:
         return text

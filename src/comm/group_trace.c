@@ -68,7 +68,7 @@ static int64_t all_had_come_ns(const struct muster_group *group, const struct co
         }
         last_ns = begun_ns > last_ns ? begun_ns : last_ns;
     }
-    return last_ns < end_ns ? last_ns : end_ns;
+    return last_ns <= end_ns ? last_ns : 0; /* else that rank reads another clock (a time namespace) */
 }
 
 int64_t group_trace_begin(struct muster_group *group, uint64_t sequence) {

@@ -5,12 +5,19 @@ import glob
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 
 BINARY = os.environ["MUSTER_BINARY"]
 OPERATIONS = "all_reduce broadcast reduce all_gather gather scatter reduce_scatter all_to_all sendrecv barrier".split()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def bench(*arguments, **environment):
@@ -75,6 +82,28 @@ def traces_join():
             assert abs(until - min(last, one["ts"] + one["dur"])) < 0.01, (one, other, until)
 
 
+# Rank 1 runs in a time namespace whose monotonic clock shows 5,000 s more, as another host's might.
+def clocks_of_two_hosts_are_compared():
+    elsewhere = ["unshare", "-T", "--monotonic", "5000"]
+    if subprocess.run([*elsewhere, "true"], capture_output=True, check=False).returncode != 0:
+        print("SKIPPED: time namespaces cannot be made here")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        ranks, port = [], str(free_port())
+        for rank, before in (("0", []), ("1", elsewhere)):
+            environment = {**os.environ, "RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                           "MASTER_PORT": port, "MUSTER_TRACE": folder}
+            ranks.append(subprocess.Popen([*before, BINARY, "bench", "-b", "1K", "-e", "1K", "-n", "200"], env=environment,
+                                          stdout=subprocess.DEVNULL))
+        assert [rank.wait(60) for rank in ranks] == [0, 0]
+        joined = os.path.join(folder, "joined")
+        done = subprocess.run([BINARY, "trace", "merge", folder, "-o", joined], capture_output=True, text=True, check=True)
+        assert "2 traces from 2 hosts" in done.stderr and "calls it shared with others" in done.stderr, done.stderr
+        with open(joined, encoding="utf-8") as text:
+            begins = [event["ts"] for event in json.load(text)["traceEvents"] if event.get("name") == "all_reduce"]
+    assert max(begins) - min(begins) < 60e6, (min(begins), max(begins))  # not 5,000 s
+
+
 # What is measured is the machine's; that it is a table which groups then use is ours.
 def a_tuned_table_can_be_used():
     with_algorithms = set(OPERATIONS) - {"sendrecv", "barrier"}  # the one has none, the other one
@@ -104,5 +133,6 @@ every_operation_is_right()
 every_type_and_reduction_is_right()
 columns_are_those_of_nccl_tests()
 traces_join()
+clocks_of_two_hosts_are_compared()
 a_tuned_table_can_be_used()
 mistakes_are_explained()
