@@ -18,7 +18,7 @@
 enum { SPIN_COUNT = 2000, YIELD_COUNT = 100 };
 /* Looks when ranks outnumber the cores: whoever is awaited probably needs this one. A yield costs less than half a
  * microsecond when nobody wants the core, and waking from sleep 17: so yield for about 100 us. */
-enum { CROWDED_SPIN_COUNT = 2, CROWDED_YIELD_COUNT = 300 };
+enum { CROWDED_SPIN_COUNT = 1, CROWDED_YIELD_COUNT = 300 };
 enum { LOOKS_PER_IDLE = 64, YIELDS_PER_CLOCK = 64 };
 
 _Atomic int comm_bell_barriers_reach;

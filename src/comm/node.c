@@ -10,15 +10,17 @@
 #include "base/status.h"
 #include "comm/node_impl.h"
 
-/* At least so much that a line for each other member fits into a piece. */
+/* A power of two, at least so much that a line for each other member fits into a piece. */
 static size_t ring_bytes_of(uint32_t size) {
     size_t least = (size_t)size * NODE_CACHE_LINE * NODE_PIECES_PER_RING;
-    if (least > NODE_RING_BYTES_MIN) {
-        return least;
+    size_t bytes = NODE_RING_BYTES_MAX;
+    while (bytes > NODE_RING_BYTES_MIN && bytes * size > NODE_RINGS_BYTES_MAX) {
+        bytes /= 2;
     }
-    size_t bytes = NODE_RINGS_BYTES_MAX / size / NODE_RING_BYTES_MIN * NODE_RING_BYTES_MIN;
-    bytes = bytes < NODE_RING_BYTES_MIN ? NODE_RING_BYTES_MIN : bytes;
-    return bytes > NODE_RING_BYTES_MAX ? NODE_RING_BYTES_MAX : bytes;
+    while (bytes < least) {
+        bytes *= 2;
+    }
+    return bytes;
 }
 
 /* One line more than the contents: the same lines of two members then do not compete for a place in the caches. */
@@ -41,6 +43,8 @@ int node_create(const struct node_config *config, struct node **out) {
     node->index = config->index;
     node->segment = config->segment;
     node->ring_bytes = ring_bytes_of(node->size);
+    node->piece_bytes = node->ring_bytes / NODE_PIECES_PER_RING;
+    node->part_bytes = node->piece_bytes / (node->size > 1 ? node->size - 1 : 1) / NODE_CACHE_LINE * NODE_CACHE_LINE;
     node->area_bytes = area_bytes_of(node->size);
     node->own = node_area(node, node->index);
     node->waiter = config->waiter;

@@ -91,7 +91,7 @@ static void expect_ends(struct crew *crew, uint32_t size, int expected) {
 
 static void expect_mismatch(struct difference difference) {
     for (int threads = 0; threads < 2; threads++) {
-        for (difference.calls_before = 0; difference.calls_before < 100; difference.calls_before += 70) {
+        for (difference.calls_before = 0; difference.calls_before < 200; difference.calls_before += 150) {
             struct crew *crew =
                 crew_start(2, call_differently, &difference, &(struct crew_options){.threads = threads});
             expect_ends(crew, 2, 0);

@@ -29,8 +29,8 @@
 
 enum {
     NODE_CACHE_LINE = 64,
-    NODE_LINES = 64,    /* steps that may be under way: how far ahead a member can get in rooted calls */
-    NODE_HISTORY = 128, /* calls whose fingerprints are kept: more than a member can be ahead */
+    NODE_LINES = 128,   /* steps that may be under way: how far ahead a member can get in rooted calls */
+    NODE_HISTORY = 256, /* calls whose fingerprints are kept: more than a member can be ahead */
     NODE_INLINE_BYTES = 48,
     NODE_RING_BYTES_MAX = 256 * 1024, /* a member's; less when there are many */
     NODE_RING_BYTES_MIN = 64 * 1024,
@@ -63,7 +63,8 @@ struct node {
     uint32_t size, index;
     struct node_area *own;
     unsigned char *segment;
-    size_t area_bytes, ring_bytes;
+    size_t area_bytes, ring_bytes;  /* the latter a power of two */
+    size_t piece_bytes, part_bytes; /* the most that a record holds at a time, as a whole or for each other member */
     struct comm_waiter *waiter;
     struct memory *memory;
     struct node_member *members;
@@ -105,7 +106,7 @@ static inline void *node_record(const struct node *node, uint32_t member, uint64
     struct node_area *area = node_area(node, member);
     uint64_t slot = step % NODE_LINES;
     return node->inlined[slot] ? (void *)area->lines[slot].data
-                               : (void *)(area->ring + node->starts[slot] % node->ring_bytes);
+                               : (void *)(area->ring + (node->starts[slot] & (node->ring_bytes - 1)));
 }
 
 /* Makes this member's record of the step opened last visible, and wakes those who sleep. */

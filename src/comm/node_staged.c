@@ -199,12 +199,15 @@ struct piece {
 static void cut(struct plan *plan) {
     const struct node *node = plan->node;
     size_t parts = plan_parts(plan);
-    size_t most = node->ring_bytes / NODE_PIECES_PER_RING / parts / NODE_CACHE_LINE * NODE_CACHE_LINE;
+    size_t most = parts > 1 ? node->part_bytes : node->piece_bytes;
     size_t wished = (size_t)plan->choice.piece_bytes / NODE_CACHE_LINE * NODE_CACHE_LINE;
     most = wished > 0 && wished < most ? wished : most;
     size_t bytes = plan->longest * plan->width;
-    bytes = bytes < most ? bytes : most;
-    plan->piece = bytes / plan->width;
+    plan->piece = plan->longest;
+    if (bytes > most) {
+        bytes = most;
+        plan->piece = most / plan->width;
+    }
     plan->room = bytes;
     if (bytes * parts > NODE_INLINE_BYTES) {
         plan->room = (bytes + NODE_CACHE_LINE - 1) / NODE_CACHE_LINE * NODE_CACHE_LINE;

@@ -199,7 +199,7 @@ int node_open(struct node *node, size_t bytes, bool writes) {
     if (bytes > NODE_INLINE_BYTES) {
         assert(bytes <= node->ring_bytes / 2);
         uint64_t size = (bytes + NODE_CACHE_LINE - 1) / NODE_CACHE_LINE * NODE_CACHE_LINE;
-        uint64_t left = node->ring_bytes - node->position % node->ring_bytes;
+        uint64_t left = node->ring_bytes - (node->position & (node->ring_bytes - 1));
         node->position += size > left ? left : 0; /* records do not wrap around */
         node->starts[slot] = node->position;
         node->position += size;
