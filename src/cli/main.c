@@ -50,7 +50,8 @@ static int fail_command(const char *word) {
         (void)str_format(text, sizeof text, "'%.100s' is not a command; did you mean muster %s?", word, nearest);
     } else {
         (void)str_format(text, sizeof text,
-                         "'%.100s' is not a command; run, store, bench, trace, completion, help and version are known", word);
+                         "'%.100s' is not a command; run, store, bench, trace, completion, help and version are known",
+                         word);
     }
     cli_error("muster", true, text);
     return CLI_EXIT_USAGE;
