@@ -181,7 +181,7 @@ static void damaged_lines_are_left_out(void **state) {
                    "{\"ph\":\"BB\",\"pid\":1,\"tid\":1,\"ts\":4},\n{\"ph\":\"B\",\"pid\":\"1\",\"tid\":1,\"ts\":4},\n");
     memset(text + n, 'x', 100000); /* a line longer than any */
     n += 100000;
-    n += (size_t)snprintf(text + n, 200000 - n, "\n%s", MARK("after", "20"));
+    (void)snprintf(text + n, 200000 - n, "\n%s", MARK("after", "20"));
     write_trace(0, "a", 5, 5, text, true);
     free(text);
     json_t *whole = merge();
