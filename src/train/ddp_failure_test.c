@@ -247,12 +247,60 @@ static void a_stopped_rank_ends_the_step_at_the_deadline(void **state) {
     ranks_free(ranks);
 }
 
+/* Rank 1 trains until it is killed, at whatever instruction it is then; the others until they notice, and five steps
+ * on. They may have come to different steps: rank 0's number counts, as its parameters do. */
+static int train_until_killed(struct rank *rank, void *argument) {
+    const uint32_t *steps_before = argument;
+    struct muster_group *group = rank_group(rank, NULL), *survivors = NULL;
+    struct muster_ddp_options options = several_buckets();
+    options.find_unused = *steps_before % 2 == 1; /* one more collective to die in */
+    static struct model model;
+    model_make(rank, group, &options, *steps_before % 3 == 0, &model);
+    int status = MUSTER_OK;
+    uint32_t step = 0;
+    for (; status == MUSTER_OK; step++) {
+        if (rank->rank == 1 && step == *steps_before) {
+            rank_mark(rank, 1);
+        }
+        status = step_run(&model, rank->rank, step, step % 3);
+        if (status == MUSTER_OK) {
+            model_descend(&model);
+        }
+    }
+    rank_check(rank, status == MUSTER_EPEER || status == MUSTER_EABORTED); /* or the other shrinks already */
+    rank_check_code(rank, muster_group_shrink(group, RANKS_PATIENCE_MS, &survivors), MUSTER_OK);
+    rank_check_code(rank, muster_ddp_rebind(model.ddp, survivors), MUSTER_OK);
+    muster_group_free(group);
+    rank_check_code(rank, muster_broadcast(survivors, &step, 1, MUSTER_INT32, 0, NULL), MUSTER_OK);
+    for (uint32_t end = step + 5; step < end; step++) {
+        rank_check_code(rank, step_run(&model, rank->rank, step, step % 2), MUSTER_OK);
+        model_descend(&model);
+    }
+    check_agreement(rank, &model, survivors);
+    model_free(&model, survivors);
+    return 0;
+}
+
+static void a_rank_may_die_at_any_moment(void **state) {
+    (void)state;
+    struct ranks_options options = {.use_tcp = true};
+    for (uint32_t steps_before = 0; steps_before < 12; steps_before++) {
+        struct ranks *ranks = ranks_start(3, train_until_killed, &steps_before, &options);
+        ranks_await(ranks, 1, 1);
+        ranks_kill(ranks, 1);
+        assert_int_equal(ranks_wait(ranks, 0), 0);
+        assert_int_equal(ranks_wait(ranks, 2), 0);
+        ranks_free(ranks);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(different_models_are_told_apart),
         cmocka_unit_test(a_forgotten_gradient_ends_the_step_everywhere),
         cmocka_unit_test(survivors_train_on),
         cmocka_unit_test(a_second_death_while_binding),
+        cmocka_unit_test(a_rank_may_die_at_any_moment),
         cmocka_unit_test(a_stopped_rank_ends_the_step_at_the_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
