@@ -180,6 +180,9 @@ static void rank_begin(struct job_rank *rank) {
                                 .notice = take_notice,
                                 .context = rank};
     int32_t pids[JOB_RANKS_MAX];
+    if (options->prepare) {
+        options->prepare(rank);
+    }
     atomic_store(&mine->pid, (int32_t)getpid());
     for (uint32_t i = 0; i < rank->size; i++) { /* everybody is there before anybody rings */
         int64_t deadline = job_deadline();
