@@ -13,6 +13,8 @@
 #include "comm/node_plan.h"
 #include "comm/reduce.h"
 
+enum { SPREAD_BYTES = 16 * 1024 }; /* fits into the first cache, with what is written */
+
 _Static_assert(sizeof(struct node_offer) <= NODE_INLINE_BYTES, "an offer fits into a line");
 
 /* ---- offers ---- */
@@ -49,7 +51,7 @@ static size_t sent_bytes(const struct plan *plan, uint32_t member) {
     return elements * plan->width;
 }
 
-/* Bytes of its receive buffer that others write (or, in broadcast, read). */
+/* Bytes of its receive buffer that others write (or, in broadcast, read). In all_gather they may, if all can. */
 static size_t received_bytes(const struct plan *plan, uint32_t member) {
     const struct comm_call *call = plan->call;
     size_t elements = 0;
@@ -60,6 +62,9 @@ static size_t received_bytes(const struct plan *plan, uint32_t member) {
         break;
     case COMM_REDUCE:
         elements = member == call->root ? call->count : 0;
+        break;
+    case COMM_ALL_GATHER:
+        elements = sum_of(&plan->blocks, plan->node->size);
         break;
     case COMM_GATHER:
         elements = member == call->root ? sum_of(&plan->blocks, plan->node->size) : 0;
@@ -87,12 +92,10 @@ bool node_direct_offer(const struct plan *plan, struct node_offer *out) {
          (call->operation == COMM_SCATTER && !memory_find(node->memory, call->receive, own, &out->receive)))) {
         return false;
     }
-    if ((sent > 0 && !memory_find(node->memory, call->send, sent, &out->send)) ||
-        (received > 0 && !memory_find(node->memory, call->receive, received, &out->receive))) {
-        return false;
-    }
-    out->is_direct = 1;
-    return true;
+    out->has_receive = received == 0 || memory_find(node->memory, call->receive, received, &out->receive);
+    bool has_send = sent == 0 || memory_find(node->memory, call->send, sent, &out->send);
+    out->is_direct = has_send && (out->has_receive || call->operation == COMM_ALL_GATHER);
+    return out->is_direct;
 }
 
 /* By the table for shared buffers, as if all were: all members must decide alike before they know. */
@@ -103,15 +106,17 @@ bool node_direct_is_worth(const struct plan *plan) {
 /* ---- the work ---- */
 
 /* The buffers of all members, as this one sees them: node->records those that are read, node->outs those written. */
-static int find_buffers(const struct plan *plan, uint64_t step) {
+static int find_buffers(const struct plan *plan, uint64_t step, bool *out_all_receive) {
     struct node *node = plan->node;
+    *out_all_receive = true;
     for (uint32_t member = 0; member < node->size; member++) {
         node->records[member] = plan->call->send;
         node->outs[member] = plan->call->receive;
+        const struct node_offer *offer = node_offer_of(node, member, step);
+        *out_all_receive = *out_all_receive && offer->has_receive;
         if (member == node->index) {
             continue;
         }
-        const struct node_offer *offer = node_offer_of(node, member, step);
         size_t sent = sent_bytes(plan, member), received = received_bytes(plan, member);
         void *view = NULL;
         int status = 0;
@@ -119,7 +124,7 @@ static int find_buffers(const struct plan *plan, uint64_t step) {
             status = memory_view(node->memory, node->members[member].local, &offer->send, sent, &view);
             node->records[member] = view;
         }
-        if (status == 0 && received > 0) {
+        if (status == 0 && received > 0 && offer->has_receive) {
             status =
                 memory_view(node->memory, node->members[member].local, &offer->receive, received, &node->outs[member]);
         }
@@ -203,6 +208,21 @@ static void read_blocks(const struct plan *plan) {
     node_keep_own(plan);
 }
 
+/* The member's block goes to all, piece by piece, so that it is read from memory once. */
+static void spread_own_block(const struct plan *plan) {
+    struct node *node = plan->node;
+    size_t begin = plan_begin(&plan->blocks, node->index) * plan->width;
+    size_t bytes = plan_count(&plan->blocks, node->index) * plan->width;
+    for (size_t at = 0; at < bytes; at += SPREAD_BYTES) {
+        size_t left = bytes - at < SPREAD_BYTES ? bytes - at : SPREAD_BYTES;
+        for (uint32_t i = 0; i < node->size; i++) {
+            uint32_t member = (node->index + i) % node->size; /* not all to the same one */
+            unsigned char *to = (unsigned char *)node->outs[member] + begin;
+            plan_deliver(plan, to + at, plan_send(plan, 0) + at, left);
+        }
+    }
+}
+
 static void write_own_block(const struct plan *plan) {
     struct node *node = plan->node;
     if (!plan_is_root(plan)) {
@@ -221,7 +241,7 @@ static void read_own_block(const struct plan *plan) {
     node_keep_own(plan);
 }
 
-static void work(const struct plan *plan) {
+static void work(const struct plan *plan, bool all_receive) {
     switch (plan->call->operation) {
     case COMM_ALL_REDUCE:
     case COMM_REDUCE:
@@ -231,6 +251,12 @@ static void work(const struct plan *plan) {
         spread_share(plan);
         break;
     case COMM_ALL_GATHER:
+        if (all_receive) {
+            spread_own_block(plan);
+        } else {
+            read_blocks(plan);
+        }
+        break;
     case COMM_ALL_TO_ALL:
         read_blocks(plan);
         break;
@@ -250,11 +276,12 @@ static void work(const struct plan *plan) {
 
 int node_direct_run(const struct plan *plan) {
     struct node *node = plan->node;
-    int status = find_buffers(plan, node->step);
+    bool all_receive;
+    int status = find_buffers(plan, node->step, &all_receive);
     if (status != 0) {
         return status;
     }
-    work(plan);
+    work(plan, all_receive);
     status = node_open(node, 0, true);
     if (status != 0) {
         return status;

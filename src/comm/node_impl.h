@@ -141,7 +141,8 @@ static inline void node_give(struct node *node) {
  * record is there, too: at once for a member without an offer (it is not looked at then). */
 struct node_offer {
     _Atomic uint64_t staged;
-    uint32_t is_direct;
+    bool is_direct;
+    bool has_receive; /* `receive` is a place */
     struct memory_place send, receive;
 };
 
