@@ -2,10 +2,12 @@
  * shared memory (half a round trip, spinning), the median of several series. On a virtual machine it changes with
  * where the host puts the processors, and with it every figure of ranks that talk through shared memory. */
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -74,7 +76,11 @@ int main(void) {
         perror("distance: mmap");
         return 1;
     }
-    pid_t child = fork();
+    pid_t parent = getpid(), child = fork();
+    /* Who spins must not outlive whom it spins for. */
+    if (child == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)) {
+        _exit(1);
+    }
     if (child < 0 || bind_to(child == 0) != 0) {
         perror("distance: two processors are needed");
         return 1;
