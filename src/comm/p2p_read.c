@@ -65,6 +65,9 @@ static void consume(struct p2p_stream *stream, struct p2p_request *request, cons
 
 /* `n` bytes of the payload that lie at `data` (which may be their place already). */
 static void deliver(struct p2p_stream *stream, const uint8_t *data, size_t n) {
+    if (n == 0) { /* the places of an empty message may be NULL */
+        return;
+    }
     switch (stream->target) {
     case PAYLOAD_REQUEST: {
         struct p2p_request *request = stream->in_request;
