@@ -63,7 +63,7 @@ struct bench { /* what a rank works with */
     const struct world *world;
 };
 
-static const size_t slot_bytes = 2 * (size_t)LARGE_BYTES_MAX + 4 * (size_t)PAD_BYTES;
+static const size_t slot_bytes = 2 * (size_t)LARGE_BYTES_MAX + 8 * (size_t)PAD_BYTES;
 
 static bool may_be_in_place(const struct matrix_case *c, uint32_t rank) {
     bool is_rooted = c->operation == MATRIX_REDUCE || c->operation == MATRIX_GATHER || c->operation == MATRIX_SCATTER;
