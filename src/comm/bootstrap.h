@@ -30,8 +30,8 @@ struct bootstrap {
 };
 
 /* Blocks until all are there. choice_hash: of this process's table of algorithms; ranks with different ones cannot work
- * together. deadline_ns: monotonic. Errors: MUSTER_EINVAL (different tables), MUSTER_ETIMEOUT (the sentence names ranks that did not
- * come), MUSTER_EPROTOCOL, MUSTER_ENOMEM, those of the store. */
+ * together. deadline_ns: monotonic. Errors: MUSTER_EINVAL (different tables), MUSTER_ETIMEOUT (the sentence names ranks
+ * that did not come), MUSTER_EPROTOCOL, MUSTER_ENOMEM, those of the store. */
 int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, uint64_t choice_hash, int64_t deadline_ns,
                   struct bootstrap *out);
 void bootstrap_done(struct bootstrap *bootstrap);

@@ -1,5 +1,5 @@
-/* What goes wrong in a group: who is gone and still needed, what neighbours have found out, who is late or made another
- * call; and the sentences that say so. See group_impl.h.
+/* What goes wrong in a group: who is gone and still needed, what neighbours and other hosts have found out; and the
+ * sentences that say so. See group_impl.h.
  *
  * A failure is found by a thread that waits (its alarm was raised, its bell rung), or by the next call. The monitor
  * only raises alarms: whether a death matters depends on the call. */

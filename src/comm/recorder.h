@@ -53,8 +53,8 @@ static inline uint64_t recorder_begin(struct recorder *recorder, const struct co
     uint64_t number = atomic_fetch_add_explicit(&recorder->begun_count, 1, memory_order_relaxed) + 1;
     struct recorder_entry *entry = &recorder->entries[(number - 1) % CALL_RECORD_ENTRIES];
     atomic_store_explicit(&entry->number, 0, memory_order_relaxed);
-    /* The compiler must not move what follows before the 0. The processor may: the file is read when its writer is dead,
-     * and all that it has stored is there. */
+    /* The compiler must not move what follows before the 0. The processor may: the file is read when its writer is
+     * dead, and all that it has stored is there. */
     atomic_signal_fence(memory_order_release);
     atomic_store_explicit(&entry->sequence, place->sequence, memory_order_relaxed);
     atomic_store_explicit(&entry->group, place->group, memory_order_relaxed);
