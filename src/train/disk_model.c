@@ -224,6 +224,11 @@ static int model_lock_folder(void *ctx, int folder) {
     return 0;
 }
 
+static void model_unlock_folder(void *ctx, int folder) {
+    (void)ctx;
+    (void)folder;
+}
+
 static int model_list(void *ctx, int folder, snapshot_name_fn *each, void *each_ctx) {
     struct disk *disk = ctx;
     assert(disk->handles[folder] == HANDLE_FOLDER);
@@ -384,6 +389,7 @@ struct snapshot_io disk_io(struct disk *disk) {
         .ctx = disk,
         .open_folder = model_open_folder,
         .lock_folder = model_lock_folder,
+        .unlock_folder = model_unlock_folder,
         .list = model_list,
         .create = model_create,
         .open = model_open,

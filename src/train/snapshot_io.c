@@ -68,6 +68,12 @@ static int system_lock_folder(void *ctx, int folder) {
     return 0;
 }
 
+/* Closing would not do: a child that was forked meanwhile, by another thread, shares the lock. */
+static void system_unlock_folder(void *ctx, int folder) {
+    (void)ctx;
+    (void)flock(folder, LOCK_UN);
+}
+
 static int system_list(void *ctx, int folder, snapshot_name_fn *each, void *each_ctx) {
     (void)ctx;
     int again = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* closedir() will close it */
@@ -158,6 +164,7 @@ static void system_close(void *ctx, int handle) {
 const struct snapshot_io snapshot_io_system = {
     .open_folder = system_open_folder,
     .lock_folder = system_lock_folder,
+    .unlock_folder = system_unlock_folder,
     .list = system_list,
     .create = system_create,
     .open = system_open,

@@ -17,8 +17,9 @@ struct snapshot_io {
     void *ctx;
     /* make: create it, durably, if it is missing. */
     int (*open_folder)(void *ctx, const char *path, bool make);
-    /* -EWOULDBLOCK: another process has it. 0 also where there are no locks. Ends with the handle, or the process. */
+    /* -EWOULDBLOCK: another process has it. 0 also where there are no locks. Ends with the process, if not before. */
     int (*lock_folder)(void *ctx, int folder);
+    void (*unlock_folder)(void *ctx, int folder);
     int (*list)(void *ctx, int folder, snapshot_name_fn *each, void *each_ctx);
     /* For writing; -EEXIST when the name is taken. */
     int (*create)(void *ctx, int folder, const char *name);

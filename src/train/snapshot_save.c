@@ -222,6 +222,9 @@ int snapshot_save(const struct snapshot_io *io, const char *path, int64_t step,
         }
         code = status_fail(code, "save step %" PRId64 ": %s", step, sentence);
     }
+    if (locked) {
+        io->unlock_folder(io->ctx, save.folder.handle);
+    }
     snapshot_folder_close(&save.folder);
     safetensors_done(&save.table);
     free(save.tensor_checksums);

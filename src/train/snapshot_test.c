@@ -505,6 +505,27 @@ static void one_process_saves_at_a_time(void **state) {
     save_small(fixture, 2);
 }
 
+static int forked_copy = -1;
+
+/* What fork() in another thread does to the handle of the folder. */
+static int lock_and_copy(void *ctx, int folder) {
+    int code = snapshot_io_system.lock_folder(ctx, folder);
+    forked_copy = dup(folder);
+    return code;
+}
+
+static void a_forked_child_does_not_keep_the_lock(void **state) {
+    struct fixture *fixture = *state;
+    struct snapshot_io io = snapshot_io_system;
+    struct small s;
+    io.lock_folder = lock_and_copy;
+    small_init(&s, 1);
+    assert_int_equal(snapshot_save(&io, fixture->folder, 1, &s.state, NULL), 0);
+    assert_true(forked_copy >= 0);
+    save_small(fixture, 2);
+    assert_int_equal(close(forked_copy), 0);
+}
+
 static void what_is_no_folder_or_no_file_is_said(void **state) {
     struct fixture *fixture = *state;
     struct small s;
@@ -559,6 +580,7 @@ int main(void) {
         snapshot_test(bad_states_are_refused_before_anything_is_written),
         snapshot_test(a_full_disk_costs_nothing_older),
         snapshot_test(one_process_saves_at_a_time),
+        snapshot_test(a_forked_child_does_not_keep_the_lock),
         snapshot_test(what_is_no_folder_or_no_file_is_said),
         snapshot_test(a_file_of_others_loads_by_name),
     };
