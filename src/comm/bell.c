@@ -147,10 +147,17 @@ static bool is_crowded(const int32_t *pids, uint32_t pid_count) {
     return sharing > (uint32_t)CPU_COUNT(&all);
 }
 
+void comm_waiter_crowd(struct comm_waiter *waiter) {
+    waiter->spin_count = CROWDED_SPIN_COUNT;
+    waiter->yield_count = CROWDED_YIELD_COUNT;
+}
+
 void comm_waiter_tune(struct comm_waiter *waiter, const int32_t *pids, uint32_t pid_count) {
-    bool crowded = is_crowded(pids, pid_count);
-    waiter->spin_count = crowded ? CROWDED_SPIN_COUNT : SPIN_COUNT;
-    waiter->yield_count = crowded ? CROWDED_YIELD_COUNT : YIELD_COUNT;
+    waiter->spin_count = SPIN_COUNT;
+    waiter->yield_count = YIELD_COUNT;
+    if (is_crowded(pids, pid_count)) {
+        comm_waiter_crowd(waiter);
+    }
     if (settle_barriers()) {
         atomic_store_explicit(&waiter->bell->sleepers_use_barriers, 1, memory_order_release);
     }

@@ -186,6 +186,10 @@ static void set_up_waiter(struct muster_group *group, struct comm_waiter *waiter
     waiter->idle = group_idle;
     waiter->context = group;
     comm_waiter_tune(waiter, pids, group->local_count);
+    const struct topology *topology = &group->context->bootstrap.topology;
+    if (group->local_count > topology->core_counts[topology->host_of[group->context->rank]]) {
+        comm_waiter_crowd(waiter);
+    }
 }
 
 static int make_node(struct muster_group *group) {

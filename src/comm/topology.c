@@ -49,6 +49,55 @@ static void count_cores(const struct identity *identities, struct topology *topo
     }
 }
 
+/* A host of the topology, as far as it competes with others: equal machines and sets of cores do. */
+struct place {
+    uint8_t boot_id[16];
+    uint32_t core_hash, host, rank_count;
+};
+
+static int compare_places(const void *left, const void *right) {
+    const struct place *a = left, *b = right;
+    int order = memcmp(a->boot_id, b->boot_id, sizeof a->boot_id);
+    if (order != 0 || a->core_hash != b->core_hash) {
+        return order != 0 ? order : a->core_hash < b->core_hash ? -1 : 1;
+    }
+    return (a->host > b->host) - (a->host < b->host);
+}
+
+static bool share_cores(const struct place *a, const struct place *b) {
+    return memcmp(a->boot_id, b->boot_id, sizeof a->boot_id) == 0 && a->core_hash == b->core_hash;
+}
+
+/* Ranks of one machine that may not share memory (MUSTER_SHM=0, containers) count as hosts of their own, but still
+ * compete for its cores: each such host has its ranks' share of them, which may be none. */
+static int divide_cores(const struct identity *identities, const uint32_t *first_ranks, struct topology *topology) {
+    struct place *places = calloc(topology->host_count, sizeof *places);
+    if (!places) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the topology of %u ranks", topology->size);
+    }
+    for (uint32_t host = 0; host < topology->host_count; host++) {
+        const struct identity *first = &identities[first_ranks[host]];
+        places[host] = (struct place){.core_hash = first->core_hash, .host = host};
+        memcpy(places[host].boot_id, first->host.boot_id, sizeof places[host].boot_id);
+    }
+    for (uint32_t rank = 0; rank < topology->size; rank++) {
+        places[topology->host_of[rank]].rank_count++;
+    }
+    qsort(places, topology->host_count, sizeof *places, compare_places);
+    for (uint32_t from = 0, to; from < topology->host_count; from = to) {
+        uint64_t ranks = 0;
+        for (to = from; to < topology->host_count && share_cores(&places[from], &places[to]); to++) {
+            ranks += places[to].rank_count;
+        }
+        for (uint32_t i = from; i < to; i++) {
+            uint32_t *cores = &topology->core_counts[places[i].host];
+            *cores = (uint32_t)(*cores * (uint64_t)places[i].rank_count / ranks);
+        }
+    }
+    free(places);
+    return 0;
+}
+
 int topology_compute(const struct identity *identities, uint32_t size, struct topology *out) {
     struct topology topology;
     uint32_t *first_ranks = calloc(size, sizeof *first_ranks); /* of each host */
@@ -72,8 +121,13 @@ int topology_compute(const struct identity *identities, uint32_t size, struct to
         }
         topology.host_of[rank] = host - 1;
     }
-    free(first_ranks);
     count_cores(identities, &topology);
+    code = divide_cores(identities, first_ranks, &topology);
+    free(first_ranks);
+    if (code) {
+        topology_done(&topology);
+        return code;
+    }
     *out = topology;
     return 0;
 }

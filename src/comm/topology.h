@@ -11,7 +11,8 @@ struct topology {
     uint32_t size, host_count;
     uint32_t *host_of;                            /* per rank; hosts are numbered in the order of their first ranks */
     char (*host_names)[IDENTITY_HOST_NAME_BYTES]; /* per host */
-    uint32_t *core_counts;                        /* per host: cores that its ranks may run on, together */
+    uint32_t *core_counts; /* per host: cores that its ranks may run on, together; where hosts are of one machine
+                            * (MUSTER_SHM=0, containers), their share, rounded down */
 };
 
 /* MUSTER_ENOMEM. Cost: size * host_count comparisons at most. */

@@ -111,6 +111,35 @@ static void damaged_bytes_do_no_harm(void **state) {
     free(bytes);
 }
 
+/* Ranks of one machine that may not share memory have their share of its cores, as a host of two among five ranks has.
+ * A rank elsewhere, or on other cores, does not compete. */
+static void hosts_of_one_machine_divide_its_cores(void **state) {
+    (void)state;
+    struct identity identities[7];
+    struct topology topology;
+    for (int i = 0; i < 7; i++) {
+        identities[i] = on_host(i == 6 ? 2 : 1);
+        identities[i].may_share = i < 2;
+    }
+    identities[5].core_hash = 99;
+    assert_int_equal(topology_compute(identities, 7, &topology), 0);
+    assert_int_equal(topology.host_count, 6);
+    assert_int_equal(topology.core_counts[0], 1); /* 2 of the 5 ranks on 4 cores */
+    assert_int_equal(topology.core_counts[1], 0);
+    assert_int_equal(topology.core_counts[3], 0);
+    assert_int_equal(topology.core_counts[4], 4); /* other cores */
+    assert_int_equal(topology.core_counts[5], 4); /* another machine */
+    topology_done(&topology);
+    for (int i = 0; i < 4; i++) {
+        identities[i].may_share = false;
+    }
+    assert_int_equal(topology_compute(identities, 4, &topology), 0);
+    for (int host = 0; host < 4; host++) {
+        assert_int_equal(topology.core_counts[host], 1);
+    }
+    topology_done(&topology);
+}
+
 static void cores_are_counted_by_set(void **state) {
     (void)state;
     struct identity identities[5] = {on_host(1), on_host(1), on_host(1), on_host(2), on_host(2)};
@@ -125,8 +154,11 @@ static void cores_are_counted_by_set(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hosts_are_numbered_by_first_ranks), cmocka_unit_test(who_may_not_share_is_a_host),
-        cmocka_unit_test(cores_are_counted_by_set),          cmocka_unit_test(golden_bytes),
+        cmocka_unit_test(hosts_are_numbered_by_first_ranks),
+        cmocka_unit_test(who_may_not_share_is_a_host),
+        cmocka_unit_test(cores_are_counted_by_set),
+        cmocka_unit_test(hosts_of_one_machine_divide_its_cores),
+        cmocka_unit_test(golden_bytes),
         cmocka_unit_test(damaged_bytes_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
