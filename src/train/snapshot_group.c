@@ -82,7 +82,7 @@ static int broadcast_state(struct muster_group *group, const struct muster_snaps
             count *= (size_t)tensor->shape[j]; /* it was loaded: no overflow */
         }
         code = muster_broadcast(group, tensor->data, count, tensor->type, owner, NULL);
-        code = code ? status_prefix(code, "tensor %s", tensor->name) : 0;
+        code = code ? status_prefix(code, "give tensor %s to ranks without the snapshot", tensor->name) : 0;
     }
     return code ? code : broadcast_values(group, state->values, state->value_count, owner);
 }
@@ -93,9 +93,8 @@ static bool is_lack(int code) {
     return code == MUSTER_ENOENT || code == MUSTER_ECORRUPT;
 }
 
-/* Which snapshot: the newest that a rank has, as the lowest rank that has it sees it. *out_mine: it is
- * what was found whole here. *out_lack: what finding one on
- * this rank came to. */
+/* Which snapshot: the newest that a rank has, as the lowest rank that has it sees it. *out_mine: it is the one that was
+ * found whole here. */
 static int choose(struct muster_group *group, const char *folder, struct muster_snapshot_found *found,
                   uint32_t *out_owner, bool *out_mine) {
     *found = (struct muster_snapshot_found){.step = -1};
