@@ -120,12 +120,15 @@ bool choice_is_possible(enum comm_operation operation, enum choice_medium medium
         return algorithm < SCHEDULE_ALGORITHM_END &&
                schedule_is_defined(operation, false, (enum schedule_algorithm)algorithm);
     }
+    if (algorithm == CHOICE_SINGLE_COPY) {
+        return medium == CHOICE_PRIVATE && (operation == COMM_BROADCAST || operation == COMM_ALL_GATHER ||
+                                            operation == COMM_GATHER || operation == COMM_SCATTER);
+    }
     bool has_data = operation != COMM_BARRIER && operation != COMM_MONITORED_BARRIER;
     if (algorithm == CHOICE_TWO_STAGE) {
         return medium == CHOICE_PRIVATE && (operation == COMM_ALL_REDUCE || operation == COMM_REDUCE);
     }
-    return algorithm == CHOICE_STAGED ||
-           (has_data && algorithm == (uint32_t)(medium == CHOICE_SHARED ? CHOICE_DIRECT : CHOICE_SINGLE_COPY));
+    return algorithm == CHOICE_STAGED || (has_data && medium == CHOICE_SHARED && algorithm == CHOICE_DIRECT);
 }
 
 /* A rule as numbers, so that padding does not count. FNV-1a, a word at a time. */

@@ -33,7 +33,8 @@ enum choice_medium {
 /* The schedules (comm/schedule.h, for messages) and what a node can do (comm/node.h). */
 #define CHOICE_NODE_TABLE(X)                                                                                           \
     X(CHOICE_STAGED, 32, "staged")           /* through the rings of the shared segment: any buffers */                \
-    X(CHOICE_SINGLE_COPY, 33, "single copy") /* read from the other's private memory (cross-memory attach) */          \
+    X(CHOICE_SINGLE_COPY, 33, "single copy") /* read from the other's private memory (cross-memory attach): what is    \
+                                                not reduced, all_to_all excepted */                                    \
     X(CHOICE_DIRECT, 34, "direct")           /* read and written where it lies, in shared memory */                    \
     X(CHOICE_TWO_STAGE, 35, "two stage")     /* staged; each rank reduces its share: all_reduce and reduce */
 

@@ -84,7 +84,7 @@ static void rules_count_in_order(void **state) {
           "all_reduce messages 2-4 *       8-16   ring            # first\n"
           "all_reduce messages *   crowded 9-1G   rabenseifner 64K\r\n"
           "all_reduce\tmessages 4- * * recursive_doubling\n"
-          "reduce private * * 18446744073709551615 single_copy");
+          "gather private * * 18446744073709551615 single_copy");
     assert_int_equal(choice.rule_count, 4);
     check_all(&choice);
     choice_table_make(&choice, CHOICE_MESSAGES, 4, true, &table);

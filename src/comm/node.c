@@ -59,6 +59,12 @@ int node_create(const struct node_config *config, struct node **out) {
         return status_fail(MUSTER_ENOMEM, "a host's members");
     }
     memcpy(node->members, config->members, node->size * sizeof *node->members);
+    node->may_read_peers = config->may_read_peers;
+    int status = node_single_copy_init(node);
+    if (status != 0) {
+        node_free(node);
+        return status;
+    }
     /* Whether ranks outnumber cores is left out: the members may see that differently. */
     choice_table_make(config->choice, CHOICE_PRIVATE, node->size, false, &node->when_private);
     choice_table_make(config->choice, CHOICE_SHARED, node->size, false, &node->when_shared);

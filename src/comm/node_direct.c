@@ -10,6 +10,7 @@
 
 #include <muster/status.h>
 
+#include "base/status.h"
 #include "comm/node_plan.h"
 #include "comm/reduce.h"
 
@@ -129,7 +130,7 @@ static int find_buffers(const struct plan *plan, uint64_t step, bool *out_all_re
                 memory_view(node->memory, node->members[member].local, &offer->receive, received, &node->outs[member]);
         }
         if (status != 0) {
-            return status;
+            return node_doubt(node, status_prefix(status, "call %llu", (unsigned long long)node->number));
         }
     }
     return 0;
@@ -274,15 +275,8 @@ static void work(const struct plan *plan, bool all_receive) {
     }
 }
 
-int node_direct_run(const struct plan *plan) {
-    struct node *node = plan->node;
-    bool all_receive;
-    int status = find_buffers(plan, node->step, &all_receive);
-    if (status != 0) {
-        return status;
-    }
-    work(plan, all_receive);
-    status = node_open(node, 0, true);
+int node_part(struct node *node) {
+    int status = node_open(node, 0, true);
     if (status != 0) {
         return status;
     }
@@ -292,4 +286,15 @@ int node_direct_run(const struct plan *plan) {
         status = node_await(node, member, node->step);
     }
     return status;
+}
+
+int node_direct_run(const struct plan *plan) {
+    struct node *node = plan->node;
+    bool all_receive;
+    int status = find_buffers(plan, node->step, &all_receive);
+    if (status != 0) {
+        return status;
+    }
+    work(plan, all_receive);
+    return node_part(node);
 }

@@ -15,6 +15,7 @@
 #include <muster/status.h>
 
 #include "base/clock.h"
+#include "comm/choice.h"
 #include "comm/node_test_support.h"
 
 enum { BUFFER_BYTES = 1 << 20, SAYS_PEER = 70, SAYS_TIMEOUT = 71, SAYS_MISMATCH = 72 };
@@ -231,6 +232,7 @@ struct endless {
     size_t count;
     bool shares;
     int64_t patience_ns;
+    const struct choice *choice;
 };
 
 static int call_for_ever(struct crew_member *member) {
@@ -265,7 +267,7 @@ static int call_for_ever(struct crew_member *member) {
 }
 
 static void kill_one(uint32_t size, struct endless endless, uint64_t calls_before) {
-    struct crew *crew = crew_start(size, call_for_ever, &endless, NULL);
+    struct crew *crew = crew_start(size, call_for_ever, &endless, &(struct crew_options){.choice = endless.choice});
     uint32_t victim = (uint32_t)(calls_before % size);
     crew_await_mark(crew, victim, calls_before);
     assert_int_equal(kill(crew_pid(crew, victim), SIGKILL), 0);
@@ -291,6 +293,20 @@ static void killed_in_any_operation(void **state) {
             kill_one(2, endless, 100 + operation);
             endless.count = 20000;
             kill_one(4, endless, 10 + operation);
+        }
+    }
+}
+
+static void killed_while_others_read_its_memory(void **state) {
+    (void)state;
+    static const char text[] = "broadcast private * * * single_copy\nall_gather private * * * single_copy\n"
+                               "gather private * * * single_copy\nscatter private * * * single_copy\n";
+    static struct choice choice;
+    assert_int_equal(choice_parse(text, sizeof text - 1, &choice), 0);
+    for (uint32_t operation = COMM_BROADCAST; operation <= COMM_SCATTER; operation++) {
+        struct endless endless = {.operation = operation, .patience_ns = LONG_NS, .count = 60000, .choice = &choice};
+        for (uint64_t round = 0; round < 5; round++) {
+            kill_one(3, endless, 3 + round * 4);
         }
     }
 }
@@ -326,6 +342,7 @@ int main(void) {
         cmocka_unit_test(who_waits_in_vain_meets_its_deadline),
         cmocka_unit_test(what_a_dead_member_gave_still_counts),
         cmocka_unit_test(killed_in_any_operation),
+        cmocka_unit_test(killed_while_others_read_its_memory),
         cmocka_unit_test(killed_at_any_moment),
         cmocka_unit_test(stopped_until_the_deadline),
     };

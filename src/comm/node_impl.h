@@ -49,6 +49,7 @@ struct node_line {
 
 /* A member's part of the segment; written by that member alone. */
 struct node_area {
+    uint64_t cookie, cookie_address; /* node_single_copy.c; written before the first step */
     /* Seldom read by others. */
     _Alignas(NODE_CACHE_LINE) _Atomic uint64_t begun; /* calls */
     _Atomic uint64_t finished;
@@ -59,8 +60,13 @@ struct node_area {
     _Alignas(NODE_CACHE_LINE) unsigned char ring[];
 };
 
+enum node_reading { NODE_READING_UNKNOWN, NODE_READING_DENIED, NODE_READING_ALLOWED };
+
 struct node {
     uint32_t size, index;
+    bool may_read_peers;
+    enum node_reading reading; /* of each other's private memory: the same on all members */
+    uint64_t cookie;
     struct node_area *own;
     unsigned char *segment;
     size_t area_bytes, ring_bytes;  /* the latter a power of two */
@@ -130,6 +136,10 @@ void node_consume(struct node *node, uint64_t step);
 /* Waits until all members have consumed `step`. */
 int node_await_consumed(struct node *node, uint64_t step);
 
+/* A member's memory could not be used, which is the error `status` with its detail. Most likely the member is dead, and
+ * whoever watches over it knows that better in a moment: then gives that error instead. */
+int node_doubt(struct node *node, int status);
+
 /* All that this member has to give in this call is there. */
 static inline void node_give(struct node *node) {
     atomic_store_explicit(&node->own->finished, node->number, memory_order_release);
@@ -140,7 +150,7 @@ static inline void node_give(struct node *node) {
 /* In the line of a record that lies in the ring. `staged` becomes the number of the step when the ring's part of the
  * record is there, too: at once for a member without an offer (it is not looked at then). */
 struct node_offer {
-    _Atomic uint64_t staged;
+    _Atomic uint64_t staged; /* in calls by single copy: the buffer's address */
     bool is_direct;
     bool has_receive; /* `receive` is a place */
     struct memory_place send, receive;
@@ -163,8 +173,14 @@ struct plan;
 /* node_plan.c: all of a call. */
 int node_plan_run(struct node *node, const struct comm_call *call);
 
+enum node_outcome { NODE_DONE, NODE_NOT_DONE, NODE_AGREED_DIRECT };
+
+/* node_single_copy.c. NODE_NOT_DONE: members may not read each other's memory. */
+int node_single_copy_init(struct node *node);
+int node_single_copy_run(const struct plan *plan, enum node_outcome *out);
+
 /* node_staged.c: through the rings, any call on any buffers; or until it turns out that it can be done directly. */
-int node_staged_run(struct plan *plan, bool *out_direct);
+int node_staged_run(struct plan *plan, enum node_outcome *out);
 
 /* node_two_stage.c: all_reduce and reduce, from element `at` on. */
 int node_two_stage_run(const struct plan *plan, size_t at);
@@ -175,5 +191,7 @@ bool node_direct_is_worth(const struct plan *plan);
 bool node_direct_offer(const struct plan *plan, struct node_offer *out);
 /* After a step in which all have made one. */
 int node_direct_run(const struct plan *plan);
+/* The last step of a call in which members have used each other's buffers: waits until all have done with them. */
+int node_part(struct node *node);
 
 #endif

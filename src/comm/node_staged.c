@@ -286,13 +286,14 @@ static int run_step_with_offers(const struct plan *plan, const struct piece *pie
     return read_step(plan, piece, true);
 }
 
-int node_staged_run(struct plan *plan, bool *out_direct) {
+int node_staged_run(struct plan *plan, enum node_outcome *out) {
     struct node *node = plan->node;
     cut(plan);
     size_t parts = plan_parts(plan);
     struct piece piece = {.operation = &operations[plan->call->operation]};
     piece.writes = node->size > 1 && piece.operation->writes(plan);
-    *out_direct = false;
+    bool is_direct = false;
+    *out = NODE_DONE;
     do {
         if (piece.at > 0) {
             node_consume(node, node->step);
@@ -306,9 +307,13 @@ int node_staged_run(struct plan *plan, bool *out_direct) {
         piece.record_bytes = parts > 1 ? plan->room * parts : piece.record_bytes;
         bool has_offers =
             piece.at == 0 && node->size > 1 && piece.record_bytes > NODE_INLINE_BYTES && node_direct_is_worth(plan);
-        int status = has_offers ? run_step_with_offers(plan, &piece, out_direct) : run_step(plan, &piece);
-        if (status != 0 || *out_direct) {
+        int status = has_offers ? run_step_with_offers(plan, &piece, &is_direct) : run_step(plan, &piece);
+        if (status != 0) {
             return status;
+        }
+        if (is_direct) {
+            *out = NODE_AGREED_DIRECT;
+            return 0;
         }
         piece.at += plan->piece;
     } while (piece.at < plan->longest);

@@ -4,10 +4,13 @@
 
 #include <muster/status.h>
 
+#include "base/clock.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "comm/node_impl.h"
 
-enum { QUICK_LOOKS = 64 }; /* before the waiter is asked, which costs a few calls by pointer */
+#define DOUBT_NS CLOCK_NS_PER_S /* for a death to become known: a hundred times what it takes */
+enum { QUICK_LOOKS = 64 };      /* before the waiter is asked, which costs a few calls by pointer */
 
 static void ring_others(struct node *node) {
     for (uint32_t member = 0; member < node->size; member++) {
@@ -127,6 +130,19 @@ int node_await_payload(struct node *node, uint32_t member, uint64_t step) {
     }
     struct awaited awaited = {.node = node, .member = member, .step = step};
     return comm_wait(node->waiter, has_staged, &awaited, node->deadline_ns);
+}
+
+static bool never(void *argument) {
+    (void)argument;
+    return false;
+}
+
+int node_doubt(struct node *node, int status) {
+    char detail[MUSTER_DETAIL_MAX];
+    (void)str_copy(detail, sizeof detail, muster_detail());
+    int64_t until_ns = clock_monotonic_ns() + DOUBT_NS;
+    int said = comm_wait(node->waiter, never, NULL, until_ns < node->deadline_ns ? until_ns : node->deadline_ns);
+    return said != MUSTER_ETIMEOUT ? said : status_fail(status, "%s", detail);
 }
 
 /* ---- reuse of room ---- */

@@ -488,6 +488,24 @@ static void large_algorithms_on_small_buffers(void **state) {
     run_crew(3, &(struct crew_options){.choice = &choice, .threads = true}, 400, 5000, true);
 }
 
+static void single_copies(void **state) {
+    (void)state;
+    static const char text[] = "broadcast private * * * single_copy\n"
+                               "all_gather private * * * single_copy\n"
+                               "gather private * * * single_copy\n"
+                               "scatter private * * * single_copy\n";
+    static struct choice choice;
+    if (choice_parse(text, sizeof text - 1, &choice) != 0) {
+        fail_msg("%s", muster_detail());
+    }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        run_crew(sizes[i], &(struct crew_options){.choice = &choice}, 200, 20000, true);
+        run_crew(sizes[i], &(struct crew_options){.choice = &choice, .no_peer_reads = true}, 50, 20000, true);
+    }
+    run_crew(3, &(struct crew_options){.choice = &choice}, 40, 1 << 20, false);
+    run_crew(3, &(struct crew_options){.choice = &choice, .threads = true}, 300, 10000, true);
+}
+
 static void many_members(void **state) {
     (void)state;
     run_crew(17, NULL, 150, 30000, true);
@@ -496,9 +514,13 @@ static void many_members(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_with_private_buffers),         cmocka_unit_test(processes_with_shared_buffers),
-        cmocka_unit_test(processes_that_may_not_read_each_other), cmocka_unit_test(threads_of_one_process),
-        cmocka_unit_test(large_algorithms_on_small_buffers),      cmocka_unit_test(many_members),
+        cmocka_unit_test(processes_with_private_buffers),
+        cmocka_unit_test(processes_with_shared_buffers),
+        cmocka_unit_test(processes_that_may_not_read_each_other),
+        cmocka_unit_test(threads_of_one_process),
+        cmocka_unit_test(large_algorithms_on_small_buffers),
+        cmocka_unit_test(single_copies),
+        cmocka_unit_test(many_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
