@@ -116,19 +116,22 @@ static int lose_a_rank(struct rank *rank, void *argument) {
         rank_check_code(rank, step_run(&model, rank->rank, step, 0), MUSTER_OK);
         model_descend(&model);
     }
+    rank_check_code(rank, muster_ddp_begin(model.ddp), MUSTER_OK);
     if (rank->rank == 1) {
-        rank_check_code(rank, muster_ddp_begin(model.ddp), MUSTER_OK);
         rank_check_code(rank, muster_ddp_ready(model.ddp, PARAMETERS - 1), MUSTER_OK);
         rank_check_code(rank, muster_ddp_ready(model.ddp, PARAMETERS - 2), MUSTER_OK);
-        rank_mark(rank, 1);
+    }
+    rank_mark(rank, 1);
+    if (rank->rank == 1) {
         rank_await_signal(rank, 1); /* never: killed here */
     }
-    rank_check_code(rank, step_run(&model, rank->rank, step, 0), MUSTER_EPEER);
+    int status = backward(&model, rank->rank, step, 0), finished = muster_ddp_finish(model.ddp);
+    rank_check_code(rank, status == MUSTER_OK ? finished : status, MUSTER_EPEER);
     rank_check(rank, strstr(muster_detail(), "bucket ") != NULL && strstr(muster_detail(), " of ") != NULL);
     rank_check(rank, strstr(muster_detail(), "rank 1") != NULL);
     rank_check_code(rank, muster_ddp_begin(model.ddp), MUSTER_EPEER);
-    rank_mark(rank, 1);
-    rank_await(rank, 2 - rank->rank, 1); /* shrinking ends what the other is still doing */
+    rank_mark(rank, 2);
+    rank_await(rank, 2 - rank->rank, 2); /* shrinking ends what the other is still doing */
 
     rank_check_code(rank, muster_group_shrink(group, RANKS_PATIENCE_MS, &survivors), MUSTER_OK);
     rank_check_code(rank, muster_ddp_rebind(model.ddp, survivors), MUSTER_OK);
@@ -154,7 +157,9 @@ static void survivors_train_on(void **state) {
     (void)state;
     struct ranks_options options = {.use_tcp = true};
     struct ranks *ranks = ranks_start(3, lose_a_rank, NULL, &options);
-    ranks_await(ranks, 1, 1);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        ranks_await(ranks, rank, 1);
+    }
     ranks_kill(ranks, 1);
     assert_int_equal(ranks_wait(ranks, 0), 0);
     assert_int_equal(ranks_wait(ranks, 2), 0);
