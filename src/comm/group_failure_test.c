@@ -14,6 +14,8 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "comm/bootstrap.h"
+#include "comm/choice.h"
 #include "comm/group_test_support.h"
 #include "comm/ranks_test_support.h"
 
@@ -398,6 +400,33 @@ static void ranks_that_do_not_come_are_named(void **state) {
     ranks_free(ranks);
 }
 
+/* Rank 2 has told who it is, and dies before it shares memory. */
+static int die_while_meeting(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = NULL;
+    struct muster_store *store = rank_store(rank), *prefixed = NULL;
+    if (rank->rank == 2) {
+        struct bootstrap bootstrap;
+        rank_check_code(rank, muster_store_prefix(store, "muster/world", &prefixed), 0);
+        struct comm_kv kv = comm_kv_of_store(prefixed);
+        rank_check_code(rank, bootstrap_run(&kv, 2, rank->size, choice_hash(NULL), INT64_MAX / 2, &bootstrap), 0);
+        _exit(3);
+    }
+    rank_check_code(rank, muster_group_create_store(store, rank->rank, rank->size, NULL, &group), MUSTER_EPEER);
+    rank_report(rank, muster_detail());
+    return 0;
+}
+
+static void a_death_while_meeting_is_noticed(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(4, die_while_meeting, NULL, NULL);
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        assert_int_equal(ranks_wait(ranks, rank), rank == 2 ? 3 : 0);
+        assert_true(rank == 2 || strstr(ranks_report(ranks, rank), "rank 2"));
+    }
+    ranks_free(ranks);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_ends_every_collective),
@@ -410,6 +439,7 @@ int main(void) {
         cmocka_unit_test(different_calls_are_an_error_at_once),
         cmocka_unit_test(an_abort_ends_all_calls),
         cmocka_unit_test(ranks_that_do_not_come_are_named),
+        cmocka_unit_test(a_death_while_meeting_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

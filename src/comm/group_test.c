@@ -2,11 +2,13 @@
 #include <muster/collective.h>
 #include <muster/group.h>
 
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -220,13 +222,47 @@ static void the_file_is_removed_by_the_last(void **state) {
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* Rank 0 hosts the store on a port that the kernel chose before. */
-static int meet_by_environment(struct rank *rank, void *argument) {
+/* ---- meeting by addresses ---- */
+
+/* A port that nobody listens on, and that the kernel gives to nobody else while the socket is open; a server that sets
+ * SO_REUSEADDR may listen there all the same. */
+static int hold_port(uint16_t *out_port) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof address;
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, len), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
+    *out_port = ntohs(address.sin_port);
+    return fd;
+}
+
+static int meet_at_an_address(struct rank *rank, void *port) {
+    struct muster_group *group = NULL;
+    rank_check_code(rank, muster_group_create_tcp("127.0.0.1", *(uint16_t *)port, rank->rank, rank->size, NULL, &group),
+                    0);
+    check_all(rank, group);
+    muster_group_free(group);
+    return 0;
+}
+
+/* Rank 0 serves the store. */
+static void an_address_is_enough(void **state) {
+    (void)state;
+    uint16_t port = 0;
+    int fd = hold_port(&port);
+    ranks_run(3, meet_at_an_address, &port);
+    assert_int_equal(close(fd), 0);
+}
+
+static int meet_by_environment(struct rank *rank, void *port) {
     struct muster_group *group = NULL;
     char number[16];
     (void)snprintf(number, sizeof number, "%u", rank->rank);
-    rank_check(rank, setenv("RANK", number, 1) == 0 && setenv("WORLD_SIZE", "1", 1) == 0);
-    rank_check(rank, setenv("MASTER_ADDR", "127.0.0.1", 1) == 0 && setenv("MASTER_PORT", argument, 1) == 0);
+    rank_check(rank, setenv("RANK", number, 1) == 0 && setenv("WORLD_SIZE", "3", 1) == 0);
+    (void)snprintf(number, sizeof number, "%u", *(uint16_t *)port);
+    rank_check(rank, setenv("MASTER_ADDR", "127.0.0.1", 1) == 0 && setenv("MASTER_PORT", number, 1) == 0);
     rank_check_code(rank, muster_group_create_env(NULL, &group), 0);
     rank_check_code(rank, muster_barrier(group, NULL), 0);
     muster_group_free(group);
@@ -238,8 +274,10 @@ static int meet_by_environment(struct rank *rank, void *argument) {
 
 static void the_environment_is_enough(void **state) {
     (void)state;
-    char port[] = "0";
-    ranks_run(1, meet_by_environment, port);
+    uint16_t port = 0;
+    int fd = hold_port(&port);
+    ranks_run(3, meet_by_environment, &port);
+    assert_int_equal(close(fd), 0);
 }
 
 /* ---- arguments ---- */
@@ -384,6 +422,7 @@ int main(void) {
         cmocka_unit_test(places_are_told),
         cmocka_unit_test(without_shared_memory),
         cmocka_unit_test(the_file_is_removed_by_the_last),
+        cmocka_unit_test(an_address_is_enough),
         cmocka_unit_test(the_environment_is_enough),
         cmocka_unit_test(wrong_arguments_fail_the_call_alone),
         cmocka_unit_test(handles_run_in_order),
