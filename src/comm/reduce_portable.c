@@ -1,4 +1,2 @@
-/* Reductions with vectors of 16 bytes, which every target of GCC and clang has or imitates. */
-#define VECTOR_BYTES 16
-#define TABLE_NAME reduce_table_portable
+/* Reductions with vectors of 16 bytes, which every target of GCC and clang has or imitates: the template as it is. */
 #include "comm/reduce_template.h"

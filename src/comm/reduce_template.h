@@ -9,6 +9,12 @@
 
 #include "comm/reduce_kernels.h"
 
+/* The portable form, unless the file that includes this says otherwise. */
+#ifndef VECTOR_BYTES
+#define VECTOR_BYTES 16
+#define TABLE_NAME reduce_table_portable
+#endif
+
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* NAME_wide and NAME_one: a vector, and a vector of one element. */
