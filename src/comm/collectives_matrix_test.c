@@ -1,7 +1,7 @@
 /* Every collective x type x reduction, through the public interface, among real processes: groups of 1 to 5 ranks on
- * one host and on several, with and without shared memory, with algorithms forced by a table; blocking and with
- * handles, several at a time; in place; buffers private, from muster_alloc(), or different from rank to rank. Each
- * reduction is made twice, in different ways, and must give the same bits, on all ranks.
+ * one host and on several, with and without shared memory, with algorithms forced by a table; blocking, coalesced,
+ * and with handles, several at a time; in place; buffers private, from muster_alloc(), or different from rank to rank.
+ * Each reduction is made twice, in different ways, and must give the same bits, on all ranks.
  *
  *     collectives_matrix_test [ROUNDS [SEED]]
  *
@@ -171,18 +171,24 @@ static void slot_check(struct bench *bench, const struct slot *slot) {
 static void batch_run(struct bench *bench, struct matrix_case *cases, size_t case_count, int64_t *hashes) {
     struct slot slots[SLOTS];
     uint64_t way = matrix_random(&bench->random);
-    bool by_handle = way & 1, in_place = way & 2;
+    bool by_handle = way & 1, in_place = way & 2, coalesced = !by_handle && (way >> 12 & 1);
     uint64_t kind = way >> 2 & 3; /* private, shared, by rank, by case */
     for (size_t i = 0; i < case_count; i++) {
         size_t arena = kind == 2 ? bench->rank->rank % 2 : kind == 3 ? i % 2 : kind;
         slots[i] = (struct slot){.c = &cases[i], .memory = bench->arenas[arena] + i * slot_bytes};
         slot_fill(bench, &slots[i], in_place, way >> 8 & 7);
     }
+    if (coalesced) {
+        rank_check_code(bench->rank, muster_coalesce_begin(bench->group), 0);
+    }
     for (size_t i = 0; i < case_count; i++) {
         int code = call(bench->group, &slots[i], bench->rank->rank, by_handle ? &slots[i].work : NULL);
         if (code != 0) {
             complain(bench, &slots[i], muster_detail());
         }
+    }
+    if (coalesced && muster_coalesce_end(bench->group, NULL) != 0) {
+        complain(bench, &slots[0], muster_detail());
     }
     for (size_t i = 0; i < case_count; i++) {
         if (muster_work_wait(&slots[i].work) != 0) {
