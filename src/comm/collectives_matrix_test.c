@@ -169,7 +169,7 @@ static void slot_check(struct bench *bench, const struct slot *slot) {
 
 /* Runs a batch of cases, in ways that are drawn; hashes[i] becomes that of the result of case i. */
 static void batch_run(struct bench *bench, struct matrix_case *cases, size_t case_count, int64_t *hashes) {
-    struct slot slots[SLOTS];
+    struct slot slots[SLOTS] = {0};
     uint64_t way = matrix_random(&bench->random);
     bool by_handle = way & 1, in_place = way & 2, coalesced = !by_handle && (way >> 12 & 1);
     uint64_t kind = way >> 2 & 3; /* private, shared, by rank, by case */

@@ -165,33 +165,34 @@ ALWAYS_INLINE void stream_f16_wide(char *at, f32_wide value) {
 
 #define FINISH_NOT(value, element) (void)divisor
 /* Divides by a float: a world of more than 2^24 ranks does not exist (MUSTER_GROUP_SIZE_MAX). */
-#define FINISH_FLOAT(value, element) value /= (element)divisor
+#define FINISH_FLOAT(value, element) (value) /= (element)divisor
 /* In 64 bits: the divisor need not fit the element. C rounds towards zero. For vectors of one element. */
-#define FINISH_INTEGER(value, element) value[0] = (__typeof__(value[0]))((int64_t)(element)value[0] / (int64_t)divisor)
+#define FINISH_INTEGER(value, element)                                                                                 \
+    (value)[0] = (__typeof__((value)[0]))((int64_t)(element)(value)[0] / (int64_t)divisor)
 
 /* ---- a kernel: memory is passed over once; sums stay in registers over all inputs ---- */
 
 /* What a kernel computes with: `access` names the loads and stores, `lanes` the vectors, `u` and `i` the vectors of
  * integers of the same shape; `element` is what one lane is in C; `bytes` of memory hold one element. */
 #define SPAN(n, width, store, access, lanes, u, i, OP, FINISH, element, bytes)                                         \
-    for (size_t step = n * sizeof(lanes##_##width) / sizeof(element); count - done >= step; done += step) {            \
-        lanes##_##width sum[n];                                                                                        \
-        for (size_t v = 0; v < n; v++) {                                                                               \
-            sum[v] = load_##access##_##width((const char *)ins[0] + (done + v * (step / n)) * (bytes));                \
+    for (size_t step = (n) * sizeof(lanes##_##width) / sizeof(element); count - done >= step; done += step) {          \
+        lanes##_##width sum[(n)];                                                                                      \
+        for (size_t v = 0; v < (n); v++) {                                                                             \
+            sum[v] = load_##access##_##width((const char *)ins[0] + (done + v * (step / (n))) * (bytes));              \
         }                                                                                                              \
         for (size_t k = 1; k < in_count; k++) {                                                                        \
-            for (size_t v = 0; v < n; v++) {                                                                           \
+            for (size_t v = 0; v < (n); v++) {                                                                         \
                 lanes##_##width next =                                                                                 \
-                    load_##access##_##width((const char *)ins[k] + (done + v * (step / n)) * (bytes));                 \
+                    load_##access##_##width((const char *)ins[k] + (done + v * (step / (n))) * (bytes));               \
                 sum[v] = OP(sum[v], next, u##_##width, i##_##width);                                                   \
             }                                                                                                          \
         }                                                                                                              \
-        for (size_t v = 0; v < n; v++) {                                                                               \
+        for (size_t v = 0; v < (n); v++) {                                                                             \
             FINISH(sum[v], element);                                                                                   \
         }                                                                                                              \
         for (size_t k = 0; k < out_count; k++) {                                                                       \
-            for (size_t v = 0; v < n; v++) {                                                                           \
-                store##_##access##_##width((char *)outs[k] + (done + v * (step / n)) * (bytes), sum[v]);               \
+            for (size_t v = 0; v < (n); v++) {                                                                         \
+                store##_##access##_##width((char *)outs[k] + (done + v * (step / (n))) * (bytes), sum[v]);             \
             }                                                                                                          \
         }                                                                                                              \
     }
