@@ -20,10 +20,10 @@
 
 #include "base/clock.h"
 #include "comm/choice.h"
+#include "comm/node_cases_test_support.h"
 #include "comm/node_test_support.h"
-#include "comm/reduce.h"
 
-enum { MEMBERS_MAX = 17, GUARD_BYTES = 4096, SHARED_BYTES_MAX = 8 * 1024 * 1024, CANARY = 0xa5 };
+enum { GUARD_BYTES = 4096, CANARY = 0xa5 };
 #define DEADLINE_NS (INT64_C(120) * CLOCK_NS_PER_S)
 
 struct work {
@@ -33,27 +33,15 @@ struct work {
     bool shares;      /* half of the buffers come from memory_allocate() */
 };
 
-/* xorshift64*: all members draw the same numbers. */
-static uint64_t draw(uint64_t *state) {
-    *state ^= *state >> 12;
-    *state ^= *state << 25;
-    *state ^= *state >> 27;
-    return *state * UINT64_C(0x2545f4914f6cdd1d);
-}
-
-static size_t draw_below(uint64_t *state, size_t end) {
-    return end > 0 ? (size_t)(draw(state) >> 11) % end : 0;
-}
-
 /* A member's two buffers; each may be private, with an unreadable page behind its end, or shared. */
 struct buffer {
     unsigned char *end;    /* private: of the readable part */
-    unsigned char *shared; /* SHARED_BYTES_MAX, or NULL */
+    unsigned char *shared; /* NULL: there is none */
 };
 
 struct desk {
     struct buffer send, receive;
-    unsigned char *inputs[MEMBERS_MAX]; /* what each member has, for the reference */
+    unsigned char *inputs[CASE_MEMBERS_MAX]; /* what each member has, for the reference */
     unsigned char *expected;
 };
 
@@ -67,232 +55,19 @@ static unsigned char *map_guarded(size_t bytes) {
     return memory + bytes + GUARD_BYTES;
 }
 
-/* One case, the same on all members but for `in_place` and `is_shared`, which each has its own of. */
-struct the_case {
-    struct comm_call call;
-    size_t counts[MEMBERS_MAX];             /* of the blocks; of all_to_all: */
-    size_t pairs[MEMBERS_MAX][MEMBERS_MAX]; /* from, to */
-    bool has_counts, in_place, send_shared, receive_shared;
-    uint64_t input_seed;
-};
-
-static const size_t interesting_bytes[] = {
-    0,      4,      8,      40,     44,     48,     49,      52,      64,      100,     1000,    1024,
-    4096,   4100,   8192,   16384,  16388,  32768,  32772,   65532,   65536,   65540,   98304,   131072,
-    131076, 200000, 262144, 262148, 524288, 524292, 1048576, 1048580, 1500000, 2097152, 3000000, 4194304};
-
-static size_t draw_bytes(uint64_t *random, size_t max) {
-    size_t kinds = sizeof interesting_bytes / sizeof *interesting_bytes;
-    size_t bytes = interesting_bytes[draw_below(random, kinds)];
-    if (draw_below(random, 4) == 0) {
-        bytes = draw_below(random, draw_below(random, 2) ? 300 : max);
-    }
-    return bytes <= max ? bytes : bytes % max;
-}
-
-static bool is_divided(enum comm_operation operation) {
-    return operation >= COMM_ALL_GATHER && operation <= COMM_ALL_TO_ALL;
-}
-
-static bool is_rooted(enum comm_operation operation) {
-    return operation == COMM_REDUCE || operation == COMM_BROADCAST || operation == COMM_GATHER ||
-           operation == COMM_SCATTER;
-}
-
-static bool has_reduction(enum comm_operation operation) {
-    return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE || operation == COMM_REDUCE_SCATTER;
-}
-
-static void draw_case(struct the_case *out, uint64_t *random, const struct work *work, uint32_t size, uint32_t index) {
-    memset(out, 0, sizeof *out);
-    struct comm_call *call = &out->call;
-    call->operation = (enum comm_operation)(1 + draw_below(random, 9));
-    do {
-        call->type = (enum muster_type)draw_below(random, MUSTER_TYPE_COUNT);
-        call->reduction = (enum muster_reduction)draw_below(random, MUSTER_REDUCTION_COUNT);
-    } while (!reduce_is_defined(call->type, call->reduction));
-    call->root = (uint32_t)draw_below(random, size);
-    size_t width = muster_type_bytes(call->type);
-    size_t parts = is_divided(call->operation) ? size : 1;
-    size_t most = work->bytes_max / width / parts;
-    call->count = draw_bytes(random, work->bytes_max) / width / parts;
-    out->has_counts = is_divided(call->operation) && draw_below(random, 3) == 0;
-    for (uint32_t a = 0; a < MEMBERS_MAX; a++) {
-        out->counts[a] = call->count;
-        for (uint32_t b = 0; b < MEMBERS_MAX; b++) {
-            out->pairs[a][b] = call->count;
-            if (out->has_counts && a < size && b < size) {
-                out->pairs[a][b] = draw_below(random, 4) ? draw_below(random, call->count + 1) : 0;
-            }
-        }
-        if (out->has_counts && a < size) {
-            out->counts[a] =
-                draw_below(random, 3) ? draw_below(random, (call->count * 2 < most ? call->count * 2 : most) + 1) : 0;
-        }
-    }
-    out->input_seed = draw(random);
-    for (uint32_t member = 0; member < size; member++) {
-        bool in_place = draw_below(random, 2), sends = draw_below(random, 2), receives = draw_below(random, 2);
-        if (member == index) {
-            out->in_place = in_place;
-            out->send_shared = work->shares && sends;
-            out->receive_shared = work->shares && receives;
-        }
-    }
-    if (draw_below(random, 2)) { /* every other case: all alike */
-        bool in_place = draw_below(random, 2), sends = draw_below(random, 4), receives = draw_below(random, 4);
-        out->in_place = in_place;
-        out->send_shared = work->shares && sends;
-        out->receive_shared = work->shares && receives;
-    }
-    if (call->operation == COMM_BROADCAST) {
-        out->in_place = true;
-    }
-    if (call->operation == COMM_ALL_TO_ALL && out->has_counts) {
-        out->in_place = false;
-    }
-    if (is_rooted(call->operation) && index != call->root) {
-        out->in_place = call->operation == COMM_BROADCAST;
-    }
-}
-
-/* What member `member` has at place i: numbers whose results are exact in every type, or for float32 and float64 any
- * fractions, so that the order of additions shows. */
-static void make_input(unsigned char *out, const struct the_case *the_case, uint32_t member, size_t count) {
-    uint64_t random = the_case->input_seed + 77777 * (member + 1);
-    draw(&random);
-    for (size_t i = 0; i < count; i++) {
-        uint64_t bits = draw(&random) >> 20;
-        switch (the_case->call.type) {
-        case MUSTER_FLOAT32:
-            ((float *)(void *)out)[i] = (float)(bits % 20001) / 777.0F - 10.0F;
-            break;
-        case MUSTER_FLOAT64:
-            ((double *)(void *)out)[i] = (double)(bits % 20001) / 777.0 - 10.0;
-            break;
-        case MUSTER_FLOAT16:
-            ((uint16_t *)(void *)out)[i] = (uint16_t)(0x3c00 + (bits % 2) * 0x400); /* 1 or 2 */
-            break;
-        case MUSTER_BFLOAT16:
-            ((uint16_t *)(void *)out)[i] = (uint16_t)(0x3f80 + (bits % 2) * 0x80); /* likewise */
-            break;
-        default:
-            memcpy(out + i * muster_type_bytes(the_case->call.type), &bits, muster_type_bytes(the_case->call.type));
-        }
-    }
-}
-
-static size_t before(const size_t *counts, uint32_t member) {
-    size_t sum = 0;
-    for (uint32_t i = 0; i < member; i++) {
-        sum += counts[i];
-    }
-    return sum;
-}
-
-static size_t before_pair(const struct the_case *c, uint32_t member, uint32_t other, bool sends) {
-    size_t sum = 0;
-    for (uint32_t i = 0; i < other; i++) {
-        sum += sends ? c->pairs[member][i] : c->pairs[i][member];
-    }
-    return sum;
-}
-
-/* Elements that a member has to send. */
-static size_t send_count(const struct the_case *c, uint32_t member, uint32_t size) {
-    switch (c->call.operation) {
-    case COMM_BARRIER:
-        return 0;
-    case COMM_BROADCAST:
-        return member == c->call.root ? c->call.count : 0;
-    case COMM_ALL_GATHER:
-    case COMM_GATHER:
-        return c->counts[member];
-    case COMM_SCATTER:
-        return member == c->call.root ? before(c->counts, size) : 0;
-    case COMM_REDUCE_SCATTER:
-        return before(c->counts, size);
-    case COMM_ALL_TO_ALL:
-        return before_pair(c, member, size, true);
-    default:
-        return c->call.count;
-    }
-}
-
-/* Elements that it gets, and where in the in-place form its input lies in (or its output in the input). */
-static size_t receive_count(const struct the_case *c, uint32_t member, uint32_t size) {
-    switch (c->call.operation) {
-    case COMM_BARRIER:
-        return 0;
-    case COMM_REDUCE:
-        return member == c->call.root ? c->call.count : 0;
-    case COMM_ALL_GATHER:
-        return before(c->counts, size);
-    case COMM_GATHER:
-        return member == c->call.root ? before(c->counts, size) : 0;
-    case COMM_SCATTER:
-    case COMM_REDUCE_SCATTER:
-        return c->counts[member];
-    case COMM_ALL_TO_ALL:
-        return before_pair(c, member, size, false);
-    default:
-        return c->call.count;
-    }
-}
-
-static void reference(const struct the_case *c, struct desk *desk, uint32_t index, uint32_t size) {
-    const struct comm_call *call = &c->call;
-    size_t width = muster_type_bytes(call->type), get = receive_count(c, index, size);
-    void *out = desk->expected;
-    if (get == 0) {
-        return;
-    }
-    const void *ins[MEMBERS_MAX];
-    for (uint32_t member = 0; member < size; member++) {
-        size_t at = 0;
-        if (call->operation == COMM_REDUCE_SCATTER) {
-            at = before(c->counts, index);
-        }
-        ins[member] = desk->inputs[member] + at * width;
-    }
-    if (has_reduction(call->operation)) {
-        reduce_many(call->type, call->reduction, &out, 1, ins, size, get);
-        return;
-    }
-    unsigned char *to = out;
-    for (uint32_t member = 0; member < size; member++) {
-        size_t count = 0, at = 0;
-        if (call->operation == COMM_BROADCAST) {
-            count = member == call->root ? get : 0;
-        } else if (call->operation == COMM_SCATTER) {
-            count = member == call->root ? get : 0;
-            at = before(c->counts, index);
-        } else if (call->operation == COMM_ALL_TO_ALL) {
-            count = c->pairs[member][index];
-            at = before_pair(c, member, index, true);
-        } else {
-            count = c->counts[member];
-        }
-        if (count > 0) {
-            memcpy(to, desk->inputs[member] + at * width, count * width);
-        }
-        to += count * width;
-    }
-}
-
 static unsigned char *place(const struct buffer *buffer, bool shared, size_t bytes, size_t width) {
     return shared ? buffer->shared + 64 + (bytes % 7) * width : buffer->end - bytes;
 }
 
-static int run_case(struct crew_member *member, struct desk *desk, const struct the_case *c) {
+static int run_case(struct crew_member *member, struct desk *desk, const struct node_case *c) {
     uint32_t index = member->index, size = member->size;
     struct comm_call call = c->call;
     size_t width = muster_type_bytes(call.type);
-    size_t give = send_count(c, index, size), get = receive_count(c, index, size);
+    size_t give = node_case_sends(c, index, size), get = node_case_receives(c, index, size);
     for (uint32_t i = 0; i < size; i++) {
-        make_input(desk->inputs[i], c, i, send_count(c, i, size));
+        node_case_input(c, i, desk->inputs[i], node_case_sends(c, i, size));
     }
-    reference(c, desk, index, size);
+    node_case_reference(c, desk->inputs, index, size, desk->expected);
     unsigned char *receive = place(&desk->receive, c->receive_shared, get * width, width), *send;
     memset(receive - 64, CANARY, get * width + 64);
     if (c->receive_shared) {
@@ -301,17 +76,19 @@ static int run_case(struct crew_member *member, struct desk *desk, const struct 
     if (!c->in_place) {
         send = place(&desk->send, c->send_shared, give * width, width);
     } else if (give <= get) { /* all_gather, gather: the input lies in the output */
-        send =
-            receive +
-            (call.operation == COMM_ALL_GATHER || call.operation == COMM_GATHER ? before(c->counts, index) * width : 0);
+        send = receive + (call.operation == COMM_ALL_GATHER || call.operation == COMM_GATHER
+                              ? node_case_begin(c, index) * width
+                              : 0);
     } else { /* reduce_scatter, scatter: the output lies in the input */
         send = place(&desk->send, c->send_shared, give * width, width);
-        receive = send + before(c->counts, index) * width;
+        receive = send + node_case_begin(c, index) * width;
     }
-    memcpy(send, desk->inputs[index], give * width);
+    if (give > 0) {
+        memcpy(send, desk->inputs[index], give * width);
+    }
     call.send = give > 0 ? send : NULL;
     call.receive = get > 0 ? receive : NULL;
-    size_t sends[MEMBERS_MAX], receives[MEMBERS_MAX];
+    size_t sends[CASE_MEMBERS_MAX], receives[CASE_MEMBERS_MAX];
     if (c->has_counts) {
         for (uint32_t i = 0; i < size; i++) {
             sends[i] = call.operation == COMM_ALL_TO_ALL ? c->pairs[index][i] : c->counts[i];
@@ -362,7 +139,7 @@ static void make_desk(struct desk *desk, struct crew_member *member, const struc
     for (uint32_t i = 0; i < member->size; i++) {
         desk->inputs[i] = malloc(room);
     }
-    desk->expected = malloc(room);
+    desk->expected = calloc(1, room);
 }
 
 static void free_desk(struct desk *desk, struct crew_member *member, const struct work *work) {
@@ -380,12 +157,12 @@ static void free_desk(struct desk *desk, struct crew_member *member, const struc
 static int run_cases(struct crew_member *member) {
     const struct work *work = member->argument;
     struct desk *desk = calloc(1, sizeof *desk);
-    struct the_case *c = calloc(1, sizeof *c);
+    struct node_case *c = calloc(1, sizeof *c);
     make_desk(desk, member, work);
     uint64_t random = work->seed;
     int status = 0;
     for (int i = 0; i < work->cases && status == 0; i++) {
-        draw_case(c, &random, work, member->size, member->index);
+        node_case_draw(c, &random, work->bytes_max, work->shares, member->size, member->index);
         status = run_case(member, desk, c);
     }
     /* Nobody's memory goes while others still read it. */
