@@ -121,6 +121,12 @@ static bool describe_mismatch(const struct muster_group *group, char *out, size_
 
 int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) {
     char sentence[MUSTER_DETAIL_MAX];
+    char detail[MUSTER_DETAIL_MAX];
+    (void)str_format(detail, sizeof detail, "%s", muster_detail());
+    if (code == MUSTER_EPEER || code == MUSTER_ECONNECT) {
+        (void)group_examine(group, GROUP_NEED_CALL); /* perhaps more is known than that a link broke */
+        code = MUSTER_EPEER;
+    }
     if (failure_is_set(&group->failure)) { /* found while waiting, or by another thread */
         return failure_tell(&group->failure);
     }
@@ -129,7 +135,7 @@ int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) 
     } else if (code != MUSTER_EMISMATCH || !describe_mismatch(group, sentence, sizeof sentence)) {
         char own[256];
         group_describe_own_call(group, own, sizeof own);
-        (void)snprintf(sentence, sizeof sentence, "%s: %s", own, muster_detail());
+        (void)snprintf(sentence, sizeof sentence, "%s: %s", own, detail);
     }
     (void)group_fail(group, code, sentence);
     return failure_tell(&group->failure);

@@ -57,7 +57,12 @@ static void describe(const struct muster_group *group, const struct message *mes
 }
 
 static int fail(struct muster_group *group, const struct message *message, int code) {
-    char sentence[MUSTER_DETAIL_MAX], what[256];
+    char sentence[MUSTER_DETAIL_MAX], what[256], detail[MUSTER_DETAIL_MAX];
+    (void)str_format(detail, sizeof detail, "%s", muster_detail());
+    if (code == MUSTER_EPEER || code == MUSTER_ECONNECT) {
+        (void)group_examine(group, GROUP_NEED_MESSAGE); /* perhaps more is known than that a link broke */
+        code = MUSTER_EPEER;
+    }
     if (failure_is_set(&group->failure)) {
         return failure_tell(&group->failure);
     }
@@ -67,7 +72,7 @@ static int fail(struct muster_group *group, const struct message *message, int c
                        (double)group->timeout_ns / 1e9,
                        message->call.operation == COMM_SEND ? "received it" : "sent it");
     } else {
-        (void)snprintf(sentence, sizeof sentence, "%s: %s", what, muster_detail());
+        (void)snprintf(sentence, sizeof sentence, "%s: %s", what, detail);
     }
     (void)group_fail(group, code, sentence);
     return failure_tell(&group->failure);

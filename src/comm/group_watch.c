@@ -5,6 +5,7 @@
  * only raises alarms: whether a death matters depends on the call. */
 #include "comm/group_impl.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -189,12 +190,15 @@ static bool is_missing(const struct muster_group *group, uint32_t rank, enum gro
     return needed;
 }
 
-/* The missing rank that was gone first: later ones may have ended because of it. group->size: nobody. */
+/* The missing rank that was gone first: later ones may have ended because of it. Those of this host come before others:
+ * of them the kernel tells, while a rank elsewhere may only be out of reach. group->size: nobody. */
 static uint32_t find_first_missing(const struct muster_group *group, enum group_need need, bool *out_pending) {
-    uint32_t first = group->size, first_order = UINT32_MAX;
+    uint32_t first = group->size;
+    uint64_t first_order = UINT64_MAX;
     for (uint32_t rank = 0; rank < group->size; rank++) {
         if (is_missing(group, rank, need, out_pending)) {
-            uint32_t order = has_died(group, rank) ? group->context->peers[group->root_ranks[rank]].order : UINT32_MAX;
+            uint64_t order = has_died(group, rank) ? group->context->peers[group->root_ranks[rank]].order : UINT32_MAX;
+            order |= group_line_of(group, rank) ? 0 : UINT64_C(1) << 32;
             if (first == group->size || order < first_order) {
                 first = rank;
                 first_order = order;
@@ -202,6 +206,28 @@ static uint32_t find_first_missing(const struct muster_group *group, enum group_
         }
     }
     return first;
+}
+
+/* Has a neighbour ended, and the monitor's thread has not said so yet? */
+static bool death_is_pending(const struct muster_group *group) {
+    const struct context *context = group->context;
+    for (uint32_t i = 0; i < group->local_count; i++) {
+        uint32_t root = group->root_ranks[group->locals[i]];
+        const struct identity *identity = &context->bootstrap.locals[context_local_of(context, root)].identity;
+        if (atomic_load_explicit(&context->peers[root].state, memory_order_acquire) == CONTEXT_PEER_HERE &&
+            !monitor_is_alive(identity->pid, identity->start_time)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Before a rank elsewhere is called missing: it may have ended because of a neighbour of ours. */
+static void let_deaths_be_told(const struct muster_group *group) {
+    enum { LOOKS_MAX = 20, PAUSE_MS = 1 };
+    for (int look = 0; look < LOOKS_MAX && death_is_pending(group); look++) {
+        (void)poll(NULL, 0, PAUSE_MS);
+    }
 }
 
 static void describe_missing(const struct muster_group *group, uint32_t rank, char *out, size_t max) {
@@ -250,6 +276,10 @@ int group_examine(struct muster_group *group, enum group_need need) {
     atomic_store_explicit(&group->waiter.alarm, 0, memory_order_seq_cst);
     atomic_store_explicit(&group->message_waiter.alarm, 0, memory_order_seq_cst);
     uint32_t missing = find_first_missing(group, need, &pending);
+    if (missing < group->size && !group_line_of(group, missing)) {
+        let_deaths_be_told(group);
+        missing = find_first_missing(group, need, &pending);
+    }
     if (missing < group->size) {
         describe_missing(group, missing, sentence, sizeof sentence);
         code = MUSTER_EPEER;
