@@ -91,6 +91,11 @@ void context_seal(struct context *context);
 /* Leaves in good order and frees. NULL is accepted. In a forked child it does nothing. */
 void context_free(struct context *context);
 
+/* Hooks of the monitor (a process of this host has ended) and of the links (they have found out, or have been told); in
+ * context_peers.c. `context`: a struct context. */
+void context_neighbour_died(void *context, uint32_t rank, int32_t pid, int wait_status);
+void context_take_notice(void *context, const struct p2p_notice *notice);
+
 /* Local number of a root rank on this host; UINT32_MAX: it runs elsewhere. */
 uint32_t context_local_of(const struct context *context, uint32_t root_rank);
 const char *context_host_name(const struct context *context, uint32_t root_rank);
