@@ -257,6 +257,10 @@ static int make_memory(struct context *context) {
     return code;
 }
 
+static const char *host_name_of(void *context, uint32_t peer) {
+    return context_host_name(context, peer);
+}
+
 static int make_links(struct context *context) {
     uint32_t local_count = context->bootstrap.local_count;
     uint8_t *memory = context->segment.memory;
@@ -278,6 +282,7 @@ static int make_links(struct context *context) {
                                 .may_read_peers = context->may_read_peers,
                                 .contact = fetch_contact,
                                 .notice = context_take_notice,
+                                .host_name = host_name_of,
                                 .context = context};
     int code = interface_wish_from_env(&config.interfaces);
     code = code ? code : p2p_create(&config, &context->p2p);

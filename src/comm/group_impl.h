@@ -142,6 +142,9 @@ enum group_need {
 };
 /* 0, or what the group has failed with, found out now or before; with the sentence as detail. Any thread. */
 int group_examine(struct muster_group *group, enum group_need need);
+/* Before a rank elsewhere, or a link, is blamed: lets the monitor say which neighbours have ended; that may be the
+ * reason. Takes a few milliseconds at most. */
+void group_await_deaths(const struct muster_group *group);
 /* Before a message: MUSTER_EGROUP if the group has failed, what fails it now, or 0. */
 int group_check_message(struct muster_group *group);
 /* Another host has told that the group failed. */

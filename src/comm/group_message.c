@@ -60,6 +60,7 @@ static int fail(struct muster_group *group, const struct message *message, int c
     char sentence[MUSTER_DETAIL_MAX], what[256], detail[MUSTER_DETAIL_MAX];
     (void)str_format(detail, sizeof detail, "%s", muster_detail());
     if (code == MUSTER_EPEER || code == MUSTER_ECONNECT) {
+        group_await_deaths(group);
         (void)group_examine(group, GROUP_NEED_MESSAGE); /* perhaps more is known than that a link broke */
         code = MUSTER_EPEER;
     }

@@ -222,8 +222,7 @@ static bool death_is_pending(const struct muster_group *group) {
     return false;
 }
 
-/* Before a rank elsewhere is called missing: it may have ended because of a neighbour of ours. */
-static void let_deaths_be_told(const struct muster_group *group) {
+void group_await_deaths(const struct muster_group *group) {
     enum { LOOKS_MAX = 20, PAUSE_MS = 1 };
     for (int look = 0; look < LOOKS_MAX && death_is_pending(group); look++) {
         (void)poll(NULL, 0, PAUSE_MS);
@@ -277,7 +276,7 @@ int group_examine(struct muster_group *group, enum group_need need) {
     atomic_store_explicit(&group->message_waiter.alarm, 0, memory_order_seq_cst);
     uint32_t missing = find_first_missing(group, need, &pending);
     if (missing < group->size && !group_line_of(group, missing)) {
-        let_deaths_be_told(group);
+        group_await_deaths(group);
         missing = find_first_missing(group, need, &pending);
     }
     if (missing < group->size) {

@@ -76,6 +76,7 @@ struct p2p_config {
      * thread found out, without p2p's lock; p2p has already failed the requests concerned and passed the notice to all
      * links. The context marks its groups, tells its neighbours through the segment, and rings bells. */
     void (*notice)(void *context, const struct p2p_notice *notice);
+    const char *(*host_name)(void *context, uint32_t peer); /* for sentences; NULL: they name no host */
     void *context;
 };
 

@@ -144,12 +144,15 @@ void link_fail(struct p2p *p2p, struct p2p_link *link, int code, const char *for
 }
 
 void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number) {
+    const struct p2p_config *config = &p2p->config;
+    const char *host = config->host_name ? config->host_name(config->context, link->peer) : NULL;
+    const char *before = host ? " on host " : "", *name = host ? host : "";
     if (error_number == 0 || error_number == ECONNRESET || error_number == EPIPE) {
-        link_fail(p2p, link, MUSTER_EPEER, "rank %u has died: its connection to rank %u was closed",
-                  (unsigned)link->peer, (unsigned)p2p->config.rank);
+        link_fail(p2p, link, MUSTER_EPEER, "rank %u%s%s has died: its connection to rank %u was closed",
+                  (unsigned)link->peer, before, name, (unsigned)config->rank);
     } else {
-        link_fail(p2p, link, MUSTER_EPEER, "rank %u cannot be reached any more from rank %u: %s", (unsigned)link->peer,
-                  (unsigned)p2p->config.rank, strerror(error_number));
+        link_fail(p2p, link, MUSTER_EPEER, "rank %u%s%s cannot be reached any more from rank %u: %s",
+                  (unsigned)link->peer, before, name, (unsigned)config->rank, strerror(error_number));
     }
 }
 
