@@ -26,7 +26,7 @@ enum { TURNS_MAX = 8, ROUNDS = 7, CALLS_MAX = 10000 };
 /* Of one algorithm in one round. */
 static const double SECONDS_PER_TURN = 0.01;
 /* An algorithm replaces that of the size before if it takes less than this part of its time. */
-static const double WORTH_CHANGING = 0.95;
+static const double WORTH_CHANGING = 0.9;
 
 struct candidates {
     uint32_t count, algorithms[TURNS_MAX];
@@ -202,14 +202,9 @@ static int time_calls(const struct tune *tune, const struct bench_case *c, uint3
     return code ? code : largest(tune, out_s);
 }
 
-static int compare_times(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
-/* The median of the rounds of each candidate. */
+/* The best round of each candidate: what else the machine does only adds, and not to all alike. */
 static int measure(const struct tune *tune, struct bench_case *c, uint32_t candidate_count, double *out_s) {
-    double rounds_s[TURNS_MAX][ROUNDS], first_s;
+    double call_s;
     uint32_t calls[TURNS_MAX];
     int code = MUSTER_OK;
     for (int round = -1; round < ROUNDS; round++) { /* the first one warms up, and tells how long a call takes */
@@ -217,16 +212,13 @@ static int measure(const struct tune *tune, struct bench_case *c, uint32_t candi
             c->group = tune->groups[turn];
             c->first = tune->first[turn];
             c->second = tune->second[turn];
-            code = time_calls(tune, c, round < 0 ? 3 : calls[turn], round < 0 ? &first_s : &rounds_s[turn][round]);
+            code = time_calls(tune, c, round < 0 ? 3 : calls[turn], &call_s);
             if (round < 0) {
-                double wanted = first_s > 0 ? SECONDS_PER_TURN / first_s : CALLS_MAX;
+                double wanted = call_s > 0 ? SECONDS_PER_TURN / call_s : CALLS_MAX;
                 calls[turn] = wanted < 1 ? 1 : wanted > CALLS_MAX ? CALLS_MAX : (uint32_t)wanted;
             }
+            out_s[turn] = round > 0 && out_s[turn] < call_s ? out_s[turn] : call_s;
         }
-    }
-    for (uint32_t turn = 0; turn < candidate_count && code == MUSTER_OK; turn++) {
-        qsort(rounds_s[turn], ROUNDS, sizeof *rounds_s[turn], compare_times);
-        out_s[turn] = rounds_s[turn][ROUNDS / 2];
     }
     return code;
 }
@@ -308,9 +300,10 @@ static int tune_operation(const struct tune *tune, enum bench_operation operatio
 
 static int tune_all(const struct tune *tune) {
     if (tune->rank == 0) {
-        (void)printf("# muster bench --tune: %u ranks on %u host%s, %s of %s; times of a call, medians\n", tune->ranks,
-                     muster_group_host_count(tune->plain), muster_group_host_count(tune->plain) > 1 ? "s" : "",
-                     muster_reduction_name(tune->options->reduction), muster_type_name(tune->options->type));
+        (void)printf(
+            "# muster bench --tune: %u ranks on %u host%s, %s of %s; times of a call, the best of several rounds\n",
+            tune->ranks, muster_group_host_count(tune->plain), muster_group_host_count(tune->plain) > 1 ? "s" : "",
+            muster_reduction_name(tune->options->reduction), muster_type_name(tune->options->type));
     }
     int code = MUSTER_OK;
     for (int i = 0; i < BENCH_OPERATION_COUNT && code == MUSTER_OK; i++) {
