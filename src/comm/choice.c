@@ -13,8 +13,11 @@ static const struct choice_rule builtin[] = {
 #define MESSAGES(operation, ranks, bytes, algorithm)                                                                   \
     { operation, CHOICE_MESSAGES, ranks, CHOICE_ANY_LOAD, bytes, algorithm, 0 }
 #define POWERS_OF_2(operation, bytes, algorithm)                                                                       \
-    MESSAGES(operation, RANKS(4, 4), bytes, algorithm), MESSAGES(operation, RANKS(8, 8), bytes, algorithm),            \
-        MESSAGES(operation, RANKS(16, 16), bytes, algorithm), MESSAGES(operation, RANKS(32, 32), bytes, algorithm)
+    {operation, CHOICE_MESSAGES, 4, 4, CHOICE_ANY_LOAD, bytes, algorithm, 0},                                          \
+        {operation, CHOICE_MESSAGES, 8, 8, CHOICE_ANY_LOAD, bytes, algorithm, 0},                                      \
+        {operation, CHOICE_MESSAGES, 16, 16, CHOICE_ANY_LOAD, bytes, algorithm, 0}, {                                  \
+        operation, CHOICE_MESSAGES, 32, 32, CHOICE_ANY_LOAD, bytes, algorithm, 0                                       \
+    }
 #define ON_HOST(operation, medium, bytes, algorithm)                                                                   \
     { operation, medium, ANY_RANKS, CHOICE_ANY_LOAD, bytes, algorithm, 0 }
 /* `pair`: two ranks. Below these sizes, two steps and looking up what is shared take longer than staging. */
