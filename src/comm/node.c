@@ -10,6 +10,8 @@
 #include "base/status.h"
 #include "comm/node_impl.h"
 
+enum { CROWDED_BELOW_LOOKS = 64 }; /* comm_waiter_tune() tells a waiter to look seldom when ranks outnumber the cores */
+
 /* A power of two, at least so much that a line for each other member fits into a piece. */
 static size_t ring_bytes_of(uint32_t size) {
     size_t least = (size_t)size * NODE_CACHE_LINE * NODE_PIECES_PER_RING;
@@ -59,6 +61,7 @@ int node_create(const struct node_config *config, struct node **out) {
         return status_fail(MUSTER_ENOMEM, "a host's members");
     }
     memcpy(node->members, config->members, node->size * sizeof *node->members);
+    node->is_crowded = node->waiter->spin_count < CROWDED_BELOW_LOOKS;
     node->may_read_peers = config->may_read_peers;
     int status = node_single_copy_init(node);
     if (status != 0) {

@@ -282,10 +282,7 @@ int node_part(struct node *node) {
     }
     node_give(node);
     node_publish(node);
-    for (uint32_t member = 0; member < node->size && status == 0; member++) {
-        status = node_await(node, member, node->step);
-    }
-    return status;
+    return node_await_all(node, node->step);
 }
 
 int node_direct_run(const struct plan *plan) {

@@ -53,6 +53,7 @@ struct node_area {
     /* Seldom read by others. */
     _Alignas(NODE_CACHE_LINE) _Atomic uint64_t begun; /* calls */
     _Atomic uint64_t finished;
+    _Atomic uint32_t processor; /* on which it waited last; kept when ranks outnumber the cores */
     /* The step up to which all that it needs has been read: the low half; the high half is one of the hash. */
     _Alignas(NODE_CACHE_LINE) _Atomic uint64_t consumed;
     _Alignas(NODE_CACHE_LINE) _Atomic uint64_t fingerprints[NODE_HISTORY]; /* of call c at c % NODE_HISTORY */
@@ -65,6 +66,8 @@ enum node_reading { NODE_READING_UNKNOWN, NODE_READING_DENIED, NODE_READING_ALLO
 struct node {
     uint32_t size, index;
     bool may_read_peers;
+    bool is_crowded;           /* ranks share cores, as this member sees it */
+    uint32_t processor;        /* see struct node_area */
     enum node_reading reading; /* of each other's private memory: the same on all members */
     uint64_t cookie;
     struct node_area *own;
@@ -129,6 +132,14 @@ static inline int node_await(struct node *node, uint32_t member, uint64_t step) 
     }
     return node_await_slowly(node, member, step);
 }
+
+/* Does the member compete with this one for a core? Then it cannot come before this one gives way. */
+static inline bool node_shares_core(const struct node *node, uint32_t member) {
+    return atomic_load_explicit(&node_area(node, member)->processor, memory_order_relaxed) == node->processor;
+}
+
+/* Waits for everybody's record of a step: first for those who need this core to write it. */
+int node_await_all(struct node *node, uint64_t step);
 
 /* Says that everything that this member needs of the steps up to `step` has been read, and wakes those who sleep. */
 void node_consume(struct node *node, uint64_t step);

@@ -218,7 +218,11 @@ static void cut(struct plan *plan) {
 static int read_step(const struct plan *plan, const struct piece *piece, bool has_offers) {
     struct node *node = plan->node;
     bool from_all = true;
-    for (uint32_t member = 0; member < node->size; member++) {
+    int status = 0;
+    if (node->is_crowded && piece->operation->writes == all_write) {
+        status = node_await_all(node, node->step); /* in the order that suits the cores */
+    }
+    for (uint32_t member = 0; member < node->size && status == 0; member++) {
         if (member == node->index) {
             continue;
         }
@@ -227,10 +231,10 @@ static int read_step(const struct plan *plan, const struct piece *piece, bool ha
             from_all = false;
             continue;
         }
-        int status = has_offers ? node_await_payload(node, member, node->step) : node_await(node, member, node->step);
-        if (status != 0) {
-            return status;
-        }
+        status = has_offers ? node_await_payload(node, member, node->step) : node_await(node, member, node->step);
+    }
+    if (status != 0) {
+        return status;
     }
     if (from_all && node->known < node->first - 1) {
         node->known = node->first - 1;

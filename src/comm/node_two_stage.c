@@ -59,20 +59,12 @@ static int give_inputs(const struct plan *plan, const struct stage *stage) {
     return 0;
 }
 
-static int await_all(struct node *node, uint64_t step) {
-    int status = 0;
-    for (uint32_t i = 1; i < node->size && status == 0; i++) {
-        status = node_await(node, (node->index + i) % node->size, step);
-    }
-    return status;
-}
-
 /* The result goes to where it is passed on from and, if this member needs it, to its buffer at the same time. */
 static int reduce_share(const struct plan *plan, const struct stage *stage) {
     struct node *node = plan->node;
     const struct comm_call *call = plan->call;
     uint64_t inputs = node->step;
-    int status = await_all(node, inputs);
+    int status = node_await_all(node, inputs);
     status = status != 0 ? status : node_open(node, stage->share * plan->width, true);
     if (status != 0) {
         return status;
