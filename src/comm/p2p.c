@@ -192,6 +192,21 @@ void p2p_free(struct p2p *p2p) {
     destroy(p2p);
 }
 
+static bool flush_blocked(struct p2p *p2p) {
+    struct p2p_stream *stream = p2p->blocked;
+    bool moved = false;
+    p2p->blocked = NULL;
+    while (stream) {
+        struct p2p_stream *next = stream->next_blocked;
+        stream->is_blocked = false;
+        if (stream->io) {
+            moved = stream_flush(p2p, stream) || moved;
+        }
+        stream = next;
+    }
+    return moved;
+}
+
 /* ---- posting ---- */
 
 static void request_init(struct p2p *p2p, struct p2p_request *request, const struct p2p_envelope *envelope,
@@ -273,6 +288,9 @@ static int receive(struct p2p *p2p, struct p2p_request *request, const struct p2
         request->consume = consume;
         request->consume_context = context;
         code = post_receive(p2p, request, link);
+        if (p2p->blocked) {
+            (void)flush_blocked(p2p); /* credit, or that the rest may come: perhaps nobody waits */
+        }
     }
     p2p_unlock(p2p);
     return code;
@@ -354,21 +372,6 @@ int p2p_request_done(struct p2p_request *request) {
 }
 
 /* ---- moving ---- */
-
-static bool flush_blocked(struct p2p *p2p) {
-    struct p2p_stream *stream = p2p->blocked;
-    bool moved = false;
-    p2p->blocked = NULL;
-    while (stream) {
-        struct p2p_stream *next = stream->next_blocked;
-        stream->is_blocked = false;
-        if (stream->io) {
-            moved = stream_flush(p2p, stream) || moved;
-        }
-        stream = next;
-    }
-    return moved;
-}
 
 static bool read_link(struct p2p *p2p, struct p2p_link *link) {
     bool moved = false;

@@ -201,11 +201,11 @@ static void send_notice(struct p2p *p2p, struct p2p_stream *stream, const struct
 
 void notice_tell_all(struct p2p *p2p, struct p2p_stream *stream) {
     struct p2p_notice notice = {.origin = p2p->config.rank};
-    for (uint32_t id = 0; id < p2p->group_count && p2p->has_failures && stream->io; id++) {
-        const struct p2p_group *group = &p2p->groups[id];
+    for (uint32_t i = 0; i < p2p->group_count && p2p->has_failures && stream->io; i++) {
+        const struct p2p_group *group = &p2p->groups[i];
         if (group->has_failed) {
             notice.kind = P2P_NOTICE_GROUP_FAILED;
-            notice.subject = id;
+            notice.subject = group->id;
             notice.code = group->code;
             (void)str_format(notice.sentence, sizeof notice.sentence, "%s", group->sentence ? group->sentence : "");
             send_notice(p2p, stream, &notice);

@@ -14,7 +14,7 @@
 enum {
     P2P_STAGING_BYTES = 16 << 10, /* of a stream: short frames are read together */
     P2P_BOUNCE_BYTES = 256 << 10, /* what is to be consumed passes through here: it stays in the second-level cache */
-    P2P_PIECE_BYTES = 512 << 10,  /* of a long message, in one frame */
+    P2P_PIECE_BYTES = 256 << 10,  /* of a long message, in one frame */
     P2P_HEADER_COST = 128,        /* what a frame's own memory counts as, in credit */
     P2P_CONTROL_BYTES_MAX = 1 << 20,  /* frames without payload that wait for the socket */
     P2P_STRANGERS_MAX = 64,           /* connections that have not shown the secret yet; one more ends the oldest */

@@ -6,7 +6,8 @@
 
 #include "comm/p2p_impl.h"
 
-enum { FRAMES_PER_FLUSH = 16 }; /* then others have their turn */
+/* Of one stream; then reading has its turn, and what was written is still in the cache when it is read. */
+enum { FRAMES_PER_FLUSH = 16, BYTES_PER_FLUSH = 256 << 10 };
 
 static void mark_blocked(struct p2p *p2p, struct p2p_stream *stream) {
     if (!stream->is_blocked) {
@@ -205,7 +206,8 @@ bool stream_flush(struct p2p *p2p, struct p2p_stream *stream) {
                   (unsigned)stream->link->peer);
         return true;
     }
-    for (int frames = 0; frames < FRAMES_PER_FLUSH && stream->io; frames++) {
+    size_t written = 0;
+    for (int frames = 0; frames < FRAMES_PER_FLUSH && written < BYTES_PER_FLUSH && stream->io; frames++) {
         if (stream->header_bytes == 0) {
             (void)next_frame(p2p, stream);
         }
@@ -222,6 +224,7 @@ bool stream_flush(struct p2p *p2p, struct p2p_stream *stream) {
         }
         advance(p2p, stream, (size_t)n);
         moved = moved || n > 0;
+        written += (size_t)n;
         if ((size_t)n < total) {
             break;
         }

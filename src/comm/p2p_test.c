@@ -446,6 +446,42 @@ static void a_failed_group_fails_everywhere(void **state) {
     run_all_ways(4, aborts);
 }
 
+/* Rank 1 connects when the group has failed already, and hears of it though nobody sends it anything else. */
+static int comes_late(struct job_rank *rank, void *argument) {
+    (void)argument;
+    enum { GROUP = 70001 };
+    uint8_t bytes[8] = "";
+    struct p2p_request request;
+    if (rank->rank == 0) {
+        struct p2p_notice notice = {.kind = P2P_NOTICE_GROUP_FAILED,
+                                    .subject = GROUP,
+                                    .origin = 0,
+                                    .code = MUSTER_EABORTED,
+                                    .sentence = "long ago"};
+        p2p_spread(rank->p2p, &notice);
+        job_mark(rank->job, 0);
+    } else {
+        job_await(rank->job, 0, 1);
+        struct p2p_envelope from = envelope(0, 1);
+        from.group = GROUP;
+        job_check(p2p_send(rank->p2p, &request, &from, bytes, sizeof bytes, job_deadline()) == 0);
+        (void)wait_for(rank, &request); /* it may be gone before the news comes */
+        int code = p2p_receive(rank->p2p, &request, &from, bytes, sizeof bytes, job_deadline());
+        code = code == 0 ? wait_for(rank, &request) : code;
+        job_check(code == MUSTER_EABORTED && strcmp(muster_detail(), "long ago") == 0);
+        job_check(rank->notices[0].subject == GROUP);
+    }
+    job_mark(rank->job, 1);
+    job_await(rank->job, 1, rank->size);
+    return 0;
+}
+
+static void who_connects_later_is_told(void **state) {
+    (void)state;
+    job_run(2, comes_late, NULL, &ways[0]);
+    job_run(2, comes_late, NULL, &ways[1]);
+}
+
 /* ---- strangers ---- */
 
 static int ring_of_words(struct job_rank *rank, void *argument) {
@@ -572,6 +608,7 @@ int main(void) {
         cmocka_unit_test(leaving_in_good_order_is_no_death),
         cmocka_unit_test(watches_spread_a_death),
         cmocka_unit_test(a_failed_group_fails_everywhere),
+        cmocka_unit_test(who_connects_later_is_told),
         cmocka_unit_test(strangers_do_no_harm),
         cmocka_unit_test(threads_of_a_rank_share_the_links),
     };
