@@ -12,12 +12,11 @@
 static const struct choice_rule builtin[] = {
 #define MESSAGES(operation, ranks, bytes, algorithm)                                                                   \
     { operation, CHOICE_MESSAGES, ranks, CHOICE_ANY_LOAD, bytes, algorithm, 0 }
-#define POWERS_OF_2(operation, bytes, algorithm)                                                                       \
-    {operation, CHOICE_MESSAGES, 4, 4, CHOICE_ANY_LOAD, bytes, algorithm, 0},                                          \
-        {operation, CHOICE_MESSAGES, 8, 8, CHOICE_ANY_LOAD, bytes, algorithm, 0},                                      \
-        {operation, CHOICE_MESSAGES, 16, 16, CHOICE_ANY_LOAD, bytes, algorithm, 0}, {                                  \
-        operation, CHOICE_MESSAGES, 32, 32, CHOICE_ANY_LOAD, bytes, algorithm, 0                                       \
-    }
+#define EXACTLY(operation, ranks, bytes, algorithm)                                                                    \
+    { operation, CHOICE_MESSAGES, ranks, ranks, CHOICE_ANY_LOAD, bytes, algorithm, 0 }
+#define POWERS_OF_2(operation, limit, algorithm)                                                                       \
+    EXACTLY(operation, 4, UP_TO(limit), algorithm), EXACTLY(operation, 8, UP_TO(limit), algorithm),                    \
+        EXACTLY(operation, 16, UP_TO(limit), algorithm), EXACTLY(operation, 32, UP_TO(limit), algorithm)
 #define ON_HOST(operation, medium, bytes, algorithm)                                                                   \
     { operation, medium, ANY_RANKS, CHOICE_ANY_LOAD, bytes, algorithm, 0 }
 /* `pair`: two ranks. Below these sizes, two steps and looking up what is shared take longer than staging. */
@@ -58,7 +57,7 @@ static const struct choice_rule builtin[] = {
     MESSAGES(COMM_ALL_REDUCE, RANKS(1, 2), UP_TO(KIB(512)), SCHEDULE_RECURSIVE_DOUBLING),
     MESSAGES(COMM_ALL_REDUCE, RANKS(3, 4), UP_TO(KIB(128)), SCHEDULE_RECURSIVE_DOUBLING),
     MESSAGES(COMM_ALL_REDUCE, ANY_RANKS, UP_TO(KIB(16)), SCHEDULE_RECURSIVE_DOUBLING),
-    POWERS_OF_2(COMM_ALL_REDUCE, LARGER, SCHEDULE_RABENSEIFNER),
+    POWERS_OF_2(COMM_ALL_REDUCE, UINT64_MAX, SCHEDULE_RABENSEIFNER),
     MESSAGES(COMM_ALL_REDUCE, RANKS(3, 8), UP_TO(KIB(256)), SCHEDULE_RABENSEIFNER),
     MESSAGES(COMM_ALL_REDUCE, RANKS(9, 32), UP_TO(KIB(4096)), SCHEDULE_RABENSEIFNER),
     MESSAGES(COMM_ALL_REDUCE, RANKS(1, 32), LARGER, SCHEDULE_RING),
@@ -77,12 +76,12 @@ static const struct choice_rule builtin[] = {
 
     MESSAGES(COMM_ALL_GATHER, RANKS(1, 2), LARGER, SCHEDULE_FLAT),
     MESSAGES(COMM_ALL_GATHER, ANY_RANKS, UP_TO(KIB(64)), SCHEDULE_RECURSIVE_DOUBLING),
-    POWERS_OF_2(COMM_ALL_GATHER, UP_TO(KIB(16384)), SCHEDULE_RECURSIVE_DOUBLING),
+    POWERS_OF_2(COMM_ALL_GATHER, KIB(16384), SCHEDULE_RECURSIVE_DOUBLING),
     MESSAGES(COMM_ALL_GATHER, ANY_RANKS, LARGER, SCHEDULE_RING),
 
     MESSAGES(COMM_REDUCE_SCATTER, RANKS(1, 2), LARGER, SCHEDULE_FLAT),
     MESSAGES(COMM_REDUCE_SCATTER, ANY_RANKS, UP_TO(KIB(64)), SCHEDULE_RECURSIVE_HALVING),
-    POWERS_OF_2(COMM_REDUCE_SCATTER, UP_TO(KIB(16384)), SCHEDULE_RECURSIVE_HALVING),
+    POWERS_OF_2(COMM_REDUCE_SCATTER, KIB(16384), SCHEDULE_RECURSIVE_HALVING),
     MESSAGES(COMM_REDUCE_SCATTER, ANY_RANKS, LARGER, SCHEDULE_RING),
 
     MESSAGES(COMM_GATHER, RANKS(9, UINT32_MAX), UP_TO(KIB(64)), SCHEDULE_BINOMIAL),
