@@ -104,13 +104,19 @@ static int publish_contact(struct context *context) {
 
 /* ---- results in the store ---- */
 
-int context_put_result(const struct context *context, const char *key, int status, const void *data, size_t len) {
-    uint8_t bytes[MUSTER_DETAIL_MAX + 4];
-    struct bytes_writer w = {bytes, sizeof bytes, 0, false};
-    assert(status || len <= MUSTER_DETAIL_MAX);
+/* u32 status, then bytes, or the detail of a failure. */
+static size_t encode_result(int status, const void *data, size_t len, uint8_t *out, size_t max) {
+    struct bytes_writer w = {out, max, 0, false};
     bytes_put_number(&w, (uint32_t)status, 4);
     bytes_put(&w, status ? muster_detail() : data, status ? strlen(muster_detail()) : len);
-    return context->kv.set(context->kv.context, key, bytes, w.used);
+    assert(!w.overrun);
+    return w.used;
+}
+
+int context_put_result(const struct context *context, const char *key, int status, const void *data, size_t len) {
+    uint8_t bytes[MUSTER_DETAIL_MAX + 4];
+    size_t used = encode_result(status, data, len, bytes, sizeof bytes);
+    return context->kv.set(context->kv.context, key, bytes, used);
 }
 
 static int read_result(const struct muster_store_value *value, const char *key, void *data, size_t len) {
@@ -122,7 +128,9 @@ static int read_result(const struct muster_store_value *value, const char *key, 
     if (status) {
         return status_fail(status, "%.*s", (int)(value->len - r.used), (const char *)value->data + r.used);
     }
-    memcpy(data, value->data + r.used, len);
+    if (len > 0) {
+        memcpy(data, value->data + r.used, len);
+    }
     return 0;
 }
 
@@ -147,6 +155,18 @@ int context_get_result(const struct context *context, const char *key, uint32_t 
     code = code ? code : read_result(&value, key, data, len);
     muster_store_value_free(&value);
     return code;
+}
+
+int context_first_failure(const struct context *context, const char *key, int status) {
+    uint8_t bytes[MUSTER_DETAIL_MAX + 4];
+    char own[MUSTER_DETAIL_MAX];
+    struct muster_store_value value = {0};
+    size_t used = encode_result(status, NULL, 0, bytes, sizeof bytes);
+    (void)str_format(own, sizeof own, "%s", muster_detail());
+    int code = context->kv.set_if_absent(context->kv.context, key, bytes, used, &value);
+    code = code ? 0 : read_result(&value, key, NULL, 0);
+    muster_store_value_free(&value);
+    return code ? code : status_fail(status, "%s", own);
 }
 
 /* ---- life ---- */

@@ -109,6 +109,9 @@ static inline bool context_is_alive(const struct context *context) {
 /* Keys of the store: "muster/NAME/" is in front already. What ranks of a host tell each other while a group is made: a
  * status with this thread's detail, or bytes. */
 int context_put_result(const struct context *context, const char *key, int status, const void *data, size_t len);
+/* Of several ranks that fail, with this status and this thread's detail, all get the status and detail of the first
+ * that says so. Without the store's help: one's own. */
+int context_first_failure(const struct context *context, const char *key, int status);
 /* Waits for what `root_rank`, of this host, puts there. MUSTER_EPEER when it dies before. */
 int context_get_result(const struct context *context, const char *key, uint32_t root_rank, int64_t deadline_ns,
                        void *data, size_t len);

@@ -63,6 +63,11 @@ static int create(const struct context_config *config, const struct muster_group
     free(ranks);
     code = code ? code : share_segments(context, group, deadline_ns);
     code = code ? code : context_watch_next_host(context, deadline_ns);
+    if (code) { /* others may only see that this rank, or another, has gone because of it */
+        char key[SEGMENTS_KEY_BYTES];
+        (void)str_format(key, sizeof key, "failed/%u", context->bootstrap.topology.host_of[context->rank]);
+        code = context_first_failure(context, key, code);
+    }
     if (code) {
         code = status_prefix(code, "process group '%s', rank %u of %u", config->name, config->rank, config->size);
         group_dispose(group);
@@ -82,7 +87,12 @@ static const char *name_of(const struct muster_group_options *options) {
     return options && options->name ? options->name : "world";
 }
 
-static int check(uint32_t rank, uint32_t world_size, const struct muster_group_options *options) {
+/* meeting_point: a store, a path; not NULL. */
+static int check(const void *meeting_point, uint32_t rank, uint32_t world_size,
+                 const struct muster_group_options *options, struct muster_group *const *out) {
+    if (!meeting_point || !out) {
+        return status_fail(MUSTER_EINVAL, "process group: %s is NULL", out ? "the place to meet" : "out");
+    }
     if (world_size == 0 || world_size > MUSTER_GROUP_SIZE_MAX || rank >= world_size) {
         return status_fail(MUSTER_EINVAL, "rank %u of %u ranks; a group has 1 to %u", rank, world_size,
                            MUSTER_GROUP_SIZE_MAX);
@@ -92,7 +102,7 @@ static int check(uint32_t rank, uint32_t world_size, const struct muster_group_o
 
 int muster_group_create_store(struct muster_store *store, uint32_t rank, uint32_t world_size,
                               const struct muster_group_options *options, struct muster_group **out) {
-    int code = check(rank, world_size, options);
+    int code = check(store, rank, world_size, options, out);
     if (code) {
         return code;
     }
@@ -110,7 +120,7 @@ static int create_owning(struct muster_store *store, uint32_t rank, uint32_t wor
 int muster_group_create_file(const char *path, uint32_t rank, uint32_t world_size,
                              const struct muster_group_options *options, struct muster_group **out) {
     struct muster_store *store = NULL;
-    int code = check(rank, world_size, options);
+    int code = check(path, rank, world_size, options, out);
     int64_t deadline_ns = code ? 0 : deadline_of(options);
     code = code ? code : muster_store_open_file(path, world_size, MUSTER_STORE_DEFAULT, &store);
     return code ? code : create_owning(store, rank, world_size, options, deadline_ns, out);
@@ -120,7 +130,7 @@ int muster_group_create_tcp(const char *host, uint16_t port, uint32_t rank, uint
                             const struct muster_group_options *options, struct muster_group **out) {
     struct muster_store *store = NULL;
     struct muster_store_options store_options = MUSTER_STORE_OPTIONS_INIT;
-    int code = check(rank, world_size, options);
+    int code = check(host ? host : "", rank, world_size, options, out);
     int64_t deadline_ns = code ? 0 : deadline_of(options);
     store_options.host = host;
     store_options.port = port;
@@ -148,7 +158,7 @@ int muster_group_create_env(const struct muster_group_options *options, struct m
         return code;
     }
     uint32_t rank = number_of_env("RANK"), world_size = number_of_env("WORLD_SIZE");
-    code = check(rank, world_size, options);
+    code = check("", rank, world_size, options, out);
     if (code) {
         muster_store_close(store);
         return code;

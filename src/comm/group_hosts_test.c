@@ -206,12 +206,11 @@ static int go_on(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL), *next = NULL, *part = NULL;
     int64_t sum = 1;
-    rank_check_code(rank, test_barrier(group, NULL), 0);
+    int code = test_barrier(group, NULL);
     if (rank->rank == VICTIM) {
         (void)raise(SIGKILL);
     }
-    int code = 0;
-    while (code == 0) {
+    while (code == 0) { /* the barrier itself may fail: what the victim sent last may be lost with its socket */
         code = test_all_reduce(group, NULL);
     }
     rank_check_code(rank, code, MUSTER_EPEER);

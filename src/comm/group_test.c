@@ -179,6 +179,7 @@ static int tell_places(struct rank *rank, void *argument) {
     }
     rank_check(rank, muster_group_local_rank(group) == locals[rank->rank]);
     rank_check(rank, muster_group_local_size(group) == sizes[rank->rank]);
+    rank_check_code(rank, muster_barrier(group, NULL), 0); /* all have made it, before the first leaves */
     muster_group_free(group);
     return 0;
 }
