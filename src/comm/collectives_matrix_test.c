@@ -330,25 +330,37 @@ static void without_shared_memory(void **state) {
     world_run("no shared memory", 3, 0, true, NULL);
 }
 
-/* Writes a table in which each operation between hosts has one algorithm, the `turn`-th that it has. */
+/* The rule by which an operation always has one algorithm, the `turn`-th that it has in that medium. */
+static bool rule_make(int operation, int medium, uint32_t turn, struct choice_rule *out) {
+    static const uint32_t all[] = {
+#define ALGORITHM_ENTRY(name, value, text) name,
+        CHOICE_ALGORITHM_TABLE(ALGORITHM_ENTRY)
+#undef ALGORITHM_ENTRY
+    };
+    *out = (struct choice_rule){.operation = (enum comm_operation)operation,
+                                .medium = (enum choice_medium)medium,
+                                .ranks_max = UINT32_MAX,
+                                .bytes_max = UINT64_MAX,
+                                .piece_bytes = turn % 2 ? 10000 : 0};
+    uint32_t possible[sizeof all / sizeof *all], count = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (choice_is_possible(out->operation, out->medium, all[i])) {
+            possible[count++] = all[i];
+        }
+    }
+    out->algorithm = count > 0 ? possible[turn % count] : 0;
+    return count > 0;
+}
+
 static void table_write(int fd, uint32_t turn) {
     for (int operation = COMM_BARRIER; operation <= COMM_MONITORED_BARRIER; operation++) {
-        struct choice_rule rule = {.operation = (enum comm_operation)operation,
-                                   .medium = CHOICE_MESSAGES,
-                                   .ranks_max = UINT32_MAX,
-                                   .bytes_max = UINT64_MAX};
-        uint32_t possible[SCHEDULE_ALGORITHM_END], possible_count = 0;
-        for (uint32_t algorithm = 1; algorithm < SCHEDULE_ALGORITHM_END; algorithm++) {
-            if (choice_is_possible(rule.operation, rule.medium, algorithm)) {
-                possible[possible_count++] = algorithm;
-            }
-        }
-        if (possible_count > 0) {
+        for (int medium = 0; medium < CHOICE_MEDIUM_COUNT; medium++) {
+            struct choice_rule rule;
             char line[128];
-            rule.algorithm = possible[turn % possible_count];
-            rule.piece_bytes = turn % 2 ? 10000 : 0;
-            assert_true(choice_rule_format(&rule, line, sizeof line));
-            assert_int_equal(write(fd, line, strlen(line)), strlen(line));
+            if (rule_make(operation, medium, turn, &rule)) {
+                assert_true(choice_rule_format(&rule, line, sizeof line));
+                assert_int_equal(write(fd, line, strlen(line)), strlen(line));
+            }
         }
     }
 }
@@ -356,12 +368,16 @@ static void table_write(int fd, uint32_t turn) {
 static void with_each_algorithm(void **state) {
     (void)state;
     for (uint32_t turn = 0; turn < 4; turn++) { /* no operation has more */
-        char path[] = "/tmp/muster_matrix_XXXXXX", name[32];
+        char path[] = "/tmp/muster_matrix_XXXXXX", name[64];
         int fd = mkstemp(path);
         assert_true(fd >= 0);
         table_write(fd, turn);
-        (void)snprintf(name, sizeof name, "a host each, algorithms %u", turn);
-        world_run(name, 3 + turn % 3, 1, false, path);
+        for (uint32_t ranks_per_host = 0; ranks_per_host <= 2; ranks_per_host++) {
+            (void)snprintf(name, sizeof name, "algorithms %u, ranks per host %u", turn, ranks_per_host);
+            if (ranks_per_host != 2 || turn % 2 == 0) {
+                world_run(name, 3 + turn % 3, ranks_per_host, false, path);
+            }
+        }
         (void)close(fd);
         assert_int_equal(unlink(path), 0);
     }
