@@ -127,9 +127,10 @@ int muster_send(struct muster_group *group, const void *buffer, size_t count, en
 int muster_receive(struct muster_group *group, void *buffer, size_t count, enum muster_type type, uint32_t from,
                    uint32_t tag, struct muster_message *message, struct muster_work **work);
 
-/* Between these two (on one group, by one thread), calls with a `work` of NULL are only noted, and run when the end is called: sends and receives all
- * at the same time (so that an exchange cannot lock up), collectives in order, neighbouring all_reduces of one type and
- * reduction as one. At most MUSTER_COALESCED_MAX calls. Any failure is the result of the end. */
+/* Between these two (on one group, by one thread), calls with a `work` of NULL are only noted, and run when the end is
+ * called: sends and receives all at the same time (so that an exchange cannot lock up), collectives in order,
+ * neighbouring all_reduces of one type and reduction as one. At most MUSTER_COALESCED_MAX calls. Any failure is the
+ * result of the end. */
 #define MUSTER_COALESCED_MAX 4096u
 int muster_coalesce_begin(struct muster_group *group);
 int muster_coalesce_end(struct muster_group *group, struct muster_work **work);
