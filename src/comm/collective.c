@@ -23,17 +23,9 @@ static int run(struct muster_group *group, const struct comm_call *call, struct 
 
 /* ---- checks ---- */
 
-static int forked(const struct muster_group *group) {
-    return status_fail(MUSTER_EINVAL, "group '%s' belongs to the process that this one was forked from", group->name);
-}
-
 static int bad_type(const struct comm_call *call) {
     return status_fail(MUSTER_EINVAL, "%s: %d is no element type", comm_operation_name(call->operation),
                        (int)call->type);
-}
-
-static int check_group(const struct muster_group *group) {
-    return __builtin_expect(context_is_alive(group->context), 1) ? 0 : forked(group);
 }
 
 /* `blocks` blocks of call->count elements. */
@@ -102,13 +94,13 @@ static int check_counts(const struct muster_group *group, const struct comm_call
 
 int muster_barrier(struct muster_group *group, struct muster_work **work) {
     struct comm_call call = {.operation = COMM_BARRIER};
-    int code = check_group(group);
+    int code = group_check(group);
     return code ? code : run(group, &call, work);
 }
 
 int muster_monitored_barrier(struct muster_group *group, int64_t timeout_ms) {
     struct comm_call call = {.operation = COMM_MONITORED_BARRIER};
-    int code = check_group(group);
+    int code = group_check(group);
     if (code == 0 && timeout_ms <= 0) {
         code = status_fail(MUSTER_EINVAL, "monitored_barrier: the time-out is %lld ms; it must be positive",
                            (long long)timeout_ms);
@@ -128,7 +120,7 @@ int muster_monitored_barrier(struct muster_group *group, int64_t timeout_ms) {
 int muster_all_reduce(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                       enum muster_reduction reduction, struct muster_work **work) {
     struct comm_call call = {COMM_ALL_REDUCE, type, reduction, 0, count, send, receive, NULL, NULL};
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_size(&call, 1);
     code = code ? code : check_reduction(&call);
     code = code ? code : check_buffers(&call, true, true);
@@ -138,7 +130,7 @@ int muster_all_reduce(struct muster_group *group, const void *send, void *receiv
 int muster_reduce(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                   enum muster_reduction reduction, uint32_t root, struct muster_work **work) {
     struct comm_call call = {COMM_REDUCE, type, reduction, root, count, send, receive, NULL, NULL};
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_size(&call, 1);
     code = code ? code : check_reduction(&call);
     code = code ? code : check_root(group, &call);
@@ -149,7 +141,7 @@ int muster_reduce(struct muster_group *group, const void *send, void *receive, s
 int muster_broadcast(struct muster_group *group, void *buffer, size_t count, enum muster_type type, uint32_t root,
                      struct muster_work **work) {
     struct comm_call call = {COMM_BROADCAST, type, MUSTER_SUM, root, count, buffer, buffer, NULL, NULL};
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_size(&call, 1);
     code = code ? code : check_root(group, &call);
     code = code ? code : check_buffers(&call, true, true);
@@ -159,7 +151,7 @@ int muster_broadcast(struct muster_group *group, void *buffer, size_t count, enu
 int muster_all_gather(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                       struct muster_work **work) {
     struct comm_call call = {COMM_ALL_GATHER, type, MUSTER_SUM, 0, count, send, receive, NULL, NULL};
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_buffers(&call, true, true);
     return code ? code : run(group, &call, work);
@@ -168,7 +160,7 @@ int muster_all_gather(struct muster_group *group, const void *send, void *receiv
 int muster_gather(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                   uint32_t root, struct muster_work **work) {
     struct comm_call call = {COMM_GATHER, type, MUSTER_SUM, root, count, send, receive, NULL, NULL};
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_root(group, &call);
     code = code ? code : check_buffers(&call, true, group->rank == root);
@@ -178,7 +170,7 @@ int muster_gather(struct muster_group *group, const void *send, void *receive, s
 int muster_scatter(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                    uint32_t root, struct muster_work **work) {
     struct comm_call call = {COMM_SCATTER, type, MUSTER_SUM, root, count, send, receive, NULL, NULL};
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_root(group, &call);
     code = code ? code : check_buffers(&call, group->rank == root, true);
@@ -188,7 +180,7 @@ int muster_scatter(struct muster_group *group, const void *send, void *receive, 
 int muster_reduce_scatter(struct muster_group *group, const void *send, void *receive, size_t count,
                           enum muster_type type, enum muster_reduction reduction, struct muster_work **work) {
     struct comm_call call = {COMM_REDUCE_SCATTER, type, reduction, 0, count, send, receive, NULL, NULL};
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_reduction(&call);
     code = code ? code : check_buffers(&call, true, true);
@@ -198,7 +190,7 @@ int muster_reduce_scatter(struct muster_group *group, const void *send, void *re
 int muster_all_to_all(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                       struct muster_work **work) {
     struct comm_call call = {COMM_ALL_TO_ALL, type, MUSTER_SUM, 0, count, send, receive, NULL, NULL};
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_buffers(&call, true, true);
     return code ? code : run(group, &call, work);
@@ -210,7 +202,7 @@ int muster_all_gather_v(struct muster_group *group, const void *send, void *rece
                         enum muster_type type, struct muster_work **work) {
     struct comm_call call = {COMM_ALL_GATHER, type, MUSTER_SUM, 0, 0, send, receive, NULL, counts};
     size_t sum = 0;
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_counts(group, &call, counts, &sum);
     code = code ? code : check_buffer(&call, send, counts[group->rank] > 0, "send");
     code = code ? code : check_buffer(&call, receive, sum > 0, "receive");
@@ -221,7 +213,7 @@ int muster_gather_v(struct muster_group *group, const void *send, void *receive,
                     enum muster_type type, uint32_t root, struct muster_work **work) {
     struct comm_call call = {COMM_GATHER, type, MUSTER_SUM, root, 0, send, receive, NULL, counts};
     size_t sum = 0;
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_root(group, &call);
     code = code ? code : check_counts(group, &call, counts, &sum);
     code = code ? code : check_buffer(&call, send, counts[group->rank] > 0, "send");
@@ -233,7 +225,7 @@ int muster_scatter_v(struct muster_group *group, const void *send, void *receive
                      enum muster_type type, uint32_t root, struct muster_work **work) {
     struct comm_call call = {COMM_SCATTER, type, MUSTER_SUM, root, 0, send, receive, counts, NULL};
     size_t sum = 0;
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_root(group, &call);
     code = code ? code : check_counts(group, &call, counts, &sum);
     code = code ? code : check_buffer(&call, send, sum > 0 && group->rank == root, "send");
@@ -245,7 +237,7 @@ int muster_reduce_scatter_v(struct muster_group *group, const void *send, void *
                             enum muster_type type, enum muster_reduction reduction, struct muster_work **work) {
     struct comm_call call = {COMM_REDUCE_SCATTER, type, reduction, 0, 0, send, receive, NULL, counts};
     size_t sum = 0;
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_counts(group, &call, counts, &sum);
     code = code ? code : check_reduction(&call);
     code = code ? code : check_buffer(&call, send, sum > 0, "send");
@@ -257,7 +249,7 @@ int muster_all_to_all_v(struct muster_group *group, const void *send, const size
                         const size_t *receive_counts, enum muster_type type, struct muster_work **work) {
     struct comm_call call = {COMM_ALL_TO_ALL, type, MUSTER_SUM, 0, 0, send, receive, send_counts, receive_counts};
     size_t send_sum = 0, receive_sum = 0;
-    int code = check_group(group);
+    int code = group_check(group);
     code = code ? code : check_counts(group, &call, send_counts, &send_sum);
     code = code ? code : check_counts(group, &call, receive_counts, &receive_sum);
     if (code == 0 && send_counts[group->rank] != receive_counts[group->rank]) {

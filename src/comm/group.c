@@ -45,27 +45,39 @@ uint32_t muster_group_local_size(const struct muster_group *group) {
 
 /* ---- state ---- */
 
+int group_refuse(const struct muster_group *group) {
+    return group ? status_fail(MUSTER_EINVAL, "group '%s' belongs to the process that this one was forked from",
+                               group->name)
+                 : status_fail(MUSTER_EINVAL, "the group is NULL");
+}
+
 int muster_group_status(struct muster_group *group) {
+    int code = group_check(group);
+    if (code) {
+        return code;
+    }
     return group_is_uneasy(group) && group_examine(group, GROUP_NEED_STATUS) ? failure_tell(&group->failure) : 0;
 }
 
 void muster_group_abort(struct muster_group *group, const char *reason) {
+    if (group_check(group)) {
+        return;
+    }
     char sentence[GROUP_ABORT_REASON_MAX + MUSTER_GROUP_NAME_MAX + 64];
     (void)snprintf(sentence, sizeof sentence, "rank %u aborted group '%s': %.*s", group->rank, group->name,
                    GROUP_ABORT_REASON_MAX, reason ? reason : "no reason given");
-    if (context_is_alive(group->context)) {
-        (void)group_fail(group, MUSTER_EABORTED, sentence);
-    }
+    (void)group_fail(group, MUSTER_EABORTED, sentence);
 }
 
 /* ---- memory ---- */
 
 int muster_alloc(struct muster_group *group, size_t bytes, void **out) {
-    return memory_allocate(group->context->memory, bytes, out);
+    int code = group_check(group);
+    return code ? code : memory_allocate(group->context->memory, bytes, out);
 }
 
 void muster_free(struct muster_group *group, void *memory) {
-    if (memory && context_is_alive(group->context)) {
+    if (memory && group && context_is_alive(group->context)) {
         memory_release(group->context->memory, memory);
     }
 }

@@ -26,6 +26,10 @@ struct coalesced {
 /* ---- noting ---- */
 
 int muster_coalesce_begin(struct muster_group *group) {
+    int code = group_check(group);
+    if (code) {
+        return code;
+    }
     if (group->coalesced) {
         return status_fail(MUSTER_EINVAL, "coalesce_begin: group '%s' is between begin and end already", group->name);
     }
@@ -205,17 +209,21 @@ int coalesced_run(struct muster_group *group, struct coalesced *batch, int64_t t
 }
 
 int muster_coalesce_end(struct muster_group *group, struct muster_work **work) {
+    int code = group_check(group);
+    if (code) {
+        return code;
+    }
     struct coalesced *batch = group->coalesced;
     if (!batch) {
         return status_fail(MUSTER_EINVAL, "coalesce_end without coalesce_begin on group '%s'", group->name);
     }
     group->coalesced = NULL;
     if (!work && atomic_load_explicit(&group->queued_count, memory_order_acquire) == 0) {
-        int code = coalesced_run(group, batch, group->timeout_ns);
+        code = coalesced_run(group, batch, group->timeout_ns);
         coalesced_free(batch);
         return code;
     }
     struct muster_work *own = NULL;
-    int code = work_submit_batch(group, batch, work ? work : &own);
+    code = work_submit_batch(group, batch, work ? work : &own);
     return code || work ? code : muster_work_wait(&own);
 }

@@ -103,6 +103,12 @@ struct muster_group {
 
 /* ---- group_make.c: a group from a list of root ranks ---- */
 
+/* MUSTER_EINVAL for callers that cannot use it: with NULL, and in a forked child. Any thread. */
+int group_refuse(const struct muster_group *group);
+static inline int group_check(const struct muster_group *group) {
+    return __builtin_expect(group && context_is_alive(group->context), 1) ? 0 : group_refuse(group);
+}
+
 /* Allocates, and computes places. ranks: root ranks, this process's among them; copied, as is the name. */
 int group_prepare(struct context *context, const uint32_t *ranks, uint32_t rank_count, const char *name,
                   int64_t timeout_ns, struct muster_group **out);

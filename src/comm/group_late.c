@@ -1,7 +1,8 @@
 /* A call of the group that failed by itself: who did not come, or came with another call. See group_impl.h.
  *
  * On this host the members' lines tell. Ranks elsewhere are asked through the store: whose deadline has passed tells
- * the other hosts; everybody who is in the call then puts a key for itself, waits a little, and looks who did not. */
+ * the other hosts; everybody who is in the call then puts a key for itself, which says what call it is in, waits a
+ * little, and looks who did not. So calls that differ, and in which each waits for the other, are found out then. */
 #include "comm/group_impl.h"
 
 #include <stdio.h>
@@ -21,7 +22,9 @@ enum {
 
 struct attendance {
     const struct muster_group *group;
-    bool *came; /* per rank; NULL: not asked */
+    bool *came;        /* per rank; NULL: not asked */
+    uint32_t stranger; /* the first rank that came with another call; UINT32_MAX: none */
+    uint64_t strange;  /* its fingerprint */
 };
 
 static bool is_late(const void *argument, uint32_t rank) {
@@ -44,8 +47,22 @@ static const char *make_key(const struct muster_group *group, uint32_t rank, cha
     return out;
 }
 
+static void note_call(struct attendance *attendance, uint32_t rank, uint64_t own,
+                      const struct muster_store_value *value) {
+    uint64_t theirs = own;
+    if (attendance->came[rank] && value->len == sizeof theirs) {
+        memcpy(&theirs, value->data, sizeof theirs);
+    }
+    if (theirs != own && attendance->stranger == UINT32_MAX) {
+        attendance->stranger = rank;
+        attendance->strange = theirs;
+    }
+}
+
 /* Everybody's keys, as far as they are there after a while. Whatever the store cannot tell counts as not there. */
-static void ask(const struct muster_group *group, bool *came) {
+static void ask(struct attendance *attendance) {
+    const struct muster_group *group = attendance->group;
+    uint64_t own = group_line_fingerprint(group->line, group->sequence);
     const struct comm_kv *kv = &group->context->kv;
     char(*names)[KEY_BYTES] = calloc(group->size, sizeof *names);
     const char **keys = calloc(group->size, sizeof *keys);
@@ -54,10 +71,11 @@ static void ask(const struct muster_group *group, bool *came) {
         for (uint32_t rank = 0; rank < group->size; rank++) {
             keys[rank] = make_key(group, rank, names[rank]);
         }
-        (void)kv->set(kv->context, keys[group->rank], "1", 1);
+        (void)kv->set(kv->context, keys[group->rank], &own, sizeof own);
         bool all = kv->multi_get(kv->context, keys, group->size, ANSWER_MS, values) == 0;
         for (uint32_t rank = 0; rank < group->size; rank++) {
-            came[rank] = all || kv->get(kv->context, keys[rank], 0, &values[rank]) == 0;
+            attendance->came[rank] = all || kv->get(kv->context, keys[rank], 0, &values[rank]) == 0;
+            note_call(attendance, rank, own, &values[rank]);
             muster_store_value_free(&values[rank]);
         }
     }
@@ -66,17 +84,33 @@ static void ask(const struct muster_group *group, bool *came) {
     free(names);
 }
 
-static void describe_late(struct muster_group *group, int64_t timeout_ns, char *out, size_t max) {
+/* "call 17 of group 'world' is barrier on rank 0, but all_reduce of 4 float32, sum on rank 1". */
+static void describe_pair(const struct muster_group *group, uint64_t sequence, uint32_t rank, uint64_t theirs,
+                          char *out, size_t max) {
+    char own[128], other[128], who[64];
+    (void)group_name_rank(group, rank, who, sizeof who);
+    (void)snprintf(out, max, "call %llu of group '%s' is %s on rank %u, but %s on %s", (unsigned long long)sequence,
+                   group->name, comm_fingerprint_format(group_line_fingerprint(group->line, sequence), own, sizeof own),
+                   group->rank, comm_fingerprint_format(theirs, other, sizeof other), who);
+}
+
+/* MUSTER_ETIMEOUT, or MUSTER_EMISMATCH if the others made another call. */
+static int describe_late(struct muster_group *group, int64_t timeout_ns, char *out, size_t max) {
     char own[256], list[200];
-    struct attendance attendance = {.group = group};
+    struct attendance attendance = {.group = group, .stranger = UINT32_MAX};
     group_describe_own_call(group, own, sizeof own);
     size_t used = (size_t)snprintf(out, max, "%s: not done within %.3f s", own, (double)timeout_ns / 1e9);
     if (group->hierarchy && group->size <= ASKED_RANKS_MAX) {
         group_spread(group, MUSTER_ETIMEOUT, out);
         attendance.came = calloc(group->size, sizeof *attendance.came);
         if (attendance.came) {
-            ask(group, attendance.came);
+            ask(&attendance);
         }
+    }
+    if (attendance.stranger != UINT32_MAX) {
+        describe_pair(group, group->sequence, attendance.stranger, attendance.strange, out, max);
+        free(attendance.came);
+        return MUSTER_EMISMATCH;
     }
     (void)bootstrap_list_ranks(group->size, is_late, &attendance, list, sizeof list);
     if (list[0] == '\0') {
@@ -93,6 +127,7 @@ static void describe_late(struct muster_group *group, int64_t timeout_ns, char *
         }
     }
     free(attendance.came);
+    return MUSTER_ETIMEOUT;
 }
 
 /* ---- who made another call ---- */
@@ -106,12 +141,7 @@ static bool describe_mismatch(const struct muster_group *group, char *out, size_
             uint64_t begun = atomic_load_explicit(&group->lines[i].begun, memory_order_acquire);
             uint64_t print = group_line_fingerprint(&group->lines[i], sequence);
             if (begun >= sequence && begun < sequence + GROUP_HISTORY && print != own_print) {
-                char own[128], other[128], who[64];
-                (void)group_name_rank(group, group->locals[i], who, sizeof who);
-                (void)snprintf(out, max, "call %llu of group '%s' is %s on rank %u, but %s on %s",
-                               (unsigned long long)sequence, group->name,
-                               comm_fingerprint_format(own_print, own, sizeof own), group->rank,
-                               comm_fingerprint_format(print, other, sizeof other), who);
+                describe_pair(group, sequence, group->locals[i], print, out, max);
                 return true;
             }
         }
@@ -132,7 +162,7 @@ int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) 
         return failure_tell(&group->failure);
     }
     if (code == MUSTER_ETIMEOUT) {
-        describe_late(group, timeout_ns, sentence, sizeof sentence);
+        code = describe_late(group, timeout_ns, sentence, sizeof sentence);
     } else if (code != MUSTER_EMISMATCH || !describe_mismatch(group, sentence, sizeof sentence)) {
         char own[256];
         group_describe_own_call(group, own, sizeof own);

@@ -13,13 +13,13 @@
 #include "comm/work_impl.h"
 
 int message_check(const struct muster_group *group, const struct message_call *call) {
+    int code = group_check(group);
+    if (code) {
+        return code;
+    }
     const char *name = comm_operation_name(call->operation);
     size_t bytes = muster_type_bytes(call->type);
     bool takes_any = call->operation == COMM_RECEIVE && call->peer == MUSTER_ANY_RANK;
-    if (!context_is_alive(group->context)) {
-        return status_fail(MUSTER_EINVAL, "group '%s' belongs to the process that this one was forked from",
-                           group->name);
-    }
     if (!takes_any && (call->peer >= group->size || call->peer == group->rank)) {
         return status_fail(MUSTER_EINVAL, "%s: rank %u is no other rank of a group of %u", name, call->peer,
                            group->size);

@@ -256,14 +256,18 @@ static int shrink_once(struct muster_group *failed, int64_t timeout_ms, struct m
 }
 
 int muster_group_shrink(struct muster_group *failed, int64_t timeout_ms, struct muster_group **out) {
-    if (!context_is_alive(failed->context) || timeout_ms <= 0) {
-        return status_fail(MUSTER_EINVAL, "a group is shrunk by the process that made it, with a time-out above 0 ms");
+    int code = group_check(failed);
+    if (code == 0 && timeout_ms <= 0) {
+        code = status_fail(MUSTER_EINVAL, "group '%s' is shrunk with a time-out above 0 ms", failed->name);
+    }
+    if (code) {
+        return code;
     }
     char sentence[MUSTER_GROUP_NAME_MAX + 64];
     (void)str_format(sentence, sizeof sentence, "rank %u shrinks group '%s'", failed->rank, failed->name);
     (void)group_fail(failed, MUSTER_EABORTED, sentence);
     struct muster_group *group = NULL, *next = NULL;
-    int code = shrink_once(failed, timeout_ms, &group);
+    code = shrink_once(failed, timeout_ms, &group);
     /* Every turn loses a rank at least. */
     while (group && (code == MUSTER_EPEER || code == MUSTER_ETIMEOUT) && group->size > 1) {
         code = shrink_once(group, timeout_ms, &next);

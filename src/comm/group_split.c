@@ -160,9 +160,9 @@ static const char *name_of(const struct muster_group *parent, const struct muste
 }
 
 static int check_parent(const struct muster_group *parent, const struct muster_group_options *options) {
-    if (!context_is_alive(parent->context)) {
-        return status_fail(MUSTER_EINVAL, "group '%s' belongs to the process that this one was forked from",
-                           parent->name);
+    int code = group_check(parent);
+    if (code) {
+        return code;
     }
     if (parent->coalesced) {
         return status_fail(MUSTER_EINVAL, "no group can be made between coalesce_begin and coalesce_end");

@@ -34,8 +34,8 @@ static int name_add(struct interface_wish *wish, const char *name, size_t length
         return 0;
     }
     if (length >= INTERFACE_NAME_MAX) {
-        return status_fail(MUSTER_EINVAL, "'%.*s' is longer than the name of a network interface can be", (int)length,
-                           name);
+        return status_fail(MUSTER_EINVAL, "'%.*s...' is longer than the name of a network interface can be",
+                           INTERFACE_NAME_MAX, name);
     }
     if (wish->count == INTERFACE_PATTERNS_MAX) {
         return status_fail(MUSTER_EINVAL, "more than %d names of network interfaces", INTERFACE_PATTERNS_MAX);
@@ -71,14 +71,19 @@ int interface_wish_parse(const char *names, const char *family, struct interface
 int interface_wish_from_env(struct interface_wish *out) {
     static const char *const name_variables[] = {"MUSTER_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"};
     static const char *const family_variables[] = {"MUSTER_SOCKET_FAMILY", "NCCL_SOCKET_FAMILY"};
-    const char *names = NULL, *family = NULL;
+    const char *names = NULL, *names_variable = NULL, *family = NULL, *family_variable = NULL;
     for (size_t i = 0; i < sizeof name_variables / sizeof *name_variables && (!names || !*names); i++) {
         names = getenv(name_variables[i]);
+        names_variable = name_variables[i];
     }
     for (size_t i = 0; i < sizeof family_variables / sizeof *family_variables && (!family || !*family); i++) {
         family = getenv(family_variables[i]);
+        family_variable = family_variables[i];
     }
-    return interface_wish_parse(names, family, out);
+    int code = interface_wish_parse(names, family, out);
+    return code ? status_prefix(code, "%s, %s", names && *names ? names_variable : "no interfaces named",
+                                family && *family ? family_variable : "any family")
+                : 0;
 }
 
 bool interface_wish_allows(const struct interface_wish *wish, const char *name, int family) {

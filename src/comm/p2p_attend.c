@@ -159,8 +159,9 @@ static void dial_give_up(struct p2p *p2p, struct p2p_dial *dial) {
         (void)net_address_format((const struct sockaddr *)&last->sockaddr, text);
     }
     bool is_gone = dial->last_error == ECONNREFUSED || dial->last_error == ECONNRESET;
-    link_fail(p2p, link, is_gone ? MUSTER_EPEER : MUSTER_ECONNECT, "rank %u cannot connect to rank %u at %s: %s%s",
-              (unsigned)p2p->config.rank, (unsigned)link->peer, text, strerror(dial->last_error),
+    char peer[P2P_PEER_NAME_MAX];
+    link_fail(p2p, link, is_gone ? MUSTER_EPEER : MUSTER_ECONNECT, "rank %u cannot connect to %s at %s: %s%s",
+              (unsigned)p2p->config.rank, link_peer_name(p2p, link, peer), text, strerror(dial->last_error),
               is_gone ? " (it has ended?)" : "");
 }
 

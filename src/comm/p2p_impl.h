@@ -282,6 +282,9 @@ void link_fail(struct p2p *p2p, struct p2p_link *link, int code, const char *for
     __attribute__((format(printf, 4, 5)));
 /* The peer's connection ended without goodbye. error_number 0: it closed. */
 void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number);
+/* "rank 3 on host a", for sentences. Returns out. */
+enum { P2P_PEER_NAME_MAX = 96 };
+char *link_peer_name(const struct p2p *p2p, const struct p2p_link *link, char out[P2P_PEER_NAME_MAX]);
 /* The peer has said goodbye on the first connection: the link ends when all others have ended, too. */
 void link_left(struct p2p *p2p, struct p2p_link *link);
 /* Takes `io` (also on failure). */

@@ -143,16 +143,23 @@ void link_fail(struct p2p *p2p, struct p2p_link *link, int code, const char *for
     peer_found_dead(p2p, link->peer, code, sentence);
 }
 
-void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number) {
+char *link_peer_name(const struct p2p *p2p, const struct p2p_link *link, char out[P2P_PEER_NAME_MAX]) {
     const struct p2p_config *config = &p2p->config;
     const char *host = config->host_name ? config->host_name(config->context, link->peer) : NULL;
-    const char *before = host ? " on host " : "", *name = host ? host : "";
+    (void)str_format(out, P2P_PEER_NAME_MAX, "rank %u%s%s", (unsigned)link->peer, host ? " on host " : "",
+                     host ? host : "");
+    return out;
+}
+
+void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number) {
+    char peer[P2P_PEER_NAME_MAX];
+    (void)link_peer_name(p2p, link, peer);
     if (error_number == 0 || error_number == ECONNRESET || error_number == EPIPE) {
-        link_fail(p2p, link, MUSTER_EPEER, "rank %u%s%s has died: its connection to rank %u was closed",
-                  (unsigned)link->peer, before, name, (unsigned)config->rank);
+        link_fail(p2p, link, MUSTER_EPEER, "%s has died: its connection to rank %u was closed", peer,
+                  (unsigned)p2p->config.rank);
     } else {
-        link_fail(p2p, link, MUSTER_EPEER, "rank %u%s%s cannot be reached any more from rank %u: %s",
-                  (unsigned)link->peer, before, name, (unsigned)config->rank, strerror(error_number));
+        link_fail(p2p, link, MUSTER_EPEER, "%s cannot be reached any more from rank %u: %s", peer,
+                  (unsigned)p2p->config.rank, strerror(error_number));
     }
 }
 

@@ -333,6 +333,18 @@ static void run_case(struct board *board, bool verbose) {
 
 /* ---- the program ---- */
 
+static const struct board *running; /* NULL: all is over */
+static pid_t owner;
+
+/* At exit: the case in which the harness gave up waiting. */
+static void tell_running(void) {
+    if (running && getpid() == owner) { /* the ranks, too, come here */
+        char text[512];
+        describe(&running->plan, text, sizeof text);
+        (void)fprintf(stderr, "HANG in %s\n", text);
+    }
+}
+
 static int compare_times(const void *a, const void *b) {
     int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
     return (left > right) - (left < right);
@@ -384,11 +396,16 @@ int main(int argc, char **argv) {
         return 2;
     }
     (void)printf("seed %" PRIu64 "\n", seed);
+    (void)fflush(stdout);
+    owner = getpid();
+    (void)atexit(tell_running);
     for (uint32_t i = first; i < first + count; i++) {
         memset(board, 0, sizeof *board);
         draw(&board->plan, seed, i);
+        running = board;
         run_case(board, verbose);
     }
+    running = NULL;
     print_times();
     (void)printf("%u cases, %u faults\n", count, fault_count);
     return fault_count ? 1 : 0;
