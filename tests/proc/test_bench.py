@@ -106,7 +106,7 @@ def clocks_of_two_hosts_are_compared():
 
 # What is measured is the machine's; that it is a table which groups then use is ours.
 def a_tuned_table_can_be_used():
-    with_algorithms = set(OPERATIONS) - {"sendrecv", "barrier"}  # the one has none, the other one
+    with_algorithms = set(OPERATIONS) - {"sendrecv", "barrier"}
     for environment, medium, operations in (({}, "private", with_algorithms),
                                             ({"MUSTER_SHM": "0"}, "messages", {"all_reduce", "broadcast"})):
         what = [*(operations if environment else ["all"]), "--ranks", "2", "-b", "64", "-e", "64K", "-f", "1024"]
@@ -114,7 +114,8 @@ def a_tuned_table_can_be_used():
                               env={**os.environ, **environment}, check=False)
         assert done.returncode == 0, done
         rules = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
-        assert {rule[0] for rule in rules} == operations, done.stdout
+        # Operations that one algorithm alone can carry out in this medium are left out.
+        assert {"all_reduce", "broadcast"} <= {rule[0] for rule in rules} <= operations, done.stdout
         assert all(rule[1:3] == [medium, "2"] for rule in rules), done.stdout
         with tempfile.NamedTemporaryFile("w", suffix=".choice") as table:
             table.write(done.stdout)
