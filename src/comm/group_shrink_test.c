@@ -13,6 +13,7 @@
 #include "comm/ranks_test_support.h"
 
 enum { MARK_READY = 1, MARK_OVER = 2, PATIENCE_MS = 20000 };
+enum { ROOM_CALLS = 7000 }; /* nearly as many short messages as a peer takes unasked */
 
 static int64_t sum_of(struct rank *rank, struct muster_group *group, int64_t value) {
     rank_check_code(rank, muster_all_reduce(group, &value, &value, 1, MUSTER_INT64, MUSTER_SUM, NULL), 0);
@@ -201,6 +202,40 @@ static void a_working_group_and_a_part_can_be_shrunk(void **state) {
     ranks_run(3, shrink_what_works, NULL);
 }
 
+/* In each group, rank 0 sends nearly as many messages as rank 1 has room for, and rank 1 asks for none of them. */
+static int leave_messages_behind(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL), *next = NULL;
+    float value = 1;
+    for (uint32_t round = 1; round <= 3; round++) {
+        int code = 0;
+        rank_check(rank, sum_of(rank, group, 1) == 2);
+        for (int i = 0; i < ROOM_CALLS && rank->rank == 0; i++) {
+            rank_check_code(rank, muster_reduce(group, &value, &value, 1, MUSTER_FLOAT32, MUSTER_SUM, 1, NULL), 0);
+        }
+        rank_mark(rank, round);
+        rank_await(rank, 0, round);
+        if (rank->rank == 1) {
+            muster_group_abort(group, "enough");
+        }
+        while (code == 0) {
+            code = muster_barrier(group, NULL);
+        }
+        rank_check_code(rank, code == MUSTER_EGROUP ? MUSTER_EABORTED : code, MUSTER_EABORTED);
+        rank_check_code(rank, muster_group_shrink(group, PATIENCE_MS, &next), 0);
+        muster_group_free(group);
+        group = next;
+    }
+    muster_group_free(group);
+    return 0;
+}
+
+static void what_a_failed_group_left_is_in_nobodys_way(void **state) {
+    (void)state;
+    struct ranks_options options = {.ranks_per_host = 1};
+    ranks_run_with(2, leave_messages_behind, NULL, &options);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_of_a_death_go_on),
@@ -208,6 +243,7 @@ int main(void) {
         cmocka_unit_test(deaths_while_shrinking),
         cmocka_unit_test(a_stopped_rank_is_left_out),
         cmocka_unit_test(a_working_group_and_a_part_can_be_shrunk),
+        cmocka_unit_test(what_a_failed_group_left_is_in_nobodys_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,17 @@ bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence
         fail_link_requests(p2p, link, id, code, sentence);
     }
     fail_list(p2p, &p2p->any, id, code, sentence);
+    for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
+        if (p2p->links[peer]) {
+            arrivals_drop(p2p, p2p->links[peer], id);
+        }
+    }
     return true;
+}
+
+bool p2p_group_has_failed(const struct p2p *p2p, uint32_t id) {
+    const struct p2p_group *group = p2p->has_failures ? p2p_group_find(p2p, id) : NULL;
+    return group && group->has_failed;
 }
 
 /* ---- calls that contradict each other ---- */

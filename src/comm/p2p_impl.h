@@ -236,6 +236,7 @@ struct p2p_group *p2p_group_find(const struct p2p *p2p, uint32_t id);
 struct p2p_group *p2p_group_get(struct p2p *p2p, uint32_t id);
 /* Ends all requests of the group, now and from now on. false: it had failed before. */
 bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence);
+bool p2p_group_has_failed(const struct p2p *p2p, uint32_t id);
 /* Does the message contradict the call that the group is in, or was in? Then the group fails, and everybody is told. */
 bool p2p_group_contradicts(struct p2p *p2p, const struct p2p_link *link, const struct wire_frame *frame);
 /* Sends a notice over all links but `from`. */
@@ -267,6 +268,8 @@ void link_tell_credit(struct p2p *p2p, struct p2p_link *link, uint8_t lane);
 /* Reads what there is, within bounds. false: nothing moved. May fail the link. */
 bool stream_read(struct p2p *p2p, struct p2p_stream *stream);
 /* A receive has found its message among the arrivals; frees that. */
+/* Forgets messages of the group that nobody has received, so that the peer has room for those of others. */
+void arrivals_drop(struct p2p *p2p, struct p2p_link *link, uint32_t group);
 void arrival_deliver(struct p2p *p2p, struct p2p_link *link, struct p2p_request *request, struct p2p_arrival *arrival);
 bool link_read_memory(struct p2p *p2p, struct p2p_link *link);
 

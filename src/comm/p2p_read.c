@@ -178,6 +178,10 @@ static void message_begins(struct p2p *p2p, struct p2p_stream *stream) {
         give_back_credit(p2p, link, frame);
         return;
     }
+    if (p2p_group_has_failed(p2p, frame->group)) { /* nobody will receive it: it may not keep its room */
+        give_back_credit(p2p, link, frame);
+        return;
+    }
     struct p2p_request *request = readable ? NULL : match_message(p2p, link, frame);
     if (!request) {
         stream->in_arrival = arrival_create(p2p, link, frame);
@@ -426,6 +430,24 @@ bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
 static struct p2p_stream *stream_of(const struct p2p_link *link, const struct p2p_arrival *arrival) {
     struct p2p_stream *main = link->streams[0];
     return main && main->in_arrival == arrival && main->in_left > 0 ? main : NULL;
+}
+
+void arrivals_drop(struct p2p *p2p, struct p2p_link *link, uint32_t group) {
+    struct p2p_stream *main = link->streams[0];
+    struct p2p_arrival *next;
+    for (struct p2p_arrival *arrival = link->arrivals; arrival; arrival = next) {
+        next = arrival->next;
+        if (arrival->frame.group != group) {
+            continue;
+        }
+        if (main && main->in_arrival == arrival) {
+            main->target = PAYLOAD_DISCARD;
+            main->in_arrival = NULL;
+        }
+        arrival_remove(link, arrival);
+        give_back_credit(p2p, link, &arrival->frame);
+        free(arrival);
+    }
 }
 
 void arrival_deliver(struct p2p *p2p, struct p2p_link *link, struct p2p_request *request, struct p2p_arrival *arrival) {
