@@ -20,7 +20,17 @@
  * for which call, docs/formats/choice.md),
  * MUSTER_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME (the interfaces TCP may use),
  * MUSTER_SOCKET_FAMILY or NCCL_SOCKET_FAMILY (AF_INET, AF_INET6), MUSTER_DEBUG (INFO, DETAIL: what was chosen, every
- * call, on stderr), MUSTER_TRACE (a folder, muster/trace.h). */
+ * call, on stderr), MUSTER_TRACE (a folder, muster/trace.h).
+ *
+ * Example:
+ *
+ *     struct muster_group *group = NULL;
+ *     float gradient[4] = {0};
+ *     if (muster_group_create_env(NULL, &group) != MUSTER_OK ||
+ *         muster_all_reduce(group, gradient, gradient, 4, MUSTER_FLOAT32, MUSTER_AVERAGE, NULL) != MUSTER_OK) {
+ *         fprintf(stderr, "%s\n", muster_detail());
+ *     }
+ *     muster_group_free(group); */
 #ifndef MUSTER_GROUP_H
 #define MUSTER_GROUP_H
 
