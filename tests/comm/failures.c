@@ -270,6 +270,7 @@ static void judge_rank(const struct plan *plan, uint32_t rank, struct outcome *o
     } else if (!strstr(outcome->detail, name) && (plan->harm != HARM_STOP || !names_absent(plan, outcome->detail))) {
         fault(plan, rank, "the sentence does not name the rank", outcome);
     } else if (!strstr(outcome->detail, plan->operation->name) && plan->harm != HARM_ABORT &&
+               !strstr(outcome->detail, "send of") &&
                !strstr(outcome->detail, "after call")) { /* found out between two calls, or before a message */
         fault(plan, rank, "the sentence does not name the operation", outcome);
     } else if (!strstr(outcome->detail, "host") && plan->harm != HARM_ABORT && plan->harm != HARM_STOP) {
