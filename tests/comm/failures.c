@@ -356,9 +356,9 @@ static void print_times(void) {
         return;
     }
     qsort(samples, sample_count, sizeof *samples, compare_times);
+    int64_t median_ns = samples[sample_count / 2], p99_ns = samples[sample_count * 99 / 100];
     (void)printf("kill to error, %zu survivors: median %.3f ms, p99 %.3f ms, max %.3f ms\n", sample_count,
-                 (double)samples[sample_count / 2] / 1e6, (double)samples[sample_count * 99 / 100] / 1e6,
-                 (double)samples[sample_count - 1] / 1e6);
+                 (double)median_ns / 1e6, (double)p99_ns / 1e6, (double)slowest_ns / 1e6);
     (void)printf("slowest: %s\n", slowest);
 }
 
