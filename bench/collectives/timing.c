@@ -116,7 +116,8 @@ static float value_at(int rank, int block, size_t i) {
 }
 
 static float sum_at(int size, int block, size_t i) {
-    return (float)(size * (size + 1) / 2 + size * (10 * block + (int)(i % BLOCK_VALUES)));
+    int ranks = size * (size + 1) / 2, places = size * (10 * block + (int)(i % BLOCK_VALUES));
+    return (float)(ranks + places);
 }
 
 /* The block that a rank should find at `block` of its receive buffer, at i; false: it does not receive there. */

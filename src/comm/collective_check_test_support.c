@@ -244,7 +244,7 @@ int check_run(const struct check_case *check, uint32_t rank, uint32_t size,
     size_t sends[CHECK_RANKS_MAX], receives[CHECK_RANKS_MAX];
     struct buffers buffers = {.give = give_count(check, rank, size), .get = get_count(check, rank, size)};
     place(check, rank, width, &buffers);
-    buffers.expected = malloc(buffers.get * width + 1);
+    buffers.expected = calloc(buffers.get + 1, width);
     expect(check, rank, size, buffers.expected, buffers.get);
     fill(check, rank, buffers.send, 0, buffers.give);
     call.send = buffers.give > 0 || call.operation == COMM_BROADCAST ? buffers.send : NULL;

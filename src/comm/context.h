@@ -92,9 +92,9 @@ void context_seal(struct context *context);
 void context_free(struct context *context);
 
 /* Hooks of the monitor (a process of this host has ended) and of the links (they have found out, or have been told); in
- * context_peers.c. `context`: a struct context. */
-void context_neighbour_died(void *context, uint32_t rank, int32_t pid, int wait_status);
-void context_take_notice(void *context, const struct p2p_notice *notice);
+ * context_peers.c. `argument`: a struct context. */
+void context_neighbour_died(void *argument, uint32_t rank, int32_t pid, int wait_status);
+void context_take_notice(void *argument, const struct p2p_notice *notice);
 
 /* Local number of a root rank on this host; UINT32_MAX: it runs elsewhere. */
 uint32_t context_local_of(const struct context *context, uint32_t root_rank);

@@ -220,7 +220,9 @@ static void permute(const struct hierarchy *hierarchy, uint8_t *to, const uint8_
         uint32_t rank = hierarchy->layout.ranks[place];
         size_t bytes = count_of(call, rank) * hierarchy->type_bytes;
         size_t ordered = begins[rank] * hierarchy->type_bytes;
-        memcpy(to + (to_packed ? packed : ordered), from + (to_packed ? ordered : packed), bytes);
+        if (bytes > 0) { /* a rank that gives nothing may have no buffer */
+            memcpy(to + (to_packed ? packed : ordered), from + (to_packed ? ordered : packed), bytes);
+        }
         packed += bytes;
     }
 }

@@ -123,12 +123,12 @@ static int inexact_average(struct job_rank *rank, void *argument) {
     job_check(hierarchy_run(hierarchy, &average, 1, job_deadline()) == 0);
     average.receive = again;
     job_check(hierarchy_run(hierarchy, &average, 2, job_deadline()) == 0);
-    job_check(memcmp(receive, again, COUNT * sizeof *again) == 0);
+    job_check(job_same_bits(receive, again, COUNT * sizeof *again));
     struct comm_call gather = {
         .operation = COMM_ALL_GATHER, .type = MUSTER_FLOAT32, .count = COUNT, .send = receive, .receive = all};
     job_check(hierarchy_run(hierarchy, &gather, 3, job_deadline()) == 0);
     for (uint32_t other = 0; other < rank->size; other++) {
-        job_check(memcmp(receive, all + (size_t)other * COUNT, COUNT * sizeof *all) == 0);
+        job_check(job_same_bits(receive, all + (size_t)other * COUNT, COUNT * sizeof *all));
     }
     free(send);
     free(receive);

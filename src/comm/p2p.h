@@ -157,9 +157,9 @@ int p2p_receive(struct p2p *p2p, struct p2p_request *request, const struct p2p_e
 int p2p_receive_consume(struct p2p *p2p, struct p2p_request *request, const struct p2p_envelope *envelope,
                         p2p_consume *consume, void *context, size_t bytes, int64_t deadline_ns);
 
-/* Says which call of `group` this process is in: what comes, or has come, for the same call with another fingerprint
- * makes p2p_wait() fail with MUSTER_EMISMATCH, whatever step it belongs to. */
-int p2p_begin_call(struct p2p *p2p, uint32_t group, uint32_t call, uint64_t fingerprint);
+/* Says which call of the group `id` this process is in: what comes, or has come, for the same call with another
+ * fingerprint makes p2p_wait() fail with MUSTER_EMISMATCH, whatever step it belongs to. */
+int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerprint);
 
 /* Moves what can be moved without blocking. true: something moved. Any thread. */
 bool p2p_progress(struct p2p *p2p);

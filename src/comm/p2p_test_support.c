@@ -58,6 +58,10 @@ _Noreturn void job_failed(const char *file, int line, const char *condition) {
     _exit(99);
 }
 
+bool job_same_bits(const void *a, const void *b, size_t bytes) {
+    return memcmp(a, b, bytes) == 0;
+}
+
 int64_t job_deadline(void) {
     return clock_monotonic_ns() + JOB_DEADLINE_MS * CLOCK_NS_PER_MS;
 }

@@ -75,6 +75,8 @@ uint16_t job_port(struct job_shared *job, uint32_t rank);
 const uint8_t *job_contact(struct job_shared *job, uint32_t rank, size_t *out_len);
 
 int64_t job_deadline(void);
+/* Floats that are equal only in value do not count. */
+bool job_same_bits(const void *a, const void *b, size_t bytes);
 
 /* Ends the rank, saying where, if the condition does not hold. */
 #define job_check(condition)                                                                                           \

@@ -356,7 +356,8 @@ static void print_times(void) {
         return;
     }
     qsort(samples, sample_count, sizeof *samples, compare_times);
-    int64_t median_ns = samples[sample_count / 2], p99_ns = samples[sample_count * 99 / 100];
+    size_t middle = sample_count / 2, late = sample_count * 99 / 100;
+    int64_t median_ns = samples[middle], p99_ns = samples[late];
     (void)printf("kill to error, %zu survivors: median %.3f ms, p99 %.3f ms, max %.3f ms\n", sample_count,
                  (double)median_ns / 1e6, (double)p99_ns / 1e6, (double)slowest_ns / 1e6);
     (void)printf("slowest: %s\n", slowest);
