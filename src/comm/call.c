@@ -17,15 +17,6 @@ const char *comm_operation_name(enum comm_operation operation) {
     return call_operation_name((unsigned)operation);
 }
 
-static bool has_root(enum comm_operation operation) {
-    return operation == COMM_REDUCE || operation == COMM_BROADCAST || operation == COMM_GATHER ||
-           operation == COMM_SCATTER;
-}
-
-static bool has_reduction(enum comm_operation operation) {
-    return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE || operation == COMM_REDUCE_SCATTER;
-}
-
 static bool has_data(enum comm_operation operation) {
     return operation != COMM_BARRIER && operation != COMM_MONITORED_BARRIER;
 }
@@ -36,10 +27,10 @@ uint64_t comm_call_fingerprint(const struct comm_call *call, uint32_t size) {
         return print;
     }
     print |= (uint64_t)call->type << TYPE_SHIFT;
-    if (has_reduction(call->operation)) {
+    if (comm_has_reduction(call->operation)) {
         print |= (uint64_t)call->reduction << REDUCTION_SHIFT;
     }
-    if (has_root(call->operation)) {
+    if (comm_has_root(call->operation)) {
         print |= (uint64_t)call->root << ROOT_SHIFT;
     }
     uint64_t count = call->count, hashed = count > COUNT_MASK;
@@ -75,11 +66,11 @@ char *comm_fingerprint_format(uint64_t fingerprint, char *out, size_t max) {
         used += snprintf(END, ROOM, " of %llu %s", (unsigned long long)(fingerprint >> COUNT_SHIFT & COUNT_MASK),
                          muster_type_name(type));
     }
-    if (has_reduction(operation)) {
+    if (comm_has_reduction(operation)) {
         enum muster_reduction reduction = (enum muster_reduction)(fingerprint >> REDUCTION_SHIFT & 7);
         used += snprintf(END, ROOM, ", %s", muster_reduction_name(reduction));
     }
-    if (has_root(operation)) {
+    if (comm_has_root(operation)) {
         (void)snprintf(END, ROOM, ", root %u", (unsigned)(fingerprint >> ROOT_SHIFT & 0xffff));
     }
 #undef ROOM

@@ -3,6 +3,7 @@
 #ifndef COMM_CALL_H
 #define COMM_CALL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,6 +37,15 @@ struct comm_call {
     const size_t *send_counts;
     const size_t *receive_counts;
 };
+
+static inline bool comm_has_root(enum comm_operation operation) {
+    return operation == COMM_REDUCE || operation == COMM_BROADCAST || operation == COMM_GATHER ||
+           operation == COMM_SCATTER;
+}
+
+static inline bool comm_has_reduction(enum comm_operation operation) {
+    return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE || operation == COMM_REDUCE_SCATTER;
+}
 
 /* What must be equal on all `size` ranks, in 64 bits: operation, type, reduction and root as they are, then the count
  * (or a hash of the counts; not those of all_to_all, whose blocks are checked pair by pair). Never 0. */

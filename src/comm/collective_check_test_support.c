@@ -16,11 +16,6 @@ uint64_t check_random(uint64_t *random) {
     return (*random * UINT64_C(0x2545f4914f6cdd1d)) >> 20;
 }
 
-static bool has_root(enum comm_operation operation) {
-    return operation == COMM_REDUCE || operation == COMM_BROADCAST || operation == COMM_GATHER ||
-           operation == COMM_SCATTER;
-}
-
 static bool is_reducing(enum comm_operation operation) {
     return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE || operation == COMM_REDUCE_SCATTER;
 }
@@ -198,7 +193,7 @@ struct buffers {
 /* The forms in place that muster/collective.h names. */
 static void place(const struct check_case *check, uint32_t rank, size_t width, struct buffers *buffers) {
     enum comm_operation operation = check->call.operation;
-    bool can = check->in_place && (!has_root(operation) || check->call.root == rank) &&
+    bool can = check->in_place && (!comm_has_root(operation) || check->call.root == rank) &&
                !(operation == COMM_ALL_TO_ALL && check->has_counts);
     size_t most = buffers->give > buffers->get ? buffers->give : buffers->get;
     buffers->send_memory = malloc(most * width + 2 * PAD_BYTES);

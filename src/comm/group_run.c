@@ -12,11 +12,6 @@ static int refuse_or_go_on(struct muster_group *group) {
     return group_examine(group, GROUP_NEED_BEGIN) ? failure_refuse(&group->failure) : 0;
 }
 
-static inline bool call_has_root(const struct comm_call *call) {
-    return call->operation == COMM_REDUCE || call->operation == COMM_BROADCAST || call->operation == COMM_GATHER ||
-           call->operation == COMM_SCATTER;
-}
-
 int group_run(struct muster_group *group, const struct comm_call *call, int64_t timeout_ns, int64_t queued_ns) {
     if (__builtin_expect(group_is_uneasy(group), 0)) {
         int code = refuse_or_go_on(group);
@@ -34,7 +29,7 @@ int group_run(struct muster_group *group, const struct comm_call *call, int64_t 
     int64_t traced_ns = __builtin_expect(trace_enabled(), 0) ? group_trace_begin(group, sequence) : 0;
     struct recorder *recorder = group->context->recorder;
     struct recorder_place place = {group->id, group->size, sequence,
-                                   call_has_root(call) ? call->root : CALL_RECORD_NO_PEER};
+                                   comm_has_root(call->operation) ? call->root : CALL_RECORD_NO_PEER};
     uint64_t number = recorder_begin(recorder, call, &place, begin_ns);
     int code = group->hierarchy ? hierarchy_run(group->hierarchy, call, (uint32_t)sequence, begin_ns + timeout_ns)
                                 : node_run(group->node, call, begin_ns + timeout_ns);

@@ -13,11 +13,6 @@ static size_t sum_of(const size_t *counts, uint32_t size) {
     return sum;
 }
 
-static bool has_root(enum comm_operation operation) {
-    return operation == COMM_BROADCAST || operation == COMM_SCATTER || operation == COMM_REDUCE ||
-           operation == COMM_GATHER;
-}
-
 /* Elements of the largest buffer of a rank. */
 static size_t elements_of(const struct muster_group *group, const struct comm_call *call) {
     switch (call->operation) {
@@ -95,13 +90,13 @@ void group_trace_end(struct muster_group *group, const struct comm_call *call, u
         .name = comm_operation_name(call->operation),
         .group = name,
         .sequence = sequence,
-        .is_synchronizing = !has_root(call->operation),
+        .is_synchronizing = !comm_has_root(call->operation),
         .type = call->operation == COMM_BARRIER || call->operation == COMM_MONITORED_BARRIER
                     ? NULL
                     : muster_type_name(call->type),
         .count = call->count > 0 ? call->count : elements,
         .bytes = elements * muster_type_bytes(call->type),
-        .peer = has_root(call->operation) ? root : NULL,
+        .peer = comm_has_root(call->operation) ? root : NULL,
         .queued_ns = queued_ns,
         .begin_ns = begin_ns,
         .transfer_ns = status == MUSTER_OK ? all_had_come_ns(group, call, sequence, begin_ns, end_ns) : 0,

@@ -499,18 +499,13 @@ static int run_all_to_all(struct hierarchy *hierarchy) {
 
 /* ---- calls ---- */
 
-static bool has_root(enum comm_operation operation) {
-    return operation == COMM_REDUCE || operation == COMM_BROADCAST || operation == COMM_GATHER ||
-           operation == COMM_SCATTER;
-}
-
 /* The root leads its host. */
 static void choose_leaders(struct hierarchy *hierarchy, const struct comm_call *call) {
     const struct layout *layout = &hierarchy->layout;
     hierarchy->lead = 0;
     for (uint32_t host = 0; host < hierarchy->host_count; host++) {
         uint32_t leader = layout->ranks[layout->begin[host]];
-        if (has_root(call->operation) && hierarchy->config.hosts[call->root] == host) {
+        if (comm_has_root(call->operation) && hierarchy->config.hosts[call->root] == host) {
             leader = call->root;
         }
         if (host == hierarchy->host) {

@@ -40,10 +40,6 @@ static bool is_rooted(enum comm_operation operation) {
            operation == COMM_SCATTER;
 }
 
-static bool has_reduction(enum comm_operation operation) {
-    return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE || operation == COMM_REDUCE_SCATTER;
-}
-
 void node_case_draw(struct node_case *out, uint64_t *random, size_t bytes_max, bool shares, uint32_t size,
                     uint32_t index) {
     memset(out, 0, sizeof *out);
@@ -202,7 +198,7 @@ void node_case_reference(const struct node_case *c, unsigned char *const *inputs
         }
         ins[member] = inputs[member] + at * width;
     }
-    if (has_reduction(call->operation)) {
+    if (comm_has_reduction(call->operation)) {
         reduce_many(call->type, call->reduction, &whole, 1, ins, size, get);
         return;
     }

@@ -294,11 +294,6 @@ static void run_case(uint32_t size, enum schedule_algorithm algorithm, const str
 
 /* ---- cases ---- */
 
-static bool has_root(enum comm_operation operation) {
-    return operation == COMM_REDUCE || operation == COMM_BROADCAST || operation == COMM_GATHER ||
-           operation == COMM_SCATTER;
-}
-
 static bool may_have_counts(enum comm_operation operation) {
     return operation == COMM_ALL_GATHER || operation == COMM_GATHER || operation == COMM_SCATTER ||
            operation == COMM_REDUCE_SCATTER || operation == COMM_ALL_TO_ALL;
@@ -330,7 +325,7 @@ static void run_operation(enum comm_operation operation) {
     static const uint32_t sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 64};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         for (int algorithm = 1; algorithm < SCHEDULE_ALGORITHM_END; algorithm++) {
-            uint32_t roots = has_root(operation) ? sizes[s] : 1, stride = sizes[s] > 17 ? 5 : 1;
+            uint32_t roots = comm_has_root(operation) ? sizes[s] : 1, stride = sizes[s] > 17 ? 5 : 1;
             for (uint32_t root = 0; root < roots; root += stride) {
                 run_counts(sizes[s], (enum schedule_algorithm)algorithm,
                            (struct shape){.operation = operation, .root = root});
