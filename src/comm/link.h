@@ -1,5 +1,5 @@
-/* One stream of bytes to one peer: the only thing that differs between TCP and a ring in shared memory. Frames, and
- * everything else, are above it. Another kind of stream (TLS) would be one more table.
+/* One stream of bytes to one peer: the only thing that differs between TCP, TLS and a ring in shared memory. Frames,
+ * and everything else, are above it.
  *
  * Calls never block. One thread at a time (p2p's lock). */
 #ifndef COMM_LINK_H
@@ -23,11 +23,18 @@ enum {
 struct link;
 
 struct link_kind {
-    const char *name; /* "tcp", "shared memory" */
+    const char *name; /* "tcp", "tls", "shared memory" */
     ssize_t (*read)(struct link *link, const struct iovec *parts, int part_count);
     ssize_t (*write)(struct link *link, const struct iovec *parts, int part_count);
     /* Copies out of the peer's memory: bytes, or LINK_BROKEN with errno (EPERM: not allowed). NULL: cannot. */
     ssize_t (*read_memory)(struct link *link, void *to, uint64_t address, size_t bytes);
+    /* Sends what write() has taken and kept: 1 when all is sent, else LINK_AGAIN, LINK_BROKEN. NULL: it keeps nothing.
+     */
+    int (*flush)(struct link *link);
+    /* Is there something to read that the socket does not tell of? NULL: never. */
+    bool (*pending)(const struct link *link);
+    /* Why it is broken, where errno cannot say (EPROTO); NULL, also as a result: errno says it. */
+    const char *(*reason)(const struct link *link);
     void (*close)(struct link *link); /* frees it */
 };
 

@@ -1,0 +1,57 @@
+/* OpenSSL, opened at run time: a table of its functions under their own names, with the types that its headers give
+ * them. Nothing of it is linked. */
+#ifndef COMM_TLS_LIBRARY_H
+#define COMM_TLS_LIBRARY_H
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+#define TLS_LIBRARY_TABLE(X)                                                                                           \
+    X(BIO_clear_flags)                                                                                                 \
+    X(BIO_get_data)                                                                                                    \
+    X(BIO_meth_free)                                                                                                   \
+    X(BIO_meth_new)                                                                                                    \
+    X(BIO_meth_set_ctrl)                                                                                               \
+    X(BIO_meth_set_read)                                                                                               \
+    X(BIO_meth_set_write)                                                                                              \
+    X(BIO_new)                                                                                                         \
+    X(BIO_set_data)                                                                                                    \
+    X(BIO_set_flags)                                                                                                   \
+    X(BIO_set_init)                                                                                                    \
+    X(ERR_clear_error)                                                                                                 \
+    X(ERR_peek_last_error)                                                                                             \
+    X(ERR_reason_error_string)                                                                                         \
+    X(SSL_CTX_check_private_key)                                                                                       \
+    X(SSL_CTX_ctrl)                                                                                                    \
+    X(SSL_CTX_free)                                                                                                    \
+    X(SSL_CTX_load_verify_locations)                                                                                   \
+    X(SSL_CTX_new)                                                                                                     \
+    X(SSL_CTX_set_num_tickets)                                                                                         \
+    X(SSL_CTX_set_verify)                                                                                              \
+    X(SSL_CTX_use_PrivateKey_file)                                                                                     \
+    X(SSL_CTX_use_certificate_chain_file)                                                                              \
+    X(SSL_free)                                                                                                        \
+    X(SSL_get_error)                                                                                                   \
+    X(SSL_get_verify_result)                                                                                           \
+    X(SSL_new)                                                                                                         \
+    X(SSL_pending)                                                                                                     \
+    X(SSL_read)                                                                                                        \
+    X(SSL_set_accept_state)                                                                                            \
+    X(SSL_set_bio)                                                                                                     \
+    X(SSL_set_connect_state)                                                                                           \
+    X(SSL_write)                                                                                                       \
+    X(TLS_method)                                                                                                      \
+    X(X509_verify_cert_error_string)
+
+struct tls_library {
+#define TLS_LIBRARY_MEMBER(name) __typeof__(&(name)) name;
+    TLS_LIBRARY_TABLE(TLS_LIBRARY_MEMBER)
+#undef TLS_LIBRARY_MEMBER
+};
+
+/* Opened by the first call and kept: its threads' data outlive what is made of it. NULL with MUSTER_EUNSUPPORTED and a
+ * sentence. Any thread. */
+const struct tls_library *tls_library(void);
+
+#endif
