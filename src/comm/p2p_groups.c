@@ -146,14 +146,26 @@ bool p2p_group_contradicts(struct p2p *p2p, const struct p2p_link *link, const s
     return true;
 }
 
-/* Messages of the call that have come before it. */
+/* Is the message of a later call than `call`? Numbers go round. */
+static bool is_later(const struct wire_frame *frame, uint32_t call) {
+    uint32_t ahead = ((uint32_t)(frame->tag >> P2P_TAG_CALL_SHIFT) - call) & CALL_MASK;
+    return ahead != 0 && ahead <= CALL_MASK / 2;
+}
+
+/* Messages of the call that have come before it. A peer makes the calls of a group one after the other, so its messages
+ * of this call come before those of later ones, of which there may be thousands when it runs ahead. */
 static void check_arrivals(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerprint) {
     for (struct p2p_stream *stream = p2p->open; stream; stream = stream->next_open) {
         const struct p2p_arrival *arrival = stream->index == 0 ? stream->link->arrivals : NULL;
         for (; arrival; arrival = arrival->next) {
             const struct wire_frame *frame = &arrival->frame;
-            if (frame->lane == P2P_COLLECTIVES && frame->group == id &&
-                (uint32_t)(frame->tag >> P2P_TAG_CALL_SHIFT) == call && frame->fingerprint != fingerprint) {
+            if (frame->lane != P2P_COLLECTIVES || frame->group != id) {
+                continue;
+            }
+            if (is_later(frame, call)) {
+                break;
+            }
+            if ((uint32_t)(frame->tag >> P2P_TAG_CALL_SHIFT) == call && frame->fingerprint != fingerprint) {
                 contradiction(p2p, id, stream->link->peer, frame->fingerprint, fingerprint);
                 return;
             }
