@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -382,6 +383,17 @@ static uint64_t count_moved(const struct relay *relay) {
     return relay->read_bytes + relay->consoles[0].sink.written_bytes + relay->consoles[1].sink.written_bytes;
 }
 
+/* A source that is read has something to read: the loop comes late, and silence cannot be told yet. */
+static bool has_unread(const struct relay *relay) {
+    for (const struct relay_source *source = relay->sources; source; source = source->next) {
+        struct pollfd p = {.fd = source->fd, .events = POLLIN};
+        if (uv_is_active((const uv_handle_t *)&source->poll) && poll(&p, 1, 0) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void on_tick(uv_timer_t *timer) {
     struct relay *relay = timer->data;
     if (is_drained(relay)) {
@@ -390,7 +402,7 @@ static void on_tick(uv_timer_t *timer) {
     }
     uint64_t moved = count_moved(relay);
     bool blocked = relay->consoles[0].sink.blocked || relay->consoles[1].sink.blocked;
-    relay->idle_ticks = moved == relay->moved_bytes ? relay->idle_ticks + 1 : 0;
+    relay->idle_ticks = moved == relay->moved_bytes && !has_unread(relay) ? relay->idle_ticks + 1 : 0;
     relay->moved_bytes = moved;
     if (relay->idle_ticks >= 1 && !blocked) {
         give_up_sources(relay);

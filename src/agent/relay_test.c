@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -95,6 +96,7 @@ struct fixture {
     struct relay_file matches;
     struct line_tail tail;
     pid_t writers[16];
+    int source_fds[16]; /* what the relay reads of each writer */
     int writer_count;
     bool drained;
 };
@@ -137,6 +139,7 @@ static void start_writer(struct fixture *f, enum relay_console console, const ch
         _exit(0);
     }
     close(ends[1]);
+    f->source_fds[index] = ends[0];
     f->writers[f->writer_count++] = pid;
     assert_int_equal(relay_source_open(f->relay, &options), 0);
 }
@@ -662,6 +665,47 @@ static bool is_full(int fd) {
     return poll(&p, 1, 0) == 0;
 }
 
+/* A line at a time, each read before the next is written, until the pipe fills: the console then gets short writes, and
+ * its pipe counts as full while its last page still has room. */
+static void write_much_slowly(int fd, int index) {
+    (void)index;
+    static char line[1001];
+    memset(line, 'm', 1000);
+    line[1000] = '\n';
+    for (int i = 0; i < 5000; i++) {
+        write_all(fd, line, sizeof line);
+        for (int unread = 1; unread > 0 && !is_full(fd);) {
+            (void)sched_yield();
+            if (ioctl(fd, FIONREAD, &unread) != 0) {
+                _exit(1);
+            }
+        }
+    }
+}
+
+struct watched_fd {
+    int fd;
+    bool active;
+};
+
+static void look_at_handle(uv_handle_t *handle, void *ctx) {
+    struct watched_fd *watched = ctx;
+    uv_os_fd_t fd;
+    if (handle->type == UV_POLL && uv_fileno(handle, &fd) == 0 && fd == watched->fd) {
+        watched->active = uv_is_active(handle) != 0;
+    }
+}
+
+/* Until the relay no longer reads this writer, because its console takes nothing more. A pipe that counts as full is
+ * less than that: the relay need not have met it. */
+static void run_until_waiting(struct fixture *f, int index) {
+    struct watched_fd watched = {.fd = f->source_fds[index], .active = true};
+    while (watched.active) {
+        uv_run(&f->loop, UV_RUN_ONCE);
+        uv_walk(&f->loop, look_at_handle, &watched);
+    }
+}
+
 /* While stdout takes nothing, stderr's workers go on; when it is read again, nothing is missing. */
 static void a_stuck_reader_slows_only_its_own_writers(void **state) {
     (void)state;
@@ -670,9 +714,7 @@ static void a_stuck_reader_slows_only_its_own_writers(void **state) {
     fixture_init(&f);
     reader_start(&err, f.err[0], 65536);
     start_writer(&f, RELAY_CONSOLE_STDOUT, prefixes[0], write_much);
-    while (!is_full(f.out[1])) {
-        uv_run(&f.loop, UV_RUN_ONCE);
-    }
+    run_until_waiting(&f, 0);
     start_writer(&f, RELAY_CONSOLE_STDERR, prefixes[1], write_few);
     start_writer(&f, RELAY_CONSOLE_STDERR, prefixes[2], write_few);
     run_until_ended(&f, f.writers[1]); /* it could write all */
@@ -697,9 +739,7 @@ static void a_reader_that_goes_does_not_stop_the_job(void **state) {
     assert_int_equal(relay_file_open(&f.file, path), 0);
     start_writer(&f, RELAY_CONSOLE_STDOUT, prefixes[0], write_much);
     start_writer(&f, RELAY_CONSOLE_STDOUT, prefixes[1], write_much);
-    while (!is_full(f.out[1])) {
-        uv_run(&f.loop, UV_RUN_ONCE);
-    }
+    run_until_waiting(&f, 0);
     close(f.out[0]);
     run_to_end(&f);
     assert_int_equal(log_count, 1);
@@ -752,16 +792,54 @@ static void a_pipe_held_open_is_given_up(void **state) {
     close(f.err[0]);
 }
 
+/* A launcher that gets no processor for longer than the drain's patience has heard nothing, but not because nobody
+ * spoke: what lies in the pipe is read before it is given up. */
+static void a_starved_drain_reads_what_is_there(void **state) {
+    (void)state;
+    struct fixture f;
+    struct reader out;
+    fixture_init(&f);
+    reader_start(&out, f.out[0], 100);
+    start_writer(&f, RELAY_CONSOLE_STDOUT, prefixes[0], write_half);
+    int status;
+    assert_int_equal(waitpid(f.writers[0], &status, 0), f.writers[0]);
+    assert_int_equal(status, 0);
+    f.writer_count = 0;
+    relay_drain(f.relay, on_half_drained, &f);
+    assert_int_equal(poll(NULL, 0, RELAY_SILENCE_MS + 1), 0); /* the time without a processor */
+    while (!f.drained) {
+        uv_run(&f.loop, UV_RUN_ONCE);
+    }
+    f.drained = false;
+    run_to_end(&f);
+    reader_join(&out);
+    assert_int_equal(log_count, 0);
+    assert_int_equal(out.count, 10);
+    assert_memory_equal(out.bytes, "[r0]:half\n", 10);
+    free(out.bytes);
+    line_tail_done(&f.tail);
+    close(f.err[0]);
+}
+
+/* More than a console of one page takes, and no more than the relay and the smallest pipe hold beside it. */
+static void write_two_pages(int fd, int index) {
+    (void)index;
+    static char line[1001];
+    memset(line, 'm', 1000);
+    line[1000] = '\n';
+    for (int i = 0; i < 8; i++) {
+        write_all(fd, line, sizeof line);
+    }
+}
+
 static void a_hurried_drain_gives_up_a_stuck_console(void **state) {
     (void)state;
     struct fixture f;
     fixture_init(&f);
-    start_writer(&f, RELAY_CONSOLE_STDOUT, prefixes[0], write_much);
-    while (!is_full(f.out[1])) {
-        uv_run(&f.loop, UV_RUN_ONCE);
-    }
+    (void)fcntl(f.out[1], F_SETPIPE_SZ, 4096);
+    start_writer(&f, RELAY_CONSOLE_STDOUT, prefixes[0], write_two_pages);
     relay_hurry(f.relay);
-    drain_to_end(&f);
+    run_to_end(&f);
     assert_int_equal(log_count, 1);
     assert_non_null(strstr(last_log, "stdout: nobody reads it"));
     line_tail_done(&f.tail);
@@ -775,10 +853,8 @@ static void the_launchers_lines_wait_their_turn(void **state) {
     struct fixture f;
     struct reader err;
     fixture_init(&f);
-    start_writer(&f, RELAY_CONSOLE_STDERR, "[r0]:", write_much);
-    while (!is_full(f.err[1])) {
-        uv_run(&f.loop, UV_RUN_ONCE);
-    }
+    start_writer(&f, RELAY_CONSOLE_STDERR, "[r0]:", write_much_slowly);
+    run_until_waiting(&f, 0);
     for (int i = 0; i < 100; i++) {
         assert_true(relay_print(f.relay, "own line\n", 9)); /* nobody reads: it returns all the same */
     }
@@ -858,9 +934,7 @@ static void closing_in_mid_stream_leaks_nothing(void **state) {
     struct fixture f;
     fixture_init(&f);
     start_writer(&f, RELAY_CONSOLE_STDOUT, prefixes[0], write_much);
-    while (!is_full(f.out[1])) {
-        uv_run(&f.loop, UV_RUN_ONCE);
-    }
+    run_until_waiting(&f, 0);
     relay_hurry(f.relay);
     relay_close(f.relay);
     uv_run(&f.loop, UV_RUN_DEFAULT);
@@ -923,6 +997,7 @@ int main(void) {
         cmocka_unit_test(a_reader_that_goes_does_not_stop_the_job),
         cmocka_unit_test(a_full_disk_ends_the_file_not_the_console),
         cmocka_unit_test(a_pipe_held_open_is_given_up),
+        cmocka_unit_test(a_starved_drain_reads_what_is_there),
         cmocka_unit_test(a_hurried_drain_gives_up_a_stuck_console),
         cmocka_unit_test(the_launchers_lines_wait_their_turn),
         cmocka_unit_test(last_words_reach_a_slow_reader),
