@@ -5,7 +5,7 @@
  * The same job as examples/pytorch/mnist_ddp.py. Each worker computes the gradients of its share of each batch;
  * libmuster averages them while the backward pass is still running. Each epoch ends with a snapshot (--snapshot). A
  * restarted worker group, of the same size or another, goes on from the last one: the batch size does not depend on the
- * number of workers.
+ * number of workers. With --shrink the survivors of a loss go on by themselves.
  *
  * Read from main() upwards, then trainer.c (group, optimizer, snapshots), net.c (the network) and, if you like, its
  * layers in conv.c and norm_pool.c. The command line is in options.c, the images are read in idx.c. */
@@ -35,14 +35,18 @@ static double seconds(void) {
 /* The network has the gradient of a parameter: ddp may send it. */
 static void gradient_ready(void *context, enum net_parameter parameter) {
     struct trainer *t = context;
-    check(muster_ddp_ready(t->ddp, t->number[parameter]), "average gradients");
+    if (!t->broken) {
+        (void)works(t, muster_ddp_ready(t->ddp, t->number[parameter]), "average gradients");
+    }
 }
 
 /* Forward and backward of `count` images; the gradients are added to those of earlier micro-batches of the step. Only
  * the last one's are sent. Returns the mean loss. */
 static double micro_batch(struct trainer *t, size_t count, bool first, bool last) {
     struct net *net = t->net;
-    check(last ? muster_ddp_begin(t->ddp) : muster_ddp_begin_no_sync(t->ddp), "begin a step");
+    if (!works(t, last ? muster_ddp_begin(t->ddp) : muster_ddp_begin_no_sync(t->ddp), "begin a step")) {
+        return 0;
+    }
     for (size_t i = 0; i < t->parameter_count; i++) {
         t->parameters[i]->gradient = muster_ddp_gradient(t->ddp, i); /* in a bucket: never copied */
     }
@@ -57,11 +61,12 @@ static double micro_batch(struct trainer *t, size_t count, bool first, bool last
     muster_trace_begin("backward");
     net_backward(net);
     muster_trace_end();
-    check(muster_ddp_finish(t->ddp), "average gradients");
+    (void)works(t, muster_ddp_finish(t->ddp), "average gradients");
     return loss;
 }
 
-/* One step of the optimizer. *images: how many this worker computed; 0: the epoch is over. Returns the mean loss. */
+/* One step of the optimizer. *images: how many this worker computed; 0: the epoch is over, or the group broken and the
+ * step not done. Returns the mean loss. */
 static double train_step(struct trainer *t, size_t *images) {
     int parts = t->options.micro_batches;
     double loss = 0;
@@ -73,6 +78,10 @@ static double train_step(struct trainer *t, size_t *images) {
         }
         loss += micro_batch(t, count, i == 0, i == parts - 1) / parts;
         *images += count;
+        if (t->broken) {
+            *images = 0;
+            return 0;
+        }
     }
     const float *gradients[NET_PARAMETER_COUNT];
     for (size_t i = 0; i < t->parameter_count; i++) {
@@ -92,13 +101,8 @@ static bool all_steps_done(const struct trainer *t) {
     return t->options.steps > 0 && t->progress.steps >= t->options.steps;
 }
 
-/* What an epoch came to, on one worker, then on all. */
-struct sums {
-    double loss, images, right; /* loss: that of an image, added up */
-};
-
 /* Trains to the end of the epoch, or of --steps. */
-static void train_epoch(struct trainer *t, struct sums *sums) {
+static void train_epoch(struct trainer *t) {
     struct progress *p = &t->progress;
     for (int i = 0; i < t->options.micro_batches; i++) {
         muster_sampler_resume(t->samplers[i], p->epoch, (uint64_t)p->consumed);
@@ -112,21 +116,30 @@ static void train_epoch(struct trainer *t, struct sums *sums) {
             break;
         }
         p->steps++;
+        p->consumed = (int64_t)muster_sampler_consumed(t->samplers[0]);
         curve_add(&p->curve, loss);
-        sums->loss += loss * (double)images;
-        sums->images += (double)images;
+        t->sums.loss += loss * (double)images;
+        t->sums.images += (double)images;
     }
-    p->consumed = (int64_t)muster_sampler_consumed(t->samplers[0]);
-    if (muster_sampler_left(t->samplers[0]) == 0) {
-        p->epoch++;
-        p->consumed = 0;
-    }
+}
+
+/* train_epoch(), timed. */
+static bool time_epoch(struct trainer *t) {
+    struct muster_ddp_statistics before, after;
+    muster_ddp_statistics(t->ddp, &before);
+    double began = seconds();
+    train_epoch(t);
+    t->seconds += seconds() - began;
+    muster_ddp_statistics(t->ddp, &after);
+    t->communication += (double)(after.communication_ns - before.communication_ns) * 1e-9;
+    return !t->broken;
 }
 
 /* Each worker judges its share of the test images. Running statistics are rank 0's from here on, also in the snapshot.
  */
-static void test_share(struct trainer *t, struct sums *sums) {
+static void test_share(struct trainer *t) {
     struct net *net = t->net;
+    t->sums.right = 0;
     for (size_t next = t->rank; next < t->test.count;) {
         size_t count = 0;
         for (; count < (size_t)net->batch && next < t->test.count; next += t->world) {
@@ -134,41 +147,49 @@ static void test_share(struct trainer *t, struct sums *sums) {
         }
         image_set_gather(&t->test, t->indices, count, net->images, net->labels);
         net_forward(net, NET_TEST, (int)count);
-        sums->right += net_right(net);
+        t->sums.right += net_right(net);
     }
 }
 
-static void share_buffers(struct trainer *t) {
-    for (size_t i = 0; t->options.normalise && i < NET_BUFFER_COUNT; i++) {
+static bool share_buffers(struct trainer *t) {
+    for (size_t i = 0; !t->broken && t->options.normalise && i < NET_BUFFER_COUNT; i++) {
         struct net_tensor *b = &t->net->buffers[i];
-        check(muster_broadcast(t->group, b->value, b->count, MUSTER_FLOAT32, 0, NULL), "share the running statistics");
+        (void)works(t, muster_broadcast(t->group, b->value, b->count, MUSTER_FLOAT32, 0, NULL),
+                    "share the running statistics");
     }
+    return !t->broken;
 }
 
-/* Trains and tests one epoch, saves it, and says how it went. */
-static void run_epoch(struct trainer *t) {
-    struct muster_ddp_statistics before, after;
-    struct sums sums = {0, 0, 0};
-    int64_t epoch = t->progress.epoch + 1;
-    muster_ddp_statistics(t->ddp, &before);
-    double began = seconds();
-    train_epoch(t, &sums);
-    double duration = seconds() - began;
-    muster_ddp_statistics(t->ddp, &after);
-    double communication = (double)(after.communication_ns - before.communication_ns) * 1e-9;
+/* What all workers did, from what each did. */
+static bool add_up(struct trainer *t, struct sums *all) {
+    test_share(t);
+    return works(
+        t, muster_all_reduce(t->group, &t->sums, all, sizeof *all / sizeof(double), MUSTER_FLOAT64, MUSTER_SUM, NULL),
+        "add up the results");
+}
 
-    share_buffers(t);
-    test_share(t, &sums);
-    check(muster_all_reduce(t->group, &sums, &sums, sizeof sums / sizeof(double), MUSTER_FLOAT64, MUSTER_SUM, NULL),
-          "add up the results");
-    t->progress.accuracy = sums.right / (double)t->test.count;
+/* Trains and tests one epoch, or what is left of it, saves it, and says how it went. */
+static void run_epoch(struct trainer *t) {
+    struct progress *p = &t->progress;
+    struct sums all;
+    int64_t epoch = p->epoch + 1;
+    if (!time_epoch(t) || !share_buffers(t) || !add_up(t, &all)) {
+        return;
+    }
+    p->accuracy = all.right / (double)t->test.count;
+    if (muster_sampler_left(t->samplers[0]) == 0) { /* else --steps has ended it */
+        p->epoch++;
+        p->consumed = 0;
+    }
     trainer_save(t);
     if (t->rank == 0) {
         printf("epoch %" PRId64 "/%" PRId64 ": loss %.4f, test accuracy %.2f %%, %.0f images/s, %.1f %% of the time in "
                "communication, %u worker%s\n",
-               epoch, t->options.epochs, sums.loss / sums.images, 100 * t->progress.accuracy, sums.images / duration,
-               100 * communication / duration, t->world, t->world > 1 ? "s" : "");
+               epoch, t->options.epochs, all.loss / all.images, 100 * p->accuracy, all.images / t->seconds,
+               100 * t->communication / t->seconds, t->world, t->world > 1 ? "s" : "");
     }
+    t->sums = (struct sums){0, 0, 0};
+    t->seconds = t->communication = 0;
 }
 
 /* Of this process, in MiB; 0 when the kernel does not say. getrusage() would count what a launcher had before exec. */
@@ -223,10 +244,17 @@ int main(int argc, char **argv) {
     printf("rank %u of %u: pid %d, restart %s\n", t->rank, t->world, (int)getpid(), restart != NULL ? restart : "0");
     trainer_resume(t);
 
-    while (t->progress.epoch < t->options.epochs && !all_steps_done(t)) {
-        run_epoch(t);
+    bool done = false;
+    while (!done) {
+        if (t->progress.epoch < t->options.epochs && !all_steps_done(t)) {
+            run_epoch(t);
+        } else { /* nobody leaves while another still computes */
+            done = works(t, muster_barrier(t->group, NULL), "wait for the others");
+        }
+        while (t->broken) { /* another one may be lost meanwhile */
+            trainer_shrink(t);
+        }
     }
-    check(muster_barrier(t->group, NULL), "wait for the others"); /* nobody leaves while another still computes */
     say_result(t);
     trainer_free(t);
     return EXIT_SUCCESS;

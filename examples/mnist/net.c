@@ -110,20 +110,14 @@ static void tensors_start(struct net *net, uint64_t seed) {
     fill(&net->buffers[NORM2_VARIANCE], 1);
 }
 
-struct net *net_create(int batch, bool normalise, uint64_t seed) {
-    struct net *net = allocate(1, sizeof *net);
+/* What depends on the number of images. */
+static void batch_allocate(struct net *net, int batch) {
+    size_t n = (size_t)batch;
     net->batch = batch;
-    net->normalise = normalise;
-    tensors_describe(net);
-    tensors_place(net);
-    tensors_start(net, seed);
-
     net->conv1 = conv_create((struct conv_shape){batch, 1, CHANNELS1, NET_SIDE, CONV1_SIDE});
     net->conv2 = conv_create((struct conv_shape){batch, CHANNELS1, CHANNELS2, POOL1_SIDE, CONV2_SIDE});
     norm_pool_create(&net->block1, batch, CONV1_SIDE, CHANNELS1);
     norm_pool_create(&net->block2, batch, CONV2_SIDE, CHANNELS2);
-
-    size_t n = (size_t)batch;
     net->labels = allocate(n, 1);
     net->images = allocate(n * NET_PIXELS, sizeof(float));
     net->conv1_out = allocate(n * CONV1_SIDE * CONV1_SIDE * CHANNELS1, sizeof(float));
@@ -136,24 +130,47 @@ struct net *net_create(int batch, bool normalise, uint64_t seed) {
     net->dlogits = allocate(n * NET_CLASSES, sizeof(float));
     net->dhidden = allocate(n * HIDDEN, sizeof(float));
     net->dpool1 = allocate(n * POOL1_SIDE * POOL1_SIDE * CHANNELS1, sizeof(float));
+}
+
+static void batch_free(struct net *net) {
+    conv_free(net->conv1);
+    conv_free(net->conv2);
+    norm_pool_free(&net->block1);
+    norm_pool_free(&net->block2);
+    float *floats[] = {net->images, net->conv1_out, net->pool1,   net->conv2_out, net->pool2, net->features,
+                       net->hidden, net->logits,    net->dlogits, net->dhidden,   net->dpool1};
+    for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
+        free(floats[i]);
+    }
+    free(net->labels);
+}
+
+struct net *net_create(int batch, bool normalise, uint64_t seed) {
+    struct net *net = allocate(1, sizeof *net);
+    net->normalise = normalise;
+    tensors_describe(net);
+    tensors_place(net);
+    tensors_start(net, seed);
+    batch_allocate(net, batch);
     return net;
+}
+
+void net_resize(struct net *net, int batch) {
+    norm_pool_join join = net->block1.join;
+    void *context = net->block1.join_context;
+    batch_free(net);
+    batch_allocate(net, batch);
+    net_synchronise(net, join, context);
 }
 
 void net_free(struct net *net) {
     if (net == NULL) {
         return;
     }
-    conv_free(net->conv1);
-    conv_free(net->conv2);
-    norm_pool_free(&net->block1);
-    norm_pool_free(&net->block2);
-    float *floats[] = {net->values, net->statistics, net->spare,   net->images,   net->conv1_out,
-                       net->pool1,  net->conv2_out,  net->pool2,   net->features, net->hidden,
-                       net->logits, net->dlogits,    net->dhidden, net->dpool1};
-    for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
-        free(floats[i]);
-    }
-    free(net->labels);
+    batch_free(net);
+    free(net->values);
+    free(net->statistics);
+    free(net->spare);
     free(net);
 }
 

@@ -98,6 +98,8 @@ struct net {
 /* A network for at most `batch` images a call. Parameters are drawn as PyTorch's defaults are (uniform within
  * 1/sqrt(inputs), normalisation 1 and 0) from a generator that `seed` starts: the same seed, the same bits. */
 struct net *net_create(int batch, bool normalise, uint64_t seed);
+/* From now on at most `batch` images a call. Parameters and buffers stay as and where they are. */
+void net_resize(struct net *net, int batch);
 void net_free(struct net *net);
 
 /* Floats of all parameters. */

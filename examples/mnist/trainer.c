@@ -13,6 +13,7 @@
 
 enum {
     TIMEOUT_MS = 300000,   /* for any one call, and for all workers to come */
+    SHRINK_MS = 10000,     /* how long the survivors of a loss wait for one that does not answer */
     OPTIMIZER_TENSORS = 2, /* remembered of a parameter, at most; and one more in all */
     TENSORS_MAX = NET_PARAMETER_COUNT * (1 + OPTIMIZER_TENSORS) + NET_BUFFER_COUNT + 2,
 };
@@ -39,28 +40,41 @@ static void join_group(struct trainer *t) {
 /* Adds up over the workers, for --sync-batch-norm. The calls lie in the same order among ddp's on every worker. */
 static void join_numbers(void *context, double *numbers, size_t count) {
     struct trainer *t = context;
-    check(muster_all_reduce(t->group, numbers, numbers, count, MUSTER_FLOAT64, MUSTER_SUM, NULL),
-          "add up the statistics of batch normalisation");
+    if (!t->broken) {
+        (void)works(t, muster_all_reduce(t->group, numbers, numbers, count, MUSTER_FLOAT64, MUSTER_SUM, NULL),
+                    "add up the statistics of batch normalisation");
+    }
 }
 
-/* The data and the network; each worker gets 1/world of a batch, in micro_batches parts. The order of the images is
- * that of a job with world * micro_batches workers. */
-static void make_model(struct trainer *t) {
+/* How many images a worker has in one of its parts of a step. */
+static int share_of_batch(const struct trainer *t) {
+    int parts = (int)t->world * t->options.micro_batches;
+    return t->options.batch / parts > 0 ? t->options.batch / parts : 1;
+}
+
+/* Each worker gets 1/world of a batch, in micro_batches parts. The order of the images is that of a job with
+ * world * micro_batches workers. */
+static void deal_out(struct trainer *t) {
     const struct options *o = &t->options;
     uint32_t parts = t->world * (uint32_t)o->micro_batches;
-    int batch = o->batch / (int)parts > 0 ? o->batch / (int)parts : 1;
-    image_set_read(o->data, "train", &t->train);
-    image_set_read(o->data, "t10k", &t->test);
     for (int i = 0; i < o->micro_batches; i++) {
         struct muster_sampler_options options = MUSTER_SAMPLER_OPTIONS_INIT;
         options.sample_count = t->train.count;
         options.rank = t->rank * (uint32_t)o->micro_batches + (uint32_t)i;
         options.world_size = parts;
         options.seed = o->seed;
+        muster_sampler_free(t->samplers[i]);
         check(muster_sampler_create(&options, &t->samplers[i]), "make a sampler");
     }
-    t->indices = allocate((size_t)batch, sizeof *t->indices);
-    t->net = net_create(batch, o->normalise, o->seed);
+    free(t->indices);
+    t->indices = allocate((size_t)share_of_batch(t), sizeof *t->indices);
+}
+
+static void make_model(struct trainer *t) {
+    const struct options *o = &t->options;
+    image_set_read(o->data, "train", &t->train);
+    image_set_read(o->data, "t10k", &t->test);
+    t->net = net_create(share_of_batch(t), o->normalise, o->seed);
     if (o->synchronise) {
         net_synchronise(t->net, join_numbers, t);
     }
@@ -165,8 +179,9 @@ void trainer_save(struct trainer *t) {
     struct muster_value values[SNAPSHOT_VALUES];
     if (t->options.snapshot != NULL) {
         struct muster_snapshot_state state = describe_state(t, tensors, values);
-        check(muster_snapshot_save_group(t->group, t->rank == 0, t->options.snapshot, t->progress.steps, &state, NULL),
-              "save a snapshot");
+        (void)works(
+            t, muster_snapshot_save_group(t->group, t->rank == 0, t->options.snapshot, t->progress.steps, &state, NULL),
+            "save a snapshot");
     }
 }
 
@@ -196,12 +211,72 @@ static void load_snapshot(struct trainer *t) {
     }
 }
 
+/* ---- When a worker is lost ---- */
+
+bool works(struct trainer *t, int status, const char *what) {
+    if (status == MUSTER_OK) {
+        return true;
+    }
+    if (!t->options.shrink || muster_group_status(t->group) == MUSTER_OK) {
+        check(status, what);
+    }
+    if (!t->broken) {
+        (void)fprintf(stderr, "rank %u: cannot %s: %s\n", t->rank, what, muster_detail());
+    }
+    t->broken = true;
+    return false;
+}
+
+/* Everything that a snapshot would hold, from rank 0: one worker may be a step ahead of another. */
+static bool share_state(struct trainer *t) {
+    struct muster_tensor tensors[TENSORS_MAX];
+    struct muster_value values[SNAPSHOT_VALUES];
+    struct muster_snapshot_state state = describe_state(t, tensors, values);
+    int status = MUSTER_OK;
+    for (size_t i = 0; i < state.tensor_count && status == MUSTER_OK; i++) {
+        size_t count = 1;
+        for (uint32_t j = 0; j < tensors[i].dim_count; j++) {
+            count *= (size_t)tensors[i].shape[j];
+        }
+        status = muster_broadcast(t->group, tensors[i].data, count, tensors[i].type, 0, NULL);
+    }
+    for (size_t i = 0; i < state.value_count && status == MUSTER_OK; i++) { /* integers and reals, of 8 bytes */
+        status = muster_broadcast(t->group, values[i].data, 8, MUSTER_UINT8, 0, NULL);
+    }
+    return works(t, status, "share the state of training");
+}
+
+void trainer_shrink(struct trainer *t) {
+    struct muster_group *bound = t->group; /* ddp's, until it has the new one */
+    do {                                   /* another may be lost meanwhile */
+        struct muster_group *failed = t->group;
+        check(muster_group_shrink(failed, SHRINK_MS, &t->group), "go on without the workers that are lost");
+        if (failed != bound) {
+            muster_group_free(failed);
+        }
+        t->broken = false;
+        t->rank = muster_group_rank(t->group);
+        t->world = muster_group_size(t->group);
+    } while (!share_state(t) || !works(t, muster_ddp_rebind(t->ddp, t->group), "agree on the model"));
+    muster_group_free(bound);
+    deal_out(t);
+    net_resize(t->net, share_of_batch(t));
+    if (t->rank == 0) {
+        printf("%u worker%s left: going on in epoch %" PRId64 ", after step %" PRId64 "\n", t->world,
+               t->world > 1 ? "s" : "", t->progress.epoch + 1, t->progress.steps);
+    } else {
+        t->sums = (struct sums){0, 0, 0}; /* what counts of the epoch so far is rank 0's, like the rest */
+    }
+    trainer_save(t);
+}
+
 /* ---- All of it ---- */
 
 void trainer_create(struct trainer *t) {
     t->progress.curve = (struct curve)CURVE_INIT;
     join_group(t);
     make_model(t);
+    deal_out(t);
     make_optimizer(t);
 }
 

@@ -2,6 +2,7 @@
 #ifndef EXAMPLES_MNIST_TRAINER_H
 #define EXAMPLES_MNIST_TRAINER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +26,11 @@ struct progress {
     struct curve curve;
 };
 
+/* What an epoch came to so far, on one worker, then on all. */
+struct sums {
+    double loss, images, right; /* loss: that of an image, added up */
+};
+
 struct trainer {
     struct options options;
     struct muster_store *store; /* of a process without a launcher; else NULL */
@@ -40,7 +46,17 @@ struct trainer {
     struct muster_sampler *samplers[MICRO_BATCHES_MAX]; /* one for each micro-batch of a step */
     uint64_t *indices;                                  /* of a micro-batch's images */
     struct progress progress;
+    struct sums sums;              /* of this worker */
+    double seconds, communication; /* this worker's, for training and of it for communication, in the epoch so far */
+    bool broken;                   /* with --shrink: the group has failed, trainer_shrink() is due */
 };
+
+/* Was the call that tried to `what` well? A failure ends the program, but with --shrink that of the group only sets
+ * t->broken: whoever sees it leaves what it does as it is. */
+bool works(struct trainer *t, int status, const char *what);
+
+/* The ranks that are left go on from what the lowest of them has, with the same images a step. */
+void trainer_shrink(struct trainer *t);
 
 /* Joins the group; makes data, network and optimizer as t->options say. The rest of *t is zero. */
 void trainer_create(struct trainer *t);

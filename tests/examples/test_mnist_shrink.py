@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# examples/mnist --shrink: workers are killed in the middle of an epoch, the others train on to the same accuracy.
+# timeout: 600
+"""Workers started by hand meet in a store that none of them hosts; some are killed at moments drawn by lot, and nobody is
+started again. MUSTER_TEST_RUNS says how many such runs there are, MUSTER_TEST_SEED which (it is printed)."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import tempfile
+import time
+
+import trainers
+
+WORKERS, EPOCHS = 4, 10
+FINAL = re.compile(r"^final test accuracy: ([\d.]+) %", re.MULTILINE)
+LEFT = re.compile(r"^(\d) workers? left: going on in epoch (\d+), after step (\d+)$", re.MULTILINE)
+
+
+class Store:
+    """`muster store` on a port that the kernel chose."""
+
+    def __enter__(self):
+        self.process = subprocess.Popen([trainers.MUSTER, "store", "--port", "0"], text=True, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL)
+        self.port = self.process.stdout.readline().strip().rsplit(":", 1)[1]
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.communicate()
+
+
+def start(store, arguments):
+    """The workers, whose output comes in one stream."""
+    read, write = os.pipe()
+    workers = []
+    for rank in range(WORKERS):
+        environment = dict(trainers.ENVIRONMENT, MASTER_ADDR="127.0.0.1", MASTER_PORT=store.port, RANK=str(rank),
+                           WORLD_SIZE=str(WORKERS), TORCHELASTIC_USE_AGENT_STORE="True")
+        workers.append(subprocess.Popen(trainers.command(0, "mnist", f"--epochs={EPOCHS}", "--shrink", *arguments),
+                                        env=environment, stdin=subprocess.DEVNULL, stdout=write, stderr=write))
+    os.close(write)
+    return workers, os.fdopen(read, encoding="utf-8")
+
+
+def run(victims, arguments=()):
+    """victims: {epoch: (rank, share)}: the rank is killed when `share` of the time of an epoch has passed since that one
+    ended. Returns the output; every other worker must end well."""
+    with Store() as store:
+        workers, stream = start(store, arguments)
+        lines, last, killed = [], time.monotonic(), set()
+        with stream:
+            for line in stream:
+                lines.append(line)
+                done = re.match(r"epoch (\d+)/", line)
+                took, last = (time.monotonic() - last, time.monotonic()) if done else (0, last)
+                rank, share = victims.get(int(done.group(1)), (None, 0)) if done else (None, 0)
+                if rank is not None:
+                    time.sleep(took * share)
+                    workers[rank].send_signal(signal.SIGKILL)
+                    killed.add(rank)
+        ends = [worker.wait() for worker in workers]
+    text = "".join(lines)
+    assert ends == [-signal.SIGKILL if rank in killed else 0 for rank in range(WORKERS)], f"{ends}\n{text}"
+    return text
+
+
+def accuracy(text):
+    return float(FINAL.search(text).group(1))
+
+
+def survivors_reach_the_same_accuracy():
+    seed = int(os.environ.get("MUSTER_TEST_SEED", time.time_ns() % 1000000))
+    print(f"   MUSTER_TEST_SEED={seed}")
+    lot = random.Random(seed)
+    whole = accuracy(run({}))
+    for i in range(int(os.environ.get("MUSTER_TEST_RUNS", "3"))):
+        ranks = lot.sample(range(WORKERS), 2)
+        victims = {lot.randint(1, 4): (ranks[0], lot.random())}
+        if i % 2 == 1:
+            victims[lot.randint(5, 8)] = (ranks[1], lot.random())
+        text = run(victims)
+        left = LEFT.findall(text)
+        assert [int(found[0]) for found in left] == [WORKERS - 1 - n for n in range(len(victims))], text
+        assert re.search(rf"^rank \d: cannot .*rank {ranks[0]} \(pid \d+ on host .*killed", text, re.MULTILINE), text
+        print(f"   killed {victims}: went on after steps {[int(found[2]) for found in left]}, {accuracy(text)} % "
+              f"({whole} % undisturbed)")
+        assert accuracy(text) >= 95 and accuracy(text) >= whole - 1, text
+
+
+def a_snapshot_holds_what_the_survivors_go_on_from():
+    """And batch normalisation over all workers, whose calls fail in the middle of a pass, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = run({1: (0, 0.5)}, (f"--snapshot={folder}", "--sync-batch-norm", "--epochs=3"))
+        (left,) = LEFT.findall(text)
+        assert left[0] == str(WORKERS - 1), text
+        resumed = trainers.run(2, "mnist", f"--snapshot={folder}", "--epochs=4")
+        assert "from the snapshot of epoch 3" in resumed, resumed
+
+
+if __name__ == "__main__":
+    trainers.main([survivors_reach_the_same_accuracy, a_snapshot_holds_what_the_survivors_go_on_from])
