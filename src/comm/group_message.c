@@ -81,35 +81,52 @@ static int fail(struct muster_group *group, const struct message *message, int c
 
 /* ---- one message ---- */
 
-int message_post(struct muster_group *group, const struct message_call *call, struct message *message) {
-    struct p2p *p2p = group->context->p2p;
-    int code = group_check_message(group);
-    if (code) {
-        return code;
-    }
-    message->call = *call;
-    message->begin_ns = clock_monotonic_ns();
-    message->deadline_ns = message->begin_ns + group->timeout_ns;
-    struct comm_call recorded = {.operation = call->operation, .type = call->type, .count = call->count};
-    struct recorder_place place = {group->id, group->size, 0, call->peer};
-    message->record = recorder_begin(group->context->recorder, &recorded, &place, message->begin_ns);
-    struct p2p_envelope envelope = {
+static struct p2p_envelope envelope_of(const struct muster_group *group, const struct message_call *call) {
+    return (struct p2p_envelope){
         .group = group->id,
         .lane = P2P_MESSAGES,
         .peer = call->peer == MUSTER_ANY_RANK ? P2P_ANY_PEER : group->root_ranks[call->peer],
         .tag = call->tag,
         .fingerprint = (uint64_t)call->type + 1,
     };
-    size_t bytes = call->count * muster_type_bytes(call->type);
+}
+
+static size_t bytes_of(const struct message_call *call) {
+    return call->count * muster_type_bytes(call->type);
+}
+
+static void begin(struct muster_group *group, const struct message_call *call, struct message *message,
+                  int64_t begin_ns) {
+    struct comm_call recorded = {.operation = call->operation, .type = call->type, .count = call->count};
+    struct recorder_place place = {group->id, group->size, 0, call->peer};
+    message->call = *call;
+    message->begin_ns = begin_ns;
+    message->deadline_ns = begin_ns + group->timeout_ns;
+    message->record = recorder_begin(group->context->recorder, &recorded, &place, begin_ns);
+}
+
+static int post(struct muster_group *group, struct message *message) {
+    struct p2p *p2p = group->context->p2p;
+    const struct message_call *call = &message->call;
+    struct p2p_envelope envelope = envelope_of(group, call);
     atomic_store_explicit(&group->context->uses_links, true, memory_order_relaxed);
-    code = call->operation == COMM_SEND
-               ? p2p_send(p2p, &message->request, &envelope, call->buffer, bytes, message->deadline_ns)
-               : p2p_receive(p2p, &message->request, &envelope, call->buffer, bytes, message->deadline_ns);
+    int code = call->operation == COMM_SEND
+                   ? p2p_send(p2p, &message->request, &envelope, call->buffer, bytes_of(call), message->deadline_ns)
+                   : p2p_receive(p2p, &message->request, &envelope, call->buffer, bytes_of(call), message->deadline_ns);
     if (code) {
         recorder_end(group->context->recorder, message->record, clock_monotonic_ns(), code);
         return fail(group, message, code);
     }
     return 0;
+}
+
+int message_post(struct muster_group *group, const struct message_call *call, struct message *message) {
+    int code = group_check_message(group);
+    if (code) {
+        return code;
+    }
+    begin(group, call, message, clock_monotonic_ns());
+    return post(group, message);
 }
 
 static uint32_t rank_of_root(const struct muster_group *group, uint32_t root_rank) {
@@ -139,6 +156,58 @@ static int wait_for(struct muster_group *group, struct message *message) {
     return message_finish(group, message, code);
 }
 
+/* ---- blocking calls ---- */
+
+/* Recorded once it has gone: it has not waited for anything. false: it takes the long way. */
+static bool send_short(struct muster_group *group, const struct message_call *call) {
+    struct p2p_envelope envelope = envelope_of(group, call);
+    struct message message;
+    int64_t now_ns;
+    if (!p2p_send_short(group->context->p2p, &envelope, call->buffer, bytes_of(call), &now_ns)) {
+        return false;
+    }
+    begin(group, call, &message, now_ns);
+    recorder_end(group->context->recorder, message.record, now_ns, 0);
+    return true;
+}
+
+/* Looks for a short message before anything is posted. false: it has not come; `message` has begun. */
+static bool receive_short(struct muster_group *group, const struct message_call *call, struct message *message) {
+    struct p2p *p2p = group->context->p2p;
+    struct p2p_envelope envelope = envelope_of(group, call);
+    struct p2p_short came;
+    int64_t now_ns = 0;
+    struct p2p_link *link = call->peer == MUSTER_ANY_RANK ? NULL : p2p_expect_short(p2p, envelope.peer, &now_ns);
+    begin(group, call, message, link ? now_ns : clock_monotonic_ns());
+    if (!link ||
+        !p2p_receive_short(p2p, &group->message_waiter, link, &envelope, call->buffer, bytes_of(call), &came)) {
+        return false;
+    }
+    recorder_end(group->context->recorder, message->record, came.end_ns, 0);
+    if (call->out) {
+        *call->out = (struct muster_message){call->peer, call->tag, came.bytes / muster_type_bytes(call->type)};
+    }
+    return true;
+}
+
+static int run_blocking(struct muster_group *group, const struct message_call *call) {
+    struct message message;
+    int code = group_check_message(group);
+    if (code) {
+        return code;
+    }
+    if (call->operation == COMM_SEND) {
+        if (send_short(group, call)) {
+            return 0;
+        }
+        begin(group, call, &message, clock_monotonic_ns());
+    } else if (receive_short(group, call, &message)) {
+        return 0;
+    }
+    code = post(group, &message);
+    return code ? code : wait_for(group, &message);
+}
+
 /* ---- handles ---- */
 
 int message_work_wait(struct muster_work *work) {
@@ -162,9 +231,7 @@ static int run(struct muster_group *group, const struct message_call *call, stru
         return coalesced_note_message(group, call);
     }
     if (!out) {
-        struct message message;
-        code = message_post(group, call, &message);
-        return code ? code : wait_for(group, &message);
+        return run_blocking(group, call);
     }
     struct muster_work *work = calloc(1, sizeof *work);
     if (!work) {

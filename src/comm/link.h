@@ -68,5 +68,7 @@ struct link *link_ring_create(struct link_ring_memory *in, struct link_ring_memo
 uint64_t link_ring_withdrawn(const struct link *link);
 void link_ring_withdraw(struct link *link);
 uint64_t link_ring_peer_withdrawn(const struct link *link);
+/* Has the peer taken out everything that was written? Then it has seen all whole frames of it. */
+bool link_ring_is_taken(struct link *link);
 
 #endif

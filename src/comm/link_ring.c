@@ -149,6 +149,14 @@ void link_ring_withdraw(struct link *link) {
     atomic_thread_fence(memory_order_seq_cst);
 }
 
+bool link_ring_is_taken(struct link *link) {
+    struct link_ring *ring = ring_of(link);
+    if (ring->seen_read != ring->written) {
+        ring->seen_read = atomic_load_explicit(&ring->out->read, memory_order_acquire);
+    }
+    return ring->seen_read == ring->written;
+}
+
 uint64_t link_ring_peer_withdrawn(const struct link *link) {
     const struct link_ring *ring = (const struct link_ring *)link;
     atomic_thread_fence(memory_order_seq_cst);

@@ -104,6 +104,7 @@ int p2p_create(const struct p2p_config *config, struct p2p **out) {
         return status_fail(MUSTER_ENOMEM, "no memory for the links of a group");
     }
     (void)pthread_mutex_init(&p2p->lock, NULL);
+    ticks_init(&p2p->clock);
     p2p->listener = p2p->timer = p2p->attend_epoll = p2p->data_epoll = -1;
     p2p->notices_end = &p2p->notices;
     for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
@@ -192,7 +193,7 @@ void p2p_free(struct p2p *p2p) {
     destroy(p2p);
 }
 
-static bool flush_blocked(struct p2p *p2p) {
+bool p2p_flush_blocked(struct p2p *p2p) {
     struct p2p_stream *stream = p2p->blocked;
     bool moved = false;
     p2p->blocked = NULL;
@@ -244,6 +245,11 @@ int p2p_send(struct p2p *p2p, struct p2p_request *request, const struct p2p_enve
     if (code == 0) {
         request_init(p2p, request, envelope, true, bytes);
         request->buffer = (void *)(uintptr_t)buffer;
+    }
+    if (code == 0 && short_put(link, envelope, buffer, bytes)) {
+        request_finish(p2p, request, 0, NULL);
+        comm_bell_ring(link->short_bell);
+    } else if (code == 0) {
         request->state = REQUEST_QUEUED;
         link_put(p2p, link, &link->queue[envelope->lane], request);
         if (link->state == LINK_OPEN) {
@@ -289,7 +295,7 @@ static int receive(struct p2p *p2p, struct p2p_request *request, const struct p2
         request->consume_context = context;
         code = post_receive(p2p, request, link);
         if (p2p->blocked) {
-            (void)flush_blocked(p2p); /* credit, or that the rest may come: perhaps nobody waits */
+            (void)p2p_flush_blocked(p2p); /* credit, or that the rest may come: perhaps nobody waits */
         }
     }
     p2p_unlock(p2p);
@@ -416,7 +422,7 @@ bool p2p_progress(struct p2p *p2p) {
         return false; /* the monitor waits for the lock */
     }
     p2p_lock(p2p);
-    bool moved = p2p->blocked && flush_blocked(p2p);
+    bool moved = p2p->blocked && p2p_flush_blocked(p2p);
     if (p2p->rings) {
         moved = rings_progress(p2p) || moved;
     }
@@ -424,7 +430,7 @@ bool p2p_progress(struct p2p *p2p) {
         moved = read_sockets(p2p) || moved;
     }
     if (p2p->blocked) {
-        moved = flush_blocked(p2p) || moved;
+        moved = p2p_flush_blocked(p2p) || moved;
     }
     p2p_unlock(p2p);
     return moved;

@@ -8,8 +8,8 @@
  * sockets have news for a caller who sleeps.
  *
  * Files: p2p.c (life, posting, waiting), p2p_match.c (what belongs to what), p2p_send.c and p2p_read.c (frames of a
- * link), p2p_links.c (links' life, notices), p2p_attend.c (strangers, connections). The wire format is in
- * docs/formats/wire.md and comm/wire.h. */
+ * link), p2p_short.c (short messages of neighbours, without frames), p2p_links.c (links' life, notices), p2p_attend.c
+ * (strangers, connections). The wire format is in docs/formats/wire.md and comm/wire.h. */
 #ifndef COMM_P2P_H
 #define COMM_P2P_H
 
@@ -159,6 +159,24 @@ int p2p_receive_consume(struct p2p *p2p, struct p2p_request *request, const stru
 
 /* Says which call of the group `id` this process is in: what comes, or has come, for the same call with another
  * fingerprint makes p2p_wait() fail with MUSTER_EMISMATCH, whatever step it belongs to. */
+/* Short cuts for blocking calls. A short message to a neighbour that nothing is in front of: sent at once. false: it
+ * takes p2p_send(), which also says what is wrong. *out_ns: when, by the monotonic clock. */
+bool p2p_send_short(struct p2p *p2p, const struct p2p_envelope *envelope, const void *buffer, size_t bytes,
+                    int64_t *out_ns);
+
+/* What a receive that was not posted has got. */
+struct p2p_short {
+    size_t bytes;
+    int64_t end_ns; /* by the monotonic clock */
+};
+struct p2p_link;
+/* Might a short message come from `peer`? NULL: it takes p2p_receive(). *out_ns: now. */
+struct p2p_link *p2p_expect_short(struct p2p *p2p, uint32_t peer, int64_t *out_ns);
+/* Looks for it, for as long as the waiter would spin, and brings other things forward meanwhile. true: it is in
+ * `buffer`. false: it takes p2p_receive(); nothing has happened to the message. */
+bool p2p_receive_short(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_link *link,
+                       const struct p2p_envelope *envelope, void *buffer, size_t bytes, struct p2p_short *out);
+
 int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerprint);
 
 /* Moves what can be moved without blocking. true: something moved. Any thread. */

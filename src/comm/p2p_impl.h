@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "base/ticks.h"
 #include "comm/link.h"
 #include "comm/p2p.h"
 #include "comm/wire.h"
@@ -98,6 +99,8 @@ struct p2p_credit {
 enum link_state { LINK_NEW, LINK_DIALLING, LINK_OPEN, LINK_LEFT /* said goodbye */, LINK_FAILED };
 
 struct p2p_link {
+struct short_box; /* p2p_short.c */
+
     uint32_t peer;
     enum link_state state;
     bool is_ring, is_mine /* we dialled */, may_read_memory, is_leaving /* goodbye on the first connection */;
@@ -119,6 +122,13 @@ struct p2p_link {
     int code;       /* of a failed link */
     char *sentence; /* owned */
 };
+
+    /* Short messages of neighbours; short_in and short_out in the shared segment, NULL: none. */
+    struct short_box *short_in, *short_out;
+    size_t short_slot_bytes;
+    struct comm_bell *short_bell; /* the peer's */
+    uint32_t short_sent, short_seen_taken;
+    _Atomic uint32_t short_came; /* taken out here; written with the lock, read by p2p_receive_short() without */
 
 /* An outgoing connection that is not ready. */
 struct p2p_dial {
@@ -185,6 +195,7 @@ struct p2p {
     uint8_t *bounce; /* owned, P2P_BOUNCE_BYTES; made when first needed */
 
     struct p2p_ring_table *rings; /* NULL: none */
+    struct ticks_clock clock; /* for short messages */
     uint32_t *local_of;           /* by place in config.neighbours: unused when rings is NULL */
 
     struct pending_notice *notices, **notices_end; /* for the hook, once the lock is released */
@@ -209,6 +220,8 @@ void p2p_unlock(struct p2p *p2p);
 
 /* ---- p2p_match.c ---- */
 
+/* Writes what streams have not taken before. true: something moved. */
+bool p2p_flush_blocked(struct p2p *p2p);
 void list_append(struct p2p_list *list, struct p2p_request *request);
 void list_remove(struct p2p_list *list, struct p2p_request *request);
 struct p2p_request *list_find(const struct p2p_list *list, uint32_t id);
@@ -255,6 +268,10 @@ void peer_found_dead(struct p2p *p2p, uint32_t peer, int code, const char *sente
 void stream_control(struct p2p *p2p, struct p2p_stream *stream, const struct wire_frame *frame, const void *payload);
 /* Writes what the stream takes. false: nothing moved. May fail the link. */
 bool stream_flush(struct p2p *p2p, struct p2p_stream *stream);
+static inline uint32_t credit_left(const struct p2p_credit *credit) {
+    return (uint32_t)P2P_UNEXPECTED_BYTES_MAX - (credit->sent - credit->returned);
+}
+
 /* Starts what can be started on all streams. */
 bool link_flush(struct p2p *p2p, struct p2p_link *link);
 void link_cleared(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame);
@@ -275,6 +292,8 @@ bool link_read_memory(struct p2p *p2p, struct p2p_link *link);
 
 /* ---- p2p_links.c ---- */
 
+/* A message that has come as a whole: frame->payload == frame->bytes, which lie at `data`. */
+void message_take(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame, const void *data);
 /* The link to a peer, made if need be: a ring, or a connection that is being made. Called with the lock, which it may
  * release for the look-up of the contact. */
 int link_open(struct p2p *p2p, uint32_t peer, int64_t deadline_ns, struct p2p_link **out);
@@ -318,3 +337,13 @@ int rings_open(struct p2p *p2p, struct p2p_link *link);
 bool rings_progress(struct p2p *p2p);
 
 #endif
+/* ---- p2p_short.c ---- */
+
+/* Of one box, in the shared segment: zeroed, aligned to 64 bytes. slot_bytes: a multiple of 64. */
+size_t short_box_bytes(size_t slot_bytes);
+/* Puts the message into the peer's box, if it is short and its turn has come. The caller rings link->short_bell. */
+bool short_put(struct p2p_link *link, const struct p2p_envelope *envelope, const void *buffer, size_t bytes);
+/* Takes what lies in our box; the second up to message number `count`. true: something moved. May fail the link. */
+bool short_take(struct p2p *p2p, struct p2p_link *link);
+bool short_take_until(struct p2p *p2p, struct p2p_link *link, uint32_t count);
+

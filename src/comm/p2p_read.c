@@ -160,16 +160,57 @@ static struct p2p_arrival *arrival_create(struct p2p *p2p, struct p2p_link *link
     return arrival;
 }
 
+/* false: more has come than there is room for; the link has failed. */
+static bool count_coming(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame) {
+    struct p2p_credit *credit = &link->credit[frame->lane];
+    credit->came += P2P_HEADER_COST + (frame->flags & WIRE_READABLE ? 0 : frame->payload);
+    if (credit->came - credit->taken > P2P_UNEXPECTED_BYTES_MAX) {
+        link_fail(p2p, link, MUSTER_EPROTOCOL, "rank %u sends more than it has been given room for",
+                  (unsigned)link->peer);
+        return false;
+    }
+    return true;
+}
+
+static void no_memory(struct p2p *p2p, struct p2p_link *link) {
+    link_fail(p2p, link, MUSTER_ENOMEM, "no memory for a message of rank %u", (unsigned)link->peer);
+}
+
+void message_take(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame, const void *data) {
+    if (!count_coming(p2p, link, frame)) {
+        return;
+    }
+    bool is_wanted = !p2p_group_has_failed(p2p, frame->group); /* nobody will receive it: it may not keep its room */
+    struct p2p_request *request = is_wanted ? match_message(p2p, link, frame) : NULL;
+    if (is_wanted && !request) {
+        struct p2p_arrival *arrival = arrival_create(p2p, link, frame);
+        if (!arrival) {
+            no_memory(p2p, link);
+            return;
+        }
+        memcpy(arrival->data, data, frame->payload);
+        arrival->have = frame->payload;
+        return;
+    }
+    give_back_credit(p2p, link, frame);
+    if (request && start_filling(p2p, link, request, frame)) {
+        if (request->bytes > 0 && request->consume) {
+            hand_out(request, 0, data, request->bytes);
+        } else if (request->bytes > 0) { /* the place of an empty message may be NULL */
+            memcpy(request->buffer, data, request->bytes);
+        }
+        request->moved = request->bytes;
+        request_finish(p2p, request, 0, NULL);
+    }
+}
+
 /* Chooses where the payload of a message's first frame goes. */
 static void message_begins(struct p2p *p2p, struct p2p_stream *stream) {
     struct p2p_link *link = stream->link;
     const struct wire_frame *frame = &stream->in;
-    struct p2p_credit *credit = &link->credit[frame->lane];
     bool readable = frame->flags & WIRE_READABLE;
-    credit->came += P2P_HEADER_COST + (readable ? 0 : frame->payload);
-    if (credit->came - credit->taken > P2P_UNEXPECTED_BYTES_MAX) {
-        link_fail(p2p, link, MUSTER_EPROTOCOL, "rank %u sends more than it has been given room for",
-                  (unsigned)link->peer);
+    (void)short_take_until(p2p, link, (uint32_t)(frame->number >> 32)); /* they were sent before */
+    if (!stream->io || !count_coming(p2p, link, frame)) {
         return;
     }
     stream->in_offset = 0;
@@ -187,7 +228,7 @@ static void message_begins(struct p2p *p2p, struct p2p_stream *stream) {
         stream->in_arrival = arrival_create(p2p, link, frame);
         stream->target = PAYLOAD_ARRIVAL;
         if (!stream->in_arrival) {
-            link_fail(p2p, link, MUSTER_ENOMEM, "no memory for a message of rank %u", (unsigned)link->peer);
+            no_memory(p2p, link);
         }
         return;
     }
@@ -261,6 +302,7 @@ static void frame_begins(struct p2p *p2p, struct p2p_stream *stream) {
         link_finished(p2p, link, &stream->in);
         break;
     case WIRE_GOODBYE:
+        (void)short_take(p2p, link);
         stream->said_goodbye = true;
         link->is_leaving = link->is_leaving || is_main;
         if (link->is_leaving && link->state == LINK_OPEN) {
@@ -406,7 +448,7 @@ static void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_n
 
 bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
     bool moved = false;
-    for (int i = 0; i < READS_PER_ROUND && stream->io; i++) {
+    for (int i = 0; stream->io && (i < READS_PER_ROUND || is_pending(stream->io)); i++) {
         bool is_short = false;
         ssize_t n = read_once(p2p, stream, &is_short);
         if (n == LINK_AGAIN) {
@@ -417,7 +459,7 @@ bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
             return true;
         }
         moved = true;
-        if (!parse(p2p, stream) || is_short) {
+        if (!parse(p2p, stream) || (is_short && !is_pending(stream->io))) {
             return true;
         }
     }

@@ -1,7 +1,8 @@
 /* The rings of a host's processes in the shared segment, and the links over them; see p2p_impl.h.
  *
  * The memory: for each receiver a set of the neighbours who have begun to write to it (one cache line up to 512 of
- * them), so that nobody looks at rings that are not used; then a ring for each ordered pair. */
+ * them), so that nobody looks at rings that are not used; then a ring and a box for short messages for each ordered
+ * pair. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ enum { LINE_BYTES = 64, WORD_BITS = 64 };
 struct p2p_ring_table {
     uint32_t count, local;
     size_t ring_bytes, data_bytes;
+    size_t slot_bytes, box_bytes;
     size_t set_bytes;
     uint8_t *memory;   /* borrowed */
     uint32_t *by_peer; /* owned, by root rank: local number, UINT32_MAX */
@@ -25,18 +27,31 @@ static size_t data_bytes_for(uint32_t count) {
     return count <= 32 ? (size_t)64 << 10 : count <= 128 ? (size_t)16 << 10 : (size_t)4 << 10;
 }
 
+/* Of the boxes: room for 2 KiB up to 32 neighbours; a line more lets the same lines of different slots lie apart in the
+ * caches. */
+static size_t slot_bytes_for(uint32_t count) {
+    return data_bytes_for(count) / 32 + LINE_BYTES;
+}
+
 static size_t set_bytes_for(uint32_t count) {
     return ((count + WORD_BITS - 1) / WORD_BITS * sizeof(uint64_t) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
 size_t p2p_rings_bytes(uint32_t count) {
-    return count * set_bytes_for(count) + (size_t)count * count * link_ring_memory_bytes(data_bytes_for(count));
+    size_t pair = link_ring_memory_bytes(data_bytes_for(count)) + short_box_bytes(slot_bytes_for(count));
+    return count * set_bytes_for(count) + (size_t)count * count * pair;
 }
 
 static struct link_ring_memory *ring_at(const struct p2p_ring_table *table, uint32_t from, uint32_t to) {
     size_t index = (size_t)from * table->count + to;
     return (struct link_ring_memory *)(void *)(table->memory + table->count * table->set_bytes +
                                                index * table->ring_bytes);
+}
+
+static struct short_box *box_at(const struct p2p_ring_table *table, uint32_t from, uint32_t to) {
+    size_t index = (size_t)from * table->count + to, rings = (size_t)table->count * table->count * table->ring_bytes;
+    return (struct short_box *)(void *)(table->memory + table->count * table->set_bytes + rings +
+                                        index * table->box_bytes);
 }
 
 static _Atomic uint64_t *writers_of(const struct p2p_ring_table *table, uint32_t local) {
@@ -58,6 +73,8 @@ int rings_create(struct p2p *p2p) {
     table->data_bytes = data_bytes_for(table->count);
     table->ring_bytes = link_ring_memory_bytes(table->data_bytes);
     table->set_bytes = set_bytes_for(table->count);
+    table->slot_bytes = slot_bytes_for(table->count);
+    table->box_bytes = short_box_bytes(table->slot_bytes);
     table->memory = config->rings;
     table->by_peer = malloc(config->size * sizeof *table->by_peer);
     table->opened = calloc(1, table->set_bytes);
@@ -95,6 +112,10 @@ int rings_open(struct p2p *p2p, struct p2p_link *link) {
                                        table->data_bytes, neighbour->bell, link->may_read_memory ? neighbour->pid : 0);
     int code = stream_open(p2p, link, io, 0, false, true);
     if (code == 0) {
+        link->short_slot_bytes = table->slot_bytes;
+        link->short_bell = neighbour->bell;
+        link->short_in = box_at(table, local, table->local);
+        link->short_out = box_at(table, table->local, local);
         table->opened[local / WORD_BITS] |= UINT64_C(1) << local % WORD_BITS;
         (void)atomic_fetch_or_explicit(&writers_of(table, local)[table->local / WORD_BITS],
                                        UINT64_C(1) << table->local % WORD_BITS, memory_order_release);
@@ -131,7 +152,8 @@ bool rings_progress(struct p2p *p2p) {
     for (struct p2p_stream *stream = p2p->open, *next; stream; stream = next) {
         next = stream->next_open;
         if (stream->io && stream->io->fd < 0) {
-            moved = stream_read(p2p, stream) || moved;
+            moved = short_take(p2p, stream->link) || moved;
+            moved = (stream->io && stream_read(p2p, stream)) || moved;
             moved = (stream->io && stream->link->reading.first && link_read_memory(p2p, stream->link)) || moved;
         }
     }

@@ -19,10 +19,6 @@ static void mark_blocked(struct p2p *p2p, struct p2p_stream *stream) {
 
 /* ---- credit ---- */
 
-static uint32_t credit_left(const struct p2p_credit *credit) {
-    return (uint32_t)P2P_UNEXPECTED_BYTES_MAX - (credit->sent - credit->returned);
-}
-
 void link_tell_credit(struct p2p *p2p, struct p2p_link *link, uint8_t lane) {
     struct p2p_credit *credit = &link->credit[lane];
     if (credit->taken - credit->told < P2P_UNEXPECTED_BYTES_MAX / 4 || !link->streams[0]) {
@@ -75,7 +71,7 @@ static bool begin(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request
                                .tag = request->envelope.tag,
                                .fingerprint = request->envelope.fingerprint,
                                .bytes = request->bytes,
-                               .number = request->id};
+                               .number = request->id | (uint64_t)link->short_sent << 32};
     wire_frame_encode(&frame, stream->header);
     stream->header_bytes = WIRE_HEADER_BYTES;
     if (readable) {
@@ -225,7 +221,7 @@ bool stream_flush(struct p2p *p2p, struct p2p_stream *stream) {
         advance(p2p, stream, (size_t)n);
         moved = moved || n > 0;
         written += (size_t)n;
-        if ((size_t)n < total) {
+        if ((size_t)n < total || total == 0) {
             break;
         }
     }
