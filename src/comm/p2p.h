@@ -157,8 +157,6 @@ int p2p_receive(struct p2p *p2p, struct p2p_request *request, const struct p2p_e
 int p2p_receive_consume(struct p2p *p2p, struct p2p_request *request, const struct p2p_envelope *envelope,
                         p2p_consume *consume, void *context, size_t bytes, int64_t deadline_ns);
 
-/* Says which call of the group `id` this process is in: what comes, or has come, for the same call with another
- * fingerprint makes p2p_wait() fail with MUSTER_EMISMATCH, whatever step it belongs to. */
 /* Short cuts for blocking calls. A short message to a neighbour that nothing is in front of: sent at once. false: it
  * takes p2p_send(), which also says what is wrong. *out_ns: when, by the monotonic clock. */
 bool p2p_send_short(struct p2p *p2p, const struct p2p_envelope *envelope, const void *buffer, size_t bytes,
@@ -177,6 +175,8 @@ struct p2p_link *p2p_expect_short(struct p2p *p2p, uint32_t peer, int64_t *out_n
 bool p2p_receive_short(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_link *link,
                        const struct p2p_envelope *envelope, void *buffer, size_t bytes, struct p2p_short *out);
 
+/* Says which call of the group `id` this process is in: what comes, or has come, for the same call with another
+ * fingerprint makes p2p_wait() fail with MUSTER_EMISMATCH, whatever step it belongs to. */
 int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerprint);
 
 /* Moves what can be moved without blocking. true: something moved. Any thread. */

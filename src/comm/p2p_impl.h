@@ -98,9 +98,9 @@ struct p2p_credit {
 
 enum link_state { LINK_NEW, LINK_DIALLING, LINK_OPEN, LINK_LEFT /* said goodbye */, LINK_FAILED };
 
-struct p2p_link {
 struct short_box; /* p2p_short.c */
 
+struct p2p_link {
     uint32_t peer;
     enum link_state state;
     bool is_ring, is_mine /* we dialled */, may_read_memory, is_leaving /* goodbye on the first connection */;
@@ -121,7 +121,6 @@ struct short_box; /* p2p_short.c */
     bool is_active;
     int code;       /* of a failed link */
     char *sentence; /* owned */
-};
 
     /* Short messages of neighbours; short_in and short_out in the shared segment, NULL: none. */
     struct short_box *short_in, *short_out;
@@ -129,6 +128,7 @@ struct short_box; /* p2p_short.c */
     struct comm_bell *short_bell; /* the peer's */
     uint32_t short_sent, short_seen_taken;
     _Atomic uint32_t short_came; /* taken out here; written with the lock, read by p2p_receive_short() without */
+};
 
 /* An outgoing connection that is not ready. */
 struct p2p_dial {
@@ -192,10 +192,10 @@ struct p2p {
     uint32_t next_id;
     uint32_t completed; /* requests that became done in this round: then the bell is rung */
     uint32_t looks;
+    struct ticks_clock clock; /* for short messages */
     uint8_t *bounce; /* owned, P2P_BOUNCE_BYTES; made when first needed */
 
     struct p2p_ring_table *rings; /* NULL: none */
-    struct ticks_clock clock; /* for short messages */
     uint32_t *local_of;           /* by place in config.neighbours: unused when rings is NULL */
 
     struct pending_notice *notices, **notices_end; /* for the hook, once the lock is released */
@@ -217,11 +217,11 @@ void request_withdraw(struct p2p *p2p, struct p2p_request *request);
 void p2p_lock(struct p2p *p2p);
 /* Releases the lock, then rings for what was completed and hands out notices. */
 void p2p_unlock(struct p2p *p2p);
+/* Writes what streams have not taken before. true: something moved. */
+bool p2p_flush_blocked(struct p2p *p2p);
 
 /* ---- p2p_match.c ---- */
 
-/* Writes what streams have not taken before. true: something moved. */
-bool p2p_flush_blocked(struct p2p *p2p);
 void list_append(struct p2p_list *list, struct p2p_request *request);
 void list_remove(struct p2p_list *list, struct p2p_request *request);
 struct p2p_request *list_find(const struct p2p_list *list, uint32_t id);
@@ -265,13 +265,13 @@ void peer_found_dead(struct p2p *p2p, uint32_t peer, int code, const char *sente
 
 /* ---- p2p_send.c ---- */
 
-void stream_control(struct p2p *p2p, struct p2p_stream *stream, const struct wire_frame *frame, const void *payload);
-/* Writes what the stream takes. false: nothing moved. May fail the link. */
-bool stream_flush(struct p2p *p2p, struct p2p_stream *stream);
 static inline uint32_t credit_left(const struct p2p_credit *credit) {
     return (uint32_t)P2P_UNEXPECTED_BYTES_MAX - (credit->sent - credit->returned);
 }
 
+void stream_control(struct p2p *p2p, struct p2p_stream *stream, const struct wire_frame *frame, const void *payload);
+/* Writes what the stream takes. false: nothing moved. May fail the link. */
+bool stream_flush(struct p2p *p2p, struct p2p_stream *stream);
 /* Starts what can be started on all streams. */
 bool link_flush(struct p2p *p2p, struct p2p_link *link);
 void link_cleared(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame);
@@ -289,11 +289,11 @@ bool stream_read(struct p2p *p2p, struct p2p_stream *stream);
 void arrivals_drop(struct p2p *p2p, struct p2p_link *link, uint32_t group);
 void arrival_deliver(struct p2p *p2p, struct p2p_link *link, struct p2p_request *request, struct p2p_arrival *arrival);
 bool link_read_memory(struct p2p *p2p, struct p2p_link *link);
+/* A message that has come as a whole: frame->payload == frame->bytes, which lie at `data`. */
+void message_take(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame, const void *data);
 
 /* ---- p2p_links.c ---- */
 
-/* A message that has come as a whole: frame->payload == frame->bytes, which lie at `data`. */
-void message_take(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame, const void *data);
 /* The link to a peer, made if need be: a ring, or a connection that is being made. Called with the lock, which it may
  * release for the look-up of the contact. */
 int link_open(struct p2p *p2p, uint32_t peer, int64_t deadline_ns, struct p2p_link **out);
@@ -336,7 +336,6 @@ int rings_open(struct p2p *p2p, struct p2p_link *link);
 /* Opens links that neighbours have begun to use, and moves bytes. */
 bool rings_progress(struct p2p *p2p);
 
-#endif
 /* ---- p2p_short.c ---- */
 
 /* Of one box, in the shared segment: zeroed, aligned to 64 bytes. slot_bytes: a multiple of 64. */
@@ -347,3 +346,4 @@ bool short_put(struct p2p_link *link, const struct p2p_envelope *envelope, const
 bool short_take(struct p2p *p2p, struct p2p_link *link);
 bool short_take_until(struct p2p *p2p, struct p2p_link *link, uint32_t count);
 
+#endif

@@ -448,7 +448,7 @@ static void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_n
 
 bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
     bool moved = false;
-    for (int i = 0; stream->io && (i < READS_PER_ROUND || is_pending(stream->io)); i++) {
+    for (int i = 0; i < READS_PER_ROUND && stream->io; i++) {
         bool is_short = false;
         ssize_t n = read_once(p2p, stream, &is_short);
         if (n == LINK_AGAIN) {
@@ -459,7 +459,7 @@ bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
             return true;
         }
         moved = true;
-        if (!parse(p2p, stream) || (is_short && !is_pending(stream->io))) {
+        if (!parse(p2p, stream) || is_short) {
             return true;
         }
     }
