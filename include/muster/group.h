@@ -18,6 +18,7 @@
  * Environment: MUSTER_SHM=0 (never shared memory), MUSTER_CMA=0 (no reads from another process's memory),
  * MUSTER_HOST_ID (a text: ranks with different ones count as on different hosts), MUSTER_CHOICE_FILE (which algorithm
  * for which call, docs/formats/choice.md),
+ * MUSTER_TLS_CERT, MUSTER_TLS_KEY and MUSTER_TLS_CA (PEM files: TLS between hosts, see docs/security.md),
  * MUSTER_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME (the interfaces TCP may use),
  * MUSTER_SOCKET_FAMILY or NCCL_SOCKET_FAMILY (AF_INET, AF_INET6), MUSTER_DEBUG (INFO, DETAIL: what was chosen, every
  * call, on stderr), MUSTER_TRACE (a folder, muster/trace.h).

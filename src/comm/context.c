@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/debug.h"
@@ -281,6 +282,19 @@ static const char *host_name_of(void *context, uint32_t peer) {
     return context_host_name(context, peer);
 }
 
+static int start_tls(struct context *context) {
+    struct tls_files files;
+    if (context->bootstrap.topology.host_count == 1) {
+        return 0; /* nothing leaves the host */
+    }
+    int code = tls_files_from_env(&files);
+    if (code || !files.certificate) {
+        return code;
+    }
+    log_info("TLS between hosts, with the certificate in %s", files.certificate);
+    return tls_create(&files, &context->tls);
+}
+
 static int make_links(struct context *context) {
     uint32_t local_count = context->bootstrap.local_count;
     uint8_t *memory = context->segment.memory;
@@ -300,6 +314,7 @@ static int make_links(struct context *context) {
                                 .neighbour_count = local_count,
                                 .local = context->bootstrap.local,
                                 .may_read_peers = context->may_read_peers,
+                                .tls = context->tls,
                                 .contact = fetch_contact,
                                 .notice = context_take_notice,
                                 .host_name = host_name_of,
@@ -328,6 +343,7 @@ static int watch_neighbours(struct context *context) {
 int context_attach(struct context *context, const struct segment_name *name) {
     int code = open_segment(context, name);
     code = code ? code : make_memory(context);
+    code = code ? code : start_tls(context);
     code = code ? code : make_links(context);
     return code ? code : watch_neighbours(context);
 }
@@ -361,6 +377,7 @@ void context_free(struct context *context) {
     }
     monitor_free(context->monitor);
     p2p_free(context->p2p);
+    tls_free(context->tls);
     memory_free(context->memory);
     if (context->segment.memory) {
         segment_close(&context->segment);

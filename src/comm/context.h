@@ -24,6 +24,7 @@
 #include "comm/monitor.h"
 #include "comm/p2p.h"
 #include "comm/segment.h"
+#include "comm/tls.h"
 
 struct muster_group;
 struct recorder;
@@ -55,6 +56,7 @@ struct context {
     void *own_memory;           /* then: of the layout above, for one */
     struct context_line *lines; /* per local rank */
     struct memory *memory;
+    struct tls *tls; /* of the links; NULL: none */
     struct p2p *p2p;
     struct monitor *monitor;
     struct recorder *recorder;

@@ -197,6 +197,7 @@ static void check_refused(const struct tls_files *caller, const struct tls_files
     pair_make(&pair, caller, called);
     assert_int_equal(greet(&pair, &failed), LINK_BROKEN);
     assert_int_equal(errno, EPROTO);
+    assert_non_null(failed);
     assert_non_null(strstr(failed->kind->reason(failed), reason));
     /* The other side is told. */
     struct link *other = failed == pair.ends[0] ? pair.ends[1] : pair.ends[0];

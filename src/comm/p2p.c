@@ -107,9 +107,6 @@ int p2p_create(const struct p2p_config *config, struct p2p **out) {
     ticks_init(&p2p->clock);
     p2p->listener = p2p->timer = p2p->attend_epoll = p2p->data_epoll = -1;
     p2p->notices_end = &p2p->notices;
-    for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
-        p2p->strangers[i].fd = -1;
-    }
     int code = copy_config(p2p, config);
     if (code != 0) {
         code = status_fail(code, "no memory for the links of a group of %u ranks", (unsigned)config->size);
@@ -138,6 +135,9 @@ static bool is_delivered(const struct p2p_stream *stream) {
         return true;
     }
     if (stream->control.len > 0 || stream->header_bytes > 0) {
+        return false;
+    }
+    if (stream->io->kind->flush && stream->io->kind->flush(stream->io) == LINK_AGAIN) {
         return false;
     }
     return stream->io->fd < 0 || ioctl(stream->io->fd, SIOCOUTQ, &waiting) != 0 || waiting == 0 ||

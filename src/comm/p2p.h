@@ -19,6 +19,7 @@
 
 #include "comm/bell.h"
 #include "comm/interface.h"
+#include "comm/tls.h"
 
 struct p2p;
 
@@ -67,6 +68,7 @@ struct p2p_config {
 
     struct interface_wish interfaces; /* which TCP may use; interface_wish_from_env() */
     uint32_t stream_count;            /* connections per link; 0: chosen by where the peer is */
+    struct tls *tls;                  /* borrowed; NULL: TCP without TLS */
 
     /* Fetches what p2p_contact() gave on `peer` (from the store; may block up to deadline_ns). Called by the thread
      * that posts, without locks. */

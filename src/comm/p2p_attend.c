@@ -1,8 +1,8 @@
 /* What the monitor thread does for p2p: strangers at the listener, connections being made, ends of connections, and
  * waking a caller who sleeps; see p2p_impl.h.
  *
- * Nobody is trusted before the secret from the store has been shown: a stranger gets 48 bytes of memory, a bounded
- * time, and one of a bounded number of places. */
+ * Nobody is trusted before the secret from the store has been shown: a stranger gets 48 bytes of memory (with TLS, what
+ * a handshake takes), a bounded time, and one of a bounded number of places. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "comm/p2p_impl.h"
 #include "net/socket.h"
 
@@ -43,7 +44,7 @@ static int64_t after_ms(int64_t ms) {
 static void set_timer(struct p2p *p2p) {
     int64_t first = p2p->listener_pause_ns;
     for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
-        if (p2p->strangers[i].fd >= 0 && (first == 0 || p2p->strangers[i].deadline_ns < first)) {
+        if (p2p->strangers[i].io && (first == 0 || p2p->strangers[i].deadline_ns < first)) {
             first = p2p->strangers[i].deadline_ns;
         }
     }
@@ -119,10 +120,13 @@ static void on_stream(struct p2p *p2p, struct p2p_stream *stream) {
 /* ---- dialling ---- */
 
 static void dial_close(struct p2p_dial *dial) {
-    if (dial->fd >= 0) {
-        (void)close(dial->fd); /* which takes it out of the epoll set */
-        dial->fd = -1;
+    if (dial->io) {
+        dial->io->kind->close(dial->io);
+        dial->io = NULL;
+    } else if (dial->fd >= 0) {
+        (void)close(dial->fd);
     }
+    dial->fd = -1; /* closing has taken it out of the epoll set */
 }
 
 void dial_cancel(struct p2p *p2p, const struct p2p_link *link) {
@@ -158,17 +162,16 @@ static void dial_give_up(struct p2p *p2p, struct p2p_dial *dial) {
         const struct net_address *last = &link->contact.addresses[link->contact.address_count - 1];
         (void)net_address_format((const struct sockaddr *)&last->sockaddr, text);
     }
-    bool is_gone = dial->last_error == ECONNREFUSED || dial->last_error == ECONNRESET;
+    bool is_gone = !dial->last_reason[0] && (dial->last_error == ECONNREFUSED || dial->last_error == ECONNRESET);
     char peer[P2P_PEER_NAME_MAX];
     link_fail(p2p, link, is_gone ? MUSTER_EPEER : MUSTER_ECONNECT, "rank %u cannot connect to %s at %s: %s%s",
-              (unsigned)p2p->config.rank, link_peer_name(p2p, link, peer), text, strerror(dial->last_error),
-              is_gone ? " (it has ended?)" : "");
+              (unsigned)p2p->config.rank, link_peer_name(p2p, link, peer), text,
+              dial->last_reason[0] ? dial->last_reason : strerror(dial->last_error), is_gone ? " (it has ended?)" : "");
 }
 
 /* Tries the contact's addresses from dial->address on, until one is under way. */
 static void dial_try(struct p2p *p2p, struct p2p_dial *dial) {
-    dial->is_connected = false;
-    dial->answer_have = 0;
+    dial->hello_sent = dial->answer_have = 0;
     for (; dial->address < dial->link->contact.address_count; dial->address++) {
         const struct net_address *address = &dial->link->contact.addresses[dial->address];
         if (net_socket_connect((const struct sockaddr *)&address->sockaddr, &dial->fd) != 0) {
@@ -187,6 +190,10 @@ static void dial_try(struct p2p *p2p, struct p2p_dial *dial) {
 }
 
 static void dial_next(struct p2p *p2p, struct p2p_dial *dial, int error_number) {
+    const char *reason = dial->io && dial->io->kind->reason ? dial->io->kind->reason(dial->io) : NULL;
+    if (reason) { /* a later address may say less */
+        (void)str_format(dial->last_reason, sizeof dial->last_reason, "%s", reason);
+    }
     dial->last_error = error_number;
     dial_close(dial);
     dial->address++;
@@ -213,6 +220,19 @@ int dial_start(struct p2p *p2p, struct p2p_link *link, enum wire_purpose purpose
     return 0;
 }
 
+/* What is to be waited for until the peer has answered. */
+static uint32_t greeting_events(struct link *io, bool is_sent) {
+    bool is_flushed = !io->kind->flush || io->kind->flush(io) != LINK_AGAIN;
+    /* TLS waits for the peer's part of the handshake before it sends; TCP, for room. */
+    return is_flushed && (is_sent || io->kind->flush) ? EPOLLIN : EPOLLIN | EPOLLOUT;
+}
+
+static struct link *make_io(const struct p2p *p2p, int fd, bool is_caller) {
+    return p2p->config.tls ? link_tls_create(p2p->config.tls, fd, is_caller) : link_tcp_create(fd);
+}
+
+static void dial_talk(struct p2p *p2p, struct p2p_dial *dial);
+
 /* Connected: says who calls. */
 static void dial_greet(struct p2p *p2p, struct p2p_dial *dial) {
     struct wire_hello hello = {.from = p2p->config.rank,
@@ -221,30 +241,31 @@ static void dial_greet(struct p2p *p2p, struct p2p_dial *dial) {
                                .stream = dial->stream,
                                .stream_count = dial->link->stream_count};
     memcpy(hello.secret, dial->link->contact.secret, WIRE_SECRET_BYTES);
-    uint8_t bytes[WIRE_HELLO_BYTES];
-    wire_hello_encode(&hello, bytes);
+    wire_hello_encode(&hello, dial->hello);
     tune(dial->fd);
-    ssize_t n = send(dial->fd, bytes, sizeof bytes, MSG_NOSIGNAL);
-    if (n != (ssize_t)sizeof bytes || watch(p2p, EPOLL_CTL_MOD, dial->fd, EPOLLIN, ON_DIAL, dial) != 0) {
-        dial_next(p2p, dial, n < 0 ? errno : ENOBUFS); /* an empty socket takes 48 bytes */
+    dial->io = make_io(p2p, dial->fd, true);
+    if (!dial->io) {
+        dial->fd = -1; /* closed */
+        dial_next(p2p, dial, ENOMEM);
         return;
     }
-    dial->is_connected = true;
+    dial_talk(p2p, dial);
 }
 
 /* Welcome: the socket becomes a stream. */
 static void dial_done(struct p2p *p2p, struct p2p_dial *dial) {
     struct p2p_link *link = dial->link;
-    int fd = dial->fd;
+    struct link *io = dial->io;
     bool is_watch = dial->purpose == WIRE_PURPOSE_WATCH;
+    dial->io = NULL;
     dial->fd = -1;
     dial->is_cancelled = true;
-    (void)epoll_ctl(p2p->attend_epoll, EPOLL_CTL_DEL, fd, NULL);
+    (void)epoll_ctl(p2p->attend_epoll, EPOLL_CTL_DEL, io->fd, NULL);
     if (link->state == LINK_FAILED || (is_watch ? link->watches[0] != NULL : link->streams[dial->stream] != NULL)) {
-        (void)close(fd);
+        io->kind->close(io);
         return;
     }
-    if (stream_open(p2p, link, link_tcp_create(fd), dial->stream, is_watch, true) != 0) {
+    if (stream_open(p2p, link, io, dial->stream, is_watch, true) != 0) {
         link_fail(p2p, link, MUSTER_ENOMEM, "%s", muster_detail());
         return;
     }
@@ -260,19 +281,8 @@ static void dial_done(struct p2p *p2p, struct p2p_dial *dial) {
     (void)link_flush(p2p, link);
 }
 
+/* The answer is complete. */
 static void on_answer(struct p2p *p2p, struct p2p_dial *dial) {
-    ssize_t n = recv(dial->fd, dial->answer + dial->answer_have, sizeof dial->answer - dial->answer_have, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-        return;
-    }
-    if (n <= 0) {
-        dial_next(p2p, dial, n < 0 ? errno : ECONNRESET);
-        return;
-    }
-    dial->answer_have += (size_t)n;
-    if (dial->answer_have < sizeof dial->answer) {
-        return;
-    }
     struct wire_answer answer;
     if (wire_answer_decode(dial->answer, &answer) != 0 || !wire_secret_equal(answer.proof, dial->link->contact.proof)) {
         dial_next(p2p, dial, EPROTO); /* somebody else lives at that address */
@@ -284,12 +294,37 @@ static void on_answer(struct p2p *p2p, struct p2p_dial *dial) {
     }
 }
 
+/* Reads or writes what the connection takes of `bytes`. Gives as link_kind.read(). */
+static ssize_t io_move(struct link *io, bool is_read, uint8_t *bytes, size_t max, size_t *done) {
+    struct iovec part = {.iov_base = bytes + *done, .iov_len = max - *done};
+    ssize_t n = *done == max ? 0 : is_read ? io->kind->read(io, &part, 1) : io->kind->write(io, &part, 1);
+    *done += n > 0 ? (size_t)n : 0;
+    return n;
+}
+
+/* The greeting goes, then the answer comes; each perhaps in pieces, and with TLS after a handshake. */
+static void dial_talk(struct p2p *p2p, struct p2p_dial *dial) {
+    struct link *io = dial->io;
+    ssize_t n = io_move(io, false, dial->hello, sizeof dial->hello, &dial->hello_sent);
+    bool is_sent = dial->hello_sent == sizeof dial->hello;
+    if (n >= 0 && is_sent) {
+        n = io_move(io, true, dial->answer, sizeof dial->answer, &dial->answer_have);
+    }
+    if (n < 0) {
+        dial_next(p2p, dial, n == LINK_BROKEN ? errno : ECONNRESET);
+    } else if (dial->answer_have == sizeof dial->answer) {
+        on_answer(p2p, dial);
+    } else if (watch(p2p, EPOLL_CTL_MOD, io->fd, greeting_events(io, is_sent), ON_DIAL, dial) != 0) {
+        dial_next(p2p, dial, errno);
+    }
+}
+
 static void on_dial(struct p2p *p2p, struct p2p_dial *dial) {
     if (dial->is_cancelled || dial->fd < 0) {
         return;
     }
-    if (dial->is_connected) {
-        on_answer(p2p, dial);
+    if (dial->io) {
+        dial_talk(p2p, dial);
         return;
     }
     int error_number = net_socket_connect_result(dial->fd);
@@ -303,8 +338,8 @@ static void on_dial(struct p2p *p2p, struct p2p_dial *dial) {
 /* ---- strangers ---- */
 
 static void stranger_end(struct p2p_stranger *stranger) {
-    (void)close(stranger->fd);
-    stranger->fd = -1;
+    stranger->io->kind->close(stranger->io);
+    stranger->io = NULL;
 }
 
 /* Answers and makes a stream of the stranger's socket. */
@@ -314,14 +349,15 @@ static void stranger_welcome(struct p2p *p2p, struct p2p_stranger *stranger, con
     memcpy(answer.proof, p2p->contact.proof, WIRE_SECRET_BYTES);
     uint8_t bytes[WIRE_HELLO_BYTES];
     wire_answer_encode(&answer, bytes);
-    if (send(stranger->fd, bytes, sizeof bytes, MSG_NOSIGNAL) != (ssize_t)sizeof bytes || verdict != WIRE_WELCOME) {
+    size_t sent = 0; /* in one go: an empty socket takes 48 bytes */
+    if (io_move(stranger->io, false, bytes, sizeof bytes, &sent) != (ssize_t)sizeof bytes || verdict != WIRE_WELCOME) {
         stranger_end(stranger);
         return;
     }
-    int fd = stranger->fd;
-    stranger->fd = -1;
-    (void)epoll_ctl(p2p->attend_epoll, EPOLL_CTL_DEL, fd, NULL);
-    if (stream_open(p2p, link, link_tcp_create(fd), hello->stream, hello->purpose == WIRE_PURPOSE_WATCH, false) != 0) {
+    struct link *io = stranger->io;
+    stranger->io = NULL;
+    (void)epoll_ctl(p2p->attend_epoll, EPOLL_CTL_DEL, io->fd, NULL);
+    if (stream_open(p2p, link, io, hello->stream, hello->purpose == WIRE_PURPOSE_WATCH, false) != 0) {
         link_fail(p2p, link, MUSTER_ENOMEM, "%s", muster_detail());
         return;
     }
@@ -370,20 +406,16 @@ static void stranger_greets(struct p2p *p2p, struct p2p_stranger *stranger) {
 }
 
 static void on_stranger(struct p2p *p2p, struct p2p_stranger *stranger) {
-    if (stranger->fd < 0) {
+    if (!stranger->io) {
         return;
     }
-    ssize_t n = recv(stranger->fd, stranger->hello + stranger->have, sizeof stranger->hello - stranger->have, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-        return;
-    }
-    if (n <= 0) {
+    struct link *io = stranger->io;
+    if (io_move(io, true, stranger->hello, sizeof stranger->hello, &stranger->have) < 0) {
         stranger_end(stranger);
-        return;
-    }
-    stranger->have += (size_t)n;
-    if (stranger->have == sizeof stranger->hello) {
+    } else if (stranger->have == sizeof stranger->hello) {
         stranger_greets(p2p, stranger);
+    } else if (watch(p2p, EPOLL_CTL_MOD, io->fd, greeting_events(io, true), ON_STRANGER, stranger) != 0) {
+        stranger_end(stranger);
     }
 }
 
@@ -391,7 +423,7 @@ static void on_stranger(struct p2p *p2p, struct p2p_stranger *stranger) {
 static struct p2p_stranger *stranger_place(struct p2p *p2p) {
     struct p2p_stranger *place = &p2p->strangers[0];
     for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
-        if (p2p->strangers[i].fd < 0) {
+        if (!p2p->strangers[i].io) {
             return &p2p->strangers[i];
         }
         if (p2p->strangers[i].deadline_ns < place->deadline_ns) {
@@ -414,8 +446,8 @@ static void on_listener(struct p2p *p2p) {
             return;
         }
         struct p2p_stranger *stranger = stranger_place(p2p);
-        *stranger = (struct p2p_stranger){.fd = fd, .deadline_ns = after_ms(P2P_GREETING_MS)};
-        if (watch(p2p, EPOLL_CTL_ADD, fd, EPOLLIN, ON_STRANGER, stranger) != 0) {
+        *stranger = (struct p2p_stranger){.io = make_io(p2p, fd, false), .deadline_ns = after_ms(P2P_GREETING_MS)};
+        if (stranger->io && watch(p2p, EPOLL_CTL_ADD, fd, EPOLLIN, ON_STRANGER, stranger) != 0) {
             stranger_end(stranger);
         }
     }
@@ -431,7 +463,7 @@ static void on_timer(struct p2p *p2p) {
         (void)watch(p2p, EPOLL_CTL_MOD, p2p->listener, EPOLLIN, ON_LISTENER, NULL);
     }
     for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
-        if (p2p->strangers[i].fd >= 0 && now >= p2p->strangers[i].deadline_ns) {
+        if (p2p->strangers[i].io && now >= p2p->strangers[i].deadline_ns) {
             stranger_end(&p2p->strangers[i]);
         }
     }
@@ -535,6 +567,7 @@ static int open_listener(struct p2p *p2p) {
     }
     if (code == 0) {
         p2p->contact.port = net_address_port((const struct sockaddr *)&own);
+        p2p->contact.speaks_tls = p2p->config.tls != NULL;
     }
     return code;
 }
@@ -591,7 +624,7 @@ int attend_create(struct p2p *p2p) {
 
 void attend_destroy(struct p2p *p2p) {
     for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
-        if (p2p->strangers[i].fd >= 0) {
+        if (p2p->strangers[i].io) {
             stranger_end(&p2p->strangers[i]);
         }
     }

@@ -24,6 +24,7 @@ enum {
     P2P_READ_MEMORY_BYTES = 32 << 10, /* from here on a neighbour's message is read out of its memory */
     P2P_GROUPS_MAX = 65536,           /* known at a time */
     P2P_DIRECT_LINKS = 4,             /* so many sockets are looked at one by one; more by epoll */
+    P2P_REASON_MAX = 128,
     P2P_CALLS_KEPT = 16               /* past calls of a group whose fingerprints are compared with late messages */
 };
 
@@ -137,17 +138,19 @@ struct p2p_dial {
     enum wire_purpose purpose;
     uint8_t stream;
     uint32_t address; /* which of the contact's is tried */
-    int fd;           /* -1: between two addresses */
-    bool is_connected, is_cancelled;
-    uint8_t answer[WIRE_HELLO_BYTES];
-    size_t answer_have;
+    int fd;           /* until it is connected; -1: between two addresses */
+    struct link *io;  /* owned; from then on */
+    bool is_cancelled;
+    uint8_t hello[WIRE_HELLO_BYTES], answer[WIRE_HELLO_BYTES];
+    size_t hello_sent, answer_have;
     int64_t deadline_ns;
     int last_error;
+    char last_reason[P2P_REASON_MAX]; /* where that does not say it */
 };
 
 /* An incoming connection that has not shown the secret. */
 struct p2p_stranger {
-    int fd; /* -1: free */
+    struct link *io; /* owned; NULL: a free place */
     uint8_t hello[WIRE_HELLO_BYTES];
     size_t have;
     int64_t deadline_ns;

@@ -223,6 +223,11 @@ static int look_up(struct p2p *p2p, struct p2p_link *link, int64_t deadline_ns) 
     if (code == 0) {
         code = wire_contact_decode(bytes, len, &contact);
     }
+    if (code == 0 && contact.speaks_tls != (p2p->config.tls != NULL)) {
+        code = status_fail(
+            MUSTER_EINVAL, "%s: set MUSTER_TLS_CERT, MUSTER_TLS_KEY and MUSTER_TLS_CA for all, or for none",
+            contact.speaks_tls ? "it speaks TLS, and this rank does not" : "this rank speaks TLS, and it does not");
+    }
     p2p_lock(p2p);
     if (code != 0) {
         return status_prefix(code, "connect to rank %u", (unsigned)link->peer);

@@ -446,9 +446,14 @@ static void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_n
     }
 }
 
+/* Of the record that TLS has taken off the socket: no event tells of that. */
+static bool is_pending(const struct link *io) {
+    return io->kind->pending && io->kind->pending(io);
+}
+
 bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
     bool moved = false;
-    for (int i = 0; i < READS_PER_ROUND && stream->io; i++) {
+    for (int i = 0; stream->io && (i < READS_PER_ROUND || is_pending(stream->io)); i++) {
         bool is_short = false;
         ssize_t n = read_once(p2p, stream, &is_short);
         if (n == LINK_AGAIN) {
@@ -459,7 +464,7 @@ bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
             return true;
         }
         moved = true;
-        if (!parse(p2p, stream) || is_short) {
+        if (!parse(p2p, stream) || (is_short && !is_pending(stream->io))) {
             return true;
         }
     }

@@ -210,10 +210,11 @@ bool stream_flush(struct p2p *p2p, struct p2p_stream *stream) {
         struct iovec parts[3];
         size_t total;
         int count = gather_parts(stream, parts, &total);
-        if (count == 0) {
+        const struct link_kind *kind = stream->io->kind;
+        if (count == 0 && !(kind->flush && kind->flush(stream->io) == LINK_AGAIN)) {
             return moved;
         }
-        ssize_t n = stream->io->kind->write(stream->io, parts, count);
+        ssize_t n = count > 0 ? kind->write(stream->io, parts, count) : LINK_AGAIN;
         if (n == LINK_BROKEN) {
             link_lost(p2p, stream->link, errno);
             return true;

@@ -210,6 +210,12 @@ static void rank_begin(struct job_rank *rank) {
     rank->waiter.bell = &mine->bell;
     rank->waiter.stopped = no_reason_to_stop;
     comm_waiter_tune(&rank->waiter, pids, rank->size);
+    struct tls_files files; /* as the test was started: with_tls_test_support.c */
+    job_check(tls_files_from_env(&files) == 0);
+    if (files.certificate) {
+        job_check(tls_create(&files, &rank->tls) == 0);
+        config.tls = rank->tls;
+    }
     job_check(p2p_create(&config, &rank->p2p) == 0);
     if (options->has_nodes) {
         make_node(rank, memory + rings_bytes(options), neighbours, config.neighbour_count, config.local);
@@ -226,6 +232,7 @@ static void rank_end(struct job_rank *rank) {
     (void)close(rank->wake[1]);
     node_free(rank->node);
     p2p_free(rank->p2p);
+    tls_free(rank->tls);
 }
 
 static int run_rank(struct worker *worker) {

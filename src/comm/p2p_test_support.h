@@ -29,6 +29,7 @@ struct job_shared;
 struct job_rank {
     uint32_t rank, size;
     struct p2p *p2p;
+    struct tls *tls; /* NULL: none */
     struct comm_waiter waiter;
     struct node *node;             /* with has_nodes */
     uint32_t hosts[JOB_RANKS_MAX]; /* of each rank, numbered from 0 in the order of first ranks */

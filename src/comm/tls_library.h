@@ -45,7 +45,7 @@
     X(X509_verify_cert_error_string)
 
 struct tls_library {
-#define TLS_LIBRARY_MEMBER(name) __typeof__(&(name)) name;
+#define TLS_LIBRARY_MEMBER(name) __typeof__(&(name)) name; /* NOLINT(bugprone-macro-parentheses) */
     TLS_LIBRARY_TABLE(TLS_LIBRARY_MEMBER)
 #undef TLS_LIBRARY_MEMBER
 };

@@ -9,7 +9,9 @@
 
 static const uint8_t hello_magic[8] = {'M', 'U', 'S', 'T', 'E', 'R', 'h', WIRE_VERSION};
 static const uint8_t answer_magic[8] = {'M', 'U', 'S', 'T', 'E', 'R', 'a', WIRE_VERSION};
-static const uint8_t contact_magic[4] = {'M', 'C', 0, WIRE_VERSION};
+static const uint8_t contact_magic[4] = {'M', 'C', 0, WIRE_VERSION}; /* the third is for flags */
+
+enum { CONTACT_FLAGS_AT = 2, CONTACT_TLS = 1 };
 
 /* Compilers make one load or store of each of these where the processor is little-endian. */
 static uint16_t get_u16(const uint8_t *in) {
@@ -42,7 +44,7 @@ void wire_put_u64(uint8_t *out, uint64_t value) {
 }
 
 /* ---- contact ----
- * magic 4, secret 16, proof 16, host 8, port 2, count 2; then per address: family (4 or 6) 1, bytes 4 or 16, and for 6
+ * magic 4 with flags in the third, secret 16, proof 16, host 8, port 2, count 2; then per address: family (4 or 6) 1, bytes 4 or 16, and for 6
  * the scope 4. */
 
 enum { CONTACT_FIXED_BYTES = 48 };
@@ -63,6 +65,7 @@ static size_t address_encode(const struct net_address *address, uint8_t *out) {
 size_t wire_contact_encode(const struct wire_contact *contact, uint8_t out[WIRE_CONTACT_BYTES_MAX]) {
     assert(contact->address_count <= WIRE_ADDRESSES_MAX);
     memcpy(out, contact_magic, 4);
+    out[CONTACT_FLAGS_AT] = contact->speaks_tls ? CONTACT_TLS : 0;
     memcpy(out + 4, contact->secret, WIRE_SECRET_BYTES);
     memcpy(out + 20, contact->proof, WIRE_SECRET_BYTES);
     wire_put_u64(out + 36, contact->host);
@@ -98,12 +101,14 @@ static size_t address_decode(const uint8_t *bytes, size_t len, uint16_t port, st
 }
 
 int wire_contact_decode(const uint8_t *bytes, size_t len, struct wire_contact *out) {
-    if (len < CONTACT_FIXED_BYTES || len > WIRE_CONTACT_BYTES_MAX || memcmp(bytes, contact_magic, 4) != 0) {
+    if (len < CONTACT_FIXED_BYTES || len > WIRE_CONTACT_BYTES_MAX || bytes[0] != contact_magic[0] ||
+        bytes[1] != contact_magic[1] || bytes[CONTACT_FLAGS_AT] > CONTACT_TLS || bytes[3] != contact_magic[3]) {
         return status_fail(MUSTER_EPROTOCOL, "a rank's contact in the store is not one of this version of muster");
     }
     memset(out, 0, sizeof *out);
     memcpy(out->secret, bytes + 4, WIRE_SECRET_BYTES);
     memcpy(out->proof, bytes + 20, WIRE_SECRET_BYTES);
+    out->speaks_tls = bytes[CONTACT_FLAGS_AT] == CONTACT_TLS;
     out->host = wire_get_u64(bytes + 36);
     out->port = get_u16(bytes + 44);
     out->address_count = get_u16(bytes + 46);

@@ -28,6 +28,7 @@ struct wire_contact {
     uint8_t secret[WIRE_SECRET_BYTES]; /* what a caller presents */
     uint8_t proof[WIRE_SECRET_BYTES];  /* what the process answers, so that the caller knows whom it reached */
     uint64_t host;                     /* equal for processes that share a loopback interface */
+    bool speaks_tls;
     uint16_t port;
     uint32_t address_count;
     struct net_address addresses[WIRE_ADDRESSES_MAX]; /* with the port */
