@@ -159,6 +159,7 @@ static int look_for_list(const struct shrink *shrink, struct muster_store_value 
     const struct comm_kv *kv = &shrink->context->kv;
     int64_t left_ms = clock_remaining_ms(shrink->deadline_ns), wait_ms = left_ms < LOOK_MS ? left_ms : LOOK_MS;
     bool decides = left_ms == 0;
+    (void)p2p_progress(shrink->context->p2p); /* no call waits for messages now: others' words of deaths lie unread */
     if (first_alive(shrink) == shrink->failed->rank && !decides) {
         int code = await_reports(shrink, wait_ms);
         if (code && code != MUSTER_ETIMEOUT) {

@@ -2,6 +2,7 @@
 #include <muster/collective.h>
 #include <muster/group.h>
 
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -126,6 +127,42 @@ static void deaths_while_shrinking(void **state) {
     }
 }
 
+/* Two hosts of two ranks. Rank 3 dies while rank 0 is in no call: what rank 2 tells it of that lies in a connection
+ * that nobody reads just then. */
+static int lose_one_elsewhere(struct rank *rank, void *argument) {
+    enum { VICTIM = 3, TELLER = 2 };
+    struct muster_group *group = rank_group(rank, NULL), *next = NULL;
+    (void)argument;
+    rank_check(rank, sum_of(rank, group, 1) == 4); /* the leaders are connected */
+    rank_mark(rank, MARK_READY);
+    if (rank->rank == VICTIM) {
+        for (uint32_t other = 0; other < rank->size; other++) {
+            rank_await(rank, other, MARK_READY);
+        }
+        (void)raise(SIGKILL);
+    }
+    while (rank->rank == TELLER && muster_group_status(group) == 0) {
+        (void)sched_yield();
+    }
+    rank_mark(rank, MARK_OVER);
+    rank_await(rank, TELLER, MARK_OVER);
+    rank_check_code(rank, muster_group_shrink(group, INT64_C(10) * RANKS_PATIENCE_MS, &next), 0);
+    rank_check(rank, sum_of(rank, next, 1) == 3);
+    muster_group_free(group);
+    muster_group_free(next);
+    return 0;
+}
+
+static void a_death_that_nobody_was_listening_for(void **state) {
+    (void)state;
+    struct ranks_options options = {.ranks_per_host = 2, .use_tcp = true};
+    struct ranks *ranks = ranks_start(4, lose_one_elsewhere, NULL, &options);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        assert_int_equal(ranks_wait(ranks, rank), 0);
+    }
+    ranks_free(ranks);
+}
+
 /* The victim is stopped, left out, and continues. */
 static int leave_out(struct rank *rank, void *argument) {
     uint32_t victim = *(uint32_t *)argument;
@@ -241,6 +278,7 @@ int main(void) {
         cmocka_unit_test(survivors_of_a_death_go_on),
         cmocka_unit_test(again_and_again),
         cmocka_unit_test(deaths_while_shrinking),
+        cmocka_unit_test(a_death_that_nobody_was_listening_for),
         cmocka_unit_test(a_stopped_rank_is_left_out),
         cmocka_unit_test(a_working_group_and_a_part_can_be_shrunk),
         cmocka_unit_test(what_a_failed_group_left_is_in_nobodys_way),
