@@ -19,7 +19,7 @@ enum { SPIN_COUNT = 2000, YIELD_COUNT = 100 };
 /* Looks when ranks outnumber the cores: whoever is awaited probably needs this one. A yield costs less than half a
  * microsecond when nobody wants the core, and waking from sleep 17: so yield for about 100 us. */
 enum { CROWDED_SPIN_COUNT = 1, CROWDED_YIELD_COUNT = 300 };
-enum { LOOKS_PER_IDLE = 64, YIELDS_PER_CLOCK = 64 };
+enum { LOOKS_PER_IDLE = 64, MOVES_PER_CLOCK = 64 };
 
 _Atomic int comm_bell_barriers_reach;
 
@@ -72,32 +72,28 @@ static int sleep_once(struct comm_waiter *waiter, bool (*ready)(void *argument),
 /* The phases before sleeping. true: ready. */
 static bool look_around(struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument,
                         int64_t deadline_ns) {
-    for (uint32_t look = 0; look < waiter->spin_count; look++) {
+    for (uint32_t look = 0, moves = 0; look < waiter->spin_count + waiter->yield_count; look++) {
         if (ready(argument)) {
             return true;
         }
-        if (look % LOOKS_PER_IDLE == LOOKS_PER_IDLE - 1) {
-            if (atomic_load_explicit(&waiter->alarm, memory_order_relaxed)) {
-                return false;
-            }
-            (void)do_idle(waiter);
-        }
-        comm_pause();
-    }
-    for (uint32_t look = 0, busy = 0; look < waiter->yield_count; look++) {
-        if (ready(argument)) {
-            return true;
-        }
-        if (atomic_load_explicit(&waiter->alarm, memory_order_relaxed)) {
+        bool is_spinning = look < waiter->spin_count;
+        bool is_idle = !is_spinning || look % LOOKS_PER_IDLE == LOOKS_PER_IDLE - 1;
+        bool has_moved = (is_idle && do_idle(waiter)) || waiter->has_moved;
+        if ((is_idle || has_moved) && atomic_load_explicit(&waiter->alarm, memory_order_relaxed)) {
             return false;
         }
-        if (do_idle(waiter)) {
+        if (has_moved) { /* but moving alone must not last for ever */
+            waiter->has_moved = false;
             look = 0;
-            if (++busy % YIELDS_PER_CLOCK == 0 && clock_monotonic_ns() >= deadline_ns) {
+            if (++moves % MOVES_PER_CLOCK == 0 && clock_monotonic_ns() >= deadline_ns) {
                 return false;
             }
         }
-        (void)sched_yield();
+        if (is_spinning) {
+            comm_pause();
+        } else {
+            (void)sched_yield();
+        }
     }
     return false;
 }
@@ -109,6 +105,9 @@ int comm_wait(struct comm_waiter *waiter, bool (*ready)(void *argument), void *a
     for (;;) {
         int status = sleep_once(waiter, ready, argument, deadline_ns);
         if (ready(argument)) {
+            return 0;
+        }
+        if (status == 0 && waiter->has_moved && look_around(waiter, ready, argument, deadline_ns)) {
             return 0;
         }
         if (status == 0 && clock_monotonic_ns() >= deadline_ns) {

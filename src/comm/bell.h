@@ -68,6 +68,9 @@ struct comm_waiter {
      * Returns true if it did something, so that looking goes on. */
     bool (*idle)(void *context);
     void *context;
+    /* Set by ready() when something has come forward, though not what is awaited: more will follow soon, so looking
+     * begins anew. Only in a waiter of one thread. */
+    bool has_moved;
 };
 
 /* Returns 0 as soon as ready(argument) says so, a negative code from stopped(), or MUSTER_ETIMEOUT (without a detail:

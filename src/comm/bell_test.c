@@ -265,6 +265,32 @@ static void even_while_busy_the_deadline_counts(void **state) {
     assert_int_equal(comm_wait(&scene.waiter, is_reached, &awaited, from_now(CLOCK_NS_PER_MS)), MUSTER_ETIMEOUT);
 }
 
+struct moving {
+    struct comm_waiter *waiter;
+    int looks, needed;
+};
+
+static bool moves_until_it_is_there(void *argument) {
+    struct moving *moving = argument;
+    moving->waiter->has_moved = true;
+    return ++moving->looks >= moving->needed;
+}
+
+/* Nobody rings: who slept would sleep until the deadline. */
+static void while_something_moves_nobody_sleeps(void **state) {
+    (void)state;
+    struct scene scene;
+    set_scene(&scene);
+    scene.waiter.spin_count = 2;
+    scene.waiter.yield_count = 2;
+    struct moving moving = {&scene.waiter, 0, 1000};
+    assert_int_equal(comm_wait(&scene.waiter, moves_until_it_is_there, &moving, from_now(60 * CLOCK_NS_PER_S)), 0);
+    assert_int_equal(moving.looks, 1000);
+    moving = (struct moving){&scene.waiter, 0, INT_MAX};
+    assert_int_equal(comm_wait(&scene.waiter, moves_until_it_is_there, &moving, from_now(CLOCK_NS_PER_MS)),
+                     MUSTER_ETIMEOUT);
+}
+
 static void ranks_that_outnumber_the_cores_yield_early(void **state) {
     (void)state;
     struct comm_bell bell = {0};
@@ -289,6 +315,7 @@ int main(void) {
         cmocka_unit_test(the_deadline_ends_the_wait),
         cmocka_unit_test(other_things_are_done_meanwhile),
         cmocka_unit_test(even_while_busy_the_deadline_counts),
+        cmocka_unit_test(while_something_moves_nobody_sleeps),
         cmocka_unit_test(ranks_that_outnumber_the_cores_yield_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

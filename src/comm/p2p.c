@@ -451,7 +451,9 @@ static bool is_ready(void *argument) {
         atomic_store_explicit(&wait->inner.alarm, 1, memory_order_relaxed);
     }
     /* Asked also when nothing moved here: another thread may have moved it. */
-    (void)p2p_progress(wait->p2p);
+    if (p2p_progress(wait->p2p)) {
+        wait->inner.has_moved = true;
+    }
     return wait->ready(wait->argument);
 }
 
