@@ -21,7 +21,8 @@
 
 enum {
     CONTACT_KEY_BYTES = 24,
-    LOOK_MS = 50 /* how often to look after a neighbour while waiting for the store */
+    LOOK_MS = 50,  /* how often to look after a neighbour while waiting for the store */
+    RING_MS = 5000 /* for the first ranks of the hosts beside this one to be connected */
 };
 
 /* ---- the segment's layout ---- */
@@ -348,17 +349,28 @@ int context_attach(struct context *context, const struct segment_name *name) {
     return code ? code : watch_neighbours(context);
 }
 
+static uint32_t first_rank_of(const struct topology *topology, uint32_t host) {
+    uint32_t rank = 0;
+    while (topology->host_of[rank] != host) {
+        rank++;
+    }
+    return rank;
+}
+
 /* The next host's first rank: a death on any host so reaches all of them. */
-int context_watch_next_host(struct context *context, int64_t deadline_ns) {
+int context_watch_next_host(struct context *context, struct comm_waiter *waiter, int64_t deadline_ns) {
     const struct topology *topology = &context->bootstrap.topology;
-    if (topology->host_count == 1 || context->bootstrap.local != 0) {
+    uint32_t count = topology->host_count, host = topology->host_of[context->rank];
+    if (count == 1 || context->bootstrap.local != 0) {
         return 0;
     }
-    uint32_t next_host = (topology->host_of[context->rank] + 1) % topology->host_count, next = 0;
-    while (topology->host_of[next] != next_host) {
-        next++;
-    }
-    return p2p_watch(context->p2p, next, deadline_ns);
+    uint32_t next = first_rank_of(topology, (host + 1) % count);
+    uint32_t before = first_rank_of(topology, (host + count - 1) % count);
+    int code = p2p_watch(context->p2p, next, deadline_ns);
+    int64_t soon_ns = clock_deadline_ns(clock_monotonic_ns(), RING_MS);
+    code = code ? code
+                : p2p_await_watches(context->p2p, waiter, next, before, soon_ns < deadline_ns ? soon_ns : deadline_ns);
+    return code == MUSTER_ETIMEOUT ? 0 : code; /* the first call finds out what is wrong there */
 }
 
 void context_seal(struct context *context) {

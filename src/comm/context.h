@@ -86,8 +86,9 @@ int context_make_segment(struct context *context, struct segment_name *out_name)
 /* Opens (or keeps) the segment, starts the monitor and the links. name: NULL where the segment is this rank's own or
  * there is none. */
 int context_attach(struct context *context, const struct segment_name *name);
-/* After that: has the first rank of each host look after the next host. */
-int context_watch_next_host(struct context *context, int64_t deadline_ns);
+/* After that: has the first rank of each host look after the next host, and waits a little until that is so all around
+ * it: who leaves early must have been met, or would be taken for dead. */
+int context_watch_next_host(struct context *context, struct comm_waiter *waiter, int64_t deadline_ns);
 /* After every rank of the host has attached: its descriptor is not needed any more. */
 void context_seal(struct context *context);
 /* Leaves in good order and frees. NULL is accepted. In a forked child it does nothing. */

@@ -62,7 +62,7 @@ static int create(const struct context_config *config, const struct muster_group
                  : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", config->size);
     free(ranks);
     code = code ? code : share_segments(context, group, deadline_ns);
-    code = code ? code : context_watch_next_host(context, deadline_ns);
+    code = code ? code : context_watch_next_host(context, &group->message_waiter, deadline_ns);
     if (code) { /* others may only see that this rank, or another, has gone because of it */
         char key[SEGMENTS_KEY_BYTES];
         (void)str_format(key, sizeof key, "failed/%u", context->bootstrap.topology.host_of[context->rank]);

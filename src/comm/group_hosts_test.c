@@ -63,8 +63,11 @@ static void check_ends(struct ranks *ranks, const char *name, int layout, const 
             continue;
         }
         if (ranks_wait(ranks, rank) != 0 || !strstr(ranks_report(ranks, rank), culprit)) {
-            fail_msg("%s, layout %d: rank %u ended with %d: '%s'", name, layout, rank, ranks_wait(ranks, rank),
-                     ranks_report(ranks, rank));
+            for (uint32_t other = 0; other < SIZE; other++) {
+                print_error("rank %u ended with %d: '%s'\n", other, ranks_wait(ranks, other),
+                            ranks_report(ranks, other));
+            }
+            fail_msg("%s, layout %d: rank %u", name, layout, rank);
         }
     }
 }

@@ -145,11 +145,12 @@ enum group_need {
     GROUP_NEED_BEGIN,   /* begin a collective, or a message: everybody must be there */
     GROUP_NEED_CALL,    /* go on with a collective: members that have finished it are not needed any more */
     GROUP_NEED_MESSAGE, /* go on with a message */
+    GROUP_NEED_REASON   /* explain why a call has failed: whoever is gone may be it */
 };
 /* 0, or what the group has failed with, found out now or before; with the sentence as detail. Any thread. */
 int group_examine(struct muster_group *group, enum group_need need);
 /* Before a rank elsewhere, or a link, is blamed: lets the monitor say which neighbours have ended; that may be the
- * reason. Takes a few milliseconds at most. */
+ * reason. Takes as long as that thread needs to run. */
 void group_await_deaths(const struct muster_group *group);
 /* Before a message: MUSTER_EGROUP if the group has failed, what fails it now, or 0. */
 int group_check_message(struct muster_group *group);

@@ -155,7 +155,7 @@ int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) 
     (void)str_format(detail, sizeof detail, "%s", muster_detail());
     if (code == MUSTER_EPEER || code == MUSTER_ECONNECT) {
         group_await_deaths(group);
-        (void)group_examine(group, GROUP_NEED_CALL); /* perhaps more is known than that a link broke */
+        (void)group_examine(group, GROUP_NEED_REASON); /* perhaps more is known than that a link broke */
         code = MUSTER_EPEER;
     }
     if (failure_is_set(&group->failure)) { /* found while waiting, or by another thread */

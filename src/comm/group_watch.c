@@ -157,8 +157,11 @@ static bool is_needed(const struct muster_group *group, uint32_t rank, bool has_
     const struct group_line *line = group_line_of(group, rank);
     uint64_t own_begun = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
     bool in_call = own_begun != atomic_load_explicit(&group->line->finished, memory_order_relaxed);
-    if (need == GROUP_NEED_CALL || (need == GROUP_NEED_STATUS && in_call)) {
-        return !line || atomic_load_explicit(&line->finished, memory_order_acquire) < own_begun;
+    if (need == GROUP_NEED_CALL || need == GROUP_NEED_REASON || (need == GROUP_NEED_STATUS && in_call)) {
+        /* Of a rank elsewhere the links know: it may have sent all that this call needs, and whoever waits for more
+         * finds its link at the end. */
+        return line ? atomic_load_explicit(&line->finished, memory_order_acquire) < own_begun
+                    : need == GROUP_NEED_REASON;
     }
     /* Who left in good order is no failure until a call needs it: it may have sent a message before, or, as the root of
      * broadcasts, have finished calls that this rank has yet to begin. */
@@ -223,7 +226,7 @@ static bool death_is_pending(const struct muster_group *group) {
 }
 
 void group_await_deaths(const struct muster_group *group) {
-    enum { LOOKS_MAX = 20, PAUSE_MS = 1 };
+    enum { LOOKS_MAX = 1000, PAUSE_MS = 1 }; /* what the kernel says, the monitor says soon */
     for (int look = 0; look < LOOKS_MAX && death_is_pending(group); look++) {
         (void)poll(NULL, 0, PAUSE_MS);
     }

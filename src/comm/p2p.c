@@ -131,7 +131,7 @@ static bool has_ended(int fd) {
 /* Has the peer's kernel everything that was written, or no use for it? */
 static bool is_delivered(const struct p2p_stream *stream) {
     int waiting = 0;
-    if (stream->said_goodbye) {
+    if (stream->said_goodbye || stream->is_broken) {
         return true;
     }
     if (stream->control.len > 0 || stream->header_bytes > 0) {
@@ -142,14 +142,6 @@ static bool is_delivered(const struct p2p_stream *stream) {
     }
     return stream->io->fd < 0 || ioctl(stream->io->fd, SIOCOUTQ, &waiting) != 0 || waiting == 0 ||
            has_ended(stream->io->fd);
-}
-
-static void say_goodbye(struct p2p *p2p, struct p2p_stream *stream) {
-    struct wire_frame frame = {.kind = WIRE_GOODBYE};
-    stream_control(p2p, stream, &frame, NULL);
-    if (stream->io) {
-        (void)stream_flush(p2p, stream);
-    }
 }
 
 /* Flushes all streams. Returns how many have not delivered everything. */
@@ -175,18 +167,23 @@ void p2p_free(struct p2p *p2p) {
         return;
     }
     p2p_lock(p2p);
-    p2p->config.notice = NULL; /* whoever goes now goes after us */
+    p2p->config.notice = NULL;
+    p2p->is_leaving = true; /* connections that are opened from now on end with a goodbye at once */
     for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
         struct p2p_link *link = p2p->links[peer];
         for (size_t i = 0; link && i < P2P_STREAMS_MAX + 2; i++) {
             struct p2p_stream *stream = i < P2P_STREAMS_MAX ? link->streams[i] : link->watches[i - P2P_STREAMS_MAX];
             if (stream) {
-                say_goodbye(p2p, stream);
+                stream_say_goodbye(p2p, stream);
             }
         }
     }
     int64_t deadline = clock_monotonic_ns() + P2P_GOODBYE_MS * CLOCK_NS_PER_MS;
-    while (deliver_all(p2p) > 0 && clock_monotonic_ns() < deadline) {
+    for (;;) {
+        attend_turn(p2p); /* who is calling us, or was called, hears a goodbye, too */
+        if ((deliver_all(p2p) == 0 && !dial_is_under_way(p2p)) || clock_monotonic_ns() >= deadline) {
+            break;
+        }
         (void)poll(NULL, 0, GOODBYE_LOOK_MS); /* nothing tells of an acknowledgement: look again soon */
     }
     p2p_unlock(p2p);
@@ -260,8 +257,9 @@ int p2p_send(struct p2p *p2p, struct p2p_request *request, const struct p2p_enve
     return code;
 }
 
-/* With the lock. link: NULL for anybody. */
-static int post_receive(struct p2p *p2p, struct p2p_request *request, struct p2p_link *link) {
+/* With the lock. link: NULL for anybody. code: why it cannot be waited for; what a peer that is gone has sent counts
+ * all the same. */
+static int post_receive(struct p2p *p2p, struct p2p_request *request, struct p2p_link *link, int code) {
     struct p2p_arrival *arrival = match_receive(p2p, link, request);
     if (arrival) {
         request->envelope.peer = arrival->link->peer;
@@ -273,7 +271,7 @@ static int post_receive(struct p2p *p2p, struct p2p_request *request, struct p2p
         list_append(&p2p->any, request);
         return 0;
     }
-    int code = check_left(link);
+    code = code != 0 ? code : check_left(link);
     if (code == 0) {
         link_put(p2p, link, &link->posted, request);
     }
@@ -288,12 +286,12 @@ static int receive(struct p2p *p2p, struct p2p_request *request, const struct p2
     if (code == 0 && envelope->peer != P2P_ANY_PEER) {
         code = link_open(p2p, envelope->peer, deadline_ns, &link);
     }
-    if (code == 0) {
+    if (code == 0 || (link && link->state == LINK_FAILED)) {
         request_init(p2p, request, envelope, false, bytes);
         request->buffer = buffer;
         request->consume = consume;
         request->consume_context = context;
-        code = post_receive(p2p, request, link);
+        code = post_receive(p2p, request, link, code);
         if (p2p->blocked) {
             (void)p2p_flush_blocked(p2p); /* credit, or that the rest may come: perhaps nobody waits */
         }

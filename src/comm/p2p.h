@@ -105,6 +105,11 @@ void p2p_attend(struct p2p *p2p);
  * the leader of the next, so that every death reaches every host. Does not wait for it. */
 int p2p_watch(struct p2p *p2p, uint32_t peer, int64_t deadline_ns);
 
+/* Waits until that connection, and the one that `before` keeps to this process, are there, or their peers gone, or the
+ * deadline has passed (then MUSTER_ETIMEOUT; else what comm_wait() gives). A ring that was whole once tells everybody
+ * of the first death in it, whoever leaves because of that. */
+int p2p_await_watches(struct p2p *p2p, struct comm_waiter *waiter, uint32_t next, uint32_t before, int64_t deadline_ns);
+
 /* Spreads what this process found out: the death of a neighbour, an abort. A second one about the same subject is
  * ignored. notice() is not called for it. Any thread; does not block. */
 void p2p_spread(struct p2p *p2p, const struct p2p_notice *notice);
@@ -184,9 +189,9 @@ int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerp
 /* Moves what can be moved without blocking. true: something moved. Any thread. */
 bool p2p_progress(struct p2p *p2p);
 
-/* Waits until all are done, by the waiter (whose idle() need not be p2p_progress(): it is called here). The first error
- * of any of them, with its detail, MUSTER_ETIMEOUT (without one), or what stopped() says; then those not done are
- * withdrawn, so that their memory may go. */
+/* Waits until all are done, by the waiter (whose idle() need not be p2p_progress(): it is called here). The
+ * first error of any of them, with its detail, MUSTER_ETIMEOUT (without one), or what stopped() says; then those not
+ * done are withdrawn, so that their memory may go. */
 int p2p_wait(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_request *const *requests, size_t request_count,
              int64_t deadline_ns);
 /* Waits until ready() says so. It is called after each look at the links, by this thread, without locks, and may post.

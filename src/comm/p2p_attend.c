@@ -41,7 +41,7 @@ static int64_t after_ms(int64_t ms) {
 
 /* ---- the timer ---- */
 
-static void set_timer(struct p2p *p2p) {
+void attend_set_timer(struct p2p *p2p) {
     int64_t first = p2p->listener_pause_ns;
     for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
         if (p2p->strangers[i].io && (first == 0 || p2p->strangers[i].deadline_ns < first)) {
@@ -51,6 +51,12 @@ static void set_timer(struct p2p *p2p) {
     for (const struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
         if (!dial->is_cancelled && (first == 0 || dial->deadline_ns < first)) {
             first = dial->deadline_ns;
+        }
+    }
+    for (uint32_t peer = 0; p2p->dying_count > 0 && peer < p2p->config.size; peer++) {
+        const struct p2p_link *link = p2p->links[peer];
+        if (link && link->is_dying && (first == 0 || link->dying_until_ns < first)) {
+            first = link->dying_until_ns;
         }
     }
     if (first == p2p->timer_ns) {
@@ -150,12 +156,32 @@ static void sweep_dials(struct p2p *p2p) {
     }
 }
 
+void dial_explain(struct p2p *p2p, struct p2p_link *link) {
+    bool was_refused = false;
+    for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
+        if (dial->link == link && dial->is_refused && !dial->is_cancelled) {
+            dial->is_cancelled = was_refused = true;
+        }
+    }
+    if (was_refused && link->state == LINK_DIALLING) {
+        link_depart(p2p, link);
+    }
+}
+
+bool dial_is_under_way(const struct p2p *p2p) {
+    const struct p2p_dial *dial = p2p->dials;
+    while (dial && (dial->is_cancelled || dial->is_refused)) {
+        dial = dial->next;
+    }
+    return dial != NULL;
+}
+
 static void dial_give_up(struct p2p *p2p, struct p2p_dial *dial) {
     struct p2p_link *link = dial->link;
     dial_close(dial);
-    dial->is_cancelled = true;
-    if (dial->stream > 0) {
-        return; /* one stream less */
+    if (dial->stream > 0 || p2p->is_leaving) {
+        dial->is_cancelled = true; /* one stream less, or nobody needs it any more */
+        return;
     }
     char text[NET_ADDRESS_TEXT_MAX] = "no address";
     if (link->contact.address_count > 0) {
@@ -163,6 +189,16 @@ static void dial_give_up(struct p2p *p2p, struct p2p_dial *dial) {
         (void)net_address_format((const struct sockaddr *)&last->sockaddr, text);
     }
     bool is_gone = !dial->last_reason[0] && (dial->last_error == ECONNREFUSED || dial->last_error == ECONNRESET);
+    if (is_gone && !dial->is_refused) {
+        /* It may have died, or left because of another's death: others may know. */
+        dial->is_refused = true;
+        dial->deadline_ns = after_ms(P2P_EXPLAIN_MS);
+        if (link->said_goodbye) {
+            dial_explain(p2p, link);
+        }
+        return;
+    }
+    dial->is_cancelled = true;
     char peer[P2P_PEER_NAME_MAX];
     link_fail(p2p, link, is_gone ? MUSTER_EPEER : MUSTER_ECONNECT, "rank %u cannot connect to %s at %s: %s%s",
               (unsigned)p2p->config.rank, link_peer_name(p2p, link, peer), text,
@@ -216,7 +252,7 @@ int dial_start(struct p2p *p2p, struct p2p_link *link, enum wire_purpose purpose
         link->state = LINK_DIALLING;
     }
     dial_try(p2p, dial);
-    set_timer(p2p);
+    attend_set_timer(p2p);
     return 0;
 }
 
@@ -274,7 +310,7 @@ static void dial_done(struct p2p *p2p, struct p2p_dial *dial) {
     }
     if (dial->stream == 0) {
         link->is_mine = true;
-        for (uint8_t i = 1; i < link->stream_count; i++) {
+        for (uint8_t i = 1; i < link->stream_count && !p2p->is_leaving; i++) {
             (void)dial_start(p2p, link, WIRE_PURPOSE_STREAM, i);
         }
     }
@@ -469,9 +505,14 @@ static void on_timer(struct p2p *p2p) {
     }
     for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
         if (!dial->is_cancelled && now >= dial->deadline_ns) {
-            dial_next(p2p, dial, ETIMEDOUT);
+            if (dial->is_refused) {
+                dial_give_up(p2p, dial);
+            } else {
+                dial_next(p2p, dial, ETIMEDOUT);
+            }
         }
     }
+    links_bury_late(p2p, now);
 }
 
 /* ---- all of it ---- */
@@ -501,10 +542,7 @@ static void on_event(struct p2p *p2p, const struct epoll_event *event) {
     }
 }
 
-void p2p_attend(struct p2p *p2p) {
-    (void)atomic_fetch_add_explicit(&p2p->visitors, 1, memory_order_relaxed);
-    p2p_lock(p2p);
-    (void)atomic_fetch_sub_explicit(&p2p->visitors, 1, memory_order_relaxed);
+void attend_turn(struct p2p *p2p) {
     for (int round = 0; round < ROUNDS_MAX; round++) {
         struct epoll_event events[EVENTS_MAX];
         int count = epoll_wait(p2p->attend_epoll, events, EVENTS_MAX, 0);
@@ -516,7 +554,14 @@ void p2p_attend(struct p2p *p2p) {
         }
     }
     sweep_dials(p2p);
-    set_timer(p2p);
+    attend_set_timer(p2p);
+}
+
+void p2p_attend(struct p2p *p2p) {
+    (void)atomic_fetch_add_explicit(&p2p->visitors, 1, memory_order_relaxed);
+    p2p_lock(p2p);
+    (void)atomic_fetch_sub_explicit(&p2p->visitors, 1, memory_order_relaxed);
+    attend_turn(p2p);
     p2p_unlock(p2p);
 }
 

@@ -251,11 +251,11 @@ void notice_forward(struct p2p *p2p, const struct p2p_notice *notice, const stru
         if (!link || link == from || link->state == LINK_FAILED) {
             continue;
         }
+        /* All of them: data may be in the way on one, and what is told must be before a goodbye on any. */
         struct p2p_stream *ways[] = {link->streams[0], link->watches[0], link->watches[1]};
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
             if (ways[i] && ways[i]->io && !ways[i]->said_goodbye) {
                 send_notice(p2p, ways[i], notice);
-                break;
             }
         }
     }
@@ -270,23 +270,36 @@ static bool apply(struct p2p *p2p, const struct p2p_notice *notice) {
         notice->subject == p2p->config.rank || p2p->is_dead[notice->subject]) {
         return false;
     }
+    struct p2p_link *link = link_entry(p2p, notice->subject);
+    if (link && link->said_goodbye) {
+        return false; /* that is why somebody could not reach it any more */
+    }
     p2p->is_dead[notice->subject] = 1;
     p2p->has_failures = true;
-    struct p2p_link *link = link_entry(p2p, notice->subject);
-    if (link && link->state != LINK_FAILED) {
-        link_fail(p2p, link, MUSTER_EPEER, "%s", notice->sentence);
+    if (link) {
+        link_bury(p2p, link, notice->sentence);
     }
     return true;
 }
 
 void notice_take(struct p2p *p2p, struct p2p_link *from, const struct p2p_notice *notice) {
-    if (apply(p2p, notice)) {
-        notice_forward(p2p, notice, from);
+    if (!apply(p2p, notice)) {
+        return;
+    }
+    notice_forward(p2p, notice, from);
+    struct p2p_link *link = notice->kind == P2P_NOTICE_PEER_DEAD ? p2p->links[notice->subject] : NULL;
+    if (link && link->is_dying) {
+        link->owes_notice = true;
+        link->told_by = notice->origin;
+    } else {
         notice_report(p2p, notice);
     }
 }
 
 void peer_found_dead(struct p2p *p2p, uint32_t peer, int code, const char *sentence) {
+    if (p2p->is_leaving) {
+        return; /* whoever goes now may well go because of us */
+    }
     struct p2p_notice notice = {
         .kind = P2P_NOTICE_PEER_DEAD, .subject = peer, .origin = p2p->config.rank, .code = code};
     (void)str_format(notice.sentence, sizeof notice.sentence, "%s", sentence);

@@ -21,11 +21,13 @@ enum {
     P2P_STRANGERS_MAX = 64,           /* connections that have not shown the secret yet; one more ends the oldest */
     P2P_GREETING_MS = 10000,          /* in which they must */
     P2P_DIAL_MS = 10000,              /* for one address to answer; then the next is tried */
+    P2P_EXPLAIN_MS = 500,             /* for others to tell why a peer is gone that cannot be connected to */
+    P2P_LAST_BYTES_MS = 100,          /* for the end of the connections to a peer that others call dead */
     P2P_READ_MEMORY_BYTES = 32 << 10, /* from here on a neighbour's message is read out of its memory */
     P2P_GROUPS_MAX = 65536,           /* known at a time */
     P2P_DIRECT_LINKS = 4,             /* so many sockets are looked at one by one; more by epoll */
     P2P_REASON_MAX = 128,
-    P2P_CALLS_KEPT = 16               /* past calls of a group whose fingerprints are compared with late messages */
+    P2P_CALLS_KEPT = 16 /* past calls of a group whose fingerprints are compared with late messages */
 };
 
 enum request_state {
@@ -65,7 +67,9 @@ struct p2p_stream {
     uint8_t index;
     bool is_watch, said_goodbye, is_blocked /* by the socket */, is_polled_for_out;
     bool is_doomed; /* it cannot finish the frame that it has begun */
-    bool has_news;  /* epoll says so: read it in this round */
+    bool is_broken; /* cannot be written to any more: what is left to read tells why */
+    bool is_being_read;
+    int error_number; /* of the write that failed */
 
     /* coming in */
     uint8_t *staging; /* owned, P2P_STAGING_BYTES */
@@ -105,6 +109,12 @@ struct p2p_link {
     uint32_t peer;
     enum link_state state;
     bool is_ring, is_mine /* we dialled */, may_read_memory, is_leaving /* goodbye on the first connection */;
+    bool said_goodbye;            /* on any connection: their ends are no death */
+    bool is_watching, is_watched; /* the watch from here, or there, has been made */
+    bool is_dying;                /* others call it dead: so does this process when all its bytes are read ... */
+    bool owes_notice;             /* ... and tells the hook then */
+    uint32_t told_by;             /* the peer that found out */
+    int64_t dying_until_ns;
     uint8_t stream_count; /* wanted */
     uint8_t streams_open;
     struct p2p_stream *streams[P2P_STREAMS_MAX]; /* owned */
@@ -141,6 +151,7 @@ struct p2p_dial {
     int fd;           /* until it is connected; -1: between two addresses */
     struct link *io;  /* owned; from then on */
     bool is_cancelled;
+    bool is_refused; /* by all addresses: others may tell why, until the deadline */
     uint8_t hello[WIRE_HELLO_BYTES], answer[WIRE_HELLO_BYTES];
     size_t hello_sent, answer_have;
     int64_t deadline_ns;
@@ -181,6 +192,8 @@ struct p2p {
 
     struct p2p_link **links; /* by peer; NULL: none yet */
     bool has_failures;       /* some group has failed or some peer is dead */
+    bool is_leaving;         /* p2p_free(): who goes now goes after us */
+    uint32_t dying_count;    /* links */
     uint8_t *is_dead;        /* by peer: told already */
     struct p2p_link *active; /* links with interest */
     uint32_t active_count;
@@ -196,7 +209,7 @@ struct p2p {
     uint32_t completed; /* requests that became done in this round: then the bell is rung */
     uint32_t looks;
     struct ticks_clock clock; /* for short messages */
-    uint8_t *bounce; /* owned, P2P_BOUNCE_BYTES; made when first needed */
+    uint8_t *bounce;          /* owned, P2P_BOUNCE_BYTES; made when first needed */
 
     struct p2p_ring_table *rings; /* NULL: none */
     uint32_t *local_of;           /* by place in config.neighbours: unused when rings is NULL */
@@ -302,20 +315,35 @@ void message_take(struct p2p *p2p, struct p2p_link *link, const struct wire_fram
 int link_open(struct p2p *p2p, uint32_t peer, int64_t deadline_ns, struct p2p_link **out);
 /* The entry alone. NULL: out of memory. */
 struct p2p_link *link_entry(struct p2p *p2p, uint32_t peer);
-/* The link is of no more use: everything on it ends with `code` and the sentence. */
-void link_fail(struct p2p *p2p, struct p2p_link *link, int code, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-/* The peer's connection ended without goodbye. error_number 0: it closed. */
-void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number);
-/* "rank 3 on host a", for sentences. Returns out. */
-enum { P2P_PEER_NAME_MAX = 96 };
-char *link_peer_name(const struct p2p *p2p, const struct p2p_link *link, char out[P2P_PEER_NAME_MAX]);
-/* The peer has said goodbye on the first connection: the link ends when all others have ended, too. */
-void link_left(struct p2p *p2p, struct p2p_link *link);
 /* Takes `io` (also on failure). */
 int stream_open(struct p2p *p2p, struct p2p_link *link, struct link *io, uint8_t index, bool is_watch, bool is_mine);
 void stream_close(struct p2p *p2p, struct p2p_stream *stream);
 void link_free(struct p2p *p2p, struct p2p_link *link);
+
+/* ---- p2p_end.c ---- */
+
+/* The link is of no more use: everything on it ends with `code` and the sentence, and everybody is told. */
+void link_fail(struct p2p *p2p, struct p2p_link *link, int code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The peer's connection ended without goodbye. error_number 0: it closed. */
+void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number);
+/* The peer is called dead: the link fails with the sentence as soon as all is read that the peer has sent. */
+void link_bury(struct p2p *p2p, struct p2p_link *link, const char *sentence);
+/* It is time: fails all links whose peers are dying and whose connections have not ended in time. */
+void links_bury_late(struct p2p *p2p, int64_t now_ns);
+/* The peer has said goodbye on the first connection: the link ends when all others have ended, too. */
+void link_left(struct p2p *p2p, struct p2p_link *link);
+/* The peer has said goodbye, and no connection is left. */
+void link_depart(struct p2p *p2p, struct p2p_link *link);
+/* "rank 3 on host a", for sentences. Returns out. */
+enum { P2P_PEER_NAME_MAX = 96 };
+char *link_peer_name(const struct p2p *p2p, const struct p2p_link *link, char out[P2P_PEER_NAME_MAX]);
+/* Nothing more will come on the stream. error_number 0: the peer has closed it. */
+void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_number);
+/* Nothing can be written to the stream any more. */
+void stream_break(struct p2p *p2p, struct p2p_stream *stream, int error_number);
+void stream_say_goodbye(struct p2p *p2p, struct p2p_stream *stream);
+void link_close_streams(struct p2p *p2p, struct p2p_link *link);
 
 /* ---- p2p_attend.c ---- */
 
@@ -324,6 +352,14 @@ void attend_destroy(struct p2p *p2p);
 int dial_start(struct p2p *p2p, struct p2p_link *link, enum wire_purpose purpose, uint8_t stream);
 /* Ends the dials of a link. */
 void dial_cancel(struct p2p *p2p, const struct p2p_link *link);
+/* The peer has said goodbye: that is why it cannot be connected to. */
+void dial_explain(struct p2p *p2p, struct p2p_link *link);
+/* Is a connection being made from here? */
+bool dial_is_under_way(const struct p2p *p2p);
+/* One turn of p2p_attend(), with the lock. */
+void attend_turn(struct p2p *p2p);
+/* After a deadline has been set or passed. */
+void attend_set_timer(struct p2p *p2p);
 void attend_add(struct p2p *p2p, struct p2p_stream *stream);
 void attend_remove(struct p2p *p2p, struct p2p_stream *stream);
 /* Someone is about to sleep: the bell is to be rung when a socket has news. */

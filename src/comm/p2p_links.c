@@ -1,4 +1,4 @@
-/* The life of links: how they are made, end well, and fail; see p2p_impl.h. */
+/* How links are made; see p2p_impl.h, and p2p_end.c for how they end. */
 #include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -34,6 +34,8 @@ int stream_open(struct p2p *p2p, struct p2p_link *link, struct link *io, uint8_t
     buf_init(&stream->control, P2P_CONTROL_BYTES_MAX);
     if (is_watch) {
         link->watches[is_mine ? 0 : 1] = stream;
+        *(is_mine ? &link->is_watching : &link->is_watched) = true;
+        p2p->completed++; /* p2p_await_watches() may wait for it */
     } else {
         link->streams[index] = stream;
         link->streams_open++;
@@ -48,6 +50,9 @@ int stream_open(struct p2p *p2p, struct p2p_link *link, struct link *io, uint8_t
     attend_add(p2p, stream);
     if (index == 0 && p2p->has_failures) {
         notice_tell_all(p2p, stream);
+    }
+    if (p2p->is_leaving && stream->io) {
+        stream_say_goodbye(p2p, stream);
     }
     return 0;
 }
@@ -93,88 +98,6 @@ void stream_close(struct p2p *p2p, struct p2p_stream *stream) {
     p2p->closed = stream;
 }
 
-/* ---- the end of a link ---- */
-
-static void finish_all(struct p2p *p2p, struct p2p_link *link, struct p2p_list *list, int code, const char *sentence) {
-    while (list->first) {
-        struct p2p_request *request = list->first;
-        link_take(p2p, link, list, request);
-        request_finish(p2p, request, code, sentence);
-    }
-}
-
-static void finish_requests(struct p2p *p2p, struct p2p_link *link, int code, const char *sentence) {
-    struct p2p_list *lists[] = {&link->queue[0], &link->queue[1], &link->offered, &link->cleared,
-                                &link->posted,   &link->filling,  &link->reading};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        finish_all(p2p, link, lists[i], code, sentence);
-    }
-}
-
-static void close_streams(struct p2p *p2p, struct p2p_link *link) {
-    for (size_t i = 0; i < P2P_STREAMS_MAX; i++) {
-        if (link->streams[i]) {
-            stream_close(p2p, link->streams[i]);
-        }
-    }
-    for (size_t i = 0; i < 2; i++) {
-        if (link->watches[i]) {
-            stream_close(p2p, link->watches[i]);
-        }
-    }
-}
-
-void link_fail(struct p2p *p2p, struct p2p_link *link, int code, const char *format, ...) {
-    if (link->state == LINK_FAILED) {
-        return;
-    }
-    char sentence[P2P_SENTENCE_MAX];
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(sentence, sizeof sentence, format, arguments);
-    va_end(arguments);
-    link->state = LINK_FAILED;
-    link->code = code;
-    link->sentence = strdup(sentence);
-    close_streams(p2p, link);
-    dial_cancel(p2p, link);
-    finish_requests(p2p, link, code, sentence);
-    /* Whatever the reason: without a link the two cannot be in one job any more. */
-    peer_found_dead(p2p, link->peer, code, sentence);
-}
-
-char *link_peer_name(const struct p2p *p2p, const struct p2p_link *link, char out[P2P_PEER_NAME_MAX]) {
-    const struct p2p_config *config = &p2p->config;
-    const char *host = config->host_name ? config->host_name(config->context, link->peer) : NULL;
-    (void)str_format(out, P2P_PEER_NAME_MAX, "rank %u%s%s", (unsigned)link->peer, host ? " on host " : "",
-                     host ? host : "");
-    return out;
-}
-
-void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number) {
-    char peer[P2P_PEER_NAME_MAX];
-    (void)link_peer_name(p2p, link, peer);
-    if (error_number == 0 || error_number == ECONNRESET || error_number == EPIPE) {
-        link_fail(p2p, link, MUSTER_EPEER, "%s has died: its connection to rank %u was closed", peer,
-                  (unsigned)p2p->config.rank);
-    } else {
-        link_fail(p2p, link, MUSTER_EPEER, "%s cannot be reached any more from rank %u: %s", peer,
-                  (unsigned)p2p->config.rank, strerror(error_number));
-    }
-}
-
-void link_left(struct p2p *p2p, struct p2p_link *link) {
-    for (size_t i = 0; i < P2P_STREAMS_MAX; i++) {
-        if (link->streams[i] && !link->streams[i]->said_goodbye) {
-            return;
-        }
-    }
-    link->state = LINK_LEFT;
-    char sentence[P2P_SENTENCE_MAX];
-    (void)str_format(sentence, sizeof sentence, "rank %u has left: it has freed its group", (unsigned)link->peer);
-    finish_requests(p2p, link, MUSTER_EPEER, sentence);
-}
-
 /* ---- the making of a link ---- */
 
 struct p2p_link *link_entry(struct p2p *p2p, uint32_t peer) {
@@ -195,7 +118,7 @@ void link_free(struct p2p *p2p, struct p2p_link *link) {
     if (!link) {
         return;
     }
-    close_streams(p2p, link);
+    link_close_streams(p2p, link);
     for (struct p2p_arrival *arrival = link->arrivals, *next; arrival; arrival = next) {
         next = arrival->next;
         free(arrival);
@@ -252,6 +175,9 @@ int link_open(struct p2p *p2p, uint32_t peer, int64_t deadline_ns, struct p2p_li
         return status_fail(MUSTER_ENOMEM, "no memory for a link to rank %u", (unsigned)peer);
     }
     int code = 0;
+    if (link->state == LINK_NEW && link->said_goodbye) {
+        link->state = LINK_LEFT;
+    }
     if (link->state == LINK_NEW) {
         if (rings_local(p2p, peer) != UINT32_MAX) {
             code = rings_open(p2p, link);
@@ -280,4 +206,25 @@ int p2p_watch(struct p2p *p2p, uint32_t peer, int64_t deadline_ns) {
     }
     p2p_unlock(p2p);
     return code;
+}
+
+struct ring_wait {
+    struct p2p *p2p;
+    uint32_t next, before;
+};
+
+static bool ring_is_whole(void *argument) {
+    const struct ring_wait *wait = argument;
+    p2p_lock(wait->p2p);
+    const struct p2p_link *next = wait->p2p->links[wait->next], *before = wait->p2p->links[wait->before];
+    bool has_next = next && (next->is_watching || next->said_goodbye || next->state == LINK_FAILED);
+    bool has_before = before && (before->is_watched || before->said_goodbye || before->state == LINK_FAILED);
+    p2p_unlock(wait->p2p);
+    return has_next && has_before;
+}
+
+int p2p_await_watches(struct p2p *p2p, struct comm_waiter *waiter, uint32_t next, uint32_t before,
+                      int64_t deadline_ns) {
+    struct ring_wait wait = {p2p, next, before};
+    return p2p_wait_until(p2p, waiter, ring_is_whole, &wait, deadline_ns);
 }

@@ -303,8 +303,9 @@ static void frame_begins(struct p2p *p2p, struct p2p_stream *stream) {
         break;
     case WIRE_GOODBYE:
         (void)short_take(p2p, link);
-        stream->said_goodbye = true;
+        stream->said_goodbye = link->said_goodbye = true;
         link->is_leaving = link->is_leaving || is_main;
+        dial_explain(p2p, link);
         if (link->is_leaving && link->state == LINK_OPEN) {
             link_left(p2p, link);
         }
@@ -430,28 +431,12 @@ static ssize_t read_once(struct p2p *p2p, struct p2p_stream *stream, bool *out_s
     return n;
 }
 
-/* A further connection may end while it is being made, when the peer leaves: without data under way that is no loss,
- * and the first connection tells why. */
-static void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_number) {
-    struct p2p_link *link = stream->link;
-    bool is_idle = stream->in_left == 0 && stream->staged == 0 && stream->header_bytes == 0 && !link->filling.first &&
-                   !link->cleared.first;
-    if (stream->said_goodbye || (stream->index > 0 && is_idle)) {
-        stream_close(p2p, stream);
-        if (link->is_leaving && link->state == LINK_OPEN) {
-            link_left(p2p, link);
-        }
-    } else {
-        link_lost(p2p, link, error_number);
-    }
-}
-
 /* Of the record that TLS has taken off the socket: no event tells of that. */
 static bool is_pending(const struct link *io) {
     return io->kind->pending && io->kind->pending(io);
 }
 
-bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
+static bool read_some(struct p2p *p2p, struct p2p_stream *stream) {
     bool moved = false;
     for (int i = 0; stream->io && (i < READS_PER_ROUND || is_pending(stream->io)); i++) {
         bool is_short = false;
@@ -468,6 +453,16 @@ bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
             return true;
         }
     }
+    return moved;
+}
+
+bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
+    if (stream->is_being_read) { /* a notice on it has led here: the rest is read when that is done */
+        return false;
+    }
+    stream->is_being_read = true;
+    bool moved = read_some(p2p, stream);
+    stream->is_being_read = false;
     return moved;
 }
 
@@ -596,11 +591,12 @@ bool link_read_memory(struct p2p *p2p, struct p2p_link *link) {
             return true;
         }
         if (n < 0) {
-            char sentence[P2P_SENTENCE_MAX];
-            (void)str_format(sentence, sizeof sentence, "read a message out of the memory of rank %u: %s",
-                             (unsigned)link->peer, strerror(errno));
+            char sentence[P2P_SENTENCE_MAX], peer[P2P_PEER_NAME_MAX];
+            int error_number = errno;
+            (void)str_format(sentence, sizeof sentence, "read a message out of the memory of %s: %s",
+                             link_peer_name(p2p, link, peer), strerror(error_number));
             link_take(p2p, link, &link->reading, request);
-            request_finish(p2p, request, errno == ESRCH ? MUSTER_EPEER : MUSTER_ESYSTEM, sentence);
+            request_finish(p2p, request, error_number == ESRCH ? MUSTER_EPEER : MUSTER_ESYSTEM, sentence);
             return true;
         }
         request->moved += (size_t)n;

@@ -33,6 +33,9 @@ void link_tell_credit(struct p2p *p2p, struct p2p_link *link, uint8_t lane) {
 
 void stream_control(struct p2p *p2p, struct p2p_stream *stream, const struct wire_frame *frame, const void *payload) {
     uint8_t header[WIRE_HEADER_BYTES];
+    if (stream->is_broken) {
+        return;
+    }
     wire_frame_encode(frame, header);
     if (buf_append(&stream->control, header, sizeof header) != 0 ||
         (frame->payload > 0 && buf_append(&stream->control, payload, frame->payload) != 0)) {
@@ -202,6 +205,9 @@ bool stream_flush(struct p2p *p2p, struct p2p_stream *stream) {
                   (unsigned)stream->link->peer);
         return true;
     }
+    if (stream->is_broken) {
+        return false;
+    }
     size_t written = 0;
     for (int frames = 0; frames < FRAMES_PER_FLUSH && written < BYTES_PER_FLUSH && stream->io; frames++) {
         if (stream->header_bytes == 0) {
@@ -216,7 +222,7 @@ bool stream_flush(struct p2p *p2p, struct p2p_stream *stream) {
         }
         ssize_t n = count > 0 ? kind->write(stream->io, parts, count) : LINK_AGAIN;
         if (n == LINK_BROKEN) {
-            link_lost(p2p, stream->link, errno);
+            stream_break(p2p, stream, errno);
             return true;
         }
         advance(p2p, stream, (size_t)n);

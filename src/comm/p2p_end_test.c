@@ -1,0 +1,247 @@
+/* The ends of links, in every order in which their news may come: who left is not taken for dead, who died is, and what
+ * either had sent before counts. Over TCP; the order is forced by who looks at the links when. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "comm/p2p_test_support.h"
+
+enum { READY, SENT, GONE, TOLD, DONE };
+#define LONG_BYTES ((size_t)8 << 20) /* more than the kernel takes in for one connection */
+
+static struct p2p_envelope envelope(uint32_t peer, uint64_t tag) {
+    return (struct p2p_envelope){.group = 7, .lane = P2P_COLLECTIVES, .peer = peer, .tag = tag, .fingerprint = 1};
+}
+
+static int receive_from(struct job_rank *rank, uint32_t peer, uint64_t tag, void *buffer, size_t bytes) {
+    struct p2p_request request, *list = &request;
+    const struct p2p_envelope from = envelope(peer, tag);
+    int code = p2p_receive(rank->p2p, &request, &from, buffer, bytes, job_deadline());
+    return code ? code : p2p_wait(rank->p2p, &rank->waiter, &list, 1, job_deadline());
+}
+
+static int send_to(struct job_rank *rank, uint32_t peer, uint64_t tag, const void *buffer, size_t bytes) {
+    struct p2p_request request, *list = &request;
+    const struct p2p_envelope to = envelope(peer, tag);
+    int code = p2p_send(rank->p2p, &request, &to, buffer, bytes, job_deadline());
+    return code ? code : p2p_wait(rank->p2p, &rank->waiter, &list, 1, job_deadline());
+}
+
+static void tell_of_death(struct job_rank *rank, uint32_t peer, const char *sentence) {
+    struct p2p_notice notice = {
+        .kind = P2P_NOTICE_PEER_DEAD, .subject = peer, .origin = rank->rank, .code = MUSTER_EPEER};
+    (void)str_format(notice.sentence, sizeof notice.sentence, "%s", sentence);
+    p2p_spread(rank->p2p, &notice);
+}
+
+/* ---- the last bytes ---- */
+
+/* Rank 1 sends, and is killed; rank 0 is told of its death before it has looked at the connection. */
+static int last_words(struct job_rank *rank, void *argument) {
+    (void)argument;
+    char word[] = "last word";
+    if (rank->rank == 1) {
+        job_check(send_to(rank, 0, 1, word, sizeof word) == 0);
+        job_await(rank->job, READY, 1);
+        job_check(send_to(rank, 0, 2, word, sizeof word) == 0);
+        job_check(send_to(rank, 0, 3, word, sizeof word) == 0);
+        job_mark(rank->job, SENT);
+        job_await(rank->job, DONE, 9); /* killed here */
+    }
+    char got[sizeof word] = "";
+    struct p2p_request early, *list = &early;
+    const struct p2p_envelope from = envelope(1, 2);
+    job_check(receive_from(rank, 1, 1, got, sizeof got) == 0);
+    job_check(p2p_receive(rank->p2p, &early, &from, got, sizeof got, job_deadline()) == 0);
+    job_mark(rank->job, READY);
+    job_await(rank->job, SENT, 1);
+    memset(got, 0, sizeof got);
+    tell_of_death(rank, 1, "rank 1 was killed, says somebody");
+    job_check(p2p_wait(rank->p2p, &rank->waiter, &list, 1, job_deadline()) == 0 && strcmp(got, word) == 0);
+    memset(got, 0, sizeof got);
+    job_check(receive_from(rank, 1, 3, got, sizeof got) == 0 && strcmp(got, word) == 0);
+    job_mark(rank->job, GONE);
+    job_check(receive_from(rank, 1, 4, got, sizeof got) == MUSTER_EPEER);
+    job_check(strstr(muster_detail(), "rank 1 was killed, says somebody"));
+    return 0;
+}
+
+static void what_a_killed_rank_has_sent_arrives(void **state) {
+    (void)state;
+    const struct job_options options[] = {{.ranks_per_host = 0}, {.ranks_per_host = 2}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        struct job *job = job_start(2, last_words, NULL, &options[i]);
+        job_await(job_shared(job), GONE, 1);
+        job_kill(job, 1);
+        assert_int_equal(job_wait(job, 0), 0);
+        job_free(job);
+    }
+}
+
+/* ---- leaving ---- */
+
+/* Rank 1 leaves while rank 0, which has not looked since, has bytes for it under way that are never read: rank 0 learns
+ * by a write that fails, and only then reads the goodbye. */
+static int leaves_unread(struct job_rank *rank, void *argument) {
+    (void)argument;
+    uint8_t *bytes = calloc(1, LONG_BYTES);
+    struct p2p_request request;
+    job_check(bytes != NULL);
+    if (rank->rank == 1) {
+        job_check(receive_from(rank, 0, 1, bytes, 8) == 0);
+        const struct p2p_envelope from = envelope(0, 2);
+        job_check(p2p_receive(rank->p2p, &request, &from, bytes, LONG_BYTES, job_deadline()) == 0);
+        while (request.moved == 0) {
+            (void)p2p_progress(rank->p2p);
+        }
+        struct p2p_request *list = &request;
+        p2p_withdraw(rank->p2p, &list, 1);
+        tell_of_death(rank, 2, "rank 2 was killed");
+        free(bytes);
+        return 0;
+    }
+    if (rank->rank == 0) {
+        job_check(send_to(rank, 1, 1, bytes, 8) == 0);
+        job_check(send_to(rank, 1, 2, bytes, LONG_BYTES) == MUSTER_EPEER);
+        job_check(strstr(muster_detail(), "rank 1 has left"));
+        for (uint32_t i = 0; i < atomic_load(&rank->notice_count); i++) {
+            job_check(rank->notices[i].subject != 1);
+        }
+    }
+    free(bytes);
+    return 0;
+}
+
+static void who_left_is_not_taken_for_dead(void **state) {
+    (void)state;
+    for (uint32_t streams = 1; streams <= 4; streams += 3) {
+        for (int i = 0; i < 5; i++) {
+            job_run(3, leaves_unread, NULL, &(struct job_options){.stream_count = streams});
+        }
+    }
+}
+
+/* Everybody watches the next, and leaves at once. */
+static int leaves_while_connecting(struct job_rank *rank, void *argument) {
+    uint32_t first = *(const uint32_t *)argument, next = (rank->rank + 1) % rank->size;
+    uint32_t before = (rank->rank + rank->size - 1) % rank->size;
+    job_check(p2p_watch(rank->p2p, next, job_deadline()) == 0);
+    job_check(p2p_await_watches(rank->p2p, &rank->waiter, next, before, job_deadline()) == 0);
+    if (rank->rank != first) {
+        char byte = 0;
+        struct p2p_request request;
+        const struct p2p_envelope to = envelope(first, 1);
+        if (rank->rank == next) { /* begins to connect, and leaves without waiting for that */
+            int code = p2p_send(rank->p2p, &request, &to, &byte, 1, job_deadline());
+            struct p2p_request *list = &request;
+            if (code == 0) {
+                p2p_withdraw(rank->p2p, &list, 1);
+            }
+        }
+        job_mark(rank->job, READY);
+        job_await(rank->job, READY, rank->size - 1);
+    }
+    for (uint32_t i = 0; i < atomic_load(&rank->notice_count); i++) {
+        (void)fprintf(stderr, "rank %u was told: %s\n", rank->rank, rank->notices[i].sentence);
+    }
+    return (int)atomic_load(&rank->notice_count);
+}
+
+static void leaving_at_once_is_no_death(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 20; i++) {
+        uint32_t first = i % 4;
+        job_run(4, leaves_while_connecting, &first, NULL);
+    }
+}
+
+/* Rank 2 leaves because rank 1 has died; rank 0, which never had a connection to rank 2, needs it and cannot connect.
+ * Rank 3 tells the reason a little later. */
+static int needs_who_has_left(struct job_rank *rank, void *argument) {
+    (void)argument;
+    char byte = 0;
+    if (rank->rank == 2) {
+        job_await(rank->job, READY, 2); /* after which nobody listens at its address */
+        return 0;
+    }
+    if (rank->rank == 3) {
+        job_check(send_to(rank, 0, 1, &byte, 1) == 0);
+        job_mark(rank->job, READY);
+        job_await(rank->job, GONE, 1);
+        struct p2p_notice notice = {.kind = P2P_NOTICE_GROUP_FAILED,
+                                    .subject = 7,
+                                    .origin = 3,
+                                    .code = MUSTER_EPEER,
+                                    .sentence = "rank 1 was killed by signal 9"};
+        p2p_spread(rank->p2p, &notice);
+        job_await(rank->job, DONE, 1);
+        return 0;
+    }
+    if (rank->rank == 0) {
+        job_check(receive_from(rank, 3, 1, &byte, 1) == 0);
+        job_mark(rank->job, READY);
+        job_await(rank->job, TOLD, 1); /* rank 2 has gone */
+        struct p2p_request request, *list = &request;
+        const struct p2p_envelope from = envelope(2, 1);
+        job_check(p2p_receive(rank->p2p, &request, &from, &byte, 1, job_deadline()) == 0);
+        job_mark(rank->job, GONE);
+        job_check(p2p_wait(rank->p2p, &rank->waiter, &list, 1, job_deadline()) == MUSTER_EPEER);
+        job_check(strcmp(muster_detail(), "rank 1 was killed by signal 9") == 0);
+        job_mark(rank->job, DONE);
+    }
+    return 0;
+}
+
+static void others_may_tell_why_nobody_answers(void **state) {
+    (void)state;
+    struct job *job = job_start(4, needs_who_has_left, NULL, NULL);
+    assert_int_equal(job_wait(job, 2), 0);
+    job_mark(job_shared(job), TOLD);
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        assert_int_equal(job_wait(job, rank), 0);
+    }
+    job_free(job);
+}
+
+/* With nobody to explain it, it is what it looks like. */
+static int needs_who_has_gone(struct job_rank *rank, void *argument) {
+    (void)argument;
+    char byte;
+    if (rank->rank == 0) {
+        job_await(rank->job, TOLD, 1);
+        job_check(receive_from(rank, 1, 1, &byte, 1) == MUSTER_EPEER);
+        job_check(strstr(muster_detail(), "rank 0 cannot connect to rank 1"));
+        job_check(atomic_load(&rank->notice_count) == 1 && rank->notices[0].subject == 1);
+    }
+    return 0;
+}
+
+static void who_cannot_be_reached_counts_as_dead_in_the_end(void **state) {
+    (void)state;
+    struct job *job = job_start(2, needs_who_has_gone, NULL, NULL);
+    (void)job_port(job_shared(job), 1);
+    assert_int_equal(job_wait(job, 1), 0);
+    job_mark(job_shared(job), TOLD);
+    assert_int_equal(job_wait(job, 0), 0);
+    job_free(job);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_killed_rank_has_sent_arrives),
+        cmocka_unit_test(who_left_is_not_taken_for_dead),
+        cmocka_unit_test(leaving_at_once_is_no_death),
+        cmocka_unit_test(others_may_tell_why_nobody_answers),
+        cmocka_unit_test(who_cannot_be_reached_counts_as_dead_in_the_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
