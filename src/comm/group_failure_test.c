@@ -115,32 +115,18 @@ static void a_stopped_rank_ends_every_collective_at_the_deadline(void **state) {
 
 /* ---- killed in the middle: any instruction ---- */
 
-static int call_for_ever(struct rank *rank, void *argument) {
-    const struct plan *plan = argument;
-    struct muster_group *group = rank_group(rank, NULL);
-    int code = 0;
-    rank_mark(rank, MARK_READY);
-    while (code == 0) {
-        code = test_collectives[plan->which].call(group, NULL);
-    }
-    rank_report(rank, muster_detail());
-    rank_check_code(rank, code, MUSTER_EPEER);
-    muster_group_free(group);
-    return 0;
-}
-
 static void a_rank_may_be_killed_at_any_moment(void **state) {
     (void)state;
     for (int which = 0; which < TEST_COLLECTIVE_COUNT; which++) {
-        struct plan plan = {.which = which};
-        struct ranks *ranks = ranks_start(3, call_for_ever, &plan, NULL);
+        struct test_collective collective = test_collectives[which];
+        struct ranks *ranks = ranks_start(3, test_call_for_ever, &collective, NULL);
         for (uint32_t rank = 0; rank < 3; rank++) {
-            ranks_await(ranks, rank, MARK_READY);
+            ranks_await(ranks, rank, TEST_MARK_READY);
         }
         ranks_kill(ranks, 1);
         for (uint32_t rank = 0; rank < 3; rank += 2) {
             if (ranks_wait(ranks, rank) != 0 || !strstr(ranks_report(ranks, rank), "rank 1 (pid ")) {
-                fail_msg("%s: rank %u ended with %d: '%s'", test_collectives[which].name, rank, ranks_wait(ranks, rank),
+                fail_msg("%s: rank %u ended with %d: '%s'", collective.name, rank, ranks_wait(ranks, rank),
                          ranks_report(ranks, rank));
             }
         }

@@ -119,31 +119,17 @@ static void a_stopped_rank_ends_every_collective_at_the_deadline(void **state) {
     }
 }
 
-static int call_for_ever(struct rank *rank, void *argument) {
-    const struct plan *plan = argument;
-    struct muster_group *group = rank_group(rank, NULL);
-    int code = 0;
-    rank_mark(rank, MARK_READY);
-    while (code == 0) {
-        code = test_collectives[plan->which].call(group, NULL);
-    }
-    rank_report(rank, muster_detail());
-    rank_check_code(rank, code, MUSTER_EPEER);
-    muster_group_free(group);
-    return 0;
-}
-
 static void a_rank_may_be_killed_at_any_moment(void **state) {
     (void)state;
     for (int which = 0; which < TEST_COLLECTIVE_COUNT; which++) {
         int layout = (which + 1) % LAYOUT_COUNT;
-        struct plan plan = {.which = which};
-        struct ranks *ranks = ranks_start(SIZE, call_for_ever, &plan, &layouts[layout]);
+        struct test_collective collective = test_collectives[which];
+        struct ranks *ranks = ranks_start(SIZE, test_call_for_ever, &collective, &layouts[layout]);
         for (uint32_t rank = 0; rank < SIZE; rank++) {
-            ranks_await(ranks, rank, MARK_READY);
+            ranks_await(ranks, rank, TEST_MARK_READY);
         }
         ranks_kill(ranks, VICTIM);
-        check_ends(ranks, test_collectives[which].name, layout, "rank 1 ");
+        check_ends(ranks, collective.name, layout, "rank 1 ");
         ranks_free(ranks);
     }
 }

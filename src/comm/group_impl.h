@@ -183,6 +183,10 @@ const struct group_line *group_line_of(const struct muster_group *group, uint32_
  * other call. Returns what the caller is to get. */
 int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns);
 
+/* Appends "; rank 2 (pid 7 on host a) is stopped by a signal" for the ranks of this host that something keeps from
+ * running, to the text of `used` bytes; its new length. */
+size_t group_tell_held(const struct muster_group *group, char *out, size_t used, size_t max);
+
 /* ---- group_run.c ---- */
 
 /* Runs one collective in this thread. timeout_ns: its deadline; queued_ns: when it was asked for, 0: now. */

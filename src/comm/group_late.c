@@ -1,21 +1,28 @@
-/* A call of the group that failed by itself: who did not come, or came with another call. See group_impl.h.
+/* A call of the group that failed by itself: who did not come, came with another call, or came and got stuck. See
+ * group_impl.h.
  *
- * On this host the members' lines tell. Ranks elsewhere are asked through the store: whose deadline has passed tells
- * the other hosts; everybody who is in the call then puts a key for itself, which says what call it is in, waits a
- * little, and looks who did not. So calls that differ, and in which each waits for the other, are found out then. */
+ * On this host the members' lines tell, their steps in shared memory, and the kernel, which knows who is stopped. Ranks
+ * elsewhere are asked through the store: whose deadline has passed tells the other hosts; everybody who is in the call
+ * then puts a key for itself, which says what call it is in, waits a little, and looks who did not. So calls that
+ * differ, and in which each waits for the other, are found out then. */
 #include "comm/group_impl.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/monitor.h"
 
 enum {
     ANSWER_MS = 500,        /* how long others have for their key */
     ASKED_RANKS_MAX = 1024, /* larger groups say whom they waited for, and ask nobody */
-    KEY_BYTES = 64
+    KEY_BYTES = 64,
+    HELD_LOOKS = 5, /* in which a process must be in the kernel, to count as held there */
+    HELD_PAUSE_MS = 5,
+    TOLD_RANKS_MAX = 4, /* ranks that a sentence says more of than their number */
 };
 
 /* ---- who is late ---- */
@@ -94,40 +101,151 @@ static void describe_pair(const struct muster_group *group, uint64_t sequence, u
                    group->rank, comm_fingerprint_format(theirs, other, sizeof other), who);
 }
 
+/* ---- what neighbours are at ---- */
+
+/* Appends "; rank 2 (pid 7 on host a) WORDS". */
+static size_t tell_of(const struct muster_group *group, uint32_t rank, const char *words, char *out, size_t used,
+                      size_t max) {
+    const struct context *context = group->context;
+    uint32_t root = group->root_ranks[rank];
+    char who[64];
+    (void)group_name_rank(group, rank, who, sizeof who);
+    int n = snprintf(out + used, max - used, "; %s (pid %d on host %s) %s", who,
+                     (int)context->bootstrap.locals[context_local_of(context, root)].identity.pid,
+                     context_host_name(context, root), words);
+    used += n > 0 ? (size_t)n : 0;
+    return used < max ? used : max - 1;
+}
+
+static char state_of(const struct muster_group *group, uint32_t local) {
+    const struct context *context = group->context;
+    uint32_t root = group->root_ranks[group->locals[local]];
+    const struct identity *identity = &context->bootstrap.locals[context_local_of(context, root)].identity;
+    return local == group->local ? 'R' : monitor_process_state(identity->pid, identity->start_time);
+}
+
+/* What keeps the process of a local member from running; NULL: nothing. */
+static const char *what_holds(const struct muster_group *group, uint32_t local) {
+    char state = state_of(group, local);
+    for (int looks = 1; state == 'D' && looks < HELD_LOOKS;
+         looks++) { /* everybody is there for a moment now and then */
+        (void)poll(NULL, 0, HELD_PAUSE_MS);
+        state = state_of(group, local);
+    }
+    switch (state) {
+    case 'T':
+        return "is stopped by a signal";
+    case 't':
+        return "is stopped by a debugger";
+    case 'D':
+        return "is held in the kernel";
+    default:
+        return NULL;
+    }
+}
+
+size_t group_tell_held(const struct muster_group *group, char *out, size_t used, size_t max) {
+    uint32_t told = 0;
+    for (uint32_t local = 0; local < group->local_count && told < TOLD_RANKS_MAX; local++) {
+        const char *words = what_holds(group, local);
+        if (words) {
+            used = tell_of(group, group->locals[local], words, out, used, max);
+            told++;
+        }
+    }
+    return used;
+}
+
+/* Who is late on this host, and what it did last. */
+static size_t tell_late(const struct attendance *attendance, char *out, size_t used, size_t max) {
+    const struct muster_group *group = attendance->group;
+    uint32_t told = 0;
+    for (uint32_t local = 0; local < group->local_count && told < TOLD_RANKS_MAX; local++) {
+        uint32_t rank = group->locals[local];
+        if (is_late(attendance, rank)) {
+            char last[160];
+            const char *words = what_holds(group, local);
+            used = tell_of(group, rank, words ? words : "is alive", out, used, max);
+            group_describe_last_call(group, rank, last, sizeof last);
+            used += (size_t)snprintf(out + used, max - used, "%s", last);
+            used = used < max ? used : max - 1;
+            told++;
+        }
+    }
+    return used;
+}
+
+/* All have begun the call, and nobody is held: those whose steps in it are the fewest, if some have taken more. The
+ * others wait for what they have to give next. */
+static size_t tell_behind(const struct muster_group *group, char *out, size_t used, size_t max) {
+    uint64_t own = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
+    uint64_t least = UINT64_MAX, most = 0;
+    for (uint32_t local = 0; group->node && local < group->local_count; local++) {
+        if (atomic_load_explicit(&group->lines[local].finished, memory_order_acquire) < own) {
+            uint64_t steps = node_steps(group->node, local);
+            least = steps < least ? steps : least;
+            most = steps > most ? steps : most;
+        }
+    }
+    uint32_t told = 0;
+    for (uint32_t local = 0; least < most && local < group->local_count && told < TOLD_RANKS_MAX; local++) {
+        if (atomic_load_explicit(&group->lines[local].finished, memory_order_acquire) < own &&
+            node_steps(group->node, local) == least && local != group->local) {
+            char words[64];
+            (void)snprintf(words, sizeof words, "is behind, by %llu step%s", (unsigned long long)(most - least),
+                           most - least == 1 ? "" : "s");
+            used = tell_of(group, group->locals[local], words, out, used, max);
+            told++;
+        }
+    }
+    return used;
+}
+
+/* ---- the sentence ---- */
+
+/* Who is missing, as far as attendance knows. */
+static void tell_missing(const struct attendance *attendance, char *out, size_t used, size_t max) {
+    const struct muster_group *group = attendance->group;
+    char list[200];
+    (void)bootstrap_list_ranks(group->size, is_late, attendance, list, sizeof list);
+    if (list[0] != '\0') {
+        used += (size_t)snprintf(out + used, max - used, "; these ranks did not come: %s", list);
+        size_t before = used;
+        used = tell_late(attendance, out, used, max);
+        if (used > before) {
+            return;
+        }
+    } else {
+        used += (size_t)snprintf(out + used, max - used, "; all ranks have begun it");
+    }
+    size_t told = group_tell_held(group, out, used, max);
+    if (told == used && list[0] == '\0') {
+        (void)tell_behind(group, out, used, max);
+    }
+}
+
 /* MUSTER_ETIMEOUT, or MUSTER_EMISMATCH if the others made another call. */
 static int describe_late(struct muster_group *group, int64_t timeout_ns, char *out, size_t max) {
-    char own[256], list[200];
+    char own[256];
     struct attendance attendance = {.group = group, .stranger = UINT32_MAX};
     group_describe_own_call(group, own, sizeof own);
     size_t used = (size_t)snprintf(out, max, "%s: not done within %.3f s", own, (double)timeout_ns / 1e9);
-    if (group->hierarchy && group->size <= ASKED_RANKS_MAX) {
-        group_spread(group, MUSTER_ETIMEOUT, out);
-        attendance.came = calloc(group->size, sizeof *attendance.came);
-        if (attendance.came) {
-            ask(&attendance);
-        }
+    tell_missing(&attendance, out, used, max);
+    if (!group->hierarchy || group->size > ASKED_RANKS_MAX) {
+        return MUSTER_ETIMEOUT;
+    }
+    group_spread(group, MUSTER_ETIMEOUT, out);
+    attendance.came = calloc(group->size, sizeof *attendance.came);
+    if (attendance.came) {
+        ask(&attendance);
     }
     if (attendance.stranger != UINT32_MAX) {
         describe_pair(group, group->sequence, attendance.stranger, attendance.strange, out, max);
-        free(attendance.came);
-        return MUSTER_EMISMATCH;
-    }
-    (void)bootstrap_list_ranks(group->size, is_late, &attendance, list, sizeof list);
-    if (list[0] == '\0') {
-        (void)snprintf(out + used, max - used, "; all ranks have begun it");
     } else {
-        used += (size_t)snprintf(out + used, max - used, "; these ranks did not come: %s", list);
-    }
-    for (uint32_t rank = 0; list[0] && rank < group->size && used + 200 < max; rank++) {
-        char who[64], last[160];
-        if (is_late(&attendance, rank) && group_line_of(group, rank)) {
-            (void)group_name_rank(group, rank, who, sizeof who);
-            group_describe_last_call(group, rank, last, sizeof last);
-            used += (size_t)snprintf(out + used, max - used, ". Of %s%s", who, last);
-        }
+        tell_missing(&attendance, out, used, max);
     }
     free(attendance.came);
-    return MUSTER_ETIMEOUT;
+    return attendance.stranger != UINT32_MAX ? MUSTER_EMISMATCH : MUSTER_ETIMEOUT;
 }
 
 /* ---- who made another call ---- */

@@ -69,9 +69,10 @@ static int fail(struct muster_group *group, const struct message *message, int c
     }
     describe(group, message, what, sizeof what);
     if (code == MUSTER_ETIMEOUT) {
-        (void)snprintf(sentence, sizeof sentence, "%s: not done within %.3f s; the other side has not %s", what,
-                       (double)group->timeout_ns / 1e9,
-                       message->call.operation == COMM_SEND ? "received it" : "sent it");
+        int used =
+            snprintf(sentence, sizeof sentence, "%s: not done within %.3f s; the other side has not %s", what,
+                     (double)group->timeout_ns / 1e9, message->call.operation == COMM_SEND ? "received it" : "sent it");
+        (void)group_tell_held(group, sentence, (size_t)used, sizeof sentence);
     } else {
         (void)snprintf(sentence, sizeof sentence, "%s: %s", what, detail);
     }

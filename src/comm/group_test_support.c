@@ -53,3 +53,17 @@ const struct test_collective test_collectives[TEST_COLLECTIVE_COUNT] = {
     {"reduce_scatter", do_reduce_scatter, true},
     {"all_to_all", do_all_to_all, true},
 };
+
+int test_call_for_ever(struct rank *rank, void *argument) {
+    const struct test_collective *collective = argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    int code = 0;
+    rank_mark(rank, TEST_MARK_READY);
+    while (code == 0) {
+        code = collective->call(group, NULL);
+    }
+    rank_report(rank, muster_detail());
+    rank_check_code(rank, code, MUSTER_EPEER);
+    muster_group_free(group);
+    return 0;
+}

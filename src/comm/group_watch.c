@@ -211,14 +211,14 @@ static uint32_t find_first_missing(const struct muster_group *group, enum group_
     return first;
 }
 
-/* Has a neighbour ended, and the monitor's thread has not said so yet? */
+/* Has a neighbour ended, or is about to, and the monitor's thread has not said so yet? */
 static bool death_is_pending(const struct muster_group *group) {
     const struct context *context = group->context;
     for (uint32_t i = 0; i < group->local_count; i++) {
         uint32_t root = group->root_ranks[group->locals[i]];
         const struct identity *identity = &context->bootstrap.locals[context_local_of(context, root)].identity;
         if (atomic_load_explicit(&context->peers[root].state, memory_order_acquire) == CONTEXT_PEER_HERE &&
-            !monitor_is_alive(identity->pid, identity->start_time)) {
+            monitor_is_ending(identity->pid, identity->start_time)) {
             return true;
         }
     }

@@ -18,7 +18,7 @@
 
 #include "base/status.h"
 
-enum { EVENTS_AT_ONCE = 64, STAT_BYTES = 1024, STAT_START_TIME = 22, STAT_EXIT_CODE = 52 };
+enum { EVENTS_AT_ONCE = 64, STAT_BYTES = 1024, STAT_START_TIME = 22, STAT_MEMORY_BYTES = 23, STAT_EXIT_CODE = 52 };
 
 /* What an epoll event is about, beside a number, in its 64 bits. */
 #define KIND_STOP (UINT64_C(1) << 32)
@@ -112,12 +112,26 @@ static int exit_status_of(const struct watched *watched) {
     return -1;
 }
 
-bool monitor_is_alive(int32_t pid, uint64_t wanted_start_time) {
+char monitor_process_state(int32_t pid, uint64_t wanted_start_time) {
     char state = 0;
     uint64_t start_time = 0;
     int64_t value = 0;
-    return read_stat(pid, STAT_START_TIME, &state, &start_time, &value) && state != 'Z' && state != 'X' &&
-           (wanted_start_time == 0 || start_time == wanted_start_time);
+    bool is_there = read_stat(pid, STAT_START_TIME, &state, &start_time, &value) &&
+                    (wanted_start_time == 0 || start_time == wanted_start_time);
+    return is_there ? state : '\0';
+}
+
+bool monitor_is_ending(int32_t pid, uint64_t wanted_start_time) {
+    char state = 0;
+    uint64_t start_time = 0;
+    int64_t memory_bytes = 0;
+    return !read_stat(pid, STAT_MEMORY_BYTES, &state, &start_time, &memory_bytes) || memory_bytes == 0 ||
+           state == 'Z' || state == 'X' || (wanted_start_time != 0 && start_time != wanted_start_time);
+}
+
+bool monitor_is_alive(int32_t pid, uint64_t start_time) {
+    char state = monitor_process_state(pid, start_time);
+    return state != '\0' && state != 'Z' && state != 'X';
 }
 
 /* ---- the thread ---- */

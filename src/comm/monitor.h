@@ -37,6 +37,13 @@ int monitor_watch_descriptor(struct monitor *monitor, int fd);
 /* Does the process run (as no zombie), and is it still the one with this start time? Asks the kernel. */
 bool monitor_is_alive(int32_t pid, uint64_t start_time);
 
+/* Has it ended, or begun to? Its memory is gone a moment before it is a zombie, and its exit code is not known yet. */
+bool monitor_is_ending(int32_t pid, uint64_t start_time);
+
+/* What it is at, as proc(5) has it: 'T' stopped by a signal, 't' by a debugger, 'D' in the kernel, not to be
+ * interrupted. 0: there is no such process (any more). */
+char monitor_process_state(int32_t pid, uint64_t start_time);
+
 /* Field 22 of /proc/<pid>/stat; 0 if there is no such process. */
 uint64_t monitor_start_time(int32_t pid);
 

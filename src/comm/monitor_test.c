@@ -124,6 +124,27 @@ static void a_process_that_is_gone_is_an_error(void **state) {
     assert_int_equal(monitor_start_time(pid), 0);
 }
 
+static void what_a_process_is_at_can_be_asked(void **state) {
+    (void)state;
+    int status;
+    pid_t pid = start_sleeper();
+    uint64_t start_time = monitor_start_time(pid);
+    assert_false(monitor_is_ending(pid, start_time));
+    assert_true(monitor_is_ending(pid, start_time - 1)); /* that one has ended: another has its number */
+    assert_int_equal(monitor_process_state(pid, start_time - 1), '\0');
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_int_equal(monitor_process_state(pid, start_time), 'T');
+    assert_true(monitor_is_alive(pid, start_time) && !monitor_is_ending(pid, start_time));
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    assert_int_equal(monitor_process_state(pid, start_time), 'Z');
+    assert_true(monitor_is_ending(pid, start_time) && !monitor_is_alive(pid, start_time));
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(monitor_process_state(pid, start_time), '\0');
+}
+
 static void a_readable_descriptor_is_attended_to(void **state) {
     struct scene *scene = *state;
     assert_int_equal(pipe(scene->pipe), 0);
@@ -143,6 +164,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(death_before_reaping_is_told_with_its_signal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(many_processes_are_told_each_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_process_that_is_gone_is_an_error, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_a_process_is_at_can_be_asked, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_readable_descriptor_is_attended_to, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -118,6 +118,17 @@ uint64_t node_finished(const struct node *node, uint32_t member) {
     return atomic_load_explicit(&node_area(node, member)->finished, memory_order_acquire);
 }
 
+uint64_t node_steps(const struct node *node, uint32_t member) {
+    const struct node_area *area = node_area(node, member);
+    uint32_t hash;
+    uint64_t most = node_consumed(node, member, &hash);
+    for (size_t i = 0; i < NODE_LINES; i++) {
+        uint64_t stamp = atomic_load_explicit(&area->lines[i].stamp, memory_order_acquire);
+        most = stamp > most ? stamp : most;
+    }
+    return most;
+}
+
 uint64_t node_fingerprint(const struct node *node, uint32_t member) {
     const struct node_area *area = node_area(node, member);
     uint64_t begun = node_begun(node, member);

@@ -51,6 +51,9 @@ int node_run(struct node *node, const struct comm_call *call, int64_t deadline_n
 /* The number of the last call that the member has begun, and has finished (all it had to give is there). Any thread. */
 uint64_t node_begun(const struct node *node, uint32_t member);
 uint64_t node_finished(const struct node *node, uint32_t member);
+/* How many steps of its calls the member has taken, counted alike by all: who has taken fewest may be who the others
+ * wait for. Looks at all of its lines: for sentences after a failure. */
+uint64_t node_steps(const struct node *node, uint32_t member);
 /* The fingerprint of the call that the member began last, 0 before the first. */
 uint64_t node_fingerprint(const struct node *node, uint32_t member);
 

@@ -144,6 +144,9 @@ int node_await_all(struct node *node, uint64_t step);
 /* Says that everything that this member needs of the steps up to `step` has been read, and wakes those who sleep. */
 void node_consume(struct node *node, uint64_t step);
 
+/* The last step that the member has consumed, and the half of its hash. */
+uint64_t node_consumed(const struct node *node, uint32_t member, uint32_t *out_hash);
+
 /* Waits until all members have consumed `step`. */
 int node_await_consumed(struct node *node, uint64_t step);
 

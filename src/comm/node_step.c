@@ -167,8 +167,8 @@ int node_doubt(struct node *node, int status) {
 
 /* ---- reuse of room ---- */
 
-/* The last step that the member has consumed, brought to 64 bits: it is less than 2^31 steps from our own. */
-static uint64_t consumed_of(const struct node *node, uint32_t member, uint32_t *out_hash) {
+/* Brought to 64 bits: it is less than 2^31 steps from our own. */
+uint64_t node_consumed(const struct node *node, uint32_t member, uint32_t *out_hash) {
     uint64_t word = atomic_load_explicit(&node_area(node, member)->consumed, memory_order_acquire);
     *out_hash = (uint32_t)(word >> 32);
     return node->step + (uint64_t)(int64_t)(int32_t)((uint32_t)word - (uint32_t)node->step);
@@ -177,7 +177,7 @@ static uint64_t consumed_of(const struct node *node, uint32_t member, uint32_t *
 static bool consumed_or_differs(void *argument) {
     struct awaited *awaited = argument;
     uint32_t hash;
-    return consumed_of(awaited->node, awaited->member, &hash) >= awaited->step || differs(awaited);
+    return node_consumed(awaited->node, awaited->member, &hash) >= awaited->step || differs(awaited);
 }
 
 /* The member's hash can be compared where we still know ours of that step. */
@@ -188,16 +188,16 @@ static bool same_history(const struct node *node, uint64_t consumed, uint32_t ha
 
 static int await_consumed_of(struct node *node, uint32_t member, uint64_t step, uint64_t *out) {
     uint32_t hash;
-    uint64_t consumed = consumed_of(node, member, &hash);
+    uint64_t consumed = node_consumed(node, member, &hash);
     uint32_t quick = node->waiter->spin_count < QUICK_LOOKS ? node->waiter->spin_count : QUICK_LOOKS;
     for (uint32_t look = 0; look < quick && consumed < step; look++) {
         comm_pause();
-        consumed = consumed_of(node, member, &hash);
+        consumed = node_consumed(node, member, &hash);
     }
     if (consumed < step) {
         struct awaited awaited = {.node = node, .member = member, .step = step};
         int status = comm_wait(node->waiter, consumed_or_differs, &awaited, node->deadline_ns);
-        consumed = consumed_of(node, member, &hash);
+        consumed = node_consumed(node, member, &hash);
         if (status != 0) {
             return status;
         }
