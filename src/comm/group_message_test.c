@@ -26,6 +26,39 @@ static void run_everywhere(uint32_t size, rank_function *function) {
 
 /* ---- messages ---- */
 
+/* As many messages as a sender may have at the other side that nobody has asked for, in a part of the group that is
+ * freed then: there is room for those of the group again. */
+static int leave_messages_behind(struct rank *rank, void *argument) {
+    enum { MESSAGES = 8192 };
+    (void)argument;
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    options.timeout_ms = 20000;
+    struct muster_group *group = rank_group(rank, &options), *part = NULL;
+    static const uint32_t both[] = {0, 1};
+    int32_t value = 7;
+    rank_check_code(rank, muster_group_subset(group, both, 2, NULL, &part), 0);
+    for (int i = 0; rank->rank == 0 && i < MESSAGES; i++) {
+        rank_check_code(rank, muster_send(part, NULL, 0, MUSTER_INT32, 1, 0, NULL), 0);
+    }
+    muster_group_free(part);
+    if (rank->rank == 0) {
+        rank_check_code(rank, muster_send(group, &value, 1, MUSTER_INT32, 1, 1, NULL), 0);
+    } else {
+        value = 0;
+        rank_check_code(rank, muster_receive(group, &value, 1, MUSTER_INT32, 0, 1, NULL, NULL), 0);
+        rank_check(rank, value == 7);
+    }
+    muster_group_free(group);
+    return 0;
+}
+
+static void messages_of_a_freed_group_take_no_room(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ranks_run_with(2, leave_messages_behind, NULL, &layouts[i]);
+    }
+}
+
 /* Round the ring, short and long, blocking where the ranks take turns. */
 static int send_round(struct rank *rank, void *argument) {
     (void)argument;
@@ -283,6 +316,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_go_round),
         cmocka_unit_test(handles_tags_and_any_rank),
+        cmocka_unit_test(messages_of_a_freed_group_take_no_room),
         cmocka_unit_test(a_barrier_brings_messages_forward),
         cmocka_unit_test(messages_that_do_not_fit_are_mismatches),
         cmocka_unit_test(coalesced_calls_run_together),

@@ -81,6 +81,14 @@ static void fail_link_requests(struct p2p *p2p, struct p2p_link *link, uint32_t 
     }
 }
 
+static void drop_arrivals(struct p2p *p2p, uint32_t id) {
+    for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
+        if (p2p->links[peer]) {
+            arrivals_drop(p2p, p2p->links[peer], id);
+        }
+    }
+}
+
 bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence) {
     struct p2p_group *group = p2p_group_get(p2p, id);
     if (!group || group->has_failed) {
@@ -95,17 +103,26 @@ bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence
         fail_link_requests(p2p, link, id, code, sentence);
     }
     fail_list(p2p, &p2p->any, id, code, sentence);
-    for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
-        if (p2p->links[peer]) {
-            arrivals_drop(p2p, p2p->links[peer], id);
-        }
-    }
+    drop_arrivals(p2p, id);
     return true;
 }
 
-bool p2p_group_has_failed(const struct p2p *p2p, uint32_t id) {
-    const struct p2p_group *group = p2p->has_failures ? p2p_group_find(p2p, id) : NULL;
-    return group && group->has_failed;
+bool p2p_group_is_over(const struct p2p *p2p, uint32_t id) {
+    const struct p2p_group *group = p2p->has_failures || p2p->has_ended_groups ? p2p_group_find(p2p, id) : NULL;
+    return group && (group->has_failed || group->has_ended);
+}
+
+void p2p_end_group(struct p2p *p2p, uint32_t id) {
+    p2p_lock(p2p);
+    struct p2p_group *group = p2p_group_get(p2p, id);
+    if (group) { /* without memory its messages stay, and take their sender's room */
+        group->has_ended = p2p->has_ended_groups = true;
+        drop_arrivals(p2p, id);
+    }
+    if (p2p->blocked) {
+        (void)p2p_flush_blocked(p2p); /* credit: perhaps nobody waits */
+    }
+    p2p_unlock(p2p);
 }
 
 /* ---- calls that contradict each other ---- */

@@ -171,6 +171,7 @@ struct p2p_group {
     uint32_t id; /* any number: ids are unique in the job, not dense */
     bool is_used;
     bool has_failed;
+    bool has_ended; /* freed here: nobody will receive */
     int code;
     char *sentence; /* owned */
     uint32_t call;  /* number of the call that runs, modulo 2^24; valid if fingerprint != 0 */
@@ -192,6 +193,7 @@ struct p2p {
 
     struct p2p_link **links; /* by peer; NULL: none yet */
     bool has_failures;       /* some group has failed or some peer is dead */
+    bool has_ended_groups;   /* p2p_end_group() */
     bool is_leaving;         /* p2p_free(): who goes now goes after us */
     uint32_t dying_count;    /* links */
     uint8_t *is_dead;        /* by peer: told already */
@@ -265,7 +267,8 @@ struct p2p_group *p2p_group_find(const struct p2p *p2p, uint32_t id);
 struct p2p_group *p2p_group_get(struct p2p *p2p, uint32_t id);
 /* Ends all requests of the group, now and from now on. false: it had failed before. */
 bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence);
-bool p2p_group_has_failed(const struct p2p *p2p, uint32_t id);
+/* Will nobody receive messages of the group any more, because it has failed or was freed? They may not keep room. */
+bool p2p_group_is_over(const struct p2p *p2p, uint32_t id);
 /* Does the message contradict the call that the group is in, or was in? Then the group fails, and everybody is told. */
 bool p2p_group_contradicts(struct p2p *p2p, const struct p2p_link *link, const struct wire_frame *frame);
 /* Sends a notice over all links but `from`. */

@@ -180,7 +180,7 @@ void message_take(struct p2p *p2p, struct p2p_link *link, const struct wire_fram
     if (!count_coming(p2p, link, frame)) {
         return;
     }
-    bool is_wanted = !p2p_group_has_failed(p2p, frame->group); /* nobody will receive it: it may not keep its room */
+    bool is_wanted = !p2p_group_is_over(p2p, frame->group);
     struct p2p_request *request = is_wanted ? match_message(p2p, link, frame) : NULL;
     if (is_wanted && !request) {
         struct p2p_arrival *arrival = arrival_create(p2p, link, frame);
@@ -219,7 +219,7 @@ static void message_begins(struct p2p *p2p, struct p2p_stream *stream) {
         give_back_credit(p2p, link, frame);
         return;
     }
-    if (p2p_group_has_failed(p2p, frame->group)) { /* nobody will receive it: it may not keep its room */
+    if (p2p_group_is_over(p2p, frame->group)) {
         give_back_credit(p2p, link, frame);
         return;
     }
