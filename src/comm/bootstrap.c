@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/monitor.h"
 
 enum {
     KEY_BYTES = 24,
@@ -18,6 +19,9 @@ enum {
 };
 /* Ranks start at different times, and so do their time-outs: how long to wait for rank 0's verdict after one's own. */
 #define VERDICT_GRACE_MS INT64_C(1000)
+/* How long rank 0 may take before anybody asks whether it is alive, and how often then. */
+#define LEADER_PATIENCE_MS INT64_C(500)
+#define LEADER_LOOK_MS INT64_C(50)
 
 static const char topology_key[] = "topology";
 
@@ -192,10 +196,55 @@ static int read_verdict(const struct muster_store_value *value, uint32_t size, s
     return status_fail(code, "rank 0: %.*s", (int)(value->len - r.used), (const char *)value->data + r.used);
 }
 
+/* Can this process see whether rank 0 runs? *out: who that is. MUSTER_ETIMEOUT: it has not come yet. */
+static int find_leader(const struct comm_kv *kv, bool *out_is_near, struct identity *out) {
+    struct identity own;
+    const uint32_t leader = 0;
+    int code = get_identities(kv, &leader, 1, 0, out);
+    identity_of_this_process(&own);
+    *out_is_near = code == 0 && memcmp(own.host.boot_id, out->host.boot_id, sizeof own.host.boot_id) == 0 &&
+                   own.host.pid_namespace == out->host.pid_namespace && own.host.pid_namespace != 0;
+    return code;
+}
+
+/* Rank 0 has ended without an answer: tells everybody, unless the answer came in the last moment. */
+static int bury_leader(const struct comm_kv *kv, const struct identity *leader, struct muster_store_value *out) {
+    char sentence[256];
+    uint8_t bytes[sizeof sentence + 8];
+    struct bytes_writer w = {bytes, sizeof bytes, 0, false};
+    (void)snprintf(sentence, sizeof sentence,
+                   "its process (pid %d on host %s) has ended before it had told who is on which host",
+                   (int)leader->pid, leader->host_name);
+    bytes_put_number(&w, VERDICT_FAILURE, 1);
+    bytes_put_number(&w, (uint32_t)MUSTER_EPEER, 4);
+    bytes_put(&w, sentence, strlen(sentence));
+    return kv->set_if_absent(kv->context, topology_key, bytes, w.used, out);
+}
+
+/* Waits for rank 0's answer. After a while whoever can looks whether it still runs: nobody else can tell. */
+static int await_verdict(const struct comm_kv *kv, int64_t until_ns, struct muster_store_value *out) {
+    struct identity leader;
+    int64_t look_ms = LEADER_PATIENCE_MS;
+    bool is_near = false;
+    for (;;) {
+        bool was_alive = !is_near || monitor_is_alive(leader.pid, leader.start_time);
+        int64_t left_ms = clock_remaining_ms(until_ns);
+        int code = kv->get(kv->context, topology_key, left_ms < look_ms ? left_ms : look_ms, out);
+        if (code != MUSTER_ETIMEOUT || left_ms <= look_ms) {
+            return code;
+        }
+        if (!was_alive) {
+            return bury_leader(kv, &leader, out);
+        }
+        code = is_near ? 0 : find_leader(kv, &is_near, &leader);
+        look_ms = code == MUSTER_ETIMEOUT ? LEADER_PATIENCE_MS : is_near ? LEADER_LOOK_MS : INT64_MAX;
+    }
+}
+
 static int follow(const struct comm_kv *kv, uint32_t size, int64_t deadline_ns, struct topology *out) {
     struct muster_store_value value = {0};
-    int64_t wait_ms = clock_remaining_ms(deadline_ns);
-    int code = kv->get(kv->context, topology_key, wait_ms + VERDICT_GRACE_MS, &value);
+    int64_t grace_ns = VERDICT_GRACE_MS * CLOCK_NS_PER_MS;
+    int code = await_verdict(kv, deadline_ns < INT64_MAX - grace_ns ? deadline_ns + grace_ns : deadline_ns, &value);
     if (code == MUSTER_ETIMEOUT) {
         char key[KEY_BYTES];
         rank_key(0, key);

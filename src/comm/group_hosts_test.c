@@ -244,6 +244,39 @@ static void leaving_in_good_order_is_no_failure(void **state) {
     }
 }
 
+/* Rank 0 is killed while it waits for the last rank, which comes when it is over. */
+static int meet_without_rank_0(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_store *store = rank_store(rank);
+    struct muster_group *group = NULL;
+    if (rank->rank == SIZE - 1) {
+        struct muster_store_value value = {0};
+        rank_check_code(rank, muster_store_get(store, "muster/world/rank/0", RANKS_PATIENCE_MS, &value), 0);
+        muster_store_value_free(&value);
+        rank_mark(rank, MARK_READY);
+        rank_await_signal(rank, 1);
+    }
+    rank_check_code(rank, muster_group_create_store(store, rank->rank, rank->size, NULL, &group), MUSTER_EPEER);
+    rank_report(rank, muster_detail());
+    return 0;
+}
+
+static void a_death_of_rank_0_while_meeting_is_noticed(void **state) {
+    (void)state;
+    for (int layout = 0; layout < 2; layout++) {
+        struct ranks *ranks = ranks_start(SIZE, meet_without_rank_0, NULL, &layouts[layout]);
+        ranks_await(ranks, SIZE - 1, MARK_READY);
+        ranks_kill(ranks, 0);
+        (void)ranks_wait(ranks, 0);
+        ranks_signal(ranks, 1);
+        for (uint32_t rank = 1; rank < SIZE; rank++) {
+            assert_int_equal(ranks_wait(ranks, rank), 0);
+            assert_non_null(strstr(ranks_report(ranks, rank), "rank 0: its process (pid "));
+        }
+        ranks_free(ranks);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_ends_every_collective),
@@ -252,6 +285,7 @@ int main(void) {
         cmocka_unit_test(different_calls_are_an_error_at_once),
         cmocka_unit_test(an_abort_ends_all_calls),
         cmocka_unit_test(survivors_go_on),
+        cmocka_unit_test(a_death_of_rank_0_while_meeting_is_noticed),
         cmocka_unit_test(leaving_in_good_order_is_no_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
