@@ -40,6 +40,8 @@ enum choice_medium {
 
 #define CHOICE_ALGORITHM_TABLE(X) SCHEDULE_ALGORITHM_TABLE(X) CHOICE_NODE_TABLE(X)
 
+#define CHOICE_NO_ALGORITHM UINT32_MAX /* nothing has been chosen */
+
 enum choice_node_algorithm {
 #define CHOICE_NODE_ENUM(name, value, text) name = (value),
     CHOICE_NODE_TABLE(CHOICE_NODE_ENUM)

@@ -18,6 +18,7 @@
 #include "comm/debug.h"
 #include "comm/group_impl.h"
 #include "comm/recorder.h"
+#include "comm/trace.h"
 
 enum {
     CONTACT_KEY_BYTES = 24,
@@ -210,6 +211,8 @@ int context_create(const struct context_config *config, int64_t deadline_ns, str
     context->may_read_peers = !(may_read && strcmp(may_read, "0") == 0);
     context->next_group_number = 1;
     context->logs_calls = debug_start(config->rank);
+    trace_rank(config->rank, config->size);
+    context->notes_messages = trace_enabled() || context->logs_calls;
     context->recorder = recorder_acquire(config->rank, config->size);
     (void)pthread_mutex_init(&context->mutex, NULL);
     context->peers = calloc(config->size, sizeof *context->peers);
@@ -314,6 +317,7 @@ static int make_links(struct context *context) {
                                 .neighbours = neighbours,
                                 .neighbour_count = local_count,
                                 .local = context->bootstrap.local,
+                                .memory = context->memory,
                                 .may_read_peers = context->may_read_peers,
                                 .tls = context->tls,
                                 .contact = fetch_contact,

@@ -63,6 +63,7 @@ struct context {
     struct choice *choice;   /* MUSTER_CHOICE_FILE; NULL: the built-in table */
     bool may_read_peers;     /* MUSTER_CMA */
     bool logs_calls;         /* MUSTER_DEBUG=DETAIL */
+    bool notes_messages;     /* for that, or for the trace */
     _Atomic bool uses_links; /* somebody has posted a message: whoever waits brings the links forward */
 
     const volatile uint32_t *alive; /* 1; 0 in a child of fork() */

@@ -88,7 +88,18 @@ void debug_call(const struct muster_group *group, const struct comm_call *call, 
                 int status) {
     char what[128];
     (void)comm_fingerprint_format(comm_call_fingerprint(call, group->size), what, sizeof what);
-    const char *how = group->hierarchy ? choice_algorithm_name(hierarchy_algorithm(group->hierarchy)) : "shared memory";
+    const char *how = group_last_algorithm(group);
     log_debug("group '%s' call %llu, %s: %s after %.1f us (%s)", group->name, (unsigned long long)sequence, what,
-              muster_strerror(status), (double)duration_ns / 1e3, how);
+              muster_strerror(status), (double)duration_ns / 1e3, how ? how : "nothing to send");
+}
+
+void debug_message(const struct message_note *note, int64_t duration_ns) {
+    const char *preposition = note->operation == COMM_SEND ? "to" : "from";
+    char peer[24] = "any rank";
+    if (note->peer != MUSTER_ANY_RANK) {
+        (void)str_format(peer, sizeof peer, "rank %u", note->peer);
+    }
+    log_debug("group '%s', %s of %zu %s %s %s, tag %u: %s after %.1f us", note->group->name,
+              comm_operation_name(note->operation), note->count, muster_type_name(note->type), preposition, peer,
+              note->tag, muster_strerror(note->status), (double)duration_ns / 1e3);
 }

@@ -19,7 +19,9 @@ void debug_group(const struct muster_group *group);
 void debug_failure(const struct muster_group *group);
 
 /* A call that has ended. Only with DETAIL. */
+struct message_note;
 void debug_call(const struct muster_group *group, const struct comm_call *call, uint64_t sequence, int64_t duration_ns,
                 int status);
+void debug_message(const struct message_note *note, int64_t duration_ns);
 
 #endif

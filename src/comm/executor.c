@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "comm/reduce.h"
+#include "comm/trace.h"
 
 #define SCRATCH_KEPT_BYTES_MAX ((size_t)64 << 20) /* more is given back after the call */
 
@@ -54,6 +56,8 @@ struct executor {
     int64_t deadline_ns;
     size_t piece_count, piece_elements, pieces_begun, pieces_done;
     int code;
+    bool notes_arrival; /* of the first message, for the trace */
+    int64_t arrived_ns;
     uint8_t *awaited; /* per rank, after a failure; made when first needed */
 };
 
@@ -181,6 +185,10 @@ static bool step_is_done(struct executor *executor, struct slot *slot) {
         if (request->status != 0) {
             executor->code = p2p_request_done(request);
             return true;
+        }
+        if (__builtin_expect(executor->notes_arrival, 0) && !request->is_send) {
+            executor->notes_arrival = false;
+            executor->arrived_ns = clock_monotonic_ns();
         }
     }
     return true;
@@ -372,6 +380,8 @@ int executor_run(struct executor *executor, const struct comm_call *call, enum s
     executor->deadline_ns = deadline_ns;
     executor->pieces_begun = executor->pieces_done = 0;
     executor->code = 0;
+    executor->notes_arrival = trace_enabled();
+    executor->arrived_ns = 0;
     cut(executor, piece_bytes > 0 ? piece_bytes : EXECUTOR_PIECE_BYTES);
     int code = p2p_begin_call(executor->config.p2p, executor->config.group, number, fingerprint);
     if (code != 0) {
@@ -397,4 +407,8 @@ int executor_run(struct executor *executor, const struct comm_call *call, enum s
 
 bool executor_awaits(const struct executor *executor, uint32_t rank) {
     return rank < executor->config.size && executor->awaited[rank];
+}
+
+int64_t executor_arrived_ns(const struct executor *executor) {
+    return executor->arrived_ns;
 }

@@ -47,4 +47,7 @@ int executor_run(struct executor *executor, const struct comm_call *call, enum s
 /* For the sentence after a time-out: was the last call, when it failed, still waiting for a message from `rank`? */
 bool executor_awaits(const struct executor *executor, uint32_t rank);
 
+/* When the first message of the last call had come, where this process is traced; 0: none did, or it is not. */
+int64_t executor_arrived_ns(const struct executor *executor);
+
 #endif

@@ -199,6 +199,22 @@ int64_t group_trace_begin(struct muster_group *group, uint64_t sequence);
 void group_trace_end(struct muster_group *group, const struct comm_call *call, uint64_t sequence, int64_t begin_ns,
                      int64_t queued_ns, int status);
 
+/* How this rank carried out the last collective: "ring", "two stage" and so on; NULL: there was nothing to do. */
+const char *group_last_algorithm(const struct muster_group *group);
+
+/* A message that has ended, for the trace and the log; only with context->notes_messages. */
+struct message_note {
+    const struct muster_group *group;
+    enum comm_operation operation;
+    enum muster_type type;
+    uint32_t peer; /* of a receive that has taken one: the sender; else as the call said */
+    uint32_t tag;
+    size_t count;
+    int64_t begin_ns;
+    int status;
+};
+void group_note_message(const struct message_note *note);
+
 /* Is there reason to look closer before a call begins? */
 static inline bool group_is_uneasy(struct muster_group *group) {
     return atomic_load_explicit(&group->waiter.alarm, memory_order_relaxed) != 0 ||

@@ -40,6 +40,10 @@ int message_check(const struct muster_group *group, const struct message_call *c
     return 0;
 }
 
+static size_t bytes_of(const struct message_call *call) {
+    return call->count * muster_type_bytes(call->type);
+}
+
 /* ---- sentences ---- */
 
 /* "receive of 4 float32 from rank 2, tag 7 (group 'world', begun 0.250 s ago)". */
@@ -56,6 +60,23 @@ static void describe(const struct muster_group *group, const struct message *mes
                    (double)(clock_monotonic_ns() - message->begin_ns) / 1e9);
 }
 
+/* For the trace and the log: it has ended. */
+static inline void note(const struct muster_group *group, const struct message *message, uint32_t peer, size_t bytes,
+                        int status) {
+    if (__builtin_expect(group->context->notes_messages, 0)) {
+        const struct message_call *call = &message->call;
+        struct message_note done = {.group = group,
+                                    .operation = call->operation,
+                                    .type = call->type,
+                                    .peer = peer,
+                                    .tag = call->tag,
+                                    .count = bytes / muster_type_bytes(call->type),
+                                    .begin_ns = message->begin_ns,
+                                    .status = status};
+        group_note_message(&done);
+    }
+}
+
 static int fail(struct muster_group *group, const struct message *message, int code) {
     char sentence[MUSTER_DETAIL_MAX], what[256], detail[MUSTER_DETAIL_MAX];
     (void)str_format(detail, sizeof detail, "%s", muster_detail());
@@ -64,6 +85,7 @@ static int fail(struct muster_group *group, const struct message *message, int c
         (void)group_examine(group, GROUP_NEED_MESSAGE); /* perhaps more is known than that a link broke */
         code = MUSTER_EPEER;
     }
+    note(group, message, message->call.peer, bytes_of(&message->call), code);
     if (failure_is_set(&group->failure)) {
         return failure_tell(&group->failure);
     }
@@ -90,10 +112,6 @@ static struct p2p_envelope envelope_of(const struct muster_group *group, const s
         .tag = call->tag,
         .fingerprint = (uint64_t)call->type + 1,
     };
-}
-
-static size_t bytes_of(const struct message_call *call) {
-    return call->count * muster_type_bytes(call->type);
 }
 
 static void begin(struct muster_group *group, const struct message_call *call, struct message *message,
@@ -148,6 +166,9 @@ int message_finish(struct muster_group *group, struct message *message, int code
         *message->call.out = (struct muster_message){rank_of_root(group, request->envelope.peer), message->call.tag,
                                                      request->bytes / muster_type_bytes(message->call.type)};
     }
+    if (__builtin_expect(group->context->notes_messages, 0)) {
+        note(group, message, rank_of_root(group, request->envelope.peer), request->bytes, 0);
+    }
     return 0;
 }
 
@@ -169,6 +190,7 @@ static bool send_short(struct muster_group *group, const struct message_call *ca
     }
     begin(group, call, &message, now_ns);
     recorder_end(group->context->recorder, message.record, now_ns, 0);
+    note(group, &message, call->peer, bytes_of(call), 0);
     return true;
 }
 
@@ -188,6 +210,7 @@ static bool receive_short(struct muster_group *group, const struct message_call 
     if (call->out) {
         *call->out = (struct muster_message){call->peer, call->tag, came.bytes / muster_type_bytes(call->type)};
     }
+    note(group, message, call->peer, came.bytes, 0);
     return true;
 }
 

@@ -1,8 +1,10 @@
-/* What a finished collective leaves in this process's trace (comm/trace.h). Runs only when there is one. */
+/* What a finished collective or message leaves in this process's trace (comm/trace.h). Runs only when there is one. */
 #include "comm/group_impl.h"
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "comm/choice.h"
+#include "comm/debug.h"
 #include "comm/trace.h"
 
 static size_t sum_of(const size_t *counts, uint32_t size) {
@@ -45,12 +47,15 @@ static bool needs(const struct muster_group *group, const struct comm_call *call
 }
 
 /* When the last of those it needs had come; 0: not known. The others' times are theirs: all on this host read one
- * clock. */
+ * clock. Other hosts have come when the first of their messages has. */
 static int64_t all_had_come_ns(const struct muster_group *group, const struct comm_call *call, uint64_t sequence,
                                int64_t begin_ns, int64_t end_ns) {
     int64_t last_ns = begin_ns;
     if (group->local_count != group->size) {
-        return 0;
+        last_ns = group->hierarchy ? hierarchy_arrived_ns(group->hierarchy) : 0;
+        if (last_ns == 0) {
+            return 0; /* of other hosts this rank has heard through a neighbour, or nothing */
+        }
     }
     for (uint32_t i = 0; i < group->local_count; i++) {
         if (!needs(group, call, i)) {
@@ -66,6 +71,23 @@ static int64_t all_had_come_ns(const struct muster_group *group, const struct co
     return last_ns <= end_ns ? last_ns : 0; /* else that rank reads another clock (a time namespace) */
 }
 
+const char *group_last_algorithm(const struct muster_group *group) {
+    uint32_t algorithm = group->hierarchy ? hierarchy_algorithm(group->hierarchy) : CHOICE_NO_ALGORITHM;
+    if (algorithm == CHOICE_NO_ALGORITHM && group->node) {
+        algorithm = node_algorithm(group->node);
+    }
+    return algorithm == CHOICE_NO_ALGORITHM ? NULL : choice_algorithm_name(algorithm);
+}
+
+/* What the group is called in all traces. */
+static void name_group(const struct muster_group *group, char out[MUSTER_TRACE_NAME_MAX]) {
+    if (group->id == 0) {
+        (void)str_copy(out, MUSTER_TRACE_NAME_MAX, group->name);
+    } else { /* several groups may be called the same */
+        (void)str_format(out, MUSTER_TRACE_NAME_MAX, "%.40s #%u of %u", group->name, group->id, group->root_ranks[0]);
+    }
+}
+
 int64_t group_trace_begin(struct muster_group *group, uint64_t sequence) {
     struct group_trace_line *line = &group->line->traced[sequence % GROUP_HISTORY];
     int64_t now_ns = clock_monotonic_ns();
@@ -79,11 +101,9 @@ void group_trace_end(struct muster_group *group, const struct comm_call *call, u
     char name[MUSTER_TRACE_NAME_MAX], root[32];
     int64_t end_ns = clock_monotonic_ns();
     size_t elements = elements_of(group, call);
-    (void)str_copy(name, sizeof name, group->name);
+    name_group(group, name);
     if (group->id == 0) {
         trace_rank(group->rank, group->size);
-    } else { /* several groups may be called the same */
-        (void)str_format(name, sizeof name, "%.40s #%u of %u", group->name, group->id, group->root_ranks[0]);
     }
     (void)str_format(root, sizeof root, "root %u", call->root);
     struct trace_collective mark = {
@@ -96,6 +116,7 @@ void group_trace_end(struct muster_group *group, const struct comm_call *call, u
                     : muster_type_name(call->type),
         .count = call->count > 0 ? call->count : elements,
         .bytes = elements * muster_type_bytes(call->type),
+        .algorithm = group_last_algorithm(group),
         .peer = comm_has_root(call->operation) ? root : NULL,
         .queued_ns = queued_ns,
         .begin_ns = begin_ns,
@@ -106,5 +127,36 @@ void group_trace_end(struct muster_group *group, const struct comm_call *call, u
     trace_collective(&mark);
     if (status != MUSTER_OK) {
         (void)trace_flush(); /* what follows may be the end of the process */
+    }
+}
+
+void group_note_message(const struct message_note *note) {
+    int64_t end_ns = clock_monotonic_ns();
+    if (note->group->context->logs_calls) {
+        debug_message(note, end_ns - note->begin_ns);
+    }
+    if (trace_enabled()) {
+        char name[MUSTER_TRACE_NAME_MAX], peer[24] = "any";
+        name_group(note->group, name);
+        if (note->group->id == 0) {
+            trace_rank(note->group->rank, note->group->size);
+        }
+        if (note->peer != MUSTER_ANY_RANK) {
+            (void)str_format(peer, sizeof peer, "%s %u", note->operation == COMM_SEND ? "to" : "from", note->peer);
+        }
+        struct trace_message mark = {.name = comm_operation_name(note->operation),
+                                     .group = name,
+                                     .peer = peer,
+                                     .tag = note->tag,
+                                     .type = muster_type_name(note->type),
+                                     .count = note->count,
+                                     .bytes = note->count * muster_type_bytes(note->type),
+                                     .begin_ns = note->begin_ns,
+                                     .end_ns = end_ns,
+                                     .status = note->status};
+        trace_message(&mark);
+        if (note->status != MUSTER_OK) {
+            (void)trace_flush();
+        }
     }
 }

@@ -576,5 +576,9 @@ bool hierarchy_awaits(const struct hierarchy *hierarchy, uint32_t rank) {
 }
 
 uint32_t hierarchy_algorithm(const struct hierarchy *hierarchy) {
-    return hierarchy->algorithm;
+    return hierarchy->last ? hierarchy->algorithm : CHOICE_NO_ALGORITHM;
+}
+
+int64_t hierarchy_arrived_ns(const struct hierarchy *hierarchy) {
+    return hierarchy->last ? executor_arrived_ns(hierarchy->last) : 0;
 }

@@ -44,7 +44,10 @@ int hierarchy_run(struct hierarchy *hierarchy, const struct comm_call *call, uin
  * another)? Ranks of the own host are the node's to tell. */
 bool hierarchy_awaits(const struct hierarchy *hierarchy, uint32_t rank);
 
-/* How the last call was carried out between hosts, for traces and logs: an enum schedule_algorithm. */
+/* How this rank carried out the last call between hosts, for traces and logs: an enum schedule_algorithm;
+ * CHOICE_NO_ALGORITHM if it sent and received nothing there. */
 uint32_t hierarchy_algorithm(const struct hierarchy *hierarchy);
+/* When the first message of the last call had come from another host; 0: none, or this process is not traced. */
+int64_t hierarchy_arrived_ns(const struct hierarchy *hierarchy);
 
 #endif

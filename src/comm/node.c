@@ -49,6 +49,7 @@ int node_create(const struct node_config *config, struct node **out) {
     node->part_bytes = node->piece_bytes / (node->size > 1 ? node->size - 1 : 1) / NODE_CACHE_LINE * NODE_CACHE_LINE;
     node->area_bytes = area_bytes_of(node->size);
     node->own = node_area(node, node->index);
+    node->algorithm = CHOICE_NO_ALGORITHM;
     node->waiter = config->waiter;
     node->memory = config->memory;
     node->members = calloc(node->size, sizeof *node->members);
@@ -108,6 +109,10 @@ int node_run(struct node *node, const struct comm_call *call, int64_t deadline_n
         node_give(node);
     }
     return status;
+}
+
+uint32_t node_algorithm(const struct node *node) {
+    return node->algorithm;
 }
 
 uint64_t node_begun(const struct node *node, uint32_t member) {

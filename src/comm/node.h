@@ -48,6 +48,9 @@ void node_free(struct node *node);
  * only be asked and freed. */
 int node_run(struct node *node, const struct comm_call *call, int64_t deadline_ns);
 
+/* How the last call was carried out: an enum choice_node_algorithm, or CHOICE_NO_ALGORITHM before the first. */
+uint32_t node_algorithm(const struct node *node);
+
 /* The number of the last call that the member has begun, and has finished (all it had to give is there). Any thread. */
 uint64_t node_begun(const struct node *node, uint32_t member);
 uint64_t node_finished(const struct node *node, uint32_t member);

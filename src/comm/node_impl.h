@@ -83,6 +83,7 @@ struct node {
     size_t *froms;        /* scratch: one a member, see struct plan */
 
     struct choice_table when_private, when_shared;
+    uint32_t algorithm; /* of the last call */
 
     /* The call under way. */
     const struct comm_call *call;

@@ -125,14 +125,20 @@ int node_plan_run(struct node *node, const struct comm_call *call) {
     }
     plan.bytes = bytes_of(&plan);
     plan.choice = choice_of_bytes(&node->when_private, call->operation, plan.bytes);
-    plan.is_large = plan.bytes >= NODE_LARGE_BYTES_MIN;
+    plan.is_large = plan.bytes >= COMM_LARGE_BYTES_MIN;
     enum node_outcome outcome = NODE_NOT_DONE;
     int status = 0;
     if (plan.choice.algorithm == CHOICE_SINGLE_COPY && node->size > 1) {
         status = node_single_copy_run(&plan, &outcome);
     }
+    node->algorithm = plan.choice.algorithm;
     if (status == 0 && outcome == NODE_NOT_DONE) {
+        node->algorithm = plan.choice.algorithm == CHOICE_TWO_STAGE ? CHOICE_TWO_STAGE : CHOICE_STAGED;
         status = node_staged_run(&plan, &outcome);
     }
-    return status == 0 && outcome == NODE_AGREED_DIRECT ? node_direct_run(&plan) : status;
+    if (status == 0 && outcome == NODE_AGREED_DIRECT) {
+        node->algorithm = CHOICE_DIRECT;
+        status = node_direct_run(&plan);
+    }
+    return status;
 }

@@ -90,22 +90,53 @@ void trace_span(const char *name, const char *category, int64_t begin_ns, int64_
     trace_append(&line, end_ns);
 }
 
+/* Spans that may overlap have a number, which their two events share. */
+static uint64_t next_id(void) {
+    static _Atomic uint64_t last_id;
+    return atomic_fetch_add(&last_id, 1) + 1;
+}
+
+static void begin_async(struct trace_line *line, const char *name, char phase, const char *category, uint64_t id,
+                        int64_t at_ns) {
+    trace_line_begin(line, name, phase, trace_process(), this_thread());
+    trace_line_text(line, "cat", category);
+    trace_line_put(line, ",\"id\":\"%d.%" PRIu64 "\"", (int)trace_process(), id);
+    trace_line_time(line, "ts", at_ns);
+}
+
 void trace_async(const char *name, const char *category, int64_t begin_ns, int64_t end_ns, const char *key,
                  int64_t value) {
-    static _Atomic uint64_t last_id;
     if (!trace_enabled()) {
         return;
     }
     struct trace_line line;
-    uint64_t id = atomic_fetch_add(&last_id, 1) + 1;
+    uint64_t id = next_id();
     for (int i = 0; i < 2; i++) {
-        trace_line_begin(&line, name, i == 0 ? 'b' : 'e', trace_process(), this_thread());
-        trace_line_text(&line, "cat", category);
-        trace_line_put(&line, ",\"id\":\"%d.%" PRIu64 "\"", (int)trace_process(), id);
-        trace_line_time(&line, "ts", i == 0 ? begin_ns : end_ns);
+        begin_async(&line, name, i == 0 ? 'b' : 'e', category, id, i == 0 ? begin_ns : end_ns);
         put_argument(&line, key, value);
         trace_append(&line, end_ns);
     }
+}
+
+void trace_message(const struct trace_message *mark) {
+    if (!trace_enabled()) {
+        return;
+    }
+    struct trace_line line;
+    uint64_t id = next_id();
+    begin_async(&line, mark->name, 'b', "message", id, mark->begin_ns);
+    trace_line_put(&line, ",\"args\":{\"tag\":%" PRIu32 ",\"count\":%" PRIu64 ",\"bytes\":%" PRIu64, mark->tag,
+                   mark->count, mark->bytes);
+    trace_line_text(&line, "group", mark->group);
+    trace_line_text(&line, "type", mark->type);
+    trace_line_text(&line, "peer", mark->peer);
+    if (mark->status != MUSTER_OK) {
+        trace_line_text(&line, "failed", muster_strerror(mark->status));
+    }
+    trace_line_put(&line, "}");
+    trace_append(&line, mark->end_ns);
+    begin_async(&line, mark->name, 'e', "message", id, mark->end_ns);
+    trace_append(&line, mark->end_ns);
 }
 
 void trace_counter(const char *name, int64_t at_ns, double value) {

@@ -8,7 +8,7 @@
  * Collectives are recorded by group_trace.c, buckets by train/ddp_reduce.c.
  *
  * The lanes of the file: one per thread (marks of the program, trace_span()), one per group (its collectives, which run
- * one after the other), and free-floating spans that may overlap (trace_async(): buckets, work handles). */
+ * one after the other), and free-floating spans that may overlap (trace_async(): buckets; trace_message()). */
 #ifndef COMM_TRACE_H
 #define COMM_TRACE_H
 
@@ -47,13 +47,13 @@ struct trace_collective {
     const char *group;     /* what it is called everywhere: equal on its ranks, different from every other group's */
     uint64_t sequence;     /* of the group: under the same number all ranks made the same call */
     bool is_synchronizing; /* no rank can end it before every rank has begun it: true of barrier, all_reduce,
-                            * all_gather, reduce_scatter and all_to_all, not of rooted calls and messages. Clocks are
+                            * all_gather, reduce_scatter and all_to_all, not of rooted calls. Clocks are
                             * compared by it */
     const char *type;      /* "float32" */
     uint64_t count;        /* elements of one buffer */
     uint64_t bytes;        /* of one buffer */
     const char *algorithm; /* optional */
-    const char *peer;      /* optional: for messages and rooted calls, "root 0", "to 3" */
+    const char *peer;      /* optional: for rooted calls, "root 0" */
     int64_t queued_ns;     /* optional: when the program called, if the call ran later on the progress thread */
     int64_t begin_ns;      /* when this rank began to run it */
     int64_t transfer_ns;   /* when the last of those it needs had arrived; 0: not known, no parts are shown */
@@ -61,6 +61,20 @@ struct trace_collective {
     int status; /* its result */
 };
 void trace_collective(const struct trace_collective *mark);
+
+/* One finished send or receive, with strings as above. Messages overlap: viewers lay them under each other. */
+struct trace_message {
+    const char *name;  /* "send", "receive" */
+    const char *group; /* as in struct trace_collective */
+    const char *peer;  /* "to 3", "from 0" */
+    uint32_t tag;
+    const char *type;
+    uint64_t count, bytes;
+    int64_t begin_ns; /* when the program asked for it */
+    int64_t end_ns;   /* when the program had waited for it */
+    int status;
+};
+void trace_message(const struct trace_message *mark);
 
 /* One finished piece of work of this thread, for its lane. `category` ("ddp", "comm") is what viewers filter by; `key`
  * (a plain word) and `value` are one argument to show, key NULL for none. */
