@@ -37,6 +37,11 @@ static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const s
 void comm_bell_wake(struct comm_bell *bell) {
     atomic_fetch_add_explicit(&bell->rings, 1, memory_order_release);
     (void)futex(&bell->rings, FUTEX_WAKE, INT_MAX, NULL);
+    int event = (int)atomic_load_explicit(&bell->event, memory_order_acquire) - 1;
+    if (event >= 0) {
+        const uint64_t one = 1;
+        (void)!write(event, &one, sizeof one);
+    }
 }
 
 static int ask_stopped(struct comm_waiter *waiter) {
@@ -62,8 +67,11 @@ static int sleep_once(struct comm_waiter *waiter, bool (*ready)(void *argument),
     if (!ready(argument) && (status = ask_stopped(waiter)) == 0 && !do_idle(waiter)) {
         const struct timespec until = {.tv_sec = (time_t)(deadline_ns / CLOCK_NS_PER_S),
                                        .tv_nsec = (long)(deadline_ns % CLOCK_NS_PER_S)};
-        (void)futex(&bell->rings, FUTEX_WAIT_BITSET, seen,
-                    &until); /* absolute, monotonic; early returns are harmless */
+        if (waiter->sleep) {
+            waiter->sleep(waiter->context, seen, deadline_ns);
+        } else { /* absolute, monotonic; early returns are harmless */
+            (void)futex(&bell->rings, FUTEX_WAIT_BITSET, seen, &until);
+        }
     }
     atomic_fetch_sub_explicit(&bell->sleepers, 1, memory_order_relaxed);
     return status;
@@ -157,7 +165,7 @@ void comm_waiter_tune(struct comm_waiter *waiter, const int32_t *pids, uint32_t 
     if (is_crowded(pids, pid_count)) {
         comm_waiter_crowd(waiter);
     }
-    if (settle_barriers()) {
+    if (pid_count > 1 && settle_barriers()) {
         atomic_store_explicit(&waiter->bell->sleepers_use_barriers, 1, memory_order_release);
     }
 }

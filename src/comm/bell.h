@@ -4,7 +4,8 @@
  * Each process has one bell a context. It lies in the memory that it shares with its neighbours on the host (or
  * in its own, if it has none), and everybody who does something that the process may be waiting for rings it:
  * neighbours after publishing, the monitor thread when a peer has died or a socket is ready, another thread that
- * aborts. So there is one thing to sleep on, whatever is awaited, and no wake-up is lost:
+ * aborts. So there is one thing to sleep on, whatever is awaited, and no wake-up is lost (a bell that no other process
+ * rings may have a descriptor, too, for sleepers who wait for sockets beside it):
  *
  *     sleeper                                   ringer
  *     sleepers += 1                             publish (a store with release order)
@@ -16,7 +17,8 @@
  * Either the ringer sees the sleeper, or the sleeper sees what was published. The ringer's store and load would need a
  * full barrier between them, which costs a ringer more than the rest of a small collective, while sleepers have time:
  * so membarrier(2) lets the sleeper execute the ringer's barrier for it. Where the kernel has no membarrier, the ringer
- * reads `sleepers` by an atomic addition of 0, and the order of all changes of that one variable does the same. */
+ * reads `sleepers` by an atomic addition of 0, and the order of all changes of that one variable does the same; so does
+ * everybody where a process has no neighbours: a barrier interrupts the other cores, where its peers are at work. */
 #ifndef COMM_BELL_H
 #define COMM_BELL_H
 
@@ -31,6 +33,9 @@ struct comm_bell {
     _Alignas(64) _Atomic uint32_t rings;
     _Atomic uint32_t sleepers;
     _Atomic uint32_t sleepers_use_barriers; /* set by comm_waiter_tune(): ringers may do without */
+    /* Of a bell that this process alone rings: 1 + an eventfd that is written, too, for those who sleep on descriptors
+     * (comm_waiter.sleep); 0: none. */
+    _Atomic uint32_t event;
 };
 
 /* Whether barriers of other processes reach this one: 0 not asked yet, 1 no, 2 yes. A property of the process, settled
@@ -67,6 +72,9 @@ struct comm_waiter {
     /* Called before each sleep, and now and then while looking: brings other things forward (messages). May be NULL.
      * Returns true if it did something, so that looking goes on. */
     bool (*idle)(void *context);
+    /* Sleeps in the futex's place, until the bell has rung more than `seen` times, or for any other reason. NULL: the
+     * futex. */
+    void (*sleep)(void *context, uint32_t seen, int64_t deadline_ns);
     void *context;
     /* Set by ready() when something has come forward, though not what is awaited: more will follow soon, so looking
      * begins anew. Only in a waiter of one thread. */

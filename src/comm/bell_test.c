@@ -54,8 +54,8 @@ static void *count_in_turn(void *argument) {
     struct side *side = argument;
     struct table *table = side->table;
     struct comm_waiter waiter = {.bell = &table->bells[side->index]};
-    int32_t pid = getpid();
-    comm_waiter_tune(&waiter, &pid, 1);
+    const int32_t pids[2] = {getpid(), getpid()};
+    comm_waiter_tune(&waiter, pids, 2);
     if (!side->uses_barriers) {
         atomic_store(&waiter.bell->sleepers_use_barriers, 0);
     }

@@ -86,6 +86,8 @@ static const struct choice_rule builtin[] = {
 
     MESSAGES(COMM_GATHER, RANKS(9, UINT32_MAX), UP_TO(KIB(64)), SCHEDULE_BINOMIAL),
     MESSAGES(COMM_GATHER, ANY_RANKS, LARGER, SCHEDULE_FLAT),
+    /* A root sends three short messages in 12 us over loopback, and a tree of 4 has it send two. */
+    MESSAGES(COMM_SCATTER, RANKS(4, 8), UP_TO(KIB(16)), SCHEDULE_BINOMIAL),
     MESSAGES(COMM_SCATTER, RANKS(9, UINT32_MAX), UP_TO(KIB(64)), SCHEDULE_BINOMIAL),
     MESSAGES(COMM_SCATTER, ANY_RANKS, LARGER, SCHEDULE_FLAT),
 

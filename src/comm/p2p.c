@@ -21,6 +21,7 @@
 enum {
     ALL_EVERY = 32, /* looks after which sockets are looked at of which nothing is expected */
     EVENTS_MAX = 64,
+    SLEEP_MS_MAX = 3600 * 1000,
     GOODBYE_LOOK_MS = 1
 };
 
@@ -105,7 +106,7 @@ int p2p_create(const struct p2p_config *config, struct p2p **out) {
     }
     (void)pthread_mutex_init(&p2p->lock, NULL);
     ticks_init(&p2p->clock);
-    p2p->listener = p2p->timer = p2p->attend_epoll = p2p->data_epoll = -1;
+    p2p->bell_event = p2p->listener = p2p->timer = p2p->attend_epoll = p2p->data_epoll = -1;
     p2p->notices_end = &p2p->notices;
     int code = copy_config(p2p, config);
     if (code != 0) {
@@ -394,7 +395,7 @@ static bool read_ready(struct p2p *p2p) {
     bool moved = false;
     for (int i = 0; i < count; i++) {
         struct p2p_stream *stream = events[i].data.ptr;
-        if (stream->io) { /* closed streams are kept until the lock is released */
+        if (stream && stream->io) { /* NULL: the bell; closed streams are kept until the lock is released */
             moved = stream_read(p2p, stream) || moved;
         }
     }
@@ -460,6 +461,26 @@ static int has_stopped(void *argument) {
     return wait->outer->stopped ? wait->outer->stopped(wait->outer->context) : 0;
 }
 
+/* Sleeps on the sockets themselves: where no neighbour rings the bell, nobody else need be woken to wake this thread.
+ * The bell's own descriptor is among them. It stays readable until the last sleeper has seen it. */
+static void sleep_on_sockets(void *argument, uint32_t seen, int64_t deadline_ns) {
+    struct p2p *p2p = ((struct wait *)argument)->p2p;
+    struct comm_bell *bell = p2p->config.bell;
+    int64_t left_ms = (deadline_ns - clock_monotonic_ns()) / CLOCK_NS_PER_MS + 1;
+    struct epoll_event event;
+    if (atomic_load_explicit(&bell->rings, memory_order_acquire) != seen || left_ms <= 0) {
+        return;
+    }
+    (void)epoll_wait(p2p->data_epoll, &event, 1, left_ms < SLEEP_MS_MAX ? (int)left_ms : SLEEP_MS_MAX);
+    uint64_t rings;
+    if (atomic_load_explicit(&bell->sleepers, memory_order_relaxed) == 1) {
+        (void)!read(p2p->bell_event, &rings, sizeof rings);
+    }
+    p2p_lock(p2p);
+    p2p->looks = ALL_EVERY - 1; /* whoever has news is looked at next, even if nothing is expected of it */
+    p2p_unlock(p2p);
+}
+
 /* Before sleeping (somebody of this process does, or is about to: the bell says so). */
 static bool is_idle(void *argument) {
     struct p2p *p2p = ((struct wait *)argument)->p2p;
@@ -483,6 +504,7 @@ int p2p_wait_until(struct p2p *p2p, struct comm_waiter *waiter, bool (*ready)(vo
     wait.inner.yield_count = waiter->yield_count;
     wait.inner.stopped = has_stopped;
     wait.inner.idle = is_idle;
+    wait.inner.sleep = p2p->bell_event >= 0 ? sleep_on_sockets : NULL;
     wait.inner.context = &wait;
     return comm_wait(&wait.inner, is_ready, &wait, deadline_ns);
 }

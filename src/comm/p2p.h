@@ -4,8 +4,9 @@
  *
  * Who moves the bytes: whoever waits brings everything forward (p2p_progress()), under one lock. Links are made when
  * first needed. The context's monitor thread watches one descriptor, p2p_descriptor(), and calls p2p_attend() when it
- * is readable: that accepts peers, finishes connections, notices deaths, passes notices on, and rings the bell when
- * sockets have news for a caller who sleeps.
+ * is readable: that accepts peers, finishes connections, notices deaths, passes notices on, and, where there are
+ * neighbours in shared memory, rings the bell when sockets have news for a caller who sleeps. (Where there are none,
+ * the caller sleeps on the sockets.)
  *
  * Files: p2p.c (life, posting, waiting), p2p_match.c (what belongs to what), p2p_send.c and p2p_read.c (frames of a
  * link), p2p_short.c (short messages of neighbours, without frames), p2p_links.c (links' life, notices), p2p_attend.c

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
@@ -112,7 +113,7 @@ void attend_arm(struct p2p *p2p) {
             stream->is_polled_for_out = stream->is_blocked;
         }
     }
-    if (!p2p->is_armed) {
+    if (!p2p->is_armed && p2p->bell_event < 0) {
         p2p->is_armed = watch(p2p, EPOLL_CTL_MOD, p2p->data_epoll, EPOLLIN | EPOLLONESHOT, ON_DATA, NULL) == 0;
     }
 }
@@ -647,6 +648,21 @@ static int fill_contact(struct p2p *p2p) {
     return 0;
 }
 
+/* What wakes a caller who sleeps when a socket has news: the monitor, or, where this process alone rings its bell since
+ * it has no neighbours in shared memory, the sockets themselves; then the bell is a descriptor beside them. */
+static int watch_data(struct p2p *p2p) {
+    if (p2p->rings) {
+        return watch(p2p, EPOLL_CTL_ADD, p2p->data_epoll, EPOLLONESHOT, ON_DATA, NULL);
+    }
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    p2p->bell_event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (p2p->bell_event < 0 || epoll_ctl(p2p->data_epoll, EPOLL_CTL_ADD, p2p->bell_event, &event) != 0) {
+        return -1;
+    }
+    atomic_store_explicit(&p2p->config.bell->event, (uint32_t)p2p->bell_event + 1, memory_order_release);
+    return 0;
+}
+
 int attend_create(struct p2p *p2p) {
     int code = open_listener(p2p);
     if (code == 0) {
@@ -660,8 +676,7 @@ int attend_create(struct p2p *p2p) {
     p2p->data_epoll = epoll_create1(EPOLL_CLOEXEC);
     if (p2p->timer < 0 || p2p->attend_epoll < 0 || p2p->data_epoll < 0 ||
         watch(p2p, EPOLL_CTL_ADD, p2p->listener, EPOLLIN, ON_LISTENER, NULL) != 0 ||
-        watch(p2p, EPOLL_CTL_ADD, p2p->timer, EPOLLIN, ON_TIMER, NULL) != 0 ||
-        watch(p2p, EPOLL_CTL_ADD, p2p->data_epoll, EPOLLONESHOT, ON_DATA, NULL) != 0) {
+        watch(p2p, EPOLL_CTL_ADD, p2p->timer, EPOLLIN, ON_TIMER, NULL) != 0 || watch_data(p2p) != 0) {
         return status_fail_errno(errno, "watch the sockets of a group");
     }
     return 0;
@@ -678,7 +693,10 @@ void attend_destroy(struct p2p *p2p) {
         dial->is_cancelled = true;
     }
     sweep_dials(p2p);
-    int *const fds[] = {&p2p->listener, &p2p->timer, &p2p->data_epoll, &p2p->attend_epoll};
+    if (p2p->bell_event >= 0) {
+        atomic_store_explicit(&p2p->config.bell->event, 0, memory_order_release);
+    }
+    int *const fds[] = {&p2p->listener, &p2p->timer, &p2p->bell_event, &p2p->data_epoll, &p2p->attend_epoll};
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++) {
         if (*fds[i] >= 0) {
             (void)close(*fds[i]);

@@ -220,6 +220,7 @@ struct p2p {
 
     /* attending */
     int listener, timer, attend_epoll, data_epoll;
+    int bell_event; /* eventfd of a bell that no neighbour rings: sleepers wait on data_epoll, which has it; -1: none */
     bool is_armed;
     int64_t timer_ns, listener_pause_ns; /* 0: not set */
     struct wire_contact contact;         /* ours */
