@@ -481,16 +481,19 @@ static void sleep_on_sockets(void *argument, uint32_t seen, int64_t deadline_ns)
     p2p_unlock(p2p);
 }
 
-/* Before sleeping (somebody of this process does, or is about to: the bell says so). */
+/* Before sleeping (somebody of this process does, or is about to: the bell says so). What the outer waiter looks at,
+ * such as a neighbour's failure, may have happened when nobody slept yet whom a bell could wake. */
 static bool is_idle(void *argument) {
-    struct p2p *p2p = ((struct wait *)argument)->p2p;
+    struct wait *wait = argument;
+    struct p2p *p2p = wait->p2p;
     if (atomic_load_explicit(&p2p->config.bell->sleepers, memory_order_relaxed) == 0) {
         return false;
     }
     p2p_lock(p2p);
     attend_arm(p2p);
     p2p_unlock(p2p);
-    return p2p_progress(p2p);
+    bool moved = p2p_progress(p2p);
+    return (wait->outer->idle && wait->outer->idle(wait->outer->context)) || moved;
 }
 
 int p2p_wait_until(struct p2p *p2p, struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument,
