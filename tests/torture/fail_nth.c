@@ -21,8 +21,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <link.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -149,6 +151,13 @@ static bool must_fail_once(const char *function, const void *caller) {
 static bool is_speech(int fd) {
     struct stat to;
     return plan.speech && fstat(fd, &to) == 0 && to.st_dev == plan.stderr_device && to.st_ino == plan.stderr_file;
+}
+
+/* Is this an eventfd? (Of the files that have no type it is the one that is written.) A write that wakes somebody has
+ * room and takes no memory: no kernel refuses it. */
+static bool is_wake(int fd) {
+    struct stat to;
+    return fstat(fd, &to) == 0 && (to.st_mode & S_IFMT) == 0;
 }
 
 static bool never(int fd) {
@@ -393,7 +402,8 @@ CALL(pid_t, fork, EAGAIN, (void), ())
 CALL(int, pipe, EMFILE, (int fds[2]), (fds))
 CALL(int, pipe2, EMFILE, (int fds[2], int flags), (fds, flags))
 CALL(ssize_t, read, EIO, (int fd, void *bytes, size_t size), (fd, bytes, size))
-CALL_BUT(ssize_t, write, ENOSPC, is_speech(fd), (int fd, const void *bytes, size_t size), (fd, bytes, size))
+CALL_BUT(ssize_t, write, ENOSPC, is_speech(fd) || is_wake(fd), (int fd, const void *bytes, size_t size),
+         (fd, bytes, size))
 CALL(ssize_t, readv, EIO, (int fd, const struct iovec *parts, int count), (fd, parts, count))
 CALL_BUT(ssize_t, writev, ENOSPC, is_speech(fd), (int fd, const struct iovec *parts, int count), (fd, parts, count))
 CALL(ssize_t, send, ECONNRESET, (int fd, const void *bytes, size_t size, int flags), (fd, bytes, size, flags))
@@ -422,6 +432,47 @@ CALL(ssize_t, pread, EIO, (int fd, void *bytes, size_t size, off_t at), (fd, byt
 CALL(ssize_t, getrandom, EAGAIN, (void *bytes, size_t size, unsigned flags), (bytes, size, flags))
 CALL(int, ftruncate, ENOSPC, (int fd, off_t size), (fd, size))
 CALL(int, fsync, EIO, (int fd), (fd))
+CALL(int, memfd_create, EMFILE, (const char *name, unsigned flags), (name, flags))
+CALL(int, timerfd_settime, EINVAL, (int fd, int flags, const struct itimerspec *new, struct itimerspec *old),
+     (fd, flags, new, old))
+CALL(int, getpeername, ENOBUFS, (int fd, struct sockaddr *restrict address, socklen_t *restrict size),
+     (fd, address, size))
+CALL(int, getsockopt, ENOBUFS, (int fd, int level, int option, void *restrict value, socklen_t *restrict size),
+     (fd, level, option, value, size))
+CALL(int, getifaddrs, ENOMEM, (struct ifaddrs * *list), (list))
+CALL(ssize_t, process_vm_readv, EPERM,
+     (pid_t pid, const struct iovec *to, unsigned long to_count, const struct iovec *from, unsigned long from_count,
+      unsigned long flags),
+     (pid, to, to_count, from, from_count, flags))
+
+/* These give their errors as results. */
+EXPORT int posix_fallocate(int fd, off_t at, off_t size) {
+    REAL(int, posix_fallocate, int, off_t, off_t)
+    return must_fail(KIND_CALL, "posix_fallocate", __builtin_return_address(0)) ? ENOSPC : real(fd, at, size);
+}
+
+EXPORT int posix_memalign(void **out, size_t alignment, size_t size) {
+    REAL(int, posix_memalign, void **, size_t, size_t)
+    return must_fail(KIND_ALLOC, "posix_memalign", __builtin_return_address(0)) ? ENOMEM : real(out, alignment, size);
+}
+
+EXPORT void *aligned_alloc(size_t alignment, size_t size) {
+    REAL(void *, aligned_alloc, size_t, size_t)
+    if (must_fail(KIND_ALLOC, "aligned_alloc", __builtin_return_address(0))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return real(alignment, size);
+}
+
+EXPORT int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict attributes, void *(*run)(void *),
+                          void *restrict argument) {
+    REAL(int, pthread_create, pthread_t *, const pthread_attr_t *, void *(*)(void *), void *)
+    if (must_fail(KIND_CALL, "pthread_create", __builtin_return_address(0))) {
+        return EAGAIN;
+    }
+    return real(thread, attributes, run, argument);
+}
 
 EXPORT int open(const char *path, int flags, ...) {
     REAL(int, open, const char *, int, ...)
