@@ -199,10 +199,8 @@ static int go_on(struct rank *rank, void *argument) {
     if (rank->rank == VICTIM) {
         (void)raise(SIGKILL);
     }
-    while (code == 0) { /* the barrier itself may fail: what the victim sent last may be lost with its socket */
-        code = test_all_reduce(group, NULL);
-    }
-    rank_check_code(rank, code, MUSTER_EPEER);
+    rank_check_code(rank, code, 0); /* it had finished it, and so can everybody */
+    rank_check_code(rank, test_all_reduce(group, NULL), MUSTER_EPEER);
     rank_check_code(rank, muster_group_shrink(group, 20000, &next), 0);
     rank_check(rank, muster_group_size(next) == SIZE - 1);
     rank_check_code(rank, muster_all_reduce(next, &sum, &sum, 1, MUSTER_INT64, MUSTER_SUM, NULL), 0);
@@ -219,7 +217,8 @@ static int go_on(struct rank *rank, void *argument) {
 
 static void survivors_go_on(void **state) {
     (void)state;
-    for (int layout = 0; layout < LAYOUT_COUNT; layout++) {
+    for (int i = 0; i < 4 * LAYOUT_COUNT; i++) {
+        int layout = i % LAYOUT_COUNT;
         struct ranks *ranks = ranks_start(SIZE, go_on, NULL, &layouts[layout]);
         check_ends(ranks, "shrink", layout, "");
         ranks_free(ranks);

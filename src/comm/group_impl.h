@@ -82,7 +82,9 @@ struct muster_group {
     struct coalesced *coalesced;   /* between begin and end, else NULL */
     void *fused;                   /* shared memory for coalesced calls, once needed */
     struct failure failure;
-    _Atomic bool deadline_told; /* it has passed on another host, while this rank is in a call */
+    _Atomic bool deadline_told;   /* it has passed on another host, while this rank is in a call */
+    struct failure told;          /* by another host; after calls that this rank may still end */
+    _Atomic uint64_t told_spared; /* the number of the last of them */
 
     uint32_t id, rank, size;
     uint32_t *root_ranks; /* per rank */
@@ -159,7 +161,8 @@ void group_take_notice(struct muster_group *group, const struct p2p_notice *noti
 /* Fails the group: here (first wins), in the eyes of the neighbours, and of all other hosts. Wakes everybody. Returns
  * the code of the failure that won, its sentence as detail. Any thread. */
 int group_fail(struct muster_group *group, int code, const char *sentence);
-/* Tells the other hosts. */
+/* Tells the other hosts. After a death, calls that this rank has finished are spared: it has given all that others need
+ * in them. */
 void group_spread(struct muster_group *group, int code, const char *sentence);
 /* Wakes this process's callers in the group. */
 void group_alarm(struct muster_group *group);

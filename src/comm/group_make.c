@@ -91,6 +91,7 @@ int group_prepare(struct context *context, const uint32_t *ranks, uint32_t rank_
     group->size = rank_count;
     group->segment.fd = -1;
     failure_init(&group->failure);
+    failure_init(&group->told);
     (void)pthread_mutex_init(&group->examine_mutex, NULL);
     ticks_init(&group->clock);
     group->timeout_ns = timeout_ns;
@@ -344,5 +345,6 @@ void group_dispose(struct muster_group *group) {
     free(group->root_ranks);
     pthread_mutex_destroy(&group->examine_mutex);
     failure_done(&group->failure);
+    failure_done(&group->told);
     free(group);
 }

@@ -122,6 +122,7 @@ static void publish(struct muster_group *group, int code) {
 void group_spread(struct muster_group *group, int code, const char *sentence) {
     struct p2p_notice notice = {
         .kind = P2P_NOTICE_GROUP_FAILED, .subject = group->id, .origin = group->context->rank, .code = code};
+    notice.spared = code == MUSTER_EPEER ? atomic_load_explicit(&group->line->finished, memory_order_acquire) : 0;
     (void)str_format(notice.sentence, sizeof notice.sentence, "%s", sentence);
     p2p_spread(group->context->p2p, &notice);
 }
@@ -137,7 +138,13 @@ void group_take_notice(struct muster_group *group, const struct p2p_notice *noti
         return;
     }
     (void)str_format(sentence, sizeof sentence, "rank %u of the root group: %s", notice->origin, notice->sentence);
-    (void)group_fail(group, notice->code, sentence);
+    if (begun > notice->spared || notice->spared == 0) {
+        (void)group_fail(group, notice->code, sentence);
+        return;
+    }
+    atomic_store_explicit(&group->told_spared, notice->spared, memory_order_relaxed);
+    (void)failure_set(&group->told, notice->code, sentence);
+    group_alarm(group);
 }
 
 int group_fail(struct muster_group *group, int code, const char *sentence) {
@@ -248,10 +255,24 @@ static void describe_missing(const struct muster_group *group, uint32_t rank, ch
     }
 }
 
+/* May this rank go on in spite of a death after which the calls up to number `spared` can end? */
+static bool is_spared(const struct muster_group *group, enum group_need need, uint64_t spared) {
+    uint64_t begun = atomic_load_explicit(&group->line->begun, memory_order_relaxed);
+    bool in_call = begun != atomic_load_explicit(&group->line->finished, memory_order_relaxed);
+    return need == GROUP_NEED_BEGIN                                            ? begun < spared
+           : need == GROUP_NEED_CALL || (need == GROUP_NEED_STATUS && in_call) ? begun <= spared
+                                                                               : false;
+}
+
 /* A neighbour has failed the group, with a sentence. */
-static int examine_line(struct muster_group *group, uint32_t local, char *out, size_t max) {
+static int examine_line(struct muster_group *group, uint32_t local, enum group_need need, bool *out_pending, char *out,
+                        size_t max) {
     const struct group_line *line = &group->lines[local];
     int code = local == group->local ? 0 : atomic_load_explicit(&line->failed, memory_order_acquire);
+    if (code == MUSTER_EPEER && is_spared(group, need, atomic_load_explicit(&line->finished, memory_order_acquire))) {
+        *out_pending = true;
+        return 0;
+    }
     if (code < 0) {
         char who[64];
         (void)group_name_rank(group, group->locals[local], who, sizeof who);
@@ -287,7 +308,14 @@ int group_examine(struct muster_group *group, enum group_need need) {
         code = MUSTER_EPEER;
     }
     for (uint32_t local = 0; code == 0 && local < group->local_count; local++) {
-        code = examine_line(group, local, sentence, sizeof sentence);
+        code = examine_line(group, local, need, &pending, sentence, sizeof sentence);
+    }
+    if (failure_is_set(&group->told)) {
+        pending = true;
+        if (code == 0 && !is_spared(group, need, atomic_load_explicit(&group->told_spared, memory_order_relaxed))) {
+            (void)str_format(sentence, sizeof sentence, "%s", group->told.sentence);
+            code = failure_get(&group->told);
+        }
     }
     atomic_store_explicit(&group->news_seen, news, memory_order_relaxed);
     if (pending) { /* the next call may need it */

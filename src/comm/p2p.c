@@ -218,9 +218,9 @@ static void request_init(struct p2p *p2p, struct p2p_request *request, const str
 }
 
 /* May the group be used at all? */
-static int check_group(struct p2p *p2p, uint32_t id) {
-    const struct p2p_group *group = p2p_group_find(p2p, id);
-    if (group && group->has_failed) {
+static int check_group(struct p2p *p2p, const struct p2p_envelope *envelope) {
+    const struct p2p_group *group = p2p_group_find(p2p, envelope->group);
+    if (group && p2p_group_refuses(group, envelope->lane, envelope->tag)) {
         return status_fail(group->code, "%s", group->sentence ? group->sentence : muster_strerror(group->code));
     }
     return 0;
@@ -237,7 +237,7 @@ int p2p_send(struct p2p *p2p, struct p2p_request *request, const struct p2p_enve
     assert(envelope->peer < p2p->config.size && envelope->peer != p2p->config.rank);
     struct p2p_link *link = NULL;
     p2p_lock(p2p);
-    int code = check_group(p2p, envelope->group);
+    int code = check_group(p2p, envelope);
     code = code != 0 ? code : link_open(p2p, envelope->peer, deadline_ns, &link);
     code = code != 0 ? code : check_left(link);
     if (code == 0) {
@@ -283,7 +283,7 @@ static int receive(struct p2p *p2p, struct p2p_request *request, const struct p2
                    p2p_consume *consume, void *context, size_t bytes, int64_t deadline_ns) {
     struct p2p_link *link = NULL;
     p2p_lock(p2p);
-    int code = check_group(p2p, envelope->group);
+    int code = check_group(p2p, envelope);
     if (code == 0 && envelope->peer != P2P_ANY_PEER) {
         code = link_open(p2p, envelope->peer, deadline_ns, &link);
     }

@@ -52,6 +52,7 @@ struct p2p_notice {
     uint32_t subject; /* the dead peer, or the group's id */
     uint32_t origin;  /* the peer that found out */
     int32_t code;     /* MUSTER_EPEER, MUSTER_EABORTED, MUSTER_EMISMATCH ... */
+    uint64_t spared;  /* of a group: calls up to this number may still end well; 0: none */
     char sentence[P2P_SENTENCE_MAX];
 };
 

@@ -61,23 +61,31 @@ struct p2p_group *p2p_group_get(struct p2p *p2p, uint32_t id) {
     return group;
 }
 
-/* Ends the requests of one list that belong to the group. */
-static void fail_list(struct p2p *p2p, struct p2p_list *list, uint32_t id, int code, const char *sentence) {
+/* The numbers in tags count modulo 2^24: half of them are at or before a call, half after it. */
+bool p2p_group_refuses(const struct p2p_group *group, uint8_t lane, uint64_t tag) {
+    bool is_spared = lane == P2P_COLLECTIVES && group->spared > 0 &&
+                     ((group->spared - (tag >> P2P_TAG_CALL_SHIFT)) & CALL_MASK) <= CALL_MASK / 2;
+    return group->has_failed && !is_spared;
+}
+
+/* Ends the requests of one list that belong to the group, but for those of calls that it spares. */
+static void fail_list(struct p2p *p2p, struct p2p_list *list, const struct p2p_group *group) {
     struct p2p_request *next;
     for (struct p2p_request *request = list->first; request; request = next) {
         next = request->next;
-        if (request->envelope.group == id) {
+        if (request->envelope.group == group->id &&
+            p2p_group_refuses(group, request->envelope.lane, request->envelope.tag)) {
             request_withdraw(p2p, request);
-            request_finish(p2p, request, code, sentence);
+            request_finish(p2p, request, group->code, group->sentence);
         }
     }
 }
 
-static void fail_link_requests(struct p2p *p2p, struct p2p_link *link, uint32_t id, int code, const char *sentence) {
+static void fail_link_requests(struct p2p *p2p, struct p2p_link *link, const struct p2p_group *group) {
     struct p2p_list *lists[] = {&link->queue[0], &link->queue[1], &link->offered, &link->cleared,
                                 &link->posted,   &link->filling,  &link->reading};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        fail_list(p2p, lists[i], id, code, sentence);
+        fail_list(p2p, lists[i], group);
     }
 }
 
@@ -89,27 +97,31 @@ static void drop_arrivals(struct p2p *p2p, uint32_t id) {
     }
 }
 
-bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence) {
+bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence, uint64_t spared) {
     struct p2p_group *group = p2p_group_get(p2p, id);
-    if (!group || group->has_failed) {
+    if (!group || (group->has_failed && group->spared <= spared)) {
         return false;
     }
+    if (!group->has_failed) {
+        group->code = code;
+        group->sentence = strdup(sentence);
+    }
     group->has_failed = p2p->has_failures = true;
-    group->code = code;
-    group->sentence = strdup(sentence);
+    group->spared = spared;
     struct p2p_link *next;
     for (struct p2p_link *link = p2p->active; link; link = next) {
         next = link->next_active;
-        fail_link_requests(p2p, link, id, code, sentence);
+        fail_link_requests(p2p, link, group);
     }
-    fail_list(p2p, &p2p->any, id, code, sentence);
+    fail_list(p2p, &p2p->any, group);
     drop_arrivals(p2p, id);
     return true;
 }
 
-bool p2p_group_is_over(const struct p2p *p2p, uint32_t id) {
-    const struct p2p_group *group = p2p->has_failures || p2p->has_ended_groups ? p2p_group_find(p2p, id) : NULL;
-    return group && (group->has_failed || group->has_ended);
+bool p2p_group_is_over(const struct p2p *p2p, const struct wire_frame *frame) {
+    bool may_be = p2p->has_failures || p2p->has_ended_groups;
+    const struct p2p_group *group = may_be ? p2p_group_find(p2p, frame->group) : NULL;
+    return group && (group->has_ended || p2p_group_refuses(group, frame->lane, frame->tag));
 }
 
 void p2p_end_group(struct p2p *p2p, uint32_t id) {
@@ -134,7 +146,7 @@ static void contradiction(struct p2p *p2p, uint32_t id, uint32_t peer, uint64_t 
     (void)str_format(notice.sentence, sizeof notice.sentence, "rank %u calls %s where rank %u calls %s", (unsigned)peer,
                      comm_fingerprint_format(theirs, their_call, sizeof their_call), (unsigned)p2p->config.rank,
                      comm_fingerprint_format(ours, our_call, sizeof our_call));
-    if (p2p_group_fail(p2p, id, notice.code, notice.sentence)) {
+    if (p2p_group_fail(p2p, id, notice.code, notice.sentence, 0)) {
         notice_forward(p2p, &notice, NULL);
         notice_report(p2p, &notice);
     }
@@ -205,7 +217,7 @@ int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerp
         group->call = call & CALL_MASK;
         group->fingerprint = fingerprint;
         check_arrivals(p2p, id, group->call, fingerprint);
-        if (group->has_failed) {
+        if (p2p_group_refuses(group, P2P_COLLECTIVES, P2P_TAG(call, 0))) {
             code = status_fail(group->code, "%s", group->sentence ? group->sentence : muster_strerror(group->code));
         }
     }
@@ -231,7 +243,8 @@ static void send_notice(struct p2p *p2p, struct p2p_stream *stream, const struct
                                .payload = (uint32_t)length,
                                .group = notice->subject,
                                .tag = notice->origin | (uint64_t)(uint32_t)notice->code << 32,
-                               .bytes = notice->kind};
+                               .bytes = notice->kind,
+                               .number = notice->spared};
     stream_control(p2p, stream, &frame, notice->sentence);
     if (stream->io && stream->header_at == 0) {
         (void)stream_flush(p2p, stream);
@@ -246,10 +259,12 @@ void notice_tell_all(struct p2p *p2p, struct p2p_stream *stream) {
             notice.kind = P2P_NOTICE_GROUP_FAILED;
             notice.subject = group->id;
             notice.code = group->code;
+            notice.spared = group->spared;
             (void)str_format(notice.sentence, sizeof notice.sentence, "%s", group->sentence ? group->sentence : "");
             send_notice(p2p, stream, &notice);
         }
     }
+    notice.spared = 0;
     for (uint32_t peer = 0; peer < p2p->config.size && p2p->has_failures && stream->io; peer++) {
         const struct p2p_link *link = p2p->is_dead[peer] ? p2p->links[peer] : NULL;
         if (link) {
@@ -281,7 +296,7 @@ void notice_forward(struct p2p *p2p, const struct p2p_notice *notice, const stru
 /* Marks what the notice says. false: it is known already, or makes no sense. */
 static bool apply(struct p2p *p2p, const struct p2p_notice *notice) {
     if (notice->kind == P2P_NOTICE_GROUP_FAILED) {
-        return notice->code < 0 && p2p_group_fail(p2p, notice->subject, notice->code, notice->sentence);
+        return notice->code < 0 && p2p_group_fail(p2p, notice->subject, notice->code, notice->sentence, notice->spared);
     }
     if (notice->kind != P2P_NOTICE_PEER_DEAD || notice->subject >= p2p->config.size ||
         notice->subject == p2p->config.rank || p2p->is_dead[notice->subject]) {

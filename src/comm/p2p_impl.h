@@ -171,7 +171,8 @@ struct p2p_group {
     uint32_t id; /* any number: ids are unique in the job, not dense */
     bool is_used;
     bool has_failed;
-    bool has_ended; /* freed here: nobody will receive */
+    bool has_ended;  /* freed here: nobody will receive */
+    uint64_t spared; /* of a failed one: its calls up to this number go on; 0: none */
     int code;
     char *sentence; /* owned */
     uint32_t call;  /* number of the call that runs, modulo 2^24; valid if fingerprint != 0 */
@@ -266,10 +267,13 @@ void arrival_remove(struct p2p_link *link, struct p2p_arrival *arrival);
 struct p2p_group *p2p_group_find(const struct p2p *p2p, uint32_t id);
 /* The same, made if need be. NULL: out of memory, or too many. */
 struct p2p_group *p2p_group_get(struct p2p *p2p, uint32_t id);
-/* Ends all requests of the group, now and from now on. false: it had failed before. */
-bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence);
-/* Will nobody receive messages of the group any more, because it has failed or was freed? They may not keep room. */
-bool p2p_group_is_over(const struct p2p *p2p, uint32_t id);
+/* Ends all requests of the group but those of spared calls, now and from now on. false: it had failed before, and
+ * spared no more. */
+bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence, uint64_t spared);
+/* Has the group failed, as far as messages of this lane and tag go? */
+bool p2p_group_refuses(const struct p2p_group *group, uint8_t lane, uint64_t tag);
+/* Will nobody receive the message any more, because its group has failed or was freed? It may not keep room. */
+bool p2p_group_is_over(const struct p2p *p2p, const struct wire_frame *frame);
 /* Does the message contradict the call that the group is in, or was in? Then the group fails, and everybody is told. */
 bool p2p_group_contradicts(struct p2p *p2p, const struct p2p_link *link, const struct wire_frame *frame);
 /* Sends a notice over all links but `from`. */
@@ -304,9 +308,9 @@ void link_tell_credit(struct p2p *p2p, struct p2p_link *link, uint8_t lane);
 
 /* Reads what there is, within bounds. false: nothing moved. May fail the link. */
 bool stream_read(struct p2p *p2p, struct p2p_stream *stream);
-/* A receive has found its message among the arrivals; frees that. */
-/* Forgets messages of the group that nobody has received, so that the peer has room for those of others. */
+/* Forgets messages of the group that nobody will receive, so that the peer has room for those of others. */
 void arrivals_drop(struct p2p *p2p, struct p2p_link *link, uint32_t group);
+/* A receive has found its message among the arrivals; frees that. */
 void arrival_deliver(struct p2p *p2p, struct p2p_link *link, struct p2p_request *request, struct p2p_arrival *arrival);
 bool link_read_memory(struct p2p *p2p, struct p2p_link *link);
 /* A message that has come as a whole: frame->payload == frame->bytes, which lie at `data`. */

@@ -180,7 +180,7 @@ void message_take(struct p2p *p2p, struct p2p_link *link, const struct wire_fram
     if (!count_coming(p2p, link, frame)) {
         return;
     }
-    bool is_wanted = !p2p_group_is_over(p2p, frame->group);
+    bool is_wanted = !p2p_group_is_over(p2p, frame);
     struct p2p_request *request = is_wanted ? match_message(p2p, link, frame) : NULL;
     if (is_wanted && !request) {
         struct p2p_arrival *arrival = arrival_create(p2p, link, frame);
@@ -219,7 +219,7 @@ static void message_begins(struct p2p *p2p, struct p2p_stream *stream) {
         give_back_credit(p2p, link, frame);
         return;
     }
-    if (p2p_group_is_over(p2p, frame->group)) {
+    if (p2p_group_is_over(p2p, frame)) {
         give_back_credit(p2p, link, frame);
         return;
     }
@@ -262,6 +262,7 @@ static void take_notice(struct p2p *p2p, struct p2p_stream *stream) {
     struct p2p_notice notice = {.kind = (enum p2p_notice_kind)stream->in.bytes,
                                 .subject = stream->in.group,
                                 .origin = (uint32_t)stream->in.tag,
+                                .spared = stream->in.number,
                                 .code = (int32_t)(uint32_t)(stream->in.tag >> 32)};
     size_t length = stream->small_count < P2P_SENTENCE_MAX ? stream->small_count : P2P_SENTENCE_MAX - 1;
     memcpy(notice.sentence, stream->small, length);
@@ -479,7 +480,7 @@ void arrivals_drop(struct p2p *p2p, struct p2p_link *link, uint32_t group) {
     struct p2p_arrival *next;
     for (struct p2p_arrival *arrival = link->arrivals; arrival; arrival = next) {
         next = arrival->next;
-        if (arrival->frame.group != group) {
+        if (arrival->frame.group != group || !p2p_group_is_over(p2p, &arrival->frame)) {
             continue;
         }
         if (main && main->in_arrival == arrival) {
