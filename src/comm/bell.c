@@ -133,7 +133,7 @@ int comm_wait(struct comm_waiter *waiter, bool (*ready)(void *argument), void *a
 
 /* More processes than cores, among those whose cores overlap with this process's? A process that cannot be asked is
  * taken to be like this one. */
-static bool is_crowded(const int32_t *pids, uint32_t pid_count) {
+bool comm_is_crowded(const int32_t *pids, uint32_t pid_count) {
     cpu_set_t own, all;
     if (sched_getaffinity(0, sizeof own, &own) != 0) {
         return true; /* over CPU_SETSIZE processors: waiting gently is right everywhere, if not fastest */
@@ -162,7 +162,7 @@ void comm_waiter_crowd(struct comm_waiter *waiter) {
 void comm_waiter_tune(struct comm_waiter *waiter, const int32_t *pids, uint32_t pid_count) {
     waiter->spin_count = SPIN_COUNT;
     waiter->yield_count = YIELD_COUNT;
-    if (is_crowded(pids, pid_count)) {
+    if (comm_is_crowded(pids, pid_count)) {
         comm_waiter_crowd(waiter);
     }
     if (pid_count > 1 && settle_barriers()) {

@@ -91,6 +91,10 @@ int comm_wait(struct comm_waiter *waiter, bool (*ready)(void *argument), void *a
  * be set. Call before others may ring it. */
 void comm_waiter_tune(struct comm_waiter *waiter, const int32_t *pids, uint32_t pid_count);
 
+/* Do more processes than there are cores compete for those that this one may use, among `pids` (this one among them)?
+ */
+bool comm_is_crowded(const int32_t *pids, uint32_t pid_count);
+
 /* Looks as seldom as where ranks outnumber the cores, whatever comm_waiter_tune() found: others on this machine, whom
  * it was not told of, compete too. */
 void comm_waiter_crowd(struct comm_waiter *waiter);

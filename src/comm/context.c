@@ -317,6 +317,7 @@ static int make_links(struct context *context) {
                                 .neighbours = neighbours,
                                 .neighbour_count = local_count,
                                 .local = context->bootstrap.local,
+                                .memory = context->memory,
                                 .may_read_peers = context->may_read_peers,
                                 .tls = context->tls,
                                 .contact = fetch_contact,

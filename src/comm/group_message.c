@@ -124,10 +124,11 @@ static void begin(struct muster_group *group, const struct message_call *call, s
     message->record = recorder_begin(group->context->recorder, &recorded, &place, begin_ns);
 }
 
-static int post(struct muster_group *group, struct message *message) {
+static int post(struct muster_group *group, struct message *message, bool is_blocking) {
     struct p2p *p2p = group->context->p2p;
     const struct message_call *call = &message->call;
     struct p2p_envelope envelope = envelope_of(group, call);
+    envelope.is_blocking = is_blocking;
     atomic_store_explicit(&group->context->uses_links, true, memory_order_relaxed);
     int code = call->operation == COMM_SEND
                    ? p2p_send(p2p, &message->request, &envelope, call->buffer, bytes_of(call), message->deadline_ns)
@@ -145,7 +146,7 @@ int message_post(struct muster_group *group, const struct message_call *call, st
         return code;
     }
     begin(group, call, message, clock_monotonic_ns());
-    return post(group, message);
+    return post(group, message, false);
 }
 
 static uint32_t rank_of_root(const struct muster_group *group, uint32_t root_rank) {
@@ -200,7 +201,8 @@ static bool receive_short(struct muster_group *group, const struct message_call 
     struct p2p_envelope envelope = envelope_of(group, call);
     struct p2p_short came;
     int64_t now_ns = 0;
-    struct p2p_link *link = call->peer == MUSTER_ANY_RANK ? NULL : p2p_expect_short(p2p, envelope.peer, &now_ns);
+    struct p2p_link *link =
+        call->peer == MUSTER_ANY_RANK ? NULL : p2p_expect_short(p2p, envelope.peer, bytes_of(call), &now_ns);
     begin(group, call, message, link ? now_ns : clock_monotonic_ns());
     if (!link ||
         !p2p_receive_short(p2p, &group->message_waiter, link, &envelope, call->buffer, bytes_of(call), &came)) {
@@ -228,7 +230,7 @@ static int run_blocking(struct muster_group *group, const struct message_call *c
     } else if (receive_short(group, call, &message)) {
         return 0;
     }
-    code = post(group, &message);
+    code = post(group, &message, true);
     return code ? code : wait_for(group, &message);
 }
 

@@ -59,6 +59,53 @@ static void messages_of_a_freed_group_take_no_room(void **state) {
     }
 }
 
+/* Out of memory from muster_alloc(), from its middle, with and without a handle, again after it was given back. */
+static int send_shared(struct rank *rank, void *argument) {
+    static const size_t counts[] = {1000, 32768, 40001, 3500000}; /* below and above all limits */
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    for (uint32_t round = 0; round < 8; round++) {
+        size_t count = counts[round / 2];
+        bool by_handle = round % 2, is_shared = rank->rank == 0 || round % 4 < 2;
+        struct muster_work *work = NULL;
+        int32_t *buffer = NULL;
+        void *all = NULL;
+        if (is_shared) {
+            rank_check_code(rank, muster_alloc(group, (count + 3) * sizeof *buffer, &all), 0);
+            buffer = (int32_t *)all + 3;
+        } else {
+            buffer = all = calloc(count, sizeof *buffer);
+        }
+        for (size_t i = 0; rank->rank == 0 && i < count; i++) {
+            buffer[i] = (int32_t)(i * 3 + round);
+        }
+        if (rank->rank == 0) {
+            rank_check_code(rank, muster_send(group, buffer, count, MUSTER_INT32, 1, 1, by_handle ? &work : NULL), 0);
+        } else {
+            rank_check_code(
+                rank, muster_receive(group, buffer, count, MUSTER_INT32, 0, 1, NULL, by_handle ? &work : NULL), 0);
+        }
+        rank_check_code(rank, muster_work_wait(&work), 0);
+        for (size_t i = 0; i < count; i++) {
+            rank_check(rank, buffer[i] == (int32_t)(i * 3 + round));
+        }
+        if (is_shared) {
+            muster_free(group, all);
+        } else {
+            free(all);
+        }
+    }
+    muster_group_free(group);
+    return 0;
+}
+
+static void messages_come_out_of_shared_memory(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        ranks_run_with(2, send_shared, NULL, &layouts[i]);
+    }
+}
+
 /* Round the ring, short and long, blocking where the ranks take turns. */
 static int send_round(struct rank *rank, void *argument) {
     (void)argument;
@@ -315,6 +362,7 @@ static void a_death_ends_waits_for_messages(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_go_round),
+        cmocka_unit_test(messages_come_out_of_shared_memory),
         cmocka_unit_test(handles_tags_and_any_rank),
         cmocka_unit_test(messages_of_a_freed_group_take_no_room),
         cmocka_unit_test(a_barrier_brings_messages_forward),

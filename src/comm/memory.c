@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "comm/copy.h"
 #include "comm/segment.h"
 
 /* One allocation in its owner's directory. `generation` rises by one when the entry is filled and by one when it is
@@ -260,13 +261,34 @@ static int find_view(struct memory *memory, uint32_t member, const struct memory
     return 0;
 }
 
+static bool is_possible(const struct memory *memory, uint32_t member, const struct memory_place *place) {
+    return memory->directory && member < memory->member_count && place->id < MUSTER_ALLOCATIONS_MAX &&
+           place->generation % 2 == 1;
+}
+
 int memory_view(struct memory *memory, uint32_t member, const struct memory_place *place, size_t bytes, void **out) {
-    if (!memory->directory || member >= memory->member_count || place->id >= MUSTER_ALLOCATIONS_MAX ||
-        place->generation % 2 == 0) {
+    if (!is_possible(memory, member, place)) {
         return gone(member);
     }
     (void)pthread_mutex_lock(&memory->lock);
     int status = find_view(memory, member, place, bytes, out);
+    (void)pthread_mutex_unlock(&memory->lock);
+    return status;
+}
+
+int memory_copy(struct memory *memory, uint32_t member, const struct memory_place *place, void *to, size_t bytes,
+                bool past_caches) {
+    if (!is_possible(memory, member, place)) {
+        return gone(member);
+    }
+    void *from = NULL;
+    (void)pthread_mutex_lock(&memory->lock); /* nobody unmaps it while it is read */
+    int status = find_view(memory, member, place, bytes, &from);
+    if (status == 0 && past_caches) {
+        comm_copy_past_caches(to, from, bytes);
+    } else if (status == 0 && bytes > 0) {
+        memcpy(to, from, bytes);
+    }
     (void)pthread_mutex_unlock(&memory->lock);
     return status;
 }

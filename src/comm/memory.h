@@ -42,5 +42,9 @@ bool memory_find(struct memory *memory, const void *address, size_t bytes, struc
 /* Where this process sees that place of `member`, `bytes` long. MUSTER_EPROTOCOL for a place that is out of bounds or
  * gone; errors of segment_open(). */
 int memory_view(struct memory *memory, uint32_t member, const struct memory_place *place, size_t bytes, void **out);
+/* Copies out of it, for places that their owner may take back at any time: what is gone is an error as above. Other
+ * threads' calls wait meanwhile, so a little at a time. past_caches: `to` is larger than the caches. */
+int memory_copy(struct memory *memory, uint32_t member, const struct memory_place *place, void *to, size_t bytes,
+                bool past_caches);
 
 #endif

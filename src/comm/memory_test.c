@@ -110,6 +110,34 @@ static void a_place_out_of_bounds_is_refused(void **state) {
     memory_release(ours, memory);
 }
 
+static void what_is_gone_is_not_copied(void **state) {
+    (void)state;
+    static const size_t counts[] = {0, 1, 63, 500, 2000};
+    unsigned char *memory = allocate(ours, BYTES), copy[2001];
+    for (size_t i = 0; i < 2100; i++) {
+        memory[i] = (unsigned char)(i * 7);
+    }
+    struct memory_place place = place_of(memory + 100, 2000), wrong = place;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        for (int past_caches = 0; past_caches < 2; past_caches++) {
+            memset(copy, 1, sizeof copy);
+            assert_int_equal(memory_copy(theirs, 0, &place, copy, counts[i], past_caches), 0);
+            assert_memory_equal(copy, memory + 100, counts[i]);
+            assert_int_equal(copy[counts[i]], 1);
+        }
+    }
+    wrong.offset = UINT64_MAX;
+    assert_int_equal(memory_copy(theirs, 0, &wrong, copy, 1, false), MUSTER_EPROTOCOL);
+    wrong = place, wrong.id = MUSTER_ALLOCATIONS_MAX;
+    assert_int_equal(memory_copy(theirs, 0, &wrong, copy, 1, false), MUSTER_EPROTOCOL);
+    memory_release(ours, memory);
+    unsigned char *second = allocate(ours, BYTES); /* the old view is given up for this one */
+    struct memory_place new = place_of(second, BYTES);
+    assert_int_equal(memory_copy(theirs, 0, &new, copy, 1, false), 0);
+    assert_int_equal(memory_copy(theirs, 0, &place, copy, 1, false), MUSTER_EPROTOCOL);
+    memory_release(ours, second);
+}
+
 static void what_took_its_place_is_another(void **state) {
     (void)state;
     unsigned char *first = allocate(ours, BYTES);
@@ -232,6 +260,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_neighbour_sees_what_is_written, make, unmake),
         cmocka_unit_test_setup_teardown(only_what_lies_inside_is_found, make, unmake),
         cmocka_unit_test_setup_teardown(a_place_out_of_bounds_is_refused, make, unmake),
+        cmocka_unit_test_setup_teardown(what_is_gone_is_not_copied, make, unmake),
         cmocka_unit_test_setup_teardown(what_took_its_place_is_another, make, unmake),
         cmocka_unit_test_setup_teardown(nothing_is_left, make, unmake),
         cmocka_unit_test(there_is_a_limit),

@@ -36,9 +36,6 @@ enum {
     NODE_RING_BYTES_MIN = 64 * 1024,
     NODE_RINGS_BYTES_MAX = 4 * 1024 * 1024, /* of all members together, if that allows the minimum */
     NODE_PIECES_PER_RING = 4,
-    /* Of the largest buffer of a call: from here on it does not stay in the caches, and streaming stores were found to
-     * pay (with 32 MiB of last cache; sysconf() gives that of the whole host to a virtual machine that has a part). */
-    NODE_LARGE_BYTES_MIN = 12 * 1024 * 1024
 };
 
 struct node_line {

@@ -125,7 +125,7 @@ int node_plan_run(struct node *node, const struct comm_call *call) {
     }
     plan.bytes = bytes_of(&plan);
     plan.choice = choice_of_bytes(&node->when_private, call->operation, plan.bytes);
-    plan.is_large = plan.bytes >= NODE_LARGE_BYTES_MIN;
+    plan.is_large = plan.bytes >= COMM_LARGE_BYTES_MIN;
     enum node_outcome outcome = NODE_NOT_DONE;
     int status = 0;
     if (plan.choice.algorithm == CHOICE_SINGLE_COPY && node->size > 1) {

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "comm/copy.h"
 #include "comm/node_impl.h"
 
 /* How a buffer is divided, in elements. Block r is what concerns member r; all_reduce, reduce and broadcast have one
@@ -66,13 +67,10 @@ static inline void plan_copy(void *to, const void *from, size_t bytes) {
     }
 }
 
-/* node_copy.c: the same for a destination that is larger than the caches, and not read soon. */
-void node_copy_past_caches(void *to, const void *from, size_t bytes);
-
 /* Into a buffer of the call. */
 static inline void plan_deliver(const struct plan *plan, void *to, const void *from, size_t bytes) {
     if (plan->is_large) {
-        node_copy_past_caches(to, from, bytes);
+        comm_copy_past_caches(to, from, bytes);
     } else {
         plan_copy(to, from, bytes);
     }

@@ -20,6 +20,7 @@
 
 #include "comm/bell.h"
 #include "comm/interface.h"
+#include "comm/memory.h"
 #include "comm/tls.h"
 
 struct p2p;
@@ -66,7 +67,8 @@ struct p2p_config {
     void *rings;
     const struct p2p_neighbour *neighbours;
     uint32_t neighbour_count, local;
-    bool may_read_peers; /* cross-memory attach is allowed by the user; whether by the kernel is found out here */
+    struct memory *memory; /* of muster_alloc(); borrowed; NULL: none */
+    bool may_read_peers;   /* cross-memory attach is allowed by the user; whether by the kernel is found out here */
 
     struct interface_wish interfaces; /* which TCP may use; interface_wish_from_env() */
     uint32_t stream_count;            /* connections per link; 0: chosen by where the peer is */
@@ -124,6 +126,7 @@ struct p2p_envelope {
     uint32_t peer;
     uint64_t tag;         /* of the user; of a collective: P2P_TAG() */
     uint64_t fingerprint; /* must be equal on both sides (type of a message; comm_call_fingerprint()) */
+    bool is_blocking;     /* of a send: its caller does nothing else until it is done */
 };
 
 /* Tags of the lane P2P_COLLECTIVES: a call's number, then whatever tells its messages apart. The numbers of one group
@@ -151,7 +154,9 @@ struct p2p_request {
     uint32_t id;                       /* by which frames name it */
     uint32_t peer_id;                  /* the other side's */
     uint64_t source, source_withdrawn; /* of a receive that is read out of a neighbour's memory */
-    uint8_t state;                     /* enum request_state of p2p_impl.h */
+    struct memory_place source_place;  /* if that is shared; then source is not used */
+    bool is_shared;
+    uint8_t state; /* enum request_state of p2p_impl.h */
     bool is_send;
     struct p2p_request *next, *previous;
 };
@@ -177,8 +182,9 @@ struct p2p_short {
     int64_t end_ns; /* by the monotonic clock */
 };
 struct p2p_link;
-/* Might a short message come from `peer`? NULL: it takes p2p_receive(). *out_ns: now. */
-struct p2p_link *p2p_expect_short(struct p2p *p2p, uint32_t peer, int64_t *out_ns);
+/* Might a short message come from `peer`, for a receive of up to `bytes`? NULL: it takes p2p_receive(). *out_ns: now.
+ */
+struct p2p_link *p2p_expect_short(struct p2p *p2p, uint32_t peer, size_t bytes, int64_t *out_ns);
 /* Looks for it, for as long as the waiter would spin, and brings other things forward meanwhile. true: it is in
  * `buffer`. false: it takes p2p_receive(); nothing has happened to the message. */
 bool p2p_receive_short(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_link *link,
@@ -188,8 +194,8 @@ bool p2p_receive_short(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_l
  * fingerprint makes p2p_wait() fail with MUSTER_EMISMATCH, whatever step it belongs to. */
 int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerprint);
 
-/* The group is freed here: messages of it that have come, or will come, are dropped, so that their senders have room for
- * those of other groups. Any thread; does not block. */
+/* The group is freed here: messages of it that have come, or will come, are dropped, so that their senders have room
+ * for those of other groups. Any thread; does not block. */
 void p2p_end_group(struct p2p *p2p, uint32_t id);
 
 /* Moves what can be moved without blocking. true: something moved. Any thread. */

@@ -17,15 +17,16 @@ enum {
     P2P_BOUNCE_BYTES = 256 << 10, /* what is to be consumed passes through here: it stays in the second-level cache */
     P2P_PIECE_BYTES = 256 << 10,  /* of a long message, in one frame */
     P2P_HEADER_COST = 128,        /* what a frame's own memory counts as, in credit */
-    P2P_CONTROL_BYTES_MAX = 1 << 20,  /* frames without payload that wait for the socket */
-    P2P_STRANGERS_MAX = 64,           /* connections that have not shown the secret yet; one more ends the oldest */
-    P2P_GREETING_MS = 10000,          /* in which they must */
-    P2P_DIAL_MS = 10000,              /* for one address to answer; then the next is tried */
-    P2P_EXPLAIN_MS = 500,             /* for others to tell why a peer is gone that cannot be connected to */
-    P2P_LAST_BYTES_MS = 100,          /* for the end of the connections to a peer that others call dead */
-    P2P_READ_MEMORY_BYTES = 32 << 10, /* from here on a neighbour's message is read out of its memory */
-    P2P_GROUPS_MAX = 65536,           /* known at a time */
-    P2P_DIRECT_LINKS = 4,             /* so many sockets are looked at one by one; more by epoll */
+    P2P_CONTROL_BYTES_MAX = 1 << 20,   /* frames without payload that wait for the socket */
+    P2P_STRANGERS_MAX = 64,            /* connections that have not shown the secret yet; one more ends the oldest */
+    P2P_GREETING_MS = 10000,           /* in which they must */
+    P2P_DIAL_MS = 10000,               /* for one address to answer; then the next is tried */
+    P2P_EXPLAIN_MS = 500,              /* for others to tell why a peer is gone that cannot be connected to */
+    P2P_LAST_BYTES_MS = 100,           /* for the end of the connections to a peer that others call dead */
+    P2P_READ_MEMORY_BYTES = 32 << 10,  /* from here on a neighbour's message is read out of its memory */
+    P2P_READ_SHARED_BYTES = 128 << 10, /* the same out of memory that both have mapped */
+    P2P_GROUPS_MAX = 65536,            /* known at a time */
+    P2P_DIRECT_LINKS = 4,              /* so many sockets are looked at one by one; more by epoll */
     P2P_REASON_MAX = 128,
     P2P_CALLS_KEPT = 16 /* past calls of a group whose fingerprints are compared with late messages */
 };
@@ -52,6 +53,7 @@ struct p2p_arrival {
     struct p2p_link *link;
     struct wire_frame frame;
     uint64_t address, withdrawn; /* if it may be read from the sender's memory */
+    struct memory_place place;   /* if that is shared */
     uint64_t ticket;             /* order of arrival over all links: for receives from anybody */
     size_t have;                 /* of frame.payload */
     uint8_t data[];
@@ -86,7 +88,7 @@ struct p2p_stream {
 
     /* going out */
     struct buf control; /* whole frames without message data; go between others */
-    uint8_t header[WIRE_HEADER_BYTES + WIRE_READABLE_BYTES];
+    uint8_t header[WIRE_HEADER_BYTES + WIRE_SHARED_BYTES];
     size_t header_at, header_bytes; /* a frame is under way while header_bytes > 0 */
     const uint8_t *payload;
     size_t payload_left;
@@ -216,6 +218,7 @@ struct p2p {
 
     struct p2p_ring_table *rings; /* NULL: none */
     uint32_t *local_of;           /* by place in config.neighbours: unused when rings is NULL */
+    bool is_crowded;              /* the neighbours outnumber the cores */
 
     struct pending_notice *notices, **notices_end; /* for the hook, once the lock is released */
 

@@ -9,12 +9,14 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "comm/copy.h"
 #include "comm/p2p_impl.h"
 
 enum {
     READS_PER_ROUND = 8,              /* of one stream; then others have their turn */
     MEMORY_READ_BYTES = 4 << 20,      /* of a neighbour's memory, in one round */
     MEMORY_CONSUME_BYTES = 128 << 10, /* the same through the bounce buffer, in one call */
+    SHARED_STRETCH_BYTES = 256 << 10, /* of shared memory: so long others wait for the list of allocations */
     ELEMENT_BYTES = 8                 /* what is consumed begins and ends at multiples */
 };
 
@@ -139,10 +141,12 @@ static bool start_filling(struct p2p *p2p, struct p2p_link *link, struct p2p_req
 }
 
 static void start_reading(struct p2p *p2p, struct p2p_link *link, struct p2p_request *request,
-                          const struct wire_frame *frame, uint64_t address, uint64_t withdrawn) {
-    request->source = address;
-    request->source_withdrawn = withdrawn;
-    request->peer_id = (uint32_t)frame->number;
+                          const struct p2p_arrival *arrival) {
+    request->source = arrival->address;
+    request->source_withdrawn = arrival->withdrawn;
+    request->source_place = arrival->place;
+    request->is_shared = arrival->frame.flags & WIRE_SHARED;
+    request->peer_id = (uint32_t)arrival->frame.number;
     request->state = REQUEST_READING;
     link_put(p2p, link, &link->reading, request);
 }
@@ -331,6 +335,11 @@ static void frame_ends(struct p2p *p2p, struct p2p_stream *stream) {
         struct p2p_arrival *arrival = stream->in_arrival;
         arrival->address = wire_get_u64(arrival->data);
         arrival->withdrawn = wire_get_u64(arrival->data + 8);
+        if (stream->in.flags & WIRE_SHARED) {
+            arrival->place = (struct memory_place){.id = wire_get_u32(arrival->data + 16),
+                                                   .generation = wire_get_u32(arrival->data + 20),
+                                                   .offset = arrival->address};
+        }
         struct p2p_request *request = match_message(p2p, stream->link, &arrival->frame);
         if (request) {
             arrival_remove(stream->link, arrival);
@@ -504,7 +513,7 @@ void arrival_deliver(struct p2p *p2p, struct p2p_link *link, struct p2p_request 
         }
     } else if (frame->flags & WIRE_READABLE) {
         assert(!stream);
-        start_reading(p2p, link, request, frame, arrival->address, arrival->withdrawn);
+        start_reading(p2p, link, request, arrival);
     } else {
         struct p2p_stream stand_in = {.link = link, .in_left = arrival->have};
         struct p2p_stream *to = stream ? stream : &stand_in;
@@ -527,6 +536,21 @@ void arrival_deliver(struct p2p *p2p, struct p2p_link *link, struct p2p_request 
 
 /* ---- out of a neighbour's memory ---- */
 
+/* Out of an allocation that both have mapped. */
+static ssize_t read_shared(struct p2p *p2p, const struct p2p_link *link, const struct p2p_request *request, void *to,
+                           size_t n) {
+    struct memory_place place = request->source_place;
+    place.offset += request->moved;
+    n = n < SHARED_STRETCH_BYTES ? n : SHARED_STRETCH_BYTES;
+    bool is_large = request->bytes >= COMM_LARGE_BYTES_MIN && !request->consume;
+    if (!p2p->config.memory ||
+        memory_copy(p2p->config.memory, rings_local(p2p, link->peer), &place, to, n, is_large) != 0) {
+        errno = request->moved == 0 ? EPERM : EFAULT; /* then through the ring, or it has been taken back */
+        return LINK_BROKEN;
+    }
+    return (ssize_t)n;
+}
+
 /* One stretch. Returns bytes, LINK_BROKEN with errno. */
 static ssize_t read_stretch(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request *request, size_t room) {
     size_t n = request->bytes - request->moved;
@@ -535,7 +559,9 @@ static ssize_t read_stretch(struct p2p *p2p, struct p2p_stream *stream, struct p
     if (request->consume) {
         n = n < MEMORY_CONSUME_BYTES ? n : MEMORY_CONSUME_BYTES;
     }
-    ssize_t got = stream->io->kind->read_memory(stream->io, to, request->source + request->moved, n);
+    ssize_t got = request->is_shared
+                      ? read_shared(p2p, stream->link, request, to, n)
+                      : stream->io->kind->read_memory(stream->io, to, request->source + request->moved, n);
     if (got > 0 && request->consume) {
         got = request->moved + (size_t)got == request->bytes ? got : got / ELEMENT_BYTES * ELEMENT_BYTES;
         if (got == 0) {
@@ -587,6 +613,10 @@ bool link_read_memory(struct p2p *p2p, struct p2p_link *link) {
         ssize_t n = request->moved < request->bytes
                         ? read_stretch(p2p, link->streams[0], request, MEMORY_READ_BYTES - done)
                         : 0;
+        if (n < 0 && link_ring_peer_withdrawn(link->streams[0]->io) != request->source_withdrawn) {
+            finish_reading(p2p, link, request); /* taken back: it says so */
+            return true;
+        }
         if (n < 0 && request->moved == 0 && (errno == EPERM || errno == ENOSYS)) {
             fall_back(p2p, link, request);
             return true;

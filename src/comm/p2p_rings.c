@@ -82,10 +82,16 @@ int rings_create(struct p2p *p2p) {
         return status_fail(MUSTER_ENOMEM, "no memory for the table of rings"); /* freed by rings_destroy() */
     }
     memset(table->by_peer, 0xff, config->size * sizeof *table->by_peer);
+    int32_t *pids = calloc(table->count, sizeof *pids);
     for (uint32_t local = 0; local < table->count; local++) {
         assert(config->neighbours[local].peer < config->size);
         table->by_peer[config->neighbours[local].peer] = local;
+        if (pids) {
+            pids[local] = config->neighbours[local].pid;
+        }
     }
+    p2p->is_crowded = !pids || comm_is_crowded(pids, table->count);
+    free(pids);
     return 0;
 }
 

@@ -48,8 +48,17 @@ void stream_control(struct p2p *p2p, struct p2p_stream *stream, const struct wir
 
 /* ---- the next frame of a stream ---- */
 
-static bool may_be_read_there(const struct p2p_link *link, const struct p2p_request *request) {
-    return link->is_ring && link->may_read_memory && request->bytes >= P2P_READ_MEMORY_BYTES;
+/* Two cores that pass a message through the ring, one copying in while the other copies out of its cache, are twice as
+ * fast as the kernel's copy. But that takes a sender who is there, and a core for each. */
+static bool may_be_read_there(const struct p2p *p2p, const struct p2p_link *link, const struct p2p_request *request) {
+    bool passes_on = request->envelope.is_blocking && !p2p->is_crowded;
+    return link->is_ring && link->may_read_memory && request->bytes >= P2P_READ_MEMORY_BYTES && !passes_on;
+}
+
+static bool is_shared(const struct p2p *p2p, const struct p2p_link *link, const struct p2p_request *request,
+                      struct memory_place *out) {
+    return link->is_ring && p2p->config.memory && request->bytes >= P2P_READ_SHARED_BYTES &&
+           memory_find(p2p->config.memory, request->buffer, request->bytes, out);
 }
 
 /* The first frame of a message. false: no credit. */
@@ -60,15 +69,20 @@ static bool begin(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request
     if (left < P2P_HEADER_COST) {
         return false;
     }
-    bool readable = may_be_read_there(link, request);
+    struct memory_place place;
+    bool shared = is_shared(p2p, link, request, &place), readable = shared || may_be_read_there(p2p, link, request);
     size_t eager = readable ? 0 : request->bytes < P2P_EAGER_BYTES ? request->bytes : P2P_EAGER_BYTES;
     if (eager > left - P2P_HEADER_COST) {
         eager = 0;
     }
     struct wire_frame frame = {.kind = WIRE_BEGIN,
                                .lane = request->envelope.lane,
-                               .flags = readable ? WIRE_READABLE : 0,
-                               .payload = readable ? WIRE_READABLE_BYTES : (uint32_t)eager,
+                               .flags = shared     ? WIRE_READABLE | WIRE_SHARED
+                                        : readable ? WIRE_READABLE
+                                                   : 0,
+                               .payload = shared     ? WIRE_SHARED_BYTES
+                                          : readable ? WIRE_READABLE_BYTES
+                                                     : (uint32_t)eager,
                                .group = request->envelope.group,
                                .credit = credit->taken,
                                .tag = request->envelope.tag,
@@ -78,9 +92,14 @@ static bool begin(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request
     wire_frame_encode(&frame, stream->header);
     stream->header_bytes = WIRE_HEADER_BYTES;
     if (readable) {
-        wire_put_u64(stream->header + WIRE_HEADER_BYTES, (uint64_t)(uintptr_t)request->buffer);
-        wire_put_u64(stream->header + WIRE_HEADER_BYTES + 8, link_ring_withdrawn(stream->io));
-        stream->header_bytes += WIRE_READABLE_BYTES;
+        uint8_t *where = stream->header + WIRE_HEADER_BYTES;
+        wire_put_u64(where, shared ? place.offset : (uint64_t)(uintptr_t)request->buffer);
+        wire_put_u64(where + 8, link_ring_withdrawn(stream->io));
+        stream->header_bytes += frame.payload;
+        if (shared) {
+            wire_put_u32(where + 16, place.id);
+            wire_put_u32(where + 20, place.generation);
+        }
     }
     credit->told = credit->taken;
     credit->sent += P2P_HEADER_COST + (uint32_t)eager;

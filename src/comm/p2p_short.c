@@ -148,10 +148,12 @@ bool short_take(struct p2p *p2p, struct p2p_link *link) {
 
 /* ---- receiving without posting ---- */
 
-struct p2p_link *p2p_expect_short(struct p2p *p2p, uint32_t peer, int64_t *out_ns) {
+struct p2p_link *p2p_expect_short(struct p2p *p2p, uint32_t peer, size_t bytes, int64_t *out_ns) {
     p2p_lock(p2p);
     struct p2p_link *link = p2p->links[peer];
-    link = link && link->short_in && link->state == LINK_OPEN && !p2p->has_failures ? link : NULL;
+    bool is_likely = link && link->short_in && link->state == LINK_OPEN && !p2p->has_failures &&
+                     bytes <= room_of(link); /* longer ones are better posted: they come straight to their place */
+    link = is_likely ? link : NULL;
     *out_ns = link ? ticks_monotonic_ns(&p2p->clock) : 0;
     p2p_unlock(p2p);
     return link;

@@ -18,12 +18,12 @@ static uint16_t get_u16(const uint8_t *in) {
     return (uint16_t)(in[0] | in[1] << 8);
 }
 
-static uint32_t get_u32(const uint8_t *in) {
+uint32_t wire_get_u32(const uint8_t *in) {
     return (uint32_t)in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
 }
 
 uint64_t wire_get_u64(const uint8_t *in) {
-    return (uint64_t)get_u32(in) | (uint64_t)get_u32(in + 4) << 32;
+    return (uint64_t)wire_get_u32(in) | (uint64_t)wire_get_u32(in + 4) << 32;
 }
 
 static void put_u16(uint8_t *out, uint16_t value) {
@@ -31,7 +31,7 @@ static void put_u16(uint8_t *out, uint16_t value) {
     out[1] = (uint8_t)(value >> 8);
 }
 
-static void put_u32(uint8_t *out, uint32_t value) {
+void wire_put_u32(uint8_t *out, uint32_t value) {
     out[0] = (uint8_t)value;
     out[1] = (uint8_t)(value >> 8);
     out[2] = (uint8_t)(value >> 16);
@@ -39,13 +39,13 @@ static void put_u32(uint8_t *out, uint32_t value) {
 }
 
 void wire_put_u64(uint8_t *out, uint64_t value) {
-    put_u32(out, (uint32_t)value);
-    put_u32(out + 4, (uint32_t)(value >> 32));
+    wire_put_u32(out, (uint32_t)value);
+    wire_put_u32(out + 4, (uint32_t)(value >> 32));
 }
 
 /* ---- contact ----
- * magic 4 with flags in the third, secret 16, proof 16, host 8, port 2, count 2; then per address: family (4 or 6) 1, bytes 4 or 16, and for 6
- * the scope 4. */
+ * magic 4 with flags in the third, secret 16, proof 16, host 8, port 2, count 2; then per address: family (4 or 6) 1,
+ * bytes 4 or 16, and for 6 the scope 4. */
 
 enum { CONTACT_FIXED_BYTES = 48 };
 
@@ -146,8 +146,8 @@ void wire_hello_encode(const struct wire_hello *hello, uint8_t out[WIRE_HELLO_BY
     memset(out, 0, WIRE_HELLO_BYTES);
     memcpy(out, hello_magic, 8);
     memcpy(out + 8, hello->secret, WIRE_SECRET_BYTES);
-    put_u32(out + 24, hello->from);
-    put_u32(out + 28, hello->to);
+    wire_put_u32(out + 24, hello->from);
+    wire_put_u32(out + 28, hello->to);
     out[32] = hello->purpose;
     out[33] = hello->stream;
     out[34] = hello->stream_count;
@@ -158,8 +158,8 @@ int wire_hello_decode(const uint8_t in[WIRE_HELLO_BYTES], struct wire_hello *out
         return status_fail(MUSTER_EPROTOCOL, "not the greeting of a rank of this version of muster");
     }
     memcpy(out->secret, in + 8, WIRE_SECRET_BYTES);
-    out->from = get_u32(in + 24);
-    out->to = get_u32(in + 28);
+    out->from = wire_get_u32(in + 24);
+    out->to = wire_get_u32(in + 28);
     out->purpose = in[32];
     out->stream = in[33];
     out->stream_count = in[34];
@@ -200,9 +200,9 @@ void wire_frame_encode(const struct wire_frame *frame, uint8_t out[WIRE_HEADER_B
     out[1] = frame->lane;
     out[2] = frame->flags;
     out[3] = 0;
-    put_u32(out + 4, frame->payload);
-    put_u32(out + 8, frame->group);
-    put_u32(out + 12, frame->credit);
+    wire_put_u32(out + 4, frame->payload);
+    wire_put_u32(out + 8, frame->group);
+    wire_put_u32(out + 12, frame->credit);
     wire_put_u64(out + 16, frame->tag);
     wire_put_u64(out + 24, frame->fingerprint);
     wire_put_u64(out + 32, frame->bytes);
@@ -214,7 +214,8 @@ static bool lengths_are_sound(const struct wire_frame *frame) {
     switch (frame->kind) {
     case WIRE_BEGIN:
         if (frame->flags & WIRE_READABLE) {
-            return frame->payload == WIRE_READABLE_BYTES && frame->bytes <= WIRE_MESSAGE_BYTES_MAX;
+            return frame->payload == (frame->flags & WIRE_SHARED ? WIRE_SHARED_BYTES : WIRE_READABLE_BYTES) &&
+                   frame->bytes <= WIRE_MESSAGE_BYTES_MAX;
         }
         return frame->payload <= WIRE_PIECE_BYTES_MAX && frame->payload <= frame->bytes &&
                (frame->payload == frame->bytes || frame->payload % WIRE_ALIGNMENT == 0) &&
@@ -234,15 +235,16 @@ int wire_frame_decode(const uint8_t in[WIRE_HEADER_BYTES], struct wire_frame *ou
     out->lane = in[1];
     out->flags = in[2];
     out->reserved = in[3];
-    out->payload = get_u32(in + 4);
-    out->group = get_u32(in + 8);
-    out->credit = get_u32(in + 12);
+    out->payload = wire_get_u32(in + 4);
+    out->group = wire_get_u32(in + 8);
+    out->credit = wire_get_u32(in + 12);
     out->tag = wire_get_u64(in + 16);
     out->fingerprint = wire_get_u64(in + 24);
     out->bytes = wire_get_u64(in + 32);
     out->number = wire_get_u64(in + 40);
     if (out->kind < WIRE_BEGIN || out->kind > WIRE_GOODBYE || out->lane > 1 || out->reserved != 0 ||
-        (out->flags & ~WIRE_READABLE) != 0 || ((out->flags & WIRE_READABLE) && out->kind != WIRE_BEGIN)) {
+        (out->flags & ~(WIRE_READABLE | WIRE_SHARED)) != 0 || out->flags == WIRE_SHARED ||
+        (out->flags != 0 && out->kind != WIRE_BEGIN)) {
         return status_fail(MUSTER_EPROTOCOL, "a frame of kind %u, lane %u, flags %u", out->kind, out->lane, out->flags);
     }
     if (!lengths_are_sound(out)) {

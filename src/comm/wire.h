@@ -91,7 +91,7 @@ enum wire_kind {
 struct wire_frame {
     uint8_t kind;
     uint8_t lane;         /* which the credit is for, too */
-    uint8_t flags;        /* WIRE_READABLE */
+    uint8_t flags;        /* WIRE_READABLE, WIRE_SHARED */
     uint8_t reserved;     /* 0 */
     uint32_t payload;     /* bytes that follow the header */
     uint32_t group;       /* BEGIN, NOTICE: subject */
@@ -107,12 +107,18 @@ struct wire_frame {
  * memory and the sender's count of withdrawn messages (8 bytes), and the receiver may read it there. */
 #define WIRE_READABLE 1u
 #define WIRE_READABLE_BYTES 16u
+/* Beside WIRE_READABLE: it lies in memory that the two share. In the address's place stands the offset in an
+ * allocation, and behind the count which allocation that is: its number and generation (4 bytes each). */
+#define WIRE_SHARED 2u
+#define WIRE_SHARED_BYTES 24u
 
 void wire_frame_encode(const struct wire_frame *frame, uint8_t out[WIRE_HEADER_BYTES]);
 /* Checks kind, lane, flags, and lengths that contradict each other. MUSTER_EPROTOCOL. */
 int wire_frame_decode(const uint8_t in[WIRE_HEADER_BYTES], struct wire_frame *out);
 const char *wire_kind_name(uint8_t kind);
 
+uint32_t wire_get_u32(const uint8_t *in);
+void wire_put_u32(uint8_t *out, uint32_t value);
 uint64_t wire_get_u64(const uint8_t *in);
 void wire_put_u64(uint8_t *out, uint64_t value);
 

@@ -55,7 +55,10 @@ static const struct {
     {0, 1, 0, 16, 64, 0, MUSTER_EPROTOCOL},
     {8, 1, 0, 0, 0, 0, MUSTER_EPROTOCOL},
     {WIRE_BEGIN, 2, 0, 16, 64, 0, MUSTER_EPROTOCOL},
-    {WIRE_BEGIN, 1, 2, 16, 64, 0, MUSTER_EPROTOCOL},
+    {WIRE_BEGIN, 1, 4, 16, 64, 0, MUSTER_EPROTOCOL},
+    {WIRE_BEGIN, 1, WIRE_SHARED, 24, 64, 0, MUSTER_EPROTOCOL}, /* shared, but not readable */
+    {WIRE_BEGIN, 1, WIRE_READABLE | WIRE_SHARED, 24, 64, 0, 0},
+    {WIRE_BEGIN, 1, WIRE_READABLE | WIRE_SHARED, 16, 64, 0, MUSTER_EPROTOCOL},
     {WIRE_BEGIN, 1, 0, 65, 64, 0, MUSTER_EPROTOCOL}, /* more than the message */
     {WIRE_BEGIN, 1, 0, 65, 65, 0, 0},                /* all of it */
     {WIRE_BEGIN, 1, 0, 9, 64, 0, MUSTER_EPROTOCOL},  /* cuts an element */

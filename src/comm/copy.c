@@ -1,17 +1,22 @@
 /* Copies past the caches. A store that misses the caches first reads the line that it is going to overwrite; a
  * streaming store does not, so a copy into a buffer that is larger than the caches moves a third less memory. */
-#include "comm/node_plan.h"
+#include "comm/copy.h"
+
+#include <stdint.h>
+#include <string.h>
 
 #ifdef __x86_64__
 #include <emmintrin.h>
 
 enum { STREAM_UNIT = 64 };
 
-void node_copy_past_caches(void *to, const void *from, size_t bytes) {
+void comm_copy_past_caches(void *to, const void *from, size_t bytes) {
     unsigned char *out = to;
     const unsigned char *in = from;
     if (bytes < 2 * STREAM_UNIT || to == from) {
-        plan_copy(to, from, bytes);
+        if (bytes > 0 && to != from) {
+            memcpy(to, from, bytes);
+        }
         return;
     }
     size_t head = (STREAM_UNIT - (uintptr_t)out % STREAM_UNIT) % STREAM_UNIT;
@@ -29,7 +34,9 @@ void node_copy_past_caches(void *to, const void *from, size_t bytes) {
     memcpy(out, in, bytes);
 }
 #else
-void node_copy_past_caches(void *to, const void *from, size_t bytes) {
-    plan_copy(to, from, bytes);
+void comm_copy_past_caches(void *to, const void *from, size_t bytes) {
+    if (bytes > 0 && to != from) {
+        memcpy(to, from, bytes);
+    }
 }
 #endif
