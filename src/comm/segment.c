@@ -13,6 +13,7 @@
 
 #include <muster/status.h>
 
+#include "base/cgroup.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -21,7 +22,7 @@ static bool seal(int fd) {
     return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-/* The kernel would reserve pages until it has killed every process of the host. */
+/* The kernel would reserve pages until it has killed every process of the host, or of the container. */
 static int check_room(size_t bytes, const char *label) {
     unsigned long long available_kib = 0;
     char line[128];
@@ -34,6 +35,15 @@ static int check_room(size_t bytes, const char *label) {
     if (available_kib > 0 && bytes / 1024 >= available_kib) {
         return status_fail(MUSTER_ENOMEM, "%s: no room for %zu bytes of shared memory, %llu KiB are left", label, bytes,
                            available_kib);
+    }
+    struct cgroup_room room;
+    if (cgroup_memory_room(&room) && bytes >= room.left_bytes) {
+        return status_fail(
+            MUSTER_ENOMEM,
+            "%s: no room for %zu bytes of shared memory: the memory limit of the cgroup at %s is %llu KiB, "
+            "and %llu KiB of it are left",
+            label, bytes, room.folder, (unsigned long long)(room.limit_bytes / 1024),
+            (unsigned long long)(room.left_bytes / 1024));
     }
     return 0;
 }
