@@ -93,7 +93,9 @@ int muster_all_to_all(struct muster_group *group, const void *send, void *receiv
 
 /* Forms in which counts differ from rank to rank. The arrays have P entries, in elements, and are copied; blocks lie
  * one after the other in rank order (block r begins after the sum of the counts before it). Every rank passes
- * the same `counts`, all_to_all excepted: there what rank a sends to b must be what b expects from a. */
+ * the same `counts`, all_to_all excepted: there what rank a sends to b must be what b expects from a. In place as above
+ * (a rank's own block then lies where it belongs in the whole), all_to_all excepted: there send and receive may not
+ * overlap (MUSTER_EINVAL). */
 int muster_all_gather_v(struct muster_group *group, const void *send, void *receive, const size_t *counts,
                         enum muster_type type, struct muster_work **work);
 int muster_gather_v(struct muster_group *group, const void *send, void *receive, const size_t *counts,

@@ -90,6 +90,17 @@ static int check_counts(const struct muster_group *group, const struct comm_call
     return 0;
 }
 
+/* Blocks of different lengths would be written over others that are still to be sent. */
+static int check_apart(const struct comm_call *call, size_t send_count, size_t receive_count) {
+    uintptr_t send = (uintptr_t)call->send, receive = (uintptr_t)call->receive;
+    size_t bytes = muster_type_bytes(call->type);
+    bool is_apart = send_count == 0 || receive_count == 0 || send + send_count * bytes <= receive ||
+                    receive + receive_count * bytes <= send;
+    return is_apart ? 0
+                    : status_fail(MUSTER_EINVAL, "%s: send and receive overlap; with counts per rank they may not",
+                                  comm_operation_name(call->operation));
+}
+
 /* ---- equal counts ---- */
 
 int muster_barrier(struct muster_group *group, struct muster_work **work) {
@@ -257,5 +268,6 @@ int muster_all_to_all_v(struct muster_group *group, const void *send, const size
     }
     code = code ? code : check_buffer(&call, send, send_sum > 0, "send");
     code = code ? code : check_buffer(&call, receive, receive_sum > 0, "receive");
+    code = code ? code : check_apart(&call, send_sum, receive_sum);
     return code ? code : run(group, &call, work);
 }

@@ -310,6 +310,13 @@ static int wrong_arguments(struct rank *rank, void *argument) {
     rank_check_code(rank, muster_broadcast(group, &value, 1, MUSTER_FLOAT32, rank->size, NULL), MUSTER_EINVAL);
     rank_check_code(rank, muster_all_gather_v(group, &value, &result, counts, MUSTER_FLOAT32, NULL), MUSTER_EINVAL);
     rank_check_code(rank, muster_all_gather_v(group, &value, &result, NULL, MUSTER_FLOAT32, NULL), MUSTER_EINVAL);
+    float many[8] = {0}; /* each rank sends two to each: 4 in all */
+    const size_t twos[2] = {2, 2};
+    rank_check_code(rank, muster_all_to_all_v(group, many, twos, many, twos, MUSTER_FLOAT32, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_all_to_all_v(group, many, twos, many + 3, twos, MUSTER_FLOAT32, NULL), MUSTER_EINVAL);
+    rank_check(rank, strstr(muster_detail(), "all_to_all: send and receive overlap") != NULL);
+    rank_check_code(rank, muster_all_to_all_v(group, many + 3, twos, many, twos, MUSTER_FLOAT32, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_all_to_all_v(group, many, twos, many + 4, twos, MUSTER_FLOAT32, NULL), 0);
     /* None of it failed the group; nothing may be NULL when the count is 0. */
     rank_check_code(rank, muster_all_reduce(group, NULL, NULL, 0, MUSTER_FLOAT32, MUSTER_SUM, NULL), 0);
     rank_check_code(rank, muster_all_reduce(group, &value, &value, 1, MUSTER_FLOAT32, MUSTER_SUM, NULL), 0);
