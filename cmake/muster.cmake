@@ -52,7 +52,7 @@ function(muster_unit_test source)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} PkgConfig::CMOCKA)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 60)
+    set(ARG_TIMEOUT 300) # for hangs; a busy machine of two cores needs ten times what a quiet one does
   endif()
   set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
 endfunction()

@@ -665,17 +665,19 @@ static bool is_full(int fd) {
     return poll(&p, 1, 0) == 0;
 }
 
-/* A line at a time, each read before the next is written, until the pipe fills: the console then gets short writes, and
- * its pipe counts as full while its last page still has room. */
+/* A line at a time, each read before the next is written, until the pipe fills for the first time: the console gets
+ * short writes until then, and its pipe counts as full while its last page still has room. */
 static void write_much_slowly(int fd, int index) {
     (void)index;
     static char line[1001];
+    bool was_full = false;
     memset(line, 'm', 1000);
     line[1000] = '\n';
     for (int i = 0; i < 5000; i++) {
         write_all(fd, line, sizeof line);
-        for (int unread = 1; unread > 0 && !is_full(fd);) {
+        for (int unread = 1; unread > 0 && !was_full;) {
             (void)sched_yield();
+            was_full = is_full(fd);
             if (ioctl(fd, FIONREAD, &unread) != 0) {
                 _exit(1);
             }

@@ -1,5 +1,6 @@
 /* The ends of links, in every order in which their news may come: who left is not taken for dead, who died is, and what
  * either had sent before counts. Over TCP; the order is forced by who looks at the links when. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,11 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/p2p_impl.h"
 #include "comm/p2p_test_support.h"
 
 enum { READY, SENT, GONE, TOLD, DONE };
+enum { NOT_TOLD = 2 };               /* what a rank ends with */
 #define LONG_BYTES ((size_t)8 << 20) /* more than the kernel takes in for one connection */
 
 static struct p2p_envelope envelope(uint32_t peer, uint64_t tag) {
@@ -192,24 +196,32 @@ static int needs_who_has_left(struct job_rank *rank, void *argument) {
         job_await(rank->job, TOLD, 1); /* rank 2 has gone */
         struct p2p_request request, *list = &request;
         const struct p2p_envelope from = envelope(2, 1);
+        int64_t begun_ns = clock_monotonic_ns();
         job_check(p2p_receive(rank->p2p, &request, &from, &byte, 1, job_deadline()) == 0);
         job_mark(rank->job, GONE);
         job_check(p2p_wait(rank->p2p, &rank->waiter, &list, 1, job_deadline()) == MUSTER_EPEER);
-        job_check(strcmp(muster_detail(), "rank 1 was killed by signal 9") == 0);
+        bool is_told = strcmp(muster_detail(), "rank 1 was killed by signal 9") == 0;
+        job_check(is_told || clock_monotonic_ns() - begun_ns >= P2P_EXPLAIN_MS * CLOCK_NS_PER_MS);
         job_mark(rank->job, DONE);
+        return is_told ? 0 : NOT_TOLD;
     }
     return 0;
 }
 
+/* A machine so busy that rank 3 does not get to speak in time proves nothing: then once more. */
 static void others_may_tell_why_nobody_answers(void **state) {
     (void)state;
-    struct job *job = job_start(4, needs_who_has_left, NULL, NULL);
-    assert_int_equal(job_wait(job, 2), 0);
-    job_mark(job_shared(job), TOLD);
-    for (uint32_t rank = 0; rank < 4; rank++) {
-        assert_int_equal(job_wait(job, rank), 0);
+    int told = NOT_TOLD;
+    for (int attempt = 0; attempt < 20 && told == NOT_TOLD; attempt++) {
+        struct job *job = job_start(4, needs_who_has_left, NULL, NULL);
+        assert_int_equal(job_wait(job, 2), 0);
+        job_mark(job_shared(job), TOLD);
+        told = job_wait(job, 0);
+        assert_int_equal(job_wait(job, 1), 0);
+        assert_int_equal(job_wait(job, 3), 0);
+        job_free(job);
     }
-    job_free(job);
+    assert_int_equal(told, 0);
 }
 
 /* With nobody to explain it, it is what it looks like. */
@@ -220,6 +232,10 @@ static int needs_who_has_gone(struct job_rank *rank, void *argument) {
         job_await(rank->job, TOLD, 1);
         job_check(receive_from(rank, 1, 1, &byte, 1) == MUSTER_EPEER);
         job_check(strstr(muster_detail(), "rank 0 cannot connect to rank 1"));
+        for (int64_t deadline_ns = job_deadline(); atomic_load(&rank->notice_count) == 0;) {
+            job_check(clock_monotonic_ns() < deadline_ns); /* the attendant may be about to say it */
+            (void)sched_yield();
+        }
         job_check(atomic_load(&rank->notice_count) == 1 && rank->notices[0].subject == 1);
     }
     return 0;
