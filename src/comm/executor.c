@@ -19,6 +19,8 @@
 /* Of the tag, below the number of the call. */
 enum { PIECE_SHIFT = 16, STEPS_MAX = 1 << PIECE_SHIFT };
 
+enum { TELL_MS = 100 /* of waiting in a call, before others are told which it is */ };
+
 /* What is needed to take in an operand that comes in parts. */
 struct operand {
     enum muster_type type;
@@ -371,6 +373,37 @@ static void finish_average(const struct executor *executor, const struct comm_ca
     }
 }
 
+/* Those that have not sent what this rank waits for hear which call it is in: they may wait for it in another one, in
+ * which they have nothing to send either. */
+static void tell_call(const struct executor *executor) {
+    uint32_t last = UINT32_MAX; /* several messages of one peer are beside each other */
+    for (size_t i = 0; i < EXECUTOR_PIECES_MAX; i++) {
+        const struct slot *slot = &executor->slots[i];
+        for (size_t j = 0; slot->is_busy && j < slot->request_count; j++) {
+            const struct p2p_request *request = &slot->requests[j];
+            bool is_awaited = !request->is_send && !atomic_load_explicit(&request->done, memory_order_acquire);
+            if (is_awaited && request->envelope.peer != last) {
+                last = request->envelope.peer;
+                p2p_tell_call(executor->config.p2p, executor->config.group, last);
+            }
+        }
+    }
+}
+
+/* Tells after a while, then less and less often: new messages may be awaited by then. */
+static int wait_and_tell(struct executor *executor) {
+    for (int64_t wait_ms = TELL_MS;; wait_ms *= 2) {
+        int64_t until_ns = clock_deadline_ns(clock_monotonic_ns(), wait_ms);
+        bool is_last = until_ns >= executor->deadline_ns || wait_ms > INT64_MAX / 4;
+        int code = p2p_wait_until(executor->config.p2p, executor->config.waiter, advance, executor,
+                                  is_last ? executor->deadline_ns : until_ns);
+        if (code != MUSTER_ETIMEOUT || is_last) {
+            return code;
+        }
+        tell_call(executor);
+    }
+}
+
 int executor_run(struct executor *executor, const struct comm_call *call, enum schedule_algorithm algorithm,
                  size_t piece_bytes, uint32_t number, uint64_t fingerprint, int64_t deadline_ns) {
     executor->call = call;
@@ -387,7 +420,7 @@ int executor_run(struct executor *executor, const struct comm_call *call, enum s
     if (code != 0) {
         return code;
     }
-    code = p2p_wait_until(executor->config.p2p, executor->config.waiter, advance, executor, deadline_ns);
+    code = wait_and_tell(executor);
     code = executor->code != 0 ? executor->code : code;
     if (code != 0) {
         return give_up(executor, code);

@@ -158,6 +158,27 @@ static void different_calls_are_an_error_at_once(void **state) {
     }
 }
 
+/* Nobody sends: rank 0 collects from the others, who wait for it. */
+static int wait_for_each_other(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    rank_check_code(rank, test_barrier(group, NULL), 0);
+    int code = rank->rank == 0 ? muster_gather(group, test_send, test_receive, 4, MUSTER_FLOAT32, 0, NULL)
+                               : muster_broadcast(group, test_receive, 4, MUSTER_FLOAT32, 0, NULL);
+    rank_report(rank, muster_detail());
+    rank_check_code(rank, code, MUSTER_EMISMATCH);
+    muster_group_free(group);
+    return 0;
+}
+
+static void calls_that_wait_for_each_other_are_found_out(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(SIZE, wait_for_each_other, NULL, &layouts[0]);
+    check_ends(ranks, "waiting", 0, "gather of 4 float32, root 0");
+    assert_int_equal(ranks_wait(ranks, VICTIM), 0);
+    ranks_free(ranks);
+}
+
 static int be_aborted(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
@@ -282,6 +303,7 @@ int main(void) {
         cmocka_unit_test(a_stopped_rank_ends_every_collective_at_the_deadline),
         cmocka_unit_test(a_rank_may_be_killed_at_any_moment),
         cmocka_unit_test(different_calls_are_an_error_at_once),
+        cmocka_unit_test(calls_that_wait_for_each_other_are_found_out),
         cmocka_unit_test(an_abort_ends_all_calls),
         cmocka_unit_test(survivors_go_on),
         cmocka_unit_test(a_death_of_rank_0_while_meeting_is_noticed),

@@ -4,7 +4,7 @@
  * On this host the members' lines tell, their steps in shared memory, and the kernel, which knows who is stopped. Ranks
  * elsewhere are asked through the store: whose deadline has passed tells the other hosts; everybody who is in the call
  * then puts a key for itself, which says what call it is in, waits a little, and looks who did not. So calls that
- * differ, and in which each waits for the other, are found out then. */
+ * differ are found out then, if nothing has told of them before. */
 #include "comm/group_impl.h"
 
 #include <poll.h>

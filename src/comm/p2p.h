@@ -194,6 +194,10 @@ bool p2p_receive_short(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_l
  * fingerprint makes p2p_wait() fail with MUSTER_EMISMATCH, whatever step it belongs to. */
 int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerprint);
 
+/* Tells `peer`, for which this process has long waited, which call of the group it is in: perhaps the peer waits in
+ * another one. Any thread; does not block. */
+void p2p_tell_call(struct p2p *p2p, uint32_t id, uint32_t peer);
+
 /* The group is freed here: messages of it that have come, or will come, are dropped, so that their senders have room
  * for those of other groups. Any thread; does not block. */
 void p2p_end_group(struct p2p *p2p, uint32_t id);

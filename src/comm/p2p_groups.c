@@ -202,6 +202,33 @@ static void check_arrivals(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t
     }
 }
 
+void p2p_group_hears(struct p2p *p2p, const struct p2p_link *link, const struct wire_frame *frame) {
+    struct p2p_group *group = p2p_group_get(p2p, frame->group);
+    if (group && !p2p_group_contradicts(p2p, link, frame)) {
+        group->told_call = (uint32_t)(frame->tag >> P2P_TAG_CALL_SHIFT);
+        group->told_fingerprint = frame->fingerprint;
+        group->told_by = link->peer;
+    }
+}
+
+void p2p_tell_call(struct p2p *p2p, uint32_t id, uint32_t peer) {
+    p2p_lock(p2p);
+    struct p2p_link *link = p2p->links[peer];
+    const struct p2p_group *group = p2p_group_find(p2p, id);
+    if (group && group->fingerprint != 0 && link && link->state == LINK_OPEN && link->streams[0]) {
+        struct wire_frame frame = {.kind = WIRE_CALL,
+                                   .lane = P2P_COLLECTIVES,
+                                   .group = id,
+                                   .credit = link->credit[P2P_COLLECTIVES].taken,
+                                   .tag = P2P_TAG(group->call, 0),
+                                   .fingerprint = group->fingerprint};
+        link->credit[P2P_COLLECTIVES].told = frame.credit;
+        stream_control(p2p, link->streams[0], &frame, NULL);
+        (void)p2p_flush_blocked(p2p);
+    }
+    p2p_unlock(p2p);
+}
+
 int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerprint) {
     p2p_lock(p2p);
     struct p2p_group *group = p2p_group_get(p2p, id);
@@ -217,6 +244,9 @@ int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerp
         group->call = call & CALL_MASK;
         group->fingerprint = fingerprint;
         check_arrivals(p2p, id, group->call, fingerprint);
+        if (group->told_fingerprint != 0 && group->told_call == group->call && group->told_fingerprint != fingerprint) {
+            contradiction(p2p, id, group->told_by, group->told_fingerprint, fingerprint);
+        }
         if (p2p_group_refuses(group, P2P_COLLECTIVES, P2P_TAG(call, 0))) {
             code = status_fail(group->code, "%s", group->sentence ? group->sentence : muster_strerror(group->code));
         }

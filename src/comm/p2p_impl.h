@@ -182,6 +182,9 @@ struct p2p_group {
     uint32_t past_calls[P2P_CALLS_KEPT];
     uint64_t past_fingerprints[P2P_CALLS_KEPT];
     uint32_t past_at;
+    /* what a peer has told of a call that this process has not begun; none if the fingerprint is 0 */
+    uint32_t told_call, told_by;
+    uint64_t told_fingerprint;
 };
 
 struct pending_notice {
@@ -279,6 +282,8 @@ bool p2p_group_refuses(const struct p2p_group *group, uint8_t lane, uint64_t tag
 bool p2p_group_is_over(const struct p2p *p2p, const struct wire_frame *frame);
 /* Does the message contradict the call that the group is in, or was in? Then the group fails, and everybody is told. */
 bool p2p_group_contradicts(struct p2p *p2p, const struct p2p_link *link, const struct wire_frame *frame);
+/* A peer has told in which call it waits for this process. */
+void p2p_group_hears(struct p2p *p2p, const struct p2p_link *link, const struct wire_frame *frame);
 /* Sends a notice over all links but `from`. */
 void notice_forward(struct p2p *p2p, const struct p2p_notice *notice, const struct p2p_link *from);
 /* Tells a peer that has just connected what everybody else knows already. */

@@ -306,6 +306,9 @@ static void frame_begins(struct p2p *p2p, struct p2p_stream *stream) {
     case WIRE_FINISHED:
         link_finished(p2p, link, &stream->in);
         break;
+    case WIRE_CALL:
+        p2p_group_hears(p2p, link, &stream->in);
+        break;
     case WIRE_GOODBYE:
         (void)short_take(p2p, link);
         stream->said_goodbye = link->said_goodbye = true;
