@@ -24,9 +24,9 @@
 
 enum {
     RANKS_MAX = 64,
-    RANKS_REPORT_BYTES = 4096, /* of a rank's report, a text */
-    RANKS_PATIENCE_MS = 60000, /* then everything is killed and the test fails */
-    RANKS_KILLED = -1000       /* ended by signal n: RANKS_KILLED - n */
+    RANKS_REPORT_BYTES = 4096,  /* of a rank's report, a text */
+    RANKS_PATIENCE_MS = 180000, /* then everything is killed and the test fails: for hangs, not for busy machines */
+    RANKS_KILLED = -1000        /* ended by signal n: RANKS_KILLED - n */
 };
 
 struct ranks;
