@@ -19,8 +19,8 @@
 #include "comm/p2p_test_support.h"
 
 enum { READY, SENT, GONE, TOLD, DONE };
-enum { NOT_TOLD = 2 };               /* what a rank ends with */
-#define LONG_BYTES ((size_t)8 << 20) /* more than the kernel takes in for one connection */
+enum { NOT_TOLD = 2 };                /* what a rank ends with */
+#define LONG_BYTES ((size_t)64 << 20) /* several times what the kernel takes in for one connection */
 
 static struct p2p_envelope envelope(uint32_t peer, uint64_t tag) {
     return (struct p2p_envelope){.group = 7, .lane = P2P_COLLECTIVES, .peer = peer, .tag = tag, .fingerprint = 1};
