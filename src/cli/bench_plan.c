@@ -176,8 +176,13 @@ static int set_option(const char *name, const char *value, struct bench_options 
     case 'r':
         return parse_number(name, value, BENCH_RANKS_MAX - 1, &out->root);
     default:
-        return strcmp(name, "--ranks") == 0 ? parse_number(name, value, BENCH_RANKS_MAX, &out->ranks)
-                                            : parse_memory(value, &out->uses_own_memory);
+        if (strcmp(name, "--memory") == 0) {
+            return parse_memory(value, &out->uses_own_memory);
+        }
+        code = parse_number(name, value, BENCH_RANKS_MAX, &out->ranks);
+        return code || out->ranks > 0 ? code
+                                      : status_fail(MUSTER_EINVAL, "%s %.40s: a number from 1 to %d is expected", name,
+                                                    value, (int)BENCH_RANKS_MAX);
     }
 }
 

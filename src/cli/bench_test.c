@@ -70,6 +70,7 @@ static void wrong_options_are_explained(void **state) {
         {"bench --memory x", "--memory x"},
         {"bench -q", "'-q'"},
         {"bench --ranks 5000", "--ranks 50"},
+        {"bench --ranks 0", "a number from 1 to 4096"},
         {"bench -n -1", "-n -1"},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {

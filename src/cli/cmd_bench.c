@@ -76,6 +76,9 @@ static int start_ranks(const struct bench_options *options, int argc, char **arg
     char self[PATH_MAX], count[64];
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t ranks = options->ranks > 0 ? options->ranks : processors > 2 ? (uint32_t)processors : 2;
+    if (options->root >= ranks) {
+        return status_fail(MUSTER_EINVAL, "-r %u: there are %u ranks", options->root, ranks);
+    }
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     char **words = calloc((size_t)argc + WORDS_BEFORE + 1, sizeof *words);
     if (n <= 0 || words == NULL) {
@@ -350,5 +353,9 @@ int cmd_bench(int argc, char **argv) {
         cli_error(program, false, muster_detail());
         return CLI_EXIT_FAILURE;
     }
-    return fflush(stdout) == 0 ? CLI_EXIT_OK : CLI_EXIT_FAILURE;
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        cli_error(program, false, "the results could not be written to stdout");
+        return CLI_EXIT_FAILURE;
+    }
+    return CLI_EXIT_OK;
 }

@@ -56,7 +56,12 @@ static int parse_options(int argc, char **argv, struct trace_options *out) {
     if (missing) {
         return status_fail(MUSTER_EINVAL, "--output needs a value");
     }
-    return out->folder != NULL ? 0 : status_fail(MUSTER_EINVAL, "a folder is needed: muster trace merge FOLDER");
+    if (out->output[0] == '\0') {
+        return status_fail(MUSTER_EINVAL, "--output needs the name of a file, or - for stdout");
+    }
+    return out->folder != NULL && out->folder[0] != '\0'
+               ? 0
+               : status_fail(MUSTER_EINVAL, "a folder is needed: muster trace merge FOLDER");
 }
 
 int cmd_trace(int argc, char **argv) {

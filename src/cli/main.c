@@ -11,6 +11,17 @@
 
 static const char *const commands[] = {"run", "store", "bench", "trace", "completion", "help", "version"};
 
+static int fail_command(const char *word);
+
+static bool is_command(const char *word) {
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(word, commands[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* `muster help [COMMAND]`. */
 static int cmd_help(int argc, char **argv) {
     char option[] = "--help";
@@ -29,6 +40,9 @@ static int cmd_help(int argc, char **argv) {
     }
     if (argc > 1 && strcmp(argv[1], "completion") == 0) {
         return cmd_completion(2, words);
+    }
+    if (argc > 1 && argv[1][0] != '-' && !is_command(argv[1])) {
+        return fail_command(argv[1]);
     }
     return help_print(help_muster, "muster");
 }

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -167,10 +168,31 @@ static int write_all(struct merge *merge) {
     return code;
 }
 
+/* Pipes and devices are written to; to be renamed over would be their end. */
+static bool is_special(const char *path) {
+    struct stat about;
+    return stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode);
+}
+
+static int write_special(struct merge *merge, const char *path) {
+    merge->out = fopen(path, "we");
+    if (merge->out == NULL) {
+        return status_fail_errno(errno, "%.300s", path);
+    }
+    int code = write_all(merge);
+    if (fclose(merge->out) != 0 && code == MUSTER_OK) {
+        code = status_fail_errno(errno, "%.300s", path);
+    }
+    return code;
+}
+
 static int write_file(struct merge *merge, const char *path) {
     if (strcmp(path, "-") == 0) {
         merge->out = stdout;
         return write_all(merge);
+    }
+    if (is_special(path)) {
+        return write_special(merge, path);
     }
     char *aside = str_format_new("%s.%d.tmp", path, (int)getpid());
     if (aside == NULL) {

@@ -6,11 +6,13 @@
 
 #include <cmocka.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -243,6 +245,24 @@ static void a_failed_write_leaves_nothing(void **state) {
     assert_int_equal(trace_merge(folder, folder, &notes), MUSTER_ESYSTEM); /* a folder cannot be replaced */
 }
 
+/* To rename a file over it would be the end of a pipe, or of /dev/null. */
+static void a_pipe_is_written_to_and_stays_one(void **state) {
+    (void)state;
+    char path[128], text[16] = "";
+    struct stat about;
+    (void)str_format(path, sizeof path, "%s.pipe", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int reader = open(path, O_RDWR | O_CLOEXEC); /* a pipe has room for so short a trace */
+    assert_true(reader >= 0);
+    write_trace(0, "a", 5, 5, MARK("one", "10"), true);
+    assert_int_equal(trace_merge(folder, path, &notes), 0);
+    assert_int_equal(read(reader, text, sizeof text - 1), sizeof text - 1);
+    assert_memory_equal(text, "{\"displayTimeUn", sizeof text - 1);
+    assert_true(stat(path, &about) == 0 && S_ISFIFO(about.st_mode));
+    (void)close(reader);
+    assert_int_equal(unlink(path), 0);
+}
+
 int main(void) {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
@@ -255,6 +275,7 @@ int main(void) {
         IN_FOLDER(attempts_of_a_rank_stay_apart),
         IN_FOLDER(no_trace_is_an_error_with_advice),
         IN_FOLDER(a_failed_write_leaves_nothing),
+        IN_FOLDER(a_pipe_is_written_to_and_stays_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

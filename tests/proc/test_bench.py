@@ -125,9 +125,14 @@ def a_tuned_table_can_be_used():
 
 def mistakes_are_explained():
     for words, text in ((["bench", "allreduce"], "no operation"), (["bench", "-o", "bor"], "integers"),
-                        (["bench", "-r", "7", "--ranks", "2"], "there are 2 ranks")):
+                        (["bench", "-r", "7", "--ranks", "2"], "there are 2 ranks"),
+                        (["help", "bnech"], "did you mean muster bench?")):
         done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode != 0 and text in done.stderr, (words, done)
+        assert done.returncode != 0 and text in done.stderr and "ChildFailedError" not in done.stderr, (words, done)
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([BINARY, "bench", "barrier", "--ranks", "1", "-n", "1"], stdout=full, text=True, timeout=60,
+                              stderr=subprocess.PIPE, check=False)
+    assert done.returncode != 0 and "could not be written" in done.stderr, done
 
 
 every_operation_is_right()
