@@ -1,8 +1,11 @@
-# What `make install` puts where, beside the program: man pages, shell completions, headers, licence.
+# What `make install` puts where, beside the program: man pages, pages, shell completions, headers, licence.
 file(GLOB man_pages ${CMAKE_SOURCE_DIR}/docs/man/*.1)
 install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/muster DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# The pages that headers and --help refer to as docs/NAME.md.
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md"
+  PATTERN man EXCLUDE PATTERN adr EXCLUDE)
 
 # The program prints its own completions.
 function(muster_completion shell file destination)

@@ -259,7 +259,8 @@ static int shrink_once(struct muster_group *failed, int64_t timeout_ms, struct m
 int muster_group_shrink(struct muster_group *failed, int64_t timeout_ms, struct muster_group **out) {
     int code = group_check(failed);
     if (code == 0 && timeout_ms <= 0) {
-        code = status_fail(MUSTER_EINVAL, "group '%s' is shrunk with a time-out above 0 ms", failed->name);
+        code = status_fail(MUSTER_EINVAL, "shrink group '%s': the time-out is %lld ms; it must be positive",
+                           failed->name, (long long)timeout_ms);
     }
     if (code) {
         return code;

@@ -155,7 +155,10 @@ static int write_records(struct file_store *file) {
 static int finish(struct file_store *file, int code, const char *operation, const char *prefix, const char *key) {
     unlock(file);
     buf_clear(&file->out);
-    return code ? status_prefix(code, "%s %s%.200s in FileStore %s", operation, prefix, key, file->path) : 0;
+    bool has_key = prefix[0] != '\0' || key[0] != '\0';
+    return code ? status_prefix(code, "%s%s%s%.200s%s FileStore %s", operation, has_key ? " " : "", prefix, key,
+                                has_key ? " in" : "", file->path)
+                : 0;
 }
 
 /* The raw key `prefix` + `key` into `buffer`. */
