@@ -185,8 +185,9 @@ struct p2p_link;
 /* Might a short message come from `peer`, for a receive of up to `bytes`? NULL: it takes p2p_receive(). *out_ns: now.
  */
 struct p2p_link *p2p_expect_short(struct p2p *p2p, uint32_t peer, size_t bytes, int64_t *out_ns);
-/* Looks for it, for as long as the waiter would spin, and brings other things forward meanwhile. true: it is in
- * `buffer`. false: it takes p2p_receive(); nothing has happened to the message. */
+/* Looks for it, for as long as the waiter would spin (or yield, where ranks outnumber the cores), and brings other
+ * things forward meanwhile. true: it is in `buffer`. false: it takes p2p_receive(); nothing has happened to the
+ * message. */
 bool p2p_receive_short(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_link *link,
                        const struct p2p_envelope *envelope, void *buffer, size_t bytes, struct p2p_short *out);
 

@@ -9,8 +9,7 @@
  * Order. A message goes through the box only when nothing is under way in the ring: everything written there has been
  * taken out, and no send waits. A message that goes through the ring afterwards says how many went through the box
  * before it (the upper half of its number), and the receiver takes those first. So both sides see one order. */
-#include <assert.h>
-#include <stdlib.h>
+#include <sched.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -198,7 +197,8 @@ static bool take(struct p2p *p2p, struct p2p_link *link, const struct p2p_envelo
 /* Looks at the box without the lock: its memory stays until p2p_free(). */
 bool p2p_receive_short(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_link *link,
                        const struct p2p_envelope *envelope, void *buffer, size_t bytes, struct p2p_short *out) {
-    uint32_t looks = waiter->spin_count < CROWDED_BELOW_LOOKS ? 1 : waiter->spin_count;
+    bool is_crowded = waiter->spin_count < CROWDED_BELOW_LOOKS; /* then the sender may need this core */
+    uint32_t looks = is_crowded ? waiter->yield_count : waiter->spin_count;
     for (uint32_t look = 1; look <= looks; look++) {
         if (next_slot(link)) {
             return take(p2p, link, envelope, buffer, bytes, out);
@@ -207,7 +207,11 @@ bool p2p_receive_short(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_l
             (atomic_load_explicit(&waiter->alarm, memory_order_relaxed) || p2p_progress(p2p))) {
             return false; /* something else has come: perhaps the message, the long way */
         }
-        comm_pause();
+        if (is_crowded) {
+            (void)sched_yield();
+        } else {
+            comm_pause();
+        }
     }
     return false;
 }
