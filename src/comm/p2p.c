@@ -22,6 +22,7 @@ enum {
     ALL_EVERY = 32, /* looks after which sockets are looked at of which nothing is expected */
     EVENTS_MAX = 64,
     SLEEP_MS_MAX = 3600 * 1000,
+    SOCKET_LOOK = 16, /* looks at memory that take as long as one at a socket */
     GOODBYE_LOOK_MS = 1
 };
 
@@ -503,7 +504,8 @@ int p2p_wait_until(struct p2p *p2p, struct comm_waiter *waiter, bool (*ready)(vo
         return 0;
     }
     wait.inner.bell = waiter->bell;
-    wait.inner.spin_count = waiter->spin_count;
+    wait.inner.spin_count =
+        p2p->bell_event < 0 ? waiter->spin_count : (waiter->spin_count + SOCKET_LOOK - 1) / SOCKET_LOOK;
     wait.inner.yield_count = waiter->yield_count;
     wait.inner.stopped = has_stopped;
     wait.inner.idle = is_idle;
