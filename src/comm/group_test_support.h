@@ -18,11 +18,11 @@ struct test_collective {
 enum { TEST_COLLECTIVE_COUNT = 11 };
 extern const struct test_collective test_collectives[TEST_COLLECTIVE_COUNT];
 
-/* For ranks_start(): calls the collective, an element of test_collectives, until it fails with MUSTER_EPEER; reports
- * the sentence. TEST_MARK_READY: the group is there. */
+/* For ranks_start(): calls the collective, its argument (a struct test_collective), until it fails with MUSTER_EPEER;
+ * reports the sentence. TEST_MARK_READY: the group is there. */
 enum { TEST_MARK_READY = 1 };
 struct rank;
-int test_call_for_ever(struct rank *rank, void *collective);
+int test_call_for_ever(struct rank *rank, void *argument);
 
 int test_barrier(struct muster_group *group, struct muster_work **work);
 int test_all_reduce(struct muster_group *group, struct muster_work **work);
