@@ -36,6 +36,7 @@ struct slot {
     uint64_t tag;                    /* of its step 0 */
     struct schedule_action *actions; /* owned, kept */
     size_t action_count, action_room;
+    size_t scratch_count;         /* elements that they use */
     size_t next_action;           /* the first of the step under way */
     size_t next_local;            /* the first local action of that step */
     struct p2p_request *requests; /* owned, kept: of the step under way */
@@ -230,6 +231,8 @@ static int keep_action(void *context, const struct schedule_action *action) {
     }
     assert(action->step < STEPS_MAX);
     slot->actions[slot->action_count++] = *action;
+    size_t scratch_count = schedule_action_scratch(action);
+    slot->scratch_count = scratch_count > slot->scratch_count ? scratch_count : slot->scratch_count;
     return 0;
 }
 
@@ -251,10 +254,8 @@ static int make_requests(struct slot *slot) {
     return slot->request_room > 0 ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %zu messages", most);
 }
 
-static int make_scratch(struct executor *executor, struct slot *slot) {
-    size_t bytes =
-        schedule_scratch_count(&slot->call, executor->algorithm, executor->config.rank, executor->config.size) *
-        muster_type_bytes(slot->call.type);
+static int make_scratch(struct slot *slot) {
+    size_t bytes = slot->scratch_count * muster_type_bytes(slot->call.type);
     if (bytes <= slot->scratch_room) {
         return 0;
     }
@@ -284,12 +285,13 @@ static int begin_piece(struct executor *executor, struct slot *slot) {
     }
     slot->tag = P2P_TAG(executor->number, (uint64_t)executor->pieces_begun << PIECE_SHIFT);
     slot->action_count = slot->next_action = slot->next_local = slot->request_count = slot->first_open = 0;
+    slot->scratch_count = 0;
     slot->is_busy = true;
     executor->pieces_begun++;
     int code = schedule_generate(&slot->call, executor->algorithm, executor->config.rank, executor->config.size,
                                  keep_action, slot);
     code = code != 0 ? code : make_requests(slot);
-    code = code != 0 ? code : make_scratch(executor, slot);
+    code = code != 0 ? code : make_scratch(slot);
     if (code == 0 && slot->action_count > 0) {
         code = begin_step(executor, slot);
     }

@@ -174,21 +174,11 @@ int schedule_generate(const struct comm_call *call, enum schedule_algorithm algo
 
 /* ---- scratch ---- */
 
-static void measure_place(size_t *most, struct schedule_place place, size_t count) {
-    if (place.buffer == SCHEDULE_SCRATCH && count > 0 && place.offset + count > *most) {
-        *most = place.offset + count;
-    }
+static size_t scratch_end(struct schedule_place place, size_t count) {
+    return place.buffer == SCHEDULE_SCRATCH && count > 0 ? place.offset + count : 0;
 }
 
-static int measure(void *context, const struct schedule_action *action) {
-    measure_place(context, action->at, action->count);
-    measure_place(context, action->from, action->count);
-    return 0;
-}
-
-size_t schedule_scratch_count(const struct comm_call *call, enum schedule_algorithm algorithm, uint32_t rank,
-                              uint32_t size) {
-    size_t most = 0;
-    (void)schedule_generate(call, algorithm, rank, size, measure, &most);
-    return most;
+size_t schedule_action_scratch(const struct schedule_action *action) {
+    size_t at = scratch_end(action->at, action->count), from = scratch_end(action->from, action->count);
+    return at > from ? at : from;
 }

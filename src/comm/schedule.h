@@ -85,9 +85,8 @@ typedef int schedule_sink(void *context, const struct schedule_action *action);
 /* Has the operation this algorithm? `has_counts`: with counts per rank. */
 bool schedule_is_defined(enum comm_operation operation, bool has_counts, enum schedule_algorithm algorithm);
 
-/* Elements of scratch that the schedule uses on this rank. */
-size_t schedule_scratch_count(const struct comm_call *call, enum schedule_algorithm algorithm, uint32_t rank,
-                              uint32_t size);
+/* Elements of scratch up to which the action reaches: a rank needs as many as the action that reaches furthest. */
+size_t schedule_action_scratch(const struct schedule_action *action);
 
 /* MUSTER_EINVAL if the operation has no such algorithm. AVERAGE is scheduled as a sum; the executor finishes it. The
  * call's buffers are not touched, only compared: is it in place? Allocates nothing. */

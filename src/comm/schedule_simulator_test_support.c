@@ -289,13 +289,17 @@ void world_begin(uint32_t size, enum schedule_algorithm algorithm, const char *d
 }
 
 void world_schedule(struct rank *rank, uint32_t number) {
-    rank->scratch_count = schedule_scratch_count(&rank->call, world.algorithm, number, world.size);
+    assert_int_equal(schedule_generate(&rank->call, world.algorithm, number, world.size, keep_action, rank), 0);
+    rank->scratch_count = 0;
+    for (size_t i = 0; i < rank->action_count; i++) {
+        size_t count = schedule_action_scratch(&rank->actions[i]);
+        rank->scratch_count = count > rank->scratch_count ? count : rank->scratch_count;
+    }
     rank->scratch = malloc((rank->scratch_count + 1) * sizeof *rank->scratch);
     assert_non_null(rank->scratch);
     for (size_t i = 0; i < rank->scratch_count; i++) {
         rank->scratch[i] = SYMBOL_NOTHING;
     }
-    assert_int_equal(schedule_generate(&rank->call, world.algorithm, number, world.size, keep_action, rank), 0);
     rank->finished = calloc(rank->action_count + 1, sizeof *rank->finished);
     assert_non_null(rank->finished);
     check_actions(rank);
