@@ -261,11 +261,12 @@ static int train_until_killed(struct rank *rank, void *argument) {
     options.find_unused = *steps_before % 2 == 1; /* one more collective to die in */
     static struct model model;
     model_make(rank, group, &options, *steps_before % 3 == 0, &model);
+    rank_mark(rank, 1); /* a death while making it would be another test */
     int status = MUSTER_OK;
     uint32_t step = 0;
     for (; status == MUSTER_OK; step++) {
         if (rank->rank == 1 && step == *steps_before) {
-            rank_mark(rank, 1);
+            rank_mark(rank, 2);
         }
         status = step_run(&model, rank->rank, step, step % 3);
         if (status == MUSTER_OK) {
@@ -291,7 +292,9 @@ static void a_rank_may_die_at_any_moment(void **state) {
     struct ranks_options options = {.use_tcp = true};
     for (uint32_t steps_before = 0; steps_before < 12; steps_before++) {
         struct ranks *ranks = ranks_start(3, train_until_killed, &steps_before, &options);
-        ranks_await(ranks, 1, 1);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            ranks_await(ranks, rank, rank == 1 ? 2 : 1);
+        }
         ranks_kill(ranks, 1);
         assert_int_equal(ranks_wait(ranks, 0), 0);
         assert_int_equal(ranks_wait(ranks, 2), 0);
