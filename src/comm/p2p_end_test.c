@@ -8,9 +8,11 @@
 
 #include <cmocka.h>
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -168,6 +170,42 @@ static void leaving_at_once_is_no_death(void **state) {
     }
 }
 
+/* Rank 1 begins to connect to rank 0, which is stopped and cannot answer, and leaves. */
+static int leaves_unanswered(struct job_rank *rank, void *argument) {
+    (void)argument;
+    char byte = 0;
+    struct p2p_request request, *list = &request;
+    if (rank->rank == 0) {
+        job_mark(rank->job, READY);
+        job_await(rank->job, DONE, 1); /* rank 1 has gone */
+        return (int)atomic_load(&rank->notice_count);
+    }
+    job_await(rank->job, SENT, 1); /* rank 0 is stopped */
+    const struct p2p_envelope to = envelope(0, 1);
+    job_check(p2p_send(rank->p2p, &request, &to, &byte, 1, job_deadline()) == 0);
+    p2p_withdraw(rank->p2p, &list, 1);
+    job_mark(rank->job, GONE);
+    return 0;
+}
+
+static void who_is_answered_too_late_has_left(void **state) {
+    (void)state;
+    int status;
+    for (int i = 0; i < 5; i++) {
+        struct job *job = job_start(2, leaves_unanswered, NULL, NULL);
+        job_await(job_shared(job), READY, 1);
+        assert_int_equal(kill(job_pid(job, 0), SIGSTOP), 0);
+        assert_int_equal(waitpid(job_pid(job, 0), &status, WUNTRACED), job_pid(job, 0));
+        job_mark(job_shared(job), SENT);
+        job_await(job_shared(job), GONE, 1);
+        assert_int_equal(kill(job_pid(job, 0), SIGCONT), 0);
+        assert_int_equal(job_wait(job, 1), 0);
+        job_mark(job_shared(job), DONE);
+        assert_int_equal(job_wait(job, 0), 0);
+        job_free(job);
+    }
+}
+
 /* Rank 2 leaves because rank 1 has died; rank 0, which never had a connection to rank 2, needs it and cannot connect.
  * Rank 3 tells the reason a little later. */
 static int needs_who_has_left(struct job_rank *rank, void *argument) {
@@ -256,6 +294,7 @@ int main(void) {
         cmocka_unit_test(what_a_killed_rank_has_sent_arrives),
         cmocka_unit_test(who_left_is_not_taken_for_dead),
         cmocka_unit_test(leaving_at_once_is_no_death),
+        cmocka_unit_test(who_is_answered_too_late_has_left),
         cmocka_unit_test(others_may_tell_why_nobody_answers),
         cmocka_unit_test(who_cannot_be_reached_counts_as_dead_in_the_end),
     };
