@@ -67,8 +67,8 @@ static int sleep_once(struct comm_waiter *waiter, bool (*ready)(void *argument),
     if (!ready(argument) && (status = ask_stopped(waiter)) == 0 && !do_idle(waiter)) {
         const struct timespec until = {.tv_sec = (time_t)(deadline_ns / CLOCK_NS_PER_S),
                                        .tv_nsec = (long)(deadline_ns % CLOCK_NS_PER_S)};
-        if (waiter->sleep) {
-            waiter->sleep(waiter->context, seen, deadline_ns);
+        if (waiter->sleep_on) {
+            waiter->sleep_on(waiter->context, seen, deadline_ns);
         } else { /* absolute, monotonic; early returns are harmless */
             (void)futex(&bell->rings, FUTEX_WAIT_BITSET, seen, &until);
         }

@@ -34,7 +34,7 @@ struct comm_bell {
     _Atomic uint32_t sleepers;
     _Atomic uint32_t sleepers_use_barriers; /* set by comm_waiter_tune(): ringers may do without */
     /* Of a bell that this process alone rings: 1 + an eventfd that is written, too, for those who sleep on descriptors
-     * (comm_waiter.sleep); 0: none. */
+     * (comm_waiter.sleep_on); 0: none. */
     _Atomic uint32_t event;
 };
 
@@ -74,7 +74,7 @@ struct comm_waiter {
     bool (*idle)(void *context);
     /* Sleeps in the futex's place, until the bell has rung more than `seen` times, or for any other reason. NULL: the
      * futex. */
-    void (*sleep)(void *context, uint32_t seen, int64_t deadline_ns);
+    void (*sleep_on)(void *context, uint32_t seen, int64_t deadline_ns);
     void *context;
     /* Set by ready() when something has come forward, though not what is awaited: more will follow soon, so looking
      * begins anew. Only in a waiter of one thread. */

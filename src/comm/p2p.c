@@ -509,7 +509,7 @@ int p2p_wait_until(struct p2p *p2p, struct comm_waiter *waiter, bool (*ready)(vo
     wait.inner.yield_count = waiter->yield_count;
     wait.inner.stopped = has_stopped;
     wait.inner.idle = is_idle;
-    wait.inner.sleep = p2p->bell_event >= 0 ? sleep_on_sockets : NULL;
+    wait.inner.sleep_on = p2p->bell_event >= 0 ? sleep_on_sockets : NULL;
     wait.inner.context = &wait;
     return comm_wait(&wait.inner, is_ready, &wait, deadline_ns);
 }
