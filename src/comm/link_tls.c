@@ -160,7 +160,9 @@ static ssize_t seal(struct link_tls *tls, const struct iovec *parts, int part_co
         while (*part < part_count && gathered < RECORD_BYTES) {
             size_t n = parts[*part].iov_len - *at;
             n = n < RECORD_BYTES - gathered ? n : RECORD_BYTES - gathered;
-            memcpy(tls->record + gathered, (const uint8_t *)parts[*part].iov_base + *at, n);
+            if (n > 0) { /* an empty part may be nowhere */
+                memcpy(tls->record + gathered, (const uint8_t *)parts[*part].iov_base + *at, n);
+            }
             gathered += n;
             *at += n;
             if (*at == parts[*part].iov_len) {

@@ -32,6 +32,7 @@ for name in LAUNCHERS:
     expect(name, "none", 0, "done 0 of 3", "done 1 of 3", "done 2 of 3")
     # The survivors may be told to stop by the launcher before they say so: it has seen the death as well.
     expect(name, "kill", 1, "exitcode  : -9")
-    expect(name, "sleep", 1, "not done within 1.500 s; these ranks did not come: 1", "Of rank 1; its last call was 20")
+    expect(name, "sleep", 1, "not done within 1.500 s; these ranks did not come: 1; rank 1 (pid ",
+           "is alive; its last call was 20")
 expect("muster", "kill", 1, LAST + "20 of group 1), finished", LAST + "21 of group 1), ")
 expect("muster", "sleep", 1, LAST + "20 of group 1), finished", LAST + "21 of group 1), failed")
