@@ -292,6 +292,8 @@ class Process:
         return self.popen.returncode
 
     def expect(self, timeout_s, *codes):
+        if self.name.startswith("torchrun"):
+            timeout_s *= 4  # it loads PyTorch in every process: a minute of a busy core
         code = self.wait(timeout_s)
         check(code is not None, f"{self.name} still runs after {timeout_s} s\n{self.tail()}")
         check(not codes or code in codes, f"{self.name} ended with {code}, expected {codes}\n{self.tail()}")
