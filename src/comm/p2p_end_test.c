@@ -42,6 +42,13 @@ static int send_to(struct job_rank *rank, uint32_t peer, uint64_t tag, const voi
     return code ? code : p2p_wait(rank->p2p, &rank->waiter, &list, 1, job_deadline());
 }
 
+static bool is_watching_it(struct p2p *p2p, uint32_t peer) {
+    p2p_lock(p2p);
+    bool is = p2p->links[peer] && p2p->links[peer]->is_watching;
+    p2p_unlock(p2p);
+    return is;
+}
+
 static void tell_of_death(struct job_rank *rank, uint32_t peer, const char *sentence) {
     struct p2p_notice notice = {
         .kind = P2P_NOTICE_PEER_DEAD, .subject = peer, .origin = rank->rank, .code = MUSTER_EPEER};
@@ -262,6 +269,44 @@ static void others_may_tell_why_nobody_answers(void **state) {
     assert_int_equal(told, 0);
 }
 
+/* Rank 3 has no connection to anybody; rank 2, the first of its host, watches rank 0, which is killed. */
+static int hears_from_neighbour(struct job_rank *rank, void *argument) {
+    (void)argument;
+    if (rank->rank == 2) {
+        job_check(p2p_watch(rank->p2p, 0, job_deadline()) == 0);
+        while (!is_watching_it(rank->p2p, 0)) {
+            (void)p2p_progress(rank->p2p);
+        }
+    }
+    job_mark(rank->job, READY);
+    if (rank->rank < 2) {
+        job_await(rank->job, DONE, 2); /* rank 0 is killed here */
+        return 0;
+    }
+    int64_t deadline = job_deadline();
+    while (atomic_load(&rank->notice_count) == 0) {
+        (void)p2p_progress(rank->p2p);
+        job_check(clock_monotonic_ns() < deadline);
+    }
+    job_check(rank->notices[0].subject == 0 && rank->notices[0].origin == 2);
+    job_mark(rank->job, DONE);
+    job_await(rank->job, DONE, 2);
+    return 0;
+}
+
+static void neighbours_tell_each_other(void **state) {
+    static const uint32_t pairs[] = {0, 0, 1, 1};
+    (void)state;
+    struct job *job =
+        job_start(4, hears_from_neighbour, NULL, &(struct job_options){.ranks_per_host = 2, .host_of = pairs});
+    job_await(job_shared(job), READY, 4);
+    job_kill(job, 0);
+    for (uint32_t rank = 1; rank < 4; rank++) {
+        assert_int_equal(job_wait(job, rank), 0);
+    }
+    job_free(job);
+}
+
 /* With nobody to explain it, it is what it looks like. */
 static int needs_who_has_gone(struct job_rank *rank, void *argument) {
     (void)argument;
@@ -296,6 +341,7 @@ int main(void) {
         cmocka_unit_test(leaving_at_once_is_no_death),
         cmocka_unit_test(who_is_answered_too_late_has_left),
         cmocka_unit_test(others_may_tell_why_nobody_answers),
+        cmocka_unit_test(neighbours_tell_each_other),
         cmocka_unit_test(who_cannot_be_reached_counts_as_dead_in_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -307,7 +307,24 @@ void notice_tell_all(struct p2p *p2p, struct p2p_stream *stream) {
     }
 }
 
+/* The first process of a host, to which other hosts talk, tells all of its own, and they tell it. Rings are made for
+ * that if need be: neighbours may have had nothing to say to each other until now. */
+static void open_star(struct p2p *p2p) {
+    const struct p2p_config *config = &p2p->config;
+    if (!p2p->rings || config->neighbour_count == config->size || p2p->is_leaving) {
+        return;
+    }
+    for (uint32_t local = 0; local < (config->local == 0 ? config->neighbour_count : 1); local++) {
+        uint32_t peer = config->neighbours[local].peer;
+        struct p2p_link *link = peer != config->rank && !p2p->is_dead[peer] ? link_entry(p2p, peer) : NULL;
+        if (link && link->state == LINK_NEW) {
+            (void)rings_open(p2p, link);
+        }
+    }
+}
+
 void notice_forward(struct p2p *p2p, const struct p2p_notice *notice, const struct p2p_link *from) {
+    open_star(p2p);
     for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
         struct p2p_link *link = p2p->links[peer];
         if (!link || link == from || link->state == LINK_FAILED) {
