@@ -188,6 +188,7 @@ static int work_on(struct rank *rank, void *argument) {
     rank_check_code(rank, muster_group_create_store(store, rank->rank, rank->size, NULL, &group), 0);
     static float buffer[50000];
     int32_t ends = 0;
+    uint32_t sum = rank->size * (rank->size + 1) / 2;
     rank_check_code(rank, muster_barrier(group, NULL), 0);
     rank_mark(rank, IS_READY);
     for (int turn = 0; !ends; turn++) {
@@ -197,7 +198,7 @@ static int work_on(struct rank *rank, void *argument) {
         }
         rank_check_code(rank, muster_all_reduce(group, buffer, buffer, count, MUSTER_FLOAT32, MUSTER_SUM, NULL), 0);
         for (size_t i = 0; i < count; i++) {
-            rank_check(rank, buffer[i] == (float)(rank->size * (rank->size + 1) / 2));
+            rank_check(rank, buffer[i] == (float)sum);
         }
         ends = rank->rank == 0 && access(attacked->path, F_OK) != 0;
         rank_check_code(rank, muster_broadcast(group, &ends, 1, MUSTER_INT32, 0, NULL), 0);
