@@ -10,8 +10,8 @@
  *
  * Files: p2p.c (life, posting, waiting), p2p_match.c (what belongs to what), p2p_send.c and p2p_read.c (frames of a
  * link), p2p_short.c (short messages of neighbours, without frames), p2p_links.c (making links), p2p_end.c (their ends,
- * and who is to blame), p2p_groups.c (failed groups, notices), p2p_attend.c (strangers, connections). The wire format
- * is in docs/formats/wire.md and comm/wire.h. */
+ * and who is to blame), p2p_groups.c (failed groups, notices), p2p_greet.c (strangers, connections being made),
+ * p2p_attend.c (the monitor's events). The wire format is in docs/formats/wire.md and comm/wire.h. */
 #ifndef COMM_P2P_H
 #define COMM_P2P_H
 

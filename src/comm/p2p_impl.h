@@ -363,15 +363,16 @@ void link_close_streams(struct p2p *p2p, struct p2p_link *link);
 
 /* ---- p2p_attend.c ---- */
 
+/* What an event is about. */
+enum attend_subject { ON_LISTENER, ON_TIMER, ON_DATA, ON_STRANGER, ON_DIAL, ON_STREAM };
+
 int attend_create(struct p2p *p2p);
 void attend_destroy(struct p2p *p2p);
-int dial_start(struct p2p *p2p, struct p2p_link *link, enum wire_purpose purpose, uint8_t stream);
-/* Ends the dials of a link. */
-void dial_cancel(struct p2p *p2p, const struct p2p_link *link);
-/* The peer has said goodbye: that is why it cannot be connected to. */
-void dial_explain(struct p2p *p2p, struct p2p_link *link);
-/* Is a connection being made from here? */
-bool dial_is_under_way(const struct p2p *p2p);
+/* epoll_ctl() on what the monitor waits for; object: of the subject, aligned to 8 bytes. */
+int attend_watch(struct p2p *p2p, int operation, int fd, uint32_t events, enum attend_subject subject, void *object);
+int64_t attend_deadline_ns(int64_t ms);
+/* Options that every connection gets. */
+void attend_tune(int fd);
 /* One turn of p2p_attend(), with the lock. */
 void attend_turn(struct p2p *p2p);
 /* After a deadline has been set or passed. */
@@ -380,6 +381,25 @@ void attend_add(struct p2p *p2p, struct p2p_stream *stream);
 void attend_remove(struct p2p *p2p, struct p2p_stream *stream);
 /* Someone is about to sleep: the bell is to be rung when a socket has news. */
 void attend_arm(struct p2p *p2p);
+
+/* ---- p2p_greet.c ---- */
+
+int dial_start(struct p2p *p2p, struct p2p_link *link, enum wire_purpose purpose, uint8_t stream);
+/* Ends the dials of a link. */
+void dial_cancel(struct p2p *p2p, const struct p2p_link *link);
+/* The peer has said goodbye: that is why it cannot be connected to. */
+void dial_explain(struct p2p *p2p, struct p2p_link *link);
+/* Is a connection being made from here? */
+bool dial_is_under_way(const struct p2p *p2p);
+/* Frees those that have come to an end. */
+void dial_sweep(struct p2p *p2p);
+/* Something has happened at a connection that is being made, at a stranger's, at the listener. */
+void greet_dialled(struct p2p *p2p, struct p2p_dial *dial);
+void greet_stranger(struct p2p *p2p, struct p2p_stranger *stranger);
+void greet_accept(struct p2p *p2p);
+/* Ends what is not finished: those whose time is up, or all. */
+void greet_end_late(struct p2p *p2p, int64_t now_ns);
+void greet_end_all(struct p2p *p2p);
 
 /* ---- p2p_rings.c ---- */
 
