@@ -295,9 +295,16 @@ int group_examine(struct muster_group *group, enum group_need need) {
         pthread_mutex_unlock(&group->examine_mutex);
         return code; /* group_call_failed() finds out who is late */
     }
-    /* Before looking: what happens from now on raises them again. */
-    atomic_store_explicit(&group->waiter.alarm, 0, memory_order_seq_cst);
-    atomic_store_explicit(&group->message_waiter.alarm, 0, memory_order_seq_cst);
+    /* Before looking: what happens from now on raises them again. What had raised them is seen by now (a release store
+     * there, an exchange here): also a failure that another thread has found since this one looked for it above. */
+    (void)atomic_exchange_explicit(&group->waiter.alarm, 0, memory_order_seq_cst);
+    (void)atomic_exchange_explicit(&group->message_waiter.alarm, 0, memory_order_seq_cst);
+    code = failure_get(&group->failure);
+    if (code) {
+        group_alarm(group);
+        pthread_mutex_unlock(&group->examine_mutex);
+        return code;
+    }
     uint32_t missing = find_first_missing(group, need, &pending);
     if (missing < group->size && !group_line_of(group, missing)) {
         group_await_deaths(group);
