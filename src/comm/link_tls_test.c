@@ -16,8 +16,6 @@
 
 #include "comm/tls_test_support.h"
 
-static struct tls_test_folder folder;
-
 /* A caller and who is called, in one thread. */
 struct pair {
     struct tls *tls[2];
@@ -112,7 +110,7 @@ static void carry(struct pair *pair, int from, size_t bytes, unsigned seed) {
 static void bytes_arrive_whole_in_both_directions(void **state) {
     (void)state;
     static const size_t sizes[] = {1, 48, 16384, 16385, 1000000, 5000000};
-    struct tls_files files = tls_test_member(&folder);
+    struct tls_files files = tls_test_member(&tls_test_files);
     struct pair pair;
     pair_make(&pair, &files, &files);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -126,7 +124,7 @@ static void bytes_arrive_whole_in_both_directions(void **state) {
 static void the_rest_of_a_record_is_pending(void **state) {
     (void)state;
     uint8_t bytes[100] = {0};
-    struct tls_files files = tls_test_member(&folder);
+    struct tls_files files = tls_test_member(&tls_test_files);
     struct pair pair;
     pair_make(&pair, &files, &files);
     greet_well(&pair);
@@ -142,7 +140,7 @@ static void the_rest_of_a_record_is_pending(void **state) {
 static void a_full_socket_takes_the_rest_later(void **state) {
     (void)state;
     static uint8_t bytes[65536], back[65536];
-    struct tls_files files = tls_test_member(&folder);
+    struct tls_files files = tls_test_member(&tls_test_files);
     struct pair pair;
     pair_make(&pair, &files, &files);
     greet_well(&pair);
@@ -165,7 +163,7 @@ static void nothing_readable_crosses_the_wire(void **state) {
     (void)state;
     static const char secret[] = "the weights of the model";
     char wire[1024];
-    struct tls_files files = tls_test_member(&folder);
+    struct tls_files files = tls_test_member(&tls_test_files);
     struct pair pair;
     pair_make(&pair, &files, &files);
     greet_well(&pair);
@@ -179,7 +177,7 @@ static void nothing_readable_crosses_the_wire(void **state) {
 static void an_end_is_an_end(void **state) {
     (void)state;
     uint8_t byte;
-    struct tls_files files = tls_test_member(&folder);
+    struct tls_files files = tls_test_member(&tls_test_files);
     struct pair pair;
     pair_make(&pair, &files, &files);
     greet_well(&pair);
@@ -208,8 +206,8 @@ static void check_refused(const struct tls_files *caller, const struct tls_files
 
 static void strangers_get_nowhere(void **state) {
     (void)state;
-    struct tls_files member = tls_test_member(&folder), stranger = tls_test_stranger(&folder);
-    struct tls_files expired = tls_test_expired(&folder);
+    struct tls_files member = tls_test_member(&tls_test_files), stranger = tls_test_stranger(&tls_test_files);
+    struct tls_files expired = tls_test_expired(&tls_test_files);
     check_refused(&stranger, &member, "unable to get local issuer certificate");
     check_refused(&member, &stranger, "unable to get local issuer certificate");
     check_refused(&expired, &member, "certificate has expired");
@@ -219,7 +217,7 @@ static void strangers_get_nowhere(void **state) {
 static void garbage_is_refused(void **state) {
     (void)state;
     static const char greeting[] = "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n";
-    struct tls_files files = tls_test_member(&folder);
+    struct tls_files files = tls_test_member(&tls_test_files);
     struct pair pair;
     uint8_t byte;
     pair_make(&pair, &files, &files);
@@ -231,19 +229,19 @@ static void garbage_is_refused(void **state) {
 
 static void files_of_no_use_are_named(void **state) {
     (void)state;
-    struct tls_files good = tls_test_member(&folder), files = good;
+    struct tls_files good = tls_test_member(&tls_test_files), files = good;
     struct tls *tls;
     files.certificate = "/nowhere/at/all.pem";
     assert_int_equal(tls_create(&files, &tls), MUSTER_EINVAL);
     assert_non_null(strstr(muster_detail(), "/nowhere/at/all.pem"));
     files = good;
-    files.key = folder.stranger_key;
+    files.key = tls_test_files.stranger_key;
     assert_int_equal(tls_create(&files, &tls), MUSTER_EINVAL);
     assert_non_null(strstr(muster_detail(), "key values mismatch"));
     files = good;
-    files.authority = folder.member_key;
+    files.authority = tls_test_files.member_key;
     assert_int_equal(tls_create(&files, &tls), MUSTER_EINVAL);
-    assert_non_null(strstr(muster_detail(), folder.member_key));
+    assert_non_null(strstr(muster_detail(), tls_test_files.member_key));
 }
 
 static void the_environment_says_whether(void **state) {
@@ -268,18 +266,6 @@ static void the_environment_says_whether(void **state) {
     assert_string_equal(files.authority, "f");
 }
 
-static int make_folder(void **state) {
-    (void)state;
-    tls_test_folder_make(&folder);
-    return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    tls_test_folder_remove(&folder);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_arrive_whole_in_both_directions),
@@ -292,5 +278,5 @@ int main(void) {
         cmocka_unit_test(files_of_no_use_are_named),
         cmocka_unit_test(the_environment_says_whether),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, tls_test_begin, tls_test_end);
 }

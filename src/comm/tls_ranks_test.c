@@ -13,8 +13,6 @@
 #include "comm/p2p_test_support.h"
 #include "comm/tls_test_support.h"
 
-static struct tls_test_folder folder;
-
 static void use(const struct tls_files *files) {
     job_check(setenv("MUSTER_TLS_CERT", files->certificate, 1) == 0 && setenv("MUSTER_TLS_KEY", files->key, 1) == 0 &&
               setenv("MUSTER_TLS_CA", files->authority, 1) == 0);
@@ -44,7 +42,7 @@ static int all_is_well(struct job_rank *rank, void *argument) {
 
 static void member_and_member(struct job_rank *rank) {
     (void)rank;
-    struct tls_files files = tls_test_member(&folder);
+    struct tls_files files = tls_test_member(&tls_test_files);
     use(&files);
 }
 
@@ -74,12 +72,12 @@ static void with_and_without_is_an_error(void **state) {
 }
 
 static void member_and_stranger(struct job_rank *rank) {
-    struct tls_files files = rank->rank == 0 ? tls_test_member(&folder) : tls_test_stranger(&folder);
+    struct tls_files files = rank->rank == 0 ? tls_test_member(&tls_test_files) : tls_test_stranger(&tls_test_files);
     use(&files);
 }
 
 static void member_and_expired(struct job_rank *rank) {
-    struct tls_files files = rank->rank == 0 ? tls_test_member(&folder) : tls_test_expired(&folder);
+    struct tls_files files = rank->rank == 0 ? tls_test_member(&tls_test_files) : tls_test_expired(&tls_test_files);
     use(&files);
 }
 
@@ -107,18 +105,6 @@ static void an_expired_certificate_is_refused_in_words(void **state) {
     job_run(2, is_refused, reason, &(struct job_options){.prepare = member_and_expired});
 }
 
-static int make_folder(void **state) {
-    (void)state;
-    tls_test_folder_make(&folder);
-    return 0;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    tls_test_folder_remove(&folder);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_meet),
@@ -126,5 +112,5 @@ int main(void) {
         cmocka_unit_test(a_stranger_is_refused_in_words),
         cmocka_unit_test(an_expired_certificate_is_refused_in_words),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, tls_test_begin, tls_test_end);
 }

@@ -121,3 +121,19 @@ struct tls_files tls_test_stranger(const struct tls_test_folder *f) {
 struct tls_files tls_test_expired(const struct tls_test_folder *f) {
     return (struct tls_files){.certificate = f->expired, .key = f->expired_key, .authority = f->authority};
 }
+
+/* ---- for cmocka ---- */
+
+struct tls_test_folder tls_test_files;
+
+int tls_test_begin(void **state) {
+    (void)state;
+    tls_test_folder_make(&tls_test_files);
+    return 0;
+}
+
+int tls_test_end(void **state) {
+    (void)state;
+    tls_test_folder_remove(&tls_test_files);
+    return 0;
+}

@@ -22,4 +22,9 @@ struct tls_files tls_test_member(const struct tls_test_folder *folder);
 struct tls_files tls_test_stranger(const struct tls_test_folder *folder); /* who trusts the right authority */
 struct tls_files tls_test_expired(const struct tls_test_folder *folder);
 
+/* Set-up and end of a cmocka group whose tests share one folder. */
+extern struct tls_test_folder tls_test_files;
+int tls_test_begin(void **state);
+int tls_test_end(void **state);
+
 #endif
