@@ -154,6 +154,13 @@ static int leaders_blocks(struct hierarchy *hierarchy, enum comm_operation opera
     return leaders_part(hierarchy, &part);
 }
 
+/* This host's blocks come to `own`, at its leader; a rank that is alone there leaves its block where it is. */
+static int gather_host(struct hierarchy *hierarchy, uint8_t *own, const void **out_send) {
+    bool is_alone = hierarchy->member_count == 1;
+    *out_send = is_alone ? hierarchy->call->send : own;
+    return is_alone ? 0 : node_blocks(hierarchy, COMM_GATHER, hierarchy->call->send, own);
+}
+
 /* ---- operations ---- */
 
 static int run_barrier(struct hierarchy *hierarchy) {
@@ -217,15 +224,9 @@ static int run_all_gather(struct hierarchy *hierarchy) {
         }
     }
     uint8_t *own = packed ? packed + host_begin(hierarchy, hierarchy->host) * hierarchy->type_bytes : NULL;
-    const void *send = call->send;
-    if (hierarchy->member_count > 1) {
-        int code = node_blocks(hierarchy, COMM_GATHER, call->send, own);
-        if (code != 0) {
-            return code;
-        }
-        send = own;
-    }
-    int code = leaders_blocks(hierarchy, COMM_ALL_GATHER, 0, send, packed);
+    const void *send = NULL;
+    int code = gather_host(hierarchy, own, &send);
+    code = code != 0 ? code : leaders_blocks(hierarchy, COMM_ALL_GATHER, 0, send, packed);
     if (code == 0 && is_leader(hierarchy) && packed != call->receive && total > 0) {
         permute(hierarchy, call->receive, packed, false);
     }
@@ -246,15 +247,9 @@ static int run_gather(struct hierarchy *hierarchy) {
     if (!own && is_leader(hierarchy) && !(is_root && hierarchy->layout.is_identity)) {
         return MUSTER_ENOMEM;
     }
-    const void *send = call->send;
-    if (hierarchy->member_count > 1) {
-        int code = node_blocks(hierarchy, COMM_GATHER, call->send, own);
-        if (code != 0) {
-            return code;
-        }
-        send = own;
-    }
-    int code = leaders_blocks(hierarchy, COMM_GATHER, hierarchy->config.hosts[call->root], send, packed);
+    const void *send = NULL;
+    int code = gather_host(hierarchy, own, &send);
+    code = code != 0 ? code : leaders_blocks(hierarchy, COMM_GATHER, hierarchy->config.hosts[call->root], send, packed);
     if (code == 0 && is_root && packed != call->receive && packed) {
         permute(hierarchy, call->receive, packed, false);
     }
