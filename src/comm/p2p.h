@@ -8,10 +8,7 @@
  * neighbours in shared memory, rings the bell when sockets have news for a caller who sleeps. (Where there are none,
  * the caller sleeps on the sockets.)
  *
- * Files: p2p.c (life, posting, waiting), p2p_match.c (what belongs to what), p2p_send.c and p2p_read.c (frames of a
- * link), p2p_short.c (short messages of neighbours, without frames), p2p_links.c (making links), p2p_end.c (their ends,
- * and who is to blame), p2p_groups.c (failed groups, notices), p2p_greet.c (strangers, connections being made),
- * p2p_attend.c (the monitor's events). The wire format is in docs/formats/wire.md and comm/wire.h. */
+ * The files it is made of are listed in p2p_impl.h; the wire format is in docs/formats/wire.md and comm/wire.h. */
 #ifndef COMM_P2P_H
 #define COMM_P2P_H
 
@@ -157,7 +154,7 @@ struct p2p_request {
     uint64_t source, source_withdrawn; /* of a receive that is read out of a neighbour's memory */
     struct memory_place source_place;  /* if that is shared; then source is not used */
     bool is_shared;
-    uint8_t state; /* enum request_state of p2p_impl.h */
+    uint8_t state; /* enum request_state of p2p_state.h */
     bool is_send;
     struct p2p_request *next, *previous;
 };

@@ -1,4 +1,5 @@
-/* Frames going out: begin, clear, pieces, credit; see p2p_impl.h and docs/formats/wire.md. */
+/* Frames going out: a message's first, its pieces when the receiver is ready, and what goes between them; writing them
+ * to the streams; see p2p_impl.h and docs/formats/wire.md. What this process says as a receiver is in p2p_flow.c. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -15,18 +16,6 @@ static void mark_blocked(struct p2p *p2p, struct p2p_stream *stream) {
         stream->next_blocked = p2p->blocked;
         p2p->blocked = stream;
     }
-}
-
-/* ---- credit ---- */
-
-void link_tell_credit(struct p2p *p2p, struct p2p_link *link, uint8_t lane) {
-    struct p2p_credit *credit = &link->credit[lane];
-    if (credit->taken - credit->told < P2P_UNEXPECTED_BYTES_MAX / 4 || !link->streams[0]) {
-        return; /* the next message carries it */
-    }
-    credit->told = credit->taken;
-    struct wire_frame frame = {.kind = WIRE_CREDIT, .lane = lane, .credit = credit->taken};
-    stream_control(p2p, link->streams[0], &frame, NULL);
 }
 
 /* ---- frames without message data ---- */

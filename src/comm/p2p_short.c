@@ -184,7 +184,7 @@ static bool take(struct p2p *p2p, struct p2p_link *link, const struct p2p_envelo
             memcpy(buffer, slot->data, slot->bytes);
         }
         give_slot(link);
-        link_tell_credit(p2p, link, P2P_MESSAGES);
+        credit_tell(p2p, link, P2P_MESSAGES);
         if (p2p->blocked) {
             (void)p2p_flush_blocked(p2p); /* credit: perhaps nobody waits */
         }
