@@ -64,19 +64,15 @@ static void move_apart(struct job_rank *rank) {
     job_check(ip_run("link set %s up", cable));
 }
 
-static struct p2p_envelope envelope(uint32_t peer, uint64_t tag) {
-    return (struct p2p_envelope){.group = 1, .peer = peer, .tag = tag, .fingerprint = MUSTER_UINT8};
-}
-
 static int talk_until_cut(struct job_rank *rank, void *argument) {
     (void)argument;
     uint32_t other = 1 - rank->rank;
     uint8_t *out = malloc(BYTES), *in = malloc(BYTES);
     struct p2p_request requests[2], *all[2] = {&requests[0], &requests[1]};
-    struct p2p_envelope there = envelope(other, 1);
+    struct p2p_envelope there = job_envelope(other, 1);
     memset(out, 5 + (int)rank->rank, BYTES);
-    job_check(p2p_send(rank->p2p, &requests[0], &there, out, BYTES, job_deadline()) == 0);
-    job_check(p2p_receive(rank->p2p, &requests[1], &there, in, BYTES, job_deadline()) == 0);
+    job_post_send(rank, &requests[0], there, out, BYTES);
+    job_post_receive(rank, &requests[1], there, in, BYTES);
     job_check(p2p_wait(rank->p2p, &rank->waiter, all, 2, job_deadline()) == 0);
     job_check(in[0] == 5 + other && in[BYTES - 1] == 5 + other);
     job_mark(rank->job, TALKED);
@@ -86,9 +82,9 @@ static int talk_until_cut(struct job_rank *rank, void *argument) {
         ip_run("neigh replace %s lladdr 02:00:00:00:00:63 dev %s nud permanent", addresses[other], cables[rank->rank]));
     job_mark(rank->job, CUT);
     job_await(rank->job, CUT, 2);
-    there = envelope(other, 2);
-    job_check(p2p_send(rank->p2p, &requests[0], &there, out, BYTES, job_deadline()) == 0);
-    job_check(p2p_receive(rank->p2p, &requests[1], &there, in, BYTES, job_deadline()) == 0);
+    there = job_envelope(other, 2);
+    job_post_send(rank, &requests[0], there, out, BYTES);
+    job_post_receive(rank, &requests[1], there, in, BYTES);
     int64_t deadline = clock_monotonic_ns() + 300 * CLOCK_NS_PER_MS;
     job_check(p2p_wait(rank->p2p, &rank->waiter, all, 2, deadline) == MUSTER_ETIMEOUT);
     job_check(clock_monotonic_ns() >= deadline && atomic_load(&rank->notice_count) == 0);

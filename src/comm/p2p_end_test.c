@@ -25,21 +25,9 @@ enum { NOT_TOLD = 2 };                /* what a rank ends with */
 #define LONG_BYTES ((size_t)64 << 20) /* several times what the kernel takes in for one connection */
 
 static struct p2p_envelope envelope(uint32_t peer, uint64_t tag) {
-    return (struct p2p_envelope){.group = 7, .lane = P2P_COLLECTIVES, .peer = peer, .tag = tag, .fingerprint = 1};
-}
-
-static int receive_from(struct job_rank *rank, uint32_t peer, uint64_t tag, void *buffer, size_t bytes) {
-    struct p2p_request request, *list = &request;
-    const struct p2p_envelope from = envelope(peer, tag);
-    int code = p2p_receive(rank->p2p, &request, &from, buffer, bytes, job_deadline());
-    return code ? code : p2p_wait(rank->p2p, &rank->waiter, &list, 1, job_deadline());
-}
-
-static int send_to(struct job_rank *rank, uint32_t peer, uint64_t tag, const void *buffer, size_t bytes) {
-    struct p2p_request request, *list = &request;
-    const struct p2p_envelope to = envelope(peer, tag);
-    int code = p2p_send(rank->p2p, &request, &to, buffer, bytes, job_deadline());
-    return code ? code : p2p_wait(rank->p2p, &rank->waiter, &list, 1, job_deadline());
+    struct p2p_envelope envelope = job_envelope(peer, tag);
+    envelope.lane = P2P_COLLECTIVES; /* always in frames of a link */
+    return envelope;
 }
 
 static bool is_watching_it(struct p2p *p2p, uint32_t peer) {
@@ -63,17 +51,17 @@ static int last_words(struct job_rank *rank, void *argument) {
     (void)argument;
     char word[] = "last word";
     if (rank->rank == 1) {
-        job_check(send_to(rank, 0, 1, word, sizeof word) == 0);
+        job_check(job_send(rank, envelope(0, 1), word, sizeof word) == 0);
         job_await(rank->job, READY, 1);
-        job_check(send_to(rank, 0, 2, word, sizeof word) == 0);
-        job_check(send_to(rank, 0, 3, word, sizeof word) == 0);
+        job_check(job_send(rank, envelope(0, 2), word, sizeof word) == 0);
+        job_check(job_send(rank, envelope(0, 3), word, sizeof word) == 0);
         job_mark(rank->job, SENT);
         job_await(rank->job, DONE, 9); /* killed here */
     }
     char got[sizeof word] = "";
     struct p2p_request early, *list = &early;
     const struct p2p_envelope from = envelope(1, 2);
-    job_check(receive_from(rank, 1, 1, got, sizeof got) == 0);
+    job_check(job_receive(rank, envelope(1, 1), got, sizeof got) == 0);
     job_check(p2p_receive(rank->p2p, &early, &from, got, sizeof got, job_deadline()) == 0);
     job_mark(rank->job, READY);
     job_await(rank->job, SENT, 1);
@@ -81,9 +69,9 @@ static int last_words(struct job_rank *rank, void *argument) {
     tell_of_death(rank, 1, "rank 1 was killed, says somebody");
     job_check(p2p_wait(rank->p2p, &rank->waiter, &list, 1, job_deadline()) == 0 && strcmp(got, word) == 0);
     memset(got, 0, sizeof got);
-    job_check(receive_from(rank, 1, 3, got, sizeof got) == 0 && strcmp(got, word) == 0);
+    job_check(job_receive(rank, envelope(1, 3), got, sizeof got) == 0 && strcmp(got, word) == 0);
     job_mark(rank->job, GONE);
-    job_check(receive_from(rank, 1, 4, got, sizeof got) == MUSTER_EPEER);
+    job_check(job_receive(rank, envelope(1, 4), got, sizeof got) == MUSTER_EPEER);
     job_check(strstr(muster_detail(), "rank 1 was killed, says somebody"));
     return 0;
 }
@@ -110,7 +98,7 @@ static int leaves_unread(struct job_rank *rank, void *argument) {
     struct p2p_request request;
     job_check(bytes != NULL);
     if (rank->rank == 1) {
-        job_check(receive_from(rank, 0, 1, bytes, 8) == 0);
+        job_check(job_receive(rank, envelope(0, 1), bytes, 8) == 0);
         const struct p2p_envelope from = envelope(0, 2);
         job_check(p2p_receive(rank->p2p, &request, &from, bytes, LONG_BYTES, job_deadline()) == 0);
         while (request.moved == 0) {
@@ -123,8 +111,8 @@ static int leaves_unread(struct job_rank *rank, void *argument) {
         return 0;
     }
     if (rank->rank == 0) {
-        job_check(send_to(rank, 1, 1, bytes, 8) == 0);
-        job_check(send_to(rank, 1, 2, bytes, LONG_BYTES) == MUSTER_EPEER);
+        job_check(job_send(rank, envelope(1, 1), bytes, 8) == 0);
+        job_check(job_send(rank, envelope(1, 2), bytes, LONG_BYTES) == MUSTER_EPEER);
         job_check(strstr(muster_detail(), "rank 1 has left"));
         for (uint32_t i = 0; i < atomic_load(&rank->notice_count); i++) {
             job_check(rank->notices[i].subject != 1);
@@ -223,7 +211,7 @@ static int needs_who_has_left(struct job_rank *rank, void *argument) {
         return 0;
     }
     if (rank->rank == 3) {
-        job_check(send_to(rank, 0, 1, &byte, 1) == 0);
+        job_check(job_send(rank, envelope(0, 1), &byte, 1) == 0);
         job_mark(rank->job, READY);
         job_await(rank->job, GONE, 1);
         struct p2p_notice notice = {.kind = P2P_NOTICE_GROUP_FAILED,
@@ -236,7 +224,7 @@ static int needs_who_has_left(struct job_rank *rank, void *argument) {
         return 0;
     }
     if (rank->rank == 0) {
-        job_check(receive_from(rank, 3, 1, &byte, 1) == 0);
+        job_check(job_receive(rank, envelope(3, 1), &byte, 1) == 0);
         job_mark(rank->job, READY);
         job_await(rank->job, TOLD, 1); /* rank 2 has gone */
         struct p2p_request request, *list = &request;
@@ -316,7 +304,7 @@ static int needs_who_has_gone(struct job_rank *rank, void *argument) {
     char byte;
     if (rank->rank == 0) {
         job_await(rank->job, TOLD, 1);
-        job_check(receive_from(rank, 1, 1, &byte, 1) == MUSTER_EPEER);
+        job_check(job_receive(rank, envelope(1, 1), &byte, 1) == MUSTER_EPEER);
         job_check(strstr(muster_detail(), "rank 0 cannot connect to rank 1"));
         for (int64_t deadline_ns = job_deadline(); atomic_load(&rank->notice_count) == 0;) {
             job_check(clock_monotonic_ns() < deadline_ns); /* the attendant may be about to say it */

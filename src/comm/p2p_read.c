@@ -5,7 +5,6 @@
  * bounce buffer, small enough to stay in the cache. What a frame means for messages is left to p2p_message.c, bringing
  * its payload there to p2p_place.c. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"

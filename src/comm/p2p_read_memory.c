@@ -1,7 +1,6 @@
 /* Long messages of a neighbour that are read out of its memory, or out of an allocation that both have mapped, instead
  * of going through the ring; see p2p_impl.h. Which messages are offered so, the sender decides (p2p_send.c). */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"

@@ -24,10 +24,6 @@ static void run_all_ways(uint32_t size, job_body *body) {
     }
 }
 
-static struct p2p_envelope envelope(uint32_t peer, uint64_t tag) {
-    return (struct p2p_envelope){.group = 7, .lane = P2P_MESSAGES, .peer = peer, .tag = tag, .fingerprint = 1};
-}
-
 /* As muster_send() does it; true: by the short way. */
 static bool send_blocking(struct job_rank *rank, const struct p2p_envelope *to, const void *buffer, size_t bytes) {
     int64_t now_ns = 0;
@@ -35,9 +31,7 @@ static bool send_blocking(struct job_rank *rank, const struct p2p_envelope *to, 
         job_check(now_ns > 0);
         return true;
     }
-    struct p2p_request request, *requests[] = {&request};
-    job_check(p2p_send(rank->p2p, &request, to, buffer, bytes, job_deadline()) == 0);
-    job_check(p2p_wait(rank->p2p, &rank->waiter, requests, 1, job_deadline()) == 0);
+    job_check(job_send(rank, *to, buffer, bytes) == 0);
     return false;
 }
 
@@ -52,28 +46,13 @@ static size_t receive_by(struct job_rank *rank, struct comm_waiter *waiter, cons
         return came.bytes;
     }
     struct p2p_request request, *requests[] = {&request};
-    job_check(p2p_receive(rank->p2p, &request, from, buffer, bytes, job_deadline()) == 0);
+    job_post_receive(rank, &request, *from, buffer, bytes);
     job_check(p2p_wait(rank->p2p, waiter, requests, 1, job_deadline()) == 0);
     return request.bytes;
 }
 
 static size_t receive_blocking(struct job_rank *rank, const struct p2p_envelope *from, void *buffer, size_t bytes) {
     return receive_by(rank, &rank->waiter, from, buffer, bytes);
-}
-
-/* A message says its place in the row in all its bytes; the first 4 exactly. */
-static void fill(uint8_t *bytes, size_t count, uint32_t place) {
-    memset(bytes, (int)(place % 251), count);
-    memcpy(bytes, &place, count < sizeof place ? count : sizeof place);
-}
-
-static bool is_filled(const uint8_t *bytes, size_t count, uint32_t place) {
-    for (size_t i = sizeof place; i < count; i++) {
-        if (bytes[i] != place % 251) {
-            return false;
-        }
-    }
-    return memcmp(bytes, &place, count < sizeof place ? count : sizeof place) == 0;
 }
 
 /* ---- order ---- */
@@ -87,17 +66,17 @@ static size_t bytes_at(uint32_t place) {
 
 /* Rank 0 sends; every now and then it does not wait for several, so that shorts follow longs that are under way. */
 static void send_row(struct job_rank *rank, uint8_t *buffers[4]) {
-    struct p2p_envelope to = envelope(1, 5);
+    struct p2p_envelope to = job_envelope(1, 5);
     struct p2p_request requests[4], *open[4];
     for (uint32_t i = 0; i < STREAK;) {
         size_t count = i % 3 == 0 && i + 4 <= STREAK ? 4 : 1;
         for (size_t k = 0; k < count; k++, i++) {
-            fill(buffers[k], bytes_at(i), i);
+            job_fill(buffers[k], bytes_at(i), i);
             if (count == 1) {
                 (void)send_blocking(rank, &to, buffers[k], bytes_at(i));
             } else {
                 open[k] = &requests[k];
-                job_check(p2p_send(rank->p2p, open[k], &to, buffers[k], bytes_at(i), job_deadline()) == 0);
+                job_post_send(rank, open[k], to, buffers[k], bytes_at(i));
             }
         }
         if (count > 1) {
@@ -107,14 +86,14 @@ static void send_row(struct job_rank *rank, uint8_t *buffers[4]) {
 }
 
 static void receive_row(struct job_rank *rank, uint8_t *in) {
-    struct p2p_envelope from = envelope(0, 5);
+    struct p2p_envelope from = job_envelope(0, 5);
     for (uint32_t i = 0; i < STREAK; i++) {
         if (i % LEFT_ALONE == 0) {
             (void)p2p_progress(rank->p2p); /* some come before anybody asks for them */
         }
         bool is_exact = i % 5 != 0 && bytes_at(i) > 0; /* else with room for any */
         size_t bytes = receive_blocking(rank, &from, in, is_exact ? bytes_at(i) : LONG_BYTES);
-        job_check(bytes == bytes_at(i) && is_filled(in, bytes, i));
+        job_check(bytes == bytes_at(i) && job_is_filled(in, bytes, i));
     }
 }
 
@@ -144,7 +123,7 @@ static void short_and_long_ones_keep_one_order(void **state) {
 /* Requests and answers, long enough that the link has opened: then it is the short way that is taken. */
 static int by_the_short_way(struct job_rank *rank, void *argument) {
     (void)argument;
-    struct p2p_envelope other = envelope(1 - rank->rank, 9);
+    struct p2p_envelope other = job_envelope(1 - rank->rank, 9);
     uint32_t shorts = 0;
     for (uint32_t i = 0; i < 1000; i++) {
         uint32_t value = 2 * i + rank->rank, got = 0;
@@ -172,7 +151,7 @@ static void answers_take_the_short_way(void **state) {
 static int into_a_full_box(struct job_rank *rank, void *argument) {
     (void)argument;
     enum { COUNT = 100, MARK_OPEN = 0, MARK_SENT = 1 };
-    struct p2p_envelope other = envelope(1 - rank->rank, 1);
+    struct p2p_envelope other = job_envelope(1 - rank->rank, 1);
     uint32_t value = 0, shorts = 0;
     if (rank->rank == 0) {
         (void)send_blocking(rank, &other, &value, sizeof value);
@@ -202,7 +181,7 @@ static void a_full_box_holds_nobody_up(void **state) {
 /* A message of another type or that is too long stays for the receive that says so; one of another tag stays. */
 static int not_for_this_receive(struct job_rank *rank, void *argument) {
     (void)argument;
-    struct p2p_envelope one = envelope(1 - rank->rank, 1), two = envelope(1 - rank->rank, 2);
+    struct p2p_envelope one = job_envelope(1 - rank->rank, 1), two = job_envelope(1 - rank->rank, 2);
     uint32_t values[4] = {11, 12, 13, 14};
     if (rank->rank == 0) {
         (void)send_blocking(rank, &one, &values[0], sizeof *values);
@@ -217,9 +196,9 @@ static int not_for_this_receive(struct job_rank *rank, void *argument) {
     struct p2p_short came;
     struct p2p_link *link = p2p_expect_short(rank->p2p, 0, sizeof got, &begin_ns);
     job_check(!link || !p2p_receive_short(rank->p2p, &rank->waiter, link, &one, &got, sizeof got, &came));
-    struct p2p_request request, *requests[] = {&request};
-    job_check(p2p_receive(rank->p2p, &request, &one, &got, sizeof got, job_deadline()) == 0);
-    job_check(p2p_wait(rank->p2p, &rank->waiter, requests, 1, job_deadline()) == MUSTER_EMISMATCH);
+    struct p2p_request request;
+    job_post_receive(rank, &request, one, &got, sizeof got);
+    job_check(job_wait_for(rank, &request) == MUSTER_EMISMATCH);
     return 0;
 }
 
@@ -232,7 +211,7 @@ static void what_is_for_others_stays(void **state) {
 static int before_the_goodbye(struct job_rank *rank, void *argument) {
     (void)argument;
     enum { MARK_OPEN = 0 };
-    struct p2p_envelope other = envelope(1 - rank->rank, 1);
+    struct p2p_envelope other = job_envelope(1 - rank->rank, 1);
     uint32_t value = 0;
     if (rank->rank == 0) {
         (void)send_blocking(rank, &other, &value, sizeof value);
@@ -243,10 +222,10 @@ static int before_the_goodbye(struct job_rank *rank, void *argument) {
     }
     job_check(receive_blocking(rank, &other, &value, sizeof value) == sizeof value);
     job_mark(rank->job, MARK_OPEN);
-    struct p2p_envelope none = envelope(0, 2);
-    struct p2p_request request, *requests[] = {&request};
-    job_check(p2p_receive(rank->p2p, &request, &none, &value, sizeof value, job_deadline()) == 0);
-    job_check(p2p_wait(rank->p2p, &rank->waiter, requests, 1, job_deadline()) == MUSTER_EPEER); /* it has left */
+    struct p2p_envelope none = job_envelope(0, 2);
+    struct p2p_request request;
+    job_post_receive(rank, &request, none, &value, sizeof value);
+    job_check(job_wait_for(rank, &request) == MUSTER_EPEER); /* it has left */
     job_check(receive_blocking(rank, &other, &value, sizeof value) == sizeof value && value == 1);
     return 0;
 }
@@ -268,7 +247,7 @@ struct receiver {
 
 static void *receive_own(void *argument) {
     struct receiver *receiver = argument;
-    struct p2p_envelope from = envelope(0, receiver->tag);
+    struct p2p_envelope from = job_envelope(0, receiver->tag);
     for (uint32_t i = 0; i < EACH; i++) {
         uint32_t got = 0;
         job_check(receive_by(receiver->rank, &receiver->waiter, &from, &got, sizeof got) == sizeof got && got == i);
@@ -280,7 +259,7 @@ static int with_threads(struct job_rank *rank, void *argument) {
     (void)argument;
     if (rank->rank == 0) {
         for (uint32_t i = 0; i < EACH * THREADS; i++) {
-            struct p2p_envelope to = envelope(1, i % THREADS);
+            struct p2p_envelope to = job_envelope(1, i % THREADS);
             uint32_t value = i / THREADS;
             (void)send_blocking(rank, &to, &value, sizeof value);
         }
@@ -312,7 +291,7 @@ static int from_anybody(struct job_rank *rank, void *argument) {
     enum { COUNT = 300 };
     uint32_t next[3] = {0};
     if (rank->rank > 0) {
-        struct p2p_envelope to = envelope(0, 4);
+        struct p2p_envelope to = job_envelope(0, 4);
         for (uint32_t i = 0; i < COUNT; i++) {
             (void)send_blocking(rank, &to, &i, sizeof i);
         }
@@ -320,10 +299,10 @@ static int from_anybody(struct job_rank *rank, void *argument) {
     }
     for (uint32_t i = 0; i < 2 * COUNT; i++) {
         uint32_t got = 0;
-        struct p2p_envelope from = envelope(P2P_ANY_PEER, 4);
-        struct p2p_request request, *requests[] = {&request};
-        job_check(p2p_receive(rank->p2p, &request, &from, &got, sizeof got, job_deadline()) == 0);
-        job_check(p2p_wait(rank->p2p, &rank->waiter, requests, 1, job_deadline()) == 0);
+        struct p2p_envelope from = job_envelope(P2P_ANY_PEER, 4);
+        struct p2p_request request;
+        job_post_receive(rank, &request, from, &got, sizeof got);
+        job_check(job_wait_for(rank, &request) == 0);
         job_check(request.envelope.peer < 3 && got == next[request.envelope.peer]++);
     }
     return 0;

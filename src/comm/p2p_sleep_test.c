@@ -11,13 +11,11 @@
 #include <sched.h>
 #include <string.h>
 
-#include <muster/collective.h>
 #include <muster/status.h>
 
 #include "base/clock.h"
-#include "comm/p2p.h"
+#include "comm/p2p_test_support.h"
 
-#define LONG_NS (INT64_C(60) * CLOCK_NS_PER_S)
 #define LARGE_BYTES ((size_t)8 << 20)
 
 /* Two ranks of one process. */
@@ -30,10 +28,6 @@ struct rank {
     struct rank *other;
     _Atomic bool is_told;
 };
-
-static int64_t deadline(void) {
-    return clock_monotonic_ns() + LONG_NS;
-}
 
 static int get_contact(void *context, uint32_t peer, int64_t deadline_ns, uint8_t out[P2P_CONTACT_BYTES_MAX],
                        size_t *out_len) {
@@ -50,20 +44,6 @@ static void take_notice(void *context, const struct p2p_notice *notice) {
     (void)notice;
 }
 
-static struct p2p_envelope envelope(uint32_t peer) {
-    return (struct p2p_envelope){.group = 1, .lane = P2P_MESSAGES, .peer = peer, .fingerprint = MUSTER_UINT8};
-}
-
-static int send_to(struct rank *rank, uint32_t peer, struct p2p_request *request, const void *data, size_t bytes) {
-    const struct p2p_envelope to = envelope(peer);
-    return p2p_send(rank->p2p, request, &to, data, bytes, deadline());
-}
-
-static int receive_from(struct rank *rank, uint32_t peer, struct p2p_request *request, void *data, size_t bytes) {
-    const struct p2p_envelope from = envelope(peer);
-    return p2p_receive(rank->p2p, request, &from, data, bytes, deadline());
-}
-
 static bool is_done(const struct p2p_request *request) {
     return atomic_load_explicit(&request->done, memory_order_acquire) != 0;
 }
@@ -71,10 +51,11 @@ static bool is_done(const struct p2p_request *request) {
 /* A first message, for which the connection is made: the last time that somebody attends. */
 static void connect_them(struct rank ranks[2]) {
     struct p2p_request out, in;
+    const struct p2p_envelope to = job_envelope(1, 0), from = job_envelope(0, 0);
     uint8_t sent = 1, came = 0;
-    int64_t until = deadline();
-    assert_int_equal(receive_from(&ranks[1], 0, &in, &came, 1), 0);
-    assert_int_equal(send_to(&ranks[0], 1, &out, &sent, 1), 0);
+    int64_t until = job_deadline();
+    assert_int_equal(p2p_receive(ranks[1].p2p, &in, &from, &came, 1, until), 0);
+    assert_int_equal(p2p_send(ranks[0].p2p, &out, &to, &sent, 1, until), 0);
     while (!is_done(&out) || !is_done(&in)) {
         for (int i = 0; i < 2; i++) {
             p2p_attend(ranks[i].p2p);
@@ -116,7 +97,7 @@ static int end(void **state) {
 }
 
 static void await_sleeper(struct rank *rank) {
-    int64_t until = deadline();
+    int64_t until = job_deadline();
     while (atomic_load(&rank->bell.sleepers) == 0) {
         assert_true(clock_monotonic_ns() < until);
         (void)sched_yield();
@@ -131,10 +112,11 @@ struct large {
 
 static void *receive_large(void *argument) {
     struct large *large = argument;
+    const struct p2p_envelope from = job_envelope(0, 0);
     struct p2p_request request, *waited = &request;
-    large->status = receive_from(large->rank, 0, &request, large->bytes, LARGE_BYTES);
+    large->status = p2p_receive(large->rank->p2p, &request, &from, large->bytes, LARGE_BYTES, job_deadline());
     large->status =
-        large->status ? large->status : p2p_wait(large->rank->p2p, &large->rank->waiter, &waited, 1, deadline());
+        large->status ? large->status : p2p_wait(large->rank->p2p, &large->rank->waiter, &waited, 1, job_deadline());
     return NULL;
 }
 
@@ -143,13 +125,14 @@ static void sockets_wake_a_sleeper(void **state) {
     struct rank *ranks = *state;
     static uint8_t out[LARGE_BYTES], in[LARGE_BYTES];
     struct large large = {.rank = &ranks[1], .bytes = in};
+    const struct p2p_envelope to = job_envelope(1, 0);
     struct p2p_request request, *waited = &request;
     pthread_t thread;
     memset(out, 7, sizeof out);
     assert_int_equal(pthread_create(&thread, NULL, receive_large, &large), 0);
     await_sleeper(&ranks[1]);
-    assert_int_equal(send_to(&ranks[0], 1, &request, out, sizeof out), 0);
-    assert_int_equal(p2p_wait(ranks[0].p2p, &ranks[0].waiter, &waited, 1, deadline()), 0);
+    assert_int_equal(p2p_send(ranks[0].p2p, &request, &to, out, sizeof out, job_deadline()), 0);
+    assert_int_equal(p2p_wait(ranks[0].p2p, &ranks[0].waiter, &waited, 1, job_deadline()), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(large.status, 0);
     assert_memory_equal(in, out, sizeof in);
@@ -161,7 +144,7 @@ static bool is_told(void *argument) {
 
 static void *wait_to_be_told(void *argument) {
     struct rank *rank = argument;
-    return (void *)(intptr_t)p2p_wait_until(rank->p2p, &rank->waiter, is_told, rank, deadline());
+    return (void *)(intptr_t)p2p_wait_until(rank->p2p, &rank->waiter, is_told, rank, job_deadline());
 }
 
 static void the_bell_wakes_all_sleepers(void **state) {

@@ -36,42 +36,6 @@ static void run_all_ways(uint32_t size, job_body *body) {
     }
 }
 
-static struct p2p_envelope envelope(uint32_t peer, uint64_t tag) {
-    return (struct p2p_envelope){
-        .group = 7, .lane = P2P_MESSAGES, .peer = peer, .tag = tag, .fingerprint = MUSTER_UINT8};
-}
-
-static void send_to(struct job_rank *rank, struct p2p_request *request, uint32_t peer, uint64_t tag, const void *buffer,
-                    size_t bytes) {
-    const struct p2p_envelope to = envelope(peer, tag);
-    job_check(p2p_send(rank->p2p, request, &to, buffer, bytes, job_deadline()) == 0);
-}
-
-static void receive_from(struct job_rank *rank, struct p2p_request *request, uint32_t peer, uint64_t tag, void *buffer,
-                         size_t bytes) {
-    const struct p2p_envelope from = envelope(peer, tag);
-    job_check(p2p_receive(rank->p2p, request, &from, buffer, bytes, job_deadline()) == 0);
-}
-
-static int wait_for(struct job_rank *rank, struct p2p_request *request) {
-    return p2p_wait(rank->p2p, &rank->waiter, &request, 1, job_deadline());
-}
-
-static void fill(uint8_t *bytes, size_t count, uint32_t seed) {
-    for (size_t i = 0; i < count; i++) {
-        bytes[i] = (uint8_t)((i * 2654435761U + seed * 40503U) >> 11);
-    }
-}
-
-static bool is_filled(const uint8_t *bytes, size_t count, uint32_t seed) {
-    for (size_t i = 0; i < count; i++) {
-        if (bytes[i] != (uint8_t)((i * 2654435761U + seed * 40503U) >> 11)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* ---- order ---- */
 
 enum { STREAK = 400 };
@@ -87,14 +51,13 @@ static int in_order(struct job_rank *rank, void *argument) {
         struct p2p_request request;
         size_t bytes = sizes[(i * 5) % SIZES];
         if (rank->rank == 0) {
-            fill(out, bytes, i);
-            send_to(rank, &request, other, 3, out, bytes);
-            job_check(wait_for(rank, &request) == 0);
+            job_fill(out, bytes, i);
+            job_check(job_send(rank, job_envelope(other, 3), out, bytes) == 0);
         } else {
             memset(in, 0, 300000);
-            receive_from(rank, &request, other, 3, in, 300000);
-            job_check(wait_for(rank, &request) == 0);
-            job_check(request.bytes == bytes && request.envelope.peer == 0 && is_filled(in, bytes, i));
+            job_post_receive(rank, &request, job_envelope(other, 3), in, 300000);
+            job_check(job_wait_for(rank, &request) == 0);
+            job_check(request.bytes == bytes && request.envelope.peer == 0 && job_is_filled(in, bytes, i));
         }
     }
     free(out);
@@ -117,8 +80,8 @@ static int tags_apart(struct job_rank *rank, void *argument) {
         all[tag] = &requests[tag];
         size_t bytes = tag % 2 ? LARGE_BYTES - tag * 7 : 1000 + tag;
         if (rank->rank == 0) {
-            fill(buffers + tag * LARGE_BYTES, bytes, tag);
-            send_to(rank, &requests[tag], 1, tag, buffers + tag * LARGE_BYTES, bytes);
+            job_fill(buffers + tag * LARGE_BYTES, bytes, tag);
+            job_post_send(rank, &requests[tag], job_envelope(1, tag), buffers + tag * LARGE_BYTES, bytes);
         }
     }
     if (rank->rank == 0) {
@@ -127,9 +90,9 @@ static int tags_apart(struct job_rank *rank, void *argument) {
     for (uint32_t i = TAGS; rank->rank == 1 && i > 0; i--) {
         uint32_t tag = i - 1;
         size_t bytes = tag % 2 ? LARGE_BYTES - tag * 7 : 1000 + tag;
-        receive_from(rank, &requests[tag], 0, tag, buffers, LARGE_BYTES);
-        job_check(wait_for(rank, &requests[tag]) == 0);
-        job_check(requests[tag].bytes == bytes && is_filled(buffers, bytes, tag));
+        job_post_receive(rank, &requests[tag], job_envelope(0, tag), buffers, LARGE_BYTES);
+        job_check(job_wait_for(rank, &requests[tag]) == 0);
+        job_check(requests[tag].bytes == bytes && job_is_filled(buffers, bytes, tag));
     }
     free(buffers);
     return 0;
@@ -151,15 +114,14 @@ static int from_anybody(struct job_rank *rank, void *argument) {
         for (uint32_t i = 0; i < EACH; i++) {
             number[0] = rank->rank;
             number[1] = i;
-            send_to(rank, &request, 0, 5, number, sizeof number);
-            job_check(wait_for(rank, &request) == 0);
+            job_check(job_send(rank, job_envelope(0, 5), number, sizeof number) == 0);
         }
         return 0;
     }
     uint32_t next[JOB_RANKS_MAX] = {0};
     for (uint32_t i = 0; i < EACH * (rank->size - 1); i++) {
-        receive_from(rank, &request, P2P_ANY_PEER, 5, number, sizeof number);
-        job_check(wait_for(rank, &request) == 0);
+        job_post_receive(rank, &request, job_envelope(P2P_ANY_PEER, 5), number, sizeof number);
+        job_check(job_wait_for(rank, &request) == 0);
         job_check(request.envelope.peer == number[0] && number[1] == next[number[0]]++);
     }
     return 0;
@@ -178,24 +140,24 @@ static int exchange(struct job_rank *rank, void *argument) {
     struct p2p_request requests[REQUESTS], *all[REQUESTS];
     uint8_t *out = malloc(LARGE_BYTES), *in = malloc(2 * rank->size * LARGE_BYTES);
     size_t count = 0;
-    fill(out, LARGE_BYTES, rank->rank);
+    job_fill(out, LARGE_BYTES, rank->rank);
     for (uint32_t lane = 0; lane < P2P_LANE_COUNT; lane++) {
         for (uint32_t peer = 0; peer < rank->size; peer++) {
             if (peer != rank->rank) {
-                struct p2p_envelope here = envelope(peer, P2P_TAG(1, lane));
+                struct p2p_envelope here = job_envelope(peer, P2P_TAG(1, lane));
                 here.lane = (uint8_t)lane;
                 all[count] = &requests[count];
-                job_check(p2p_send(rank->p2p, &requests[count++], &here, out, LARGE_BYTES, job_deadline()) == 0);
+                job_post_send(rank, &requests[count++], here, out, LARGE_BYTES);
                 all[count] = &requests[count];
-                job_check(p2p_receive(rank->p2p, &requests[count++], &here,
-                                      in + (lane * rank->size + peer) * LARGE_BYTES, LARGE_BYTES, job_deadline()) == 0);
+                job_post_receive(rank, &requests[count++], here, in + (lane * rank->size + peer) * LARGE_BYTES,
+                                 LARGE_BYTES);
             }
         }
     }
     job_check(p2p_wait(rank->p2p, &rank->waiter, all, count, job_deadline()) == 0);
     for (uint32_t i = 0; i < 2 * rank->size; i++) {
         uint32_t peer = i % rank->size;
-        job_check(peer == rank->rank || is_filled(in + i * LARGE_BYTES, LARGE_BYTES, peer));
+        job_check(peer == rank->rank || job_is_filled(in + i * LARGE_BYTES, LARGE_BYTES, peer));
     }
     free(out);
     free(in);
@@ -215,20 +177,19 @@ enum { FLOOD = 60, FLOOD_BYTES = 60000 };
 static int flood(struct job_rank *rank, void *argument) {
     (void)argument;
     static struct p2p_request static_requests[2][FLOOD]; /* per rank: threads share the process */
-    struct p2p_request *requests = static_requests[rank->rank], *all[FLOOD], other;
-    struct p2p_envelope side = envelope(1 - rank->rank, P2P_TAG(9, 9));
+    struct p2p_request *requests = static_requests[rank->rank], *all[FLOOD];
+    struct p2p_envelope side = job_envelope(1 - rank->rank, P2P_TAG(9, 9));
     side.lane = P2P_COLLECTIVES;
     uint8_t *buffers = malloc((size_t)FLOOD * FLOOD_BYTES), word[8] = "side";
     for (uint32_t i = 0; i < FLOOD; i++) {
         all[i] = &requests[i];
         if (rank->rank == 0) {
-            fill(buffers + i * FLOOD_BYTES, FLOOD_BYTES, i);
-            send_to(rank, &requests[i], 1, 1, buffers + i * FLOOD_BYTES, FLOOD_BYTES);
+            job_fill(buffers + i * FLOOD_BYTES, FLOOD_BYTES, i);
+            job_post_send(rank, &requests[i], job_envelope(1, 1), buffers + i * FLOOD_BYTES, FLOOD_BYTES);
         }
     }
     if (rank->rank == 0) {
-        job_check(p2p_send(rank->p2p, &other, &side, word, sizeof word, job_deadline()) == 0);
-        job_check(wait_for(rank, &other) == 0);
+        job_check(job_send(rank, side, word, sizeof word) == 0);
         job_await(rank->job, 0, 1); /* rank 1 has the side message, and none of the others */
         uint32_t done = 0;
         for (uint32_t i = 0; i < FLOOD; i++) {
@@ -239,13 +200,12 @@ static int flood(struct job_rank *rank, void *argument) {
         job_check(p2p_wait(rank->p2p, &rank->waiter, all, FLOOD, job_deadline()) == 0);
     } else {
         uint8_t got[8] = "";
-        job_check(p2p_receive(rank->p2p, &other, &side, got, sizeof got, job_deadline()) == 0);
-        job_check(wait_for(rank, &other) == 0 && memcmp(got, word, sizeof got) == 0);
+        job_check(job_receive(rank, side, got, sizeof got) == 0 && memcmp(got, word, sizeof got) == 0);
         job_mark(rank->job, 0);
         job_await(rank->job, 1, 1);
         for (uint32_t i = 0; i < FLOOD; i++) {
-            receive_from(rank, &requests[i], 0, 1, buffers, FLOOD_BYTES);
-            job_check(wait_for(rank, &requests[i]) == 0 && is_filled(buffers, FLOOD_BYTES, i));
+            job_check(job_receive(rank, job_envelope(0, 1), buffers, FLOOD_BYTES) == 0 &&
+                      job_is_filled(buffers, FLOOD_BYTES, i));
         }
     }
     free(buffers);
@@ -265,15 +225,14 @@ static int late_message(struct job_rank *rank, void *argument) {
     uint8_t first[4] = "", second[4] = "", word[4] = "abc";
     struct p2p_request request, *list = &request;
     if (rank->rank == 1) {
-        receive_from(rank, &request, 0, 1, first, sizeof first);
+        job_post_receive(rank, &request, job_envelope(0, 1), first, sizeof first);
         job_check(p2p_wait(rank->p2p, &rank->waiter, &list, 1, clock_monotonic_ns() + 1000000) == MUSTER_ETIMEOUT);
         job_mark(rank->job, 0);
-        receive_from(rank, &request, 0, 1, second, sizeof second);
-        job_check(wait_for(rank, &request) == 0 && second[0] == 'a' && first[0] == 0);
+        job_check(job_receive(rank, job_envelope(0, 1), second, sizeof second) == 0 && second[0] == 'a' &&
+                  first[0] == 0);
     } else {
         job_await(rank->job, 0, 1);
-        send_to(rank, &request, 1, 1, word, sizeof word);
-        job_check(wait_for(rank, &request) == 0);
+        job_check(job_send(rank, job_envelope(1, 1), word, sizeof word) == 0);
     }
     return 0;
 }
@@ -291,17 +250,16 @@ static int broken_off(struct job_rank *rank, void *argument) {
     struct p2p_request request, *list = &request;
     if (rank->rank == 0) {
         memset(buffer, 7, bytes);
-        send_to(rank, &request, 1, 1, buffer, bytes);
+        job_post_send(rank, &request, job_envelope(1, 1), buffer, bytes);
         (void)p2p_progress(rank->p2p);
         job_await(rank->job, 0, 1);
         int code = p2p_wait(rank->p2p, &rank->waiter, &list, 1, clock_monotonic_ns() + 20000000);
         job_check(code == MUSTER_ETIMEOUT);
         memset(buffer, 9, bytes);
         job_mark(rank->job, 1);
-        send_to(rank, &request, 1, 2, buffer, 100000);
-        job_check(wait_for(rank, &request) == 0);
+        job_check(job_send(rank, job_envelope(1, 2), buffer, 100000) == 0);
     } else {
-        receive_from(rank, &request, 0, 1, buffer, bytes);
+        job_post_receive(rank, &request, job_envelope(0, 1), buffer, bytes);
         for (int i = 0; i < 20 && request.moved == 0; i++) { /* says that it is ready, if it has heard of it */
             (void)p2p_progress(rank->p2p);
             (void)poll(NULL, 0, 1);
@@ -310,8 +268,7 @@ static int broken_off(struct job_rank *rank, void *argument) {
         job_await(rank->job, 1, 1);
         int code = p2p_wait(rank->p2p, &rank->waiter, &list, 1, clock_monotonic_ns() + 50000000);
         job_check(code == MUSTER_ETIMEOUT || code == MUSTER_EGROUP);
-        receive_from(rank, &request, 0, 2, buffer, 100000);
-        job_check(wait_for(rank, &request) == 0 && buffer[0] == 9 && buffer[99999] == 9);
+        job_check(job_receive(rank, job_envelope(0, 2), buffer, 100000) == 0 && buffer[0] == 9 && buffer[99999] == 9);
     }
     free(buffer);
     return 0;
@@ -330,18 +287,16 @@ static int mismatches(struct job_rank *rank, void *argument) {
     (void)argument;
     uint8_t bytes[100] = {0};
     struct p2p_request request;
-    struct p2p_envelope typed = envelope(1 - rank->rank, 2);
+    struct p2p_envelope typed = job_envelope(1 - rank->rank, 2);
     if (rank->rank == 0) {
-        send_to(rank, &request, 1, 1, bytes, 100);
-        job_check(wait_for(rank, &request) == 0);
+        job_check(job_send(rank, job_envelope(1, 1), bytes, 100) == 0);
         typed.fingerprint = MUSTER_FLOAT32;
-        job_check(p2p_send(rank->p2p, &request, &typed, bytes, 8, job_deadline()) == 0);
-        job_check(wait_for(rank, &request) == 0);
+        job_check(job_send(rank, typed, bytes, 8) == 0);
     } else {
-        receive_from(rank, &request, 0, 1, bytes, 99);
-        job_check(wait_for(rank, &request) == MUSTER_EMISMATCH && strstr(muster_detail(), "100 bytes"));
-        job_check(p2p_receive(rank->p2p, &request, &typed, bytes, 8, job_deadline()) == 0);
-        job_check(wait_for(rank, &request) == MUSTER_EMISMATCH && strstr(muster_detail(), "float32"));
+        job_post_receive(rank, &request, job_envelope(0, 1), bytes, 99);
+        job_check(job_wait_for(rank, &request) == MUSTER_EMISMATCH && strstr(muster_detail(), "100 bytes"));
+        job_post_receive(rank, &request, typed, bytes, 8);
+        job_check(job_wait_for(rank, &request) == MUSTER_EMISMATCH && strstr(muster_detail(), "float32"));
     }
     return 0;
 }
@@ -359,15 +314,13 @@ static int leaves(struct job_rank *rank, void *argument) {
     uint8_t bytes[10] = "last word";
     struct p2p_request request;
     if (rank->rank == 0) {
-        send_to(rank, &request, 1, 1, bytes, sizeof bytes);
-        return wait_for(rank, &request);
+        return job_send(rank, job_envelope(1, 1), bytes, sizeof bytes);
     }
     uint8_t got[10] = "";
-    receive_from(rank, &request, 0, 2, got, sizeof got);
-    job_check(wait_for(rank, &request) == MUSTER_EPEER && strstr(muster_detail(), "rank 0 has left"));
-    receive_from(rank, &request, 0, 1, got, sizeof got);
-    job_check(wait_for(rank, &request) == 0 && strcmp((char *)got, "last word") == 0);
-    const struct p2p_envelope to = envelope(0, 1);
+    job_post_receive(rank, &request, job_envelope(0, 2), got, sizeof got);
+    job_check(job_wait_for(rank, &request) == MUSTER_EPEER && strstr(muster_detail(), "rank 0 has left"));
+    job_check(job_receive(rank, job_envelope(0, 1), got, sizeof got) == 0 && strcmp((char *)got, "last word") == 0);
+    const struct p2p_envelope to = job_envelope(0, 1);
     job_check(p2p_send(rank->p2p, &request, &to, got, 1, job_deadline()) == MUSTER_EPEER);
     job_check(atomic_load(&rank->notice_count) == 0);
     return 0;
@@ -418,22 +371,20 @@ static int aborts(struct job_rank *rank, void *argument) {
     struct p2p_request request;
     if (rank->rank == 0) { /* a link to everybody */
         for (uint32_t peer = 1; peer < rank->size; peer++) {
-            send_to(rank, &request, peer, 1, bytes, 8);
-            job_check(wait_for(rank, &request) == 0);
+            job_check(job_send(rank, job_envelope(peer, 1), bytes, 8) == 0);
         }
         job_await(rank->job, 0, rank->size - 1);
         struct p2p_notice notice = {
             .kind = P2P_NOTICE_GROUP_FAILED, .subject = 7, .origin = 0, .code = MUSTER_EABORTED, .sentence = "enough"};
         p2p_spread(rank->p2p, &notice);
         p2p_spread(rank->p2p, &notice);
-        const struct p2p_envelope to = envelope(1, 1);
+        const struct p2p_envelope to = job_envelope(1, 1);
         job_check(p2p_send(rank->p2p, &request, &to, bytes, 1, job_deadline()) == MUSTER_EABORTED);
     } else {
-        receive_from(rank, &request, 0, 1, bytes, 8);
-        job_check(wait_for(rank, &request) == 0);
+        job_check(job_receive(rank, job_envelope(0, 1), bytes, 8) == 0);
         job_mark(rank->job, 0);
-        receive_from(rank, &request, 0, 1, bytes, 8);
-        job_check(wait_for(rank, &request) == MUSTER_EABORTED && strcmp(muster_detail(), "enough") == 0);
+        job_post_receive(rank, &request, job_envelope(0, 1), bytes, 8);
+        job_check(job_wait_for(rank, &request) == MUSTER_EABORTED && strcmp(muster_detail(), "enough") == 0);
         job_check(atomic_load(&rank->notice_count) <= 1);
     }
     job_mark(rank->job, 1);
@@ -462,12 +413,12 @@ static int comes_late(struct job_rank *rank, void *argument) {
         job_mark(rank->job, 0);
     } else {
         job_await(rank->job, 0, 1);
-        struct p2p_envelope from = envelope(0, 1);
+        struct p2p_envelope from = job_envelope(0, 1);
         from.group = GROUP;
-        job_check(p2p_send(rank->p2p, &request, &from, bytes, sizeof bytes, job_deadline()) == 0);
-        (void)wait_for(rank, &request); /* it may be gone before the news comes */
+        job_post_send(rank, &request, from, bytes, sizeof bytes);
+        (void)job_wait_for(rank, &request); /* it may be gone before the news comes */
         int code = p2p_receive(rank->p2p, &request, &from, bytes, sizeof bytes, job_deadline());
-        code = code == 0 ? wait_for(rank, &request) : code;
+        code = code == 0 ? job_wait_for(rank, &request) : code;
         job_check(code == MUSTER_EABORTED && strcmp(muster_detail(), "long ago") == 0);
         job_check(rank->notices[0].subject == GROUP);
     }
@@ -488,13 +439,13 @@ static int ring_of_words(struct job_rank *rank, void *argument) {
     (void)argument;
     job_await(rank->job, 5, 1); /* the strangers are there */
     uint8_t out[1000], in[1000];
-    fill(out, sizeof out, rank->rank);
+    job_fill(out, sizeof out, rank->rank);
     struct p2p_request requests[2], *all[2] = {&requests[0], &requests[1]};
     uint32_t next = (rank->rank + 1) % rank->size, before = (rank->rank + rank->size - 1) % rank->size;
-    send_to(rank, &requests[0], next, 1, out, sizeof out);
-    receive_from(rank, &requests[1], before, 1, in, sizeof in);
+    job_post_send(rank, &requests[0], job_envelope(next, 1), out, sizeof out);
+    job_post_receive(rank, &requests[1], job_envelope(before, 1), in, sizeof in);
     job_check(p2p_wait(rank->p2p, &rank->waiter, all, 2, job_deadline()) == 0);
-    job_check(is_filled(in, sizeof in, before));
+    job_check(job_is_filled(in, sizeof in, before));
     job_mark(rank->job, 6);
     job_await(rank->job, 7, 1);
     return 0;
@@ -528,7 +479,7 @@ static void strangers_do_no_harm(void **state) {
     expect_closed(silent[0]); /* more than there are places: the oldest goes */
     int garbage = connect_to(port), half = connect_to(port), liar = connect_to(port);
     uint8_t noise[5000];
-    fill(noise, sizeof noise, 99);
+    job_fill(noise, sizeof noise, 99);
     job_check(write(garbage, noise, sizeof noise) > 0);
     job_check(write(half, "MUSTERh", 7) == 7);
     struct wire_hello hello = {.from = 0, .to = 1, .stream_count = 1}; /* right in all but the secret */
@@ -561,13 +512,13 @@ static void talk(struct job_rank *rank, struct comm_waiter *waiter, uint32_t gro
     uint8_t out[3000], in[3000];
     for (uint32_t i = 0; i < 200; i++) {
         struct p2p_request requests[2], *all[2] = {&requests[0], &requests[1]};
-        struct p2p_envelope there = envelope(1 - rank->rank, i);
+        struct p2p_envelope there = job_envelope(1 - rank->rank, i);
         there.group = group;
-        fill(out, sizeof out, group + i);
-        job_check(p2p_receive(rank->p2p, &requests[0], &there, in, sizeof in, job_deadline()) == 0);
-        job_check(p2p_send(rank->p2p, &requests[1], &there, out, sizeof out, job_deadline()) == 0);
+        job_fill(out, sizeof out, group + i);
+        job_post_receive(rank, &requests[0], there, in, sizeof in);
+        job_post_send(rank, &requests[1], there, out, sizeof out);
         job_check(p2p_wait(rank->p2p, waiter, all, 2, job_deadline()) == 0);
-        job_check(is_filled(in, sizeof in, group + i));
+        job_check(job_is_filled(in, sizeof in, group + i));
     }
 }
 

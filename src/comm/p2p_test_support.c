@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <muster/collective.h>
 #include <muster/status.h>
 
 #include "base/clock.h"
@@ -105,6 +106,58 @@ uint16_t job_port(struct job_shared *job, uint32_t rank) {
     const uint8_t *bytes = job_contact(job, rank, &len);
     job_check(wire_contact_decode(bytes, len, &contact) == 0);
     return contact.port;
+}
+
+/* ---- messages ---- */
+
+struct p2p_envelope job_envelope(uint32_t peer, uint64_t tag) {
+    return (struct p2p_envelope){
+        .group = 7, .lane = P2P_MESSAGES, .peer = peer, .tag = tag, .fingerprint = MUSTER_UINT8};
+}
+
+void job_post_send(struct job_rank *rank, struct p2p_request *request, struct p2p_envelope to, const void *buffer,
+                   size_t bytes) {
+    job_check(p2p_send(rank->p2p, request, &to, buffer, bytes, job_deadline()) == 0);
+}
+
+void job_post_receive(struct job_rank *rank, struct p2p_request *request, struct p2p_envelope from, void *buffer,
+                      size_t bytes) {
+    job_check(p2p_receive(rank->p2p, request, &from, buffer, bytes, job_deadline()) == 0);
+}
+
+int job_wait_for(struct job_rank *rank, struct p2p_request *request) {
+    return p2p_wait(rank->p2p, &rank->waiter, &request, 1, job_deadline());
+}
+
+int job_send(struct job_rank *rank, struct p2p_envelope to, const void *buffer, size_t bytes) {
+    struct p2p_request request;
+    int code = p2p_send(rank->p2p, &request, &to, buffer, bytes, job_deadline());
+    return code ? code : job_wait_for(rank, &request);
+}
+
+int job_receive(struct job_rank *rank, struct p2p_envelope from, void *buffer, size_t bytes) {
+    struct p2p_request request;
+    int code = p2p_receive(rank->p2p, &request, &from, buffer, bytes, job_deadline());
+    return code ? code : job_wait_for(rank, &request);
+}
+
+static uint8_t filling(size_t at, uint32_t place) {
+    return (uint8_t)(at < sizeof place ? place >> 8 * at : (at * 2654435761U + place * 40503U) >> 11);
+}
+
+void job_fill(uint8_t *bytes, size_t count, uint32_t place) {
+    for (size_t i = 0; i < count; i++) {
+        bytes[i] = filling(i, place);
+    }
+}
+
+bool job_is_filled(const uint8_t *bytes, size_t count, uint32_t place) {
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] != filling(i, place)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* ---- a rank ---- */

@@ -75,6 +75,23 @@ int64_t job_mark_time_ns(struct job_shared *job, uint32_t mark); /* of the last 
 uint16_t job_port(struct job_shared *job, uint32_t rank);
 const uint8_t *job_contact(struct job_shared *job, uint32_t rank, size_t *out_len);
 
+/* Messages of the tests' group, in the lane P2P_MESSAGES, made of bytes. */
+struct p2p_envelope job_envelope(uint32_t peer, uint64_t tag);
+/* Post, which must be possible. */
+void job_post_send(struct job_rank *rank, struct p2p_request *request, struct p2p_envelope to, const void *buffer,
+                   size_t bytes);
+void job_post_receive(struct job_rank *rank, struct p2p_request *request, struct p2p_envelope from, void *buffer,
+                      size_t bytes);
+/* Waits for one request, and gives its code. */
+int job_wait_for(struct job_rank *rank, struct p2p_request *request);
+/* All of it; what posting, or else waiting, gave. */
+int job_send(struct job_rank *rank, struct p2p_envelope to, const void *buffer, size_t bytes);
+int job_receive(struct job_rank *rank, struct p2p_envelope from, void *buffer, size_t bytes);
+
+/* What no other message of a row has, as far as it is long enough: the first 4 bytes are its place. */
+void job_fill(uint8_t *bytes, size_t count, uint32_t place);
+bool job_is_filled(const uint8_t *bytes, size_t count, uint32_t place);
+
 int64_t job_deadline(void);
 /* Floats that are equal only in value do not count. */
 bool job_same_bits(const void *a, const void *b, size_t bytes);

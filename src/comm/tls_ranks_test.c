@@ -22,13 +22,13 @@ static void use(const struct tls_files *files) {
 static int exchange(struct job_rank *rank) {
     struct p2p_request send, receive;
     struct p2p_request *requests[] = {&send, &receive};
-    struct p2p_envelope envelope = {.peer = 1 - rank->rank, .lane = P2P_MESSAGES};
+    const struct p2p_envelope there = job_envelope(1 - rank->rank, 0);
     uint32_t mine = rank->rank, theirs = UINT32_MAX;
-    int code = p2p_send(rank->p2p, &send, &envelope, &mine, sizeof mine, job_deadline());
+    int code = p2p_send(rank->p2p, &send, &there, &mine, sizeof mine, job_deadline());
     if (code) {
         return code;
     }
-    code = p2p_receive(rank->p2p, &receive, &envelope, &theirs, sizeof theirs, job_deadline());
+    code = p2p_receive(rank->p2p, &receive, &there, &theirs, sizeof theirs, job_deadline());
     code = p2p_wait(rank->p2p, &rank->waiter, requests, code == 0 ? 2 : 1, job_deadline());
     job_check(code != 0 || theirs == 1 - mine);
     return code;
