@@ -47,6 +47,11 @@ struct link {
 /* Takes the connected socket (also on failure: closed). NULL when out of memory. */
 struct link *link_tcp_create(int fd);
 
+/* Why the link is broken, where errno cannot say it; else NULL. */
+static inline const char *link_reason(const struct link *link) {
+    return link->kind->reason ? link->kind->reason(link) : NULL;
+}
+
 /* ---- rings ---- */
 
 /* Two rings of one pair of processes, one a direction, in shared memory that was zero. */

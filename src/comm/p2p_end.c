@@ -117,15 +117,15 @@ char *link_peer_name(const struct p2p *p2p, const struct p2p_link *link, char ou
     return out;
 }
 
-void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number) {
+void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number, const char *reason) {
     char peer[P2P_PEER_NAME_MAX], sentence[P2P_SENTENCE_MAX];
     (void)link_peer_name(p2p, link, peer);
-    if (error_number == 0 || error_number == ECONNRESET || error_number == EPIPE) {
+    if (!reason && (error_number == 0 || error_number == ECONNRESET || error_number == EPIPE)) {
         (void)str_format(sentence, sizeof sentence, "%s has died: its connection to rank %u was closed", peer,
                          (unsigned)p2p->config.rank);
     } else {
         (void)str_format(sentence, sizeof sentence, "%s cannot be reached any more from rank %u: %s", peer,
-                         (unsigned)p2p->config.rank, strerror(error_number));
+                         (unsigned)p2p->config.rank, reason ? reason : strerror(error_number));
     }
     if (p2p->is_leaving) {
         link_fail(p2p, link, MUSTER_EPEER, "%s", sentence);
@@ -218,7 +218,7 @@ void stream_say_goodbye(struct p2p *p2p, struct p2p_stream *stream) {
 
 void stream_break(struct p2p *p2p, struct p2p_stream *stream, int error_number) {
     if (stream->io->fd < 0) { /* a ring: its memory is damaged */
-        link_lost(p2p, stream->link, error_number);
+        link_lost(p2p, stream->link, error_number, NULL);
         return;
     }
     stream->is_broken = true;
@@ -234,6 +234,9 @@ void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_number) 
     bool is_spare = stream->index > 0 && stream->in_left == 0 && stream->staged == 0 && stream->header_bytes == 0 &&
                     !link->filling.first && !link->cleared.first;
     error_number = error_number != 0 ? error_number : stream->error_number;
+    char reason[P2P_REASON_MAX];
+    const char *told = link_reason(stream->io);
+    (void)str_format(reason, sizeof reason, "%s", told ? told : "");
     stream_close(p2p, stream);
     if (!is_spare && !link->said_goodbye) {
         read_out(p2p, link); /* the goodbye may be on another connection; and what was sent counts in any case */
@@ -246,7 +249,7 @@ void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_number) 
             bury(p2p, link);
         }
     } else if (!is_spare && !link->said_goodbye) {
-        link_lost(p2p, link, error_number);
+        link_lost(p2p, link, error_number, told ? reason : NULL);
     } else {
         link->is_leaving = link->is_leaving || (is_main && link->said_goodbye);
         if (link->is_leaving && link->state == LINK_OPEN) {

@@ -119,7 +119,7 @@ static void dial_try(struct p2p *p2p, struct p2p_dial *dial) {
 }
 
 static void dial_next(struct p2p *p2p, struct p2p_dial *dial, int error_number) {
-    const char *reason = dial->io && dial->io->kind->reason ? dial->io->kind->reason(dial->io) : NULL;
+    const char *reason = dial->io ? link_reason(dial->io) : NULL;
     if (reason) { /* a later address may say less */
         (void)str_format(dial->last_reason, sizeof dial->last_reason, "%s", reason);
     }

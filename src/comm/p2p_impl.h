@@ -168,8 +168,10 @@ void link_free(struct p2p *p2p, struct p2p_link *link);
 /* The link is of no more use: everything on it ends with `code` and the sentence, and everybody is told. */
 void link_fail(struct p2p *p2p, struct p2p_link *link, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* The peer's connection ended without goodbye. error_number 0: it closed. */
-void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number);
+/* The peer's connection ended without goodbye. error_number 0: it closed. reason: where that does not say it, else
+ * NULL.
+ */
+void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number, const char *reason);
 /* The peer is called dead: the link fails with the sentence as soon as all is read that the peer has sent. */
 void link_bury(struct p2p *p2p, struct p2p_link *link, const char *sentence);
 /* It is time: fails all links whose peers are dying and whose connections have not ended in time. */

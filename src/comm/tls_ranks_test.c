@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <cmocka.h>
 
 #include <muster/status.h>
 
+#include "comm/p2p_impl.h"
 #include "comm/p2p_test_support.h"
 #include "comm/tls_test_support.h"
 
@@ -105,12 +107,37 @@ static void an_expired_certificate_is_refused_in_words(void **state) {
     job_run(2, is_refused, reason, &(struct job_options){.prepare = member_and_expired});
 }
 
+/* Rank 1 sends what is no record of TLS, in the middle of it all. */
+static int talks_nonsense(struct job_rank *rank, void *argument) {
+    static const uint8_t nonsense[64] = {'n', 'o', 'n', 's', 'e', 'n', 's', 'e'};
+    (void)argument;
+    job_check(exchange(rank) == 0);
+    if (rank->rank == 1) {
+        p2p_lock(rank->p2p);
+        int fd = rank->p2p->links[0]->streams[0]->io->fd;
+        job_check(send(fd, nonsense, sizeof nonsense, MSG_NOSIGNAL) == (ssize_t)sizeof nonsense);
+        p2p_unlock(rank->p2p);
+    } else {
+        job_check(exchange(rank) == MUSTER_EPEER);
+        job_check(strstr(muster_detail(), "rank 1 cannot be reached any more from rank 0: TLS: "));
+    }
+    job_mark(rank->job, 0);
+    job_await(rank->job, 0, 2);
+    return 0;
+}
+
+static void what_breaks_a_connection_is_told(void **state) {
+    (void)state;
+    job_run(2, talks_nonsense, NULL, &(struct job_options){.prepare = member_and_member});
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_meet),
         cmocka_unit_test(with_and_without_is_an_error),
         cmocka_unit_test(a_stranger_is_refused_in_words),
         cmocka_unit_test(an_expired_certificate_is_refused_in_words),
+        cmocka_unit_test(what_breaks_a_connection_is_told),
     };
     return cmocka_run_group_tests(tests, tls_test_begin, tls_test_end);
 }
