@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "cli/options.h"
 #include "cli/suggest.h"
+#include "cli/variables_test_support.h"
 
 #define WORDS_MAX 32
 
@@ -21,17 +22,6 @@ struct line {
     char *argv[WORDS_MAX];
     int argc;
 };
-
-static const char *lookup(void *ctx, const char *name) {
-    const char *const *variables = ctx;
-    size_t n = strlen(name);
-    for (; variables != NULL && *variables != NULL; variables++) {
-        if (strncmp(*variables, name, n) == 0 && (*variables)[n] == '=') {
-            return *variables + n + 1;
-        }
-    }
-    return NULL;
-}
 
 static enum options_verdict parse_with(struct line *line, const char *text, const char *const *variables,
                                        struct options *out) {
@@ -43,7 +33,7 @@ static enum options_verdict parse_with(struct line *line, const char *text, cons
         line->argv[line->argc++] = word;
     }
     status_clear();
-    return options_parse(line->argc, line->argv, lookup, (void *)(uintptr_t)variables, out);
+    return options_parse(line->argc, line->argv, variables_lookup, (void *)(uintptr_t)variables, out);
 }
 
 static struct line last_line;

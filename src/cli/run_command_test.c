@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/run_command.h"
+#include "cli/variables_test_support.h"
 
 static char folder[] = "/tmp/muster_command_XXXXXX";
 static const char *const files[] = {"train.py",        "tool",           "data.txt",
@@ -49,25 +50,14 @@ static int remove_files(void **state) {
     return chdir("/") + rmdir(folder);
 }
 
-static const char *lookup(void *ctx, const char *name) {
-    const char *const *variables = ctx;
-    size_t n = strlen(name);
-    for (; *variables != NULL; variables++) {
-        if (strncmp(*variables, name, n) == 0 && (*variables)[n] == '=') {
-            return *variables + n + 1;
-        }
-    }
-    return NULL;
-}
-
 static int build(const char *flag, const char *script, const char *const *variables, struct launch_config *out) {
     char flag_copy[32], script_copy[64], argument[] = "--lr", value[] = "${local_rank}";
     assert_true(str_copy(flag_copy, sizeof flag_copy, flag) && str_copy(script_copy, sizeof script_copy, script));
     char *argv[] = {flag_copy, script_copy, argument, value};
     int skip = flag[0] == '\0';
     struct options options;
-    struct run_machine machine = {.lookup = lookup, .ctx = (void *)(uintptr_t)variables, .root = ""};
-    assert_int_equal(options_parse(4 - skip, argv + skip, lookup, machine.ctx, &options), OPTIONS_OK);
+    struct run_machine machine = {.lookup = variables_lookup, .ctx = (void *)(uintptr_t)variables, .root = ""};
+    assert_int_equal(options_parse(4 - skip, argv + skip, variables_lookup, machine.ctx, &options), OPTIONS_OK);
     launch_config_init(out);
     status_clear();
     return run_command_build(&options, &machine, out);
@@ -153,7 +143,7 @@ static void module_and_no_python(void **state) {
 
 static void assert_interpreter(const char *const *variables, const char *executable, const char *expected) {
     struct run_machine machine = {
-        .lookup = lookup, .ctx = (void *)(uintptr_t)variables, .root = "", .executable = executable};
+        .lookup = variables_lookup, .ctx = (void *)(uintptr_t)variables, .root = "", .executable = executable};
     char *found = run_command_interpreter(&machine);
     if (expected == NULL) {
         assert_null(found);

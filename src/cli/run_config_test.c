@@ -16,6 +16,7 @@
 #include "cli/run_config.h"
 #include "cli/run_devices.h"
 #include "cli/run_rdzv.h"
+#include "cli/variables_test_support.h"
 
 #define WORDS_MAX 32
 
@@ -27,17 +28,6 @@ static void keep_log(enum log_level level, const char *file, int line, const cha
     if (level >= LOG_LEVEL_WARNING) {
         (void)str_copy(log_text, sizeof log_text, text);
     }
-}
-
-static const char *lookup(void *ctx, const char *name) {
-    const char *const *variables = ctx;
-    size_t n = strlen(name);
-    for (; *variables != NULL; variables++) {
-        if (strncmp(*variables, name, n) == 0 && (*variables)[n] == '=') {
-            return *variables + n + 1;
-        }
-    }
-    return NULL;
 }
 
 /* `text`: words separated by blanks. The script is this test's own binary, which exists. */
@@ -53,11 +43,11 @@ static int build_with(const char *text, const char *const *variables, const char
     }
     argv[argc++] = script;
     struct options options;
-    struct run_machine machine = {.lookup = lookup, .ctx = (void *)(uintptr_t)variables, .root = root};
+    struct run_machine machine = {.lookup = variables_lookup, .ctx = (void *)(uintptr_t)variables, .root = root};
     launch_config_init(out);
     log_text[0] = '\0';
     status_clear();
-    if (options_parse(argc, argv, lookup, machine.ctx, &options) != OPTIONS_OK) {
+    if (options_parse(argc, argv, variables_lookup, machine.ctx, &options) != OPTIONS_OK) {
         fail_msg("%s: %s", text, muster_detail());
     }
     return run_config_build(&options, &machine, out);
@@ -397,7 +387,7 @@ static uint32_t count_with(const char *root, const char *visible) {
     char variable[128];
     (void)str_format(variable, sizeof variable, "CUDA_VISIBLE_DEVICES=%s", visible ? visible : "");
     const char *const variables[] = {visible ? variable : "X=", NULL};
-    struct run_machine machine = {.lookup = lookup, .ctx = (void *)(uintptr_t)variables, .root = root};
+    struct run_machine machine = {.lookup = variables_lookup, .ctx = (void *)(uintptr_t)variables, .root = root};
     return run_devices_count(&machine);
 }
 
@@ -418,8 +408,8 @@ static void gpus_are_counted_as_cuda_does(void **state) {
 static void workers_per_node(void **state) {
     const struct machine_folder *folder = *state;
     const char *const none[] = {NULL};
-    struct run_machine with = {.lookup = lookup, .ctx = (void *)(uintptr_t)none, .root = folder->path};
-    struct run_machine without = {.lookup = lookup, .ctx = (void *)(uintptr_t)none, .root = "/nonexistent"};
+    struct run_machine with = {.lookup = variables_lookup, .ctx = (void *)(uintptr_t)none, .root = folder->path};
+    struct run_machine without = {.lookup = variables_lookup, .ctx = (void *)(uintptr_t)none, .root = "/nonexistent"};
     uint32_t count = 0;
     assert_int_equal(run_nproc_parse(&with, "gpu", &count), 0);
     assert_int_equal(count, 3);

@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -15,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/folder_test_support.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/trace_merge.h"
@@ -32,15 +32,7 @@ static int make_folder(void **state) {
 static int remove_folder(void **state) {
     (void)state;
     buf_done(&notes);
-    DIR *entries = opendir(folder);
-    assert_non_null(entries);
-    for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
-        if (entry->d_name[0] != '.') {
-            (void)unlinkat(dirfd(entries), entry->d_name, 0);
-        }
-    }
-    (void)closedir(entries);
-    return rmdir(folder);
+    return folder_remove(folder) >= 0 ? 0 : -1;
 }
 
 static void write_file(const char *name, const char *text, size_t length) {

@@ -247,20 +247,10 @@ static void survivors_go_on(void **state) {
 }
 
 /* Nobody sees an error when ranks leave after the last call, whoever is first. */
-static int leave_in_good_order(struct rank *rank, void *argument) {
-    (void)argument;
-    struct muster_group *group = rank_group(rank, NULL);
-    for (int i = 0; i < TEST_COLLECTIVE_COUNT; i++) {
-        rank_check_code(rank, test_collectives[i].call(group, NULL), 0);
-    }
-    muster_group_free(group);
-    return 0;
-}
-
 static void leaving_in_good_order_is_no_failure(void **state) {
     (void)state;
     for (int i = 0; i < 5 * LAYOUT_COUNT; i++) {
-        ranks_run_with(SIZE, leave_in_good_order, NULL, &layouts[i % LAYOUT_COUNT]);
+        ranks_run_with(SIZE, test_leave_in_good_order, NULL, &layouts[i % LAYOUT_COUNT]);
     }
 }
 

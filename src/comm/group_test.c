@@ -2,19 +2,18 @@
 #include <muster/collective.h>
 #include <muster/group.h>
 
-#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "comm/ranks_test_support.h"
+#include "net/port_test_support.h"
 
 enum { COUNT = 1000, RANKS_MOST = 5 };
 
@@ -225,20 +224,6 @@ static void the_file_is_removed_by_the_last(void **state) {
 
 /* ---- meeting by addresses ---- */
 
-/* A port that nobody listens on, and that the kernel gives to nobody else while the socket is open; a server that sets
- * SO_REUSEADDR may listen there all the same. */
-static int hold_port(uint16_t *out_port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof address;
-    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), 0);
-    assert_int_equal(bind(fd, (const struct sockaddr *)&address, len), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
-    *out_port = ntohs(address.sin_port);
-    return fd;
-}
-
 static int meet_at_an_address(struct rank *rank, void *port) {
     struct muster_group *group = NULL;
     rank_check_code(rank, muster_group_create_tcp("127.0.0.1", *(uint16_t *)port, rank->rank, rank->size, NULL, &group),
@@ -252,7 +237,7 @@ static int meet_at_an_address(struct rank *rank, void *port) {
 static void an_address_is_enough(void **state) {
     (void)state;
     uint16_t port = 0;
-    int fd = hold_port(&port);
+    int fd = port_hold(&port);
     ranks_run(3, meet_at_an_address, &port);
     assert_int_equal(close(fd), 0);
 }
@@ -276,7 +261,7 @@ static int meet_by_environment(struct rank *rank, void *port) {
 static void the_environment_is_enough(void **state) {
     (void)state;
     uint16_t port = 0;
-    int fd = hold_port(&port);
+    int fd = port_hold(&port);
     ranks_run(3, meet_by_environment, &port);
     assert_int_equal(close(fd), 0);
 }

@@ -67,3 +67,13 @@ int test_call_for_ever(struct rank *rank, void *argument) {
     muster_group_free(group);
     return 0;
 }
+
+int test_leave_in_good_order(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    for (int i = 0; i < TEST_COLLECTIVE_COUNT; i++) {
+        rank_check_code(rank, test_collectives[i].call(group, NULL), 0);
+    }
+    muster_group_free(group);
+    return 0;
+}

@@ -23,6 +23,8 @@ extern const struct test_collective test_collectives[TEST_COLLECTIVE_COUNT];
 enum { TEST_MARK_READY = 1 };
 struct rank;
 int test_call_for_ever(struct rank *rank, void *argument);
+/* Calls every collective once, and leaves. */
+int test_leave_in_good_order(struct rank *rank, void *argument);
 
 int test_barrier(struct muster_group *group, struct muster_work **work);
 int test_all_reduce(struct muster_group *group, struct muster_work **work);

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "base/folder_test_support.h"
 #include "base/str.h"
 #include "comm/ranks_test_support.h"
 
@@ -27,19 +28,10 @@ static int make_folder(void **state) {
 }
 
 static int remove_folder(void **state) {
-    glob_t files;
-    char pattern[128];
     (void)state;
     (void)unsetenv("MUSTER_TRACE");
     (void)unsetenv("MUSTER_DEBUG");
-    (void)str_format(pattern, sizeof pattern, "%s/*", folder);
-    if (glob(pattern, 0, NULL, &files) == 0) {
-        for (size_t i = 0; i < files.gl_pathc; i++) {
-            (void)unlink(files.gl_pathv[i]);
-        }
-        globfree(&files);
-    }
-    return rmdir(folder);
+    return folder_remove(folder) >= 0 ? 0 : -1;
 }
 
 /* The only file whose name begins so; borrowed until the next call. */

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/folder_test_support.h"
 #include "base/str.h"
 #include "comm/trace.h"
 
@@ -51,15 +52,7 @@ static bool next_file(DIR *files, char path[512]) {
 
 static int remove_folder(void **state) {
     (void)state;
-    char path[512];
-    DIR *files = opendir(folder);
-    while (files != NULL && next_file(files, path)) {
-        (void)unlink(path);
-    }
-    if (files != NULL) {
-        (void)closedir(files);
-    }
-    return rmdir(folder);
+    return folder_remove(folder) >= 0 ? 0 : -1;
 }
 
 /* Runs `body` in a child that is rank 3 of 4 and traced into `where`; how it ended. */

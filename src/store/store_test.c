@@ -1,14 +1,12 @@
 /* The blocking client of muster/store.h: on a server in this process, and on files. Both kinds run the same scenarios.
  */
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 
 #include <muster/store.h>
 
+#include "net/port_test_support.h"
 #include "store/file_format.h"
 #include "store/store_impl.h"
 
@@ -48,20 +47,6 @@ static struct muster_store *open_client(uint16_t port, uint32_t world_size) {
     options.timeout_ms = PATIENCE_MS;
     assert_int_equal(muster_store_open_tcp(&options, &store), 0);
     return store;
-}
-
-/* A port that nobody listens on, and that the kernel gives to nobody else while the socket is open; a server that sets
- * SO_REUSEADDR may listen there all the same. */
-static int hold_port(uint16_t *out_port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof address;
-    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one), 0);
-    assert_int_equal(bind(fd, (const struct sockaddr *)&address, len), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
-    *out_port = ntohs(address.sin_port);
-    return fd;
 }
 
 static void make_folder(struct scene *scene) {
@@ -377,7 +362,7 @@ static void the_host_waits_for_the_workers(void **state) {
     struct muster_store_options options = MUSTER_STORE_OPTIONS_INIT;
     struct muster_store *host = NULL;
     uint16_t port = 0;
-    int held = hold_port(&port);
+    int held = port_hold(&port);
     void *worker = NULL;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, open_as_worker, &port), 0);
@@ -415,7 +400,7 @@ static void opening_fails_with_a_reason(void **state) {
     assert_int_equal(muster_store_open_tcp(&options, &store), MUSTER_ESYSTEM);
     assert_non_null(strstr(muster_detail(), "in use"));
     muster_store_close(host);
-    int held = hold_port(&options.port);
+    int held = port_hold(&options.port);
     options.is_host = false;
     assert_int_equal(muster_store_open_tcp(&options, &store), MUSTER_ETIMEOUT);
     assert_non_null(strstr(muster_detail(), "refused"));
@@ -449,7 +434,7 @@ static void the_environment_leads_to_the_store(void **state) {
     muster_store_close(store);
     muster_store_close(host);
     uint16_t free_port = 0;
-    int held = hold_port(&free_port);
+    int held = port_hold(&free_port);
     (void)snprintf(port, sizeof port, "%u", free_port);
     set_env("0", "1", "127.0.0.1", port, "False"); /* alone, and the host */
     assert_int_equal(muster_store_open_env(PATIENCE_MS, &store), 0);

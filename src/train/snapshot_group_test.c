@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/folder_test_support.h"
 #include "base/str.h"
 #include "train/snapshot_io.h"
 
@@ -118,23 +119,10 @@ static int set_up(void **state) {
     return 0;
 }
 
-static int remove_each(void *each_ctx, const char *name) {
-    char path[2 * PATH_BYTES];
-    if (name[0] == '.') {
-        return 0;
-    }
-    return str_format(path, sizeof path, "%s/%s", (const char *)each_ctx, name) && unlink(path) == 0 ? 0 : -1;
-}
-
 static int tear_down(void **state) {
     (void)state;
     for (uint32_t i = 0; i < RANKS; i++) {
-        int folder = snapshot_io_system.open_folder(NULL, ranks[i].folder, false);
-        if (folder >= 0) {
-            assert_int_equal(snapshot_io_system.list(NULL, folder, remove_each, ranks[i].folder), 0);
-            snapshot_io_system.close(NULL, folder);
-            assert_int_equal(rmdir(ranks[i].folder), 0);
-        }
+        assert_true(folder_remove(ranks[i].folder) >= 0);
     }
     assert_int_equal(pthread_barrier_destroy(&shared.barrier), 0);
     return rmdir(top);

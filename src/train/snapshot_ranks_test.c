@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/folder_test_support.h"
 #include "base/str.h"
 #include "comm/ranks_test_support.h"
 #include "train/snapshot_io.h"
@@ -62,9 +63,34 @@ static void training_done(struct training *t) {
     muster_sampler_free(t->sampler);
 }
 
+/* A life of a rank. mode: see die_and_go_on(). */
+struct life {
+    struct muster_group *group;
+    struct training training;
+    char folder[PATH_BYTES]; /* one for each "host" of two ranks, with the snapshots of its own; or one for all */
+    bool saves;
+};
+
+/* Loads what there is, with `code`. */
+static struct muster_snapshot_found life_begin(struct rank *rank, const char *mode, struct life *life, int code) {
+    struct muster_snapshot_found found = {0};
+    bool is_shared = mode[0] == 's';
+    life->group = rank_group(rank, NULL);
+    life->saves = is_shared ? rank->rank == 0 : rank->rank % 2 == 0;
+    training_init(rank, &life->training);
+    (void)snprintf(life->folder, sizeof life->folder, "%s/host%" PRIu32, top, is_shared ? 0 : rank->rank / 2);
+    rank_check_code(rank, muster_snapshot_load_group(life->group, life->folder, &life->training.state, &found), code);
+    return found;
+}
+
+static void life_end(struct life *life) {
+    muster_group_free(life->group);
+    training_done(&life->training);
+}
+
 /* One step of two samples a rank, and a snapshot. Fails when a peer has died. */
-static int train_step(struct rank *rank, struct muster_group *group, struct training *t, const char *folder,
-                      bool saves) {
+static int train_step(struct rank *rank, struct life *life) {
+    struct training *t = &life->training;
     uint64_t samples[2];
     int64_t seen[SAMPLES] = {0};
     float gradient = 1;
@@ -73,94 +99,62 @@ static int train_step(struct rank *rank, struct muster_group *group, struct trai
     for (size_t i = 0; i < count; i++) {
         seen[samples[i]]++;
     }
-    int code = muster_all_reduce(group, seen, seen, SAMPLES, MUSTER_INT64, MUSTER_SUM, NULL);
+    int code = muster_all_reduce(life->group, seen, seen, SAMPLES, MUSTER_INT64, MUSTER_SUM, NULL);
     for (size_t i = 0; i < SAMPLES; i++) {
         t->seen[i] += seen[i];
     }
     muster_optimizer_step(t->optimizer, gradients);
     t->step++;
     t->consumed = (int64_t)muster_sampler_consumed(t->sampler);
-    code = code ? code : muster_snapshot_save_group(group, saves, folder, t->step, &t->state, NULL);
+    code = code ? code : muster_snapshot_save_group(life->group, life->saves, life->folder, t->step, &t->state, NULL);
     rank_check(rank, code == 0 || muster_detail()[0] != '\0');
     return code;
 }
 
-/* A folder for each "host" of two ranks: each has the snapshots of its own. */
-static void folder_of(const struct muster_group *group, const char *mode, char out[PATH_BYTES]) {
-    uint32_t host = mode[0] == 's' ? 0 : muster_group_rank(group) / 2;
-    (void)snprintf(out, PATH_BYTES, "%s/host%" PRIu32, top, host);
-}
-
 static int first_life(struct rank *rank, void *argument) {
-    struct training t;
-    char folder[PATH_BYTES];
-    struct muster_group *group = rank_group(rank, NULL);
-    const char *mode = argument;
-    training_init(rank, &t);
-    folder_of(group, mode, folder);
-    struct muster_snapshot_found found;
-    rank_check_code(rank, muster_snapshot_load_group(group, folder, &t.state, &found), MUSTER_ENOENT);
+    struct life life;
+    (void)life_begin(rank, argument, &life, MUSTER_ENOENT);
+    const struct training *t = &life.training;
     int code = 0;
     while (code == 0) {
-        rank_check(rank, t.step < DIES_IN_STEP);
-        if (t.step + 1 == DIES_IN_STEP && rank->rank == 1) {
+        rank_check(rank, t->step < DIES_IN_STEP);
+        if (t->step + 1 == DIES_IN_STEP && rank->rank == 1) {
             (void)raise(SIGKILL);
         }
-        code = train_step(rank, group, &t, folder, mode[0] == 's' ? rank->rank == 0 : rank->rank % 2 == 0);
+        code = train_step(rank, &life);
     }
-    muster_group_free(group);
-    training_done(&t);
+    life_end(&life);
     return 0;
 }
 
 static int second_life(struct rank *rank, void *argument) {
-    struct training t;
-    char folder[PATH_BYTES];
-    struct muster_group *group = rank_group(rank, NULL);
-    const char *mode = argument;
-    training_init(rank, &t);
-    folder_of(group, mode, folder);
-    struct muster_snapshot_found found;
-    rank_check_code(rank, muster_snapshot_load_group(group, folder, &t.state, &found), 0);
-    rank_check(rank, found.step == DIES_IN_STEP - 1 && t.step == found.step);
-    muster_sampler_resume(t.sampler, t.epoch, (uint64_t)t.consumed);
-    while (muster_sampler_left(t.sampler) > 0) {
-        rank_check_code(rank,
-                        train_step(rank, group, &t, folder, mode[0] == 's' ? rank->rank == 0 : rank->rank % 2 == 0), 0);
+    struct life life;
+    struct muster_snapshot_found found = life_begin(rank, argument, &life, 0);
+    struct training *t = &life.training;
+    rank_check(rank, found.step == DIES_IN_STEP - 1 && t->step == found.step);
+    muster_sampler_resume(t->sampler, t->epoch, (uint64_t)t->consumed);
+    while (muster_sampler_left(t->sampler) > 0) {
+        rank_check_code(rank, train_step(rank, &life), 0);
     }
     for (size_t i = 0; i < SAMPLES; i++) {
-        rank_check(rank, t.seen[i] == 1);
+        rank_check(rank, t->seen[i] == 1);
     }
     /* p -= b, b = 1 + b / 2 from b = 0: after n steps p = -(2n - 2 + 2^(1-n)), exact in float. */
     float wanted = 0, momentum = 0;
-    for (int64_t i = 0; i < t.step; i++) {
+    for (int64_t i = 0; i < t->step; i++) {
         momentum = 1 + momentum / 2;
         wanted -= momentum;
     }
-    rank_check(rank, t.parameter[0] == wanted);
-    muster_group_free(group);
-    training_done(&t);
+    rank_check(rank, t->parameter[0] == wanted);
+    life_end(&life);
     return 0;
-}
-
-static int remove_each(void *each_ctx, const char *name) {
-    char path[2 * PATH_BYTES];
-    if (name[0] == '.') {
-        return 0;
-    }
-    return str_format(path, sizeof path, "%s/%s", (const char *)each_ctx, name) && unlink(path) == 0 ? 0 : -1;
 }
 
 static void remove_folders(void) {
     for (uint32_t host = 0; host < 4; host++) {
         char folder[PATH_BYTES];
         assert_true(str_format(folder, sizeof folder, "%s/host%" PRIu32, top, host));
-        int handle = snapshot_io_system.open_folder(NULL, folder, false);
-        if (handle >= 0) {
-            assert_int_equal(snapshot_io_system.list(NULL, handle, remove_each, folder), 0);
-            snapshot_io_system.close(NULL, handle);
-            assert_int_equal(rmdir(folder), 0);
-        }
+        assert_true(folder_remove(folder) >= 0);
     }
     assert_int_equal(rmdir(top), 0);
 }

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "base/folder_test_support.h"
 #include "base/str.h"
 #include "train/snapshot_impl.h"
 
@@ -37,24 +38,9 @@ static int set_up(void **state) {
     return 0;
 }
 
-static int remove_each(void *each_ctx, const char *name) {
-    if (name[0] != '.') {
-        char path[PATH_BYTES];
-        assert_true(str_format(path, sizeof path, "%s/%s", (const char *)each_ctx, name));
-        assert_int_equal(unlink(path), 0);
-    }
-    return 0;
-}
-
 static int tear_down(void **state) {
     struct fixture *fixture = *state;
-    const struct snapshot_io *io = &snapshot_io_system;
-    int folder = io->open_folder(NULL, fixture->folder, false);
-    if (folder >= 0) {
-        assert_int_equal(io->list(NULL, folder, remove_each, fixture->folder), 0);
-        io->close(NULL, folder);
-        assert_int_equal(rmdir(fixture->folder), 0);
-    }
+    assert_true(folder_remove(fixture->folder) >= 0);
     int code = rmdir(fixture->top);
     free(fixture);
     return code;
