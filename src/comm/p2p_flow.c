@@ -34,10 +34,12 @@ void credit_give_back(struct p2p *p2p, struct p2p_link *link, const struct wire_
 
 /* ---- word of one message ---- */
 
-void link_send_clear(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame, uint32_t id) {
+void link_send_clear(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame, uint32_t id,
+                     uint64_t offset) {
     struct wire_frame clear = {.kind = WIRE_CLEAR,
                                .lane = frame->lane,
                                .credit = link->credit[frame->lane].taken,
+                               .tag = offset,
                                .fingerprint = id,
                                .number = frame->number};
     link->credit[frame->lane].told = clear.credit;

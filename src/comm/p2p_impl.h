@@ -108,8 +108,10 @@ bool credit_count(struct p2p *p2p, struct p2p_link *link, const struct wire_fram
 void credit_give_back(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame);
 /* Tells the peer how much room it has, if that is worth a frame: any other frame tells it, too. */
 void credit_tell(struct p2p *p2p, struct p2p_link *link, uint8_t lane);
-/* The rest of the message that the frame began may come, for the request `id`. */
-void link_send_clear(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame, uint32_t id);
+/* The rest of the message that the frame began may come, for the request `id`; from `offset` on, if more has been read
+ * out of the sender's memory than the sender knows. */
+void link_send_clear(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame, uint32_t id,
+                     uint64_t offset);
 /* The message that the peer's request `id` sends has been read out of its memory. */
 void link_send_finished(struct p2p *p2p, struct p2p_link *link, uint8_t lane, uint32_t id);
 

@@ -110,7 +110,7 @@ void message_begins(struct p2p *p2p, struct p2p_stream *stream) {
     stream->in_request = request;
     stream->target = PAYLOAD_REQUEST;
     if (frame->payload < frame->bytes) {
-        link_send_clear(p2p, link, frame, request->id);
+        link_send_clear(p2p, link, frame, request->id, 0);
     }
 }
 
@@ -177,7 +177,7 @@ void arrival_deliver(struct p2p *p2p, struct p2p_link *link, struct p2p_request 
         payload_deliver(to, arrival->data, arrival->have);
         to->in_left = stream ? left : 0; /* what was staged here had been counted before */
         if (frame->payload < frame->bytes) {
-            link_send_clear(p2p, link, frame, request->id);
+            link_send_clear(p2p, link, frame, request->id, 0);
         }
         message_finish_if_whole(p2p, link, request);
     }

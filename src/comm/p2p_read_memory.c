@@ -1,5 +1,10 @@
 /* Long messages of a neighbour that are read out of its memory, or out of an allocation that both have mapped, instead
- * of going through the ring; see p2p_impl.h. Which messages are offered so, the sender decides (p2p_send.c). */
+ * of going through the ring; see p2p_impl.h. Which messages are offered so, the sender decides (p2p_send.c).
+ *
+ * A sender that takes a message back first raises a count in the ring. So what was read before the count was seen
+ * unchanged is the message; if it has changed, this message was taken back or another one, and the sender is asked for
+ * the rest through the ring. It sends that if it has the message still. If not, whatever made it give up fails the
+ * receive, too: the news is behind it in the ring, or in the segment, or it is the deadline. */
 #include <errno.h>
 #include <string.h>
 
@@ -34,13 +39,17 @@ static ssize_t read_shared(struct p2p *p2p, const struct p2p_link *link, const s
     bool is_large = request->bytes >= COMM_LARGE_BYTES_MIN && !request->consume;
     if (!p2p->config.memory ||
         memory_copy(p2p->config.memory, rings_local(p2p, link->peer), &place, to, n, is_large) != 0) {
-        errno = request->moved == 0 ? EPERM : EFAULT; /* then through the ring, or it has been taken back */
+        errno = request->moved == 0 ? EPERM : EFAULT; /* then through the ring; or its owner has freed it */
         return LINK_BROKEN;
     }
     return (ssize_t)n;
 }
 
-/* One stretch. Returns bytes, LINK_BROKEN with errno. */
+static bool may_be_gone(const struct p2p_stream *stream, const struct p2p_request *request) {
+    return link_ring_peer_withdrawn(stream->io) != request->source_withdrawn;
+}
+
+/* One stretch. Returns bytes, LINK_BROKEN with errno: ECANCELED if a message was taken back meanwhile. */
 static ssize_t read_stretch(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request *request, size_t room) {
     size_t n = request->bytes - request->moved;
     n = n < room ? n : room;
@@ -51,6 +60,10 @@ static ssize_t read_stretch(struct p2p *p2p, struct p2p_stream *stream, struct p
     ssize_t got = request->is_shared
                       ? read_shared(p2p, stream->link, request, to, n)
                       : stream->io->kind->read_memory(stream->io, to, request->source + request->moved, n);
+    if (may_be_gone(stream, request)) {
+        errno = ECANCELED;
+        return LINK_BROKEN;
+    }
     if (got > 0 && request->consume) {
         got = request->moved + (size_t)got == request->bytes ? got : got / P2P_ELEMENT_BYTES * P2P_ELEMENT_BYTES;
         if (got == 0) {
@@ -66,22 +79,18 @@ static void finish_reading(struct p2p *p2p, struct p2p_link *link, struct p2p_re
     uint8_t lane = request->envelope.lane;
     uint32_t id = request->peer_id;
     link_take(p2p, link, &link->reading, request);
-    if (link_ring_peer_withdrawn(link->streams[0]->io) != request->source_withdrawn) {
-        /* Some message was taken back while this one was read: it may have been this one. */
-        request_finish(p2p, request, MUSTER_EGROUP, "the sender gave up before its message was read");
-        return;
-    }
     request_finish(p2p, request, 0, NULL); /* its memory may be gone from here on */
     link_send_finished(p2p, link, lane, id);
 }
 
-/* The kernel does not allow it: from now on through the ring. */
+/* The kernel does not allow it, or it may have been taken back: what is missing comes through the ring. */
 static void fall_back(struct p2p *p2p, struct p2p_link *link, struct p2p_request *request) {
+    request->moved -= request->moved % WIRE_ALIGNMENT;
     struct wire_frame frame = {.lane = request->envelope.lane, .number = request->peer_id};
     link_take(p2p, link, &link->reading, request);
     link_put(p2p, link, &link->filling, request);
     request->state = REQUEST_FILLING;
-    link_send_clear(p2p, link, &frame, request->id);
+    link_send_clear(p2p, link, &frame, request->id, request->moved);
 }
 
 bool link_read_memory(struct p2p *p2p, struct p2p_link *link) {
@@ -97,11 +106,7 @@ bool link_read_memory(struct p2p *p2p, struct p2p_link *link) {
         ssize_t n = request->moved < request->bytes
                         ? read_stretch(p2p, link->streams[0], request, MEMORY_READ_BYTES - done)
                         : 0;
-        if (n < 0 && link_ring_peer_withdrawn(link->streams[0]->io) != request->source_withdrawn) {
-            finish_reading(p2p, link, request); /* taken back: it says so */
-            return true;
-        }
-        if (n < 0 && request->moved == 0 && (errno == EPERM || errno == ENOSYS)) {
+        if (n < 0 && (errno == ECANCELED || (request->moved == 0 && (errno == EPERM || errno == ENOSYS)))) {
             fall_back(p2p, link, request);
             return true;
         }

@@ -223,6 +223,8 @@ static bool lengths_are_sound(const struct wire_frame *frame) {
     case WIRE_DATA:
         return frame->payload > 0 && frame->payload <= WIRE_PIECE_BYTES_MAX && frame->tag <= WIRE_MESSAGE_BYTES_MAX &&
                frame->tag % WIRE_ALIGNMENT == 0;
+    case WIRE_CLEAR:
+        return frame->payload == 0 && frame->tag <= WIRE_MESSAGE_BYTES_MAX && frame->tag % WIRE_ALIGNMENT == 0;
     case WIRE_NOTICE:
         return frame->payload <= WIRE_NOTICE_BYTES_MAX;
     default:

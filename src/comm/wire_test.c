@@ -76,6 +76,8 @@ static const struct {
     {WIRE_NOTICE, 0, 0, WIRE_NOTICE_BYTES_MAX, 1, 0, 0},
     {WIRE_NOTICE, 0, 0, WIRE_NOTICE_BYTES_MAX + 1, 1, 0, MUSTER_EPROTOCOL},
     {WIRE_CLEAR, 0, 0, 0, 0, 0, 0},
+    {WIRE_CLEAR, 0, 0, 0, 0, 8, 0},
+    {WIRE_CLEAR, 0, 0, 0, 0, 9, MUSTER_EPROTOCOL},
     {WIRE_CLEAR, 0, 0, 8, 0, 0, MUSTER_EPROTOCOL}, /* these have no payload */
     {WIRE_FINISHED, 0, 0, 8, 0, 0, MUSTER_EPROTOCOL},
     {WIRE_CREDIT, 0, 0, 8, 0, 0, MUSTER_EPROTOCOL},
