@@ -99,6 +99,16 @@ bool comm_is_crowded(const int32_t *pids, uint32_t pid_count);
  * it was not told of, compete too. */
 void comm_waiter_crowd(struct comm_waiter *waiter);
 
+/* Asks for a cache line that is to be written in a moment, while there is other work: otherwise the write waits until
+ * those who read the line last have given it up, and the next locked instruction waits for the write. */
+static inline void comm_write_soon(const void *line) {
+#if defined(__x86_64__) || defined(__i386__)
+    __asm__ volatile("prefetchw (%0)" : : "r"(line)); /* the built-in asks for reading, unless told of the processor */
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
 /* One look's pause: leaves the core's resources to its other thread. */
 static inline void comm_pause(void) {
 #if defined(__x86_64__) || defined(__i386__)

@@ -60,9 +60,14 @@ static inline bool plan_is_root(const struct plan *plan) {
     return plan->node->index == plan->call->root;
 }
 
-/* In place, `to` and `from` may be the same. */
+/* In place, `to` and `from` may be the same. One word without a call: memcpy() would be a tenth of the shortest calls.
+ */
 static inline void plan_copy(void *to, const void *from, size_t bytes) {
-    if (bytes > 0 && to != from) {
+    if (bytes == sizeof(uint32_t)) {
+        memcpy(to, from, sizeof(uint32_t));
+    } else if (bytes == sizeof(uint64_t)) {
+        memcpy(to, from, sizeof(uint64_t));
+    } else if (bytes > 0 && to != from) {
         memcpy(to, from, bytes);
     }
 }
