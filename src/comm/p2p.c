@@ -143,8 +143,8 @@ static size_t deliver_all(struct p2p *p2p) {
     size_t waiting = 0;
     for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
         struct p2p_link *link = p2p->links[peer];
-        for (size_t i = 0; link && i < P2P_STREAMS_MAX + 2; i++) {
-            struct p2p_stream *stream = i < P2P_STREAMS_MAX ? link->streams[i] : link->watches[i - P2P_STREAMS_MAX];
+        for (size_t i = 0; link && i < P2P_CONNECTIONS_MAX; i++) {
+            struct p2p_stream *stream = link_connection(link, i);
             if (stream && !is_delivered(stream)) {
                 (void)stream_flush(p2p, stream);
                 while (stream->io && stream_read(p2p, stream)) { /* the peer's own goodbye, or its end */
@@ -165,8 +165,8 @@ void p2p_free(struct p2p *p2p) {
     p2p->is_leaving = true; /* connections that are opened from now on end with a goodbye at once */
     for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
         struct p2p_link *link = p2p->links[peer];
-        for (size_t i = 0; link && i < P2P_STREAMS_MAX + 2; i++) {
-            struct p2p_stream *stream = i < P2P_STREAMS_MAX ? link->streams[i] : link->watches[i - P2P_STREAMS_MAX];
+        for (size_t i = 0; link && i < P2P_CONNECTIONS_MAX; i++) {
+            struct p2p_stream *stream = link_connection(link, i);
             if (stream) {
                 stream_say_goodbye(p2p, stream);
             }

@@ -48,14 +48,10 @@ static void finish_requests(struct p2p *p2p, struct p2p_link *link, int code, co
 }
 
 void link_close_streams(struct p2p *p2p, struct p2p_link *link) {
-    for (size_t i = 0; i < P2P_STREAMS_MAX; i++) {
-        if (link->streams[i]) {
-            stream_close(p2p, link->streams[i]);
-        }
-    }
-    for (size_t i = 0; i < 2; i++) {
-        if (link->watches[i]) {
-            stream_close(p2p, link->watches[i]);
+    for (size_t i = 0; i < P2P_CONNECTIONS_MAX; i++) {
+        struct p2p_stream *stream = link_connection(link, i);
+        if (stream) {
+            stream_close(p2p, stream);
         }
     }
 }
@@ -139,8 +135,8 @@ void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number, const c
 
 /* All that has come on any connection of the link. */
 static void read_out(struct p2p *p2p, struct p2p_link *link) {
-    for (size_t i = 0; i < P2P_STREAMS_MAX + 2; i++) {
-        struct p2p_stream *stream = i < P2P_STREAMS_MAX ? link->streams[i] : link->watches[i - P2P_STREAMS_MAX];
+    for (size_t i = 0; i < P2P_CONNECTIONS_MAX; i++) {
+        struct p2p_stream *stream = link_connection(link, i);
         for (int reads = 0; stream && stream->io && reads < READS_MAX && stream_read(p2p, stream); reads++) {
         }
     }

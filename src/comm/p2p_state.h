@@ -144,6 +144,12 @@ struct p2p_link {
     _Atomic uint32_t short_came; /* taken out here; written with the lock, read by p2p_receive_short() without */
 };
 
+/* All connections of a link, watches included, are numbered; NULL: there is none of that number. */
+#define P2P_CONNECTIONS_MAX (P2P_STREAMS_MAX + 2)
+static inline struct p2p_stream *link_connection(const struct p2p_link *link, size_t number) {
+    return number < P2P_STREAMS_MAX ? link->streams[number] : link->watches[number - P2P_STREAMS_MAX];
+}
+
 /* An outgoing connection that is not ready. */
 struct p2p_dial {
     struct p2p_dial *next;

@@ -2,7 +2,7 @@
  * context would give them: contacts, bells, rings, and a thread each that attends to p2p. No store, no group.
  *
  *     static int body(struct job_rank *rank, void *argument) {
- *         job_check(p2p_send(rank->p2p, ...) == 0);
+ *         job_check(job_send(rank, job_envelope(1 - rank->rank, 3), bytes, sizeof bytes) == 0);
  *         return 0;
  *     }
  *     ...
