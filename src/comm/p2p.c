@@ -172,10 +172,14 @@ void p2p_free(struct p2p *p2p) {
             }
         }
     }
-    int64_t deadline = clock_monotonic_ns() + P2P_GOODBYE_MS * CLOCK_NS_PER_MS;
+    dial_leave(p2p);
+    int64_t begin_ns = clock_monotonic_ns();
     for (;;) {
         attend_turn(p2p); /* who is calling us, or was called, hears a goodbye, too */
-        if ((deliver_all(p2p) == 0 && !dial_is_under_way(p2p)) || clock_monotonic_ns() >= deadline) {
+        int64_t waited_ns = clock_monotonic_ns() - begin_ns;
+        bool is_told = deliver_all(p2p) == 0;
+        bool is_introduced = !greet_is_under_way(p2p) || waited_ns >= P2P_INTRODUCE_MS * CLOCK_NS_PER_MS;
+        if ((is_told && is_introduced) || waited_ns >= P2P_GOODBYE_MS * CLOCK_NS_PER_MS) {
             break;
         }
         (void)poll(NULL, 0, GOODBYE_LOOK_MS); /* nothing tells of an acknowledgement: look again soon */

@@ -89,7 +89,8 @@ size_t p2p_rings_bytes(uint32_t neighbour_count);
 
 /* Opens the listening socket. MUSTER_ESYSTEM, MUSTER_EINVAL (no interface fits the wish), MUSTER_ENOMEM. */
 int p2p_create(const struct p2p_config *config, struct p2p **out);
-/* Says goodbye on all links, waits (at most P2P_GOODBYE_MS) until the kernels of the peers have the last bytes, closes.
+/* Says goodbye on all links, also on those that are being made and have been greeted on; waits (at most P2P_GOODBYE_MS)
+ * until the kernels of the peers have the last bytes, whether the peers run or not, and closes.
  * No request may be pending and no other thread inside. NULL is accepted. */
 #define P2P_GOODBYE_MS 1000
 void p2p_free(struct p2p *p2p);

@@ -3,8 +3,10 @@
  * Ranks that learn of a failure leave soon, and so their connections end, too. That nobody is taken for dead who only
  * left because of another:
  *
- * 1. Who leaves has told what it knows (notices) on every connection, then says goodbye on every connection, also on
- *    those that are just being made, and waits, at most P2P_GOODBYE_MS, until the kernels of the peers have it.
+ * 1. Who leaves has told what it knows (notices) on every connection, then says goodbye on every connection, and waits,
+ *    at most P2P_GOODBYE_MS, until the kernels of the peers have it. On connections that are being made from here both
+ *    follow the greeting at once, without waiting for the answer: the peer may be stopped. Where no greeting has gone
+ *    yet, or none has come, it waits P2P_INTRODUCE_MS.
  * 2. All that came before an end is read before the end is judged, on all connections of the link. A write that fails
  *    is no end: what is left to read tells why.
  * 3. An end after a goodbye, on whichever connection of the link, is no death. An end without one is: everybody else is

@@ -165,25 +165,36 @@ static void leaving_at_once_is_no_death(void **state) {
     }
 }
 
+static void begin_to_connect(struct job_rank *rank, uint32_t peer) {
+    char byte = 0;
+    struct p2p_request request, *list = &request;
+    const struct p2p_envelope to = envelope(peer, 1);
+    job_check(p2p_send(rank->p2p, &request, &to, &byte, 1, job_deadline()) == 0);
+    p2p_withdraw(rank->p2p, &list, 1);
+}
+
+/* Rank 1 is not expected to send anything: it has left, and nobody is told of a death. */
+static int needs_rank_1(struct job_rank *rank) {
+    char byte = 0;
+    job_check(job_receive(rank, envelope(1, 1), &byte, 1) == MUSTER_EPEER);
+    job_check(strstr(muster_detail(), "rank 1 has left"));
+    return (int)atomic_load(&rank->notice_count);
+}
+
 /* Rank 1 begins to connect to rank 0, which is stopped and cannot answer, and leaves. */
 static int leaves_unanswered(struct job_rank *rank, void *argument) {
     (void)argument;
-    char byte = 0;
-    struct p2p_request request, *list = &request;
     if (rank->rank == 0) {
         job_mark(rank->job, READY);
         job_await(rank->job, DONE, 1); /* rank 1 has gone */
-        return (int)atomic_load(&rank->notice_count);
+        return needs_rank_1(rank);
     }
     job_await(rank->job, SENT, 1); /* rank 0 is stopped */
-    const struct p2p_envelope to = envelope(0, 1);
-    job_check(p2p_send(rank->p2p, &request, &to, &byte, 1, job_deadline()) == 0);
-    p2p_withdraw(rank->p2p, &list, 1);
-    job_mark(rank->job, GONE);
+    begin_to_connect(rank, 0);
     return 0;
 }
 
-static void who_is_answered_too_late_has_left(void **state) {
+static void who_leaves_unanswered_has_left(void **state) {
     (void)state;
     int status;
     for (int i = 0; i < 5; i++) {
@@ -192,8 +203,36 @@ static void who_is_answered_too_late_has_left(void **state) {
         assert_int_equal(kill(job_pid(job, 0), SIGSTOP), 0);
         assert_int_equal(waitpid(job_pid(job, 0), &status, WUNTRACED), job_pid(job, 0));
         job_mark(job_shared(job), SENT);
-        job_await(job_shared(job), GONE, 1);
+        assert_int_equal(job_wait(job, 1), 0);
         assert_int_equal(kill(job_pid(job, 0), SIGCONT), 0);
+        job_mark(job_shared(job), DONE);
+        assert_int_equal(job_wait(job, 0), 0);
+        job_free(job);
+    }
+}
+
+/* The same while rank 0, too, begins to connect to rank 1, and gets no further, as if it were stopped: nobody else may
+ * take its lock. By the rule its connection is the one that stays. */
+static int leaves_while_called(struct job_rank *rank, void *argument) {
+    (void)argument;
+    if (rank->rank == 1) {
+        job_await(rank->job, READY, 1);
+        begin_to_connect(rank, 0);
+        return 0;
+    }
+    struct p2p_link *link;
+    p2p_lock(rank->p2p);
+    job_check(link_open(rank->p2p, 1, job_deadline(), &link) == 0 && link->state == LINK_DIALLING);
+    job_mark(rank->job, READY);
+    job_await(rank->job, DONE, 1);
+    p2p_unlock(rank->p2p);
+    return needs_rank_1(rank);
+}
+
+static void who_leaves_while_it_is_called_has_left(void **state) {
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        struct job *job = job_start(2, leaves_while_called, NULL, NULL);
         assert_int_equal(job_wait(job, 1), 0);
         job_mark(job_shared(job), DONE);
         assert_int_equal(job_wait(job, 0), 0);
@@ -330,7 +369,8 @@ int main(void) {
         cmocka_unit_test(what_a_killed_rank_has_sent_arrives),
         cmocka_unit_test(who_left_is_not_taken_for_dead),
         cmocka_unit_test(leaving_at_once_is_no_death),
-        cmocka_unit_test(who_is_answered_too_late_has_left),
+        cmocka_unit_test(who_leaves_unanswered_has_left),
+        cmocka_unit_test(who_leaves_while_it_is_called_has_left),
         cmocka_unit_test(others_may_tell_why_nobody_answers),
         cmocka_unit_test(neighbours_tell_each_other),
         cmocka_unit_test(who_cannot_be_reached_counts_as_dead_in_the_end),

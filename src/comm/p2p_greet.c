@@ -61,9 +61,21 @@ void dial_explain(struct p2p *p2p, struct p2p_link *link) {
     }
 }
 
-bool dial_is_under_way(const struct p2p *p2p) {
+bool greet_is_under_way(const struct p2p *p2p) {
     const struct p2p_dial *dial = p2p->dials;
     while (dial && (dial->is_cancelled || dial->is_refused)) {
+        dial = dial->next;
+    }
+    bool is = dial != NULL;
+    for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
+        is = is || p2p->strangers[i].io;
+    }
+    return is;
+}
+
+static bool dial_is_refused(const struct p2p *p2p, const struct p2p_link *link) {
+    const struct p2p_dial *dial = p2p->dials;
+    while (dial && (dial->link != link || dial->is_cancelled || !dial->is_refused)) {
         dial = dial->next;
     }
     return dial != NULL;
@@ -181,10 +193,11 @@ static void dial_greet(struct p2p *p2p, struct p2p_dial *dial) {
     dial_talk(p2p, dial);
 }
 
-/* Welcome: the socket becomes a stream. */
+/* Welcome, or leaving: the socket becomes a stream. What is missing of the answer is passed over. */
 static void dial_done(struct p2p *p2p, struct p2p_dial *dial) {
     struct p2p_link *link = dial->link;
     struct link *io = dial->io;
+    size_t unread = sizeof dial->answer - dial->answer_have;
     bool is_watch = dial->purpose == WIRE_PURPOSE_WATCH;
     dial->io = NULL;
     dial->fd = -1;
@@ -197,6 +210,10 @@ static void dial_done(struct p2p *p2p, struct p2p_dial *dial) {
     if (stream_open(p2p, link, io, dial->stream, is_watch, true) != 0) {
         link_fail(p2p, link, MUSTER_ENOMEM, "%s", muster_detail());
         return;
+    }
+    struct p2p_stream *stream = is_watch ? link->watches[0] : link->streams[dial->stream];
+    if (stream) {
+        stream->in_left = unread;
     }
     if (is_watch) {
         return;
@@ -236,6 +253,10 @@ static void dial_talk(struct p2p *p2p, struct p2p_dial *dial) {
     struct link *io = dial->io;
     ssize_t n = io_move(io, false, dial->hello, sizeof dial->hello, &dial->hello_sent);
     bool is_sent = dial->hello_sent == sizeof dial->hello;
+    if (n >= 0 && is_sent && p2p->is_leaving) {
+        dial_done(p2p, dial);
+        return;
+    }
     if (n >= 0 && is_sent) {
         n = io_move(io, true, dial->answer, sizeof dial->answer, &dial->answer_have);
     }
@@ -245,6 +266,14 @@ static void dial_talk(struct p2p *p2p, struct p2p_dial *dial) {
         on_answer(p2p, dial);
     } else if (attend_watch(p2p, EPOLL_CTL_MOD, io->fd, greeting_events(io, is_sent), ON_DIAL, dial) != 0) {
         dial_next(p2p, dial, errno);
+    }
+}
+
+void dial_leave(struct p2p *p2p) {
+    for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
+        if (!dial->is_cancelled && dial->io && dial->hello_sent == sizeof dial->hello) {
+            dial_done(p2p, dial);
+        }
     }
 }
 
@@ -303,6 +332,12 @@ static bool stream_is_wanted(const struct p2p_link *link, const struct wire_hell
     return hello->stream == 0 || (link->state == LINK_OPEN && !link->is_mine && hello->stream < link->stream_count);
 }
 
+/* Does something follow the greeting already? Then the caller leaves: else it would wait for the answer. */
+static bool says_more(struct link *io) {
+    uint8_t byte;
+    return (io->kind->pending && io->kind->pending(io)) || recv(io->fd, &byte, sizeof byte, MSG_PEEK) > 0;
+}
+
 /* The secret has been shown, or not. */
 static void stranger_greets(struct p2p *p2p, struct p2p_stranger *stranger) {
     struct wire_hello hello;
@@ -319,7 +354,8 @@ static void stranger_greets(struct p2p *p2p, struct p2p_stranger *stranger) {
     }
     enum wire_verdict verdict = WIRE_WELCOME;
     if (hello.purpose == WIRE_PURPOSE_STREAM && hello.stream == 0) {
-        if (link->state == LINK_DIALLING && p2p->config.rank < hello.from) {
+        if (link->state == LINK_DIALLING && p2p->config.rank < hello.from && !dial_is_refused(p2p, link) &&
+            !says_more(stranger->io)) {
             verdict = WIRE_USE_MINE;
         } else {
             for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {

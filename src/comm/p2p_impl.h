@@ -220,14 +220,17 @@ int dial_start(struct p2p *p2p, struct p2p_link *link, enum wire_purpose purpose
 void dial_cancel(struct p2p *p2p, const struct p2p_link *link);
 /* The peer has said goodbye: that is why it cannot be connected to. */
 void dial_explain(struct p2p *p2p, struct p2p_link *link);
-/* Is a connection being made from here? */
-bool dial_is_under_way(const struct p2p *p2p);
+/* This process leaves: what it has to say follows each greeting that has been sent, without waiting for the answer, so
+ * that the peer's kernel has all of it even if the peer is stopped. */
+void dial_leave(struct p2p *p2p);
 /* Frees those that have come to an end. */
 void dial_sweep(struct p2p *p2p);
 /* Something has happened at a connection that is being made, at a stranger's, at the listener. */
 void greet_dialled(struct p2p *p2p, struct p2p_dial *dial);
 void greet_stranger(struct p2p *p2p, struct p2p_stranger *stranger);
 void greet_accept(struct p2p *p2p);
+/* Is a connection being made, from here or from there, on which nobody has said who it is? */
+bool greet_is_under_way(const struct p2p *p2p);
 /* Ends what is not finished: those whose time is up, or all. */
 void greet_end_late(struct p2p *p2p, int64_t now_ns);
 void greet_end_all(struct p2p *p2p);

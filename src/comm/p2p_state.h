@@ -21,6 +21,7 @@ enum {
     P2P_STRANGERS_MAX = 64,            /* connections that have not shown the secret yet; one more ends the oldest */
     P2P_GREETING_MS = 10000,           /* in which they must */
     P2P_DIAL_MS = 10000,               /* for one address to answer; then the next is tried */
+    P2P_INTRODUCE_MS = 100,            /* for who leaves and others to say who they are, where that is under way */
     P2P_EXPLAIN_MS = 500,              /* for others to tell why a peer is gone that cannot be connected to */
     P2P_LAST_BYTES_MS = 100,           /* for the end of the connections to a peer that others call dead */
     P2P_READ_MEMORY_BYTES = 32 << 10,  /* from here on a neighbour's message is read out of its memory */
