@@ -104,7 +104,7 @@ void muster_group_free(struct muster_group *group) {
         memory_release(context->memory, group->fused);
     }
     leave(group);
-    p2p_end_group(context->p2p, group->id);
+    p2p_end_group(context->p2p, group->id, group->root_ranks, group->size);
     group_dispose(group);
     pthread_mutex_lock(&context->mutex);
     bool was_last = context->group_count == 0;

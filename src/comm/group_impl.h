@@ -83,6 +83,7 @@ struct muster_group {
     void *fused;                   /* shared memory for coalesced calls, once needed */
     struct failure failure;
     _Atomic bool deadline_told;   /* it has passed on another host, while this rank is in a call */
+    _Atomic uint32_t left_told;   /* neighbours: group_tell_left() */
     struct failure told;          /* by another host; after calls that this rank may still end */
     _Atomic uint64_t told_spared; /* the number of the last of them */
 
@@ -167,6 +168,8 @@ void group_spread(struct muster_group *group, int code, const char *sentence);
 /* Wakes this process's callers in the group. */
 void group_alarm(struct muster_group *group);
 bool group_has_root_rank(const struct muster_group *group, uint32_t root_rank);
+/* Neighbours that have freed the group: the links are to know that nothing more comes from them. Any thread. */
+void group_tell_left(struct muster_group *group);
 /* The hooks of the waiters. */
 int group_call_stopped(void *group);
 int group_message_stopped(void *group);

@@ -111,6 +111,8 @@ static struct p2p_envelope envelope_of(const struct muster_group *group, const s
         .peer = call->peer == MUSTER_ANY_RANK ? P2P_ANY_PEER : group->root_ranks[call->peer],
         .tag = call->tag,
         .fingerprint = (uint64_t)call->type + 1,
+        .members = group->root_ranks,
+        .member_count = group->size,
     };
 }
 
@@ -243,6 +245,7 @@ int message_work_wait(struct muster_work *work) {
 bool message_work_done(const struct muster_work *work) {
     const struct p2p_request *request = &work->message.request;
     if (!atomic_load_explicit(&request->done, memory_order_acquire)) {
+        group_tell_left(work->group);
         (void)p2p_progress(work->group->context->p2p);
     }
     return atomic_load_explicit(&request->done, memory_order_acquire) || failure_is_set(&work->group->failure);

@@ -333,8 +333,31 @@ int group_examine(struct muster_group *group, enum group_need need) {
     return code ? group_fail(group, code, sentence) : 0;
 }
 
+void group_tell_left(struct muster_group *group) {
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < group->local_count; i++) {
+        left += i != group->local && atomic_load_explicit(&group->lines[i].has_left, memory_order_acquire) ? 1 : 0;
+    }
+    if (left == atomic_load_explicit(&group->left_told, memory_order_relaxed)) {
+        return;
+    }
+    for (uint32_t i = 0; i < group->local_count; i++) {
+        if (i != group->local && atomic_load_explicit(&group->lines[i].has_left, memory_order_acquire)) {
+            p2p_peer_left(group->context->p2p, group->id, group->root_ranks[group->locals[i]]);
+        }
+    }
+    atomic_store_explicit(&group->left_told, left, memory_order_relaxed);
+}
+
 int group_check_message(struct muster_group *group) {
-    return group_is_uneasy(group) && group_examine(group, GROUP_NEED_MESSAGE) ? failure_refuse(&group->failure) : 0;
+    if (!group_is_uneasy(group)) {
+        return 0;
+    }
+    if (group_examine(group, GROUP_NEED_MESSAGE)) {
+        return failure_refuse(&group->failure);
+    }
+    group_tell_left(group);
+    return 0;
 }
 
 int group_call_stopped(void *group) {
@@ -342,5 +365,9 @@ int group_call_stopped(void *group) {
 }
 
 int group_message_stopped(void *group) {
-    return group_examine(group, GROUP_NEED_MESSAGE);
+    int code = group_examine(group, GROUP_NEED_MESSAGE);
+    if (code == 0) {
+        group_tell_left(group);
+    }
+    return code;
 }

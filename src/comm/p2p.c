@@ -79,6 +79,7 @@ static void destroy(struct p2p *p2p) {
     rings_destroy(p2p);
     for (uint32_t i = 0; i < p2p->group_count; i++) {
         free(p2p->groups[i].sentence);
+        free(p2p->groups[i].untold);
     }
     free(p2p->groups);
     free(p2p->bounce);

@@ -126,6 +126,9 @@ struct p2p_envelope {
     uint64_t tag;         /* of the user; of a collective: P2P_TAG() */
     uint64_t fingerprint; /* must be equal on both sides (type of a message; comm_call_fingerprint()) */
     bool is_blocking;     /* of a send: its caller does nothing else until it is done */
+    /* Of a receive from anybody: who might send, this process may be among them; borrowed until it is done. */
+    const uint32_t *members;
+    uint32_t member_count;
 };
 
 /* Tags of the lane P2P_COLLECTIVES: a call's number, then whatever tells its messages apart. The numbers of one group
@@ -198,9 +201,13 @@ int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerp
  * another one. Any thread; does not block. */
 void p2p_tell_call(struct p2p *p2p, uint32_t id, uint32_t peer);
 
-/* The group is freed here: messages of it that have come, or will come, are dropped, so that their senders have room
- * for those of other groups. Any thread; does not block. */
-void p2p_end_group(struct p2p *p2p, uint32_t id);
+/* The group of these peers is freed here: messages of it that have come, or will come, are dropped, so that their
+ * senders have room for those of other groups; who is on another host is told not to wait for more. Any thread; does
+ * not block. */
+void p2p_end_group(struct p2p *p2p, uint32_t id, const uint32_t *members, uint32_t member_count);
+/* The same is seen of a neighbour, which has written all that it sends: ends receives that wait for more from it. Any
+ * thread; does not block. */
+void p2p_peer_left(struct p2p *p2p, uint32_t id, uint32_t peer);
 
 /* Moves what can be moved without blocking. true: something moved. Any thread. */
 bool p2p_progress(struct p2p *p2p);

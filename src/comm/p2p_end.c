@@ -135,8 +135,7 @@ void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number, const c
 
 /* ---- dying ---- */
 
-/* All that has come on any connection of the link. */
-static void read_out(struct p2p *p2p, struct p2p_link *link) {
+void link_read_out(struct p2p *p2p, struct p2p_link *link) {
     for (size_t i = 0; i < P2P_CONNECTIONS_MAX; i++) {
         struct p2p_stream *stream = link_connection(link, i);
         for (int reads = 0; stream && stream->io && reads < READS_MAX && stream_read(p2p, stream); reads++) {
@@ -169,7 +168,7 @@ void link_bury(struct p2p *p2p, struct p2p_link *link, const char *sentence) {
     free(link->sentence);
     link->sentence = strdup(sentence);
     dial_cancel(p2p, link);
-    read_out(p2p, link);
+    link_read_out(p2p, link);
     if (link->is_dying && !has_socket(link)) {
         bury(p2p, link);
     }
@@ -180,7 +179,7 @@ void links_bury_late(struct p2p *p2p, int64_t now_ns) {
     for (uint32_t peer = 0; p2p->dying_count > 0 && peer < p2p->config.size; peer++) {
         struct p2p_link *link = p2p->links[peer];
         if (link && link->is_dying && now_ns >= link->dying_until_ns) {
-            read_out(p2p, link);
+            link_read_out(p2p, link);
             bury(p2p, link);
         }
     }
@@ -191,8 +190,8 @@ void links_bury_late(struct p2p *p2p, int64_t now_ns) {
 void link_depart(struct p2p *p2p, struct p2p_link *link) {
     link->state = LINK_LEFT;
     char sentence[P2P_SENTENCE_MAX];
-    (void)str_format(sentence, sizeof sentence, "rank %u has left: it has freed its group", (unsigned)link->peer);
-    finish_requests(p2p, link, MUSTER_EPEER, sentence);
+    finish_requests(p2p, link, MUSTER_EPEER, left_describe(p2p, link, sentence));
+    left_check_any(p2p);
 }
 
 void link_left(struct p2p *p2p, struct p2p_link *link) {
@@ -237,7 +236,7 @@ void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_number) 
     (void)str_format(reason, sizeof reason, "%s", told ? told : "");
     stream_close(p2p, stream);
     if (!is_spare && !link->said_goodbye) {
-        read_out(p2p, link); /* the goodbye may be on another connection; and what was sent counts in any case */
+        link_read_out(p2p, link); /* the goodbye may be on another connection; and what was sent counts in any case */
     }
     if (link->state == LINK_FAILED) {
         return;

@@ -124,12 +124,14 @@ bool p2p_group_is_over(const struct p2p *p2p, const struct wire_frame *frame) {
     return group && (group->has_ended || p2p_group_refuses(group, frame->lane, frame->tag));
 }
 
-void p2p_end_group(struct p2p *p2p, uint32_t id) {
+void p2p_end_group(struct p2p *p2p, uint32_t id, const uint32_t *members, uint32_t member_count) {
     p2p_lock(p2p);
     struct p2p_group *group = p2p_group_get(p2p, id);
     if (group) { /* without memory its messages stay, and take their sender's room */
         group->has_ended = p2p->has_ended_groups = true;
         drop_arrivals(p2p, id);
+        left_forget(p2p, id);
+        left_tell_members(p2p, group, members, member_count);
     }
     if (p2p->blocked) {
         (void)p2p_flush_blocked(p2p); /* credit: perhaps nobody waits */

@@ -8,7 +8,8 @@
  *   p2p_match.c (which receive), p2p_place.c (payload to its place), p2p_flow.c (credit, word to the sender);
  * - past the sockets, on one host: p2p_rings.c, p2p_short.c (short messages, without frames), p2p_read_memory.c (long
  *   ones, out of the sender's memory);
- * - links: p2p_links.c (making), p2p_greet.c (connections that begin), p2p_end.c (their ends, and who is to blame);
+ * - links: p2p_links.c (making), p2p_greet.c (connections that begin), p2p_end.c (their ends, and who is to blame),
+ *   p2p_left.c (peers that leave a group, and stay);
  * - failures of groups, and notices: p2p_groups.c;
  * - what the monitor's thread does: p2p_attend.c. */
 #ifndef COMM_P2P_IMPL_H
@@ -191,6 +192,28 @@ void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_number);
 void stream_break(struct p2p *p2p, struct p2p_stream *stream, int error_number);
 void stream_say_goodbye(struct p2p *p2p, struct p2p_stream *stream);
 void link_close_streams(struct p2p *p2p, struct p2p_link *link);
+
+/* All that has come on any connection of the link. */
+void link_read_out(struct p2p *p2p, struct p2p_link *link);
+
+/* ---- p2p_left.c ---- */
+
+/* Will nothing more of the group come from the peer, since it has freed that, or all of its groups? */
+bool link_has_left(const struct p2p_link *link, uint32_t id);
+/* The peer has freed the group, and all that it had sent before has been read: ends receives that wait for more. */
+void link_leaves_group(struct p2p *p2p, struct p2p_link *link, uint32_t id);
+/* The sentence about a peer that has left. Returns out. */
+char *left_describe(const struct p2p *p2p, const struct p2p_link *link, char out[P2P_SENTENCE_MAX]);
+/* Of a receive from anybody: have all members left who might send? Then *out says so. */
+bool left_by_all(const struct p2p *p2p, const struct p2p_envelope *envelope, char out[P2P_SENTENCE_MAX]);
+/* Some peer has left: ends receives from anybody that nobody is left for. */
+void left_check_any(struct p2p *p2p);
+/* The group is freed here: tells its members on other hosts, now or when there is a connection to them. */
+void left_tell_members(struct p2p *p2p, struct p2p_group *group, const uint32_t *members, uint32_t member_count);
+/* That connection has been made: tells what waits for it. */
+void left_tell_new(struct p2p *p2p, struct p2p_stream *stream);
+/* The group is freed here: who has left it is of no interest any more. */
+void left_forget(struct p2p *p2p, uint32_t id);
 
 /* ---- p2p_attend.c ---- */
 

@@ -51,6 +51,9 @@ int stream_open(struct p2p *p2p, struct p2p_link *link, struct link *io, uint8_t
     if (index == 0 && p2p->has_failures) {
         notice_tell_all(p2p, stream);
     }
+    if (index == 0 && !is_watch && p2p->untold_count > 0 && stream->io) {
+        left_tell_new(p2p, stream);
+    }
     if (p2p->is_leaving && stream->io) {
         stream_say_goodbye(p2p, stream);
     }
@@ -124,6 +127,7 @@ void link_free(struct p2p *p2p, struct p2p_link *link) {
         free(arrival);
     }
     free(link->sentence);
+    free(link->left);
     free(link);
 }
 

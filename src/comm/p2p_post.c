@@ -27,10 +27,9 @@ static int check_group(struct p2p *p2p, const struct p2p_envelope *envelope) {
     return 0;
 }
 
-static int check_left(const struct p2p_link *link) {
-    return link->state != LINK_LEFT
-               ? 0
-               : status_fail(MUSTER_EPEER, "rank %u has left: it has freed its group", (unsigned)link->peer);
+static int fail_left(const struct p2p *p2p, const struct p2p_link *link) {
+    char sentence[P2P_SENTENCE_MAX];
+    return status_fail(MUSTER_EPEER, "%s", left_describe(p2p, link, sentence));
 }
 
 int p2p_send(struct p2p *p2p, struct p2p_request *request, const struct p2p_envelope *envelope, const void *buffer,
@@ -40,7 +39,7 @@ int p2p_send(struct p2p *p2p, struct p2p_request *request, const struct p2p_enve
     p2p_lock(p2p);
     int code = check_group(p2p, envelope);
     code = code != 0 ? code : link_open(p2p, envelope->peer, deadline_ns, &link);
-    code = code != 0 ? code : check_left(link);
+    code = code == 0 && link->state == LINK_LEFT ? fail_left(p2p, link) : code;
     if (code == 0) {
         request_init(p2p, request, envelope, true, bytes);
         request->buffer = (void *)(uintptr_t)buffer;
@@ -69,11 +68,15 @@ static int post_receive(struct p2p *p2p, struct p2p_request *request, struct p2p
         return 0;
     }
     request->state = REQUEST_POSTED;
+    char sentence[P2P_SENTENCE_MAX];
+    if (!link && left_by_all(p2p, &request->envelope, sentence)) {
+        return status_fail(MUSTER_EPEER, "%s", sentence);
+    }
     if (!link) {
         list_append(&p2p->any, request);
         return 0;
     }
-    code = code != 0 ? code : check_left(link);
+    code = code == 0 && link_has_left(link, request->envelope.group) ? fail_left(p2p, link) : code;
     if (code == 0) {
         link_put(p2p, link, &link->posted, request);
     }

@@ -35,8 +35,8 @@ static void frame_begins(struct p2p *p2p, struct p2p_stream *stream) {
     stream->in_arrival = NULL;
     stream->small_count = 0;
     bool is_main = stream->index == 0 && !stream->is_watch;
-    bool carries_credit =
-        is_main && stream->in.kind != WIRE_NOTICE && stream->in.kind != WIRE_GOODBYE && stream->in.kind != WIRE_DATA;
+    bool carries_credit = is_main && stream->in.kind != WIRE_NOTICE && stream->in.kind != WIRE_GOODBYE &&
+                          stream->in.kind != WIRE_DATA && stream->in.kind != WIRE_LEFT;
     if (carries_credit) {
         link->credit[stream->in.lane].returned = stream->in.credit;
     }
@@ -69,6 +69,10 @@ static void frame_begins(struct p2p *p2p, struct p2p_stream *stream) {
         if (link->is_leaving && link->state == LINK_OPEN) {
             link_left(p2p, link);
         }
+        left_check_any(p2p);
+        break;
+    case WIRE_LEFT:
+        link_leaves_group(p2p, link, stream->in.group);
         break;
     default: /* credit: taken above */
         break;

@@ -132,6 +132,8 @@ struct p2p_link {
     struct p2p_list reading;               /* receives that are read out of the peer's memory */
     struct p2p_arrival *arrivals, *arrivals_last;
     uint32_t interest; /* requests in the lists above */
+    uint32_t *left;    /* owned: groups that the peer has freed, and this process has not */
+    uint32_t left_count, left_max;
     struct p2p_link *next_active, *previous_active;
     bool is_active;
     int code;       /* of a failed link */
@@ -184,8 +186,10 @@ struct p2p_group {
     bool has_ended;  /* freed here: nobody will receive */
     uint64_t spared; /* of a failed one: its calls up to this number go on; 0: none */
     int code;
-    char *sentence; /* owned */
-    uint32_t call;  /* number of the call that runs, modulo 2^24; valid if fingerprint != 0 */
+    char *sentence;   /* owned */
+    uint32_t *untold; /* owned: of an ended group, the members that are to be told when there is a connection */
+    uint32_t untold_count;
+    uint32_t call; /* number of the call that runs, modulo 2^24; valid if fingerprint != 0 */
     uint64_t fingerprint;
     uint32_t past_calls[P2P_CALLS_KEPT];
     uint64_t past_fingerprints[P2P_CALLS_KEPT];
@@ -208,6 +212,7 @@ struct p2p {
     struct p2p_link **links; /* by peer; NULL: none yet */
     bool has_failures;       /* some group has failed or some peer is dead */
     bool has_ended_groups;   /* p2p_end_group() */
+    size_t untold_count;     /* of all groups */
     bool is_leaving;         /* p2p_free(): who goes now goes after us */
     uint32_t dying_count;    /* links */
     uint8_t *is_dead;        /* by peer: told already */

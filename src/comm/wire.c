@@ -244,7 +244,7 @@ int wire_frame_decode(const uint8_t in[WIRE_HEADER_BYTES], struct wire_frame *ou
     out->fingerprint = wire_get_u64(in + 24);
     out->bytes = wire_get_u64(in + 32);
     out->number = wire_get_u64(in + 40);
-    if (out->kind < WIRE_BEGIN || out->kind > WIRE_CALL || out->lane > 1 || out->reserved != 0 ||
+    if (out->kind < WIRE_BEGIN || out->kind > WIRE_LEFT || out->lane > 1 || out->reserved != 0 ||
         (out->flags & ~(WIRE_READABLE | WIRE_SHARED)) != 0 || out->flags == WIRE_SHARED ||
         (out->flags != 0 && out->kind != WIRE_BEGIN)) {
         return status_fail(MUSTER_EPROTOCOL, "a frame of kind %u, lane %u, flags %u", out->kind, out->lane, out->flags);

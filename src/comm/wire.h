@@ -80,7 +80,8 @@ bool wire_secret_equal(const uint8_t a[WIRE_SECRET_BYTES], const uint8_t b[WIRE_
     X(WIRE_CREDIT, 5, "credit")     /* nothing but the credit that every header carries */                             \
     X(WIRE_NOTICE, 6, "notice")     /* a death or a failed group, for everybody */                                     \
     X(WIRE_GOODBYE, 7, "goodbye")   /* the last frame of a stream */                                                   \
-    X(WIRE_CALL, 8, "call")         /* which call the sender is in, waiting for the receiver */
+    X(WIRE_CALL, 8, "call")         /* which call the sender is in, waiting for the receiver */                        \
+    X(WIRE_LEFT, 9, "left")         /* the sender has freed a group: nothing more of it comes */
 
 enum wire_kind {
 #define WIRE_FRAME_ENUM(name, value, text) name = (value),

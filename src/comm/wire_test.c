@@ -53,7 +53,7 @@ static const struct {
 } frames[] = {
     {WIRE_BEGIN, 1, 0, 16, 64, 0, 0},
     {0, 1, 0, 16, 64, 0, MUSTER_EPROTOCOL},
-    {9, 1, 0, 0, 0, 0, MUSTER_EPROTOCOL},
+    {10, 1, 0, 0, 0, 0, MUSTER_EPROTOCOL},
     {WIRE_BEGIN, 2, 0, 16, 64, 0, MUSTER_EPROTOCOL},
     {WIRE_BEGIN, 1, 4, 16, 64, 0, MUSTER_EPROTOCOL},
     {WIRE_BEGIN, 1, WIRE_SHARED, 24, 64, 0, MUSTER_EPROTOCOL}, /* shared, but not readable */
@@ -84,6 +84,8 @@ static const struct {
     {WIRE_GOODBYE, 0, 0, 8, 0, 0, MUSTER_EPROTOCOL},
     {WIRE_CALL, 1, 0, 0, 0, 1, 0},
     {WIRE_CALL, 1, 0, 8, 0, 1, MUSTER_EPROTOCOL},
+    {WIRE_LEFT, 0, 0, 0, 0, 0, 0},
+    {WIRE_LEFT, 0, 0, 8, 0, 0, MUSTER_EPROTOCOL},
 };
 
 static void impossible_frames_are_refused(void **state) {
