@@ -1,0 +1,352 @@
+/* Encoding and decoding of what agents and the coordinator say; see coordinator_wire.h and
+ * docs/formats/coordinator.md. What messages mean is coordinator.c, whom they come from coordinator_server.c. */
+#include "rendezvous/coordinator_wire.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "base/utf8.h"
+
+enum { LENGTH_BYTES = 4, KIND_BYTES = 1, HEADER_BYTES = LENGTH_BYTES + KIND_BYTES, CONTROLS = 0x20, DELETE = 0x7f };
+enum { JOIN_FIXED_BYTES = 53, WORLD_FIXED_BYTES = 35, NAME_LENGTH_BYTES = 2, JOIN_NAMES = 4 };
+
+_Static_assert(HEADER_BYTES + JOIN_FIXED_BYTES + JOIN_NAMES * (NAME_LENGTH_BYTES + COORDINATOR_NAME_BYTES_MAX) <=
+                   COORDINATOR_FRAME_BYTES_MAX,
+               "the longest JOIN is a frame");
+_Static_assert(HEADER_BYTES + WORLD_FIXED_BYTES + NAME_LENGTH_BYTES + COORDINATOR_NAME_BYTES_MAX + NAME_LENGTH_BYTES +
+                       COORDINATOR_TEXT_BYTES_MAX <=
+                   COORDINATOR_FRAME_BYTES_MAX,
+               "the longest WORLD is a frame");
+
+enum sender { AGENT, COORDINATOR };
+
+/* Who sends it; false for an unknown one. */
+static bool kind_sender(unsigned kind, enum sender *out) {
+    switch (kind) {
+#define KIND_SENDER(name, number, sender)                                                                              \
+    case (number):                                                                                                     \
+        *out = (sender);                                                                                               \
+        return true;
+        COORDINATOR_KIND_TABLE(KIND_SENDER)
+#undef KIND_SENDER
+    default:
+        return false;
+    }
+}
+
+const char *coordinator_kind_name(unsigned kind) {
+    switch (kind) {
+#define KIND_NAME(name, number, sender)                                                                                \
+    case (number):                                                                                                     \
+        return #name;
+        COORDINATOR_KIND_TABLE(KIND_NAME)
+#undef KIND_NAME
+    default:
+        return "?";
+    }
+}
+
+/* Bytes of the valid, visible sequence at the front, else 0. */
+static size_t visible_length(const uint8_t *bytes, size_t len) {
+    return bytes[0] < CONTROLS || bytes[0] == DELETE ? 0 : utf8_length(bytes, len);
+}
+
+static bool is_visible(struct kv_slice text) {
+    for (size_t at = 0; at < text.len;) {
+        size_t step = visible_length(text.data + at, text.len - at);
+        if (step == 0) {
+            return false;
+        }
+        at += step;
+    }
+    return true;
+}
+
+/* What a host name or a numeric address is made of, as net_endpoint_parse() has it. */
+static bool is_host(struct kv_slice text) {
+    static const char others[] = "_.:-%";
+    for (size_t i = 0; i < text.len; i++) {
+        uint8_t byte = text.data[i], lower = byte | 0x20;
+        bool good = (byte >= '0' && byte <= '9') || (lower >= 'a' && lower <= 'z') ||
+                    (byte != 0 && strchr(others, byte) != NULL);
+        if (!good) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_status(int32_t status) {
+    switch (status) {
+#define STATUS_CASE(name, value, text) case (value):
+        MUSTER_STATUS_TABLE(STATUS_CASE)
+#undef STATUS_CASE
+        return status < 0;
+    default:
+        return false;
+    }
+}
+
+/* What is wrong with the fields, lengths aside: the same for both directions. NULL: nothing. */
+static const char *node_flaw(const struct coordinator_node *node) {
+    if (node->run_id.len == 0 || !is_visible(node->run_id)) {
+        return "its run id is empty or not text";
+    }
+    if (!is_host(node->addr)) {
+        return "its address is none";
+    }
+    if (!is_visible(node->role) || !is_visible(node->topology)) {
+        return "its role or topology label is not text";
+    }
+    if (node->pid <= 0) {
+        return "its process id is not positive";
+    }
+    if (node->min_nodes == 0 || node->max_nodes < node->min_nodes) {
+        return "its numbers of nodes make no range";
+    }
+    if (node->local_world_size == 0 || node->local_world_size > COORDINATOR_LOCAL_WORLD_SIZE_MAX) {
+        return "its number of workers is out of range";
+    }
+    if (node->store_port == 0) {
+        return "it has no port for the workers' store";
+    }
+    return (node->last_round == 0) == (node->last_world_size == 0) ? NULL : "its last round and world do not match";
+}
+
+static const char *world_flaw(const struct coordinator_world *world) {
+    if (world->round == 0) {
+        return "round 0";
+    }
+    if (world->group_rank >= world->group_world_size || world->base_global_rank >= world->global_world_size ||
+        world->base_role_rank >= world->role_world_size) {
+        return "a rank outside its world";
+    }
+    if (world->group_world_size > world->global_world_size || world->role_world_size > world->global_world_size) {
+        return "fewer workers than there are nodes, or than one role has";
+    }
+    if (world->master_addr.len == 0 || !is_host(world->master_addr) || world->master_port == 0) {
+        return "no address where the workers meet";
+    }
+    return NULL;
+}
+
+static const char *message_flaw(const struct coordinator_message *message) {
+    switch (message->kind) {
+    case COORDINATOR_JOIN:
+        return node_flaw(&message->node);
+    case COORDINATOR_WORLD:
+        return world_flaw(&message->world);
+    case COORDINATOR_CHANGE:
+        return message->change >= COORDINATOR_NODE_ARRIVED && message->change <= COORDINATOR_NODE_FAILED
+                   ? NULL
+                   : "an unknown change";
+    case COORDINATOR_REFUSED:
+        return is_status(message->status) ? NULL : "an unknown status";
+    default:
+        return NULL;
+    }
+}
+
+static void put_name(struct bytes_writer *w, struct kv_slice name) {
+    w->overrun |= name.len > COORDINATOR_NAME_BYTES_MAX;
+    bytes_put_number(w, name.len, NAME_LENGTH_BYTES);
+    bytes_put(w, name.data, name.len);
+}
+
+/* One line of valid text, whatever it was. */
+static void put_text(struct bytes_writer *w, struct kv_slice text) {
+    w->overrun |= text.len > COORDINATOR_TEXT_BYTES_MAX;
+    bytes_put_number(w, text.len, NAME_LENGTH_BYTES);
+    for (size_t at = 0; at < text.len && !w->overrun;) {
+        size_t step = visible_length(text.data + at, text.len - at);
+        bool is_control = text.data[at] < CONTROLS || text.data[at] == DELETE;
+        bytes_put(w, step > 0 ? (const void *)(text.data + at) : is_control ? " " : "?", step > 0 ? step : 1);
+        at += step > 0 ? step : 1;
+    }
+}
+
+static void put_node(struct bytes_writer *w, const struct coordinator_node *node) {
+    bytes_put_number(w, COORDINATOR_VERSION, 2);
+    bytes_put_number(w, (uint64_t)node->pid, 8);
+    bytes_put_number(w, node->identity[0], 8);
+    bytes_put_number(w, node->identity[1], 8);
+    bytes_put_number(w, node->min_nodes, 4);
+    bytes_put_number(w, node->max_nodes, 4);
+    bytes_put_number(w, node->local_world_size, 4);
+    bytes_put_number(w, node->store_port, 2);
+    bytes_put_number(w, node->uses_agent_store, 1);
+    bytes_put_number(w, node->last_round, 8);
+    bytes_put_number(w, node->last_world_size, 4);
+    put_name(w, node->run_id);
+    put_name(w, node->addr);
+    put_name(w, node->role);
+    put_name(w, node->topology);
+}
+
+static void put_world(struct bytes_writer *w, const struct coordinator_world *world) {
+    bytes_put_number(w, world->round, 8);
+    bytes_put_number(w, world->group_rank, 4);
+    bytes_put_number(w, world->group_world_size, 4);
+    bytes_put_number(w, world->base_global_rank, 4);
+    bytes_put_number(w, world->global_world_size, 4);
+    bytes_put_number(w, world->base_role_rank, 4);
+    bytes_put_number(w, world->role_world_size, 4);
+    bytes_put_number(w, world->master_port, 2);
+    bytes_put_number(w, world->uses_agent_store, 1);
+    put_name(w, world->master_addr);
+}
+
+static bool has_text(enum coordinator_kind kind) {
+    return kind != COORDINATOR_JOIN && kind != COORDINATOR_DONE && kind != COORDINATOR_ALL_DONE &&
+           kind != COORDINATOR_SPARE;
+}
+
+int coordinator_wire_put(struct buf *out, const struct coordinator_message *message) {
+    uint8_t bytes[COORDINATOR_FRAME_BYTES_MAX];
+    struct bytes_writer w = {.data = bytes, .size = sizeof bytes, .used = LENGTH_BYTES};
+    enum sender sender;
+    assert(kind_sender(message->kind, &sender));
+    const char *flaw = message_flaw(message);
+    if (flaw) {
+        return status_fail(MUSTER_EINVAL, "%s: %s", coordinator_kind_name(message->kind), flaw);
+    }
+    bytes_put_number(&w, message->kind, KIND_BYTES);
+    if (message->kind == COORDINATOR_JOIN) {
+        put_node(&w, &message->node);
+    } else if (message->kind == COORDINATOR_WORLD) {
+        put_world(&w, &message->world);
+    } else if (message->kind == COORDINATOR_CHANGE) {
+        bytes_put_number(&w, message->change, 1);
+    } else if (message->kind == COORDINATOR_REFUSED) {
+        bytes_put_number(&w, (uint32_t)message->status, 4);
+    }
+    if (has_text(message->kind)) {
+        put_text(&w, message->text);
+    }
+    if (w.overrun) {
+        return status_fail(MUSTER_ELIMIT, "%s: a name has more than %zu bytes, or the sentence more than %zu",
+                           coordinator_kind_name(message->kind), COORDINATOR_NAME_BYTES_MAX,
+                           COORDINATOR_TEXT_BYTES_MAX);
+    }
+    struct bytes_writer length = {.data = bytes, .size = LENGTH_BYTES};
+    bytes_put_number(&length, w.used - LENGTH_BYTES, LENGTH_BYTES);
+    return buf_append(out, bytes, w.used);
+}
+
+static struct kv_slice get_string(struct bytes_reader *r, size_t bytes_max) {
+    size_t len = bytes_get_number(r, NAME_LENGTH_BYTES);
+    r->overrun |= len > bytes_max;
+    const uint8_t *bytes = bytes_get(r, len);
+    return kv_slice_of(bytes, bytes ? len : 0);
+}
+
+/* A truth value has one way to be written. */
+static bool get_bool(struct bytes_reader *r) {
+    uint64_t value = bytes_get_number(r, 1);
+    r->overrun |= value > 1;
+    return value == 1;
+}
+
+static void get_node(struct bytes_reader *r, struct coordinator_node *out) {
+    out->pid = (int64_t)bytes_get_number(r, 8);
+    out->identity[0] = bytes_get_number(r, 8);
+    out->identity[1] = bytes_get_number(r, 8);
+    out->min_nodes = (uint32_t)bytes_get_number(r, 4);
+    out->max_nodes = (uint32_t)bytes_get_number(r, 4);
+    out->local_world_size = (uint32_t)bytes_get_number(r, 4);
+    out->store_port = (uint16_t)bytes_get_number(r, 2);
+    out->uses_agent_store = get_bool(r);
+    out->last_round = bytes_get_number(r, 8);
+    out->last_world_size = (uint32_t)bytes_get_number(r, 4);
+    out->run_id = get_string(r, COORDINATOR_NAME_BYTES_MAX);
+    out->addr = get_string(r, COORDINATOR_NAME_BYTES_MAX);
+    out->role = get_string(r, COORDINATOR_NAME_BYTES_MAX);
+    out->topology = get_string(r, COORDINATOR_NAME_BYTES_MAX);
+}
+
+static void get_world(struct bytes_reader *r, struct coordinator_world *out) {
+    out->round = bytes_get_number(r, 8);
+    out->group_rank = (uint32_t)bytes_get_number(r, 4);
+    out->group_world_size = (uint32_t)bytes_get_number(r, 4);
+    out->base_global_rank = (uint32_t)bytes_get_number(r, 4);
+    out->global_world_size = (uint32_t)bytes_get_number(r, 4);
+    out->base_role_rank = (uint32_t)bytes_get_number(r, 4);
+    out->role_world_size = (uint32_t)bytes_get_number(r, 4);
+    out->master_port = (uint16_t)bytes_get_number(r, 2);
+    out->uses_agent_store = get_bool(r);
+    out->master_addr = get_string(r, COORDINATOR_NAME_BYTES_MAX);
+}
+
+/* The fields, all of them there. False with the detail. */
+static bool get_fields(struct bytes_reader *r, struct coordinator_message *out) {
+    const char *name = coordinator_kind_name(out->kind);
+    uint64_t version = out->kind == COORDINATOR_JOIN ? bytes_get_number(r, 2) : COORDINATOR_VERSION;
+    if (version != COORDINATOR_VERSION && !r->overrun) {
+        (void)status_fail(MUSTER_EPROTOCOL, "%s: version %u of the protocol, this is version %d", name,
+                          (unsigned)version, COORDINATOR_VERSION);
+        return false;
+    }
+    if (out->kind == COORDINATOR_JOIN) {
+        get_node(r, &out->node);
+    } else if (out->kind == COORDINATOR_WORLD) {
+        get_world(r, &out->world);
+    } else if (out->kind == COORDINATOR_CHANGE) {
+        out->change = (enum coordinator_change)bytes_get_number(r, 1);
+    } else if (out->kind == COORDINATOR_REFUSED) {
+        out->status = (int32_t)(uint32_t)bytes_get_number(r, 4);
+    }
+    if (has_text(out->kind)) {
+        out->text = get_string(r, COORDINATOR_TEXT_BYTES_MAX);
+    }
+    const char *flaw = r->overrun || r->used != r->size ? "its fields do not fit its length or their limits"
+                       : !is_visible(out->text)         ? "its sentence is not text"
+                                                        : message_flaw(out);
+    if (flaw) {
+        (void)status_fail(MUSTER_EPROTOCOL, "%s: %s", name, flaw);
+    }
+    return !flaw;
+}
+
+/* The length, and the kind if that is there. */
+static enum coordinator_parse get_header(const uint8_t *bytes, size_t len, bool from_agent, size_t *out_length) {
+    struct bytes_reader r = {.data = bytes, .size = len};
+    enum sender sender = AGENT, expected = from_agent ? AGENT : COORDINATOR;
+    size_t length = bytes_get_number(&r, LENGTH_BYTES);
+    if (r.overrun) {
+        return COORDINATOR_MORE;
+    }
+    if (length < KIND_BYTES || length > COORDINATOR_FRAME_BYTES_MAX - LENGTH_BYTES) {
+        (void)status_fail(MUSTER_EPROTOCOL, "a message of %zu bytes", length);
+        return COORDINATOR_MALFORMED;
+    }
+    unsigned kind = (unsigned)bytes_get_number(&r, KIND_BYTES);
+    if (r.overrun) {
+        return COORDINATOR_MORE;
+    }
+    if (!kind_sender(kind, &sender) || sender != expected) {
+        (void)status_fail(MUSTER_EPROTOCOL, "a message of kind %u (%s) from %s", kind, coordinator_kind_name(kind),
+                          from_agent ? "an agent" : "the coordinator");
+        return COORDINATOR_MALFORMED;
+    }
+    *out_length = length;
+    return length > len - LENGTH_BYTES ? COORDINATOR_MORE : COORDINATOR_COMPLETE;
+}
+
+enum coordinator_parse coordinator_wire_get(const uint8_t *bytes, size_t len, bool from_agent,
+                                            struct coordinator_message *out, size_t *used) {
+    size_t length = 0;
+    enum coordinator_parse parse = get_header(bytes, len, from_agent, &length);
+    if (parse != COORDINATOR_COMPLETE) {
+        return parse;
+    }
+    struct coordinator_message message = {.kind = (enum coordinator_kind)bytes[LENGTH_BYTES]};
+    struct bytes_reader r = {.data = bytes + HEADER_BYTES, .size = length - KIND_BYTES};
+    if (!get_fields(&r, &message)) {
+        return COORDINATOR_MALFORMED;
+    }
+    *out = message;
+    *used = LENGTH_BYTES + length;
+    return COORDINATOR_COMPLETE;
+}
