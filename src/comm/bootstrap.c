@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/beacon.h"
 #include "comm/monitor.h"
 
 enum {
@@ -19,9 +21,11 @@ enum {
 };
 /* Ranks start at different times, and so do their time-outs: how long to wait for rank 0's verdict after one's own. */
 #define VERDICT_GRACE_MS INT64_C(1000)
-/* How long rank 0 may take before anybody asks whether it is alive, and how often then. */
+/* How long rank 0 may take before anybody asks whether it is alive, and how often then. Of those that look over the
+ * network so many look so often, the others in proportion less: one that finds out tells all. */
 #define LEADER_PATIENCE_MS INT64_C(500)
 #define LEADER_LOOK_MS INT64_C(50)
+#define LEADER_LOOKERS 8
 
 static const char topology_key[] = "topology";
 
@@ -84,12 +88,14 @@ static int get_identities(const struct comm_kv *kv, const uint32_t *ranks, uint3
     return code;
 }
 
-static int put_identity(const struct comm_kv *kv, uint32_t rank, uint64_t choice_hash) {
+/* *out_beacon: of rank 0, to be closed when it has told; -1: none. */
+static int put_identity(const struct comm_kv *kv, uint32_t rank, uint32_t size, uint64_t choice_hash, int *out_beacon) {
     struct identity identity;
     uint8_t bytes[IDENTITY_ENCODED_BYTES_MAX];
     char key[KEY_BYTES];
     identity_of_this_process(&identity);
     identity.choice_hash = choice_hash;
+    *out_beacon = rank == 0 && size > 1 ? beacon_light(&identity) : -1;
     rank_key(rank, key);
     return kv->set(kv->context, key, bytes, identity_encode(&identity, bytes));
 }
@@ -196,15 +202,41 @@ static int read_verdict(const struct muster_store_value *value, uint32_t size, s
     return status_fail(code, "rank 0: %.*s", (int)(value->len - r.used), (const char *)value->data + r.used);
 }
 
-/* Can this process see whether rank 0 runs? *out: who that is. MUSTER_ETIMEOUT: it has not come yet. */
-static int find_leader(const struct comm_kv *kv, bool *out_is_near, struct identity *out) {
+/* Rank 0, as it is seen from here. */
+struct leader {
+    struct identity identity;
+    bool is_known, is_near; /* it has come; its process can be seen */
+    struct beacon_watch beacon;
+    int64_t look_ms;
+};
+
+static int64_t pace(const struct leader *leader, uint32_t rank) {
+    return leader->is_near                       ? LEADER_LOOK_MS
+           : beacon_is_in_sight(&leader->beacon) ? LEADER_LOOK_MS * (1 + rank / LEADER_LOOKERS)
+                                                 : INT64_MAX;
+}
+
+/* Who is it, and how can this process see whether it lives? */
+static void find_leader(const struct comm_kv *kv, uint32_t rank, struct leader *leader) {
     struct identity own;
-    const uint32_t leader = 0;
-    int code = get_identities(kv, &leader, 1, 0, out);
+    const uint32_t first = 0;
+    int code = get_identities(kv, &first, 1, 0, &leader->identity);
+    if (code) {
+        leader->look_ms = code == MUSTER_ETIMEOUT ? LEADER_PATIENCE_MS : INT64_MAX;
+        return;
+    }
+    const struct host_identity *host = &leader->identity.host;
     identity_of_this_process(&own);
-    *out_is_near = code == 0 && memcmp(own.host.boot_id, out->host.boot_id, sizeof own.host.boot_id) == 0 &&
-                   own.host.pid_namespace == out->host.pid_namespace && own.host.pid_namespace != 0;
-    return code;
+    leader->is_known = true;
+    leader->is_near = memcmp(own.host.boot_id, host->boot_id, sizeof own.host.boot_id) == 0 &&
+                      own.host.pid_namespace == host->pid_namespace && own.host.pid_namespace != 0;
+    beacon_watch_begin(&leader->beacon, &leader->identity);
+    leader->look_ms = pace(leader, rank);
+}
+
+static bool has_ended(struct leader *leader) {
+    return leader->is_near ? !monitor_is_alive(leader->identity.pid, leader->identity.start_time)
+                           : beacon_is_out(&leader->beacon);
 }
 
 /* Rank 0 has ended without an answer: tells everybody, unless the answer came in the last moment. */
@@ -221,30 +253,40 @@ static int bury_leader(const struct comm_kv *kv, const struct identity *leader, 
     return kv->set_if_absent(kv->context, topology_key, bytes, w.used, out);
 }
 
-/* Waits for rank 0's answer. After a while whoever can looks whether it still runs: nobody else can tell. */
-static int await_verdict(const struct comm_kv *kv, int64_t until_ns, struct muster_store_value *out) {
-    struct identity leader;
-    int64_t look_ms = LEADER_PATIENCE_MS;
-    bool is_near = false;
+static int watch_and_wait(const struct comm_kv *kv, uint32_t rank, int64_t until_ns, struct leader *leader,
+                          struct muster_store_value *out) {
     for (;;) {
-        bool was_alive = !is_near || monitor_is_alive(leader.pid, leader.start_time);
+        bool is_gone = leader->is_known && has_ended(leader);
         int64_t left_ms = clock_remaining_ms(until_ns);
-        int code = kv->get(kv->context, topology_key, left_ms < look_ms ? left_ms : look_ms, out);
-        if (code != MUSTER_ETIMEOUT || left_ms <= look_ms) {
+        int64_t wait_ms = is_gone ? 0 : left_ms < leader->look_ms ? left_ms : leader->look_ms;
+        int code = kv->get(kv->context, topology_key, wait_ms, out);
+        if (code == MUSTER_ETIMEOUT && is_gone) {
+            return bury_leader(kv, &leader->identity, out);
+        }
+        if (code != MUSTER_ETIMEOUT || wait_ms == left_ms) {
             return code;
         }
-        if (!was_alive) {
-            return bury_leader(kv, &leader, out);
+        if (leader->is_known) {
+            leader->look_ms = pace(leader, rank);
+        } else {
+            find_leader(kv, rank, leader);
         }
-        code = is_near ? 0 : find_leader(kv, &is_near, &leader);
-        look_ms = code == MUSTER_ETIMEOUT ? LEADER_PATIENCE_MS : is_near ? LEADER_LOOK_MS : INT64_MAX;
     }
 }
 
-static int follow(const struct comm_kv *kv, uint32_t size, int64_t deadline_ns, struct topology *out) {
+/* Waits for rank 0's answer. After a while whoever can looks whether it still runs. */
+static int await_verdict(const struct comm_kv *kv, uint32_t rank, int64_t until_ns, struct muster_store_value *out) {
+    struct leader leader = {.look_ms = LEADER_PATIENCE_MS, .beacon = {.fd = -1}};
+    int code = watch_and_wait(kv, rank, until_ns, &leader, out);
+    beacon_watch_end(&leader.beacon);
+    return code;
+}
+
+static int follow(const struct comm_kv *kv, uint32_t rank, uint32_t size, int64_t deadline_ns, struct topology *out) {
     struct muster_store_value value = {0};
     int64_t grace_ns = VERDICT_GRACE_MS * CLOCK_NS_PER_MS;
-    int code = await_verdict(kv, deadline_ns < INT64_MAX - grace_ns ? deadline_ns + grace_ns : deadline_ns, &value);
+    int code =
+        await_verdict(kv, rank, deadline_ns < INT64_MAX - grace_ns ? deadline_ns + grace_ns : deadline_ns, &value);
     if (code == MUSTER_ETIMEOUT) {
         char key[KEY_BYTES];
         rank_key(0, key);
@@ -294,11 +336,15 @@ void bootstrap_done(struct bootstrap *bootstrap) {
 int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, uint64_t choice_hash, int64_t deadline_ns,
                   struct bootstrap *out) {
     struct bootstrap bootstrap = {0};
-    int code = put_identity(kv, rank, choice_hash);
+    int beacon = -1;
+    int code = put_identity(kv, rank, size, choice_hash, &beacon);
     if (code == 0 && rank == 0) {
         code = lead(kv, size, deadline_ns);
     }
-    code = code ? code : follow(kv, size, deadline_ns, &bootstrap.topology);
+    if (beacon >= 0) {
+        (void)close(beacon);
+    }
+    code = code ? code : follow(kv, rank, size, deadline_ns, &bootstrap.topology);
     code = code ? code : find_locals(kv, rank, deadline_ns, &bootstrap);
     if (code) {
         bootstrap_done(&bootstrap);

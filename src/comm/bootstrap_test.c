@@ -2,17 +2,22 @@
  * of it when an operation fails. Ranks are threads here. */
 #include "comm/bootstrap.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "comm/beacon.h"
 
 enum { RANKS_MOST = 32, KEYS_MAX = 128, NEVER = 1 << 30, PATIENCE_MS = 20000 };
 
@@ -49,20 +54,23 @@ static int find(const struct table *table, const char *key) {
     return -1;
 }
 
-static int table_set(void *context, const char *key, const void *value, size_t len) {
-    struct view *view = context;
-    struct table *table = view->table;
-    if (fails(view)) {
-        return status_fail(MUSTER_ECONNECT, "the store is gone");
-    }
-    pthread_mutex_lock(&table->mutex);
+static void put(struct table *table, const char *key, const void *value, size_t len) {
     assert_true(find(table, key) < 0 && table->count < KEYS_MAX);
     (void)snprintf(table->items[table->count].key, sizeof table->items->key, "%s", key);
     table->items[table->count].data = malloc(len + 1);
     memcpy(table->items[table->count].data, value, len);
     table->items[table->count++].len = len;
     pthread_cond_broadcast(&table->cond);
-    pthread_mutex_unlock(&table->mutex);
+}
+
+static int table_set(void *context, const char *key, const void *value, size_t len) {
+    struct view *view = context;
+    if (fails(view)) {
+        return status_fail(MUSTER_ECONNECT, "the store is gone");
+    }
+    pthread_mutex_lock(&view->table->mutex);
+    put(view->table, key, value, len);
+    pthread_mutex_unlock(&view->table->mutex);
     return 0;
 }
 
@@ -82,6 +90,13 @@ static int wait_for_key(struct table *table, const char *key, int64_t timeout_ms
     return at;
 }
 
+static void copy_out(const struct table *table, const char *key, struct muster_store_value *out) {
+    int at = find(table, key);
+    out->len = table->items[at].len;
+    out->data = malloc(out->len + 1);
+    memcpy(out->data, table->items[at].data, out->len);
+}
+
 static int table_multi_get(void *context, const char *const *keys, size_t key_count, int64_t timeout_ms,
                            struct muster_store_value *out) {
     struct view *view = context;
@@ -95,10 +110,7 @@ static int table_multi_get(void *context, const char *const *keys, size_t key_co
         code = wait_for_key(table, keys[i], timeout_ms) < 0 ? status_fail(MUSTER_ETIMEOUT, "no %s", keys[i]) : 0;
     }
     for (size_t i = 0; code == 0 && i < key_count; i++) {
-        int at = find(table, keys[i]);
-        out[i].len = table->items[at].len;
-        out[i].data = malloc(out[i].len + 1);
-        memcpy(out[i].data, table->items[at].data, out[i].len);
+        copy_out(table, keys[i], &out[i]);
     }
     pthread_mutex_unlock(&table->mutex);
     return code;
@@ -110,9 +122,14 @@ static int table_get(void *context, const char *key, int64_t timeout_ms, struct 
 
 static int table_set_if_absent(void *context, const char *key, const void *value, size_t len,
                                struct muster_store_value *out) {
-    (void)context, (void)key, (void)value, (void)len, (void)out;
-    fail_msg("the bootstrap needs no such thing");
-    return MUSTER_EUNSUPPORTED;
+    struct view *view = context;
+    pthread_mutex_lock(&view->table->mutex);
+    if (find(view->table, key) < 0) {
+        put(view->table, key, value, len);
+    }
+    copy_out(view->table, key, out);
+    pthread_mutex_unlock(&view->table->mutex);
+    return 0;
 }
 
 /* ---- ranks as threads ---- */
@@ -252,6 +269,76 @@ static void a_failing_store_is_an_error(void **state) {
     }
 }
 
+/* ---- rank 0 where its process cannot be seen ---- */
+
+/* Rank 0's record, as of another namespace of processes on this machine, and its beacon, which the test holds. */
+static int put_distant_leader(struct scene *scene) {
+    struct identity identity;
+    uint8_t bytes[IDENTITY_ENCODED_BYTES_MAX];
+    identity_of_this_process(&identity);
+    identity.host.pid_namespace++;
+    int beacon = beacon_light(&identity);
+    assert_true(beacon >= 0 && identity.beacon_address_count > 0);
+    put(&scene->table, "rank/0", bytes, identity_encode(&identity, bytes));
+    return beacon;
+}
+
+/* Accepts the next rank that watches the beacon. */
+static int await_watcher(int beacon) {
+    struct pollfd look = {.fd = beacon, .events = POLLIN};
+    assert_int_equal(poll(&look, 1, PATIENCE_MS), 1);
+    int fd = accept4(beacon, NULL, NULL, SOCK_CLOEXEC);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void the_end_of_a_distant_rank_0_is_noticed(void **state) {
+    (void)state;
+    struct scene *scene = scene_create(3, RANKS_MOST * PATIENCE_MS);
+    pthread_t threads[3];
+    int beacon = put_distant_leader(scene);
+    for (uint32_t rank = 1; rank < 3; rank++) {
+        assert_int_equal(pthread_create(&threads[rank], NULL, take_part, &scene->parts[rank]), 0);
+    }
+    int first = await_watcher(beacon), second = await_watcher(beacon);
+    (void)close(first); /* a connection may break: then there is a new one */
+    first = await_watcher(beacon);
+    (void)close(beacon);
+    (void)close(first);
+    (void)close(second);
+    for (uint32_t rank = 1; rank < 3; rank++) {
+        assert_int_equal(pthread_join(threads[rank], NULL), 0);
+        assert_int_equal(scene->parts[rank].code, MUSTER_EPEER);
+        assert_non_null(strstr(scene->parts[rank].detail, "has ended before it had told who is on which host"));
+    }
+    scene_free(scene);
+}
+
+/* What rank 0 has told counts, though its beacon is out before anybody has read it. */
+static void what_a_distant_rank_0_has_told_counts(void **state) {
+    (void)state;
+    static const char sentence[] = "told in time";
+    uint8_t verdict[64];
+    struct bytes_writer w = {verdict, sizeof verdict, 0, false};
+    bytes_put_number(&w, 1, 1); /* a failure */
+    bytes_put_number(&w, (uint32_t)MUSTER_EINVAL, 4);
+    bytes_put(&w, sentence, strlen(sentence));
+    struct scene *scene = scene_create(2, RANKS_MOST * PATIENCE_MS);
+    pthread_t thread;
+    int beacon = put_distant_leader(scene);
+    assert_int_equal(pthread_create(&thread, NULL, take_part, &scene->parts[1]), 0);
+    int watcher = await_watcher(beacon);
+    pthread_mutex_lock(&scene->table.mutex); /* it cannot look into the store before both have happened */
+    (void)close(beacon);
+    (void)close(watcher);
+    put(&scene->table, "topology", verdict, w.used);
+    pthread_mutex_unlock(&scene->table.mutex);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(scene->parts[1].code, MUSTER_EINVAL);
+    assert_string_equal(scene->parts[1].detail, "rank 0: told in time");
+    scene_free(scene);
+}
+
 static bool is_in(const void *set, uint32_t rank) {
     return ((const char *)set)[rank] == 'x';
 }
@@ -277,6 +364,8 @@ int main(void) {
         cmocka_unit_test(rank_0_may_be_missing),
         cmocka_unit_test(different_tables_of_algorithms_are_refused),
         cmocka_unit_test(a_failing_store_is_an_error),
+        cmocka_unit_test(the_end_of_a_distant_rank_0_is_noticed),
+        cmocka_unit_test(what_a_distant_rank_0_has_told_counts),
         cmocka_unit_test(lists_of_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

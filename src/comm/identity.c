@@ -15,7 +15,7 @@
 #include "comm/monitor.h"
 
 /* First byte of the encoding. */
-enum { VERSION = 1, BOOT_ID_TEXT_BYTES = 36 };
+enum { VERSION = 2, BOOT_ID_TEXT_BYTES = 36 };
 
 static bool read_boot_id(uint8_t out[16]) {
     char text[BOOT_ID_TEXT_BYTES + 1] = "";
@@ -110,6 +110,9 @@ size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENC
     bytes_put_number(&w, identity->core_count, 4);
     bytes_put_number(&w, identity->core_hash, 4);
     bytes_put_number(&w, identity->choice_hash, 8);
+    bytes_put_number(&w, identity->beacon_port, 2);
+    bytes_put_number(&w, identity->beacon_address_count, 1);
+    bytes_put(&w, identity->beacon_addresses, (size_t)identity->beacon_address_count * IDENTITY_ADDRESS_BYTES);
     bytes_put_number(&w, name_len, 1);
     bytes_put(&w, identity->host_name, name_len);
     return w.used;
@@ -131,14 +134,19 @@ int identity_decode(const uint8_t *data, size_t len, struct identity *out) {
     identity.core_count = (uint32_t)bytes_get_number(&r, 4);
     identity.core_hash = (uint32_t)bytes_get_number(&r, 4);
     identity.choice_hash = bytes_get_number(&r, 8);
+    identity.beacon_port = (uint16_t)bytes_get_number(&r, 2);
+    size_t address_count = bytes_get_number(&r, 1);
+    const uint8_t *addresses = bytes_get(&r, address_count * IDENTITY_ADDRESS_BYTES);
     size_t name_len = bytes_get_number(&r, 1);
     const uint8_t *name = bytes_get(&r, name_len);
     if (r.overrun || r.used != len || version != VERSION || may_share > 1 || identity.pid <= 0 ||
-        name_len >= IDENTITY_HOST_NAME_BYTES) {
+        name_len >= IDENTITY_HOST_NAME_BYTES || address_count > IDENTITY_ADDRESSES_MAX) {
         return status_fail(MUSTER_EPROTOCOL, "a rank's record in the store (%zu bytes) is not understood", len);
     }
     memcpy(identity.host.boot_id, boot_id, sizeof identity.host.boot_id);
     memcpy(identity.host_name, name, name_len);
+    memcpy(identity.beacon_addresses, addresses, address_count * IDENTITY_ADDRESS_BYTES);
+    identity.beacon_address_count = (uint8_t)address_count;
     *out = identity;
     return 0;
 }

@@ -8,7 +8,9 @@
 
 enum {
     IDENTITY_HOST_NAME_BYTES = 64, /* terminator included */
-    IDENTITY_ENCODED_BYTES_MAX = 160
+    IDENTITY_ADDRESSES_MAX = 4,
+    IDENTITY_ADDRESS_BYTES = 16, /* IPv6, or IPv4 in its place there */
+    IDENTITY_ENCODED_BYTES_MAX = 160 + IDENTITY_ADDRESSES_MAX * IDENTITY_ADDRESS_BYTES
 };
 
 /* Two processes can map each other's memory if all of this is equal: the kernel that runs them (its boot id), their
@@ -26,15 +28,18 @@ struct identity {
     struct host_identity host;
     bool may_share; /* false with MUSTER_SHM=0: counts as a host of its own */
     int32_t pid;
-    uint64_t start_time;  /* of the process: monitor_start_time() */
-    uint32_t core_count;  /* that it may run on ... */
-    uint32_t core_hash;   /* ... and which: equal sets, equal hashes */
-    uint64_t choice_hash; /* of its table of algorithms (comm/choice.h): must be equal on all ranks */
+    uint64_t start_time;          /* of the process: monitor_start_time() */
+    uint32_t core_count;          /* that it may run on ... */
+    uint32_t core_hash;           /* ... and which: equal sets, equal hashes */
+    uint64_t choice_hash;         /* of its table of algorithms (comm/choice.h): must be equal on all ranks */
+    uint16_t beacon_port;         /* of rank 0 while the others wait for it (comm/beacon.h) */
+    uint8_t beacon_address_count; /* 0: there is none */
+    uint8_t beacon_addresses[IDENTITY_ADDRESSES_MAX][IDENTITY_ADDRESS_BYTES];
     char host_name[IDENTITY_HOST_NAME_BYTES];
 };
 
 /* Of this process, as the kernel and the environment (MUSTER_SHM, MUSTER_HOST_ID) say. Where the kernel does not tell
- * (no /proc), the process shares with nobody. choice_hash is left 0. Cannot fail. */
+ * (no /proc), the process shares with nobody. choice_hash is left 0, and there is no beacon. Cannot fail. */
 void identity_of_this_process(struct identity *out);
 
 /* Can these two share memory? */

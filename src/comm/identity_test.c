@@ -21,6 +21,10 @@ static struct identity example(void) {
         .core_hash = 0x0A0B0C0D,
         .choice_hash = 6,
         .host_name = "ab"};
+    static const uint8_t address[IDENTITY_ADDRESS_BYTES] = {0x20, 0x01, [15] = 7};
+    identity.beacon_port = 0x1234;
+    identity.beacon_address_count = 1;
+    memcpy(identity.beacon_addresses[0], address, sizeof address);
     memset(identity.host.boot_id, 0xEE, sizeof identity.host.boot_id);
     return identity;
 }
@@ -28,11 +32,12 @@ static struct identity example(void) {
 static void golden_bytes(void **state) {
     (void)state;
     static const uint8_t expected[] = {
-        1,    1, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE,
-        0xEE, 2, 1,    0,    0,    0,    0,    0,    0,    3,    0,    0,    0,    0,    0,    0,    0,
-        4,    0, 0,    0,    0,    0,    0,    0,    5,    0,    0,    0,    0,    0,    0,    0,    0xE8,
-        3,    0, 0,    77,   0,    0,    0,    99,   0,    0,    0,    0,    0,    0,    0,    2,    0,
-        0,    0, 0x0D, 0x0C, 0x0B, 0x0A, 6,    0,    0,    0,    0,    0,    0,    0,    2,    'a',  'b'};
+        2,    1,    0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE,
+        2,    1,    0,    0,    0,    0,    0,    0,    3,    0,    0,    0,    0,    0,    0,    0,    4,    0,
+        0,    0,    0,    0,    0,    0,    5,    0,    0,    0,    0,    0,    0,    0,    0xE8, 3,    0,    0,
+        77,   0,    0,    0,    99,   0,    0,    0,    0,    0,    0,    0,    2,    0,    0,    0,    0x0D, 0x0C,
+        0x0B, 0x0A, 6,    0,    0,    0,    0,    0,    0,    0,    0x34, 0x12, 1,    0x20, 0x01, 0,    0,    0,
+        0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    7,    2,    'a',  'b'};
     struct identity identity = example(), read;
     uint8_t bytes[IDENTITY_ENCODED_BYTES_MAX];
     assert_int_equal(identity_encode(&identity, bytes), sizeof expected);
@@ -42,6 +47,9 @@ static void golden_bytes(void **state) {
     assert_int_equal(read.pid, 77);
     assert_int_equal(read.start_time, 99);
     assert_string_equal(read.host_name, "ab");
+    assert_int_equal(read.beacon_port, 0x1234);
+    assert_int_equal(read.beacon_address_count, 1);
+    assert_memory_equal(read.beacon_addresses[0], identity.beacon_addresses[0], IDENTITY_ADDRESS_BYTES);
 }
 
 static void cut_or_changed_bytes_are_refused(void **state) {
@@ -53,7 +61,7 @@ static void cut_or_changed_bytes_are_refused(void **state) {
         assert_int_equal(identity_decode(bytes, n, &read), MUSTER_EPROTOCOL);
     }
     assert_int_equal(identity_decode(bytes, len + 1, &read), MUSTER_EPROTOCOL);
-    bytes[0] = 2;
+    bytes[0] = 1;
     assert_int_equal(identity_decode(bytes, len, &read), MUSTER_EPROTOCOL);
 }
 

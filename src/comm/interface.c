@@ -163,6 +163,31 @@ int interface_list(struct interface_address out[INTERFACES_MAX], size_t *out_cou
     return 0;
 }
 
+int interface_listen(int family, int *out_fd, uint16_t *out_port) {
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
+    int fd = -1, code = MUSTER_ESYSTEM;
+    if (family != AF_INET) {
+        code = net_socket_listen((const struct sockaddr *)&v6, family == AF_INET6, &fd);
+    }
+    if (code != 0 && family != AF_INET6) { /* a kernel without IPv6 */
+        code = net_socket_listen((const struct sockaddr *)&v4, false, &fd);
+    }
+    if (code != 0) {
+        return code;
+    }
+    struct sockaddr_storage own;
+    socklen_t len = sizeof own;
+    if (getsockname(fd, (struct sockaddr *)&own, &len) != 0) {
+        code = status_fail_errno(errno, "ask for the port of a socket");
+        (void)close(fd);
+        return code;
+    }
+    *out_fd = fd;
+    *out_port = net_address_port((const struct sockaddr *)&own);
+    return 0;
+}
+
 int interface_route(const struct sockaddr *peer, struct net_address *out) {
     char text[NET_ADDRESS_TEXT_MAX];
     /* Connecting a datagram socket sends nothing: it only asks the routing table. */

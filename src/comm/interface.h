@@ -46,6 +46,10 @@ size_t interface_choose(const struct interface_wish *wish, const struct interfac
 /* The machine's: those that are up, IPv4 and IPv6, link-local IPv6 left out. MUSTER_ESYSTEM. */
 int interface_list(struct interface_address out[INTERFACES_MAX], size_t *out_count);
 
+/* Listens on all addresses of the family (AF_UNSPEC: of both, as far as the kernel has them), on a port of the kernel's
+ * choice. MUSTER_ESYSTEM. */
+int interface_listen(int family, int *out_fd, uint16_t *out_port);
+
 /* The local address from which the kernel would send to `peer`: the route decides. MUSTER_ESYSTEM: no route. */
 int interface_route(const struct sockaddr *peer, struct net_address *out);
 

@@ -212,29 +212,6 @@ static uint64_t host_identity(void) {
     return (hash ^ (uint64_t) namespace.st_ino) * UINT64_C(0x100000001b3) | 1;
 }
 
-static int open_listener(struct p2p *p2p) {
-    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
-    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
-    int family = p2p->config.interfaces.family;
-    int code = MUSTER_ESYSTEM;
-    if (family != AF_INET) {
-        code = net_socket_listen((const struct sockaddr *)&v6, family == AF_INET6, &p2p->listener);
-    }
-    if (code != 0 && family != AF_INET6) { /* a kernel without IPv6 */
-        code = net_socket_listen((const struct sockaddr *)&v4, false, &p2p->listener);
-    }
-    struct sockaddr_storage own;
-    socklen_t len = sizeof own;
-    if (code == 0 && getsockname(p2p->listener, (struct sockaddr *)&own, &len) != 0) {
-        code = status_fail_errno(errno, "ask for the port of a socket");
-    }
-    if (code == 0) {
-        p2p->contact.port = net_address_port((const struct sockaddr *)&own);
-        p2p->contact.speaks_tls = p2p->config.tls != NULL;
-    }
-    return code;
-}
-
 static int fill_contact(struct p2p *p2p) {
     struct wire_contact *contact = &p2p->contact;
     struct interface_address *all = malloc(INTERFACES_MAX * sizeof *all);
@@ -281,8 +258,9 @@ static int watch_data(struct p2p *p2p) {
 }
 
 int attend_create(struct p2p *p2p) {
-    int code = open_listener(p2p);
+    int code = interface_listen(p2p->config.interfaces.family, &p2p->listener, &p2p->contact.port);
     if (code == 0) {
+        p2p->contact.speaks_tls = p2p->config.tls != NULL;
         code = fill_contact(p2p);
     }
     if (code != 0) {
