@@ -2,7 +2,8 @@
  *
  * Input: one byte says who (its low three bits) does what (the rest); to send takes a length and the bytes. A witness
  * that keeps to the protocol is served before and after, whatever the strangers do, and all they held is given back
- * when they are gone. */
+ * when they are gone. Strangers may also speak to a guest on the same port, which echoes, drops, ends, and tells all
+ * others. */
 #include <assert.h>
 #include <poll.h>
 #include <stdint.h>
@@ -20,6 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { STRANGERS = 8, TURNS_MAX = 2000, SOCKET_BYTES = 4096, HELLO_BYTES = 10 };
 enum action { SEND = 0, SEND_LAST = 15, TURN = 16, READ = 17, READ_ALL = 18, NO_MORE, HANG_UP, HELLO, HOST_SET, RESET };
+enum { GUEST_FIRST_BYTE = 0x20, GUEST_INPUT_MAX = 200, GUEST_NEWS_BYTES = 5000 };
+enum { GUEST_ECHO = 0, GUEST_DROP = 1, GUEST_END = 2, GUEST_TELL = 3 };
 #define STORE_BYTES_MAX ((size_t)1024 * 1024)
 
 static const uint8_t hello[HELLO_BYTES] = "\0\xce\xf7\x85\x3c\x0dping";
@@ -39,6 +42,42 @@ static void on_disconnect(void *ctx, uint64_t connection) {
     (void)kv_engine_set(scene->engine, kv_slice_text("gone"), kv_slice_text("somebody"));
 }
 
+/* A message of the guest's: a byte, and as many bytes, of which the first says what to do. */
+static size_t serve_guest(void *ctx, struct kv_connection *connection, const uint8_t *bytes, size_t len) {
+    static const uint8_t news[GUEST_NEWS_BYTES];
+    struct scene *scene = ctx;
+    size_t size = 1 + (size_t)bytes[0];
+    assert(len > 0 && len < GUEST_INPUT_MAX + KV_INPUT_BYTES);
+    kv_guest_set(connection, scene);
+    if (size > len) {
+        return 0;
+    }
+    switch (size > 1 ? bytes[1] : GUEST_ECHO) {
+    case GUEST_DROP:
+        return SIZE_MAX;
+    case GUEST_END:
+        kv_guest_end(connection);
+        break;
+    case GUEST_TELL:
+        for (struct kv_connection *at = scene->engine->connections; at; at = at->next) {
+            if (at->seat) {
+                kv_guest_send(at, news, sizeof news);
+            }
+        }
+        break;
+    default:
+        kv_guest_send(connection, bytes, size);
+    }
+    return size;
+}
+
+static void guest_ended(void *ctx, struct kv_connection *connection) {
+    struct scene *scene = ctx;
+    assert(kv_guest_data(connection) == scene);
+    kv_guest_send(connection, "late", 4); /* to nobody */
+    scene->ended++;
+}
+
 static struct kv_engine *create(struct scene *scene) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const struct sockaddr *addresses[1] = {(const struct sockaddr *)&address};
@@ -46,7 +85,12 @@ static struct kv_engine *create(struct scene *scene) {
                                         .address_count = 1,
                                         .bytes_max = STORE_BYTES_MAX,
                                         .on_disconnect = on_disconnect,
-                                        .ctx = scene};
+                                        .ctx = scene,
+                                        .guest = &(const struct kv_guest){.first_byte = GUEST_FIRST_BYTE,
+                                                                          .input_max = GUEST_INPUT_MAX,
+                                                                          .serve = serve_guest,
+                                                                          .ended = guest_ended,
+                                                                          .ctx = scene}};
     struct kv_engine *engine = NULL;
     int code = kv_engine_create(&options, &engine);
     assert(code == 0);

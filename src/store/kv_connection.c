@@ -72,6 +72,7 @@ static void free_connection(struct kv_connection *connection) {
     kv_budget_give(&engine->machine.budget, connection->charged_bytes);
     buf_done(&connection->in);
     buf_done(&connection->out);
+    free(connection->seat);
     free(connection);
 }
 
@@ -80,15 +81,18 @@ void kv_connections_reap(struct kv_engine *engine) {
         struct kv_connection *connection = engine->dead;
         engine->dead = connection->next_dead;
         uint64_t id = connection->session.id;
+        bool is_guests = connection->seat != NULL;
+        if (is_guests) {
+            kv_guest_ended(connection);
+        }
         free_connection(connection);
-        if (engine->on_disconnect) {
+        if (engine->on_disconnect && !is_guests) {
             engine->on_disconnect(engine->ctx, id);
         }
     }
 }
 
-/* Ends a connection whose client broke a rule (the detail says which) or for which memory has run out. */
-static void drop(struct kv_connection *connection) {
+void kv_connection_drop(struct kv_connection *connection) {
     struct sockaddr_storage peer;
     socklen_t len = sizeof peer;
     char text[NET_ADDRESS_TEXT_MAX] = "a client";
@@ -109,7 +113,7 @@ static void charge(struct kv_connection *connection) {
     if (now <= connection->charged_bytes) {
         kv_budget_give(budget, connection->charged_bytes - now);
     } else if (kv_budget_take(budget, now - connection->charged_bytes)) {
-        drop(connection);
+        kv_connection_drop(connection);
         return;
     }
     connection->charged_bytes = now;
@@ -130,7 +134,7 @@ static void update_events(struct kv_connection *connection) {
     struct epoll_event event = {.events = wanted, .data.ptr = connection};
     if (epoll_ctl(connection->engine->epoll_fd, EPOLL_CTL_MOD, connection->fd, &event) < 0) {
         (void)status_fail_errno(errno, "watch a connection");
-        drop(connection);
+        kv_connection_drop(connection);
         return;
     }
     connection->events = wanted;
@@ -155,12 +159,12 @@ static size_t send_some(struct kv_connection *connection, const uint8_t *bytes, 
 static void send_or_keep(struct kv_connection *connection, const uint8_t *bytes, size_t len) {
     size_t sent = connection->out.len == 0 ? send_some(connection, bytes, len) : 0;
     if (sent < len && !connection->is_dead && buf_append(&connection->out, bytes + sent, len - sent)) {
-        drop(connection);
+        kv_connection_drop(connection);
     }
 }
 
-/* All replies gathered so far go out in one call. */
-static void flush_reply(struct kv_connection *connection) {
+/* In one call. */
+void kv_connection_flush(struct kv_connection *connection) {
     struct buf *reply = &connection->engine->reply;
     if (reply->len > 0 && !connection->is_dead) {
         send_or_keep(connection, buf_bytes(reply), reply->len);
@@ -175,11 +179,23 @@ void kv_connection_deliver(void *ctx, struct kv_session *session, const struct k
         if (connection != engine->current) {
             send_or_keep(connection, parts[i].data, parts[i].len);
         } else if (buf_append(&engine->reply, parts[i].data, parts[i].len)) {
-            drop(connection); /* it is being served itself: keep the order of its replies */
+            kv_connection_drop(connection); /* it is being served itself: keep the order of its replies */
         }
     }
     if (connection != engine->current && !connection->is_dead) {
         charge(connection);
+        update_events(connection);
+    }
+}
+
+void kv_connection_end(struct kv_connection *connection) {
+    connection->is_at_end = true;
+    if (connection == connection->engine->current) {
+        return; /* its replies are still being gathered */
+    }
+    if (connection->out.len == 0) {
+        kv_connection_kill(connection);
+    } else {
         update_events(connection);
     }
 }
@@ -195,12 +211,12 @@ static void serve_one(struct kv_connection *connection, const uint8_t *bytes, si
     codec_request_decode(bytes, len, &request);
     if (kv_machine_step(&engine->machine, &connection->session, &request, &engine->reply)) {
         (void)status_prefix(MUSTER_EPROTOCOL, "%s", codec_command_name(bytes[0]));
-        drop(connection);
+        kv_connection_drop(connection);
     }
 }
 
 /* Serves the requests in `bytes` until one is incomplete or the client owes too much; returns the bytes used. */
-static size_t serve(struct kv_connection *connection, const uint8_t *bytes, size_t len) {
+static size_t serve_client(struct kv_connection *connection, const uint8_t *bytes, size_t len) {
     struct kv_engine *engine = connection->engine;
     size_t used = 0;
     engine->current = connection;
@@ -211,7 +227,7 @@ static size_t serve(struct kv_connection *connection, const uint8_t *bytes, size
         }
         if (!connection->is_validated && bytes[used] != CODEC_VALIDATE) {
             (void)status_fail(MUSTER_EPROTOCOL, "first byte 0x%02x is not a TCPStore handshake", bytes[used]);
-            drop(connection);
+            kv_connection_drop(connection);
             break;
         }
         enum codec_result result = codec_scan_step(&connection->scan, bytes + used, len - used);
@@ -220,7 +236,7 @@ static size_t serve(struct kv_connection *connection, const uint8_t *bytes, size
         }
         if (result == CODEC_MALFORMED) {
             (void)status_prefix(MUSTER_EPROTOCOL, "%s", codec_command_name(bytes[used]));
-            drop(connection);
+            kv_connection_drop(connection);
             break;
         }
         size_t size = connection->scan.at;
@@ -228,12 +244,45 @@ static size_t serve(struct kv_connection *connection, const uint8_t *bytes, size
         serve_one(connection, bytes + used, size);
         used += size;
         if (engine->reply.len > KV_OUTPUT_PAUSE_BYTES) {
-            flush_reply(connection);
+            kv_connection_flush(connection);
         }
     }
-    flush_reply(connection);
+    kv_connection_flush(connection);
     engine->current = NULL;
     return used;
+}
+
+/* The same for a guest, which ends it with a message that is not whole. */
+static size_t serve_guest(struct kv_connection *connection, const uint8_t *bytes, size_t len) {
+    struct kv_engine *engine = connection->engine;
+    size_t used = 0, step = 1;
+    engine->current = connection;
+    while (step > 0 && used < len && !connection->is_dead && !connection->is_at_end) {
+        if (connection->out.len > KV_OUTPUT_PAUSE_BYTES) {
+            connection->is_paused = true;
+            break;
+        }
+        step = kv_guest_serve(connection, bytes + used, len - used);
+        used += step;
+        if (engine->reply.len > KV_OUTPUT_PAUSE_BYTES) {
+            kv_connection_flush(connection);
+        }
+    }
+    kv_connection_flush(connection);
+    engine->current = NULL;
+    if (connection->is_at_end && connection->out.len == 0) {
+        kv_connection_kill(connection);
+    }
+    return used;
+}
+
+/* The first byte that has come on a connection (and stays in front until the handshake is complete) says whose it is.
+ */
+static size_t serve(struct kv_connection *connection, const uint8_t *bytes, size_t len) {
+    if (connection->is_validated || !kv_guest_owns(connection, bytes[0])) {
+        return serve_client(connection, bytes, len);
+    }
+    return serve_guest(connection, bytes, len);
 }
 
 /* recv() came back with `got` <= 0. */
@@ -274,7 +323,7 @@ static void receive_shared(struct kv_connection *connection) {
     }
     size_t from = used > 0 ? used : kept;
     if (!connection->is_dead && buf_append(&connection->in, engine->input + from, len - from)) {
-        drop(connection);
+        kv_connection_drop(connection);
     }
 }
 
@@ -300,7 +349,7 @@ static void receive_in_place(struct kv_connection *connection) {
     room = room < SPILL_READ_MIN ? SPILL_READ_MIN : room > SPILL_READ_MAX ? SPILL_READ_MAX : room;
     uint8_t *at = buf_reserve(&connection->in, room);
     if (!at) {
-        drop(connection);
+        kv_connection_drop(connection);
         return;
     }
     ssize_t got = recv(connection->fd, at, room, MSG_DONTWAIT);

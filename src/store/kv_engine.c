@@ -148,6 +148,10 @@ int kv_engine_create(const struct kv_server_options *options, struct kv_engine *
     engine->connections_max = options->connections_max ? options->connections_max : KV_CONNECTIONS_DEFAULT;
     engine->on_disconnect = options->on_disconnect;
     engine->ctx = options->ctx;
+    if (options->guest) {
+        assert(options->guest->first_byte != CODEC_VALIDATE && options->guest->input_max > 0);
+        engine->guest = *options->guest;
+    }
     int code = start(engine, options);
     if (code) {
         int error_number = errno;
@@ -172,6 +176,7 @@ void kv_engine_free(struct kv_engine *engine) {
     assert(!engine->in_turn && engine->machine.depth == 0);
     engine->in_turn = true; /* kill_all() need not make the sockets ready */
     engine->on_disconnect = NULL;
+    engine->guest.ended = NULL;
     kill_all(engine);
     kv_connections_reap(engine);
     if (engine->machine.deliver) { /* else create() failed before there was a machine */

@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "store/kv_guest.h"
 #include "store/kv_machine.h" /* kv_server_change_cb */
 #include "store/slice.h"
 
@@ -20,7 +21,8 @@
 struct kv_engine;
 
 /* Called once when a connection has ended for any reason (also when the server drops it or is reset); may call
- * kv_server_set() and kv_server_get(), nothing else. Not called for connections that kv_server_close() ends. */
+ * kv_server_set() and kv_server_get(), nothing else. Not called for connections that kv_server_close() ends, nor for a
+ * guest's. */
 typedef void kv_server_disconnect_cb(void *ctx, uint64_t connection);
 
 struct kv_server_options {
@@ -32,6 +34,7 @@ struct kv_server_options {
     kv_server_change_cb *on_change;          /* may be NULL */
     kv_server_disconnect_cb *on_disconnect;  /* may be NULL */
     void *ctx;
+    const struct kv_guest *guest; /* another protocol on the same port, copied; NULL: none */
 };
 
 /* As kv_server_create() and its companions, with the same errors. */

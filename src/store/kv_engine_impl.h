@@ -1,4 +1,5 @@
-/* What kv_engine.c (listening, turns) and kv_connection.c (bytes of one client) share. */
+/* What kv_engine.c (listening, turns), kv_connection.c (bytes of one client) and kv_guest.c (another protocol) share.
+ */
 #ifndef STORE_KV_ENGINE_IMPL_H
 #define STORE_KV_ENGINE_IMPL_H
 
@@ -14,6 +15,15 @@
 /* Replies that one request may cause, LIST_KEYS and MULTI_GET being the large ones. */
 #define KV_REPLY_BYTES_MAX ((size_t)256 * 1024 * 1024)
 
+/* A guest is told what everybody has to know, whether it reads or not: it is dropped when it owes more than this. */
+#define KV_GUEST_OUTPUT_BYTES_MAX ((size_t)1024 * 1024)
+
+/* What a connection of the guest's has beyond others. */
+struct kv_seat {
+    struct sockaddr_storage peer;
+    void *data;
+};
+
 struct kv_connection {
     struct kv_session session; /* first: a session is turned back into its connection */
     struct kv_engine *engine;
@@ -25,6 +35,7 @@ struct kv_connection {
     struct buf in;  /* the start of a request, or requests not served while paused */
     struct buf out; /* replies that the socket has not taken */
     size_t charged_bytes;
+    struct kv_seat *seat; /* owned; NULL: not a guest's connection */
     bool is_validated;
     bool is_paused; /* owes too much output: neither read nor served until it has drained */
     bool is_at_end; /* the peer sends no more; closed once its replies are out */
@@ -49,6 +60,7 @@ struct kv_engine {
     unsigned warnings_logged;
     kv_server_disconnect_cb *on_disconnect;
     void *ctx;
+    struct kv_guest guest; /* `serve` is NULL when there is none */
     struct buf reply;
     uint8_t *input; /* KV_INPUT_BYTES */
 };
@@ -59,11 +71,23 @@ void kv_connection_open(struct kv_engine *engine, int fd);
 void kv_connection_ready(struct kv_connection *connection, uint32_t events);
 /* Ends it; freed by kv_connections_reap(). */
 void kv_connection_kill(struct kv_connection *connection);
-/* Frees the dead and tells on_disconnect. */
+/* The same, with a warning that holds the status detail: its client broke a rule, or memory has run out. */
+void kv_connection_drop(struct kv_connection *connection);
+/* The same, once all that it is owed has been sent; it is not read from any more. */
+void kv_connection_end(struct kv_connection *connection);
+/* Sends the replies gathered for the connection that is being served. */
+void kv_connection_flush(struct kv_connection *connection);
+/* Frees the dead and tells on_disconnect, or the guest. */
 void kv_connections_reap(struct kv_engine *engine);
 /* A warning about clients. After some of them the rest are for the debug log: who comes back again and again must not
  * fill the log. */
 void kv_engine_warn(struct kv_engine *engine, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Is it the guest's, going by the first byte that has come on it? */
+bool kv_guest_owns(const struct kv_connection *connection, uint8_t first_byte);
+/* Hands it what has come; returns the bytes used. */
+size_t kv_guest_serve(struct kv_connection *connection, const uint8_t *bytes, size_t len);
+/* A connection of the guest's is about to be freed. */
+void kv_guest_ended(struct kv_connection *connection);
 /* The machine's way to waiting sessions; ctx is the engine. */
 kv_machine_deliver_cb kv_connection_deliver;
 

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,18 +20,9 @@
 #include "base/status.h"
 #include "net/endpoint.h"
 #include "store/codec.h"
-#include "store/kv_engine_impl.h"
+#include "store/kv_engine_test_support.h"
 
-enum { PATIENCE_MS = 20000, TEXT_MAX = 128 };
-
-static const char handshake[] = "\0\xce\xf7\x85\x3c";
-enum { HANDSHAKE_LEN = 5 };
-
-struct scene {
-    struct kv_engine *engine;
-    struct sockaddr_in address;
-    unsigned ended;
-};
+enum { TEXT_MAX = 128 };
 
 static void on_disconnect(void *ctx, uint64_t connection) {
     struct scene *scene = ctx;
@@ -41,18 +31,11 @@ static void on_disconnect(void *ctx, uint64_t connection) {
 }
 
 static void start(struct scene *scene, size_t connections_max, size_t bytes_max) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    const struct sockaddr *addresses[1] = {(const struct sockaddr *)&address};
-    struct kv_server_options options = {.addresses = addresses,
-                                        .address_count = 1,
-                                        .connections_max = connections_max,
-                                        .bytes_max = bytes_max,
-                                        .on_disconnect = on_disconnect,
-                                        .ctx = scene};
-    assert_int_equal(kv_engine_create(&options, &scene->engine), 0);
-    scene->address = address;
-    scene->address.sin_port = htons(kv_engine_port(scene->engine));
     scene->ended = 0;
+    scene_open(scene, &(struct kv_server_options){.connections_max = connections_max,
+                                                  .bytes_max = bytes_max,
+                                                  .on_disconnect = on_disconnect,
+                                                  .ctx = scene});
 }
 
 static int set_up(void **out) {
@@ -68,98 +51,6 @@ static int tear_down(void **ctx) {
     kv_engine_free(scene->engine);
     free(scene);
     return 0;
-}
-
-static int connect_raw(const struct scene *scene) {
-    int one = 1;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    int rc = connect(fd, (const struct sockaddr *)&scene->address, sizeof scene->address);
-    assert_true(rc == 0 || errno == EINPROGRESS); /* the backlog takes it without the engine's help */
-    assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one), 0);
-    return fd;
-}
-
-/* Lets the engine serve until the client's socket has `events`. */
-static void serve_until(const struct scene *scene, int fd, short events) {
-    for (;;) {
-        struct pollfd fds[2] = {{.fd = kv_engine_fd(scene->engine), .events = POLLIN}, {.fd = fd, .events = events}};
-        int ready = poll(fds, 2, PATIENCE_MS);
-        assert_true(ready > 0);
-        if (fds[0].revents) {
-            kv_engine_turn(scene->engine);
-        }
-        if (fds[1].revents) {
-            return;
-        }
-    }
-}
-
-/* Until there is nothing more to do. */
-static void serve_all(const struct scene *scene) {
-    struct pollfd fds = {.fd = kv_engine_fd(scene->engine), .events = POLLIN};
-    while (poll(&fds, 1, 0) > 0) {
-        kv_engine_turn(scene->engine);
-    }
-}
-
-static void send_all(const struct scene *scene, int fd, const void *bytes, size_t len) {
-    const uint8_t *at = bytes;
-    while (len > 0) {
-        ssize_t sent = send(fd, at, len, MSG_NOSIGNAL);
-        if (sent < 0) {
-            assert_int_equal(errno, EAGAIN);
-            serve_until(scene, fd, POLLOUT);
-            continue;
-        }
-        at += sent;
-        len -= (size_t)sent;
-    }
-}
-
-static void receive_all(const struct scene *scene, int fd, uint8_t *out, size_t len) {
-    while (len > 0) {
-        ssize_t got = recv(fd, out, len, 0);
-        if (got < 0) {
-            assert_int_equal(errno, EAGAIN);
-            serve_until(scene, fd, POLLIN);
-            continue;
-        }
-        assert_int_not_equal(got, 0); /* the server has closed */
-        out += got;
-        len -= (size_t)got;
-    }
-}
-
-static void expect(const struct scene *scene, int fd, const void *bytes, size_t len) {
-    uint8_t got[1024];
-    assert_true(len <= sizeof got);
-    receive_all(scene, fd, got, len);
-    assert_memory_equal(got, bytes, len);
-}
-
-static void expect_silence(const struct scene *scene, int fd) {
-    uint8_t byte;
-    serve_all(scene);
-    assert_int_equal(recv(fd, &byte, 1, 0), -1);
-    assert_int_equal(errno, EAGAIN);
-}
-
-/* The server ends the connection, without a byte. */
-static void expect_end(const struct scene *scene, int fd) {
-    uint8_t byte;
-    serve_until(scene, fd, POLLIN);
-    ssize_t got = recv(fd, &byte, 1, 0);
-    assert_true(got == 0 || (got < 0 && errno == ECONNRESET));
-    (void)close(fd);
-}
-
-static int open_client(const struct scene *scene) {
-    int fd = connect_raw(scene);
-    send_all(scene, fd, handshake, HANDSHAKE_LEN);
-    send_all(scene, fd, "\x0dping", 5);
-    expect(scene, fd, "ping", 4);
-    return fd;
 }
 
 static size_t put(uint8_t *out, size_t at, const void *bytes, size_t len) {
@@ -631,7 +522,7 @@ static void a_reset_reaches_clients_in_the_backlog(void **ctx) {
     struct scene *scene = *ctx;
     struct kv_slice value;
     int served = open_client(scene), queued = connect_raw(scene);
-    send_all(scene, queued, handshake, HANDSHAKE_LEN);
+    send_all(scene, queued, store_handshake, STORE_HANDSHAKE_BYTES);
     request(scene, queued, CODEC_SET, "ghost", "v");
     request(scene, served, CODEC_SET, "ghost", "v");
     kv_engine_reset(scene->engine);

@@ -1,0 +1,93 @@
+/* Another protocol's connections on the store's port; see kv_guest.h. Their bytes go in and out through
+ * kv_connection.c, like those of the store's clients. */
+#include "store/kv_guest.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/status.h"
+#include "store/kv_engine_impl.h"
+
+bool kv_guest_owns(const struct kv_connection *connection, uint8_t first_byte) {
+    const struct kv_guest *guest = &connection->engine->guest;
+    return connection->seat || (guest->serve && first_byte == guest->first_byte);
+}
+
+/* Its first bytes have come. False when it had to be dropped. */
+static bool seat(struct kv_connection *connection) {
+    struct kv_seat *made = calloc(1, sizeof *made);
+    socklen_t len = sizeof made->peer;
+    if (!made) {
+        (void)status_fail(MUSTER_ENOMEM, "no memory for its state");
+        kv_connection_drop(connection);
+        return false;
+    }
+    if (getpeername(connection->fd, (struct sockaddr *)&made->peer, &len) < 0) { /* gone before it was looked at */
+        free(made);
+        kv_connection_kill(connection);
+        return false;
+    }
+    connection->seat = made;
+    return true;
+}
+
+size_t kv_guest_serve(struct kv_connection *connection, const uint8_t *bytes, size_t len) {
+    const struct kv_guest *guest = &connection->engine->guest;
+    if (!connection->seat && !seat(connection)) {
+        return 0;
+    }
+    size_t used = guest->serve(guest->ctx, connection, bytes, len);
+    if (used == SIZE_MAX) {
+        kv_connection_drop(connection);
+        return 0;
+    }
+    assert(used <= len);
+    if (used == 0 && len >= guest->input_max) {
+        (void)status_fail(MUSTER_EPROTOCOL, "a message of more than %zu bytes", guest->input_max);
+        kv_connection_drop(connection);
+    }
+    return used;
+}
+
+void kv_guest_ended(struct kv_connection *connection) {
+    const struct kv_guest *guest = &connection->engine->guest;
+    if (guest->ended) { /* else the engine itself ends */
+        guest->ended(guest->ctx, connection);
+    }
+}
+
+void kv_guest_send(struct kv_connection *connection, const void *bytes, size_t len) {
+    struct kv_engine *engine = connection->engine;
+    if (connection->is_dead || connection->is_at_end) {
+        return;
+    }
+    if (connection == engine->current && engine->reply.len + len > KV_OUTPUT_PAUSE_BYTES) {
+        kv_connection_flush(connection);
+    }
+    size_t owed = connection->out.len + (connection == engine->current ? engine->reply.len : 0);
+    if (len > KV_GUEST_OUTPUT_BYTES_MAX - owed) {
+        (void)status_fail(MUSTER_ELIMIT, "it does not read: %zu bytes wait for it", owed);
+        kv_connection_drop(connection);
+        return;
+    }
+    const struct kv_slice part = kv_slice_of(bytes, len);
+    kv_connection_deliver(engine, &connection->session, &part, 1);
+}
+
+void kv_guest_end(struct kv_connection *connection) {
+    if (!connection->is_dead && !connection->is_at_end) {
+        kv_connection_end(connection);
+    }
+}
+
+void kv_guest_set(struct kv_connection *connection, void *data) {
+    connection->seat->data = data;
+}
+
+void *kv_guest_data(const struct kv_connection *connection) {
+    return connection->seat->data;
+}
+
+void kv_guest_peer(const struct kv_connection *connection, struct sockaddr_storage *out) {
+    *out = connection->seat->peer;
+}
