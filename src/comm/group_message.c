@@ -245,7 +245,9 @@ int message_work_wait(struct muster_work *work) {
 bool message_work_done(const struct muster_work *work) {
     const struct p2p_request *request = &work->message.request;
     if (!atomic_load_explicit(&request->done, memory_order_acquire)) {
-        group_tell_left(work->group);
+        if (group_is_uneasy(work->group)) { /* else the neighbours' lines stay where they are */
+            group_tell_left(work->group);
+        }
         (void)p2p_progress(work->group->context->p2p);
     }
     return atomic_load_explicit(&request->done, memory_order_acquire) || failure_is_set(&work->group->failure);
