@@ -110,7 +110,7 @@ static struct p2p_envelope envelope_of(const struct muster_group *group, const s
         .lane = P2P_MESSAGES,
         .peer = call->peer == MUSTER_ANY_RANK ? P2P_ANY_PEER : group->root_ranks[call->peer],
         .tag = call->tag,
-        .fingerprint = (uint64_t)call->type + 1,
+        .fingerprint = (uint64_t)call->type,
         .members = group->root_ranks,
         .member_count = group->size,
     };

@@ -241,6 +241,9 @@ static void messages_that_do_not_fit_are_mismatches(void **state) {
         assert_int_equal(ranks_wait(ranks, 0), 0);
         assert_int_equal(ranks_wait(ranks, 1), 0);
         assert_non_null(strstr(ranks_report(ranks, 1), "from rank 0, tag 3 (group 'world'"));
+        assert_non_null(strstr(ranks_report(ranks, 1),
+                               which == 1 ? "rank 0 sends elements of float32, rank 1 expects elements of int32"
+                                          : "rank 0 sends a message of 32 bytes, rank 1 has room for 16"));
         ranks_free(ranks);
     }
 }
