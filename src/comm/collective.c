@@ -49,11 +49,14 @@ static int check_root(const struct muster_group *group, const struct comm_call *
 }
 
 static int check_reduction(const struct comm_call *call) {
-    return reduce_is_defined(call->type, call->reduction)
-               ? 0
-               : status_fail(MUSTER_EINVAL, "%s: there is no reduction '%s' of %s",
-                             comm_operation_name(call->operation), muster_reduction_name(call->reduction),
-                             muster_type_name(call->type));
+    if (reduce_is_defined(call->type, call->reduction)) {
+        return 0;
+    }
+    const char *name = comm_operation_name(call->operation);
+    return (unsigned)call->reduction < MUSTER_REDUCTION_COUNT
+               ? status_fail(MUSTER_EINVAL, "%s: '%s' is for integers, not for %s", name,
+                             muster_reduction_name(call->reduction), muster_type_name(call->type))
+               : status_fail(MUSTER_EINVAL, "%s: %d is no reduction", name, (int)call->reduction);
 }
 
 /* NULL is fine where nothing is read or written. */
@@ -67,6 +70,15 @@ static int check_buffers(const struct comm_call *call, bool sends, bool receives
     bool is_empty = call->count == 0;
     int code = check_buffer(call, call->send, sends && !is_empty, "send");
     return code ? code : check_buffer(call, call->receive, receives && !is_empty, "receive");
+}
+
+/* Where this rank's block begins among those of all. */
+static size_t own_place(const struct muster_group *group, const size_t *counts) {
+    size_t sum = 0;
+    for (uint32_t rank = 0; rank < group->rank; rank++) {
+        sum += counts[rank];
+    }
+    return sum;
 }
 
 /* Counts per rank: the sum is what a buffer holds. *out_sum: of all. */
@@ -90,15 +102,37 @@ static int check_counts(const struct muster_group *group, const struct comm_call
     return 0;
 }
 
-/* Blocks of different lengths would be written over others that are still to be sent. */
-static int check_apart(const struct comm_call *call, size_t send_count, size_t receive_count) {
+static bool is_apart(const struct comm_call *call, size_t send_count, size_t receive_count) {
     uintptr_t send = (uintptr_t)call->send, receive = (uintptr_t)call->receive;
     size_t bytes = muster_type_bytes(call->type);
-    bool is_apart = send_count == 0 || receive_count == 0 || send + send_count * bytes <= receive ||
-                    receive + receive_count * bytes <= send;
-    return is_apart ? 0
-                    : status_fail(MUSTER_EINVAL, "%s: send and receive overlap; with counts per rank they may not",
-                                  comm_operation_name(call->operation));
+    return send_count == 0 || receive_count == 0 || send + send_count * bytes <= receive ||
+           receive + receive_count * bytes <= send;
+}
+
+/* Blocks of different lengths would be written over others that are still to be sent. */
+static int check_apart(const struct comm_call *call, size_t send_count, size_t receive_count) {
+    return is_apart(call, send_count, receive_count)
+               ? 0
+               : status_fail(MUSTER_EINVAL, "%s: send and receive overlap; with counts per rank they may not",
+                             comm_operation_name(call->operation));
+}
+
+/* Apart, or in place: the shorter of both lies `at` elements into the longer one. */
+static int check_overlap(const struct comm_call *call, size_t send_count, size_t receive_count, size_t at) {
+    bool sends_more = send_count > receive_count;
+    uintptr_t longer = (uintptr_t)(sends_more ? call->send : call->receive);
+    uintptr_t shorter = (uintptr_t)(sends_more ? call->receive : call->send);
+    if (shorter == longer + at * muster_type_bytes(call->type) || is_apart(call, send_count, receive_count)) {
+        return 0;
+    }
+    const char *name = comm_operation_name(call->operation);
+    return send_count == receive_count
+               ? status_fail(MUSTER_EINVAL, "%s: send and receive overlap; they must lie apart or be equal", name)
+               : status_fail(
+                     MUSTER_EINVAL,
+                     "%s: send and receive overlap; they must lie apart, or %s be %s + %zu elements, where this "
+                     "rank's own lie",
+                     name, sends_more ? "receive" : "send", sends_more ? "send" : "receive", at);
 }
 
 /* ---- equal counts ---- */
@@ -135,6 +169,7 @@ int muster_all_reduce(struct muster_group *group, const void *send, void *receiv
     code = code ? code : check_size(&call, 1);
     code = code ? code : check_reduction(&call);
     code = code ? code : check_buffers(&call, true, true);
+    code = code ? code : check_overlap(&call, count, count, 0);
     return code ? code : run(group, &call, work);
 }
 
@@ -146,6 +181,7 @@ int muster_reduce(struct muster_group *group, const void *send, void *receive, s
     code = code ? code : check_reduction(&call);
     code = code ? code : check_root(group, &call);
     code = code ? code : check_buffers(&call, true, group->rank == root);
+    code = code || group->rank != root ? code : check_overlap(&call, count, count, 0);
     return code ? code : run(group, &call, work);
 }
 
@@ -165,6 +201,7 @@ int muster_all_gather(struct muster_group *group, const void *send, void *receiv
     int code = group_check(group);
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_buffers(&call, true, true);
+    code = code ? code : check_overlap(&call, count, group->size * count, group->rank * count);
     return code ? code : run(group, &call, work);
 }
 
@@ -175,6 +212,7 @@ int muster_gather(struct muster_group *group, const void *send, void *receive, s
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_root(group, &call);
     code = code ? code : check_buffers(&call, true, group->rank == root);
+    code = code || group->rank != root ? code : check_overlap(&call, count, group->size * count, root * count);
     return code ? code : run(group, &call, work);
 }
 
@@ -185,6 +223,7 @@ int muster_scatter(struct muster_group *group, const void *send, void *receive, 
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_root(group, &call);
     code = code ? code : check_buffers(&call, group->rank == root, true);
+    code = code || group->rank != root ? code : check_overlap(&call, group->size * count, count, root * count);
     return code ? code : run(group, &call, work);
 }
 
@@ -195,6 +234,7 @@ int muster_reduce_scatter(struct muster_group *group, const void *send, void *re
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_reduction(&call);
     code = code ? code : check_buffers(&call, true, true);
+    code = code ? code : check_overlap(&call, group->size * count, count, group->rank * count);
     return code ? code : run(group, &call, work);
 }
 
@@ -204,6 +244,7 @@ int muster_all_to_all(struct muster_group *group, const void *send, void *receiv
     int code = group_check(group);
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_buffers(&call, true, true);
+    code = code ? code : check_overlap(&call, group->size * count, group->size * count, 0);
     return code ? code : run(group, &call, work);
 }
 
@@ -217,6 +258,7 @@ int muster_all_gather_v(struct muster_group *group, const void *send, void *rece
     code = code ? code : check_counts(group, &call, counts, &sum);
     code = code ? code : check_buffer(&call, send, counts[group->rank] > 0, "send");
     code = code ? code : check_buffer(&call, receive, sum > 0, "receive");
+    code = code ? code : check_overlap(&call, counts[group->rank], sum, own_place(group, counts));
     return code ? code : run(group, &call, work);
 }
 
@@ -229,6 +271,8 @@ int muster_gather_v(struct muster_group *group, const void *send, void *receive,
     code = code ? code : check_counts(group, &call, counts, &sum);
     code = code ? code : check_buffer(&call, send, counts[group->rank] > 0, "send");
     code = code ? code : check_buffer(&call, receive, sum > 0 && group->rank == root, "receive");
+    code =
+        code || group->rank != root ? code : check_overlap(&call, counts[group->rank], sum, own_place(group, counts));
     return code ? code : run(group, &call, work);
 }
 
@@ -241,6 +285,8 @@ int muster_scatter_v(struct muster_group *group, const void *send, void *receive
     code = code ? code : check_counts(group, &call, counts, &sum);
     code = code ? code : check_buffer(&call, send, sum > 0 && group->rank == root, "send");
     code = code ? code : check_buffer(&call, receive, counts[group->rank] > 0, "receive");
+    code =
+        code || group->rank != root ? code : check_overlap(&call, sum, counts[group->rank], own_place(group, counts));
     return code ? code : run(group, &call, work);
 }
 
@@ -253,6 +299,7 @@ int muster_reduce_scatter_v(struct muster_group *group, const void *send, void *
     code = code ? code : check_reduction(&call);
     code = code ? code : check_buffer(&call, send, sum > 0, "send");
     code = code ? code : check_buffer(&call, receive, counts[group->rank] > 0, "receive");
+    code = code ? code : check_overlap(&call, sum, counts[group->rank], own_place(group, counts));
     return code ? code : run(group, &call, work);
 }
 

@@ -268,6 +268,44 @@ static void the_environment_is_enough(void **state) {
 
 /* ---- arguments ---- */
 
+/* With a group of two: every call by both ranks, two elements a block. What is refused has reached nobody. */
+static int overlapping_buffers(struct rank *rank, void *argument) {
+    (void)argument;
+    const enum muster_type type = MUSTER_INT32;
+    const size_t counts[2] = {2, 2};
+    struct muster_group *group = rank_group(rank, NULL);
+    int32_t all[8] = {0}, *own = all + 2 * rank->rank, *other = all + 2 * (1 - rank->rank);
+    rank_check_code(rank, muster_all_reduce(group, all, all + 1, 2, type, MUSTER_SUM, NULL), MUSTER_EINVAL);
+    rank_check(rank, strstr(muster_detail(), "all_reduce: send and receive overlap; they must lie apart") != NULL);
+    rank_check_code(rank, muster_all_gather(group, other, all, 2, type, NULL), MUSTER_EINVAL);
+    rank_check(rank,
+               strstr(muster_detail(), rank->rank == 0 ? "receive + 0 elements" : "receive + 2 elements") != NULL);
+    rank_check_code(rank, muster_all_gather_v(group, other, all, counts, type, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_reduce_scatter(group, all, other, 2, type, MUSTER_SUM, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_reduce_scatter_v(group, all, other, counts, type, MUSTER_SUM, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_all_to_all(group, all, all + 1, 2, type, NULL), MUSTER_EINVAL);
+    if (rank->rank == 0) { /* the root alone has both buffers */
+        rank_check_code(rank, muster_reduce(group, all, all + 1, 2, type, MUSTER_SUM, 0, NULL), MUSTER_EINVAL);
+        rank_check_code(rank, muster_gather(group, other, all, 2, type, 0, NULL), MUSTER_EINVAL);
+        rank_check_code(rank, muster_gather_v(group, other, all, counts, type, 0, NULL), MUSTER_EINVAL);
+        rank_check_code(rank, muster_scatter(group, all, other, 2, type, 0, NULL), MUSTER_EINVAL);
+        rank_check_code(rank, muster_scatter_v(group, all, other, counts, type, 0, NULL), MUSTER_EINVAL);
+    }
+    rank_check_code(rank, muster_reduce(group, all, rank->rank == 0 ? all : all + 1, 2, type, MUSTER_SUM, 0, NULL), 0);
+    rank_check_code(rank, muster_all_gather_v(group, own, all, counts, type, NULL), 0);
+    rank_check_code(rank, muster_scatter(group, all, rank->rank == 0 ? own : other, 2, type, 0, NULL), 0);
+    rank_check_code(rank, muster_reduce_scatter_v(group, all, own, counts, type, MUSTER_SUM, NULL), 0);
+    rank_check_code(rank, muster_all_to_all(group, all, all, 2, type, NULL), 0);
+    rank_check_code(rank, muster_all_reduce(group, all, all + 2, 2, type, MUSTER_SUM, NULL), 0);
+    muster_group_free(group);
+    return 0;
+}
+
+static void buffers_that_overlap_are_refused(void **state) {
+    (void)state;
+    ranks_run(2, overlapping_buffers, NULL);
+}
+
 static int wrong_arguments(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = NULL, *other = NULL;
@@ -290,6 +328,10 @@ static int wrong_arguments(struct rank *rank, void *argument) {
                     MUSTER_EINVAL);
     rank_check_code(rank, muster_all_reduce(group, &value, &result, 1, MUSTER_FLOAT32, MUSTER_BIT_AND, NULL),
                     MUSTER_EINVAL);
+    rank_check(rank, strstr(muster_detail(), "'bit and' is for integers, not for float32") != NULL);
+    rank_check_code(rank, muster_all_reduce(group, &value, &result, 1, MUSTER_FLOAT32, (enum muster_reduction)99, NULL),
+                    MUSTER_EINVAL);
+    rank_check(rank, strstr(muster_detail(), "99 is no reduction") != NULL);
     rank_check_code(rank, muster_all_reduce(group, &value, &result, SIZE_MAX, MUSTER_FLOAT32, MUSTER_SUM, NULL),
                     MUSTER_EINVAL);
     rank_check_code(rank, muster_broadcast(group, &value, 1, MUSTER_FLOAT32, rank->size, NULL), MUSTER_EINVAL);
@@ -418,6 +460,7 @@ int main(void) {
         cmocka_unit_test(an_address_is_enough),
         cmocka_unit_test(the_environment_is_enough),
         cmocka_unit_test(wrong_arguments_fail_the_call_alone),
+        cmocka_unit_test(buffers_that_overlap_are_refused),
         cmocka_unit_test(handles_run_in_order),
         cmocka_unit_test(memory_that_neighbours_read),
         cmocka_unit_test(a_forked_child_does_no_harm),
