@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <muster/collective.h>
@@ -22,13 +21,8 @@
 #include <muster/trace.h>
 
 #include "fail.h"
+#include "seconds.h"
 #include "trainer.h"
-
-static double seconds(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* ---- Training ---- */
 

@@ -144,7 +144,7 @@ static struct muster_tensor float_tensor(const struct net_tensor *from) {
 }
 
 /* Everything that training goes on from, in `tensors` and `values`. */
-#define SNAPSHOT_VALUES 8
+#define SNAPSHOT_VALUES (4 + CURVE_VALUES)
 static struct muster_snapshot_state describe_state(struct trainer *t, struct muster_tensor tensors[TENSORS_MAX],
                                                    struct muster_value values[SNAPSHOT_VALUES]) {
     struct progress *p = &t->progress;
@@ -157,19 +157,11 @@ static struct muster_snapshot_state describe_state(struct trainer *t, struct mus
     }
     muster_optimizer_tensors(t->optimizer, tensors + count);
     count += muster_optimizer_tensor_count(t->optimizer);
-    tensors[count++] = (struct muster_tensor){.name = "curve.points",
-                                              .type = MUSTER_FLOAT64,
-                                              .dim_count = 1,
-                                              .shape = {CURVE_POINTS},
-                                              .data = p->curve.points};
     values[0] = muster_value_integer("epoch", &p->epoch);
     values[1] = muster_value_integer("consumed", &p->consumed);
     values[2] = muster_value_integer("steps", &p->steps);
     values[3] = muster_value_real("accuracy", &p->accuracy);
-    values[4] = muster_value_integer("curve.point_count", &p->curve.point_count);
-    values[5] = muster_value_integer("curve.steps_per_point", &p->curve.steps_per_point);
-    values[6] = muster_value_real("curve.open_sum", &p->curve.open_sum);
-    values[7] = muster_value_integer("curve.open_count", &p->curve.open_count);
+    curve_describe(&p->curve, &tensors[count++], values + 4);
     return (struct muster_snapshot_state){tensors, count, values, SNAPSHOT_VALUES};
 }
 

@@ -24,7 +24,9 @@
 #include <muster/sampler.h>
 #include <muster/snapshot.h>
 
+#include "curve.h"
 #include "fail.h"
+#include "seconds.h"
 
 enum {
     SAMPLES = 2048,
@@ -42,6 +44,7 @@ struct trainer {
     struct muster_optimizer *optimizer;
     struct muster_sampler *sampler;
     int64_t epochs_done;
+    struct curve curve; /* of rank 0's losses; the others have theirs */
     /* The model: prediction = weight . input + bias. */
     float weight[WIDTH], bias[1];
     float inputs[SAMPLES][WIDTH], targets[SAMPLES];
@@ -75,20 +78,23 @@ static void make_data(struct trainer *t) {
 
 /* ---- Snapshots ---- */
 
-static struct muster_snapshot_state describe_state(struct trainer *t, struct muster_tensor tensors[2],
-                                                   struct muster_value values[1]) {
+enum { STATE_TENSORS = 3, STATE_VALUES = 1 + CURVE_VALUES };
+
+static struct muster_snapshot_state describe_state(struct trainer *t, struct muster_tensor tensors[STATE_TENSORS],
+                                                   struct muster_value values[STATE_VALUES]) {
     tensors[0] = (struct muster_tensor){
         .name = "weight", .type = MUSTER_FLOAT32, .dim_count = 2, .shape = {1, WIDTH}, .data = t->weight};
     tensors[1] =
         (struct muster_tensor){.name = "bias", .type = MUSTER_FLOAT32, .dim_count = 1, .shape = {1}, .data = t->bias};
     values[0] = muster_value_integer("epochs_done", &t->epochs_done);
-    return (struct muster_snapshot_state){tensors, 2, values, 1};
+    curve_describe(&t->curve, &tensors[2], values + 1);
+    return (struct muster_snapshot_state){tensors, STATE_TENSORS, values, STATE_VALUES};
 }
 
 /* The newest whole snapshot that any worker sees, on all of them. */
 static void load_snapshot(struct trainer *t) {
-    struct muster_tensor tensors[2];
-    struct muster_value values[1];
+    struct muster_tensor tensors[STATE_TENSORS];
+    struct muster_value values[STATE_VALUES];
     struct muster_snapshot_found found;
     struct muster_snapshot_state state = describe_state(t, tensors, values);
     int status = muster_snapshot_load_group(t->group, t->folder, &state, &found);
@@ -104,8 +110,8 @@ static void load_snapshot(struct trainer *t) {
 
 /* Rank 0 saves; all have the same state, and wait until it is on the disk. */
 static void save_snapshot(struct trainer *t) {
-    struct muster_tensor tensors[2];
-    struct muster_value values[1];
+    struct muster_tensor tensors[STATE_TENSORS];
+    struct muster_value values[STATE_VALUES];
     struct muster_snapshot_state state = describe_state(t, tensors, values);
     bool saves = muster_group_rank(t->group) == 0;
     check(muster_snapshot_save_group(t->group, saves, t->folder, t->epochs_done, &state, NULL), "save a snapshot");
@@ -169,18 +175,31 @@ static double train_step(struct trainer *t, const uint64_t *samples, size_t coun
     return loss;
 }
 
+/* One line: how far, how well, how fast (all workers together: their shares are of one size), and how much of the time
+ * this worker spent in ddp, which computing did not hide. */
+static void report(const struct trainer *t, size_t steps, double loss, double elapsed, double communicating) {
+    double samples = (double)muster_sampler_consumed(t->sampler);
+    printf("[rank %u] epoch %" PRId64 ": %zu steps of %zu, loss %.5f, %.0f samples/s, %.1f %% of the time in "
+           "communication\n",
+           muster_group_rank(t->group), t->epochs_done, steps, t->batch_size, loss, samples / elapsed,
+           100 * communicating / elapsed);
+}
+
 static double run_epoch(struct trainer *t) {
     static uint64_t samples[BATCH_MAX];
+    struct muster_ddp_statistics before, after;
     size_t count = 0, steps = 0;
-    double loss = 0;
+    double loss = 0, began = seconds();
+    muster_ddp_statistics(t->ddp, &before);
     muster_sampler_set_epoch(t->sampler, t->epochs_done);
     while ((count = muster_sampler_take(t->sampler, samples, t->batch_size)) > 0) {
         loss = train_step(t, samples, count);
+        curve_add(&t->curve, loss);
         steps++;
     }
     t->epochs_done++;
-    printf("[rank %u] epoch %" PRId64 ": %zu steps of %zu, loss %.5f\n", muster_group_rank(t->group), t->epochs_done,
-           steps, t->batch_size, loss);
+    muster_ddp_statistics(t->ddp, &after);
+    report(t, steps, loss, seconds() - began, (double)(after.communication_ns - before.communication_ns) * 1e-9);
     return loss;
 }
 
@@ -258,10 +277,12 @@ int main(int argc, char **argv) {
     printf("rank %u of %u: pid %d, restart %s\n", muster_group_rank(t->group), muster_group_size(t->group),
            (int)getpid(), restart != NULL ? restart : "0");
     make_data(t);
+    t->curve = (struct curve)CURVE_INIT;
     load_snapshot(t);
     make_trainer(t);
     double loss = train(t);
     if (muster_group_rank(t->group) == 0 && loss >= 0) {
+        curve_print(&t->curve, stdout);
         printf("final loss: %.5f\n", loss);
     }
     muster_sampler_free(t->sampler);

@@ -18,6 +18,8 @@ def learns_and_saves_every_so_many_epochs():
         assert re.findall(r"epoch (\d+): snapshot saved", text) == ["5", "10"], text
         assert len(losses(text)) == 12 and losses(text)[-1] < losses(text)[0] / 2, text
         assert "32 steps of 32" in text, text  # 2,048 samples on two workers
+        assert re.search(r"samples/s, [\d.]+ % of the time in communication", text), text
+        assert "loss of steps 1 to 384:" in text, text
 
 
 def goes_on_with_other_numbers_of_workers():
@@ -25,6 +27,7 @@ def goes_on_with_other_numbers_of_workers():
         trainers.run(1, "toy", "4", "2", f"--snapshot={folder}/s", "--batch-size=64")
         text = trainers.run(3, "toy", "6", "2", f"--snapshot={folder}/s")
         assert "going on from the snapshot of epoch 4" in text and len(losses(text)) == 2, text
+        assert re.search(r"loss of steps 1 to (\d+):", text)[1] == str(4 * 32 + 2 * 22), text  # the curve goes on, too
         assert "going on" in trainers.run(2, "toy", "6", "2", f"--snapshot={folder}/s")  # nothing is left to do
 
 

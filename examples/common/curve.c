@@ -33,6 +33,15 @@ void curve_add(struct curve *curve, double loss) {
     curve->open_count = 0;
 }
 
+void curve_describe(struct curve *curve, struct muster_tensor *tensor, struct muster_value *values) {
+    *tensor = (struct muster_tensor){
+        .name = "curve.points", .type = MUSTER_FLOAT64, .dim_count = 1, .shape = {CURVE_POINTS}, .data = curve->points};
+    values[0] = muster_value_integer("curve.point_count", &curve->point_count);
+    values[1] = muster_value_integer("curve.steps_per_point", &curve->steps_per_point);
+    values[2] = muster_value_real("curve.open_sum", &curve->open_sum);
+    values[3] = muster_value_integer("curve.open_count", &curve->open_count);
+}
+
 /* At most `columns` means of neighbouring points; how many. *largest: of them, or 0. */
 static int64_t fold(const struct curve *curve, int64_t columns, double *means, double *largest) {
     int64_t count = curve->point_count < columns ? curve->point_count : columns;

@@ -1,4 +1,4 @@
-/* The curve of losses of examples/mnist: bounded, whatever the number of steps, and true to its mean. */
+/* The curve of losses that the trainers draw: bounded, whatever the number of steps, and true to its mean. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
