@@ -122,8 +122,8 @@ struct muster_ddp_options {
 };
 #define MUSTER_DDP_OPTIONS_INIT                                                                                        \
     {                                                                                                                  \
-        .size = sizeof(struct muster_ddp_options), .bucket_bytes = MUSTER_DDP_BUCKET_BYTES,                            \
-        .first_bucket_bytes = MUSTER_DDP_FIRST_BUCKET_BYTES, .rebuild = true, .broadcast_buffers = true                \
+        sizeof(struct muster_ddp_options), MUSTER_DDP_BUCKET_BYTES, MUSTER_DDP_FIRST_BUCKET_BYTES, true, true, false,  \
+            false, false, NULL                                                                                         \
     }
 
 /* Makes a ddp of a model. Collective. Checks that all ranks registered the same parameters and buffers (number, names,

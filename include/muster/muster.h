@@ -1,4 +1,5 @@
-/* All of libmuster. Each header can be included by itself. */
+/* All of libmuster. Each header can be included by itself, in C11 and in C++11; initializers (MUSTER_..._INIT) name no
+ * members, which older C++ does not know: they hold all of them in order. */
 #ifndef MUSTER_MUSTER_H
 #define MUSTER_MUSTER_H
 

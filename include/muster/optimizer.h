@@ -47,7 +47,7 @@ struct muster_sgd_options {
     bool nesterov; /* needs a momentum, and no dampening */
 };
 #define MUSTER_SGD_OPTIONS_INIT                                                                                        \
-    { .size = sizeof(struct muster_sgd_options), .learning_rate = 1e-3 }
+    { sizeof(struct muster_sgd_options), 1e-3, 0, 0, 0, false }
 
 /* g += weight_decay * p;  s = rho * s + (1 - rho) * g^2;  d = sqrt(a + epsilon) / sqrt(s + epsilon) * g;
  * a = rho * a + (1 - rho) * d^2;  p -= learning_rate * d. (Zeiler 2012.) Remembers s ("square_avg") and a
@@ -58,7 +58,7 @@ struct muster_adadelta_options {
     double learning_rate, rho, epsilon, weight_decay;
 };
 #define MUSTER_ADADELTA_OPTIONS_INIT                                                                                   \
-    { .size = sizeof(struct muster_adadelta_options), .learning_rate = 1.0, .rho = 0.9, .epsilon = 1e-6 }
+    { sizeof(struct muster_adadelta_options), 1.0, 0.9, 1e-6, 0 }
 
 /* p *= 1 - learning_rate * weight_decay;  m += (1 - beta1) * (g - m);  v = beta2 * v + (1 - beta2) * g^2;
  * p -= learning_rate / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon), t = 1 in the first step.
@@ -68,10 +68,7 @@ struct muster_adamw_options {
     double learning_rate, beta1, beta2, epsilon, weight_decay;
 };
 #define MUSTER_ADAMW_OPTIONS_INIT                                                                                      \
-    {                                                                                                                  \
-        .size = sizeof(struct muster_adamw_options), .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.999,              \
-        .epsilon = 1e-8, .weight_decay = 1e-2                                                                          \
-    }
+    { sizeof(struct muster_adamw_options), 1e-3, 0.9, 0.999, 1e-8, 1e-2 }
 
 /* options: NULL for the defaults. */
 int muster_optimizer_create_sgd(const struct muster_optimizer_parameter *parameters, size_t count,

@@ -50,7 +50,7 @@ struct muster_sampler_options {
     bool drop_last; /* leave out what does not go round; else pad */
 };
 #define MUSTER_SAMPLER_OPTIONS_INIT                                                                                    \
-    { .size = sizeof(struct muster_sampler_options), .world_size = 1, .shuffle = true }
+    { sizeof(struct muster_sampler_options), 0, 0, 1, 0, true, false }
 
 /* Begins at the beginning of epoch 0. With shuffle it holds 4 bytes for each sample of the data set.
  * Errors: MUSTER_EINVAL, MUSTER_ELIMIT, MUSTER_ENOMEM. */

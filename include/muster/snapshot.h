@@ -90,7 +90,7 @@ struct muster_snapshot_options {
     uint32_t keep; /* how many complete snapshots to keep, the new one included; > 0 */
 };
 #define MUSTER_SNAPSHOT_OPTIONS_INIT                                                                                   \
-    { .size = sizeof(struct muster_snapshot_options), .keep = 2 }
+    { sizeof(struct muster_snapshot_options), 2 }
 
 /* Saves the state as the snapshot of `step` (>= 0). `folder` is made if it is missing (the folder it lies in must be
  * there); it belongs to one job. options: NULL for the defaults.

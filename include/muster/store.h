@@ -64,7 +64,7 @@ struct muster_store_options {
     int64_t timeout_ms;    /* for connecting, and the store's default afterwards; > 0 */
 };
 #define MUSTER_STORE_OPTIONS_INIT                                                                                      \
-    { .size = sizeof(struct muster_store_options), .wait_for_workers = true, .timeout_ms = MUSTER_STORE_TIMEOUT_MS }
+    { sizeof(struct muster_store_options), NULL, 0, 0, false, NULL, true, MUSTER_STORE_TIMEOUT_MS }
 
 /* Connects, hosting the store first if asked to. Tries again while nobody listens, until the time-out. A host name is
  * asked of the system's resolver, whose own time-out applies; numeric addresses and "localhost" never are.

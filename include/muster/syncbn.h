@@ -46,7 +46,7 @@ struct muster_syncbn_options {
     double eps;
 };
 #define MUSTER_SYNCBN_OPTIONS_INIT                                                                                     \
-    { .size = sizeof(struct muster_syncbn_options), .momentum = 0.1, .eps = 1e-5 }
+    { sizeof(struct muster_syncbn_options), 0, NULL, NULL, NULL, NULL, NULL, 0.1, 1e-5 }
 
 /* Does not block. The group is borrowed until muster_syncbn_free(). */
 int muster_syncbn_create(struct muster_group *group, const struct muster_syncbn_options *options,

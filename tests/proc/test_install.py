@@ -48,6 +48,50 @@ def try_library(prefix, folder, static):
             sys.exit(f"rank {rank} did not greet:\n{lines}")
 
 
+# Every initializer, and the calls of the README's program, as C++ with all warnings.
+CPLUSPLUS = """#include <muster/muster.h>
+int main() {
+    muster_group_options group = MUSTER_GROUP_OPTIONS_INIT;
+    muster_store_options store = MUSTER_STORE_OPTIONS_INIT;
+    muster_ddp_options ddp = MUSTER_DDP_OPTIONS_INIT;
+    muster_syncbn_options norm = MUSTER_SYNCBN_OPTIONS_INIT;
+    muster_sampler_options sampler = MUSTER_SAMPLER_OPTIONS_INIT;
+    muster_snapshot_options snapshot = MUSTER_SNAPSHOT_OPTIONS_INIT;
+    muster_sgd_options sgd = MUSTER_SGD_OPTIONS_INIT;
+    muster_adadelta_options adadelta = MUSTER_ADADELTA_OPTIONS_INIT;
+    muster_adamw_options adamw = MUSTER_ADAMW_OPTIONS_INIT;
+    bool right = group.timeout_ms == MUSTER_GROUP_TIMEOUT_MS && store.wait_for_workers && !store.is_host &&
+                 store.timeout_ms == MUSTER_STORE_TIMEOUT_MS && ddp.bucket_bytes == MUSTER_DDP_BUCKET_BYTES &&
+                 ddp.rebuild && ddp.broadcast_buffers && !ddp.find_unused && norm.momentum == 0.1 && norm.eps == 1e-5 &&
+                 sampler.world_size == 1 && sampler.shuffle && !sampler.drop_last && snapshot.keep == 2 &&
+                 sgd.learning_rate == 1e-3 && !sgd.nesterov && adadelta.rho == 0.9 && adadelta.epsilon == 1e-6 &&
+                 adamw.beta2 == 0.999 && adamw.weight_decay == 1e-2;
+    muster_group *world = nullptr;
+    float gradient[4] = {1, 2, 3, 4};
+    right = right && muster_group_create_env(&group, &world) == MUSTER_OK &&
+            muster_all_reduce(world, gradient, gradient, 4, MUSTER_FLOAT32, MUSTER_AVERAGE, nullptr) == MUSTER_OK &&
+            gradient[3] == 4;
+    muster_group_free(world);
+    return right ? 0 : 1;
+}
+"""
+
+
+def try_cplusplus(prefix, folder):
+    compiler = os.environ.get("CXX", "c++")
+    if not shutil.which(compiler):
+        print(f"{compiler} is not installed: the headers are not tried in C++")
+        return
+    source, program = os.path.join(folder, "all.cpp"), os.path.join(folder, "all")
+    with open(source, "w") as file:
+        file.write(CPLUSPLUS)
+    environment = dict(os.environ, PKG_CONFIG_PATH=os.path.dirname(find(prefix, "muster.pc")))
+    flags = run("pkg-config", "--cflags", "--libs", "muster", env=environment).split()
+    flags.append("-Wl,-rpath," + os.path.dirname(find(prefix, "libmuster.so")))
+    run(compiler, "-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-o", program, source, *flags)
+    run(os.path.join(prefix, "bin", "muster"), "run", "--standalone", "--nproc-per-node=2", "--no-python", program)
+
+
 def main():
     for tool in (os.environ.get("CC", "cc"), "cmake", "pkg-config"):
         if not shutil.which(tool):
@@ -63,6 +107,7 @@ def main():
                 sys.exit(f"{name} is not installed")
         for static in (False, True):
             try_library(prefix, folder, static)
+        try_cplusplus(prefix, folder)
 
 
 main()
