@@ -11,7 +11,7 @@
  * that holds both calls, and the group has failed.
  * - Results of a reduction have the same bits on every rank, and the same bits in every run with the same inputs, world
  *   size and layout of hosts.
- * - "In place" forms are named call by call; other overlaps of send and receive buffers are not allowed.
+ * - "In place" forms are named call by call; other overlaps of send and receive buffers give MUSTER_EINVAL.
  * - Errors: MUSTER_EINVAL (arguments; the group has not failed), MUSTER_ENOMEM, MUSTER_EPEER (a rank died),
  * MUSTER_ETIMEOUT (the group's deadline: the sentence lists the ranks that did not come), MUSTER_EMISMATCH,
  * MUSTER_EABORTED, and MUSTER_EGROUP when the group had failed before the call. With a handle, all but the first come
@@ -131,8 +131,8 @@ int muster_receive(struct muster_group *group, void *buffer, size_t count, enum 
 
 /* Between these two (on one group, by one thread), calls with a `work` of NULL are only noted, and run when the end is
  * called: sends and receives all at the same time (so that an exchange cannot lock up), collectives in order,
- * neighbouring all_reduces of one type and reduction as one. At most MUSTER_COALESCED_MAX calls. Any failure is the
- * result of the end. */
+ * neighbouring all_reduces of one type and reduction as one. Their buffers are borrowed until the end is done. At most
+ * MUSTER_COALESCED_MAX calls. Any failure is the result of the end. */
 #define MUSTER_COALESCED_MAX 4096u
 int muster_coalesce_begin(struct muster_group *group);
 int muster_coalesce_end(struct muster_group *group, struct muster_work **work);

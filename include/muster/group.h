@@ -19,7 +19,8 @@
  * MUSTER_HOST_ID (a text: ranks with different ones count as on different hosts), MUSTER_CHOICE_FILE (which algorithm
  * for which call, docs/formats/choice.md),
  * MUSTER_TLS_CERT, MUSTER_TLS_KEY and MUSTER_TLS_CA (PEM files: TLS between hosts, see docs/security.md),
- * MUSTER_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME (the interfaces TCP may use),
+ * MUSTER_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME (the interfaces TCP may use, in NCCL's syntax:
+ * "eth,ib" those that begin so, "=eth0" this one, "^docker" all but these),
  * MUSTER_SOCKET_FAMILY or NCCL_SOCKET_FAMILY (AF_INET, AF_INET6), MUSTER_DEBUG (INFO, DETAIL: what was chosen, every
  * call, on stderr), MUSTER_TRACE (a folder, muster/trace.h).
  *
@@ -63,7 +64,7 @@ struct muster_group_options {
     const char *name;   /* for messages and traces; NULL: "world" */
 };
 #define MUSTER_GROUP_OPTIONS_INIT                                                                                      \
-    { .size = sizeof(struct muster_group_options), .timeout_ms = MUSTER_GROUP_TIMEOUT_MS }
+    { sizeof(struct muster_group_options), MUSTER_GROUP_TIMEOUT_MS, NULL }
 
 /* Makes the group of all ranks as the launcher's environment says (MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE; see
  * muster_store_open_env()): under muster, under torchrun, or by hand. options: NULL for the defaults.
@@ -98,9 +99,11 @@ int muster_group_split(struct muster_group *parent, int32_t color, int32_t key,
 
 /* After a failure: a group of the ranks of `failed` that are still alive and call this too, ordered as before, without
  * restarting a process. Agreed through the store, which must have survived (under a launcher it lives in the agent;
- * where rank 0 hosts it, rank 0 must be a survivor). A rank that is alive but does not call within timeout_ms is left
- * out, and gets MUSTER_EGROUP should it call later. `failed` need not have failed here yet: the call makes it so. It
- * stays yours to free. Errors: MUSTER_ETIMEOUT, MUSTER_EGROUP (left out), and those of the store. */
+ * where rank 0 hosts it, rank 0 must be a survivor). muster run and torchrun end or restart all workers when one dies:
+ * survivors that are to go on are started without them (docs/ddp.md has the lines). A rank that is alive but does not
+ * call within timeout_ms is left out, and gets MUSTER_EGROUP should it call later. `failed` need not have failed here
+ * yet: the call makes it so. It stays yours to free. Errors: MUSTER_ETIMEOUT, MUSTER_EGROUP (left out), and those of
+ * the store. */
 int muster_group_shrink(struct muster_group *failed, int64_t timeout_ms, struct muster_group **out);
 
 /* Ends every call on the group, here and on all other ranks, with MUSTER_EABORTED and `reason` (copied; cut at 200
