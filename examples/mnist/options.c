@@ -113,7 +113,8 @@ static void set(struct options *options, int letter, const char *name, const cha
         (void)fputs(HELP, stdout);
         exit(EXIT_SUCCESS);
     default:
-        exit(2); /* getopt has said why */
+        (void)fputs("(see --help)\n", stderr); /* getopt has said why */
+        exit(2);
     }
 }
 

@@ -261,8 +261,9 @@ static int measure_size(struct bench *b, enum bench_operation operation, uint64_
 }
 
 static void print_head(const struct bench *b, const char *name) {
-    (void)printf("#\n# %s, %u ranks on %u host%s, %s buffers\n#\n", name, muster_group_size(b->group),
-                 muster_group_host_count(b->group), muster_group_host_count(b->group) == 1 ? "" : "s",
+    (void)printf("#\n# %s, %u rank%s on %u host%s, %s buffers\n#\n", name, muster_group_size(b->group),
+                 muster_group_size(b->group) == 1 ? "" : "s", muster_group_host_count(b->group),
+                 muster_group_host_count(b->group) == 1 ? "" : "s",
                  b->options.uses_own_memory ? "muster_alloc()" : "private");
     (void)printf("# %-48s %20s %32s\n", "", "out of place", "in place");
     (void)printf("# %10s %12s %9s %7s %5s", "size", "count", "type", "redop", "root");

@@ -167,7 +167,7 @@ def mistakes_are_explained():
         for arguments, code, words in ((("--batch=0",), 2, "not a whole number from 1"),
                                        (("--lr=x",), 2, "not a number above 0"),
                                        (("--optimizer=magic",), 2, "not adadelta"),
-                                       (("--nonsense",), 2, "nonsense"),
+                                       (("--nonsense",), 2, "(see --help)"),
                                        (("more",), 2, "what is 'more'"),
                                        (("--sync-batch-norm", "--micro-batches=2"), 2, "--micro-batches"),
                                        ((f"--data={folder}/none",), 1, "train-images-idx3-ubyte"),
