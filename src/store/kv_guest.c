@@ -38,6 +38,7 @@ size_t kv_guest_serve(struct kv_connection *connection, const uint8_t *bytes, si
     }
     size_t used = guest->serve(guest->ctx, connection, bytes, len);
     if (used == SIZE_MAX) {
+        kv_connection_flush(connection); /* it may have been told why */
         kv_connection_drop(connection);
         return 0;
     }
@@ -78,6 +79,10 @@ void kv_guest_end(struct kv_connection *connection) {
     if (!connection->is_dead && !connection->is_at_end) {
         kv_connection_end(connection);
     }
+}
+
+void kv_guest_drop(struct kv_connection *connection) {
+    kv_connection_drop(connection);
 }
 
 void kv_guest_set(struct kv_connection *connection, void *data) {

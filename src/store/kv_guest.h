@@ -17,8 +17,8 @@ struct kv_guest {
     size_t input_max;   /* > 0: who has sent as many bytes without a whole message is dropped */
     /* What has come and was not used before, the first time with the first byte in front. Returns the bytes of the
      * message that it has taken, and is called again for the next one (at once, or when a peer that is owed too much
-     * has read some of it); 0 when there is no whole one yet; SIZE_MAX to drop the connection, with a warning that
-     * holds the status detail. May call the functions below, for any connection of its.
+     * has read some of it); 0 when there is no whole one yet; SIZE_MAX to drop the connection (what it was sent before
+     * goes out), with a warning that holds the status detail. May call the functions below, for any connection of its.
      */
     size_t (*serve)(void *ctx, struct kv_connection *connection, const uint8_t *bytes, size_t len);
     /* The connection has ended, for whatever reason but the end of the engine; what is still sent to it is dropped.
@@ -31,6 +31,8 @@ struct kv_guest {
 void kv_guest_send(struct kv_connection *connection, const void *bytes, size_t len);
 /* Ends the connection once what it is owed has been sent (`ended` follows later); nothing more is read from it. */
 void kv_guest_end(struct kv_connection *connection);
+/* Drops it at once (`ended` follows later), with a warning that holds the status detail. */
+void kv_guest_drop(struct kv_connection *connection);
 /* A pointer of the guest's own; NULL at first. */
 void kv_guest_set(struct kv_connection *connection, void *data);
 void *kv_guest_data(const struct kv_connection *connection);

@@ -61,6 +61,7 @@ static bool act(struct guest_scene *g, struct kv_connection *connection, const u
     const uint8_t *body = message + HEAD_BYTES;
     size_t body_len = len - HEAD_BYTES;
     if (says(body, body_len, "drop")) {
+        kv_guest_send(connection, "bad", 3);
         (void)status_fail(MUSTER_EPROTOCOL, "the guest does not like it");
         return false;
     }
@@ -271,6 +272,7 @@ static void the_guest_drops(void **ctx) {
     struct guest_scene *g = *ctx;
     int guest = open_guest(g), other = open_guest(g);
     say(g, guest, "drop");
+    expect(&g->scene, guest, "bad", 3);
     expect_end(&g->scene, guest);
     assert_int_equal(g->guests_ended, 1);
     assert_non_null(strstr(g->warning, "the guest does not like it"));
@@ -298,6 +300,19 @@ static void the_guest_ends(void **ctx) {
     expect_end(&g->scene, guest);
     assert_int_equal(g->guests_ended, 3);
     assert_int_equal(g->scene.engine->connection_count, 0);
+}
+
+static void the_guest_drops_between_turns(void **ctx) {
+    struct guest_scene *g = *ctx;
+    int guest = open_guest(g);
+    (void)status_fail(MUSTER_ETIMEOUT, "it has had its time");
+    kv_guest_drop(g->seen[0]);
+    kv_guest_drop(g->seen[0]);
+    kv_guest_send(g->seen[0], "never", 5);
+    assert_int_equal(g->guests_ended, 0);
+    expect_end(&g->scene, guest);
+    assert_int_equal(g->guests_ended, 1);
+    assert_non_null(strstr(g->warning, "it has had its time"));
 }
 
 /* It has been told more than its socket takes: all of it arrives before the end. */
@@ -471,6 +486,7 @@ int main(void) {
         GUEST_TEST(only_the_first_byte_decides),
         GUEST_TEST(without_a_guest_its_byte_is_a_strangers),
         GUEST_TEST(the_guest_drops),
+        GUEST_TEST(the_guest_drops_between_turns),
         GUEST_TEST(the_guest_ends),
         GUEST_TEST(an_end_waits_for_what_is_owed),
         GUEST_TEST(others_are_told_from_anywhere),

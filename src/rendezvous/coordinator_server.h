@@ -1,0 +1,41 @@
+/* The coordinator on a store's port: agents' connections in, coordinator.h's answers out.
+ *
+ * It is a guest of the store's server (store/kv_guest.h), in the agent that hosts the store. Everything happens on the
+ * loop's thread; nothing blocks. An agent that breaks the protocol is told why (REFUSED) and dropped with a warning, of
+ * which the store logs a bounded number. Who has begun to speak the protocol and does not JOIN in time is dropped, too.
+ * Nothing authenticates an agent. */
+#ifndef RENDEZVOUS_COORDINATOR_SERVER_H
+#define RENDEZVOUS_COORDINATOR_SERVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "rendezvous/coordinator.h"
+#include "store/kv_guest.h"
+
+#define COORDINATOR_JOIN_PATIENCE_MS INT64_C(10000)
+#define COORDINATOR_STRANGERS_MAX ((size_t)1024)
+
+struct coordinator_server;
+
+struct coordinator_server_options {
+    struct coordinator_settings coordinator; /* run_id is copied; hash_seed is chosen here */
+    int64_t join_patience_ms;                /* from an agent's first byte to its JOIN; 0: the default */
+    size_t strangers_max; /* connections that have not joined; one more ends the oldest. 0: the default */
+};
+
+/* MUSTER_ENOMEM, MUSTER_ESYSTEM (no random numbers). */
+int coordinator_server_create(uv_loop_t *loop, const struct coordinator_server_options *options,
+                              struct coordinator_server **out);
+
+/* For kv_server_options: one store, created after the coordinator's server and closed before it. */
+const struct kv_guest *coordinator_server_guest(const struct coordinator_server *server);
+
+void coordinator_server_look(const struct coordinator_server *server, struct coordinator_view *out);
+
+/* Frees it, once libuv has closed its timer (during a later turn of the loop). Tells nobody: the agents' connections
+ * have ended with the store's server. NULL is accepted. */
+void coordinator_server_close(struct coordinator_server *server);
+
+#endif
