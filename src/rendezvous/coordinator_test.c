@@ -318,6 +318,27 @@ static void unasked_join_is_a_change(void **state) {
     hear_world(f, 1, 2, 1, 2);
 }
 
+/* Whatever else happens while a round is open. */
+static void later_troubles_are_the_same_change(void **state) {
+    struct fixture *f = *state;
+    form(f, 1, 5, 5);
+    lose(f, 4);
+    for (size_t i = 0; i < 4; i++) {
+        hear(f, i, COORDINATOR_CHANGE);
+    }
+    join(f, 0);
+    report_failure(f, 1);
+    leave(f, 2, "SIGINT");
+    lose(f, 0); /* had answered */
+    join(f, 5);
+    join(f, 1);
+    hear_nothing(f);
+    join(f, 3);
+    hear_world(f, 1, 2, 0, 3);
+    hear_world(f, 3, 2, 1, 3);
+    hear_world(f, 5, 2, 2, 3);
+}
+
 /* A repeated JOIN that was on its way when the world was told does not answer the change that follows. */
 static void stale_join_is_no_answer(void **state) {
     struct fixture *f = *state;
@@ -383,6 +404,25 @@ static void round_to_which_nobody_came_back_is_like_a_first_one(void **state) {
     pass_ms(f, LAST_CALL_MS - 1000);
     hear_world(f, 1, 2, 0, 2);
     hear_world(f, 2, 2, 1, 2);
+}
+
+static void round_whose_last_veteran_goes_needs_a_last_call(void **state) {
+    struct fixture *f = *state;
+    begin(f, 3, 4, false);
+    join_many(f, 4);
+    lose(f, 3);
+    lose(f, 2);
+    join_many(f, 2); /* two of three that are needed */
+    lose(f, 0);
+    join(f, 4);
+    lose(f, 1); /* only newcomers are left */
+    for (size_t i = 5; i < 7; i++) {
+        join(f, i);
+    }
+    assert_int_equal(look(f).phase, COORDINATOR_FORMING);
+    assert_int_equal(coordinator_wake_ms(f->coordinator), f->now_ms + LAST_CALL_MS);
+    pass_ms(f, LAST_CALL_MS);
+    assert_int_equal(look(f).round, 2);
 }
 
 /* ---- newcomers and spares ---- */
@@ -729,10 +769,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(failure_is_told_at_once_and_once, setup, teardown),
         cmocka_unit_test_setup_teardown(departure_and_loss_are_told, setup, teardown),
         cmocka_unit_test_setup_teardown(unasked_join_is_a_change, setup, teardown),
+        cmocka_unit_test_setup_teardown(later_troubles_are_the_same_change, setup, teardown),
         cmocka_unit_test_setup_teardown(stale_join_is_no_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(round_waits_for_enough, setup, teardown),
         cmocka_unit_test_setup_teardown(given_last_call_is_obeyed_in_every_round, setup, teardown),
         cmocka_unit_test_setup_teardown(round_to_which_nobody_came_back_is_like_a_first_one, setup, teardown),
+        cmocka_unit_test_setup_teardown(round_whose_last_veteran_goes_needs_a_last_call, setup, teardown),
         cmocka_unit_test_setup_teardown(newcomer_with_a_free_place_is_a_change, setup, teardown),
         cmocka_unit_test_setup_teardown(spares_are_let_in_in_their_order, setup, teardown),
         cmocka_unit_test_setup_teardown(newcomer_takes_no_place_of_a_member_that_will_come_back, setup, teardown),

@@ -1,0 +1,67 @@
+/* A judge of the coordinator for its simulation: sees every message that reaches or leaves the coordinator and every
+ * connection that ends, keeps its own plain account of them, and says what is wrong after each event.
+ *
+ * It knows the rules of coordinator.h, but none of its code: it counts again from scratch each time. */
+#ifndef RENDEZVOUS_COORDINATOR_JUDGE_TEST_SUPPORT_H
+#define RENDEZVOUS_COORDINATOR_JUDGE_TEST_SUPPORT_H
+
+#include "rendezvous/coordinator.h"
+
+enum { JUDGE_CONNECTIONS_MAX = 8192, JUDGE_NODES_MAX = 48, JUDGE_MESSAGES_MAX = 4 /* a member and round */ };
+
+/* What a node is, in numbers: the strings of its JOIN are made from them. */
+struct judge_nature {
+    int topology, host, role; /* ranks follow the first two, then the pid */
+    int64_t pid;
+    uint64_t identity;
+    uint32_t workers;
+};
+
+/* A connection as the coordinator must see it. */
+struct judge_connection {
+    struct judge_nature nature;
+    bool present;  /* has joined, and has not gone or been refused */
+    bool gone;     /* has gone or been refused */
+    bool wants;    /* has joined, and has no world yet */
+    bool veteran;  /* wants, and comes from the last world */
+    bool is_spare; /* has been told so */
+    uint64_t spare_order;
+    bool is_member; /* of the last world */
+    bool answered;  /* since: has joined anew, or is done */
+    bool failed, done, told_change;
+    bool let_go; /* told that nothing more will come */
+    unsigned message_count;
+};
+
+struct judge {
+    uint32_t min_nodes, max_nodes;
+    int64_t last_call_timeout_ms;
+    bool last_call_given;
+    struct judge_connection connections[JUDGE_CONNECTIONS_MAX];
+    size_t connection_count;
+    size_t first; /* those before it have gone */
+    uint64_t round, spare_order;
+    bool any_done, closed;
+    bool has_reason;         /* to form the world again */
+    int64_t enough_since_ms; /* INT64_MAX: too few */
+    struct {
+        struct judge_connection *to;
+        struct coordinator_world world;
+        int master_host;             /* -1: not an address of ours */
+    } worlds[JUDGE_CONNECTIONS_MAX]; /* told by this event */
+    size_t world_count;
+    const struct judge_connection *by_rank[JUDGE_NODES_MAX]; /* of the world that is being looked at */
+    unsigned messages_most;
+    const char *violation; /* the first one; NULL: none. Static */
+};
+
+/* Before the coordinator hears of it. */
+void judge_joins(struct judge *judge, size_t connection, const struct judge_nature *nature, uint64_t last_round);
+void judge_says(struct judge *judge, size_t connection, enum coordinator_kind kind);
+void judge_goes(struct judge *judge, size_t connection);
+/* While it speaks. */
+void judge_told(struct judge *judge, size_t connection, const struct coordinator_message *message);
+/* After each event. */
+void judge_check(struct judge *judge, const struct coordinator_view *view, int64_t now_ms);
+
+#endif
