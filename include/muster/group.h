@@ -67,10 +67,11 @@ struct muster_group_options {
     { sizeof(struct muster_group_options), MUSTER_GROUP_TIMEOUT_MS, NULL }
 
 /* Makes the group of all ranks as the launcher's environment says (MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE; see
- * muster_store_open_env()): under muster, under torchrun, or by hand. options: NULL for the defaults.
- * Blocks until all ranks are there. A few store operations a rank, however many ranks there are.
- * Errors of all four: MUSTER_EINVAL, MUSTER_ENOMEM, MUSTER_ETIMEOUT (names ranks that did not come), MUSTER_EPEER (a
- * rank died meanwhile), and those of the store. */
+ * muster_store_open_env()): under muster, under torchrun, or by hand. options: NULL for the defaults. Where
+ * the launcher serves the store it may be called again, by all ranks: each call makes a group of its own. Blocks until
+ * all ranks are there. A few store operations a rank, however many ranks there are. Errors of all four: MUSTER_EINVAL,
+ * MUSTER_ENOMEM, MUSTER_ETIMEOUT (names ranks that did not come), MUSTER_EPEER (a rank died meanwhile), and those of
+ * the store. */
 int muster_group_create_env(const struct muster_group_options *options, struct muster_group **out);
 
 /* The same over a store that is open already; it is borrowed until the group, and every group made from it, is freed.

@@ -149,6 +149,24 @@ static uint32_t number_of_env(const char *name) {
     return text && str_parse_i64(text, &value) ? (uint32_t)value : 0;
 }
 
+/* Keys of its own for each group, since the job's store may hold those of others of the same name: of one that this
+ * process has freed, or of the ranks of an attempt before (torchrun keeps them). Each rank counts in the store how
+ * often its number has made one; launchers count attempts that a failure ended, after which these counts may differ,
+ * and after a change of members the number of ranks is another one, or all have counted alike. Takes `store`, gives
+ * *out. */
+static int take_turn(struct muster_store *store, const char *name, uint32_t rank, uint32_t world_size,
+                     struct muster_store **out) {
+    char text[MUSTER_GROUP_NAME_MAX + 96];
+    uint32_t attempt = number_of_env("TORCHELASTIC_RESTART_COUNT");
+    int64_t turn = 0;
+    (void)str_format(text, sizeof text, "muster/turns/%s/attempt-%u/rank-%u-of-%u", name, attempt, rank, world_size);
+    int code = muster_store_add(store, text, 1, &turn);
+    (void)str_format(text, sizeof text, "muster/attempt-%u/%u-ranks/turn-%lld", attempt, world_size, (long long)turn);
+    code = code ? code : muster_store_prefix(store, text, out);
+    muster_store_close(store);
+    return code;
+}
+
 int muster_group_create_env(const struct muster_group_options *options, struct muster_group **out) {
     struct muster_store *store = NULL;
     int code = group_options_check(options);
@@ -163,5 +181,7 @@ int muster_group_create_env(const struct muster_group_options *options, struct m
         muster_store_close(store);
         return code;
     }
-    return create_owning(store, rank, world_size, options, deadline_ns, out);
+    struct muster_store *own = NULL;
+    code = take_turn(store, name_of(options), rank, world_size, &own);
+    return code ? code : create_owning(own, rank, world_size, options, deadline_ns, out);
 }

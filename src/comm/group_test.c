@@ -266,6 +266,72 @@ static void the_environment_is_enough(void **state) {
     assert_int_equal(close(fd), 0);
 }
 
+struct launched {
+    uint16_t port;
+    const char *attempt;
+};
+
+/* As a launcher's worker: again and again, also while the first group is there. */
+static int meet_again(struct rank *rank, void *argument) {
+    const struct launched *launched = argument;
+    struct muster_group *first = NULL;
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    char number[16];
+    options.timeout_ms = RANKS_PATIENCE_MS;
+    (void)snprintf(number, sizeof number, "%u", rank->rank);
+    rank_check(rank, setenv("RANK", number, 1) == 0);
+    (void)snprintf(number, sizeof number, "%u", rank->size);
+    rank_check(rank, setenv("WORLD_SIZE", number, 1) == 0);
+    (void)snprintf(number, sizeof number, "%u", launched->port);
+    rank_check(rank, setenv("MASTER_ADDR", "127.0.0.1", 1) == 0 && setenv("MASTER_PORT", number, 1) == 0);
+    rank_check(rank, setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1) == 0);
+    rank_check(rank, setenv("TORCHELASTIC_RESTART_COUNT", launched->attempt, 1) == 0);
+    rank_check_code(rank, muster_group_create_env(&options, &first), 0);
+    for (int i = 0; i < 2; i++) {
+        struct muster_group *group = NULL;
+        rank_check_code(rank, muster_group_create_env(&options, &group), 0);
+        rank_check_code(rank, muster_barrier(group, NULL), 0);
+        muster_group_free(group);
+    }
+    rank_check_code(rank, muster_barrier(first, NULL), 0);
+    muster_group_free(first);
+    return 0;
+}
+
+/* Of rank 0 of an attempt whose rank 1 never came. */
+static int only_begin(struct rank *rank, void *argument) {
+    const struct launched *launched = argument;
+    struct muster_store_options options = MUSTER_STORE_OPTIONS_INIT;
+    struct muster_store *store = NULL;
+    int64_t turn = 0;
+    options.host = "127.0.0.1";
+    options.port = launched->port;
+    rank_check_code(rank, muster_store_open_tcp(&options, &store), 0);
+    rank_check_code(rank, muster_store_add(store, "muster/turns/world/attempt-1/rank-0-of-2", 1, &turn), 0);
+    muster_store_close(store);
+    return 0;
+}
+
+/* One store for all attempts, as torchrun has it: what those before have left there does no harm. */
+static void a_store_serves_many_attempts(void **state) {
+    (void)state;
+    struct muster_store_options options = MUSTER_STORE_OPTIONS_INIT;
+    struct muster_store *store = NULL;
+    options.host = options.bind_host = "127.0.0.1";
+    options.is_host = true;
+    options.wait_for_workers = false;
+    assert_int_equal(muster_store_open_tcp(&options, &store), 0);
+    struct launched launched = {muster_store_port(store), "0"};
+    ranks_run(2, meet_again, &launched);
+    ranks_run(3, meet_again, &launched); /* a node has joined */
+    ranks_run(2, meet_again, &launched);
+    launched.attempt = "1";
+    ranks_run(1, only_begin, &launched);
+    launched.attempt = "2";
+    ranks_run(2, meet_again, &launched);
+    muster_store_close(store);
+}
+
 /* ---- arguments ---- */
 
 /* With a group of two: every call by both ranks, two elements a block. What is refused has reached nobody. */
@@ -459,6 +525,7 @@ int main(void) {
         cmocka_unit_test(the_file_is_removed_by_the_last),
         cmocka_unit_test(an_address_is_enough),
         cmocka_unit_test(the_environment_is_enough),
+        cmocka_unit_test(a_store_serves_many_attempts),
         cmocka_unit_test(wrong_arguments_fail_the_call_alone),
         cmocka_unit_test(buffers_that_overlap_are_refused),
         cmocka_unit_test(handles_run_in_order),
