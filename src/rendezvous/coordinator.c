@@ -106,11 +106,9 @@ static void forget_news(struct coordinator *c) {
 static void end_job(struct coordinator *c, struct kv_slice why) {
     c->phase = COORDINATOR_OVER;
     forget_news(c);
-    size_t len = why.len < sizeof c->news.text ? why.len : sizeof c->news.text;
-    if (len > 0) {
-        memcpy(c->news.text, why.data, len);
-    }
-    c->news.len = len;
+    struct kv_slice short_why = coordinator_text_clip(why, COORDINATOR_WHY_BYTES_MAX);
+    memcpy(c->news.text, short_why.data, short_why.len);
+    c->news.len = short_why.len;
     for (size_t place = 0; place < COORDINATOR_OUT; place++) {
         tell_and_let_go(c, (enum coordinator_place)place, COORDINATOR_CLOSED, why);
     }

@@ -46,7 +46,7 @@ struct coordinator_list {
     size_t count;
 };
 
-/* What has changed since the last round closed, as one line. */
+/* What has changed since the last round closed, as one line; after the end of the job, why it has ended. */
 struct coordinator_news {
     char text[COORDINATOR_TEXT_BYTES_MAX];
     size_t len;
@@ -95,6 +95,10 @@ size_t coordinator_order_tell(struct coordinator *c);
 
 /* ---- news ---- */
 
+#define COORDINATOR_WHY_BYTES_MAX ((size_t)256) /* of a reason, where it is part of a sentence */
+
+/* The first bytes of a text; no sequence of UTF-8 is cut through. */
+struct kv_slice coordinator_text_clip(struct kv_slice text, size_t max);
 /* "; node ADDR (pid PID) WHAT[: WHY]" */
 void coordinator_news_add(struct coordinator_news *news, const struct coordinator_member *member, const char *what,
                           struct kv_slice why);

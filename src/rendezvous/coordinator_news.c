@@ -5,25 +5,24 @@
 #include "base/str.h"
 #include "rendezvous/coordinator_impl.h"
 
-enum { ADDR_BYTES_MAX = 128, WHY_BYTES_MAX = 256, OMITTED_BYTES_MAX = 48, SENTENCE_BYTES_MAX = 512 };
+enum { ADDR_BYTES_MAX = 128, OMITTED_BYTES_MAX = 48, SENTENCE_BYTES_MAX = 512 };
 
-/* The first bytes of a text, no sequence of UTF-8 cut through. */
-static int clipped_len(struct kv_slice text, size_t max) {
-    size_t len = text.len;
-    if (len > max) {
-        for (len = max; len > 0 && (text.data[len] & 0xc0) == 0x80; len--) {
+struct kv_slice coordinator_text_clip(struct kv_slice text, size_t max) {
+    if (text.len > max) {
+        for (text.len = max; text.len > 0 && (text.data[text.len] & 0xc0) == 0x80; text.len--) {
         }
     }
-    return (int)len;
+    return text;
 }
 
 void coordinator_news_add(struct coordinator_news *news, const struct coordinator_member *member, const char *what,
                           struct kv_slice why) {
     char sentence[SENTENCE_BYTES_MAX];
+    struct kv_slice addr = coordinator_text_clip(member->addr, ADDR_BYTES_MAX);
+    why = coordinator_text_clip(why, COORDINATOR_WHY_BYTES_MAX);
     (void)str_format(sentence, sizeof sentence, "%snode %.*s (pid %lld) %s%s%.*s", news->len > 0 ? "; " : "",
-                     clipped_len(member->addr, ADDR_BYTES_MAX), (const char *)member->addr.data, (long long)member->pid,
-                     what, why.len > 0 ? ": " : "", clipped_len(why, WHY_BYTES_MAX),
-                     why.len > 0 ? (const char *)why.data : "");
+                     (int)addr.len, (const char *)addr.data, (long long)member->pid, what, why.len > 0 ? ": " : "",
+                     (int)why.len, why.len > 0 ? (const char *)why.data : "");
     size_t len = strlen(sentence);
     if (news->len + len > sizeof news->text - OMITTED_BYTES_MAX) {
         news->omitted_count++;

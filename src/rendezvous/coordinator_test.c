@@ -584,6 +584,20 @@ static void closed_job_tells_all_and_refuses(void **state) {
     hear_nothing(f);
 }
 
+static void long_reason_is_told_whole_and_cut_where_it_is_a_part(void **state) {
+    enum { REPEATS = 300 };
+    struct fixture *f = *state;
+    char why[3 * REPEATS + 1];
+    for (size_t i = 0; i < REPEATS; i++) {
+        memcpy(why + 3 * i, "\xe2\x82\xac", 4);
+    }
+    form(f, 1, 1, 1);
+    coordinator_close(f->coordinator, f->peers[0].member, kv_slice_text(why));
+    assert_string_equal(hear(f, 0, COORDINATOR_CLOSED)->text, why);
+    join(f, 1);
+    hear_refusal(f, 1, MUSTER_ECLOSED, "\xe2\x82\xac): start it anew");
+}
+
 /* ---- refusals ---- */
 
 static void strangers_are_refused_in_words(void **state) {
@@ -783,6 +797,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_done_have_no_part_in_the_next_world, setup, teardown),
         cmocka_unit_test_setup_teardown(change_that_finds_everybody_done_ends_the_job, setup, teardown),
         cmocka_unit_test_setup_teardown(closed_job_tells_all_and_refuses, setup, teardown),
+        cmocka_unit_test_setup_teardown(long_reason_is_told_whole_and_cut_where_it_is_a_part, setup, teardown),
         cmocka_unit_test_setup_teardown(strangers_are_refused_in_words, setup, teardown),
         cmocka_unit_test_setup_teardown(identity_that_is_there_is_refused_until_it_goes, setup, teardown),
         cmocka_unit_test_setup_teardown(member_that_becomes_another_is_refused_and_gone, setup, teardown),
