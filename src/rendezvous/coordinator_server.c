@@ -315,10 +315,9 @@ static void on_closed(uv_handle_t *handle) {
     free(handle->data);
 }
 
-static void free_agents(struct agents *list) {
-    while (list->first) {
-        struct agent *agent = list->first;
-        take_out(list, agent);
+static void free_agents(struct agent *first) {
+    for (struct agent *agent = first, *next; agent; agent = next) {
+        next = agent->next;
         free(agent);
     }
 }
@@ -327,8 +326,8 @@ void coordinator_server_close(struct coordinator_server *server) {
     if (!server) {
         return;
     }
-    free_agents(&server->strangers);
-    free_agents(&server->joined);
+    free_agents(server->strangers.first);
+    free_agents(server->joined.first);
     coordinator_free(server->coordinator);
     buf_done(&server->frame);
     uv_close((uv_handle_t *)&server->timer, on_closed);

@@ -212,12 +212,16 @@ static void join_again(const struct agent *agent, unsigned number, const char *a
     say(agent, &join);
 }
 
-/* Connects, and joins a job of `nodes` nodes. */
-static void join(const struct fixture *f, struct agent *agent, unsigned number, uint32_t nodes) {
-    const struct coordinator_message message = join_of(number, "", nodes, nodes);
+/* Connects, and joins a job of `min` to `max` nodes. */
+static void join_some(const struct fixture *f, struct agent *agent, unsigned number, uint32_t min, uint32_t max) {
+    const struct coordinator_message message = join_of(number, "", min, max);
     call(f, agent, (uint8_t)(number + 1));
     send_bytes(agent, COORDINATOR_HELLO, COORDINATOR_HELLO_BYTES);
     say(agent, &message);
+}
+
+static void join(const struct fixture *f, struct agent *agent, unsigned number, uint32_t nodes) {
+    join_some(f, agent, number, nodes, nodes);
 }
 
 /* A job of `count` agents in its first round. */
@@ -392,15 +396,35 @@ static void the_last_call_ends_by_the_clock(void **state) {
     options.coordinator.last_call_timeout_ms = 20;
     open_server(f, &options);
     for (unsigned i = 0; i < 2; i++) {
-        const struct coordinator_message message = join_of(i, "", 2, 3);
-        call(f, &agents[i], (uint8_t)(i + 1));
-        send_bytes(&agents[i], COORDINATOR_HELLO, COORDINATOR_HELLO_BYTES);
-        say(&agents[i], &message);
+        join_some(f, &agents[i], i, 2, 3);
     }
     assert_int_equal(hear(f, &agents[0], COORDINATOR_WORLD)->world.group_world_size, 2);
     assert_int_equal(hear(f, &agents[1], COORDINATOR_WORLD)->world.group_world_size, 2);
     hang_up(&agents[0]);
     hang_up(&agents[1]);
+}
+
+/* Nobody of the world is left to be waited for: the departure itself starts the clock. */
+static void a_last_call_begins_with_a_departure(void **state) {
+    struct fixture *f = *state;
+    struct agent agents[2], late;
+    struct coordinator_server_options options = options_of(1, 2);
+    options.coordinator.last_call_timeout_ms = 20;
+    open_server(f, &options);
+    for (unsigned i = 0; i < 2; i++) {
+        join_some(f, &agents[i], i, 1, 2);
+    }
+    (void)hear(f, &agents[0], COORDINATOR_WORLD);
+    (void)hear(f, &agents[1], COORDINATOR_WORLD);
+    hang_up(&agents[0]);
+    (void)hear(f, &agents[1], COORDINATOR_CHANGE);
+    join_some(f, &late, 2, 1, 2);
+    serve_until_members(f, 2);
+    hang_up(&agents[1]);
+    const struct coordinator_world *world = &hear(f, &late, COORDINATOR_WORLD)->world;
+    assert_int_equal(world->group_world_size, 1);
+    assert_int_equal(world->round, 2);
+    hang_up(&late);
 }
 
 /* ---- bytes ---- */
@@ -656,6 +680,7 @@ int main(void) {
         SERVER_TEST(the_end_of_a_good_job),
         SERVER_TEST(a_closed_job_is_told_to_everybody),
         SERVER_TEST(the_last_call_ends_by_the_clock),
+        SERVER_TEST(a_last_call_begins_with_a_departure),
         SERVER_TEST(messages_in_single_bytes),
         SERVER_TEST(the_store_serves_its_own_clients),
         SERVER_TEST(strangers_are_dropped),
