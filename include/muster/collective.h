@@ -52,7 +52,9 @@ extern "C" {
 int muster_barrier(struct muster_group *group, struct muster_work **work);
 
 /* A barrier with its own deadline that tells who is missing: on time-out every rank that came gets MUSTER_ETIMEOUT and
- * a sentence that lists the ranks that did not (all of them, not only the first). Blocks. */
+ * a sentence that lists the ranks that did not (all of them, not only the first), and the group has failed. Between
+ * hosts that takes half a second longer, in which ranks compare whom they missed. Blocks; there is no form with a
+ * handle. MUSTER_EINVAL between muster_coalesce_begin() and _end(). */
 int muster_monitored_barrier(struct muster_group *group, int64_t timeout_ms);
 
 /* receive[i] = send_0[i] op send_1[i] op ... for i < count, on every rank. In place: receive == send. */

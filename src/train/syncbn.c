@@ -27,10 +27,16 @@ struct muster_syncbn {
 int muster_syncbn_create(struct muster_group *group, const struct muster_syncbn_options *options,
                          struct muster_syncbn **out) {
     assert(group && options && out);
-    if (options->size != sizeof *options || options->channels == 0 || options->channels > MUSTER_SYNCBN_CHANNELS_MAX ||
-        !(options->eps > 0) || !(options->momentum <= 1)) {
-        return status_fail(MUSTER_EINVAL, "syncbn: %zu channels, eps %g, momentum %g (or options without their size)",
-                           options->channels, options->eps, options->momentum);
+    if (options->size != sizeof *options) {
+        return status_fail(MUSTER_EINVAL, "syncbn: the options were not made with MUSTER_SYNCBN_OPTIONS_INIT");
+    }
+    if (options->channels == 0 || options->channels > MUSTER_SYNCBN_CHANNELS_MAX || !(options->eps > 0) ||
+        !(options->momentum <= 1)) {
+        return status_fail(
+            MUSTER_EINVAL,
+            "syncbn: %zu channels, eps %g, momentum %g; 1 to %zu channels, an eps above 0, and a momentum "
+            "of at most 1 are possible",
+            options->channels, options->eps, options->momentum, MUSTER_SYNCBN_CHANNELS_MAX);
     }
     if (!options->running_mean != !options->running_variance) {
         return status_fail(MUSTER_EINVAL, "syncbn: one of running_mean and running_variance is missing");

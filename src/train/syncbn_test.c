@@ -287,6 +287,11 @@ static int try_wrong_use(struct rank *rank, void *argument) {
     muster_syncbn_free(layer.syncbn);
     struct muster_syncbn_options options = MUSTER_SYNCBN_OPTIONS_INIT;
     rank_check_code(rank, muster_syncbn_create(group, &options, &layer.syncbn), MUSTER_EINVAL); /* no channels */
+    rank_check(rank, strstr(muster_detail(), "0 channels") && strstr(muster_detail(), "1 to 1048576 channels"));
+    options.size = 0;
+    rank_check_code(rank, muster_syncbn_create(group, &options, &layer.syncbn), MUSTER_EINVAL);
+    rank_check(rank, strstr(muster_detail(), "MUSTER_SYNCBN_OPTIONS_INIT"));
+    options.size = sizeof options;
     options.channels = 1;
     options.running_mean = x;
     rank_check_code(rank, muster_syncbn_create(group, &options, &layer.syncbn), MUSTER_EINVAL);
