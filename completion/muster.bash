@@ -72,7 +72,7 @@ _muster()
         return
         ;;
     --rdzv-backend|--rdzv_backend)
-        mapfile -t COMPREPLY < <(compgen -W 'c10d static' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'c10d static muster' -- "$current")
         return
         ;;
     --rdzv-endpoint|--rdzv_endpoint)

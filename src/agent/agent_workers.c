@@ -6,9 +6,11 @@
 
 #include "agent/agent_impl.h"
 #include "agent/environment.h"
+#include "agent/report.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/str.h"
 
 static int spawn(struct agent *a, uint32_t local_rank, const struct launch_strings *argv,
                  const struct launch_strings *envp, int stdout_fd, int stderr_fd) {
@@ -103,6 +105,15 @@ void agent_workers_signal(struct agent *a, int signal_number) {
     }
 }
 
+/* Stopping this node's other workers may take long; the other nodes' may stop meanwhile. */
+static void tell_other_nodes(struct agent *a, uint32_t local_rank) {
+    const struct agent_worker *worker = &a->workers[local_rank];
+    char why[128];
+    (void)str_format(why, sizeof why, "rank %u (pid %d) has failed with exit code %d",
+                     a->world.base_global_rank + local_rank, worker->pid, report_exit_code(worker->wait_status));
+    rdzv_worker_failed(a->rdzv, why);
+}
+
 void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     struct agent_worker *worker = &a->workers[exit->id];
     worker->ended = true;
@@ -122,5 +133,6 @@ void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     agent_feed(a, failed ? AGENT_EVENT_WORKER_FAILED : AGENT_EVENT_WORKER_SUCCEEDED, (int)exit->id);
     if (failed && !worker->stopped_by_us) {
         agent_outcome_worker_failed(a, exit->id);
+        tell_other_nodes(a, exit->id);
     }
 }

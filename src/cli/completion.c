@@ -15,7 +15,7 @@ struct value_hint {
 
 static const struct value_hint hints[] = {
     {"auto cpu gpu", OPTION_NPROC_PER_NODE, false},
-    {"c10d static", OPTION_RDZV_BACKEND, false},
+    {"c10d static muster", OPTION_RDZV_BACKEND, false},
     {"null console", OPTION_EVENT_LOG_HANDLER, false},
     {"0 1 2 3", OPTION_REDIRECTS, false},
     {"0 1 2 3", OPTION_TEE, false},

@@ -31,11 +31,13 @@
       "use), or auto (gpu where there are any, else cpu).")                                                            \
     X(RDZV_BACKEND, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--rdzv-backend", "PET_RDZV_BACKEND",      \
       "static", NULL, "NAME",                                                                                          \
-      "Kind of rendezvous: c10d (nodes may come and go) or static (fixed ranks, one --node-rank each).")               \
+      "Kind of rendezvous: c10d (nodes may come and go; torchrun's), muster (the same among Muster's agents, for "     \
+      "many "                                                                                                          \
+      "nodes) or static (fixed ranks, one --node-rank each).")                                                         \
     X(RDZV_ENDPOINT, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--rdzv-endpoint", "PET_RDZV_ENDPOINT",   \
       "", NULL, "HOST[:PORT]",                                                                                         \
       "Where the nodes meet: one of them, named alike on all. The agent that can bind the address hosts the store. "   \
-      "The port is 29400 for c10d when left out.")                                                                     \
+      "The port is 29400 for c10d and muster when left out.")                                                          \
     X(RDZV_ID, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--rdzv-id", "PET_RDZV_ID", "none", NULL, "ID", \
       "Name of the job, alike on all nodes; jobs with different names can share a store.")                             \
     X(RDZV_CONF, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--rdzv-conf", "PET_RDZV_CONF", "", NULL,     \

@@ -136,7 +136,6 @@ static void backends(void **state) {
     assert_rejected("--rdzv-backend=c10", "did you mean c10d?");
     assert_rejected("--rdzv-backend=c10", "is not registered");
     assert_rejected("--rdzv-backend=etcd-v2", "not available in this version");
-    assert_rejected("--rdzv-backend=muster", "not available in this version");
     assert_rejected("--rdzv-backend=", "is not registered");
 }
 

@@ -105,8 +105,8 @@ static int parse_nodes(const char *text, struct rdzv_options *rdzv) {
 /* Backends. */
 
 static int fail_backend(const char *name) {
-    static const char *const later[] = {"etcd", "etcd-v2", "etcd-v3", "muster"};
-    static const char *const known[] = {"c10d", "static"};
+    static const char *const later[] = {"etcd", "etcd-v2", "etcd-v3"};
+    static const char *const known[] = {"c10d", "static", "muster"};
     for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
         if (strcmp(name, later[i]) == 0) {
             return status_fail(
@@ -116,10 +116,11 @@ static int fail_backend(const char *name) {
                 name);
         }
     }
-    const char *nearest = suggest_nearest(name, known, 2);
-    return status_fail(MUSTER_EINVAL,
-                       "The rendezvous backend '%.100s' is not registered: --rdzv-backend takes c10d or static%s%s%s",
-                       name, nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+    const char *nearest = suggest_nearest(name, known, sizeof known / sizeof *known);
+    return status_fail(
+        MUSTER_EINVAL,
+        "The rendezvous backend '%.100s' is not registered: --rdzv-backend takes c10d, static or muster%s%s%s", name,
+        nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
 static int parse_backend(const char *name, enum rdzv_backend *out) {
@@ -129,6 +130,10 @@ static int parse_backend(const char *name, enum rdzv_backend *out) {
     }
     if (strcmp(name, "static") == 0) {
         *out = RDZV_BACKEND_STATIC;
+        return 0;
+    }
+    if (strcmp(name, "muster") == 0) {
+        *out = RDZV_BACKEND_MUSTER;
         return 0;
     }
     return fail_backend(name);
@@ -213,13 +218,15 @@ static int check_static(const struct options *options, struct launch_config *con
     return 0;
 }
 
-static int check_c10d(const struct options *options, struct launch_config *config) {
+/* c10d and muster. */
+static int check_dynamic(const struct options *options, struct launch_config *config) {
     struct net_endpoint endpoint;
     if (value_of(options, OPTION_NODE_RANK)->integer != 0) {
-        log_warning("--node-rank is only used by the static backend; c10d gives out the ranks itself");
+        log_warning("--node-rank is only used by the static backend; %s gives out the ranks itself",
+                    config->backend_name);
     }
     if (is_given(options, OPTION_MASTER_ADDR) && config->endpoint[0] == '\0') {
-        log_warning("--master-addr is only used by the static backend; c10d takes --rdzv-endpoint");
+        log_warning("--master-addr is only used by the static backend; %s takes --rdzv-endpoint", config->backend_name);
     }
     if (config->rdzv.conf.store_is_file) {
         return 0;
@@ -242,7 +249,7 @@ int run_rdzv_build(const struct options *options, const struct run_machine *mach
     rc = rc ? rc : choose_backend(options, config);
     rc = rc ? rc : run_rdzv_conf_parse(value_of(options, OPTION_RDZV_CONF)->text, rdzv->backend, &rdzv->conf);
     if (rc == 0) {
-        rc = rdzv->backend == RDZV_BACKEND_STATIC ? check_static(options, config) : check_c10d(options, config);
+        rc = rdzv->backend == RDZV_BACKEND_STATIC ? check_static(options, config) : check_dynamic(options, config);
     }
     rc = rc ? rc : set_text(&config->role, value_of(options, OPTION_ROLE)->text);
     if (rc == 0 && local_addr != NULL && local_addr[0] != '\0') {

@@ -13,17 +13,24 @@
 
 #define CONF_KEY_MAX 64
 #define CONF_VALUE_MAX 256
+_Static_assert(RDZV_TOPOLOGY_MAX == CONF_VALUE_MAX, "texts are copied whole");
 
 enum conf_kind {
     CONF_SECONDS,  /* whole seconds > 0, kept in milliseconds */
     CONF_COUNT,    /* a number > 0 */
     CONF_BOOL,     /* 1/true/t/yes/y and their opposites */
     CONF_STORE,    /* tcp or file */
+    CONF_TEXT,     /* as it is */
     CONF_IGNORED,  /* known, but not for these backends or set by the launcher */
     CONF_RESERVED, /* names of torchrun's own parameters: an error there */
 };
 
-enum conf_user { CONF_C10D = 1 << RDZV_BACKEND_C10D, CONF_STATIC = 1 << RDZV_BACKEND_STATIC };
+enum conf_user {
+    CONF_C10D = 1 << RDZV_BACKEND_C10D,
+    CONF_STATIC = 1 << RDZV_BACKEND_STATIC,
+    CONF_MUSTER = 1 << RDZV_BACKEND_MUSTER,
+    CONF_DYNAMIC = CONF_C10D | CONF_MUSTER,
+};
 
 struct conf_key {
     const char *name;
@@ -34,16 +41,17 @@ struct conf_key {
 
 #define AT(member) offsetof(struct rdzv_conf, member)
 static const struct conf_key keys[] = {
-    {"join_timeout", CONF_SECONDS, CONF_C10D, AT(join_timeout_ms)},
-    {"last_call_timeout", CONF_SECONDS, CONF_C10D, AT(last_call_timeout_ms)},
-    {"close_timeout", CONF_SECONDS, CONF_C10D, AT(close_timeout_ms)},
+    {"join_timeout", CONF_SECONDS, CONF_DYNAMIC, AT(join_timeout_ms)},
+    {"last_call_timeout", CONF_SECONDS, CONF_DYNAMIC, AT(last_call_timeout_ms)},
+    {"close_timeout", CONF_SECONDS, CONF_DYNAMIC, AT(close_timeout_ms)},
     {"heartbeat_timeout", CONF_SECONDS, CONF_C10D, AT(heartbeat_timeout_ms)},
-    {"keep_alive_interval", CONF_SECONDS, CONF_C10D, AT(keep_alive_interval_ms)},
-    {"keep_alive_max_attempt", CONF_COUNT, CONF_C10D, AT(keep_alive_max_attempt)},
-    {"read_timeout", CONF_SECONDS, CONF_C10D, AT(read_timeout_ms)},
+    {"keep_alive_interval", CONF_SECONDS, CONF_DYNAMIC, AT(keep_alive_interval_ms)},
+    {"keep_alive_max_attempt", CONF_COUNT, CONF_DYNAMIC, AT(keep_alive_max_attempt)},
+    {"read_timeout", CONF_SECONDS, CONF_DYNAMIC, AT(read_timeout_ms)},
     {"timeout", CONF_SECONDS, CONF_STATIC, AT(static_timeout_ms)},
-    {"is_host", CONF_BOOL, CONF_C10D, AT(is_host)},
+    {"is_host", CONF_BOOL, CONF_DYNAMIC, AT(is_host)},
     {"store_type", CONF_STORE, CONF_C10D, AT(store_is_file)},
+    {"topology", CONF_TEXT, CONF_MUSTER, AT(topology)},
     {"rank", CONF_IGNORED, 0, 0},
     {"protocol", CONF_IGNORED, 0, 0},
     {"cacert", CONF_IGNORED, 0, 0},
@@ -208,6 +216,9 @@ static int apply(const struct conf_key *key, const char *text, struct rdzv_conf 
         return read_bool(key, text, &out->is_host);
     case CONF_STORE:
         return read_store(text, &out->store_is_file);
+    case CONF_TEXT:
+        (void)str_copy(member, CONF_VALUE_MAX, text);
+        return 0;
     case CONF_IGNORED:
     case CONF_RESERVED:
         break;

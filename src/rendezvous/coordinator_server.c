@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 #include "base/status.h"
+#include "base/str.h"
 #include "net/endpoint.h"
 
 /* One connection. */
@@ -17,7 +18,7 @@ struct agent {
     struct agent *previous, *next; /* in its list */
     struct kv_connection *connection;
     struct coordinator_member *member; /* NULL: has not joined, or is gone while its connection ends */
-    int64_t deadline_ms;               /* to JOIN; while it is a stranger */
+    int64_t deadline_ms;               /* of a stranger: to JOIN; else to be heard again */
     bool is_greeted;
     bool is_stranger;
 };
@@ -34,8 +35,8 @@ struct coordinator_server {
     uv_timer_t timer;
     int64_t timer_ms;        /* what it is set to; INT64_MAX: it rests */
     struct agents strangers; /* in the order of their deadlines */
-    struct agents joined;    /* and those that will never join: they are being ended */
-    int64_t join_patience_ms;
+    struct agents joined;    /* in the order in which they were heard last; and those who are being ended */
+    int64_t join_patience_ms, silence_ms;
     size_t strangers_max;
     struct buf frame; /* scratch */
 };
@@ -60,25 +61,27 @@ static void take_out(struct agents *list, struct agent *agent) {
     list->count--;
 }
 
-/* It has joined, or never will. */
+/* It has joined, or never will; or has been heard again. */
 static void no_stranger(struct coordinator_server *server, struct agent *agent) {
-    if (agent->is_stranger) {
-        agent->is_stranger = false;
-        take_out(&server->strangers, agent);
-        append(&server->joined, agent);
-    }
+    take_out(agent->is_stranger ? &server->strangers : &server->joined, agent);
+    agent->is_stranger = false;
+    agent->deadline_ms = server->silence_ms > 0 ? now_ms(server) + server->silence_ms : INT64_MAX;
+    append(&server->joined, agent);
 }
 
 /* ---- the timer ---- */
 
 static void on_timer(uv_timer_t *timer);
 
+static int64_t first_deadline(const struct agents *list, int64_t other_ms) {
+    return list->first && list->first->deadline_ms < other_ms ? list->first->deadline_ms : other_ms;
+}
+
 /* After each event: for whichever comes first. */
 static void set_timer(struct coordinator_server *server) {
     int64_t wanted = coordinator_wake_ms(server->coordinator);
-    if (server->strangers.first && server->strangers.first->deadline_ms < wanted) {
-        wanted = server->strangers.first->deadline_ms;
-    }
+    wanted = first_deadline(&server->strangers, wanted);
+    wanted = first_deadline(&server->joined, wanted);
     if (wanted == server->timer_ms) {
         return;
     }
@@ -97,6 +100,21 @@ static void drop_stranger(struct coordinator_server *server, struct agent *agent
     kv_guest_drop(connection);
 }
 
+/* The connection stands, but nobody is at work behind it: a stopped agent, or a machine that hangs. */
+static void drop_silent(struct coordinator_server *server, struct agent *agent) {
+    char why[64];
+    struct coordinator_member *member = agent->member;
+    no_stranger(server, agent);
+    agent->deadline_ms = INT64_MAX; /* it is being ended */
+    agent->member = NULL;
+    (void)status_fail(MUSTER_ETIMEOUT, "its agent has been silent for %lld ms", (long long)server->silence_ms);
+    kv_guest_drop(agent->connection);
+    if (member) {
+        (void)str_format(why, sizeof why, "nothing was heard of it for %lld ms", (long long)server->silence_ms);
+        coordinator_gone(server->coordinator, member, kv_slice_text(why), now_ms(server));
+    }
+}
+
 static void on_timer(uv_timer_t *timer) {
     struct coordinator_server *server = timer->data;
     int64_t now = now_ms(server);
@@ -108,6 +126,9 @@ static void on_timer(uv_timer_t *timer) {
         (void)status_fail(MUSTER_ETIMEOUT, "it has not joined the rendezvous within %lld ms",
                           (long long)server->join_patience_ms);
         drop_stranger(server, server->strangers.first);
+    }
+    while (server->joined.first && server->joined.first->deadline_ms <= now) {
+        drop_silent(server, server->joined.first);
     }
     set_timer(server);
 }
@@ -161,7 +182,6 @@ static bool join(struct coordinator_server *server, struct agent *agent, struct 
         kv_guest_peer(agent->connection, &peer);
         node->addr = kv_slice_text(net_address_host((const struct sockaddr *)&peer, host));
     }
-    no_stranger(server, agent);
     agent->member = coordinator_join(server->coordinator, agent->member, agent, node, now_ms(server));
     return agent->member != NULL;
 }
@@ -187,6 +207,9 @@ static bool handle(struct coordinator_server *server, struct agent *agent, struc
     case COORDINATOR_DONE:
         coordinator_done(server->coordinator, agent->member, now_ms(server));
         return true;
+    case COORDINATOR_ALIVE:
+        send_message(server, agent, &(struct coordinator_message){.kind = COORDINATOR_HEARD});
+        return true;
     default:
         assert(message->kind == COORDINATOR_CLOSE); /* the decoder lets no other pass */
         coordinator_close(server->coordinator, agent->member, message->text);
@@ -208,6 +231,7 @@ static size_t serve_frame(struct coordinator_server *server, struct agent *agent
         (void)status_fail(MUSTER_EPROTOCOL, "%s before a JOIN", coordinator_kind_name(message.kind));
         return refuse(server, agent);
     }
+    no_stranger(server, agent);
     if (!handle(server, agent, &message)) {
         kv_guest_end(agent->connection);
     }
@@ -294,6 +318,7 @@ int coordinator_server_create(uv_loop_t *loop, const struct coordinator_server_o
                                       .ctx = server};
     server->loop = loop;
     server->timer_ms = INT64_MAX;
+    server->silence_ms = options->silence_ms;
     server->join_patience_ms = options->join_patience_ms ? options->join_patience_ms : COORDINATOR_JOIN_PATIENCE_MS;
     server->strangers_max = options->strangers_max ? options->strangers_max : COORDINATOR_STRANGERS_MAX;
     buf_init(&server->frame, COORDINATOR_FRAME_BYTES_MAX);

@@ -21,6 +21,7 @@ struct coordinator_server;
 
 struct coordinator_server_options {
     struct coordinator_settings coordinator; /* run_id is copied; hash_seed is chosen here */
+    int64_t silence_ms;                      /* a member of which nothing is heard for so long is lost; 0: never */
     int64_t join_patience_ms;                /* from an agent's first byte to its JOIN; 0: the default */
     size_t strangers_max; /* connections that have not joined; one more ends the oldest. 0: the default */
 };

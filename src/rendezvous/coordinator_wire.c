@@ -199,8 +199,8 @@ static void put_world(struct bytes_writer *w, const struct coordinator_world *wo
 }
 
 static bool has_text(enum coordinator_kind kind) {
-    return kind != COORDINATOR_JOIN && kind != COORDINATOR_DONE && kind != COORDINATOR_ALL_DONE &&
-           kind != COORDINATOR_SPARE;
+    return kind != COORDINATOR_JOIN && kind != COORDINATOR_DONE && kind != COORDINATOR_ALIVE &&
+           kind != COORDINATOR_ALL_DONE && kind != COORDINATOR_SPARE && kind != COORDINATOR_HEARD;
 }
 
 int coordinator_wire_put(struct buf *out, const struct coordinator_message *message) {

@@ -30,12 +30,14 @@
     X(LEAVE, 3, AGENT)           /* this node goes, the others carry on */                                             \
     X(DONE, 4, AGENT)            /* all workers here have succeeded: wait for the other nodes */                       \
     X(CLOSE, 5, AGENT)           /* the job is over, for everybody */                                                  \
+    X(ALIVE, 6, AGENT)           /* nothing new: this agent is at work, and so is its machine */                       \
     X(WORLD, 16, COORDINATOR)    /* the round is complete: start the workers */                                        \
     X(CHANGE, 17, COORDINATOR)   /* the world is no longer the right one: stop the workers, then JOIN */               \
     X(ALL_DONE, 18, COORDINATOR) /* every node of the round is done, or gone */                                        \
     X(CLOSED, 19, COORDINATOR)   /* the job is over; a spare node was not needed */                                    \
     X(REFUSED, 20, COORDINATOR)  /* this agent cannot take part; the connection ends */                                \
-    X(SPARE, 21, COORDINATOR)    /* all places are taken; a WORLD or CLOSED comes */
+    X(SPARE, 21, COORDINATOR)    /* all places are taken; a WORLD or CLOSED comes */                                   \
+    X(HEARD, 22, COORDINATOR)    /* the answer to ALIVE */
 
 enum coordinator_kind {
 #define COORDINATOR_KIND_ENUM(name, number, sender) COORDINATOR_##name = (number),

@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 
-enum { KINDS = 11, FRAMES_ROOM = 4 * 8192 };
+enum { KINDS = 13, FRAMES_ROOM = 4 * 8192 };
 
 static const struct coordinator_node node = {
     .run_id = {(const uint8_t *)"job", 3},
@@ -60,6 +60,8 @@ static size_t examples(struct coordinator_message out[KINDS]) {
         {.kind = COORDINATOR_CLOSED, .text = text_of("the job has ended")},
         {.kind = COORDINATOR_REFUSED, .status = MUSTER_EMISMATCH, .text = text_of("other node counts")},
         {.kind = COORDINATOR_SPARE},
+        {.kind = COORDINATOR_ALIVE},
+        {.kind = COORDINATOR_HEARD},
     };
     memcpy(out, all, sizeof all);
     return KINDS;
@@ -254,7 +256,7 @@ static void lengths_and_kinds_are_refused_at_once(void **state) {
         {{0xff, 0xff, 0xff, 0xff}, 4, COORDINATOR_MALFORMED},
         {{9, 0, 0, 0, 1}, 5, COORDINATOR_MORE},
         {{9, 0, 0, 0, 0}, 5, COORDINATOR_MALFORMED},
-        {{9, 0, 0, 0, 6}, 5, COORDINATOR_MALFORMED},
+        {{9, 0, 0, 0, COORDINATOR_ALIVE + 1}, 5, COORDINATOR_MALFORMED},
         {{9, 0, 0, 0, COORDINATOR_WORLD}, 5, COORDINATOR_MALFORMED},
     };
     struct coordinator_message got;

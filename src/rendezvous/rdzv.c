@@ -1,4 +1,4 @@
-/* The rendezvous object: options, outbox, lifetime. The work is done by the backends (c10d.c, static.c). */
+/* The rendezvous object: options, outbox, lifetime. The work is done by the backends (c10d.c, static.c, native.c). */
 #include "rendezvous/rdzv.h"
 
 #include <assert.h>
@@ -203,6 +203,9 @@ static int check_options(const struct rdzv_options *o) {
     return MUSTER_OK;
 }
 
+static const struct rdzv_backend_table *const backends[] = {
+    [RDZV_BACKEND_C10D] = &rdzv_c10d, [RDZV_BACKEND_STATIC] = &rdzv_static, [RDZV_BACKEND_MUSTER] = &rdzv_native};
+
 int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struct rdzv_callbacks *callbacks, void *ctx,
                 struct rdzv **out) {
     int rc = check_options(options);
@@ -227,7 +230,7 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
         r->timers[i].data = r;
     }
     r->open_timers = RDZV_TIMER_COUNT;
-    r->backend = options->backend == RDZV_BACKEND_STATIC ? &rdzv_static : &rdzv_c10d;
+    r->backend = backends[options->backend];
     rc = r->backend->start(r);
     if (rc == MUSTER_EINVAL || rc == MUSTER_ENOMEM) {
         rdzv_free(r);
@@ -246,6 +249,12 @@ void rdzv_join(struct rdzv *r) {
     r->has_world = r->has_change = false; /* of the round that is being left */
     if (!r->failed) {
         r->backend->join(r);
+    }
+}
+
+void rdzv_worker_failed(struct rdzv *r, const char *why) {
+    if (!r->failed && r->backend->worker_failed) {
+        r->backend->worker_failed(r, why);
     }
 }
 

@@ -1,7 +1,8 @@
 /* Rendezvous as the agent sees it: join, get a world, hear when it is no longer the right one, leave.
  *
- * One object per agent, used for all rounds. Backends: c10d (--standalone is c10d on a store of its own) and
- * static. Everything is asynchronous on one libuv loop; callbacks come from the loop, never from inside a call. */
+ * One object per agent, used for all rounds. Backends: c10d (--standalone is c10d on a store of its own),
+ * static and muster. Everything is asynchronous on one libuv loop; callbacks come from the loop, never from inside a
+ * call. */
 #ifndef RENDEZVOUS_RDZV_H
 #define RENDEZVOUS_RDZV_H
 
@@ -13,7 +14,9 @@
 
 struct rdzv;
 
-enum rdzv_backend { RDZV_BACKEND_C10D, RDZV_BACKEND_STATIC };
+enum rdzv_backend { RDZV_BACKEND_C10D, RDZV_BACKEND_STATIC, RDZV_BACKEND_MUSTER };
+
+#define RDZV_TOPOLOGY_MAX 256 /* bytes of a topology label, terminator included */
 
 /* Values of --rdzv-conf (docs/rendezvous.md), milliseconds. */
 struct rdzv_conf {
@@ -29,6 +32,7 @@ struct rdzv_conf {
     uint64_t silence_timeout_ms; /* no key, 10 000: PyTorch's server can be silent for 5 s while it looks up a name */
     int is_host;                 /* -1 not given, 0, 1 */
     bool store_is_file;          /* store_type=file: the endpoint is a path */
+    char topology[RDZV_TOPOLOGY_MAX]; /* muster only: where this node is, "switch7/rack3"; "" */
 };
 
 struct rdzv_options {
@@ -88,6 +92,10 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
 /* Joins the next round, leaving the current one first. Every worker of this node must have ended: on rank 0
  * the workers' store is emptied for the new attempt. */
 void rdzv_join(struct rdzv *rdzv);
+
+/* A worker of this node has failed; `why` is a sentence. Where the backend can tell the other nodes before this one
+ * joins again, it does (muster); once a round, later calls change nothing. */
+void rdzv_worker_failed(struct rdzv *rdzv, const char *why);
 
 /* The exit barrier after local success: `done` comes when all members have arrived, or after 300 s or
  * any failure (both ignored, as torchrun does). */

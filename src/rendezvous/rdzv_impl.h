@@ -27,6 +27,7 @@ struct rdzv_backend_table {
     /* Fills rdzv->state. On failure nothing is left open but what stop() closes. */
     int (*start)(struct rdzv *rdzv);
     void (*join)(struct rdzv *rdzv);
+    void (*worker_failed)(struct rdzv *rdzv, const char *why); /* NULL: the others learn it from the next join */
     void (*barrier)(struct rdzv *rdzv);
     void (*shutdown)(struct rdzv *rdzv, bool close_job);
     void (*stop)(struct rdzv *rdzv); /* closes and frees rdzv->state; NULL accepted */
@@ -34,6 +35,7 @@ struct rdzv_backend_table {
 
 extern const struct rdzv_backend_table rdzv_c10d;
 extern const struct rdzv_backend_table rdzv_static;
+extern const struct rdzv_backend_table rdzv_native;
 
 struct rdzv {
     uv_loop_t *loop;

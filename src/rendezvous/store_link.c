@@ -83,6 +83,7 @@ static int listen_on(struct store_link *link, const struct sockaddr *const *addr
                                         .address_count = count,
                                         .on_change = link->options.on_change,
                                         .on_disconnect = link->options.on_disconnect,
+                                        .guest = link->options.guest,
                                         .ctx = link->options.ctx};
     return kv_server_create(link->loop, &options, &link->server);
 }

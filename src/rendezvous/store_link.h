@@ -24,6 +24,7 @@ struct store_link_options {
     uint64_t silence_ms; /* who takes connections and says nothing, or resets them, for so long is no store */
     kv_server_change_cb *on_change; /* of a store hosted here; may be NULL */
     kv_server_disconnect_cb *on_disconnect;
+    const struct kv_guest *guest; /* on the port of a store hosted here; may be NULL */
     /* The store is connected: store_link_client() may be used. */
     void (*on_ready)(void *ctx);
     /* It could not be reached, or is lost; muster_detail() has the sentence. Once, and nothing afterwards. */

@@ -16,7 +16,7 @@ CASES = [
     ("muster|run|", "train.py", "--nnodes"),
     ("muster|run|--numa-binding|", "node socket exclusive core-complex", "train.py"),
     ("muster|run|--numa_binding|=|ex", "exclusive", "node train.py"),
-    ("muster|run|--rdzv-backend|=", "c10d static", "train.py"),
+    ("muster|run|--rdzv-backend|=", "c10d static muster", "train.py"),
     ("muster|run|--log-dir|", "folder", "train.py"),
     ("muster|run|--role|x|--sta", "--standalone", "train.py"),
     ("muster|run|-r|3|train.py|--st", "", "--standalone --start-method"),

@@ -1,12 +1,16 @@
 """Two-node jobs on one machine, for the cases and the benchmarks: agents A (the store's host, started first) and B."""
 
+import os
+
 import jobs
 
 WORKERS_A_NODE = 2
+# Set by `run --backend NAME`.
+BACKEND = os.environ.get("MUSTER_TEST_BACKEND", "c10d")
 
 
 class Pair:
-    """Agents of one c10d job on loopback, each with two workers; `kinds` says which launcher each one is."""
+    """Agents of one job on loopback, each with two workers; `kinds` says which launcher each one is."""
 
     def __init__(self, scratch, kinds=("muster", "muster"), nnodes="1:2", options=(), worker=None, endpoint=None):
         self.scratch = scratch
@@ -26,7 +30,7 @@ class Pair:
             self.kinds[index],
             f"--nnodes={self.nnodes}",
             f"--nproc-per-node={WORKERS_A_NODE}",
-            "--rdzv-backend=c10d",
+            f"--rdzv-backend={BACKEND}",
             "--rdzv-id=pair",
             f"--rdzv-endpoint={self.endpoint}",
             "--local-addr=127.0.0.1",
