@@ -77,7 +77,8 @@ static int start_ranks(const struct bench_options *options, int argc, char **arg
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t ranks = options->ranks > 0 ? options->ranks : processors > 2 ? (uint32_t)processors : 2;
     if (options->root >= ranks) {
-        return status_fail(MUSTER_EINVAL, "-r %u: there are %u ranks", options->root, ranks);
+        return status_fail(MUSTER_EINVAL, "-r %u: with %u ranks the root is one of 0 to %u", options->root, ranks,
+                           ranks - 1);
     }
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     char **words = calloc((size_t)argc + WORDS_BEFORE + 1, sizeof *words);
@@ -347,12 +348,14 @@ int cmd_bench(int argc, char **argv) {
     if (bench.options.wants_help) {
         return cli_print(help_text);
     }
-    int code = getenv("RANK") == NULL ? start_ranks(&bench.options, argc, argv)
-               : bench.options.tunes  ? bench_tune_run(&bench.options)
-                                      : run_rank(&bench);
+    bool is_rank = getenv("RANK") != NULL;
+    int code = !is_rank              ? start_ranks(&bench.options, argc, argv)
+               : bench.options.tunes ? bench_tune_run(&bench.options)
+                                     : run_rank(&bench);
     if (code) {
-        cli_error(program, false, muster_detail());
-        return CLI_EXIT_FAILURE;
+        bool is_usage = !is_rank && code == MUSTER_EINVAL;
+        cli_error(program, is_usage, muster_detail());
+        return is_usage ? CLI_EXIT_USAGE : CLI_EXIT_FAILURE;
     }
     if (fflush(stdout) != 0 || ferror(stdout)) {
         cli_error(program, false, "the results could not be written to stdout");

@@ -5,7 +5,8 @@
  *     all        GET topology (here they wait for each other), then GET the identities of their own host's ranks
  *
  * If rank 0 finds that it cannot go on (ranks that do not come), it puts that sentence in the place of the topology, so
- * that all others fail with it at once. If it dies before, who sees its process, or its beacon (beacon.h), does that. */
+ * that all others fail with it at once. If it dies before, who sees its process, or its beacon (beacon.h), does that.
+ */
 #ifndef COMM_BOOTSTRAP_H
 #define COMM_BOOTSTRAP_H
 

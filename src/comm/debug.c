@@ -32,10 +32,15 @@ static void write_line(enum log_level level, const char *file, int line, const c
 bool debug_start(uint32_t rank) {
     const char *wish = getenv("MUSTER_DEBUG");
     bool info = wish && strcasecmp(wish, "INFO") == 0, detail = wish && strcasecmp(wish, "DETAIL") == 0;
+    atomic_store(&own_rank, rank);
+    if (!info && !detail && wish && *wish && strcasecmp(wish, "OFF") != 0 && rank == 0) {
+        char text[LOG_TEXT_MAX];
+        (void)str_format(text, sizeof text, "MUSTER_DEBUG=%.40s is not known: INFO, DETAIL and OFF are", wish);
+        write_line(LOG_LEVEL_WARNING, NULL, 0, text);
+    }
     if (!info && !detail) {
         return false;
     }
-    atomic_store(&own_rank, rank);
     if (!log_has_sink()) {
         log_set_sink(write_line);
     }

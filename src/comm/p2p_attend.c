@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "comm/p2p_impl.h"
 #include "net/socket.h"
 
@@ -212,6 +214,19 @@ static uint64_t host_identity(void) {
     return (hash ^ (uint64_t) namespace.st_ino) * UINT64_C(0x100000001b3) | 1;
 }
 
+/* Where others are told to connect to: what the user's choice of interfaces has come to. */
+static void log_addresses(const struct interface_address *chosen, size_t count, uint16_t port) {
+    char list[512] = "", address[NET_ADDRESS_TEXT_MAX], one[sizeof address + INTERFACE_NAME_MAX + 8];
+    for (size_t i = 0; i < count; i++) {
+        (void)str_format(one, sizeof one, "%s%s (%s)", i > 0 ? ", " : "",
+                         net_address_host((const struct sockaddr *)&chosen[i].address.sockaddr, address),
+                         chosen[i].name);
+        size_t used = strlen(list);
+        (void)str_format(list + used, sizeof list - used, "%s", one);
+    }
+    log_info("other hosts connect to port %u of %s", (unsigned)port, list);
+}
+
 static int fill_contact(struct p2p *p2p) {
     struct wire_contact *contact = &p2p->contact;
     struct interface_address *all = malloc(INTERFACES_MAX * sizeof *all);
@@ -232,6 +247,7 @@ static int fill_contact(struct p2p *p2p) {
         net_address_set_port((struct sockaddr *)&contact->addresses[contact->address_count].sockaddr, contact->port);
         contact->address_count++;
     }
+    log_addresses(chosen, count, contact->port);
     contact->host = host_identity();
     uint8_t random[2 * WIRE_SECRET_BYTES];
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
