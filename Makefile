@@ -120,6 +120,10 @@ soak-kill: all ## kill COUNT launchers (10000) in the middle of everything and l
 bench: all ## muster and torchrun side by side (docs/performance.md)
 	@bench/run $(BENCH_ARGS)
 
+.PHONY: bench-rendezvous
+bench-rendezvous: all ## time until many agents have their ranks, beside torchrun's (docs/performance.md)
+	@bench/rendezvous/run $(BENCH_ARGS)
+
 .PHONY: bench-collectives
 bench-collectives: all ## collectives of muster, Open MPI and PyTorch's gloo side by side (docs/performance.md)
 	@bench/collectives/run $(BENCH_ARGS)
