@@ -13,9 +13,13 @@ static inline __m512 load_f16_wide(const char *at) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)at));
 }
 
+/* Without optimisation the intrinsic is a macro, whose mask of all elements is an int. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 static inline __m256i narrow_f16(__m512 value) {
     return _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
 }
+#pragma GCC diagnostic pop
 
 typedef __m512i stream_vector;
 typedef __m256i stream_half_vector;
