@@ -18,6 +18,7 @@
 #include "rendezvous/worker_store.h"
 
 enum {
+    MUTE_MAX = 5,   /* what ends that many connections without a word is no coordinator */
     RETRY_MS = 100, /* to connect anew, while joining */
     REPORT_FIRST_MS = 5000,
     REPORT_AGAIN_MS = 30000,
@@ -52,7 +53,8 @@ struct native {
     uint64_t last_round;
     uint32_t last_world_size;
     unsigned lingered_ms;
-    uint64_t heard_ms; /* when the coordinator was heard last */
+    uint64_t heard_ms;   /* when the coordinator was heard last */
+    unsigned mute_count; /* connections in a row on which it said nothing */
 };
 
 /* ---- the end ---- */
@@ -271,6 +273,7 @@ static void on_closed(struct native *n, const struct coordinator_message *messag
 static void on_message(void *ctx, const struct coordinator_message *message) {
     struct native *n = ctx;
     n->heard_ms = uv_now(n->rdzv->loop);
+    n->mute_count = 0;
     switch (message->kind) {
     case COORDINATOR_WORLD:
         on_world(n, message);
@@ -352,6 +355,10 @@ static void on_session_lost(void *ctx, int status) {
     case PHASE_JOINING:
         if (status == MUSTER_EPROTOCOL) {
             fail(n, status);
+        } else if (++n->mute_count >= MUTE_MAX) {
+            fail(n, status_prefix(MUSTER_EPROTOCOL,
+                                  "the store at the endpoint has no coordinator: start all nodes, and first the one "
+                                  "that hosts it, with --rdzv-backend=muster"));
         } else { /* on_beat() tries again, for as long as join_timeout says */
             (void)uv_timer_start(rdzv_timer(n->rdzv, RDZV_TIMER_SYNC), on_beat, RETRY_MS, RETRY_MS);
         }

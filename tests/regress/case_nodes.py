@@ -224,6 +224,20 @@ def case_spare_takes_over():
         pair.finish(starts)
 
 
+def case_different_backends_are_told():
+    """A node that looks for a coordinator where another hosts a c10d rendezvous ends at once, and says why."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, nnodes="2")
+        host = pair.start(0, options=["--rdzv-backend=c10d"])
+        jobs.wait_port(pair.port, host, 30)
+        other = pair.start(1, options=["--rdzv-backend=muster"])
+        other.expect(30, 1)
+        jobs.check("no coordinator" in other.err(), f"the reason is not told\n{other.tail()}")
+        host.signal(signal.SIGTERM)
+        host.expect(30)
+
+
 def case_missing_node_is_named():
     """When no world forms within seconds the agent says who is here and who is missing."""
     jobs.isolate()
