@@ -27,7 +27,7 @@ static const char HELP[] =
     "  --data DIR          folder with MNIST's four IDX files (the 5,000 images of examples/data)\n"
     "  --snapshot DIR      save after each epoch, and go on from the newest there\n"
     "  --shrink            when a worker is lost the others go on without it, in the middle of the epoch; for workers\n"
-    "                      that nobody restarts (docs/ddp.md says how to start them)\n"
+    "                      that nobody restarts: muster run --survivors=continue (or see docs/ddp.md)\n"
     "  --plot FILE.svg     draw the losses into a file, too\n"
     "  --help\n";
 

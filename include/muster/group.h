@@ -100,11 +100,11 @@ int muster_group_split(struct muster_group *parent, int32_t color, int32_t key,
 
 /* After a failure: a group of the ranks of `failed` that are still alive and call this too, ordered as before, without
  * restarting a process. Agreed through the store, which must have survived (under a launcher it lives in the agent;
- * where rank 0 hosts it, rank 0 must be a survivor). muster run and torchrun end or restart all workers when one dies:
- * survivors that are to go on are started without them (docs/ddp.md has the lines). A rank that is alive but does not
- * call within timeout_ms is left out, and gets MUSTER_EGROUP should it call later. `failed` need not have failed here
- * yet: the call makes it so. It stays yours to free. Errors: MUSTER_ETIMEOUT, MUSTER_EGROUP (left out), and those of
- * the store. */
+ * where rank 0 hosts it, rank 0 must be a survivor). A launcher must let survivors go on: muster run does so with
+ * --survivors=continue; by default it ends or restarts all workers when one dies, as torchrun always does. A rank that
+ * is alive but does not call within timeout_ms is left out, and gets MUSTER_EGROUP should it call later. `failed` need
+ * not have failed here yet: the call makes it so. It stays yours to free. Errors: MUSTER_ETIMEOUT, MUSTER_EGROUP (left
+ * out), and those of the store. */
 int muster_group_shrink(struct muster_group *failed, int64_t timeout_ms, struct muster_group **out);
 
 /* Ends every call on the group, here and on all other ranks, with MUSTER_EABORTED and `reason` (copied; cut at 200

@@ -114,6 +114,7 @@ static void perform(struct agent *a, const struct agent_action *action) {
         agent_outcome_report(a);
         return;
     case AGENT_ACTION_ENTER_BARRIER:
+        agent_outcome_survivors(a);
         rdzv_exit_barrier(a->rdzv, on_barrier_done);
         return;
     case AGENT_ACTION_CLOSE_JOB:
@@ -154,7 +155,9 @@ static void on_change(void *ctx, enum rdzv_change change, const char *why) {
     struct agent *a = ctx;
     (void)change;
     if (a->machine.state == AGENT_STATE_RUNNING) {
-        log_warning("%s; forming the world again", why);
+        log_warning("%s; %s", why,
+                    a->config->survivors_continue ? "this node's workers go on (--survivors=continue)"
+                                                  : "forming the world again");
     }
     agent_feed(a, AGENT_EVENT_WORLD_CHANGED, 0);
 }
@@ -167,7 +170,10 @@ static void on_spare_released(void *ctx) {
 
 static void on_rdzv_failed(void *ctx, int status, const char *why) {
     struct agent *a = ctx;
-    if (a->machine.state <= AGENT_STATE_STOPPING) {
+    if (a->machine.state == AGENT_STATE_RUNNING && a->config->survivors_continue) {
+        log_warning("rendezvous: %s (%s); this node's workers go on (--survivors=continue)", why,
+                    muster_strerror(status));
+    } else if (a->machine.state <= AGENT_STATE_STOPPING) {
         log_error("rendezvous: %s (%s)", why, muster_strerror(status));
     } else {
         log_info("rendezvous, while ending: %s (%s)", why, muster_strerror(status));
@@ -294,7 +300,8 @@ static int agent_init(struct agent *a, const struct launch_config *config, agent
     if (a->events == NULL || a->workers == NULL) {
         return status_fail(MUSTER_ENOMEM, "no memory for an agent of %u workers", config->nproc);
     }
-    agent_machine_init(&a->machine, config->nproc, config->max_restarts, (int64_t)config->shutdown_timeout_ms);
+    agent_machine_init(&a->machine, config->nproc, config->max_restarts, (int64_t)config->shutdown_timeout_ms,
+                       config->survivors_continue);
     return create_parts(a);
 }
 

@@ -86,6 +86,8 @@ void agent_worker_ended(struct agent *a, const struct guardian_exit *exit);
 /* agent_outcome.c */
 void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank);
 void agent_outcome_stopping(const struct agent *a);
+/* Says that the job has ended well without some of the workers, if so. */
+void agent_outcome_survivors(const struct agent *a);
 void agent_outcome_report(const struct agent *a);
 void agent_outcome_end(const struct agent *a);
 

@@ -29,6 +29,10 @@ void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank) {
     if (last_call_describe(logs_error_file(a->logs, local_rank), call)) {
         log_error("rank %u: its last call on a process group: %s", a->world.base_global_rank + local_rank, call);
     }
+    if (a->config->survivors_continue && a->machine.state == AGENT_STATE_RUNNING) {
+        log_warning("rank %u has failed; %u of %u workers of this node go on (--survivors=continue)",
+                    a->world.base_global_rank + local_rank, a->machine.running_count, a->config->nproc);
+    }
 }
 
 void agent_outcome_stopping(const struct agent *a) {
@@ -48,6 +52,28 @@ struct entry_text {
 
 static bool ended_badly(const struct agent_worker *worker) {
     return worker->pid != 0 && worker->ended && worker->wait_status != 0;
+}
+
+enum { RANKS_NAMED_MAX = 32 };
+
+void agent_outcome_survivors(const struct agent *a) {
+    char ranks[RANKS_NAMED_MAX * 12 + 32] = "";
+    uint32_t failed = 0;
+    for (uint32_t i = 0; a->machine.outcome == AGENT_OUTCOME_SUCCESS && i < a->config->nproc; i++) {
+        if (ended_badly(&a->workers[i]) && failed++ < RANKS_NAMED_MAX) {
+            size_t used = strlen(ranks);
+            (void)str_format(ranks + used, sizeof ranks - used, "%s%u", failed > 1 ? ", " : "",
+                             a->world.base_global_rank + i);
+        }
+    }
+    if (failed > RANKS_NAMED_MAX) {
+        size_t used = strlen(ranks);
+        (void)str_format(ranks + used, sizeof ranks - used, " and %u more", failed - RANKS_NAMED_MAX);
+    }
+    if (failed > 0) {
+        log_warning("the job has ended well on this node without %u of its %u workers: failed %s %s", failed,
+                    a->config->nproc, failed == 1 ? "rank" : "ranks", ranks);
+    }
 }
 
 static void read_error_file(const struct agent *a, uint32_t local_rank, struct report_entry *entry,

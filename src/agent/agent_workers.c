@@ -133,6 +133,8 @@ void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     agent_feed(a, failed ? AGENT_EVENT_WORKER_FAILED : AGENT_EVENT_WORKER_SUCCEEDED, (int)exit->id);
     if (failed && !worker->stopped_by_us) {
         agent_outcome_worker_failed(a, exit->id);
-        tell_other_nodes(a, exit->id);
+        if (!a->config->survivors_continue) {
+            tell_other_nodes(a, exit->id);
+        }
     }
 }

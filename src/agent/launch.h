@@ -47,6 +47,7 @@ struct launch_config {
     char *role;
     uint32_t nproc;
     uint32_t max_restarts;
+    bool survivors_continue;   /* --survivors=continue, ours: workers go on when others fail */
     double monitor_interval_s; /* accepted; an upper bound, nothing polls */
     enum launch_events events;
     struct launch_strings command; /* argv of a worker: interpreter and all; ${local_rank} not yet substituted */

@@ -47,6 +47,7 @@ static void world_start(struct agent_machine *m, const struct agent_event *event
     m->state = AGENT_STATE_RUNNING;
     m->outcome = AGENT_OUTCOME_NONE;
     m->running_count = m->worker_count;
+    m->any_succeeded = false;
     m->world_count++;
     act(out, AGENT_ACTION_START_WORKERS, 0);
 }
@@ -69,6 +70,7 @@ static void joining_signal(struct agent_machine *m, const struct agent_event *ev
 static void running_succeeded(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
     m->running_count--;
+    m->any_succeeded = true;
     if (m->running_count == 0) {
         m->outcome = AGENT_OUTCOME_SUCCESS;
         kill_rest(m, out);
@@ -78,7 +80,15 @@ static void running_succeeded(struct agent_machine *m, const struct agent_event 
 static void running_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
     m->running_count--;
-    bool again = m->restarts_left > 0;
+    if (m->survivors_continue && m->running_count > 0) {
+        return;
+    }
+    if (m->survivors_continue && m->any_succeeded) {
+        m->outcome = AGENT_OUTCOME_SUCCESS;
+        kill_rest(m, out);
+        return;
+    }
+    bool again = m->restarts_left > 0 && !m->rdzv_lost;
     stop_workers(m, again ? AGENT_OUTCOME_RESTART_FAILURE : AGENT_OUTCOME_FAILED, SIGTERM, out);
 }
 
@@ -94,13 +104,20 @@ static void running_not_started(struct agent_machine *m, const struct agent_even
     stop_workers(m, AGENT_OUTCOME_NOT_STARTED, SIGTERM, out);
 }
 
+/* Survivors shrink by themselves when a node leaves; one that arrives waits for the next round. */
 static void running_changed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
-    stop_workers(m, AGENT_OUTCOME_RESTART_CHANGE, SIGTERM, out);
+    if (!m->survivors_continue) {
+        stop_workers(m, AGENT_OUTCOME_RESTART_CHANGE, SIGTERM, out);
+    }
 }
 
 static void running_rdzv_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
+    if (m->survivors_continue) {
+        m->rdzv_lost = true;
+        return;
+    }
     stop_workers(m, AGENT_OUTCOME_RDZV_LOST, SIGTERM, out);
 }
 
@@ -168,9 +185,19 @@ static void killing_gone(struct agent_machine *m, const struct agent_event *even
     act(out, AGENT_ACTION_DRAIN_LOGS, 0);
 }
 
-static void drained_success(struct agent_machine *m, struct agent_actions *out) {
+static void enter_barrier(struct agent_machine *m, struct agent_actions *out) {
     m->state = AGENT_STATE_BARRIER;
     act(out, AGENT_ACTION_ENTER_BARRIER, 0);
+}
+
+/* Where survivors go on, other nodes may still run, and may need the stores that this agent serves. */
+static void drained_failed(struct agent_machine *m, struct agent_actions *out) {
+    act(out, AGENT_ACTION_REPORT, 0);
+    if (m->survivors_continue) {
+        enter_barrier(m, out);
+    } else {
+        close_with(m, m->outcome, AGENT_ACTION_CLOSE_JOB, out);
+    }
 }
 
 static void drained_restart(struct agent_machine *m, struct agent_actions *out) {
@@ -186,15 +213,14 @@ static void draining_drained(struct agent_machine *m, const struct agent_event *
     (void)event;
     switch (m->outcome) {
     case AGENT_OUTCOME_SUCCESS:
-        drained_success(m, out);
+        enter_barrier(m, out);
         return;
     case AGENT_OUTCOME_RESTART_FAILURE:
     case AGENT_OUTCOME_RESTART_CHANGE:
         drained_restart(m, out);
         return;
     case AGENT_OUTCOME_FAILED:
-        act(out, AGENT_ACTION_REPORT, 0);
-        close_with(m, m->outcome, AGENT_ACTION_CLOSE_JOB, out);
+        drained_failed(m, out);
         return;
     case AGENT_OUTCOME_NOT_STARTED:
         close_with(m, m->outcome, AGENT_ACTION_CLOSE_JOB, out);
@@ -207,7 +233,7 @@ static void draining_drained(struct agent_machine *m, const struct agent_event *
 
 static void barrier_done(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
-    close_with(m, AGENT_OUTCOME_SUCCESS, AGENT_ACTION_CLOSE_JOB, out);
+    close_with(m, m->outcome, AGENT_ACTION_CLOSE_JOB, out);
 }
 
 /* The work is done; only the wait for others is cut short. torchrun's verdict: the signal decides. */
@@ -280,14 +306,15 @@ static cell_fn *const cells[AGENT_STATE_COUNT][AGENT_EVENT_COUNT] = {
     [AGENT_STATE_CLOSING] = {ON(CLOSED, closing_closed), ON(SIGNAL, closing_signal)},
 };
 
-void agent_machine_init(struct agent_machine *m, uint32_t worker_count, uint32_t max_restarts,
-                        int64_t stop_timeout_ms) {
+void agent_machine_init(struct agent_machine *m, uint32_t worker_count, uint32_t max_restarts, int64_t stop_timeout_ms,
+                        bool survivors_continue) {
     assert(worker_count > 0 && stop_timeout_ms >= 0);
     *m = (struct agent_machine){.state = AGENT_STATE_JOINING,
                                 .worker_count = worker_count,
                                 .restarts_left = max_restarts,
                                 .max_restarts = max_restarts,
-                                .stop_timeout_ms = stop_timeout_ms};
+                                .stop_timeout_ms = stop_timeout_ms,
+                                .survivors_continue = survivors_continue};
 }
 
 void agent_machine_start(struct agent_machine *m, struct agent_actions *out) {

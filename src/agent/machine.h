@@ -13,11 +13,11 @@
 
 #define AGENT_STATE_TABLE(X)                                                                                           \
     X(JOINING)  /* waiting for the rendezvous to hand out a world */                                                   \
-    X(RUNNING)  /* workers were started and none has failed */                                                         \
+    X(RUNNING)  /* workers were started and are to go on */                                                            \
     X(STOPPING) /* workers were signalled; leaders still running */                                                    \
     X(KILLING)  /* SIGKILL for whatever is left, descendants included */                                               \
     X(DRAINING) /* no process left; the logs are being read to their end */                                            \
-    X(BARRIER)  /* success; waiting for the other nodes to end too */                                                  \
+    X(BARRIER)  /* this node is done; waiting for the other nodes to end too */                                        \
     X(CLOSING)  /* saying good-bye to the rendezvous */                                                                \
     X(DONE)
 
@@ -101,11 +101,16 @@ struct agent_machine {
     uint32_t max_restarts;
     uint32_t world_count; /* worlds entered so far */
     int64_t stop_timeout_ms;
-    int signal_number; /* the first handled signal, 0 when none came */
+    int signal_number;       /* the first handled signal, 0 when none came */
+    bool survivors_continue; /* a failure, and what becomes of other nodes, does not stop the workers */
+    bool any_succeeded;      /* in this attempt */
+    bool rdzv_lost;          /* while workers that go on were running: no restart can follow */
 };
 
-/* worker_count > 0. stop_timeout_ms: between asking workers to end and SIGKILL; 0 = no wait. */
-void agent_machine_init(struct agent_machine *m, uint32_t worker_count, uint32_t max_restarts, int64_t stop_timeout_ms);
+/* worker_count > 0. stop_timeout_ms: between asking workers to end and SIGKILL; 0 = no wait. survivors_continue:
+ * workers outlive those that fail; the attempt has succeeded if one of them ends well. */
+void agent_machine_init(struct agent_machine *m, uint32_t worker_count, uint32_t max_restarts, int64_t stop_timeout_ms,
+                        bool survivors_continue);
 
 /* The first actions of a life. */
 void agent_machine_start(struct agent_machine *m, struct agent_actions *out);

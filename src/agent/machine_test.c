@@ -14,7 +14,7 @@ enum { WORKERS = 3, RESTARTS = 2, TIMEOUT_MS = 30000 };
 /* A machine in `state` with `running` workers and the reason `outcome`. */
 static struct agent_machine machine_in(enum agent_state state, uint32_t running, enum agent_outcome outcome) {
     struct agent_machine m;
-    agent_machine_init(&m, WORKERS, RESTARTS, TIMEOUT_MS);
+    agent_machine_init(&m, WORKERS, RESTARTS, TIMEOUT_MS, false);
     m.state = state;
     m.running_count = running;
     m.outcome = outcome;
@@ -220,11 +220,95 @@ static void fail_one_attempt(struct agent_machine *m, struct agent_actions *out)
     step(m, E(DRAINED), 0, out);
 }
 
+/* --survivors=continue: what a running group answers to an event, with `succeeded` saying whether a worker has ended
+ * well before. */
+struct survivors_expectation {
+    uint32_t running;
+    uint32_t restarts_left;
+    bool succeeded, rdzv_lost;
+    enum agent_event_kind event;
+    int number;
+    /* then */
+    enum agent_state next;
+    enum agent_outcome next_outcome;
+    struct agent_action actions[AGENT_ACTIONS_MAX];
+    size_t action_count;
+};
+
+static const struct survivors_expectation survivors_expectations[] = {
+    {3, 2, false, false, E(WORKER_FAILED), 0, S(RUNNING), O(NONE), NOTHING},
+    {2, 0, false, false, E(WORKER_FAILED), 0, S(RUNNING), O(NONE), NOTHING},
+    {1, 2, true, false, E(WORKER_FAILED), 0, S(KILLING), O(SUCCESS), KILL},
+    {1, 2, false, false, E(WORKER_FAILED), 0, S(KILLING), O(RESTART_FAILURE), KILL},
+    {1, 0, false, false, E(WORKER_FAILED), 0, S(KILLING), O(FAILED), KILL},
+    {1, 2, false, true, E(WORKER_FAILED), 0, S(KILLING), O(FAILED), KILL},
+    {3, 2, false, false, E(WORKER_SUCCEEDED), 0, S(RUNNING), O(NONE), NOTHING},
+    {1, 2, false, false, E(WORKER_SUCCEEDED), 0, S(KILLING), O(SUCCESS), KILL},
+    {3, 2, false, false, E(WORLD_CHANGED), 0, S(RUNNING), O(NONE), NOTHING},
+    {3, 2, false, false, E(RDZV_FAILED), 0, S(RUNNING), O(NONE), NOTHING},
+    {3, 2, false, false, E(WORKER_STUCK), 0, S(STOPPING), O(FAILED), STOP(SIGTERM)},
+    {3, 2, false, false, E(SPAWN_FAILED), 0, S(STOPPING), O(NOT_STARTED), STOP(SIGTERM)},
+    {3, 2, true, false, E(SIGNAL), SIGINT, S(STOPPING), O(SIGNALLED), STOP(SIGINT)},
+};
+
+static void survivors_go_on_where_they_are_to(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof survivors_expectations / sizeof *survivors_expectations; i++) {
+        const struct survivors_expectation *e = &survivors_expectations[i];
+        struct agent_machine m = machine_in(S(RUNNING), e->running, O(NONE));
+        m.survivors_continue = true;
+        m.any_succeeded = e->succeeded;
+        m.restarts_left = e->restarts_left;
+        m.rdzv_lost = e->rdzv_lost;
+        struct agent_event event = {.kind = e->event, .number = e->number};
+        struct agent_actions actions;
+        agent_machine_step(&m, &event, &actions);
+        if (m.state != e->next || m.outcome != e->next_outcome || actions.count != e->action_count) {
+            fail_msg("row %zu: got %s/%s with %zu actions", i, agent_state_name(m.state), agent_outcome_name(m.outcome),
+                     actions.count);
+        }
+        for (size_t k = 0; k < actions.count; k++) {
+            assert_int_equal(actions.list[k].kind, e->actions[k].kind);
+            assert_int_equal(actions.list[k].number, e->actions[k].number);
+        }
+        assert_int_equal(m.rdzv_lost, e->rdzv_lost || e->event == E(RDZV_FAILED));
+    }
+}
+
+static void a_success_of_one_attempt_is_none_of_the_next(void **state) {
+    (void)state;
+    struct agent_machine m = machine_in(S(JOINING), 0, O(RESTART_FAILURE));
+    struct agent_actions out;
+    m.survivors_continue = m.any_succeeded = true;
+    step(&m, E(WORLD), 0, &out);
+    assert_false(m.any_succeeded);
+}
+
+/* Other nodes' survivors may need the stores that this agent serves, so it waits before it closes the job. */
+static void a_node_without_survivors_waits_for_the_others(void **state) {
+    (void)state;
+    struct agent_machine m;
+    struct agent_actions out;
+    agent_machine_init(&m, WORKERS, 0, TIMEOUT_MS, true);
+    fail_one_attempt(&m, &out);
+    assert_int_equal(m.state, S(BARRIER));
+    assert_int_equal(m.outcome, O(FAILED));
+    assert_int_equal(out.count, 2);
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_REPORT);
+    assert_int_equal(out.list[1].kind, AGENT_ACTION_ENTER_BARRIER);
+    step(&m, E(BARRIER_DONE), 0, &out);
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_CLOSE_JOB);
+    assert_int_equal(m.outcome, O(FAILED));
+    step(&m, E(CLOSED), 0, &out);
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_EXIT);
+    assert_int_equal(out.list[0].number, 1);
+}
+
 static void restarts_are_consumed_by_failures_only(void **state) {
     (void)state;
     struct agent_machine m;
     struct agent_actions out;
-    agent_machine_init(&m, WORKERS, RESTARTS, TIMEOUT_MS);
+    agent_machine_init(&m, WORKERS, RESTARTS, TIMEOUT_MS, false);
     agent_machine_start(&m, &out);
     assert_int_equal(out.list[0].kind, AGENT_ACTION_JOIN);
     for (uint32_t used = 1; used <= RESTARTS; used++) {
@@ -249,7 +333,7 @@ static void a_signal_before_the_first_world_is_died_of(void **state) {
     (void)state;
     struct agent_machine m;
     struct agent_actions out;
-    agent_machine_init(&m, WORKERS, 0, TIMEOUT_MS);
+    agent_machine_init(&m, WORKERS, 0, TIMEOUT_MS, false);
     agent_machine_start(&m, &out);
     step(&m, E(SIGNAL), SIGTERM, &out);
     step(&m, E(CLOSED), 0, &out);
@@ -261,7 +345,7 @@ static void without_patience_workers_are_killed_at_once(void **state) {
     (void)state;
     struct agent_machine m;
     struct agent_actions out;
-    agent_machine_init(&m, WORKERS, 0, 0);
+    agent_machine_init(&m, WORKERS, 0, 0, false);
     step(&m, E(WORLD), 0, &out);
     step(&m, E(SIGNAL), SIGTERM, &out);
     assert_int_equal(m.state, S(KILLING));
@@ -273,6 +357,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_cell_answers_as_the_table_says),
         cmocka_unit_test(every_other_event_is_ignored),
+        cmocka_unit_test(survivors_go_on_where_they_are_to),
+        cmocka_unit_test(a_success_of_one_attempt_is_none_of_the_next),
+        cmocka_unit_test(a_node_without_survivors_waits_for_the_others),
         cmocka_unit_test(restarts_are_consumed_by_failures_only),
         cmocka_unit_test(a_signal_before_the_first_world_is_died_of),
         cmocka_unit_test(without_patience_workers_are_killed_at_once),

@@ -115,6 +115,10 @@
       NULL, "LINES",                                                                                                   \
       "Last lines of a failed worker's stderr shown in the failure report; 0 for torchrun's report unchanged. Not in " \
       "torchrun.")                                                                                                     \
+    X(SURVIVORS, OPTION_KIND_CHOICE, OPTION_SCOPE_OWN, FAILURES, 0, "--survivors", "MUSTER_SURVIVORS", "stop",         \
+      "stop continue", "WHAT",                                                                                         \
+      "When a worker fails: stop the others, as torchrun does, or continue, so that programs which can shrink go on "  \
+      "without it; the job ends well if one worker does. Not in torchrun.")                                            \
     X(VERSION, OPTION_KIND_VERSION, OPTION_SCOPE_OWN, OTHER, 0, "--version", NULL, NULL, NULL, NULL,                   \
       "Show the version and end. Not in torchrun.")
 

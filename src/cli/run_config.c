@@ -252,12 +252,29 @@ static void default_omp(const struct run_machine *machine, struct launch_config 
     }
 }
 
+/* The value may come from the environment, where the parser, as argparse, does not look at choices. */
+static int check_survivors(const struct options *options, struct launch_config *out) {
+    const char *text = text_of(options, OPTION_SURVIVORS);
+    out->survivors_continue = strcmp(text, "continue") == 0;
+    out->rdzv.survivors_continue = out->survivors_continue;
+    if (!out->survivors_continue && strcmp(text, "stop") != 0) {
+        return status_fail(MUSTER_EINVAL, "--survivors=%.100s: stop or continue is expected", text);
+    }
+    if (out->survivors_continue && out->rdzv.backend == RDZV_BACKEND_MUSTER && out->rdzv.max_nodes > 1) {
+        return status_fail(MUSTER_EINVAL,
+                           "--survivors=continue with several nodes needs --rdzv-backend=c10d or static: the "
+                           "coordinator of the muster backend ends a round when a node is lost");
+    }
+    return 0;
+}
+
 int run_config_build(const struct options *options, const struct run_machine *machine, struct launch_config *out) {
     int rc = run_rdzv_build(options, machine, out);
     rc = rc ? rc : check_restarts(options, out);
     rc = rc ? rc : run_nproc_parse(machine, text_of(options, OPTION_NPROC_PER_NODE), &out->nproc);
     rc = rc ? rc : check_interval(options, out);
     rc = rc ? rc : check_shutdown_timeout(options, machine, out);
+    rc = rc ? rc : check_survivors(options, out);
     rc = rc ? rc : check_events(options, out);
     rc = rc ? rc : check_tail(options, out);
     rc = rc ? rc : build_logs(options, out);

@@ -241,6 +241,25 @@ static void shutdown_timeout_variable(void **state) {
     launch_config_done(&config);
 }
 
+static void survivors(void **state) {
+    (void)state;
+    struct launch_config config;
+    static const char *const on[] = {"PYTHON_EXEC=/bin/sh", "MUSTER_SURVIVORS=continue", NULL};
+    static const char *const wrong[] = {"PYTHON_EXEC=/bin/sh", "MUSTER_SURVIVORS=contineu", NULL};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(build_with(i == 0 ? "--survivors=continue" : "", i == 0 ? plain : on, "", &config), 0);
+        assert_true(config.survivors_continue);
+        assert_true(config.rdzv.survivors_continue);
+        launch_config_done(&config);
+    }
+    assert_int_equal(build_with("", wrong, "", &config), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "stop or continue"));
+    launch_config_done(&config);
+    assert_rejected("--survivors=continue --nnodes=1:2 --rdzv-backend=muster --rdzv-endpoint=h", "c10d or static");
+    assert_accepted("--survivors=continue --nnodes=1:2 --rdzv-backend=c10d --rdzv-endpoint=h", &config);
+    launch_config_done(&config);
+}
+
 static void omp_threads(void **state) {
     (void)state;
     struct launch_config config;
@@ -267,6 +286,7 @@ static void switches(void **state) {
     assert_true(config.rdzv.share_store);
     assert_false(config.rdzv.identical_workers);
     assert_int_equal(config.numa, LAUNCH_NUMA_CORE_COMPLEX);
+    assert_false(config.survivors_continue);
     assert_true(config.virtual_local_rank);
     assert_true(config.merge_logs);
     assert_int_equal(config.events, LAUNCH_EVENTS_CONSOLE);
@@ -445,6 +465,7 @@ int main(void) {
         cmocka_unit_test(unknown_settings_are_warned_about),
         cmocka_unit_test(counts_and_times),
         cmocka_unit_test(shutdown_timeout_variable),
+        cmocka_unit_test(survivors),
         cmocka_unit_test(omp_threads),
         cmocka_unit_test(switches),
         cmocka_unit_test(stream_maps),

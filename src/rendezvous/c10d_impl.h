@@ -55,6 +55,7 @@ struct c10d {
     bool change_seen; /* while forming, to be told after the world */
     bool in_barrier;
     bool barrier_passed;
+    int64_t barrier_expected; /* members that are to come to it; only followed where survivors go on */
     bool ending;
     bool asking; /* before leaving: who the others are */
 };

@@ -166,6 +166,21 @@ static void on_last_member(void *ctx, const struct kv_reply *reply) {
     barrier_over(ctx, reply->status == MUSTER_OK);
 }
 
+/* How many come to the barrier. Where survivors go on, members may have left: those count that are still in the round,
+ * and this one. (A node that dies after it came is counted as come, and the others then wait for one less.) */
+static int64_t expected_count(const struct c10d *c) {
+    if (!c->rdzv->options.survivors_continue) {
+        return (int64_t)world_size(c);
+    }
+    int64_t count = 1;
+    for (size_t i = 0; c->machine.state.round == c->world.round && i < c->world.member_count; i++) {
+        const struct rdzv_member *was = &c->world.members[i];
+        count += (was->lists & RDZV_PARTICIPANT) && rdzv_node_compare(&was->node, &c->machine.self) != 0 &&
+                 rdzv_state_is(&c->machine.state, &was->node, RDZV_PARTICIPANT);
+    }
+    return count;
+}
+
 static void last_member_key(const struct c10d *c, char key[2 * C10D_KEY_MAX], const char *name) {
     char prefix[C10D_KEY_MAX];
     prefix_of(c, c->world.round, prefix);
@@ -176,12 +191,13 @@ static void on_counted(void *ctx, const struct kv_reply *reply) {
     struct c10d *c = ctx;
     char key[2 * C10D_KEY_MAX];
     last_member_key(c, key, "last_member");
-    if (reply->status == MUSTER_OK && reply->number == (int64_t)world_size(c)) {
+    c->barrier_expected = expected_count(c);
+    if (reply->status == MUSTER_OK && reply->number >= c->barrier_expected) {
         (void)kv_client_set(c->waiter, key, kv_slice_text("<val_ignored>"), NULL, NULL);
     }
     const char *keys[] = {key};
-    if (reply->status != MUSTER_OK ||
-        kv_client_wait(c->waiter, keys, 1, RDZV_BARRIER_TIMEOUT_MS, on_last_member, c) != MUSTER_OK) {
+    uint64_t timeout_ms = c->rdzv->options.survivors_continue ? 0 : RDZV_BARRIER_TIMEOUT_MS; /* 0: none */
+    if (reply->status != MUSTER_OK || kv_client_wait(c->waiter, keys, 1, timeout_ms, on_last_member, c) != MUSTER_OK) {
         barrier_over(c, false);
     }
 }
@@ -193,15 +209,39 @@ void c10d_round_barrier(struct c10d *c) {
         return;
     }
     c->in_barrier = true;
+    c->barrier_expected = expected_count(c);
     last_member_key(c, key, "num_members");
     if (kv_client_add(c->waiter, key, 1, on_counted, c) != MUSTER_OK) {
         barrier_over(c, false);
     }
 }
 
-/* A node that has failed never comes to the barrier: it closes the job or vanishes, and there is nobody to wait for. */
+static void on_counted_again(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    char key[2 * C10D_KEY_MAX];
+    if (c->in_barrier && reply->status == MUSTER_OK && reply->number >= c->barrier_expected) {
+        last_member_key(c, key, "last_member");
+        (void)kv_client_set(c->client, key, kv_slice_text("<val_ignored>"), NULL, NULL);
+    }
+}
+
+/* A member has left: those who are left may all be here. */
+static void count_again(struct c10d *c) {
+    char key[2 * C10D_KEY_MAX];
+    int64_t expected = expected_count(c);
+    if (expected != c->barrier_expected) {
+        c->barrier_expected = expected;
+        last_member_key(c, key, "num_members");
+        (void)kv_client_add(c->client, key, 0, on_counted_again, c);
+    }
+}
+
+/* A node that has failed never comes to the barrier: it closes the job or vanishes, and there is nobody to wait for.
+ * Where survivors go on it does come, and only those that vanish are not waited for. */
 void c10d_round_barrier_look(struct c10d *c, bool member_left) {
-    if (member_left || c->machine.state.closed) {
+    if (c->rdzv->options.survivors_continue) {
+        count_again(c);
+    } else if (member_left || c->machine.state.closed) {
         barrier_over(c, c->machine.state.closed && !member_left);
     }
 }

@@ -48,6 +48,7 @@ struct rdzv_options {
     bool standalone;           /* loopback only, port chosen by the kernel */
     bool share_store;          /* false: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker 0 hosts its own */
     bool identical_workers;    /* TORCH_ELASTIC_WORKER_IDENTICAL=1 */
+    bool survivors_continue;   /* workers outlive nodes: the exit barrier waits for those that are left, however long */
     struct rdzv_conf conf;
 };
 
@@ -97,8 +98,9 @@ void rdzv_join(struct rdzv *rdzv);
  * joins again, it does (muster); once a round, later calls change nothing. */
 void rdzv_worker_failed(struct rdzv *rdzv, const char *why);
 
-/* The exit barrier after local success: `done` comes when all members have arrived, or after 300 s or
- * any failure (both ignored, as torchrun does). */
+/* The exit barrier when this node is done: `done` comes when all members have arrived, or after 300 s or
+ * any failure (both ignored, as torchrun does). With survivors_continue: when all members that are left have arrived,
+ * or after a failure. */
 void rdzv_exit_barrier(struct rdzv *rdzv, void (*done)(void *ctx));
 
 /* Ends this node's part. close_job: mark the rendezvous closed for everybody (normal end, final failure); otherwise

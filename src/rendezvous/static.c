@@ -1,5 +1,6 @@
 /* The static backend: ranks are given on the command line, node rank 0 hosts the one store at the endpoint, and the
- * workers meet in that same store. There is no membership: nobody arrives or is missed, each node restarts alone. */
+ * workers meet in that same store. There is no membership: nobody arrives or is missed, each node restarts alone. Only
+ * where survivors go on, node rank 0 looks which agents are still connected: at the end it waits for them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,9 @@ struct static_rdzv {
     struct exchange *exchange;
     char prefix[RDZV_RUN_ID_MAX + 1];
     uint64_t round;
-    int64_t here; /* on rank 0: nodes that have counted themselves */
+    int64_t here;     /* on rank 0: nodes that have counted themselves */
+    uint64_t *agents; /* on rank 0: their connections, as far as they stand; max_nodes of them */
+    size_t agent_count;
     bool counted; /* all nodes have */
     bool join_wanted;
     bool settled; /* a world was formed: the loss of the store is not ours to mind any longer */
@@ -124,24 +127,75 @@ static void on_own_count(void *ctx, const struct kv_reply *reply) {
     go_on(s);
 }
 
+static void barrier_key(const struct static_rdzv *s, char key[2 * RDZV_RUN_ID_MAX], const char *name) {
+    (void)str_format(key, (size_t)2 * RDZV_RUN_ID_MAX, "%storchelastic/agent/terminal_state/%s", s->prefix, name);
+}
+
+/* Its value as a number; 0 where there is none. */
+static int64_t number_of(struct kv_slice value) {
+    char text[24] = "";
+    int64_t number = 0;
+    if (value.len < sizeof text) {
+        memcpy(text, value.data, value.len);
+    }
+    return str_parse_i64(text, &number) ? number : 0;
+}
+
+/* On rank 0, where survivors go on: the barrier is passed when all agents that are left have come, however many
+ * there were. */
+static void look_at_barrier(struct static_rdzv *s) {
+    char key[2 * RDZV_RUN_ID_MAX + 1] = "/"; /* of the wire */
+    struct kv_slice value;
+    if (!s->rdzv->options.survivors_continue || !s->in_barrier || !s->agents) {
+        return;
+    }
+    barrier_key(s, key + 1, "num_members");
+    if (kv_server_get(store_link_server(s->link), kv_slice_text(key), &value) &&
+        number_of(value) >= (int64_t)s->agent_count) {
+        barrier_key(s, key + 1, "last_member");
+        (void)kv_server_set(store_link_server(s->link), kv_slice_text(key), kv_slice_text("<val_ignored>"));
+    }
+}
+
 static void on_wake(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
     go_on(r->state);
+    look_at_barrier(r->state);
+}
+
+/* Not from inside the server. */
+static void wake(struct static_rdzv *s) {
+    (void)uv_timer_start(rdzv_timer(s->rdzv, RDZV_TIMER_WAKE), on_wake, 0, 0);
+}
+
+static void on_store_disconnect(void *ctx, uint64_t connection) {
+    struct static_rdzv *s = ctx;
+    for (size_t i = 0; i < s->agent_count; i++) {
+        if (s->agents[i] == connection) {
+            s->agents[i] = s->agents[--s->agent_count];
+            wake(s);
+            return;
+        }
+    }
 }
 
 static void on_store_change(void *ctx, uint64_t connection, struct kv_slice key, struct kv_slice old_value,
                             struct kv_slice new_value) {
     struct static_rdzv *s = ctx;
-    char text[24] = "";
-    (void)connection;
     (void)old_value;
-    if (s->counted || !kv_slice_equal(key, kv_slice_text("init/")) || new_value.len >= sizeof text) {
+    if (s->in_barrier && s->agents) {
+        wake(s);
+    }
+    if (s->counted || !kv_slice_equal(key, kv_slice_text("init/"))) {
         return;
     }
-    memcpy(text, new_value.data, new_value.len);
-    s->counted = str_parse_i64(text, &s->here) && s->here >= (int64_t)s->rdzv->options.max_nodes;
+    if (s->agents && s->agent_count < s->rdzv->options.max_nodes) {
+        s->agents[s->agent_count++] = connection;
+    }
+    s->here = number_of(new_value);
+    s->counted = s->here >= (int64_t)s->rdzv->options.max_nodes;
     if (s->counted) {
-        (void)uv_timer_start(rdzv_timer(s->rdzv, RDZV_TIMER_WAKE), on_wake, 0, 0); /* not from inside the server */
+        wake(s);
     }
 }
 
@@ -199,10 +253,17 @@ static int start(struct rdzv *r) {
         .timeout_ms = o->conf.static_timeout_ms,
         .silence_ms = o->conf.silence_timeout_ms,
         .on_change = on_store_change,
+        .on_disconnect = on_store_disconnect,
         .on_ready = on_link_ready,
         .on_failed = on_link_failed,
         .ctx = s,
     };
+    if (o->survivors_continue && o->node_rank == 0) {
+        s->agents = calloc(o->max_nodes, sizeof *s->agents);
+        if (!s->agents) {
+            return status_fail(MUSTER_ENOMEM, "no memory for a rendezvous of %u nodes", o->max_nodes);
+        }
+    }
     rc = store_link_create(r->loop, &link, &s->link);
     if (rc == MUSTER_OK && store_link_server(s->link)) {
         s->endpoint.port = kv_server_port(store_link_server(s->link)); /* if the kernel was to choose */
@@ -260,10 +321,6 @@ static void on_last_member(void *ctx, const struct kv_reply *reply) {
     barrier_over(ctx);
 }
 
-static void barrier_key(const struct static_rdzv *s, char key[2 * RDZV_RUN_ID_MAX], const char *name) {
-    (void)str_format(key, (size_t)2 * RDZV_RUN_ID_MAX, "%storchelastic/agent/terminal_state/%s", s->prefix, name);
-}
-
 static void on_barrier_counted(void *ctx, const struct kv_reply *reply) {
     struct static_rdzv *s = ctx;
     char key[2 * RDZV_RUN_ID_MAX];
@@ -272,8 +329,8 @@ static void on_barrier_counted(void *ctx, const struct kv_reply *reply) {
         (void)kv_client_set(s->waiter, key, kv_slice_text("<val_ignored>"), NULL, NULL);
     }
     const char *keys[] = {key};
-    if (reply->status != MUSTER_OK ||
-        kv_client_wait(s->waiter, keys, 1, RDZV_BARRIER_TIMEOUT_MS, on_last_member, s) != MUSTER_OK) {
+    uint64_t timeout_ms = s->rdzv->options.survivors_continue ? 0 : RDZV_BARRIER_TIMEOUT_MS; /* 0: none */
+    if (reply->status != MUSTER_OK || kv_client_wait(s->waiter, keys, 1, timeout_ms, on_last_member, s) != MUSTER_OK) {
         barrier_over(s);
     }
 }
@@ -304,6 +361,7 @@ static void stop(struct rdzv *r) {
     if (s) {
         drop_exchange(s);
         store_link_close(s->link);
+        free(s->agents);
         free(s);
     }
 }

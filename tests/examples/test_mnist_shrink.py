@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # examples/mnist --shrink: workers are killed in the middle of an epoch, the others train on to the same accuracy.
 # timeout: 600
-"""Workers started by hand meet in a store that none of them hosts; some are killed at moments drawn by lot, and nobody is
-started again. MUSTER_TEST_RUNS says how many such runs there are, MUSTER_TEST_SEED which (it is printed)."""
+"""Workers started by hand meet in a store that none of them hosts, or are started by `muster run --survivors=continue`; some are
+killed at moments drawn by lot, and nobody is started again. MUSTER_TEST_RUNS says how many such runs there are, MUSTER_TEST_SEED which (it is printed)."""
 
 import os
 import random
@@ -101,5 +101,28 @@ def a_snapshot_holds_what_the_survivors_go_on_from():
         assert "from the snapshot of epoch 3" in resumed, resumed
 
 
+def survivors_go_on_under_the_launcher():
+    """The first worker is the one that dies: the store is the launcher's, and goes on without it."""
+    command = trainers.command(3, "mnist", f"--epochs={EPOCHS}", "--shrink", launcher_options=("--survivors=continue",))
+    with subprocess.Popen(command, env=dict(trainers.ENVIRONMENT, LOGLEVEL="INFO"), text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as launcher:
+        lines, victim = [], None
+        for line in launcher.stdout:
+            lines.append(line)
+            started = re.search(r"worker started: local_rank 0, rank 0, pid (\d+)", line)
+            victim = int(started.group(1)) if started else victim
+            if line.startswith("epoch 1/"):
+                os.kill(victim, signal.SIGKILL)
+    text = "".join(lines)
+    assert launcher.returncode == 0, f"exit code {launcher.returncode}\n{text}"
+    (left,) = LEFT.findall(text)
+    assert left[0] == "2", text
+    assert "without 1 of its 3 workers: failed rank 0" in text, text
+    assert text.count("worker started") == 3, text
+    print(f"   under the launcher: went on after step {left[2]}, {accuracy(text)} %")
+    assert accuracy(text) >= 95, text
+
+
 if __name__ == "__main__":
-    trainers.main([survivors_reach_the_same_accuracy, a_snapshot_holds_what_the_survivors_go_on_from])
+    trainers.main([survivors_go_on_under_the_launcher, survivors_reach_the_same_accuracy,
+                   a_snapshot_holds_what_the_survivors_go_on_from])

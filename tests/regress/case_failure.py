@@ -11,9 +11,9 @@ import jobs
 SOON_S = 2  # bound on what takes milliseconds: far above a scheduler's hiccup, far below torchrun's seconds
 
 
-def start_group(scratch, nproc, *options, worker=None):
+def start_group(scratch, nproc, *options, worker=None, rendezvous=("--standalone",)):
     process = scratch.run(
-        "muster", "--standalone", f"--nproc-per-node={nproc}", *options, *(worker or jobs.worker(scratch))
+        "muster", *rendezvous, f"--nproc-per-node={nproc}", *options, *(worker or jobs.worker(scratch))
     )
     return process, by_rank(scratch.channel.expect(nproc, "start", 60, attempt=0))
 
@@ -309,3 +309,65 @@ def case_group_stop_leaves_nobody():
                 jobs.tell_exit(s.pid, code)
             process.expect(20, 1 if code else 0)
             scratch.expect_nobody(0.2)
+
+
+def expect_said(process, *patterns):
+    for pattern in patterns:
+        jobs.check(re.search(pattern, process.err()), f"no line like {pattern}\n{process.tail()}")
+
+
+def case_survivors_go_on():
+    """--survivors=continue: others outlive a worker that fails, nothing is restarted, and one good end is a good end."""
+    jobs.isolate()
+    alone, endpoint = ("--standalone",), f"127.0.0.1:{jobs.free_port()}"
+    muster = ("--rdzv-backend=muster", "--rdzv-id=one", f"--rdzv-endpoint={endpoint}", "--local-addr=127.0.0.1")
+    ends = ((signal.SIGKILL, 0, alone), (signal.SIGRTMIN + 3, 0, alone), (signal.SIGKILL, 5, alone),
+            (signal.SIGKILL, 0, muster))
+    for how, last, rendezvous in ends:
+        with jobs.Scratch() as scratch:
+            options = ("--survivors=continue", "--max-restarts=2")
+            process, group = start_group(scratch, 4, *options, rendezvous=rendezvous)
+            os.kill(group[0].pid, how)
+            process.wait_line(r"rank 0 has failed; 3 of 4 workers of this node go on", 10)
+            jobs.tell_exit(group[2].pid, 0)
+            scratch.channel.expect(1, "exit", 5, rank=2)
+            jobs.tell_exit(group[1].pid, last)
+            jobs.check(process.wait(0.1) is None, f"the launcher ended before the last worker\n{process.tail()}")
+            jobs.tell_exit(group[3].pid, 0)
+            process.expect(20, 0)
+            failed = "2 of its 4 workers: failed ranks 0, 1$" if last else "1 of its 4 workers: failed rank 0$"
+            expect_said(process, f"(?m){failed}")
+            jobs.check("Root Cause" not in process.err(), f"a failure report\n{process.tail()}")
+            jobs.check(not scratch.channel.select("signal"), "a survivor was told to end")
+            jobs.check(len(scratch.channel.select("start")) == 4, "somebody was restarted")
+            scratch.expect_nobody(1)
+
+
+def case_no_survivor_is_a_failure():
+    """--survivors=continue: when all fail the restarts count, and then comes the report with the first as its cause."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process, group = start_group(scratch, 2, "--survivors=continue", "--max-restarts=1")
+        for attempt in (0, 1):
+            jobs.tell_exit(group[1].pid, 3)
+            process.wait_line("rank 1 has failed", 10, times=attempt + 1)
+            jobs.tell_exit(group[0].pid, 4)
+            if attempt == 0:
+                group = by_rank(scratch.channel.expect(2, "start", 20, attempt=1))
+        process.expect(20, 1)
+        found = root_cause(process)
+        jobs.check(found == (1, 3), f"root cause {found}\n{process.tail()}")
+        scratch.expect_nobody(1)
+
+
+def case_survivors_are_stopped_by_signals():
+    """--survivors=continue: a signal to the launcher ends the survivors as ever."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process, group = start_group(scratch, 3, "--survivors=continue")
+        os.kill(group[1].pid, signal.SIGKILL)
+        process.wait_line("rank 1 has failed", 10)
+        process.signal(signal.SIGTERM)
+        scratch.channel.expect(2, "signal", 10, signo=int(signal.SIGTERM))
+        process.expect(20, 1)
+        scratch.expect_nobody(1)

@@ -275,3 +275,65 @@ def case_static_two_nodes():
             jobs.tell_exit(s.pid, 0)
         for agent in agents:
             agent.expect(20, 0)
+
+
+def survivors_pair(scratch, backend):
+    """Two nodes of two workers each that go on without each other; the stamps by rank, agents by node rank. A is the host
+    of the stores."""
+    options = ["--survivors=continue"]
+    if backend == "c10d":
+        pair = Pair(scratch, nnodes="2", options=["--rdzv-backend=c10d", *options])
+        starts = pair.start_both()
+        agents = [pair.agents[name] for name in "AB"]
+        groups = [pair.workers_of(starts, name) for name in "AB"]
+        return agents, groups
+    port = jobs.free_port()
+    common = ["--nnodes=2", "--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}", *options]
+    agents = [
+        scratch.run("muster", *common, f"--node-rank={rank}", *jobs.worker(scratch), name=f"static{rank}")
+        for rank in (0, 1)
+    ]
+    starts = scratch.channel.expect(4, "start", FORM_S, world=4)
+    return agents, [[s for s in starts if s.group == rank] for rank in (0, 1)]
+
+
+def case_survivors_on_another_node():
+    """--survivors=continue: a node whose workers all failed stays, with its stores, until the other's have ended."""
+    jobs.isolate()
+    for backend in ("c10d", "static"):
+        with jobs.Scratch() as scratch:
+            agents, groups = survivors_pair(scratch, backend)
+            for s in groups[0]:
+                os.kill(s.pid, signal.SIGKILL)
+            agents[0].wait_line("Root Cause", 20)
+            jobs.tell_exit(groups[1][0].pid, 0)
+            jobs.check(agents[0].wait(0.5) is None, f"{backend}: the stores are gone\n{agents[0].tail()}")
+            jobs.wait_port(groups[1][0].port, agents[0], 5)
+            jobs.tell_exit(groups[1][1].pid, 0)
+            agents[1].expect(20, 0)
+            agents[0].expect(20, 1)
+            jobs.check(not scratch.channel.select("signal"), f"{backend}: a survivor was told to end")
+            scratch.expect_nobody(1)
+
+
+def case_survivors_of_a_killed_node():
+    """--survivors=continue: a node that is killed stops nobody elsewhere, and is not waited for at the end."""
+    jobs.isolate()
+    for backend in ("c10d", "static"):
+        for end_first in (False, True):
+            with jobs.Scratch() as scratch:
+                agents, groups = survivors_pair(scratch, backend)
+                if end_first:  # A waits for B when B dies
+                    for s in groups[0]:
+                        jobs.tell_exit(s.pid, 0)
+                    jobs.check(agents[0].wait(0.5) is None, f"{backend}: A did not wait\n{agents[0].tail()}")
+                agents[1].signal(signal.SIGKILL)
+                if not end_first:
+                    if backend == "c10d":
+                        agents[0].wait_line("this node's workers go on", 20)
+                    jobs.tell_exit(groups[0][0].pid, 3)
+                    agents[0].wait_line("has failed; 1 of 2 workers", 20)
+                    jobs.tell_exit(groups[0][1].pid, 0)
+                agents[0].expect(20, 0)
+                jobs.check(len(scratch.channel.select("start")) == 4, f"{backend}: somebody was restarted")
+                scratch.expect_nobody(5)

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import re
 import resource
 import select
 import shutil
@@ -298,6 +299,14 @@ class Process:
         check(code is not None, f"{self.name} still runs after {timeout_s} s\n{self.tail()}")
         check(not codes or code in codes, f"{self.name} ended with {code}, expected {codes}\n{self.tail()}")
         return code
+
+    def wait_line(self, pattern, timeout_s, times=1):
+        """Waits until lines of its stderr match `pattern` so often. Polls: a file tells nobody."""
+        deadline = time.monotonic() + timeout_s
+        while len(re.findall(pattern, self.err())) < times:
+            ended = self.wait(0.01) is not None and len(re.findall(pattern, self.err())) < times
+            if ended or time.monotonic() > deadline:
+                raise Failed(f"{self.name} did not say {pattern}\n{self.tail()}")
 
     def signal(self, number):
         now = time.monotonic_ns()
