@@ -337,3 +337,22 @@ def case_survivors_of_a_killed_node():
                 agents[0].expect(20, 0)
                 jobs.check(len(scratch.channel.select("start")) == 4, f"{backend}: somebody was restarted")
                 scratch.expect_nobody(5)
+
+
+def case_no_survivor_on_any_node():
+    """--survivors=continue: the workers of both nodes fail, one node after the other: all start again together."""
+    jobs.isolate()
+    for first in "AB":
+        with jobs.Scratch() as scratch:
+            options = ["--rdzv-backend=c10d", "--survivors=continue", "--max-restarts=1"]
+            pair = Pair(scratch, nnodes="2", options=options)
+            starts = pair.start_both()
+            mark = scratch.channel.mark()
+            for name in (first, "B" if first == "A" else "A"):
+                for s in pair.workers_of(starts, name):
+                    os.kill(s.pid, signal.SIGKILL)
+                pair.agents[name].wait_line(r"failed \(exitcode", 20, times=2)
+            starts = pair.expect_world(4, FORM_S, mark)
+            jobs.check({s.attempt for s in starts} == {1}, f"attempts {starts}")
+            pair.finish(starts)
+            scratch.expect_nobody(1)
