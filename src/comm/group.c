@@ -56,7 +56,14 @@ int muster_group_status(struct muster_group *group) {
     if (code) {
         return code;
     }
-    return group_is_uneasy(group) && group_examine(group, GROUP_NEED_STATUS) ? failure_tell(&group->failure) : 0;
+    if (group_is_uneasy(group)) {
+        (void)group_examine(group, GROUP_NEED_STATUS);
+    }
+    if (!failure_is_set(&group->failure)) {
+        return 0;
+    }
+    group_alarm(group); /* whoever noted the failure does so a moment later, when others have been told */
+    return failure_tell(&group->failure);
 }
 
 void muster_group_abort(struct muster_group *group, const char *reason) {

@@ -277,6 +277,7 @@ int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) 
         code = MUSTER_EPEER;
     }
     if (failure_is_set(&group->failure)) { /* found while waiting, or by another thread */
+        group_alarm(group);                /* which may not have come that far */
         return failure_tell(&group->failure);
     }
     if (code == MUSTER_ETIMEOUT) {

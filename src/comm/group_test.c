@@ -315,13 +315,9 @@ static int only_begin(struct rank *rank, void *argument) {
 /* One store for all attempts, as torchrun has it: what those before have left there does no harm. */
 static void a_store_serves_many_attempts(void **state) {
     (void)state;
-    struct muster_store_options options = MUSTER_STORE_OPTIONS_INIT;
-    struct muster_store *store = NULL;
-    options.host = options.bind_host = "127.0.0.1";
-    options.is_host = true;
-    options.wait_for_workers = false;
-    assert_int_equal(muster_store_open_tcp(&options, &store), 0);
-    struct launched launched = {muster_store_port(store), "0"};
+    struct ranks_store store;
+    ranks_store_start(&store);
+    struct launched launched = {store.port, "0"};
     ranks_run(2, meet_again, &launched);
     ranks_run(3, meet_again, &launched); /* a node has joined */
     ranks_run(2, meet_again, &launched);
@@ -329,7 +325,7 @@ static void a_store_serves_many_attempts(void **state) {
     ranks_run(1, only_begin, &launched);
     launched.attempt = "2";
     ranks_run(2, meet_again, &launched);
-    muster_store_close(store);
+    ranks_store_stop(&store);
 }
 
 /* ---- arguments ---- */

@@ -63,7 +63,29 @@ static void a_failure_is_not_lost_while_somebody_looks(void **state) {
     ranks_free(ranks);
 }
 
+/* As seen from a call that ends with a failure that another thread has noted and not told about yet. */
+static int look_before_the_alarm(struct rank *rank, void *argument) {
+    struct muster_group *group = rank_group(rank, NULL);
+    (void)argument;
+    rank_check_code(rank, muster_group_status(group), 0); /* lowers the alarm of its making */
+    rank_check(rank, failure_set(&group->failure, MUSTER_EABORTED, "another thread says so"));
+    rank_check_code(rank, muster_group_status(group), MUSTER_EABORTED);
+    rank_check_code(rank, muster_barrier(group, NULL), MUSTER_EGROUP);
+    muster_group_free(group);
+    return 0;
+}
+
+static void a_failure_counts_before_its_alarm(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(1, look_before_the_alarm, NULL, NULL);
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    ranks_free(ranks);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_failure_is_not_lost_while_somebody_looks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failure_is_not_lost_while_somebody_looks),
+        cmocka_unit_test(a_failure_counts_before_its_alarm),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

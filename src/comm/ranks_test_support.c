@@ -43,9 +43,7 @@ struct ranks {
     pid_t pids[RANKS_MAX];
     int results[RANKS_MAX];
     char folder[64], path[96];
-    uint16_t port;
-    pid_t store_pid;
-    int store_end; /* closing it ends the store's process */
+    struct ranks_store store; /* with use_tcp; else its pid is 0 */
 };
 
 /* ---- waiting ---- */
@@ -91,14 +89,13 @@ static void be_rank(struct ranks *ranks, uint32_t rank, rank_function *function,
     exit(function(&self, argument)); /* so that a sanitizer looks for leaks */
 }
 
-/* A process that serves the store: the test's own stays without threads, so that it can fork. */
-static void start_store(struct ranks *ranks) {
+void ranks_store_start(struct ranks_store *out) {
     int port_pipe[2], end_pipe[2];
     assert_int_equal(pipe(port_pipe), 0);
     assert_int_equal(pipe(end_pipe), 0);
-    ranks->store_pid = fork();
-    assert_true(ranks->store_pid >= 0);
-    if (ranks->store_pid == 0) {
+    out->pid = fork();
+    assert_true(out->pid >= 0);
+    if (out->pid == 0) {
         struct muster_store_options options = MUSTER_STORE_OPTIONS_INIT;
         struct muster_store *store = NULL;
         char byte;
@@ -114,12 +111,17 @@ static void start_store(struct ranks *ranks) {
         muster_store_close(store);
         _exit(0);
     }
-    assert_int_equal(read(port_pipe[0], &ranks->port, sizeof ranks->port), sizeof ranks->port);
-    assert_int_not_equal(ranks->port, 0);
+    assert_int_equal(read(port_pipe[0], &out->port, sizeof out->port), sizeof out->port);
+    assert_int_not_equal(out->port, 0);
     (void)close(port_pipe[0]);
     (void)close(port_pipe[1]);
     (void)close(end_pipe[0]);
-    ranks->store_end = end_pipe[1];
+    out->end = end_pipe[1];
+}
+
+void ranks_store_stop(struct ranks_store *store) {
+    (void)close(store->end);
+    (void)waitpid(store->pid, NULL, 0);
 }
 
 struct ranks *ranks_start(uint32_t size, rank_function *function, void *argument, const struct ranks_options *options) {
@@ -127,14 +129,13 @@ struct ranks *ranks_start(uint32_t size, rank_function *function, void *argument
     assert_non_null(ranks);
     assert_in_range(size, 1, RANKS_MAX);
     ranks->size = size;
-    ranks->store_end = -1;
     ranks->shared = mmap(NULL, sizeof *ranks->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(ranks->shared, MAP_FAILED);
     (void)snprintf(ranks->folder, sizeof ranks->folder, "/tmp/muster-ranks-XXXXXX");
     assert_non_null(mkdtemp(ranks->folder));
     (void)snprintf(ranks->path, sizeof ranks->path, "%s/store", ranks->folder);
     if (options && options->use_tcp) {
-        start_store(ranks);
+        ranks_store_start(&ranks->store);
     }
     (void)fflush(NULL);
     for (uint32_t rank = 0; rank < size; rank++) {
@@ -142,8 +143,8 @@ struct ranks *ranks_start(uint32_t size, rank_function *function, void *argument
         pid_t pid = fork();
         assert_true(pid >= 0);
         if (pid == 0) {
-            if (ranks->store_end >= 0) {
-                (void)close(ranks->store_end);
+            if (ranks->store.pid > 0) {
+                (void)close(ranks->store.end);
             }
             be_rank(ranks, rank, function, argument, options);
         }
@@ -230,9 +231,8 @@ void ranks_free(struct ranks *ranks) {
             collect(ranks, rank, status);
         }
     }
-    if (ranks->store_pid > 0) {
-        (void)close(ranks->store_end);
-        (void)waitpid(ranks->store_pid, NULL, 0);
+    if (ranks->store.pid > 0) {
+        ranks_store_stop(&ranks->store);
     }
     (void)unlink(ranks->path);
     (void)rmdir(ranks->folder);
@@ -293,12 +293,12 @@ static struct muster_store *store;
 
 struct muster_store *rank_store(struct rank *rank) {
     struct muster_store_options options = MUSTER_STORE_OPTIONS_INIT;
-    if (rank->all->port == 0) {
+    if (rank->all->store.port == 0) {
         rank_check_code(rank, muster_store_open_file(rank->all->path, 0, RANKS_PATIENCE_MS, &store), 0);
         return store;
     }
     options.host = "127.0.0.1";
-    options.port = rank->all->port;
+    options.port = rank->all->store.port;
     options.timeout_ms = RANKS_PATIENCE_MS;
     rank_check_code(rank, muster_store_open_tcp(&options, &store), 0);
     return store;

@@ -49,6 +49,15 @@ struct ranks_options {
 
 /* ---- the test's side ---- */
 
+/* A process that serves a store on loopback: the test's own stays without threads, so that it can fork. */
+struct ranks_store {
+    pid_t pid;
+    int end; /* closing it ends the process */
+    uint16_t port;
+};
+void ranks_store_start(struct ranks_store *out);
+void ranks_store_stop(struct ranks_store *store);
+
 /* Starts `size` processes that run `function` and end with what it returns (0 ... 100). options: NULL: none. */
 struct ranks *ranks_start(uint32_t size, rank_function *function, void *argument, const struct ranks_options *options);
 
