@@ -297,6 +297,7 @@ static void on_message(void *ctx, const struct coordinator_message *message) {
         return;
     case COORDINATOR_SPARE:
         n->is_spare = true;
+        (void)uv_timer_stop(rdzv_timer(n->rdzv, RDZV_TIMER_WAKE)); /* as long as the job lasts */
         log_info("all places are taken: this node is a spare, and waits for one");
         return;
     case COORDINATOR_HEARD:

@@ -203,7 +203,7 @@ def case_spare_exits_well():
     with jobs.Scratch() as scratch:
         pair = Pair(scratch, nnodes="2", kinds=("muster", "muster", "muster"))
         starts = pair.start_both()
-        spare = pair.start(1, name="C")
+        spare = pair.start(1, name="C", options=["--rdzv-conf=join_timeout=1"])  # which is not for spares
         jobs.check(spare.wait(2) is None, f"the spare did not wait\n{spare.tail()}")
         pair.finish(starts)
         spare.expect(10, 0)
