@@ -19,7 +19,11 @@ if(MUSTER_WERROR)
 endif()
 if(MUSTER_SANITIZE)
   target_compile_options(muster_options INTERFACE -fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer
-    -fno-sanitize-recover=all)
+    -fno-sanitize-recover=all -g1) # the lines are all that a report needs
+  if(MUSTER_SANITIZE MATCHES undefined AND NOT MUSTER_FUZZERS) # its checks take twice as long to compile with -O2
+    # gcc guesses at uninitialised variables with -O1; the usual build sees them
+    target_compile_options(muster_options INTERFACE -O1 $<$<C_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  endif()
   target_link_options(muster_options INTERFACE -fsanitize=${MUSTER_SANITIZE})
 endif()
 
@@ -35,6 +39,19 @@ function(muster_library name)
   target_link_libraries(${name} PUBLIC muster_options ${ARG_DEPS})
 endfunction()
 
+# muster_shared_object(out source.c lib ...): what several programs of a folder link is compiled once, whatever the first of
+# them needs to compile it; `out` is to stand among their sources.
+function(muster_shared_object out source)
+  get_filename_component(path ${source} ABSOLUTE)
+  file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR} ${path})
+  string(MAKE_C_IDENTIFIER "${name}" name)
+  if(NOT TARGET ${name})
+    add_library(${name} OBJECT ${source})
+    target_link_libraries(${name} PRIVATE ${ARGN})
+  endif()
+  set(${out} $<TARGET_OBJECTS:${name}> PARENT_SCOPE)
+endfunction()
+
 # muster_unit_test(source.c DEPS lib ... [SOURCES extra.c ...] [TIMEOUT seconds]): one cmocka program, named after
 # its file, run by ctest with the label "unit". Left out, loudly, where cmocka is absent.
 function(muster_unit_test source)
@@ -48,11 +65,16 @@ function(muster_unit_test source)
     get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
     set(name ${folder}_${name})
   endif()
-  add_executable(${name} ${source} ${ARG_SOURCES})
+  set(objects "")
+  foreach(shared IN LISTS ARG_SOURCES)
+    muster_shared_object(object ${shared} ${ARG_DEPS} PkgConfig::CMOCKA)
+    list(APPEND objects ${object})
+  endforeach()
+  add_executable(${name} ${source} ${objects})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} PkgConfig::CMOCKA)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300) # for hangs; a busy machine of two cores needs ten times what a quiet one does
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77)
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS 2)
 endfunction()

@@ -1,5 +1,10 @@
-# Counts the tests of a JUnit file as ctest writes it; prints failures, skips with their reasons, and last the
-# line 'N passed, N failed, N skipped'. Used by tools/run-tests.
+# Counts the tests of a JUnit file as ctest writes it; prints skips with their reasons, failures with the end of what
+# they said (it is far above otherwise, between hundreds of others), and last the line 'N passed, N failed, N skipped'.
+# Used by tools/run-tests.
+
+BEGIN {
+    tail_lines = 40
+}
 
 function plain(text) {
     gsub(/&lt;/, "<", text)
@@ -28,6 +33,9 @@ function finish_case() {
     }
     if (status == "fail") {
         failures[++fail_count] = name (why == "" ? "" : ": " why)
+        for (i = line_count > tail_lines ? line_count - tail_lines + 1 : 1; i <= line_count; i++) {
+            failures[fail_count] = failures[fail_count] "\n    | " said[i % tail_lines]
+        }
     } else if (status == "run") {
         passed++
     } else if (missing) {
@@ -43,8 +51,18 @@ function finish_case() {
     name = attribute($0, "name")
     status = attribute($0, "status")
     reason = why = ""
-    missing = 0
+    missing = line_count = is_output = 0
 }
+/<system-out>/ { is_output = 1 }
+is_output {
+    text = $0
+    sub(/^.*<system-out>/, "", text)
+    sub(/<\/system-out>.*$/, "", text)
+    if (text != "") {
+        said[++line_count % tail_lines] = plain(text)
+    }
+}
+/<\/system-out>/ { is_output = 0 }
 /<failure / { why = attribute($0, "message") }
 /<skipped / { missing = attribute($0, "message") !~ /SKIP_|DISABLED|Disabled/ }
 /SKIP(PED [^ ]*)?: / && reason == "" {
