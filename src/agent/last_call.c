@@ -63,8 +63,9 @@ bool last_call_describe(const char *error_file, char out[LAST_CALL_SIZE]) {
             break;
         }
     }
-    char time[32], call[LAST_CALL_SIZE];
+    char time[32], call[LAST_CALL_SIZE], group[CALL_RECORD_NAME_BYTES];
+    (void)call_record_group_name(data, bytes, last->group, group);
     format_time(&header, last->state == CALL_RECORD_BEGUN ? last->begin_ns : last->end_ns, time, sizeof time);
-    (void)snprintf(out, LAST_CALL_SIZE, "%s%s", call_record_format(last, call, sizeof call - sizeof time), time);
+    (void)snprintf(out, LAST_CALL_SIZE, "%s%s", call_record_format(last, group, call, sizeof call - sizeof time), time);
     return true;
 }

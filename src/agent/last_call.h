@@ -10,9 +10,9 @@
 #define LAST_CALL_SIZE 256
 
 /* One clause about the call that had been begun and not finished (the oldest of them, if several threads made calls),
- * or else about the last one: "all_reduce of 1024 float32, sum (call 17 of group 0), begun at 14:03:07.123". Times are
- * shown by TZ. false, with an empty text: the worker kept no record (it is no program of libmuster), made no call, or
- * the file is damaged. Reads one small file. */
+ * or else about the last one: "all_reduce of 1024 float32, sum (call 17 of group 'world'), begun at 14:03:07.123".
+ * Times are shown by TZ. false, with an empty text: the worker kept no record (it is no program of libmuster), made no
+ * call, or the file is damaged. Reads one small file. */
 bool last_call_describe(const char *error_file, char out[LAST_CALL_SIZE]);
 
 #endif

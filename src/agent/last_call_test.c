@@ -83,6 +83,25 @@ static void without_one_the_last_is_told(void **state) {
     assert_string_equal(text, "all_reduce of 1024 float32, sum (call 12 of group 0), finished at 01:02:05.750");
 }
 
+static void a_group_with_a_name_is_named(void **state) {
+    (void)state;
+    char text[LAST_CALL_SIZE];
+    size_t at = CALL_RECORD_HEADER_BYTES + (size_t)CALL_RECORD_ENTRIES * CALL_RECORD_ENTRY_BYTES;
+    put(36, CALL_RECORD_GROUPS, 4);
+    put(at + 4, CALL_RECORD_NAMED, 4);
+    memset(record + at + 8, 'w', CALL_RECORD_NAME_BYTES); /* without an end */
+    put_call(1, CALL_RECORD_BEGUN);
+    write_record(sizeof record);
+    assert_true(last_call_describe(error_file, text));
+    assert_non_null(strstr(text, "(call 11 of group 'www"));
+    assert_non_null(strstr(text, "w'), begun"));
+    put(at + 8, 'w', 2);
+    put(36, UINT32_MAX, 4); /* more than there are */
+    write_record(sizeof record);
+    assert_true(last_call_describe(error_file, text));
+    assert_non_null(strstr(text, "(call 11 of group 'w'), begun"));
+}
+
 static void clocks_that_make_no_sense_are_left_out(void **state) {
     (void)state;
     char text[LAST_CALL_SIZE];
@@ -131,6 +150,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_call_that_was_not_finished_is_told, begin),
         cmocka_unit_test_setup(without_one_the_last_is_told, begin),
+        cmocka_unit_test_setup(a_group_with_a_name_is_named, begin),
         cmocka_unit_test_setup(clocks_that_make_no_sense_are_left_out, begin),
         cmocka_unit_test_setup(nothing_is_told_of_what_is_not_there, begin),
         cmocka_unit_test_setup(odd_files_hold_nobody_up, begin),

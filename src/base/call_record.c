@@ -9,6 +9,7 @@
 #include <muster/types.h>
 
 #include "base/bytes.h"
+#include "base/str.h"
 
 /* The values by their names. */
 enum operation {
@@ -40,7 +41,7 @@ bool call_record_read_header(const uint8_t *data, size_t len, struct call_record
     header.pid = (int32_t)(uint32_t)bytes_get_number(&r, 4);
     header.rank = (uint32_t)bytes_get_number(&r, 4);
     header.world_size = (uint32_t)bytes_get_number(&r, 4);
-    (void)bytes_get_number(&r, 4);
+    header.group_count = (uint32_t)bytes_get_number(&r, 4);
     header.realtime_us = (int64_t)bytes_get_number(&r, 8);
     header.monotonic_ns = (int64_t)bytes_get_number(&r, 8);
     header.begun_count = bytes_get_number(&r, 8);
@@ -94,13 +95,35 @@ size_t call_record_read(const uint8_t *data, size_t len, struct call_record *out
     return count;
 }
 
-char *call_record_format(const struct call_record *record, char *out, size_t max) {
+bool call_record_group_name(const uint8_t *data, size_t len, uint32_t group, char out[CALL_RECORD_NAME_BYTES]) {
+    struct call_record_header header;
+    out[0] = '\0';
+    if (!call_record_read_header(data, len, &header)) {
+        return false;
+    }
+    size_t begin = CALL_RECORD_HEADER_BYTES + (size_t)header.entry_count * CALL_RECORD_ENTRY_BYTES;
+    for (size_t i = 0; i < header.group_count && len - begin >= (i + 1) * CALL_RECORD_GROUP_BYTES; i++) {
+        struct bytes_reader r = {data + begin + i * CALL_RECORD_GROUP_BYTES, CALL_RECORD_GROUP_BYTES, 0, false};
+        bool is_it = bytes_get_number(&r, 4) == group;
+        if (bytes_get_number(&r, 4) == CALL_RECORD_NAMED && is_it) {
+            (void)str_format(out, CALL_RECORD_NAME_BYTES, "%.*s", CALL_RECORD_NAME_BYTES - 1,
+                             (const char *)bytes_get(&r, CALL_RECORD_NAME_BYTES));
+        }
+    }
+    for (char *at = out; *at != '\0'; at++) {
+        *at = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at;
+    }
+    return out[0] != '\0';
+}
+
+char *call_record_format(const struct call_record *record, const char *group_name, char *out, size_t max) {
     static const char *const states[] = {"", "begun", "finished", "failed"};
     bool has_data = muster_type_bytes((enum muster_type)record->type) > 0 && record->operation != COMM_BARRIER &&
                     record->operation != COMM_MONITORED_BARRIER;
     bool reduces = record->operation == COMM_ALL_REDUCE || record->operation == COMM_REDUCE ||
                    record->operation == COMM_REDUCE_SCATTER;
-    char data[64] = "", reduction[32] = "", peer[32] = "", place[64];
+    char data[64] = "", reduction[32] = "", peer[32] = "", place[64 + CALL_RECORD_NAME_BYTES];
+    char group[CALL_RECORD_NAME_BYTES + 4];
     assert(max > 0 && record->state < sizeof states / sizeof *states);
     if (has_data) {
         (void)snprintf(data, sizeof data, " of %llu %s", (unsigned long long)record->count,
@@ -117,11 +140,15 @@ char *call_record_format(const struct call_record *record, char *out, size_t max
                                                            : "root",
                        record->peer);
     }
-    if (record->sequence > 0) {
-        (void)snprintf(place, sizeof place, "call %llu of group %u", (unsigned long long)record->sequence,
-                       record->group);
+    if (group_name[0] != '\0') {
+        (void)snprintf(group, sizeof group, "'%s'", group_name);
     } else {
-        (void)snprintf(place, sizeof place, "group %u", record->group);
+        (void)snprintf(group, sizeof group, "%u", record->group);
+    }
+    if (record->sequence > 0) {
+        (void)snprintf(place, sizeof place, "call %llu of group %s", (unsigned long long)record->sequence, group);
+    } else {
+        (void)snprintf(place, sizeof place, "group %s", group);
     }
     (void)snprintf(out, max, "%s%s%s%s (%s), %s", call_operation_name(record->operation), data, reduction, peer, place,
                    states[record->state]);

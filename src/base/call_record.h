@@ -33,18 +33,24 @@ enum {
     CALL_RECORD_ENTRY_BYTES = 64,
     CALL_RECORD_ENTRIES = 128,       /* that the writer keeps */
     CALL_RECORD_ENTRIES_MAX = 65536, /* that a reader takes */
-    CALL_RECORD_HOST_BYTES = 64
+    CALL_RECORD_HOST_BYTES = 64,
+    CALL_RECORD_GROUPS = 16, /* whose names the writer keeps */
+    CALL_RECORD_GROUP_BYTES = 72,
+    CALL_RECORD_NAME_BYTES = 64
 };
 #define CALL_RECORD_FILE_BYTES                                                                                         \
-    ((size_t)CALL_RECORD_HEADER_BYTES + (size_t)CALL_RECORD_ENTRIES * CALL_RECORD_ENTRY_BYTES)
+    ((size_t)CALL_RECORD_HEADER_BYTES + (size_t)CALL_RECORD_ENTRIES * CALL_RECORD_ENTRY_BYTES +                        \
+     (size_t)CALL_RECORD_GROUPS * CALL_RECORD_GROUP_BYTES)
 /* What follows the name of the launcher's error file. */
 #define CALL_RECORD_SUFFIX ".calls"
 #define CALL_RECORD_NO_PEER UINT32_MAX
 
 enum call_record_state { CALL_RECORD_BEGUN = 1, CALL_RECORD_FINISHED = 2, CALL_RECORD_FAILED = 3 };
 
+enum call_record_named { CALL_RECORD_UNNAMED = 0, CALL_RECORD_NAMED = 1, CALL_RECORD_AMBIGUOUS = 2 };
+
 struct call_record_header {
-    uint32_t entry_count;
+    uint32_t entry_count, group_count; /* group_count 0: a file without names */
     int32_t pid;
     uint32_t rank, world_size;
     int64_t realtime_us, monotonic_ns; /* the two clocks at one moment, by which other times become dates */
@@ -70,7 +76,12 @@ bool call_record_read_header(const uint8_t *data, size_t len, struct call_record
  * are left out. */
 size_t call_record_read(const uint8_t *data, size_t len, struct call_record *out, size_t max);
 
-/* "all_reduce of 1024 float32, sum (call 17 of group 0), begun": one call, without its times. Returns `out`. */
-char *call_record_format(const struct call_record *record, char *out, size_t max);
+/* false, with an empty text: the file does not have the group's name, or groups of two names had its number. Control
+ * characters become '?'. */
+bool call_record_group_name(const uint8_t *data, size_t len, uint32_t group, char out[CALL_RECORD_NAME_BYTES]);
+
+/* "all_reduce of 1024 float32, sum (call 17 of group 'world'), begun": one call, without its times. group_name: empty
+ * for none, "group 0" then. Returns `out`. */
+char *call_record_format(const struct call_record *record, const char *group_name, char *out, size_t max);
 
 #endif

@@ -34,7 +34,7 @@ static bool list_has(const char *list, const char *word) {
 }
 
 /* Our path in the hierarchy: "0::/path" (v2) or "4:memory:/path" (v1). */
-static bool cgroup_path(bool is_v1, char *out, size_t size) {
+static bool cgroup_path(const char *controller, bool is_v1, char *out, size_t size) {
     FILE *file = fopen("/proc/self/cgroup", "re");
     char line[LINE_BYTES];
     bool found = false;
@@ -46,7 +46,7 @@ static bool cgroup_path(bool is_v1, char *out, size_t size) {
             continue;
         }
         *path = '\0';
-        bool match = is_v1 ? list_has(controllers + 1, "memory") : controllers[1] == '\0';
+        bool match = is_v1 ? list_has(controllers + 1, controller) : controllers[1] == '\0';
         found = match && str_copy(out, size, path + 1);
     }
     if (file) {
@@ -56,7 +56,7 @@ static bool cgroup_path(bool is_v1, char *out, size_t size) {
 }
 
 /* One line of mountinfo: "id parent dev root point options ... - type source superoptions". Cuts it up. */
-static bool mount_matches(char *line, bool is_v1, char **root, char **point) {
+static bool mount_matches(const char *controller, char *line, bool is_v1, char **root, char **point) {
     char *rest = strstr(line, " - ");
     if (!rest) {
         return false;
@@ -67,7 +67,7 @@ static bool mount_matches(char *line, bool is_v1, char **root, char **point) {
     const char *type = strsep(&rest, " ");
     (void)strsep(&rest, " ");
     const char *options = strsep(&rest, " ");
-    if (!options || strcmp(type, is_v1 ? "cgroup" : "cgroup2") != 0 || (is_v1 && !list_has(options, "memory"))) {
+    if (!options || strcmp(type, is_v1 ? "cgroup" : "cgroup2") != 0 || (is_v1 && !list_has(options, controller))) {
         return false;
     }
     for (int i = 0; i < 3; i++) {
@@ -78,14 +78,14 @@ static bool mount_matches(char *line, bool is_v1, char **root, char **point) {
     return *root && *point;
 }
 
-bool cgroup_memory_folder(bool is_v1, char *out, size_t max) {
+static bool cgroup_folder(const char *controller, bool is_v1, char *out, size_t max) {
     char path[PATH_BYTES], line[LINE_BYTES];
-    FILE *file = cgroup_path(is_v1, path, sizeof path) ? fopen("/proc/self/mountinfo", "re") : NULL;
+    FILE *file = cgroup_path(controller, is_v1, path, sizeof path) ? fopen("/proc/self/mountinfo", "re") : NULL;
     bool found = false;
     while (file && !found && fgets(line, sizeof line, file)) {
         char *root;
         char *point;
-        if (mount_matches(line, is_v1, &root, &point)) {
+        if (mount_matches(controller, line, is_v1, &root, &point)) {
             size_t strip = strcmp(root, "/") != 0 && str_has_prefix(path, root) ? strlen(root) : 0;
             found = str_format(out, max, "%s%s", point, strcmp(path + strip, "/") == 0 ? "" : path + strip);
         }
@@ -94,6 +94,10 @@ bool cgroup_memory_folder(bool is_v1, char *out, size_t max) {
         (void)fclose(file);
     }
     return found;
+}
+
+bool cgroup_memory_folder(bool is_v1, char *out, size_t max) {
+    return cgroup_folder("memory", is_v1, out, max);
 }
 
 /* ---- room ---- */
@@ -159,4 +163,68 @@ bool cgroup_memory_room(struct cgroup_room *out) {
         }
     }
     return false;
+}
+
+/* ---- processors and processes ---- */
+
+/* The folder above, in place. False at the top. */
+static bool go_up(char *folder) {
+    char *slash = strrchr(folder, '/');
+    if (!slash || slash == folder) {
+        return false;
+    }
+    *slash = '\0';
+    return true;
+}
+
+/* "150000 100000" or "max 100000" of version 2: processors, or 0. */
+static double read_cpu_max(const char *folder) {
+    char path[PATH_BYTES], text[64] = "";
+    FILE *file = str_format(path, sizeof path, "%s/cpu.max", folder) ? fopen(path, "re") : NULL;
+    char *end = text;
+    double quota = file && fgets(text, sizeof text, file) ? strtod(text, &end) : 0;
+    double period = end == text ? 0 : strtod(end, NULL);
+    if (file) {
+        (void)fclose(file);
+    }
+    return period > 0 ? quota / period : 0;
+}
+
+static double read_cpu_v1(const char *folder) {
+    uint64_t quota = read_number(folder, "cpu.cfs_quota_us"), period = read_number(folder, "cpu.cfs_period_us");
+    bool is_limited = (int64_t)quota > 0 && (int64_t)period > 0; /* -1: none */
+    return is_limited ? (double)quota / (double)period : 0;
+}
+
+bool cgroup_cpu_quota(double *out) {
+    char folder[PATH_BYTES];
+    double least = 0;
+    for (int is_v1 = 0; is_v1 < 2; is_v1++) {
+        for (bool more = cgroup_folder("cpu", is_v1, folder, sizeof folder); more; more = go_up(folder)) {
+            double quota = is_v1 ? read_cpu_v1(folder) : read_cpu_max(folder);
+            least = quota > 0 && (least <= 0 || quota < least) ? quota : least;
+        }
+    }
+    *out = least;
+    return least > 0;
+}
+
+bool cgroup_process_limit(uint64_t *out_max, uint64_t *out_used) {
+    char folder[PATH_BYTES];
+    bool found = false;
+    for (int is_v1 = 0; is_v1 < 2; is_v1++) {
+        for (bool more = cgroup_folder("pids", is_v1, folder, sizeof folder); more; more = go_up(folder)) {
+            uint64_t max = read_number(folder, "pids.max"), used = read_number(folder, "pids.current");
+            if (max == UINT64_MAX || used == UINT64_MAX) {
+                continue;
+            }
+            used = used < max ? used : max;
+            if (!found || max - used < *out_max - *out_used) {
+                *out_max = max;
+                *out_used = used;
+            }
+            found = true;
+        }
+    }
+    return found;
 }

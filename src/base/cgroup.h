@@ -1,4 +1,5 @@
-/* The memory cgroup of the calling process, version 1 or 2: where it lies, and how much it leaves.
+/* The cgroup of the calling process, version 1 or 2: where that of memory lies, and how much it leaves of memory,
+ * processor time and processes.
  *
  * Nothing here fails: where there is no such cgroup, or it cannot be read, the answer is false. */
 #ifndef BASE_CGROUP_H
@@ -24,5 +25,10 @@ struct cgroup_room {
 bool cgroup_memory_room(struct cgroup_room *out);
 /* The same from this folder on, upwards. */
 bool cgroup_room_of(const char *folder, bool is_v1, struct cgroup_room *out);
+
+/* How many processors' worth of time it gives, of itself and all above it the least. False: no limit. */
+bool cgroup_cpu_quota(double *out);
+/* How many processes and threads there may be, and are, where the fewest are left. False: no limit. */
+bool cgroup_process_limit(uint64_t *out_max, uint64_t *out_used);
 
 #endif

@@ -22,6 +22,11 @@ bool str_format(char *out, size_t size, const char *format, ...) __attribute__((
 /* malloc'd formatted text (caller frees) or NULL when out of memory. */
 char *str_format_new(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* "s" after a number that is not 1. */
+static inline const char *str_plural(uint64_t count) {
+    return count == 1 ? "" : "s";
+}
+
 bool str_has_prefix(const char *text, const char *prefix);
 
 /* Number of single-character edits (insert, delete, replace, swap of neighbours) between `a` and `b`, for

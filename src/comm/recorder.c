@@ -18,11 +18,13 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is little-endian");
 _Static_assert(sizeof(struct recorder_entry) == CALL_RECORD_ENTRY_BYTES, "layout of the file");
 _Static_assert(offsetof(struct recorder, entries) == CALL_RECORD_HEADER_BYTES, "layout of the file");
+_Static_assert(sizeof(struct recorder_group) == CALL_RECORD_GROUP_BYTES, "layout of the file");
 _Static_assert(sizeof(struct recorder) == CALL_RECORD_FILE_BYTES, "layout of the file");
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct recorder *current;
 static uint32_t user_count;
+static uint32_t named_count;
 static pid_t owner;
 /* Where calls go when there is no memory at all. */
 static struct recorder nowhere;
@@ -72,6 +74,7 @@ static void write_header(struct recorder *recorder, uint32_t rank, uint32_t worl
     recorder->pid = (int32_t)getpid();
     recorder->rank = rank;
     recorder->world_size = world_size;
+    recorder->group_count = CALL_RECORD_GROUPS;
     recorder->realtime_us = clock_realtime_us();
     recorder->monotonic_ns = clock_monotonic_ns();
     (void)gethostname(recorder->host, sizeof recorder->host - 1);
@@ -82,7 +85,7 @@ struct recorder *recorder_acquire(uint32_t rank, uint32_t world_size) {
     pthread_mutex_lock(&mutex);
     if (user_count == 0 || owner != getpid()) { /* a forked child's counts are its parent's */
         current = make();
-        user_count = 0;
+        user_count = named_count = 0;
         owner = getpid();
         write_header(current, rank, world_size);
     }
@@ -90,6 +93,32 @@ struct recorder *recorder_acquire(uint32_t rank, uint32_t world_size) {
     struct recorder *recorder = current;
     pthread_mutex_unlock(&mutex);
     return recorder;
+}
+
+static struct recorder_group *find_group(struct recorder *recorder, uint32_t id) {
+    for (uint32_t i = 0; i < named_count && i < CALL_RECORD_GROUPS; i++) {
+        if (recorder->groups[i].id == id) {
+            return &recorder->groups[i];
+        }
+    }
+    return NULL;
+}
+
+void recorder_name_group(struct recorder *recorder, uint32_t id, const char *name) {
+    pthread_mutex_lock(&mutex);
+    struct recorder_group *group = find_group(recorder, id);
+    uint32_t state = CALL_RECORD_NAMED;
+    if (group) {
+        bool is_same = strncmp(group->name, name, sizeof group->name) == 0;
+        state = is_same ? atomic_load(&group->state) : CALL_RECORD_AMBIGUOUS;
+    } else {
+        group = &recorder->groups[named_count++ % CALL_RECORD_GROUPS];
+        atomic_store(&group->state, CALL_RECORD_UNNAMED);
+        group->id = id;
+        (void)str_copy(group->name, sizeof group->name, name);
+    }
+    atomic_store(&group->state, state);
+    pthread_mutex_unlock(&mutex);
 }
 
 void recorder_release(struct recorder *recorder) {

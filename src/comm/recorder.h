@@ -24,15 +24,23 @@ struct recorder_entry {
     uint32_t reserved;
 };
 
+/* A group's name; the state is last written. */
+struct recorder_group {
+    uint32_t id;
+    _Atomic uint32_t state; /* enum call_record_named */
+    char name[CALL_RECORD_NAME_BYTES];
+};
+
 struct recorder {
     uint8_t magic[8];
     uint32_t version, entry_count, entry_bytes, header_bytes;
     int32_t pid;
-    uint32_t rank, world_size, reserved;
+    uint32_t rank, world_size, group_count;
     int64_t realtime_us, monotonic_ns;
     _Atomic uint64_t begun_count;
     char host[CALL_RECORD_HOST_BYTES];
     struct recorder_entry entries[CALL_RECORD_ENTRIES];
+    struct recorder_group groups[CALL_RECORD_GROUPS];
 };
 
 /* Which call, beside what struct comm_call says. */
@@ -46,6 +54,10 @@ struct recorder_place {
  * memory calls are recorded where nobody looks. */
 struct recorder *recorder_acquire(uint32_t rank, uint32_t world_size);
 void recorder_release(struct recorder *recorder);
+
+/* For readers of the file: how the group of that id is called. The newest are kept; of an id that two groups of
+ * different names have had (root groups are all 0), it is not known any more. */
+void recorder_name_group(struct recorder *recorder, uint32_t id, const char *name);
 
 /* Returns the number for recorder_end(). */
 static inline uint64_t recorder_begin(struct recorder *recorder, const struct comm_call *call,

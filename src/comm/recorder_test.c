@@ -54,8 +54,37 @@ static void golden_bytes(void **state) {
     assert_int_equal(header.world_size, 8);
     assert_int_equal(header.begun_count, 1);
     assert_int_equal(call_record_read(bytes, CALL_RECORD_FILE_BYTES, &call, 1), 1);
-    assert_string_equal(call_record_format(&call, text, sizeof text),
+    assert_string_equal(call_record_format(&call, "", text, sizeof text),
                         "reduce of 258 float32, max, root 3 (call 17 of group 5), finished");
+    recorder_release(recorder);
+}
+
+static void groups_have_names(void **state) {
+    (void)state;
+    static const uint8_t slot[] = {5, 0, 0, 0, 1, 0, 0, 0, 'o', 'd', 'd', 's', 0};
+    struct recorder *recorder = recorder_acquire(0, 1);
+    const uint8_t *bytes = (const uint8_t *)recorder;
+    char name[CALL_RECORD_NAME_BYTES], text[128];
+    assert_int_equal(bytes[36], CALL_RECORD_GROUPS);
+    assert_false(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 5, name));
+    recorder_name_group(recorder, 5, "odds");
+    recorder_name_group(recorder, 5, "odds");
+    assert_memory_equal(recorder->groups, slot, sizeof slot);
+    assert_true(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 5, name));
+    const struct call_record call = {
+        .sequence = 17, .group = 5, .operation = COMM_BARRIER, .state = CALL_RECORD_BEGUN, .peer = CALL_RECORD_NO_PEER};
+    assert_string_equal(call_record_format(&call, name, text, sizeof text), "barrier (call 17 of group 'odds'), begun");
+    assert_false(
+        call_record_group_name(bytes, CALL_RECORD_FILE_BYTES - CALL_RECORD_GROUPS * CALL_RECORD_GROUP_BYTES, 5, name));
+    recorder_name_group(recorder, 5, "evens");
+    recorder_name_group(recorder, 5, "odds"); /* which of them it is, nobody knows any more */
+    assert_false(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 5, name));
+    for (uint32_t id = 6; id < 6 + CALL_RECORD_GROUPS; id++) {
+        recorder_name_group(recorder, id, "bell\a");
+    }
+    assert_false(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 5, name)); /* only the newest */
+    assert_true(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 6, name));
+    assert_string_equal(name, "bell?");
     recorder_release(recorder);
 }
 
@@ -98,16 +127,19 @@ static void damaged_files_are_refused_or_harmless(void **state) {
     uint8_t *copy = malloc(CALL_RECORD_FILE_BYTES);
     static struct call_record calls[CALL_RECORD_ENTRIES];
     struct call_record_header header;
-    char text[128];
+    const size_t whole = CALL_RECORD_FILE_BYTES - CALL_RECORD_GROUPS * CALL_RECORD_GROUP_BYTES; /* without names */
+    char text[256], name[CALL_RECORD_NAME_BYTES];
     assert_non_null(copy);
+    recorder_name_group(recorder, 0, "world");
     memcpy(copy, recorder, CALL_RECORD_FILE_BYTES);
     recorder_release(recorder);
     for (size_t len = 0; len < CALL_RECORD_FILE_BYTES; len += len < 200 ? 1 : 97) {
         uint8_t *cut = malloc(len ? len : 1);
         assert_non_null(cut);
         memcpy(cut, copy, len);
-        assert_false(call_record_read_header(cut, len, &header));
-        assert_int_equal(call_record_read(cut, len, calls, CALL_RECORD_ENTRIES), 0);
+        assert_int_equal(call_record_read_header(cut, len, &header), len >= whole);
+        assert_int_equal(call_record_read(cut, len, calls, CALL_RECORD_ENTRIES), len >= whole);
+        assert_int_equal(call_record_group_name(cut, len, 0, name), len >= whole + CALL_RECORD_GROUP_BYTES);
         free(cut);
     }
     for (size_t at = 0; at < CALL_RECORD_HEADER_BYTES + CALL_RECORD_ENTRY_BYTES; at++) {
@@ -115,8 +147,9 @@ static void damaged_files_are_refused_or_harmless(void **state) {
         for (unsigned value = 0; value < 256; value += 51) {
             copy[at] = (uint8_t)value;
             size_t count = call_record_read(copy, CALL_RECORD_FILE_BYTES, calls, CALL_RECORD_ENTRIES);
+            (void)call_record_group_name(copy, CALL_RECORD_FILE_BYTES, 0, name);
             for (size_t i = 0; i < count; i++) {
-                assert_true(strlen(call_record_format(&calls[i], text, sizeof text)) < sizeof text);
+                assert_true(strlen(call_record_format(&calls[i], name, text, sizeof text)) < sizeof text);
             }
         }
         copy[at] = before;
@@ -157,7 +190,7 @@ static size_t read_file(const char *path, uint8_t *out, size_t max) {
 
 static void the_file_survives_a_sigkill(void **state) {
     (void)state;
-    char folder[] = "/tmp/muster-recorder-test-XXXXXX", path[128], text[128];
+    char folder[] = "/tmp/muster-recorder-test-XXXXXX", path[128], text[128], name[CALL_RECORD_NAME_BYTES];
     static uint8_t bytes[CALL_RECORD_FILE_BYTES];
     struct call_record calls[8];
     assert_non_null(mkdtemp(folder));
@@ -177,9 +210,11 @@ static void the_file_survives_a_sigkill(void **state) {
     assert_int_equal(ranks_wait(ranks, 0), RANKS_KILLED - SIGKILL);
     count = call_record_read(bytes, read_file(path, bytes, sizeof bytes), calls, 8);
     assert_int_equal(count, 4);
-    assert_string_equal(call_record_format(&calls[0], text, sizeof text),
-                        "all_reduce of 4 float32, sum (call 1 of group 0), finished");
-    assert_string_equal(call_record_format(&calls[3], text, sizeof text), "barrier (call 4 of group 0), begun");
+    assert_true(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, calls[0].group, name));
+    assert_string_equal(call_record_format(&calls[0], name, text, sizeof text),
+                        "all_reduce of 4 float32, sum (call 1 of group 'world'), finished");
+    assert_string_equal(call_record_format(&calls[3], name, text, sizeof text),
+                        "barrier (call 4 of group 'world'), begun");
     assert_true(calls[3].begin_ns >= calls[2].end_ns && calls[2].end_ns >= calls[2].begin_ns);
     ranks_free(ranks);
     for (int rank = 0; rank < 2; rank++) {
@@ -192,6 +227,7 @@ static void the_file_survives_a_sigkill(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_bytes),
+        cmocka_unit_test(groups_have_names),
         cmocka_unit_test(the_ring_keeps_the_newest),
         cmocka_unit_test(damaged_files_are_refused_or_harmless),
         cmocka_unit_test(the_file_survives_a_sigkill),

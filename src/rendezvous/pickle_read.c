@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "rendezvous/base64.h"
+#include "base/base64.h"
 #include "rendezvous/civil_time.h"
 #include "rendezvous/pickle.h"
 #include "rendezvous/pickle_impl.h"

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "rendezvous/base64.h"
+#include "base/base64.h"
 #include "rendezvous/civil_time.h"
 #include "rendezvous/pickle.h"
 

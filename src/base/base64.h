@@ -1,6 +1,6 @@
 /* Base64 of the standard alphabet, with padding and without line breaks. */
-#ifndef RENDEZVOUS_BASE64_H
-#define RENDEZVOUS_BASE64_H
+#ifndef BASE_BASE64_H
+#define BASE_BASE64_H
 
 #include <stddef.h>
 #include <stdint.h>

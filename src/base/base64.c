@@ -1,5 +1,5 @@
 /* Base64; see base64.h. */
-#include "rendezvous/base64.h"
+#include "base/base64.h"
 
 #include <stdbool.h>
 
