@@ -11,6 +11,7 @@
 #include <muster/sampler.h>
 #include <muster/snapshot.h>
 #include <muster/status.h>
+#include <muster/stop.h>
 #include <muster/store.h>
 #include <muster/syncbn.h>
 #include <muster/trace.h>

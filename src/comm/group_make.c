@@ -1,5 +1,6 @@
 /* A group from a list of ranks: places, the segment of each host, the meeting of its members. See group_impl.h. */
 #include "comm/group_impl.h"
+#include "comm/recorder.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -316,6 +317,7 @@ int group_attach(struct muster_group *group, const struct segment_name *name, in
     code = code ? code : make_node(group);
     code = code ? code : make_hierarchy(group);
     if (code == 0) {
+        recorder_name_group(group->context->recorder, group->id, group->name);
         enlist(group);
         code = meet_locals(group, deadline_ns);
     }

@@ -101,17 +101,20 @@ bool interface_wish_allows(const struct interface_wish *wish, const char *name, 
 
 enum rank { REAL, BRIDGE, LOOPBACK, RANK_COUNT };
 
-static enum rank rank_of(const struct interface_address *address) {
+bool interface_is_bridge(const char *name) {
     static const char *const bridges[] = {"docker", "virbr", "br-", "veth", "cni", "flannel", "lxc"};
+    bool is_bridge = false;
+    for (size_t i = 0; i < sizeof bridges / sizeof *bridges && !is_bridge; i++) {
+        is_bridge = str_has_prefix(name, bridges[i]);
+    }
+    return is_bridge;
+}
+
+static enum rank rank_of(const struct interface_address *address) {
     if (net_address_is_loopback((const struct sockaddr *)&address->address.sockaddr)) {
         return LOOPBACK;
     }
-    for (size_t i = 0; i < sizeof bridges / sizeof *bridges; i++) {
-        if (str_has_prefix(address->name, bridges[i])) {
-            return BRIDGE;
-        }
-    }
-    return REAL;
+    return interface_is_bridge(address->name) ? BRIDGE : REAL;
 }
 
 size_t interface_choose(const struct interface_wish *wish, const struct interface_address *all, size_t all_count,

@@ -38,6 +38,9 @@ struct interface_address {
 
 bool interface_wish_allows(const struct interface_wish *wish, const char *name, int family);
 
+/* Does the name tell that it connects containers of this machine (docker, virbr, br- ...)? */
+bool interface_is_bridge(const char *name);
+
 /* Those that the wish allows, best first: without a wish, real interfaces before bridges of containers (docker, virbr,
  * br-) before loopback; loopback only when there is nothing else. At most INTERFACE_CHOSEN_MAX. Returns how many. */
 size_t interface_choose(const struct interface_wish *wish, const struct interface_address *all, size_t all_count,

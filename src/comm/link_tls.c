@@ -101,9 +101,8 @@ static ssize_t outcome(struct link_tls *tls, int result) {
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) {
         return LINK_AGAIN;
     }
-    long verdict = library->SSL_get_verify_result(tls->ssl);
-    const char *reason = library->ERR_reason_error_string(library->ERR_peek_last_error());
-    library->ERR_clear_error();
+    char reason[REASON_MAX];
+    tls_context_reason(tls->ssl, reason, sizeof reason);
     (void)tls_flush(&tls->link); /* the peer should hear why */
     if (tls->error_number != 0) {
         errno = tls->error_number;
@@ -112,10 +111,7 @@ static ssize_t outcome(struct link_tls *tls, int result) {
     if (error == SSL_ERROR_ZERO_RETURN || tls->has_ended) {
         return LINK_END;
     }
-    (void)str_format(tls->reason, sizeof tls->reason, "TLS: %s",
-                     verdict != X509_V_OK ? library->X509_verify_cert_error_string(verdict)
-                     : reason             ? reason
-                                          : "the peer does not speak it");
+    (void)str_copy(tls->reason, sizeof tls->reason, reason);
     errno = EPROTO;
     return LINK_BROKEN;
 }
@@ -238,7 +234,7 @@ struct link *link_tls_create(struct tls *tls, int fd, bool is_caller) {
     link->link.fd = fd;
     link->library = library;
     buf_init(&link->unsent, UNSENT_BYTES_MAX);
-    link->ssl = library->SSL_new(tls->context);
+    link->ssl = tls_context_connection(tls->context, is_caller);
     BIO *bio = link->ssl ? library->BIO_new(tls->method) : NULL;
     if (!bio) {
         tls_close(&link->link);
@@ -247,10 +243,5 @@ struct link *link_tls_create(struct tls *tls, int fd, bool is_caller) {
     library->BIO_set_data(bio, link);
     library->BIO_set_init(bio, 1);
     library->SSL_set_bio(link->ssl, bio, bio); /* owns it */
-    if (is_caller) {
-        library->SSL_set_connect_state(link->ssl);
-    } else {
-        library->SSL_set_accept_state(link->ssl);
-    }
     return &link->link;
 }

@@ -14,7 +14,7 @@
 
 #include <muster/status.h>
 
-#include "comm/tls_test_support.h"
+#include "net/tls_test_support.h"
 
 /* A caller and who is called, in one thread. */
 struct pair {

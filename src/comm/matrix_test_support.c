@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/unwatched_test_support.h"
+
 static const char *const operation_names[] = {"all_reduce", "reduce", "reduce_scatter", "broadcast",
                                               "all_gather", "gather", "scatter",        "all_to_all"};
 
@@ -23,7 +25,7 @@ static bool has_blocks(enum matrix_operation operation) {
     return operation == MATRIX_REDUCE_SCATTER || operation >= MATRIX_ALL_GATHER;
 }
 
-static bool is_float(enum muster_type type) {
+UNWATCHED static bool is_float(enum muster_type type) {
     return type >= MUSTER_FLOAT16;
 }
 
@@ -151,7 +153,7 @@ size_t matrix_receive_count(const struct matrix_case *c, uint32_t rank) {
 
 /* An IEEE 754 number of `bits` bits with `fraction` of them: sign, exponent around 1, and fraction from `from`. One in
  * 64 is infinite, not a number, or 0 where that has a result that can be foretold. */
-static uint64_t float_bits(uint64_t from, unsigned bits, unsigned fraction, bool may_be_special) {
+UNWATCHED static uint64_t float_bits(uint64_t from, unsigned bits, unsigned fraction, bool may_be_special) {
     uint64_t exponent_mask = (UINT64_C(1) << (bits - 1 - fraction)) - 1;
     uint64_t exponent = exponent_mask / 2 - 2 + (from >> 56 & 3);
     uint64_t fraction_bits = from & ((UINT64_C(1) << fraction) - 1);
@@ -165,7 +167,7 @@ static uint64_t float_bits(uint64_t from, unsigned bits, unsigned fraction, bool
 }
 
 /* The bits of element i of what `rank` gives. */
-static uint64_t element_bits(const struct matrix_case *c, uint32_t rank, size_t i) {
+UNWATCHED static uint64_t element_bits(const struct matrix_case *c, uint32_t rank, size_t i) {
     uint64_t mixed = (c->seed ^ (uint64_t)rank << 40 ^ i) * UINT64_C(0x9e3779b97f4a7c15);
     mixed = (mixed ^ mixed >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
     mixed ^= mixed >> 32;
@@ -184,11 +186,20 @@ static uint64_t element_bits(const struct matrix_case *c, uint32_t rank, size_t 
     }
 }
 
-void matrix_fill(const struct matrix_case *c, uint32_t rank, void *send) {
-    size_t width = muster_type_bytes(c->type), count = matrix_send_count(c, rank);
+UNWATCHED static void fill_chunk(const struct matrix_case *c, uint32_t rank, void *chunk, size_t from, size_t count) {
+    size_t width = muster_type_bytes(c->type);
     for (size_t i = 0; i < count; i++) {
-        uint64_t bits = element_bits(c, rank, i);
-        memcpy((char *)send + i * width, &bits, width); /* little endian, as all we test on */
+        unwatched_put(chunk, i, width, element_bits(c, rank, from + i));
+    }
+}
+
+void matrix_fill(const struct matrix_case *c, uint32_t rank, void *send) {
+    uint64_t chunk[UNWATCHED_CHUNK];
+    size_t width = muster_type_bytes(c->type), count = matrix_send_count(c, rank);
+    for (size_t at = 0, some; at < count; at += some) {
+        some = unwatched_chunk(at, count);
+        fill_chunk(c, rank, chunk, at, some);
+        memcpy((char *)send + at * width, chunk, some * width);
     }
 }
 
@@ -197,7 +208,7 @@ struct number {
     double real;
 };
 
-static double real_of(uint64_t bits, unsigned exponent_bits, unsigned fraction) {
+UNWATCHED static double real_of(uint64_t bits, unsigned exponent_bits, unsigned fraction) {
     int bias = (1 << (exponent_bits - 1)) - 1;
     int exponent = (int)(bits >> fraction & ((1U << exponent_bits) - 1));
     double part = (double)(bits & ((UINT64_C(1) << fraction) - 1)), one = (double)(UINT64_C(1) << fraction);
@@ -207,7 +218,7 @@ static double real_of(uint64_t bits, unsigned exponent_bits, unsigned fraction) 
     return bits >> (exponent_bits + fraction) & 1 ? -size : size;
 }
 
-static struct number number_of(enum muster_type type, uint64_t bits) {
+UNWATCHED static struct number number_of(enum muster_type type, uint64_t bits) {
     switch (type) {
     case MUSTER_FLOAT16:
         return (struct number){.real = real_of(bits, 5, 10)};
@@ -230,7 +241,7 @@ static struct number number_of(enum muster_type type, uint64_t bits) {
     }
 }
 
-static struct number combine(enum muster_reduction reduction, struct number a, struct number b) {
+UNWATCHED static struct number combine(enum muster_reduction reduction, struct number a, struct number b) {
     uint64_t x = (uint64_t)a.whole, y = (uint64_t)b.whole;
     bool is_nan = isnan(a.real) || isnan(b.real);
     switch (reduction) {
@@ -253,7 +264,7 @@ static struct number combine(enum muster_reduction reduction, struct number a, s
 
 /* Each of up to P operations, and the steps to 16 bits between hosts, round by at most half a unit of the last place of
  * a number that is no larger than the sum of sizes. Twice that, for the double arithmetic here. */
-static double bound_of(const struct matrix_case *c, struct number sum, double sizes) {
+UNWATCHED static double bound_of(const struct matrix_case *c, struct number sum, double sizes) {
     static const int digits[] = {
         [MUSTER_FLOAT16] = 11, [MUSTER_BFLOAT16] = 8, [MUSTER_FLOAT32] = 24, [MUSTER_FLOAT64] = 53};
     double unit = ldexp(1.0, -digits[c->type]);
@@ -271,7 +282,7 @@ static double bound_of(const struct matrix_case *c, struct number sum, double si
 }
 
 /* `position`: of the element in everybody's send buffer. */
-static bool is_reduced(const struct matrix_case *c, size_t position, uint64_t got) {
+UNWATCHED static bool is_reduced(const struct matrix_case *c, size_t position, uint64_t got) {
     struct number sum = number_of(c->type, element_bits(c, 0, position));
     double sizes = fabs(sum.real);
     for (uint32_t rank = 1; rank < c->size; rank++) {
@@ -315,25 +326,42 @@ static const char *wrong_at(size_t element, size_t count, uint64_t got) {
     return text;
 }
 
-const char *matrix_check(const struct matrix_case *c, uint32_t rank, const void *receive) {
-    size_t width = muster_type_bytes(c->type), count = matrix_receive_count(c, rank), at = 0, begin = 0;
-    uint64_t mask = width == 8 ? UINT64_MAX : (UINT64_C(1) << 8 * width) - 1, got = 0;
-    if (is_reducing(c->operation)) {
-        begin = c->operation == MATRIX_REDUCE_SCATTER ? matrix_begin(c, rank) : 0;
-        for (; at < count; at++) {
-            memcpy(&got, (const char *)receive + at * width, width);
-            if (!is_reduced(c, begin + at, got)) {
-                return wrong_at(at, count, got);
-            }
-        }
-        return NULL;
+/* The first of `count` elements that is not what the elements from `position` on give together; `count`: there is none.
+ */
+UNWATCHED static size_t first_not_reduced(const struct matrix_case *c, size_t position, const void *chunk,
+                                          size_t count) {
+    size_t width = muster_type_bytes(c->type), i = 0;
+    while (i < count && is_reduced(c, position + i, unwatched_get(chunk, i, width))) {
+        i++;
     }
-    for (uint32_t from = 0; count > 0 && from < c->size; from++) {
-        size_t share = share_of(c, rank, from, &begin);
-        for (size_t i = 0; i < share; i++, at++) {
-            memcpy(&got, (const char *)receive + at * width, width);
-            if (got != (element_bits(c, from, begin + i) & mask)) {
-                return wrong_at(at, count, got);
+    return i;
+}
+
+/* The first that is not what `from` gives from `position` on. */
+UNWATCHED static size_t first_not_given(const struct matrix_case *c, uint32_t from, size_t position, const void *chunk,
+                                        size_t count) {
+    size_t width = muster_type_bytes(c->type), i = 0;
+    uint64_t mask = width == 8 ? UINT64_MAX : (UINT64_C(1) << 8 * width) - 1;
+    while (i < count && unwatched_get(chunk, i, width) == (element_bits(c, from, position + i) & mask)) {
+        i++;
+    }
+    return i;
+}
+
+const char *matrix_check(const struct matrix_case *c, uint32_t rank, const void *receive) {
+    uint64_t chunk[UNWATCHED_CHUNK];
+    size_t width = muster_type_bytes(c->type), count = matrix_receive_count(c, rank), at = 0, begin = 0;
+    bool reduces = is_reducing(c->operation);
+    for (uint32_t from = 0; count > 0 && from < (reduces ? 1 : c->size); from++) {
+        size_t share = reduces ? count : share_of(c, rank, from, &begin);
+        begin = c->operation == MATRIX_REDUCE_SCATTER ? matrix_begin(c, rank) : begin;
+        for (size_t i = 0, some; i < share; i += some, at += some) {
+            some = unwatched_chunk(i, share);
+            memcpy(chunk, (const char *)receive + at * width, some * width);
+            size_t right = reduces ? first_not_reduced(c, begin + i, chunk, some)
+                                   : first_not_given(c, from, begin + i, chunk, some);
+            if (right < some) {
+                return wrong_at(at + right, count, unwatched_get(chunk, right, width));
             }
         }
     }

@@ -16,6 +16,7 @@
 #include <muster/status.h>
 
 #include "base/clock.h"
+#include "comm/unwatched_test_support.h"
 #include "comm/wire.h"
 
 struct shared_rank {
@@ -141,19 +142,31 @@ int job_receive(struct job_rank *rank, struct p2p_envelope from, void *buffer, s
     return code ? code : job_wait_for(rank, &request);
 }
 
-static uint8_t filling(size_t at, uint32_t place) {
+UNWATCHED static uint8_t filling(size_t at, uint32_t place) {
     return (uint8_t)(at < sizeof place ? place >> 8 * at : (at * 2654435761U + place * 40503U) >> 11);
 }
 
-void job_fill(uint8_t *bytes, size_t count, uint32_t place) {
+UNWATCHED static void fill_chunk(uint8_t *chunk, size_t from, size_t count, uint32_t place) {
     for (size_t i = 0; i < count; i++) {
-        bytes[i] = filling(i, place);
+        chunk[i] = filling(from + i, place);
+    }
+}
+
+void job_fill(uint8_t *bytes, size_t count, uint32_t place) {
+    uint8_t chunk[UNWATCHED_CHUNK];
+    for (size_t at = 0, some; at < count; at += some) {
+        some = unwatched_chunk(at, count);
+        fill_chunk(chunk, at, some, place);
+        memcpy(bytes + at, chunk, some);
     }
 }
 
 bool job_is_filled(const uint8_t *bytes, size_t count, uint32_t place) {
-    for (size_t i = 0; i < count; i++) {
-        if (bytes[i] != filling(i, place)) {
+    uint8_t chunk[UNWATCHED_CHUNK];
+    for (size_t at = 0, some; at < count; at += some) {
+        some = unwatched_chunk(at, count);
+        fill_chunk(chunk, at, some, place);
+        if (memcmp(bytes + at, chunk, some) != 0) {
             return false;
         }
     }

@@ -1,4 +1,4 @@
-/* Certificates and the context that connections are made from; see tls.h. */
+/* Whose certificates, and what links are made from; see tls.h. */
 #include "comm/tls.h"
 
 #include <stdlib.h>
@@ -47,27 +47,6 @@ int tls_files_from_env(struct tls_files *out) {
 
 /* ---- the context ---- */
 
-static int fail(const struct tls *tls, const char *what, const char *file) {
-    const char *reason = tls->library->ERR_reason_error_string(tls->library->ERR_peek_last_error());
-    return status_fail(MUSTER_EINVAL, "TLS: %s %s: %s", what, file, reason ? reason : "of no use");
-}
-
-static int read_files(const struct tls *tls, const struct tls_files *files) {
-    const struct tls_library *library = tls->library;
-    library->ERR_clear_error();
-    if (library->SSL_CTX_use_certificate_chain_file(tls->context, files->certificate) != 1) {
-        return fail(tls, "the certificate in", files->certificate);
-    }
-    if (library->SSL_CTX_use_PrivateKey_file(tls->context, files->key, SSL_FILETYPE_PEM) != 1 ||
-        library->SSL_CTX_check_private_key(tls->context) != 1) {
-        return fail(tls, "the key in", files->key);
-    }
-    if (library->SSL_CTX_load_verify_locations(tls->context, files->authority, NULL) != 1) {
-        return fail(tls, "the authority's certificates in", files->authority);
-    }
-    return 0;
-}
-
 int tls_create(const struct tls_files *files, struct tls **out) {
     const struct tls_library *library = tls_library();
     if (!library) {
@@ -78,19 +57,13 @@ int tls_create(const struct tls_files *files, struct tls **out) {
         return status_fail(MUSTER_ENOMEM, "no memory for TLS");
     }
     tls->library = library;
-    tls->context = library->SSL_CTX_new(library->TLS_method());
     tls->method = link_tls_method(library);
-    int code = tls->context && tls->method ? 0 : status_fail(MUSTER_ENOMEM, "no memory for TLS");
-    if (code == 0 && (library->SSL_CTX_ctrl(tls->context, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION, NULL) != 1 ||
-                      library->SSL_CTX_set_num_tickets(tls->context, 0) != 1)) {
-        code = status_fail(MUSTER_EUNSUPPORTED, "this machine's OpenSSL does not speak TLS 1.3");
-    }
-    code = code ? code : read_files(tls, files);
+    int code = tls->method ? 0 : status_fail(MUSTER_ENOMEM, "no memory for TLS");
+    code = code ? code : tls_context_create(files, &tls->context);
     if (code) {
         tls_free(tls);
         return code;
     }
-    library->SSL_CTX_set_verify(tls->context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
     *out = tls;
     return 0;
 }
@@ -99,9 +72,7 @@ void tls_free(struct tls *tls) {
     if (!tls) {
         return;
     }
-    if (tls->context) {
-        tls->library->SSL_CTX_free(tls->context);
-    }
+    tls_context_free(tls->context);
     if (tls->method) {
         tls->library->BIO_meth_free(tls->method);
     }

@@ -3,11 +3,11 @@
 #define COMM_TLS_IMPL_H
 
 #include "comm/tls.h"
-#include "comm/tls_library.h"
+#include "net/tls_library.h"
 
 struct tls {
     const struct tls_library *library;
-    SSL_CTX *context;
+    struct tls_context *context;
     BIO_METHOD *method; /* of streams: link_tls.c */
 };
 

@@ -13,7 +13,7 @@
 
 #include "comm/p2p_impl.h"
 #include "comm/p2p_test_support.h"
-#include "comm/tls_test_support.h"
+#include "net/tls_test_support.h"
 
 static void use(const struct tls_files *files) {
     job_check(setenv("MUSTER_TLS_CERT", files->certificate, 1) == 0 && setenv("MUSTER_TLS_KEY", files->key, 1) == 0 &&

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/tls_test_support.h"
+#include "net/tls_test_support.h"
 
 enum { EXIT_USAGE = 2, EXIT_CANNOT_RUN = 127, SIGNAL_BASE = 128 };
 

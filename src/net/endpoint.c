@@ -32,6 +32,21 @@ static bool host_is_wellformed(const char *host) {
     return host[0] != '\0' && host[strspn(host, allowed)] == '\0';
 }
 
+static bool is_ipv6(const char *text) {
+    struct in6_addr address;
+    char plain[INET6_ADDRSTRLEN];
+    size_t len = strcspn(text, "%"); /* an interface may follow */
+    return len < sizeof plain && str_format(plain, sizeof plain, "%.*s", (int)len, text) &&
+           inet_pton(AF_INET6, plain, &address) == 1;
+}
+
+/* "fe80::1": splitting at the last colon would leave no address. ("fe80::1:29400" is split there, as torchrun does.) */
+static bool lacks_brackets(const char *text) {
+    const char *colon = strrchr(text, ':');
+    char host[NET_HOST_MAX];
+    return is_ipv6(text) && str_format(host, sizeof host, "%.*s", (int)(colon - text), text) && !is_ipv6(host);
+}
+
 /* Splits the stripped text in place into host and port text (NULL when none is given). */
 static bool split(char *text, char **out_host, char **out_port) {
     *out_port = NULL;
@@ -69,6 +84,12 @@ int net_endpoint_parse(const char *text, struct net_endpoint *out) {
     if (copy[0] != '\0') {
         char *host;
         char *port;
+        if (lacks_brackets(copy)) {
+            return status_fail(MUSTER_EINVAL,
+                               "the rendezvous endpoint '%s' is an IPv6 address, which needs brackets: write [%s], or "
+                               "[%s]:PORT",
+                               text, copy, copy);
+        }
         if (!split(copy, &host, &port) || !host_is_wellformed(host) || !str_copy(parsed.host, NET_HOST_MAX, host)) {
             return status_fail(
                 MUSTER_EINVAL,
@@ -84,6 +105,68 @@ int net_endpoint_parse(const char *text, struct net_endpoint *out) {
     }
     *out = parsed;
     return MUSTER_OK;
+}
+
+static bool is_listed(const struct net_endpoint_list *list, const struct net_endpoint *endpoint) {
+    for (size_t i = 0; i < list->count; i++) {
+        if (list->list[i].port == endpoint->port && strcasecmp(list->list[i].host, endpoint->host) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* One of several. */
+static int append_endpoint(struct net_endpoint_list *list, const char *text, size_t len, uint16_t default_port) {
+    char one[NET_HOST_MAX + PORT_DIGITS_MAX + 4];
+    struct net_endpoint endpoint;
+    if (len >= sizeof one) {
+        return status_fail(MUSTER_EINVAL, "the endpoint '%.64s...' is longer than a host name can be", text);
+    }
+    memcpy(one, text, len);
+    one[len] = '\0';
+    if (one[strspn(one, " \t\r\n\v\f")] == '\0') {
+        return status_fail(MUSTER_EINVAL, "an endpoint of the list is empty: HOST:PORT,HOST:PORT is expected");
+    }
+    if (list->count == NET_ENDPOINTS_MAX) {
+        return status_fail(MUSTER_EINVAL, "more than %d endpoints: three or five are enough", NET_ENDPOINTS_MAX);
+    }
+    int rc = net_endpoint_parse(one, &endpoint);
+    if (rc != MUSTER_OK) {
+        return rc;
+    }
+    endpoint.port = endpoint.port < 0 ? default_port : endpoint.port;
+    if (endpoint.port == 0) {
+        return status_fail(MUSTER_EINVAL,
+                           "the endpoint '%s' of the list needs a port: others cannot know one that the "
+                           "kernel chooses",
+                           one);
+    }
+    if (is_listed(list, &endpoint)) {
+        return status_fail(MUSTER_EINVAL, "the endpoint '%s' is in the list twice", one);
+    }
+    list->list[list->count++] = endpoint;
+    return MUSTER_OK;
+}
+
+int net_endpoint_list_parse(const char *text, uint16_t default_port, struct net_endpoint_list *out) {
+    struct net_endpoint_list list = {.count = 0};
+    int rc = MUSTER_OK;
+    if (!strchr(text, ',')) {
+        rc = net_endpoint_parse(text, &list.list[0]);
+        list.list[0].port = list.list[0].port < 0 ? default_port : list.list[0].port;
+        list.count = 1;
+    } else {
+        for (const char *at = text; at && rc == MUSTER_OK;) {
+            const char *comma = strchr(at, ',');
+            rc = append_endpoint(&list, at, comma ? (size_t)(comma - at) : strlen(at), default_port);
+            at = comma ? comma + 1 : NULL;
+        }
+    }
+    if (rc == MUSTER_OK) {
+        *out = list;
+    }
+    return rc;
 }
 
 static void append_results(const struct addrinfo *results, struct net_addresses *out) {
@@ -193,6 +276,20 @@ const char *net_address_format(const struct sockaddr *address, char out[NET_ADDR
     return out;
 }
 
+void net_address_key(const struct sockaddr *address, struct net_address_key *out) {
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    memset(out, 0, sizeof *out);
+    if (address->sa_family == AF_INET) {
+        memcpy(&v4, address, sizeof v4);
+        out->bytes[10] = out->bytes[11] = 0xff;
+        memcpy(out->bytes + 12, &v4.sin_addr, sizeof v4.sin_addr);
+    } else if (address->sa_family == AF_INET6) {
+        memcpy(&v6, address, sizeof v6);
+        memcpy(out->bytes, &v6.sin6_addr, sizeof v6.sin6_addr);
+    }
+}
+
 bool net_address_is_loopback(const struct sockaddr *address) {
     struct in_addr v4;
     if (address->sa_family == AF_INET) {
@@ -219,6 +316,13 @@ bool net_address_is_local(const struct sockaddr *address) {
     bool local = bind(fd, (struct sockaddr *)&probe, len) == 0;
     (void)close(fd);
     return local;
+}
+
+bool net_address_equal(const struct sockaddr *a, const struct sockaddr *b) {
+    struct net_address_key left, right;
+    net_address_key(a, &left);
+    net_address_key(b, &right);
+    return net_address_port(a) == net_address_port(b) && memcmp(&left, &right, sizeof left) == 0;
 }
 
 uint16_t net_address_port(const struct sockaddr *address) {

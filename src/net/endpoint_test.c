@@ -31,6 +31,11 @@ static void endpoint_texts(void **state) {
         {"[fe80::1%eth0]:7", "fe80::1%eth0", 7},
         {"a_b-c.example:00080", "a_b-c.example", 80},
         {"fe80::1:29400", "fe80::1", 29400}, /* the last colon splits, as in torchrun */
+        {"::1:29400", "::1", 29400},
+        {"fe80::1%eth0:7", "fe80::1%eth0", 7},
+        {"::1", NULL, 0}, /* no address would be left */
+        {"fe80::1%eth0", NULL, 0},
+        {"2001:db8:0:0:0:0:0:1", NULL, 0},
         {"host:65536", NULL, 0},
         {"host:99999", NULL, 0},
         {"host:", NULL, 0},
@@ -55,6 +60,13 @@ static void endpoint_texts(void **state) {
         assert_string_equal(endpoint.host, cases[i].host);
         assert_int_equal(endpoint.port, cases[i].port);
     }
+}
+
+static void ipv6_without_brackets_is_told(void **state) {
+    (void)state;
+    struct net_endpoint endpoint;
+    assert_int_equal(net_endpoint_parse(" ::1 ", &endpoint), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "write [::1], or [::1]:PORT"));
 }
 
 static void endpoint_too_long(void **state) {
@@ -104,12 +116,70 @@ static void mapped_addresses_print_as_ipv4(void **state) {
     assert_int_equal(net_address_port(address), 65535);
 }
 
+static void addresses_are_equal_with_their_ports(void **state) {
+    (void)state;
+    static const struct {
+        const char *host;
+        uint16_t port;
+        bool is_equal;
+    } cases[] = {{"10.0.0.1", 5, true},
+                 {"10.0.0.1", 6, false},
+                 {"10.0.0.2", 5, false},
+                 {"::ffff:10.0.0.1", 5, true},
+                 {"::1", 5, false}};
+    struct net_addresses one, other;
+    assert_int_equal(net_resolve_numeric("10.0.0.1", 5, &one), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(net_resolve_numeric(cases[i].host, cases[i].port, &other), 0);
+        assert_int_equal(
+            net_address_equal((struct sockaddr *)&one.list[0].sockaddr, (struct sockaddr *)&other.list[0].sockaddr),
+            cases[i].is_equal);
+    }
+}
+
+static void endpoint_lists(void **state) {
+    static const struct {
+        const char *text, *words;
+    } wrong[] = {
+        {"a:1,", "is empty"},
+        {"a:1,,b:1", "is empty"},
+        {",", "is empty"},
+        {"a:1,b,A:1", "twice"},
+        {"a,a:29400", "twice"},
+        {"a:1,b:0", "needs a port"},
+        {"a:1,b:x", "port number"},
+        {"a:1,b c", "hostname"},
+        {"a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1,j:1", "more than 9"},
+    };
+    (void)state;
+    struct net_endpoint_list list;
+    assert_int_equal(net_endpoint_list_parse(" a:1 , [::1]:2,c", 29400, &list), MUSTER_OK);
+    assert_int_equal(list.count, 3);
+    assert_string_equal(list.list[0].host, "a");
+    assert_string_equal(list.list[1].host, "::1");
+    assert_int_equal(list.list[1].port, 2);
+    assert_int_equal(list.list[2].port, 29400);
+    assert_int_equal(net_endpoint_list_parse("", 29400, &list), MUSTER_OK);
+    assert_int_equal(list.count, 1);
+    assert_string_equal(list.list[0].host, "localhost");
+    assert_int_equal(net_endpoint_list_parse("a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1", 1, &list), MUSTER_OK);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(net_endpoint_list_parse(wrong[i].text, 29400, &list), MUSTER_EINVAL);
+        if (!strstr(muster_detail(), wrong[i].words)) {
+            fail_msg("%s: %s", wrong[i].text, muster_detail());
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(endpoint_texts),
+        cmocka_unit_test(ipv6_without_brackets_is_told),
         cmocka_unit_test(endpoint_too_long),
+        cmocka_unit_test(endpoint_lists),
         cmocka_unit_test(numeric_resolution),
         cmocka_unit_test(mapped_addresses_print_as_ipv4),
+        cmocka_unit_test(addresses_are_equal_with_their_ports),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

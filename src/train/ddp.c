@@ -28,6 +28,30 @@ static int check_tensor(const char *what, size_t index, const char *name, enum m
     return MUSTER_OK;
 }
 
+static int compare_names(const void *left, const void *right) {
+    return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+/* Two of a name could not be told apart in what ranks compare, nor in a sentence. */
+static int check_names(const struct muster_ddp_parameter *parameters, size_t count) {
+    int status = MUSTER_OK;
+    const char **names = malloc(count * sizeof *names);
+    if (!names) {
+        return status_fail(MUSTER_ENOMEM, "no memory to compare the names of %zu parameters", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        names[i] = parameters[i].name;
+    }
+    qsort(names, count, sizeof *names, compare_names);
+    for (size_t i = 1; i < count && status == MUSTER_OK; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0) {
+            status = status_fail(MUSTER_EINVAL, "two parameters are called \"%s\"", names[i]);
+        }
+    }
+    free(names);
+    return status;
+}
+
 static int check_arguments(const struct muster_ddp_parameter *parameters, size_t parameter_count,
                            const struct muster_ddp_buffer *buffers, size_t buffer_count,
                            const struct muster_ddp_options *options) {
@@ -59,7 +83,7 @@ static int check_arguments(const struct muster_ddp_parameter *parameters, size_t
             return status;
         }
     }
-    return MUSTER_OK;
+    return check_names(parameters, parameter_count);
 }
 
 /* Cuts a piece off a block that was made for all of them; with block NULL it only counts. */
@@ -206,6 +230,9 @@ int muster_ddp_create(struct muster_group *group, const struct muster_ddp_parame
     }
     int status = check_arguments(parameters, parameter_count, buffers, buffer_count, &resolved);
     if (status != MUSTER_OK) {
+        if (status == MUSTER_ENOMEM) {
+            tell_others(group, status);
+        }
         return status_prefix(status, "muster_ddp_create");
     }
     struct muster_ddp *ddp = copy_model(parameters, parameter_count, buffers, buffer_count, &resolved);

@@ -426,6 +426,10 @@ static void wrong_models_are_refused(void **state) {
     }
     struct muster_ddp_parameter good = {"a", MUSTER_FLOAT32, 1, data[0], NULL};
     assert_int_equal(muster_ddp_create(&group, &good, 0, NULL, 0, NULL, &ddp), MUSTER_EINVAL);
+    const struct muster_ddp_parameter twins[] = {
+        {"a", MUSTER_FLOAT32, 1, data[0], NULL}, {"b", MUSTER_FLOAT32, 1, data[1], NULL}, good};
+    assert_int_equal(muster_ddp_create(&group, twins, 3, NULL, 0, NULL, &ddp), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "two parameters are called \"a\""));
     struct muster_ddp_options options = MUSTER_DDP_OPTIONS_INIT;
     options.bucket_bytes = 0;
     assert_int_equal(muster_ddp_create(&group, &good, 1, NULL, 0, &options, &ddp), MUSTER_EINVAL);

@@ -5,6 +5,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 
 BINARY = os.environ["MUSTER_BINARY"]
 WORKER = os.path.join(os.path.dirname(BINARY), "tests", "comm", "comm_launched")
@@ -15,8 +16,9 @@ if os.access(TORCHRUN, os.X_OK):
 
 
 def launch(launcher, harm):
-    done = subprocess.run([*LAUNCHERS[launcher], "--nproc-per-node=3", "--no-python", WORKER, harm],
-                          capture_output=True, text=True, timeout=100, check=False)
+    with tempfile.TemporaryDirectory() as folder:  # launchers leave the files of jobs that have failed
+        done = subprocess.run([*LAUNCHERS[launcher], "--nproc-per-node=3", "--no-python", WORKER, harm],
+                              env=dict(os.environ, TMPDIR=folder), capture_output=True, text=True, timeout=100, check=False)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -34,5 +36,5 @@ for name in LAUNCHERS:
     expect(name, "kill", 1, "exitcode  : -9")
     expect(name, "sleep", 1, "not done within 1.500 s; these ranks did not come: 1; rank 1 (pid ",
            "is alive; its last call was 20")
-expect("muster", "kill", 1, LAST + "20 of group 1), finished", LAST + "21 of group 1), ")
-expect("muster", "sleep", 1, LAST + "20 of group 1), finished", LAST + "21 of group 1), failed")
+expect("muster", "kill", 1, LAST + "20 of group 'world.1:0'), finished", LAST + "21 of group 'world.1:0'), ")
+expect("muster", "sleep", 1, LAST + "20 of group 'world.1:0'), finished", LAST + "21 of group 'world.1:0'), failed")

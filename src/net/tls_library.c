@@ -1,5 +1,5 @@
 /* Opens OpenSSL; see tls_library.h. */
-#include "comm/tls_library.h"
+#include "net/tls_library.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -28,7 +28,7 @@ static void open_library(void) {
     void *library = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         const char *reason = dlerror();
-        (void)str_format(failure, sizeof failure, "TLS needs OpenSSL 3 (Debian: libssl3): %s",
+        (void)str_format(failure, sizeof failure, "TLS and secrets need OpenSSL 3 (Debian: libssl3): %s",
                          reason ? reason : LIBRARY_NAME " cannot be opened");
         return;
     }

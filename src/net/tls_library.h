@@ -1,14 +1,17 @@
 /* OpenSSL, opened at run time: a table of its functions under their own names, with the types that its headers give
  * them. Nothing of it is linked. */
-#ifndef COMM_TLS_LIBRARY_H
-#define COMM_TLS_LIBRARY_H
+#ifndef NET_TLS_LIBRARY_H
+#define NET_TLS_LIBRARY_H
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/params.h>
 #include <openssl/ssl.h>
 
 #define TLS_LIBRARY_TABLE(X)                                                                                           \
     X(BIO_clear_flags)                                                                                                 \
+    X(BIO_free)                                                                                                        \
     X(BIO_get_data)                                                                                                    \
     X(BIO_meth_free)                                                                                                   \
     X(BIO_meth_new)                                                                                                    \
@@ -16,24 +19,40 @@
     X(BIO_meth_set_read)                                                                                               \
     X(BIO_meth_set_write)                                                                                              \
     X(BIO_new)                                                                                                         \
+    X(BIO_read)                                                                                                        \
+    X(BIO_s_mem)                                                                                                       \
     X(BIO_set_data)                                                                                                    \
     X(BIO_set_flags)                                                                                                   \
     X(BIO_set_init)                                                                                                    \
+    X(BIO_write)                                                                                                       \
     X(ERR_clear_error)                                                                                                 \
     X(ERR_peek_last_error)                                                                                             \
     X(ERR_reason_error_string)                                                                                         \
+    X(EVP_MAC_CTX_free)                                                                                                \
+    X(EVP_MAC_CTX_new)                                                                                                 \
+    X(EVP_MAC_fetch)                                                                                                   \
+    X(EVP_MAC_final)                                                                                                   \
+    X(EVP_MAC_free)                                                                                                    \
+    X(EVP_MAC_init)                                                                                                    \
+    X(EVP_MAC_update)                                                                                                  \
+    X(OSSL_PARAM_construct_end)                                                                                        \
+    X(OSSL_PARAM_construct_utf8_string)                                                                                \
     X(SSL_CTX_check_private_key)                                                                                       \
     X(SSL_CTX_ctrl)                                                                                                    \
     X(SSL_CTX_free)                                                                                                    \
     X(SSL_CTX_load_verify_locations)                                                                                   \
     X(SSL_CTX_new)                                                                                                     \
+    X(SSL_CTX_set_default_passwd_cb)                                                                                   \
     X(SSL_CTX_set_num_tickets)                                                                                         \
     X(SSL_CTX_set_verify)                                                                                              \
     X(SSL_CTX_use_PrivateKey_file)                                                                                     \
     X(SSL_CTX_use_certificate_chain_file)                                                                              \
+    X(SSL_ctrl)                                                                                                        \
+    X(SSL_do_handshake)                                                                                                \
     X(SSL_free)                                                                                                        \
     X(SSL_get_error)                                                                                                   \
     X(SSL_get_verify_result)                                                                                           \
+    X(SSL_is_init_finished)                                                                                            \
     X(SSL_new)                                                                                                         \
     X(SSL_pending)                                                                                                     \
     X(SSL_read)                                                                                                        \

@@ -1,8 +1,8 @@
 /* Authorities and certificates for tests, made anew: nothing secret lies in the repository. */
-#ifndef COMM_TLS_TEST_SUPPORT_H
-#define COMM_TLS_TEST_SUPPORT_H
+#ifndef NET_TLS_TEST_SUPPORT_H
+#define NET_TLS_TEST_SUPPORT_H
 
-#include "comm/tls.h"
+#include "net/tls_context.h"
 
 enum { TLS_TEST_PATH_MAX = 128 };
 

@@ -1,5 +1,5 @@
 /* See tls_test_support.h. */
-#include "comm/tls_test_support.h"
+#include "net/tls_test_support.h"
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
