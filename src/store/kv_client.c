@@ -1,5 +1,5 @@
-/* The asynchronous client's connection: connecting with retries, the handshake, sending in order, matching
- * replies, time-outs. The calls that build requests are in kv_client_requests.c; see kv_client.h. */
+/* The asynchronous client: its life, its queues, bytes out and in, time-outs. kv_client_connect.c gets the connection,
+ * kv_client_replies.c reads what comes back, kv_client_requests.c builds requests; see kv_client.h. */
 #include "store/kv_client.h"
 
 #include <assert.h>
@@ -16,14 +16,7 @@
 #include "store/kv_client_impl.h"
 #include "store/kv_file.h"
 
-enum { BACK_OFF_FIRST_MS = 1, BACK_OFF_MAX_MS = 250, READ_MIN = 4096, READ_MAX = 256 * 1024, FAILURE_TEXT_MAX = 512 };
-
-/* One attempt's socket. It outlives the attempt until libuv has closed the handle. */
-struct link {
-    uv_poll_t poll;
-    struct kv_client *client; /* NULL: given up */
-    int fd;
-};
+enum { BACK_OFF_FIRST_MS = 1, READ_MIN = 4096, READ_MAX = 256 * 1024, FAILURE_TEXT_MAX = 512 };
 
 /* ---- the end of a link, a request, the client ---- */
 
@@ -31,7 +24,7 @@ static void on_link_closed(uv_handle_t *handle) {
     free(handle->data);
 }
 
-static void drop_link(struct kv_client *client) {
+void kv_client_drop_link(struct kv_client *client) {
     struct link *link = client->link;
     client->link = NULL;
     if (link) {
@@ -41,7 +34,7 @@ static void drop_link(struct kv_client *client) {
     }
 }
 
-static void forget_bytes(struct kv_client *client) {
+void kv_client_forget_bytes(struct kv_client *client) {
     buf_done(&client->in);
     buf_done(&client->out);
 }
@@ -62,8 +55,8 @@ void kv_client_fail(struct kv_client *client, int code, const char *format, ...)
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     client->state = STATE_FAILED;
-    drop_link(client);
-    forget_bytes(client);
+    kv_client_drop_link(client);
+    kv_client_forget_bytes(client);
     (void)uv_timer_stop(&client->timer);
     struct kv_request *request;
     while (!client->is_closed && ((request = kv_request_take_first(&client->sent, &client->sent_last)) != NULL ||
@@ -79,7 +72,7 @@ void kv_client_fail(struct kv_client *client, int code, const char *format, ...)
 
 static void on_timer_closed(uv_handle_t *handle) {
     struct kv_client *client = handle->data;
-    forget_bytes(client); /* not earlier: a callback that closes may still look at its reply */
+    kv_client_forget_bytes(client); /* not earlier: a callback that closes may still look at its reply */
     free(client->file_path);
     free(client);
 }
@@ -90,9 +83,11 @@ void kv_client_close(struct kv_client *client) {
     }
     assert(!client->is_closed);
     client->is_closed = true;
-    drop_link(client);
+    kv_client_drop_link(client);
     kv_file_close(client->file); /* now: whoever closes may remove the file next */
     client->file = NULL;
+    kv_etcd_close(client->etcd);
+    client->etcd = NULL;
     struct kv_request *request;
     while ((request = kv_request_take_first(&client->sent, &client->sent_last)) != NULL ||
            (request = kv_request_take_first(&client->queued, &client->queued_last)) != NULL) {
@@ -103,8 +98,7 @@ void kv_client_close(struct kv_client *client) {
 
 /* ---- time ---- */
 
-/* The moment by which something must have happened, or 0. */
-static uint64_t deadline_ms(const struct kv_client *client) {
+uint64_t kv_client_deadline_ms(const struct kv_client *client) {
     const struct kv_request *head = client->sent;
     if (client->state != STATE_READY) {
         return client->timeout_ms ? client->started_ms + client->timeout_ms : 0;
@@ -121,8 +115,8 @@ static uint64_t deadline_ms(const struct kv_client *client) {
     return client->timeout_ms ? client->head_since_ms + client->timeout_ms : 0;
 }
 
-static void arm_timer(struct kv_client *client) {
-    uint64_t deadline = deadline_ms(client);
+void kv_client_arm_timer(struct kv_client *client) {
+    uint64_t deadline = kv_client_deadline_ms(client);
     if (client->state == STATE_PAUSED || client->state == STATE_FAILED || client->is_closed) {
         return; /* paused: the timer is set for the next try */
     }
@@ -138,14 +132,14 @@ static void arm_timer(struct kv_client *client) {
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 
-static void update_poll(struct kv_client *client) {
+void kv_client_update_poll(struct kv_client *client) {
     int events = client->state == STATE_CONNECTING ? UV_WRITABLE : UV_READABLE | (client->is_full ? UV_WRITABLE : 0);
     (void)uv_poll_start(&client->link->poll, events, on_poll);
 }
 
 /* A failure shows up as a readable socket with an error, so that it is handled from the loop, never inside a call; the
  * socket may be writable all the time, which is of no interest then. */
-static void send_pending(struct kv_client *client) {
+void kv_client_send_pending(struct kv_client *client) {
     client->is_full = false;
     while (client->out.len > 0) {
         ssize_t sent = send(client->link->fd, buf_bytes(&client->out), client->out.len, MSG_NOSIGNAL);
@@ -158,17 +152,17 @@ static void send_pending(struct kv_client *client) {
         }
         buf_consume(&client->out, (size_t)sent);
     }
-    update_poll(client);
+    kv_client_update_poll(client);
 }
 
-static void expect_reply(struct kv_client *client) {
+void kv_client_expect_reply(struct kv_client *client) {
     const struct kv_request *head = client->sent;
     if (head) {
         codec_scan_reply(&client->scan, head->stage == KV_STAGE_COMMAND ? head->command : CODEC_WAIT,
                          head->value_count);
     }
     client->head_since_ms = kv_client_now_ms(client);
-    arm_timer(client);
+    kv_client_arm_timer(client);
 }
 
 /* Does the last request sent forbid sending another one? */
@@ -181,9 +175,9 @@ static bool is_held_back(const struct kv_client *client) {
     return false;
 }
 
-/* Sends what may be sent. When there is no memory for it the connection is of no more use; that is reported from the
- * loop, since this may run inside a call. */
-static void pump(struct kv_client *client) {
+/* When there is no memory for it the connection is of no more use; that is reported from the loop, since this may run
+ * inside a call. */
+void kv_client_pump(struct kv_client *client) {
     while (client->state == STATE_READY && client->queued && !is_held_back(client)) {
         struct kv_request *request = client->queued;
         size_t len = request->stage == KV_STAGE_WAIT ? request->wait_len : request->bytes.len;
@@ -201,11 +195,11 @@ static void pump(struct kv_client *client) {
         bool was_idle = client->sent == NULL;
         kv_request_append(&client->sent_last, request);
         if (was_idle) {
-            expect_reply(client);
+            kv_client_expect_reply(client);
         }
     }
     if (client->state == STATE_READY) {
-        send_pending(client);
+        kv_client_send_pending(client);
     }
 }
 
@@ -214,7 +208,7 @@ int kv_client_submit(struct kv_client *client, struct kv_request *request) {
     int code = 0;
     if (client->state == STATE_FAILED) {
         code = status_fail(MUSTER_ECLOSED, "the connection to %s has ended", client->address_text);
-    } else if (request->command == CODEC_WATCH && client->state == STATE_READY && !client->server_is_muster) {
+    } else if (request->command == CODEC_WATCH && client->state == STATE_READY && !client->offers_watch) {
         code = status_fail(MUSTER_EUNSUPPORTED, "the store at %s does not offer WATCH", client->address_text);
     } else if (client->request_count >= KV_CLIENT_REQUESTS_MAX) {
         code = status_fail(MUSTER_ELIMIT, "%zu requests to %s are unanswered", client->request_count,
@@ -226,255 +220,12 @@ int kv_client_submit(struct kv_client *client, struct kv_request *request) {
     }
     client->request_count++;
     kv_request_append(&client->queued_last, request);
-    if (client->file_path) {
+    if (client->file_path || client->etcd) {
         kv_client_file_wake(client);
     } else {
-        pump(client);
+        kv_client_pump(client);
     }
     return 0;
-}
-
-/* ---- replies ---- */
-
-/* Only this reply says itself how many values it holds. */
-static void complete_list(struct kv_client *client, struct codec_list list) {
-    struct kv_request *request = kv_request_take_first(&client->sent, &client->sent_last);
-    size_t count = list.item_count;
-    struct kv_reply reply = {.number = (int64_t)count};
-    struct kv_slice *values = calloc(count ? count : 1, sizeof *values);
-    if (!values) {
-        reply.status = status_fail(MUSTER_ENOMEM, "no memory for the list of %zu keys", count);
-    }
-    while (values && reply.value_count < count && codec_list_next(&list, &values[reply.value_count])) {
-        reply.value_count++;
-    }
-    reply.values = values;
-    kv_client_answer(client, request, &reply);
-    free(values);
-}
-
-static void complete(struct kv_client *client, int64_t number, struct codec_list list) {
-    struct kv_request *request = kv_request_take_first(&client->sent, &client->sent_last);
-    size_t count = 0;
-    while (count < request->value_count && codec_list_next(&list, &request->values[count])) {
-        count++;
-    }
-    if (request->command == CODEC_CHECK) {
-        number = number == CODEC_CHECK_PRESENT;
-    }
-    struct kv_reply reply = {.number = number, .values = request->values, .value_count = count};
-    kv_client_answer(client, request, &reply);
-}
-
-void kv_client_time_out(struct kv_client *client) {
-    struct kv_request *request = kv_request_take_first(&client->sent, &client->sent_last);
-    struct kv_reply reply = {.status = MUSTER_ETIMEOUT};
-    (void)status_fail(MUSTER_ETIMEOUT, "wait timeout after %llums at %s, keys: %s",
-                      (unsigned long long)request->timeout_ms, client->address_text, request->keys);
-    kv_client_answer(client, request, &reply);
-}
-
-/* The one-byte answer to WAIT or CANCEL_WAIT at the head. */
-static void handle_wait_reply(struct kv_client *client, int64_t number) {
-    struct kv_request *head = client->sent;
-    if (number != CODEC_WAIT_DONE && number != CODEC_WAIT_CANCELED) {
-        kv_client_fail(client, MUSTER_EPROTOCOL, "%s answered WAIT with %lld", client->address_text, (long long)number);
-    } else if (head->stage == KV_STAGE_CANCEL && number == CODEC_WAIT_DONE) {
-        /* It came true while the cancellation was on its way, whose own answer is still to come. */
-        expect_reply(client);
-    } else if (head->stage == KV_STAGE_CANCEL) {
-        kv_client_time_out(client);
-    } else if (number == CODEC_WAIT_CANCELED) {
-        kv_client_fail(client, MUSTER_EPROTOCOL, "%s canceled a wait that goes on", client->address_text);
-    } else if (head->command == CODEC_WAIT) {
-        complete(client, 0, (struct codec_list){0});
-    } else {
-        head->stage = KV_STAGE_COMMAND;
-        head->holds_back = false;
-        if (buf_append(&client->out, buf_bytes(&head->bytes) + head->wait_len, head->bytes.len - head->wait_len)) {
-            kv_client_fail(client, MUSTER_ENOMEM, "no memory to send to %s", client->address_text);
-        }
-    }
-}
-
-static void handle_reply(struct kv_client *client, const uint8_t *bytes, size_t len) {
-    struct codec_reply reply;
-    const struct kv_request *head = client->sent;
-    enum codec_command command = head->stage == KV_STAGE_COMMAND ? head->command : CODEC_WAIT;
-    codec_reply_decode(command, bytes, len, &reply);
-    if (head->stage != KV_STAGE_COMMAND) {
-        handle_wait_reply(client, reply.number);
-    } else if (command == CODEC_LIST_KEYS) {
-        complete_list(client, reply.list);
-    } else {
-        complete(client, reply.number, reply.list);
-    }
-}
-
-/* Answers requests from what has arrived. */
-static void handle_input(struct kv_client *client) {
-    while (client->state == STATE_READY && client->in.len > 0) {
-        if (!client->sent) {
-            kv_client_fail(client, MUSTER_EPROTOCOL, "%s sent %zu bytes that nobody asked for", client->address_text,
-                           client->in.len);
-            return;
-        }
-        enum codec_result result = codec_scan_step(&client->scan, buf_bytes(&client->in), client->in.len);
-        if (result == CODEC_MORE) {
-            return;
-        }
-        if (result == CODEC_MALFORMED) {
-            kv_client_fail(client, MUSTER_EPROTOCOL, "%s sent a bad answer to %s %s: %s", client->address_text,
-                           codec_command_name(client->sent->command), client->sent->keys, muster_detail());
-            return;
-        }
-        size_t size = client->scan.at;
-        handle_reply(client, buf_bytes(&client->in), size); /* the callback may close or fail the client */
-        if (client->is_closed || client->state != STATE_READY) {
-            return;
-        }
-        buf_consume(&client->in, size);
-        expect_reply(client);
-    }
-}
-
-/* ---- connecting ---- */
-
-static void try_later(struct kv_client *client, int error_number) {
-    client->last_error = error_number;
-    drop_link(client);
-    forget_bytes(client);
-    if (!net_socket_error_is_transient(error_number)) {
-        kv_client_fail(client, MUSTER_ECONNECT, "connect to %s: %s", client->address_text, strerror(error_number));
-        return;
-    }
-    client->state = STATE_PAUSED;
-    uint64_t deadline = deadline_ms(client), now = kv_client_now_ms(client), pause = client->back_off_ms;
-    if (deadline != 0 && now + pause > deadline) {
-        pause = deadline > now ? deadline - now : 0;
-    }
-    client->back_off_ms = client->back_off_ms * 2 < BACK_OFF_MAX_MS ? client->back_off_ms * 2 : BACK_OFF_MAX_MS;
-    (void)uv_timer_start(&client->timer, kv_client_on_timer, pause, 0);
-}
-
-static void give_up(struct kv_client *client) {
-    if (client->state == STATE_HANDSHAKE) {
-        kv_client_fail(
-            client, MUSTER_ETIMEOUT,
-            "%s accepts connections but did not answer the TCPStore handshake within %llu ms: does another program "
-            "hold this port?",
-            client->address_text, (unsigned long long)client->timeout_ms);
-    } else {
-        kv_client_fail(client, MUSTER_ETIMEOUT, "connect to %s: gave up after %llu ms and %u tries: %s",
-                       client->address_text, (unsigned long long)client->timeout_ms, client->tries,
-                       client->last_error ? strerror(client->last_error) : "no answer");
-    }
-}
-
-static int open_link(struct kv_client *client, int fd) {
-    struct link *link = calloc(1, sizeof *link);
-    if (!link) {
-        return ENOMEM;
-    }
-    int failed = uv_poll_init(client->timer.loop, &link->poll, fd);
-    if (failed) {
-        free(link);
-        return -failed;
-    }
-    *link = (struct link){.poll = link->poll, .client = client, .fd = fd};
-    link->poll.data = link;
-    client->link = link;
-    return 0;
-}
-
-static void try_now(struct kv_client *client) {
-    int fd = -1;
-    client->tries++;
-    if (net_socket_connect((const struct sockaddr *)&client->address, &fd)) {
-        try_later(client, errno);
-        return;
-    }
-    int error_number = open_link(client, fd);
-    if (error_number) {
-        (void)close(fd);
-        try_later(client, error_number);
-        return;
-    }
-    client->state = STATE_CONNECTING;
-    update_poll(client);
-    arm_timer(client);
-}
-
-/* VALIDATE and PING as PyTorch's client sends them, and the question whether the server is one of ours. One write. */
-static int put_handshake(struct kv_client *client) {
-    int code = codec_put_u8(&client->out, CODEC_VALIDATE);
-    code = code ? code : codec_put_u32(&client->out, CODEC_MAGIC);
-    code = code ? code : codec_put_u8(&client->out, CODEC_PING);
-    code = code ? code : codec_put_u32(&client->out, client->nonce);
-    code = code ? code : codec_put_u8(&client->out, CODEC_CHECK);
-    code = code ? code : codec_put_i64(&client->out, 1);
-    return code ? code : codec_put_key(&client->out, "", kv_slice_text(CODEC_WATCH_PROBE_KEY));
-}
-
-static void on_connected(struct kv_client *client) {
-    int error_number = net_socket_connect_result(client->link->fd);
-    if (error_number == 0 && put_handshake(client)) {
-        error_number = ENOMEM;
-    }
-    if (error_number) {
-        try_later(client, error_number);
-        return;
-    }
-    client->state = STATE_HANDSHAKE;
-    send_pending(client);
-}
-
-/* WATCH requests that were queued before it was known that the server cannot do it. */
-static void refuse_watches(struct kv_client *client) {
-    struct kv_request *queued = client->queued, *next;
-    client->queued = NULL;
-    client->queued_last = &client->queued;
-    for (; queued && !client->is_closed; queued = next) {
-        next = queued->next;
-        if (queued->command != CODEC_WATCH) {
-            kv_request_append(&client->queued_last, queued);
-            continue;
-        }
-        struct kv_reply reply = {.status = MUSTER_EUNSUPPORTED};
-        (void)status_fail(MUSTER_EUNSUPPORTED, "the store at %s does not offer WATCH", client->address_text);
-        kv_client_answer(client, queued, &reply);
-    }
-    for (; queued; queued = next) { /* closed by a callback */
-        next = queued->next;
-        kv_request_free(queued);
-    }
-}
-
-static void handle_handshake(struct kv_client *client) {
-    uint8_t expected[4];
-    for (size_t i = 0; i < sizeof expected; i++) {
-        expected[i] = (uint8_t)(client->nonce >> (8 * i));
-    }
-    size_t have = client->in.len < sizeof expected ? client->in.len : sizeof expected;
-    if (memcmp(buf_bytes(&client->in), expected, have) != 0) {
-        kv_client_fail(client, MUSTER_EPROTOCOL,
-                       "%s answers, but not as a TCPStore does: another program holds this port", client->address_text);
-        return;
-    }
-    if (client->in.len < sizeof expected + 1) {
-        return;
-    }
-    client->server_is_muster = buf_bytes(&client->in)[sizeof expected] == CODEC_CHECK_PRESENT;
-    buf_consume(&client->in, sizeof expected + 1);
-    client->state = STATE_READY;
-    arm_timer(client);
-    client->on_state(client->ctx, 0);
-    if (!client->is_closed && !client->server_is_muster) {
-        refuse_watches(client);
-    }
-    if (!client->is_closed) {
-        pump(client);
-    }
 }
 
 /* ---- events ---- */
@@ -500,7 +251,7 @@ static bool receive(struct kv_client *client) {
     }
     int error_number = got == 0 ? ECONNRESET : errno;
     if (client->state == STATE_HANDSHAKE) {
-        try_later(client, error_number);
+        kv_client_try_later(client, error_number);
     } else {
         kv_client_fail(client, MUSTER_ECONNECT, "connection to the store at %s lost: %s", client->address_text,
                        got == 0 ? "closed by the other side" : strerror(error_number));
@@ -512,29 +263,29 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
     struct link *link = poll->data;
     struct kv_client *client = link->client;
     if (client->state == STATE_CONNECTING) {
-        on_connected(client);
+        kv_client_on_connected(client);
         return;
     }
     if (status == 0 && (events & UV_WRITABLE)) {
-        send_pending(client);
+        kv_client_send_pending(client);
     }
     if (status == 0 && !(events & UV_READABLE)) {
         return;
     }
     if (!receive(client)) {
         if (status != 0 && client->link == link) { /* libuv has stopped watching after an error */
-            update_poll(client);
+            kv_client_update_poll(client);
         }
         return;
     }
     if (client->state == STATE_HANDSHAKE) {
-        handle_handshake(client);
+        kv_client_handle_handshake(client);
     }
     if (!client->is_closed && client->state == STATE_READY) {
-        handle_input(client);
+        kv_client_handle_input(client);
     }
     if (!client->is_closed && client->state == STATE_READY) {
-        pump(client);
+        kv_client_pump(client);
     }
 }
 
@@ -544,8 +295,8 @@ static void cancel_wait(struct kv_client *client) {
         kv_client_fail(client, MUSTER_ENOMEM, "no memory to send to %s", client->address_text);
         return;
     }
-    expect_reply(client);
-    send_pending(client);
+    kv_client_expect_reply(client);
+    kv_client_send_pending(client);
 }
 
 void kv_client_on_timer(uv_timer_t *timer) {
@@ -554,16 +305,20 @@ void kv_client_on_timer(uv_timer_t *timer) {
         kv_client_file_turn(client);
         return;
     }
-    uint64_t deadline = deadline_ms(client);
+    if (client->etcd) {
+        kv_client_etcd_turn(client);
+        return;
+    }
+    uint64_t deadline = kv_client_deadline_ms(client);
     bool is_late = deadline != 0 && kv_client_now_ms(client) >= deadline;
     if (client->broken) {
         kv_client_fail(client, client->broken, "no memory to send to %s", client->address_text);
     } else if (client->state == STATE_PAUSED && (!is_late || client->tries == 0)) {
-        try_now(client);
+        kv_client_try_now(client);
     } else if (!is_late) {
-        arm_timer(client);
+        kv_client_arm_timer(client);
     } else if (client->state != STATE_READY) {
-        give_up(client);
+        kv_client_give_up(client);
     } else if (client->sent->stage == KV_STAGE_WAIT) {
         cancel_wait(client);
     } else {
@@ -573,8 +328,7 @@ void kv_client_on_timer(uv_timer_t *timer) {
     }
 }
 
-/* Everything but whom to talk to; the first turn of the loop begins. */
-static struct kv_client *client_new(uv_loop_t *loop, uint64_t timeout_ms, kv_client_state_cb *on_state, void *ctx) {
+struct kv_client *kv_client_new(uv_loop_t *loop, uint64_t timeout_ms, kv_client_state_cb *on_state, void *ctx) {
     struct kv_client *client = calloc(1, sizeof *client);
     if (!client) {
         (void)status_fail(MUSTER_ENOMEM, "no memory for a store client");
@@ -601,7 +355,7 @@ static struct kv_client *client_new(uv_loop_t *loop, uint64_t timeout_ms, kv_cli
 
 int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t timeout_ms, kv_client_state_cb *on_state,
                      void *ctx, struct kv_client **out) {
-    struct kv_client *client = client_new(loop, timeout_ms, on_state, ctx);
+    struct kv_client *client = kv_client_new(loop, timeout_ms, on_state, ctx);
     if (!client) {
         return MUSTER_ENOMEM;
     }
@@ -614,7 +368,7 @@ int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t t
 int kv_client_create_file(uv_loop_t *loop, const char *path, uint64_t timeout_ms, kv_client_state_cb *on_state,
                           void *ctx, struct kv_client **out) {
     char *copy = strdup(path);
-    struct kv_client *client = copy ? client_new(loop, timeout_ms, on_state, ctx) : NULL;
+    struct kv_client *client = copy ? kv_client_new(loop, timeout_ms, on_state, ctx) : NULL;
     if (!client) {
         free(copy);
         return status_fail(MUSTER_ENOMEM, "no memory for a store client");
@@ -651,4 +405,8 @@ int kv_client_local_address(const struct kv_client *client, struct sockaddr_stor
 
 bool kv_client_server_is_muster(const struct kv_client *client) {
     return client->server_is_muster;
+}
+
+bool kv_client_offers_watch(const struct kv_client *client) {
+    return client->offers_watch;
 }

@@ -43,6 +43,23 @@ int kv_client_create(uv_loop_t *loop, const struct sockaddr *address, uint64_t t
 int kv_client_create_file(uv_loop_t *loop, const char *path, uint64_t timeout_ms, kv_client_state_cb *on_state,
                           void *ctx, struct kv_client **out);
 
+struct etcd_v2;
+
+/* Where an etcd keeps what a store would: PyTorch's EtcdStore, a node for each key, and one key apart. */
+struct kv_client_etcd_options {
+    struct etcd_v2 *etcd;   /* borrowed until kv_client_close() */
+    const char *folder;     /* of the nodes, "/" at the end: names and values are in base64; copied */
+    const char *state_key;  /* this key lies at state_path as it is; NULL: none; copied */
+    const char *state_path; /* copied */
+    uint32_t state_ttl_s;   /* of that node, from its last write */
+};
+
+/* The same client on an etcd: as on a file, no LIST_KEYS; WATCH of state_key alone. Requests are carried out one after
+ * the other. What COMPARE_SET finds where it expected nothing, or something, and there is nothing, is empty: there is
+ * no seed. How long it may be out of reach is the etcd client's matter. */
+int kv_client_create_etcd(uv_loop_t *loop, const struct kv_client_etcd_options *options, kv_client_state_cb *on_state,
+                          void *ctx, struct kv_client **out);
+
 /* Cancels everything without further callbacks; frees once libuv has closed the handles. NULL accepted. */
 void kv_client_close(struct kv_client *client);
 
@@ -53,8 +70,9 @@ enum kv_client_stage kv_client_stage(const struct kv_client *client, int *out_er
 /* The local address of the established connection (for "which of my addresses reaches the store"). */
 int kv_client_local_address(const struct kv_client *client, struct sockaddr_storage *out);
 
-/* The server is ours (offers WATCH)? Known once the connection stands. */
+/* The server is ours? Does it offer WATCH, as ours do, and an etcd for one key? Known once the connection stands. */
 bool kv_client_server_is_muster(const struct kv_client *client);
+bool kv_client_offers_watch(const struct kv_client *client);
 
 /* Requests. Keys and values are copied. `cb` may be NULL where the protocol has no reply (then a lost connection
  * is only seen by on_state). timeout_ms 0: no limit; on expiry of a wait, CANCEL_WAIT is sent and

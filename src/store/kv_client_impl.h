@@ -1,5 +1,5 @@
-/* What kv_client.c (the connection), kv_client_requests.c (the calls) and kv_client_file.c (a file instead of a server)
- * share. */
+/* What the client's files share: kv_client.c (life, queues, time), kv_client_connect.c, kv_client_replies.c,
+ * kv_client_requests.c (the calls), kv_client_file.c (a file instead of a server) and kv_client_etcd.c (an etcd). */
 #ifndef STORE_KV_CLIENT_IMPL_H
 #define STORE_KV_CLIENT_IMPL_H
 
@@ -46,7 +46,12 @@ enum kv_client_state {
     STATE_FAILED,
 };
 
-struct link;
+/* One attempt's socket. It outlives the attempt until libuv has closed the handle. */
+struct link {
+    uv_poll_t poll;
+    struct kv_client *client; /* NULL: given up */
+    int fd;
+};
 
 struct kv_client {
     uv_timer_t timer; /* next try, end of the connecting time, end of the wait or reply at the head */
@@ -62,10 +67,12 @@ struct kv_client {
     bool is_closed;
     bool is_full; /* the socket took no more of `out`, and says when it will */
     bool server_is_muster;
+    bool offers_watch;
     int last_error; /* errno of the latest attempt; 0: none yet */
     struct link *link;
     char *file_path; /* instead of an address; else NULL */
     struct kv_file *file;
+    struct kv_etcd *etcd; /* instead of an address; else NULL */
     uint32_t nonce;
     struct buf in, out;
     struct codec_scan scan; /* of the reply at hand */
@@ -108,8 +115,38 @@ void kv_client_time_out(struct kv_client *client);
 void kv_client_fail(struct kv_client *client, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void kv_client_on_timer(uv_timer_t *timer);
 
+void kv_client_drop_link(struct kv_client *client);
+void kv_client_forget_bytes(struct kv_client *client);
+/* The moment by which something must have happened, or 0. */
+uint64_t kv_client_deadline_ms(const struct kv_client *client);
+void kv_client_arm_timer(struct kv_client *client);
+void kv_client_update_poll(struct kv_client *client);
+void kv_client_send_pending(struct kv_client *client);
+/* Sends the requests that may be sent. */
+void kv_client_pump(struct kv_client *client);
+/* Another request is the first unanswered one. */
+void kv_client_expect_reply(struct kv_client *client);
+
+/* kv_client_connect.c: one attempt; its socket is connected, or not; the answer has come, or a part of it; there will
+ * be none, so again after a pause; no more time. */
+void kv_client_try_now(struct kv_client *client);
+void kv_client_on_connected(struct kv_client *client);
+void kv_client_handle_handshake(struct kv_client *client);
+void kv_client_try_later(struct kv_client *client, int error_number);
+void kv_client_give_up(struct kv_client *client);
+
+/* kv_client_replies.c: answers requests from what has arrived. */
+void kv_client_handle_input(struct kv_client *client);
+
 /* kv_client_file.c: something has been queued; the timer has run out. */
 void kv_client_file_wake(struct kv_client *client);
 void kv_client_file_turn(struct kv_client *client);
+
+/* kv_client_etcd.c: the same of an etcd; and the end. NULL accepted. */
+void kv_client_etcd_turn(struct kv_client *client);
+void kv_etcd_close(struct kv_etcd *etcd);
+
+/* Everything but whom to talk to; the first turn of the loop begins. NULL with a detail. */
+struct kv_client *kv_client_new(uv_loop_t *loop, uint64_t timeout_ms, kv_client_state_cb *on_state, void *ctx);
 
 #endif

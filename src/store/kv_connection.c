@@ -16,16 +16,93 @@ enum { SPILL_COPY_BYTES = 2048 };
 /* Room asked for at once when a long request is read into place. */
 enum { SPILL_READ_MIN = 4096, SPILL_READ_MAX = 256 * 1024 };
 
+/* ---- who may ---- */
+
+/* Both ends have one address: it is a process of this machine. */
+static bool is_own(const struct net_address_key *address, int fd) {
+    struct sockaddr_storage here;
+    struct net_address_key key;
+    socklen_t len = sizeof here;
+    if (getsockname(fd, (struct sockaddr *)&here, &len) < 0) {
+        return false;
+    }
+    net_address_key((const struct sockaddr *)&here, &key);
+    return memcmp(&key, address, sizeof key) == 0;
+}
+
+/* May a client that cannot say who it is come from there? */
+static bool is_admitted(const struct kv_engine *engine, const struct sockaddr *peer, int fd) {
+    struct net_address_key address;
+    net_address_key(peer, &address);
+    return !engine->is_guarded || net_address_is_loopback(peer) || kv_admission_has(&engine->admission, &address) ||
+           is_own(&address, fd);
+}
+
+static void note_refusal(struct kv_engine *engine, const struct sockaddr *peer) {
+    char text[NET_ADDRESS_TEXT_MAX];
+    engine->refused_count++;
+    kv_engine_warn(engine, "connection from %s refused: no node there has shown that it knows the job's secret",
+                   net_address_format(peer, text));
+}
+
+/* Too many of a kind. */
+static void make_room(const struct kv_newcomers *newcomers, const char *what) {
+    struct kv_newcomer *oldest = kv_newcomers_excess(newcomers);
+    if (oldest) {
+        (void)status_fail(MUSTER_ELIMIT, "of %zu connections that %s, this is the oldest of the address with the most",
+                          newcomers->count, what);
+        kv_connection_drop((void *)((char *)oldest - offsetof(struct kv_connection, newcomer)));
+    }
+}
+
+void kv_connection_settle(struct kv_connection *connection) {
+    struct kv_engine *engine = connection->engine;
+    kv_newcomers_remove(connection->is_stranger ? &engine->strangers : &engine->newcomers, &connection->newcomer);
+}
+
+bool kv_connection_estrange(struct kv_connection *connection) {
+    struct kv_engine *engine = connection->engine;
+    kv_connection_settle(connection);
+    connection->is_stranger = true;
+    if (kv_newcomers_add(&engine->strangers, &connection->newcomer, &connection->address)) {
+        kv_connection_drop(connection);
+        return false;
+    }
+    make_room(&engine->strangers, "have not shown what they want");
+    return !connection->is_dead;
+}
+
+/* ---- its life ---- */
+
 void kv_connection_open(struct kv_engine *engine, int fd) {
+    struct sockaddr_storage peer;
+    socklen_t len = sizeof peer;
+    if (getpeername(fd, (struct sockaddr *)&peer, &len) < 0) { /* gone already */
+        (void)close(fd);
+        return;
+    }
+    if (!engine->guest.serve && !is_admitted(engine, (const struct sockaddr *)&peer, fd)) {
+        note_refusal(engine, (const struct sockaddr *)&peer);
+        (void)close(fd);
+        return;
+    }
     struct kv_connection *connection = calloc(1, sizeof *connection);
     if (!connection) {
         kv_engine_warn(engine, "no memory for another connection");
         (void)close(fd);
         return;
     }
+    net_address_key((const struct sockaddr *)&peer, &connection->address);
+    if (kv_newcomers_add(&engine->newcomers, &connection->newcomer, &connection->address)) {
+        kv_engine_warn(engine, "%s", muster_detail());
+        (void)close(fd);
+        free(connection);
+        return;
+    }
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = connection};
     if (epoll_ctl(engine->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
         kv_engine_warn(engine, "a connection cannot be watched: %s", strerror(errno));
+        kv_newcomers_remove(&engine->newcomers, &connection->newcomer);
         (void)close(fd);
         free(connection);
         return;
@@ -43,6 +120,7 @@ void kv_connection_open(struct kv_engine *engine, int fd) {
     }
     engine->connections = connection;
     engine->connection_count++;
+    make_room(&engine->newcomers, "have said nothing");
 }
 
 void kv_connection_kill(struct kv_connection *connection) {
@@ -51,6 +129,7 @@ void kv_connection_kill(struct kv_connection *connection) {
     }
     struct kv_engine *engine = connection->engine;
     connection->is_dead = true;
+    kv_connection_settle(connection);
     connection->next_dead = engine->dead;
     engine->dead = connection;
     if (!engine->in_turn) {
@@ -70,6 +149,9 @@ static void free_connection(struct kv_connection *connection) {
     (void)epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
     (void)close(connection->fd);
     kv_budget_give(&engine->machine.budget, connection->charged_bytes);
+    if (connection->is_admitting) {
+        kv_admission_remove(&engine->admission, &connection->address);
+    }
     buf_done(&connection->in);
     buf_done(&connection->out);
     free(connection->seat);
@@ -150,6 +232,7 @@ static size_t send_some(struct kv_connection *connection, const uint8_t *bytes, 
         return (size_t)sent;
     }
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        connection->peer_has_reset = errno == EPIPE || errno == ECONNRESET;
         kv_connection_kill(connection); /* the peer is gone: nothing to report */
     }
     return 0;
@@ -205,6 +288,7 @@ static void serve_one(struct kv_connection *connection, const uint8_t *bytes, si
     struct kv_engine *engine = connection->engine;
     if (!connection->is_validated) {
         connection->is_validated = true; /* the scan has compared the magic number */
+        kv_connection_settle(connection);
         return;
     }
     struct codec_request request;
@@ -279,10 +363,27 @@ static size_t serve_guest(struct kv_connection *connection, const uint8_t *bytes
 /* The first byte that has come on a connection (and stays in front until the handshake is complete) says whose it is.
  */
 static size_t serve(struct kv_connection *connection, const uint8_t *bytes, size_t len) {
-    if (connection->is_validated || !kv_guest_owns(connection, bytes[0])) {
+    struct sockaddr_storage peer;
+    socklen_t peer_len = sizeof peer;
+    if (connection->is_validated) {
         return serve_client(connection, bytes, len);
     }
-    return serve_guest(connection, bytes, len);
+    if (kv_guest_owns(connection, bytes[0])) {
+        return serve_guest(connection, bytes, len);
+    }
+    if (!connection->engine->is_guarded) {
+        return serve_client(connection, bytes, len);
+    }
+    if (getpeername(connection->fd, (struct sockaddr *)&peer, &peer_len) < 0) {
+        kv_connection_kill(connection);
+        return 0;
+    }
+    if (is_admitted(connection->engine, (const struct sockaddr *)&peer, connection->fd)) {
+        return serve_client(connection, bytes, len);
+    }
+    note_refusal(connection->engine, (const struct sockaddr *)&peer);
+    kv_connection_kill(connection);
+    return 0;
 }
 
 /* recv() came back with `got` <= 0. */
@@ -290,6 +391,8 @@ static void receive_failed(struct kv_connection *connection, ssize_t got) {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
         return;
     }
+    connection->peer_has_reset = got < 0 && errno == ECONNRESET;
+    connection->peer_has_ended = got == 0 && !connection->is_dead && !connection->is_at_end;
     if (got == 0 && connection->out.len > 0) {
         connection->is_at_end = true;
         kv_machine_end(&connection->engine->machine, &connection->session);
@@ -298,21 +401,21 @@ static void receive_failed(struct kv_connection *connection, ssize_t got) {
     kv_connection_kill(connection);
 }
 
-/* The usual way: into the common buffer, behind what is left from before. Nothing stays with the connection when the
- * bytes end where a request ends. */
-static void receive_shared(struct kv_connection *connection) {
-    struct kv_engine *engine = connection->engine;
+/* The usual way: onto the stack, behind what is left from before. Nothing stays with the connection when the bytes end
+ * where a request ends. */
+static void receive_passing(struct kv_connection *connection) {
+    uint8_t input[KV_INPUT_BYTES];
     size_t kept = connection->in.len;
     if (kept > 0) {
-        memcpy(engine->input, buf_bytes(&connection->in), kept);
+        memcpy(input, buf_bytes(&connection->in), kept);
     }
-    ssize_t got = recv(connection->fd, engine->input + kept, KV_INPUT_BYTES - kept, MSG_DONTWAIT);
+    ssize_t got = recv(connection->fd, input + kept, KV_INPUT_BYTES - kept, MSG_DONTWAIT);
     if (got <= 0) {
         receive_failed(connection, got);
         return;
     }
     size_t len = kept + (size_t)got;
-    size_t used = serve(connection, engine->input, len);
+    size_t used = serve(connection, input, len);
     if (used == len) {
         buf_done(&connection->in);
         return;
@@ -322,7 +425,7 @@ static void receive_shared(struct kv_connection *connection) {
         kept = 0;
     }
     size_t from = used > 0 ? used : kept;
-    if (!connection->is_dead && buf_append(&connection->in, engine->input + from, len - from)) {
+    if (!connection->is_dead && buf_append(&connection->in, input + from, len - from)) {
         kv_connection_drop(connection);
     }
 }
@@ -393,7 +496,7 @@ void kv_connection_ready(struct kv_connection *connection, uint32_t events) {
         if (connection->in.len > SPILL_COPY_BYTES) {
             receive_in_place(connection);
         } else {
-            receive_shared(connection);
+            receive_passing(connection);
         }
     }
     if (!connection->is_dead && (connection->charged_bytes | connection->in.capacity | connection->out.capacity)) {

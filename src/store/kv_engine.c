@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "net/endpoint.h"
@@ -120,6 +121,11 @@ static int start(struct kv_engine *engine, const struct kv_server_options *optio
     }
     kv_machine_init(&engine->machine, seed, options->bytes_max ? options->bytes_max : default_bytes_max());
     engine->machine.plain = options->plain;
+    kv_admission_init(&engine->admission, seed, options->allowed);
+    size_t most = descriptors_limit() / 2 + 1;
+    size_t wanted = options->newcomers_max ? options->newcomers_max : KV_NEWCOMERS_DEFAULT;
+    kv_newcomers_init(&engine->newcomers, seed, wanted < most ? wanted : most);
+    kv_newcomers_init(&engine->strangers, seed, options->strangers_max ? options->strangers_max : KV_STRANGERS_DEFAULT);
     engine->machine.deliver = kv_connection_deliver;
     engine->machine.deliver_ctx = engine;
     engine->machine.on_change = options->on_change;
@@ -128,10 +134,6 @@ static int start(struct kv_engine *engine, const struct kv_server_options *optio
     engine->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (engine->epoll_fd < 0) {
         return status_fail_errno(errno, "epoll for the store");
-    }
-    engine->input = malloc(KV_INPUT_BYTES);
-    if (!engine->input) {
-        return status_fail(MUSTER_ENOMEM, "no memory for the store's input");
     }
     engine->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return listen_on_all(engine, options);
@@ -146,6 +148,7 @@ int kv_engine_create(const struct kv_server_options *options, struct kv_engine *
     engine->epoll_fd = -1;
     engine->spare_fd = -1;
     engine->connections_max = options->connections_max ? options->connections_max : KV_CONNECTIONS_DEFAULT;
+    engine->is_guarded = options->is_guarded;
     engine->on_disconnect = options->on_disconnect;
     engine->ctx = options->ctx;
     if (options->guest) {
@@ -181,6 +184,9 @@ void kv_engine_free(struct kv_engine *engine) {
     kv_connections_reap(engine);
     if (engine->machine.deliver) { /* else create() failed before there was a machine */
         kv_machine_done(&engine->machine);
+        kv_admission_done(&engine->admission);
+        kv_newcomers_done(&engine->newcomers);
+        kv_newcomers_done(&engine->strangers);
     }
     close_listeners(engine);
     if (engine->spare_fd >= 0) {
@@ -190,8 +196,11 @@ void kv_engine_free(struct kv_engine *engine) {
         (void)close(engine->epoll_fd);
     }
     buf_done(&engine->reply);
-    free(engine->input);
     free(engine);
+}
+
+uint64_t kv_engine_refused_count(const struct kv_engine *engine) {
+    return engine->refused_count;
 }
 
 int kv_engine_fd(const struct kv_engine *engine) {
@@ -291,19 +300,43 @@ static void wake_listeners(struct kv_engine *engine) {
     }
 }
 
+static bool is_listener(const struct epoll_event *event) {
+    return event->data.u64 % 2 == 1;
+}
+
+static bool is_newcomer(const struct epoll_event *event) {
+    const struct kv_connection *connection = event->data.ptr;
+    return connection->newcomer.source != NULL;
+}
+
+/* First those whom we know: a flood of others does not keep them waiting. */
+static void serve_known(struct epoll_event *events, int count) {
+    for (int i = 0; i < count; i++) {
+        if (!is_listener(&events[i]) && !is_newcomer(&events[i])) {
+            kv_connection_ready(events[i].data.ptr, events[i].events);
+            events[i].events = 0; /* served */
+        }
+    }
+}
+
+static void serve_new(struct kv_engine *engine, const struct epoll_event *events, int count) {
+    for (int i = 0; i < count; i++) {
+        if (is_listener(&events[i])) {
+            accept_some(engine, events[i].data.u64 / 2);
+        } else if (events[i].events != 0) {
+            kv_connection_ready(events[i].data.ptr, events[i].events);
+        }
+    }
+}
+
 void kv_engine_turn(struct kv_engine *engine) {
     struct epoll_event events[EVENTS_PER_BATCH];
     assert(!engine->in_turn);
     engine->in_turn = true;
     for (unsigned batch = 0; batch < BATCHES_PER_TURN; batch++) {
         int count = epoll_wait(engine->epoll_fd, events, EVENTS_PER_BATCH, 0);
-        for (int i = 0; i < count; i++) {
-            if (events[i].data.u64 % 2 == 1) {
-                accept_some(engine, events[i].data.u64 / 2);
-            } else {
-                kv_connection_ready(events[i].data.ptr, events[i].events);
-            }
-        }
+        serve_known(events, count);
+        serve_new(engine, events, count);
         if (engine->dead) {
             kv_connections_reap(engine);
             wake_listeners(engine);
@@ -336,6 +369,7 @@ void kv_engine_reset(struct kv_engine *engine) {
         drain_backlog(engine->listener_fds[i]);
     }
     kv_connections_reap(engine);
+    kv_admission_clear(&engine->admission);
     kv_machine_clear(&engine->machine); /* last: on_disconnect may have written */
     engine->in_turn = false;
     if (held > TRIM_BYTES) {

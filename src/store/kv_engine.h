@@ -11,12 +11,18 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "net/range.h"
 #include "store/kv_guest.h"
 #include "store/kv_machine.h" /* kv_server_change_cb */
 #include "store/slice.h"
 
 #define KV_CONNECTIONS_DEFAULT ((size_t)65536)
 #define KV_LISTENERS_MAX 16
+/* Connections that have said nothing yet, or only a part of a client's handshake; and those that speak the guest's
+ * protocol, but have not shown the guest what they are for. One more ends the oldest of the address that has the most
+ * of them (kv_newcomers.h). Of the former there are never more than half the descriptors that the process may have. */
+#define KV_NEWCOMERS_DEFAULT ((size_t)16384)
+#define KV_STRANGERS_DEFAULT ((size_t)4096)
 
 struct kv_engine;
 
@@ -34,12 +40,19 @@ struct kv_server_options {
     kv_server_change_cb *on_change;          /* may be NULL */
     kv_server_disconnect_cb *on_disconnect;  /* may be NULL */
     void *ctx;
-    const struct kv_guest *guest; /* another protocol on the same port, copied; NULL: none */
+    size_t newcomers_max; /* silent connections; 0: the default, 16384 */
+    size_t strangers_max; /* of the guest's; 0: the default, 4096 */
+    bool is_guarded; /* TCPStore clients are served from this machine's own addresses and admitted ones alone: whoever
+                      * connects from elsewhere loses the connection before anything that it says is looked at, unless
+                      * the first byte is the guest's */
+    const struct net_ranges *allowed; /* admitted from the start; borrowed during create; NULL: none */
+    const struct kv_guest *guest;     /* another protocol on the same port, copied; NULL: none */
 };
 
 /* As kv_server_create() and its companions, with the same errors. */
 int kv_engine_create(const struct kv_server_options *options, struct kv_engine **out);
 int kv_engine_fd(const struct kv_engine *engine);
+uint64_t kv_engine_refused_count(const struct kv_engine *engine); /* connections that were not admitted */
 uint16_t kv_engine_port(const struct kv_engine *engine);
 /* Serves what is ready, for a bounded time; more may be ready afterwards. */
 void kv_engine_turn(struct kv_engine *engine);

@@ -5,10 +5,12 @@
 
 #include "base/buf.h"
 #include "store/codec.h"
+#include "store/kv_admission.h"
 #include "store/kv_engine.h"
+#include "store/kv_newcomers.h"
 
-/* Bytes read at once. All connections read into one buffer; a connection has memory of its own only while a request
- * is incomplete or a reply does not fit into the socket. */
+/* Bytes read at once, onto the stack: a store that nobody uses holds no memory for it, and a connection has memory of
+ * its own only while a request is incomplete or a reply does not fit into the socket. */
 #define KV_INPUT_BYTES ((size_t)64 * 1024)
 /* A client that does not read its replies is not read from while it owes more than this. */
 #define KV_OUTPUT_PAUSE_BYTES ((size_t)256 * 1024)
@@ -35,11 +37,17 @@ struct kv_connection {
     struct buf in;  /* the start of a request, or requests not served while paused */
     struct buf out; /* replies that the socket has not taken */
     size_t charged_bytes;
+    struct net_address_key address; /* of its peer */
+    struct kv_newcomer newcomer;    /* one of these, until it has shown what it is for */
+    bool is_stranger;
     struct kv_seat *seat; /* owned; NULL: not a guest's connection */
     bool is_validated;
-    bool is_paused; /* owes too much output: neither read nor served until it has drained */
-    bool is_at_end; /* the peer sends no more; closed once its replies are out */
-    bool is_dead;   /* on the dead list, freed at the end of the batch */
+    bool is_paused;      /* owes too much output: neither read nor served until it has drained */
+    bool peer_has_ended; /* it sends no more, and says so: no reset, no failure */
+    bool peer_has_reset; /* it has closed the connection, and did not want what was sent */
+    bool is_at_end;      /* the peer sends no more; closed once its replies are out */
+    bool is_dead;        /* on the dead list, freed at the end of the batch */
+    bool is_admitting;   /* as long as it lives, its address is admitted */
 };
 
 struct kv_engine {
@@ -58,14 +66,18 @@ struct kv_engine {
     struct kv_connection *dead;
     bool in_turn;
     unsigned warnings_logged;
+    struct kv_newcomers newcomers; /* those who have said nothing */
+    struct kv_newcomers strangers; /* those who have begun to speak to the guest */
+    struct kv_admission admission;
+    bool is_guarded;
+    uint64_t refused_count;
     kv_server_disconnect_cb *on_disconnect;
     void *ctx;
     struct kv_guest guest; /* `serve` is NULL when there is none */
     struct buf reply;
-    uint8_t *input; /* KV_INPUT_BYTES */
 };
 
-/* Takes `fd`. On failure (out of memory) it is closed and nobody hears of it. */
+/* Takes `fd`. On failure (out of memory, not admitted) it is closed and no user hears of it. */
 void kv_connection_open(struct kv_engine *engine, int fd);
 /* Serves what epoll reported. */
 void kv_connection_ready(struct kv_connection *connection, uint32_t events);
@@ -77,6 +89,10 @@ void kv_connection_drop(struct kv_connection *connection);
 void kv_connection_end(struct kv_connection *connection);
 /* Sends the replies gathered for the connection that is being served. */
 void kv_connection_flush(struct kv_connection *connection);
+/* It has shown what it is for. */
+void kv_connection_settle(struct kv_connection *connection);
+/* It speaks to the guest: no newcomer any more, but a stranger. False when it had to be dropped. */
+bool kv_connection_estrange(struct kv_connection *connection);
 /* Frees the dead and tells on_disconnect, or the guest. */
 void kv_connections_reap(struct kv_engine *engine);
 /* A warning about clients. After some of them the rest are for the debug log: who comes back again and again must not

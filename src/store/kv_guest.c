@@ -6,11 +6,13 @@
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "net/endpoint.h"
 #include "store/kv_engine_impl.h"
 
 bool kv_guest_owns(const struct kv_connection *connection, uint8_t first_byte) {
     const struct kv_guest *guest = &connection->engine->guest;
-    return connection->seat || (guest->serve && first_byte == guest->first_byte);
+    bool is_guests = first_byte == guest->first_byte || (first_byte != 0 && first_byte == guest->other_first_byte);
+    return connection->seat || (guest->serve && is_guests);
 }
 
 /* Its first bytes have come. False when it had to be dropped. */
@@ -28,7 +30,7 @@ static bool seat(struct kv_connection *connection) {
         return false;
     }
     connection->seat = made;
-    return true;
+    return kv_connection_estrange(connection);
 }
 
 size_t kv_guest_serve(struct kv_connection *connection, const uint8_t *bytes, size_t len) {
@@ -85,12 +87,43 @@ void kv_guest_drop(struct kv_connection *connection) {
     kv_connection_drop(connection);
 }
 
+bool kv_guest_is_over(const struct kv_connection *connection) {
+    return connection->is_dead || connection->is_at_end;
+}
+
+void kv_guest_warn(const struct kv_connection *connection) {
+    char text[NET_ADDRESS_TEXT_MAX];
+    (void)net_address_format((const struct sockaddr *)&connection->seat->peer, text);
+    kv_engine_warn(connection->engine, "connection from %s: %s", text, muster_detail());
+}
+
+void kv_guest_settle(struct kv_connection *connection) {
+    kv_connection_settle(connection);
+}
+
+int kv_guest_admit(struct kv_connection *connection, bool lasting) {
+    if (connection->is_admitting) {
+        return MUSTER_OK;
+    }
+    int rc = kv_admission_add(&connection->engine->admission, &connection->address);
+    connection->is_admitting = rc == MUSTER_OK && !lasting;
+    return rc;
+}
+
 void kv_guest_set(struct kv_connection *connection, void *data) {
     connection->seat->data = data;
 }
 
 void *kv_guest_data(const struct kv_connection *connection) {
     return connection->seat->data;
+}
+
+bool kv_guest_peer_has_ended(const struct kv_connection *connection) {
+    return connection->peer_has_ended;
+}
+
+bool kv_guest_peer_has_reset(const struct kv_connection *connection) {
+    return connection->peer_has_reset;
 }
 
 void kv_guest_peer(const struct kv_connection *connection, struct sockaddr_storage *out) {

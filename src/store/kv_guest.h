@@ -6,6 +6,7 @@
 #ifndef STORE_KV_GUEST_H
 #define STORE_KV_GUEST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
@@ -13,8 +14,9 @@
 struct kv_connection;
 
 struct kv_guest {
-    uint8_t first_byte; /* of each of its connections; not 0, which opens a store client's */
-    size_t input_max;   /* > 0: who has sent as many bytes without a whole message is dropped */
+    uint8_t first_byte;       /* of each of its connections; not 0, which opens a store client's */
+    uint8_t other_first_byte; /* 0: all begin alike */
+    size_t input_max;         /* > 0: who has sent as many bytes without a whole message is dropped */
     /* What has come and was not used before, the first time with the first byte in front. Returns the bytes of the
      * message that it has taken, and is called again for the next one (at once, or when a peer that is owed too much
      * has read some of it); 0 when there is no whole one yet; SIZE_MAX to drop the connection (what it was sent before
@@ -33,9 +35,23 @@ void kv_guest_send(struct kv_connection *connection, const void *bytes, size_t l
 void kv_guest_end(struct kv_connection *connection);
 /* Drops it at once (`ended` follows later), with a warning that holds the status detail. */
 void kv_guest_drop(struct kv_connection *connection);
+/* Has it been ended or dropped? */
+bool kv_guest_is_over(const struct kv_connection *connection);
+/* A warning about it, which holds the status detail; for `ended`, too. */
+void kv_guest_warn(const struct kv_connection *connection);
+/* It has shown what it is for: it no longer makes way when too many new connections come. */
+void kv_guest_settle(struct kv_connection *connection);
+/* Its peer could say who it is: TCPStore clients are served from the same address, too, as long as this connection
+ * lives, or, if `lasting`, until the engine is reset (kv_server_options: is_guarded). MUSTER_ELIMIT, MUSTER_ENOMEM. */
+int kv_guest_admit(struct kv_connection *connection, bool lasting);
 /* A pointer of the guest's own; NULL at first. */
 void kv_guest_set(struct kv_connection *connection, void *data);
 void *kv_guest_data(const struct kv_connection *connection);
+/* In `ended`: the other side has closed the connection in good order, as its kernel does for a process that dies; it
+ * has neither failed nor been dropped here. */
+bool kv_guest_peer_has_ended(const struct kv_connection *connection);
+/* Or by a reset: it lives perhaps, but knows. */
+bool kv_guest_peer_has_reset(const struct kv_connection *connection);
 /* The other side's address. */
 void kv_guest_peer(const struct kv_connection *connection, struct sockaddr_storage *out);
 

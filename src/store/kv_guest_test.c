@@ -2,6 +2,8 @@
  * all kinds, limits, and who does not read. The guest here echoes; a few messages ask for something else. */
 #include "store/kv_guest.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -461,6 +463,80 @@ static void a_reset_ends_guests(void **ctx) {
     (void)close(fresh);
 }
 
+/* ---- those who have not shown what they are for ---- */
+
+static int connect_from(const struct guest_scene *g, uint32_t last) {
+    const struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + last)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&own, sizeof own), 0);
+    int rc = connect(fd, (const struct sockaddr *)&g->scene.address, sizeof g->scene.address);
+    assert_true(rc == 0 || errno == EINPROGRESS);
+    serve_all(&g->scene);
+    return fd;
+}
+
+static void limit_scene(struct guest_scene *g, size_t newcomers_max, size_t strangers_max) {
+    struct kv_guest guest = {.first_byte = 'G', .input_max = INPUT_MAX, .serve = serve, .ended = on_ended, .ctx = g};
+    kv_engine_free(g->scene.engine);
+    scene_open(&g->scene, &(struct kv_server_options){
+                              .guest = &guest, .newcomers_max = newcomers_max, .strangers_max = strangers_max});
+}
+
+static void a_silent_flood_pushes_out_itself(void **ctx) {
+    enum { MAX = 4, MANY = 40 };
+    struct guest_scene *g = *ctx;
+    int flood[MANY];
+    limit_scene(g, MAX, MAX);
+    int client = open_client(&g->scene), quiet = connect_from(g, 2), half = connect_from(g, 3);
+    send_all(&g->scene, half, store_handshake, 2); /* a part of a handshake is no more than silence */
+    for (int i = 0; i < MANY; i++) {
+        flood[i] = connect_from(g, 1);
+        if (i >= MAX - 2) {
+            expect_end(&g->scene, flood[i - (MAX - 2)]);
+        }
+        ping(g, client);
+    }
+    assert_non_null(strstr(g->warning, "have said nothing"));
+    assert_int_equal(g->scene.engine->connection_count, 1 + MAX);
+    send_all(&g->scene, half, store_handshake + 2, STORE_HANDSHAKE_BYTES - 2);
+    ping(g, half);
+    say(g, quiet, "hello"); /* late, and served all the same */
+    expect_echo(g, quiet, "hello");
+    int closed[] = {client, quiet, half, flood[MANY - 1], flood[MANY - 2]};
+    for (size_t i = 0; i < sizeof closed / sizeof *closed; i++) {
+        (void)close(closed[i]);
+    }
+}
+
+static void a_flood_of_strangers_pushes_out_itself(void **ctx) {
+    enum { MAX = 3, MANY = 40 };
+    struct guest_scene *g = *ctx;
+    int flood[MANY];
+    limit_scene(g, MAX, MAX);
+    int slow = connect_from(g, 2), settled = connect_from(g, 1);
+    send_all(&g->scene, slow, "G", 1);
+    say(g, settled, "hello");
+    expect_echo(g, settled, "hello");
+    kv_guest_settle(g->seen[1]);
+    for (int i = 0; i < MANY; i++) {
+        flood[i] = connect_from(g, 1);
+        send_all(&g->scene, flood[i], "G", 1);
+        if (i >= MAX - 1) {
+            expect_end(&g->scene, flood[i - (MAX - 1)]);
+        }
+    }
+    assert_non_null(strstr(g->warning, "have not shown what they want"));
+    say(g, settled, "hello");
+    expect_echo(g, settled, "hello");
+    send_all(&g->scene, slow, "\0\0", 2);
+    expect(&g->scene, slow, "G\0\0", 3);
+    int closed[] = {slow, settled, flood[MANY - 1], flood[MANY - 2]};
+    for (size_t i = 0; i < sizeof closed / sizeof *closed; i++) {
+        (void)close(closed[i]);
+    }
+}
+
 static void the_end_of_the_engine_tells_nobody(void **ctx) {
     struct guest_scene *g = *ctx;
     uint8_t byte;
@@ -496,6 +572,8 @@ int main(void) {
         GUEST_TEST(who_never_reads_is_dropped),
         GUEST_TEST(a_full_store_drops_the_guest),
         GUEST_TEST(a_reset_ends_guests),
+        GUEST_TEST(a_silent_flood_pushes_out_itself),
+        GUEST_TEST(a_flood_of_strangers_pushes_out_itself),
         GUEST_TEST(the_end_of_the_engine_tells_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
