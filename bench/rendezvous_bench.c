@@ -6,7 +6,8 @@
  * For each number of nodes (2 to 10000 by default), in turn: all connect and join, all get their WORLD; a worker of one
  * fails, all others get CHANGE; all join again, all get the second WORLD. Ranks are checked: each once. Prints a line:
  * the median of RUNS (5) for each time, the best one behind it; messages and bytes to and from the coordinator, the
- * same in each run; and the median of what the coordinator's process needed of a processor. */
+ * same in each run; and the medians of what the coordinator's process needed of a processor, and of the anonymous
+ * memory by which it had grown in the end, for each node. (The kernel's part of a connection is not in it.) */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -51,7 +52,7 @@ struct crowd {
 
 /* One figure a run. */
 struct figures {
-    double ranked_ms[RUNS_MAX], known_ms[RUNS_MAX], again_ms[RUNS_MAX], processor_ms[RUNS_MAX];
+    double ranked_ms[RUNS_MAX], known_ms[RUNS_MAX], again_ms[RUNS_MAX], processor_ms[RUNS_MAX], node_bytes[RUNS_MAX];
 };
 
 static _Noreturn void die(const char *what) {
@@ -117,6 +118,21 @@ static void start_coordinator(struct crowd *crowd) {
     (void)close(port_pipe[0]);
     crowd->address =
         (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
+}
+
+static double coordinator_bytes(const struct crowd *crowd) {
+    char line[256];
+    double kib = -1;
+    (void)snprintf(line, sizeof line, "/proc/%d/smaps_rollup", (int)crowd->coordinator);
+    FILE *rollup = fopen(line, "r");
+    while (rollup && fgets(line, sizeof line, rollup)) {
+        kib = strncmp(line, "Anonymous:", 10) == 0 ? strtod(line + 10, NULL) : kib;
+    }
+    if (!rollup || kib < 0) {
+        die("the coordinator's memory");
+    }
+    (void)fclose(rollup);
+    return kib * 1024;
 }
 
 static double stop_coordinator(struct crowd *crowd) {
@@ -310,9 +326,11 @@ static void run_once(struct crowd *crowd, struct figures *figures, size_t run) {
         die("epoll_create1");
     }
     start_coordinator(crowd);
+    double bytes = coordinator_bytes(crowd);
     figures->ranked_ms[run] = first_round(crowd, &out);
     figures->known_ms[run] = failure(crowd, &out);
     figures->again_ms[run] = second_round(crowd, &out);
+    figures->node_bytes[run] = (coordinator_bytes(crowd) - bytes) / crowd->count;
     for (uint32_t i = 0; i < crowd->count; i++) {
         (void)close(crowd->agents[i].fd);
     }
@@ -349,10 +367,11 @@ static void measure(uint32_t nodes, size_t runs) {
     }
     double ranked = median(figures.ranked_ms, runs), known = median(figures.known_ms, runs);
     double again = median(figures.again_ms, runs), processor = median(figures.processor_ms, runs);
+    double node_bytes = median(figures.node_bytes, runs);
     (void)printf("%6" PRIu32 " %9.2f (%8.2f) %9.2f (%8.2f) %9.2f (%8.2f) %8" PRIu64 " %9" PRIu64 " %8" PRIu64
-                 " %9" PRIu64 " %9.1f\n",
+                 " %9" PRIu64 " %9.1f %9.0f\n",
                  nodes, ranked, figures.ranked_ms[0], known, figures.known_ms[0], again, figures.again_ms[0],
-                 crowd.said, crowd.said_bytes, crowd.heard, crowd.heard_bytes, processor);
+                 crowd.said, crowd.said_bytes, crowd.heard, crowd.heard_bytes, processor, node_bytes);
     (void)fflush(stdout);
     free(crowd.agents);
     free(crowd.has_rank);
@@ -379,9 +398,10 @@ int main(int argc, char **argv) {
         return 2;
     }
     raise_descriptors();
-    (void)printf("%6s %20s %20s %20s %18s %18s %9s\n%6s %20s %20s %20s %8s %9s %8s %9s %9s\n", "nodes", "ranked, ms",
-                 "failure known, ms", "ranked again, ms", "to coordinator", "from it", "its CPU", "", "median (best)",
-                 "median (best)", "median (best)", "messages", "bytes", "messages", "bytes", "ms");
+    (void)printf("%6s %20s %20s %20s %18s %18s %9s %9s\n%6s %20s %20s %20s %8s %9s %8s %9s %9s %9s\n", "nodes",
+                 "ranked, ms", "failure known, ms", "ranked again, ms", "to coordinator", "from it", "its CPU",
+                 "memory", "", "median (best)", "median (best)", "median (best)", "messages", "bytes", "messages",
+                 "bytes", "ms", "bytes a node");
     for (size_t i = 0; optind == argc && i < sizeof usual / sizeof *usual; i++) {
         measure(usual[i], (size_t)runs);
     }

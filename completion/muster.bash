@@ -11,10 +11,10 @@ _muster()
     [[ $current == = ]] && current=
     if [[ ${COMP_WORDS[0]##*/} != torchrun ]]; then
         words=
-        ((COMP_CWORD == 1)) && words='run store bench trace completion help version'
+        ((COMP_CWORD == 1)) && words='run store bench trace doctor status completion help version'
         case ${COMP_WORDS[1]} in
         completion) words=${words:-bash zsh} ;;
-        help) words=${words:-run store bench trace completion} ;;
+        help) words=${words:-run store bench trace doctor status completion} ;;
         bench)
             if [[ $current == -* ]]; then
                 words='--ranks --memory --tune -b -e -f -i -n -w -c -o -d -r --help'
@@ -40,6 +40,7 @@ _muster()
             fi
             ;;
         store) words=${words:---port --host --help} ;;
+        doctor) words=${words:---rdzv-endpoint --nnodes --timeout --only --list --json --help} ;;
         esac
         if [[ -n $words || ${COMP_WORDS[1]} != run ]]; then
             mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
@@ -50,7 +51,7 @@ _muster()
     for ((i = first; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         =) ;;
-        --nnodes|--nproc-per-node|--nproc_per_node|--rdzv-backend|--rdzv_backend|--rdzv-endpoint|--rdzv_endpoint|--rdzv-id|--rdzv_id|--rdzv-conf|--rdzv_conf|--max-restarts|--max_restarts|--monitor-interval|--monitor_interval|--start-method|--start_method|--event-log-handler|--event_log_handler|--role|--log-dir|--log_dir|-r|--redirects|-t|--tee|--local-ranks-filter|--local_ranks_filter|--duplicate-stdout-filters|--duplicate_stdout_filters|--duplicate-stderr-filters|--duplicate_stderr_filters|--node-rank|--node_rank|--master-addr|--master_addr|--master-port|--master_port|--local-addr|--local_addr|--logs-specs|--logs_specs|--numa-binding|--numa_binding|--signals-to-handle|--signals_to_handle|--shutdown-timeout|--shutdown_timeout|--stderr-tail|--stderr_tail|--survivors)
+        --nnodes|--nproc-per-node|--nproc_per_node|--rdzv-backend|--rdzv_backend|--rdzv-endpoint|--rdzv_endpoint|--rdzv-id|--rdzv_id|--rdzv-conf|--rdzv_conf|--max-restarts|--max_restarts|--monitor-interval|--monitor_interval|--start-method|--start_method|--event-log-handler|--event_log_handler|--role|--log-dir|--log_dir|-r|--redirects|-t|--tee|--local-ranks-filter|--local_ranks_filter|--duplicate-stdout-filters|--duplicate_stdout_filters|--duplicate-stderr-filters|--duplicate_stderr_filters|--node-rank|--node_rank|--master-addr|--master_addr|--master-port|--master_port|--local-addr|--local_addr|--logs-specs|--logs_specs|--numa-binding|--numa_binding|--signals-to-handle|--signals_to_handle|--shutdown-timeout|--shutdown_timeout|--stderr-tail|--stderr_tail|--spares|--survivors|--preempt-signal|--preempt_signal|--preempt-grace|--preempt_grace|--scheduler)
             [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 1))
             i=$((i + 1))
             ((i < COMP_CWORD)) || break
@@ -72,7 +73,7 @@ _muster()
         return
         ;;
     --rdzv-backend|--rdzv_backend)
-        mapfile -t COMPREPLY < <(compgen -W 'c10d static muster' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'c10d static muster etcd-v2 etcd etcd-v3' -- "$current")
         return
         ;;
     --rdzv-endpoint|--rdzv_endpoint)
@@ -167,13 +168,29 @@ _muster()
         mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
         return
         ;;
+    --spares)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
     --survivors)
         mapfile -t COMPREPLY < <(compgen -W 'stop continue' -- "$current")
         return
         ;;
+    --preempt-signal|--preempt_signal)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --preempt-grace|--preempt_grace)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --scheduler)
+        mapfile -t COMPREPLY < <(compgen -W 'auto slurm kubernetes mpi none' -- "$current")
+        return
+        ;;
     esac
     if [[ $current == -* ]]; then
-        words='--help --nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --standalone --max-restarts --monitor-interval --start-method --event-log-handler --role --module --no-python --run-path --log-dir --redirects --tee --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank --master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle --shutdown-timeout --virtual-local-rank --merge-logs --stderr-tail --survivors --version'
+        words='--help --nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --standalone --max-restarts --monitor-interval --start-method --event-log-handler --role --module --no-python --run-path --log-dir --redirects --tee --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank --master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle --shutdown-timeout --virtual-local-rank --merge-logs --stderr-tail --spares --survivors --preempt-signal --preempt-grace --scheduler --version'
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$current")

@@ -1,5 +1,5 @@
-/* The shell around the agent's machine: feeds it the loop's events and carries out its actions. What the actions
- * mean for workers is in agent_workers.c, what is told to people in agent_outcome.c; agent_signals.c listens to
+/* The shell around the agent's machine: feeds it the loop's events (dispatch.h) and carries out its actions. What the
+ * actions mean for workers is in agent_workers.c, what is told to people in agent_outcome.c; agent_signals.c listens to
  * signals. */
 #include "agent/agent.h"
 
@@ -23,38 +23,10 @@ enum {
     OWN_DESCRIPTORS = 32, /* of the launcher without its workers' streams: 24 were counted */
 };
 
-static void perform(struct agent *a, const struct agent_action *action);
-
-/* Events raised while an action runs are taken after it: the machine never re-enters itself. */
-static void dispatch(struct agent *a) {
-    a->dispatching = true;
-    while (a->event_count > 0 && !a->finished) {
-        struct agent_event event = a->events[a->event_first];
-        a->event_first = (a->event_first + 1) % a->event_capacity;
-        a->event_count--;
-        struct agent_actions actions;
-        enum agent_state before = a->machine.state;
-        agent_machine_step(&a->machine, &event, &actions);
-        log_debug("agent: %s on %s -> %s", agent_state_name(before), agent_event_name(event.kind),
-                  agent_state_name(a->machine.state));
-        for (size_t i = 0; i < actions.count; i++) {
-            perform(a, &actions.list[i]);
-        }
-    }
-    a->dispatching = false;
-}
-
 void agent_feed(struct agent *a, enum agent_event_kind kind, int number) {
-    if (a->event_count == a->event_capacity) {
-        assert(kind == AGENT_EVENT_SIGNAL); /* only people can send more than the sum of the sources */
-        return;
-    }
-    a->events[(a->event_first + a->event_count) % a->event_capacity] =
-        (struct agent_event){.kind = kind, .number = number};
-    a->event_count++;
-    if (!a->dispatching) {
-        dispatch(a);
-    }
+    bool taken = agent_dispatch_feed(&a->dispatch, kind, number);
+    /* Only people can send more than the sum of the sources. */
+    assert(taken || kind == AGENT_EVENT_SIGNAL || kind == AGENT_EVENT_PREEMPT);
 }
 
 static void on_timer(uv_timer_t *timer) {
@@ -74,7 +46,7 @@ static void on_closed(void *ctx) {
 }
 
 static void finish(struct agent *a, int exit_code, int exit_signal) {
-    a->finished = true;
+    agent_dispatch_stop(&a->dispatch);
     a->exit_code = exit_code;
     a->exit_signal = exit_signal;
     agent_events_end(a);
@@ -82,7 +54,14 @@ static void finish(struct agent *a, int exit_code, int exit_signal) {
     uv_stop(&a->loop);
 }
 
-static void perform(struct agent *a, const struct agent_action *action) {
+static void on_step(void *ctx, enum agent_state before, const struct agent_event *event) {
+    const struct agent *a = ctx;
+    log_debug("agent: %s on %s -> %s", agent_state_name(before), agent_event_name(event->kind),
+              agent_state_name(a->machine.state));
+}
+
+static void perform(void *ctx, const struct agent_action *action) {
+    struct agent *a = ctx;
     switch (action->kind) {
     case AGENT_ACTION_JOIN:
         a->join_started_ns = clock_monotonic_ns();
@@ -90,6 +69,12 @@ static void perform(struct agent *a, const struct agent_action *action) {
         return;
     case AGENT_ACTION_START_WORKERS:
         agent_workers_start(a);
+        return;
+    case AGENT_ACTION_TELL_PREEMPTION:
+        agent_preempt_tell(a, (uint64_t)action->number);
+        return;
+    case AGENT_ACTION_REQUEST_STOP:
+        agent_preempt_request(a, (uint64_t)action->number);
         return;
     case AGENT_ACTION_SIGNAL_WORKERS:
         agent_workers_signal(a, (int)action->number);
@@ -133,6 +118,22 @@ static void perform(struct agent *a, const struct agent_action *action) {
     assert(!"no such action");
 }
 
+static const struct agent_dispatch_callbacks dispatch_callbacks = {.perform = perform, .on_step = on_step};
+
+/* Where the rendezvous counts restarts, its numbers hold on all nodes, whatever each was started with. */
+static void take_job_restarts(struct agent *a) {
+    const struct rdzv_world *world = &a->world;
+    if (!world->job_counts_restarts) {
+        return;
+    }
+    if (world->max_restarts != a->machine.max_restarts) {
+        log_warning("the job's --max-restarts is %u, as the node that serves its rendezvous has it; this node's, %u, "
+                    "does not count",
+                    world->max_restarts, a->config->max_restarts);
+    }
+    agent_machine_set_job_restarts(&a->machine, world->restart_count, world->max_restarts);
+}
+
 static void on_world(void *ctx, const struct rdzv_world *world) {
     struct agent *a = ctx;
     a->world = *world;
@@ -143,23 +144,32 @@ static void on_world(void *ctx, const struct rdzv_world *world) {
         return;
     }
     a->world.master_addr = a->master_addr_text;
+    take_job_restarts(a);
     log_info("Rendezvous complete: round %llu, group_rank=%u of %u, ranks %u..%u of %u, master %s:%u, restart_count=%u",
              (unsigned long long)world->round, world->group_rank, world->group_world_size, world->base_global_rank,
              world->base_global_rank + a->config->nproc - 1, world->global_world_size, a->master_addr_text,
              world->master_port, agent_machine_restart_count(&a->machine));
+    agent_events_world(a); /* before the workers' */
     agent_feed(a, AGENT_EVENT_WORLD, 0);
-    agent_events_world(a);
 }
 
 static void on_change(void *ctx, enum rdzv_change change, const char *why) {
     struct agent *a = ctx;
-    (void)change;
     if (a->machine.state == AGENT_STATE_RUNNING) {
         log_warning("%s; %s", why,
                     a->config->survivors_continue ? "this node's workers go on (--survivors=continue)"
                                                   : "forming the world again");
     }
-    agent_feed(a, AGENT_EVENT_WORLD_CHANGED, 0);
+    agent_feed(a, change == RDZV_CUT_OFF ? AGENT_EVENT_CUT_OFF : AGENT_EVENT_WORLD_CHANGED, 0);
+}
+
+static void on_stop(void *ctx, uint64_t grace_ms, const char *why) {
+    log_warning("the job stops before its end: %s", why);
+    agent_feed(ctx, AGENT_EVENT_STOP, grace_ms > INT32_MAX ? INT32_MAX : (int)grace_ms);
+}
+
+static void on_spare(void *ctx) {
+    agent_warm_begin(ctx);
 }
 
 static void on_spare_released(void *ctx) {
@@ -173,7 +183,7 @@ static void on_rdzv_failed(void *ctx, int status, const char *why) {
     if (a->machine.state == AGENT_STATE_RUNNING && a->config->survivors_continue) {
         log_warning("rendezvous: %s (%s); this node's workers go on (--survivors=continue)", why,
                     muster_strerror(status));
-    } else if (a->machine.state <= AGENT_STATE_STOPPING) {
+    } else if (a->machine.state <= AGENT_STATE_STOPPING || a->machine.outcome == AGENT_OUTCOME_RESTART_FAILURE) {
         log_error("rendezvous: %s (%s)", why, muster_strerror(status));
     } else {
         log_info("rendezvous, while ending: %s (%s)", why, muster_strerror(status));
@@ -182,16 +192,22 @@ static void on_rdzv_failed(void *ctx, int status, const char *why) {
 }
 
 static void on_spawned(void *ctx, uint32_t id, pid_t pid) {
-    agent_worker_spawned(ctx, id, pid);
+    if (!agent_warm_spawned(ctx, id, pid)) {
+        agent_worker_spawned(ctx, id, pid);
+    }
 }
 
 static void on_spawn_failed(void *ctx, uint32_t id, int error_number, const char *why) {
     (void)error_number;
-    agent_worker_not_started(ctx, id, why);
+    if (!agent_warm_not_started(ctx, id, why)) {
+        agent_worker_not_started(ctx, id, why);
+    }
 }
 
 static void on_worker_exit(void *ctx, const struct guardian_exit *exit) {
-    agent_worker_ended(ctx, exit);
+    if (!agent_warm_ended(ctx, exit)) {
+        agent_worker_ended(ctx, exit);
+    }
 }
 
 static void on_gone(void *ctx) {
@@ -214,6 +230,8 @@ static const struct guardian_callbacks guardian_callbacks = {
 static const struct rdzv_callbacks rdzv_callbacks = {
     .on_world = on_world,
     .on_change = on_change,
+    .on_stop = on_stop,
+    .on_spare = on_spare,
     .on_spare_released = on_spare_released,
     .on_failed = on_rdzv_failed,
 };
@@ -233,6 +251,9 @@ static int plan_binding(struct agent *a) {
 static void leave_traces_to_guardian(struct agent *a) {
     const char *folder = logs_made_directory(a->logs);
     int rc = folder != NULL ? guardian_clear_leftover(a->guardian, folder, LOGS_LEVELS) : MUSTER_OK;
+    if (a->stop_path != NULL) {
+        rc = rc == MUSTER_OK ? guardian_clear_leftover(a->guardian, a->stop_path, 1) : rc;
+    }
     if (a->watchdog != NULL) {
         rc = rc == MUSTER_OK ? guardian_clear_leftover(a->guardian, watchdog_path(a->watchdog), 0) : rc;
     }
@@ -246,7 +267,9 @@ static int create_parts(struct agent *a) {
      * handles is not. The guardian before the rest: it is a fork of this process, and the smaller that still is the
      * better. */
     agent_signals_watch(a);
-    int rc = guardian_create(&a->loop, &guardian_callbacks, a, &a->guardian);
+    int rc = agent_preempt_prepare(a);
+    rc = rc == MUSTER_OK ? guardian_create(&a->loop, &guardian_callbacks, a, &a->guardian) : rc;
+    rc = rc == MUSTER_OK ? agent_preempt_watch(a) : rc;
     descriptors_raise(); /* not the guardian's, whose limit is the workers' */
     if (rc == MUSTER_OK) {
         rc = plan_binding(a);
@@ -269,15 +292,16 @@ static int create_parts(struct agent *a) {
 
 /* Told before anything is begun: libuv aborts without descriptors, and a store that cannot accept only looks slow. */
 static int check_descriptors(const struct launch_config *config) {
-    size_t needed = OWN_DESCRIPTORS + logs_descriptor_count(config), limit = descriptors_limit();
+    size_t warm = config->has_spares && config->is_python ? config->nproc : 0;
+    size_t needed = OWN_DESCRIPTORS + logs_descriptor_count(config) + warm, limit = descriptors_limit();
     if (needed <= limit) {
         return MUSTER_OK;
     }
     return status_fail(MUSTER_ELIMIT,
-                       "%u workers need about %zu open files in the launcher, and %zu are allowed; raise the limit "
+                       "%u worker%s about %zu open files in the launcher, and %zu are allowed; raise the limit "
                        "(ulimit -Hn), start fewer workers with --nproc-per-node, or have fewer streams pass through "
                        "the launcher (--tee, --merge-logs, --stderr-tail=0)",
-                       config->nproc, needed, limit);
+                       config->nproc, config->nproc == 1 ? " needs" : "s need", needed, limit);
 }
 
 static int agent_init(struct agent *a, const struct launch_config *config, agent_print_fn *print) {
@@ -294,10 +318,12 @@ static int agent_init(struct agent *a, const struct launch_config *config, agent
     (void)uv_timer_init(&a->loop, &a->timer);
     a->timer.data = a;
     (void)uv_timer_init(&a->loop, &a->stuck_timer);
-    a->event_capacity = config->nproc + SPARE_EVENTS;
-    a->events = calloc(a->event_capacity, sizeof *a->events);
+    rc = agent_dispatch_init(&a->dispatch, &a->machine, (size_t)config->nproc + SPARE_EVENTS, &dispatch_callbacks, a);
+    if (rc != MUSTER_OK) {
+        return rc;
+    }
     a->workers = calloc(config->nproc, sizeof *a->workers);
-    if (a->events == NULL || a->workers == NULL) {
+    if (a->workers == NULL) {
         return status_fail(MUSTER_ENOMEM, "no memory for an agent of %u workers", config->nproc);
     }
     agent_machine_init(&a->machine, config->nproc, config->max_restarts, (int64_t)config->shutdown_timeout_ms,
@@ -310,6 +336,8 @@ static void loop_done(struct agent *a) {
     watchdog_close(a->watchdog);
     logs_close(a->logs);
     guardian_close(a->guardian);
+    agent_warm_close(a);
+    agent_preempt_close(a);
     for (size_t i = 0; i < a->signal_count; i++) {
         uv_close((uv_handle_t *)&a->signals[i], NULL);
     }
@@ -324,8 +352,9 @@ static void agent_done(struct agent *a) {
     if (a->loop_ready) {
         loop_done(a);
     }
-    free(a->events);
+    agent_dispatch_done(&a->dispatch);
     free(a->workers);
+    free(a->warm);
     free(a->cpu_sets);
 }
 
@@ -336,12 +365,8 @@ int agent_run(const struct launch_config *config, agent_print_fn *print) {
         log_error("%s", muster_detail());
         a.exit_code = 1;
     } else {
-        struct agent_actions first;
-        agent_machine_start(&a.machine, &first);
-        for (size_t i = 0; i < first.count; i++) {
-            perform(&a, &first.list[i]);
-        }
-        if (!a.finished) {
+        agent_dispatch_start(&a.dispatch);
+        if (!a.dispatch.is_stopped) {
             (void)uv_run(&a.loop, UV_RUN_DEFAULT);
         }
     }

@@ -4,7 +4,9 @@
  * agent_workers.c  starts workers, records how they ended
  * agent_outcome.c  says what happened: log lines, failure report, error file of the parent
  * agent_events.c   tells it to --event-log-handler
- * agent_timers.c   the file timer */
+ * agent_timers.c   the file timer
+ * agent_warm.c  processes that wait on a spare node for their turn
+ * agent_preempt.c  the signal that announces the end of this node, and what workers are asked then */
 #ifndef AGENT_AGENT_IMPL_H
 #define AGENT_AGENT_IMPL_H
 
@@ -15,10 +17,11 @@
 #include <uv.h>
 
 #include "agent/agent.h"
+#include "agent/dispatch.h"
+#include "agent/environment.h"
 #include "agent/guardian.h"
 #include "agent/launch.h"
 #include "agent/logs.h"
-#include "agent/machine.h"
 #include "agent/watchdog.h"
 #include "rendezvous/rdzv.h"
 
@@ -45,12 +48,7 @@ struct agent {
     uv_loop_t loop;
     bool loop_ready;
     struct agent_machine machine;
-    struct agent_event *events; /* ring of pending events; no event is lost: each source sends a bounded number */
-    size_t event_first;
-    size_t event_count;
-    size_t event_capacity;
-    bool dispatching;
-    bool finished;
+    struct agent_dispatch dispatch; /* no event is lost: each source sends a bounded number */
     int exit_code;
     int exit_signal; /* die of this one instead of exiting */
 
@@ -63,9 +61,13 @@ struct agent {
     double stuck_timeout_s;
     uv_signal_t signals[AGENT_SIGNALS_MAX];
     size_t signal_count;
+    uv_signal_t preempt_signal;
+    bool watches_preempt_signal;
+    char *stop_path; /* MUSTER_STOP_PATH of the workers; NULL: nobody can ask them to stop */
 
     struct rdzv_world world; /* master_addr points to master_addr_text */
     char master_addr_text[NET_HOST_MAX];
+    struct agent_warm *warm;      /* likewise; NULL: this node has never been a spare one */
     struct agent_worker *workers; /* config->nproc of them */
     cpu_set_t *cpu_sets;          /* --numa-binding: one a worker; NULL without */
     int64_t signalled_at_ns;      /* when this attempt's workers were told to end; 0: not */
@@ -79,9 +81,24 @@ void agent_feed(struct agent *a, enum agent_event_kind kind, int number);
 /* agent_workers.c */
 void agent_workers_start(struct agent *a);
 void agent_workers_signal(struct agent *a, int signal_number);
+struct environment_worker agent_worker_environment(const struct agent *a, uint32_t local_rank);
+int agent_worker_spawn(struct agent *a, uint32_t local_rank, const struct launch_strings *argv,
+                       const struct launch_strings *envp, int stdout_fd, int stderr_fd);
 void agent_worker_spawned(struct agent *a, uint32_t local_rank, pid_t pid);
 void agent_worker_not_started(struct agent *a, uint32_t local_rank, const char *why);
 void agent_worker_ended(struct agent *a, const struct guardian_exit *exit);
+
+/* agent_warm.c */
+/* This node is a spare one. */
+void agent_warm_begin(struct agent *a);
+/* Its warm process becomes the worker; false: there is none, or it cannot, and the worker is to be started. */
+bool agent_warm_take(struct agent *a, uint32_t local_rank, const struct launch_strings *envp, int stdout_fd,
+                     int stderr_fd);
+/* What the guardian says; true if that was about a warm process. */
+bool agent_warm_spawned(struct agent *a, uint32_t local_rank, pid_t pid);
+bool agent_warm_not_started(struct agent *a, uint32_t local_rank, const char *why);
+bool agent_warm_ended(struct agent *a, const struct guardian_exit *exit);
+void agent_warm_close(struct agent *a);
 
 /* agent_outcome.c */
 void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank);
@@ -93,6 +110,15 @@ void agent_outcome_end(const struct agent *a);
 
 /* agent_signals.c */
 void agent_signals_watch(struct agent *a);
+
+/* agent_preempt.c */
+/* Before the guardian is made: workers begin with the notice ignored (but for SIGTERM, which stops them), since some
+ * schedulers send it to every process. */
+int agent_preempt_prepare(struct agent *a);
+int agent_preempt_watch(struct agent *a); /* afterwards */
+void agent_preempt_tell(struct agent *a, uint64_t grace_ms);
+void agent_preempt_request(struct agent *a, uint64_t grace_ms);
+void agent_preempt_close(struct agent *a);
 
 /* agent_stuck.c */
 void agent_stuck_create(struct agent *a);

@@ -36,7 +36,10 @@ void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank) {
 }
 
 void agent_outcome_stopping(const struct agent *a) {
-    if (a->machine.outcome == AGENT_OUTCOME_RESTART_FAILURE) {
+    if (a->machine.outcome == AGENT_OUTCOME_RESTART_FAILURE && a->machine.job_counts) {
+        log_info("[%s] Worker group FAILED; the job decides whether it is restarted (%u of %u failures charged so far)",
+                 a->config->role, a->machine.restart_count, a->machine.max_restarts);
+    } else if (a->machine.outcome == AGENT_OUTCOME_RESTART_FAILURE) {
         log_info("[%s] Worker group FAILED. %u/%u attempts left; will restart worker group", a->config->role,
                  a->machine.restarts_left, a->machine.max_restarts);
     }
@@ -187,6 +190,21 @@ static void write_own_error(const char *message) {
     }
 }
 
+static void tell_preempted(const struct agent *a) {
+    uint32_t bad = 0;
+    for (uint32_t i = 0; i < a->config->nproc; i++) {
+        bad += ended_badly(&a->workers[i]);
+    }
+    if (bad > 0) {
+        log_warning("%u of %u workers of this node did not end by themselves, with 0, when they were asked to stop",
+                    bad, a->config->nproc);
+    }
+    log_warning(
+        "the job has stopped before its end, since a node is taken away: exit code %d. Started again, it goes on "
+        "from its last snapshot",
+        AGENT_EXIT_PREEMPTED);
+}
+
 void agent_outcome_end(const struct agent *a) {
     char text[128];
     switch (a->machine.outcome) {
@@ -196,6 +214,9 @@ void agent_outcome_end(const struct agent *a) {
         log_error("%s (SIG%s); this node's workers have ended and it has left the job", text,
                   sigabbrev_np(a->machine.signal_number));
         write_own_error(text);
+        return;
+    case AGENT_OUTCOME_PREEMPTED:
+        tell_preempted(a);
         return;
     case AGENT_OUTCOME_RDZV_LOST:
         write_own_error("RendezvousError: the rendezvous could not go on; the launcher's log says why");

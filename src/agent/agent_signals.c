@@ -13,18 +13,6 @@ static void on_signal(uv_signal_t *handle, int signal_number) {
     log_warning("Received %d death signal, shutting down workers", signal_number);
 }
 
-/* 0 when no signal has that name ("SIGTERM"). */
-static int signal_by_name(const char *name, size_t len) {
-    for (int number = 1; number < NSIG; number++) {
-        const char *abbreviation = sigabbrev_np(number);
-        if (abbreviation != NULL && len == strlen(abbreviation) + 3 && strncmp(name, "SIG", 3) == 0 &&
-            strncmp(name + 3, abbreviation, len - 3) == 0) {
-            return number;
-        }
-    }
-    return 0;
-}
-
 static bool signal_is_handled(const struct agent *a, int number) {
     for (size_t i = 0; i < a->signal_count; i++) {
         if (a->signals[i].signum == number) {
@@ -35,12 +23,12 @@ static bool signal_is_handled(const struct agent *a, int number) {
 }
 
 static void watch_signal(struct agent *a, const char *name, size_t len) {
-    int number = signal_by_name(name, len);
+    int number = launch_signal_number(name, len);
     if (number == 0) {
         log_warning("--signals-to-handle: there is no signal '%.*s' here; it is ignored", (int)len, name);
         return;
     }
-    if (signal_is_handled(a, number) || a->signal_count == AGENT_SIGNALS_MAX) {
+    if (number == a->config->preempt_signal || signal_is_handled(a, number) || a->signal_count == AGENT_SIGNALS_MAX) {
         return;
     }
     uv_signal_t *handle = &a->signals[a->signal_count];

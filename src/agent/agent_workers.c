@@ -12,8 +12,8 @@
 #include "base/status.h"
 #include "base/str.h"
 
-static int spawn(struct agent *a, uint32_t local_rank, const struct launch_strings *argv,
-                 const struct launch_strings *envp, int stdout_fd, int stderr_fd) {
+int agent_worker_spawn(struct agent *a, uint32_t local_rank, const struct launch_strings *argv,
+                       const struct launch_strings *envp, int stdout_fd, int stderr_fd) {
     struct guardian_spawn how = {.argv = (const char *const *)argv->items,
                                  .envp = (const char *const *)envp->items,
                                  .stdout_fd = stdout_fd,
@@ -21,6 +21,14 @@ static int spawn(struct agent *a, uint32_t local_rank, const struct launch_strin
                                  .cpus = a->cpu_sets ? &a->cpu_sets[local_rank] : NULL,
                                  .cpus_bytes = sizeof(cpu_set_t)};
     return guardian_spawn(a->guardian, local_rank, &how);
+}
+
+struct environment_worker agent_worker_environment(const struct agent *a, uint32_t local_rank) {
+    return (struct environment_worker){.local_rank = local_rank,
+                                       .restart_count = agent_machine_restart_count(&a->machine),
+                                       .error_file = logs_error_file(a->logs, local_rank),
+                                       .timer_file = a->watchdog ? watchdog_path(a->watchdog) : NULL,
+                                       .stop_path = a->stop_path};
 }
 
 static int start_worker(struct agent *a, uint32_t local_rank) {
@@ -33,16 +41,13 @@ static int start_worker(struct agent *a, uint32_t local_rank) {
     if (rc != MUSTER_OK) {
         return rc;
     }
-    struct environment_worker worker = {.local_rank = local_rank,
-                                        .restart_count = agent_machine_restart_count(&a->machine),
-                                        .error_file = logs_error_file(a->logs, local_rank),
-                                        .timer_file = a->watchdog ? watchdog_path(a->watchdog) : NULL};
+    struct environment_worker worker = agent_worker_environment(a, local_rank);
     rc = environment_command(a->config, local_rank, &argv);
     if (rc == MUSTER_OK) {
         rc = environment_build(a->config, &a->world, &worker, (const char *const *)environ, &envp);
     }
-    if (rc == MUSTER_OK) {
-        rc = spawn(a, local_rank, &argv, &envp, stdout_fd, stderr_fd);
+    if (rc == MUSTER_OK && !agent_warm_take(a, local_rank, &envp, stdout_fd, stderr_fd)) {
+        rc = agent_worker_spawn(a, local_rank, &argv, &envp, stdout_fd, stderr_fd);
     }
     logs_worker_opened(a->logs, local_rank);
     launch_strings_done(&argv);

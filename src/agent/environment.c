@@ -102,7 +102,7 @@ static int put_ranks(const struct launch_config *config, const struct rdzv_world
         {"ROLE_WORLD_SIZE", world->role_world_size},
         {"MASTER_PORT", world->master_port},
         {"TORCHELASTIC_RESTART_COUNT", worker->restart_count},
-        {"TORCHELASTIC_MAX_RESTARTS", config->max_restarts},
+        {"TORCHELASTIC_MAX_RESTARTS", world->job_counts_restarts ? world->max_restarts : config->max_restarts},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         int rc = put_number(out, table[i].name, table[i].value);
@@ -126,6 +126,7 @@ static int put_texts(const struct launch_config *config, const struct rdzv_world
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", nccl ? nccl : "1"},
         {"OMP_NUM_THREADS", config->omp_defaulted ? "1" : NULL},
         {"TORCHELASTIC_TIMER_FILE", worker->timer_file},
+        {"MUSTER_STOP_PATH", worker->stop_path},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         /* A copy first: the value may point into the string that put() replaces. */
@@ -177,6 +178,38 @@ int environment_build(const struct launch_config *config, const struct rdzv_worl
     }
     if (rc == MUSTER_OK && config->virtual_local_rank) {
         rc = put_virtual_device(worker->local_rank, out);
+    }
+    return rc;
+}
+
+static void drop(struct launch_strings *list, const char *name) {
+    size_t at = find(list, name, strlen(name));
+    if (at < list->count) {
+        free(list->items[at]);
+        list->count--;
+        memmove(&list->items[at], &list->items[at + 1], (list->count - at) * sizeof *list->items);
+        list->items[list->count] = NULL;
+    }
+}
+
+int environment_build_early(const struct launch_config *config, const struct environment_worker *worker,
+                            const char *const *inherited, struct launch_strings *out) {
+    static const char *const of_a_world[] = {"RANK",
+                                             "GROUP_RANK",
+                                             "ROLE_RANK",
+                                             "WORLD_SIZE",
+                                             "GROUP_WORLD_SIZE",
+                                             "ROLE_WORLD_SIZE",
+                                             "MASTER_ADDR",
+                                             "MASTER_PORT",
+                                             "TORCHELASTIC_RESTART_COUNT",
+                                             "TORCHELASTIC_MAX_RESTARTS",
+                                             "TORCHELASTIC_USE_AGENT_STORE",
+                                             "TORCHELASTIC_ERROR_FILE"};
+    const struct rdzv_world none = {.master_addr = ""};
+    int rc = environment_build(config, &none, worker, inherited, out);
+    for (size_t i = 0; rc == MUSTER_OK && i < sizeof of_a_world / sizeof *of_a_world; i++) {
+        drop(out, of_a_world[i]);
     }
     return rc;
 }

@@ -11,6 +11,7 @@ struct environment_worker {
     uint32_t restart_count;
     const char *error_file; /* path or "" */
     const char *timer_file; /* watchdog FIFO, or NULL */
+    const char *stop_path;  /* what comes into being when the workers are to stop, or NULL */
 };
 
 /* Fills `out` with "NAME=value" strings: `inherited` (NULL-terminated, borrowed) with the worker's own variables
@@ -20,6 +21,11 @@ struct environment_worker {
 int environment_build(const struct launch_config *config, const struct rdzv_world *world,
                       const struct environment_worker *worker, const char *const *inherited,
                       struct launch_strings *out);
+
+/* The environment of a process that waits to become the worker: without what only a world decides (ranks, sizes, where
+ * the workers meet, restarts, the error file), also where it is inherited. Same ownership and errors as above. */
+int environment_build_early(const struct launch_config *config, const struct environment_worker *worker,
+                            const char *const *inherited, struct launch_strings *out);
 
 /* argv of a worker: config->command with ${local_rank} and $local_rank replaced in every item but the first, "$$"
  * becoming "$" and other names left alone. Same ownership as above. MUSTER_ENOMEM. */

@@ -78,6 +78,60 @@ static void all_variables_are_there(void **state) {
     launch_strings_done(&out);
 }
 
+static void maximum_of_restarts_is_the_jobs_where_it_counts(void **state) {
+    (void)state;
+    struct launch_config config = config_of(1);
+    struct environment_worker worker = {.local_rank = 0, .error_file = ""};
+    const char *inherited[] = {NULL};
+    struct rdzv_world counting = world;
+    counting.job_counts_restarts = true;
+    counting.max_restarts = 7;
+    struct launch_strings out = {0};
+    assert_int_equal(environment_build(&config, &counting, &worker, inherited, &out), 0);
+    assert_string_equal(value_of(&out, "TORCHELASTIC_MAX_RESTARTS"), "7");
+    launch_strings_done(&out);
+}
+
+static void stop_path_is_told_where_there_is_one(void **state) {
+    (void)state;
+    struct launch_config config = config_of(1);
+    struct environment_worker worker = {.local_rank = 0, .error_file = "", .stop_path = "/tmp/muster_stop_1"};
+    const char *inherited[] = {"MUSTER_STOP_PATH=/tmp/outer", NULL};
+    struct launch_strings out = {0};
+    assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), 0);
+    assert_string_equal(value_of(&out, "MUSTER_STOP_PATH"), "/tmp/muster_stop_1");
+    launch_strings_done(&out);
+}
+
+/* What imports may look at is there; what is not known yet is not, wherever it would come from. */
+static void early_environment_has_nothing_of_a_world(void **state) {
+    (void)state;
+    struct launch_config config = config_of(2);
+    config.virtual_local_rank = config.omp_defaulted = true;
+    struct environment_worker worker = {.local_rank = 1, .error_file = "/logs/error.json"};
+    const char *inherited[] = {"RANK=99", "CUDA_VISIBLE_DEVICES=4,5", "MASTER_ADDR=old", "HOME=/root", NULL};
+    static const char *const absent[] = {"RANK",
+                                         "GROUP_RANK",
+                                         "ROLE_RANK",
+                                         "WORLD_SIZE",
+                                         "MASTER_ADDR",
+                                         "MASTER_PORT",
+                                         "TORCHELASTIC_RESTART_COUNT",
+                                         "TORCHELASTIC_ERROR_FILE"};
+    struct launch_strings out = {0};
+    assert_int_equal(environment_build_early(&config, &worker, inherited, &out), 0);
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++) {
+        assert_null(value_of(&out, absent[i]));
+    }
+    assert_string_equal(value_of(&out, "LOCAL_RANK"), "0");
+    assert_string_equal(value_of(&out, "CUDA_VISIBLE_DEVICES"), "5");
+    assert_string_equal(value_of(&out, "OMP_NUM_THREADS"), "1");
+    assert_string_equal(value_of(&out, "HOME"), "/root");
+    assert_string_equal(value_of(&out, "LOCAL_WORLD_SIZE"), "2");
+    assert_null(out.items[out.count]);
+    launch_strings_done(&out);
+}
+
 static void inherited_settings_are_kept(void **state) {
     (void)state;
     struct launch_config config = config_of(1);
@@ -154,6 +208,9 @@ static void arguments_are_substituted_like_a_template(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_variables_are_there),
+        cmocka_unit_test(maximum_of_restarts_is_the_jobs_where_it_counts),
+        cmocka_unit_test(stop_path_is_told_where_there_is_one),
+        cmocka_unit_test(early_environment_has_nothing_of_a_world),
         cmocka_unit_test(inherited_settings_are_kept),
         cmocka_unit_test(virtual_rank_picks_one_device),
         cmocka_unit_test(arguments_are_substituted_like_a_template),

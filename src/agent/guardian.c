@@ -120,8 +120,9 @@ static void guardian_lose(struct guardian *g) {
 
 static void gone_handle(struct guardian *g, const struct guardian_survivors *survivors) {
     if (survivors->count > 0) {
-        log_error("%u processes could not be killed within %d s and are left behind, among them %d", survivors->count,
-                  GUARDIAN_KILL_PATIENCE_MS / 1000, (int)survivors->pid);
+        log_error("%u process%s could not be killed within %d s and %s left behind, among them %d", survivors->count,
+                  survivors->count == 1 ? "" : "es", GUARDIAN_KILL_PATIENCE_MS / 1000,
+                  survivors->count == 1 ? "is" : "are", (int)survivors->pid);
     }
     if (g->kills_pending > 0 && --g->kills_pending == 0) {
         (void)uv_timer_stop(&g->timer);

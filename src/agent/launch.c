@@ -1,6 +1,7 @@
 /* Ownership of struct launch_config; what its values mean is in launch.h. */
 #include "agent/launch.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,14 +33,30 @@ void launch_config_init(struct launch_config *config) {
 }
 
 void launch_config_done(struct launch_config *config) {
-    char *texts[] = {config->backend_name, config->run_id,  config->endpoint,    config->local_addr,       config->role,
-                     config->title,        config->log_dir, config->entry_point, config->signals_to_handle};
+    char *texts[] = {
+        config->backend_name, config->run_id,  config->endpoint,    config->local_addr,        config->role,
+        config->title,        config->log_dir, config->entry_point, config->signals_to_handle, config->program_path};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         free(texts[i]);
+    }
+    if (config->secret != NULL) {
+        explicit_bzero(config->secret, sizeof *config->secret);
+        free(config->secret);
     }
     free(config->local_ranks_filter);
     launch_strings_done(&config->command);
     launch_strings_done(&config->duplicate_stdout_filters);
     launch_strings_done(&config->duplicate_stderr_filters);
     launch_config_init(config);
+}
+
+int launch_signal_number(const char *name, size_t len) {
+    for (int number = 1; number < NSIG; number++) {
+        const char *abbreviation = sigabbrev_np(number);
+        if (abbreviation != NULL && len == strlen(abbreviation) + 3 && strncmp(name, "SIG", 3) == 0 &&
+            strncmp(name + 3, abbreviation, len - 3) == 0) {
+            return number;
+        }
+    }
+    return 0;
 }

@@ -44,13 +44,17 @@ struct launch_config {
     char *run_id;
     char *endpoint;
     char *local_addr;
+    struct secret_text *secret; /* wiped when it is freed */
     char *role;
     uint32_t nproc;
     uint32_t max_restarts;
+    bool has_spares;           /* --spares, ours: nodes without a place hold warm processes */
     bool survivors_continue;   /* --survivors=continue, ours: workers go on when others fail */
     double monitor_interval_s; /* accepted; an upper bound, nothing polls */
     enum launch_events events;
     struct launch_strings command; /* argv of a worker: interpreter and all; ${local_rank} not yet substituted */
+    bool is_python;                /* it is PYTHON -u [-m] NAME ARGUMENT...: a warm process can become it */
+    char *program_path;            /* where its file is, if it is not; NULL */
     char *title;                   /* name in the failure report */
     char *entry_point;             /* base name of the program, for events */
     char *log_dir;                 /* NULL: a fresh directory under the temp dir; "/dev/null": no files */
@@ -66,6 +70,8 @@ struct launch_config {
     enum launch_numa numa;
     char *signals_to_handle; /* "SIGTERM,SIGINT,SIGHUP,SIGQUIT" */
     uint64_t shutdown_timeout_ms;
+    int preempt_signal;        /* --preempt-signal, ours: says that this node will be taken away; 0: none does */
+    uint64_t preempt_grace_ms; /* and how long it has then; at most INT32_MAX */
     bool virtual_local_rank;
     bool omp_defaulted; /* OMP_NUM_THREADS=1 is to be added to the workers' environment */
 };
@@ -75,6 +81,9 @@ int launch_strings_append(struct launch_strings *strings, const char *text);
 
 /* Frees the items and the array; leaves an empty list. */
 void launch_strings_done(struct launch_strings *strings);
+
+/* Of "SIGTERM", `len` bytes. 0 when no signal has that name. */
+int launch_signal_number(const char *name, size_t len);
 
 void launch_config_init(struct launch_config *config);
 void launch_config_done(struct launch_config *config);

@@ -15,6 +15,7 @@
 #include "agent/empty_folders.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/temporary.h"
 
 /* ---- routes ---- */
 
@@ -142,17 +143,6 @@ static int make_unique(const char *folder, const char *stem, char **out) {
     return status_fail(MUSTER_ESYSTEM, "%s holds every name tried for a new log directory", folder);
 }
 
-/* The places where Python's tempfile looks, in its order. */
-static const char *find_temporary_directory(void) {
-    const char *places[] = {getenv("TMPDIR"), getenv("TEMP"), getenv("TMP"), "/tmp", "/var/tmp", "/usr/tmp"};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        if (places[i] && places[i][0] != '\0' && access(places[i], W_OK | X_OK) == 0) {
-            return places[i];
-        }
-    }
-    return ".";
-}
-
 /* A run id may hold anything; a directory name may not. */
 static char *name_of_run(const char *run_id) {
     enum { NAME_BYTES_MAX = 200 };
@@ -177,7 +167,7 @@ int logs_layout_create_run(const struct launch_config *config, char **run_direct
             return code;
         }
     } else {
-        int code = make_unique(find_temporary_directory(), "torchelastic", made_base);
+        int code = make_unique(temporary_folder(), "torchelastic", made_base);
         if (code != 0) {
             return code;
         }

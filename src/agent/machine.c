@@ -13,6 +13,7 @@ static void act(struct agent_actions *out, enum agent_action_kind kind, int64_t 
 
 /* Everything that is left of the group must go, then the logs are drained. */
 static void kill_rest(struct agent_machine *m, struct agent_actions *out) {
+    m->any_failed = m->any_failed || m->running_count > 0;
     m->state = AGENT_STATE_KILLING;
     act(out, AGENT_ACTION_STOP_TIMER, 0);
     act(out, AGENT_ACTION_KILL_ALL, 0);
@@ -47,7 +48,7 @@ static void world_start(struct agent_machine *m, const struct agent_event *event
     m->state = AGENT_STATE_RUNNING;
     m->outcome = AGENT_OUTCOME_NONE;
     m->running_count = m->worker_count;
-    m->any_succeeded = false;
+    m->any_succeeded = m->any_failed = false;
     m->world_count++;
     act(out, AGENT_ACTION_START_WORKERS, 0);
 }
@@ -57,8 +58,18 @@ static void joining_spare(struct agent_machine *m, const struct agent_event *eve
     close_with(m, AGENT_OUTCOME_SPARE, AGENT_ACTION_LEAVE_JOB, out);
 }
 
+/* The job grants no other attempt after the failure of this node's workers: it is the last one, and told as such. */
+static bool is_denied(const struct agent_machine *m) {
+    return m->job_counts && m->outcome == AGENT_OUTCOME_RESTART_FAILURE;
+}
+
 static void joining_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
+    if (is_denied(m)) {
+        act(out, AGENT_ACTION_REPORT, 0);
+        close_with(m, AGENT_OUTCOME_FAILED, AGENT_ACTION_CLOSE_JOB, out);
+        return;
+    }
     close_with(m, AGENT_OUTCOME_RDZV_LOST, AGENT_ACTION_LEAVE_JOB, out);
 }
 
@@ -80,6 +91,7 @@ static void running_succeeded(struct agent_machine *m, const struct agent_event 
 static void running_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
     m->running_count--;
+    m->any_failed = true;
     if (m->survivors_continue && m->running_count > 0) {
         return;
     }
@@ -88,7 +100,7 @@ static void running_failed(struct agent_machine *m, const struct agent_event *ev
         kill_rest(m, out);
         return;
     }
-    bool again = m->restarts_left > 0 && !m->rdzv_lost;
+    bool again = (m->job_counts || m->restarts_left > 0) && !m->rdzv_lost;
     stop_workers(m, again ? AGENT_OUTCOME_RESTART_FAILURE : AGENT_OUTCOME_FAILED, SIGTERM, out);
 }
 
@@ -112,6 +124,15 @@ static void running_changed(struct agent_machine *m, const struct agent_event *e
     }
 }
 
+static void running_cut_off(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    if (!m->survivors_continue) {
+        m->outcome = AGENT_OUTCOME_RESTART_CHANGE;
+        act(out, AGENT_ACTION_SIGNAL_WORKERS, SIGTERM);
+        kill_rest(m, out);
+    }
+}
+
 static void running_rdzv_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
     if (m->survivors_continue) {
@@ -126,8 +147,65 @@ static void running_signal(struct agent_machine *m, const struct agent_event *ev
     stop_workers(m, AGENT_OUTCOME_SIGNALLED, event->number, out);
 }
 
+/* ---- pre-emption ----
+ *
+ * Workers are asked to stop at a point of their own choice (docs/schedulers.md) for the first half of the time that is
+ * left, told to by SIGTERM for the second, and killed at its end. */
+
+/* A node that was told by its own scheduler tells the others; one that was told by another knows that all have been. */
+static void learn_preemption(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    if (event->kind == AGENT_EVENT_PREEMPT) {
+        act(out, AGENT_ACTION_TELL_PREEMPTION, event->number);
+    } else {
+        m->stops_everywhere = true;
+    }
+}
+
+static void joining_preempted(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    learn_preemption(m, event, out);
+    close_with(m, AGENT_OUTCOME_PREEMPTED, AGENT_ACTION_LEAVE_JOB, out);
+}
+
+static void running_preempted(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    int64_t half_ms = event->number / 2;
+    learn_preemption(m, event, out);
+    m->outcome = AGENT_OUTCOME_PREEMPTED;
+    m->state = AGENT_STATE_STOPPING;
+    m->preempt_rest_ms = event->number - half_ms;
+    act(out, AGENT_ACTION_REQUEST_STOP, event->number);
+    act(out, AGENT_ACTION_START_TIMER, half_ms);
+}
+
+static bool restarts(const struct agent_machine *m) {
+    return m->outcome == AGENT_OUTCOME_RESTART_FAILURE || m->outcome == AGENT_OUTCOME_RESTART_CHANGE;
+}
+
+/* A restart that was on its way does not come; the workers have their signal already. */
+static void stopping_preempted(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    if (restarts(m)) {
+        learn_preemption(m, event, out);
+        m->outcome = AGENT_OUTCOME_PREEMPTED;
+        act(out, AGENT_ACTION_START_TIMER, event->number < m->stop_timeout_ms ? event->number : m->stop_timeout_ms);
+    } else if (m->outcome == AGENT_OUTCOME_PREEMPTED && event->kind == AGENT_EVENT_STOP) {
+        m->stops_everywhere = true;
+    }
+}
+
+/* No worker is left to be asked. Those of this node may have stopped, all well, because of another node's request that
+ * the workers heard first: the job has not ended, then. */
+static void ending_preempted(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    bool was_told = event->kind == AGENT_EVENT_STOP;
+    if (restarts(m) || m->outcome == AGENT_OUTCOME_SUCCESS) {
+        learn_preemption(m, event, out);
+    }
+    if (restarts(m) || (m->outcome == AGENT_OUTCOME_SUCCESS && was_told)) {
+        m->outcome = AGENT_OUTCOME_PREEMPTED;
+    }
+    m->stops_everywhere = m->stops_everywhere || was_told;
+}
+
 static void stopping_ended(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
-    (void)event;
+    m->any_failed = m->any_failed || event->kind == AGENT_EVENT_WORKER_FAILED;
     m->running_count--;
     if (m->running_count == 0) {
         kill_rest(m, out);
@@ -142,9 +220,34 @@ static void stopping_not_started(struct agent_machine *m, const struct agent_eve
     stopping_ended(m, event, out);
 }
 
+/* Somebody has no time left. It remains a pre-emption. */
+static void hurry(struct agent_machine *m, int signal_number, int64_t rest_ms, struct agent_actions *out) {
+    m->preempt_rest_ms = 0;
+    act(out, AGENT_ACTION_SIGNAL_WORKERS, signal_number);
+    act(out, AGENT_ACTION_START_TIMER, rest_ms);
+}
+
+/* Workers that were asked to stop cannot agree with those of a world that others leave. Where all have been told, they
+ * only leave it before this node does. */
+static void stopping_changed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    if (m->outcome == AGENT_OUTCOME_PREEMPTED && m->preempt_rest_ms > 0 && !m->stops_everywhere) {
+        hurry(m, SIGTERM, m->preempt_rest_ms < m->stop_timeout_ms ? m->preempt_rest_ms : m->stop_timeout_ms, out);
+    }
+}
+
+static void stopping_cut_off(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)event;
+    kill_rest(m, out);
+}
+
 /* During a stop of another kind the signal takes over; a second signal ends the patience. */
 static void stopping_signal(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
-    if (m->outcome == AGENT_OUTCOME_SIGNALLED) {
+    if (m->outcome == AGENT_OUTCOME_PREEMPTED && m->preempt_rest_ms > 0) {
+        hurry(m, event->number, m->stop_timeout_ms, out);
+        return;
+    }
+    if (m->outcome == AGENT_OUTCOME_SIGNALLED || m->outcome == AGENT_OUTCOME_PREEMPTED) {
         kill_rest(m, out);
         return;
     }
@@ -153,18 +256,20 @@ static void stopping_signal(struct agent_machine *m, const struct agent_event *e
 
 static void stopping_deadline(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
-    kill_rest(m, out);
-}
-
-static bool restarts(const struct agent_machine *m) {
-    return m->outcome == AGENT_OUTCOME_RESTART_FAILURE || m->outcome == AGENT_OUTCOME_RESTART_CHANGE;
+    if (m->preempt_rest_ms > 0) {
+        hurry(m, SIGTERM, m->preempt_rest_ms, out);
+    } else {
+        kill_rest(m, out);
+    }
 }
 
 /* Without a rendezvous a restart cannot follow any more; a success stays one. */
 static void ending_rdzv_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
     (void)out;
-    if (restarts(m)) {
+    if (is_denied(m)) {
+        m->outcome = AGENT_OUTCOME_FAILED;
+    } else if (restarts(m)) {
         m->outcome = AGENT_OUTCOME_RDZV_LOST;
     }
 }
@@ -201,12 +306,23 @@ static void drained_failed(struct agent_machine *m, struct agent_actions *out) {
 }
 
 static void drained_restart(struct agent_machine *m, struct agent_actions *out) {
-    if (m->outcome == AGENT_OUTCOME_RESTART_FAILURE) {
+    if (m->outcome == AGENT_OUTCOME_RESTART_FAILURE && !m->job_counts) {
         assert(m->restarts_left > 0);
         m->restarts_left--;
+        m->restart_count++;
     }
     m->state = AGENT_STATE_JOINING;
     act(out, AGENT_ACTION_JOIN, 0);
+}
+
+/* The workers of other nodes may still save, and need the store that this agent may serve for it. Where the others were
+ * not told, and workers here did not end well, they would not come to the barrier. */
+static void drained_preempted(struct agent_machine *m, struct agent_actions *out) {
+    if (m->stops_everywhere || !m->any_failed) {
+        enter_barrier(m, out);
+    } else {
+        close_with(m, m->outcome, AGENT_ACTION_LEAVE_JOB, out);
+    }
 }
 
 static void draining_drained(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
@@ -221,6 +337,9 @@ static void draining_drained(struct agent_machine *m, const struct agent_event *
         return;
     case AGENT_OUTCOME_FAILED:
         drained_failed(m, out);
+        return;
+    case AGENT_OUTCOME_PREEMPTED:
+        drained_preempted(m, out);
         return;
     case AGENT_OUTCOME_NOT_STARTED:
         close_with(m, m->outcome, AGENT_ACTION_CLOSE_JOB, out);
@@ -238,8 +357,9 @@ static void barrier_done(struct agent_machine *m, const struct agent_event *even
 
 /* The work is done; only the wait for others is cut short. torchrun's verdict: the signal decides. */
 static void barrier_signal(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    bool preempted = m->outcome == AGENT_OUTCOME_PREEMPTED;
     m->signal_number = event->number;
-    close_with(m, AGENT_OUTCOME_SIGNALLED, AGENT_ACTION_LEAVE_JOB, out);
+    close_with(m, preempted ? m->outcome : AGENT_OUTCOME_SIGNALLED, AGENT_ACTION_LEAVE_JOB, out);
 }
 
 static void finish(struct agent_machine *m, struct agent_actions *out) {
@@ -249,7 +369,8 @@ static void finish(struct agent_machine *m, struct agent_actions *out) {
         return;
     }
     bool good = m->outcome == AGENT_OUTCOME_SUCCESS || m->outcome == AGENT_OUTCOME_SPARE;
-    act(out, AGENT_ACTION_EXIT, good ? 0 : 1);
+    bool again = m->outcome == AGENT_OUTCOME_PREEMPTED;
+    act(out, AGENT_ACTION_EXIT, good ? 0 : again ? AGENT_EXIT_PREEMPTED : 1);
 }
 
 static void closing_closed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
@@ -289,20 +410,28 @@ static void draining_guardian_lost(struct agent_machine *m, const struct agent_e
 
 static cell_fn *const cells[AGENT_STATE_COUNT][AGENT_EVENT_COUNT] = {
     [AGENT_STATE_JOINING] = {ON(WORLD, world_start), ON(SPARE_RELEASED, joining_spare), ON(RDZV_FAILED, joining_failed),
-                             ON(SIGNAL, joining_signal), ON(GUARDIAN_LOST, guardian_lost)},
+                             ON(SIGNAL, joining_signal), ON(PREEMPT, joining_preempted), ON(STOP, joining_preempted),
+                             ON(GUARDIAN_LOST, guardian_lost)},
     [AGENT_STATE_RUNNING] = {ON(WORKER_SUCCEEDED, running_succeeded), ON(WORKER_FAILED, running_failed),
                              ON(WORKER_STUCK, running_stuck), ON(SPAWN_FAILED, running_not_started),
-                             ON(WORLD_CHANGED, running_changed), ON(RDZV_FAILED, running_rdzv_failed),
-                             ON(SIGNAL, running_signal), ON(GUARDIAN_LOST, guardian_lost)},
+                             ON(WORLD_CHANGED, running_changed), ON(CUT_OFF, running_cut_off),
+                             ON(RDZV_FAILED, running_rdzv_failed), ON(SIGNAL, running_signal),
+                             ON(PREEMPT, running_preempted), ON(STOP, running_preempted),
+                             ON(GUARDIAN_LOST, guardian_lost)},
     [AGENT_STATE_STOPPING] = {ON(WORKER_SUCCEEDED, stopping_ended), ON(WORKER_FAILED, stopping_ended),
-                              ON(SPAWN_FAILED, stopping_not_started), ON(RDZV_FAILED, ending_rdzv_failed),
-                              ON(SIGNAL, stopping_signal), ON(DEADLINE, stopping_deadline),
+                              ON(SPAWN_FAILED, stopping_not_started), ON(WORLD_CHANGED, stopping_changed),
+                              ON(CUT_OFF, stopping_cut_off), ON(RDZV_FAILED, ending_rdzv_failed),
+                              ON(SIGNAL, stopping_signal), ON(PREEMPT, stopping_preempted),
+                              ON(STOP, stopping_preempted), ON(DEADLINE, stopping_deadline),
                               ON(GUARDIAN_LOST, guardian_lost)},
     [AGENT_STATE_KILLING] = {ON(RDZV_FAILED, ending_rdzv_failed), ON(GONE, killing_gone), ON(SIGNAL, ending_signal),
+                             ON(PREEMPT, ending_preempted), ON(STOP, ending_preempted),
                              ON(GUARDIAN_LOST, guardian_lost)},
     [AGENT_STATE_DRAINING] = {ON(RDZV_FAILED, ending_rdzv_failed), ON(DRAINED, draining_drained),
-                              ON(SIGNAL, ending_signal), ON(GUARDIAN_LOST, draining_guardian_lost)},
-    [AGENT_STATE_BARRIER] = {ON(BARRIER_DONE, barrier_done), ON(SIGNAL, barrier_signal)},
+                              ON(SIGNAL, ending_signal), ON(PREEMPT, ending_preempted), ON(STOP, ending_preempted),
+                              ON(GUARDIAN_LOST, draining_guardian_lost)},
+    [AGENT_STATE_BARRIER] = {ON(BARRIER_DONE, barrier_done), ON(SIGNAL, barrier_signal), ON(PREEMPT, ending_preempted),
+                             ON(STOP, ending_preempted)},
     [AGENT_STATE_CLOSING] = {ON(CLOSED, closing_closed), ON(SIGNAL, closing_signal)},
 };
 
@@ -331,8 +460,15 @@ void agent_machine_step(struct agent_machine *m, const struct agent_event *event
     }
 }
 
+void agent_machine_set_job_restarts(struct agent_machine *m, uint32_t restart_count, uint32_t max_restarts) {
+    m->job_counts = true;
+    m->restart_count = restart_count;
+    m->max_restarts = max_restarts;
+    m->restarts_left = max_restarts > restart_count ? max_restarts - restart_count : 0;
+}
+
 uint32_t agent_machine_restart_count(const struct agent_machine *m) {
-    return m->max_restarts - m->restarts_left;
+    return m->restart_count;
 }
 
 #define NAME_OF(name) #name,

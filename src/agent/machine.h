@@ -24,6 +24,7 @@
 #define AGENT_EVENT_TABLE(X)                                                                                           \
     X(WORLD)          /* rendezvous complete */                                                                        \
     X(WORLD_CHANGED)  /* a node waits or has left: the world must be formed again */                                   \
+    X(CUT_OFF)        /* so it has been already, maybe: the workers of this one have no time left */                   \
     X(SPARE_RELEASED) /* this spare node was not needed */                                                             \
     X(RDZV_FAILED)                                                                                                     \
     X(WORKER_SUCCEEDED)                                                                                                \
@@ -35,26 +36,31 @@
     X(BARRIER_DONE)                                                                                                    \
     X(CLOSED)                                                                                                          \
     X(SIGNAL)   /* a handled signal; number in the event */                                                            \
+    X(PREEMPT)  /* this node will be taken away; number: milliseconds until then */                                    \
+    X(STOP)     /* so will another, or this one: the whole job stops; number: as above */                              \
     X(DEADLINE) /* the timer of START_TIMER */                                                                         \
     X(GUARDIAN_LOST)
 
 #define AGENT_OUTCOME_TABLE(X)                                                                                         \
     X(NONE)                                                                                                            \
     X(SUCCESS)                                                                                                         \
-    X(RESTART_FAILURE) /* consumes one of max_restarts */                                                              \
+    X(RESTART_FAILURE) /* consumes one of max_restarts; where the job counts, it decides */                            \
     X(RESTART_CHANGE)  /* consumes none */                                                                             \
     X(FAILED)                                                                                                          \
     X(NOT_STARTED)                                                                                                     \
     X(RDZV_LOST)                                                                                                       \
     X(SIGNALLED)                                                                                                       \
+    X(PREEMPTED) /* stopped before its end, with time for a snapshot */                                                \
     X(SPARE)                                                                                                           \
     X(UNSUPERVISED) /* the guardian process died */
 
 #define AGENT_ACTION_TABLE(X)                                                                                          \
     X(JOIN)                                                                                                            \
     X(START_WORKERS)                                                                                                   \
-    X(SIGNAL_WORKERS) /* number: the signal */                                                                         \
-    X(START_TIMER)    /* number: milliseconds from now */                                                              \
+    X(TELL_PREEMPTION) /* the other nodes; number: milliseconds */                                                     \
+    X(REQUEST_STOP)    /* of this node's workers, at a point on which all agree; number: milliseconds they have */     \
+    X(SIGNAL_WORKERS)  /* number: the signal */                                                                        \
+    X(START_TIMER)     /* number: milliseconds from now */                                                             \
     X(STOP_TIMER)                                                                                                      \
     X(KILL_ALL)                                                                                                        \
     X(DRAIN_LOGS)                                                                                                      \
@@ -76,13 +82,17 @@ enum agent_action_kind { AGENT_ACTION_TABLE(AGENT_ENUM_ACTION) AGENT_ACTION_COUN
 
 struct agent_event {
     enum agent_event_kind kind;
-    int number; /* SIGNAL: the signal */
+    int number; /* SIGNAL: the signal; PREEMPT, STOP: milliseconds */
 };
 
 struct agent_action {
     enum agent_action_kind kind;
     int64_t number;
 };
+
+#define AGENT_EXIT_PREEMPTED                                                                                           \
+    75 /* of a launcher whose job was stopped to be started again: EX_TEMPFAIL (sysexits.h)                            \
+        */
 
 /* More actions than any cell returns. */
 #define AGENT_ACTIONS_MAX 6
@@ -98,10 +108,15 @@ struct agent_machine {
     uint32_t worker_count;
     uint32_t running_count; /* leaders that have not ended in this attempt */
     uint32_t restarts_left;
+    uint32_t restart_count;
     uint32_t max_restarts;
+    bool job_counts;      /* restarts, for all nodes: this one asks for each of them */
     uint32_t world_count; /* worlds entered so far */
     int64_t stop_timeout_ms;
+    int64_t preempt_rest_ms; /* while workers have only been asked to stop: from the signal that follows to SIGKILL */
     int signal_number;       /* the first handled signal, 0 when none came */
+    bool stops_everywhere;   /* the other nodes stop as well */
+    bool any_failed;         /* in this attempt */
     bool survivors_continue; /* a failure, and what becomes of other nodes, does not stop the workers */
     bool any_succeeded;      /* in this attempt */
     bool rdzv_lost;          /* while workers that go on were running: no restart can follow */
@@ -117,6 +132,10 @@ void agent_machine_start(struct agent_machine *m, struct agent_actions *out);
 
 /* Applies one event; `out` is overwritten. Events that mean nothing in the current state change nothing. */
 void agent_machine_step(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out);
+
+/* The rendezvous counts restarts, for the whole job: as of the world that is about to be entered. From the first world
+ * on, or never. */
+void agent_machine_set_job_restarts(struct agent_machine *m, uint32_t restart_count, uint32_t max_restarts);
 
 /* TORCHELASTIC_RESTART_COUNT: restarts consumed by failures. */
 uint32_t agent_machine_restart_count(const struct agent_machine *m);

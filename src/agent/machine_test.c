@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-enum { WORKERS = 3, RESTARTS = 2, TIMEOUT_MS = 30000 };
+enum { WORKERS = 3, RESTARTS = 2, TIMEOUT_MS = 30000, GRACE_MS = 60000 };
 
 /* A machine in `state` with `running` workers and the reason `outcome`. */
 static struct agent_machine machine_in(enum agent_state state, uint32_t running, enum agent_outcome outcome) {
@@ -83,6 +83,78 @@ static const struct expectation expectations[] = {
      O(UNSUPERVISED),
      {A(STOP_TIMER, 0), A(DRAIN_LOGS, 0)},
      2},
+
+    {S(JOINING),
+     0,
+     O(NONE),
+     E(PREEMPT),
+     GRACE_MS,
+     S(CLOSING),
+     O(PREEMPTED),
+     {A(TELL_PREEMPTION, GRACE_MS), A(LEAVE_JOB, 0)},
+     2},
+    {S(JOINING), 0, O(RESTART_CHANGE), E(STOP), GRACE_MS, S(CLOSING), O(PREEMPTED), ONE(LEAVE_JOB, 0)},
+    {S(RUNNING),
+     3,
+     O(NONE),
+     E(PREEMPT),
+     GRACE_MS,
+     S(STOPPING),
+     O(PREEMPTED),
+     {A(TELL_PREEMPTION, GRACE_MS), A(REQUEST_STOP, GRACE_MS), A(START_TIMER, GRACE_MS / 2)},
+     3},
+    {S(RUNNING),
+     3,
+     O(NONE),
+     E(STOP),
+     GRACE_MS,
+     S(STOPPING),
+     O(PREEMPTED),
+     {A(REQUEST_STOP, GRACE_MS), A(START_TIMER, GRACE_MS / 2)},
+     2},
+    {S(STOPPING),
+     2,
+     O(RESTART_FAILURE),
+     E(PREEMPT),
+     GRACE_MS,
+     S(STOPPING),
+     O(PREEMPTED),
+     {A(TELL_PREEMPTION, GRACE_MS), A(START_TIMER, TIMEOUT_MS)},
+     2},
+    {S(STOPPING), 2, O(RESTART_CHANGE), E(STOP), 1000, S(STOPPING), O(PREEMPTED), ONE(START_TIMER, 1000)},
+    {S(STOPPING), 2, O(FAILED), E(PREEMPT), GRACE_MS, S(STOPPING), O(FAILED), NOTHING},
+    {S(STOPPING), 2, O(SIGNALLED), E(STOP), GRACE_MS, S(STOPPING), O(SIGNALLED), NOTHING},
+    {S(STOPPING), 2, O(PREEMPTED), E(PREEMPT), GRACE_MS, S(STOPPING), O(PREEMPTED), NOTHING},
+    {S(STOPPING), 2, O(PREEMPTED), E(DEADLINE), 0, S(KILLING), O(PREEMPTED), KILL},
+    {S(STOPPING), 2, O(RESTART_CHANGE), E(CUT_OFF), 0, S(KILLING), O(RESTART_CHANGE), KILL},
+    {S(STOPPING), 2, O(SIGNALLED), E(CUT_OFF), 0, S(KILLING), O(SIGNALLED), KILL},
+    {S(STOPPING), 2, O(PREEMPTED), E(CUT_OFF), 0, S(KILLING), O(PREEMPTED), KILL},
+    {S(RUNNING),
+     3,
+     O(NONE),
+     E(CUT_OFF),
+     0,
+     S(KILLING),
+     O(RESTART_CHANGE),
+     {A(SIGNAL_WORKERS, SIGTERM), A(STOP_TIMER, 0), A(KILL_ALL, 0)},
+     3},
+    {S(STOPPING), 2, O(PREEMPTED), E(WORLD_CHANGED), 0, S(STOPPING), O(PREEMPTED), NOTHING},
+    {S(STOPPING), 2, O(RESTART_FAILURE), E(WORLD_CHANGED), 0, S(STOPPING), O(RESTART_FAILURE), NOTHING},
+    {S(STOPPING), 2, O(PREEMPTED), E(SIGNAL), SIGTERM, S(KILLING), O(PREEMPTED), KILL},
+    {S(STOPPING), 2, O(PREEMPTED), E(WORKER_FAILED), 0, S(STOPPING), O(PREEMPTED), NOTHING},
+    {S(STOPPING), 1, O(PREEMPTED), E(WORKER_SUCCEEDED), 0, S(KILLING), O(PREEMPTED), KILL},
+    {S(STOPPING), 1, O(PREEMPTED), E(RDZV_FAILED), 0, S(STOPPING), O(PREEMPTED), NOTHING},
+    {S(KILLING), 1, O(RESTART_FAILURE), E(PREEMPT), GRACE_MS, S(KILLING), O(PREEMPTED), ONE(TELL_PREEMPTION, GRACE_MS)},
+    {S(KILLING), 0, O(SUCCESS), E(STOP), GRACE_MS, S(KILLING), O(PREEMPTED), NOTHING},
+    {S(KILLING), 0, O(FAILED), E(STOP), GRACE_MS, S(KILLING), O(FAILED), NOTHING},
+    {S(DRAINING), 0, O(RESTART_CHANGE), E(STOP), GRACE_MS, S(DRAINING), O(PREEMPTED), NOTHING},
+    {S(DRAINING), 0, O(SUCCESS), E(PREEMPT), GRACE_MS, S(DRAINING), O(SUCCESS), ONE(TELL_PREEMPTION, GRACE_MS)},
+    {S(DRAINING), 0, O(PREEMPTED), E(DRAINED), 0, S(BARRIER), O(PREEMPTED), ONE(ENTER_BARRIER, 0)},
+    {S(BARRIER), 0, O(SUCCESS), E(STOP), GRACE_MS, S(BARRIER), O(PREEMPTED), NOTHING},
+    {S(BARRIER), 0, O(SUCCESS), E(PREEMPT), GRACE_MS, S(BARRIER), O(SUCCESS), ONE(TELL_PREEMPTION, GRACE_MS)},
+    {S(BARRIER), 0, O(PREEMPTED), E(BARRIER_DONE), 0, S(CLOSING), O(PREEMPTED), ONE(CLOSE_JOB, 0)},
+    {S(BARRIER), 0, O(PREEMPTED), E(SIGNAL), SIGTERM, S(CLOSING), O(PREEMPTED), ONE(LEAVE_JOB, 0)},
+    {S(CLOSING), 0, O(PREEMPTED), E(CLOSED), 0, S(DONE), O(PREEMPTED), ONE(EXIT, AGENT_EXIT_PREEMPTED)},
 
     {S(STOPPING), 2, O(RESTART_FAILURE), E(WORKER_SUCCEEDED), 0, S(STOPPING), O(RESTART_FAILURE), NOTHING},
     {S(STOPPING), 1, O(RESTART_FAILURE), E(WORKER_SUCCEEDED), 0, S(KILLING), O(RESTART_FAILURE), KILL},
@@ -245,6 +317,7 @@ static const struct survivors_expectation survivors_expectations[] = {
     {3, 2, false, false, E(WORKER_SUCCEEDED), 0, S(RUNNING), O(NONE), NOTHING},
     {1, 2, false, false, E(WORKER_SUCCEEDED), 0, S(KILLING), O(SUCCESS), KILL},
     {3, 2, false, false, E(WORLD_CHANGED), 0, S(RUNNING), O(NONE), NOTHING},
+    {3, 2, false, false, E(CUT_OFF), 0, S(RUNNING), O(NONE), NOTHING},
     {3, 2, false, false, E(RDZV_FAILED), 0, S(RUNNING), O(NONE), NOTHING},
     {3, 2, false, false, E(WORKER_STUCK), 0, S(STOPPING), O(FAILED), STOP(SIGTERM)},
     {3, 2, false, false, E(SPAWN_FAILED), 0, S(STOPPING), O(NOT_STARTED), STOP(SIGTERM)},
@@ -272,6 +345,141 @@ static void survivors_go_on_where_they_are_to(void **state) {
             assert_int_equal(actions.list[k].number, e->actions[k].number);
         }
         assert_int_equal(m.rdzv_lost, e->rdzv_lost || e->event == E(RDZV_FAILED));
+    }
+}
+
+/* Asked for half of the time, told to by a signal for the other half. */
+static void patience_of_a_preemption(void **state) {
+    (void)state;
+    struct agent_machine m = machine_in(S(RUNNING), 3, O(NONE));
+    struct agent_actions out;
+    step(&m, E(PREEMPT), 60001, &out);
+    step(&m, E(DEADLINE), 0, &out);
+    assert_int_equal(m.state, S(STOPPING));
+    assert_int_equal(out.count, 2);
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_SIGNAL_WORKERS);
+    assert_int_equal(out.list[0].number, SIGTERM);
+    assert_int_equal(out.list[1].kind, AGENT_ACTION_START_TIMER);
+    assert_int_equal(out.list[1].number, 30001);
+    step(&m, E(DEADLINE), 0, &out);
+    assert_int_equal(m.state, S(KILLING));
+    assert_int_equal(m.outcome, O(PREEMPTED));
+}
+
+/* Its workers cannot agree to stop with those of nodes that have left the world, unless these stop, too. */
+static void a_change_hurries_a_preemption_of_this_node_alone(void **state) {
+    (void)state;
+    struct agent_machine m = machine_in(S(RUNNING), 3, O(NONE));
+    struct agent_actions out;
+    step(&m, E(PREEMPT), 4 * TIMEOUT_MS, &out);
+    step(&m, E(WORLD_CHANGED), 0, &out);
+    assert_int_equal(m.state, S(STOPPING));
+    assert_int_equal(out.count, 2);
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_SIGNAL_WORKERS);
+    assert_int_equal(out.list[0].number, SIGTERM);
+    assert_int_equal(out.list[1].kind, AGENT_ACTION_START_TIMER);
+    assert_int_equal(out.list[1].number, TIMEOUT_MS);
+    step(&m, E(WORLD_CHANGED), 0, &out); /* once */
+    assert_int_equal(out.count, 0);
+    step(&m, E(DEADLINE), 0, &out);
+    assert_int_equal(m.state, S(KILLING));
+    assert_int_equal(m.outcome, O(PREEMPTED));
+
+    m = machine_in(S(RUNNING), 3, O(NONE));
+    step(&m, E(PREEMPT), GRACE_MS, &out);
+    step(&m, E(STOP), GRACE_MS, &out);
+    step(&m, E(WORLD_CHANGED), 0, &out);
+    assert_int_equal(out.count, 0);
+}
+
+/* Another world may run already: no time for a snapshot either. */
+static void whoever_is_cut_off_is_killed(void **state) {
+    (void)state;
+    struct agent_machine m = machine_in(S(RUNNING), 3, O(NONE));
+    struct agent_actions out;
+    step(&m, E(STOP), GRACE_MS, &out);
+    step(&m, E(CUT_OFF), 0, &out);
+    assert_int_equal(m.state, S(KILLING));
+    assert_int_equal(m.outcome, O(PREEMPTED));
+}
+
+/* Somebody else's patience ends before: the signal is passed on, and a second one kills. */
+static void a_signal_hurries_a_preemption(void **state) {
+    (void)state;
+    struct agent_machine m = machine_in(S(RUNNING), 3, O(NONE));
+    struct agent_actions out;
+    step(&m, E(STOP), GRACE_MS, &out);
+    step(&m, E(SIGNAL), SIGHUP, &out);
+    assert_int_equal(m.state, S(STOPPING));
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_SIGNAL_WORKERS);
+    assert_int_equal(out.list[0].number, SIGHUP);
+    assert_int_equal(out.list[1].number, TIMEOUT_MS);
+    step(&m, E(SIGNAL), SIGHUP, &out);
+    assert_int_equal(m.state, S(KILLING));
+    assert_int_equal(m.outcome, O(PREEMPTED));
+}
+
+/* Whether the exit barrier can be met: if all nodes stop, or workers here ended as the others' will. */
+static void who_waits_for_others_after_a_preemption(void **state) {
+    (void)state;
+    static const struct {
+        enum agent_event_kind told, ended;
+        enum agent_state then;
+    } cases[] = {
+        {E(PREEMPT), E(WORKER_SUCCEEDED), S(BARRIER)},
+        {E(PREEMPT), E(WORKER_FAILED), S(CLOSING)},
+        {E(PREEMPT), E(CUT_OFF), S(CLOSING)},
+        {E(STOP), E(WORKER_FAILED), S(BARRIER)},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct agent_machine m = machine_in(S(RUNNING), 1, O(NONE));
+        struct agent_actions out;
+        step(&m, cases[i].told, GRACE_MS, &out);
+        step(&m, cases[i].ended, 0, &out);
+        step(&m, E(GONE), 0, &out);
+        step(&m, E(DRAINED), 0, &out);
+        assert_int_equal(m.state, cases[i].then);
+    }
+}
+
+/* Where the job counts, an agent asks for every restart, and takes the last report for granted when it is denied. */
+static void the_job_decides_on_restarts(void **state) {
+    (void)state;
+    struct agent_machine m;
+    struct agent_actions out;
+    agent_machine_init(&m, WORKERS, 0, TIMEOUT_MS, false);
+    agent_machine_set_job_restarts(&m, 1, 3);
+    fail_one_attempt(&m, &out);
+    assert_int_equal(m.state, S(JOINING));
+    assert_int_equal(agent_machine_restart_count(&m), 1); /* until the next world tells */
+    agent_machine_set_job_restarts(&m, 2, 3);
+    assert_int_equal(agent_machine_restart_count(&m), 2);
+    assert_int_equal(m.restarts_left, 1);
+    agent_machine_set_job_restarts(&m, 7, 3); /* only those of a window count against the maximum */
+    assert_int_equal(m.restarts_left, 0);
+    fail_one_attempt(&m, &out);
+    assert_int_equal(m.state, S(JOINING));
+    step(&m, E(RDZV_FAILED), 0, &out);
+    assert_int_equal(m.outcome, O(FAILED));
+    assert_int_equal(out.count, 2);
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_REPORT);
+    assert_int_equal(out.list[1].kind, AGENT_ACTION_CLOSE_JOB);
+}
+
+/* The denial comes while the failed attempt is being stopped: its report is still to come. */
+static void a_denial_while_stopping_ends_with_the_report(void **state) {
+    (void)state;
+    static const enum agent_state during[] = {S(STOPPING), S(KILLING), S(DRAINING)};
+    for (size_t i = 0; i < sizeof during / sizeof *during; i++) {
+        struct agent_machine m = machine_in(during[i], 1, O(RESTART_FAILURE));
+        struct agent_actions out;
+        agent_machine_set_job_restarts(&m, 0, 0);
+        step(&m, E(RDZV_FAILED), 0, &out);
+        assert_int_equal(m.outcome, O(FAILED));
+        struct agent_machine other = machine_in(during[i], 1, O(RESTART_CHANGE));
+        agent_machine_set_job_restarts(&other, 0, 0);
+        step(&other, E(RDZV_FAILED), 0, &out);
+        assert_int_equal(other.outcome, O(RDZV_LOST));
     }
 }
 
@@ -358,6 +566,13 @@ int main(void) {
         cmocka_unit_test(each_cell_answers_as_the_table_says),
         cmocka_unit_test(every_other_event_is_ignored),
         cmocka_unit_test(survivors_go_on_where_they_are_to),
+        cmocka_unit_test(patience_of_a_preemption),
+        cmocka_unit_test(a_signal_hurries_a_preemption),
+        cmocka_unit_test(a_change_hurries_a_preemption_of_this_node_alone),
+        cmocka_unit_test(whoever_is_cut_off_is_killed),
+        cmocka_unit_test(who_waits_for_others_after_a_preemption),
+        cmocka_unit_test(the_job_decides_on_restarts),
+        cmocka_unit_test(a_denial_while_stopping_ends_with_the_report),
         cmocka_unit_test(a_success_of_one_attempt_is_none_of_the_next),
         cmocka_unit_test(a_node_without_survivors_waits_for_the_others),
         cmocka_unit_test(restarts_are_consumed_by_failures_only),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/str.h"
 
 /* What one local rank is placed by: its node, its place among the ranks of that node, and how many they are. */
 struct place {
@@ -119,9 +120,9 @@ static int take_exclusive(const struct numa_topology *t, struct place p, cpu_set
     if (cores < p.count) {
         return status_fail(
             MUSTER_EINVAL,
-            "--numa-binding exclusive: NUMA node %d has %u usable cores for %u workers: start fewer workers or "
+            "--numa-binding exclusive: NUMA node %d has %u usable core%s for %u workers: start fewer workers or "
             "use --numa-binding node",
-            p.node, cores, p.count);
+            p.node, cores, str_plural(cores), p.count);
     }
     uint32_t share = cores / p.count;
     uint32_t extra = cores % p.count;
@@ -216,9 +217,9 @@ int numa_assign(enum launch_numa mode, const struct numa_topology *topology, con
                 size_t device_count, uint32_t nproc, cpu_set_t *sets) {
     if (device_count > 0 && device_count < nproc) {
         return status_fail(MUSTER_EINVAL,
-                           "--numa-binding: %u workers but %zu devices; each local rank is bound by its device: "
-                           "start at most %zu workers",
-                           nproc, device_count, device_count);
+                           "--numa-binding: %u workers but %zu device%s; each local rank is bound by its device: "
+                           "start at most %zu worker%s",
+                           nproc, device_count, str_plural(device_count), device_count, str_plural(device_count));
     }
     for (uint32_t i = 0; i < nproc; i++) {
         struct place p =

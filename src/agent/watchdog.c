@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/temporary.h"
 
 enum {
     LINE_BYTES_MAX = PIPE_BUF, /* longer ones could be mixed up with others on the way */
@@ -156,24 +157,13 @@ static void timer_cb(uv_poll_t *handle, int status, int events) {
     timer_arm(w);
 }
 
-/* Where Python's tempfile would look, for workers that were told nothing else. */
-static const char *temp_folder(void) {
-    static const char *const names[] = {"TMPDIR", "TEMP", "TMP"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *value = getenv(names[i]);
-        if (value && value[0] != '\0' && access(value, W_OK | X_OK) == 0) {
-            return value;
-        }
-    }
-    return "/tmp";
-}
-
+/* For workers that were told nothing else. */
 static bool path_fresh(char *out, size_t size) {
     uint64_t random[2] = {0};
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
         return false;
     }
-    return str_format(out, size, "%s/watchdog_timer_%016llx%016llx", temp_folder(), (unsigned long long)random[0],
+    return str_format(out, size, "%s/watchdog_timer_%016llx%016llx", temporary_folder(), (unsigned long long)random[0],
                       (unsigned long long)random[1]);
 }
 

@@ -28,7 +28,11 @@ bool cli_write(int fd, const struct buf *b) {
 }
 
 int cli_print(const char *text) {
-    return cli_write_all(STDOUT_FILENO, text, strlen(text)) ? CLI_EXIT_OK : CLI_EXIT_FAILURE;
+    if (cli_write_all(STDOUT_FILENO, text, strlen(text))) {
+        return CLI_EXIT_OK;
+    }
+    (void)fprintf(stderr, "muster: stdout could not be written to: %s\n", strerror(errno));
+    return CLI_EXIT_FAILURE;
 }
 
 void cli_error(const char *program, bool usage, const char *text) {

@@ -25,6 +25,12 @@ int cmd_bench(int argc, char **argv);
 /* `muster trace merge`. */
 int cmd_trace(int argc, char **argv);
 
+/* `muster doctor`. */
+int cmd_doctor(int argc, char **argv);
+
+/* `muster status`. */
+int cmd_status(int argc, char **argv);
+
 /* The value of option `name` if argv[*at] is that option ("--name value" or "--name=value"), else NULL. *missing is
  * set when the value does not follow. */
 const char *cli_option_value(int argc, char **argv, int *at, const char *name, bool *missing);

@@ -1,6 +1,7 @@
 /* `muster run`: command line to configuration to agent. */
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
@@ -9,13 +10,23 @@
 #include "cli/help.h"
 #include "cli/log_stderr.h"
 #include "cli/run_config.h"
+#include "cli/run_scheduler.h"
 
 static const char *process_variable(void *ctx, const char *name) {
     (void)ctx;
     return getenv(name);
 }
 
-static int run_options(const struct options *options, const char *program) {
+/* Once it has been read: workers do not inherit it, and it is no longer to be seen in /proc/PID/environ. */
+static void forget_secret(void) {
+    char *value = getenv("MUSTER_SECRET");
+    if (value) {
+        explicit_bzero(value, strlen(value));
+        (void)unsetenv("MUSTER_SECRET");
+    }
+}
+
+static int run_options(struct options *options, const char *program) {
     char executable[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", executable, sizeof executable - 1);
     executable[n > 0 ? n : 0] = '\0';
@@ -27,7 +38,10 @@ static int run_options(const struct options *options, const char *program) {
     struct launch_config config;
     launch_config_init(&config);
     int code = CLI_EXIT_FAILURE;
-    int rc = run_config_build(options, &machine, &config);
+    struct run_scheduler scheduler; /* `options` points into it */
+    int rc = run_scheduler_apply(options, &machine, &scheduler);
+    rc = rc ? rc : run_config_build(options, &machine, &config);
+    forget_secret();
     if (rc == 0) {
         code = agent_run(&config, log_stderr_print);
     } else {

@@ -156,7 +156,7 @@ int cmd_store(int argc, char **argv) {
         return CLI_EXIT_USAGE;
     }
     if (options.wants_help) {
-        return fputs(help_text, stdout) == EOF ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
+        return cli_print(help_text);
     }
     if (net_resolve(options.host, options.port, &addresses)) {
         cli_error(program, false, muster_detail());

@@ -15,8 +15,7 @@
 #define OPTION_INDENT 2
 #define TEXT_INDENT 26
 
-/* Appends words of `text`, breaking lines before `width`; `column` is where the cursor stands. Ends the line. */
-static int append_wrapped(struct buf *out, const char *text, unsigned indent, unsigned column, unsigned width) {
+int help_append_wrapped(struct buf *out, const char *text, unsigned indent, unsigned column, unsigned width) {
     int rc = 0;
     while (rc == 0 && *text != '\0') {
         unsigned n = (unsigned)strcspn(text, " ");
@@ -59,7 +58,7 @@ static int append_option(struct buf *out, const struct option_spec *spec, unsign
         rc = rc ? rc : buf_append(out, "\n", 1);
         column = 0;
     }
-    return rc ? rc : append_wrapped(out, text, TEXT_INDENT, column, width);
+    return rc ? rc : help_append_wrapped(out, text, TEXT_INDENT, column, width);
 }
 
 static int append_groups(struct buf *out, unsigned width) {
@@ -97,10 +96,10 @@ static int append_run_examples(struct buf *out, const char *program) {
 int help_run(struct buf *out, const char *program, unsigned width) {
     char usage[128];
     (void)str_format(usage, sizeof usage, "usage: %s [options] SCRIPT [ARGUMENT ...]", program);
-    int rc = append_wrapped(out, usage, 0, 0, width);
+    int rc = help_append_wrapped(out, usage, 0, 0, width);
     rc = rc ? rc : buf_append(out, "\n", 1);
     rc = rc ? rc
-            : append_wrapped(
+            : help_append_wrapped(
                   out,
                   "Starts the workers of a training job on this node, joins them with those of the other nodes, "
                   "watches them, and starts them again when one fails. Takes torchrun's command line; workers "
@@ -110,18 +109,19 @@ int help_run(struct buf *out, const char *program, unsigned width) {
     rc = rc ? rc : append_groups(out, width);
     rc = rc ? rc : buf_append(out, "\n", 1);
     rc = rc ? rc
-            : append_wrapped(
+            : help_append_wrapped(
                   out,
                   "Options stand before SCRIPT; everything behind it is the script's own. Dashes in a name may "
                   "be underscores, unique beginnings of a name are enough, and a variable PET_NAME (for "
                   "--max-restarts: PET_MAX_RESTARTS) stands in for an option that is not given.",
                   0, 0, width);
     rc = rc ? rc
-            : append_wrapped(out,
-                             "The exit code is 0 when all workers succeeded, 1 when the job failed, 2 when the command "
-                             "line was not understood.",
-                             0, 0, width);
-    return rc ? rc : append_wrapped(out, "More: man muster-run.", 0, 0, width);
+            : help_append_wrapped(
+                  out,
+                  "The exit code is 0 when all workers succeeded, 1 when the job failed, 2 when the command "
+                  "line was not understood.",
+                  0, 0, width);
+    return rc ? rc : help_append_wrapped(out, "More: man muster-run.", 0, 0, width);
 }
 
 int help_muster(struct buf *out, const char *program, unsigned width) {
@@ -136,6 +136,8 @@ int help_muster(struct buf *out, const char *program, unsigned width) {
                            "  store       serve a key-value store for jobs, on a port\n"
                            "  bench       time collectives over sizes, with the columns of nccl-tests\n"
                            "  trace       join the traces of a job's ranks into one for Perfetto\n"
+                           "  doctor      check this node before a job: names, network, limits, GPUs\n"
+                           "  status      show how a job does: nodes, rounds, restarts and their causes\n"
                            "  completion  print the completions for bash or zsh\n"
                            "  help        show this text, or that of a command: muster help run\n"
                            "  version     show the version\n"

@@ -15,6 +15,10 @@ int help_run(struct buf *out, const char *program, unsigned width);
 /* `muster --help`; the last two are not used. */
 int help_muster(struct buf *out, const char *program, unsigned width);
 
+/* Appends words of `text`, breaking lines before `width`, which begin with `indent` blanks; `column` is where the
+ * cursor stands. Ends the line. MUSTER_ELIMIT, MUSTER_ENOMEM. */
+int help_append_wrapped(struct buf *out, const char *text, unsigned indent, unsigned column, unsigned width);
+
 /* Width for text on stdout: the terminal's, within the limits above. */
 unsigned help_width(void);
 

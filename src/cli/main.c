@@ -9,7 +9,8 @@
 #include "cli/help.h"
 #include "cli/suggest.h"
 
-static const char *const commands[] = {"run", "store", "bench", "trace", "completion", "help", "version"};
+static const char *const commands[] = {"run",    "store",      "bench", "trace",  "doctor",
+                                       "status", "completion", "help",  "version"};
 
 static int fail_command(const char *word);
 
@@ -38,6 +39,12 @@ static int cmd_help(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "trace") == 0) {
         return cmd_trace(2, words);
     }
+    if (argc > 1 && strcmp(argv[1], "doctor") == 0) {
+        return cmd_doctor(2, words);
+    }
+    if (argc > 1 && strcmp(argv[1], "status") == 0) {
+        return cmd_status(2, words);
+    }
     if (argc > 1 && strcmp(argv[1], "completion") == 0) {
         return cmd_completion(2, words);
     }
@@ -64,7 +71,8 @@ static int fail_command(const char *word) {
         (void)str_format(text, sizeof text, "'%.100s' is not a command; did you mean muster %s?", word, nearest);
     } else {
         (void)str_format(text, sizeof text,
-                         "'%.100s' is not a command; run, store, bench, trace, completion, help and version are known",
+                         "'%.100s' is not a command; run, store, bench, trace, doctor, status, completion, help and "
+                         "version are known",
                          word);
     }
     cli_error("muster", true, text);
@@ -84,6 +92,12 @@ static int dispatch(int argc, char **argv) {
     }
     if (strcmp(word, "trace") == 0) {
         return cmd_trace(argc, argv);
+    }
+    if (strcmp(word, "doctor") == 0) {
+        return cmd_doctor(argc, argv);
+    }
+    if (strcmp(word, "status") == 0) {
+        return cmd_status(argc, argv);
     }
     if (strcmp(word, "completion") == 0) {
         return cmd_completion(argc, argv);

@@ -32,19 +32,22 @@
     X(RDZV_BACKEND, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--rdzv-backend", "PET_RDZV_BACKEND",      \
       "static", NULL, "NAME",                                                                                          \
       "Kind of rendezvous: c10d (nodes may come and go; torchrun's), muster (the same among Muster's agents, for "     \
-      "many "                                                                                                          \
-      "nodes) or static (fixed ranks, one --node-rank each).")                                                         \
+      "many nodes), etcd-v2 (c10d in an etcd), etcd (PyTorch's older way), etcd-v3 (muster through an etcd) or "       \
+      "static (fixed ranks, one --node-rank each).")                                                                   \
     X(RDZV_ENDPOINT, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--rdzv-endpoint", "PET_RDZV_ENDPOINT",   \
       "", NULL, "HOST[:PORT]",                                                                                         \
       "Where the nodes meet: one of them, named alike on all. The agent that can bind the address hosts the store. "   \
-      "The port is 29400 for c10d and muster when left out.")                                                          \
+      "The port is 29400 for c10d and muster when left out. For muster and etcds several, with commas: when the host " \
+      "of one dies, the job goes on at the next.")                                                                     \
     X(RDZV_ID, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--rdzv-id", "PET_RDZV_ID", "none", NULL, "ID", \
       "Name of the job, alike on all nodes; jobs with different names can share a store.")                             \
     X(RDZV_CONF, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--rdzv-conf", "PET_RDZV_CONF", "", NULL,     \
       "KEY=VALUE,...",                                                                                                 \
       "Settings of the rendezvous, in seconds: join_timeout=600, last_call_timeout=30, close_timeout=30, "             \
       "heartbeat_timeout=5, keep_alive_interval=5, keep_alive_max_attempt=3, read_timeout=60; is_host=0|1, "           \
-      "store_type=tcp|file; for static: timeout=900.")                                                                 \
+      "store_type=tcp|file; for muster and etcd-v3: topology=LABEL, max_membership_changes=N, max_preemptions=N, "     \
+      "restart_window=SECONDS; for muster: secret_file=FILE, allow=ADDRESSES, tls_cert=FILE, tls_key=FILE, "           \
+      "tls_ca=FILE; for etcd-v3: cacert, cert, key, user, password_file; for static: timeout=900.")                    \
     X(STANDALONE, OPTION_KIND_FLAG, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--standalone", "PET_STANDALONE", NULL,      \
       NULL, NULL,                                                                                                      \
       "One node on its own: c10d on a free local port with a random id. Overrides --rdzv-backend, --rdzv-endpoint "    \
@@ -52,7 +55,7 @@
     X(MAX_RESTARTS, OPTION_KIND_INTEGER, OPTION_SCOPE_TORCHRUN, FAILURES, 0, "--max-restarts", "PET_MAX_RESTARTS",     \
       "0", NULL, "N",                                                                                                  \
       "How often the workers are started again after a failure before the job fails. Nodes that come or go do not "    \
-      "count.")                                                                                                        \
+      "count. With the muster and etcd-v3 backends: the failures of all nodes together.")                              \
     X(MONITOR_INTERVAL, OPTION_KIND_REAL, OPTION_SCOPE_TORCHRUN, FAILURES, 0, "--monitor-interval",                    \
       "PET_MONITOR_INTERVAL", "0.1", NULL, "SECONDS",                                                                  \
       "Accepted and checked; muster learns of failures by events and does not poll.")                                  \
@@ -115,10 +118,27 @@
       NULL, "LINES",                                                                                                   \
       "Last lines of a failed worker's stderr shown in the failure report; 0 for torchrun's report unchanged. Not in " \
       "torchrun.")                                                                                                     \
+    X(SPARES, OPTION_KIND_TEXT, OPTION_SCOPE_OWN, NODES, 0, "--spares", "MUSTER_SPARES", NULL, NULL, "N",              \
+      "Nodes beyond the most of --nnodes that wait for a place (more are refused), with processes that have "          \
+      "imported PyTorch. When not given, as many wait as come, without. For the muster and etcd-v3 backends. Not "     \
+      "in torchrun.")                                                                                                  \
     X(SURVIVORS, OPTION_KIND_CHOICE, OPTION_SCOPE_OWN, FAILURES, 0, "--survivors", "MUSTER_SURVIVORS", "stop",         \
       "stop continue", "WHAT",                                                                                         \
       "When a worker fails: stop the others, as torchrun does, or continue, so that programs which can shrink go on "  \
       "without it; the job ends well if one worker does. Not in torchrun.")                                            \
+    X(PREEMPT_SIGNAL, OPTION_KIND_TEXT, OPTION_SCOPE_OWN, FAILURES, 0, "--preempt-signal", "MUSTER_PREEMPT_SIGNAL",    \
+      "none", NULL, "SIGNAL",                                                                                          \
+      "Signal which says that this node will be taken away: workers of all nodes are asked to stop after a snapshot, " \
+      "and the exit code is 75; none: there is no such signal. SIGUSR1 under Slurm. Not in torchrun.")                 \
+    X(PREEMPT_GRACE, OPTION_KIND_INTEGER, OPTION_SCOPE_OWN, FAILURES, 0, "--preempt-grace", "MUSTER_PREEMPT_GRACE",    \
+      "25", NULL, "SECONDS",                                                                                           \
+      "Time between that signal and SIGKILL; workers that are still there at half of it get SIGTERM. Not in "          \
+      "torchrun.")                                                                                                     \
+    X(SCHEDULER, OPTION_KIND_CHOICE, OPTION_SCOPE_OWN, NODES, 0, "--scheduler", "MUSTER_SCHEDULER", "auto",            \
+      "auto slurm kubernetes mpi none", "NAME",                                                                        \
+      "Whose variables say what was not given (nodes, rank, endpoint, id, workers): auto (of whoever has started "     \
+      "this "                                                                                                          \
+      "agent), slurm, kubernetes, mpi, or none. Not in torchrun.")                                                     \
     X(VERSION, OPTION_KIND_VERSION, OPTION_SCOPE_OWN, OTHER, 0, "--version", NULL, NULL, NULL, NULL,                   \
       "Show the version and end. Not in torchrun.")
 

@@ -64,7 +64,12 @@ bool option_spelling(const struct option_spec *spec, bool underscores, char out[
 /* Does the option take a value? */
 bool option_takes_value(const struct option_spec *spec);
 
-enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_ENVIRONMENT, OPTION_FROM_COMMAND_LINE };
+enum option_source {
+    OPTION_FROM_DEFAULT,
+    OPTION_FROM_SCHEDULER, /* run_scheduler.h; never from options_parse() */
+    OPTION_FROM_ENVIRONMENT,
+    OPTION_FROM_COMMAND_LINE
+};
 
 struct option_value {
     enum option_source source;

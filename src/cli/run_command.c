@@ -208,11 +208,11 @@ static int check_script(const struct run_machine *machine, const char *script) {
     return access(script, R_OK) == 0 ? 0 : fail_script(machine, script, errno);
 }
 
-static int check_program(const struct run_machine *machine, const char *name) {
+/* Where it is, malloc'd, in `*out`. */
+static int find_program(const struct run_machine *machine, const char *name, char **out) {
     struct stat info;
-    char *path = run_command_search(machine, name);
-    if (path != NULL) {
-        free(path);
+    *out = run_command_search(machine, name);
+    if (*out != NULL) {
         return 0;
     }
     if (strchr(name, '/') == NULL) {
@@ -273,13 +273,13 @@ static int build_python(const struct options *options, const struct run_machine 
 }
 
 static int build_program(const struct options *options, const struct run_machine *machine,
-                         struct launch_strings *command) {
+                         struct launch_config *config) {
     if (options->values[OPTION_MODULE].on) {
         return status_fail(MUSTER_EINVAL, "Don't use both the '--no-python' flag and the '--module' flag at the same "
                                           "time: -m needs Python to find the module");
     }
-    int rc = check_program(machine, options->script);
-    return rc ? rc : launch_strings_append(command, options->script);
+    int rc = find_program(machine, options->script, &config->program_path);
+    return rc ? rc : launch_strings_append(&config->command, options->script);
 }
 
 static int set_names(const char *script, struct launch_config *config) {
@@ -293,8 +293,9 @@ static int set_names(const char *script, struct launch_config *config) {
 int run_command_build(const struct options *options, const struct run_machine *machine, struct launch_config *config) {
     bool run_path = options->values[OPTION_RUN_PATH].on;
     bool plain = !run_path && options->values[OPTION_NO_PYTHON].on;
-    int rc = plain ? build_program(options, machine, &config->command)
-                   : build_python(options, machine, run_path, &config->command);
+    config->is_python = !plain && !run_path && options->script[0] != '-';
+    int rc =
+        plain ? build_program(options, machine, config) : build_python(options, machine, run_path, &config->command);
     rc = rc ? rc : append_all(&config->command, (const char *const *)options->script_args, options->script_arg_count);
     return rc ? rc : set_names(options->script, config);
 }

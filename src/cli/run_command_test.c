@@ -77,6 +77,8 @@ static void assert_command(const char *flag, const char *script, size_t count, c
     assert_string_equal(config.command.items[count], "--lr");
     assert_string_equal(config.command.items[count + 1], "${local_rank}");
     assert_string_equal(config.title, script);
+    assert_int_equal(config.program_path != NULL, strcmp(flag, "--no-python") == 0);
+    assert_int_equal(config.is_python, config.program_path == NULL && strcmp(script, "-") != 0);
     launch_config_done(&config);
 }
 
@@ -106,6 +108,7 @@ static void run_path_goes_through_runpy(void **state) {
     assert_int_equal(build("--run-path", "train.py", path_only, &config), 0);
     assert_int_equal(config.command.count, 7);
     assert_string_equal(config.command.items[2], "-c");
+    assert_false(config.is_python);
     assert_non_null(strstr(config.command.items[3], "runpy.run_path"));
     assert_null(strchr(config.command.items[3], '$')); /* macros are substituted in arguments */
     assert_string_equal(config.command.items[4], "train.py");

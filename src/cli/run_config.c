@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -165,6 +166,7 @@ static int check_restarts(const struct options *options, struct launch_config *o
         return status_fail(MUSTER_EINVAL, "max_restarts must be >= 0, but --max-restarts=%" PRId64, restarts);
     }
     out->max_restarts = restarts > INT32_MAX ? INT32_MAX : (uint32_t)restarts;
+    out->rdzv.max_restarts = out->max_restarts;
     return 0;
 }
 
@@ -211,7 +213,25 @@ static int check_shutdown_timeout(const struct options *options, const struct ru
         seconds = 0;
     }
     seconds = seconds > RUN_SECONDS_MAX ? RUN_SECONDS_MAX : seconds;
-    out->shutdown_timeout_ms = (uint64_t)seconds * 1000;
+    out->shutdown_timeout_ms = out->rdzv.stop_timeout_ms = (uint64_t)seconds * 1000;
+    return 0;
+}
+
+static int check_preempt(const struct options *options, struct launch_config *out) {
+    const char *name = text_of(options, OPTION_PREEMPT_SIGNAL);
+    int64_t grace_s = options->values[OPTION_PREEMPT_GRACE].integer;
+    if (grace_s < 1 || grace_s > RUN_PREEMPT_GRACE_S_MAX) {
+        return status_fail(MUSTER_EINVAL, "--preempt-grace=%" PRId64 ": 1 to %d seconds are possible", grace_s,
+                           RUN_PREEMPT_GRACE_S_MAX);
+    }
+    out->preempt_grace_ms = (uint64_t)grace_s * 1000;
+    out->preempt_signal = launch_signal_number(name, strlen(name));
+    if (out->preempt_signal == SIGKILL || out->preempt_signal == SIGSTOP || out->preempt_signal == SIGCHLD ||
+        (out->preempt_signal == 0 && strcmp(name, "none") != 0)) {
+        return status_fail(
+            MUSTER_EINVAL,
+            "--preempt-signal=%.100s: a signal that can be handled, such as SIGUSR1, or none is expected", name);
+    }
     return 0;
 }
 
@@ -260,11 +280,34 @@ static int check_survivors(const struct options *options, struct launch_config *
     if (!out->survivors_continue && strcmp(text, "stop") != 0) {
         return status_fail(MUSTER_EINVAL, "--survivors=%.100s: stop or continue is expected", text);
     }
-    if (out->survivors_continue && out->rdzv.backend == RDZV_BACKEND_MUSTER && out->rdzv.max_nodes > 1) {
+    if (out->survivors_continue && rdzv_has_coordinator(out->rdzv.backend) && out->rdzv.max_nodes > 1) {
         return status_fail(MUSTER_EINVAL,
                            "--survivors=continue with several nodes needs --rdzv-backend=c10d or static: the "
-                           "coordinator of the muster backend ends a round when a node is lost");
+                           "coordinator of muster and etcd-v3 ends a round when a node is lost");
     }
+    return 0;
+}
+
+/* When not given: as many as come. */
+static int check_spares(const struct options *options, struct launch_config *out) {
+    const char *text = text_of(options, OPTION_SPARES);
+    int64_t spares = 0;
+    if (text == NULL || text[0] == '\0') {
+        return 0;
+    }
+    if (!options_parse_integer(text, &spares) || spares < 0 || spares > RUN_SPARES_MAX) {
+        return status_fail(MUSTER_EINVAL, "--spares=%.40s: a number of nodes from 0 to %u is expected", text,
+                           RUN_SPARES_MAX);
+    }
+    if (!rdzv_has_coordinator(out->rdzv.backend)) {
+        return status_fail(
+            MUSTER_EINVAL,
+            "--spares needs --rdzv-backend=muster or etcd-v3; with c10d every node beyond the maximum of --nnodes "
+            "waits");
+    }
+    out->rdzv.limits_spares = true;
+    out->rdzv.max_spares = (uint32_t)spares;
+    out->has_spares = spares > 0;
     return 0;
 }
 
@@ -275,6 +318,8 @@ int run_config_build(const struct options *options, const struct run_machine *ma
     rc = rc ? rc : check_interval(options, out);
     rc = rc ? rc : check_shutdown_timeout(options, machine, out);
     rc = rc ? rc : check_survivors(options, out);
+    rc = rc ? rc : check_preempt(options, out);
+    rc = rc ? rc : check_spares(options, out);
     rc = rc ? rc : check_events(options, out);
     rc = rc ? rc : check_tail(options, out);
     rc = rc ? rc : build_logs(options, out);

@@ -6,6 +6,7 @@
 #include "cli/run_machine.h"
 
 #define RUN_STDERR_TAIL_MAX 1000
+#define RUN_PREEMPT_GRACE_S_MAX 86400
 
 /* `out` must be initialised; free it with launch_config_done() whatever the result. Reads files, variables and the
  * affinity mask; writes nothing. MUSTER_EINVAL and others with a sentence that names the option. */

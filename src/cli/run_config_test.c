@@ -3,8 +3,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -129,14 +131,136 @@ static void static_endpoints(void **state) {
     assert_rejected("--master-port=99999", "0 to 65535");
     assert_rejected("--nnodes=2 --node-rank=2", "the ranks are 0 to 1");
     assert_rejected("--rdzv-backend=c10d --rdzv-endpoint=host:99999", "--rdzv-endpoint: ");
+    assert_rejected("--rdzv-backend=c10d --rdzv-endpoint=a:1,b:1", "for --rdzv-backend=muster");
+    assert_rejected("--rdzv-endpoint=a:1,b:1", "for --rdzv-backend=muster");
+    assert_rejected("--rdzv-backend=muster --rdzv-endpoint=a:1,a:1",
+                    "--rdzv-endpoint: the endpoint 'a:1' is in the list twice");
+    assert_accepted("--rdzv-backend=muster --rdzv-endpoint=a:1,b:1", &config);
+    assert_string_equal(config.endpoint, "a:1,b:1");
+    launch_config_done(&config);
 }
 
 static void backends(void **state) {
     (void)state;
     assert_rejected("--rdzv-backend=c10", "did you mean c10d?");
     assert_rejected("--rdzv-backend=c10", "is not registered");
-    assert_rejected("--rdzv-backend=etcd-v2", "not available in this version");
+    assert_rejected("--rdzv-backend=etcd-v4", "did you mean etcd-v2?");
+    assert_rejected("--rdzv-backend=etcd-v2 --rdzv-endpoint=a,,b", "an endpoint is empty");
+    assert_rejected("--rdzv-backend=etcd-v2 --rdzv-endpoint=a:2379,b:x", "--rdzv-endpoint: ");
     assert_rejected("--rdzv-backend=", "is not registered");
+}
+
+static void an_etcd_has_several_endpoints(void **state) {
+    (void)state;
+    struct launch_config config;
+    assert_accepted("--rdzv-backend=etcd-v2 --rdzv-endpoint=a:2379,[::1]:2380,c", &config);
+    assert_int_equal(config.rdzv.backend, RDZV_BACKEND_ETCD_V2);
+    assert_string_equal(config.rdzv.endpoint, "a:2379,[::1]:2380,c");
+    launch_config_done(&config);
+}
+
+static void settings_of_an_etcd_with_its_v3_api(void **state) {
+    struct launch_config config;
+    struct rdzv_conf conf;
+    (void)state;
+    assert_accepted("--rdzv-backend=etcd-v3 --rdzv-endpoint=https://a:2379,b:2379 --spares=1", &config);
+    assert_int_equal(config.rdzv.backend, RDZV_BACKEND_ETCD_V3);
+    launch_config_done(&config);
+    assert_int_equal(
+        run_rdzv_conf_parse("cacert=ca.pem,cert=c.pem,key=k.pem,user=u,password_file=p,topology=r1,ca_cert=other",
+                            RDZV_BACKEND_ETCD_V3, &conf),
+        0);
+    assert_string_equal(conf.etcd.ca_file, "ca.pem");
+    assert_string_equal(conf.etcd.cert_file, "c.pem");
+    assert_string_equal(conf.etcd.key_file, "k.pem");
+    assert_string_equal(conf.etcd.user, "u");
+    assert_string_equal(conf.etcd.password_file, "p");
+    assert_string_equal(conf.etcd.prefix, "/muster");
+    assert_string_equal(conf.topology, "r1");
+    assert_int_equal(run_rdzv_conf_parse("etcd_prefix=/x", RDZV_BACKEND_ETCD_V3, &conf), 0);
+    assert_string_equal(conf.etcd.prefix, "/x");
+    assert_rejected("--survivors=continue --nnodes=1:2 --rdzv-backend=etcd-v3 --rdzv-endpoint=h", "c10d or static");
+}
+
+static void write_file(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void an_etcd_is_not_half_protected(void **state) {
+    struct launch_config config;
+    char folder[] = "/tmp/muster-run-config-XXXXXX", words[512], plain_file[64], both_file[64];
+    static const char etcd3[] = "--rdzv-backend=etcd-v3 --rdzv-endpoint=";
+    static const struct {
+        const char *endpoint, *conf, *why; /* P: a file with a certificate; B: one with its key, too */
+    } wrong[] = {
+        {"a:2379", "cacert=P", "--rdzv-conf cacert: certificates are used with https alone"},
+        {"https://a:2379,http://b", "cert=B", "--rdzv-conf cert: certificates"},
+        {"https://a", "key=P", "key=P is the key of a certificate that is not given: cert=FILE"},
+        {"https://a", "cert=P", "no key is in that file, so it must be in another: key=FILE"},
+        {"https://a", "cert=/nowhere/c", "--rdzv-conf cert=/nowhere/c: No such file"},
+        {"https://a", "cert=P,key=/nowhere/k", "--rdzv-conf key=/nowhere/k: No such file"},
+        {"https://a", "cacert=/", "--rdzv-conf cacert=/: it is not a file"},
+        {"https://a", "cert=/dev/zero", "--rdzv-conf cert=/dev/zero: it is not a file"},
+        {"a", "user=u", "user=u: a user needs password_file=FILE"},
+        {"a", "password_file=P", "password_file=P: whose?"},
+        {"/tmp", "read_timeout=1", "there is no host in it"},
+        {"https://", "read_timeout=1", "there is no host in it"},
+        {"a:0", "read_timeout=1", "port 0"},
+        {"::1", "read_timeout=1", "write [::1]"},
+    };
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    assert_true(str_format(plain_file, sizeof plain_file, "%s/P", folder));
+    assert_true(str_format(both_file, sizeof both_file, "%s/B", folder));
+    write_file(plain_file, "-----BEGIN CERTIFICATE-----\n");
+    write_file(both_file, "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n");
+    assert_int_equal(chdir(folder), 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_true(str_format(words, sizeof words, "%s%s --rdzv-conf=%s", etcd3, wrong[i].endpoint, wrong[i].conf));
+        assert_rejected(words, wrong[i].why);
+    }
+    assert_true(str_format(words, sizeof words, "%shttps://a,b --rdzv-conf=cacert=P,cert=B", etcd3));
+    assert_accepted(words, &config);
+    launch_config_done(&config);
+    assert_accepted("--rdzv-backend=etcd-v3 --rdzv-endpoint=https://a --rdzv-conf=cert=P,key=B", &config);
+    launch_config_done(&config);
+    /* torchrun's backends take what does not fit together, as it does. */
+    assert_accepted("--rdzv-backend=etcd-v2 --rdzv-endpoint=a --rdzv-conf=ssl_cert_key=k", &config);
+    assert_non_null(strstr(log_text, "ssl_cert_key has no effect without protocol=https"));
+    launch_config_done(&config);
+    assert_rejected("--rdzv-backend=etcd --rdzv-endpoint=a --rdzv-conf=protocol=https,cacert=/nowhere/c",
+                    "cacert=/nowhere/c: No such file");
+    assert_int_equal(unlink(plain_file), 0);
+    assert_int_equal(unlink(both_file), 0);
+    assert_int_equal(chdir("/"), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void settings_of_an_etcd(void **state) {
+    (void)state;
+    struct rdzv_conf conf;
+    const char *names = "protocol=HTTPS,ca_cert=ca.pem,ssl_cert=c.pem,ssl_cert_key=k.pem,cacert=x,cert=y,key=z";
+    assert_int_equal(run_rdzv_conf_parse(names, RDZV_BACKEND_ETCD_V2, &conf), 0);
+    assert_true(conf.etcd.https);
+    assert_string_equal(conf.etcd.ca_file, "ca.pem");
+    assert_string_equal(conf.etcd.cert_file, "c.pem");
+    assert_string_equal(conf.etcd.key_file, "k.pem");
+    assert_int_equal(run_rdzv_conf_parse("protocol=http,join_timeout=9", RDZV_BACKEND_ETCD_V2, &conf), 0);
+    assert_false(conf.etcd.https);
+    assert_int_equal(conf.join_timeout_ms, 9000);
+    assert_int_equal(run_rdzv_conf_parse(names, RDZV_BACKEND_ETCD, &conf), 0);
+    assert_string_equal(conf.etcd.ca_file, "x");
+    assert_string_equal(conf.etcd.cert_file, "y");
+    assert_string_equal(conf.etcd.key_file, "z");
+    assert_string_equal(conf.etcd.prefix, "/torchelastic/p2p");
+    assert_int_equal(run_rdzv_conf_parse("etcd_prefix=/x,timeout=7,last_call_timeout=2", RDZV_BACKEND_ETCD, &conf), 0);
+    assert_string_equal(conf.etcd.prefix, "/x");
+    assert_int_equal(conf.static_timeout_ms, 7000);
+    assert_int_equal(conf.last_call_timeout_ms, 2000);
+    assert_int_equal(run_rdzv_conf_parse("protocol=ftp", RDZV_BACKEND_ETCD_V2, &conf), MUSTER_EINVAL);
 }
 
 static void empty_run_id_is_drawn(void **state) {
@@ -171,10 +295,67 @@ static void rendezvous_settings(void **state) {
     assert_int_equal(conf.read_timeout_ms, 6000);
     assert_int_equal(conf.is_host, 1);
     assert_true(conf.store_is_file);
+    assert_int_equal(conf.max_membership_changes, RDZV_UNLIMITED);
+    assert_int_equal(run_rdzv_conf_parse("max_membership_changes=0,max_preemptions=12,restart_window=600",
+                                         RDZV_BACKEND_MUSTER, &conf),
+                     0);
+    assert_int_equal(conf.max_membership_changes, 0);
+    assert_int_equal(conf.max_preemptions, 12);
+    assert_int_equal(conf.restart_window_ms, 600000);
     assert_int_equal(run_rdzv_conf_parse("timeout=5,join_timeout=x", RDZV_BACKEND_STATIC, &conf), 0);
     assert_int_equal(conf.static_timeout_ms, 5000);
     assert_int_equal(run_rdzv_conf_parse("is_host=x,is_host=f", RDZV_BACKEND_C10D, &conf), 0); /* the last one counts */
     assert_int_equal(conf.is_host, 0);
+}
+
+static void secrets(void **state) {
+    (void)state;
+    static const char *const with_secret[] = {"PYTHON_EXEC=/bin/sh", "MUSTER_SECRET=0123456789abcdef", NULL};
+    static const char *const with_empty[] = {"PYTHON_EXEC=/bin/sh", "MUSTER_SECRET=", NULL};
+    struct launch_config config;
+    assert_accepted("--rdzv-backend=muster --rdzv-endpoint=h", &config);
+    assert_null(config.rdzv.secret);
+    launch_config_done(&config);
+    assert_int_equal(build_with("--rdzv-backend=muster --rdzv-endpoint=h", with_secret, "", &config), 0);
+    assert_int_equal(config.rdzv.secret->len, 16);
+    assert_memory_equal(config.rdzv.secret->bytes, "0123456789abcdef", 16);
+    launch_config_done(&config);
+    /* One node alone needs none: it listens on loopback. */
+    assert_int_equal(build_with("--standalone", with_secret, "", &config), 0);
+    assert_null(config.rdzv.secret);
+    launch_config_done(&config);
+    assert_int_equal(build_with("--rdzv-backend=muster --rdzv-endpoint=h", with_empty, "", &config), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "MUSTER_SECRET is set and empty"));
+    launch_config_done(&config);
+    assert_int_equal(build_with("--rdzv-backend=c10d --rdzv-endpoint=h", with_secret, "", &config), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "MUSTER_SECRET: nodes of --rdzv-backend=c10d cannot prove"));
+    launch_config_done(&config);
+    assert_int_equal(
+        build_with("--rdzv-backend=muster --rdzv-endpoint=h --rdzv-conf=secret_file=/x", with_secret, "", &config),
+        MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "leave out one"));
+    launch_config_done(&config);
+    assert_accepted("--rdzv-backend=muster --rdzv-endpoint=h --rdzv-conf=allow=10.0.0.0/8+fd00::/8", &config);
+    assert_int_equal(config.rdzv.conf.allow.count, 2);
+    launch_config_done(&config);
+    assert_rejected("--rdzv-backend=muster --rdzv-endpoint=h --rdzv-conf=allow=10.0.0.1/8", "--rdzv-conf allow: ");
+    assert_rejected("--nnodes=2 --rdzv-conf=secret_file=/x", "--rdzv-conf secret_file: nodes of --rdzv-backend=static");
+    assert_rejected("--rdzv-backend=muster --rdzv-endpoint=h --rdzv-conf=secret_file=/nowhere/x", "from /nowhere/x");
+}
+
+static void tls_for_agents(void **state) {
+    (void)state;
+    struct launch_config config;
+    assert_accepted("--rdzv-backend=muster --rdzv-endpoint=h --rdzv-conf=tls_cert=/c,tls_key=/k,tls_ca=/a", &config);
+    assert_string_equal(config.rdzv.conf.tls.cert_file, "/c");
+    assert_string_equal(config.rdzv.conf.tls.key_file, "/k");
+    assert_string_equal(config.rdzv.conf.tls.ca_file, "/a");
+    launch_config_done(&config);
+    assert_rejected("--rdzv-backend=muster --rdzv-endpoint=h --rdzv-conf=tls_cert=/c,tls_key=/k",
+                    "tls_ca is not given");
+    assert_rejected("--rdzv-backend=muster --rdzv-endpoint=h --rdzv-conf=tls_ca=/a", "is not given");
+    assert_rejected("--rdzv-backend=c10d --rdzv-endpoint=h --rdzv-conf=tls_cert=/c,tls_key=/k,tls_ca=/a",
+                    "--rdzv-conf tls_ca: nodes of --rdzv-backend=c10d do not use TLS");
 }
 
 static void rendezvous_settings_rejected(void **state) {
@@ -197,6 +378,10 @@ static void rendezvous_settings_rejected(void **state) {
         assert_int_equal(run_rdzv_conf_parse(wrong[i][0], RDZV_BACKEND_C10D, &conf), MUSTER_EINVAL);
         assert_non_null(strstr(muster_detail(), wrong[i][1]));
     }
+    assert_int_equal(run_rdzv_conf_parse("max_preemptions=-1", RDZV_BACKEND_MUSTER, &conf), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "must be positive, or 0"));
+    assert_int_equal(run_rdzv_conf_parse("restart_window=0", RDZV_BACKEND_MUSTER, &conf), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "must be positive"));
 }
 
 static void unknown_settings_are_warned_about(void **state) {
@@ -206,8 +391,51 @@ static void unknown_settings_are_warned_about(void **state) {
     assert_int_equal(run_rdzv_conf_parse("join_timeot=3", RDZV_BACKEND_C10D, &conf), 0);
     assert_non_null(strstr(log_text, "did you mean join_timeout?"));
     log_text[0] = '\0';
-    assert_int_equal(run_rdzv_conf_parse("protocol=https", RDZV_BACKEND_C10D, &conf), 0);
+    assert_int_equal(run_rdzv_conf_parse("rank=0,join_timeout=3", RDZV_BACKEND_C10D, &conf), 0);
     assert_string_equal(log_text, "");
+    assert_int_equal(run_rdzv_conf_parse("max_preemptions=x", RDZV_BACKEND_C10D, &conf), 0);
+    assert_string_equal(log_text,
+                        "--rdzv-conf: max_preemptions has no effect with --rdzv-backend=c10d; it is for muster, "
+                        "etcd-v3");
+    assert_int_equal(run_rdzv_conf_parse("protocol=https", RDZV_BACKEND_C10D, &conf), 0);
+    assert_non_null(strstr(log_text, "protocol has no effect with --rdzv-backend=c10d; it is for etcd-v2, etcd"));
+    assert_int_equal(run_rdzv_conf_parse("topology=r1", RDZV_BACKEND_ETCD_V2, &conf), 0);
+    assert_non_null(strstr(log_text, "topology has no effect with --rdzv-backend=etcd-v2"));
+    assert_string_equal(conf.topology, "");
+}
+
+static void ignored_protections_are_errors(void **state) {
+    (void)state;
+    struct launch_config config;
+    struct rdzv_conf conf;
+    assert_int_equal(run_rdzv_conf_parse("secert_file=/x", RDZV_BACKEND_MUSTER, &conf), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "did you mean secret_file?"));
+    assert_int_equal(run_rdzv_conf_parse("secret=x", RDZV_BACKEND_C10D, &conf), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "did you mean secret_file?"));
+    assert_int_equal(run_rdzv_conf_parse("tls-cert=/x", RDZV_BACKEND_C10D, &conf), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "did you mean tls_cert, tls_key or tls_ca?"));
+    assert_int_equal(run_rdzv_conf_parse("protocol=https", RDZV_BACKEND_ETCD_V3, &conf), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "--rdzv-endpoint=https://"));
+    assert_accepted("--rdzv-backend=muster --rdzv-endpoint=h --rdzv-conf=allow=10.0.0.0/8", &config);
+    assert_non_null(strstr(log_text, "allow has no effect without a secret"));
+    launch_config_done(&config);
+}
+
+static void preemption(void **state) {
+    (void)state;
+    struct launch_config config;
+    assert_accepted("", &config);
+    assert_int_equal(config.preempt_signal, 0);
+    assert_int_equal(config.preempt_grace_ms, 25000);
+    launch_config_done(&config);
+    assert_accepted("--preempt-signal=SIGTERM --preempt-grace=120", &config);
+    assert_int_equal(config.preempt_signal, SIGTERM);
+    assert_int_equal(config.preempt_grace_ms, 120000);
+    launch_config_done(&config);
+    assert_rejected("--preempt-signal=SIGKILL", "that can be handled");
+    assert_rejected("--preempt-signal=USR1", "--preempt-signal=USR1: a signal");
+    assert_rejected("--preempt-grace=0", "1 to 86400 seconds");
+    assert_rejected("--preempt-grace=86401", "1 to 86400 seconds");
 }
 
 static void counts_and_times(void **state) {
@@ -258,6 +486,28 @@ static void survivors(void **state) {
     assert_rejected("--survivors=continue --nnodes=1:2 --rdzv-backend=muster --rdzv-endpoint=h", "c10d or static");
     assert_accepted("--survivors=continue --nnodes=1:2 --rdzv-backend=c10d --rdzv-endpoint=h", &config);
     launch_config_done(&config);
+}
+
+static void spares(void **state) {
+    (void)state;
+    struct launch_config config;
+    const char *native = "--nnodes=1:2 --rdzv-backend=muster --rdzv-endpoint=h";
+    char line[128];
+    assert_accepted(native, &config);
+    assert_false(config.rdzv.limits_spares);
+    assert_false(config.has_spares);
+    launch_config_done(&config);
+    for (int count = 0; count < 3; count++) {
+        (void)snprintf(line, sizeof line, "%s --spares=%d", native, count);
+        assert_accepted(line, &config);
+        assert_true(config.rdzv.limits_spares);
+        assert_int_equal(config.rdzv.max_spares, count);
+        assert_int_equal(config.has_spares, count > 0);
+        launch_config_done(&config);
+    }
+    assert_rejected("--nnodes=1:2 --rdzv-backend=muster --rdzv-endpoint=h --spares=-1", "a number of nodes");
+    assert_rejected("--nnodes=1:2 --rdzv-backend=muster --rdzv-endpoint=h --spares=x", "a number of nodes");
+    assert_rejected("--nnodes=1:2 --rdzv-backend=c10d --rdzv-endpoint=h --spares=1", "needs --rdzv-backend=muster");
 }
 
 static void omp_threads(void **state) {
@@ -459,13 +709,22 @@ int main(void) {
         cmocka_unit_test(nodes),
         cmocka_unit_test(static_endpoints),
         cmocka_unit_test(backends),
+        cmocka_unit_test(an_etcd_has_several_endpoints),
+        cmocka_unit_test(an_etcd_is_not_half_protected),
+        cmocka_unit_test(settings_of_an_etcd),
+        cmocka_unit_test(settings_of_an_etcd_with_its_v3_api),
         cmocka_unit_test(empty_run_id_is_drawn),
         cmocka_unit_test(rendezvous_settings),
+        cmocka_unit_test(secrets),
+        cmocka_unit_test(tls_for_agents),
         cmocka_unit_test(rendezvous_settings_rejected),
         cmocka_unit_test(unknown_settings_are_warned_about),
+        cmocka_unit_test(ignored_protections_are_errors),
+        cmocka_unit_test(preemption),
         cmocka_unit_test(counts_and_times),
         cmocka_unit_test(shutdown_timeout_variable),
         cmocka_unit_test(survivors),
+        cmocka_unit_test(spares),
         cmocka_unit_test(omp_threads),
         cmocka_unit_test(switches),
         cmocka_unit_test(stream_maps),

@@ -138,7 +138,7 @@ static int count_word(const struct run_machine *machine, const char *text, uint3
         return fail_no_gpu(machine);
     }
     *out = devices > 0 ? devices : run_processors_count();
-    log_info("--nproc-per-node=%s: %" PRIu32 " workers, one for each %s", text, *out,
+    log_info("--nproc-per-node=%s: %" PRIu32 " worker%s, one for each %s", text, *out, str_plural(*out),
              devices > 0 ? "GPU" : "processor");
     return 0;
 }

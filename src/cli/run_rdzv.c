@@ -1,6 +1,7 @@
 /* From the rendezvous options to struct rdzv_options, with torchrun's rewrites; see run_rdzv.h. */
 #include "cli/run_rdzv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -73,7 +74,7 @@ static bool parse_node_count(const char *start, size_t len, int64_t *out) {
     return options_parse_integer(text, out);
 }
 
-static int parse_nodes(const char *text, struct rdzv_options *rdzv) {
+int run_rdzv_parse_nodes(const char *text, uint32_t *min_nodes, uint32_t *max_nodes) {
     const char *colon = strchr(text, ':');
     int64_t least = 0, most = 0;
     if (colon != NULL && strchr(colon + 1, ':') != NULL) {
@@ -97,46 +98,47 @@ static int parse_nodes(const char *text, struct rdzv_options *rdzv) {
     if (most > RUN_NODES_MAX) {
         return status_fail(MUSTER_EINVAL, "--nnodes=%.100s: a job has at most %d nodes", text, RUN_NODES_MAX);
     }
-    rdzv->min_nodes = (uint32_t)least;
-    rdzv->max_nodes = (uint32_t)most;
+    *min_nodes = (uint32_t)least;
+    *max_nodes = (uint32_t)most;
     return 0;
 }
 
 /* Backends. */
 
 static int fail_backend(const char *name) {
-    static const char *const later[] = {"etcd", "etcd-v2", "etcd-v3"};
-    static const char *const known[] = {"c10d", "static", "muster"};
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
-        if (strcmp(name, later[i]) == 0) {
-            return status_fail(
-                MUSTER_EUNSUPPORTED,
-                "--rdzv-backend=%s is not available in this version; c10d needs no other service: one of "
-                "the agents hosts its store",
-                name);
-        }
-    }
+    static const char *const known[] = {"c10d", "static", "muster", "etcd-v2", "etcd", "etcd-v3"};
     const char *nearest = suggest_nearest(name, known, sizeof known / sizeof *known);
-    return status_fail(
-        MUSTER_EINVAL,
-        "The rendezvous backend '%.100s' is not registered: --rdzv-backend takes c10d, static or muster%s%s%s", name,
-        nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+    return status_fail(MUSTER_EINVAL,
+                       "The rendezvous backend '%.100s' is not registered: --rdzv-backend takes c10d, static, muster, "
+                       "etcd-v2, etcd or etcd-v3%s%s%s",
+                       name, nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
+static const struct {
+    const char *name;
+    enum rdzv_backend backend;
+} backends[] = {
+    {"c10d", RDZV_BACKEND_C10D},       {"static", RDZV_BACKEND_STATIC}, {"muster", RDZV_BACKEND_MUSTER},
+    {"etcd-v2", RDZV_BACKEND_ETCD_V2}, {"etcd", RDZV_BACKEND_ETCD},     {"etcd-v3", RDZV_BACKEND_ETCD_V3},
+};
+
 static int parse_backend(const char *name, enum rdzv_backend *out) {
-    if (strcmp(name, "c10d") == 0) {
-        *out = RDZV_BACKEND_C10D;
-        return 0;
-    }
-    if (strcmp(name, "static") == 0) {
-        *out = RDZV_BACKEND_STATIC;
-        return 0;
-    }
-    if (strcmp(name, "muster") == 0) {
-        *out = RDZV_BACKEND_MUSTER;
-        return 0;
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+        if (strcmp(name, backends[i].name) == 0) {
+            *out = backends[i].backend;
+            return 0;
+        }
     }
     return fail_backend(name);
+}
+
+const char *run_rdzv_name(enum rdzv_backend backend) {
+    size_t i = 0;
+    while (backends[i].backend != backend) {
+        i++;
+        assert(i < sizeof backends / sizeof *backends);
+    }
+    return backends[i].name;
 }
 
 /* --standalone, and what torchrun does silently for one static node without an address. */
@@ -172,6 +174,14 @@ static int choose_backend(const struct options *options, struct launch_config *c
 
 /* Endpoints. */
 
+static int refuse_list(const struct launch_config *config) {
+    return status_fail(
+        MUSTER_EINVAL,
+        "--rdzv-endpoint=%.200s: %s has one endpoint; several, of which another one serves when the host "
+        "of the first dies, are for --rdzv-backend=muster",
+        config->endpoint, config->backend_name);
+}
+
 static int build_static_endpoint(const struct options *options, struct launch_config *config) {
     if (config->endpoint[0] != '\0') {
         return 0;
@@ -198,6 +208,9 @@ static int check_static(const struct options *options, struct launch_config *con
         return status_fail(MUSTER_EINVAL,
                            "--rdzv-endpoint is blank; give HOST:PORT, or --master-addr and --master-port");
     }
+    if (strchr(config->endpoint, ',')) {
+        return refuse_list(config);
+    }
     if (net_endpoint_parse(config->endpoint, &endpoint) != 0) {
         return status_prefix(MUSTER_EINVAL,
                              is_given(options, OPTION_RDZV_ENDPOINT) ? "--rdzv-endpoint" : "--master-addr");
@@ -218,9 +231,35 @@ static int check_static(const struct options *options, struct launch_config *con
     return 0;
 }
 
-/* c10d and muster. */
-static int check_dynamic(const struct options *options, struct launch_config *config) {
+static bool is_etcd(enum rdzv_backend backend) {
+    return backend == RDZV_BACKEND_ETCD_V2 || backend == RDZV_BACKEND_ETCD;
+}
+
+/* One, or of etcd several with commas between them. */
+static int check_endpoints(const char *text, bool several) {
     struct net_endpoint endpoint;
+    char one[NET_HOST_MAX + 16];
+    for (const char *at = text; at;) {
+        const char *comma = several ? strchr(at, ',') : NULL;
+        size_t len = comma ? (size_t)(comma - at) : strlen(at);
+        if (len == 0 && several && text[0] != '\0') {
+            return status_fail(MUSTER_EINVAL, "--rdzv-endpoint=%.200s: an endpoint is empty", text);
+        }
+        if (len >= sizeof one) {
+            return status_fail(MUSTER_EINVAL, "--rdzv-endpoint=%.64s...: longer than a host name can be", at);
+        }
+        (void)str_format(one, sizeof one, "%.*s", (int)len, at);
+        if (net_endpoint_parse(one, &endpoint) != 0) {
+            return status_prefix(MUSTER_EINVAL, "--rdzv-endpoint");
+        }
+        at = comma ? comma + 1 : NULL;
+    }
+    return 0;
+}
+
+/* All but static. */
+static int check_dynamic(const struct options *options, struct launch_config *config) {
+    struct net_endpoint_list list;
     if (value_of(options, OPTION_NODE_RANK)->integer != 0) {
         log_warning("--node-rank is only used by the static backend; %s gives out the ranks itself",
                     config->backend_name);
@@ -228,13 +267,66 @@ static int check_dynamic(const struct options *options, struct launch_config *co
     if (is_given(options, OPTION_MASTER_ADDR) && config->endpoint[0] == '\0') {
         log_warning("--master-addr is only used by the static backend; %s takes --rdzv-endpoint", config->backend_name);
     }
-    if (config->rdzv.conf.store_is_file) {
+    if (config->rdzv.conf.store_is_file || config->rdzv.backend == RDZV_BACKEND_ETCD_V3) {
+        return 0; /* a path; or with schemes, which etcd's client reads */
+    }
+    if (config->rdzv.backend == RDZV_BACKEND_MUSTER) {
+        int rc = net_endpoint_list_parse(config->endpoint, RDZV_DEFAULT_PORT, &list);
+        return rc ? status_prefix(rc, "--rdzv-endpoint") : 0;
+    }
+    if (!is_etcd(config->rdzv.backend) && strchr(config->endpoint, ',')) {
+        return refuse_list(config);
+    }
+    return check_endpoints(config->endpoint, is_etcd(config->rdzv.backend));
+}
+
+/* Who asks for a secret and does not get what it is for must know. */
+static int load_secret(const struct run_machine *machine, struct launch_config *config) {
+    const char *path = config->rdzv.conf.secret_file, *value = run_machine_variable(machine, "MUSTER_SECRET");
+    bool is_muster = config->rdzv.backend == RDZV_BACKEND_MUSTER;
+    bool is_given = path[0] != '\0' || (value && (is_muster || value[0] != '\0')); /* an empty one is refused */
+    if (!is_given && config->rdzv.conf.allow.count > 0) {
+        log_warning("--rdzv-conf allow has no effect without a secret: whoever reaches the endpoint takes part");
+    }
+    if (!is_given || config->rdzv.standalone) {
         return 0;
     }
-    if (net_endpoint_parse(config->endpoint, &endpoint) != 0) {
-        return status_prefix(MUSTER_EINVAL, "--rdzv-endpoint");
+    if (!is_muster) {
+        return status_fail(MUSTER_EINVAL,
+                           "%s: nodes of --rdzv-backend=%s cannot prove that they know a secret; use "
+                           "--rdzv-backend=muster, or start the job without one",
+                           path[0] != '\0' ? "--rdzv-conf secret_file" : "MUSTER_SECRET", config->backend_name);
     }
-    return 0;
+    config->secret = calloc(1, sizeof *config->secret);
+    if (config->secret == NULL) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the job's secret");
+    }
+    config->rdzv.secret = config->secret;
+    return secret_text_load(path, value, config->secret);
+}
+
+/* Likewise. */
+static int check_tls(const struct launch_config *config) {
+    const struct rdzv_tls_conf *tls = &config->rdzv.conf.tls;
+    const char *const values[] = {tls->cert_file, tls->key_file, tls->ca_file};
+    static const char *const names[] = {"tls_cert", "tls_key", "tls_ca"};
+    const char *given = NULL, *missing = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        *(values[i][0] != '\0' ? &given : &missing) = names[i];
+    }
+    if (!given) {
+        return 0;
+    }
+    if (config->rdzv.backend != RDZV_BACKEND_MUSTER && !config->rdzv.standalone) {
+        return status_fail(MUSTER_EINVAL,
+                           "--rdzv-conf %s: nodes of --rdzv-backend=%s do not use TLS among each other; use "
+                           "--rdzv-backend=muster, or start the job without",
+                           given, config->backend_name);
+    }
+    return missing ? status_fail(MUSTER_EINVAL,
+                                 "--rdzv-conf: TLS between agents needs tls_cert, tls_key and tls_ca; %s is not given",
+                                 missing)
+                   : 0;
 }
 
 static bool is_one(const struct run_machine *machine, const char *name) {
@@ -245,12 +337,15 @@ static bool is_one(const struct run_machine *machine, const char *name) {
 int run_rdzv_build(const struct options *options, const struct run_machine *machine, struct launch_config *config) {
     struct rdzv_options *rdzv = &config->rdzv;
     const char *local_addr = value_of(options, OPTION_LOCAL_ADDR)->text;
-    int rc = parse_nodes(value_of(options, OPTION_NNODES)->text, rdzv);
+    int rc = run_rdzv_parse_nodes(value_of(options, OPTION_NNODES)->text, &rdzv->min_nodes, &rdzv->max_nodes);
     rc = rc ? rc : choose_backend(options, config);
     rc = rc ? rc : run_rdzv_conf_parse(value_of(options, OPTION_RDZV_CONF)->text, rdzv->backend, &rdzv->conf);
     if (rc == 0) {
         rc = rdzv->backend == RDZV_BACKEND_STATIC ? check_static(options, config) : check_dynamic(options, config);
     }
+    rc = rc ? rc : load_secret(machine, config);
+    rc = rc ? rc : check_tls(config);
+    rc = rc ? rc : run_rdzv_check_etcd(config);
     rc = rc ? rc : set_text(&config->role, value_of(options, OPTION_ROLE)->text);
     if (rc == 0 && local_addr != NULL && local_addr[0] != '\0') {
         rc = set_text(&config->local_addr, local_addr);

@@ -5,13 +5,25 @@
 #include "agent/launch.h"
 #include "cli/run_machine.h"
 
-#define RUN_NODES_MAX 65536         /* nodes of a job */
+#define RUN_NODES_MAX 65536 /* nodes of a job */
+#define RUN_SPARES_MAX 1000000u
 #define RUN_SECONDS_MAX 1000000000u /* any time-out, about 30 years */
 #define RUN_STORE_PORT_DEFAULT 29500
 
-/* Parses --rdzv-conf for `backend` into `out`, over its defaults. Unknown keys are warned about and ignored, as are bad
- * values of keys that the backend does not read. MUSTER_EINVAL. */
+/* As --rdzv-backend has it. */
+const char *run_rdzv_name(enum rdzv_backend backend);
+
+/* Parses --rdzv-conf for `backend` into `out`, over its defaults. Keys that are unknown, or that the backend does not
+ * read, are warned about and ignored, whatever their values; those that would protect the job are errors.
+ * MUSTER_EINVAL. */
 int run_rdzv_conf_parse(const char *text, enum rdzv_backend backend, struct rdzv_conf *out);
+
+/* --nnodes: "4", or "1:4". MUSTER_EINVAL. */
+int run_rdzv_parse_nodes(const char *text, uint32_t *min_nodes, uint32_t *max_nodes);
+
+/* The settings of an etcd, if the backend uses one: certificates and users that are half given or would not be used,
+ * files that cannot be read. MUSTER_EINVAL. */
+int run_rdzv_check_etcd(const struct launch_config *config);
 
 /* Fills config->rdzv except local_world_size, and the strings it borrows (backend_name, run_id, endpoint,
  * local_addr, role). MUSTER_EINVAL, MUSTER_EUNSUPPORTED, MUSTER_ENOMEM. */

@@ -13,14 +13,17 @@
 
 #define CONF_KEY_MAX 64
 #define CONF_VALUE_MAX 256
-_Static_assert(RDZV_TOPOLOGY_MAX == CONF_VALUE_MAX, "texts are copied whole");
+_Static_assert(RDZV_TOPOLOGY_MAX == CONF_VALUE_MAX && RDZV_TEXT_MAX == CONF_VALUE_MAX, "texts are copied whole");
 
 enum conf_kind {
     CONF_SECONDS,  /* whole seconds > 0, kept in milliseconds */
     CONF_COUNT,    /* a number > 0 */
+    CONF_LIMIT,    /* a number, also 0 */
     CONF_BOOL,     /* 1/true/t/yes/y and their opposites */
     CONF_STORE,    /* tcp or file */
+    CONF_PROTOCOL, /* http or https */
     CONF_TEXT,     /* as it is */
+    CONF_RANGES,   /* of addresses, '+' between them */
     CONF_IGNORED,  /* known, but not for these backends or set by the launcher */
     CONF_RESERVED, /* names of torchrun's own parameters: an error there */
 };
@@ -29,7 +32,13 @@ enum conf_user {
     CONF_C10D = 1 << RDZV_BACKEND_C10D,
     CONF_STATIC = 1 << RDZV_BACKEND_STATIC,
     CONF_MUSTER = 1 << RDZV_BACKEND_MUSTER,
-    CONF_DYNAMIC = CONF_C10D | CONF_MUSTER,
+    CONF_ETCD_V2 = 1 << RDZV_BACKEND_ETCD_V2,
+    CONF_ETCD = 1 << RDZV_BACKEND_ETCD,
+    CONF_ETCD_V3 = 1 << RDZV_BACKEND_ETCD_V3,
+    CONF_ALL = CONF_C10D | CONF_STATIC | CONF_MUSTER | CONF_ETCD_V2 | CONF_ETCD | CONF_ETCD_V3,
+    CONF_BLOB = CONF_C10D | CONF_ETCD_V2, /* PyTorch's shared state */
+    CONF_COORDINATED = CONF_MUSTER | CONF_ETCD_V3,
+    CONF_DYNAMIC = CONF_BLOB | CONF_COORDINATED,
 };
 
 struct conf_key {
@@ -42,25 +51,35 @@ struct conf_key {
 #define AT(member) offsetof(struct rdzv_conf, member)
 static const struct conf_key keys[] = {
     {"join_timeout", CONF_SECONDS, CONF_DYNAMIC, AT(join_timeout_ms)},
-    {"last_call_timeout", CONF_SECONDS, CONF_DYNAMIC, AT(last_call_timeout_ms)},
+    {"last_call_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_ETCD, AT(last_call_timeout_ms)},
     {"close_timeout", CONF_SECONDS, CONF_DYNAMIC, AT(close_timeout_ms)},
-    {"heartbeat_timeout", CONF_SECONDS, CONF_C10D, AT(heartbeat_timeout_ms)},
+    {"heartbeat_timeout", CONF_SECONDS, CONF_BLOB, AT(heartbeat_timeout_ms)},
     {"keep_alive_interval", CONF_SECONDS, CONF_DYNAMIC, AT(keep_alive_interval_ms)},
     {"keep_alive_max_attempt", CONF_COUNT, CONF_DYNAMIC, AT(keep_alive_max_attempt)},
-    {"read_timeout", CONF_SECONDS, CONF_DYNAMIC, AT(read_timeout_ms)},
-    {"timeout", CONF_SECONDS, CONF_STATIC, AT(static_timeout_ms)},
-    {"is_host", CONF_BOOL, CONF_DYNAMIC, AT(is_host)},
+    {"read_timeout", CONF_SECONDS, CONF_DYNAMIC | CONF_ETCD, AT(read_timeout_ms)},
+    {"timeout", CONF_SECONDS, CONF_STATIC | CONF_ETCD, AT(static_timeout_ms)},
+    {"is_host", CONF_BOOL, CONF_C10D | CONF_MUSTER, AT(is_host)},
     {"store_type", CONF_STORE, CONF_C10D, AT(store_is_file)},
-    {"topology", CONF_TEXT, CONF_MUSTER, AT(topology)},
+    {"max_membership_changes", CONF_LIMIT, CONF_COORDINATED, AT(max_membership_changes)},
+    {"max_preemptions", CONF_LIMIT, CONF_COORDINATED, AT(max_preemptions)},
+    {"restart_window", CONF_SECONDS, CONF_COORDINATED, AT(restart_window_ms)},
+    {"allow", CONF_RANGES, CONF_MUSTER, AT(allow)},
+    {"secret_file", CONF_TEXT, CONF_ALL, AT(secret_file)},
+    {"tls_cert", CONF_TEXT, CONF_ALL, AT(tls.cert_file)},
+    {"tls_key", CONF_TEXT, CONF_ALL, AT(tls.key_file)},
+    {"tls_ca", CONF_TEXT, CONF_ALL, AT(tls.ca_file)},
+    {"topology", CONF_TEXT, CONF_COORDINATED, AT(topology)},
     {"rank", CONF_IGNORED, 0, 0},
-    {"protocol", CONF_IGNORED, 0, 0},
-    {"cacert", CONF_IGNORED, 0, 0},
-    {"cert", CONF_IGNORED, 0, 0},
-    {"key", CONF_IGNORED, 0, 0},
-    {"ca_cert", CONF_IGNORED, 0, 0},
-    {"ssl_cert", CONF_IGNORED, 0, 0},
-    {"ssl_cert_key", CONF_IGNORED, 0, 0},
-    {"etcd_prefix", CONF_IGNORED, 0, 0},
+    {"protocol", CONF_PROTOCOL, CONF_ETCD_V2 | CONF_ETCD, AT(etcd.https)},
+    {"cacert", CONF_TEXT, CONF_ETCD | CONF_ETCD_V3, AT(etcd.ca_file)},
+    {"cert", CONF_TEXT, CONF_ETCD | CONF_ETCD_V3, AT(etcd.cert_file)},
+    {"key", CONF_TEXT, CONF_ETCD | CONF_ETCD_V3, AT(etcd.key_file)},
+    {"ca_cert", CONF_TEXT, CONF_ETCD_V2, AT(etcd.ca_file)},
+    {"ssl_cert", CONF_TEXT, CONF_ETCD_V2, AT(etcd.cert_file)},
+    {"ssl_cert_key", CONF_TEXT, CONF_ETCD_V2, AT(etcd.key_file)},
+    {"etcd_prefix", CONF_TEXT, CONF_ETCD | CONF_ETCD_V3, AT(etcd.prefix)},
+    {"user", CONF_TEXT, CONF_ETCD_V3, AT(etcd.user)},
+    {"password_file", CONF_TEXT, CONF_ETCD_V3, AT(etcd.password_file)},
     {"backend", CONF_RESERVED, 0, 0},
     {"endpoint", CONF_RESERVED, 0, 0},
     {"run_id", CONF_RESERVED, 0, 0},
@@ -98,7 +117,13 @@ static int piece_copy(struct piece piece, char *out, size_t size) {
     return 0;
 }
 
-static void warn_unknown(const char *name) {
+/* What these are for would be missing without a word if they were ignored. */
+static bool is_protection(const char *name) {
+    return strcmp(name, "secret_file") == 0 || strncmp(name, "tls_", 4) == 0;
+}
+
+/* torchrun says nothing. Who meant a protection gets an error. */
+static int tell_unknown(const char *name) {
     const char *nearest = NULL;
     unsigned distance = suggest_limit(name) + 1;
     for (size_t i = 0; i < KEY_COUNT; i++) {
@@ -106,8 +131,36 @@ static void warn_unknown(const char *name) {
             nearest = keys[i].name;
         }
     }
+    if (strstr(name, "secret") || str_has_prefix(name, "tls")) {
+        nearest = strstr(name, "secret") ? "secret_file" : "tls_cert, tls_key or tls_ca";
+    }
+    if (nearest && is_protection(nearest)) {
+        return status_fail(MUSTER_EINVAL,
+                           "--rdzv-conf: the key '%s' is not known; did you mean %s? The job would be without it", name,
+                           nearest);
+    }
     log_warning("--rdzv-conf: the key '%s' is not known and has no effect%s%s%s", name,
                 nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+    return 0;
+}
+
+/* Likewise. */
+static int tell_unused(const struct conf_key *key, enum rdzv_backend backend) {
+    char users[128] = "";
+    if (key->kind == CONF_PROTOCOL && backend == RDZV_BACKEND_ETCD_V3) {
+        return status_fail(MUSTER_EINVAL, "--rdzv-conf protocol is not for etcd-v3: write the protocol in "
+                                          "--rdzv-endpoint=https://HOST:PORT");
+    }
+    for (unsigned i = RDZV_BACKEND_C10D; i <= RDZV_BACKEND_ETCD_V3; i++) {
+        if (key->users >> i & 1) {
+            size_t len = strlen(users);
+            (void)str_format(users + len, sizeof users - len, "%s%s", len > 0 ? ", " : "",
+                             run_rdzv_name((enum rdzv_backend)i));
+        }
+    }
+    log_warning("--rdzv-conf: %s has no effect with --rdzv-backend=%s; it is for %s", key->name, run_rdzv_name(backend),
+                users);
+    return 0;
 }
 
 /* Remembers the last value of each key, as a later one replaces an earlier one even if that was wrong. */
@@ -131,8 +184,7 @@ static int note_pair(struct piece key, struct piece value, struct piece values[K
             return 0;
         }
     }
-    warn_unknown(name);
-    return 0;
+    return tell_unknown(name);
 }
 
 static int split_pairs(const char *text, struct piece values[KEY_COUNT]) {
@@ -160,8 +212,9 @@ static int read_number(const struct conf_key *key, const char *text, int64_t *ou
                            "a whole number%s is expected",
                            key->name, text, key->kind == CONF_SECONDS ? " of seconds" : "");
     }
-    if (*out <= 0) {
-        return status_fail(MUSTER_EINVAL, "--rdzv-conf %s=%s: the value must be positive", key->name, text);
+    if (*out < (key->kind == CONF_LIMIT ? 0 : 1)) {
+        return status_fail(MUSTER_EINVAL, "--rdzv-conf %s=%s: the value must be positive%s", key->name, text,
+                           key->kind == CONF_LIMIT ? ", or 0" : "");
     }
     if (*out > RUN_SECONDS_MAX) {
         return status_fail(MUSTER_EINVAL, "--rdzv-conf %s=%s: the value must be at most %u", key->name, text,
@@ -193,6 +246,16 @@ static int read_store(const char *text, bool *out) {
     return 0;
 }
 
+static int read_protocol(const char *text, bool *out) {
+    if (strcasecmp(text, "http") != 0 && strcasecmp(text, "https") != 0) {
+        return status_fail(MUSTER_EINVAL,
+                           "--rdzv-conf protocol=%s: The protocol must be HTTP or HTTPS; http or https is expected",
+                           text);
+    }
+    *out = strcasecmp(text, "https") == 0;
+    return 0;
+}
+
 static int apply(const struct conf_key *key, const char *text, struct rdzv_conf *out) {
     char *member = (char *)out + key->offset;
     int64_t number = 0;
@@ -206,6 +269,7 @@ static int apply(const struct conf_key *key, const char *text, struct rdzv_conf 
         }
         return rc;
     case CONF_COUNT:
+    case CONF_LIMIT:
         rc = read_number(key, text, &number);
         if (rc == 0) {
             uint32_t count = (uint32_t)number;
@@ -216,9 +280,14 @@ static int apply(const struct conf_key *key, const char *text, struct rdzv_conf 
         return read_bool(key, text, &out->is_host);
     case CONF_STORE:
         return read_store(text, &out->store_is_file);
+    case CONF_PROTOCOL:
+        return read_protocol(text, &out->etcd.https);
     case CONF_TEXT:
         (void)str_copy(member, CONF_VALUE_MAX, text);
         return 0;
+    case CONF_RANGES:
+        rc = net_ranges_parse(text, &out->allow);
+        return rc ? status_prefix(MUSTER_EINVAL, "--rdzv-conf %s", key->name) : 0;
     case CONF_IGNORED:
     case CONF_RESERVED:
         break;
@@ -229,6 +298,9 @@ static int apply(const struct conf_key *key, const char *text, struct rdzv_conf 
 int run_rdzv_conf_parse(const char *text, enum rdzv_backend backend, struct rdzv_conf *out) {
     struct piece values[KEY_COUNT] = {{0}};
     rdzv_conf_init(out);
+    if (backend == RDZV_BACKEND_ETCD_V3) {
+        (void)str_copy(out->etcd.prefix, sizeof out->etcd.prefix, "/muster");
+    }
     if (split_pairs(text, values) != 0) {
         return MUSTER_EINVAL;
     }
@@ -241,7 +313,13 @@ int run_rdzv_conf_parse(const char *text, enum rdzv_backend backend, struct rdzv
             return status_fail(MUSTER_EINVAL, "--rdzv-conf: '%s' has an option of its own and cannot be set here",
                                keys[i].name);
         }
+        if (keys[i].kind == CONF_IGNORED) {
+            continue;
+        }
         if ((keys[i].users & (1u << backend)) == 0) {
+            if (tell_unused(&keys[i], backend) != 0) {
+                return MUSTER_EINVAL;
+            }
             continue;
         }
         if (piece_copy(values[i], value, sizeof value) != 0 || apply(&keys[i], value, out) != 0) {

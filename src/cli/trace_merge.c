@@ -42,8 +42,9 @@ static int align_clocks(struct merge *merge) {
             continue; /* its only file was left out */
         }
         if (offset->call_count > 0) {
-            code = trace_merge_note(merge, "clock of %s: known to %.1f us, by %u calls it shared with others",
-                                    source->host, (double)offset->uncertainty_ns / 1000, offset->call_count);
+            code = trace_merge_note(merge, "clock of %s: known to %.1f us, by %u call%s it shared with others",
+                                    source->host, (double)offset->uncertainty_ns / 1000, offset->call_count,
+                                    str_plural(offset->call_count));
         } else {
             int64_t ns = source->wall_minus_monotonic_ns - reference->wall_minus_monotonic_ns;
             bool is_sane = ns > -TRACE_OFFSET_MAX_NS && ns < TRACE_OFFSET_MAX_NS;
@@ -154,8 +155,8 @@ static int write_all(struct merge *merge) {
         code = name_process(merge, source);
         code = code ? code : trace_merge_read_lines(merge, source, copy_line);
         if (code == MUSTER_OK && source->damaged_count > 0) {
-            code =
-                trace_merge_note(merge, "%s: %" PRIu64 " damaged lines left out", source->path, source->damaged_count);
+            code = trace_merge_note(merge, "%s: %" PRIu64 " damaged line%s left out", source->path,
+                                    source->damaged_count, str_plural(source->damaged_count));
         }
         if (code == MUSTER_OK && !source->has_end) {
             code = trace_merge_note(merge, "%s: has no end: the process was killed, or still runs", source->path);
@@ -224,8 +225,9 @@ static int note_summary(struct merge *merge) {
     for (size_t i = 0; i < merge->source_count; i++) {
         event_count += merge->sources[i].event_count;
     }
-    return trace_merge_note(merge, "%zu traces from %u host%s, %" PRIu64 " events", merge->source_count,
-                            merge->clock_count, merge->clock_count == 1 ? "" : "s", event_count);
+    return trace_merge_note(merge, "%zu trace%s from %u host%s, %" PRIu64 " event%s", merge->source_count,
+                            str_plural(merge->source_count), merge->clock_count, str_plural(merge->clock_count),
+                            event_count, str_plural(event_count));
 }
 
 int trace_merge(const char *folder, const char *path, struct buf *notes) {

@@ -155,7 +155,7 @@ static void a_cut_file_is_read_as_far_as_it_goes(void **state) {
     write_trace(0, "a", 5, 5, MARK("whole", "10") "{\"ph\":\"B\",\"pid\":100,\"ti", false);
     json_t *whole = merge();
     assert_non_null(find(whole, "whole", 0));
-    assert_true(has_note("1 damaged lines left out"));
+    assert_true(has_note("1 damaged line left out"));
     assert_true(has_note("has no end: the process was killed"));
     json_decref(whole);
 }
@@ -203,7 +203,7 @@ static void other_files_are_left_out(void **state) {
     assert_true(has_note("empty.json: left out"));
     assert_true(has_note("newer.json: version 2 of the format"));
     assert_false(has_note("notes.txt"));
-    assert_true(has_note("1 traces from 1 host"));
+    assert_true(has_note("1 trace from 1 host"));
     json_decref(whole);
 }
 

@@ -1,4 +1,4 @@
-/* The c10d backend: keeps the machine's state and the stored one in step; see c10d_impl.h.
+/* The backends c10d and etcd-v2: keeps the machine's state and the stored one in step; see c10d_impl.h.
  *
  * Writes are conditional on the text adopted last (the token), and whatever the store answers is adopted. With a store
  * of ours a second connection watches the key; otherwise it is read once a second, as torchrun does. An answer of the
@@ -215,8 +215,12 @@ static void compare_set(struct c10d *c, struct kv_slice expected, struct kv_slic
     }
 }
 
-/* "If there is nothing yet, say that there is no state": whatever is there comes back. */
+/* "If there is nothing yet, say that there is no state": whatever is there comes back. In etcd nothing says so. */
 static void seed(struct c10d *c) {
+    if (c->etcd) {
+        start_read(c);
+        return;
+    }
     compare_set(c, kv_slice_text(""), kv_slice_text(C10D_SENTINEL));
 }
 
@@ -358,7 +362,7 @@ void c10d_begin(struct c10d *c) {
         c10d_fail(c, rc);
         return;
     }
-    if (!kv_client_server_is_muster(c->client) || c10d_store_connect(c, on_watcher_state, &c->watcher) != MUSTER_OK) {
+    if (!kv_client_offers_watch(c->client) || c10d_store_connect(c, on_watcher_state, &c->watcher) != MUSTER_OK) {
         start_polling(c);
     }
     if (c->join_wanted) {
@@ -390,7 +394,6 @@ static void join(struct rdzv *r) {
     c10d_round_abort(c);
     c10d_report_start(c);
     c->join_wanted = true;
-    c->change_seen = false;
     if (c->has_machine) {
         c10d_feed(c, RDZV_EVENT_JOIN);
     }

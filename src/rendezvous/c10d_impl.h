@@ -1,7 +1,7 @@
-/* The c10d backend's object; private to c10d*.c.
+/* The object of the backends c10d and etcd-v2, which differ in what holds the shared state; private to c10d*.c.
  *
  *   c10d.c         the shared state: reading, conditional writes, watching, what the machine decides
- *   c10d_store.c   the store that holds the state: a server, or a file
+ *   c10d_store.c   the store that holds the state: a server, a file, or an etcd
  *   c10d_host.c    on the node that hosts the store: lost connections become graves
  *   c10d_round.c   once a round is complete: the exchange, the exit barrier
  *   c10d_master.c  where the workers of a round meet
@@ -16,6 +16,7 @@
 #include "rendezvous/master_search.h"
 #include "rendezvous/rdzv_impl.h"
 #include "rendezvous/store_link.h"
+#include "store/etcd_v2.h"
 
 /* "torch.rendezvous." + run id; with round: + "." + round + "/" */
 enum { C10D_KEY_MAX = RDZV_RUN_ID_MAX + 64 };
@@ -26,10 +27,11 @@ enum { C10D_KEY_MAX = RDZV_RUN_ID_MAX + 64 };
 struct c10d {
     struct rdzv *rdzv;
     char key[C10D_KEY_MAX];
-    struct store_link *link;   /* NULL with store_type=file */
+    struct store_link *link;   /* NULL with store_type=file and etcd-v2 */
+    struct etcd_v2 *etcd;      /* with etcd-v2, else NULL */
     char *file_path;           /* with it, else NULL */
     bool file_is_ours;         /* made for want of an endpoint: to be removed */
-    struct kv_client *client;  /* the link's, or the file's; NULL before the store is reached */
+    struct kv_client *client;  /* the link's, or the file's or etcd's; NULL before the store is reached */
     struct kv_client *watcher; /* on a store of ours: hears of changes */
     struct kv_client *waiter;  /* for the exchange and the barrier, when there is somebody to wait for */
 

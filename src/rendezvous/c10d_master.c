@@ -67,7 +67,7 @@ int c10d_master_host(struct c10d *c, uint16_t *out_port) {
     if (!c->rdzv->options.share_store) {
         return worker_store_free_port(c->rdzv->loop, loopback, out_port);
     }
-    int rc = c->worker_store ? MUSTER_OK : worker_store_open(c->rdzv->loop, loopback, &c->worker_store);
+    int rc = c->worker_store ? MUSTER_OK : worker_store_open(c->rdzv->loop, loopback, NULL, &c->worker_store);
     if (rc == MUSTER_OK) {
         *out_port = kv_server_port(c->worker_store);
     }

@@ -38,7 +38,7 @@ static void append_names(const struct rdzv_state *state, unsigned list, const ch
 const char *c10d_report_who(const struct c10d *c, char *out, size_t size) {
     const struct rdzv_options *o = &c->rdzv->options;
     const struct rdzv_state *state = &c->machine.state;
-    char counts[160];
+    char counts[160], nodes[RDZV_NODES_TEXT_SIZE];
     out[0] = '\0';
     append_names(state, RDZV_PARTICIPANT, state->complete ? "members of the running round:" : "here:", out, size);
     append_names(state, RDZV_WAITING, "waiting:", out, size);
@@ -52,9 +52,8 @@ const char *c10d_report_who(const struct c10d *c, char *out, size_t size) {
         (void)str_format(counts, sizeof counts, "%zu of %u nodes are here, %zu missing (at most %u can take part)",
                          here, o->min_nodes, missing, o->max_nodes);
     } else {
-        (void)str_format(counts, sizeof counts,
-                         "%zu of %u to %u nodes are here: enough, waiting for the last call to end", here, o->min_nodes,
-                         o->max_nodes);
+        (void)str_format(counts, sizeof counts, "%zu of %s are here: enough, waiting for the last call to end", here,
+                         rdzv_nodes_text(o, nodes));
     }
     append(out, size, counts);
     return out;
@@ -100,7 +99,11 @@ const char *c10d_report_change(const struct c10d *c, bool left, char *out, size_
     if (!left) {
         out[0] = '\0';
         append_names(state, RDZV_WAITING, "a node waits to be let in:", out, size);
-        out[strlen(out) - 2] = '\0'; /* "; " */
+        if (out[0] != '\0') {
+            out[strlen(out) - 2] = '\0'; /* "; " */
+        } else {
+            (void)str_copy(out, size, "a node has waited to be let in"); /* and is gone by now */
+        }
         return out;
     }
     const struct rdzv_node *missing = first_missing(c);

@@ -39,7 +39,7 @@ void c10d_round_abort(struct c10d *c) {
     c->exchange = NULL;
     master_search_close(c->search);
     c->search = NULL;
-    c->forming = false;
+    c->forming = c->change_seen = false;
     c->in_barrier = false;
 }
 
@@ -187,13 +187,23 @@ static void last_member_key(const struct c10d *c, char key[2 * C10D_KEY_MAX], co
     (void)str_format(key, (size_t)2 * C10D_KEY_MAX, "%storchelastic/agent/terminal_state/%s", prefix, name);
 }
 
+/* A departure is told once, perhaps between the end of this node's workers and its coming here. The node has been
+ * counted nevertheless: the one that left may have come first, and an agent of PyTorch's may wait for the others. */
+static bool waits_in_vain(const struct c10d *c) {
+    return !c->rdzv->options.survivors_continue && c->machine.told == RDZV_VERDICT_NODE_LEFT;
+}
+
 static void on_counted(void *ctx, const struct kv_reply *reply) {
     struct c10d *c = ctx;
     char key[2 * C10D_KEY_MAX];
     last_member_key(c, key, "last_member");
     c->barrier_expected = expected_count(c);
-    if (reply->status == MUSTER_OK && reply->number >= c->barrier_expected) {
+    bool are_all_here = reply->status == MUSTER_OK && reply->number >= c->barrier_expected;
+    if (are_all_here) {
         (void)kv_client_set(c->waiter, key, kv_slice_text("<val_ignored>"), NULL, NULL);
+    } else if (waits_in_vain(c)) {
+        barrier_over(c, false);
+        return;
     }
     const char *keys[] = {key};
     uint64_t timeout_ms = c->rdzv->options.survivors_continue ? 0 : RDZV_BARRIER_TIMEOUT_MS; /* 0: none */

@@ -1,6 +1,7 @@
-/* The store that holds the rendezvous' state: a server that this node hosts or reaches (store_link.h), or with
- * store_type=file a file that all nodes share. Of a file nobody hears: its state is read once a second, and a node that
- * vanishes is noticed by its silence, as among PyTorch's agents. */
+/* The store that holds the rendezvous' state: a server that this node hosts or reaches (store_link.h), with
+ * store_type=file a file that all nodes share, or an etcd with the keys of PyTorch's etcd-v2 backend. Of a file nobody
+ * hears: its state is read once a second; an etcd tells of changes. With both, a node that vanishes is noticed by its
+ * silence, as among PyTorch's agents. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "rendezvous/c10d_impl.h"
+#include "rendezvous/etcd_link.h"
 #include "rendezvous/worker_store.h"
 
 #include <muster/status.h>
@@ -93,10 +95,43 @@ static int open_file(struct c10d *c) {
                            : rc;
 }
 
-/* ---- either ---- */
+/* ---- an etcd ---- */
+
+/* PyTorch's: what is not written for two hours has been forgotten by its job. */
+enum { ETCD_STATE_TTL_S = 7200, ETCD_PATH_MAX = RDZV_RUN_ID_MAX + 64 };
+
+static void on_etcd_state(void *ctx, int status) {
+    struct c10d *c = ctx;
+    if (status == MUSTER_OK) {
+        c10d_begin(c);
+    } else {
+        c10d_fail(c, status_prefix(status, "the rendezvous '%s' in etcd", c->rdzv->options.run_id));
+    }
+}
+
+static int connect_etcd(struct c10d *c, kv_client_state_cb *on_state, struct kv_client **out) {
+    char path[ETCD_PATH_MAX];
+    (void)str_format(path, sizeof path, "/torch/elastic/rendezvous/%s", c->rdzv->options.run_id);
+    struct kv_client_etcd_options options = {.etcd = c->etcd,
+                                             .folder = "/torch/elastic/store/",
+                                             .state_key = c->key,
+                                             .state_path = path,
+                                             .state_ttl_s = ETCD_STATE_TTL_S};
+    return kv_client_create_etcd(c->rdzv->loop, &options, on_state, c, out);
+}
+
+static int open_etcd(struct c10d *c) {
+    int rc = etcd_link_open(c->rdzv->loop, &c->rdzv->options, &c->etcd);
+    return rc == MUSTER_OK ? connect_etcd(c, on_etcd_state, &c->client) : rc;
+}
+
+/* ---- any ---- */
 
 int c10d_store_open(struct c10d *c) {
     const struct rdzv_options *o = &c->rdzv->options;
+    if (o->backend == RDZV_BACKEND_ETCD_V2) {
+        return open_etcd(c);
+    }
     return o->conf.store_is_file && !o->standalone ? open_file(c) : open_link(c);
 }
 
@@ -106,6 +141,7 @@ void c10d_store_close(struct c10d *c) {
     } else {
         kv_client_close(c->client);
     }
+    etcd_v2_close(c->etcd);
     if (c->file_is_ours) {
         (void)unlink(c->file_path);
     }
@@ -115,6 +151,9 @@ void c10d_store_close(struct c10d *c) {
 int c10d_store_connect(struct c10d *c, kv_client_state_cb *on_state, struct kv_client **out) {
     if (c->link) {
         return store_link_connect(c->link, on_state, c, out);
+    }
+    if (c->etcd) {
+        return connect_etcd(c, on_state, out);
     }
     return kv_client_create_file(c->rdzv->loop, c->file_path, c->rdzv->options.conf.read_timeout_ms, on_state, c, out);
 }
@@ -129,26 +168,21 @@ bool c10d_store_is_loopback(const struct c10d *c) {
 
 void c10d_store_own_address(const struct c10d *c, char out[RDZV_ADDR_MAX]) {
     struct sockaddr_storage local;
-    char text[NET_ADDRESS_TEXT_MAX] = "127.0.0.1";
-    if (c->rdzv->options.local_addr) {
-        (void)str_copy(out, RDZV_ADDR_MAX, c->rdzv->options.local_addr);
+    char text[NET_ADDRESS_TEXT_MAX];
+    if (c->etcd) {
+        bool tells = etcd_v2_local_address(c->etcd, text);
+        etcd_link_own_address(tells ? text : "", &c->rdzv->options, out);
         return;
     }
     bool tells = kv_client_local_address(c->client, &local) == MUSTER_OK;
-    if (tells) {
-        (void)net_address_host((struct sockaddr *)&local, text);
-        tells = c10d_store_is_loopback(c) || !net_address_is_loopback((struct sockaddr *)&local);
-    }
-    if (!tells) {
-        worker_store_own_address(text);
-    }
-    (void)str_copy(out, RDZV_ADDR_MAX, text);
+    worker_store_told_address(c->rdzv->options.local_addr, tells ? (struct sockaddr *)&local : NULL,
+                              c10d_store_is_loopback(c), out, RDZV_ADDR_MAX);
 }
 
 const char *c10d_store_describe(const struct c10d *c, char *out, size_t size) {
     if (c->link) {
         return store_link_describe(c->link, out, size);
     }
-    (void)str_format(out, size, "%s", c->file_path);
+    (void)str_format(out, size, "%s", c->etcd ? etcd_v2_describe(c->etcd) : c->file_path);
     return out;
 }

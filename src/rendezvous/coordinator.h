@@ -14,10 +14,17 @@
  *   - A member of the world that fails, leaves, is lost or joins unasked, or a newcomer when there is a free place, is
  *     told to all other members of the world at once: CHANGE. Once a round; what else happens until it closes is part
  *     of the same change.
- *   - Nodes beyond max_nodes are spares: told so, and let in, in the order in which they came, when a place is free.
+ *   - Nodes beyond max_nodes are spares: told so, and let in, in the order in which they came, when a place is free:
+ *     told that, too, since the round may have to wait for others. More than max_spares, beyond places that are free,
+ *     are refused.
  *   - A node that is done keeps its place until all are done, or gone: ALL_DONE, and the job is over. If the world has
  *     to be formed again before, it has no part in the next one: for a node that has said DONE, CHANGE means that it
  *     can go. Once somebody is done, newcomers are spares: nobody breaks up a world that is about to end well.
+ *   - A world that ends before the job is over is charged once, to the first thing that ended it: a failure, a node
+ *     that left in good order (pre-emption), or another change of membership. One more than is allowed closes the job.
+ * Whether a newcomer breaks the world up is up to the coordinator: where that is no longer allowed, it is a spare.
+ *   - A node that will be taken away (PREEMPT) stops the whole job: STOP to everybody, once. No round forms afterwards,
+ *     nothing is charged; the job is over when all of the world are done, or gone.
  *   - A closed job tells everybody, and refuses whoever comes.
  *   - Ranks: by topology label, then address, compared naturally (host2 before host10), then pid, then identity: the
  *     same members always get the same ranks. Group rank 0 hosts the workers' store.
@@ -30,6 +37,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rendezvous/coordinator_budget.h"
 #include "rendezvous/coordinator_wire.h"
 
 #define COORDINATOR_NODES_MAX ((size_t)1 << 20) /* members at a time; more are refused */
@@ -37,11 +45,25 @@
 struct coordinator;
 struct coordinator_member;
 
+/* Of several endpoints: what keeps two coordinators from running two worlds (coordinator_quorum.c). */
+struct coordinator_places {
+    uint32_t place, count; /* of this coordinator's endpoint in the list; count 0 or 1: no other can ever serve */
+    uint64_t endpoints;    /* digest of the list, as in a JOIN */
+    uint64_t author;       /* this coordinator, unlike any other that is, or was, at its place */
+    uint32_t spare_nodes;  /* beyond max_nodes: how many more may have been started */
+    int64_t silence_ms;    /* after which a node without its coordinator stops its workers */
+    int64_t stop_ms;       /* how long those may take to end */
+};
+
 struct coordinator_settings {
     const char *run_id; /* copied */
     uint32_t min_nodes, max_nodes;
     int64_t last_call_timeout_ms;
-    bool last_call_given;  /* honoured in every round, not only in the first */
+    bool last_call_given; /* honoured in every round, not only in the first */
+    struct coordinator_places places;
+    struct coordinator_limits limits;
+    bool limits_spares; /* else as many as come */
+    uint32_t max_spares;
     uint64_t hash_seed[2]; /* random: strangers choose the keys of its hash tables */
 };
 
@@ -51,6 +73,8 @@ typedef void coordinator_send_fn(void *ctx, void *session, const struct coordina
 /* MUSTER_ENOMEM. */
 int coordinator_create(const struct coordinator_settings *settings, coordinator_send_fn *send, void *ctx,
                        struct coordinator **out);
+/* Before anybody joins. */
+void coordinator_set_place(struct coordinator *coordinator, uint32_t place);
 void coordinator_free(struct coordinator *coordinator); /* NULL accepted; sends nothing */
 
 /* The first JOIN of a connection (`member` NULL) or a later one of the same, whose numbers may differ, but not the
@@ -66,17 +90,57 @@ void coordinator_failed(struct coordinator *coordinator, struct coordinator_memb
                         int64_t now_ms);
 /* Its workers have all succeeded. ALL_DONE, CHANGE or CLOSED follows: then it can go, and need not CLOSE. */
 void coordinator_done(struct coordinator *coordinator, struct coordinator_member *member, int64_t now_ms);
-/* Told to everybody, the sender too: it knows then that it has been heard. From a node that was let go: ignored. */
+/* The node will be taken away: STOP goes to all who take part, the sender too, and spares are let go. Ignored from a
+ * spare, and when the job stops already. */
+void coordinator_preempt(struct coordinator *coordinator, struct coordinator_member *member, uint64_t grace_ms,
+                         struct kv_slice why, int64_t now_ms);
+/* Told to everybody, the sender too: it knows then that it has been heard. Empty `why`: which node it was is told.
+ * From a node that was let go: ignored. */
 void coordinator_close(struct coordinator *coordinator, struct coordinator_member *member, struct kv_slice why);
 
-/* The member goes, in good order with a sentence (LEAVE) or because its connection ended (`why` empty); freed. */
+/* The member goes in good order, with a sentence (LEAVE): its node is taken away with notice. Freed. */
+void coordinator_leave(struct coordinator *coordinator, struct coordinator_member *member, struct kv_slice why,
+                       int64_t now_ms);
+/* It is lost: its connection has ended (`why` empty), or was given up. Freed. */
 void coordinator_gone(struct coordinator *coordinator, struct coordinator_member *member, struct kv_slice why,
                       int64_t now_ms);
+
+/* To be said before coordinator_gone(): the node will not come back and join elsewhere, as it has left in good order
+ * or its process has ended. Of what is merely lost that is not known. */
+void coordinator_never_returns(struct coordinator_member *member);
+/* Likewise: nothing is known of the node, and its workers may be at work until then. */
+void coordinator_works_until(struct coordinator_member *member, int64_t until_ms);
+
+/* Of several endpoints: the member has accepted what was proposed as that round. */
+void coordinator_accepted(struct coordinator *coordinator, struct coordinator_member *member, uint64_t round,
+                          int64_t now_ms);
+/* Is the node that serves this coordinator one of its members, or has it been and ended? Else it may be elsewhere. */
+bool coordinator_has_host(const struct coordinator *coordinator);
+
+/* Of several endpoints: is it known that no other one serves? Asked after this one had its first member, and answered
+ * before it has lost one: see coordinator_view. */
+void coordinator_note_others(struct coordinator *coordinator, bool none_serves, int64_t now_ms);
+/* This agent has been told a round, by whomever: rounds that are told here later have higher numbers, and who asks
+ * hears of it. */
+void coordinator_note_round(struct coordinator *coordinator, uint64_t round);
+
+/* The answer to PROBE. */
+void coordinator_describe(const struct coordinator *coordinator, struct coordinator_service *out);
+
+/* For a coordinator that takes over from another one, alone, and knows who lives (before the first JOIN, and again
+ * whenever it changes): so many nodes of the one before have yet to say what they do. Until all have, no round closes,
+ * and newcomers stand by; then the round needs no last call if one of those who have joined was in a world. */
+void coordinator_expect(struct coordinator *coordinator, size_t count, int64_t now_ms);
 
 /* `coordinator_wake_ms()` has come: when the coordinator wants to be called, on the clock of `now_ms`; INT64_MAX: not.
  */
 void coordinator_tick(struct coordinator *coordinator, int64_t now_ms);
 int64_t coordinator_wake_ms(const struct coordinator *coordinator);
+
+/* "1 of 2 nodes have joined: ...": whom and what the open round waits for; empty when none is open. Valid until the
+ * next call; `out` is its room. */
+struct kv_slice coordinator_waits_for(const struct coordinator *coordinator, int64_t now_ms,
+                                      char out[COORDINATOR_TEXT_BYTES_MAX]);
 
 enum coordinator_phase {
     COORDINATOR_FORMING, /* a round is open: members join */
@@ -87,13 +151,20 @@ enum coordinator_phase {
 /* For people, and for tests. */
 struct coordinator_view {
     enum coordinator_phase phase;
+    bool is_stopping;    /* STOP was told */
     uint64_t round;      /* the last one that closed; 0: none */
     size_t active_count; /* members of that world who have neither answered its end nor are done */
     size_t joined_count; /* who have joined the round that is open */
     size_t spare_count;
-    size_t done_count;   /* who are done and wait for the others */
-    size_t member_count; /* all, also those who were told to go and have not gone */
+    size_t done_count; /* who are done and wait for the others */
+    struct coordinator_charges charges;
+    uint64_t lost_count;                         /* who have gone, and may be elsewhere, ever */
+    size_t member_count;                         /* all, also those who were told to go and have not gone */
+    size_t world_node_count, world_worker_count; /* of the last round that closed */
 };
 void coordinator_look(const struct coordinator *coordinator, struct coordinator_view *out);
+/* What has changed since the last round closed, or why the job is over. Valid until the next call; `out` is its room.
+ */
+struct kv_slice coordinator_why(const struct coordinator *coordinator, char out[COORDINATOR_TEXT_BYTES_MAX]);
 
 #endif

@@ -43,21 +43,71 @@ static struct sums count_all(const struct judge *judge) {
     return sums;
 }
 
+/* Somebody is done, and nobody of the last world is left who could go on. */
+static bool is_done(const struct judge *judge, size_t unresolved, size_t veterans) {
+    return judge->any_done && unresolved == 0 && veterans == 0;
+}
+
 static void count_message(struct judge *judge, struct judge_connection *c) {
     c->message_count++;
     judge->messages_most = c->message_count > judge->messages_most ? c->message_count : judge->messages_most;
     must(judge, c->message_count <= JUDGE_MESSAGES_MAX, "a member costs more than 4 messages in a round");
 }
 
+static uint32_t count_charges(const struct judge *judge, enum coordinator_charge charge) {
+    const struct judge_account *account = &judge->accounts[charge];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < account->count; i++) {
+        count += judge->limits.window_ms == 0 || judge->now_ms - account->at_ms[i] < judge->limits.window_ms;
+    }
+    return count;
+}
+
+/* What ends a world is charged, once; and the job, when that was once too often. */
+static void charge(struct judge *judge, enum coordinator_charge charge) {
+    struct judge_account *account = &judge->accounts[charge];
+    if (judge->round == 0 || judge->is_broken || judge->closed) {
+        return;
+    }
+    must(judge, account->count < JUDGE_CHARGES_MAX, "charges without end");
+    account->at_ms[account->count % JUDGE_CHARGES_MAX] = judge->now_ms;
+    account->count++;
+    judge->is_broken = judge->has_reason = true;
+    judge->closed = judge->limits.is_limited[charge] && count_charges(judge, charge) > judge->limits.allowed[charge];
+}
+
+static bool is_there(const struct judge *judge, uint64_t identity) {
+    bool found = false;
+    for (size_t i = judge->first; i < judge->connection_count; i++) {
+        found |= judge->connections[i].present && judge->connections[i].nature.identity == identity;
+    }
+    return found;
+}
+
+/* A newcomer breaks the world up if there is a place for it, and if that is still allowed. */
+static void look_at_newcomer(struct judge *judge, const struct judge_nature *nature) {
+    if (judge->round == 0 || judge->is_broken || judge->any_done || is_there(judge, nature->identity) ||
+        count_all(judge).holding >= judge->max_nodes) {
+        return;
+    }
+    if (judge->limits.is_limited[COORDINATOR_CHARGE_CHANGE] &&
+        count_charges(judge, COORDINATOR_CHARGE_CHANGE) >= judge->limits.allowed[COORDINATOR_CHARGE_CHANGE]) {
+        judge->keeps_out = true;
+    } else {
+        charge(judge, COORDINATOR_CHARGE_CHANGE);
+    }
+}
+
 void judge_joins(struct judge *judge, size_t connection, const struct judge_nature *nature, uint64_t last_round) {
     struct judge_connection *c = &judge->connections[connection];
     if (!c->present) {
-        judge->has_reason |= !judge->any_done && count_all(judge).holding < judge->max_nodes;
+        look_at_newcomer(judge, nature);
         *c = (struct judge_connection){.nature = *nature, .present = true, .wants = true};
         judge->connection_count = connection + 1 > judge->connection_count ? connection + 1 : judge->connection_count;
         count_message(judge, c);
     } else if (is_unresolved(c) && !c->let_go && last_round == judge->round) {
-        c->answered = c->wants = c->veteran = judge->has_reason = true;
+        c->answered = c->wants = c->veteran = true;
+        charge(judge, COORDINATOR_CHARGE_CHANGE);
         count_message(judge, c);
     }
 }
@@ -71,8 +121,10 @@ void judge_says(struct judge *judge, size_t connection, enum coordinator_kind ki
         judge->closed = true;
     } else if (is_unresolved(c)) {
         count_message(judge, c);
-        c->failed |= kind == COORDINATOR_FAILED;
-        judge->has_reason |= c->failed;
+        if (kind == COORDINATOR_FAILED) {
+            c->failed = true;
+            charge(judge, COORDINATOR_CHARGE_FAILURE);
+        }
         if (kind == COORDINATOR_DONE) {
             c->done = c->answered = judge->any_done = true;
             c->let_go = c->told_change; /* it knows already that it can go */
@@ -80,11 +132,14 @@ void judge_says(struct judge *judge, size_t connection, enum coordinator_kind ki
     }
 }
 
-void judge_goes(struct judge *judge, size_t connection) {
+void judge_goes(struct judge *judge, size_t connection, bool has_left) {
     struct judge_connection *c = &judge->connections[connection];
-    judge->has_reason |= is_unresolved(c);
+    bool had_a_part = is_unresolved(c);
     c->present = c->wants = c->veteran = false;
     c->gone = true;
+    if (had_a_part && !is_done(judge, count_unresolved(judge), count_all(judge).veterans)) {
+        charge(judge, has_left ? COORDINATOR_CHARGE_PREEMPTION : COORDINATOR_CHARGE_CHANGE);
+    }
     while (judge->first < judge->connection_count && judge->connections[judge->first].gone &&
            !judge->connections[judge->first].is_member) {
         judge->first++;
@@ -93,8 +148,16 @@ void judge_goes(struct judge *judge, size_t connection) {
 
 /* ---- what is told ---- */
 
+/* Those who want a world, less the places that the open round has for them, or that are free in the one that runs. */
+static size_t count_without_place(const struct judge *judge) {
+    struct sums sums = count_all(judge);
+    bool is_open = judge->round == 0 || judge->is_broken;
+    size_t places = judge->max_nodes - (is_open ? sums.unresolved : sums.holding);
+    return sums.wanting > places ? sums.wanting - places : 0;
+}
+
 static bool is_refusal_right(const struct judge *judge, const struct judge_connection *c) {
-    bool right = judge->closed;
+    bool right = judge->closed || (judge->limits_spares && count_without_place(judge) > judge->max_spares);
     for (size_t i = judge->first; i < judge->connection_count; i++) {
         const struct judge_connection *other = &judge->connections[i];
         right |= other != c && other->present && other->nature.identity == c->nature.identity;
@@ -111,8 +174,15 @@ static int host_of(struct kv_slice addr) {
     return (int)strtol(text, NULL, 10);
 }
 
+static bool are_equal(const struct judge *judge, const struct coordinator_charges *charges) {
+    return charges->failures == judge->accounts[COORDINATOR_CHARGE_FAILURE].count &&
+           charges->changes == judge->accounts[COORDINATOR_CHARGE_CHANGE].count &&
+           charges->preemptions == judge->accounts[COORDINATOR_CHARGE_PREEMPTION].count;
+}
+
 static void told_world(struct judge *judge, struct judge_connection *c, const struct coordinator_world *world) {
     must(judge, c->wants && !c->done, "a world for somebody who does not want one");
+    must(judge, are_equal(judge, &world->charges), "a world tells other charges than there were");
     judge->worlds[judge->world_count].to = c;
     judge->worlds[judge->world_count].world = *world;
     judge->worlds[judge->world_count++].master_host = host_of(world->master_addr);
@@ -149,13 +219,19 @@ void judge_told(struct judge *judge, size_t connection, const struct coordinator
         break;
     case COORDINATOR_REFUSED:
         must(judge, is_refusal_right(judge, c), "refused without a reason");
-        judge_goes(judge, connection);
+        judge_goes(judge, connection, false);
         break;
     case COORDINATOR_SPARE:
         must(judge, c->wants && !c->is_spare, "a spare that cannot be one");
         c->is_spare = true;
+        must(judge, !judge->limits_spares || count_without_place(judge) <= judge->max_spares,
+             "more spares than wanted");
         c->spare_order = ++judge->spare_order;
         count_message(judge, c);
+        break;
+    case COORDINATOR_LET_IN: /* it stays one in this account until it has a world: their order is looked at then */
+        must(judge, c->wants && c->is_spare && !c->is_let_in, "somebody is let in who was no spare");
+        c->is_let_in = true;
         break;
     default:
         must(judge, false, "a message that is not the coordinator's");
@@ -241,8 +317,10 @@ static void check_closing(struct judge *judge, int64_t now_ms) {
         veterans += c->veteran;
         if (c->wants && !in) {
             must(judge, c->is_spare && judge->world_count == judge->max_nodes, "somebody who wants in is left out");
+            must(judge, !c->is_let_in, "somebody who was let in is left out");
             spare_out_first = c->spare_order < spare_out_first ? c->spare_order : spare_out_first;
         } else if (in && c->is_spare) {
+            must(judge, c->is_let_in, "a spare has a world, and was not let in");
             spare_in_last = c->spare_order > spare_in_last ? c->spare_order : spare_in_last;
         }
     }
@@ -257,13 +335,14 @@ static void check_closing(struct judge *judge, int64_t now_ms) {
 
 static void take_world(struct judge *judge) {
     judge->round = judge->worlds[0].world.round;
-    judge->any_done = judge->has_reason = false;
+    judge->any_done = judge->has_reason = judge->is_broken = judge->keeps_out = false;
     for (size_t i = judge->first; i < judge->connection_count; i++) {
         struct judge_connection *c = &judge->connections[i];
         c->is_member = is_in_world(judge, c);
         c->answered = c->failed = c->told_change = c->veteran = false;
         c->wants &= !c->is_member;
         c->is_spare &= !c->is_member;
+        c->is_let_in &= !c->is_member;
     }
     judge->world_count = 0;
 }
@@ -282,7 +361,7 @@ static void check_running(struct judge *judge, const struct sums *sums) {
         }
     }
     must(judge, sums->spares == sums->wanting, "somebody waits and is no spare");
-    must(judge, sums->wanting == 0 || sums->holding == judge->max_nodes || judge->any_done,
+    must(judge, sums->wanting == 0 || sums->holding == judge->max_nodes || judge->any_done || judge->keeps_out,
          "a spare waits for a place that is free");
 }
 
@@ -329,7 +408,8 @@ void judge_check(struct judge *judge, const struct coordinator_view *view, int64
         judge->enough_since_ms = INT64_MAX;
     }
     struct sums sums = count_all(judge);
-    bool done = judge->any_done && sums.unresolved == 0 && sums.veterans == 0;
+    bool done = is_done(judge, sums.unresolved, sums.veterans);
+    must(judge, are_equal(judge, &view->charges), "another charge than there was reason for");
     must(judge, (view->phase == COORDINATOR_OVER) == (judge->closed || done), "the job ends at the wrong time");
     must(judge, view->round == judge->round, "another round than was told");
     if (view->phase == COORDINATOR_OVER) {

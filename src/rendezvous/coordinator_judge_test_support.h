@@ -7,7 +7,12 @@
 
 #include "rendezvous/coordinator.h"
 
-enum { JUDGE_CONNECTIONS_MAX = 8192, JUDGE_NODES_MAX = 48, JUDGE_MESSAGES_MAX = 4 /* a member and round */ };
+enum {
+    JUDGE_CHARGES_MAX = 4096,
+    JUDGE_CONNECTIONS_MAX = 8192,
+    JUDGE_NODES_MAX = 48,
+    JUDGE_MESSAGES_MAX = 4 /* a member and round */
+};
 
 /* What a node is, in numbers: the strings of its JOIN are made from them. */
 struct judge_nature {
@@ -20,11 +25,12 @@ struct judge_nature {
 /* A connection as the coordinator must see it. */
 struct judge_connection {
     struct judge_nature nature;
-    bool present;  /* has joined, and has not gone or been refused */
-    bool gone;     /* has gone or been refused */
-    bool wants;    /* has joined, and has no world yet */
-    bool veteran;  /* wants, and comes from the last world */
-    bool is_spare; /* has been told so */
+    bool present;   /* has joined, and has not gone or been refused */
+    bool gone;      /* has gone or been refused */
+    bool wants;     /* has joined, and has no world yet */
+    bool veteran;   /* wants, and comes from the last world */
+    bool is_spare;  /* has been told so */
+    bool is_let_in; /* has been told so, since */
     uint64_t spare_order;
     bool is_member; /* of the last world */
     bool answered;  /* since: has joined anew, or is done */
@@ -37,12 +43,22 @@ struct judge {
     uint32_t min_nodes, max_nodes;
     int64_t last_call_timeout_ms;
     bool last_call_given;
+    struct coordinator_limits limits;
+    bool limits_spares;
+    uint32_t max_spares;
+    int64_t now_ms; /* set before each event */
     struct judge_connection connections[JUDGE_CONNECTIONS_MAX];
     size_t connection_count;
     size_t first; /* those before it have gone */
     uint64_t round, spare_order;
     bool any_done, closed;
-    bool has_reason;         /* to form the world again */
+    bool has_reason; /* to form the world again */
+    bool is_broken;  /* the last world, and it has been charged for */
+    bool keeps_out;  /* somebody for whom it may not be broken */
+    struct judge_account {
+        uint32_t count;
+        int64_t at_ms[JUDGE_CHARGES_MAX];
+    } accounts[COORDINATOR_CHARGE_COUNT];
     int64_t enough_since_ms; /* INT64_MAX: too few */
     struct {
         struct judge_connection *to;
@@ -58,7 +74,7 @@ struct judge {
 /* Before the coordinator hears of it. */
 void judge_joins(struct judge *judge, size_t connection, const struct judge_nature *nature, uint64_t last_round);
 void judge_says(struct judge *judge, size_t connection, enum coordinator_kind kind);
-void judge_goes(struct judge *judge, size_t connection);
+void judge_goes(struct judge *judge, size_t connection, bool has_left);
 /* While it speaks. */
 void judge_told(struct judge *judge, size_t connection, const struct coordinator_message *message);
 /* After each event. */

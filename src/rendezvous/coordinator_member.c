@@ -47,10 +47,11 @@ static int check_workers(const struct coordinator *c, uint32_t without, uint32_t
 }
 
 static int check_round(const struct coordinator_node *node) {
-    return node->last_round <= ROUND_MAX
+    uint64_t last = node->past_count > 0 ? node->pasts[node->past_count - 1].round : 0;
+    return node->last_round <= ROUND_MAX && last <= ROUND_MAX
                ? MUSTER_OK
                : status_fail(MUSTER_EPROTOCOL, "no job has had %llu rounds: is this an agent of the same version?",
-                             (unsigned long long)node->last_round);
+                             (unsigned long long)(node->last_round > last ? node->last_round : last));
 }
 
 static int check_new(const struct coordinator *c, const struct coordinator_node *node, struct kv_slice key) {
@@ -93,6 +94,15 @@ static void take_numbers(struct coordinator *c, struct coordinator_member *membe
     c->worker_count = c->worker_count - member->local_world_size + node->local_world_size;
     member->local_world_size = node->local_world_size;
     member->last_round = node->last_round;
+    member->last_author = node->last_author;
+    member->last_group_rank = node->last_group_rank;
+    c->host_count = c->host_count - member->is_host + node->is_host;
+    member->is_host = node->is_host;
+    member->claim_count = (uint8_t)node->past_count;
+    for (size_t i = 0; i < node->past_count; i++) {
+        member->claims[i] = (struct coordinator_claim){
+            .round = node->pasts[i].round, .author = node->pasts[i].author, .group_rank = node->pasts[i].group_rank};
+    }
     member->store_port = node->store_port;
     member->uses_agent_store = node->uses_agent_store;
 }
@@ -160,17 +170,21 @@ int coordinator_member_update(struct coordinator *c, struct coordinator_member *
         rc = check_workers(c, member->local_world_size, node->local_world_size);
     }
     if (rc == MUSTER_OK) {
+        coordinator_quorum_weigh(c, member, -1);
         take_numbers(c, member, node);
+        coordinator_quorum_weigh(c, member, 1);
     }
     return rc;
 }
 
 void coordinator_member_move(struct coordinator *c, struct coordinator_member *member, enum coordinator_place place) {
-    take_out(&c->places[member->place], member);
+    enum coordinator_place from = member->place;
+    take_out(&c->places[from], member);
     append(&c->places[place], member);
     member->place = place;
     c->veteran_count -= member->veteran;
     member->veteran = false;
+    coordinator_quorum_moved(c, member, from);
 }
 
 void coordinator_member_free(struct coordinator *c, struct coordinator_member *member) {
@@ -178,6 +192,7 @@ void coordinator_member_free(struct coordinator *c, struct coordinator_member *m
     take_out(&c->places[COORDINATOR_OUT], member);
     hash_remove(&c->members, &member->node);
     c->worker_count -= member->local_world_size;
+    c->host_count -= member->is_host && !member->is_lasting_loss; /* one that has ended is nowhere else */
     role_give(c, member->role);
     free(member);
 }

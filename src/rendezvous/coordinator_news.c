@@ -5,7 +5,11 @@
 #include "base/str.h"
 #include "rendezvous/coordinator_impl.h"
 
-enum { ADDR_BYTES_MAX = 128, OMITTED_BYTES_MAX = 48, SENTENCE_BYTES_MAX = 512 };
+enum {
+    ADDR_BYTES_MAX = 128,
+    TAIL_BYTES_MAX = 48 + COORDINATOR_BUDGET_TEXT_SIZE, /* how many were omitted, and what was charged */
+    SENTENCE_BYTES_MAX = 512
+};
 
 struct kv_slice coordinator_text_clip(struct kv_slice text, size_t max) {
     if (text.len > max) {
@@ -24,7 +28,7 @@ void coordinator_news_add(struct coordinator_news *news, const struct coordinato
                      (int)addr.len, (const char *)addr.data, (long long)member->pid, what, why.len > 0 ? ": " : "",
                      (int)why.len, why.len > 0 ? (const char *)why.data : "");
     size_t len = strlen(sentence);
-    if (news->len + len > sizeof news->text - OMITTED_BYTES_MAX) {
+    if (news->len + len > sizeof news->text - TAIL_BYTES_MAX) {
         news->omitted_count++;
         return;
     }

@@ -76,7 +76,7 @@ static int compare_members(const void *left, const void *right) {
     return way != 0 ? way : compare_sizes(a->identity[1], b->identity[1]);
 }
 
-static size_t sort_joined(struct coordinator *c) {
+size_t coordinator_order_rank(struct coordinator *c) {
     size_t count = 0;
     for (struct coordinator_member *m = c->places[COORDINATOR_JOINED].first; m; m = m->next) {
         assert(count < c->order_capacity);
@@ -102,28 +102,47 @@ static uint32_t count_roles(struct coordinator *c, size_t count) {
     return (uint32_t)workers;
 }
 
-size_t coordinator_order_tell(struct coordinator *c) {
-    char text[COORDINATOR_TEXT_BYTES_MAX];
-    size_t count = sort_joined(c);
+uint32_t coordinator_order_host(const struct coordinator *c, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (c->order[i]->is_host) {
+            return (uint32_t)i;
+        }
+    }
+    return COORDINATOR_NO_RANK;
+}
+
+size_t coordinator_order_tell(struct coordinator *c, struct kv_slice text) {
+    size_t count = coordinator_order_rank(c);
     uint32_t workers = count_roles(c, count);
-    const struct coordinator_member *host = c->order[0];
+    const struct coordinator_member *first = c->order[0];
+    const struct coordinator_limits *limits = &c->settings.limits;
     struct coordinator_message message = {
         .kind = COORDINATOR_WORLD,
         .world = {.round = c->round,
+                  .author = c->settings.places.author,
                   .group_world_size = (uint32_t)count,
                   .global_world_size = workers,
-                  .master_addr = host->addr,
-                  .master_port = host->store_port,
-                  .uses_agent_store = host->uses_agent_store},
-        .text = coordinator_news_text(&c->news, text),
+                  .host_rank = coordinator_order_host(c, count),
+                  .charges = coordinator_budget_charges(&c->budget),
+                  .max_restarts = limits->is_limited[COORDINATOR_CHARGE_FAILURE]
+                                      ? limits->allowed[COORDINATOR_CHARGE_FAILURE]
+                                      : UINT32_MAX,
+                  .master_addr = first->addr,
+                  .master_port = first->store_port,
+                  .uses_agent_store = first->uses_agent_store},
+        .text = text,
     };
     for (size_t i = 0; i < count; i++) {
-        const struct coordinator_member *m = c->order[i];
+        struct coordinator_member *m = c->order[i];
+        m->group_rank = (uint32_t)i;
+        m->base_global_rank = message.world.base_global_rank;
         message.world.group_rank = (uint32_t)i;
         message.world.base_role_rank = m->base_role_rank;
         message.world.role_world_size = m->role->worker_count;
         c->send(c->send_ctx, m->session, &message);
         message.world.base_global_rank += m->local_world_size;
     }
+    c->world_node_count = count;
+    c->world_worker_count = workers;
     return count;
 }

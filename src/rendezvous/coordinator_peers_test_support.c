@@ -20,23 +20,36 @@ static void copy(char *to, size_t size, struct kv_slice from) {
 static void on_send(void *ctx, void *session, const struct coordinator_message *message) {
     struct peer *peer = session;
     (void)ctx;
+    if (message->kind == COORDINATOR_PROPOSE) {
+        peer->proposal = message->proposal;
+        peer->is_asked = true;
+        return;
+    }
     assert_true(peer->heard_count < PEER_HEARD_MAX);
     struct heard *heard = &peer->heard[peer->heard_count++];
-    *heard = (struct heard){
-        .kind = message->kind, .world = message->world, .change = message->change, .status = message->status};
+    *heard = (struct heard){.kind = message->kind,
+                            .world = message->world,
+                            .change = message->change,
+                            .status = message->status,
+                            .grace_ms = message->grace_ms};
     copy(heard->text, sizeof heard->text, message->text);
     copy(heard->master, sizeof heard->master, message->world.master_addr);
     if (message->kind == COORDINATOR_WORLD) {
         peer->round = message->world.round;
+        peer->author = message->world.author;
     }
 }
 
-void peers_begin(struct peers *f, uint32_t min_nodes, uint32_t max_nodes, bool last_call_given) {
+static void peers_begin_again(struct peers *f, uint32_t min_nodes, uint32_t max_nodes, bool last_call_given) {
     struct coordinator_settings settings = {.run_id = "job",
                                             .min_nodes = min_nodes,
                                             .max_nodes = max_nodes,
                                             .last_call_timeout_ms = PEERS_LAST_CALL_MS,
                                             .last_call_given = last_call_given,
+                                            .places = f->places,
+                                            .limits = f->limits,
+                                            .limits_spares = f->limits_spares,
+                                            .max_spares = f->max_spares,
                                             .hash_seed = {1, 2}};
     coordinator_free(f->coordinator);
     assert_int_equal(coordinator_create(&settings, on_send, f, &f->coordinator), MUSTER_OK);
@@ -47,6 +60,7 @@ void peers_begin(struct peers *f, uint32_t min_nodes, uint32_t max_nodes, bool l
                                        .role = kv_slice_text("default"),
                                        .pid = 7,
                                        .identity = {100 + i, 5},
+                                       .endpoints = f->places.endpoints,
                                        .min_nodes = min_nodes,
                                        .max_nodes = max_nodes,
                                        .local_world_size = 2,
@@ -55,6 +69,21 @@ void peers_begin(struct peers *f, uint32_t min_nodes, uint32_t max_nodes, bool l
         (void)snprintf(peer->addr, sizeof peer->addr, "host%zu", i);
         peer->node.addr = kv_slice_text(peer->addr);
     }
+}
+
+void peers_begin(struct peers *f, uint32_t min_nodes, uint32_t max_nodes, bool last_call_given) {
+    f->places = (struct coordinator_places){.count = 1};
+    peers_begin_again(f, min_nodes, max_nodes, last_call_given);
+}
+
+void peers_begin_place(struct peers *f, uint32_t min_nodes, uint32_t max_nodes, uint32_t place) {
+    f->places = (struct coordinator_places){.place = place,
+                                            .count = 3,
+                                            .endpoints = 77,
+                                            .author = PEERS_AUTHOR,
+                                            .silence_ms = PEERS_SILENCE_MS,
+                                            .stop_ms = PEERS_STOP_MS};
+    peers_begin_again(f, min_nodes, max_nodes, false);
 }
 
 int peers_setup(void **state) {
@@ -71,10 +100,31 @@ int peers_teardown(void **state) {
 
 /* ---- what nodes do ---- */
 
+void peers_accept(struct peers *f, size_t i) {
+    struct peer *peer = &f->list[i];
+    assert_true(peer->is_asked);
+    peer->is_asked = false;
+    if (peer->member) {
+        coordinator_accepted(f->coordinator, peer->member, peer->proposal.world.round, f->now_ms);
+    }
+}
+
+static void accept_all(struct peers *f) {
+    for (size_t i = 0; i < PEERS;) { /* an answer may be followed by another question */
+        bool answers = f->list[i].is_asked && !f->list[i].is_mute;
+        if (answers) {
+            peers_accept(f, i);
+        }
+        i = answers ? 0 : i + 1;
+    }
+}
+
 void peers_join(struct peers *f, size_t i) {
     struct peer *peer = &f->list[i];
     peer->node.last_round = peer->round;
+    peer->node.last_author = peer->author;
     peer->member = coordinator_join(f->coordinator, peer->member, peer, &peer->node, f->now_ms);
+    accept_all(f);
 }
 
 void peers_join_many(struct peers *f, size_t count) {
@@ -84,31 +134,43 @@ void peers_join_many(struct peers *f, size_t count) {
 }
 
 void peers_leave(struct peers *f, size_t i, const char *why) {
-    coordinator_gone(f->coordinator, f->list[i].member, kv_slice_text(why), f->now_ms);
+    coordinator_leave(f->coordinator, f->list[i].member, kv_slice_text(why), f->now_ms);
     f->list[i].member = NULL;
+    accept_all(f);
 }
 
 void peers_lose(struct peers *f, size_t i) {
-    peers_leave(f, i, "");
+    coordinator_gone(f->coordinator, f->list[i].member, kv_slice_text(""), f->now_ms);
+    f->list[i].member = NULL;
+    accept_all(f);
 }
 
 void peers_report_failure(struct peers *f, size_t i) {
     coordinator_failed(f->coordinator, f->list[i].member, kv_slice_text("rank 3 has died"), f->now_ms);
+    accept_all(f);
 }
 
 void peers_done(struct peers *f, size_t i) {
     coordinator_done(f->coordinator, f->list[i].member, f->now_ms);
+    accept_all(f);
+}
+
+void peers_preempt(struct peers *f, size_t i, uint64_t grace_ms) {
+    coordinator_preempt(f->coordinator, f->list[i].member, grace_ms, kv_slice_text("SIGUSR1"), f->now_ms);
+    accept_all(f);
 }
 
 void peers_pass_ms(struct peers *f, int64_t ms) {
     f->now_ms += ms;
     coordinator_tick(f->coordinator, f->now_ms);
+    accept_all(f);
 }
 
 /* ---- what they hear ---- */
 
 const struct heard *peers_hear(struct peers *f, size_t i, enum coordinator_kind kind) {
     struct peer *peer = &f->list[i];
+    accept_all(f);
     assert_true(peer->looked_at < peer->heard_count);
     const struct heard *heard = &peer->heard[peer->looked_at++];
     assert_int_equal(heard->kind, kind);
@@ -116,6 +178,7 @@ const struct heard *peers_hear(struct peers *f, size_t i, enum coordinator_kind 
 }
 
 void peers_hear_nothing(struct peers *f) {
+    accept_all(f);
     for (size_t i = 0; i < PEERS; i++) {
         assert_int_equal(f->list[i].looked_at, f->list[i].heard_count);
     }

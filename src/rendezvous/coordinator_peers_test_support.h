@@ -5,7 +5,8 @@
 
 #include "rendezvous/coordinator.h"
 
-enum { PEERS = 8, PEER_HEARD_MAX = 16, PEERS_LAST_CALL_MS = 30000 };
+enum { PEERS = 8, PEER_HEARD_MAX = 16, PEERS_LAST_CALL_MS = 30000, PEERS_SILENCE_MS = 15000, PEERS_STOP_MS = 5000 };
+enum { PEERS_AUTHOR = 1000 }; /* of several endpoints: this coordinator */
 
 /* A message as a node got it; its strings are copied. */
 struct heard {
@@ -13,6 +14,7 @@ struct heard {
     struct coordinator_world world;
     enum coordinator_change change;
     int status;
+    uint64_t grace_ms;
     char text[COORDINATOR_TEXT_BYTES_MAX + 1];
     char master[64];
 };
@@ -23,17 +25,27 @@ struct peer {
     struct coordinator_member *member;
     struct heard heard[PEER_HEARD_MAX];
     size_t heard_count, looked_at;
-    uint64_t round;
+    uint64_t round, author;
+    struct coordinator_proposal proposal; /* the last one */
+    bool is_asked;                        /* to accept it, and has not answered */
+    bool is_mute;                         /* accepts nothing until peers_accept() */
 };
 
 struct peers {
     struct coordinator *coordinator;
+    struct coordinator_places places;
     int64_t now_ms;
+    struct coordinator_limits limits; /* of the next coordinator, like the two below */
+    bool limits_spares;
+    uint32_t max_spares;
     struct peer list[PEERS];
 };
 
 /* A fresh coordinator; "host0" to "host7", who have not joined, two workers each. */
 void peers_begin(struct peers *f, uint32_t min_nodes, uint32_t max_nodes, bool last_call_given);
+
+/* The one at the given place of three endpoints. */
+void peers_begin_place(struct peers *f, uint32_t min_nodes, uint32_t max_nodes, uint32_t place);
 
 int peers_setup(void **state);
 int peers_teardown(void **state);
@@ -46,7 +58,10 @@ void peers_leave(struct peers *f, size_t i, const char *why);
 void peers_lose(struct peers *f, size_t i);
 void peers_report_failure(struct peers *f, size_t i);
 void peers_done(struct peers *f, size_t i);
+void peers_preempt(struct peers *f, size_t i, uint64_t grace_ms);
 void peers_pass_ms(struct peers *f, int64_t ms);
+/* Those who are not mute accept by themselves what they are asked to. */
+void peers_accept(struct peers *f, size_t i);
 
 /* The next thing that node i was told is of this kind. */
 const struct heard *peers_hear(struct peers *f, size_t i, enum coordinator_kind kind);

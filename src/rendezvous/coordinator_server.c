@@ -12,6 +12,14 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "net/endpoint.h"
+#include "net/tls_stream.h"
+#include "rendezvous/coordinator_askers.h"
+#include "rendezvous/coordinator_line.h"
+
+/* OpenSSL's answers to one read, and a sealed frame. */
+#define TLS_WIRE_BYTES_MAX ((size_t)128 * 1024)
+/* What is not used yet and what one read adds to it. */
+#define TLS_PLAIN_BYTES_MAX ((size_t)128 * 1024)
 
 /* One connection. */
 struct agent {
@@ -19,7 +27,11 @@ struct agent {
     struct kv_connection *connection;
     struct coordinator_member *member; /* NULL: has not joined, or is gone while its connection ends */
     int64_t deadline_ms;               /* of a stranger: to JOIN; else to be heard again */
-    bool is_greeted;
+    int64_t granted_ms;                /* what it was told last was at this time: it works a silence longer, no more */
+    struct coordinator_line line;
+    struct coordinator_asker asker; /* it wants to know, and will not join */
+    struct tls_stream *tls;         /* NULL: it speaks without */
+    struct buf plain;               /* said through TLS, and not whole yet */
     bool is_stranger;
 };
 
@@ -35,10 +47,16 @@ struct coordinator_server {
     uv_timer_t timer;
     int64_t timer_ms;        /* what it is set to; INT64_MAX: it rests */
     struct agents strangers; /* in the order of their deadlines */
-    struct agents joined;    /* in the order in which they were heard last; and those who are being ended */
+    struct agents joined;    /* in the order of their deadlines; and those who are being ended */
     int64_t join_patience_ms, silence_ms;
-    size_t strangers_max;
+    bool has_rivals; /* there are several endpoints */
+    struct coordinator_gate gate;
+    struct coordinator_history history;
+    struct coordinator_askers askers;
+    const struct tls_context *tls;
+    char *run_id;     /* owned */
     struct buf frame; /* scratch */
+    struct buf wire;  /* scratch: the same in TLS */
 };
 
 static int64_t now_ms(const struct coordinator_server *server) {
@@ -61,12 +79,28 @@ static void take_out(struct agents *list, struct agent *agent) {
     list->count--;
 }
 
-/* It has joined, or never will; or has been heard again. */
-static void no_stranger(struct coordinator_server *server, struct agent *agent) {
+static void insert(struct agents *list, struct agent *agent) {
+    struct agent *before = list->last;
+    while (before && before->deadline_ms > agent->deadline_ms) {
+        before = before->previous;
+    }
+    agent->previous = before;
+    agent->next = before ? before->next : list->first;
+    *(agent->next ? &agent->next->previous : &list->last) = agent;
+    *(before ? &before->next : &list->first) = agent;
+    list->count++;
+}
+
+/* It has joined, or never will; or is known to have been here at `since_ms`. */
+static void no_stranger(struct coordinator_server *server, struct agent *agent, int64_t since_ms) {
+    int64_t deadline_ms = server->silence_ms > 0 ? since_ms + server->silence_ms : INT64_MAX;
+    if (!agent->is_stranger && deadline_ms <= agent->deadline_ms) {
+        return;
+    }
     take_out(agent->is_stranger ? &server->strangers : &server->joined, agent);
     agent->is_stranger = false;
-    agent->deadline_ms = server->silence_ms > 0 ? now_ms(server) + server->silence_ms : INT64_MAX;
-    append(&server->joined, agent);
+    agent->deadline_ms = deadline_ms;
+    insert(&server->joined, agent);
 }
 
 /* ---- the timer ---- */
@@ -75,6 +109,13 @@ static void on_timer(uv_timer_t *timer);
 
 static int64_t first_deadline(const struct agents *list, int64_t other_ms) {
     return list->first && list->first->deadline_ms < other_ms ? list->first->deadline_ms : other_ms;
+}
+
+static void note_history(struct coordinator_server *server) {
+    struct coordinator_view view;
+    char why[COORDINATOR_TEXT_BYTES_MAX];
+    coordinator_look(server->coordinator, &view);
+    coordinator_history_note(&server->history, &view, coordinator_why(server->coordinator, why), now_ms(server));
 }
 
 /* After each event: for whichever comes first. */
@@ -96,7 +137,8 @@ static void set_timer(struct coordinator_server *server) {
 
 static void drop_stranger(struct coordinator_server *server, struct agent *agent) {
     struct kv_connection *connection = agent->connection;
-    no_stranger(server, agent);
+    no_stranger(server, agent, now_ms(server));
+    (void)coordinator_line_end(&agent->line); /* what is said of it here is enough */
     kv_guest_drop(connection);
 }
 
@@ -104,20 +146,49 @@ static void drop_stranger(struct coordinator_server *server, struct agent *agent
 static void drop_silent(struct coordinator_server *server, struct agent *agent) {
     char why[64];
     struct coordinator_member *member = agent->member;
-    no_stranger(server, agent);
+    take_out(&server->joined, agent);
     agent->deadline_ms = INT64_MAX; /* it is being ended */
+    insert(&server->joined, agent);
     agent->member = NULL;
     (void)status_fail(MUSTER_ETIMEOUT, "its agent has been silent for %lld ms", (long long)server->silence_ms);
     kv_guest_drop(agent->connection);
     if (member) {
         (void)str_format(why, sizeof why, "nothing was heard of it for %lld ms", (long long)server->silence_ms);
+        coordinator_works_until(member, agent->granted_ms + server->silence_ms);
         coordinator_gone(server->coordinator, member, kv_slice_text(why), now_ms(server));
     }
+}
+
+static void postpone(struct agents *list, int64_t by_ms) {
+    for (struct agent *agent = list->first; agent; agent = agent->next) {
+        agent->deadline_ms += agent->deadline_ms < INT64_MAX ? by_ms : 0;
+    }
+}
+
+/* This process has not run for a while: what agents have said meanwhile is still to be read. True: it is to be read
+ * first. Of several endpoints no more time than that is given: another coordinator may count on it. */
+static bool forgive_own_absence(struct coordinator_server *server, int64_t now) {
+    enum { ABSENCE_MS = 1000, READ_MS = 1 };
+    int64_t late_ms = now - server->timer_ms;
+    if (late_ms < ABSENCE_MS) {
+        return false;
+    }
+    postpone(&server->strangers, late_ms);
+    if (server->has_rivals) {
+        server->timer_ms = now + READ_MS;
+        (void)uv_timer_start(&server->timer, on_timer, READ_MS, 0);
+        return true;
+    }
+    postpone(&server->joined, late_ms);
+    return false;
 }
 
 static void on_timer(uv_timer_t *timer) {
     struct coordinator_server *server = timer->data;
     int64_t now = now_ms(server);
+    if (forgive_own_absence(server, now)) {
+        return;
+    }
     server->timer_ms = INT64_MAX;
     if (coordinator_wake_ms(server->coordinator) <= now) {
         coordinator_tick(server->coordinator, now);
@@ -130,20 +201,36 @@ static void on_timer(uv_timer_t *timer) {
     while (server->joined.first && server->joined.first->deadline_ms <= now) {
         drop_silent(server, server->joined.first);
     }
+    note_history(server);
     set_timer(server);
 }
 
 /* ---- out ---- */
 
+/* What is in `frame`. */
+static void send_frame(struct coordinator_server *server, struct agent *agent) {
+    const struct buf *out = &server->frame;
+    if (agent->tls && server->frame.len > 0) {
+        buf_clear(&server->wire);
+        if (tls_stream_put(agent->tls, buf_bytes(&server->frame), server->frame.len, &server->wire)) {
+            kv_guest_drop(agent->connection);
+            return;
+        }
+        out = &server->wire;
+    }
+    kv_guest_send(agent->connection, buf_bytes(out), out->len);
+}
+
 static void send_message(void *ctx, void *session, const struct coordinator_message *message) {
     struct coordinator_server *server = ctx;
     struct agent *agent = session;
     buf_clear(&server->frame);
-    if (coordinator_wire_put(&server->frame, message)) { /* it would wait for this one for ever */
+    if (coordinator_line_put(&agent->line, &server->gate, &server->frame,
+                             message)) { /* it would wait for this one for ever */
         kv_guest_drop(agent->connection);
         return;
     }
-    kv_guest_send(agent->connection, buf_bytes(&server->frame), server->frame.len);
+    send_frame(server, agent);
 }
 
 /* The agent has broken the protocol; the status detail says how, to it and to the log. */
@@ -154,7 +241,7 @@ static size_t refuse(struct coordinator_server *server, struct agent *agent) {
     const struct coordinator_message message = {
         .kind = COORDINATOR_REFUSED, .status = MUSTER_EPROTOCOL, .text = kv_slice_of(why, len)};
     send_message(server, agent, &message);
-    no_stranger(server, agent);
+    no_stranger(server, agent, now_ms(server));
     (void)status_fail(MUSTER_EPROTOCOL, "%s", why);
     return SIZE_MAX;
 }
@@ -189,8 +276,48 @@ static bool join(struct coordinator_server *server, struct agent *agent, struct 
 static void leave(struct coordinator_server *server, struct agent *agent, struct kv_slice why) {
     struct coordinator_member *member = agent->member;
     agent->member = NULL;
-    coordinator_gone(server->coordinator, member, why.len > 0 ? why : kv_slice_text("without a reason"),
-                     now_ms(server));
+    coordinator_never_returns(member);
+    coordinator_leave(server->coordinator, member, why.len > 0 ? why : kv_slice_text("without a reason"),
+                      now_ms(server));
+}
+
+/* Whoever asks stays what it is: an agent that wants to know where to join. */
+static bool answer_probe(struct coordinator_server *server, struct agent *agent, struct kv_slice run_id) {
+    struct coordinator_message answer = {.kind = COORDINATOR_SERVES};
+    if (kv_slice_equal(run_id, kv_slice_text(server->run_id))) {
+        coordinator_describe(server->coordinator, &answer.service);
+    } else {
+        (void)status_fail(MUSTER_EINVAL, "this endpoint is held by the job \"%s\"", server->run_id);
+        answer.kind = COORDINATOR_REFUSED;
+        answer.status = MUSTER_EINVAL;
+        answer.text = kv_slice_text(muster_detail());
+    }
+    send_message(server, agent, &answer);
+    return answer.kind == COORDINATOR_SERVES;
+}
+
+/* Those who wait are told for what, at no message's cost. */
+static void answer_alive(struct coordinator_server *server, struct agent *agent) {
+    char waits[COORDINATOR_TEXT_BYTES_MAX];
+    const struct coordinator_message heard = {.kind = COORDINATOR_HEARD,
+                                              .stamp_ms = (uint64_t)now_ms(server),
+                                              .has_host = coordinator_has_host(server->coordinator),
+                                              .text =
+                                                  coordinator_waits_for(server->coordinator, now_ms(server), waits)};
+    agent->granted_ms = now_ms(server);
+    send_message(server, agent, &heard);
+}
+
+/* How the job does. False: it has been told why it is not told. */
+static bool answer_asker(struct coordinator_server *server, struct agent *agent) {
+    int code = coordinator_askers_serve(&server->askers, &agent->asker, server->coordinator, &server->history,
+                                        now_ms(server), send_message, server, agent);
+    if (code != 0) {
+        const struct coordinator_message message = {
+            .kind = COORDINATOR_REFUSED, .status = code, .text = kv_slice_text(muster_detail())};
+        send_message(server, agent, &message);
+    }
+    return code == 0;
 }
 
 /* False: the connection is to end, in good order. */
@@ -207,45 +334,149 @@ static bool handle(struct coordinator_server *server, struct agent *agent, struc
     case COORDINATOR_DONE:
         coordinator_done(server->coordinator, agent->member, now_ms(server));
         return true;
+    case COORDINATOR_PREEMPT:
+        coordinator_preempt(server->coordinator, agent->member, message->grace_ms, message->text, now_ms(server));
+        return true;
+    case COORDINATOR_PROBE:
+        return answer_probe(server, agent, message->node.run_id);
+    case COORDINATOR_STATUS:
+        return answer_asker(server, agent);
     case COORDINATOR_ALIVE:
-        send_message(server, agent, &(struct coordinator_message){.kind = COORDINATOR_HEARD});
+        answer_alive(server, agent);
+        return true;
+    case COORDINATOR_ACCEPT:
+        coordinator_accepted(server->coordinator, agent->member, message->round, now_ms(server));
         return true;
     default:
-        assert(message->kind == COORDINATOR_CLOSE); /* the decoder lets no other pass */
+        assert(message->kind == COORDINATOR_CLOSE); /* is_expected() lets no other pass */
         coordinator_close(server->coordinator, agent->member, message->text);
         return true;
     }
 }
 
-static size_t serve_frame(struct coordinator_server *server, struct agent *agent, const uint8_t *bytes, size_t len) {
-    struct coordinator_message message;
-    size_t used = 0;
-    enum coordinator_parse parse = coordinator_wire_get(bytes, len, true, &message, &used);
-    if (parse == COORDINATOR_MORE) {
-        return 0;
+/* What a member may say, and what comes before. False with the detail. */
+static bool is_expected(const struct agent *agent, enum coordinator_kind kind) {
+    switch (kind) {
+    case COORDINATOR_PROBE:
+        return true;
+    case COORDINATOR_JOIN:
+        if (agent->asker.is_counted) {
+            (void)status_fail(MUSTER_EPROTOCOL, "JOIN after a STATUS: connect anew");
+        }
+        return !agent->asker.is_counted;
+    case COORDINATOR_STATUS:
+        if (agent->member) {
+            (void)status_fail(MUSTER_EPROTOCOL, "STATUS from a node that has joined: ask over another connection");
+        }
+        return !agent->member;
+    case COORDINATOR_FAILED:
+    case COORDINATOR_LEAVE:
+    case COORDINATOR_DONE:
+    case COORDINATOR_CLOSE:
+    case COORDINATOR_PREEMPT:
+    case COORDINATOR_ALIVE:
+    case COORDINATOR_ACCEPT:
+        if (!agent->member) {
+            (void)status_fail(MUSTER_EPROTOCOL, "%s before a JOIN", coordinator_kind_name(kind));
+        }
+        return agent->member != NULL;
+    default:
+        (void)status_fail(MUSTER_EPROTOCOL, "%s is not served here", coordinator_kind_name(kind));
+        return false;
     }
-    if (parse == COORDINATOR_MALFORMED) {
+}
+
+/* When its agent certainly was here. With one endpoint whatever comes shows that it lives. With several, what comes may
+ * have been on its way for long, while the agent has gone elsewhere: what it repeats of this side's clock counts. */
+static int64_t here_since_ms(const struct coordinator_server *server, const struct agent *agent,
+                             const struct coordinator_message *message) {
+    int64_t now = now_ms(server);
+    if (!server->has_rivals || !agent->member) {
+        return now;
+    }
+    bool repeats = message->kind == COORDINATOR_ALIVE || message->kind == COORDINATOR_ACCEPT;
+    int64_t stamp_ms = message->stamp_ms < (uint64_t)now ? (int64_t)message->stamp_ms : now;
+    return repeats ? stamp_ms : 0;
+}
+
+static size_t serve_message(struct coordinator_server *server, struct agent *agent, struct coordinator_message *message,
+                            size_t used) {
+    if (!is_expected(agent, message->kind)) {
         return refuse(server, agent);
     }
-    if (!agent->member && message.kind != COORDINATOR_JOIN) {
-        (void)status_fail(MUSTER_EPROTOCOL, "%s before a JOIN", coordinator_kind_name(message.kind));
-        return refuse(server, agent);
+    if (message->kind != COORDINATOR_PROBE) {
+        agent->granted_ms = agent->member ? agent->granted_ms : now_ms(server);
+        no_stranger(server, agent, here_since_ms(server, agent, message));
+        kv_guest_settle(agent->connection);
     }
-    no_stranger(server, agent);
-    if (!handle(server, agent, &message)) {
+    if (!handle(server, agent, message)) {
         kv_guest_end(agent->connection);
     }
     return used;
 }
 
-static size_t serve_hello(struct agent *agent, const uint8_t *bytes, size_t len) {
-    size_t here = len < COORDINATOR_HELLO_BYTES ? len : COORDINATOR_HELLO_BYTES;
-    if (memcmp(bytes, COORDINATOR_HELLO, here) != 0) {
-        (void)status_fail(MUSTER_EPROTOCOL, "it speaks neither the store's protocol nor the coordinator's");
-        return SIZE_MAX;
+/* Has its agent shown that it knows the secret? */
+static bool is_proven(const struct coordinator_server *server, const struct agent *agent) {
+    return server->gate.secret && agent->line.stage == COORDINATOR_LINE_OPEN;
+}
+
+static size_t serve_bytes(struct coordinator_server *server, struct agent *agent, const uint8_t *bytes, size_t len) {
+    struct coordinator_message message;
+    size_t used = 0;
+    buf_clear(&server->frame);
+    switch (coordinator_line_take(&agent->line, &server->gate, bytes, len, &server->frame, &message, &used)) {
+    case COORDINATOR_LINE_MORE:
+        return 0;
+    case COORDINATOR_LINE_STEP:
+        send_frame(server, agent);
+        if (!is_proven(server, agent)) {
+            return used;
+        }
+        kv_guest_settle(agent->connection);
+        return kv_guest_admit(agent->connection, false) ? SIZE_MAX : used;
+    case COORDINATOR_LINE_MESSAGE:
+        return serve_message(server, agent, &message, used);
+    case COORDINATOR_LINE_REFUSED:
+        return refuse(server, agent);
+    case COORDINATOR_LINE_BROKEN:
+        break;
     }
-    agent->is_greeted = here == COORDINATOR_HELLO_BYTES;
-    return agent->is_greeted ? here : 0;
+    return SIZE_MAX;
+}
+
+/* Bytes of a connection in TLS: none are left to the store, OpenSSL keeps what is not a whole record. */
+static size_t serve_tls(struct coordinator_server *server, struct agent *agent, const uint8_t *bytes, size_t len) {
+    buf_clear(&server->wire);
+    int rc = tls_stream_take(agent->tls, bytes, len, &agent->plain, &server->wire);
+    if (server->wire.len > 0) { /* also after a failure, which it should hear of */
+        kv_guest_send(agent->connection, buf_bytes(&server->wire), server->wire.len);
+    }
+    for (size_t used = 1; rc == MUSTER_OK && used > 0 && agent->plain.len > 0;) {
+        if (kv_guest_is_over(agent->connection)) {
+            return len;
+        }
+        used = serve_bytes(server, agent, buf_bytes(&agent->plain), agent->plain.len);
+        if (used == SIZE_MAX) {
+            return SIZE_MAX;
+        }
+        buf_consume(&agent->plain, used);
+    }
+    if (agent->plain.len == 0) {
+        buf_done(&agent->plain);
+    }
+    return rc ? SIZE_MAX : len;
+}
+
+/* It begins with TLS. False with the detail. */
+static bool begin_tls(struct coordinator_server *server, struct agent *agent) {
+    if (server->tls) {
+        agent->line.is_tls = true;
+        return tls_stream_create(server->tls, false, &agent->tls) == MUSTER_OK;
+    }
+    (void)status_fail(MUSTER_EPROTOCOL,
+                      "the node that serves the rendezvous does not use TLS, and this one does: start "
+                      "all nodes with tls_cert, tls_key and tls_ca, or none");
+    return false;
 }
 
 /* For the first bytes of a connection. NULL without memory. */
@@ -258,12 +489,8 @@ static struct agent *make_agent(struct coordinator_server *server, struct kv_con
     agent->connection = connection;
     agent->is_stranger = true;
     agent->deadline_ms = now_ms(server) + server->join_patience_ms;
+    buf_init(&agent->plain, TLS_PLAIN_BYTES_MAX);
     kv_guest_set(connection, agent);
-    if (server->strangers.count >= server->strangers_max) {
-        (void)status_fail(MUSTER_ELIMIT, "%zu connections have not joined, this is the oldest",
-                          server->strangers.count);
-        drop_stranger(server, server->strangers.first);
-    }
     append(&server->strangers, agent);
     return agent;
 }
@@ -271,13 +498,27 @@ static struct agent *make_agent(struct coordinator_server *server, struct kv_con
 static size_t serve(void *ctx, struct kv_connection *connection, const uint8_t *bytes, size_t len) {
     struct coordinator_server *server = ctx;
     struct agent *agent = kv_guest_data(connection);
+    bool is_new = agent == NULL;
     agent = agent ? agent : make_agent(server, connection);
     if (!agent) {
         return SIZE_MAX;
     }
-    size_t used = agent->is_greeted ? serve_frame(server, agent, bytes, len) : serve_hello(agent, bytes, len);
+    size_t used;
+    if (is_new && bytes[0] == TLS_STREAM_FIRST_BYTE && !begin_tls(server, agent)) {
+        used = refuse(server, agent);
+    } else {
+        used = agent->tls ? serve_tls(server, agent, bytes, len) : serve_bytes(server, agent, bytes, len);
+    }
+    note_history(server);
     set_timer(server);
     return used;
+}
+
+static void free_agent(struct coordinator_server *server, struct agent *agent) {
+    coordinator_askers_forget(&server->askers, &agent->asker);
+    tls_stream_free(agent->tls);
+    buf_done(&agent->plain);
+    free(agent);
 }
 
 static void on_ended(void *ctx, struct kv_connection *connection) {
@@ -287,10 +528,19 @@ static void on_ended(void *ctx, struct kv_connection *connection) {
         return;
     }
     take_out(agent->is_stranger ? &server->strangers : &server->joined, agent);
+    if (!coordinator_line_end(&agent->line)) {
+        kv_guest_warn(connection);
+    }
     if (agent->member) {
+        if (kv_guest_peer_has_ended(connection)) { /* an agent that lives resets what it gives up */
+            coordinator_never_returns(agent->member);
+        } else if (!kv_guest_peer_has_reset(connection)) { /* the network has given up: it may not know */
+            coordinator_works_until(agent->member, agent->granted_ms + server->silence_ms);
+        }
         coordinator_gone(server->coordinator, agent->member, kv_slice_of(NULL, 0), now_ms(server));
     }
-    free(agent);
+    free_agent(server, agent);
+    note_history(server);
     set_timer(server);
 }
 
@@ -303,25 +553,35 @@ int coordinator_server_create(uv_loop_t *loop, const struct coordinator_server_o
         return status_fail_errno(errno, "random seed for the coordinator");
     }
     struct coordinator_server *server = calloc(1, sizeof *server);
-    if (!server) {
+    char *run_id = strdup(settings.run_id);
+    if (!server || !run_id) {
+        free(server);
+        free(run_id);
         return status_fail(MUSTER_ENOMEM, "no memory for the coordinator's server");
     }
+    server->run_id = run_id;
+    server->gate = (struct coordinator_gate){
+        .secret = options->secret, .run_id = kv_slice_text(run_id), .requires_tls = options->tls != NULL};
+    server->tls = options->tls;
     int rc = coordinator_create(&settings, send_message, server, &server->coordinator);
     if (rc != MUSTER_OK) {
+        free(run_id);
         free(server);
         return rc;
     }
     server->guest = (struct kv_guest){.first_byte = (uint8_t)COORDINATOR_HELLO[0],
-                                      .input_max = COORDINATOR_FRAME_BYTES_MAX,
+                                      .other_first_byte = TLS_STREAM_FIRST_BYTE,
+                                      .input_max = COORDINATOR_LINE_BYTES_MAX,
                                       .serve = serve,
                                       .ended = on_ended,
                                       .ctx = server};
     server->loop = loop;
     server->timer_ms = INT64_MAX;
     server->silence_ms = options->silence_ms;
+    server->has_rivals = settings.places.count > 1;
     server->join_patience_ms = options->join_patience_ms ? options->join_patience_ms : COORDINATOR_JOIN_PATIENCE_MS;
-    server->strangers_max = options->strangers_max ? options->strangers_max : COORDINATOR_STRANGERS_MAX;
-    buf_init(&server->frame, COORDINATOR_FRAME_BYTES_MAX);
+    buf_init(&server->frame, COORDINATOR_LINE_BYTES_MAX);
+    buf_init(&server->wire, TLS_WIRE_BYTES_MAX);
     (void)uv_timer_init(loop, &server->timer);
     server->timer.data = server;
     *out = server;
@@ -332,6 +592,19 @@ const struct kv_guest *coordinator_server_guest(const struct coordinator_server 
     return &server->guest;
 }
 
+void coordinator_server_set_place(struct coordinator_server *server, uint32_t place) {
+    coordinator_set_place(server->coordinator, place);
+}
+
+void coordinator_server_note_others(struct coordinator_server *server, bool none_serves) {
+    coordinator_note_others(server->coordinator, none_serves, now_ms(server));
+    set_timer(server);
+}
+
+void coordinator_server_note_round(struct coordinator_server *server, uint64_t round) {
+    coordinator_note_round(server->coordinator, round);
+}
+
 void coordinator_server_look(const struct coordinator_server *server, struct coordinator_view *out) {
     coordinator_look(server->coordinator, out);
 }
@@ -340,10 +613,11 @@ static void on_closed(uv_handle_t *handle) {
     free(handle->data);
 }
 
-static void free_agents(struct agent *first) {
+static void free_agents(struct coordinator_server *server, struct agent *first) {
     for (struct agent *agent = first, *next; agent; agent = next) {
         next = agent->next;
-        free(agent);
+        (void)coordinator_line_end(&agent->line);
+        free_agent(server, agent);
     }
 }
 
@@ -351,9 +625,12 @@ void coordinator_server_close(struct coordinator_server *server) {
     if (!server) {
         return;
     }
-    free_agents(server->strangers.first);
-    free_agents(server->joined.first);
+    free_agents(server, server->strangers.first);
+    free_agents(server, server->joined.first);
+    coordinator_askers_done(&server->askers);
     coordinator_free(server->coordinator);
+    free(server->run_id);
     buf_done(&server->frame);
+    buf_done(&server->wire);
     uv_close((uv_handle_t *)&server->timer, on_closed);
 }

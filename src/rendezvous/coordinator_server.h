@@ -3,7 +3,8 @@
  * It is a guest of the store's server (store/kv_guest.h), in the agent that hosts the store. Everything happens on the
  * loop's thread; nothing blocks. An agent that breaks the protocol is told why (REFUSED) and dropped with a warning, of
  * which the store logs a bounded number. Who has begun to speak the protocol and does not JOIN in time is dropped, too.
- * Nothing authenticates an agent. */
+ * With a secret, only who proves to know it is heard at all (coordinator_auth.h); with TLS, only over TLS and with a
+ * certificate (net/tls_context.h). */
 #ifndef RENDEZVOUS_COORDINATOR_SERVER_H
 #define RENDEZVOUS_COORDINATOR_SERVER_H
 
@@ -11,19 +12,21 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "net/tls_context.h"
 #include "rendezvous/coordinator.h"
+#include "rendezvous/secret.h"
 #include "store/kv_guest.h"
 
 #define COORDINATOR_JOIN_PATIENCE_MS INT64_C(10000)
-#define COORDINATOR_STRANGERS_MAX ((size_t)1024)
 
 struct coordinator_server;
 
 struct coordinator_server_options {
     struct coordinator_settings coordinator; /* run_id is copied; hash_seed is chosen here */
-    int64_t silence_ms;                      /* a member of which nothing is heard for so long is lost; 0: never */
-    int64_t join_patience_ms;                /* from an agent's first byte to its JOIN; 0: the default */
-    size_t strangers_max; /* connections that have not joined; one more ends the oldest. 0: the default */
+    const struct secret *secret;   /* of the job, borrowed until coordinator_server_close(); NULL: anybody may join */
+    const struct tls_context *tls; /* likewise; NULL: without TLS */
+    int64_t silence_ms;            /* a member of which nothing is heard for so long is lost; 0: never */
+    int64_t join_patience_ms;      /* from an agent's first byte to its JOIN; 0: the default */
 };
 
 /* MUSTER_ENOMEM, MUSTER_ESYSTEM (no random numbers). */
@@ -32,6 +35,13 @@ int coordinator_server_create(uv_loop_t *loop, const struct coordinator_server_o
 
 /* For kv_server_options: one store, created after the coordinator's server and closed before it. */
 const struct kv_guest *coordinator_server_guest(const struct coordinator_server *server);
+
+/* Of several endpoints: which one this is; before anybody can connect. */
+void coordinator_server_set_place(struct coordinator_server *server, uint32_t place);
+/* See coordinator_note_others(). */
+void coordinator_server_note_others(struct coordinator_server *server, bool none_serves);
+/* See coordinator_note_round(). */
+void coordinator_server_note_round(struct coordinator_server *server, uint64_t round);
 
 void coordinator_server_look(const struct coordinator_server *server, struct coordinator_view *out);
 

@@ -38,6 +38,7 @@ static void start(struct sim *sim, size_t index) {
     struct sim_node *node = &sim->nodes[index];
     node->life++;
     node->last_round = 0;
+    node->charges = (struct coordinator_charges){0};
     draw_nature(sim, index);
     sim_connect(sim, index);
     draw_trouble(sim, index);
@@ -67,6 +68,7 @@ static void run_workers(struct sim *sim, size_t index, const struct coordinator_
     }
     node->state = SIM_RUNS;
     node->last_round = world->round;
+    node->charges = world->charges;
     if (sim->calm) {
         sim_post(sim, sim_draw_ms(sim, 8000), SIM_FINISH, index);
     } else if (sim_draw(sim, 10) < 6) {
@@ -163,19 +165,25 @@ static void lose_host(struct sim *sim, size_t index) {
 
 /* ---- the coordinator's side ---- */
 
-static void host_joins(struct sim *sim, size_t index, uint64_t last_round) {
+static void host_joins(struct sim *sim, size_t index, const struct coordinator_node *node) {
     struct sim_connection *c = &sim->connections[index];
-    c->hello.last_round = last_round;
-    judge_joins(&sim->judge, index, &c->nature, last_round);
+    c->hello.last_round = node->last_round;
+    c->hello.charges = node->charges;
+    judge_joins(&sim->judge, index, &c->nature, node->last_round);
     c->member = coordinator_join(sim->coordinator, c->member, c, &c->hello, sim->now_ms);
+    c->host_has_lost = !c->member; /* refused: the connection ends */
 }
 
-static void host_loses(struct sim *sim, size_t index, const char *why) {
+static void host_loses(struct sim *sim, size_t index, bool has_left) {
     struct sim_connection *c = &sim->connections[index];
     c->host_has_lost = true;
     if (c->member) {
-        judge_goes(&sim->judge, index);
-        coordinator_gone(sim->coordinator, c->member, kv_slice_text(why), sim->now_ms);
+        judge_goes(&sim->judge, index, has_left);
+        if (has_left) {
+            coordinator_leave(sim->coordinator, c->member, kv_slice_text("so it was drawn"), sim->now_ms);
+        } else {
+            coordinator_gone(sim->coordinator, c->member, kv_slice_text(""), sim->now_ms);
+        }
         c->member = NULL;
     }
 }
@@ -184,7 +192,7 @@ static void host_hears(struct sim *sim, size_t index, const struct coordinator_m
     static const struct kv_slice why = {.data = (const uint8_t *)"so it was drawn", .len = 15};
     struct sim_connection *c = &sim->connections[index];
     if (message->kind == COORDINATOR_JOIN) {
-        host_joins(sim, index, message->node.last_round);
+        host_joins(sim, index, &message->node);
         return;
     }
     if (!c->member) {
@@ -198,7 +206,7 @@ static void host_hears(struct sim *sim, size_t index, const struct coordinator_m
     } else if (message->kind == COORDINATOR_CLOSE) {
         coordinator_close(sim->coordinator, c->member, why);
     } else if (message->kind == COORDINATOR_LEAVE) {
-        host_loses(sim, index, "so it was drawn");
+        host_loses(sim, index, true);
     }
 }
 
@@ -235,7 +243,7 @@ static void handle_connection(struct sim *sim, const struct sim_event *e) {
     if (e->kind == SIM_TO_HOST && !c->broken && !c->host_has_lost) {
         host_hears(sim, e->index, &e->message);
     } else if (e->kind == SIM_HOST_LOST && !c->host_has_lost) {
-        host_loses(sim, e->index, "");
+        host_loses(sim, e->index, false);
     } else if (e->kind == SIM_TO_AGENT && !c->broken && !c->agent_has_closed) {
         hear(sim, c->node, &e->message);
     } else if (e->kind == SIM_AGENT_LOST && !c->agent_has_closed) {
@@ -300,6 +308,16 @@ static void check_end(struct sim *sim) {
     }
 }
 
+/* Most jobs have no limits; the others, few charges. */
+static struct coordinator_limits draw_limits(struct sim *sim) {
+    struct coordinator_limits limits = {.window_ms = sim_draw(sim, 2) == 0 ? 0 : 1000 + sim_draw_ms(sim, 30000)};
+    for (size_t i = 0; i < COORDINATOR_CHARGE_COUNT; i++) {
+        limits.is_limited[i] = sim_draw(sim, 4) == 0;
+        limits.allowed[i] = (uint32_t)sim_draw(sim, 6);
+    }
+    return limits;
+}
+
 static void begin(struct sim *sim) {
     bool big = sim_draw(sim, 16) == 0;
     sim->max_nodes = 1 + (uint32_t)sim_draw(sim, big ? 40 : 8);
@@ -312,11 +330,17 @@ static void begin(struct sim *sim) {
                                             .min_nodes = sim->min_nodes,
                                             .max_nodes = sim->max_nodes,
                                             .last_call_timeout_ms = LAST_CALL_MS,
-                                            .last_call_given = sim_draw(sim, 4) == 0};
+                                            .last_call_given = sim_draw(sim, 4) == 0,
+                                            .limits = draw_limits(sim),
+                                            .limits_spares = sim_draw(sim, 4) == 0,
+                                            .max_spares = (uint32_t)sim_draw(sim, 3)};
     sim->judge = (struct judge){.min_nodes = sim->min_nodes,
                                 .max_nodes = sim->max_nodes,
                                 .last_call_timeout_ms = LAST_CALL_MS,
                                 .last_call_given = settings.last_call_given,
+                                .limits = settings.limits,
+                                .limits_spares = settings.limits_spares,
+                                .max_spares = settings.max_spares,
                                 .enough_since_ms = INT64_MAX};
     if (coordinator_create(&settings, sim_on_send, sim, &sim->coordinator) != MUSTER_OK) {
         abort();
@@ -337,7 +361,7 @@ static void run(struct sim *sim, uint64_t seed, struct totals *totals) {
     sim->seed = sim->random = seed;
     begin(sim);
     while (sim_next_event(sim, &event) && event.at_ms <= END_MS) {
-        sim->now_ms = event.at_ms;
+        sim->now_ms = sim->judge.now_ms = event.at_ms;
         sim->step++;
         handle(sim, &event);
         look(sim);

@@ -107,6 +107,7 @@ void sim_say(struct sim *sim, struct sim_node *node, enum coordinator_kind kind)
     struct sim_connection *c = &sim->connections[node->connection];
     struct coordinator_message message = {.kind = kind};
     message.node.last_round = node->last_round;
+    message.node.charges = node->charges;
     sim_post_at(sim, arrival(sim, &c->to_host_ms), SIM_TO_HOST, node->connection, 0, &message);
 }
 

@@ -50,6 +50,7 @@ struct sim_node {
     uint64_t life;
     size_t connection;
     uint64_t last_round;
+    struct coordinator_charges charges; /* as the last WORLD told them */
     struct judge_nature nature;
 };
 

@@ -108,7 +108,8 @@ static void failure_is_told_at_once_and_once(void **state) {
     peers_hear_world(f, 0, 2, 0, 3);
     peers_hear_world(f, 1, 2, 1, 3);
     assert_string_equal(peers_hear(f, 2, COORDINATOR_WORLD)->text, "node host1 (pid 7) failed: rank 3 has died; "
-                                                                   "node host2 (pid 7) failed: rank 3 has died");
+                                                                   "node host2 (pid 7) failed: rank 3 has died; "
+                                                                   "charged 1 failure (1 so far)");
     peers_hear_nothing(f);
 }
 
@@ -122,7 +123,8 @@ static void departure_and_loss_are_told(void **state) {
     peers_hear_nothing(f);
     peers_lose(f, 1);
     assert_string_equal(peers_hear(f, 2, COORDINATOR_WORLD)->text,
-                        "node host0 (pid 7) has left: SIGTERM; node host1 (pid 7) is lost (its connection has ended)");
+                        "node host0 (pid 7) has left: SIGTERM; node host1 (pid 7) is lost (its connection has ended); "
+                        "charged 1 pre-emption (1 so far)");
     peers_hear_nothing(f);
     assert_int_equal(peers_look(f).active_count, 1);
     assert_int_equal(peers_look(f).member_count, 1);
@@ -276,18 +278,84 @@ static void spares_are_let_in_in_their_order(void **state) {
     peers_lose(f, 0);
     peers_hear(f, 1, COORDINATOR_CHANGE);
     assert_int_equal(peers_look(f).spare_count, 2);
+    peers_hear(f, 5, COORDINATOR_LET_IN); /* at once: from now on it waits for others, not for a place */
     peers_join(f, 1);
     peers_hear_world(f, 1, 2, 0, 2);
     peers_hear_world(f, 5, 2, 1, 2);
     peers_leave(f, 4, "not needed");
     peers_lose(f, 1);
     peers_hear(f, 5, COORDINATOR_CHANGE);
-    peers_lose(f, 3); /* had been let in, and goes before the round closes */
+    peers_hear(f, 3, COORDINATOR_LET_IN);
+    peers_lose(f, 3); /* goes before the round closes */
     peers_join(f, 5);
     peers_hear_nothing(f);
     peers_join(f, 6);
     peers_hear_world(f, 5, 3, 0, 2);
     peers_hear_world(f, 6, 3, 1, 2);
+}
+
+static void more_spares_than_wanted_are_refused(void **state) {
+    struct peers *f = *state;
+    f->limits_spares = true;
+    f->max_spares = 1;
+    peers_form(f, 2, 2, 2);
+    peers_join(f, 3);
+    peers_hear(f, 3, COORDINATOR_SPARE);
+    peers_join(f, 4);
+    peers_hear_refusal(f, 4, MUSTER_ELIMIT, "--spares");
+    peers_lose(f, 0); /* the spare takes the place, so another one may wait */
+    peers_hear(f, 1, COORDINATOR_CHANGE);
+    peers_join(f, 5);
+    peers_hear(f, 5, COORDINATOR_SPARE);
+    peers_join(f, 1);
+    peers_hear_world(f, 1, 2, 0, 2);
+    peers_hear(f, 3, COORDINATOR_LET_IN);
+    peers_hear_world(f, 3, 2, 1, 2);
+    peers_hear_nothing(f);
+}
+
+/* Once somebody is done nobody is let in, but a node that there is a place for is not one too many. */
+static void who_waits_for_an_empty_place_is_no_spare_too_many(void **state) {
+    struct peers *f = *state;
+    f->limits_spares = true;
+    f->max_spares = 1;
+    peers_form(f, 2, 3, 2);
+    peers_done(f, 0);
+    peers_join(f, 2);
+    peers_hear(f, 2, COORDINATOR_SPARE);
+    peers_join(f, 3);
+    peers_hear(f, 3, COORDINATOR_SPARE);
+    peers_join(f, 4);
+    peers_hear_refusal(f, 4, MUSTER_ELIMIT, "--spares");
+}
+
+static void assert_waits(struct peers *f, const char *expected) {
+    char text[COORDINATOR_TEXT_BYTES_MAX];
+    (void)coordinator_waits_for(f->coordinator, f->now_ms, text);
+    assert_string_equal(text, expected);
+}
+
+/* Who is missing, of how many, since when; bounded however many there are. */
+static void missing_nodes_are_named(void **state) {
+    struct peers *f = *state;
+    peers_begin(f, 2, 8, false);
+    assert_waits(f, "0 of 2 to 8 nodes have joined; 2 more must come");
+    peers_join(f, 0);
+    assert_waits(f, "1 of 2 to 8 nodes have joined: host0 (pid 7); 1 more must come");
+    peers_join_many(f, 7);
+    peers_pass_ms(f, 1);
+    assert_waits(f, "7 of 2 to 8 nodes have joined: host0 (pid 7), host1 (pid 7), host2 (pid 7), host3 (pid 7) and 3 "
+                    "more; enough, the last call ends in 30 s");
+    peers_join(f, 7);
+    assert_waits(f, "");
+    peers_report_failure(f, 7);
+    peers_pass_ms(f, 12345);
+    peers_join_many(f, 6);
+    assert_waits(f, "6 of 2 to 8 nodes have joined: host0 (pid 7), host1 (pid 7), host2 (pid 7), host3 (pid 7) and 2 "
+                    "more; of round 1, which ended 12 s ago, 2 of 8 have not answered: host6 (pid 7), host7 (pid 7)");
+    peers_lose(f, 6);
+    assert_waits(f, "6 of 2 to 8 nodes have joined: host0 (pid 7), host1 (pid 7), host2 (pid 7), host3 (pid 7) and 2 "
+                    "more; of round 1, which ended 12 s ago, 1 of 8 has not answered: host7 (pid 7)");
 }
 
 static void newcomer_takes_no_place_of_a_member_that_will_come_back(void **state) {
@@ -356,6 +424,7 @@ static void the_done_have_no_part_in_the_next_world(void **state) {
     for (size_t i = 0; i < 4; i += i == 0 ? 2 : 1) {
         peers_hear(f, i, COORDINATOR_CHANGE);
     }
+    peers_hear(f, 4, COORDINATOR_LET_IN);
     peers_done(f, 2); /* its word and the change have crossed */
     peers_hear_nothing(f);
     peers_join(f, 3);
@@ -378,6 +447,7 @@ static void change_that_finds_everybody_done_ends_the_job(void **state) {
     peers_lose(f, 2);
     peers_hear(f, 0, COORDINATOR_CHANGE);
     peers_hear(f, 1, COORDINATOR_CHANGE);
+    peers_hear(f, 3, COORDINATOR_LET_IN);
     peers_done(f, 0);
     peers_hear_nothing(f);
     peers_done(f, 1);
@@ -405,6 +475,17 @@ static void closed_job_tells_all_and_refuses(void **state) {
     peers_hear_nothing(f);
 }
 
+static void node_that_closes_is_named(void **state) {
+    struct peers *f = *state;
+    peers_form(f, 2, 2, 2);
+    coordinator_close(f->coordinator, f->list[1].member, kv_slice_text(""));
+    for (size_t i = 0; i < 2; i++) {
+        assert_string_equal(peers_hear(f, i, COORDINATOR_CLOSED)->text, "node host1 (pid 7) has ended it");
+    }
+    peers_join(f, 3);
+    peers_hear_refusal(f, 3, MUSTER_ECLOSED, "the job is over (node host1 (pid 7) has ended it)");
+}
+
 static void long_reason_is_told_whole_and_cut_where_it_is_a_part(void **state) {
     enum { REPEATS = 300 };
     struct peers *f = *state;
@@ -424,6 +505,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(first_round_closes_when_all_are_there, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(first_round_closes_after_the_last_call, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(last_call_begins_anew_when_too_few_remain, peers_setup, peers_teardown),
+        cmocka_unit_test_setup_teardown(node_that_closes_is_named, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(joining_twice_counts_once, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(round_numbers_go_on_after_another_coordinator, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(failure_is_told_at_once_and_once, peers_setup, peers_teardown),
@@ -438,6 +520,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(round_whose_last_veteran_goes_needs_a_last_call, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(newcomer_with_a_free_place_is_a_change, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(spares_are_let_in_in_their_order, peers_setup, peers_teardown),
+        cmocka_unit_test_setup_teardown(more_spares_than_wanted_are_refused, peers_setup, peers_teardown),
+        cmocka_unit_test_setup_teardown(who_waits_for_an_empty_place_is_no_spare_too_many, peers_setup, peers_teardown),
+        cmocka_unit_test_setup_teardown(missing_nodes_are_named, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(newcomer_takes_no_place_of_a_member_that_will_come_back, peers_setup,
                                         peers_teardown),
         cmocka_unit_test_setup_teardown(all_done_ends_the_job, peers_setup, peers_teardown),

@@ -10,9 +10,10 @@
 #include "base/utf8.h"
 
 enum { LENGTH_BYTES = 4, KIND_BYTES = 1, HEADER_BYTES = LENGTH_BYTES + KIND_BYTES, CONTROLS = 0x20, DELETE = 0x7f };
-enum { JOIN_FIXED_BYTES = 53, WORLD_FIXED_BYTES = 35, NAME_LENGTH_BYTES = 2, JOIN_NAMES = 4 };
+enum { JOIN_FIXED_BYTES = 84, WORLD_FIXED_BYTES = 59, NAME_LENGTH_BYTES = 2, JOIN_NAMES = 4, PAST_BYTES = 50 };
 
-_Static_assert(HEADER_BYTES + JOIN_FIXED_BYTES + JOIN_NAMES * (NAME_LENGTH_BYTES + COORDINATOR_NAME_BYTES_MAX) <=
+_Static_assert(HEADER_BYTES + JOIN_FIXED_BYTES + JOIN_NAMES * (NAME_LENGTH_BYTES + COORDINATOR_NAME_BYTES_MAX) +
+                       PAST_BYTES * COORDINATOR_PASTS_MAX <=
                    COORDINATOR_FRAME_BYTES_MAX,
                "the longest JOIN is a frame");
 _Static_assert(HEADER_BYTES + WORLD_FIXED_BYTES + NAME_LENGTH_BYTES + COORDINATOR_NAME_BYTES_MAX + NAME_LENGTH_BYTES +
@@ -78,6 +79,14 @@ static bool is_host(struct kv_slice text) {
     return true;
 }
 
+bool coordinator_wire_is_name(struct kv_slice text) {
+    return text.len <= COORDINATOR_NAME_BYTES_MAX && is_visible(text);
+}
+
+bool coordinator_wire_is_address(struct kv_slice text) {
+    return text.len <= COORDINATOR_NAME_BYTES_MAX && is_host(text);
+}
+
 static bool is_status(int32_t status) {
     switch (status) {
 #define STATUS_CASE(name, value, text) case (value):
@@ -87,6 +96,37 @@ static bool is_status(int32_t status) {
     default:
         return false;
     }
+}
+
+static bool is_rank_or_none(uint32_t rank, uint32_t world_size) {
+    return rank < world_size || rank == COORDINATOR_NO_RANK;
+}
+
+int coordinator_wire_compare_pasts(const struct coordinator_past *a, const struct coordinator_past *b) {
+    return a->round != b->round ? (a->round > b->round) - (a->round < b->round)
+                                : (a->author > b->author) - (a->author < b->author);
+}
+
+static const char *past_flaw(const struct coordinator_past *past) {
+    bool fits = past->round > past->base_round && past->size > 0 && is_rank_or_none(past->group_rank, past->size) &&
+                is_rank_or_none(past->host_rank, past->size) && past->base_count <= past->size;
+    if (!fits) {
+        return "the round, size and ranks of a world before do not match";
+    }
+    return past->fate <= COORDINATOR_DEAD ? NULL : "an unknown fate of the coordinator before";
+}
+
+static const char *pasts_flaw(const struct coordinator_past *pasts, size_t count) {
+    if (count > COORDINATOR_PASTS_MAX) {
+        return "too many worlds before";
+    }
+    for (size_t i = 0; i < count; i++) {
+        const char *flaw = past_flaw(&pasts[i]);
+        if (flaw || (i > 0 && coordinator_wire_compare_pasts(&pasts[i - 1], &pasts[i]) >= 0)) {
+            return flaw ? flaw : "worlds before that are not in their order";
+        }
+    }
+    return NULL;
 }
 
 /* What is wrong with the fields, lengths aside: the same for both directions. NULL: nothing. */
@@ -112,7 +152,26 @@ static const char *node_flaw(const struct coordinator_node *node) {
     if (node->store_port == 0) {
         return "it has no port for the workers' store";
     }
-    return (node->last_round == 0) == (node->last_world_size == 0) ? NULL : "its last round and world do not match";
+    bool fits = node->last_round > 0
+                    ? node->last_group_rank < node->last_world_size &&
+                          is_rank_or_none(node->last_host_rank, node->last_world_size)
+                    : node->last_author == 0 && node->last_world_size == 0 && node->last_group_rank == 0 &&
+                          node->last_host_rank == 0 && node->fate == COORDINATOR_UNKNOWN;
+    if (!fits || ((node->is_done || node->stop_ms > 0) && node->last_round == 0)) {
+        return "its last round, world and ranks do not match";
+    }
+    if (node->stop_ms > COORDINATOR_GRACE_MS_MAX) {
+        return "more than a day of grace";
+    }
+    if (node->fate > COORDINATOR_DEAD) {
+        return "an unknown fate of the coordinator before";
+    }
+    return pasts_flaw(node->pasts, node->past_count);
+}
+
+static const char *proposal_flaw(const struct coordinator_proposal *proposal) {
+    const char *flaw = past_flaw(&proposal->world);
+    return flaw ? flaw : pasts_flaw(proposal->pasts, proposal->past_count);
 }
 
 static const char *world_flaw(const struct coordinator_world *world) {
@@ -122,6 +181,9 @@ static const char *world_flaw(const struct coordinator_world *world) {
     if (world->group_rank >= world->group_world_size || world->base_global_rank >= world->global_world_size ||
         world->base_role_rank >= world->role_world_size) {
         return "a rank outside its world";
+    }
+    if (!is_rank_or_none(world->host_rank, world->group_world_size)) {
+        return "its coordinator is outside its world";
     }
     if (world->group_world_size > world->global_world_size || world->role_world_size > world->global_world_size) {
         return "fewer workers than there are nodes, or than one role has";
@@ -138,12 +200,24 @@ static const char *message_flaw(const struct coordinator_message *message) {
         return node_flaw(&message->node);
     case COORDINATOR_WORLD:
         return world_flaw(&message->world);
+    case COORDINATOR_PROPOSE:
+        return proposal_flaw(&message->proposal);
     case COORDINATOR_CHANGE:
         return message->change >= COORDINATOR_NODE_ARRIVED && message->change <= COORDINATOR_NODE_FAILED
                    ? NULL
                    : "an unknown change";
     case COORDINATOR_REFUSED:
         return is_status(message->status) ? NULL : "an unknown status";
+    case COORDINATOR_PREEMPT:
+    case COORDINATOR_STOP:
+        return message->grace_ms <= COORDINATOR_GRACE_MS_MAX ? NULL : "more than a day of grace";
+    case COORDINATOR_PROBE:
+        return message->node.run_id.len > 0 && is_visible(message->node.run_id) ? NULL
+                                                                                : "its run id is empty or not text";
+    case COORDINATOR_SERVES:
+        return message->service.is_serving || (!message->service.is_running && message->service.member_count == 0)
+                   ? NULL
+                   : "a world of nobody";
     default:
         return NULL;
     }
@@ -167,8 +241,33 @@ static void put_text(struct bytes_writer *w, struct kv_slice text) {
     }
 }
 
+static void put_charges(struct bytes_writer *w, const struct coordinator_charges *charges) {
+    bytes_put_number(w, charges->failures, 4);
+    bytes_put_number(w, charges->changes, 4);
+    bytes_put_number(w, charges->preemptions, 4);
+}
+
+static void put_past(struct bytes_writer *w, const struct coordinator_past *past) {
+    bytes_put_number(w, past->round, 8);
+    bytes_put_number(w, past->author, 8);
+    bytes_put_number(w, past->size, 4);
+    bytes_put_number(w, past->group_rank, 4);
+    bytes_put_number(w, past->host_rank, 4);
+    bytes_put_number(w, past->fate, 1);
+    bytes_put_number(w, past->base_round, 8);
+    bytes_put_number(w, past->base_author, 8);
+    bytes_put_number(w, past->base_count, 4);
+    bytes_put_number(w, past->is_confirmed, 1);
+}
+
+static void put_pasts(struct bytes_writer *w, const struct coordinator_past *pasts, size_t count) {
+    bytes_put_number(w, count, 1);
+    for (size_t i = 0; i < count; i++) {
+        put_past(w, &pasts[i]);
+    }
+}
+
 static void put_node(struct bytes_writer *w, const struct coordinator_node *node) {
-    bytes_put_number(w, COORDINATOR_VERSION, 2);
     bytes_put_number(w, (uint64_t)node->pid, 8);
     bytes_put_number(w, node->identity[0], 8);
     bytes_put_number(w, node->identity[1], 8);
@@ -178,29 +277,133 @@ static void put_node(struct bytes_writer *w, const struct coordinator_node *node
     bytes_put_number(w, node->store_port, 2);
     bytes_put_number(w, node->uses_agent_store, 1);
     bytes_put_number(w, node->last_round, 8);
+    bytes_put_number(w, node->last_author, 8);
     bytes_put_number(w, node->last_world_size, 4);
+    bytes_put_number(w, node->last_group_rank, 4);
+    bytes_put_number(w, node->last_host_rank, 4);
+    bytes_put_number(w, node->fate, 1);
+    bytes_put_number(w, node->known_round, 8);
+    bytes_put_number(w, node->endpoints, 8);
+    bytes_put_number(w, node->is_done, 1);
+    put_charges(w, &node->charges);
+    bytes_put_number(w, node->is_host, 1);
+    put_pasts(w, node->pasts, node->past_count);
     put_name(w, node->run_id);
     put_name(w, node->addr);
     put_name(w, node->role);
     put_name(w, node->topology);
+    bytes_put_number(w, node->stop_ms, 8);
 }
 
 static void put_world(struct bytes_writer *w, const struct coordinator_world *world) {
     bytes_put_number(w, world->round, 8);
+    bytes_put_number(w, world->author, 8);
     bytes_put_number(w, world->group_rank, 4);
     bytes_put_number(w, world->group_world_size, 4);
     bytes_put_number(w, world->base_global_rank, 4);
     bytes_put_number(w, world->global_world_size, 4);
     bytes_put_number(w, world->base_role_rank, 4);
     bytes_put_number(w, world->role_world_size, 4);
+    bytes_put_number(w, world->host_rank, 4);
+    put_charges(w, &world->charges);
+    bytes_put_number(w, world->max_restarts, 4);
     bytes_put_number(w, world->master_port, 2);
     bytes_put_number(w, world->uses_agent_store, 1);
     put_name(w, world->master_addr);
 }
 
+/* Whether the message opens a connection's talk: it names the protocol's version. */
+static bool has_version(enum coordinator_kind kind) {
+    return kind == COORDINATOR_JOIN || kind == COORDINATOR_GREET || kind == COORDINATOR_STATUS ||
+           kind == COORDINATOR_PROBE;
+}
+
 static bool has_text(enum coordinator_kind kind) {
-    return kind != COORDINATOR_JOIN && kind != COORDINATOR_DONE && kind != COORDINATOR_ALIVE &&
-           kind != COORDINATOR_ALL_DONE && kind != COORDINATOR_SPARE && kind != COORDINATOR_HEARD;
+    switch (kind) {
+    case COORDINATOR_FAILED:
+    case COORDINATOR_LEAVE:
+    case COORDINATOR_CLOSE:
+    case COORDINATOR_PREEMPT:
+    case COORDINATOR_WORLD:
+    case COORDINATOR_CHANGE:
+    case COORDINATOR_CLOSED:
+    case COORDINATOR_REFUSED:
+    case COORDINATOR_STOP:
+    case COORDINATOR_HEARD:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void put_fields(struct bytes_writer *w, const struct coordinator_message *message) {
+    if (has_version(message->kind)) {
+        bytes_put_number(w, COORDINATOR_VERSION, 2);
+    }
+    switch (message->kind) {
+    case COORDINATOR_JOIN:
+        put_node(w, &message->node);
+        break;
+    case COORDINATOR_PROBE:
+        put_name(w, message->node.run_id);
+        break;
+    case COORDINATOR_GREET:
+        bytes_put(w, message->nonce, sizeof message->nonce);
+        break;
+    case COORDINATOR_CHALLENGE:
+        bytes_put(w, message->nonce, sizeof message->nonce);
+        bytes_put(w, message->tag, sizeof message->tag);
+        break;
+    case COORDINATOR_PROOF:
+        bytes_put(w, message->tag, sizeof message->tag);
+        break;
+    case COORDINATOR_PREEMPT:
+    case COORDINATOR_STOP:
+        bytes_put_number(w, message->grace_ms, 8);
+        break;
+    case COORDINATOR_WORLD:
+        put_world(w, &message->world);
+        break;
+    case COORDINATOR_PROPOSE:
+        bytes_put_number(w, message->stamp_ms, 8);
+        put_past(w, &message->proposal.world);
+        put_pasts(w, message->proposal.pasts, message->proposal.past_count);
+        break;
+    case COORDINATOR_ACCEPT:
+        bytes_put_number(w, message->round, 8);
+        bytes_put_number(w, message->stamp_ms, 8);
+        break;
+    case COORDINATOR_ALIVE:
+        bytes_put_number(w, message->stamp_ms, 8);
+        break;
+    case COORDINATOR_HEARD:
+        bytes_put_number(w, message->stamp_ms, 8);
+        bytes_put_number(w, message->has_host, 1);
+        break;
+    case COORDINATOR_CHANGE:
+        bytes_put_number(w, message->change, 1);
+        break;
+    case COORDINATOR_REFUSED:
+        bytes_put_number(w, (uint32_t)message->status, 4);
+        break;
+    case COORDINATOR_REPORT:
+        bytes_put_number(w, message->is_last, 1);
+        w->overrun |= message->report.len > COORDINATOR_REPORT_BYTES_MAX;
+        bytes_put_number(w, message->report.len, NAME_LENGTH_BYTES);
+        bytes_put(w, message->report.data, message->report.len);
+        break;
+    case COORDINATOR_SERVES:
+        bytes_put_number(w, message->service.is_serving, 1);
+        bytes_put_number(w, message->service.is_running, 1);
+        bytes_put_number(w, message->service.round, 8);
+        bytes_put_number(w, message->service.member_count, 4);
+        break;
+    default: /* a sentence, or nothing */
+        break;
+    }
+    if (has_text(message->kind)) {
+        put_text(w, message->text);
+    }
 }
 
 int coordinator_wire_put(struct buf *out, const struct coordinator_message *message) {
@@ -213,18 +416,7 @@ int coordinator_wire_put(struct buf *out, const struct coordinator_message *mess
         return status_fail(MUSTER_EINVAL, "%s: %s", coordinator_kind_name(message->kind), flaw);
     }
     bytes_put_number(&w, message->kind, KIND_BYTES);
-    if (message->kind == COORDINATOR_JOIN) {
-        put_node(&w, &message->node);
-    } else if (message->kind == COORDINATOR_WORLD) {
-        put_world(&w, &message->world);
-    } else if (message->kind == COORDINATOR_CHANGE) {
-        bytes_put_number(&w, message->change, 1);
-    } else if (message->kind == COORDINATOR_REFUSED) {
-        bytes_put_number(&w, (uint32_t)message->status, 4);
-    }
-    if (has_text(message->kind)) {
-        put_text(&w, message->text);
-    }
+    put_fields(&w, message);
     if (w.overrun) {
         return status_fail(MUSTER_ELIMIT, "%s: a name has more than %zu bytes, or the sentence more than %zu",
                            coordinator_kind_name(message->kind), COORDINATOR_NAME_BYTES_MAX,
@@ -249,6 +441,33 @@ static bool get_bool(struct bytes_reader *r) {
     return value == 1;
 }
 
+static void get_charges(struct bytes_reader *r, struct coordinator_charges *out) {
+    out->failures = (uint32_t)bytes_get_number(r, 4);
+    out->changes = (uint32_t)bytes_get_number(r, 4);
+    out->preemptions = (uint32_t)bytes_get_number(r, 4);
+}
+
+static void get_past(struct bytes_reader *r, struct coordinator_past *out) {
+    out->round = bytes_get_number(r, 8);
+    out->author = bytes_get_number(r, 8);
+    out->size = (uint32_t)bytes_get_number(r, 4);
+    out->group_rank = (uint32_t)bytes_get_number(r, 4);
+    out->host_rank = (uint32_t)bytes_get_number(r, 4);
+    out->fate = (enum coordinator_fate)bytes_get_number(r, 1);
+    out->base_round = bytes_get_number(r, 8);
+    out->base_author = bytes_get_number(r, 8);
+    out->base_count = (uint32_t)bytes_get_number(r, 4);
+    out->is_confirmed = get_bool(r);
+}
+
+static void get_pasts(struct bytes_reader *r, struct coordinator_past *out, size_t *count) {
+    *count = bytes_get_number(r, 1);
+    r->overrun |= *count > COORDINATOR_PASTS_MAX;
+    for (size_t i = 0; i < *count && !r->overrun; i++) {
+        get_past(r, &out[i]);
+    }
+}
+
 static void get_node(struct bytes_reader *r, struct coordinator_node *out) {
     out->pid = (int64_t)bytes_get_number(r, 8);
     out->identity[0] = bytes_get_number(r, 8);
@@ -259,47 +478,123 @@ static void get_node(struct bytes_reader *r, struct coordinator_node *out) {
     out->store_port = (uint16_t)bytes_get_number(r, 2);
     out->uses_agent_store = get_bool(r);
     out->last_round = bytes_get_number(r, 8);
+    out->last_author = bytes_get_number(r, 8);
     out->last_world_size = (uint32_t)bytes_get_number(r, 4);
+    out->last_group_rank = (uint32_t)bytes_get_number(r, 4);
+    out->last_host_rank = (uint32_t)bytes_get_number(r, 4);
+    out->fate = (enum coordinator_fate)bytes_get_number(r, 1);
+    out->known_round = bytes_get_number(r, 8);
+    out->endpoints = bytes_get_number(r, 8);
+    out->is_done = get_bool(r);
+    get_charges(r, &out->charges);
+    out->is_host = get_bool(r);
+    get_pasts(r, out->pasts, &out->past_count);
     out->run_id = get_string(r, COORDINATOR_NAME_BYTES_MAX);
     out->addr = get_string(r, COORDINATOR_NAME_BYTES_MAX);
     out->role = get_string(r, COORDINATOR_NAME_BYTES_MAX);
     out->topology = get_string(r, COORDINATOR_NAME_BYTES_MAX);
+    out->stop_ms = bytes_get_number(r, 8);
 }
 
 static void get_world(struct bytes_reader *r, struct coordinator_world *out) {
     out->round = bytes_get_number(r, 8);
+    out->author = bytes_get_number(r, 8);
     out->group_rank = (uint32_t)bytes_get_number(r, 4);
     out->group_world_size = (uint32_t)bytes_get_number(r, 4);
     out->base_global_rank = (uint32_t)bytes_get_number(r, 4);
     out->global_world_size = (uint32_t)bytes_get_number(r, 4);
     out->base_role_rank = (uint32_t)bytes_get_number(r, 4);
     out->role_world_size = (uint32_t)bytes_get_number(r, 4);
+    out->host_rank = (uint32_t)bytes_get_number(r, 4);
+    get_charges(r, &out->charges);
+    out->max_restarts = (uint32_t)bytes_get_number(r, 4);
     out->master_port = (uint16_t)bytes_get_number(r, 2);
     out->uses_agent_store = get_bool(r);
     out->master_addr = get_string(r, COORDINATOR_NAME_BYTES_MAX);
 }
 
-/* The fields, all of them there. False with the detail. */
-static bool get_fields(struct bytes_reader *r, struct coordinator_message *out) {
+static void get_bytes(struct bytes_reader *r, uint8_t *out, size_t len) {
+    const uint8_t *bytes = bytes_get(r, len);
+    if (bytes) {
+        memcpy(out, bytes, len);
+    }
+}
+
+static void get_fields(struct bytes_reader *r, struct coordinator_message *out) {
+    switch (out->kind) {
+    case COORDINATOR_JOIN:
+        get_node(r, &out->node);
+        break;
+    case COORDINATOR_PROBE:
+        out->node.run_id = get_string(r, COORDINATOR_NAME_BYTES_MAX);
+        break;
+    case COORDINATOR_GREET:
+        get_bytes(r, out->nonce, sizeof out->nonce);
+        break;
+    case COORDINATOR_CHALLENGE:
+        get_bytes(r, out->nonce, sizeof out->nonce);
+        get_bytes(r, out->tag, sizeof out->tag);
+        break;
+    case COORDINATOR_PROOF:
+        get_bytes(r, out->tag, sizeof out->tag);
+        break;
+    case COORDINATOR_PREEMPT:
+    case COORDINATOR_STOP:
+        out->grace_ms = bytes_get_number(r, 8);
+        break;
+    case COORDINATOR_WORLD:
+        get_world(r, &out->world);
+        break;
+    case COORDINATOR_PROPOSE:
+        out->stamp_ms = bytes_get_number(r, 8);
+        get_past(r, &out->proposal.world);
+        get_pasts(r, out->proposal.pasts, &out->proposal.past_count);
+        break;
+    case COORDINATOR_ACCEPT:
+        out->round = bytes_get_number(r, 8);
+        out->stamp_ms = bytes_get_number(r, 8);
+        break;
+    case COORDINATOR_ALIVE:
+        out->stamp_ms = bytes_get_number(r, 8);
+        break;
+    case COORDINATOR_HEARD:
+        out->stamp_ms = bytes_get_number(r, 8);
+        out->has_host = get_bool(r);
+        break;
+    case COORDINATOR_CHANGE:
+        out->change = (enum coordinator_change)bytes_get_number(r, 1);
+        break;
+    case COORDINATOR_REFUSED:
+        out->status = (int32_t)(uint32_t)bytes_get_number(r, 4);
+        break;
+    case COORDINATOR_REPORT:
+        out->is_last = get_bool(r);
+        out->report = get_string(r, COORDINATOR_REPORT_BYTES_MAX);
+        break;
+    case COORDINATOR_SERVES:
+        out->service.is_serving = get_bool(r);
+        out->service.is_running = get_bool(r);
+        out->service.round = bytes_get_number(r, 8);
+        out->service.member_count = (uint32_t)bytes_get_number(r, 4);
+        break;
+    default:
+        break;
+    }
+    if (has_text(out->kind)) {
+        out->text = get_string(r, COORDINATOR_TEXT_BYTES_MAX);
+    }
+}
+
+/* What follows the header, all of it there. False with the detail. */
+static bool get_rest(struct bytes_reader *r, struct coordinator_message *out) {
     const char *name = coordinator_kind_name(out->kind);
-    uint64_t version = out->kind == COORDINATOR_JOIN ? bytes_get_number(r, 2) : COORDINATOR_VERSION;
+    uint64_t version = has_version(out->kind) ? bytes_get_number(r, 2) : COORDINATOR_VERSION;
     if (version != COORDINATOR_VERSION && !r->overrun) {
         (void)status_fail(MUSTER_EPROTOCOL, "%s: version %u of the protocol, this is version %d", name,
                           (unsigned)version, COORDINATOR_VERSION);
         return false;
     }
-    if (out->kind == COORDINATOR_JOIN) {
-        get_node(r, &out->node);
-    } else if (out->kind == COORDINATOR_WORLD) {
-        get_world(r, &out->world);
-    } else if (out->kind == COORDINATOR_CHANGE) {
-        out->change = (enum coordinator_change)bytes_get_number(r, 1);
-    } else if (out->kind == COORDINATOR_REFUSED) {
-        out->status = (int32_t)(uint32_t)bytes_get_number(r, 4);
-    }
-    if (has_text(out->kind)) {
-        out->text = get_string(r, COORDINATOR_TEXT_BYTES_MAX);
-    }
+    get_fields(r, out);
     const char *flaw = r->overrun || r->used != r->size ? "its fields do not fit its length or their limits"
                        : !is_visible(out->text)         ? "its sentence is not text"
                                                         : message_flaw(out);
@@ -343,7 +638,7 @@ enum coordinator_parse coordinator_wire_get(const uint8_t *bytes, size_t len, bo
     }
     struct coordinator_message message = {.kind = (enum coordinator_kind)bytes[LENGTH_BYTES]};
     struct bytes_reader r = {.data = bytes + HEADER_BYTES, .size = length - KIND_BYTES};
-    if (!get_fields(&r, &message)) {
+    if (!get_rest(&r, &message)) {
         return COORDINATOR_MALFORMED;
     }
     *out = message;

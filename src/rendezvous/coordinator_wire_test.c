@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 
-enum { KINDS = 13, FRAMES_ROOM = 4 * 8192 };
+enum { KINDS = 26, FRAMES_ROOM = 4 * 8192 };
 
 static const struct coordinator_node node = {
     .run_id = {(const uint8_t *)"job", 3},
@@ -26,21 +26,76 @@ static const struct coordinator_node node = {
     .store_port = 29500,
     .uses_agent_store = true,
     .last_round = 3,
+    .last_author = UINT64_C(0x3132333435363738),
     .last_world_size = 6,
+    .last_group_rank = 5,
+    .last_host_rank = 2,
+    .fate = COORDINATOR_DEAD,
+    .known_round = 12,
+    .endpoints = UINT64_C(0x2122232425262728),
+    .is_done = true,
+    .charges = {.failures = 7, .changes = 8, .preemptions = 9},
+    .is_host = true,
+    .stop_ms = 25000,
 };
 
 static const struct coordinator_world world = {
     .round = 4,
+    .author = UINT64_C(0x4142434445464748),
     .group_rank = 1,
     .group_world_size = 3,
     .base_global_rank = 4,
     .global_world_size = 12,
     .base_role_rank = 2,
     .role_world_size = 8,
+    .host_rank = 2,
+    .charges = {.failures = 1, .changes = 2, .preemptions = 3},
+    .max_restarts = 5,
     .master_addr = {(const uint8_t *)"node-a.cluster", 14},
     .master_port = 29500,
     .uses_agent_store = true,
 };
+
+static const struct coordinator_past pasts[] = {
+    {.round = 3,
+     .author = 77,
+     .size = 6,
+     .group_rank = 5,
+     .host_rank = 2,
+     .fate = COORDINATOR_GONE,
+     .is_confirmed = true},
+    {.round = 5,
+     .author = 70,
+     .size = 4,
+     .group_rank = COORDINATOR_NO_RANK,
+     .host_rank = 3,
+     .base_round = 3,
+     .base_author = 77,
+     .base_count = 4},
+};
+
+static struct coordinator_message join_with_pasts(void) {
+    struct coordinator_message join = {.kind = COORDINATOR_JOIN, .node = node};
+    join.node.past_count = 2;
+    join.node.pasts[0] = pasts[0];
+    join.node.pasts[1] = pasts[1];
+    return join;
+}
+
+static struct coordinator_message propose(void) {
+    return (struct coordinator_message){.kind = COORDINATOR_PROPOSE,
+                                        .stamp_ms = 77,
+                                        .proposal = {.world = {.round = 8,
+                                                               .author = 71,
+                                                               .size = 3,
+                                                               .group_rank = 1,
+                                                               .host_rank = 0,
+                                                               .base_round = 3,
+                                                               .base_author = 77,
+                                                               .base_count = 2},
+                                                     .past_count = 2,
+                                                     .pasts = {pasts[0], pasts[1]}}};
+}
 
 static struct kv_slice text_of(const char *text) {
     return kv_slice_text(text);
@@ -60,8 +115,22 @@ static size_t examples(struct coordinator_message out[KINDS]) {
         {.kind = COORDINATOR_CLOSED, .text = text_of("the job has ended")},
         {.kind = COORDINATOR_REFUSED, .status = MUSTER_EMISMATCH, .text = text_of("other node counts")},
         {.kind = COORDINATOR_SPARE},
-        {.kind = COORDINATOR_ALIVE},
-        {.kind = COORDINATOR_HEARD},
+        {.kind = COORDINATOR_ALIVE, .stamp_ms = 12345},
+        {.kind = COORDINATOR_HEARD, .stamp_ms = 1, .has_host = true, .text = text_of("1 of 2 nodes have joined")},
+        {.kind = COORDINATOR_GREET, .nonce = "thirty-two random bytes, or so.."},
+        {.kind = COORDINATOR_PROOF, .tag = "thirty-two bytes of a hash......"},
+        {.kind = COORDINATOR_STATUS},
+        {.kind = COORDINATOR_PREEMPT, .grace_ms = 120000, .text = text_of("SIGUSR1")},
+        {.kind = COORDINATOR_PROBE, .node = {.run_id = text_of("job")}},
+        {.kind = COORDINATOR_CHALLENGE, .nonce = {1, [31] = 2}, .tag = {3, [31] = 4}},
+        {.kind = COORDINATOR_REPORT, .is_last = true, .report = text_of("{\"round\":\n3}")},
+        {.kind = COORDINATOR_STOP, .grace_ms = COORDINATOR_GRACE_MS_MAX, .text = text_of("node b is taken away")},
+        {.kind = COORDINATOR_SERVES,
+         .service = {.is_serving = true, .is_running = true, .round = 9, .member_count = 4}},
+        {.kind = COORDINATOR_LET_IN},
+        join_with_pasts(),
+        propose(),
+        {.kind = COORDINATOR_ACCEPT, .round = 8, .stamp_ms = 77},
     };
     memcpy(out, all, sizeof all);
     return KINDS;
@@ -80,6 +149,27 @@ static void assert_slices_equal(struct kv_slice a, struct kv_slice b) {
     assert_true(kv_slice_equal(a, b));
 }
 
+static void assert_charges_equal(const struct coordinator_charges *a, const struct coordinator_charges *b) {
+    assert_int_equal(a->failures, b->failures);
+    assert_int_equal(a->changes, b->changes);
+    assert_int_equal(a->preemptions, b->preemptions);
+}
+
+static void assert_pasts_equal(const struct coordinator_past *a, const struct coordinator_past *b, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        assert_true(a[i].round == b[i].round);
+        assert_true(a[i].author == b[i].author);
+        assert_int_equal(a[i].size, b[i].size);
+        assert_int_equal(a[i].group_rank, b[i].group_rank);
+        assert_int_equal(a[i].host_rank, b[i].host_rank);
+        assert_int_equal(a[i].fate, b[i].fate);
+        assert_true(a[i].base_round == b[i].base_round);
+        assert_true(a[i].base_author == b[i].base_author);
+        assert_int_equal(a[i].base_count, b[i].base_count);
+        assert_int_equal(a[i].is_confirmed, b[i].is_confirmed);
+    }
+}
+
 static void assert_messages_equal(const struct coordinator_message *a, const struct coordinator_message *b) {
     assert_int_equal(a->kind, b->kind);
     assert_slices_equal(a->node.run_id, b->node.run_id);
@@ -94,8 +184,30 @@ static void assert_messages_equal(const struct coordinator_message *a, const str
     assert_int_equal(a->node.store_port, b->node.store_port);
     assert_int_equal(a->node.uses_agent_store, b->node.uses_agent_store);
     assert_true(a->node.last_round == b->node.last_round);
+    assert_true(a->node.last_author == b->node.last_author);
+    assert_true(a->node.stop_ms == b->node.stop_ms);
     assert_int_equal(a->node.last_world_size, b->node.last_world_size);
     assert_true(a->world.round == b->world.round);
+    assert_true(a->world.author == b->world.author);
+    assert_int_equal(a->node.last_group_rank, b->node.last_group_rank);
+    assert_int_equal(a->node.last_host_rank, b->node.last_host_rank);
+    assert_int_equal(a->node.fate, b->node.fate);
+    assert_true(a->node.known_round == b->node.known_round);
+    assert_true(a->node.endpoints == b->node.endpoints);
+    assert_int_equal(a->node.is_done, b->node.is_done);
+    assert_charges_equal(&a->node.charges, &b->node.charges);
+    assert_int_equal(a->node.is_host, b->node.is_host);
+    assert_int_equal(a->node.past_count, b->node.past_count);
+    assert_pasts_equal(a->node.pasts, b->node.pasts, COORDINATOR_PASTS_MAX);
+    assert_pasts_equal(&a->proposal.world, &b->proposal.world, 1);
+    assert_int_equal(a->proposal.past_count, b->proposal.past_count);
+    assert_pasts_equal(a->proposal.pasts, b->proposal.pasts, COORDINATOR_PASTS_MAX);
+    assert_true(a->round == b->round);
+    assert_true(a->stamp_ms == b->stamp_ms);
+    assert_int_equal(a->has_host, b->has_host);
+    assert_int_equal(a->world.host_rank, b->world.host_rank);
+    assert_charges_equal(&a->world.charges, &b->world.charges);
+    assert_int_equal(a->world.max_restarts, b->world.max_restarts);
     assert_int_equal(a->world.group_rank, b->world.group_rank);
     assert_int_equal(a->world.group_world_size, b->world.group_world_size);
     assert_int_equal(a->world.base_global_rank, b->world.base_global_rank);
@@ -107,6 +219,15 @@ static void assert_messages_equal(const struct coordinator_message *a, const str
     assert_int_equal(a->world.uses_agent_store, b->world.uses_agent_store);
     assert_int_equal(a->change, b->change);
     assert_int_equal(a->status, b->status);
+    assert_true(a->grace_ms == b->grace_ms);
+    assert_int_equal(a->is_last, b->is_last);
+    assert_slices_equal(a->report, b->report);
+    assert_int_equal(a->service.is_serving, b->service.is_serving);
+    assert_int_equal(a->service.is_running, b->service.is_running);
+    assert_true(a->service.round == b->service.round);
+    assert_int_equal(a->service.member_count, b->service.member_count);
+    assert_memory_equal(a->nonce, b->nonce, sizeof a->nonce);
+    assert_memory_equal(a->tag, b->tag, sizeof a->tag);
     assert_slices_equal(a->text, b->text);
 }
 
@@ -131,21 +252,31 @@ static void there_and_back(void **state) {
 
 /* The examples of docs/formats/coordinator.md. */
 static void known_bytes(void **state) {
-    static const uint8_t join[] = "\x5d\0\0\0\x01"                            /* length, kind */
-                                  "\x01\0"                                    /* version */
-                                  "\x67\x12\0\0\0\0\0\0"                      /* pid */
-                                  "\x08\x07\x06\x05\x04\x03\x02\x01"          /* identity */
-                                  "\x18\x17\x16\x15\x14\x13\x12\x11"          /* */
-                                  "\x02\0\0\0\x08\0\0\0\x04\0\0\0"            /* nodes, workers */
-                                  "\x3c\x73\x01"                              /* store port, agent's */
-                                  "\x03\0\0\0\0\0\0\0\x06\0\0\0"              /* last round, nodes */
-                                  "\x03\0job\x08\0"                           /* run id */
-                                  "10.0.0.7\x07\0trainer\x0d\0switch7/rack3"; /* address, role, topology */
-    static const uint8_t told[] = "\x45\0\0\0\x10"                            /* length, kind */
-                                  "\x04\0\0\0\0\0\0\0"                        /* round */
-                                  "\x01\0\0\0\x03\0\0\0\x04\0\0\0\x0c\0\0\0"  /* ranks and sizes: group, global */
-                                  "\x02\0\0\0\x08\0\0\0\x3c\x73\x01\x0e\0"    /* role; port, agent's */
-                                  "node-a.cluster\x0f\0node b has left";      /* master address, what changed */
+    static const uint8_t join[] = "\x95\0\0\0\x01"                           /* length, kind */
+                                  "\x01\0"                                   /* version */
+                                  "\x67\x12\0\0\0\0\0\0"                     /* pid */
+                                  "\x08\x07\x06\x05\x04\x03\x02\x01"         /* identity */
+                                  "\x18\x17\x16\x15\x14\x13\x12\x11"         /* */
+                                  "\x02\0\0\0\x08\0\0\0\x04\0\0\0"           /* nodes, workers */
+                                  "\x3c\x73\x01"                             /* store port, agent's */
+                                  "\x03\0\0\0\0\0\0\0"                       /* last round */
+                                  "\x38\x37\x36\x35\x34\x33\x32\x31"         /* its author */
+                                  "\x06\0\0\0"                               /* nodes */
+                                  "\x05\0\0\0\x02\0\0\0\x03"                 /* rank, host's rank, fate */
+                                  "\x0c\0\0\0\0\0\0\0"                       /* round heard of */
+                                  "\x28\x27\x26\x25\x24\x23\x22\x21\x01"     /* endpoints, done */
+                                  "\x07\0\0\0\x08\0\0\0\x09\0\0\0\x01\0"     /* charges, host, pasts */
+                                  "\x03\0job\x08\0"                          /* run id */
+                                  "10.0.0.7\x07\0trainer\x0d\0switch7/rack3" /* address, role, topology */
+                                  "\xa8\x61\0\0\0\0\0\0";                    /* stop */
+    static const uint8_t told[] = "\x61\0\0\0\x10"                           /* length, kind */
+                                  "\x04\0\0\0\0\0\0\0"                       /* round */
+                                  "\x48\x47\x46\x45\x44\x43\x42\x41"         /* author */
+                                  "\x01\0\0\0\x03\0\0\0\x04\0\0\0\x0c\0\0\0" /* ranks and sizes: group, global */
+                                  "\x02\0\0\0\x08\0\0\0\x02\0\0\0"           /* role; host's rank */
+                                  "\x01\0\0\0\x02\0\0\0\x03\0\0\0\x05\0\0\0" /* charges, allowed failures */
+                                  "\x3c\x73\x01\x0e\0"                       /* port, agent's */
+                                  "node-a.cluster\x0f\0node b has left";     /* master address, what changed */
     static const uint8_t refused[] = "\x14\0\0\0\x14\xf0\xff\xff\xff\x0d\0other counts!";
     const struct coordinator_message messages[] = {
         {.kind = COORDINATOR_JOIN, .node = node},
@@ -256,7 +387,7 @@ static void lengths_and_kinds_are_refused_at_once(void **state) {
         {{0xff, 0xff, 0xff, 0xff}, 4, COORDINATOR_MALFORMED},
         {{9, 0, 0, 0, 1}, 5, COORDINATOR_MORE},
         {{9, 0, 0, 0, 0}, 5, COORDINATOR_MALFORMED},
-        {{9, 0, 0, 0, COORDINATOR_ALIVE + 1}, 5, COORDINATOR_MALFORMED},
+        {{9, 0, 0, 0, COORDINATOR_ACCEPT + 1}, 5, COORDINATOR_MALFORMED},
         {{9, 0, 0, 0, COORDINATOR_WORLD}, 5, COORDINATOR_MALFORMED},
     };
     struct coordinator_message got;
@@ -301,6 +432,12 @@ static void strings_up_to_their_limits(void **state) {
     told.text.len = 0;
     told.world.master_addr.len++;
     expect_put(&told, MUSTER_ELIMIT);
+    struct coordinator_message piece = {.kind = COORDINATOR_REPORT};
+    static uint8_t report[COORDINATOR_REPORT_BYTES_MAX + 1];
+    piece.report = kv_slice_of(report, COORDINATOR_REPORT_BYTES_MAX);
+    expect_put(&piece, MUSTER_OK);
+    piece.report.len++;
+    expect_put(&piece, MUSTER_ELIMIT);
 }
 
 #define WITH_NODE(field, value)                                                                                        \
@@ -308,6 +445,14 @@ static void strings_up_to_their_limits(void **state) {
         struct coordinator_message join = {.kind = COORDINATOR_JOIN, .node = node};                                    \
         join.node.field = (value);                                                                                     \
         expect_put(&join, MUSTER_EINVAL);                                                                              \
+    }
+#define WITH_PAST(i, field, value)                                                                                     \
+    {                                                                                                                  \
+        struct coordinator_message join = join_with_pasts(), proposed = propose();                                     \
+        join.node.pasts[i].field = (value);                                                                            \
+        expect_put(&join, MUSTER_EINVAL);                                                                              \
+        proposed.proposal.pasts[i].field = (value);                                                                    \
+        expect_put(&proposed, MUSTER_EINVAL);                                                                          \
     }
 #define WITH_WORLD(field, value)                                                                                       \
     {                                                                                                                  \
@@ -337,19 +482,40 @@ static void values_out_of_range(void **state) {
     WITH_NODE(local_world_size, COORDINATOR_LOCAL_WORLD_SIZE_MAX + 1)
     WITH_NODE(store_port, 0)
     WITH_NODE(last_round, 0)
+    WITH_NODE(past_count, COORDINATOR_PASTS_MAX + 1)
+    WITH_PAST(0, round, 0)
+    WITH_PAST(0, round, pasts[1].round)
+    WITH_PAST(0, size, 0)
+    WITH_PAST(0, group_rank, pasts[0].size)
+    WITH_PAST(0, host_rank, pasts[0].size)
+    WITH_PAST(0, fate, (enum coordinator_fate)(COORDINATOR_DEAD + 1))
+    WITH_PAST(1, base_round, pasts[1].round)
+    WITH_PAST(1, base_count, pasts[1].size + 1)
+    expect_put(&(struct coordinator_message){.kind = COORDINATOR_SERVES, .service = {.is_running = true}},
+               MUSTER_EINVAL);
     WITH_NODE(last_world_size, 0)
+    WITH_NODE(last_group_rank, node.last_world_size)
+    WITH_NODE(last_host_rank, node.last_world_size)
+    WITH_NODE(stop_ms, COORDINATOR_GRACE_MS_MAX + 1)
+    WITH_NODE(fate, (enum coordinator_fate)(COORDINATOR_DEAD + 1))
     WITH_WORLD(round, 0)
     WITH_WORLD(group_rank, world.group_world_size)
     WITH_WORLD(group_world_size, world.global_world_size + 1)
     WITH_WORLD(base_global_rank, world.global_world_size)
     WITH_WORLD(base_role_rank, world.role_world_size)
     WITH_WORLD(role_world_size, world.global_world_size + 1)
+    WITH_WORLD(host_rank, world.group_world_size)
     WITH_WORLD(master_addr, text_of(""))
     WITH_WORLD(master_port, 0)
     static const int32_t statuses[] = {0, 1, MUSTER_EABORTED - 1, INT32_MIN, INT32_MAX};
     for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++) {
         expect_put(&(struct coordinator_message){.kind = COORDINATOR_REFUSED, .status = statuses[i]}, MUSTER_EINVAL);
     }
+    expect_put(&(struct coordinator_message){.kind = COORDINATOR_STOP, .grace_ms = COORDINATOR_GRACE_MS_MAX + 1},
+               MUSTER_EINVAL);
+    expect_put(&(struct coordinator_message){.kind = COORDINATOR_PROBE}, MUSTER_EINVAL);
+    expect_put(&(struct coordinator_message){.kind = COORDINATOR_SERVES, .service = {.member_count = 1}},
+               MUSTER_EINVAL);
     for (int change = 0; change < 6; change++) {
         expect_put(&(struct coordinator_message){.kind = COORDINATOR_CHANGE, .change = (enum coordinator_change)change},
                    change >= 1 && change <= 3 ? MUSTER_OK : MUSTER_EINVAL);
@@ -361,7 +527,11 @@ static void the_first_round_and_any_address(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof addresses / sizeof *addresses; i++) {
         struct coordinator_message join = {.kind = COORDINATOR_JOIN, .node = node};
-        join.node.last_round = join.node.last_world_size = 0;
+        join.node.last_author = join.node.last_round = join.node.last_world_size = join.node.last_group_rank =
+            join.node.last_host_rank = 0;
+        join.node.fate = COORDINATOR_UNKNOWN;
+        join.node.is_done = false;
+        join.node.stop_ms = 0;
         join.node.topology = join.node.role = kv_slice_of(NULL, 0);
         join.node.addr = text_of(addresses[i]);
         expect_put(&join, MUSTER_OK);

@@ -60,14 +60,15 @@ static bool member_of_complete_round(const struct rdzv_machine *m, struct rdzv_n
     return m->state.complete && self_is(m, RDZV_PARTICIPANT);
 }
 
-/* Somebody left the completed round before this node saw it: too few are left, or the ranks have a hole. (PyTorch would
- * go on with a world that is smaller than its ranks.) */
+/* Somebody left the completed round before this node saw it: too few are left, or the ranks have a hole. Or a member
+ * looks silent to this node alone: the others have a world with it. (PyTorch would go on with a smaller world than
+ * theirs.) */
 static bool member_of_broken_round(const struct rdzv_machine *m, struct rdzv_now now) {
     if (!member_of_complete_round(m, now)) {
         return false;
     }
     int64_t count = (int64_t)participants(m);
-    if (count < m->settings.min_nodes) {
+    if (count < m->settings.min_nodes || (size_t)count < m->stored_count) {
         return true;
     }
     for (size_t i = 0; i < m->state.member_count; i++) {
@@ -107,13 +108,23 @@ static bool everybody_is_here(const struct rdzv_machine *m, struct rdzv_now now)
            rdzv_roster_all_joined(&m->roster, &m->state, now);
 }
 
+/* The deadline in the state is by the clock on the wall of another node, which may be wrong; PyTorch's agents obey it.
+ * Here it only names the last call, whose time this node measures by itself: since it first saw it. So a clock that is
+ * ahead of the others' by more than the last call takes does not close every round before the others are in, which
+ * would then break it up again for ever, and one that is behind, or a deadline of somebody whose clock was ahead and
+ * who is gone, keeps nobody waiting. Who was there when the round had enough nodes closes it on time; who came later
+ * waits for as long at most, and only if all of those have gone. */
+static bool last_call_is_over(const struct rdzv_machine *m, struct rdzv_now now) {
+    return m->state.has_deadline && m->state.deadline_us == m->last_call_us &&
+           now.monotonic_ms > m->last_call_seen_ms + m->settings.last_call_timeout_ms;
+}
+
 static bool may_complete(const struct rdzv_machine *m, struct rdzv_now now) {
     size_t count = participants(m);
     if (m->state.complete || !self_is(m, RDZV_PARTICIPANT) || count < m->settings.min_nodes) {
         return false;
     }
-    return count >= m->settings.max_nodes || (m->state.has_deadline && m->state.deadline_us < now.wall_us) ||
-           everybody_is_here(m, now);
+    return count >= m->settings.max_nodes || last_call_is_over(m, now) || everybody_is_here(m, now);
 }
 
 static bool may_participate(const struct rdzv_machine *m, struct rdzv_now now) {
@@ -134,7 +145,7 @@ static bool heartbeat_due(const struct rdzv_machine *m, struct rdzv_now now) {
 
 static bool member_missing(const struct rdzv_machine *m, struct rdzv_now now) {
     (void)now;
-    if (m->told || m->state.closed) {
+    if (m->told == RDZV_VERDICT_NODE_LEFT || m->state.closed) {
         return false;
     }
     return !m->state.complete || m->state.round != m->joined_round || !self_is(m, RDZV_PARTICIPANT) ||
@@ -143,7 +154,8 @@ static bool member_missing(const struct rdzv_machine *m, struct rdzv_now now) {
 
 static bool somebody_waits(const struct rdzv_machine *m, struct rdzv_now now) {
     (void)now;
-    return !m->told && !m->state.closed && has_place(m) && rdzv_state_count(&m->state, RDZV_WAITING) > 0;
+    return m->told == RDZV_VERDICT_NONE && !m->state.closed && has_place(m) &&
+           rdzv_state_count(&m->state, RDZV_WAITING) > 0;
 }
 
 static bool not_listed(const struct rdzv_machine *m, struct rdzv_now now) {
@@ -208,6 +220,7 @@ static void stand_by(struct rdzv_machine *m, struct rdzv_now now) {
 static void leave_lists(struct rdzv_machine *m, struct rdzv_now now) {
     (void)now;
     bool took_part = self_is(m, RDZV_PARTICIPANT);
+    m->stored_count = 0; /* what is complete from here on is this node's own doing */
     (void)rdzv_state_remove(&m->state, &m->self, RDZV_LISTED | RDZV_HEARTBEAT);
     if (took_part) {
         rdzv_state_epilogue(&m->state, m->settings.min_nodes);
@@ -299,13 +312,13 @@ static void conclude(struct rdzv_machine *m, enum rdzv_verdict verdict) {
     switch (verdict) {
     case RDZV_VERDICT_JOINED:
         m->phase = RDZV_PHASE_MEMBER;
-        m->told = false;
+        m->told = RDZV_VERDICT_NONE;
         m->joined_round = m->state.round;
         m->joined_count = participants(m);
         break;
     case RDZV_VERDICT_NODE_LEFT:
     case RDZV_VERDICT_NODE_ARRIVED:
-        m->told = true;
+        m->told = verdict;
         break;
     case RDZV_VERDICT_CLOSED:
     case RDZV_VERDICT_TIMEOUT:
@@ -375,6 +388,10 @@ static void synced(struct rdzv_machine *m, struct rdzv_now now) {
     m->synced = true;
     m->writing = false;
     rdzv_roster_observe(&m->roster, &m->state, now);
+    if (m->state.has_deadline && m->state.deadline_us != m->last_call_us) {
+        m->last_call_us = m->state.deadline_us;
+        m->last_call_seen_ms = now.monotonic_ms;
+    }
     if (m->state.complete) {
         m->last_complete_round = m->state.round;
     } else if (m->state.round < m->last_complete_round) {
@@ -383,7 +400,13 @@ static void synced(struct rdzv_machine *m, struct rdzv_now now) {
     if (m->state.round + 1 < m->min_round) {
         m->min_round = 0;
     }
+    m->stored_count = m->state.complete ? participants(m) : 0;
     sanitise(m, now);
+    if (m->phase == RDZV_PHASE_JOINING && spare_without_place(m, now)) {
+        /* A spare has all the time of the job. Should it be struck, for a silence that was the network's, it has as
+         * much as in the beginning to come back. */
+        m->deadline_ms = now.monotonic_ms + m->settings.join_timeout_ms;
+    }
 }
 
 /* Somebody looks silent, but only in what we know: ask before judging. */
@@ -400,7 +423,9 @@ static bool needs_fresh_look(const struct rdzv_machine *m, struct rdzv_now now) 
 
 /* ---- when to look again ---- */
 
-static void earlier(int64_t *at, int64_t candidate) {
+/* What is overdue has been looked at just now. */
+static void earlier(int64_t *at, int64_t candidate, struct rdzv_now now) {
+    candidate = candidate > now.monotonic_ms ? candidate : now.monotonic_ms + REREAD_MS;
     *at = candidate < *at ? candidate : *at;
 }
 
@@ -417,15 +442,14 @@ static void earlier_by_roster(const struct rdzv_machine *m, struct rdzv_now now,
         }
         if (s->absent_ms != RDZV_NOT_ABSENT) {
             if (s->absent_ms + RDZV_ABSENT_GRACE_MS > now.monotonic_ms) {
-                earlier(at, s->absent_ms + RDZV_ABSENT_GRACE_MS);
+                earlier(at, s->absent_ms + RDZV_ABSENT_GRACE_MS, now);
             }
             continue;
         }
-        int64_t expiry = s->changed_ms + m->settings.expiry_ms;
+        earlier(at, s->changed_ms + m->settings.expiry_ms, now);
         if (!s->renewed) {
-            earlier(&expiry, wall_to_monotonic(s->heartbeat_us + m->settings.expiry_ms * 1000, now));
+            earlier(at, wall_to_monotonic(s->heartbeat_us + m->settings.expiry_ms * 1000, now), now);
         }
-        earlier(at, expiry);
     }
 }
 
@@ -435,27 +459,26 @@ static int64_t next_wake(const struct rdzv_machine *m, struct rdzv_now now) {
         m->phase == RDZV_PHASE_JOINING || m->phase == RDZV_PHASE_CLOSING || m->phase == RDZV_PHASE_LEAVING;
     if (has_deadline) {
         int64_t deadline = m->deadline_ms + 1;
-        earlier(&at, deadline > now.monotonic_ms ? deadline : deadline + ROLLBACK_MS);
+        earlier(&at, deadline > now.monotonic_ms ? deadline : deadline + ROLLBACK_MS, now);
     }
     if (m->phase == RDZV_PHASE_LEAVING && m->lingers && m->linger_until_ms > now.monotonic_ms) {
-        earlier(&at, m->linger_until_ms);
+        earlier(&at, m->linger_until_ms, now);
     }
     if (!keeps_alive(m) || !m->synced) {
         return at;
     }
     const struct rdzv_member *self = rdzv_state_find(&m->state, &m->self);
     if (self && (self->lists & RDZV_LISTED) && !m->state.closed) {
-        earlier(&at, wall_to_monotonic(self->heartbeat_us + m->settings.keep_alive_interval_ms * 1000, now));
+        earlier(&at, wall_to_monotonic(self->heartbeat_us + m->settings.keep_alive_interval_ms * 1000, now), now);
     }
     if (m->phase == RDZV_PHASE_JOINING && m->state.has_deadline) {
-        int64_t last_call = wall_to_monotonic(m->state.deadline_us, now);
+        int64_t last_call = m->last_call_seen_ms + m->settings.last_call_timeout_ms + 1;
         if (last_call > now.monotonic_ms) {
-            earlier(&at, last_call);
+            earlier(&at, last_call, now);
         }
     }
     earlier_by_roster(m, now, &at);
-    /* Whatever is overdue has been looked at just now. */
-    return at > now.monotonic_ms ? at : now.monotonic_ms + REREAD_MS;
+    return at;
 }
 
 /* ---- events ---- */
@@ -496,8 +519,8 @@ void rdzv_step(struct rdzv_machine *m, enum rdzv_event event, struct rdzv_now no
     bool ends = m->phase == RDZV_PHASE_CLOSING || m->phase == RDZV_PHASE_LEAVING;
     if (m->synced && !m->writing) {
         decide(m, now, out);
-    } else if (late(m, now) && (ends || m->phase == RDZV_PHASE_JOINING)) {
-        /* The store does not answer. */
+    } else if (late(m, now) && (ends || (m->phase == RDZV_PHASE_JOINING && !spare_without_place(m, now)))) {
+        /* The store does not answer. (A spare has all the time of the job: only its heartbeat is on its way.) */
         out->verdict = ends ? RDZV_VERDICT_GIVEN_UP : RDZV_VERDICT_TIMEOUT;
         conclude(m, out->verdict);
     }

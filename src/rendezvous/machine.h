@@ -67,12 +67,17 @@ struct rdzv_machine {
     bool synced;  /* a state has been adopted */
     bool writing; /* a write is out: nothing is decided before its outcome */
     bool was_spare;
-    bool told;           /* this round's change has been reported */
+    /* What has been reported of this round: a departure is even after an arrival, since who still agrees on ranks, or
+     * waits in the exit barrier, only minds the former. */
+    enum rdzv_verdict told;
     bool lingers;        /* leaving: be seen waiting first; set it before the LEAVE event */
     int64_t deadline_ms; /* of joining, closing or leaving */
     int64_t linger_until_ms;
+    int64_t last_call_us;        /* the deadline of the last call that was seen last, by its writer's clock */
+    int64_t last_call_seen_ms;   /* when it was first seen, by this node's */
     int64_t min_round;           /* a complete round older than this is one to leave */
     int64_t last_complete_round; /* seen by this node; -1: none */
+    size_t stored_count;         /* participants of a round that is stored as complete, silent ones included */
     int64_t joined_round;
     size_t joined_count; /* its participants */
 };

@@ -372,7 +372,7 @@ static void handle(struct sim *sim, struct sim_event *e) {
         break;
     case SIM_WORKER_FAILS:
         if (n->machine.phase == RDZV_PHASE_MEMBER && !n->machine.told) {
-            n->machine.told = true;
+            n->machine.told = RDZV_VERDICT_NODE_LEFT;
             (void)post(sim, (int64_t)rnd(sim, 100), SIM_JOIN, e->node);
         }
         break;

@@ -253,6 +253,40 @@ static void spare_never_times_out(void **state) {
     assert_turn(f, false, RDZV_VERDICT_NONE);
 }
 
+/* {a, b, c} are the world, self is a spare, for longer than join_timeout; its last heartbeat is `age_ms` old. */
+static void be_spare_for_long(struct fixture *f, int64_t age_ms) {
+    event(f, RDZV_EVENT_JOIN);
+    for (int64_t ms = 0; ms <= settings.join_timeout_ms; ms += settings.join_timeout_ms / 2) {
+        pass_ms(f, settings.join_timeout_ms / 2 - age_ms);
+        rdzv_state_done(&f->stored);
+        put(f, "self", RDZV_SPARE);
+        pass_ms(f, age_ms);
+        put(f, "a", RDZV_PARTICIPANT);
+        put(f, "b", RDZV_PARTICIPANT);
+        put(f, "c", RDZV_PARTICIPANT);
+        rdzv_state_complete(&f->stored);
+        sync_state(f);
+        assert_turn(f, false, RDZV_VERDICT_NONE);
+    }
+}
+
+static void heartbeat_of_an_old_spare_is_not_late(void **state) {
+    struct fixture *f = *state;
+    be_spare_for_long(f, 4500);
+    assert_int_equal(f->actions.wake_ms, f->now.monotonic_ms + 501);
+}
+
+/* Its heartbeats were late on the network, and somebody has struck it: it is a spare again. */
+static void old_spare_that_was_struck_comes_back(void **state) {
+    struct fixture *f = *state;
+    be_spare_for_long(f, 0);
+    drop(f, "self");
+    sync_state(f);
+    assert_list(f, "self", RDZV_SPARE);
+    commit(f);
+    assert_turn(f, false, RDZV_VERDICT_NONE);
+}
+
 static void waiting_node_becomes_spare_when_the_round_fills_up(void **state) {
     struct fixture *f = *state;
     put(f, "a", RDZV_PARTICIPANT);
@@ -379,6 +413,20 @@ static void round_with_a_hole_is_left(void **state) {
     assert_turn(f, false, RDZV_VERDICT_NONE);
 }
 
+/* Of {a, self, z} z looks silent by our clock, and would be the last rank: no world of two beside the others' of three.
+ */
+static void round_with_a_member_that_looks_silent_is_left(void **state) {
+    struct fixture *f = *state;
+    put(f, "a", RDZV_PARTICIPANT);
+    put(f, "self", RDZV_PARTICIPANT);
+    put_aged(f, "z", RDZV_PARTICIPANT, 16);
+    rdzv_state_complete(&f->stored);
+    event(f, RDZV_EVENT_JOIN);
+    sync_state(f);
+    assert_turn(f, true, RDZV_VERDICT_NONE);
+    assert_list(f, "self", RDZV_WAITING);
+}
+
 /* ---- members ---- */
 
 static void missing_member_is_told_once(void **state) {
@@ -412,6 +460,21 @@ static void arrival_is_told_only_if_there_is_a_place(void **state) {
     f->stored.member_count = 0;
     become_member(f);
     put(f, "c", RDZV_WAITING);
+    sync_state(f);
+    assert_turn(f, false, RDZV_VERDICT_NONE);
+}
+
+/* Between completion and ranks, and in the exit barrier, only the departure counts. */
+static void departure_is_told_after_an_arrival(void **state) {
+    struct fixture *f = *state;
+    become_member(f);
+    put(f, "c", RDZV_WAITING);
+    sync_state(f);
+    assert_turn(f, false, RDZV_VERDICT_NODE_ARRIVED);
+    drop(f, "a");
+    sync_state(f);
+    assert_turn(f, false, RDZV_VERDICT_NODE_LEFT);
+    put(f, "d", RDZV_WAITING);
     sync_state(f);
     assert_turn(f, false, RDZV_VERDICT_NONE);
 }
@@ -595,6 +658,61 @@ static void falling_below_the_minimum_ends_the_last_call(void **state) {
 }
 
 /* ---- silence and clocks ---- */
+
+/* self and a are enough, the deadline has been seen, and 29.9 of the last call's 30 s have passed. a ticks. */
+static void wait_for_the_last_call(struct fixture *f, int64_t deadline_us) {
+    put(f, "a", RDZV_PARTICIPANT);
+    put(f, "self", RDZV_PARTICIPANT);
+    f->stored.has_deadline = true;
+    f->stored.deadline_us = deadline_us;
+    event(f, RDZV_EVENT_JOIN);
+    sync_state(f);
+    for (int i = 0; i < 3; i++) {
+        assert_turn(f, false, RDZV_VERDICT_NONE);
+        assert_true(f->actions.wake_ms > f->now.monotonic_ms);
+        pass_ms(f, i < 2 ? 10000 : 9900);
+        put(f, "a", RDZV_PARTICIPANT);
+        put(f, "self", RDZV_PARTICIPANT);
+        sync_state(f);
+    }
+    assert_turn(f, false, RDZV_VERDICT_NONE);
+    assert_true(f->actions.wake_ms <= f->now.monotonic_ms + 101);
+}
+
+/* A clock that is ahead by more than the last call takes, the writer's behind or ours ahead, does not end it at once.
+ */
+static void last_call_is_not_cut_short_by_a_wrong_clock(void **state) {
+    struct fixture *f = *state;
+    wait_for_the_last_call(f, WALL_US - 3600 * SECOND_US);
+    f->now.wall_us += 7200 * SECOND_US; /* it jumps in the middle, too */
+    put(f, "a", RDZV_PARTICIPANT);
+    put(f, "self", RDZV_PARTICIPANT);
+    sync_state(f);
+    assert_turn(f, false, RDZV_VERDICT_NONE);
+    pass_ms(f, 101);
+    event(f, RDZV_EVENT_TIMER);
+    assert_true(f->machine.state.complete);
+}
+
+/* Whoever wrote it had a clock that was ahead, and is gone: the others do not wait until theirs say the same. */
+static void last_call_is_not_drawn_out_by_a_wrong_clock(void **state) {
+    struct fixture *f = *state;
+    wait_for_the_last_call(f, WALL_US + 3600 * SECOND_US);
+    f->now.wall_us -= 7200 * SECOND_US;
+    pass_ms(f, 101);
+    event(f, RDZV_EVENT_TIMER);
+    assert_true(f->machine.state.complete);
+}
+
+static void each_last_call_has_its_own_time(void **state) {
+    struct fixture *f = *state;
+    wait_for_the_last_call(f, WALL_US);
+    f->stored.deadline_us += SECOND_US; /* too few were left meanwhile, and then enough again */
+    sync_state(f);
+    pass_ms(f, 4000);
+    event(f, RDZV_EVENT_TIMER);
+    assert_turn(f, false, RDZV_VERDICT_NONE);
+}
 
 static void stale_state_is_swept_at_first_sight(void **state) {
     struct fixture *f = *state;
@@ -783,6 +901,8 @@ int main(void) {
         TEST(complete_round_with_place_is_waited_for),
         TEST(full_round_makes_a_spare),
         TEST(spare_never_times_out),
+        TEST(heartbeat_of_an_old_spare_is_not_late),
+        TEST(old_spare_that_was_struck_comes_back),
         TEST(waiting_node_becomes_spare_when_the_round_fills_up),
         TEST(closed_is_an_error_unless_spare),
         TEST(spare_on_its_way_in_is_released_too),
@@ -793,8 +913,10 @@ int main(void) {
         TEST(lost_write_is_decided_anew),
         TEST(heartbeats_while_joining_and_member),
         TEST(round_with_a_hole_is_left),
+        TEST(round_with_a_member_that_looks_silent_is_left),
         TEST(missing_member_is_told_once),
         TEST(arrival_is_told_only_if_there_is_a_place),
+        TEST(departure_is_told_after_an_arrival),
         TEST(dropped_member_notices_and_rejoins),
         TEST(next_round_without_us_is_noticed),
         TEST(closed_job_keeps_its_members),
@@ -808,6 +930,9 @@ int main(void) {
         TEST(newcomer_to_an_open_round_waits_as_in_a_first_round),
         TEST(last_participant_to_leave_opens_the_round),
         TEST(falling_below_the_minimum_ends_the_last_call),
+        TEST(last_call_is_not_cut_short_by_a_wrong_clock),
+        TEST(last_call_is_not_drawn_out_by_a_wrong_clock),
+        TEST(each_last_call_has_its_own_time),
         TEST(stale_state_is_swept_at_first_sight),
         TEST(wrong_clock_that_ticks_is_alive),
         TEST(never_sweeps_itself),

@@ -1,76 +1,42 @@
-/* The native backend, on the agent's side: one connection to the coordinator, which decides (coordinator.h); the agent
- * at the endpoint serves it on the port of its store.
+/* The native backend, on the agent's side: its part in the job (participant.h), over one connection to the coordinator,
+ * which decides (coordinator.h). Which of the endpoints that one is at, and whether it lives, is native_reach.c's.
  *
  * Every agent has a workers' store ready and says where in its JOIN, so that whoever becomes rank 0 need not be asked:
  * a round costs each node one message and one answer. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "rendezvous/coordinator_server.h"
-#include "rendezvous/native_session.h"
-#include "rendezvous/rdzv_impl.h"
-#include "rendezvous/store_link.h"
+#include "rendezvous/coordinator_settings.h"
+#include "rendezvous/native_impl.h"
+#include "rendezvous/worker_door.h"
+#include "rendezvous/worker_pass.h"
 #include "rendezvous/worker_store.h"
 
 enum {
-    MUTE_MAX = 5,   /* what ends that many connections without a word is no coordinator */
-    RETRY_MS = 100, /* to connect anew, while joining */
-    REPORT_FIRST_MS = 5000,
-    REPORT_AGAIN_MS = 30000,
+    MUTE_MAX = 5, /* what ends that many connections without a word is no coordinator */
+    BRIEF_FAREWELL_MS = 200,
     LINGER_LOOK_MS = 2,
-    LINGER_MAX_MS = 2000
+    LINGER_MAX_MS = 2000,
 };
 
-enum phase {
-    PHASE_IDLE,
-    PHASE_JOINING, /* a WORLD is awaited */
-    PHASE_MEMBER,  /* of a world */
-    PHASE_BARRIER, /* done here; the other nodes are awaited */
-    PHASE_DONE,    /* they are awaited no longer */
-    PHASE_ENDING,  /* CLOSE or LEAVE has been sent */
-    PHASE_OVER,
-};
-
-struct native {
-    struct rdzv *rdzv;
-    struct store_link *link;
-    struct coordinator_server *server; /* NULL: another node serves */
-    struct native_session *session;
-    bool is_reached; /* the store on whose port the coordinator is */
-    bool is_open;    /* the session */
-    struct kv_server *worker_store;
-    uint16_t store_port;
-    uint64_t identity[2];
-    enum phase phase;
-    bool is_spare;
-    bool has_failed; /* a worker in this round, and the others know */
-    bool is_closed;  /* the job, as the coordinator has said */
-    uint64_t last_round;
-    uint32_t last_world_size;
-    unsigned lingered_ms;
-    uint64_t heard_ms;   /* when the coordinator was heard last */
-    unsigned mute_count; /* connections in a row on which it said nothing */
-};
+static struct native *of(struct participant *part) {
+    return (struct native *)part; /* its first member */
+}
 
 /* ---- the end ---- */
 
-static void end(struct native *n) {
-    n->phase = PHASE_OVER;
-    (void)uv_timer_stop(rdzv_timer(n->rdzv, RDZV_TIMER_WAKE));
-    (void)uv_timer_stop(rdzv_timer(n->rdzv, RDZV_TIMER_REPORT));
-    (void)uv_timer_stop(rdzv_timer(n->rdzv, RDZV_TIMER_SYNC));
-    rdzv_tell_barrier_done(n->rdzv);
-    rdzv_tell_shutdown_done(n->rdzv);
+/* Where the coordinator may be another one than that of the world before. */
+static uint64_t stop_left_ms(const struct native *n) {
+    return native_has_rivals(n) ? membership_stop_left_ms(&n->part.membership, n->part.rdzv) : 0;
 }
 
-static void fail(struct native *n, int status) {
-    rdzv_tell_failed(n->rdzv, status);
-    end(n);
+/* The job stops, and no coordinator is known to have heard of it. */
+static bool is_stop_untold(const struct native *n) {
+    return !n->part.is_closed && !n->has_paid_stop && !n->part.membership.is_stop_heard && stop_left_ms(n) > 0;
 }
 
 /* The others must hear how the job ended before their coordinator goes. */
@@ -79,443 +45,455 @@ static void on_linger(uv_timer_t *timer) {
     struct native *n = r->state;
     n->lingered_ms += LINGER_LOOK_MS;
     struct coordinator_view view;
-    coordinator_server_look(n->server, &view);
-    if (view.member_count <= 1 || n->lingered_ms >= LINGER_MAX_MS) {
+    coordinator_server_look(n->reach.server, &view);
+    bool is_own = n->reach.session && (int)n->reach.at == n->reach.own;
+    /* Some may still be on their way from the coordinator before, and nobody else would tell them that the job stops.
+     */
+    bool is_awaited = view.is_stopping && view.phase != COORDINATOR_OVER && stop_left_ms(n) > 1;
+    /* Nobody else knows who has left for good: those who stop their workers for that are to have the next world first.
+     */
+    is_awaited |= native_has_rivals(n) && view.phase == COORDINATOR_FORMING && view.round > 0 &&
+                  view.member_count > (is_own ? 1 : 0) &&
+                  n->lingered_ms < n->part.rdzv->options.stop_timeout_ms + LINGER_MAX_MS;
+    if (!is_awaited && (view.member_count <= (is_own ? 1 : 0) || n->lingered_ms >= LINGER_MAX_MS)) {
         (void)uv_timer_stop(timer);
-        end(n);
+        participant_end(&n->part);
     }
 }
 
 static void end_or_linger(struct native *n) {
-    (void)uv_timer_stop(rdzv_timer(n->rdzv, RDZV_TIMER_WAKE));
-    if (n->server && n->phase == PHASE_ENDING) {
-        (void)uv_timer_start(rdzv_timer(n->rdzv, RDZV_TIMER_LINGER), on_linger, 0, LINGER_LOOK_MS);
+    (void)uv_timer_stop(rdzv_timer(n->part.rdzv, RDZV_TIMER_WAKE));
+    if (n->reach.own >= 0 && n->part.phase == PARTICIPANT_ENDING) {
+        (void)uv_timer_start(rdzv_timer(n->part.rdzv, RDZV_TIMER_LINGER), on_linger, 0, LINGER_LOOK_MS);
     } else {
-        end(n);
+        participant_end(&n->part);
     }
 }
 
-static void on_late(uv_timer_t *timer) {
-    struct rdzv *r = timer->data;
-    struct native *n = r->state;
-    if (n->phase == PHASE_JOINING) {
-        fail(n,
-             status_fail(MUSTER_ETIMEOUT,
-                         "no world of %u to %u nodes within join_timeout (%llu s): are enough nodes started, with the "
-                         "same --rdzv-id and endpoint?",
-                         r->options.min_nodes, r->options.max_nodes,
-                         (unsigned long long)(r->options.conf.join_timeout_ms / 1000)));
-    } else if (n->phase == PHASE_BARRIER) {
-        log_warning("not all nodes have ended within %d s of this one: waiting no longer",
-                    RDZV_BARRIER_TIMEOUT_MS / 1000);
-        n->phase = PHASE_DONE;
-        rdzv_tell_barrier_done(r);
-    } else {
-        end(n);
-    }
+/* ---- for people ---- */
+
+static const char *describe(const struct participant *p, char out[PARTICIPANT_WHERE_MAX]) {
+    char tried[PARTICIPANT_WHERE_MAX - 16];
+    (void)str_format(out, PARTICIPANT_WHERE_MAX, "coordinator %s",
+                     native_reach_describe((const struct native *)p, tried, sizeof tried));
+    return out;
 }
 
-static void wait_at_most(struct native *n, uint64_t ms) {
-    (void)uv_timer_start(rdzv_timer(n->rdzv, RDZV_TIMER_WAKE), on_late, ms, 0);
+static bool report_unreached(const struct participant *p) {
+    const struct native *n = (const struct native *)p;
+    char tried[PARTICIPANT_WHERE_MAX];
+    bool is_unreached = !n->reach.is_open || native_reach_is_mute(n);
+    if (is_unreached) {
+        log_warning("still waiting for the coordinator of rendezvous '%s' (%s)", p->rdzv->options.run_id,
+                    native_reach_describe(n, tried, sizeof tried));
+    }
+    if (native_reach_has_c10d(n)) {
+        log_warning(
+            "nodes with --rdzv-backend=c10d, or torchrun's, have come to this node for the job '%s', and cannot "
+            "take part: start all nodes with --rdzv-backend=muster, or all with c10d",
+            p->rdzv->options.run_id);
+    }
+    return is_unreached;
 }
 
 /* ---- joining ---- */
 
-/* Another attempt meets an empty store. Every worker of this node has ended, and no other node's uses this store before
- * this one is rank 0 of the next round. */
-static int prepare_store(struct native *n) {
-    bool loopback = store_link_is_loopback(n->link);
-    if (!n->rdzv->options.share_store) {
-        return worker_store_free_port(n->rdzv->loop, loopback, &n->store_port);
-    }
-    if (n->worker_store) {
-        kv_server_reset(n->worker_store);
-        return MUSTER_OK;
-    }
-    int rc = worker_store_open(n->rdzv->loop, loopback, &n->worker_store);
-    if (rc == MUSTER_OK) {
-        n->store_port = kv_server_port(n->worker_store);
-    }
-    return rc;
-}
-
-/* By which address others reach this node: what its connection to the coordinator says, unless that is loopback, which
- * says something only where everybody is on this machine. */
+/* By which address others reach this node. */
 static void own_address(const struct native *n, char out[RDZV_ADDR_MAX]) {
     struct sockaddr_storage local;
-    char text[NET_ADDRESS_TEXT_MAX];
-    if (n->rdzv->options.local_addr) {
-        (void)str_copy(out, RDZV_ADDR_MAX, n->rdzv->options.local_addr);
-        return;
-    }
-    bool tells = native_session_local_address(n->session, &local) == MUSTER_OK &&
-                 (store_link_is_loopback(n->link) || !net_address_is_loopback((struct sockaddr *)&local));
-    if (tells) {
-        (void)net_address_host((struct sockaddr *)&local, text);
-    } else {
-        worker_store_own_address(text);
-    }
-    (void)str_copy(out, RDZV_ADDR_MAX, text);
+    bool tells = native_session_local_address(n->reach.session, &local) == MUSTER_OK;
+    worker_store_told_address(n->part.rdzv->options.local_addr, tells ? (struct sockaddr *)&local : NULL,
+                              native_reach_is_loopback(n), out, RDZV_ADDR_MAX);
 }
 
 static int send_join(struct native *n) {
-    const struct rdzv_options *o = &n->rdzv->options;
+    const struct rdzv_options *o = &n->part.rdzv->options;
     char addr[RDZV_ADDR_MAX];
-    int rc = prepare_store(n);
+    const struct worker_store_guard guard = {.door = n->door ? worker_door_guest(n->door) : NULL,
+                                             .allowed = &o->conf.allow};
+    bool is_done = n->part.phase == PARTICIPANT_BARRIER || n->part.phase == PARTICIPANT_ENDING;
+    int rc = is_done ? MUSTER_OK
+                     : worker_store_prepare(n->part.rdzv->loop, native_reach_is_loopback(n), o->share_store,
+                                            n->secret ? &guard : NULL, &n->worker_store, &n->store_port);
     if (rc != MUSTER_OK) {
         return rc;
     }
     own_address(n, addr);
     struct coordinator_message join = {
         .kind = COORDINATOR_JOIN,
-        .node = {.run_id = kv_slice_text(o->run_id),
-                 .addr = kv_slice_text(addr),
-                 .role = kv_slice_text(o->role ? o->role : "default"),
-                 .topology = kv_slice_text(o->conf.topology),
-                 .pid = getpid(),
-                 .identity = {n->identity[0], n->identity[1]},
-                 .min_nodes = o->min_nodes,
-                 .max_nodes = o->max_nodes,
-                 .local_world_size = o->local_world_size,
-                 .store_port = n->store_port,
-                 .uses_agent_store = o->share_store,
-                 .last_round = n->last_round,
-                 .last_world_size = n->last_world_size},
-    };
-    return native_session_send(n->session, &join);
+        .node = membership_introduce(&n->part.membership, o, addr, n->identity, n->store_port)};
+    join.node.known_round = native_search_known_round(&n->reach.search);
+    join.node.endpoints = n->reach.digest;
+    join.node.is_done = is_done;
+    join.node.stop_ms = stop_left_ms(n);
+    join.node.is_host = (int)n->reach.at == n->reach.own;
+    return native_session_send(n->reach.session, &join);
 }
 
-static void on_report(uv_timer_t *timer) {
-    struct rdzv *r = timer->data;
-    struct native *n = r->state;
-    char tried[MUSTER_DETAIL_MAX / 2];
-    if (n->is_open) {
-        log_warning("still waiting for a world of %u to %u nodes in rendezvous '%s' (coordinator %s)%s",
-                    r->options.min_nodes, r->options.max_nodes, r->options.run_id,
-                    store_link_describe(n->link, tried, sizeof tried),
-                    n->is_spare ? ": all places are taken, this node is a spare" : "");
-    } else {
-        log_warning("still waiting for the coordinator of rendezvous '%s' (%s)", r->options.run_id,
-                    store_link_describe(n->link, tried, sizeof tried));
-    }
+static int send_message(struct participant *p, const struct coordinator_message *message) {
+    const struct native_reach *r = &of(p)->reach;
+    return r->is_open ? native_session_send(r->session, message) : MUSTER_ECLOSED;
+}
+
+static bool ask(struct participant *p) {
+    return native_reach_ask_alive(of(p));
 }
 
 /* ---- what the coordinator says ---- */
 
-static void on_world(struct native *n, const struct coordinator_message *message) {
-    const struct coordinator_world *w = &message->world;
-    struct exchange_result result = {.base_global_rank = w->base_global_rank,
-                                     .global_world_size = w->global_world_size,
-                                     .base_role_rank = w->base_role_rank,
-                                     .role_world_size = w->role_world_size,
-                                     .master_port = w->master_port};
-    if (n->phase != PHASE_JOINING) {
-        return; /* this node is on its way out */
-    }
-    (void)str_format(result.master_addr, sizeof result.master_addr, "%.*s", (int)w->master_addr.len,
-                     (const char *)w->master_addr.data);
-    n->phase = PHASE_MEMBER;
-    n->last_round = w->round;
-    n->last_world_size = w->group_world_size;
-    (void)uv_timer_stop(rdzv_timer(n->rdzv, RDZV_TIMER_WAKE));
-    (void)uv_timer_stop(rdzv_timer(n->rdzv, RDZV_TIMER_REPORT));
-    if (message->text.len > 0) {
-        log_info("round %llu: %.*s", (unsigned long long)w->round, (int)message->text.len,
-                 (const char *)message->text.data);
-    }
-    rdzv_tell_world(n->rdzv, w->round, w->group_rank, w->group_world_size, &result);
-}
-
-/* The coordinator needs nothing more of this node, and hears no CLOSE from it. */
-static void end_barrier(struct native *n) {
-    n->phase = PHASE_DONE;
-    n->is_closed = true;
-    (void)uv_timer_stop(rdzv_timer(n->rdzv, RDZV_TIMER_WAKE));
-    rdzv_tell_barrier_done(n->rdzv);
-}
-
-static void on_change(struct native *n, const struct coordinator_message *message) {
-    if (n->phase == PHASE_MEMBER) {
-        rdzv_tell_change(n->rdzv, message->change == COORDINATOR_NODE_ARRIVED ? RDZV_NODE_ARRIVED : RDZV_NODE_LEFT,
-                         "%.*s", (int)message->text.len, (const char *)message->text.data);
-    } else if (n->phase == PHASE_BARRIER) {
-        end_barrier(n); /* the others go on without it */
-    }
-}
-
-static void on_closed(struct native *n, const struct coordinator_message *message) {
-    n->is_closed = true;
-    switch (n->phase) {
-    case PHASE_JOINING:
-        if (n->is_spare) {
-            rdzv_tell_spare_released(n->rdzv);
-            n->phase = PHASE_IDLE;
-            break;
-        }
-        /* fall through */
-    case PHASE_MEMBER:
-        fail(n, status_fail(MUSTER_ECLOSED, "the job has ended: %.*s", (int)message->text.len,
-                            (const char *)message->text.data));
-        break;
-    case PHASE_BARRIER:
-        end_barrier(n);
-        break;
-    case PHASE_ENDING:
-        end_or_linger(n);
-        break;
-    case PHASE_IDLE:
-    case PHASE_DONE:
-    case PHASE_OVER:
-        break;
-    }
-}
-
-static void on_message(void *ctx, const struct coordinator_message *message) {
+static void on_pass(void *ctx, int status) {
     struct native *n = ctx;
-    n->heard_ms = uv_now(n->rdzv->loop);
-    n->mute_count = 0;
-    switch (message->kind) {
-    case COORDINATOR_WORLD:
-        on_world(n, message);
-        return;
-    case COORDINATOR_CHANGE:
-        on_change(n, message);
-        return;
-    case COORDINATOR_ALL_DONE:
-        if (n->phase == PHASE_BARRIER) {
-            end_barrier(n);
-        }
-        return;
-    case COORDINATOR_CLOSED:
-        on_closed(n, message);
-        return;
-    case COORDINATOR_REFUSED:
-        if (message->status == MUSTER_ECONNECT) {
-            return; /* for now: an earlier connection still stands. This one ends, and is made anew */
-        }
-        fail(n, status_fail(message->status, "%.*s", (int)message->text.len, (const char *)message->text.data));
-        return;
-    case COORDINATOR_SPARE:
-        n->is_spare = true;
-        (void)uv_timer_stop(rdzv_timer(n->rdzv, RDZV_TIMER_WAKE)); /* as long as the job lasts */
-        log_info("all places are taken: this node is a spare, and waits for one");
-        return;
-    case COORDINATOR_HEARD:
-        return;
-    case COORDINATOR_JOIN:
-    case COORDINATOR_ALIVE:
-    case COORDINATOR_FAILED:
-    case COORDINATOR_LEAVE:
-    case COORDINATOR_DONE:
-    case COORDINATOR_CLOSE:
-        return; /* the codec lets none of them through */
+    worker_pass_close(n->pass);
+    n->pass = NULL;
+    if (status == MUSTER_OK) {
+        rdzv_release_world(n->part.rdzv);
+    } else {
+        participant_fail(&n->part, status);
     }
 }
 
-/* ---- reaching it ---- */
-
-/* A message of its kind alone; false when it cannot be sent. */
-static bool say(struct native *n, enum coordinator_kind kind, const char *why) {
-    struct coordinator_message message = {.kind = kind, .text = kv_slice_text(why)};
-    return n->is_open && native_session_send(n->session, &message) == MUSTER_OK;
-}
-
-static void on_beat(uv_timer_t *timer);
-
-static void on_session_open(void *ctx) {
-    struct native *n = ctx;
-    n->is_open = true;
-    n->heard_ms = uv_now(n->rdzv->loop);
-    int rc = n->phase == PHASE_JOINING ? send_join(n) : MUSTER_OK;
+/* With a secret the workers' store of another node serves this one's workers when their agent has been there. */
+static void get_pass(struct native *n, const struct coordinator_world *w) {
+    const struct native_session_key key = {.secret = n->secret, .run_id = n->part.rdzv->options.run_id};
+    if (!n->secret || w->group_rank == 0 || !w->uses_agent_store) {
+        return;
+    }
+    rdzv_hold_world(n->part.rdzv);
+    int rc = worker_pass_open(n->part.rdzv->loop, n->part.rdzv->world.master_addr, w->master_port, &key,
+                              n->part.rdzv->options.conf.read_timeout_ms, on_pass, n, &n->pass);
     if (rc != MUSTER_OK) {
-        fail(n, rc);
+        participant_fail(&n->part, rc);
     }
 }
 
-static void on_session_lost(void *ctx, int status);
-
-static const struct native_session_callbacks session_callbacks = {
-    .on_open = on_session_open, .on_message = on_message, .on_lost = on_session_lost};
-
-static int connect_session(struct native *n) {
-    return native_session_open(n->rdzv->loop, store_link_address(n->link), &session_callbacks, n, &n->session);
+/* The others go on without it. Of several endpoints the coordinator has to hear that this node knows: until then it
+ * counts it as one that could go on with others. */
+static void let_go(struct participant *p) {
+    if (native_has_rivals(of(p))) {
+        (void)participant_say(p, COORDINATOR_LEAVE, "it was done");
+    }
+    participant_end_barrier(p);
 }
 
-static void drop_session(struct native *n) {
-    native_session_close(n->session);
-    n->session = NULL;
-    n->is_open = false;
+static void entered(struct participant *p, const struct coordinator_world *world) {
+    native_reach_arrived(of(p));
+    get_pass(of(p), world);
 }
 
-/* The store that serves the coordinator is there, or its loss is on its way: on_link_failed(). So this node was given
- * up by the coordinator, after a silence of this one's or of its own, and may come back. */
-static void on_session_lost(void *ctx, int status) {
-    struct native *n = ctx;
-    drop_session(n);
-    switch (n->phase) {
-    case PHASE_JOINING:
-        if (status == MUSTER_EPROTOCOL) {
-            fail(n, status);
-        } else if (++n->mute_count >= MUTE_MAX) {
-            fail(n, status_prefix(MUSTER_EPROTOCOL,
-                                  "the store at the endpoint has no coordinator: start all nodes, and first the one "
-                                  "that hosts it, with --rdzv-backend=muster"));
-        } else { /* on_beat() tries again, for as long as join_timeout says */
-            (void)uv_timer_start(rdzv_timer(n->rdzv, RDZV_TIMER_SYNC), on_beat, RETRY_MS, RETRY_MS);
-        }
+static void end_way(struct participant *p) {
+    end_or_linger(of(p));
+}
+
+/* So that the coordinator sees that it was heard. */
+static void drop_way(struct participant *p) {
+    native_reach_drop(of(p));
+}
+
+/* So that every node of a world has heard of it before any is at work in it: see coordinator_quorum.c. */
+static void on_propose(struct native *n, const struct coordinator_message *message) {
+    if (n->part.phase != PARTICIPANT_JOINING && n->part.phase != PARTICIPANT_BARRIER) {
         return;
-    case PHASE_MEMBER:
-        rdzv_tell_change(n->rdzv, RDZV_NODE_LEFT, "this node has lost its place: %s", muster_detail());
-        n->phase = PHASE_IDLE;
-        return;
-    case PHASE_BARRIER:
-        end_barrier(n);
-        return;
-    case PHASE_ENDING:
-        end_or_linger(n);
-        return;
-    case PHASE_IDLE:
-    case PHASE_DONE:
-    case PHASE_OVER:
-        return;
+    }
+    membership_propose(&n->part.membership, &message->proposal);
+    native_reach_proposed(n, message);
+    const struct coordinator_message accept = {
+        .kind = COORDINATOR_ACCEPT, .round = message->proposal.world.round, .stamp_ms = message->stamp_ms};
+    int rc = native_session_send(n->reach.session, &accept);
+    if (rc != MUSTER_OK) {
+        participant_fail(&n->part, rc);
     }
 }
 
-static uint64_t silence_ms(const struct native *n) {
-    const struct rdzv_conf *conf = &n->rdzv->options.conf;
-    return conf->keep_alive_interval_ms * conf->keep_alive_max_attempt;
+static void on_refused(struct participant *p, const struct coordinator_message *message) {
+    const struct net_endpoint *at = &of(p)->reach.places[of(p)->reach.at].endpoint;
+    if (message->status != MUSTER_ECONNECT) { /* else for now: an earlier connection still stands, this one ends */
+        participant_fail(p, status_fail(message->status, "the coordinator at %s:%d refuses this node: %.*s", at->host,
+                                        (int)at->port, (int)message->text.len, (const char *)message->text.data));
+    }
 }
 
-/* Says that this agent is alive, and looks whether the coordinator is. */
-static void on_beat(uv_timer_t *timer) {
-    struct rdzv *r = timer->data;
-    struct native *n = r->state;
-    const uint64_t interval_ms = r->options.conf.keep_alive_interval_ms;
+void native_heard(struct native *n, const struct coordinator_message *message) {
+    if (message->kind == COORDINATOR_PROPOSE) {
+        on_propose(n, message);
+    } else if (message->kind == COORDINATOR_CHANGE && n->part.phase == PARTICIPANT_MEMBER && n->pass) {
+        rdzv_join(n->part.rdzv); /* the agent has not been told of the world yet: it waits for the next in its place */
+    } else {
+        participant_heard(&n->part, message);
+    }
+}
+
+/* ---- its connection ---- */
+
+static const char *name_place(const struct native *n, char out[NET_HOST_MAX + 8]) {
+    const struct net_endpoint *endpoint = &n->reach.places[n->reach.at].endpoint;
+    (void)str_format(out, NET_HOST_MAX + 8, "%s:%d", endpoint->host, (int)endpoint->port);
+    return out;
+}
+
+static void lose_place(struct native *n, enum rdzv_change change, const char *why) {
+    if (n->pass) { /* as in native_heard() */
+        rdzv_join(n->part.rdzv);
+        return;
+    }
+    rdzv_tell_change(n->part.rdzv, change, "this node has lost its place: %s", why);
+    n->part.phase = PARTICIPANT_IDLE;
+}
+
+bool native_wants_coordinator(const struct native *n) {
+    bool has_part = n->part.phase == PARTICIPANT_BARRIER ||
+                    (n->part.phase == PARTICIPANT_MEMBER && n->part.membership.stop_by_ms > 0);
+    return n->part.phase == PARTICIPANT_JOINING || (has_part && n->reach.lost >= 0) || n->owes_stop;
+}
+
+void native_opened(struct native *n) {
     int rc = MUSTER_OK;
-    if (!n->session) {
-        rc = n->phase == PHASE_JOINING ? connect_session(n) : MUSTER_OK;
-    } else if (uv_now(r->loop) - n->heard_ms >= silence_ms(n)) {
-        on_session_lost(n, status_fail(MUSTER_ETIMEOUT, "the coordinator has been silent for %llu ms",
-                                       (unsigned long long)silence_ms(n)));
-    } else if (n->is_open) {
-        (void)say(n, COORDINATOR_ALIVE, "");
-        (void)uv_timer_start(timer, on_beat, interval_ms, interval_ms);
+    participant_spare_no_more(&n->part); /* of the coordinator before */
+    if (native_wants_coordinator(n)) {
+        rc = send_join(n);
+        if (n->owes_stop && rc == MUSTER_OK) {
+            n->owes_stop = false;
+            n->has_paid_stop = true;
+            (void)participant_say(&n->part, COORDINATOR_LEAVE, "its node is taken away");
+        }
+    } else if (n->part.phase == PARTICIPANT_MEMBER && n->reach.is_checking) {
+        lose_place(n, RDZV_NODE_LEFT, n->reach.places[n->reach.at].answer);
     }
+    n->reach.is_checking = false;
     if (rc != MUSTER_OK) {
-        fail(n, rc);
+        participant_fail(&n->part, rc);
     }
 }
 
-static void on_link_ready(void *ctx) {
-    struct native *n = ctx;
-    const uint64_t interval_ms = n->rdzv->options.conf.keep_alive_interval_ms;
-    if (!store_link_server(n->link)) {
-        coordinator_server_close(n->server);
-        n->server = NULL;
+static void fail_for_good(struct native *n, const char *why) {
+    char name[NET_HOST_MAX + 8], answer[NATIVE_PLACE_ANSWER_MAX];
+    (void)str_copy(answer, sizeof answer, n->reach.places[n->reach.at].answer);
+    participant_fail(&n->part,
+                     status_fail(MUSTER_ECONNECT, "the coordinator at %s %s (%s)", name_place(n, name), why, answer));
+}
+
+/* With one endpoint nobody else can take the coordinator's place. */
+static void lost_while_joining(struct native *n, int status) {
+    const struct native_reach *r = &n->reach;
+    uint64_t timeout_ms = n->part.rdzv->options.conf.read_timeout_ms;
+    participant_spare_no_more(&n->part);
+    if (native_has_rivals(n)) {
+        native_seek_later(n);
+    } else if (status == MUSTER_EPROTOCOL) {
+        participant_fail(&n->part, status);
+    } else if (r->mute_count >= MUTE_MAX) {
+        participant_fail(
+            &n->part, status_prefix(MUSTER_EPROTOCOL,
+                                    "the store at the endpoint has no coordinator: start all nodes, and first the one "
+                                    "that hosts it, with --rdzv-backend=muster"));
+    } else if (r->was_open && status == MUSTER_ENOENT) {
+        fail_for_good(n, "is lost, the node that serves it has probably ended");
+    } else if (!r->was_open && uv_now(n->part.rdzv->loop) - r->opened_ms >= timeout_ms) {
+        fail_for_good(n, "cannot be reached within read_timeout: is the node that hosts it running?");
+    } else { /* for as long as join_timeout says */
+        native_seek_later(n);
     }
-    n->is_reached = true;
-    int rc = connect_session(n);
-    if (rc != MUSTER_OK) {
-        fail(n, rc);
+}
+
+/* The next one is joined when the workers have ended; at once if the job stops, since that one is to know. */
+static void lose_coordinator(struct native *n, int status) {
+    struct native_reach *r = &n->reach;
+    char name[NET_HOST_MAX + 8], why[MUSTER_DETAIL_MAX];
+    (void)str_copy(why, sizeof why, muster_detail());
+    bool is_first = r->lost < 0;
+    /* It lives, perhaps, and goes on without this node, whose workers are to be gone by then. */
+    bool is_cut_off = status != MUSTER_ECLOSED || native_reach_may_be_given_up(n);
+    if (is_first) {
+        r->lost = (int)r->at;
+        r->lost_ms = uv_now(n->part.rdzv->loop);
+    }
+    if (n->pass) { /* as in native_heard() */
+        rdzv_join(n->part.rdzv);
         return;
     }
-    (void)uv_timer_start(rdzv_timer(n->rdzv, RDZV_TIMER_SYNC), on_beat, interval_ms, interval_ms);
+    /* Workers that save go on: the next coordinator is told that the job stops (native_deserted(): or none is found).
+     */
+    bool is_stopping = n->part.membership.stop_by_ms > 0;
+    if (!is_stopping || status == MUSTER_ETIMEOUT) {
+        rdzv_tell_change(n->part.rdzv, is_cut_off ? RDZV_CUT_OFF : RDZV_NODE_LEFT, "the coordinator at %s is lost: %s",
+                         name_place(n, name), why);
+    }
+    if (!is_stopping) {
+        n->part.phase = PARTICIPANT_IDLE;
+    }
+    if (is_first) {
+        native_seek(n);
+    } else {
+        native_seek_later(n);
+    }
 }
 
-static void on_link_failed(void *ctx, int status) {
-    struct native *n = ctx;
-    if (n->phase == PHASE_ENDING) {
-        end_or_linger(n);
-    } else if (n->phase != PHASE_OVER) {
-        fail(n, status);
+static void lost_while_member(struct native *n, int status) {
+    struct native_reach *r = &n->reach;
+    bool is_silent = status == MUSTER_ETIMEOUT;
+    if (native_has_rivals(n)) {
+        lose_coordinator(n, status);
+    } else if (is_silent) {
+        lose_place(n, RDZV_NODE_LEFT, muster_detail());
+    } else if (!r->is_checking) {
+        native_reach_check(n);
+    } else {
+        fail_for_good(n, "is lost, the node that serves it has probably ended");
     }
+}
+
+static void lost_while_done(struct native *n) {
+    if (!native_has_rivals(n)) {
+        participant_end_barrier(&n->part);
+    } else if (n->reach.lost < 0) {
+        n->reach.lost = (int)n->reach.at;
+        native_seek(n);
+    } else {
+        native_seek_later(n);
+    }
+}
+
+void native_deserted(struct native *n) {
+    if (n->part.phase == PARTICIPANT_BARRIER) {
+        participant_end_barrier(&n->part);
+    } else if (n->owes_stop) {
+        n->owes_stop = false;
+        end_or_linger(n);
+    } else if (n->part.phase == PARTICIPANT_MEMBER && !n->reach.was_deserted &&
+               uv_now(n->part.rdzv->loop) - n->reach.lost_ms >= n->part.rdzv->options.stop_timeout_ms) {
+        n->reach.was_deserted = true; /* others who have not heard that the job stops go on by now */
+        rdzv_tell_change(n->part.rdzv, RDZV_CUT_OFF, "the coordinator is lost, and no other one is found in time");
+    }
+}
+
+void native_lost(struct native *n, int status) {
+    switch (n->part.phase) {
+    case PARTICIPANT_JOINING:
+        lost_while_joining(n, status);
+        return;
+    case PARTICIPANT_MEMBER:
+        lost_while_member(n, status);
+        return;
+    case PARTICIPANT_BARRIER:
+        lost_while_done(n);
+        return;
+    case PARTICIPANT_ENDING:
+        /* The LEAVE may have been said to one that was dead by then. */
+        n->owes_stop = n->owes_stop || is_stop_untold(n);
+        if (n->owes_stop) {
+            native_seek_later(n);
+        } else {
+            end_or_linger(n);
+        }
+        return;
+    case PARTICIPANT_IDLE:
+    case PARTICIPANT_DONE:
+    case PARTICIPANT_OVER:
+        return;
+    }
+}
+
+/* ---- its life ---- */
+
+static const struct participant_way way = {.send = send_message,
+                                           .ask = ask,
+                                           .describe = describe,
+                                           .report_unreached = report_unreached,
+                                           .entered = entered,
+                                           .let_go = let_go,
+                                           .refused = on_refused,
+                                           .closed = drop_way,
+                                           .end = end_way};
+
+static int open_tls(struct native *n, const struct rdzv_tls_conf *conf) {
+    const struct tls_files files = {.certificate = conf->cert_file, .key = conf->key_file, .authority = conf->ca_file};
+    return conf->cert_file[0] != '\0' ? tls_context_create(&files, &n->tls) : MUSTER_OK;
 }
 
 static int start(struct rdzv *r) {
     const struct rdzv_options *o = &r->options;
-    struct net_endpoint endpoint;
     struct native *n = calloc(1, sizeof *n);
     if (!n) {
         return status_fail(MUSTER_ENOMEM, "no memory for a rendezvous");
     }
     r->state = n;
-    n->rdzv = r;
+    participant_init(&n->part, r, &way);
     if (getrandom(n->identity, sizeof n->identity, 0) != (ssize_t)sizeof n->identity) {
         return status_fail(MUSTER_ESYSTEM, "no random numbers for this agent's identity");
     }
-    int rc = net_endpoint_parse(o->endpoint ? o->endpoint : "", &endpoint);
+    int rc = o->secret ? secret_create(o->secret, &n->secret) : MUSTER_OK;
+    rc = rc == MUSTER_OK && n->secret ? worker_door_create(n->secret, o->run_id, &n->door) : rc;
+    rc = rc ? rc : open_tls(n, &o->conf.tls);
     struct coordinator_server_options server = {
-        .coordinator = {.run_id = o->run_id,
-                        .min_nodes = o->min_nodes,
-                        .max_nodes = o->max_nodes,
-                        .last_call_timeout_ms = (int64_t)o->conf.last_call_timeout_ms,
-                        .last_call_given = o->conf.last_call_given},
+        .secret = n->secret,
+        .tls = n->tls,
         .silence_ms = (int64_t)(o->conf.keep_alive_interval_ms * o->conf.keep_alive_max_attempt),
     };
-    rc = rc ? rc : coordinator_server_create(r->loop, &server, &n->server);
-    if (rc != MUSTER_OK) {
-        return rc;
-    }
-    struct store_link_options link = {
-        .host = endpoint.host,
-        .port = endpoint.port < 0 ? RDZV_DEFAULT_PORT : (uint16_t)endpoint.port,
-        .is_host = o->conf.is_host,
-        .timeout_ms = o->conf.read_timeout_ms,
-        .silence_ms = o->conf.silence_timeout_ms,
-        .guest = coordinator_server_guest(n->server),
-        .on_ready = on_link_ready,
-        .on_failed = on_link_failed,
-        .ctx = n,
-    };
-    return store_link_create(r->loop, &link, &n->link);
+    rc = rc ? rc : coordinator_settings_read(o, &server.coordinator);
+    server.coordinator.places.author = n->identity[0];
+    return rc ? rc : native_reach_start(n, &server);
 }
 
 /* ---- the agent's calls ---- */
 
+static void drop_pass(struct native *n) {
+    worker_pass_close(n->pass);
+    n->pass = NULL;
+}
+
 static void join(struct rdzv *r) {
     struct native *n = r->state;
-    n->phase = PHASE_JOINING;
-    n->is_spare = n->has_failed = false;
-    (void)uv_timer_start(rdzv_timer(r, RDZV_TIMER_REPORT), on_report, REPORT_FIRST_MS, REPORT_AGAIN_MS);
-    wait_at_most(n, r->options.conf.join_timeout_ms);
-    int rc = MUSTER_OK;
-    if (n->is_open) {
-        rc = send_join(n);
-    } else if (n->is_reached && !n->session) { /* it was lost */
-        rc = connect_session(n);
-    } /* else it is on its way */
+    drop_pass(n);
+    participant_join(&n->part);
+    n->reach.is_checking = false;
+    int rc = n->reach.is_open ? send_join(n) : MUSTER_OK;
     if (rc != MUSTER_OK) {
-        fail(n, rc);
+        participant_fail(&n->part, rc);
+    } else if (!n->reach.session) {
+        native_seek(n);
+    } else { /* or it is on its way */
+        native_seek_better(n);
     }
 }
 
-static void worker_failed(struct rdzv *r, const char *why) {
+static bool preempt(struct rdzv *r, uint64_t grace_ms, const char *why) {
     struct native *n = r->state;
-    if (n->phase == PHASE_MEMBER && !n->has_failed) {
-        n->has_failed = say(n, COORDINATOR_FAILED, why);
+    bool is_between = n->part.phase == PARTICIPANT_IDLE && n->reach.lost >= 0; /* coordinators */
+    if (is_between) {
+        n->part.phase = PARTICIPANT_MEMBER;
     }
+    bool said = participant_preempt(r, grace_ms, why);
+    if (is_between) {
+        native_seek(n);
+    }
+    return said || (participant_takes_part(&n->part) && stop_left_ms(n) > 0); /* the next coordinator will be told */
 }
 
 static void barrier(struct rdzv *r) {
     struct native *n = r->state;
-    if (n->phase != PHASE_MEMBER || !say(n, COORDINATOR_DONE, "")) {
-        rdzv_tell_barrier_done(r);
+    bool is_between = n->part.phase == PARTICIPANT_IDLE || (n->part.phase == PARTICIPANT_MEMBER && !n->reach.is_open);
+    if (is_between && n->reach.lost >= 0) { /* the coordinator was lost before it could hear of it */
+        n->part.phase = PARTICIPANT_BARRIER;
+        participant_wait_at_most(&n->part, RDZV_BARRIER_TIMEOUT_MS);
+        native_seek(n);
         return;
     }
-    n->phase = PHASE_BARRIER;
-    wait_at_most(n, RDZV_BARRIER_TIMEOUT_MS);
+    participant_barrier(r);
 }
 
 /* A CLOSE is answered by CLOSED, a LEAVE by the end of the connection: then it has been heard. */
 static void shutdown_node(struct rdzv *r, bool close_job) {
     struct native *n = r->state;
-    (void)uv_timer_stop(rdzv_timer(r, RDZV_TIMER_REPORT));
-    n->phase = PHASE_ENDING;
-    bool said = !n->is_closed && (close_job ? say(n, COORDINATOR_CLOSE, "a node has ended it")
-                                            : say(n, COORDINATOR_LEAVE, "the node was told to end"));
-    if (said) {
-        wait_at_most(n, r->options.conf.close_timeout_ms);
-    } else {
+    drop_pass(n);
+    bool said = participant_say_farewell(&n->part, close_job);
+    n->owes_stop = !said && is_stop_untold(n);
+    if (said || n->owes_stop) {
+        /* Who was in no world has nothing to say that the end of its connection does not. */
+        bool is_brief = !n->owes_stop && (native_reach_is_mute(n) || n->part.membership.last_round == 0);
+        participant_wait_at_most(&n->part, is_brief ? BRIEF_FAREWELL_MS : r->options.conf.close_timeout_ms);
+    }
+    if (n->owes_stop) {
+        native_seek(n);
+    } else if (!said) {
         end_or_linger(n);
     }
 }
@@ -523,17 +501,21 @@ static void shutdown_node(struct rdzv *r, bool close_job) {
 static void stop(struct rdzv *r) {
     struct native *n = r->state;
     if (n) {
-        native_session_close(n->session);
-        store_link_close(n->link);
-        coordinator_server_close(n->server); /* after the store, whose guest it is */
+        worker_pass_close(n->pass);
+        native_reach_stop(n);
         kv_server_close(n->worker_store);
+        worker_door_free(n->door);
+        secret_free(n->secret);
+        tls_context_free(n->tls);
         free(n);
     }
 }
 
 const struct rdzv_backend_table rdzv_native = {.start = start,
                                                .join = join,
-                                               .worker_failed = worker_failed,
+                                               .worker_failed = participant_worker_failed,
+                                               .preempt = preempt,
                                                .barrier = barrier,
                                                .shutdown = shutdown_node,
+                                               .is_needed_after_failure = true,
                                                .stop = stop};

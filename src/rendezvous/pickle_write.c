@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/status.h"
 #include "base/base64.h"
+#include "base/status.h"
 #include "rendezvous/civil_time.h"
 #include "rendezvous/pickle.h"
 #include "rendezvous/pickle_impl.h"

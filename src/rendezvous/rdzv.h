@@ -1,8 +1,8 @@
 /* Rendezvous as the agent sees it: join, get a world, hear when it is no longer the right one, leave.
  *
  * One object per agent, used for all rounds. Backends: c10d (--standalone is c10d on a store of its own),
- * static and muster. Everything is asynchronous on one libuv loop; callbacks come from the loop, never from inside a
- * call. */
+ * static, muster, etcd-v2 and etcd. Everything is asynchronous on one libuv loop; callbacks come from the loop, never
+ * from inside a call. */
 #ifndef RENDEZVOUS_RDZV_H
 #define RENDEZVOUS_RDZV_H
 
@@ -11,14 +11,47 @@
 #include <uv.h>
 
 #include "net/endpoint.h"
+#include "rendezvous/secret.h"
 
 struct rdzv;
 
-enum rdzv_backend { RDZV_BACKEND_C10D, RDZV_BACKEND_STATIC, RDZV_BACKEND_MUSTER };
+enum rdzv_backend {
+    RDZV_BACKEND_C10D,
+    RDZV_BACKEND_STATIC,
+    RDZV_BACKEND_MUSTER,
+    RDZV_BACKEND_ETCD_V2,
+    RDZV_BACKEND_ETCD, /* PyTorch's first, which it calls legacy */
+    RDZV_BACKEND_ETCD_V3,
+};
 
+/* One agent decides for the job, and can tell all others what it wants (coordinator.h). */
+static inline bool rdzv_has_coordinator(enum rdzv_backend backend) {
+    return backend == RDZV_BACKEND_MUSTER || backend == RDZV_BACKEND_ETCD_V3;
+}
+
+#define RDZV_UNLIMITED UINT32_MAX
+#define RDZV_DEFAULT_PORT 29400
 #define RDZV_TOPOLOGY_MAX 256 /* bytes of a topology label, terminator included */
 
+#define RDZV_TEXT_MAX 256 /* bytes of a path in --rdzv-conf, terminator included */
+
+/* How an etcd is reached; "": not given. */
+struct rdzv_etcd_conf {
+    bool https;                        /* protocol */
+    char ca_file[RDZV_TEXT_MAX];       /* cacert, ca_cert */
+    char cert_file[RDZV_TEXT_MAX];     /* cert, ssl_cert */
+    char key_file[RDZV_TEXT_MAX];      /* key, ssl_cert_key */
+    char prefix[RDZV_TEXT_MAX];        /* etcd_prefix */
+    char user[RDZV_TEXT_MAX];          /* etcd-v3 */
+    char password_file[RDZV_TEXT_MAX]; /* etcd-v3 */
+};
+
 /* Values of --rdzv-conf (docs/rendezvous.md), milliseconds. */
+/* muster only: names of files in PEM form (net/tls_context.h), all or none; "" */
+struct rdzv_tls_conf {
+    char cert_file[RDZV_TEXT_MAX], key_file[RDZV_TEXT_MAX], ca_file[RDZV_TEXT_MAX];
+};
+
 struct rdzv_conf {
     uint64_t join_timeout_ms;        /* 600 000 */
     uint64_t last_call_timeout_ms;   /* 30 000 */
@@ -28,17 +61,24 @@ struct rdzv_conf {
     uint64_t keep_alive_interval_ms; /* 5 000 */
     uint32_t keep_alive_max_attempt; /* 3 */
     uint64_t read_timeout_ms;        /* 60 000 */
-    uint64_t static_timeout_ms;      /* "timeout": 900 000 */
+    uint64_t static_timeout_ms;      /* "timeout": 900 000; of etcd, too */
     uint64_t silence_timeout_ms; /* no key, 10 000: PyTorch's server can be silent for 5 s while it looks up a name */
-    int is_host;                 /* -1 not given, 0, 1 */
-    bool store_is_file;          /* store_type=file: the endpoint is a path */
+    uint32_t max_membership_changes, max_preemptions; /* muster: of the job; RDZV_UNLIMITED */
+    uint64_t restart_window_ms; /* muster: how long a charge counts against these and max_restarts; 0: always */
+    int is_host;                /* -1 not given, 0, 1 */
+    bool store_is_file;         /* store_type=file: the endpoint is a path */
+    struct rdzv_etcd_conf etcd;
+    struct net_ranges allow; /* muster only: from where workers may come without their agent, with a secret */
+    char secret_file[RDZV_TOPOLOGY_MAX]; /* muster only, for the caller, who reads it; "" */
+    struct rdzv_tls_conf tls;
     char topology[RDZV_TOPOLOGY_MAX]; /* muster only: where this node is, "switch7/rack3"; "" */
 };
 
 struct rdzv_options {
     enum rdzv_backend backend;
-    const char *run_id;     /* strings: copied */
-    const char *endpoint;   /* "host[:port]" or a path with store_is_file; "" = default */
+    const char *run_id; /* strings: copied */
+    const char
+        *endpoint; /* "host[:port]", of muster also several, with commas; or a path with store_is_file; "" = default */
     const char *local_addr; /* --local-addr or NULL */
     const char *role;
     uint32_t min_nodes;
@@ -49,6 +89,11 @@ struct rdzv_options {
     bool share_store;          /* false: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker 0 hosts its own */
     bool identical_workers;    /* TORCH_ELASTIC_WORKER_IDENTICAL=1 */
     bool survivors_continue;   /* workers outlive nodes: the exit barrier waits for those that are left, however long */
+    bool limits_spares;        /* muster: nodes that wait for a place, to max_spares, if this node serves it */
+    uint32_t max_spares;
+    uint64_t stop_timeout_ms;         /* muster: how long workers that are asked to end may take */
+    uint32_t max_restarts;            /* muster: after failures, of the job, if this node serves it */
+    const struct secret_text *secret; /* muster only: borrowed until rdzv_create() returns; NULL: none */
     struct rdzv_conf conf;
 };
 
@@ -65,12 +110,15 @@ struct rdzv_world {
     uint32_t role_world_size;
     const char *master_addr;
     uint16_t master_port;
-    bool use_agent_store; /* TORCHELASTIC_USE_AGENT_STORE */
+    bool use_agent_store;                 /* TORCHELASTIC_USE_AGENT_STORE */
+    bool job_counts_restarts;             /* muster: for all nodes, and decides; else each agent does */
+    uint32_t restart_count, max_restarts; /* then: after failures, so far and at most */
 };
 
 enum rdzv_change {
     RDZV_NODE_ARRIVED, /* somebody waits to be let in */
     RDZV_NODE_LEFT,    /* a member of the current world is gone or has left to join again */
+    RDZV_CUT_OFF,      /* this node hears nothing of the others, who may go on without it: no time to end is left */
 };
 
 struct rdzv_callbacks {
@@ -79,6 +127,12 @@ struct rdzv_callbacks {
     /* After on_world, at most once per round: the world should be formed again (stop the workers, then
      * rdzv_join()). `why` is a sentence. */
     void (*on_change)(void *ctx, enum rdzv_change change, const char *why);
+    /* A node of the job will be taken away in grace_ms: the whole job is to stop, and no further world will come. At
+     * most once; follows rdzv_preempt() of any node, this one too. */
+    void (*on_stop)(void *ctx, uint64_t grace_ms, const char *why);
+    /* There is no place for this node now: on_world or on_spare_released follows, maybe much later. NULL: not told
+     * (muster alone tells). */
+    void (*on_spare)(void *ctx);
     /* Answer to rdzv_join() on a spare node when the job has ended without it: exit 0. */
     void (*on_spare_released)(void *ctx);
     /* The rendezvous cannot go on: timeout, closed, store lost. `status` negative, `why` says what to do. */
@@ -97,6 +151,10 @@ void rdzv_join(struct rdzv *rdzv);
 /* A worker of this node has failed; `why` is a sentence. Where the backend can tell the other nodes before this one
  * joins again, it does (muster); once a round, later calls change nothing. */
 void rdzv_worker_failed(struct rdzv *rdzv, const char *why);
+
+/* This node will be taken away in grace_ms: where the backend can tell all nodes to stop (muster), it does, and on_stop
+ * follows. False: this node is on its own. */
+bool rdzv_preempt(struct rdzv *rdzv, uint64_t grace_ms, const char *why);
 
 /* The exit barrier when this node is done: `done` comes when all members have arrived, or after 300 s or
  * any failure (both ignored, as torchrun does). With survivors_continue: when all members that are left have arrived,

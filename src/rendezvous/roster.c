@@ -99,9 +99,11 @@ void rdzv_roster_observe(struct rdzv_roster *roster, const struct rdzv_state *st
         if (!s->met && s->absent_ms == RDZV_NOT_ABSENT) {
             s->absent_ms = now.monotonic_ms;
         }
-        /* Members of a complete round that have just left are about to come back: only the gone are forgotten
-         * here, and those whom the round completed without. */
-        if (state->complete && !s->met && (s->gone || now.monotonic_ms - s->absent_ms >= RDZV_ABSENT_GRACE_MS)) {
+        /* Members of a complete round that have just left are about to come back. The gone are remembered for longer: a
+         * node whose clock is slow looks silent until its heartbeat is seen to change, and would else be a stranger,
+         * and be removed, in every round anew. */
+        int64_t memory_ms = s->gone ? RDZV_GONE_MEMORY_MS : RDZV_ABSENT_GRACE_MS;
+        if (state->complete && !s->met && now.monotonic_ms - s->absent_ms >= memory_ms) {
             continue;
         }
         roster->list[kept++] = *s;

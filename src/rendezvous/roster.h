@@ -14,6 +14,8 @@ struct rdzv_now {
 
 /* A node that has left one list appears in the next one within a few writes; absent for longer it has gone. */
 #define RDZV_ABSENT_GRACE_MS INT64_C(2000)
+/* A node that was removed is known again when it comes back within this. */
+#define RDZV_GONE_MEMORY_MS INT64_C(60000)
 
 struct rdzv_sighting {
     struct rdzv_node node;
@@ -39,8 +41,8 @@ int rdzv_roster_reserve(struct rdzv_roster *roster, size_t extra);
 
 struct rdzv_sighting *rdzv_roster_find(const struct rdzv_roster *roster, const struct rdzv_node *node);
 
-/* Takes note of a fresh state. Needs room for its members. A complete round makes the roster forget everybody who is
- * in no list. */
+/* Takes note of a fresh state. Needs room for its members. A complete round makes the roster forget those who have long
+ * been in no list. */
 void rdzv_roster_observe(struct rdzv_roster *roster, const struct rdzv_state *state, struct rdzv_now now);
 
 /* Has this member been silent for `limit_ms`? */

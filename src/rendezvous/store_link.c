@@ -14,8 +14,9 @@
 #include "base/str.h"
 #include "net/socket.h"
 #include "rendezvous/resolver.h"
+#include "rendezvous/store_host.h"
 
-enum { TICK_MS = 500, ANSWER_TEXT_MAX = 256 };
+enum { TICK_MS = 500, ANSWER_TEXT_MAX = 256, ASK_AGAIN_MS = 2000 };
 /* The store that this process hosts shares the loop with its client: silence has no excuse. */
 enum { OWN_SILENCE_MS = 2000 };
 /* What this machine refuses (descriptors, memory, permission) that often in a row will not change by waiting. */
@@ -38,7 +39,9 @@ struct store_link {
     struct store_link_options options;
     char host[NET_HOST_MAX];
     uint64_t deadline_ms;
-    struct resolver *resolver;
+    struct resolver *resolver; /* NULL: the name is not being asked for */
+    bool is_named;             /* the host is given by a name that is no address */
+    uint64_t asked_ms;         /* for the name, last */
     char resolver_answer[ANSWER_TEXT_MAX];
     struct kv_server *server;
     struct candidate candidates[NET_ADDRESSES_MAX];
@@ -78,42 +81,13 @@ void store_link_close(struct store_link *link) {
 
 /* ---- hosting ---- */
 
-static int listen_on(struct store_link *link, const struct sockaddr *const *addresses, size_t count) {
-    struct kv_server_options options = {.addresses = addresses,
-                                        .address_count = count,
-                                        .on_change = link->options.on_change,
+/* Loopback endpoints are served on loopback alone. */
+static int host_store(struct store_link *link, const struct net_addresses *loopback) {
+    struct kv_server_options options = {.on_change = link->options.on_change,
                                         .on_disconnect = link->options.on_disconnect,
                                         .guest = link->options.guest,
                                         .ctx = link->options.ctx};
-    return kv_server_create(link->loop, &options, &link->server);
-}
-
-/* Does the kernel lack this kind of address? */
-static bool is_absent(int error_number) {
-    return error_number == EAFNOSUPPORT || error_number == EADDRNOTAVAIL;
-}
-
-/* Loopback endpoints are served on loopback alone; others on every address, as names can mean any of them. */
-static int host_store(struct store_link *link, const struct net_addresses *loopback) {
-    struct net_addresses everywhere;
-    const struct net_addresses *where = loopback;
-    size_t together = loopback ? loopback->count : 1;
-    if (!loopback) {
-        (void)net_resolve_numeric("::", link->options.port, &everywhere); /* takes IPv4 as well */
-        struct net_addresses v4;
-        (void)net_resolve_numeric("0.0.0.0", link->options.port, &v4);
-        everywhere.list[everywhere.count++] = v4.list[0];
-        where = &everywhere;
-    }
-    const struct sockaddr *addresses[NET_ADDRESSES_MAX];
-    for (size_t i = 0; i < where->count; i++) {
-        addresses[i] = (const struct sockaddr *)&where->list[i].sockaddr;
-    }
-    int rc = listen_on(link, addresses, together);
-    if (rc == MUSTER_ESYSTEM && is_absent(errno) && where->count > 1) {
-        rc = listen_on(link, loopback ? addresses : addresses + 1, 1);
-    }
-    return rc;
+    return store_host_open(link->loop, loopback, link->options.port, options, &link->server);
 }
 
 /* ---- connecting ---- */
@@ -262,48 +236,38 @@ static void watch_candidate(struct candidate *c) {
 
 static void on_resolved(void *ctx, int status, const struct net_addresses *addresses);
 
+static int ask_for_name(struct store_link *link) {
+    link->asked_ms = uv_now(link->loop);
+    return resolver_start(link->loop, link->host, link->options.port, on_resolved, link, &link->resolver);
+}
+
+/* The name may be given to the host only when that starts, or to another one since. */
+static bool is_name_due(const struct store_link *link) {
+    uint64_t now = uv_now(link->loop);
+    return link->is_named && !link->resolver && !link->server && now < link->deadline_ms &&
+           (link->candidate_count == 0 || now >= link->asked_ms + ASK_AGAIN_MS);
+}
+
 static void on_tick(uv_timer_t *timer) {
     struct store_link *link = timer->data;
     for (size_t i = 0; i < link->candidate_count; i++) {
         watch_candidate(&link->candidates[i]);
     }
-    if (link->candidate_count == 0 && !link->resolver && link->resolver_answer[0] != '\0' &&
-        uv_now(link->loop) < link->deadline_ms) {
-        /* The name may be given to the host only when that starts. */
-        (void)resolver_start(link->loop, link->host, link->options.port, on_resolved, link, &link->resolver);
+    if (is_name_due(link)) {
+        (void)ask_for_name(link);
     }
     judge(link);
 }
 
 /* ---- choosing ---- */
 
-static bool is_loopback_host(const struct net_addresses *addresses) {
-    for (size_t i = 0; i < addresses->count; i++) {
-        if (!net_address_is_loopback((const struct sockaddr *)&addresses->list[i].sockaddr)) {
-            return false;
-        }
-    }
-    return addresses->count > 0;
-}
-
 bool store_link_is_loopback(const struct store_link *link) {
-    struct net_addresses addresses;
-    return net_resolve_numeric(link->host, 0, &addresses) == MUSTER_OK && is_loopback_host(&addresses);
-}
-
-static const struct sockaddr *first_local(const struct net_addresses *addresses) {
-    for (size_t i = 0; i < addresses->count; i++) {
-        const struct sockaddr *address = (const struct sockaddr *)&addresses->list[i].sockaddr;
-        if (net_address_is_local(address)) {
-            return address;
-        }
-    }
-    return NULL;
+    return store_host_is_loopback(link->host);
 }
 
 /* Hosts the store if that is wanted and possible, and connects. A code only when it has to be hosted and cannot. */
 static int choose(struct store_link *link, const struct net_addresses *addresses) {
-    const struct sockaddr *local = link->options.is_host == 0 ? NULL : first_local(addresses);
+    const struct sockaddr *local = link->options.is_host == 0 ? NULL : store_host_first_local(addresses);
     bool loopback = store_link_is_loopback(link);
     if (link->options.is_host != 0 && (link->options.is_host == 1 || local)) {
         int rc = host_store(link, loopback ? addresses : NULL);
@@ -332,10 +296,39 @@ static int choose(struct store_link *link, const struct net_addresses *addresses
     return MUSTER_OK;
 }
 
+static bool is_candidate(const struct store_link *link, const struct sockaddr *address) {
+    for (size_t i = 0; i < link->candidate_count; i++) {
+        if (net_address_equal((const struct sockaddr *)&link->candidates[i].address, address)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of a name that was known before: whatever else it means now is tried as well. */
+static void try_new_addresses(struct store_link *link, const struct net_addresses *addresses) {
+    for (size_t i = 0; i < addresses->count && link->candidate_count < NET_ADDRESSES_MAX; i++) {
+        const struct sockaddr *address = (const struct sockaddr *)&addresses->list[i].sockaddr;
+        if (!is_candidate(link, address)) {
+            add_candidate(link, address, link->options.port);
+            attempt(&link->candidates[link->candidate_count - 1]);
+        }
+    }
+}
+
 static void on_resolved(void *ctx, int status, const struct net_addresses *addresses) {
     struct store_link *link = ctx;
     resolver_close(link->resolver);
     link->resolver = NULL;
+    if (link->over || link->winner) {
+        return;
+    }
+    if (link->candidate_count > 0) { /* the name server may be away: they are as good as they were */
+        if (status == MUSTER_OK) {
+            try_new_addresses(link, addresses);
+        }
+        return;
+    }
     if (status != MUSTER_OK) {
         (void)str_copy(link->resolver_answer, sizeof link->resolver_answer, muster_detail());
         judge(link);
@@ -368,8 +361,9 @@ int store_link_create(uv_loop_t *loop, const struct store_link_options *options,
         rc = choose(link, &addresses);
     } else if (rc == MUSTER_OK) {
         uv_update_time(loop);
+        link->is_named = true;
         link->deadline_ms = uv_now(loop) + options->timeout_ms;
-        rc = resolver_start(loop, link->host, options->port, on_resolved, link, &link->resolver);
+        rc = ask_for_name(link);
         (void)uv_timer_start(&link->timer, on_tick, TICK_MS, TICK_MS);
     }
     if (rc != MUSTER_OK) {

@@ -8,14 +8,18 @@
 #include "base/status.h"
 #include "base/str.h"
 
-int worker_store_open(uv_loop_t *loop, bool loopback, struct kv_server **out) {
+int worker_store_open(uv_loop_t *loop, bool loopback, const struct worker_store_guard *guard, struct kv_server **out) {
     static const char *const hosts[2][2] = {{"::", "0.0.0.0"}, {"127.0.0.1", "127.0.0.1"}};
     int rc = MUSTER_OK;
     for (int i = 0; i < 2; i++) {
         struct net_addresses at;
         (void)net_resolve_numeric(hosts[loopback][i], 0, &at);
         const struct sockaddr *address = (const struct sockaddr *)&at.list[0].sockaddr;
-        struct kv_server_options options = {.addresses = &address, .address_count = 1};
+        struct kv_server_options options = {.addresses = &address,
+                                            .address_count = 1,
+                                            .is_guarded = guard != NULL,
+                                            .guest = guard ? guard->door : NULL,
+                                            .allowed = guard ? guard->allowed : NULL};
         rc = kv_server_create(loop, &options, out);
         if (rc == MUSTER_OK || loopback) {
             break; /* the second host is for kernels without IPv6 */
@@ -26,10 +30,26 @@ int worker_store_open(uv_loop_t *loop, bool loopback, struct kv_server **out) {
 
 int worker_store_free_port(uv_loop_t *loop, bool loopback, uint16_t *out) {
     struct kv_server *probe;
-    int rc = worker_store_open(loop, loopback, &probe);
+    int rc = worker_store_open(loop, loopback, NULL, &probe);
     if (rc == MUSTER_OK) {
         *out = kv_server_port(probe);
         kv_server_close(probe);
+    }
+    return rc;
+}
+
+int worker_store_prepare(uv_loop_t *loop, bool loopback, bool is_shared, const struct worker_store_guard *guard,
+                         struct kv_server **store, uint16_t *port) {
+    if (!is_shared) {
+        return worker_store_free_port(loop, loopback, port);
+    }
+    if (*store) {
+        kv_server_reset(*store);
+        return MUSTER_OK;
+    }
+    int rc = worker_store_open(loop, loopback, guard, store);
+    if (rc == MUSTER_OK) {
+        *port = kv_server_port(*store);
     }
     return rc;
 }
@@ -61,4 +81,19 @@ void worker_store_own_address(char out[NET_ADDRESS_TEXT_MAX]) {
         }
     }
     uv_free_interface_addresses(list, count);
+}
+
+void worker_store_told_address(const char *given, const struct sockaddr *connection, bool all_on_loopback, char *out,
+                               size_t size) {
+    char text[NET_ADDRESS_TEXT_MAX];
+    if (given) {
+        (void)str_copy(out, size, given);
+        return;
+    }
+    if (connection && (all_on_loopback || !net_address_is_loopback(connection))) {
+        (void)net_address_host(connection, text);
+    } else {
+        worker_store_own_address(text);
+    }
+    (void)str_copy(out, size, text);
 }

@@ -1,0 +1,38 @@
+/* Who asks how the job does: STATUS is answered with a document in pieces (REPORT), a batch for each STATUS, so that
+ * nobody is sent more than they read. All who ask within a moment get the same document. Pure: the pieces go out
+ * through the caller. */
+#ifndef RENDEZVOUS_COORDINATOR_ASKERS_H
+#define RENDEZVOUS_COORDINATOR_ASKERS_H
+
+#include "rendezvous/coordinator_report.h"
+
+#define COORDINATOR_ASKERS_MAX ((size_t)64)    /* connections that ask, at a time; more are refused */
+#define COORDINATOR_REPORT_AGE_MS INT64_C(100) /* for so long a document serves others, if the round lasts */
+
+struct coordinator_document; /* shared by those who are being sent it */
+
+/* Of one connection; zeroed: it has not asked. */
+struct coordinator_asker {
+    bool is_counted;
+    struct coordinator_document *document; /* what it is being sent; NULL: nothing */
+    size_t sent;
+};
+
+struct coordinator_askers { /* zeroed: nobody asks */
+    size_t count;
+    struct coordinator_document *latest;
+};
+
+typedef void coordinator_piece_fn(void *ctx, void *session, const struct coordinator_message *message);
+
+/* A STATUS has come: sends the next batch of the document, or the first of a new one. MUSTER_ELIMIT (too many ask),
+ * MUSTER_ENOMEM: nothing was sent. */
+int coordinator_askers_serve(struct coordinator_askers *askers, struct coordinator_asker *asker,
+                             const struct coordinator *coordinator, const struct coordinator_history *history,
+                             int64_t now_ms, coordinator_piece_fn *send, void *ctx, void *session);
+
+/* The connection has ended. */
+void coordinator_askers_forget(struct coordinator_askers *askers, struct coordinator_asker *asker);
+void coordinator_askers_done(struct coordinator_askers *askers);
+
+#endif
