@@ -17,6 +17,7 @@ import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader, DistributedSampler  # noqa: E402
 
+import group  # noqa: E402
 import mnist_ddp  # noqa: E402
 
 
@@ -33,7 +34,7 @@ class Alone(torch.nn.Module):
 
 def main():
     epochs = int(sys.argv[1])
-    dist.init_process_group("gloo")
+    group.join("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     train_set, test_set = mnist_ddp.load_idx(mnist_ddp.DATA)
     sampler = DistributedSampler(train_set, seed=0)
@@ -50,8 +51,8 @@ def main():
         accuracy = 100 * mnist_ddp.test_accuracy(model, test_set, rank, world_size)
         if rank == 0:
             print(f"epoch {len(train_set) / duration:.0f} {loss:.4f} {accuracy:.2f}", flush=True)
-    dist.barrier()
-    dist.destroy_process_group()
+    del model, optimizer
+    group.leave()
     if rank == 0:
         print(f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.1f}", flush=True)
 

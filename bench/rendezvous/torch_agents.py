@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""torch_agents.py COUNT: COUNT of torchrun's rendezvous handlers (c10d, a TCPStore on loopback) meet in one round.
+"""torch_agents.py COUNT [ETCD]: COUNT of torchrun's rendezvous handlers (c10d, a TCPStore on loopback; or etcd-v2, with
+the etcd at that endpoint) meet in one round.
 
 Prints one line of JSON: seconds from the moment when all are connected until the last has its rank, and the bytes that
 loopback carried meanwhile. Each handler has a connection of its own, as an agent has; they are threads of a few
@@ -28,22 +29,33 @@ def loopback_bytes():
     return 0
 
 
-def agents(count, total, port, ready, go, results):
-    """One process's share: `count` handlers."""
+def connect(port, etcd):
+    """A store and the backend that keeps its state there."""
     import torch.distributed as dist
     from torch.distributed.elastic.rendezvous import RendezvousParameters
     from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+
+    if etcd:
+        from torch.distributed.elastic.rendezvous.etcd_rendezvous_backend import create_backend
+
+        backend, store = create_backend(RendezvousParameters("etcd-v2", etcd, f"bench{port}", 1, 1, protocol="http"))
+        return store, backend
+    store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=datetime.timedelta(seconds=TIMEOUT_S))
+    return store, C10dRendezvousBackend(store, "bench")
+
+
+def agents(count, total, port, etcd, ready, go, results):
+    """One process's share: `count` handlers."""
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 
-    timeout = datetime.timedelta(seconds=TIMEOUT_S)
     handlers = []
-    for index in range(count):
-        store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timeout)
+    for _ in range(count):
+        store, backend = connect(port, etcd)
         handlers.append(
             DynamicRendezvousHandler.from_backend(
                 "bench",
                 store,
-                C10dRendezvousBackend(store, "bench"),
+                backend,
                 total,
                 total,
                 local_addr="127.0.0.1",
@@ -65,7 +77,7 @@ def agents(count, total, port, ready, go, results):
     results.put(ended)
 
 
-def main(total):
+def main(total, etcd):
     import torch.distributed as dist
 
     context = multiprocessing.get_context("fork")
@@ -76,7 +88,7 @@ def main(total):
     for index in range(min(PROCESSES, total)):
         share = (total - first) // (min(PROCESSES, total) - index)
         processes.append(
-            context.Process(target=agents, args=(share, total, server.port, ready, go, results), daemon=True)
+            context.Process(target=agents, args=(share, total, server.port, etcd, ready, go, results), daemon=True)
         )
         first += share
     for process in processes:
@@ -97,4 +109,4 @@ def main(total):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
