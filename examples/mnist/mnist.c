@@ -5,7 +5,9 @@
  * The same job as examples/pytorch/mnist_ddp.py. Each worker computes the gradients of its share of each batch;
  * libmuster averages them while the backward pass is still running. Each epoch ends with a snapshot (--snapshot). A
  * restarted worker group, of the same size or another, goes on from the last one: the batch size does not depend on the
- * number of workers. With --shrink the survivors of a loss go on by themselves.
+ * number of workers. Asked to stop, because a node will be taken away (muster run --preempt-signal), all workers do
+ * after the same step, with a snapshot that the next start goes on from, in the middle of an epoch. With --shrink the
+ * survivors of a loss go on by themselves.
  *
  * Read from main() upwards, then trainer.c (group, optimizer, snapshots), net.c (the network) and, if you like, its
  * layers in conv.c and norm_pool.c. The command line is in options.c, the images are read in idx.c. */
@@ -18,6 +20,7 @@
 
 #include <muster/collective.h>
 #include <muster/record.h>
+#include <muster/stop.h>
 #include <muster/trace.h>
 
 #include "fail.h"
@@ -95,13 +98,22 @@ static bool all_steps_done(const struct trainer *t) {
     return t->options.steps > 0 && t->progress.steps >= t->options.steps;
 }
 
-/* Trains to the end of the epoch, or of --steps. */
+enum { STOP_ASK_STEPS = 10 }; /* a question costs a message to all workers, and there is time */
+
+/* Asked together: one answer for all. At the end of an epoch nobody asks: that is tested and saved first. */
+static bool is_to_stop(struct trainer *t) {
+    bool stop = false;
+    return t->progress.steps % STOP_ASK_STEPS == 0 && muster_sampler_left(t->samplers[0]) > 0 &&
+           works(t, muster_stop_requested(t->group, &stop), "ask whether to stop") && stop;
+}
+
+/* Trains to the end of the epoch, or of --steps, or until the launcher asks to stop. */
 static void train_epoch(struct trainer *t) {
     struct progress *p = &t->progress;
     for (int i = 0; i < t->options.micro_batches; i++) {
         muster_sampler_resume(t->samplers[i], p->epoch, (uint64_t)p->consumed);
     }
-    while (!all_steps_done(t)) {
+    while (!all_steps_done(t) && !t->stops && !t->broken) {
         size_t images = 0;
         muster_trace_begin("step");
         double loss = train_step(t, &images);
@@ -114,6 +126,7 @@ static void train_epoch(struct trainer *t) {
         curve_add(&p->curve, loss);
         t->sums.loss += loss * (double)images;
         t->sums.images += (double)images;
+        t->stops = is_to_stop(t);
     }
 }
 
@@ -162,12 +175,28 @@ static bool add_up(struct trainer *t, struct sums *all) {
         "add up the results");
 }
 
+/* What is left of the epoch is for the next start. */
+static void stop_here(struct trainer *t) {
+    trainer_save(t);
+    if (t->rank == 0) {
+        printf("asked to stop: stopping in epoch %" PRId64 ", after step %" PRId64 "\n", t->progress.epoch + 1,
+               t->progress.steps);
+    }
+}
+
 /* Trains and tests one epoch, or what is left of it, saves it, and says how it went. */
 static void run_epoch(struct trainer *t) {
     struct progress *p = &t->progress;
     struct sums all;
     int64_t epoch = p->epoch + 1;
-    if (!time_epoch(t) || !share_buffers(t) || !add_up(t, &all)) {
+    if (!time_epoch(t) || !share_buffers(t)) {
+        return;
+    }
+    if (t->stops) {
+        stop_here(t);
+        return;
+    }
+    if (!add_up(t, &all)) {
         return;
     }
     p->accuracy = all.right / (double)t->test.count;
@@ -240,7 +269,7 @@ int main(int argc, char **argv) {
 
     bool done = false;
     while (!done) {
-        if (t->progress.epoch < t->options.epochs && !all_steps_done(t)) {
+        if (t->progress.epoch < t->options.epochs && !all_steps_done(t) && !t->stops) {
             run_epoch(t);
         } else { /* nobody leaves while another still computes */
             done = works(t, muster_barrier(t->group, NULL), "wait for the others");
@@ -249,7 +278,9 @@ int main(int argc, char **argv) {
             trainer_shrink(t);
         }
     }
-    say_result(t);
+    if (!t->stops) {
+        say_result(t);
+    }
     trainer_free(t);
     return EXIT_SUCCESS;
 }

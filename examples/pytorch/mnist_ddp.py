@@ -11,7 +11,8 @@ not). torchvision.datasets.MNIST(ROOT, download=True) leaves them in ROOT/MNIST/
 examples/mnist is the same trainer in C.
 
 Each epoch ends with a snapshot. A restarted worker group, of the same size or another, goes on from the last one: the
-global batch size does not depend on the number of workers. All workers must see the snapshot's folder.
+global batch size does not depend on the number of workers. All workers must see the snapshot's folder. Asked to stop, because a node
+will be taken away, all workers do after the same epoch.
 """
 
 import argparse
@@ -28,7 +29,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+import group
 import snapshot
+import stop
 
 MEAN, DEVIATION = 0.1307, 0.3081  # of the pixels of full MNIST
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
@@ -106,7 +109,7 @@ def main():
     parser.add_argument("--data", metavar="DIR", default=DATA, help="folder with MNIST in IDX files (default: ours)")
     args = parser.parse_args()
 
-    dist.init_process_group("gloo")
+    group.join("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     print(f"rank {rank} of {world_size}: pid {os.getpid()}, restart {attempt}", flush=True)
@@ -128,6 +131,7 @@ def main():
         begin = f"snapshot of epoch {first_epoch}" if state else "scratch"
         print(f"from {begin}: {len(train_set)} images to train on, {len(test_set)} to test", flush=True)
 
+    is_to_stop = False
     for epoch in range(first_epoch, args.epochs):
         began = time.monotonic()
         sampler.set_epoch(epoch)
@@ -138,10 +142,13 @@ def main():
                            "optimizer": optimizer.state_dict()}, args.snapshot)
             print(f"epoch {epoch + 1}/{args.epochs}: loss {loss:.4f}, test accuracy {100 * accuracy:.2f} %, "
                   f"{time.monotonic() - began:.1f} s, {world_size} worker{'s' if world_size > 1 else ''}", flush=True)
-    # Nobody leaves while another worker still uses the group.
-    dist.barrier()
-    dist.destroy_process_group()
-    if rank == 0:
+        is_to_stop = stop.requested()
+        if is_to_stop:
+            print(f"rank {rank}: asked to stop: stopping after epoch {epoch + 1}", flush=True)
+            break
+    del model, optimizer
+    group.leave()
+    if rank == 0 and not is_to_stop:
         print(f"final test accuracy: {100 * accuracy:.2f} %", flush=True)
 
 

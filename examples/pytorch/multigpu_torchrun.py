@@ -4,7 +4,8 @@
     muster run --standalone --nproc-per-node=2 --max-restarts=3 examples/pytorch/multigpu_torchrun.py 50 10
 
 A linear model learns a fixed linear function of 2,048 random vectors. Runs on the GPU of its local rank over NCCL
-where there are enough GPUs, else on the CPU over gloo. Started again, it goes on after the last saved epoch.
+where there are enough GPUs, else on the CPU over gloo. Started again, it goes on after the last saved epoch. Asked to stop, because
+a node will be taken away, all workers do after the same epoch, and that is saved.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import torch.nn.functional as functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+import group
 import snapshot
+import stop
 
 
 def make_dataset(count=2048, width=20):
@@ -32,7 +35,7 @@ class Trainer:
         self.device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
         if on_gpu:
             torch.cuda.set_device(self.device)
-        dist.init_process_group("nccl" if on_gpu else "gloo")
+        group.join("nccl" if on_gpu else "gloo")
         self.rank = dist.get_rank()
         self.save_every = save_every
         self.path = path
@@ -63,11 +66,15 @@ class Trainer:
     def train(self, total_epochs):
         for epoch in range(self.epochs_done, total_epochs):
             self.run_epoch(epoch)
-            if self.rank == 0 and (epoch + 1) % self.save_every == 0:
+            is_to_stop = stop.requested(self.device)
+            if self.rank == 0 and (is_to_stop or (epoch + 1) % self.save_every == 0):
                 snapshot.save({"model": self.model.module.state_dict(), "epochs_done": epoch + 1}, self.path)
                 print(f"epoch {epoch}: snapshot saved at {self.path}", flush=True)
-        dist.barrier()
-        dist.destroy_process_group()
+            if is_to_stop:
+                print(f"[rank {self.rank}] asked to stop: stopping after epoch {epoch}", flush=True)
+                break
+        self.model = self.optimizer = None
+        group.leave()
 
 
 def main():

@@ -3,11 +3,11 @@
  *     muster run --standalone --nproc-per-node=4 --max-restarts=3 --no-python build/examples/toy 50 10
  *
  * trains for 50 epochs and saves a snapshot every 10. Started again (by the launcher after a failure, with as many
- * workers or others, or by hand) it goes on after the last saved epoch. The same job as
- * examples/pytorch/multigpu_torchrun.py.
+ * workers or others, or by hand) it goes on after the last saved epoch. Asked to stop, because a node will be taken
+ * away, it saves after the epoch that is under way and ends. The same job as examples/pytorch/multigpu_torchrun.py.
  *
  * What a program needs for that, in the order of main(): join the group, load the newest snapshot, share the samples
- * out, average the gradients, save. Nothing but libc and libmuster is needed. */
+ * out, average the gradients, ask whether to stop, save. Nothing but libc and libmuster is needed. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -23,6 +23,7 @@
 #include <muster/record.h>
 #include <muster/sampler.h>
 #include <muster/snapshot.h>
+#include <muster/stop.h>
 
 #include "curve.h"
 #include "fail.h"
@@ -203,12 +204,25 @@ static double run_epoch(struct trainer *t) {
     return loss;
 }
 
+/* Will a node be taken away? All workers get the same answer, after the same epoch. */
+static bool is_to_stop(const struct trainer *t) {
+    bool stop = false;
+    check(muster_stop_requested(t->group, &stop), "ask whether to stop");
+    if (stop) {
+        printf("[rank %u] asked to stop: stopping after epoch %" PRId64 "\n", muster_group_rank(t->group),
+               t->epochs_done);
+    }
+    return stop;
+}
+
 /* The loss of the last batch; -1 when there was nothing left to train. */
 static double train(struct trainer *t) {
     double loss = -1;
-    while (t->epochs_done < t->total_epochs) {
+    bool stop = false;
+    while (!stop && t->epochs_done < t->total_epochs) {
         loss = run_epoch(t);
-        if (t->epochs_done % t->save_every == 0) {
+        stop = is_to_stop(t);
+        if (stop || t->epochs_done % t->save_every == 0) {
             save_snapshot(t);
         }
     }
@@ -283,7 +297,7 @@ int main(int argc, char **argv) {
     double loss = train(t);
     if (muster_group_rank(t->group) == 0 && loss >= 0) {
         curve_print(&t->curve, stdout);
-        printf("final loss: %.5f\n", loss);
+        printf("%s loss: %.5f\n", t->epochs_done < t->total_epochs ? "last" : "final", loss);
     }
     muster_sampler_free(t->sampler);
     muster_optimizer_free(t->optimizer);

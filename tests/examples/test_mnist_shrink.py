@@ -4,6 +4,7 @@
 """Workers started by hand meet in a store that none of them hosts, or are started by `muster run --survivors=continue`; some are
 killed at moments drawn by lot, and nobody is started again. MUSTER_TEST_RUNS says how many such runs there are, MUSTER_TEST_SEED which (it is printed)."""
 
+import math
 import os
 import random
 import re
@@ -47,19 +48,23 @@ def start(store, arguments):
 
 
 def run(victims, arguments=()):
-    """victims: {epoch: (rank, share)}: the rank is killed when `share` of the time of an epoch has passed since that one
-    ended. Returns the output; every other worker must end well."""
+    """victims: {epoch: (rank, share)}: the rank is killed when `share` of the time of the shortest epoch so far has passed
+    since that one ended: after a longer one, on a busy machine, it might all be over. Returns the output; every other worker
+    must end well."""
     with Store() as store:
         workers, stream = start(store, arguments)
-        lines, last, killed = [], time.monotonic(), set()
+        lines, last, shortest, killed = [], math.inf, math.inf, set()
         with stream:
             for line in stream:
                 lines.append(line)
                 done = re.match(r"epoch (\d+)/", line)
-                took, last = (time.monotonic() - last, time.monotonic()) if done else (0, last)
+                if done:
+                    shortest, last = min(shortest, time.monotonic() - last), time.monotonic()
+                elif "images to train on" in line:
+                    last = time.monotonic()
                 rank, share = victims.get(int(done.group(1)), (None, 0)) if done else (None, 0)
                 if rank is not None:
-                    time.sleep(took * share)
+                    time.sleep(shortest * share)
                     workers[rank].send_signal(signal.SIGKILL)
                     killed.add(rank)
         ends = [worker.wait() for worker in workers]

@@ -7,9 +7,11 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 
 MUSTER = os.environ["MUSTER_BINARY"]
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
+FOLDER = tempfile.TemporaryDirectory(prefix="muster-examples-")  # launchers leave the files of jobs that have failed
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=FOLDER.name)
 
 
 def program(name):

@@ -1,0 +1,19 @@
+"""A worker's membership of the default process group, from its beginning to an orderly end.
+
+A group that outlives the script aborts it now and then, after all its work is done: gloo's threads may drop their last tensor while the
+interpreter ends ("terminate called without an active exception"; PyTorch 2.13). They end with the group, and that ends with
+whatever holds it: the model that DistributedDataParallel wraps, its optimizer, and torch._dynamo if a group was there when it was imported.
+"""
+
+import torch._dynamo  # noqa: F401  DistributedDataParallel would import it later
+import torch.distributed as dist
+
+
+def join(backend):
+    dist.init_process_group(backend)
+
+
+def leave():
+    """To be called when the model and its optimizer are gone; nobody leaves while another worker still uses the group."""
+    dist.barrier()
+    dist.destroy_process_group()

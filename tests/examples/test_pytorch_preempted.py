@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+# The examples with PyTorch are asked to stop: all workers do after one epoch, the launcher ends with 75, and they go on to an end that
+# leaves no thread of gloo's, which could abort them there.
+# needs: torch
+# timeout: 180
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+import trainers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+EXAMPLES = os.path.join(HERE, "..", "..", "examples", "pytorch")
+PREEMPTED = 75
+ASK_FIRST = ["--preempt-signal=SIGUSR1", "--preempt-grace=100"]
+
+
+def run(script, *arguments, notice_at=None):
+    """Its output; the notice comes when `notice_at` has been said."""
+    command = [trainers.MUSTER, "run", "--standalone", "--nproc-per-node=2", *ASK_FIRST, os.path.join(HERE, "threads_left.py"),
+               os.path.join(EXAMPLES, script), *arguments]
+    with subprocess.Popen(command, env=dict(trainers.ENVIRONMENT, PYTHON_EXEC=sys.executable), text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as launcher:
+        try:
+            text = ""
+            while notice_at and not re.search(notice_at, text):
+                line = launcher.stdout.readline()
+                assert line, text
+                text += line
+            if notice_at:
+                launcher.send_signal(signal.SIGUSR1)
+            text += launcher.stdout.read()
+        finally:
+            launcher.kill()
+        assert launcher.wait() == (PREEMPTED if notice_at else 0) and text.count("threads left: 1") == 2, text
+    return text
+
+
+def stopped_after(text):
+    epochs = re.findall(r"asked to stop: stopping after epoch (\d+)", text)  # two workers' lines may run into each other
+    assert len(epochs) == 2 and len(set(epochs)) == 1 and "did not end by themselves" not in text, text
+    return int(epochs[0])
+
+
+with tempfile.TemporaryDirectory() as folder:
+    toy, mnist = (f"--snapshot={folder}/{name}" for name in ("toy.pt", "mnist.pt"))
+    epoch = stopped_after(run("multigpu_torchrun.py", "1000000", "1000000", toy, notice_at="epoch 2:"))
+    text = run("multigpu_torchrun.py", str(epoch + 2), "1", toy)
+    assert f"resuming after epoch {epoch + 1} of" in text, text
+    epoch = stopped_after(run("mnist_ddp.py", "--epochs=1000", mnist, notice_at="epoch 1/"))
+    text = run("mnist_ddp.py", f"--epochs={epoch + 1}", mnist)
+    assert f"from snapshot of epoch {epoch}:" in text and "final test accuracy" in text, text
+print("ok")
