@@ -79,8 +79,8 @@ test: ## set up, build, run every test
 
 # A second make, so that a .venv which has just been made is seen.
 .PHONY: run-tests
-run-tests: all
-	@tools/run-tests $(BUILD)
+run-tests: all # many of them wait for agents' time-outs: more at a time than there are processors
+	@MUSTER_TEST_JOBS=$${MUSTER_TEST_JOBS:-3} tools/run-tests $(BUILD)
 
 check: all ## the C tests alone: no Python, no PyTorch
 	@tools/run-tests $(BUILD) -LE python
@@ -97,11 +97,12 @@ ubsan: ## the C tests under the undefined-behaviour sanitizer alone
 	@UBSAN_OPTIONS=print_stacktrace=1 MUSTER_BINARY=$(CURDIR)/build-ubsan/muster \
 	    tools/run-tests build-ubsan -LE 'python|no-sanitizer'
 
+# Without those in which there is one thread alone: what is simulated, and the fuzzers.
 tsan: ## the C tests under the thread sanitizer
 	@$(call configure,build-tsan,-DMUSTER_SANITIZE=thread)
 	@$(call compile,build-tsan)
 	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 MUSTER_BINARY=$(CURDIR)/build-tsan/muster \
-	    $(NO_ASLR) tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz'
+	    $(NO_ASLR) tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz|sim'
 
 fuzz: ## libFuzzer on every parser, FUZZ_SECONDS each (needs clang)
 	@$(call configure,build-fuzz,-DCMAKE_C_COMPILER=clang -DMUSTER_FUZZERS=ON -DMUSTER_SANITIZE=address$(comma)undefined)
@@ -117,12 +118,36 @@ soak: all ## SOAK_ARGS times what must never go wrong, with counts and times (do
 soak-kill: all ## kill COUNT launchers (10000) in the middle of everything and look for survivors
 	@tests/proc/kill-agents $(or $(COUNT),10000) $(BUILD)
 
+# SEED=n NODES=n BACKEND=muster|c10d ENDPOINTS=1|2|3 PREEMPT=1 TRACE=1 COUNT=n
+SIM_ARGS = --seed $(or $(SEED),1) --count $(or $(COUNT),1) --nodes $(or $(NODES),0) \
+    $(if $(BACKEND),--backend $(BACKEND)) $(if $(ENDPOINTS),--endpoints $(ENDPOINTS)) $(if $(PREEMPT),--preempt) \
+    $(if $(TRACE),--trace)
+
+.PHONY: sim sim-soak sim-program
+sim-program:
+	@$(call configure,$(BUILD),)
+	@$(call compile,$(BUILD)) --target simulation
+
+sim: sim-program ## one simulated job: SEED=n NODES=n BACKEND=muster|c10d TRACE=1 (docs/simulation.md)
+	@$(BUILD)/tests/simulation/simulation $(SIM_ARGS)
+
+sim-soak: sim-program ## COUNT=n simulated jobs from SEED=n on, with progress (docs/simulation.md)
+	@$(BUILD)/tests/simulation/simulation $(SIM_ARGS) --count $(or $(COUNT),100000) --progress
+
 bench: all ## muster and torchrun side by side (docs/performance.md)
 	@bench/run $(BENCH_ARGS)
 
 .PHONY: bench-rendezvous
 bench-rendezvous: all ## time until many agents have their ranks, beside torchrun's (docs/performance.md)
 	@bench/rendezvous/run $(BENCH_ARGS)
+
+.PHONY: bench-spares
+bench-spares: all ## how soon a spare node works, with warm processes and without (docs/performance.md)
+	@MUSTER_BINARY=$(BUILD)/muster MUSTER_BENCH_BIN=$(BUILD)/bench bench/spares/run $(BENCH_ARGS)
+
+.PHONY: bench-failover
+bench-failover: all ## what the loss of the serving host costs, over 1,000 kills (docs/performance.md)
+	@MUSTER_BINARY=$(BUILD)/muster MUSTER_BENCH_BIN=$(BUILD)/bench bench/failover $(BENCH_ARGS)
 
 .PHONY: bench-collectives
 bench-collectives: all ## collectives of muster, Open MPI and PyTorch's gloo side by side (docs/performance.md)

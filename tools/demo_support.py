@@ -43,6 +43,7 @@ class Job:
     def __init__(self, label, arguments, environment):
         self.label = label
         self.lines = queue.Queue()
+        self.rest = None  # of a line in which something has been found: two workers' lines may run into each other
         self.ended = False
         self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         stdin=subprocess.DEVNULL, env=environment, text=True, errors="replace")
@@ -68,13 +69,14 @@ class Job:
         return item
 
     def wait_for(self, pattern, timeout_s=120):
-        """The match and the time of the next line in which the compiled `pattern` is found."""
+        """The match and the time of the next line in which the compiled `pattern` is found, behind what was found last."""
         while True:
-            item = self.next_line(timeout_s)
+            item, self.rest = self.rest or self.next_line(timeout_s), None
             if item is None:
                 raise SystemExit(f"demo: the job ended before it printed {pattern.pattern!r}")
             match = pattern.search(item[1])
             if match:
+                self.rest = item[0], item[1][match.end():]
                 return match, item[0]
 
     def finish(self, timeout_s=120):

@@ -12,7 +12,7 @@ BINARY = os.environ["MUSTER_BINARY"]
 WANTED = ["bin/muster", "share/man/man1/muster.1", "share/man/man1/muster-run.1", "share/man/man1/muster-store.1",
           "share/man/man1/muster-trace.1", "share/man/man1/muster-bench.1",
           "share/bash-completion/completions/muster", "share/bash-completion/completions/torchrun",
-          "share/zsh/site-functions/_muster", "include/muster/store.h", "include/muster/record.h", "include/muster/status.h",
+          "share/zsh/site-functions/_muster", "include/muster/stop.h", "include/muster/store.h", "include/muster/record.h", "include/muster/status.h",
           "share/doc/muster/docs/ddp.md", "share/doc/muster/docs/formats/choice.md"]
 
 

@@ -36,10 +36,9 @@ def gather(launcher, options, arguments=(), env=None, nproc=2, stdin=None):
         script = [os.path.join(jobs.HERE, "facts_worker.py"), scratch.path("facts"), *arguments]
         if "--no-python" in options:
             script = [sys.executable, *script]
-        process = scratch.run(
-            launcher, *options, f"--nproc-per-node={nproc}", *script, env=scratch.env(**(env or {})), name="job"
+        process = scratch.run_to_end(
+            launcher, *options, f"--nproc-per-node={nproc}", *script, code=0, env=scratch.env(**(env or {})), name="job"
         )
-        process.expect(60, 0)
         seen = facts(scratch)
         jobs.check(sorted(seen) == list(range(nproc)), f"ranks {sorted(seen)}\n{process.tail()}")
         text = json.dumps(seen).replace(scratch.root, "SCRATCH")
@@ -197,8 +196,7 @@ def report_of(launcher, how):
         script = scratch.write("failing.py", FAILING.format(FAILURES[how]))
         more = ["--stderr-tail=0"] if launcher == "muster" else []
         options = ["--standalone", "--nproc-per-node=3", f"--log-dir={scratch.path('logs')}", *more]
-        process = scratch.run(launcher, *options, os.path.basename(script))
-        process.expect(90, 1)
+        process = scratch.run_to_end(launcher, *options, os.path.basename(script), code=1)
         report = process.err().partition("ChildFailedError:")[2]
         report = report.replace(scratch.root, "SCRATCH").lstrip()
         report = re.sub(r"logs/[^/]+/attempt", "logs/RUN/attempt", report)
@@ -246,8 +244,8 @@ VERDICTS = [
 
 
 def verdict(launcher, arguments, scratch):
-    process = scratch.run(launcher, *arguments)
-    return process.expect(60), process.err() + process.out()
+    process = scratch.run_to_end(launcher, *arguments)
+    return process.wait(0), process.err() + process.out()
 
 
 def case_bad_options_get_torchruns_verdict():

@@ -298,8 +298,12 @@ def case_log_layout_is_torchruns():
     """The same options give the same folders, files and contents as torchrun's."""
     jobs.need_torch()
     jobs.isolate()
-    # Rank 1 fails when rank 0 has long ended: what is printed does not depend on how soon a launcher notices.
-    text = "echo out $RANK needle; echo plain $RANK; echo err $RANK >&2; [ $RANK = 0 ] || { sleep 0.5; exit 1; }"
+    # Rank 1 fails when rank 0 has said all: what is printed does not depend on how soon a launcher notices.
+    text = """
+        echo out $RANK needle; echo plain $RANK; echo err $RANK >&2
+        [ $RANK = 1 ] || : > said.$TORCHELASTIC_RESTART_COUNT
+        until [ -e said.$TORCHELASTIC_RESTART_COUNT ]; do sleep 0.01; done
+        exit $RANK"""
     command = ["--no-python", "sh", "-c", text]
     for options in LAYOUTS:
         seen = {}
@@ -314,8 +318,7 @@ def case_log_layout_is_torchruns():
                     f"--rdzv-endpoint=localhost:{jobs.free_port()}",
                     f"--log-dir={scratch.path('logs')}",
                 ]
-                process = scratch.run(launcher, *fixed, *options, *command)
-                process.expect(60, 1)
+                process = scratch.run_to_end(launcher, *fixed, *options, *command, code=1)
                 contents = {}
                 for path in log_tree(scratch):
                     if path.endswith("stdout.log") and "filtered" not in path:

@@ -4,8 +4,9 @@ import contextlib
 import os
 import signal
 
+import etcd
 import jobs
-from nodes import Pair
+from nodes import BACKEND, Pair
 
 ORDERS = (("muster", "torchrun"), ("torchrun", "muster"))
 CHANGE_S = 60
@@ -20,6 +21,8 @@ def finish(pair, starts):
 
 def mixed(test):
     jobs.need_torch()
+    if BACKEND.startswith("etcd"):
+        etcd.need_python_etcd()
     jobs.isolate()
     for kinds in ORDERS:
         print(f"A is {kinds[0]}, B is {kinds[1]}", flush=True)

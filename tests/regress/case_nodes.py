@@ -6,7 +6,7 @@ import signal
 import time
 
 import jobs
-from nodes import Pair
+from nodes import BACKEND, Pair
 
 FORM_S = 30
 # torchrun needs 41 to 45 s for a departure (or never notices); Muster's promise is 200 ms, measured by the benchmarks.
@@ -185,6 +185,45 @@ def case_silent_node_is_left_behind():
         scratch.expect_nobody(1)
 
 
+def case_leaving_a_stopped_host():
+    """Ctrl-C while the host is stopped: a node that waits for its first world ends at once, a member says what it waits for,
+    and ends at the second one."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, nnodes="3", backend="muster")
+        host = pair.start(0)
+        jobs.wait_port(pair.port, host, FORM_S)
+        other = pair.start(1)
+        other.wait_line("2 of 3 nodes have joined", FORM_S)
+        os.kill(host.pid, signal.SIGSTOP)
+        other.signal(signal.SIGINT)
+        other.expect(5, -signal.SIGINT)
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, nnodes="2", backend="muster")
+        pair.start_both()
+        os.kill(pair.agents["A"].pid, signal.SIGSTOP)
+        other = pair.agents["B"]
+        other.signal(signal.SIGINT)
+        other.wait_line("could not be told yet that this node", FORM_S)
+        other.signal(signal.SIGINT)
+        other.expect(5, 1)
+
+
+def case_leaving_a_stopped_etcd():
+    """Ctrl-C while etcd is stopped: what is waited for is said, and the second one ends the wait."""
+    jobs.isolate()
+    for backend in ("etcd-v2", "etcd-v3"):
+        with jobs.Scratch() as scratch:
+            pair = Pair(scratch, nnodes="2", backend=backend)
+            agent = pair.start(0)
+            agent.wait_line("1 of 2 nodes", FORM_S)
+            os.kill(pair.etcd.process.pid, signal.SIGSTOP)
+            agent.signal(signal.SIGINT)
+            agent.wait_line("could not be told yet that this node", FORM_S)
+            agent.signal(signal.SIGINT)
+            agent.expect(5, -signal.SIGINT)
+
+
 def case_store_host_is_killed():
     """The node that hosts the store dies: the other ends with exit code 1 and a reason; nobody survives."""
     jobs.isolate()
@@ -225,7 +264,8 @@ def case_spare_takes_over():
 
 
 def case_different_backends_are_told():
-    """A node that looks for a coordinator where another hosts a c10d rendezvous ends at once, and says why."""
+    """A node that looks for a coordinator where another hosts a c10d rendezvous ends at once, and says why; the other way
+    round, the host says so."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
         pair = Pair(scratch, nnodes="2")
@@ -236,6 +276,15 @@ def case_different_backends_are_told():
         jobs.check("no coordinator" in other.err(), f"the reason is not told\n{other.tail()}")
         host.signal(signal.SIGTERM)
         host.expect(30)
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, nnodes="2")
+        host = pair.start(0, options=["--rdzv-backend=muster"])
+        jobs.wait_port(pair.port, host, 30)
+        other = pair.start(1, options=["--rdzv-backend=c10d"])
+        host.wait_line("nodes with --rdzv-backend=c10d, or torchrun's, have come to this node", 60)  # its second report, perhaps
+        for agent in (host, other):
+            agent.signal(signal.SIGTERM)
+            agent.expect(30)
 
 
 def case_missing_node_is_named():
@@ -246,7 +295,11 @@ def case_missing_node_is_named():
         agent = pair.start(0)
         agent.expect(40, 1)
         said = agent.err().lower()
+        if BACKEND in ("muster", "etcd-v3"):
+            jobs.check(f"1 of 2 nodes have joined: 127.0.0.1 (pid {agent.pid})" in said, f"not named\n{agent.tail()}")
         jobs.check("missing" in said or "waiting for" in said or "1 of 2" in said, f"nobody is missed\n{agent.tail()}")
+        if pair.etcd:
+            pair.etcd.stop()
         scratch.expect_nobody(1)
 
 

@@ -98,7 +98,7 @@ def case_stopped_worker_is_still_stopped():
 
 def run_to_end(launcher, *arguments):
     with jobs.Scratch() as scratch:
-        return scratch.run(launcher, *arguments).expect(60)
+        return scratch.run_to_end(launcher, *arguments).wait(0)
 
 
 EXIT_CODES = [

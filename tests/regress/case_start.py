@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import statistics
 import threading
@@ -148,12 +149,18 @@ def stranger(behaviour):
 
 
 def case_port_held_by_a_stranger():
-    """A port that something else holds is a clear error within seconds, for c10d and static."""
+    """A port that something else holds is a clear error within seconds, for c10d, muster and static."""
     jobs.isolate()
     for behaviour in ("silent", "http", "rude"):
         with jobs.Scratch() as scratch, stranger(behaviour) as port:
             kinds = {
                 "c10d": ["--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"],
+                "muster": [
+                    "--nnodes=1",
+                    "--rdzv-backend=muster",
+                    f"--rdzv-endpoint=127.0.0.1:{port}",
+                    "--rdzv-conf=join_timeout=3,close_timeout=1",
+                ],
                 "static": ["--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={port}"],
             }
             for kind, options in kinds.items():
@@ -162,5 +169,41 @@ def case_port_held_by_a_stranger():
                 jobs.check(code is not None, f"{kind} on a {behaviour} port hangs (30 s)\n{process.tail()}")
                 jobs.check(code == 1, f"{kind} on a {behaviour} port: exit code {code}\n{process.tail()}")
                 jobs.check(str(port) in process.err(), f"the message does not name port {port}\n{process.tail()}")
+                if (kind, behaviour) == ("muster", "http"):
+                    jobs.check("does another program hold this port?" in process.err(), f"not told\n{process.tail()}")
                 jobs.check(not scratch.channel.select("start"), "workers were started on a store that is not ours")
+            scratch.expect_nobody(1)
+
+
+def case_silent_etcd_is_given_up():
+    """An etcd that accepts connections and never answers is given up after read_timeout, each endpoint asked once."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch, stranger("silent") as port, stranger("silent") as other:
+        for backend in ("etcd-v2", "etcd", "etcd-v3"):
+            for endpoint in (f"127.0.0.1:{port}", f"127.0.0.1:{port},127.0.0.1:{other}"):
+                options = ["--nnodes=2", f"--rdzv-backend={backend}", f"--rdzv-endpoint={endpoint}"]
+                process = scratch.run("muster", *options, "--rdzv-conf=read_timeout=1", *jobs.worker(scratch))
+                process.expect(4, 1)
+                jobs.check(f"127.0.0.1:{port}" in process.err(), f"the endpoint is not told\n{process.tail()}")
+                jobs.check("answer" in process.err(), f"the reason is not told\n{process.tail()}")
+            scratch.expect_nobody(1)
+
+
+def case_silent_endpoint_is_named():
+    """What accepts connections at an endpoint and never answers is said within seconds, not taken for a coordinator, and
+    Ctrl-C ends the wait at once."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch, stranger("silent") as port, stranger("silent") as other:
+        secret = scratch.write("secret", "one that nobody guesses", 0o600)
+        for name, endpoint, conf in (
+            ("one", f"127.0.0.1:{port}", "is_host=0"),
+            ("secret", f"127.0.0.1:{port}", f"secret_file={secret}"),
+            ("two", f"127.0.0.1:{port},127.0.0.1:{other}", "is_host=0"),
+        ):
+            options = ["--nnodes=2", "--rdzv-backend=muster", f"--rdzv-endpoint={endpoint}", f"--rdzv-conf={conf}"]
+            process = scratch.run("muster", *options, *jobs.worker(scratch), name=name)
+            process.wait_line(f"127.0.0.1:{port}: something accepts connections there, but has not answered", 20)
+            process.signal(signal.SIGINT)
+            process.expect(5, -signal.SIGINT)
+            jobs.check("joined" not in process.err(), f"nobody was there to join\n{process.tail()}")
             scratch.expect_nobody(1)

@@ -9,6 +9,7 @@ import atexit
 import contextlib
 import ctypes
 import fcntl
+import json
 import os
 import re
 import resource
@@ -258,24 +259,54 @@ class Channel:
         os.close(self.fd)
 
 
+class ForkedTorchrun:
+    """Popen, as far as Process needs it, of a torchrun that does not import PyTorch once more (torchruns.py). One at a time."""
+
+    server = None
+
+    def __init__(self, command, env, cwd, out, err):
+        if ForkedTorchrun.server is None:
+            lasting = {key: value for key, value in env.items() if key not in (TAG, "TMPDIR", "PWD")}
+            ForkedTorchrun.server = subprocess.Popen(
+                [python(), os.path.join(HERE, "torchruns.py"), command[0]], env=lasting, cwd="/", text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )
+        self.returncode = None
+        told = {"arguments": command[1:], "environment": env, "folder": cwd, "out": out, "err": err}
+        self.pid = int(self._ask(json.dumps(told)))
+
+    def _ask(self, line):
+        self.server.stdin.write(line + "\n")
+        self.server.stdin.flush()
+        return self.server.stdout.readline()
+
+    def wait(self):
+        if self.returncode is None:
+            self.returncode = int(self._ask(""))
+        return self.returncode
+
+
 class Process:
     """A launcher (or any command) with its output in files. Kill, wait and read it through this."""
 
-    def __init__(self, scratch, name, command, env, stdout=None, stdin=None):
+    def __init__(self, scratch, name, command, env, stdout=None, stdin=None, forked=False):
         self.name = name
         self.command = command
         self.out_path = scratch.path(f"{name}.out")
         self.err_path = scratch.path(f"{name}.err")
         self.started_ns = time.monotonic_ns()
         with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
-            self.popen = subprocess.Popen(
-                command,
-                stdin=stdin if stdin is not None else subprocess.DEVNULL,
-                stdout=stdout if stdout is not None else out,
-                stderr=err,
-                env=env,
-                cwd=scratch.root,
-            )
+            if forked:
+                self.popen = ForkedTorchrun(command, env, scratch.root, self.out_path, self.err_path)
+            else:
+                self.popen = subprocess.Popen(
+                    command,
+                    stdin=stdin if stdin is not None else subprocess.DEVNULL,
+                    stdout=stdout if stdout is not None else out,
+                    stderr=err,
+                    env=env,
+                    cwd=scratch.root,
+                )
         self.pid = self.popen.pid
         self.pidfd = os.pidfd_open(self.pid)
         self.ended_ns = None
@@ -385,8 +416,8 @@ class Scratch:
         env.update({key: str(value) for key, value in more.items()})
         return {key: value for key, value in env.items() if value != ""}
 
-    def start(self, name, command, env=None, stdout=None, stdin=None):
-        process = Process(self, name, command, env or self.env(), stdout, stdin)
+    def start(self, name, command, env=None, stdout=None, stdin=None, forked=False):
+        process = Process(self, name, command, env or self.env(), stdout, stdin, forked)
         self.processes.append(process)
         return process
 
@@ -396,6 +427,14 @@ class Scratch:
         if stamped:
             command = [program("launch"), self.channel.path] + command
         return self.start(name or f"{launcher}{len(self.processes)}", command, env, stdout)
+
+    def run_to_end(self, launcher, *arguments, code=None, name=None, env=None):
+        """The same for a job that ends by itself (with `code`, if it is given). A torchrun comes from torchruns.py."""
+        command = launcher_command(launcher) + [str(a) for a in arguments]
+        forked = launcher == "torchrun" and len(command) == 1 + len(arguments)
+        process = self.start(name or f"{launcher}{len(self.processes)}", command, env, forked=forked)
+        process.expect(60, *([] if code is None else [code]))
+        return process
 
     def pids(self):
         """Every living process of this scratch."""
@@ -477,16 +516,19 @@ def tell_exit(pid, code):
     return now
 
 
-def wait_port(port, process, timeout_s):
-    """Waits until something listens on the port of loopback. Polls /proc/net: connecting would be an event there."""
+def wait_port(port, process, timeout_s, address=None):
+    """Waits until something listens on the port (of any address of loopback, or of this IPv4 one). Polls /proc/net: connecting would be an event there."""
     deadline = time.monotonic() + timeout_s
+    wanted = address and f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}"
     while time.monotonic() < deadline:
         for table in ("/proc/net/tcp", "/proc/net/tcp6"):
             with open(table, encoding="ascii") as lines:
                 for line in lines:
                     parts = line.split()
-                    if len(parts) > 3 and parts[3] == "0A" and int(parts[1].rpartition(":")[2], 16) == port:
-                        return
+                    if len(parts) > 3 and parts[3] == "0A":
+                        host, _, number = parts[1].rpartition(":")
+                        if int(number, 16) == port and wanted in (None, host):
+                            return
         if process.wait(0.005) is not None:
             raise Failed(f"{process.name} ended before port {port} was open\n{process.tail()}")
     raise Failed(f"{process.name} does not listen on {port} after {timeout_s} s\n{process.tail()}")

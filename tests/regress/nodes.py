@@ -2,6 +2,7 @@
 
 import os
 
+import etcd
 import jobs
 
 WORKERS_A_NODE = 2
@@ -12,11 +13,13 @@ BACKEND = os.environ.get("MUSTER_TEST_BACKEND", "c10d")
 class Pair:
     """Agents of one job on loopback, each with two workers; `kinds` says which launcher each one is."""
 
-    def __init__(self, scratch, kinds=("muster", "muster"), nnodes="1:2", options=(), worker=None, endpoint=None):
+    def __init__(self, scratch, kinds=("muster", "muster"), nnodes="1:2", options=(), worker=None, endpoint=None, backend=BACKEND):
         self.scratch = scratch
         self.channel = scratch.channel
         self.kinds = kinds
-        self.port = jobs.free_port()
+        self.etcd = etcd.Etcd(scratch) if backend.startswith("etcd") else None
+        self.backend = backend
+        self.port = self.etcd.port if self.etcd else jobs.free_port()
         self.endpoint = endpoint or f"127.0.0.1:{self.port}"
         self.nnodes = nnodes
         self.options = list(options)
@@ -30,7 +33,7 @@ class Pair:
             self.kinds[index],
             f"--nnodes={self.nnodes}",
             f"--nproc-per-node={WORKERS_A_NODE}",
-            f"--rdzv-backend={BACKEND}",
+            f"--rdzv-backend={self.backend}",
             "--rdzv-id=pair",
             f"--rdzv-endpoint={self.endpoint}",
             "--local-addr=127.0.0.1",
@@ -80,3 +83,5 @@ class Pair:
         for agent in self.agents.values():
             if not agent.signalled:
                 agent.expect(timeout_s, 0)
+        if self.etcd:
+            self.etcd.stop()

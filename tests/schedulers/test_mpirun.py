@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# muster run under real MPI launchers (Open MPI's mpirun, MPICH's Hydra), one agent on each of two hosts that are one machine.
+# timeout: 180
+import os
+import re
+import shutil
+import socket
+import subprocess
+
+import namespace
+
+BINARY = os.environ["MUSTER_BINARY"]
+SHOW = ["--log-dir=/dev/null", "--no-python", "sh", "-c",
+        "echo rank=$RANK of=$WORLD_SIZE run=$TORCHELASTIC_RUN_ID at=$MASTER_ADDR"]
+TWO = ["rank=0 of=2", "rank=1 of=2"]
+
+
+def launch(*command, code=0, **variables):
+    environment = dict(os.environ, OMP_NUM_THREADS="1", **variables)
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
+    ended = done.returncode == 0 if code == 0 else done.returncode != 0
+    assert ended, f"{command}: exit code {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+def expect(text, *patterns):
+    for pattern in patterns:
+        assert re.search(pattern, text), f"not there: {pattern}\n{text}"
+
+
+def ranks(text):
+    return sorted(re.findall(r"rank=\d of=\d", text))
+
+
+def remote_shell(folder):
+    """In the place of ssh: hosts are names of this machine."""
+    path = f"{folder}/shell"
+    with open(path, "w", encoding="ascii") as file:
+        file.write('#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\nexec sh -c "$*"\n')
+    os.chmod(path, 0o755)
+    return path
+
+
+def open_mpi(folder):
+    mpirun = [shutil.which("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe"]
+    apart = ["--host", "n1,n2", "--map-by", "ppr:1:node", "--mca", "plm_rsh_agent", remote_shell(folder), "--mca",
+             "btl_tcp_if_include", "lo", "--mca", "oob_tcp_if_include", "lo"]
+    assert ranks(launch(*mpirun, "-np", "1", BINARY, "run", *SHOW)) == ["rank=0 of=1"]
+    text = launch(*mpirun, *apart, "-x", "LOGLEVEL", BINARY, "run", *SHOW, LOGLEVEL="INFO")
+    assert ranks(text) == TWO, text
+    expect(text, r"scheduler: Open MPI job \d+, agent 1 of 2: --nnodes=2 --rdzv-backend=muster --rdzv-id=mpi-\d+ "
+                 r"--rdzv-endpoint=[\d.]+:\d+", r"run=mpi-\d+")
+    text = launch(*mpirun, *apart, "-x", "MASTER_ADDR=n1", BINARY, "run", "--rdzv-backend=static", *SHOW)
+    assert ranks(text) == TWO, text
+    expect(launch(*mpirun, "-np", "2", BINARY, "run", *SHOW, code=1),
+           "2 agents have been started on the same nodes.*mpirun --map-by ppr:1:node")
+    expect(launch(*mpirun, *apart, BINARY, "run", "--standalone", *SHOW, code=1), "--standalone is a job of one node")
+    expect(launch(*mpirun, *apart, BINARY, "run", "--log-dir=/dev/null", "--no-python", "sh", "-c",
+                  'test "$RANK" = 0 && exec sleep 100; exit 7', code=1), "exitcode +: 7")
+    assert ranks(launch(*mpirun, "-np", "2", BINARY, "run", "--nnodes=2", *SHOW)) == TWO
+
+
+def mpich(folder):
+    mpirun = [shutil.which("mpirun.mpich")]
+    apart = ["-launcher", "ssh", "-launcher-exec", remote_shell(folder), "-hosts", "n1,n2", "-ppn", "1", "-np", "2"]
+    assert ranks(launch(*mpirun, "-np", "1", BINARY, "run", *SHOW)) == ["rank=0 of=1"]
+    text = launch(*mpirun, *apart, "-genv", "MASTER_ADDR", "n1", BINARY, "run", *SHOW)
+    assert ranks(text) == TWO, text
+    expect(launch(*mpirun, *apart, BINARY, "run", *SHOW, code=1), "does not say on which host its first process runs")
+    expect(launch(*mpirun, "-np", "2", BINARY, "run", *SHOW, code=1), "2 agents have been started on the same nodes")
+
+
+scratch = namespace.enter({socket.gethostname(): 1, "n1": 1, "n2": 2})
+done = []
+for name, case in (("mpirun.openmpi", open_mpi), ("mpirun.mpich", mpich)):
+    if shutil.which(name):
+        case(scratch)
+        done.append(name)
+        print(f"ok {case.__name__}", flush=True)
+    else:
+        print(f"SKIPPED {case.__name__}: {name} is not installed")
+if not done:
+    namespace.skip("not installed: mpirun.openmpi, mpirun.mpich")

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# `srun muster run` on a real Slurm of four virtual nodes: ranks, devices, parts of allocations, failures, the loss of the first
+# host, mistakes, scancel, pre-emption, requeue; mpirun in a batch script.
+# timeout: 300
+import os
+import re
+import shutil
+import signal
+import subprocess
+
+import cluster
+
+TOY = os.path.join(os.path.dirname(os.environ["MUSTER_BINARY"]), "examples", "toy")
+DEPLOY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "deploy", "slurm", "train.sbatch")
+SHOW = "echo rank=$RANK of=$WORLD_SIZE node=$GROUP_RANK proc=$SLURM_PROCID on=$SLURMD_NODENAME run=$TORCHELASTIC_RUN_ID"
+FOREVER = ["--log-dir=/dev/null", "--no-python", TOY, "100000000", "1000000"]
+
+
+def srun(*arguments, code=0, **more):
+    return cluster.run("srun", *arguments, code=code, **more)
+
+
+def shell(text):
+    return ["muster", "run", "--log-dir=/dev/null", "--no-python", "sh", "-c", text]
+
+
+def no_option_is_needed():
+    text = srun("-N4", *shell(SHOW), env=dict(os.environ, LOGLEVEL="INFO"))
+    found = re.findall(r"^rank=(\d) of=4 node=\1 proc=(\d) on=n(\d) run=(\d+)$", text, re.M)
+    assert sorted(rank for rank, *_ in found) == list("0123"), text
+    assert len({on for *_, on, _ in found}) == 4 and len({job for *_, job in found}) == 1, text
+    job = int(found[0][3])
+    places = ",".join(f"n{i}:{12000 + job}" for i in (1, 2, 3))
+    assert re.search(rf"scheduler: Slurm job {job}, step 0, agent \d of 4: --nnodes=4 --rdzv-backend=muster "
+                     rf"--rdzv-id={job} --rdzv-endpoint={places} --preempt-signal=SIGUSR1", text), text
+
+
+def devices_are_workers():
+    text = srun("-N2", "--gpus-per-node=2", *shell("echo rank=$RANK local=$LOCAL_RANK of=$LOCAL_WORLD_SIZE"))
+    assert sorted(re.findall(r"rank=(\d) local=(\d) of=2", text)) == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")], text
+
+
+def two_steps_at_once_are_two_jobs(folder):
+    script = f"{folder}/steps.sh"
+    with open(script, "w", encoding="ascii") as file:
+        file.write("#!/bin/sh\nfor i in 1 2; do srun -N2 -n2 --exact muster run --log-dir=/dev/null --no-python sh -c "
+                   "'echo $SLURM_STEP_ID.$RANK of $WORLD_SIZE' & done; wait\n")
+    cluster.run("sbatch", "-N2", "--ntasks-per-node=2", "--wait", f"--output={folder}/steps.log", script)
+    with open(f"{folder}/steps.log", encoding="ascii") as file:
+        text = file.read()
+    assert sorted(re.findall(r"^(\d\.\d) of 2$", text, re.M)) == ["0.0", "0.1", "1.0", "1.1"], text
+
+
+def parts_of_an_allocation(folder):
+    """A step on some of the nodes, none of them the first; two components of a heterogeneous job; one of them."""
+    script = f"{folder}/parts.sh"
+    count = "muster run --log-dir=/dev/null --no-python sh -c 'echo $0.$RANK of $WORLD_SIZE on $SLURMD_NODENAME'"
+    with open(script, "w", encoding="ascii") as file:
+        file.write(f"#!/bin/sh\n#SBATCH -N2\n#SBATCH hetjob\n#SBATCH -N2\nsrun --het-group=0,1 {count} all\n"
+                   f"srun --het-group=1 {count} second\nsrun {count} first\nmuster run --no-python true\n")
+    cluster.run("sbatch", "--wait", f"--output={folder}/parts.log", script, code=1)
+    text = read(f"{folder}/parts.log")
+    for name, size in (("all", 4), ("first", 2), ("second", 2)):
+        assert sorted(re.findall(rf"^{name}\.(\d) of {size} on n\d$", text, re.M)) == list("0123")[:size], text
+    assert re.search(r"the batch script of Slurm job \d+, which has 4 nodes", text), text
+    step = f"srun -N2 --exclude=n1 {count} late; MASTER_ADDR=n1 srun -N2 --exclude=n1 {count} wrong"
+    text = cluster.run("salloc", "-N4", "sh", "-c", step, code=1, timeout=60)
+    assert sorted(re.findall(r"^late\.(\d) of 2 on n[234]$", text, re.M)) == list("01"), text
+    assert re.search(r"MASTER_ADDR is n1, .* is not one of the nodes of Slurm job \d+, step 1", text), text
+
+
+def mpirun_in_a_batch_script(folder):
+    """Both have set their variables: mpirun has started the agents."""
+    if shutil.which("mpirun.openmpi") is None:
+        print("SKIPPED mpirun_in_a_batch_script: mpirun.openmpi is not installed")
+        return
+    script = f"{folder}/mpirun.sh"
+    with open(script, "w", encoding="ascii") as file:
+        file.write("#!/bin/sh\nmpirun.openmpi --allow-run-as-root --map-by ppr:1:node --mca oob_tcp_if_include eth0 muster run "
+                   "--log-dir=/dev/null --no-python sh -c 'echo rank=$RANK of=$WORLD_SIZE on=$SLURMD_NODENAME run=$TORCHELASTIC_RUN_ID'\n")
+    cluster.run("sbatch", "-N2", "--wait", f"--output={folder}/mpirun.log", script, code=None)
+    found = re.findall(r"^rank=(\d) of=2 on=(n\d) run=mpi-\d+$", read(f"{folder}/mpirun.log"), re.M)
+    assert sorted(rank for rank, _ in found) == list("01") and len({on for _, on in found}) == 2, read(f"{folder}/mpirun.log")
+
+
+def a_failure_comes_through():
+    text = srun("-N2", *shell('test "$RANK" = 0 || exit 7; sleep 100'), code=1)
+    assert re.search(r"exitcode +: 7", text) and "ChildFailedError" in text, text
+
+
+def what_cannot_be_meant_is_told(folder):
+    cases = (  # where, options, said
+        (["-N2", "--ntasks-per-node=4"], [], "8 agents have been started on 2 nodes, .* srun --ntasks-per-node=1"),
+        (["-N2"], ["--standalone"], "--standalone is a job of one node, but Slurm job .* has started 2 agents"),
+        (["-N2"], ["--nnodes=1"], "--nnodes=1 is a job of one node"),
+        (["-N2"], ["--nnodes=4"], "would wait for nodes that do not come"),
+        (["-N2", "--wait=5"], ["--node-rank=0", "--master-addr=n1"], "--node-rank=0, but this is process 1"),
+    )
+    for where, options, expected in cases:
+        text = srun(*where, "muster", "run", *options, "--no-python", "true", code=None, timeout=30)
+        assert re.search(expected, text), text
+    script = f"{folder}/forgotten.sh"
+    with open(script, "w", encoding="ascii") as file:
+        file.write("#!/bin/sh\nmuster run --no-python true\n")
+    cluster.run("sbatch", "-N2", "--wait", f"--output={folder}/forgotten.log", script, code=1)
+    with open(f"{folder}/forgotten.log", encoding="ascii") as file:
+        text = file.read()
+    assert re.search(r"the batch script of Slurm job \d+, which has 2 nodes, .*srun --ntasks-per-node=1", text), text
+    text = cluster.run("salloc", "-N2", "muster", "run", "--no-python", "true", code=1)
+    assert "this is the shell of Slurm job" in text, text
+    each_alone = srun("-N2", "muster", "run", "--standalone", "--scheduler=none", "--no-python", "true")
+    assert "--standalone" not in each_alone, each_alone
+
+
+def processes_of(name, node=None):
+    """Their process ids, in the order of their start; of those on this node of Slurm's."""
+    found = []
+    for pid in sorted(map(int, filter(str.isdigit, os.listdir("/proc")))):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                fits = file.read().split(b"\0")[0].decode().endswith(name)
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                fits = fits and (node is None or f"SLURMD_NODENAME={node}".encode() in file.read().split(b"\0"))
+        except OSError:
+            continue
+        found += [pid] if fits else []
+    return found
+
+
+def the_loss_of_the_first_host_is_survived(folder):
+    """Its agent is killed; the others meet at the second host, and end well. A spare takes the place."""
+    for options, left in ((["--nnodes=2:4"], 3), (["--spares=1"], 3)):
+        log = f"{folder}/lost{options[0][2:4]}.log"
+        go_on = f"{log}.end"
+        script = f"echo on=$SLURMD_NODENAME of=$WORLD_SIZE; until [ -e {go_on} ]; do sleep 0.1; done; echo end=$RANK"
+        with open(log, "wb") as file:
+            step = subprocess.Popen(["srun", "-N4", "--kill-on-bad-exit=0", "muster", "run", *options, *shell(script)[2:]],
+                                    stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+        first = 4 if options[0] == "--nnodes=2:4" else 3
+        cluster.wait_until("the first world", lambda: len(re.findall(rf"^on=n\d of={first}$", read(log), re.M)) == first)
+        before = len(re.findall("^on=", read(log), re.M))
+        os.kill(processes_of("muster", "n1")[0], signal.SIGKILL)
+        cluster.wait_until("the second world", lambda: len(re.findall("^on=", read(log), re.M)) == before + left)
+        assert len(re.findall(rf"^on=n[234] of={left}$", read(log)[read(log).index("is lost"):], re.M)) == left, read(log)
+        with open(go_on, "wb"):
+            pass
+        step.wait(timeout=cluster.PATIENCE_S)
+        assert sorted(re.findall(r"^end=(\d)$", read(log), re.M)) == list("012"), read(log)
+
+
+def start_toy(folder, name, *options):
+    """A job of two nodes that trains for ever. Returns it and its log, once it does."""
+    log = f"{folder}/{name}.log"
+    job = cluster.submit("-N2", f"--output={log}", *options, DEPLOY, *FOREVER, f"--snapshot={folder}/{name}")
+    cluster.wait_until(f"epochs of {name}", lambda: os.path.exists(log) and "] epoch 2:" in read(log))
+    return job, log
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def scancel_ends_all(folder):
+    job, log = start_toy(folder, "cancelled")
+    cluster.run("scancel", str(job))
+    cluster.wait_until("the end of the job", lambda: cluster.state(job) == "CANCELLED")
+    cluster.wait_until("the end of its processes", lambda: not processes_of("/toy") and not processes_of("muster"))
+    assert "asked to stop" not in read(log), read(log)
+
+
+def preemption_saves_and_the_job_goes_on(folder):
+    """As Slurm does two minutes before a time limit: SIGUSR1 to the tasks of the step. The script requeues."""
+    job, log = start_toy(folder, "preempted", "--export=ALL,LOGLEVEL=INFO")
+    cluster.run("scancel", "--signal=USR1", str(job))
+    cluster.wait_until("the requeue", lambda: "requeued, to go on" in read(log))
+    epochs = set(re.findall(r"asked to stop: stopping after epoch (\d+)", read(log)))
+    assert len(epochs) == 1, read(log)
+    epoch = epochs.pop()
+    assert "exit code 75" in read(log) and "charged" not in read(log), read(log)
+    cluster.wait_until("the state of a job that waits", lambda: cluster.state(job) == "PENDING")
+    # Slurm lets requeued jobs wait for two minutes. One that starts in the second in which it ended, it kills.
+    cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
+    cluster.wait_until("the second start", lambda: f"going on from the snapshot of epoch {epoch} " in read(log))
+    assert ", requeue 1:" in read(log), read(log)
+    cluster.run("scancel", str(job))
+    cluster.wait_until("the end of the job", lambda: cluster.state(job) == "CANCELLED")
+
+
+cluster_folder = cluster.start()
+for case in (no_option_is_needed, devices_are_workers, two_steps_at_once_are_two_jobs, parts_of_an_allocation, mpirun_in_a_batch_script,
+             a_failure_comes_through,
+             what_cannot_be_meant_is_told, the_loss_of_the_first_host_is_survived, scancel_ends_all, preemption_saves_and_the_job_goes_on):
+    case(*([cluster_folder] if case.__code__.co_argcount else []))
+    print(f"ok {case.__name__}", flush=True)

@@ -1,0 +1,205 @@
+/* What goes wrong in a simulated job, drawn before it begins, so that both backends meet the same. All of it has passed
+ * when the calm begins. */
+#include "sim_world_impl.h"
+
+enum trouble {
+    TROUBLE_KILL,    /* the agent's process */
+    TROUBLE_VANISH,  /* its host loses power */
+    TROUBLE_STALL,   /* its process gets no time for a while */
+    TROUBLE_ISOLATE, /* nothing comes or goes */
+    TROUBLE_DEAFEN,  /* nothing arrives */
+    TROUBLE_MUTE,    /* nothing leaves */
+    TROUBLE_CUT,     /* between two hosts */
+    TROUBLE_SPLIT,   /* two halves */
+    TROUBLE_RESET,   /* a connection */
+    TROUBLE_CLOCK,   /* the wall clock jumps */
+    TROUBLE_SIGNAL,  /* SIGTERM */
+    TROUBLE_PREEMPT, /* the node will be taken away */
+    TROUBLE_KIND_COUNT,
+};
+
+enum { TROUBLES_A_NODE = 2, SERVER_SPARED_OF = 4, RARE_OF = 4, BACK_MS_MAX = 15000, LASTS_MS_MAX = 30000 };
+
+/* A token: which trouble, which host, how long. */
+static uint64_t token_of(enum trouble kind, uint64_t host, int64_t lasts_us) {
+    return (uint64_t)kind << 56 | host << 40 | (uint64_t)lasts_us;
+}
+
+static void restart_later(struct sim_world *world, uint64_t index) {
+    int64_t at_us = sim_kernel.now_us + sim_random_between(&world->work[index], 1, BACK_MS_MAX) * SIM_MS;
+    if (!sim_random_one_in(&world->work[index], 4)) {
+        sim_post(at_us, sim_world_start, world, index);
+    }
+}
+
+static void on_power(void *subject, uint64_t index) {
+    struct sim_world *world = subject;
+    sim_trouble_return(&sim_kernel.hosts[index]);
+    restart_later(world, index);
+}
+
+void sim_world_end_process(struct sim_world *world, uint64_t index, bool silently) {
+    struct sim_agent *agent = &world->agents[index];
+    struct sim_host *host = &sim_kernel.hosts[index];
+    if (agent->runs && !agent->has_ended) {
+        sim_judge_death(&world->judge, agent, silently);
+        if (silently) {
+            sim_trouble_vanish(host);
+        } else {
+            sim_trouble_kill(host);
+        }
+        sim_kernel.buries = true;
+        sim_agent_bury(agent);
+        sim_kernel.buries = false;
+        if (!silently) {
+            restart_later(world, index);
+        }
+    } else if (silently && !agent->runs) {
+        sim_trouble_vanish(host);
+    }
+}
+
+static void vanish(struct sim_world *world, uint64_t index, int64_t lasts_us) {
+    if (!sim_kernel.hosts[index].is_up || (world->agents[index].runs && world->agents[index].has_ended)) {
+        return;
+    }
+    sim_world_end_process(world, index, true);
+    sim_post(sim_kernel.now_us + lasts_us, on_power, world, index);
+}
+
+static void block(struct sim_world *world, uint64_t from, uint64_t to, int64_t lasts_us) {
+    sim_trouble_block(&sim_kernel.hosts[from], &sim_kernel.hosts[to], sim_kernel.now_us + lasts_us);
+    sim_judge_disturbed(&world->judge, &sim_kernel.hosts[from], sim_kernel.now_us + lasts_us);
+    sim_judge_disturbed(&world->judge, &sim_kernel.hosts[to], sim_kernel.now_us + lasts_us);
+}
+
+static void block_all(struct sim_world *world, enum trouble kind, uint64_t index, int64_t lasts_us) {
+    for (uint64_t other = 0; other < world->node_count; other++) {
+        if (other == index) {
+            continue;
+        }
+        if (kind != TROUBLE_MUTE) {
+            block(world, other, index, lasts_us);
+        }
+        if (kind != TROUBLE_DEAFEN) {
+            block(world, index, other, lasts_us);
+        }
+    }
+}
+
+static void split(struct sim_world *world, uint64_t first, int64_t lasts_us) {
+    for (uint64_t a = 0; a < world->node_count; a++) {
+        for (uint64_t b = 0; b < world->node_count; b++) {
+            if ((a < first) != (b < first)) {
+                block(world, a, b, lasts_us);
+            }
+        }
+    }
+}
+
+static void on_trouble(void *subject, uint64_t token) {
+    struct sim_world *world = subject;
+    enum trouble kind = (enum trouble)(token >> 56);
+    uint64_t index = token >> 40 & 0xffff;
+    int64_t lasts_us = (int64_t)(token & 0xffffffffff);
+    struct sim_host *host = &sim_kernel.hosts[index];
+    struct sim_agent *agent = &world->agents[index];
+    sim_trace("trouble %d at host %u for %lld us", (int)kind, host->index, (long long)lasts_us);
+    world->judge.had_trouble = true;
+    switch (kind) {
+    case TROUBLE_KILL:
+        sim_world_end_process(world, index, false);
+        break;
+    case TROUBLE_VANISH:
+        vanish(world, index, lasts_us);
+        break;
+    case TROUBLE_STALL:
+        if (sim_kernel.now_us + lasts_us > host->stalled_until_us) {
+            host->stalled_until_us = sim_kernel.now_us + lasts_us;
+        }
+        sim_judge_disturbed(&world->judge, host, host->stalled_until_us);
+        break;
+    case TROUBLE_ISOLATE:
+    case TROUBLE_DEAFEN:
+    case TROUBLE_MUTE:
+        block_all(world, kind, index, lasts_us);
+        break;
+    case TROUBLE_CUT:
+        block(world, index, (index + 1) % world->node_count, lasts_us);
+        block(world, (index + 1) % world->node_count, index, lasts_us);
+        break;
+    case TROUBLE_SPLIT:
+        split(world, index, lasts_us);
+        break;
+    case TROUBLE_RESET:
+        sim_judge_disturbed(&world->judge, host, sim_kernel.now_us);
+        sim_trouble_reset(host, (uint64_t)lasts_us);
+        break;
+    case TROUBLE_CLOCK:
+        host->wall_offset_us += lasts_us - LASTS_MS_MAX / 2 * SIM_MS;
+        break;
+    case TROUBLE_SIGNAL:
+        if (agent->runs && !agent->has_ended && host->stalled_until_us <= sim_kernel.now_us) {
+            sim_agent_signal(agent);
+        }
+        break;
+    case TROUBLE_PREEMPT:
+        if (agent->runs && !agent->has_ended && host->stalled_until_us <= sim_kernel.now_us) {
+            sim_agent_preempt(agent, (uint64_t)(lasts_us / SIM_MS));
+        }
+        break;
+    case TROUBLE_KIND_COUNT:
+        break;
+    }
+}
+
+/* Of the host that serves the rendezvous the job depends: it is spared in most seeds. */
+void sim_world_draw_troubles(struct sim_world *world) {
+    struct sim_random *random = &world->random;
+    uint64_t count = sim_random_below(random, world->node_count * TROUBLES_A_NODE + 1);
+    bool spares_server = !sim_random_one_in(random, SERVER_SPARED_OF) && world->endpoint_count == 1;
+    for (uint64_t i = 0; i < count; i++) {
+        enum trouble kind = (enum trouble)sim_random_below(random, TROUBLE_KIND_COUNT);
+        uint64_t host = sim_random_below(random, world->node_count);
+        int64_t at_us = sim_random_between(random, 0, world->calm_us);
+        int64_t lasts_us = sim_random_between(random, 1, LASTS_MS_MAX) * SIM_MS;
+        if (kind >= TROUBLE_SIGNAL && !sim_random_one_in(random, RARE_OF)) { /* they end the job, or a part of it */
+            continue;
+        }
+        bool is_short = sim_random_one_in(random, 2);
+        lasts_us = is_short ? lasts_us / 20 : lasts_us;
+        if (host == 0 && spares_server && kind <= TROUBLE_VANISH) {
+            continue;
+        }
+        if (kind != TROUBLE_RESET && kind != TROUBLE_CLOCK && at_us + lasts_us > world->calm_us) {
+            lasts_us = world->calm_us - at_us;
+        }
+        sim_post(at_us, on_trouble, world, token_of(kind, host, lasts_us));
+    }
+}
+
+/* One node or two are taken away, and what can go wrong while the job stops. A stream of its own: with or without it, a
+ * seed meets the same other troubles. */
+void sim_world_draw_preemption(struct sim_world *world) {
+    static const enum trouble kinds[] = {TROUBLE_KILL,    TROUBLE_VANISH, TROUBLE_STALL,
+                                         TROUBLE_ISOLATE, TROUBLE_SPLIT,  TROUBLE_RESET};
+    struct sim_random random = sim_random_of(world->options.seed, 'p');
+    int64_t at_us = sim_random_between(&random, world->calm_us / 4, 3 * (world->calm_us / 4));
+    int64_t grace_us = sim_random_between(&random, SIM_S, world->calm_us - at_us);
+    uint64_t first = sim_random_below(&random, world->node_count),
+             second = sim_random_below(&random, world->node_count);
+    sim_post(at_us, on_trouble, world, token_of(TROUBLE_PREEMPT, first, grace_us));
+    if (second != first && sim_random_one_in(&random, 2)) {
+        int64_t later_us = at_us + (sim_random_one_in(&random, 2) ? sim_random_between(&random, 0, grace_us) : 0);
+        sim_post(later_us, on_trouble, world, token_of(TROUBLE_PREEMPT, second, grace_us));
+    }
+    for (uint64_t count = sim_random_below(&random, 3); count > 0; count--) {
+        enum trouble kind = kinds[sim_random_below(&random, sizeof kinds / sizeof *kinds)];
+        uint64_t host = sim_random_one_in(&random, 2) ? first : sim_random_below(&random, world->node_count);
+        int64_t when_us = at_us + sim_random_between(&random, -SIM_S, grace_us);
+        int64_t lasts_us = sim_random_between(&random, 0, world->calm_us - when_us);
+        if (world->endpoint_count > 1 || host > 0 || kind > TROUBLE_VANISH) {
+            sim_post(when_us, on_trouble, world, token_of(kind, host, lasts_us));
+        }
+    }
+}
