@@ -19,7 +19,7 @@
 #include "store/etcd_v2.h"
 #include "store/kv_client.h"
 
-enum { VALUES_MAX = 4, PATIENCE_MS = 5000 };
+enum { VALUES_MAX = 4, PATIENCE_MS = 30000 };
 
 #define NODE(value, index)                                                                                             \
     "{\"action\":\"get\",\"node\":{\"key\":\"/k\",\"value\":\"" value "\",\"modifiedIndex\":" #index "}}"

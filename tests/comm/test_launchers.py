@@ -34,7 +34,7 @@ for name in LAUNCHERS:
     expect(name, "none", 0, "done 0 of 3", "done 1 of 3", "done 2 of 3")
     # The survivors may be told to stop by the launcher before they say so: it has seen the death as well.
     expect(name, "kill", 1, "exitcode  : -9")
-    expect(name, "sleep", 1, "not done within 1.500 s; these ranks did not come: 1; rank 1 (pid ",
+    expect(name, "sleep", 1, "not done within 4.000 s; these ranks did not come: 1; rank 1 (pid ",
            "is alive; its last call was 20")
 expect("muster", "kill", 1, LAST + "20 of group 'world.1:0'), finished", LAST + "21 of group 'world.1:0'), ")
 expect("muster", "sleep", 1, LAST + "20 of group 'world.1:0'), finished", LAST + "21 of group 'world.1:0'), failed")

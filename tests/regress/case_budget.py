@@ -33,16 +33,16 @@ def case_restarts_of_the_job():
         kill_one(scratch, pair, starts, "B")
         for name in "AB":
             agent = pair.agents[name]
-            agent.expect(20, 1)
+            agent.expect(jobs.SOON_S, 1)
             for text in (r"charged 1 failure \(1 of 2\)", r"charged 1 failure \(2 of 2\)"):
-                agent.wait_line(text, 1)
+                agent.wait_line(text, jobs.SOON_S)
             agent.wait_line(r"its budget is spent: 3 failures within \d+ s, and 2 are allowed \(--max-restarts", 1)
         told = "the job's --max-restarts is 2"
         jobs.check(told in pair.agents["B"].err(), f"B is not told\n{pair.agents['B'].tail()}")
         jobs.check(told not in pair.agents["A"].err(), f"A is told\n{pair.agents['A'].tail()}")
         jobs.check("ChildFailedError" in pair.agents["B"].err(), f"no report\n{pair.agents['B'].tail()}")
         jobs.check("ChildFailedError" not in pair.agents["A"].err(), f"A reports\n{pair.agents['A'].tail()}")
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()
 
 
 def case_membership_changes_run_out():
@@ -56,9 +56,9 @@ def case_membership_changes_run_out():
         pair.agents["A"].wait_line(r"charged 1 failure \(1 of 1 within 600 s\)", FORM_S)
         pair.agents["B"].signal(signal.SIGKILL)
         agent = pair.agents["A"]
-        agent.expect(20, 1)
-        agent.wait_line(r"1 membership change, and 0 are allowed \(--rdzv-conf max_membership_changes raises that\)", 1)
-        scratch.expect_nobody(2)
+        agent.expect(jobs.SOON_S, 1)
+        agent.wait_line(r"1 membership change, and 0 are allowed \(--rdzv-conf max_membership_changes raises that\)", jobs.SOON_S)
+        scratch.expect_nobody()
 
 
 def case_preemptions_run_out():
@@ -78,6 +78,6 @@ def case_preemptions_run_out():
         agent = pair.agents["A"]
         agent.wait_line(r"charged 1 pre-emption \(1 of 1\)", FORM_S)
         pair.agents["C"].signal(signal.SIGTERM)
-        agent.expect(20, 1)
-        agent.wait_line(r"2 pre-emptions within \d+ s, and 1 is allowed \(--rdzv-conf max_preemptions raises that\)", 1)
-        scratch.expect_nobody(2)
+        agent.expect(jobs.SOON_S, 1)
+        agent.wait_line(r"2 pre-emptions within \d+ s, and 1 is allowed \(--rdzv-conf max_preemptions raises that\)", jobs.SOON_S)
+        scratch.expect_nobody()

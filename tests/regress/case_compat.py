@@ -128,7 +128,7 @@ def case_restart_count_is_seen():
     jobs.isolate()
     with jobs.Scratch() as scratch:
         process = scratch.run("muster", "--standalone", "--max-restarts=2", *jobs.worker(scratch, "--exit", "1"))
-        process.expect(20, 1)
+        process.expect(jobs.SOON_S, 1)
         seen = [s.attempt for s in scratch.channel.select("start")]
         jobs.check(seen == [0, 1, 2], f"{seen}")
 
@@ -281,8 +281,8 @@ def case_called_torchrun():
     with jobs.Scratch() as scratch:
         os.symlink(jobs.muster_binary(), scratch.path("torchrun"))
         command = [scratch.path("torchrun"), "--standalone", "--nproc_per_node", "2", *jobs.worker(scratch, "--exit", "0")]
-        scratch.start("link", command).expect(20, 0)
+        scratch.start("link", command).expect(jobs.SOON_S, 0)
         jobs.check(len(scratch.channel.select("start", world=2)) == 2, "no two workers")
         text = scratch.start("help", [scratch.path("torchrun"), "--help"])
-        text.expect(10, 0)
+        text.expect(jobs.SOON_S, 0)
         jobs.check(text.out().startswith("usage: torchrun"), text.out()[:80])

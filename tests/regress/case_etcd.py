@@ -39,7 +39,7 @@ def case_etcd_restarts():
         jobs.check(not scratch.channel.select("signal", mark), "a worker was told to end")
         os.kill(pair.workers_of(starts, "B")[0].pid, signal.SIGKILL)
         pair.finish(pair.expect_world(4, CHANGE_S, mark))
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()
 
     each(test)
 
@@ -55,7 +55,7 @@ def case_etcd_loses_its_data():
         shutil.rmtree(scratch.path(f"{pair.etcd.name}.data"))
         pair.etcd.start()
         pair.finish(pair.expect_world(4, CHANGE_S, mark))
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()
 
     each(test)
 
@@ -71,7 +71,7 @@ def case_etcd_stays_away():
             pair.agents[name].expect(60, 1)
             said = pair.agents[name].err()
             jobs.check(f"{pair.etcd.endpoint}) has not answered" in said, f"no reason given\n{pair.agents[name].tail()}")
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()
 
     each(test)
 
@@ -83,7 +83,7 @@ def case_etcd_endpoints():
         pair = Pair(scratch, nnodes="2", options=[CONF], backend=backend)
         pair.endpoint = f"127.0.0.1:{jobs.free_port()},localhost:{jobs.free_port()},{pair.etcd.endpoint}"
         pair.finish(pair.start_both())
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()
 
     each(test)
 
@@ -98,7 +98,7 @@ def case_etcd_without_v2():
         pair.start(0).expect(30, 1)
         jobs.check("--enable-v2" in pair.agents["A"].err(), f"no reason given\n{pair.agents['A'].tail()}")
         pair.etcd.stop()
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()
 
     each(test)
 
@@ -133,6 +133,6 @@ def case_etcd_with_certificates():
             refused.signalled = True
             jobs.check("has not answered" in refused.err(), f"no reason given\n{refused.tail()}")
         pair.finish(starts)
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()
 
     each(test)

@@ -113,7 +113,7 @@ def case_etcd3_leaves_nothing():
         pair.start_both()
         for agent in pair.agents.values():
             agent.signal(signal.SIGKILL)
-            agent.expect(10)
+            agent.expect(jobs.SOON_S)
         for _ in range(200):
             if not keys(server):
                 break
@@ -200,7 +200,7 @@ def case_etcd3_stop_outlives_its_leader():
         pair.agents[leader].signal(signal.SIGKILL)
         for agent in (told, other):
             agent.expect(FORM_S, PREEMPTED)
-        other.wait_line("says that the job stops", 1)
+        other.wait_line("says that the job stops", jobs.SOON_S)
         expect_no_keys_but_dead(server)
 
 
@@ -418,7 +418,7 @@ def case_etcd3_impostors():
         refused(scratch, Impostor(busy).endpoint, "etcdserver: no leader", "--rdzv-conf=read_timeout=2")
         agent = scratch.run("muster", "--nnodes=2", "--rdzv-backend=etcd-v3", "--rdzv-endpoint=ftp://a:1",
                             *jobs.worker(scratch))  # fmt: skip
-        agent.expect(10, 1)
+        agent.expect(jobs.SOON_S, 1)
         jobs.check("not by ftp://" in agent.err(), agent.tail())
 
 

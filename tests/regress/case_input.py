@@ -17,7 +17,7 @@ def expect_refusal(scratch, process, within_s, *words):
     missing = [word for word in words if word.lower() not in text.lower()]
     jobs.check(not missing, f"the message does not say {missing}\n{process.tail()}")
     jobs.check("Assertion" not in text and "Sanitizer" not in text, f"our own bug\n{process.tail()}")
-    scratch.expect_nobody(1)
+    scratch.expect_nobody()
 
 
 def refuse(words, *arguments, within_s=30, **options):
@@ -100,7 +100,7 @@ def case_full_disk_under_the_logs():
                 process.popen.returncode != 0 or "No space" in said,
                 f"{options}: exit code 0 and not a word about the full disk\n{process.tail()}",
             )
-            scratch.expect_nobody(1)
+            scratch.expect_nobody()
 
 
 def case_no_room_for_the_log_folder():
@@ -151,7 +151,7 @@ def case_more_workers_than_processes():
         code, text = limited(scratch, resource.RLIMIT_NPROC, 20, nobody(), *arguments)
         jobs.check(code == 1, f"exit code {code}: {text[-500:]}")
         jobs.check("processes" in text and "--nproc-per-node" in text, f"no reason: {text[-500:]}")
-        scratch.expect_nobody(1)
+        scratch.expect_nobody()
 
 
 def case_too_few_descriptors():
@@ -163,7 +163,7 @@ def case_too_few_descriptors():
             code, text = limited(scratch, resource.RLIMIT_NOFILE, count, None, *arguments)
             jobs.check(code == 1, f"{count} for {nproc}: exit code {code}: {text[-500:]}")
             jobs.check(f"{count} are allowed" in text and "ulimit" in text, f"no reason: {text[-500:]}")
-            scratch.expect_nobody(1)
+            scratch.expect_nobody()
 
 
 def case_soft_descriptor_limit():
@@ -195,7 +195,7 @@ def case_closed_standard_streams():
             with jobs.Scratch() as scratch:
                 inner = f"echo out; echo err >&2; touch {scratch.path('done')}"
                 command = f"{jobs.muster_binary()} run --standalone {options} --no-python sh -c '{inner}' {closed}"
-                scratch.start("closed", ["sh", "-c", command]).expect(20, 0)
+                scratch.start("closed", ["sh", "-c", command]).expect(jobs.SOON_S, 0)
                 jobs.check(os.path.exists(scratch.path("done")), f"{closed} {options}: the worker did not run to its end")
 
 
@@ -214,10 +214,10 @@ def case_store_says_where_it_listens():
         jobs.check(line.startswith("listening on 127.0.0.1:"), line)
         port = int(line.rpartition(":")[2])
         taken = scratch.start("taken", [*command[:-1], str(port)])
-        taken.expect(10, 1)
+        taken.expect(jobs.SOON_S, 1)
         jobs.check(f"port {port}" in taken.err() and "--port 0" in taken.err(), taken.tail())
         process.signal(signal.SIGTERM)
-        process.expect(10, 0)
+        process.expect(jobs.SOON_S, 0)
 
 
 def case_many_workers():
@@ -230,7 +230,7 @@ def case_many_workers():
         for s in starts:
             jobs.tell_exit(s.pid, 0)
         process.expect(30, 0)
-        scratch.expect_nobody(1)
+        scratch.expect_nobody()
 
 
 def case_nothing_is_left_behind():
@@ -242,8 +242,8 @@ def case_nothing_is_left_behind():
             process = scratch.run(
                 "muster", "--standalone", "--nproc-per-node=2", *jobs.worker(scratch, "--exit", code)
             )
-            process.expect(20, 1 if code == "3" else 0)
-            scratch.expect_nobody(0.5)
+            process.expect(jobs.SOON_S, 1 if code == "3" else 0)
+            scratch.expect_nobody()
             left = [name for name in os.listdir(scratch.path("tmp")) if not name.startswith("torchelastic_")]
             jobs.check(not left, f"left in the temporary folder: {left}")
             jobs.check(set(os.listdir("/dev/shm")) <= before, "left in /dev/shm")

@@ -190,7 +190,7 @@ def case_terminal_stays_a_terminal():
         master, slave = os.openpty()
         code = "import os, sys; sys.exit(0 if os.isatty(1) else 9)"
         process = scratch.run("muster", "--standalone", "--no-python", sys.executable, "-c", code, stdout=slave)
-        process.expect(20, 0)
+        process.expect(jobs.SOON_S, 0)
         os.close(slave)
         os.close(master)
 
@@ -207,7 +207,7 @@ def case_closed_console():
         os.read(ours, 100)
         os.close(ours)
         process.expect(60)
-        scratch.expect_nobody(1)
+        scratch.expect_nobody()
 
 
 # Each waits until all are ready to ignore the launcher's SIGTERM, and writes 1 KiB.
@@ -268,7 +268,7 @@ def case_stderr_that_nobody_reads():
                 time.sleep(wait_s)
                 process.send_signal(signal.SIGTERM)
                 jobs.check(process.wait(20) == 1, f"exit code {process.returncode}")
-                scratch.expect_nobody(1)
+                scratch.expect_nobody()
             finally:
                 process.kill()
                 os.close(ours)
@@ -339,6 +339,6 @@ def case_prefix_template():
         env = scratch.env(TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE="<${role_name}/${rank}/${local_rank}/${nope}> ")
         command = ["--standalone", "--nproc-per-node=2", "--role=rr", "--tee=3", "--no-python", "echo", "hello"]
         process = scratch.run("muster", *command, env=env)
-        process.expect(20, 0)
+        process.expect(jobs.SOON_S, 0)
         lines = sorted(process.out().splitlines())
         jobs.check(lines == ["<rr/0/0/${nope}> hello", "<rr/1/1/${nope}> hello"], f"{lines}")

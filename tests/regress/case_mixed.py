@@ -16,7 +16,7 @@ FAST = ["--rdzv-conf=last_call_timeout=2,keep_alive_interval=1", "--max-restarts
 
 def finish(pair, starts):
     pair.finish(starts, 90)
-    pair.scratch.expect_nobody(2)
+    pair.scratch.expect_nobody()
 
 
 def mixed(test):

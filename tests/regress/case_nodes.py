@@ -10,7 +10,7 @@ from nodes import BACKEND, Pair
 
 FORM_S = 30
 # torchrun needs 41 to 45 s for a departure (or never notices); Muster's promise is 200 ms, measured by the benchmarks.
-CHANGE_S = 2
+CHANGE_S = 20
 # torchrun's agents read the state once a second: 0.9 to 1.1 s until A's workers are told of a failure on B, 2.2 s until
 # all run again. The least of a few turns is compared, which a loaded machine does not push over the bound.
 TOLD_S, AGAIN_S = 0.5, 1.5
@@ -30,7 +30,7 @@ def case_two_nodes_form():
         jobs.check(len({(s.addr, s.port) for s in starts}) == 1, f"MASTER_ADDR and MASTER_PORT differ: {starts}")
         jobs.check(sorted(s.group for s in starts) == [0, 0, 1, 1], f"group ranks {starts}")
         pair.finish(starts)
-        scratch.expect_nobody(1)
+        scratch.expect_nobody()
 
 
 def case_failure_reaches_the_other_node():
@@ -73,7 +73,7 @@ def case_node_arrives():
         _, starts = arrival(scratch, pair)
         jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
         pair.finish(starts)
-        scratch.expect_nobody(1)
+        scratch.expect_nobody()
 
 
 def case_node_arrives_with_gloo():
@@ -83,7 +83,8 @@ def case_node_arrives_with_gloo():
     with jobs.Scratch() as scratch:
         pair = Pair(scratch, options=[FIRST_CALL], worker=gloo(scratch))
         _, formed = arrival(scratch, pair, name="formed")
-        scratch.channel.expect(6, "ready", 60)
+        for worker in formed:
+            scratch.channel.expect(1, "ready", 60, pid=worker.pid)
         pair.finish(formed, 60)
 
 
@@ -107,9 +108,9 @@ def case_node_leaves():
             print(f"{how.name}: {took_s * 1000:.1f} ms")
             jobs.check(took_s < CHANGE_S, f"{how.name}: A ran again only after {took_s:.1f} s")
             jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
-            pair.agents["B"].expect(10)
+            pair.agents["B"].expect(jobs.SOON_S)
             pair.finish(starts)
-            scratch.expect_nobody(1)
+            scratch.expect_nobody()
 
 
 def case_node_leaves_and_a_worker_fails():
@@ -128,7 +129,7 @@ def case_node_leaves_and_a_worker_fails():
             took_s = (max(s.ns for s in starts) - left_ns) / 1e9
             jobs.check(took_s < CHANGE_S, f"A ran again only after {took_s:.1f} s")
             pair.finish(starts)
-            scratch.expect_nobody(1)
+            scratch.expect_nobody()
 
 
 def case_node_leaves_with_gloo():
@@ -147,7 +148,7 @@ def case_node_leaves_with_gloo():
         formed = pair.expect_world(2, 90, mark, "formed")
         scratch.channel.expect(2, "ready", 30, since=mark)
         pair.finish(formed, 60)
-        scratch.expect_nobody(1)
+        scratch.expect_nobody()
 
 
 def case_node_comes_and_goes():
@@ -159,7 +160,7 @@ def case_node_comes_and_goes():
         for turn in range(3):
             mark = scratch.channel.mark()
             pair.agents["B"].signal(signal.SIGKILL if turn % 2 else signal.SIGTERM)
-            pair.agents["B"].expect(20)
+            pair.agents["B"].expect(jobs.SOON_S)
             pair.expect_world(2, FORM_S, mark)
             mark = scratch.channel.mark()
             pair.start(1)
@@ -182,7 +183,7 @@ def case_silent_node_is_left_behind():
         starts = pair.expect_world(4, FORM_S, mark)
         jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
         pair.finish(starts)
-        scratch.expect_nobody(1)
+        scratch.expect_nobody()
 
 
 def case_leaving_a_stopped_host():
@@ -197,7 +198,7 @@ def case_leaving_a_stopped_host():
         other.wait_line("2 of 3 nodes have joined", FORM_S)
         os.kill(host.pid, signal.SIGSTOP)
         other.signal(signal.SIGINT)
-        other.expect(5, -signal.SIGINT)
+        other.expect(jobs.SOON_S, -signal.SIGINT)
     with jobs.Scratch() as scratch:
         pair = Pair(scratch, nnodes="2", backend="muster")
         pair.start_both()
@@ -206,7 +207,7 @@ def case_leaving_a_stopped_host():
         other.signal(signal.SIGINT)
         other.wait_line("could not be told yet that this node", FORM_S)
         other.signal(signal.SIGINT)
-        other.expect(5, 1)
+        other.expect(jobs.SOON_S, 1)
 
 
 def case_leaving_a_stopped_etcd():
@@ -221,7 +222,7 @@ def case_leaving_a_stopped_etcd():
             agent.signal(signal.SIGINT)
             agent.wait_line("could not be told yet that this node", FORM_S)
             agent.signal(signal.SIGINT)
-            agent.expect(5, -signal.SIGINT)
+            agent.expect(jobs.SOON_S, -signal.SIGINT)
 
 
 def case_store_host_is_killed():
@@ -233,7 +234,7 @@ def case_store_host_is_killed():
         pair.agents["A"].signal(signal.SIGKILL)
         pair.agents["B"].expect(60, 1)
         jobs.check(str(pair.port) in pair.agents["B"].err(), f"no reason given\n{pair.agents['B'].tail()}")
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()
 
 
 def case_spare_exits_well():
@@ -245,7 +246,7 @@ def case_spare_exits_well():
         spare = pair.start(1, name="C", options=["--rdzv-conf=join_timeout=1"])  # which is not for spares
         jobs.check(spare.wait(2) is None, f"the spare did not wait\n{spare.tail()}")
         pair.finish(starts)
-        spare.expect(10, 0)
+        spare.expect(jobs.SOON_S, 0)
         jobs.check(len(scratch.channel.select("start")) == 4, "the spare started workers")
 
 
@@ -300,7 +301,7 @@ def case_missing_node_is_named():
         jobs.check("missing" in said or "waiting for" in said or "1 of 2" in said, f"nobody is missed\n{agent.tail()}")
         if pair.etcd:
             pair.etcd.stop()
-        scratch.expect_nobody(1)
+        scratch.expect_nobody()
 
 
 def case_static_two_nodes():
@@ -327,7 +328,7 @@ def case_static_two_nodes():
         for s in starts:
             jobs.tell_exit(s.pid, 0)
         for agent in agents:
-            agent.expect(20, 0)
+            agent.expect(jobs.SOON_S, 0)
 
 
 def survivors_pair(scratch, backend):
@@ -358,15 +359,15 @@ def case_survivors_on_another_node():
             agents, groups = survivors_pair(scratch, backend)
             for s in groups[0]:
                 os.kill(s.pid, signal.SIGKILL)
-            agents[0].wait_line("Root Cause", 20)
+            agents[0].wait_line("Root Cause", jobs.SOON_S)
             jobs.tell_exit(groups[1][0].pid, 0)
             jobs.check(agents[0].wait(0.5) is None, f"{backend}: the stores are gone\n{agents[0].tail()}")
             jobs.wait_port(groups[1][0].port, agents[0], 5)
             jobs.tell_exit(groups[1][1].pid, 0)
-            agents[1].expect(20, 0)
-            agents[0].expect(20, 1)
+            agents[1].expect(jobs.SOON_S, 0)
+            agents[0].expect(jobs.SOON_S, 1)
             jobs.check(not scratch.channel.select("signal"), f"{backend}: a survivor was told to end")
-            scratch.expect_nobody(1)
+            scratch.expect_nobody()
 
 
 def case_survivors_of_a_killed_node():
@@ -383,13 +384,13 @@ def case_survivors_of_a_killed_node():
                 agents[1].signal(signal.SIGKILL)
                 if not end_first:
                     if backend == "c10d":
-                        agents[0].wait_line("this node's workers go on", 20)
+                        agents[0].wait_line("this node's workers go on", jobs.SOON_S)
                     jobs.tell_exit(groups[0][0].pid, 3)
-                    agents[0].wait_line("has failed; 1 of 2 workers", 20)
+                    agents[0].wait_line("has failed; 1 of 2 workers", jobs.SOON_S)
                     jobs.tell_exit(groups[0][1].pid, 0)
-                agents[0].expect(20, 0)
+                agents[0].expect(jobs.SOON_S, 0)
                 jobs.check(len(scratch.channel.select("start")) == 4, f"{backend}: somebody was restarted")
-                scratch.expect_nobody(5)
+                scratch.expect_nobody()
 
 
 def case_no_survivor_on_any_node():
@@ -408,4 +409,4 @@ def case_no_survivor_on_any_node():
             starts = pair.expect_world(4, FORM_S, mark)
             jobs.check({s.attempt for s in starts} == {1}, f"attempts {starts}")
             pair.finish(starts)
-            scratch.expect_nobody(1)
+            scratch.expect_nobody()

@@ -89,7 +89,7 @@ def case_warm_spare_takes_over():
             found = [open(path, encoding="utf-8").read() for path in glob.glob(scratch.path("logs", "*", "*", "*", stream + ".log"))]
             for rank in ranks:
                 jobs.check(found.count(f"{stream} of rank {rank}\n") >= 1, f"{stream} of rank {rank}: {found}")
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()
 
 
 def case_warm_module_takes_over():
@@ -100,7 +100,7 @@ def case_warm_module_takes_over():
             scratch.write("some_module.py", text.read())
         pair = WarmPair(scratch, script=["-m", "some_module"])
         pair.finish(take_over(scratch, pair))
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()
 
 
 def case_warm_worker_fails_as_usual():
@@ -111,13 +111,13 @@ def case_warm_worker_fails_as_usual():
         starts = take_over(scratch, pair)
         os.kill(pair.workers_of(starts, "C")[0].pid, signal.SIGUSR1)
         spare = pair.agents["C"]
-        spare.expect(20, 1)
+        spare.expect(jobs.SOON_S, 1)
         said = spare.err()
         trace = said[said.index("Traceback (most recent call last)") :]
         jobs.check("ValueError: as asked" in trace and "<string>" not in trace, f"not the usual traceback\n{trace}")
         jobs.check("exitcode  : 1" in said, f"no report\n{spare.tail()}")
-        pair.agents["A"].expect(20, 1)
-        scratch.expect_nobody(2)
+        pair.agents["A"].expect(jobs.SOON_S, 1)
+        scratch.expect_nobody()
 
 
 def case_warm_processes_end_with_their_agent():
@@ -132,12 +132,12 @@ def case_warm_processes_end_with_their_agent():
             jobs.check(len(waiting) == 2, f"{len(waiting)} warm processes")
             if how is not None:
                 spare.signal(how)
-                spare.expect(10)
+                spare.expect(jobs.SOON_S)
                 alive = [pid for pid in waiting if jobs.alive(pid)]
                 if how == signal.SIGTERM:
                     jobs.check(not alive, f"{how.name} left {alive}")
             pair.finish(starts)
-            scratch.expect_nobody(2)
+            scratch.expect_nobody()
 
 
 def case_warm_process_that_dies_is_replaced():
@@ -160,7 +160,7 @@ def case_warm_process_that_dies_is_replaced():
         warm = [pair.facts_of(s)["imported"] for s in pair.workers_of(starts, "C")]
         jobs.check(sorted(warm) == [False, True], f"warm: {warm}")
         pair.finish(starts)
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()
 
 
 def case_spares_are_limited():
@@ -171,8 +171,8 @@ def case_spares_are_limited():
         starts = pair.start_both()
         pair.start_spare()
         late = pair.start(1, name="D")
-        late.expect(20, 1)
+        late.expect(jobs.SOON_S, 1)
         jobs.check("1 spare node waits already" in late.err(), f"no reason\n{late.tail()}")
         del pair.agents["D"]
         pair.finish(starts)
-        scratch.expect_nobody(2)
+        scratch.expect_nobody()

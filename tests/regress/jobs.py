@@ -27,6 +27,9 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__f
 HERE = os.path.dirname(os.path.abspath(__file__))
 TAG = "MUSTER_TEST_TAG"
 SKIPPED = 77  # exit code that ctest counts as "skipped"
+# Bound on what takes milliseconds: far above what a crowded machine makes of it, below all that would come in its place,
+# the least of which are 30 s (--shutdown-timeout, last_call_timeout).
+SOON_S = 25
 
 
 class Skip(Exception):
@@ -444,7 +447,7 @@ class Scratch:
                 found.append(int(entry))
         return found
 
-    def expect_nobody(self, within_s, but=()):
+    def expect_nobody(self, within_s=SOON_S, but=()):
         """Waits until no process of this scratch is left, `but` those. Polls: processes that are nobody's child
         tell nobody when they end."""
         deadline = time.monotonic() + within_s

@@ -61,14 +61,23 @@ def open_mpi(folder):
     assert ranks(launch(*mpirun, "-np", "2", BINARY, "run", "--nnodes=2", *SHOW)) == TWO
 
 
+def launch_with_hydra(*command):
+    """One that fails. Hydra drops now and then all that processes which end with an error at once have said, those of
+    any program (docs/known-bugs.md)."""
+    for _ in range(20):
+        if text := launch(*command, code=1):
+            return text
+    raise AssertionError(f"{command}: never a word")
+
+
 def mpich(folder):
     mpirun = [shutil.which("mpirun.mpich")]
     apart = ["-launcher", "ssh", "-launcher-exec", remote_shell(folder), "-hosts", "n1,n2", "-ppn", "1", "-np", "2"]
     assert ranks(launch(*mpirun, "-np", "1", BINARY, "run", *SHOW)) == ["rank=0 of=1"]
     text = launch(*mpirun, *apart, "-genv", "MASTER_ADDR", "n1", BINARY, "run", *SHOW)
     assert ranks(text) == TWO, text
-    expect(launch(*mpirun, *apart, BINARY, "run", *SHOW, code=1), "does not say on which host its first process runs")
-    expect(launch(*mpirun, "-np", "2", BINARY, "run", *SHOW, code=1), "2 agents have been started on the same nodes")
+    expect(launch_with_hydra(*mpirun, *apart, BINARY, "run", *SHOW), "does not say on which host its first process runs")
+    expect(launch_with_hydra(*mpirun, "-np", "2", BINARY, "run", *SHOW), "2 agents have been started on the same nodes")
 
 
 scratch = namespace.enter({socket.gethostname(): 1, "n1": 1, "n2": 2})

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { FAULTS_MAX = 10, LEFT_BEHIND_MS = 5000, TEXT_MAX = 512, LANES_MAX = 64, STATUS_COUNT = 256 };
+enum { FAULTS_MAX = 10, LEFT_BEHIND_MS = 20000, TEXT_MAX = 512, LANES_MAX = 64, STATUS_COUNT = 256 };
 
 /* What the lanes count together, in memory that they share. */
 struct tally {
