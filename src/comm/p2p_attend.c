@@ -34,6 +34,10 @@ int attend_watch(struct p2p *p2p, int operation, int fd, uint32_t events, enum a
     return epoll_ctl(p2p->attend_epoll, operation, fd, &event);
 }
 
+int attend_forget(struct p2p *p2p, int fd) {
+    return epoll_ctl(p2p->attend_epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
 int64_t attend_deadline_ns(int64_t ms) {
     return clock_monotonic_ns() + ms * CLOCK_NS_PER_MS;
 }
@@ -97,7 +101,7 @@ void attend_add(struct p2p *p2p, struct p2p_stream *stream) {
 
 void attend_remove(struct p2p *p2p, struct p2p_stream *stream) {
     if (stream->io->fd >= 0) {
-        (void)epoll_ctl(p2p->attend_epoll, EPOLL_CTL_DEL, stream->io->fd, NULL);
+        (void)attend_forget(p2p, stream->io->fd);
         (void)epoll_ctl(p2p->data_epoll, EPOLL_CTL_DEL, stream->io->fd, NULL);
     }
 }

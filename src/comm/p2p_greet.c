@@ -18,20 +18,23 @@ enum { LISTENER_PAUSE_MS = 100 };
 
 /* ---- dialling ---- */
 
-static void dial_close(struct p2p_dial *dial) {
+static void dial_close(struct p2p *p2p, struct p2p_dial *dial) {
+    if (dial->fd >= 0) {
+        (void)attend_forget(p2p, dial->fd);
+    }
     if (dial->io) {
         dial->io->kind->close(dial->io);
         dial->io = NULL;
     } else if (dial->fd >= 0) {
         (void)close(dial->fd);
     }
-    dial->fd = -1; /* closing has taken it out of the epoll set */
+    dial->fd = -1;
 }
 
 void dial_cancel(struct p2p *p2p, const struct p2p_link *link) {
     for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
         if (dial->link == link) {
-            dial_close(dial);
+            dial_close(p2p, dial);
             dial->is_cancelled = true; /* freed by dial_sweep() */
         }
     }
@@ -83,7 +86,7 @@ static bool dial_is_refused(const struct p2p *p2p, const struct p2p_link *link) 
 
 static void dial_give_up(struct p2p *p2p, struct p2p_dial *dial) {
     struct p2p_link *link = dial->link;
-    dial_close(dial);
+    dial_close(p2p, dial);
     if (dial->stream > 0 || p2p->is_leaving) {
         dial->is_cancelled = true; /* one stream less, or nobody needs it any more */
         return;
@@ -125,7 +128,7 @@ static void dial_try(struct p2p *p2p, struct p2p_dial *dial) {
             return;
         }
         dial->last_error = errno;
-        dial_close(dial);
+        dial_close(p2p, dial);
     }
     dial_give_up(p2p, dial);
 }
@@ -136,7 +139,7 @@ static void dial_next(struct p2p *p2p, struct p2p_dial *dial, int error_number) 
         (void)str_format(dial->last_reason, sizeof dial->last_reason, "%s", reason);
     }
     dial->last_error = error_number;
-    dial_close(dial);
+    dial_close(p2p, dial);
     dial->address++;
     dial_try(p2p, dial);
 }
@@ -193,6 +196,17 @@ static void dial_greet(struct p2p *p2p, struct p2p_dial *dial) {
     dial_talk(p2p, dial);
 }
 
+/* The connection, whose events were the greeting's, becomes a stream. Closes it if that fails. */
+static int make_stream(struct p2p *p2p, struct p2p_link *link, struct link *io, uint8_t stream, bool is_watch,
+                       bool is_mine) {
+    if (attend_forget(p2p, io->fd) == 0) {
+        return stream_open(p2p, link, io, stream, is_watch, is_mine);
+    }
+    int code = status_fail_errno(errno, "the connection to rank %u", (unsigned)link->peer);
+    io->kind->close(io);
+    return code;
+}
+
 /* Welcome, or leaving: the socket becomes a stream. What is missing of the answer is passed over. */
 static void dial_done(struct p2p *p2p, struct p2p_dial *dial) {
     struct p2p_link *link = dial->link;
@@ -202,13 +216,14 @@ static void dial_done(struct p2p *p2p, struct p2p_dial *dial) {
     dial->io = NULL;
     dial->fd = -1;
     dial->is_cancelled = true;
-    (void)epoll_ctl(p2p->attend_epoll, EPOLL_CTL_DEL, io->fd, NULL);
     if (link->state == LINK_FAILED || (is_watch ? link->watches[0] != NULL : link->streams[dial->stream] != NULL)) {
+        (void)attend_forget(p2p, io->fd);
         io->kind->close(io);
         return;
     }
-    if (stream_open(p2p, link, io, dial->stream, is_watch, true) != 0) {
-        link_fail(p2p, link, MUSTER_ENOMEM, "%s", muster_detail());
+    int code = make_stream(p2p, link, io, dial->stream, is_watch, true);
+    if (code) {
+        link_fail(p2p, link, code, "%s", muster_detail());
         return;
     }
     struct p2p_stream *stream = is_watch ? link->watches[0] : link->streams[dial->stream];
@@ -233,7 +248,7 @@ static void on_answer(struct p2p *p2p, struct p2p_dial *dial) {
     if (wire_answer_decode(dial->answer, &answer) != 0 || !wire_secret_equal(answer.proof, dial->link->contact.proof)) {
         dial_next(p2p, dial, EPROTO); /* somebody else lives at that address */
     } else if (answer.verdict == WIRE_USE_MINE) {
-        dial_close(dial);
+        dial_close(p2p, dial);
         dial->is_cancelled = true; /* the peer's own connection has come, or is on its way */
     } else {
         dial_done(p2p, dial);
@@ -295,7 +310,8 @@ void greet_dialled(struct p2p *p2p, struct p2p_dial *dial) {
 
 /* ---- strangers ---- */
 
-static void stranger_end(struct p2p_stranger *stranger) {
+static void stranger_end(struct p2p *p2p, struct p2p_stranger *stranger) {
+    (void)attend_forget(p2p, stranger->io->fd);
     stranger->io->kind->close(stranger->io);
     stranger->io = NULL;
 }
@@ -309,14 +325,14 @@ static void stranger_welcome(struct p2p *p2p, struct p2p_stranger *stranger, con
     wire_answer_encode(&answer, bytes);
     size_t sent = 0; /* in one go: an empty socket takes 48 bytes */
     if (io_move(stranger->io, false, bytes, sizeof bytes, &sent) != (ssize_t)sizeof bytes || verdict != WIRE_WELCOME) {
-        stranger_end(stranger);
+        stranger_end(p2p, stranger);
         return;
     }
     struct link *io = stranger->io;
     stranger->io = NULL;
-    (void)epoll_ctl(p2p->attend_epoll, EPOLL_CTL_DEL, io->fd, NULL);
-    if (stream_open(p2p, link, io, hello->stream, hello->purpose == WIRE_PURPOSE_WATCH, false) != 0) {
-        link_fail(p2p, link, MUSTER_ENOMEM, "%s", muster_detail());
+    int code = make_stream(p2p, link, io, hello->stream, hello->purpose == WIRE_PURPOSE_WATCH, false);
+    if (code) {
+        link_fail(p2p, link, code, "%s", muster_detail());
         return;
     }
     (void)link_flush(p2p, link);
@@ -343,13 +359,13 @@ static void stranger_greets(struct p2p *p2p, struct p2p_stranger *stranger) {
     struct wire_hello hello;
     if (wire_hello_decode(stranger->hello, &hello) != 0 || !wire_secret_equal(hello.secret, p2p->contact.secret) ||
         hello.to != p2p->config.rank || hello.from >= p2p->config.size || hello.from == p2p->config.rank) {
-        stranger_end(stranger);
+        stranger_end(p2p, stranger);
         return;
     }
     struct p2p_link *link = link_entry(p2p, hello.from);
     if (!link || link->is_ring || link->state == LINK_FAILED || link->state == LINK_LEFT ||
         !stream_is_wanted(link, &hello)) {
-        stranger_end(stranger);
+        stranger_end(p2p, stranger);
         return;
     }
     enum wire_verdict verdict = WIRE_WELCOME;
@@ -360,7 +376,7 @@ static void stranger_greets(struct p2p *p2p, struct p2p_stranger *stranger) {
         } else {
             for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
                 if (dial->link == link && dial->purpose == WIRE_PURPOSE_STREAM) {
-                    dial_close(dial);
+                    dial_close(p2p, dial);
                     dial->is_cancelled = true;
                 }
             }
@@ -376,11 +392,11 @@ void greet_stranger(struct p2p *p2p, struct p2p_stranger *stranger) {
     }
     struct link *io = stranger->io;
     if (io_move(io, true, stranger->hello, sizeof stranger->hello, &stranger->have) < 0) {
-        stranger_end(stranger);
+        stranger_end(p2p, stranger);
     } else if (stranger->have == sizeof stranger->hello) {
         stranger_greets(p2p, stranger);
     } else if (attend_watch(p2p, EPOLL_CTL_MOD, io->fd, greeting_events(io, true), ON_STRANGER, stranger) != 0) {
-        stranger_end(stranger);
+        stranger_end(p2p, stranger);
     }
 }
 
@@ -395,7 +411,7 @@ static struct p2p_stranger *stranger_place(struct p2p *p2p) {
             place = &p2p->strangers[i];
         }
     }
-    stranger_end(place);
+    stranger_end(p2p, place);
     return place;
 }
 
@@ -414,7 +430,7 @@ void greet_accept(struct p2p *p2p) {
         *stranger =
             (struct p2p_stranger){.io = make_io(p2p, fd, false), .deadline_ns = attend_deadline_ns(P2P_GREETING_MS)};
         if (stranger->io && attend_watch(p2p, EPOLL_CTL_ADD, fd, EPOLLIN, ON_STRANGER, stranger) != 0) {
-            stranger_end(stranger);
+            stranger_end(p2p, stranger);
         }
     }
 }
@@ -424,7 +440,7 @@ void greet_accept(struct p2p *p2p) {
 void greet_end_late(struct p2p *p2p, int64_t now_ns) {
     for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
         if (p2p->strangers[i].io && now_ns >= p2p->strangers[i].deadline_ns) {
-            stranger_end(&p2p->strangers[i]);
+            stranger_end(p2p, &p2p->strangers[i]);
         }
     }
     for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
@@ -441,11 +457,11 @@ void greet_end_late(struct p2p *p2p, int64_t now_ns) {
 void greet_end_all(struct p2p *p2p) {
     for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
         if (p2p->strangers[i].io) {
-            stranger_end(&p2p->strangers[i]);
+            stranger_end(p2p, &p2p->strangers[i]);
         }
     }
     for (struct p2p_dial *dial = p2p->dials; dial; dial = dial->next) {
-        dial_close(dial);
+        dial_close(p2p, dial);
         dial->is_cancelled = true;
     }
     dial_sweep(p2p);

@@ -224,6 +224,9 @@ int attend_create(struct p2p *p2p);
 void attend_destroy(struct p2p *p2p);
 /* epoll_ctl() on what the monitor waits for; object: of the subject, aligned to 8 bytes. */
 int attend_watch(struct p2p *p2p, int operation, int fd, uint32_t events, enum attend_subject subject, void *object);
+/* Before `fd` is closed or watched for another object. Closing alone does not end it where a child that the program has
+ * forked holds the socket as well: events would go on coming, for what has been freed. -1 with errno. */
+int attend_forget(struct p2p *p2p, int fd);
 int64_t attend_deadline_ns(int64_t ms);
 /* Options that every connection gets. */
 void attend_tune(int fd);
