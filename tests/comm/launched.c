@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* HASTY_MS: where a rank hangs, so long the others wait for it; a healthy one that gets no processor for as long would be
- * taken for another. */
+/* HASTY_MS: where a rank hangs, so long the others wait for it; a healthy one that gets no processor for as long would
+ * be taken for another. */
 enum { PATIENCE_MS = 60000, HASTY_MS = 4000, CALLS_BEFORE = 20, CALLS = 100 };
 
 static void suffer(const char *harm) {

@@ -5,7 +5,7 @@ import signal
 import sys
 import tempfile
 
-from preempted import PREEMPTED, WITHOUT_END, job, stopped_after, toy
+from preempted import PREEMPTED, WITHOUT_END, job, jobs, stopped_after, toy
 
 USR1 = ["--preempt-signal=SIGUSR1", "--preempt-grace=100"]
 TOLD = "the job stops before its end"
@@ -71,7 +71,7 @@ def it_dies_before_it_has_told_anybody(command, victim):
         command = command or toy(WITHOUT_END, snapshots)
         with job("muster", 3, command, ["--preempt-signal=SIGUSR1", "--preempt-grace=4"], 1, endpoint_count=3) as agents:
             wait_all(agents, r"\] epoch 3:" if command is not WAITS else "up")
-            agents[0].process.send_signal(signal.SIGSTOP)
+            jobs.stop(agents[0].process.pid)
             agents[victim].process.send_signal(signal.SIGUSR1)
             agents[victim].wait_for("asking this node's workers to stop")
             agents[0].process.kill()
@@ -103,7 +103,7 @@ def a_spare_is_let_go():
         waiting = [agent for agent in agents[1:] if "this node is a spare" in agent.text]
         assert len(waiting) == 1, [agent.text for agent in agents]
         others = [agent for agent in agents[1:] if agent is not waiting[0]]
-        agents[0].process.send_signal(signal.SIGSTOP)
+        jobs.stop(agents[0].process.pid)
         others[0].process.send_signal(signal.SIGUSR1)
         others[0].wait_for("asking this node's workers to stop")
         agents[0].process.kill()

@@ -176,7 +176,7 @@ def case_silent_node_is_left_behind():
         pair.start_both()
         mark = scratch.channel.mark()
         frozen = pair.agents["B"]
-        os.kill(frozen.pid, signal.SIGSTOP)
+        jobs.stop(frozen.pid)
         pair.expect_world(2, FORM_S, mark)
         mark = scratch.channel.mark()
         os.kill(frozen.pid, signal.SIGCONT)
@@ -196,13 +196,13 @@ def case_leaving_a_stopped_host():
         jobs.wait_port(pair.port, host, FORM_S)
         other = pair.start(1)
         other.wait_line("2 of 3 nodes have joined", FORM_S)
-        os.kill(host.pid, signal.SIGSTOP)
+        jobs.stop(host.pid)
         other.signal(signal.SIGINT)
         other.expect(jobs.SOON_S, -signal.SIGINT)
     with jobs.Scratch() as scratch:
         pair = Pair(scratch, nnodes="2", backend="muster")
         pair.start_both()
-        os.kill(pair.agents["A"].pid, signal.SIGSTOP)
+        jobs.stop(pair.agents["A"].pid)
         other = pair.agents["B"]
         other.signal(signal.SIGINT)
         other.wait_line("could not be told yet that this node", FORM_S)
@@ -218,7 +218,7 @@ def case_leaving_a_stopped_etcd():
             pair = Pair(scratch, nnodes="2", backend=backend)
             agent = pair.start(0)
             agent.wait_line("1 of 2 nodes", FORM_S)
-            os.kill(pair.etcd.process.pid, signal.SIGSTOP)
+            jobs.stop(pair.etcd.process.pid)
             agent.signal(signal.SIGINT)
             agent.wait_line("could not be told yet that this node", FORM_S)
             agent.signal(signal.SIGINT)

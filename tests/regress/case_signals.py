@@ -90,7 +90,7 @@ def case_stopped_worker_is_still_stopped():
     jobs.isolate()
     with jobs.Scratch() as scratch:
         process, starts = start_group(scratch, 2, "--shutdown-timeout=1")
-        os.kill(starts[0].pid, signal.SIGSTOP)
+        jobs.stop(starts[0].pid)
         process.signal(signal.SIGTERM)
         process.expect(jobs.SOON_S, 1)
         scratch.expect_nobody()

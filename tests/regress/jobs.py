@@ -142,11 +142,19 @@ def bind_mount(source, target):
         raise Skip(f"mount {target}: {os.strerror(ctypes.get_errno())}")
 
 
+_given_ports = set()
+
+
 def free_port():
-    """A port that nobody has now. Within isolate() nobody else will take it either."""
-    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
-        probe.bind(("::", 0))
-        return probe.getsockname()[1]
+    """A port that nobody has now, and that this process has not been given before: the kernel may choose one a second time
+    before it is used. Within isolate() nobody else will take it either."""
+    while True:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::", 0))
+            port = probe.getsockname()[1]
+        if port not in _given_ports:
+            _given_ports.add(port)
+            return port
 
 
 # --------------------------------------------------------------------------- processes
@@ -165,6 +173,14 @@ def process_state(pid):
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].split()[0].decode()
     return None
+
+
+def stop(pid):
+    """SIGSTOP, and waits until all threads are stopped: on a busy machine they run on for a while. Polls: nobody but the
+    parent is told."""
+    os.kill(pid, signal.SIGSTOP)
+    while {process_state(f"{pid}/task/{task}") for task in os.listdir(f"/proc/{pid}/task")} - {"T", None}:
+        time.sleep(0.001)
 
 
 def parent(pid):
