@@ -6,10 +6,10 @@ import re
 import sys
 import tempfile
 
+import trainers  # before PyTorch, which reads where its folder is to be
+
 import numpy
 import torch
-
-import trainers
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "pytorch"))
 import mnist_ddp  # noqa: E402

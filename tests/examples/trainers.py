@@ -12,6 +12,7 @@ import tempfile
 MUSTER = os.environ["MUSTER_BINARY"]
 FOLDER = tempfile.TemporaryDirectory(prefix="muster-examples-")  # launchers leave the files of jobs that have failed
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=FOLDER.name)
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = FOLDER.name  # PyTorch, where a test imports it, leaves a folder otherwise
 
 
 def program(name):
