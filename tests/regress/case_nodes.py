@@ -9,8 +9,9 @@ import jobs
 from nodes import BACKEND, Pair
 
 FORM_S = 30
-# torchrun needs 41 to 45 s for a departure (or never notices); Muster's promise is 200 ms, measured by the benchmarks.
-CHANGE_S = 20
+# torchrun needs 41 to 45 s for a departure (or never notices), a silence is 15; Muster's promise is 200 ms, measured by the
+# benchmarks.
+CHANGE_S = 10
 # torchrun's agents read the state once a second: 0.9 to 1.1 s until A's workers are told of a failure on B, 2.2 s until
 # all run again. The least of a few turns is compared, which a loaded machine does not push over the bound.
 TOLD_S, AGAIN_S = 0.5, 1.5

@@ -27,8 +27,8 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__f
 HERE = os.path.dirname(os.path.abspath(__file__))
 TAG = "MUSTER_TEST_TAG"
 SKIPPED = 77  # exit code that ctest counts as "skipped"
-# Bound on what takes milliseconds: far above what a crowded machine makes of it, below all that would come in its place,
-# the least of which are 30 s (--shutdown-timeout, last_call_timeout).
+# Bound on what takes milliseconds: far above what a crowded machine makes of it, below the time-outs that would end it in
+# its place (30 s: --shutdown-timeout, last_call_timeout). Where a silence would (15 s), cases compare times themselves.
 SOON_S = 25
 
 
