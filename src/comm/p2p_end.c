@@ -33,10 +33,11 @@ enum { READS_MAX = 1 << 16 /* of one stream at its end; a peer that is gone has 
 
 /* ---- requests and streams ---- */
 
-static void finish_all(struct p2p *p2p, struct p2p_link *link, struct p2p_list *list, int code, const char *sentence) {
+/* Withdrawn first: connections of a peer that has left are still open, perhaps within a frame. */
+static void finish_all(struct p2p *p2p, struct p2p_list *list, int code, const char *sentence) {
     while (list->first) {
         struct p2p_request *request = list->first;
-        link_take(p2p, link, list, request);
+        request_withdraw(p2p, request);
         request_finish(p2p, request, code, sentence);
     }
 }
@@ -45,7 +46,7 @@ static void finish_requests(struct p2p *p2p, struct p2p_link *link, int code, co
     struct p2p_list *lists[] = {&link->queue[0], &link->queue[1], &link->offered, &link->cleared,
                                 &link->posted,   &link->filling,  &link->reading};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        finish_all(p2p, link, lists[i], code, sentence);
+        finish_all(p2p, lists[i], code, sentence);
     }
 }
 

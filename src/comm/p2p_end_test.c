@@ -101,7 +101,7 @@ static int leaves_unread(struct job_rank *rank, void *argument) {
         job_check(job_receive(rank, envelope(0, 1), bytes, 8) == 0);
         const struct p2p_envelope from = envelope(0, 2);
         job_check(p2p_receive(rank->p2p, &request, &from, bytes, LONG_BYTES, job_deadline()) == 0);
-        while (request.moved == 0) {
+        while (job_moved(rank, &request) == 0) {
             (void)p2p_progress(rank->p2p);
         }
         struct p2p_request *list = &request;
@@ -128,6 +128,68 @@ static void who_left_is_not_taken_for_dead(void **state) {
         for (int i = 0; i < 5; i++) {
             job_run(3, leaves_unread, NULL, &(struct job_options){.stream_count = streams});
         }
+    }
+}
+
+/* Does a frame that has begun still take its bytes from there? */
+static bool is_written_from(struct p2p *p2p, uint32_t peer, const uint8_t *bytes, size_t count) {
+    bool is = false;
+    p2p_lock(p2p);
+    const struct p2p_link *link = p2p->links[peer];
+    for (size_t i = 0; i < P2P_STREAMS_MAX; i++) {
+        const struct p2p_stream *stream = link->streams[i];
+        is = is || (stream && stream->payload_left > 0 && stream->payload >= bytes && stream->payload < bytes + count);
+    }
+    p2p_unlock(p2p);
+    return is;
+}
+
+/* Rank 1 says goodbye in the middle of a frame, which it never reads: then rank 0 has its memory back. */
+static int leaves_within_a_frame(struct job_rank *rank, void *argument) {
+    (void)argument;
+    uint8_t *bytes = calloc(1, LONG_BYTES);
+    struct p2p_request request, *list = &request;
+    job_check(bytes != NULL);
+    if (rank->rank == 0) {
+        job_post_send(rank, &request, envelope(1, 1), bytes, LONG_BYTES);
+        while (job_moved(rank, &request) <= P2P_EAGER_BYTES) {
+            (void)p2p_progress(rank->p2p);
+        }
+        job_await(rank->job, READY, 1);
+        while (!is_written_from(rank->p2p, 1, bytes, LONG_BYTES)) { /* until no more of it is taken in */
+            (void)p2p_progress(rank->p2p);
+        }
+        job_mark(rank->job, SENT);
+        job_check(job_wait_for(rank, &request) == MUSTER_EPEER);
+        job_check(strstr(muster_detail(), "rank 1 has left"));
+        job_check(!is_written_from(rank->p2p, 1, bytes, LONG_BYTES));
+        job_mark(rank->job, DONE);
+    } else {
+        job_post_receive(rank, &request, envelope(0, 1), bytes, LONG_BYTES);
+        while (job_moved(rank, &request) <= P2P_EAGER_BYTES) {
+            (void)p2p_progress(rank->p2p);
+        }
+        job_mark(rank->job, READY);
+        job_await(rank->job, SENT, 1);
+        p2p_withdraw(rank->p2p, &list, 1);
+        p2p_lock(rank->p2p);
+        for (size_t i = 0; i < P2P_STREAMS_MAX; i++) {
+            if (rank->p2p->links[0]->streams[i]) {
+                stream_say_goodbye(rank->p2p, rank->p2p->links[0]->streams[i]);
+            }
+        }
+        p2p_unlock(rank->p2p);
+        job_await(rank->job, DONE, 1);
+    }
+    free(bytes);
+    return 0;
+}
+
+static void who_wrote_to_a_leaver_has_the_memory_back(void **state) {
+    (void)state;
+    const struct job_options options[] = {{.stream_count = 1}, {.stream_count = 4}, {.ranks_per_host = 2}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        job_run(2, leaves_within_a_frame, NULL, &options[i]);
     }
 }
 
@@ -368,6 +430,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_killed_rank_has_sent_arrives),
         cmocka_unit_test(who_left_is_not_taken_for_dead),
+        cmocka_unit_test(who_wrote_to_a_leaver_has_the_memory_back),
         cmocka_unit_test(leaving_at_once_is_no_death),
         cmocka_unit_test(who_leaves_unanswered_has_left),
         cmocka_unit_test(who_leaves_while_it_is_called_has_left),

@@ -94,7 +94,7 @@ struct p2p_stream {
     size_t header_at, header_bytes; /* a frame is under way while header_bytes > 0 */
     const uint8_t *payload;
     size_t payload_left;
-    uint8_t *payload_copy; /* owned: rest of a frame whose request was withdrawn */
+    uint8_t *payload_copy; /* owned: rest of a frame whose request has ended */
     struct p2p_request *out_request;
     struct p2p_stream *next_blocked, *next_open, *previous_open;
 };

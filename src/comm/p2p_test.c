@@ -260,7 +260,8 @@ static int broken_off(struct job_rank *rank, void *argument) {
         job_check(job_send(rank, job_envelope(1, 2), buffer, 100000) == 0);
     } else {
         job_post_receive(rank, &request, job_envelope(0, 1), buffer, bytes);
-        for (int i = 0; i < 20 && request.moved == 0; i++) { /* says that it is ready, if it has heard of it */
+        /* Says that it is ready, if it has heard of it. */
+        for (int i = 0; i < 20 && job_moved(rank, &request) == 0; i++) {
             (void)p2p_progress(rank->p2p);
             (void)poll(NULL, 0, 1);
         }

@@ -16,6 +16,7 @@
 #include <muster/status.h>
 
 #include "base/clock.h"
+#include "comm/p2p_impl.h"
 #include "comm/unwatched_test_support.h"
 #include "comm/wire.h"
 
@@ -124,6 +125,13 @@ void job_post_send(struct job_rank *rank, struct p2p_request *request, struct p2
 void job_post_receive(struct job_rank *rank, struct p2p_request *request, struct p2p_envelope from, void *buffer,
                       size_t bytes) {
     job_check(p2p_receive(rank->p2p, request, &from, buffer, bytes, job_deadline()) == 0);
+}
+
+size_t job_moved(struct job_rank *rank, const struct p2p_request *request) {
+    p2p_lock(rank->p2p);
+    size_t moved = request->moved;
+    p2p_unlock(rank->p2p);
+    return moved;
 }
 
 int job_wait_for(struct job_rank *rank, struct p2p_request *request) {

@@ -84,6 +84,8 @@ void job_post_receive(struct job_rank *rank, struct p2p_request *request, struct
                       size_t bytes);
 /* Waits for one request, and gives its code. */
 int job_wait_for(struct job_rank *rank, struct p2p_request *request);
+/* Bytes of it that have been moved so far, here or by the attendant. */
+size_t job_moved(struct job_rank *rank, const struct p2p_request *request);
 /* All of it; what posting, or else waiting, gave. */
 int job_send(struct job_rank *rank, struct p2p_envelope to, const void *buffer, size_t bytes);
 int job_receive(struct job_rank *rank, struct p2p_envelope from, void *buffer, size_t bytes);
