@@ -426,6 +426,36 @@ static void who_cannot_be_reached_counts_as_dead_in_the_end(void **state) {
     job_free(job);
 }
 
+/* ---- failing ---- */
+
+/* More than may wait for a peer: the link fails, but not under the hands of who has more to say. */
+static int says_too_much(struct job_rank *rank, void *argument) {
+    (void)argument;
+    char byte = 0;
+    if (rank->rank == 0) {
+        job_check(job_send(rank, envelope(1, 1), &byte, 1) == 0);
+        p2p_lock(rank->p2p);
+        struct p2p_stream *stream = rank->p2p->links[1]->streams[0];
+        const struct wire_frame frame = {.kind = WIRE_CREDIT};
+        for (size_t bytes = 0; bytes <= P2P_CONTROL_BYTES_MAX; bytes += WIRE_HEADER_BYTES) {
+            stream_control(rank->p2p, stream, &frame, NULL);
+        }
+        job_check(stream->io && rank->p2p->links[1]->state == LINK_OPEN);
+        p2p_unlock(rank->p2p);
+        job_check(job_receive(rank, envelope(1, 2), &byte, 1) == MUSTER_ELIMIT);
+        job_check(strstr(muster_detail(), "rank 1 takes nothing in"));
+    } else {
+        job_check(job_receive(rank, envelope(0, 1), &byte, 1) == 0);
+        job_check(job_receive(rank, envelope(0, 2), &byte, 1) == MUSTER_EPEER);
+    }
+    return 0;
+}
+
+static void who_takes_nothing_in_is_given_up(void **state) {
+    (void)state;
+    job_run(2, says_too_much, NULL, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_killed_rank_has_sent_arrives),
@@ -437,6 +467,7 @@ int main(void) {
         cmocka_unit_test(others_may_tell_why_nobody_answers),
         cmocka_unit_test(neighbours_tell_each_other),
         cmocka_unit_test(who_cannot_be_reached_counts_as_dead_in_the_end),
+        cmocka_unit_test(who_takes_nothing_in_is_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,17 +22,26 @@ static void mark_blocked(struct p2p *p2p, struct p2p_stream *stream) {
 
 void stream_control(struct p2p *p2p, struct p2p_stream *stream, const struct wire_frame *frame, const void *payload) {
     uint8_t header[WIRE_HEADER_BYTES];
-    if (stream->is_broken) {
+    if (stream->is_broken || stream->doom != 0) {
         return;
     }
     wire_frame_encode(frame, header);
-    if (buf_append(&stream->control, header, sizeof header) != 0 ||
-        (frame->payload > 0 && buf_append(&stream->control, payload, frame->payload) != 0)) {
-        link_fail(p2p, stream->link, MUSTER_ELIMIT, "rank %u takes nothing in: over %d bytes wait for it",
-                  (unsigned)stream->link->peer, P2P_CONTROL_BYTES_MAX);
-        return;
+    stream->doom = buf_append(&stream->control, header, sizeof header);
+    if (stream->doom == 0 && frame->payload > 0) {
+        stream->doom = buf_append(&stream->control, payload, frame->payload);
     }
     mark_blocked(p2p, stream); /* written in the next round, or with the next message */
+}
+
+/* Not where it happened: requests end in there that the callers have in hand. */
+static void fail_doomed(struct p2p *p2p, const struct p2p_stream *stream) {
+    unsigned peer = stream->link->peer;
+    if (stream->doom == MUSTER_ELIMIT) {
+        link_fail(p2p, stream->link, stream->doom, "rank %u takes nothing in: over %d bytes wait for it", peer,
+                  P2P_CONTROL_BYTES_MAX);
+    } else {
+        link_fail(p2p, stream->link, stream->doom, "no memory for what goes to rank %u", peer);
+    }
 }
 
 /* ---- the next frame of a stream ---- */
@@ -208,9 +217,8 @@ static int gather_parts(struct p2p_stream *stream, struct iovec parts[3], size_t
 
 bool stream_flush(struct p2p *p2p, struct p2p_stream *stream) {
     bool moved = false;
-    if (stream->is_doomed) {
-        link_fail(p2p, stream->link, MUSTER_ENOMEM, "no memory to finish a message to rank %u that was given up",
-                  (unsigned)stream->link->peer);
+    if (stream->doom != 0) {
+        fail_doomed(p2p, stream);
         return true;
     }
     if (stream->is_broken) {
@@ -291,9 +299,10 @@ void stream_disown(struct p2p_stream *stream, const struct p2p_request *request)
         return;
     }
     stream->payload_copy = malloc(stream->payload_left);
-    stream->is_doomed = !stream->payload_copy;
-    if (stream->payload_copy) {
-        memcpy(stream->payload_copy, stream->payload, stream->payload_left);
-        stream->payload = stream->payload_copy;
+    if (!stream->payload_copy) {
+        stream->doom = MUSTER_ENOMEM;
+        return;
     }
+    memcpy(stream->payload_copy, stream->payload, stream->payload_left);
+    stream->payload = stream->payload_copy;
 }

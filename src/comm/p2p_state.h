@@ -70,7 +70,7 @@ struct p2p_stream {
     struct p2p_link *link;
     uint8_t index;
     bool is_watch, said_goodbye, is_blocked /* by the socket */, is_polled_for_out;
-    bool is_doomed; /* it cannot finish the frame that it has begun */
+    int doom; /* why it cannot go on (MUSTER_ENOMEM, MUSTER_ELIMIT): the link fails at the next flush; 0: it can */
     bool is_broken; /* cannot be written to any more: what is left to read tells why */
     bool is_being_read;
     int error_number; /* of the write that failed */
