@@ -97,16 +97,16 @@ ubsan: ## the C tests under the undefined-behaviour sanitizer alone
 	@UBSAN_OPTIONS=print_stacktrace=1 MUSTER_BINARY=$(CURDIR)/build-ubsan/muster \
 	    tools/run-tests build-ubsan -LE 'python|no-sanitizer'
 
-# Without those in which there is one thread alone: what is simulated, and the fuzzers.
+# Without those in which there is one thread alone: what is simulated, the fuzzers, and programs that cannot start one.
 tsan: ## the C tests under the thread sanitizer
 	@$(call configure,build-tsan,-DMUSTER_SANITIZE=thread)
 	@$(call compile,build-tsan)
 	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 MUSTER_BINARY=$(CURDIR)/build-tsan/muster \
-	    $(NO_ASLR) tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz|sim'
+	    $(NO_ASLR) tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz|sim' -E "$$(tools/one-threaded build-tsan)"
 
 fuzz: ## libFuzzer on every parser, FUZZ_SECONDS each (needs clang)
 	@$(call configure,build-fuzz,-DCMAKE_C_COMPILER=clang -DMUSTER_FUZZERS=ON -DMUSTER_SANITIZE=address$(comma)undefined)
-	@$(call compile,build-fuzz)
+	@$(call compile,build-fuzz) --target fuzzers
 	@tools/run-fuzzers build-fuzz $(FUZZ_SECONDS)
 
 torture: all ## fail the n-th allocation and the n-th system call, for every n
