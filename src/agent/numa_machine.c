@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "agent/numa.h"
+#include "base/library.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -35,20 +36,20 @@ struct hwloc_library {
 #undef HWLOC_FIELD
 };
 
-static int library_open(struct hwloc_library *lib) {
-    lib->handle = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
+static int open_hwloc(struct hwloc_library *lib) {
+    const char *reason, *missing = NULL;
+    lib->handle = library_open("libhwloc.so.15", &reason);
     if (lib->handle == NULL) {
         return status_fail(MUSTER_EUNSUPPORTED,
-                           "--numa-binding needs hwloc (Debian, Ubuntu: apt-get install libhwloc15): %s", dlerror());
+                           "--numa-binding needs hwloc (Debian, Ubuntu: apt-get install libhwloc15): %s", reason);
     }
-#define HWLOC_LOAD(name)                                                                                               \
-    *(void **)&lib->name = dlsym(lib->handle, #name);                                                                  \
-    if (lib->name == NULL) {                                                                                           \
-        (void)dlclose(lib->handle);                                                                                    \
-        return status_fail(MUSTER_EUNSUPPORTED, "the installed hwloc has no " #name);                                  \
+#define HWLOC_FIND(name) missing = library_find(lib->handle, #name, &lib->name, sizeof lib->name) ? missing : #name;
+    HWLOC_FUNCTIONS(HWLOC_FIND)
+#undef HWLOC_FIND
+    if (missing) {
+        (void)dlclose(lib->handle);
+        return status_fail(MUSTER_EUNSUPPORTED, "the installed hwloc has no %s", missing);
     }
-    HWLOC_FUNCTIONS(HWLOC_LOAD)
-#undef HWLOC_LOAD
     return MUSTER_OK;
 }
 
@@ -110,7 +111,7 @@ static int flatten(const struct hwloc_library *lib, hwloc_topology_t t, struct n
 
 static int read_topology(struct numa_topology *out) {
     struct hwloc_library lib;
-    int rc = library_open(&lib);
+    int rc = open_hwloc(&lib);
     if (rc != MUSTER_OK) {
         return rc;
     }

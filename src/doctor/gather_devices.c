@@ -1,11 +1,11 @@
 /* GPUs and InfiniBand of this machine; see gather_impl.h. NVIDIA's libraries are opened at run time, in a child. */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/library.h"
 #include "base/str.h"
 #include "doctor/gather_impl.h"
 
@@ -85,16 +85,15 @@ typedef int call_text(char *out, unsigned size);
 typedef const char *call_error_text(int code);
 
 static void *open_library(const char *name, struct doctor_library *out) {
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    const char *reason = library ? NULL : dlerror();
+    const char *reason;
+    void *library = library_open(name, &reason);
     out->is_loaded = library != NULL;
-    out->is_found = library || (reason && !strstr(reason, "No such file"));
-    (void)str_format(out->reason, sizeof out->reason, "%s", reason ? reason : "");
+    out->is_found = library || !strstr(reason, "No such file");
+    (void)str_format(out->reason, sizeof out->reason, "%s", library ? "" : reason);
     return library;
 }
 
-/* The function's address as a function's, which C has no cast for. */
-#define FIND(library, name, out) (*(void **)(&(out)) = dlsym((library), (name)), (out) != NULL)
+#define FIND(library, name, out) library_find((library), (name), &(out), sizeof(out))
 
 static void ask_management(struct doctor_gpus *gpus) {
     call_nothing *init = NULL;

@@ -1,11 +1,9 @@
 /* Opens OpenSSL; see tls_library.h. */
 #include "net/tls_library.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
-#include <stdbool.h>
-#include <string.h>
 
+#include "base/library.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -14,28 +12,21 @@
 static struct tls_library functions;
 static char failure[MUSTER_DETAIL_MAX]; /* empty: it is open */
 
-static bool find(void *library, const char *name, void *out, size_t size) {
-    void *address = dlsym(library, name); /* also in libcrypto, which libssl depends on */
-    if (!address) {
-        (void)str_format(failure, sizeof failure, "OpenSSL's %s has no %s: is it of version 3?", LIBRARY_NAME, name);
-        return false;
-    }
-    memcpy(out, &address, size); /* C has no conversion between pointers to data and to functions */
-    return true;
-}
-
 static void open_library(void) {
-    void *library = dlopen(LIBRARY_NAME, RTLD_NOW | RTLD_LOCAL);
+    const char *reason, *missing = NULL;
+    void *library = library_open(LIBRARY_NAME, &reason);
     if (!library) {
-        const char *reason = dlerror();
-        (void)str_format(failure, sizeof failure, "TLS and secrets need OpenSSL 3 (Debian: libssl3): %s",
-                         reason ? reason : LIBRARY_NAME " cannot be opened");
+        (void)str_format(failure, sizeof failure, "TLS and secrets need OpenSSL 3 (Debian: libssl3): %s", reason);
         return;
     }
-    bool found = true;
-#define TLS_LIBRARY_FIND(name) found = found && find(library, #name, &functions.name, sizeof functions.name);
+    /* Also those of libcrypto, which libssl depends on. */
+#define TLS_LIBRARY_FIND(name)                                                                                         \
+    missing = library_find(library, #name, &functions.name, sizeof functions.name) ? missing : #name;
     TLS_LIBRARY_TABLE(TLS_LIBRARY_FIND)
 #undef TLS_LIBRARY_FIND
+    if (missing) {
+        (void)str_format(failure, sizeof failure, "OpenSSL's " LIBRARY_NAME " has no %s: is it of version 3?", missing);
+    }
 }
 
 const struct tls_library *tls_library(void) {
