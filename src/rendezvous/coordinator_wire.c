@@ -1,5 +1,6 @@
 /* Encoding and decoding of what agents and the coordinator say; see coordinator_wire.h and
- * docs/formats/coordinator.md. What messages mean is coordinator.c, whom they come from coordinator_server.c. */
+ * docs/formats/coordinator.md. What their fields may be is in coordinator_wire_flaw.c, what messages mean in
+ * coordinator.c, whom they come from in coordinator_server.c. */
 #include "rendezvous/coordinator_wire.h"
 
 #include <assert.h>
@@ -7,9 +8,9 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "base/utf8.h"
+#include "rendezvous/coordinator_wire_impl.h"
 
-enum { LENGTH_BYTES = 4, KIND_BYTES = 1, HEADER_BYTES = LENGTH_BYTES + KIND_BYTES, CONTROLS = 0x20, DELETE = 0x7f };
+enum { LENGTH_BYTES = 4, KIND_BYTES = 1, HEADER_BYTES = LENGTH_BYTES + KIND_BYTES };
 enum { JOIN_FIXED_BYTES = 84, WORLD_FIXED_BYTES = 59, NAME_LENGTH_BYTES = 2, JOIN_NAMES = 4, PAST_BYTES = 50 };
 
 _Static_assert(HEADER_BYTES + JOIN_FIXED_BYTES + JOIN_NAMES * (NAME_LENGTH_BYTES + COORDINATOR_NAME_BYTES_MAX) +
@@ -49,180 +50,6 @@ const char *coordinator_kind_name(unsigned kind) {
     }
 }
 
-/* Bytes of the valid, visible sequence at the front, else 0. */
-static size_t visible_length(const uint8_t *bytes, size_t len) {
-    return bytes[0] < CONTROLS || bytes[0] == DELETE ? 0 : utf8_length(bytes, len);
-}
-
-static bool is_visible(struct kv_slice text) {
-    for (size_t at = 0; at < text.len;) {
-        size_t step = visible_length(text.data + at, text.len - at);
-        if (step == 0) {
-            return false;
-        }
-        at += step;
-    }
-    return true;
-}
-
-/* What a host name or a numeric address is made of, as net_endpoint_parse() has it. */
-static bool is_host(struct kv_slice text) {
-    static const char others[] = "_.:-%";
-    for (size_t i = 0; i < text.len; i++) {
-        uint8_t byte = text.data[i], lower = byte | 0x20;
-        bool good = (byte >= '0' && byte <= '9') || (lower >= 'a' && lower <= 'z') ||
-                    (byte != 0 && strchr(others, byte) != NULL);
-        if (!good) {
-            return false;
-        }
-    }
-    return true;
-}
-
-bool coordinator_wire_is_name(struct kv_slice text) {
-    return text.len <= COORDINATOR_NAME_BYTES_MAX && is_visible(text);
-}
-
-bool coordinator_wire_is_address(struct kv_slice text) {
-    return text.len <= COORDINATOR_NAME_BYTES_MAX && is_host(text);
-}
-
-static bool is_status(int32_t status) {
-    switch (status) {
-#define STATUS_CASE(name, value, text) case (value):
-        MUSTER_STATUS_TABLE(STATUS_CASE)
-#undef STATUS_CASE
-        return status < 0;
-    default:
-        return false;
-    }
-}
-
-static bool is_rank_or_none(uint32_t rank, uint32_t world_size) {
-    return rank < world_size || rank == COORDINATOR_NO_RANK;
-}
-
-int coordinator_wire_compare_pasts(const struct coordinator_past *a, const struct coordinator_past *b) {
-    return a->round != b->round ? (a->round > b->round) - (a->round < b->round)
-                                : (a->author > b->author) - (a->author < b->author);
-}
-
-static const char *past_flaw(const struct coordinator_past *past) {
-    bool fits = past->round > past->base_round && past->size > 0 && is_rank_or_none(past->group_rank, past->size) &&
-                is_rank_or_none(past->host_rank, past->size) && past->base_count <= past->size;
-    if (!fits) {
-        return "the round, size and ranks of a world before do not match";
-    }
-    return past->fate <= COORDINATOR_DEAD ? NULL : "an unknown fate of the coordinator before";
-}
-
-static const char *pasts_flaw(const struct coordinator_past *pasts, size_t count) {
-    if (count > COORDINATOR_PASTS_MAX) {
-        return "too many worlds before";
-    }
-    for (size_t i = 0; i < count; i++) {
-        const char *flaw = past_flaw(&pasts[i]);
-        if (flaw || (i > 0 && coordinator_wire_compare_pasts(&pasts[i - 1], &pasts[i]) >= 0)) {
-            return flaw ? flaw : "worlds before that are not in their order";
-        }
-    }
-    return NULL;
-}
-
-/* What is wrong with the fields, lengths aside: the same for both directions. NULL: nothing. */
-static const char *node_flaw(const struct coordinator_node *node) {
-    if (node->run_id.len == 0 || !is_visible(node->run_id)) {
-        return "its run id is empty or not text";
-    }
-    if (!is_host(node->addr)) {
-        return "its address is none";
-    }
-    if (!is_visible(node->role) || !is_visible(node->topology)) {
-        return "its role or topology label is not text";
-    }
-    if (node->pid <= 0) {
-        return "its process id is not positive";
-    }
-    if (node->min_nodes == 0 || node->max_nodes < node->min_nodes) {
-        return "its numbers of nodes make no range";
-    }
-    if (node->local_world_size == 0 || node->local_world_size > COORDINATOR_LOCAL_WORLD_SIZE_MAX) {
-        return "its number of workers is out of range";
-    }
-    if (node->store_port == 0) {
-        return "it has no port for the workers' store";
-    }
-    bool fits = node->last_round > 0
-                    ? node->last_group_rank < node->last_world_size &&
-                          is_rank_or_none(node->last_host_rank, node->last_world_size)
-                    : node->last_author == 0 && node->last_world_size == 0 && node->last_group_rank == 0 &&
-                          node->last_host_rank == 0 && node->fate == COORDINATOR_UNKNOWN;
-    if (!fits || ((node->is_done || node->stop_ms > 0) && node->last_round == 0)) {
-        return "its last round, world and ranks do not match";
-    }
-    if (node->stop_ms > COORDINATOR_GRACE_MS_MAX) {
-        return "more than a day of grace";
-    }
-    if (node->fate > COORDINATOR_DEAD) {
-        return "an unknown fate of the coordinator before";
-    }
-    return pasts_flaw(node->pasts, node->past_count);
-}
-
-static const char *proposal_flaw(const struct coordinator_proposal *proposal) {
-    const char *flaw = past_flaw(&proposal->world);
-    return flaw ? flaw : pasts_flaw(proposal->pasts, proposal->past_count);
-}
-
-static const char *world_flaw(const struct coordinator_world *world) {
-    if (world->round == 0) {
-        return "round 0";
-    }
-    if (world->group_rank >= world->group_world_size || world->base_global_rank >= world->global_world_size ||
-        world->base_role_rank >= world->role_world_size) {
-        return "a rank outside its world";
-    }
-    if (!is_rank_or_none(world->host_rank, world->group_world_size)) {
-        return "its coordinator is outside its world";
-    }
-    if (world->group_world_size > world->global_world_size || world->role_world_size > world->global_world_size) {
-        return "fewer workers than there are nodes, or than one role has";
-    }
-    if (world->master_addr.len == 0 || !is_host(world->master_addr) || world->master_port == 0) {
-        return "no address where the workers meet";
-    }
-    return NULL;
-}
-
-static const char *message_flaw(const struct coordinator_message *message) {
-    switch (message->kind) {
-    case COORDINATOR_JOIN:
-        return node_flaw(&message->node);
-    case COORDINATOR_WORLD:
-        return world_flaw(&message->world);
-    case COORDINATOR_PROPOSE:
-        return proposal_flaw(&message->proposal);
-    case COORDINATOR_CHANGE:
-        return message->change >= COORDINATOR_NODE_ARRIVED && message->change <= COORDINATOR_NODE_FAILED
-                   ? NULL
-                   : "an unknown change";
-    case COORDINATOR_REFUSED:
-        return is_status(message->status) ? NULL : "an unknown status";
-    case COORDINATOR_PREEMPT:
-    case COORDINATOR_STOP:
-        return message->grace_ms <= COORDINATOR_GRACE_MS_MAX ? NULL : "more than a day of grace";
-    case COORDINATOR_PROBE:
-        return message->node.run_id.len > 0 && is_visible(message->node.run_id) ? NULL
-                                                                                : "its run id is empty or not text";
-    case COORDINATOR_SERVES:
-        return message->service.is_serving || (!message->service.is_running && message->service.member_count == 0)
-                   ? NULL
-                   : "a world of nobody";
-    default:
-        return NULL;
-    }
-}
-
 static void put_name(struct bytes_writer *w, struct kv_slice name) {
     w->overrun |= name.len > COORDINATOR_NAME_BYTES_MAX;
     bytes_put_number(w, name.len, NAME_LENGTH_BYTES);
@@ -234,8 +61,8 @@ static void put_text(struct bytes_writer *w, struct kv_slice text) {
     w->overrun |= text.len > COORDINATOR_TEXT_BYTES_MAX;
     bytes_put_number(w, text.len, NAME_LENGTH_BYTES);
     for (size_t at = 0; at < text.len && !w->overrun;) {
-        size_t step = visible_length(text.data + at, text.len - at);
-        bool is_control = text.data[at] < CONTROLS || text.data[at] == DELETE;
+        size_t step = coordinator_wire_visible(text.data + at, text.len - at);
+        bool is_control = text.data[at] < COORDINATOR_CONTROLS || text.data[at] == COORDINATOR_DELETE;
         bytes_put(w, step > 0 ? (const void *)(text.data + at) : is_control ? " " : "?", step > 0 ? step : 1);
         at += step > 0 ? step : 1;
     }
@@ -411,7 +238,7 @@ int coordinator_wire_put(struct buf *out, const struct coordinator_message *mess
     struct bytes_writer w = {.data = bytes, .size = sizeof bytes, .used = LENGTH_BYTES};
     enum sender sender;
     assert(kind_sender(message->kind, &sender));
-    const char *flaw = message_flaw(message);
+    const char *flaw = coordinator_wire_flaw(message);
     if (flaw) {
         return status_fail(MUSTER_EINVAL, "%s: %s", coordinator_kind_name(message->kind), flaw);
     }
@@ -595,9 +422,9 @@ static bool get_rest(struct bytes_reader *r, struct coordinator_message *out) {
         return false;
     }
     get_fields(r, out);
-    const char *flaw = r->overrun || r->used != r->size ? "its fields do not fit its length or their limits"
-                       : !is_visible(out->text)         ? "its sentence is not text"
-                                                        : message_flaw(out);
+    const char *flaw = r->overrun || r->used != r->size       ? "its fields do not fit its length or their limits"
+                       : !coordinator_wire_is_text(out->text) ? "its sentence is not text"
+                                                              : coordinator_wire_flaw(out);
     if (flaw) {
         (void)status_fail(MUSTER_EPROTOCOL, "%s: %s", name, flaw);
     }
