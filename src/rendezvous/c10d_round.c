@@ -187,10 +187,12 @@ static void last_member_key(const struct c10d *c, char key[2 * C10D_KEY_MAX], co
     (void)str_format(key, (size_t)2 * C10D_KEY_MAX, "%storchelastic/agent/terminal_state/%s", prefix, name);
 }
 
-/* A departure is told once, perhaps between the end of this node's workers and its coming here. The node has been
- * counted nevertheless: the one that left may have come first, and an agent of PyTorch's may wait for the others. */
+/* News of a departure, or of the end of the job, comes once, perhaps between the end of this node's workers and its
+ * coming here. The node has been counted nevertheless: the one that left may have come first, and an agent of PyTorch's
+ * may wait for the others. */
 static bool waits_in_vain(const struct c10d *c) {
-    return !c->rdzv->options.survivors_continue && c->machine.told == RDZV_VERDICT_NODE_LEFT;
+    return !c->rdzv->options.survivors_continue &&
+           (c->machine.told == RDZV_VERDICT_NODE_LEFT || c->machine.state.closed);
 }
 
 static void on_counted(void *ctx, const struct kv_reply *reply) {
@@ -202,7 +204,7 @@ static void on_counted(void *ctx, const struct kv_reply *reply) {
     if (are_all_here) {
         (void)kv_client_set(c->waiter, key, kv_slice_text("<val_ignored>"), NULL, NULL);
     } else if (waits_in_vain(c)) {
-        barrier_over(c, false);
+        barrier_over(c, c->machine.told != RDZV_VERDICT_NODE_LEFT);
         return;
     }
     const char *keys[] = {key};

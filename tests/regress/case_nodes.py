@@ -57,6 +57,21 @@ def case_failure_reaches_the_other_node():
             jobs.check(min(again_s[node]) < AGAIN_S, f"after a death on {node} all run again after {again_s[node]} s")
 
 
+def case_other_node_fails_for_good():
+    """B has failed and closed the job; A, whose workers do without it and end well, waits for nobody at the end."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        conf = "--rdzv-conf=keep_alive_interval=60"  # B's silence would end the wait, too, after three of them
+        pair = Pair(scratch, nnodes="2", options=["--max-restarts=0", conf], backend="c10d")
+        starts = pair.start_both()
+        jobs.tell_exit(pair.workers_of(starts, "B")[0].pid, 3)
+        pair.agents["B"].expect(jobs.SOON_S, 1)
+        for s in pair.workers_of(starts, "A"):
+            jobs.tell_exit(s.pid, 0)
+        pair.agents["A"].expect(jobs.SOON_S, 0)
+        scratch.expect_nobody()
+
+
 def arrival(scratch, pair, name="start"):
     first = pair.start(0)
     starts = pair.expect_world(2, 90, 0, name)
