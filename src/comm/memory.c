@@ -222,11 +222,13 @@ static int gone(uint32_t member) {
     return status_fail(MUSTER_EPROTOCOL, "neighbour %u: its shared memory is not where it said", (unsigned)member);
 }
 
+/* A place that is gone leaves the view as it is: that may be of what is there now, and other threads use it. */
 static int map_view(struct memory *memory, uint32_t member, const struct memory_place *place, struct view *view) {
     const struct entry *entry = entry_of(memory, member, place->id);
     if (atomic_load_explicit(&entry->generation, memory_order_acquire) != place->generation) {
         return gone(member);
     }
+    close_view(view);
     const struct segment_name name = {.pid = memory->pids[member],
                                       .fd = atomic_load_explicit(&entry->fd, memory_order_relaxed),
                                       .bytes = atomic_load_explicit(&entry->bytes, memory_order_relaxed),
@@ -247,10 +249,8 @@ static int find_view(struct memory *memory, uint32_t member, const struct memory
     }
     struct view *view = &memory->views[member][place->id];
     if (!view->segment.memory || view->generation != place->generation) {
-        close_view(view);
         int status = map_view(memory, member, place, view);
         if (status != 0) {
-            *view = (struct view){0};
             return status;
         }
     }

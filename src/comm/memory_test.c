@@ -155,6 +155,26 @@ static void what_took_its_place_is_another(void **state) {
     memory_release(ours, second);
 }
 
+/* A message that was offered before and is read now (its sender has taken it back): another thread may be in the middle
+ * of what lies there today. */
+static void an_old_place_leaves_the_new_view(void **state) {
+    (void)state;
+    unsigned char *first = allocate(ours, BYTES), copy[1];
+    struct memory_place old = place_of(first, BYTES);
+    memory_release(ours, first);
+    unsigned char *second = allocate(ours, BYTES);
+    second[1] = 18;
+    struct memory_place new = place_of(second, BYTES);
+    void *view, *again;
+    assert_int_equal(new.id, old.id);
+    assert_int_equal(memory_view(theirs, 0, &new, BYTES, &view), 0);
+    assert_int_equal(memory_copy(theirs, 0, &old, copy, sizeof copy, false), MUSTER_EPROTOCOL);
+    assert_int_equal(((unsigned char *)view)[1], 18);
+    assert_int_equal(memory_view(theirs, 0, &new, BYTES, &again), 0);
+    assert_ptr_equal(again, view);
+    memory_release(ours, second);
+}
+
 static size_t mapped(void) {
     FILE *maps = fopen("/proc/self/maps", "re");
     char line[512];
@@ -262,6 +282,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_place_out_of_bounds_is_refused, make, unmake),
         cmocka_unit_test_setup_teardown(what_is_gone_is_not_copied, make, unmake),
         cmocka_unit_test_setup_teardown(what_took_its_place_is_another, make, unmake),
+        cmocka_unit_test_setup_teardown(an_old_place_leaves_the_new_view, make, unmake),
         cmocka_unit_test_setup_teardown(nothing_is_left, make, unmake),
         cmocka_unit_test(there_is_a_limit),
         cmocka_unit_test(without_neighbours_it_is_ordinary_memory),
