@@ -152,9 +152,15 @@ struct p2p_request *match_message(struct p2p *p2p, struct p2p_link *link, const 
     return here;
 }
 
+/* Has all of it come that says where the message may be read? If not, no other of the link is behind it, and it finds
+ * the receive when it is whole (arrival_offered()). */
+static bool is_whole_or_data(const struct p2p_arrival *arrival) {
+    return !(arrival->frame.flags & WIRE_READABLE) || arrival->have == arrival->frame.payload;
+}
+
 static struct p2p_arrival *earliest_of(struct p2p_link *link, const struct p2p_request *request) {
     struct p2p_arrival *arrival = link->arrivals;
-    while (arrival && !is_for(request, &arrival->frame)) {
+    while (arrival && !(is_for(request, &arrival->frame) && is_whole_or_data(arrival))) {
         arrival = arrival->next;
     }
     return arrival;

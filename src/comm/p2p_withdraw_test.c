@@ -1,5 +1,5 @@
 /* Messages that are read out of a neighbour's memory while the neighbour takes messages back: the one that was taken
- * back ends with the reason, and no other comes to harm. */
+ * back ends with the reason, and no other comes to harm. And offers of such messages that come in two parts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -107,9 +107,80 @@ static void what_was_taken_back_ends_with_the_reason(void **state) {
     }
 }
 
+/* ---- offers in two parts ---- */
+
+/* More offers than the ring takes, behind a message of such a length that one is cut behind its header. */
+enum { OFFER_BYTES = P2P_READ_MEMORY_BYTES, OFFERS = 1000, ODD_BYTES = 4096 + 24, ODD_TAG = OFFERS };
+
+static struct p2p_stream *ring_to(struct job_rank *rank) {
+    return rank->p2p->links[1 - rank->rank]->streams[0];
+}
+
+static struct p2p_request *cut_offer(struct job_rank *rank) {
+    p2p_lock(rank->p2p);
+    const struct p2p_stream *stream = ring_to(rank);
+    struct p2p_request *request = stream->header_at > 0 ? stream->out_request : NULL;
+    job_check(!request || (stream->header_at >= WIRE_HEADER_BYTES && stream->header_at < stream->header_bytes));
+    p2p_unlock(rank->p2p);
+    return request;
+}
+
+static void offer_many(struct job_rank *rank) {
+    static struct p2p_request odd, requests[OFFERS];
+    struct p2p_request *all[OFFERS], *cut;
+    uint8_t *bytes = calloc(1, OFFER_BYTES);
+    job_check(bytes != NULL);
+    job_fill(bytes, OFFER_BYTES, 3);
+    job_post_send(rank, &odd, job_envelope(1, ODD_TAG), bytes, ODD_BYTES);
+    for (uint32_t i = 0; i < OFFERS; i++) {
+        all[i] = &requests[i];
+        job_post_send(rank, &requests[i], job_envelope(1, i), bytes, OFFER_BYTES);
+    }
+    while (!(cut = cut_offer(rank))) {
+        (void)p2p_progress(rank->p2p);
+    }
+    job_mark(rank->job, OFFERED);
+    job_await(rank->job, SEEN, 1);
+    job_check(job_wait_for(rank, cut) == 0);
+    p2p_withdraw(rank->p2p, all, OFFERS);
+    free(bytes);
+}
+
+/* Posts the receive of a message whose offer has not come as a whole. */
+static int posts_within_an_offer(struct job_rank *rank, void *argument) {
+    (void)argument;
+    if (rank->rank == 0) {
+        offer_many(rank);
+        return 0;
+    }
+    uint8_t *bytes = calloc(1, OFFER_BYTES);
+    struct p2p_request request;
+    uint64_t tag = ODD_TAG;
+    job_check(bytes != NULL);
+    job_await(rank->job, OFFERED, 1);
+    while (tag == ODD_TAG) {
+        (void)p2p_progress(rank->p2p);
+        p2p_lock(rank->p2p);
+        tag = ring_to(rank)->in_left > 0 && ring_to(rank)->in_arrival ? ring_to(rank)->in.tag : ODD_TAG;
+        p2p_unlock(rank->p2p);
+    }
+    job_post_receive(rank, &request, job_envelope(0, tag), bytes, OFFER_BYTES);
+    job_mark(rank->job, SEEN);
+    job_check(job_wait_for(rank, &request) == 0);
+    job_check(job_is_filled(bytes, OFFER_BYTES, 3));
+    free(bytes);
+    return 0;
+}
+
+static void half_an_offer_is_waited_for(void **state) {
+    (void)state;
+    job_run(2, posts_within_an_offer, NULL, &neighbours);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_taken_back_ends_with_the_reason),
+        cmocka_unit_test(half_an_offer_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
