@@ -112,11 +112,7 @@ void muster_group_free(struct muster_group *group) {
     }
     leave(group);
     p2p_end_group(context->p2p, group->id, group->root_ranks, group->size);
-    group_dispose(group);
-    pthread_mutex_lock(&context->mutex);
-    bool was_last = context->group_count == 0;
-    pthread_mutex_unlock(&context->mutex);
-    if (was_last) {
+    if (group_dispose(group)) {
         context_free(context);
     }
 }

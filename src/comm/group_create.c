@@ -70,7 +70,7 @@ static int create(const struct context_config *config, const struct muster_group
     }
     if (code) {
         code = status_prefix(code, "process group '%s', rank %u of %u", config->name, config->rank, config->size);
-        group_dispose(group);
+        (void)group_dispose(group);
         context_free(context);
         return code;
     }

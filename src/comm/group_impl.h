@@ -126,8 +126,9 @@ static inline bool group_leads_host(const struct muster_group *group) {
 /* Opens the segment (name: NULL where it is one's own or there is none), meets the local members, and puts the group
  * into the context's list. */
 int group_attach(struct muster_group *group, const struct segment_name *name, int64_t deadline_ns);
-/* Frees what there is; says nothing to anybody. The context stays. */
-void group_dispose(struct muster_group *group);
+/* Frees what there is; says nothing to anybody. The context stays; true: it has no other group, and is the caller's to
+ * free. Of several threads that free groups, one is told so. */
+bool group_dispose(struct muster_group *group);
 
 /* Nanoseconds that can be added to any time of the clock without an overflow. */
 static inline int64_t group_timeout_ns(int64_t timeout_ms) {

@@ -108,7 +108,7 @@ int group_prepare(struct context *context, const uint32_t *ranks, uint32_t rank_
         code = find_places(group);
     }
     if (code) {
-        group_dispose(group);
+        (void)group_dispose(group);
         return code;
     }
     *out = group;
@@ -298,10 +298,12 @@ static void enlist(struct muster_group *group) {
     }
 }
 
-static void delist(struct muster_group *group) {
+/* true: it was in the list, as the last one. */
+static bool delist(struct muster_group *group) {
     struct context *context = group->context;
     pthread_mutex_lock(&context->mutex);
-    if (group->previous || context->groups == group) {
+    bool is_listed = group->previous || context->groups == group;
+    if (is_listed) {
         *(group->previous ? &group->previous->next : &context->groups) = group->next;
         if (group->next) {
             group->next->previous = group->previous;
@@ -309,7 +311,9 @@ static void delist(struct muster_group *group) {
         group->next = group->previous = NULL;
         context->group_count--;
     }
+    bool was_last = is_listed && context->group_count == 0;
     pthread_mutex_unlock(&context->mutex);
+    return was_last;
 }
 
 int group_attach(struct muster_group *group, const struct segment_name *name, int64_t deadline_ns) {
@@ -331,11 +335,11 @@ int group_attach(struct muster_group *group, const struct segment_name *name, in
     return code;
 }
 
-void group_dispose(struct muster_group *group) {
+bool group_dispose(struct muster_group *group) {
     if (!group) {
-        return;
+        return false;
     }
-    delist(group);
+    bool was_last = delist(group);
     hierarchy_free(group->hierarchy);
     node_free(group->node);
     if (group->segment.memory) {
@@ -349,4 +353,5 @@ void group_dispose(struct muster_group *group) {
     failure_done(&group->failure);
     failure_done(&group->told);
     free(group);
+    return was_last;
 }

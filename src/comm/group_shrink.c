@@ -273,11 +273,11 @@ int muster_group_shrink(struct muster_group *failed, int64_t timeout_ms, struct 
     /* Every turn loses a rank at least. */
     while (group && (code == MUSTER_EPEER || code == MUSTER_ETIMEOUT) && group->size > 1) {
         code = shrink_once(group, timeout_ms, &next);
-        group_dispose(group);
+        (void)group_dispose(group);
         group = next;
     }
     if (code) {
-        group_dispose(group);
+        (void)group_dispose(group);
         return status_prefix(code, "shrink group '%s'", failed->name);
     }
     *out = group;

@@ -83,7 +83,7 @@ static int prepare(struct muster_group *parent, struct members members, const ch
         code = group_make_segment(group, &offer->segment);
     }
     if (code) {
-        group_dispose(group);
+        (void)group_dispose(group);
         return code;
     }
     *out = group;
@@ -145,7 +145,7 @@ static int make(struct muster_group *parent, struct members members, uint64_t li
     }
     free(all);
     if (code) {
-        group_dispose(group);
+        (void)group_dispose(group);
         return status_prefix(code, "group '%s', from '%s'", name, parent->name);
     }
     *out = group;

@@ -150,6 +150,52 @@ static void groups_are_used_from_different_threads(void **state) {
     ranks_run(3, use_two_groups_from_two_threads, NULL);
 }
 
+struct leaver {
+    struct muster_group *group;
+    pthread_barrier_t *start;
+};
+
+static void *leave_with_others(void *argument) {
+    struct leaver *leaver = argument;
+    (void)pthread_barrier_wait(leaver->start);
+    muster_group_free(leaver->group);
+    return NULL;
+}
+
+/* Whoever is the last takes along what they share, and nobody else does. */
+static int free_all_at_once(struct rank *rank, void *argument) {
+    (void)argument;
+    enum { GROUPS = 4 };
+    static const uint32_t own[] = {0};
+    struct leaver leavers[GROUPS];
+    pthread_t threads[GROUPS];
+    pthread_barrier_t start;
+    rank_check(rank, pthread_barrier_init(&start, NULL, GROUPS) == 0);
+    leavers[0].group = rank_group(rank, NULL);
+    for (int i = 0; i < GROUPS; i++) {
+        leavers[i].start = &start;
+        if (i > 0) {
+            rank_check_code(rank, muster_group_subset(leavers[0].group, own, 1, NULL, &leavers[i].group), 0);
+        }
+    }
+    for (int i = 0; i < GROUPS; i++) {
+        rank_check(rank, pthread_create(&threads[i], NULL, leave_with_others, &leavers[i]) == 0);
+    }
+    for (int i = 0; i < GROUPS; i++) {
+        rank_check(rank, pthread_join(threads[i], NULL) == 0);
+    }
+    (void)pthread_barrier_destroy(&start);
+    return 0;
+}
+
+static void groups_may_be_freed_from_different_threads(void **state) {
+    (void)state;
+    enum { ROUNDS = 20 };
+    for (int i = 0; i < ROUNDS; i++) {
+        ranks_run(1, free_all_at_once, NULL);
+    }
+}
+
 static int abort_a_part(struct rank *rank, void *argument) {
     (void)argument;
     static const uint32_t pair[] = {0, 1};
@@ -180,6 +226,7 @@ int main(void) {
         cmocka_unit_test(wrong_and_different_lists_are_refused),
         cmocka_unit_test(splits_by_color_in_the_order_of_keys),
         cmocka_unit_test(groups_are_used_from_different_threads),
+        cmocka_unit_test(groups_may_be_freed_from_different_threads),
         cmocka_unit_test(the_end_of_a_part_is_not_that_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
