@@ -32,6 +32,12 @@ struct view {
     uint32_t generation;
 };
 
+/* What was a view while somebody is at work in views. */
+struct retired {
+    struct retired *next;
+    struct segment segment;
+};
+
 struct memory {
     pthread_mutex_t lock; /* of everything below */
     struct entry *directory;
@@ -40,6 +46,8 @@ struct memory {
     struct allocation allocations[MUSTER_ALLOCATIONS_MAX];
     uint32_t end;        /* one after the last that is used: where a search may stop */
     struct view **views; /* per member, MUSTER_ALLOCATIONS_MAX of them, made when first needed */
+    uint32_t hold_count; /* memory_hold() */
+    struct retired *retired;
 };
 
 static struct entry *entry_of(const struct memory *memory, uint32_t member, uint32_t id) {
@@ -73,11 +81,39 @@ int memory_create(void *directory, uint32_t member, const int32_t *pids, uint32_
     return 0;
 }
 
-static void close_view(struct view *view) {
-    if (view->segment.memory) {
+/* false: no memory to keep it for those who are at work in it, so it stays a view. */
+static bool close_view(struct memory *memory, struct view *view) {
+    if (view->segment.memory && memory->hold_count > 0) {
+        struct retired *retired = malloc(sizeof *retired);
+        if (!retired) {
+            return false;
+        }
+        *retired = (struct retired){.next = memory->retired, .segment = view->segment};
+        memory->retired = retired;
+        *view = (struct view){0};
+    } else if (view->segment.memory) {
         segment_close(&view->segment);
         *view = (struct view){0};
     }
+    return true;
+}
+
+void memory_hold(struct memory *memory) {
+    (void)pthread_mutex_lock(&memory->lock);
+    memory->hold_count++;
+    (void)pthread_mutex_unlock(&memory->lock);
+}
+
+void memory_let_go(struct memory *memory) {
+    (void)pthread_mutex_lock(&memory->lock);
+    memory->hold_count--;
+    while (memory->hold_count == 0 && memory->retired) {
+        struct retired *retired = memory->retired;
+        memory->retired = retired->next;
+        segment_close(&retired->segment);
+        free(retired);
+    }
+    (void)pthread_mutex_unlock(&memory->lock);
 }
 
 /* Takes the allocation out of the directory first, so that nobody maps it any more. */
@@ -96,6 +132,7 @@ void memory_free(struct memory *memory) {
     if (!memory) {
         return;
     }
+    assert(memory->hold_count == 0);
     for (uint32_t id = 0; id < memory->end; id++) {
         if (memory->allocations[id].address) {
             give_back(memory, id);
@@ -103,7 +140,7 @@ void memory_free(struct memory *memory) {
     }
     for (uint32_t member = 0; member < memory->member_count; member++) {
         for (uint32_t id = 0; memory->views[member] && id < MUSTER_ALLOCATIONS_MAX; id++) {
-            close_view(&memory->views[member][id]);
+            (void)close_view(memory, &memory->views[member][id]);
         }
         free(memory->views[member]);
     }
@@ -213,7 +250,7 @@ static void sweep(struct memory *memory, uint32_t member) {
         struct view *view = &memory->views[member][id];
         uint32_t now = atomic_load_explicit(&entry_of(memory, member, id)->generation, memory_order_relaxed);
         if (view->segment.memory && view->generation != now) {
-            close_view(view);
+            (void)close_view(memory, view);
         }
     }
 }
@@ -228,7 +265,9 @@ static int map_view(struct memory *memory, uint32_t member, const struct memory_
     if (atomic_load_explicit(&entry->generation, memory_order_acquire) != place->generation) {
         return gone(member);
     }
-    close_view(view);
+    if (!close_view(memory, view)) {
+        return status_fail(MUSTER_ENOMEM, "a view of neighbour %u's memory", (unsigned)member);
+    }
     const struct segment_name name = {.pid = memory->pids[member],
                                       .fd = atomic_load_explicit(&entry->fd, memory_order_relaxed),
                                       .bytes = atomic_load_explicit(&entry->bytes, memory_order_relaxed),

@@ -39,6 +39,11 @@ void memory_release(struct memory *memory, void *address);
 /* Does [address, address + bytes) lie in one of this process's shared allocations? Fast: it is asked in every call. */
 bool memory_find(struct memory *memory, const void *address, size_t bytes, struct memory_place *out);
 
+/* In between, what memory_view() has given stays mapped, also if its owner gives it back (whose call has failed) and
+ * another thread notices. Not for long: meanwhile nothing is unmapped. */
+void memory_hold(struct memory *memory);
+void memory_let_go(struct memory *memory);
+
 /* Where this process sees that place of `member`, `bytes` long. MUSTER_EPROTOCOL for a place that is out of bounds or
  * gone; errors of segment_open(). */
 int memory_view(struct memory *memory, uint32_t member, const struct memory_place *place, size_t bytes, void **out);

@@ -187,6 +187,32 @@ static size_t mapped(void) {
     return count;
 }
 
+/* A collective whose other member has given up, and gives its memory back. */
+static void what_somebody_is_at_work_in_stays(void **state) {
+    (void)state;
+    unsigned char *first = allocate(ours, BYTES), *other = allocate(ours, BYTES);
+    struct memory_place place = place_of(first, BYTES), other_place = place_of(other, BYTES);
+    void *view, *other_view, *now;
+    first[7] = 7;
+    other[8] = 8;
+    memory_hold(theirs);
+    assert_int_equal(memory_view(theirs, 0, &place, BYTES, &view), 0);
+    assert_int_equal(memory_view(theirs, 0, &other_place, BYTES, &other_view), 0);
+    memory_release(ours, first);
+    memory_release(ours, other);
+    unsigned char *second = allocate(ours, BYTES); /* in the first one's entry; the other's is seen to be empty */
+    struct memory_place new = place_of(second, BYTES);
+    assert_int_equal(new.id, place.id);
+    assert_int_equal(memory_view(theirs, 0, &new, BYTES, &now), 0);
+    assert_int_equal(((unsigned char *)view)[7], 7);
+    assert_int_equal(((unsigned char *)other_view)[8], 8);
+    assert_int_equal(((unsigned char *)now)[7], 0);
+    assert_int_equal(mapped(), 1 + 3);
+    memory_let_go(theirs);
+    assert_int_equal(mapped(), 1 + 1);
+    memory_release(ours, second);
+}
+
 static void nothing_is_left(void **state) {
     (void)state;
     assert_int_equal(mapped(), 0);
@@ -283,6 +309,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_is_gone_is_not_copied, make, unmake),
         cmocka_unit_test_setup_teardown(what_took_its_place_is_another, make, unmake),
         cmocka_unit_test_setup_teardown(an_old_place_leaves_the_new_view, make, unmake),
+        cmocka_unit_test_setup_teardown(what_somebody_is_at_work_in_stays, make, unmake),
         cmocka_unit_test_setup_teardown(nothing_is_left, make, unmake),
         cmocka_unit_test(there_is_a_limit),
         cmocka_unit_test(without_neighbours_it_is_ordinary_memory),

@@ -288,10 +288,11 @@ int node_part(struct node *node) {
 int node_direct_run(const struct plan *plan) {
     struct node *node = plan->node;
     bool all_receive;
+    memory_hold(node->memory);
     int status = find_buffers(plan, node->step, &all_receive);
-    if (status != 0) {
-        return status;
+    if (status == 0) {
+        work(plan, all_receive);
     }
-    work(plan, all_receive);
-    return node_part(node);
+    memory_let_go(node->memory);
+    return status != 0 ? status : node_part(node);
 }
