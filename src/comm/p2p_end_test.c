@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -456,6 +457,63 @@ static void who_takes_nothing_in_is_given_up(void **state) {
     job_run(2, says_too_much, NULL, NULL);
 }
 
+static ssize_t write_nothing(struct link *link, const struct iovec *parts, int part_count) {
+    (void)link;
+    (void)parts;
+    (void)part_count;
+    errno = EPROTO;
+    return LINK_BROKEN;
+}
+
+/* Rank 0 begins another call than rank 1. It cannot be told so, since the ring is damaged, and what rank 1 has told of
+ * other groups is read at that moment: more than the table of groups had room for. */
+static int hears_of_groups_at_the_end(struct job_rank *rank, void *argument) {
+    (void)argument;
+    static struct link_kind broken;
+    enum { CALL = 5, GROUPS = 40 };
+    char byte = 0;
+    struct p2p_envelope to = envelope(0, P2P_TAG(CALL, 0));
+    if (rank->rank == 1) {
+        job_check(job_send(rank, to, &byte, 1) == 0);
+        job_await(rank->job, READY, 1);
+        for (uint32_t i = 0; i < GROUPS; i++) {
+            const struct p2p_notice notice = {.kind = P2P_NOTICE_GROUP_FAILED,
+                                              .subject = to.group + 1 + i,
+                                              .origin = 1,
+                                              .code = MUSTER_EABORTED,
+                                              .sentence = "aborted"};
+            p2p_spread(rank->p2p, &notice);
+        }
+        job_mark(rank->job, SENT);
+        job_await(rank->job, DONE, 1);
+        return 0;
+    }
+    for (bool has_come = false; !has_come;) {
+        (void)p2p_progress(rank->p2p);
+        p2p_lock(rank->p2p);
+        has_come = rank->p2p->links[1] && rank->p2p->links[1]->arrivals;
+        p2p_unlock(rank->p2p);
+    }
+    job_mark(rank->job, READY);
+    job_await(rank->job, SENT, 1);
+    p2p_lock(rank->p2p);
+    struct link *io = rank->p2p->links[1]->streams[0]->io;
+    broken = *io->kind;
+    broken.write = write_nothing;
+    io->kind = &broken;
+    p2p_unlock(rank->p2p);
+    job_check(p2p_begin_call(rank->p2p, to.group, CALL, to.fingerprint + 1) == MUSTER_EMISMATCH);
+    job_check(rank->p2p->links[1]->state == LINK_FAILED);
+    job_mark(rank->job, DONE);
+    return 0;
+}
+
+static void a_broken_ring_may_bring_news_of_groups(void **state) {
+    (void)state;
+    const struct job_options neighbours = {.ranks_per_host = 2};
+    job_run(2, hears_of_groups_at_the_end, NULL, &neighbours);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_killed_rank_has_sent_arrives),
@@ -468,6 +526,7 @@ int main(void) {
         cmocka_unit_test(neighbours_tell_each_other),
         cmocka_unit_test(who_cannot_be_reached_counts_as_dead_in_the_end),
         cmocka_unit_test(who_takes_nothing_in_is_given_up),
+        cmocka_unit_test(a_broken_ring_may_bring_news_of_groups),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -246,8 +246,10 @@ int p2p_begin_call(struct p2p *p2p, uint32_t id, uint32_t call, uint64_t fingerp
         group->call = call & CALL_MASK;
         group->fingerprint = fingerprint;
         check_arrivals(p2p, id, group->call, fingerprint);
+        group = p2p_group_find(p2p, id); /* telling others of it may have brought news of other groups */
         if (group->told_fingerprint != 0 && group->told_call == group->call && group->told_fingerprint != fingerprint) {
             contradiction(p2p, id, group->told_by, group->told_fingerprint, fingerprint);
+            group = p2p_group_find(p2p, id);
         }
         if (p2p_group_refuses(group, P2P_COLLECTIVES, P2P_TAG(call, 0))) {
             code = status_fail(group->code, "%s", group->sentence ? group->sentence : muster_strerror(group->code));
