@@ -107,6 +107,34 @@ static void what_was_taken_back_ends_with_the_reason(void **state) {
     }
 }
 
+/* The offer is there, but was taken back by a rank that has left since. */
+static int takes_back_and_leaves(struct job_rank *rank, void *argument) {
+    (void)argument;
+    uint8_t *bytes = calloc(1, BYTES);
+    struct p2p_request request, *list = &request;
+    job_check(bytes != NULL);
+    if (rank->rank == 0) {
+        job_post_send(rank, &request, in_group(GROUP, 1), bytes, BYTES);
+        p2p_withdraw(rank->p2p, &list, 1);
+    } else {
+        for (bool has_left = false; !has_left;) {
+            (void)p2p_progress(rank->p2p);
+            p2p_lock(rank->p2p);
+            has_left = rank->p2p->links[0] && rank->p2p->links[0]->state == LINK_LEFT;
+            p2p_unlock(rank->p2p);
+        }
+        job_check(job_receive(rank, in_group(GROUP, 0), bytes, BYTES) == MUSTER_EPEER);
+        job_check(strstr(muster_detail(), "rank 0 has left"));
+    }
+    free(bytes);
+    return 0;
+}
+
+static void who_took_back_and_left_is_not_waited_for(void **state) {
+    (void)state;
+    job_run(2, takes_back_and_leaves, NULL, &neighbours);
+}
+
 /* ---- offers in two parts ---- */
 
 /* More offers than the ring takes, behind a message of such a length that one is cut behind its header. */
@@ -180,6 +208,7 @@ static void half_an_offer_is_waited_for(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_taken_back_ends_with_the_reason),
+        cmocka_unit_test(who_took_back_and_left_is_not_waited_for),
         cmocka_unit_test(half_an_offer_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
