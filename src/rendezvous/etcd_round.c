@@ -118,10 +118,18 @@ static void on_barrier(void *ctx, bool passed) {
     barrier_over(ctx);
 }
 
+/* The round may have changed between the end of this node's workers and its coming to the barrier: that is told once,
+ * and etcd_round_barrier_look() hears of what changes from then on. */
+static bool waits_in_vain(const void *ctx) {
+    const struct etcd_rdzv *e = ctx;
+    return e->machine.told == ETCD_VERDICT_NODE_LEFT || e->machine.world.status == ETCD_WORLD_CLOSED;
+}
+
 void etcd_round_barrier(struct etcd_rdzv *e) {
     bool together = e->ready && e->machine.phase == ETCD_PHASE_MEMBER && e->count > 1;
     if (!together || connect_store(e, &e->waiter) != MUSTER_OK ||
-        exit_barrier_start(e->waiter, "", e->count, RDZV_BARRIER_TIMEOUT_MS, on_barrier, e, &e->barrier) != MUSTER_OK) {
+        exit_barrier_start(e->waiter, "", e->count, RDZV_BARRIER_TIMEOUT_MS, waits_in_vain, on_barrier, e,
+                           &e->barrier) != MUSTER_OK) {
         rdzv_tell_barrier_done(e->rdzv);
     }
 }

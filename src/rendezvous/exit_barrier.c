@@ -13,6 +13,7 @@ struct exit_barrier {
     char prefix[PREFIX_MAX];
     uint32_t count;
     uint64_t timeout_ms;
+    exit_barrier_in_vain *in_vain;
     exit_barrier_cb *cb;
     void *ctx;
 };
@@ -31,9 +32,12 @@ static void on_counted(void *ctx, const struct kv_reply *reply) {
     char key[KEY_MAX];
     const char *keys[] = {key};
     int rc = reply->status;
+    bool are_all_here = rc == MUSTER_OK && reply->number >= (int64_t)barrier->count;
     key_of(barrier, key, "last_member");
-    if (rc == MUSTER_OK && reply->number >= (int64_t)barrier->count) {
+    if (are_all_here) {
         rc = kv_client_set(barrier->client, key, kv_slice_text("<val_ignored>"), NULL, NULL);
+    } else if (rc == MUSTER_OK && barrier->in_vain(barrier->ctx)) {
+        rc = status_fail(MUSTER_ECLOSED, "a node has left the job, or has closed it");
     }
     rc = rc ? rc : kv_client_wait(barrier->client, keys, 1, barrier->timeout_ms, on_last_member, barrier);
     if (rc != MUSTER_OK) {
@@ -42,13 +46,14 @@ static void on_counted(void *ctx, const struct kv_reply *reply) {
 }
 
 int exit_barrier_start(struct kv_client *client, const char *prefix, uint32_t count, uint64_t timeout_ms,
-                       exit_barrier_cb *cb, void *ctx, struct exit_barrier **out) {
+                       exit_barrier_in_vain *in_vain, exit_barrier_cb *cb, void *ctx, struct exit_barrier **out) {
     char key[KEY_MAX];
     struct exit_barrier *barrier = calloc(1, sizeof *barrier);
     if (!barrier) {
         return status_fail(MUSTER_ENOMEM, "no memory for the exit barrier");
     }
-    *barrier = (struct exit_barrier){.client = client, .count = count, .timeout_ms = timeout_ms, .cb = cb, .ctx = ctx};
+    *barrier = (struct exit_barrier){
+        .client = client, .count = count, .timeout_ms = timeout_ms, .in_vain = in_vain, .cb = cb, .ctx = ctx};
     int rc = str_copy(barrier->prefix, sizeof barrier->prefix, prefix)
                  ? MUSTER_OK
                  : status_fail(MUSTER_ELIMIT, "the prefix of the exit barrier is too long");

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import time
 
 import etcd
 import jobs
@@ -71,6 +72,32 @@ def case_etcd_stays_away():
             pair.agents[name].expect(60, 1)
             said = pair.agents[name].err()
             jobs.check(f"{pair.etcd.endpoint}) has not answered" in said, f"no reason given\n{pair.agents[name].tail()}")
+        scratch.expect_nobody()
+
+    each(test)
+
+
+def case_etcd_node_has_failed_for_good():
+    """B has failed, closed the job and is gone without a trace when A's workers end well: A waits for nobody at the end."""
+
+    def wait_gone(pair):
+        """Until B's keep-alive has expired: nothing more will be heard of it. (With etcd-v2 there is none.)"""
+        deadline = time.monotonic() + CHANGE_S
+        folder = "/v2/keys/torchelastic/p2p/run_pair/rdzv/v_1"
+        while sum("/rank_" in node["key"] for node in pair.etcd.ask(folder).get("node", {}).get("nodes", [])) > 1:
+            jobs.check(time.monotonic() < deadline, "B's keep-alive does not expire")
+            time.sleep(0.05)
+
+    def test(scratch, backend):
+        pair = Pair(scratch, nnodes="2", options=[CONF, "--max-restarts=0"], backend=backend)
+        starts = pair.start_both()
+        jobs.tell_exit(pair.workers_of(starts, "B")[0].pid, 3)
+        pair.agents["B"].expect(jobs.SOON_S, 1)
+        wait_gone(pair)
+        for s in pair.workers_of(starts, "A"):
+            jobs.tell_exit(s.pid, 0)
+        pair.agents["A"].expect(jobs.SOON_S, 0)
+        pair.etcd.stop()
         scratch.expect_nobody()
 
     each(test)
