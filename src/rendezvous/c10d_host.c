@@ -45,8 +45,10 @@ static int bury(struct c10d *c, struct kv_slice key, const struct rdzv_node *nod
     rdzv_state_init(&state);
     buf_init(&text, PICKLE_BYTES_MAX);
     int rc = c10d_read_state(value, &state);
-    /* A closed job needs no graves: its nodes end one after another. */
-    if (rc == MUSTER_OK && !state.closed && rdzv_state_bury(&state, node, c->rdzv->options.min_nodes)) {
+    /* A closed job needs no graves: its nodes end one after another. Where survivors go on they wait at the end for all
+     * that have not gone. */
+    bool is_needed = !state.closed || c->rdzv->options.survivors_continue;
+    if (rc == MUSTER_OK && is_needed && rdzv_state_bury(&state, node, c->rdzv->options.min_nodes)) {
         char name[RDZV_NODE_TEXT_MAX];
         log_info("the connection of node %s has ended: it is taken out of the rendezvous",
                  rdzv_node_format(node, name));

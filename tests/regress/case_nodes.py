@@ -409,6 +409,29 @@ def case_survivors_of_a_killed_node():
                 scratch.expect_nobody()
 
 
+def case_survivors_of_a_node_that_does_not_start():
+    """--survivors=continue: a node whose workers cannot be started closes the job, and is not waited for at the end."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        conf = "--rdzv-conf=keep_alive_interval=60"  # B's silence would end the wait, too, after three of them
+        pair = Pair(scratch, nnodes="2", options=["--survivors=continue", conf], backend="c10d")
+        mark = scratch.channel.mark()
+        agent = pair.start(0)
+        jobs.wait_port(pair.port, agent, 30)
+        script = scratch.path("script")
+        with open(script, "w", encoding="utf-8") as out:
+            out.write("#!/absent/interpreter\n")
+        os.chmod(script, 0o755)
+        pair.worker = ["--no-python", script]
+        pair.start(1)
+        starts = scratch.channel.expect(2, "start", FORM_S, since=mark, world=4)
+        pair.agents["B"].expect(jobs.SOON_S, 1)
+        for s in starts:
+            jobs.tell_exit(s.pid, 0)
+        pair.agents["A"].expect(jobs.SOON_S, 0)
+        scratch.expect_nobody()
+
+
 def case_no_survivor_on_any_node():
     """--survivors=continue: the workers of both nodes fail, one node after the other: all start again together."""
     jobs.isolate()
