@@ -1,6 +1,6 @@
 /* A node that gets its workers admitted to the store of rank 0 while that one dies: it waits for the next world, as if
  * it had never heard of this one. A whole agent's rendezvous, with a secret, and a node that is all in this test's
- * hands; on one libuv loop. */
+ * hands; on one libuv loop. And the pass alone, where nobody answers. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -20,6 +20,7 @@
 #include "rendezvous/native_session.h"
 #include "rendezvous/rdzv.h"
 #include "rendezvous/secret.h"
+#include "rendezvous/worker_pass.h"
 
 enum { PATIENCE_MS = 20000, FIRST = 1, LAST = INT32_MAX /* process ids, which decide who is rank 0 */ };
 
@@ -40,6 +41,8 @@ struct fixture {
     int64_t pid; /* that the node in our hands has */
     uint64_t identity, last_round;
     bool is_told, is_lost;
+    struct worker_pass *pass;
+    int pass_status;
 };
 
 static void drop_log(enum log_level level, const char *file, int line, const char *text) {
@@ -83,6 +86,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
     struct fixture *f = *state;
     native_session_close(f->session);
+    worker_pass_close(f->pass);
     rdzv_free(f->rdzv);
     uv_close((uv_handle_t *)&f->patience, NULL);
     (void)uv_run(&f->loop, UV_RUN_DEFAULT); /* ends: nothing is left open */
@@ -226,10 +230,29 @@ static void rank_0_dies_before_it_has_let_the_workers_in(void **state) {
     assert_int_equal(f->failed, 0);
 }
 
+static void on_pass(void *ctx, int status) {
+    ((struct fixture *)ctx)->pass_status = status;
+}
+
+static bool is_pass_over(const struct fixture *f) {
+    return f->pass_status != 0;
+}
+
+/* What listens there accepts, and never says anything: the time is over nevertheless. */
+static void pass_is_not_waited_for_without_end(void **state) {
+    struct fixture *f = *state;
+    const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
+    assert_int_equal(worker_pass_open(&f->loop, "127.0.0.1", f->silent_port, &key, 100, on_pass, f, &f->pass),
+                     MUSTER_OK);
+    run_until(f, is_pass_over);
+    assert_int_equal(f->pass_status, MUSTER_ETIMEOUT);
+}
+
 int main(void) {
     (void)signal(SIGPIPE, SIG_IGN); /* as in every agent */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(rank_0_dies_before_it_has_let_the_workers_in, setup, teardown),
+        cmocka_unit_test_setup_teardown(pass_is_not_waited_for_without_end, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,10 +9,13 @@
 #include "net/endpoint.h"
 #include "rendezvous/resolver.h"
 
-enum { RETRY_MS = 100 };
+enum {
+    RETRY_MS = 100,
+    ATTEMPT_MS = 10000, /* in silence: then the next address has its turn */
+};
 
 struct worker_pass {
-    uv_timer_t timer; /* the next attempt */
+    uv_timer_t timer; /* the next attempt, or the end of this one */
     uv_loop_t *loop;
     struct native_session_key key;
     char host[NET_HOST_MAX];
@@ -47,6 +50,7 @@ static void on_message(void *ctx, const struct coordinator_message *message) {
 
 static void on_lost(void *ctx, int status) {
     struct worker_pass *pass = ctx;
+    (void)uv_timer_stop(&pass->timer);
     native_session_close(pass->session);
     pass->session = NULL;
     if (status == MUSTER_EPROTOCOL || uv_now(pass->loop) >= pass->deadline_ms) {
@@ -54,6 +58,11 @@ static void on_lost(void *ctx, int status) {
     } else {
         (void)uv_timer_start(&pass->timer, attempt, RETRY_MS, 0);
     }
+}
+
+/* Packets to it vanish, it is another program's, or its agent stands still. */
+static void on_silence(uv_timer_t *timer) {
+    on_lost(timer->data, status_fail(MUSTER_ETIMEOUT, "nobody answers there"));
 }
 
 /* The addresses of the host in turn. */
@@ -66,7 +75,10 @@ static void attempt(uv_timer_t *timer) {
                                  &pass->session);
     if (rc != MUSTER_OK) {
         finish(pass, rc);
+        return;
     }
+    uint64_t now_ms = uv_now(pass->loop), left_ms = pass->deadline_ms > now_ms ? pass->deadline_ms - now_ms : 0;
+    (void)uv_timer_start(timer, on_silence, left_ms < ATTEMPT_MS ? left_ms : ATTEMPT_MS, 0);
 }
 
 static void on_resolved(void *ctx, int status, const struct net_addresses *addresses) {

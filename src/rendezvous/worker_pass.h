@@ -11,7 +11,7 @@
 struct worker_pass;
 
 /* 0: workers may come. Else it was not to be had, muster_detail() says why: MUSTER_EPROTOCOL (another secret),
- * MUSTER_ECONNECT, MUSTER_ERESOLVE. May close the pass. */
+ * MUSTER_ECONNECT, MUSTER_ETIMEOUT (nobody answers), MUSTER_ERESOLVE. May close the pass. */
 typedef void worker_pass_cb(void *ctx, int status);
 
 /* Tries until `timeout_ms` are over: the other agent may have other things to do at the moment. `host`: numeric or a
