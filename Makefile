@@ -79,8 +79,8 @@ test: ## set up, build, run every test
 
 # A second make, so that a .venv which has just been made is seen.
 .PHONY: run-tests
-run-tests: all # many of them wait for agents' time-outs: more at a time than there are processors
-	@MUSTER_TEST_JOBS=$${MUSTER_TEST_JOBS:-3} tools/run-tests $(BUILD)
+run-tests: all
+	@tools/run-tests $(BUILD)
 
 check: all ## the C tests alone: no Python, no PyTorch
 	@tools/run-tests $(BUILD) -LE python
