@@ -83,18 +83,20 @@ int memory_create(void *directory, uint32_t member, const int32_t *pids, uint32_
 
 /* false: no memory to keep it for those who are at work in it, so it stays a view. */
 static bool close_view(struct memory *memory, struct view *view) {
-    if (view->segment.memory && memory->hold_count > 0) {
+    if (!view->segment.memory) {
+        return true;
+    }
+    if (memory->hold_count == 0) {
+        segment_close(&view->segment);
+    } else {
         struct retired *retired = malloc(sizeof *retired);
         if (!retired) {
             return false;
         }
         *retired = (struct retired){.next = memory->retired, .segment = view->segment};
         memory->retired = retired;
-        *view = (struct view){0};
-    } else if (view->segment.memory) {
-        segment_close(&view->segment);
-        *view = (struct view){0};
     }
+    *view = (struct view){0};
     return true;
 }
 

@@ -86,14 +86,14 @@ static void finish_reading(struct p2p *p2p, struct p2p_link *link, struct p2p_re
 /* The kernel does not allow it, or it may have been taken back: what is missing comes through the ring, unless its
  * sender has left, which it has not done with a message that it meant to send. */
 static void fall_back(struct p2p *p2p, struct p2p_link *link, struct p2p_request *request) {
-    request->moved -= request->moved % WIRE_ALIGNMENT;
-    struct wire_frame frame = {.lane = request->envelope.lane, .number = request->peer_id};
     link_take(p2p, link, &link->reading, request);
     if (link->state == LINK_LEFT) {
         char sentence[P2P_SENTENCE_MAX];
         request_finish(p2p, request, MUSTER_EPEER, left_describe(p2p, link, sentence));
         return;
     }
+    struct wire_frame frame = {.lane = request->envelope.lane, .number = request->peer_id};
+    request->moved -= request->moved % WIRE_ALIGNMENT;
     link_put(p2p, link, &link->filling, request);
     request->state = REQUEST_FILLING;
     link_send_clear(p2p, link, &frame, request->id, request->moved);
