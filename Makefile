@@ -31,14 +31,17 @@ GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 # Older thread sanitizers cannot live with much randomness in addresses.
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
+# Sanitized tests wait less and compute more.
+SLOWER = MUSTER_TEST_JOBS=$${MUSTER_TEST_JOBS:-3}
+
 # $(call configure,folder,extra options): once a folder. $(call compile,folder).
 configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -B $(1) -G "$(GENERATOR)" \
     -DCMAKE_INSTALL_PREFIX=$(PREFIX) -DMUSTER_WERROR=$(WERROR) $(2)
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill bench lint format \
-        layers install uninstall clean distclean
+.PHONY: all help setup demo demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-shrink soak-snapshots bench lint lint-deep format \
+        layers circles install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
 	@$(call configure,$(BUILD),)
@@ -85,28 +88,35 @@ run-tests: all
 check: all ## the C tests alone: no Python, no PyTorch
 	@tools/run-tests $(BUILD) -LE python
 
-asan: ## the C tests under the address and undefined-behaviour sanitizers
+.PHONY: asan-build tsan-build fuzz-build
+asan-build:
 	@$(call configure,build-asan,-DMUSTER_SANITIZE=address$(comma)undefined)
 	@$(call compile,build-asan)
+
+asan: asan-build ## the C tests under the address and undefined-behaviour sanitizers
 	@ASAN_OPTIONS=detect_leaks=1:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
-	    MUSTER_BINARY=$(CURDIR)/build-asan/muster tools/run-tests build-asan -LE 'python|no-sanitizer'
+	    MUSTER_BINARY=$(CURDIR)/build-asan/muster $(SLOWER) tools/run-tests build-asan -LE 'python|no-sanitizer'
 
 ubsan: ## the C tests under the undefined-behaviour sanitizer alone
 	@$(call configure,build-ubsan,-DMUSTER_SANITIZE=undefined)
 	@$(call compile,build-ubsan)
 	@UBSAN_OPTIONS=print_stacktrace=1 MUSTER_BINARY=$(CURDIR)/build-ubsan/muster \
-	    tools/run-tests build-ubsan -LE 'python|no-sanitizer'
+	    $(SLOWER) tools/run-tests build-ubsan -LE 'python|no-sanitizer'
 
-# Without those in which there is one thread alone: what is simulated, the fuzzers, and programs that cannot start one.
-tsan: ## the C tests under the thread sanitizer
+tsan-build:
 	@$(call configure,build-tsan,-DMUSTER_SANITIZE=thread)
 	@$(call compile,build-tsan)
-	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 MUSTER_BINARY=$(CURDIR)/build-tsan/muster \
-	    $(NO_ASLR) tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz|sim' -E "$$(tools/one-threaded build-tsan)"
 
-fuzz: ## libFuzzer on every parser, FUZZ_SECONDS each (needs clang)
+# Without those in which there is one thread alone: what is simulated, the fuzzers, and programs that cannot start one.
+tsan: tsan-build ## the C tests under the thread sanitizer
+	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 MUSTER_BINARY=$(CURDIR)/build-tsan/muster \
+	    $(SLOWER) $(NO_ASLR) tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz|sim' -E "$$(tools/one-threaded build-tsan)"
+
+fuzz-build:
 	@$(call configure,build-fuzz,-DCMAKE_C_COMPILER=clang -DMUSTER_FUZZERS=ON -DMUSTER_SANITIZE=address$(comma)undefined)
 	@$(call compile,build-fuzz) --target fuzzers
+
+fuzz: fuzz-build ## libFuzzer on every parser, FUZZ_SECONDS each (needs clang)
 	@tools/run-fuzzers build-fuzz $(FUZZ_SECONDS)
 
 torture: all ## fail the n-th allocation and the n-th system call, for every n
@@ -115,12 +125,27 @@ torture: all ## fail the n-th allocation and the n-th system call, for every n
 soak: all ## SOAK_ARGS times what must never go wrong, with counts and times (docs/performance.md)
 	@tests/regress/soak $(SOAK_ARGS)
 
+soak-meet: all ## do all ranks meet again? backends x nodes x failures x workers, each COUNT times (3; CONTRIBUTING.md)
+	@tests/regress/soak-meet --count $(or $(COUNT),3) $(MEET_ARGS)
+
+soak-end: all ## how jobs end: nodes that are done, final failures, victims; COUNT times each (10)
+	@tests/regress/soak-end --count $(or $(COUNT),10) $(END_ARGS)
+
+soak-shrink: all ## COUNT trainings (12) whose workers die and are not started again: do the others learn as well?
+	@MUSTER_BINARY=$(abspath $(BUILD))/muster MUSTER_TEST_RUNS=$(or $(COUNT),12) MUSTER_TEST_EPOCHS=10 python3 tests/examples/test_mnist_shrink.py
+
+soak-snapshots: all ## COUNT lives (1000000) of snapshots on a disk that loses power
+	@$(BUILD)/src/train/snapshot_crash_test $(or $(COUNT),1000000) $(SEED)
+
+soak-pauses: all ## SOAK_ARGS pause whole jobs of every backend for up to a minute (four minutes)
+	@tests/regress/soak-pauses $(SOAK_ARGS)
+
 soak-kill: all ## kill COUNT launchers (10000) in the middle of everything and look for survivors
 	@tests/proc/kill-agents $(or $(COUNT),10000) $(BUILD)
 
-# SEED=n NODES=n BACKEND=muster|c10d ENDPOINTS=1|2|3 PREEMPT=1 TRACE=1 COUNT=n
+# SEED=n NODES=n BACKEND=muster|c10d ENDPOINTS=1|2|3 PREEMPT=1 PAUSE=1 TRACE=1 COUNT=n
 SIM_ARGS = --seed $(or $(SEED),1) --count $(or $(COUNT),1) --nodes $(or $(NODES),0) \
-    $(if $(BACKEND),--backend $(BACKEND)) $(if $(ENDPOINTS),--endpoints $(ENDPOINTS)) $(if $(PREEMPT),--preempt) \
+    $(if $(BACKEND),--backend $(BACKEND)) $(if $(ENDPOINTS),--endpoints $(ENDPOINTS)) $(if $(PREEMPT),--preempt) $(if $(PAUSE),--pause) \
     $(if $(TRACE),--trace)
 
 .PHONY: sim sim-soak sim-program
@@ -128,7 +153,7 @@ sim-program:
 	@$(call configure,$(BUILD),)
 	@$(call compile,$(BUILD)) --target simulation
 
-sim: sim-program ## one simulated job: SEED=n NODES=n BACKEND=muster|c10d TRACE=1 (docs/simulation.md)
+sim: sim-program ## one simulated job: SEED=n NODES=n BACKEND=muster|c10d|static TRACE=1 (docs/simulation.md)
 	@$(BUILD)/tests/simulation/simulation $(SIM_ARGS)
 
 sim-soak: sim-program ## COUNT=n simulated jobs from SEED=n on, with progress (docs/simulation.md)
@@ -156,19 +181,23 @@ bench-collectives: all ## collectives of muster, Open MPI and PyTorch's gloo sid
 lint: all ## house rules, formatting, clang-tidy, shellcheck
 	@tools/lint $(BUILD)
 
+lint-deep: all ## the same, with clang's analyzer looking for as long as it does by default
+	@MUSTER_LINT_NODES=225000 tools/lint $(BUILD)
+
 format: ## rewrite the C files by .clang-format
 	@tools/format
 
 layers: ## no include points upwards or into another module's private header
 	@tools/layers
 
+circles: all ## how many files need each other in a circle: no more than tools/circles allows
+	@tools/circles $(BUILD)
+
 install: all ## install under PREFIX (default /usr/local)
 	@$(CMAKE) --install $(BUILD) --prefix $(PREFIX)
 
-uninstall: ## remove what `make install` installed
-	@test -f $(BUILD)/install_manifest.txt || { echo "nothing to remove: $(BUILD)/install_manifest.txt is missing"; exit 1; }
-	@while read -r file || [ -n "$$file" ]; do rm -f -- "$$file"; done < $(BUILD)/install_manifest.txt
-	@echo "removed $$(wc -w < $(BUILD)/install_manifest.txt) files"
+uninstall: ## remove what `make install` with the same PREFIX and DESTDIR installs
+	@CMAKE="$(CMAKE)" tools/uninstall $(BUILD) $(abspath $(PREFIX)) "$(DESTDIR)"
 
 clean: ## remove the build folders
 	@rm -rf build build-asan build-ubsan build-tsan build-fuzz

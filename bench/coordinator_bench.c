@@ -10,7 +10,7 @@
 
 #include <muster/status.h>
 
-#include "rendezvous/coordinator.h"
+#include "rendezvous/coordinator/coordinator.h"
 
 /* STRIDE is a prime: it visits every node once, in a mixed order (unless NODES is a multiple of it). */
 enum { NODES = 100000, STRIDE = 7919 };
@@ -82,7 +82,8 @@ static int measure(struct bench_node *nodes, size_t count) {
     double begin = now_ms();
     join_all(coordinator, nodes, count);
     double joined = now_ms();
-    coordinator_failed(coordinator, nodes[0].member, kv_slice_text("a worker has died"), 0);
+    const struct coordinator_failure failure = {.why = kv_slice_text("a worker has died")};
+    coordinator_failed(coordinator, nodes[0].member, &failure, 0);
     double told = now_ms();
     join_all(coordinator, nodes, count);
     double again = now_ms();

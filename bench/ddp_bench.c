@@ -145,7 +145,7 @@ static void make_trainer(struct trainer *t) {
         _exit(1);
     }
     t->passes_per_ms = calibrate();
-    check(muster_all_reduce(t->group, &t->passes_per_ms, &t->passes_per_ms, 1, MUSTER_FLOAT64, MUSTER_MAX, NULL),
+    check(muster_all_reduce(t->group, &t->passes_per_ms, &t->passes_per_ms, 1, MUSTER_FLOAT64, MUSTER_OP_MAX, NULL),
           "calibrate");
     make_ddp(t);
 }
@@ -304,7 +304,7 @@ static int read_options(int argc, char **argv, struct settings *settings) {
             settings->own = true;
             break;
         case 'h':
-            settings->hook = strcmp(optarg, "float16") == 0 ? &muster_ddp_hook_float16 : &muster_ddp_hook_bfloat16;
+            settings->hook = strcmp(optarg, "float16") == 0 ? muster_ddp_hook_float16() : muster_ddp_hook_bfloat16();
             break;
         default:
             return usage();

@@ -57,7 +57,8 @@ static void arrive(struct job *job, size_t wanted) {
     job->took_ms[job->stage] = (double)(clock_monotonic_ns() - job->began_ns) / 1e6;
     if (job->stage == STAGE_RANKED && job->count > 1) {
         begin(job, STAGE_TOLD);
-        rdzv_worker_failed(job->agents[0], "for the benchmark");
+        rdzv_worker_failed(job->agents[0],
+                           &(struct rdzv_cause){.pid = 1, .wait_status = 1 << 8, .how = "exited with code 1"});
     } else if (job->stage == STAGE_TOLD) {
         begin(job, STAGE_AGAIN);
         for (size_t i = 0; i < job->count; i++) {

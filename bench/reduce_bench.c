@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "comm/reduce.h"
+#include "comm/reduce/reduce.h"
 
 enum { ROUNDS = 7, BUFFERS = 12, ROUND_NS = 4000000 };
 

@@ -24,8 +24,8 @@
 #include <muster/status.h>
 
 #include "base/clock.h"
-#include "rendezvous/coordinator_server.h"
-#include "store/kv_server.h"
+#include "rendezvous/coordinator/coordinator_server.h"
+#include "store/server/kv_server.h"
 
 enum { RUNS_MAX = 101, NODES_MAX = 60000, INPUT_BYTES = 4096, EVENTS = 512, WORKERS = 8, PATIENCE_MS = 60000 };
 

@@ -1,6 +1,6 @@
 # Compiler settings and the two functions that every module's list uses.
 add_library(muster_options INTERFACE)
-target_compile_definitions(muster_options INTERFACE _GNU_SOURCE MUSTER_VERSION="${PROJECT_VERSION}")
+target_compile_definitions(muster_options INTERFACE _GNU_SOURCE)
 target_compile_options(muster_options INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wformat=2 -Wcast-align
   $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation> # cutting a message that is too long is intended wherever it happens

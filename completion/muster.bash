@@ -21,7 +21,7 @@ _muster()
             elif [[ $previous == -o ]]; then
                 words='sum prod min max avg band bor bxor'
             elif [[ $previous == -d ]]; then
-                words='int8 uint8 int16 int32 int64 float16 bfloat16 float32 float64'
+                words='int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64'
             elif [[ $previous == --memory ]]; then
                 words='private own'
             elif [[ $previous != -* ]]; then
@@ -31,7 +31,7 @@ _muster()
             ;;
         trace)
             if ((COMP_CWORD == 2)); then
-                words='merge --help'
+                words='merge report --help'
             elif [[ $current == -* ]]; then
                 words='--output --help'
             else
@@ -40,7 +40,27 @@ _muster()
             fi
             ;;
         store) words=${words:---port --host --help} ;;
-        doctor) words=${words:---rdzv-endpoint --nnodes --timeout --only --list --json --help} ;;
+        status)
+            if [[ $previous == --*-file || $previous == --tls-* ]]; then
+                mapfile -t COMPREPLY < <(compgen -f -- "$current")
+                return
+            elif [[ $current == -* ]]; then
+                words='--watch --json --rdzv-id --secret-file --tls-cert --tls-key --tls-ca --help'
+            fi
+            ;;
+        doctor)
+            if [[ $previous == --only ]]; then
+                words='names interfaces ports clock limits memory temporary kernel processors gpus infiniband nccl environment nodes network'
+                i=
+                [[ $current == *,* ]] && i=${current%,*},
+                mapfile -t COMPREPLY < <(compgen -P "$i" -W "$words" -- "${current##*,}")
+                return
+            elif [[ $previous == --nnodes || $previous == --timeout || $previous == --rdzv-endpoint ]]; then
+                return
+            else
+                words=${words:---rdzv-endpoint --nnodes --timeout --only --list --json --help}
+            fi
+            ;;
         esac
         if [[ -n $words || ${COMP_WORDS[1]} != run ]]; then
             mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
@@ -51,7 +71,7 @@ _muster()
     for ((i = first; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         =) ;;
-        --nnodes|--nproc-per-node|--nproc_per_node|--rdzv-backend|--rdzv_backend|--rdzv-endpoint|--rdzv_endpoint|--rdzv-id|--rdzv_id|--rdzv-conf|--rdzv_conf|--max-restarts|--max_restarts|--monitor-interval|--monitor_interval|--start-method|--start_method|--event-log-handler|--event_log_handler|--role|--log-dir|--log_dir|-r|--redirects|-t|--tee|--local-ranks-filter|--local_ranks_filter|--duplicate-stdout-filters|--duplicate_stdout_filters|--duplicate-stderr-filters|--duplicate_stderr_filters|--node-rank|--node_rank|--master-addr|--master_addr|--master-port|--master_port|--local-addr|--local_addr|--logs-specs|--logs_specs|--numa-binding|--numa_binding|--signals-to-handle|--signals_to_handle|--shutdown-timeout|--shutdown_timeout|--stderr-tail|--stderr_tail|--spares|--survivors|--preempt-signal|--preempt_signal|--preempt-grace|--preempt_grace|--scheduler)
+        --nnodes|--nproc-per-node|--nproc_per_node|--rdzv-backend|--rdzv_backend|--rdzv-endpoint|--rdzv_endpoint|--rdzv-id|--rdzv_id|--rdzv-conf|--rdzv_conf|--max-restarts|--max_restarts|--monitor-interval|--monitor_interval|--start-method|--start_method|--event-log-handler|--event_log_handler|--role|--log-dir|--log_dir|-r|--redirects|-t|--tee|--local-ranks-filter|--local_ranks_filter|--duplicate-stdout-filters|--duplicate_stdout_filters|--duplicate-stderr-filters|--duplicate_stderr_filters|--node-rank|--node_rank|--master-addr|--master_addr|--master-port|--master_port|--local-addr|--local_addr|--logs-specs|--logs_specs|--numa-binding|--numa_binding|--signals-to-handle|--signals_to_handle|--shutdown-timeout|--shutdown_timeout|--stderr-tail|--stderr_tail|--spares|--survivors|--preempt-signal|--preempt_signal|--preempt-grace|--preempt_grace|--preempt-term|--preempt_term|--restart-backoff|--restart_backoff|--detached|--outcome|--scheduler)
             [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 1))
             i=$((i + 1))
             ((i < COMP_CWORD)) || break
@@ -184,13 +204,29 @@ _muster()
         mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
         return
         ;;
+    --preempt-term|--preempt_term)
+        mapfile -t COMPREPLY < <(compgen -W 'half now' -- "$current")
+        return
+        ;;
+    --restart-backoff|--restart_backoff)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --detached)
+        mapfile -t COMPREPLY < <(compgen -W 'stop leave' -- "$current")
+        return
+        ;;
+    --outcome)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
     --scheduler)
         mapfile -t COMPREPLY < <(compgen -W 'auto slurm kubernetes mpi none' -- "$current")
         return
         ;;
     esac
     if [[ $current == -* ]]; then
-        words='--help --nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --standalone --max-restarts --monitor-interval --start-method --event-log-handler --role --module --no-python --run-path --log-dir --redirects --tee --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank --master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle --shutdown-timeout --virtual-local-rank --merge-logs --stderr-tail --spares --survivors --preempt-signal --preempt-grace --scheduler --version'
+        words='--help --nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --standalone --max-restarts --monitor-interval --start-method --event-log-handler --role --module --no-python --run-path --log-dir --redirects --tee --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank --master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle --shutdown-timeout --virtual-local-rank --merge-logs --stderr-tail --spares --survivors --preempt-signal --preempt-grace --preempt-term --restart-backoff --detached --outcome --scheduler --use-env --version'
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$current")

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "comm/choice.h"
+#include "comm/schedule/choice.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "rendezvous/coordinator_line.h"
+#include "rendezvous/wire/coordinator_line.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "rendezvous/coordinator_impl.h"
+#include "rendezvous/coordinator/coordinator_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -52,8 +52,8 @@ static void on_send(void *ctx, void *session, const struct coordinator_message *
 
 /* ---- what has to hold ---- */
 
-static void check_precedent(const struct coordinator *c, const struct coordinator_precedent *p) {
-    const struct coordinator_past *first = &c->basis.list[0].past;
+static void check_prior_world(const struct coordinator *c, const struct coordinator_prior_world *p) {
+    const struct coordinator_past *first = &c->prior.list[0].past;
     uint32_t here = 0, accepted = 0, unaware = 0, unaware_accepted = 0;
     bool is_apart = false;
     for (size_t place = 0; place < COORDINATOR_OUT; place++) {
@@ -71,22 +71,22 @@ static void check_precedent(const struct coordinator *c, const struct coordinato
 }
 
 static void check(const struct coordinator *c) {
-    size_t accepted = 0, veterans = 0, spares = 0;
-    const struct coordinator_basis *b = &c->basis;
+    size_t accepted = 0, returning = 0, spares = 0;
+    const struct coordinator_prior_worlds *b = &c->prior;
     for (const struct coordinator_member *m = c->places[COORDINATOR_JOINED].first; m; m = m->next) {
         accepted += coordinator_has_accepted(c, m);
-        veterans += m->veteran;
+        returning += m->is_returning;
     }
     for (const struct coordinator_member *m = c->places[COORDINATOR_SPARED].first; m; m = m->next) {
         spares += coordinator_has_accepted(c, m);
     }
-    assert(c->veteran_count == veterans);
+    assert(c->returning_count == returning);
     assert(c->proposed_round == 0 || (c->accepted_count == accepted && c->accepted_spare_count == spares));
     assert(c->places[COORDINATOR_ACTIVE].count <= MAX_NODES);
     assert(b->count < COORDINATOR_PASTS_MAX);
     for (size_t i = 0; i < b->count; i++) {
         assert(i == 0 || coordinator_wire_compare_pasts(&b->list[i - 1].past, &b->list[i].past) < 0);
-        check_precedent(c, &b->list[i]);
+        check_prior_world(c, &b->list[i]);
     }
 }
 
@@ -172,6 +172,7 @@ static void lose(struct coordinator *c, struct node *node, bool for_good, int64_
 static void act_as_member(struct coordinator *c, struct node *node, enum action action, uint8_t number,
                           int64_t now_ms) {
     const struct kv_slice why = kv_slice_text("so it is");
+    const struct coordinator_failure failure = {.why = why, .is_final = number % 8 == 7};
     switch (action) {
     case ACCEPT:
         accept(c, node, now_ms);
@@ -190,7 +191,7 @@ static void act_as_member(struct coordinator *c, struct node *node, enum action 
         node->member = NULL;
         break;
     case FAIL:
-        coordinator_failed(c, node->member, why, now_ms);
+        coordinator_failed(c, node->member, &failure, now_ms);
         break;
     default:
         coordinator_done(c, node->member, now_ms);

@@ -13,9 +13,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rendezvous/coordinator_line.h"
-#include "rendezvous/coordinator_server.h"
-#include "store/kv_engine_impl.h"
+#include "rendezvous/coordinator/coordinator_server.h"
+#include "rendezvous/wire/coordinator_line.h"
+#include "store/server/kv_engine_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "rendezvous/coordinator_wire.h"
+#include "rendezvous/wire/coordinator_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

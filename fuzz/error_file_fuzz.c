@@ -4,9 +4,9 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "agent/error_file.h"
-#include "agent/events.h"
-#include "agent/report.h"
+#include "agent/report/error_file.h"
+#include "agent/report/events.h"
+#include "agent/report/report.h"
 #include "base/utf8.h"
 
 #include <muster/status.h>

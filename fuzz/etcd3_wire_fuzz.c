@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "rendezvous/etcd3_mail.h"
-#include "rendezvous/etcd3_wire.h"
+#include "rendezvous/etcd/etcd3_wire.h"
+#include "rendezvous/finder/lease_keys.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -42,21 +42,24 @@ static size_t read_stream(const uint8_t *text, size_t len, size_t piece, int rea
     return sum;
 }
 
+/* What is read is written as the same again. */
 static void read_value(const uint8_t *bytes, size_t len) {
-    struct etcd3_letter letter;
-    struct etcd3_mail mail;
-    struct coordinator_message message;
-    int status = 0;
-    if (etcd3_letter_open(kv_slice_of(bytes, len), &letter) != 0) {
-        return;
+    struct lease_leader leader, leader_again;
+    struct lease_world world, world_again;
+    struct buf out;
+    buf_init(&out, LEASE_VALUE_MAX);
+    if (lease_leader_get(kv_slice_of(bytes, len), &leader) == 0) {
+        assert(lease_leader_put(&leader, &out) == 0);
+        assert(lease_leader_get(kv_slice_of(buf_bytes(&out), out.len), &leader_again) == 0);
+        assert(leader.identity[1] == leader_again.identity[1] && leader.place.port == leader_again.place.port);
     }
-    etcd3_mail_init(&mail, letter.epoch, letter.epoch % 2 == 0);
-    status = etcd3_mail_receive(&mail, &letter);
-    uint64_t before = mail.taken;
-    while (status == 0 && etcd3_mail_next(&mail, &letter, &message, &status)) {
-        assert(mail.taken == ++before);
+    buf_clear(&out);
+    if (lease_world_get(kv_slice_of(bytes, len), &world) == 0) {
+        assert(lease_world_put(&world, &out) == 0);
+        assert(lease_world_get(kv_slice_of(buf_bytes(&out), out.len), &world_again) == 0);
+        assert(world.record.round == world_again.record.round && world.record.size == world_again.record.size);
     }
-    etcd3_mail_done(&mail);
+    buf_done(&out);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/etcd_v2_answer.h"
+#include "store/client/etcd_v2_answer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

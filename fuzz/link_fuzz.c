@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "comm/p2p_impl.h"
+#include "comm/p2p/p2p_impl.h"
 
 enum { RECEIVES = 4, RECEIVE_BYTES = 3000, SEND_BYTES = 200000 };
 
@@ -65,7 +65,8 @@ static void feed(struct p2p *p2p, const uint8_t *data, size_t size, bool is_watc
         (void)p2p_progress(p2p);
         (void)!read(pair[1], drain, sizeof drain);
     }
-    (void)p2p_begin_call(p2p, 1, 0, 3);
+    const struct p2p_group_info info = {.id = 1, .name = "fuzz"};
+    (void)p2p_begin_call(p2p, &info, 0, 3);
     p2p_attend(p2p);
     for (int i = 0; i < 8; i++) {
         (void)p2p_progress(p2p);

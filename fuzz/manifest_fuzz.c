@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/checksum.h"
-#include "train/snapshot_manifest.h"
+#include "train/state/checksum.h"
+#include "train/state/snapshot_manifest.h"
 
 enum { TRAILER_BYTES = 37 };
 

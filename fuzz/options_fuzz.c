@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "cli/options.h"
+#include "cli/command/options.h"
 
 enum { WORDS_MAX = 64 };
 

@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-#include "rendezvous/pickle.h"
+#include "rendezvous/torch/pickle.h"
 
 #include <muster/status.h>
 

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "train/safetensors.h"
+#include "train/state/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "store/kv_machine.h"
+#include "store/server/kv_machine.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -23,12 +23,10 @@ struct stranger {
     bool is_dropped;
 };
 
-static void deliver(void *ctx, struct kv_session *session, const struct kv_slice *parts, size_t part_count) {
+static void deliver(void *ctx, struct kv_session *session, struct kv_slice head, struct kv_entry *entry) {
     size_t *total = ctx;
     assert(session->pending == KV_PENDING_NONE); /* it is served before it waits again */
-    for (size_t i = 0; i < part_count; i++) {
-        *total += parts[i].len;
-    }
+    *total += head.len + (entry ? kv_entry_value(entry).len : 0);
 }
 
 /* The same bytes walked from the start must come to the same end as the walk that went on. */
@@ -39,6 +37,15 @@ static void check_scan(const struct stranger *stranger, enum codec_result result
     assert(again == result);
     assert(result != CODEC_COMPLETE || (fresh.at == stranger->scan.at && fresh.at <= stranger->in.len));
     assert(result != CODEC_MORE || fresh.need > stranger->in.len);
+}
+
+/* What the client receives. */
+static void send_output(struct kv_output *output, struct buf *out) {
+    struct kv_slice piece;
+    while (kv_output_peek(output, &piece, 1) > 0) {
+        (void)buf_append(out, piece.data, piece.len);
+        kv_output_consume(output, piece.len);
+    }
 }
 
 /* A reply must be one that a client understands. */
@@ -67,16 +74,20 @@ static void serve(struct kv_machine *machine, struct stranger *stranger) {
             break;
         }
         struct codec_request request;
-        struct buf reply;
+        struct kv_output reply;
         size_t len = stranger->scan.at;
         codec_request_decode(buf_bytes(&stranger->in), len, &request);
-        buf_init(&reply, CODEC_MESSAGE_BYTES_MAX);
+        kv_output_init(&reply, &machine->table, CODEC_MESSAGE_BYTES_MAX);
         if (request.command != CODEC_VALIDATE && kv_machine_step(machine, &stranger->session, &request, &reply)) {
             stranger->is_dropped = true;
         } else {
-            check_reply(request.command, &request, &reply);
+            struct buf sent;
+            buf_init(&sent, CODEC_MESSAGE_BYTES_MAX);
+            send_output(&reply, &sent);
+            check_reply(request.command, &request, &sent);
+            buf_done(&sent);
         }
-        buf_done(&reply);
+        kv_output_done(&reply);
         assert(machine->budget.used_bytes <= machine->budget.max_bytes);
         buf_consume(&stranger->in, len);
         codec_scan_request(&stranger->scan);

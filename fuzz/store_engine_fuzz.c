@@ -15,7 +15,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include "store/kv_engine_impl.h"
+#include "store/server/kv_engine_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

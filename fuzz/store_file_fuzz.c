@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-#include "store/file_format.h"
+#include "store/client/file_format.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

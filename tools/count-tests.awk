@@ -70,12 +70,17 @@ is_output {
     sub(/^.*SKIP(PED [^ ]*)?: */, "", reason)
     sub(/<\/system-out>.*$/, "", reason)
 }
+/SKIP: / { # the reason of a cmocka case stands before the line that it was skipped
+    case_reason = plain($0)
+    sub(/^.*SKIP: */, "", case_reason)
+}
 /(^|>)\[  SKIPPED \] / && status == "run" && !/test\(s\)/ {
     text = plain($0)
     sub(/^.*\[  SKIPPED \] /, "", text)
     if (!((name, text) in seen)) {
         seen[name, text] = 1
-        skip(name, text)
+        skip(name, case_reason == "" ? text : text ": " case_reason)
+        case_reason = ""
     }
 }
 

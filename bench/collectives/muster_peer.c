@@ -1,6 +1,7 @@
 /* The peer of the collectives benchmark on libmuster (see peer.h). MUSTER_SHM=0 in the environment makes it talk TCP.
  */
 #include <muster/muster.h>
+#include <muster/version.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,11 +74,11 @@ static int run(enum peer_operation operation, float *send, float *receive, size_
     const enum muster_type type = MUSTER_FLOAT32;
     switch (operation) {
     case PEER_all_reduce:
-        return muster_all_reduce(group, send, receive, count, type, MUSTER_SUM, NULL);
+        return muster_all_reduce(group, send, receive, count, type, MUSTER_OP_SUM, NULL);
     case PEER_broadcast:
         return muster_broadcast(group, receive, count, type, 0, NULL);
     case PEER_reduce:
-        return muster_reduce(group, send, receive, count, type, MUSTER_SUM, 0, NULL);
+        return muster_reduce(group, send, receive, count, type, MUSTER_OP_SUM, 0, NULL);
     case PEER_all_gather:
         return muster_all_gather(group, send, receive, count, type, NULL);
     case PEER_gather:
@@ -85,7 +86,7 @@ static int run(enum peer_operation operation, float *send, float *receive, size_
     case PEER_scatter:
         return muster_scatter(group, send, receive, count, type, 0, NULL);
     case PEER_reduce_scatter:
-        return muster_reduce_scatter(group, send, receive, count, type, MUSTER_SUM, NULL);
+        return muster_reduce_scatter(group, send, receive, count, type, MUSTER_OP_SUM, NULL);
     case PEER_all_to_all:
         return muster_all_to_all(group, send, receive, count, type, NULL);
     case PEER_barrier:
@@ -102,10 +103,10 @@ void peer_run(enum peer_operation operation, float *send, float *receive, size_t
 }
 
 double peer_max(double value) {
-    require(muster_all_reduce(group, &value, &value, 1, MUSTER_FLOAT64, MUSTER_MAX, NULL));
+    require(muster_all_reduce(group, &value, &value, 1, MUSTER_FLOAT64, MUSTER_OP_MAX, NULL));
     return value;
 }
 
 const char *peer_version(void) {
-    return "muster " MUSTER_VERSION;
+    return "muster " MUSTER_VERSION_TEXT;
 }

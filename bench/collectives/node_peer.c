@@ -15,13 +15,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/choice.h"
-#include "comm/node.h"
+#include "comm/node/node.h"
+#include "comm/schedule/choice.h"
 #include "peer.h"
 
 enum { RANKS_MAX = 64 };
 
 struct common {
+    struct call_line lines[RANKS_MAX];
     struct comm_bell bells[RANKS_MAX];
     _Atomic int32_t pids[RANKS_MAX];
     double values[RANKS_MAX];
@@ -82,7 +83,8 @@ void peer_start(int *argc, char ***argv, bool wants_own_memory, int *out_rank, i
         while ((pids[i] = common->pids[i]) == 0) {
             sched_yield();
         }
-        members[i] = (struct node_member){.local = i, .pid = pids[i], .bell = &common->bells[i]};
+        members[i] =
+            (struct node_member){.local = i, .pid = pids[i], .bell = &common->bells[i], .line = &common->lines[i]};
     }
     waiter.bell = &common->bells[own_rank];
     comm_waiter_tune(&waiter, pids, rank_count);
@@ -134,6 +136,15 @@ void peer_free(float *buffer) {
     }
 }
 
+static void run(struct comm_call *call) {
+    static uint64_t number;
+    comm_call_prepare(call, rank_count);
+    call_line_begin(&common->lines[own_rank], ++number, call->fingerprint, 0);
+    if (node_run(node, call, number, INT64_MAX) != 0) {
+        peer_die(muster_detail());
+    }
+}
+
 void peer_run(enum peer_operation operation, float *send, float *receive, size_t count) {
     static const enum comm_operation operations[PEER_OPERATION_COUNT] = {
         [PEER_all_reduce] = COMM_ALL_REDUCE, [PEER_broadcast] = COMM_BROADCAST,
@@ -144,28 +155,24 @@ void peer_run(enum peer_operation operation, float *send, float *receive, size_t
     if (operations[operation] == 0) {
         return;
     }
-    const struct comm_call call = {.operation = operations[operation],
-                                   .type = MUSTER_FLOAT32,
-                                   .reduction = MUSTER_SUM,
-                                   .count = count,
-                                   .send = send,
-                                   .receive = receive};
-    if (node_run(node, &call, INT64_MAX) != 0) {
-        peer_die(muster_detail());
-    }
+    struct comm_call call = {.operation = operations[operation],
+                             .type = MUSTER_FLOAT32,
+                             .reduction = MUSTER_OP_SUM,
+                             .count = count,
+                             .send = send,
+                             .receive = receive};
+    run(&call);
 }
 
 double peer_max(double value) {
     float largest = (float)value;
-    const struct comm_call call = {.operation = COMM_ALL_REDUCE,
-                                   .type = MUSTER_FLOAT32,
-                                   .reduction = MUSTER_MAX,
-                                   .count = 1,
-                                   .send = &largest,
-                                   .receive = &largest};
-    if (node_run(node, &call, INT64_MAX) != 0) {
-        peer_die(muster_detail());
-    }
+    struct comm_call call = {.operation = COMM_ALL_REDUCE,
+                             .type = MUSTER_FLOAT32,
+                             .reduction = MUSTER_OP_MAX,
+                             .count = 1,
+                             .send = &largest,
+                             .receive = &largest};
+    run(&call);
     return (double)largest;
 }
 

@@ -171,7 +171,8 @@ static bool share_buffers(struct trainer *t) {
 static bool add_up(struct trainer *t, struct sums *all) {
     test_share(t);
     return works(
-        t, muster_all_reduce(t->group, &t->sums, all, sizeof *all / sizeof(double), MUSTER_FLOAT64, MUSTER_SUM, NULL),
+        t,
+        muster_all_reduce(t->group, &t->sums, all, sizeof *all / sizeof(double), MUSTER_FLOAT64, MUSTER_OP_SUM, NULL),
         "add up the results");
 }
 

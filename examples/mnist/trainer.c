@@ -41,7 +41,7 @@ static void join_group(struct trainer *t) {
 static void join_numbers(void *context, double *numbers, size_t count) {
     struct trainer *t = context;
     if (!t->broken) {
-        (void)works(t, muster_all_reduce(t->group, numbers, numbers, count, MUSTER_FLOAT64, MUSTER_SUM, NULL),
+        (void)works(t, muster_all_reduce(t->group, numbers, numbers, count, MUSTER_FLOAT64, MUSTER_OP_SUM, NULL),
                     "add up the statistics of batch normalisation");
     }
 }
@@ -162,7 +162,7 @@ static struct muster_snapshot_state describe_state(struct trainer *t, struct mus
     values[2] = muster_value_integer("steps", &p->steps);
     values[3] = muster_value_real("accuracy", &p->accuracy);
     curve_describe(&p->curve, &tensors[count++], values + 4);
-    return (struct muster_snapshot_state){tensors, count, values, SNAPSHOT_VALUES};
+    return (struct muster_snapshot_state)MUSTER_SNAPSHOT_STATE(tensors, count, values, SNAPSHOT_VALUES);
 }
 
 /* Rank 0 saves; all ranks have the same state, the running statistics included (share_buffers()). */

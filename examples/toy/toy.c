@@ -89,7 +89,7 @@ static struct muster_snapshot_state describe_state(struct trainer *t, struct mus
         (struct muster_tensor){.name = "bias", .type = MUSTER_FLOAT32, .dim_count = 1, .shape = {1}, .data = t->bias};
     values[0] = muster_value_integer("epochs_done", &t->epochs_done);
     curve_describe(&t->curve, &tensors[2], values + 1);
-    return (struct muster_snapshot_state){tensors, STATE_TENSORS, values, STATE_VALUES};
+    return (struct muster_snapshot_state)MUSTER_SNAPSHOT_STATE(tensors, STATE_TENSORS, values, STATE_VALUES);
 }
 
 /* The newest whole snapshot that any worker sees, on all of them. */

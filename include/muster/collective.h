@@ -1,21 +1,21 @@
 /* Collectives and messages of a process group (muster/group.h).
  *
  * What all calls share:
- * - The last parameter: NULL makes the call block until it is done here. Otherwise the call returns at once, *work is a
- *   handle for muster_work_wait(), and a progress thread runs the calls of one group one after the other, in the order
- *   of the calls. "Done" means done for this rank: its buffers may be reused and its results are there.
- * - Buffers are borrowed until the call is done, and must not overlap those of another call under way.
- * - Counts are elements of `type`, not bytes. A count of 0 is allowed (buffers may then be NULL) and still takes part.
- * - All ranks of the group make the same calls in the same order, with equal counts, types, reductions and roots, where
- *   nothing else is said. Calls that do not match fail on the ranks that notice, with MUSTER_EMISMATCH and a sentence
- * that holds both calls, and the group has failed.
- * - Results of a reduction have the same bits on every rank, and the same bits in every run with the same inputs, world
- *   size and layout of hosts.
- * - "In place" forms are named call by call; other overlaps of send and receive buffers give MUSTER_EINVAL.
+ * - The last parameter: with NULL the call blocks until it is done here. Otherwise it returns at once, and *work is a
+ *   handle for muster_work_wait(). A progress thread then runs the calls of one group, in the order in which they were
+ *   made. "Done" means done for this rank: its buffers may be reused and its results are there.
+ * - Buffers are borrowed until the call is done. They must not overlap those of another call under way.
+ * - Counts are elements of `type`, not bytes. A rank with a count of 0 still takes part; its buffers may be NULL.
+ * - All ranks of the group make the same calls in the same order. Counts, types, reductions and roots are equal, unless
+ *   a call says otherwise. Calls that do not match fail with MUSTER_EMISMATCH on the ranks that notice. The sentence
+ *   names both calls, and the group has failed.
+ * - Results of a reduction have the same bits on every rank. They have the same bits in every run with the same inputs,
+ *   world size and layout of hosts.
+ * - Each call says if it works in place. Other overlaps of send and receive buffers give MUSTER_EINVAL.
  * - Errors: MUSTER_EINVAL (arguments; the group has not failed), MUSTER_ENOMEM, MUSTER_EPEER (a rank died),
- * MUSTER_ETIMEOUT (the group's deadline: the sentence lists the ranks that did not come), MUSTER_EMISMATCH,
- * MUSTER_EABORTED, and MUSTER_EGROUP when the group had failed before the call. With a handle, all but the first come
- * from muster_work_wait().
+ *   MUSTER_ETIMEOUT (the group's deadline; the sentence lists the ranks that did not come), MUSTER_EMISMATCH,
+ *   MUSTER_EABORTED. MUSTER_EGROUP: the group had failed before the call. With a handle, muster_work_wait() gives all
+ *   of these except the first.
  *
  * A reduction that goes on while the program computes. Example:
  *
@@ -23,7 +23,7 @@
  *     static float sums[1000];
  *     struct muster_work *work = NULL;
  *     if (muster_group_create_env(NULL, &group) == MUSTER_OK &&
- *         muster_all_reduce(group, sums, sums, 1000, MUSTER_FLOAT32, MUSTER_SUM, &work) == MUSTER_OK &&
+ *         muster_all_reduce(group, sums, sums, 1000, MUSTER_FLOAT32, MUSTER_OP_SUM, &work) == MUSTER_OK &&
  *         muster_work_wait(&work) == MUSTER_OK) {
  *         printf("%f\n", sums[0]);
  *     }
@@ -38,6 +38,7 @@
 
 #include <muster/group.h>
 #include <muster/types.h>
+#include <muster/work.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -51,10 +52,10 @@ extern "C" {
 /* Returns when every rank has called it. */
 int muster_barrier(struct muster_group *group, struct muster_work **work);
 
-/* A barrier with its own deadline that tells who is missing: on time-out every rank that came gets MUSTER_ETIMEOUT and
- * a sentence that lists the ranks that did not (all of them, not only the first), and the group has failed. Between
- * hosts that takes half a second longer, in which ranks compare whom they missed. Blocks; there is no form with a
- * handle. MUSTER_EINVAL between muster_coalesce_begin() and _end(). */
+/* A barrier with its own deadline that tells who is missing. At the time-out every rank that came gets MUSTER_ETIMEOUT
+ * and a sentence that lists all ranks that did not come; the group has failed. Between hosts this takes half a second
+ * longer, in which ranks compare whom they missed. Blocks; there is no form with a handle. MUSTER_EINVAL between
+ * muster_coalesce_begin() and _end(). */
 int muster_monitored_barrier(struct muster_group *group, int64_t timeout_ms);
 
 /* receive[i] = send_0[i] op send_1[i] op ... for i < count, on every rank. In place: receive == send. */
@@ -93,8 +94,17 @@ int muster_reduce_scatter(struct muster_group *group, const void *send, void *re
 int muster_all_to_all(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                       struct muster_work **work);
 
-/* Forms in which counts differ from rank to rank. The arrays have P entries, in elements, and are copied; blocks lie
- * one after the other in rank order (block r begins after the sum of the counts before it). Every rank passes
+/* Prefixes: rank r gets send_0[i] op ... op send_r[i]; in muster_exscan(), send_0[i] op ... op send_(r-1)[i], and rank
+ * 0, which has nobody before it, nothing: its `receive` is left as it is, and may be NULL. Not for MUSTER_OP_AVERAGE. A
+ * rank waits for those before it alone. In place: receive == send. Cost: between hosts ceil(log2 P) messages of n
+ * elements for a rank, in exscan one more. */
+int muster_scan(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
+                enum muster_reduction reduction, struct muster_work **work);
+int muster_exscan(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
+                  enum muster_reduction reduction, struct muster_work **work);
+
+/* Forms in which counts differ from rank to rank. The arrays have P entries, in elements, and are copied. Blocks lie
+ * one after the other in rank order: block r begins after the sum of the counts before it. Every rank passes
  * the same `counts`, all_to_all excepted: there what rank a sends to b must be what b expects from a. In place as above
  * (a rank's own block then lies where it belongs in the whole), all_to_all excepted: there send and receive may not
  * overlap (MUSTER_EINVAL). */
@@ -131,10 +141,10 @@ int muster_send(struct muster_group *group, const void *buffer, size_t count, en
 int muster_receive(struct muster_group *group, void *buffer, size_t count, enum muster_type type, uint32_t from,
                    uint32_t tag, struct muster_message *message, struct muster_work **work);
 
-/* Between these two (on one group, by one thread), calls with a `work` of NULL are only noted, and run when the end is
- * called: sends and receives all at the same time (so that an exchange cannot lock up), collectives in order,
+/* Between these two, on one group and by one thread, calls with a `work` of NULL are only noted. They run when the end
+ * is called: all sends and receives at the same time, so that an exchange cannot lock up; collectives in order;
  * neighbouring all_reduces of one type and reduction as one. Their buffers are borrowed until the end is done. At most
- * MUSTER_COALESCED_MAX calls. Any failure is the result of the end. */
+ * MUSTER_COALESCED_MAX calls. A failure of any of them is the result of the end. */
 #define MUSTER_COALESCED_MAX 4096u
 int muster_coalesce_begin(struct muster_group *group);
 int muster_coalesce_end(struct muster_group *group, struct muster_work **work);

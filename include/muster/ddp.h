@@ -1,4 +1,4 @@
-/* Distributed data parallel: every rank has the whole model and its own share of each batch; gradients are averaged
+/* Distributed data parallel: every rank has the whole model and its own share of each batch. Gradients are averaged
  * over the ranks while the backward pass is still running.
  *
  * The model is registered as pointers: parameters, and buffers (state that is not learned, such as batch norm's running
@@ -14,15 +14,15 @@
  *     muster_ddp_finish(ddp);                                       every gradient is the average over the ranks
  *     optimizer_step(model);
  *
- * Threads: one thread at a time may call (of one ddp). Buckets are reduced by the group's progress thread, the one that
- * is complete last by muster_ddp_finish() itself. Between begin and finish the group's calls belong to the ddp: other
- * collectives on the same group are allowed only at places that lie in the same order among the calls of
- * muster_ddp_ready() on every rank; a group of one's own (muster_group_subset()) has no such condition.
+ * Threads: only one thread at a time may call functions of one ddp. The group's progress thread reduces the buckets,
+ * except the last one, which muster_ddp_finish() reduces itself. Between begin and finish the group's calls belong to
+ * the ddp. Other collectives on the same group are allowed only if they have the same place among the calls of
+ * muster_ddp_ready() on every rank. On a group of its own (muster_group_subset()) a program may call any time.
  *
  * Order: buckets are reduced in the same order on every rank, whatever the order in which gradients become ready.
  * Results have the same bits on every rank and in every run. The average is the sum over ranks 0, 1, ... divided by
- * their number (PyTorch divides first; with a power of two of ranks both are the same, short of overflow and
- * underflow). So 2 ranks equal, bit for bit, one process that adds the gradients of both half batches and halves them.
+ * their number. (PyTorch divides first. With a power of two of ranks both are the same, short of overflow and
+ * underflow.) So 2 ranks equal, bit for bit, one process that adds the gradients of both half batches and halves them.
  *
  * Errors, of every call: MUSTER_EINVAL (arguments, calls out of order), MUSTER_ENOMEM, and those of the collectives
  * (muster/collective.h). What fails on one rank alone (its memory, its hook) aborts the group, so that the others need
@@ -40,6 +40,7 @@
 #include <muster/group.h>
 #include <muster/status.h>
 #include <muster/types.h>
+#include <muster/work.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -76,6 +77,7 @@ struct muster_ddp_buffer {
 
 /* A bucket as a communication hook sees it. */
 struct muster_ddp_bucket {
+    size_t size; /* of this struct, as the library has it: members behind it are not there */
     uint32_t index, bucket_count;
     enum muster_type type; /* of all its gradients */
     void *gradients;       /* each begins on a multiple of 64 bytes; the gaps hold zeros */
@@ -84,8 +86,9 @@ struct muster_ddp_bucket {
     uint32_t divisor;      /* the sum is to be divided by it: the group's size, or the active ranks' (uneven inputs) */
 };
 
-/* What is done to a bucket instead of averaging it. On every rank the same one. */
+/* What is done to a bucket instead of averaging it. On every rank the same one. Start from MUSTER_DDP_HOOK_INIT. */
 struct muster_ddp_hook {
+    size_t size;          /* of this struct, set by the initializer: lets it grow later */
     const char *name;     /* for messages and for the check that all ranks have the same one */
     size_t scratch_bytes; /* wanted per element of a bucket, or 0 */
     /* Starts the communication of a bucket that is complete on this rank, and gives a handle (or leaves NULL: done).
@@ -98,11 +101,15 @@ struct muster_ddp_hook {
     int (*finish)(void *context, struct muster_group *group, const struct muster_ddp_bucket *bucket);
     void *context; /* the hook's own; borrowed until muster_ddp_free() */
 };
+#define MUSTER_DDP_HOOK_INIT                                                                                           \
+    { sizeof(struct muster_ddp_hook), NULL, 0, NULL, NULL, NULL }
 
-/* Compression: float32 and float64 gradients travel as bfloat16 or float16 (rounded to nearest even; beyond the range
- * of float16 they become infinite) and come back as what they were. Halves the bytes; costs 2 (4) bytes of scratch an
- * element. Other types are averaged as they are. */
-extern const struct muster_ddp_hook muster_ddp_hook_bfloat16, muster_ddp_hook_float16;
+/* Compression: float32 and float64 gradients travel as bfloat16 or float16 and come back as what they were. They are
+ * rounded to nearest even; beyond the range of float16 they become infinite. Halves the bytes; costs 2 (4) bytes of
+ * scratch an element. Other types are averaged as they are. Give what these return to the options as it is: a program
+ * of a later version that copied the struct would read too much. */
+const struct muster_ddp_hook *muster_ddp_hook_bfloat16(void);
+const struct muster_ddp_hook *muster_ddp_hook_float16(void);
 
 /* Start from MUSTER_DDP_OPTIONS_INIT. All but hook->context must be the same on every rank. */
 struct muster_ddp_options {
@@ -126,15 +133,23 @@ struct muster_ddp_options {
             false, false, NULL                                                                                         \
     }
 
-/* Makes a ddp of a model. Collective. Checks that all ranks registered the same parameters and buffers (number, names,
- * types, counts) with the same options (MUSTER_EMISMATCH names the first that differs, and the rank; the group has not
- * failed), then copies the data of rank 0's parameters and buffers to all others. Gradients begin as zeros.
- * The lists are copied, the memory they point to and the group are borrowed until muster_ddp_free(). buffers: may be
- * NULL with a buffer_count of 0. options: NULL for the defaults. Parameters are numbered as in the list, which should
- * be in the order of the forward pass. */
-int muster_ddp_create(struct muster_group *group, const struct muster_ddp_parameter *parameters, size_t parameter_count,
-                      const struct muster_ddp_buffer *buffers, size_t buffer_count,
-                      const struct muster_ddp_options *options, struct muster_ddp **out);
+/* Makes a ddp of a model. Collective. First checks that all ranks registered the same parameters and buffers (number,
+ * names, types, counts) with the same options. If not: MUSTER_EMISMATCH names the first difference and the rank, and
+ * the group has not failed. Then copies the data of rank 0's parameters and buffers to all others. Gradients begin as
+ * zeros. The lists are copied; the memory they point to and the group are borrowed until muster_ddp_free(). buffers:
+ * may be NULL with a buffer_count of 0. options: NULL for the defaults. Parameters are numbered as in the list, which
+ * should be in the order of the forward pass. */
+int muster_ddp_create_sized(struct muster_group *group, const struct muster_ddp_parameter *parameters,
+                            size_t parameter_bytes, size_t parameter_count, const struct muster_ddp_buffer *buffers,
+                            size_t buffer_bytes, size_t buffer_count, const struct muster_ddp_options *options,
+                            struct muster_ddp **out);
+static inline int muster_ddp_create(struct muster_group *group, const struct muster_ddp_parameter *parameters,
+                                    size_t parameter_count, const struct muster_ddp_buffer *buffers,
+                                    size_t buffer_count, const struct muster_ddp_options *options,
+                                    struct muster_ddp **out) {
+    return muster_ddp_create_sized(group, parameters, sizeof *parameters, parameter_count, buffers, sizeof *buffers,
+                                   buffer_count, options, out);
+}
 
 /* Frees it, after waiting for what is under way. Gradients in buckets are gone. The group must still be there. NULL is
  * accepted. Not collective. */
@@ -142,19 +157,21 @@ void muster_ddp_free(struct muster_ddp *ddp);
 
 /* Where the gradient of parameter `index` is: in the bucket, or the caller's own memory. Valid until the next call of
  * muster_ddp_begin(), begin_no_sync, shadow or rebind. (It moves at most once, in the second synchronised step, and
- * never with `rebuild` off; its content moves along.) Aligned to 64 bytes when it is in a bucket. Does not block. */
+ * never with `rebuild` off; its content moves along.) Aligned to 64 bytes when it is in a bucket. Does not block. NULL,
+ * with a sentence in muster_detail(): there is no parameter of that index. */
 void *muster_ddp_gradient(struct muster_ddp *ddp, size_t index);
 
 /* Fills all gradients with zeros, for programs whose backward pass adds. Not between ready and finish. */
-void muster_ddp_zero_gradients(struct muster_ddp *ddp);
+int muster_ddp_zero_gradients(struct muster_ddp *ddp);
 
 /* Begins a step whose gradients will be averaged; call it before the forward pass. Copies rank 0's buffers to all
  * (unless the step before was a no_sync one, as in PyTorch). Gradients keep their content: after a synchronised step
  * that is the average. Blocks for rank 0 if buffers are broadcast, for all ranks with uneven_inputs. */
 int muster_ddp_begin(struct muster_ddp *ddp);
 
-/* Begins a step that only accumulates: ready and finish have nothing to send, and what the backward pass leaves in the
- * gradients is added to by the next steps, until one begun with muster_ddp_begin() averages it all. */
+/* Begins a step that only accumulates: ready and finish send nothing. The next steps add to what the backward pass
+ * leaves in the gradients, until a step begun with muster_ddp_begin() averages the sum. Every rank must make the same
+ * number of such steps before a synchronised one, with uneven inputs as well; else that step is MUSTER_EMISMATCH. */
 int muster_ddp_begin_no_sync(struct muster_ddp *ddp);
 
 /* The gradient of parameter `index` is complete on this rank: it may not be touched until finish. Once a step for each
@@ -169,7 +186,8 @@ int muster_ddp_ready(struct muster_ddp *ddp, size_t index);
 int muster_ddp_finish(struct muster_ddp *ddp);
 
 /* Did any rank make the gradient of this parameter ready, in the last synchronised step or in the no_sync steps that
- * were added to it? Optimizers leave unused parameters alone. Always true without find_unused. Valid after finish. */
+ * were added to it? Optimizers leave unused parameters alone. Always true without find_unused. Valid after finish. For
+ * an index out of range: false. */
 bool muster_ddp_was_used(const struct muster_ddp *ddp, size_t index);
 
 /* Uneven inputs: every rank calls this when its batches are used up, again and again while *stepped is true:
@@ -177,11 +195,11 @@ bool muster_ddp_was_used(const struct muster_ddp *ddp, size_t index);
  *     while ((status = muster_ddp_shadow(ddp, &stepped)) == 0 && stepped) optimizer_step(model);
  *
  * It takes part in the next synchronised step of the ranks that still have data, with zeros for gradients, and leaves
- * the average in this rank's gradients: a rank that makes the optimizer's step with it stays equal to the others, bit
- * for bit. *stepped is false once all ranks have run out; buffers are then those of the lowest rank that was last to
- * do so, and the next epoch may begin. While rank 0 has no data, the lowest rank that has takes its place in broadcasts
- * of buffers. A rank that has unsynchronised gradients (no_sync) when it runs out loses them.
- * Needs the option uneven_inputs. Blocks until the others begin and finish. */
+ * the average in this rank's gradients. A rank that makes the optimizer's step with it stays equal to the others, bit
+ * for bit. *stepped is false once all ranks have run out, and the next epoch may begin. Buffers are then those of the
+ * rank that ran out last (of several, the lowest). While rank 0 has no data, the lowest rank that has takes its place
+ * in broadcasts of buffers. A rank that has unsynchronised gradients (no_sync) when it runs out loses them. Needs the
+ * option uneven_inputs. Blocks until the others begin and finish. */
 int muster_ddp_shadow(struct muster_ddp *ddp, bool *stepped);
 
 /* After muster_group_shrink(): goes on with the new group. Collective over it. Checks consistency as creating does and
@@ -197,13 +215,16 @@ struct muster_ddp_statistics {
     uint64_t no_sync_count;   /* steps that only accumulated */
     uint64_t reduced_bytes;   /* of gradients given to reductions */
     int64_t elapsed_ns;       /* from the first begin to the end of the last finish */
-    int64_t communication_ns; /* of it: this thread was in begin, ready, finish or shadow. Their quotient is the share
-                               * of time in communication that computing did not hide */
+    int64_t communication_ns; /* of it: this thread was in begin, ready, finish or shadow. communication_ns /
+                               * elapsed_ns: communication that computing did not hide */
     uint32_t bucket_count;    /* now */
     size_t bucket_bytes;      /* memory of the buckets (gradients live in them), padding included */
     size_t overhead_bytes;    /* all other memory of the ddp: docs/ddp.md has the formula */
 };
-void muster_ddp_statistics(const struct muster_ddp *ddp, struct muster_ddp_statistics *out);
+int muster_ddp_statistics_sized(const struct muster_ddp *ddp, struct muster_ddp_statistics *out, size_t out_bytes);
+static inline int muster_ddp_statistics(const struct muster_ddp *ddp, struct muster_ddp_statistics *out) {
+    return muster_ddp_statistics_sized(ddp, out, sizeof *out);
+}
 
 #pragma GCC visibility pop
 

@@ -1,42 +1,35 @@
-/* Process groups: the ranks of a job that compute together, and what becomes of them when one fails.
+/* Process groups: the ranks of a job that compute together, and what happens when one of them fails.
  *
- * A group is made once per process by all its ranks at the same time (a collective call), used by the calls of
- * muster/collective.h, and freed. All ranks of one host talk through shared memory, hosts talk over TCP.
+ * All ranks of a group make it at the same time (a collective call), use it in the calls of muster/collective.h, and
+ * free it. Ranks of one host talk through shared memory, hosts talk over TCP.
  *
- * Threads: one thread at a time may call collectives on a group, in the same order on every rank; different groups may
- * be used from different threads. muster_group_abort(), muster_group_status() and muster_work_done() may be called from
- * any thread at any time. A process that has a group runs one thread more, which sleeps until a peer dies or a socket
- * has news for a sleeping caller; another one per group appears with its first call that returns a work handle.
+ * Threads: one thread at a time may call collectives on a group, in the same order on every rank. A second one gets
+ * MUSTER_EINVAL. Give each thread a group of its own: no lock could put the calls of several threads into the same
+ * order on all ranks. Any thread may call muster_group_abort(), muster_group_status() and muster_work_done() at any
+ * time. A process that has a group runs one more thread, which sleeps until a peer dies or a socket has news for a
+ * sleeping caller. The first call of a group that returns a work handle starts another thread for that group.
  *
- * Failure: when a peer dies, stops answering until the deadline, calls something else under the same sequence number,
- * or aborts, the group has failed: calls under way, or the next one, fail with a code that says which of these;
+ * Failure: a group fails when a peer dies, does not answer until the deadline, makes another call under the same
+ * sequence number, or aborts. Calls under way, or the next one, then fail with a code that says which of these it was.
  * muster_detail() names rank, host, operation and since when. Every further call gives MUSTER_EGROUP with the same
- * sentence, and what remains is muster_group_shrink(), which makes a group of the survivors, and muster_group_free(). A
+ * sentence. Only muster_group_shrink(), which makes a group of the survivors, and muster_group_free() still work. A
  * process that ends without having freed its groups counts as dead. A child of fork() has no groups: its calls on its
- * parent's give MUSTER_EINVAL, and freeing them does nothing.
+ * parent's groups give MUSTER_EINVAL, and freeing them does nothing.
  *
- * Environment: MUSTER_SHM=0 (never shared memory), MUSTER_CMA=0 (no reads from another process's memory),
- * MUSTER_HOST_ID (a text: ranks with different ones count as on different hosts), MUSTER_CHOICE_FILE (which algorithm
- * for which call, docs/formats/choice.md),
- * MUSTER_TLS_CERT, MUSTER_TLS_KEY and MUSTER_TLS_CA (PEM files: TLS between hosts, see docs/security.md),
- * MUSTER_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME (the interfaces TCP may use, in NCCL's syntax:
- * "eth,ib" those that begin so, "=eth0" this one, "^docker" all but these),
- * MUSTER_SOCKET_FAMILY or NCCL_SOCKET_FAMILY (AF_INET, AF_INET6), MUSTER_DEBUG (INFO, DETAIL: what was chosen, every
- * call, on stderr), MUSTER_TRACE (a folder, muster/trace.h).
+ * Environment: docs/process-groups.md lists the variables that a group looks at when it is made.
  *
  * Example:
  *
  *     struct muster_group *group = NULL;
  *     float gradient[4] = {0};
  *     if (muster_group_create_env(NULL, &group) != MUSTER_OK ||
- *         muster_all_reduce(group, gradient, gradient, 4, MUSTER_FLOAT32, MUSTER_AVERAGE, NULL) != MUSTER_OK) {
+ *         muster_all_reduce(group, gradient, gradient, 4, MUSTER_FLOAT32, MUSTER_OP_AVERAGE, NULL) != MUSTER_OK) {
  *         fprintf(stderr, "%s\n", muster_detail());
  *     }
  *     muster_group_free(group); */
 #ifndef MUSTER_GROUP_H
 #define MUSTER_GROUP_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -66,12 +59,16 @@ struct muster_group_options {
 #define MUSTER_GROUP_OPTIONS_INIT                                                                                      \
     { sizeof(struct muster_group_options), MUSTER_GROUP_TIMEOUT_MS, NULL }
 
-/* Makes the group of all ranks as the launcher's environment says (MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE; see
- * muster_store_open_env()): under muster, under torchrun, or by hand. options: NULL for the defaults. Where
- * the launcher serves the store it may be called again, by all ranks: each call makes a group of its own. Blocks until
- * all ranks are there. A few store operations a rank, however many ranks there are. Errors of all four: MUSTER_EINVAL,
- * MUSTER_ENOMEM, MUSTER_ETIMEOUT (names ranks that did not come), MUSTER_EPEER (a rank died meanwhile), and those of
- * the store. */
+/* Makes the group of all ranks. The environment says who they are and where they meet:
+ * - MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, set by muster run, by torchrun or by hand
+ *   (muster_store_open_env()). If only some of them are set, the error names them.
+ * - Under mpirun or srun without such a launcher: ranks from Open MPI, PMI or Slurm. The place to meet is MASTER_ADDR
+ *   (and MASTER_PORT, 29500 by default), else it comes through PMI-1 or PMIx, which is opened when needed.
+ * - None of these (the program alone, in a debugger): this process is a world of one rank, and needs no network.
+ * options: NULL for the defaults. If the launcher serves the store, all ranks may call it again, and each call makes a
+ * group of its own. Through PMI-1 or PMIx it works once a process. Blocks until all ranks are there. Costs a few store
+ * operations a rank, however many ranks there are. Errors of all four: MUSTER_EINVAL, MUSTER_ENOMEM, MUSTER_ETIMEOUT
+ * (names ranks that did not come), MUSTER_EPEER (a rank died meanwhile), and those of the store. */
 int muster_group_create_env(const struct muster_group_options *options, struct muster_group **out);
 
 /* The same over a store that is open already; it is borrowed until the group, and every group made from it, is freed.
@@ -116,6 +113,9 @@ void muster_group_abort(struct muster_group *group, const char *reason);
  * NULL is accepted. */
 void muster_group_free(struct muster_group *group);
 
+/* Questions about a group. Any thread; they do not block. A group of NULL or a rank that there is none of gives
+ * MUSTER_NO_RANK (of sizes and counts 0, of the name ""), and muster_detail() says why. */
+#define MUSTER_NO_RANK UINT32_MAX
 uint32_t muster_group_rank(const struct muster_group *group);
 uint32_t muster_group_size(const struct muster_group *group);
 const char *muster_group_name(const struct muster_group *group);
@@ -130,23 +130,6 @@ uint32_t muster_group_local_size(const struct muster_group *group);
 /* MUSTER_OK while the group works, else the code it failed with, whose sentence muster_detail() then has. Any thread.
  */
 int muster_group_status(struct muster_group *group);
-
-/* Memory that the other ranks of this host can read and write directly: collectives on it copy less (see
- * docs/performance.md). Aligned to 64 bytes at least, zeroed. Not a collective call: ranks may allocate what they
- * like. Where ranks share no memory it is ordinary memory. At most MUSTER_ALLOCATIONS_MAX live at a time. */
-#define MUSTER_ALLOCATIONS_MAX 1024u
-int muster_alloc(struct muster_group *group, size_t bytes, void **out);
-/* No call that uses the memory may be running. NULL is accepted. */
-void muster_free(struct muster_group *group, void *memory);
-
-/* A call under way. */
-struct muster_work;
-
-/* Waits until the call is done, frees the handle, sets *work to NULL and gives the call's result; the group's deadline
- * bounds it. NULL in *work gives MUSTER_OK. */
-int muster_work_wait(struct muster_work **work);
-/* Is it done (well or badly)? Does not block. muster_work_wait() is still due. */
-bool muster_work_done(const struct muster_work *work);
 
 #pragma GCC visibility pop
 

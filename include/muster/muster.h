@@ -6,6 +6,7 @@
 #include <muster/collective.h>
 #include <muster/ddp.h>
 #include <muster/group.h>
+#include <muster/memory.h>
 #include <muster/optimizer.h>
 #include <muster/record.h>
 #include <muster/sampler.h>
@@ -16,5 +17,7 @@
 #include <muster/syncbn.h>
 #include <muster/trace.h>
 #include <muster/types.h>
+#include <muster/version.h>
+#include <muster/work.h>
 
 #endif

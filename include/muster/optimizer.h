@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <muster/group.h>
 #include <muster/snapshot.h>
 #include <muster/status.h>
 
@@ -71,22 +72,52 @@ struct muster_adamw_options {
     { sizeof(struct muster_adamw_options), 1e-3, 0.9, 0.999, 1e-8, 1e-2 }
 
 /* options: NULL for the defaults. */
-int muster_optimizer_create_sgd(const struct muster_optimizer_parameter *parameters, size_t count,
-                                const struct muster_sgd_options *options, struct muster_optimizer **out);
-int muster_optimizer_create_adadelta(const struct muster_optimizer_parameter *parameters, size_t count,
-                                     const struct muster_adadelta_options *options, struct muster_optimizer **out);
-int muster_optimizer_create_adamw(const struct muster_optimizer_parameter *parameters, size_t count,
-                                  const struct muster_adamw_options *options, struct muster_optimizer **out);
+int muster_optimizer_create_sgd_sized(const struct muster_optimizer_parameter *parameters, size_t parameter_bytes,
+                                      size_t count, const struct muster_sgd_options *options,
+                                      struct muster_optimizer **out);
+static inline int muster_optimizer_create_sgd(const struct muster_optimizer_parameter *parameters, size_t count,
+                                              const struct muster_sgd_options *options, struct muster_optimizer **out) {
+    return muster_optimizer_create_sgd_sized(parameters, sizeof *parameters, count, options, out);
+}
+
+int muster_optimizer_create_adadelta_sized(const struct muster_optimizer_parameter *parameters, size_t parameter_bytes,
+                                           size_t count, const struct muster_adadelta_options *options,
+                                           struct muster_optimizer **out);
+static inline int muster_optimizer_create_adadelta(const struct muster_optimizer_parameter *parameters, size_t count,
+                                                   const struct muster_adadelta_options *options,
+                                                   struct muster_optimizer **out) {
+    return muster_optimizer_create_adadelta_sized(parameters, sizeof *parameters, count, options, out);
+}
+
+int muster_optimizer_create_adamw_sized(const struct muster_optimizer_parameter *parameters, size_t parameter_bytes,
+                                        size_t count, const struct muster_adamw_options *options,
+                                        struct muster_optimizer **out);
+static inline int muster_optimizer_create_adamw(const struct muster_optimizer_parameter *parameters, size_t count,
+                                                const struct muster_adamw_options *options,
+                                                struct muster_optimizer **out) {
+    return muster_optimizer_create_adamw_sized(parameters, sizeof *parameters, count, options, out);
+}
+
 /* NULL is accepted. */
 void muster_optimizer_free(struct muster_optimizer *optimizer);
 
 /* One step. gradients: for each parameter, in the order of registration, where its gradient is (`count` floats, not
- * changed), or NULL: the parameter and what is remembered of it stay as they are, and the step does not count in its
- * t. */
-void muster_optimizer_step(struct muster_optimizer *optimizer, const float *const *gradients);
+ * changed). With NULL the parameter and its state stay as they are, and the step does not count in its t. */
+int muster_optimizer_step(struct muster_optimizer *optimizer, const float *const *gradients);
+
+/* Scales gradients so that the norm of all of them together is at most norm_max (> 0), as
+ * torch.nn.utils.clip_grad_norm_ does: norm = sqrt(sum of all squares); where norm > norm_max each is multiplied by
+ * norm_max / (norm + 1e-6). gradients: `count` of them, of counts[i] floats each; NULL ones are left out. group: NULL
+ * if this rank has all gradients of the model. That is so with a ddp, whose averages are the same everywhere, and needs
+ * no communication. Else the squares of all ranks are added (one all_reduce of 8 bytes; every rank calls it; blocks). A
+ * norm that is infinite or no number leaves the gradients as they are: look at *out_norm (may be NULL) and skip the
+ * step. The sum is kept in float64 and has the same bits in every run. One thread at a time for the same gradients.
+ * Errors: MUSTER_EINVAL, and those of the collectives. */
+int muster_clip_gradients(struct muster_group *group, float *const *gradients, const size_t *counts, size_t count,
+                          double norm_max, double *out_norm);
 
 /* The rate used from the next step on; for schedules. */
-void muster_optimizer_set_learning_rate(struct muster_optimizer *optimizer, double learning_rate);
+int muster_optimizer_set_learning_rate(struct muster_optimizer *optimizer, double learning_rate);
 double muster_optimizer_learning_rate(const struct muster_optimizer *optimizer);
 
 /* What is remembered, as tensors: "optimizer.square_avg.conv1.weight" of float32 [count] for each parameter and thing,
@@ -94,7 +125,10 @@ double muster_optimizer_learning_rate(const struct muster_optimizer *optimizer);
  * optimizer. Saving reads the memory they point to, loading writes it; the learning rate is the program's to save.
  * muster_optimizer_tensors() writes muster_optimizer_tensor_count() of them. */
 size_t muster_optimizer_tensor_count(const struct muster_optimizer *optimizer);
-void muster_optimizer_tensors(struct muster_optimizer *optimizer, struct muster_tensor *out);
+int muster_optimizer_tensors_sized(struct muster_optimizer *optimizer, struct muster_tensor *out, size_t tensor_bytes);
+static inline int muster_optimizer_tensors(struct muster_optimizer *optimizer, struct muster_tensor *out) {
+    return muster_optimizer_tensors_sized(optimizer, out, sizeof *out);
+}
 
 #pragma GCC visibility pop
 

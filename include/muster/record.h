@@ -13,15 +13,15 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /* From now on SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGABRT leave a record with a backtrace before the process dies of
- * them. The signal is then passed on: to the handler that was installed before (it gets the same siginfo), or to the
- * default action, so that the wait status, and a core file where one is wanted, are those of the signal. A
- * signal that was ignored stays ignored. Processes forked later do not write this process's record.
+ * them. The signal is then passed on to the handler that was installed before (it gets the same siginfo), or to the
+ * default action. So the wait status and the core file are those of the signal. A signal that was ignored stays
+ * ignored. Processes forked later do not write this process's record.
  *
- * Call once, early in main(), before threads start and after other libraries have installed handlers of their own; a
- * second call does nothing. Gives the calling thread an alternate signal stack if it has none, so that a
- * stack overflow is recorded; an overflow of another thread is recorded only if that thread has its own alternate
- * stack. Link with -rdynamic to see the names of the program's own functions.
- * Returns 0, MUSTER_ELIMIT (the file's name is too long), MUSTER_ENOMEM or MUSTER_ESYSTEM. */
+ * Call once, early in main(), before threads start and after other libraries have installed handlers of their own. A
+ * second call does nothing. The calling thread gets an alternate signal stack if it has none, so that a stack overflow
+ * is recorded. An overflow of another thread is recorded only if that thread has its own alternate stack. Link with
+ * -rdynamic to see the names of the program's own functions. Returns 0, MUSTER_ELIMIT (the file's name is too long),
+ * MUSTER_ENOMEM or MUSTER_ESYSTEM. */
 int muster_record_start(void);
 
 /* Writes a record with this message and a backtrace of the caller. It does not end the process: call it where the

@@ -3,12 +3,13 @@
  * An epoch has one order of all samples, given by seed and epoch alone: neither the number of workers nor the machine
  * changes it. Its places 0, 1, 2 ... are dealt out in turn: of P ranks, rank r gets places r, r + P, r + 2P ... The end
  * is made even, so that all ranks get equally many: by going on at the beginning of the order (padding), or by leaving
- * samples out (drop_last). Lengths and places are those of PyTorch's DistributedSampler; its order for a seed comes
+ * samples out (drop_last). With `uneven` the end stays as it is: for evaluation, or beside a ddp with uneven_inputs.
+ * Lengths and places are those of PyTorch's DistributedSampler; its order for a seed comes
  * from another generator.
  *
  * After a restart in the middle of an epoch, muster_sampler_resume() goes on at the place that was reached, with the
- * same or another number of ranks: no sample comes twice, none is left out (the padding at the end of an epoch
- * excepted).
+ * same or another number of ranks. No sample comes twice, except the padding at the end of an epoch, and none is left
+ * out.
  *
  *     muster_sampler_create(&options, &sampler);
  *     for (epoch = first; epoch < epochs; epoch++) {
@@ -16,9 +17,9 @@
  *         while ((count = muster_sampler_take(sampler, indices, batch)) > 0) { ... }
  *     }
  *
- * The order: places are shuffled by Fisher and Yates' method (from the last down, Durstenfeld 1964), with numbers of
- * xoshiro256** (Blackman and Vigna 2018) whose state is four numbers of splitmix64 from a mixture of seed and epoch,
- * made even by Lemire's method (2019). docs/snapshots.md has it in ten lines of Python.
+ * The order: places are shuffled by Fisher and Yates' method (from the last down, Durstenfeld 1964). The random numbers
+ * are those of xoshiro256** (Blackman and Vigna 2018), made even by Lemire's method (2019). The generator's state is
+ * four numbers of splitmix64 from a mixture of seed and epoch. docs/snapshots.md has it in ten lines of Python.
  *
  * No call blocks, or reads a clock or the environment. One thread at a time for one sampler. */
 #ifndef MUSTER_SAMPLER_H
@@ -48,9 +49,10 @@ struct muster_sampler_options {
     uint64_t seed;
     bool shuffle;   /* else the order is 0, 1, 2 ... */
     bool drop_last; /* leave out what does not go round; else pad */
+    bool uneven;    /* neither: every sample comes once, some ranks get one more. Not with drop_last */
 };
 #define MUSTER_SAMPLER_OPTIONS_INIT                                                                                    \
-    { sizeof(struct muster_sampler_options), 0, 0, 1, 0, true, false }
+    { sizeof(struct muster_sampler_options), 0, 0, 1, 0, true, false, false }
 
 /* Begins at the beginning of epoch 0. With shuffle it holds 4 bytes for each sample of the data set.
  * Errors: MUSTER_EINVAL, MUSTER_ELIMIT, MUSTER_ENOMEM. */
@@ -59,17 +61,18 @@ int muster_sampler_create(const struct muster_sampler_options *options, struct m
 void muster_sampler_free(struct muster_sampler *sampler);
 
 /* Begins at the beginning of an epoch (any number). With shuffle it takes a few ns for each sample of the data set. */
-void muster_sampler_set_epoch(struct muster_sampler *sampler, int64_t epoch);
+int muster_sampler_set_epoch(struct muster_sampler *sampler, int64_t epoch);
 
 /* Begins in the middle: the first `consumed` places of the epoch have been dealt out. Every rank calls it alike. */
-void muster_sampler_resume(struct muster_sampler *sampler, int64_t epoch, uint64_t consumed);
+int muster_sampler_resume(struct muster_sampler *sampler, int64_t epoch, uint64_t consumed);
 
 /* The epoch, and how many of its places have been dealt out to all ranks together, when each has taken as many as this
  * one. The two numbers are what a snapshot keeps. */
 int64_t muster_sampler_epoch(const struct muster_sampler *sampler);
 uint64_t muster_sampler_consumed(const struct muster_sampler *sampler);
 
-/* How many samples are still to come for this rank in this epoch; the same on every rank. */
+/* How many samples are still to come for this rank in this epoch; the same on every rank, with `uneven` one more on
+ * some. */
 uint64_t muster_sampler_left(const struct muster_sampler *sampler);
 
 /* Writes the next samples of this rank to `out`, at most `count`; returns how many. 0: the epoch is over. */

@@ -4,8 +4,7 @@
  * them. A snapshot of step 10 is two files in the program's folder:
  *
  *   step-10-8c1d9f02a4b3e675.safetensors   the tensors (the hexadecimal number is the checksum of the file)
- *   step-10.json                           the manifest: values, checksums; written last, it makes the snapshot
- * complete
+ *   step-10.json                           the manifest: values and checksums; it is written last
  *
  * Python reads the first with safetensors.torch.load_file() and the second with json.load(); docs/formats/snapshot.md
  * has the details, docs/snapshots.md an example.
@@ -16,9 +15,9 @@
  * Threads: no call here keeps anything between calls; any thread may call, for different folders at the same time.
  * Saving and loading block until the disk is done. State must not change while a call that reads or writes it runs.
  *
- * Errors, of every call: MUSTER_EINVAL (an argument, or the snapshot holds something else than the state describes: the
- * sentence names the tensor or value), MUSTER_ENOMEM, MUSTER_ELIMIT, MUSTER_ESYSTEM (the sentence names operation, file
- * and reason). Results are written on success only. */
+ * Errors of every call: MUSTER_EINVAL, MUSTER_ENOMEM, MUSTER_ELIMIT, MUSTER_ESYSTEM. EINVAL is a wrong argument, or a
+ * snapshot that holds something else than the state describes; the sentence names the tensor or value. For ESYSTEM it
+ * names operation, file and reason. Results are written on success only. */
 #ifndef MUSTER_SNAPSHOT_H
 #define MUSTER_SNAPSHOT_H
 
@@ -76,13 +75,22 @@ static inline struct muster_value muster_value_text(const char *name, char *text
     return value;
 }
 
-/* What a snapshot holds. The lists and what they point to are borrowed during a call. */
+/* What a snapshot holds. The lists and what they point to are borrowed during a call. Start from
+ * MUSTER_SNAPSHOT_STATE_INIT or MUSTER_SNAPSHOT_STATE(tensors, tensor_count, values, value_count). */
 struct muster_snapshot_state {
+    size_t size; /* of this struct, set by the initializer: lets it grow later */
     const struct muster_tensor *tensors;
+    size_t tensor_bytes; /* of each of them, set by the initializer */
     size_t tensor_count;
     const struct muster_value *values;
     size_t value_count;
 };
+#define MUSTER_SNAPSHOT_STATE(tensors, tensor_count, values, value_count)                                              \
+    {                                                                                                                  \
+        sizeof(struct muster_snapshot_state), (tensors), sizeof(struct muster_tensor), (tensor_count), (values),       \
+            (value_count)                                                                                              \
+    }
+#define MUSTER_SNAPSHOT_STATE_INIT MUSTER_SNAPSHOT_STATE(NULL, 0, NULL, 0)
 
 /* Start from MUSTER_SNAPSHOT_OPTIONS_INIT. */
 struct muster_snapshot_options {
@@ -117,18 +125,26 @@ struct muster_snapshot_found {
  * MUSTER_ENOENT: there is none, and no complete one was passed over: begin at the beginning (a missing folder, too).
  * MUSTER_ECORRUPT: there are some, but none is whole; the sentence says what is wrong with them.
  * MUSTER_EUNSUPPORTED: the newest was written by a later version, and is not passed over for that. */
-int muster_snapshot_find(const char *folder, int64_t step_max, struct muster_snapshot_found *out);
+int muster_snapshot_find_sized(const char *folder, int64_t step_max, struct muster_snapshot_found *out,
+                               size_t out_bytes);
+static inline int muster_snapshot_find(const char *folder, int64_t step_max, struct muster_snapshot_found *out) {
+    return muster_snapshot_find_sized(folder, step_max, out, sizeof *out);
+}
 
 /* Loads the snapshot of `step` and no other. id: as muster_snapshot_find() gave it; 0: whatever lies there. All
  * that the state describes must be in the snapshot, with the same type and shape; what else is in it is left alone.
- * Nothing is written before all of it has been checked against the checksums; should the files change between that
+ * Nothing is written before all of it has been checked against the checksums. If the files change between the check
  * and the reading, the result is MUSTER_ECORRUPT and tensors may be overwritten in part.
  * MUSTER_ENOENT: no snapshot of this step. MUSTER_ECORRUPT: damaged, or another id. */
 int muster_snapshot_load(const char *folder, int64_t step, uint64_t id, const struct muster_snapshot_state *state);
 
 /* muster_snapshot_find() and muster_snapshot_load() of what it found. out: may be NULL. */
-int muster_snapshot_load_newest(const char *folder, const struct muster_snapshot_state *state,
-                                struct muster_snapshot_found *out);
+int muster_snapshot_load_newest_sized(const char *folder, const struct muster_snapshot_state *state,
+                                      struct muster_snapshot_found *out, size_t out_bytes);
+static inline int muster_snapshot_load_newest(const char *folder, const struct muster_snapshot_state *state,
+                                              struct muster_snapshot_found *out) {
+    return muster_snapshot_load_newest_sized(folder, state, out, sizeof *out);
+}
 
 /* ---- for the ranks of a group ----
  *
@@ -143,16 +159,32 @@ int muster_snapshot_save_group(struct muster_group *group, bool saves, const cha
                                const struct muster_snapshot_options *options);
 
 /* Loads the same snapshot on every rank: the newest whole one that any of them sees. Ranks that do not see it whole (a
- * host that is new to the job, a damaged disk) get the state from one that does, by broadcast. out, which may be NULL:
- * step and id are the same on every rank, the rest is what this rank passed over.
+ * host that is new to the job, a damaged disk) get the state by broadcast from one that does. out: may be NULL. Its
+ * step and id are the same on every rank; the rest tells what this rank passed over.
  * MUSTER_ENOENT, MUSTER_ECORRUPT as for muster_snapshot_find(), when no rank has one. */
-int muster_snapshot_load_group(struct muster_group *group, const char *folder,
-                               const struct muster_snapshot_state *state, struct muster_snapshot_found *out);
+int muster_snapshot_load_group_sized(struct muster_group *group, const char *folder,
+                                     const struct muster_snapshot_state *state, struct muster_snapshot_found *out,
+                                     size_t out_bytes);
+static inline int muster_snapshot_load_group(struct muster_group *group, const char *folder,
+                                             const struct muster_snapshot_state *state,
+                                             struct muster_snapshot_found *out) {
+    return muster_snapshot_load_group_sized(group, folder, state, out, sizeof *out);
+}
+
+/* Copies the state of rank `root` to all others: after a shrink, or to newcomers, without a disk. All describe the same
+ * names, types, shapes and kinds, in the same order (MUSTER_EMISMATCH on every rank otherwise; the group has not
+ * failed). A text is copied into the room that each rank has; MUSTER_EINVAL if it is too small. Blocks. What a failure
+ * leaves in memory differs. */
+int muster_snapshot_broadcast(struct muster_group *group, const struct muster_snapshot_state *state, uint32_t root);
 
 /* Loads tensors by name from any safetensors file, such as one that PyTorch wrote; it has no checksums. All that is in
  * the list must be in the file, with the same type and shape. MUSTER_ENOENT: no such file. MUSTER_ECORRUPT: the file is
  * no safetensors file; nothing was written. */
-int muster_safetensors_load(const char *path, const struct muster_tensor *tensors, size_t tensor_count);
+int muster_safetensors_load_sized(const char *path, const struct muster_tensor *tensors, size_t tensor_bytes,
+                                  size_t tensor_count);
+static inline int muster_safetensors_load(const char *path, const struct muster_tensor *tensors, size_t tensor_count) {
+    return muster_safetensors_load_sized(path, tensors, sizeof *tensors, tensor_count);
+}
 
 #pragma GCC visibility pop
 

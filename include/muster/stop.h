@@ -29,10 +29,10 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-/* *stop: has the launcher of any rank asked its workers to stop? The same answer on all ranks of `group`, which all
- * call it at the same place: it is an all_reduce of four bytes, and a look at the file system (MUSTER_STOP_PATH). With
- * group NULL only this rank's launcher is asked, and nobody need call it with this one. Blocks as collective calls do.
- * Errors: those of muster_all_reduce(). */
+/* *stop: has the launcher of any rank asked its workers to stop? All ranks of `group`
+ * call it at the same place and get the same answer: it is an all_reduce of four bytes, and a look at the file system
+ * (MUSTER_STOP_PATH). With group NULL it asks only this rank's launcher, and no other rank need call it. Blocks as
+ * collective calls do. Errors: those of muster_all_reduce(). */
 int muster_stop_requested(struct muster_group *group, bool *stop);
 
 #pragma GCC visibility pop

@@ -1,23 +1,24 @@
 /* The store: a small shared map from keys to bytes, through which the processes of a job find and await each other.
  *
- * Two kinds: a TCPStore (PyTorch 2.13's protocol: the server may be Muster's or PyTorch's, and so may the other
- * clients) and a FileStore (a file on a file system that all processes see, PyTorch's format). Nothing but the C
- * library is needed.
+ * There are two kinds. A TCPStore speaks PyTorch 2.13's protocol: server and other clients may be Muster's or
+ * PyTorch's. A FileStore is a file in PyTorch's format, on a file system that all processes see. Only the C library is
+ * needed.
  *
  * Keys are texts of at most MUSTER_STORE_KEY_MAX bytes (prefixes included), values any bytes up to
  * MUSTER_STORE_VALUE_MAX.
  *
  * Blocking: every call below may block, and every one has a deadline. `timeout_ms` is for waiting calls: a number >= 0
- * (0: do not wait, only look), or MUSTER_STORE_DEFAULT for the store's own time-out, which also limits how long the
- * answer to any other call may take.
+ * (0: do not wait, only look), or MUSTER_STORE_DEFAULT for the store's own time-out. That time-out also limits how long
+ * the answer to any other call may take.
  *
- * Threads: a store, and all prefixes made from it, may be used from several threads; calls take turns, so one that
- * waits holds the others back until it is done. Open a second store where that matters.
+ * Threads: several threads may use a store, and all prefixes made from it. Calls take turns, so one that waits holds
+ * the others back until it is done. Open a second store if that matters.
  *
- * Errors, of every call: MUSTER_ENOMEM; MUSTER_ELIMIT (key, value or number of keys too large; nothing was sent);
- * MUSTER_ETIMEOUT; MUSTER_ECONNECT (the connection broke: the store can only be closed, later calls give
- * MUSTER_ECLOSED); MUSTER_EPROTOCOL (the server is no TCPStore; likewise); MUSTER_ESYSTEM and MUSTER_ECORRUPT (files).
- * muster_detail() names the operation, the server or file, and the key. Results are written on success only. */
+ * Errors of every call: MUSTER_ENOMEM; MUSTER_ELIMIT (key, value or number of keys too large; nothing was sent);
+ * MUSTER_ETIMEOUT; MUSTER_ECONNECT (the connection broke); MUSTER_EPROTOCOL (the server is no TCPStore);
+ * MUSTER_ESYSTEM and MUSTER_ECORRUPT (files). After ECONNECT and EPROTOCOL the store can only be closed; later calls
+ * give MUSTER_ECLOSED. muster_detail() names the operation, the server or file, and the key. Results are written on
+ * success only. */
 #ifndef MUSTER_STORE_H
 #define MUSTER_STORE_H
 
@@ -95,9 +96,9 @@ uint16_t muster_store_port(const struct muster_store *store);
 
 /* key = value; wakes whoever waits for the key. `value` is borrowed until return (may be NULL when len is 0). Over TCP
  * set, append, multi_set and queue_push return when the kernel has the bytes, since the protocol has no answer to them.
- * Calls on one store are served in order; a call that another process makes afterwards may be served first. Where that
- * matters, make any call that has a result, on this store: once it returns, what came before is done (or was lost, and
- * the call says so). */
+ * Calls on one store are served in order. But a call that another process makes afterwards may be served first. If that
+ * matters, make any call with a result on this store: once it returns, what came before is done. (If it was lost, the
+ * call says so.) */
 int muster_store_set(struct muster_store *store, const char *key, const void *value, size_t len);
 
 /* Waits until the key exists, then gives its value. */
@@ -110,8 +111,8 @@ int muster_store_add(struct muster_store *store, const char *key, int64_t delta,
 int muster_store_append(struct muster_store *store, const char *key, const void *value, size_t len);
 
 /* Stores `desired` if the key's value is `expected`, or if the key is absent and `expected` is empty. *out: the value
- * the key has now; one exception is the protocol's: absent key, expected not empty: nothing is stored and *out is
- * `expected`. */
+ * that the key has now. The protocol has one exception: if the key is absent and `expected` is not empty, nothing is
+ * stored and *out is `expected`. */
 int muster_store_compare_set(struct muster_store *store, const char *key, const void *expected, size_t expected_len,
                              const void *desired, size_t desired_len, struct muster_store_value *out);
 
@@ -147,8 +148,8 @@ int muster_store_queue_pop(struct muster_store *store, const char *key, int64_t 
 int muster_store_queue_length(struct muster_store *store, const char *key, int64_t *out_length);
 
 /* Waits until `world_size` calls have been made for this key. The count is kept in the store and is never reset: use a
- * new key for each barrier. All must come through the same prefix, since they count where PyTorch's barriers do: at the
- * key itself, but with a prefix or in a file at key + "/num_members". */
+ * new key for each barrier. All must come through the same prefix: as PyTorch's barriers, they count at the key itself,
+ * but with a prefix or in a file at key + "/num_members". */
 int muster_store_barrier(struct muster_store *store, const char *key, uint32_t world_size, int64_t timeout_ms);
 
 #pragma GCC visibility pop

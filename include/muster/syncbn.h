@@ -1,12 +1,12 @@
 /* Synchronised batch normalisation: as torch.nn.BatchNorm2d, but in training mean and variance are those of the batches
- * of all ranks together, so that P ranks with n images each compute what one process with P*n images would.
+ * of all ranks together. So P ranks with n images each compute what one process with P*n images would.
  *
  * Shapes: x and y are [n, channels, plane] float32, row-major (NCHW; plane is height * width, or 1 for [n, channels]).
  *
  *     y = (x - mean) / sqrt(variance + eps) * weight + bias          (Ioffe & Szegedy 2015, one mean a channel)
  *
  * Each rank may have another n, 0 included. Sums are kept in float64, so the result differs from one process over the
- * whole batch by rounding only; it has the same bits in every run, and mean and variance the same bits on every rank.
+ * whole batch only by rounding. It has the same bits in every run. Mean and variance have the same bits on every rank.
  *
  * Threads: one thread at a time for one layer. Forward and backward are collective calls on the group, one small
  * all_reduce each: all ranks make them in the same order. Use a group of its own (muster_group_subset()) beside a ddp
@@ -59,9 +59,9 @@ void muster_syncbn_free(struct muster_syncbn *layer);
  * have called it. MUSTER_EINVAL (on every rank) if there are fewer than 2 values a channel in all. */
 int muster_syncbn_forward(struct muster_syncbn *layer, const float *x, size_t n, size_t plane, float *y);
 
-/* The gradients of the last training forward, whose x is passed again. dy, dx: as x; dx may be dy. dx is the derivative
- * by this rank's x of the sum of all ranks' losses. weight_gradient and bias_gradient (each may be NULL; overwritten)
- * are this rank's share, to be reduced with the other gradients. Blocks until all ranks have called it. */
+/* The gradients of the last training forward; pass its x again. dy, dx: as x; dx may be dy. dx is the derivative of the
+ * sum of all ranks' losses by this rank's x. weight_gradient and bias_gradient (each may be NULL; overwritten) are this
+ * rank's share: reduce them with the other gradients. Blocks until all ranks have called it. */
 int muster_syncbn_backward(struct muster_syncbn *layer, const float *x, const float *dy, float *dx,
                            float *weight_gradient, float *bias_gradient);
 

@@ -22,7 +22,10 @@ extern "C" {
     X(MUSTER_FLOAT16, 5, 2, "float16")                                                                                 \
     X(MUSTER_BFLOAT16, 6, 2, "bfloat16")                                                                               \
     X(MUSTER_FLOAT32, 7, 4, "float32")                                                                                 \
-    X(MUSTER_FLOAT64, 8, 8, "float64")
+    X(MUSTER_FLOAT64, 8, 8, "float64")                                                                                 \
+    X(MUSTER_UINT16, 9, 2, "uint16")                                                                                   \
+    X(MUSTER_UINT32, 10, 4, "uint32")                                                                                  \
+    X(MUSTER_UINT64, 11, 8, "uint64")
 
 enum muster_type {
 #define MUSTER_TYPE_ENUM(name, value, bytes, text) name = (value),
@@ -36,18 +39,18 @@ size_t muster_type_bytes(enum muster_type type);
 const char *muster_type_name(enum muster_type type);
 
 /* How elements of several ranks become one. Integers wrap around; AVERAGE of integers divides the wrapped sum and
- * rounds towards zero. float16 and bfloat16 are added up in float32 and rounded to nearest even: once among the ranks
- * of one host, and at each hop between hosts. MIN and MAX of a NaN and a number are NaN, as in PyTorch. The BIT
+ * rounds towards zero. float16 and bfloat16 are added up in float32, and rounded to nearest even once among the ranks
+ * of one host, and once at each hop between hosts. MIN and MAX of a NaN and a number are NaN, as in PyTorch. The BIT
  * operations are for integers only. */
 #define MUSTER_REDUCTION_TABLE(X)                                                                                      \
-    X(MUSTER_SUM, 0, "sum")                                                                                            \
-    X(MUSTER_PRODUCT, 1, "product")                                                                                    \
-    X(MUSTER_MIN, 2, "min")                                                                                            \
-    X(MUSTER_MAX, 3, "max")                                                                                            \
-    X(MUSTER_AVERAGE, 4, "average")                                                                                    \
-    X(MUSTER_BIT_AND, 5, "bit and")                                                                                    \
-    X(MUSTER_BIT_OR, 6, "bit or")                                                                                      \
-    X(MUSTER_BIT_XOR, 7, "bit xor")
+    X(MUSTER_OP_SUM, 0, "sum")                                                                                         \
+    X(MUSTER_OP_PRODUCT, 1, "product")                                                                                 \
+    X(MUSTER_OP_MIN, 2, "min")                                                                                         \
+    X(MUSTER_OP_MAX, 3, "max")                                                                                         \
+    X(MUSTER_OP_AVERAGE, 4, "average")                                                                                 \
+    X(MUSTER_OP_BIT_AND, 5, "bit and")                                                                                 \
+    X(MUSTER_OP_BIT_OR, 6, "bit or")                                                                                   \
+    X(MUSTER_OP_BIT_XOR, 7, "bit xor")
 
 enum muster_reduction {
 #define MUSTER_REDUCTION_ENUM(name, value, text) name = (value),

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "agent/agent_impl.h"
-#include "agent/logs_layout.h"
-#include "agent/numa.h"
+#include "agent/launch/numa.h"
+#include "agent/logs/logs_layout.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/log.h"
@@ -24,17 +24,37 @@ enum {
 };
 
 void agent_feed(struct agent *a, enum agent_event_kind kind, int number) {
-    bool taken = agent_dispatch_feed(&a->dispatch, kind, number);
+    struct agent_event event = {.kind = kind, .number = number, .now_ms = clock_monotonic_ns() / CLOCK_NS_PER_MS};
+    bool taken = agent_dispatch_feed(&a->dispatch, event);
     /* Only people can send more than the sum of the sources. */
     assert(taken || kind == AGENT_EVENT_SIGNAL || kind == AGENT_EVENT_PREEMPT);
 }
 
+static void on_timer(uv_timer_t *timer);
+
+/* What workers and others may take is counted without the time that this node was away: they may have been, too. */
+static void start_timer(struct agent *a, int64_t ms) {
+    a->timer_deadline_ms = loop_clock_now_ms(&a->clock, &a->loop) + ms;
+    (void)uv_timer_start(&a->timer, on_timer, (uint64_t)ms, 0);
+}
+
 static void on_timer(uv_timer_t *timer) {
-    agent_feed(timer->data, AGENT_EVENT_DEADLINE, 0);
+    enum { LISTEN_MS = 1000 }; /* for the ends of workers that came meanwhile, and of those that go on now */
+    struct agent *a = timer->data;
+    int64_t left_ms = loop_clock_left_ms(&a->clock, &a->loop, a->timer_deadline_ms, LISTEN_MS);
+    if (left_ms > 0) {
+        (void)uv_timer_start(timer, on_timer, (uint64_t)left_ms, 0);
+        return;
+    }
+    agent_feed(a, AGENT_EVENT_DEADLINE, 0);
+}
+
+static void on_cause(void *ctx) {
+    agent_feed(ctx, AGENT_EVENT_DRAINED, 0);
 }
 
 static void on_drained(void *ctx) {
-    agent_feed(ctx, AGENT_EVENT_DRAINED, 0);
+    agent_cause_await(ctx, on_cause);
 }
 
 static void on_barrier_done(void *ctx) {
@@ -65,6 +85,7 @@ static void perform(void *ctx, const struct agent_action *action) {
     switch (action->kind) {
     case AGENT_ACTION_JOIN:
         a->join_started_ns = clock_monotonic_ns();
+        agent_cause_finish(a);
         rdzv_join(a->rdzv);
         return;
     case AGENT_ACTION_START_WORKERS:
@@ -81,10 +102,20 @@ static void perform(void *ctx, const struct agent_action *action) {
         agent_outcome_stopping(a);
         return;
     case AGENT_ACTION_START_TIMER:
-        (void)uv_timer_start(&a->timer, on_timer, (uint64_t)action->number, 0);
+        start_timer(a, action->number);
         return;
     case AGENT_ACTION_STOP_TIMER:
         (void)uv_timer_stop(&a->timer);
+        return;
+    case AGENT_ACTION_PAUSE:
+        agent_outcome_pausing(a, action->number);
+        start_timer(a, action->number);
+        return;
+    case AGENT_ACTION_DISMISS:
+        if (guardian_dismiss(a->guardian, a->config->leaves_detached) != MUSTER_OK) {
+            log_error("cannot reach the guardian process: %s", muster_detail());
+            agent_feed(a, AGENT_EVENT_GUARDIAN_LOST, 0);
+        }
         return;
     case AGENT_ACTION_KILL_ALL:
         if (guardian_kill_all(a->guardian) != MUSTER_OK) {
@@ -100,7 +131,8 @@ static void perform(void *ctx, const struct agent_action *action) {
         return;
     case AGENT_ACTION_ENTER_BARRIER:
         agent_outcome_survivors(a);
-        rdzv_exit_barrier(a->rdzv, on_barrier_done);
+        agent_outcome_waiting(a);
+        rdzv_exit_barrier(a->rdzv, a->machine.outcome == AGENT_OUTCOME_SUCCESS, on_barrier_done);
         return;
     case AGENT_ACTION_CLOSE_JOB:
     case AGENT_ACTION_LEAVE_JOB:
@@ -127,9 +159,10 @@ static void take_job_restarts(struct agent *a) {
         return;
     }
     if (world->max_restarts != a->machine.max_restarts) {
-        log_warning("the job's --max-restarts is %u, as the node that serves its rendezvous has it; this node's, %u, "
-                    "does not count",
-                    world->max_restarts, a->config->max_restarts);
+        log_warning(
+            "this job allows %u restarts, as the node that serves the rendezvous says; --max-restarts=%u of this "
+            "node is ignored",
+            world->max_restarts, a->config->max_restarts);
     }
     agent_machine_set_job_restarts(&a->machine, world->restart_count, world->max_restarts);
 }
@@ -149,6 +182,7 @@ static void on_world(void *ctx, const struct rdzv_world *world) {
              (unsigned long long)world->round, world->group_rank, world->group_world_size, world->base_global_rank,
              world->base_global_rank + a->config->nproc - 1, world->global_world_size, a->master_addr_text,
              world->master_port, agent_machine_restart_count(&a->machine));
+    agent_outcome_file_keep(a);
     agent_events_world(a); /* before the workers' */
     agent_feed(a, AGENT_EVENT_WORLD, 0);
 }
@@ -178,13 +212,22 @@ static void on_spare_released(void *ctx) {
     agent_feed(a, AGENT_EVENT_SPARE_RELEASED, 0);
 }
 
+/* What people search logs for, and torchrun's logs have. */
+static const char *torchruns_name(int status) {
+    return status == MUSTER_ETIMEOUT                                ? "RendezvousTimeoutError: "
+           : status == MUSTER_ECLOSED                               ? "RendezvousClosedError: "
+           : status == MUSTER_ECONNECT || status == MUSTER_ERESOLVE ? "RendezvousConnectionError: "
+                                                                    : "";
+}
+
 static void on_rdzv_failed(void *ctx, int status, const char *why) {
     struct agent *a = ctx;
     if (a->machine.state == AGENT_STATE_RUNNING && a->config->survivors_continue) {
         log_warning("rendezvous: %s (%s); this node's workers go on (--survivors=continue)", why,
                     muster_strerror(status));
     } else if (a->machine.state <= AGENT_STATE_STOPPING || a->machine.outcome == AGENT_OUTCOME_RESTART_FAILURE) {
-        log_error("rendezvous: %s (%s)", why, muster_strerror(status));
+        (void)str_format(a->end_message, sizeof a->end_message, "%s", why);
+        log_error("rendezvous: %s%s (%s)", torchruns_name(status), why, muster_strerror(status));
     } else {
         log_info("rendezvous, while ending: %s (%s)", why, muster_strerror(status));
     }
@@ -210,6 +253,14 @@ static void on_worker_exit(void *ctx, const struct guardian_exit *exit) {
     }
 }
 
+static void on_lingering(void *ctx, const struct guardian_lingering *lingering) {
+    struct agent *a = ctx;
+    agent_outcome_lingering(a, lingering);
+    if (lingering->count > 0) {
+        agent_feed(a, AGENT_EVENT_LINGERING, (int)lingering->count);
+    }
+}
+
 static void on_gone(void *ctx) {
     agent_feed(ctx, AGENT_EVENT_GONE, 0);
 }
@@ -223,6 +274,7 @@ static const struct guardian_callbacks guardian_callbacks = {
     .on_spawned = on_spawned,
     .on_spawn_failed = on_spawn_failed,
     .on_exit = on_worker_exit,
+    .on_lingering = on_lingering,
     .on_gone = on_gone,
     .on_lost = on_lost,
 };
@@ -282,10 +334,14 @@ static int create_parts(struct agent *a) {
     }
     if (rc == MUSTER_OK) {
         agent_stuck_create(a);
+        agent_outcome_file_keep(a);
         leave_traces_to_guardian(a);
     }
     if (rc == MUSTER_OK) {
         rc = rdzv_create(&a->loop, &a->config->rdzv, &rdzv_callbacks, a, &a->rdzv);
+    }
+    if (a->config->secret) { /* the rendezvous has its own */
+        explicit_bzero(a->config->secret, sizeof *a->config->secret);
     }
     return rc;
 }
@@ -304,9 +360,17 @@ static int check_descriptors(const struct launch_config *config) {
                        config->nproc, config->nproc == 1 ? " needs" : "s need", needed, limit);
 }
 
+/* Other nodes may have stopped their workers already and wait for this one, for their join time-out at most. */
+static int64_t backoff_max_ms(const struct launch_config *config) {
+    uint64_t bearable_ms = config->rdzv.conf.join_timeout_ms / 2;
+    bool alone = config->rdzv.max_nodes == 1;
+    return (int64_t)(alone || config->restart_backoff_ms < bearable_ms ? config->restart_backoff_ms : bearable_ms);
+}
+
 static int agent_init(struct agent *a, const struct launch_config *config, agent_print_fn *print) {
     *a = (struct agent){.config = config, .print = print, .exit_code = 1, .started_wall_us = clock_realtime_us()};
-    int rc = check_descriptors(config);
+    int rc = agent_outcome_file_prepare(a);
+    rc = rc == MUSTER_OK ? check_descriptors(config) : rc;
     if (rc != MUSTER_OK) {
         return rc;
     }
@@ -317,7 +381,10 @@ static int agent_init(struct agent *a, const struct launch_config *config, agent
     a->loop_ready = true;
     (void)uv_timer_init(&a->loop, &a->timer);
     a->timer.data = a;
+    loop_clock_start(&a->clock, &a->loop);
     (void)uv_timer_init(&a->loop, &a->stuck_timer);
+    (void)uv_timer_init(&a->loop, &a->cause_timer);
+    a->cause_timer.data = a;
     rc = agent_dispatch_init(&a->dispatch, &a->machine, (size_t)config->nproc + SPARE_EVENTS, &dispatch_callbacks, a);
     if (rc != MUSTER_OK) {
         return rc;
@@ -328,6 +395,8 @@ static int agent_init(struct agent *a, const struct launch_config *config, agent
     }
     agent_machine_init(&a->machine, config->nproc, config->max_restarts, (int64_t)config->shutdown_timeout_ms,
                        config->survivors_continue);
+    agent_machine_set_backoff(&a->machine, backoff_max_ms(config));
+    agent_machine_set_preempt_term_now(&a->machine, config->preempt_term_now);
     return create_parts(a);
 }
 
@@ -341,8 +410,10 @@ static void loop_done(struct agent *a) {
     for (size_t i = 0; i < a->signal_count; i++) {
         uv_close((uv_handle_t *)&a->signals[i], NULL);
     }
+    loop_clock_close(&a->clock, NULL);
     uv_close((uv_handle_t *)&a->timer, NULL);
     uv_close((uv_handle_t *)&a->stuck_timer, NULL);
+    uv_close((uv_handle_t *)&a->cause_timer, NULL);
     (void)uv_run(&a->loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&a->loop);
 }
@@ -363,6 +434,7 @@ int agent_run(const struct launch_config *config, agent_print_fn *print) {
     int rc = agent_init(&a, config, print);
     if (rc != MUSTER_OK) {
         log_error("%s", muster_detail());
+        (void)str_copy(a.end_message, sizeof a.end_message, muster_detail());
         a.exit_code = 1;
     } else {
         agent_dispatch_start(&a.dispatch);
@@ -370,6 +442,7 @@ int agent_run(const struct launch_config *config, agent_print_fn *print) {
             (void)uv_run(&a.loop, UV_RUN_DEFAULT);
         }
     }
+    agent_outcome_file_write(&a);
     int exit_code = a.exit_code;
     int exit_signal = a.exit_signal;
     agent_done(&a);

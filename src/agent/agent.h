@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "agent/launch.h"
+#include "agent/launch/launch.h"
 
 /* Where the failure report and event lines go: the program writes them to stderr. `text` is borrowed. */
 typedef void agent_print_fn(const char *text, size_t bytes);
@@ -14,5 +14,9 @@ typedef void agent_print_fn(const char *text, size_t bytes);
  * signal that came before any worker was started, as torchrun does. Call once per process, from the main thread,
  * before any other thread is started. */
 int agent_run(const struct launch_config *config, agent_print_fn *print);
+
+/* In its place, for a job that cannot be started: writes the outcome (--outcome, if it is in `config`, whose other
+ * members may be missing) with `why`. */
+void agent_refuse(const struct launch_config *config, const char *why);
 
 #endif

@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "agent/agent_impl.h"
-#include "agent/error_file.h"
-#include "agent/events.h"
-#include "agent/report.h"
+#include "agent/report/error_file.h"
+#include "agent/report/events.h"
+#include "agent/report/report.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -34,7 +34,7 @@ static void tell(const struct agent *a, struct event *event) {
     if (event_format(event, &line) == MUSTER_OK) {
         a->print((const char *)buf_bytes(&line), line.len);
     } else {
-        log_warning("an event could not be told: %s", muster_detail());
+        log_warning("cannot write an event: %s", muster_detail());
     }
     buf_done(&line);
     event->host = NULL; /* ends with this function */

@@ -2,7 +2,10 @@
  *
  * agent.c        creates, feeds events to the machine, carries out its actions, tears down
  * agent_workers.c  starts workers, records how they ended
+ * agent_cause.c    tells the other nodes which worker failed, and knows which of theirs did
  * agent_outcome.c  says what happened: log lines, failure report, error file of the parent
+ * agent_failures.c  what is known of workers that ended badly
+ * agent_outcome_file.c  writes the outcome for programs (--outcome)
  * agent_events.c   tells it to --event-log-handler
  * agent_timers.c   the file timer
  * agent_warm.c  processes that wait on a spare node for their turn
@@ -18,11 +21,15 @@
 
 #include "agent/agent.h"
 #include "agent/dispatch.h"
-#include "agent/environment.h"
-#include "agent/guardian.h"
-#include "agent/launch.h"
-#include "agent/logs.h"
-#include "agent/watchdog.h"
+#include "agent/guardian/guardian.h"
+#include "agent/launch/environment.h"
+#include "agent/launch/launch.h"
+#include "agent/logs/logs.h"
+#include "agent/report/error_file.h"
+#include "agent/report/last_call.h"
+#include "agent/report/report.h"
+#include "agent/watchdog/watchdog.h"
+#include "net/loop_clock.h"
 #include "rendezvous/rdzv.h"
 
 /* Signals that --signals-to-handle can name. */
@@ -38,7 +45,8 @@ struct agent_worker {
     bool core_dumped;
     int wait_status;
     uint64_t order; /* of death, over the whole life of the agent */
-    int64_t ended_wall_us;
+    int64_t started_wall_us, ended_wall_us;
+    char state_at_stop;               /* as /proc had it when the first one failed; 0: it had ended */
     int64_t uninterruptible_since_ns; /* 0: it is not, or nobody looks */
 };
 
@@ -57,6 +65,10 @@ struct agent {
     struct rdzv *rdzv;
     struct watchdog *watchdog; /* NULL: not enabled */
     uv_timer_t timer;
+    int64_t timer_deadline_ms; /* of `timer`, by the clock */
+    struct loop_clock clock;
+    uv_timer_t cause_timer; /* until the last words of a worker that failed are told */
+    bool has_told_cause;    /* in this attempt */
     uv_timer_t stuck_timer; /* looks for workers that hang in the kernel; idle when not asked for */
     double stuck_timeout_s;
     uv_signal_t signals[AGENT_SIGNALS_MAX];
@@ -71,7 +83,9 @@ struct agent {
     struct agent_worker *workers; /* config->nproc of them */
     cpu_set_t *cpu_sets;          /* --numa-binding: one a worker; NULL without */
     int64_t signalled_at_ns;      /* when this attempt's workers were told to end; 0: not */
+    int64_t signalled_wall_us;
     int64_t started_wall_us;
+    char end_message[512]; /* why the job ended, if that was no worker; for the outcome */
     int64_t join_started_ns;
 };
 
@@ -100,13 +114,58 @@ bool agent_warm_not_started(struct agent *a, uint32_t local_rank, const char *wh
 bool agent_warm_ended(struct agent *a, const struct guardian_exit *exit);
 void agent_warm_close(struct agent *a);
 
+/* agent_cause.c */
+/* A worker has failed by itself: the other nodes hear of it, once an attempt, and of its last words a little later. */
+void agent_cause_tell(struct agent *a);
+/* The round ends: last words that have not been told yet are told now, since in the next round they would be that one's
+ * failure. */
+void agent_cause_finish(struct agent *a);
+void agent_cause_tell_not_started(struct agent *a, uint32_t local_rank, const char *why);
+/* The failure by which the job ends, if it is another node's; else NULL. */
+const struct rdzv_cause *agent_cause_remote(const struct agent *a);
+struct report_entry agent_cause_entry(const struct rdzv_cause *cause); /* its strings are borrowed */
+/* `done` when all is known that a report of it can say; at once, as a rule. */
+void agent_cause_await(struct agent *a, void (*done)(void *ctx));
+
 /* agent_outcome.c */
 void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank);
 void agent_outcome_stopping(const struct agent *a);
+void agent_outcome_pausing(const struct agent *a, int64_t pause_ms);
 /* Says that the job has ended well without some of the workers, if so. */
 void agent_outcome_survivors(const struct agent *a);
+/* Processes that workers left behind when they ended well. */
+void agent_outcome_lingering(const struct agent *a, const struct guardian_lingering *lingering);
+/* This node waits for the others to end. */
+void agent_outcome_waiting(const struct agent *a);
 void agent_outcome_report(const struct agent *a);
 void agent_outcome_end(const struct agent *a);
+
+/* agent_failures.c */
+/* What belongs to an entry of the report and lives as long. */
+struct agent_failure_text {
+    struct error_record record;
+    char problem[256];
+    char last_call[LAST_CALL_SIZE];
+    char *tail;
+};
+
+struct agent_failures {
+    struct report_entry *entries;
+    struct agent_failure_text *texts;
+    size_t count;
+    struct report_peer *peers; /* all workers, config->nproc of them; NULL: no memory */
+};
+
+bool agent_worker_ended_badly(const struct agent_worker *worker);
+void agent_failures_collect(const struct agent *a, struct agent_failures *out);
+void agent_failures_done(struct agent_failures *failures);
+
+/* agent_outcome_file.c: --outcome */
+/* Before anything is begun: the file of an earlier job goes away. */
+int agent_outcome_file_prepare(const struct agent *a);
+/* From here on the guardian writes it if this process is killed: again at each world. */
+void agent_outcome_file_keep(const struct agent *a);
+void agent_outcome_file_write(const struct agent *a);
 
 /* agent_signals.c */
 void agent_signals_watch(struct agent *a);

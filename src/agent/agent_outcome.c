@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include "agent/agent_impl.h"
-#include "agent/error_file.h"
-#include "agent/last_call.h"
-#include "agent/report.h"
+#include "agent/report/circumstances.h"
+#include "agent/report/error_file.h"
+#include "agent/report/last_call.h"
+#include "agent/report/report.h"
+#include "agent/report/report_text.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -45,16 +47,11 @@ void agent_outcome_stopping(const struct agent *a) {
     }
 }
 
-/* What belongs to an entry and must live until the report is printed. */
-struct entry_text {
-    struct error_record record;
-    char problem[256];
-    char last_call[LAST_CALL_SIZE];
-    char *tail;
-};
-
-static bool ended_badly(const struct agent_worker *worker) {
-    return worker->pid != 0 && worker->ended && worker->wait_status != 0;
+void agent_outcome_pausing(const struct agent *a, int64_t pause_ms) {
+    log_warning("[%s] restarting in %.1f s: %u attempts have failed one after the other, the last after %.1f s "
+                "(--restart-backoff)",
+                a->config->role, (double)pause_ms / 1000, a->machine.backoff.young_count,
+                (double)a->machine.backoff.last_lived_ms / 1000);
 }
 
 enum { RANKS_NAMED_MAX = 32 };
@@ -63,7 +60,7 @@ void agent_outcome_survivors(const struct agent *a) {
     char ranks[RANKS_NAMED_MAX * 12 + 32] = "";
     uint32_t failed = 0;
     for (uint32_t i = 0; a->machine.outcome == AGENT_OUTCOME_SUCCESS && i < a->config->nproc; i++) {
-        if (ended_badly(&a->workers[i]) && failed++ < RANKS_NAMED_MAX) {
+        if (agent_worker_ended_badly(&a->workers[i]) && failed++ < RANKS_NAMED_MAX) {
             size_t used = strlen(ranks);
             (void)str_format(ranks + used, sizeof ranks - used, "%s%u", failed > 1 ? ", " : "",
                              a->world.base_global_rank + i);
@@ -79,46 +76,36 @@ void agent_outcome_survivors(const struct agent *a) {
     }
 }
 
-static void read_error_file(const struct agent *a, uint32_t local_rank, struct report_entry *entry,
-                            struct entry_text *text) {
-    const char *path = logs_error_file(a->logs, local_rank);
-    int rc = path[0] == '\0' ? MUSTER_ENOENT : error_file_read(path, &text->record);
-    if (rc == MUSTER_ENOENT) {
-        return;
+static void name_lingerer(const struct guardian_lingerer *lingerer) {
+    struct buf command;
+    buf_init(&command, 1024);
+    bool named = report_text_clean(&command, lingerer->command, strnlen(lingerer->command, GUARDIAN_COMMAND_BYTES),
+                                   GUARDIAN_COMMAND_BYTES) == MUSTER_OK;
+    log_warning("  pid %d: %.*s%s", lingerer->pid, named ? (int)command.len : 0, (const char *)buf_bytes(&command),
+                lingerer->spared ? " (left alone: it has a session of its own)" : "");
+    buf_done(&command);
+}
+
+void agent_outcome_lingering(const struct agent *a, const struct guardian_lingering *lingering) {
+    if (lingering->count > 0) {
+        log_warning("the workers have ended well, and %u process%s that they started still run%s: SIGTERM now, SIGKILL "
+                    "in %llu s (--detached=leave spares those with a session of their own)",
+                    lingering->count, lingering->count == 1 ? "" : "es", lingering->count == 1 ? "s" : "",
+                    (unsigned long long)(a->config->shutdown_timeout_ms / 1000));
+    } else {
+        log_warning("%u process%s of the workers run%s on after the job (--detached=leave)", lingering->spared_count,
+                    lingering->spared_count == 1 ? "" : "es", lingering->spared_count == 1 ? "s" : "");
     }
-    entry->error_file = path;
-    if (rc != MUSTER_OK) {
-        (void)str_format(text->problem, sizeof text->problem, "%s", muster_detail());
-        entry->error_file_problem = text->problem;
-        return;
-    }
-    entry->message = text->record.message;
-    entry->message_is_traceback = text->record.is_traceback;
-    if (text->record.time_s > 0) {
-        entry->time_s = text->record.time_s;
+    for (uint32_t i = 0; i < lingering->named_count && i < GUARDIAN_LINGERING_MAX; i++) {
+        if (lingering->count == 0 || !lingering->named[i].spared) {
+            name_lingerer(&lingering->named[i]);
+        }
     }
 }
 
-static void fill_entry(const struct agent *a, uint32_t local_rank, struct report_entry *entry,
-                       struct entry_text *text) {
-    const struct agent_worker *worker = &a->workers[local_rank];
-    *entry = (struct report_entry){.rank = a->world.base_global_rank + local_rank,
-                                   .local_rank = local_rank,
-                                   .pid = worker->pid,
-                                   .wait_status = worker->wait_status,
-                                   .order = worker->order,
-                                   .time_s = worker->ended_wall_us / CLOCK_US_PER_S,
-                                   .stopped_by_us = worker->stopped_by_us,
-                                   .oom_killed = worker->oom_killed,
-                                   .timer_expired = worker->timer_expired,
-                                   .stuck = worker->stuck};
-    read_error_file(a, local_rank, entry, text);
-    entry->last_call =
-        last_call_describe(logs_error_file(a->logs, local_rank), text->last_call) ? text->last_call : NULL;
-    text->tail = malloc(LOGS_TAIL_SIZE);
-    if (text->tail != NULL) {
-        entry->stderr_tail_bytes = logs_stderr_tail(a->logs, local_rank, text->tail, LOGS_TAIL_SIZE);
-        entry->stderr_tail = entry->stderr_tail_bytes > 0 ? text->tail : NULL;
+void agent_outcome_waiting(const struct agent *a) {
+    if (a->machine.outcome == AGENT_OUTCOME_SUCCESS && a->world.group_world_size > 1) {
+        log_info("this node's workers have succeeded; waiting for the other nodes to end");
     }
 }
 
@@ -127,8 +114,11 @@ static const char torch_error_line[] = "torch.distributed.elastic.multiprocessin
 static void print_report(const struct agent *a, const struct report *report) {
     struct buf out;
     buf_init(&out, report_bytes_max(report->count));
-    /* The line by which tools that read torchrun's output find the report. */
-    int rc = buf_append(&out, torch_error_line, sizeof torch_error_line - 1);
+    int rc = report->native && !report->plain
+                 ? buf_printf(&out, "muster run: %s has failed; the root cause stands at the end of this report\n",
+                              report->name)
+                 /* The line by which tools that read torchrun's output find the report. */
+                 : buf_append(&out, torch_error_line, sizeof torch_error_line - 1);
     if (rc == MUSTER_OK) {
         rc = report_format(report, &out);
     }
@@ -151,34 +141,48 @@ static void propagate(const struct report_entry *root) {
     }
 }
 
-void agent_outcome_report(const struct agent *a) {
-    size_t count = 0;
-    struct report_entry *entries = calloc(a->config->nproc, sizeof *entries);
-    struct entry_text *texts = calloc(a->config->nproc, sizeof *texts);
-    for (uint32_t i = 0; entries != NULL && texts != NULL && i < a->config->nproc; i++) {
-        if (ended_badly(&a->workers[i])) {
-            fill_entry(a, i, &entries[count], &texts[count]);
-            count++;
-        }
+/* Where the rendezvous is lost and no worker has failed by itself, none is to blame. */
+static bool blames_nobody(const struct agent *a, const struct agent_failures *failures) {
+    const struct report report = {.entries = failures->entries, .count = failures->count};
+    return failures->count == 0 ||
+           (a->machine.outcome == AGENT_OUTCOME_RDZV_LOST && failures->entries[report_root(&report)].stopped_by_us);
+}
+
+/* The failure of another node comes first. */
+static void add_remote(struct agent_failures *failures, const struct rdzv_cause *cause) {
+    if (failures->entries != NULL) {
+        failures->entries[failures->count++] = agent_cause_entry(cause);
     }
-    if (count > 0) {
-        char host[REPORT_HOST_SIZE];
+}
+
+void agent_outcome_report(const struct agent *a) {
+    const struct rdzv_cause *remote = agent_cause_remote(a);
+    struct agent_failures failures;
+    agent_failures_collect(a, &failures);
+    size_t own = failures.count;
+    if (remote != NULL) {
+        add_remote(&failures, remote);
+    }
+    if (!blames_nobody(a, &failures)) {
+        char host[REPORT_HOST_SIZE], circumstances[CIRCUMSTANCES_SIZE];
         report_host(host);
+        circumstances_describe(logs_run_directory(a->logs), circumstances);
         struct report report = {.name = a->config->title,
                                 .host = host,
-                                .entries = entries,
-                                .count = count,
+                                .entries = failures.entries,
+                                .count = failures.count,
+                                .circumstances = circumstances,
+                                .started_us = a->workers[0].started_wall_us,
+                                .native = a->config->is_native,
+                                .peers = failures.peers,
+                                .peer_count = failures.peers ? a->config->nproc : 0,
                                 .plain = a->config->stderr_tail_lines == 0};
         logs_finish_lines(a->logs);
         print_report(a, &report);
-        propagate(&entries[report_root(&report)]);
+        propagate(&failures.entries[report_root(&report)]);
     }
-    for (size_t i = 0; i < count; i++) {
-        error_record_done(&texts[i].record);
-        free(texts[i].tail);
-    }
-    free(entries);
-    free(texts);
+    failures.count = own;
+    agent_failures_done(&failures);
 }
 
 /* An end that no worker caused is recorded for whoever started the launcher. */
@@ -193,11 +197,11 @@ static void write_own_error(const char *message) {
 static void tell_preempted(const struct agent *a) {
     uint32_t bad = 0;
     for (uint32_t i = 0; i < a->config->nproc; i++) {
-        bad += ended_badly(&a->workers[i]);
+        bad += agent_worker_ended_badly(&a->workers[i]);
     }
     if (bad > 0) {
-        log_warning("%u of %u workers of this node did not end by themselves, with 0, when they were asked to stop",
-                    bad, a->config->nproc);
+        log_warning("%u of %u workers of this node did not exit with 0 when they were asked to stop", bad,
+                    a->config->nproc);
     }
     log_warning(
         "the job has stopped before its end, since a node is taken away: exit code %d. Started again, it goes on "

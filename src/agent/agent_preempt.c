@@ -84,7 +84,7 @@ void agent_preempt_tell(struct agent *a, uint64_t grace_ms) {
 void agent_preempt_request(struct agent *a, uint64_t grace_ms) {
     if (a->stop_path != NULL && mkdir(a->stop_path, 0700) == 0) {
         log_warning("asking this node's workers to stop; SIGTERM follows in %llu ms, SIGKILL in %llu ms",
-                    (unsigned long long)(grace_ms / 2), (unsigned long long)grace_ms);
+                    (unsigned long long)(a->config->preempt_term_now ? 0 : grace_ms / 2), (unsigned long long)grace_ms);
         return;
     }
     /* They can still save what they have on SIGTERM. */

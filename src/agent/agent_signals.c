@@ -1,5 +1,5 @@
 /* Which signals the agent handles (--signals-to-handle), and that the machine is told of each. One that cannot be
- * handled is a warning: the job is worth more. */
+ * handled is a warning: the job is worth more. SIGHUP that the agent was started with ignored (nohup) stays ignored. */
 #include <signal.h>
 #include <string.h>
 
@@ -10,7 +10,14 @@ static void on_signal(uv_signal_t *handle, int signal_number) {
     struct agent *a = handle->data;
     agent_feed(a, AGENT_EVENT_SIGNAL, signal_number);
     logs_hurry(a->logs);
-    log_warning("Received %d death signal, shutting down workers", signal_number);
+    if (a->machine.state != AGENT_STATE_STOPPING) {
+        log_warning("Received %d death signal, shutting down workers", signal_number);
+        return;
+    }
+    log_warning(
+        "Received %d death signal, shutting down workers: they have %llu s to end; a second signal (Ctrl-C) ends "
+        "them at once",
+        signal_number, (unsigned long long)(a->config->shutdown_timeout_ms / 1000));
 }
 
 static bool signal_is_handled(const struct agent *a, int number) {
@@ -22,10 +29,22 @@ static bool signal_is_handled(const struct agent *a, int number) {
     return false;
 }
 
+/* Only SIGHUP: shells ignore SIGINT and SIGQUIT for every job that a script starts in the background, and there, as
+ * under torchrun, Ctrl-C is to end the launchers together with the script. */
+static bool stays_ignored(const struct agent *a, int number) {
+    struct sigaction now;
+    return number == SIGHUP && !a->config->signals_given && sigaction(number, NULL, &now) == 0 &&
+           now.sa_handler == SIG_IGN;
+}
+
 static void watch_signal(struct agent *a, const char *name, size_t len) {
     int number = launch_signal_number(name, len);
     if (number == 0) {
         log_warning("--signals-to-handle: there is no signal '%.*s' here; it is ignored", (int)len, name);
+        return;
+    }
+    if (stays_ignored(a, number)) {
+        log_info("SIGHUP was ignored when the launcher was started (nohup), and stays ignored");
         return;
     }
     if (number == a->config->preempt_signal || signal_is_handled(a, number) || a->signal_count == AGENT_SIGNALS_MAX) {

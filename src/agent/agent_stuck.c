@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "agent/agent_impl.h"
-#include "agent/reaper_proc.h"
+#include "agent/guardian/reaper_proc.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -59,8 +59,8 @@ void agent_stuck_create(struct agent *a) {
     }
     if (!str_parse_double(text, &seconds) || seconds > TIMEOUT_MAX_S) {
         log_warning(
-            "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT is '%.50s'; a number of seconds is expected, and nobody looks "
-            "for workers that hang in the kernel",
+            "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT is '%.50s', which is not a number of seconds: workers that "
+            "hang in the kernel are not noticed",
             text);
         return;
     }

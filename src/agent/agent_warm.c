@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "agent/agent_impl.h"
-#include "agent/environment.h"
-#include "agent/warm_worker.h"
+#include "agent/launch/environment.h"
+#include "agent/launch/warm_worker.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"

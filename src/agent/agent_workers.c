@@ -5,8 +5,9 @@
 #include <unistd.h>
 
 #include "agent/agent_impl.h"
-#include "agent/environment.h"
-#include "agent/report.h"
+#include "agent/guardian/reaper_proc.h"
+#include "agent/launch/environment.h"
+#include "agent/report/report.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -46,6 +47,7 @@ static int start_worker(struct agent *a, uint32_t local_rank) {
     if (rc == MUSTER_OK) {
         rc = environment_build(a->config, &a->world, &worker, (const char *const *)environ, &envp);
     }
+    a->workers[local_rank].started_wall_us = clock_realtime_us(); /* it may have ended before its start is told */
     if (rc == MUSTER_OK && !agent_warm_take(a, local_rank, &envp, stdout_fd, stderr_fd)) {
         rc = agent_worker_spawn(a, local_rank, &argv, &envp, stdout_fd, stderr_fd);
     }
@@ -58,7 +60,9 @@ static int start_worker(struct agent *a, uint32_t local_rank) {
 void agent_workers_start(struct agent *a) {
     uint32_t restart_count = agent_machine_restart_count(&a->machine);
     memset(a->workers, 0, a->config->nproc * sizeof *a->workers);
-    a->signalled_at_ns = 0;
+    a->signalled_at_ns = a->signalled_wall_us = 0;
+    a->has_told_cause = false;
+    (void)uv_timer_stop(&a->cause_timer);
     if (a->watchdog != NULL) {
         watchdog_reset(a->watchdog);
     }
@@ -89,15 +93,28 @@ static bool first_not_started(const struct agent *a) {
 
 void agent_worker_not_started(struct agent *a, uint32_t local_rank, const char *why) {
     if (first_not_started(a)) {
-        log_error("worker of local_rank %u was not started: %s", local_rank, why);
+        (void)str_format(a->end_message, sizeof a->end_message, "worker of local_rank %u was not started: %s",
+                         local_rank, why);
+        log_error("%s", a->end_message);
     }
     a->workers[local_rank].ended = true;
     agent_feed(a, AGENT_EVENT_SPAWN_FAILED, (int)local_rank);
+    agent_cause_tell_not_started(a, local_rank, why);
+}
+
+/* Before the signal changes them. A few thousand files at most, read once an attempt. */
+static void note_states(struct agent *a) {
+    for (uint32_t i = 0; i < a->config->nproc; i++) {
+        struct agent_worker *worker = &a->workers[i];
+        worker->state_at_stop = worker->pid != 0 && !worker->ended ? reaper_proc_state(worker->pid) : '\0';
+    }
 }
 
 void agent_workers_signal(struct agent *a, int signal_number) {
     if (a->signalled_at_ns == 0) {
+        note_states(a);
         a->signalled_at_ns = clock_monotonic_ns();
+        a->signalled_wall_us = clock_realtime_us();
     }
     /* First the signal, then the words: whoever reads them may be slow. */
     if (guardian_signal(a->guardian, signal_number) != MUSTER_OK) {
@@ -108,15 +125,6 @@ void agent_workers_signal(struct agent *a, int signal_number) {
             log_warning("Sending process %d closing signal SIG%s", a->workers[i].pid, sigabbrev_np(signal_number));
         }
     }
-}
-
-/* Stopping this node's other workers may take long; the other nodes' may stop meanwhile. */
-static void tell_other_nodes(struct agent *a, uint32_t local_rank) {
-    const struct agent_worker *worker = &a->workers[local_rank];
-    char why[128];
-    (void)str_format(why, sizeof why, "rank %u (pid %d) has failed with exit code %d",
-                     a->world.base_global_rank + local_rank, worker->pid, report_exit_code(worker->wait_status));
-    rdzv_worker_failed(a->rdzv, why);
 }
 
 void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
@@ -130,7 +138,7 @@ void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     worker->order = exit->order;
     worker->oom_killed = exit->oom_killed;
     worker->core_dumped = exit->core_dumped;
-    worker->ended_wall_us = clock_realtime_us() - (clock_monotonic_ns() - exit->at_ns) / 1000;
+    worker->ended_wall_us = clock_realtime_at_us(exit->at_ns);
     bool told = a->signalled_at_ns != 0 && exit->at_ns >= a->signalled_at_ns;
     bool killed = a->machine.state == AGENT_STATE_KILLING;
     worker->stopped_by_us = exit->wait_status != 0 && (told || killed);
@@ -139,7 +147,7 @@ void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     if (failed && !worker->stopped_by_us) {
         agent_outcome_worker_failed(a, exit->id);
         if (!a->config->survivors_continue) {
-            tell_other_nodes(a, exit->id);
+            agent_cause_tell(a); /* stopping this node's other workers may take long */
         }
     }
 }

@@ -48,14 +48,14 @@ void agent_dispatch_start(struct agent_dispatch *d) {
     d->is_busy = false;
 }
 
-bool agent_dispatch_feed(struct agent_dispatch *d, enum agent_event_kind kind, int number) {
+bool agent_dispatch_feed(struct agent_dispatch *d, struct agent_event event) {
     if (d->is_stopped) {
         return true;
     }
     if (d->count == d->capacity) {
         return false;
     }
-    d->events[(d->first + d->count++) % d->capacity] = (struct agent_event){.kind = kind, .number = number};
+    d->events[(d->first + d->count++) % d->capacity] = event;
     if (!d->is_busy) {
         d->is_busy = true;
         take_events(d);

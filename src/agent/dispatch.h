@@ -4,7 +4,7 @@
 #ifndef AGENT_DISPATCH_H
 #define AGENT_DISPATCH_H
 
-#include "agent/machine.h"
+#include "agent/policy/machine.h"
 
 struct agent_dispatch_callbacks {
     void (*perform)(void *ctx, const struct agent_action *action);
@@ -31,7 +31,7 @@ void agent_dispatch_done(struct agent_dispatch *dispatch);
 void agent_dispatch_start(struct agent_dispatch *dispatch);
 
 /* False: too many are pending, and this one is dropped. */
-bool agent_dispatch_feed(struct agent_dispatch *dispatch, enum agent_event_kind kind, int number);
+bool agent_dispatch_feed(struct agent_dispatch *dispatch, struct agent_event event);
 
 /* From an action: nothing that is pending, or comes, is taken any more. */
 void agent_dispatch_stop(struct agent_dispatch *dispatch);

@@ -29,6 +29,10 @@ static void note(struct scene *s, const char *mark, const char *name) {
     (void)snprintf(s->log + used, sizeof s->log - used, "%s%s ", mark, name);
 }
 
+static bool feed(struct agent_dispatch *d, enum agent_event_kind kind, int number) {
+    return agent_dispatch_feed(d, (struct agent_event){.kind = kind, .number = number});
+}
+
 static void perform(void *ctx, const struct agent_action *action) {
     struct scene *s = ctx;
     note(s, "", agent_action_name(action->kind));
@@ -39,7 +43,7 @@ static void perform(void *ctx, const struct agent_action *action) {
         agent_dispatch_stop(&s->dispatch);
     }
     for (size_t i = 0; i < s->raised_count; i++) {
-        s->dropped_count += !agent_dispatch_feed(&s->dispatch, s->raised[i], SIGTERM);
+        s->dropped_count += !feed(&s->dispatch, s->raised[i], SIGTERM);
     }
 }
 
@@ -67,8 +71,8 @@ static void what_an_action_raises_comes_after_all_of_its_event(void **state) {
     struct scene s;
     begin(&s, AGENT_ACTION_SIGNAL_WORKERS, (enum agent_event_kind[]){AGENT_EVENT_WORKER_FAILED}, 1);
     agent_dispatch_start(&s.dispatch);
-    assert_true(agent_dispatch_feed(&s.dispatch, AGENT_EVENT_WORLD, 0));
-    assert_true(agent_dispatch_feed(&s.dispatch, AGENT_EVENT_SIGNAL, SIGTERM));
+    assert_true(feed(&s.dispatch, AGENT_EVENT_WORLD, 0));
+    assert_true(feed(&s.dispatch, AGENT_EVENT_SIGNAL, SIGTERM));
     assert_string_equal(s.log, "JOIN +WORLD START_WORKERS +SIGNAL SIGNAL_WORKERS START_TIMER +WORKER_FAILED STOP_TIMER "
                                "KILL_ALL ");
     end(&s);
@@ -90,8 +94,8 @@ static void one_event_too_many_is_dropped(void **state) {
     enum agent_event_kind many[] = {AGENT_EVENT_STOP, AGENT_EVENT_DRAINED, AGENT_EVENT_GONE, AGENT_EVENT_CLOSED};
     begin(&s, AGENT_ACTION_START_WORKERS, many, CAPACITY + 1);
     agent_dispatch_start(&s.dispatch);
-    assert_true(agent_dispatch_feed(&s.dispatch, AGENT_EVENT_CLOSED, 0));
-    assert_true(agent_dispatch_feed(&s.dispatch, AGENT_EVENT_WORLD, 0));
+    assert_true(feed(&s.dispatch, AGENT_EVENT_CLOSED, 0));
+    assert_true(feed(&s.dispatch, AGENT_EVENT_WORLD, 0));
     assert_int_equal(s.dropped_count, 1);
     assert_string_equal(s.log, "JOIN +CLOSED +WORLD START_WORKERS +STOP REQUEST_STOP START_TIMER +DRAINED +GONE ");
     end(&s);
@@ -103,8 +107,8 @@ static void nothing_is_taken_after_the_end(void **state) {
     begin(&s, AGENT_ACTION_START_WORKERS, (enum agent_event_kind[]){AGENT_EVENT_SIGNAL}, 1);
     s.stops = true;
     agent_dispatch_start(&s.dispatch);
-    assert_true(agent_dispatch_feed(&s.dispatch, AGENT_EVENT_WORLD, 0));
-    assert_true(agent_dispatch_feed(&s.dispatch, AGENT_EVENT_SIGNAL, SIGTERM));
+    assert_true(feed(&s.dispatch, AGENT_EVENT_WORLD, 0));
+    assert_true(feed(&s.dispatch, AGENT_EVENT_SIGNAL, SIGTERM));
     assert_string_equal(s.log, "JOIN +WORLD START_WORKERS ");
     end(&s);
 }

@@ -121,7 +121,8 @@ char *call_record_format(const struct call_record *record, const char *group_nam
     bool has_data = muster_type_bytes((enum muster_type)record->type) > 0 && record->operation != COMM_BARRIER &&
                     record->operation != COMM_MONITORED_BARRIER;
     bool reduces = record->operation == COMM_ALL_REDUCE || record->operation == COMM_REDUCE ||
-                   record->operation == COMM_REDUCE_SCATTER;
+                   record->operation == COMM_REDUCE_SCATTER || record->operation == COMM_SCAN ||
+                   record->operation == COMM_EXSCAN;
     char data[64] = "", reduction[32] = "", peer[32] = "", place[64 + CALL_RECORD_NAME_BYTES];
     char group[CALL_RECORD_NAME_BYTES + 4];
     assert(max > 0 && record->state < sizeof states / sizeof *states);

@@ -1,6 +1,6 @@
 /* The recorder's file: the last calls of a worker on its process groups, as its launcher reads them after its end. The
- * format stands in docs/formats/recorder.md; the writer is comm/recorder.c. This is the reader, which trusts nothing,
- * and the names of the operations. Pure. */
+ * format stands in docs/formats/recorder.md; the writer is comm/observe/recorder.c. This is the reader, which trusts
+ * nothing, and the names of the operations. Pure. */
 #ifndef BASE_CALL_RECORD_H
 #define BASE_CALL_RECORD_H
 
@@ -21,7 +21,9 @@
     X(COMM_ALL_TO_ALL, 9, "all_to_all")                                                                                \
     X(COMM_SEND, 10, "send")                                                                                           \
     X(COMM_RECEIVE, 11, "receive")                                                                                     \
-    X(COMM_MONITORED_BARRIER, 12, "monitored_barrier")
+    X(COMM_MONITORED_BARRIER, 12, "monitored_barrier")                                                                 \
+    X(COMM_SCAN, 13, "scan")                                                                                           \
+    X(COMM_EXSCAN, 14, "exscan")
 
 /* "all_reduce" and so on, "unknown operation". */
 const char *call_operation_name(unsigned operation);

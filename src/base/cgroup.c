@@ -100,6 +100,11 @@ bool cgroup_memory_folder(bool is_v1, char *out, size_t max) {
     return cgroup_folder("memory", is_v1, out, max);
 }
 
+bool cgroup_memory_is_root(bool is_v1) {
+    char path[PATH_BYTES];
+    return cgroup_path("memory", is_v1, path, sizeof path) && strcmp(path, "/") == 0;
+}
+
 /* ---- room ---- */
 
 /* "max", and what cannot be read, is no limit: UINT64_MAX. */

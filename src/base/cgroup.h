@@ -12,6 +12,9 @@
 /* The folder of its files, as far as this process sees it: a container often has only its own part of the hierarchy. */
 bool cgroup_memory_folder(bool is_v1, char *out, size_t max);
 
+/* The calling process is in the hierarchy's root, as far as it can see. */
+bool cgroup_memory_is_root(bool is_v1);
+
 /* The number behind `key` (with the space that follows it) at the start of a line of `text`. Pure. */
 bool cgroup_field(const char *text, const char *key, uint64_t *out);
 

@@ -10,6 +10,10 @@ int64_t clock_monotonic_ns(void);
 /* Wall clock in microseconds since 1970 UTC: for what other hosts or people read. */
 int64_t clock_realtime_us(void);
 
+/* The wall time of a moment `at_ns` (monotonic) that has passed. Never before a wall time that was read by then, nor
+ * after one that is read later, unless somebody sets the clock. */
+int64_t clock_realtime_at_us(int64_t at_ns);
+
 /* Whole milliseconds from now to `deadline_ns` (monotonic), rounded up; 0 when it has passed. */
 int64_t clock_remaining_ms(int64_t deadline_ns);
 

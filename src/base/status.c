@@ -9,6 +9,7 @@
 
 #undef status_fail /* macros for the analyser; see status.h */
 #undef status_fail_errno
+#undef status_fail_null
 #undef status_prefix
 
 static _Thread_local char detail[MUSTER_DETAIL_MAX];
@@ -41,6 +42,10 @@ int status_fail(int code, const char *format, ...) {
     va_end(args);
     errno = saved;
     return code;
+}
+
+int status_fail_null(const char *call, const char *what) {
+    return status_fail(MUSTER_EINVAL, "%s: %s is NULL", call, what);
 }
 
 int status_fail_errno(int error_number, const char *format, ...) {

@@ -14,6 +14,9 @@ int status_fail(int code, const char *format, ...) __attribute__((format(printf,
 /* Like status_fail(MUSTER_ESYSTEM, ...) with ": <strerror(error_number)>" appended. */
 int status_fail_errno(int error_number, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* MUSTER_EINVAL: "`call`: `what` is NULL". For the arguments of public calls. */
+int status_fail_null(const char *call, const char *what);
+
 /* Puts "<formatted>: " before the current detail and returns `code` unchanged. */
 int status_prefix(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -21,6 +24,7 @@ int status_prefix(int code, const char *format, ...) __attribute__((format(print
 /* The analyser sees one file at a time: tell it what the calls return, or it believes that a failure may be 0. */
 #define status_fail(code, ...) ((void)(status_fail)((code), __VA_ARGS__), (code))
 #define status_fail_errno(...) ((void)(status_fail_errno)(__VA_ARGS__), MUSTER_ESYSTEM)
+#define status_fail_null(...) ((void)(status_fail_null)(__VA_ARGS__), MUSTER_EINVAL)
 #define status_prefix(code, ...) ((void)(status_prefix)((code), __VA_ARGS__), (code))
 #endif
 

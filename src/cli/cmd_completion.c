@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "base/str.h"
-#include "cli/cli.h"
-#include "cli/completion.h"
+#include "cli/command/cli.h"
+#include "cli/command/completion.h"
 
 static const char help[] = "usage: muster completion bash|zsh\n"
                            "\n"

@@ -9,11 +9,11 @@
 #include "base/descriptors.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "cli/cli.h"
-#include "cli/log_stderr.h"
+#include "cli/command/cli.h"
+#include "cli/command/log_stderr.h"
 #include "net/endpoint.h"
 #include "net/event_loop.h"
-#include "store/kv_server.h"
+#include "store/server/kv_server.h"
 
 static const char program[] = "muster store";
 

@@ -1,13 +1,14 @@
 /* The program: picks the subcommand. Called as torchrun it is `muster run`. */
 #include <fcntl.h>
+#include <muster/version.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/str.h"
-#include "cli/cli.h"
-#include "cli/help.h"
-#include "cli/suggest.h"
+#include "cli/command/cli.h"
+#include "cli/command/help.h"
+#include "cli/command/suggest.h"
 
 static const char *const commands[] = {"run",    "store",      "bench", "trace",  "doctor",
                                        "status", "completion", "help",  "version"};
@@ -106,7 +107,7 @@ static int dispatch(int argc, char **argv) {
         return cmd_help(argc, argv);
     }
     if (strcmp(word, "version") == 0 || strcmp(word, "--version") == 0) {
-        return cli_print("muster " MUSTER_VERSION "\n");
+        return cli_print("muster " MUSTER_VERSION_TEXT "\n");
     }
     return fail_command(word);
 }

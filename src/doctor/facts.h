@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/interface.h"
+#include "comm/host/interface.h"
 #include "doctor/finding.h"
 #include "net/endpoint.h"
 
@@ -178,7 +178,15 @@ struct doctor_environment {
     uint32_t count;
 };
 
+/* Whom a job that calls torchrun gets: the first program of that name in PATH. */
+struct doctor_torchrun {
+    char path[256];  /* "": none */
+    char other[256]; /* Muster's link of that name further behind, which the first one hides; "" */
+    bool is_muster;  /* the first one is */
+};
+
 struct doctor_facts {
+    struct doctor_torchrun torchrun;
     doctor_checks answered;
     uint32_t node_count; /* of the job; 1 without --nnodes */
     bool is_meeting;     /* --nnodes: other nodes are being checked as well, and meet at the endpoint */

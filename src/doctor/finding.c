@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/printable.h"
 #include "base/status.h"
 
 const char *const doctor_check_names[DOCTOR_CHECK_COUNT] = {
@@ -61,6 +62,7 @@ struct doctor_finding *doctor_find(struct doctor_findings *out, enum doctor_chec
     va_start(args, format);
     (void)vsnprintf(finding->what, sizeof finding->what, format, args);
     va_end(args);
+    printable_clean(finding->what, strlen(finding->what), false); /* names, variables, what other nodes say */
     return finding;
 }
 
@@ -69,6 +71,7 @@ void doctor_advise(struct doctor_finding *finding, const char *format, ...) {
     va_start(args, format);
     (void)vsnprintf(finding->advice, sizeof finding->advice, format, args);
     va_end(args);
+    printable_clean(finding->advice, strlen(finding->advice), false);
 }
 
 size_t doctor_count(const struct doctor_findings *findings, enum doctor_level level) {

@@ -1,31 +1,15 @@
 /* Which part of the facts is read how, and all of them at once; see gather.h. */
 #include "doctor/gather.h"
 
-#include <stdarg.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "doctor/gather_impl.h"
-
-bool doctor_read_line(char *out, size_t size, const char *format, ...) {
-    char path[DOCTOR_PATH_MAX];
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(path, sizeof path, format, args);
-    va_end(args);
-    out[0] = '\0';
-    FILE *file = n > 0 && (size_t)n < sizeof path ? fopen(path, "re") : NULL;
-    bool fine = file && fgets(out, (int)size, file);
-    if (file) {
-        (void)fclose(file);
-    }
-    out[strcspn(out, "\n")] = '\0';
-    return fine;
-}
 
 void doctor_read_environment(char *const *environment, struct doctor_environment *out) {
     static const char *const prefixes[] = {"NCCL_", "PET_", "MUSTER_SOCKET_", "GLOO_SOCKET_", "TORCHELASTIC_RUN_ID="};
@@ -49,6 +33,31 @@ void doctor_read_environment(char *const *environment, struct doctor_environment
             (void)str_format(variable->value, sizeof variable->value, "%s", *at + n + 1); /* cut, if it is long */
             out->count++;
         }
+    }
+}
+
+/* ---- torchrun ---- */
+
+static bool is_this_program(const char *path) {
+    struct stat own, other;
+    return stat("/proc/self/exe", &own) == 0 && stat(path, &other) == 0 && own.st_dev == other.st_dev &&
+           own.st_ino == other.st_ino;
+}
+
+void doctor_read_torchrun(const char *search_path, struct doctor_torchrun *out) {
+    *out = (struct doctor_torchrun){.is_muster = false};
+    for (const char *at = search_path; at && *at;) {
+        char path[sizeof out->path];
+        size_t n = strcspn(at, ":");
+        bool found = str_format(path, sizeof path, "%.*s/torchrun", (int)n, at) && access(path, X_OK) == 0;
+        bool is_muster = found && is_this_program(path);
+        if (found && out->path[0] == '\0') {
+            (void)str_copy(out->path, sizeof out->path, path);
+            out->is_muster = is_muster;
+        } else if (is_muster && !out->is_muster && out->other[0] == '\0') {
+            (void)str_copy(out->other, sizeof out->other, path);
+        }
+        at += n + (at[n] == ':');
     }
 }
 
@@ -113,6 +122,7 @@ int doctor_gather(doctor_checks wanted, const struct net_endpoint_list *endpoint
     *out = (struct doctor_facts){.node_count = node_count};
     int64_t realtime_us = clock_realtime_us(), monotonic_ns = clock_monotonic_ns();
     doctor_read_environment(environment, &out->environment);
+    doctor_read_torchrun(getenv("PATH"), &out->torchrun);
     if (wanted & (DOCTOR_CHECK_BIT(DOCTOR_NAMES) | DOCTOR_CHECK_BIT(DOCTOR_INTERFACES))) {
         ask_names(&questions, endpoints, out);
     }

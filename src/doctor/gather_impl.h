@@ -28,6 +28,7 @@ void doctor_read_clock(struct doctor_clock *out);
 void doctor_read_limits(struct doctor_limits *out);
 void doctor_read_processors(struct doctor_processors *out);
 void doctor_read_fabric(struct doctor_fabric *out);
+void doctor_read_torchrun(const char *search_path, struct doctor_torchrun *out);
 void doctor_read_environment(char *const *environment, struct doctor_environment *out);
 
 /* The first line of a small file, without its end; "" when it cannot be read. */

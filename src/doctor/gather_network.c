@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "doctor/gather_impl.h"
 #include "net/socket.h"
-#include "rendezvous/worker_store.h"
+#include "rendezvous/round/worker_store.h"
 
 /* ---- names ---- */
 

@@ -11,8 +11,8 @@
 #include "doctor/gather_impl.h"
 #include "net/event_loop.h"
 #include "net/socket.h"
-#include "rendezvous/native_session.h"
-#include "store/kv_client.h"
+#include "rendezvous/member/native_session.h"
+#include "store/client/kv_client.h"
 
 enum { CONNECT_MS = 1500, ASK_MS = 1000 };
 

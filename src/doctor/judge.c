@@ -1,30 +1,6 @@
 /* All checks of a node in their order; see judge.h. */
 #include "doctor/judge.h"
 
-#include <string.h>
-
-#include "base/str.h"
-
-const char *doctor_variable(const struct doctor_environment *environment, const char *name) {
-    for (uint32_t i = 0; i < environment->count; i++) {
-        if (strcmp(environment->list[i].name, name) == 0) {
-            return environment->list[i].value;
-        }
-    }
-    return NULL;
-}
-
-const char *doctor_bytes_text(uint64_t bytes, char out[DOCTOR_BYTES_TEXT_MAX]) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++) {
-        value /= 1024;
-    }
-    (void)str_format(out, DOCTOR_BYTES_TEXT_MAX, value < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return out;
-}
-
 /* What was asked and has neither answered nor failed. */
 static void judge_late(enum doctor_check check, struct doctor_findings *out) {
     const char *cause = "Run it again with --only, and look at `dmesg`";

@@ -392,6 +392,23 @@ static void judge_leftovers(const struct doctor_environment *environment, struct
     }
 }
 
+/* pip puts PyTorch's over a link of that name in a virtual environment, and an active one comes before /usr/local/bin.
+ */
+static void judge_torchrun(const struct doctor_torchrun *torchrun, struct doctor_findings *out) {
+    if (torchrun->path[0] != '\0' && torchrun->is_muster) {
+        (void)doctor_find(out, DOCTOR_ENVIRONMENT, DOCTOR_OK, "torchrun is Muster: %s", torchrun->path);
+    } else if (torchrun->path[0] != '\0' && torchrun->other[0] != '\0') {
+        doctor_advise(doctor_find(out, DOCTOR_ENVIRONMENT, DOCTOR_WARNING,
+                                  "a job that calls torchrun gets PyTorch's, %s, before Muster's, %s", torchrun->path,
+                                  torchrun->other),
+                      "Call muster run, or put the link first: pip has put PyTorch's there, or an active environment "
+                      "comes before it in PATH");
+    } else if (torchrun->path[0] != '\0') {
+        (void)doctor_find(out, DOCTOR_ENVIRONMENT, DOCTOR_OK, "a job that calls torchrun gets PyTorch's: %s",
+                          torchrun->path);
+    }
+}
+
 void doctor_judge_environment(const struct doctor_facts *facts, const struct doctor_known_variables *known,
                               struct doctor_findings *out) {
     const struct doctor_environment *environment = &facts->environment;
@@ -402,6 +419,7 @@ void doctor_judge_environment(const struct doctor_facts *facts, const struct doc
         }
     }
     judge_leftovers(environment, out);
+    judge_torchrun(&facts->torchrun, out);
     const char *blocking = doctor_variable(environment, "CUDA_LAUNCH_BLOCKING");
     if (blocking && strcmp(blocking, "0") != 0) {
         doctor_advise(doctor_find(out, DOCTOR_ENVIRONMENT, DOCTOR_WARNING, "CUDA_LAUNCH_BLOCKING=%s", blocking),

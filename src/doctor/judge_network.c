@@ -225,6 +225,20 @@ static void judge_gloo(const struct doctor_facts *facts, struct doctor_findings 
     }
 }
 
+static void judge_loopback(const struct doctor_interfaces *all, struct doctor_findings *out) {
+    for (uint32_t i = 0; i < all->count; i++) {
+        if (all->list[i].is_loopback) {
+            return;
+        }
+    }
+    if (all->count < INTERFACES_MAX) {
+        doctor_advise(doctor_find(out, DOCTOR_INTERFACES, DOCTOR_ERROR,
+                                  "loopback is down: nothing on this machine (or in this network namespace) reaches "
+                                  "127.0.0.1, where jobs on one node meet"),
+                      "ip link set lo up");
+    }
+}
+
 /* An address that would be told to the other nodes. */
 static void judge_told(const struct doctor_facts *facts, const char *address, const char *why,
                        struct doctor_findings *out) {
@@ -330,6 +344,7 @@ void doctor_judge_interfaces(const struct doctor_facts *facts, struct doctor_fin
         judge_told(facts, all->own_address, "", out);
     }
     judge_choice(facts, out);
+    judge_loopback(&facts->interfaces, out);
     judge_mtus(all, out);
     if (!all->default_v4[0] && !all->default_v6[0] && facts->node_count > 1) {
         (void)doctor_find(out, DOCTOR_INTERFACES, DOCTOR_NOTE,

@@ -202,6 +202,9 @@ static void interfaces(void **state) {
     (void)str_copy(f->interfaces.own_address, NET_ADDRESS_TEXT_MAX, "127.0.0.1");
     expect(f, DOCTOR_INTERFACES, DOCTOR_ERROR, "would be told 127.0.0.1");
     f = two_nodes();
+    f->interfaces.list[0].is_loopback = false;
+    expect(f, DOCTOR_INTERFACES, DOCTOR_ERROR, "loopback is down");
+    f = two_nodes();
     f->interfaces.list[1].is_bridge = true;
     expect(f, DOCTOR_INTERFACES, DOCTOR_WARNING, "belongs to containers");
     f = two_nodes();
@@ -521,6 +524,21 @@ static void nccl_contradictions(void **state) {
     expect(f, DOCTOR_NCCL, DOCTOR_WARNING, "is above");
 }
 
+static void expect_torchrun(const char *other, bool is_muster, enum doctor_level level, const char *what) {
+    struct doctor_facts *f = sound();
+    (void)str_copy(f->torchrun.path, sizeof f->torchrun.path, "/venv/bin/torchrun");
+    (void)str_copy(f->torchrun.other, sizeof f->torchrun.other, other);
+    f->torchrun.is_muster = is_muster;
+    expect(f, DOCTOR_ENVIRONMENT, level, what);
+}
+
+static void which_torchrun_is_found(void **state) {
+    (void)state;
+    expect_torchrun("", false, DOCTOR_OK, "gets PyTorch's: /venv/bin/torchrun");
+    expect_torchrun("/usr/local/bin/torchrun", false, DOCTOR_WARNING, "before Muster's, /usr/local/bin/torchrun");
+    expect_torchrun("", true, DOCTOR_OK, "torchrun is Muster: /venv/bin/torchrun");
+}
+
 static void environments(void **state) {
     (void)state;
     struct doctor_facts *f = sound();
@@ -583,6 +601,7 @@ int main(void) {
         cmocka_unit_test(infiniband),
         cmocka_unit_test(nccl_values),
         cmocka_unit_test(nccl_contradictions),
+        cmocka_unit_test(which_torchrun_is_found),
         cmocka_unit_test(environments),
         cmocka_unit_test(findings_are_bounded),
         cmocka_unit_test(checks_are_parsed),

@@ -20,7 +20,7 @@
 #include "base/str.h"
 #include "doctor/measure.h"
 #include "net/event_loop.h"
-#include "rendezvous/resolver.h"
+#include "rendezvous/round/resolver.h"
 
 enum { KEY_BYTES = 64 };
 #define KEY_OF(out, ...) (void)str_format((out), KEY_BYTES, "muster.doctor/" __VA_ARGS__)

@@ -1,5 +1,6 @@
 /* Nodes and pairs as text, and the tournament; see nodes.h. */
 #include "doctor/nodes.h"
+#include <muster/version.h>
 
 #include <jansson.h>
 #include <string.h>
@@ -16,7 +17,7 @@ void doctor_node_describe(const struct doctor_facts *facts, struct doctor_node *
                                 .file_limit = facts->limits.files.hard < INT64_MAX ? (int64_t)facts->limits.files.hard
                                                                                    : INT64_MAX};
     (void)str_copy(out->host, sizeof out->host, facts->names[0].host);
-    (void)str_copy(out->version, sizeof out->version, MUSTER_VERSION);
+    (void)str_copy(out->version, sizeof out->version, MUSTER_VERSION_TEXT);
     (void)str_copy(out->kernel, sizeof out->kernel, facts->kernel.release);
     (void)str_copy(out->gpu_driver, sizeof out->gpu_driver, facts->gpus.driver_version);
     bool is_told = interfaces->told_count > 0 && interfaces->told[0].has_route;

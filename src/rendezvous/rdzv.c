@@ -10,9 +10,11 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "rendezvous/coordinator.h"
-#include "rendezvous/local_id.h"
-#include "rendezvous/rdzv_impl.h"
+#include "net/host_name.h"
+#include "rendezvous/backend.h"
+#include "rendezvous/round/local_id.h"
+#include "rendezvous/round/resolver.h"
+#include "rendezvous/wire/coordinator_wire.h"
 
 enum { FAREWELL_TOLD_MS = 3000 }; /* usually it takes milliseconds */
 
@@ -36,11 +38,29 @@ void rdzv_conf_init(struct rdzv_conf *conf) {
 
 /* ---- outbox ---- */
 
+static void on_outbox(uv_timer_t *timer);
+
+/* After an absence: workers may have ended well meanwhile, and this node owes the others nothing then. Their ends are
+ * read before it hears that it is to stop them. */
+static bool reads_first(struct rdzv *r) {
+    enum { READ_MS = 200 };
+    int64_t left_ms = loop_clock_left_ms(&r->clock, r->loop, INT64_MIN, READ_MS);
+    if (left_ms > 0 && !r->is_change_held) { /* once: on a busy machine the next turn may be late as well */
+        r->is_change_held = true;
+        (void)uv_timer_start(rdzv_timer(r, RDZV_TIMER_OUTBOX), on_outbox, (uint64_t)left_ms, 0);
+        return true;
+    }
+    return false;
+}
+
 /* Takes one message and delivers it. */
 static bool deliver_one(struct rdzv *r) {
     bool has_more = r->has_change || r->has_stop || r->has_spare_released || r->has_barrier_done || r->has_failed ||
                     r->has_shutdown_done;
     if (r->has_world && r->is_world_held && !has_more) {
+        return false;
+    }
+    if (!r->has_world && r->has_change && r->change != RDZV_CUT_OFF && reads_first(r)) {
         return false;
     }
     if (r->has_world) {
@@ -109,7 +129,7 @@ void rdzv_tell_world(struct rdzv *r, uint64_t round, uint32_t rank, uint32_t cou
         .master_port = result->master_port,
         .use_agent_store = r->options.backend == RDZV_BACKEND_STATIC || r->options.share_store,
     };
-    r->has_spare = false; /* no longer */
+    r->has_spare = r->is_spare = false; /* no longer */
     r->has_world = true;
     post(r);
 }
@@ -129,6 +149,7 @@ void rdzv_tell_change(struct rdzv *r, enum rdzv_change change, const char *forma
     (void)vsnprintf(r->change_why, sizeof r->change_why, format, args);
     va_end(args);
     r->change = change;
+    r->is_change_held = false;
     r->has_change = true;
     post(r);
 }
@@ -144,7 +165,7 @@ void rdzv_tell_stop(struct rdzv *r, uint64_t grace_ms, const char *format, ...) 
 }
 
 void rdzv_tell_spare(struct rdzv *r) {
-    r->has_spare = true;
+    r->has_spare = r->is_spare = true;
     post(r);
 }
 
@@ -178,19 +199,46 @@ void rdzv_tell_shutdown_done(struct rdzv *r) {
     }
 }
 
+/* ---- time ---- */
+
+int64_t rdzv_now_ms(struct rdzv *r) {
+    return loop_clock_now_ms(&r->clock, r->loop);
+}
+
+int64_t rdzv_left_ms(struct rdzv *r, int64_t deadline_ms) {
+    return loop_clock_left_ms(&r->clock, r->loop, deadline_ms, (int64_t)r->options.conf.keep_alive_interval_ms);
+}
+
+static void on_waited(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    const struct rdzv_wait *wait = &r->waits[timer - r->timers];
+    int64_t left_ms = rdzv_left_ms(r, wait->deadline_ms);
+    if (left_ms > 0) {
+        (void)uv_timer_start(timer, on_waited, (uint64_t)left_ms, 0);
+    } else {
+        wait->done(timer);
+    }
+}
+
+void rdzv_wait(struct rdzv *r, enum rdzv_timer which, uv_timer_cb done, uint64_t ms) {
+    r->waits[which] = (struct rdzv_wait){.done = done, .deadline_ms = rdzv_now_ms(r) + (int64_t)ms};
+    (void)uv_timer_start(rdzv_timer(r, which), on_waited, (uint64_t)rdzv_left_ms(r, r->waits[which].deadline_ms), 0);
+}
+
 /* ---- lifetime ---- */
 
 static void free_memory(struct rdzv *r) {
     free((void *)(uintptr_t)r->options.run_id);
     free((void *)(uintptr_t)r->options.endpoint);
     free((void *)(uintptr_t)r->options.local_addr);
+    free((void *)(uintptr_t)r->options.host_name);
     free((void *)(uintptr_t)r->options.role);
     free(r);
 }
 
-static void on_timer_closed(uv_handle_t *handle) {
+static void on_handle_closed(uv_handle_t *handle) {
     struct rdzv *r = handle->data;
-    if (--r->open_timers == 0) {
+    if (--r->open_handles == 0) {
         free_memory(r);
     }
 }
@@ -202,9 +250,11 @@ void rdzv_free(struct rdzv *r) {
     assert(!r->freed);
     r->freed = true;
     r->backend->stop(r);
+    resolver_close(r->naming);
     for (int i = 0; i < RDZV_TIMER_COUNT; i++) {
-        uv_close((uv_handle_t *)&r->timers[i], on_timer_closed);
+        uv_close((uv_handle_t *)&r->timers[i], on_handle_closed);
     }
+    loop_clock_close(&r->clock, on_handle_closed);
 }
 
 static int copy_text(const char **text) {
@@ -217,7 +267,8 @@ static int copy_text(const char **text) {
 
 static int copy_options(struct rdzv *r, const struct rdzv_options *options) {
     r->options = *options;
-    const char **texts[] = {&r->options.run_id, &r->options.endpoint, &r->options.local_addr, &r->options.role};
+    const char **texts[] = {&r->options.run_id, &r->options.endpoint, &r->options.local_addr, &r->options.host_name,
+                            &r->options.role};
     int rc = MUSTER_OK;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (rc != MUSTER_OK) {
@@ -229,11 +280,11 @@ static int copy_options(struct rdzv *r, const struct rdzv_options *options) {
     return rc;
 }
 
-static int check_options(const struct rdzv_options *o) {
+static int check_options(const struct rdzv_options *o, size_t nodes_max) {
     const struct rdzv_conf *c = &o->conf;
-    size_t nodes_max = o->backend == RDZV_BACKEND_MUSTER ? COORDINATOR_NODES_MAX : RDZV_NODES_MAX;
     if (o->min_nodes < 1 || o->max_nodes < o->min_nodes || o->max_nodes > nodes_max || o->local_world_size < 1) {
-        return status_fail(MUSTER_EINVAL, "%u to %u nodes of %u workers: that is no world (at most %zu nodes)",
+        return status_fail(MUSTER_EINVAL,
+                           "%u to %u nodes of %u workers: 1 to %zu nodes and at least 1 worker are possible",
                            o->min_nodes, o->max_nodes, o->local_world_size, nodes_max);
     }
     if (o->run_id[0] == '\0' || strlen(o->run_id) >= RDZV_RUN_ID_MAX) {
@@ -253,13 +304,53 @@ static int check_options(const struct rdzv_options *o) {
     return MUSTER_OK;
 }
 
-static const struct rdzv_backend_table *const backends[] = {
-    [RDZV_BACKEND_C10D] = &rdzv_c10d,    [RDZV_BACKEND_STATIC] = &rdzv_static, [RDZV_BACKEND_MUSTER] = &rdzv_native,
-    [RDZV_BACKEND_ETCD_V2] = &rdzv_c10d, [RDZV_BACKEND_ETCD] = &rdzv_etcd,     [RDZV_BACKEND_ETCD_V3] = &rdzv_etcd3};
+/* ---- this machine's name ---- */
+
+/* torchrun waits as long as the resolver takes, which can be half a minute where a name server is down. */
+enum { NAME_TIMEOUT_MS = 200 };
+
+static bool needs_name(const struct rdzv *r) {
+    const struct rdzv_options *o = &r->options;
+    return r->backend->orders_by_name && o->max_nodes > 1 && !o->standalone && !o->local_addr && !o->host_name;
+}
+
+static void take_name(struct rdzv *r, const char *name) {
+    (void)uv_timer_stop(rdzv_timer(r, RDZV_TIMER_NAME));
+    resolver_close(r->naming);
+    r->naming = NULL;
+    /* Without a name ranks follow the address. */
+    r->options.host_name = strdup(coordinator_wire_is_name(kv_slice_text(name)) ? name : "");
+    if (r->join_waits) {
+        r->join_waits = false;
+        rdzv_join(r);
+    }
+}
+
+static void on_name(void *ctx, const char *name) {
+    char copy[NET_HOST_MAX];
+    (void)str_copy(copy, sizeof copy, name); /* it dies with the resolver */
+    log_debug("this machine is %s", copy);
+    take_name(ctx, copy);
+}
+
+static void on_name_late(uv_timer_t *timer) {
+    char name[NET_HOST_MAX];
+    net_host_name(name);
+    log_info("the full name of this machine could not be found within %d ms: ranks follow its host name, %s",
+             NAME_TIMEOUT_MS, name);
+    take_name(timer->data, name);
+}
+
+/* Without a thread for it ranks follow the address. */
+static void start_naming(struct rdzv *r) {
+    if (needs_name(r) && resolver_start_own_name(r->loop, on_name, r, &r->naming) == MUSTER_OK) {
+        (void)uv_timer_start(rdzv_timer(r, RDZV_TIMER_NAME), on_name_late, NAME_TIMEOUT_MS, 0);
+    }
+}
 
 int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struct rdzv_callbacks *callbacks, void *ctx,
                 struct rdzv **out) {
-    int rc = check_options(options);
+    int rc = check_options(options, rdzv_backend_operations(options->backend)->nodes_max);
     if (rc != MUSTER_OK) {
         return rc;
     }
@@ -280,8 +371,10 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
         (void)uv_timer_init(loop, &r->timers[i]);
         r->timers[i].data = r;
     }
-    r->open_timers = RDZV_TIMER_COUNT;
-    r->backend = backends[options->backend];
+    loop_clock_start(&r->clock, loop);
+    loop_clock_set_data(&r->clock, r);
+    r->open_handles = RDZV_TIMER_COUNT + 2; /* the clock's */
+    r->backend = rdzv_backend_operations(options->backend);
     rc = r->backend->start(r);
     if (rc == MUSTER_EINVAL || rc == MUSTER_ENOMEM) {
         rdzv_free(r);
@@ -291,6 +384,9 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
     if (rc != MUSTER_OK) {    /* what the world around us says comes through on_failed */
         rdzv_tell_failed(r, rc);
     }
+    if (!r->failed) {
+        start_naming(r);
+    }
     *out = r;
     return MUSTER_OK;
 }
@@ -299,14 +395,108 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
 
 void rdzv_join(struct rdzv *r) {
     r->has_world = r->has_change = r->is_world_held = false; /* of the round that is being left */
-    if (!r->failed) {
+    r->has_cause = false;
+    r->causes_on_their_way = 0;
+    (void)uv_timer_stop(rdzv_timer(r, RDZV_TIMER_CAUSE));
+    if (r->naming) {
+        r->join_waits = true;
+    } else if (!r->failed) {
         r->backend->join(r);
     }
 }
 
-void rdzv_worker_failed(struct rdzv *r, const char *why) {
-    if (!r->failed && r->backend->worker_failed) {
-        r->backend->worker_failed(r, why);
+void rdzv_worker_failed(struct rdzv *r, const struct rdzv_cause *cause) {
+    bool is_of_this_round = !r->has_world; /* no worker runs in a world that the agent has not been told yet */
+    bool is_heard = !r->failed || r->backend->is_needed_after_failure; /* others may wait for its last words */
+    if (is_heard && is_of_this_round && r->backend->worker_failed) {
+        r->backend->worker_failed(r, cause);
+    }
+}
+
+/* ---- the failure that counts ---- */
+
+enum { CAUSE_LOOK_MS = 50, CAUSE_LOOKS_MAX = 20 };
+
+static void settle_cause(struct rdzv *r) {
+    void (*done)(void *ctx) = r->cause_done;
+    (void)uv_timer_stop(rdzv_timer(r, RDZV_TIMER_CAUSE));
+    r->cause_done = NULL;
+    if (done) {
+        done(r->ctx);
+    }
+}
+
+static void on_cause_timer(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    bool is_on_its_way = r->causes_on_their_way > 0;
+    bool is_cut = r->has_cause && !r->cause.is_told && rdzv_cause_is_remote(r);
+    if ((!is_on_its_way && !is_cut) || ++r->cause_looks > CAUSE_LOOKS_MAX) {
+        settle_cause(r);
+    } else if (is_cut && r->backend->ask_cause) { /* else it comes unasked */
+        r->backend->ask_cause(r);
+    }
+}
+
+static void look_for_cause(struct rdzv *r) {
+    r->cause_looks = 0;
+    (void)uv_timer_start(rdzv_timer(r, RDZV_TIMER_CAUSE), on_cause_timer, CAUSE_LOOK_MS, CAUSE_LOOK_MS);
+}
+
+const struct rdzv_cause *rdzv_cause(const struct rdzv *r) {
+    return r->has_cause ? &r->cause : NULL;
+}
+
+bool rdzv_cause_is_remote(const struct rdzv *r) {
+    uint32_t first = r->world.base_global_rank;
+    bool is_outside = r->is_spare || r->world.global_world_size == 0; /* of the world that has failed */
+    return r->has_cause &&
+           (is_outside || r->cause.rank < first || r->cause.rank - first >= r->options.local_world_size);
+}
+
+void rdzv_note_cause(struct rdzv *r, const struct rdzv_cause *cause) {
+    bool is_first = !r->has_cause;
+    r->cause = *cause;
+    r->has_cause = true;
+    if (is_first && rdzv_cause_is_remote(r) && !cause->is_told) {
+        look_for_cause(r);
+    }
+}
+
+bool rdzv_note_cause_text(struct rdzv *r, struct kv_slice text) {
+    struct rdzv_cause cause;
+    if (text.len == 0 || rdzv_cause_read((const char *)text.data, text.len, &cause) != MUSTER_OK) {
+        return false;
+    }
+    rdzv_note_cause(r, &cause);
+    return true;
+}
+
+void rdzv_cause_sent(struct rdzv *r) {
+    r->causes_on_their_way++;
+}
+
+void rdzv_cause_answered(struct rdzv *r, const struct kv_reply *reply) {
+    r->causes_on_their_way -= r->causes_on_their_way > 0; /* those of an earlier round count no more */
+    if (reply->status == MUSTER_OK) {
+        (void)rdzv_note_cause_text(r, reply->values[0]);
+    }
+}
+
+int rdzv_fail_by_cause(const struct rdzv *r) {
+    char text[RDZV_CAUSE_TEXT_MAX];
+    return status_fail(MUSTER_ECLOSED, "the job has failed: %s", rdzv_cause_describe(&r->cause, text));
+}
+
+void rdzv_await_cause(struct rdzv *r, void (*done)(void *ctx)) {
+    bool is_looking = uv_is_active((uv_handle_t *)rdzv_timer(r, RDZV_TIMER_CAUSE));
+    if (!is_looking && r->causes_on_their_way > 0) {
+        look_for_cause(r);
+        is_looking = true;
+    }
+    if (is_looking) {
+        r->cause_done = done;
+    } else {
+        done(r->ctx);
     }
 }
 
@@ -314,8 +504,9 @@ bool rdzv_preempt(struct rdzv *r, uint64_t grace_ms, const char *why) {
     return !r->failed && r->backend->preempt && r->backend->preempt(r, grace_ms, why);
 }
 
-void rdzv_exit_barrier(struct rdzv *r, void (*done)(void *ctx)) {
+void rdzv_exit_barrier(struct rdzv *r, bool succeeded, void (*done)(void *ctx)) {
     r->barrier_done = done;
+    r->succeeded = succeeded;
     r->has_change = false;
     if (r->failed) {
         rdzv_tell_barrier_done(r);
@@ -327,18 +518,19 @@ void rdzv_exit_barrier(struct rdzv *r, void (*done)(void *ctx)) {
 static void on_farewell(uv_timer_t *timer) {
     const struct rdzv *r = timer->data;
     log_warning(
-        "it could not be told yet that this node's part has ended: whoever is to hear it does not answer. It is "
-        "waited for until close_timeout (%llu s) is over, or for a second signal",
+        "cannot report this node's end to the rendezvous; retrying for %llu s (close_timeout; a second signal stops "
+        "waiting)",
         (unsigned long long)(r->options.conf.close_timeout_ms / 1000));
 }
 
 void rdzv_shutdown(struct rdzv *r, bool close_job, void (*done)(void *ctx)) {
     r->shutdown_done = done;
+    r->join_waits = false;
     r->has_world = r->has_change = false;
     if (r->failed && !r->backend->is_needed_after_failure) {
         rdzv_tell_shutdown_done(r);
     } else {
-        (void)uv_timer_start(rdzv_timer(r, RDZV_TIMER_FAREWELL), on_farewell, FAREWELL_TOLD_MS, 0);
+        rdzv_wait(r, RDZV_TIMER_FAREWELL, on_farewell, FAREWELL_TOLD_MS);
         r->backend->shutdown(r, close_job);
     }
 }

@@ -1,7 +1,7 @@
 /* Rendezvous as the agent sees it: join, get a world, hear when it is no longer the right one, leave.
  *
- * One object per agent, used for all rounds. Backends: c10d (--standalone is c10d on a store of its own),
- * static, muster, etcd-v2 and etcd. Everything is asynchronous on one libuv loop; callbacks come from the loop, never
+ * One object per agent, used for all rounds. The backends stand in backends.h (--standalone is c10d on a store of its
+ * own). Everything is asynchronous on one libuv loop; callbacks come from the loop, never
  * from inside a call. */
 #ifndef RENDEZVOUS_RDZV_H
 #define RENDEZVOUS_RDZV_H
@@ -11,23 +11,11 @@
 #include <uv.h>
 
 #include "net/endpoint.h"
-#include "rendezvous/secret.h"
+#include "rendezvous/backends.h"
+#include "rendezvous/round/cause.h"
+#include "rendezvous/wire/secret.h"
 
 struct rdzv;
-
-enum rdzv_backend {
-    RDZV_BACKEND_C10D,
-    RDZV_BACKEND_STATIC,
-    RDZV_BACKEND_MUSTER,
-    RDZV_BACKEND_ETCD_V2,
-    RDZV_BACKEND_ETCD, /* PyTorch's first, which it calls legacy */
-    RDZV_BACKEND_ETCD_V3,
-};
-
-/* One agent decides for the job, and can tell all others what it wants (coordinator.h). */
-static inline bool rdzv_has_coordinator(enum rdzv_backend backend) {
-    return backend == RDZV_BACKEND_MUSTER || backend == RDZV_BACKEND_ETCD_V3;
-}
 
 #define RDZV_UNLIMITED UINT32_MAX
 #define RDZV_DEFAULT_PORT 29400
@@ -80,10 +68,14 @@ struct rdzv_options {
     const char
         *endpoint; /* "host[:port]", of muster also several, with commas; or a path with store_is_file; "" = default */
     const char *local_addr; /* --local-addr or NULL */
+    const char
+        *host_name; /* this machine's full name, by which nodes are ordered; NULL: looked up where it is needed */
     const char *role;
     uint32_t min_nodes;
     uint32_t max_nodes;
     uint32_t node_rank;        /* static only */
+    bool has_wished_rank;      /* muster, etcd-v3: the scheduler or --node-rank says */
+    uint32_t wished_rank;      /* where this node stands among the others */
     uint32_t local_world_size; /* workers on this node, > 0 */
     bool standalone;           /* loopback only, port chosen by the kernel */
     bool share_store;          /* false: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker 0 hosts its own */
@@ -130,7 +122,7 @@ struct rdzv_callbacks {
     /* A node of the job will be taken away in grace_ms: the whole job is to stop, and no further world will come. At
      * most once; follows rdzv_preempt() of any node, this one too. */
     void (*on_stop)(void *ctx, uint64_t grace_ms, const char *why);
-    /* There is no place for this node now: on_world or on_spare_released follows, maybe much later. NULL: not told
+    /* All places are taken: on_world or on_spare_released follows, maybe much later. NULL: not told
      * (muster alone tells). */
     void (*on_spare)(void *ctx);
     /* Answer to rdzv_join() on a spare node when the job has ended without it: exit 0. */
@@ -148,22 +140,34 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
  * the workers' store is emptied for the new attempt. */
 void rdzv_join(struct rdzv *rdzv);
 
-/* A worker of this node has failed; `why` is a sentence. Where the backend can tell the other nodes before this one
- * joins again, it does (muster); once a round, later calls change nothing. */
-void rdzv_worker_failed(struct rdzv *rdzv, const char *why);
+/* A worker of this node has failed: the other nodes are told, as far as the backend can. Of all nodes of a round the
+ * first one counts that the store, or the coordinator, hears of: clocks of two nodes are never compared. Once a round;
+ * a second call completes what the first one said of the same worker (its last words). With `is_final` the job has
+ * failed: the others end. Ignored while on_world() is due: no worker runs in that world yet. */
+void rdzv_worker_failed(struct rdzv *rdzv, const struct rdzv_cause *cause);
+
+/* The failure of this round that counts, of this node or another one; NULL: none is known. Valid until the next turn of
+ * the loop. */
+const struct rdzv_cause *rdzv_cause(const struct rdzv *rdzv);
+/* Is it another node's? */
+bool rdzv_cause_is_remote(const struct rdzv *rdzv);
+/* `done` comes when the other node has said all that it has to say of it, or after a second; at once where nothing is
+ * missing. */
+void rdzv_await_cause(struct rdzv *rdzv, void (*done)(void *ctx));
 
 /* This node will be taken away in grace_ms: where the backend can tell all nodes to stop (muster), it does, and on_stop
  * follows. False: this node is on its own. */
 bool rdzv_preempt(struct rdzv *rdzv, uint64_t grace_ms, const char *why);
 
-/* The exit barrier when this node is done: `done` comes when all members have arrived, or after 300 s or
- * any failure (both ignored, as torchrun does). With survivors_continue: when all members that are left have arrived,
- * or after a failure. */
-void rdzv_exit_barrier(struct rdzv *rdzv, void (*done)(void *ctx));
+/* The exit barrier when this node's workers have ended. `succeeded`: all of them did, and this node is done: whatever
+ * becomes of it now, the others do not miss it. `done` comes when no other node works any longer, or after 300 s or any
+ * failure (both ignored, as torchrun does). With survivors_continue: when all members that are left have arrived, or
+ * after a failure. */
+void rdzv_exit_barrier(struct rdzv *rdzv, bool succeeded, void (*done)(void *ctx));
 
 /* Ends this node's part. close_job: mark the rendezvous closed for everybody (normal end, final failure); otherwise
- * only remove this node, so that the others carry on (a signal). `done` comes when it is written, or could
- * not be within close_timeout. */
+ * only remove this node, so that the others carry on (a signal). A node that is done, while others may still work,
+ * closes nothing either way. `done` comes when it is written, or could not be within close_timeout. */
 void rdzv_shutdown(struct rdzv *rdzv, bool close_job, void (*done)(void *ctx));
 
 /* Frees; handles close during later turns of the loop. NULL accepted. */

@@ -26,8 +26,8 @@ static void nodes_meet_in_a_file(void **state) {
     nodes_start(f, 1);
     nodes_run_until(f, nodes_two_together);
     nodes_assert_one_world(f, 0, 1);
-    rdzv_exit_barrier(f->nodes[0].rdzv, nodes_on_barrier);
-    rdzv_exit_barrier(f->nodes[1].rdzv, nodes_on_barrier);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
+    rdzv_exit_barrier(f->nodes[1].rdzv, true, nodes_on_barrier);
     while (!f->nodes[0].barrier_done || !f->nodes[1].barrier_done) {
         (void)uv_run(&f->loop, UV_RUN_ONCE);
     }
@@ -79,6 +79,39 @@ static bool second_failed_or_in_world(const struct fixture *f) {
     return f->nodes[1].failed != 0 || f->nodes[1].worlds > 0;
 }
 
+static void static_both_pass(struct fixture *f) {
+    for (int i = 0; i < 2; i++) {
+        rdzv_exit_barrier(f->nodes[i].rdzv, true, nodes_on_barrier);
+    }
+    while (!f->nodes[0].barrier_done || !f->nodes[1].barrier_done) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+}
+
+static bool barrier_of_first_done(const struct fixture *f) {
+    return f->nodes[0].barrier_done;
+}
+
+static bool barrier_of_second_done(const struct fixture *f) {
+    return f->nodes[1].barrier_done;
+}
+
+static bool first_heard_of_a_change(const struct fixture *f) {
+    return f->nodes[0].changes > 0;
+}
+
+static bool replaced(const struct fixture *f) {
+    return f->nodes[0].worlds == 2 && f->nodes[1].worlds == 1;
+}
+
+static bool store_has(struct fixture *f, const char *key) {
+    struct probe p;
+    probe_open(f, &p, f->port);
+    bool has = probe_has(f, &p, key);
+    kv_client_close(p.client);
+    return has;
+}
+
 static void static_pair(void **state) {
     struct fixture *f = *state;
     f->options.backend = RDZV_BACKEND_STATIC;
@@ -90,14 +123,153 @@ static void static_pair(void **state) {
     nodes_assert_one_world(f, 0, 1);
     assert_int_equal(f->nodes[1].world.group_rank, 1);
     assert_int_equal(f->nodes[1].world.master_port, f->port);
+    static_both_pass(f);
+}
+
+static void start_static(struct fixture *f, uint32_t count) {
+    f->options.backend = RDZV_BACKEND_STATIC;
+    f->options.min_nodes = f->options.max_nodes = count;
+    for (uint32_t rank = 0; rank < count; rank++) {
+        f->options.node_rank = rank;
+        nodes_start(f, (int)rank);
+    }
+    nodes_run_until(f, count == 2 ? nodes_two_together : nodes_three_together);
+}
+
+static bool second_round(const struct fixture *f) {
+    return f->nodes[0].worlds == 2 && f->nodes[1].worlds == 2 && (f->options.max_nodes == 2 || f->nodes[2].worlds == 2);
+}
+
+/* The others are told to start again, too, and what workers have left in the store is gone by then. */
+static void static_nodes_start_again_together(void **state) {
+    struct fixture *f = *state;
+    struct probe p;
+    start_static(f, 3);
+    probe_open(f, &p, f->port);
+    assert_int_equal(kv_client_set(p.client, "address of a dead rank", kv_slice_text("1"), NULL, NULL), 0);
+    assert_true(probe_has(f, &p, "address of a dead rank"));
+    rdzv_join(f->nodes[1].rdzv);
+    nodes_run_until(f, second_round);
+    kv_client_close(p.client);
+    nodes_assert_one_world(f, 0, 2);
+    assert_int_equal(f->nodes[0].changes, 1);
+    assert_int_equal(f->nodes[2].changes, 1);
+    assert_int_equal(f->nodes[1].changes, 0);
+    assert_non_null(strstr(f->nodes[2].why, "node rank 1 starts its workers again"));
+    assert_int_equal(f->nodes[0].world.round, 1);
+    probe_open(f, &p, f->port);
+    assert_false(probe_has(f, &p, "address of a dead rank"));
+    kv_client_close(p.client);
+}
+
+/* They hear of it when the worker dies, not when its node has stopped the other ones. */
+static void static_failure_is_told_at_once(void **state) {
+    struct fixture *f = *state;
+    start_static(f, 2);
+    f->nodes[0].rejoin = false;
+    rdzv_worker_failed(f->nodes[1].rdzv, &(struct rdzv_cause){.rank = 2, .is_final = false});
+    nodes_run_until(f, first_heard_of_a_change);
+    rdzv_join(f->nodes[1].rdzv);
+    rdzv_join(f->nodes[0].rdzv);
+    nodes_run_until(f, second_round);
+    assert_int_equal(f->nodes[1].changes, 0);
+}
+
+/* Another agent in the place of one that was killed is no newcomer to the running attempt: all begin the next one. */
+static void static_agent_is_replaced(void **state) {
+    struct fixture *f = *state;
+    start_static(f, 2);
+    nodes_vanish(f, 1);
+    f->options.node_rank = 1;
+    nodes_start(f, 1);
+    nodes_run_until(f, replaced);
+    nodes_assert_one_world(f, 0, 1);
+    assert_int_equal(f->nodes[0].changes, 1);
+}
+
+/* Nobody can wait for a node that is done: its agent is in the exit barrier. */
+static void static_node_restarts_alone_when_another_is_done(void **state) {
+    struct fixture *f = *state;
+    start_static(f, 2);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
+    while (!store_has(f, "job/torchelastic/agent/terminal_state/num_members")) {
+    }
     f->nodes[1].worlds = 0;
-    rdzv_join(f->nodes[1].rdzv); /* each node restarts alone */
+    rdzv_join(f->nodes[1].rdzv);
     nodes_run_until(f, second_failed_or_in_world);
     assert_int_equal(f->nodes[1].failed, 0);
-    rdzv_exit_barrier(f->nodes[0].rdzv, nodes_on_barrier);
-    rdzv_exit_barrier(f->nodes[1].rdzv, nodes_on_barrier);
-    while (!f->nodes[0].barrier_done || !f->nodes[1].barrier_done) {
-        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    assert_false(f->nodes[0].barrier_done);
+    rdzv_exit_barrier(f->nodes[1].rdzv, true, nodes_on_barrier);
+    nodes_run_until(f, barrier_of_first_done);
+    nodes_run_until(f, barrier_of_second_done);
+}
+
+/* Whichever node waits, be it the host of the store or not. */
+static void static_barrier_does_not_wait_for_who_is_gone(void **state) {
+    struct fixture *f = *state;
+    start_static(f, 2);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
+    while (!store_has(f, "job/torchelastic/agent/terminal_state/num_members")) {
+    }
+    assert_false(f->nodes[0].barrier_done);
+    nodes_vanish(f, 1);
+    nodes_run_until(f, barrier_of_first_done);
+    nodes_vanish(f, 0);
+    start_static(f, 3);
+    rdzv_exit_barrier(f->nodes[1].rdzv, true, nodes_on_barrier);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
+    while (!store_has(f, "job/torchelastic/agent/terminal_state/num_members")) {
+    }
+    nodes_vanish(f, 2);
+    nodes_run_until(f, barrier_of_second_done);
+    nodes_run_until(f, barrier_of_first_done);
+}
+
+static void static_node_is_absent(void **state) {
+    struct fixture *f = *state;
+    f->options.backend = RDZV_BACKEND_STATIC;
+    f->options.conf.static_timeout_ms = 300;
+    nodes_start(f, 0);
+    nodes_run_until(f, nodes_first_failed);
+    assert_int_equal(f->nodes[0].failed, MUSTER_ETIMEOUT);
+    assert_non_null(strstr(f->nodes[0].why, "node rank 1 did not come to 127.0.0.1:"));
+}
+
+static bool both_failed(const struct fixture *f) {
+    return f->nodes[0].failed && f->nodes[1].failed;
+}
+
+/* All nodes name it, be they the host of the store or not; and also when it was there before. */
+static void static_lost_node_is_named(void **state) {
+    struct fixture *f = *state;
+    f->options.conf.static_timeout_ms = 300;
+    start_static(f, 3);
+    nodes_vanish(f, 2);
+    rdzv_join(f->nodes[0].rdzv);
+    nodes_run_until(f, both_failed);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(f->nodes[i].failed, MUSTER_ETIMEOUT);
+        assert_non_null(strstr(f->nodes[i].why, "node rank 2 did not come"));
+    }
+}
+
+static void static_nodes_of_different_counts(void **state) {
+    struct fixture *f = *state;
+    f->options.backend = RDZV_BACKEND_STATIC;
+    for (uint32_t first = 2; first <= 3; first++) {
+        f->options.node_rank = 0;
+        f->options.min_nodes = f->options.max_nodes = first;
+        nodes_start(f, 0);
+        f->options.node_rank = 1;
+        f->options.min_nodes = f->options.max_nodes = 5 - first;
+        nodes_start(f, 1);
+        nodes_run_until(f, both_failed);
+        assert_int_equal(f->nodes[0].worlds + f->nodes[1].worlds, 0);
+        assert_int_equal(f->nodes[0].failed, MUSTER_EINVAL);
+        assert_non_null(strstr(f->nodes[0].why, first == 2 ? "--nnodes=2" : "--nnodes=3"));
+        assert_non_null(strstr(f->nodes[1].why, "start all nodes with the same"));
+        nodes_vanish(f, 1);
+        nodes_vanish(f, 0);
     }
 }
 
@@ -114,9 +286,19 @@ static void static_master_is_absent(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, nodes_setup, nodes_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(nodes_meet_in_a_file),    TEST(file_that_cannot_be_opened_is_a_clear_failure),
-        TEST(static_single_node),      TEST(static_pair),
+        TEST(nodes_meet_in_a_file),
+        TEST(file_that_cannot_be_opened_is_a_clear_failure),
+        TEST(static_single_node),
+        TEST(static_pair),
         TEST(static_master_is_absent),
+        TEST(static_node_is_absent),
+        TEST(static_nodes_start_again_together),
+        TEST(static_failure_is_told_at_once),
+        TEST(static_agent_is_replaced),
+        TEST(static_node_restarts_alone_when_another_is_done),
+        TEST(static_barrier_does_not_wait_for_who_is_gone),
+        TEST(static_lost_node_is_named),
+        TEST(static_nodes_of_different_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

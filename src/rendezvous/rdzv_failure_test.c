@@ -31,7 +31,7 @@ static void closed_rendezvous_refuses_newcomers(void **state) {
 static void barrier_ends_when_the_other_fails(void **state) {
     struct fixture *f = *state;
     nodes_form_pair(f, 2);
-    rdzv_exit_barrier(f->nodes[0].rdzv, nodes_on_barrier);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
     nodes_vanish(f, 1);
     while (!f->nodes[0].barrier_done) {
         (void)uv_run(&f->loop, UV_RUN_ONCE);
@@ -53,7 +53,7 @@ static void lose_the_other_before_the_barrier(struct fixture *f) {
     nodes_vanish(f, 1);
     nodes_run_until(f, first_heard_of_a_change);
     assert_int_equal(f->nodes[0].change, RDZV_NODE_LEFT);
-    rdzv_exit_barrier(f->nodes[0].rdzv, nodes_on_barrier);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
     nodes_run_until(f, first_is_over_the_barrier);
 }
 
@@ -75,10 +75,13 @@ static void who_left_after_coming_to_the_barrier_has_come(void **state) {
     struct probe p;
     nodes_form_pair(f, 2);
     probe_open(f, &p, f->port);
-    rdzv_exit_barrier(f->nodes[1].rdzv, nodes_on_barrier);
+    rdzv_exit_barrier(f->nodes[1].rdzv, true, nodes_on_barrier);
     while (!probe_has(f, &p, TERMINAL_STATE "num_members")) {
     }
-    lose_the_other_before_the_barrier(f);
+    nodes_vanish(f, 1);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
+    nodes_run_until(f, first_is_over_the_barrier);
+    assert_int_equal(f->nodes[0].changes, 0);
     assert_true(probe_has(f, &p, TERMINAL_STATE "last_member")); /* agents of PyTorch's may wait for it */
     kv_client_close(p.client);
 }
@@ -184,6 +187,16 @@ static void bad_options_are_refused_at_once(void **state) {
     assert_null(r);
 }
 
+/* Whoever waits for a short time only does not wait for the time-out of the store. */
+static void name_that_is_unknown_is_waited_for_as_long_as_for_the_others(void **state) {
+    struct fixture *f = *state;
+    f->options.endpoint = "nowhere.invalid:29400";
+    f->options.conf.join_timeout_ms = 1000;
+    nodes_start(f, 0);
+    nodes_run_until(f, nodes_first_failed);
+    assert_non_null(strstr(f->nodes[0].why, "no rendezvous store at nowhere.invalid:29400 within 1 s"));
+}
+
 /* What a stranger has left under the key ends in a sentence, not in a crash. */
 static void damaged_state_is_a_clear_failure(void **state) {
     struct fixture *f = *state;
@@ -201,6 +214,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, nodes_setup, nodes_teardown)
     const struct CMUnitTest tests[] = {
         TEST(closed_rendezvous_refuses_newcomers),
+        TEST(name_that_is_unknown_is_waited_for_as_long_as_for_the_others),
         TEST(barrier_ends_when_the_other_fails),
         TEST(barrier_does_not_wait_for_who_left_before),
         TEST(who_left_after_coming_to_the_barrier_has_come),

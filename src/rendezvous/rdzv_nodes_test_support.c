@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "rendezvous/rdzv_nodes_test_support.h"
-#include "store/kv_server.h"
+#include "store/server/kv_server.h"
 
 enum { PATIENCE_MS = 20000 };
 
@@ -52,6 +52,7 @@ int nodes_setup(void **state) {
     f->options = (struct rdzv_options){.backend = RDZV_BACKEND_C10D,
                                        .run_id = "job",
                                        .endpoint = f->endpoint,
+                                       .host_name = "", /* ranks follow addresses and pids */
                                        .role = "default",
                                        .min_nodes = 2,
                                        .max_nodes = 2,

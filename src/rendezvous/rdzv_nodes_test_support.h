@@ -4,7 +4,7 @@
 
 #include "net/endpoint.h"
 #include "rendezvous/rdzv.h"
-#include "store/kv_client.h"
+#include "store/client/kv_client.h"
 
 enum { NODES_MAX = 4 };
 

@@ -9,10 +9,10 @@
 #include <cmocka.h>
 
 #include "base/str.h"
-#include "rendezvous/c10d_impl.h"
-#include "rendezvous/pickle.h"
-#include "rendezvous/rdzv_impl.h"
+#include "rendezvous/backend.h"
 #include "rendezvous/rdzv_nodes_test_support.h"
+#include "rendezvous/torch/c10d_impl.h"
+#include "rendezvous/torch/pickle.h"
 
 /* ---- forming ---- */
 
@@ -49,12 +49,12 @@ static void two_nodes_form_and_end_together(void **state) {
     nodes_start(f, 1);
     nodes_run_until(f, nodes_two_together);
     nodes_assert_one_world(f, 0, 1);
-    rdzv_exit_barrier(f->nodes[0].rdzv, nodes_on_barrier);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
     for (int i = 0; i < 20; i++) {
         (void)uv_run(&f->loop, UV_RUN_NOWAIT);
     }
     assert_false(f->nodes[0].barrier_done); /* the other is still at work */
-    rdzv_exit_barrier(f->nodes[1].rdzv, nodes_on_barrier);
+    rdzv_exit_barrier(f->nodes[1].rdzv, true, nodes_on_barrier);
     while (!f->nodes[0].barrier_done || !f->nodes[1].barrier_done) {
         (void)uv_run(&f->loop, UV_RUN_ONCE);
     }
@@ -122,6 +122,51 @@ static void local_addr_is_the_master_address(void **state) {
     nodes_start(f, 1);
     nodes_run_until(f, nodes_two_together);
     assert_string_equal(f->nodes[1].master_addr, "127.0.0.9");
+}
+
+/* As torchrun's agents order themselves; at one address, too. */
+static void follow_host_names(struct fixture *f, const char *first, const char *second) {
+    f->options.host_name = second;
+    nodes_start(f, 0);
+    f->options.host_name = first;
+    nodes_start(f, 1);
+    nodes_run_until(f, nodes_two_together);
+    assert_int_equal(f->nodes[0].world.group_rank, 1);
+    assert_int_equal(f->nodes[1].world.group_rank, 0);
+    assert_string_equal(f->nodes[0].master_addr, "127.0.0.1"); /* a name may be unknown elsewhere */
+}
+
+static void ranks_follow_host_names(void **state) {
+    follow_host_names(*state, "gpu10.cluster", "gpu9.cluster");
+}
+
+static void ranks_follow_host_names_with_the_native_backend(void **state) {
+    struct fixture *f = *state;
+    f->options.backend = RDZV_BACKEND_MUSTER;
+    follow_host_names(f, "gpu10.cluster", "gpu9.cluster");
+}
+
+static void the_schedulers_rank_comes_before_the_host_name(void **state) {
+    struct fixture *f = *state;
+    f->options.backend = RDZV_BACKEND_MUSTER;
+    f->options.has_wished_rank = true;
+    f->options.host_name = "a";
+    f->options.wished_rank = 1;
+    nodes_start(f, 0);
+    f->options.host_name = "b";
+    f->options.wished_rank = 0;
+    nodes_start(f, 1);
+    nodes_run_until(f, nodes_two_together);
+    assert_int_equal(f->nodes[1].world.group_rank, 0);
+}
+
+/* Nobody has said how this machine is called. */
+static void the_host_name_is_looked_up(void **state) {
+    struct fixture *f = *state;
+    f->options.host_name = NULL;
+    nodes_start(f, 0);
+    nodes_start(f, 1);
+    nodes_run_until(f, nodes_two_together);
 }
 
 struct watched {
@@ -274,6 +319,41 @@ static void restart_of_one_node_reaches_the_other(void **state) {
     nodes_assert_one_world(f, 0, 1);
 }
 
+static void on_list(void *ctx, const struct kv_reply *reply) {
+    assert_int_equal(reply->status, 0);
+    ((struct probe *)ctx)->present = (int64_t)reply->value_count;
+}
+
+/* What is in the shared store, once no request is under way: they are served in the order in which they are sent. */
+static int64_t count_keys(struct fixture *f) {
+    struct probe p;
+    probe_open(f, &p, f->port);
+    p.present = -1;
+    nodes_be_patient(f);
+    assert_int_equal(kv_client_list_keys(p.client, on_list, &p), 0);
+    while (p.present < 0) {
+        assert_false(f->out_of_patience);
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    (void)uv_timer_stop(&f->patience);
+    kv_client_close(p.client);
+    return p.present;
+}
+
+static void keys_of_old_rounds_go(void **state) {
+    enum { ROUNDS = 30, EARLY = 5, SLACK = 20 };
+    struct fixture *f = *state;
+    int64_t early = 0;
+    nodes_form_pair(f, 2);
+    for (int round = 0; round < ROUNDS; round++) {
+        f->nodes[0].worlds = f->nodes[1].worlds = 0;
+        rdzv_join(f->nodes[round % 2].rdzv);
+        nodes_run_until(f, nodes_two_together);
+        early = round == EARLY ? count_keys(f) : early;
+    }
+    assert_true(count_keys(f) <= early + SLACK);
+}
+
 static void node_comes_and_goes(void **state) {
     struct fixture *f = *state;
     nodes_form_pair(f, 2);
@@ -353,6 +433,10 @@ int main(void) {
         TEST(identical_workers_need_no_exchange),
         TEST(unshared_store_is_only_a_free_port),
         TEST(local_addr_is_the_master_address),
+        TEST(ranks_follow_host_names),
+        TEST(ranks_follow_host_names_with_the_native_backend),
+        TEST(the_schedulers_rank_comes_before_the_host_name),
+        TEST(the_host_name_is_looked_up),
         TEST(third_node_arrives),
         TEST(vanished_node_is_noticed_by_its_connection),
         TEST(node_that_leaves_frees_the_others_at_once),
@@ -360,6 +444,7 @@ int main(void) {
         TEST(new_first_rank_hosts_the_workers_store),
         TEST(new_first_rank_keeps_to_the_store_that_pytorchs_members_know),
         TEST(restart_of_one_node_reaches_the_other),
+        TEST(keys_of_old_rounds_go),
         TEST(node_comes_and_goes),
         TEST(spare_takes_over),
         TEST(spare_is_released_when_the_job_ends),

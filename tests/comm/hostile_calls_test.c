@@ -3,6 +3,7 @@
  */
 #include <muster/collective.h>
 #include <muster/group.h>
+#include <muster/memory.h>
 #include <muster/trace.h>
 
 #include <setjmp.h>
@@ -17,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "comm/ranks_test_support.h"
+#include "comm/group/ranks_test_support.h"
 #include "operations.h"
 
 enum { PATIENCE_MS = 30000, SHORT_MS = 300 };
@@ -30,7 +31,7 @@ static int pass_rubbish(struct rank *rank, void *argument) {
     const size_t huge = SIZE_MAX / 2, wraps = ((size_t)1 << 62) + 1; /* times 4 bytes: 4 */
     const size_t large[] = {(size_t)1 << 37, (size_t)1 << 38}, wrapping[] = {SIZE_MAX - 3, 4};
     const enum muster_type no_type = (enum muster_type)77, float32 = MUSTER_FLOAT32;
-    const enum muster_reduction no_reduction = (enum muster_reduction)77, sum = MUSTER_SUM;
+    const enum muster_reduction no_reduction = (enum muster_reduction)77, sum = MUSTER_OP_SUM;
     static float buffer[64];
     static const size_t ones[] = {1, 1};
     struct muster_group *group = rank_group(rank, NULL), *none = NULL, *made = NULL;
@@ -92,7 +93,7 @@ static int pass_rubbish(struct rank *rank, void *argument) {
     REFUSED(muster_all_reduce(group, buffer, buffer, huge, float32, sum, NULL));
     REFUSED(muster_all_gather(group, buffer, buffer, MUSTER_COLLECTIVE_BYTES_MAX / 4, float32, NULL)); /* twice that */
     REFUSED(muster_all_reduce(group, buffer, buffer, 1, float32, no_reduction, NULL));
-    REFUSED(muster_all_reduce(group, buffer, buffer, 1, float32, MUSTER_BIT_XOR, NULL));
+    REFUSED(muster_all_reduce(group, buffer, buffer, 1, float32, MUSTER_OP_BIT_XOR, NULL));
     REFUSED(muster_all_gather_v(group, buffer, buffer, NULL, float32, NULL));
     REFUSED(muster_all_to_all_v(group, buffer, NULL, buffer, ones, float32, NULL));
     REFUSED(muster_all_to_all_v(group, buffer, ones, buffer, NULL, float32, NULL));
@@ -208,7 +209,7 @@ static int fork_off(struct rank *rank, void *argument) {
     (void)fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        rank_check_code(rank, muster_all_reduce(group, buffer, buffer, 8, MUSTER_FLOAT32, MUSTER_SUM, NULL),
+        rank_check_code(rank, muster_all_reduce(group, buffer, buffer, 8, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL),
                         MUSTER_EINVAL);
         rank_check_code(rank, muster_send(group, buffer, 8, MUSTER_FLOAT32, 1 - rank->rank, 0, NULL), MUSTER_EINVAL);
         rank_check_code(rank, muster_alloc(group, 64, &memory), MUSTER_EINVAL);
@@ -222,7 +223,7 @@ static int fork_off(struct rank *rank, void *argument) {
     }
     rank_check(rank, child > 0 && waitpid(child, &status, 0) == child && status == 0);
     for (int i = 0; i < 100; i++) {
-        rank_check_code(rank, muster_all_reduce(group, buffer, buffer, 8, MUSTER_FLOAT32, MUSTER_SUM, NULL), 0);
+        rank_check_code(rank, muster_all_reduce(group, buffer, buffer, 8, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL), 0);
     }
     muster_group_free(group);
     return 0;

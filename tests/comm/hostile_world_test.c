@@ -4,6 +4,7 @@
  */
 #include <muster/collective.h>
 #include <muster/group.h>
+#include <muster/memory.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,8 +24,8 @@
 
 #include <cmocka.h>
 
-#include "comm/ranks_test_support.h"
-#include "comm/wire.h"
+#include "comm/group/ranks_test_support.h"
+#include "comm/p2p/wire.h"
 #include "net/endpoint.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -103,7 +104,7 @@ static int be_aborted(struct rank *rank, void *argument) {
     int code = 0;
     while (code == 0) {
         struct muster_work *work = NULL;
-        code = muster_all_reduce(group, buffer, buffer, 4096, MUSTER_FLOAT32, MUSTER_MAX, &work);
+        code = muster_all_reduce(group, buffer, buffer, 4096, MUSTER_FLOAT32, MUSTER_OP_MAX, &work);
         code = code ? code : muster_work_wait(&work);
         atomic_fetch_add(&calls, 1);
     }
@@ -196,7 +197,7 @@ static int work_on(struct rank *rank, void *argument) {
         for (size_t i = 0; i < count; i++) {
             buffer[i] = (float)(rank->rank + 1);
         }
-        rank_check_code(rank, muster_all_reduce(group, buffer, buffer, count, MUSTER_FLOAT32, MUSTER_SUM, NULL), 0);
+        rank_check_code(rank, muster_all_reduce(group, buffer, buffer, count, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL), 0);
         for (size_t i = 0; i < count; i++) {
             rank_check(rank, buffer[i] == (float)sum);
         }
@@ -434,7 +435,7 @@ static int use_memory(struct muster_group *group) {
     void *memory = NULL;
     struct muster_work *work = NULL;
     int code = muster_alloc(group, (size_t)1 << 20, &memory);
-    code = code ? code : muster_all_reduce(group, memory, memory, 1 << 18, MUSTER_FLOAT32, MUSTER_SUM, &work);
+    code = code ? code : muster_all_reduce(group, memory, memory, 1 << 18, MUSTER_FLOAT32, MUSTER_OP_SUM, &work);
     int done = muster_work_wait(&work);
     muster_free(group, memory);
     return code ? code : done;

@@ -39,7 +39,7 @@ int main(int argc, char **argv) {
             suffer(argv[1]);
         }
         float value = 1;
-        code = muster_all_reduce(hasty, &value, &value, 1, MUSTER_FLOAT32, MUSTER_SUM, NULL);
+        code = muster_all_reduce(hasty, &value, &value, 1, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL);
     }
     if (code) {
         (void)fprintf(stderr, "launched: %s\n", muster_detail());

@@ -1,4 +1,6 @@
 /* The operations; see operations.h. */
+#include <muster/memory.h>
+
 #include "operations.h"
 
 #include <stdlib.h>
@@ -43,19 +45,20 @@ static struct counts pairwise(const struct operands *o) {
 
 #define F32 MUSTER_FLOAT32
 OPERATION(do_barrier, muster_barrier(o->group, W))
-OPERATION(do_all_reduce, muster_all_reduce(o->group, o->send, o->receive, o->count, F32, MUSTER_SUM, W))
-OPERATION(do_all_reduce_in_place, muster_all_reduce(o->group, o->send, o->send, o->count, F32, MUSTER_MAX, W))
-OPERATION(do_reduce, muster_reduce(o->group, o->send, o->receive, o->count, F32, MUSTER_SUM, o->root, W))
+OPERATION(do_all_reduce, muster_all_reduce(o->group, o->send, o->receive, o->count, F32, MUSTER_OP_SUM, W))
+OPERATION(do_all_reduce_in_place, muster_all_reduce(o->group, o->send, o->send, o->count, F32, MUSTER_OP_MAX, W))
+OPERATION(do_reduce, muster_reduce(o->group, o->send, o->receive, o->count, F32, MUSTER_OP_SUM, o->root, W))
 OPERATION(do_broadcast, muster_broadcast(o->group, o->send, o->count, F32, o->root, W))
 OPERATION(do_all_gather, muster_all_gather(o->group, o->send, o->receive, o->count, F32, W))
 OPERATION(do_gather, muster_gather(o->group, o->send, o->receive, o->count, F32, o->root, W))
 OPERATION(do_scatter, muster_scatter(o->group, o->send, o->receive, o->count, F32, o->root, W))
-OPERATION(do_reduce_scatter, muster_reduce_scatter(o->group, o->send, o->receive, o->count, F32, MUSTER_SUM, W))
+OPERATION(do_reduce_scatter, muster_reduce_scatter(o->group, o->send, o->receive, o->count, F32, MUSTER_OP_SUM, W))
 OPERATION(do_all_to_all, muster_all_to_all(o->group, o->send, o->receive, o->count, F32, W))
 OPERATION(do_all_gather_v, muster_all_gather_v(o->group, o->send, o->receive, uneven(o).of, F32, W))
 OPERATION(do_gather_v, muster_gather_v(o->group, o->send, o->receive, uneven(o).of, F32, o->root, W))
 OPERATION(do_scatter_v, muster_scatter_v(o->group, o->send, o->receive, uneven(o).of, F32, o->root, W))
-OPERATION(do_reduce_scatter_v, muster_reduce_scatter_v(o->group, o->send, o->receive, uneven(o).of, F32, MUSTER_SUM, W))
+OPERATION(do_reduce_scatter_v,
+          muster_reduce_scatter_v(o->group, o->send, o->receive, uneven(o).of, F32, MUSTER_OP_SUM, W))
 OPERATION(do_all_to_all_v, muster_all_to_all_v(o->group, o->send, pairwise(o).of, o->receive, pairwise(o).of, F32, W))
 
 static int do_monitored_barrier(const struct operands *o) {

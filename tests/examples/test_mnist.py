@@ -82,10 +82,11 @@ def synchronised_batch_norm_equals_one_process_to_rounding():
 def a_resumed_run_ends_with_the_same_bits():
     with tempfile.TemporaryDirectory() as folder:
         parts, whole = os.path.join(folder, "parts"), os.path.join(folder, "whole")
-        train(2, parts, "--epochs=1")
-        resumed = trainers.run(2, "mnist", f"--snapshot={parts}", "--epochs=2")
+        data = trainers.small_data(folder, 1000)
+        train(2, parts, "--epochs=1", data)
+        resumed = trainers.run(2, "mnist", f"--snapshot={parts}", "--epochs=2", data)
         assert "from the snapshot of epoch 1" in resumed, resumed
-        assert_same_bits(trainers.snapshot(parts), train(2, whole, "--epochs=2"))
+        assert_same_bits(trainers.snapshot(parts), train(2, whole, "--epochs=2", data))
 
 
 def other_numbers_of_workers_go_on_from_a_snapshot():
@@ -98,9 +99,9 @@ def other_numbers_of_workers_go_on_from_a_snapshot():
         assert float(FINAL.search(text).group(1)) > 90, text
 
 
-def killed_half_way(folder):
-    """Output and exit code of a run of two workers, one of which is killed after the second of eight epochs."""
-    command = trainers.command(2, "mnist", "--epochs=8", f"--snapshot={folder}", launcher_options=["--max-restarts=1"])
+def killed_half_way(folder, data):
+    """Output and exit code of a run of two workers, one of which is killed after the second of four epochs."""
+    command = trainers.command(2, "mnist", "--epochs=4", f"--snapshot={folder}", data, launcher_options=["--max-restarts=1"])
     with subprocess.Popen(command, env=trainers.ENVIRONMENT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT) as launcher:
         pid, lines = None, []
@@ -108,7 +109,7 @@ def killed_half_way(folder):
             lines.append(line)
             found = re.search(r"rank 1 of 2: pid (\d+), restart 0", line)
             pid = int(found.group(1)) if found else pid
-            if line.startswith("epoch 2/8") and "restart 1" not in "".join(lines):
+            if line.startswith("epoch 2/4") and "restart 1" not in "".join(lines):
                 os.kill(pid, signal.SIGKILL)
     return "".join(lines), launcher.returncode
 
@@ -116,9 +117,10 @@ def killed_half_way(folder):
 def a_killed_worker_changes_no_bit_of_the_result():
     with tempfile.TemporaryDirectory() as folder:
         killed, whole = os.path.join(folder, "killed"), os.path.join(folder, "whole")
-        text, code = killed_half_way(killed)
+        data = trainers.small_data(folder, 2000)
+        text, code = killed_half_way(killed, data)
         assert code == 0 and "restart 1" in text and re.search(r"from the snapshot of epoch \d, step", text), f"{code}\n{text}"
-        assert_same_bits(trainers.snapshot(killed), train(2, whole, "--epochs=8"))
+        assert_same_bits(trainers.snapshot(killed), train(2, whole, "--epochs=4", data))
 
 
 def a_survivor_says_who_is_gone():
@@ -144,10 +146,10 @@ def a_survivor_says_who_is_gone():
 def learns_in_little_memory():
     with tempfile.TemporaryDirectory() as folder:
         picture = os.path.join(folder, "loss.svg")
-        text = trainers.run(2, "mnist", f"--plot={picture}")
+        text = trainers.run(2, "mnist", f"--plot={picture}", "--epochs=6")
         assert float(FINAL.search(text).group(1)) > 95, text
         assert float(re.search(r"peak memory ([\d.]+) MiB", text).group(1)) < 60, text
-        assert "loss of steps 1 to 630:" in text, text
+        assert "loss of steps 1 to 378:" in text, text
         with open(picture, encoding="utf-8") as file:
             assert "<polyline" in file.read()
 

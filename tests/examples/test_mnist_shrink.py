@@ -2,7 +2,8 @@
 # examples/mnist --shrink: workers are killed in the middle of an epoch, the others train on to the same accuracy.
 # timeout: 600
 """Workers started by hand meet in a store that none of them hosts, or are started by `muster run --survivors=continue`; some are
-killed at moments drawn by lot, and nobody is started again. MUSTER_TEST_RUNS says how many such runs there are, MUSTER_TEST_SEED which (it is printed)."""
+killed at moments drawn by lot, and nobody is started again. MUSTER_TEST_RUNS says how many such runs there are (2: one that loses one worker, one that loses two), MUSTER_TEST_SEED which (it is
+printed), MUSTER_TEST_EPOCHS how long they train; `make soak-shrink` makes many long ones."""
 
 import math
 import os
@@ -15,7 +16,7 @@ import time
 
 import trainers
 
-WORKERS, EPOCHS = 4, 10
+WORKERS, EPOCHS = 4, int(os.environ.get("MUSTER_TEST_EPOCHS", "6"))
 FINAL = re.compile(r"^final test accuracy: ([\d.]+) %", re.MULTILINE)
 LEFT = re.compile(r"^(\d) workers? left: going on in epoch (\d+), after step (\d+)$", re.MULTILINE)
 
@@ -81,18 +82,19 @@ def survivors_reach_the_same_accuracy():
     seed = int(os.environ.get("MUSTER_TEST_SEED", time.time_ns() % 1000000))
     print(f"   MUSTER_TEST_SEED={seed}")
     lot = random.Random(seed)
-    whole = accuracy(run({}))
-    for i in range(int(os.environ.get("MUSTER_TEST_RUNS", "3"))):
+    is_long = EPOCHS >= 10  # what whole short runs reach lies too near to 95 % to say more
+    whole = accuracy(run({})) if is_long else 0.0
+    for i in range(int(os.environ.get("MUSTER_TEST_RUNS", "2"))):
         ranks = lot.sample(range(WORKERS), 2)
-        victims = {lot.randint(1, 4): (ranks[0], lot.random())}
+        victims = {lot.randint(1, 2): (ranks[0], lot.random())}
         if i % 2 == 1:
-            victims[lot.randint(5, 8)] = (ranks[1], lot.random())
+            victims[lot.randint(3, 4)] = (ranks[1], lot.random())
         text = run(victims)
         left = LEFT.findall(text)
         assert [int(found[0]) for found in left] == [WORKERS - 1 - n for n in range(len(victims))], text
         assert re.search(rf"^rank \d: cannot .*rank {ranks[0]} \(pid \d+ on host .*killed", text, re.MULTILINE), text
-        print(f"   killed {victims}: went on after steps {[int(found[2]) for found in left]}, {accuracy(text)} % "
-              f"({whole} % undisturbed)")
+        undisturbed = f" ({whole} % undisturbed)" if is_long else ""
+        print(f"   killed {victims}: went on after steps {[int(found[2]) for found in left]}, {accuracy(text)} %{undisturbed}")
         assert accuracy(text) >= 95 and accuracy(text) >= whole - 1, text
 
 
@@ -108,7 +110,7 @@ def a_snapshot_holds_what_the_survivors_go_on_from():
 
 def survivors_go_on_under_the_launcher():
     """The first worker is the one that dies: the store is the launcher's, and goes on without it."""
-    command = trainers.command(3, "mnist", f"--epochs={EPOCHS}", "--shrink", launcher_options=("--survivors=continue",))
+    command = trainers.command(3, "mnist", "--epochs=6", "--shrink", launcher_options=("--survivors=continue",))
     with subprocess.Popen(command, env=dict(trainers.ENVIRONMENT, LOGLEVEL="INFO"), text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as launcher:
         lines, victim = [], None

@@ -2,6 +2,7 @@
 
 import array
 import glob
+import gzip
 import json
 import os
 import struct
@@ -39,6 +40,18 @@ def run(workers, name, *arguments, expect=0, launcher_options=()):
                           timeout=100, check=False)
     assert done.returncode == expect, f"exit code {done.returncode}, not {expect}:\n{done.stdout}"
     return done.stdout
+
+
+def small_data(folder, count):
+    """Writes the first `count` images of examples/data for training, and as many for testing if there are; the option that
+    names them."""
+    for name, header_bytes, each in (("images-idx3", 16, 784), ("labels-idx1", 8, 1)):
+        for part in ("train", "t10k"):
+            path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"../../examples/data/{part}-{name}-ubyte.gz")
+            with gzip.open(path) as whole, open(os.path.join(folder, f"{part}-{name}-ubyte"), "wb") as file:
+                content = whole.read(header_bytes + count * each)
+                file.write(content[:4] + struct.pack(">I", (len(content) - header_bytes) // each) + content[8:])
+    return f"--data={folder}"
 
 
 def snapshot(folder):

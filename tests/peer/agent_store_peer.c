@@ -1,12 +1,12 @@
-/* The agent's asynchronous store client (store/kv_client.h) as a program: one call a line from stdin, one answer a line
- * on stdout. The libuv loop runs until the answer has come.
+/* The agent's asynchronous store client (store/client/kv_client.h) as a program: one call a line from stdin, one answer
+ * a line on stdout. The libuv loop runs until the answer has come.
  *
  *     agent_store_peer ADDRESS PORT TIMEOUT_MS */
 #include <stdlib.h>
 #include <string.h>
 
 #include "net/endpoint.h"
-#include "store/kv_client.h"
+#include "store/client/kv_client.h"
 #include "store_words.h"
 
 #include <muster/status.h>

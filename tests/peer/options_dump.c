@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "cli/run_config.h"
+#include "cli/run/run_config.h"
 
 #define WORDS_MAX 256
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "rendezvous/pickle.h"
+#include "rendezvous/torch/pickle.h"
 
 #include <muster/status.h>
 

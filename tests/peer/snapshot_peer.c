@@ -47,7 +47,7 @@ static int save(const char *folder, size_t count) {
     char note[] = "from C";
     struct muster_value values[] = {muster_value_integer("epoch", &epoch), muster_value_real("accuracy", &accuracy),
                                     muster_value_text("note", note, sizeof note)};
-    struct muster_snapshot_state state = {tensors, count, values, 3};
+    struct muster_snapshot_state state = MUSTER_SNAPSHOT_STATE(tensors, count, values, 3);
     for (size_t i = 0; i < count; i++) {
         for (size_t j = 0; j < counts[i]; j++) {
             ((uint8_t *)tensors[i].data)[j] = (uint8_t)(i + j);

@@ -15,6 +15,7 @@ import sys
 from datetime import timedelta
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it reports each wait in vain
+import jobs  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 BINARY = os.environ.get("MUSTER_BINARY", os.path.join("build", "muster"))
@@ -59,14 +60,14 @@ class Server:
         self.kind = kind
         if kind == "muster":
             command = [BINARY, "store", "--port", "0"]
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         else:
             code = (
                 "import sys\nfrom torch.distributed import TCPStore\n"
                 f"store = TCPStore('{HOST}', 0, is_master=True, wait_for_workers=False, use_libuv={kind == 'libuv'})\n"
                 "print(store.port, flush=True)\nsys.stdin.read()\n"
             )
-            command = [sys.executable, "-c", code]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.process = jobs.ForkedPython(code)
         atexit.register(self.kill)
         self.port = int(re.findall(r"\d+", self.process.stdout.readline())[-1])
 

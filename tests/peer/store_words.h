@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "store/slice.h"
+#include "store/wire/slice.h"
 
 enum { WORDS_MAX = 4096 };
 

@@ -16,6 +16,7 @@ import safetensors
 CASES = 60
 # The names of the safetensors package and the file format, the values of enum muster_type, and bytes of an element.
 TYPES = [("int8", "I8", 0, 1), ("uint8", "U8", 1, 1), ("int16", "I16", 2, 2), ("int32", "I32", 3, 4),
+         ("uint16", "U16", 9, 2), ("uint32", "U32", 10, 4), ("uint64", "U64", 11, 8),
          ("int64", "I64", 4, 8), ("float16", "F16", 5, 2), ("bfloat16", "BF16", 6, 2), ("float32", "F32", 7, 4),
          ("float64", "F64", 8, 8)]
 PEER = os.path.join(os.path.dirname(os.environ["MUSTER_BINARY"]), "tests", "snapshot_peer")

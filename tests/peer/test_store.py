@@ -11,7 +11,6 @@ differently from each other, or from ours on purpose, is said where it is expect
 import os
 import random
 import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -516,15 +515,13 @@ def pytorch_hosts():
             f"store = TCPStore('127.0.0.1', {port}, 2, True, use_libuv={use_libuv})\n"
             "store.set('k', 'v')\nprint('all here', flush=True)\nsys.stdin.read()\n"
         )
-        host = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        host = jobs.ForkedPython(code)
         ours = MusterClient.connect(port, world_size=2)
         same(host.stdout.readline(), "all here\n")
         same(ours.get("k"), b"v")
         ours.close()
-        host.communicate()
-        same(host.returncode, 0)
+        host.stdin.close()
+        same(host.wait(), 0)
 
 
 def one_file_for_both():

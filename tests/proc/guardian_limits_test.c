@@ -78,7 +78,7 @@ static void never_exit(void *ctx, const struct guardian_exit *exit) {
 }
 
 static void no_room_for_the_guardian(void **state) {
-    static const struct guardian_callbacks none = {never_pid, never_failed, never_exit, never, never};
+    static const struct guardian_callbacks none = {never_pid, never_failed, never_exit, never, never, NULL};
     struct rlimit before;
     uv_loop_t loop;
     struct guardian *guardian = NULL;
@@ -101,7 +101,7 @@ int main(void) {
     };
     uid_t uid = (uid_t)(UID_FIRST + getpid());
     if (geteuid() != 0) {
-        print_message("skipped: needs root, to become a user without other processes\n");
+        print_message("SKIP: needs root, to become a user without other processes\n");
         return SKIPPED;
     }
     if (setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0) {

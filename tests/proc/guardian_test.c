@@ -132,6 +132,70 @@ static void kill_all_twice_then_spawn(void **state) {
     assert_int_equal(h->gone_count, 2);
 }
 
+/* A worker that ends well and leaves two processes behind, one of them in a session of its own. */
+static void leave_two_behind(struct harness *h) {
+    static const char *const argv[] = {"sh", "-c", "sleep 1111 & setsid sh -c 'echo ready; exec sleep 2222' & exit 0",
+                                       NULL};
+    harness_spawn_argv(h, 0, argv);
+    harness_until_exits(h, 1);
+    harness_ready(h, 1);
+}
+
+static void dismiss_of_nobody_is_answered(void **state) {
+    struct harness *h = *state;
+    harness_spawn(h, 0, "exit", 0);
+    harness_until_exits(h, 1);
+    assert_int_equal(guardian_dismiss(h->guardian, false), 0);
+    harness_until(h, &h->gone_count, 1);
+    assert_int_equal(h->lingering_count, 0);
+}
+
+static void dismiss_ends_what_workers_left_behind(void **state) {
+    struct harness *h = *state;
+    leave_two_behind(h);
+    assert_int_equal(guardian_dismiss(h->guardian, false), 0);
+    harness_until(h, &h->gone_count, 1);
+    assert_int_equal(h->lingering_count, 1);
+    assert_int_equal(h->lingering.count, 2);
+    assert_int_equal(h->lingering.named_count, 2);
+    assert_non_null(strstr(h->lingering.named[0].command, "sleep "));
+    assert_int_equal(survivors_count(h->mark), 0);
+}
+
+/* What ignores SIGTERM stays until it is killed. */
+static void dismiss_can_be_hurried(void **state) {
+    struct harness *h = *state;
+    harness_spawn(h, 0, "abandon", 3);
+    harness_ready(h, 3);
+    harness_until_exits(h, 1);
+    assert_int_equal(guardian_dismiss(h->guardian, false), 0);
+    harness_until(h, &h->lingering_count, 1);
+    assert_int_equal(h->gone_count, 0);
+    assert_int_equal(h->lingering.count, 3);
+    (void)harness_kill_all(h);
+    assert_int_equal(survivors_count(h->mark), 0);
+}
+
+/* It outlives an order to kill, the guardian and its agent. */
+static void dismiss_can_spare_what_has_a_session_of_its_own(void **state) {
+    struct harness *h = *state;
+    leave_two_behind(h);
+    assert_int_equal(guardian_dismiss(h->guardian, true), 0);
+    harness_until(h, &h->gone_count, 1);
+    assert_int_equal(h->lingering_count, 2);
+    assert_int_equal(h->lingering.count, 0);
+    assert_int_equal(h->lingering.spared_count, 1);
+    assert_string_equal(h->lingering.named[0].command, "sleep 2222");
+    (void)harness_kill_all(h);
+    assert_int_equal(survivors_count(h->mark), 1);
+    harness_close(h);
+    assert_int_equal(survivors_count(h->mark), 1);
+    survivors_kill(h->mark);
+    while (waitpid(-1, NULL, 0) > 0) { /* this process is a subreaper */
+    }
+    harness_open(h);
+}
+
 static void close_kills_what_is_left(void **state) {
     struct harness *h = *state;
     harness_spawn(h, 0, "daemon", 3);
@@ -340,29 +404,48 @@ static void zombie_wait(pid_t pid) {
     }
 }
 
-/* Deaths are reported in their order even when the guardian could not look while they happened. */
-static void order_of_deaths(void **state) {
-    static const uint32_t dying[] = {5, 1, 7, 0, 6, 2, 4, 3};
-    struct harness *h = *state;
-    if (old_kernel) {
-        skip(); /* without pidfds the order is only that of noticing */
-    }
-    for (uint32_t id = 0; id < 8; id++) {
+/* All die, one after the other, while the guardian cannot look; it reports them in that order. */
+static void assert_order_of_deaths(struct harness *h, const uint32_t *dying, uint32_t count) {
+    for (uint32_t id = 0; id < count; id++) {
         harness_spawn(h, id, "usr1", (int)id);
     }
-    harness_until(h, &h->spawned_count, 8);
-    harness_ready(h, 8);
+    harness_until(h, &h->spawned_count, count);
+    harness_ready(h, count);
     assert_int_equal(kill(guardian_pid(h->guardian), SIGSTOP), 0);
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < count; i++) {
         assert_int_equal(kill(h->pids[dying[i]], SIGUSR1), 0);
         zombie_wait(h->pids[dying[i]]);
     }
     assert_int_equal(kill(guardian_pid(h->guardian), SIGCONT), 0);
-    harness_until_exits(h, 8);
-    for (size_t i = 0; i < 8; i++) {
+    harness_until_exits(h, count);
+    for (size_t i = 0; i < count; i++) {
         assert_int_equal(h->exits[i].id, dying[i]);
         assert_int_equal(h->exits[i].order, i);
     }
+}
+
+static void order_of_deaths(void **state) {
+    static const uint32_t dying[] = {5, 1, 7, 0, 6, 2, 4, 3};
+    if (old_kernel) {
+        print_message("SKIP: without pidfds the order is only that of noticing\n");
+        skip();
+    }
+    assert_order_of_deaths(*state, dying, sizeof dying / sizeof *dying);
+}
+
+/* More than one turn of the guardian takes, the youngest first: it must not ask waitpid(-1), which begins with the
+ * oldest, before all that its pidfds have to say has been read. */
+static void order_of_more_deaths_than_a_turn_takes(void **state) {
+    enum { COUNT = 300 };
+    uint32_t dying[COUNT];
+    if (old_kernel) {
+        print_message("SKIP: without pidfds the order is only that of noticing\n");
+        skip();
+    }
+    for (uint32_t i = 0; i < COUNT; i++) {
+        dying[i] = COUNT - 1 - i;
+    }
+    assert_order_of_deaths(*state, dying, COUNT);
 }
 
 static void order_of_two_deaths_apart(void **state) {
@@ -523,6 +606,10 @@ int main(int argc, char **argv) {
         PROC_TEST(kill_all_relay),
         PROC_TEST(kill_all_storm),
         PROC_TEST(kill_all_twice_then_spawn),
+        PROC_TEST(dismiss_of_nobody_is_answered),
+        PROC_TEST(dismiss_ends_what_workers_left_behind),
+        PROC_TEST(dismiss_can_be_hurried),
+        PROC_TEST(dismiss_can_spare_what_has_a_session_of_its_own),
         PROC_TEST(close_kills_what_is_left),
         PROC_TEST(worker_is_set_up),
         PROC_TEST(worker_is_bound),
@@ -532,6 +619,7 @@ int main(int argc, char **argv) {
         PROC_TEST(large_environments),
         PROC_TEST(slow_guardian_does_not_block),
         PROC_TEST(order_of_deaths),
+        PROC_TEST(order_of_more_deaths_than_a_turn_takes),
         PROC_TEST(order_of_two_deaths_apart),
         PROC_TEST(guardian_killed),
         PROC_TEST(guardian_killed_before_close),

@@ -48,6 +48,7 @@ static void child_exec(int out_fd, char *mark, const char *mode) {
                                   "--standalone",
                                   "--nproc-per-node=4",
                                   "--max-restarts=1000000",
+                                  "--restart-backoff=0",
                                   "--shutdown-timeout=1",
                                   "--no-python",
                                   HOSTILE_PATH,

@@ -97,8 +97,15 @@ static void on_lost(void *ctx) {
     ((struct harness *)ctx)->lost_count++;
 }
 
+static void on_lingering(void *ctx, const struct guardian_lingering *lingering) {
+    struct harness *h = ctx;
+    h->lingering_count++;
+    h->lingering = *lingering;
+}
+
 void harness_open(struct harness *h) {
-    static const struct guardian_callbacks callbacks = {on_spawned, on_spawn_failed, on_exit_seen, on_gone, on_lost};
+    static const struct guardian_callbacks callbacks = {on_spawned, on_spawn_failed, on_exit_seen,
+                                                        on_gone,    on_lost,         on_lingering};
     int pair[2];
     *h = (struct harness){0};
     mark_make(h->mark, sizeof h->mark);

@@ -11,7 +11,7 @@
 
 #include <cmocka.h> /* after the four that it needs */
 
-#include "agent/guardian.h"
+#include "agent/guardian/guardian.h"
 
 enum { HARNESS_EXITS_MAX = 512, HARNESS_LINE_BYTES = 512 };
 
@@ -25,6 +25,8 @@ struct harness {
     size_t exit_count;
     struct guardian_exit exits[HARNESS_EXITS_MAX];
     pid_t pids[HARNESS_EXITS_MAX]; /* by id */
+    unsigned lingering_count;
+    struct guardian_lingering lingering; /* the last */
     int failed_errno;
     char failed_why[HARNESS_LINE_BYTES];
     uint32_t failed_id;

@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "completion", "muster.bash")
+BINARY = os.environ["MUSTER_BINARY"]
 # (words of the line, the last one is being typed; words that must be offered; words that must not)
 CASES = [
     ("muster|", "run store completion", "train.py"),
@@ -30,6 +31,11 @@ CASES = [
     ("muster|trace|m", "merge", "bench"),
     ("muster|trace|merge|", "folder", "merge"),
     ("muster|bogus|--n", "", "--nnodes"),
+    ("muster|status|--", "--watch --json --rdzv-id --secret-file", "--nnodes"),
+    ("muster|status|h:1|--tls-ca|", "folder", "--watch"),
+    ("muster|doctor|--only|", "names gpus network", "--nnodes --list"),
+    ("muster|doctor|--only|names,g", "names,gpus", "gpus names,names"),
+    ("muster|doctor|--o", "--only", "names"),
 ]
 
 
@@ -48,7 +54,9 @@ def main():
         os.mkdir(os.path.join(folder, "folder"))
         with open(os.path.join(folder, "train.py"), "w", encoding="utf-8"):
             pass
-        for line, wanted, unwanted in CASES:
+        checks = subprocess.run([BINARY, "doctor", "--list"], capture_output=True, text=True, check=True).stdout
+        all_checks = " ".join(line.split()[0] for line in checks.splitlines())
+        for line, wanted, unwanted in [*CASES, ("muster|doctor|--only|", all_checks, "")]:
             offered = complete(line.split("|"), folder)
             wrong = [w for w in wanted.split() if w not in offered] + [w for w in unwanted.split() if w in offered]
             if wrong:

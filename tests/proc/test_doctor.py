@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # muster doctor on this machine: what it prints, and that it finds what has been broken for it.
 # timeout: 180
+# waits: yes
 """Usage: test_doctor.py [CASE ...]; MUSTER_BINARY names the program.
 
 Runs in a network of its own where it can have one, so that ports, names and interfaces are the test's.

@@ -69,7 +69,7 @@ int main() {
     muster_group *world = nullptr;
     float gradient[4] = {1, 2, 3, 4};
     right = right && muster_group_create_env(&group, &world) == MUSTER_OK &&
-            muster_all_reduce(world, gradient, gradient, 4, MUSTER_FLOAT32, MUSTER_AVERAGE, nullptr) == MUSTER_OK &&
+            muster_all_reduce(world, gradient, gradient, 4, MUSTER_FLOAT32, MUSTER_OP_AVERAGE, nullptr) == MUSTER_OK &&
             gradient[3] == 4;
     muster_group_free(world);
     return right ? 0 : 1;
@@ -92,6 +92,21 @@ def try_cplusplus(prefix, folder):
     run(os.path.join(prefix, "bin", "muster"), "run", "--standalone", "--nproc-per-node=2", "--no-python", program)
 
 
+def try_uninstall(folder):
+    """A stage is removed, and the live installation that was made after it stays."""
+    build, prefix = os.path.dirname(BINARY), os.path.join(folder, "live")
+    stage = os.path.join(folder, "stage")
+    run("cmake", "--install", build, "--prefix", prefix, env=dict(os.environ, DESTDIR=stage))
+    run("cmake", "--install", build, "--prefix", prefix)
+    run(os.path.join(TOP, "tools", "uninstall"), build, prefix, stage)
+    left = [os.path.join(here, name) for here, _, files in os.walk(stage) for name in files]
+    if left or not all(os.path.exists(os.path.join(prefix, name)) for name in WANTED):
+        sys.exit(f"make uninstall has left {left} of the stage, or has removed files elsewhere")
+    run(os.path.join(TOP, "tools", "uninstall"), build, prefix)
+    if os.path.exists(os.path.join(prefix, "include", "muster")) or os.path.exists(os.path.join(prefix, "bin", "muster")):
+        sys.exit("make uninstall has left the live installation")
+
+
 def main():
     for tool in (os.environ.get("CC", "cc"), "cmake", "pkg-config"):
         if not shutil.which(tool):
@@ -108,6 +123,7 @@ def main():
         for static in (False, True):
             try_library(prefix, folder, static)
         try_cplusplus(prefix, folder)
+        try_uninstall(folder)
 
 
 main()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # Nodes that are taken away with notice: the job stops at one point, saves, ends with 75, and goes on when started again.
 # timeout: 180
+# waits: yes
 import re
 import signal
 import sys
@@ -62,9 +63,9 @@ OBEYS_NOBODY = ["--no-python", "sh", "-c", "trap '' TERM; echo up; sleep 1000 & 
 
 
 def workers_that_do_not_ask_are_told_by_signals():
-    for command, expected in ((KNOWS_NOTHING, "2 of 2 workers of this node did not end by themselves"),
+    for command, expected in ((KNOWS_NOTHING, "2 of 2 workers of this node did not exit with 0"),
                               (SAVES_ON_SIGTERM, "saved"),
-                              (OBEYS_NOBODY, "2 of 2 workers of this node did not end by themselves")):
+                              (OBEYS_NOBODY, "2 of 2 workers of this node did not exit with 0")):
         with job("muster", 2, command, ["--preempt-signal=SIGUSR1", "--preempt-grace=2"]) as agents:
             for agent in agents:
                 agent.wait_for("up(.|\n)*up")
@@ -73,6 +74,19 @@ def workers_that_do_not_ask_are_told_by_signals():
                 agent.end(PREEMPTED)
                 assert expected in agent.text, agent.text
                 assert "Sending process" in agent.text, agent.text
+
+
+def sigterm_comes_at_once_where_wanted():
+    """--preempt-term=now: not after half of 2000 s; the exit code says pre-empted all the same."""
+    options = ["--preempt-signal=SIGUSR1", "--preempt-grace=2000", "--preempt-term=now"]
+    for command in (SAVES_ON_SIGTERM, KNOWS_NOTHING):
+        with job("muster", 2, command, options) as agents:
+            for agent in agents:
+                agent.wait_for("up(.|\n)*up")
+            agents[0].process.send_signal(signal.SIGUSR1)
+            for agent in agents:
+                agent.end(PREEMPTED)
+                assert "SIGTERM follows in 0 ms" in agent.text, agent.text
 
 
 def a_node_that_waits_for_others_goes_at_once():
@@ -84,6 +98,7 @@ def a_node_that_waits_for_others_goes_at_once():
 
 for case in (all_nodes_stop_after_the_same_epoch, a_node_that_is_told_by_none_of_the_agents_hears_it_from_the_workers,
              one_node_alone_and_sigterm, workers_that_do_not_ask_are_told_by_signals,
+             sigterm_comes_at_once_where_wanted,
              a_node_that_waits_for_others_goes_at_once):
     case()
     print(f"ok {case.__name__}", flush=True)

@@ -182,6 +182,11 @@ def run_job(with_flood):
                 text, _ = one.communicate(timeout=PATIENCE_S)
                 if one.returncode != 0:
                     raise SystemExit(f"an agent has ended with {one.returncode}:\n{text}")
+        except SystemExit:
+            for one in nodes:
+                one.kill()
+                print(f"what agent {one.pid} said:\n{one.communicate()[0]}", file=sys.stderr)
+            raise
         finally:
             if with_flood and flood.ident:
                 flood.end()

@@ -13,13 +13,29 @@ import jobs  # noqa: E402
 BINARY = os.environ["MUSTER_BINARY"]
 PATIENCE_S = 60
 SECRET, OTHER = "the secret of this job", "the secret of another job"
-# What a worker finds in its own environment, and in those of its ancestors as far as they are Muster's.
+# What a worker finds in its own environment, and in those of its ancestors as far as they are Muster's; and how often the
+# secret stands in the memory of its parent, the guardian, and of the agent, where that may be read.
 LOOK = (
+    f"SECRET = {bytes(byte ^ 1 for byte in SECRET.encode())}\n"  # not as it is: this text stands in their memory, too
     "import os\n"
     "pid, found = os.getpid(), []\n"
     "for _ in range(3):\n"
     "    found.append(b'secret of this' in open(f'/proc/{pid}/environ', 'rb').read())\n"
     "    pid = int(open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[1])\n"
+    "def copies(pid):\n"
+    "    count = 0\n"
+    "    with open(f'/proc/{pid}/maps') as maps, open(f'/proc/{pid}/mem', 'rb', 0) as memory:\n"
+    "        for line in maps:\n"
+    "            if ' rw' in line and '[v' not in line:\n"
+    "                begin, end = (int(text, 16) for text in line.split()[0].split('-'))\n"
+    "                memory.seek(begin)\n"
+    "                count += memory.read(end - begin).count(bytes(byte ^ 1 for byte in SECRET))\n"
+    "    return count\n"
+    "try:\n"
+    "    agent = int(open(f'/proc/{os.getppid()}/stat').read().rsplit(')', 1)[1].split()[1])\n"
+    "    print('copies', copies(os.getppid()), copies(agent))\n"
+    "except OSError as error:\n"
+    "    print('copies unknown', error)\n"
     "print('found', any(found), 'MUSTER_SECRET' in os.environ, 'rank', os.environ['RANK'])\n"
 )
 
@@ -60,6 +76,7 @@ def everybody_knows_it(folder):
     for node in nodes:
         code, text = node.end()
         expect(code == 0 and re.search(r"found False False rank [01]", text), code, text)
+        expect(re.search(r"^copies (0 1$|unknown)", text, re.M), text)
 
 
 def one_does_not(host_secret, secret, said_here, said_there):
@@ -86,6 +103,6 @@ jobs.isolate()  # where it can be had: so that no port is taken by a stranger
 with tempfile.TemporaryDirectory() as folder:
     everybody_knows_it(folder)
     a_file_that_others_can_read(folder)
-one_does_not(SECRET, OTHER, "another secret than this node", "has not answered a challenge")
+one_does_not(SECRET, OTHER, "its secret or --rdzv-id is not this node's", "its secret or --rdzv-id differs")
 one_does_not(SECRET, None, "secret_file=FILE", "JOIN without the job's secret")
 one_does_not(None, SECRET, "has no secret, and this one has", "has no secret, and this one has")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # muster status of real jobs: one that fails and starts again, one with a secret, one of c10d, and what is none.
 # timeout: 240
+# waits: yes
 """Usage: test_status.py [CASE ...]; MUSTER_BINARY names the program.
 
 A worker waits for its exit code in a FIFO of its rank and attempt, so that opening that FIFO is the sign that it runs.
@@ -186,6 +187,9 @@ def a_rendezvous_of_c10d():
         check('job "job7": running' in status(endpoint, "--rdzv-id=job7").stdout, "the text")
         fails('no rendezvous named "job8"', endpoint, "--rdzv-id=job8")
         job.end(fifos)
+        with open(job.log.name, encoding="utf-8") as log:
+            said = log.read()
+        check("dropped" not in said, f"the job's log has a warning of those who asked: {said}")
 
 
 def nobody_is_there():

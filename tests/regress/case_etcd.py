@@ -5,6 +5,7 @@ import shutil
 import signal
 import time
 
+import case_end
 import etcd
 import jobs
 from case_etcd3 import make_certificates
@@ -45,6 +46,37 @@ def case_etcd_restarts():
     each(test)
 
 
+def case_etcd_restart_keeps_workers():
+    """An etcd that is away for longer than a node may be silent, and comes back with its data, costs nothing: the workers keep
+    their process ids, no restart is counted, and the job ends well."""
+    silence_s = 2
+    quick = f"{CONF},keep_alive_interval=1,keep_alive_max_attempt={silence_s}"
+
+    def test(scratch, backend, nnodes, away_s, watched_s):
+        pair = Pair(scratch, nnodes=nnodes, options=[quick, "--max-restarts=0"], backend=backend)
+        starts = pair.start_both()
+        mark = scratch.channel.mark()
+        pair.etcd.stop(signal.SIGKILL)
+        time.sleep(away_s)
+        pair.etcd.start()
+        for name in "AB":
+            pair.agents[name].wait_line("etcd answers again", 30)
+        time.sleep(watched_s)  # in which they would take each other for dead
+        touched = scratch.channel.select("signal", mark) + scratch.channel.select("start", mark)
+        jobs.check(not touched, f"{touched}\n{pair.agents['A'].tail()}\n{pair.agents['B'].tail()}")
+        pair.finish(starts)
+        scratch.expect_nobody()
+
+    etcd.binary()
+    jobs.isolate()
+    # A keep-alive of the legacy backend lives 10 s, and gets 5 s of grace.
+    spans = {"etcd-v2": (2 * silence_s, 2 * silence_s), "etcd": (12, 7)}
+    for backend, nnodes in (("etcd-v2", "2"), ("etcd-v2", "1:2"), ("etcd", "2")):
+        print(backend, nnodes, flush=True)
+        with jobs.Scratch() as scratch:
+            test(scratch, backend, nnodes, *spans[backend])
+
+
 def case_etcd_loses_its_data():
     """When an etcd comes back without its data the nodes form a new world, and the job ends well."""
 
@@ -78,29 +110,66 @@ def case_etcd_stays_away():
 
 
 def case_etcd_node_has_failed_for_good():
-    """B has failed, closed the job and is gone without a trace when A's workers end well: A waits for nobody at the end."""
-
-    def wait_gone(pair):
-        """Until B's keep-alive has expired: nothing more will be heard of it. (With etcd-v2 there is none.)"""
-        deadline = time.monotonic() + CHANGE_S
-        folder = "/v2/keys/torchelastic/p2p/run_pair/rdzv/v_1"
-        while sum("/rank_" in node["key"] for node in pair.etcd.ask(folder).get("node", {}).get("nodes", [])) > 1:
-            jobs.check(time.monotonic() < deadline, "B's keep-alive does not expire")
-            time.sleep(0.05)
+    """B has failed and is gone. That ends A's workers and A, with 1."""
 
     def test(scratch, backend):
         pair = Pair(scratch, nnodes="2", options=[CONF, "--max-restarts=0"], backend=backend)
         starts = pair.start_both()
         jobs.tell_exit(pair.workers_of(starts, "B")[0].pid, 3)
-        pair.agents["B"].expect(jobs.SOON_S, 1)
-        wait_gone(pair)
-        for s in pair.workers_of(starts, "A"):
-            jobs.tell_exit(s.pid, 0)
-        pair.agents["A"].expect(jobs.SOON_S, 0)
+        for name in "BA":
+            pair.agents[name].expect(jobs.SOON_S, 1)
         pair.etcd.stop()
         scratch.expect_nobody()
 
     each(test)
+
+
+def case_etcd_done_nodes_are_not_missed():
+    """Legacy: of three nodes two have succeeded and go, one by SIGTERM, one by SIGKILL. When their keep-alives have expired the
+    third one's workers run on, and the job ends with 0."""
+    os.environ["LOGLEVEL"] = "INFO"
+    etcd.binary()
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, kinds=("muster",) * 3, nnodes="1:3", options=[CONF], backend="etcd")
+        for index in range(3):
+            pair.start(index)
+        starts = pair.expect_world(6, CHANGE_S, 0)
+        mark = scratch.channel.mark()
+        for name, how in (("B", signal.SIGTERM), ("C", signal.SIGKILL)):
+            case_end.finish_and_go(scratch, pair, starts, name, how)
+        pair.agents["A"].wait_line("a node has gone after its workers had succeeded: 2 of 3", CHANGE_S)
+        case_end.expect_healthy_end(scratch, pair, starts, "A", mark)
+        pair.etcd.stop()
+        scratch.expect_nobody()
+
+
+def case_etcd_mixed_end():
+    """Legacy, with a torchrun: it has succeeded, waits at the end and is killed: Muster's workers run on, exit 0. It fails for
+    good: Muster's agent stops its workers and exits 1."""
+    os.environ["LOGLEVEL"] = "INFO"
+    jobs.need_torch()
+    etcd.need_python_etcd()
+    etcd.binary()
+    jobs.isolate()
+    for code in (0, 3):
+        with jobs.Scratch() as scratch:
+            pair = Pair(scratch, kinds=("muster", "torchrun"), nnodes="2", options=[CONF, "--max-restarts=0"], backend="etcd")
+            starts = pair.start_both(CHANGE_S)
+            mark = scratch.channel.mark()
+            case_end.end_workers(pair, starts, "B", code)
+            if code == 0:
+                pair.etcd.wait_count("/torchelastic/p2p/run_pair/rdzv/v_1/kv/", "torchelastic/agent/terminal_state/num_members", 1)
+                pair.agents["B"].signal(signal.SIGKILL)
+                pair.agents["A"].wait_line("a node has gone after its workers had succeeded: 1 of 2", CHANGE_S)
+                case_end.expect_healthy_end(scratch, pair, starts, "A", mark)
+            else:
+                pair.agents["B"].expect(CHANGE_S, 1)
+                pair.agents["A"].expect(CHANGE_S, 1)
+                said = pair.agents["A"].err()
+                jobs.check("has left or died, and the job is closed" in said, f"no reason given\n{pair.agents['A'].tail()}")
+            pair.etcd.stop()
+            scratch.expect_nobody()
 
 
 def case_etcd_endpoints():

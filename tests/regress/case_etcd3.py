@@ -1,6 +1,5 @@
 """Jobs on etcd's v3 API: what happens to etcd in the middle of a job, and etcds that cannot be used."""
 
-import base64
 import contextlib
 import json
 import os
@@ -9,19 +8,24 @@ import signal
 import socket
 import subprocess
 import threading
-import urllib.error
-import urllib.request
 
+import certificates
 import etcd
 import jobs
+from etcd import keys, post, text64
 from nodes import Pair
 
 FORM_S = 30
 PREEMPTED = 75  # exit code
-# Leases of two seconds, the least that etcd grants.
+# Leases of two seconds, the least that etcd grants; silence is the same.
 QUICK = "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"
+SILENCE_S = 2
 # Long enough for a busy machine not to lose one, short enough to be waited for.
 STEADY = "--rdzv-conf=keep_alive_interval=2,keep_alive_max_attempt=3"
+# Whoever may still be at work in the world before gets no more time than that.
+SOON_STOPPED = "--shutdown-timeout=1"
+# Whoever waits for these misses FORM_S.
+LATE_STOPPED = f"--shutdown-timeout={10 * FORM_S}"
 PATIENT = "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=20"
 
 
@@ -30,46 +34,25 @@ class Pair3(Pair):
 
     def __init__(self, scratch, server, endpoint=None, options=(), **more):
         super().__init__(scratch, endpoint=endpoint or server.endpoint, **more)
+        self.server = server
         self.options = ["--rdzv-backend=etcd-v3", "--max-restarts=9", *options, *self.options]
 
     def start_both(self, timeout_s=FORM_S, first=()):
-        """A, which leads, then B; their four `start` stamps."""
+        """A and B; their four `start` stamps. With options for A alone, that one leads."""
         mark = self.channel.mark()
         self.start(0, options=first)
+        if first:  # it is to be the leader
+            wait_until(lambda: "/muster/pair/leader" in keys(self.server), "nobody leads")
         self.start(1)
         return self.expect_world(4, timeout_s, mark)
 
     def leader(self, server):
         """The name of the agent that holds the leader's key, and of the other one."""
-        identity = value(server, "/muster/pair/leader")
-        letter = value(server, f"/muster/pair/from/{identity.decode()}")
+        port = json.loads(value(server, "/muster/pair/leader"))["port"]
         for name, agent in self.agents.items():
-            if agent.wait(0) is None and agent.pid.to_bytes(8, "little") in letter:
+            if agent.wait(0) is None and port in jobs.ports_of(agent.pid):
                 return name, "AB".replace(name, "")
-        raise jobs.Failed(f"no agent has written {letter!r}")
-
-
-def text64(text):
-    return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
-
-
-def post(server, path, body, token=None):
-    """What etcd's gateway answers, errors included."""
-    request = urllib.request.Request(f"http://{server.endpoint}/v3/{path}", json.dumps(body).encode())
-    if token:
-        request.add_header("Authorization", token)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=10) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        return json.load(error)
-
-
-def keys(server, prefix="\0", token=None):
-    end = "\0" if prefix == "\0" else prefix[:-1] + chr(ord(prefix[-1]) + 1)
-    found = post(server, "kv/range", {"key": text64(prefix), "range_end": text64(end)}, token)
-    return {base64.b64decode(kv["key"]).decode(): base64.b64decode(kv.get("value", "")) for kv in found.get("kvs", [])}
+        raise jobs.Failed(f"no agent listens at port {port}")
 
 
 def value(server, key):
@@ -90,6 +73,14 @@ def expect_untouched(scratch, mark, seconds, pair):
         jobs.check(all(agent.wait(0.05) is None for agent in pair.agents.values()), "an agent has ended")
 
 
+def wait_until(holds, otherwise):
+    for _ in range(int(FORM_S / 0.02)):
+        if holds():
+            return
+        threading.Event().wait(0.02)
+    raise jobs.Failed(otherwise)
+
+
 def expect_no_keys(server):
     left = keys(server)
     jobs.check(not left, f"keys are left: {sorted(left)}")
@@ -102,24 +93,20 @@ def case_etcd3_leaves_nothing():
     jobs.isolate()
     with jobs.Scratch() as scratch:
         server = etcd.Etcd(scratch)
-        pair = Pair3(scratch, server, nnodes="2", options=[QUICK])
+        pair = Pair3(scratch, server, nnodes="2", options=[QUICK, SOON_STOPPED])
         starts = pair.start_both()
-        jobs.check(len(keys(server)) == 5, f"a leader, two nodes' keys: {sorted(keys(server))}")
+        wanted = ["/muster/pair/leader", "/muster/pair/world"]
+        jobs.check(sorted(keys(server)) == wanted, f"other keys: {sorted(keys(server))}")
         starts = fail_and_form(pair, starts, "B")
-        jobs.check(len(keys(server)) == 5, f"rounds add keys: {sorted(keys(server))}")
+        jobs.check(sorted(keys(server)) == wanted, f"rounds add keys: {sorted(keys(server))}")
         pair.finish(starts)
         expect_no_keys(server)
-        pair = Pair3(scratch, server, nnodes="2", options=[QUICK])
+        pair = Pair3(scratch, server, nnodes="2", options=[QUICK, SOON_STOPPED])
         pair.start_both()
         for agent in pair.agents.values():
             agent.signal(signal.SIGKILL)
             agent.expect(jobs.SOON_S)
-        for _ in range(200):
-            if not keys(server):
-                break
-            pair.agents["A"].wait(0)
-            threading.Event().wait(0.1)
-        expect_no_keys(server)
+        expect_no_keys_but_dead(server)
 
 
 def case_etcd3_restarts():
@@ -142,41 +129,82 @@ def case_etcd3_restarts():
 
 
 def case_etcd3_loses_its_data():
-    """etcd comes back empty: the agents say so, and the job forms anew there."""
+    """etcd comes back empty: the leader says so and writes its world again, workers run on, and the next round forms."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
         server = etcd.Etcd(scratch)
         pair = Pair3(scratch, server, nnodes="2", options=[QUICK])
         starts = fail_and_form(pair, pair.start_both(), "B")
+        leader, _ = pair.leader(server)
         mark = scratch.channel.mark()
         server.stop(signal.SIGKILL)
         shutil.rmtree(scratch.path("etcd.data"))
         server.start()
-        starts = pair.expect_world(4, FORM_S, mark)
-        said = pair.agents["A"].err() + pair.agents["B"].err()
-        jobs.check("etcd has lost its data" in said, f"nobody says so\n{pair.agents['A'].tail()}")
-        pair.finish(starts)
+        pair.agents[leader].wait_line("etcd has lost data", FORM_S)
+        wait_until(lambda: len(keys(server)) == 2, "the world is not written again")
+        expect_untouched(scratch, mark, 0.1, pair)
+        world = json.loads(value(server, "/muster/pair/world"))
+        jobs.check(world["round"] == 2 and world["nodes"] == 2, f"another world is written: {world}")
+        pair.finish(fail_and_form(pair, starts, "A"))
+        expect_no_keys(server)
 
 
-def case_etcd3_leader_is_killed():
-    """The agent that leads is killed, or frozen and thawed: the other one leads, and takes it in again."""
+def case_etcd3_silent_leader_is_left_behind():
+    """The agent that leads is frozen: the other one leads, and forms its world when the workers of the frozen one must
+    have stopped; thawed, that comes back."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
         server = etcd.Etcd(scratch)
-        pair = Pair3(scratch, server, nnodes="1:2", options=[QUICK])
+        stop_s = 3  # longer than the silence: neither of the two alone is as long as both
+        pair = Pair3(scratch, server, nnodes="1:2", options=[QUICK, f"--shutdown-timeout={stop_s}"])
+        pair.start_both()
+        leader, other = pair.leader(server)
+        took_s = pair.freeze(leader, FORM_S)
+        print(f"the leader frozen: the other one runs again after {took_s:.1f} s")
+        jobs.check(took_s >= SILENCE_S + stop_s, f"the other one has a world after {took_s:.1f} s already")
+        jobs.check(pair.leader(server)[0] == other, "a frozen agent leads")
+        starts = pair.thaw(leader, FORM_S)
+        jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
+        pair.finish(starts)
+        expect_no_keys(server)
+
+
+def case_etcd3_leader_is_killed():
+    """The agent that leads is killed: the other one leads, and waits for nobody's workers."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        server = etcd.Etcd(scratch)
+        pair = Pair3(scratch, server, nnodes="1:2", options=[QUICK, LATE_STOPPED])
         pair.start_both()
         leader, other = pair.leader(server)
         mark = scratch.channel.mark()
-        jobs.stop(pair.agents[leader].pid)
-        pair.expect_world(2, FORM_S, mark)
-        jobs.check(pair.leader(server)[0] == other, "a frozen agent leads")
-        mark = scratch.channel.mark()
-        os.kill(pair.agents[leader].pid, signal.SIGCONT)
-        starts = pair.expect_world(4, FORM_S, mark)
-        mark = scratch.channel.mark()
-        pair.agents[other].signal(signal.SIGKILL)
+        pair.agents[leader].signal(signal.SIGKILL)
         starts = pair.expect_world(2, FORM_S, mark)
+        jobs.check(pair.leader(server)[0] == other, "a dead agent leads")
         jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
+        pair.finish(starts)
+        expect_no_keys_but_dead(server)
+
+
+def case_etcd3_leader_leaves():
+    """The leader is told to end: the others form one world without it, at once."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        server = etcd.Etcd(scratch)
+        pair = Pair3(scratch, server, nnodes="1:3", kinds=("muster",) * 3)
+        mark = scratch.channel.mark()
+        for index in range(3):
+            pair.start(index)
+        pair.expect_world(6, FORM_S, mark)
+        leader, _ = pair.leader(server)
+        mark = scratch.channel.mark()
+        pair.agents[leader].signal(signal.SIGTERM)
+        starts = pair.expect_world(4, FORM_S, mark)
+        pair.agents[leader].expect(FORM_S)
+        others = [agent for name, agent in pair.agents.items() if name != leader]
+        jobs.check(len(scratch.channel.select("start", mark)) == 4, "more worlds than one")
+        for agent in others:
+            jobs.check(agent.err().count("forming the world again") == 1, agent.tail())
         pair.finish(starts)
         expect_no_keys_but_dead(server)
 
@@ -186,7 +214,7 @@ def case_etcd3_stop_outlives_its_leader():
     jobs.isolate()
     with jobs.Scratch() as scratch:
         server = etcd.Etcd(scratch)
-        options = [QUICK, "--preempt-signal=SIGUSR1", "--preempt-grace=8"]
+        options = [QUICK, SOON_STOPPED, "--preempt-signal=SIGUSR1", "--preempt-grace=8"]
         pair = Pair3(scratch, server, nnodes="3", kinds=("muster",) * 3, options=options)
         mark = scratch.channel.mark()
         for index in range(3):
@@ -206,11 +234,8 @@ def case_etcd3_stop_outlives_its_leader():
 
 def expect_no_keys_but_dead(server):
     """Those of a killed agent go when its lease expires."""
-    for _ in range(100):
-        if not keys(server):
-            break
-        threading.Event().wait(0.1)
-    expect_no_keys(server)
+    wait_until(lambda: not keys(server) and not post(server, "lease/leases", {}).get("leases"),
+               "keys or leases of dead agents are left")  # fmt: skip
 
 
 class Gate:
@@ -258,30 +283,93 @@ class Gate:
 
 
 def case_etcd3_compacts():
-    """A node is cut off while others change the state and etcd forgets how: it reads anew, follower and leader alike."""
+    """The leader is cut off from etcd while that forgets its history: it reads anew, and tells the next world then."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
         server = etcd.Etcd(scratch)
         gate = Gate(server.port)
         pair = Pair3(scratch, server, nnodes="2", options=[PATIENT])
-        first = f"--rdzv-endpoint=127.0.0.1:{gate.port}"
-        starts = pair.start_both(first=[first])
-        for node in "BA":  # the one who is not cut off, then the one who is
-            mark = scratch.channel.mark()
-            gate.shut()
-            os.kill(pair.workers_of(starts, node)[0].pid, signal.SIGKILL)
-            scratch.channel.expect(1, "signal", FORM_S, since=mark)
-            revision = int(post(server, "kv/range", {"key": text64("x")})["header"]["revision"])
-            for _ in range(2):
-                post(server, "kv/put", {"key": text64("x")})
-            while node == "B" and int(post(server, "kv/range", {"key": text64("x")})["header"]["revision"]) < revision + 3:
-                threading.Event().wait(0.02)  # B has written
-            revision = int(post(server, "kv/range", {"key": text64("x")})["header"]["revision"])
-            post(server, "kv/compaction", {"revision": str(revision)})
-            gate.open()
-            starts = pair.expect_world(4, FORM_S, mark)
-        jobs.check("compacted" in pair.agents["A"].err(), f"nothing was compacted\n{pair.agents['A'].tail()}")
+        starts = pair.start_both(first=[f"--rdzv-endpoint=127.0.0.1:{gate.port}"])
+        mark = scratch.channel.mark()
+        gate.shut()
+        os.kill(pair.workers_of(starts, "B")[0].pid, signal.SIGKILL)
+        scratch.channel.expect(1, "signal", FORM_S, since=mark)
+        for _ in range(2):
+            revision = post(server, "kv/put", {"key": text64("x")})["header"]["revision"]
+        post(server, "kv/compaction", {"revision": revision})
+        jobs.check(not scratch.channel.select("start", mark), "a world was told without etcd")
+        gate.open()
+        starts = pair.expect_world(4, FORM_S, mark)
+        pair.agents["A"].wait_line("compacted", FORM_S)
         pair.finish(starts)
+
+
+def case_etcd3_leader_is_cut_off_from_etcd():
+    """The leader does not reach etcd when the next round is due: it lets the other node lead, and joins that later."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        server = etcd.Etcd(scratch)
+        gate = Gate(server.port)
+        pair = Pair3(scratch, server, nnodes="1:2", options=[QUICK, SOON_STOPPED])
+        starts = pair.start_both(first=[f"--rdzv-endpoint=127.0.0.1:{gate.port}"])
+        gate.shut()
+        expect_untouched(scratch, scratch.channel.mark(), 3, pair)  # longer than the lease
+        mark = scratch.channel.mark()
+        os.kill(pair.workers_of(starts, "B")[0].pid, signal.SIGKILL)
+        pair.agents["A"].wait_line("another node may lead now", FORM_S)
+        alone = pair.expect_world(2, FORM_S, mark)
+        jobs.check({pair.agent_of(s) for s in alone} == {"B"}, "a node that does not reach etcd has a world")
+        mark = scratch.channel.mark()
+        gate.open()
+        pair.finish(pair.expect_world(4, FORM_S, mark))
+        expect_no_keys_but_dead(server)
+
+
+def case_etcd3_leader_cannot_be_reached():
+    """A node that does not reach the leader's address says which and why; the leader goes on leading."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        server = etcd.Etcd(scratch)
+        pair = Pair3(scratch, server, nnodes="2", options=["--rdzv-conf=join_timeout=7"])
+        pair.start(0, options=["--local-addr=192.0.2.1", "--rdzv-conf=join_timeout=60"])
+        wait_until(lambda: "/muster/pair/leader" in keys(server), "nobody leads")
+        port = json.loads(value(server, "/muster/pair/leader"))["port"]
+        agent = pair.start(1)
+        agent.wait_line(f"192.0.2.1:{port}: ", FORM_S)
+        agent.expect(FORM_S, 1)
+        jobs.check("unreachable" in agent.err(), f"no reason is given\n{agent.tail()}")
+        jobs.check(json.loads(value(server, "/muster/pair/leader"))["port"] == port, "another one leads")
+        pair.agents["A"].signal(signal.SIGINT)
+        pair.agents["A"].expect(jobs.SOON_S)
+
+
+def case_etcd3_secret_and_status():
+    """The session's secret and TLS come with a leader in etcd: a node without is refused, muster status works with both,
+    and the death of a node's agent is told at once."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        certificates.make(scratch.root)
+        server = etcd.Etcd(scratch)
+        secret = scratch.write("secret", "one that nobody guesses", 0o600)
+        conf = f"--rdzv-conf=secret_file={secret},{certificates.conf(scratch.root)}"
+        pair = Pair3(scratch, server, nnodes="1:2", options=[f"{conf},keep_alive_interval=60"])
+        pair.start_both()
+        leader, other = pair.leader(server)
+        stranger = scratch.run("muster", "--nnodes=1:2", "--rdzv-backend=etcd-v3", "--rdzv-id=pair",
+                               f"--rdzv-endpoint={server.endpoint}", "--rdzv-conf=join_timeout=2",
+                               "--local-addr=127.0.0.1", *jobs.worker(scratch))  # fmt: skip
+        stranger.expect(FORM_S, 1)
+        jobs.check("TLS" in stranger.err(), f"it does not say why\n{stranger.tail()}")
+        place = json.loads(value(server, "/muster/pair/leader"))
+        files = [f"--tls-{name}={scratch.path(file)}" for name, file in
+                 (("cert", "member.pem"), ("key", "member.key"), ("ca", "authority.pem"))]  # fmt: skip
+        report = subprocess.run(
+            [jobs.muster_binary(), "status", f"{place['addr']}:{place['port']}", "--json", "--rdzv-id=pair",
+             f"--secret-file={secret}", *files], capture_output=True, text=True, check=False)  # fmt: skip
+        jobs.check(report.returncode == 0 and json.loads(report.stdout)["nodes"]["active"] == 2, report.stderr + report.stdout)
+        mark = scratch.channel.mark()
+        pair.agents[other].signal(signal.SIGKILL)  # silence alone would take 180 s
+        pair.finish(pair.expect_world(2, FORM_S, mark))
 
 
 def leader_of(cluster):

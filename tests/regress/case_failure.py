@@ -1,5 +1,6 @@
 """Workers that die: who is told, what is restarted, what is reported, and that nobody outlives the job."""
 
+import contextlib
 import json
 import os
 import re
@@ -60,6 +61,137 @@ def case_restarts_run_out():
         process.expect(30, 1)
         attempts = sorted({s.attempt for s in scratch.channel.select("start")})
         jobs.check(attempts == [0, 1, 2, 3], f"attempts {attempts}")
+        scratch.expect_nobody()
+
+
+def case_background_processes_end_after_a_success():
+    """After a success what workers left behind gets SIGTERM, with its name in the log; --detached=leave spares sessions."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        deed = "trap 'echo kept > kept; exit' TERM; touch listens; while :; do sleep 0.01; done"
+        scratch.write("deed", deed)
+        script = "sh deed & setsid sleep 3333 & until test -e listens; do sleep 0.01; done"
+        for leave in (False, True):
+            options = ["--standalone", f"--detached={'leave' if leave else 'stop'}", "--no-python", "sh", "-c", script]
+            process = scratch.run_to_end("muster", *options, code=0)
+            jobs.check(os.path.exists(scratch.path("kept")), "SIGTERM did not come first")
+            os.unlink(scratch.path("kept"))
+            os.unlink(scratch.path("listens"))
+            count = "[12]" if leave else "[23]"  # and maybe the child that `deed` waits for
+            process.wait_line(f"{count} process(es)? that they started still runs?: SIGTERM now", 0)
+            process.wait_line(r"pid \d+: sh deed", 0)
+            if leave:
+                process.wait_line(r"pid \d+: sleep 3333 \(left alone", 0)
+                jobs.check([jobs.command_line(pid).strip() for pid in scratch.pids()] == ["sleep 3333"], f"{scratch.pids()}")
+            else:
+                scratch.expect_nobody()
+
+
+def case_error_that_dies_slowly_is_the_root_cause():
+    """A worker that records its error and then needs long to die is the cause; those who fail meanwhile are not."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        record = "{ echo '{\"message\": \"mine\", \"timestamp\": '$(date +%s)'}'; } > $TORCHELASTIC_ERROR_FILE"
+        # Rank 0 ends by the SIGTERM that follows rank 1's death, as a Python worker does at the end of the interpreter.
+        cause = f"{record}; touch told; exec sleep 99"
+        victim = "until test -e told; do sleep 0.01; done; sleep 0.1; exit 5"
+        script = f"if [ $RANK = 0 ]; then {cause}; else {victim}; fi"
+        process = scratch.run("muster", "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", script)
+        process.expect(jobs.SOON_S, 1)
+        jobs.check(root_cause(process) == (0, -15), process.tail())
+        process.wait_line("stopped by the launcher with SIGTERM while it was ending after an error of its own", 0)
+
+
+def case_stopped_and_early_ranks_are_named():
+    """The report names a rank that is stopped and one that had ended well; the stopped one is woken to end at once."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        process, group = start_group(scratch, 3)
+        jobs.tell_exit(group[2].pid, 0)
+        while jobs.alive(group[2].pid):
+            time.sleep(0.002)
+        jobs.stop(group[1].pid)
+        jobs.tell_exit(group[0].pid, 4)
+        process.expect(jobs.SOON_S, 1)  # 30 s with SIGKILL for the stopped one
+        jobs.check(root_cause(process) == (0, 4), process.tail())
+        process.wait_line(r"others    : rank 2 had exited 0 \d+\.\d s earlier", 0)
+        process.wait_line(r"others    : rank 1 is stopped \(SIGSTOP\)", 0)
+        scratch.channel.expect(1, "signal", jobs.SOON_S, pid=group[1].pid, signo=int(signal.SIGTERM))
+
+
+def outcome_of(scratch, *options, code=None, kill=None):
+    """The file of a job with one worker that fails by itself (rank 1, if there is a second) and one that waits."""
+    path = scratch.path("outcome.json")
+    with open(path, "w", encoding="ascii") as earlier:
+        earlier.write("of an earlier job")
+    process = scratch.run("muster", "--standalone", f"--outcome={path}", *options)
+    if kill is not None:
+        scratch.channel.expect(2, "start", jobs.SOON_S)
+        process.signal(kill)
+    process.expect(jobs.SOON_S, code)
+    scratch.expect_nobody()
+    with open(path, encoding="ascii") as text:
+        told = json.load(text)
+    for worker in told["workers"]:
+        if worker["pid"] is not None:
+            times = told["started"], worker["started"], worker["ended"], told["ended"]
+            jobs.check(list(times) == sorted(times), f"{times} of {worker}")
+    return told
+
+
+def case_outcome_tells_programs():
+    """--outcome: result, root cause and every worker as JSON; the guardian writes it for a launcher that was killed."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        script = "if [ $RANK = 1 ]; then echo '{\"message\": \"mine\", \"timestamp\": 5}' > $TORCHELASTIC_ERROR_FILE; exit 3; fi; exec sleep 99"
+        told = outcome_of(scratch, "--nproc-per-node=2", "--max-restarts=1", "--no-python", "sh", "-c", script, code=1)
+        first, second = told["workers"]
+        jobs.check((told["version"], told["result"], told["exit_code"], told["restarts"]) == (1, "failed", 1, 1), f"{told}")
+        root = told["root_cause"]
+        jobs.check((root["rank"], root["host"], root["exitcode"]) == (1, told["host"], 3), f"{told}")
+        jobs.check((first["state"], first["exitcode"], first["signal"]) == ("stopped", -15, "SIGTERM"), f"{first}")
+        jobs.check((second["state"], second["exitcode"], second["message"]) == ("failed", 3, "mine"), f"{second}")
+        jobs.check(second["timestamp"] == 5 and second["error"]["message"] == "mine", f"{second}")
+        told = outcome_of(scratch, "--no-python", "true", code=0)
+        jobs.check((told["result"], told["root_cause"]) == ("success", None), f"{told}")
+        jobs.check((told["workers"][0]["exitcode"], told["workers"][0]["state"]) == (0, "succeeded"), f"{told}")
+        broken = scratch.write("broken", "#!/no/such/interpreter\n", 0o755)
+        told = outcome_of(scratch, "--no-python", broken, code=1)
+        jobs.check(told["result"] == "not_started" and "broken" in told["message"], f"{told}")
+        jobs.check(told["workers"][0]["exitcode"] is None, f"{told}")
+        for wrong in (["no-such-script.py"], ["--nproc-per-node=many", "--no-python", "true"], ["--max-restarts=-1", "x"]):
+            told = outcome_of(scratch, *wrong, code=1)
+            jobs.check((told["result"], told["exit_code"], told["workers"]) == ("not_started", 1, []), f"{told}")
+            jobs.check(wrong[0].rpartition("=")[2] in told["message"], f"{told}")
+    for number, result in ((signal.SIGTERM, "signalled"), (signal.SIGKILL, "launcher_killed")):
+        with jobs.Scratch() as scratch:
+            code = 1 if number == signal.SIGTERM else -9
+            told = outcome_of(scratch, "--nproc-per-node=2", *jobs.worker(scratch), code=code, kill=number)
+            jobs.check((told["result"], told["world_size"]) == (result, 2), f"{told}")
+            jobs.check([w["exitcode"] for w in told["workers"]] == [-number, -number], f"{told}")
+            pids = sorted(s.pid for s in scratch.channel.select("start"))
+            jobs.check(sorted(w["pid"] for w in told["workers"]) == pids, f"{told}")
+            jobs.check(all(w["state"] == "stopped" for w in told["workers"]), f"{told}")
+
+
+def case_restarts_pause():
+    """Three restarts carry the workers over a fault of 1.5 s, by default; a signal ends a pause at once."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        since_s = time.time()
+        fault = f"test $(date +%s%3N) -ge {int((since_s + 1.5) * 1000)}"
+        options = ["--standalone", "--max-restarts=3", "--no-python", "sh", "-c"]
+        process = scratch.run("muster", *options, fault, env=scratch.env(MUSTER_RESTART_BACKOFF=""))
+        process.expect(jobs.SOON_S, 0)
+        jobs.check(process.err().count("restarting in ") == 2, f"the first restart waits not, the others do\n{process.tail()}")
+        process.wait_line(r"restarting in 1\.0 s: 3 attempts have failed", 0)
+
+        options[1] = "--max-restarts=99"
+        process = scratch.run("muster", "--restart-backoff=1000", *options, "exit 1")
+        process.wait_line(r"restarting in 2\.0 s", jobs.SOON_S)
+        process.signal(signal.SIGTERM)
+        process.expect(jobs.SOON_S, 1)
+        jobs.check("restarting in 4.0 s" not in process.err(), process.tail())
         scratch.expect_nobody()
 
 
@@ -306,10 +438,11 @@ def case_group_stop_leaves_nobody():
         jobs.check(not left, f"descendants outlive the launcher: {left}")
     for code in (0, 3):
         with jobs.Scratch() as scratch:
-            process, group = start_group(scratch, 2, worker=jobs.worker(scratch, "--hostile"))
+            process, group = start_group(scratch, 2, "--shutdown-timeout=1", worker=jobs.worker(scratch, "--hostile"))
             scratch.channel.expect(4, "descendant", jobs.SOON_S)
             for s in group.values():
-                jobs.tell_exit(s.pid, code)
+                with contextlib.suppress(ProcessLookupError):  # the first failure stops the second
+                    jobs.tell_exit(s.pid, code)
             process.expect(jobs.SOON_S, 1 if code else 0)
             scratch.expect_nobody()
 

@@ -103,6 +103,30 @@ def case_full_disk_under_the_logs():
             scratch.expect_nobody()
 
 
+def case_full_disk_and_lost_folder_are_told():
+    """A report names a full file system below the log folder, and a working folder that was deleted."""
+    why = jobs.isolate(mounts=True)
+    if why:
+        raise jobs.Skip(f"no mount namespace for a small file system: {why}")
+    with jobs.Scratch() as scratch:
+        logs = scratch.small_file_system("size=256k")
+        script = "yes | head -c 1000000; test $? = 0"
+        command = ["--standalone", f"--log-dir={logs}", "--redirects=3", "--no-python", "bash", "-o", "pipefail", "-c", script]
+        process = scratch.run_to_end("muster", *command, code=1)
+        process.wait_line(f"note +: the file system of the log folder {logs}/.* is full", 0)
+    with jobs.Scratch() as scratch:
+        os.mkdir(scratch.path("folder"))
+        gone = f"cd folder && rmdir {scratch.path('folder')}"
+        launcher = f"exec {jobs.muster_binary()} run --standalone"
+        process = scratch.start("deleted", ["sh", "-c", f"{gone} && {launcher} --no-python sh -c 'exit 2'"])
+        process.expect(jobs.SOON_S, 1)
+        process.wait_line("note +: the working folder has been deleted", 0)
+        os.mkdir(scratch.path("folder"))
+        process = scratch.start("script", ["sh", "-c", f"{gone} && {launcher} train.py"])
+        process.expect(jobs.SOON_S, 1)
+        process.wait_line("the script 'train.py' cannot be found: the working folder has been deleted", 0)
+
+
 def case_no_room_for_the_log_folder():
     """A file system without a single free block or inode for the log folders is a clear error."""
     why = jobs.isolate(mounts=True)

@@ -6,7 +6,7 @@ import signal
 
 import etcd
 import jobs
-from nodes import BACKEND, Pair
+from nodes import BACKEND, Pair, gloo
 
 ORDERS = (("muster", "torchrun"), ("torchrun", "muster"))
 CHANGE_S = 60
@@ -53,6 +53,20 @@ def case_mixed_form_and_fail():
     mixed(test)
 
 
+def case_mixed_order():
+    """Without --local-addr ranks follow the machine's full name, then the process id, whatever kind a node is of."""
+
+    def test(scratch, kinds):
+        pair = Pair(scratch, kinds, nnodes="2", options=FAST)
+        for index in range(2):
+            pair.start(index, local_addr=None)
+        starts = pair.expect_world(4, CHANGE_S, 0)
+        jobs.check({pair.agent_of(s) for s in starts if s.group == 0} == {"A"}, f"A is not rank 0: {starts}")
+        finish(pair, starts)
+
+    mixed(test)
+
+
 def case_mixed_arrival():
     """A node of the other kind arrives in a running 1:2 job and is taken in, whoever came first."""
 
@@ -71,8 +85,7 @@ def case_mixed_arrival_of_a_first_rank():
     """A node of the other kind arrives and becomes rank 0: the workers of both still meet in one store."""
 
     def test(scratch, kinds):
-        script = [os.path.join(jobs.HERE, "gloo_worker.py"), scratch.channel.path]
-        pair = Pair(scratch, kinds, options=FAST, worker=script)
+        pair = Pair(scratch, kinds, options=FAST, **gloo(scratch))
         pair.start(0, options=["--local-addr=localhost"])  # sorts behind 127.0.0.1
         pair.expect_world(2, CHANGE_S, 0, "formed")
         mark = scratch.channel.mark()
@@ -95,8 +108,7 @@ def case_mixed_third_node():
     ):
         print(f"{', '.join(kinds[:2])}, then {kinds[2]}", flush=True)
         with jobs.Scratch() as scratch:
-            script = [os.path.join(jobs.HERE, "gloo_worker.py"), scratch.channel.path]
-            pair = Pair(scratch, kinds, nnodes="2:3", options=[*FAST, "--local-addr=localhost"], worker=script)
+            pair = Pair(scratch, kinds, nnodes="2:3", options=[*FAST, "--local-addr=localhost"], **gloo(scratch))
             agent = pair.start(0)
             jobs.wait_port(pair.port, agent, 60)
             pair.start(1)
@@ -163,8 +175,7 @@ def case_mixed_gloo_group():
     on either node (between two torchruns they never do: the restarted group reads the dead one's addresses)."""
 
     def test(scratch, kinds):
-        script = [os.path.join(jobs.HERE, "gloo_worker.py"), scratch.channel.path]
-        pair = Pair(scratch, kinds, nnodes="2", worker=script, options=FAST)
+        pair = Pair(scratch, kinds, nnodes="2", options=FAST, **gloo(scratch))
         agent = pair.start(0)
         jobs.wait_port(pair.port, agent, 60)
         pair.start(1)

@@ -6,7 +6,7 @@ import signal
 import time
 
 import jobs
-from nodes import BACKEND, Pair
+from nodes import BACKEND, Pair, gloo
 
 FORM_S = 30
 # torchrun needs 41 to 45 s for a departure (or never notices), a silence is 15; Muster's promise is 200 ms, measured by the
@@ -16,10 +16,6 @@ CHANGE_S = 10
 # all run again. The least of a few turns is compared, which a loaded machine does not push over the bound.
 TOLD_S, AGAIN_S = 0.5, 1.5
 FIRST_CALL = "--rdzv-conf=last_call_timeout=1"  # A alone in a 1:2 job would wait 30 s for others at first
-
-
-def gloo(scratch):
-    return [os.path.join(jobs.HERE, "gloo_worker.py"), scratch.channel.path]
 
 
 def case_two_nodes_form():
@@ -57,8 +53,26 @@ def case_failure_reaches_the_other_node():
             jobs.check(min(again_s[node]) < AGAIN_S, f"after a death on {node} all run again after {again_s[node]} s")
 
 
+def case_only_the_node_that_failed_pauses():
+    """Restarts that pause: the node that failed waits before it joins again, the other waits for it and is charged nothing."""
+    jobs.isolate()
+    for backend in ("c10d", "muster"):
+        with jobs.Scratch() as scratch:
+            options = ["--max-restarts=2", "--restart-backoff=30"]
+            pair = Pair(scratch, nnodes="2", options=options, backend=backend)
+            starts = pair.start_both()
+            for _ in range(2):
+                mark = scratch.channel.mark()
+                jobs.tell_exit(pair.workers_of(starts, "B")[0].pid, 3)
+                starts = pair.expect_world(4, FORM_S, mark)
+            pair.finish(starts)
+            pair.agents["B"].wait_line("restarting in 0.5 s: 2 attempts have failed", 0)
+            jobs.check("restarting in" not in pair.agents["A"].err(), pair.agents["A"].tail())
+            scratch.expect_nobody()
+
+
 def case_other_node_fails_for_good():
-    """B has failed and closed the job; A, whose workers do without it and end well, waits for nobody at the end."""
+    """B has failed and closed the job: A's workers, which would do without it, are ended, and so is A, with 1."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
         conf = "--rdzv-conf=keep_alive_interval=60"  # B's silence would end the wait, too, after three of them
@@ -66,9 +80,7 @@ def case_other_node_fails_for_good():
         starts = pair.start_both()
         jobs.tell_exit(pair.workers_of(starts, "B")[0].pid, 3)
         pair.agents["B"].expect(jobs.SOON_S, 1)
-        for s in pair.workers_of(starts, "A"):
-            jobs.tell_exit(s.pid, 0)
-        pair.agents["A"].expect(jobs.SOON_S, 0)
+        pair.agents["A"].expect(jobs.SOON_S, 1)
         scratch.expect_nobody()
 
 
@@ -97,7 +109,7 @@ def case_node_arrives_with_gloo():
     jobs.need_torch()
     jobs.isolate()
     with jobs.Scratch() as scratch:
-        pair = Pair(scratch, options=[FIRST_CALL], worker=gloo(scratch))
+        pair = Pair(scratch, options=[FIRST_CALL], **gloo(scratch))
         _, formed = arrival(scratch, pair, name="formed")
         for worker in formed:
             scratch.channel.expect(1, "ready", 60, pid=worker.pid)
@@ -153,7 +165,7 @@ def case_node_leaves_with_gloo():
     jobs.need_torch()
     jobs.isolate()
     with jobs.Scratch() as scratch:
-        pair = Pair(scratch, worker=gloo(scratch))
+        pair = Pair(scratch, **gloo(scratch))
         agent = pair.start(0)
         jobs.wait_port(pair.port, agent, 30)
         pair.start(1)
@@ -185,18 +197,15 @@ def case_node_comes_and_goes():
 
 
 def case_silent_node_is_left_behind():
-    """A node whose agent is frozen is dead after keep_alive_interval x keep_alive_max_attempt; thawed, it comes back."""
+    """A frozen node that neither hosts nor leads is dead after keep_alive_interval x
+    keep_alive_max_attempt, whatever its workers may take to stop; thawed, it comes back."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
-        pair = Pair(scratch, options=["--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"])
+        conf = "--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"
+        pair = Pair(scratch, options=[conf, f"--shutdown-timeout={10 * FORM_S}"])
         pair.start_both()
-        mark = scratch.channel.mark()
-        frozen = pair.agents["B"]
-        jobs.stop(frozen.pid)
-        pair.expect_world(2, FORM_S, mark)
-        mark = scratch.channel.mark()
-        os.kill(frozen.pid, signal.SIGCONT)
-        starts = pair.expect_world(4, FORM_S, mark)
+        pair.freeze("B", FORM_S)
+        starts = pair.thaw("B", FORM_S)
         jobs.check({s.attempt for s in starts} == {0}, f"a restart was consumed: {starts}")
         pair.finish(starts)
         scratch.expect_nobody()
@@ -221,7 +230,7 @@ def case_leaving_a_stopped_host():
         jobs.stop(pair.agents["A"].pid)
         other = pair.agents["B"]
         other.signal(signal.SIGINT)
-        other.wait_line("could not be told yet that this node", FORM_S)
+        other.wait_line("cannot report this node's end to the rendezvous", FORM_S)
         other.signal(signal.SIGINT)
         other.expect(jobs.SOON_S, 1)
 
@@ -236,7 +245,7 @@ def case_leaving_a_stopped_etcd():
             agent.wait_line("1 of 2 nodes", FORM_S)
             jobs.stop(pair.etcd.process.pid)
             agent.signal(signal.SIGINT)
-            agent.wait_line("could not be told yet that this node", FORM_S)
+            agent.wait_line("cannot report this node's end to the rendezvous", FORM_S)
             agent.signal(signal.SIGINT)
             agent.expect(jobs.SOON_S, -signal.SIGINT)
 
@@ -315,6 +324,8 @@ def case_missing_node_is_named():
         if BACKEND in ("muster", "etcd-v3"):
             jobs.check(f"1 of 2 nodes have joined: 127.0.0.1 (pid {agent.pid})" in said, f"not named\n{agent.tail()}")
         jobs.check("missing" in said or "waiting for" in said or "1 of 2" in said, f"nobody is missed\n{agent.tail()}")
+        jobs.check("rendezvoustimeouterror" in said, f"torchrun's name for it is missing\n{agent.tail()}")
+        jobs.check("0 of 2 nodes are here" not in said, f"this node is not counted\n{agent.tail()}")
         if pair.etcd:
             pair.etcd.stop()
         scratch.expect_nobody()
@@ -345,6 +356,52 @@ def case_static_two_nodes():
             jobs.tell_exit(s.pid, 0)
         for agent in agents:
             agent.expect(jobs.SOON_S, 0)
+
+
+def static_pair(scratch, *options):
+    """Two static nodes of one worker each; agents by rank, and the stamps of their workers by rank."""
+    port = jobs.free_port()
+    common = ["--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}", *options]
+    agents = [
+        scratch.run("muster", *common, f"--node-rank={rank}", *jobs.worker(scratch), name=f"static{rank}") for rank in (0, 1)
+    ]
+    return agents, expect_static_pair(scratch, 0)
+
+
+def expect_static_pair(scratch, since):
+    starts = scratch.channel.expect(2, "start", FORM_S, since=since, world=2)
+    return sorted(starts, key=lambda s: s.rank)
+
+
+def case_static_nodes_restart_together():
+    """Static: a failure on one node starts the workers of both again, and is charged to that node alone."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        agents, starts = static_pair(scratch, "--max-restarts=1", "--restart-backoff=0")
+        for victim in (1, 0):
+            mark = scratch.channel.mark()
+            jobs.tell_exit(starts[victim].pid, 3)
+            starts = expect_static_pair(scratch, mark)
+        mark = scratch.channel.mark()
+        jobs.tell_exit(starts[1].pid, 3)  # its node has used its restart
+        for agent in agents:
+            agent.expect(jobs.SOON_S, 1)
+        jobs.check(not scratch.channel.select("start", since=mark), "a third restart")
+        scratch.expect_nobody()
+
+
+def case_static_barrier_of_a_killed_node():
+    """Static: a node that is done does not wait for one whose agent is killed, be it the host of the store or not."""
+    jobs.isolate()
+    for done in (0, 1):
+        with jobs.Scratch() as scratch:
+            agents, starts = static_pair(scratch)
+            jobs.tell_exit(starts[done].pid, 0)
+            jobs.check(agents[done].wait(0.5) is None, f"node rank {done} did not wait\n{agents[done].tail()}")
+            agents[1 - done].signal(signal.SIGKILL)
+            agents[done].expect(jobs.SOON_S, 0)
+            agents[1 - done].wait(jobs.SOON_S)
+            scratch.expect_nobody()
 
 
 def survivors_pair(scratch, backend):

@@ -42,6 +42,30 @@ def case_unhandled_signals_leave_nobody():
             scratch.expect_nobody()
 
 
+def ignored_signals(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as text:
+        return int(next(line for line in text if line.startswith("SigIgn")).split()[1], 16)
+
+
+def case_nohup_protects():
+    """SIGHUP that was ignored (nohup) ends neither the launcher nor its workers; one that --signals-to-handle names does."""
+    jobs.isolate()
+    hangup = 1 << (signal.SIGHUP - 1)
+    for named in (False, True):
+        with jobs.Scratch() as scratch:
+            options = ["--signals-to-handle=SIGHUP,SIGTERM"] if named else []
+            command = ["nohup", *jobs.launcher_command("muster"), "--standalone", *options, *jobs.worker(scratch)]
+            process = scratch.start("nohup", command)
+            worker = scratch.channel.expect(1, "start", 60)[0]
+            jobs.check(bool(ignored_signals(process.pid) & hangup) != named, "the launcher")
+            jobs.check(bool(ignored_signals(worker.pid) & hangup) != named, "the worker")
+            process.signal(signal.SIGHUP)
+            if not named:
+                jobs.tell_exit(worker.pid, 0)
+            process.expect(jobs.SOON_S, 1 if named else 0)
+            scratch.expect_nobody()
+
+
 def case_stubborn_workers_are_killed():
     """Workers that ignore the signal get SIGKILL after --shutdown-timeout, not before, and not after the usual one."""
     jobs.isolate()
@@ -86,13 +110,15 @@ def case_signal_before_the_workers():
 
 
 def case_stopped_worker_is_still_stopped():
-    """A worker that is suspended (SIGSTOP) cannot hold up the end of the job beyond the time-out."""
+    """A worker that is suspended (SIGSTOP) is woken to take the signal, and ends with the others."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
-        process, starts = start_group(scratch, 2, "--shutdown-timeout=1")
+        process, starts = start_group(scratch, 2)
         jobs.stop(starts[0].pid)
         process.signal(signal.SIGTERM)
         process.expect(jobs.SOON_S, 1)
+        process.wait_line("they have 30 s to end; a second signal", 0)
+        scratch.channel.expect(2, "signal", jobs.SOON_S, signo=int(signal.SIGTERM))
         scratch.expect_nobody()
 
 

@@ -1,7 +1,9 @@
 """A real etcd for tests, Debian's etcd-server with its v2 API: own ports, own data folder, ended with its scratch."""
 
+import base64
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -26,6 +28,30 @@ def need_python_etcd():
     code = "import etcd"
     if subprocess.run([jobs.python(), "-c", code], capture_output=True, check=False).returncode != 0:
         raise jobs.Skip(f"no python-etcd in {jobs.python()} (tools/setup test installs it)")
+
+
+def text64(text):
+    return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
+
+
+def post(server, path, body, token=None):
+    """What etcd's gateway to the v3 API answers, errors included."""
+    request = urllib.request.Request(f"http://{server.endpoint}/v3/{path}", json.dumps(body).encode())
+    if token:
+        request.add_header("Authorization", token)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=10) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        return json.load(error)
+
+
+def keys(server, prefix="\0", token=None):
+    """The keys of the v3 API that begin so (all of them), with their values."""
+    end = "\0" if prefix == "\0" else prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    found = post(server, "kv/range", {"key": text64(prefix), "range_end": text64(end)}, token)
+    return {base64.b64decode(kv["key"]).decode(): base64.b64decode(kv.get("value", "")) for kv in found.get("kvs", [])}
 
 
 class Etcd:
@@ -95,6 +121,34 @@ class Etcd:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             return json.load(error)
+
+
+    def wait_count(self, folder, key, count):
+        """Waits until a counter in an EtcdStore has that value. Polls."""
+        deadline = time.monotonic() + START_S
+        while self.ask(f"/v2/keys{folder}{text64(key)}").get("node", {}).get("value") != text64(str(count)):
+            jobs.check(time.monotonic() < deadline, f"{key} does not become {count}")
+            time.sleep(0.02)
+
+    def records(self):
+        """All keys of the v2 API with their values; of those that an EtcdStore has written, in base64, both decoded."""
+        nodes = [self.ask("/v2/keys/?recursive=true")["node"]]
+        while nodes:
+            node = nodes.pop()
+            nodes += node.get("nodes", [])
+            key, value = node.get("key", ""), node.get("value", "")
+            folder, slash, name = re.split("(/store/|/kv/)", key) if re.search("/store/|/kv/", key) else ("", "", "")
+            if slash and "value" in node:
+                key, value = (base64.b64decode(text).decode(errors="replace") for text in (name, value))
+            yield key, value
+
+    def knows_done(self, pid):
+        """Has the node of this process said that it is done? In its own key, or with its name beside its keep-alive."""
+        return any((value == "done" and f"_{pid}_" in key) or (value.startswith("done ") and f"_{pid}_" in value) for key, value in self.records())
+
+    def knows_failure(self):
+        """Is there a record of a failure?"""
+        return any(key.endswith("muster/failed") for key, _ in self.records())
 
 
 def cluster(scratch, count):

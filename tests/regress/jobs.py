@@ -23,6 +23,8 @@ import sys
 import tempfile
 import time
 
+import forked
+
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HERE = os.path.dirname(os.path.abspath(__file__))
 TAG = "MUSTER_TEST_TAG"
@@ -30,6 +32,15 @@ SKIPPED = 77  # exit code that ctest counts as "skipped"
 # Bound on what takes milliseconds: far above what a crowded machine makes of it, below the time-outs that would end it in
 # its place (30 s: --shutdown-timeout, last_call_timeout). Where a silence would (15 s), cases compare times themselves.
 SOON_S = 25
+# Set by `run`: torchruns that are not stamped, and workers of gloo_env(), come from torch_template.py. Benchmarks and soaks
+# start their own.
+templates_wanted = False
+
+
+# As in a foreground job, however the tests were started (nohup, a background job of a script).
+for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
 
 
 class Skip(Exception):
@@ -95,6 +106,11 @@ def launcher_command(launcher):
     need_torch()
     script = os.path.join(os.path.dirname(python()), "torchrun")
     return [script] if os.access(script, os.X_OK) else [python(), "-m", "torch.distributed.run"]
+
+
+def is_torchrun_script(launcher, command, arguments):
+    """Whether the command is the script alone: neither `python -m` nor stamped."""
+    return launcher == "torchrun" and len(command) == 1 + len(arguments)
 
 
 # --------------------------------------------------------------------------- a world of one's own
@@ -278,45 +294,85 @@ class Channel:
         os.close(self.fd)
 
 
-class ForkedTorchrun:
-    """Popen, as far as Process needs it, of a torchrun that does not import PyTorch once more (torchruns.py). One at a time."""
+class TorchTemplate:
+    """The process from which torchruns and PyTorch workers are forked (torch_template.py); started when first needed."""
 
     server = None
+    address = None
 
-    def __init__(self, command, env, cwd, out, err):
-        if ForkedTorchrun.server is None:
+    @classmethod
+    def start(cls, env):
+        """The address of its socket."""
+        if cls.server is None:
             lasting = {key: value for key, value in env.items() if key not in (TAG, "TMPDIR", "PWD")}
-            ForkedTorchrun.server = subprocess.Popen(
-                [python(), os.path.join(HERE, "torchruns.py"), command[0]], env=lasting, cwd="/", text=True,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            cls.server = subprocess.Popen(
+                [python(), os.path.join(HERE, "torch_template.py"), launcher_command("torchrun")[0]], env=lasting, cwd="/",
+                text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )
-        self.returncode = None
-        told = {"arguments": command[1:], "environment": env, "folder": cwd, "out": out, "err": err}
-        self.pid = int(self._ask(json.dumps(told)))
+            cls.address = cls.server.stdout.readline().strip()
+            check(cls.address, "torch_template.py does not start")
+        return cls.address
 
-    def _ask(self, line):
-        self.server.stdin.write(line + "\n")
-        self.server.stdin.flush()
-        return self.server.stdout.readline()
+
+def gloo_env(scratch):
+    """The environment of a launcher whose workers are gloo_worker.py."""
+    return scratch.env(**({"MUSTER_TEST_TEMPLATE": TorchTemplate.start(scratch.env())} if templates_wanted else {}))
+
+
+class Forked:
+    """Popen, as far as it is needed here, of a process that does not import PyTorch once more."""
+
+    def __init__(self, env, task, stdio):
+        self.returncode = None
+        self.child = forked.Child(TorchTemplate.start(env), task, stdio)
+        self.pid = self.child.pid
+
+    def poll(self):
+        if self.returncode is None and select.select([self.child.socket], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
 
     def wait(self):
         if self.returncode is None:
-            self.returncode = int(self._ask(""))
+            self.returncode = self.child.exit_code()
         return self.returncode
+
+    def kill(self):
+        os.kill(self.pid, signal.SIGKILL)
+
+
+class ForkedTorchrun(Forked):
+    def __init__(self, command, env, cwd, stdio):
+        super().__init__(env, {"arguments": command[1:], "environment": env, "folder": cwd}, stdio)
+
+
+class ForkedPython(Forked):
+    """`python -c CODE` with pipes for stdin and stdout."""
+
+    def __init__(self, code):
+        theirs_in, ours_in = os.pipe()
+        ours_out, theirs_out = os.pipe()
+        environment = dict(os.environ)
+        super().__init__(environment, {"code": code, "environment": environment, "folder": os.getcwd()}, (theirs_in, theirs_out, 2))
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.stdin = os.fdopen(ours_in, "w")
+        self.stdout = os.fdopen(ours_out, "r")
 
 
 class Process:
     """A launcher (or any command) with its output in files. Kill, wait and read it through this."""
 
-    def __init__(self, scratch, name, command, env, stdout=None, stdin=None, forked=False):
+    def __init__(self, scratch, name, command, env, stdout=None, stdin=None, from_template=False):
         self.name = name
         self.command = command
         self.out_path = scratch.path(f"{name}.out")
         self.err_path = scratch.path(f"{name}.err")
         self.started_ns = time.monotonic_ns()
         with open(self.out_path, "wb") as out, open(self.err_path, "wb") as err:
-            if forked:
-                self.popen = ForkedTorchrun(command, env, scratch.root, self.out_path, self.err_path)
+            if from_template:
+                with open(os.devnull, "rb") as nothing:
+                    self.popen = ForkedTorchrun(command, env, scratch.root, (nothing, out, err))
             else:
                 self.popen = subprocess.Popen(
                     command,
@@ -431,12 +487,13 @@ class Scratch:
         env[TAG] = os.path.basename(self.root)
         env["TMPDIR"] = self.path("tmp")
         env["PWD"] = self.root
+        env.setdefault("MUSTER_RESTART_BACKOFF", "0")  # restarts are many here; the pauses have cases of their own
         env["PATH"] = os.path.dirname(python()) + os.pathsep + env.get("PATH", os.defpath)
         env.update({key: str(value) for key, value in more.items()})
         return {key: value for key, value in env.items() if value != ""}
 
-    def start(self, name, command, env=None, stdout=None, stdin=None, forked=False):
-        process = Process(self, name, command, env or self.env(), stdout, stdin, forked)
+    def start(self, name, command, env=None, stdout=None, stdin=None, from_template=False):
+        process = Process(self, name, command, env or self.env(), stdout, stdin, from_template)
         self.processes.append(process)
         return process
 
@@ -445,13 +502,14 @@ class Scratch:
         command = launcher_command(launcher) + [str(a) for a in arguments]
         if stamped:
             command = [program("launch"), self.channel.path] + command
-        return self.start(name or f"{launcher}{len(self.processes)}", command, env, stdout)
+        from_template = templates_wanted and is_torchrun_script(launcher, command, arguments) and stdout is None
+        return self.start(name or f"{launcher}{len(self.processes)}", command, env, stdout, from_template=from_template)
 
     def run_to_end(self, launcher, *arguments, code=None, name=None, env=None):
-        """The same for a job that ends by itself (with `code`, if it is given). A torchrun comes from torchruns.py."""
+        """The same for a job that ends by itself (with `code`, if it is given). A torchrun comes from torch_template.py."""
         command = launcher_command(launcher) + [str(a) for a in arguments]
-        forked = launcher == "torchrun" and len(command) == 1 + len(arguments)
-        process = self.start(name or f"{launcher}{len(self.processes)}", command, env, forked=forked)
+        from_template = is_torchrun_script(launcher, command, arguments)
+        process = self.start(name or f"{launcher}{len(self.processes)}", command, env, from_template=from_template)
         process.expect(60, *([] if code is None else [code]))
         return process
 
@@ -533,6 +591,21 @@ def tell_exit(pid, code):
     now = time.monotonic_ns()
     os.kill(pid, signal.SIGRTMIN + code)
     return now
+
+
+def ports_of(pid):
+    """The TCP ports of IPv4 and IPv6 that this process listens at."""
+    sockets = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    ports = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(table, encoding="ascii") as lines:
+            for fields in map(str.split, lines.readlines()[1:]):
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                    ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
 
 
 def wait_port(port, process, timeout_s, address=None):

@@ -1,33 +1,43 @@
-"""Two-node jobs on one machine, for the cases and the benchmarks: agents A (the store's host, started first) and B."""
+"""Two-node jobs on one machine, for the cases and the benchmarks: agents A (the store's host or the leader, started first)
+and B."""
 
 import os
+import signal
+import time
 
 import etcd
 import jobs
 
 WORKERS_A_NODE = 2
-# Set by `run --backend NAME`.
+# Set by `run --backend NAME`. muster3: muster with three endpoints, of which each agent serves one.
 BACKEND = os.environ.get("MUSTER_TEST_BACKEND", "c10d")
+
+
+def gloo(scratch):
+    """What makes a Pair's workers PyTorch's. A case starts up to thirty: with the torchruns, they share one import of it."""
+    return {"worker": [os.path.join(jobs.HERE, "gloo_worker.py"), scratch.channel.path], "env": jobs.gloo_env(scratch)}
 
 
 class Pair:
     """Agents of one job on loopback, each with two workers; `kinds` says which launcher each one is."""
 
-    def __init__(self, scratch, kinds=("muster", "muster"), nnodes="1:2", options=(), worker=None, endpoint=None, backend=BACKEND):
+    def __init__(self, scratch, kinds=("muster", "muster"), nnodes="1:2", options=(), worker=None, endpoint=None, backend=BACKEND, env=None):
         self.scratch = scratch
         self.channel = scratch.channel
         self.kinds = kinds
         self.etcd = etcd.Etcd(scratch) if backend.startswith("etcd") else None
-        self.backend = backend
+        self.backend = backend.removesuffix("3") if backend == "muster3" else backend
         self.port = self.etcd.port if self.etcd else jobs.free_port()
-        self.endpoint = endpoint or f"127.0.0.1:{self.port}"
+        ports = [self.port] + [jobs.free_port() for _ in range(2 if backend == "muster3" else 0)]
+        self.endpoint = endpoint or ",".join(f"127.0.0.1:{port}" for port in ports)
         self.nnodes = nnodes
         self.options = list(options)
         self.worker = worker or jobs.worker(scratch)
+        self.env = env
         self.agents = {}
 
-    def start(self, index, name=None, stamped=False, options=()):
-        """Starts agent number `index` (0 = A). The rank follows the process id."""
+    def start(self, index, name=None, stamped=False, options=(), local_addr="127.0.0.1"):
+        """Starts agent number `index` (0 = A). The rank follows the process id, also where local_addr is None."""
         name = name or "ABC"[index]
         self.agents[name] = self.scratch.run(
             self.kinds[index],
@@ -36,22 +46,45 @@ class Pair:
             f"--rdzv-backend={self.backend}",
             "--rdzv-id=pair",
             f"--rdzv-endpoint={self.endpoint}",
-            "--local-addr=127.0.0.1",
+            *([f"--local-addr={local_addr}"] if local_addr else []),
             *self.options,
             *options,
             *self.worker,
             name=name,
             stamped=stamped,
+            env=self.env,
         )
         return self.agents[name]
 
     def start_both(self, timeout_s=30):
-        """A, then B as soon as A's store listens; returns the four `start` stamps."""
+        """A, then B as soon as A's store listens, or A leads; returns the four `start` stamps."""
         mark = self.channel.mark()
         agent = self.start(0)
         jobs.wait_port(self.port, agent, timeout_s)
+        if self.backend == "etcd-v3":
+            self.wait_leader(agent, timeout_s)
         self.start(1)
         return self.expect_world(4, timeout_s, mark)
+
+    def wait_leader(self, agent, timeout_s):
+        """Waits until A has taken the leader's key: etcd listened before, and B could be faster. Polls etcd."""
+        deadline = time.monotonic() + timeout_s
+        while "/muster/pair/leader" not in etcd.keys(self.etcd):
+            if agent.wait(0.02) is not None or time.monotonic() > deadline:
+                raise jobs.Failed(f"{agent.name} does not lead\n{agent.tail()}")
+
+    def freeze(self, name, timeout_s=30):
+        """Stops this agent and waits until the other one runs without it; the seconds that this took."""
+        mark, frozen_ns = self.channel.mark(), time.monotonic_ns()
+        jobs.stop(self.agents[name].pid)
+        starts = self.expect_world(WORKERS_A_NODE, timeout_s, mark)
+        return (min(s.ns for s in starts) - frozen_ns) / 1e9
+
+    def thaw(self, name, timeout_s=30):
+        """Lets a stopped agent go on and waits until both run; their stamps."""
+        mark = self.channel.mark()
+        os.kill(self.agents[name].pid, signal.SIGCONT)
+        return self.expect_world(2 * WORKERS_A_NODE, timeout_s, mark)
 
     def expect_world(self, world, timeout_s, mark, name="start"):
         """Waits until a group of `world` workers is complete: one stamp of each rank, all of that world size."""

@@ -10,6 +10,8 @@ import subprocess
 import namespace
 
 BINARY = os.environ["MUSTER_BINARY"]
+PROGRAM = os.path.join(os.path.dirname(BINARY), "tests", "comm", "comm_launched")  # of libmuster
+THREE = ["done 0 of 3", "done 1 of 3", "done 2 of 3"]
 SHOW = ["--log-dir=/dev/null", "--no-python", "sh", "-c",
         "echo rank=$RANK of=$WORLD_SIZE run=$TORCHELASTIC_RUN_ID at=$MASTER_ADDR"]
 TWO = ["rank=0 of=2", "rank=1 of=2"]
@@ -42,6 +44,29 @@ def remote_shell(folder):
     return path
 
 
+def meet(*command, **variables):
+    text = launch(*command, PROGRAM, "none", MUSTER_DEBUG="INFO", **variables)
+    assert sorted(re.findall(r"done \d of \d", text)) == THREE, text
+    return text
+
+
+def programs_of_open_mpi(folder):
+    """libmuster's ranks started by mpirun itself, without muster run."""
+    mpirun = [shutil.which("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe", "-np", "3"]
+    expect(meet(*mpirun), "Open MPI's mpirun has started rank 2 of 3")
+    apart = ["--host", "n1:2,n2:1", "--mca", "plm_rsh_agent", remote_shell(folder), "--mca", "oob_tcp_if_include", "lo"]
+    meet(*mpirun, *apart, "-x", "MUSTER_DEBUG")
+    meet(*mpirun, "-x", "MASTER_ADDR=127.0.0.1", "-x", "MASTER_PORT=29511")
+
+
+def programs_of_mpich(folder):
+    mpirun = [shutil.which("mpirun.mpich")]
+    expect(meet(*mpirun, "-np", "3"), "a PMI process manager has started rank 2 of 3")
+    meet(*mpirun, "-launcher", "ssh", "-launcher-exec", remote_shell(folder), "-hosts", "n1,n2", "-ppn", "2", "-np", "3")
+    meet(*mpirun, "-np", "3", "-genv", "MASTER_ADDR", "127.0.0.1", "-genv", "MASTER_PORT", "29512")
+    expect(launch(*mpirun, "-np", "1", PROGRAM, "none"), "done 0 of 1")
+
+
 def open_mpi(folder):
     mpirun = [shutil.which("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe"]
     apart = ["--host", "n1,n2", "--map-by", "ppr:1:node", "--mca", "plm_rsh_agent", remote_shell(folder), "--mca",
@@ -50,12 +75,12 @@ def open_mpi(folder):
     text = launch(*mpirun, *apart, "-x", "LOGLEVEL", BINARY, "run", *SHOW, LOGLEVEL="INFO")
     assert ranks(text) == TWO, text
     expect(text, r"scheduler: Open MPI job \d+, agent 1 of 2: --nnodes=2 --rdzv-backend=muster --rdzv-id=mpi-\d+ "
-                 r"--rdzv-endpoint=[\d.]+:\d+", r"run=mpi-\d+")
+                 r"--node-rank=1 --rdzv-endpoint=[\d.]+:\d+", r"run=mpi-\d+")
     text = launch(*mpirun, *apart, "-x", "MASTER_ADDR=n1", BINARY, "run", "--rdzv-backend=static", *SHOW)
     assert ranks(text) == TWO, text
     expect(launch(*mpirun, "-np", "2", BINARY, "run", *SHOW, code=1),
            "2 agents have been started on the same nodes.*mpirun --map-by ppr:1:node")
-    expect(launch(*mpirun, *apart, BINARY, "run", "--standalone", *SHOW, code=1), "--standalone is a job of one node")
+    expect(launch(*mpirun, *apart, BINARY, "run", "--standalone", *SHOW), "--standalone says that a job has one node")
     expect(launch(*mpirun, *apart, BINARY, "run", "--log-dir=/dev/null", "--no-python", "sh", "-c",
                   'test "$RANK" = 0 && exec sleep 100; exit 7', code=1), "exitcode +: 7")
     assert ranks(launch(*mpirun, "-np", "2", BINARY, "run", "--nnodes=2", *SHOW)) == TWO
@@ -82,7 +107,8 @@ def mpich(folder):
 
 scratch = namespace.enter({socket.gethostname(): 1, "n1": 1, "n2": 2})
 done = []
-for name, case in (("mpirun.openmpi", open_mpi), ("mpirun.mpich", mpich)):
+for name, case in (("mpirun.openmpi", programs_of_open_mpi), ("mpirun.mpich", programs_of_mpich), ("mpirun.openmpi", open_mpi),
+                   ("mpirun.mpich", mpich)):
     if shutil.which(name):
         case(scratch)
         done.append(name)

@@ -6,17 +6,19 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "rendezvous/local_id.h"
+#include "rendezvous/round/local_id.h"
 
 enum { GONE_MS = 1, DRAINED_MS = 1 };
 
-/* Instead of rendezvous/local_id.c: there, one process is one agent. */
+/* Instead of rendezvous/round/local_id.c: there, one process is one agent. */
 uint32_t rdzv_next_local_id(void) {
     return sim_kernel.current->rdzv_count++;
 }
 
 static void feed(struct sim_agent *agent, enum agent_event_kind kind, int number) {
-    if (!agent_dispatch_feed(&agent->dispatch, kind, number)) {
+    struct agent_event event = {
+        .kind = kind, .number = number, .now_ms = (int64_t)uv_now(sim_loop_uv(agent->host->loop))};
+    if (!agent_dispatch_feed(&agent->dispatch, event)) {
         sim_violated("an agent's events pile up");
     }
 }
@@ -45,7 +47,14 @@ static void end_worker(struct sim_agent *agent, struct sim_worker *worker) {
     worker->runs = false;
     feed(agent, failed ? AGENT_EVENT_WORKER_FAILED : AGENT_EVENT_WORKER_SUCCEEDED, 0);
     if (failed && !is_stopped && agent->rdzv) {
-        rdzv_worker_failed(agent->rdzv, "a worker has failed");
+        bool is_final = agent->machine.outcome == AGENT_OUTCOME_FAILED;
+        const struct rdzv_cause cause = {.rank = agent->world.base_global_rank + (uint32_t)(worker - agent->workers),
+                                         .pid = 1,
+                                         .wait_status = 1 << 8,
+                                         .is_final = is_final,
+                                         .is_told = true,
+                                         .how = "a worker has failed"};
+        rdzv_worker_failed(agent->rdzv, &cause);
     }
 }
 
@@ -179,10 +188,14 @@ static void perform(void *ctx, const struct agent_action *action) {
         signal_workers(agent);
         return;
     case AGENT_ACTION_START_TIMER:
+    case AGENT_ACTION_PAUSE:
         (void)uv_timer_start(&agent->stop_timer, on_deadline, (uint64_t)action->number, 0);
         return;
     case AGENT_ACTION_STOP_TIMER:
         (void)uv_timer_stop(&agent->stop_timer);
+        return;
+    case AGENT_ACTION_DISMISS:
+        await(agent, AGENT_EVENT_GONE, GONE_MS);
         return;
     case AGENT_ACTION_KILL_ALL:
         kill_workers(agent);
@@ -193,7 +206,7 @@ static void perform(void *ctx, const struct agent_action *action) {
     case AGENT_ACTION_REPORT:
         return;
     case AGENT_ACTION_ENTER_BARRIER:
-        rdzv_exit_barrier(agent->rdzv, on_barrier_done);
+        rdzv_exit_barrier(agent->rdzv, agent->machine.outcome == AGENT_OUTCOME_SUCCESS, on_barrier_done);
         return;
     case AGENT_ACTION_CLOSE_JOB:
     case AGENT_ACTION_LEAVE_JOB:
@@ -278,6 +291,7 @@ void sim_agent_start(struct sim_agent *agent, struct sim_host *host, const struc
     }
     agent_machine_init(&agent->machine, agent->worker_count, options->max_restarts, options->stop_timeout_ms,
                        options->rdzv.survivors_continue);
+    agent_machine_set_backoff(&agent->machine, options->backoff_max_ms);
     if (agent_dispatch_init(&agent->dispatch, &agent->machine, SIM_AGENT_EVENTS_MAX, &dispatch_callbacks, agent) != 0 ||
         rdzv_create(loop, &options->rdzv, &rdzv_callbacks, agent, &agent->rdzv) != 0) {
         sim_violated("a rendezvous cannot be made");
@@ -296,7 +310,7 @@ void sim_agent_preempt(struct sim_agent *agent, uint64_t grace_ms) {
     feed(agent, AGENT_EVENT_PREEMPT, (int)grace_ms);
 }
 
-void sim_agent_bury(struct sim_agent *agent) {
+void sim_agent_clear(struct sim_agent *agent) {
     sim_kernel.current = agent->host;
     rdzv_free(agent->rdzv);
     agent_dispatch_done(&agent->dispatch);

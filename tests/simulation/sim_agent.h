@@ -1,7 +1,10 @@
-/* A simulated agent: the real rendezvous (rdzv.h) and the real decisions (agent/machine.h, agent/dispatch.h), with
- * workers that are only dates: they run, succeed, fail, end when they are told to or do not, all in virtual time. */
+/* A simulated agent: the real rendezvous (rdzv.h) and the real decisions (agent/policy/machine.h, agent/dispatch.h),
+ * with workers that are only dates: they run, succeed, fail, end when they are told to or do not, all in virtual time.
+ */
 #ifndef SIMULATION_SIM_AGENT_H
 #define SIMULATION_SIM_AGENT_H
+
+#include <muster/status.h>
 
 #include "agent/dispatch.h"
 #include "rendezvous/rdzv.h"
@@ -30,7 +33,7 @@ struct sim_agent_callbacks {
     void (*on_world)(void *ctx, struct sim_agent *agent, const struct rdzv_world *world);
     /* A transition has been made: agent->machine has changed. */
     void (*on_step)(void *ctx, struct sim_agent *agent, enum agent_state before, const struct agent_event *event);
-    /* It will be no more: sim_agent_bury() from a later event. */
+    /* It will be no more: sim_agent_clear() from a later event. */
     void (*on_exit)(void *ctx, struct sim_agent *agent, int code);
 };
 
@@ -38,6 +41,7 @@ struct sim_agent_options {
     struct rdzv_options rdzv;
     uint32_t max_restarts;
     int64_t stop_timeout_ms;
+    int64_t backoff_max_ms;
 };
 
 struct sim_agent {
@@ -45,7 +49,7 @@ struct sim_agent {
     const struct sim_agent_callbacks *callbacks;
     void *ctx;
     uint32_t life;        /* how many processes it has been */
-    bool runs, has_ended; /* ended: it no longer does anything, and is to be buried */
+    bool runs, has_ended; /* ended: it no longer does anything, and is to be cleared */
     struct rdzv *rdzv;
     struct agent_machine machine;
     struct agent_dispatch dispatch;
@@ -55,11 +59,11 @@ struct sim_agent {
     struct sim_worker workers[SIM_WORKERS_MAX];
     struct rdzv_world world; /* without its text */
     int failed_status;       /* of the rendezvous; 0: has not */
-    char failed_why[160];
+    char failed_why[MUSTER_DETAIL_MAX];
     unsigned failures; /* attempts that a worker of its own has ended, in this life */
 };
 
-/* A process begins: *agent is zero, or one that was buried. */
+/* A process begins: *agent is zero, or one that was cleared. */
 void sim_agent_start(struct sim_agent *agent, struct sim_host *host, const struct sim_agent_options *options,
                      const struct sim_agent_callbacks *callbacks, void *ctx);
 void sim_agent_signal(struct sim_agent *agent);                     /* SIGTERM */
@@ -68,6 +72,6 @@ void sim_agent_fail(struct sim_agent *agent);                       /* its first
 /* Its workers end well within `within_ms`, if they run. */
 void sim_agent_hurry(struct sim_agent *agent, int64_t within_ms);
 /* After its process has ended, has been killed, or has vanished with its host (its files are closed already then). */
-void sim_agent_bury(struct sim_agent *agent);
+void sim_agent_clear(struct sim_agent *agent);
 
 #endif

@@ -178,6 +178,23 @@ static void later(int64_t *at_us, int64_t candidate_us) {
     *at_us = candidate_us > *at_us ? candidate_us : *at_us;
 }
 
+/* A node that serves has ended, and was done: nobody can tell the others anything, if it was their coordinator. */
+static bool is_served_by_done(const struct sim_judge *judge) {
+    bool is_one = false;
+    for (size_t i = 0; i < judge->server_count; i++) {
+        const struct sim_agent *host = &judge->players[i];
+        is_one |= !host->runs && host->machine.outcome == AGENT_OUTCOME_SUCCESS;
+    }
+    return is_one && (judge->server_count == 1 || judge->min_nodes == judge->max_nodes);
+}
+
+/* A static node whose connection to the host has ended, or has another host at its end, hears nothing any more. */
+static bool is_static_deaf(const struct sim_judge *judge, size_t index) {
+    const struct sim_judge_agent *host = &judge->agents[0];
+    bool has_lost_host = judge->server_suffered || judge->any_preempted || host->was_signalled;
+    return judge->is_static && (has_lost_host || judge->agents[index].disturbed_until_us > 0);
+}
+
 /* The one of whom it was promised that it would not be in `state` any more; NULL: it is not, or need not be yet. */
 static const struct sim_agent *find_late(struct sim_judge *judge, uint64_t token, enum agent_state state,
                                          sim_event_fn *again) {
@@ -185,7 +202,7 @@ static const struct sim_agent *find_late(struct sim_judge *judge, uint64_t token
     const struct sim_judge_agent *teller = &judge->agents[token >> 32 & 0xffff];
     bool is_still_there = agent->runs && (agent->life & 0xff) == (token >> 24 & 0xff) &&
                           agent->machine.state == state && (agent->world.round & 0xffffff) == (token & 0xffffff);
-    if (!is_still_there || (judge->is_c10d && judge->any_ended_job)) {
+    if (!is_still_there || is_served_by_done(judge) || is_static_deaf(judge, token >> 48)) {
         return NULL;
     }
     int64_t disturbed_us = judge->agents[token >> 48].disturbed_until_us;
@@ -214,6 +231,26 @@ static void on_promised(void *subject, uint64_t token) {
     }
 }
 
+static uint32_t count_running(const struct sim_judge *judge) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < judge->agent_count; i++) {
+        count += judge->players[i].runs;
+    }
+    return count;
+}
+
+/* Whoever is silent keeps its place as long as there would be no world without it: with one endpoint, where nobody can
+ * go on elsewhere. */
+static bool is_needed(const struct sim_judge *judge) {
+    return !judge->is_c10d && !judge->is_static && judge->server_count == 1 && count_running(judge) < judge->min_nodes;
+}
+
+static void on_silence_promised(void *subject, uint64_t token) {
+    if (!is_needed(subject)) {
+        on_promised(subject, token);
+    }
+}
+
 static void on_barrier_promised(void *subject, uint64_t token) {
     if (find_late(subject, token, AGENT_STATE_BARRIER, on_barrier_promised)) {
         sim_violated("all members are done, and one still waits for the others");
@@ -225,6 +262,36 @@ static bool is_done_with(const struct sim_judge *judge, const struct sim_agent *
     bool is_same_server = judge->agents[agent - judge->players].server == judge->agents[other - judge->players].server;
     return (is_same_server || judge->server_count > 1) && agent->world.round == other->world.round &&
            agent->machine.state >= AGENT_STATE_BARRIER && agent->machine.outcome == AGENT_OUTCOME_SUCCESS;
+}
+
+/* Nothing but failures and successes of workers has happened. */
+static bool is_quiet(const struct sim_judge *judge) {
+    return !judge->had_trouble && !judge->any_death && !judge->any_signalled && !judge->any_preempted;
+}
+
+/* All nodes that there are, without those that are done with this one's last world, make none. */
+static bool needs_the_done(const struct sim_judge *judge, const struct sim_agent *agent) {
+    size_t done_count = 0;
+    for (size_t i = 0; i < judge->agent_count; i++) {
+        done_count += is_done_with(judge, &judge->players[i], agent);
+    }
+    return done_count > 0 && judge->agent_count - done_count < judge->min_nodes;
+}
+
+/* Nobody who has succeeded is waited for. */
+static void on_round_promised(void *subject, uint64_t token) {
+    const struct sim_judge *judge = subject;
+    const struct sim_agent *agent = find_late(subject, token, AGENT_STATE_JOINING, on_round_promised);
+    if (agent && is_quiet(judge) && needs_the_done(judge, agent)) {
+        sim_violated("a member waits for a round that needs nodes that are done");
+    }
+}
+
+static void expect_no_wait(struct sim_judge *judge, const struct sim_agent *agent) {
+    if (!judge->is_c10d && !judge->is_static && agent->world.round > 0 && needs_the_done(judge, agent)) {
+        sim_post(sim_kernel.now_us + judge->notice_us, on_round_promised, judge,
+                 promise(judge, agent, agent, agent->world.round));
+    }
 }
 
 /* One more has come to the exit barrier: perhaps the last. */
@@ -242,10 +309,15 @@ static void expect_barrier(struct sim_judge *judge, const struct sim_agent *agen
     }
 }
 
-/* The world of `cause` has ended. `must_tell`: the others learn it from itself, not from its end or its silence. A c10d
- * job that has been closed lets its members run, as torchrun's does. */
-static void expect_notice(struct sim_judge *judge, const struct sim_agent *cause, bool must_tell, int64_t within_us) {
-    if (judge->is_c10d && judge->any_ended_job) {
+/* A static node minds no departure, and once one is done each restarts alone. */
+static bool is_told_by_static(const struct sim_judge *judge, const struct sim_agent *cause, bool must_tell) {
+    return must_tell && !judge->any_done && judge->agents[cause - judge->players].disturbed_until_us == 0;
+}
+
+/* The world of `cause` has ended. `must_tell`: the others learn it from itself, not from its end or its silence. */
+static void expect_notice(struct sim_judge *judge, const struct sim_agent *cause, bool must_tell, bool silently,
+                          int64_t within_us) {
+    if (judge->is_static && !is_told_by_static(judge, cause, must_tell)) {
         return;
     }
     for (size_t i = 0; i < judge->agent_count; i++) {
@@ -253,7 +325,7 @@ static void expect_notice(struct sim_judge *judge, const struct sim_agent *cause
         if (other != cause && other->runs && other->machine.state == AGENT_STATE_RUNNING &&
             other->world.round == cause->world.round &&
             judge->agents[i].server == judge->agents[cause->host->index].server) {
-            sim_post(sim_kernel.now_us + within_us, on_promised, judge,
+            sim_post(sim_kernel.now_us + within_us, silently ? on_silence_promised : on_promised, judge,
                      promise(judge, other, must_tell ? cause : other, other->world.round));
         }
     }
@@ -304,6 +376,9 @@ static void check_alone(const struct sim_judge *judge, const struct sim_agent *a
 
 void sim_judge_world(struct sim_judge *judge, const struct sim_agent *agent, const struct rdzv_world *world) {
     struct sim_judge_agent *mine = account(judge, agent);
+    if (judge->is_static && judge->any_done) {
+        return; /* each restarts alone: there is no world of all */
+    }
     int before = mine->server, server = server_of(judge, mine, agent->host);
     struct sim_judge_round *round = round_of(judge, world->round, server);
     for (size_t i = 0; !round && judge->server_count > 1 && i < judge->round_count; i++) {
@@ -399,8 +474,8 @@ void sim_judge_step(struct sim_judge *judge, const struct sim_agent *agent, enum
     if (event->kind == AGENT_EVENT_PREEMPT) {
         judge->any_preempted = true;
         note_cause(judge);
-        if (before == AGENT_STATE_RUNNING && !judge->is_c10d) { /* over c10d nobody can be told */
-            expect_notice(judge, agent, true, judge->notice_us);
+        if (before == AGENT_STATE_RUNNING && !judge->is_c10d && !judge->is_static) { /* there nobody can be told */
+            expect_notice(judge, agent, true, false, judge->notice_us);
         }
     }
     /* With several endpoints another coordinator may not have heard of it. */
@@ -411,13 +486,17 @@ void sim_judge_step(struct sim_judge *judge, const struct sim_agent *agent, enum
         mine->failures++;
         mine->lost_workers = true;
         struct sim_judge_round *round = round_of(judge, agent->world.round, mine->server);
-        round->has_failed = true;
+        if (round) { /* else one that is not judged */
+            round->has_failed = true;
+        }
         check_budget(judge, agent);
-        expect_notice(judge, agent, true, judge->notice_us);
+        expect_notice(judge, agent, true, false, judge->notice_us);
     }
     bool has_changed = event->kind == AGENT_EVENT_WORLD_CHANGED || event->kind == AGENT_EVENT_CUT_OFF;
     if (before == AGENT_STATE_RUNNING && has_changed) {
         const struct sim_judge_round *round = round_of(judge, agent->world.round, mine->server);
+        must(!judge->was_paused || !judge->has_pauses, "a pause has cost a restart");
+        judge->has_pauses = false; /* coordinators may pass a node on to each other when they begin */
         if (is_network_slow(judge)) {
             note_cause(judge);
         }
@@ -432,6 +511,7 @@ void sim_judge_step(struct sim_judge *judge, const struct sim_agent *agent, enum
     }
     if (m->state == AGENT_STATE_JOINING && before != AGENT_STATE_JOINING) {
         must(is_restart(m->outcome), "joins again without a reason");
+        expect_no_wait(judge, agent);
     }
     if (m->state == AGENT_STATE_BARRIER && before != AGENT_STATE_BARRIER) {
         judge->any_done = true;
@@ -441,6 +521,8 @@ void sim_judge_step(struct sim_judge *judge, const struct sim_agent *agent, enum
         m->outcome != AGENT_OUTCOME_RDZV_LOST) {
         judge->any_ended_job = true;
     }
+    judge->any_ended_job |=
+        m->outcome == AGENT_OUTCOME_FAILED; /* the others hear of it before its workers have ended */
 }
 
 /* The last world has ended in a way that the job had nothing left for. */
@@ -455,17 +537,25 @@ static bool is_budget_spent(const struct sim_judge *judge, int server) {
             (last->has_other_cause && judge->limits_changes));
 }
 
+/* Where the job has failed of its workers, each node's report names the first of them. */
+static void check_cause(const struct sim_judge *judge, const struct sim_agent *agent) {
+    bool is_of_workers = strstr(agent->failed_why, "the job has failed: its budget is spent") != NULL &&
+                         is_quiet(judge) && !judge->limits_changes;
+    must(!is_of_workers || rdzv_cause(agent->rdzv) != NULL, "the job has failed of a worker, and a node knows none");
+}
+
 /* Why it cannot go on must have happened. */
 static void check_loss(const struct sim_judge *judge, const struct sim_agent *agent) {
     sim_trace("agent %u: has lost the rendezvous: %s", agent->host->index, agent->failed_why);
     must(agent->failed_status != 0, "an agent gives up without having been told why");
+    check_cause(judge, agent);
     if (agent->failed_status == MUSTER_ECLOSED) {
         must(judge->any_ended_job || judge->server_suffered || judge->any_signalled || judge->any_preempted ||
                  judge->any_done || is_budget_spent(judge, judge->agents[agent->host->index].server),
              "closed, and nobody has closed it");
     } else {
         /* Whoever comes when the job has ended of its budget may find that its server has gone already. */
-        must(judge->had_trouble || judge->any_ended_job || (judge->is_c10d && judge->any_done) ||
+        must(judge->had_trouble || judge->any_ended_job || ((judge->is_c10d || judge->is_static) && judge->any_done) ||
                  is_budget_spent(judge, judge->agents[agent->host->index].server),
              "the rendezvous is lost, and nothing has happened to it");
     }
@@ -478,6 +568,7 @@ void sim_judge_exit(struct sim_judge *judge, const struct sim_agent *agent, int 
     }
     const struct sim_judge_agent *mine = account(judge, agent);
     enum agent_outcome outcome = agent->machine.outcome;
+    must(!judge->has_pauses || code == 0, "a pause has ended an agent badly");
     must((code == 0) == (outcome == AGENT_OUTCOME_SUCCESS || outcome == AGENT_OUTCOME_SPARE) &&
              (code == AGENT_EXIT_PREEMPTED) == (outcome == AGENT_OUTCOME_PREEMPTED),
          "a wrong exit code");
@@ -489,6 +580,7 @@ void sim_judge_exit(struct sim_judge *judge, const struct sim_agent *agent, int 
         must(judge->any_ended_job || judge->server_suffered || judge->any_preempted ||
                  is_budget_spent(judge, mine->server),
              "a spare is released from a job that goes on");
+        must(!is_quiet(judge) || judge->is_c10d || judge->any_done, "a spare ends well in a job that has failed");
         break;
     case AGENT_OUTCOME_SIGNALLED:
         must(mine->was_signalled, "ended by a signal that nobody sent");
@@ -518,6 +610,7 @@ static bool is_in_its_world(const struct sim_agent *agent) {
 void sim_judge_death(struct sim_judge *judge, const struct sim_agent *agent, bool silently) {
     struct sim_judge_agent *mine = account(judge, agent);
     mine->died_us = sim_kernel.now_us;
+    judge->any_death = true;
     note_cause(judge);
     if (agent->host->index < judge->server_count) {
         judge->server_suffered = true;
@@ -525,7 +618,8 @@ void sim_judge_death(struct sim_judge *judge, const struct sim_agent *agent, boo
             sim_kernel.now_us > mine->disturbed_until_us ? sim_kernel.now_us : mine->disturbed_until_us;
     }
     if (is_in_its_world(agent)) {
-        expect_notice(judge, agent, false, silently ? judge->silence_us + judge->notice_us : judge->notice_us);
+        expect_notice(judge, agent, false, silently,
+                      silently ? judge->silence_us + judge->notice_us : judge->notice_us);
     }
 }
 

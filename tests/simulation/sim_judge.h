@@ -42,7 +42,9 @@ struct sim_judge_agent {
 };
 
 struct sim_judge {
-    bool is_c10d;
+    bool is_c10d, is_static;
+    bool has_pauses;     /* nothing goes wrong but that hosts get no time for a while: no restart, and all ends well */
+    bool was_paused;     /* then: one has been */
     size_t server_count; /* the first hosts can serve the rendezvous */
     uint32_t min_nodes, max_nodes, max_restarts;
     bool has_window;         /* charges are forgotten */
@@ -61,7 +63,7 @@ struct sim_judge {
     bool any_signalled, any_preempted, any_done;
     int stopped_server;   /* the process that has told the members of its world to stop for good; 0: none */
     bool server_suffered; /* the host of the rendezvous, or the way to it, has had trouble */
-    bool had_trouble;
+    bool had_trouble, any_death;
 };
 
 void sim_judge_begin(struct sim_judge *judge, struct sim_agent *players, size_t count);
@@ -72,7 +74,7 @@ void sim_judge_world(struct sim_judge *judge, const struct sim_agent *agent, con
 void sim_judge_step(struct sim_judge *judge, const struct sim_agent *agent, enum agent_state before,
                     const struct agent_event *event);
 void sim_judge_exit(struct sim_judge *judge, const struct sim_agent *agent, int code);
-/* Before it is buried. `silently`: its host has gone with it. */
+/* Before it is cleared. `silently`: its host has gone with it. */
 void sim_judge_death(struct sim_judge *judge, const struct sim_agent *agent, bool silently);
 /* The host, or its network, does not work as it should until then. */
 void sim_judge_disturbed(struct sim_judge *judge, const struct sim_host *host, int64_t until_us);

@@ -24,6 +24,7 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t len);
 int __wrap_accept4(int fd, struct sockaddr *address, socklen_t *len, int flags);
 ssize_t __wrap_recv(int fd, void *bytes, size_t len, int flags);
 ssize_t __wrap_send(int fd, const void *bytes, size_t len, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
 int __wrap_getsockname(int fd, struct sockaddr *address, socklen_t *len);
 int __wrap_getpeername(int fd, struct sockaddr *address, socklen_t *len);
 int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *len);
@@ -99,6 +100,21 @@ ssize_t __wrap_send(int fd, const void *bytes, size_t len, int flags) {
     struct sim_file *file = sim_file_of(fd);
     (void)flags;
     return count_or_error(file ? sim_tcp_send(file, bytes, len) : -EBADF);
+}
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags) {
+    ssize_t sum = 0;
+    for (size_t i = 0; i < message->msg_iovlen; i++) {
+        ssize_t sent = __wrap_send(fd, message->msg_iov[i].iov_base, message->msg_iov[i].iov_len, flags);
+        if (sent < 0) {
+            return sum > 0 ? sum : -1;
+        }
+        sum += sent;
+        if ((size_t)sent < message->msg_iov[i].iov_len) {
+            break;
+        }
+    }
+    return sum;
 }
 
 int __wrap_getsockname(int fd, struct sockaddr *address, socklen_t *len) {

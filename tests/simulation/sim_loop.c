@@ -25,7 +25,9 @@ struct sim_loop {
     struct sim_list ready; /* files whose handles are to be looked at */
     uv_handle_t *closing_first, *closing_last;
     size_t handle_count;
-    int64_t turn_us; /* when the next turn is due; INT64_MAX: none is */
+    int64_t turn_us;      /* when the next turn is due; INT64_MAX: none is */
+    uv_prepare_t *before; /* one of each is enough: the loop's clock */
+    uv_check_t *after;
     bool in_turn, has_ended;
 };
 
@@ -347,6 +349,11 @@ int uv_read_start(uv_stream_t *stream, uv_alloc_cb alloc_cb, uv_read_cb read_cb)
     return 0;
 }
 
+int uv_read_stop(uv_stream_t *stream) {
+    stream->flags &= ~(unsigned)IS_READING;
+    return 0;
+}
+
 static bool is_reading(const uv_stream_t *stream) {
     return (stream->flags & (IS_READING | IS_CLOSING)) == IS_READING;
 }
@@ -475,13 +482,66 @@ void uv_update_time(uv_loop_t *uv) {
     uv->time = (uint64_t)(sim_monotonic_us(loop_of(uv)->host) / SIM_MS);
 }
 
+/* ---- before and after waiting ---- */
+
+int uv_prepare_init(uv_loop_t *uv, uv_prepare_t *prepare) {
+    memset(prepare, 0, sizeof *prepare);
+    prepare->loop = uv;
+    prepare->type = UV_PREPARE;
+    loop_of(uv)->handle_count++;
+    return 0;
+}
+
+int uv_prepare_start(uv_prepare_t *prepare, uv_prepare_cb cb) {
+    assert(!loop_of(prepare->loop)->before);
+    prepare->prepare_cb = cb;
+    loop_of(prepare->loop)->before = prepare;
+    return 0;
+}
+
+int uv_check_init(uv_loop_t *uv, uv_check_t *check) {
+    memset(check, 0, sizeof *check);
+    check->loop = uv;
+    check->type = UV_CHECK;
+    loop_of(uv)->handle_count++;
+    return 0;
+}
+
+int uv_check_start(uv_check_t *check, uv_check_cb cb) {
+    assert(!loop_of(check->loop)->after);
+    check->check_cb = cb;
+    loop_of(check->loop)->after = check;
+    return 0;
+}
+
+void uv_unref(uv_handle_t *handle) {
+    (void)handle; /* a simulated process ends when it says so */
+}
+
+int uv_backend_timeout(const uv_loop_t *uv) {
+    const struct sim_loop *loop = loop_of(uv);
+    if (loop->closing_first) {
+        return 0;
+    }
+    if (loop->timer_count == 0) {
+        return -1;
+    }
+    return loop->timers[0]->timeout > uv->time ? (int)(loop->timers[0]->timeout - uv->time) : 0;
+}
+
 static void turn(struct sim_loop *loop) {
     sim_kernel.current = loop->host;
     loop->in_turn = true;
     uv_update_time(&loop->uv);
     run_timers(loop);
     serve_ready(loop);
+    if (loop->after) {
+        loop->after->check_cb(loop->after);
+    }
     close_handles(loop);
+    if (loop->before) {
+        loop->before->prepare_cb(loop->before);
+    }
     loop->in_turn = false;
     plan(loop);
 }
@@ -514,6 +574,10 @@ void uv_close(uv_handle_t *handle, uv_close_cb cb) {
         (void)uv_timer_stop((uv_timer_t *)handle);
     } else if (handle->type == UV_POLL) {
         (void)uv_poll_stop((uv_poll_t *)handle);
+    } else if (handle->type == UV_PREPARE) {
+        loop->before = NULL;
+    } else if (handle->type == UV_CHECK) {
+        loop->after = NULL;
     } else if (file_of_handle(handle)) {
         sim_file_close(file_of_handle(handle));
         ((uv_stream_t *)handle)->io_watcher.fd = -1;

@@ -21,7 +21,7 @@ struct settings {
     uint64_t seed, count;
     uint32_t nodes, endpoints, beats;
     int64_t delay_us;
-    bool c10d, muster, traces, measures, progresses, preempts;
+    bool c10d, muster, statics, traces, measures, progresses, preempts, pauses;
     bool ends_at_first; /* violation */
 };
 
@@ -41,7 +41,7 @@ static void on_interrupt(int number) {
 static struct sim_world_options running;
 
 static const char *backend_name(enum rdzv_backend backend) {
-    return backend == RDZV_BACKEND_C10D ? "c10d" : "muster";
+    return backend == RDZV_BACKEND_C10D ? "c10d" : backend == RDZV_BACKEND_STATIC ? "static" : "muster";
 }
 
 /* An assertion of the code under test, or worse: the program ends anyway. */
@@ -75,6 +75,7 @@ static void run_one(const struct settings *s, uint64_t seed, enum rdzv_backend b
                                         .node_count = s->nodes,
                                         .endpoint_count = s->endpoints,
                                         .preempts = s->preempts,
+                                        .pauses = s->pauses,
                                         .traces = s->traces};
     struct sim_world_result result;
     running = options;
@@ -88,7 +89,9 @@ static void run_one(const struct settings *s, uint64_t seed, enum rdzv_backend b
                      "  replay: make sim SEED=%" PRIu64 " NODES=%u BACKEND=%s%s TRACE=1\n",
                      backend_name(backend), seed, result.node_count, (double)result.end_us / (double)SIM_S,
                      result.events, result.violation, seed, s->nodes, backend_name(backend),
-                     s->preempts ? " PREEMPT=1" : "");
+                     s->preempts ? " PREEMPT=1"
+                     : s->pauses ? " PAUSE=1"
+                                 : "");
         (void)fflush(stdout);
     }
 }
@@ -111,6 +114,9 @@ static int run_seeds(const struct settings *s) {
         }
         if (s->c10d) {
             run_one(s, s->seed + done, RDZV_BACKEND_C10D, &totals);
+        }
+        if (s->statics) {
+            run_one(s, s->seed + done, RDZV_BACKEND_STATIC, &totals);
         }
         if (s->progresses && done % PROGRESS_EVERY == PROGRESS_EVERY - 1) {
             report(&totals, stderr, "\r");
@@ -171,11 +177,12 @@ static int measure(const struct settings *s, enum rdzv_backend backend) {
 /* ---- options ---- */
 
 static int usage(void) {
-    (void)fputs("usage: simulation [--seed N] [--count N] [--nodes N] [--backend muster|c10d] [--trace] [--progress]\n"
-                "                  [--first] [--endpoints 1|2|3] [--preempt]\n"
-                "       simulation --measure --nodes N [--backend muster|c10d] [--endpoints 1] [--delay MS]\n"
-                "                  [--beats N]\n",
-                stderr);
+    (void)fputs(
+        "usage: simulation [--seed N] [--count N] [--nodes N] [--backend muster|c10d|static] [--trace] [--progress]\n"
+        "                  [--first] [--endpoints 1|2|3] [--preempt | --pause]\n"
+        "       simulation --measure --nodes N [--backend muster|c10d] [--endpoints 1] [--delay MS]\n"
+        "                  [--beats N]\n",
+        stderr);
     return 2;
 }
 
@@ -200,10 +207,16 @@ static bool parse(int argc, char **argv, struct settings *s) {
             s->progresses = true;
         } else if (strcmp(name, "--preempt") == 0) {
             s->preempts = true;
+        } else if (strcmp(name, "--pause") == 0) {
+            s->pauses = true;
         } else if (strcmp(name, "--backend") == 0 && i + 1 < argc) {
             name = argv[++i];
-            s->c10d = strcmp(name, "muster") != 0;
-            s->muster = strcmp(name, "c10d") != 0;
+            s->c10d = strcmp(name, "c10d") == 0;
+            s->muster = strcmp(name, "muster") == 0;
+            s->statics = strcmp(name, "static") == 0;
+            if (!s->c10d && !s->muster && !s->statics) {
+                return false;
+            }
         } else if (i + 1 < argc && parse_number(argv[++i], &number)) {
             if (strcmp(name, "--seed") == 0) {
                 s->seed = number;
@@ -228,7 +241,7 @@ static bool parse(int argc, char **argv, struct settings *s) {
 }
 
 int main(int argc, char **argv) {
-    struct settings s = {.seed = 1, .count = 1, .c10d = true, .muster = true};
+    struct settings s = {.seed = 1, .count = 1, .c10d = true, .muster = true, .statics = true};
     if (!parse(argc, argv, &s)) {
         return usage();
     }

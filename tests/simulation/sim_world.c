@@ -84,6 +84,10 @@ static void draw_nodes(struct sim_world *world) {
     }
 }
 
+static bool is_static(const struct sim_world *world) {
+    return world->options.backend == RDZV_BACKEND_STATIC;
+}
+
 static void draw_options(struct sim_world *world) {
     struct sim_random *random = &world->random;
     bool calm = world->is_calm;
@@ -99,6 +103,14 @@ static void draw_options(struct sim_world *world) {
     world->calm_us = calm ? 0 : sim_random_between(random, 5, 60) * SIM_S;
     world->has_topology = !calm && sim_random_one_in(random, 2);
     draw_conf(world, &world->conf);
+    if (is_static(world)) { /* the numbers are fixed */
+        world->min_nodes = world->max_nodes = count;
+    }
+    if (world->options.pauses) { /* nobody can do without anybody, and all take part */
+        world->min_nodes = world->max_nodes = count;
+        world->conf.max_membership_changes = RDZV_UNLIMITED;
+        world->max_restarts = 0;
+    }
     draw_nodes(world);
 }
 
@@ -111,15 +123,23 @@ static void draw_endpoints(struct sim_world *world) {
     world->endpoint_count = world->options.backend == RDZV_BACKEND_MUSTER ? wanted : 1;
 }
 
+/* In a third of the jobs; the others are what they were before there were pauses. */
+static int64_t draw_backoff_ms(const struct sim_world *world) {
+    struct sim_random random = sim_random_of(world->options.seed, 'b');
+    return sim_random_below(&random, 3) == 0 ? 2000 : 0;
+}
+
 static struct sim_agent_options options_of(const struct sim_world *world, size_t index, char topology[32]) {
     static const char *const endpoints[ENDPOINTS_MAX] = {"10.0.0.1:29400", "10.0.0.1:29400,10.0.0.2:29400",
                                                          "10.0.0.1:29400,10.0.0.2:29400,10.0.0.3:29400"};
     struct sim_agent_options options = {.rdzv = {.backend = world->options.backend,
                                                  .run_id = "sim",
+                                                 .host_name = "", /* nothing is looked up */
                                                  .endpoint = endpoints[world->endpoint_count - 1],
                                                  .role = role_names[world->roles[index]],
                                                  .min_nodes = world->min_nodes,
                                                  .max_nodes = world->max_nodes,
+                                                 .node_rank = is_static(world) ? (uint32_t)index : 0,
                                                  .local_world_size = world->workers[index],
                                                  .share_store = true,
                                                  .max_restarts = world->max_restarts,
@@ -128,7 +148,8 @@ static struct sim_agent_options options_of(const struct sim_world *world, size_t
                                                  .stop_timeout_ms = (uint64_t)world->stop_timeout_ms,
                                                  .conf = world->conf},
                                         .max_restarts = world->max_restarts,
-                                        .stop_timeout_ms = world->stop_timeout_ms};
+                                        .stop_timeout_ms = world->stop_timeout_ms,
+                                        .backoff_max_ms = draw_backoff_ms(world)};
     if (world->has_topology) {
         (void)str_format(topology, 32, "switch%zu", index % 2);
         (void)str_copy(options.rdzv.conf.topology, sizeof options.rdzv.conf.topology, topology);
@@ -152,6 +173,7 @@ static struct sim_work draw_work(void *ctx, struct sim_agent *agent) {
     if (sim_random_one_in(random, 16)) {
         work.stop_ms = INT64_MAX;
     }
+    work.fails = work.fails && !world->options.pauses;
     return work;
 }
 
@@ -229,7 +251,7 @@ static void on_step(void *ctx, struct sim_agent *agent, enum agent_state before,
 /* Its turn is over by now: its process can go. */
 static void on_gone(void *subject, uint64_t index) {
     struct sim_world *world = subject;
-    sim_agent_bury(&world->agents[index]);
+    sim_agent_clear(&world->agents[index]);
 }
 
 static void on_exit_of(void *ctx, struct sim_agent *agent, int code) {
@@ -295,6 +317,8 @@ static void set_judge(struct sim_world *world) {
     world->judge = (struct sim_judge){
         .server_count = world->endpoint_count,
         .is_c10d = world->options.backend == RDZV_BACKEND_C10D,
+        .is_static = is_static(world),
+        .has_pauses = world->options.pauses,
         .min_nodes = world->min_nodes,
         .max_nodes = world->max_nodes,
         .max_restarts = world->max_restarts,
@@ -346,7 +370,10 @@ static void begin(struct sim_world *world) {
         int64_t at_us = world->is_calm ? (int64_t)i : sim_random_between(&world->random, 0, 8000) * SIM_MS;
         sim_post(at_us, sim_world_start, world, i);
     }
-    if (!world->is_calm) {
+    if (options->pauses) {
+        sim_world_draw_pauses(world);
+        sim_post(world->calm_us, on_calm, world, 0);
+    } else if (!world->is_calm) {
         sim_world_draw_troubles(world);
         if (options->preempts) {
             sim_world_draw_preemption(world);
@@ -362,7 +389,7 @@ static void end(struct sim_world *world) {
     for (size_t i = 0; i < world->node_count; i++) {
         if (world->agents[i].runs) {
             sim_trouble_kill(world->agents[i].host);
-            sim_agent_bury(&world->agents[i]);
+            sim_agent_clear(&world->agents[i]);
         }
     }
     sim_kernel.buries = false;

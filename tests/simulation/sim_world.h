@@ -23,6 +23,7 @@ struct sim_world_options {
     int64_t delay_us; /* when measuring: one way of the network; 0: 50 */
     uint32_t beats;   /* when measuring: keep_alive_max_attempt; 0: as it is */
     bool preempts;    /* nodes are taken away */
+    bool pauses;      /* nothing goes wrong but this: hosts get no time for a while */
     bool traces;
 };
 

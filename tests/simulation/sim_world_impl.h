@@ -39,5 +39,6 @@ void sim_world_end_process(struct sim_world *world, uint64_t index, bool silentl
 
 void sim_world_draw_troubles(struct sim_world *world);
 void sim_world_draw_preemption(struct sim_world *world);
+void sim_world_draw_pauses(struct sim_world *world);
 
 #endif

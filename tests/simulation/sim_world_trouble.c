@@ -49,7 +49,7 @@ void sim_world_end_process(struct sim_world *world, uint64_t index, bool silentl
             sim_trouble_kill(host);
         }
         sim_kernel.buries = true;
-        sim_agent_bury(agent);
+        sim_agent_clear(agent);
         sim_kernel.buries = false;
         if (!silently) {
             restart_later(world, index);
@@ -202,4 +202,68 @@ void sim_world_draw_preemption(struct sim_world *world) {
             sim_post(when_us, on_trouble, world, token_of(kind, host, lasts_us));
         }
     }
+}
+
+/* ---- pauses alone ---- */
+
+/* A token: which host, whether its network stands still as well, how long. */
+static void on_pause(void *subject, uint64_t token) {
+    struct sim_world *world = subject;
+    uint64_t index = token >> 48;
+    bool is_whole = (token >> 47 & 1) != 0;
+    int64_t until_us = sim_kernel.now_us + (int64_t)(token & 0x7fffffffffff);
+    struct sim_host *host = &sim_kernel.hosts[index];
+    sim_trace("host %u is paused for %lld us", host->index, (long long)(until_us - sim_kernel.now_us));
+    host->stalled_until_us = until_us > host->stalled_until_us ? until_us : host->stalled_until_us;
+    sim_judge_disturbed(&world->judge, host, host->stalled_until_us);
+    world->judge.was_paused = true;
+    for (uint64_t other = 0; is_whole && other < world->node_count; other++) {
+        if (other != index) {
+            sim_trouble_block(host, &sim_kernel.hosts[other], until_us);
+            sim_trouble_block(&sim_kernel.hosts[other], host, until_us);
+        }
+    }
+}
+
+static void pause_host(struct sim_world *world, uint64_t index, int64_t at_us, int64_t lasts_us, bool is_whole) {
+    sim_post(at_us, on_pause, world, index << 48 | (uint64_t)is_whole << 47 | (uint64_t)lasts_us);
+}
+
+/* One agent alone. Over c10d the others cannot do without it, and wait, as long as they do not need its store. A
+ * coordinator gives it up when it is silent: it is away for less. */
+static int64_t longest_alone_ms(const struct sim_world *world) {
+    const struct rdzv_conf *conf = &world->conf;
+    int64_t interval_ms = (int64_t)conf->keep_alive_interval_ms;
+    int64_t store_ms = (int64_t)conf->read_timeout_ms / 2;
+    int64_t silence_ms = interval_ms * conf->keep_alive_max_attempt - interval_ms - interval_ms / 2;
+    return world->options.backend == RDZV_BACKEND_C10D ? store_ms : silence_ms;
+}
+
+/* All hosts at once, for up to a minute: their agents alone, or all that is on them, as of virtual machines; they go on
+ * within a moment. Or one of them. No worker is started again, and all end well. */
+void sim_world_draw_pauses(struct sim_world *world) {
+    enum {
+        PAUSES_MAX = 4,
+        PAUSE_MS_MIN = 100,
+        PAUSE_MS_MAX = 60000,
+        MOMENT_MS = 200,
+        STARTED_S = 10,
+        BETWEEN_MS = 20000
+    };
+    struct sim_random random = sim_random_of(world->options.seed, 'a');
+    bool is_one = sim_random_one_in(&random, 4);
+    int64_t at_us = sim_random_between(&random, STARTED_S, 3 * STARTED_S) * SIM_S;
+    uint64_t first = is_one ? sim_random_below(&random, world->node_count) : 0;
+    uint64_t end = is_one ? first + 1 : world->node_count;
+    int64_t longest_ms = is_one ? longest_alone_ms(world) : PAUSE_MS_MAX;
+    int64_t silence_us = (int64_t)(world->conf.keep_alive_interval_ms * world->conf.keep_alive_max_attempt) * SIM_MS;
+    for (int64_t count = sim_random_between(&random, 1, PAUSES_MAX); count > 0; count--) {
+        int64_t lasts_us = sim_random_between(&random, PAUSE_MS_MIN, longest_ms) * SIM_MS;
+        bool is_whole = sim_random_one_in(&random, 2);
+        for (uint64_t i = first; i < end; i++) {
+            pause_host(world, i, at_us, lasts_us + sim_random_between(&random, 0, MOMENT_MS) * SIM_MS, is_whole);
+        }
+        at_us += lasts_us + sim_random_between(&random, 0, BETWEEN_MS) * SIM_MS + (is_one ? silence_us : 0);
+    }
+    world->calm_us = at_us > world->calm_us ? at_us : world->calm_us;
 }

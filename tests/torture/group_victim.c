@@ -9,6 +9,7 @@
  * sentence, a call in the group lasted until its time-out, or another rank has crashed. */
 #include <muster/collective.h>
 #include <muster/group.h>
+#include <muster/memory.h>
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -54,7 +55,8 @@ static int sum(struct muster_group *group, float *buffer, size_t count, bool wit
     for (size_t i = 0; i < count; i++) {
         buffer[i] = (float)(i % 1000) + (float)muster_group_rank(group);
     }
-    int code = muster_all_reduce(group, buffer, buffer, count, MUSTER_FLOAT32, MUSTER_SUM, with_handle ? &work : NULL);
+    int code =
+        muster_all_reduce(group, buffer, buffer, count, MUSTER_FLOAT32, MUSTER_OP_SUM, with_handle ? &work : NULL);
     code = code == MUSTER_OK && with_handle ? muster_work_wait(&work) : code;
     if (code) {
         return judge(group, "all_reduce", code);

@@ -1,0 +1,43 @@
+/* Handles of calls that go on while the program computes (muster/collective.h). */
+#ifndef MUSTER_WORK_H
+#define MUSTER_WORK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <muster/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+/* A call under way. */
+struct muster_work;
+
+/* Waits until the call is done, frees the handle, sets *work to NULL and gives the call's result; the group's deadline
+ * bounds it. NULL, in *work or as work, gives MUSTER_OK. One thread for one handle. */
+int muster_work_wait(struct muster_work **work);
+/* Is it done (well or badly)? Does not block. muster_work_wait() is still due. Any thread. NULL counts as done. */
+bool muster_work_done(const struct muster_work *work);
+
+/* Several handles, of groups that have one root group; the same one only once; entries that are NULL are left out.
+ * timeout_ms: how long to wait; 0: only look; negative: as long as the calls may take. It changes nothing for the
+ * calls: after MUSTER_ETIMEOUT they go on, their buffers are still theirs, and the handles can be waited for again. */
+
+/* Waits until one of them is done, well or badly. *out_index: which (the first in the array, if several are), or
+ * `count` if all entries are NULL. The handle stays: muster_work_wait() is still due for it, gives the call's result,
+ * and does not block any more. MUSTER_ETIMEOUT, MUSTER_EINVAL. */
+int muster_work_wait_any(struct muster_work *const *works, size_t count, int64_t timeout_ms, size_t *out_index);
+/* Waits until all of them are done, frees them, sets the entries to NULL, and gives the result of the first in the
+ * array that has failed. MUSTER_ETIMEOUT, MUSTER_EINVAL: nothing has been freed. */
+int muster_work_wait_all(struct muster_work **works, size_t count, int64_t timeout_ms);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,31 @@
+/* The outcome that the guardian writes when the agent could not: it was killed, or died. The agent says beforehand
+ * where to, and what it knows of the job; pids and ends of the workers the guardian knows itself. */
+#ifndef AGENT_GUARDIAN_OUTCOME_H
+#define AGENT_GUARDIAN_OUTCOME_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "agent/guardian/guardian.h"
+#include "agent/report/outcome.h"
+
+struct guardian_outcome {
+    char *path; /* owned; NULL: nothing is to be written */
+    char *job;  /* owned: outcome_format_job() */
+    pid_t agent;
+    size_t count;
+    struct outcome_worker *workers; /* owned, with their error_file */
+};
+
+/* An order of the agent's (guardian_wire.h); what was noted of earlier workers is forgotten. One that cannot be
+ * understood, or kept, leaves nothing to be written. */
+void guardian_outcome_take(struct guardian_outcome *o, const uint8_t *body, size_t length);
+
+void guardian_outcome_spawned(struct guardian_outcome *o, uint32_t id, pid_t pid, char *const *envp);
+void guardian_outcome_ended(struct guardian_outcome *o, const struct guardian_exit *exit, bool by_us);
+
+/* Everything below the guardian has ended. */
+void guardian_outcome_write(struct guardian_outcome *o);
+
+#endif

@@ -1,0 +1,34 @@
+/* A worker's environment and command line: what torchrun's workers find in theirs, name by name. Pure: the
+ * agent's own environment comes in as an array. */
+#ifndef AGENT_ENVIRONMENT_H
+#define AGENT_ENVIRONMENT_H
+
+#include "agent/launch/launch.h"
+#include "rendezvous/rdzv.h"
+
+struct environment_worker {
+    uint32_t local_rank;
+    uint32_t restart_count;
+    const char *error_file; /* path or "" */
+    const char *timer_file; /* watchdog FIFO, or NULL */
+    const char *stop_path;  /* what comes into being when the workers are to stop, or NULL */
+};
+
+/* Fills `out` with "NAME=value" strings: `inherited` (NULL-terminated, borrowed) with the worker's own variables
+ * in place of old values. MUSTER_ENOMEM; MUSTER_EINVAL when --virtual-local-rank finds too short a
+ * CUDA_VISIBLE_DEVICES. `out` must be empty; free it with launch_strings_done(). The array ends with a NULL item that
+ * is not counted. */
+int environment_build(const struct launch_config *config, const struct rdzv_world *world,
+                      const struct environment_worker *worker, const char *const *inherited,
+                      struct launch_strings *out);
+
+/* The environment of a process that waits to become the worker: without what only a world decides (ranks, sizes, where
+ * the workers meet, restarts, the error file), also where it is inherited. Same ownership and errors as above. */
+int environment_build_early(const struct launch_config *config, const struct environment_worker *worker,
+                            const char *const *inherited, struct launch_strings *out);
+
+/* argv of a worker: config->command with ${local_rank} and $local_rank replaced in every item but the first, "$$"
+ * becoming "$" and other names left alone. Same ownership as above. MUSTER_ENOMEM. */
+int environment_command(const struct launch_config *config, uint32_t local_rank, struct launch_strings *out);
+
+#endif

@@ -1,0 +1,71 @@
+/* Reading a worker's record of calls; see last_call.h. */
+#include "agent/report/last_call.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/call_record.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+/* Bytes read; 0 when there is no such file. Never waits for a writer, should somebody have put a FIFO there. */
+static size_t read_record(const char *error_file, uint8_t data[CALL_RECORD_FILE_BYTES]) {
+    char path[PATH_MAX];
+    if (!str_format(path, sizeof path, "%s" CALL_RECORD_SUFFIX, error_file)) {
+        return 0;
+    }
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t bytes = fd >= 0 ? pread(fd, data, CALL_RECORD_FILE_BYTES, 0) : -1;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return bytes > 0 ? (size_t)bytes : 0;
+}
+
+/* " at 14:03:07.123", or nothing if the file's clocks make no sense. */
+static void format_time(const struct call_record_header *header, int64_t monotonic_ns, char *out, size_t max) {
+    int64_t since_us;
+    out[0] = '\0';
+    if (header->realtime_us <= 0 || __builtin_sub_overflow(monotonic_ns, header->monotonic_ns, &since_us)) {
+        return;
+    }
+    since_us /= CLOCK_NS_PER_S / CLOCK_US_PER_S;
+    int64_t wall_us;
+    if (__builtin_add_overflow(header->realtime_us, since_us, &wall_us) || wall_us < 0) {
+        return;
+    }
+    time_t seconds = (time_t)(wall_us / CLOCK_US_PER_S);
+    struct tm parts;
+    if (localtime_r(&seconds, &parts)) {
+        (void)snprintf(out, max, " at %02d:%02d:%02d.%03d", parts.tm_hour, parts.tm_min, parts.tm_sec,
+                       (int)(wall_us % CLOCK_US_PER_S / 1000));
+    }
+}
+
+bool last_call_describe(const char *error_file, char out[LAST_CALL_SIZE]) {
+    uint8_t data[CALL_RECORD_FILE_BYTES];
+    struct call_record calls[CALL_RECORD_ENTRIES];
+    struct call_record_header header;
+    out[0] = '\0';
+    size_t bytes = error_file[0] != '\0' ? read_record(error_file, data) : 0;
+    size_t count = call_record_read(data, bytes, calls, CALL_RECORD_ENTRIES);
+    if (count == 0 || !call_record_read_header(data, bytes, &header)) {
+        return false;
+    }
+    const struct call_record *last = &calls[count - 1];
+    for (size_t i = 0; i < count; i++) {
+        if (calls[i].state == CALL_RECORD_BEGUN) {
+            last = &calls[i];
+            break;
+        }
+    }
+    char time[32], call[LAST_CALL_SIZE], group[CALL_RECORD_NAME_BYTES];
+    (void)call_record_group_name(data, bytes, last->group, group);
+    format_time(&header, last->state == CALL_RECORD_BEGUN ? last->begin_ns : last->end_ns, time, sizeof time);
+    (void)snprintf(out, LAST_CALL_SIZE, "%s%s", call_record_format(last, group, call, sizeof call - sizeof time), time);
+    return true;
+}

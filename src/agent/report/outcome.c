@@ -1,0 +1,253 @@
+/* The outcome of a launcher as JSON; see outcome.h. */
+#include "agent/report/outcome.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/report/json_text.h"
+#include "agent/report/wait_status.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/str.h"
+
+static int add_name(struct buf *out, const char *name) {
+    return buf_printf(out, ", \"%s\": ", name);
+}
+
+static int add_string(struct buf *out, const char *name, const char *text) {
+    int code = add_name(out, name);
+    return code == 0 ? json_text_string(out, text) : code;
+}
+
+static int add_number(struct buf *out, const char *name, bool given, long long value) {
+    int code = add_name(out, name);
+    return code == 0 ? json_text_number(out, given, value) : code;
+}
+
+static int add_flag(struct buf *out, const char *name, bool value) {
+    return buf_printf(out, ", \"%s\": %s", name, value ? "true" : "false");
+}
+
+/* Seconds since 1970, or null for 0. */
+static int add_time(struct buf *out, const char *name, int64_t time_us) {
+    int code = add_name(out, name);
+    if (code != 0 || time_us == 0) {
+        return code == 0 ? buf_printf(out, "null") : code;
+    }
+    return buf_printf(out, "%lld.%06lld", (long long)(time_us / CLOCK_US_PER_S), (long long)(time_us % CLOCK_US_PER_S));
+}
+
+int outcome_format_job(const struct outcome_job *job, struct buf *out) {
+    int code = buf_printf(out, "\"kind\": \"muster outcome\", \"version\": %d", OUTCOME_VERSION);
+    code = code == 0 ? add_string(out, "run_id", job->run_id) : code;
+    code = code == 0 ? add_string(out, "name", job->name) : code;
+    code = code == 0 ? add_string(out, "entry_point", job->entry_point) : code;
+    code = code == 0 ? add_string(out, "role", job->role) : code;
+    code = code == 0 ? add_string(out, "backend", job->backend) : code;
+    code = code == 0 ? add_string(out, "host", job->host) : code;
+    code = code == 0 ? add_number(out, "launcher_pid", true, job->launcher_pid) : code;
+    code = code == 0 ? add_time(out, "started", job->started_us) : code;
+    code = code == 0 ? add_number(out, "group_rank", job->has_world, job->group_rank) : code;
+    code = code == 0 ? add_number(out, "group_world_size", job->has_world, job->group_world_size) : code;
+    code = code == 0 ? add_number(out, "world_size", job->has_world, job->world_size) : code;
+    code = code == 0 ? add_number(out, "round", job->has_world, (long long)job->round) : code;
+    code = code == 0 ? add_number(out, "restarts", true, job->restarts) : code;
+    return code == 0 ? add_number(out, "max_restarts", true, job->max_restarts) : code;
+}
+
+/* ---- a worker ---- */
+
+static const char *state_of(const struct outcome_worker *w) {
+    if (w->pid == 0) {
+        return "not_started";
+    }
+    if (!w->has_ended) {
+        return "running";
+    }
+    return w->wait_status == 0 ? "succeeded" : w->stopped_by_launcher && !w->failed_first ? "stopped" : "failed";
+}
+
+static bool ended_badly(const struct outcome_worker *w) {
+    return w->has_ended && w->wait_status != 0;
+}
+
+/* torchelastic's words where the worker left none. */
+static int add_message(struct buf *out, const struct outcome_worker *w) {
+    char text[160];
+    if (w->message || !ended_badly(w)) {
+        return add_string(out, "message", w->message);
+    }
+    if (!WIFSIGNALED(w->wait_status)) {
+        return add_string(out, "message",
+                          "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html");
+    }
+    const char *name = report_signal_name(WTERMSIG(w->wait_status));
+    (void)str_format(text, sizeof text, "Signal %d (%s) received by PID %lld", WTERMSIG(w->wait_status),
+                     name ? name : "<N/A>", (long long)w->pid);
+    return add_string(out, "message", text);
+}
+
+static int add_error(struct buf *out, const struct outcome_worker *w) {
+    int code = add_string(out, "error_file", w->error_file);
+    code = code == 0 ? add_name(out, "error") : code;
+    code = code == 0 ? buf_printf(out, "%s", w->error_json ? w->error_json : "null") : code;
+    code = code == 0 ? add_message(out, w) : code;
+    int64_t ended_s = w->ended_us / CLOCK_US_PER_S;
+    return code == 0 ? add_number(out, "timestamp", ended_badly(w), w->timestamp_s > 0 ? w->timestamp_s : ended_s)
+                     : code;
+}
+
+static int add_worker(struct buf *out, const struct outcome_worker *w) {
+    bool signalled = w->has_ended && WIFSIGNALED(w->wait_status);
+    int code =
+        buf_printf(out, "{\"local_rank\": %u, \"rank\": %u, \"role_rank\": %u", w->local_rank, w->rank, w->role_rank);
+    code = code == 0 ? add_number(out, "pid", w->pid != 0, w->pid) : code;
+    code = code == 0 ? add_string(out, "state", state_of(w)) : code;
+    code =
+        code == 0 ? add_number(out, "exitcode", w->pid != 0 && w->has_ended, report_exit_code(w->wait_status)) : code;
+    code =
+        code == 0 ? add_string(out, "signal", signalled ? report_signal_name(WTERMSIG(w->wait_status)) : NULL) : code;
+    code = code == 0 ? add_time(out, "started", w->started_us) : code;
+    code = code == 0 ? add_time(out, "ended", w->ended_us) : code;
+    code = code == 0 ? add_flag(out, "stopped_by_launcher", w->stopped_by_launcher) : code;
+    code = code == 0 ? add_flag(out, "oom_killed", w->oom_killed) : code;
+    code = code == 0 ? add_flag(out, "timer_expired", w->timer_expired) : code;
+    code = code == 0 ? add_flag(out, "stuck", w->stuck) : code;
+    code = code == 0 ? add_flag(out, "core_dumped", w->core_dumped) : code;
+    code = code == 0 ? add_string(out, "status", w->status) : code;
+    code = code == 0 ? add_error(out, w) : code;
+    return code == 0 ? buf_printf(out, "}") : code;
+}
+
+/* ---- the whole ---- */
+
+static int add_root(struct buf *out, const struct outcome_worker *root, const char *host) {
+    int code = add_name(out, "root_cause");
+    if (code != 0 || !root) {
+        return code == 0 ? buf_printf(out, "null") : code;
+    }
+    int64_t time_s = root->timestamp_s > 0 ? root->timestamp_s : root->ended_us / CLOCK_US_PER_S;
+    code = buf_printf(out, "{\"local_rank\": %u, \"rank\": %u", root->local_rank, root->rank);
+    code = code == 0 ? add_string(out, "host", host) : code;
+    code = code == 0 ? add_number(out, "pid", root->pid != 0, root->pid) : code;
+    code = code == 0 ? add_number(out, "exitcode", true, report_exit_code(root->wait_status)) : code;
+    code = code == 0 ? add_number(out, "timestamp", true, time_s) : code;
+    code = code == 0 ? add_string(out, "status", root->status) : code;
+    return code == 0 ? buf_printf(out, "}") : code;
+}
+
+int outcome_format(const char *job, const struct outcome_end *end, const struct outcome_worker *workers, size_t count,
+                   struct buf *out) {
+    const char *signal_name = end->signal_number != 0 ? report_signal_name(end->signal_number) : NULL;
+    int code = buf_printf(out, "{");
+    code = code == 0 ? buf_append(out, job, strlen(job)) : code;
+    code = code == 0 ? add_time(out, "ended", end->ended_us) : code;
+    code = code == 0 ? add_string(out, "result", end->result) : code;
+    code = code == 0 ? add_number(out, "exit_code", end->has_exit_code, end->exit_code) : code;
+    code = code == 0 ? add_string(out, "signal", signal_name) : code;
+    code = code == 0 ? add_string(out, "message", end->message) : code;
+    code = code == 0 ? add_root(out, end->root, end->root_host) : code;
+    code = code == 0 ? buf_printf(out, ", \"workers\": [") : code;
+    for (size_t i = 0; code == 0 && i < count; i++) {
+        code = i > 0 ? buf_printf(out, ",") : 0;
+        code = code == 0 ? buf_printf(out, "\n") : code;
+        code = code == 0 ? add_worker(out, &workers[i]) : code;
+    }
+    return code == 0 ? buf_printf(out, "]}\n") : code;
+}
+
+/* ---- the file ---- */
+
+static int write_all(int fd, const uint8_t *bytes, size_t count) {
+    while (count > 0) {
+        ssize_t n = write(fd, bytes, count);
+        if (n < 0 && errno != EINTR) {
+            return -1;
+        }
+        bytes += n > 0 ? n : 0;
+        count -= n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static int close_keeping_errno(int fd) {
+    int error_number = errno;
+    (void)close(fd);
+    errno = error_number;
+    return -1;
+}
+
+static int write_new(const char *path, int flags, const struct buf *text, bool syncs) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0666);
+    if (fd < 0) {
+        return -1;
+    }
+    if (write_all(fd, buf_bytes(text), text->len) != 0 || (syncs && fsync(fd) != 0)) {
+        return close_keeping_errno(fd);
+    }
+    return close(fd);
+}
+
+/* The rename is not lost with the machine's power. A folder that cannot be opened or synced is as good as it gets. */
+static void sync_folder(const char *path) {
+    char *copy = strdup(path);
+    int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        (void)fsync(fd);
+        (void)close(fd);
+    }
+    free(copy);
+}
+
+int outcome_write(const char *path, const struct buf *text) {
+    struct stat seen;
+    if (stat(path, &seen) == 0 && !S_ISREG(seen.st_mode)) {
+        return write_new(path, O_NONBLOCK, text, false) == 0
+                   ? MUSTER_OK
+                   : status_fail_errno(errno, "the outcome cannot be written to %s", path);
+    }
+    char *aside = str_format_new("%s.%ld.tmp", path, (long)getpid());
+    if (!aside) {
+        return status_fail(MUSTER_ENOMEM, "no memory to write the outcome to %s", path);
+    }
+    int code = MUSTER_OK;
+    if (write_new(aside, O_CREAT | O_TRUNC | O_NOFOLLOW, text, true) != 0 || rename(aside, path) != 0) {
+        code = status_fail_errno(errno, "the outcome cannot be written to %s", path);
+        (void)unlink(aside);
+    } else {
+        sync_folder(path);
+    }
+    free(aside);
+    return code;
+}
+
+int outcome_prepare(const char *path) {
+    struct stat seen;
+    if (strlen(path) >= OUTCOME_PATH_MAX - 32) {
+        return status_fail(MUSTER_EINVAL, "--outcome: the path is too long");
+    }
+    bool exists = lstat(path, &seen) == 0;
+    if (exists && S_ISDIR(seen.st_mode)) {
+        return status_fail(MUSTER_EINVAL, "--outcome=%s is a folder; it takes a file", path);
+    }
+    if (exists && S_ISREG(seen.st_mode) && unlink(path) != 0) {
+        return status_fail_errno(errno, "--outcome: the file %s of an earlier job cannot be removed", path);
+    }
+    char *copy = strdup(path);
+    const char *folder = copy ? dirname(copy) : NULL;
+    int code = MUSTER_OK;
+    if (!folder) {
+        code = status_fail(MUSTER_ENOMEM, "no memory for the path of the outcome");
+    } else if (access(folder, W_OK | X_OK) != 0) {
+        code = status_fail_errno(errno, "--outcome=%s cannot be written: folder %s", path, folder);
+    }
+    free(copy);
+    return code;
+}

@@ -1,0 +1,97 @@
+/* Workers that others may have waited for; see report_peers.h. */
+#include "agent/report/report_peers.h"
+
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+enum { RANKS_NAMED_MAX = 16, WAITED_US = 2000000 /* less is no time-out of anybody's */ };
+
+static size_t count_of(const struct report *report, enum report_peer_state state) {
+    size_t count = 0;
+    for (size_t i = 0; i < report->peer_count; i++) {
+        count += report->peers[i].state == state;
+    }
+    return count;
+}
+
+/* "rank 3", "ranks 3, 5", "ranks 3, 5 and 9 more" */
+static int append_ranks(const struct report *report, enum report_peer_state state, struct buf *out) {
+    size_t count = count_of(report, state), named = 0;
+    int code = buf_printf(out, "  others    : rank%s ", count == 1 ? "" : "s");
+    for (size_t i = 0; code == 0 && i < report->peer_count && named < RANKS_NAMED_MAX; i++) {
+        if (report->peers[i].state == state) {
+            code = buf_printf(out, "%s%u", named++ > 0 ? ", " : "", report->peers[i].rank);
+        }
+    }
+    return code == 0 && count > named ? buf_printf(out, " and %zu more", count - named) : code;
+}
+
+static int append_state(const struct report *report, enum report_peer_state state, const char *one, const char *several,
+                        struct buf *out) {
+    size_t count = count_of(report, state);
+    if (count == 0) {
+        return MUSTER_OK;
+    }
+    int code = append_ranks(report, state, out);
+    return code == 0 ? buf_printf(out, "%s\n", count == 1 ? one : several) : code;
+}
+
+/* Those that ended well while others went on: the others may have waited for them. */
+static int append_early(const struct report *report, int64_t failed_us, struct buf *out) {
+    int64_t last_us = 0;
+    for (size_t i = 0; i < report->peer_count; i++) {
+        const struct report_peer *peer = &report->peers[i];
+        if (peer->state == REPORT_PEER_ENDED_WELL && peer->ended_us > last_us) {
+            last_us = peer->ended_us;
+        }
+    }
+    if (last_us == 0) {
+        return MUSTER_OK;
+    }
+    size_t count = count_of(report, REPORT_PEER_ENDED_WELL);
+    double before_s = failed_us > last_us ? (double)(failed_us - last_us) / CLOCK_US_PER_S : 0;
+    int code = append_ranks(report, REPORT_PEER_ENDED_WELL, out);
+    return code == 0 ? buf_printf(out, " had exited 0 %s%.1f s earlier\n", count == 1 ? "" : "at least ", before_s)
+                     : code;
+}
+
+/* One rank runs on while all others fail: as a rule they have waited for it in vain, for some time. A root cause that a
+ * signal has killed needs no other explanation. */
+static int append_last_one(const struct report *report, const struct report_entry *root, struct buf *out) {
+    size_t by_themselves = 0;
+    const struct report_entry *stopped = NULL;
+    for (size_t i = 0; i < report->count; i++) {
+        const struct report_entry *entry = &report->entries[i];
+        by_themselves += !entry->stopped_by_us;
+        stopped = entry->stopped_by_us ? entry : stopped;
+    }
+    int64_t failed_us = root->error_us != 0 ? root->error_us : root->ended_us;
+    if (report->started_us == 0 || failed_us - report->started_us < WAITED_US) {
+        return MUSTER_OK;
+    }
+    if (!stopped || by_themselves < 2 || report->count - by_themselves != 1 || WIFSIGNALED(root->wait_status) ||
+        count_of(report, REPORT_PEER_STOPPED) + count_of(report, REPORT_PEER_TRACED) +
+                count_of(report, REPORT_PEER_UNINTERRUPTIBLE) >
+            0) {
+        return MUSTER_OK;
+    }
+    return buf_printf(out, "  others    : rank %u was the only one still running when the others had failed\n",
+                      stopped->rank);
+}
+
+int report_append_peers(const struct report *report, const struct report_entry *root, struct buf *out) {
+    int64_t failed_us = root->error_us != 0 ? root->error_us : root->ended_us;
+    int code = append_early(report, failed_us, out);
+    code = code == 0 ? append_state(report, REPORT_PEER_STOPPED, " is stopped (SIGSTOP)", " are stopped (SIGSTOP)", out)
+                     : code;
+    code = code == 0 ? append_state(report, REPORT_PEER_TRACED, " is stopped by a debugger",
+                                    " are stopped by a debugger", out)
+                     : code;
+    code = code == 0 ? append_state(report, REPORT_PEER_UNINTERRUPTIBLE, " hangs in the kernel (D state)",
+                                    " hang in the kernel (D state)", out)
+                     : code;
+    code = code == 0 ? append_last_one(report, root, out) : code;
+    return code;
+}

@@ -1,0 +1,342 @@
+/* Writing the completion scripts for bash and zsh; see completion.h. */
+#include "cli/command/completion.h"
+
+#include <string.h>
+
+#include "base/str.h"
+#include "cli/command/options.h"
+#include "rendezvous/backends.h"
+
+/* What to offer as a value, where it is not free text: words, or a kind of file. */
+struct value_hint {
+    const char *words;
+    enum option_id id;
+    bool is_folder;
+};
+
+/* As `muster doctor --list` says; tests/proc/test_completion.py compares. */
+#define DOCTOR_CHECKS                                                                                                  \
+    "names interfaces ports clock limits memory temporary kernel processors gpus infiniband nccl environment nodes "   \
+    "network"
+
+static const struct value_hint hints[] = {
+    {"auto cpu gpu", OPTION_NPROC_PER_NODE, false},
+    {&RDZV_BACKEND_WORDS[1], OPTION_RDZV_BACKEND, false},
+    {"null console", OPTION_EVENT_LOG_HANDLER, false},
+    {"0 1 2 3", OPTION_REDIRECTS, false},
+    {"0 1 2 3", OPTION_TEE, false},
+    {"default", OPTION_LOGS_SPECS, false},
+    {NULL, OPTION_LOG_DIR, true},
+};
+
+static const char *value_words(const struct option_spec *spec) {
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
+        if (hints[i].id == spec->id) {
+            return hints[i].words;
+        }
+    }
+    return spec->choices;
+}
+
+static bool value_is_folder(const struct option_spec *spec) {
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
+        if (hints[i].id == spec->id) {
+            return hints[i].is_folder;
+        }
+    }
+    return false;
+}
+
+/* bash */
+
+/* "-r|--redirects" or "--log-dir|--log_dir" */
+static int append_pattern(struct buf *out, const struct option_spec *spec) {
+    char underscored[OPTION_SPELLING_MAX];
+    int rc = 0;
+    if (spec->letter != 0) {
+        rc = buf_printf(out, "-%c|", spec->letter);
+    }
+    rc = rc ? rc : buf_printf(out, "%s", spec->name);
+    if (rc == 0 && option_spelling(spec, true, underscored)) {
+        rc = buf_printf(out, "|%s", underscored);
+    }
+    return rc;
+}
+
+static int append_bash_values(struct buf *out) {
+    int rc = buf_printf(out, "    case $previous in\n");
+    for (size_t i = 0; i < OPTION_COUNT && rc == 0; i++) {
+        const struct option_spec *spec = &option_specs[i];
+        if (!option_takes_value(spec)) {
+            continue;
+        }
+        rc = buf_printf(out, "    ");
+        rc = rc ? rc : append_pattern(out, spec);
+        if (value_is_folder(spec)) {
+            rc = rc ? rc : buf_printf(out, ")\n        mapfile -t COMPREPLY < <(compgen -d -- \"$current\")\n");
+        } else {
+            const char *words = value_words(spec);
+            rc = rc ? rc
+                    : buf_printf(out, ")\n        mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$current\")\n",
+                                 words ? words : "");
+        }
+        rc = rc ? rc : buf_printf(out, "        return\n        ;;\n");
+    }
+    return rc ? rc : buf_printf(out, "    esac\n");
+}
+
+/* The loop that finds out whether the script has been named already. */
+static int append_bash_script(struct buf *out) {
+    int rc = buf_printf(out, "    for ((i = first; i < COMP_CWORD; i++)); do\n"
+                             "        case ${COMP_WORDS[i]} in\n"
+                             "        =) ;;\n"
+                             "        ");
+    bool first = true;
+    for (size_t i = 0; i < OPTION_COUNT && rc == 0; i++) {
+        if (!option_takes_value(&option_specs[i])) {
+            continue;
+        }
+        rc = first ? 0 : buf_printf(out, "|");
+        rc = rc ? rc : append_pattern(out, &option_specs[i]);
+        first = false;
+    }
+    return rc ? rc
+              : buf_printf(out, ")\n"
+                                "            [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 1))\n"
+                                "            i=$((i + 1))\n"
+                                "            ((i < COMP_CWORD)) || break\n"
+                                "            ;;\n"
+                                "        -*) ;;\n"
+                                "        *)\n"
+                                "            mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n"
+                                "            return\n"
+                                "            ;;\n"
+                                "        esac\n"
+                                "    done\n");
+}
+
+static int append_bash_options(struct buf *out) {
+    int rc = buf_printf(out, "    if [[ $current == -* ]]; then\n        words='");
+    for (size_t i = 0; i < OPTION_COUNT && rc == 0; i++) {
+        rc = buf_printf(out, "%s%s", i > 0 ? " " : "", option_specs[i].name);
+    }
+    return rc ? rc
+              : buf_printf(out, "'\n"
+                                "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
+                                "    else\n"
+                                "        mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n"
+                                "    fi\n");
+}
+
+int completion_bash(struct buf *out) {
+    int rc = buf_printf(
+        out,
+        "# Completion of muster and torchrun for bash: source this file, or put it into\n"
+        "# ~/.local/share/bash-completion/completions/ as muster and as torchrun.\n"
+        "# Written by `muster completion bash`.\n"
+        "# shellcheck shell=bash\n"
+        "_muster()\n"
+        "{\n"
+        "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}\n"
+        "    local first=1 words i\n"
+        "    COMPREPLY=()\n"
+        "    [[ $previous == = ]] && previous=${COMP_WORDS[COMP_CWORD - 2]}\n"
+        "    [[ $current == = ]] && current=\n"
+        "    if [[ ${COMP_WORDS[0]##*/} != torchrun ]]; then\n"
+        "        words=\n"
+        "        ((COMP_CWORD == 1)) && words='run store bench trace doctor status completion help version'\n"
+        "        case ${COMP_WORDS[1]} in\n"
+        "        completion) words=${words:-bash zsh} ;;\n"
+        "        help) words=${words:-run store bench trace doctor status completion} ;;\n"
+        "        bench)\n"
+        "            if [[ $current == -* ]]; then\n"
+        "                words='--ranks --memory --tune -b -e -f -i -n -w -c -o -d -r --help'\n"
+        "            elif [[ $previous == -o ]]; then\n"
+        "                words='sum prod min max avg band bor bxor'\n"
+        "            elif [[ $previous == -d ]]; then\n"
+        "                words='int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64'\n"
+        "            elif [[ $previous == --memory ]]; then\n"
+        "                words='private own'\n"
+        "            elif [[ $previous != -* ]]; then\n"
+        "                words='all_reduce broadcast reduce all_gather gather scatter'\n"
+        "                words+=' reduce_scatter all_to_all sendrecv barrier all'\n"
+        "            fi\n"
+        "            ;;\n"
+        "        trace)\n"
+        "            if ((COMP_CWORD == 2)); then\n"
+        "                words='merge report --help'\n"
+        "            elif [[ $current == -* ]]; then\n"
+        "                words='--output --help'\n"
+        "            else\n"
+        "                mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n"
+        "                return\n"
+        "            fi\n"
+        "            ;;\n"
+        "        store) words=${words:---port --host --help} ;;\n"
+        "        status)\n"
+        "            if [[ $previous == --*-file || $previous == --tls-* ]]; then\n"
+        "                mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n"
+        "                return\n"
+        "            elif [[ $current == -* ]]; then\n"
+        "                words='--watch --json --rdzv-id --secret-file --tls-cert --tls-key --tls-ca --help'\n"
+        "            fi\n"
+        "            ;;\n"
+        "        doctor)\n"
+        "            if [[ $previous == --only ]]; then\n"
+        "                words='" DOCTOR_CHECKS "'\n"
+        "                i=\n"
+        "                [[ $current == *,* ]] && i=${current%%,*},\n"
+        "                mapfile -t COMPREPLY < <(compgen -P \"$i\" -W \"$words\" -- \"${current##*,}\")\n"
+        "                return\n"
+        "            elif [[ $previous == --nnodes || $previous == --timeout || $previous == --rdzv-endpoint ]]; then\n"
+        "                return\n"
+        "            else\n"
+        "                words=${words:---rdzv-endpoint --nnodes --timeout --only --list --json --help}\n"
+        "            fi\n"
+        "            ;;\n"
+        "        esac\n"
+        "        if [[ -n $words || ${COMP_WORDS[1]} != run ]]; then\n"
+        "            mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
+        "            return\n"
+        "        fi\n"
+        "        first=2\n"
+        "    fi\n");
+    rc = rc ? rc : append_bash_script(out);
+    rc = rc ? rc : append_bash_values(out);
+    rc = rc ? rc : append_bash_options(out);
+    return rc ? rc
+              : buf_printf(out, "}\n"
+                                "complete -o filenames -F _muster muster torchrun\n");
+}
+
+/* zsh */
+
+/* The first sentence, without what _arguments and the quotes give a meaning to. */
+static void format_summary(const char *help, char *out, size_t size) {
+    size_t used = 0;
+    for (const char *p = help; *p != '\0' && used + 2 < size; p++) {
+        if ((*p == '.' && (p[1] == ' ' || p[1] == '\0')) || *p == ':' || *p == ';' || *p == '(') {
+            break;
+        }
+        if (strchr("[]'`\\", *p) == NULL) {
+            out[used++] = *p;
+        }
+    }
+    while (used > 0 && out[used - 1] == ' ') {
+        used--;
+    }
+    out[used] = '\0';
+}
+
+static int append_zsh_action(struct buf *out, const struct option_spec *spec) {
+    char name[OPTION_SPELLING_MAX];
+    if (!option_takes_value(spec)) {
+        return 0;
+    }
+    size_t n = 0;
+    for (const char *p = spec->value_name; *p != '\0' && n + 1 < sizeof name; p++) {
+        if (strchr("[]:", *p) == NULL) {
+            name[n++] = *p;
+        }
+    }
+    name[n] = '\0';
+    const char *words = value_words(spec);
+    if (words != NULL) {
+        return buf_printf(out, ":%s:(%s)", name, words);
+    }
+    return buf_printf(out, ":%s:%s", name, value_is_folder(spec) ? "_files -/" : "");
+}
+
+static int append_zsh_spec(struct buf *out, const struct option_spec *spec, const char *spelling, bool hidden) {
+    char summary[128];
+    format_summary(spec->help, summary, sizeof summary);
+    int rc = buf_printf(out, "        '%s%s%s", hidden ? "!" : "", spelling,
+                        !option_takes_value(spec) ? ""
+                        : spelling[1] == '-'      ? "="
+                                                  : "+");
+    rc = rc || hidden ? rc : buf_printf(out, "[%s]", summary);
+    rc = rc ? rc : append_zsh_action(out, spec);
+    return rc ? rc : buf_printf(out, "' \\\n");
+}
+
+static int append_zsh_option(struct buf *out, const struct option_spec *spec) {
+    char other[OPTION_SPELLING_MAX];
+    int rc = append_zsh_spec(out, spec, spec->name, false);
+    if (rc == 0 && spec->letter != 0) {
+        (void)str_format(other, sizeof other, "-%c", spec->letter);
+        rc = append_zsh_spec(out, spec, other, false);
+    }
+    if (rc == 0 && option_spelling(spec, true, other)) {
+        rc = append_zsh_spec(out, spec, other, true);
+    }
+    return rc;
+}
+
+int completion_zsh(struct buf *out) {
+    int rc = buf_printf(
+        out, "#compdef muster torchrun\n"
+             "# Completion of muster and torchrun for zsh: put this file into a folder of $fpath as _muster.\n"
+             "# Written by `muster completion zsh`.\n"
+             "_muster_run() {\n"
+             "    _arguments -s -S -A '-*' \\\n");
+    for (size_t i = 0; i < OPTION_COUNT && rc == 0; i++) {
+        rc = append_zsh_option(out, &option_specs[i]);
+    }
+    return rc ? rc
+              : buf_printf(
+                    out,
+                    "        '1:script:_files' \\\n"
+                    "        '*:argument:_files'\n"
+                    "}\n"
+                    "\n"
+                    "_muster() {\n"
+                    "    if [[ ${words[1]:t} == torchrun ]]; then\n"
+                    "        _muster_run\n"
+                    "    elif ((CURRENT == 2)); then\n"
+                    "        _values command \\\n"
+                    "            'run[start the workers of a job on this node]' \\\n"
+                    "            'store[serve a key-value store for jobs]' \\\n"
+                    "            'bench[time collectives]' \\\n"
+                    "            'trace[join the traces of a job, or report on them]' \\\n"
+                    "            'doctor[check this node before a job]' \\\n"
+                    "            'status[show a running job]' \\\n"
+                    "            'completion[print the completions of a shell]' \\\n"
+                    "            'help[explain a command]' \\\n"
+                    "            'version[show the version]'\n"
+                    "    else\n"
+                    "        local command=${words[2]}\n"
+                    "        shift words\n"
+                    "        ((CURRENT--))\n"
+                    "        case $command in\n"
+                    "        run) _muster_run ;;\n"
+                    "        store) _arguments '--port=[port to serve]:port:' '--host=[address to serve]:host:' "
+                    "'--help[show help]' ;;\n"
+                    "        bench) _arguments '*:operation:(all_reduce broadcast reduce all_gather gather scatter "
+                    "reduce_scatter all_to_all sendrecv barrier all)' '--ranks=[ranks to start]:ranks:' "
+                    "'--memory=[buffers]:kind:(private own)' '--tune[print a table of algorithms]' "
+                    "'-b[smallest size]:bytes:' '-e[largest size]:bytes:' "
+                    "'-f[factor]:factor:' '-i[step]:bytes:' '-n[timed calls]:count:' '-w[calls before]:count:' "
+                    "'-c[check]:check:(0 1)' '-o[reduction]:reduction:(sum prod min max avg band bor bxor)' "
+                    "'-d[type]:type:(int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 "
+                    "float64)' "
+                    "'-r[root]:rank:' '--help[show help]' ;;\n"
+                    "        trace) _arguments '1:what:(merge report)' '2:folder:_files -/' "
+                    "'(-o --output)'{-o,--output=}'[the file to write]:file:_files' '--help[show help]' ;;\n"
+                    "        status) _arguments '1:endpoint:' '--watch[keep it live]' '--json[for programs]' "
+                    "'--rdzv-id=[name of the job]:id:' '--secret-file=[secret of the job]:file:_files' "
+                    "'--tls-cert=[certificate]:file:_files' '--tls-key=[its key]:file:_files' "
+                    "'--tls-ca=[authority of all members]:file:_files' "
+                    "'--help[show help]' ;;\n"
+                    "        doctor) _arguments '--rdzv-endpoint=[where the nodes meet]:endpoint:' "
+                    "'--nnodes=[nodes that run this together]:count:' '--timeout=[to wait for them]:seconds:' "
+                    "'--only=[these checks]:checks:_values -s , check " DOCTOR_CHECKS
+                    "' '--list[list the checks]' '--json[for programs]' "
+                    "'--help[show help]' ;;\n"
+                    "        completion) _values shell bash zsh ;;\n"
+                    "        help) _values command run store bench trace doctor status completion ;;\n"
+                    "        esac\n"
+                    "    fi\n"
+                    "}\n"
+                    "\n"
+                    "_muster \"$@\"\n");
+}

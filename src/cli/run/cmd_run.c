@@ -1,0 +1,96 @@
+/* `muster run`: command line to configuration to agent. */
+#include <limits.h>
+#include <muster/version.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "cli/command/cli.h"
+#include "cli/command/help.h"
+#include "cli/command/log_stderr.h"
+#include "cli/run/run_config.h"
+#include "cli/run/run_scheduler.h"
+#include "net/host_name.h"
+
+static const char *process_variable(void *ctx, const char *name) {
+    (void)ctx;
+    return getenv(name);
+}
+
+/* Once it has been read: workers do not inherit it, and it is no longer to be seen in /proc/PID/environ. */
+static void forget_secret(void) {
+    char *value = getenv("MUSTER_SECRET");
+    if (value) {
+        explicit_bzero(value, strlen(value));
+        (void)unsetenv("MUSTER_SECRET");
+    }
+}
+
+/* Said before anything waits for itself. */
+static int check_loopback(const struct launch_config *config) {
+    static const char text[] = "the loopback interface of this machine (or of this network namespace) is down, so "
+                               "nothing here reaches 127.0.0.1: \"ip link set lo up\" brings it up";
+    if (!net_loopback_is_down()) {
+        return MUSTER_OK;
+    }
+    if (config->rdzv.standalone) {
+        return status_fail(MUSTER_ECONNECT, "%s", text);
+    }
+    log_warning("%s", text);
+    return MUSTER_OK;
+}
+
+static int run_options(struct options *options, const char *program) {
+    char executable[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", executable, sizeof executable - 1);
+    executable[n > 0 ? n : 0] = '\0';
+    struct run_machine machine = {
+        .lookup = process_variable,
+        .root = "",
+        .executable = n > 0 ? executable : NULL,
+        .called_as = program_invocation_name,
+    };
+    struct launch_config config;
+    launch_config_init(&config);
+    int code = CLI_EXIT_FAILURE;
+    struct run_scheduler scheduler; /* `options` points into it */
+    int rc = run_config_take_outcome(options, &config);
+    rc = rc ? rc : run_scheduler_apply(options, &machine, &scheduler);
+    rc = rc ? rc : run_config_build(options, &machine, &config);
+    forget_secret();
+    rc = rc ? rc : check_loopback(&config);
+    if (rc == 0) {
+        code = agent_run(&config, log_stderr_print);
+    } else {
+        char why[MUSTER_DETAIL_MAX];
+        (void)str_copy(why, sizeof why, muster_detail()[0] ? muster_detail() : muster_strerror(rc));
+        cli_error(program, false, why);
+        agent_refuse(&config, why);
+    }
+    launch_config_done(&config);
+    return code;
+}
+
+int cmd_run(int argc, char **argv, const char *program) {
+    struct options options;
+    log_stderr_install(getenv("LOGLEVEL"));
+    switch (options_parse(argc - 1, argv + 1, process_variable, NULL, &options)) {
+    case OPTIONS_OK:
+        return run_options(&options, program);
+    case OPTIONS_HELP:
+        return help_print(help_run, program);
+    case OPTIONS_VERSION:
+        return cli_print("muster " MUSTER_VERSION_TEXT "\n");
+    case OPTIONS_USAGE:
+        cli_error(program, true, muster_detail());
+        return CLI_EXIT_USAGE;
+    case OPTIONS_INVALID:
+        cli_error(program, false, muster_detail());
+        return CLI_EXIT_FAILURE;
+    }
+    return CLI_EXIT_FAILURE;
+}

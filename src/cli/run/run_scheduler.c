@@ -1,0 +1,302 @@
+/* From a scheduler's facts to options, and their contradictions; see run_scheduler.h. The rules are in
+ * docs/schedulers.md. */
+#include "cli/run/run_scheduler.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "cli/run/run_rdzv.h"
+
+static const struct option_value *value_of(const struct options *options, enum option_id id) {
+    return &options->values[id];
+}
+
+static bool is_given(const struct options *options, enum option_id id) {
+    return value_of(options, id)->source != OPTION_FROM_DEFAULT;
+}
+
+/* Does the user say where the nodes meet? */
+static bool has_place(const struct options *options) {
+    return (is_given(options, OPTION_RDZV_ENDPOINT) && value_of(options, OPTION_RDZV_ENDPOINT)->text[0] != '\0') ||
+           is_given(options, OPTION_MASTER_ADDR) || is_given(options, OPTION_MASTER_PORT);
+}
+
+static void set(struct options *options, enum option_id id, const char *text, struct run_scheduler *room) {
+    struct option_value *value = &options->values[id];
+    size_t used = strlen(room->plan);
+    value->source = OPTION_FROM_SCHEDULER;
+    value->text = text;
+    (void)options_parse_integer(text, &value->integer);
+    (void)str_format(room->plan + used, sizeof room->plan - used, " %s=%s", option_specs[id].name, text);
+}
+
+static void set_number(struct options *options, enum option_id id, uint32_t number, char text[16],
+                       struct run_scheduler *room) {
+    (void)str_format(text, 16, "%" PRIu32, number);
+    set(options, id, text, room);
+}
+
+/* ---- contradictions ---- */
+
+static const char *origin(const struct options *options, enum option_id id) {
+    return value_of(options, id)->source == OPTION_FROM_ENVIRONMENT ? option_specs[id].variable : option_specs[id].name;
+}
+
+/* The option by which the user says that the job has one node, or NULL. It wins over what the scheduler says. */
+static const char *says_alone(const struct options *options) {
+    uint32_t min_nodes = 0, max_nodes = 0;
+    if (value_of(options, OPTION_STANDALONE)->on) {
+        return origin(options, OPTION_STANDALONE);
+    }
+    bool is_one = is_given(options, OPTION_NNODES) &&
+                  run_rdzv_parse_nodes(value_of(options, OPTION_NNODES)->text, &min_nodes, &max_nodes) == MUSTER_OK &&
+                  max_nodes == 1;
+    return is_one ? origin(options, OPTION_NNODES) : NULL;
+}
+
+/* A script or a shell of an allocation runs once, however many nodes there are. */
+static int check_outside_step(const struct options *options, const struct scheduler *s) {
+    const char *alone = says_alone(options);
+    if (s->nodes > 1 && alone) {
+        log_warning("this is %s, which has %" PRIu32 " nodes, but %s says that the job has one: going on here alone",
+                    s->where, s->nodes, alone);
+    } else if (s->nodes > 1 && !has_place(options)) {
+        return status_fail(MUSTER_EINVAL,
+                           "this is %s, which has %" PRIu32
+                           " nodes, and the agent would run on one: start it on all of them with \"srun "
+                           "--ntasks-per-node=1 muster run ...\"; if one node is meant, add --nnodes=1",
+                           s->where, s->nodes);
+    }
+    if (!s->is_on_node) {
+        log_warning("this is %s, and perhaps not one of its nodes: \"srun muster run ...\" runs there; going on here",
+                    s->where);
+    }
+    return MUSTER_OK;
+}
+
+static int check_agents_on_a_node(const struct scheduler *s, uint32_t max_nodes) {
+    const bool crowded = s->local_agents > 1 || (s->nodes > 0 && s->agents > s->nodes);
+    if (!crowded || max_nodes == s->agents) { /* that many agents are meant */
+        return MUSTER_OK;
+    }
+    char nodes[32] = "the same nodes";
+    if (s->nodes > 0) {
+        (void)str_format(nodes, sizeof nodes, "%" PRIu32 " node%s", s->nodes, s->nodes == 1 ? "" : "s");
+    }
+    return status_fail(
+        MUSTER_EINVAL,
+        "%s: %" PRIu32 " agents have been started on %s, and one on each node starts all workers of it: use %s, and "
+        "--nproc-per-node=N for N workers; --nnodes=%" PRIu32 " makes a job of that many agents all the same",
+        s->where, s->agents, nodes,
+        s->kind == SCHEDULER_SLURM ? "srun --ntasks-per-node=1" : "one process a node (mpirun --map-by ppr:1:node)",
+        s->agents);
+}
+
+static void warn_alone(const struct scheduler *s, const char *what) {
+    log_warning("%s has started %" PRIu32
+                " agents (%s), but %s says that a job has one node: each of them runs a job of its own. Leave it out, "
+                "and they form one job",
+                s->where, s->agents, s->count_variable, what);
+}
+
+static int check_nodes(const struct options *options, const struct scheduler *s, uint32_t min_nodes,
+                       uint32_t max_nodes) {
+    char what[128];
+    if (!is_given(options, OPTION_NNODES)) {
+        return MUSTER_OK;
+    }
+    (void)str_format(what, sizeof what, "%s=%.60s", origin(options, OPTION_NNODES),
+                     value_of(options, OPTION_NNODES)->text);
+    if (s->agents > 0 && min_nodes > s->agents && !has_place(options)) {
+        return status_fail(
+            MUSTER_EINVAL,
+            "%s: the job would wait for nodes that do not come, since %s has started %" PRIu32
+            " agents (%s): ask the scheduler for more nodes, or leave it out; jobs of several steps need "
+            "--rdzv-endpoint",
+            what, s->where, s->agents, s->count_variable);
+    }
+    if (s->agents > max_nodes && !is_given(options, OPTION_SPARES)) {
+        log_warning("%s, but %s has started %" PRIu32 " agents: the others are spare nodes", what, s->where, s->agents);
+    }
+    return MUSTER_OK;
+}
+
+/* The classic: a variable of the scheduler that the batch script expands, once for all nodes. */
+static void check_rank(const struct options *options, const struct scheduler *s) {
+    const int64_t rank = value_of(options, OPTION_NODE_RANK)->integer;
+    if (s->agents > 1 && s->knows_rank && is_given(options, OPTION_NODE_RANK) && rank != (int64_t)s->rank &&
+        strcmp(value_of(options, OPTION_RDZV_BACKEND)->text, "static") == 0) {
+        log_warning("%s=%" PRId64 ", but this is process %" PRIu32
+                    " of %s: leave it out if it is not meant (a variable in a batch script's command line is the same "
+                    "on all nodes)",
+                    origin(options, OPTION_NODE_RANK), rank, s->rank, s->where);
+    }
+}
+
+static int fail_no_count(const struct scheduler *s) {
+    return status_fail(MUSTER_EINVAL,
+                       "%s does not say how many processes there are (this is number %" PRIu32
+                       "): give --nnodes, the same on all, or --scheduler=none",
+                       s->where, s->rank);
+}
+
+/* ---- what follows ---- */
+
+/* How many of the agents are to be spare nodes (--spares). A text that is no such number is left to its own check. */
+static uint32_t spares_of(const struct options *options, const struct scheduler *s) {
+    const char *text = value_of(options, OPTION_SPARES)->text;
+    int64_t spares = 0;
+    bool fine = text != NULL && options_parse_integer(text, &spares) && spares > 0 && spares < (int64_t)s->agents;
+    return fine ? (uint32_t)spares : 0;
+}
+
+/* With several endpoints the loss of the host that serves is survived. A job that takes more nodes than there are, or
+ * fewer, would begin later for it, since it might run elsewhere as well (docs/rendezvous.md, "When the host dies"). */
+static uint32_t count_places(const struct options *options, const struct scheduler *s) {
+    uint32_t min_nodes = 0, max_nodes = 0;
+    bool is_native = strcmp(value_of(options, OPTION_RDZV_BACKEND)->text, "muster") == 0;
+    int rc = run_rdzv_parse_nodes(value_of(options, OPTION_NNODES)->text, &min_nodes, &max_nodes);
+    bool are_all = rc == MUSTER_OK && (uint64_t)max_nodes + spares_of(options, s) == s->agents;
+    return is_native && are_all ? s->host_count : 1;
+}
+
+static void write_endpoints(const struct scheduler *s, uint32_t count, struct run_scheduler *room) {
+    room->endpoint[0] = '\0';
+    for (uint32_t i = 0; i < count; i++) {
+        size_t used = strlen(room->endpoint);
+        const bool is_v6 = strchr(s->hosts[i], ':') != NULL && s->port > 0;
+        (void)str_format(room->endpoint + used, sizeof room->endpoint - used, "%s%s%s%s%s%s", i > 0 ? "," : "",
+                         is_v6 ? "[" : "", s->hosts[i], is_v6 ? "]" : "", s->port > 0 ? ":" : "",
+                         s->port > 0 ? room->port : "");
+    }
+}
+
+static int set_place(struct options *options, struct run_scheduler *room) {
+    const struct scheduler *s = &room->found;
+    const char *backend = value_of(options, OPTION_RDZV_BACKEND)->text;
+    const bool is_static = strcmp(backend, "static") == 0;
+    if (!is_static && strcmp(backend, "c10d") != 0 && strcmp(backend, "muster") != 0) {
+        return MUSTER_OK; /* etcd is elsewhere */
+    }
+    if (s->host_count == 0) {
+        return status_fail(MUSTER_EINVAL,
+                           "%s does not say on which host its first process runs: give --rdzv-endpoint=HOST:PORT, the "
+                           "same on all, or pass MASTER_ADDR=HOST to all%s",
+                           s->where,
+                           s->kind == SCHEDULER_KUBERNETES ? "; in an Indexed Job, MUSTER_SERVICE=NAME of its headless "
+                                                             "service"
+                                                           : "");
+    }
+    (void)str_format(room->port, sizeof room->port, "%u", (unsigned)s->port);
+    if (is_static) {
+        set(options, OPTION_MASTER_ADDR, s->hosts[0], room);
+        if (s->port > 0) {
+            set(options, OPTION_MASTER_PORT, room->port, room);
+        }
+        return MUSTER_OK;
+    }
+    write_endpoints(s, count_places(options, s), room);
+    set(options, OPTION_RDZV_ENDPOINT, room->endpoint, room);
+    return MUSTER_OK;
+}
+
+static int set_world(struct options *options, struct run_scheduler *room) {
+    const struct scheduler *s = &room->found;
+    if (!is_given(options, OPTION_NNODES)) {
+        set_number(options, OPTION_NNODES, s->agents - spares_of(options, s), room->nnodes, room);
+    }
+    if (!is_given(options, OPTION_RDZV_BACKEND) && !has_place(options)) {
+        set(options, OPTION_RDZV_BACKEND, "muster", room);
+    }
+    if (!is_given(options, OPTION_RDZV_ID) && s->run_id[0] != '\0') {
+        set(options, OPTION_RDZV_ID, s->run_id, room);
+    }
+    /* static needs it; the native backends order nodes by it; the others follow host names, as torchrun does */
+    const char *backend = value_of(options, OPTION_RDZV_BACKEND)->text;
+    bool has_order =
+        strcmp(backend, "static") == 0 || strcmp(backend, "muster") == 0 || strcmp(backend, "etcd-v3") == 0;
+    if (!is_given(options, OPTION_NODE_RANK) && s->knows_rank && has_order) {
+        set_number(options, OPTION_NODE_RANK, s->rank, room->rank, room);
+    }
+    return has_place(options) ? MUSTER_OK : set_place(options, room);
+}
+
+static int apply_launched(struct options *options, struct run_scheduler *room) {
+    const struct scheduler *s = &room->found;
+    uint32_t min_nodes = 1, max_nodes = 1;
+    int rc = run_rdzv_parse_nodes(value_of(options, OPTION_NNODES)->text, &min_nodes, &max_nodes);
+    if (rc != MUSTER_OK) {
+        return rc;
+    }
+    const char *alone = says_alone(options);
+    if (alone) {
+        if (s->agents > 1) {
+            warn_alone(s, alone);
+        }
+        return MUSTER_OK;
+    }
+    const bool given = is_given(options, OPTION_NNODES);
+    rc = check_agents_on_a_node(s, given ? max_nodes : 0);
+    rc = rc ? rc : check_nodes(options, s, min_nodes, max_nodes);
+    check_rank(options, s);
+    if (rc == MUSTER_OK && s->agents == 0 && !given && !has_place(options)) {
+        if (s->kind == SCHEDULER_MPI) {
+            return fail_no_count(s);
+        }
+        log_warning("%s: nothing says how many pods belong together (PET_NNODES): this one, number %" PRIu32
+                    ", runs on its own",
+                    s->where, s->rank);
+        return MUSTER_OK;
+    }
+    const bool several = given ? max_nodes > 1 : s->agents > 1;
+    return rc == MUSTER_OK && several ? set_world(options, room) : rc;
+}
+
+static void tell(const struct run_scheduler *room) {
+    const struct scheduler *s = &room->found;
+    char rank[64] = "";
+    if (s->agents > 0) {
+        (void)str_format(rank, sizeof rank, ", agent %" PRIu32 " of %" PRIu32, s->rank, s->agents);
+    }
+    char again[32] = "";
+    if (s->restarts > 0) {
+        (void)str_format(again, sizeof again, ", requeue %" PRIu32, s->restarts);
+    }
+    log_info("scheduler: %s%s%s:%s", s->where, rank, again,
+             room->plan[0] != '\0' ? room->plan : " nothing to add to the options that were given");
+}
+
+static void warn_of_workers(const struct options *options, const struct scheduler *s) {
+    int64_t workers = 0;
+    const char *text = value_of(options, OPTION_NPROC_PER_NODE)->text;
+    if (s->workers > 0 && s->is_on_node && is_given(options, OPTION_NPROC_PER_NODE) && text != NULL &&
+        options_parse_integer(text, &workers) && workers > (int64_t)s->workers) {
+        log_warning("%s=%.20s, but %s has %" PRIu32 " GPUs on this node (SLURM_GPUS_ON_NODE)",
+                    origin(options, OPTION_NPROC_PER_NODE), text, s->where, s->workers);
+    }
+}
+
+int run_scheduler_apply(struct options *options, const struct run_machine *machine, struct run_scheduler *room) {
+    struct scheduler *s = &room->found;
+    room->plan[0] = '\0';
+    int rc = scheduler_detect(value_of(options, OPTION_SCHEDULER)->text, machine->lookup, machine->ctx, s);
+    if (rc != MUSTER_OK || s->kind == SCHEDULER_NONE) {
+        return rc;
+    }
+    rc = s->is_launched ? apply_launched(options, room) : check_outside_step(options, s);
+    if (rc != MUSTER_OK) {
+        return rc;
+    }
+    warn_of_workers(options, s);
+    if (s->workers > 0 && s->is_on_node && !is_given(options, OPTION_NPROC_PER_NODE)) {
+        set_number(options, OPTION_NPROC_PER_NODE, s->workers, room->workers, room);
+    }
+    if (s->kind == SCHEDULER_SLURM && s->is_on_node && !is_given(options, OPTION_PREEMPT_SIGNAL)) {
+        set(options, OPTION_PREEMPT_SIGNAL, "SIGUSR1", room);
+    }
+    tell(room);
+    return MUSTER_OK;
+}

@@ -1,0 +1,47 @@
+/* How the ranks of a job find each other: over a key-value store, in a constant number of operations a rank.
+ *
+ *     rank 0     puts its record where it makes it the owner of a generation (generation.h), GETs all records of it at
+ *                once, groups them by host, SETs the verdict
+ *     rank r     waits for rank 0's record, puts its own beside it, and GETs the verdict (here all wait for each other)
+ *     all        GET the records of their own host's ranks
+ *
+ * If rank 0 finds that it cannot go on (ranks that do not come), it puts that sentence in the place of the topology, so
+ * that all others fail with it at once. If it dies before, who sees its process, or its beacon, does that (leader.h).
+ * What the store holds of earlier attempts does no harm, whatever it is: see generation.h.
+ */
+#ifndef COMM_BOOTSTRAP_H
+#define COMM_BOOTSTRAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/context/kv.h"
+#include "comm/host/identity.h"
+#include "comm/host/topology.h"
+
+/* A rank of this host. */
+struct bootstrap_local {
+    uint32_t rank;
+    struct identity identity;
+};
+
+struct bootstrap {
+    struct topology topology;
+    struct bootstrap_local *locals; /* those of this rank's host, rising; itself among them */
+    uint32_t local_count, local;    /* how many, and which is this one */
+    uint32_t generation;            /* keys below "generation/" belong to these processes alone */
+};
+
+/* Blocks until all are there. choice_hash: of this process's table of algorithms; ranks with different ones cannot work
+ * together. deadline_ns: monotonic. Errors: MUSTER_EINVAL (different tables), MUSTER_ETIMEOUT (the sentence names ranks
+ * that did not come), MUSTER_EPEER (a rank died meanwhile), MUSTER_EPROTOCOL, MUSTER_ENOMEM, those of the store. */
+int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, uint64_t choice_hash, int64_t deadline_ns,
+                  struct bootstrap *out);
+void bootstrap_done(struct bootstrap *bootstrap);
+
+/* "0, 3-5, 9 and 12 more": the ranks for which `has(context, rank)`, for messages. Pure. Returns `out`. */
+char *bootstrap_list_ranks(uint32_t size, bool (*has)(const void *context, uint32_t rank), const void *context,
+                           char *out, size_t max);
+
+#endif

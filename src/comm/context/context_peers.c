@@ -1,0 +1,97 @@
+/* The other processes: where they are, and what becomes of the groups when one is gone: the monitor and the links tell,
+ * groups are woken, everybody else is told. See context.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/str.h"
+#include "comm/context/context.h"
+
+enum { PEER_SENTENCE_BYTES = 256 };
+
+/* ---- where they are ---- */
+
+uint32_t context_local_of(const struct context *context, uint32_t root_rank) {
+    uint32_t low = 0, high = context->bootstrap.local_count;
+    while (low < high) { /* the list rises */
+        uint32_t middle = (low + high) / 2;
+        if (context->bootstrap.locals[middle].rank < root_rank) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    bool found = low < context->bootstrap.local_count && context->bootstrap.locals[low].rank == root_rank;
+    return found ? low : UINT32_MAX;
+}
+
+const char *context_host_name(const struct context *context, uint32_t root_rank) {
+    const struct topology *topology = &context->bootstrap.topology;
+    return topology->host_names[topology->host_of[root_rank]];
+}
+
+/* ---- who is gone ---- */
+
+/* Marks a peer, and wakes the groups that it is in. The first mark stays. */
+static void mark_peer(struct context *context, uint32_t rank, enum context_peer_state state, const char *sentence) {
+    struct context_peer *peer = &context->peers[rank];
+    pthread_mutex_lock(&context->mutex);
+    bool is_news = atomic_load_explicit(&peer->state, memory_order_relaxed) == CONTEXT_PEER_HERE;
+    if (is_news) {
+        peer->sentence = sentence ? strdup(sentence) : NULL;
+        peer->order = atomic_load_explicit(&context->gone_count, memory_order_relaxed);
+        atomic_store_explicit(&peer->state, state, memory_order_release);
+        atomic_fetch_add_explicit(&context->gone_count, 1, memory_order_release);
+    }
+    if (is_news) {
+        context->hooks->peer_gone(context, rank);
+    }
+    pthread_mutex_unlock(&context->mutex);
+}
+
+static void describe_end(const struct context *context, uint32_t rank, int32_t pid, int wait_status, char *out,
+                         size_t max) {
+    int used = snprintf(out, max, "rank %u (pid %d on host %s) ", rank, (int)pid, context_host_name(context, rank));
+    size_t at = used > 0 && (size_t)used < max ? (size_t)used : 0;
+    if (wait_status >= 0 && WIFSIGNALED(wait_status)) {
+        (void)snprintf(out + at, max - at, "was killed by signal %d (%s)", WTERMSIG(wait_status),
+                       strsignal(WTERMSIG(wait_status)));
+    } else if (wait_status >= 0) {
+        (void)snprintf(out + at, max - at, "exited with code %d", WEXITSTATUS(wait_status));
+    } else {
+        (void)snprintf(out + at, max - at, "is gone");
+    }
+}
+
+/* The monitor: a process of this host has ended. */
+void context_neighbour_died(void *argument, uint32_t rank, int32_t pid, int wait_status) {
+    struct context *context = argument;
+    char sentence[PEER_SENTENCE_BYTES];
+    uint32_t local = context_local_of(context, rank);
+    if (atomic_load_explicit(&context->lines[local].has_left, memory_order_acquire)) {
+        mark_peer(context, rank, CONTEXT_PEER_LEFT, NULL);
+        return;
+    }
+    describe_end(context, rank, pid, wait_status, sentence, sizeof sentence);
+    mark_peer(context, rank, CONTEXT_PEER_DEAD, sentence);
+    struct p2p_notice notice = {
+        .kind = P2P_NOTICE_PEER_DEAD, .subject = rank, .origin = context->rank, .code = MUSTER_EPEER};
+    (void)str_format(notice.sentence, sizeof notice.sentence, "%s", sentence);
+    p2p_spread(context->p2p, &notice);
+}
+
+/* The links: they have found out, or have been told. */
+void context_take_notice(void *argument, const struct p2p_notice *notice) {
+    struct context *context = argument;
+    if (notice->kind == P2P_NOTICE_PEER_DEAD) {
+        uint32_t local = context_local_of(context, notice->subject);
+        if (local == UINT32_MAX || !atomic_load_explicit(&context->lines[local].has_left, memory_order_acquire)) {
+            mark_peer(context, notice->subject, CONTEXT_PEER_DEAD, notice->sentence);
+        }
+        return;
+    }
+    pthread_mutex_lock(&context->mutex);
+    context->hooks->group_notice(context, notice);
+    pthread_mutex_unlock(&context->mutex);
+}

@@ -1,0 +1,52 @@
+/* Where a member of a group is in the group's calls: one line a member, in memory that all members on one host map. Its
+ * owner alone writes it, once a call; neighbours read it to notice that they make different calls, and to say in a
+ * sentence who is late. Pure. */
+#ifndef COMM_CALL_LINE_H
+#define COMM_CALL_LINE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "comm/engine/call.h"
+
+/* Calls whose fingerprints are kept: more than one member can be ahead of another (NODE_LINES), so that the first call
+ * that differs can be named. */
+enum { CALL_LINE_HISTORY = 256 };
+
+struct call_line {
+    _Alignas(64) _Atomic uint64_t begun; /* number of the last call; after its fingerprint */
+    _Atomic uint64_t finished;           /* the member needs nothing more of it, and gives nothing more */
+    _Atomic int64_t begun_ns;            /* monotonic */
+    _Alignas(64) _Atomic uint64_t fingerprints[CALL_LINE_HISTORY]; /* of call n at n % CALL_LINE_HISTORY */
+};
+
+/* The owner begins call `number`, the one after its last. */
+static inline void call_line_begin(struct call_line *line, uint64_t number, uint64_t fingerprint, int64_t now_ns) {
+    atomic_store_explicit(&line->fingerprints[number % CALL_LINE_HISTORY], fingerprint, memory_order_relaxed);
+    atomic_store_explicit(&line->begun_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&line->begun, number, memory_order_release);
+}
+
+static inline void call_line_finish(struct call_line *line, uint64_t number) {
+    atomic_store_explicit(&line->finished, number, memory_order_release);
+}
+
+static inline uint64_t call_line_begun(const struct call_line *line) {
+    return atomic_load_explicit(&line->begun, memory_order_acquire);
+}
+
+static inline uint64_t call_line_finished(const struct call_line *line) {
+    return atomic_load_explicit(&line->finished, memory_order_acquire);
+}
+
+/* 0 for number 0. Only meaningful for one of the last CALL_LINE_HISTORY calls that the line has begun. */
+static inline uint64_t call_line_fingerprint(const struct call_line *line, uint64_t number) {
+    return number == 0 ? 0
+                       : atomic_load_explicit(&line->fingerprints[number % CALL_LINE_HISTORY], memory_order_relaxed);
+}
+
+/* The first call that both have begun, that both lines still keep, and that differs; 0: none. */
+uint64_t call_line_difference(const struct call_line *own, const struct call_line *other);
+
+#endif

@@ -1,0 +1,75 @@
+/* Lines of calls: the first call that differs is named, as long as both lines keep it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "comm/engine/call_line.h"
+
+static struct call_line own, other;
+
+static int clear(void **state) {
+    (void)state;
+    memset(&own, 0, sizeof own);
+    memset(&other, 0, sizeof other);
+    return 0;
+}
+
+/* Calls `from` to `to`, all with the same fingerprint but one. */
+static void make_calls(struct call_line *line, uint64_t from, uint64_t to, uint64_t odd) {
+    for (uint64_t number = from; number <= to; number++) {
+        call_line_begin(line, number, number == odd ? 99 : 7, 1000);
+        call_line_finish(line, number);
+    }
+}
+
+static void equal_calls_do_not_differ(void **state) {
+    (void)state;
+    assert_int_equal(call_line_difference(&own, &other), 0);
+    make_calls(&own, 1, 1000, 0);
+    assert_int_equal(call_line_difference(&own, &other), 0); /* it has made none */
+    make_calls(&other, 1, 1000, 0);
+    assert_int_equal(call_line_difference(&own, &other), 0);
+    assert_int_equal(call_line_begun(&own), 1000);
+    assert_int_equal(call_line_finished(&own), 1000);
+    assert_int_equal(call_line_fingerprint(&own, 1000), 7);
+    assert_int_equal(call_line_fingerprint(&own, 0), 0);
+}
+
+static void the_first_difference_is_named_from_both_sides(void **state) {
+    (void)state;
+    make_calls(&own, 1, 300, 290);
+    make_calls(&other, 1, 295, 0);
+    assert_int_equal(call_line_difference(&own, &other), 290);
+    assert_int_equal(call_line_difference(&other, &own), 290);
+}
+
+/* Who is ahead has calls that the other has not begun: they are not compared with what stands in their place. */
+static void only_calls_that_both_have_begun_are_compared(void **state) {
+    (void)state;
+    make_calls(&other, 1, 10, 0);
+    make_calls(&own, 1, 10 + CALL_LINE_HISTORY - 2, 11);
+    assert_int_equal(call_line_difference(&own, &other), 0);
+    make_calls(&other, 11, 11, 0);
+    assert_int_equal(call_line_difference(&own, &other), 11);
+}
+
+static void what_is_not_kept_any_more_is_not_compared(void **state) {
+    (void)state;
+    make_calls(&own, 1, 1000, 500);
+    make_calls(&other, 1, 1000, 0);
+    assert_int_equal(call_line_difference(&own, &other), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(equal_calls_do_not_differ, clear),
+        cmocka_unit_test_setup(the_first_difference_is_named_from_both_sides, clear),
+        cmocka_unit_test_setup(only_calls_that_both_have_begun_are_compared, clear),
+        cmocka_unit_test_setup(what_is_not_kept_any_more_is_not_compared, clear),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

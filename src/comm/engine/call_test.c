@@ -1,0 +1,85 @@
+/* Fingerprints: equal for equal calls, different wherever ranks must agree, and readable. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "comm/engine/call.h"
+
+static const struct comm_call example = {
+    .operation = COMM_REDUCE, .type = MUSTER_FLOAT32, .reduction = MUSTER_OP_MAX, .root = 3, .count = 1024};
+
+static void every_field_counts(void **state) {
+    (void)state;
+    uint64_t print = comm_call_fingerprint(&example, 4);
+    struct comm_call other = example;
+    assert_int_equal(comm_call_fingerprint(&other, 4), print);
+    other.send = "elsewhere";
+    assert_int_equal(comm_call_fingerprint(&other, 4), print);
+    other.count++;
+    assert_int_not_equal(comm_call_fingerprint(&other, 4), print);
+    other = example, other.root = 2;
+    assert_int_not_equal(comm_call_fingerprint(&other, 4), print);
+    other = example, other.type = MUSTER_FLOAT64;
+    assert_int_not_equal(comm_call_fingerprint(&other, 4), print);
+    other = example, other.reduction = MUSTER_OP_MIN;
+    assert_int_not_equal(comm_call_fingerprint(&other, 4), print);
+    other = example, other.operation = COMM_BROADCAST;
+    assert_int_not_equal(comm_call_fingerprint(&other, 4), print);
+}
+
+static void what_does_not_matter_is_left_out(void **state) {
+    (void)state;
+    struct comm_call one = {.operation = COMM_ALL_GATHER, .type = MUSTER_INT8, .count = 5}, other = one;
+    other.root = 7;
+    other.reduction = MUSTER_OP_BIT_XOR;
+    assert_int_equal(comm_call_fingerprint(&one, 4), comm_call_fingerprint(&other, 4));
+}
+
+static void counts_per_rank_are_hashed(void **state) {
+    (void)state;
+    size_t here[] = {1, 2, 3}, there[] = {1, 2, 4};
+    struct comm_call one = {.operation = COMM_ALL_GATHER, .type = MUSTER_INT8, .receive_counts = here}, other = one;
+    other.receive_counts = there;
+    assert_int_not_equal(comm_call_fingerprint(&one, 3), comm_call_fingerprint(&other, 3));
+    assert_int_equal(comm_call_fingerprint(&one, 2), comm_call_fingerprint(&other, 2));
+    one.operation = other.operation = COMM_ALL_TO_ALL;
+    assert_int_equal(comm_call_fingerprint(&one, 3), comm_call_fingerprint(&other, 3));
+}
+
+static void fingerprints_are_readable(void **state) {
+    (void)state;
+    char text[128];
+    assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&example, 4), text, sizeof text),
+                        "reduce of 1024 float32, max, root 3");
+    assert_string_equal(comm_fingerprint_format(0, text, sizeof text), "nothing");
+    struct comm_call barrier = {.operation = COMM_BARRIER};
+    assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&barrier, 4), text, sizeof text), "barrier");
+    /* Two that differ in their counts alone. */
+    char other_text[128];
+    size_t here[] = {1, 2, 3}, there[] = {1, 2, 4};
+    struct comm_call one = {.operation = COMM_ALL_GATHER, .type = MUSTER_INT8, .receive_counts = here}, other = one;
+    other.receive_counts = there;
+    (void)comm_fingerprint_format(comm_call_fingerprint(&one, 3), text, sizeof text);
+    (void)comm_fingerprint_format(comm_call_fingerprint(&other, 3), other_text, sizeof other_text);
+    assert_memory_equal(text, "all_gather_v of int8, counts with hash ", 39);
+    assert_string_not_equal(text, other_text);
+    assert_string_equal(comm_call_name(&one), "all_gather_v");
+    one.operation = COMM_ALL_TO_ALL;
+    assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&one, 3), text, sizeof text),
+                        "all_to_all_v of int8");
+    char narrow[8];
+    assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&example, 4), narrow, sizeof narrow), "reduce ");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_field_counts),
+        cmocka_unit_test(what_does_not_matter_is_left_out),
+        cmocka_unit_test(counts_per_rank_are_hashed),
+        cmocka_unit_test(fingerprints_are_readable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,91 @@
+/* What carries out the collectives of a group. A group knows its engine by this table alone; which engine it is,
+ * nothing above can tell but by its name.
+ *
+ * An engine belongs to one group of one process. Calls of the table come from one thread at a time, but for abort(),
+ * and in the same order on all ranks. The group has checked, sized and fingerprinted a call, and books it; the engine
+ * sees calls that are valid. It never speaks to the user: it returns a code with its detail, and the group makes the
+ * sentence. */
+#ifndef COMM_ENGINE_H
+#define COMM_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/engine/call.h"
+
+struct memory_place;
+struct engine;
+
+/* Of start() and test(). Negative: the call has failed. */
+enum { ENGINE_DONE = 0, ENGINE_UNDER_WAY = 1 };
+
+enum engine_capability {
+    ENGINE_TAKES_HOST_MEMORY = 1,  /* buffers that the processor reads */
+    ENGINE_SHARES_HOST_MEMORY = 2, /* locate() and view() work between ranks of one host */
+};
+
+/* Functions that are NULL: the engine needs none, or has nothing to say. */
+struct engine_table {
+    const char *name;      /* "muster", "solo": for logs and for people who choose */
+    unsigned capabilities; /* bits of enum engine_capability */
+
+    /* Starts call `number`; its buffers and arrays are borrowed until it has ended. ENGINE_DONE: it has been carried
+     * out. ENGINE_UNDER_WAY: test() will tell. Errors: MUSTER_EMISMATCH, MUSTER_ETIMEOUT (without a detail: the group
+     * knows the call), MUSTER_EPEER, MUSTER_ENOMEM, MUSTER_ESYSTEM, what the group's waiter said. After an error the
+     * engine can only be asked and freed, and touches no buffer any more. */
+    int (*start)(struct engine *engine, const struct comm_call *call, uint64_t number, int64_t deadline_ns);
+    /* Looks after the call that is under way for about `patience_ns` (how, is the engine's choice), and says what has
+     * become of it. */
+    int (*test)(struct engine *engine, int64_t patience_ns);
+    /* Gives up the call that is under way. When it returns, the engine touches no buffer any more. */
+    void (*abort)(struct engine *engine);
+
+    /* Memory that calls are fastest with: zeroed, aligned to 64 bytes. MUSTER_ENOMEM, MUSTER_ELIMIT, MUSTER_ESYSTEM. */
+    int (*allocate)(struct engine *engine, size_t bytes, void **out);
+    void (*release)(struct engine *engine, void *memory); /* NULL is accepted */
+    /* Where [address, address + bytes) of such memory is, in words that another rank of the host understands; false: it
+     * cannot be shared. And where this process sees what local rank `local` has located so: valid until its owner
+     * releases it. MUSTER_EPROTOCOL, MUSTER_ESYSTEM. */
+    bool (*locate)(struct engine *engine, const void *address, size_t bytes, struct memory_place *out);
+    int (*view)(struct engine *engine, uint32_t local, const struct memory_place *place, size_t bytes, void **out);
+
+    /* About the last call, for sentences, traces and logs. Did it still wait for something of `rank`, on another host?
+     * How many steps has local rank `local` taken? By which algorithm; NULL: there was nothing to do. When had the
+     * first message of another host come; 0: not known. */
+    bool (*awaits)(const struct engine *engine, uint32_t rank);
+    uint64_t (*steps)(const struct engine *engine, uint32_t local);
+    const char *(*algorithm)(const struct engine *engine);
+    int64_t (*arrived_ns)(const struct engine *engine);
+
+    void (*free)(struct engine *engine); /* no call is under way; NULL is no engine */
+};
+
+/* The first member of each engine's own struct. */
+struct engine {
+    const struct engine_table *table;
+};
+
+static inline bool engine_awaits(const struct engine *engine, uint32_t rank) {
+    return engine->table->awaits && engine->table->awaits(engine, rank);
+}
+
+static inline uint64_t engine_steps(const struct engine *engine, uint32_t local) {
+    return engine->table->steps ? engine->table->steps(engine, local) : 0;
+}
+
+static inline const char *engine_algorithm(const struct engine *engine) {
+    return engine->table->algorithm ? engine->table->algorithm(engine) : NULL;
+}
+
+static inline int64_t engine_arrived_ns(const struct engine *engine) {
+    return engine->table->arrived_ns ? engine->table->arrived_ns(engine) : 0;
+}
+
+static inline void engine_free(struct engine *engine) {
+    if (engine) {
+        engine->table->free(engine);
+    }
+}
+
+#endif

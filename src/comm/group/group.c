@@ -1,0 +1,113 @@
+/* What a group says about itself; its memory, abort and end. See muster/group.h. */
+#include <muster/group.h>
+
+#include "base/status.h"
+#include "comm/group/work_impl.h"
+
+/* Also in a child of fork(), whose questions are harmless. */
+static bool is_group(const struct muster_group *group) {
+    return group || group_refuse(group) == 0;
+}
+
+static bool has_rank(const struct muster_group *group, uint32_t rank) {
+    return is_group(group) && (rank < group->size || status_fail(MUSTER_EINVAL, "rank %u of group '%s', which has %u",
+                                                                 rank, group->name, group->size) == 0);
+}
+
+uint32_t muster_group_rank(const struct muster_group *group) {
+    return is_group(group) ? group->rank : MUSTER_NO_RANK;
+}
+
+uint32_t muster_group_size(const struct muster_group *group) {
+    return is_group(group) ? group->size : 0;
+}
+
+const char *muster_group_name(const struct muster_group *group) {
+    return is_group(group) ? group->name : "";
+}
+
+uint32_t muster_group_root_rank(const struct muster_group *group, uint32_t rank) {
+    return has_rank(group, rank) ? group->root_ranks[rank] : MUSTER_NO_RANK;
+}
+
+uint32_t muster_group_host_count(const struct muster_group *group) {
+    return is_group(group) ? group->host_count : 0;
+}
+
+uint32_t muster_group_host_of(const struct muster_group *group, uint32_t rank) {
+    return has_rank(group, rank) ? group->hosts[rank] : MUSTER_NO_RANK;
+}
+
+uint32_t muster_group_local_rank(const struct muster_group *group) {
+    return is_group(group) ? group->local : MUSTER_NO_RANK;
+}
+
+uint32_t muster_group_local_size(const struct muster_group *group) {
+    return is_group(group) ? group->local_count : 0;
+}
+
+/* ---- state ---- */
+
+int muster_group_status(struct muster_group *group) {
+    int code = group_check(group);
+    if (code) {
+        return code;
+    }
+    if (group_is_uneasy(group)) {
+        (void)group_examine(group, GROUP_NEED_STATUS);
+    }
+    if (!failure_is_set(&group->failure)) {
+        return 0;
+    }
+    group_alarm(group); /* whoever noted the failure does so a moment later, when others have been told */
+    return failure_tell(&group->failure);
+}
+
+void muster_group_abort(struct muster_group *group, const char *reason) {
+    if (group_check(group) == 0) {
+        group_abort(group, reason);
+    }
+}
+
+/* ---- memory ---- */
+
+int muster_alloc(struct muster_group *group, size_t bytes, void **out) {
+    int code = group_check(group);
+    code = code || out ? code : status_fail_null("muster_alloc", "out");
+    return code ? code : group->engine->table->allocate(group->engine, bytes, out);
+}
+
+void muster_free(struct muster_group *group, void *memory) {
+    if (memory && group && context_is_alive(group->context)) {
+        group->engine->table->release(group->engine, memory);
+    }
+}
+
+/* ---- the end ---- */
+
+static void leave(struct muster_group *group) {
+    atomic_store_explicit(&group->line->has_left, 1, memory_order_release);
+    atomic_fetch_add_explicit(&group->shared->news, 1, memory_order_release);
+    for (uint32_t i = 0; i < group->local_count; i++) {
+        uint32_t local = context_local_of(group->context, group->root_ranks[group->locals[i]]);
+        comm_bell_ring(&group->context->lines[local].bell);
+    }
+}
+
+void muster_group_free(struct muster_group *group) {
+    if (!group || !context_is_alive(group->context)) {
+        return; /* in a forked child nothing of it is ours: it ends with the child */
+    }
+    struct context *context = group->context;
+    work_queue_free(group);
+    batch_free(group->coalesced);
+    if (group->fused) {
+        group->engine->table->release(group->engine, group->fused);
+    }
+    group_look_back(group);
+    leave(group);
+    p2p_end_group(context->p2p, group->id, group->root_ranks, group->size);
+    if (group_dispose(group)) {
+        context_free(context);
+    }
+}

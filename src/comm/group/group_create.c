@@ -1,0 +1,162 @@
+/* Making the root group: from a store, a file or an address; from the environment: group_launch.c. See muster/group.h.
+ */
+#include <muster/group.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "comm/group/debug.h"
+#include "comm/group/group_impl.h"
+
+/* The names of the two segments that a host's first rank makes, in one value of the store. */
+enum { SEGMENT_NAMES_BYTES = 2 * GROUP_SEGMENT_NAME_BYTES, SEGMENTS_KEY_BYTES = 24 };
+
+/* The first rank of a host: makes both segments, and tells the others, also what went wrong. */
+static int make_segments(struct context *context, struct muster_group *group, const char *key) {
+    struct segment_name names[2];
+    uint8_t bytes[SEGMENT_NAMES_BYTES];
+    int code = context_make_segment(context, &names[0]);
+    code = code ? code : group_make_segment(group, &names[1]);
+    for (int i = 0; code == 0 && i < 2; i++) {
+        group_encode_segment_name(&names[i], bytes + i * GROUP_SEGMENT_NAME_BYTES);
+    }
+    int told = context_put_result(context, key, code, bytes, sizeof bytes);
+    return code ? code : told;
+}
+
+static int share_segments(struct context *context, struct muster_group *group, int64_t deadline_ns) {
+    char key[SEGMENTS_KEY_BYTES];
+    struct segment_name names[2];
+    uint8_t bytes[SEGMENT_NAMES_BYTES];
+    bool is_alone = context->bootstrap.local_count == 1, leads = context->bootstrap.local == 0;
+    (void)str_format(key, sizeof key, "segments/%u", context->bootstrap.topology.host_of[context->rank]);
+    int code = 0;
+    if (!is_alone && leads) {
+        code = make_segments(context, group, key);
+    } else if (!is_alone) {
+        code = context_get_result(context, key, context->bootstrap.locals[0].rank, deadline_ns, bytes, sizeof bytes);
+        for (int i = 0; code == 0 && i < 2; i++) {
+            group_decode_segment_name(bytes + i * GROUP_SEGMENT_NAME_BYTES, &names[i]);
+        }
+    }
+    bool opens = !is_alone && !leads;
+    code = code ? code : context_attach(context, opens ? &names[0] : NULL);
+    return code ? code : group_attach(group, opens ? &names[1] : NULL, deadline_ns);
+}
+
+static int create(const struct context_config *config, const struct muster_group_options *options, int64_t deadline_ns,
+                  struct muster_group **out) {
+    int64_t timeout_ns = group_timeout_ns(options->timeout_ms);
+    struct context *context = NULL;
+    struct muster_group *group = NULL;
+    struct context_config full = *config;
+    full.logs_calls = debug_start(config->rank);
+    full.hooks = &group_context_hooks;
+    int code = context_create(&full, deadline_ns, &context);
+    if (code) {
+        return status_prefix(code, "process group '%s', rank %u of %u", config->name, config->rank, config->size);
+    }
+    debug_context(context);
+    uint32_t *ranks = calloc(config->size, sizeof *ranks);
+    for (uint32_t rank = 0; ranks && rank < config->size; rank++) {
+        ranks[rank] = rank;
+    }
+    code = ranks ? group_prepare(context, ranks, config->size, config->name, timeout_ns, &group)
+                 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", config->size);
+    free(ranks);
+    code = code ? code : share_segments(context, group, deadline_ns);
+    code = code ? code : context_watch_next_host(context, &group->message_waiter, deadline_ns);
+    if (code) { /* others may only see that this rank, or another, has gone because of it */
+        code = context_first_failure(context, code);
+    }
+    if (code) {
+        code = status_prefix(code, "process group '%s', rank %u of %u", config->name, config->rank, config->size);
+        (void)group_dispose(group);
+        context_free(context);
+        return code;
+    }
+    context_seal(context);
+    *out = group;
+    return 0;
+}
+
+static int64_t deadline_of(const struct muster_group_options *options) {
+    return clock_deadline_ns(clock_monotonic_ns(), options->timeout_ms);
+}
+
+static const char *name_of(const struct muster_group_options *options) {
+    return options->name ? options->name : "world";
+}
+
+/* meeting_point: a store, a path; not NULL. given: the caller's, *options: the same as this version has them. */
+static int check(const void *meeting_point, uint32_t rank, uint32_t world_size,
+                 const struct muster_group_options *given, struct muster_group *const *out,
+                 struct muster_group_options *options) {
+    if (!meeting_point || !out) {
+        return status_fail(MUSTER_EINVAL, "process group: %s is NULL", out ? "the place to meet" : "out");
+    }
+    if (world_size == 0 || world_size > MUSTER_GROUP_SIZE_MAX || rank >= world_size) {
+        return status_fail(MUSTER_EINVAL, "rank %u of %u ranks; a group has 1 to %u", rank, world_size,
+                           MUSTER_GROUP_SIZE_MAX);
+    }
+    return group_options_read(given, options);
+}
+
+int muster_group_create_store(struct muster_store *store, uint32_t rank, uint32_t world_size,
+                              const struct muster_group_options *options, struct muster_group **out) {
+    struct muster_group_options own;
+    int code = check(store, rank, world_size, options, out, &own);
+    if (code) {
+        return code;
+    }
+    struct context_config config = {.store = store, .name = name_of(&own), .rank = rank, .size = world_size};
+    return create(&config, &own, deadline_of(&own), out);
+}
+
+int group_create_root(struct muster_store *store, uint32_t rank, uint32_t size,
+                      const struct muster_group_options *options, int64_t deadline_ns, struct muster_group **out) {
+    if (size == 0 || size > MUSTER_GROUP_SIZE_MAX || rank >= size) {
+        muster_store_close(store);
+        return status_fail(MUSTER_EINVAL, "rank %u of %u ranks; a group has 1 to %u", rank, size,
+                           MUSTER_GROUP_SIZE_MAX);
+    }
+    struct context_config config = {
+        .store = store, .owns_store = store != NULL, .name = name_of(options), .rank = rank, .size = size};
+    return create(&config, options, deadline_ns, out);
+}
+
+int muster_group_create_file(const char *path, uint32_t rank, uint32_t world_size,
+                             const struct muster_group_options *options, struct muster_group **out) {
+    struct muster_store *store = NULL;
+    struct muster_group_options own;
+    int code = check(path, rank, world_size, options, out, &own);
+    if (code) {
+        return code;
+    }
+    int64_t deadline_ns = deadline_of(&own);
+    code = muster_store_open_file(path, world_size, MUSTER_STORE_DEFAULT, &store);
+    return code ? code : group_create_root(store, rank, world_size, &own, deadline_ns, out);
+}
+
+int muster_group_create_tcp(const char *host, uint16_t port, uint32_t rank, uint32_t world_size,
+                            const struct muster_group_options *options, struct muster_group **out) {
+    struct muster_store *store = NULL;
+    struct muster_store_options store_options = MUSTER_STORE_OPTIONS_INIT;
+    struct muster_group_options own;
+    int code = check(host ? host : "", rank, world_size, options, out, &own);
+    if (code) {
+        return code;
+    }
+    int64_t deadline_ns = deadline_of(&own);
+    store_options.host = host;
+    store_options.port = port;
+    store_options.world_size = world_size;
+    store_options.is_host = rank == 0;
+    store_options.wait_for_workers = false; /* the bootstrap does, and knows who is missing */
+    store_options.timeout_ms = own.timeout_ms;
+    code = muster_store_open_tcp(&store_options, &store);
+    return code ? code : group_create_root(store, rank, world_size, &own, deadline_ns, out);
+}

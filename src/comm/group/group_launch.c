@@ -1,0 +1,177 @@
+/* Making the root group from the environment, whoever has started the ranks. See muster/group.h. */
+#include <muster/group.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "comm/group/group_impl.h"
+#include "comm/host/interface.h"
+#include "comm/launch/launch.h"
+#include "comm/launch/pmi1.h"
+#include "comm/launch/pmix.h"
+#include "net/endpoint.h"
+
+enum { MEETING_BYTES = NET_ADDRESS_TEXT_MAX };
+_Static_assert((int)MEETING_BYTES <= (int)PMI1_VALUE_MAX && (int)MEETING_BYTES <= (int)PMIX_SHARE_VALUE_MAX, "room");
+
+static const char *variable(void *context, const char *name) {
+    (void)context;
+    return getenv(name);
+}
+
+/* The launcher's variables have been checked by muster_store_open_env(). */
+static uint32_t number_of_env(const char *name) {
+    int64_t value = 0;
+    const char *text = getenv(name);
+    return text && str_parse_i64(text, &value) ? (uint32_t)value : 0;
+}
+
+static int create_alone(const struct launch *launch, const struct muster_group_options *options, int64_t deadline_ns,
+                        struct muster_group **out) {
+    int code = group_create_root(NULL, 0, 1, options, deadline_ns, out);
+    if (code == 0 && launch->starter) {
+        log_info("%s has started one process: a world of one rank", launch->starter);
+    } else if (code == 0) {
+        log_info("no launcher (MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK are not set): this process is a world of "
+                 "one rank");
+    }
+    return code;
+}
+
+static int create_by_launcher(const struct muster_group_options *options, int64_t deadline_ns,
+                              struct muster_group **out) {
+    struct muster_store *store = NULL;
+    int code = muster_store_open_env(options->timeout_ms, &store);
+    return code ? code
+                : group_create_root(store, number_of_env("RANK"), number_of_env("WORLD_SIZE"), options, deadline_ns,
+                                    out);
+}
+
+/* ---- rank 0's store ---- */
+
+static int open_store(const char *host, uint16_t port, uint32_t rank, uint32_t size,
+                      const struct muster_group_options *options, struct muster_store **out) {
+    struct muster_store_options store_options = MUSTER_STORE_OPTIONS_INIT;
+    store_options.host = host;
+    store_options.port = port;
+    store_options.world_size = size;
+    store_options.is_host = rank == 0;
+    store_options.wait_for_workers = false; /* the bootstrap does, and knows who is missing */
+    store_options.timeout_ms = options->timeout_ms;
+    return muster_store_open_tcp(&store_options, out);
+}
+
+/* "[fd00::2]:29400": this machine's best address, with the store's port. */
+static int name_meeting(const struct muster_store *store, char out[MEETING_BYTES]) {
+    struct interface_wish wish;
+    struct interface_address all[INTERFACES_MAX], chosen[INTERFACE_CHOSEN_MAX];
+    size_t count = 0;
+    int code = interface_wish_from_env(&wish);
+    code = code ? code : interface_list(all, &count);
+    if (code == 0 && interface_choose(&wish, all, count, chosen) == 0) {
+        code = status_fail(MUSTER_EINVAL, "no network interface is left for the ranks to meet: see "
+                                          "MUSTER_SOCKET_IFNAME, or set MASTER_ADDR");
+    }
+    if (code == 0) {
+        struct sockaddr *address = (struct sockaddr *)&chosen[0].address.sockaddr;
+        net_address_set_port(address, muster_store_port(store));
+        (void)net_address_format(address, out);
+    }
+    return code;
+}
+
+static int join_meeting(const char *meeting, uint32_t rank, uint32_t size, const struct muster_group_options *options,
+                        struct muster_store **out) {
+    struct net_endpoint endpoint;
+    int code = net_endpoint_parse(meeting, &endpoint);
+    if (code || endpoint.port <= 0) {
+        return code ? code : status_fail(MUSTER_EPROTOCOL, "rank 0 is said to be at '%s'", meeting);
+    }
+    return open_store(endpoint.host, (uint16_t)endpoint.port, rank, size, options, out);
+}
+
+/* ---- through a starter ---- */
+
+typedef int share_meeting(void *context, const char *own, int64_t deadline_ns, char *out);
+
+static int share_by_pmi1(void *context, const char *own, int64_t deadline_ns, char *out) {
+    const struct launch *launch = context;
+    return pmi1_share(launch->pmi_fd, launch->rank, own, deadline_ns, out);
+}
+
+static int share_by_pmix(void *context, const char *own, int64_t deadline_ns, char *out) {
+    return pmix_share(context, own, deadline_ns, out);
+}
+
+/* Rank 0 serves a store on a port of the kernel's choice and says where; the others hear it. */
+static int meet(uint32_t rank, uint32_t size, share_meeting *share, void *context,
+                const struct muster_group_options *options, int64_t deadline_ns, struct muster_group **out) {
+    char own[MEETING_BYTES] = "",
+         meeting[PMI1_VALUE_MAX > PMIX_SHARE_VALUE_MAX ? PMI1_VALUE_MAX : PMIX_SHARE_VALUE_MAX];
+    struct muster_store *store = NULL;
+    int code = rank == 0 ? open_store(NULL, 0, 0, size, options, &store) : 0;
+    code = code || rank != 0 ? code : name_meeting(store, own);
+    code = code ? code : share(context, own, deadline_ns, meeting);
+    code = code || rank == 0 ? code : join_meeting(meeting, rank, size, options, &store);
+    if (code) {
+        muster_store_close(store);
+        return code;
+    }
+    return group_create_root(store, rank, size, options, deadline_ns, out);
+}
+
+static int create_by_pmix(const struct muster_group_options *options, int64_t deadline_ns, struct muster_group **out) {
+    struct pmix_client *client = NULL;
+    struct pmix_place place = {0, 0};
+    int code = pmix_open(&client, &place);
+    if (code == 0 && (place.size == 0 || place.size > MUSTER_GROUP_SIZE_MAX || place.rank >= place.size)) {
+        code = status_fail(MUSTER_EPROTOCOL, "PMIx: this is rank %u of %u", place.rank, place.size);
+    }
+    code = code ? code : meet(place.rank, place.size, share_by_pmix, client, options, deadline_ns, out);
+    pmix_close(client);
+    return code;
+}
+
+static int create_by_starter(struct launch *launch, const struct muster_group_options *options, int64_t deadline_ns,
+                             struct muster_group **out) {
+    struct muster_store *store = NULL;
+    if (launch->kind == LAUNCH_PMIX) {
+        return create_by_pmix(options, deadline_ns, out);
+    }
+    if (launch->size == 0 || launch->size > MUSTER_GROUP_SIZE_MAX) {
+        return status_fail(MUSTER_EINVAL, "%u ranks; a group has 1 to %u", launch->size, MUSTER_GROUP_SIZE_MAX);
+    }
+    if (launch->kind == LAUNCH_PMI1) {
+        return meet(launch->rank, launch->size, share_by_pmi1, launch, options, deadline_ns, out);
+    }
+    int code = open_store(launch->master_host, launch->master_port, launch->rank, launch->size, options, &store);
+    return code ? code : group_create_root(store, launch->rank, launch->size, options, deadline_ns, out);
+}
+
+int muster_group_create_env(const struct muster_group_options *options, struct muster_group **out) {
+    struct muster_group_options own;
+    struct launch launch = {.kind = LAUNCH_ALONE};
+    int code = out ? group_options_read(options, &own) : status_fail_null("muster_group_create_env", "out");
+    code = code ? code : launch_find(variable, NULL, &launch);
+    if (code) {
+        return code;
+    }
+    int64_t deadline_ns = clock_deadline_ns(clock_monotonic_ns(), own.timeout_ms);
+    if (launch.kind == LAUNCH_ALONE) {
+        return create_alone(&launch, &own, deadline_ns, out);
+    }
+    if (launch.kind == LAUNCH_ENV) {
+        return create_by_launcher(&own, deadline_ns, out);
+    }
+    code = create_by_starter(&launch, &own, deadline_ns, out);
+    if (code) {
+        return status_prefix(code, "%s", launch.starter);
+    }
+    log_info("%s has started rank %u of %u", launch.starter, muster_group_rank(*out), muster_group_size(*out));
+    return 0;
+}

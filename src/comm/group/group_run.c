@@ -1,0 +1,73 @@
+/* Running one collective in the calling thread. This is the path that short calls are measured by: no lock, no memory,
+ * no system call, and two readings of the processor's counter. */
+#include "comm/group/group_impl.h"
+
+#include "base/status.h"
+#include "comm/group/debug.h"
+#include "comm/observe/recorder.h"
+#include "comm/observe/trace.h"
+
+#define LOOK_NS CLOCK_NS_PER_MS /* between looks at whether the group has failed */
+
+/* Looks closer before a call: the group has failed, or does now because somebody is gone. */
+static int refuse_or_go_on(struct muster_group *group) {
+    return group_examine(group, GROUP_NEED_BEGIN) ? failure_refuse(&group->failure) : 0;
+}
+
+/* Of an engine that does not run calls in this thread: until the call has ended, the group has failed, or its time is
+ * up. */
+static int await_engine(struct muster_group *group, int64_t deadline_ns) {
+    struct engine *engine = group->engine;
+    int code = ENGINE_UNDER_WAY;
+    while (code == ENGINE_UNDER_WAY) {
+        code = engine->table->test(engine, LOOK_NS);
+        if (code != ENGINE_UNDER_WAY) {
+            break;
+        }
+        int stopped = group_is_uneasy(group) ? group_examine(group, GROUP_NEED_CALL) : 0;
+        if (stopped == 0 && ticks_monotonic_ns(&group->clock) >= deadline_ns) {
+            stopped = MUSTER_ETIMEOUT;
+        }
+        if (stopped != 0) {
+            engine->table->abort(engine);
+            code = stopped;
+        }
+    }
+    return code;
+}
+
+int group_run(struct muster_group *group, const struct comm_call *call, int64_t timeout_ns, int64_t queued_ns) {
+    if (__builtin_expect(group_is_uneasy(group), 0)) {
+        int code = refuse_or_go_on(group);
+        if (code) {
+            return code;
+        }
+    }
+    struct call_line *line = &group->line->calls;
+    uint64_t sequence = ++group->sequence;
+    int64_t begin_ns = ticks_monotonic_ns(&group->clock);
+    call_line_begin(line, sequence, call->fingerprint, begin_ns);
+    int64_t traced_ns = __builtin_expect(trace_enabled(), 0) ? group_trace_begin(group, sequence) : 0;
+    struct recorder *recorder = group->context->recorder;
+    struct recorder_place place = {group->id, group->size, sequence,
+                                   comm_has_root(call->operation) ? call->root : CALL_RECORD_NO_PEER};
+    uint64_t number = recorder_begin(recorder, call, &place, begin_ns);
+    int code = group->engine->table->start(group->engine, call, sequence, begin_ns + timeout_ns);
+    if (__builtin_expect(code == ENGINE_UNDER_WAY, 0)) {
+        code = await_engine(group, begin_ns + timeout_ns);
+    }
+    int64_t end_ns = ticks_monotonic_ns(&group->clock);
+    recorder_end(recorder, number, end_ns, code);
+    if (__builtin_expect(code != 0, 0)) {
+        code = group_call_failed(group, code, timeout_ns);
+    } else {
+        call_line_finish(line, sequence);
+    }
+    if (__builtin_expect(group->context->logs_calls, 0)) {
+        debug_call(group, call, sequence, end_ns - begin_ns, code);
+    }
+    if (__builtin_expect(traced_ns != 0, 0)) {
+        group_trace_end(group, call, sequence, traced_ns, queued_ns, code);
+    }
+    return code;
+}

@@ -1,0 +1,97 @@
+/* A failure that is found while another thread is looking for one. Looking lowers the alarm; the failure may not be
+ * lost with it. */
+#include <muster/group.h>
+
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "comm/group/group_impl.h"
+#include "comm/group/ranks_test_support.h"
+#include "comm/host/bell.h"
+
+enum { TRIALS = 100000, SPINS_MAX = 1000 };
+
+struct match {
+    struct muster_group *group;
+    _Atomic int begun, ended; /* trials */
+};
+
+/* The two threads are to meet: whoever waits spins, but not while the other has no processor. */
+static void await(const _Atomic int *count, int value) {
+    for (int i = 0; atomic_load(count) < value; i++) {
+        if (i < SPINS_MAX) {
+            comm_pause();
+        } else {
+            (void)sched_yield();
+        }
+    }
+}
+
+static void *fail_it(void *argument) {
+    struct match *match = argument;
+    for (int trial = 1; trial <= TRIALS; trial++) {
+        await(&match->begun, trial);
+        (void)group_fail(match->group, MUSTER_EABORTED, "the test says so");
+        atomic_store(&match->ended, trial);
+    }
+    return NULL;
+}
+
+static int look_while_it_fails(struct rank *rank, void *argument) {
+    struct match match = {.group = rank_group(rank, NULL)};
+    pthread_t thread;
+    (void)argument;
+    rank_check_code(rank, pthread_create(&thread, NULL, fail_it, &match), 0);
+    for (int trial = 1; trial <= TRIALS; trial++) {
+        failure_done(&match.group->failure); /* as if nothing had happened */
+        failure_init(&match.group->failure);
+        group_alarm(match.group);
+        atomic_store(&match.begun, trial);
+        (void)muster_group_status(match.group); /* either is right at this moment */
+        await(&match.ended, trial);
+        rank_check_code(rank, muster_group_status(match.group), MUSTER_EABORTED);
+    }
+    rank_check_code(rank, pthread_join(thread, NULL), 0);
+    muster_group_free(match.group);
+    return 0;
+}
+
+static void a_failure_is_not_lost_while_somebody_looks(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(1, look_while_it_fails, NULL, NULL);
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    ranks_free(ranks);
+}
+
+/* As seen from a call that ends with a failure that another thread has noted and not told about yet. */
+static int look_before_the_alarm(struct rank *rank, void *argument) {
+    struct muster_group *group = rank_group(rank, NULL);
+    (void)argument;
+    rank_check_code(rank, muster_group_status(group), 0); /* lowers the alarm of its making */
+    rank_check(rank, failure_set(&group->failure, MUSTER_EABORTED, "another thread says so"));
+    rank_check_code(rank, muster_group_status(group), MUSTER_EABORTED);
+    rank_check_code(rank, muster_barrier(group, NULL), MUSTER_EGROUP);
+    muster_group_free(group);
+    return 0;
+}
+
+static void a_failure_counts_before_its_alarm(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(1, look_before_the_alarm, NULL, NULL);
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    ranks_free(ranks);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failure_is_not_lost_while_somebody_looks),
+        cmocka_unit_test(a_failure_counts_before_its_alarm),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

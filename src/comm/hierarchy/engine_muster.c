@@ -1,0 +1,114 @@
+/* The table of Muster's own engine; see engine_muster.h. */
+#include "comm/hierarchy/engine_muster.h"
+
+#include <stdlib.h>
+
+#include "base/status.h"
+#include "comm/schedule/choice.h"
+
+struct own {
+    struct engine base;
+    struct node *node;           /* the members of this host */
+    struct hierarchy *hierarchy; /* NULL: all members are in the node */
+    struct memory *memory;
+};
+
+static inline struct own *own_of(struct engine *engine) {
+    return (struct own *)(void *)engine;
+}
+
+static inline const struct own *own_of_const(const struct engine *engine) {
+    return (const struct own *)(const void *)engine;
+}
+
+/* Runs in the calling thread, to its end: waiting is done on the group's bell, which its waiter knows. */
+static int start(struct engine *engine, const struct comm_call *call, uint64_t number, int64_t deadline_ns) {
+    const struct own *own = own_of(engine);
+    return own->hierarchy ? hierarchy_run(own->hierarchy, call, number, deadline_ns)
+                          : node_run(own->node, call, number, deadline_ns);
+}
+
+static int allocate(struct engine *engine, size_t bytes, void **out) {
+    return memory_allocate(own_of(engine)->memory, bytes, out);
+}
+
+static void release(struct engine *engine, void *memory) {
+    memory_release(own_of(engine)->memory, memory);
+}
+
+static bool locate(struct engine *engine, const void *address, size_t bytes, struct memory_place *out) {
+    return memory_find(own_of(engine)->memory, address, bytes, out);
+}
+
+static int view(struct engine *engine, uint32_t local, const struct memory_place *place, size_t bytes, void **out) {
+    const struct own *own = own_of(engine);
+    return memory_view(own->memory, node_local(own->node, local), place, bytes, out);
+}
+
+static bool awaits(const struct engine *engine, uint32_t rank) {
+    const struct own *own = own_of_const(engine);
+    return own->hierarchy && hierarchy_awaits(own->hierarchy, rank);
+}
+
+static uint64_t steps(const struct engine *engine, uint32_t local) {
+    return node_steps(own_of_const(engine)->node, local);
+}
+
+static const char *algorithm(const struct engine *engine) {
+    const struct own *own = own_of_const(engine);
+    uint32_t chosen = own->hierarchy ? hierarchy_algorithm(own->hierarchy) : CHOICE_NO_ALGORITHM;
+    chosen = chosen == CHOICE_NO_ALGORITHM ? node_algorithm(own->node) : chosen;
+    return chosen == CHOICE_NO_ALGORITHM ? NULL : choice_algorithm_name(chosen);
+}
+
+static int64_t arrived_ns(const struct engine *engine) {
+    const struct own *own = own_of_const(engine);
+    return own->hierarchy ? hierarchy_arrived_ns(own->hierarchy) : 0;
+}
+
+static void free_own(struct engine *engine) {
+    struct own *own = own_of(engine);
+    hierarchy_free(own->hierarchy);
+    node_free(own->node);
+    free(own);
+}
+
+static const struct engine_table own_table = {
+    .name = "muster",
+    .capabilities = ENGINE_TAKES_HOST_MEMORY | ENGINE_SHARES_HOST_MEMORY,
+    .start = start,
+    .allocate = allocate,
+    .release = release,
+    .locate = locate,
+    .view = view,
+    .awaits = awaits,
+    .steps = steps,
+    .algorithm = algorithm,
+    .arrived_ns = arrived_ns,
+    .free = free_own,
+};
+
+size_t engine_muster_segment_bytes(uint32_t local_count) {
+    return node_segment_bytes(local_count);
+}
+
+int engine_muster_create(const struct engine_muster_config *config, struct engine **out) {
+    struct own *own = calloc(1, sizeof *own);
+    if (!own) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a group");
+    }
+    own->base.table = &own_table;
+    own->memory = config->node.memory;
+    int code = node_create(&config->node, &own->node);
+    if (code == 0 && config->host_count > 1) {
+        struct hierarchy_config hierarchy = config->hierarchy;
+        hierarchy.node = config->node.size > 1 ? own->node : NULL;
+        code = hierarchy_create(&hierarchy, &own->hierarchy);
+    }
+    if (code) {
+        free_own(&own->base);
+        return code;
+    }
+    *out = &own->base;
+    return 0;
+}

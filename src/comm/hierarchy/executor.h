@@ -1,0 +1,53 @@
+/* Runs a schedule (comm/schedule/schedule.h) over messages (comm/p2p/p2p.h): one collective among processes that share
+ * no memory.
+ *
+ * Elements are combined in the order that the schedule states, whatever order bytes arrive in. Incoming operands are
+ * reduced while they arrive, without a copy of the message. Large element-wise calls (all_reduce, reduce, broadcast,
+ * scan) are cut into pieces of EXECUTOR_PIECE_BYTES, of which several are under way at once, so that ranks in the
+ * middle of a tree pass on the first while they receive the second.
+ *
+ * Runs in the calling thread. Memory (scratch and the list of actions) is kept from call to call. */
+#ifndef COMM_EXECUTOR_H
+#define COMM_EXECUTOR_H
+
+#include <stdint.h>
+
+#include "comm/engine/call.h"
+#include "comm/host/bell.h"
+#include "comm/p2p/p2p.h"
+#include "comm/schedule/schedule.h"
+
+#define EXECUTOR_PIECE_BYTES ((size_t)1 << 20)
+#define EXECUTOR_PIECES_MAX 4u /* under way at once */
+
+struct executor;
+
+struct executor_config {
+    struct p2p *p2p;             /* borrowed */
+    struct comm_waiter *waiter;  /* borrowed */
+    struct p2p_group_info group; /* of whose calls these are parts; what it points to is borrowed */
+    uint32_t rank, size;         /* in the numbering of the calls it runs */
+    const uint32_t *peers;       /* their root ranks; copied */
+};
+
+int executor_create(const struct executor_config *config, struct executor **out);
+void executor_free(struct executor *executor);
+
+/* From the next call on, `rank` is another process. All who take part must say so. */
+void executor_set_peer(struct executor *executor, uint32_t rank, uint32_t peer);
+
+/* One call, to its end. piece_bytes: into which large element-wise calls are cut, 0: EXECUTOR_PIECE_BYTES; it must be
+ * the same on all ranks, like `algorithm`. `number` is that of the group's call, the same on all ranks, and the call
+ * has been prepared: its fingerprint is the group's call's. AVERAGE divides by this executor's size. Errors:
+ * MUSTER_EINVAL (no such algorithm), MUSTER_EMISMATCH, MUSTER_EPEER, MUSTER_ETIMEOUT (without a detail: the caller
+ * knows the call), MUSTER_ENOMEM, what the waiter's stopped() gave. After an error the buffers hold anything. */
+int executor_run(struct executor *executor, const struct comm_call *call, enum schedule_algorithm algorithm,
+                 size_t piece_bytes, uint64_t number, int64_t deadline_ns);
+
+/* For the sentence after a time-out: was the last call, when it failed, still waiting for a message from `rank`? */
+bool executor_awaits(const struct executor *executor, uint32_t rank);
+
+/* When the first message of the last call had come, where this process is traced; 0: none did, or it is not. */
+int64_t executor_arrived_ns(const struct executor *executor);
+
+#endif

@@ -1,0 +1,51 @@
+/* What hierarchy.c and hierarchy_operations.c share. Their words: a *member* is a rank of this host, in the node's
+ * numbering; *packed* is the order host by host, and by rank within a host, in which the blocks of one host lie
+ * together. Where ranks are numbered host by host, packed order is rank order and nothing is moved. */
+#ifndef COMM_HIERARCHY_IMPL_H
+#define COMM_HIERARCHY_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/hierarchy/hierarchy.h"
+#include "comm/schedule/choice.h"
+
+struct executor;
+
+/* Ranks in packed order, and where each host's begin. */
+struct layout {
+    uint32_t *ranks; /* by packed place */
+    uint32_t *begin; /* by host, host_count + 1 of them */
+    bool is_identity;
+};
+
+struct hierarchy {
+    struct hierarchy_config config; /* its arrays are our own */
+    uint32_t host_count, host, member, member_count;
+    struct layout layout;
+    bool is_uniform;          /* as many ranks on each host */
+    struct executor *leaders; /* numbered by host */
+    struct executor *all;     /* numbered by rank; made when first needed */
+    uint32_t *leader_peers;   /* by host: root rank of its leader */
+    struct choice_table leader_table, all_table;
+    size_t *counts;      /* size + host_count of them, for the parts of calls */
+    uint8_t *scratch[2]; /* kept */
+    size_t scratch_room[2];
+    uint32_t algorithm;
+    const struct executor *last; /* which ran last; NULL: none */
+
+    /* of the call that runs */
+    const struct comm_call *call;
+    uint64_t number;
+    int64_t deadline_ns;
+    uint32_t lead; /* member that leads this host */
+};
+
+/* Of `size` ranks, whose root ranks `peers` are borrowed; this one is `rank`. */
+int hierarchy_make_executor(const struct hierarchy *hierarchy, uint32_t rank, uint32_t size, const uint32_t *peers,
+                            struct executor **out);
+/* Runs hierarchy->call. */
+int hierarchy_operate(struct hierarchy *hierarchy);
+
+#endif

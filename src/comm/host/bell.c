@@ -1,0 +1,171 @@
+/* Waiting and waking; the protocol stands in bell.h. */
+#include "comm/host/bell.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <muster/status.h>
+
+#include "base/clock.h"
+
+/* Looks with a core of one's own, about 20 us: longer than a neighbour needs to notice and answer. */
+enum { SPIN_COUNT = 2000, YIELD_COUNT = 100 };
+/* Looks when ranks outnumber the cores: whoever is awaited probably needs this one. A yield costs less than half a
+ * microsecond when nobody wants the core, and waking from sleep 17: so yield for about 100 us. */
+enum { CROWDED_SPIN_COUNT = 1, CROWDED_YIELD_COUNT = 300 };
+enum { LOOKS_PER_IDLE = 64, MOVES_PER_CLOCK = 64 };
+
+_Atomic int comm_bell_barriers_reach;
+
+/* Asked anew each time: a forked child must register for itself. */
+static bool settle_barriers(void) {
+    bool reach = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+    atomic_store_explicit(&comm_bell_barriers_reach, reach ? 2 : 1, memory_order_relaxed);
+    return reach;
+}
+
+static long futex(_Atomic uint32_t *word, int operation, uint32_t value, const struct timespec *until) {
+    return syscall(SYS_futex, word, operation, value, until, NULL, FUTEX_BITSET_MATCH_ANY);
+}
+
+void comm_bell_wake(struct comm_bell *bell) {
+    atomic_fetch_add_explicit(&bell->rings, 1, memory_order_release);
+    (void)futex(&bell->rings, FUTEX_WAKE, INT_MAX, NULL);
+    int event = (int)atomic_load_explicit(&bell->event, memory_order_acquire) - 1;
+    if (event >= 0) {
+        const uint64_t one = 1;
+        (void)!write(event, &one, sizeof one);
+    }
+}
+
+static int ask_stopped(struct comm_waiter *waiter) {
+    if (waiter->stopped && atomic_load_explicit(&waiter->alarm, memory_order_acquire)) {
+        return waiter->stopped(waiter->context);
+    }
+    return 0;
+}
+
+static bool do_idle(struct comm_waiter *waiter) {
+    return waiter->idle && waiter->idle(waiter->context);
+}
+
+/* Sleeps once, unless there is a reason not to. Returns what stopped() says. */
+static int sleep_once(struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument, int64_t deadline_ns) {
+    struct comm_bell *bell = waiter->bell;
+    atomic_fetch_add_explicit(&bell->sleepers, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&bell->sleepers_use_barriers, memory_order_relaxed)) {
+        (void)syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+    }
+    uint32_t seen = atomic_load_explicit(&bell->rings, memory_order_acquire);
+    int status = 0;
+    if (!ready(argument) && (status = ask_stopped(waiter)) == 0 && !do_idle(waiter)) {
+        const struct timespec until = {.tv_sec = (time_t)(deadline_ns / CLOCK_NS_PER_S),
+                                       .tv_nsec = (long)(deadline_ns % CLOCK_NS_PER_S)};
+        if (waiter->sleep_on) {
+            waiter->sleep_on(waiter->context, seen, deadline_ns);
+        } else { /* absolute, monotonic; early returns are harmless */
+            (void)futex(&bell->rings, FUTEX_WAIT_BITSET, seen, &until);
+        }
+    }
+    atomic_fetch_sub_explicit(&bell->sleepers, 1, memory_order_relaxed);
+    return status;
+}
+
+/* The phases before sleeping. true: ready. */
+static bool look_around(struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument,
+                        int64_t deadline_ns) {
+    for (uint32_t look = 0, moves = 0; look < waiter->spin_count + waiter->yield_count; look++) {
+        if (ready(argument)) {
+            return true;
+        }
+        bool is_spinning = look < waiter->spin_count;
+        bool is_idle = !is_spinning || look % LOOKS_PER_IDLE == LOOKS_PER_IDLE - 1;
+        bool has_moved = (is_idle && do_idle(waiter)) || waiter->has_moved;
+        if ((is_idle || has_moved) && atomic_load_explicit(&waiter->alarm, memory_order_relaxed)) {
+            return false;
+        }
+        if (has_moved) { /* but moving alone must not last for ever */
+            waiter->has_moved = false;
+            look = 0;
+            if (++moves % MOVES_PER_CLOCK == 0 && clock_monotonic_ns() >= deadline_ns) {
+                return false;
+            }
+        }
+        if (is_spinning) {
+            comm_pause();
+        } else {
+            (void)sched_yield();
+        }
+    }
+    return false;
+}
+
+int comm_wait(struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument, int64_t deadline_ns) {
+    if (look_around(waiter, ready, argument, deadline_ns)) {
+        return 0;
+    }
+    for (;;) {
+        int status = sleep_once(waiter, ready, argument, deadline_ns);
+        if (ready(argument)) {
+            return 0;
+        }
+        if (status == 0 && waiter->has_moved && look_around(waiter, ready, argument, deadline_ns)) {
+            return 0;
+        }
+        if (status == 0 && clock_monotonic_ns() >= deadline_ns) {
+            status = waiter->stopped ? waiter->stopped(waiter->context) : 0;
+            status = ready(argument) ? 0 : status != 0 ? status : MUSTER_ETIMEOUT;
+            return status;
+        }
+        if (status != 0) {
+            return status;
+        }
+    }
+}
+
+/* ---- how often to look ---- */
+
+/* More processes than cores, among those whose cores overlap with this process's? A process that cannot be asked is
+ * taken to be like this one. */
+bool comm_is_crowded(const int32_t *pids, uint32_t pid_count) {
+    cpu_set_t own, all;
+    if (sched_getaffinity(0, sizeof own, &own) != 0) {
+        return true; /* over CPU_SETSIZE processors: waiting gently is right everywhere, if not fastest */
+    }
+    all = own;
+    uint32_t sharing = 0;
+    for (uint32_t i = 0; i < pid_count; i++) {
+        cpu_set_t theirs, common;
+        if (pids[i] == getpid() || sched_getaffinity(pids[i], sizeof theirs, &theirs) != 0) {
+            theirs = own;
+        }
+        CPU_AND(&common, &own, &theirs);
+        if (CPU_COUNT(&common) > 0) {
+            CPU_OR(&all, &all, &theirs);
+            sharing++;
+        }
+    }
+    return sharing > (uint32_t)CPU_COUNT(&all);
+}
+
+void comm_waiter_crowd(struct comm_waiter *waiter) {
+    waiter->spin_count = CROWDED_SPIN_COUNT;
+    waiter->yield_count = CROWDED_YIELD_COUNT;
+}
+
+void comm_waiter_tune(struct comm_waiter *waiter, const int32_t *pids, uint32_t pid_count) {
+    waiter->spin_count = SPIN_COUNT;
+    waiter->yield_count = YIELD_COUNT;
+    if (comm_is_crowded(pids, pid_count)) {
+        comm_waiter_crowd(waiter);
+    }
+    if (pid_count > 1 && settle_barriers()) {
+        atomic_store_explicit(&waiter->bell->sleepers_use_barriers, 1, memory_order_release);
+    }
+}

@@ -1,0 +1,191 @@
+/* Messages between processes: making, the lock, and freeing in good order; see p2p.h, and p2p_impl.h for the other
+ * files. */
+#include <assert.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "comm/p2p/p2p_impl.h"
+
+enum { GOODBYE_LOOK_MS = 1 };
+
+/* ---- the lock ---- */
+
+void p2p_lock(struct p2p *p2p) {
+    (void)pthread_mutex_lock(&p2p->lock);
+}
+
+static void free_closed(struct p2p *p2p) {
+    while (p2p->closed) {
+        struct p2p_stream *stream = p2p->closed;
+        p2p->closed = stream->next_open;
+        buf_done(&stream->control);
+        free(stream->payload_copy);
+        free(stream->staging);
+        free(stream);
+    }
+}
+
+void p2p_unlock(struct p2p *p2p) {
+    bool completed = p2p->completed > 0;
+    p2p->completed = 0;
+    struct pending_notice *notices = p2p->notices;
+    p2p->notices = NULL;
+    p2p->notices_end = &p2p->notices;
+    free_closed(p2p);
+    (void)pthread_mutex_unlock(&p2p->lock);
+    if (completed) {
+        comm_bell_ring(p2p->config.bell); /* another thread may wait for what this one moved */
+    }
+    while (notices) {
+        struct pending_notice *next = notices->next;
+        p2p->config.notice(p2p->config.context, &notices->notice);
+        free(notices);
+        notices = next;
+    }
+}
+
+/* ---- making ---- */
+
+static int copy_config(struct p2p *p2p, const struct p2p_config *config) {
+    p2p->config = *config;
+    p2p->config.neighbours = NULL;
+    if (config->neighbour_count > 0) {
+        struct p2p_neighbour *neighbours = malloc(config->neighbour_count * sizeof *neighbours);
+        if (!neighbours) {
+            return MUSTER_ENOMEM;
+        }
+        memcpy(neighbours, config->neighbours, config->neighbour_count * sizeof *neighbours);
+        p2p->config.neighbours = neighbours;
+    }
+    p2p->links = calloc(config->size, sizeof(struct p2p_link *));
+    p2p->is_dead = calloc(config->size, 1);
+    return p2p->links && p2p->is_dead ? 0 : MUSTER_ENOMEM;
+}
+
+static void destroy(struct p2p *p2p) {
+    for (uint32_t peer = 0; p2p->links && peer < p2p->config.size; peer++) {
+        link_free(p2p, p2p->links[peer]);
+    }
+    free_closed(p2p);
+    attend_destroy(p2p);
+    rings_destroy(p2p);
+    for (uint32_t i = 0; i < p2p->group_count; i++) {
+        free(p2p->groups[i].sentence);
+        free(p2p->groups[i].untold);
+        free(p2p->groups[i].kept_name);
+    }
+    free(p2p->groups);
+    free(p2p->bounce);
+    free(p2p->links);
+    free(p2p->is_dead);
+    free((void *)(uintptr_t)p2p->config.neighbours);
+    (void)pthread_mutex_destroy(&p2p->lock);
+    free(p2p);
+}
+
+int p2p_create(const struct p2p_config *config, struct p2p **out) {
+    assert(config->rank < config->size && config->bell);
+    struct p2p *p2p = calloc(1, sizeof *p2p);
+    if (!p2p) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the links of a group");
+    }
+    (void)pthread_mutex_init(&p2p->lock, NULL);
+    ticks_init(&p2p->clock);
+    p2p->bell_event = p2p->listener = p2p->timer = p2p->attend_epoll = p2p->data_epoll = -1;
+    p2p->notices_end = &p2p->notices;
+    int code = copy_config(p2p, config);
+    if (code != 0) {
+        code = status_fail(code, "no memory for the links of a group of %u ranks", (unsigned)config->size);
+    }
+    code = code != 0 ? code : rings_create(p2p);
+    code = code != 0 ? code : attend_create(p2p);
+    if (code != 0) {
+        destroy(p2p);
+        return code;
+    }
+    *out = p2p;
+    return 0;
+}
+
+/* ---- freeing ---- */
+
+/* Did the peer close first, so that our last bytes were answered by a reset? They stay counted as unacknowledged. */
+static bool has_ended(int fd) {
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && info.tcpi_state == TCP_CLOSE;
+}
+
+/* Has the peer's kernel everything that was written, or no use for it? */
+static bool is_delivered(const struct p2p_stream *stream) {
+    int waiting = 0;
+    if (stream->said_goodbye || stream->is_broken) {
+        return true;
+    }
+    if (stream->control.len > 0 || stream->header_bytes > 0) {
+        return false;
+    }
+    if (stream->io->kind->flush && stream->io->kind->flush(stream->io) == LINK_AGAIN) {
+        return false;
+    }
+    return stream->io->fd < 0 || ioctl(stream->io->fd, SIOCOUTQ, &waiting) != 0 || waiting == 0 ||
+           has_ended(stream->io->fd);
+}
+
+/* Flushes all streams. Returns how many have not delivered everything. */
+static size_t deliver_all(struct p2p *p2p) {
+    size_t waiting = 0;
+    for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
+        struct p2p_link *link = p2p->links[peer];
+        for (size_t i = 0; link && i < P2P_CONNECTIONS_MAX; i++) {
+            struct p2p_stream *stream = link_connection(link, i);
+            if (stream && !is_delivered(stream)) {
+                (void)stream_flush(p2p, stream);
+                while (stream->io && stream_read(p2p, stream)) { /* the peer's own goodbye, or its end */
+                }
+                waiting++;
+            }
+        }
+    }
+    return waiting;
+}
+
+void p2p_free(struct p2p *p2p) {
+    if (!p2p) {
+        return;
+    }
+    p2p_lock(p2p);
+    p2p->config.notice = NULL;
+    p2p->is_leaving = true; /* connections that are opened from now on end with a goodbye at once */
+    for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
+        struct p2p_link *link = p2p->links[peer];
+        for (size_t i = 0; link && i < P2P_CONNECTIONS_MAX; i++) {
+            struct p2p_stream *stream = link_connection(link, i);
+            if (stream) {
+                stream_say_goodbye(p2p, stream);
+            }
+        }
+    }
+    dial_leave(p2p);
+    int64_t begin_ns = clock_monotonic_ns();
+    for (;;) {
+        attend_turn(p2p); /* who is calling us, or was called, hears a goodbye, too */
+        int64_t waited_ns = clock_monotonic_ns() - begin_ns;
+        bool is_told = deliver_all(p2p) == 0;
+        bool is_introduced = !greet_is_under_way(p2p) || waited_ns >= P2P_INTRODUCE_MS * CLOCK_NS_PER_MS;
+        if ((is_told && is_introduced) || waited_ns >= P2P_GOODBYE_MS * CLOCK_NS_PER_MS) {
+            break;
+        }
+        (void)poll(NULL, 0, GOODBYE_LOOK_MS); /* nothing tells of an acknowledgement: look again soon */
+    }
+    p2p_unlock(p2p);
+    destroy(p2p);
+}

@@ -1,0 +1,182 @@
+/* How a job ends for its coordinator: nodes that are done, failures, and what all are told of them; see coordinator.h
+ * and docs/rendezvous.md, "How a job ends". Pure. */
+#include <string.h>
+
+#include "base/str.h"
+#include "rendezvous/coordinator/coordinator_impl.h"
+
+/* ---- what all are told ---- */
+
+void coordinator_end_let_go(struct coordinator *c, enum coordinator_place place,
+                            const struct coordinator_message *message) {
+    while (c->places[place].first) {
+        struct coordinator_member *member = c->places[place].first;
+        coordinator_member_move(c, member, COORDINATOR_OUT);
+        c->send(c->send_ctx, member->session, message);
+    }
+}
+
+static struct coordinator_message word_closed(const struct coordinator *c, struct kv_slice why) {
+    size_t len = c->has_failed && c->failure.is_known ? c->failure.len : 0;
+    return (struct coordinator_message){.kind = COORDINATOR_CLOSED,
+                                        .has_failed = c->has_failed,
+                                        .cause = kv_slice_of(c->failure.record, len),
+                                        .text = why};
+}
+
+void coordinator_end_job(struct coordinator *c, struct kv_slice why, bool has_failed) {
+    c->phase = COORDINATOR_OVER;
+    c->has_failed = has_failed;
+    c->news.omitted_count = 0;
+    struct kv_slice short_why = coordinator_text_clip(why, COORDINATOR_WHY_BYTES_MAX);
+    memmove(c->news.text, short_why.data, short_why.len);
+    c->news.len = short_why.len;
+    const struct coordinator_message closed = word_closed(c, why);
+    for (size_t place = 0; place < COORDINATOR_OUT; place++) {
+        coordinator_end_let_go(c, (enum coordinator_place)place, &closed);
+    }
+}
+
+void coordinator_end_forget(struct coordinator *c) {
+    c->any_done = false;
+    c->done_count = 0;
+    c->done_news.len = c->done_news.omitted_count = 0;
+    c->failure.is_known = false;
+    c->failure.len = 0;
+}
+
+void coordinator_close(struct coordinator *c, struct coordinator_member *member, struct kv_slice why, bool has_failed) {
+    char text[COORDINATOR_TEXT_BYTES_MAX];
+    struct coordinator_news who = {.len = 0};
+    if (member->place != COORDINATOR_OUT) {
+        coordinator_news_add(&who, member, "has ended it", why);
+        coordinator_end_job(c, why.len > 0 ? why : coordinator_news_text(&who, text), has_failed);
+    }
+}
+
+/* ---- failures ---- */
+
+static bool is_of(const struct coordinator_first_failure *failure, const struct coordinator_member *member) {
+    return failure->is_known && memcmp(failure->identity, member->identity, sizeof failure->identity) == 0;
+}
+
+static void take_record(struct coordinator_first_failure *failure, struct kv_slice cause) {
+    if (cause.len > 0 && cause.len <= sizeof failure->record) {
+        memcpy(failure->record, cause.data, cause.len);
+        failure->len = cause.len;
+    }
+}
+
+/* Of all nodes the first that was heard: clocks of two nodes are never compared. */
+static void note_failure(struct coordinator_first_failure *first, const struct coordinator_member *member,
+                         struct kv_slice cause) {
+    if (!first->is_known) {
+        first->is_known = true;
+        memcpy(first->identity, member->identity, sizeof first->identity);
+        take_record(first, cause);
+    }
+}
+
+/* The worker's last words. Those who report the failure wait for them. */
+static void complete_failure(struct coordinator *c, struct kv_slice cause) {
+    char text[COORDINATOR_TEXT_BYTES_MAX];
+    take_record(&c->failure, cause);
+    if (c->phase == COORDINATOR_OVER && c->has_failed) {
+        const struct coordinator_message closed = word_closed(c, coordinator_news_text(&c->news, text));
+        for (struct coordinator_member *m = c->places[COORDINATOR_OUT].first; m; m = m->next) {
+            c->send(c->send_ctx, m->session, &closed);
+        }
+    }
+}
+
+static void end_by_failure(struct coordinator *c, const struct coordinator_member *member, struct kv_slice why) {
+    char text[COORDINATOR_TEXT_BYTES_MAX];
+    struct coordinator_news who = {.len = 0};
+    if (c->phase != COORDINATOR_OVER && !c->is_stopping && !c->settings.survivors_continue) {
+        coordinator_news_add(&who, member, "has failed for good", why);
+        coordinator_end_job(c, coordinator_news_text(&who, text), true);
+    }
+}
+
+void coordinator_failed(struct coordinator *c, struct coordinator_member *member,
+                        const struct coordinator_failure *failure, int64_t now_ms) {
+    if (c->phase != COORDINATOR_RUNNING && is_of(&c->failure, member)) {
+        complete_failure(c, failure->cause);
+        return;
+    }
+    if (member->place != COORDINATOR_ACTIVE || member->has_failed) {
+        return;
+    }
+    member->has_failed = true;
+    note_failure(&c->failure, member, failure->cause);
+    coordinator_news_add(&c->news, member, "failed", failure->why);
+    coordinator_begin_change(c, COORDINATOR_NODE_FAILED, COORDINATOR_CHARGE_FAILURE, member, now_ms);
+    if (failure->is_final) {
+        end_by_failure(c, member, failure->why);
+    }
+    coordinator_settle(c, now_ms);
+}
+
+/* ---- nodes that are done ---- */
+
+/* When it goes, the coordinator goes with it, and nobody can say any more that it was done. */
+void coordinator_end_tell_host_done(const struct coordinator *c) {
+    const struct coordinator_message message = {.kind = COORDINATOR_HOST_DONE};
+    if (!coordinator_quorum_needs_all(c)) {
+        return;
+    }
+    for (struct coordinator_member *m = c->places[COORDINATOR_ACTIVE].first; m; m = m->next) {
+        c->send(c->send_ctx, m->session, &message);
+    }
+}
+
+void coordinator_end_note_done(struct coordinator *c, const struct coordinator_member *member) {
+    c->any_done = true;
+    c->done_count++;
+    coordinator_news_add(&c->done_news, member, "has succeeded", kv_slice_of(NULL, 0));
+}
+
+void coordinator_done(struct coordinator *c, struct coordinator_member *member, int64_t now_ms) {
+    if (member->place != COORDINATOR_ACTIVE) {
+        return;
+    }
+    coordinator_end_note_done(c, member);
+    /* While a round is open it has been told that the world has ended: it need not wait for anybody. */
+    bool waits = c->phase == COORDINATOR_RUNNING || c->is_stopping;
+    coordinator_member_move(c, member, waits ? COORDINATOR_DONE_WAITS : COORDINATOR_OUT);
+    if (waits && member->is_host) {
+        c->is_host_done = true;
+        coordinator_end_tell_host_done(c);
+    }
+    coordinator_settle(c, now_ms);
+}
+
+/* Of the last world. */
+static size_t count_of_world(const struct coordinator *c) {
+    const struct coordinator_past *prior = &c->prior.list[0].past;
+    bool is_known = c->prior.count > 0 && prior->is_confirmed; /* another coordinator has told it */
+    return c->round > 0 ? c->world_size : is_known ? prior->size : c->done_count + c->settings.min_nodes;
+}
+
+/* As job_end_can_reform(): a node that is dead, and not done, may come back. */
+static size_t count_left(const struct coordinator *c) {
+    size_t size = count_of_world(c), joined = coordinator_count_of(c, COORDINATOR_JOINED);
+    size_t reserve = coordinator_count_of(c, COORDINATOR_SPARED) + joined - c->returning_count;
+    return (size > c->done_count ? size - c->done_count : 0) + reserve;
+}
+
+bool coordinator_end_without_done(struct coordinator *c) {
+    enum { NAMED_BYTES_MAX = 512 };
+    char text[COORDINATOR_TEXT_BYTES_MAX], why[COORDINATOR_TEXT_BYTES_MAX];
+    size_t left = count_left(c);
+    if (c->phase != COORDINATOR_FORMING || c->done_count == 0 || left >= c->settings.min_nodes ||
+        c->settings.survivors_continue || !coordinator_quorum_can_end(c)) {
+        return false;
+    }
+    struct kv_slice done = coordinator_text_clip(coordinator_news_text(&c->done_news, text), NAMED_BYTES_MAX);
+    (void)str_format(why, sizeof why,
+                     "no further round can be formed: %.*s, and %zu of the %u nodes that it needs %s left",
+                     (int)done.len, (const char *)done.data, left, c->settings.min_nodes, left == 1 ? "is" : "are");
+    coordinator_end_job(c, kv_slice_text(why), true);
+    return true;
+}

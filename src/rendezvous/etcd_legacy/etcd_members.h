@@ -1,0 +1,34 @@
+/* What the folder of a round says of its members: whose keep-alive is there, who is an agent of Muster's, who is done.
+ *
+ *   rank_<r>    the keep-alive of a member
+ *   muster_<r>  the member is one of ours. Its value is the node's name, with "done " before it when the node is done;
+ *               empty from older agents
+ *
+ * Pure: names and values in, counts for job_end.h out. */
+#ifndef RENDEZVOUS_ETCD_MEMBERS_H
+#define RENDEZVOUS_ETCD_MEMBERS_H
+
+#include "rendezvous/round/job_end.h"
+#include "rendezvous/round/node_name.h"
+#include "store/client/etcd_v2_answer.h"
+
+enum { ETCD_MEMBERS_NAME_MAX = RDZV_ADDR_MAX + 64, ETCD_MEMBERS_NAMES_MAX = 512 };
+
+struct etcd_members {
+    bool all_muster;                   /* every member is one of ours */
+    struct job_end_view view;          /* all but reserve, min_nodes and closed */
+    char lost[ETCD_MEMBERS_NAME_MAX];  /* of a member that is missing and not known to be done; "": none */
+    char done[ETCD_MEMBERS_NAMES_MAX]; /* "node a has, node b has", as many as fit; "": none */
+};
+
+/* `children`: of `folder`, in any order. The names are cut if they are too long. MUSTER_ENOMEM. */
+int etcd_members_read(const struct etcd_v2_node *children, size_t count, const char *folder, uint32_t participants,
+                      struct etcd_members *out);
+
+/* How many have come to the exit barrier: the counter's value as it lies in etcd; NULL: there is none. */
+void etcd_members_take_count(struct etcd_members *members, const char *text64);
+
+/* The mark of a node. Returns `out`. */
+const char *etcd_members_mark(const char *name, bool is_done, char out[ETCD_MEMBERS_NAME_MAX]);
+
+#endif

@@ -1,0 +1,138 @@
+/* Getting a node's workers admitted to a store; see admission_client.h. */
+#include "rendezvous/member/admission_client.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "net/endpoint.h"
+#include "rendezvous/round/resolver.h"
+
+enum {
+    RETRY_MS = 100,
+    FLAWS_MAX = 3,      /* attempts that break the protocol: before, one bit may have changed on its way */
+    ATTEMPT_MS = 10000, /* in silence: then the next address has its turn */
+};
+
+struct admission_client {
+    uv_timer_t timer; /* the next attempt, or the end of this one */
+    uv_loop_t *loop;
+    struct native_session_key key;
+    char host[NET_HOST_MAX];
+    uint16_t port;
+    uint64_t deadline_ms;
+    admission_client_cb *cb;
+    void *ctx;
+    struct resolver *resolver;
+    struct net_addresses addresses;
+    size_t attempt_count;
+    unsigned flaw_count;
+    struct native_session *session;
+};
+
+static void finish(struct admission_client *client, int status) {
+    (void)uv_timer_stop(&client->timer);
+    client->cb(client->ctx, status);
+}
+
+static void attempt(uv_timer_t *timer);
+
+static void on_open(void *ctx) {
+    struct admission_client *client = ctx;
+    (void)native_session_send(client->session, &(struct coordinator_message){.kind = COORDINATOR_ALIVE});
+}
+
+static void on_message(void *ctx, const struct coordinator_message *message) {
+    struct admission_client *client = ctx;
+    if (message->kind == COORDINATOR_HEARD) {
+        finish(client, MUSTER_OK);
+    } /* else it ends the connection now */
+}
+
+static void on_lost(void *ctx, int status) {
+    struct admission_client *client = ctx;
+    (void)uv_timer_stop(&client->timer);
+    native_session_close(client->session);
+    client->session = NULL;
+    client->flaw_count += status == MUSTER_EPROTOCOL;
+    if (client->flaw_count >= FLAWS_MAX || uv_now(client->loop) >= client->deadline_ms) {
+        finish(client, status_prefix(status, "no entry to the workers' store at %s:%u", client->host, client->port));
+    } else {
+        (void)uv_timer_start(&client->timer, attempt, RETRY_MS, 0);
+    }
+}
+
+/* Packets to it vanish, it is another program's, or its agent stands still. */
+static void on_silence(uv_timer_t *timer) {
+    on_lost(timer->data, status_fail(MUSTER_ETIMEOUT, "nobody answers there"));
+}
+
+/* The addresses of the host in turn. */
+static void attempt(uv_timer_t *timer) {
+    static const struct native_session_callbacks callbacks = {
+        .on_open = on_open, .on_message = on_message, .on_lost = on_lost};
+    struct admission_client *client = timer->data;
+    struct net_address *at = &client->addresses.list[client->attempt_count++ % client->addresses.count];
+    int rc = native_session_open(client->loop, (const struct sockaddr *)&at->sockaddr, &client->key, &callbacks, client,
+                                 &client->session);
+    if (rc != MUSTER_OK) {
+        finish(client, rc);
+        return;
+    }
+    uint64_t now_ms = uv_now(client->loop), left_ms = client->deadline_ms > now_ms ? client->deadline_ms - now_ms : 0;
+    (void)uv_timer_start(timer, on_silence, left_ms < ATTEMPT_MS ? left_ms : ATTEMPT_MS, 0);
+}
+
+static void on_resolved(void *ctx, int status, const struct net_addresses *addresses) {
+    struct admission_client *client = ctx;
+    resolver_close(client->resolver);
+    client->resolver = NULL;
+    if (status != MUSTER_OK) {
+        finish(client, status);
+        return;
+    }
+    client->addresses = *addresses;
+    (void)uv_timer_start(&client->timer, attempt, 0, 0);
+}
+
+int admission_client_open(uv_loop_t *loop, const char *host, uint16_t port, const struct native_session_key *key,
+                          uint64_t timeout_ms, admission_client_cb *cb, void *ctx, struct admission_client **out) {
+    struct admission_client *client = calloc(1, sizeof *client);
+    if (!client) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a way to the workers' store");
+    }
+    (void)uv_timer_init(loop, &client->timer);
+    client->timer.data = client;
+    client->loop = loop;
+    client->key = *key;
+    client->port = port;
+    client->deadline_ms = uv_now(loop) + timeout_ms;
+    client->cb = cb;
+    client->ctx = ctx;
+    (void)str_copy(client->host, sizeof client->host, host);
+    int rc = net_resolve_numeric(host, port, &client->addresses);
+    if (rc == MUSTER_OK) {
+        (void)uv_timer_start(&client->timer, attempt, 0, 0);
+    } else {
+        rc = resolver_start(loop, host, port, on_resolved, client, &client->resolver);
+    }
+    if (rc != MUSTER_OK) {
+        admission_client_close(client);
+        return rc;
+    }
+    *out = client;
+    return MUSTER_OK;
+}
+
+static void on_closed(uv_handle_t *handle) {
+    free(handle->data);
+}
+
+void admission_client_close(struct admission_client *client) {
+    if (client) {
+        resolver_close(client->resolver);
+        native_session_close(client->session);
+        uv_close((uv_handle_t *)&client->timer, on_closed);
+    }
+}

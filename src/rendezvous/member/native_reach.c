@@ -1,0 +1,446 @@
+/* The native backend's way to the coordinator: which endpoints there are, which of them this agent serves, the
+ * connection to the coordinator, and whether that lives. Where to go is found by native_seek.c. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "rendezvous/member/native_impl.h"
+
+enum {
+    FIRST_ALIVE_MS = 2000, /* a coordinator answers it: what does not is none. Most worlds are told by then */
+    PLACE_TEXT = 320,      /* a place and what came of it */
+    MARGIN_PART = 8,       /* of the silence: by then workers that must stop are dead, on a busy machine as well */
+};
+
+/* With several endpoints the others go on without this node when its lease is over, however long it was away. */
+uint64_t native_now_ms(const struct native *n) {
+    struct rdzv *rdzv = n->part.rdzv;
+    return native_has_rivals(n) ? uv_now(rdzv->loop) : (uint64_t)rdzv_now_ms(rdzv);
+}
+
+static uint64_t now_ms(const struct native *n) {
+    return native_now_ms(n);
+}
+
+uint64_t native_listens_ms(const struct native *n) {
+    return (uint64_t)rdzv_left_ms(n->part.rdzv, INT64_MIN);
+}
+
+bool native_has_rivals(const struct native *n) {
+    return n->finder->has_rivals;
+}
+
+bool native_reach_is_loopback(const struct native *n) {
+    for (size_t i = 0; i < n->reach.count; i++) {
+        if (!native_place_is_loopback(&n->reach.places[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint64_t silence_ms(const struct native *n) {
+    const struct rdzv_conf *conf = &n->part.rdzv->options.conf;
+    return conf->keep_alive_interval_ms * conf->keep_alive_max_attempt;
+}
+
+/* How long this node may go on after the last ALIVE that was answered: not for as long as the coordinator waits for it,
+ * since the others run again at once when that is over. */
+static uint64_t lease_length_ms(const struct native *n) {
+    return silence_ms(n) - silence_ms(n) / MARGIN_PART;
+}
+
+/* 0: the coordinator is silent; else after how long to ask again. After an absence it has an interval at least: its
+ * answer, or its end, may be there to be read, and it may have been away as well. */
+static uint64_t lease_left_ms(const struct native *n) {
+    uint64_t end_ms = n->reach.lease_ms + lease_length_ms(n), now = now_ms(n);
+    uint64_t left_ms = end_ms > now ? end_ms - now : 0, listens_ms = native_listens_ms(n);
+    left_ms = left_ms > listens_ms ? left_ms : listens_ms;
+    return (uint64_t)absence_ask_ms((int64_t)left_ms, (int64_t)n->part.rdzv->options.conf.keep_alive_interval_ms);
+}
+
+/* Soon enough for an answer before the lease ends, also where one missed beat is to be the end. Of several endpoints
+ * the coordinator hears with the next ALIVE that its answer to this one has come: with twice as many it can wait as
+ * long for one as with one endpoint. */
+static uint64_t beat_interval_ms(const struct native *n) {
+    uint64_t half_ms = silence_ms(n) / 2, interval_ms = n->part.rdzv->options.conf.keep_alive_interval_ms;
+    return (interval_ms < half_ms ? interval_ms : half_ms) / (native_has_rivals(n) ? 2 : 1);
+}
+
+/* ---- serving ---- */
+
+static bool are_all_resolved(const struct native *n) {
+    for (size_t i = 0; i < n->reach.count; i++) {
+        if (n->reach.places[i].addresses.count == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Two of each node, spares and those who come back included. */
+size_t native_reach_connections_max(const struct rdzv_options *o) {
+    size_t wanted = (size_t)o->max_nodes * 4;
+    return wanted > KV_CONNECTIONS_DEFAULT ? wanted : KV_CONNECTIONS_DEFAULT;
+}
+
+/* This agent serves at most one place: the first that is its machine's, and free. */
+static int host_place(struct native *n, size_t i) {
+    struct native_reach *r = &n->reach;
+    const int is_host = n->part.rdzv->options.conf.is_host;
+    bool must = is_host == 1 && r->count == 1;
+    if (r->own >= 0 || is_host == 0) {
+        return MUSTER_OK;
+    }
+    /* Agents come to the guest, workers use other stores: with a secret or TLS nobody else has any business here. */
+    const struct kv_server_options store = {.guest = coordinator_server_guest(r->server),
+                                            .connections_max = native_reach_connections_max(&n->part.rdzv->options),
+                                            .is_guarded = n->secret || n->tls,
+                                            .allowed = &n->part.rdzv->options.conf.allow};
+    int rc = native_place_host(&r->places[i], &store, must);
+    if (rc == MUSTER_OK) {
+        r->own = (int)i;
+        coordinator_server_set_place(r->server, (uint32_t)i);
+    } else if (!must && (rc == MUSTER_ENOENT || (rc == MUSTER_ESYSTEM && errno == EADDRINUSE))) {
+        rc = MUSTER_OK;
+    }
+    return rc;
+}
+
+static int check_hosting(struct native *n) {
+    struct native_reach *r = &n->reach;
+    if (r->own >= 0 || !are_all_resolved(n)) {
+        return MUSTER_OK;
+    }
+    if (r->places[0].endpoint.port == 0) {
+        return status_fail(MUSTER_EINVAL,
+                           "the rendezvous endpoint %s needs a port: only the node that hosts the store can let the "
+                           "kernel choose one",
+                           r->places[0].endpoint.host);
+    }
+    coordinator_server_close(r->server);
+    r->server = NULL;
+    if (n->part.rdzv->options.conf.is_host == 1) {
+        return status_fail(MUSTER_EINVAL, "is_host=1, but none of the endpoints is this machine's and free: list its "
+                                          "address, or let others serve");
+    }
+    return MUSTER_OK;
+}
+
+/* Which place is served by whom is settled when the names are known first. */
+static void on_resolved(void *ctx, struct native_place *place) {
+    struct native *n = ctx;
+    size_t i = (size_t)(place - n->reach.places);
+    if (place->has_moved) {
+        membership_move(&n->part.membership, i, n->reach.count);
+        native_seek_resolved(n, i);
+        return;
+    }
+    int rc = host_place(n, i);
+    rc = rc ? rc : check_hosting(n);
+    if (rc != MUSTER_OK) {
+        participant_fail(&n->part, rc);
+    } else {
+        native_seek_resolved(n, i);
+    }
+}
+
+int native_reach_start(struct native *n, const struct coordinator_server_options *server) {
+    struct native_reach *r = &n->reach;
+    struct net_endpoint_list list;
+    r->own = r->lost = -1;
+    n->finder = &native_endpoint_finder;
+    if (n->part.rdzv->options.backend == RDZV_BACKEND_ETCD_V3) {
+        n->finder = &native_lease_finder;
+        r->opened_ms = now_ms(n);
+        return native_lease_start(n, server);
+    }
+    const char *text = n->part.rdzv->options.endpoint;
+    int rc = net_endpoint_list_parse(text ? text : "", RDZV_DEFAULT_PORT, &list);
+    if (rc != MUSTER_OK) {
+        return rc;
+    }
+    n->finder = list.count > 1 ? &native_list_finder : &native_endpoint_finder;
+    r->opened_ms = now_ms(n);
+    r->digest = native_search_digest(&list);
+    struct coordinator_server_options options = *server;
+    options.coordinator.places.count = (uint32_t)list.count;
+    options.coordinator.places.endpoints = r->digest;
+    options.coordinator.places.silence_ms = (int64_t)silence_ms(n);
+    options.clock = &n->part.rdzv->clock;
+    options.interval_ms = (int64_t)n->part.rdzv->options.conf.keep_alive_interval_ms;
+    rc = coordinator_server_create(n->part.rdzv->loop, &options, &r->server);
+    native_search_init(&r->search, list.count);
+    r->places = calloc(list.count, sizeof *r->places);
+    if (rc == MUSTER_OK && !r->places) {
+        rc = status_fail(MUSTER_ENOMEM, "no memory for the endpoints");
+    }
+    for (size_t i = 0; i < list.count && rc == MUSTER_OK; i++) {
+        r->probes[i] = (struct native_probe){.native = n, .place = i};
+        rc = native_place_open(&r->places[i], n->part.rdzv->loop, &list.list[i], on_resolved, n);
+        r->count = i + 1;
+    }
+    for (size_t i = 0; i < r->count && rc == MUSTER_OK; i++) {
+        rc = r->places[i].addresses.count > 0 ? host_place(n, i) : MUSTER_OK;
+    }
+    return rc ? rc : check_hosting(n);
+}
+
+bool native_reach_may_be_given_up(const struct native *n) {
+    return now_ms(n) >= n->reach.lease_before_ms + lease_length_ms(n);
+}
+
+/* `in_office_ms`: see membership_past. */
+static void note_loss(struct native *n, uint64_t in_office_ms) {
+    struct native_reach *r = &n->reach;
+    membership_lose(&n->part.membership, r->at, r->count, r->asked_count, in_office_ms);
+}
+
+void native_reach_drop(struct native *n) {
+    if (n->reach.is_open) {
+        note_loss(n, 0);
+    }
+    native_session_give_up(n->reach.session);
+    n->reach.session = NULL;
+    n->reach.is_open = false;
+}
+
+void native_reach_stop(struct native *n) {
+    struct native_reach *r = &n->reach;
+    native_lease_stop(n->lease);
+    native_session_close(r->session);
+    native_seek_end(n);
+    for (size_t i = 0; i < r->count; i++) {
+        native_place_close(&r->places[i]);
+    }
+    coordinator_server_close(r->server); /* after the store, whose guest it is */
+    free(r->places);
+}
+
+/* ---- the session ---- */
+
+static void on_beat(uv_timer_t *timer);
+
+static void set_beat(struct native *n) {
+    const struct native_reach *r = &n->reach;
+    uint64_t now = now_ms(n), next_ms = lease_left_ms(n), beat_ms = r->beat_ms > now ? r->beat_ms - now : 0;
+    next_ms = r->alive_ms == 0 && beat_ms < next_ms ? beat_ms : next_ms;
+    (void)uv_timer_start(rdzv_timer(n->part.rdzv, RDZV_TIMER_SYNC), on_beat, next_ms, 0);
+}
+
+/* The coordinator's connection has ended, and another one is not open yet. */
+static void wait_for_check(struct native *n) {
+    (void)uv_timer_start(rdzv_timer(n->part.rdzv, RDZV_TIMER_SYNC), on_beat, lease_left_ms(n), 0);
+}
+
+static void on_lost(void *ctx, int status) {
+    struct native *n = ctx;
+    struct native_reach *r = &n->reach;
+    struct native_place *place = &r->places[r->at];
+    bool was_open = r->is_open;
+    native_place_note(place);
+    r->mute_ms = native_session_is_connected(r->session) ? r->mute_ms : 0;
+    r->flaw_count += status == MUSTER_EPROTOCOL;
+    r->mute_count = was_open && !r->is_heard ? r->mute_count + 1 : r->mute_count;
+    native_session_close(r->session);
+    r->session = NULL;
+    r->is_open = false;
+    if (was_open) {
+        /* A process that dies ends its connections in good order. It has known then that this node was there, and
+         * counted it for a silence at least. (A reset may be the network's: then it may have lived on.) */
+        bool may_have_died = status == MUSTER_ECLOSED && r->has_host;
+        note_loss(n, may_have_died ? r->lease_before_ms + lease_length_ms(n) : 0);
+    }
+    if (!was_open && !native_place_next(place)) {
+        native_reach_connect(n, r->at); /* by another of its addresses */
+    } else {
+        native_place_retry(place);
+        native_lost(n, status);
+    }
+}
+
+/* One ALIVE at a time: what HEARD answers is clear then, and by when the coordinator has heard of this node. One that
+ * falls due meanwhile goes with the answer: over a slow network the next interval would be too late for the lease. */
+static void send_alive(struct native *n) {
+    struct native_reach *r = &n->reach;
+    const struct coordinator_message alive = {.kind = COORDINATOR_ALIVE, .stamp_ms = r->stamp_ms};
+    if (r->alive_ms > 0) {
+        return;
+    }
+    if (native_session_send(r->session, &alive) == MUSTER_OK) {
+        r->alive_ms = now_ms(n);
+    }
+    r->beat_ms = now_ms(n) + beat_interval_ms(n);
+}
+
+bool native_reach_ask_alive(struct native *n) {
+    if (n->reach.is_open) {
+        send_alive(n);
+    }
+    return n->reach.is_open && n->reach.alive_ms > 0;
+}
+
+/* Says that this agent is alive, and looks whether the coordinator is. */
+static void on_beat(uv_timer_t *timer) {
+    struct rdzv *rdzv = timer->data;
+    struct native *n = rdzv->state;
+    struct native_reach *r = &n->reach;
+    if (!r->session || !(r->is_open || r->is_checking)) {
+        return;
+    }
+    if (lease_left_ms(n) == 0) {
+        int status = status_fail(MUSTER_ETIMEOUT, "the coordinator has been silent for %llu ms",
+                                 (unsigned long long)lease_length_ms(n));
+        native_place_note(&r->places[r->at]);
+        native_reach_drop(n);
+        native_lost(n, status);
+        return;
+    }
+    if (!r->is_open) {
+        wait_for_check(n);
+        return;
+    }
+    if (now_ms(n) >= r->beat_ms) {
+        send_alive(n);
+    }
+    set_beat(n);
+}
+
+static void on_open(void *ctx) {
+    struct native *n = ctx;
+    struct native_reach *r = &n->reach;
+    r->is_open = r->was_open = true;
+    r->opened_ms = r->lease_ms = r->lease_before_ms = now_ms(n);
+    r->alive_ms = r->stamp_ms = 0;
+    r->has_host = false;
+    const uint64_t interval_ms = beat_interval_ms(n);
+    r->beat_ms = now_ms(n) + (interval_ms < FIRST_ALIVE_MS ? interval_ms : FIRST_ALIVE_MS);
+    set_beat(n);
+    native_opened(n);
+}
+
+static void on_message(void *ctx, const struct coordinator_message *message) {
+    struct native *n = ctx;
+    struct native_reach *r = &n->reach;
+    if (n->finder->heard && !r->is_heard) {
+        n->finder->heard(n);
+    }
+    r->is_heard = true;
+    r->mute_ms = r->mute_count = 0;
+    if (message->kind == COORDINATOR_HEARD) {
+        r->lease_before_ms = r->lease_ms;
+        r->lease_ms = r->alive_ms > 0 ? r->alive_ms : r->lease_ms;
+        r->alive_ms = 0;
+        r->stamp_ms = message->stamp_ms;
+        r->has_host = message->has_host;
+        if (n->part.phase != PARTICIPANT_OVER) {
+            set_beat(n);
+        }
+    }
+    native_heard(n, message);
+}
+
+int native_reach_open_session(struct native *n, size_t place, const struct native_session_callbacks *callbacks,
+                              void *ctx, struct native_session **out) {
+    const struct native_session_key key = {.secret = n->secret, .run_id = n->part.rdzv->options.run_id, .tls = n->tls};
+    struct net_address room;
+    const struct sockaddr *address = native_place_address(&n->reach.places[place], &room);
+    return address ? native_session_open(n->part.rdzv->loop, address, &key, callbacks, ctx, out)
+                   : status_fail(MUSTER_ERESOLVE, "%s is not resolved", n->reach.places[place].endpoint.host);
+}
+
+void native_reach_connect(struct native *n, size_t place) {
+    static const struct native_session_callbacks callbacks = {
+        .on_open = on_open, .on_message = on_message, .on_lost = on_lost};
+    struct native_reach *r = &n->reach;
+    r->at = place;
+    r->is_heard = false;
+    r->mute_ms = r->mute_ms > 0 ? r->mute_ms : now_ms(n);
+    int rc = native_reach_open_session(n, place, &callbacks, n, &r->session);
+    if (rc != MUSTER_OK) {
+        r->session = NULL;
+        participant_fail(&n->part, rc);
+    }
+}
+
+void native_reach_check(struct native *n) {
+    n->reach.is_checking = true;
+    wait_for_check(n);
+    native_reach_connect(n, n->reach.at);
+}
+
+void native_reach_proposed(struct native *n, const struct coordinator_message *message) {
+    n->reach.stamp_ms = message->stamp_ms;
+    n->reach.has_host = message->proposal.world.host_rank != COORDINATOR_NO_RANK;
+}
+
+void native_reach_arrived(struct native *n) {
+    struct native_reach *r = &n->reach;
+    r->lost = -1;
+    r->flaw_count = 0;
+    r->was_deserted = false;
+    if (r->own >= 0) {
+        coordinator_server_note_round(r->server, n->part.membership.last_round);
+    }
+    native_seek_arrived(n);
+}
+
+/* ---- for people ---- */
+
+bool native_reach_is_mute(const struct native *n) {
+    const struct native_reach *r = &n->reach;
+    return r->session && !r->is_heard && native_session_is_connected(r->session);
+}
+
+bool native_reach_has_c10d(const struct native *n) {
+    char key[RDZV_RUN_ID_MAX + 32]; /* of PyTorch's shared state; clients put the "/" before all keys */
+    struct kv_slice value;
+    if (n->reach.own < 0) {
+        return false;
+    }
+    (void)str_format(key, sizeof key, "/torch.rendezvous.%s", n->part.rdzv->options.run_id);
+    return kv_server_get(n->reach.places[n->reach.own].server, kv_slice_text(key), &value);
+}
+
+const char *native_reach_describe_place(const struct native *n, size_t i, char *out, size_t size) {
+    const struct native_reach *r = &n->reach;
+    const struct native_place *place = &r->places[i];
+    const char *answer = place->answer[0] != '\0' ? place->answer : "no answer yet";
+    char mute[NATIVE_PLACE_ANSWER_MAX];
+    if (r->at == i && native_reach_is_mute(n)) {
+        answer = native_place_describe_mute(now_ms(n) - r->mute_ms, mute);
+    } else if (r->is_open && r->at == i) {
+        answer = "joined";
+    } else if (native_has_rivals(n) && r->search.places[i].answer == NATIVE_STANDS_BY) {
+        answer = "stands by";
+    } else if (native_has_rivals(n) && r->search.places[i].answer == NATIVE_SERVES) {
+        answer = "serves other nodes";
+    } else if (native_has_rivals(n) && r->search.places[i].answer == NATIVE_SILENT) {
+        answer = place->answer[0] != '\0' ? place->answer : "unreachable";
+    }
+    (void)snprintf(out, size, "%s:%d: %s", place->endpoint.host, (int)place->endpoint.port, answer);
+    return out;
+}
+
+const char *native_reach_describe(const struct native *n, char *out, size_t size) {
+    char one[PLACE_TEXT];
+    size_t used = 0;
+    out[0] = '\0';
+    if (n->finder->describe) {
+        (void)snprintf(out, size, "%s; ", n->finder->describe(n, one, sizeof one));
+        used = strlen(out);
+        if (n->reach.places[0].endpoint.host[0] == '\0') {
+            (void)snprintf(out + used, size - used, "no node leads yet");
+            return out;
+        }
+    }
+    for (size_t i = 0; i < n->reach.count && used + 2 < size; i++) {
+        (void)snprintf(out + used, size - used, "%s%s", i > 0 ? "; " : "",
+                       native_reach_describe_place(n, i, one, sizeof one));
+        used = strlen(out);
+    }
+    return out;
+}

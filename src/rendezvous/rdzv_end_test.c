@@ -1,0 +1,250 @@
+/* The end of a c10d job over real sockets: a node that is done and goes is not missed, whatever it hosted; a restart
+ * that would need it fails at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <muster/status.h>
+
+#include "rendezvous/rdzv_nodes_test_support.h"
+#include "rendezvous/torch/c10d_impl.h"
+
+static const struct c10d *c10d_of(const struct fixture *f, int i) {
+    return f->nodes[i].rdzv->state;
+}
+
+static bool first_has_excused_the_second(const struct fixture *f) {
+    return c10d_of(f, 0)->machine.joined_count == 1;
+}
+
+static bool second_has_excused_the_first(const struct fixture *f) {
+    return c10d_of(f, 1)->machine.joined_count == 1;
+}
+
+static bool second_is_detached(const struct fixture *f) {
+    return c10d_of(f, 1)->end.is_detached;
+}
+
+static bool second_knows_that_the_host_is_done(const struct fixture *f) {
+    return c10d_of(f, 1)->end.is_host_done;
+}
+
+static bool first_is_over_the_barrier(const struct fixture *f) {
+    return f->nodes[0].barrier_done;
+}
+
+static bool second_is_over_the_barrier(const struct fixture *f) {
+    return f->nodes[1].barrier_done;
+}
+
+static bool second_has_left(const struct fixture *f) {
+    return f->nodes[1].shut_down;
+}
+
+static void form_fixed_pair(struct fixture *f) {
+    nodes_start(f, 0);
+    nodes_start(f, 1);
+    nodes_run_until(f, nodes_two_together);
+}
+
+static bool second_is_counted(const struct fixture *f) {
+    return c10d_of(f, 1)->end.is_counted;
+}
+
+static void second_is_done(struct fixture *f) {
+    rdzv_exit_barrier(f->nodes[1].rdzv, true, nodes_on_barrier);
+    nodes_run_until(f, second_is_counted);
+}
+
+/* The one that is left ends as if nothing had been. */
+static void assert_first_ends_well(struct fixture *f) {
+    assert_int_equal(f->nodes[0].changes, 0);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
+    nodes_run_until(f, first_is_over_the_barrier);
+    assert_int_equal(f->nodes[0].changes + f->nodes[0].failed, 0);
+}
+
+static void done_node_that_dies_is_not_missed(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    second_is_done(f);
+    nodes_vanish(f, 1);
+    nodes_run_until(f, first_has_excused_the_second);
+    assert_first_ends_well(f);
+    assert_true(c10d_of(f, 0)->barrier_passed);
+}
+
+static void done_node_that_leaves_is_not_missed(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    second_is_done(f);
+    rdzv_shutdown(f->nodes[1].rdzv, false, nodes_on_shutdown);
+    nodes_run_until(f, second_has_left);
+    nodes_run_until(f, first_has_excused_the_second);
+    assert_false(c10d_of(f, 0)->machine.state.closed);
+    assert_first_ends_well(f);
+}
+
+/* It has waited for as long as it may. */
+static void done_node_closes_no_job_of_others(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    second_is_done(f);
+    rdzv_shutdown(f->nodes[1].rdzv, true, nodes_on_shutdown);
+    nodes_run_until(f, second_has_left);
+    nodes_run_until(f, first_has_excused_the_second);
+    assert_false(c10d_of(f, 0)->machine.state.closed);
+    assert_first_ends_well(f);
+}
+
+static void elastic_job_goes_on_without_a_done_node(void **state) {
+    struct fixture *f = *state;
+    nodes_form_pair(f, 2);
+    second_is_done(f);
+    nodes_vanish(f, 1);
+    nodes_run_until(f, first_has_excused_the_second);
+    assert_int_equal(f->nodes[0].changes, 0);
+    f->nodes[0].worlds = 0;
+    rdzv_join(f->nodes[0].rdzv); /* a worker has failed */
+    nodes_run_until(f, nodes_one_alone);
+}
+
+static void store_of_a_done_host_is_not_missed(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
+    nodes_run_until(f, second_knows_that_the_host_is_done);
+    nodes_vanish(f, 0);
+    nodes_run_until(f, second_is_detached);
+    assert_int_equal(f->nodes[1].changes + f->nodes[1].failed, 0);
+    rdzv_exit_barrier(f->nodes[1].rdzv, true, nodes_on_barrier);
+    while (!f->nodes[1].barrier_done) { /* no socket wakes the loop */
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    rdzv_shutdown(f->nodes[1].rdzv, true, nodes_on_shutdown);
+    while (!f->nodes[1].shut_down) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    assert_int_equal(f->nodes[1].changes + f->nodes[1].failed, 0);
+}
+
+static void done_host_that_leaves_is_not_missed(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
+    nodes_run_until(f, second_knows_that_the_host_is_done);
+    rdzv_shutdown(f->nodes[0].rdzv, false, nodes_on_shutdown);
+    nodes_run_until(f, second_has_excused_the_first);
+    nodes_vanish(f, 0);
+    nodes_run_until(f, second_is_detached);
+    assert_int_equal(f->nodes[1].changes + f->nodes[1].failed, 0);
+    rdzv_join(f->nodes[1].rdzv); /* a worker has failed */
+    while (!f->nodes[1].failed) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    assert_non_null(strstr(f->nodes[1].why, "store has succeeded"));
+}
+
+static void restart_that_needs_a_done_node_fails_at_once(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    second_is_done(f);
+    rdzv_join(f->nodes[0].rdzv); /* a worker has failed */
+    nodes_run_until(f, nodes_first_failed);
+    char name[RDZV_NODE_TEXT_MAX];
+    (void)rdzv_node_format(&c10d_of(f, 1)->machine.self, name);
+    assert_non_null(strstr(f->nodes[0].why, name));
+    assert_non_null(strstr(f->nodes[0].why, "1 of the 2 nodes"));
+    assert_int_equal(f->nodes[1].changes, 0);
+}
+
+/* The first node left its round before the second was done: it hears of that while it waits. */
+static void restart_fails_when_the_missing_node_turns_out_to_be_done(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    f->nodes[1].rejoin = false;
+    rdzv_join(f->nodes[0].rdzv);
+    second_is_done(f);
+    nodes_run_until(f, second_is_over_the_barrier);
+    rdzv_shutdown(f->nodes[1].rdzv, false, nodes_on_shutdown);
+    nodes_run_until(f, nodes_first_failed);
+    assert_non_null(strstr(f->nodes[0].why, "succeeded already"));
+}
+
+static bool somebody_waits(const struct fixture *f) {
+    return rdzv_state_count(&c10d_of(f, 0)->machine.state, RDZV_WAITING) > 0;
+}
+
+static void newcomer_stays_outside_when_a_node_is_done(void **state) {
+    struct fixture *f = *state;
+    nodes_form_pair(f, 3);
+    second_is_done(f);
+    nodes_start(f, 2);
+    nodes_run_until(f, somebody_waits);
+    for (int i = 0; i < 20; i++) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    assert_int_equal(f->nodes[0].changes, 0);
+    nodes_vanish(f, 2);
+    nodes_vanish(f, 1);
+    nodes_run_until(f, first_has_excused_the_second);
+    assert_first_ends_well(f);
+}
+
+static void node_that_is_not_done_is_missed(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    f->nodes[0].rejoin = false;
+    rdzv_exit_barrier(f->nodes[1].rdzv, false, nodes_on_barrier); /* it was told to stop */
+    nodes_run_until(f, second_is_counted);
+    nodes_vanish(f, 1);
+    while (f->nodes[0].changes == 0) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(f->nodes[0].change, RDZV_NODE_LEFT);
+}
+
+static bool first_is_a_spare(const struct fixture *f) {
+    return rdzv_state_count(&c10d_of(f, 0)->machine.state, RDZV_SPARE) > 0;
+}
+
+static bool third_has_failed(const struct fixture *f) {
+    return f->nodes[2].failed != 0;
+}
+
+/* A scheduler is not to take its node for one of a job that has succeeded. */
+static void spare_of_a_failed_job_fails_with_the_cause(void **state) {
+    struct fixture *f = *state;
+    const struct rdzv_cause cause = {
+        .rank = 2, .pid = 7, .wait_status = 9, .is_final = true, .is_told = true, .how = "was killed"};
+    form_fixed_pair(f);
+    nodes_start(f, 2);
+    nodes_run_until(f, first_is_a_spare);
+    rdzv_worker_failed(f->nodes[1].rdzv, &cause);
+    nodes_run_until(f, third_has_failed);
+    assert_int_equal(f->nodes[2].failed, MUSTER_ECLOSED);
+    assert_non_null(strstr(f->nodes[2].why, "was killed"));
+    assert_false(f->nodes[2].spare_released);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, nodes_setup, nodes_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(done_node_that_dies_is_not_missed),
+        TEST(done_node_that_leaves_is_not_missed),
+        TEST(done_node_closes_no_job_of_others),
+        TEST(elastic_job_goes_on_without_a_done_node),
+        TEST(store_of_a_done_host_is_not_missed),
+        TEST(done_host_that_leaves_is_not_missed),
+        TEST(restart_that_needs_a_done_node_fails_at_once),
+        TEST(restart_fails_when_the_missing_node_turns_out_to_be_done),
+        TEST(newcomer_stays_outside_when_a_node_is_done),
+        TEST(node_that_is_not_done_is_missed),
+        TEST(spare_of_a_failed_job_fails_with_the_cause),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,38 @@
+/* Why a job has failed, as one node tells the others: the worker that failed first, where it ran, how it ended, and
+ * its last words. A JSON object in the nodes' store (docs/rendezvous.md, "How a job ends"). Pure. */
+#ifndef RENDEZVOUS_CAUSE_H
+#define RENDEZVOUS_CAUSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RDZV_CAUSE_HOST_MAX 256 /* bytes, terminator included; so the others */
+#define RDZV_CAUSE_HOW_MAX 256
+#define RDZV_CAUSE_WORDS_MAX 2048
+#define RDZV_CAUSE_JSON_MAX 32768 /* bytes of the record that are read; more is no record of ours */
+#define RDZV_CAUSE_TEXT_MAX (RDZV_CAUSE_HOST_MAX + RDZV_CAUSE_HOW_MAX + 96)
+
+struct rdzv_cause {
+    char host[RDZV_CAUSE_HOST_MAX]; /* where the worker ran */
+    uint32_t rank, local_rank;
+    int64_t pid;
+    int wait_status;                  /* as from waitpid */
+    int64_t time_s;                   /* by the clock of that node; never compared with another's */
+    bool is_final;                    /* that node's restarts are used up: the job has failed */
+    bool is_told;                     /* `words` are all that it will say */
+    char how[RDZV_CAUSE_HOW_MAX];     /* a clause: "killed by SIGSEGV (Segmentation fault)" */
+    char words[RDZV_CAUSE_WORDS_MAX]; /* the end of its stderr, or the message of its error file; may be empty */
+};
+
+/* malloc'd; NULL without memory. Texts that are not UTF-8 are left out. */
+char *rdzv_cause_write(const struct rdzv_cause *cause);
+/* The same in `bytes_max` at most: of the last words the end. */
+char *rdzv_cause_write_within(const struct rdzv_cause *cause, size_t bytes_max);
+/* Texts that are too long are cut. MUSTER_ECORRUPT, and *out as it was. */
+int rdzv_cause_read(const char *text, size_t len, struct rdzv_cause *out);
+
+/* "rank 3 (pid 77) on host b: killed by SIGSEGV". Returns `out`. */
+const char *rdzv_cause_describe(const struct rdzv_cause *cause, char out[RDZV_CAUSE_TEXT_MAX]);
+
+#endif

@@ -1,0 +1,449 @@
+/* Reaching or hosting the rendezvous store; see store_link.h. */
+#include "rendezvous/round/store_link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "net/loop_clock.h"
+#include "net/socket.h"
+#include "rendezvous/round/resolver.h"
+#include "rendezvous/round/store_host.h"
+
+enum { TICK_MS = 500, ANSWER_TEXT_MAX = 256, ASK_AGAIN_MS = 2000 };
+/* The store that this process hosts shares the loop with its client: silence has no excuse. */
+enum { OWN_SILENCE_MS = 2000 };
+/* What this machine refuses (descriptors, memory, permission) that often in a row will not change by waiting. */
+enum { REFUSALS_MAX = 4 };
+
+struct candidate {
+    struct store_link *link;
+    struct sockaddr_storage address;
+    struct kv_client *client; /* NULL: ended */
+    unsigned silent_ticks;
+    unsigned refusals;            /* attempts in a row that ended in this machine */
+    bool hopeless;                /* `answer` will not change */
+    bool is_stranger;             /* what is there is no store */
+    char answer[ANSWER_TEXT_MAX]; /* of the last attempt that ended */
+};
+
+struct store_link {
+    uv_timer_t timer;
+    uv_loop_t *loop;
+    struct store_link_options options;
+    char host[NET_HOST_MAX];
+    uint64_t deadline_ms;
+    struct resolver *resolver; /* NULL: the name is not being asked for */
+    bool is_named;             /* the host is given by a name that is no address */
+    uint64_t asked_ms;         /* for the name, last */
+    char resolver_answer[ANSWER_TEXT_MAX];
+    struct kv_server *server;
+    struct candidate candidates[NET_ADDRESSES_MAX];
+    size_t candidate_count;
+    struct candidate *winner;
+    bool over;
+};
+
+static void on_tick(uv_timer_t *timer);
+
+static uint64_t now_ms(const struct store_link *link) {
+    return (uint64_t)loop_clock_now_ms(link->options.clock, link->loop);
+}
+
+/* Until nobody is hoped for any more. */
+static int64_t left_ms(const struct store_link *link) {
+    return loop_clock_left_ms(link->options.clock, link->loop, (int64_t)link->deadline_ms, TICK_MS);
+}
+
+/* ---- the end ---- */
+
+static void fail(struct store_link *link, int status) {
+    if (!link->over) {
+        link->over = true;
+        (void)uv_timer_stop(&link->timer);
+        link->options.on_failed(link->options.ctx, status);
+    }
+}
+
+static void on_timer_closed(uv_handle_t *handle) {
+    free(handle->data);
+}
+
+void store_link_close(struct store_link *link) {
+    if (!link) {
+        return;
+    }
+    link->over = true;
+    resolver_close(link->resolver);
+    for (size_t i = 0; i < link->candidate_count; i++) {
+        kv_client_close(link->candidates[i].client);
+    }
+    kv_server_close(link->server);
+    uv_close((uv_handle_t *)&link->timer, on_timer_closed);
+}
+
+/* ---- hosting ---- */
+
+/* Loopback endpoints are served on loopback alone. */
+static int host_store(struct store_link *link, const struct net_addresses *loopback) {
+    struct kv_server_options options = {.on_change = link->options.on_change,
+                                        .on_disconnect = link->options.on_disconnect,
+                                        .guest = link->options.guest,
+                                        .ctx = link->options.ctx};
+    return store_host_open(link->loop, loopback, link->options.port, options, &link->server);
+}
+
+/* ---- connecting ---- */
+
+static void on_candidate_state(void *ctx, int status);
+
+static void note_refusal(struct candidate *c, const char *answer) {
+    (void)str_copy(c->answer, sizeof c->answer, answer);
+    c->hopeless = ++c->refusals >= REFUSALS_MAX;
+}
+
+static void attempt(struct candidate *c) {
+    /* The time-out outlives the attempt: it bounds every request of the connection. judge() ends the attempt. */
+    int rc = kv_client_create(c->link->loop, (const struct sockaddr *)&c->address, c->link->options.timeout_ms,
+                              on_candidate_state, c, &c->client);
+    if (rc != MUSTER_OK) {
+        note_refusal(c, muster_strerror(rc));
+        return;
+    }
+    kv_client_set_clock(c->client, c->link->options.clock);
+}
+
+static void add_candidate(struct store_link *link, const struct sockaddr *address, uint16_t port) {
+    struct candidate *c = &link->candidates[link->candidate_count++];
+    *c = (struct candidate){.link = link};
+    memcpy(&c->address, address, net_sockaddr_len(address));
+    net_address_set_port((struct sockaddr *)&c->address, port);
+}
+
+static void start_attempts(struct store_link *link) {
+    uv_update_time(link->loop);
+    link->deadline_ms = now_ms(link) + link->options.connect_ms;
+    for (size_t i = 0; i < link->candidate_count; i++) {
+        attempt(&link->candidates[i]);
+    }
+    (void)uv_timer_start(&link->timer, on_tick, TICK_MS, TICK_MS);
+}
+
+static void on_won(struct candidate *c) {
+    struct store_link *link = c->link;
+    link->winner = c;
+    (void)uv_timer_stop(&link->timer);
+    for (size_t i = 0; i < link->candidate_count; i++) {
+        struct candidate *other = &link->candidates[i];
+        if (other != c) {
+            kv_client_close(other->client);
+            other->client = NULL;
+        }
+    }
+    link->options.on_ready(link->options.ctx);
+}
+
+static bool all_hopeless(const struct store_link *link, size_t *strangers) {
+    size_t hopeless = 0;
+    *strangers = 0;
+    for (size_t i = 0; i < link->candidate_count; i++) {
+        hopeless += link->candidates[i].hopeless;
+        *strangers += link->candidates[i].is_stranger;
+    }
+    return link->candidate_count > 0 && hopeless == link->candidate_count;
+}
+
+static int explain_hopeless(const struct store_link *link, bool stranger, const char *tried) {
+    if (link->server) {
+        return status_fail(MUSTER_ECONNECT, "the rendezvous store that this process hosts at %s:%u cannot be used (%s)",
+                           link->host, (unsigned)link->options.port, tried);
+    }
+    if (stranger) {
+        return status_fail(MUSTER_EPROTOCOL,
+                           "the rendezvous endpoint %s:%u is held by something that is not a TCPStore (%s): choose "
+                           "another port",
+                           link->host, (unsigned)link->options.port, tried);
+    }
+    return status_fail(MUSTER_ECONNECT, "this machine does not get through to the rendezvous endpoint %s:%u (%s)",
+                       link->host, (unsigned)link->options.port, tried);
+}
+
+/* Fails when nothing is left to hope for. */
+static void judge(struct store_link *link) {
+    char tried[MUSTER_DETAIL_MAX / 2];
+    size_t strangers;
+    bool hopeless = all_hopeless(link, &strangers), late = left_ms(link) == 0;
+    if (link->over || link->winner || (!late && !hopeless)) {
+        return;
+    }
+    (void)store_link_describe(link, tried, sizeof tried);
+    if (hopeless) {
+        fail(link, explain_hopeless(link, strangers > 0, tried));
+    } else {
+        fail(link, status_fail(MUSTER_ECONNECT,
+                               "no rendezvous store at %s:%u within %llu s (%s): is the node that hosts it running?",
+                               link->host, (unsigned)link->options.port,
+                               (unsigned long long)(link->options.connect_ms / 1000), tried));
+    }
+}
+
+static void on_candidate_state(void *ctx, int status) {
+    struct candidate *c = ctx;
+    struct store_link *link = c->link;
+    char answer[ANSWER_TEXT_MAX];
+    if (status == 0) {
+        on_won(c);
+        return;
+    }
+    (void)str_format(answer, sizeof answer, "%s", muster_detail());
+    if (c == link->winner) {
+        char text[NET_ADDRESS_TEXT_MAX];
+        (void)net_address_format((struct sockaddr *)&c->address, text);
+        fail(link, status_fail(MUSTER_ECONNECT,
+                               "the rendezvous store at %s is lost, the node that hosts it has probably ended (%.200s)",
+                               text, answer));
+        return;
+    }
+    kv_client_close(c->client);
+    c->client = NULL;
+    if (status == MUSTER_ECONNECT || status == MUSTER_ENOMEM) { /* what may pass, the client goes on trying */
+        note_refusal(c, answer);
+    } else {
+        (void)str_copy(c->answer, sizeof c->answer, answer);
+        c->hopeless = c->is_stranger = status == MUSTER_EPROTOCOL;
+    }
+    judge(link);
+}
+
+/* Counts how long this attempt has been fed silence or resets. */
+static void watch_candidate(struct candidate *c) {
+    int error_number;
+    if (!c->client) {
+        if (!c->hopeless) {
+            attempt(c);
+        }
+        return;
+    }
+    enum kv_client_stage stage = kv_client_stage(c->client, &error_number);
+    bool silent = stage == KV_CLIENT_HANDSHAKE || (stage == KV_CLIENT_CONNECTING && error_number == ECONNRESET);
+    c->silent_ticks = silent ? c->silent_ticks + 1 : 0;
+    c->refusals = 0; /* the attempt lasts */
+    uint64_t silence_ms = c->link->server ? OWN_SILENCE_MS : c->link->options.silence_ms;
+    if ((uint64_t)c->silent_ticks * TICK_MS < silence_ms) {
+        return;
+    }
+    (void)str_format(c->answer, sizeof c->answer, "%s",
+                     stage == KV_CLIENT_HANDSHAKE ? "accepts connections but does not answer" : "resets connections");
+    kv_client_close(c->client);
+    c->client = NULL;
+    c->hopeless = c->is_stranger = true;
+}
+
+static void on_resolved(void *ctx, int status, const struct net_addresses *addresses);
+
+static int ask_for_name(struct store_link *link) {
+    link->asked_ms = now_ms(link);
+    return resolver_start(link->loop, link->host, link->options.port, on_resolved, link, &link->resolver);
+}
+
+/* The name may be given to the host only when that starts, or to another one since. */
+static bool is_name_due(const struct store_link *link) {
+    uint64_t now = now_ms(link);
+    return link->is_named && !link->resolver && !link->server && now < link->deadline_ms &&
+           (link->candidate_count == 0 || now >= link->asked_ms + ASK_AGAIN_MS);
+}
+
+static void on_tick(uv_timer_t *timer) {
+    struct store_link *link = timer->data;
+    for (size_t i = 0; i < link->candidate_count; i++) {
+        watch_candidate(&link->candidates[i]);
+    }
+    if (is_name_due(link)) {
+        (void)ask_for_name(link);
+    }
+    judge(link);
+}
+
+/* ---- choosing ---- */
+
+bool store_link_is_loopback(const struct store_link *link) {
+    return store_host_is_loopback(link->host);
+}
+
+/* Hosts the store if that is wanted and possible, and connects. A code only when it has to be hosted and cannot. */
+static int choose(struct store_link *link, const struct net_addresses *addresses) {
+    const struct sockaddr *local = link->options.is_host == 0 ? NULL : store_host_first_local(addresses);
+    bool loopback = store_link_is_loopback(link);
+    if (link->options.is_host != 0 && (link->options.is_host == 1 || local)) {
+        int rc = host_store(link, loopback ? addresses : NULL);
+        bool taken = rc == MUSTER_ESYSTEM && errno == EADDRINUSE;
+        if (rc != MUSTER_OK && (link->options.is_host == 1 || !taken)) {
+            return status_prefix(rc, "the rendezvous store cannot be hosted at %s:%u", link->host,
+                                 (unsigned)link->options.port);
+        }
+    }
+    if (link->server) {
+        struct net_addresses self;
+        (void)net_resolve_numeric("127.0.0.1", 0, &self);
+        add_candidate(link, local ? local : (const struct sockaddr *)&self.list[0].sockaddr,
+                      kv_server_port(link->server));
+    } else if (link->options.port == 0) {
+        return status_fail(MUSTER_EINVAL,
+                           "the rendezvous endpoint %s needs a port: only the node that hosts the "
+                           "store can let the kernel choose one",
+                           link->host);
+    } else {
+        for (size_t i = 0; i < addresses->count; i++) {
+            add_candidate(link, (const struct sockaddr *)&addresses->list[i].sockaddr, link->options.port);
+        }
+    }
+    start_attempts(link);
+    return MUSTER_OK;
+}
+
+static bool is_candidate(const struct store_link *link, const struct sockaddr *address) {
+    for (size_t i = 0; i < link->candidate_count; i++) {
+        if (net_address_equal((const struct sockaddr *)&link->candidates[i].address, address)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of a name that was known before: whatever else it means now is tried as well. */
+static void try_new_addresses(struct store_link *link, const struct net_addresses *addresses) {
+    for (size_t i = 0; i < addresses->count && link->candidate_count < NET_ADDRESSES_MAX; i++) {
+        const struct sockaddr *address = (const struct sockaddr *)&addresses->list[i].sockaddr;
+        if (!is_candidate(link, address)) {
+            add_candidate(link, address, link->options.port);
+            attempt(&link->candidates[link->candidate_count - 1]);
+        }
+    }
+}
+
+static void on_resolved(void *ctx, int status, const struct net_addresses *addresses) {
+    struct store_link *link = ctx;
+    resolver_close(link->resolver);
+    link->resolver = NULL;
+    if (link->over || link->winner) {
+        return;
+    }
+    if (link->candidate_count > 0) { /* the name server may be away: they are as good as they were */
+        if (status == MUSTER_OK) {
+            try_new_addresses(link, addresses);
+        }
+        return;
+    }
+    if (status != MUSTER_OK) {
+        (void)str_copy(link->resolver_answer, sizeof link->resolver_answer, muster_detail());
+        judge(link);
+        return;
+    }
+    int rc = choose(link, addresses);
+    if (rc != MUSTER_OK) {
+        fail(link, rc);
+    }
+}
+
+int store_link_create(uv_loop_t *loop, const struct store_link_options *options, struct store_link **out) {
+    struct store_link *link = calloc(1, sizeof *link);
+    if (!link) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the rendezvous store");
+    }
+    (void)uv_timer_init(loop, &link->timer);
+    link->timer.data = link;
+    link->loop = loop;
+    link->options = *options;
+    link->options.connect_ms = options->connect_ms ? options->connect_ms : options->timeout_ms;
+    int rc = str_copy(link->host, sizeof link->host, options->host)
+                 ? MUSTER_OK
+                 : status_fail(MUSTER_EINVAL, "a host name is too long");
+    struct net_addresses addresses;
+    if (rc == MUSTER_OK && net_resolve_numeric(link->host, options->port, &addresses) == MUSTER_OK) {
+        rc = choose(link, &addresses);
+    } else if (rc == MUSTER_OK && options->any_address) {
+        /* Who must host the store anyway need not know what its name means. */
+        addresses.count = 0;
+        rc = choose(link, &addresses);
+    } else if (rc == MUSTER_OK) {
+        uv_update_time(loop);
+        link->is_named = true;
+        link->deadline_ms = uv_now(loop) + link->options.connect_ms;
+        rc = ask_for_name(link);
+        (void)uv_timer_start(&link->timer, on_tick, TICK_MS, TICK_MS);
+    }
+    if (rc != MUSTER_OK) {
+        store_link_close(link);
+        return rc;
+    }
+    *out = link;
+    return MUSTER_OK;
+}
+
+/* ---- for the users ---- */
+
+struct kv_client *store_link_client(const struct store_link *link) {
+    return link->winner ? link->winner->client : NULL;
+}
+
+struct kv_server *store_link_server(const struct store_link *link) {
+    return link->server;
+}
+
+const struct sockaddr *store_link_address(const struct store_link *link) {
+    assert(link->winner);
+    return (const struct sockaddr *)&link->winner->address;
+}
+
+uint16_t store_link_port(const struct store_link *link) {
+    return net_address_port(store_link_address(link));
+}
+
+int store_link_connect(struct store_link *link, kv_client_state_cb *on_state, void *ctx, struct kv_client **out) {
+    int rc = kv_client_create(link->loop, store_link_address(link), link->options.timeout_ms, on_state, ctx, out);
+    if (rc == MUSTER_OK) {
+        kv_client_set_clock(*out, link->options.clock);
+    }
+    return rc;
+}
+
+static void describe_candidate(const struct candidate *c, char *out, size_t size) {
+    char address[NET_ADDRESS_TEXT_MAX];
+    int error_number = 0;
+    const char *answer = c->answer[0] != '\0' ? c->answer : "no answer yet";
+    (void)net_address_format((const struct sockaddr *)&c->address, address);
+    if (c->client) {
+        enum kv_client_stage stage = kv_client_stage(c->client, &error_number);
+        if (stage == KV_CLIENT_HANDSHAKE) {
+            answer = "connected, no TCPStore answer yet";
+        } else if (stage == KV_CLIENT_READY) {
+            answer = "connected";
+        } else if (error_number != 0) {
+            answer = strerror(error_number);
+        }
+    }
+    (void)str_format(out, size, "%s: %s", address, answer);
+}
+
+const char *store_link_describe(const struct store_link *link, char *out, size_t size) {
+    size_t used = 0;
+    out[0] = '\0';
+    if (link->candidate_count == 0) {
+        (void)str_format(out, size, "%s",
+                         link->resolver_answer[0] != '\0' ? link->resolver_answer : "its name is still being resolved");
+    }
+    for (size_t i = 0; i < link->candidate_count && used + 2 < size; i++) {
+        char one[ANSWER_TEXT_MAX + NET_ADDRESS_TEXT_MAX];
+        describe_candidate(&link->candidates[i], one, sizeof one);
+        (void)snprintf(out + used, size - used, "%s%s", i > 0 ? "; " : "", one);
+        used = strlen(out);
+    }
+    return out;
+}

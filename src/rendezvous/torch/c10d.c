@@ -1,0 +1,558 @@
+/* The backends c10d and etcd-v2: keeps the machine's state and the stored one in step; see c10d_impl.h.
+ *
+ * Writes are conditional on the text adopted last (the token), and whatever the store answers is adopted. With a store
+ * of ours a second connection watches the key; otherwise it is read once a second, as torchrun does. An answer of the
+ * watch is only adopted if no write was begun after the watch was: the two connections are not ordered, and an older
+ * state must never replace a newer one. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "rendezvous/torch/c10d_impl.h"
+#include "rendezvous/torch/pickle.h"
+
+/* A big job's state is not read again for every heartbeat: n nodes that read n descriptions each at every one of n
+ * writes would drown the store. From 500 nodes on this is torchrun's second. */
+enum { SYNC_INTERVAL_MS = 1000, WATCH_GAP_NODES_DIVISOR = 250 };
+
+static void rearm_watch(struct c10d *c);
+static void start_write(struct c10d *c);
+static void start_read(struct c10d *c);
+
+/* ---- time ---- */
+
+struct rdzv_now c10d_now(const struct c10d *c) {
+    struct rdzv *r = c->rdzv;
+    struct rdzv_now now = {.monotonic_ms = rdzv_now_ms(r), .wall_us = clock_realtime_us()};
+    now.judges_from_ms = now.monotonic_ms + rdzv_left_ms(r, now.monotonic_ms);
+    if (now.judges_from_ms < c->listens_until_ms) {
+        now.judges_from_ms = c->listens_until_ms;
+    }
+    return now;
+}
+
+/* An etcd that was away has kept everybody silent. Whose heartbeat is due tries again within a second, and then once an
+ * interval. */
+static void excuse_silence_of_etcd(struct c10d *c) {
+    enum { OTHERS_TRY_AGAIN_MS = 1000 };
+    uint64_t silent_ms = c->etcd ? etcd_v2_silent_ms(c->etcd) : 0;
+    if (silent_ms > c->silent_ms) {
+        struct rdzv_now now = c10d_now(c);
+        rdzv_roster_excuse(&c->machine.roster, (int64_t)(silent_ms - c->silent_ms), now);
+        c->silent_ms = silent_ms;
+        c->listens_until_ms =
+            now.monotonic_ms + (int64_t)c->rdzv->options.conf.keep_alive_interval_ms + OTHERS_TRY_AGAIN_MS;
+    }
+}
+
+static void on_wake(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    c10d_feed(r->state, RDZV_EVENT_TIMER);
+}
+
+static void arm_wake(struct c10d *c, int64_t wake_ms) {
+    uv_timer_t *timer = rdzv_timer(c->rdzv, RDZV_TIMER_WAKE);
+    if (wake_ms == INT64_MAX) {
+        (void)uv_timer_stop(timer);
+        return;
+    }
+    int64_t delay = wake_ms - c10d_now(c).monotonic_ms;
+    uv_update_time(c->rdzv->loop);
+    (void)uv_timer_start(timer, on_wake, delay > 0 ? (uint64_t)delay : 0, 0);
+}
+
+/* ---- failing ---- */
+
+void c10d_fail(struct c10d *c, int status) {
+    if (c->end.is_detached || c10d_end_outlives_store(c)) {
+        c10d_end_detach(c);
+    } else {
+        c10d_fail_job(c, status);
+    }
+}
+
+void c10d_fail_job(struct c10d *c, int status) {
+    rdzv_tell_failed(c->rdzv, status);
+    c10d_round_abort(c);
+    c10d_report_stop(c);
+    (void)uv_timer_stop(rdzv_timer(c->rdzv, RDZV_TIMER_WAKE));
+    (void)uv_timer_stop(rdzv_timer(c->rdzv, RDZV_TIMER_SYNC));
+    rdzv_tell_barrier_done(c->rdzv);
+    rdzv_tell_shutdown_done(c->rdzv);
+}
+
+void c10d_fail_closed(struct c10d *c) {
+    c10d_fail_job(c,
+                  status_fail(MUSTER_ECLOSED,
+                              "the rendezvous '%s' is closed: its job has ended or has failed; start a new one under "
+                              "another --rdzv-id",
+                              c->rdzv->options.run_id));
+}
+
+/* ---- deciding ---- */
+
+static void on_linger(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    rdzv_tell_shutdown_done(r);
+}
+
+/* The host stays until the others have read the end of the barrier, or why the job has failed. */
+static void end(struct c10d *c) {
+    enum { LINGER_MS = 300 };
+    c10d_report_stop(c);
+    if (c->end.fails_when_closed) {
+        c10d_fail_job(c, status_fail(MUSTER_ECLOSED, "%s", c->end.why));
+        return;
+    }
+    if ((c->barrier_passed || c->end.has_failed || c->end.serves_on) && c10d_store_server(c) &&
+        liveness_count_others(&c->liveness, &c->machine.self) > 0) {
+        (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_LINGER), on_linger, LINGER_MS, 0);
+        return;
+    }
+    rdzv_tell_shutdown_done(c->rdzv);
+}
+
+static void on_member_change(struct c10d *c, bool left) {
+    char why[MUSTER_DETAIL_MAX];
+    if (c->ending) {
+        return;
+    }
+    if (c->in_barrier) {
+        c10d_round_barrier_look(c, left);
+        return;
+    }
+    if (c->forming && left) {
+        /* The world is void before it began: no need to trouble the agent. */
+        c10d_round_abort(c);
+        c10d_feed(c, RDZV_EVENT_JOIN);
+        return;
+    }
+    if (c->forming) {
+        c->change_seen = true;
+        return;
+    }
+    if (c->rdzv->options.survivors_continue) {
+        (void)c10d_report_change(c, left, why, sizeof why);
+        rdzv_tell_change(c->rdzv, left ? RDZV_NODE_LEFT : RDZV_NODE_ARRIVED, "%s", why);
+    } else if (left) {
+        c10d_end_ask_missing(c);
+    } else {
+        c10d_end_ask_arrival(c);
+    }
+}
+
+static void on_timeout(struct c10d *c) {
+    char who[MUSTER_DETAIL_MAX / 2];
+    (void)c10d_report_who(c, who, sizeof who);
+    c10d_fail(c, status_fail(MUSTER_ETIMEOUT, "no world was formed within join_timeout (%llu s): %s",
+                             (unsigned long long)(c->rdzv->options.conf.join_timeout_ms / 1000), who));
+}
+
+static void obey(struct c10d *c, enum rdzv_verdict verdict) {
+    switch (verdict) {
+    case RDZV_VERDICT_NONE:
+        break;
+    case RDZV_VERDICT_JOINED:
+        c10d_round_begin(c);
+        break;
+    case RDZV_VERDICT_CLOSED:
+        c10d_cause_look(c);
+        break;
+    case RDZV_VERDICT_TIMEOUT:
+        on_timeout(c);
+        break;
+    case RDZV_VERDICT_SPARE_RELEASED:
+        c10d_report_stop(c);
+        c10d_cause_release_spare(c);
+        break;
+    case RDZV_VERDICT_NODE_LEFT:
+        on_member_change(c, true);
+        break;
+    case RDZV_VERDICT_NODE_ARRIVED:
+        on_member_change(c, false);
+        break;
+    case RDZV_VERDICT_GIVEN_UP:
+        log_warning("could not report this node's end to the rendezvous within close_timeout");
+        end(c);
+        break;
+    case RDZV_VERDICT_DONE:
+        end(c);
+        break;
+    }
+}
+
+void c10d_feed(struct c10d *c, enum rdzv_event event) {
+    struct rdzv_actions actions;
+    if (c->rdzv->failed || c->end.is_detached) {
+        return;
+    }
+    excuse_silence_of_etcd(c);
+    rdzv_step(&c->machine, event, c10d_now(c), &actions);
+    arm_wake(c, actions.wake_ms);
+    if (actions.write) {
+        start_write(c);
+    } else if (actions.read) {
+        start_read(c);
+    }
+    obey(c, actions.verdict);
+}
+
+/* ---- the stored value ---- */
+
+int c10d_read_state(struct kv_slice value, struct rdzv_state *out) {
+    if (value.len == 0 || kv_slice_equal(value, kv_slice_text(C10D_SENTINEL))) {
+        return MUSTER_OK;
+    }
+    return pickle_read_text(value.data, value.len, out);
+}
+
+static void adopt(struct c10d *c, struct kv_slice value) {
+    struct rdzv_state state;
+    rdzv_state_init(&state);
+    int rc = c10d_read_state(value, &state);
+    if (rc == MUSTER_OK) {
+        buf_clear(&c->token);
+        rc = buf_append(&c->token, value.data, value.len);
+    }
+    if (rc == MUSTER_OK) {
+        rc = rdzv_machine_adopt(&c->machine, &state);
+    }
+    rdzv_state_done(&state);
+    if (rc != MUSTER_OK) {
+        c10d_fail(c, status_prefix(rc, "the rendezvous key '%s'", c->key));
+        return;
+    }
+    c10d_feed(c, RDZV_EVENT_SYNCED);
+    c10d_report_silent(c);
+    if (c->in_barrier) {
+        c10d_round_barrier_look(c, false);
+    }
+    c10d_end_look_while_joining(c);
+    if (c->machine.state.closed && c->machine.phase == RDZV_PHASE_MEMBER && !c->in_barrier) {
+        c10d_cause_look(c);
+    }
+    rearm_watch(c);
+}
+
+static struct kv_slice token(const struct c10d *c) {
+    assert(buf_bytes(&c->token) || c->token.len == 0);
+    return kv_slice_of(buf_bytes(&c->token), c->token.len);
+}
+
+static void on_reply_lost(struct c10d *c, int status) {
+    if (!c->ending) {
+        c10d_fail(c, status);
+    }
+}
+
+/* ---- writing and reading ---- */
+
+static void on_written(void *ctx, const struct kv_reply *reply);
+
+static void compare_set(struct c10d *c, struct kv_slice expected, struct kv_slice desired) {
+    c->writing = true;
+    c->writes++;
+    int rc = kv_client_compare_set(c->client, c->key, expected, desired, on_written, c);
+    if (rc != MUSTER_OK) {
+        c10d_fail(c, rc);
+    }
+}
+
+/* "If there is nothing yet, say that there is no state": whatever is there comes back. In etcd nothing says so. */
+static void seed(struct c10d *c) {
+    if (c->etcd) {
+        start_read(c);
+        return;
+    }
+    compare_set(c, kv_slice_text(""), kv_slice_text(C10D_SENTINEL));
+}
+
+static void on_written(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    c->writing = false;
+    if (reply->status != MUSTER_OK) {
+        on_reply_lost(c, reply->status);
+        return;
+    }
+    struct kv_slice value = reply->values[0];
+    struct kv_slice wrote = kv_slice_of(buf_bytes(&c->text), c->text.len);
+    /* Nothing changed and yet the write failed: the store has lost the key, and answers so in its way. */
+    if (c->token.len > 0 && kv_slice_equal(value, token(c)) && c->text.len > 0 && !kv_slice_equal(value, wrote)) {
+        buf_clear(&c->token);
+        buf_clear(&c->text);
+        seed(c);
+        return;
+    }
+    buf_clear(&c->text);
+    adopt(c, value);
+}
+
+static void start_write(struct c10d *c) {
+    buf_clear(&c->text);
+    int rc = pickle_write_text(&c->machine.state, &c->text);
+    if (rc != MUSTER_OK) {
+        c10d_fail(c, rc);
+        return;
+    }
+    compare_set(c, token(c), kv_slice_of(buf_bytes(&c->text), c->text.len));
+}
+
+static void on_read(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    c->reading = false;
+    if (reply->status != MUSTER_OK) {
+        on_reply_lost(c, reply->status);
+    } else if (!c->writing) { /* else its answer is newer */
+        adopt(c, reply->values[0]);
+    }
+}
+
+static void start_read(struct c10d *c) {
+    if (c->reading || c->writing || c->rdzv->failed || c->end.is_detached) {
+        return;
+    }
+    int rc = kv_client_get(c->client, c->key, false, 0, on_read, c);
+    c->reading = rc == MUSTER_OK;
+    if (rc != MUSTER_OK) {
+        on_reply_lost(c, rc);
+    }
+}
+
+static void on_sync_timer(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    start_read(r->state);
+}
+
+static void start_polling(struct c10d *c) {
+    (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_SYNC), on_sync_timer, SYNC_INTERVAL_MS, SYNC_INTERVAL_MS);
+}
+
+/* ---- watching ---- */
+
+static void on_watched(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    c->watching = false;
+    if (reply->status != MUSTER_OK) {
+        return; /* the connection is lost: on_watcher_state() goes on */
+    }
+    if (!c->writing && c->writes == c->watch_writes && !kv_slice_equal(reply->values[0], token(c))) {
+        adopt(c, reply->values[0]);
+    } else {
+        rearm_watch(c);
+    }
+}
+
+static void watch_now(struct c10d *c) {
+    if (c->watcher && !c->watching && !c->writing && !c->rdzv->failed && !c->end.is_detached) {
+        c->watch_writes = c->writes;
+        c->watching = kv_client_watch(c->watcher, c->key, token(c), on_watched, c) == MUSTER_OK;
+    }
+}
+
+static void on_watch_gap(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    watch_now(r->state);
+}
+
+static void rearm_watch(struct c10d *c) {
+    uint64_t nodes = c->machine.state.member_count;
+    uint64_t gap_ms = nodes * nodes / WATCH_GAP_NODES_DIVISOR; /* 4 n^2 microseconds */
+    if (!c->watcher) {
+        return;
+    }
+    if (gap_ms == 0) {
+        watch_now(c);
+    } else {
+        gap_ms = gap_ms < SYNC_INTERVAL_MS ? gap_ms : SYNC_INTERVAL_MS;
+        (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_SYNC), on_watch_gap, gap_ms, 0);
+    }
+}
+
+static void on_watcher_state(void *ctx, int status) {
+    struct c10d *c = ctx;
+    if (status != 0 && !c->rdzv->failed && !c->end.is_detached) {
+        kv_client_close(c->watcher);
+        c->watcher = NULL;
+        c->watching = false;
+        start_polling(c);
+    }
+}
+
+/* ---- beginning ---- */
+
+/* FNV-1a, 31 bits of it. */
+static int64_t number_of(const char *text) {
+    uint32_t hash = UINT32_C(2166136261);
+    for (; *text; text++) {
+        hash = (hash ^ (uint8_t)*text) * UINT32_C(16777619);
+    }
+    return hash & INT32_MAX;
+}
+
+/* As PyTorch's agents name themselves, since ranks follow these names: --local-addr, else the machine's full name. Pids
+ * of containers that are named alike are alike, too: the local id tells these apart. */
+static void name_self(const struct c10d *c, struct rdzv_node *self) {
+    const struct rdzv_options *o = &c->rdzv->options;
+    bool is_named = !o->local_addr && o->host_name && o->host_name[0] != '\0';
+    (void)str_copy(self->addr, sizeof self->addr, is_named ? o->host_name : c->own_address);
+    if (is_named) {
+        self->local_id += number_of(c->own_address);
+    }
+}
+
+static void init_machine(struct c10d *c) {
+    const struct rdzv_options *o = &c->rdzv->options;
+    struct rdzv_node self = {.pid = getpid(), .local_id = c->rdzv->local_id};
+    c10d_store_own_address(c, c->own_address);
+    name_self(c, &self);
+    struct rdzv_settings settings = {
+        .min_nodes = o->min_nodes,
+        .max_nodes = o->max_nodes,
+        .join_timeout_ms = (int64_t)o->conf.join_timeout_ms,
+        .last_call_timeout_ms = (int64_t)o->conf.last_call_timeout_ms,
+        .last_call_given = o->conf.last_call_given,
+        .close_timeout_ms = (int64_t)o->conf.close_timeout_ms,
+        .keep_alive_interval_ms = (int64_t)o->conf.keep_alive_interval_ms,
+        .expiry_ms = (int64_t)(o->conf.keep_alive_interval_ms * o->conf.keep_alive_max_attempt),
+    };
+    rdzv_machine_init(&c->machine, &settings, &self);
+    c->has_machine = true;
+}
+
+void c10d_begin(struct c10d *c) {
+    c->is_reached = true;
+    if (!c->join_wanted) {
+        return;
+    }
+    init_machine(c);
+    int rc = c10d_master_introduce(c);
+    if (rc != MUSTER_OK) {
+        c10d_fail(c, rc);
+        return;
+    }
+    if (!kv_client_offers_watch(c->client) || c10d_store_connect(c, on_watcher_state, &c->watcher) != MUSTER_OK) {
+        start_polling(c);
+    }
+    c10d_feed(c, RDZV_EVENT_JOIN);
+    seed(c);
+}
+
+static int start(struct rdzv *r) {
+    const struct rdzv_options *o = &r->options;
+    struct c10d *c = calloc(1, sizeof *c);
+    if (!c) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a rendezvous");
+    }
+    r->state = c;
+    c->rdzv = r;
+    buf_init(&c->token, PICKLE_BYTES_MAX);
+    buf_init(&c->text, PICKLE_BYTES_MAX);
+    liveness_init(&c->liveness);
+    rdzv_state_init(&c->world);
+    (void)str_format(c->key, sizeof c->key, "torch.rendezvous.%s", o->run_id);
+    return c10d_store_open(c);
+}
+
+/* ---- the agent's calls ---- */
+
+static void join(struct rdzv *r) {
+    struct c10d *c = r->state;
+    c10d_round_abort(c);
+    if (c->end.is_detached) {
+        rdzv_tell_failed(r, c10d_end_fail_detached());
+        return;
+    }
+    c10d_report_start(c);
+    c->join_wanted = true;
+    if (c->has_machine) {
+        c10d_end_join(c);
+    } else if (c->is_reached) {
+        c10d_begin(c);
+    }
+}
+
+static void barrier(struct rdzv *r) {
+    c10d_round_barrier(r->state);
+}
+
+static void on_asked_before_leaving(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    if (c->asking) {
+        c->asking = false;
+        c->machine.lingers = reply->status == MUSTER_OK && reply->number == 0;
+        c10d_feed(c, RDZV_EVENT_LEAVE);
+    }
+}
+
+static void on_asked_in_vain(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    struct c10d *c = r->state;
+    if (c->asking) {
+        c->asking = false;
+        obey(c, RDZV_VERDICT_GIVEN_UP);
+    }
+}
+
+/* A member that is an agent of PyTorch's would not hear of it: it is asked for first. The host need not ask, since
+ * nothing goes on without its store. In a big job, all of whose nodes may be leaving at once, nobody asks for so many.
+ */
+static void leave(struct c10d *c) {
+    enum { ASK_NODES_MAX = 256 };
+    bool asks = c->machine.phase == RDZV_PHASE_MEMBER && !c10d_store_server(c) && !c->rdzv->succeeded &&
+                rdzv_state_count(&c->machine.state, RDZV_PARTICIPANT) <= ASK_NODES_MAX;
+    if (!asks || c10d_master_ask(c, c->client, &c->machine.state, on_asked_before_leaving) != MUSTER_OK) {
+        c10d_feed(c, RDZV_EVENT_LEAVE);
+        return;
+    }
+    c->asking = true;
+    rdzv_wait(c->rdzv, RDZV_TIMER_LEAVE, on_asked_in_vain, c->rdzv->options.conf.close_timeout_ms);
+}
+
+static void shutdown_node(struct rdzv *r, bool close_job) {
+    struct c10d *c = r->state;
+    c->ending = true;
+    c->join_wanted = false;
+    c10d_round_abort(c);
+    c10d_report_stop(c);
+    if (!c->has_machine || c->end.is_detached) {
+        rdzv_tell_shutdown_done(r);
+    } else if (close_job && c10d_end_closes(c)) {
+        c10d_feed(c, RDZV_EVENT_CLOSE);
+    } else {
+        leave(c);
+    }
+}
+
+static void stop(struct rdzv *r) {
+    struct c10d *c = r->state;
+    if (!c) {
+        return;
+    }
+    c10d_round_stop(c);
+    kv_client_close(c->watcher);
+    c10d_store_close(c);
+    if (c->has_machine) {
+        rdzv_machine_done(&c->machine);
+    }
+    rdzv_state_done(&c->world);
+    liveness_done(&c->liveness);
+    buf_done(&c->token);
+    buf_done(&c->text);
+    free(c->end.told_cause);
+    free(c);
+}
+
+const struct rdzv_backend_table rdzv_c10d = {.nodes_max = RDZV_NODES_MAX,
+                                             .orders_by_name = true,
+                                             .start = start,
+                                             .join = join,
+                                             .worker_failed = c10d_cause_tell,
+                                             .ask_cause = c10d_cause_ask,
+                                             .barrier = barrier,
+                                             .shutdown = shutdown_node,
+                                             .stop = stop};

@@ -1,0 +1,150 @@
+/* What the c10d backend tells people: who is here and who is missing, and why a round ends. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "rendezvous/torch/c10d_impl.h"
+
+enum { REPORT_FIRST_MS = 5000, REPORT_AGAIN_MS = 30000, NAMES_MAX = 8 };
+
+static void append(char *out, size_t size, const char *text) {
+    size_t used = strlen(out);
+    (void)snprintf(out + used, size - used, "%s", text);
+}
+
+/* Up to NAMES_MAX members of a list. */
+static void append_names(const struct rdzv_state *state, unsigned list, const char *title, char *out, size_t size) {
+    size_t count = rdzv_state_count(state, list);
+    size_t named = 0;
+    char text[RDZV_NODE_TEXT_MAX];
+    if (count == 0) {
+        return;
+    }
+    append(out, size, title);
+    for (size_t i = 0; i < state->member_count && named < NAMES_MAX; i++) {
+        if (state->members[i].lists & list) {
+            append(out, size, named++ > 0 ? ", " : " ");
+            append(out, size, rdzv_node_format(&state->members[i].node, text));
+        }
+    }
+    if (count > named) {
+        (void)str_format(text, sizeof text, " and %zu more", count - named);
+        append(out, size, text);
+    }
+    append(out, size, "; ");
+}
+
+/* The deadline is of the clock of the node that wrote it. */
+static int64_t last_call_left_s(const struct c10d *c) {
+    const struct rdzv_state *state = &c->machine.state;
+    int64_t most_s = c->machine.settings.last_call_timeout_ms / 1000;
+    int64_t left_us = state->has_deadline ? state->deadline_us - c10d_now(c).wall_us : 0;
+    int64_t left_s = left_us > 0 ? (left_us + 999999) / 1000000 : 0;
+    return left_s < most_s ? left_s : most_s;
+}
+
+const char *c10d_report_who(const struct c10d *c, char *out, size_t size) {
+    const struct rdzv_options *o = &c->rdzv->options;
+    const struct rdzv_state *state = &c->machine.state;
+    char counts[160], nodes[RDZV_NODES_TEXT_SIZE];
+    out[0] = '\0';
+    append_names(state, RDZV_PARTICIPANT, state->complete ? "members of the running round:" : "here:", out, size);
+    append_names(state, RDZV_WAITING, "waiting:", out, size);
+    append_names(state, RDZV_SPARE, "spare:", out, size);
+    /* Who is out of time has taken itself off the list, and is here all the same. */
+    size_t here = rdzv_state_count(state, RDZV_PARTICIPANT) + !rdzv_state_is(state, &c->machine.self, RDZV_LISTED);
+    size_t missing = here < o->min_nodes ? o->min_nodes - here : 0;
+    if (state->complete) {
+        (void)str_format(counts, sizeof counts, "round %lld is complete and must end before this node can take part",
+                         (long long)state->round);
+    } else if (missing > 0) {
+        (void)str_format(counts, sizeof counts, "%zu of %u nodes are here, %zu missing (at most %u can take part)",
+                         here, o->min_nodes, missing, o->max_nodes);
+    } else {
+        (void)str_format(counts, sizeof counts, "%zu of %s are here: enough, the last call ends in %lld s", here,
+                         rdzv_nodes_text(o, nodes), (long long)last_call_left_s(c));
+    }
+    append(out, size, counts);
+    return out;
+}
+
+static void on_report(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    struct c10d *c = r->state;
+    char text[MUSTER_DETAIL_MAX];
+    char tried[MUSTER_DETAIL_MAX / 2];
+    (void)c10d_store_describe(c, tried, sizeof tried);
+    if (!c->has_machine) {
+        log_warning("still waiting for the rendezvous store of '%s' at %s (%s)", r->options.run_id,
+                    r->options.endpoint && r->options.endpoint[0] ? r->options.endpoint : "localhost", tried);
+        return;
+    }
+    log_warning("still waiting for a world in rendezvous '%s' (store %s): %s", r->options.run_id, tried,
+                c->forming ? "its nodes are telling each other their ranks" : c10d_report_who(c, text, sizeof text));
+}
+
+void c10d_report_start(struct c10d *c) {
+    (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_REPORT), on_report, REPORT_FIRST_MS, REPORT_AGAIN_MS);
+}
+
+void c10d_report_stop(struct c10d *c) {
+    (void)uv_timer_stop(rdzv_timer(c->rdzv, RDZV_TIMER_REPORT));
+}
+
+void c10d_report_silent(struct c10d *c) {
+    const struct rdzv_machine *m = &c->machine;
+    char name[RDZV_NODE_TEXT_MAX];
+    if (m->has_silent && !c->silence_told) {
+        c->silence_told = true;
+        log_warning(
+            "no sign of life from node %s for %lld s. The other nodes are too few for a world: it keeps its place "
+            "for %lld s more, and the workers run on",
+            rdzv_node_format(&m->silent, name), (long long)(m->settings.expiry_ms / 1000),
+            (long long)(m->settings.join_timeout_ms / 1000));
+    } else if (!m->has_silent && c->silence_told) {
+        c->silence_told = false;
+        if (m->phase == RDZV_PHASE_MEMBER && m->told != RDZV_VERDICT_NODE_LEFT) {
+            log_warning("all nodes of the world answer again");
+        }
+    }
+}
+
+/* The first member of the world that is not in the round any longer. */
+static const struct rdzv_node *first_missing(const struct c10d *c) {
+    for (size_t i = 0; i < c->world.member_count; i++) {
+        const struct rdzv_member *was = &c->world.members[i];
+        if ((was->lists & RDZV_PARTICIPANT) && !rdzv_state_is(&c->machine.state, &was->node, RDZV_PARTICIPANT)) {
+            return &was->node;
+        }
+    }
+    return NULL;
+}
+
+const char *c10d_report_change(const struct c10d *c, bool left, char *out, size_t size) {
+    char name[RDZV_NODE_TEXT_MAX] = "";
+    const struct rdzv_state *state = &c->machine.state;
+    if (!left) {
+        out[0] = '\0';
+        append_names(state, RDZV_WAITING, "a node waits to be let in:", out, size);
+        if (out[0] != '\0') {
+            out[strlen(out) - 2] = '\0'; /* "; " */
+        } else {
+            (void)str_copy(out, size, "a node has waited to be let in"); /* and is gone by now */
+        }
+        return out;
+    }
+    const struct rdzv_node *missing = first_missing(c);
+    if (!rdzv_state_is(state, &c->machine.self, RDZV_PARTICIPANT)) {
+        (void)str_format(out, size, "this node was taken out of round %lld by others, who thought it dead",
+                         (long long)c->world.round);
+    } else if (!missing) {
+        (void)str_format(out, size, "round %lld is over", (long long)c->world.round);
+    } else if (rdzv_state_is(state, missing, RDZV_LISTED)) {
+        (void)str_format(out, size, "node %s has left round %lld to join again", rdzv_node_format(missing, name),
+                         (long long)c->world.round);
+    } else {
+        (void)str_format(out, size, "node %s has left or died", rdzv_node_format(missing, name));
+    }
+    return out;
+}

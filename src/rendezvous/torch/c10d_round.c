@@ -1,0 +1,299 @@
+/* Once a round is complete: the exchange of ranks, and at the end the exit barrier. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "rendezvous/torch/c10d_impl.h"
+
+#include <muster/status.h>
+
+static size_t world_size(const struct c10d *c) {
+    return rdzv_state_count(&c->world, RDZV_PARTICIPANT);
+}
+
+uint32_t c10d_round_rank(const struct c10d *c) {
+    const struct rdzv_member *self = rdzv_state_find(&c->world, &c->machine.self);
+    return (uint32_t)self->rank;
+}
+
+static void prefix_of(const struct c10d *c, int64_t round, char out[C10D_KEY_MAX]) {
+    (void)str_format(out, C10D_KEY_MAX, "%s.%lld/", c->key, (long long)round);
+}
+
+/* ---- the waiting connection ---- */
+
+static void on_waiter_state(void *ctx, int status) {
+    (void)ctx;
+    (void)status; /* its requests are answered with the loss, and the link's own connection is lost too */
+}
+
+int c10d_round_need_waiter(struct c10d *c) {
+    return c->waiter ? MUSTER_OK : c10d_store_connect(c, on_waiter_state, &c->waiter);
+}
+
+static void drop_waiter(struct c10d *c) {
+    kv_client_close(c->waiter); /* no answer comes after this */
+    c->waiter = NULL;
+    c->end.watches_host = false;
+}
+
+void c10d_round_abort(struct c10d *c) {
+    drop_waiter(c);
+    exchange_close(c->exchange);
+    c->exchange = NULL;
+    master_search_close(c->search);
+    c->search = NULL;
+    c->forming = c->change_seen = false;
+    c->in_barrier = false;
+}
+
+void c10d_round_stop(struct c10d *c) {
+    c10d_round_abort(c);
+    kv_server_close(c->worker_store);
+    c->worker_store = NULL;
+}
+
+/* ---- the exchange ---- */
+
+static void tell_world(struct c10d *c, const struct exchange_result *result) {
+    char why[MUSTER_DETAIL_MAX];
+    c->forming = false;
+    c10d_past_formed(c, c10d_round_rank(c));
+    c10d_report_stop(c);
+    rdzv_tell_world(c->rdzv, (uint64_t)c->world.round, c10d_round_rank(c), (uint32_t)world_size(c), result);
+    c10d_end_begin_round(c);
+    if (c->change_seen) {
+        c->change_seen = false;
+        (void)c10d_report_change(c, false, why, sizeof why);
+        rdzv_tell_change(c->rdzv, RDZV_NODE_ARRIVED, "%s", why);
+    }
+}
+
+static void on_exchanged(void *ctx, int status, const struct exchange_result *result) {
+    struct c10d *c = ctx;
+    struct exchange_result copy = *result;
+    exchange_close(c->exchange);
+    c->exchange = NULL;
+    if (status == MUSTER_ENOENT && !c->searched) {
+        status = c10d_master_search(c);
+    } else if (status == MUSTER_OK) {
+        tell_world(c, &copy);
+    }
+    if (status != MUSTER_OK) {
+        c10d_fail(c,
+                  status_prefix(status, "round %lld: the nodes could not agree on ranks", (long long)c->world.round));
+    }
+}
+
+static int tell_host(struct c10d *c, const char *prefix, const char *node) {
+    char key[C10D_KEY_MAX + 16];
+    (void)str_format(key, sizeof key, "%sMASTER_NODE", prefix);
+    return kv_client_set(c->client, key, kv_slice_text(node), NULL, NULL);
+}
+
+/* A world of one node needs nobody's word, but tells where its store is: a later node may ask. */
+static int begin_alone(struct c10d *c) {
+    char prefix[C10D_KEY_MAX];
+    char key[C10D_KEY_MAX + 16];
+    char text[8];
+    uint32_t workers = c->rdzv->options.local_world_size;
+    struct exchange_result result = {.global_world_size = workers, .role_world_size = workers};
+    int rc = c10d_master_host(c, &result.master_port);
+    if (rc != MUSTER_OK) {
+        return rc;
+    }
+    c->hosts_world = true;
+    prefix_of(c, c->world.round, prefix);
+    (void)str_copy(result.master_addr, sizeof result.master_addr, c->own_address);
+    (void)str_format(text, sizeof text, "%u", (unsigned)result.master_port);
+    (void)str_format(key, sizeof key, "%sMASTER_ADDR", prefix);
+    rc = tell_host(c, prefix, c->machine.self.addr);
+    rc = rc ? rc : kv_client_set(c->client, key, kv_slice_text(result.master_addr), NULL, NULL);
+    if (rc == MUSTER_OK) {
+        (void)str_format(key, sizeof key, "%sMASTER_PORT", prefix);
+        rc = kv_client_set(c->client, key, kv_slice_text(text), NULL, NULL);
+    }
+    if (rc == MUSTER_OK) {
+        tell_world(c, &result);
+    }
+    return rc;
+}
+
+int c10d_round_exchange(struct c10d *c, const char *master_addr, const char *master_node, uint16_t master_port) {
+    const struct rdzv_options *o = &c->rdzv->options;
+    char prefix[C10D_KEY_MAX];
+    prefix_of(c, c->world.round, prefix);
+    /* An agent of PyTorch's looks at the state once a second. */
+    enum { ADDRESS_TIMEOUT_MS = 3000 };
+    bool may_search = c->world.round > 0 && !c->searched && o->conf.read_timeout_ms > ADDRESS_TIMEOUT_MS;
+    struct exchange_options options = {
+        .client = c->client,
+        .waiter = c->waiter,
+        .prefix = prefix,
+        .role = o->role ? o->role : "default",
+        .rank = c10d_round_rank(c),
+        .node_count = (uint32_t)world_size(c),
+        .local_world_size = o->local_world_size,
+        .identical = o->identical_workers,
+        .address_known = master_addr != NULL,
+        .publish_address = master_addr != NULL,
+        .master_addr = master_addr,
+        .master_port = master_port,
+        .timeout_ms = o->conf.read_timeout_ms,
+        .address_timeout_ms = may_search ? ADDRESS_TIMEOUT_MS : o->conf.read_timeout_ms,
+    };
+    int rc = master_addr ? tell_host(c, prefix, master_node) : MUSTER_OK;
+    return rc ? rc : exchange_start(&options, on_exchanged, c, &c->exchange);
+}
+
+static int begin_together(struct c10d *c) {
+    c->forming = true;
+    c->searched = false;
+    int rc = c10d_round_need_waiter(c);
+    return rc == MUSTER_OK ? c10d_master_begin(c) : rc;
+}
+
+void c10d_round_begin(struct c10d *c) {
+    int rc = rdzv_state_copy(&c->world, &c->machine.state);
+    if (rc == MUSTER_OK) {
+        c10d_master_reset(c);
+        c->hosts_world = false;
+        rc = world_size(c) == 1 ? begin_alone(c) : begin_together(c);
+    }
+    if (rc != MUSTER_OK) {
+        c10d_fail(c, rc);
+    }
+}
+
+/* ---- the exit barrier ---- */
+
+void c10d_round_barrier_over(struct c10d *c, bool passed) {
+    if (c->in_barrier) {
+        c->barrier_passed = passed;
+        c10d_round_abort(c);
+        rdzv_tell_barrier_done(c->rdzv);
+    }
+}
+
+static void on_last_member(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    if (reply->status == MUSTER_ETIMEOUT && c10d_end_serves_on(c)) {
+        return;
+    }
+    if (reply->status != MUSTER_OK) {
+        log_info("the exit barrier ended early (harmless): %s", muster_detail());
+    }
+    c10d_round_barrier_over(c, reply->status == MUSTER_OK);
+}
+
+/* How many come to the barrier. Where survivors go on, members may have left: those count that are still in the round,
+ * and this one. (A node that dies after it came is counted as come, and the others then wait for one less.) */
+static int64_t expected_count(const struct c10d *c) {
+    if (!c->rdzv->options.survivors_continue) {
+        return (int64_t)world_size(c);
+    }
+    int64_t count = 1;
+    for (size_t i = 0; c->machine.state.round == c->world.round && i < c->world.member_count; i++) {
+        const struct rdzv_member *was = &c->world.members[i];
+        count += (was->lists & RDZV_PARTICIPANT) && rdzv_node_compare(&was->node, &c->machine.self) != 0 &&
+                 rdzv_state_is(&c->machine.state, &was->node, RDZV_PARTICIPANT);
+    }
+    return count;
+}
+
+void c10d_round_barrier_key(const struct c10d *c, char key[2 * C10D_KEY_MAX], const char *name) {
+    char prefix[C10D_KEY_MAX];
+    prefix_of(c, c->world.round, prefix);
+    (void)str_format(key, (size_t)2 * C10D_KEY_MAX, "%storchelastic/agent/terminal_state/%s", prefix, name);
+}
+
+/* News of a departure, or of the end of the job, comes once, perhaps between the end of this node's workers and its
+ * coming here. The node has been counted nevertheless: the one that left may have come first, and an agent of PyTorch's
+ * may wait for the others. */
+static bool waits_in_vain(const struct c10d *c) {
+    bool is_lost = c->machine.told == RDZV_VERDICT_NODE_LEFT && !c->end.is_asking; /* else the answer decides */
+    return !c->rdzv->options.survivors_continue && (is_lost || c->machine.state.closed);
+}
+
+static void on_counted(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    char key[2 * C10D_KEY_MAX];
+    if (!c->in_barrier) {
+        return; /* it is over already */
+    }
+    c10d_round_barrier_key(c, key, "last_member");
+    c->end.is_counted = true;
+    c->barrier_expected = expected_count(c);
+    bool are_all_here = reply->status == MUSTER_OK && reply->number >= c->barrier_expected;
+    if (are_all_here) {
+        (void)kv_client_set(c->waiter, key, kv_slice_text("<val_ignored>"), NULL, NULL);
+    } else if (waits_in_vain(c)) {
+        c10d_round_barrier_over(c, c->machine.told != RDZV_VERDICT_NODE_LEFT);
+        return;
+    }
+    const char *keys[] = {key};
+    uint64_t timeout_ms = c->rdzv->options.survivors_continue ? 0 : RDZV_BARRIER_TIMEOUT_MS; /* 0: none */
+    if (reply->status != MUSTER_OK || kv_client_wait(c->waiter, keys, 1, timeout_ms, on_last_member, c) != MUSTER_OK) {
+        c10d_round_barrier_over(c, false);
+    }
+}
+
+void c10d_round_barrier(struct c10d *c) {
+    char key[2 * C10D_KEY_MAX];
+    if (c->end.is_detached) {
+        rdzv_tell_barrier_done(c->rdzv);
+        return;
+    }
+    drop_waiter(c); /* it has waited for the end of the store's host */
+    if (!c->has_machine || c->machine.phase != RDZV_PHASE_MEMBER || world_size(c) < 2 ||
+        c10d_round_need_waiter(c) != MUSTER_OK) {
+        rdzv_tell_barrier_done(c->rdzv);
+        return;
+    }
+    c->in_barrier = true;
+    c->barrier_expected = expected_count(c);
+    c10d_round_barrier_key(c, key, "num_members");
+    /* On one connection, in this order: whoever is known to be done has been counted. */
+    if (kv_client_add(c->client, key, 1, on_counted, c) != MUSTER_OK) {
+        c10d_round_barrier_over(c, false);
+    } else if (c->rdzv->succeeded) {
+        c10d_end_done(c);
+    }
+}
+
+void c10d_round_tell_all_are_here(struct c10d *c) {
+    char key[2 * C10D_KEY_MAX];
+    c10d_round_barrier_key(c, key, "last_member");
+    (void)kv_client_set(c->client, key, kv_slice_text("<val_ignored>"), NULL, NULL);
+}
+
+static void on_counted_again(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    if (c->in_barrier && reply->status == MUSTER_OK && reply->number >= c->barrier_expected) {
+        c10d_round_tell_all_are_here(c);
+    }
+}
+
+/* A member has left: those who are left may all be here. */
+static void count_again(struct c10d *c) {
+    char key[2 * C10D_KEY_MAX];
+    int64_t expected = expected_count(c);
+    if (expected != c->barrier_expected) {
+        c->barrier_expected = expected;
+        c10d_round_barrier_key(c, key, "num_members");
+        (void)kv_client_add(c->client, key, 0, on_counted_again, c);
+    }
+}
+
+/* Where survivors go on, nodes that fail come as well, and only those that vanish are not waited for. Else a node that
+ * is lost never comes, and one that is done has come, wherever it is now. */
+void c10d_round_barrier_look(struct c10d *c, bool member_left) {
+    if (c->rdzv->options.survivors_continue) {
+        count_again(c);
+    } else if (c->machine.state.closed) {
+        c10d_round_barrier_over(c, !member_left);
+    } else if (member_left) {
+        c10d_end_ask_missing(c);
+    }
+}

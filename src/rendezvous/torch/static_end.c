@@ -1,0 +1,144 @@
+/* How a static job ends: a failure for good, which the others hear of, and the exit barrier. See static.c. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "rendezvous/torch/static_impl.h"
+
+/* ---- failures ----
+ *
+ * One key holds the first failure for good that the store has heard of. */
+
+static void on_cause(void *ctx, const struct kv_reply *reply) {
+    struct static_rdzv *s = ctx;
+    bool is_cause = reply->status == MUSTER_OK && rdzv_note_cause_text(s->rdzv, reply->values[0]);
+    if (is_cause && rdzv_cause_is_remote(s->rdzv) && s->settled && s->stage != STATIC_BARRIER && !s->has_failed &&
+        !s->rdzv->options.survivors_continue && !s->rdzv->failed) {
+        static_fail(s, rdzv_fail_by_cause(s->rdzv));
+    }
+}
+
+void static_end_ask_cause(struct rdzv *r) {
+    struct static_rdzv *s = r->state;
+    char key[STATIC_KEY_MAX];
+    static_key(s, key, STATIC_KEY_FAILED);
+    if (s->client) {
+        (void)kv_client_get(s->client, key, false, 0, on_cause, s);
+    }
+}
+
+static void on_sync(uv_timer_t *timer) {
+    static_end_ask_cause(timer->data);
+}
+
+/* Of a store of PyTorch's nobody hears: it is asked once a second. */
+void static_end_watch_failures(struct static_rdzv *s) {
+    enum { SYNC_MS = 1000 };
+    if (!static_is_single(s) && !s->rdzv->options.survivors_continue && s->client && !s->watcher) {
+        (void)uv_timer_start(rdzv_timer(s->rdzv, RDZV_TIMER_SYNC), on_sync, SYNC_MS, SYNC_MS);
+    }
+}
+
+static void on_cause_stored(void *ctx, const struct kv_reply *reply) {
+    struct static_rdzv *s = ctx;
+    rdzv_cause_answered(s->rdzv, reply);
+}
+
+static void tell_cause(struct static_rdzv *s, const struct rdzv_cause *cause) {
+    char key[STATIC_KEY_MAX];
+    s->has_failed = true;
+    char *text = rdzv_cause_write(cause);
+    static_key(s, key, STATIC_KEY_FAILED);
+    const char *before = s->told_cause ? s->told_cause : "";
+    if (text && kv_client_compare_set(s->client, key, kv_slice_text(before), kv_slice_text(text), on_cause_stored, s) ==
+                    MUSTER_OK) {
+        free(s->told_cause);
+        s->told_cause = text;
+        rdzv_cause_sent(s->rdzv);
+    } else {
+        free(text);
+    }
+}
+
+/* Restarts are left: the others need not wait until this node's other workers have ended. */
+void static_end_worker_failed(struct rdzv *r, const struct rdzv_cause *cause) {
+    struct static_rdzv *s = r->state;
+    if (static_is_single(s) || !s->client) {
+        return;
+    }
+    if (cause->is_final) {
+        tell_cause(s, cause);
+    } else if (s->stage == STATIC_WORKING && s->word.phase == STATIC_RUNNING) {
+        static_say(s, STATIC_SAYS_BROKE, s->round);
+    }
+}
+
+/* ---- the exit barrier ---- */
+
+void static_end_barrier_over(struct static_rdzv *s) {
+    static_drop(s);
+    rdzv_tell_barrier_done(s->rdzv);
+}
+
+static void on_barrier(void *ctx, int status) {
+    if (status != MUSTER_OK) {
+        log_info("the exit barrier ended early (harmless): %s", muster_detail());
+    }
+    static_end_barrier_over(ctx);
+}
+
+/* The host stays while somebody works, as the others need its store; so does everybody where survivors go on. */
+static uint64_t barrier_timeout_ms(const struct static_rdzv *s) {
+    bool sees_all_go = static_is_host(s) && static_round_knows_all(&s->host.round);
+    return sees_all_go || s->rdzv->options.survivors_continue ? 0 : RDZV_BARRIER_TIMEOUT_MS; /* 0: none */
+}
+
+void static_end_barrier(struct rdzv *r) {
+    struct static_rdzv *s = r->state;
+    static_drop(s);
+    if (static_is_single(s) || !s->client || static_need_waiter(s) != MUSTER_OK) {
+        rdzv_tell_barrier_done(r);
+        return;
+    }
+    s->stage = STATIC_BARRIER;
+    static_say(s, STATIC_SAYS_DONE, s->round);
+    const struct exit_barrier_options options = {.client = s->waiter,
+                                                 .waiter = s->waiter,
+                                                 .prefix = s->prefix,
+                                                 .expected_count = r->options.max_nodes,
+                                                 .timeout_ms = barrier_timeout_ms(s),
+                                                 .on_over = on_barrier, /* who does not come is known to the host */
+                                                 .ctx = s};
+    if (exit_barrier_begin(&s->exit_barrier, &options) != MUSTER_OK) {
+        static_end_barrier_over(s);
+    }
+}
+
+/* ---- the end of this node's part ---- */
+
+static void on_linger(uv_timer_t *timer) {
+    rdzv_tell_shutdown_done(timer->data);
+}
+
+void static_end_look(struct static_rdzv *s) {
+    if (s->lingers && static_round_is_alone(&s->host.round, s->rdzv->options.node_rank)) {
+        rdzv_tell_shutdown_done(s->rdzv);
+    }
+}
+
+/* There is nothing to close and no list to leave. The host of a job that has failed on any node, or has waited in vain,
+ * stays until the others have gone, as they have to read why; but not for long. */
+void static_end_shutdown(struct rdzv *r, bool close_job) {
+    enum { LINGER_MS = 1000 };
+    struct static_rdzv *s = r->state;
+    (void)close_job;
+    static_drop(s);
+    (void)uv_timer_stop(rdzv_timer(r, RDZV_TIMER_REPORT));
+    s->lingers = static_is_host(s) && s->link && (s->has_failed || s->host.has_failed || s->host.is_late);
+    if (s->lingers) {
+        (void)uv_timer_start(rdzv_timer(r, RDZV_TIMER_LINGER), on_linger, LINGER_MS, 0);
+        static_end_look(s);
+    } else {
+        rdzv_tell_shutdown_done(r);
+    }
+}

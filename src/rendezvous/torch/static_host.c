@@ -1,0 +1,195 @@
+/* The host of a static job's store; see static_host.h. */
+#include "rendezvous/torch/static_host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "rendezvous/torch/static_keys.h"
+
+int static_host_init(struct static_host *h, const char *prefix, uint32_t node_count, bool are_alone) {
+    *h = (struct static_host){.prefix = prefix,
+                              .nodes = calloc(node_count, sizeof *h->nodes),
+                              .watchers = calloc(node_count, sizeof *h->watchers)};
+    static_round_init(&h->round, h->nodes, node_count, are_alone);
+    return h->nodes && h->watchers ? MUSTER_OK
+                                   : status_fail(MUSTER_ENOMEM, "no memory for a rendezvous of %u nodes", node_count);
+}
+
+void static_host_done(struct static_host *h) {
+    free(h->nodes);
+    free(h->watchers);
+    h->nodes = NULL;
+    h->watchers = NULL;
+}
+
+/* ---- what is heard ---- */
+
+/* The key behind "/<prefix>", as text; NULL: it is none of this job's agents, or too long to be one that is known. */
+static const char *own_key(const struct static_host *h, struct kv_slice key, char out[STATIC_KEY_MAX]) {
+    size_t skipped = 1 + strlen(h->prefix);
+    if (key.len <= skipped || key.len - skipped >= STATIC_KEY_MAX || key.data[0] != '/' ||
+        memcmp(key.data + 1, h->prefix, skipped - 1) != 0) {
+        return NULL;
+    }
+    memcpy(out, key.data + skipped, key.len - skipped);
+    out[key.len - skipped] = '\0';
+    return out;
+}
+
+/* The rank behind `family` in a key; -1: it is not of this family, or no rank of the job. */
+static int64_t rank_in(const struct static_host *h, const char *key, const char *family) {
+    int64_t rank = -1;
+    bool is_rank = strncmp(key, family, strlen(family)) == 0 && str_parse_i64(key + strlen(family), &rank);
+    return is_rank && rank >= 0 && rank < (int64_t)h->round.count ? rank : -1;
+}
+
+static void node_says(struct static_host *h, uint32_t rank, uint64_t connection, struct kv_slice value) {
+    struct static_says says;
+    if (!static_says_read(value, &says)) {
+        return;
+    }
+    if (says.what == STATIC_SAYS_HERE) {
+        static_round_came(&h->round, rank, connection);
+    } else if (h->nodes[rank].connection != connection) {
+        return; /* an agent that has been replaced */
+    } else if (says.what == STATIC_SAYS_BROKE) {
+        static_round_broke(&h->round, rank, says.round);
+    } else if (says.what == STATIC_SAYS_READY) {
+        static_round_ready(&h->round, rank, says.round);
+    } else {
+        static_round_done(&h->round, rank);
+    }
+}
+
+/* Only agents of PyTorch's tell a role without having introduced themselves. */
+static void role_is_told(struct static_host *h, uint32_t rank, uint64_t connection) {
+    if (h->nodes[rank].state == STATIC_ABSENT || h->nodes[rank].connection != connection) {
+        static_round_came(&h->round, rank, connection);
+        static_round_is_mixed(&h->round);
+    }
+}
+
+/* They come to the exit barrier on the same connection. */
+static void somebody_is_counted(struct static_host *h, uint64_t connection) {
+    int64_t rank = static_round_rank_of(&h->round, connection);
+    if (rank >= 0) {
+        static_round_done(&h->round, (uint32_t)rank);
+    }
+}
+
+/* Workers use that key, too, but not before the first attempt. */
+static void somebody_comes(struct static_host *h, uint64_t connection, struct kv_slice value) {
+    bool no_worker_runs = h->round.phase == STATIC_FORMING && h->round.round == 0;
+    if (!static_host_is_counted(h)) {
+        h->here = static_number_of(value);
+    }
+    if (no_worker_runs && static_round_rank_of(&h->round, connection) < 0) {
+        static_round_is_mixed(&h->round);
+    }
+}
+
+static bool agent_writes(struct static_host *h, uint64_t connection, const char *key, struct kv_slice value) {
+    int64_t rank;
+    if ((rank = rank_in(h, key, STATIC_KEY_NODE)) >= 0) {
+        node_says(h, (uint32_t)rank, connection, value);
+    } else if ((rank = rank_in(h, key, STATIC_KEY_WATCHER)) >= 0) {
+        h->watchers[rank] = connection;
+    } else if ((rank = rank_in(h, key, "torchelastic/role_info/")) >= 0) {
+        role_is_told(h, (uint32_t)rank, connection);
+    } else if (strcmp(key, "torchelastic/agent/terminal_state/num_members") == 0) {
+        somebody_is_counted(h, connection);
+    } else if (strcmp(key, STATIC_KEY_FAILED) == 0) {
+        h->has_failed = value.len > 0;
+    } else if (strcmp(key, STATIC_KEY_DIFFER) == 0) {
+        h->differing_nnodes = static_number_of(value);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+bool static_host_heard(struct static_host *h, uint64_t connection, struct kv_slice key, struct kv_slice value) {
+    char text[STATIC_KEY_MAX];
+    if (kv_slice_equal(key, kv_slice_text("init/"))) {
+        somebody_comes(h, connection, value);
+        return true;
+    }
+    const char *own = own_key(h, key, text);
+    return own && value.data && agent_writes(h, connection, own, value);
+}
+
+bool static_host_lost(struct static_host *h, uint64_t connection) {
+    bool is_agent = static_round_rank_of(&h->round, connection) >= 0;
+    static_round_lost(&h->round, connection);
+    return is_agent;
+}
+
+bool static_host_is_counted(const struct static_host *h) {
+    return h->here >= (int64_t)h->round.count;
+}
+
+/* ---- what is told ---- */
+
+static bool keeps_connection(const void *ctx, uint64_t connection) {
+    const struct static_host *h = ctx;
+    for (uint32_t i = 0; i < h->round.count; i++) {
+        if (h->nodes[i].connection == connection || h->watchers[i] == connection) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool keeps_key(const void *ctx, struct kv_slice key) {
+    const struct static_host *h = ctx;
+    char text[STATIC_KEY_MAX];
+    const char *own = own_key(h, key, text);
+    return own && strncmp(own, STATIC_KEYS, strlen(STATIC_KEYS)) == 0;
+}
+
+static void set(struct static_host *h, const char *name, const char *value) {
+    char key[STATIC_KEY_MAX] = "/"; /* of the wire */
+    (void)str_format(key + 1, sizeof key - 1, "%s%s", h->prefix, name);
+    if (kv_server_set(h->server, kv_slice_text(key), kv_slice_text(value)) != MUSTER_OK) {
+        log_warning("the other nodes cannot be told: %s", muster_detail());
+    }
+}
+
+static void tell(struct static_host *h, const char *word) {
+    if (strcmp(word, h->told) != 0) {
+        (void)str_copy(h->told, sizeof h->told, word);
+        log_debug("all nodes are told: %s", word);
+        set(h, STATIC_KEY_ROUND, word);
+    }
+}
+
+void static_host_open(struct static_host *h, struct kv_server *server) {
+    h->server = server;
+    static_host_act(h);
+}
+
+void static_host_act(struct static_host *h) {
+    char word[STATIC_WORD_SIZE];
+    if (static_round_is_complete(&h->round)) {
+        kv_server_reset_but(h->server, &(struct kv_keep){.connection = keeps_connection, .key = keeps_key, .ctx = h});
+        static_round_go(&h->round);
+    }
+    if (!h->has_let_go && h->round.is_one_done && static_round_is_over(&h->round)) {
+        h->has_let_go = true;
+        set(h, "torchelastic/agent/terminal_state/last_member", "<val_ignored>");
+    }
+    if (h->is_late) {
+        return;
+    }
+    tell(h, h->has_failed ? STATIC_WORD_FAILED : static_round_word(&h->round, word));
+}
+
+void static_host_tell_late(struct static_host *h, const char *missing) {
+    char word[sizeof h->told];
+    h->is_late = true;
+    (void)str_format(word, sizeof word, STATIC_WORD_LATE "%s", missing);
+    tell(h, word);
+}

@@ -1,0 +1,40 @@
+/* Node rank 0 of a static job: what it learns from the writes to the store that it serves, and what it tells all nodes.
+ *
+ * The keys are in docs/rendezvous.md, "The static backend"; static_round.h decides. */
+#ifndef RENDEZVOUS_STATIC_HOST_H
+#define RENDEZVOUS_STATIC_HOST_H
+
+#include "rendezvous/torch/static_round.h"
+#include "store/server/kv_server.h"
+
+struct static_host {
+    struct static_round round;
+    struct static_node *nodes; /* owned */
+    uint64_t *watchers;        /* of each rank the connection on which it waits for our word; owned */
+    struct kv_server *server;  /* borrowed; NULL until static_host_open() */
+    const char *prefix;        /* of all keys, "/" at the end; borrowed */
+    int64_t here;              /* nodes that have counted themselves in, as PyTorch's agents do */
+    int64_t differing_nnodes;  /* of a node that was started with another --nnodes; 0: none was */
+    bool has_failed;           /* for good, on any node */
+    bool is_late;              /* somebody was waited for in vain */
+    bool has_let_go;           /* those in the exit barrier, since nobody else can come */
+    char told[STATIC_WORD_SIZE + STATIC_MISSING_SIZE]; /* to all nodes, last */
+};
+
+/* MUSTER_ENOMEM. static_host_done() in either case. */
+int static_host_init(struct static_host *h, const char *prefix, uint32_t node_count, bool are_alone);
+void static_host_done(struct static_host *h);
+/* The store is served now. */
+void static_host_open(struct static_host *h, struct kv_server *server);
+
+/* A write, the end of a connection: from inside the server. True: static_host_act() has to follow, from outside. */
+bool static_host_heard(struct static_host *h, uint64_t connection, struct kv_slice key, struct kv_slice value);
+bool static_host_lost(struct static_host *h, uint64_t connection);
+/* Empties the store for the next attempt, tells the nodes, ends the exit barrier, as far as it is time. */
+void static_host_act(struct static_host *h);
+/* Those who are missing were waited for in vain: all others are told. */
+void static_host_tell_late(struct static_host *h, const char *missing);
+/* Have all nodes counted themselves in? */
+bool static_host_is_counted(const struct static_host *h);
+
+#endif

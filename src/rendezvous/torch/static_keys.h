@@ -1,0 +1,68 @@
+/* What Muster's agents of a static job tell each other through their store, beside PyTorch's keys (docs/rendezvous.md,
+ * "The static backend"). All keys are behind "<run id>/". */
+#ifndef RENDEZVOUS_STATIC_KEYS_H
+#define RENDEZVOUS_STATIC_KEYS_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "store/wire/slice.h"
+
+enum { STATIC_KEY_MAX = 512 };
+
+#define STATIC_KEYS "muster/"          /* all of them begin so: they outlive an attempt */
+#define STATIC_KEY_NODE "muster/node/" /* + rank: what that node says, below */
+#define STATIC_KEY_WATCHER                                                                                             \
+    "muster/watcher/"                     /* + rank: written on the connection on which it waits for the host's word */
+#define STATIC_KEY_ROUND "muster/round"   /* the host's word: static_round_word(), or one of these two */
+#define STATIC_KEY_FAILED "muster/failed" /* the failure for good that the store has heard of first */
+#define STATIC_KEY_NNODES "muster/nnodes" /* how many nodes there are to be, says the first that comes */
+#define STATIC_KEY_DIFFER "muster/nnodes_differ" /* of a node that has been told another number */
+
+#define STATIC_WORD_FAILED "failed" /* STATIC_KEY_FAILED says why */
+#define STATIC_WORD_LATE "late "    /* + who has not come in time */
+
+/* The number of a value; 0 where there is none. */
+static inline int64_t static_number_of(struct kv_slice value) {
+    char text[24] = "";
+    int64_t number = 0;
+    if (value.len < sizeof text) {
+        memcpy(text, value.data, value.len);
+    }
+    return str_parse_i64(text, &number) ? number : 0;
+}
+
+enum static_says_what {
+    STATIC_SAYS_HERE,  /* "here" */
+    STATIC_SAYS_BROKE, /* "broke 3": a worker of attempt 3 has failed */
+    STATIC_SAYS_READY, /* "ready 4": none of its workers runs, attempt 4 may begin */
+    STATIC_SAYS_DONE,  /* "done": its workers have succeeded */
+};
+
+struct static_says {
+    enum static_says_what what;
+    uint64_t round;
+};
+
+enum { STATIC_SAYS_SIZE = 32 };
+static inline const char *static_says_write(const struct static_says *says, char out[STATIC_SAYS_SIZE]) {
+    static const char *const words[] = {"here", "broke", "ready", "done"};
+    (void)str_format(out, STATIC_SAYS_SIZE, "%s %llu", words[says->what], (unsigned long long)says->round);
+    return out;
+}
+
+static inline bool static_says_read(struct kv_slice value, struct static_says *out) {
+    static const char *const words[] = {"here ", "broke ", "ready ", "done "};
+    for (int i = 0; i < 4; i++) {
+        size_t len = strlen(words[i]);
+        if (value.len > len && memcmp(value.data, words[i], len) == 0) {
+            struct kv_slice number = {.data = value.data + len, .len = value.len - len};
+            *out = (struct static_says){.what = (enum static_says_what)i, .round = (uint64_t)static_number_of(number)};
+            return true;
+        }
+    }
+    return false;
+}
+
+#endif

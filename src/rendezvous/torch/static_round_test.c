@@ -1,0 +1,197 @@
+/* The attempts of a static job: who is waited for, when all go, what is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "rendezvous/torch/static_round.h"
+
+enum { NODES = 3 };
+
+struct scene {
+    struct static_node nodes[NODES];
+    struct static_round round;
+};
+
+/* Node i is connection 10 + i. */
+static void all_come(struct scene *s) {
+    *s = (struct scene){0};
+    static_round_init(&s->round, s->nodes, NODES, false);
+    for (uint32_t i = 0; i < NODES; i++) {
+        static_round_came(&s->round, i, 10 + i);
+    }
+}
+
+static void all_are_ready(struct scene *s, uint64_t round) {
+    for (uint32_t i = 0; i < NODES; i++) {
+        static_round_ready(&s->round, i, round);
+    }
+}
+
+static void all_run(struct scene *s) {
+    all_come(s);
+    all_are_ready(s, 0);
+    static_round_go(&s->round);
+}
+
+static void expect_word(const struct scene *s, const char *expected) {
+    char word[STATIC_WORD_SIZE];
+    assert_string_equal(static_round_word(&s->round, word), expected);
+}
+
+static void expect_missing(const struct scene *s, uint32_t count, const char *expected) {
+    char missing[STATIC_MISSING_SIZE];
+    assert_int_equal(static_round_missing(&s->round, missing), count);
+    assert_string_equal(missing, expected);
+}
+
+static void all_begin_together(void **state) {
+    (void)state;
+    struct scene s;
+    all_come(&s);
+    expect_word(&s, "form 0 0");
+    static_round_ready(&s.round, 0, 0);
+    static_round_ready(&s.round, 2, 0);
+    assert_false(static_round_is_complete(&s.round));
+    expect_missing(&s, 1, "node rank 1");
+    static_round_ready(&s.round, 1, 0);
+    assert_true(static_round_is_complete(&s.round));
+    static_round_go(&s.round);
+    expect_word(&s, "run 0 0");
+    assert_false(static_round_is_complete(&s.round));
+}
+
+static void one_that_is_ready_stops_the_others(void **state) {
+    (void)state;
+    struct scene s;
+    all_run(&s);
+    static_round_broke(&s.round, 1, 0);
+    expect_word(&s, "form 1 1");
+    static_round_broke(&s.round, 2, 0); /* at the same time */
+    expect_word(&s, "form 1 1");
+    static_round_ready(&s.round, 1, 1);
+    static_round_ready(&s.round, 2, 1);
+    expect_missing(&s, 1, "node rank 0");
+    static_round_ready(&s.round, 0, 1);
+    assert_true(static_round_is_complete(&s.round));
+    static_round_go(&s.round);
+    expect_word(&s, "run 1 1");
+}
+
+/* What was said of an attempt that is over does not end the one that runs. */
+static void late_words_count_for_nothing(void **state) {
+    (void)state;
+    struct scene s;
+    all_run(&s);
+    all_are_ready(&s, 1);
+    static_round_go(&s.round);
+    static_round_broke(&s.round, 0, 0);
+    static_round_ready(&s.round, 0, 0);
+    static_round_ready(&s.round, 0, 1);
+    expect_word(&s, "run 1 0");
+    static_round_ready(&s.round, NODES, 2); /* no rank of the job */
+    static_round_came(&s.round, NODES, 99);
+    static_round_done(&s.round, NODES);
+    expect_word(&s, "run 1 0");
+}
+
+static void who_is_gone_is_waited_for_and_can_be_replaced(void **state) {
+    (void)state;
+    struct scene s;
+    all_run(&s);
+    static_round_lost(&s.round, 11);
+    expect_word(&s, "run 0 0"); /* a connection is no worker */
+    expect_missing(&s, 1, "node rank 1");
+    static_round_ready(&s.round, 0, 1);
+    static_round_ready(&s.round, 2, 1);
+    assert_false(static_round_is_complete(&s.round));
+    static_round_came(&s.round, 1, 21);
+    static_round_lost(&s.round, 11); /* the old one again */
+    static_round_ready(&s.round, 1, 1);
+    assert_true(static_round_is_complete(&s.round));
+    static_round_lost(&s.round, 10);
+    assert_false(static_round_is_complete(&s.round));
+}
+
+static void agents_of_pytorch_and_the_done_let_each_restart_alone(void **state) {
+    (void)state;
+    struct scene s;
+    all_come(&s);
+    static_round_ready(&s.round, 0, 0);
+    static_round_is_mixed(&s.round);
+    expect_word(&s, "alone");
+    all_are_ready(&s, 0);
+    assert_false(static_round_is_complete(&s.round));
+    all_run(&s);
+    static_round_done(&s.round, 0);
+    expect_word(&s, "run 0 0");
+    static_round_broke(&s.round, 1, 0);
+    expect_word(&s, "alone");
+    all_run(&s);
+    static_round_ready(&s.round, 1, 1);
+    static_round_done(&s.round, 0); /* before it heard of it */
+    expect_word(&s, "alone");
+}
+
+static void the_barrier_is_over_when_nobody_can_come(void **state) {
+    (void)state;
+    struct scene s;
+    all_run(&s);
+    static_round_done(&s.round, 0);
+    static_round_lost(&s.round, 10);
+    static_round_lost(&s.round, 12);
+    assert_false(static_round_is_over(&s.round));
+    static_round_done(&s.round, 1);
+    assert_true(static_round_is_over(&s.round));
+    assert_true(static_round_is_alone(&s.round, 0));
+    static_round_came(&s.round, 2, 22);
+    assert_false(static_round_is_alone(&s.round, 0));
+    assert_true(static_round_is_alone(&s.round, 2));
+    assert_false(static_round_is_over(&s.round));
+    assert_true(static_round_knows_all(&s.round));
+}
+
+static void many_that_are_missing_are_counted(void **state) {
+    (void)state;
+    struct static_node nodes[20] = {{0}};
+    struct static_round round;
+    char missing[STATIC_MISSING_SIZE];
+    static_round_init(&round, nodes, 20, true);
+    static_round_came(&round, 1, 5);
+    assert_int_equal(static_round_missing(&round, missing), 19);
+    assert_string_equal(missing, "node ranks 0, 2, 3, 4, 5, 6, 7, 8 and 11 more");
+}
+
+static void words_are_read_as_they_are_written(void **state) {
+    (void)state;
+    static const char *const wrong[] = {
+        "", "form", "form ", "form 1", "form 1 x", "run -1 0", "run 1 4294967296", "aloneness", "late 1"};
+    struct static_word word;
+    assert_true(static_round_read_word("form 7 3", 8, &word));
+    assert_true(word.phase == STATIC_FORMING && word.round == 7 && word.broken_by == 3);
+    assert_true(static_round_read_word("run 12 0", 8, &word));
+    assert_true(word.phase == STATIC_RUNNING && word.round == 12);
+    assert_true(static_round_read_word("alone", 5, &word));
+    assert_true(word.phase == STATIC_ALONE);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_false(static_round_read_word(wrong[i], strlen(wrong[i]), &word));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_begin_together),
+        cmocka_unit_test(one_that_is_ready_stops_the_others),
+        cmocka_unit_test(late_words_count_for_nothing),
+        cmocka_unit_test(who_is_gone_is_waited_for_and_can_be_replaced),
+        cmocka_unit_test(agents_of_pytorch_and_the_done_let_each_restart_alone),
+        cmocka_unit_test(the_barrier_is_over_when_nobody_can_come),
+        cmocka_unit_test(many_that_are_missing_are_counted),
+        cmocka_unit_test(words_are_read_as_they_are_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,271 @@
+/* The connection of the blocking TCPStore client; see store_stream.h. */
+#include "store/blocking/store_stream.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "net/retry.h"
+#include "net/socket.h"
+#include "store/blocking/store_impl.h"
+
+enum { READ_MIN = 4096, READ_MAX = 256 * 1024 };
+/* The server gets this long to confirm that a wait was canceled, beyond the caller's own time. */
+enum { CANCEL_GRACE_MS = 10000 };
+
+void store_stream_init(struct store_stream *stream) {
+    *stream = (struct store_stream){.fd = -1};
+    buf_init(&stream->in, CODEC_MESSAGE_BYTES_MAX + READ_MAX);
+    buf_init(&stream->out, CODEC_MESSAGE_BYTES_MAX);
+}
+
+void store_stream_done(struct store_stream *stream) {
+    (void)store_stream_lose(stream, 0);
+    buf_done(&stream->in);
+    buf_done(&stream->out);
+}
+
+int store_stream_lose(struct store_stream *stream, int code) {
+    if (stream->fd >= 0) {
+        (void)close(stream->fd);
+        stream->fd = -1;
+    }
+    return code;
+}
+
+/* Waits until the socket is ready. */
+static int await(struct store_stream *stream, short events, int64_t deadline_ns) {
+    for (;;) {
+        struct pollfd poll_fd = {.fd = stream->fd, .events = events};
+        int left_ms = store_remaining_ms(deadline_ns);
+        int ready = poll(&poll_fd, 1, left_ms);
+        if (ready > 0) {
+            return 0;
+        }
+        if (ready == 0 && store_remaining_ms(deadline_ns) == 0) {
+            return status_fail(MUSTER_ETIMEOUT, "no answer in time");
+        }
+        if (ready < 0 && errno != EINTR) {
+            return store_stream_lose(stream, status_fail_errno(errno, "poll"));
+        }
+    }
+}
+
+/* Sends all of `out`; whatever goes wrong, time included, breaks the stream. */
+static int flush(struct store_stream *stream, int64_t deadline_ns) {
+    while (stream->out.len > 0) {
+        ssize_t sent = send(stream->fd, buf_bytes(&stream->out), stream->out.len, MSG_NOSIGNAL);
+        if (sent > 0) {
+            buf_consume(&stream->out, (size_t)sent);
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            int code = await(stream, POLLOUT, deadline_ns);
+            if (code) {
+                return store_stream_lose(stream, code);
+            }
+        } else if (errno != EINTR) {
+            return store_stream_lose(stream,
+                                     status_fail(MUSTER_ECONNECT, "the connection is lost: %s", strerror(errno)));
+        }
+    }
+    return 0;
+}
+
+/* Reads once. MUSTER_ETIMEOUT leaves the stream as it is. */
+static int receive(struct store_stream *stream, int64_t deadline_ns) {
+    int code = await(stream, POLLIN, deadline_ns);
+    if (code) {
+        return code;
+    }
+    size_t room = stream->scan.need > stream->in.len ? stream->scan.need - stream->in.len : READ_MIN;
+    room = room < READ_MIN ? READ_MIN : room > READ_MAX ? READ_MAX : room;
+    uint8_t *at = buf_reserve(&stream->in, room);
+    if (!at) {
+        return store_stream_lose(stream, MUSTER_ENOMEM);
+    }
+    ssize_t got = recv(stream->fd, at, room, 0);
+    if (got > 0) {
+        buf_commit(&stream->in, (size_t)got);
+    } else if (got == 0) {
+        return store_stream_lose(stream, status_fail(MUSTER_ECONNECT, "the server closed the connection"));
+    } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+        return store_stream_lose(stream, status_fail(MUSTER_ECONNECT, "the connection is lost: %s", strerror(errno)));
+    }
+    return 0;
+}
+
+/* Reads the reply of `command`; its bytes stay in `in` until store_stream_finish(). MUSTER_ETIMEOUT leaves the stream
+ * as it is, so that a wait can be canceled and read on. */
+static int read_reply(struct store_stream *stream, enum codec_command command, size_t value_count, int64_t deadline_ns,
+                      struct codec_reply *out) {
+    codec_scan_reply(&stream->scan, command, value_count);
+    for (;;) {
+        switch (codec_scan_step(&stream->scan, buf_bytes(&stream->in), stream->in.len)) {
+        case CODEC_COMPLETE:
+            codec_reply_decode(command, buf_bytes(&stream->in), stream->scan.at, out);
+            return 0;
+        case CODEC_MALFORMED:
+            return store_stream_lose(stream, MUSTER_EPROTOCOL);
+        case CODEC_MORE:
+            break;
+        }
+        int code = receive(stream, deadline_ns);
+        if (code) {
+            return code;
+        }
+    }
+}
+
+void store_stream_finish(struct store_stream *stream) {
+    buf_consume(&stream->in, stream->scan.at);
+}
+
+int store_stream_begin(struct store_stream *stream, enum codec_command command) {
+    if (stream->fd < 0) {
+        return status_fail(MUSTER_ECLOSED, "the connection was lost earlier");
+    }
+    buf_clear(&stream->out);
+    return codec_put_u8(&stream->out, (uint8_t)command);
+}
+
+int store_stream_exchange(struct store_stream *stream, int code, enum codec_command command, size_t value_count,
+                          int64_t deadline_ns, struct codec_reply *out) {
+    code = code ? code : flush(stream, deadline_ns);
+    if (code == 0 && out) {
+        code = read_reply(stream, command, value_count, deadline_ns, out);
+        code = code ? store_stream_lose(stream, code) : 0;
+    }
+    return code;
+}
+
+/* One byte, the answer to a wait or to its cancellation. */
+static int read_wait_byte(struct store_stream *stream, int64_t deadline_ns, int64_t *out) {
+    struct codec_reply reply;
+    int code = read_reply(stream, CODEC_WAIT, 0, deadline_ns, &reply);
+    if (code == 0) {
+        *out = reply.number;
+        store_stream_finish(stream);
+    }
+    return code;
+}
+
+/* Time is up: takes the wait back. The answer may have crossed the cancellation; then it counts. */
+static int cancel_wait(struct store_stream *stream) {
+    int64_t deadline = store_deadline(CANCEL_GRACE_MS), answer = -1;
+    int code = store_stream_begin(stream, CODEC_CANCEL_WAIT);
+    code = code ? code : flush(stream, deadline);
+    code = code ? code : read_wait_byte(stream, deadline, &answer);
+    bool crossed = code == 0 && answer == CODEC_WAIT_DONE;
+    if (crossed) {
+        code = read_wait_byte(stream, deadline, &answer);
+    }
+    if (code) {
+        return store_stream_lose(stream, code);
+    }
+    if (answer != CODEC_WAIT_CANCELED) {
+        return store_stream_lose(stream,
+                                 status_fail(MUSTER_EPROTOCOL, "%lld is no answer to CANCEL_WAIT", (long long)answer));
+    }
+    return crossed ? 0 : status_fail(MUSTER_ETIMEOUT, "the time-out is over");
+}
+
+int store_stream_wait(struct store_stream *stream, int code, int64_t send_deadline_ns, int64_t deadline_ns) {
+    int64_t answer = -1;
+    code = code ? code : flush(stream, send_deadline_ns);
+    code = code ? code : read_wait_byte(stream, deadline_ns, &answer);
+    if (code == MUSTER_ETIMEOUT && stream->fd >= 0) {
+        return cancel_wait(stream);
+    }
+    if (code == 0 && answer != CODEC_WAIT_DONE) {
+        return store_stream_lose(stream,
+                                 status_fail(MUSTER_EPROTOCOL, "%lld is no answer to a wait", (long long)answer));
+    }
+    return code;
+}
+
+/* Connects to one address. *out_errno: how it ended. */
+static int connect_to(struct store_stream *stream, const struct sockaddr *address, int64_t deadline_ns,
+                      int *out_errno) {
+    *out_errno = 0;
+    if (net_socket_connect(address, &stream->fd)) {
+        *out_errno = errno;
+        stream->fd = -1;
+        return MUSTER_ECONNECT;
+    }
+    int code = await(stream, POLLOUT, deadline_ns);
+    *out_errno = code ? ETIMEDOUT : net_socket_connect_result(stream->fd);
+    return *out_errno ? store_stream_lose(stream, MUSTER_ECONNECT) : 0;
+}
+
+/* VALIDATE and PING in one write; the answer must be the nonce. */
+static int shake_hands(struct store_stream *stream, int64_t deadline_ns) {
+    uint32_t nonce = (uint32_t)getpid();
+    struct codec_reply reply = {0};
+    buf_clear(&stream->in);
+    int code = store_stream_begin(stream, CODEC_VALIDATE);
+    code = code ? code : codec_put_u32(&stream->out, CODEC_MAGIC);
+    code = code ? code : codec_put_u8(&stream->out, CODEC_PING);
+    code = code ? code : codec_put_u32(&stream->out, nonce);
+    code = store_stream_exchange(stream, code, CODEC_PING, 0, deadline_ns, &reply);
+    if (code) {
+        return code;
+    }
+    store_stream_finish(stream);
+    if (reply.number != nonce) {
+        return store_stream_lose(
+            stream, status_fail(MUSTER_EPROTOCOL,
+                                "something answers, but not as a TCPStore does: another program holds this port"));
+    }
+    return 0;
+}
+
+/* One round over all addresses. *out_errno: of the last attempt; transient ones are worth another round. */
+static int connect_once(struct store_stream *stream, const struct net_addresses *addresses, int64_t deadline_ns,
+                        int *out_errno) {
+    int code = MUSTER_ECONNECT;
+    for (size_t i = 0; i < addresses->count; i++) {
+        const struct sockaddr *address = (const struct sockaddr *)&addresses->list[i].sockaddr;
+        code = connect_to(stream, address, deadline_ns, out_errno);
+        if (code == 0) {
+            code = shake_hands(stream, deadline_ns);
+            *out_errno = code == MUSTER_ECONNECT ? ECONNRESET : 0;
+        }
+        if (code != MUSTER_ECONNECT) {
+            return code;
+        }
+    }
+    return code;
+}
+
+static const struct retry_pace pace = {.first_ms = 1, .max_ms = 250};
+
+static void pause_until(int64_t deadline_ns, uint64_t pause_ms) {
+    int left_ms = store_remaining_ms(deadline_ns);
+    (void)poll(NULL, 0, pause_ms < (uint64_t)left_ms ? (int)pause_ms : left_ms);
+}
+
+int store_stream_connect(struct store_stream *stream, const struct net_addresses *addresses, int64_t timeout_ms) {
+    int64_t deadline = store_deadline(timeout_ms);
+    for (unsigned tries = 1;; tries++) {
+        int error_number = 0;
+        int code = connect_once(stream, addresses, deadline, &error_number);
+        if (code == MUSTER_ETIMEOUT) {
+            return status_fail(code,
+                               "%s accepts connections but did not answer the TCPStore handshake within %lld ms: does "
+                               "another program hold this port?",
+                               stream->server, (long long)timeout_ms);
+        }
+        if (code != MUSTER_ECONNECT) {
+            return code ? status_prefix(code, "connect to %s", stream->server) : 0;
+        }
+        if (!net_socket_error_is_transient(error_number)) {
+            return status_fail(code, "connect to %s: %s", stream->server, strerror(error_number));
+        }
+        if (store_remaining_ms(deadline) == 0) {
+            return status_fail(MUSTER_ETIMEOUT, "connect to %s: gave up after %lld ms and %u tries: %s", stream->server,
+                               (long long)timeout_ms, tries, strerror(error_number));
+        }
+        pause_until(deadline, retry_pause_ms(&pace, tries, 1));
+    }
+}

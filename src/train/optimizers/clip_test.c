@@ -1,0 +1,85 @@
+/* Clipping by the norm of all gradients; values of PyTorch 2.13's clip_grad_norm_. */
+#include <muster/optimizer.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "comm/group/ranks_test_support.h"
+
+enum { COUNT = 1003 };
+
+static void a_long_gradient_is_made_shorter(void **state) {
+    (void)state;
+    float a[2] = {3, 0}, b[1] = {4};
+    float *const gradients[] = {a, NULL, b};
+    const size_t counts[] = {2, 7, 1};
+    double norm = 0;
+    assert_int_equal(muster_clip_gradients(NULL, gradients, counts, 3, 10, &norm), 0);
+    assert_true(norm == 5 && a[0] == 3 && b[0] == 4); /* short enough */
+    assert_int_equal(muster_clip_gradients(NULL, gradients, counts, 3, 1, &norm), 0);
+    /* torch.nn.utils.clip_grad_norm_ of [3, 0] and [4] to 1: 0.6 and 0.8, by 1 / (5 + 1e-6). */
+    assert_true(norm == 5 && fabsf(a[0] - 0.59999988f) < 1e-6f && a[1] == 0 && fabsf(b[0] - 0.79999984f) < 1e-6f);
+    assert_int_equal(muster_clip_gradients(NULL, NULL, NULL, 0, 1, NULL), 0);
+}
+
+static void what_is_no_number_is_left_alone(void **state) {
+    (void)state;
+    float a[2] = {INFINITY, 2};
+    float *const gradients[] = {a};
+    const size_t counts[] = {2};
+    double norm = 0;
+    assert_int_equal(muster_clip_gradients(NULL, gradients, counts, 1, 1, &norm), 0);
+    assert_true(isinf(norm) && isinf(a[0]) && a[1] == 2);
+    a[0] = NAN;
+    assert_int_equal(muster_clip_gradients(NULL, gradients, counts, 1, 1, &norm), 0);
+    assert_true(isnan(norm) && a[1] == 2);
+}
+
+static void mistakes_are_told(void **state) {
+    (void)state;
+    float a[1] = {1};
+    float *const gradients[] = {a};
+    const size_t counts[] = {1};
+    assert_int_equal(muster_clip_gradients(NULL, NULL, counts, 1, 1, NULL), MUSTER_EINVAL);
+    assert_int_equal(muster_clip_gradients(NULL, gradients, NULL, 1, 1, NULL), MUSTER_EINVAL);
+    assert_int_equal(muster_clip_gradients(NULL, gradients, counts, 1, 0, NULL), MUSTER_EINVAL);
+    assert_int_equal(muster_clip_gradients(NULL, gradients, counts, 1, (double)NAN, NULL), MUSTER_EINVAL);
+}
+
+/* Rank r has the elements r, r + 2 ... of one gradient of ones. */
+static int clip_together(struct rank *rank, void *argument) {
+    (void)argument;
+    static float mine[COUNT];
+    float *const gradients[] = {mine};
+    const size_t counts[] = {COUNT / 2 + (rank->rank == 0 ? 1 : 0)};
+    struct muster_group *group = rank_group(rank, NULL);
+    double norm = 0;
+    for (size_t i = 0; i < counts[0]; i++) {
+        mine[i] = 1;
+    }
+    rank_check_code(rank, muster_clip_gradients(group, gradients, counts, 1, 2, &norm), 0);
+    rank_check(rank, norm == sqrt((double)COUNT));
+    rank_check(rank, mine[0] == (float)(2 / (sqrt((double)COUNT) + 1e-6)));
+    muster_group_free(group);
+    return 0;
+}
+
+static void ranks_with_parts_add_their_squares(void **state) {
+    (void)state;
+    ranks_run(2, clip_together, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_long_gradient_is_made_shorter),
+        cmocka_unit_test(what_is_no_number_is_left_alone),
+        cmocka_unit_test(mistakes_are_told),
+        cmocka_unit_test(ranks_with_parts_add_their_squares),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

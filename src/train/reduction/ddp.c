@@ -1,0 +1,364 @@
+/* Distributed data parallel: creating a ddp, binding it to a group, and the questions about it. */
+#include "train/reduction/ddp_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/sized.h"
+#include "base/status.h"
+#include "comm/observe/trace.h"
+
+static bool type_is_float(enum muster_type type) {
+    return type == MUSTER_FLOAT16 || type == MUSTER_BFLOAT16 || type == MUSTER_FLOAT32 || type == MUSTER_FLOAT64;
+}
+
+static int check_tensor(const char *what, size_t index, const char *name, enum muster_type type, size_t count,
+                        const void *data) {
+    if (!name || strnlen(name, MUSTER_DDP_NAME_MAX) == MUSTER_DDP_NAME_MAX) {
+        return status_fail(MUSTER_EINVAL, "%s %zu has no name, or one of more than %zu bytes", what, index,
+                           MUSTER_DDP_NAME_MAX - 1);
+    }
+    size_t bytes = muster_type_bytes(type);
+    if (!data || bytes == 0 || count == 0 || count > MUSTER_COLLECTIVE_BYTES_MAX / 2 / bytes) {
+        return status_fail(MUSTER_EINVAL, "%s \"%s\" has no data, an unknown type, or a count out of range", what,
+                           name);
+    }
+    return MUSTER_OK;
+}
+
+static int compare_names(const void *left, const void *right) {
+    return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+/* Two of a name could not be told apart in what ranks compare, nor in a sentence. */
+static int check_names(const struct muster_ddp_parameter *parameters, size_t count) {
+    int status = MUSTER_OK;
+    const char **names = malloc(count * sizeof *names);
+    if (!names) {
+        return status_fail(MUSTER_ENOMEM, "no memory to compare the names of %zu parameters", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        names[i] = parameters[i].name;
+    }
+    qsort(names, count, sizeof *names, compare_names);
+    for (size_t i = 1; i < count && status == MUSTER_OK; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0) {
+            status = status_fail(MUSTER_EINVAL, "two parameters are called \"%s\"", names[i]);
+        }
+    }
+    free(names);
+    return status;
+}
+
+static int check_counts(size_t parameter_count, size_t buffer_count) {
+    if (parameter_count == 0 || parameter_count > MUSTER_DDP_PARAMETERS_MAX ||
+        buffer_count > MUSTER_DDP_PARAMETERS_MAX) {
+        return status_fail(MUSTER_EINVAL, "%zu parameters and %zu buffers: 1 to %zu, and 0 to %zu, are possible",
+                           parameter_count, buffer_count, MUSTER_DDP_PARAMETERS_MAX, MUSTER_DDP_PARAMETERS_MAX);
+    }
+    return MUSTER_OK;
+}
+
+static int check_arguments(const struct muster_ddp_parameter *parameters, size_t parameter_count,
+                           const struct muster_ddp_buffer *buffers, size_t buffer_count,
+                           const struct muster_ddp_options *options) {
+    if (options->bucket_bytes == 0 || options->first_bucket_bytes == 0) {
+        return status_fail(MUSTER_EINVAL, "buckets of 0 bytes");
+    }
+    if (options->hook && (!options->hook->start || !options->hook->name)) {
+        return status_fail(MUSTER_EINVAL, "a hook without a name or a start function");
+    }
+    for (size_t i = 0; i < parameter_count; i++) {
+        const struct muster_ddp_parameter *parameter = &parameters[i];
+        int status = check_tensor("parameter", i, parameter->name, parameter->type, parameter->count, parameter->data);
+        if (status != MUSTER_OK) {
+            return status;
+        }
+        if (!type_is_float(parameter->type)) {
+            return status_fail(MUSTER_EINVAL, "parameter \"%s\" is of type %s: gradients are floats", parameter->name,
+                               muster_type_name(parameter->type));
+        }
+    }
+    for (size_t i = 0; i < buffer_count; i++) {
+        int status = check_tensor("buffer", i, buffers[i].name, buffers[i].type, buffers[i].count, buffers[i].data);
+        if (status != MUSTER_OK) {
+            return status;
+        }
+    }
+    return check_names(parameters, parameter_count);
+}
+
+/* Cuts a piece off a block that was made for all of them; with block NULL it only counts. */
+static void *carve(void *block, size_t *used, size_t bytes) {
+    size_t at = *used;
+    *used += (bytes + 15) / 16 * 16;
+    return block ? (uint8_t *)block + at : NULL;
+}
+
+/* Places the ddp's lists in `block`, or finds out how large that must be (block NULL). */
+static size_t place(struct muster_ddp *block, size_t parameter_count, size_t buffer_count, bool find_unused,
+                    size_t name_bytes, char **out_names) {
+    size_t used = 0;
+    (void)carve(block, &used, sizeof *block);
+    void *parameters = carve(block, &used, parameter_count * sizeof(struct ddp_parameter));
+    void *buffers = carve(block, &used, buffer_count * sizeof(struct muster_ddp_buffer));
+    void *order = carve(block, &used, parameter_count * sizeof(uint32_t));
+    void *marks = carve(block, &used, find_unused ? parameter_count : 0);
+    void *detail = carve(block, &used, MUSTER_DETAIL_MAX);
+    char *names = carve(block, &used, name_bytes);
+    if (block) {
+        block->parameters = parameters;
+        block->buffers = buffers;
+        block->ready_order = order;
+        block->used = find_unused ? marks : NULL;
+        block->failed_detail = detail;
+        block->block_bytes = used;
+        *out_names = names;
+    }
+    return used;
+}
+
+static const char *keep_name(char **names, const char *name) {
+    char *kept = *names;
+    size_t bytes = strlen(name) + 1;
+    memcpy(kept, name, bytes);
+    *names += bytes;
+    return kept;
+}
+
+static struct muster_ddp *copy_model(const struct muster_ddp_parameter *parameters, size_t parameter_count,
+                                     const struct muster_ddp_buffer *buffers, size_t buffer_count,
+                                     const struct muster_ddp_options *options) {
+    size_t name_bytes = 0;
+    for (size_t i = 0; i < parameter_count; i++) {
+        name_bytes += strlen(parameters[i].name) + 1;
+    }
+    for (size_t i = 0; i < buffer_count; i++) {
+        name_bytes += strlen(buffers[i].name) + 1;
+    }
+    char *names = NULL;
+    struct muster_ddp *ddp =
+        calloc(1, place(NULL, parameter_count, buffer_count, options->find_unused, name_bytes, NULL));
+    if (!ddp) {
+        (void)status_fail(MUSTER_ENOMEM, "no memory for a ddp of %zu parameters", parameter_count);
+        return NULL;
+    }
+    (void)place(ddp, parameter_count, buffer_count, options->find_unused, name_bytes, &names);
+    ddp->options = *options;
+    if (options->hook) {
+        ddp->hook = *options->hook;
+        ddp->options.hook = &ddp->hook;
+    }
+    ddp->parameter_count = (uint32_t)parameter_count;
+    ddp->buffer_count = (uint32_t)buffer_count;
+    for (size_t i = 0; i < parameter_count; i++) {
+        const struct muster_ddp_parameter *from = &parameters[i];
+        ddp->parameters[i] = (struct ddp_parameter){.name = keep_name(&names, from->name),
+                                                    .type = from->type,
+                                                    .count = from->count,
+                                                    .data = from->data,
+                                                    .own_gradient = from->gradient};
+    }
+    for (size_t i = 0; i < buffer_count; i++) {
+        ddp->buffers[i] = buffers[i];
+        ddp->buffers[i].name = keep_name(&names, buffers[i].name);
+    }
+    return ddp;
+}
+
+/* Leaves the group that the ddp has, if it has one, for `group`. Nothing changes on failure, but that the data may have
+ * been overwritten with that of rank 0. */
+static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
+    struct ddp_layout *layout = NULL;
+    struct ddp_exchange exchange;
+    int status = ddp_exchange_create(ddp, group, &exchange);
+    if (status == MUSTER_OK) {
+        status = ddp_layout_create(ddp, group, NULL, &layout);
+    }
+    if (status == MUSTER_OK) {
+        status = ddp_agree_model(ddp, group);
+    }
+    if (status == MUSTER_OK) {
+        status = ddp_agree_data(ddp, &exchange);
+    }
+    if (status != MUSTER_OK) {
+        ddp_tell_others(group, status);
+        ddp_layout_free(layout);
+        ddp_exchange_free(&exchange);
+        return status;
+    }
+    ddp_layout_free(ddp->layout);
+    ddp_exchange_free(&ddp->exchange);
+    ddp->group = group;
+    ddp->layout = layout;
+    ddp->exchange = exchange;
+    ddp->phase = DDP_IDLE;
+    ddp->failed = MUSTER_OK;
+    ddp->is_rebuild_due = false;
+    ddp->is_rebuilt = !ddp->options.rebuild || ddp->options.find_unused;
+    ddp->is_broadcast_due = true;
+    ddp->active_count = muster_group_size(group);
+    ddp->source = 0;
+    ddp->accumulated = 0;
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        ddp->parameters[i].is_used = false;
+        ddp->parameters[i].was_used = true;
+    }
+    ddp_reduce_reset(ddp);
+    return MUSTER_OK;
+}
+
+/* What the caller gave, as this version's structs. */
+struct arguments {
+    struct sized_array parameters, buffers;
+    size_t parameter_count, buffer_count;
+    struct muster_ddp_options options; /* its hook: `hook`, or NULL */
+    struct muster_ddp_hook hook;
+};
+
+static int read_options(const struct muster_ddp_options *given, struct arguments *out) {
+    out->options = (struct muster_ddp_options)MUSTER_DDP_OPTIONS_INIT;
+    out->hook = (struct muster_ddp_hook)MUSTER_DDP_HOOK_INIT;
+    int status =
+        sized_read_options(&out->options, sizeof out->options, given, "muster_ddp_options", "MUSTER_DDP_OPTIONS_INIT");
+    if (status == MUSTER_OK && out->options.hook) {
+        status = sized_read_options(&out->hook, sizeof out->hook, out->options.hook, "muster_ddp_hook",
+                                    "MUSTER_DDP_HOOK_INIT");
+        out->options.hook = &out->hook;
+    }
+    return status;
+}
+
+static int create(struct muster_group *group, const struct arguments *a, struct muster_ddp **out) {
+    int status =
+        check_arguments(a->parameters.items, a->parameter_count, a->buffers.items, a->buffer_count, &a->options);
+    if (status != MUSTER_OK) {
+        if (status == MUSTER_ENOMEM) {
+            ddp_tell_others(group, status);
+        }
+        return status;
+    }
+    struct muster_ddp *ddp =
+        copy_model(a->parameters.items, a->parameter_count, a->buffers.items, a->buffer_count, &a->options);
+    if (!ddp) {
+        ddp_tell_others(group, MUSTER_ENOMEM);
+        return MUSTER_ENOMEM;
+    }
+    status = bind_group(ddp, group);
+    if (status != MUSTER_OK) {
+        muster_ddp_free(ddp);
+        return status;
+    }
+    *out = ddp;
+    return MUSTER_OK;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): muster_ddp_create()'s, and two sizes that it fills in */
+int muster_ddp_create_sized(struct muster_group *group, const struct muster_ddp_parameter *parameters,
+                            size_t parameter_bytes, size_t parameter_count, const struct muster_ddp_buffer *buffers,
+                            size_t buffer_bytes, size_t buffer_count, const struct muster_ddp_options *options,
+                            struct muster_ddp **out) {
+    struct arguments a = {0};
+    if (!group || !out) {
+        return status_fail_null("muster_ddp_create", group ? "out" : "group");
+    }
+    int status = check_counts(parameter_count, buffer_count);
+    status = status ? status : read_options(options, &a);
+    status = status ? status
+                    : sized_read_array(&a.parameters, sizeof *parameters, parameters, parameter_bytes, parameter_count,
+                                       offsetof(struct muster_ddp_parameter, gradient), "muster_ddp_parameter");
+    status = status ? status
+                    : sized_read_array(&a.buffers, sizeof *buffers, buffers, buffer_bytes, buffer_count,
+                                       sizeof *buffers, "muster_ddp_buffer");
+    a.parameter_count = parameter_count;
+    a.buffer_count = buffer_count;
+    status = status ? status : create(group, &a, out);
+    free(a.parameters.owned);
+    free(a.buffers.owned);
+    return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_create");
+}
+
+int muster_ddp_rebind(struct muster_ddp *ddp, struct muster_group *group) {
+    if (!ddp || !group) {
+        return status_fail_null("muster_ddp_rebind", ddp ? "group" : "ddp");
+    }
+    ddp_reduce_drain(ddp);
+    int status = bind_group(ddp, group);
+    return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_rebind");
+}
+
+void muster_ddp_free(struct muster_ddp *ddp) {
+    if (!ddp) {
+        return;
+    }
+    ddp_reduce_drain(ddp);
+    ddp_layout_free(ddp->layout);
+    ddp_exchange_free(&ddp->exchange);
+    free(ddp);
+}
+
+int64_t ddp_enter(struct muster_ddp *ddp) {
+    int64_t now_ns = clock_monotonic_ns();
+    if (ddp->first_begin_ns == 0) {
+        ddp->first_begin_ns = now_ns;
+    }
+    return now_ns;
+}
+
+void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns, const char *traced_name) {
+    int64_t now_ns = clock_monotonic_ns();
+    ddp->numbers.communication_ns += now_ns - entered_ns;
+    ddp->numbers.elapsed_ns = now_ns - ddp->first_begin_ns;
+    if (traced_name && trace_enabled()) {
+        trace_span(traced_name, "ddp", entered_ns, now_ns, NULL, 0);
+    }
+}
+
+static int check_index(const struct muster_ddp *ddp, size_t index, const char *call) {
+    if (!ddp) {
+        return status_fail_null(call, "ddp");
+    }
+    return index < ddp->parameter_count
+               ? MUSTER_OK
+               : status_fail(MUSTER_EINVAL, "%s: parameter %zu of a ddp of %u", call, index, ddp->parameter_count);
+}
+
+void *muster_ddp_gradient(struct muster_ddp *ddp, size_t index) {
+    if (check_index(ddp, index, "muster_ddp_gradient") != MUSTER_OK) {
+        return NULL;
+    }
+    void *own = ddp->parameters[index].own_gradient;
+    return own ? own : ddp_layout_gradient(ddp->layout, (uint32_t)index);
+}
+
+int muster_ddp_zero_gradients(struct muster_ddp *ddp) {
+    if (!ddp) {
+        return status_fail_null("muster_ddp_zero_gradients", "ddp");
+    }
+    memset(ddp->layout->memory, 0, ddp->layout->memory_bytes);
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        const struct ddp_parameter *parameter = &ddp->parameters[i];
+        if (parameter->own_gradient) {
+            memset(parameter->own_gradient, 0, parameter->count * muster_type_bytes(parameter->type));
+        }
+    }
+    return MUSTER_OK;
+}
+
+bool muster_ddp_was_used(const struct muster_ddp *ddp, size_t index) {
+    return check_index(ddp, index, "muster_ddp_was_used") == MUSTER_OK && ddp->parameters[index].was_used;
+}
+
+int muster_ddp_statistics_sized(const struct muster_ddp *ddp, struct muster_ddp_statistics *out, size_t out_bytes) {
+    if (!ddp || !out) {
+        return status_fail_null("muster_ddp_statistics", ddp ? "out" : "ddp");
+    }
+    struct muster_ddp_statistics now = ddp->numbers;
+    now.bucket_count = ddp->layout->bucket_count;
+    now.bucket_bytes = ddp->layout->memory_bytes;
+    now.overhead_bytes = ddp->block_bytes + ddp->layout->block_bytes + ddp->layout->scratch_bytes +
+                         ddp->exchange.staged_bytes + ddp->exchange.presence_bytes;
+    sized_write(out, out_bytes, &now, sizeof now);
+    return MUSTER_OK;
+}

@@ -1,0 +1,282 @@
+/* What the ranks of a ddp must have in common: the model that they registered, its data, and the order of buckets. */
+#include <muster/memory.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+#include "train/reduction/ddp_impl.h"
+
+/* A description is a text, a line for each option and each tensor. Ranks compare hashes; only when these differ
+ * the texts travel, and the first line that differs is what the user is told. */
+#define DESCRIPTION_BYTES_MAX ((size_t)64 << 20)
+
+#define OPTION_MARK "option "
+
+static const char *truth(bool value) {
+    return value ? "true" : "false";
+}
+
+static int describe(const struct muster_ddp *ddp, struct buf *text) {
+    const struct muster_ddp_options *options = &ddp->options;
+    buf_init(text, DESCRIPTION_BYTES_MAX);
+    int status = buf_printf(
+        text,
+        OPTION_MARK "bucket_bytes: %zu\n" OPTION_MARK "first_bucket_bytes: %zu\n" OPTION_MARK
+                    "rebuild: %s\n" OPTION_MARK "broadcast_buffers: %s\n" OPTION_MARK "find_unused: %s\n" OPTION_MARK
+                    "uneven_inputs: %s\n" OPTION_MARK "divide_by_active: %s\n" OPTION_MARK "hook: %s\n",
+        options->bucket_bytes, options->first_bucket_bytes, truth(options->rebuild), truth(options->broadcast_buffers),
+        truth(options->find_unused), truth(options->uneven_inputs), truth(options->divide_by_active),
+        options->hook ? ddp->hook.name : "none");
+    for (uint32_t i = 0; status == MUSTER_OK && i < ddp->parameter_count; i++) {
+        const struct ddp_parameter *parameter = &ddp->parameters[i];
+        status = buf_printf(text, "parameter %u: %s, %zu %s\n", i, parameter->name, parameter->count,
+                            muster_type_name(parameter->type));
+    }
+    for (uint32_t i = 0; status == MUSTER_OK && i < ddp->buffer_count; i++) {
+        const struct muster_ddp_buffer *buffer = &ddp->buffers[i];
+        status =
+            buf_printf(text, "buffer %u: %s, %zu %s\n", i, buffer->name, buffer->count, muster_type_name(buffer->type));
+    }
+    return status;
+}
+
+/* FNV-1a: against mistakes, not against malice. */
+static uint64_t hash_of(const struct buf *text) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    const uint8_t *bytes = buf_bytes(text);
+    for (size_t i = 0; i < text->len; i++) {
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+/* The line that `at` begins, without its end; "nothing" at the end of the text. */
+static void line_of(const char *at, const char *end, char *out, size_t max) {
+    if (at >= end) {
+        (void)memcpy(out, "nothing", sizeof "nothing");
+        return;
+    }
+    const char *stop = memchr(at, '\n', (size_t)(end - at));
+    size_t length = (size_t)((stop ? stop : end) - at);
+    length = length < max ? length : max - 1;
+    memcpy(out, at, length);
+    out[length] = '\0';
+}
+
+static int tell_difference(const char *zero, size_t zero_length, const char *other, size_t other_length,
+                           uint32_t rank) {
+    enum { LINE_MAX = (int)MUSTER_DDP_NAME_MAX + 160 };
+    size_t line = 0, at = 0;
+    while (at < zero_length && at < other_length && zero[at] == other[at]) {
+        at++;
+        line = zero[at - 1] == '\n' ? at : line;
+    }
+    char mine[LINE_MAX], theirs[LINE_MAX];
+    line_of(zero + line, zero + zero_length, mine, sizeof mine);
+    line_of(other + line, other + other_length, theirs, sizeof theirs);
+    size_t mark = sizeof OPTION_MARK - 1;
+    const char *value = strchr(mine, ':');
+    if (strncmp(mine, OPTION_MARK, mark) == 0 && value) {
+        size_t name = (size_t)(value - mine);
+        return status_fail(MUSTER_EMISMATCH,
+                           "the ranks have different options: %.*s is %s on rank %u, and %s on rank 0",
+                           (int)(name - mark), mine + mark, theirs + name + 2, rank, mine + name + 2);
+    }
+    return status_fail(MUSTER_EMISMATCH,
+                       "the ranks registered different models: rank %u has \"%s\" where rank 0 has \"%s\"", rank,
+                       theirs, mine);
+}
+
+/* Copies the description of rank `root` to all. */
+static int share_text(struct muster_group *group, const struct buf *own, uint32_t root, size_t length, char **out) {
+    if (length > DESCRIPTION_BYTES_MAX) {
+        return status_fail(MUSTER_EPROTOCOL, "rank %u describes its model in %zu bytes", root, length);
+    }
+    char *text = malloc(length);
+    if (!text) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the model of rank %u", root);
+    }
+    if (muster_group_rank(group) == root) {
+        memcpy(text, buf_bytes(own), length);
+    }
+    int status = muster_broadcast(group, text, length, MUSTER_UINT8, root, NULL);
+    if (status != MUSTER_OK) {
+        free(text);
+        return status;
+    }
+    *out = text;
+    return MUSTER_OK;
+}
+
+static int compare_texts(struct muster_group *group, const struct buf *own, uint32_t rank, size_t zero_length,
+                         size_t other_length) {
+    char *zero = NULL, *other = NULL;
+    int status = share_text(group, own, 0, zero_length, &zero);
+    if (status == MUSTER_OK) {
+        status = share_text(group, own, rank, other_length, &other);
+    }
+    if (status == MUSTER_OK) {
+        status = tell_difference(zero, zero_length, other, other_length, rank);
+    }
+    free(zero);
+    free(other);
+    return status;
+}
+
+int ddp_agree_model(const struct muster_ddp *ddp, struct muster_group *group) {
+    uint32_t rank = muster_group_rank(group), size = muster_group_size(group);
+    struct buf text;
+    int status = describe(ddp, &text);
+    uint64_t *marks = NULL; /* hash and length of every rank's description */
+    if (status == MUSTER_OK && !(marks = calloc(size, 2 * sizeof *marks))) {
+        status = status_fail(MUSTER_ENOMEM, "no memory to compare the models of %u ranks", size);
+    }
+    if (status != MUSTER_OK) {
+        goto out;
+    }
+    marks[2 * (size_t)rank] = hash_of(&text);
+    marks[2 * (size_t)rank + 1] = text.len;
+    status = muster_all_gather(group, marks + 2 * (size_t)rank, marks, 2, MUSTER_INT64, NULL);
+    for (uint32_t other = 1; status == MUSTER_OK && other < size; other++) {
+        if (memcmp(marks, marks + 2 * (size_t)other, 2 * sizeof *marks) != 0) {
+            status = compare_texts(group, &text, other, marks[1], marks[2 * (size_t)other + 1]);
+        }
+    }
+out:
+    free(marks);
+    buf_done(&text);
+    return status;
+}
+
+int ddp_agree_data(const struct muster_ddp *ddp, struct ddp_exchange *exchange) {
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        const struct ddp_parameter *parameter = &ddp->parameters[i];
+        int status = muster_broadcast(exchange->group, parameter->data, parameter->count, parameter->type, 0, NULL);
+        if (status != MUSTER_OK) {
+            return status_prefix(status, "copying parameter \"%s\" of rank 0", parameter->name);
+        }
+    }
+    return ddp_agree_buffers(ddp, exchange, 0);
+}
+
+static size_t staged_bytes_of(const struct muster_ddp_buffer *buffer) {
+    return (buffer->count * muster_type_bytes(buffer->type) + 7) / 8 * 8;
+}
+
+/* All buffers in one message: there are many of them, and they are small. */
+int ddp_agree_buffers(const struct muster_ddp *ddp, struct ddp_exchange *exchange, uint32_t source) {
+    if (ddp->buffer_count == 0) {
+        return MUSTER_OK;
+    }
+    bool is_source = muster_group_rank(exchange->group) == source;
+    uint8_t *at = exchange->staged_buffers;
+    for (uint32_t i = 0; is_source && i < ddp->buffer_count; i++) {
+        const struct muster_ddp_buffer *buffer = &ddp->buffers[i];
+        memcpy(at, buffer->data, buffer->count * muster_type_bytes(buffer->type));
+        at += staged_bytes_of(buffer);
+    }
+    int status =
+        muster_broadcast(exchange->group, exchange->staged_buffers, exchange->staged_bytes, MUSTER_UINT8, source, NULL);
+    if (status != MUSTER_OK) {
+        return status_prefix(status, "copying the buffers of rank %u", source);
+    }
+    at = exchange->staged_buffers;
+    for (uint32_t i = 0; !is_source && i < ddp->buffer_count; i++) {
+        const struct muster_ddp_buffer *buffer = &ddp->buffers[i];
+        memcpy(buffer->data, at, buffer->count * muster_type_bytes(buffer->type));
+        at += staged_bytes_of(buffer);
+    }
+    return MUSTER_OK;
+}
+
+static bool is_first_order(const uint32_t *order, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (order[i] != count - 1 - i) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int ddp_agree_order(struct muster_ddp *ddp, uint32_t source) {
+    int status = muster_broadcast(ddp->group, ddp->ready_order, ddp->parameter_count, MUSTER_INT32, source, NULL);
+    if (status != MUSTER_OK) {
+        return status_prefix(status, "agreeing on the order of buckets");
+    }
+    ddp->is_rebuild_due = false;
+    ddp->is_rebuilt = true;
+    if (is_first_order(ddp->ready_order, ddp->parameter_count)) {
+        return MUSTER_OK;
+    }
+    struct ddp_layout *layout = NULL;
+    status = ddp_layout_create(ddp, ddp->group, ddp->ready_order, &layout);
+    if (status != MUSTER_OK) {
+        return status_prefix(status, "rebuilding buckets");
+    }
+    ddp_layout_replace(ddp, layout);
+    ddp_reduce_reset(ddp);
+    return MUSTER_OK;
+}
+
+int ddp_exchange_create(const struct muster_ddp *ddp, struct muster_group *group, struct ddp_exchange *out) {
+    *out = (struct ddp_exchange){.group = group};
+    for (uint32_t i = 0; i < ddp->buffer_count; i++) {
+        out->staged_bytes += staged_bytes_of(&ddp->buffers[i]);
+    }
+    out->presence_bytes = ddp->options.uneven_inputs ? muster_group_size(group) : 0;
+    void *memory = NULL;
+    int status = MUSTER_OK;
+    if (out->staged_bytes > 0) {
+        status = muster_alloc(group, out->staged_bytes, &memory);
+        out->staged_buffers = memory;
+    }
+    if (status == MUSTER_OK && out->presence_bytes > 0) {
+        memory = NULL;
+        status = muster_alloc(group, out->presence_bytes, &memory);
+        out->presence = memory;
+    }
+    if (status != MUSTER_OK) {
+        ddp_exchange_free(out);
+        *out = (struct ddp_exchange){0};
+    }
+    return status;
+}
+
+void ddp_exchange_free(struct ddp_exchange *exchange) {
+    if (!exchange->group) {
+        return;
+    }
+    muster_free(exchange->group, exchange->presence);
+    muster_free(exchange->group, exchange->staged_buffers);
+}
+
+int ddp_agree_presence(struct muster_ddp *ddp, enum ddp_presence presence, enum ddp_presence *out_step) {
+    uint8_t *all = ddp->exchange.presence;
+    uint32_t rank = muster_group_rank(ddp->group), size = muster_group_size(ddp->group);
+    all[rank] = (uint8_t)presence;
+    int status = muster_all_gather(ddp->group, all + rank, all, 1, MUSTER_UINT8, NULL);
+    if (status != MUSTER_OK) {
+        return status_prefix(status, "agreeing on who has data");
+    }
+    uint32_t active_count = 0, source = 0;
+    for (uint32_t other = 0; other < size; other++) {
+        if (all[other] == DDP_OUT_OF_DATA) {
+            continue;
+        }
+        source = active_count == 0 ? other : source;
+        active_count++;
+        if (all[other] != all[source]) {
+            return status_fail(MUSTER_EMISMATCH, "rank %u begins a step with%s synchronisation, rank %u one with%s",
+                               source, all[source] == DDP_WITH_SYNC ? "" : "out", other,
+                               all[other] == DDP_WITH_SYNC ? "" : "out");
+        }
+    }
+    *out_step = active_count > 0 ? (enum ddp_presence)all[source] : DDP_OUT_OF_DATA;
+    if (active_count > 0) { /* else they stay those of the last step: whose buffers are the newest */
+        ddp->active_count = active_count;
+        ddp->source = source;
+    }
+    return MUSTER_OK;
+}

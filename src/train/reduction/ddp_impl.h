@@ -1,0 +1,162 @@
+/* What the files of a ddp share: its state, and the steps that they do for each other.
+ *
+ *   ddp.c          creating, freeing, questions
+ *   ddp_step.c     begin, ready, finish
+ *   ddp_reduce.c   a bucket's way through the group, and the sentence when it fails
+ *   ddp_layout.c   the memory of buckets, and moving gradients from one layout to another
+ *   ddp_agree.c    what ranks must have in common: parameters, data, the order of buckets
+ *   ddp_uneven.c   ranks that have run out of data
+ *   ddp_hook.c     the hooks that compress */
+#ifndef TRAIN_DDP_IMPL_H
+#define TRAIN_DDP_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <muster/ddp.h>
+
+#include "train/reduction/bucket.h"
+
+enum ddp_phase { DDP_IDLE, DDP_NO_SYNC, DDP_STEP };
+
+struct ddp_parameter {
+    const char *name; /* in the ddp's own block */
+    enum muster_type type;
+    size_t count;
+    void *data;
+    void *own_gradient; /* NULL: it lives in its bucket */
+    bool is_ready;      /* in this step */
+    bool is_used;       /* ready here, in this step or in no_sync steps before it */
+    bool was_used;      /* by any rank, in the last synchronised step */
+};
+
+struct ddp_bucket {
+    struct bucket_shape shape;
+    struct muster_ddp_bucket view; /* for hooks; holds the addresses */
+    uint32_t missing;              /* gradients not ready yet */
+    bool is_started;
+    struct muster_work *work;     /* under way; NULL: not, or done when it was started */
+    int64_t started_ns, ended_ns; /* ended: when that was noticed; 0: not yet. For traces */
+};
+
+/* Where gradients live: one allocation for all buckets, from one group. */
+struct ddp_layout {
+    struct muster_group *group;
+    void *memory;  /* muster_alloc() */
+    void *scratch; /* the same, of the hook; or NULL */
+    size_t memory_bytes, scratch_bytes, block_bytes;
+    struct ddp_bucket *buckets;
+    uint32_t bucket_count;
+    struct bucket_item *items; /* one per parameter */
+};
+
+/* What is exchanged beside gradients. */
+struct ddp_exchange {
+    struct muster_group *group;
+    uint8_t *staged_buffers; /* all buffers one after the other, each padded to 8 bytes; muster_alloc(), or NULL */
+    size_t staged_bytes;
+    uint8_t *presence; /* a byte per rank: enum ddp_presence; only with uneven_inputs; muster_alloc() */
+    size_t presence_bytes;
+};
+
+enum ddp_presence { DDP_OUT_OF_DATA, DDP_WITHOUT_SYNC, DDP_WITH_SYNC };
+
+struct muster_ddp {
+    struct muster_ddp_options options; /* options.hook points to `hook`, or is NULL */
+    struct muster_ddp_hook hook;
+    struct ddp_parameter *parameters;
+    uint32_t parameter_count;
+    struct muster_ddp_buffer *buffers; /* names likewise */
+    uint32_t buffer_count;
+    uint32_t *ready_order; /* of the first synchronised step; also the order that was agreed */
+    uint32_t ready_count;
+    uint8_t *used; /* a byte per parameter, reduced over the ranks; only with find_unused */
+    size_t block_bytes;
+
+    struct muster_group *group;
+    struct ddp_layout *layout;
+    struct ddp_exchange exchange;
+
+    enum ddp_phase phase;
+    uint32_t next_bucket;   /* the first that is not started */
+    uint32_t active_count;  /* ranks that have data, in this step */
+    uint32_t accumulated;   /* no_sync steps since the last synchronised one */
+    uint32_t source;        /* whose buffers are broadcast: the lowest of them */
+    bool is_rebuild_due;    /* a first synchronised step has given an order */
+    bool is_rebuilt;        /* or will not be */
+    bool is_broadcast_due;  /* the last step was no no_sync one */
+    int failed;             /* 0, or the code that the ddp failed with */
+    char *failed_detail;    /* MUSTER_DETAIL_MAX bytes, in the ddp's block */
+    int64_t first_begin_ns; /* 0: no step was begun */
+    struct muster_ddp_statistics numbers;
+};
+
+/* The time that the caller's thread spends in a call of the ddp: counted, and traced if the call may wait (a name). */
+int64_t ddp_enter(struct muster_ddp *ddp);
+void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns, const char *traced_name);
+
+/* ---- ddp_failure.c ---- */
+
+/* Aborts a group that does not know yet that this rank has failed: the others would wait for it in vain. Keeps the
+ * detail. */
+void ddp_tell_others(struct muster_group *group, int code);
+/* Remembers the failure `code`, whose detail the thread has, if it is the first, and gives the first. A failure that
+ * the group does not know yet (no memory here, a hook's) aborts it: the other ranks would wait for this one in vain. */
+int ddp_fail(struct muster_ddp *ddp, int code);
+/* 0, or the failure that the ddp remembers, with its detail. */
+int ddp_status(const struct muster_ddp *ddp);
+
+/* ---- ddp_layout.c ---- */
+
+/* Buckets in memory of `group`, zeroed, for gradients that become ready in that order. NULL: the order of registration
+ * backwards, which is roughly that of a backward pass. */
+int ddp_layout_create(const struct muster_ddp *ddp, struct muster_group *group, const uint32_t *order,
+                      struct ddp_layout **out);
+/* NULL is accepted. */
+void ddp_layout_free(struct ddp_layout *layout);
+/* Takes `layout` in place of the present one, moving the gradients, and frees that. */
+void ddp_layout_replace(struct muster_ddp *ddp, struct ddp_layout *layout);
+/* The place of a gradient in its bucket. */
+void *ddp_layout_gradient(const struct ddp_layout *layout, uint32_t parameter);
+/* ---- ddp_agree.c ---- */
+
+/* All ranks of `group` registered the same? Collective. */
+int ddp_agree_model(const struct muster_ddp *ddp, struct muster_group *group);
+/* The parameters and buffers of the group's rank 0 to all. Collective. */
+int ddp_agree_data(const struct muster_ddp *ddp, struct ddp_exchange *exchange);
+int ddp_agree_buffers(const struct muster_ddp *ddp, struct ddp_exchange *exchange, uint32_t source);
+/* Sorts the buckets by the order of readiness on `source`. Collective. */
+int ddp_agree_order(struct muster_ddp *ddp, uint32_t source);
+/* Tells all ranks what this one is about to do, and finds active_count and source. Collective. *out_step: what the
+ * ranks that have data do, DDP_OUT_OF_DATA if there are none. */
+int ddp_agree_presence(struct muster_ddp *ddp, enum ddp_presence presence, enum ddp_presence *out_step);
+int ddp_exchange_create(const struct muster_ddp *ddp, struct muster_group *group, struct ddp_exchange *out);
+void ddp_exchange_free(struct ddp_exchange *exchange);
+
+/* ---- ddp_step.c ---- */
+
+/* What every rank does before a step: order of buckets, buffers. */
+int ddp_step_prepare(struct muster_ddp *ddp, bool is_synchronised);
+
+/* What gradients held that nobody computed on this rank: in the bucket their places hold zeros for a while. */
+struct ddp_aside {
+    uint8_t *memory; /* one after the other; NULL: nothing */
+    size_t bytes;
+};
+
+/* Reduces what is left of a synchronised step, and gives gradients to who owns them. */
+int ddp_step_end(struct muster_ddp *ddp, const struct ddp_aside *aside);
+
+/* ---- ddp_reduce.c ---- */
+
+/* Forgets the last step. */
+void ddp_reduce_reset(struct muster_ddp *ddp);
+/* Starts the buckets that are complete and whose turn it is, but for the last bucket of all. */
+int ddp_reduce_advance(struct muster_ddp *ddp);
+/* Reduces what is left (every gradient is in its bucket), and waits for all. */
+int ddp_reduce_finish(struct muster_ddp *ddp);
+/* Waits for what is under way, whatever comes of it. */
+void ddp_reduce_drain(struct muster_ddp *ddp);
+
+#endif

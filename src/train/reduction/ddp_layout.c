@@ -1,0 +1,129 @@
+/* The memory of a ddp's buckets: one shared allocation, in which gradients live. */
+#include <muster/memory.h>
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "train/reduction/ddp_impl.h"
+
+/* What the assignment needs while it is made. */
+struct draft {
+    struct bucket_item *items;
+    struct bucket_shape *shapes;
+    uint32_t *order;
+    uint32_t bucket_count;
+};
+
+static void draft_done(struct draft *draft) {
+    free(draft->items);
+    free(draft->shapes);
+    free(draft->order);
+}
+
+static int draft_make(const struct muster_ddp *ddp, const uint32_t *order, struct draft *draft) {
+    uint32_t count = ddp->parameter_count;
+    *draft = (struct draft){.items = calloc(count, sizeof *draft->items),
+                            .shapes = calloc(count, sizeof *draft->shapes),
+                            .order = calloc(count, sizeof *draft->order)};
+    if (!draft->items || !draft->shapes || !draft->order) {
+        draft_done(draft);
+        return status_fail(MUSTER_ENOMEM, "no memory to assign %u gradients to buckets", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        draft->items[i] = (struct bucket_item){.type = ddp->parameters[i].type, .count = ddp->parameters[i].count};
+        draft->order[i] = order ? order[i] : count - 1 - i;
+    }
+    draft->bucket_count = bucket_assign(draft->items, count, draft->order, ddp->options.first_bucket_bytes,
+                                        ddp->options.bucket_bytes, draft->shapes);
+    return MUSTER_OK;
+}
+
+static size_t scratch_bytes_of(const struct muster_ddp *ddp, const struct bucket_shape *shape) {
+    size_t bytes = ddp->options.hook ? ddp->hook.scratch_bytes * shape->count : 0;
+    return (bytes + BUCKET_ALIGNMENT - 1) / BUCKET_ALIGNMENT * BUCKET_ALIGNMENT;
+}
+
+static void fill(const struct muster_ddp *ddp, struct ddp_layout *layout, const struct draft *draft) {
+    memcpy(layout->items, draft->items, ddp->parameter_count * sizeof *layout->items);
+    uint8_t *memory = layout->memory, *scratch = layout->scratch;
+    for (uint32_t i = 0; i < draft->bucket_count; i++) {
+        struct ddp_bucket *bucket = &layout->buckets[i];
+        bucket->shape = draft->shapes[i];
+        bucket->view = (struct muster_ddp_bucket){.size = sizeof(struct muster_ddp_bucket),
+                                                  .index = i,
+                                                  .bucket_count = draft->bucket_count,
+                                                  .type = bucket->shape.type,
+                                                  .gradients = memory,
+                                                  .count = bucket->shape.count,
+                                                  .scratch = scratch};
+        memory += bucket_memory_bytes(&bucket->shape);
+        if (scratch) {
+            scratch += scratch_bytes_of(ddp, &bucket->shape);
+        }
+    }
+}
+
+int ddp_layout_create(const struct muster_ddp *ddp, struct muster_group *group, const uint32_t *order,
+                      struct ddp_layout **out) {
+    struct draft draft;
+    int status = draft_make(ddp, order, &draft);
+    if (status != MUSTER_OK) {
+        return status;
+    }
+    size_t buckets_bytes = draft.bucket_count * sizeof(struct ddp_bucket);
+    size_t block_bytes = sizeof(struct ddp_layout) + buckets_bytes + ddp->parameter_count * sizeof(struct bucket_item);
+    struct ddp_layout *layout = calloc(1, block_bytes);
+    if (!layout) {
+        status = status_fail(MUSTER_ENOMEM, "no memory for %u buckets", draft.bucket_count);
+        goto out_draft;
+    }
+    layout->group = group;
+    layout->block_bytes = block_bytes;
+    layout->buckets = (struct ddp_bucket *)(layout + 1);
+    layout->bucket_count = draft.bucket_count;
+    layout->items = (struct bucket_item *)(layout->buckets + draft.bucket_count);
+    for (uint32_t i = 0; i < draft.bucket_count; i++) {
+        layout->memory_bytes += bucket_memory_bytes(&draft.shapes[i]);
+        layout->scratch_bytes += scratch_bytes_of(ddp, &draft.shapes[i]);
+    }
+    status = muster_alloc(group, layout->memory_bytes, &layout->memory);
+    if (status == MUSTER_OK && layout->scratch_bytes > 0) {
+        status = muster_alloc(group, layout->scratch_bytes, &layout->scratch);
+    }
+    if (status != MUSTER_OK) {
+        (void)status_prefix(status, "%zu bytes of buckets", layout->memory_bytes + layout->scratch_bytes);
+        ddp_layout_free(layout);
+        goto out_draft;
+    }
+    fill(ddp, layout, &draft);
+    *out = layout;
+out_draft:
+    draft_done(&draft);
+    return status;
+}
+
+void ddp_layout_free(struct ddp_layout *layout) {
+    if (!layout) {
+        return;
+    }
+    muster_free(layout->group, layout->scratch);
+    muster_free(layout->group, layout->memory);
+    free(layout);
+}
+
+void *ddp_layout_gradient(const struct ddp_layout *layout, uint32_t parameter) {
+    const struct bucket_item *item = &layout->items[parameter];
+    return (uint8_t *)layout->buckets[item->bucket].view.gradients + item->offset * muster_type_bytes(item->type);
+}
+
+void ddp_layout_replace(struct muster_ddp *ddp, struct ddp_layout *layout) {
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        const struct ddp_parameter *parameter = &ddp->parameters[i];
+        memcpy(ddp_layout_gradient(layout, i), ddp_layout_gradient(ddp->layout, i),
+               parameter->count * muster_type_bytes(parameter->type));
+    }
+    ddp_layout_free(ddp->layout);
+    ddp->layout = layout;
+}

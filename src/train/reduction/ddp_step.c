@@ -1,0 +1,263 @@
+/* The steps of a ddp: begin, ready, finish. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "train/reduction/ddp_impl.h"
+
+int ddp_step_prepare(struct muster_ddp *ddp, bool is_synchronised) {
+    int status = MUSTER_OK;
+    if (is_synchronised && ddp->is_rebuild_due) {
+        status = ddp_agree_order(ddp, ddp->source);
+    }
+    if (status == MUSTER_OK && ddp->is_broadcast_due && ddp->options.broadcast_buffers) {
+        status = ddp_agree_buffers(ddp, &ddp->exchange, ddp->source);
+    }
+    ddp->is_broadcast_due = is_synchronised;
+    ddp_reduce_reset(ddp);
+    return status;
+}
+
+static int begin(struct muster_ddp *ddp, enum ddp_phase phase) {
+    int status = ddp_status(ddp);
+    if (status != MUSTER_OK) {
+        return status;
+    }
+    if (ddp->phase != DDP_IDLE) {
+        return status_fail(MUSTER_EINVAL, "the step before has not been finished");
+    }
+    enum ddp_presence presence = phase == DDP_STEP ? DDP_WITH_SYNC : DDP_WITHOUT_SYNC;
+    if (ddp->options.uneven_inputs) {
+        enum ddp_presence step;
+        status = ddp_agree_presence(ddp, presence, &step);
+    }
+    if (status == MUSTER_OK) {
+        status = ddp_step_prepare(ddp, phase == DDP_STEP);
+    }
+    if (status != MUSTER_OK) {
+        return ddp_fail(ddp, status);
+    }
+    ddp->phase = phase;
+    return MUSTER_OK;
+}
+
+int muster_ddp_begin(struct muster_ddp *ddp) {
+    if (!ddp) {
+        return status_fail_null("muster_ddp_begin", "ddp");
+    }
+    int64_t entered_ns = ddp_enter(ddp);
+    int status = begin(ddp, DDP_STEP);
+    ddp_leave(ddp, entered_ns, "ddp begin");
+    return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_begin");
+}
+
+int muster_ddp_begin_no_sync(struct muster_ddp *ddp) {
+    if (!ddp) {
+        return status_fail_null("muster_ddp_begin_no_sync", "ddp");
+    }
+    int64_t entered_ns = ddp_enter(ddp);
+    int status = begin(ddp, DDP_NO_SYNC);
+    ddp_leave(ddp, entered_ns, "ddp begin");
+    return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_begin_no_sync");
+}
+
+static void copy_in(struct muster_ddp *ddp, uint32_t index) {
+    const struct ddp_parameter *parameter = &ddp->parameters[index];
+    if (parameter->own_gradient) {
+        memcpy(ddp_layout_gradient(ddp->layout, index), parameter->own_gradient,
+               parameter->count * muster_type_bytes(parameter->type));
+    }
+}
+
+static void copy_out(struct muster_ddp *ddp, uint32_t index) {
+    const struct ddp_parameter *parameter = &ddp->parameters[index];
+    if (parameter->own_gradient) {
+        memcpy(parameter->own_gradient, ddp_layout_gradient(ddp->layout, index),
+               parameter->count * muster_type_bytes(parameter->type));
+    }
+}
+
+static int ready(struct muster_ddp *ddp, size_t index) {
+    if (ddp->failed != MUSTER_OK) {
+        return ddp_status(ddp);
+    }
+    if (ddp->phase == DDP_IDLE || index >= ddp->parameter_count) {
+        return status_fail(
+            MUSTER_EINVAL,
+            ddp->phase == DDP_IDLE ? "no step has been begun (parameter %zu)" : "there is no parameter %zu", index);
+    }
+    struct ddp_parameter *parameter = &ddp->parameters[index];
+    if (parameter->is_ready) {
+        return status_fail(MUSTER_EINVAL,
+                           "the gradient of \"%s\" is ready for the second time in this step (a parameter that is "
+                           "used several times is ready after the last)",
+                           parameter->name);
+    }
+    parameter->is_ready = true;
+    parameter->is_used = true;
+    if (ddp->phase == DDP_NO_SYNC) {
+        return MUSTER_OK;
+    }
+    if (!ddp->is_rebuilt) {
+        ddp->ready_order[ddp->ready_count++] = (uint32_t)index;
+    }
+    copy_in(ddp, (uint32_t)index);
+    ddp->layout->buckets[ddp->layout->items[index].bucket].missing--;
+    return ddp_reduce_advance(ddp);
+}
+
+int muster_ddp_ready(struct muster_ddp *ddp, size_t index) {
+    if (!ddp) {
+        return status_fail_null("muster_ddp_ready", "ddp");
+    }
+    int64_t entered_ns = ddp_enter(ddp);
+    int status = ready(ddp, index);
+    ddp_leave(ddp, entered_ns, NULL);
+    return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_ready");
+}
+
+/* The names of parameters without a gradient, as many as fit. */
+static int tell_missing(struct muster_ddp *ddp, uint32_t missing_count) {
+    char names[600];
+    size_t used = 0;
+    uint32_t told = 0;
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        const struct ddp_parameter *parameter = &ddp->parameters[i];
+        size_t length = strlen(parameter->name);
+        if (parameter->is_ready || used + length + sizeof ", and 65536 more" > sizeof names) {
+            continue;
+        }
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", told > 0 ? ", " : "", parameter->name);
+        told++;
+    }
+    if (told < missing_count) {
+        (void)snprintf(names + used, sizeof names - used, ", and %u more", missing_count - told);
+    }
+    return status_fail(MUSTER_EINVAL,
+                       "rank %u has no gradient in this step for %s: call muster_ddp_ready() for every parameter, or "
+                       "set find_unused",
+                       muster_group_rank(ddp->group), names);
+}
+
+static bool is_set_aside(const struct ddp_parameter *parameter) {
+    return !parameter->is_used && !parameter->own_gradient;
+}
+
+/* Parameters that never became ready: an error, or zeros (or what no_sync steps left) in their place. */
+static int settle_missing(struct muster_ddp *ddp, struct ddp_aside *aside) {
+    uint32_t missing_count = 0;
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        const struct ddp_parameter *parameter = &ddp->parameters[i];
+        missing_count += !parameter->is_ready;
+        aside->bytes += is_set_aside(parameter) ? parameter->count * muster_type_bytes(parameter->type) : 0;
+    }
+    if (missing_count == 0) {
+        return MUSTER_OK;
+    }
+    if (!ddp->options.find_unused) {
+        return tell_missing(ddp, missing_count);
+    }
+    if (aside->bytes > 0 && !(aside->memory = malloc(aside->bytes))) {
+        return status_fail(MUSTER_ENOMEM, "no memory to keep %zu bytes of unused gradients", aside->bytes);
+    }
+    uint8_t *kept = aside->memory;
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        const struct ddp_parameter *parameter = &ddp->parameters[i];
+        size_t bytes = parameter->count * muster_type_bytes(parameter->type);
+        void *place = ddp_layout_gradient(ddp->layout, i);
+        if (kept && is_set_aside(parameter)) {
+            memcpy(kept, place, bytes);
+            kept += bytes;
+        }
+        if (!parameter->is_used) {
+            memset(place, 0, bytes);
+        } else if (!parameter->is_ready) {
+            copy_in(ddp, i);
+        }
+    }
+    return MUSTER_OK;
+}
+
+/* Which parameters did any rank use? The call comes after those of all buckets, on every rank. */
+static int agree_on_use(struct muster_ddp *ddp) {
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        ddp->used[i] = ddp->parameters[i].is_used;
+    }
+    int status =
+        muster_all_reduce(ddp->group, ddp->used, ddp->used, ddp->parameter_count, MUSTER_UINT8, MUSTER_OP_MAX, NULL);
+    if (status != MUSTER_OK) {
+        (void)status_prefix(status, "agreeing on which parameters were used");
+        return ddp_fail(ddp, status);
+    }
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        ddp->parameters[i].was_used = ddp->used[i] != 0;
+    }
+    return MUSTER_OK;
+}
+
+/* Gives gradients to who owns them, and those that nobody had back what they were. */
+static void deliver(struct muster_ddp *ddp, const struct ddp_aside *aside) {
+    const uint8_t *kept = aside->memory;
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        struct ddp_parameter *parameter = &ddp->parameters[i];
+        size_t bytes = parameter->count * muster_type_bytes(parameter->type);
+        if (kept && is_set_aside(parameter)) {
+            if (!parameter->was_used) {
+                memcpy(ddp_layout_gradient(ddp->layout, i), kept, bytes);
+            }
+            kept += bytes;
+        }
+        if (parameter->was_used) {
+            copy_out(ddp, i);
+        }
+        parameter->is_used = false;
+    }
+}
+
+int ddp_step_end(struct muster_ddp *ddp, const struct ddp_aside *aside) {
+    int status = ddp_reduce_finish(ddp);
+    if (status == MUSTER_OK && ddp->options.find_unused) {
+        status = agree_on_use(ddp);
+    }
+    if (status != MUSTER_OK) {
+        return status;
+    }
+    deliver(ddp, aside);
+    ddp->numbers.step_count++;
+    ddp->accumulated = 0;
+    ddp->is_rebuild_due = !ddp->is_rebuilt;
+    return MUSTER_OK;
+}
+
+static int finish(struct muster_ddp *ddp) {
+    if (ddp->phase == DDP_IDLE) {
+        int status = ddp_status(ddp);
+        return status != MUSTER_OK ? status : status_fail(MUSTER_EINVAL, "no step has been begun");
+    }
+    enum ddp_phase phase = ddp->phase;
+    ddp->phase = DDP_IDLE;
+    if (phase == DDP_NO_SYNC) {
+        ddp->numbers.no_sync_count++;
+        ddp->accumulated++;
+        return ddp_status(ddp);
+    }
+    struct ddp_aside aside = {0};
+    int status = ddp->failed == MUSTER_OK ? settle_missing(ddp, &aside) : MUSTER_OK;
+    if (status != MUSTER_OK) {
+        (void)ddp_fail(ddp, status); /* it comes back from the end of the step, which waits for what is under way */
+    }
+    status = ddp_step_end(ddp, &aside);
+    free(aside.memory);
+    return status;
+}
+
+int muster_ddp_finish(struct muster_ddp *ddp) {
+    if (!ddp) {
+        return status_fail_null("muster_ddp_finish", "ddp");
+    }
+    int64_t entered_ns = ddp_enter(ddp);
+    int status = finish(ddp);
+    ddp_leave(ddp, entered_ns, "ddp finish");
+    return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_finish");
+}

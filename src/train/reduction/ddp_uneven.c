@@ -1,0 +1,50 @@
+/* Uneven inputs: ranks that have run out of data keep the others company, so that these can go on. */
+#include <string.h>
+
+#include "base/status.h"
+#include "train/reduction/ddp_impl.h"
+
+static int shadow_reduce(struct muster_ddp *ddp) {
+    memset(ddp->layout->memory, 0, ddp->layout->memory_bytes);
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        ddp->parameters[i].is_used = false;
+    }
+    const struct ddp_aside nothing = {0};
+    return ddp_step_end(ddp, &nothing);
+}
+
+static int shadow(struct muster_ddp *ddp, bool *stepped) {
+    int status = ddp_status(ddp);
+    if (status != MUSTER_OK) {
+        return status;
+    }
+    if (!ddp->options.uneven_inputs || ddp->phase != DDP_IDLE) {
+        return status_fail(MUSTER_EINVAL, !ddp->options.uneven_inputs ? "the ddp was made without uneven_inputs"
+                                                                      : "the step before has not been finished");
+    }
+    enum ddp_presence step;
+    do {
+        status = ddp_agree_presence(ddp, DDP_OUT_OF_DATA, &step);
+        if (status == MUSTER_OK && step != DDP_OUT_OF_DATA) {
+            status = ddp_step_prepare(ddp, step == DDP_WITH_SYNC);
+        }
+    } while (status == MUSTER_OK && step == DDP_WITHOUT_SYNC);
+    if (status == MUSTER_OK) {
+        status = step == DDP_WITH_SYNC ? shadow_reduce(ddp) : ddp_agree_buffers(ddp, &ddp->exchange, ddp->source);
+    }
+    if (status != MUSTER_OK) {
+        return ddp_fail(ddp, status);
+    }
+    *stepped = step == DDP_WITH_SYNC;
+    return MUSTER_OK;
+}
+
+int muster_ddp_shadow(struct muster_ddp *ddp, bool *stepped) {
+    if (!ddp || !stepped) {
+        return status_fail_null("muster_ddp_shadow", ddp ? "stepped" : "ddp");
+    }
+    int64_t entered_ns = ddp_enter(ddp);
+    int status = shadow(ddp, stepped);
+    ddp_leave(ddp, entered_ns, "ddp shadow");
+    return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_shadow");
+}

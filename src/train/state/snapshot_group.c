@@ -1,0 +1,228 @@
+/* Saving and loading by the ranks of a group: who does it, and agreement on the outcome. The files are the business of
+ * snapshot_save.c and snapshot_load.c. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "train/state/safetensors.h"
+#include "train/state/snapshot_impl.h"
+
+#include <muster/collective.h>
+
+/* ---- agreement ---- */
+
+static int least(struct muster_group *group, int64_t *numbers, size_t count) {
+    return muster_all_reduce(group, numbers, numbers, count, MUSTER_INT64, MUSTER_OP_MIN, NULL);
+}
+
+/* Every rank tells its result. When one is a failure, all get the code and the sentence of the lowest rank that failed.
+ */
+static int agree(struct muster_group *group, int code) {
+    uint32_t rank = muster_group_rank(group);
+    int64_t failed = code ? (int64_t)rank : INT64_MAX, shared_code = code;
+    char sentence[MUSTER_DETAIL_MAX] = "";
+    (void)str_copy(sentence, sizeof sentence, code ? muster_detail() : "");
+    int result = least(group, &failed, 1);
+    if (result || failed == INT64_MAX) {
+        return result;
+    }
+    result = muster_broadcast(group, &shared_code, 1, MUSTER_INT64, (uint32_t)failed, NULL);
+    result = result ? result : muster_broadcast(group, sentence, sizeof sentence, MUSTER_UINT8, (uint32_t)failed, NULL);
+    return result ? result : status_fail((int)shared_code, "rank %" PRId64 ": %s", failed, sentence);
+}
+
+int muster_snapshot_save_group(struct muster_group *group, bool saves, const char *folder, int64_t step,
+                               const struct muster_snapshot_state *state,
+                               const struct muster_snapshot_options *options) {
+    /* Without a group the call is refused before anything is written. */
+    return agree(group, saves && group ? muster_snapshot_save(folder, step, state, options) : 0);
+}
+
+/* ---- the state from another rank ---- */
+
+static int broadcast_text(struct muster_group *group, const struct muster_value *value, uint32_t owner, char *text) {
+    if (muster_group_rank(group) == owner) {
+        (void)str_copy(text, MUSTER_VALUE_TEXT_MAX, value->data);
+    }
+    int code = muster_broadcast(group, text, MUSTER_VALUE_TEXT_MAX, MUSTER_UINT8, owner, NULL);
+    if (code == 0 && !str_copy(value->data, value->room, text)) {
+        code = status_fail(MUSTER_EINVAL, "the text of %s is longer than there is room for", value->name);
+    }
+    return code;
+}
+
+static int broadcast_values(struct muster_group *group, const struct muster_value *values, size_t count,
+                            uint32_t owner) {
+    char *text = calloc(1, MUSTER_VALUE_TEXT_MAX);
+    int code = text ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a text");
+    code = agree(group, code);
+    for (size_t i = 0; i < count && code == 0; i++) {
+        switch (values[i].kind) {
+        case MUSTER_VALUE_INTEGER:
+            code = muster_broadcast(group, values[i].data, 1, MUSTER_INT64, owner, NULL);
+            break;
+        case MUSTER_VALUE_REAL:
+            code = muster_broadcast(group, values[i].data, 1, MUSTER_FLOAT64, owner, NULL);
+            break;
+        case MUSTER_VALUE_TEXT:
+            code = agree(group, broadcast_text(group, &values[i], owner, text));
+            break;
+        }
+    }
+    free(text);
+    return code;
+}
+
+/* It has been checked: no product overflows. */
+static int broadcast_state(struct muster_group *group, const struct muster_snapshot_state *state, uint32_t owner) {
+    int code = 0;
+    for (size_t i = 0; i < state->tensor_count && code == 0; i++) {
+        const struct muster_tensor *tensor = &state->tensors[i];
+        size_t count = 1;
+        for (uint32_t j = 0; j < tensor->dim_count; j++) {
+            count *= (size_t)tensor->shape[j];
+        }
+        code = muster_broadcast(group, tensor->data, count, tensor->type, owner, NULL);
+        code = code ? status_prefix(code, "copy tensor %s of rank %u", tensor->name, owner) : 0;
+    }
+    return code ? code : broadcast_values(group, state->values, state->value_count, owner);
+}
+
+/* ---- loading ---- */
+
+static bool is_lack(int code) {
+    return code == MUSTER_ENOENT || code == MUSTER_ECORRUPT;
+}
+
+/* Which snapshot: the newest that a rank has, as the lowest rank that has it sees it. *out_mine: it is the one that was
+ * found whole here. readiness: a failure of this rank, of which all are to hear, or 0. */
+static int choose(struct muster_group *group, const char *folder, int readiness, struct muster_snapshot_found *found,
+                  uint32_t *out_owner, bool *out_mine) {
+    *found = (struct muster_snapshot_found){.step = -1};
+    int lack = readiness ? readiness : muster_snapshot_find(folder, INT64_MAX, found);
+    int code = agree(group, is_lack(lack) ? 0 : lack);
+    if (code) {
+        return code;
+    }
+    int64_t newest[2] = {-found->step, lack};
+    code = least(group, newest, 2);
+    if (code) {
+        return code;
+    }
+    if (newest[0] == 1) { /* no rank has one; the lowest code is the one that says most */
+        return agree(group, lack == newest[1] ? lack : 0);
+    }
+    int64_t owner = found->step == -newest[0] ? (int64_t)muster_group_rank(group) : INT64_MAX;
+    code = least(group, &owner, 1);
+    if (code) {
+        return code;
+    }
+    int64_t chosen[2] = {found->step, (int64_t)found->id};
+    code = muster_broadcast(group, chosen, 2, MUSTER_INT64, (uint32_t)owner, NULL);
+    *out_mine = found->step == chosen[0] && found->id == (uint64_t)chosen[1];
+    found->step = chosen[0];
+    found->id = (uint64_t)chosen[1];
+    *out_owner = (uint32_t)owner;
+    return code;
+}
+
+static int load_group(struct muster_group *group, const char *folder, int readiness,
+                      const struct muster_snapshot_state *state, struct muster_snapshot_found *found) {
+    uint32_t owner = 0;
+    bool mine = false;
+    int code = choose(group, folder, readiness, found, &owner, &mine);
+    if (code) {
+        return code;
+    }
+    int lack = snapshot_load(&snapshot_io_system, folder, found->step, found->id, mine, state);
+    /* The owner has read all of it a moment ago: that it cannot now is no lack. */
+    code = agree(group, is_lack(lack) && muster_group_rank(group) != owner ? 0 : lack);
+    int64_t all = lack;
+    code = code ? code : least(group, &all, 1);
+    if (code == 0 && all != 0) {
+        code = broadcast_state(group, state, owner);
+    }
+    return code;
+}
+
+int muster_snapshot_load_group_sized(struct muster_group *group, const char *folder,
+                                     const struct muster_snapshot_state *state, struct muster_snapshot_found *out,
+                                     size_t out_bytes) {
+    struct snapshot_state own;
+    struct muster_snapshot_found found;
+    int code = snapshot_state_read(state, &own);
+    code = load_group(group, folder, code, &own.state, &found);
+    snapshot_state_done(&own);
+    if (code == 0 && out) {
+        sized_write(out, out_bytes, &found, sizeof found);
+    }
+    return code;
+}
+
+/* ---- without a disk ---- */
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t count) {
+    for (size_t i = 0; i < count; i++) { /* FNV-1a: against mistakes, not against malice */
+        hash = (hash ^ ((const uint8_t *)bytes)[i]) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+/* Of what must be equal on all ranks. */
+static uint64_t hash_of(const struct muster_snapshot_state *state) {
+    uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), &state->tensor_count, sizeof state->tensor_count);
+    for (size_t i = 0; i < state->tensor_count; i++) {
+        const struct muster_tensor *tensor = &state->tensors[i];
+        hash = mix(hash, tensor->name, strlen(tensor->name) + 1);
+        hash = mix(hash, &tensor->type, sizeof tensor->type);
+        hash = mix(hash, &tensor->dim_count, sizeof tensor->dim_count);
+        hash = mix(hash, tensor->shape, tensor->dim_count * sizeof tensor->shape[0]);
+    }
+    for (size_t i = 0; i < state->value_count; i++) {
+        hash = mix(hash, state->values[i].name, strlen(state->values[i].name) + 1);
+        hash = mix(hash, &state->values[i].kind, sizeof state->values[i].kind);
+    }
+    return hash;
+}
+
+static int check_values(const struct muster_value *values, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (!values[i].name || !values[i].data) {
+            return status_fail(MUSTER_EINVAL, "value %zu has no name or no data", i);
+        }
+    }
+    return 0;
+}
+
+/* The smallest hash and the smallest complement of one are each other's complement if all hashes are equal. */
+static int agree_on_description(struct muster_group *group, const struct muster_snapshot_state *state) {
+    uint64_t hash = hash_of(state);
+    int64_t numbers[2] = {(int64_t)hash, (int64_t)~hash};
+    int code = least(group, numbers, 2);
+    return code || numbers[0] == ~numbers[1]
+               ? code
+               : status_fail(MUSTER_EMISMATCH, "the ranks describe different states: names, types, shapes, kinds and "
+                                               "their order must be the same");
+}
+
+int muster_snapshot_broadcast(struct muster_group *group, const struct muster_snapshot_state *state, uint32_t root) {
+    struct snapshot_state own;
+    struct safetensors table;
+    if (group && root >= muster_group_size(group)) {
+        return status_fail(MUSTER_EINVAL, "broadcast a state: root %u of a group of %u ranks", root,
+                           muster_group_size(group));
+    }
+    int code = snapshot_state_read(state, &own);
+    code = code ? code : safetensors_layout(own.state.tensors, own.state.tensor_count, &table);
+    if (code == 0) {
+        safetensors_done(&table); /* it was made to check names and sizes */
+        code = check_values(own.state.values, own.state.value_count);
+    }
+    code = agree(group, code);
+    code = code ? code : agree_on_description(group, &own.state);
+    code = code ? code : broadcast_state(group, &own.state, root);
+    snapshot_state_done(&own);
+    return code ? status_prefix(code, "broadcast a state") : 0;
+}

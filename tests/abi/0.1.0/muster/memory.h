@@ -1,0 +1,30 @@
+/* Memory that the ranks of one host share: collectives, messages and data parallelism on it copy less. */
+#ifndef MUSTER_MEMORY_H
+#define MUSTER_MEMORY_H
+
+#include <stddef.h>
+
+#include <muster/group.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+/* Memory that the other ranks of this host can read and write directly: collectives on it copy less (see
+ * docs/performance.md). Aligned to 64 bytes at least, zeroed. Not a collective call: ranks may allocate what they
+ * like. Where ranks share no memory it is ordinary memory. At most MUSTER_ALLOCATIONS_MAX live at a time. It is yours
+ * until muster_free(), which must come before the root group is freed. Does not block; any thread.
+ * Errors: MUSTER_EINVAL, MUSTER_ENOMEM, MUSTER_ELIMIT, MUSTER_ESYSTEM. */
+#define MUSTER_ALLOCATIONS_MAX 1024u
+int muster_alloc(struct muster_group *group, size_t bytes, void **out);
+/* No call that uses the memory may be running. NULL is accepted. */
+void muster_free(struct muster_group *group, void *memory);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,239 @@
+/* Programs of other versions: structs that lack the members that were added last, and structs that have members which
+ * this library does not know. Each public struct that grows is met in both forms. */
+#include <muster/muster.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "folder_test_support.h"
+
+static struct muster_group *group;
+
+/* What a newer version could have made of a struct. */
+#define NEWER(name)                                                                                                    \
+    struct {                                                                                                           \
+        struct name now;                                                                                               \
+        uint64_t added;                                                                                                \
+    }
+
+static void group_options(void **state) {
+    (void)state;
+    struct {
+        size_t size;
+        int64_t timeout_ms;
+    } older = {sizeof older, 5000};
+    NEWER(muster_group_options) newer = {{sizeof newer, 5000, "newer"}, 0};
+    struct muster_group *made = NULL;
+    assert_int_equal(muster_group_create_env((const struct muster_group_options *)(const void *)&older, &made), 0);
+    assert_string_equal(muster_group_name(made), "world");
+    muster_group_free(made);
+    assert_int_equal(muster_group_create_env(&newer.now, &made), 0);
+    assert_string_equal(muster_group_name(made), "newer");
+    muster_group_free(made);
+    assert_int_equal(muster_group_split(group, 0, 0, &newer.now, &made), 0);
+    muster_group_free(made);
+    newer.added = 1;
+    made = NULL;
+    assert_int_equal(muster_group_create_env(&newer.now, &made), MUSTER_EUNSUPPORTED);
+    assert_int_equal(muster_group_split(group, 0, 0, &newer.now, &made), MUSTER_EUNSUPPORTED);
+    assert_non_null(strstr(muster_detail(), "struct muster_group_options"));
+    assert_null(made);
+}
+
+static void store_options(void **state) {
+    (void)state;
+    struct {
+        size_t size;
+        const char *host;
+        uint16_t port;
+        uint32_t world_size;
+        bool is_host;
+        const char *bind_host;
+    } older = {sizeof older, NULL, 0, 0, true, "127.0.0.1"};
+    NEWER(muster_store_options) newer = {MUSTER_STORE_OPTIONS_INIT, 0};
+    struct muster_store *store = NULL;
+    assert_int_equal(muster_store_open_tcp((const struct muster_store_options *)(const void *)&older, &store), 0);
+    muster_store_close(store);
+    newer.now.size = sizeof newer;
+    newer.now.is_host = true;
+    newer.now.bind_host = "127.0.0.1";
+    assert_int_equal(muster_store_open_tcp(&newer.now, &store), 0);
+    muster_store_close(store);
+    newer.added = 1;
+    assert_int_equal(muster_store_open_tcp(&newer.now, &store), MUSTER_EUNSUPPORTED);
+}
+
+/* A ddp of one parameter, made with structs of these sizes. */
+static int try_ddp(const void *parameters, size_t parameter_bytes, const void *buffers, size_t buffer_bytes,
+                   const void *options, struct muster_ddp **out) {
+    return muster_ddp_create_sized(group, parameters, parameter_bytes, 2, buffers, buffer_bytes, 2, options, out);
+}
+
+static void ddp_structs(void **state) {
+    (void)state;
+    float data[4] = {1, 2, 3, 4}, kept[2] = {0};
+    struct {
+        const char *name;
+        enum muster_type type;
+        size_t count;
+        void *data;
+    } older[2] = {{"a", MUSTER_FLOAT32, 1, data}, {"b", MUSTER_FLOAT32, 1, data + 1}};
+    struct {
+        size_t size, bucket_bytes;
+    } older_options = {sizeof older_options, 4096};
+    NEWER(muster_ddp_parameter)
+    newer[2] = {{{"a", MUSTER_FLOAT32, 1, data, kept}, 0}, {{"b", MUSTER_FLOAT32, 1, data + 1, kept + 1}, 0}};
+    NEWER(muster_ddp_buffer)
+    buffers[2] = {{{"m", MUSTER_FLOAT32, 1, data + 2}, 0}, {{"v", MUSTER_FLOAT32, 1, data + 3}, 0}};
+    NEWER(muster_ddp_options) newer_options = {MUSTER_DDP_OPTIONS_INIT, 0};
+    NEWER(muster_ddp_hook) hook = {*muster_ddp_hook_bfloat16(), 0};
+    struct muster_ddp *ddp = NULL;
+    assert_int_equal(try_ddp(older, sizeof *older, buffers, sizeof *buffers, &older_options, &ddp), 0);
+    assert_int_equal(muster_ddp_begin(ddp), 0);
+    assert_int_equal(muster_ddp_ready(ddp, 1), 0);
+    assert_int_equal(muster_ddp_ready(ddp, 0), 0);
+    assert_int_equal(muster_ddp_finish(ddp), 0);
+    NEWER(muster_ddp_statistics) numbers;
+    memset(&numbers, 0xff, sizeof numbers);
+    uint64_t steps = 0; /* the oldest that there could be */
+    assert_int_equal(muster_ddp_statistics_sized(ddp, &numbers.now, sizeof numbers), 0);
+    assert_int_equal(muster_ddp_statistics_sized(ddp, (struct muster_ddp_statistics *)(void *)&steps, sizeof steps), 0);
+    assert_true(numbers.now.step_count == 1 && numbers.added == 0 && steps == 1);
+    muster_ddp_free(ddp);
+    newer_options.now.size = sizeof newer_options;
+    newer_options.now.hook = &hook.now;
+    hook.now.size = sizeof hook;
+    assert_int_equal(try_ddp(newer, sizeof *newer, buffers, sizeof *buffers, &newer_options, &ddp), 0);
+    assert_ptr_equal(muster_ddp_gradient(ddp, 1), kept + 1);
+    muster_ddp_free(ddp);
+    hook.added = 1;
+    assert_int_equal(try_ddp(newer, sizeof *newer, buffers, sizeof *buffers, &newer_options, &ddp),
+                     MUSTER_EUNSUPPORTED);
+    hook.added = 0;
+    buffers[1].added = 1;
+    assert_int_equal(try_ddp(newer, sizeof *newer, buffers, sizeof *buffers, &newer_options, &ddp),
+                     MUSTER_EUNSUPPORTED);
+    assert_non_null(strstr(muster_detail(), "struct muster_ddp_buffer"));
+    assert_int_equal(try_ddp(older, 8, buffers, sizeof *buffers, NULL, &ddp), MUSTER_EINVAL);
+}
+
+static void layers_and_optimizers(void **state) {
+    (void)state;
+    float data[4] = {1, 2, 3, 4}, gradient[4] = {0};
+    const float *const gradients[] = {gradient};
+    struct {
+        size_t size, channels;
+    } older_norm = {sizeof older_norm, 1};
+    struct {
+        size_t size;
+        double learning_rate;
+    } older_rate = {sizeof older_rate, 0.5};
+    NEWER(muster_adamw_options) newer = {MUSTER_ADAMW_OPTIONS_INIT, 0};
+    NEWER(muster_optimizer_parameter) parameters[1] = {{{"w", data, 4}, 0}};
+    struct muster_syncbn *layer = NULL;
+    struct muster_optimizer *optimizer = NULL;
+    assert_int_equal(
+        muster_syncbn_create(group, (const struct muster_syncbn_options *)(const void *)&older_norm, &layer), 0);
+    assert_int_equal(muster_syncbn_forward(layer, data, 4, 1, gradient), 0);
+    muster_syncbn_free(layer);
+    assert_int_equal(muster_optimizer_create_sgd_sized(&parameters[0].now, sizeof *parameters, 1,
+                                                       (const struct muster_sgd_options *)(const void *)&older_rate,
+                                                       &optimizer),
+                     0);
+    assert_true(muster_optimizer_learning_rate(optimizer) == 0.5);
+    assert_int_equal(muster_optimizer_step(optimizer, gradients), 0);
+    muster_optimizer_free(optimizer);
+    newer.now.size = sizeof newer;
+    assert_int_equal(
+        muster_optimizer_create_adamw_sized(&parameters[0].now, sizeof *parameters, 1, &newer.now, &optimizer), 0);
+    NEWER(muster_tensor) tensors[3];
+    memset(tensors, 0xff, sizeof tensors);
+    assert_int_equal(muster_optimizer_tensor_count(optimizer), 3);
+    assert_int_equal(muster_optimizer_tensors_sized(optimizer, &tensors[0].now, sizeof *tensors), 0);
+    assert_string_equal(tensors[1].now.name, "optimizer.exp_avg_sq.w");
+    assert_string_equal(tensors[2].now.name, "optimizer.steps");
+    assert_true(tensors[2].added == 0);
+    muster_optimizer_free(optimizer);
+    newer.added = 1;
+    assert_int_equal(
+        muster_optimizer_create_adamw_sized(&parameters[0].now, sizeof *parameters, 1, &newer.now, &optimizer),
+        MUSTER_EUNSUPPORTED);
+}
+
+static void samplers_and_snapshots(void **state) {
+    (void)state;
+    struct {
+        size_t size;
+        uint64_t sample_count;
+    } older = {sizeof older, 10};
+    struct muster_sampler *sampler = NULL;
+    assert_int_equal(muster_sampler_create((const struct muster_sampler_options *)(const void *)&older, &sampler), 0);
+    assert_true(muster_sampler_left(sampler) == 10);
+    muster_sampler_free(sampler);
+
+    char folder[] = "/tmp/muster-abi-XXXXXX", path[128];
+    float one = 1, two = 2;
+    int64_t epoch = 3;
+    assert_non_null(mkdtemp(folder));
+    NEWER(muster_tensor)
+    tensors[2] = {{{"a", MUSTER_FLOAT32, 1, {1}, &one}, 0}, {{"b", MUSTER_FLOAT32, 1, {1}, &two}, 0}};
+    struct muster_value values[] = {muster_value_integer("epoch", &epoch)};
+    NEWER(muster_snapshot_state) newer = {MUSTER_SNAPSHOT_STATE(&tensors[0].now, 2, values, 1), 0};
+    NEWER(muster_snapshot_options) options = {MUSTER_SNAPSHOT_OPTIONS_INIT, 0};
+    newer.now.size = sizeof newer;
+    newer.now.tensor_bytes = sizeof *tensors;
+    options.now.size = sizeof options;
+    assert_int_equal(muster_snapshot_save(folder, 5, &newer.now, &options.now), 0);
+    one = two = 0;
+    epoch = 0;
+    NEWER(muster_snapshot_found) found;
+    struct {
+        int64_t step;
+        uint64_t id;
+    } older_found;
+    memset(&found, 0xff, sizeof found);
+    assert_int_equal(muster_snapshot_load_newest_sized(folder, &newer.now, &found.now, sizeof found), 0);
+    assert_true(found.now.step == 5 && found.added == 0 && two == 2 && one == 1 && epoch == 3);
+    assert_int_equal(muster_snapshot_find_sized(folder, INT64_MAX, (struct muster_snapshot_found *)(void *)&older_found,
+                                                sizeof older_found),
+                     0);
+    assert_true(older_found.step == 5 && older_found.id == found.now.id);
+    (void)snprintf(path, sizeof path, "%s/step-5-%016llx.safetensors", folder, (unsigned long long)found.now.id);
+    if (access(path, F_OK) == 0) { /* its name is the business of another test */
+        assert_int_equal(muster_safetensors_load_sized(path, &tensors[0].now, sizeof *tensors, 2), 0);
+    }
+    tensors[1].added = 1;
+    assert_int_equal(muster_snapshot_save(folder, 6, &newer.now, NULL), MUSTER_EUNSUPPORTED);
+    assert_int_equal(muster_snapshot_load_group(group, folder, &newer.now, NULL), MUSTER_EUNSUPPORTED);
+    remove_folder(folder);
+    assert_int_equal(access(folder, F_OK), -1);
+}
+
+static int make_group(void **state) {
+    (void)state;
+    return muster_group_create_env(NULL, &group);
+}
+
+static int free_group(void **state) {
+    (void)state;
+    muster_group_free(group);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(group_options),
+        cmocka_unit_test(store_options),
+        cmocka_unit_test(ddp_structs),
+        cmocka_unit_test(layers_and_optimizers),
+        cmocka_unit_test(samplers_and_snapshots),
+    };
+    return cmocka_run_group_tests(tests, make_group, free_group);
+}

@@ -1,0 +1,175 @@
+"""Many torchruns and PyTorch workers for one import of PyTorch, which takes longer than what most of them do.
+
+    torch_template.py TORCHRUN
+
+prints the name of an abstract Unix socket once PyTorch is imported, and ends when its stdin does. Who connects is given a
+process of its own, forked from here: its id is said on the connection, and its exit code (negative: a signal) when it has
+ended, each in a line. The connection begins with one message: a length and as much JSON, and three descriptors, which become
+the process's stdin, stdout and stderr. The JSON tells what to become:
+
+    {"arguments": [...], "environment": {...}, "folder": "..."}     the script TORCHRUN, called with these arguments
+    the same with "worker": PID                                     the part of gloo_worker.py that needs PyTorch, in the name
+                                                                    of the worker PID; it ends when the connection does, and
+                                                                    well when told so with a byte
+    {"code": "...", "environment": {...}, "folder": "..."}          python -c CODE
+"""
+
+import array
+import atexit
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TORCHRUN = sys.argv[1]
+sys.path[0] = os.path.dirname(TORCHRUN)  # not this folder, which has modules of other names for itself
+BEFORE = dict(os.environ)
+import torch.distributed.run  # noqa: E402
+
+if dict(os.environ) != BEFORE:
+    sys.exit("importing PyTorch changes the environment, which the forked ones would lack")
+
+
+class Nursery:
+    """Forks for whoever connects, and tells them how it ended."""
+
+    def __init__(self):
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind("")  # Linux finds a name
+        self.listener.listen(64)
+        self.ends, wakes = socket.socketpair()
+        wakes.setblocking(False)
+        self.wakes = wakes
+        self.callers = {}  # by process id
+
+    def serve(self):
+        """Returns the connection in the children."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # heard through the descriptor
+        signal.set_wakeup_fd(self.wakes.fileno())
+        events = selectors.DefaultSelector()
+        for source in (self.listener, self.ends, sys.stdin):
+            events.register(source, selectors.EVENT_READ)
+        print(self.listener.getsockname()[1:].decode(), flush=True)
+        while True:
+            ready = [key.fileobj for key, _ in events.select()]
+            if self.ends in ready:
+                self.ends.recv(4096)
+                self.reap()
+            if self.listener in ready:
+                caller = self.listener.accept()[0]
+                pid = os.fork()
+                if pid == 0:
+                    events.close()
+                    self.leave()
+                    return caller
+                self.callers[pid] = caller
+                self.say(caller, pid)
+            if sys.stdin in ready:
+                os._exit(0)
+
+    def reap(self):
+        while self.callers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            with self.callers.pop(pid) as caller:
+                self.say(caller, os.waitstatus_to_exitcode(status))
+
+    @staticmethod
+    def say(caller, number):
+        try:
+            caller.sendall(b"%d\n" % number)
+        except OSError:
+            pass  # nobody waits for it any more
+
+    def leave(self):
+        """In a child: it has none of this."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for one in (self.listener, self.ends, self.wakes, *self.callers.values()):
+            one.close()
+
+
+def receive(caller):
+    """What to become, from the connection, with the three descriptors in their places."""
+    data, ancillary, _, _ = caller.recvmsg(8, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+    fds = array.array("i")
+    for _, _, payload in ancillary:
+        fds.frombytes(payload)
+    (length,) = struct.unpack("<Q", data)
+    text = b""
+    while len(text) < length:
+        chunk = caller.recv(length - len(text))
+        if not chunk:
+            os._exit(1)
+        text += chunk
+    for place, fd in enumerate(fds):
+        os.dup2(fd, place)
+        os.close(fd)
+    return json.loads(text)
+
+
+def become(told):
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    os.chdir(told["folder"])
+    tempfile.tempdir = None  # found out anew
+
+
+def run(function):
+    """The exit code of a script that does this, as the interpreter would find it."""
+    try:
+        function()
+        return 0
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            print(end.code, file=sys.stderr)
+            return 1
+        return end.code or 0
+    except BaseException:  # pylint: disable=broad-except
+        sys.excepthook(*sys.exc_info())
+        return 1
+
+
+def run_worker(arguments, pid, caller):
+    sys.argv = arguments
+    sys.path[0] = HERE
+    import gloo_worker
+
+    def obey():
+        while caller.recv(1):
+            gloo_worker.ENDS.set()
+        os._exit(1)
+
+    threading.Thread(target=obey, daemon=True).start()
+    gloo_worker.PID = pid
+    gloo_worker.work()
+
+
+def leave(code):
+    """As the interpreter ends, but that it does not take down a copy of all of PyTorch, which takes half a second."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+gc.freeze()  # what is not looked at stays common to all
+connection = Nursery().serve()
+task = receive(connection)
+become(task)
+if "worker" in task:
+    run_worker(task["arguments"], task["worker"], connection)
+connection.close()
+if "code" in task:
+    leave(run(lambda: exec(task["code"], {"__name__": "__main__"})))
+sys.argv = [TORCHRUN, *task["arguments"]]
+leave(run(lambda: sys.exit(torch.distributed.run.main())))
