@@ -193,6 +193,14 @@ FAILURES = {
 }
 
 
+def bars_by_rule(report):
+    """The bars as "as wide as the text" where they are, else as they stand: a pid has five digits in one run, six in the next."""
+    lines = report.splitlines()
+    bars = [line for line in lines if line and set(line) in ({"="}, {"-"})]
+    width = min(max(len(line) for line in lines if line not in bars), 60)
+    return "\n".join(f"{line[0]} as wide as the text" if line in bars and len(line) == width else line for line in lines)
+
+
 def report_of(launcher, how):
     """The failure report without what differs from run to run."""
     with jobs.Scratch() as scratch:
@@ -201,7 +209,7 @@ def report_of(launcher, how):
         options = ["--standalone", "--nproc-per-node=3", f"--log-dir={scratch.path('logs')}", *more]
         process = scratch.run_to_end(launcher, *options, os.path.basename(script), code=1)
         report = process.err().partition("ChildFailedError:")[2]
-        report = report.replace(scratch.root, "SCRATCH").lstrip()
+        report = bars_by_rule(report).replace(scratch.root, "SCRATCH").lstrip()
         report = re.sub(r"logs/[^/]+/attempt", "logs/RUN/attempt", report)
         report = re.sub(r"(?m)^(  (time|host) +: ).*", r"\1-", report)
         return re.sub(r"(?i)pid:? \d+", "PID", report)
