@@ -360,13 +360,24 @@ static bool has_workers(const struct sim_agent *agent) {
     return false;
 }
 
+/* A process that gets no time cannot end its workers. When it has had none for longer than a node's silence may last,
+ * the others go on without it. It learns so when it wakes, and then gives its workers the time to stop that they always
+ * have. */
+static bool could_end_workers(const struct sim_judge *judge, const struct sim_host *host) {
+    if (host->stalled_until_us <= sim_kernel.now_us - judge->stop_us) {
+        return true;
+    }
+    bool is_stalled = host->stalled_until_us > sim_kernel.now_us;
+    return !is_stalled && host->stalled_until_us - host->stalled_since_us <= judge->patience_us;
+}
+
 /* Where several endpoints can serve the job: whoever has told another world is not to be believed as long as workers of
- * the one before can still run. (A process that gets no time cannot end its workers.) */
+ * the one before can still run. */
 static void check_alone(const struct sim_judge *judge, const struct sim_agent *agent, int server) {
     for (size_t i = 0; judge->server_count > 1 && i < judge->agent_count; i++) {
         const struct sim_agent *other = &judge->players[i];
         bool runs_another = other->runs && other != agent && has_workers(other) && judge->agents[i].server != server;
-        if (runs_another && other->host->stalled_until_us <= sim_kernel.now_us) {
+        if (runs_another && could_end_workers(judge, other->host)) {
             sim_trace("agent %u still runs workers of round %llu", other->host->index,
                       (unsigned long long)other->world.round);
             sim_violated("two coordinators' worlds run at the same time");

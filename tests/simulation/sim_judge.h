@@ -50,6 +50,8 @@ struct sim_judge {
     bool has_window;         /* charges are forgotten */
     bool limits_changes;     /* of membership */
     uint64_t first_round;    /* of a job */
+    int64_t patience_us;     /* a node may be silent for so long and keeps its place */
+    int64_t stop_us;         /* in which an agent that has heard of a change has ended its workers */
     int64_t silence_us;      /* after which a silent node is promised to be out */
     int64_t notice_us;       /* after which a broken connection, and a failure, is promised to have been told */
     const uint32_t *workers; /* of each node */

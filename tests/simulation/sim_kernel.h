@@ -32,7 +32,7 @@ struct sim_host {
     uint32_t addr; /* 10.0.0.1 and so on, in host order */
     bool is_up;    /* has power; its kernel answers */
     int64_t wall_offset_us, monotonic_offset_us;
-    int64_t stalled_until_us; /* its process gets no time before */
+    int64_t stalled_since_us, stalled_until_us; /* its process gets no time in between */
     uint16_t next_port;
     int pid;                    /* of the process that runs, or ran last */
     uint32_t rdzv_count;        /* made by it */

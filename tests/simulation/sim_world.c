@@ -324,6 +324,8 @@ static void set_judge(struct sim_world *world) {
         .max_restarts = world->max_restarts,
         .limits_changes = conf->max_membership_changes != RDZV_UNLIMITED,
         .has_window = conf->restart_window_ms > 0,
+        .patience_us = (int64_t)(conf->keep_alive_interval_ms * conf->keep_alive_max_attempt) * SIM_MS,
+        .stop_us = world->stop_timeout_ms * SIM_MS + 2 * SIM_S + 40 * delay_us,
         .silence_us = (int64_t)(conf->keep_alive_interval_ms * (conf->keep_alive_max_attempt + 2)) * SIM_MS,
         .notice_us = 3 * SIM_S + 40 * delay_us,
         .workers = world->workers,

@@ -97,6 +97,14 @@ static void split(struct sim_world *world, uint64_t first, int64_t lasts_us) {
     }
 }
 
+/* Its process gets no time until then, or until a later end that was set before. */
+static void stall(struct sim_host *host, int64_t until_us) {
+    if (host->stalled_until_us <= sim_kernel.now_us) {
+        host->stalled_since_us = sim_kernel.now_us;
+    }
+    host->stalled_until_us = until_us > host->stalled_until_us ? until_us : host->stalled_until_us;
+}
+
 static void on_trouble(void *subject, uint64_t token) {
     struct sim_world *world = subject;
     enum trouble kind = (enum trouble)(token >> 56);
@@ -114,9 +122,7 @@ static void on_trouble(void *subject, uint64_t token) {
         vanish(world, index, lasts_us);
         break;
     case TROUBLE_STALL:
-        if (sim_kernel.now_us + lasts_us > host->stalled_until_us) {
-            host->stalled_until_us = sim_kernel.now_us + lasts_us;
-        }
+        stall(host, sim_kernel.now_us + lasts_us);
         sim_judge_disturbed(&world->judge, host, host->stalled_until_us);
         break;
     case TROUBLE_ISOLATE:
@@ -214,7 +220,7 @@ static void on_pause(void *subject, uint64_t token) {
     int64_t until_us = sim_kernel.now_us + (int64_t)(token & 0x7fffffffffff);
     struct sim_host *host = &sim_kernel.hosts[index];
     sim_trace("host %u is paused for %lld us", host->index, (long long)(until_us - sim_kernel.now_us));
-    host->stalled_until_us = until_us > host->stalled_until_us ? until_us : host->stalled_until_us;
+    stall(host, until_us);
     sim_judge_disturbed(&world->judge, host, host->stalled_until_us);
     world->judge.was_paused = true;
     for (uint64_t other = 0; is_whole && other < world->node_count; other++) {
