@@ -85,6 +85,7 @@ struct agent {
     int64_t signalled_at_ns;      /* when this attempt's workers were told to end; 0: not */
     int64_t signalled_wall_us;
     int64_t started_wall_us;
+    bool writes_outcome;   /* --outcome, and nothing of somebody else stands in its place */
     char end_message[512]; /* why the job ended, if that was no worker; for the outcome */
     int64_t join_started_ns;
 };
@@ -162,7 +163,7 @@ void agent_failures_done(struct agent_failures *failures);
 
 /* agent_outcome_file.c: --outcome */
 /* Before anything is begun: the file of an earlier job goes away. */
-int agent_outcome_file_prepare(const struct agent *a);
+int agent_outcome_file_prepare(struct agent *a);
 /* From here on the guardian writes it if this process is killed: again at each world. */
 void agent_outcome_file_keep(const struct agent *a);
 void agent_outcome_file_write(const struct agent *a);

@@ -28,8 +28,13 @@ static const char *result_of(enum agent_outcome outcome) {
     return names[outcome];
 }
 
-int agent_outcome_file_prepare(const struct agent *a) {
-    return a->config->outcome_path ? outcome_prepare(a->config->outcome_path) : MUSTER_OK;
+int agent_outcome_file_prepare(struct agent *a) {
+    if (!a->config->outcome_path) {
+        return MUSTER_OK;
+    }
+    int rc = outcome_prepare(a->config->outcome_path);
+    a->writes_outcome = rc == MUSTER_OK; /* else what is there is not ours to replace */
+    return rc;
 }
 
 /* Terminated. */
@@ -172,7 +177,7 @@ void agent_outcome_file_write(const struct agent *a) {
     bool began = a->machine.world_count > 0;
     struct outcome_worker *workers = NULL;
     struct agent_failures failures = {0};
-    if (!a->config->outcome_path || (began && !(workers = calloc(a->config->nproc, sizeof *workers)))) {
+    if (!a->writes_outcome || (began && !(workers = calloc(a->config->nproc, sizeof *workers)))) {
         return;
     }
     if (began) {
@@ -193,9 +198,8 @@ void agent_outcome_file_write(const struct agent *a) {
 void agent_refuse(const struct launch_config *config, const char *why) {
     struct agent a = {.config = config, .exit_code = 1, .started_wall_us = clock_realtime_us()};
     (void)str_copy(a.end_message, sizeof a.end_message, why);
-    if (config->outcome_path && outcome_prepare(config->outcome_path) != MUSTER_OK) {
+    if (agent_outcome_file_prepare(&a) != MUSTER_OK) {
         log_error("%s", muster_detail());
-    } else {
-        agent_outcome_file_write(&a);
     }
+    agent_outcome_file_write(&a);
 }

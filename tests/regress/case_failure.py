@@ -123,7 +123,7 @@ def outcome_of(scratch, *options, code=None, kill=None):
     """The file of a job with one worker that fails by itself (rank 1, if there is a second) and one that waits."""
     path = scratch.path("outcome.json")
     with open(path, "w", encoding="ascii") as earlier:
-        earlier.write("of an earlier job")
+        earlier.write('{"kind": "muster outcome", "version": 1}')
     process = scratch.run("muster", "--standalone", f"--outcome={path}", *options)
     if kill is not None:
         scratch.channel.expect(2, "start", jobs.SOON_S)
@@ -163,6 +163,13 @@ def case_outcome_tells_programs():
             told = outcome_of(scratch, *wrong, code=1)
             jobs.check((told["result"], told["exit_code"], told["workers"]) == ("not_started", 1, []), f"{told}")
             jobs.check(wrong[0].rpartition("=")[2] in told["message"], f"{told}")
+        path = scratch.write("train.py", "import torch\n")
+        for options in (["--no-python", "touch", scratch.path("started")], ["no-such-script.py"]):
+            process = scratch.run_to_end("muster", "--standalone", f"--outcome={path}", *options, code=1)
+            process.wait_line("is a file already, and not one that --outcome wrote", 0)
+            with open(path, encoding="ascii") as text:
+                jobs.check(text.read() == "import torch\n", "a file of somebody else was overwritten")
+        jobs.check(not os.path.exists(scratch.path("started")), "it was refused, and started all the same")
     for number, result in ((signal.SIGTERM, "signalled"), (signal.SIGKILL, "launcher_killed")):
         with jobs.Scratch() as scratch:
             code = 1 if number == signal.SIGTERM else -9

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,8 +45,10 @@ static int add_time(struct buf *out, const char *name, int64_t time_us) {
     return buf_printf(out, "%lld.%06lld", (long long)(time_us / CLOCK_US_PER_S), (long long)(time_us % CLOCK_US_PER_S));
 }
 
+#define KIND "\"kind\": \"muster outcome\"" /* behind a brace: how every file begins */
+
 int outcome_format_job(const struct outcome_job *job, struct buf *out) {
-    int code = buf_printf(out, "\"kind\": \"muster outcome\", \"version\": %d", OUTCOME_VERSION);
+    int code = buf_printf(out, KIND ", \"version\": %d", OUTCOME_VERSION);
     code = code == 0 ? add_string(out, "run_id", job->run_id) : code;
     code = code == 0 ? add_string(out, "name", job->name) : code;
     code = code == 0 ? add_string(out, "entry_point", job->entry_point) : code;
@@ -165,10 +168,23 @@ int outcome_format(const char *job, const struct outcome_end *end, const struct 
 
 /* ---- the file ---- */
 
+/* False: whoever reads the pipe has taken nothing for too long. */
+static bool wait_for_reader(int fd) {
+    struct pollfd wait = {.fd = fd, .events = POLLOUT};
+    int count;
+    do {
+        count = poll(&wait, 1, OUTCOME_PATIENCE_MS);
+    } while (count < 0 && errno == EINTR);
+    if (count == 0) {
+        errno = ETIMEDOUT;
+    }
+    return count > 0;
+}
+
 static int write_all(int fd, const uint8_t *bytes, size_t count) {
     while (count > 0) {
         ssize_t n = write(fd, bytes, count);
-        if (n < 0 && errno != EINTR) {
+        if (n < 0 && errno != EINTR && (errno != EAGAIN || !wait_for_reader(fd))) {
             return -1;
         }
         bytes += n > 0 ? n : 0;
@@ -206,14 +222,39 @@ static void sync_folder(const char *path) {
     free(copy);
 }
 
+/* A standard stream of this process that is this file (/dev/stdout with a redirection): who reads the stream would not
+ * see another file in its place. -1: none. */
+static int stream_of(const struct stat *file) {
+    struct stat stream;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fstat(fd, &stream) == 0 && stream.st_dev == file->st_dev && stream.st_ino == file->st_ino) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
+static bool is_written_to_directly(const struct stat *file) {
+    return !S_ISREG(file->st_mode) || stream_of(file) >= 0;
+}
+
+static int write_directly(const char *path, const struct stat *file, const struct buf *text) {
+    int stream = S_ISREG(file->st_mode) ? stream_of(file) : -1;
+    return stream >= 0 ? write_all(stream, buf_bytes(text), text->len) : write_new(path, O_NONBLOCK, text, false);
+}
+
+static char *name_aside(const char *path, pid_t pid) {
+    return str_format_new("%s.%ld.tmp", path, (long)pid);
+}
+
 int outcome_write(const char *path, const struct buf *text) {
     struct stat seen;
-    if (stat(path, &seen) == 0 && !S_ISREG(seen.st_mode)) {
-        return write_new(path, O_NONBLOCK, text, false) == 0
+    if (stat(path, &seen) == 0 && is_written_to_directly(&seen)) {
+        return write_directly(path, &seen, text) == 0
                    ? MUSTER_OK
                    : status_fail_errno(errno, "the outcome cannot be written to %s", path);
     }
-    char *aside = str_format_new("%s.%ld.tmp", path, (long)getpid());
+    char *aside = name_aside(path, getpid());
     if (!aside) {
         return status_fail(MUSTER_ENOMEM, "no memory to write the outcome to %s", path);
     }
@@ -228,18 +269,16 @@ int outcome_write(const char *path, const struct buf *text) {
     return code;
 }
 
-int outcome_prepare(const char *path) {
+void outcome_clear_aside(const char *path, pid_t pid) {
     struct stat seen;
-    if (strlen(path) >= OUTCOME_PATH_MAX - 32) {
-        return status_fail(MUSTER_EINVAL, "--outcome: the path is too long");
+    char *aside = name_aside(path, pid);
+    if (aside && lstat(aside, &seen) == 0 && S_ISREG(seen.st_mode)) {
+        (void)unlink(aside);
     }
-    bool exists = lstat(path, &seen) == 0;
-    if (exists && S_ISDIR(seen.st_mode)) {
-        return status_fail(MUSTER_EINVAL, "--outcome=%s is a folder; it takes a file", path);
-    }
-    if (exists && S_ISREG(seen.st_mode) && unlink(path) != 0) {
-        return status_fail_errno(errno, "--outcome: the file %s of an earlier job cannot be removed", path);
-    }
+    free(aside);
+}
+
+static int check_folder(const char *path) {
     char *copy = strdup(path);
     const char *folder = copy ? dirname(copy) : NULL;
     int code = MUSTER_OK;
@@ -249,5 +288,49 @@ int outcome_prepare(const char *path) {
         code = status_fail_errno(errno, "--outcome=%s cannot be written: folder %s", path, folder);
     }
     free(copy);
+    return code;
+}
+
+/* A file of somebody's that was named by mistake is not removed. */
+static int check_earlier(const char *path) {
+    static const char head[] = "{" KIND;
+    char text[sizeof head] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    ssize_t count = fd >= 0 ? read(fd, text, sizeof head - 1) : -1;
+    int error_number = errno;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    if (count < 0) {
+        return status_fail_errno(error_number, "--outcome: is %s the file of an earlier job? It cannot be read", path);
+    }
+    if (count > 0 && strcmp(text, head) != 0) {
+        return status_fail(MUSTER_EINVAL,
+                           "--outcome=%s is a file already, and not one that --outcome wrote: remove it, or give "
+                           "another path",
+                           path);
+    }
+    return MUSTER_OK;
+}
+
+int outcome_prepare(const char *path) {
+    struct stat seen;
+    if (strlen(path) >= OUTCOME_PATH_MAX - 32) {
+        return status_fail(MUSTER_EINVAL, "--outcome: the path is too long");
+    }
+    bool exists = stat(path, &seen) == 0;
+    if (exists && S_ISDIR(seen.st_mode)) {
+        return status_fail(MUSTER_EINVAL, "--outcome=%s is a folder; it takes a file", path);
+    }
+    if (exists && is_written_to_directly(&seen)) {
+        return access(path, W_OK) == 0 ? MUSTER_OK : status_fail_errno(errno, "--outcome=%s cannot be written", path);
+    }
+    int code = check_folder(path);
+    if (code == MUSTER_OK && exists) {
+        code = check_earlier(path);
+        if (code == MUSTER_OK && unlink(path) != 0) { /* a symlink goes, not what is behind it */
+            code = status_fail_errno(errno, "--outcome: the file %s of an earlier job cannot be removed", path);
+        }
+    }
     return code;
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 
@@ -58,10 +59,16 @@ int outcome_format(const char *job, const struct outcome_end *end, const struct 
                    struct buf *out);
 
 /* Aside, fsync, rename, fsync of the folder: a reader meets the old file or the new one, whole, after a crash too. What
- * is no regular file (a FIFO, /dev/stdout) is written to directly. MUSTER_ESYSTEM, MUSTER_ENOMEM. */
+ * is no regular file (a FIFO, /dev/stdout), or is this process's stdout or stderr, is written to directly; a reader
+ * that takes nothing for OUTCOME_PATIENCE_MS is given up. MUSTER_ESYSTEM, MUSTER_ENOMEM. */
 int outcome_write(const char *path, const struct buf *text);
+#define OUTCOME_PATIENCE_MS 10000
 
-/* Before a job: can the file be written, and is none of an earlier job in its place? Errors as above. */
+/* Removes what process `pid` had written aside when it died. */
+void outcome_clear_aside(const char *path, pid_t pid);
+
+/* Before a job: can the file be written? Removes that of an earlier job; MUSTER_EINVAL if a file is in its place that
+ * is none. MUSTER_ESYSTEM, MUSTER_ENOMEM. */
 int outcome_prepare(const char *path);
 
 #endif

@@ -1,7 +1,9 @@
 /* The outcome's JSON, read back by a parser; and the file, which is the old one or the new one. */
 #include "agent/report/outcome.h"
 
+#include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -9,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -166,6 +169,133 @@ static int write_text(const char *path, const char *text) {
     return code;
 }
 
+#define EARLIER "{\"kind\": \"muster outcome\", \"version\": 1}\n"
+
+static void put_file(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* `--outcome train.py` must cost nobody a program. */
+static void a_file_of_somebody_else_stays(void **state) {
+    (void)state;
+    char folder[] = "/tmp/muster-outcome-XXXXXX", path[64], behind[80];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/train.py", folder);
+    (void)snprintf(behind, sizeof behind, "%s/behind", folder);
+    static const char *const others[] = {"import torch\n", "{", "{\"kind\": \"muster report\"}"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        put_file(path, others[i]);
+        assert_int_equal(outcome_prepare(path), MUSTER_EINVAL);
+        assert_non_null(strstr(muster_detail(), "not one that --outcome wrote"));
+        assert_file(path, others[i]);
+    }
+    put_file(path, "");
+    assert_int_equal(outcome_prepare(path), 0);
+    assert_int_equal(access(path, F_OK), -1);
+    put_file(behind, EARLIER);
+    assert_int_equal(symlink(behind, path), 0);
+    assert_int_equal(outcome_prepare(path), 0); /* nor may one of an earlier job be found there */
+    assert_int_equal(access(path, F_OK), -1);
+    assert_file(behind, EARLIER);
+    assert_int_equal(unlink(behind), 0);
+    assert_int_equal(symlink(behind, path), 0);
+    assert_int_equal(outcome_prepare(path), 0); /* a link to nothing */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* `--outcome=/dev/stdout >log`: the log stays the file that stdout is, and what it holds already stays in it. (By
+ * a name in a folder in which nobody can make files: a mistake must not replace the machine's /dev/stdout.) */
+static void a_stream_of_ours_is_written_to_directly(void **state) {
+    (void)state;
+    char path[] = "/tmp/muster-outcome-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        bool good = dup2(fd, STDOUT_FILENO) == STDOUT_FILENO && write(STDOUT_FILENO, "log\n", 4) == 4 &&
+                    outcome_prepare("/proc/self/fd/1") == 0 && write_text("/proc/self/fd/1", "end\n") == 0;
+        _exit(!good);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_file(path, "log\nend\n");
+    assert_int_equal(unlink(path), 0);
+    close(fd);
+}
+
+enum { LONG_BYTES = 300000 /* more than a pipe holds */ };
+
+static int write_long(const char *path) {
+    struct buf out;
+    buf_init(&out, LONG_BYTES);
+    uint8_t *at = buf_reserve(&out, LONG_BYTES);
+    memset(at, 'o', LONG_BYTES);
+    buf_commit(&out, LONG_BYTES);
+    int code = outcome_write(path, &out);
+    buf_done(&out);
+    return code;
+}
+
+static void a_slow_reader_gets_all_of_it(void **state) {
+    (void)state;
+    char folder[] = "/tmp/muster-outcome-XXXXXX", path[64], text[4096];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/fifo", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(outcome_prepare(path), 0);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int filler = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(fd >= 0 && filler >= 0);
+    size_t filled = 0, count = 0; /* the writer meets a pipe that takes nothing, whoever is faster */
+    for (ssize_t n; (n = write(filler, text, sizeof text)) > 0;) {
+        filled += (size_t)n;
+    }
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(filler);
+        _exit(write_long(path) != 0);
+    }
+    close(filler);
+    int status = -1;
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    for (bool open_yet = true; open_yet;) {
+        assert_true(poll(&wait, 1, 60000) > 0);
+        ssize_t n = read(fd, text, sizeof text);
+        open_yet = n != 0;
+        count += n > 0 ? (size_t)n : 0;
+        if (count == filled && waitpid(child, &status, WNOHANG) == child) {
+            break; /* it gave up */
+        }
+    }
+    assert_true(status != -1 || waitpid(child, &status, 0) == child);
+    assert_int_equal(status, 0);
+    assert_int_equal(count, filled + LONG_BYTES);
+    close(fd);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void what_another_left_aside_is_cleared(void **state) {
+    (void)state;
+    char folder[] = "/tmp/muster-outcome-XXXXXX", path[64], aside[80];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/outcome", folder);
+    (void)snprintf(aside, sizeof aside, "%s.77.tmp", path);
+    put_file(aside, "half");
+    outcome_clear_aside(path, 78);
+    assert_int_equal(access(aside, F_OK), 0);
+    outcome_clear_aside(path, 77);
+    assert_int_equal(access(aside, F_OK), -1);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void a_file_is_replaced_as_a_whole(void **state) {
     (void)state;
     char folder[] = "/tmp/muster-outcome-XXXXXX", path[64], other[80];
@@ -175,8 +305,8 @@ static void a_file_is_replaced_as_a_whole(void **state) {
     assert_int_equal(outcome_prepare(path), 0);
     assert_int_equal(write_text(path, "one"), 0);
     assert_int_equal(link(path, other), 0);
-    assert_int_equal(write_text(path, "two"), 0);
-    assert_file(path, "two");
+    assert_int_equal(write_text(path, EARLIER), 0);
+    assert_file(path, EARLIER);
     assert_file(other, "one"); /* who has the old file open reads on in it */
     assert_int_equal(outcome_prepare(path), 0);
     assert_int_equal(access(path, F_OK), -1);
@@ -189,6 +319,7 @@ static void paths_that_cannot_be_written(void **state) {
     assert_int_equal(outcome_prepare("/no/such/folder/outcome"), MUSTER_ESYSTEM);
     assert_non_null(strstr(muster_detail(), "--outcome=/no/such/folder/outcome cannot be written"));
     assert_int_equal(outcome_prepare("/tmp"), MUSTER_EINVAL);
+    assert_int_equal(outcome_prepare("/dev/null"), 0);
     assert_int_equal(write_text("/no/such/folder/outcome", "x"), MUSTER_ESYSTEM);
     assert_int_equal(write_text("/dev/null", "x"), 0);
 }
@@ -198,6 +329,10 @@ int main(void) {
         cmocka_unit_test(a_failed_job),
         cmocka_unit_test(a_job_without_a_world),
         cmocka_unit_test(a_file_is_replaced_as_a_whole),
+        cmocka_unit_test(a_file_of_somebody_else_stays),
+        cmocka_unit_test(a_stream_of_ours_is_written_to_directly),
+        cmocka_unit_test(a_slow_reader_gets_all_of_it),
+        cmocka_unit_test(what_another_left_aside_is_cleared),
         cmocka_unit_test(paths_that_cannot_be_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
