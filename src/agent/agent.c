@@ -80,6 +80,8 @@ static void on_step(void *ctx, enum agent_state before, const struct agent_event
               agent_state_name(a->machine.state));
 }
 
+_Static_assert(AGENT_QUIET_MS >= GUARDIAN_QUIET_MS, "who is told to end has all of the time for it");
+
 static void perform(void *ctx, const struct agent_action *action) {
     struct agent *a = ctx;
     switch (action->kind) {
@@ -112,6 +114,7 @@ static void perform(void *ctx, const struct agent_action *action) {
         start_timer(a, action->number);
         return;
     case AGENT_ACTION_DISMISS:
+        a->spares_detached = a->config->leaves_detached;
         if (guardian_dismiss(a->guardian, a->config->leaves_detached) != MUSTER_OK) {
             log_error("cannot reach the guardian process: %s", muster_detail());
             agent_feed(a, AGENT_EVENT_GUARDIAN_LOST, 0);
@@ -124,7 +127,7 @@ static void perform(void *ctx, const struct agent_action *action) {
         }
         return;
     case AGENT_ACTION_DRAIN_LOGS:
-        logs_drain(a->logs, on_drained, a);
+        logs_drain(a->logs, a->spares_detached, on_drained, a);
         return;
     case AGENT_ACTION_REPORT:
         agent_outcome_report(a);

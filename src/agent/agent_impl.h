@@ -85,6 +85,7 @@ struct agent {
     int64_t signalled_at_ns;      /* when this attempt's workers were told to end; 0: not */
     int64_t signalled_wall_us;
     int64_t started_wall_us;
+    bool spares_detached;  /* processes of the workers may run on */
     bool writes_outcome;   /* --outcome, and nothing of somebody else stands in its place */
     char end_message[512]; /* why the job ended, if that was no worker; for the outcome */
     int64_t join_started_ns;

@@ -87,6 +87,21 @@ def case_background_processes_end_after_a_success():
                 scratch.expect_nobody()
 
 
+def case_detached_processes_are_left_alone():
+    """--detached=leave: one that prints for ever holds up nothing, a quiet one raises no warning; nor is either killed at once."""
+    jobs.isolate()
+    for deed, patience in (("while :; do echo on and on; sleep 0.01; done", 30), ("sleep 3333", 30), ("sleep 3333", 0)):
+        with jobs.Scratch() as scratch:
+            deed = scratch.write("deed", f"trap '' PIPE; touch listens; {deed}")
+            script = f"setsid sh {deed} & until test -e listens; do sleep 0.01; done; echo last"
+            options = ["--standalone", "--detached=leave", f"--shutdown-timeout={patience}", "--merge-logs", "--no-python", "sh", "-c", script]
+            process = scratch.run_to_end("muster", *options, code=0)
+            process.wait_line(r"1 process of the workers runs on after the job|2 processes of the workers run on", 0)
+            jobs.check("still held open" not in process.err(), process.tail())
+            jobs.check("last" in process.out(), process.tail())
+            jobs.check(any("deed" in jobs.command_line(pid) for pid in scratch.pids()), f"{scratch.pids()}")
+
+
 def case_error_that_dies_slowly_is_the_root_cause():
     """A worker that records its error and then needs long to die is the cause; those who fail meanwhile are not."""
     jobs.isolate()

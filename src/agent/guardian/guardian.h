@@ -48,6 +48,7 @@ struct guardian_exit {
     bool core_dumped;
 };
 
+#define GUARDIAN_QUIET_MS 200    /* what workers left behind may end by itself */
 #define GUARDIAN_LINGERING_MAX 8 /* processes that are named */
 #define GUARDIAN_COMMAND_BYTES 96
 

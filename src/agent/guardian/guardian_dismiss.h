@@ -15,8 +15,6 @@
 
 #include "agent/guardian/guardian.h"
 
-#define GUARDIAN_QUIET_MS 200
-
 struct guardian_dismissal {
     bool is_due;   /* ordered, and not over */
     bool has_told; /* they have their SIGTERM */

@@ -179,6 +179,14 @@ static bool children_collect(struct guardian_process *p) {
     return reaper_collect(child_died, p) || !guardian_dismissal_has_children(&p->dismissal);
 }
 
+static void lingering_tell(struct guardian_process *p, bool signals) {
+    struct guardian_lingering lingering;
+    guardian_dismissal_survey(&p->dismissal, signals, &lingering);
+    if (lingering.count > 0 || (!signals && lingering.spared_count > 0)) {
+        tell(p, GUARDIAN_KIND_LINGERING, &lingering, sizeof lingering);
+    }
+}
+
 /* Returns when no child is left, or when patience has run out: the survivors are counted in `out`. */
 static void everything_kill(struct guardian_process *p, struct guardian_survivors *out) {
     int64_t start_ns = clock_monotonic_ns();
@@ -202,20 +210,15 @@ static void everything_kill(struct guardian_process *p, struct guardian_survivor
         child_wait(p, child_count);
     }
     p->killing = false;
+    if (p->dismissal.is_due && p->dismissal.leaves_detached && !p->dismissal.has_told && out->count == 0) {
+        lingering_tell(p, false);
+    }
     p->dismissal.is_due = false;
     p->dismissal.session_count = p->dismissal.leaves_detached ? p->dismissal.session_count : 0;
     exits_report(p);
 }
 
 /* --- dismissing --- */
-
-static void lingering_tell(struct guardian_process *p, bool signals) {
-    struct guardian_lingering lingering;
-    guardian_dismissal_survey(&p->dismissal, signals, &lingering);
-    if (lingering.count > 0 || (!signals && lingering.spared_count > 0)) {
-        tell(p, GUARDIAN_KIND_LINGERING, &lingering, sizeof lingering);
-    }
-}
 
 /* Called when all that is dead has been reaped. */
 static void dismissal_go_on(struct guardian_process *p) {

@@ -283,14 +283,14 @@ static void on_drained(void *ctx) {
     done(logs->ctx);
 }
 
-void logs_drain(struct logs *logs, void (*done)(void *ctx), void *ctx) {
+void logs_drain(struct logs *logs, bool writers_live, void (*done)(void *ctx), void *ctx) {
     assert(!logs->done && done);
     for (uint32_t i = 0; i < logs->config->nproc; i++) {
         logs_worker_opened(logs, i);
     }
     logs->done = done;
     logs->ctx = ctx;
-    relay_drain(logs->relay, on_drained, logs);
+    relay_drain(logs->relay, writers_live, on_drained, logs);
 }
 
 void logs_hurry(struct logs *logs) {

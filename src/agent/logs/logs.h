@@ -37,8 +37,9 @@ void logs_worker_opened(struct logs *logs, uint32_t local_rank);
 /* TORCHELASTIC_ERROR_FILE of the worker in this attempt; "" when there is none. Valid until the next attempt. */
 const char *logs_error_file(const struct logs *logs, uint32_t local_rank);
 
-/* The workers of this attempt are gone: reads their pipes to the end and flushes, then calls `done` from the loop. */
-void logs_drain(struct logs *logs, void (*done)(void *ctx), void *ctx);
+/* The workers of this attempt are gone: reads their pipes to the end and flushes, then calls `done` from the loop.
+ * writers_live: processes of theirs are left alone, and may write on; they are no longer read. */
+void logs_drain(struct logs *logs, bool writers_live, void (*done)(void *ctx), void *ctx);
 
 /* The agent was told to end: a console that takes nothing no longer holds up logs_drain() (2 s). */
 void logs_hurry(struct logs *logs);

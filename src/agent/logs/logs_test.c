@@ -158,7 +158,7 @@ static void run_attempt(struct agent_side *side, uint32_t restart_count, uint64_
         }
     }
     side->drained = false;
-    logs_drain(side->logs, on_drained, side);
+    logs_drain(side->logs, false, on_drained, side);
     while (!side->drained) {
         uv_run(&side->loop, UV_RUN_ONCE);
     }

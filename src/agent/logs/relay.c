@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -46,7 +47,9 @@ struct relay_source {
     struct relay *relay;
     struct relay_source *next, *previous;
     struct relay_source *next_waiting;
-    bool ended; /* read to its end; what is in `input` is the last */
+    bool ended;      /* read to its end; what is in `input` is the last */
+    bool is_limited; /* the end is where `owed_bytes` have been read */
+    size_t owed_bytes;
     int fd;
     uv_poll_t poll;
     struct relay_console_state *console; /* or NULL */
@@ -259,6 +262,12 @@ static void note_bytes(struct relay_source *source, const uint8_t *bytes, size_t
     }
 }
 
+/* Of what read_pipe() returned, if not negative. */
+static bool is_last(struct relay_source *source, size_t count) {
+    source->owed_bytes -= count < source->owed_bytes ? count : source->owed_bytes;
+    return count == 0 || (source->is_limited && source->owed_bytes == 0);
+}
+
 /* Keeps `count` bytes for later, in place of what `input` holds. */
 static void keep_input(struct relay_source *source, const uint8_t *bytes, size_t count) {
     buf_clear(&source->input);
@@ -294,7 +303,7 @@ static void read_short(struct relay_source *source, uint8_t *scratch) {
         memcpy(scratch, buf_bytes(&source->input), held);
     }
     note_bytes(source, scratch + held, (size_t)n);
-    source->ended = n == 0;
+    source->ended = is_last(source, (size_t)n);
     size_t count = held + (size_t)n, shown = pump(source, scratch, count);
     keep_input(source, scratch + shown, count - shown);
     source_continue(source, source->input.len);
@@ -315,7 +324,7 @@ static void read_long(struct relay_source *source) {
     }
     buf_commit(&source->input, (size_t)n);
     note_bytes(source, at, (size_t)n);
-    source->ended = n == 0;
+    source->ended = is_last(source, (size_t)n);
     buf_consume(&source->input, pump(source, buf_bytes(&source->input), source->input.len));
     source_continue(source, source->input.len);
 }
@@ -408,14 +417,33 @@ int relay_create(uv_loop_t *loop, int out_fd, int err_fd, struct relay **out) {
     return MUSTER_OK;
 }
 
+static void source_end(struct relay_source *source) {
+    source->ended = true;
+    buf_consume(&source->input, pump(source, buf_bytes(&source->input), source->input.len));
+    source_continue(source, source->input.len);
+}
+
+/* Somebody may write on, for ever: what the workers wrote is what is there now. */
+static void limit_sources(struct relay *relay) {
+    for (struct relay_source *source = relay->sources, *next; source; source = next) {
+        int count = 0;
+        next = source->next;
+        source->is_limited = true;
+        source->owed_bytes = ioctl(source->fd, FIONREAD, &count) == 0 ? (size_t)count : 0;
+        if (source->owed_bytes == 0 && uv_is_active((const uv_handle_t *)&source->poll)) {
+            source_end(source);
+        } else {
+            source->ended = source->owed_bytes == 0; /* it waits for its console */
+        }
+    }
+}
+
 static void give_up_sources(struct relay *relay) {
     unsigned count = 0;
     for (struct relay_source *source = relay->sources, *next; source; source = next) {
         next = source->next;
         count++;
-        source->ended = true;
-        buf_consume(&source->input, pump(source, buf_bytes(&source->input), source->input.len));
-        source_continue(source, source->input.len);
+        source_end(source);
     }
     log_warning("%u worker output pipe(s) are still held open by a process that the launcher could not end; they are "
                 "no longer read",
@@ -478,12 +506,15 @@ static void on_tick(uv_timer_t *timer) {
     }
 }
 
-void relay_drain(struct relay *relay, void (*done)(void *ctx), void *ctx) {
+void relay_drain(struct relay *relay, bool writers_live, void (*done)(void *ctx), void *ctx) {
     assert(!relay->done && done);
     relay->done = done;
     relay->ctx = ctx;
     relay->moved_bytes = count_moved(relay);
     relay->idle_ticks = 0;
+    if (writers_live) {
+        limit_sources(relay);
+    }
     (void)uv_timer_start(&relay->timer, on_tick, is_drained(relay) ? 0 : RELAY_SILENCE_MS, RELAY_SILENCE_MS);
 }
 

@@ -40,11 +40,12 @@ struct relay_source_options {
 /* Starts reading. MUSTER_ENOMEM, MUSTER_ESYSTEM. */
 int relay_source_open(struct relay *relay, const struct relay_source_options *options);
 
-/* Every source's writers have ended: reads all to the end, completes unfinished prefixed lines, flushes the consoles,
+/* The workers have ended: reads all to the end, completes unfinished prefixed lines, flushes the consoles,
  * and then calls `done` from the loop. Sources opened since relay_create() or the last drain take part. A pipe that
  * somebody still holds open but leaves silent is given up after RELAY_SILENCE_MS, with a warning; a console that
- * takes nothing is waited for, unless relay_hurry() was called. */
-void relay_drain(struct relay *relay, void (*done)(void *ctx), void *ctx);
+ * takes nothing is waited for, unless relay_hurry() was called. writers_live: others, which are left alone, may have
+ * the pipes and go on writing; only what is in a pipe by now is read, and that is no reason for a warning. */
+void relay_drain(struct relay *relay, bool writers_live, void (*done)(void *ctx), void *ctx);
 #define RELAY_SILENCE_MS 1000
 
 /* From now on a drain gives up consoles that have taken nothing for RELAY_HURRY_MS. */

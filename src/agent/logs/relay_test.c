@@ -180,7 +180,7 @@ static void run_until_ended(struct fixture *f, pid_t pid) {
 
 /* Drains to the end, and closes the consoles' writing ends. */
 static void drain_to_end(struct fixture *f) {
-    relay_drain(f->relay, on_drained, f);
+    relay_drain(f->relay, false, on_drained, f);
     uv_run(&f->loop, UV_RUN_DEFAULT);
     assert_true(f->drained);
     assert_int_equal(uv_loop_close(&f->loop), 0);
@@ -840,6 +840,57 @@ static void a_pipe_held_open_is_given_up(void **state) {
     close(f.err[0]);
 }
 
+static void write_for_ever(int fd, int index) {
+    (void)index;
+    for (;;) {
+        write_all(fd, "on and on\n", 10);
+    }
+}
+
+/* A process that is left alone (--detached=leave) and never stops writing, one that is silent with a line begun: what
+ * was there when the drain begins is the end. In the second run the console of the first is full then. */
+static void who_writes_on_holds_up_no_drain(void **state) {
+    (void)state;
+    for (int fills = 0; fills < 2; fills++) {
+        struct fixture f;
+        struct reader out;
+        int ends[2], status;
+        char text[32] = "";
+        fixture_init(&f);
+        (void)fcntl(f.out[1], F_SETPIPE_SZ, 4096);
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        struct relay_source_options options = {.fd = ends[0], .console = RELAY_CONSOLE_STDERR, .prefix = "[r1]:"};
+        assert_int_equal(relay_source_open(f.relay, &options), 0);
+        write_all(ends[1], "half", 4);
+        start_writer(&f, RELAY_CONSOLE_STDOUT, prefixes[0], write_for_ever);
+        if (fills) {
+            run_until_waiting(&f, 0);
+        }
+        reader_start(&out, f.out[0], 65536);
+        while (!f.tail.written_bytes) {
+            uv_run(&f.loop, UV_RUN_ONCE);
+        }
+        relay_drain(f.relay, true, on_half_drained, &f);
+        while (!f.drained) {
+            uv_run(&f.loop, UV_RUN_ONCE);
+        }
+        f.drained = false;
+        (void)kill(f.writers[0], SIGKILL);
+        assert_int_equal(waitpid(f.writers[0], &status, 0), f.writers[0]);
+        f.writer_count = 0;
+        run_to_end(&f);
+        reader_join(&out);
+        assert_int_equal(log_count, 0);
+        assert_true(out.count > 0 && out.bytes[out.count - 1] == '\n');
+        free(out.bytes);
+        assert_int_equal(read(f.err[0], text, sizeof text), 10);
+        assert_string_equal(text, "[r1]:half\n");
+        line_tail_done(&f.tail);
+        close(ends[1]);
+        close(f.err[0]);
+    }
+}
+
 /* A launcher that gets no processor for longer than the drain's patience has heard nothing, but not because nobody
  * spoke: what lies in the pipe is read before it is given up. */
 static void a_starved_drain_reads_what_is_there(void **state) {
@@ -853,7 +904,7 @@ static void a_starved_drain_reads_what_is_there(void **state) {
     assert_int_equal(waitpid(f.writers[0], &status, 0), f.writers[0]);
     assert_int_equal(status, 0);
     f.writer_count = 0;
-    relay_drain(f.relay, on_half_drained, &f);
+    relay_drain(f.relay, false, on_half_drained, &f);
     assert_int_equal(poll(NULL, 0, RELAY_SILENCE_MS + 1), 0); /* the time without a processor */
     while (!f.drained) {
         uv_run(&f.loop, UV_RUN_ONCE);
@@ -962,7 +1013,7 @@ static void the_launchers_line_follows_an_unfinished_one(void **state) {
     reader_start(&err, f.err[0], 100);
     start_writer(&f, RELAY_CONSOLE_STDERR, "", write_half);
     run_until_ended(&f, f.writers[--f.writer_count]);
-    relay_drain(f.relay, on_half_drained, &f);
+    relay_drain(f.relay, false, on_half_drained, &f);
     while (!f.drained) {
         uv_run(&f.loop, UV_RUN_ONCE);
     }
@@ -1046,6 +1097,7 @@ int main(void) {
         cmocka_unit_test(a_reader_that_goes_does_not_stop_the_job),
         cmocka_unit_test(a_full_disk_ends_the_file_not_the_console),
         cmocka_unit_test(a_pipe_held_open_is_given_up),
+        cmocka_unit_test(who_writes_on_holds_up_no_drain),
         cmocka_unit_test(a_starved_drain_reads_what_is_there),
         cmocka_unit_test(a_hurried_drain_gives_up_a_stuck_console),
         cmocka_unit_test(the_launchers_lines_wait_their_turn),

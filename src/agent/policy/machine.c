@@ -82,15 +82,17 @@ static void joining_signal(struct agent_machine *m, const struct agent_event *ev
 }
 
 /* What the workers left behind gets SIGTERM, and as long as a worker would to end. A success is final: neither this nor
- * what the others do changes it. */
+ * what the others do changes it. The timer runs from the start: it may be that nobody can be told (a guardian that is
+ * stopped, a /proc that shows no processes), and LINGERING never comes. */
 static void end_well(struct agent_machine *m, struct agent_actions *out) {
     m->outcome = AGENT_OUTCOME_SUCCESS;
+    act(out, AGENT_ACTION_DISMISS, 0); /* without patience as well: it says who is left alone by what follows */
     if (m->stop_timeout_ms == 0) {
         kill_rest(m, out);
         return;
     }
     m->state = AGENT_STATE_ENDING;
-    act(out, AGENT_ACTION_DISMISS, 0);
+    act(out, AGENT_ACTION_START_TIMER, m->stop_timeout_ms + AGENT_QUIET_MS);
 }
 
 static void ending_lingering(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {

@@ -102,6 +102,8 @@ struct agent_action {
     75 /* of a launcher whose job was stopped to be started again: EX_TEMPFAIL (sysexits.h)                            \
         */
 
+#define AGENT_QUIET_MS 200 /* from DISMISS until whoever is left is told to end */
+
 /* More actions than any cell returns. */
 #define AGENT_ACTIONS_MAX 6
 

@@ -45,6 +45,7 @@ struct expectation {
     { AGENT_ACTION_##name, (value) }
 #define STOP(signal_number) {A(SIGNAL_WORKERS, signal_number), A(START_TIMER, TIMEOUT_MS)}, 2
 #define KILL {A(STOP_TIMER, 0), A(KILL_ALL, 0)}, 2
+#define DISMISS {A(DISMISS, 0), A(START_TIMER, TIMEOUT_MS + AGENT_QUIET_MS)}, 2
 #define NOTHING {{0}}, 0
 #define ONE(name, value) {A(name, value)}, 1
 
@@ -65,7 +66,7 @@ static const struct expectation expectations[] = {
      2},
 
     {S(RUNNING), 3, O(NONE), E(WORKER_SUCCEEDED), 0, S(RUNNING), O(NONE), NOTHING},
-    {S(RUNNING), 1, O(NONE), E(WORKER_SUCCEEDED), 0, S(ENDING), O(SUCCESS), ONE(DISMISS, 0)},
+    {S(RUNNING), 1, O(NONE), E(WORKER_SUCCEEDED), 0, S(ENDING), O(SUCCESS), DISMISS},
     {S(ENDING), 0, O(SUCCESS), E(GONE), 0, S(DRAINING), O(SUCCESS), {A(STOP_TIMER, 0), A(DRAIN_LOGS, 0)}, 2},
     {S(ENDING), 0, O(SUCCESS), E(LINGERING), 2, S(ENDING), O(SUCCESS), ONE(START_TIMER, TIMEOUT_MS)},
     {S(ENDING), 0, O(SUCCESS), E(DEADLINE), 0, S(KILLING), O(SUCCESS), KILL},
@@ -373,12 +374,12 @@ struct survivors_expectation {
 static const struct survivors_expectation survivors_expectations[] = {
     {3, 2, false, false, E(WORKER_FAILED), 0, S(RUNNING), O(NONE), NOTHING},
     {2, 0, false, false, E(WORKER_FAILED), 0, S(RUNNING), O(NONE), NOTHING},
-    {1, 2, true, false, E(WORKER_FAILED), 0, S(ENDING), O(SUCCESS), ONE(DISMISS, 0)},
+    {1, 2, true, false, E(WORKER_FAILED), 0, S(ENDING), O(SUCCESS), DISMISS},
     {1, 2, false, false, E(WORKER_FAILED), 0, S(KILLING), O(RESTART_FAILURE), KILL},
     {1, 0, false, false, E(WORKER_FAILED), 0, S(KILLING), O(FAILED), KILL},
     {1, 2, false, true, E(WORKER_FAILED), 0, S(KILLING), O(FAILED), KILL},
     {3, 2, false, false, E(WORKER_SUCCEEDED), 0, S(RUNNING), O(NONE), NOTHING},
-    {1, 2, false, false, E(WORKER_SUCCEEDED), 0, S(ENDING), O(SUCCESS), ONE(DISMISS, 0)},
+    {1, 2, false, false, E(WORKER_SUCCEEDED), 0, S(ENDING), O(SUCCESS), DISMISS},
     {3, 2, false, false, E(WORLD_CHANGED), 0, S(RUNNING), O(NONE), NOTHING},
     {3, 2, false, false, E(CUT_OFF), 0, S(RUNNING), O(NONE), NOTHING},
     {3, 2, false, false, E(RDZV_FAILED), 0, S(RUNNING), O(NONE), NOTHING},
@@ -651,6 +652,8 @@ static void without_patience_nobody_is_asked_to_end(void **state) {
     step(&m, E(WORKER_SUCCEEDED), 0, &out);
     assert_int_equal(m.state, S(KILLING));
     assert_int_equal(m.outcome, O(SUCCESS));
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_DISMISS); /* who may be left alone has to be known */
+    assert_int_equal(out.list[out.count - 1].kind, AGENT_ACTION_KILL_ALL);
 }
 
 static void without_patience_workers_are_killed_at_once(void **state) {
