@@ -144,7 +144,7 @@ static const struct outcome_worker *find_root(const struct agent *a, const struc
 }
 
 static int write_file(const struct agent *a, const struct agent_failures *failures, struct outcome_worker *workers) {
-    bool began = a->machine.world_count > 0;
+    bool began = workers != NULL;
     int number = a->machine.outcome == AGENT_OUTCOME_SIGNALLED ? a->machine.signal_number : 0;
     struct outcome_end end = {.result = result_of(a->machine.outcome),
                               .has_exit_code = true,
@@ -173,26 +173,41 @@ static int write_file(const struct agent *a, const struct agent_failures *failur
     return rc;
 }
 
-void agent_outcome_file_write(const struct agent *a) {
-    bool began = a->machine.world_count > 0;
+static int write_with(const struct agent *a, bool has_workers) {
     struct outcome_worker *workers = NULL;
     struct agent_failures failures = {0};
-    if (!a->writes_outcome || (began && !(workers = calloc(a->config->nproc, sizeof *workers)))) {
-        return;
+    if (has_workers && !(workers = calloc(a->config->nproc, sizeof *workers))) {
+        return status_fail(MUSTER_ENOMEM, "no memory to write the outcome");
     }
-    if (began) {
+    if (has_workers) {
         agent_failures_collect(a, &failures);
     }
-    if (write_file(a, &failures, workers) != MUSTER_OK) {
-        log_error("%s", muster_detail());
-    } else if (a->guardian) {
-        keep(a, "", ""); /* it need not */
-    }
-    for (uint32_t i = 0; began && i < a->config->nproc; i++) {
+    int rc = write_file(a, &failures, workers);
+    for (uint32_t i = 0; workers && i < a->config->nproc; i++) {
         free((char *)(uintptr_t)workers[i].status);
     }
     free(workers);
     agent_failures_done(&failures);
+    return rc;
+}
+
+/* Where memory or disk are too small for the workers, with their errors, the job alone may be short enough. The
+ * guardian writes nothing in either case: it would tell of a launcher that was killed. */
+void agent_outcome_file_write(const struct agent *a) {
+    bool began = a->machine.world_count > 0;
+    if (!a->writes_outcome) {
+        return;
+    }
+    int rc = write_with(a, began);
+    if (rc != MUSTER_OK) {
+        log_error("%s", muster_detail());
+    }
+    if (rc != MUSTER_OK && began && write_with(a, false) == MUSTER_OK) {
+        log_warning("the outcome is there, without its workers");
+    }
+    if (a->guardian) {
+        keep(a, "", "");
+    }
 }
 
 void agent_refuse(const struct launch_config *config, const char *why) {

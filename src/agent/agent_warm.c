@@ -251,6 +251,7 @@ static int write_environment(const struct launch_strings *envp) {
     bool written = fd >= 0;
     for (size_t i = 0; written && i < envp->count; i++) {
         size_t size = strlen(envp->items[i]) + 1;
+        errno = 0;
         written = write(fd, envp->items[i], size) == (ssize_t)size;
     }
     if (written && lseek(fd, 0, SEEK_SET) == 0) {
@@ -293,7 +294,7 @@ static int hand_over(const struct warm_line *line, const struct launch_strings *
     int fds[STREAMS] = {copy_stream(stdout_fd, STDOUT_FILENO), copy_stream(stderr_fd, STDERR_FILENO),
                         write_environment(envp)};
     bool complete = fds[0] >= 0 && fds[1] >= 0 && fds[2] >= 0;
-    int error_number = complete ? send_streams(line->fd, fds) : errno;
+    int error_number = complete ? send_streams(line->fd, fds) : errno != 0 ? errno : EIO; /* a short write has none */
     for (size_t i = 0; i < STREAMS; i++) {
         if (fds[i] >= 0) {
             (void)close(fds[i]);

@@ -196,6 +196,47 @@ def case_outcome_tells_programs():
             jobs.check(all(w["state"] == "stopped" for w in told["workers"]), f"{told}")
 
 
+def case_outcome_blames_nobody_who_was_told_to_end():
+    """A launcher is killed while its workers end by its order: the guardian names no root cause."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        path, pid_path = scratch.path("outcome.json"), scratch.path("pid")
+        wait = "while :; do sleep 0.01; done"
+        script = f"if [ $RANK = 1 ]; then trap 'exit 3' TERM; echo $$$$ > {pid_path}.1; mv {pid_path}.1 {pid_path}; else trap '' TERM; touch {pid_path}.0; fi; {wait}"
+        process = scratch.run("muster", "--standalone", f"--outcome={path}", "--nproc-per-node=2", "--no-python", "sh", "-c", script)
+        deadline = time.monotonic() + jobs.SOON_S
+        while not (os.path.exists(pid_path) and os.path.exists(f"{pid_path}.0")):
+            jobs.check(time.monotonic() < deadline, process.tail())
+            time.sleep(0.002)
+        with open(pid_path, encoding="ascii") as text:
+            pid = int(text.read())
+        process.signal(signal.SIGTERM)
+        while jobs.alive(pid):
+            jobs.check(time.monotonic() < deadline, process.tail())
+            time.sleep(0.002)
+        process.signal(signal.SIGKILL)
+        process.expect(jobs.SOON_S, -9)
+        scratch.expect_nobody()
+        with open(path, encoding="ascii") as text:
+            told = json.load(text)
+        jobs.check((told["result"], told["root_cause"]) == ("launcher_killed", None), f"{told}")
+        jobs.check([w["state"] for w in told["workers"]] == ["stopped", "stopped"], f"{told}")
+
+
+def case_outcome_on_a_small_disk():
+    """Where there is no room for the workers, the outcome has the job alone; it tells of no launcher that was killed."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        path = os.path.join(scratch.small_file_system("size=4k"), "outcome.json")
+        options = ["--standalone", f"--outcome={path}", "--nproc-per-node=16", "--no-python", "true"]
+        process = scratch.run_to_end("muster", *options, code=0)
+        process.wait_line("the outcome cannot be written to", 0)
+        process.wait_line("the outcome is there, without its workers", 0)
+        with open(path, encoding="ascii") as text:
+            told = json.load(text)
+        jobs.check((told["result"], told["exit_code"], told["workers"]) == ("success", 0, []), f"{told}")
+
+
 def case_restarts_pause():
     """Three restarts carry the workers over a fault of 1.5 s, by default; a signal ends a pause at once."""
     jobs.isolate()

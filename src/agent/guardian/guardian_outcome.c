@@ -53,7 +53,7 @@ void guardian_outcome_take(struct guardian_outcome *o, const uint8_t *body, size
 }
 
 static struct outcome_worker *worker_of(struct guardian_outcome *o, uint32_t id) {
-    return o->count > 0 ? &o->workers[id % o->count] : NULL; /* a warm process's id is beyond that of its worker */
+    return id < o->count ? &o->workers[id] : NULL;
 }
 
 void guardian_outcome_spawned(struct guardian_outcome *o, uint32_t id, pid_t pid, char *const *envp) {
@@ -71,33 +71,27 @@ void guardian_outcome_spawned(struct guardian_outcome *o, uint32_t id, pid_t pid
     }
 }
 
+void guardian_outcome_told(struct guardian_outcome *o) {
+    o->were_told = true;
+}
+
 void guardian_outcome_ended(struct guardian_outcome *o, const struct guardian_exit *exit, bool by_us) {
     struct outcome_worker *worker = worker_of(o, exit->id);
     if (worker && worker->pid == exit->pid) {
         worker->has_ended = true;
         worker->ended_us = clock_realtime_us();
         worker->wait_status = exit->wait_status;
-        worker->stopped_by_launcher = by_us && exit->wait_status != 0;
+        worker->stopped_by_launcher = (by_us || o->were_told) && exit->wait_status != 0;
         worker->oom_killed = exit->oom_killed;
         worker->core_dumped = exit->core_dumped;
+        bool failed = exit->wait_status != 0 && !worker->stopped_by_launcher;
+        o->root = failed && !o->root ? worker : o->root;
     }
 }
 
 static bool was_written(const char *path) {
     struct stat seen;
     return path && path[0] != '\0' && stat(path, &seen) == 0 && S_ISREG(seen.st_mode) && seen.st_size > 0;
-}
-
-/* The first that failed by itself, before the agent died. */
-static const struct outcome_worker *root_of(const struct guardian_outcome *o) {
-    const struct outcome_worker *root = NULL;
-    for (size_t i = 0; i < o->count; i++) {
-        const struct outcome_worker *w = &o->workers[i];
-        if (w->has_ended && w->wait_status != 0 && !w->stopped_by_launcher && (!root || w->ended_us < root->ended_us)) {
-            root = w;
-        }
-    }
-    return root;
 }
 
 void guardian_outcome_write(struct guardian_outcome *o) {
@@ -116,7 +110,7 @@ void guardian_outcome_write(struct guardian_outcome *o) {
                      "the launcher (pid %d) was killed or died; its guardian process has ended the workers",
                      (int)o->agent);
     struct outcome_end end = {
-        .result = "launcher_killed", .message = message, .ended_us = clock_realtime_us(), .root = root_of(o)};
+        .result = "launcher_killed", .message = message, .ended_us = clock_realtime_us(), .root = o->root};
     buf_init(&text, OUTCOME_BYTES_MAX);
     (void)gethostname(host, sizeof host - 1);
     end.root_host = host;

@@ -297,11 +297,12 @@ static void spawn_order(struct guardian_process *p, const uint8_t *body, size_t 
     guardian_order_done(&order);
 }
 
-static void signal_order(const struct guardian_process *p, const uint8_t *body) {
+static void signal_order(struct guardian_process *p, const uint8_t *body) {
     struct guardian_signal_order order;
     memcpy(&order, body, sizeof order);
     if (!order.only_one) {
         groups_signal(p, order.signal_number);
+        guardian_outcome_told(&p->outcome);
         return;
     }
     for (size_t i = 0; i < p->worker_count; i++) {
