@@ -216,6 +216,21 @@ static void second_step_sorts_buckets_by_readiness(void **state) {
     assert_int_equal(group.allocation_count, 0);
 }
 
+static void an_order_that_is_none_is_refused(void **state) {
+    (void)state;
+    struct muster_group group = {.size = 2};
+    struct muster_ddp *ddp = made(&group, NULL);
+    const uint32_t orders[][PARAMETERS] = {{0, 0, 0, 0}, {3, 2, 1, 3}, {0, 1, 2, PARAMETERS}};
+    size_t before = live_bytes();
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        struct ddp_layout *layout = NULL;
+        assert_int_equal(ddp_layout_create(ddp, &group, orders[i], &layout), MUSTER_EPROTOCOL);
+        assert_null(layout);
+        assert_int_equal(live_bytes(), before);
+    }
+    muster_ddp_free(ddp);
+}
+
 static void the_expected_order_moves_nothing(void **state) {
     (void)state;
     struct muster_group group = {.size = 2};
@@ -489,6 +504,7 @@ int main(void) {
         cmocka_unit_test(one_rank_needs_no_reduction),
         cmocka_unit_test(no_sync_sends_nothing),
         cmocka_unit_test(second_step_sorts_buckets_by_readiness),
+        cmocka_unit_test(an_order_that_is_none_is_refused),
         cmocka_unit_test(the_expected_order_moves_nothing),
         cmocka_unit_test(moving_keeps_gradients),
         cmocka_unit_test(nobody_used_it),

@@ -83,6 +83,7 @@ struct muster_ddp {
     uint32_t active_count;  /* ranks that have data, in this step */
     uint32_t accumulated;   /* no_sync steps since the last synchronised one */
     uint32_t source;        /* whose buffers are broadcast: the lowest of them */
+    uint32_t order_source;  /* whose ready_order counts: the lowest that had data in the step that gave it */
     bool is_rebuild_due;    /* a first synchronised step has given an order */
     bool is_rebuilt;        /* or will not be */
     bool is_broadcast_due;  /* the last step was no no_sync one */

@@ -32,8 +32,15 @@ static int draft_make(const struct muster_ddp *ddp, const uint32_t *order, struc
         return status_fail(MUSTER_ENOMEM, "no memory to assign %u gradients to buckets", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        draft->items[i] = (struct bucket_item){.type = ddp->parameters[i].type, .count = ddp->parameters[i].count};
-        draft->order[i] = order ? order[i] : count - 1 - i;
+        uint32_t index = order ? order[i] : count - 1 - i;
+        if (index >= count || draft->items[index].count > 0) { /* it came from another rank */
+            draft_done(draft);
+            return status_fail(MUSTER_EPROTOCOL, "the order of %u gradients has number %u, which is %s", count, index,
+                               index >= count ? "too large" : "in it twice");
+        }
+        draft->items[index] =
+            (struct bucket_item){.type = ddp->parameters[index].type, .count = ddp->parameters[index].count};
+        draft->order[i] = index;
     }
     draft->bucket_count = bucket_assign(draft->items, count, draft->order, ddp->options.first_bucket_bytes,
                                         ddp->options.bucket_bytes, draft->shapes);

@@ -9,7 +9,7 @@
 int ddp_step_prepare(struct muster_ddp *ddp, bool is_synchronised) {
     int status = MUSTER_OK;
     if (is_synchronised && ddp->is_rebuild_due) {
-        status = ddp_agree_order(ddp, ddp->source);
+        status = ddp_agree_order(ddp, ddp->order_source);
     }
     if (status == MUSTER_OK && ddp->is_broadcast_due && ddp->options.broadcast_buffers) {
         status = ddp_agree_buffers(ddp, &ddp->exchange, ddp->source);
@@ -227,6 +227,8 @@ int ddp_step_end(struct muster_ddp *ddp, const struct ddp_aside *aside) {
     ddp->numbers.step_count++;
     ddp->accumulated = 0;
     ddp->is_rebuild_due = !ddp->is_rebuilt;
+    ddp->order_source =
+        ddp->source; /* the next step may have another: one that was a shadow in this one has no order */
     return MUSTER_OK;
 }
 

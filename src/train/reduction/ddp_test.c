@@ -276,6 +276,39 @@ static void uneven_inputs_end_together(void **state) {
     }
 }
 
+/* Rank 0 has no batch in the first epoch, so it only shadows the step that gives the order of buckets; in the second it
+ * is the lowest rank that has data. */
+static int miss_the_first_step(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    struct muster_ddp_options options = several_buckets();
+    options.uneven_inputs = true;
+    static struct model model;
+    model_make(rank, group, &options, false, &model);
+    for (uint32_t bind = 0; bind < 2; bind++) {
+        for (uint32_t epoch = 0; epoch < 3; epoch++) {
+            bool stepped = true;
+            if (epoch > 0 || rank->rank > 0) {
+                rank_check_code(rank, step_run(&model, rank->rank, epoch, 1), MUSTER_OK);
+            } else {
+                rank_check_code(rank, muster_ddp_shadow(model.ddp, &stepped), MUSTER_OK);
+                rank_check(rank, stepped);
+            }
+            check_averages(rank, &model, epoch > 0 ? 7 : 6, 3, epoch);
+            rank_check_code(rank, muster_ddp_shadow(model.ddp, &stepped), MUSTER_OK);
+            rank_check(rank, !stepped);
+        }
+        rank_check_code(rank, muster_ddp_rebind(model.ddp, group), MUSTER_OK);
+    }
+    model_free(&model, group);
+    return 0;
+}
+
+static void buckets_get_the_order_of_a_rank_that_had_data(void **state) {
+    (void)state;
+    ranks_run(3, miss_the_first_step, NULL);
+}
+
 static int mix_kinds_of_step(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
@@ -316,6 +349,7 @@ int main(void) {
         cmocka_unit_test(buffers_are_those_of_rank_0),
         cmocka_unit_test(unused_parameters_take_part_with_zeros),
         cmocka_unit_test(uneven_inputs_end_together),
+        cmocka_unit_test(buckets_get_the_order_of_a_rank_that_had_data),
         cmocka_unit_test(shadows_follow_accumulation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
