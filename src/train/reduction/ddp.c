@@ -234,15 +234,11 @@ static int create(struct muster_group *group, const struct arguments *a, struct 
     int status =
         check_arguments(a->parameters.items, a->parameter_count, a->buffers.items, a->buffer_count, &a->options);
     if (status != MUSTER_OK) {
-        if (status == MUSTER_ENOMEM) {
-            ddp_tell_others(group, status);
-        }
         return status;
     }
     struct muster_ddp *ddp =
         copy_model(a->parameters.items, a->parameter_count, a->buffers.items, a->buffer_count, &a->options);
     if (!ddp) {
-        ddp_tell_others(group, MUSTER_ENOMEM);
         return MUSTER_ENOMEM;
     }
     status = bind_group(ddp, group);
@@ -274,6 +270,9 @@ int muster_ddp_create_sized(struct muster_group *group, const struct muster_ddp_
     a.parameter_count = parameter_count;
     a.buffer_count = buffer_count;
     status = status ? status : create(group, &a, out);
+    if (status == MUSTER_ENOMEM) { /* wrong arguments are wrong on every rank, but a lack is of this one alone */
+        ddp_tell_others(group, status);
+    }
     free(a.parameters.owned);
     free(a.buffers.owned);
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_create");

@@ -392,6 +392,28 @@ static void each_allocation_fails_once(void **state) {
     assert_in_range(n, 10, 100);
 }
 
+/* A program of an earlier version has smaller structs; copying them into this version's takes memory, too. */
+static void a_copy_that_fails_is_told(void **state) {
+    (void)state;
+    struct {
+        const char *name;
+        enum muster_type type;
+        size_t count;
+        void *data;
+    } parameter = {"a", MUSTER_FLOAT32, COUNT, data[0]};
+    struct muster_group group = {.size = 2};
+    struct muster_ddp *ddp = NULL;
+    allocations = 0;
+    fail_allocation = 1;
+    int status = muster_ddp_create_sized(&group, (const struct muster_ddp_parameter *)(const void *)&parameter,
+                                         sizeof parameter, 1, NULL, sizeof(struct muster_ddp_buffer), 0, NULL, &ddp);
+    fail_allocation = 0;
+    assert_int_equal(status, MUSTER_ENOMEM);
+    assert_true(group.failed);
+    assert_non_null(strstr(group.abort_reason, "muster_ddp_parameter"));
+    assert_int_equal(live_bytes(), 0);
+}
+
 static void wrong_use_is_refused(void **state) {
     (void)state;
     struct muster_group group = {.size = 2};
@@ -512,6 +534,7 @@ int main(void) {
         cmocka_unit_test(a_failed_bucket_is_named),
         cmocka_unit_test(each_call_fails_once),
         cmocka_unit_test(each_allocation_fails_once),
+        cmocka_unit_test(a_copy_that_fails_is_told),
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(wrong_models_are_refused),
         cmocka_unit_test(memory_is_as_documented),
