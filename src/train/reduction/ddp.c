@@ -183,7 +183,9 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
         status = ddp_agree_data(ddp, &exchange);
     }
     if (status != MUSTER_OK) {
-        ddp_tell_others(group, status);
+        if (status != MUSTER_EMISMATCH) { /* different models: every rank has seen it */
+            ddp_tell_others(group, status);
+        }
         ddp_layout_free(layout);
         ddp_exchange_free(&exchange);
         return status;

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/status.h"
 #include "train/reduction/ddp_impl.h"
 #include "train/reduction/fake_group_test_support.h"
 
@@ -337,6 +338,30 @@ static void a_failed_bucket_is_named(void **state) {
     }
 }
 
+static int disagree(void *context, struct muster_group *group, const struct muster_ddp_bucket *bucket,
+                    struct muster_work **work) {
+    (void)context;
+    (void)group;
+    (void)bucket;
+    (void)work;
+    return status_fail(MUSTER_EMISMATCH, "the hook's own mismatch");
+}
+
+/* Of it nobody else knows, unlike of those that ddp finds. */
+static void a_hooks_mismatch_is_told(void **state) {
+    (void)state;
+    struct muster_group group = {.size = 2};
+    struct muster_ddp_hook hook = MUSTER_DDP_HOOK_INIT;
+    hook.name = "disagree";
+    hook.start = disagree;
+    struct muster_ddp_options options = small_buckets();
+    options.hook = &hook;
+    struct muster_ddp *ddp = made(&group, &options);
+    assert_int_equal(step(ddp, backward), MUSTER_EMISMATCH);
+    assert_non_null(strstr(group.abort_reason, "the hook's own mismatch"));
+    muster_ddp_free(ddp);
+}
+
 static int train(struct muster_group *group, const struct muster_ddp_options *options, struct muster_ddp **ddp) {
     int status = create(group, options, ddp);
     for (int round = 0; status == MUSTER_OK && round < 3; round++) {
@@ -532,6 +557,7 @@ int main(void) {
         cmocka_unit_test(nobody_used_it),
         cmocka_unit_test(a_missing_gradient_is_named),
         cmocka_unit_test(a_failed_bucket_is_named),
+        cmocka_unit_test(a_hooks_mismatch_is_told),
         cmocka_unit_test(each_call_fails_once),
         cmocka_unit_test(each_allocation_fails_once),
         cmocka_unit_test(a_copy_that_fails_is_told),

@@ -105,6 +105,8 @@ void ddp_tell_others(struct muster_group *group, int code);
 /* Remembers the failure `code`, whose detail the thread has, if it is the first, and gives the first. A failure that
  * the group does not know yet (no memory here, a hook's) aborts it: the other ranks would wait for this one in vain. */
 int ddp_fail(struct muster_ddp *ddp, int code);
+/* The same when ranks could not agree on what to do: a mismatch is then known to all of them, and nobody waits. */
+int ddp_fail_to_agree(struct muster_ddp *ddp, int code);
 /* 0, or the failure that the ddp remembers, with its detail. */
 int ddp_status(const struct muster_ddp *ddp);
 

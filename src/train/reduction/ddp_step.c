@@ -36,7 +36,7 @@ static int begin(struct muster_ddp *ddp, enum ddp_phase phase) {
         status = ddp_step_prepare(ddp, phase == DDP_STEP);
     }
     if (status != MUSTER_OK) {
-        return ddp_fail(ddp, status);
+        return ddp_fail_to_agree(ddp, status);
     }
     ddp->phase = phase;
     return MUSTER_OK;

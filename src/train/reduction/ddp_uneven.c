@@ -33,7 +33,7 @@ static int shadow(struct muster_ddp *ddp, bool *stepped) {
         status = step == DDP_WITH_SYNC ? shadow_reduce(ddp) : ddp_agree_buffers(ddp, &ddp->exchange, ddp->source);
     }
     if (status != MUSTER_OK) {
-        return ddp_fail(ddp, status);
+        return ddp_fail_to_agree(ddp, status);
     }
     *stepped = step == DDP_WITH_SYNC;
     return MUSTER_OK;
