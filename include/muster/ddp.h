@@ -116,7 +116,8 @@ struct muster_ddp_options {
     size_t size;         /* of this struct, set by the initializer: lets it grow later */
     size_t bucket_bytes; /* a bucket is closed when it has this many bytes of gradients; > 0 */
     size_t first_bucket_bytes;
-    bool rebuild;           /* after the first synchronised step, sort buckets by the order of readiness on rank 0 */
+    bool rebuild;           /* after the first synchronised step, sort buckets by the order of readiness on rank 0 (with
+                             * uneven_inputs the lowest rank that had data in it) */
     bool broadcast_buffers; /* begin copies the buffers of rank 0 to all others */
     /* Not every parameter gets a gradient in every step: those for which muster_ddp_ready() was not called by the time
      * of finish take part with zeros. A parameter that no rank used keeps its gradient, untouched

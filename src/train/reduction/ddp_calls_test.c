@@ -298,6 +298,29 @@ static void nobody_used_it(void **state) {
     assert_int_equal(group.allocation_count, 0);
 }
 
+static void others_synchronise(struct muster_group *group, void *receive, size_t block_bytes) {
+    (void)group;
+    if (block_bytes == 1) {
+        ((uint8_t *)receive)[1] = DDP_WITH_SYNC;
+    }
+}
+
+/* A rank without data keeps them, too. */
+static void nobody_used_it_in_a_shadowed_step(void **state) {
+    (void)state;
+    struct muster_group group = {.size = 2, .gathered = others_synchronise};
+    struct muster_ddp_options options = small_buckets();
+    options.find_unused = options.uneven_inputs = true;
+    struct muster_ddp *ddp = made(&group, &options);
+    bool stepped = false;
+    ((float *)muster_ddp_gradient(ddp, 1))[5] = 7;
+    assert_int_equal(muster_ddp_shadow(ddp, &stepped), 0);
+    assert_true(stepped && !muster_ddp_was_used(ddp, 1)); /* the fake's others do as this rank does */
+    assert_true(((float *)muster_ddp_gradient(ddp, 1))[5] == 7);
+    muster_ddp_free(ddp);
+    assert_int_equal(live_bytes(), 0);
+}
+
 static void a_missing_gradient_is_named(void **state) {
     (void)state;
     struct muster_group group = {.size = 2, .rank = 1};
@@ -555,6 +578,7 @@ int main(void) {
         cmocka_unit_test(the_expected_order_moves_nothing),
         cmocka_unit_test(moving_keeps_gradients),
         cmocka_unit_test(nobody_used_it),
+        cmocka_unit_test(nobody_used_it_in_a_shadowed_step),
         cmocka_unit_test(a_missing_gradient_is_named),
         cmocka_unit_test(a_failed_bucket_is_named),
         cmocka_unit_test(a_hooks_mismatch_is_told),

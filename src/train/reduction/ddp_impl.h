@@ -148,6 +148,9 @@ struct ddp_aside {
     size_t bytes;
 };
 
+/* Parameters that never became ready: an error, or zeros (or what no_sync steps left) in their place, until
+ * ddp_step_end(). aside->memory is to be freed after that. */
+int ddp_step_settle(struct muster_ddp *ddp, struct ddp_aside *aside);
 /* Reduces what is left of a synchronised step, and gives gradients to who owns them. */
 int ddp_step_end(struct muster_ddp *ddp, const struct ddp_aside *aside);
 

@@ -144,8 +144,7 @@ static bool is_set_aside(const struct ddp_parameter *parameter) {
     return !parameter->is_used && !parameter->own_gradient;
 }
 
-/* Parameters that never became ready: an error, or zeros (or what no_sync steps left) in their place. */
-static int settle_missing(struct muster_ddp *ddp, struct ddp_aside *aside) {
+int ddp_step_settle(struct muster_ddp *ddp, struct ddp_aside *aside) {
     uint32_t missing_count = 0;
     for (uint32_t i = 0; i < ddp->parameter_count; i++) {
         const struct ddp_parameter *parameter = &ddp->parameters[i];
@@ -245,7 +244,7 @@ static int finish(struct muster_ddp *ddp) {
         return ddp_status(ddp);
     }
     struct ddp_aside aside = {0};
-    int status = ddp->failed == MUSTER_OK ? settle_missing(ddp, &aside) : MUSTER_OK;
+    int status = ddp->failed == MUSTER_OK ? ddp_step_settle(ddp, &aside) : MUSTER_OK;
     if (status != MUSTER_OK) {
         (void)ddp_fail(ddp, status); /* it comes back from the end of the step, which waits for what is under way */
     }

@@ -1,16 +1,24 @@
 /* Uneven inputs: ranks that have run out of data keep the others company, so that these can go on. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
 #include "train/reduction/ddp_impl.h"
 
 static int shadow_reduce(struct muster_ddp *ddp) {
-    memset(ddp->layout->memory, 0, ddp->layout->memory_bytes);
+    struct ddp_aside aside = {0};
+    int status = MUSTER_OK;
     for (uint32_t i = 0; i < ddp->parameter_count; i++) {
         ddp->parameters[i].is_used = false;
     }
-    const struct ddp_aside nothing = {0};
-    return ddp_step_end(ddp, &nothing);
+    if (ddp->options.find_unused) {
+        status = ddp_step_settle(ddp, &aside); /* it keeps what may turn out to be used by nobody */
+    } else {
+        memset(ddp->layout->memory, 0, ddp->layout->memory_bytes);
+    }
+    status = status == MUSTER_OK ? ddp_step_end(ddp, &aside) : status;
+    free(aside.memory);
+    return status;
 }
 
 static int shadow(struct muster_ddp *ddp, bool *stepped) {
