@@ -32,7 +32,8 @@ bool muster_work_done(const struct muster_work *work);
  * and does not block any more. MUSTER_ETIMEOUT, MUSTER_EINVAL. */
 int muster_work_wait_any(struct muster_work *const *works, size_t count, int64_t timeout_ms, size_t *out_index);
 /* Waits until all of them are done, frees them, sets the entries to NULL, and gives the result of the first in the
- * array that has failed. MUSTER_ETIMEOUT, MUSTER_EINVAL: nothing has been freed. */
+ * array that has failed; if that is MUSTER_ETIMEOUT, the group's deadline, it gives MUSTER_EGROUP, with the sentence of
+ * the time-out. MUSTER_ETIMEOUT, which is this call's own, and MUSTER_EINVAL: nothing has been freed. */
 int muster_work_wait_all(struct muster_work **works, size_t count, int64_t timeout_ms);
 
 #pragma GCC visibility pop

@@ -152,7 +152,8 @@ int muster_work_wait_any(struct muster_work *const *works, size_t count, int64_t
     return code;
 }
 
-/* Frees all; the first failure, with its detail. */
+/* Frees all; the first failure, with its detail. The time-out of a call has failed its group: MUSTER_EGROUP keeps it
+ * apart from that of the wait, after which nothing is freed. */
 static int collect(struct muster_work **works, size_t count) {
     char detail[MUSTER_DETAIL_MAX];
     int first = 0;
@@ -163,7 +164,7 @@ static int collect(struct muster_work **works, size_t count) {
             (void)str_copy(detail, sizeof detail, muster_detail());
         }
     }
-    return first == 0 ? 0 : status_fail(first, "%s", detail);
+    return first == 0 ? 0 : status_fail(first == MUSTER_ETIMEOUT ? MUSTER_EGROUP : first, "%s", detail);
 }
 
 int muster_work_wait_all(struct muster_work **works, size_t count, int64_t timeout_ms) {
