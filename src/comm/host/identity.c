@@ -132,10 +132,13 @@ static void read_cores(struct identity *out) {
 void identity_of_this_process(struct identity *out) {
     const char *shared = getenv("MUSTER_SHM"), *host = getenv("MUSTER_HOST_ID");
     memset(out, 0, sizeof *out);
-    out->may_share = !(shared && strcmp(shared, "0") == 0) && identity_boot(out->host.boot_id) &&
-                     read_namespace("/proc/self/ns/pid", &out->host.pid_namespace) &&
-                     read_namespace("/proc/self/ns/mnt", &out->host.mount_namespace) &&
-                     read_namespace("/proc/self/ns/user", &out->host.user_namespace) && can_share();
+    /* Also where no memory is shared: who competes for cores, and which address is another machine's, is asked of it.
+     */
+    bool is_known = identity_boot(out->host.boot_id);
+    is_known &= read_namespace("/proc/self/ns/pid", &out->host.pid_namespace);
+    is_known &= read_namespace("/proc/self/ns/mnt", &out->host.mount_namespace);
+    is_known &= read_namespace("/proc/self/ns/user", &out->host.user_namespace);
+    out->may_share = !(shared && strcmp(shared, "0") == 0) && is_known && can_share();
     out->host.tag = host && *host ? hash_bytes(host, strlen(host)) : 0;
     out->host.user = (uint32_t)geteuid();
     out->network = identity_network();

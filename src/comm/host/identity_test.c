@@ -113,6 +113,11 @@ static void this_process_obeys_the_environment(void **state) {
     assert_int_equal(setenv("MUSTER_SHM", "0", 1), 0);
     identity_of_this_process(&none);
     assert_false(identity_share_host(&none, &none));
+    /* Where this is, is known all the same: ranks of several machines are not taken for neighbours. */
+    assert_memory_equal(none.host.boot_id, plain.host.boot_id, sizeof plain.host.boot_id);
+    assert_int_equal(none.host.pid_namespace, plain.host.pid_namespace);
+    assert_int_equal(none.host.mount_namespace, plain.host.mount_namespace);
+    assert_int_equal(none.host.user_namespace, plain.host.user_namespace);
 }
 
 static char warning[512];
