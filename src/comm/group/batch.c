@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/str.h"
 #include "comm/group/work_impl.h"
 
 /* All_reduces are put together up to this size: above it copying costs more than a call. */
@@ -96,7 +97,7 @@ static bool is_alike(const struct noted *a, const struct noted *b) {
            b->call.reduction == a->call.reduction;
 }
 
-/* How many calls from `first` on, messages between them not counted as such, go together; *out_count: their elements.
+/* How many calls from `first` on go together: all_reduces alike, with nothing between them. *out_count: their elements.
  */
 static size_t find_alike(const struct batch *batch, size_t first, size_t *out_count) {
     const struct noted *noted = &batch->calls[first];
@@ -184,6 +185,14 @@ static int finish_messages(struct muster_group *group, struct message *messages,
     return first;
 }
 
+/* A failure of this rank alone (no memory): the others, and its own messages, would wait in vain. */
+static int fail_alone(struct muster_group *group, int code) {
+    char sentence[MUSTER_DETAIL_MAX];
+    (void)str_format(sentence, sizeof sentence, "calls between coalesce_begin and coalesce_end: %s", muster_detail());
+    (void)group_fail(group, code, sentence);
+    return failure_tell(&group->failure);
+}
+
 int batch_run(struct muster_group *group, struct batch *batch, int64_t timeout_ns) {
     size_t room = batch->message_count ? batch->message_count : 1, posted = 0;
     struct message *messages = calloc(room, sizeof *messages);
@@ -191,10 +200,15 @@ int batch_run(struct muster_group *group, struct batch *batch, int64_t timeout_n
     int code = messages && requests ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %zu messages", room);
     code = code ? code : post_messages(group, batch, messages, requests, &posted);
     code = code ? code : run_collectives(group, batch, timeout_ns);
+    if (code && !failure_is_set(&group->failure)) {
+        code = fail_alone(group, code);
+    }
     if (posted > 0) {
         /* After a failure the group has failed: the wait ends at once, and withdraws them. */
+        char detail[MUSTER_DETAIL_MAX];
+        (void)str_copy(detail, sizeof detail, muster_detail());
         int finished = finish_messages(group, messages, requests, posted);
-        code = code ? code : finished;
+        code = code ? status_fail(code, "%s", detail) : finished;
     }
     free(requests);
     free(messages);

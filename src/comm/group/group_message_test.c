@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "base/status.h"
+#include "comm/group/group_impl.h"
 #include "comm/group/ranks_test_support.h"
 
 enum { LARGE = 300000, MARK_READY = 1 };
@@ -327,6 +329,49 @@ static void coalescing_has_a_limit(void **state) {
     ranks_run(2, coalesce_too_many, NULL);
 }
 
+static int refuse_memory(struct engine *engine, size_t bytes, void **out) {
+    (void)engine;
+    (void)out;
+    return status_fail(MUSTER_ENOMEM, "the test gives no %zu bytes", bytes);
+}
+
+/* Rank 1 has no memory to put its calls together, while all wait for each other's messages. */
+static int lack_memory(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    uint32_t next = (rank->rank + 1) % rank->size, previous = (rank->rank + rank->size - 1) % rank->size;
+    int32_t values[2] = {1, 1}, got = 0;
+    struct engine_table table = *group->engine->table;
+    table.allocate = refuse_memory;
+    if (rank->rank == 1) {
+        group->engine->table = &table;
+    }
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    rank_check_code(rank, muster_coalesce_begin(group), 0);
+    rank_check_code(rank, muster_receive(group, &got, 1, MUSTER_INT32, previous, 0, NULL, NULL), 0);
+    if (rank->rank != 0) { /* so that rank 1 waits in vain */
+        rank_check_code(rank, muster_send(group, &values[0], 1, MUSTER_INT32, next, 0, NULL), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        rank_check_code(rank, muster_all_reduce(group, &values[i], &values[i], 1, MUSTER_INT32, MUSTER_OP_SUM, NULL),
+                        0);
+    }
+    rank_mark(rank, MARK_READY);
+    for (uint32_t other = 0; rank->rank == 1 && other < rank->size; other++) {
+        rank_await(rank, other, MARK_READY); /* else its failure may meet them in the barrier */
+    }
+    rank_check_code(rank, muster_coalesce_end(group, NULL), MUSTER_ENOMEM);
+    rank_check(rank, strstr(muster_detail(), "the test gives no "));
+    rank_check_code(rank, muster_barrier(group, NULL), MUSTER_EGROUP);
+    muster_group_free(group);
+    return 0;
+}
+
+static void a_lack_of_memory_ends_coalesced_calls_everywhere(void **state) {
+    (void)state;
+    run_everywhere(3, lack_memory);
+}
+
 /* ---- deaths ---- */
 
 static int lose_the_other_side(struct rank *rank, void *argument) {
@@ -373,6 +418,7 @@ int main(void) {
         cmocka_unit_test(messages_that_do_not_fit_are_mismatches),
         cmocka_unit_test(coalesced_calls_run_together),
         cmocka_unit_test(coalescing_has_a_limit),
+        cmocka_unit_test(a_lack_of_memory_ends_coalesced_calls_everywhere),
         cmocka_unit_test(a_death_ends_waits_for_messages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
