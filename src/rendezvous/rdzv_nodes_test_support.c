@@ -29,8 +29,7 @@ static void on_patience(uv_timer_t *timer) {
     f->out_of_patience = true;
 }
 
-/* A port that was free a moment ago. */
-static uint16_t free_port(uv_loop_t *loop) {
+uint16_t nodes_free_port(uv_loop_t *loop) {
     struct net_addresses at;
     (void)net_resolve_numeric("127.0.0.1", 0, &at);
     const struct sockaddr *address = (const struct sockaddr *)&at.list[0].sockaddr;
@@ -47,7 +46,7 @@ int nodes_setup(void **state) {
     assert_int_equal(uv_loop_init(&f->loop), 0);
     (void)uv_timer_init(&f->loop, &f->patience);
     f->patience.data = f;
-    f->port = free_port(&f->loop);
+    f->port = nodes_free_port(&f->loop);
     (void)str_format(f->endpoint, sizeof f->endpoint, "127.0.0.1:%u", (unsigned)f->port);
     f->options = (struct rdzv_options){.backend = RDZV_BACKEND_C10D,
                                        .run_id = "job",
@@ -95,6 +94,12 @@ static void on_change(void *ctx, enum rdzv_change change, const char *why) {
     }
 }
 
+static void on_stop(void *ctx, uint64_t grace_ms, const char *why) {
+    (void)grace_ms;
+    (void)why;
+    ((struct node *)ctx)->stops++;
+}
+
 static void on_spare_released(void *ctx) {
     ((struct node *)ctx)->spare_released = true;
 }
@@ -113,8 +118,11 @@ void nodes_on_shutdown(void *ctx) {
     ((struct node *)ctx)->shut_down = true;
 }
 
-const struct rdzv_callbacks nodes_callbacks = {
-    .on_world = on_world, .on_change = on_change, .on_spare_released = on_spare_released, .on_failed = on_failed};
+const struct rdzv_callbacks nodes_callbacks = {.on_world = on_world,
+                                               .on_change = on_change,
+                                               .on_stop = on_stop,
+                                               .on_spare_released = on_spare_released,
+                                               .on_failed = on_failed};
 
 void nodes_start(struct fixture *f, int i) {
     static unsigned started; /* as the rendezvous counts them in a process */

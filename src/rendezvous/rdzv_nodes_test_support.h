@@ -16,6 +16,7 @@ struct node {
     int changes;
     enum rdzv_change change;
     char why[1024];
+    int stops;
     bool spare_released;
     int failed; /* status, 0: not */
     bool barrier_done;
@@ -34,6 +35,8 @@ struct fixture {
     struct rdzv_options options;
 };
 
+/* A port that was free a moment ago. */
+uint16_t nodes_free_port(uv_loop_t *loop);
 bool node_in_world(const struct node *n, uint32_t size);
 typedef bool nodes_predicate(const struct fixture *f);
 

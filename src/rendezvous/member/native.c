@@ -133,9 +133,11 @@ static int send_join(struct native *n) {
         .admission = n->admission_server ? admission_server_guest(n->admission_server) : NULL,
         .allowed = &o->conf.allow};
     bool is_done = n->part.phase == PARTICIPANT_BARRIER || n->part.phase == PARTICIPANT_ENDING;
-    int rc = is_done ? MUSTER_OK
-                     : worker_store_prepare(n->part.rdzv->loop, native_reach_is_loopback(n), o->share_store,
-                                            n->secret ? &guard : NULL, &n->worker_store, &n->store_port);
+    /* Also while the workers of a job that stops save: the next coordinator is told of the stop, and they use it. */
+    bool keeps_store = is_done || n->part.phase == PARTICIPANT_MEMBER;
+    int rc = keeps_store ? MUSTER_OK
+                         : worker_store_prepare(n->part.rdzv->loop, native_reach_is_loopback(n), o->share_store,
+                                                n->secret ? &guard : NULL, &n->worker_store, &n->store_port);
     if (rc != MUSTER_OK) {
         return rc;
     }

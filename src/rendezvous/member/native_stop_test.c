@@ -1,0 +1,68 @@
+/* A job that stops and loses its coordinator: the workers save with what they have, while their agents go on to the
+ * next one. Whole agents' rendezvous at two endpoints, on one loop. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/str.h"
+#include "rendezvous/member/native_impl.h"
+#include "rendezvous/rdzv_nodes_test_support.h"
+
+enum { GRACE_MS = 60000 };
+
+static const struct native_reach *reach_of(const struct fixture *f, int i) {
+    const struct native *n = f->nodes[i].rdzv->state;
+    return &n->reach;
+}
+
+static bool second_hears_of_the_stop(const struct fixture *f) {
+    const struct native *n = f->nodes[1].rdzv->state;
+    return n->part.membership.stop_by_ms > 0;
+}
+
+static bool second_is_with_the_next_coordinator(const struct fixture *f) {
+    return reach_of(f, 1)->is_open && reach_of(f, 1)->at == 1;
+}
+
+/* Node 0 serves the first endpoint, node 1 the second one, and the workers' store, since it is rank 0. */
+static void form(struct fixture *f, char endpoints[128]) {
+    const uint16_t first = f->port;
+    (void)str_format(endpoints, 128, "127.0.0.1:%u,127.0.0.1:%u", (unsigned)first, (unsigned)nodes_free_port(&f->loop));
+    f->options.backend = RDZV_BACKEND_MUSTER;
+    f->options.endpoint = endpoints;
+    f->options.has_wished_rank = true;
+    f->options.wished_rank = 1;
+    nodes_start(f, 0);
+    f->options.wished_rank = 0;
+    nodes_start(f, 1);
+    f->nodes[0].rejoin = f->nodes[1].rejoin = false;
+    nodes_run_until(f, nodes_two_together);
+}
+
+static void workers_that_save_keep_their_store(void **state) {
+    struct fixture *f = *state;
+    struct probe p;
+    char endpoints[128];
+    form(f, endpoints);
+    assert_int_equal(reach_of(f, 1)->at, 0);
+    assert_int_equal(f->nodes[1].world.group_rank, 0);
+    probe_open(f, &p, f->nodes[1].world.master_port);
+    assert_int_equal(kv_client_set(p.client, "saved", kv_slice_text("half"), NULL, NULL), 0);
+    assert_true(probe_has(f, &p, "saved"));
+    assert_true(rdzv_preempt(f->nodes[1].rdzv, GRACE_MS, "SIGUSR1"));
+    nodes_run_until(f, second_hears_of_the_stop);
+    nodes_vanish(f, 0);
+    nodes_run_until(f, second_is_with_the_next_coordinator);
+    assert_true(probe_has(f, &p, "saved"));
+    kv_client_close(p.client);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(workers_that_save_keep_their_store, nodes_setup, nodes_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
