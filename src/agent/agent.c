@@ -129,6 +129,9 @@ static void perform(void *ctx, const struct agent_action *action) {
     case AGENT_ACTION_DRAIN_LOGS:
         logs_drain(a->logs, a->spares_detached, on_drained, a);
         return;
+    case AGENT_ACTION_AWAIT_CAUSE:
+        agent_cause_await(a, on_cause);
+        return;
     case AGENT_ACTION_REPORT:
         agent_outcome_report(a);
         return;

@@ -68,6 +68,7 @@ static void tell(struct agent *a, bool is_told) {
         const struct report report = {.entries = failures.entries, .count = failures.count};
         describe(a, &failures.entries[report_root(&report)], &cause);
         cause.is_told = is_told;
+        cause.age_us = (clock_monotonic_ns() - a->workers[cause.local_rank].ended_at_ns) / 1000;
         rdzv_worker_failed(a->rdzv, &cause);
     }
     agent_failures_done(&failures);
@@ -131,6 +132,8 @@ void agent_cause_await(struct agent *a, void (*done)(void *ctx)) {
     if (a->machine.outcome == AGENT_OUTCOME_FAILED && a->has_told_cause && agent_cause_remote(a) == NULL) {
         (void)uv_timer_stop(&a->cause_timer);
         tell(a, true);
+    } else if (reports) {
+        agent_cause_finish(a); /* it may turn out to count */
     }
     if (reports) {
         rdzv_await_cause(a->rdzv, done);

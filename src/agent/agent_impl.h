@@ -46,6 +46,7 @@ struct agent_worker {
     int wait_status;
     uint64_t order; /* of death, over the whole life of the agent */
     int64_t started_wall_us, ended_wall_us;
+    int64_t ended_at_ns;              /* monotonic */
     char state_at_stop;               /* as /proc had it when the first one failed; 0: it had ended */
     int64_t uninterruptible_since_ns; /* 0: it is not, or nobody looks */
 };

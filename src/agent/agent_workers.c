@@ -138,6 +138,7 @@ void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     worker->order = exit->order;
     worker->oom_killed = exit->oom_killed;
     worker->core_dumped = exit->core_dumped;
+    worker->ended_at_ns = exit->at_ns;
     worker->ended_wall_us = clock_realtime_at_us(exit->at_ns);
     bool told = a->signalled_at_ns != 0 && exit->at_ns >= a->signalled_at_ns;
     bool killed = a->machine.state == AGENT_STATE_KILLING;

@@ -22,7 +22,8 @@ enum rdzv_timer {
     RDZV_TIMER_LINGER,   /* the host waits for the others to go */
     RDZV_TIMER_SEARCH,   /* where the coordinator is */
     RDZV_TIMER_LEAVE,    /* the end of asking before leaving */
-    RDZV_TIMER_CAUSE,    /* the rest of another node's failure */
+    RDZV_TIMER_CAUSE,    /* the rest of the failure that counts */
+    RDZV_TIMER_ANSWER,   /* this node says whether a worker of its own died before that */
     RDZV_TIMER_NAME,     /* the end of looking up this machine's name */
     RDZV_TIMER_FAREWELL, /* people are told that the end of this node has not been heard yet */
     RDZV_TIMER_COUNT,
@@ -38,6 +39,7 @@ struct rdzv_backend_table {
     bool (*preempt)(struct rdzv *rdzv, uint64_t grace_ms, const char *why); /* NULL: the others cannot be told */
     void (*barrier)(struct rdzv *rdzv);
     void (*shutdown)(struct rdzv *rdzv, bool close_job);
+    bool settles_cause;              /* this node's own cause is repeated, complete, when it is known to count */
     bool orders_by_name;             /* nodes are, so this machine's full name is looked up before join() */
     bool is_needed_after_failure;    /* shutdown() is called then, too: other nodes may still have to be told */
     void (*stop)(struct rdzv *rdzv); /* closes and frees rdzv->state; NULL accepted */
@@ -130,6 +132,8 @@ bool rdzv_note_cause_text(struct rdzv *rdzv, struct kv_slice text);
  * for that. */
 void rdzv_cause_sent(struct rdzv *rdzv);
 void rdzv_cause_answered(struct rdzv *rdzv, const struct kv_reply *reply);
+/* Nothing is on its way any more: all has been answered, or never will be. */
+void rdzv_causes_arrived(struct rdzv *rdzv);
 /* It ends the job: MUSTER_ECLOSED, with a sentence. */
 int rdzv_fail_by_cause(const struct rdzv *rdzv);
 /* With muster_detail() as the reason. Only the first failure is told. */

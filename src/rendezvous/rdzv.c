@@ -426,14 +426,29 @@ static void settle_cause(struct rdzv *r) {
     }
 }
 
+/* Of the failure that counts not all is known. */
+static bool is_cut(const struct rdzv *r) {
+    bool is_settled_elsewhere = r->backend->settles_cause && r->world.group_world_size > 1;
+    return r->has_cause && !r->cause.is_told && (is_settled_elsewhere || rdzv_cause_is_remote(r));
+}
+
+static bool is_awaited(const struct rdzv *r) {
+    return r->causes_on_their_way > 0 || is_cut(r);
+}
+
 static void on_cause_timer(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
-    bool is_on_its_way = r->causes_on_their_way > 0;
-    bool is_cut = r->has_cause && !r->cause.is_told && rdzv_cause_is_remote(r);
-    if ((!is_on_its_way && !is_cut) || ++r->cause_looks > CAUSE_LOOKS_MAX) {
+    if (!is_awaited(r) || ++r->cause_looks > CAUSE_LOOKS_MAX) {
         settle_cause(r);
-    } else if (is_cut && r->backend->ask_cause) { /* else it comes unasked */
+    } else if (is_cut(r) && r->backend->ask_cause) { /* else it comes unasked */
         r->backend->ask_cause(r);
+    }
+}
+
+/* Whoever waits for it need not wait for the next look. */
+static void hurry(struct rdzv *r) {
+    if (r->cause_done && !is_awaited(r)) {
+        (void)uv_timer_start(rdzv_timer(r, RDZV_TIMER_CAUSE), on_cause_timer, 0, CAUSE_LOOK_MS);
     }
 }
 
@@ -457,9 +472,10 @@ void rdzv_note_cause(struct rdzv *r, const struct rdzv_cause *cause) {
     bool is_first = !r->has_cause;
     r->cause = *cause;
     r->has_cause = true;
-    if (is_first && rdzv_cause_is_remote(r) && !cause->is_told) {
+    if (is_first && is_cut(r)) {
         look_for_cause(r);
     }
+    hurry(r);
 }
 
 bool rdzv_note_cause_text(struct rdzv *r, struct kv_slice text) {
@@ -480,6 +496,12 @@ void rdzv_cause_answered(struct rdzv *r, const struct kv_reply *reply) {
     if (reply->status == MUSTER_OK) {
         (void)rdzv_note_cause_text(r, reply->values[0]);
     }
+    hurry(r);
+}
+
+void rdzv_causes_arrived(struct rdzv *r) {
+    r->causes_on_their_way = 0;
+    hurry(r);
 }
 
 int rdzv_fail_by_cause(const struct rdzv *r) {
@@ -489,14 +511,14 @@ int rdzv_fail_by_cause(const struct rdzv *r) {
 
 void rdzv_await_cause(struct rdzv *r, void (*done)(void *ctx)) {
     bool is_looking = uv_is_active((uv_handle_t *)rdzv_timer(r, RDZV_TIMER_CAUSE));
-    if (!is_looking && r->causes_on_their_way > 0) {
-        look_for_cause(r);
-        is_looking = true;
-    }
-    if (is_looking) {
-        r->cause_done = done;
-    } else {
+    bool has_given_up = !is_looking && r->causes_on_their_way == 0;
+    if (!is_awaited(r) || has_given_up) {
         done(r->ctx);
+        return;
+    }
+    r->cause_done = done;
+    if (!is_looking) {
+        look_for_cause(r);
     }
 }
 

@@ -141,9 +141,10 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
 void rdzv_join(struct rdzv *rdzv);
 
 /* A worker of this node has failed: the other nodes are told, as far as the backend can. Of all nodes of a round the
- * first one counts that the store, or the coordinator, hears of: clocks of two nodes are never compared. Once a round;
- * a second call completes what the first one said of the same worker (its last words). With `is_final` the job has
- * failed: the others end. Ignored while on_world() is due: no worker runs in that world yet. */
+ * first one counts that the store hears of, or, with a coordinator, the one whose worker died first: clocks of two
+ * nodes are never compared, the record says how long ago that was. Once a round; a second call completes what the first
+ * one said of the same worker (its last words). With `is_final` the job has failed: the others end. Ignored while
+ * on_world() is due: no worker runs in that world yet. */
 void rdzv_worker_failed(struct rdzv *rdzv, const struct rdzv_cause *cause);
 
 /* The failure of this round that counts, of this node or another one; NULL: none is known. Valid until the next turn of
@@ -152,7 +153,7 @@ const struct rdzv_cause *rdzv_cause(const struct rdzv *rdzv);
 /* Is it another node's? */
 bool rdzv_cause_is_remote(const struct rdzv *rdzv);
 /* `done` comes when the other node has said all that it has to say of it, or after a second; at once where nothing is
- * missing. */
+ * missing. With a coordinator this node's own failure counts only when the others that were at work have answered. */
 void rdzv_await_cause(struct rdzv *rdzv, void (*done)(void *ctx));
 
 /* This node will be taken away in grace_ms: where the backend can tell all nodes to stop (muster), it does, and on_stop

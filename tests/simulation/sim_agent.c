@@ -201,6 +201,7 @@ static void perform(void *ctx, const struct agent_action *action) {
         kill_workers(agent);
         return;
     case AGENT_ACTION_DRAIN_LOGS:
+    case AGENT_ACTION_AWAIT_CAUSE:
         await(agent, AGENT_EVENT_DRAINED, DRAINED_MS);
         return;
     case AGENT_ACTION_REPORT:

@@ -42,7 +42,7 @@ struct guardian_exit {
     uint32_t id;
     pid_t pid;
     int wait_status; /* as from waitpid */
-    int64_t at_ns;   /* CLOCK_MONOTONIC when the guardian saw it */
+    int64_t at_ns;   /* CLOCK_MONOTONIC when the guardian was woken for it */
     uint64_t order;  /* order of death: smaller died first */
     bool oom_killed; /* the cgroup counted a victim of the out-of-memory killer; false when it cannot be known */
     bool core_dumped;

@@ -58,6 +58,8 @@ struct guardian_process {
     bool sweep_due;       /* SIGCHLD came; children without a pidfd may be dead */
     bool killing;         /* deaths are our own doing */
     uint64_t death_count; /* the order of the next death */
+    int schedstat_fd;     /* -1: the kernel does not say how long this process waits for a processor */
+    int64_t woke_ns;      /* when it was woken for this turn, which is before it ran */
     struct guardian_oom oom;
     struct guardian_dismissal dismissal;
     struct guardian_outcome outcome;
@@ -98,7 +100,7 @@ static void worker_died(struct guardian_process *p, size_t index, int wait_statu
     exit->id = worker->id;
     exit->pid = worker->pid;
     exit->wait_status = wait_status;
-    exit->at_ns = clock_monotonic_ns();
+    exit->at_ns = p->woke_ns;
     exit->order = p->death_count++;
     bool by_kill = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
     exit->oom_killed = by_kill && !p->killing && guardian_oom_claim(&p->oom);
@@ -195,6 +197,7 @@ static void everything_kill(struct guardian_process *p, struct guardian_survivor
     for (;;) {
         groups_signal(p, SIGKILL);
         size_t child_count = children_kill(p);
+        p->woke_ns = clock_monotonic_ns();
         if (children_collect(p)) {
             break;
         }
@@ -241,6 +244,7 @@ static void dismissal_go_on(struct guardian_process *p) {
 static void dismiss_order(struct guardian_process *p, const uint8_t *body) {
     struct guardian_dismiss_order order;
     memcpy(&order, body, sizeof order);
+    p->woke_ns = clock_monotonic_ns();
     (void)reaper_collect(child_died, p);
     exits_report(p);
     guardian_dismissal_begin(&p->dismissal, order.leaves_detached != 0, clock_monotonic_ns());
@@ -413,13 +417,32 @@ static void channel_watch_update(struct guardian_process *p) {
     }
 }
 
+/* How long this process has been ready to run in all without a processor. */
+static int64_t waited_ns(const struct guardian_process *p) {
+    char text[96] = "", *at = text;
+    if (p->schedstat_fd < 0 || pread(p->schedstat_fd, text, sizeof text - 1, 0) <= 0) {
+        return 0;
+    }
+    (void)strtoll(text, &at, 10); /* the time that it ran */
+    return strtoll(at, NULL, 10);
+}
+
+/* On a busy machine this process may get its turn long after a worker has died: that death is as old as the wake-up. */
+static int wait_for_events(struct guardian_process *p, struct epoll_event *events, int wait_ms) {
+    int64_t before_ns = waited_ns(p);
+    int count = epoll_wait(p->epoll_fd, events, EVENTS_MAX, wait_ms);
+    int64_t late_ns = waited_ns(p) - before_ns;
+    p->woke_ns = clock_monotonic_ns() - (late_ns > 0 ? late_ns : 0);
+    return count;
+}
+
 /* One turn: deaths in their order, then orphans, then reports, then what the agent wants. */
 static void turn(struct guardian_process *p) {
     struct epoll_event events[EVENTS_MAX];
     uint32_t channel_events = 0;
     bool worker_seen = false;
     int wait_ms = p->sweep_due ? 0 : guardian_dismissal_wait_ms(&p->dismissal, clock_monotonic_ns());
-    int count = epoll_wait(p->epoll_fd, events, EVENTS_MAX, wait_ms);
+    int count = wait_for_events(p, events, wait_ms);
     for (int i = 0; i < count; i++) {
         switch ((enum tag)(events[i].data.u64 >> 32)) {
         case TAG_WORKER:
@@ -504,6 +527,7 @@ static bool process_init(struct guardian_process *p, int socket_fd, pid_t agent)
     }
     fds_close_from(CHANNEL_FD + 1);
     streams_fill();
+    p->schedstat_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     guardian_channel_init(&p->channel, CHANNEL_FD, GUARDIAN_QUEUE_BYTES_MAX);
     sigset_t children;
     (void)sigemptyset(&children);

@@ -66,14 +66,9 @@ static bool is_denied(const struct agent_machine *m) {
 
 static void joining_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
-    if (is_denied(m)) {
-        act(out, AGENT_ACTION_REPORT, 0);
-        close_with(m, AGENT_OUTCOME_FAILED, AGENT_ACTION_CLOSE_JOB, out);
-        return;
-    }
-    m->outcome = AGENT_OUTCOME_RDZV_LOST;
-    act(out, AGENT_ACTION_REPORT, 0);
-    close_with(m, m->outcome, AGENT_ACTION_LEAVE_JOB, out);
+    m->outcome = is_denied(m) ? AGENT_OUTCOME_FAILED : AGENT_OUTCOME_RDZV_LOST;
+    m->state = AGENT_STATE_DRAINING;
+    act(out, AGENT_ACTION_AWAIT_CAUSE, 0);
 }
 
 static void joining_signal(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {

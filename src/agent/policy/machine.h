@@ -71,7 +71,8 @@
     X(DISMISS) /* whatever is left after all workers have ended well: GONE when it has ended */                        \
     X(KILL_ALL)                                                                                                        \
     X(DRAIN_LOGS)                                                                                                      \
-    X(REPORT) /* print the failure report */                                                                           \
+    X(AWAIT_CAUSE) /* of the end of the job, where another node has said only a part of it; DRAINED follows */         \
+    X(REPORT)      /* print the failure report */                                                                      \
     X(ENTER_BARRIER)                                                                                                   \
     X(CLOSE_JOB)      /* end the rendezvous for every node */                                                          \
     X(LEAVE_JOB)      /* withdraw this node; the others carry on */                                                    \

@@ -53,7 +53,7 @@ static const struct expectation expectations[] = {
     {S(JOINING), 0, O(NONE), E(WORLD), 0, S(RUNNING), O(NONE), ONE(START_WORKERS, 0)},
     {S(JOINING), 0, O(RESTART_FAILURE), E(WORLD), 0, S(RUNNING), O(NONE), ONE(START_WORKERS, 0)},
     {S(JOINING), 0, O(NONE), E(SPARE_RELEASED), 0, S(CLOSING), O(SPARE), ONE(LEAVE_JOB, 0)},
-    {S(JOINING), 0, O(NONE), E(RDZV_FAILED), 0, S(CLOSING), O(RDZV_LOST), {A(REPORT, 0), A(LEAVE_JOB, 0)}, 2},
+    {S(JOINING), 0, O(NONE), E(RDZV_FAILED), 0, S(DRAINING), O(RDZV_LOST), ONE(AWAIT_CAUSE, 0)},
     {S(JOINING), 0, O(NONE), E(SIGNAL), SIGINT, S(CLOSING), O(SIGNALLED), ONE(LEAVE_JOB, 0)},
     {S(JOINING),
      0,
@@ -237,10 +237,10 @@ static const struct expectation expectations[] = {
      O(RESTART_FAILURE),
      E(RDZV_FAILED),
      0,
-     S(CLOSING),
+     S(DRAINING),
      O(RDZV_LOST),
-     {A(STOP_TIMER, 0), A(REPORT, 0), A(LEAVE_JOB, 0)},
-     3},
+     {A(STOP_TIMER, 0), A(AWAIT_CAUSE, 0)},
+     2},
     {S(PAUSING),
      0,
      O(RESTART_FAILURE),
@@ -554,6 +554,10 @@ static void the_job_decides_on_restarts(void **state) {
     fail_one_attempt(&m, &out);
     assert_int_equal(m.state, S(JOINING));
     step(&m, E(RDZV_FAILED), 0, &out);
+    assert_int_equal(m.outcome, O(FAILED));
+    assert_int_equal(out.count, 1);
+    assert_int_equal(out.list[0].kind, AGENT_ACTION_AWAIT_CAUSE); /* another node's worker may have died before */
+    step(&m, E(DRAINED), 0, &out);
     assert_int_equal(m.outcome, O(FAILED));
     assert_int_equal(out.count, 2);
     assert_int_equal(out.list[0].kind, AGENT_ACTION_REPORT);

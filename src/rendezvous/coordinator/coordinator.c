@@ -314,6 +314,7 @@ static void settle_stopping(struct coordinator *c, int64_t now_ms) {
 void coordinator_settle(struct coordinator *c, int64_t now_ms) {
     c->settled_ms = now_ms;
     if (c->phase == COORDINATOR_OVER) {
+        coordinator_end_settle(c, now_ms);
         return;
     }
     if (c->is_stopping) {
@@ -466,7 +467,7 @@ int64_t coordinator_wake_ms(const struct coordinator *c) {
                                 c->phase == COORDINATOR_FORMING ? c->stopped_ms : INT64_MAX,
                                 c->phase == COORDINATOR_FORMING && c->proposed_round == 0 ? next_proposal_ms(c)
                                                                                           : INT64_MAX,
-                                coordinator_quorum_wake_ms(c)};
+                                coordinator_end_wake_ms(c), coordinator_quorum_wake_ms(c)};
     int64_t wake_ms = INT64_MAX;
     for (size_t i = 0; i < sizeof times_ms / sizeof *times_ms; i++) {
         /* What has passed already without closing the round will not close it now. */

@@ -111,9 +111,13 @@ struct coordinator_failure {
     struct kv_slice why;   /* a sentence */
     struct kv_slice cause; /* the record for the reports of all nodes; empty: none */
     bool is_final;         /* the job has failed */
+    bool has_age;
+    int64_t age_ms; /* how long ago the worker died */
 };
 /* A worker of the node has failed: the others are told at once. The node stays, until it joins, closes, or is lost. A
- * second call completes the record. */
+ * second call completes the record. After a CLOSED for a failure every node that was at work answers with a call, empty
+ * if none of its workers has failed: until then, or for 100 ms, an older death may become the cause, and the complete
+ * record is held back. */
 void coordinator_failed(struct coordinator *coordinator, struct coordinator_member *member,
                         const struct coordinator_failure *failure, int64_t now_ms);
 /* Its workers have all succeeded. ALL_DONE, CHANGE or CLOSED follows: then it can go, and need not CLOSE. */

@@ -24,6 +24,16 @@ static struct coordinator_message word_closed(const struct coordinator *c, struc
                                         .text = why};
 }
 
+static void await_answers(struct coordinator *c) {
+    if (!c->has_failed || !c->failure.is_known) {
+        return;
+    }
+    for (struct coordinator_member *m = c->places[COORDINATOR_ACTIVE].first; m; m = m->next) {
+        m->owes_answer = !m->has_failed;
+        c->owing_count += m->owes_answer;
+    }
+}
+
 void coordinator_end_job(struct coordinator *c, struct kv_slice why, bool has_failed) {
     c->phase = COORDINATOR_OVER;
     c->has_failed = has_failed;
@@ -32,6 +42,8 @@ void coordinator_end_job(struct coordinator *c, struct kv_slice why, bool has_fa
     memmove(c->news.text, short_why.data, short_why.len);
     c->news.len = short_why.len;
     const struct coordinator_message closed = word_closed(c, why);
+    c->failure.is_untold = false;
+    await_answers(c);
     for (size_t place = 0; place < COORDINATOR_OUT; place++) {
         coordinator_end_let_go(c, (enum coordinator_place)place, &closed);
     }
@@ -41,8 +53,7 @@ void coordinator_end_forget(struct coordinator *c) {
     c->any_done = false;
     c->done_count = 0;
     c->done_news.len = c->done_news.omitted_count = 0;
-    c->failure.is_known = false;
-    c->failure.len = 0;
+    c->failure = (struct coordinator_first_failure){.is_known = false};
 }
 
 void coordinator_close(struct coordinator *c, struct coordinator_member *member, struct kv_slice why, bool has_failed) {
@@ -64,29 +75,58 @@ static void take_record(struct coordinator_first_failure *failure, struct kv_sli
     if (cause.len > 0 && cause.len <= sizeof failure->record) {
         memcpy(failure->record, cause.data, cause.len);
         failure->len = cause.len;
+        failure->is_untold = true;
     }
 }
 
-/* Of all nodes the first that was heard: clocks of two nodes are never compared. */
+/* By more than a tick of the kernel, as exactly as it is known how long a record was on its way. Who says no age is not
+ * compared. */
+static bool is_older(const struct coordinator_failure *failure, const struct coordinator_first_failure *first,
+                     int64_t now_ms) {
+    enum { UNSURE_MS = 4 };
+    return failure->has_age && first->has_age && now_ms - failure->age_ms + UNSURE_MS < first->died_ms;
+}
+
+/* Of all nodes the one whose worker died first. Clocks of two nodes are never compared: each says how long ago that
+ * was. Where that does not tell, the first that was heard. */
 static void note_failure(struct coordinator_first_failure *first, const struct coordinator_member *member,
-                         struct kv_slice cause) {
-    if (!first->is_known) {
-        first->is_known = true;
+                         const struct coordinator_failure *failure, int64_t now_ms) {
+    if (!first->is_known || is_older(failure, first, now_ms)) {
+        *first = (struct coordinator_first_failure){
+            .is_known = true, .has_age = failure->has_age, .died_ms = now_ms - failure->age_ms};
         memcpy(first->identity, member->identity, sizeof first->identity);
-        take_record(first, cause);
+        take_record(first, failure->cause);
     }
 }
 
-/* The worker's last words. Those who report the failure wait for them. */
-static void complete_failure(struct coordinator *c, struct kv_slice cause) {
+static void answered(struct coordinator *c, struct coordinator_member *member) {
+    c->owing_count -= member->owes_answer;
+    member->owes_answer = false;
+}
+
+void coordinator_end_answered(struct coordinator *c, struct coordinator_member *member, int64_t now_ms) {
+    answered(c, member);
+    coordinator_end_settle(c, now_ms);
+}
+
+void coordinator_end_settle(struct coordinator *c, int64_t now_ms) {
+    enum { ANSWERS_MS = 100 };
     char text[COORDINATOR_TEXT_BYTES_MAX];
-    take_record(&c->failure, cause);
-    if (c->phase == COORDINATOR_OVER && c->has_failed) {
+    if (c->phase != COORDINATOR_OVER || !c->has_failed) {
+        return;
+    }
+    c->answers_by_ms = c->answers_by_ms > 0 ? c->answers_by_ms : now_ms + ANSWERS_MS;
+    if (c->failure.is_untold && (c->owing_count == 0 || now_ms >= c->answers_by_ms)) {
         const struct coordinator_message closed = word_closed(c, coordinator_news_text(&c->news, text));
+        c->failure.is_untold = false;
         for (struct coordinator_member *m = c->places[COORDINATOR_OUT].first; m; m = m->next) {
             c->send(c->send_ctx, m->session, &closed);
         }
     }
+}
+
+int64_t coordinator_end_wake_ms(const struct coordinator *c) {
+    return c->phase == COORDINATOR_OVER && c->owing_count > 0 && c->answers_by_ms > 0 ? c->answers_by_ms : INT64_MAX;
 }
 
 static void end_by_failure(struct coordinator *c, const struct coordinator_member *member, struct kv_slice why) {
@@ -98,22 +138,38 @@ static void end_by_failure(struct coordinator *c, const struct coordinator_membe
     }
 }
 
+/* The worker's last words. Those who report the failure wait for them. */
+static void complete_failure(struct coordinator_first_failure *failure, struct kv_slice cause) {
+    take_record(failure, cause);
+    failure->is_complete = true;
+}
+
+/* Of a node that was at work when the job ended. Once all have been told the complete cause they report it. */
+static void note_late_failure(struct coordinator *c, const struct coordinator_member *member,
+                              const struct coordinator_failure *failure, int64_t now_ms) {
+    bool is_told = c->failure.is_complete && !c->failure.is_untold;
+    if (c->phase == COORDINATOR_OVER && c->has_failed && c->failure.is_known && !is_told &&
+        member->last_round == c->round && failure->cause.len > 0) {
+        note_failure(&c->failure, member, failure, now_ms);
+    }
+}
+
 void coordinator_failed(struct coordinator *c, struct coordinator_member *member,
                         const struct coordinator_failure *failure, int64_t now_ms) {
     if (c->phase != COORDINATOR_RUNNING && is_of(&c->failure, member)) {
-        complete_failure(c, failure->cause);
-        return;
+        complete_failure(&c->failure, failure->cause);
+    } else if (member->place == COORDINATOR_ACTIVE && !member->has_failed) {
+        member->has_failed = true;
+        note_failure(&c->failure, member, failure, now_ms);
+        coordinator_news_add(&c->news, member, "failed", failure->why);
+        coordinator_begin_change(c, COORDINATOR_NODE_FAILED, COORDINATOR_CHARGE_FAILURE, member, now_ms);
+        if (failure->is_final) {
+            end_by_failure(c, member, failure->why);
+        }
+    } else {
+        note_late_failure(c, member, failure, now_ms);
     }
-    if (member->place != COORDINATOR_ACTIVE || member->has_failed) {
-        return;
-    }
-    member->has_failed = true;
-    note_failure(&c->failure, member, failure->cause);
-    coordinator_news_add(&c->news, member, "failed", failure->why);
-    coordinator_begin_change(c, COORDINATOR_NODE_FAILED, COORDINATOR_CHARGE_FAILURE, member, now_ms);
-    if (failure->is_final) {
-        end_by_failure(c, member, failure->why);
-    }
+    answered(c, member);
     coordinator_settle(c, now_ms);
 }
 
@@ -138,6 +194,7 @@ void coordinator_end_note_done(struct coordinator *c, const struct coordinator_m
 
 void coordinator_done(struct coordinator *c, struct coordinator_member *member, int64_t now_ms) {
     if (member->place != COORDINATOR_ACTIVE) {
+        coordinator_end_answered(c, member, now_ms);
         return;
     }
     coordinator_end_note_done(c, member);

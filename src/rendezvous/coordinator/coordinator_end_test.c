@@ -51,6 +51,95 @@ static void all_hear_of_the_first_failure_and_its_last_words(void **state) {
     assert_int_equal(peers_look(f).charges.failures, 1);
 }
 
+/* ---- the one that died first ---- */
+
+static void lose_older(struct peers *f, size_t i, const char *cause, int64_t age_ms) {
+    const struct coordinator_failure failure = {.why = kv_slice_text("a worker"),
+                                                .cause = kv_slice_text(cause),
+                                                .is_final = true,
+                                                .has_age = true,
+                                                .age_ms = age_ms};
+    coordinator_failed(f->coordinator, f->list[i].member, &failure, f->now_ms);
+}
+
+/* No worker of its own has failed. */
+static void answer(struct peers *f, size_t i) {
+    const struct coordinator_failure nothing = {.is_final = false};
+    coordinator_failed(f->coordinator, f->list[i].member, &nothing, f->now_ms);
+}
+
+static void all_hear_closed(struct peers *f, size_t count, const char *cause) {
+    for (size_t i = 0; i < count; i++) {
+        hear_closed(f, i, cause, "has failed for good");
+    }
+    peers_hear_nothing(f);
+}
+
+static void form_and_fail(struct peers *f, uint32_t count, int64_t age_ms) {
+    peers_form(f, count, count, count);
+    lose_older(f, 0, "a victim", age_ms);
+    for (size_t i = 1; i < count; i++) {
+        peers_hear_change(f, i, COORDINATOR_NODE_FAILED, "node host0 (pid 7) failed: a worker");
+    }
+    all_hear_closed(f, count, "a victim");
+}
+
+/* The victims' node has told its failure first, and is done with it; the others have not answered yet. */
+static void older_death_takes_the_place_of_its_victims(void **state) {
+    struct peers *f = *state;
+    form_and_fail(f, 3, 1);
+    lose_older(f, 0, "a victim, and its words", 1);
+    f->now_ms += 5;
+    lose_older(f, 1, "the first", 16);
+    peers_hear_nothing(f);
+    answer(f, 2);
+    all_hear_closed(f, 3, "the first");
+    f->now_ms += 50;
+    lose_older(f, 0, "a victim, and its words", 56);
+    peers_hear_nothing(f);
+    lose_older(f, 1, "the first, and its words", 66);
+    all_hear_closed(f, 3, "the first, and its words");
+}
+
+/* Younger, as old within a turn of a loop, or of an agent that tells no age. */
+static void first_one_heard_counts_unless_another_is_older(void **state) {
+    struct peers *f = *state;
+    for (int64_t age_ms = 2; age_ms <= 14; age_ms += 6) {
+        form_and_fail(f, 2, 10);
+        lose_older(f, 1, "another one", age_ms);
+        lose_older(f, 0, "a victim, and its words", 10);
+        all_hear_closed(f, 2, "a victim, and its words");
+    }
+    form_and_fail(f, 2, 10);
+    lose_worker(f, 1, "another one", true);
+    lose_older(f, 0, "a victim, and its words", 10);
+    all_hear_closed(f, 2, "a victim, and its words");
+}
+
+/* One does not answer, one has gone. */
+static void answers_are_awaited_for_a_moment(void **state) {
+    struct peers *f = *state;
+    form_and_fail(f, 3, 1);
+    lose_older(f, 0, "a victim, and its words", 1);
+    peers_lose(f, 2);
+    peers_pass_ms(f, 99);
+    peers_hear_nothing(f);
+    assert_int_equal(coordinator_wake_ms(f->coordinator), f->now_ms + 1);
+    peers_pass_ms(f, 1);
+    all_hear_closed(f, 2, "a victim, and its words");
+    assert_int_equal(coordinator_wake_ms(f->coordinator), INT64_MAX);
+    lose_older(f, 1, "the first, too late", 120); /* it has been reported */
+    peers_hear_nothing(f);
+    form_and_fail(f, 3, 1);
+    answer(f, 1);
+    lose_older(f, 0, "a victim, and its words", 1);
+    peers_hear_nothing(f);
+    peers_lose(f, 2);
+    for (size_t i = 0; i < 2; i++) {
+        hear_closed(f, i, "a victim, and its words", "has failed for good");
+    }
+}
+
 static void final_failure_ends_a_job_with_restarts_left(void **state) {
     struct peers *f = *state;
     peers_form(f, 2, 2, 2);
@@ -164,6 +253,9 @@ static void host_that_is_done_may_go_where_nobody_else_can_form_a_world(void **s
 int main(void) {
     const struct CMUnitTest tests[] = {
         END_TEST(all_hear_of_the_first_failure_and_its_last_words),
+        END_TEST(older_death_takes_the_place_of_its_victims),
+        END_TEST(first_one_heard_counts_unless_another_is_older),
+        END_TEST(answers_are_awaited_for_a_moment),
         END_TEST(final_failure_ends_a_job_with_restarts_left),
         END_TEST(failure_counts_in_its_world),
         END_TEST(round_without_the_done_fails_at_once),

@@ -37,6 +37,7 @@ struct coordinator_member {
     bool is_returning; /* JOINED, and had a part in the world before */
     bool knows_spared; /* that it has no place: it was told SPARE */
     bool has_failed;   /* a worker, in this world */
+    bool owes_answer;  /* was at work when the job failed, and has not said whether a worker of its own had before */
     void *session;     /* the caller's */
     struct coordinator_role *role;
     int64_t pid;
@@ -75,7 +76,11 @@ struct coordinator_news {
 struct coordinator_first_failure {
     bool is_known;
     uint64_t identity[2]; /* of its node */
-    size_t len;           /* of the record; 0: none was told */
+    bool has_age;
+    int64_t died_ms;  /* when the worker died, by this clock, if it has */
+    bool is_complete; /* with last words */
+    bool is_untold;   /* the record has changed since the end of the job was told */
+    size_t len;       /* of the record; 0: none was told */
     uint8_t record[COORDINATOR_CAUSE_BYTES_MAX];
 };
 
@@ -144,9 +149,11 @@ struct coordinator {
     struct coordinator_news done_news; /* who */
     bool is_host_done;                 /* the node that serves this coordinator: its end is no loss */
     struct coordinator_first_failure failure;
-    bool has_failed;      /* the job, once it is over */
-    int64_t last_call_ms; /* when the last call ends; INT64_MAX: too few have joined */
-    int64_t settled_ms;   /* when all that time had brought was done */
+    bool has_failed;       /* the job, once it is over */
+    size_t owing_count;    /* then: members that owe an answer */
+    int64_t answers_by_ms; /* who has not answered by then is awaited no longer; 0: not known yet */
+    int64_t last_call_ms;  /* when the last call ends; INT64_MAX: too few have joined */
+    int64_t settled_ms;    /* when all that time had brought was done */
     struct coordinator_news news;
     struct coordinator_prior_worlds prior;
     struct coordinator_budget budget;
@@ -313,6 +320,11 @@ bool coordinator_end_without_done(struct coordinator *c);
 void coordinator_end_tell_host_done(const struct coordinator *c);
 /* A round begins, or nothing is known any more: what is said above of the last world counts no longer. */
 void coordinator_end_forget(struct coordinator *c);
+/* The member will say nothing more of its workers. */
+void coordinator_end_answered(struct coordinator *c, struct coordinator_member *member, int64_t now_ms);
+/* The job is over: once all have answered, or their time has passed, the cause is told as it stands. */
+void coordinator_end_settle(struct coordinator *c, int64_t now_ms);
+int64_t coordinator_end_wake_ms(const struct coordinator *c);
 
 /* ---- coordinator.c, for the others ---- */
 

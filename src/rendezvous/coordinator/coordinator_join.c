@@ -141,8 +141,12 @@ static int check_again(struct coordinator *c, struct coordinator_member *member,
 static struct coordinator_member *join_again(struct coordinator *c, struct coordinator_member *member,
                                              const struct coordinator_node *node, int64_t now_ms) {
     bool adds = says_more(c, member, node);
-    if (c->phase == COORDINATOR_OVER || (member->place == COORDINATOR_ACTIVE && !adds && !answers(c, member, node))) {
-        return member; /* CLOSED, or the WORLD, is on its way */
+    if (c->phase == COORDINATOR_OVER) {
+        coordinator_end_answered(c, member, now_ms);
+        return member; /* CLOSED is on its way */
+    }
+    if (member->place == COORDINATOR_ACTIVE && !adds && !answers(c, member, node)) {
+        return member; /* the WORLD is on its way */
     }
     int rc = check_again(c, member, node);
     if (rc != MUSTER_OK) {

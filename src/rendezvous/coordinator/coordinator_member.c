@@ -206,6 +206,7 @@ void coordinator_member_free(struct coordinator *c, struct coordinator_member *m
     take_out(&c->places[COORDINATOR_OUT], member);
     hash_remove(&c->members, &member->node);
     c->worker_count -= member->local_world_size;
+    c->owing_count -= member->owes_answer;
     c->host_count -= member->is_host && !member->is_lasting_loss; /* one that has ended is nowhere else */
     role_give(c, member->role);
     free(member);

@@ -9,10 +9,12 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "net/endpoint.h"
 #include "rendezvous/coordinator/coordinator_server_impl.h"
+#include "rendezvous/round/cause.h"
 
 /* OpenSSL's answers to one read, and a sealed frame. */
 #define TLS_WIRE_BYTES_MAX ((size_t)128 * 1024)
@@ -204,9 +206,21 @@ static void leave(struct coordinator_server *server, struct agent *agent, struct
                       coordinator_server_now_ms(server));
 }
 
+/* How long what was said had been here when this turn of the loop began: on a busy machine this process may have been
+ * late. Below 0 if it came during the turn. */
+static int64_t waited_ms(const struct coordinator_server *server, const struct agent *agent) {
+    int64_t quiet_ms = kv_guest_quiet_ms(agent->connection);
+    int64_t turn_ms = clock_monotonic_ns() / CLOCK_NS_PER_MS - coordinator_server_now_ms(server);
+    return quiet_ms >= 0 ? quiet_ms - turn_ms : 0;
+}
+
 static void fail(struct coordinator_server *server, struct agent *agent, const struct coordinator_message *message) {
-    const struct coordinator_failure failure = {
-        .why = message->text, .cause = message->cause, .is_final = message->is_final};
+    struct coordinator_failure failure = {.why = message->text, .cause = message->cause, .is_final = message->is_final};
+    struct rdzv_cause cause;
+    if (rdzv_cause_read((const char *)message->cause.data, message->cause.len, &cause) == MUSTER_OK) {
+        failure.has_age = cause.age_us >= 0;
+        failure.age_ms = cause.age_us / 1000 + waited_ms(server, agent);
+    }
     coordinator_failed(server->coordinator, agent->member, &failure, coordinator_server_now_ms(server));
 }
 

@@ -571,7 +571,7 @@ static void stop(struct rdzv *r) {
     {                                                                                                                  \
         .nodes_max = (most_nodes), .orders_by_name = true, .start = start, .join = join,                               \
         .worker_failed = participant_worker_failed, .preempt = preempt, .barrier = barrier, .shutdown = shutdown_node, \
-        .is_needed_after_failure = true, .stop = stop                                                                  \
+        .settles_cause = true, .is_needed_after_failure = true, .stop = stop                                           \
     }
 
 const struct rdzv_backend_table rdzv_native = NATIVE_TABLE(COORDINATOR_NODES_MAX);

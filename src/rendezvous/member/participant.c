@@ -19,6 +19,7 @@ void participant_init(struct participant *p, struct rdzv *rdzv, const struct par
 void participant_end(struct participant *p) {
     static const enum rdzv_timer timers[] = {RDZV_TIMER_WAKE, RDZV_TIMER_REPORT, RDZV_TIMER_SYNC, RDZV_TIMER_SEARCH};
     p->phase = PARTICIPANT_OVER;
+    rdzv_causes_arrived(p->rdzv);
     for (size_t i = 0; i < sizeof timers / sizeof *timers; i++) {
         (void)uv_timer_stop(rdzv_timer(p->rdzv, timers[i]));
     }
@@ -133,6 +134,22 @@ static void drop_way(struct participant *p) {
     }
 }
 
+/* An older coordinator takes no notice of it. */
+static void on_answer_due(uv_timer_t *timer) {
+    struct participant *p = of_timer(timer);
+    const struct coordinator_message nobody = {.kind = COORDINATOR_FAILED};
+    if (!p->has_failed && p->phase == PARTICIPANT_OVER) {
+        (void)p->way->send(p, &nobody);
+    }
+}
+
+/* Not before the deaths of this node's workers have been read that came in this turn of the loop: one of them may be
+ * older than the one by which the job has failed. */
+static void answer_soon(struct participant *p) {
+    p->was_at_work = true;
+    (void)uv_timer_start(rdzv_timer(p->rdzv, RDZV_TIMER_ANSWER), on_answer_due, 0, 0);
+}
+
 static void on_closed(struct participant *p, const struct coordinator_message *message) {
     bool is_repeated = p->is_closed && p->phase == PARTICIPANT_OVER;
     p->is_closed = true;
@@ -148,6 +165,9 @@ static void on_closed(struct participant *p, const struct coordinator_message *m
         }
         /* fall through */
     case PARTICIPANT_MEMBER:
+        if (message->has_failed && p->phase == PARTICIPANT_MEMBER && !p->has_failed) {
+            answer_soon(p);
+        }
         participant_fail(p,
                          status_fail(MUSTER_ECLOSED, "the job has %s: %.*s", message->has_failed ? "failed" : "ended",
                                      (int)message->text.len, (const char *)message->text.data));
@@ -236,7 +256,7 @@ void participant_heard(struct participant *p, const struct coordinator_message *
 
 void participant_join(struct participant *p) {
     p->phase = PARTICIPANT_JOINING;
-    p->is_spare = p->was_spare = p->has_failed = p->is_report_due = false;
+    p->is_spare = p->was_spare = p->has_failed = p->was_at_work = p->is_report_due = false;
     p->waits_for[0] = '\0';
     (void)uv_timer_start(rdzv_timer(p->rdzv, RDZV_TIMER_REPORT), on_report, REPORT_FIRST_MS, REPORT_AGAIN_MS);
     participant_wait_at_most(p, p->rdzv->options.conf.join_timeout_ms);
@@ -245,8 +265,8 @@ void participant_join(struct participant *p) {
 void participant_worker_failed(struct rdzv *r, const struct rdzv_cause *cause) {
     struct participant *p = r->state;
     char why[RDZV_CAUSE_TEXT_MAX];
-    bool was_ended_by_it = p->has_failed && p->is_closed && p->phase == PARTICIPANT_OVER;
-    if (p->phase != PARTICIPANT_MEMBER && !was_ended_by_it) {
+    bool was_ended_by_one = (p->has_failed || p->was_at_work) && p->is_closed && p->phase == PARTICIPANT_OVER;
+    if (p->phase != PARTICIPANT_MEMBER && !was_ended_by_one) {
         return;
     }
     char *record = rdzv_cause_write_within(cause, COORDINATOR_CAUSE_BYTES_MAX);
@@ -256,7 +276,11 @@ void participant_worker_failed(struct rdzv *r, const struct rdzv_cause *cause) {
                                                 .is_final = cause->is_final,
                                                 .cause = kv_slice_text(record ? record : ""),
                                                 .text = kv_slice_text(why)};
-    p->has_failed |= p->way->send(p, &message) == MUSTER_OK;
+    bool is_sent = p->way->send(p, &message) == MUSTER_OK;
+    if (is_sent && cause->is_final && !p->is_closed && !r->options.survivors_continue) {
+        rdzv_cause_sent(r); /* a CLOSED answers it */
+    }
+    p->has_failed |= is_sent;
     free(record);
 }
 

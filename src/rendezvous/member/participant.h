@@ -55,6 +55,7 @@ struct participant {
     bool has_failed;                                /* a worker in this round, and the coordinator knows */
     bool is_host_done;                              /* the node that serves the coordinator, and is not missed */
     bool is_closed;                                 /* the job, as the coordinator has said */
+    bool was_at_work; /* when the job failed, which another node had told: did a worker of this one die before? */
     struct membership membership;
 };
 

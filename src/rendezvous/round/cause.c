@@ -19,6 +19,9 @@ char *rdzv_cause_write(const struct rdzv_cause *cause) {
                   (json_int_t)cause->rank, "local_rank", (json_int_t)cause->local_rank, "pid", (json_int_t)cause->pid,
                   "wait_status", cause->wait_status, "time", (json_int_t)cause->time_s, "final", cause->is_final,
                   "told", cause->is_told, "how", text_of(cause->how), "words", text_of(cause->words));
+    if (object && cause->age_us >= 0) {
+        (void)json_object_set_new(object, "age_us", json_integer(cause->age_us));
+    }
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     json_decref(object);
     return text;
@@ -64,6 +67,13 @@ static void take_text(char *out, size_t size, const char *text, bool is_line) {
     }
 }
 
+/* Older agents tell none. Whatever is none counts as not known. */
+static int64_t read_age(const json_t *object) {
+    const json_t *age = json_object_get(object, "age_us");
+    json_int_t us = json_is_integer(age) ? json_integer_value(age) : -1;
+    return us <= RDZV_CAUSE_AGE_MAX_US ? us : -1;
+}
+
 int rdzv_cause_read(const char *text, size_t len, struct rdzv_cause *out) {
     json_t *object = len <= RDZV_CAUSE_JSON_MAX ? json_loadb(text, len, 0, NULL) : NULL;
     const char *host = NULL, *how = NULL, *words = NULL;
@@ -80,6 +90,7 @@ int rdzv_cause_read(const char *text, size_t len, struct rdzv_cause *out) {
                                    .pid = pid,
                                    .wait_status = wait_status,
                                    .time_s = time_s,
+                                   .age_us = read_age(object),
                                    .is_final = is_final,
                                    .is_told = is_told};
         take_text(out->host, sizeof out->host, host, true);

@@ -10,6 +10,7 @@
 #define RDZV_CAUSE_HOST_MAX 256 /* bytes, terminator included; so the others */
 #define RDZV_CAUSE_HOW_MAX 256
 #define RDZV_CAUSE_WORDS_MAX 2048
+#define RDZV_CAUSE_AGE_MAX_US (INT64_C(3600) * 1000000) /* more is no age that anything can follow from */
 #define RDZV_CAUSE_JSON_MAX 32768 /* bytes of the record that are read; more is no record of ours */
 #define RDZV_CAUSE_TEXT_MAX (RDZV_CAUSE_HOST_MAX + RDZV_CAUSE_HOW_MAX + 96)
 
@@ -19,6 +20,7 @@ struct rdzv_cause {
     int64_t pid;
     int wait_status;                  /* as from waitpid */
     int64_t time_s;                   /* by the clock of that node; never compared with another's */
+    int64_t age_us;                   /* how long ago it died when this was told; negative: not known */
     bool is_final;                    /* that node's restarts are used up: the job has failed */
     bool is_told;                     /* `words` are all that it will say */
     char how[RDZV_CAUSE_HOW_MAX];     /* a clause: "killed by SIGSEGV (Segmentation fault)" */

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,9 +60,47 @@ static void last_words_lose_their_beginning(void **state) {
     free(text);
 }
 
+static int64_t age_in(const char *age) {
+    struct rdzv_cause read;
+    char text[512];
+    int len = snprintf(text, sizeof text,
+                       "{\"host\":\"b\",\"rank\":3,\"local_rank\":1,\"pid\":77,\"wait_status\":9,\"time\":1,"
+                       "\"final\":true,\"told\":true,\"how\":\"\",\"words\":\"\"%s}",
+                       age);
+    assert_int_equal(rdzv_cause_read(text, (size_t)len, &read), MUSTER_OK);
+    assert_int_equal(read.rank, 3);
+    return read.age_us;
+}
+
+/* Of an older agent, and of one that makes no sense: the record counts, its age does not. */
+static void age_may_be_missing_or_nonsense(void **state) {
+    static const char *const unknown[] = {"",
+                                          ",\"age_us\":-5",
+                                          ",\"age_us\":\"7\"",
+                                          ",\"age_us\":1.5",
+                                          ",\"age_us\":null",
+                                          ",\"age_us\":3600000001",
+                                          ",\"age_us\":9223372036854775807"};
+    struct rdzv_cause said = cause, read;
+    (void)state;
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        assert_true(age_in(unknown[i]) < 0);
+    }
+    assert_int_equal(age_in(",\"age_us\":0"), 0);
+    assert_int_equal(age_in(",\"age_us\":3600000000"), 3600000000);
+    for (said.age_us = -1; said.age_us <= 15000; said.age_us += 15001) {
+        char *text = rdzv_cause_write(&said);
+        assert_int_equal(strstr(text, "age_us") != NULL, said.age_us >= 0);
+        assert_int_equal(rdzv_cause_read(text, strlen(text), &read), MUSTER_OK);
+        assert_int_equal(read.age_us, said.age_us);
+        free(text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back),
+        cmocka_unit_test(age_may_be_missing_or_nonsense),
         cmocka_unit_test(last_words_lose_their_beginning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

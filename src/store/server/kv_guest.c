@@ -3,6 +3,8 @@
 #include "store/server/kv_guest.h"
 
 #include <assert.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 
 #include "base/status.h"
@@ -117,6 +119,12 @@ bool kv_guest_peer_has_ended(const struct kv_connection *connection) {
 
 bool kv_guest_peer_has_reset(const struct kv_connection *connection) {
     return connection->peer_has_reset;
+}
+
+int64_t kv_guest_quiet_ms(const struct kv_connection *connection) {
+    struct tcp_info info;
+    socklen_t len = sizeof info;
+    return getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? (int64_t)info.tcpi_last_data_recv : -1;
 }
 
 void kv_guest_peer(const struct kv_connection *connection, struct sockaddr_storage *out) {

@@ -52,6 +52,8 @@ void *kv_guest_data(const struct kv_connection *connection);
 bool kv_guest_peer_has_ended(const struct kv_connection *connection);
 /* Or by a reset: it lives perhaps, but knows. */
 bool kv_guest_peer_has_reset(const struct kv_connection *connection);
+/* For how many milliseconds nothing more has come, to a tick of the kernel; negative where it does not say. */
+int64_t kv_guest_quiet_ms(const struct kv_connection *connection);
 /* The other side's address. */
 void kv_guest_peer(const struct kv_connection *connection, struct sockaddr_storage *out);
 
