@@ -242,7 +242,7 @@ static bool both_failed(const struct fixture *f) {
 /* All nodes name it, be they the host of the store or not; and also when it was there before. */
 static void static_lost_node_is_named(void **state) {
     struct fixture *f = *state;
-    f->options.conf.static_timeout_ms = 300;
+    f->options.conf.static_timeout_ms = 1500; /* in which the three must meet, too */
     start_static(f, 3);
     nodes_vanish(f, 2);
     rdzv_join(f->nodes[0].rdzv);

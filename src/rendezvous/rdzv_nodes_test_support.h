@@ -29,14 +29,14 @@ struct fixture {
     uv_loop_t loop;
     uv_timer_t patience;
     bool out_of_patience;
+    int64_t patience_ends_ns;
     struct node nodes[NODES_MAX];
     uint16_t port;
+    int held; /* a socket that keeps others from the port */
     char endpoint[64];
     struct rdzv_options options;
 };
 
-/* A port that was free a moment ago. */
-uint16_t nodes_free_port(uv_loop_t *loop);
 bool node_in_world(const struct node *n, uint32_t size);
 typedef bool nodes_predicate(const struct fixture *f);
 

@@ -208,10 +208,12 @@ static int live(struct rank *rank, void *argument) {
     struct muster_store *store = rank_store(rank);
     char line[512];
     int descriptors = open_descriptors();
-    operands.timeout_ms = options.timeout_ms = plan->harm == HARM_STOP ? DEADLINE_MS : RANKS_PATIENCE_MS;
+    operands.timeout_ms = plan->harm == HARM_STOP ? DEADLINE_MS : RANKS_PATIENCE_MS;
+    options.timeout_ms = RANKS_PATIENCE_MS;
     rank_check_code(rank, muster_group_create_store(store, rank->rank, rank->size, &options, &operands.group), 0);
     rank_check_code(rank, operands_allocate(&operands, plan->is_shared), 0);
     rank_check_code(rank, muster_barrier(operands.group, NULL), 0);
+    rank_hurry(operands.group, operands.timeout_ms); /* now that all are here */
     rank_mark(rank, MARK_READY);
     if (rank->rank == plan->victim) {
         for (uint32_t other = 0; other < rank->size; other++) { /* its end may not spoil the barrier */

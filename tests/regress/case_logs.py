@@ -176,7 +176,7 @@ def case_line_shows_at_once():
             command = ["--no-python", "sh", "-c", "echo early; exec sleep 60"]
             process = scratch.run("muster", "--standalone", *options, *command, stdout=theirs)
             os.close(theirs)
-            ready = select.select([ours], [], [], 10)[0]
+            ready = select.select([ours], [], [], jobs.SOON_S)[0]
             jobs.check(ready, f"nothing on the console ({options})\n{process.tail()}")
             text = os.read(ours, 1000)
             jobs.check(text == b"[default0]:early\n", f"{text!r}")
@@ -231,7 +231,7 @@ def talkative_job(scratch, stderr):
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=stderr,
-        env=scratch.env(),
+        env=scratch.env(OMP_NUM_THREADS=1),  # or a warning comes before anything has started
         cwd=scratch.root,
     )
     os.close(stderr)
@@ -264,7 +264,10 @@ def case_stderr_that_nobody_reads():
             ours, theirs = os.pipe()
             process = talkative_job(scratch, theirs)
             try:
-                jobs.check(select.select([ours], [], [], 20)[0], "nothing on stderr")
+                deadline = time.monotonic() + jobs.SOON_S
+                while not all(os.path.exists(scratch.path(f"ready.{rank}")) for rank in range(8)):
+                    jobs.check(time.monotonic() < deadline, "the workers did not start")
+                    time.sleep(0.01)
                 time.sleep(wait_s)
                 process.send_signal(signal.SIGTERM)
                 jobs.check(process.wait(20) == 1, f"exit code {process.returncode}")

@@ -37,10 +37,9 @@ static int call_until_it_fails(struct muster_group *group, int which) {
 
 static int lose_the_victim(struct rank *rank, void *argument) {
     const struct plan *plan = argument;
-    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
-    options.timeout_ms = plan->timeout_ms;
-    struct muster_group *group = rank_group(rank, &options);
+    struct muster_group *group = rank_group(rank, NULL);
     rank_check_code(rank, test_all_reduce(group, NULL), 0);
+    rank_hurry(group, plan->timeout_ms); /* now that all are here */
     rank_mark(rank, MARK_READY);
     if (rank->rank == VICTIM) {
         rank_await_signal(rank, 1);

@@ -167,10 +167,9 @@ static void a_death_that_nobody_was_listening_for(void **state) {
 static int leave_out(struct rank *rank, void *argument) {
     uint32_t victim = *(uint32_t *)argument;
     struct muster_group *next = NULL;
-    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
-    options.timeout_ms = rank->rank == victim ? PATIENCE_MS : 500;
-    struct muster_group *group = rank_group(rank, &options);
+    struct muster_group *group = rank_group(rank, NULL);
     rank_check(rank, sum_of(rank, group, 1) == 3);
+    rank_hurry(group, rank->rank == victim ? PATIENCE_MS : 500);
     rank_mark(rank, MARK_READY);
     rank_await_signal(rank, 1);
     if (rank->rank == victim) {
@@ -181,7 +180,7 @@ static int leave_out(struct rank *rank, void *argument) {
         return 0;
     }
     rank_check_code(rank, muster_barrier(group, NULL), MUSTER_ETIMEOUT);
-    rank_check_code(rank, muster_group_shrink(group, 500, &next), 0);
+    rank_check_code(rank, muster_group_shrink(group, 1500, &next), 0);
     rank_check(rank, muster_group_size(next) == 2 && sum_of(rank, next, 1) == 2);
     rank_mark(rank, MARK_OVER);
     muster_group_free(group);

@@ -33,18 +33,18 @@ static void hang(int number) {
  * takes many steps. */
 static int call_after_the_victim(struct rank *rank, void *argument) {
     static float numbers[LARGE_COUNT];
-    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
     int code;
     (void)argument;
-    options.timeout_ms = 500;
-    struct muster_group *group = rank_group(rank, &options);
+    struct muster_group *group = rank_group(rank, NULL);
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    rank_hurry(group, rank->rank == VICTIM ? RANKS_PATIENCE_MS : 500);
     const struct group_line *line = group_line_of(group, VICTIM);
     if (rank->rank == VICTIM) {
         (void)signal(SIGUSR1, hang);
         (void)muster_all_reduce(group, numbers, numbers, LARGE_COUNT, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL);
         return 0; /* not before the test is over */
     }
-    while (call_line_begun(&line->calls) == 0) {
+    while (call_line_begun(&line->calls) < 2) { /* the first has brought them together */
         (void)sched_yield();
     }
     rank_mark(rank, MARK_ALL_THERE);
@@ -105,11 +105,11 @@ static void a_rank_hung_in_a_call_is_named(void **state) {
 
 /* A receive from a rank that is stopped says so, too. */
 static int receive_from_the_victim(struct rank *rank, void *argument) {
-    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
     int number = 0;
     (void)argument;
-    options.timeout_ms = 300;
-    struct muster_group *group = rank_group(rank, &options);
+    struct muster_group *group = rank_group(rank, NULL);
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    rank_hurry(group, 300);
     rank_mark(rank, MARK_ALL_THERE);
     rank_await_signal(rank, 1);
     if (rank->rank != VICTIM) {

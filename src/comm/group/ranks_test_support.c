@@ -22,6 +22,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "comm/group/group_impl.h"
 
 enum { RESULT_FAILED = 101, RESULT_NONE = INT32_MIN, LOOK_MS = 20, PORT_DIGITS = 8 };
 
@@ -308,6 +309,10 @@ struct muster_group *rank_group(struct rank *rank, const struct muster_group_opt
     struct muster_group *group = NULL;
     rank_check_code(rank, muster_group_create_store(rank_store(rank), rank->rank, rank->size, options, &group), 0);
     return group;
+}
+
+void rank_hurry(struct muster_group *group, int64_t timeout_ms) {
+    group->timeout_ns = timeout_ms * CLOCK_NS_PER_MS;
 }
 
 void rank_failed(struct rank *rank, const char *file, int line, const char *condition) {

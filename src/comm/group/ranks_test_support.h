@@ -90,6 +90,9 @@ void ranks_run_with(uint32_t size, rank_function *function, void *argument, cons
 enum { RANK_MARKS_MAX = 16 };
 
 /* Marks are numbers from 1 to RANK_MARKS_MAX - 1 that only rise. */
+/* From now on the group's calls have this time-out: after a call of all ranks, so that it does not count how long they
+ * took to come. A group that is made with a short one fails on a busy machine. */
+void rank_hurry(struct muster_group *group, int64_t timeout_ms);
 void rank_mark(struct rank *rank, uint32_t mark);
 void rank_await(struct rank *rank, uint32_t other, uint32_t mark);
 void rank_await_signal(struct rank *rank, uint32_t signal);

@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
+#include "net/port_test_support.h"
 #include "rendezvous/member/admission_client.h"
 #include "rendezvous/member/native_session.h"
 #include "rendezvous/rdzv.h"
@@ -32,6 +33,7 @@ struct fixture {
     struct secret *secret;
     char endpoint[64];
     struct sockaddr_in address; /* of the endpoint */
+    int held;                   /* a socket that keeps others from it */
     int silent;                 /* a socket that listens, and nobody reads from it */
     uint16_t silent_port;
     struct rdzv *rdzv;
@@ -74,7 +76,10 @@ static int setup(void **state) {
     f->patience.data = f;
     assert_int_equal(secret_text_load(NULL, "the secret of this job", &f->text), 0);
     assert_int_equal(secret_create(&f->text, &f->secret), 0);
-    (void)close(listen_silently(&f->address)); /* a port that was free a moment ago */
+    uint16_t port;
+    f->held = port_hold(&port);
+    f->address =
+        (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     (void)str_format(f->endpoint, sizeof f->endpoint, "127.0.0.1:%u", (unsigned)ntohs(f->address.sin_port));
     f->silent = listen_silently(&at);
     f->silent_port = ntohs(at.sin_port);
@@ -92,6 +97,7 @@ static int teardown(void **state) {
     (void)uv_run(&f->loop, UV_RUN_DEFAULT); /* ends: nothing is left open */
     assert_int_equal(uv_loop_close(&f->loop), 0);
     secret_free(f->secret);
+    (void)close(f->held);
     (void)close(f->silent);
     log_set_sink(NULL);
     free(f);

@@ -4,10 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "base/str.h"
+#include "net/port_test_support.h"
 #include "rendezvous/member/native_impl.h"
 #include "rendezvous/rdzv_nodes_test_support.h"
 
@@ -30,7 +32,9 @@ static bool second_is_with_the_next_coordinator(const struct fixture *f) {
 /* Node 0 serves the first endpoint, node 1 the second one, and the workers' store, since it is rank 0. */
 static void form(struct fixture *f, char endpoints[128]) {
     const uint16_t first = f->port;
-    (void)str_format(endpoints, 128, "127.0.0.1:%u,127.0.0.1:%u", (unsigned)first, (unsigned)nodes_free_port(&f->loop));
+    uint16_t second;
+    const int held = port_hold(&second);
+    (void)str_format(endpoints, 128, "127.0.0.1:%u,127.0.0.1:%u", (unsigned)first, (unsigned)second);
     f->options.backend = RDZV_BACKEND_MUSTER;
     f->options.endpoint = endpoints;
     f->options.has_wished_rank = true;
@@ -40,6 +44,7 @@ static void form(struct fixture *f, char endpoints[128]) {
     nodes_start(f, 1);
     f->nodes[0].rejoin = f->nodes[1].rejoin = false;
     nodes_run_until(f, nodes_two_together);
+    (void)close(held);
 }
 
 static void workers_that_save_keep_their_store(void **state) {
