@@ -195,6 +195,13 @@ static bool is_static_deaf(const struct sim_judge *judge, size_t index) {
     return judge->is_static && (has_lost_host || judge->agents[index].disturbed_until_us > 0);
 }
 
+/* Done with one world. Another process that serves the only endpoint counts its rounds anew. */
+static bool is_done_with(const struct sim_judge *judge, const struct sim_agent *agent, const struct sim_agent *other) {
+    bool is_same_server = judge->agents[agent - judge->players].server == judge->agents[other - judge->players].server;
+    return (is_same_server || judge->server_count > 1) && agent->world.round == other->world.round &&
+           agent->machine.state >= AGENT_STATE_BARRIER && agent->machine.outcome == AGENT_OUTCOME_SUCCESS;
+}
+
 /* The one of whom it was promised that it would not be in `state` any more; NULL: it is not, or need not be yet. */
 static const struct sim_agent *find_late(struct sim_judge *judge, uint64_t token, enum agent_state state,
                                          sim_event_fn *again) {
@@ -210,10 +217,14 @@ static const struct sim_agent *find_late(struct sim_judge *judge, uint64_t token
         later(&disturbed_us, judge->agents[i].disturbed_until_us);
     }
     /* Over c10d a node that has a failure tells it by leaving the round, after it has stopped its workers. If it is
-     * disturbed or dies before that, it is no more than a member that has fallen silent, and is noticed as one. */
-    if (judge->is_c10d) {
-        later(&disturbed_us, teller->disturbed_until_us);
-        later(&disturbed_us, teller->died_us);
+     * disturbed or dies before that, it is no more than a member that has fallen silent, and is noticed as one. In the
+     * exit barrier whoever is counted last tells the others, once it has read the count: that may be any of them. */
+    for (size_t i = 0; judge->is_c10d && i < judge->agent_count; i++) {
+        if (&judge->agents[i] == teller ||
+            (state == AGENT_STATE_BARRIER && is_done_with(judge, &judge->players[i], agent))) {
+            later(&disturbed_us, judge->agents[i].disturbed_until_us);
+            later(&disturbed_us, judge->agents[i].died_us);
+        }
     }
     if (disturbed_us > 0 && disturbed_us + judge->silence_us + judge->notice_us > sim_kernel.now_us) {
         sim_post(disturbed_us + judge->silence_us + judge->notice_us, again, judge, token);
@@ -255,13 +266,6 @@ static void on_barrier_promised(void *subject, uint64_t token) {
     if (find_late(subject, token, AGENT_STATE_BARRIER, on_barrier_promised)) {
         sim_violated("all members are done, and one still waits for the others");
     }
-}
-
-/* Done with one world. Another process that serves the only endpoint counts its rounds anew. */
-static bool is_done_with(const struct sim_judge *judge, const struct sim_agent *agent, const struct sim_agent *other) {
-    bool is_same_server = judge->agents[agent - judge->players].server == judge->agents[other - judge->players].server;
-    return (is_same_server || judge->server_count > 1) && agent->world.round == other->world.round &&
-           agent->machine.state >= AGENT_STATE_BARRIER && agent->machine.outcome == AGENT_OUTCOME_SUCCESS;
 }
 
 /* Nothing but failures and successes of workers has happened. */
