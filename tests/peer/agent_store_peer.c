@@ -49,6 +49,9 @@ static int start_values(struct peer *peer, const char *name, char **words, size_
         int64_t timeout_ms = words_number(words[1]);
         return kv_client_get(client, words[0], timeout_ms > 0, (uint64_t)timeout_ms, on_reply, peer);
     }
+    if (strcmp(name, "find") == 0) {
+        return kv_client_find(client, words[0], on_reply, peer);
+    }
     if (strcmp(name, "compare_set") == 0) {
         return kv_client_compare_set(client, words[0], words_value(words[1]), words_value(words[2]), on_reply, peer);
     }

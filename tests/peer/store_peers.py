@@ -285,6 +285,9 @@ class MusterClient:
     def _get(self, key, timeout_ms=PATIENCE_MS):
         return (key, timeout_ms), lambda words: decode(words[0])
 
+    def _find(self, key):
+        return (key,), lambda words: decode(words[0])
+
     def _add(self, key, delta):
         return (key, delta), lambda words: int(words[0])
 

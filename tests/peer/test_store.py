@@ -335,6 +335,10 @@ def agents_client(server):
         except BaseException:
             print(f"agent's client, {case.__name__} on {server.kind}", flush=True)
             raise
+    theirs.set("found", b"here")
+    for key, value in (("absent", b""), ("found", b"here"), ("absent", b"")):  # nothing is set, and no connection lost
+        same(agent.find(key), value)
+    same(theirs.check(["absent"]), False)
     if server.kind == "classic":
         expect_failure(peers.Gone, agent.get, "absent", 0)  # it drops who asks for what is not there
     else:

@@ -59,7 +59,7 @@ static void on_cause_read(void *ctx, const struct kv_reply *reply) {
 static bool read_cause(struct c10d *c) {
     char key[2 * C10D_KEY_MAX];
     c10d_cause_key(c, key);
-    return c->client && kv_client_get(c->client, key, false, 0, on_cause_read, c) == MUSTER_OK;
+    return c->client && kv_client_find(c->client, key, on_cause_read, c) == MUSTER_OK;
 }
 
 static void on_cause_for_spare(void *ctx, const struct kv_reply *reply) {
@@ -75,7 +75,7 @@ void c10d_cause_release_spare(struct c10d *c) {
     char key[2 * C10D_KEY_MAX];
     c->world.round = c->machine.state.round; /* it had no part in it, and knows it from outside */
     c10d_cause_key(c, key);
-    if (kv_client_get(c->client, key, false, 0, on_cause_for_spare, c) != MUSTER_OK) {
+    if (kv_client_find(c->client, key, on_cause_for_spare, c) != MUSTER_OK) {
         rdzv_tell_spare_released(c->rdzv);
     }
 }

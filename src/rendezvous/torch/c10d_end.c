@@ -183,7 +183,7 @@ static bool says_done(const struct kv_reply *reply) {
 static int ask_node(struct c10d *c, const struct rdzv_node *node, kv_reply_cb *cb) {
     char key[C10D_INTRODUCTION_MAX];
     c10d_master_introduction(c, node, key);
-    return kv_client_get(c->client, key, false, 0, cb, c);
+    return kv_client_find(c->client, key, cb, c);
 }
 
 static int ask_count(struct c10d *c, kv_reply_cb *cb) {
@@ -410,7 +410,7 @@ static void on_named(void *ctx, const struct kv_reply *reply) {
     if (--c->end.unanswered == 0) {
         char key[2 * C10D_KEY_MAX];
         c10d_cause_key(c, key);
-        int rc = kv_client_get(c->client, key, false, 0, on_cause_of_round, c);
+        int rc = kv_client_find(c->client, key, on_cause_of_round, c);
         if (rc != MUSTER_OK) {
             give_up(c, rc);
         }

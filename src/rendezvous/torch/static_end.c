@@ -23,7 +23,7 @@ void static_end_ask_cause(struct rdzv *r) {
     char key[STATIC_KEY_MAX];
     static_key(s, key, STATIC_KEY_FAILED);
     if (s->client) {
-        (void)kv_client_get(s->client, key, false, 0, on_cause, s);
+        (void)kv_client_find(s->client, key, on_cause, s);
     }
 }
 

@@ -90,6 +90,8 @@ int kv_client_compare_set(struct kv_client *client, const char *key, struct kv_s
  * value on our server and on PyTorch's libuv server, but makes PyTorch's classic server drop the connection. */
 int kv_client_get(struct kv_client *client, const char *key, bool wait, uint64_t timeout_ms, kv_reply_cb *cb,
                   void *ctx);
+/* The value, empty where there is none: one request, answered in its turn, that no server drops the connection for. */
+int kv_client_find(struct kv_client *client, const char *key, kv_reply_cb *cb, void *ctx);
 int kv_client_multi_get(struct kv_client *client, const char *const *keys, size_t key_count, uint64_t timeout_ms,
                         kv_reply_cb *cb, void *ctx); /* waits for all */
 int kv_client_multi_set(struct kv_client *client, const char *const *keys, const struct kv_slice *values,

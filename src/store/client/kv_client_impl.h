@@ -13,6 +13,7 @@
 
 #define KV_CLIENT_REQUESTS_MAX ((size_t)65536) /* unanswered, of one client */
 #define KV_CLIENT_KEYS_TEXT_MAX 256            /* keys named in a message */
+#define KV_CLIENT_NO_VALUE "muster: none"      /* kv_client_find(): what nobody stores */
 
 enum kv_request_stage {
     KV_STAGE_WAIT,   /* a WAIT comes first */
@@ -29,6 +30,7 @@ struct kv_request {
     enum kv_request_stage stage;
     bool holds_back; /* nothing may be sent behind it before it is answered */
     bool has_reply;
+    bool finds;          /* KV_CLIENT_NO_VALUE is no value */
     uint64_t timeout_ms; /* of the WAIT; 0: none */
     kv_reply_cb *cb;
     void *ctx;

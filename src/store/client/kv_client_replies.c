@@ -27,6 +27,9 @@ static void complete(struct kv_client *client, int64_t number, struct codec_list
     while (count < request->value_count && codec_list_next(&list, &request->values[count])) {
         count++;
     }
+    if (request->finds && count > 0 && kv_slice_equal(request->values[0], kv_slice_text(KV_CLIENT_NO_VALUE))) {
+        request->values[0] = kv_slice_text("");
+    }
     if (request->command == CODEC_CHECK) {
         number = number == CODEC_CHECK_PRESENT;
     }

@@ -117,8 +117,8 @@ int kv_client_multi_set(struct kv_client *client, const char *const *keys, const
     return finish_silent(client, request, code);
 }
 
-int kv_client_compare_set(struct kv_client *client, const char *key, struct kv_slice expected, struct kv_slice desired,
-                          kv_reply_cb *cb, void *ctx) {
+static int compare_set(struct kv_client *client, const char *key, struct kv_slice expected, struct kv_slice desired,
+                       bool finds, kv_reply_cb *cb, void *ctx) {
     struct kv_request *request = NULL;
     int code = request_new(CODEC_COMPARE_SET, 1, cb, ctx, &request);
     if (code) {
@@ -129,7 +129,13 @@ int kv_client_compare_set(struct kv_client *client, const char *key, struct kv_s
     code = code ? code : put_key(request, key);
     code = code ? code : codec_put_value(&request->bytes, expected);
     code = code ? code : codec_put_value(&request->bytes, desired);
+    request->finds = finds;
     return finish(client, request, code);
+}
+
+int kv_client_compare_set(struct kv_client *client, const char *key, struct kv_slice expected, struct kv_slice desired,
+                          kv_reply_cb *cb, void *ctx) {
+    return compare_set(client, key, expected, desired, false, cb, ctx);
 }
 
 static int get(struct kv_client *client, const char *prefix, const char *key, bool wait, uint64_t timeout_ms,
@@ -149,6 +155,14 @@ static int get(struct kv_client *client, const char *prefix, const char *key, bo
 int kv_client_get(struct kv_client *client, const char *key, bool wait, uint64_t timeout_ms, kv_reply_cb *cb,
                   void *ctx) {
     return get(client, "/", key, wait, timeout_ms, cb, ctx);
+}
+
+/* PyTorch's servers answer a COMPARE_SET on an absent key with what was expected, and set nothing. */
+int kv_client_find(struct kv_client *client, const char *key, kv_reply_cb *cb, void *ctx) {
+    struct kv_slice none = kv_slice_text(KV_CLIENT_NO_VALUE);
+    bool answers_get = client->server_is_muster || client->file_path || client->etcd;
+    return answers_get ? kv_client_get(client, key, false, 0, cb, ctx)
+                       : compare_set(client, key, none, none, true, cb, ctx);
 }
 
 /* Written by whoever asks to be counted, so it is there: no wait. */
