@@ -217,7 +217,7 @@ _muster()
         return
         ;;
     --outcome)
-        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
         return
         ;;
     --scheduler)

@@ -66,7 +66,7 @@ void agent_workers_start(struct agent *a) {
     if (a->watchdog != NULL) {
         watchdog_reset(a->watchdog);
     }
-    int rc = logs_attempt_begin(a->logs, restart_count, a->world.round, a->world.base_global_rank);
+    int rc = logs_attempt_begin(a->logs, restart_count, a->world.round);
     for (uint32_t i = 0; i < a->config->nproc; i++) {
         rc = rc == MUSTER_OK ? start_worker(a, i) : rc;
         if (rc != MUSTER_OK) {

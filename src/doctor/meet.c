@@ -95,8 +95,9 @@ static int report_missing(struct player *player, uint32_t node_count, const char
         muster_store_value_free(&value);
     }
     return status_fail(MUSTER_ETIMEOUT,
-                       "%" PRId64 " of %u nodes have come: start the others with the same --nnodes and --rdzv-endpoint",
-                       came, node_count);
+                       "%" PRId64 " of %u nodes have come: start the others with the same --nnodes and --rdzv-endpoint "
+                       "(%s)",
+                       came, node_count, reason);
 }
 
 static int gather_nodes(struct player *player, const struct meet_options *options) {

@@ -19,6 +19,7 @@ CASES = [
     ("muster|run|--numa_binding|=|ex", "exclusive", "node train.py"),
     ("muster|run|--rdzv-backend|=", "c10d static muster", "train.py"),
     ("muster|run|--log-dir|", "folder", "train.py"),
+    ("muster|run|--outcome|", "folder train.py", "--nnodes"),
     ("muster|run|--role|x|--sta", "--standalone", "train.py"),
     ("muster|run|-r|3|train.py|--st", "", "--standalone --start-method"),
     ("muster|run|--standalone|train.py|", "train.py folder", "--nnodes"),

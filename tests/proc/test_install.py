@@ -98,7 +98,7 @@ def try_uninstall(folder):
     stage = os.path.join(folder, "stage")
     run("cmake", "--install", build, "--prefix", prefix, env=dict(os.environ, DESTDIR=stage))
     run("cmake", "--install", build, "--prefix", prefix)
-    run(os.path.join(TOP, "tools", "uninstall"), build, prefix, stage)
+    run(os.path.join(TOP, "tools", "uninstall"), build, prefix, os.path.relpath(stage))
     left = [os.path.join(here, name) for here, _, files in os.walk(stage) for name in files]
     if left or not all(os.path.exists(os.path.join(prefix, name)) for name in WANTED):
         sys.exit(f"make uninstall has left {left} of the stage, or has removed files elsewhere")

@@ -132,8 +132,7 @@ static int open_matches(struct logs *logs, enum logs_stream stream) {
     return code;
 }
 
-int logs_attempt_begin(struct logs *logs, uint32_t restart_count, uint64_t round, uint32_t base_global_rank) {
-    (void)base_global_rank; /* each worker is opened with its rank */
+int logs_attempt_begin(struct logs *logs, uint32_t restart_count, uint64_t round) {
     forget_attempt(logs);
     int code = MUSTER_OK;
     if (logs->run_directory) {

@@ -25,7 +25,7 @@ size_t logs_descriptor_count(const struct launch_config *config);
 
 /* Before the workers of an attempt are opened; those of the last attempt must have been drained. When this
  * restart count was begun before (a change of members), its directory is kept as attempt_<n>.round_<old round>. */
-int logs_attempt_begin(struct logs *logs, uint32_t restart_count, uint64_t round, uint32_t base_global_rank);
+int logs_attempt_begin(struct logs *logs, uint32_t restart_count, uint64_t round);
 
 /* Descriptors for a worker's stdout and stderr, close-on-exec; -1 = inherit the agent's own. They stay open until
  * logs_worker_opened(). */

@@ -143,7 +143,7 @@ static pid_t start_shell(struct agent_side *side, uint32_t local_rank, const cha
 
 /* Every rank runs `script` with $RANK set by the text "%u" in it. */
 static void run_attempt(struct agent_side *side, uint32_t restart_count, uint64_t round, const char *script) {
-    check(logs_attempt_begin(side->logs, restart_count, round, 10) == 0);
+    check(logs_attempt_begin(side->logs, restart_count, round) == 0);
     for (uint32_t rank = 0; rank < side->config->nproc; rank++) {
         char text[512];
         (void)snprintf(text, sizeof text, "r=%u; %s", rank, script);
@@ -388,7 +388,7 @@ static void keep_scenario(const char *temporary) {
     struct launch_config config = plain_config(NULL);
     struct agent_side side;
     side_open(&side, &config);
-    check(logs_attempt_begin(side.logs, 0, 1, 0) == 0);
+    check(logs_attempt_begin(side.logs, 0, 1) == 0);
     int out, err;
     check(logs_worker_open(side.logs, 1, 1, &out, &err) == 0 && out == -1 && err == -1);
     FILE *file = fopen(logs_error_file(side.logs, 1), "w");
@@ -420,7 +420,7 @@ static void no_room_for_folders_scenario(const char *log_dir) {
     config.nproc = 8;
     struct agent_side side;
     side_open(&side, &config);
-    check(logs_attempt_begin(side.logs, 0, 1, 0) == MUSTER_ESYSTEM);
+    check(logs_attempt_begin(side.logs, 0, 1) == MUSTER_ESYSTEM);
     check(strstr(muster_detail(), "No space left on device; make room there, choose another place with --log-dir"));
     side_close(&side);
 }
@@ -472,7 +472,7 @@ static void few_descriptors_scenario(const char *log_dir) {
     config.tee.all = LAUNCH_STREAM_BOTH;
     struct agent_side side;
     side_open(&side, &config);
-    check(logs_attempt_begin(side.logs, 0, 1, 0) == 0);
+    check(logs_attempt_begin(side.logs, 0, 1) == 0);
     struct rlimit few = {20, 20};
     check(setrlimit(RLIMIT_NOFILE, &few) == 0);
     int held[32], count = 0, out, err;

@@ -279,6 +279,11 @@ static void ranks_that_others_may_have_waited_for_are_named(void **state) {
     text = format_with_peers(&entry, 1, crowd, 40);
     assert_non_null(strstr(text, ", 15, 16 and 23 more had exited 0 at least 2.0 s earlier\n"));
     free(text);
+    struct report_entry elsewhere = entry;
+    elsewhere.ended_us = 0; /* by another node's clock, and not known here */
+    text = format_with_peers(&elsewhere, 1, peers, 2);
+    assert_non_null(strstr(text, "\n  others    : rank 1 had exited 0 earlier\n"));
+    free(text);
     text = format_with_peers(&entry, 1, peers, 1);
     assert_null(strstr(text, "others"));
     free(text);

@@ -38,6 +38,10 @@ static const char *value_words(const struct option_spec *spec) {
     return spec->choices;
 }
 
+static bool value_is_file(const struct option_spec *spec) {
+    return spec->id == OPTION_OUTCOME;
+}
+
 static bool value_is_folder(const struct option_spec *spec) {
     for (size_t i = 0; i < sizeof hints / sizeof *hints; i++) {
         if (hints[i].id == spec->id) {
@@ -74,6 +78,8 @@ static int append_bash_values(struct buf *out) {
         rc = rc ? rc : append_pattern(out, spec);
         if (value_is_folder(spec)) {
             rc = rc ? rc : buf_printf(out, ")\n        mapfile -t COMPREPLY < <(compgen -d -- \"$current\")\n");
+        } else if (value_is_file(spec)) {
+            rc = rc ? rc : buf_printf(out, ")\n        mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n");
         } else {
             const char *words = value_words(spec);
             rc = rc ? rc
@@ -244,7 +250,7 @@ static int append_zsh_action(struct buf *out, const struct option_spec *spec) {
     if (words != NULL) {
         return buf_printf(out, ":%s:(%s)", name, words);
     }
-    return buf_printf(out, ":%s:%s", name, value_is_folder(spec) ? "_files -/" : "");
+    return buf_printf(out, ":%s:%s", name, value_is_folder(spec) ? "_files -/" : value_is_file(spec) ? "_files" : "");
 }
 
 static int append_zsh_spec(struct buf *out, const struct option_spec *spec, const char *spelling, bool hidden) {
