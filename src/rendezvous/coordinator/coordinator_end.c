@@ -139,9 +139,14 @@ static void end_by_failure(struct coordinator *c, const struct coordinator_membe
 }
 
 /* The worker's last words. Those who report the failure wait for them. */
-static void complete_failure(struct coordinator_first_failure *failure, struct kv_slice cause) {
-    take_record(failure, cause);
-    failure->is_complete = true;
+static void complete_failure(struct coordinator_first_failure *first, const struct coordinator_failure *failure,
+                             int64_t now_ms) {
+    take_record(first, failure->cause);
+    first->is_complete = true;
+    /* A record seems younger by as long as it was on its way: of two the older age is nearer to the truth. */
+    if (first->has_age && failure->has_age && now_ms - failure->age_ms < first->died_ms) {
+        first->died_ms = now_ms - failure->age_ms;
+    }
 }
 
 /* Of a node that was at work when the job ended. Once all have been told the complete cause they report it. */
@@ -157,7 +162,7 @@ static void note_late_failure(struct coordinator *c, const struct coordinator_me
 void coordinator_failed(struct coordinator *c, struct coordinator_member *member,
                         const struct coordinator_failure *failure, int64_t now_ms) {
     if (c->phase != COORDINATOR_RUNNING && is_of(&c->failure, member)) {
-        complete_failure(&c->failure, failure->cause);
+        complete_failure(&c->failure, failure, now_ms);
     } else if (member->place == COORDINATOR_ACTIVE && !member->has_failed) {
         member->has_failed = true;
         note_failure(&c->failure, member, failure, now_ms);

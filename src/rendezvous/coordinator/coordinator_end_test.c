@@ -116,6 +116,18 @@ static void first_one_heard_counts_unless_another_is_older(void **state) {
     all_hear_closed(f, 2, "a victim, and its words");
 }
 
+/* Two records of one death came while the coordinator had no turn, the first one long before. */
+static void later_record_tells_how_late_the_first_one_was(void **state) {
+    struct peers *f = *state;
+    form_and_fail(f, 2, 65);
+    lose_older(f, 0, "the first, and its words", 169);
+    lose_older(f, 1, "a victim", 139);
+    for (size_t i = 0; i < 2; i++) {
+        hear_closed(f, i, "the first, and its words", "has failed for good");
+    }
+    peers_hear_nothing(f);
+}
+
 /* One does not answer, one has gone. */
 static void answers_are_awaited_for_a_moment(void **state) {
     struct peers *f = *state;
@@ -255,6 +267,7 @@ int main(void) {
         END_TEST(all_hear_of_the_first_failure_and_its_last_words),
         END_TEST(older_death_takes_the_place_of_its_victims),
         END_TEST(first_one_heard_counts_unless_another_is_older),
+        END_TEST(later_record_tells_how_late_the_first_one_was),
         END_TEST(answers_are_awaited_for_a_moment),
         END_TEST(final_failure_ends_a_job_with_restarts_left),
         END_TEST(failure_counts_in_its_world),
