@@ -54,6 +54,11 @@ static void on_linger(uv_timer_t *timer) {
     struct native *n = r->state;
     n->lingered_ms += LINGER_LOOK_MS;
     struct coordinator_view view;
+    if (n->reach.own < 0) { /* another node leads meanwhile: this one has closed its server */
+        (void)uv_timer_stop(timer);
+        end_part(n);
+        return;
+    }
     coordinator_server_look(n->reach.server, &view);
     bool is_own = n->reach.session && (int)n->reach.at == n->reach.own;
     /* Some may still be on their way from the coordinator before, and nobody else would tell them that the job stops.
