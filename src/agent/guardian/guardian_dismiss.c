@@ -31,8 +31,7 @@ int guardian_dismissal_wait_ms(const struct guardian_dismissal *d, int64_t now_n
 }
 
 /* A session has the number of its leader, and keeps it as long as anybody is in it: no other process gets it. */
-static bool is_detached(const struct guardian_dismissal *d, pid_t pid) {
-    pid_t session = getsid(pid);
+static bool is_detached(const struct guardian_dismissal *d, pid_t session) {
     for (size_t i = 0; i < d->session_count; i++) {
         if (d->sessions[i] == session) {
             return false;
@@ -42,7 +41,7 @@ static bool is_detached(const struct guardian_dismissal *d, pid_t pid) {
 }
 
 bool guardian_dismissal_spares(const struct guardian_dismissal *d, pid_t pid) {
-    return d->leaves_detached && is_detached(d, pid);
+    return d->leaves_detached && is_detached(d, getsid(pid));
 }
 
 struct search {
@@ -74,10 +73,11 @@ struct survey {
 static void visit_descendant(void *ctx, pid_t pid, int pidfd) {
     struct survey *survey = ctx;
     struct guardian_lingering *out = survey->out;
-    if (reaper_proc_state(pid) == 'Z') {
+    pid_t session = getsid(pid);
+    if (session < 0 || reaper_proc_state(pid) == 'Z') { /* it has ended since it was seen */
         return;
     }
-    bool spared = guardian_dismissal_spares(survey->dismissal, pid);
+    bool spared = survey->dismissal->leaves_detached && is_detached(survey->dismissal, session);
     out->count += !spared;
     out->spared_count += spared;
     if (out->named_count < GUARDIAN_LINGERING_MAX) {
