@@ -170,7 +170,8 @@ def programs_of_libmuster_need_no_agent():
     print("SKIPPED --mpi=pmix: the plugin starts nothing reliably over several slurmd of one machine (test_mpirun.py has PMIx)")
     text = srun("-N2", "-n4", "--mpi=none", PROGRAM, "none", code=1)
     assert "nobody says where the ranks can meet" in text and "--mpi=pmi2" in text, text
-    first = srun("-N2", "-n2", "-w", "n1,n2", "sh", "-c", "test $SLURM_PROCID != 0 || echo $SLURMD_NODENAME").split()[0]
+    text = srun("-N2", "-n2", "-w", "n1,n2", "sh", "-c", "test $SLURM_PROCID != 0 || echo first=$SLURMD_NODENAME")
+    first = re.search(r"^first=(n\d)$", text, re.M).group(1)  # srun may say before that it waits for nodes
     text = srun("-N2", "-n4", "--mpi=none", f"--export=ALL,MASTER_ADDR={first},MASTER_PORT=29513", "-w", "n1,n2", PROGRAM, "none")
     assert sorted(re.findall(r"done \d of 4", text)) == four, text
 
