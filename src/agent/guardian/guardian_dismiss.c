@@ -31,17 +31,17 @@ int guardian_dismissal_wait_ms(const struct guardian_dismissal *d, int64_t now_n
 }
 
 /* A session has the number of its leader, and keeps it as long as anybody is in it: no other process gets it. */
-static bool is_detached(const struct guardian_dismissal *d, pid_t session) {
+static bool spares_session(const struct guardian_dismissal *d, pid_t session) {
     for (size_t i = 0; i < d->session_count; i++) {
         if (d->sessions[i] == session) {
             return false;
         }
     }
-    return session > 0;
+    return d->leaves_detached && session > 0;
 }
 
 bool guardian_dismissal_spares(const struct guardian_dismissal *d, pid_t pid) {
-    return d->leaves_detached && is_detached(d, getsid(pid));
+    return spares_session(d, getsid(pid));
 }
 
 struct search {
@@ -77,7 +77,7 @@ static void visit_descendant(void *ctx, pid_t pid, int pidfd) {
     if (session < 0 || reaper_proc_state(pid) == 'Z') { /* it has ended since it was seen */
         return;
     }
-    bool spared = survey->dismissal->leaves_detached && is_detached(survey->dismissal, session);
+    bool spared = spares_session(survey->dismissal, session);
     out->count += !spared;
     out->spared_count += spared;
     if (out->named_count < GUARDIAN_LINGERING_MAX) {

@@ -50,15 +50,13 @@ static int append_early(const struct report *report, int64_t failed_us, struct b
     if (last_us == 0) {
         return MUSTER_OK;
     }
-    size_t count = count_of(report, REPORT_PEER_ENDED_WELL);
-    if (failed_us == 0) { /* it failed on another node, by whose clock nothing is measured */
-        int code = append_ranks(report, REPORT_PEER_ENDED_WELL, out);
+    int code = append_ranks(report, REPORT_PEER_ENDED_WELL, out);
+    if (code != 0 || failed_us == 0) { /* it failed on another node, by whose clock nothing is measured */
         return code == 0 ? buf_printf(out, " had exited 0 earlier\n") : code;
     }
+    size_t count = count_of(report, REPORT_PEER_ENDED_WELL);
     double before_s = failed_us > last_us ? (double)(failed_us - last_us) / CLOCK_US_PER_S : 0;
-    int code = append_ranks(report, REPORT_PEER_ENDED_WELL, out);
-    return code == 0 ? buf_printf(out, " had exited 0 %s%.1f s earlier\n", count == 1 ? "" : "at least ", before_s)
-                     : code;
+    return buf_printf(out, " had exited 0 %s%.1f s earlier\n", count == 1 ? "" : "at least ", before_s);
 }
 
 /* One rank runs on while all others fail: as a rule they have waited for it in vain, for some time. A root cause that a
