@@ -889,6 +889,23 @@ static void wrong_clock_that_ticks_is_alive(void **state) {
     }
 }
 
+/* Nobody is seen as a stranger twice: it would be removed from every complete round anew, and never take part. */
+static void removed_node_with_a_slow_clock_is_known_when_it_is_back(void **state) {
+    struct fixture *f = *state;
+    become_member(f);
+    pass_ms(f, 5000);
+    put(f, "a", RDZV_PARTICIPANT);
+    put_aged(f, "b", RDZV_WAITING, 600); /* its clock is ten minutes behind */
+    sync_state(f);
+    assert_list(f, "b", 0);
+    commit(f); /* without b */
+    pass_ms(f, 5000);
+    put(f, "a", RDZV_PARTICIPANT);
+    put_aged(f, "b", RDZV_WAITING, 600);
+    sync_state(f);
+    assert_list(f, "b", RDZV_WAITING);
+}
+
 static void never_sweeps_itself(void **state) {
     struct fixture *f = *state;
     become_member(f);
@@ -1083,6 +1100,7 @@ int main(void) {
         TEST(each_last_call_has_its_own_time),
         TEST(stale_state_is_swept_at_first_sight),
         TEST(wrong_clock_that_ticks_is_alive),
+        TEST(removed_node_with_a_slow_clock_is_known_when_it_is_back),
         TEST(never_sweeps_itself),
         TEST(emptied_store_starts_over),
         TEST(close_marks_and_is_done),
