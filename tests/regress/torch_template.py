@@ -144,9 +144,11 @@ def run_worker(arguments, pid, caller):
     import gloo_worker
 
     def obey():
-        while caller.recv(1):
-            gloo_worker.ENDS.set()
-        os._exit(1)
+        try:
+            while caller.recv(1):
+                gloo_worker.ENDS.set()
+        finally:  # it resets the connection if it is killed before it has read this process's id
+            os._exit(1)
 
     threading.Thread(target=obey, daemon=True).start()
     gloo_worker.PID = pid
