@@ -346,6 +346,8 @@ int group_examine(struct muster_group *group, enum group_need need) {
         pthread_mutex_unlock(&group->examine_mutex);
         return code;
     }
+    /* That is for the call to find: whoever asks now may be another thread, and has lowered the call's alarm. */
+    pending |= atomic_load_explicit(&group->deadline_told, memory_order_acquire);
     uint32_t missing = find_first_missing(group, need, &pending);
     if (missing < group->size && !group_line_of(group, missing)) {
         group_await_deaths(group);

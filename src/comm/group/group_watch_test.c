@@ -95,10 +95,35 @@ static void a_failure_counts_before_its_alarm(void **state) {
     ranks_free(ranks);
 }
 
+/* Another host tells that a deadline has passed; before the thread that is in the call looks, another one asks how the
+ * group does. */
+static int ask_before_the_call_looks(struct rank *rank, void *argument) {
+    struct muster_group *group = rank_group(rank, NULL);
+    const struct p2p_notice notice = {
+        .kind = P2P_NOTICE_GROUP_FAILED, .subject = group->id, .code = MUSTER_ETIMEOUT, .sentence = "the test says so"};
+    (void)argument;
+    rank_check_code(rank, muster_group_status(group), 0); /* lowers the alarm of its making */
+    call_line_begin(&group->line->calls, 1, 1, clock_monotonic_ns());
+    group_context_hooks.group_notice(group->context, &notice);
+    rank_check_code(rank, muster_group_status(group), 0);
+    rank_check_code(rank, group_check_message(group), 0);
+    rank_check(rank, atomic_load(&group->waiter.alarm) != 0);
+    rank_check_code(rank, group_call_stopped(group), MUSTER_ETIMEOUT);
+    call_line_finish(&group->line->calls, 1);
+    muster_group_free(group);
+    return 0;
+}
+
+static void a_told_deadline_is_left_for_the_call(void **state) {
+    (void)state;
+    ranks_run(1, ask_before_the_call_looks, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_is_not_lost_while_somebody_looks),
         cmocka_unit_test(a_failure_counts_before_its_alarm),
+        cmocka_unit_test(a_told_deadline_is_left_for_the_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
