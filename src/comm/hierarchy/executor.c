@@ -102,6 +102,11 @@ void executor_set_peer(struct executor *executor, uint32_t rank, uint32_t peer) 
     ((uint32_t *)(uintptr_t)executor->config.peers)[rank] = peer;
 }
 
+uint32_t executor_peer(const struct executor *executor, uint32_t rank) {
+    assert(rank < executor->config.size);
+    return executor->config.peers[rank];
+}
+
 /* ---- places ---- */
 
 static uint8_t *place_of(const struct slot *slot, const struct schedule_place *place, size_t type_bytes) {

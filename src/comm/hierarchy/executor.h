@@ -35,6 +35,7 @@ void executor_free(struct executor *executor);
 
 /* From the next call on, `rank` is another process. All who take part must say so. */
 void executor_set_peer(struct executor *executor, uint32_t rank, uint32_t peer);
+uint32_t executor_peer(const struct executor *executor, uint32_t rank);
 
 /* One call, to its end. piece_bytes: into which large element-wise calls are cut, 0: EXECUTOR_PIECE_BYTES; it must be
  * the same on all ranks, like `algorithm`. `number` is that of the group's call, the same on all ranks, and the call

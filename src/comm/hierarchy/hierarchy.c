@@ -152,7 +152,8 @@ bool hierarchy_awaits(const struct hierarchy *hierarchy, uint32_t rank) {
         return executor_awaits(hierarchy->all, rank);
     }
     uint32_t host = hierarchy->config.hosts[rank];
-    return host != hierarchy->host && hierarchy->leader_peers[host] == hierarchy->config.peers[rank] &&
+    /* Who led there in that call: the root, where it is. */
+    return host != hierarchy->host && executor_peer(hierarchy->leaders, host) == hierarchy->config.peers[rank] &&
            executor_awaits(hierarchy->leaders, host);
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "comm/hierarchy/collective_check_test_support.h"
 #include "comm/hierarchy/hierarchy.h"
@@ -153,11 +154,44 @@ static void averages_have_the_same_bits(void **state) {
     }
 }
 
+/* ---- whom a rank has waited for ---- */
+
+/* Two hosts of two ranks, and a call whose root has not come: on its host it is the one that leads. */
+static int await_the_root(struct job_rank *rank, void *argument) {
+    enum { ROOT = 3, MARK = 1 };
+    static const enum comm_operation operations[] = {COMM_BROADCAST, COMM_SCATTER};
+    (void)argument;
+    for (uint32_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+        if (rank->rank == 0) {
+            struct hierarchy *hierarchy = make_hierarchy(rank);
+            char data[4] = {0};
+            struct comm_call call = {
+                .operation = operations[i], .type = MUSTER_UINT8, .root = ROOT, .count = 1, .receive = data};
+            comm_call_prepare(&call, rank->size);
+            job_check(hierarchy_run(hierarchy, &call, i + 1, clock_monotonic_ns()) == MUSTER_ETIMEOUT);
+            for (uint32_t other = 0; other < rank->size; other++) {
+                job_check(hierarchy_awaits(hierarchy, other) == (other == ROOT));
+            }
+            hierarchy_free(hierarchy);
+        }
+    }
+    job_mark(rank->job, MARK);
+    job_await(rank->job, MARK, rank->size);
+    return 0;
+}
+
+static void an_absent_root_is_named(void **state) {
+    (void)state;
+    static const uint32_t hosts[] = {0, 0, 1, 1};
+    job_run(4, await_the_root, NULL, &(struct job_options){.has_nodes = true, .ranks_per_host = 2, .host_of = hosts});
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_as_processes),
         cmocka_unit_test(every_layout_as_threads),
         cmocka_unit_test(averages_have_the_same_bits),
+        cmocka_unit_test(an_absent_root_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
