@@ -10,11 +10,31 @@ static int64_t real_ms(void) {
     return clock_monotonic_ns() / CLOCK_NS_PER_MS;
 }
 
+static void look_at_timer(uv_handle_t *handle, void *ctx) {
+    int64_t *first_ms = ctx;
+    if (handle->type == UV_TIMER && uv_is_active(handle)) {
+        int64_t due_in_ms = (int64_t)uv_timer_get_due_in((const uv_timer_t *)handle);
+        *first_ms = due_in_ms < *first_ms ? due_in_ms : *first_ms;
+    }
+}
+
+/* For how long the loop will wait at most; INT64_MAX: until something happens. libuv says 0 as long as it has
+ * descriptors to hand to the kernel, which it does before it waits. So the timers are asked then. (It also says 0 when
+ * it does not wait at all; the next turn comes at once, then, and nothing is late.) */
+static int64_t wait_ms(uv_loop_t *loop) {
+    int timeout_ms = uv_backend_timeout(loop);
+    int64_t first_ms = INT64_MAX;
+    if (timeout_ms == 0) {
+        uv_walk(loop, look_at_timer, &first_ms);
+        return first_ms;
+    }
+    return timeout_ms < 0 ? INT64_MAX : timeout_ms;
+}
+
 static void on_before(uv_prepare_t *handle) {
     struct loop_clock *clock = (struct loop_clock *)handle; /* its first member */
-    int timeout_ms = uv_backend_timeout(handle->loop);
-    int64_t now_ms = real_ms();
-    absence_wait(&clock->absence, now_ms, timeout_ms < 0 ? INT64_MAX : now_ms + timeout_ms);
+    int64_t left_ms = wait_ms(handle->loop), now_ms = real_ms();
+    absence_wait(&clock->absence, now_ms, left_ms == INT64_MAX ? INT64_MAX : now_ms + left_ms);
 }
 
 static void on_after(uv_check_t *handle) {

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -78,6 +79,34 @@ static void timer_that_runs_first_sees_the_absence(void **state) {
     assert_true(scene->left_ms > 0); /* a deadline of now is not judged now */
 }
 
+static void on_readable(uv_poll_t *poll, int status, int events) {
+    (void)poll, (void)status, (void)events;
+}
+
+/* libuv has the descriptor still to hand to the kernel when it is asked how long it will wait. */
+static void wait_after_a_new_descriptor_is_no_absence(void **state) {
+    struct scene *scene = *state;
+    int ends[2];
+    uv_poll_t poll;
+    assert_int_equal(pipe(ends), 0);
+    (void)uv_poll_init(&scene->loop, &poll, ends[0]);
+    poll.data = scene;
+    (void)uv_check_stop(&scene->clock.after); /* else it looks again, and what was expected is lost */
+    uv_update_time(&scene->loop);
+    int64_t before_ms = clock_monotonic_ns() / CLOCK_NS_PER_MS;
+    (void)uv_timer_start(&scene->timer, on_timer, INTERVAL_MS, 0);
+    (void)uv_poll_start(&poll, UV_READABLE, on_readable);
+    (void)uv_run(&scene->loop, UV_RUN_NOWAIT);
+    int64_t due_ms = scene->clock.absence.due_ms;
+    uv_close((uv_handle_t *)&poll, on_closed);
+    (void)uv_run(&scene->loop, UV_RUN_NOWAIT);
+    assert_int_equal(scene->closed, 1);
+    scene->closed = 0; /* teardown() counts its own */
+    assert_int_equal(close(ends[0]), 0);
+    assert_int_equal(close(ends[1]), 0);
+    assert_true(due_ms - before_ms >= INTERVAL_MS);
+}
+
 static void without_a_clock_there_are_no_absences(void **state) {
     struct scene *scene = *state;
     int64_t now_ms = loop_clock_now_ms(NULL, &scene->loop);
@@ -94,6 +123,7 @@ static void clock_does_not_keep_the_loop_running(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(timer_that_runs_first_sees_the_absence, setup, teardown),
+        cmocka_unit_test_setup_teardown(wait_after_a_new_descriptor_is_no_absence, setup, teardown),
         cmocka_unit_test_setup_teardown(without_a_clock_there_are_no_absences, setup, teardown),
         cmocka_unit_test_setup_teardown(clock_does_not_keep_the_loop_running, setup, teardown),
     };

@@ -25,8 +25,9 @@ struct sim_loop {
     struct sim_list ready; /* files whose handles are to be looked at */
     uv_handle_t *closing_first, *closing_last;
     size_t handle_count;
-    int64_t turn_us;      /* when the next turn is due; INT64_MAX: none is */
-    uv_prepare_t *before; /* one of each is enough: the loop's clock */
+    bool has_new_interests; /* handles that are watched for more since the turn before */
+    int64_t turn_us;        /* when the next turn is due; INT64_MAX: none is */
+    uv_prepare_t *before;   /* one of each is enough: the loop's clock */
     uv_check_t *after;
     bool in_turn, has_ended;
 };
@@ -193,6 +194,7 @@ int uv_poll_start(uv_poll_t *poll, int events, uv_poll_cb cb) {
     poll->io_watcher.events = (unsigned)(events & UV_READABLE ? POLLIN : 0) | (events & UV_WRITABLE ? POLLOUT : 0);
     poll->poll_cb = cb;
     file->handle = (uv_handle_t *)poll;
+    loop_of(poll->loop)->has_new_interests = true;
     sim_file_changed(file);
     return 0;
 }
@@ -345,6 +347,7 @@ int uv_read_start(uv_stream_t *stream, uv_alloc_cb alloc_cb, uv_read_cb read_cb)
     stream->flags |= IS_READING;
     stream->alloc_cb = alloc_cb;
     stream->read_cb = read_cb;
+    loop_of(stream->loop)->has_new_interests = true;
     sim_file_changed(file);
     return 0;
 }
@@ -518,9 +521,23 @@ void uv_unref(uv_handle_t *handle) {
     (void)handle; /* a simulated process ends when it says so */
 }
 
+/* Of timers alone: nobody asks for others. */
+void uv_walk(uv_loop_t *uv, uv_walk_cb walk_cb, void *arg) {
+    const struct sim_loop *loop = loop_of(uv);
+    for (size_t i = 0; i < loop->timer_count; i++) {
+        walk_cb((uv_handle_t *)loop->timers[i], arg);
+    }
+}
+
+uint64_t uv_timer_get_due_in(const uv_timer_t *timer) {
+    uint64_t now_ms = timer->loop->time;
+    return timer->timeout > now_ms ? timer->timeout - now_ms : 0;
+}
+
+/* libuv's answer is 0 as well while it has descriptors to hand to the kernel. */
 int uv_backend_timeout(const uv_loop_t *uv) {
     const struct sim_loop *loop = loop_of(uv);
-    if (loop->closing_first) {
+    if (loop->closing_first || loop->has_new_interests) {
         return 0;
     }
     if (loop->timer_count == 0) {
@@ -542,6 +559,7 @@ static void turn(struct sim_loop *loop) {
     if (loop->before) {
         loop->before->prepare_cb(loop->before);
     }
+    loop->has_new_interests = false;
     loop->in_turn = false;
     plan(loop);
 }
