@@ -228,6 +228,9 @@ static void adopt(struct c10d *c, struct kv_slice value) {
         return;
     }
     c10d_feed(c, RDZV_EVENT_SYNCED);
+    if (c->rdzv->failed) { /* in time-out, say: the connection is closed */
+        return;
+    }
     c10d_report_silent(c);
     if (c->in_barrier) {
         c10d_round_barrier_look(c, false);
