@@ -119,16 +119,22 @@ void memory_let_go(struct memory *memory) {
     (void)pthread_mutex_unlock(&memory->lock);
 }
 
-/* Takes the allocation out of the directory first, so that nobody maps it any more. */
-static void give_back(struct memory *memory, uint32_t id) {
-    struct allocation *allocation = &memory->allocations[id];
-    if (!memory->directory) {
+/* Out of the directory, so that nobody maps it any more; then it can be given back. */
+static struct allocation take_out(struct memory *memory, uint32_t id) {
+    struct allocation allocation = memory->allocations[id];
+    if (memory->directory) {
+        atomic_fetch_add_explicit(&entry_of(memory, memory->member, id)->generation, 1, memory_order_release);
+    }
+    memory->allocations[id] = (struct allocation){0};
+    return allocation;
+}
+
+static void give_back(struct allocation *allocation) {
+    if (!allocation->segment.memory) {
         free(allocation->address);
     } else {
-        atomic_fetch_add_explicit(&entry_of(memory, memory->member, id)->generation, 1, memory_order_release);
         segment_close(&allocation->segment);
     }
-    *allocation = (struct allocation){0};
 }
 
 void memory_free(struct memory *memory) {
@@ -138,7 +144,8 @@ void memory_free(struct memory *memory) {
     assert(memory->hold_count == 0);
     for (uint32_t id = 0; id < memory->end; id++) {
         if (memory->allocations[id].address) {
-            give_back(memory, id);
+            struct allocation allocation = take_out(memory, id);
+            give_back(&allocation);
         }
     }
     for (uint32_t member = 0; member < memory->member_count; member++) {
@@ -164,47 +171,59 @@ static int allocate_private(struct allocation *allocation, size_t bytes) {
     return 0;
 }
 
-static int allocate_shared(struct memory *memory, uint32_t id, size_t bytes) {
-    struct allocation *allocation = &memory->allocations[id];
-    struct segment_name name;
+static int allocate_shared(struct allocation *allocation, size_t bytes, struct segment_name *name) {
     struct segment segment;
-    int status = segment_create(bytes + SEGMENT_HEADER_BYTES, "muster-alloc", 0, &segment, &name);
-    if (status != 0) {
-        return status;
+    int status = segment_create(bytes + SEGMENT_HEADER_BYTES, "muster-alloc", 0, &segment, name);
+    if (status == 0) {
+        *allocation = (struct allocation){
+            .segment = segment, .address = (char *)segment.memory + SEGMENT_HEADER_BYTES, .bytes = bytes};
     }
-    *allocation = (struct allocation){
-        .segment = segment, .address = (char *)segment.memory + SEGMENT_HEADER_BYTES, .bytes = bytes};
-    struct entry *entry = entry_of(memory, memory->member, id);
-    atomic_store_explicit(&entry->fd, name.fd, memory_order_relaxed);
-    atomic_store_explicit(&entry->bytes, name.bytes, memory_order_relaxed);
-    atomic_store_explicit(&entry->cookie, name.cookie, memory_order_relaxed);
-    atomic_fetch_add_explicit(&entry->generation, 1, memory_order_release);
-    return 0;
+    return status;
 }
 
-int memory_allocate(struct memory *memory, size_t bytes, void **out) {
-    bytes = bytes > 0 ? bytes : 1;
-    if (bytes > SIZE_MAX / 2) {
-        return status_fail(MUSTER_ENOMEM, "allocation of %zu bytes", bytes);
-    }
-    (void)pthread_mutex_lock(&memory->lock);
+/* Into a free place, and into the directory. */
+static int put_in(struct memory *memory, const struct allocation *allocation, const struct segment_name *name) {
     uint32_t id = 0;
     while (id < MUSTER_ALLOCATIONS_MAX && memory->allocations[id].address) {
         id++;
     }
-    int status;
     if (id == MUSTER_ALLOCATIONS_MAX) {
-        status = status_fail(MUSTER_ELIMIT, "%u allocations live already", MUSTER_ALLOCATIONS_MAX);
-    } else {
-        status =
-            memory->directory ? allocate_shared(memory, id, bytes) : allocate_private(&memory->allocations[id], bytes);
+        return status_fail(MUSTER_ELIMIT, "%u allocations live already", MUSTER_ALLOCATIONS_MAX);
     }
-    if (status == 0) {
-        memory->end = id >= memory->end ? id + 1 : memory->end;
-        *out = memory->allocations[id].address;
+    memory->allocations[id] = *allocation;
+    memory->end = id >= memory->end ? id + 1 : memory->end;
+    if (memory->directory) {
+        struct entry *entry = entry_of(memory, memory->member, id);
+        atomic_store_explicit(&entry->fd, name->fd, memory_order_relaxed);
+        atomic_store_explicit(&entry->bytes, name->bytes, memory_order_relaxed);
+        atomic_store_explicit(&entry->cookie, name->cookie, memory_order_relaxed);
+        atomic_fetch_add_explicit(&entry->generation, 1, memory_order_release);
     }
+    return 0;
+}
+
+/* The kernel takes its time to reserve pages and to map them, and every collective on shared memory asks
+ * memory_find(): so it is asked without the lock. */
+int memory_allocate(struct memory *memory, size_t bytes, void **out) {
+    struct allocation allocation = {0};
+    struct segment_name name = {0};
+    bytes = bytes > 0 ? bytes : 1;
+    if (bytes > SIZE_MAX / 2) {
+        return status_fail(MUSTER_ENOMEM, "allocation of %zu bytes", bytes);
+    }
+    int status = memory->directory ? allocate_shared(&allocation, bytes, &name) : allocate_private(&allocation, bytes);
+    if (status != 0) {
+        return status;
+    }
+    (void)pthread_mutex_lock(&memory->lock);
+    status = put_in(memory, &allocation, &name);
     (void)pthread_mutex_unlock(&memory->lock);
-    return status;
+    if (status != 0) {
+        give_back(&allocation);
+        return status;
+    }
+    *out = allocation.address;
+    return 0;
 }
 
 void memory_release(struct memory *memory, void *address) {
@@ -217,11 +236,12 @@ void memory_release(struct memory *memory, void *address) {
         id++;
     }
     assert(id < memory->end && "not from memory_allocate()");
-    give_back(memory, id);
+    struct allocation allocation = take_out(memory, id);
     while (memory->end > 0 && !memory->allocations[memory->end - 1].address) {
         memory->end--;
     }
     (void)pthread_mutex_unlock(&memory->lock);
+    give_back(&allocation);
 }
 
 bool memory_find(struct memory *memory, const void *address, size_t bytes, struct memory_place *out) {

@@ -31,7 +31,8 @@ int memory_create(void *directory, uint32_t member, const int32_t *pids, uint32_
 /* Gives back views and allocations that are left. NULL is accepted. */
 void memory_free(struct memory *memory);
 
-/* Zeroed, aligned to 64 bytes. MUSTER_ENOMEM, MUSTER_ELIMIT (MUSTER_ALLOCATIONS_MAX live), MUSTER_ESYSTEM. */
+/* Zeroed, aligned to 64 bytes. The kernel reserves the pages first, which takes a while for many; meanwhile other
+ * threads' calls go on. MUSTER_ENOMEM, MUSTER_ELIMIT (MUSTER_ALLOCATIONS_MAX live), MUSTER_ESYSTEM. */
 int memory_allocate(struct memory *memory, size_t bytes, void **out);
 /* `address` came from memory_allocate() and has not been released; NULL is accepted. */
 void memory_release(struct memory *memory, void *address);

@@ -6,10 +6,15 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <muster/memory.h>
@@ -302,6 +307,59 @@ static void threads_may_come_and_go(void **state) {
     }
 }
 
+/* ---- while the kernel is at it ---- */
+
+enum { PATIENCE_S = 60 }; /* for a hang, not for a busy machine */
+
+static _Atomic bool watches; /* posix_fallocate() below looks on */
+static void *found_meanwhile;
+
+static void *look_for_it(void *argument) {
+    struct memory_place place;
+    return memory_find(ours, argument, BYTES, &place) ? argument : NULL;
+}
+
+/* In place of the C library's: while one thread's allocation is here, another one asks. */
+int posix_fallocate(int fd, off_t offset, off_t length) {
+    static pthread_t asker;
+    if (atomic_exchange(&watches, false)) {
+        struct timespec until;
+        void *found = NULL;
+        assert_int_equal(pthread_create(&asker, NULL, look_for_it, found_meanwhile), 0);
+        assert_int_equal(clock_gettime(CLOCK_REALTIME, &until), 0);
+        until.tv_sec += PATIENCE_S;
+        assert_int_equal(pthread_timedjoin_np(asker, &found, &until), 0);
+        assert_ptr_equal(found, found_meanwhile);
+    }
+    return fallocate(fd, 0, offset, length) == 0 ? 0 : errno;
+}
+
+static void nobody_waits_for_the_kernel(void **state) {
+    (void)state;
+    found_meanwhile = allocate(ours, BYTES);
+    atomic_store(&watches, true);
+    unsigned char *other = allocate(ours, BYTES);
+    assert_false(atomic_load(&watches));
+    memory_release(ours, other);
+    memory_release(ours, found_meanwhile);
+}
+
+static void what_is_one_too_many_leaves_nothing(void **state) {
+    (void)state;
+    static unsigned char *allocations[MUSTER_ALLOCATIONS_MAX];
+    void *one_more = NULL;
+    for (uint32_t i = 0; i < MUSTER_ALLOCATIONS_MAX; i++) {
+        allocations[i] = allocate(ours, 1);
+    }
+    size_t before = mapped();
+    assert_int_equal(memory_allocate(ours, 1, &one_more), MUSTER_ELIMIT);
+    assert_null(one_more);
+    assert_int_equal(mapped(), before);
+    for (uint32_t i = 0; i < MUSTER_ALLOCATIONS_MAX; i++) {
+        memory_release(ours, allocations[i]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_neighbour_sees_what_is_written, make, unmake),
@@ -315,6 +373,8 @@ int main(void) {
         cmocka_unit_test(there_is_a_limit),
         cmocka_unit_test(without_neighbours_it_is_ordinary_memory),
         cmocka_unit_test_setup_teardown(threads_may_come_and_go, make, unmake),
+        cmocka_unit_test_setup_teardown(nobody_waits_for_the_kernel, make, unmake),
+        cmocka_unit_test_setup_teardown(what_is_one_too_many_leaves_nothing, make, unmake),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
