@@ -40,11 +40,15 @@ static void decode_offer(const uint8_t in[OFFER_BYTES], struct offer *out) {
     group_decode_segment_name(bytes_get(&r, GROUP_SEGMENT_NAME_BYTES), &out->segment);
 }
 
-/* all_gather of `bytes` bytes a rank; *out is malloc'd. */
+/* all_gather of `bytes` bytes a rank; *out is malloc'd. A rank that has no room for the others' answers fails the
+ * parent, as every collective does that cannot go on: nothing else ends their wait. */
 static int exchange(struct muster_group *parent, const void *own, size_t bytes, uint8_t **out) {
     uint8_t *all = malloc(parent->size * bytes);
     if (!all) {
-        return status_fail(MUSTER_ENOMEM, "no memory to ask %u ranks", parent->size);
+        char sentence[MUSTER_GROUP_NAME_MAX + 64];
+        (void)str_format(sentence, sizeof sentence, "no memory to ask the %u ranks of group '%s'", parent->size,
+                         parent->name);
+        return group_fail(parent, MUSTER_ENOMEM, sentence);
     }
     int code = muster_all_gather(parent, own, all, bytes, MUSTER_UINT8, NULL);
     if (code) {
@@ -61,6 +65,7 @@ static int exchange(struct muster_group *parent, const void *own, size_t bytes, 
 struct members {
     const uint32_t *ranks;
     uint32_t count;
+    int status; /* of finding them; of a failure all are told */
 };
 
 static int prepare(struct muster_group *parent, struct members members, const char *name,
@@ -126,12 +131,14 @@ static int attach(const uint8_t *all, struct members members, struct muster_grou
 /* Both ways end here: every rank of the parent has its list. */
 static int make(struct muster_group *parent, struct members members, uint64_t list_hash, const char *name,
                 const struct muster_group_options *options, struct muster_group **out) {
-    struct offer offer = {.list_hash = list_hash};
+    struct offer offer = {.list_hash = list_hash, .status = members.status};
     struct muster_group *group = NULL;
     uint8_t own[OFFER_BYTES], *all = NULL;
     char trouble[MUSTER_DETAIL_MAX] = "";
-    if (members.count > 0) {
+    if (offer.status == 0 && members.count > 0) {
         offer.status = prepare(parent, members, name, options, &offer, &group);
+    }
+    if (offer.status) {
         (void)str_format(trouble, sizeof trouble, "%s", muster_detail());
     }
     encode_offer(&offer, own);
@@ -207,7 +214,7 @@ int muster_group_subset(struct muster_group *parent, const uint32_t *ranks, uint
     if (code) {
         return code;
     }
-    struct members members = {ranks, is_member ? rank_count : 0};
+    struct members members = {ranks, is_member ? rank_count : 0, 0};
     (void)str_format(suffix, sizeof suffix, ".%u", ++parent->child_count);
     *out = NULL;
     return make(parent, members, hash_list(ranks, rank_count), name_of(parent, options, suffix, name), options, out);
@@ -261,6 +268,7 @@ int muster_group_split(struct muster_group *parent, int32_t color, int32_t key,
     char name[MUSTER_GROUP_NAME_MAX], suffix[32];
     uint8_t own[CHOICE_BYTES], *all = NULL;
     uint32_t *ranks = NULL, count = 0;
+    struct members members = {0};
     struct bytes_writer w = {own, sizeof own, 0, false};
     struct muster_group_options own_options;
     int code = check_parent(parent, &options, &own_options, out);
@@ -272,10 +280,13 @@ int muster_group_split(struct muster_group *parent, int32_t color, int32_t key,
     (void)str_format(suffix, sizeof suffix, ".%u:%d", ++parent->child_count, (int)color);
     *out = NULL;
     code = exchange(parent, own, sizeof own, &all);
-    code = code || color < 0 ? code : find_same_color(parent, all, color, &ranks, &count);
+    if (code == 0 && color >= 0) {
+        members.status = find_same_color(parent, all, color, &ranks, &count);
+        members.ranks = ranks;
+        members.count = count;
+    }
     free(all);
-    code = code ? code
-                : make(parent, (struct members){ranks, count}, 0, name_of(parent, options, suffix, name), options, out);
+    code = code ? code : make(parent, members, 0, name_of(parent, options, suffix, name), options, out);
     free(ranks);
     return code;
 }

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -196,6 +197,65 @@ static void groups_may_be_freed_from_different_threads(void **state) {
     }
 }
 
+/* ---- a rank without memory ---- */
+
+/* The linker has the library call this one. */
+static _Thread_local size_t refused_bytes;
+static _Thread_local int refused_after;
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes) {
+    if (refused_bytes == 0 || bytes != refused_bytes || refused_after-- > 0) {
+        return __real_malloc(bytes);
+    }
+    refused_bytes = 0;
+    return NULL;
+}
+
+struct refusal {
+    size_t bytes;
+    int after;       /* so many of that size that succeed */
+    bool is_subset;  /* else by colour */
+    bool is_parents; /* the parent fails, too */
+};
+
+static int run_out_of_memory(struct rank *rank, void *argument) {
+    static const uint32_t all[] = {0, 1, 2};
+    const struct refusal *refusal = argument;
+    struct muster_group *world = rank_group(rank, NULL), *group = NULL;
+    if (rank->rank == 1) {
+        refused_bytes = refusal->bytes;
+        refused_after = refusal->after;
+    }
+    rank_check_code(rank,
+                    refusal->is_subset ? muster_group_subset(world, all, 3, NULL, &group)
+                                       : muster_group_split(world, 0, 0, NULL, &group),
+                    MUSTER_ENOMEM);
+    rank_check(rank, refused_bytes == 0 && group == NULL);
+    rank_check(rank, rank->rank == 1 || strstr(muster_detail(), "rank 1"));
+    rank_check(rank, rank->rank != 1 || strstr(muster_detail(), "no memory"));
+    if (!refusal->is_parents) { /* and it can be tried again */
+        rank_check_code(rank, muster_group_split(world, 0, 0, NULL, &group), 0);
+        rank_check(rank, sum_of(rank, group, 1) == 3);
+        muster_group_free(group);
+    }
+    muster_group_free(world);
+    return 0;
+}
+
+static void a_rank_without_memory_keeps_nobody_waiting(void **state) {
+    (void)state;
+    enum { CHOICE = 8, OFFER = 40, RANK = 4 };
+    struct refusal refusals[] = {{3 * CHOICE, 0, false, true}, {3 * CHOICE, 1, false, false},
+                                 {3 * RANK, 0, false, false},  {3 * RANK, 1, false, false},
+                                 {3 * OFFER, 0, false, true},  {3 * RANK, 0, true, false},
+                                 {3 * OFFER, 0, true, true}};
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        print_message("%zu bytes\n", refusals[i].bytes);
+        ranks_run(3, run_out_of_memory, &refusals[i]);
+    }
+}
+
 static int abort_a_part(struct rank *rank, void *argument) {
     (void)argument;
     static const uint32_t pair[] = {0, 1};
@@ -228,6 +288,7 @@ int main(void) {
         cmocka_unit_test(groups_are_used_from_different_threads),
         cmocka_unit_test(groups_may_be_freed_from_different_threads),
         cmocka_unit_test(the_end_of_a_part_is_not_that_of_the_whole),
+        cmocka_unit_test(a_rank_without_memory_keeps_nobody_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
