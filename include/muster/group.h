@@ -66,9 +66,10 @@ struct muster_group_options {
  *   (and MASTER_PORT, 29500 by default), else it comes through PMI-1 or PMIx, which is opened when needed.
  * - None of these (the program alone, in a debugger): this process is a world of one rank, and needs no network.
  * options: NULL for the defaults. If the launcher serves the store, all ranks may call it again, and each call makes a
- * group of its own. Through PMI-1 or PMIx it works once a process. Blocks until all ranks are there. Costs a few store
- * operations a rank, however many ranks there are. Errors of all four: MUSTER_EINVAL, MUSTER_ENOMEM, MUSTER_ETIMEOUT
- * (names ranks that did not come), MUSTER_EPEER (a rank died meanwhile), and those of the store. */
+ * group of its own. Through PMI-1 or PMIx it works once a process, and then gives MUSTER_ECLOSED. Blocks until all
+ * ranks are there. Costs a few store operations a rank, however many ranks there are. Errors of all four:
+ * MUSTER_EINVAL, MUSTER_ENOMEM, MUSTER_ETIMEOUT (names ranks that did not come), MUSTER_EPEER (a rank died meanwhile),
+ * and those of the store. */
 int muster_group_create_env(const struct muster_group_options *options, struct muster_group **out);
 
 /* The same over a store that is open already; it is borrowed until the group, and every group made from it, is freed.

@@ -1,5 +1,5 @@
 /* A worker for test_launchers.py: makes the group of the launcher's environment and all_reduces until something happens
- * to rank 1: `launched kill|stop|sleep|none`. */
+ * to rank 1: `launched kill|stop|sleep|none`. `launched twice` then makes a second group in the same way. */
 #include <muster/collective.h>
 #include <muster/group.h>
 #include <muster/record.h>
@@ -45,6 +45,12 @@ int main(int argc, char **argv) {
         (void)fprintf(stderr, "launched: %s\n", muster_detail());
         (void)muster_record_error("launched: %s", muster_detail());
         return EXIT_FAILURE;
+    }
+    if (argc > 1 && strcmp(argv[1], "twice") == 0) {
+        struct muster_group *second = NULL;
+        code = muster_group_create_env(&options, &second);
+        (void)printf("second group: %s\n", code ? muster_detail() : "made");
+        muster_group_free(second);
     }
     (void)printf("done %u of %u\n", muster_group_rank(group), muster_group_size(group));
     muster_group_free(hasty);

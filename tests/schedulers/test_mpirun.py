@@ -44,8 +44,8 @@ def remote_shell(folder):
     return path
 
 
-def meet(*command, **variables):
-    text = launch(*command, PROGRAM, "none", MUSTER_DEBUG="INFO", **variables)
+def meet(*command, what="none", **variables):
+    text = launch(*command, PROGRAM, what, MUSTER_DEBUG="INFO", **variables)
     assert sorted(re.findall(r"done \d of \d", text)) == THREE, text
     return text
 
@@ -54,6 +54,7 @@ def programs_of_open_mpi(folder):
     """libmuster's ranks started by mpirun itself, without muster run."""
     mpirun = [shutil.which("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe", "-np", "3"]
     expect(meet(*mpirun), "Open MPI's mpirun has started rank 2 of 3")
+    expect(meet(*mpirun, what="twice"), "second group: .*PMIx: a process can make one group")
     apart = ["--host", "n1:2,n2:1", "--mca", "plm_rsh_agent", remote_shell(folder), "--mca", "oob_tcp_if_include", "lo"]
     meet(*mpirun, *apart, "-x", "MUSTER_DEBUG")
     meet(*mpirun, "-x", "MASTER_ADDR=127.0.0.1", "-x", "MASTER_PORT=29511")
@@ -62,6 +63,7 @@ def programs_of_open_mpi(folder):
 def programs_of_mpich(folder):
     mpirun = [shutil.which("mpirun.mpich")]
     expect(meet(*mpirun, "-np", "3"), "a PMI process manager has started rank 2 of 3")
+    expect(meet(*mpirun, "-np", "3", what="twice"), "second group: .*a process can make one group")
     meet(*mpirun, "-launcher", "ssh", "-launcher-exec", remote_shell(folder), "-hosts", "n1,n2", "-ppn", "2", "-np", "3")
     meet(*mpirun, "-np", "3", "-genv", "MASTER_ADDR", "127.0.0.1", "-genv", "MASTER_PORT", "29512")
     expect(launch(*mpirun, "-np", "1", PROGRAM, "none"), "done 0 of 1")

@@ -21,7 +21,15 @@ struct connection {
     char line[LINE_BYTES_MAX]; /* the last answer, without its end */
 };
 
+static int fail_closed(void) {
+    return status_fail(MUSTER_ECLOSED, "the process manager has closed the connection (PMI_FD): a process can make one "
+                                       "group from its environment, or MASTER_ADDR must be set");
+}
+
 static int fail_socket(const struct connection *connection, int error_number) {
+    if (error_number == EPIPE || error_number == ECONNRESET) {
+        return fail_closed();
+    }
     return error_number == EBADF || error_number == ENOTSOCK
                ? status_fail(MUSTER_ECLOSED,
                              "PMI_FD is %d, which is no open socket: was this process started by another one, not by "
@@ -73,9 +81,7 @@ static int read_line(struct connection *connection) {
             return fail_socket(connection, errno);
         }
         if (n == 0) {
-            return status_fail(MUSTER_ECLOSED,
-                               "the process manager has closed the connection (PMI_FD): a process can make one group "
-                               "from its environment, or MASTER_ADDR must be set");
+            return fail_closed();
         }
         if (connection->line[used] == '\n') {
             connection->line[used] = '\0';

@@ -3,6 +3,7 @@
 #include "comm/launch/pmix.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,10 @@
 #define KEY "muster-world"
 #define RANK_WILDCARD (UINT32_MAX - 1)
 enum { NAMESPACE_BYTES = 256, KEY_BYTES = 512, TYPE_STRING = 3, TYPE_INT = 6, TYPE_UINT32 = 14, SCOPE_GLOBAL = 3 };
+
+/* Of the library, which is the process's. Once it has said goodbye to the server it may find it again, and then hang in
+ * the next fence (so does OpenPMIx 4.2); kept open, it would have its thread run for as long as the process lives. */
+static _Atomic bool was_used;
 
 struct process {
     char space[NAMESPACE_BYTES];
@@ -79,6 +84,11 @@ static int size_of_job(const struct pmix_client *client, uint32_t *out) {
 
 int pmix_open(struct pmix_client **out, struct pmix_place *out_place) {
     const char *reason = NULL;
+    if (atomic_load(&was_used)) {
+        return status_fail(MUSTER_ECLOSED,
+                           "PMIx: a process can make one group from its environment, or MASTER_ADDR must "
+                           "be set");
+    }
     struct pmix_client *client = calloc(1, sizeof *client);
     if (!client) {
         return status_fail(MUSTER_ENOMEM, "no memory for PMIx");
@@ -94,6 +104,7 @@ int pmix_open(struct pmix_client **out, struct pmix_place *out_place) {
     }
     int code = find_calls(client);
     int status = code ? 0 : client->init(&client->self, NULL, 0);
+    atomic_store(&was_used, code == 0 && status == 0);
     if (code || status != 0) { /* stays loaded: unloading would pull its threads' code away */
         code = code ? code : fail(client, "reach the server", status);
         free(client);

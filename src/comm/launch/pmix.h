@@ -15,7 +15,8 @@ struct pmix_place {
 
 /* open finds rank and size; share has rank 0 give `text` (others: ignored) and all get it in `out`, of
  * PMIX_SHARE_VALUE_MAX bytes; close ends the connection (NULL is accepted).
- * MUSTER_EUNSUPPORTED: there is no libpmix.so.2; MUSTER_ECLOSED: the server's answer is a failure. */
+ * MUSTER_EUNSUPPORTED: there is no libpmix.so.2; MUSTER_ECLOSED: the server's answer is a failure, or this process has
+ * opened it before. */
 struct pmix_client;
 int pmix_open(struct pmix_client **out, struct pmix_place *out_place);
 int pmix_share(struct pmix_client *client, const char *text, int64_t deadline_ns, char *out);
