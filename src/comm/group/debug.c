@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/str.h"
 #include "comm/group/group_impl.h"
 
@@ -25,6 +26,7 @@ static void write_line(enum log_level level, const char *file, int line, const c
     (void)line;
     int n = snprintf(out, sizeof out, "muster: rank %u: %s\n", atomic_load(&own_rank), text);
     size_t length = n < 0 ? 0 : (size_t)n < sizeof out ? (size_t)n : sizeof out - 1;
+    printable_clean(out, length, true); /* names, variables, what other ranks say */
     ssize_t ignored = write(STDERR_FILENO, out, length);
     (void)ignored;
 }
@@ -33,13 +35,12 @@ bool debug_start(uint32_t rank) {
     const char *wish = getenv("MUSTER_DEBUG");
     bool info = wish && strcasecmp(wish, "INFO") == 0, detail = wish && strcasecmp(wish, "DETAIL") == 0;
     atomic_store(&own_rank, rank);
-    if (!info && !detail && wish && *wish && strcasecmp(wish, "OFF") != 0 && rank == 0) {
-        char text[LOG_TEXT_MAX];
-        (void)str_format(text, sizeof text, "MUSTER_DEBUG=%.40s is not known: INFO, DETAIL and OFF are", wish);
-        write_line(LOG_LEVEL_WARNING, NULL, 0, text);
-    }
-    if (!log_has_sink() && !(wish && strcasecmp(wish, "OFF") == 0)) {
+    bool off = wish && strcasecmp(wish, "OFF") == 0;
+    if (!log_has_sink() && !off) {
         log_set_sink(write_line);
+    }
+    if (!info && !detail && !off && wish && *wish && rank == 0) {
+        log_warning("MUSTER_DEBUG=%.40s is not known: INFO, DETAIL and OFF are", wish);
     }
     if (info || detail) {
         log_set_level(detail ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO);

@@ -148,11 +148,29 @@ static void the_log_has_calls_and_messages(void **state) {
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
+static int wish_for_rubbish(struct rank *rank, void *log) {
+    (void)setenv("MUSTER_DEBUG", "loud\033[2J", 1);
+    rank_check(rank, freopen(log, "w", stderr) != NULL);
+    muster_group_free(rank_group(rank, NULL));
+    return 0;
+}
+
+static void no_line_obeys_a_variable(void **state) {
+    (void)state;
+    char log[128];
+    (void)str_format(log, sizeof log, "%s/log", folder);
+    ranks_run(1, wish_for_rubbish, log);
+    const char *text = read_file("log");
+    assert_true(has_line(text, "muster: rank 0: ", "MUSTER_DEBUG=loud?[2J is not known", NULL));
+    assert_null(strchr(text, '\033'));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(calls_within_a_host),
         IN_FOLDER(calls_between_hosts),
         IN_FOLDER(the_log_has_calls_and_messages),
+        IN_FOLDER(no_line_obeys_a_variable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
