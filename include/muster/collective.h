@@ -94,10 +94,11 @@ int muster_reduce_scatter(struct muster_group *group, const void *send, void *re
 int muster_all_to_all(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                       struct muster_work **work);
 
-/* Prefixes: rank r gets send_0[i] op ... op send_r[i]; in muster_exscan(), send_0[i] op ... op send_(r-1)[i], and rank
- * 0, which has nobody before it, nothing: its `receive` is left as it is, and may be NULL. Not for MUSTER_OP_AVERAGE. A
- * rank waits for those before it alone. In place: receive == send. Cost: between hosts ceil(log2 P) messages of n
- * elements for a rank, in exscan one more. */
+/* Prefixes, in the order of ranks. muster_scan() is inclusive: rank r gets send_0[i] op ... op send_r[i], its own
+ * elements included. muster_exscan() is exclusive: rank r gets send_0[i] op ... op send_(r-1)[i], without its own. Rank
+ * 0 has nobody before it: in muster_exscan() its `receive` is left as it is, and may be NULL. Not for
+ * MUSTER_OP_AVERAGE. A rank waits for those before it alone. In place: receive == send. Cost: between hosts ceil(log2
+ * P) messages of n elements for a rank, in exscan one more. */
 int muster_scan(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                 enum muster_reduction reduction, struct muster_work **work);
 int muster_exscan(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,

@@ -242,20 +242,24 @@ static int run_gather(struct hierarchy *hierarchy) {
     bool is_root = call->root == hierarchy->config.rank;
     uint8_t *packed = NULL, *own = NULL;
     if (is_root) {
-        size_t total = packed_begin(hierarchy, hierarchy->config.size);
-        packed =
-            hierarchy->layout.is_identity ? call->receive : scratch(hierarchy, 0, total * hierarchy->call->type_bytes);
-        own = packed ? packed + host_begin(hierarchy, hierarchy->host) * hierarchy->call->type_bytes : NULL;
-    } else if (is_leader(hierarchy)) {
-        own = scratch(hierarchy, 0, host_elements(hierarchy, hierarchy->host) * hierarchy->call->type_bytes);
-    }
-    if (!own && is_leader(hierarchy) && !(is_root && hierarchy->layout.is_identity)) {
-        return MUSTER_ENOMEM;
+        packed = call->receive;
+        if (!hierarchy->layout.is_identity) {
+            packed = scratch(hierarchy, 0, packed_begin(hierarchy, hierarchy->config.size) * call->type_bytes);
+            if (!packed) {
+                return MUSTER_ENOMEM;
+            }
+        }
+        own = packed ? packed + host_begin(hierarchy, hierarchy->host) * call->type_bytes : NULL;
+    } else if (is_leader(hierarchy) && hierarchy->member_count > 1) {
+        own = scratch(hierarchy, 0, host_elements(hierarchy, hierarchy->host) * call->type_bytes);
+        if (!own) {
+            return MUSTER_ENOMEM;
+        }
     }
     const void *send = NULL;
     int code = gather_host(hierarchy, own, &send);
     code = code != 0 ? code : leaders_blocks(hierarchy, COMM_GATHER, hierarchy->config.hosts[call->root], send, packed);
-    if (code == 0 && is_root && packed != call->receive && packed) {
+    if (code == 0 && is_root && packed != call->receive) {
         permute(hierarchy, call->receive, packed, false);
     }
     return code;
