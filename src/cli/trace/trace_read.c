@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/fnv.h"
+
 static const char *text_of(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
     return text != NULL ? text : "";
@@ -76,10 +78,7 @@ uint64_t trace_event_call(const json_t *event) {
         json_object_get(event, "dur") == NULL || json_object_get(args, "failed") != NULL) {
         return 0; /* a call that failed may end before all have begun it */
     }
-    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
-    for (const char *p = group; *p != '\0'; p++) {
-        hash = (hash ^ (uint8_t)*p) * UINT64_C(1099511628211);
-    }
+    uint64_t hash = fnv_bytes(FNV_BEGIN, group, strlen(group));
     hash ^= (uint64_t)json_integer_value(sequence) * UINT64_C(0x9E3779B97F4A7C15);
     hash = (hash ^ (hash >> 29)) * UINT64_C(0xBF58476D1CE4E5B9);
     return hash != 0 ? hash : 1;

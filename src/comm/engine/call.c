@@ -9,6 +9,7 @@
 
 #include <muster/status.h>
 
+#include "base/fnv.h"
 #include "base/status.h"
 
 /* The layout, from the lowest bit: operation 5, type 4, reduction 3, root (of an all_reduce: accumulated) 16, count 35,
@@ -70,10 +71,9 @@ uint64_t comm_call_fingerprint(const struct comm_call *call, uint32_t size) {
         count = 0; /* they differ by right */
         hashed = 1;
     } else if (counts) {
-        /* FNV-1a, a word at a time: against mistakes, not against malice. */
-        count = UINT64_C(0xcbf29ce484222325);
+        count = FNV_BEGIN;
         for (uint32_t rank = 0; rank < size; rank++) {
-            count = (count ^ counts[rank]) * UINT64_C(0x100000001b3);
+            count = fnv_step(count, counts[rank]);
         }
         count ^= count >> COUNT_BITS;
         hashed = 1;

@@ -22,6 +22,7 @@
 
 #include <muster/muster.h>
 
+#include "base/fnv.h"
 #include "base/str.h"
 #include "comm/group/matrix_test_support.h"
 #include "comm/group/ranks_test_support.h"
@@ -150,13 +151,8 @@ static _Noreturn void complain(struct bench *bench, const struct slot *slot, con
     rank_failed(bench->rank, __FILE__, __LINE__, "a right result");
 }
 
-/* FNV-1a of the result's bytes. */
 static int64_t hash_of(const struct slot *slot) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < slot->receive_bytes; i++) {
-        hash = (hash ^ (unsigned char)slot->receive[i]) * UINT64_C(0x100000001b3);
-    }
-    return (int64_t)hash;
+    return (int64_t)fnv_bytes(FNV_BEGIN, slot->receive, slot->receive_bytes);
 }
 
 static void slot_check(struct bench *bench, const struct slot *slot, bool is_known) {

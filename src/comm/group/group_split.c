@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/fnv.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/group/group_impl.h"
@@ -187,9 +188,9 @@ static int check_parent(const struct muster_group *parent, const struct muster_g
 /* ---- by a list ---- */
 
 static uint64_t hash_list(const uint32_t *ranks, uint32_t count) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ count;
+    uint64_t hash = FNV_BEGIN ^ count;
     for (uint32_t i = 0; i < count; i++) {
-        hash = (hash ^ ranks[i]) * UINT64_C(0x100000001b3);
+        hash = fnv_step(hash, ranks[i]);
     }
     return hash;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/fnv.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -95,12 +96,9 @@ static bool can_share(void) {
     return false;
 }
 
-/* FNV-1a: tells names apart, not adversaries. Never 0. */
+/* Tells names apart, not adversaries. Never 0. */
 static uint64_t hash_bytes(const void *bytes, size_t len) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < len; i++) {
-        hash = (hash ^ ((const uint8_t *)bytes)[i]) * UINT64_C(0x100000001b3);
-    }
+    uint64_t hash = fnv_bytes(FNV_BEGIN, bytes, len);
     return hash ? hash : 1;
 }
 

@@ -3,6 +3,8 @@
 
 #include <assert.h>
 
+#include "base/fnv.h"
+
 #define ANY_RANKS 0, UINT32_MAX
 #define KIB(n) (UINT64_C(1024) * (n))
 #define UP_TO(bytes) 0, (bytes)
@@ -151,20 +153,20 @@ bool choice_is_possible(enum comm_operation operation, enum choice_medium medium
     return algorithm == CHOICE_STAGED || (has_direct && medium == CHOICE_SHARED && algorithm == CHOICE_DIRECT);
 }
 
-/* A rule as numbers, so that padding does not count. FNV-1a, a word at a time. */
+/* A rule as numbers, so that padding does not count. */
 static uint64_t hash_rule(uint64_t hash, const struct choice_rule *rule) {
     const uint64_t words[] = {(uint64_t)rule->operation, (uint64_t)rule->medium, rule->ranks_min,
                               rule->ranks_max,           (uint64_t)rule->load,   rule->bytes_min,
                               rule->bytes_max,           rule->algorithm,        rule->piece_bytes};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        hash = (hash ^ words[i]) * UINT64_C(0x100000001b3);
+        hash = fnv_step(hash, words[i]);
         hash ^= hash >> 32;
     }
     return hash;
 }
 
 uint64_t choice_hash(const struct choice *choice) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = FNV_BEGIN;
     for (size_t i = 0; choice && i < choice->rule_count; i++) {
         hash = hash_rule(hash, &choice->rules[i]);
     }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fnv.h"
+
 void native_search_init(struct native_search *s, size_t count) {
     assert(count > 0 && count <= NET_ENDPOINTS_MAX);
     *s = (struct native_search){.count = count, .pause_ms = NATIVE_SEARCH_PAUSE_MIN_MS};
@@ -159,22 +161,22 @@ uint64_t native_search_known_round(const struct native_search *s) {
     return known;
 }
 
-static uint64_t fnv(uint64_t digest, const char *text) {
+static uint64_t hash_text(uint64_t digest, const char *text) {
     for (; *text != '\0'; text++) {
-        digest = (digest ^ (uint8_t)tolower((unsigned char)*text)) * UINT64_C(0x100000001b3);
+        digest = fnv_step(digest, (uint8_t)tolower((unsigned char)*text));
     }
     return digest;
 }
 
 uint64_t native_search_digest(const struct net_endpoint_list *list) {
-    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    uint64_t digest = FNV_BEGIN;
     char port[16];
     if (list->count < 2) {
         return 0;
     }
     for (size_t i = 0; i < list->count; i++) {
         (void)snprintf(port, sizeof port, ":%d", (int)list->list[i].port);
-        digest = fnv(fnv(fnv(digest, i > 0 ? "," : ""), list->list[i].host), port);
+        digest = hash_text(hash_text(hash_text(digest, i > 0 ? "," : ""), list->list[i].host), port);
     }
     return digest != 0 ? digest : 1;
 }

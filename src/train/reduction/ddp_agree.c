@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/fnv.h"
 #include "base/status.h"
 #include "train/reduction/ddp_impl.h"
 
@@ -42,14 +43,8 @@ static int describe(const struct muster_ddp *ddp, struct buf *text) {
     return status;
 }
 
-/* FNV-1a: against mistakes, not against malice. */
 static uint64_t hash_of(const struct buf *text) {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    const uint8_t *bytes = buf_bytes(text);
-    for (size_t i = 0; i < text->len; i++) {
-        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    }
-    return hash;
+    return fnv_bytes(FNV_BEGIN, buf_bytes(text), text->len);
 }
 
 /* The line that `at` begins, without its end; "nothing" at the end of the text. */

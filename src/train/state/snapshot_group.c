@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fnv.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "train/state/safetensors.h"
@@ -163,26 +164,19 @@ int muster_snapshot_load_group_sized(struct muster_group *group, const char *fol
 
 /* ---- without a disk ---- */
 
-static uint64_t mix(uint64_t hash, const void *bytes, size_t count) {
-    for (size_t i = 0; i < count; i++) { /* FNV-1a: against mistakes, not against malice */
-        hash = (hash ^ ((const uint8_t *)bytes)[i]) * UINT64_C(0x100000001b3);
-    }
-    return hash;
-}
-
 /* Of what must be equal on all ranks. */
 static uint64_t hash_of(const struct muster_snapshot_state *state) {
-    uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), &state->tensor_count, sizeof state->tensor_count);
+    uint64_t hash = fnv_bytes(FNV_BEGIN, &state->tensor_count, sizeof state->tensor_count);
     for (size_t i = 0; i < state->tensor_count; i++) {
         const struct muster_tensor *tensor = &state->tensors[i];
-        hash = mix(hash, tensor->name, strlen(tensor->name) + 1);
-        hash = mix(hash, &tensor->type, sizeof tensor->type);
-        hash = mix(hash, &tensor->dim_count, sizeof tensor->dim_count);
-        hash = mix(hash, tensor->shape, tensor->dim_count * sizeof tensor->shape[0]);
+        hash = fnv_bytes(hash, tensor->name, strlen(tensor->name) + 1);
+        hash = fnv_bytes(hash, &tensor->type, sizeof tensor->type);
+        hash = fnv_bytes(hash, &tensor->dim_count, sizeof tensor->dim_count);
+        hash = fnv_bytes(hash, tensor->shape, tensor->dim_count * sizeof tensor->shape[0]);
     }
     for (size_t i = 0; i < state->value_count; i++) {
-        hash = mix(hash, state->values[i].name, strlen(state->values[i].name) + 1);
-        hash = mix(hash, &state->values[i].kind, sizeof state->values[i].kind);
+        hash = fnv_bytes(hash, state->values[i].name, strlen(state->values[i].name) + 1);
+        hash = fnv_bytes(hash, &state->values[i].kind, sizeof state->values[i].kind);
     }
     return hash;
 }
