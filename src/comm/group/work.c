@@ -5,12 +5,12 @@
 #include <muster/group.h>
 
 #include <assert.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "comm/group/work_impl.h"
 
 enum { POOLED_MAX = 64 };
@@ -67,11 +67,7 @@ static void *run_queue(void *argument) {
 }
 
 static int start_thread(struct muster_group *group) {
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the program's threads' business */
-    int error_number = pthread_create(&group->queue->thread, NULL, run_queue, group);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error_number = thread_start(&group->queue->thread, NULL, run_queue, group);
     if (error_number) {
         return status_fail_errno(error_number, "start the progress thread of group '%s'", group->name);
     }

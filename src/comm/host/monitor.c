@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "base/thread.h"
 
 enum { EVENTS_AT_ONCE = 64, STAT_BYTES = 1024, STAT_START_TIME = 22, STAT_MEMORY_BYTES = 23, STAT_EXIT_CODE = 52 };
 
@@ -206,16 +206,11 @@ static void wake(struct monitor *monitor) {
 
 static int start(struct monitor *monitor) {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = KIND_STOP};
-    sigset_t all, before;
     if (monitor->epoll_fd < 0 || monitor->stop_fd < 0 ||
         epoll_ctl(monitor->epoll_fd, EPOLL_CTL_ADD, monitor->stop_fd, &event) < 0) {
         return status_fail_errno(errno, "make the monitor's descriptors");
     }
-    /* Signals are the program's threads' business. */
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error_number = pthread_create(&monitor->thread, NULL, run, monitor);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error_number = thread_start(&monitor->thread, NULL, run, monitor);
     if (error_number) {
         return status_fail_errno(error_number, "start the monitor's thread");
     }

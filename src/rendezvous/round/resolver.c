@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "net/host_name.h"
 
 struct box {
@@ -82,15 +82,10 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
 static int start_thread(struct box *box) {
     pthread_t thread;
     pthread_attr_t attributes;
-    sigset_t all;
-    sigset_t before;
-    (void)sigfillset(&all);
     int error_number = pthread_attr_init(&attributes);
     if (error_number == 0) {
         (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals belong to the loop's thread */
-        error_number = pthread_create(&thread, &attributes, resolve, box);
-        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        error_number = thread_start(&thread, &attributes, resolve, box);
         (void)pthread_attr_destroy(&attributes);
     }
     return error_number;

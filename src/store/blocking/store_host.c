@@ -6,12 +6,12 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/status.h"
+#include "base/thread.h"
 #include "net/endpoint.h"
 #include "store/blocking/store_impl.h"
 #include "store/server/kv_engine.h"
@@ -62,14 +62,10 @@ static void close_pair(struct store_host *host) {
 }
 
 static int start_thread(struct store_host *host) {
-    sigset_t all, before;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, host->stop_fds) != 0) {
         return status_fail_errno(errno, "a pair of sockets for the store server");
     }
-    (void)sigfillset(&all); /* signals are the program's own business, not this thread's */
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&host->thread, NULL, serve, host);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int failed = thread_start(&host->thread, NULL, serve, host);
     if (failed) {
         close_pair(host);
         return status_fail_errno(failed, "start a thread for the store server");
