@@ -555,3 +555,25 @@ def case_etcd3_tls():
                      options=[f"--rdzv-conf=cacert={at('ca.pem')},{mine},{user}"])  # fmt: skip
         starts = fail_and_form(pair, pair.start_both(), "B")
         pair.finish(starts)
+
+
+def case_etcd3_without_its_libraries():
+    """A library that cannot be loaded is named, and the agent ends as after any other failure to start."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        secret = write(scratch.path("secret"), "0123456789abcdef" * 2)
+        os.chmod(secret, 0o600)
+        hidden = {
+            "libcurl.so.4": ("etcd-v3", "HTTP needs libcurl", ()),
+            "libssl.so.3": ("muster", "need OpenSSL 3", (f"--rdzv-conf=secret_file={secret}",)),
+        }
+        for library, (backend, words, options) in hidden.items():
+            folder = scratch.path(backend)
+            os.mkdir(folder)
+            write(os.path.join(folder, library), "")  # the loader finds this one first, and refuses it
+            agent = scratch.run(
+                "muster", "--nnodes=2", f"--rdzv-backend={backend}", "--rdzv-id=x", "--rdzv-endpoint=127.0.0.1:1",
+                *options, *jobs.worker(scratch), env=scratch.env(LD_LIBRARY_PATH=folder),
+            )  # fmt: skip
+            agent.expect(20, 1)
+            jobs.check(words in agent.err(), f"'{words}' is not said\n{agent.tail()}")

@@ -464,6 +464,8 @@ static int start(struct rdzv *r) {
     }
     r->state = n;
     participant_init(&n->part, r, &way);
+    n->reach.own = n->reach.lost = -1; /* the end of a start that fails looks at these */
+    n->finder = &native_endpoint_finder;
     if (getrandom(n->identity, sizeof n->identity, 0) != (ssize_t)sizeof n->identity) {
         return status_fail(MUSTER_ESYSTEM, "no random numbers for this agent's identity");
     }

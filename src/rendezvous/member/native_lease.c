@@ -239,6 +239,10 @@ static void end(struct native *n) {
         return;
     }
     n->lease->has_ended = true;
+    if (!n->lease->client) { /* it could not be started */
+        participant_end(&n->part);
+        return;
+    }
     if (n->reach.own >= 0) {
         coordinator_server_look(n->reach.server, &view);
     }

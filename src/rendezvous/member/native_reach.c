@@ -151,8 +151,6 @@ static void on_resolved(void *ctx, struct native_place *place) {
 int native_reach_start(struct native *n, const struct coordinator_server_options *server) {
     struct native_reach *r = &n->reach;
     struct net_endpoint_list list;
-    r->own = r->lost = -1;
-    n->finder = &native_endpoint_finder;
     if (n->part.rdzv->options.backend == RDZV_BACKEND_ETCD_V3) {
         n->finder = &native_lease_finder;
         r->opened_ms = now_ms(n);
