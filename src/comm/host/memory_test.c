@@ -320,7 +320,7 @@ static void *look_for_it(void *argument) {
 }
 
 /* In place of the C library's: while one thread's allocation is here, another one asks. */
-int posix_fallocate(int fd, off_t offset, off_t length) {
+int posix_fallocate(int fd, off_t offset, off_t len) {
     static pthread_t asker;
     if (atomic_exchange(&watches, false)) {
         struct timespec until;
@@ -331,7 +331,7 @@ int posix_fallocate(int fd, off_t offset, off_t length) {
         assert_int_equal(pthread_timedjoin_np(asker, &found, &until), 0);
         assert_ptr_equal(found, found_meanwhile);
     }
-    return fallocate(fd, 0, offset, length) == 0 ? 0 : errno;
+    return fallocate(fd, 0, offset, len) == 0 ? 0 : errno;
 }
 
 static void nobody_waits_for_the_kernel(void **state) {
