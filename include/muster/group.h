@@ -87,7 +87,8 @@ int muster_group_create_tcp(const char *host, uint16_t port, uint32_t rank, uint
 
 /* A group of some ranks of `parent`. Collective over the *parent*: every rank of it calls with the same list (strictly
  * rising ranks of the parent). Ranks that are not listed get *out = NULL and MUSTER_OK. The new group has the parent's
- * timeout unless options say otherwise; it may be used beside the parent, from another thread too. */
+ * timeout unless options say otherwise; it may be used beside the parent, from another thread too. If a rank cannot
+ * make its part, every rank of the parent gets the error, with that rank named, and can try again. */
 int muster_group_subset(struct muster_group *parent, const uint32_t *ranks, uint32_t rank_count,
                         const struct muster_group_options *options, struct muster_group **out);
 

@@ -44,7 +44,8 @@ static int share_segments(struct context *context, struct muster_group *group, i
     }
     bool opens = !is_alone && !leads;
     code = code ? code : context_attach(context, opens ? &names[0] : NULL);
-    return code ? code : group_attach(group, opens ? &names[1] : NULL, deadline_ns);
+    code = code ? code : group_attach(group, opens ? &names[1] : NULL);
+    return code ? code : group_meet(group, deadline_ns);
 }
 
 static int create(const struct context_config *config, const struct muster_group_options *options, int64_t deadline_ns,

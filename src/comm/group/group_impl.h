@@ -118,9 +118,14 @@ int group_make_segment(struct muster_group *group, struct segment_name *out_name
 static inline bool group_leads_host(const struct muster_group *group) {
     return group->local == 0;
 }
-/* Opens the segment (name: NULL where it is one's own or there is none), meets the local members, and puts the group
- * into the context's list. */
-int group_attach(struct muster_group *group, const struct segment_name *name, int64_t deadline_ns);
+/* Opens the segment (name: NULL where it is one's own or there is none), makes the engine and puts the group into the
+ * context's list. Waits for nobody. */
+int group_attach(struct muster_group *group, const struct segment_name *name);
+/* Waits until all local members have attached. Where the members agree in another way that all have, call
+ * group_attached() instead. */
+int group_meet(struct muster_group *group, int64_t deadline_ns);
+/* All members have attached: the segment's name is needed no more. */
+void group_attached(struct muster_group *group);
 /* Frees what there is; says nothing to anybody. The context stays; true: it has no other group, and is the caller's to
  * free. Of several threads that free groups, one is told so. */
 bool group_dispose(struct muster_group *group);

@@ -284,19 +284,32 @@ static bool all_attached(void *argument) {
     return atomic_load_explicit(&group->shared->attached, memory_order_acquire) >= group->local_count;
 }
 
-/* Everybody on this host has opened the segment: from now on nobody needs its name. */
-static int meet_locals(struct muster_group *group, int64_t deadline_ns) {
+static void tell_locals(struct muster_group *group) {
     atomic_fetch_add_explicit(&group->shared->attached, 1, memory_order_release);
     for (uint32_t i = 0; i < group->local_count; i++) {
         uint32_t local = context_local_of(group->context, group->root_ranks[group->locals[i]]);
         comm_bell_ring(&group->context->lines[local].bell);
     }
+}
+
+int group_meet(struct muster_group *group, int64_t deadline_ns) {
     int code = comm_wait(&group->message_waiter, all_attached, group, deadline_ns);
     if (code == MUSTER_ETIMEOUT) {
         return status_fail(code, "%u of the %u ranks on this host did not come in time",
                            group->local_count - atomic_load(&group->shared->attached), group->local_count);
     }
+    if (code == 0) {
+        group_attached(group);
+    }
     return code;
+}
+
+void group_attached(struct muster_group *group) {
+    if (group->segment.memory && group->segment.fd >= 0) {
+        (void)close(group->segment.fd);
+        group->segment.fd = -1;
+    }
+    debug_group(group);
 }
 
 static void enlist(struct muster_group *group) {
@@ -333,20 +346,13 @@ static bool delist(struct muster_group *group) {
     return was_last;
 }
 
-int group_attach(struct muster_group *group, const struct segment_name *name, int64_t deadline_ns) {
+int group_attach(struct muster_group *group, const struct segment_name *name) {
     int code = open_segment(group, name);
     code = code ? code : make_engine(group);
     if (code == 0) {
         recorder_name_group(group->context->recorder, group->id, group->name);
         enlist(group);
-        code = meet_locals(group, deadline_ns);
-    }
-    if (code == 0 && group->segment.memory && group->segment.fd >= 0) {
-        (void)close(group->segment.fd);
-        group->segment.fd = -1;
-    }
-    if (code == 0) {
-        debug_group(group);
+        tell_locals(group);
     }
     return code;
 }

@@ -199,23 +199,21 @@ static int make_segment(const struct shrink *shrink, struct muster_group *group,
     return code ? code : told;
 }
 
-static int attach(const struct shrink *shrink, struct muster_group *group, int64_t deadline_ns) {
+static int attach_and_meet(const struct shrink *shrink, struct muster_group *group, int64_t deadline_ns) {
     uint32_t host = shrink->context->bootstrap.topology.host_of[shrink->context->rank];
     struct segment_name name = {0};
     uint8_t bytes[GROUP_SEGMENT_NAME_BYTES];
     char key[KEY_BYTES];
-    if (group->local_count == 1) {
-        return group_attach(group, NULL, deadline_ns);
-    }
     int code = 0;
-    if (group_leads_host(group)) {
+    if (group->local_count > 1 && group_leads_host(group)) {
         code = make_segment(shrink, group, host);
-    } else {
+    } else if (group->local_count > 1) {
         code = context_get_result(shrink->context, make_key(shrink, "segment", host, key),
                                   group->root_ranks[group->locals[0]], deadline_ns, bytes, sizeof bytes);
         group_decode_segment_name(bytes, &name);
     }
-    return code ? code : group_attach(group, group_leads_host(group) ? NULL : &name, deadline_ns);
+    code = code ? code : group_attach(group, group_leads_host(group) ? NULL : &name);
+    return code ? code : group_meet(group, deadline_ns);
 }
 
 static int prepare(const struct shrink *shrink, const struct list *list, struct muster_group **out) {
@@ -249,7 +247,7 @@ static int shrink_once(struct muster_group *failed, int64_t timeout_ms, struct m
     code = code ? code : prepare(&shrink, &list, &group);
     if (code == 0) {
         group->id = list.id;
-        code = attach(&shrink, group, clock_deadline_ns(clock_monotonic_ns(), timeout_ms));
+        code = attach_and_meet(&shrink, group, clock_deadline_ns(clock_monotonic_ns(), timeout_ms));
     }
     free(list.ranks);
     *out = group; /* also half-made */

@@ -1,5 +1,5 @@
-/* Groups made from a group: by a list of ranks, or by colour. Both agree by all_gathers of the parent: two exchanges at
- * most, and no store operation. See muster/group.h. */
+/* Groups made from a group: by a list of ranks, or by colour. Both agree by all_gathers of the parent: three exchanges
+ * at most, and no store operation. See muster/group.h. */
 #include <muster/group.h>
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "base/str.h"
 #include "comm/group/group_impl.h"
 
-enum { OFFER_BYTES = 8 + 4 + 4 + GROUP_SEGMENT_NAME_BYTES, CHOICE_BYTES = 8 };
+enum { OFFER_BYTES = 8 + 4 + 4 + GROUP_SEGMENT_NAME_BYTES, CHOICE_BYTES = 8, STATUS_BYTES = 4 };
 
 /* What each rank of the parent puts in: did its part succeed, an id if it is the first of its new group, the name of a
  * segment if it is the first of its host. */
@@ -98,26 +98,30 @@ static int prepare(struct muster_group *parent, struct members members, const ch
 
 /* ---- what all have offered ---- */
 
+static int refuse(uint32_t rank, int status) {
+    return status < 0 ? status_fail(status, "rank %u could not make its part of a new group: %s", rank,
+                                    muster_strerror(status))
+                      : 0;
+}
+
 static int judge(struct muster_group *parent, const uint8_t *all, uint64_t own_hash) {
     struct offer offer;
-    for (uint32_t rank = 0; rank < parent->size; rank++) {
+    int code = 0;
+    for (uint32_t rank = 0; code == 0 && rank < parent->size; rank++) {
         decode_offer(all + rank * (size_t)OFFER_BYTES, &offer);
-        if (offer.status < 0) {
-            return status_fail(offer.status, "rank %u could not make its part of a new group: %s", rank,
-                               muster_strerror(offer.status));
-        }
+        code = refuse(rank, offer.status);
     }
-    for (uint32_t rank = 0; rank < parent->size; rank++) {
+    for (uint32_t rank = 0; code == 0 && rank < parent->size; rank++) {
         decode_offer(all + rank * (size_t)OFFER_BYTES, &offer);
         if (offer.list_hash != own_hash) {
             char sentence[128];
             (void)str_format(sentence, sizeof sentence,
                              "ranks %u and %u gave different lists of ranks for a subset of group '%s'", parent->rank,
                              rank, parent->name);
-            return group_fail(parent, MUSTER_EMISMATCH, sentence);
+            code = group_fail(parent, MUSTER_EMISMATCH, sentence);
         }
     }
-    return 0;
+    return code;
 }
 
 static int attach(const uint8_t *all, struct members members, struct muster_group *group) {
@@ -126,7 +130,29 @@ static int attach(const uint8_t *all, struct members members, struct muster_grou
     decode_offer(all + members.ranks[group->locals[0]] * (size_t)OFFER_BYTES, &leader);
     group->id = first.id;
     bool opens = group->local_count > 1 && !group_leads_host(group);
-    return group_attach(group, opens ? &leader.segment : NULL, clock_monotonic_ns() + group->timeout_ns);
+    return group_attach(group, opens ? &leader.segment : NULL);
+}
+
+/* Have all members attached? Asked of the whole parent, as before: a member that could not must keep nobody waiting, on
+ * this host or another one. */
+static int agree(struct muster_group *parent, int status) {
+    uint8_t own[STATUS_BYTES], *all = NULL;
+    char trouble[MUSTER_DETAIL_MAX] = "";
+    struct bytes_writer w = {own, sizeof own, 0, false};
+    if (status) {
+        (void)str_format(trouble, sizeof trouble, "%s", muster_detail());
+    }
+    bytes_put_number(&w, (uint32_t)status, sizeof own);
+    int code = exchange(parent, own, sizeof own, &all);
+    if (code == 0 && status) {
+        code = status_fail(status, "%s", trouble);
+    }
+    for (uint32_t rank = 0; code == 0 && rank < parent->size; rank++) {
+        struct bytes_reader r = {all + rank * (size_t)STATUS_BYTES, STATUS_BYTES, 0, false};
+        code = refuse(rank, (int32_t)(uint32_t)bytes_get_number(&r, STATUS_BYTES));
+    }
+    free(all);
+    return code;
 }
 
 /* Both ways end here: every rank of the parent has its list. */
@@ -148,10 +174,13 @@ static int make(struct muster_group *parent, struct members members, uint64_t li
         code = status_fail(offer.status, "%s", trouble);
     }
     code = code ? code : judge(parent, all, list_hash);
-    if (code == 0 && group) {
-        code = attach(all, members, group);
+    if (code == 0) {
+        code = agree(parent, group ? attach(all, members, group) : 0);
     }
     free(all);
+    if (code == 0 && group) {
+        group_attached(group);
+    }
     if (code) {
         (void)group_dispose(group);
         return status_prefix(code, "group '%s', from '%s'", name, parent->name);

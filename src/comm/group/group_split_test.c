@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -256,6 +257,36 @@ static void a_rank_without_memory_keeps_nobody_waiting(void **state) {
     }
 }
 
+/* Rank 1 cannot open the segment that another rank of its host has made: it has no descriptor left for it. */
+static int run_out_of_descriptors(struct rank *rank, void *argument) {
+    const bool *is_subset = argument;
+    static const uint32_t all[] = {0, 1, 2, 3};
+    struct muster_group *world = rank_group(rank, NULL), *group = NULL;
+    struct rlimit limit, none;
+    rank_check(rank, getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    none = (struct rlimit){0, limit.rlim_max};
+    rank_check(rank, rank->rank != 1 || setrlimit(RLIMIT_NOFILE, &none) == 0);
+    int code =
+        *is_subset ? muster_group_subset(world, all, 4, NULL, &group) : muster_group_split(world, 0, 0, NULL, &group);
+    rank_check(rank, setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    rank_check(rank, code != 0 && code != MUSTER_ETIMEOUT && group == NULL);
+    rank_check(rank, rank->rank == 1 || strstr(muster_detail(), "rank 1 could not make its part of a new group"));
+    rank_check_code(rank, muster_group_split(world, 0, 0, NULL, &group), 0); /* and it can be tried again */
+    rank_check(rank, sum_of(rank, group, 1) == 4);
+    muster_group_free(group);
+    muster_group_free(world);
+    return 0;
+}
+
+static void a_rank_that_cannot_attach_keeps_nobody_waiting(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 4; turn++) {
+        bool is_subset = turn % 2;
+        struct ranks_options options = {.ranks_per_host = turn < 2 ? 0 : 2};
+        ranks_run_with(4, run_out_of_descriptors, &is_subset, &options);
+    }
+}
+
 static int abort_a_part(struct rank *rank, void *argument) {
     (void)argument;
     static const uint32_t pair[] = {0, 1};
@@ -289,6 +320,7 @@ int main(void) {
         cmocka_unit_test(groups_may_be_freed_from_different_threads),
         cmocka_unit_test(the_end_of_a_part_is_not_that_of_the_whole),
         cmocka_unit_test(a_rank_without_memory_keeps_nobody_waiting),
+        cmocka_unit_test(a_rank_that_cannot_attach_keeps_nobody_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
