@@ -133,6 +133,7 @@ static void perform(void *ctx, const struct agent_action *action) {
         agent_cause_await(a, on_cause);
         return;
     case AGENT_ACTION_REPORT:
+        rdzv_cause_reported(a->rdzv);
         agent_outcome_report(a);
         return;
     case AGENT_ACTION_ENTER_BARRIER:

@@ -89,6 +89,7 @@ struct rdzv {
     char failed_why[MUSTER_DETAIL_MAX];
     struct rdzv_cause cause; /* of the failure that counts; rank and all: see has_cause */
     bool has_cause;
+    bool is_cause_reported; /* it stays as it is: rdzv_cause_reported() */
     unsigned cause_looks;
     unsigned causes_on_their_way; /* records of this node's that the store has not answered: another one may count */
     void (*cause_done)(void *ctx);

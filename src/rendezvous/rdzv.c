@@ -395,7 +395,7 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
 
 void rdzv_join(struct rdzv *r) {
     r->has_world = r->has_change = r->is_world_held = false; /* of the round that is being left */
-    r->has_cause = false;
+    r->has_cause = r->is_cause_reported = false;
     r->causes_on_their_way = 0;
     (void)uv_timer_stop(rdzv_timer(r, RDZV_TIMER_CAUSE));
     if (r->naming) {
@@ -470,12 +470,20 @@ bool rdzv_cause_is_remote(const struct rdzv *r) {
 
 void rdzv_note_cause(struct rdzv *r, const struct rdzv_cause *cause) {
     bool is_first = !r->has_cause;
+    if (r->is_cause_reported) {
+        r->cause.is_told |= cause->is_told; /* who waits for the last words waits no more */
+        return;
+    }
     r->cause = *cause;
     r->has_cause = true;
     if (is_first && is_cut(r)) {
         look_for_cause(r);
     }
     hurry(r);
+}
+
+void rdzv_cause_reported(struct rdzv *r) {
+    r->is_cause_reported = true;
 }
 
 bool rdzv_note_cause_text(struct rdzv *r, struct kv_slice text) {

@@ -155,6 +155,9 @@ bool rdzv_cause_is_remote(const struct rdzv *rdzv);
 /* `done` comes when the other node has said all that it has to say of it, or after a second; at once where nothing is
  * missing. With a coordinator this node's own failure counts only when the others that were at work have answered. */
 void rdzv_await_cause(struct rdzv *rdzv, void (*done)(void *ctx));
+/* The agent reports the cause as it is known now. What comes later in this round changes nothing: the report and the
+ * outcome name the same worker. */
+void rdzv_cause_reported(struct rdzv *rdzv);
 
 /* This node will be taken away in grace_ms: where the backend can tell all nodes to stop (muster), it does, and on_stop
  * follows. False: this node is on its own. */

@@ -231,6 +231,29 @@ static void spare_of_a_failed_job_fails_with_the_cause(void **state) {
     assert_false(f->nodes[2].spare_released);
 }
 
+/* The report and the outcome of one agent are to name the same worker, also where others speak late. */
+static void cause_stays_as_it_was_reported(void **state) {
+    struct fixture *f = *state;
+    struct rdzv_cause own = {.rank = 0, .pid = 5, .wait_status = 9, .is_final = true, .how = "was killed"};
+    struct rdzv_cause late = {.rank = 1, .pid = 7, .wait_status = 9, .is_final = true, .is_told = true};
+    form_fixed_pair(f);
+    struct rdzv *rdzv = f->nodes[0].rdzv;
+    rdzv_note_cause(rdzv, &own);
+    rdzv_cause_reported(rdzv);
+    rdzv_note_cause(rdzv, &late);
+    assert_int_equal(rdzv_cause(rdzv)->rank, 0);
+    assert_true(rdzv_cause(rdzv)->is_told);
+    rdzv_join(f->nodes[1].rdzv); /* another round has another cause */
+    rdzv_join(rdzv);
+    assert_null(rdzv_cause(rdzv));
+    rdzv_note_cause(rdzv, &late);
+    assert_int_equal(rdzv_cause(rdzv)->rank, 1);
+    rdzv_join(rdzv);
+    rdzv_cause_reported(rdzv); /* nothing was known */
+    rdzv_note_cause(rdzv, &late);
+    assert_null(rdzv_cause(rdzv));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, nodes_setup, nodes_teardown)
     const struct CMUnitTest tests[] = {
@@ -245,6 +268,7 @@ int main(void) {
         TEST(newcomer_stays_outside_when_a_node_is_done),
         TEST(node_that_is_not_done_is_missed),
         TEST(spare_of_a_failed_job_fails_with_the_cause),
+        TEST(cause_stays_as_it_was_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
