@@ -52,6 +52,17 @@ function(muster_shared_object out source)
   set(${out} $<TARGET_OBJECTS:${name}> PARENT_SCOPE)
 endfunction()
 
+# Stops where a test under src belongs to no program: it would pass for ever without being run.
+function(muster_require_tests_built)
+  file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*_test.c)
+  foreach(test IN LISTS tests)
+    get_filename_component(name ${test} NAME_WE)
+    if(CMOCKA_FOUND AND NOT TARGET ${name})
+      message(FATAL_ERROR "${test} is built by no CMakeLists.txt: add muster_unit_test() for it")
+    endif()
+  endforeach()
+endfunction()
+
 # muster_unit_test(source.c DEPS lib ... [SOURCES extra.c ...] [TIMEOUT seconds]): one cmocka program, named after
 # its file, run by ctest with the label "unit". Left out, loudly, where cmocka is absent.
 function(muster_unit_test source)
