@@ -17,7 +17,7 @@ enum { ROOM_BYTES = 64 * 1024 };
 /* Asks the file system itself, which knows of quotas: by a file without a name, which is gone when it is closed. 0, or
  * why there is no room. */
 static int room_error(const char *folder) {
-    static const char zeros[ROOM_BYTES];
+    static char zeros[ROOM_BYTES]; /* not const: it takes no room in the file, nor in memory until it is written */
     int fd = open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (fd < 0) {
         struct statvfs room;

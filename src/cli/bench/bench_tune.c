@@ -5,7 +5,6 @@
  * each, and what disturbs the machine for a while disturbs all of them. */
 #include "cli/bench/bench_tune.h"
 
-#include <math.h>
 #include <muster/collective.h>
 #include <muster/group.h>
 #include <muster/memory.h>
@@ -243,9 +242,20 @@ static void print_rule(const struct tune *tune, const struct choice_rule *rule) 
     }
 }
 
-/* The limit between two sizes is their geometric mean. */
+/* The limit between two sizes is their geometric mean. By halving, not by sqrt(): the program, and so each agent, would
+ * carry the C library's mathematics in memory for it. */
 static uint64_t between(uint64_t smaller, uint64_t larger) {
-    return (uint64_t)sqrt((double)smaller * (double)larger);
+    double square = (double)smaller * (double)larger;
+    uint64_t least = smaller, most = larger; /* the mean is at least the one, and at most the other */
+    while (least < most) {
+        uint64_t middle = most - (most - least) / 2;
+        if ((double)middle * (double)middle <= square) {
+            least = middle;
+        } else {
+            most = middle - 1;
+        }
+    }
+    return least;
 }
 
 static int tune_operation(const struct tune *tune, enum bench_operation operation, enum comm_operation its) {
