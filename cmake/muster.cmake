@@ -6,6 +6,7 @@ target_compile_options(muster_options INTERFACE
   $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation> # cutting a message that is too long is intended wherever it happens
   $<$<C_COMPILER_ID:Clang>:-Wno-string-conversion> # assert(!"why")
   -Wmissing-prototypes -fno-common -fvisibility=hidden
+  -ffunction-sections # so that a linker script can place functions (src/cli/CMakeLists.txt)
   -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
 target_include_directories(muster_options INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
 # What distributions build with; stated here, so that every build warns alike. Sanitizers check the same better.
