@@ -232,10 +232,15 @@ static unsigned write_next(struct lease *l) {
     return LEASE_FENCE;
 }
 
-/* A coordinator that has served until now goes on only if nobody has written a world since. */
+static bool is_same_world(const struct lease_world *a, const struct lease_world *b) {
+    return a->record.round == b->record.round && a->record.author == b->record.author && a->lease_id == b->lease_id;
+}
+
+/* A coordinator that has served until now goes on only if nobody has written a world since. Not told by the revision: an
+ * etcd that has lost its data gives it out once more. */
 static bool is_superseded(const struct lease *l, const struct view *view) {
     return l->serves && view->has_world && view->world.record.author != l->self.identity[0] &&
-           view->world_revision != l->world_revision;
+           !(l->has_world && is_same_world(&view->world, &l->world));
 }
 
 static unsigned lead(struct lease *l, const struct view *view, int64_t epoch) {
@@ -339,10 +344,6 @@ static unsigned wrote(struct lease *l, int64_t revision) {
     return is_told ? 0u : LEASE_FENCED;
 }
 
-static bool is_same_world(const struct lease_world *a, const struct lease_world *b) {
-    return a->record.round == b->record.round && a->record.author == b->record.author && a->lease_id == b->lease_id;
-}
-
 /* Why not? The world's key is another one than was thought, or the leader's. */
 static unsigned fence_failed(struct lease *l, const struct view *view) {
     if (!view->has_leader) {
@@ -354,8 +355,7 @@ static unsigned fence_failed(struct lease *l, const struct view *view) {
     if (view->has_world && is_same_world(&view->world, &l->writing)) { /* the answer to an earlier try was lost */
         return wrote(l, view->world_revision);
     }
-    if (view->has_world && view->world.record.author != l->self.identity[0] &&
-        view->world_revision != l->world_revision) {
+    if (is_superseded(l, view)) {
         return depose(l);
     }
     note_world(l, view);

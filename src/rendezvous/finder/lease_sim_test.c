@@ -657,8 +657,9 @@ static void run(uint64_t seed) {
 }
 
 /* Seeds that have found faults. 509081: after etcd had lost its data it gave out the revision of an earlier leader's
- * key once more, and that leader's fence held for another one's key. */
-static const uint64_t found[] = {509081};
+ * key once more, and that leader's fence held for another one's key. 60005017: likewise the revision of a world; a former
+ * leader did not see that another one had told worlds since. */
+static const uint64_t found[] = {509081, 60005017};
 
 int main(int argc, char **argv) {
     uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
