@@ -7,6 +7,7 @@ import signal
 import time
 
 import jobs
+from machines import Hub
 from nodes import BACKEND, Pair
 
 FORM_S = 30
@@ -68,6 +69,38 @@ def case_done_node_may_go():
                     if pair.etcd:
                         pair.etcd.stop()
                     scratch.expect_nobody()
+
+
+# Judges silence after 2 s.
+SHORT = ["--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"]
+
+
+def lose_power_when_done(scratch, done, nnodes, backend, gap_s, options=SHORT):
+    """The machine of a node that is done loses power, and nobody is told. The other one works on for gap_s."""
+    hub = Hub(scratch)
+    is_static = backend == "static"
+    conf = [] if is_static else [*options, *QUICK]
+    pair = Pair(scratch, nnodes=nnodes, options=conf, backend="c10d" if is_static else backend, hub=hub)
+    ranks = [["--rdzv-backend=static", f"--node-rank={i}"] if is_static else [] for i in (0, 1)]
+    starts = start_two(pair, ranks) if is_static else pair.start_both()
+    mark = scratch.channel.mark()
+    end_workers(pair, starts, done)
+    wait_done(pair, pair.agents[done])
+    hub.lose_power(done, pair.agents[done])
+    time.sleep(gap_s)
+    expect_healthy_end(scratch, pair, starts, other(done), mark)
+    pair.close()
+    scratch.expect_nobody()
+
+
+def case_done_node_loses_power():
+    """A node that has succeeded loses power, hosting the rendezvous or not: the silence is judged while the other one's workers
+    run, and they run on, exit 0."""
+    os.environ["LOGLEVEL"] = "INFO"
+    jobs.isolate()
+    for backend, done in ((BACKEND, "A"), (BACKEND, "B"), *((("static", "B"),) if BACKEND == "c10d" else ())):
+        with jobs.Scratch() as scratch:
+            lose_power_when_done(scratch, done, "2", backend, gap_s=4)
 
 
 def case_restart_that_needs_a_done_node():

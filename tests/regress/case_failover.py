@@ -1,12 +1,11 @@
 """Several endpoints (muster): the serving host dies, is cut off, or never comes; what the others do."""
 
 import os
-import shutil
 import signal
-import subprocess
 
 import certificates
 import jobs
+from machines import Hub, ip
 
 FORM_S = 30
 # The promise is a second; the median is some milliseconds (bench/failover). A loaded machine gets more.
@@ -197,55 +196,25 @@ def case_other_job_at_the_endpoints():
         scratch.expect_nobody()
 
 
-def ip(*words):
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise jobs.Skip(f"ip {' '.join(words)}: {done.stderr.strip()}")
-
-
 class Machines(Trio):
-    """The same with a machine for each agent: a network namespace behind a bridge, which can be cut off without a word."""
+    """The same with a machine for each agent, which can be cut off without a word."""
 
     def __init__(self, scratch, names, **more):
         super().__init__(scratch, **more)
-        for tool in ("ip", "nsenter", "unshare"):
-            if shutil.which(tool) is None:
-                raise jobs.Skip(f"no {tool}")
+        self.hub = Hub(scratch)
         self.addresses = [f"10.77.0.{number}" for number in (1, 2, 3)]
-        self.holders = {}
-        ip("link", "add", "hub", "type", "bridge")
-        ip("link", "set", "hub", "up")
         for number, name in enumerate(names, 1):
-            self.add(name, f"10.77.0.{number}")
-
-    def add(self, name, address):
-        started = os.path.join(self.scratch.root, f"machine-{name}")
-        script = f'ip link set lo up; touch "{started}"; exec cat'
-        holder = self.scratch.start(f"machine-{name}", ["unshare", "-n", "sh", "-c", script], stdin=subprocess.PIPE)
-        while not os.path.exists(started):
-            jobs.check(holder.wait(0.005) is None, f"no machine\n{holder.tail()}")
-        self.holders[name] = holder
-        ip("link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
-        for words in (["addr", "add", f"{address}/24", "dev", "eth0"], ["link", "set", "eth0", "up"]):
-            subprocess.run([*self.inside(name), "ip", *words], check=True)
-        ip("link", "set", f"to-{name}", "master", "hub", "up")
+            self.hub.add(name, f"10.77.0.{number}")
 
     def inside(self, name):
-        return ["nsenter", f"--net=/proc/{self.holders[name].pid}/ns/net"]
+        return self.hub.inside(name)
 
     def start_serving(self, index, options=()):
         return self.start("abc"[index], options=options)
 
-    def cut_off(self, name):
-        ip("link", "set", f"to-{name}", "nomaster")
-
-    def heal(self, name):
-        ip("link", "set", f"to-{name}", "master", "hub")
-
     def finish(self, stamps):
         super().finish(stamps)
-        for holder in self.holders.values():
-            holder.popen.stdin.close()
+        self.hub.close()
 
 
 def of_agent(stamps, agent):
@@ -275,7 +244,7 @@ def case_serving_host_is_cut_off():
         starts = machines.start_all()
         mark = scratch.channel.mark()
         on_a = of_agent(starts, machines.agents["a"])
-        machines.cut_off("a")
+        machines.hub.cut_off("a")
         again = machines.expect_world(2, mark)
         stopped = scratch.channel.select("signal", since=mark, pid=on_a[0].pid)
         jobs.check(stopped, "the cut-off host's worker was not stopped")
@@ -283,7 +252,7 @@ def case_serving_host_is_cut_off():
         machines.agents["a"].wait_line("only a majority goes on", FORM_S)
         jobs.check(len(machines.starts_since(mark)) == 2, "the cut-off host has started workers")
         mark = scratch.channel.mark()
-        machines.heal("a")
+        machines.hub.heal("a")
         machines.finish(machines.expect_world(3, mark))
         scratch.expect_nobody()
 
@@ -295,11 +264,11 @@ def case_cut_off_node_stops():
         machines = Machines(scratch, "abc", nnodes="1:3", options=QUICK)
         starts = machines.start_all()
         mark = scratch.channel.mark()
-        machines.cut_off("c")
+        machines.hub.cut_off("c")
         expect_dead_when_told(machines, starts, "c", mark)
         machines.expect_world(2, mark)
         mark = scratch.channel.mark()
-        machines.heal("c")
+        machines.hub.heal("c")
         machines.finish(machines.expect_world(3, mark))
         scratch.expect_nobody()
 
@@ -325,7 +294,7 @@ def case_halves_of_a_partition():
         jobs.check(len(machines.starts_since(mark)) == 2, "both halves have started workers")
         mark = scratch.channel.mark()
         for name in "cd":
-            machines.heal(name)
+            machines.hub.heal(name)
         machines.finish(machines.expect_world(4, mark))
         scratch.expect_nobody()
 
@@ -389,16 +358,16 @@ def case_host_that_comes_back_elsewhere():
         machines.start("c", options=[f"{QUICK[0]},is_host=0"])
         machines.expect_world(3, mark)
         mark = scratch.channel.mark()
-        machines.cut_off("a")
+        machines.hub.cut_off("a")
         machines.expect_world(2, mark)
         machines.agents["a"].signal(signal.SIGKILL)
-        machines.add("d", "10.77.0.4")
+        machines.hub.add("d", "10.77.0.4")
         machines.name({"first": "10.77.0.4", "second": "10.77.0.2", "third": "10.77.0.3"})
         mark = scratch.channel.mark()
         machines.start("d")
         machines.expect_world(3, mark)
         mark = scratch.channel.mark()
-        machines.cut_off("b")
+        machines.hub.cut_off("b")
         starts = machines.expect_world(2, mark)
         machines.agents["b"].signal(signal.SIGKILL)
         machines.finish(starts)
@@ -411,8 +380,8 @@ def case_successor_dies_as_well():
     isolate_with_names()
     with jobs.Scratch() as scratch:
         machines = Named(scratch, "ab", nnodes="1:3", options=QUICK)
-        machines.add("c", "10.77.0.30")  # the last of them by rank: alone it is no majority with a living host
-        machines.add("d", "10.77.0.4")
+        machines.hub.add("c", "10.77.0.30")  # the last of them by rank: alone it is no majority with a living host
+        machines.hub.add("d", "10.77.0.4")
         names = {"first": "10.77.0.1", "second": "10.77.0.2", "third": "10.77.0.30"}
         machines.name(names)
         machines.start_all()

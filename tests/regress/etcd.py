@@ -55,13 +55,14 @@ def keys(server, prefix="\0", token=None):
 
 
 class Etcd:
-    """One server on loopback. Its data outlive stop(), so that start() is a restart."""
+    """One server on loopback, or at `address`. Its data outlive stop(), so that start() is a restart."""
 
-    def __init__(self, scratch, name="etcd", extra=(), scheme="http", starts=True):
+    def __init__(self, scratch, name="etcd", extra=(), scheme="http", starts=True, address="127.0.0.1"):
         self.scratch = scratch
         self.name = name
         self.extra = list(extra)
         self.scheme = scheme
+        self.address = address
         self.port = jobs.free_port()
         self.peer_port = jobs.free_port()
         self.members = [self]
@@ -72,7 +73,7 @@ class Etcd:
 
     @property
     def endpoint(self):
-        return f"127.0.0.1:{self.port}"
+        return f"{self.address}:{self.port}"
 
     @property
     def peer(self):
@@ -83,7 +84,7 @@ class Etcd:
         self.wait_ready("/v2/keys/" if enable_v2 else "/version")
 
     def launch(self, enable_v2=True):
-        client, peer = f"{self.scheme}://127.0.0.1:{self.port}", self.peer
+        client, peer = f"{self.scheme}://{self.endpoint}", self.peer
         cluster = ",".join(f"{member.name}={member.peer}" for member in self.members)
         self.starts += 1
         command = [

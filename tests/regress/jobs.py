@@ -497,9 +497,10 @@ class Scratch:
         self.processes.append(process)
         return process
 
-    def run(self, launcher, *arguments, name=None, env=None, stamped=False, stdout=None):
-        """Starts `launcher` with the arguments. stamped: its exec is stamped on the channel as well."""
-        command = launcher_command(launcher) + [str(a) for a in arguments]
+    def run(self, launcher, *arguments, name=None, env=None, stamped=False, stdout=None, inside=()):
+        """Starts `launcher` with the arguments. stamped: its exec is stamped on the channel as well. inside: what the command
+        begins with (Hub.inside())."""
+        command = [*inside, *launcher_command(launcher), *(str(a) for a in arguments)]
         if stamped:
             command = [program("launch"), self.channel.path] + command
         from_template = templates_wanted and is_torchrun_script(launcher, command, arguments) and stdout is None
@@ -609,12 +610,14 @@ def ports_of(pid):
 
 
 def wait_port(port, process, timeout_s, address=None):
-    """Waits until something listens on the port (of any address of loopback, or of this IPv4 one). Polls /proc/net: connecting would be an event there."""
+    """Waits until something listens on the port (of any address of loopback, or of this IPv4 one) in the network of `process`.
+    Polls /proc: connecting would be an event there."""
     deadline = time.monotonic() + timeout_s
     wanted = address and f"{int.from_bytes(socket.inet_aton(address), sys.byteorder):08X}"
     while time.monotonic() < deadline:
-        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-            with open(table, encoding="ascii") as lines:
+        for table in ("tcp", "tcp6"):
+            # An OSError: it has ended, which is told below.
+            with contextlib.suppress(OSError), open(f"/proc/{process.pid}/net/{table}", encoding="ascii") as lines:
                 for line in lines:
                     parts = line.split()
                     if len(parts) > 3 and parts[3] == "0A":

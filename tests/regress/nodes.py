@@ -19,26 +19,34 @@ def gloo(scratch):
 
 
 class Pair:
-    """Agents of one job on loopback, each with two workers; `kinds` says which launcher each one is."""
+    """Agents of one job on loopback, each with two workers; `kinds` says which launcher each one is. hub: each on a machine of
+    its own, called A and B."""
 
-    def __init__(self, scratch, kinds=("muster", "muster"), nnodes="1:2", options=(), worker=None, endpoint=None, backend=BACKEND, env=None):
+    def __init__(self, scratch, kinds=("muster", "muster"), nnodes="1:2", options=(), worker=None, endpoint=None, backend=BACKEND, env=None, hub=None):
         self.scratch = scratch
         self.channel = scratch.channel
         self.kinds = kinds
-        self.etcd = etcd.Etcd(scratch) if backend.startswith("etcd") else None
+        self.hub = hub
+        self.addresses = [f"10.77.0.{number}" if hub else "127.0.0.1" for number in (1, 2, 254)]
+        self.etcd = etcd.Etcd(scratch, address=self.addresses[2]) if backend.startswith("etcd") else None
         self.backend = backend.removesuffix("3") if backend == "muster3" else backend
         self.port = self.etcd.port if self.etcd else jobs.free_port()
         ports = [self.port] + [jobs.free_port() for _ in range(2 if backend == "muster3" else 0)]
-        self.endpoint = endpoint or ",".join(f"127.0.0.1:{port}" for port in ports)
+        first = self.addresses[2] if self.etcd else self.addresses[0]
+        hosts = [first, *self.addresses[1:]]
+        self.endpoint = endpoint or ",".join(f"{host}:{port}" for host, port in zip(hosts, ports))
+        for index, name in enumerate("AB" if hub else ""):
+            hub.add(name, self.addresses[index])
         self.nnodes = nnodes
         self.options = list(options)
         self.worker = worker or jobs.worker(scratch)
         self.env = env
         self.agents = {}
 
-    def start(self, index, name=None, stamped=False, options=(), local_addr="127.0.0.1"):
+    def start(self, index, name=None, stamped=False, options=(), local_addr=True):
         """Starts agent number `index` (0 = A). The rank follows the process id, also where local_addr is None."""
         name = name or "ABC"[index]
+        local_addr = local_addr and self.addresses[index if self.hub else 0]
         self.agents[name] = self.scratch.run(
             self.kinds[index],
             f"--nnodes={self.nnodes}",
@@ -53,6 +61,7 @@ class Pair:
             name=name,
             stamped=stamped,
             env=self.env,
+            inside=self.hub.inside(name) if self.hub else (),
         )
         return self.agents[name]
 
@@ -60,7 +69,7 @@ class Pair:
         """A, then B as soon as A's store listens, or A leads; returns the four `start` stamps."""
         mark = self.channel.mark()
         agent = self.start(0)
-        jobs.wait_port(self.port, agent, timeout_s)
+        jobs.wait_port(self.port, self.etcd.process if self.etcd else agent, timeout_s)
         if self.backend == "etcd-v3":
             self.wait_leader(agent, timeout_s)
         self.start(1)
@@ -116,5 +125,10 @@ class Pair:
         for agent in self.agents.values():
             if not agent.signalled:
                 agent.expect(timeout_s, 0)
+        self.close()
+
+    def close(self):
         if self.etcd:
             self.etcd.stop()
+        if self.hub:
+            self.hub.close()

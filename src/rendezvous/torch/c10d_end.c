@@ -38,7 +38,12 @@ static void on_host_done(void *ctx, const struct kv_reply *reply) {
     struct c10d *c = ctx;
     c->end.watches_host = false;
     if (reply->status == MUSTER_OK && reply->values[0].len > 0) {
+        const struct rdzv_conf *conf = &c->rdzv->options.conf;
+        uint64_t silence_ms = conf->keep_alive_interval_ms * conf->keep_alive_max_attempt;
         c->end.is_host_done = true;
+        if (silence_ms < conf->read_timeout_ms) { /* it may go without a word: nobody needs to wait longer for it then */
+            kv_client_set_timeout(c->client, silence_ms);
+        }
         log_debug("the node that hosts the store is done");
     }
 }

@@ -333,6 +333,11 @@ void kv_client_on_timer(uv_timer_t *timer) {
     }
 }
 
+void kv_client_set_timeout(struct kv_client *client, uint64_t timeout_ms) {
+    client->timeout_ms = timeout_ms;
+    kv_client_arm_timer(client);
+}
+
 struct kv_client *kv_client_new(uv_loop_t *loop, uint64_t timeout_ms, kv_client_state_cb *on_state, void *ctx) {
     struct kv_client *client = calloc(1, sizeof *client);
     if (!client) {

@@ -65,10 +65,13 @@ int kv_client_create_etcd(uv_loop_t *loop, const struct kv_client_etcd_options *
 /* Cancels everything without further callbacks; frees once libuv has closed the handles. NULL accepted. */
 void kv_client_close(struct kv_client *client);
 
-/* How far the connection is, for messages; *out_error: errno of the latest failed try, 0 when none has failed. */
 /* By whose clock the store's silence is judged; borrowed until kv_client_close(). Right after creating the client. */
 void kv_client_set_clock(struct kv_client *client, struct loop_clock *clock);
 
+/* How long an answer may take from now on; for requests that are under way as well. */
+void kv_client_set_timeout(struct kv_client *client, uint64_t timeout_ms);
+
+/* How far the connection is, for messages; *out_error: errno of the latest failed try, 0 when none has failed. */
 enum kv_client_stage { KV_CLIENT_CONNECTING, KV_CLIENT_HANDSHAKE, KV_CLIENT_READY, KV_CLIENT_ENDED };
 enum kv_client_stage kv_client_stage(const struct kv_client *client, int *out_error);
 

@@ -550,6 +550,20 @@ static void a_silent_program_on_the_port_is_given_up(void **ctx) {
     (void)uv_run(&scene->loop, UV_RUN_NOWAIT);
 }
 
+static void a_timeout_that_changes_counts_for_what_is_under_way(void **ctx) {
+    struct scene *scene = *ctx;
+    struct state state = {0};
+    struct stranger stranger = {0};
+    start_stranger(scene, &stranger);
+    struct kv_client *client = new_client(scene, &state, 600 * 1000);
+    RUN_UNTIL(scene, stranger.accepted_count > 0);
+    kv_client_set_timeout(client, 60);
+    RUN_UNTIL(scene, state.calls > 0);
+    assert_int_equal(state.status, MUSTER_ETIMEOUT);
+    stop_stranger(&stranger);
+    (void)uv_run(&scene->loop, UV_RUN_NOWAIT);
+}
+
 static void a_server_without_watch_refuses_it(void **ctx) {
     struct scene *scene = *ctx;
     struct state state = {0};
@@ -657,6 +671,7 @@ int main(void) {
         SCENE_TEST(nobody_there_is_given_up_in_time),
         SCENE_TEST(another_program_on_the_port_is_named_at_once),
         SCENE_TEST(a_silent_program_on_the_port_is_given_up),
+        SCENE_TEST(a_timeout_that_changes_counts_for_what_is_under_way),
         SCENE_TEST(a_server_without_watch_refuses_it),
         SCENE_TEST(closing_inside_a_callback_is_fine),
         SCENE_TEST(limits_are_refused_before_anything_is_sent),
