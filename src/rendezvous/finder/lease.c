@@ -236,8 +236,8 @@ static bool is_same_world(const struct lease_world *a, const struct lease_world 
     return a->record.round == b->record.round && a->record.author == b->record.author && a->lease_id == b->lease_id;
 }
 
-/* A coordinator that has served until now goes on only if nobody has written a world since. Not told by the revision: an
- * etcd that has lost its data gives it out once more. */
+/* A coordinator that has served until now goes on only if nobody has written a world since. Not told by the revision:
+ * an etcd that has lost its data gives it out once more. */
 static bool is_superseded(const struct lease *l, const struct view *view) {
     return l->serves && view->has_world && view->world.record.author != l->self.identity[0] &&
            !(l->has_world && is_same_world(&view->world, &l->world));

@@ -657,8 +657,8 @@ static void run(uint64_t seed) {
 }
 
 /* Seeds that have found faults. 509081: after etcd had lost its data it gave out the revision of an earlier leader's
- * key once more, and that leader's fence held for another one's key. 60005017: likewise the revision of a world; a former
- * leader did not see that another one had told worlds since. */
+ * key once more, and that leader's fence held for another one's key. 60005017: likewise the revision of a world; a
+ * former leader did not see that another one had told worlds since. */
 static const uint64_t found[] = {509081, 60005017};
 
 int main(int argc, char **argv) {

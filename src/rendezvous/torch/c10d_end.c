@@ -41,7 +41,8 @@ static void on_host_done(void *ctx, const struct kv_reply *reply) {
         const struct rdzv_conf *conf = &c->rdzv->options.conf;
         uint64_t silence_ms = conf->keep_alive_interval_ms * conf->keep_alive_max_attempt;
         c->end.is_host_done = true;
-        if (silence_ms < conf->read_timeout_ms) { /* it may go without a word: nobody needs to wait longer for it then */
+        if (silence_ms <
+            conf->read_timeout_ms) { /* it may go without a word: nobody needs to wait longer for it then */
             kv_client_set_timeout(c->client, silence_ms);
         }
         log_debug("the node that hosts the store is done");
