@@ -12,6 +12,7 @@ still this process that the launcher started, that takes the signals, and whose 
 Signals as in bench's stamp_worker: SIGTERM and its like are stamped and kill it, SIGRTMIN+n makes it exit with n.
 """
 
+import faulthandler
 import os
 import signal
 import sys
@@ -64,12 +65,14 @@ def form():
     import torch.distributed as dist
 
     stamp("ask", time.monotonic_ns())
+    faulthandler.dump_traceback_later(30)  # for who reads of a group that does not form
     dist.init_process_group("gloo")
     total = torch.ones(1) * (dist.get_rank() + 1)
     dist.all_reduce(total)
     world = dist.get_world_size()
     if int(total.item()) != world * (world + 1) // 2:
         sys.exit(f"all_reduce of {world} ranks gave {total.item()}")
+    faulthandler.cancel_dump_traceback_later()
     stamp("formed", time.monotonic_ns(), f" world={world} group={os.environ['GROUP_RANK']} stale={stale}")
 
 

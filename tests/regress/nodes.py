@@ -97,7 +97,10 @@ class Pair:
 
     def expect_world(self, world, timeout_s, mark, name="start"):
         """Waits until a group of `world` workers is complete: one stamp of each rank, all of that world size."""
-        stamps = self.channel.expect(world, name, timeout_s, since=mark, world=world)
+        stamps = self.channel.wait(world, name, timeout_s, since=mark, world=world)
+        if stamps is None:
+            said = "\n".join(agent.tail() for agent in self.agents.values())
+            raise jobs.Failed(f"no {world} x '{name}' within {timeout_s} s: {self.channel.stamps[mark:]}\n{said}")
         ranks = sorted(s.rank for s in stamps[:world])
         jobs.check(ranks == list(range(world)), f"ranks {ranks} instead of 0..{world - 1}")
         for s in stamps[:world]:
