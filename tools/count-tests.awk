@@ -65,9 +65,9 @@ is_output {
 /<\/system-out>/ { is_output = 0 }
 /<failure / { why = attribute($0, "message") }
 /<skipped / { missing = attribute($0, "message") !~ /SKIP_|DISABLED|Disabled/ }
-/SKIP(PED [^ ]*)?: / && reason == "" {
+/SKIP(PED( [^ ]*)?)?: / && reason == "" {
     reason = plain($0)
-    sub(/^.*SKIP(PED [^ ]*)?: */, "", reason)
+    sub(/^.*SKIP(PED( [^ ]*)?)?: */, "", reason)
     sub(/<\/system-out>.*$/, "", reason)
 }
 /SKIP: / { # the reason of a cmocka case stands before the line that it was skipped

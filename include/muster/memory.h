@@ -14,9 +14,9 @@ extern "C" {
 
 /* Memory that the other ranks of this host can read and write directly: collectives on it copy less (see
  * docs/performance.md). Aligned to 64 bytes at least, zeroed. Not a collective call: ranks may allocate what they
- * like. Where ranks share no memory it is ordinary memory. At most MUSTER_ALLOCATIONS_MAX live at a time. It is yours
- * until muster_free(), which must come before the root group is freed. Waits for no other rank, but
- * reserves the pages, which takes the kernel a while for many; any thread.
+ * like. Where ranks share no memory it is ordinary memory. At most MUSTER_ALLOCATIONS_MAX live at a time, and each
+ * holds a file descriptor (ulimit -n). It is yours until muster_free(), which must come before the root group is
+ * freed. Waits for no other rank, but reserves the pages, which takes the kernel a while for many; any thread.
  * Errors: MUSTER_EINVAL, MUSTER_ENOMEM, MUSTER_ELIMIT, MUSTER_ESYSTEM. */
 #define MUSTER_ALLOCATIONS_MAX 1024u
 int muster_alloc(struct muster_group *group, size_t bytes, void **out);
