@@ -380,6 +380,8 @@ static void lost_while_member(struct native *n, int status) {
         lose_place(n, RDZV_NODE_LEFT, muster_detail());
     } else if (!r->is_checking) {
         native_reach_check(n);
+    } else if (status == MUSTER_ECONNECT) { /* it may live: there is no way to it at the moment */
+        lose_place(n, RDZV_NODE_LEFT, muster_detail());
     } else {
         fail_for_good(n, "is lost, the node that serves it has probably ended");
     }

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -45,6 +46,7 @@ struct fixture {
     bool is_told, is_lost;
     struct admission_client *admission;
     int admission_status;
+    uint64_t began_ms;
 };
 
 static void drop_log(enum log_level level, const char *file, int line, const char *text) {
@@ -273,12 +275,47 @@ static void admission_is_not_waited_for_without_end(void **state) {
     assert_int_equal(f->admission_status, MUSTER_ETIMEOUT);
 }
 
+static void no_way_there_may_pass(void **state) {
+    struct fixture *f = *state;
+    const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
+    uint64_t began_ms = uv_now(&f->loop);
+    assert_int_equal(admission_client_open(&f->loop, "255.255.255.255", 4711, &key, 250, on_admitted, f, &f->admission),
+                     MUSTER_OK);
+    run_until(f, is_admission_over);
+    assert_int_equal(f->admission_status, MUSTER_ECONNECT);
+    assert_true(uv_now(&f->loop) - began_ms >= 250);
+}
+
+static bool has_tried(const struct fixture *f) {
+    return uv_now(&f->loop) >= f->began_ms + 300 || f->failed != 0;
+}
+
+/* A connection needs a descriptor. That there is none ends nothing: it is tried again. */
+static void an_agent_waits_for_a_descriptor(void **state) {
+    struct fixture *f = *state;
+    struct rlimit before, none;
+    start_agent(f);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    f->began_ms = uv_now(&f->loop);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    run_until(f, has_tried);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(f->failed, 0);
+    come(f, LAST);
+    run_until(f, has_world);
+    assert_int_equal(f->world.round, 1);
+}
+
 int main(void) {
     (void)signal(SIGPIPE, SIG_IGN); /* as in every agent */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(rank_0_dies_before_it_has_let_the_workers_in, setup, teardown),
         cmocka_unit_test_setup_teardown(a_late_failure_does_not_end_the_next_world, setup, teardown),
         cmocka_unit_test_setup_teardown(admission_is_not_waited_for_without_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_way_there_may_pass, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_agent_waits_for_a_descriptor, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Bytes between an agent and its coordinator are changed, dropped, doubled or cut, once, at each place of a job in
  * turn. It costs a new connection, and perhaps a restart: never the job. Two whole rendezvous on one loop, the second
- * one behind a relay that does it. */
+ * one behind a relay that does it; or that closes a connection when no other one can be made. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -196,6 +197,19 @@ static bool has_lived(const struct fixture *f) {
     return stage == 2 && is_together(f) && the_relay->is_done && the_relay->counts[TO_AGENT] >= beats_until;
 }
 
+/* What all jobs here have; the second node reaches the first one through `relay`. */
+static void start_both(struct fixture *f, struct relay *relay) {
+    f->options.backend = RDZV_BACKEND_MUSTER;
+    f->options.conf.keep_alive_interval_ms = BEAT_MS;
+    f->options.conf.keep_alive_max_attempt = 60;
+    f->nodes[0].rejoin = f->nodes[1].rejoin = true;
+    nodes_start(f, 0);
+    relay_open(relay, f);
+    f->options.endpoint = relay->endpoint;
+    f->options.conf.is_host = 0;
+    nodes_start(f, 1);
+}
+
 static void live(const char *secret, enum mangle how, int direction, int piece) {
     void *state = NULL;
     struct secret_text text;
@@ -212,15 +226,7 @@ static void live(const char *secret, enum mangle how, int direction, int piece) 
         assert_int_equal(secret_text_load(NULL, secret, &text), 0);
         f->options.secret = &text;
     }
-    f->options.backend = RDZV_BACKEND_MUSTER;
-    f->options.conf.keep_alive_interval_ms = BEAT_MS;
-    f->options.conf.keep_alive_max_attempt = 60;
-    f->nodes[0].rejoin = f->nodes[1].rejoin = true;
-    nodes_start(f, 0);
-    relay_open(relay, f);
-    f->options.endpoint = relay->endpoint;
-    f->options.conf.is_host = 0;
-    nodes_start(f, 1);
+    start_both(f, relay);
     nodes_run_until(f, has_lived);
     if (f->nodes[0].failed || f->nodes[1].failed) {
         fail_msg("mangle %d, direction %d, piece %d: %s%s", (int)how, direction, piece, f->nodes[0].why,
@@ -276,6 +282,40 @@ static void one_piece_is_malformed_without_a_secret(void **state) {
     live_all(NULL, MALFORM, 0);
 }
 
+static bool is_second_told(const struct fixture *f) {
+    return f->nodes[1].changes > 0 || f->nodes[1].failed != 0;
+}
+
+static bool are_together_again(const struct fixture *f) {
+    return f->nodes[1].failed != 0 || (is_together(f) && f->nodes[1].worlds == 2);
+}
+
+/* The connection ends, and there is no other one at the moment. The coordinator may live. */
+static void there_is_no_way_back_at_once(void **state) {
+    struct rlimit before, none;
+    struct relay *relay = calloc(1, sizeof *relay);
+    void *made = NULL;
+    (void)state;
+    assert_non_null(relay);
+    assert_int_equal(nodes_setup(&made), 0);
+    struct fixture *f = made;
+    relay->is_done = true; /* nothing is mangled */
+    start_both(f, relay);
+    nodes_run_until(f, is_together);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0; /* a socket needs a descriptor */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    close_link(&relay->links[0]);
+    nodes_run_until(f, is_second_told);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    nodes_run_until(f, are_together_again);
+    assert_string_equal(f->nodes[1].failed ? f->nodes[1].why : "", "");
+    relay_close(relay);
+    assert_int_equal(nodes_teardown(&made), 0);
+    free(relay);
+}
+
 int main(void) {
     (void)signal(SIGPIPE, SIG_IGN); /* as the agent does */
     const struct CMUnitTest tests[] = {
@@ -286,6 +326,7 @@ int main(void) {
         cmocka_unit_test(one_piece_is_cut_without_a_secret),
         cmocka_unit_test(one_piece_is_doubled_without_a_secret),
         cmocka_unit_test(one_piece_is_malformed_without_a_secret),
+        cmocka_unit_test(there_is_no_way_back_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

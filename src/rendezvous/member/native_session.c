@@ -28,7 +28,8 @@ enum {
 
 struct native_session {
     uv_tcp_t tcp;
-    uv_timer_t pause; /* active: nothing is read until it fires */
+    uv_timer_t pause;  /* active: nothing is read until it fires */
+    int connect_error; /* that connect() told at once; then `pause` tells it */
     unsigned open_handles;
     uint64_t window_ms; /* when the window began, of the loop's clock */
     unsigned window_messages;
@@ -354,6 +355,16 @@ static bool is_connected_to_itself(const struct native_session *s) {
            strcmp(net_address_format((const struct sockaddr *)&own, text), s->peer) == 0;
 }
 
+static void lose_unconnected(struct native_session *s, int error) {
+    lose(s, status_fail(error == UV_ECONNREFUSED ? MUSTER_ENOENT : MUSTER_ECONNECT,
+                        "connect to the coordinator at %s: %s", s->peer, uv_strerror(error)));
+}
+
+static void on_failed_at_once(uv_timer_t *timer) {
+    struct native_session *s = timer->data;
+    lose_unconnected(s, s->connect_error);
+}
+
 static void on_connected(uv_connect_t *request, int status) {
     struct native_session *s = request->data;
     if (s->is_closed) {
@@ -361,8 +372,7 @@ static void on_connected(uv_connect_t *request, int status) {
     }
     status = status == 0 && is_connected_to_itself(s) ? UV_ECONNREFUSED : status;
     if (status != 0) {
-        lose(s, status_fail(status == UV_ECONNREFUSED ? MUSTER_ENOENT : MUSTER_ECONNECT,
-                            "connect to the coordinator at %s: %s", s->peer, uv_strerror(status)));
+        lose_unconnected(s, status);
         return;
     }
     s->is_connected = true;
@@ -400,10 +410,9 @@ int native_session_open(uv_loop_t *loop, const struct sockaddr *address, const s
     (void)uv_timer_init(loop, &s->pause);
     s->open_handles = 2;
     s->tcp.data = s->connect.data = s->pause.data = s;
-    int failed = uv_tcp_connect(&s->connect, &s->tcp, address, on_connected);
-    if (failed) {
-        native_session_close(s);
-        return status_fail(MUSTER_ESYSTEM, "connect to %s: %s", s->peer, uv_strerror(failed));
+    s->connect_error = uv_tcp_connect(&s->connect, &s->tcp, address, on_connected);
+    if (s->connect_error) { /* no route at the moment, no descriptor: it may pass, as what is told later may */
+        (void)uv_timer_start(&s->pause, on_failed_at_once, 0, 0);
     }
     *out = s;
     return MUSTER_OK;

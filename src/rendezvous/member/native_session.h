@@ -34,8 +34,8 @@ struct native_session_callbacks {
     void (*on_lost)(void *ctx, int status);
 };
 
-/* Connects. Callbacks come from the loop; any of them may close the session. `key`: NULL for none.
- * MUSTER_ENOMEM, MUSTER_ESYSTEM. */
+/* Connects. Callbacks come from the loop; any of them may close the session. `key`: NULL for none. MUSTER_ENOMEM, or
+ * TLS cannot be begun. What connect() tells at once is no error here: on_lost follows, as for what it tells later. */
 int native_session_open(uv_loop_t *loop, const struct sockaddr *address, const struct native_session_key *key,
                         const struct native_session_callbacks *callbacks, void *ctx, struct native_session **out);
 

@@ -1,5 +1,5 @@
 /* An agent's connection to a coordinator that floods it: what it says is taken at a bounded pace, and all of it in the
- * end. */
+ * end. And one that cannot even be tried. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include <muster/status.h>
 
 #include "base/buf.h"
 #include "net/endpoint.h"
@@ -97,8 +99,38 @@ static void a_flood_is_taken_slowly(void **state) {
     buf_done(&f.flood);
 }
 
+static void on_no_way(void *ctx, int status) {
+    struct fixture *f = ctx;
+    assert_non_null(f->session); /* so not out of native_session_open() */
+    assert_int_equal(status, MUSTER_ECONNECT);
+    assert_non_null(strstr(muster_detail(), "255.255.255.255:4711"));
+    native_session_close(f->session);
+    f->session = NULL;
+}
+
+/* No route, no descriptor: the session is lost, as if that had turned out later. */
+static void what_connect_tells_at_once_is_a_loss(void **state) {
+    static const struct native_session_callbacks callbacks = {
+        .on_open = on_open, .on_message = on_message, .on_lost = on_no_way};
+    const struct sockaddr_in nowhere = {
+        .sin_family = AF_INET, .sin_port = htons(4711), .sin_addr.s_addr = htonl(INADDR_BROADCAST)};
+    struct fixture f = {.session = NULL};
+    (void)state;
+    assert_int_equal(uv_loop_init(&f.loop), 0);
+    assert_int_equal(native_session_open(&f.loop, (const struct sockaddr *)&nowhere, NULL, &callbacks, &f, &f.session),
+                     0);
+    (void)uv_run(&f.loop, UV_RUN_DEFAULT);
+    assert_null(f.session);
+    assert_int_equal(native_session_open(&f.loop, (const struct sockaddr *)&nowhere, NULL, &callbacks, &f, &f.session),
+                     0);
+    native_session_give_up(f.session); /* before it is told */
+    (void)uv_run(&f.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f.loop), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_connect_tells_at_once_is_a_loss),
         cmocka_unit_test(a_flood_is_taken_slowly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
