@@ -343,6 +343,41 @@ def case_etcd3_leader_cannot_be_reached():
         pair.agents["A"].expect(jobs.SOON_S)
 
 
+def put_leader(server, addr, port):
+    """A leader that is none of Muster's: it says nothing, and never goes by itself."""
+    leader = {"muster": 1, "identity": f"{4711:032x}", "addr": addr, "port": port}
+    post(server, "kv/put", {"key": text64("/muster/pair/leader"), "value": text64(json.dumps(leader))})
+
+
+def drop_leader(server):
+    post(server, "kv/deleterange", {"key": text64("/muster/pair/leader")})
+
+
+def case_etcd3_leader_hangs_before_it_is_reached():
+    """A leader whose handshake never ends, and one whose name means nothing, are left when they lead no longer."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        server = etcd.Etcd(scratch)
+        secret = scratch.write("secret", "one that nobody guesses", 0o600)
+        with socket.create_server(("127.0.0.1", 0)) as hung:
+            hung.settimeout(FORM_S)
+            put_leader(server, "127.0.0.1", hung.getsockname()[1])
+            pair = Pair3(scratch, server, nnodes="1", options=[f"{QUICK},secret_file={secret}"])
+            mark = scratch.channel.mark()
+            pair.start(0)
+            with hung.accept()[0]:
+                drop_leader(server)
+                pair.finish(pair.expect_world(2, FORM_S, mark))
+        put_leader(server, "nobody.invalid", 4711)
+        pair = Pair3(scratch, server, nnodes="1", options=[QUICK])
+        mark = scratch.channel.mark()
+        agent = pair.start(0)
+        agent.wait_line("nobody.invalid", FORM_S)
+        drop_leader(server)
+        pair.finish(pair.expect_world(2, FORM_S, mark))
+        expect_no_keys(server)
+
+
 def case_etcd3_secret_and_status():
     """The session's secret and TLS come with a leader in etcd: a node without is refused, muster status works with both,
     and the death of a node's agent is told at once."""

@@ -104,6 +104,9 @@ void native_reach_proposed(struct native *n, const struct coordinator_message *m
 /* A world was told. */
 void native_reach_arrived(struct native *n);
 void native_reach_drop(struct native *n);
+/* The session does not open: as if its connection had failed. Another address may be tried; else native_lost() follows.
+ */
+void native_reach_give_up(struct native *n);
 /* The coordinator has had time to take this node for lost: what it has ended in good order it may have given up. */
 bool native_reach_may_be_given_up(const struct native *n);
 /* What is connected there has not said a word yet: it may be no coordinator. */

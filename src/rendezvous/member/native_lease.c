@@ -35,6 +35,10 @@ static void seek_leader(struct native *n) {
     }
 }
 
+static void seek_later(struct native *n) {
+    native_finder_wake(n, native_now_ms(n) + (uint64_t)native_search_pause_ms(&n->reach.search));
+}
+
 static void own_address(const struct native *n, char out[RDZV_ADDR_MAX]) {
     etcd_link_own_address(etcd3_client_local_address(n->lease->etcd), &n->part.rdzv->options, out);
 }
@@ -145,6 +149,15 @@ static void connect_to(struct native *n) {
     }
 }
 
+/* Nothing but its connection tells whether the coordinator that was found lives, and nothing is said on that before it
+ * is open: the way there has a silence for it. */
+static void watch_opening(struct native *n) {
+    const struct rdzv_conf *conf = &n->part.rdzv->options.conf;
+    if (n->reach.session && !n->reach.is_open) {
+        native_finder_wake(n, native_now_ms(n) + conf->keep_alive_interval_ms * conf->keep_alive_max_attempt);
+    }
+}
+
 static void on_found(void *ctx, const struct lease_place *found) {
     struct native *n = ctx;
     struct native_place *place = place_of(n);
@@ -170,8 +183,10 @@ static void on_found(void *ctx, const struct lease_place *found) {
     }
     if (place->server || place->addresses.count > 0) {
         connect_to(n);
-    } else {
+        watch_opening(n);
+    } else { /* whether its name means something by then, or another one leads */
         native_place_retry(place);
+        seek_later(n);
     }
 }
 
@@ -266,13 +281,18 @@ static void seek(struct native *n) {
     seek_leader(n);
 }
 
-static void seek_later(struct native *n) {
-    native_finder_wake(n, native_now_ms(n) + (uint64_t)native_search_pause_ms(&n->reach.search));
-}
-
 static void due(struct native *n) {
-    if (native_wants_coordinator(n) && !n->reach.session) {
+    const struct native_reach *r = &n->reach;
+    if (!native_wants_coordinator(n) || r->is_open) {
+        return;
+    }
+    if (!r->session) {
         seek_leader(n);
+    } else if (native_listens_ms(n) > 0) { /* what it has said meanwhile is read first */
+        native_finder_wake(n, native_now_ms(n) + native_listens_ms(n));
+    } else {
+        native_reach_give_up(n);
+        watch_opening(n); /* by another of its addresses */
     }
 }
 

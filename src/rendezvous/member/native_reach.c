@@ -260,6 +260,10 @@ static void on_lost(void *ctx, int status) {
     }
 }
 
+void native_reach_give_up(struct native *n) {
+    on_lost(n, status_fail(MUSTER_ECONNECT, "the coordinator has not answered in time"));
+}
+
 /* One ALIVE at a time: what HEARD answers is clear then, and by when the coordinator has heard of this node. One that
  * falls due meanwhile goes with the answer: over a slow network the next interval would be too late for the lease. */
 static void send_alive(struct native *n) {
