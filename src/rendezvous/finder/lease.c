@@ -41,14 +41,18 @@ static int read_view(const struct etcd3_reply *reply, struct view *out) {
     return rc;
 }
 
-/* etcd's revisions only grow, unless what it knew is gone. */
+/* By an event, or the answer to a fence: others may have overtaken it, so that it tells of growth alone. */
+static void raise_revision(struct lease *l, int64_t revision) {
+    l->last_revision = revision > l->last_revision ? revision : l->last_revision;
+}
+
+/* etcd's revisions only grow, unless what it knew is gone. For answers to LOOK and STAND: one is asked at a time. */
 static unsigned note_revision(struct lease *l, int64_t revision) {
-    bool is_older = revision > 0 && revision < l->last_revision;
-    if (is_older || revision > l->last_revision) {
+    bool is_older = revision > 0 && revision < l->asked_revision;
+    raise_revision(l, revision);
+    if (is_older) { /* what the watch waits for may never come */
         l->former_revision = l->last_revision;
         l->last_revision = revision;
-    }
-    if (is_older) { /* what the watch waits for may never come */
         l->dead_epoch = l->tried_revision = 0;
         l->has_watch = false;
     }
@@ -107,7 +111,13 @@ static unsigned watch_after(struct lease *l, int64_t revision) {
     return LEASE_WATCH;
 }
 
+static unsigned look(struct lease *l) {
+    l->asked_revision = l->last_revision;
+    return LEASE_LOOK;
+}
+
 static unsigned stand(struct lease *l) {
+    l->asked_revision = l->last_revision;
     l->state = l->lease_id ? LEASE_STANDING : LEASE_GRANTING;
     return l->lease_id ? LEASE_STAND : LEASE_GRANT;
 }
@@ -130,7 +140,7 @@ unsigned lease_seek(struct lease *l, bool may_lead) {
         return 0;
     }
     l->state = LEASE_LOOKING;
-    return LEASE_LOOK;
+    return look(l);
 }
 
 static bool is_same_place(const struct lease_place *a, const struct lease_place *b) {
@@ -199,7 +209,7 @@ unsigned lease_expired(struct lease *l, int status, const struct etcd3_reply *re
     if (l->state != LEASE_LOOKING) {
         return 0;
     }
-    return status ? fail(l, status) : LEASE_LOOK;
+    return status ? fail(l, status) : look(l);
 }
 
 unsigned lease_granted(struct lease *l, int status, const struct etcd3_reply *reply) {
@@ -376,8 +386,8 @@ unsigned lease_fenced(struct lease *l, int status, const struct etcd3_reply *rep
     if (status != MUSTER_OK) {
         return fail(l, status);
     }
-    return note_revision(l, reply->revision) |
-           (reply->has_succeeded ? wrote(l, reply->revision) : fence_failed(l, &view));
+    raise_revision(l, reply->revision);
+    return reply->has_succeeded ? wrote(l, reply->revision) : fence_failed(l, &view);
 }
 
 unsigned lease_abdicate(struct lease *l) {
@@ -410,22 +420,22 @@ unsigned lease_missed(struct lease *l, enum lease_miss why) {
 }
 
 unsigned lease_heard(struct lease *l, const struct etcd3_pair *pair) {
-    unsigned actions = note_revision(l, pair->mod_revision);
+    raise_revision(l, pair->mod_revision);
     bool is_ours = !pair->is_deleted && pair->create_revision == l->epoch;
     bool is_old = pair->is_deleted ? pair->mod_revision < l->epoch : pair->create_revision < l->epoch;
     if (!ends_with(pair->key, "/leader") || is_ours || is_old) {
-        return actions;
+        return 0;
     }
     if (l->state == LEASE_LEADING) {
-        return actions | (pair->is_deleted ? stand(l) : depose(l));
+        return pair->is_deleted ? stand(l) : depose(l);
     }
-    return actions | (l->state == LEASE_IDLE || l->state == LEASE_WAITING ? LEASE_NEWS : 0u);
+    return l->state == LEASE_IDLE || l->state == LEASE_WAITING ? LEASE_NEWS : 0u;
 }
 
 unsigned lease_gap(struct lease *l) {
     l->has_watch = false;
     if (l->state == LEASE_LEADING) {
-        return LEASE_LOOK;
+        return look(l);
     }
     return l->state == LEASE_IDLE || l->state == LEASE_WAITING ? LEASE_NEWS : 0u;
 }

@@ -76,6 +76,7 @@ struct lease {
     bool has_watch, has_missed; /* a leader that was found, since one was heard */
     int64_t watch_revision;
     int64_t last_revision, former_revision; /* of the store */
+    int64_t asked_revision; /* last_revision when LOOK or STAND was asked: the answer has no lower one */
     uint64_t beat_ms;
     int failed_status;
     bool has_reached; /* etcd, once */

@@ -4,8 +4,8 @@
  * The real decisions (lease.h). Requests are carried out late, twice, or after they were given up; answers and events
  * come when they like; histories are compacted, leases expire unheard, agents die, hang and come back, etcd loses its
  * data. The judge sees every world that stands: rounds only grow, whoever has written one held the leader's key then,
- * none stands twice, none is told by an agent that was superseded. Once the trouble ends, all agents are at one leader,
- * and that one can tell a world. A violation prints the seed. */
+ * none stands twice, none is told by an agent that was superseded, and nobody says that data are lost that are not.
+ * Once the trouble ends, all agents are at one leader, and that one can tell a world. A violation prints the seed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -67,6 +67,7 @@ static struct {
     enum ask late_asks[LATE_MAX];
     size_t late_count;
     uint64_t identities;
+    bool has_lost_data;
     uint64_t standing_round; /* the highest that stands, of this etcd's data */
     unsigned long long worlds, leaders;
     struct etcd3_pair pairs[FAKE_EVENTS_MAX];
@@ -354,6 +355,10 @@ static void act(struct agent *agent, unsigned actions) {
     static const enum ask asks[] = {LOOK, EXPIRE, GRANT, STAND, GRANT_WORLD, FENCE};
     static const unsigned bits[] = {LEASE_LOOK, LEASE_EXPIRE, LEASE_GRANT, LEASE_STAND, LEASE_GRANT_WORLD, LEASE_FENCE};
     struct lease *l = &agent->lease;
+    if ((actions & LEASE_WARN) && !sim.has_lost_data) {
+        violate("agent %d says that etcd has lost data: revision %lld after %lld", number_of(agent),
+                (long long)l->last_revision, (long long)l->former_revision);
+    }
     if (actions & LEASE_DROP) {
         for (int which = 0; which < ASKS; which++) {
             give_up(agent, (enum ask)which);
@@ -442,6 +447,7 @@ static void compact(struct agent *agent) {
 
 static void lose_data(void) {
     trace("etcd loses its data");
+    sim.has_lost_data = true;
     memset(sim.leases, 0, sizeof sim.leases);
     fake_etcd_lose_data(&sim.etcd, (int64_t)draw(50));
     sim.standing_round = 0;
@@ -638,6 +644,7 @@ static void run(uint64_t seed) {
     sim.lease_count = 0;
     sim.late_count = 0;
     sim.standing_round = 0;
+    sim.has_lost_data = false;
     memset(sim.leases, 0, sizeof sim.leases);
     fake_etcd_begin(&sim.etcd, 10);
     for (size_t i = 0; i < AGENTS; i++) {
