@@ -187,6 +187,22 @@ static void static_agent_is_replaced(void **state) {
     assert_int_equal(f->nodes[0].changes, 1);
 }
 
+/* A new agent in the place of one that failed for good works with those who went on. */
+static void static_survivors_are_joined_after_a_failure(void **state) {
+    struct fixture *f = *state;
+    f->options.survivors_continue = true;
+    start_static(f, 2);
+    rdzv_worker_failed(f->nodes[1].rdzv, &(struct rdzv_cause){.rank = 2, .is_final = true});
+    while (!store_has(f, "job/muster/failed")) {
+    }
+    nodes_vanish(f, 1);
+    f->options.node_rank = 1;
+    nodes_start(f, 1);
+    nodes_run_until(f, second_failed_or_in_world);
+    assert_int_equal(f->nodes[1].failed, 0);
+    nodes_assert_one_world(f, 0, 1);
+}
+
 /* Nobody can wait for a node that is done: its agent is in the exit barrier. */
 static void static_node_restarts_alone_when_another_is_done(void **state) {
     struct fixture *f = *state;
@@ -295,6 +311,7 @@ int main(void) {
         TEST(static_nodes_start_again_together),
         TEST(static_failure_is_told_at_once),
         TEST(static_agent_is_replaced),
+        TEST(static_survivors_are_joined_after_a_failure),
         TEST(static_node_restarts_alone_when_another_is_done),
         TEST(static_barrier_does_not_wait_for_who_is_gone),
         TEST(static_lost_node_is_named),

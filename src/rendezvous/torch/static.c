@@ -234,6 +234,15 @@ static void be_late(struct static_rdzv *s, struct kv_slice word) {
     }
 }
 
+/* Where survivors go on, "failed" stands in the place of "alone", which who comes afterwards has not read. */
+static void go_on_alone(struct static_rdzv *s) {
+    if (s->rdzv->options.survivors_continue) {
+        s->word = (struct static_word){.phase = STATIC_ALONE};
+        s->has_word = true;
+        follow(s);
+    }
+}
+
 static void listen_for(struct static_rdzv *s, struct kv_slice known);
 
 static void on_word(void *ctx, const struct kv_reply *reply) {
@@ -250,6 +259,7 @@ static void on_word(void *ctx, const struct kv_reply *reply) {
         follow(s);
     } else if (kv_slice_equal(word, kv_slice_text(STATIC_WORD_FAILED))) {
         static_end_ask_cause(s->rdzv);
+        go_on_alone(s);
     } else if (begins_with(word, STATIC_WORD_LATE)) {
         be_late(s, word);
     }
