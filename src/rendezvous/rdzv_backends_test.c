@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <muster/status.h>
 
+#include "base/status.h"
 #include "rendezvous/rdzv_nodes_test_support.h"
 
 /* ---- a file instead of a server ---- */
@@ -203,6 +204,31 @@ static void static_survivors_are_joined_after_a_failure(void **state) {
     nodes_assert_one_world(f, 0, 1);
 }
 
+static int watches_until_no_memory = -1; /* below 0: there is always some */
+
+int __real_kv_client_watch(struct kv_client *client, const char *key, struct kv_slice known, kv_reply_cb *cb,
+                           void *ctx);
+int __wrap_kv_client_watch(struct kv_client *client, const char *key, struct kv_slice known, kv_reply_cb *cb,
+                           void *ctx);
+int __wrap_kv_client_watch(struct kv_client *client, const char *key, struct kv_slice known, kv_reply_cb *cb,
+                           void *ctx) {
+    return watches_until_no_memory-- == 0 ? status_fail(MUSTER_ENOMEM, "no memory for a watch")
+                                          : __real_kv_client_watch(client, key, known, cb, ctx);
+}
+
+/* From the first, or when something has been heard: it would hear nothing more. */
+static void static_node_that_cannot_listen_fails(void **state) {
+    struct fixture *f = *state;
+    f->options.backend = RDZV_BACKEND_STATIC;
+    for (int heard = 0; heard < 2; heard++) {
+        watches_until_no_memory = heard;
+        nodes_start(f, 0);
+        nodes_run_until(f, nodes_first_failed);
+        assert_int_equal(f->nodes[0].failed, MUSTER_ENOMEM);
+        nodes_vanish(f, 0);
+    }
+}
+
 /* Nobody can wait for a node that is done: its agent is in the exit barrier. */
 static void static_node_restarts_alone_when_another_is_done(void **state) {
     struct fixture *f = *state;
@@ -312,6 +338,7 @@ int main(void) {
         TEST(static_failure_is_told_at_once),
         TEST(static_agent_is_replaced),
         TEST(static_survivors_are_joined_after_a_failure),
+        TEST(static_node_that_cannot_listen_fails),
         TEST(static_node_restarts_alone_when_another_is_done),
         TEST(static_barrier_does_not_wait_for_who_is_gone),
         TEST(static_lost_node_is_named),

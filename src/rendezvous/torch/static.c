@@ -243,7 +243,7 @@ static void go_on_alone(struct static_rdzv *s) {
     }
 }
 
-static void listen_for(struct static_rdzv *s, struct kv_slice known);
+static int listen_for(struct static_rdzv *s, struct kv_slice known);
 
 static void on_word(void *ctx, const struct kv_reply *reply) {
     struct static_rdzv *s = ctx;
@@ -252,8 +252,10 @@ static void on_word(void *ctx, const struct kv_reply *reply) {
     }
     struct kv_slice word = reply->values[0];
     struct static_word read;
-    listen_for(s, word);
-    if (static_round_read_word((const char *)word.data, word.len, &read)) {
+    int rc = listen_for(s, word);
+    if (rc != MUSTER_OK) { /* no memory: a node that is deaf would wait in vain */
+        static_fail(s, rc);
+    } else if (static_round_read_word((const char *)word.data, word.len, &read)) {
         s->word = read;
         s->has_word = true;
         follow(s);
@@ -265,10 +267,10 @@ static void on_word(void *ctx, const struct kv_reply *reply) {
     }
 }
 
-static void listen_for(struct static_rdzv *s, struct kv_slice known) {
+static int listen_for(struct static_rdzv *s, struct kv_slice known) {
     char key[STATIC_KEY_MAX];
     static_key(s, key, STATIC_KEY_ROUND);
-    (void)kv_client_watch(s->watcher, key, known, on_word, s); /* fails only with the connection, or without memory */
+    return kv_client_watch(s->watcher, key, known, on_word, s);
 }
 
 /* ---- coming ---- */
@@ -327,8 +329,8 @@ static void on_watcher_known(void *ctx, const struct kv_reply *reply) {
     if (reply->status != MUSTER_OK) {
         return; /* the other connection says so */
     }
-    listen_for(s, kv_slice_text(""));
-    int rc = s->client ? come(s) : MUSTER_OK;
+    int rc = listen_for(s, kv_slice_text(""));
+    rc = rc == MUSTER_OK && s->client ? come(s) : rc;
     if (rc != MUSTER_OK) {
         static_fail(s, rc);
     }
