@@ -315,6 +315,34 @@ static void static_nodes_of_different_counts(void **state) {
     }
 }
 
+static bool first_is_shut_down(const struct fixture *f) {
+    return f->nodes[0].shut_down;
+}
+
+/* Two of three others differ, each in its way. The one that does not hears why from the host, which waits for that. */
+static void static_nodes_of_three_counts(void **state) {
+    static const uint32_t counts[] = {4, 4, 3, 2}, ranks[] = {0, 1, 2, 1};
+    struct fixture *f = *state;
+    f->options.backend = RDZV_BACKEND_STATIC;
+    for (int i = 0; i < 4; i++) {
+        f->options.node_rank = ranks[i];
+        f->options.min_nodes = f->options.max_nodes = counts[i];
+        nodes_start(f, i);
+        while (i < 2 && !store_has(f, i == 0 ? "job/muster/node/0" : "job/muster/node/1")) {
+        }
+    }
+    nodes_run_until(f, nodes_first_failed);
+    rdzv_shutdown(f->nodes[0].rdzv, false, nodes_on_shutdown);
+    nodes_run_until(f, nodes_second_failed);
+    nodes_vanish(f, 1);
+    nodes_run_until(f, first_is_shut_down);
+    for (int i = 0; i < 2; i++) {
+        bool is_two = strstr(f->nodes[i].why, "--nnodes=4, another one with --nnodes=2:") != NULL;
+        assert_int_equal(f->nodes[i].failed, MUSTER_EINVAL);
+        assert_true(is_two || strstr(f->nodes[i].why, "--nnodes=4, another one with --nnodes=3:"));
+    }
+}
+
 static void static_master_is_absent(void **state) {
     struct fixture *f = *state;
     f->options.backend = RDZV_BACKEND_STATIC;
@@ -343,6 +371,7 @@ int main(void) {
         TEST(static_barrier_does_not_wait_for_who_is_gone),
         TEST(static_lost_node_is_named),
         TEST(static_nodes_of_different_counts),
+        TEST(static_nodes_of_three_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,6 +224,25 @@ static bool begins_with(struct kv_slice text, const char *word) {
     return text.len >= strlen(word) && memcmp(text.data, word, strlen(word)) == 0;
 }
 
+/* All must have been started with the same --nnodes. The first that comes says how many there are to be; one that
+ * differs says so where the host looks, and fails. The host tells the others. */
+static void fail_by_nnodes(struct static_rdzv *s, int64_t others) {
+    static_fail(s,
+                status_fail(MUSTER_EINVAL,
+                            "this node was started with --nnodes=%u, another one with --nnodes=%lld: start all nodes "
+                            "with the same",
+                            s->rdzv->options.max_nodes, (long long)others));
+}
+
+static void be_different(struct static_rdzv *s, struct kv_slice word) {
+    size_t skipped = strlen(STATIC_WORD_DIFFER);
+    struct kv_slice both = {.data = word.data + skipped, .len = word.len - skipped};
+    int64_t others = static_other_nnodes(both, s->rdzv->options.max_nodes);
+    if (others > 0 && !s->settled) {
+        fail_by_nnodes(s, others);
+    }
+}
+
 static void be_late(struct static_rdzv *s, struct kv_slice word) {
     char missing[STATIC_MISSING_SIZE] = "";
     size_t skipped = strlen(STATIC_WORD_LATE), len = word.len - skipped;
@@ -264,6 +283,8 @@ static void on_word(void *ctx, const struct kv_reply *reply) {
         go_on_alone(s);
     } else if (begins_with(word, STATIC_WORD_LATE)) {
         be_late(s, word);
+    } else if (begins_with(word, STATIC_WORD_DIFFER)) {
+        be_different(s, word);
     }
 }
 
@@ -284,16 +305,6 @@ static void on_own_count(void *ctx, const struct kv_reply *reply) {
     follow(s);
 }
 
-/* All must have been started with the same --nnodes. The first that comes says how many there are to be; one that
- * differs says so where the host looks, and fails. */
-static void fail_by_nnodes(struct static_rdzv *s, int64_t others) {
-    static_fail(s,
-                status_fail(MUSTER_EINVAL,
-                            "this node was started with --nnodes=%u, another one with --nnodes=%lld: start all nodes "
-                            "with the same",
-                            s->rdzv->options.max_nodes, (long long)others));
-}
-
 static void on_difference_told(void *ctx, const struct kv_reply *reply) {
     struct static_rdzv *s = ctx;
     (void)reply;
@@ -302,11 +313,17 @@ static void on_difference_told(void *ctx, const struct kv_reply *reply) {
 
 static void on_nnodes(void *ctx, const struct kv_reply *reply) {
     struct static_rdzv *s = ctx;
-    char key[STATIC_KEY_MAX];
+    char key[STATIC_KEY_MAX], both[STATIC_DIFFER_SIZE];
+    uint32_t own = s->rdzv->options.max_nodes;
     s->others_nnodes = reply->status == MUSTER_OK ? static_number_of(reply->values[0]) : 0;
-    if (s->others_nnodes > 0 && s->others_nnodes != (int64_t)s->rdzv->options.max_nodes) {
-        static_key(s, key, STATIC_KEY_DIFFER);
-        (void)kv_client_add(s->client, key, s->rdzv->options.max_nodes, on_difference_told, s);
+    if (s->others_nnodes <= 0 || s->others_nnodes == (int64_t)own) {
+        return;
+    }
+    static_key(s, key, STATIC_KEY_DIFFER);
+    (void)str_format(both, sizeof both, "%lld %u", (long long)s->others_nnodes, own);
+    if (kv_client_compare_set(s->client, key, kv_slice_text(""), kv_slice_text(both), on_difference_told, s) !=
+        MUSTER_OK) {
+        fail_by_nnodes(s, s->others_nnodes); /* the others find out by themselves */
     }
 }
 
@@ -389,9 +406,10 @@ static void on_link_failed(void *ctx, int status) {
 static void on_wake(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
     struct static_rdzv *s = r->state;
-    if (s->host.differing_nnodes > 0 && !s->settled) {
-        fail_by_nnodes(s, s->host.differing_nnodes);
-        return;
+    int64_t others_nnodes = static_other_nnodes(kv_slice_text(s->host.differ), r->options.max_nodes);
+    if (others_nnodes > 0 && !s->settled && !r->failed) {
+        static_host_tell_difference(&s->host);
+        fail_by_nnodes(s, others_nnodes);
     }
     static_host_act(&s->host);
     static_end_look(s);

@@ -126,15 +126,15 @@ void static_end_look(struct static_rdzv *s) {
     }
 }
 
-/* There is nothing to close and no list to leave. The host of a job that has failed on any node, or has waited in vain,
- * stays until the others have gone, as they have to read why; but not for long. */
+/* There is nothing to close and no list to leave. The host of a job that has failed on any node, or has given up, stays
+ * until the others have gone, as they have to read why; but not for long. */
 void static_end_shutdown(struct rdzv *r, bool close_job) {
     enum { LINGER_MS = 1000 };
     struct static_rdzv *s = r->state;
     (void)close_job;
     static_drop(s);
     (void)uv_timer_stop(rdzv_timer(r, RDZV_TIMER_REPORT));
-    s->lingers = static_is_host(s) && s->link && (s->has_failed || s->host.has_failed || s->host.is_late);
+    s->lingers = static_is_host(s) && s->link && (s->has_failed || s->host.has_failed || s->host.has_given_up);
     if (s->lingers) {
         (void)uv_timer_start(rdzv_timer(r, RDZV_TIMER_LINGER), on_linger, LINGER_MS, 0);
         static_end_look(s);

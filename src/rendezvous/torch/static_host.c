@@ -91,6 +91,13 @@ static void somebody_comes(struct static_host *h, uint64_t connection, struct kv
     }
 }
 
+static void note_difference(struct static_host *h, struct kv_slice value) {
+    if (value.len < sizeof h->differ) {
+        memcpy(h->differ, value.data, value.len);
+        h->differ[value.len] = '\0';
+    }
+}
+
 static bool agent_writes(struct static_host *h, uint64_t connection, const char *key, struct kv_slice value) {
     int64_t rank;
     if ((rank = rank_in(h, key, STATIC_KEY_NODE)) >= 0) {
@@ -104,7 +111,7 @@ static bool agent_writes(struct static_host *h, uint64_t connection, const char 
     } else if (strcmp(key, STATIC_KEY_FAILED) == 0) {
         h->has_failed = value.len > 0;
     } else if (strcmp(key, STATIC_KEY_DIFFER) == 0) {
-        h->differing_nnodes = static_number_of(value);
+        note_difference(h, value);
     } else {
         return false;
     }
@@ -181,15 +188,22 @@ void static_host_act(struct static_host *h) {
         h->has_let_go = true;
         set(h, "torchelastic/agent/terminal_state/last_member", "<val_ignored>");
     }
-    if (h->is_late) {
-        return;
+    if (!h->has_given_up) {
+        tell(h, h->has_failed ? STATIC_WORD_FAILED : static_round_word(&h->round, word));
     }
-    tell(h, h->has_failed ? STATIC_WORD_FAILED : static_round_word(&h->round, word));
+}
+
+static void give_up(struct static_host *h, const char *because, const char *of) {
+    char word[sizeof h->told];
+    h->has_given_up = true;
+    (void)str_format(word, sizeof word, "%s%s", because, of);
+    tell(h, word);
 }
 
 void static_host_tell_late(struct static_host *h, const char *missing) {
-    char word[sizeof h->told];
-    h->is_late = true;
-    (void)str_format(word, sizeof word, STATIC_WORD_LATE "%s", missing);
-    tell(h, word);
+    give_up(h, STATIC_WORD_LATE, missing);
+}
+
+void static_host_tell_difference(struct static_host *h) {
+    give_up(h, STATIC_WORD_DIFFER, h->differ);
 }

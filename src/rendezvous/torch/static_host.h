@@ -7,17 +7,19 @@
 #include "rendezvous/torch/static_round.h"
 #include "store/server/kv_server.h"
 
+enum { STATIC_DIFFER_SIZE = 32 };
+
 struct static_host {
     struct static_round round;
-    struct static_node *nodes; /* owned */
-    uint64_t *watchers;        /* of each rank the connection on which it waits for our word; owned */
-    struct kv_server *server;  /* borrowed; NULL until static_host_open() */
-    const char *prefix;        /* of all keys, "/" at the end; borrowed */
-    int64_t here;              /* nodes that have counted themselves in, as PyTorch's agents do */
-    int64_t differing_nnodes;  /* of a node that was started with another --nnodes; 0: none was */
-    bool has_failed;           /* for good, on any node */
-    bool is_late;              /* somebody was waited for in vain */
-    bool has_let_go;           /* those in the exit barrier, since nobody else can come */
+    struct static_node *nodes;       /* owned */
+    uint64_t *watchers;              /* of each rank the connection on which it waits for our word; owned */
+    struct kv_server *server;        /* borrowed; NULL until static_host_open() */
+    const char *prefix;              /* of all keys, "/" at the end; borrowed */
+    int64_t here;                    /* nodes that have counted themselves in, as PyTorch's agents do */
+    char differ[STATIC_DIFFER_SIZE]; /* as STATIC_KEY_DIFFER holds it; "": all have the same --nnodes */
+    bool has_failed;                 /* for good, on any node */
+    bool has_given_up;               /* nodes do not come, or differ: it says no other word */
+    bool has_let_go;                 /* those in the exit barrier, since nobody else can come */
     char told[STATIC_WORD_SIZE + STATIC_MISSING_SIZE]; /* to all nodes, last */
 };
 
@@ -34,6 +36,8 @@ bool static_host_lost(struct static_host *h, uint64_t connection);
 void static_host_act(struct static_host *h);
 /* Those who are missing were waited for in vain: all others are told. */
 void static_host_tell_late(struct static_host *h, const char *missing);
+/* Nor can nodes of different --nnodes meet. */
+void static_host_tell_difference(struct static_host *h);
 /* Have all nodes counted themselves in? */
 bool static_host_is_counted(const struct static_host *h);
 

@@ -18,10 +18,11 @@ enum { STATIC_KEY_MAX = 512 };
 #define STATIC_KEY_ROUND "muster/round"   /* the host's word: static_round_word(), or one of these two */
 #define STATIC_KEY_FAILED "muster/failed" /* the failure for good that the store has heard of first */
 #define STATIC_KEY_NNODES "muster/nnodes" /* how many nodes there are to be, says the first that comes */
-#define STATIC_KEY_DIFFER "muster/nnodes_differ" /* of a node that has been told another number */
+#define STATIC_KEY_DIFFER "muster/nnodes_differ" /* "2 3": that number, and the first other one that a node has */
 
-#define STATIC_WORD_FAILED "failed" /* STATIC_KEY_FAILED says why */
-#define STATIC_WORD_LATE "late "    /* + who has not come in time */
+#define STATIC_WORD_FAILED "failed"  /* STATIC_KEY_FAILED says why */
+#define STATIC_WORD_LATE "late "     /* + who has not come in time */
+#define STATIC_WORD_DIFFER "differ " /* + what STATIC_KEY_DIFFER holds */
 
 /* The number of a value; 0 where there is none. */
 static inline int64_t static_number_of(struct kv_slice value) {
@@ -31,6 +32,18 @@ static inline int64_t static_number_of(struct kv_slice value) {
         memcpy(text, value.data, value.len);
     }
     return str_parse_i64(text, &number) ? number : 0;
+}
+
+/* Of the two numbers of STATIC_KEY_DIFFER the one that is not `own`; 0: these are no two numbers. */
+static inline int64_t static_other_nnodes(struct kv_slice both, int64_t own) {
+    const uint8_t *blank = both.data ? memchr(both.data, ' ', both.len) : NULL;
+    if (!blank) {
+        return 0;
+    }
+    size_t first_len = (size_t)(blank - both.data);
+    int64_t first = static_number_of((struct kv_slice){.data = both.data, .len = first_len});
+    int64_t other = static_number_of((struct kv_slice){.data = blank + 1, .len = both.len - first_len - 1});
+    return first > 0 && other > 0 ? (first != own ? first : other) : 0;
 }
 
 enum static_says_what {

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "rendezvous/torch/static_keys.h"
 #include "rendezvous/torch/static_round.h"
 
 enum { NODES = 3 };
@@ -182,6 +183,17 @@ static void words_are_read_as_they_are_written(void **state) {
     }
 }
 
+static void different_numbers_of_nodes_are_told_as_each_sees_them(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"", "2", "2 ", " 3", "x 3", "-2 3", "2 99999999999999999999999"};
+    assert_int_equal(static_other_nnodes(kv_slice_text("2 3"), 2), 3);
+    assert_int_equal(static_other_nnodes(kv_slice_text("2 3"), 3), 2);
+    assert_int_equal(static_other_nnodes(kv_slice_text("2 3"), 4), 2);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(static_other_nnodes(kv_slice_text(wrong[i]), 2), 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_begin_together),
@@ -192,6 +204,7 @@ int main(void) {
         cmocka_unit_test(the_barrier_is_over_when_nobody_can_come),
         cmocka_unit_test(many_that_are_missing_are_counted),
         cmocka_unit_test(words_are_read_as_they_are_written),
+        cmocka_unit_test(different_numbers_of_nodes_are_told_as_each_sees_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
