@@ -79,21 +79,16 @@ static void take_record(struct coordinator_first_failure *failure, struct kv_sli
     }
 }
 
-/* By more than a tick of the kernel, as exactly as it is known how long a record was on its way. Who says no age is not
- * compared. */
-static bool is_older(const struct coordinator_failure *failure, const struct coordinator_first_failure *first,
-                     int64_t now_ms) {
-    enum { UNSURE_MS = 4 };
-    return failure->has_age && first->has_age && now_ms - failure->age_ms + UNSURE_MS < first->died_ms;
+static struct rdzv_death death_of(const struct coordinator_failure *failure, int64_t now_ms) {
+    return (struct rdzv_death){.is_known = failure->has_age, .at_ms = now_ms - failure->age_ms};
 }
 
-/* Of all nodes the one whose worker died first. Clocks of two nodes are never compared: each says how long ago that
- * was. Where that does not tell, the first that was heard. */
+/* Of all nodes the one whose worker died first. */
 static void note_failure(struct coordinator_first_failure *first, const struct coordinator_member *member,
                          const struct coordinator_failure *failure, int64_t now_ms) {
-    if (!first->is_known || is_older(failure, first, now_ms)) {
-        *first = (struct coordinator_first_failure){
-            .is_known = true, .has_age = failure->has_age, .died_ms = now_ms - failure->age_ms};
+    const struct rdzv_death death = death_of(failure, now_ms);
+    if (!first->is_known || rdzv_death_is_older(&death, &first->death)) {
+        *first = (struct coordinator_first_failure){.is_known = true, .death = death};
         memcpy(first->identity, member->identity, sizeof first->identity);
         take_record(first, failure->cause);
     }
@@ -141,12 +136,10 @@ static void end_by_failure(struct coordinator *c, const struct coordinator_membe
 /* The worker's last words. Those who report the failure wait for them. */
 static void complete_failure(struct coordinator_first_failure *first, const struct coordinator_failure *failure,
                              int64_t now_ms) {
+    const struct rdzv_death again = death_of(failure, now_ms);
     take_record(first, failure->cause);
     first->is_complete = true;
-    /* A record seems younger by as long as it was on its way: of two the older age is nearer to the truth. */
-    if (first->has_age && failure->has_age && now_ms - failure->age_ms < first->died_ms) {
-        first->died_ms = now_ms - failure->age_ms;
-    }
+    rdzv_death_refine(&first->death, &again);
 }
 
 /* Of a node that was at work when the job ended. Once all have been told the complete cause they report it. */

@@ -4,6 +4,7 @@
 #define RENDEZVOUS_COORDINATOR_IMPL_H
 
 #include "rendezvous/coordinator/coordinator.h"
+#include "rendezvous/round/cause.h"
 #include "store/wire/hash.h"
 
 /* Where a member stands; each place is a list. */
@@ -76,8 +77,7 @@ struct coordinator_news {
 struct coordinator_first_failure {
     bool is_known;
     uint64_t identity[2]; /* of its node */
-    bool has_age;
-    int64_t died_ms;  /* when the worker died, by this clock, if it has */
+    struct rdzv_death death;
     bool is_complete; /* with last words */
     bool is_untold;   /* the record has changed since the end of the job was told */
     size_t len;       /* of the record; 0: none was told */

@@ -101,6 +101,21 @@ int rdzv_cause_read(const char *text, size_t len, struct rdzv_cause *out) {
     return is_sound ? MUSTER_OK : status_fail(MUSTER_ECORRUPT, "a node's record of a failure is not understood");
 }
 
+struct rdzv_death rdzv_cause_death(const struct rdzv_cause *cause, int64_t now_ms) {
+    return (struct rdzv_death){.is_known = cause->age_us >= 0, .at_ms = now_ms - cause->age_us / 1000};
+}
+
+bool rdzv_death_is_older(const struct rdzv_death *death, const struct rdzv_death *first) {
+    enum { UNSURE_MS = 4 };
+    return death->is_known && first->is_known && death->at_ms + UNSURE_MS < first->at_ms;
+}
+
+void rdzv_death_refine(struct rdzv_death *death, const struct rdzv_death *again) {
+    if (death->is_known && again->is_known && again->at_ms < death->at_ms) {
+        death->at_ms = again->at_ms;
+    }
+}
+
 const char *rdzv_cause_describe(const struct rdzv_cause *cause, char out[RDZV_CAUSE_TEXT_MAX]) {
     (void)str_format(out, RDZV_CAUSE_TEXT_MAX, "rank %u (pid %lld) on host %s: %s", cause->rank, (long long)cause->pid,
                      cause->host, cause->how);

@@ -97,11 +97,43 @@ static void age_may_be_missing_or_nonsense(void **state) {
     }
 }
 
+/* Four milliseconds are no difference, five are. */
+static void older_death_is_the_cause(void **state) {
+    const struct rdzv_death first = {.is_known = true, .at_ms = 1000}, unknown = {.at_ms = 0};
+    struct rdzv_cause told = {.age_us = 4900};
+    struct rdzv_death death = rdzv_cause_death(&told, 1000);
+    (void)state;
+    assert_int_equal(death.at_ms, 996);
+    assert_false(rdzv_death_is_older(&death, &first));
+    told.age_us = 5000;
+    death = rdzv_cause_death(&told, 1000);
+    assert_true(rdzv_death_is_older(&death, &first));
+    assert_false(rdzv_death_is_older(&first, &death));
+    assert_false(rdzv_death_is_older(&unknown, &first));
+    assert_false(rdzv_death_is_older(&first, &unknown));
+    told.age_us = -1;
+    assert_false(rdzv_cause_death(&told, 1000).is_known);
+}
+
+static void of_two_records_of_one_death_the_older_counts(void **state) {
+    const struct rdzv_death earlier = {.is_known = true, .at_ms = 990}, later = {.is_known = true, .at_ms = 1010};
+    const struct rdzv_death unknown = {.at_ms = 0};
+    struct rdzv_death death = {.is_known = true, .at_ms = 1000};
+    (void)state;
+    rdzv_death_refine(&death, &later);
+    rdzv_death_refine(&death, &unknown);
+    assert_int_equal(death.at_ms, 1000);
+    rdzv_death_refine(&death, &earlier);
+    assert_int_equal(death.at_ms, 990);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_and_back),
         cmocka_unit_test(age_may_be_missing_or_nonsense),
         cmocka_unit_test(last_words_lose_their_beginning),
+        cmocka_unit_test(older_death_is_the_cause),
+        cmocka_unit_test(of_two_records_of_one_death_the_older_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
