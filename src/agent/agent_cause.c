@@ -128,6 +128,7 @@ struct report_entry agent_cause_entry(const struct rdzv_cause *cause) {
 
 void agent_cause_await(struct agent *a, void (*done)(void *ctx)) {
     bool reports = a->machine.outcome == AGENT_OUTCOME_FAILED || a->machine.outcome == AGENT_OUTCOME_RDZV_LOST;
+    bool is_judge = a->machine.outcome == AGENT_OUTCOME_NOT_STARTED; /* perhaps: the reports of others wait for it */
     /* A worker that took long to die may turn out to be the first that failed. */
     if (a->machine.outcome == AGENT_OUTCOME_FAILED && a->has_told_cause && agent_cause_remote(a) == NULL) {
         (void)uv_timer_stop(&a->cause_timer);
@@ -135,7 +136,7 @@ void agent_cause_await(struct agent *a, void (*done)(void *ctx)) {
     } else if (reports) {
         agent_cause_finish(a); /* it may turn out to count */
     }
-    if (reports) {
+    if (reports || is_judge) {
         rdzv_await_cause(a->rdzv, done);
     } else {
         done(a);

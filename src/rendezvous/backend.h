@@ -6,6 +6,7 @@
 #define RENDEZVOUS_BACKEND_H
 
 #include "net/loop_clock.h"
+#include "rendezvous/failures.h"
 #include "rendezvous/rdzv.h"
 #include "rendezvous/round/exchange.h"
 #include "rendezvous/round/node_name.h"
@@ -24,6 +25,7 @@ enum rdzv_timer {
     RDZV_TIMER_LEAVE,    /* the end of asking before leaving */
     RDZV_TIMER_CAUSE,    /* the rest of the failure that counts */
     RDZV_TIMER_ANSWER,   /* this node says whether a worker of its own died before that */
+    RDZV_TIMER_HEARING,  /* the others have had their time to say what has failed */
     RDZV_TIMER_NAME,     /* the end of looking up this machine's name */
     RDZV_TIMER_FAREWELL, /* people are told that the end of this node has not been heard yet */
     RDZV_TIMER_COUNT,
@@ -92,6 +94,7 @@ struct rdzv {
     bool is_cause_reported; /* it stays as it is: rdzv_cause_reported() */
     unsigned cause_looks;
     unsigned causes_on_their_way; /* records of this node's that the store has not answered: another one may count */
+    struct failures failures; /* of backends with a store */
     void (*cause_done)(void *ctx);
     void (*barrier_done)(void *ctx);
     void (*shutdown_done)(void *ctx);

@@ -114,6 +114,12 @@ const char *rdzv_nodes_text(const struct rdzv_options *o, char out[RDZV_NODES_TE
     return out;
 }
 
+static void forget_cause(struct rdzv *r) {
+    r->has_cause = r->is_cause_reported = false;
+    r->causes_on_their_way = 0;
+    (void)uv_timer_stop(rdzv_timer(r, RDZV_TIMER_CAUSE));
+}
+
 void rdzv_tell_world(struct rdzv *r, uint64_t round, uint32_t rank, uint32_t count,
                      const struct exchange_result *result) {
     (void)str_copy(r->master_addr, sizeof r->master_addr, result->master_addr);
@@ -130,6 +136,7 @@ void rdzv_tell_world(struct rdzv *r, uint64_t round, uint32_t rank, uint32_t cou
         .use_agent_store = r->options.backend == RDZV_BACKEND_STATIC || r->options.share_store,
     };
     r->has_spare = r->is_spare = false; /* no longer */
+    forget_cause(r); /* of the round before: the store may have answered after this node had left it */
     r->has_world = true;
     post(r);
 }
@@ -249,6 +256,7 @@ void rdzv_free(struct rdzv *r) {
     }
     assert(!r->freed);
     r->freed = true;
+    failures_stop(&r->failures);
     r->backend->stop(r);
     resolver_close(r->naming);
     for (int i = 0; i < RDZV_TIMER_COUNT; i++) {
@@ -395,9 +403,7 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
 
 void rdzv_join(struct rdzv *r) {
     r->has_world = r->has_change = r->is_world_held = false; /* of the round that is being left */
-    r->has_cause = r->is_cause_reported = false;
-    r->causes_on_their_way = 0;
-    (void)uv_timer_stop(rdzv_timer(r, RDZV_TIMER_CAUSE));
+    forget_cause(r);
     if (r->naming) {
         r->join_waits = true;
     } else if (!r->failed) {
@@ -407,8 +413,7 @@ void rdzv_join(struct rdzv *r) {
 
 void rdzv_worker_failed(struct rdzv *r, const struct rdzv_cause *cause) {
     bool is_of_this_round = !r->has_world; /* no worker runs in a world that the agent has not been told yet */
-    bool is_heard = !r->failed || r->backend->is_needed_after_failure; /* others may wait for its last words */
-    if (is_heard && is_of_this_round && r->backend->worker_failed) {
+    if (is_of_this_round && r->backend->worker_failed) { /* after a failure as well: others may wait for it */
         r->backend->worker_failed(r, cause);
     }
 }
@@ -469,14 +474,14 @@ bool rdzv_cause_is_remote(const struct rdzv *r) {
 }
 
 void rdzv_note_cause(struct rdzv *r, const struct rdzv_cause *cause) {
-    bool is_first = !r->has_cause;
+    bool is_another = !r->has_cause || cause->rank != r->cause.rank || cause->is_final != r->cause.is_final;
     if (r->is_cause_reported) {
         r->cause.is_told |= cause->is_told; /* who waits for the last words waits no more */
         return;
     }
     r->cause = *cause;
     r->has_cause = true;
-    if (is_first && is_cut(r)) {
+    if (is_another && is_cut(r)) {
         look_for_cause(r);
     }
     hurry(r);

@@ -231,6 +231,89 @@ static void spare_of_a_failed_job_fails_with_the_cause(void **state) {
     assert_false(f->nodes[2].spare_released);
 }
 
+static bool knows_the_cause(const struct node *node) {
+    const struct rdzv_cause *cause = rdzv_cause(node->rdzv);
+    return cause && cause->is_final && cause->is_told;
+}
+
+static bool both_know_the_cause(const struct fixture *f) {
+    return knows_the_cause(&f->nodes[0]) && knows_the_cause(&f->nodes[1]);
+}
+
+static void done_waiting(void *ctx) {
+    (void)ctx;
+}
+
+/* A worker of node i has died that long ago, of which node i hears now. */
+static void fail_worker(struct fixture *f, int i, int64_t age_ms, bool is_final) {
+    struct rdzv_cause cause = {.rank = f->nodes[i].world.base_global_rank,
+                               .pid = 7,
+                               .wait_status = 9,
+                               .age_us = age_ms * 1000,
+                               .is_final = is_final};
+    rdzv_worker_failed(f->nodes[i].rdzv, &cause);
+    cause.is_told = true;
+    rdzv_worker_failed(f->nodes[i].rdzv, &cause);
+}
+
+static void expect_cause_of(struct fixture *f, int i) {
+    for (int node = 0; node < 2; node++) {
+        rdzv_await_cause(f->nodes[node].rdzv, done_waiting);
+    }
+    nodes_run_until(f, both_know_the_cause);
+    for (int node = 0; node < 2; node++) {
+        assert_int_equal(rdzv_cause(f->nodes[node].rdzv)->rank, f->nodes[i].world.base_global_rank);
+    }
+}
+
+/* Node 0 tells of its victim first. */
+static void older_death_of_another_node_is_the_cause(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    fail_worker(f, 0, 1, true);
+    fail_worker(f, 1, 31, true);
+    expect_cause_of(f, 1);
+}
+
+static void younger_death_of_another_node_is_not_the_cause(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    fail_worker(f, 0, 31, true);
+    fail_worker(f, 1, 1, true);
+    expect_cause_of(f, 0);
+}
+
+/* The one with restarts left came first, and is older. */
+static void failure_for_good_is_judged_with_one_that_is_restarted(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    fail_worker(f, 0, 31, false);
+    fail_worker(f, 1, 1, true);
+    expect_cause_of(f, 0);
+}
+
+static void failure_that_is_restarted_makes_way_for_an_older_one_for_good(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    fail_worker(f, 0, 1, false);
+    fail_worker(f, 1, 31, true);
+    expect_cause_of(f, 1);
+}
+
+/* Nobody reports it: no restart is to wait for others. */
+static void failure_that_is_restarted_waits_for_nobody(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    fail_worker(f, 0, 1, false);
+    const struct failures *failures = &f->nodes[0].rdzv->failures;
+    while (failures->is_writing) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_true(failures->is_ours);
+    assert_false(failures->is_judging);
+    assert_true(rdzv_cause(f->nodes[0].rdzv)->is_told);
+}
+
 /* The report and the outcome of one agent are to name the same worker, also where others speak late. */
 static void cause_stays_as_it_was_reported(void **state) {
     struct fixture *f = *state;
@@ -268,6 +351,11 @@ int main(void) {
         TEST(newcomer_stays_outside_when_a_node_is_done),
         TEST(node_that_is_not_done_is_missed),
         TEST(spare_of_a_failed_job_fails_with_the_cause),
+        TEST(older_death_of_another_node_is_the_cause),
+        TEST(younger_death_of_another_node_is_not_the_cause),
+        TEST(failure_for_good_is_judged_with_one_that_is_restarted),
+        TEST(failure_that_is_restarted_makes_way_for_an_older_one_for_good),
+        TEST(failure_that_is_restarted_waits_for_nobody),
         TEST(cause_stays_as_it_was_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

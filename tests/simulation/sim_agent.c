@@ -40,21 +40,37 @@ static void watch_workers(struct sim_agent *agent) {
     }
 }
 
+static void tell_cause(struct sim_agent *agent) {
+    uint64_t now_ms = uv_now(sim_loop_uv(agent->host->loop));
+    agent->cause.age_us = (int64_t)(now_ms - agent->cause_ms) * 1000;
+    rdzv_worker_failed(agent->rdzv, &agent->cause);
+}
+
+/* As agent_cause_finish(): the last words, when its workers have ended. */
+static void finish_cause(struct sim_agent *agent) {
+    if (agent->has_cause) {
+        agent->has_cause = false;
+        agent->cause.is_told = true;
+        agent->cause.is_final |= agent->machine.outcome == AGENT_OUTCOME_FAILED;
+        tell_cause(agent);
+    }
+}
+
 /* As agent_worker_ended(). */
 static void end_worker(struct sim_agent *agent, struct sim_worker *worker) {
     bool failed = worker->is_told || worker->work.fails;
     bool is_stopped = worker->is_told || agent->machine.state == AGENT_STATE_KILLING;
     worker->runs = false;
     feed(agent, failed ? AGENT_EVENT_WORKER_FAILED : AGENT_EVENT_WORKER_SUCCEEDED, 0);
-    if (failed && !is_stopped && agent->rdzv) {
-        bool is_final = agent->machine.outcome == AGENT_OUTCOME_FAILED;
-        const struct rdzv_cause cause = {.rank = agent->world.base_global_rank + (uint32_t)(worker - agent->workers),
-                                         .pid = 1,
-                                         .wait_status = 1 << 8,
-                                         .is_final = is_final,
-                                         .is_told = true,
-                                         .how = "a worker has failed"};
-        rdzv_worker_failed(agent->rdzv, &cause);
+    if (failed && !is_stopped && agent->rdzv && !agent->has_cause) {
+        agent->cause = (struct rdzv_cause){.rank = agent->world.base_global_rank + (uint32_t)(worker - agent->workers),
+                                           .pid = 1,
+                                           .wait_status = 1 << 8,
+                                           .is_final = agent->machine.outcome == AGENT_OUTCOME_FAILED,
+                                           .how = "a worker has failed"};
+        agent->cause_ms = uv_now(sim_loop_uv(agent->host->loop));
+        agent->has_cause = true;
+        tell_cause(agent);
     }
 }
 
@@ -71,6 +87,7 @@ static void on_work(uv_timer_t *timer) {
 
 static void start_workers(struct sim_agent *agent) {
     uint64_t now_ms = uv_now(sim_loop_uv(agent->host->loop));
+    agent->has_cause = false;
     for (uint32_t i = 0; i < agent->worker_count; i++) {
         struct sim_work work = agent->callbacks->work(agent->ctx, agent);
         agent->workers[i] = (struct sim_worker){.work = work, .end_ms = now_ms + (uint64_t)work.run_ms, .runs = true};
@@ -125,9 +142,28 @@ void sim_agent_hurry(struct sim_agent *agent, int64_t within_ms) {
 
 /* ---- actions ---- */
 
+static void on_cause(void *ctx) {
+    feed(ctx, AGENT_EVENT_DRAINED, 0);
+}
+
+/* As agent_cause_await(). */
+static void await_cause(struct sim_agent *agent) {
+    enum agent_outcome outcome = agent->machine.outcome;
+    if (outcome == AGENT_OUTCOME_FAILED || outcome == AGENT_OUTCOME_RDZV_LOST) {
+        finish_cause(agent);
+        rdzv_await_cause(agent->rdzv, on_cause);
+    } else {
+        on_cause(agent);
+    }
+}
+
 static void on_awaited(uv_timer_t *timer) {
     struct sim_agent *agent = timer->data;
-    feed(agent, agent->awaited, 0);
+    if (agent->awaited == AGENT_EVENT_DRAINED) {
+        await_cause(agent);
+    } else {
+        feed(agent, agent->awaited, 0);
+    }
 }
 
 static void await(struct sim_agent *agent, enum agent_event_kind kind, uint64_t ms) {
@@ -173,6 +209,7 @@ static void perform(void *ctx, const struct agent_action *action) {
     struct sim_agent *agent = ctx;
     switch (action->kind) {
     case AGENT_ACTION_JOIN:
+        finish_cause(agent);
         rdzv_join(agent->rdzv);
         return;
     case AGENT_ACTION_START_WORKERS:
@@ -205,6 +242,8 @@ static void perform(void *ctx, const struct agent_action *action) {
         await(agent, AGENT_EVENT_DRAINED, DRAINED_MS);
         return;
     case AGENT_ACTION_REPORT:
+        rdzv_cause_reported(agent->rdzv);
+        agent->callbacks->on_report(agent->ctx, agent);
         return;
     case AGENT_ACTION_ENTER_BARRIER:
         rdzv_exit_barrier(agent->rdzv, agent->machine.outcome == AGENT_OUTCOME_SUCCESS, on_barrier_done);

@@ -33,6 +33,8 @@ struct sim_agent_callbacks {
     void (*on_world)(void *ctx, struct sim_agent *agent, const struct rdzv_world *world);
     /* A transition has been made: agent->machine has changed. */
     void (*on_step)(void *ctx, struct sim_agent *agent, enum agent_state before, const struct agent_event *event);
+    /* It reports what the job has failed of, as its rendezvous knows it. */
+    void (*on_report)(void *ctx, struct sim_agent *agent);
     /* It will be no more: sim_agent_clear() from a later event. */
     void (*on_exit)(void *ctx, struct sim_agent *agent, int code);
 };
@@ -60,7 +62,10 @@ struct sim_agent {
     struct rdzv_world world; /* without its text */
     int failed_status;       /* of the rendezvous; 0: has not */
     char failed_why[MUSTER_DETAIL_MAX];
-    unsigned failures; /* attempts that a worker of its own has ended, in this life */
+    struct rdzv_cause cause; /* of this attempt, on this node */
+    uint64_t cause_ms;       /* when that worker died */
+    bool has_cause;          /* and its last words are still to be told */
+    unsigned failures;       /* attempts that a worker of its own has ended, in this life */
 };
 
 /* A process begins: *agent is zero, or one that was cleared. */

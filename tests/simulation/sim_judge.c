@@ -576,6 +576,21 @@ static void check_loss(const struct sim_judge *judge, const struct sim_agent *ag
     }
 }
 
+/* All that report a failure of a worker name the same one. */
+void sim_judge_report(struct sim_judge *judge, const struct sim_agent *agent) {
+    const struct rdzv_cause *cause = rdzv_cause(agent->rdzv);
+    if (!cause) {
+        return;
+    }
+    sim_trace("agent %u: reports rank %u of round %llu%s", agent->host->index, cause->rank,
+              (unsigned long long)agent->world.round, cause->is_told ? "" : ", without its last words");
+    if (!judge->has_reported) {
+        judge->has_reported = true;
+        judge->reported = *cause;
+    }
+    must(!is_quiet(judge) || judge->reported.rank == cause->rank, "two nodes report different causes");
+}
+
 void sim_judge_exit(struct sim_judge *judge, const struct sim_agent *agent, int code) {
     if (agent->host->index < judge->server_count) { /* it may have served the others */
         note_cause(judge);

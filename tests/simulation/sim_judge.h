@@ -66,6 +66,8 @@ struct sim_judge {
     int stopped_server;   /* the process that has told the members of its world to stop for good; 0: none */
     bool server_suffered; /* the host of the rendezvous, or the way to it, has had trouble */
     bool had_trouble, any_death;
+    struct rdzv_cause reported; /* by the first agent that knew one */
+    bool has_reported;
 };
 
 void sim_judge_begin(struct sim_judge *judge, struct sim_agent *players, size_t count);
@@ -75,6 +77,7 @@ void sim_judge_start(struct sim_judge *judge, const struct sim_agent *agent);
 void sim_judge_world(struct sim_judge *judge, const struct sim_agent *agent, const struct rdzv_world *world);
 void sim_judge_step(struct sim_judge *judge, const struct sim_agent *agent, enum agent_state before,
                     const struct agent_event *event);
+void sim_judge_report(struct sim_judge *judge, const struct sim_agent *agent);
 void sim_judge_exit(struct sim_judge *judge, const struct sim_agent *agent, int code);
 /* Before it is cleared. `silently`: its host has gone with it. */
 void sim_judge_death(struct sim_judge *judge, const struct sim_agent *agent, bool silently);

@@ -254,6 +254,11 @@ static void on_gone(void *subject, uint64_t index) {
     sim_agent_clear(&world->agents[index]);
 }
 
+static void on_report(void *ctx, struct sim_agent *agent) {
+    struct sim_world *world = ctx;
+    sim_judge_report(&world->judge, agent);
+}
+
 static void on_exit_of(void *ctx, struct sim_agent *agent, int code) {
     struct sim_world *world = ctx;
     sim_trace("agent %u: exits with %d (%s)", agent->host->index, code, agent_outcome_name(agent->machine.outcome));
@@ -262,7 +267,7 @@ static void on_exit_of(void *ctx, struct sim_agent *agent, int code) {
 }
 
 static const struct sim_agent_callbacks callbacks = {
-    .work = draw_work, .on_world = on_world, .on_step = on_step, .on_exit = on_exit_of};
+    .work = draw_work, .on_world = on_world, .on_step = on_step, .on_report = on_report, .on_exit = on_exit_of};
 
 void sim_world_start(void *subject, uint64_t index) {
     struct sim_world *world = subject;

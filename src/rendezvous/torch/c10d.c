@@ -102,19 +102,22 @@ static void on_linger(uv_timer_t *timer) {
 }
 
 /* The host stays until the others have read the end of the barrier, or why the job has failed. */
-static void end(struct c10d *c) {
+static void linger(struct c10d *c, bool is_needed) {
     enum { LINGER_MS = 300 };
+    if (is_needed && c10d_store_server(c) && liveness_count_others(&c->liveness, &c->machine.self) > 0) {
+        (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_LINGER), on_linger, LINGER_MS, 0);
+    } else {
+        rdzv_tell_shutdown_done(c->rdzv);
+    }
+}
+
+static void end(struct c10d *c) {
     c10d_report_stop(c);
     if (c->end.fails_when_closed) {
         c10d_fail_job(c, status_fail(MUSTER_ECLOSED, "%s", c->end.why));
         return;
     }
-    if ((c->barrier_passed || c->end.has_failed || c->end.serves_on) && c10d_store_server(c) &&
-        liveness_count_others(&c->liveness, &c->machine.self) > 0) {
-        (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_LINGER), on_linger, LINGER_MS, 0);
-        return;
-    }
-    rdzv_tell_shutdown_done(c->rdzv);
+    linger(c, c->barrier_passed || c->end.has_failed || c->end.serves_on);
 }
 
 static void on_member_change(struct c10d *c, bool left) {
@@ -518,6 +521,10 @@ static void leave(struct c10d *c) {
 
 static void shutdown_node(struct rdzv *r, bool close_job) {
     struct c10d *c = r->state;
+    if (r->failed) {
+        linger(c, c->has_machine && rdzv_cause(r) != NULL);
+        return;
+    }
     c->ending = true;
     c->join_wanted = false;
     c10d_round_abort(c);
@@ -546,7 +553,6 @@ static void stop(struct rdzv *r) {
     liveness_done(&c->liveness);
     buf_done(&c->token);
     buf_done(&c->text);
-    free(c->end.told_cause);
     free(c);
 }
 
@@ -558,4 +564,6 @@ const struct rdzv_backend_table rdzv_c10d = {.nodes_max = RDZV_NODES_MAX,
                                              .ask_cause = c10d_cause_ask,
                                              .barrier = barrier,
                                              .shutdown = shutdown_node,
+                                             .settles_cause = true,
+                                             .is_needed_after_failure = true,
                                              .stop = stop};

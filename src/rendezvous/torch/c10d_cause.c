@@ -1,10 +1,8 @@
 /* Failures over the shared store: what this node tells the others of one, and what it reads of theirs.
  *
- * One key a round holds the failure that counts: that of the node whose record the store has had first. What follows
- * from it for the job is in c10d_end.c and job_end.c. */
-#include <stdlib.h>
-#include <string.h>
-
+ * One key a round holds the failure that counts (failures.h). What follows from it for the job is in c10d_end.c and
+ * job_end.c. */
+#include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "rendezvous/torch/c10d_impl.h"
@@ -15,39 +13,88 @@ void c10d_cause_key(const struct c10d *c, char key[2 * C10D_KEY_MAX]) {
     (void)str_format(key, (size_t)2 * C10D_KEY_MAX, "%s.%lld/muster/failed", c->key, (long long)c->world.round);
 }
 
-static void on_cause_stored(void *ctx, const struct kv_reply *reply) {
+/* ---- who states something ---- */
+
+static void on_member_known(void *ctx, const struct kv_reply *reply) {
     struct c10d *c = ctx;
-    rdzv_cause_answered(c->rdzv, reply);
+    if (reply->status == MUSTER_OK && !c10d_master_is_at_work(reply->values[0])) {
+        failures_excuse(&c->rdzv->failures, 1);
+    }
 }
 
-void c10d_cause_tell(struct rdzv *r, const struct rdzv_cause *cause) {
-    struct c10d *c = r->state;
-    char key[2 * C10D_KEY_MAX];
-    if (!c->client || !c->has_machine || c->end.is_detached || rdzv_state_count(&c->world, RDZV_PARTICIPANT) < 2) {
-        return;
+/* Agents of PyTorch's and nodes that are done do not. In a big job a request for each node takes longer than to wait.
+ */
+static void excuse_others(void *ctx) {
+    enum { ASK_NODES_MAX = 256 };
+    struct c10d *c = ctx;
+    char key[C10D_INTRODUCTION_MAX];
+    for (size_t i = 0; i < c->world.member_count && c->world.member_count <= ASK_NODES_MAX; i++) {
+        const struct rdzv_member *at = &c->world.members[i];
+        if ((at->lists & RDZV_PARTICIPANT) && rdzv_node_compare(&at->node, &c->machine.self) != 0) {
+            c10d_master_introduction(c, &at->node, key);
+            (void)kv_client_find(c->client, key, on_member_known, c);
+        }
     }
-    char *text = rdzv_cause_write(cause);
-    c10d_cause_key(c, key);
-    const char *before = c->end.told_cause ? c->end.told_cause : "";
-    if (text && kv_client_compare_set(c->client, key, kv_slice_text(before), kv_slice_text(text), on_cause_stored, c) ==
-                    MUSTER_OK) {
-        free(c->end.told_cause);
-        c->end.told_cause = text;
-        rdzv_cause_sent(r);
-    } else {
-        free(text);
-    }
-    /* The others end now, not when this node's other workers have been stopped. */
-    if (cause->is_final && !c->end.has_failed) {
-        c->end.has_failed = c->ending = true;
+}
+
+static void on_connection(void *ctx, int status) {
+    (void)ctx;
+    (void)status; /* its requests are answered with the loss */
+}
+
+static int connect_once_more(void *ctx, struct kv_client **out) {
+    return c10d_store_connect(ctx, on_connection, out);
+}
+
+static void close_when_told(void *ctx) {
+    struct c10d *c = ctx;
+    if (c->end.closes_when_told && !failures_is_writing(&c->rdzv->failures)) {
+        c->end.closes_when_told = false;
         c10d_feed(c, RDZV_EVENT_CLOSE);
     }
 }
+
+void c10d_cause_begin_round(struct c10d *c) {
+    char key[2 * C10D_KEY_MAX];
+    size_t count = rdzv_state_count(&c->world, RDZV_PARTICIPANT);
+    c10d_cause_key(c, key);
+    const struct failures_options options = {.client = c->client,
+                                             .key = key,
+                                             .other_count = (uint32_t)count - 1,
+                                             .connect = connect_once_more,
+                                             .on_written = close_when_told,
+                                             .on_judging = excuse_others,
+                                             .ctx = c};
+    if (failures_begin(&c->rdzv->failures, c->rdzv, &options) != MUSTER_OK) {
+        log_warning("the other nodes will not hear of a failure: %s", muster_detail());
+    }
+}
+
+/* ---- a failure of this node's ---- */
+
+void c10d_cause_tell(struct rdzv *r, const struct rdzv_cause *cause) {
+    struct c10d *c = r->state;
+    if (!c->client || !c->has_machine || c->end.is_detached || rdzv_state_count(&c->world, RDZV_PARTICIPANT) < 2) {
+        return;
+    }
+    failures_tell(&r->failures, cause);
+    /* The others end now, not when this node's other workers have been stopped. But they look for the record when the
+     * job is closed: it is there by then. */
+    if (cause->is_final && !c->end.has_failed) {
+        c->end.has_failed = c->end.closes_when_told = c->ending = true;
+        close_when_told(c);
+    }
+}
+
+/* ---- failures of others ---- */
 
 static void on_cause_read(void *ctx, const struct kv_reply *reply) {
     struct c10d *c = ctx;
     bool is_cause = reply->status == MUSTER_OK && rdzv_note_cause_text(c->rdzv, reply->values[0]);
     bool is_awaited = c->end.looks_for_cause && !c->in_barrier && !c->ending;
+    if (is_cause) {
+        failures_read(&c->rdzv->failures, reply->values[0]);
+    }
     c->end.looks_for_cause = false;
     if (is_awaited && is_cause && c->rdzv->cause.is_final) {
         c10d_fail_job(c, rdzv_fail_by_cause(c->rdzv));

@@ -62,8 +62,7 @@ static void watch_host(struct c10d *c) {
 }
 
 void c10d_end_begin_round(struct c10d *c) {
-    free(c->end.told_cause); /* of the round before */
-    c->end.told_cause = NULL;
+    c10d_cause_begin_round(c);
     watch_host(c);
 }
 
@@ -371,8 +370,7 @@ void c10d_end_ask_arrival(struct c10d *c) {
 static void close_and_fail(struct c10d *c) {
     struct rdzv_cause cause;
     c->end.fails_when_closed = true;
-    const char *told = c->end.told_cause;
-    if (told && rdzv_cause_read(told, strlen(told), &cause) == MUSTER_OK) {
+    if (failures_own(&c->rdzv->failures, &cause)) {
         cause.is_final = cause.is_told = true;
         c10d_cause_tell(c->rdzv, &cause);
     } else {

@@ -47,8 +47,8 @@ struct c10d_end {
     bool serves_on;  /* this node is done, and stays for the others' sake: it hosts the store */
     bool is_counted; /* this node has come to the exit barrier, as the store has said */
     bool watches_host, is_host_done, is_detached;
-    char *told_cause;     /* of this node, as it stands in the store if it counts; owned */
     bool has_failed;      /* for good: the others are told */
+    bool closes_when_told;
     bool looks_for_cause; /* the job was closed: did a node fail? */
     bool has_looked;      /* in this round */
 };
@@ -175,6 +175,9 @@ int c10d_master_search(struct c10d *c);
 /* The key by which `node` says that it is no agent of PyTorch's. */
 void c10d_master_introduction(const struct c10d *c, const struct rdzv_node *node, char out[C10D_INTRODUCTION_MAX]);
 
+/* Does the value of that key say that the node is ours, and not done? */
+bool c10d_master_is_at_work(struct kv_slice value);
+
 /* c10d_end.c */
 /* This node's workers have succeeded. */
 void c10d_end_done(struct c10d *c);
@@ -199,6 +202,7 @@ int c10d_end_fail_detached(void);
 
 /* c10d_cause.c */
 void c10d_cause_key(const struct c10d *c, char key[2 * C10D_KEY_MAX]);
+void c10d_cause_begin_round(struct c10d *c);
 /* A worker of this node has failed. */
 void c10d_cause_tell(struct rdzv *rdzv, const struct rdzv_cause *cause);
 void c10d_cause_ask(struct rdzv *rdzv);

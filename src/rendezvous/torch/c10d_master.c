@@ -23,6 +23,10 @@ void c10d_master_introduction(const struct c10d *c, const struct rdzv_node *node
     (void)str_format(out, C10D_INTRODUCTION_MAX, "%s.muster/%s", c->key, rdzv_node_format(node, text));
 }
 
+bool c10d_master_is_at_work(struct kv_slice value) {
+    return kv_slice_equal(value, kv_slice_text("1"));
+}
+
 int c10d_master_introduce(struct c10d *c) {
     char key[C10D_INTRODUCTION_MAX];
     c10d_master_introduction(c, &c->machine.self, key);

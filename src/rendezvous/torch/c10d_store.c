@@ -28,6 +28,7 @@ static void on_link_ready(void *ctx) {
 static void on_link_failed(void *ctx, int status) {
     struct c10d *c = ctx;
     c->client = NULL;
+    failures_lost(&c->rdzv->failures);
     c10d_fail(c, status);
 }
 
