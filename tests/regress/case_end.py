@@ -225,8 +225,10 @@ def victims(victim_s, backend=BACKEND, held_s=0.0):
     """held_s: the agent of the node whose rank dies first gets no time until so much later than the victims have died."""
     with jobs.Scratch() as scratch:
         worker = [script_of(scratch), scratch.channel.path, victim_s, "3"]
-        pair = Pair(scratch, nnodes="2", options=["--max-restarts=0"], worker=worker, backend=backend)
-        starts = start_two(pair, [[f"--outcome={scratch.path(f'{name}.json')}"] for name in "AB"])
+        static = backend == "static"
+        pair = Pair(scratch, nnodes="2", options=["--max-restarts=0"], worker=worker, backend="c10d" if static else backend)
+        ranks = [["--rdzv-backend=static", f"--node-rank={i}"] if static else [] for i in (0, 1)]
+        starts = start_two(pair, [[f"--outcome={scratch.path(f'{name}.json')}", *rank] for name, rank in zip("AB", ranks)])
         first = next(s for s in starts if s.rank == 3)
         slow = pair.agents[pair.agent_of(first)]
         if held_s:
@@ -260,11 +262,13 @@ def victims(victim_s, backend=BACKEND, held_s=0.0):
 
 
 def case_victims_of_another_node():
-    """A rank dies, and those of the other node die of it, 0 to 0.5 s later: both nodes name the rank that died first."""
+    """A rank dies, and those of the other node die of it, 0 to 0.5 s later: both nodes name the rank that died first; static as
+    well."""
     jobs.isolate()
-    for victim_s in ("0.01", "0.1", "0.5"):
-        victims(victim_s)
-    victims("0.01", held_s=0.01)
+    for backend in (BACKEND, "static") if BACKEND == "c10d" else (BACKEND,):
+        for victim_s in ("0.01", "0.1", "0.5"):
+            victims(victim_s, backend)
+        victims("0.01", backend, held_s=0.01)
 
 
 # For the backends with a coordinator.

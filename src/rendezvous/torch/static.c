@@ -51,8 +51,12 @@ static void on_waiter_state(void *ctx, int status) {
     (void)status; /* its requests are answered with the loss */
 }
 
+int static_connect(struct static_rdzv *s, struct kv_client **out) {
+    return store_link_connect(s->link, on_waiter_state, s, out);
+}
+
 int static_need_waiter(struct static_rdzv *s) {
-    return s->waiter ? MUSTER_OK : store_link_connect(s->link, on_waiter_state, s, &s->waiter);
+    return s->waiter ? MUSTER_OK : static_connect(s, &s->waiter);
 }
 
 void static_say(struct static_rdzv *s, enum static_says_what what, uint64_t round) {
@@ -76,6 +80,7 @@ static void tell_world(struct static_rdzv *s, const struct exchange_result *resu
     s->stage = STATIC_WORKING;
     (void)uv_timer_stop(rdzv_timer(s->rdzv, RDZV_TIMER_REPORT));
     rdzv_tell_world(s->rdzv, s->round, o->node_rank, o->max_nodes, &world);
+    static_end_begin_round(s);
     static_end_watch_failures(s);
 }
 
@@ -390,6 +395,7 @@ static void on_link_ready(void *ctx) {
 static void on_link_failed(void *ctx, int status) {
     struct static_rdzv *s = ctx;
     s->client = NULL;
+    failures_lost(&s->rdzv->failures);
     if (static_is_single(s)) {
         return; /* its own connection, dropped when the store was emptied */
     }
@@ -530,7 +536,6 @@ static void stop(struct rdzv *r) {
         kv_client_close(s->watcher);
         store_link_close(s->link);
         static_host_done(&s->host);
-        free(s->told_cause);
         free(s);
     }
 }
@@ -540,6 +545,7 @@ const struct rdzv_backend_table rdzv_static = {.nodes_max = RDZV_NODES_MAX,
                                                .join = join,
                                                .worker_failed = static_end_worker_failed,
                                                .ask_cause = static_end_ask_cause,
+                                               .settles_cause = true,
                                                .is_needed_after_failure = true,
                                                .barrier = static_end_barrier,
                                                .shutdown = static_end_shutdown,

@@ -1,17 +1,18 @@
 /* How a static job ends: a failure for good, which the others hear of, and the exit barrier. See static.c. */
-#include <stdlib.h>
-
 #include "base/log.h"
 #include "base/status.h"
 #include "rendezvous/torch/static_impl.h"
 
 /* ---- failures ----
  *
- * One key holds the first failure for good that the store has heard of. */
+ * One key holds the failure for good that counts (failures.h). */
 
 static void on_cause(void *ctx, const struct kv_reply *reply) {
     struct static_rdzv *s = ctx;
     bool is_cause = reply->status == MUSTER_OK && rdzv_note_cause_text(s->rdzv, reply->values[0]);
+    if (is_cause) {
+        failures_read(&s->rdzv->failures, reply->values[0]);
+    }
     if (is_cause && rdzv_cause_is_remote(s->rdzv) && s->settled && s->stage != STATIC_BARRIER && !s->has_failed &&
         !s->rdzv->options.survivors_continue && !s->rdzv->failed) {
         static_fail(s, rdzv_fail_by_cause(s->rdzv));
@@ -39,24 +40,47 @@ void static_end_watch_failures(struct static_rdzv *s) {
     }
 }
 
-static void on_cause_stored(void *ctx, const struct kv_reply *reply) {
+static void on_node_known(void *ctx, const struct kv_reply *reply) {
     struct static_rdzv *s = ctx;
-    rdzv_cause_answered(s->rdzv, reply);
+    struct static_says says;
+    bool is_at_work =
+        reply->status == MUSTER_OK && static_says_read(reply->values[0], &says) && says.what != STATIC_SAYS_DONE;
+    if (reply->status == MUSTER_OK && !is_at_work) {
+        failures_excuse(&s->rdzv->failures, 1);
+    }
 }
 
-static void tell_cause(struct static_rdzv *s, const struct rdzv_cause *cause) {
+/* Agents of PyTorch's and nodes that are done state nothing. In a store of PyTorch's nobody says who is which. */
+static void excuse_others(void *ctx) {
+    enum { ASK_NODES_MAX = 256 };
+    struct static_rdzv *s = ctx;
+    char name[STATIC_KEY_MAX], key[STATIC_KEY_MAX];
+    const struct rdzv_options *o = &s->rdzv->options;
+    for (uint32_t rank = 0; s->watcher && rank < o->max_nodes && o->max_nodes <= ASK_NODES_MAX; rank++) {
+        if (rank != o->node_rank) {
+            (void)str_format(name, sizeof name, STATIC_KEY_NODE "%u", rank);
+            static_key(s, key, name);
+            (void)kv_client_find(s->client, key, on_node_known, s);
+        }
+    }
+}
+
+static int connect_once_more(void *ctx, struct kv_client **out) {
+    return static_connect((struct static_rdzv *)ctx, out);
+}
+
+void static_end_begin_round(struct static_rdzv *s) {
     char key[STATIC_KEY_MAX];
-    s->has_failed = true;
-    char *text = rdzv_cause_write(cause);
     static_key(s, key, STATIC_KEY_FAILED);
-    const char *before = s->told_cause ? s->told_cause : "";
-    if (text && kv_client_compare_set(s->client, key, kv_slice_text(before), kv_slice_text(text), on_cause_stored, s) ==
-                    MUSTER_OK) {
-        free(s->told_cause);
-        s->told_cause = text;
-        rdzv_cause_sent(s->rdzv);
-    } else {
-        free(text);
+    const struct failures_options options = {.client = s->client,
+                                             .key = key,
+                                             .other_count = s->rdzv->options.max_nodes - 1,
+                                             .only_final = true,
+                                             .connect = connect_once_more,
+                                             .on_judging = excuse_others,
+                                             .ctx = s};
+    if (!static_is_single(s) && failures_begin(&s->rdzv->failures, s->rdzv, &options) != MUSTER_OK) {
+        log_warning("the other nodes will not hear of a failure: %s", muster_detail());
     }
 }
 
@@ -66,8 +90,9 @@ void static_end_worker_failed(struct rdzv *r, const struct rdzv_cause *cause) {
     if (static_is_single(s) || !s->client) {
         return;
     }
+    failures_tell(&r->failures, cause);
     if (cause->is_final) {
-        tell_cause(s, cause);
+        s->has_failed = true;
     } else if (s->stage == STATIC_WORKING && s->word.phase == STATIC_RUNNING) {
         static_say(s, STATIC_SAYS_BROKE, s->round);
     }

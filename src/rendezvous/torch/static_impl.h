@@ -36,7 +36,6 @@ struct static_rdzv {
     int64_t ready_for;     /* the attempt for which this node has said so; -1: none */
     uint64_t round;        /* of the world that was told last, or is agreed upon */
     bool settled;          /* a world was formed: the loss of the store is not ours to mind any longer */
-    char *told_cause;      /* of this node, as it stands in the store if it counts; owned */
     bool has_failed;       /* for good: the others are told */
     int64_t others_nnodes; /* as the first node has said */
 };
@@ -46,6 +45,7 @@ bool static_is_single(const struct static_rdzv *s);
 bool static_is_host(const struct static_rdzv *s);
 void static_key(const struct static_rdzv *s, char out[STATIC_KEY_MAX], const char *name);
 int static_need_waiter(struct static_rdzv *s);
+int static_connect(struct static_rdzv *s, struct kv_client **out); /* once more, for waits */
 /* Tells the host; of no effect where that is PyTorch's. */
 void static_say(struct static_rdzv *s, enum static_says_what what, uint64_t round);
 /* Ends whatever this node waits for. */
@@ -53,6 +53,7 @@ void static_drop(struct static_rdzv *s);
 void static_fail(struct static_rdzv *s, int status);
 
 /* static_end.c */
+void static_end_begin_round(struct static_rdzv *s);
 void static_end_watch_failures(struct static_rdzv *s); /* where the host says no word */
 void static_end_ask_cause(struct rdzv *r);
 void static_end_worker_failed(struct rdzv *r, const struct rdzv_cause *cause);
