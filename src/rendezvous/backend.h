@@ -94,7 +94,7 @@ struct rdzv {
     bool is_cause_reported; /* it stays as it is: rdzv_cause_reported() */
     unsigned cause_looks;
     unsigned causes_on_their_way; /* records of this node's that the store has not answered: another one may count */
-    struct failures failures; /* of backends with a store */
+    struct failures failures;     /* of backends with a store */
     void (*cause_done)(void *ctx);
     void (*barrier_done)(void *ctx);
     void (*shutdown_done)(void *ctx);
@@ -116,7 +116,7 @@ enum { RDZV_NODES_TEXT_SIZE = 40 };
 /* How many make a world: "2 nodes", "1 to 4 nodes". Returns `out`. */
 const char *rdzv_nodes_text(const struct rdzv_options *options, char out[RDZV_NODES_TEXT_SIZE]);
 
-/* Messages to the agent. */
+/* Messages to the agent (rdzv_outbox.c): they leave with the next turn of the loop. */
 void rdzv_tell_world(struct rdzv *rdzv, uint64_t round, uint32_t rank, uint32_t count,
                      const struct exchange_result *result);
 /* The world that has just been told goes out after rdzv_release_world(), or when there is more to tell. */
@@ -128,7 +128,14 @@ void rdzv_tell_stop(struct rdzv *rdzv, uint64_t grace_ms, const char *format, ..
     __attribute__((format(printf, 3, 4)));
 void rdzv_tell_spare(struct rdzv *rdzv);
 void rdzv_tell_spare_released(struct rdzv *rdzv);
-/* The failure that counts in this round, as the nodes' store has it. */
+/* With muster_detail() as the reason. Only the first failure is told. */
+void rdzv_tell_failed(struct rdzv *rdzv, int status);
+void rdzv_tell_barrier_done(struct rdzv *rdzv);
+void rdzv_tell_shutdown_done(struct rdzv *rdzv);
+
+/* The failure that counts (rdzv_cause.c). A round begins: none is known. */
+void rdzv_forget_cause(struct rdzv *rdzv);
+/* Of this round, as the nodes' store has it. */
 void rdzv_note_cause(struct rdzv *rdzv, const struct rdzv_cause *cause);
 /* As a value of a key; false: it is none. */
 bool rdzv_note_cause_text(struct rdzv *rdzv, struct kv_slice text);
@@ -140,9 +147,5 @@ void rdzv_cause_answered(struct rdzv *rdzv, const struct kv_reply *reply);
 void rdzv_causes_arrived(struct rdzv *rdzv);
 /* It ends the job: MUSTER_ECLOSED, with a sentence. */
 int rdzv_fail_by_cause(const struct rdzv *rdzv);
-/* With muster_detail() as the reason. Only the first failure is told. */
-void rdzv_tell_failed(struct rdzv *rdzv, int status);
-void rdzv_tell_barrier_done(struct rdzv *rdzv);
-void rdzv_tell_shutdown_done(struct rdzv *rdzv);
 
 #endif

@@ -34,8 +34,8 @@ char *rdzv_cause_write_within(const struct rdzv_cause *cause, size_t bytes_max);
 /* Texts that are too long are cut. MUSTER_ECORRUPT, and *out as it was. */
 int rdzv_cause_read(const char *text, size_t len, struct rdzv_cause *out);
 
-/* When a worker died, by the clock of the node that compares. Clocks of two nodes are never compared: each says how long
- * ago it was. */
+/* When a worker died, by the clock of the node that compares. Clocks of two nodes are never compared: each says how
+ * long ago it was. */
 struct rdzv_death {
     bool is_known;
     int64_t at_ms;
@@ -43,9 +43,9 @@ struct rdzv_death {
 
 /* Of a record that is told, or heard, now. */
 struct rdzv_death rdzv_cause_death(const struct rdzv_cause *cause, int64_t now_ms);
-/* The rule by which one failure is the cause of the job's end, and the other one is not. Where it does not tell, the one
- * stays that was heard first: by more than a tick of the kernel, which is as exactly as it is known how long a record
- * was on its way. A death that is not known is not compared. */
+/* The rule by which one failure is the cause of the job's end, and the other one is not. Where it does not tell, the
+ * one stays that was heard first: by more than a tick of the kernel, which is as exactly as it is known how long a
+ * record was on its way. A death that is not known is not compared. */
 bool rdzv_death_is_older(const struct rdzv_death *death, const struct rdzv_death *first);
 /* Two records of one death: a record seems younger by as long as it was on its way, so the older one is nearer to the
  * truth. */

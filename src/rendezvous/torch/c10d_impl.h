@@ -47,7 +47,7 @@ struct c10d_end {
     bool serves_on;  /* this node is done, and stays for the others' sake: it hosts the store */
     bool is_counted; /* this node has come to the exit barrier, as the store has said */
     bool watches_host, is_host_done, is_detached;
-    bool has_failed;      /* for good: the others are told */
+    bool has_failed; /* for good: the others are told */
     bool closes_when_told;
     bool looks_for_cause; /* the job was closed: did a node fail? */
     bool has_looked;      /* in this round */
