@@ -12,17 +12,20 @@
 int static_host_init(struct static_host *h, const char *prefix, uint32_t node_count, bool are_alone) {
     *h = (struct static_host){.prefix = prefix,
                               .nodes = calloc(node_count, sizeof *h->nodes),
+                              .agents = calloc(node_count, sizeof *h->agents),
                               .watchers = calloc(node_count, sizeof *h->watchers)};
     static_round_init(&h->round, h->nodes, node_count, are_alone);
-    return h->nodes && h->watchers ? MUSTER_OK
-                                   : status_fail(MUSTER_ENOMEM, "no memory for a rendezvous of %u nodes", node_count);
+    return h->nodes && h->agents && h->watchers
+               ? MUSTER_OK
+               : status_fail(MUSTER_ENOMEM, "no memory for a rendezvous of %u nodes", node_count);
 }
 
 void static_host_done(struct static_host *h) {
     free(h->nodes);
+    free(h->agents);
     free(h->watchers);
     h->nodes = NULL;
-    h->watchers = NULL;
+    h->agents = h->watchers = NULL;
 }
 
 /* ---- what is heard ---- */
@@ -46,14 +49,23 @@ static int64_t rank_in(const struct static_host *h, const char *key, const char 
     return is_rank && rank >= 0 && rank < (int64_t)h->round.count ? rank : -1;
 }
 
+static int64_t rank_of(const struct static_host *h, uint64_t connection) {
+    return static_peers_rank_of(h->agents, h->round.count, connection);
+}
+
+static void agent_came(struct static_host *h, uint32_t rank, uint64_t connection) {
+    static_peers_set(h->agents, h->round.count, rank, connection);
+    static_round_came(&h->round, rank);
+}
+
 static void node_says(struct static_host *h, uint32_t rank, uint64_t connection, struct kv_slice value) {
     struct static_says says;
     if (!static_says_read(value, &says)) {
         return;
     }
     if (says.what == STATIC_SAYS_HERE) {
-        static_round_came(&h->round, rank, connection);
-    } else if (h->nodes[rank].connection != connection) {
+        agent_came(h, rank, connection);
+    } else if (rank_of(h, connection) != rank) {
         return; /* an agent that has been replaced */
     } else if (says.what == STATIC_SAYS_BROKE) {
         static_round_broke(&h->round, rank, says.round);
@@ -66,15 +78,15 @@ static void node_says(struct static_host *h, uint32_t rank, uint64_t connection,
 
 /* Only agents of PyTorch's tell a role without having introduced themselves. */
 static void role_is_told(struct static_host *h, uint32_t rank, uint64_t connection) {
-    if (h->nodes[rank].state == STATIC_ABSENT || h->nodes[rank].connection != connection) {
-        static_round_came(&h->round, rank, connection);
+    if (rank_of(h, connection) != rank) {
+        agent_came(h, rank, connection);
         static_round_is_mixed(&h->round);
     }
 }
 
 /* They come to the exit barrier on the same connection. */
 static void somebody_is_counted(struct static_host *h, uint64_t connection) {
-    int64_t rank = static_round_rank_of(&h->round, connection);
+    int64_t rank = rank_of(h, connection);
     if (rank >= 0) {
         static_round_done(&h->round, (uint32_t)rank);
     }
@@ -86,7 +98,7 @@ static void somebody_comes(struct static_host *h, uint64_t connection, struct kv
     if (!static_host_is_counted(h)) {
         h->here = static_number_of(value);
     }
-    if (no_worker_runs && static_round_rank_of(&h->round, connection) < 0) {
+    if (no_worker_runs && rank_of(h, connection) < 0) {
         static_round_is_mixed(&h->round);
     }
 }
@@ -103,7 +115,7 @@ static bool agent_writes(struct static_host *h, uint64_t connection, const char 
     if ((rank = rank_in(h, key, STATIC_KEY_NODE)) >= 0) {
         node_says(h, (uint32_t)rank, connection, value);
     } else if ((rank = rank_in(h, key, STATIC_KEY_WATCHER)) >= 0) {
-        h->watchers[rank] = connection;
+        static_peers_set(h->watchers, h->round.count, (uint32_t)rank, connection);
     } else if ((rank = rank_in(h, key, "torchelastic/role_info/")) >= 0) {
         role_is_told(h, (uint32_t)rank, connection);
     } else if (strcmp(key, "torchelastic/agent/terminal_state/num_members") == 0) {
@@ -129,9 +141,11 @@ bool static_host_heard(struct static_host *h, uint64_t connection, struct kv_sli
 }
 
 bool static_host_lost(struct static_host *h, uint64_t connection) {
-    bool is_agent = static_round_rank_of(&h->round, connection) >= 0;
-    static_round_lost(&h->round, connection);
-    return is_agent;
+    int64_t rank = rank_of(h, connection);
+    if (rank >= 0) {
+        static_round_lost(&h->round, (uint32_t)rank);
+    }
+    return rank >= 0;
 }
 
 bool static_host_is_counted(const struct static_host *h) {
@@ -142,12 +156,7 @@ bool static_host_is_counted(const struct static_host *h) {
 
 static bool keeps_connection(const void *ctx, uint64_t connection) {
     const struct static_host *h = ctx;
-    for (uint32_t i = 0; i < h->round.count; i++) {
-        if (h->nodes[i].connection == connection || h->watchers[i] == connection) {
-            return true;
-        }
-    }
-    return false;
+    return rank_of(h, connection) >= 0 || static_peers_rank_of(h->watchers, h->round.count, connection) >= 0;
 }
 
 static bool keeps_key(const void *ctx, struct kv_slice key) {

@@ -4,6 +4,7 @@
 #ifndef RENDEZVOUS_STATIC_HOST_H
 #define RENDEZVOUS_STATIC_HOST_H
 
+#include "rendezvous/torch/static_peers.h"
 #include "rendezvous/torch/static_round.h"
 #include "store/server/kv_server.h"
 
@@ -11,8 +12,9 @@ enum { STATIC_DIFFER_SIZE = 32 };
 
 struct static_host {
     struct static_round round;
-    struct static_node *nodes;       /* owned */
-    uint64_t *watchers;              /* of each rank the connection on which it waits for our word; owned */
+    enum static_node_state *nodes;   /* owned */
+    struct static_peer *agents;      /* by rank; PyTorch's as well, where one is known; owned */
+    struct static_peer *watchers;    /* the connections on which nodes wait for our word; owned */
     struct kv_server *server;        /* borrowed; NULL until static_host_open() */
     const char *prefix;              /* of all keys, "/" at the end; borrowed */
     int64_t here;                    /* nodes that have counted themselves in, as PyTorch's agents do */

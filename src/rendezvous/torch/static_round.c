@@ -7,13 +7,20 @@
 
 #include "base/str.h"
 
-void static_round_init(struct static_round *r, struct static_node *nodes, uint32_t count, bool are_alone) {
+void static_round_init(struct static_round *r, enum static_node_state *nodes, uint32_t count, bool are_alone) {
     *r = (struct static_round){.phase = are_alone ? STATIC_ALONE : STATIC_FORMING, .nodes = nodes, .count = count};
+    r->in_state[STATIC_ABSENT] = count;
 }
 
-void static_round_came(struct static_round *r, uint32_t rank, uint64_t connection) {
+static void set_state(struct static_round *r, uint32_t rank, enum static_node_state state) {
+    r->in_state[r->nodes[rank]]--;
+    r->in_state[state]++;
+    r->nodes[rank] = state;
+}
+
+void static_round_came(struct static_round *r, uint32_t rank) {
     if (rank < r->count) {
-        r->nodes[rank] = (struct static_node){.state = STATIC_RUNS, .connection = connection};
+        set_state(r, rank, STATIC_RUNS);
     }
 }
 
@@ -44,66 +51,48 @@ void static_round_ready(struct static_round *r, uint32_t rank, uint64_t round) {
         static_round_broke(r, rank, round - 1);
     }
     if (rank < r->count && r->phase == STATIC_FORMING && round == r->round) {
-        r->nodes[rank].state = STATIC_READY;
+        set_state(r, rank, STATIC_READY);
     }
 }
 
 void static_round_done(struct static_round *r, uint32_t rank) {
     if (rank < r->count) {
-        r->nodes[rank].state = STATIC_DONE;
+        set_state(r, rank, STATIC_DONE);
         r->is_one_done = true;
         r->phase = r->phase == STATIC_FORMING ? STATIC_ALONE : r->phase;
     }
 }
 
-int64_t static_round_rank_of(const struct static_round *r, uint64_t connection) {
-    for (uint32_t i = 0; i < r->count; i++) {
-        if (r->nodes[i].state != STATIC_ABSENT && r->nodes[i].connection == connection) {
-            return i;
-        }
+void static_round_lost(struct static_round *r, uint32_t rank) {
+    if (rank < r->count && r->nodes[rank] != STATIC_DONE) {
+        set_state(r, rank, STATIC_GONE);
     }
-    return -1;
-}
-
-void static_round_lost(struct static_round *r, uint64_t connection) {
-    int64_t rank = static_round_rank_of(r, connection);
-    if (rank >= 0 && r->nodes[rank].state != STATIC_DONE) {
-        r->nodes[rank].state = STATIC_GONE;
-    }
-}
-
-static uint32_t count_of(const struct static_round *r, enum static_node_state state) {
-    uint32_t found = 0;
-    for (uint32_t i = 0; i < r->count; i++) {
-        found += r->nodes[i].state == state;
-    }
-    return found;
 }
 
 bool static_round_is_complete(const struct static_round *r) {
-    return r->phase == STATIC_FORMING && count_of(r, STATIC_READY) == r->count;
+    return r->phase == STATIC_FORMING && r->in_state[STATIC_READY] == r->count;
 }
 
 void static_round_go(struct static_round *r) {
     assert(static_round_is_complete(r));
     r->phase = STATIC_RUNNING;
     for (uint32_t i = 0; i < r->count; i++) {
-        r->nodes[i].state = STATIC_RUNS;
+        set_state(r, i, STATIC_RUNS);
     }
 }
 
 bool static_round_is_over(const struct static_round *r) {
-    return count_of(r, STATIC_DONE) + count_of(r, STATIC_GONE) == r->count;
+    return r->in_state[STATIC_DONE] + r->in_state[STATIC_GONE] == r->count;
 }
 
 bool static_round_is_alone(const struct static_round *r, uint32_t rank) {
-    enum static_node_state own = r->nodes[rank].state;
-    uint32_t here = count_of(r, STATIC_RUNS) + count_of(r, STATIC_READY);
+    enum static_node_state own = r->nodes[rank];
+    uint32_t here = r->in_state[STATIC_RUNS] + r->in_state[STATIC_READY];
     return here == (own == STATIC_RUNS || own == STATIC_READY);
 }
 
 bool static_round_knows_all(const struct static_round *r) {
-    return count_of(r, STATIC_ABSENT) == 0;
+    return r->in_state[STATIC_ABSENT] == 0;
 }
 
 const char *static_round_word(const struct static_round *r, char out[STATIC_WORD_SIZE]) {
@@ -151,9 +140,8 @@ bool static_round_read_word(const char *text, size_t len, struct static_word *ou
 }
 
 /* Where nobody waits for all to be ready, whoever is here has come. */
-static bool is_missing(const struct static_round *r, const struct static_node *node) {
-    bool has_come = r->phase == STATIC_FORMING ? node->state == STATIC_READY
-                                               : node->state == STATIC_RUNS || node->state == STATIC_DONE;
+static bool is_missing(const struct static_round *r, enum static_node_state state) {
+    bool has_come = r->phase == STATIC_FORMING ? state == STATIC_READY : state == STATIC_RUNS || state == STATIC_DONE;
     return !has_come;
 }
 
@@ -163,10 +151,10 @@ uint32_t static_round_missing(const struct static_round *r, char out[STATIC_MISS
     size_t used = 0;
     out[0] = '\0';
     for (uint32_t i = 0; i < r->count; i++) {
-        missing += is_missing(r, &r->nodes[i]);
+        missing += is_missing(r, r->nodes[i]);
     }
     for (uint32_t i = 0, named = 0; i < r->count && named < NAMED_MAX; i++) {
-        if (is_missing(r, &r->nodes[i])) {
+        if (is_missing(r, r->nodes[i])) {
             const char *before = named > 0 ? ", " : missing == 1 ? "node rank " : "node ranks ";
             used += (size_t)snprintf(out + used, STATIC_MISSING_SIZE - used, "%s%u", before, i);
             named++;

@@ -19,11 +19,7 @@ enum static_node_state {
     STATIC_READY, /* for the attempt that is being formed */
     STATIC_DONE,
     STATIC_GONE, /* it was here, was not done, and its connection has ended */
-};
-
-struct static_node {
-    enum static_node_state state;
-    uint64_t connection; /* of the latest agent that came with this rank; of PyTorch's as well, where it is known */
+    STATIC_STATE_COUNT,
 };
 
 enum static_phase {
@@ -35,17 +31,18 @@ enum static_phase {
 struct static_round {
     enum static_phase phase;
     uint64_t round;
-    struct static_node *nodes; /* borrowed */
+    enum static_node_state *nodes; /* borrowed */
     uint32_t count;
-    uint32_t broken_by; /* the node that needed it first */
+    uint32_t in_state[STATIC_STATE_COUNT]; /* nodes */
+    uint32_t broken_by;                    /* the node that needed it first */
     bool is_one_done;
 };
 
 /* nodes: `count` of them, all zero. are_alone: each restarts for itself from the start. */
-void static_round_init(struct static_round *r, struct static_node *nodes, uint32_t count, bool are_alone);
+void static_round_init(struct static_round *r, enum static_node_state *nodes, uint32_t count, bool are_alone);
 
 /* An agent has come; a rank that was here before has been replaced. Ranks outside of the job are ignored everywhere. */
-void static_round_came(struct static_round *r, uint32_t rank, uint64_t connection);
+void static_round_came(struct static_round *r, uint32_t rank);
 /* An agent takes part that does not wait for the others. */
 void static_round_is_mixed(struct static_round *r);
 /* The node's attempt has ended, or is about to: it needs the one after `round`. */
@@ -53,8 +50,8 @@ void static_round_broke(struct static_round *r, uint32_t rank, uint64_t round);
 /* None of the node's workers runs, and it has heard of every attempt before `round`. */
 void static_round_ready(struct static_round *r, uint32_t rank, uint64_t round);
 void static_round_done(struct static_round *r, uint32_t rank);
-/* A connection has ended: of an agent, or of anybody. */
-void static_round_lost(struct static_round *r, uint64_t connection);
+/* The connection of its latest agent has ended. */
+void static_round_lost(struct static_round *r, uint32_t rank);
 
 /* Are all ready? Then the host empties the store, and calls static_round_go(). */
 bool static_round_is_complete(const struct static_round *r);
@@ -66,8 +63,6 @@ bool static_round_is_over(const struct static_round *r);
 bool static_round_is_alone(const struct static_round *r, uint32_t rank);
 /* Has each rank been seen? Not always where PyTorch's agents take part. */
 bool static_round_knows_all(const struct static_round *r);
-/* The rank of that connection; -1: none. */
-int64_t static_round_rank_of(const struct static_round *r, uint64_t connection);
 
 enum { STATIC_WORD_SIZE = 48, STATIC_MISSING_SIZE = 160 };
 /* What all nodes are to know: "form 3 1" (attempt 3, which node rank 1 needs), "run 3 1", "alone". Returns `out`. */

@@ -1,0 +1,59 @@
+/* What node rank 0 of a static job makes of writes and of connections that end, without a server. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "rendezvous/torch/static_host.h"
+
+static void comes(struct static_host *host, uint32_t rank, uint64_t connection) {
+    char key[64];
+    (void)snprintf(key, sizeof key, "/job/muster/node/%u", rank);
+    assert_true(static_host_heard(host, connection, kv_slice_text(key), kv_slice_text("here 0")));
+}
+
+static void the_end_of_a_replaced_agent_is_nothing(void **state) {
+    (void)state;
+    struct static_host host;
+    char missing[STATIC_MISSING_SIZE];
+    assert_int_equal(static_host_init(&host, "job/", 3, true), 0);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        comes(&host, rank, 10 + rank);
+    }
+    comes(&host, 1, 21);
+    assert_false(static_host_lost(&host, 11));
+    assert_int_equal(static_round_missing(&host.round, missing), 0);
+    assert_true(static_host_lost(&host, 21));
+    assert_int_equal(static_round_missing(&host.round, missing), 1);
+    static_host_done(&host);
+}
+
+/* At each attempt the connections of all workers end. */
+static void many_workers_go_quickly(void **state) {
+    (void)state;
+    enum { NODES = 10000, WORKERS = 8, ATTEMPTS = 10, SECONDS_MAX = 2 };
+    struct static_host host;
+    assert_int_equal(static_host_init(&host, "job/", NODES, false), 0);
+    for (uint32_t rank = 0; rank < NODES; rank++) {
+        comes(&host, rank, 1 + rank);
+    }
+    clock_t began = clock();
+    for (uint64_t i = 1; i <= (uint64_t)NODES * WORKERS * ATTEMPTS; i++) {
+        assert_false(static_host_lost(&host, NODES + i));
+    }
+    assert_true((clock() - began) / CLOCKS_PER_SEC < SECONDS_MAX);
+    static_host_done(&host);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_end_of_a_replaced_agent_is_nothing),
+        cmocka_unit_test(many_workers_go_quickly),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
