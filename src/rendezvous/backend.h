@@ -122,6 +122,8 @@ void rdzv_tell_world(struct rdzv *rdzv, uint64_t round, uint32_t rank, uint32_t 
 /* The world that has just been told goes out after rdzv_release_world(), or when there is more to tell. */
 void rdzv_hold_world(struct rdzv *rdzv);
 void rdzv_release_world(struct rdzv *rdzv);
+/* The agent is not to be told of it any more, nor of its end: this node joins the next one. */
+void rdzv_withdraw_world(struct rdzv *rdzv);
 void rdzv_tell_change(struct rdzv *rdzv, enum rdzv_change change, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void rdzv_tell_stop(struct rdzv *rdzv, uint64_t grace_ms, const char *format, ...)

@@ -207,8 +207,7 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
 /* ---- calls ---- */
 
 void rdzv_join(struct rdzv *r) {
-    r->has_world = r->has_change = r->is_world_held = false; /* of the round that is being left */
-    rdzv_forget_cause(r);
+    rdzv_withdraw_world(r); /* of the round that is being left */
     if (r->naming) {
         r->join_waits = true;
     } else if (!r->failed) {

@@ -115,6 +115,11 @@ void rdzv_release_world(struct rdzv *r) {
     post(r);
 }
 
+void rdzv_withdraw_world(struct rdzv *r) {
+    r->has_world = r->has_change = r->is_world_held = false;
+    rdzv_forget_cause(r);
+}
+
 void rdzv_tell_change(struct rdzv *r, enum rdzv_change change, const char *format, ...) {
     va_list args;
     va_start(args, format);

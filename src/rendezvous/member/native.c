@@ -246,11 +246,21 @@ static void on_refused(struct participant *p, const struct coordinator_message *
     }
 }
 
+static void join(struct native *n);
+
+/* The agent has not been told of the world yet: this node waits for the next one in its place. */
+static void join_before_told(struct native *n) {
+    rdzv_withdraw_world(n->part.rdzv);
+    if (!n->part.rdzv->failed) {
+        join(n);
+    }
+}
+
 void native_heard(struct native *n, const struct coordinator_message *message) {
     if (message->kind == COORDINATOR_PROPOSE) {
         on_propose(n, message);
     } else if (message->kind == COORDINATOR_CHANGE && n->part.phase == PARTICIPANT_MEMBER && n->admission) {
-        rdzv_join(n->part.rdzv); /* the agent has not been told of the world yet: it waits for the next in its place */
+        join_before_told(n);
     } else {
         participant_heard(&n->part, message);
     }
@@ -265,8 +275,8 @@ static const char *name_place(const struct native *n, char out[NET_HOST_MAX + 8]
 }
 
 static void lose_place(struct native *n, enum rdzv_change change, const char *why) {
-    if (n->admission) { /* as in native_heard() */
-        rdzv_join(n->part.rdzv);
+    if (n->admission) {
+        join_before_told(n);
         return;
     }
     rdzv_tell_change(n->part.rdzv, change, "this node has lost its place: %s", why);
@@ -341,8 +351,8 @@ static void lose_coordinator(struct native *n, int status) {
         r->lost = (int)r->at;
         r->lost_ms = native_now_ms(n);
     }
-    if (n->admission) { /* as in native_heard() */
-        rdzv_join(n->part.rdzv);
+    if (n->admission) {
+        join_before_told(n);
         return;
     }
     /* Workers that save go on: the next coordinator is told that the job stops (native_deserted(): or none is found).
@@ -492,8 +502,7 @@ static void drop_admission(struct native *n) {
     n->admission = NULL;
 }
 
-static void join(struct rdzv *r) {
-    struct native *n = r->state;
+static void join(struct native *n) {
     drop_admission(n);
     if (n->is_detached) {
         participant_fail(&n->part,
@@ -511,6 +520,10 @@ static void join(struct rdzv *r) {
     } else { /* or it is on its way */
         native_seek_better(n);
     }
+}
+
+static void on_join(struct rdzv *r) {
+    join(r->state);
 }
 
 static bool preempt(struct rdzv *r, uint64_t grace_ms, const char *why) {
@@ -578,7 +591,7 @@ static void stop(struct rdzv *r) {
 
 #define NATIVE_TABLE(most_nodes)                                                                                       \
     {                                                                                                                  \
-        .nodes_max = (most_nodes), .orders_by_name = true, .start = start, .join = join,                               \
+        .nodes_max = (most_nodes), .orders_by_name = true, .start = start, .join = on_join,                            \
         .worker_failed = participant_worker_failed, .preempt = preempt, .barrier = barrier, .shutdown = shutdown_node, \
         .settles_cause = true, .is_needed_after_failure = true, .stop = stop                                           \
     }

@@ -40,10 +40,12 @@ struct static_rdzv {
     int64_t others_nnodes; /* as the first node has said */
 };
 
-/* static.c */
+/* static_node.c */
 bool static_is_single(const struct static_rdzv *s);
 bool static_is_host(const struct static_rdzv *s);
 void static_key(const struct static_rdzv *s, char out[STATIC_KEY_MAX], const char *name);
+/* A family of keys with one for each node. */
+void static_numbered_key(const struct static_rdzv *s, char out[STATIC_KEY_MAX], const char *family);
 int static_need_waiter(struct static_rdzv *s);
 int static_connect(struct static_rdzv *s, struct kv_client **out); /* once more, for waits */
 /* Tells the host; of no effect where that is PyTorch's. */
