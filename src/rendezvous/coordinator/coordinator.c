@@ -437,6 +437,9 @@ static void go(struct coordinator *c, struct coordinator_member *member, enum co
     if (place == COORDINATOR_ACTIVE || (place == COORDINATOR_JOINED && c->round > 0)) {
         coordinator_news_add(&c->news, member, why.len > 0 ? "has left" : "is lost (its connection has ended)", why);
     }
+    if (place == COORDINATOR_DONE_WAITS) {
+        coordinator_end_lost_done(c, member);
+    }
     coordinator_quorum_lost(c, member);
     coordinator_quorum_note_end(c, member, now_ms);
     coordinator_member_free(c, member);

@@ -51,7 +51,7 @@ void coordinator_end_job(struct coordinator *c, struct kv_slice why, bool has_fa
 
 void coordinator_end_forget(struct coordinator *c) {
     c->any_done = false;
-    c->done_count = 0;
+    c->done_count = c->done_away_count = 0;
     c->done_news.len = c->done_news.omitted_count = 0;
     c->failure = (struct coordinator_first_failure){.is_known = false};
 }
@@ -184,8 +184,33 @@ void coordinator_end_tell_host_done(const struct coordinator *c) {
     }
 }
 
+/* It is counted already. */
+static bool has_come_again(struct coordinator *c, const struct coordinator_member *member) {
+    for (size_t i = 0; i < c->done_away_count; i++) {
+        if (memcmp(c->done_away[i], member->identity, sizeof member->identity) == 0) {
+            memmove(c->done_away[i], c->done_away[--c->done_away_count], sizeof member->identity);
+            return true;
+        }
+    }
+    return false;
+}
+
+void coordinator_end_lost_done(struct coordinator *c, const struct coordinator_member *member) {
+    if (c->round > 0 || c->is_stopping || member->is_lasting_loss) { /* it is not counted again, or does not come */
+        return;
+    }
+    if (c->done_away_count < COORDINATOR_DONE_AWAY_MAX) {
+        memcpy(c->done_away[c->done_away_count++], member->identity, sizeof member->identity);
+    } else {
+        c->done_count--;
+    }
+}
+
 void coordinator_end_note_done(struct coordinator *c, const struct coordinator_member *member) {
     c->any_done = true;
+    if (has_come_again(c, member)) {
+        return;
+    }
     c->done_count++;
     coordinator_news_add(&c->done_news, member, "has succeeded", kv_slice_of(NULL, 0));
 }

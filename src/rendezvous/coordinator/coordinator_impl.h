@@ -104,7 +104,8 @@ struct coordinator_end {
     int64_t ended_ms;
 };
 
-#define COORDINATOR_ENDS_MAX ((size_t)64) /* more are forgotten, the oldest first */
+#define COORDINATOR_ENDS_MAX ((size_t)64)      /* more are forgotten, the oldest first */
+#define COORDINATOR_DONE_AWAY_MAX ((size_t)64) /* of more it is not known that they are done until they come again */
 
 struct coordinator_prior_worlds {
     struct coordinator_prior_world list[COORDINATOR_PASTS_MAX]; /* by round; the first may be confirmed, the others are
@@ -147,7 +148,9 @@ struct coordinator {
     bool any_done;                     /* of the world's members, also if they have gone since */
     size_t done_count;                 /* how many */
     struct coordinator_news done_news; /* who */
-    bool is_host_done;                 /* the node that serves this coordinator: its end is no loss */
+    uint64_t done_away[COORDINATOR_DONE_AWAY_MAX][2]; /* of these, who may come again, and is counted already */
+    size_t done_away_count;
+    bool is_host_done; /* the node that serves this coordinator: its end is no loss */
     struct coordinator_first_failure failure;
     bool has_failed;       /* the job, once it is over */
     size_t owing_count;    /* then: members that owe an answer */
@@ -314,6 +317,8 @@ void coordinator_end_let_go(struct coordinator *c, enum coordinator_place place,
                             const struct coordinator_message *message);
 /* A member of the last world is done. */
 void coordinator_end_note_done(struct coordinator *c, const struct coordinator_member *member);
+/* One that is done, and waits for the others, is lost. */
+void coordinator_end_lost_done(struct coordinator *c, const struct coordinator_member *member);
 /* Ends the job if the nodes that are done leave too few for the round that is open. True: it has. */
 bool coordinator_end_without_done(struct coordinator *c);
 /* The node that serves this coordinator is done: its members run on when it goes. */

@@ -387,6 +387,23 @@ static void done_nodes_go_when_the_others_go_on(void **state) {
     peers_hear_nothing(f);
 }
 
+/* Three of four can still form a round; one of them may have died with the host. */
+static void done_node_that_comes_again_counts_once(void **state) {
+    struct peers *f = *state;
+    peers_begin_place(f, 3, 4, 1);
+    come_from(f, 2, 1, 4, COORDINATOR_DEAD);
+    f->list[1].node.is_done = true;
+    come_from(f, 1, 1, 4, COORDINATOR_DEAD);
+    peers_lose(f, 1); /* a reset */
+    come_from(f, 1, 1, 4, COORDINATOR_DEAD);
+    peers_hear_nothing(f);
+    assert_int_equal(peers_look(f).phase, COORDINATOR_FORMING);
+    f->list[3].node.is_done = true; /* then two are left */
+    come_from(f, 3, 1, 4, COORDINATOR_DEAD);
+    const char *why = peers_hear(f, 2, COORDINATOR_CLOSED)->text;
+    assert_ptr_equal(strstr(strstr(why, "host1") + 1, "host1"), NULL);
+}
+
 /* ---- the coordinator that has told the world itself ---- */
 
 static void form_here(struct peers *f, uint32_t min_nodes, uint32_t count) {
@@ -504,6 +521,7 @@ int main(void) {
         QUORUM_TEST(first_world_of_all_needs_nobody),
         QUORUM_TEST(done_nodes_hear_how_it_ends),
         QUORUM_TEST(done_nodes_go_when_the_others_go_on),
+        QUORUM_TEST(done_node_that_comes_again_counts_once),
         QUORUM_TEST(own_minority_stops),
         QUORUM_TEST(lost_member_that_comes_back_counts),
         QUORUM_TEST(empty_coordinator_remembers_that_it_has_served),
