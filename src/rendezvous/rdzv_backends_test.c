@@ -188,6 +188,25 @@ static void static_agent_is_replaced(void **state) {
     assert_int_equal(f->nodes[0].changes, 1);
 }
 
+/* Also of one that came and went before the first attempt: it said no more than the new one begins with. */
+static void static_agent_is_replaced_before_the_first_attempt(void **state) {
+    struct fixture *f = *state;
+    struct probe p;
+    f->options.backend = RDZV_BACKEND_STATIC;
+    nodes_start(f, 0);
+    probe_open(f, &p, f->port);
+    assert_int_equal(kv_client_add(p.client, "job/muster/watcher/1", 1, NULL, NULL), 0);
+    assert_int_equal(kv_client_set(p.client, "job/muster/node/1", kv_slice_text("here 1"), NULL, NULL), 0);
+    assert_true(probe_has(f, &p, "job/muster/node/1"));
+    kv_client_close(p.client);
+    f->options.node_rank = 1;
+    nodes_start(f, 1);
+    nodes_run_until(f, nodes_two_together);
+    rdzv_join(f->nodes[1].rdzv);
+    nodes_run_until(f, second_round);
+    assert_int_equal(f->nodes[0].changes, 1);
+}
+
 /* A new agent in the place of one that failed for good works with those who went on. */
 static void static_survivors_are_joined_after_a_failure(void **state) {
     struct fixture *f = *state;
@@ -365,6 +384,7 @@ int main(void) {
         TEST(static_nodes_start_again_together),
         TEST(static_failure_is_told_at_once),
         TEST(static_agent_is_replaced),
+        TEST(static_agent_is_replaced_before_the_first_attempt),
         TEST(static_survivors_are_joined_after_a_failure),
         TEST(static_node_that_cannot_listen_fails),
         TEST(static_node_restarts_alone_when_another_is_done),

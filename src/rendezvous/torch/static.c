@@ -283,8 +283,8 @@ static int compare_nnodes(struct static_rdzv *s) {
 }
 
 /* Says who this is, then counts itself in, as PyTorch's agents do. */
-static int come(struct static_rdzv *s) {
-    static_say(s, STATIC_SAYS_HERE, 0);
+static int come(struct static_rdzv *s, int64_t which) {
+    static_say(s, STATIC_SAYS_HERE, (uint64_t)which);
     return kv_client_add_init(s->client, on_own_count, s);
 }
 
@@ -295,7 +295,7 @@ static void on_watcher_known(void *ctx, const struct kv_reply *reply) {
         return; /* the other connection says so */
     }
     int rc = listen_for(s, kv_slice_text(""));
-    rc = rc == MUSTER_OK && s->client ? come(s) : rc;
+    rc = rc == MUSTER_OK && s->client ? come(s, reply->number) : rc;
     if (rc != MUSTER_OK) {
         static_fail(s, rc);
     }
@@ -328,7 +328,7 @@ static void on_link_ready(void *ctx) {
     } else if (rc == MUSTER_OK) {
         s->word.phase = STATIC_ALONE;
         s->has_word = true;
-        rc = come(s);
+        rc = kv_client_add_init(s->client, on_own_count, s);
     }
     if (rc != MUSTER_OK) {
         static_fail(s, rc);

@@ -47,7 +47,8 @@ static inline int64_t static_other_nnodes(struct kv_slice both, int64_t own) {
 }
 
 enum static_says_what {
-    STATIC_SAYS_HERE,  /* "here" */
+    STATIC_SAYS_HERE,  /* "here 2": the second agent of this rank. The host hears of changes alone, so each says another
+                        */
     STATIC_SAYS_BROKE, /* "broke 3": a worker of attempt 3 has failed */
     STATIC_SAYS_READY, /* "ready 4": none of its workers runs, attempt 4 may begin */
     STATIC_SAYS_DONE,  /* "done": its workers have succeeded */
@@ -55,7 +56,7 @@ enum static_says_what {
 
 struct static_says {
     enum static_says_what what;
-    uint64_t round;
+    uint64_t round; /* or what else is counted */
 };
 
 enum { STATIC_SAYS_SIZE = 32 };
