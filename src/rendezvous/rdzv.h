@@ -142,9 +142,8 @@ void rdzv_join(struct rdzv *rdzv);
 
 /* A worker of this node has failed: the other nodes are told, as far as the backend can. Of all nodes of a round the
  * one counts whose worker died first: clocks of two nodes are never compared, the record says how long ago that was.
- * (With etcd, the first one that the store hears of.) Once a round; a second call completes what the first
- * one said of the same worker (its last words). With `is_final` the job has failed: the others end. Ignored while
- * on_world() is due: no worker runs in that world yet. */
+ * Once a round; a second call completes what the first one said of the same worker (its last words). With `is_final`
+ * the job has failed: the others end. Ignored while on_world() is due: no worker runs in that world yet. */
 void rdzv_worker_failed(struct rdzv *rdzv, const struct rdzv_cause *cause);
 
 /* The failure of this round that counts, of this node or another one; NULL: none is known. Valid until the next turn of
@@ -153,8 +152,7 @@ const struct rdzv_cause *rdzv_cause(const struct rdzv *rdzv);
 /* Is it another node's? */
 bool rdzv_cause_is_remote(const struct rdzv *rdzv);
 /* `done` comes when the other node has said all that it has to say of it, or after a second; at once where nothing is
- * missing. This node's own failure counts only when the others that were at work have answered, too (not with etcd).
- */
+ * missing. This node's own failure counts only when the others that were at work have answered, too. */
 void rdzv_await_cause(struct rdzv *rdzv, void (*done)(void *ctx));
 /* The agent reports the cause as it is known now. What comes later in this round changes nothing: the report and the
  * outcome name the same worker. */

@@ -251,11 +251,9 @@ def victims(victim_s, backend=BACKEND, held_s=0.0):
                 told = json.load(text)
             jobs.check(told["result"] != "success", f"{told}")
             causes[name] = told["root_cause"]["rank"]
-        # etcd's first record counts, and may be that of the victims' agent.
-        rank = causes["A"] if victim_s == "0.01" and pair.backend == "etcd" else 3
-        jobs.check(causes == {"A": rank, "B": rank}, f"other causes than rank {rank}: {causes}")
-        for name in "AB" if rank == 3 else "":
-            expect_cause(pair, name, rank)
+        jobs.check(causes == {"A": 3, "B": 3}, f"other causes than rank 3: {causes}")
+        for name in "AB":
+            expect_cause(pair, name, 3)
         if pair.etcd:
             pair.etcd.stop()
         scratch.expect_nobody()

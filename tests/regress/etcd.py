@@ -147,10 +147,6 @@ class Etcd:
         """Has the node of this process said that it is done? In its own key, or with its name beside its keep-alive."""
         return any((value == "done" and f"_{pid}_" in key) or (value.startswith("done ") and f"_{pid}_" in value) for key, value in self.records())
 
-    def knows_failure(self):
-        """Is there a record of a failure?"""
-        return any(key.endswith("muster/failed") for key, _ in self.records())
-
 
 def cluster(scratch, count):
     """So many members of one cluster."""

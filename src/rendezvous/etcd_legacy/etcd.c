@@ -459,7 +459,6 @@ static void stop(struct rdzv *r) {
     if (e) {
         etcd_round_stop(e);
         drop_requests(e);
-        free(e->end.told_cause);
         etcd_v2_close(e->etcd);
         etcd_machine_done(&e->machine);
         free(e);
@@ -471,6 +470,7 @@ const struct rdzv_backend_table rdzv_etcd = {.nodes_max = RDZV_NODES_MAX,
                                              .join = join,
                                              .worker_failed = etcd_end_worker_failed,
                                              .ask_cause = etcd_end_ask_cause,
+                                             .settles_cause = true,
                                              .barrier = barrier,
                                              .shutdown = shutdown_node,
                                              .stop = stop};

@@ -24,8 +24,6 @@ enum { ETCD_ROOT_MAX = RDZV_TEXT_MAX + RDZV_RUN_ID_MAX + 16, ETCD_FOLDER_MAX = E
 struct etcd_end {
     enum etcd_event next;           /* CLOSE or LEAVE, as soon as what is to be told has been told; JOIN: none yet */
     struct etcd_v2_request *record; /* that this node is done, on its way */
-    unsigned telling;               /* records of a failure on their way */
-    char *told_cause;               /* of this node, as it stands in etcd if it counts; owned */
     bool is_recording;              /* this node is done, and etcd may not know it yet */
     bool barrier_passed;
     bool is_doomed;         /* a node is lost, and no round can follow */
@@ -97,6 +95,7 @@ void etcd_round_barrier_look(struct etcd_rdzv *e, bool member_left);
 
 /* How it ends. */
 void etcd_end_begin_round(struct etcd_rdzv *e);
+int etcd_end_hear_failures(struct etcd_rdzv *e); /* its store is connected */
 /* This node has been counted at the exit barrier: its success is recorded. */
 void etcd_end_counted(struct etcd_rdzv *e);
 /* Its part is over: the job is closed or left, when all has been told that is to be. */

@@ -45,6 +45,7 @@ void etcd_round_abort(struct etcd_rdzv *e) {
 
 void etcd_round_stop(struct etcd_rdzv *e) {
     etcd_round_abort(e);
+    failures_stop(&e->rdzv->failures);
     kv_client_close(e->client);
     e->client = NULL;
 }
@@ -110,6 +111,7 @@ int etcd_round_begin(struct etcd_rdzv *e) {
         return MUSTER_OK;
     }
     rc = rc ? rc : connect_store(e, &e->client);
+    rc = rc ? rc : etcd_end_hear_failures(e);
     rc = rc ? rc : connect_store(e, &e->waiter);
     return rc ? rc : exchange(e, address, port);
 }
@@ -173,7 +175,6 @@ void etcd_round_barrier_look(struct etcd_rdzv *e, bool member_left) {
 static void go_on_ending(struct etcd_rdzv *e);
 
 void etcd_end_begin_round(struct etcd_rdzv *e) {
-    free(e->end.told_cause);
     e->end = (struct etcd_end){.next = ETCD_EVENT_JOIN};
 }
 
@@ -222,7 +223,7 @@ static void on_late(uv_timer_t *timer) {
 }
 
 static void go_on_ending(struct etcd_rdzv *e) {
-    bool has_to_tell = e->end.is_recording || e->end.telling > 0;
+    bool has_to_tell = e->end.is_recording || failures_is_writing(&e->rdzv->failures);
     if (e->end.next == ETCD_EVENT_JOIN || e->rdzv->failed) {
         return;
     }
@@ -289,28 +290,29 @@ static int ask_cause(struct etcd_rdzv *e, kv_reply_cb *cb) {
 }
 
 static bool note_cause(struct etcd_rdzv *e, const struct kv_reply *reply) {
-    return reply->status == MUSTER_OK && rdzv_note_cause_text(e->rdzv, reply->values[0]);
-}
-
-static void on_cause_stored(void *ctx, const struct kv_reply *reply) {
-    struct etcd_rdzv *e = ctx;
-    rdzv_cause_answered(e->rdzv, reply);
-    e->end.telling--;
-    go_on_ending(e);
-}
-
-static void tell_cause(struct etcd_rdzv *e, const struct rdzv_cause *cause) {
-    char *text = rdzv_cause_write(cause);
-    const char *before = e->end.told_cause ? e->end.told_cause : "";
-    if (text && kv_client_compare_set(e->client, CAUSE_KEY, kv_slice_text(before), kv_slice_text(text), on_cause_stored,
-                                      e) == MUSTER_OK) {
-        rdzv_cause_sent(e->rdzv);
-        e->end.telling++;
-        free(e->end.told_cause);
-        e->end.told_cause = text;
-    } else {
-        free(text);
+    bool is_cause = reply->status == MUSTER_OK && rdzv_note_cause_text(e->rdzv, reply->values[0]);
+    if (is_cause) {
+        failures_read(&e->rdzv->failures, reply->values[0]);
     }
+    return is_cause;
+}
+
+static int connect_once_more(void *ctx, struct kv_client **out) {
+    return connect_store(ctx, out);
+}
+
+static void on_written(void *ctx) {
+    go_on_ending(ctx);
+}
+
+int etcd_end_hear_failures(struct etcd_rdzv *e) {
+    const struct failures_options options = {.client = e->client,
+                                             .key = CAUSE_KEY,
+                                             .other_count = e->count - 1,
+                                             .connect = connect_once_more,
+                                             .on_written = on_written,
+                                             .ctx = e};
+    return failures_begin(&e->rdzv->failures, e->rdzv, &options);
 }
 
 void etcd_end_worker_failed(struct rdzv *r, const struct rdzv_cause *cause) {
@@ -318,7 +320,7 @@ void etcd_end_worker_failed(struct rdzv *r, const struct rdzv_cause *cause) {
     if (!e->client || !e->ready || e->count < 2) {
         return;
     }
-    tell_cause(e, cause);
+    failures_tell(&r->failures, cause);
     /* The others end now, not when this node's other workers have been stopped. */
     if (cause->is_final && !e->end.has_failed) {
         e->end.has_failed = e->ending = true;
@@ -373,11 +375,10 @@ void etcd_end_closed(struct etcd_rdzv *e) {
 /* The others hear that first, and why. What failed here did so for good. */
 static void close_and_fail(struct etcd_rdzv *e) {
     struct rdzv_cause cause;
-    const char *told = e->end.told_cause;
     e->end.fails_when_closed = e->ending = true;
-    if (told && rdzv_cause_read(told, strlen(told), &cause) == MUSTER_OK) {
+    if (failures_own(&e->rdzv->failures, &cause)) {
         cause.is_final = cause.is_told = e->end.has_failed = true;
-        tell_cause(e, &cause);
+        failures_tell(&e->rdzv->failures, &cause);
     }
     e->end.next = ETCD_EVENT_CLOSE;
     go_on_ending(e);
