@@ -53,6 +53,8 @@ struct failures {
     bool is_ours;          /* `text` stands under the key */
     bool is_others_final;  /* another node has failed for good, and judges */
     bool is_counting;      /* a statement of this node's is about to be made */
+    int64_t sent_us;       /* when the last record was, or the last number was asked for */
+    int64_t trip_us;       /* how long that took */
     bool has_answered;     /* it has said all, once */
     int64_t stated_count;  /* with two nodes: its statements */
     bool is_judging;       /* until it has told */

@@ -106,8 +106,7 @@ struct rdzv_death rdzv_cause_death(const struct rdzv_cause *cause, int64_t now_m
 }
 
 bool rdzv_death_is_older(const struct rdzv_death *death, const struct rdzv_death *first) {
-    enum { UNSURE_MS = 4 };
-    return death->is_known && first->is_known && death->at_ms + UNSURE_MS < first->at_ms;
+    return death->is_known && first->is_known && death->at_ms + RDZV_DEATH_UNSURE_MS < first->at_ms;
 }
 
 void rdzv_death_refine(struct rdzv_death *death, const struct rdzv_death *again) {
