@@ -34,8 +34,8 @@ char *rdzv_cause_write_within(const struct rdzv_cause *cause, size_t bytes_max);
 /* Texts that are too long are cut. MUSTER_ECORRUPT, and *out as it was. */
 int rdzv_cause_read(const char *text, size_t len, struct rdzv_cause *out);
 
-/* When a worker died, by the clock of the node that compares. Clocks of two nodes are never compared: each says how long
- * ago it was. */
+/* When a worker died, by the clock of the node that compares. Clocks of two nodes are never compared: each says how
+ * long ago it was. */
 enum { RDZV_DEATH_UNSURE_MS = 4 };
 
 struct rdzv_death {
