@@ -13,6 +13,9 @@
 /* What nobody renews for two hours has been forgotten by its job. */
 enum { ROOT_TTL_S = 7200, ROOT_RENEW_MS = ROOT_TTL_S / 2 * 1000 };
 
+static void feed(struct etcd_rdzv *e, enum etcd_event event);
+static void watch(struct etcd_rdzv *e);
+
 /* ---- failing ---- */
 
 static void drop_requests(struct etcd_rdzv *e) {
@@ -27,7 +30,7 @@ static void drop_requests(struct etcd_rdzv *e) {
     (void)uv_timer_stop(rdzv_timer(e->rdzv, RDZV_TIMER_REPORT));
 }
 
-void etcd_rdzv_fail(struct etcd_rdzv *e, int status) {
+static void fail(struct etcd_rdzv *e, int status) {
     rdzv_tell_failed(e->rdzv, status);
     etcd_round_abort(e); /* the round's store is read on: more may be told of what has failed */
     drop_requests(e);
@@ -109,7 +112,7 @@ static void on_member_change(struct etcd_rdzv *e, bool left) {
         /* The world is void before it began: no need to trouble the agent. */
         etcd_round_abort(e);
         etcd_call_release(e);
-        etcd_rdzv_feed(e, ETCD_EVENT_JOIN);
+        feed(e, ETCD_EVENT_JOIN);
     } else if (e->forming) {
         e->change_seen = true;
     } else if (left) {
@@ -125,7 +128,7 @@ static void on_joined(struct etcd_rdzv *e) {
     e->count = e->machine.world.participants;
     int rc = etcd_round_begin(e);
     if (rc != MUSTER_OK) {
-        etcd_rdzv_fail(e, rc);
+        fail(e, rc);
     }
 }
 
@@ -134,13 +137,6 @@ static int timed_out(const struct etcd_rdzv *e) {
     return status_fail(MUSTER_ETIMEOUT, "no world was formed within timeout (%llu s): %s",
                        (unsigned long long)(e->rdzv->options.conf.static_timeout_ms / 1000),
                        describe_world(e, text, sizeof text));
-}
-
-void etcd_rdzv_fail_closed(struct etcd_rdzv *e) {
-    etcd_rdzv_fail(e, status_fail(MUSTER_ECLOSED,
-                                  "the rendezvous '%s' is closed: its job has ended or has failed; start a new one "
-                                  "under another --rdzv-id",
-                                  e->rdzv->options.run_id));
 }
 
 static void obey(struct etcd_rdzv *e, enum etcd_verdict verdict) {
@@ -154,7 +150,7 @@ static void obey(struct etcd_rdzv *e, enum etcd_verdict verdict) {
         etcd_end_closed(e);
         break;
     case ETCD_VERDICT_TIMEOUT:
-        etcd_rdzv_fail(e, timed_out(e));
+        fail(e, timed_out(e));
         break;
     case ETCD_VERDICT_NODE_ARRIVED:
     case ETCD_VERDICT_NODE_LEFT:
@@ -184,7 +180,7 @@ static void obey(struct etcd_rdzv *e, enum etcd_verdict verdict) {
 
 static void on_wake(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
-    etcd_rdzv_feed(r->state, ETCD_EVENT_TIMER);
+    feed(r->state, ETCD_EVENT_TIMER);
 }
 
 static void arm_wake(struct etcd_rdzv *e, int64_t wake_ms) {
@@ -198,7 +194,7 @@ static void arm_wake(struct etcd_rdzv *e, int64_t wake_ms) {
     }
 }
 
-void etcd_rdzv_feed(struct etcd_rdzv *e, enum etcd_event event) {
+static void feed(struct etcd_rdzv *e, enum etcd_event event) {
     struct etcd_actions actions;
     if (e->rdzv->failed) {
         return;
@@ -210,7 +206,7 @@ void etcd_rdzv_feed(struct etcd_rdzv *e, enum etcd_event event) {
     }
     int rc = etcd_machine_step(&e->machine, event, rdzv_now_ms(e->rdzv), &actions);
     if (rc != MUSTER_OK) {
-        etcd_rdzv_fail(e, rc);
+        fail(e, rc);
         return;
     }
     arm_wake(e, actions.wake_ms);
@@ -241,9 +237,9 @@ static void on_world_event(struct etcd_rdzv *e, const struct etcd_v2_node *node)
     e->world_index = node->value ? node->modified_index : 0;
     int rc = etcd_machine_adopt(&e->machine, node->value);
     if (rc == MUSTER_OK) {
-        etcd_rdzv_feed(e, ETCD_EVENT_SEEN);
+        feed(e, ETCD_EVENT_SEEN);
     } else {
-        etcd_rdzv_fail(e, status_prefix(rc, "the rendezvous '%s' in etcd", e->rdzv->options.run_id));
+        fail(e, status_prefix(rc, "the rendezvous '%s' in etcd", e->rdzv->options.run_id));
     }
 }
 
@@ -256,7 +252,7 @@ static void on_version_event(struct etcd_rdzv *e, const struct etcd_v2_answer *e
         bool own = e->holds_key && strcmp(event->node.key, e->key) == 0; /* put there again when it is renewed */
         bool deleted = strcmp(event->action, "expire") != 0;
         if (!own) {
-            etcd_rdzv_feed(e, deleted ? ETCD_EVENT_DELETED : ETCD_EVENT_EXPIRED);
+            feed(e, deleted ? ETCD_EVENT_DELETED : ETCD_EVENT_EXPIRED);
         }
     }
 }
@@ -265,18 +261,18 @@ static void on_watched(void *ctx, int status, const struct etcd_v2_answer *event
     struct etcd_rdzv *e = ctx;
     e->watch = NULL;
     if (status != MUSTER_OK) {
-        etcd_rdzv_fail(e, status);
+        fail(e, status);
         return;
     }
     if (event
             ->error) { /* etcd was away, or has forgotten what came after watch_index: all is read again, and watched */
         e->seen_index = e->missed_index = 0;
         e->machine.known = false;
-        etcd_rdzv_feed(e, ETCD_EVENT_EXPIRED);
+        feed(e, ETCD_EVENT_EXPIRED);
         return;
     }
     e->watch_index = event->node.modified_index + 1;
-    etcd_rdzv_watch(e);
+    watch(e);
     if (strcmp(event->node.key, e->active) == 0) {
         on_world_event(e, &event->node);
     } else if (str_has_prefix(event->node.key, e->versions)) {
@@ -284,14 +280,14 @@ static void on_watched(void *ctx, int status, const struct etcd_v2_answer *event
     }
 }
 
-void etcd_rdzv_watch(struct etcd_rdzv *e) {
+static void watch(struct etcd_rdzv *e) {
     char folder[ETCD_FOLDER_MAX];
     (void)str_format(folder, sizeof folder, "%s/rdzv", e->root);
     struct etcd_v2_call call = {
         .method = "GET", .path = folder, .recursive = true, .wait = true, .wait_index = e->watch_index};
     int rc = etcd_v2_send(e->etcd, &call, on_watched, e, &e->watch);
     if (rc != MUSTER_OK) {
-        etcd_rdzv_fail(e, rc);
+        fail(e, rc);
     }
 }
 
@@ -301,7 +297,7 @@ static void on_tenure_renewed(void *ctx, int status, const struct etcd_v2_answer
     struct etcd_rdzv *e = ctx;
     e->tenure = NULL;
     if (status != MUSTER_OK) {
-        etcd_rdzv_fail(e, status);
+        fail(e, status);
     } else if (answer->error) {
         log_warning("%s in etcd cannot be kept: %s", e->root, answer->message);
     }
@@ -320,10 +316,10 @@ static void on_tenure_timer(uv_timer_t *timer) {
 static void begin(struct etcd_rdzv *e, uint64_t index) {
     e->ready = true;
     e->watch_index = index + 1;
-    etcd_rdzv_watch(e);
+    watch(e);
     (void)uv_timer_start(rdzv_timer(e->rdzv, RDZV_TIMER_LINGER), on_tenure_timer, 0, ROOT_RENEW_MS);
     if (e->join_wanted) {
-        etcd_rdzv_feed(e, ETCD_EVENT_JOIN);
+        feed(e, ETCD_EVENT_JOIN);
     }
 }
 
@@ -336,7 +332,7 @@ static void on_folder_made(void *ctx, int status, const struct etcd_v2_answer *a
         status = etcd_v2_fail(answer, e->root);
     }
     if (status != MUSTER_OK) {
-        etcd_rdzv_fail(e, status);
+        fail(e, status);
         return;
     }
     e->folders_made++;
@@ -362,14 +358,8 @@ static void make_folder(struct etcd_rdzv *e) {
     call.exist = ETCD_V2_IF_ABSENT;
     int rc = etcd_v2_send(e->etcd, &call, on_folder_made, e, &e->call);
     if (rc != MUSTER_OK) {
-        etcd_rdzv_fail(e, rc);
+        fail(e, rc);
     }
-}
-
-void etcd_rdzv_name(const struct etcd_rdzv *e, char out[ETCD_MEMBERS_NAME_MAX]) {
-    char address[RDZV_ADDR_MAX], local[NET_ADDRESS_TEXT_MAX];
-    etcd_link_own_address(etcd_v2_local_address(e->etcd, local) ? local : "", &e->rdzv->options, address);
-    (void)str_format(out, ETCD_MEMBERS_NAME_MAX, "%s_%ld_%u", address, (long)getpid(), e->rdzv->local_id);
 }
 
 /* One slash before each name, none at the end. */
@@ -391,6 +381,8 @@ static bool clean_prefix(const char *text, char out[RDZV_TEXT_MAX + 1]) {
     return true;
 }
 
+static const struct etcd_driver driver = {.feed = feed, .fail = fail, .watch = watch};
+
 static int start(struct rdzv *r) {
     const struct rdzv_options *o = &r->options;
     struct etcd_rdzv *e = calloc(1, sizeof *e);
@@ -399,6 +391,7 @@ static int start(struct rdzv *r) {
     }
     r->state = e;
     e->rdzv = r;
+    e->driver = &driver;
     r->options.share_store = false;
     if (!clean_prefix(o->conf.etcd.prefix, e->prefix) || strchr(o->run_id, '/')) {
         return status_fail(MUSTER_EINVAL, "etcd_prefix is too long, or the run id '%s' has a slash", o->run_id);
@@ -433,7 +426,7 @@ static void join(struct rdzv *r) {
     start_reports(e);
     e->join_wanted = true;
     if (e->ready) {
-        etcd_rdzv_feed(e, ETCD_EVENT_JOIN);
+        feed(e, ETCD_EVENT_JOIN);
     }
 }
 

@@ -11,6 +11,12 @@
 
 enum { KEEP_ALIVE_TTL_S = 10, NUMBER_TEXT_MAX = 24 };
 
+void etcd_call_name(const struct etcd_rdzv *e, char out[ETCD_MEMBERS_NAME_MAX]) {
+    char address[RDZV_ADDR_MAX], local[NET_ADDRESS_TEXT_MAX];
+    etcd_link_own_address(etcd_v2_local_address(e->etcd, local) ? local : "", &e->rdzv->options, address);
+    (void)str_format(out, ETCD_MEMBERS_NAME_MAX, "%s_%ld_%u", address, (long)getpid(), e->rdzv->local_id);
+}
+
 /* ---- what came of it ---- */
 
 static bool is_refusal(const struct etcd_v2_answer *answer) {
@@ -29,7 +35,7 @@ static int adopt(struct etcd_rdzv *e, const char *text, uint64_t seen_index, uin
     e->missed_index = 0;
     if (rc == MUSTER_OK && !e->watch) { /* which was interrupted */
         e->watch_index = seen_index + 1;
-        etcd_rdzv_watch(e);
+        e->driver->watch(e);
     }
     return rc;
 }
@@ -61,7 +67,7 @@ static int take_counter(struct etcd_rdzv *e, const struct etcd_v2_answer *answer
 }
 
 static void fail(struct etcd_rdzv *e, int rc) {
-    etcd_rdzv_fail(e, status_prefix(rc, "the rendezvous '%s' in etcd", e->rdzv->options.run_id));
+    e->driver->fail(e, status_prefix(rc, "the rendezvous '%s' in etcd", e->rdzv->options.run_id));
 }
 
 static void feed_back(struct etcd_rdzv *e, enum etcd_event event) {
@@ -69,7 +75,7 @@ static void feed_back(struct etcd_rdzv *e, enum etcd_event event) {
         e->machine.known = false;
         e->missed_index = 0;
     }
-    etcd_rdzv_feed(e, event);
+    e->driver->feed(e, event);
 }
 
 static void on_called(void *ctx, int status, const struct etcd_v2_answer *answer) {
@@ -101,7 +107,7 @@ static void on_called(void *ctx, int status, const struct etcd_v2_answer *answer
 static void send_call(struct etcd_rdzv *e, const struct etcd_v2_call *call, etcd_v2_cb *cb) {
     int rc = etcd_v2_send(e->etcd, call, cb, e, &e->call);
     if (rc != MUSTER_OK) {
-        etcd_rdzv_fail(e, rc);
+        e->driver->fail(e, rc);
     }
 }
 
@@ -172,7 +178,7 @@ static void on_renewed(void *ctx, int status, const struct etcd_v2_answer *answe
     struct etcd_rdzv *e = ctx;
     e->lease = NULL;
     if (status != MUSTER_OK) {
-        etcd_rdzv_fail(e, status);
+        e->driver->fail(e, status);
     } else if (answer->error == ETCD_V2_KEY_NOT_FOUND && e->holds_key) {
         send_lease(e, false);
     }
@@ -208,7 +214,7 @@ static void on_marked(void *ctx, int status, const struct etcd_v2_answer *answer
 static void touch(struct etcd_rdzv *e) {
     etcd_machine_path(&e->machine, e->key);
     (void)str_format(e->mark, sizeof e->mark, "%s%s/muster_%" PRIu32, e->versions, e->machine.version, e->machine.rank);
-    etcd_rdzv_name(e, e->name);
+    etcd_call_name(e, e->name);
     send_call(e, &(struct etcd_v2_call){.method = "PUT", .path = e->mark, .value = e->name}, on_marked);
 }
 

@@ -33,8 +33,18 @@ struct etcd_end {
     char why[MUSTER_DETAIL_MAX];
 };
 
+struct etcd_rdzv;
+
+/* What calls and rounds report to (etcd.c). */
+struct etcd_driver {
+    void (*feed)(struct etcd_rdzv *e, enum etcd_event event);
+    void (*fail)(struct etcd_rdzv *e, int status);
+    void (*watch)(struct etcd_rdzv *e); /* from e->watch_index on */
+};
+
 struct etcd_rdzv {
     struct rdzv *rdzv;
+    const struct etcd_driver *driver;
     struct etcd_v2 *etcd;
     char prefix[RDZV_TEXT_MAX + 1]; /* "/torchelastic/p2p" */
     char root[ETCD_ROOT_MAX];
@@ -72,17 +82,12 @@ struct etcd_rdzv {
     struct etcd_end end;
 };
 
-/* etcd.c */
-void etcd_rdzv_fail(struct etcd_rdzv *e, int status);
-void etcd_rdzv_feed(struct etcd_rdzv *e, enum etcd_event event);
-void etcd_rdzv_watch(struct etcd_rdzv *e); /* from e->watch_index on */
-/* What this node is called: address, process id, local id. */
-void etcd_rdzv_name(const struct etcd_rdzv *e, char out[ETCD_MEMBERS_NAME_MAX]);
-void etcd_rdzv_fail_closed(struct etcd_rdzv *e); /* the rendezvous is, and this node cannot join it */
-
 /* etcd_call.c */
 void etcd_call_perform(struct etcd_rdzv *e, const struct etcd_actions *actions);
 void etcd_call_release(struct etcd_rdzv *e); /* the keep-alive is not renewed any longer */
+
+/* What this node is called: address, process id, local id. */
+void etcd_call_name(const struct etcd_rdzv *e, char out[ETCD_MEMBERS_NAME_MAX]);
 
 /* etcd_round.c */
 int etcd_round_begin(struct etcd_rdzv *e); /* the machine has joined */

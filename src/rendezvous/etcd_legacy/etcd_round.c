@@ -19,7 +19,7 @@
 static void on_store_state(void *ctx, int status) {
     struct etcd_rdzv *e = ctx;
     if (status != MUSTER_OK) {
-        etcd_rdzv_fail(e, status);
+        e->driver->fail(e, status);
     }
 }
 
@@ -69,7 +69,7 @@ static void on_exchanged(void *ctx, int status, const struct exchange_result *re
     if (status == MUSTER_OK) {
         tell_world(e, &copy);
     } else {
-        etcd_rdzv_fail(e, status_prefix(status, "version %s: the nodes could not agree on ranks", e->version));
+        e->driver->fail(e, status_prefix(status, "version %s: the nodes could not agree on ranks", e->version));
     }
 }
 
@@ -214,7 +214,7 @@ static void end_now(struct etcd_rdzv *e) {
     (void)uv_timer_stop(rdzv_timer(e->rdzv, RDZV_TIMER_LEAVE));
     e->end.next = ETCD_EVENT_JOIN;
     etcd_round_abort(e);
-    etcd_rdzv_feed(e, next);
+    e->driver->feed(e, next);
 }
 
 static void on_late(uv_timer_t *timer) {
@@ -242,7 +242,7 @@ void etcd_end_begin(struct etcd_rdzv *e, bool close_job) {
 
 void etcd_end_finish(struct etcd_rdzv *e) {
     if (e->end.fails_when_closed) {
-        etcd_rdzv_fail(e, status_fail(MUSTER_ECLOSED, "%s", e->end.why));
+        e->driver->fail(e, status_fail(MUSTER_ECLOSED, "%s", e->end.why));
     } else {
         rdzv_tell_shutdown_done(e->rdzv);
     }
@@ -276,9 +276,9 @@ void etcd_end_fail(struct etcd_rdzv *e) {
     if (e->rdzv->options.survivors_continue) {
         rdzv_tell_change(e->rdzv, RDZV_NODE_LEFT, "%s has left or died", lost);
     } else {
-        etcd_rdzv_fail(e,
-                       status_fail(MUSTER_ECLOSED,
-                                   "%s has left or died, and the job is closed: no further round can be formed", lost));
+        e->driver->fail(e, status_fail(MUSTER_ECLOSED,
+                                       "%s has left or died, and the job is closed: no further round can be formed",
+                                       lost));
     }
 }
 
@@ -341,8 +341,16 @@ static void on_cause_of_close(void *ctx, const struct kv_reply *reply) {
     struct etcd_rdzv *e = ctx;
     bool is_final = note_cause(e, reply) && e->rdzv->cause.is_final;
     if (is_final && !e->barrier.is_active && !e->ending && !e->rdzv->failed) {
-        etcd_rdzv_fail(e, rdzv_fail_by_cause(e->rdzv));
+        e->driver->fail(e, rdzv_fail_by_cause(e->rdzv));
     }
+}
+
+/* The rendezvous is, and this node cannot join it. */
+static void fail_closed(struct etcd_rdzv *e) {
+    e->driver->fail(e, status_fail(MUSTER_ECLOSED,
+                                   "the rendezvous '%s' is closed: its job has ended or has failed; start a new one "
+                                   "under another --rdzv-id",
+                                   e->rdzv->options.run_id));
 }
 
 void etcd_end_look(struct etcd_rdzv *e) {
@@ -358,15 +366,15 @@ void etcd_end_look(struct etcd_rdzv *e) {
 static void on_cause_of_closed(void *ctx, const struct kv_reply *reply) {
     struct etcd_rdzv *e = ctx;
     if (note_cause(e, reply) && e->rdzv->cause.is_final) {
-        etcd_rdzv_fail(e, rdzv_fail_by_cause(e->rdzv));
+        e->driver->fail(e, rdzv_fail_by_cause(e->rdzv));
     } else {
-        etcd_rdzv_fail_closed(e);
+        fail_closed(e);
     }
 }
 
 void etcd_end_closed(struct etcd_rdzv *e) {
     if (ask_cause(e, on_cause_of_closed) != MUSTER_OK) {
-        etcd_rdzv_fail_closed(e);
+        fail_closed(e);
     }
 }
 
