@@ -194,6 +194,13 @@ static void request_admission(struct native *n, const struct coordinator_world *
     }
 }
 
+/* The coordinator, or the store of the world's workers. */
+static bool is_needed(const struct participant *p) {
+    const struct native *n = (const struct native *)p;
+    bool has_store = p->membership.last_group_rank == 0 && p->rdzv->options.share_store;
+    return n->reach.is_open && ((int)n->reach.at == n->reach.own || has_store);
+}
+
 /* The others go on without it. Of several endpoints the coordinator has to hear that this node knows: until then it
  * counts it as one that could go on with others. */
 static void let_go(struct participant *p) {
@@ -458,6 +465,7 @@ static const struct participant_way way = {.send = send_message,
                                            .describe = describe,
                                            .report_unreached = report_unreached,
                                            .entered = entered,
+                                           .is_needed = is_needed,
                                            .let_go = let_go,
                                            .refused = on_refused,
                                            .closed = drop_way,

@@ -1,5 +1,5 @@
 /* A job that stops and loses its coordinator: the workers save with what they have, while their agents go on to the
- * next one. Whole agents' rendezvous at two endpoints, on one loop. */
+ * next one. And which nodes stay when they are done. Whole agents' rendezvous at two endpoints, on one loop. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,8 +29,9 @@ static bool second_is_with_the_next_coordinator(const struct fixture *f) {
     return reach_of(f, 1)->is_open && reach_of(f, 1)->at == 1;
 }
 
-/* Node 0 serves the first endpoint, node 1 the second one, and the workers' store, since it is rank 0. */
-static void form(struct fixture *f, char endpoints[128]) {
+/* Node 0 serves the first endpoint, node 1 the second one, and the workers' store, since it is rank 0. Node 2 serves
+ * nothing. */
+static void form(struct fixture *f, char endpoints[128], int count) {
     const uint16_t first = f->port;
     uint16_t second;
     const int held = port_hold(&second);
@@ -39,11 +40,16 @@ static void form(struct fixture *f, char endpoints[128]) {
     f->options.endpoint = endpoints;
     f->options.has_wished_rank = true;
     f->options.wished_rank = 1;
+    f->options.min_nodes = f->options.max_nodes = (uint32_t)count;
     nodes_start(f, 0);
     f->options.wished_rank = 0;
     nodes_start(f, 1);
-    f->nodes[0].rejoin = f->nodes[1].rejoin = false;
-    nodes_run_until(f, nodes_two_together);
+    f->options.wished_rank = 2;
+    if (count == 3) {
+        nodes_start(f, 2);
+    }
+    f->nodes[0].rejoin = f->nodes[1].rejoin = f->nodes[2].rejoin = false;
+    nodes_run_until(f, count == 3 ? nodes_three_together : nodes_two_together);
     (void)close(held);
 }
 
@@ -51,7 +57,7 @@ static void workers_that_save_keep_their_store(void **state) {
     struct fixture *f = *state;
     struct probe p;
     char endpoints[128];
-    form(f, endpoints);
+    form(f, endpoints, 2);
     assert_int_equal(reach_of(f, 1)->at, 0);
     assert_int_equal(f->nodes[1].world.group_rank, 0);
     probe_open(f, &p, f->nodes[1].world.master_port);
@@ -65,8 +71,50 @@ static void workers_that_save_keep_their_store(void **state) {
     kv_client_close(p.client);
 }
 
+/* The longest that a node waits for the others has passed. */
+static void let_time_pass(struct fixture *f, int i) {
+    struct rdzv *rdzv = f->nodes[i].rdzv;
+    rdzv->waits[RDZV_TIMER_WAKE].done(rdzv_timer(rdzv, RDZV_TIMER_WAKE));
+    for (int turn = 0; turn < 20; turn++) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+}
+
+static bool is_over(const struct fixture *f) {
+    return f->nodes[0].barrier_done && f->nodes[1].barrier_done && f->nodes[2].barrier_done;
+}
+
+/* As long as others work: the workers' store and the coordinator go with the nodes that have them. */
+static void who_is_needed_stays_when_it_is_done(void **state) {
+    struct fixture *f = *state;
+    char endpoints[128];
+    form(f, endpoints, 3);
+    assert_int_equal(reach_of(f, 0)->own, 0);
+    assert_int_equal(f->nodes[1].world.group_rank, 0);
+    for (int done = 0; done < 2; done++) {
+        rdzv_exit_barrier(f->nodes[done].rdzv, true, nodes_on_barrier);
+        let_time_pass(f, done);
+        let_time_pass(f, done);
+        assert_false(f->nodes[done].barrier_done);
+    }
+    rdzv_exit_barrier(f->nodes[2].rdzv, true, nodes_on_barrier);
+    nodes_run_until(f, is_over);
+}
+
+static void who_is_not_needed_goes_when_it_is_done(void **state) {
+    struct fixture *f = *state;
+    char endpoints[128];
+    form(f, endpoints, 3);
+    rdzv_exit_barrier(f->nodes[2].rdzv, true, nodes_on_barrier);
+    let_time_pass(f, 2);
+    assert_true(f->nodes[2].barrier_done);
+    assert_int_equal(f->nodes[0].changes + f->nodes[1].changes, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(who_is_needed_stays_when_it_is_done, nodes_setup, nodes_teardown),
+        cmocka_unit_test_setup_teardown(who_is_not_needed_goes_when_it_is_done, nodes_setup, nodes_teardown),
         cmocka_unit_test_setup_teardown(workers_that_save_keep_their_store, nodes_setup, nodes_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,6 +41,9 @@ static void on_late(uv_timer_t *timer) {
     char where[PARTICIPANT_WHERE_MAX];
     if (p->phase == PARTICIPANT_JOINING) {
         participant_fail(p, membership_late(p->rdzv, p->way->describe(p, where), p->waits_for));
+    } else if (p->phase == PARTICIPANT_BARRIER && p->way->is_needed(p)) {
+        log_info("this node is done; it stays while others need what it serves");
+        participant_wait_at_most(p, RDZV_BARRIER_TIMEOUT_MS);
     } else if (p->phase == PARTICIPANT_BARRIER) {
         log_warning("not all nodes have ended within %d s of this one: waiting no longer",
                     RDZV_BARRIER_TIMEOUT_MS / 1000);

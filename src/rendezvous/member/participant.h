@@ -34,6 +34,9 @@ struct participant_way {
     bool (*report_unreached)(const struct participant *participant);
     /* A world was told. NULL: nothing is to be done. */
     void (*entered)(struct participant *participant, const struct coordinator_world *world);
+    /* This node is done, and serves what those need who are not: it stays until the coordinator says that nobody is
+     * left, or that they go on without it. */
+    bool (*is_needed)(const struct participant *participant);
     /* The others go on without this node, which is done: participant_end_barrier() follows from it. */
     void (*let_go)(struct participant *participant);
     void (*refused)(struct participant *participant, const struct coordinator_message *message);
