@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #include "agent/agent_impl.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "base/temporary.h"
 
 static void on_signal(uv_signal_t *handle, int signal_number) {
     struct agent *a = handle->data;
@@ -35,7 +35,8 @@ int agent_preempt_prepare(struct agent *a) {
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
         return status_fail_errno(errno, "no random numbers for a name");
     }
-    a->stop_path = str_format_new("%s/muster_stop_%016" PRIx64 "%016" PRIx64, temporary_folder(), random[0], random[1]);
+    a->stop_path =
+        str_format_new("%s/muster_stop_%016" PRIx64 "%016" PRIx64, file_temporary_folder(), random[0], random[1]);
     if (a->stop_path == NULL) {
         return status_fail(MUSTER_ENOMEM, "no memory for an agent");
     }

@@ -14,15 +14,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/status.h"
 
 static void write_all(int fd, const void *bytes, size_t count) {
-    for (size_t done = 0; done < count;) {
-        ssize_t n = write(fd, (const char *)bytes + done, count - done);
-        if (n < 0 && errno != EINTR) {
-            _exit(1); /* nobody listens any more */
-        }
-        done += n > 0 ? (size_t)n : 0;
+    if (file_write_all(fd, bytes, count, -1) != 0) {
+        _exit(1); /* nobody listens any more */
     }
 }
 

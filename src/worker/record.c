@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "base/utf8.h"
 #include "worker/record_impl.h"
@@ -194,25 +195,6 @@ static void put_escaped(struct record_text *json, const struct record_text *text
     }
 }
 
-static int write_file(const char *name, const char *bytes, size_t count) {
-    int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
-    if (fd < 0) {
-        return errno;
-    }
-    int error_number = 0;
-    while (count > 0 && error_number == 0) {
-        ssize_t n = write(fd, bytes, count);
-        if (n > 0) {
-            bytes += n;
-            count -= (size_t)n;
-        } else if (n < 0 && errno != EINTR) {
-            error_number = errno;
-        }
-    }
-    close(fd);
-    return error_number;
-}
-
 int record_write(const struct record *record) {
     struct record_text json = {json_bytes, sizeof json_bytes, 0};
     record_text_put(&json, "{\"message\": {\"message\": \"");
@@ -223,15 +205,16 @@ int record_write(const struct record *record) {
     record_text_put_decimal(&json, (int64_t)time(NULL));
     record_text_put(&json, "\"}}}");
     struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) { /* /dev/null and its like are not to be replaced */
-        return write_file(path, json.bytes, json.length);
+    bool in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode); /* /dev/null and its like are not to be replaced */
+    int fd = open(in_place ? path : aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+    if (fd < 0) {
+        return errno;
     }
-    int error_number = write_file(aside, json.bytes, json.length);
-    if (error_number == 0 && rename(aside, path) == 0) {
-        return 0;
+    if (!in_place) {
+        return file_replace(fd, aside, path, json.bytes, json.length, false);
     }
-    error_number = error_number ? error_number : errno;
-    (void)unlink(aside);
+    int error_number = file_write_all(fd, json.bytes, json.length, 0);
+    (void)close(fd);
     return error_number;
 }
 

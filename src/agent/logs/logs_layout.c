@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "agent/guardian/empty_folders.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "base/temporary.h"
 
 /* ---- routes ---- */
 
@@ -167,7 +167,7 @@ int logs_layout_create_run(const struct launch_config *config, char **run_direct
             return code;
         }
     } else {
-        int code = make_unique(temporary_folder(), "torchelastic", made_base);
+        int code = make_unique(file_temporary_folder(), "torchelastic", made_base);
         if (code != 0) {
             return code;
         }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -216,55 +217,24 @@ int error_file_read(const char *path, struct error_record *out) {
     return code;
 }
 
-static int write_all(int fd, const char *text, size_t count) {
-    while (count > 0) {
-        ssize_t n = write(fd, text, count);
-        if (n < 0 && errno != EINTR) {
-            return -1;
-        }
-        text += n > 0 ? n : 0;
-        count -= n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
-static int fail_write(int fd, const char *path) {
-    int error_number = errno;
-    if (fd >= 0) {
-        close(fd);
-    }
-    return status_fail_errno(error_number, "cannot write error file %s", path);
-}
-
-/* In place: for what is not a regular file, and for folders that take no second file. */
+/* In place: for what is not a regular file, and for folders that take no second file. 0, or a number of errno.h. */
 static int write_in_place(const char *path, const char *text, size_t count) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
-    if (fd < 0 || write_all(fd, text, count) != 0) {
-        return fail_write(fd, path);
+    int error_number = fd < 0 ? errno : file_write_all(fd, text, count, 0);
+    if (fd >= 0 && close(fd) != 0 && error_number == 0) {
+        error_number = errno;
     }
-    return close(fd) == 0 ? MUSTER_OK : fail_write(-1, path);
+    return error_number;
 }
 
-/* Aside and then renamed, so that a reader meets the old file or the new one, whole. */
 static int replace_file(const char *path, const char *text, size_t count) {
     struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        return write_in_place(path, text, count);
-    }
-    char *aside = str_format_new("%s.%ld.tmp", path, (long)getpid());
+    bool in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
+    char *aside = in_place ? NULL : str_format_new("%s.%ld.tmp", path, (long)getpid());
     int fd = aside ? open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
-    if (fd < 0) {
-        free(aside);
-        return write_in_place(path, text, count);
-    }
-    bool written = write_all(fd, text, count) == 0;
-    int code = MUSTER_OK;
-    if (close(fd) != 0 || !written || rename(aside, path) != 0) {
-        code = fail_write(-1, path);
-        (void)unlink(aside);
-    }
+    int error_number = fd < 0 ? write_in_place(path, text, count) : file_replace(fd, aside, path, text, count, false);
     free(aside);
-    return code;
+    return error_number == 0 ? MUSTER_OK : status_fail_errno(error_number, "cannot write error file %s", path);
 }
 
 static int write_json(const char *path, const json_t *root) {

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "agent/report/json_text.h"
 #include "agent/report/wait_status.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -168,58 +168,8 @@ int outcome_format(const char *job, const struct outcome_end *end, const struct 
 
 /* ---- the file ---- */
 
-/* False: whoever reads the pipe has taken nothing for too long. */
-static bool wait_for_reader(int fd) {
-    struct pollfd wait = {.fd = fd, .events = POLLOUT};
-    int count;
-    do {
-        count = poll(&wait, 1, OUTCOME_PATIENCE_MS);
-    } while (count < 0 && errno == EINTR);
-    if (count == 0) {
-        errno = ETIMEDOUT;
-    }
-    return count > 0;
-}
-
-static int write_all(int fd, const uint8_t *bytes, size_t count) {
-    while (count > 0) {
-        ssize_t n = write(fd, bytes, count);
-        if (n < 0 && errno != EINTR && (errno != EAGAIN || !wait_for_reader(fd))) {
-            return -1;
-        }
-        bytes += n > 0 ? n : 0;
-        count -= n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
-static int close_keeping_errno(int fd) {
-    int error_number = errno;
-    (void)close(fd);
-    errno = error_number;
-    return -1;
-}
-
-static int write_new(const char *path, int flags, const struct buf *text, bool syncs) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0666);
-    if (fd < 0) {
-        return -1;
-    }
-    if (write_all(fd, buf_bytes(text), text->len) != 0 || (syncs && fsync(fd) != 0)) {
-        return close_keeping_errno(fd);
-    }
-    return close(fd);
-}
-
-/* The rename is not lost with the machine's power. A folder that cannot be opened or synced is as good as it gets. */
-static void sync_folder(const char *path) {
-    char *copy = strdup(path);
-    int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        (void)fsync(fd);
-        (void)close(fd);
-    }
-    free(copy);
+static int open_new(const char *path, int flags) {
+    return open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0666);
 }
 
 /* A standard stream of this process that is this file (/dev/stdout with a redirection): who reads the stream would not
@@ -238,35 +188,37 @@ static bool is_written_to_directly(const struct stat *file) {
     return !S_ISREG(file->st_mode) || stream_of(file) >= 0;
 }
 
+/* 0, or a number of errno.h, as below. */
 static int write_directly(const char *path, const struct stat *file, const struct buf *text) {
     int stream = S_ISREG(file->st_mode) ? stream_of(file) : -1;
-    return stream >= 0 ? write_all(stream, buf_bytes(text), text->len) : write_new(path, O_NONBLOCK, text, false);
+    int fd = stream >= 0 ? stream : open_new(path, O_NONBLOCK);
+    int error_number = fd < 0 ? errno : file_write_all(fd, buf_bytes(text), text->len, OUTCOME_PATIENCE_MS);
+    if (fd >= 0 && fd != stream && close(fd) != 0 && error_number == 0) {
+        error_number = errno;
+    }
+    return error_number;
 }
 
 static char *name_aside(const char *path, pid_t pid) {
     return str_format_new("%s.%ld.tmp", path, (long)pid);
 }
 
-int outcome_write(const char *path, const struct buf *text) {
-    struct stat seen;
-    if (stat(path, &seen) == 0 && is_written_to_directly(&seen)) {
-        return write_directly(path, &seen, text) == 0
-                   ? MUSTER_OK
-                   : status_fail_errno(errno, "the outcome cannot be written to %s", path);
-    }
+static int write_aside(const char *path, const struct buf *text) {
     char *aside = name_aside(path, getpid());
     if (!aside) {
-        return status_fail(MUSTER_ENOMEM, "no memory to write the outcome to %s", path);
+        return ENOMEM;
     }
-    int code = MUSTER_OK;
-    if (write_new(aside, O_CREAT | O_TRUNC | O_NOFOLLOW, text, true) != 0 || rename(aside, path) != 0) {
-        code = status_fail_errno(errno, "the outcome cannot be written to %s", path);
-        (void)unlink(aside);
-    } else {
-        sync_folder(path);
-    }
+    int fd = open_new(aside, O_CREAT | O_TRUNC | O_NOFOLLOW);
+    int error_number = fd < 0 ? errno : file_replace(fd, aside, path, buf_bytes(text), text->len, true);
     free(aside);
-    return code;
+    return error_number;
+}
+
+int outcome_write(const char *path, const struct buf *text) {
+    struct stat seen;
+    bool directly = stat(path, &seen) == 0 && is_written_to_directly(&seen);
+    int error_number = directly ? write_directly(path, &seen, text) : write_aside(path, text);
+    return error_number == 0 ? MUSTER_OK : status_fail_errno(error_number, "the outcome cannot be written to %s", path);
 }
 
 void outcome_clear_aside(const char *path, pid_t pid) {

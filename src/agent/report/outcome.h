@@ -60,7 +60,7 @@ int outcome_format(const char *job, const struct outcome_end *end, const struct 
 
 /* Aside, fsync, rename, fsync of the folder: a reader meets the old file or the new one, whole, after a crash too. What
  * is no regular file (a FIFO, /dev/stdout), or is this process's stdout or stderr, is written to directly; a reader
- * that takes nothing for OUTCOME_PATIENCE_MS is given up. MUSTER_ESYSTEM, MUSTER_ENOMEM. */
+ * that takes nothing for OUTCOME_PATIENCE_MS is given up. MUSTER_ESYSTEM. */
 int outcome_write(const char *path, const struct buf *text);
 #define OUTCOME_PATIENCE_MS 10000
 

@@ -17,10 +17,10 @@
 #include "agent/watchdog/watchdog_table.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "base/temporary.h"
 
 enum {
     LINE_BYTES_MAX = PIPE_BUF, /* longer ones could be mixed up with others on the way */
@@ -163,8 +163,8 @@ static bool path_fresh(char *out, size_t size) {
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
         return false;
     }
-    return str_format(out, size, "%s/watchdog_timer_%016llx%016llx", temporary_folder(), (unsigned long long)random[0],
-                      (unsigned long long)random[1]);
+    return str_format(out, size, "%s/watchdog_timer_%016llx%016llx", file_temporary_folder(),
+                      (unsigned long long)random[0], (unsigned long long)random[1]);
 }
 
 static int path_set(struct watchdog *w, const char *path) {

@@ -3,29 +3,22 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/printable.h"
 #include "base/str.h"
 
 enum { ERROR_TEXT_MAX = 8192 };
 
 bool cli_write_all(int fd, const void *bytes, size_t count) {
-    struct pollfd room = {.fd = fd, .events = POLLOUT};
-    size_t done = 0;
-    while (done < count) {
-        ssize_t n = write(fd, (const char *)bytes + done, count - done);
-        if (n < 0 && errno == EAGAIN) {
-            (void)poll(&room, 1, -1); /* whoever started us left the stream non-blocking */
-        } else if (n < 0 && errno != EINTR) {
-            return false;
-        }
-        done += n > 0 ? (size_t)n : 0;
+    int error_number = file_write_all(fd, bytes, count, -1); /* who started us may have left the stream non-blocking */
+    if (error_number != 0) {
+        errno = error_number;
     }
-    return true;
+    return error_number == 0;
 }
 
 bool cli_write(int fd, const struct buf *b) {

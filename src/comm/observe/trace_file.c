@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -62,13 +63,9 @@ static void give_up(const char *what, int error_number) {
 }
 
 static void write_out(void) {
-    for (size_t done = 0; done < recorder.used && recorder.fd >= 0;) {
-        ssize_t n = write(recorder.fd, buffer + done, recorder.used - done);
-        if (n > 0) {
-            done += (size_t)n;
-        } else if (n < 0 && errno != EINTR) {
-            give_up("the trace file cannot be written", errno);
-        }
+    int error_number = recorder.fd >= 0 ? file_write_all(recorder.fd, buffer, recorder.used, 0) : 0;
+    if (error_number != 0) {
+        give_up("the trace file cannot be written", error_number);
     }
     recorder.written_bytes += (int64_t)recorder.used;
     recorder.used = 0;
