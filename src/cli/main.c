@@ -7,52 +7,51 @@
 
 #include "base/str.h"
 #include "cli/command/cli.h"
+#include "cli/command/command_table.h"
 #include "cli/command/help.h"
 #include "cli/command/suggest.h"
 
-static const char *const commands[] = {"run",    "store",      "bench", "trace",  "doctor",
-                                       "status", "completion", "help",  "version"};
-
 static int fail_command(const char *word);
+static int cmd_help(int argc, char **argv);
 
-static bool is_command(const char *word) {
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
-        if (strcmp(word, commands[i]) == 0) {
-            return true;
-        }
+static int cmd_run(int argc, char **argv) {
+    return cmd_run_as(argc, argv, "muster run");
+}
+
+static int cmd_version(int argc, char **argv) {
+    (void)argc;
+    (void)argv;
+    return cli_print("muster " MUSTER_VERSION_TEXT "\n");
+}
+
+#define COMMAND_NAME(name, help) #name,
+static const char *const names[] = {COMMAND_TABLE(COMMAND_NAME)};
+#define COMMAND_CALL(name, help) cmd_##name,
+static int (*const calls[])(int argc, char **argv) = {COMMAND_TABLE(COMMAND_CALL)};
+enum { COMMAND_COUNT = sizeof names / sizeof *names };
+
+/* Its place in the table; COMMAND_COUNT: there is none. */
+static size_t find_command(const char *word) {
+    size_t at = 0;
+    while (at < COMMAND_COUNT && strcmp(word, names[at]) != 0) {
+        at++;
     }
-    return false;
+    return at;
 }
 
 /* `muster help [COMMAND]`. */
 static int cmd_help(int argc, char **argv) {
     char option[] = "--help";
     char *words[] = {argc > 1 ? argv[1] : argv[0], option, NULL};
-    if (argc > 1 && strcmp(argv[1], "run") == 0) {
-        return help_print(help_run, "muster run");
-    }
-    if (argc > 1 && strcmp(argv[1], "store") == 0) {
-        return cmd_store(2, words);
-    }
-    if (argc > 1 && strcmp(argv[1], "bench") == 0) {
-        return cmd_bench(2, words);
-    }
-    if (argc > 1 && strcmp(argv[1], "trace") == 0) {
-        return cmd_trace(2, words);
-    }
-    if (argc > 1 && strcmp(argv[1], "doctor") == 0) {
-        return cmd_doctor(2, words);
-    }
-    if (argc > 1 && strcmp(argv[1], "status") == 0) {
-        return cmd_status(2, words);
-    }
-    if (argc > 1 && strcmp(argv[1], "completion") == 0) {
-        return cmd_completion(2, words);
-    }
-    if (argc > 1 && argv[1][0] != '-' && !is_command(argv[1])) {
+    size_t at = argc > 1 ? find_command(argv[1]) : COMMAND_COUNT;
+    if (at == COMMAND_COUNT && argc > 1 && argv[1][0] != '-') {
         return fail_command(argv[1]);
     }
-    return help_print(help_muster, "muster");
+    if (at == COMMAND_COUNT || calls[at] == cmd_help || calls[at] == cmd_version) {
+        return help_print(help_muster, "muster");
+    }
+    /* Variables that are no good for a run must not hide its help. */
+    return calls[at] == cmd_run ? help_print(help_run, "muster run") : calls[at](2, words);
 }
 
 /* `muster train.py`, `muster --standalone train.py`: the subcommand was forgotten. */
@@ -64,17 +63,14 @@ static bool looks_like_run(const char *word) {
 
 static int fail_command(const char *word) {
     char text[512];
-    const char *nearest = suggest_nearest(word, commands, sizeof commands / sizeof *commands);
+    const char *nearest = suggest_nearest(word, names, COMMAND_COUNT);
     if (looks_like_run(word)) {
         (void)str_format(text, sizeof text, "'%.100s' is not a command; to start a job, write: muster run %.100s ...",
                          word, word);
     } else if (nearest != NULL) {
         (void)str_format(text, sizeof text, "'%.100s' is not a command; did you mean muster %s?", word, nearest);
     } else {
-        (void)str_format(text, sizeof text,
-                         "'%.100s' is not a command; run, store, bench, trace, doctor, status, completion, help and "
-                         "version are known",
-                         word);
+        (void)str_format(text, sizeof text, "'%.100s' is not a command; the commands are" COMMAND_WORDS, word);
     }
     cli_error("muster", true, text);
     return CLI_EXIT_USAGE;
@@ -82,34 +78,14 @@ static int fail_command(const char *word) {
 
 static int dispatch(int argc, char **argv) {
     const char *word = argv[0];
-    if (strcmp(word, "run") == 0) {
-        return cmd_run(argc, argv, "muster run");
+    size_t at = find_command(word);
+    if (at < COMMAND_COUNT) {
+        return calls[at](argc, argv);
     }
-    if (strcmp(word, "store") == 0) {
-        return cmd_store(argc, argv);
-    }
-    if (strcmp(word, "bench") == 0) {
-        return cmd_bench(argc, argv);
-    }
-    if (strcmp(word, "trace") == 0) {
-        return cmd_trace(argc, argv);
-    }
-    if (strcmp(word, "doctor") == 0) {
-        return cmd_doctor(argc, argv);
-    }
-    if (strcmp(word, "status") == 0) {
-        return cmd_status(argc, argv);
-    }
-    if (strcmp(word, "completion") == 0) {
-        return cmd_completion(argc, argv);
-    }
-    if (strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
         return cmd_help(argc, argv);
     }
-    if (strcmp(word, "version") == 0 || strcmp(word, "--version") == 0) {
-        return cli_print("muster " MUSTER_VERSION_TEXT "\n");
-    }
-    return fail_command(word);
+    return strcmp(word, "--version") == 0 ? cmd_version(argc, argv) : fail_command(word);
 }
 
 /* Somebody may start us with standard streams closed. Whatever we open first would take their numbers, be written to by
@@ -130,7 +106,7 @@ int main(int argc, char **argv) {
     const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
     const char *name = slash ? slash + 1 : argc > 0 ? argv[0] : "muster";
     if (strcmp(name, "torchrun") == 0) {
-        return cmd_run(argc, argv, "torchrun");
+        return cmd_run_as(argc, argv, "torchrun");
     }
     if (argc < 2) {
         cli_error("muster", true, "a command is needed, such as: muster run --standalone train.py");

@@ -11,7 +11,7 @@ enum cli_exit { CLI_EXIT_OK = 0, CLI_EXIT_FAILURE = 1, CLI_EXIT_USAGE = 2 };
 
 /* `muster run`, and the whole program when it is called torchrun. argv[0] is the subcommand or the program; `program`
  * is how the user called it ("muster run", "torchrun"). Returns the exit code. */
-int cmd_run(int argc, char **argv, const char *program);
+int cmd_run_as(int argc, char **argv, const char *program);
 
 /* `muster store`; argv[0] is "store". */
 int cmd_store(int argc, char **argv);

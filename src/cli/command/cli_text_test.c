@@ -11,11 +11,15 @@
 
 #include "base/buf.h"
 #include "base/str.h"
+#include "cli/command/command_table.h"
 #include "cli/command/completion.h"
 #include "cli/command/help.h"
 #include "cli/command/log_stderr.h"
 #include "cli/command/options.h"
 
+#define COMMAND_NAME(name, help) #name,
+#define COMMAND_ONE(name, help) +1
+enum { COUNT_OWN = 0 COMMAND_TABLE_OWN(COMMAND_ONE) }; /* they come first */
 #define FILE_BYTES_MAX 65536
 
 static char *text_of(struct buf *b) {
@@ -104,6 +108,33 @@ static void manual_names_every_option(void **state) {
     free(text);
 }
 
+/* In the help; with an entry and, if it has a page, a reference in the manual; and in the completions of both shells.
+ */
+static void every_command_is_named_everywhere(void **state) {
+    (void)state;
+    static const char *const names[] = {COMMAND_TABLE(COMMAND_NAME)};
+    struct buf out;
+    buf_init(&out, HELP_BYTES_MAX);
+    assert_int_equal(help_muster(&out, "muster", 80), 0);
+    const char *help = text_of(&out);
+    char *manual = read_source("docs/man/muster.1"), *zsh = read_source("completion/_muster");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char entry[64], page[64];
+        (void)str_format(entry, sizeof entry, "\n  %s ", names[i]);
+        assert_non_null(strstr(help, entry));
+        (void)str_format(entry, sizeof entry, "\n.It Cm %s\n", names[i]);
+        (void)str_format(page, sizeof page, "muster-%s 1", names[i]);
+        assert_non_null(strstr(manual, entry));
+        bool has_page = strcmp(names[i], "completion") != 0 && i < COUNT_OWN;
+        assert_int_equal(has_page, strstr(manual, page) != NULL);
+        (void)str_format(entry, sizeof entry, "\n        %s) ", names[i]);
+        assert_int_equal(i < COUNT_OWN || strcmp(names[i], "help") == 0, strstr(zsh, entry) != NULL);
+    }
+    free(manual);
+    free(zsh);
+    buf_done(&out);
+}
+
 static void assert_completion(int (*write)(struct buf *out), const char *path) {
     struct buf out;
     buf_init(&out, COMPLETION_BYTES_MAX);
@@ -150,9 +181,13 @@ static void log_levels_are_pythons(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(help_names_every_option),       cmocka_unit_test(help_wraps),
-        cmocka_unit_test(manual_names_every_option),     cmocka_unit_test(completions_are_current),
-        cmocka_unit_test(log_lines_have_torchruns_form), cmocka_unit_test(log_levels_are_pythons),
+        cmocka_unit_test(help_names_every_option),
+        cmocka_unit_test(help_wraps),
+        cmocka_unit_test(manual_names_every_option),
+        cmocka_unit_test(completions_are_current),
+        cmocka_unit_test(every_command_is_named_everywhere),
+        cmocka_unit_test(log_lines_have_torchruns_form),
+        cmocka_unit_test(log_levels_are_pythons),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

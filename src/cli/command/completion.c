@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "cli/command/command_table.h"
 #include "cli/command/options.h"
 #include "rendezvous/backends.h"
 
@@ -150,10 +151,10 @@ int completion_bash(struct buf *out) {
         "    [[ $current == = ]] && current=\n"
         "    if [[ ${COMP_WORDS[0]##*/} != torchrun ]]; then\n"
         "        words=\n"
-        "        ((COMP_CWORD == 1)) && words='run store bench trace doctor status completion help version'\n"
+        "        ((COMP_CWORD == 1)) && words='%s'\n"
         "        case ${COMP_WORDS[1]} in\n"
         "        completion) words=${words:-bash zsh} ;;\n"
-        "        help) words=${words:-run store bench trace doctor status completion} ;;\n"
+        "        help) words=${words:-%s} ;;\n"
         "        bench)\n"
         "            if [[ $current == -* ]]; then\n"
         "                words='--ranks --memory --tune -b -e -f -i -n -w -c -o -d -r --help'\n"
@@ -206,7 +207,8 @@ int completion_bash(struct buf *out) {
         "            return\n"
         "        fi\n"
         "        first=2\n"
-        "    fi\n");
+        "    fi\n",
+        &COMMAND_WORDS[1], &COMMAND_WORDS_OWN[1]);
     rc = rc ? rc : append_bash_script(out);
     rc = rc ? rc : append_bash_values(out);
     rc = rc ? rc : append_bash_options(out);
@@ -278,6 +280,19 @@ static int append_zsh_option(struct buf *out, const struct option_spec *spec) {
     return rc;
 }
 
+#define COMMAND_ROW(name, help) {#name, help},
+
+static int append_zsh_commands(struct buf *out) {
+    static const char *const commands[][2] = {COMMAND_TABLE(COMMAND_ROW)};
+    char summary[128];
+    int rc = 0;
+    for (size_t i = 0; i < sizeof commands / sizeof *commands && rc == 0; i++) {
+        format_summary(commands[i][1], summary, sizeof summary);
+        rc = buf_printf(out, " \\\n            '%s[%s]'", commands[i][0], summary);
+    }
+    return rc;
+}
+
 int completion_zsh(struct buf *out) {
     int rc = buf_printf(
         out, "#compdef muster torchrun\n"
@@ -288,27 +303,21 @@ int completion_zsh(struct buf *out) {
     for (size_t i = 0; i < OPTION_COUNT && rc == 0; i++) {
         rc = append_zsh_option(out, &option_specs[i]);
     }
+    rc = rc ? rc
+            : buf_printf(out, "        '1:script:_files' \\\n"
+                              "        '*:argument:_files'\n"
+                              "}\n"
+                              "\n"
+                              "_muster() {\n"
+                              "    if [[ ${words[1]:t} == torchrun ]]; then\n"
+                              "        _muster_run\n"
+                              "    elif ((CURRENT == 2)); then\n"
+                              "        _values command");
+    rc = rc ? rc : append_zsh_commands(out);
     return rc ? rc
               : buf_printf(
                     out,
-                    "        '1:script:_files' \\\n"
-                    "        '*:argument:_files'\n"
-                    "}\n"
                     "\n"
-                    "_muster() {\n"
-                    "    if [[ ${words[1]:t} == torchrun ]]; then\n"
-                    "        _muster_run\n"
-                    "    elif ((CURRENT == 2)); then\n"
-                    "        _values command \\\n"
-                    "            'run[start the workers of a job on this node]' \\\n"
-                    "            'store[serve a key-value store for jobs]' \\\n"
-                    "            'bench[time collectives]' \\\n"
-                    "            'trace[join the traces of a job, or report on them]' \\\n"
-                    "            'doctor[check this node before a job]' \\\n"
-                    "            'status[show a running job]' \\\n"
-                    "            'completion[print the completions of a shell]' \\\n"
-                    "            'help[explain a command]' \\\n"
-                    "            'version[show the version]'\n"
                     "    else\n"
                     "        local command=${words[2]}\n"
                     "        shift words\n"
@@ -339,7 +348,7 @@ int completion_zsh(struct buf *out) {
                     "' '--list[list the checks]' '--json[for programs]' "
                     "'--help[show help]' ;;\n"
                     "        completion) _values shell bash zsh ;;\n"
-                    "        help) _values command run store bench trace doctor status completion ;;\n"
+                    "        help) _values command" COMMAND_WORDS_OWN " ;;\n"
                     "        esac\n"
                     "    fi\n"
                     "}\n"

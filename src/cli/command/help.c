@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/command/cli.h"
+#include "cli/command/command_table.h"
 #include "cli/command/options.h"
 
 #define OPTION_INDENT 2
@@ -124,28 +125,26 @@ int help_run(struct buf *out, const char *program, unsigned width) {
     return rc ? rc : help_append_wrapped(out, "More: man muster-run.", 0, 0, width);
 }
 
+#define COMMAND_ROW(name, help) {#name, help},
+
 int help_muster(struct buf *out, const char *program, unsigned width) {
+    static const struct { const char *name, *help; } commands[] = {COMMAND_TABLE(COMMAND_ROW)};
     (void)program;
     (void)width;
-    return buf_printf(out, "usage: muster COMMAND [ARGUMENT ...]\n"
-                           "\n"
-                           "Starts, watches and heals distributed training jobs.\n"
-                           "\n"
-                           "Commands:\n"
-                           "  run         start the workers of a job on this node (torchrun's command line)\n"
-                           "  store       serve a key-value store for jobs, on a port\n"
-                           "  bench       time collectives over sizes, with the columns of nccl-tests\n"
-                           "  trace       join the traces of a job's ranks into one for Perfetto\n"
-                           "  doctor      check this node before a job: names, network, limits, GPUs\n"
-                           "  status      show a running job: nodes, rounds, restarts and their causes\n"
-                           "  completion  print the completions for bash or zsh\n"
-                           "  help        show this text, or that of a command: muster help run\n"
-                           "  version     show the version\n"
-                           "\n"
-                           "Example:\n"
-                           "  muster run --standalone --nproc-per-node=4 train.py --lr 0.1\n"
-                           "\n"
-                           "Called under the name torchrun, the program is `muster run`.\n");
+    int rc = buf_printf(out, "usage: muster COMMAND [ARGUMENT ...]\n"
+                             "\n"
+                             "Starts, watches and heals distributed training jobs.\n"
+                             "\n"
+                             "Commands:\n");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands && rc == 0; i++) {
+        rc = buf_printf(out, "  %-12s%s\n", commands[i].name, commands[i].help);
+    }
+    return rc ? rc
+              : buf_printf(out, "\n"
+                                "Example:\n"
+                                "  muster run --standalone --nproc-per-node=4 train.py --lr 0.1\n"
+                                "\n"
+                                "Called under the name torchrun, the program is `muster run`.\n");
 }
 
 unsigned help_width(void) {

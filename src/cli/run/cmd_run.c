@@ -75,7 +75,7 @@ static int run_options(struct options *options, const char *program) {
     return code;
 }
 
-int cmd_run(int argc, char **argv, const char *program) {
+int cmd_run_as(int argc, char **argv, const char *program) {
     struct options options;
     log_stderr_install(getenv("LOGLEVEL"));
     switch (options_parse(argc - 1, argv + 1, process_variable, NULL, &options)) {
