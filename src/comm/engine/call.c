@@ -66,7 +66,7 @@ uint64_t comm_call_fingerprint(const struct comm_call *call, uint32_t size) {
         print |= (uint64_t)call->root << ROOT_SHIFT;
     }
     uint64_t count = call->count, hashed = count > COUNT_MASK;
-    const size_t *counts = call->operation == COMM_SCATTER ? call->send_counts : call->receive_counts;
+    const size_t *counts = comm_call_counts(call);
     if (counts && call->operation == COMM_ALL_TO_ALL) {
         count = 0; /* they differ by right */
         hashed = 1;

@@ -65,6 +65,29 @@ static inline bool comm_is_prefix(enum comm_operation operation) {
     return operation == COMM_SCAN || operation == COMM_EXSCAN;
 }
 
+/* The counts per rank, NULL where all are alike; of all_to_all, those that are received. */
+static inline const size_t *comm_call_counts(const struct comm_call *call) {
+    return call->operation == COMM_SCATTER ? call->send_counts : call->receive_counts;
+}
+
+/* Elements of the first `count` blocks, which is where the next one begins. That all ranks' fit has been checked where
+ * the call came in (group/collective.c). */
+static inline size_t comm_counts_sum(const size_t *counts, uint32_t count) {
+    size_t sum = 0;
+    for (uint32_t rank = 0; rank < count; rank++) {
+        sum += counts[rank];
+    }
+    return sum;
+}
+
+static inline size_t comm_counts_longest(const size_t *counts, uint32_t count) {
+    size_t longest = 0;
+    for (uint32_t rank = 0; rank < count; rank++) {
+        longest = counts[rank] > longest ? counts[rank] : longest;
+    }
+    return longest;
+}
+
 /* Fills in what follows from the rest: type_bytes (0: no such type) and the fingerprint. */
 void comm_call_prepare(struct comm_call *call, uint32_t size);
 /* Lets the call have its arrays of counts to itself: the caller's are its own again when a call returns that runs

@@ -82,11 +82,7 @@ static int check_buffers(const struct comm_call *call, bool sends, bool receives
 
 /* Where this rank's block begins among those of all. */
 static size_t own_place(const struct muster_group *group, const size_t *counts) {
-    size_t sum = 0;
-    for (uint32_t rank = 0; rank < group->rank; rank++) {
-        sum += counts[rank];
-    }
-    return sum;
+    return comm_counts_sum(counts, group->rank);
 }
 
 /* Counts per rank: the sum is what a buffer holds. *out_sum: of all. */

@@ -7,14 +7,6 @@
 #include "comm/group/debug.h"
 #include "comm/observe/trace.h"
 
-static size_t sum_of(const size_t *counts, uint32_t size) {
-    size_t sum = 0;
-    for (uint32_t i = 0; i < size; i++) {
-        sum += counts[i];
-    }
-    return sum;
-}
-
 /* Elements of the largest buffer of a rank. */
 static size_t elements_of(const struct muster_group *group, const struct comm_call *call) {
     switch (call->operation) {
@@ -28,7 +20,7 @@ static size_t elements_of(const struct muster_group *group, const struct comm_ca
         return call->count;
     }
     const size_t *counts = call->send_counts != NULL ? call->send_counts : call->receive_counts;
-    return counts != NULL ? sum_of(counts, group->size) : call->count * group->size;
+    return counts != NULL ? comm_counts_sum(counts, group->size) : call->count * group->size;
 }
 
 /* Must this rank wait for `member` (a local one) to come? */

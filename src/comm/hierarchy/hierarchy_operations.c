@@ -33,20 +33,15 @@ static uint8_t *scratch(struct hierarchy *hierarchy, int which, size_t bytes) {
     return hierarchy->scratch[which];
 }
 
-/* The counts per rank of a call, NULL where they are all alike. */
-static const size_t *counts_of(const struct comm_call *call) {
-    return call->operation == COMM_SCATTER ? call->send_counts : call->receive_counts;
-}
-
 static size_t count_of(const struct comm_call *call, uint32_t rank) {
-    const size_t *counts = counts_of(call);
+    const size_t *counts = comm_call_counts(call);
     return counts ? counts[rank] : call->count;
 }
 
 /* Elements of the blocks in packed places [0, place), which is where that place begins. */
 static size_t packed_begin(const struct hierarchy *hierarchy, uint32_t place) {
     size_t sum = 0;
-    if (!counts_of(hierarchy->call)) {
+    if (!comm_call_counts(hierarchy->call)) {
         return place * hierarchy->call->count;
     }
     for (uint32_t i = 0; i < place; i++) {
@@ -131,7 +126,7 @@ static int node_simple(struct hierarchy *hierarchy, enum comm_operation operatio
 /* Gather to, or scatter from, this host's leader: with a count per member if there are counts per rank. */
 static int node_blocks(struct hierarchy *hierarchy, enum comm_operation operation, const void *send, void *receive) {
     struct comm_call part = part_of(hierarchy, operation, hierarchy->lead, send, receive, hierarchy->call->count);
-    if (counts_of(hierarchy->call)) {
+    if (comm_call_counts(hierarchy->call)) {
         const uint32_t *ranks = hierarchy->layout.ranks + hierarchy->layout.begin[hierarchy->host];
         for (uint32_t member = 0; member < hierarchy->member_count; member++) {
             hierarchy->counts[member] = count_of(hierarchy->call, ranks[member]);
@@ -146,7 +141,7 @@ static int node_blocks(struct hierarchy *hierarchy, enum comm_operation operatio
 static int leaders_blocks(struct hierarchy *hierarchy, enum comm_operation operation, uint32_t root_host,
                           const void *send, void *receive) {
     struct comm_call part = part_of(hierarchy, operation, root_host, send, receive, 0);
-    if (hierarchy->is_uniform && !counts_of(hierarchy->call)) {
+    if (hierarchy->is_uniform && !comm_call_counts(hierarchy->call)) {
         part.count = hierarchy->call->count * hierarchy->member_count;
     } else {
         size_t *counts = hierarchy->counts + hierarchy->config.size;

@@ -49,14 +49,7 @@ static struct layout layout_of(const size_t *counts, size_t count, uint32_t size
 }
 
 static size_t longest_of(const struct layout *layout, uint32_t size) {
-    size_t longest = layout->count;
-    if (layout->counts) {
-        longest = 0;
-        for (uint32_t block = 0; block < size; block++) {
-            longest = layout->counts[block] > longest ? layout->counts[block] : longest;
-        }
-    }
-    return longest;
+    return layout->counts ? comm_counts_longest(layout->counts, size) : layout->count;
 }
 
 /* Equal on all members: of all_to_all with counts, no more is known than the longest block. */

@@ -250,14 +250,9 @@ void choice_table_make(const struct choice *choice, enum choice_medium medium, u
 }
 
 static uint64_t bytes_of(const struct comm_call *call, uint32_t size) {
-    const size_t *counts = call->operation == COMM_SCATTER ? call->send_counts : call->receive_counts;
-    uint64_t count = call->count;
-    if (counts) {
-        count = 0;
-        for (uint32_t rank = 0; rank < size; rank++) {
-            count += counts[rank];
-        }
-    } else if (call->operation >= COMM_ALL_GATHER && call->operation <= COMM_ALL_TO_ALL) {
+    const size_t *counts = comm_call_counts(call);
+    uint64_t count = counts ? comm_counts_sum(counts, size) : call->count;
+    if (!counts && call->operation >= COMM_ALL_GATHER && call->operation <= COMM_ALL_TO_ALL) {
         count *= size;
     }
     return count * call->type_bytes;

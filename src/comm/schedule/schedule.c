@@ -65,10 +65,6 @@ bool schedule_is_defined(enum comm_operation operation, bool has_counts, enum sc
 
 /* ---- calls ---- */
 
-static const size_t *counts_of(const struct comm_call *call) {
-    return call->operation == COMM_SCATTER ? call->send_counts : call->receive_counts;
-}
-
 /* The block of the larger buffer, of `blocks`, that the smaller one may be. */
 static uint32_t own_block(const struct comm_call *call, uint32_t rank) {
     switch (call->operation) {
@@ -114,7 +110,7 @@ int schedule_generate(const struct comm_call *call, enum schedule_algorithm algo
     struct schedule schedule = {.call = call,
                                 .rank = rank,
                                 .size = size,
-                                .blocks = blocks_equal(size, call->count, counts_of(call)),
+                                .blocks = blocks_equal(size, call->count, comm_call_counts(call)),
                                 .sink = sink,
                                 .context = context};
     schedule.in_place = is_in_place(call, &schedule.blocks, rank);

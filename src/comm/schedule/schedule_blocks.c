@@ -4,14 +4,8 @@
 #include "comm/schedule/schedule_impl.h"
 
 struct blocks blocks_equal(uint32_t size, size_t count, const size_t *counts) {
-    struct blocks blocks = {.size = size, .counts = counts, .count = count, .total = count * size};
-    if (counts) {
-        blocks.total = 0;
-        for (uint32_t index = 0; index < size; index++) {
-            blocks.total += counts[index];
-        }
-    }
-    return blocks;
+    size_t total = counts ? comm_counts_sum(counts, size) : count * size;
+    return (struct blocks){.size = size, .counts = counts, .count = count, .total = total};
 }
 
 struct blocks blocks_parted(uint32_t size, size_t total) {
@@ -23,14 +17,7 @@ size_t blocks_begin(const struct blocks *blocks, uint32_t index) {
     if (blocks->is_parted) { /* total * index / size, which does not overflow */
         return blocks->total / blocks->size * index + blocks->total % blocks->size * index / blocks->size;
     }
-    size_t begin = blocks->count * index;
-    if (blocks->counts) {
-        begin = 0;
-        for (uint32_t before = 0; before < index; before++) {
-            begin += blocks->counts[before];
-        }
-    }
-    return begin;
+    return blocks->counts ? comm_counts_sum(blocks->counts, index) : blocks->count * index;
 }
 
 static size_t count_at(const struct blocks *blocks, uint32_t index) {
@@ -63,9 +50,5 @@ size_t blocks_longest(const struct blocks *blocks) {
     if (blocks->is_parted) {
         return blocks->total / blocks->size + (blocks->total % blocks->size != 0);
     }
-    size_t longest = blocks->counts ? 0 : blocks->count;
-    for (uint32_t index = 0; blocks->counts && index < blocks->size; index++) {
-        longest = blocks->counts[index] > longest ? blocks->counts[index] : longest;
-    }
-    return longest;
+    return blocks->counts ? comm_counts_longest(blocks->counts, blocks->size) : blocks->count;
 }
