@@ -3,12 +3,15 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/printable.h"
+#include "base/status.h"
 #include "base/str.h"
 
 enum { ERROR_TEXT_MAX = 8192 };
@@ -23,6 +26,13 @@ bool cli_write_all(int fd, const void *bytes, size_t count) {
 
 bool cli_write(int fd, const struct buf *b) {
     return cli_write_all(fd, buf_bytes(b), b->len);
+}
+
+int cli_append_json(struct buf *out, const struct json_t *tree, size_t flags) {
+    char *text = json_dumps(tree, flags);
+    int code = text ? buf_printf(out, "%s\n", text) : status_fail(MUSTER_ENOMEM, "no memory to write JSON");
+    free(text);
+    return code;
 }
 
 int cli_print(const char *text) {

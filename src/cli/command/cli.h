@@ -6,6 +6,8 @@
 
 #include "base/buf.h"
 
+struct json_t;
+
 /* Exit codes (torchrun's). */
 enum cli_exit { CLI_EXIT_OK = 0, CLI_EXIT_FAILURE = 1, CLI_EXIT_USAGE = 2 };
 
@@ -40,6 +42,9 @@ bool cli_write_all(int fd, const void *bytes, size_t count);
 
 /* The same with all bytes of `b`. */
 bool cli_write(int fd, const struct buf *b);
+
+/* Appends the tree, by jansson's flags, and the end of a line. MUSTER_ELIMIT, MUSTER_ENOMEM. */
+int cli_append_json(struct buf *out, const struct json_t *tree, size_t flags);
 
 /* Writes `text` to stdout; the exit code. */
 int cli_print(const char *text);

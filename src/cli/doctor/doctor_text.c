@@ -7,8 +7,8 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "cli/command/cli.h"
 #include "cli/command/help.h"
-#include "train/state/json_text.h"
 
 enum { LEVEL_COLUMNS = 9, CHECK_COLUMNS = 13, INDENT = 2 + LEVEL_COLUMNS + CHECK_COLUMNS };
 
@@ -159,9 +159,9 @@ int doctor_json(struct buf *out, const char *node, const struct doctor_findings 
         json_decref(tree);
         return status_fail(MUSTER_ENOMEM, "no memory for the findings");
     }
-    rc = json_text_append(tree, JSON_INDENT(1), out);
+    rc = cli_append_json(out, tree, JSON_INDENT(1));
     json_decref(tree);
-    return rc ? rc : buf_append(out, "\n", 1);
+    return rc;
 }
 
 int doctor_text_list(struct buf *out) {

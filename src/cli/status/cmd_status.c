@@ -16,7 +16,6 @@
 #include "cli/status/status_report.h"
 #include "net/endpoint.h"
 #include "net/event_loop.h"
-#include "train/state/json_text.h"
 
 static const char program[] = "muster status";
 
@@ -121,11 +120,6 @@ static size_t screen_rows(void) {
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 4 ? size.ws_row : SCREEN_ROWS_DEFAULT;
 }
 
-static int append_json(struct buf *out, const json_t *report, bool is_line) {
-    int code = json_text_append(report, is_line ? JSON_COMPACT : JSON_INDENT(1), out);
-    return code ? code : buf_append(out, "\n", 1);
-}
-
 /* As much of it as the screen has rows, over what was there. */
 static int append_screen(struct buf *out, const json_t *report) {
     int code = buf_printf(out, "\x1b[H\x1b[J");
@@ -155,8 +149,8 @@ static int print_report(const struct status_options *options, const json_t *repo
     struct buf out;
     buf_init(&out, STATUS_TEXT_BYTES_MAX);
     bool is_screen = options->is_watching && isatty(STDOUT_FILENO);
-    int code = options->wants_json    ? append_json(&out, report, options->is_watching)
-               : is_screen            ? append_screen(&out, report)
+    int code = options->wants_json ? cli_append_json(&out, report, options->is_watching ? JSON_COMPACT : JSON_INDENT(1))
+               : is_screen ? append_screen(&out, report)
                : options->is_watching ? append_change(&out, report)
                                       : status_text(&out, report, SIZE_MAX);
     (void)signal(SIGPIPE, SIG_DFL); /* whoever reads this may have seen enough */
