@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/run/run_rdzv.h"
+#include "rendezvous/backends.h"
 
 static const struct option_value *value_of(const struct options *options, enum option_id id) {
     return &options->values[id];
@@ -16,6 +17,15 @@ static const struct option_value *value_of(const struct options *options, enum o
 
 static bool is_given(const struct options *options, enum option_id id) {
     return value_of(options, id)->source != OPTION_FROM_DEFAULT;
+}
+
+/* False: there is no such backend, which is for its own check to say. */
+static bool find_backend(const struct options *options, enum rdzv_backend *out) {
+    return rdzv_backend_find(value_of(options, OPTION_RDZV_BACKEND)->text, out);
+}
+
+static bool is_static(enum rdzv_backend backend) {
+    return rdzv_backend_endpoint(backend) == RDZV_ENDPOINT_STATIC;
 }
 
 /* Does the user say where the nodes meet? */
@@ -127,8 +137,9 @@ static int check_nodes(const struct options *options, const struct scheduler *s,
 /* The classic: a variable of the scheduler that the batch script expands, once for all nodes. */
 static void check_rank(const struct options *options, const struct scheduler *s) {
     const int64_t rank = value_of(options, OPTION_NODE_RANK)->integer;
+    enum rdzv_backend backend;
     if (s->agents > 1 && s->knows_rank && is_given(options, OPTION_NODE_RANK) && rank != (int64_t)s->rank &&
-        strcmp(value_of(options, OPTION_RDZV_BACKEND)->text, "static") == 0) {
+        find_backend(options, &backend) && is_static(backend)) {
         log_warning("%s=%" PRId64 ", but this is process %" PRIu32
                     " of %s: leave it out if it is not meant (a variable in a batch script's command line is the same "
                     "on all nodes)",
@@ -155,12 +166,11 @@ static uint32_t spares_of(const struct options *options, const struct scheduler 
 
 /* With several endpoints the loss of the host that serves is survived. A job that takes more nodes than there are, or
  * fewer, would begin later for it, since it might run elsewhere as well (docs/rendezvous.md, "When the host dies"). */
-static uint32_t count_places(const struct options *options, const struct scheduler *s) {
+static uint32_t count_places(const struct options *options, enum rdzv_backend backend, const struct scheduler *s) {
     uint32_t min_nodes = 0, max_nodes = 0;
-    bool is_native = strcmp(value_of(options, OPTION_RDZV_BACKEND)->text, "muster") == 0;
     int rc = run_rdzv_parse_nodes(value_of(options, OPTION_NNODES)->text, &min_nodes, &max_nodes);
     bool are_all = rc == MUSTER_OK && (uint64_t)max_nodes + spares_of(options, s) == s->agents;
-    return is_native && are_all ? s->host_count : 1;
+    return rdzv_backend_endpoint(backend) == RDZV_ENDPOINT_HOSTS && are_all ? s->host_count : 1;
 }
 
 static void write_endpoints(const struct scheduler *s, uint32_t count, struct run_scheduler *room) {
@@ -174,11 +184,10 @@ static void write_endpoints(const struct scheduler *s, uint32_t count, struct ru
     }
 }
 
-static int set_place(struct options *options, struct run_scheduler *room) {
+static int set_place(struct options *options, enum rdzv_backend backend, struct run_scheduler *room) {
     const struct scheduler *s = &room->found;
-    const char *backend = value_of(options, OPTION_RDZV_BACKEND)->text;
-    const bool is_static = strcmp(backend, "static") == 0;
-    if (!is_static && strcmp(backend, "c10d") != 0 && strcmp(backend, "muster") != 0) {
+    enum rdzv_endpoint_form form = rdzv_backend_endpoint(backend);
+    if (form == RDZV_ENDPOINT_ETCD || form == RDZV_ENDPOINT_URLS) {
         return MUSTER_OK; /* etcd is elsewhere */
     }
     if (s->host_count == 0) {
@@ -191,14 +200,14 @@ static int set_place(struct options *options, struct run_scheduler *room) {
                                                            : "");
     }
     (void)str_format(room->port, sizeof room->port, "%u", (unsigned)s->port);
-    if (is_static) {
+    if (is_static(backend)) {
         set(options, OPTION_MASTER_ADDR, s->hosts[0], room);
         if (s->port > 0) {
             set(options, OPTION_MASTER_PORT, room->port, room);
         }
         return MUSTER_OK;
     }
-    write_endpoints(s, count_places(options, s), room);
+    write_endpoints(s, count_places(options, backend, s), room);
     set(options, OPTION_RDZV_ENDPOINT, room->endpoint, room);
     return MUSTER_OK;
 }
@@ -209,19 +218,21 @@ static int set_world(struct options *options, struct run_scheduler *room) {
         set_number(options, OPTION_NNODES, s->agents - spares_of(options, s), room->nnodes, room);
     }
     if (!is_given(options, OPTION_RDZV_BACKEND) && !has_place(options)) {
-        set(options, OPTION_RDZV_BACKEND, "muster", room);
+        set(options, OPTION_RDZV_BACKEND, rdzv_backend_name(RDZV_BACKEND_MUSTER), room);
     }
     if (!is_given(options, OPTION_RDZV_ID) && s->run_id[0] != '\0') {
         set(options, OPTION_RDZV_ID, s->run_id, room);
     }
-    /* static needs it; the native backends order nodes by it; the others follow host names, as torchrun does */
-    const char *backend = value_of(options, OPTION_RDZV_BACKEND)->text;
-    bool has_order =
-        strcmp(backend, "static") == 0 || strcmp(backend, "muster") == 0 || strcmp(backend, "etcd-v3") == 0;
+    enum rdzv_backend backend;
+    if (!find_backend(options, &backend)) {
+        return MUSTER_OK;
+    }
+    /* static needs it; a coordinator orders nodes by it; the others follow host names, as torchrun does */
+    bool has_order = is_static(backend) || rdzv_has_coordinator(backend);
     if (!is_given(options, OPTION_NODE_RANK) && s->knows_rank && has_order) {
         set_number(options, OPTION_NODE_RANK, s->rank, room->rank, room);
     }
-    return has_place(options) ? MUSTER_OK : set_place(options, room);
+    return has_place(options) ? MUSTER_OK : set_place(options, backend, room);
 }
 
 static int apply_launched(struct options *options, struct run_scheduler *room) {
