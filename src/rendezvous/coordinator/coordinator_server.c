@@ -105,7 +105,7 @@ static bool is_late(const struct coordinator_server *server, const struct agents
 static void on_timer(uv_timer_t *timer) {
     struct coordinator_server *server = timer->data;
     int64_t now = coordinator_server_now_ms(server);
-    (void)coordinator_server_awake_ms(server); /* so that it is known what was late */
+    (void)loop_clock_now_ms(server->clock, server->loop); /* so that it is known what was late */
     if (reads_first(server)) {
         return;
     }

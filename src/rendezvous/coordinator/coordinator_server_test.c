@@ -1,4 +1,5 @@
 /* The coordinator on a store's port, over real sockets: rounds, failures, departures, ends. */
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -6,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "net/loop_clock.h"
 #include "rendezvous/coordinator/coordinator_talk_test_support.h"
 
 enum { AGENTS_MAX = 64 };
@@ -163,6 +165,39 @@ static void the_last_call_ends_by_the_clock(void **state) {
     assert_int_equal(talk_hear(f, &agents[1], COORDINATOR_WORLD)->world.group_world_size, 2);
     talk_hang_up(&agents[0]);
     talk_hang_up(&agents[1]);
+}
+
+/* A coordinator of several that was away when the last call ended: a member has left meanwhile. */
+static void what_came_during_an_absence_is_read_first(void **state) {
+    enum { LAST_CALL_MS = 20, AWAY_MS = 2000, TURNS = 20 };
+    struct served *f = *state;
+    struct talker agents[2];
+    struct loop_clock clock;
+    struct coordinator_server_options options = talk_options(2, 3);
+    options.coordinator.last_call_timeout_ms = LAST_CALL_MS;
+    options.coordinator.places.count = 3;
+    options.clock = &clock;
+    loop_clock_start(&clock, &f->loop);
+    served_open_with(f, &options, (struct kv_server_options){0});
+    for (unsigned i = 0; i < 2; i++) {
+        talk_join_some(f, &agents[i], i, 2, 3);
+    }
+    talk_serve_until_members(f, 2);
+    talk_say_kind(&agents[0], COORDINATOR_LEAVE, "");
+    for (uint64_t began_ms = uv_now(&f->loop); uv_now(&f->loop) <= began_ms + LAST_CALL_MS;) {
+        uv_update_time(&f->loop);
+    }
+    clock.absence.due_ms -= AWAY_MS;
+    for (int i = 0; i < TURNS; i++) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    assert_int_equal(talk_look(f).member_count, 1);
+    struct pollfd heard = {.fd = agents[1].fd, .events = POLLIN};
+    assert_int_equal(poll(&heard, 1, 0), 0); /* nothing was proposed to it */
+    talk_hang_up(&agents[0]);
+    talk_hang_up(&agents[1]);
+    loop_clock_close(&clock, NULL);
+    (void)uv_run(&f->loop, UV_RUN_NOWAIT);
 }
 
 /* Nobody of the world is left to be waited for: the departure itself starts the clock. */
@@ -343,6 +378,7 @@ int main(void) {
         TALK_TEST(the_end_of_a_good_job),
         TALK_TEST(a_closed_job_is_told_to_everybody),
         TALK_TEST(the_last_call_ends_by_the_clock),
+        TALK_TEST(what_came_during_an_absence_is_read_first),
         TALK_TEST(a_last_call_begins_with_a_departure),
         TALK_TEST(a_silent_node_that_is_needed_keeps_its_place),
         TALK_TEST(a_silent_node_is_given_up_in_the_end),
