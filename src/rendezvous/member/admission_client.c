@@ -13,15 +13,17 @@ enum {
     RETRY_MS = 100,
     FLAWS_MAX = 3,      /* attempts that break the protocol: before, one bit may have changed on its way */
     ATTEMPT_MS = 10000, /* in silence: then the next address has its turn */
+    LISTEN_MS = 1000,   /* after this process was away, at most: an answer may be there to be read */
 };
 
 struct admission_client {
     uv_timer_t timer; /* the next attempt, or the end of this one */
     uv_loop_t *loop;
+    struct loop_clock *clock;
     struct native_session_key key;
     char host[NET_HOST_MAX];
     uint16_t port;
-    uint64_t deadline_ms;
+    int64_t deadline_ms, attempt_ends_ms; /* of the clock */
     admission_client_cb *cb;
     void *ctx;
     struct resolver *resolver;
@@ -30,6 +32,10 @@ struct admission_client {
     unsigned flaw_count;
     struct native_session *session;
 };
+
+static int64_t now_ms(const struct admission_client *client) {
+    return loop_clock_now_ms(client->clock, client->loop);
+}
 
 static void finish(struct admission_client *client, int status) {
     (void)uv_timer_stop(&client->timer);
@@ -56,16 +62,25 @@ static void on_lost(void *ctx, int status) {
     native_session_close(client->session);
     client->session = NULL;
     client->flaw_count += status == MUSTER_EPROTOCOL;
-    if (client->flaw_count >= FLAWS_MAX || uv_now(client->loop) >= client->deadline_ms) {
+    if (client->flaw_count >= FLAWS_MAX || now_ms(client) >= client->deadline_ms) {
         finish(client, status_prefix(status, "no entry to the workers' store at %s:%u", client->host, client->port));
     } else {
         (void)uv_timer_start(&client->timer, attempt, RETRY_MS, 0);
     }
 }
 
+static uint64_t silence_left_ms(const struct admission_client *client) {
+    return (uint64_t)loop_clock_left_ms(client->clock, client->loop, client->attempt_ends_ms, LISTEN_MS);
+}
+
 /* Packets to it vanish, it is another program's, or its agent stands still. */
 static void on_silence(uv_timer_t *timer) {
-    on_lost(timer->data, status_fail(MUSTER_ETIMEOUT, "nobody answers there"));
+    struct admission_client *client = timer->data;
+    if (silence_left_ms(client) > 0) {
+        (void)uv_timer_start(timer, on_silence, silence_left_ms(client), 0);
+    } else {
+        on_lost(client, status_fail(MUSTER_ETIMEOUT, "nobody answers there"));
+    }
 }
 
 /* The addresses of the host in turn. */
@@ -80,8 +95,9 @@ static void attempt(uv_timer_t *timer) {
         finish(client, rc);
         return;
     }
-    uint64_t now_ms = uv_now(client->loop), left_ms = client->deadline_ms > now_ms ? client->deadline_ms - now_ms : 0;
-    (void)uv_timer_start(timer, on_silence, left_ms < ATTEMPT_MS ? left_ms : ATTEMPT_MS, 0);
+    int64_t ends_ms = now_ms(client) + ATTEMPT_MS;
+    client->attempt_ends_ms = ends_ms < client->deadline_ms ? ends_ms : client->deadline_ms;
+    (void)uv_timer_start(timer, on_silence, silence_left_ms(client), 0);
 }
 
 static void on_resolved(void *ctx, int status, const struct net_addresses *addresses) {
@@ -96,8 +112,9 @@ static void on_resolved(void *ctx, int status, const struct net_addresses *addre
     (void)uv_timer_start(&client->timer, attempt, 0, 0);
 }
 
-int admission_client_open(uv_loop_t *loop, const char *host, uint16_t port, const struct native_session_key *key,
-                          uint64_t timeout_ms, admission_client_cb *cb, void *ctx, struct admission_client **out) {
+int admission_client_open(uv_loop_t *loop, struct loop_clock *clock, const char *host, uint16_t port,
+                          const struct native_session_key *key, uint64_t timeout_ms, admission_client_cb *cb, void *ctx,
+                          struct admission_client **out) {
     struct admission_client *client = calloc(1, sizeof *client);
     if (!client) {
         return status_fail(MUSTER_ENOMEM, "no memory for a way to the workers' store");
@@ -107,7 +124,8 @@ int admission_client_open(uv_loop_t *loop, const char *host, uint16_t port, cons
     client->loop = loop;
     client->key = *key;
     client->port = port;
-    client->deadline_ms = uv_now(loop) + timeout_ms;
+    client->clock = clock;
+    client->deadline_ms = now_ms(client) + (int64_t)timeout_ms;
     client->cb = cb;
     client->ctx = ctx;
     (void)str_copy(client->host, sizeof client->host, host);

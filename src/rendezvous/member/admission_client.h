@@ -6,6 +6,7 @@
 
 #include <uv.h>
 
+#include "net/loop_clock.h"
 #include "rendezvous/member/native_session.h"
 
 struct admission_client;
@@ -14,11 +15,12 @@ struct admission_client;
  * MUSTER_ECONNECT, MUSTER_ETIMEOUT (nobody answers), MUSTER_ERESOLVE. May close the client. */
 typedef void admission_client_cb(void *ctx, int status);
 
-/* Tries until `timeout_ms` are over: the other agent may have other things to do at the moment. `host`: numeric or a
- * name; copied. `key->run_id` is borrowed until admission_client_close(). `cb` comes once, from the loop.
- * MUSTER_ENOMEM. */
-int admission_client_open(uv_loop_t *loop, const char *host, uint16_t port, const struct native_session_key *key,
-                          uint64_t timeout_ms, admission_client_cb *cb, void *ctx, struct admission_client **out);
+/* Tries until `timeout_ms` of `clock` are over: the other agent may have other things to do at the moment. `host`:
+ * numeric or a name; copied. `clock` (NULL: time away counts) and `key->run_id` are borrowed until
+ * admission_client_close(). `cb` comes once, from the loop. MUSTER_ENOMEM. */
+int admission_client_open(uv_loop_t *loop, struct loop_clock *clock, const char *host, uint16_t port,
+                          const struct native_session_key *key, uint64_t timeout_ms, admission_client_cb *cb, void *ctx,
+                          struct admission_client **out);
 
 /* After `cb` or instead of it. Frees during later turns of the loop. NULL accepted. */
 void admission_client_close(struct admission_client *client);

@@ -269,18 +269,42 @@ static void admission_is_not_waited_for_without_end(void **state) {
     struct fixture *f = *state;
     const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
     assert_int_equal(
-        admission_client_open(&f->loop, "127.0.0.1", f->silent_port, &key, 100, on_admitted, f, &f->admission),
+        admission_client_open(&f->loop, NULL, "127.0.0.1", f->silent_port, &key, 100, on_admitted, f, &f->admission),
         MUSTER_OK);
     run_until(f, is_admission_over);
     assert_int_equal(f->admission_status, MUSTER_ETIMEOUT);
+}
+
+static bool has_come(const struct fixture *f) {
+    return is_asked(f) || is_admission_over(f);
+}
+
+/* The time in which this process was away is not the other one's silence. */
+static void admission_does_not_count_time_away(void **state) {
+    enum { TIMEOUT_MS = 500 };
+    struct fixture *f = *state;
+    const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
+    struct loop_clock clock;
+    loop_clock_start(&clock, &f->loop);
+    assert_int_equal(admission_client_open(&f->loop, &clock, "127.0.0.1", f->silent_port, &key, TIMEOUT_MS, on_admitted,
+                                           f, &f->admission),
+                     MUSTER_OK);
+    run_until(f, has_come);
+    uint64_t began_ms = uv_now(&f->loop);
+    clock.absence.due_ms -= TIMEOUT_MS; /* as if its next turn had been due that long ago */
+    run_until(f, is_admission_over);
+    assert_true(uv_now(&f->loop) - began_ms >= TIMEOUT_MS + TIMEOUT_MS / 2);
+    loop_clock_close(&clock, NULL);
+    (void)uv_run(&f->loop, UV_RUN_NOWAIT);
 }
 
 static void no_way_there_may_pass(void **state) {
     struct fixture *f = *state;
     const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
     uint64_t began_ms = uv_now(&f->loop);
-    assert_int_equal(admission_client_open(&f->loop, "255.255.255.255", 4711, &key, 250, on_admitted, f, &f->admission),
-                     MUSTER_OK);
+    assert_int_equal(
+        admission_client_open(&f->loop, NULL, "255.255.255.255", 4711, &key, 250, on_admitted, f, &f->admission),
+        MUSTER_OK);
     run_until(f, is_admission_over);
     assert_int_equal(f->admission_status, MUSTER_ECONNECT);
     assert_true(uv_now(&f->loop) - began_ms >= 250);
@@ -314,6 +338,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(rank_0_dies_before_it_has_let_the_workers_in, setup, teardown),
         cmocka_unit_test_setup_teardown(a_late_failure_does_not_end_the_next_world, setup, teardown),
         cmocka_unit_test_setup_teardown(admission_is_not_waited_for_without_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(admission_does_not_count_time_away, setup, teardown),
         cmocka_unit_test_setup_teardown(no_way_there_may_pass, setup, teardown),
         cmocka_unit_test_setup_teardown(an_agent_waits_for_a_descriptor, setup, teardown),
     };
