@@ -33,10 +33,13 @@ static int check_open(const struct coordinator *c) {
     if (c->is_stopping && c->phase != COORDINATOR_OVER) {
         return status_fail(MUSTER_ECLOSED, "the job is stopping, since a node is taken away: start it anew");
     }
-    return c->phase != COORDINATOR_OVER
-               ? MUSTER_OK
-               : status_fail(MUSTER_ECLOSED, "the job is over (%.*s): start it anew to run it again", (int)c->news.len,
-                             c->news.text);
+    if (c->phase != COORDINATOR_OVER) {
+        return MUSTER_OK;
+    }
+    /* One that was a spare elsewhere ends as the job did. */
+    return status_fail(c->has_failed ? MUSTER_EABORTED : MUSTER_ECLOSED,
+                       "the job %s (%.*s): start it anew to run it again", c->has_failed ? "has failed" : "is over",
+                       (int)c->news.len, c->news.text);
 }
 
 /* Is a world that runs to be broken up for one more? */

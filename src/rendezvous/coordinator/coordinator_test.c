@@ -466,7 +466,7 @@ static void closed_job_tells_all_and_refuses(void **state) {
         assert_string_equal(peers_hear(f, i, COORDINATOR_CLOSED)->text, "no restart is left");
     }
     peers_join(f, 3);
-    peers_hear_refusal(f, 3, MUSTER_ECLOSED, "the job is over (no restart is left)");
+    peers_hear_refusal(f, 3, MUSTER_EABORTED, "the job has failed (no restart is left)");
     peers_join(f, 0); /* crossed with CLOSED */
     peers_lose(f, 1);
     peers_report_failure(f, 0);
@@ -483,7 +483,7 @@ static void node_that_closes_is_named(void **state) {
         assert_string_equal(peers_hear(f, i, COORDINATOR_CLOSED)->text, "node host1 (pid 7) has ended it");
     }
     peers_join(f, 3);
-    peers_hear_refusal(f, 3, MUSTER_ECLOSED, "the job is over (node host1 (pid 7) has ended it)");
+    peers_hear_refusal(f, 3, MUSTER_EABORTED, "the job has failed (node host1 (pid 7) has ended it)");
 }
 
 static void long_reason_is_told_whole_and_cut_where_it_is_a_part(void **state) {
@@ -497,7 +497,7 @@ static void long_reason_is_told_whole_and_cut_where_it_is_a_part(void **state) {
     coordinator_close(f->coordinator, f->list[0].member, kv_slice_text(why), true);
     assert_string_equal(peers_hear(f, 0, COORDINATOR_CLOSED)->text, why);
     peers_join(f, 1);
-    peers_hear_refusal(f, 1, MUSTER_ECLOSED, "\xe2\x82\xac): start it anew");
+    peers_hear_refusal(f, 1, MUSTER_EABORTED, "\xe2\x82\xac): start it anew");
 }
 
 int main(void) {

@@ -249,7 +249,8 @@ static void on_refused(struct participant *p, const struct coordinator_message *
         return; /* it ends the connection now */
     }
     if (message->status != MUSTER_ECONNECT) { /* else for now: an earlier connection still stands, this one ends */
-        participant_fail(p, status_fail(message->status, "the coordinator at %s:%d refuses this node: %.*s", at->host,
+        int status = message->status == MUSTER_EABORTED ? MUSTER_ECLOSED : message->status; /* it has failed */
+        participant_fail(p, status_fail(status, "the coordinator at %s:%d refuses this node: %.*s", at->host,
                                         (int)at->port, (int)message->text.len, (const char *)message->text.data));
     }
 }

@@ -1,5 +1,6 @@
 /* A job that stops and loses its coordinator: the workers save with what they have, while their agents go on to the
- * next one. And which nodes stay when they are done. Whole agents' rendezvous at two endpoints, on one loop. */
+ * next one. And which nodes stay when they are done, and how a spare ends. Whole agents' rendezvous at two endpoints,
+ * on one loop. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include <muster/status.h>
 
 #include "base/str.h"
 #include "net/port_test_support.h"
@@ -71,6 +74,38 @@ static void workers_that_save_keep_their_store(void **state) {
     kv_client_close(p.client);
 }
 
+static bool third_is_a_spare(const struct fixture *f) {
+    const struct native *n = f->nodes[2].rdzv->state;
+    return n->part.is_spare;
+}
+
+static bool third_has_ended(const struct fixture *f) {
+    return f->nodes[2].spare_released || f->nodes[2].failed != 0;
+}
+
+/* It has lost its coordinator, and comes to the next one when the job is over there. */
+static void a_spare_ends_as_the_job_did(void **state) {
+    static const struct {
+        int status;
+        bool is_released;
+    } cases[] = {{MUSTER_ECLOSED, true}, {MUSTER_EABORTED, false}};
+    char endpoints[128];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture *f = *state;
+        form(f, endpoints, 2);
+        nodes_start(f, 2);
+        nodes_run_until(f, third_is_a_spare);
+        native_heard(f->nodes[2].rdzv->state, &(struct coordinator_message){.kind = COORDINATOR_REFUSED,
+                                                                            .status = cases[i].status,
+                                                                            .text = kv_slice_text("why")});
+        nodes_run_until(f, third_has_ended);
+        assert_int_equal(f->nodes[2].spare_released, cases[i].is_released);
+        assert_int_equal(f->nodes[2].failed, cases[i].is_released ? 0 : MUSTER_ECLOSED);
+        assert_int_equal(nodes_teardown(state), 0);
+        assert_int_equal(nodes_setup(state), 0);
+    }
+}
+
 /* The longest that a node waits for the others has passed. */
 static void let_time_pass(struct fixture *f, int i) {
     struct rdzv *rdzv = f->nodes[i].rdzv;
@@ -113,6 +148,7 @@ static void who_is_not_needed_goes_when_it_is_done(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_spare_ends_as_the_job_did, nodes_setup, nodes_teardown),
         cmocka_unit_test_setup_teardown(who_is_needed_stays_when_it_is_done, nodes_setup, nodes_teardown),
         cmocka_unit_test_setup_teardown(who_is_not_needed_goes_when_it_is_done, nodes_setup, nodes_teardown),
         cmocka_unit_test_setup_teardown(workers_that_save_keep_their_store, nodes_setup, nodes_teardown),

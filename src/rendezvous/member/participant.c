@@ -194,7 +194,8 @@ static void on_closed(struct participant *p, const struct coordinator_message *m
 }
 
 static void on_refused(struct participant *p, const struct coordinator_message *message) {
-    if (message->status == MUSTER_ECLOSED && p->was_spare) { /* while it was on its way from another coordinator */
+    /* The job has ended well while it was on its way from another coordinator. */
+    if (message->status == MUSTER_ECLOSED && p->was_spare) {
         on_closed(p, message);
     } else {
         p->way->refused(p, message);
