@@ -176,6 +176,24 @@ static void static_failure_is_told_at_once(void **state) {
     assert_int_equal(f->nodes[1].changes, 0);
 }
 
+/* One that has no world yet hears of it, too: who was told first may fail while the others still agree on ranks. */
+static void static_final_failure_reaches_who_has_no_world(void **state) {
+    struct fixture *f = *state;
+    f->options.backend = RDZV_BACKEND_STATIC;
+    f->options.min_nodes = f->options.max_nodes = 3;
+    for (int i = 0; i < 2; i++) {
+        f->options.node_rank = (uint32_t)i;
+        nodes_start(f, i);
+    }
+    while (!store_has(f, "job/muster/node/1")) {
+    }
+    rdzv_worker_failed(
+        f->nodes[0].rdzv,
+        &(struct rdzv_cause){.rank = 0, .pid = 1, .wait_status = 1 << 8, .is_final = true, .how = "it was told to"});
+    nodes_run_until(f, nodes_second_failed);
+    assert_non_null(strstr(f->nodes[1].why, "the job has failed: rank 0"));
+}
+
 /* Another agent in the place of one that was killed is no newcomer to the running attempt: all begin the next one. */
 static void static_agent_is_replaced(void **state) {
     struct fixture *f = *state;
@@ -383,6 +401,7 @@ int main(void) {
         TEST(static_node_is_absent),
         TEST(static_nodes_start_again_together),
         TEST(static_failure_is_told_at_once),
+        TEST(static_final_failure_reaches_who_has_no_world),
         TEST(static_agent_is_replaced),
         TEST(static_agent_is_replaced_before_the_first_attempt),
         TEST(static_survivors_are_joined_after_a_failure),

@@ -13,7 +13,7 @@ static void on_cause(void *ctx, const struct kv_reply *reply) {
     if (is_cause) {
         failures_read(&s->rdzv->failures, reply->values[0]);
     }
-    if (is_cause && rdzv_cause_is_remote(s->rdzv) && s->settled && s->stage != STATIC_BARRIER && !s->has_failed &&
+    if (is_cause && rdzv_cause_is_remote(s->rdzv) && s->stage != STATIC_BARRIER && !s->has_failed &&
         !s->rdzv->options.survivors_continue && !s->rdzv->failed) {
         static_fail(s, rdzv_fail_by_cause(s->rdzv));
     }
