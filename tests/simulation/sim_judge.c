@@ -195,6 +195,14 @@ static bool is_static_deaf(const struct sim_judge *judge, size_t index) {
     return judge->is_static && (has_lost_host || judge->agents[index].disturbed_until_us > 0);
 }
 
+/* Over static, what a node says is lost with a connection that is reset just then; it does not say it again. And once a
+ * node is done each restarts alone: the host may have heard of that first. A final failure it tells in any case. */
+static bool is_static_untold(const struct sim_judge *judge, const struct sim_agent *teller, enum agent_state state) {
+    bool is_alone = judge->any_done && teller->machine.outcome != AGENT_OUTCOME_FAILED;
+    bool is_lost = judge->agents[teller - judge->players].was_reset;
+    return judge->is_static && state == AGENT_STATE_RUNNING && (is_lost || is_alone);
+}
+
 /* Done with one world. Another process that serves the only endpoint counts its rounds anew. */
 static bool is_done_with(const struct sim_judge *judge, const struct sim_agent *agent, const struct sim_agent *other) {
     bool is_same_server = judge->agents[agent - judge->players].server == judge->agents[other - judge->players].server;
@@ -206,10 +214,12 @@ static bool is_done_with(const struct sim_judge *judge, const struct sim_agent *
 static const struct sim_agent *find_late(struct sim_judge *judge, uint64_t token, enum agent_state state,
                                          sim_event_fn *again) {
     const struct sim_agent *agent = &judge->players[token >> 48];
-    const struct sim_judge_agent *teller = &judge->agents[token >> 32 & 0xffff];
+    size_t teller_index = token >> 32 & 0xffff;
+    const struct sim_judge_agent *teller = &judge->agents[teller_index];
     bool is_still_there = agent->runs && (agent->life & 0xff) == (token >> 24 & 0xff) &&
                           agent->machine.state == state && (agent->world.round & 0xffffff) == (token & 0xffffff);
-    if (!is_still_there || is_served_by_done(judge) || is_static_deaf(judge, token >> 48)) {
+    if (!is_still_there || is_served_by_done(judge) || is_static_deaf(judge, token >> 48) ||
+        is_static_untold(judge, &judge->players[teller_index], state)) {
         return NULL;
     }
     int64_t disturbed_us = judge->agents[token >> 48].disturbed_until_us;
@@ -242,23 +252,36 @@ static void on_promised(void *subject, uint64_t token) {
     }
 }
 
-static uint32_t count_running(const struct sim_judge *judge) {
-    uint32_t count = 0;
-    for (size_t i = 0; i < judge->agent_count; i++) {
-        count += judge->players[i].runs;
-    }
-    return count;
+/* Who was disturbed has been given up at most for so long. */
+static int64_t back_us(const struct sim_judge *judge, size_t index) {
+    int64_t until_us = judge->agents[index].disturbed_until_us;
+    return until_us > 0 ? until_us + judge->silence_us + judge->notice_us : 0;
 }
 
 /* Whoever is silent keeps its place as long as there would be no world without it: with one endpoint, where nobody can
- * go on elsewhere. */
-static bool is_needed(const struct sim_judge *judge) {
-    return !judge->is_c10d && !judge->is_static && judge->server_count == 1 && count_running(judge) < judge->min_nodes;
+ * go on elsewhere. `count`: of the others. */
+static bool is_needed(const struct sim_judge *judge, uint32_t count) {
+    return !judge->is_c10d && !judge->is_static && judge->server_count == 1 && count < judge->min_nodes;
 }
 
 static void on_silence_promised(void *subject, uint64_t token) {
-    if (!is_needed(subject)) {
-        on_promised(subject, token);
+    struct sim_judge *judge = subject;
+    uint32_t running = 0, there = 0;
+    int64_t all_back_us = 0;
+    for (size_t i = 0; i < judge->agent_count; i++) {
+        if (judge->players[i].runs) {
+            running++;
+            there += back_us(judge, i) <= sim_kernel.now_us;
+            later(&all_back_us, back_us(judge, i));
+        }
+    }
+    if (is_needed(judge, running)) {
+        return;
+    }
+    if (is_needed(judge, there)) {
+        sim_post(all_back_us, on_silence_promised, judge, token);
+    } else {
+        on_promised(judge, token);
     }
 }
 
@@ -448,8 +471,10 @@ static void note_cause(struct sim_judge *judge) {
 void sim_judge_start(struct sim_judge *judge, const struct sim_agent *agent) {
     struct sim_judge_agent *mine = account(judge, agent);
     note_cause(judge);
-    *mine = (struct sim_judge_agent){
-        .life = agent->life, .disturbed_until_us = mine->disturbed_until_us, .died_us = mine->died_us};
+    *mine = (struct sim_judge_agent){.life = agent->life,
+                                     .disturbed_until_us = mine->disturbed_until_us,
+                                     .died_us = mine->died_us,
+                                     .was_reset = mine->was_reset};
 }
 
 static bool is_restart(enum agent_outcome outcome) {
@@ -659,6 +684,11 @@ void sim_judge_disturbed(struct sim_judge *judge, const struct sim_host *host, i
     judge->had_trouble = true;
     note_cause(judge);
     judge->server_suffered = judge->server_suffered || host->index < judge->server_count;
+}
+
+void sim_judge_reset(struct sim_judge *judge, const struct sim_host *host) {
+    sim_judge_disturbed(judge, host, sim_kernel.now_us);
+    judge->agents[host->index].was_reset = true;
 }
 
 void sim_judge_end(struct sim_judge *judge) {

@@ -39,6 +39,7 @@ struct sim_judge_agent {
     unsigned failures;      /* of its own workers, in this life */
     int64_t disturbed_until_us;
     int64_t died_us; /* last; 0: has not */
+    bool was_reset;  /* a connection of its host */
 };
 
 struct sim_judge {
@@ -83,6 +84,7 @@ void sim_judge_exit(struct sim_judge *judge, const struct sim_agent *agent, int 
 void sim_judge_death(struct sim_judge *judge, const struct sim_agent *agent, bool silently);
 /* The host, or its network, does not work as it should until then. */
 void sim_judge_disturbed(struct sim_judge *judge, const struct sim_host *host, int64_t until_us);
+void sim_judge_reset(struct sim_judge *judge, const struct sim_host *host); /* a connection of its */
 /* Nobody runs any more, or it has taken too long. */
 void sim_judge_end(struct sim_judge *judge);
 

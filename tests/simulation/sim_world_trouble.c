@@ -138,7 +138,7 @@ static void on_trouble(void *subject, uint64_t token) {
         split(world, index, lasts_us);
         break;
     case TROUBLE_RESET:
-        sim_judge_disturbed(&world->judge, host, sim_kernel.now_us);
+        sim_judge_reset(&world->judge, host);
         sim_trouble_reset(host, (uint64_t)lasts_us);
         break;
     case TROUBLE_CLOCK:
