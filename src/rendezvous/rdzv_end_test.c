@@ -113,6 +113,42 @@ static void elastic_job_goes_on_without_a_done_node(void **state) {
     nodes_run_until(f, nodes_one_alone);
 }
 
+static bool third_waits(const struct fixture *f) {
+    return rdzv_state_is(&c10d_of(f, 2)->machine.state, &c10d_of(f, 2)->machine.self, RDZV_SPARE);
+}
+
+static bool third_is_barred(const struct fixture *f) {
+    return f->nodes[2].failed || c10d_of(f, 2)->machine.barred_round >= 0;
+}
+
+static bool first_has_left(const struct fixture *f) {
+    return f->nodes[0].shut_down;
+}
+
+static bool third_is_released(const struct fixture *f) {
+    return f->nodes[2].failed || f->nodes[2].spare_released;
+}
+
+/* The place of a node that is done is nobody's: a spare that wants it stays one, for as long as the job lasts. */
+static void spare_waits_outside_when_a_node_is_done(void **state) {
+    struct fixture *f = *state;
+    f->options.conf.join_timeout_ms = 2000;
+    f->options.conf.keep_alive_interval_ms = 500;
+    nodes_form_pair(f, 2);
+    nodes_start(f, 2);
+    nodes_run_until(f, third_waits);
+    second_is_done(f);
+    nodes_vanish(f, 1);
+    nodes_run_until(f, first_has_excused_the_second);
+    nodes_run_until(f, third_is_barred);
+    assert_int_equal(f->nodes[0].changes + f->nodes[2].failed, 0);
+    assert_first_ends_well(f);
+    rdzv_shutdown(f->nodes[0].rdzv, true, nodes_on_shutdown);
+    nodes_run_until(f, third_is_released);
+    assert_int_equal(f->nodes[2].failed, 0);
+    nodes_run_until(f, first_has_left);
+}
+
 static void store_of_a_done_host_is_not_missed(void **state) {
     struct fixture *f = *state;
     form_fixed_pair(f);
@@ -344,6 +380,7 @@ int main(void) {
         TEST(done_node_that_leaves_is_not_missed),
         TEST(done_node_closes_no_job_of_others),
         TEST(elastic_job_goes_on_without_a_done_node),
+        TEST(spare_waits_outside_when_a_node_is_done),
         TEST(store_of_a_done_host_is_not_missed),
         TEST(done_host_that_leaves_is_not_missed),
         TEST(restart_that_needs_a_done_node_fails_at_once),

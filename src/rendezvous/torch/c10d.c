@@ -239,6 +239,7 @@ static void adopt(struct c10d *c, struct kv_slice value) {
         c10d_round_barrier_look(c, false);
     }
     c10d_end_look_while_joining(c);
+    c10d_end_look_while_waiting(c);
     if (c->machine.state.closed && c->machine.phase == RDZV_PHASE_MEMBER && !c->in_barrier) {
         c10d_cause_look(c);
     }

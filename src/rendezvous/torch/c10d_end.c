@@ -192,9 +192,7 @@ static int ask_node(struct c10d *c, const struct rdzv_node *node, kv_reply_cb *c
 }
 
 static int ask_count(struct c10d *c, kv_reply_cb *cb) {
-    char key[2 * C10D_KEY_MAX];
-    c10d_round_barrier_key(c, key, "num_members");
-    return kv_client_add(c->client, key, 0, cb, c);
+    return c10d_round_ask_count(c, c->world.round, cb);
 }
 
 static void give_up(struct c10d *c, int rc) {
@@ -485,5 +483,31 @@ void c10d_end_look_while_joining(struct c10d *c) {
     if (graves > c->end.graves && !c->end.is_asking) {
         c->end.graves = graves;
         ask_for_join(c);
+    }
+}
+
+/* ---- a node that waits for a place ---- */
+
+static bool waits_for_place(const struct c10d *c) {
+    return c->machine.phase == RDZV_PHASE_JOINING && state_of(c)->complete && !state_of(c)->closed && !c->ending &&
+           state_of(c)->round != c->machine.barred_round && rdzv_state_is(state_of(c), &c->machine.self, RDZV_WAITING);
+}
+
+static void on_counted_for_place(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    c->end.asks_for_place = false;
+    if (reply->status == MUSTER_OK && reply->number > 0 && c->end.place_round == state_of(c)->round &&
+        waits_for_place(c)) {
+        log_info("a node of round %lld is done already, so nobody is let in; this node waits as a spare",
+                 (long long)c->end.place_round);
+        rdzv_machine_bar(&c->machine, c10d_now(c));
+    }
+}
+
+/* The members let nobody in where one of them is done: c10d_end_ask_arrival(). */
+void c10d_end_look_while_waiting(struct c10d *c) {
+    if (waits_for_place(c) && !c->end.asks_for_place) {
+        c->end.place_round = state_of(c)->round;
+        c->end.asks_for_place = c10d_round_ask_count(c, c->end.place_round, on_counted_for_place) == MUSTER_OK;
     }
 }

@@ -37,6 +37,8 @@ struct c10d_end {
     struct job_end_view view;    /* of what is being asked, and then of what was answered */
     bool is_asking;              /* one question at a time: answers of an older one mean nothing */
     bool asks_again;             /* the state has changed meanwhile */
+    bool asks_for_place;         /* whether the round for which this node waits lets anybody in */
+    int64_t place_round;         /* which one that was */
     bool begins_join;            /* the answer decides whether this node joins the next round */
     uint32_t unanswered, graves; /* requests; members that have left for good, when that was asked last */
     size_t named;
@@ -144,6 +146,8 @@ void c10d_round_barrier(struct c10d *c);
 /* The state has changed while this node waits in the barrier. */
 void c10d_round_barrier_look(struct c10d *c, bool member_left);
 void c10d_round_barrier_over(struct c10d *c, bool passed);
+/* How many nodes of the round are in the exit barrier, or have passed it: the answer's number. */
+int c10d_round_ask_count(struct c10d *c, int64_t round, kv_reply_cb *cb);
 void c10d_round_barrier_key(const struct c10d *c, char key[2 * C10D_KEY_MAX], const char *name);
 int c10d_round_need_waiter(struct c10d *c);
 void c10d_round_tell_all_are_here(struct c10d *c); /* in the barrier */
@@ -194,6 +198,8 @@ void c10d_end_ask_arrival(struct c10d *c);
 /* Joins the next round, or fails if that cannot be formed without the nodes that are done. */
 void c10d_end_join(struct c10d *c);
 void c10d_end_look_while_joining(struct c10d *c);
+/* Is it known that nobody is let in where this node waits for a place? */
+void c10d_end_look_while_waiting(struct c10d *c);
 /* When the node that hosts the store is done, the others outlive the store. */
 void c10d_end_begin_round(struct c10d *c);
 bool c10d_end_outlives_store(const struct c10d *c);

@@ -202,10 +202,20 @@ static int64_t expected_count(const struct c10d *c) {
     return count;
 }
 
-void c10d_round_barrier_key(const struct c10d *c, char key[2 * C10D_KEY_MAX], const char *name) {
+static void barrier_key_of(const struct c10d *c, int64_t round, char key[2 * C10D_KEY_MAX], const char *name) {
     char prefix[C10D_KEY_MAX];
-    prefix_of(c, c->world.round, prefix);
+    prefix_of(c, round, prefix);
     (void)str_format(key, (size_t)2 * C10D_KEY_MAX, "%storchelastic/agent/terminal_state/%s", prefix, name);
+}
+
+void c10d_round_barrier_key(const struct c10d *c, char key[2 * C10D_KEY_MAX], const char *name) {
+    barrier_key_of(c, c->world.round, key, name);
+}
+
+int c10d_round_ask_count(struct c10d *c, int64_t round, kv_reply_cb *cb) {
+    char key[2 * C10D_KEY_MAX];
+    barrier_key_of(c, round, key, "num_members");
+    return kv_client_add(c->client, key, 0, cb, c);
 }
 
 /* News of a departure, or of the end of the job, comes once, perhaps between the end of this node's workers and its

@@ -47,6 +47,10 @@ static bool spare_without_place(const struct rdzv_machine *m, struct rdzv_now no
     return self_is(m, RDZV_SPARE) && !has_place(m);
 }
 
+static bool waits_outside(const struct rdzv_machine *m) {
+    return self_is(m, RDZV_WAITING) && m->state.complete && m->state.round == m->barred_round;
+}
+
 static bool spare_with_place(const struct rdzv_machine *m, struct rdzv_now now) {
     (void)now;
     return self_is(m, RDZV_SPARE) && has_place(m);
@@ -439,7 +443,7 @@ static void synced(struct rdzv_machine *m, struct rdzv_now now) {
     }
     m->stored_count = m->state.complete ? participants(m) : 0;
     sanitise(m, now);
-    if (m->phase == RDZV_PHASE_JOINING && spare_without_place(m, now)) {
+    if (m->phase == RDZV_PHASE_JOINING && (spare_without_place(m, now) || waits_outside(m))) {
         /* A spare has all the time of the job. Should it be struck, for a silence that was the network's, it has as
          * much as in the beginning to come back. */
         m->deadline_ms = now.monotonic_ms + m->settings.join_timeout_ms;
@@ -538,6 +542,7 @@ static void begin_joining(struct rdzv_machine *m, struct rdzv_now now) {
         m->min_round = m->joined_round + 1;
     }
     m->was_spare = false;
+    m->barred_round = -1;
     begin(m, RDZV_PHASE_JOINING, m->settings.join_timeout_ms, now);
 }
 
@@ -576,7 +581,8 @@ void rdzv_step(struct rdzv_machine *m, enum rdzv_event event, struct rdzv_now no
 
 void rdzv_machine_init(struct rdzv_machine *m, const struct rdzv_settings *settings, const struct rdzv_node *self) {
     assert(settings->min_nodes >= 1 && settings->min_nodes <= settings->max_nodes);
-    *m = (struct rdzv_machine){.settings = *settings, .self = *self, .last_complete_round = -1, .joined_round = -1};
+    *m = (struct rdzv_machine){
+        .settings = *settings, .self = *self, .last_complete_round = -1, .joined_round = -1, .barred_round = -1};
     rdzv_state_init(&m->state);
     rdzv_roster_init(&m->roster);
 }
@@ -589,6 +595,12 @@ void rdzv_machine_done(struct rdzv_machine *m) {
 void rdzv_machine_excuse(struct rdzv_machine *m) {
     m->joined_count = participants(m);
     m->told = m->told == RDZV_VERDICT_NODE_LEFT ? RDZV_VERDICT_NONE : m->told;
+}
+
+void rdzv_machine_bar(struct rdzv_machine *m, struct rdzv_now now) {
+    m->barred_round = m->state.round;
+    m->was_spare = true;
+    m->deadline_ms = now.monotonic_ms + m->settings.join_timeout_ms;
 }
 
 int rdzv_machine_adopt(struct rdzv_machine *m, struct rdzv_state *state) {

@@ -67,6 +67,7 @@ struct rdzv_machine {
     bool synced;  /* a state has been adopted */
     bool writing; /* a write is out: nothing is decided before its outcome */
     bool was_spare;
+    int64_t barred_round;    /* complete, and nobody is let in any more: rdzv_machine_bar(); -1: none */
     bool has_silent;         /* a member of the world is silent, and keeps its place: there is no world without it */
     struct rdzv_node silent; /* then: which one, the first of them */
     /* What has been reported of this round: a departure is even after an arrival, since who still agrees on ranks, or
@@ -96,6 +97,10 @@ int rdzv_machine_adopt(struct rdzv_machine *machine, struct rdzv_state *state);
 /* The members that are missing now were done, and are not missed: the round goes on, and whoever goes next is reported
  * again. */
 void rdzv_machine_excuse(struct rdzv_machine *machine);
+
+/* This node waits for a place in a round that will let nobody in, as a node of it is done: it has all the time of the
+ * job, as a spare has. */
+void rdzv_machine_bar(struct rdzv_machine *machine, struct rdzv_now now);
 
 /* Decides. Allocates nothing, cannot fail. */
 void rdzv_step(struct rdzv_machine *machine, enum rdzv_event event, struct rdzv_now now, struct rdzv_actions *out);

@@ -270,6 +270,30 @@ static void be_spare_for_long(struct fixture *f, int64_t age_ms) {
     }
 }
 
+/* {a, b} of three places are the world, and c is done: this node may wait for the place as long as the job lasts. */
+static void barred_node_is_not_late(void **state) {
+    struct fixture *f = *state;
+    event(f, RDZV_EVENT_JOIN);
+    for (int i = 0; i < 4; i++) {
+        rdzv_state_done(&f->stored);
+        put(f, "self", RDZV_WAITING);
+        put(f, "a", RDZV_PARTICIPANT);
+        put(f, "b", RDZV_PARTICIPANT);
+        rdzv_state_complete(&f->stored);
+        sync_state(f);
+        assert_turn(f, false, RDZV_VERDICT_NONE);
+        if (i == 0) {
+            rdzv_machine_bar(&f->machine, f->now);
+        }
+        pass_ms(f, settings.join_timeout_ms - 1);
+    }
+    f->stored.round++; /* the next one has its own time */
+    sync_state(f);
+    pass_ms(f, 2);
+    sync_state(f);
+    assert_list(f, "self", 0);
+}
+
 static void heartbeat_of_an_old_spare_is_not_late(void **state) {
     struct fixture *f = *state;
     be_spare_for_long(f, 4500);
@@ -1059,6 +1083,7 @@ int main(void) {
         TEST(full_round_makes_a_spare),
         TEST(spare_never_times_out),
         TEST(heartbeat_of_an_old_spare_is_not_late),
+        TEST(barred_node_is_not_late),
         TEST(old_spare_that_was_struck_comes_back),
         TEST(waiting_node_becomes_spare_when_the_round_fills_up),
         TEST(closed_is_an_error_unless_spare),
