@@ -168,6 +168,8 @@ void agent_failures_done(struct agent_failures *failures);
 int agent_outcome_file_prepare(struct agent *a);
 /* From here on the guardian writes it if this process is killed: again at each world. */
 void agent_outcome_file_keep(const struct agent *a);
+/* And where this worker's error file will be, after that. */
+void agent_outcome_file_keep_error_file(const struct agent *a, uint32_t local_rank);
 void agent_outcome_file_write(const struct agent *a);
 
 /* agent_signals.c */

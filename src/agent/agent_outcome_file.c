@@ -68,6 +68,14 @@ static void keep(const struct agent *a, const char *path, const char *job) {
     }
 }
 
+void agent_outcome_file_keep_error_file(const struct agent *a, uint32_t local_rank) {
+    const char *path = logs_error_file(a->logs, local_rank);
+    if (a->config->outcome_path && path[0] != '\0' &&
+        guardian_keep_error_file(a->guardian, local_rank, path) != MUSTER_OK) {
+        log_info("an outcome of the guardian process will not name %s: %s", path, muster_detail());
+    }
+}
+
 void agent_outcome_file_keep(const struct agent *a) {
     struct buf job;
     if (!a->config->outcome_path || !a->guardian) {

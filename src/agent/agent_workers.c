@@ -42,6 +42,7 @@ static int start_worker(struct agent *a, uint32_t local_rank) {
     if (rc != MUSTER_OK) {
         return rc;
     }
+    agent_outcome_file_keep_error_file(a, local_rank);
     struct environment_worker worker = agent_worker_environment(a, local_rank);
     rc = environment_command(a->config, local_rank, &argv);
     if (rc == MUSTER_OK) {

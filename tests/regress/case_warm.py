@@ -25,9 +25,9 @@ class WarmPair(Pair):
         worker = [*script, scratch.channel.path, scratch.path("facts"), "two words", "${local_rank}"]
         super().__init__(scratch, nnodes="2", options=options, worker=worker, **more)
 
-    def start_spare(self, name="C"):
+    def start_spare(self, name="C", options=()):
         """Its warm processes have imported."""
-        spare = self.start(1, name=name)
+        spare = self.start(1, name=name, options=options)
         spare.wait_line(HELD, FORM_S)
         return spare
 
@@ -60,9 +60,9 @@ def same_start(warm, cold):
         jobs.check(variables[name] == cold_variables[name], f"{name}: {cold_variables[name]}, warm {variables[name]}")
 
 
-def take_over(scratch, pair):
+def take_over(scratch, pair, options=()):
     starts = pair.start_both()
-    pair.start_spare()
+    pair.start_spare(options=options)
     waiting = pair.warm_pids("C")
     jobs.check(len(waiting) == 2, f"{len(waiting)} warm processes")
     starts = pair.lose("B")
@@ -118,6 +118,28 @@ def case_warm_worker_fails_as_usual():
         jobs.check("exitcode  : 1" in said, f"no report\n{spare.tail()}")
         pair.agents["A"].expect(jobs.SOON_S, 1)
         scratch.expect_nobody()
+
+
+def case_warm_workers_have_error_files():
+    """A spare's agent is killed after it took over: the outcome has the error file that a worker wrote."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        path = scratch.path("outcome.json")
+        pair = WarmPair(scratch)
+        starts = pair.workers_of(take_over(scratch, pair, [f"--outcome={path}"]), "C")
+        environment = pair.facts_of(starts[0])["environment"]
+        with open(environment["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as text:
+            text.write("{}")
+        pair.agents["C"].signal(signal.SIGKILL)
+        pair.agents["A"].signal(signal.SIGTERM)
+        pair.agents["A"].expect(FORM_S)
+        scratch.expect_nobody()
+        with open(path, encoding="ascii") as text:
+            workers = json.load(text)["workers"]
+        wrote = {w["local_rank"]: w["error_file"] for w in workers}
+        jobs.check(sorted(w["pid"] for w in workers) == sorted(s.pid for s in starts), f"{workers}")
+        local_rank = int(environment["LOCAL_RANK"])
+        jobs.check(wrote == {local_rank: environment["TORCHELASTIC_ERROR_FILE"], 1 - local_rank: None}, f"{wrote}")
 
 
 def case_warm_processes_end_with_their_agent():

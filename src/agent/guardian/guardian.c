@@ -289,6 +289,18 @@ int guardian_keep_outcome(struct guardian *g, const char *path, const char *job,
     return status;
 }
 
+int guardian_keep_error_file(struct guardian *g, uint32_t id, const char *path) {
+    struct buf body;
+    buf_init(&body, GUARDIAN_SPAWN_BYTES_MAX);
+    int status = buf_append(&body, &id, sizeof id);
+    status = status == MUSTER_OK ? buf_append(&body, path, strlen(path)) : status;
+    if (status == MUSTER_OK) {
+        status = message_send(g, GUARDIAN_KIND_ERROR_FILE, buf_bytes(&body), body.len, NULL, 0);
+    }
+    buf_done(&body);
+    return status;
+}
+
 int guardian_dismiss(struct guardian *g, bool leaves_detached) {
     struct guardian_dismiss_order body = {.leaves_detached = leaves_detached};
     int status = message_send(g, GUARDIAN_KIND_DISMISS, &body, sizeof body, NULL, 0);

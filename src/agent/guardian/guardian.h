@@ -113,6 +113,10 @@ int guardian_dismiss(struct guardian *g, bool leaves_detached);
 int guardian_keep_outcome(struct guardian *g, const char *path, const char *job, uint32_t worker_count,
                           uint32_t base_global_rank, uint32_t base_role_rank);
 
+/* Where worker `id` will leave its error record, for that outcome: of a warm process nobody knows when it is started.
+ * Copied. Errors as above. */
+int guardian_keep_error_file(struct guardian *g, uint32_t id, const char *path);
+
 /* What the guardian clears away when the agent ends without doing it, killed for instance: the folders at and below
  * `path`, `folder_levels` of them, as far as nothing is in them; with 0, the FIFO `path`. At most
  * GUARDIAN_LEFTOVERS_MAX. MUSTER_ELIMIT, MUSTER_ECLOSED, MUSTER_ENOMEM. */

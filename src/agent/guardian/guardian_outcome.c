@@ -11,9 +11,14 @@
 #include "base/status.h"
 #include "base/str.h"
 
+static void set_error_file(struct outcome_worker *worker, char *path) {
+    free((char *)(uintptr_t)worker->error_file);
+    worker->error_file = path;
+}
+
 static void forget(struct guardian_outcome *o) {
     for (size_t i = 0; i < o->count; i++) {
-        free((char *)(uintptr_t)o->workers[i].error_file);
+        set_error_file(&o->workers[i], NULL);
     }
     free(o->workers);
     free(o->path);
@@ -56,18 +61,22 @@ static struct outcome_worker *worker_of(struct guardian_outcome *o, uint32_t id)
     return id < o->count ? &o->workers[id] : NULL;
 }
 
-void guardian_outcome_spawned(struct guardian_outcome *o, uint32_t id, pid_t pid, char *const *envp) {
-    static const char name[] = "TORCHELASTIC_ERROR_FILE=";
-    struct outcome_worker *worker = worker_of(o, id);
-    if (!worker) {
-        return;
+void guardian_outcome_error_file(struct guardian_outcome *o, const uint8_t *body, size_t length) {
+    uint32_t id = UINT32_MAX;
+    if (length > sizeof id) {
+        memcpy(&id, body, sizeof id);
     }
-    worker->pid = pid;
-    worker->started_us = clock_realtime_us();
-    for (; *envp; envp++) {
-        if (strncmp(*envp, name, sizeof name - 1) == 0 && !worker->error_file) {
-            worker->error_file = strdup(*envp + sizeof name - 1);
-        }
+    struct outcome_worker *worker = worker_of(o, id);
+    if (worker) {
+        set_error_file(worker, strndup((const char *)body + sizeof id, length - sizeof id));
+    }
+}
+
+void guardian_outcome_spawned(struct guardian_outcome *o, uint32_t id, pid_t pid) {
+    struct outcome_worker *worker = worker_of(o, id);
+    if (worker) {
+        worker->pid = pid;
+        worker->started_us = clock_realtime_us();
     }
 }
 
@@ -91,7 +100,7 @@ void guardian_outcome_ended(struct guardian_outcome *o, const struct guardian_ex
 
 static bool was_written(const char *path) {
     struct stat seen;
-    return path && path[0] != '\0' && stat(path, &seen) == 0 && S_ISREG(seen.st_mode) && seen.st_size > 0;
+    return path && stat(path, &seen) == 0 && S_ISREG(seen.st_mode) && seen.st_size > 0;
 }
 
 void guardian_outcome_write(struct guardian_outcome *o) {
@@ -102,8 +111,7 @@ void guardian_outcome_write(struct guardian_outcome *o) {
     }
     for (size_t i = 0; i < o->count; i++) {
         if (!was_written(o->workers[i].error_file)) {
-            free((char *)(uintptr_t)o->workers[i].error_file);
-            o->workers[i].error_file = NULL;
+            set_error_file(&o->workers[i], NULL);
         }
     }
     (void)str_format(message, sizeof message,

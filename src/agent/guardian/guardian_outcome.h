@@ -25,7 +25,10 @@ struct guardian_outcome {
  * understood, or kept, leaves nothing to be written. */
 void guardian_outcome_take(struct guardian_outcome *o, const uint8_t *body, size_t length);
 
-void guardian_outcome_spawned(struct guardian_outcome *o, uint32_t id, pid_t pid, char *const *envp);
+/* Another order: where a worker leaves its error record. */
+void guardian_outcome_error_file(struct guardian_outcome *o, const uint8_t *body, size_t length);
+
+void guardian_outcome_spawned(struct guardian_outcome *o, uint32_t id, pid_t pid);
 /* The agent told all workers to end: how they end now is no cause of anything. */
 void guardian_outcome_told(struct guardian_outcome *o);
 

@@ -277,7 +277,7 @@ static void spawn_do(struct guardian_process *p, const struct guardian_order *or
     struct worker *worker = &p->workers[p->worker_count++];
     *worker = (struct worker){order->head.id, pid, pidfd_watched(p, pid, TAG_WORKER)};
     guardian_dismissal_note(&p->dismissal, pid);
-    guardian_outcome_spawned(&p->outcome, order->head.id, pid, order->envp);
+    guardian_outcome_spawned(&p->outcome, order->head.id, pid);
     p->sweep_due = p->sweep_due || worker->pidfd < 0;
     struct guardian_spawned spawned = {order->head.id, pid};
     tell(p, GUARDIAN_KIND_SPAWNED, &spawned, sizeof spawned);
@@ -318,10 +318,9 @@ static void signal_order(struct guardian_process *p, const uint8_t *body) {
 
 /* Warm processes run before the world in which they become workers. */
 static void outcome_order(struct guardian_process *p, const uint8_t *body, size_t length) {
-    static char *const nothing[] = {NULL};
     guardian_outcome_take(&p->outcome, body, length);
     for (size_t i = 0; i < p->worker_count; i++) {
-        guardian_outcome_spawned(&p->outcome, p->workers[i].id, p->workers[i].pid, nothing);
+        guardian_outcome_spawned(&p->outcome, p->workers[i].id, p->workers[i].pid);
     }
 }
 
@@ -365,6 +364,9 @@ static void order_handle(struct guardian_process *p, const struct guardian_frame
         return;
     case GUARDIAN_KIND_OUTCOME:
         outcome_order(p, body, frame->length);
+        return;
+    case GUARDIAN_KIND_ERROR_FILE:
+        guardian_outcome_error_file(&p->outcome, body, frame->length);
         return;
     case GUARDIAN_KIND_LEFTOVER:
         leftover_order(p, body, frame->length);
