@@ -3,28 +3,30 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 
-static log_sink *current_sink;
-static enum log_level current_level = LOG_LEVEL_WARNING;
+static log_sink *_Atomic current_sink;
+static _Atomic enum log_level current_level = LOG_LEVEL_WARNING;
 static log_divert_fn *current_divert;
 static void *divert_ctx;
 
 void log_set_sink(log_sink *sink) {
-    current_sink = sink;
+    atomic_store_explicit(&current_sink, sink, memory_order_relaxed);
 }
 
 bool log_has_sink(void) {
-    return current_sink != NULL;
+    return atomic_load_explicit(&current_sink, memory_order_relaxed) != NULL;
 }
 
 void log_set_level(enum log_level level) {
-    current_level = level;
+    atomic_store_explicit(&current_level, level, memory_order_relaxed);
 }
 
 void log_write(enum log_level level, const char *file, int line, const char *format, ...) {
-    if (level < current_level || current_sink == NULL) {
+    log_sink *sink = atomic_load_explicit(&current_sink, memory_order_relaxed);
+    if (level < atomic_load_explicit(&current_level, memory_order_relaxed) || sink == NULL) {
         return;
     }
     int saved = errno;
@@ -33,7 +35,7 @@ void log_write(enum log_level level, const char *file, int line, const char *for
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    current_sink(level, file, line, text);
+    sink(level, file, line, text);
     errno = saved;
 }
 

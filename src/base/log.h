@@ -2,7 +2,8 @@
  *
  * Library code neither prints nor exits: a line goes to the sink that the program installed (the command
  * line writes it to stderr in the format torchrun users know); without a sink it is dropped. Level and sink
- * are the process-wide state that this one file is allowed to have; set them before any thread starts. */
+ * are the process-wide state that this one file is allowed to have. Any thread may set them at any time: a library's
+ * first process group does. Whoever diverts lines (below) does so before other threads write some. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

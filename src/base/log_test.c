@@ -2,6 +2,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,6 +74,30 @@ static void a_long_text_is_cut(void **state) {
     assert_int_equal(strlen(seen.text), LOG_TEXT_MAX - 1);
 }
 
+static void drop(enum log_level level, const char *file, int line, const char *text) {
+    (void)level, (void)file, (void)line, (void)text;
+}
+
+static void *write_some(void *nothing) {
+    for (int i = 0; i < 100; i++) {
+        log_warning("line %d", i);
+    }
+    return nothing;
+}
+
+/* The thread sanitizer looks on. */
+static void sink_and_level_may_change_while_lines_are_written(void **state) {
+    (void)state;
+    pthread_t writer;
+    log_set_sink(drop);
+    assert_int_equal(pthread_create(&writer, NULL, write_some, NULL), 0);
+    for (int i = 0; i < 100; i++) {
+        log_set_level(i % 2 ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR);
+        log_set_sink(log_has_sink() ? NULL : drop);
+    }
+    assert_int_equal(pthread_join(writer, NULL), 0);
+}
+
 static bool take_short(void *ctx, const char *text, size_t bytes) {
     (void)text;
     *(size_t *)ctx += bytes;
@@ -97,6 +122,7 @@ int main(void) {
         cmocka_unit_test_setup(lower_levels_are_dropped, reset),
         cmocka_unit_test_setup(nothing_happens_without_a_sink, reset),
         cmocka_unit_test_setup(a_long_text_is_cut, reset),
+        cmocka_unit_test_setup(sink_and_level_may_change_while_lines_are_written, reset),
         cmocka_unit_test_setup(written_lines_can_be_diverted, reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
