@@ -142,22 +142,27 @@ int muster_group_create_file(const char *path, uint32_t rank, uint32_t world_siz
     return code ? code : group_create_root(store, rank, world_size, &own, deadline_ns, out);
 }
 
+int group_open_store(const char *host, uint16_t port, uint32_t rank, uint32_t size,
+                     const struct muster_group_options *options, struct muster_store **out) {
+    struct muster_store_options store_options = MUSTER_STORE_OPTIONS_INIT;
+    store_options.host = host;
+    store_options.port = port;
+    store_options.world_size = size;
+    store_options.is_host = rank == 0;
+    store_options.wait_for_workers = false; /* the bootstrap does, and knows who is missing */
+    store_options.timeout_ms = options->timeout_ms;
+    return muster_store_open_tcp(&store_options, out);
+}
+
 int muster_group_create_tcp(const char *host, uint16_t port, uint32_t rank, uint32_t world_size,
                             const struct muster_group_options *options, struct muster_group **out) {
     struct muster_store *store = NULL;
-    struct muster_store_options store_options = MUSTER_STORE_OPTIONS_INIT;
     struct muster_group_options own;
     int code = check(host ? host : "", rank, world_size, options, out, &own);
     if (code) {
         return code;
     }
     int64_t deadline_ns = deadline_of(&own);
-    store_options.host = host;
-    store_options.port = port;
-    store_options.world_size = world_size;
-    store_options.is_host = rank == 0;
-    store_options.wait_for_workers = false; /* the bootstrap does, and knows who is missing */
-    store_options.timeout_ms = own.timeout_ms;
-    code = muster_store_open_tcp(&store_options, &store);
+    code = group_open_store(host, port, rank, world_size, &own, &store);
     return code ? code : group_create_root(store, rank, world_size, &own, deadline_ns, out);
 }

@@ -158,6 +158,9 @@ static inline int64_t group_timeout_ns(int64_t timeout_ms) {
     int64_t most_ms = INT64_MAX / 4 / CLOCK_NS_PER_MS;
     return (timeout_ms < most_ms ? timeout_ms : most_ms) * CLOCK_NS_PER_MS;
 }
+/* The store at which they meet, which rank 0 serves. group_create.c. */
+int group_open_store(const char *host, uint16_t port, uint32_t rank, uint32_t size,
+                     const struct muster_group_options *options, struct muster_store **out);
 /* The root group of `size` ranks on a store that was opened for it, closed with it (or now, on failure); NULL: a world
  * of one rank. group_create.c. */
 int group_create_root(struct muster_store *store, uint32_t rank, uint32_t size,

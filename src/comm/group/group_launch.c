@@ -54,18 +54,6 @@ static int create_by_launcher(const struct muster_group_options *options, int64_
 
 /* ---- rank 0's store ---- */
 
-static int open_store(const char *host, uint16_t port, uint32_t rank, uint32_t size,
-                      const struct muster_group_options *options, struct muster_store **out) {
-    struct muster_store_options store_options = MUSTER_STORE_OPTIONS_INIT;
-    store_options.host = host;
-    store_options.port = port;
-    store_options.world_size = size;
-    store_options.is_host = rank == 0;
-    store_options.wait_for_workers = false; /* the bootstrap does, and knows who is missing */
-    store_options.timeout_ms = options->timeout_ms;
-    return muster_store_open_tcp(&store_options, out);
-}
-
 /* "[fd00::2]:29400": this machine's best address, with the store's port. */
 static int name_meeting(const struct muster_store *store, char out[MEETING_BYTES]) {
     struct interface_wish wish;
@@ -92,7 +80,7 @@ static int join_meeting(const char *meeting, uint32_t rank, uint32_t size, const
     if (code || endpoint.port <= 0) {
         return code ? code : status_fail(MUSTER_EPROTOCOL, "rank 0 is said to be at '%s'", meeting);
     }
-    return open_store(endpoint.host, (uint16_t)endpoint.port, rank, size, options, out);
+    return group_open_store(endpoint.host, (uint16_t)endpoint.port, rank, size, options, out);
 }
 
 /* ---- through a starter ---- */
@@ -114,7 +102,7 @@ static int meet(uint32_t rank, uint32_t size, share_meeting *share, void *contex
     char own[MEETING_BYTES] = "",
          meeting[PMI1_VALUE_MAX > PMIX_SHARE_VALUE_MAX ? PMI1_VALUE_MAX : PMIX_SHARE_VALUE_MAX];
     struct muster_store *store = NULL;
-    int code = rank == 0 ? open_store(NULL, 0, 0, size, options, &store) : 0;
+    int code = rank == 0 ? group_open_store(NULL, 0, 0, size, options, &store) : 0;
     code = code || rank != 0 ? code : name_meeting(store, own);
     code = code ? code : share(context, own, deadline_ns, meeting);
     code = code || rank == 0 ? code : join_meeting(meeting, rank, size, options, &store);
@@ -149,7 +137,7 @@ static int create_by_starter(struct launch *launch, const struct muster_group_op
     if (launch->kind == LAUNCH_PMI1) {
         return meet(launch->rank, launch->size, share_by_pmi1, launch, options, deadline_ns, out);
     }
-    int code = open_store(launch->master_host, launch->master_port, launch->rank, launch->size, options, &store);
+    int code = group_open_store(launch->master_host, launch->master_port, launch->rank, launch->size, options, &store);
     return code ? code : group_create_root(store, launch->rank, launch->size, options, deadline_ns, out);
 }
 
