@@ -282,25 +282,49 @@ static int gone(uint32_t member) {
     return status_fail(MUSTER_EPROTOCOL, "neighbour %u: its shared memory is not where it said", (unsigned)member);
 }
 
-/* A place that is gone leaves the view as it is: that may be of what is there now, and other threads use it. */
-static int map_view(struct memory *memory, uint32_t member, const struct memory_place *place, struct view *view) {
-    const struct entry *entry = entry_of(memory, member, place->id);
-    if (atomic_load_explicit(&entry->generation, memory_order_acquire) != place->generation) {
+/* With the lock. A place that is gone leaves the view as it is: that may be of what is there now, and other threads use
+ * it. *fresh is taken where it is used. */
+static int put_view(struct memory *memory, uint32_t member, const struct memory_place *place, struct segment *fresh) {
+    struct view *view = &memory->views[member][place->id];
+    if (view->segment.memory && view->generation == place->generation) {
+        return 0; /* another thread was faster */
+    }
+    if (atomic_load_explicit(&entry_of(memory, member, place->id)->generation, memory_order_acquire) !=
+        place->generation) {
         return gone(member);
     }
     if (!close_view(memory, view)) {
         return status_fail(MUSTER_ENOMEM, "a view of neighbour %u's memory", (unsigned)member);
     }
+    sweep(memory, member);
+    *view = (struct view){.segment = *fresh, .generation = place->generation};
+    *fresh = (struct segment){0};
+    return 0;
+}
+
+/* The kernel takes its time to map, and every collective on shared memory asks memory_find(): the lock is let go
+ * meanwhile. */
+static int map_view(struct memory *memory, uint32_t member, const struct memory_place *place) {
+    const struct entry *entry = entry_of(memory, member, place->id);
+    if (atomic_load_explicit(&entry->generation, memory_order_acquire) != place->generation) {
+        return gone(member);
+    }
     const struct segment_name name = {.pid = memory->pids[member],
                                       .fd = atomic_load_explicit(&entry->fd, memory_order_relaxed),
                                       .bytes = atomic_load_explicit(&entry->bytes, memory_order_relaxed),
                                       .cookie = atomic_load_explicit(&entry->cookie, memory_order_relaxed)};
-    sweep(memory, member);
-    int status = segment_open(&name, &view->segment);
-    view->generation = place->generation;
+    struct segment fresh = {0};
+    (void)pthread_mutex_unlock(&memory->lock);
+    int status = segment_open(&name, &fresh);
+    (void)pthread_mutex_lock(&memory->lock);
+    status = status ? status : put_view(memory, member, place, &fresh);
+    if (fresh.memory) {
+        segment_close(&fresh);
+    }
     return status;
 }
 
+/* With the lock, which it lets go for a while if the place has to be mapped. */
 static int find_view(struct memory *memory, uint32_t member, const struct memory_place *place, size_t bytes,
                      void **out) {
     if (!memory->views[member]) {
@@ -311,7 +335,7 @@ static int find_view(struct memory *memory, uint32_t member, const struct memory
     }
     struct view *view = &memory->views[member][place->id];
     if (!view->segment.memory || view->generation != place->generation) {
-        int status = map_view(memory, member, place, view);
+        int status = map_view(memory, member, place);
         if (status != 0) {
             return status;
         }

@@ -45,8 +45,8 @@ bool memory_find(struct memory *memory, const void *address, size_t bytes, struc
 void memory_hold(struct memory *memory);
 void memory_let_go(struct memory *memory);
 
-/* Where this process sees that place of `member`, `bytes` long. MUSTER_EPROTOCOL for a place that is out of bounds or
- * gone; errors of segment_open(). */
+/* Where this process sees that place of `member`, `bytes` long. When the kernel has to map it first, other threads'
+ * calls go on meanwhile. MUSTER_EPROTOCOL for a place that is out of bounds or gone; errors of segment_open(). */
 int memory_view(struct memory *memory, uint32_t member, const struct memory_place *place, size_t bytes, void **out);
 /* Copies out of it, for places that their owner may take back at any time: what is gone is an error as above. Other
  * threads' calls wait meanwhile, so a little at a time. past_caches: `to` is larger than the caches. */

@@ -22,6 +22,7 @@
 
 #include "base/descriptors.h"
 #include "comm/host/memory.h"
+#include "comm/host/segment.h"
 
 enum { BYTES = 10000, MANY = 40 };
 
@@ -312,7 +313,7 @@ static void threads_may_come_and_go(void **state) {
 
 enum { PATIENCE_S = 60 }; /* for a hang, not for a busy machine */
 
-static _Atomic bool watches; /* posix_fallocate() below looks on */
+static _Atomic bool watches; /* once */
 static void *found_meanwhile;
 
 static void *look_for_it(void *argument) {
@@ -320,8 +321,8 @@ static void *look_for_it(void *argument) {
     return memory_find(ours, argument, BYTES, &place) ? argument : NULL;
 }
 
-/* In place of the C library's: while one thread's allocation is here, another one asks. */
-int posix_fallocate(int fd, off_t offset, off_t len) {
+/* While one thread is here, another one asks. */
+static void look_meanwhile(void) {
     static pthread_t asker;
     if (atomic_exchange(&watches, false)) {
         struct timespec until;
@@ -332,7 +333,28 @@ int posix_fallocate(int fd, off_t offset, off_t len) {
         assert_int_equal(pthread_timedjoin_np(asker, &found, &until), 0);
         assert_ptr_equal(found, found_meanwhile);
     }
+}
+
+/* In place of the C library's. */
+int posix_fallocate(int fd, off_t offset, off_t len) {
+    look_meanwhile();
     return fallocate(fd, 0, offset, len) == 0 ? 0 : errno;
+}
+
+static void (*_Atomic after_opening)(void); /* once */
+
+int __real_segment_open(const struct segment_name *name, struct segment *out);
+int __wrap_segment_open(const struct segment_name *name, struct segment *out);
+
+/* The linker sends memory.c here. */
+int __wrap_segment_open(const struct segment_name *name, struct segment *out) {
+    look_meanwhile();
+    int status = __real_segment_open(name, out);
+    void (*call)(void) = atomic_exchange(&after_opening, NULL);
+    if (call) {
+        call();
+    }
+    return status;
 }
 
 static void nobody_waits_for_the_kernel(void **state) {
@@ -343,6 +365,62 @@ static void nobody_waits_for_the_kernel(void **state) {
     assert_false(atomic_load(&watches));
     memory_release(ours, other);
     memory_release(ours, found_meanwhile);
+}
+
+/* Both memories have their own: the one that maps is asked. */
+static void nobody_waits_for_a_view(void **state) {
+    (void)state;
+    unsigned char *memory = allocate(theirs, BYTES);
+    struct memory_place place;
+    void *view;
+    assert_true(memory_find(theirs, memory, BYTES, &place));
+    found_meanwhile = allocate(ours, BYTES);
+    atomic_store(&watches, true);
+    assert_int_equal(memory_view(ours, 1, &place, BYTES, &view), 0);
+    assert_false(atomic_load(&watches));
+    memory_release(ours, found_meanwhile);
+    memory_release(theirs, memory);
+}
+
+static struct memory_place meanwhile_place;
+static void *meanwhile_view;
+static unsigned char *meanwhile_memory;
+
+static void view_meanwhile(void) {
+    assert_int_equal(memory_view(theirs, 0, &meanwhile_place, BYTES, &meanwhile_view), 0);
+}
+
+static void two_may_map_the_same(void **state) {
+    (void)state;
+    void *view;
+    meanwhile_memory = allocate(ours, BYTES);
+    meanwhile_place = place_of(meanwhile_memory, BYTES);
+    atomic_store(&after_opening, view_meanwhile);
+    assert_int_equal(memory_view(theirs, 0, &meanwhile_place, BYTES, &view), 0);
+    assert_ptr_equal(view, meanwhile_view);
+    assert_int_equal(mapped(), 1 + 1);
+    memory_release(ours, meanwhile_memory);
+}
+
+static void replace_meanwhile(void) {
+    memory_release(ours, meanwhile_memory);
+    meanwhile_memory = allocate(ours, BYTES);
+    meanwhile_place = place_of(meanwhile_memory, BYTES);
+    view_meanwhile();
+}
+
+static void what_is_replaced_meanwhile_leaves_the_new_view(void **state) {
+    (void)state;
+    void *view;
+    meanwhile_memory = allocate(ours, BYTES);
+    struct memory_place old = place_of(meanwhile_memory, BYTES);
+    atomic_store(&after_opening, replace_meanwhile);
+    assert_int_equal(memory_view(theirs, 0, &old, BYTES, &view), MUSTER_EPROTOCOL);
+    assert_int_equal(meanwhile_place.id, old.id);
+    assert_int_equal(mapped(), 1 + 1);
+    assert_int_equal(memory_view(theirs, 0, &meanwhile_place, BYTES, &view), 0);
+    assert_ptr_equal(view, meanwhile_view);
+    memory_release(ours, meanwhile_memory);
 }
 
 static void what_is_one_too_many_leaves_nothing(void **state) {
@@ -380,6 +458,9 @@ int main(void) {
         cmocka_unit_test(without_neighbours_it_is_ordinary_memory),
         cmocka_unit_test_setup_teardown(threads_may_come_and_go, make, unmake),
         cmocka_unit_test_setup_teardown(nobody_waits_for_the_kernel, make, unmake),
+        cmocka_unit_test_setup_teardown(nobody_waits_for_a_view, make, unmake),
+        cmocka_unit_test_setup_teardown(two_may_map_the_same, make, unmake),
+        cmocka_unit_test_setup_teardown(what_is_replaced_meanwhile_leaves_the_new_view, make, unmake),
         cmocka_unit_test_setup_teardown(what_is_one_too_many_leaves_nothing, make, unmake),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
