@@ -14,21 +14,14 @@
 
 #include "comm/engine/call.h"
 
-struct memory_place;
 struct engine;
 
 /* Of start() and test(). Negative: the call has failed. */
 enum { ENGINE_DONE = 0, ENGINE_UNDER_WAY = 1 };
 
-enum engine_capability {
-    ENGINE_TAKES_HOST_MEMORY = 1,  /* buffers that the processor reads */
-    ENGINE_SHARES_HOST_MEMORY = 2, /* locate() and view() work between ranks of one host */
-};
-
 /* Functions that are NULL: the engine needs none, or has nothing to say. */
 struct engine_table {
-    const char *name;      /* "muster", "solo": for logs and for people who choose */
-    unsigned capabilities; /* bits of enum engine_capability */
+    const char *name; /* "muster", "solo": for logs and for people who choose */
 
     /* Starts call `number`; its buffers and arrays are borrowed until it has ended. ENGINE_DONE: it has been carried
      * out. ENGINE_UNDER_WAY: test() will tell. Errors: MUSTER_EMISMATCH, MUSTER_ETIMEOUT (without a detail: the group
@@ -44,12 +37,6 @@ struct engine_table {
     /* Memory that calls are fastest with: zeroed, aligned to 64 bytes. MUSTER_ENOMEM, MUSTER_ELIMIT, MUSTER_ESYSTEM. */
     int (*allocate)(struct engine *engine, size_t bytes, void **out);
     void (*release)(struct engine *engine, void *memory); /* NULL is accepted */
-    /* Where [address, address + bytes) of such memory is, in words that another rank of the host understands; false: it
-     * cannot be shared. And where this process sees what local rank `local` has located so: valid until its owner
-     * releases it. MUSTER_EPROTOCOL, MUSTER_ESYSTEM. */
-    bool (*locate)(struct engine *engine, const void *address, size_t bytes, struct memory_place *out);
-    int (*view)(struct engine *engine, uint32_t local, const struct memory_place *place, size_t bytes, void **out);
-
     /* About the last call, for sentences, traces and logs. Did it still wait for something of `rank`, on another host?
      * How many steps has local rank `local` taken? By which algorithm; NULL: there was nothing to do. When had the
      * first message of another host come; 0: not known. */

@@ -46,7 +46,6 @@ static void free_solo(struct engine *engine) {
 
 static const struct engine_table solo_table = {
     .name = "solo",
-    .capabilities = ENGINE_TAKES_HOST_MEMORY,
     .start = start,
     .allocate = allocate,
     .release = release,

@@ -11,8 +11,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/group/group_impl.h"
-#include "comm/group/ranks_test_support.h"
-#include "comm/host/memory.h"
 
 struct puppet {
     struct engine base;
@@ -57,12 +55,8 @@ static void free_puppet(struct engine *engine) {
     (void)engine;
 }
 
-static const struct engine_table puppet_table = {.name = "puppet",
-                                                 .capabilities = ENGINE_TAKES_HOST_MEMORY,
-                                                 .start = start,
-                                                 .test = test,
-                                                 .abort = abort_call,
-                                                 .free = free_puppet};
+static const struct engine_table puppet_table = {
+    .name = "puppet", .start = start, .test = test, .abort = abort_call, .free = free_puppet};
 
 /* A group of one with the puppet for its engine. */
 static struct muster_group *make_group(int64_t timeout_ms) {
@@ -141,54 +135,6 @@ static void a_call_is_given_up_when_the_group_is_aborted(void **state) {
     muster_group_free(group);
 }
 
-/* ---- memory of Muster's own engine ---- */
-
-/* The first of a group locates its memory; the second sees it, and what it writes there the first one sees. */
-static void share_memory(struct rank *rank, struct muster_group *group) {
-    struct engine *engine = group->engine;
-    struct memory_place place = {0};
-    uint64_t *block = NULL, private_value = 0;
-    rank_check(rank, engine->table->capabilities & ENGINE_SHARES_HOST_MEMORY);
-    rank_check(rank, !engine->table->locate(engine, &private_value, sizeof private_value, &place));
-    if (muster_group_rank(group) == 0) {
-        rank_check_code(rank, engine->table->allocate(engine, 4096, (void **)&block), 0);
-        rank_check(rank, block != NULL);
-        block[100] = 815;
-        rank_check(rank, engine->table->locate(engine, &block[100], sizeof block[100], &place));
-    }
-    rank_check_code(rank, muster_broadcast(group, &place, sizeof place, MUSTER_UINT8, 0, NULL), 0);
-    if (muster_group_rank(group) == 1) {
-        void *seen = NULL;
-        rank_check_code(rank, engine->table->view(engine, 0, &place, sizeof *block, &seen), 0);
-        rank_check(rank, *(uint64_t *)seen == 815);
-        *(uint64_t *)seen = 4711;
-    }
-    rank_check_code(rank, muster_barrier(group, NULL), 0);
-    if (muster_group_rank(group) == 0) {
-        rank_check(rank, block && block[100] == 4711);
-        engine->table->release(engine, block);
-    }
-}
-
-static int share_in_both(struct rank *rank, void *argument) {
-    (void)argument;
-    static const uint32_t upper[] = {1, 2}; /* whose numbers are others in the group than on the host */
-    struct muster_group *group = rank_group(rank, NULL), *part = NULL;
-    share_memory(rank, group);
-    rank_check_code(rank, muster_group_subset(group, upper, 2, NULL, &part), 0);
-    if (part) {
-        share_memory(rank, part);
-    }
-    muster_group_free(part);
-    muster_group_free(group);
-    return 0;
-}
-
-static void ranks_of_a_host_see_each_others_memory(void **state) {
-    (void)state;
-    ranks_run(3, share_in_both, NULL);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_may_be_carried_out_at_once),
@@ -196,7 +142,6 @@ int main(void) {
         cmocka_unit_test(a_call_that_fails_later_fails_the_group),
         cmocka_unit_test(a_call_is_given_up_when_its_time_is_up),
         cmocka_unit_test(a_call_is_given_up_when_the_group_is_aborted),
-        cmocka_unit_test(ranks_of_a_host_see_each_others_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,15 +36,6 @@ static void release(struct engine *engine, void *memory) {
     memory_release(own_of(engine)->memory, memory);
 }
 
-static bool locate(struct engine *engine, const void *address, size_t bytes, struct memory_place *out) {
-    return memory_find(own_of(engine)->memory, address, bytes, out);
-}
-
-static int view(struct engine *engine, uint32_t local, const struct memory_place *place, size_t bytes, void **out) {
-    const struct own *own = own_of(engine);
-    return memory_view(own->memory, node_local(own->node, local), place, bytes, out);
-}
-
 static bool awaits(const struct engine *engine, uint32_t rank) {
     const struct own *own = own_of_const(engine);
     return own->hierarchy && hierarchy_awaits(own->hierarchy, rank);
@@ -75,12 +66,9 @@ static void free_own(struct engine *engine) {
 
 static const struct engine_table own_table = {
     .name = "muster",
-    .capabilities = ENGINE_TAKES_HOST_MEMORY | ENGINE_SHARES_HOST_MEMORY,
     .start = start,
     .allocate = allocate,
     .release = release,
-    .locate = locate,
-    .view = view,
     .awaits = awaits,
     .steps = steps,
     .algorithm = algorithm,

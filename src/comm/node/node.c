@@ -133,11 +133,6 @@ int node_run(struct node *node, const struct comm_call *call, uint64_t number, i
     return status;
 }
 
-uint32_t node_local(const struct node *node, uint32_t member) {
-    assert(member < node->size);
-    return node->members[member].local;
-}
-
 uint32_t node_algorithm(const struct node *node) {
     return node->algorithm;
 }

@@ -50,9 +50,6 @@ void node_free(struct node *node);
  * waiter's stopped() gave, MUSTER_ESYSTEM. After an error the node can only be asked and freed. */
 int node_run(struct node *node, const struct comm_call *call, uint64_t number, int64_t deadline_ns);
 
-/* The member's number on the host in the context, for memory_view(). */
-uint32_t node_local(const struct node *node, uint32_t member);
-
 /* How the last call was carried out: an enum choice_node_algorithm, or CHOICE_NO_ALGORITHM before the first. */
 uint32_t node_algorithm(const struct node *node);
 
