@@ -160,6 +160,16 @@ static void refuse(struct kv_client *client, const struct etcd_v2_answer *refusa
     fail(client, etcd_v2_fail(refusal, client->etcd->path));
 }
 
+/* came(), where all but a key, or none, is a failure. */
+static bool came_with_key_or_none(struct kv_client *client, int status, const struct etcd_v2_answer *got) {
+    bool came_in = came(client, status);
+    bool refused = came_in && got->error && got->error != ETCD_V2_KEY_NOT_FOUND;
+    if (refused) {
+        refuse(client, got);
+    }
+    return came_in && !refused;
+}
+
 /* One more value has been found; NULL: an empty one. */
 static int keep(struct kv_client *client, const char *text) {
     struct kv_etcd *etcd = client->etcd;
@@ -170,6 +180,15 @@ static int keep(struct kv_client *client, const char *text) {
     etcd->found = longer;
     buf_init(&etcd->found[etcd->found_count], CODEC_VALUE_BYTES_MAX);
     return decode(etcd, text, &etcd->found[etcd->found_count++]);
+}
+
+static void answer_value(struct kv_client *client, const char *text) {
+    int rc = keep(client, text);
+    if (rc == MUSTER_OK) {
+        answer(client, 0);
+    } else {
+        fail(client, rc);
+    }
 }
 
 /* ---- reading ---- */
@@ -242,19 +261,10 @@ static void put_key(struct kv_client *client, struct kv_slice value) {
 /* A value with which a conditional write has ended, its own or another's. */
 static void on_current(void *ctx, int status, const struct etcd_v2_answer *got) {
     struct kv_client *client = ctx;
-    if (!came(client, status)) {
+    if (!came_with_key_or_none(client, status, got)) {
         return;
     }
-    if (got->error && got->error != ETCD_V2_KEY_NOT_FOUND) {
-        refuse(client, got);
-        return;
-    }
-    int rc = keep(client, got->node.value);
-    if (rc == MUSTER_OK) {
-        answer(client, 0);
-    } else {
-        fail(client, rc);
-    }
+    answer_value(client, got->node.value);
 }
 
 static void on_compared(void *ctx, int status, const struct etcd_v2_answer *got) {
@@ -293,12 +303,7 @@ static void add_to(struct kv_client *client, const char *old_text, uint64_t old_
 
 static void on_old_number(void *ctx, int status, const struct etcd_v2_answer *got) {
     struct kv_client *client = ctx;
-    if (!came(client, status)) {
-        return;
-    }
-    if (got->error && got->error != ETCD_V2_KEY_NOT_FOUND) {
-        refuse(client, got);
-    } else {
+    if (came_with_key_or_none(client, status, got)) {
         add_to(client, got->node.value, got->error ? 0 : got->node.modified_index);
     }
 }
@@ -374,11 +379,7 @@ static void on_event(void *ctx, int status, const struct etcd_v2_answer *got) {
 
 static void on_seen(void *ctx, int status, const struct etcd_v2_answer *got) {
     struct kv_client *client = ctx;
-    if (!came(client, status)) {
-        return;
-    }
-    if (got->error && got->error != ETCD_V2_KEY_NOT_FOUND) {
-        refuse(client, got);
+    if (!came_with_key_or_none(client, status, got)) {
         return;
     }
     const char *value = got->node.value ? got->node.value : "";
@@ -387,12 +388,7 @@ static void on_seen(void *ctx, int status, const struct etcd_v2_answer *got) {
                      on_event);
         return;
     }
-    int rc = keep(client, value);
-    if (rc == MUSTER_OK) {
-        answer(client, 0);
-    } else {
-        fail(client, rc);
-    }
+    answer_value(client, value);
 }
 
 /* ---- one request after the other ---- */
@@ -462,11 +458,7 @@ static void begin_request(struct kv_client *client) {
 
 static void on_reached(void *ctx, int status, const struct etcd_v2_answer *got) {
     struct kv_client *client = ctx;
-    if (!came(client, status)) {
-        return;
-    }
-    if (got->error && got->error != ETCD_V2_KEY_NOT_FOUND) {
-        refuse(client, got);
+    if (!came_with_key_or_none(client, status, got)) {
         return;
     }
     client->state = STATE_READY;
