@@ -179,6 +179,7 @@ static void static_failure_is_told_at_once(void **state) {
 /* One that has no world yet hears of it, too: who was told first may fail while the others still agree on ranks. */
 static void static_final_failure_reaches_who_has_no_world(void **state) {
     struct fixture *f = *state;
+    struct probe p;
     f->options.backend = RDZV_BACKEND_STATIC;
     f->options.min_nodes = f->options.max_nodes = 3;
     for (int i = 0; i < 2; i++) {
@@ -187,10 +188,13 @@ static void static_final_failure_reaches_who_has_no_world(void **state) {
     }
     while (!store_has(f, "job/muster/node/1")) {
     }
-    rdzv_worker_failed(
-        f->nodes[0].rdzv,
+    char *record = rdzv_cause_write(
         &(struct rdzv_cause){.rank = 0, .pid = 1, .wait_status = 1 << 8, .is_final = true, .how = "it was told to"});
+    probe_open(f, &p, f->port);
+    assert_int_equal(kv_client_set(p.client, "job/muster/failed", kv_slice_text(record), NULL, NULL), 0);
+    free(record);
     nodes_run_until(f, nodes_second_failed);
+    kv_client_close(p.client);
     assert_non_null(strstr(f->nodes[1].why, "the job has failed: rank 0"));
 }
 
