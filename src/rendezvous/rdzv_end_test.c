@@ -1,10 +1,13 @@
 /* The end of a c10d job over real sockets: a node that is done and goes is not missed, whatever it hosted; a restart
  * that would need it fails at once. */
+#include <limits.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <cmocka.h>
 
@@ -166,6 +169,48 @@ static void store_of_a_done_host_is_not_missed(void **state) {
         (void)uv_run(&f->loop, UV_RUN_NOWAIT);
     }
     assert_int_equal(f->nodes[1].changes + f->nodes[1].failed, 0);
+}
+
+/* The store's process gets no time: its sockets tell it of nothing, or of all that has come meanwhile. */
+static void pause_store(const struct fixture *f, bool is_paused) {
+    enum { DESCRIPTORS_MAX = 256 };
+    int least_bytes = is_paused ? INT_MAX : 1;
+    for (int fd = 0; fd < DESCRIPTORS_MAX; fd++) {
+        struct sockaddr_in own;
+        socklen_t len = sizeof own;
+        if (getsockname(fd, (struct sockaddr *)&own, &len) == 0 && own.sin_family == AF_INET &&
+            own.sin_port == htons(f->port)) {
+            (void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least_bytes, sizeof least_bytes);
+        }
+    }
+}
+
+static void run_for(struct fixture *f, uint64_t ms) {
+    uint64_t until_ms = uv_now(&f->loop) + ms;
+    while (uv_now(&f->loop) < until_ms) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+}
+
+/* Whose workers run needs nothing of it, and would look dead to it afterwards. */
+static void done_host_that_is_away_is_not_given_up(void **state) {
+    enum { INTERVAL_MS = 50, ATTEMPTS = 3 };
+    struct fixture *f = *state;
+    f->options.conf.keep_alive_interval_ms = INTERVAL_MS;
+    f->options.conf.keep_alive_max_attempt = ATTEMPTS;
+    form_fixed_pair(f);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
+    nodes_run_until(f, second_knows_that_the_host_is_done);
+    pause_store(f, true);
+    run_for(f, UINT64_C(4) * INTERVAL_MS * ATTEMPTS);
+    assert_false(second_is_detached(f));
+    pause_store(f, false);
+    run_for(f, UINT64_C(2) * INTERVAL_MS);
+    assert_int_equal(f->nodes[1].changes + f->nodes[1].failed, 0);
+    pause_store(f, true);
+    rdzv_exit_barrier(f->nodes[1].rdzv, true, nodes_on_barrier);
+    nodes_run_until(f, second_is_over_the_barrier); /* long before read_timeout */
+    pause_store(f, false);
 }
 
 static void done_host_that_leaves_is_not_missed(void **state) {
@@ -382,6 +427,7 @@ int main(void) {
         TEST(elastic_job_goes_on_without_a_done_node),
         TEST(spare_waits_outside_when_a_node_is_done),
         TEST(store_of_a_done_host_is_not_missed),
+        TEST(done_host_that_is_away_is_not_given_up),
         TEST(done_host_that_leaves_is_not_missed),
         TEST(restart_that_needs_a_done_node_fails_at_once),
         TEST(restart_fails_when_the_missing_node_turns_out_to_be_done),

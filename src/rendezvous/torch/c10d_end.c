@@ -34,17 +34,26 @@ static bool is_served_elsewhere(const struct c10d *c) {
 
 /* ---- the host of the store ---- */
 
+/* A host that is done may go without a word. Who cannot go on without an answer waits no longer for it than for any
+ * silent node. Whose workers run has time: the host may only have been away, and would then take who has given it up
+ * for dead. */
+static void set_patience(struct c10d *c, bool needs_answer) {
+    const struct rdzv_conf *conf = &c->rdzv->options.conf;
+    uint64_t silence_ms = conf->keep_alive_interval_ms * conf->keep_alive_max_attempt;
+    if (c->end.is_host_done && silence_ms < conf->read_timeout_ms) {
+        kv_client_set_timeout(c->client, needs_answer ? silence_ms : conf->read_timeout_ms);
+    }
+}
+
+void c10d_end_needs_store(struct c10d *c) {
+    set_patience(c, true);
+}
+
 static void on_host_done(void *ctx, const struct kv_reply *reply) {
     struct c10d *c = ctx;
     c->end.watches_host = false;
     if (reply->status == MUSTER_OK && reply->values[0].len > 0) {
-        const struct rdzv_conf *conf = &c->rdzv->options.conf;
-        uint64_t silence_ms = conf->keep_alive_interval_ms * conf->keep_alive_max_attempt;
         c->end.is_host_done = true;
-        if (silence_ms <
-            conf->read_timeout_ms) { /* it may go without a word: nobody needs to wait longer for it then */
-            kv_client_set_timeout(c->client, silence_ms);
-        }
         log_debug("the node that hosts the store is done");
     }
 }
@@ -63,6 +72,7 @@ static void watch_host(struct c10d *c) {
 
 void c10d_end_begin_round(struct c10d *c) {
     c10d_cause_begin_round(c);
+    set_patience(c, false);
     watch_host(c);
 }
 
@@ -470,6 +480,7 @@ void c10d_end_join(struct c10d *c) {
         return;
     }
     c->end.begins_join = true;
+    c10d_end_needs_store(c);
     if (!c->end.is_asking) { /* else when that is answered: judge() */
         ask_for_join(c);
     }

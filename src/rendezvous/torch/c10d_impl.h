@@ -203,6 +203,8 @@ void c10d_end_look_while_waiting(struct c10d *c);
 /* When the node that hosts the store is done, the others outlive the store. */
 void c10d_end_begin_round(struct c10d *c);
 bool c10d_end_outlives_store(const struct c10d *c);
+/* This node cannot go on before the store answers: it waits no longer for it than it must. */
+void c10d_end_needs_store(struct c10d *c);
 void c10d_end_detach(struct c10d *c);
 int c10d_end_fail_detached(void);
 

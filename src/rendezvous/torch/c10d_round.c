@@ -262,6 +262,7 @@ void c10d_round_barrier(struct c10d *c) {
         return;
     }
     c->in_barrier = true;
+    c10d_end_needs_store(c);
     c->barrier_expected = expected_count(c);
     c10d_round_barrier_key(c, key, "num_members");
     /* On one connection, in this order: whoever is known to be done has been counted. */

@@ -100,10 +100,17 @@ void kv_client_close(struct kv_client *client) {
 
 /* ---- time ---- */
 
+/* What was asked before the time-out was set has all of it from then on: the store was perhaps away, and its answer is
+ * on its way. */
+static uint64_t timeout_from_ms(const struct kv_client *client, uint64_t since_ms) {
+    uint64_t from_ms = since_ms > client->timeout_since_ms ? since_ms : client->timeout_since_ms;
+    return client->timeout_ms ? from_ms + client->timeout_ms : 0;
+}
+
 uint64_t kv_client_deadline_ms(const struct kv_client *client) {
     const struct kv_request *head = client->sent;
     if (client->state != STATE_READY) {
-        return client->timeout_ms ? client->started_ms + client->timeout_ms : 0;
+        return timeout_from_ms(client, client->started_ms);
     }
     if (!head) {
         return 0;
@@ -114,7 +121,7 @@ uint64_t kv_client_deadline_ms(const struct kv_client *client) {
     if (head->command == CODEC_WATCH) {
         return 0;
     }
-    return client->timeout_ms ? client->head_since_ms + client->timeout_ms : 0;
+    return timeout_from_ms(client, client->head_since_ms);
 }
 
 uint64_t kv_client_left_ms(const struct kv_client *client, uint64_t deadline_ms) {
@@ -335,6 +342,7 @@ void kv_client_on_timer(uv_timer_t *timer) {
 
 void kv_client_set_timeout(struct kv_client *client, uint64_t timeout_ms) {
     client->timeout_ms = timeout_ms;
+    client->timeout_since_ms = kv_client_now_ms(client);
     kv_client_arm_timer(client);
 }
 

@@ -68,7 +68,7 @@ void kv_client_close(struct kv_client *client);
 /* By whose clock the store's silence is judged; borrowed until kv_client_close(). Right after creating the client. */
 void kv_client_set_clock(struct kv_client *client, struct loop_clock *clock);
 
-/* How long an answer may take from now on; for requests that are under way as well. */
+/* How long an answer may take: requests that are under way have that time from now on. */
 void kv_client_set_timeout(struct kv_client *client, uint64_t timeout_ms);
 
 /* How far the connection is, for messages; *out_error: errno of the latest failed try, 0 when none has failed. */

@@ -62,6 +62,7 @@ struct kv_client {
     char address_text[NET_ADDRESS_TEXT_MAX];
     struct loop_clock *clock; /* borrowed; NULL: uv_now() */
     uint64_t timeout_ms;
+    uint64_t timeout_since_ms; /* kv_client_set_timeout(); 0: not yet */
     uint64_t started_ms;
     uint64_t head_since_ms; /* since when the first unanswered request is first */
     unsigned tries;

@@ -564,6 +564,28 @@ static void a_timeout_that_changes_counts_for_what_is_under_way(void **ctx) {
     (void)uv_run(&scene->loop, UV_RUN_NOWAIT);
 }
 
+/* The store was away, and what it owes is on its way. */
+static void a_shorter_timeout_counts_from_now_on(void **ctx) {
+    enum { PENDING_MS = 150, TIMEOUT_MS = 100 };
+    struct scene *scene = *ctx;
+    struct state state = {0};
+    struct stranger stranger = {0};
+    start_stranger(scene, &stranger);
+    struct kv_client *client = new_client(scene, &state, 600 * 1000);
+    uint64_t began_ms = uv_now(&scene->loop);
+    while (uv_now(&scene->loop) < began_ms + PENDING_MS) {
+        (void)uv_run(&scene->loop, UV_RUN_NOWAIT);
+    }
+    kv_client_set_timeout(client, TIMEOUT_MS);
+    began_ms = uv_now(&scene->loop);
+    RUN_UNTIL(scene, state.calls > 0);
+    uint64_t took_ms = uv_now(&scene->loop) - began_ms;
+    stop_stranger(&stranger);
+    (void)uv_run(&scene->loop, UV_RUN_NOWAIT);
+    assert_int_equal(state.status, MUSTER_ETIMEOUT);
+    assert_true(took_ms >= TIMEOUT_MS);
+}
+
 static void a_server_without_watch_refuses_it(void **ctx) {
     struct scene *scene = *ctx;
     struct state state = {0};
@@ -672,6 +694,7 @@ int main(void) {
         SCENE_TEST(another_program_on_the_port_is_named_at_once),
         SCENE_TEST(a_silent_program_on_the_port_is_given_up),
         SCENE_TEST(a_timeout_that_changes_counts_for_what_is_under_way),
+        SCENE_TEST(a_shorter_timeout_counts_from_now_on),
         SCENE_TEST(a_server_without_watch_refuses_it),
         SCENE_TEST(closing_inside_a_callback_is_fine),
         SCENE_TEST(limits_are_refused_before_anything_is_sent),
