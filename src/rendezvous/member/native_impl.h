@@ -50,6 +50,7 @@ struct native_reach {
     uint64_t lost_ms;         /* when */
     bool was_deserted;        /* since: no other one was found in time */
     unsigned asked_count;     /* rounds of asking */
+    unsigned session_asked;   /* by when the session was begun */
     uint64_t opened_ms;       /* the session; else when this agent began to look for one */
     uint64_t stamp_ms;        /* of the coordinator's clock, as it was heard last on the session; 0: not yet */
     bool has_host;            /* then: the coordinator's own node took part there */

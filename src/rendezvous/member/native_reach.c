@@ -359,6 +359,7 @@ void native_reach_connect(struct native *n, size_t place) {
         .on_open = on_open, .on_message = on_message, .on_lost = on_lost};
     struct native_reach *r = &n->reach;
     r->at = place;
+    r->session_asked = r->asked_count;
     r->is_heard = false;
     r->mute_ms = r->mute_ms > 0 ? r->mute_ms : now_ms(n);
     int rc = native_reach_open_session(n, place, &callbacks, n, &r->session);

@@ -143,6 +143,10 @@ int native_search_best(const struct native_search *s) {
     return best;
 }
 
+bool native_search_leaves(const struct native_search *s, size_t at, bool is_stuck) {
+    return native_search_can_join(s, at) && (is_stuck || native_search_best(s) != (int)at);
+}
+
 bool native_search_is_alone(const struct native_search *s, size_t place) {
     for (size_t i = 0; i < s->count; i++) {
         enum native_answer answer = s->places[i].answer;

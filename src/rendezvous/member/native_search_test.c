@@ -109,6 +109,18 @@ static void some_answers_and_a_grace_are_enough(void **state) {
     assert_int_equal(native_search_wake_ms(&s), INT64_MAX);
 }
 
+static void session_that_does_not_get_through_is_left(void **state) {
+    (void)state;
+    struct native_search s = begin();
+    assert_false(native_search_leaves(&s, A, true)); /* nothing better is known */
+    stand_by(&s, A);
+    assert_true(native_search_leaves(&s, A, true));
+    assert_false(native_search_leaves(&s, A, false));
+    stand_by(&s, B);
+    assert_true(native_search_leaves(&s, B, false)); /* for a better place */
+    assert_false(native_search_leaves(&s, C, true));
+}
+
 static void nobody_is_nowhere(void **state) {
     (void)state;
     struct native_search s = begin();
@@ -173,6 +185,7 @@ int main(void) {
         cmocka_unit_test(survivors_take_the_next_after_the_lost_one),
         cmocka_unit_test(stragglers_and_newcomers_follow_the_latest_round),
         cmocka_unit_test(some_answers_and_a_grace_are_enough),
+        cmocka_unit_test(session_that_does_not_get_through_is_left),
         cmocka_unit_test(nobody_is_nowhere),
         cmocka_unit_test(old_answers_do_not_count),
         cmocka_unit_test(pauses_grow_until_there_is_a_hurry),

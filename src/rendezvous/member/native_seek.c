@@ -47,6 +47,11 @@ static void judge_fates(struct native *n) {
     }
 }
 
+/* The session was begun before this round of asking, and does not get through. */
+static bool is_stuck(const struct native_reach *r) {
+    return r->session_asked < r->asked_count && !native_session_is_connected(r->session);
+}
+
 /* To the best place; from one that has been joined only if that has answered, and is not as good. */
 static void choose(struct native *n) {
     struct native_reach *r = &n->reach;
@@ -55,7 +60,7 @@ static void choose(struct native *n) {
         return;
     }
     if (r->session) {
-        if ((size_t)best == r->at || !native_search_can_join(&r->search, r->at)) {
+        if (!native_search_leaves(&r->search, r->at, is_stuck(r))) {
             return;
         }
         native_reach_drop(n);
