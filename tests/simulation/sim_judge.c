@@ -228,9 +228,10 @@ static const struct sim_agent *find_late(struct sim_judge *judge, uint64_t token
     }
     /* Over c10d a node that has a failure tells it by leaving the round, after it has stopped its workers. If it is
      * disturbed or dies before that, it is no more than a member that has fallen silent, and is noticed as one. In the
-     * exit barrier whoever is counted last tells the others, once it has read the count: that may be any of them. */
-    for (size_t i = 0; judge->is_c10d && i < judge->agent_count; i++) {
-        if (&judge->agents[i] == teller ||
+     * exit barrier whoever is counted last tells the others, once it has read the count: that may be any of them. With
+     * each backend its word that it is done may be held back with its network. */
+    for (size_t i = 0; i < judge->agent_count; i++) {
+        if ((judge->is_c10d && &judge->agents[i] == teller) ||
             (state == AGENT_STATE_BARRIER && is_done_with(judge, &judge->players[i], agent))) {
             later(&disturbed_us, judge->agents[i].disturbed_until_us);
             later(&disturbed_us, judge->agents[i].died_us);

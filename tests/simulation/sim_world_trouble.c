@@ -235,14 +235,32 @@ static void pause_host(struct sim_world *world, uint64_t index, int64_t at_us, i
     sim_post(at_us, on_pause, world, index << 48 | (uint64_t)is_whole << 47 | (uint64_t)lasts_us);
 }
 
+enum { MOMENT_MS = 200 }; /* what a pause of a host takes longer than drawn, at most */
+
 /* One agent alone. Over c10d the others cannot do without it, and wait, as long as they do not need its store. A
- * coordinator gives it up when it is silent: it is away for less. */
+ * coordinator gives it up when it is silent. Members give up a coordinator an eighth earlier than that, counted from
+ * when they sent what it has answered last. The next sign of life is sent an interval later, and may find the host just
+ * paused; its answer comes a round trip after the pause. */
 static int64_t longest_alone_ms(const struct sim_world *world) {
     const struct rdzv_conf *conf = &world->conf;
+    const struct sim_network *network = &sim_kernel.network;
     int64_t interval_ms = (int64_t)conf->keep_alive_interval_ms;
-    int64_t store_ms = (int64_t)conf->read_timeout_ms / 2;
-    int64_t silence_ms = interval_ms * conf->keep_alive_max_attempt - interval_ms - interval_ms / 2;
-    return world->options.backend == RDZV_BACKEND_C10D ? store_ms : silence_ms;
+    int64_t silence_ms = interval_ms * conf->keep_alive_max_attempt;
+    int64_t round_trip_ms = 2 * (network->delay_us + network->jitter_us) / SIM_MS;
+    int64_t coordinator_ms = silence_ms - silence_ms / 8 - interval_ms - round_trip_ms - MOMENT_MS;
+    int64_t member_ms = silence_ms - interval_ms - interval_ms / 2;
+    if (world->options.backend == RDZV_BACKEND_C10D) {
+        return (int64_t)conf->read_timeout_ms / 2;
+    }
+    return coordinator_ms < member_ms ? coordinator_ms : member_ms;
+}
+
+/* A small window stands for the kernel's buffers on both ends. What an agent says last is in those of the real kernel when
+ * it exits, also while the host of the store is away: they hold more than a state and the word that it is done. */
+static void widen_window(void) {
+    enum { LAST_WORDS_BYTES = 16384 };
+    size_t *window = &sim_kernel.network.window_bytes;
+    *window = *window < LAST_WORDS_BYTES ? LAST_WORDS_BYTES : *window;
 }
 
 /* All hosts at once, for up to a minute: their agents alone, or all that is on them, as of virtual machines; they go on
@@ -252,7 +270,6 @@ void sim_world_draw_pauses(struct sim_world *world) {
         PAUSES_MAX = 4,
         PAUSE_MS_MIN = 100,
         PAUSE_MS_MAX = 60000,
-        MOMENT_MS = 200,
         STARTED_S = 10,
         BETWEEN_MS = 20000
     };
@@ -263,6 +280,9 @@ void sim_world_draw_pauses(struct sim_world *world) {
     uint64_t end = is_one ? first + 1 : world->node_count;
     int64_t longest_ms = is_one ? longest_alone_ms(world) : PAUSE_MS_MAX;
     int64_t silence_us = (int64_t)(world->conf.keep_alive_interval_ms * world->conf.keep_alive_max_attempt) * SIM_MS;
+    if (is_one && first == 0 && world->options.backend == RDZV_BACKEND_C10D) {
+        widen_window();
+    }
     for (int64_t count = sim_random_between(&random, 1, PAUSES_MAX); count > 0; count--) {
         int64_t lasts_us = sim_random_between(&random, PAUSE_MS_MIN, longest_ms) * SIM_MS;
         bool is_whole = sim_random_one_in(&random, 2);
