@@ -253,10 +253,12 @@ static void on_promised(void *subject, uint64_t token) {
     }
 }
 
-/* Who was disturbed has been given up at most for so long. */
+/* Who was disturbed may have been given up, and is certainly back then: TCP repeats the first message of a connection
+ * after 1, 2, 4 ... s, so when the way is free again it waits for as long as the way was not. */
 static int64_t back_us(const struct sim_judge *judge, size_t index) {
+    enum { CONNECTS_S = 64 };
     int64_t until_us = judge->agents[index].disturbed_until_us;
-    return until_us > 0 ? until_us + judge->silence_us + judge->notice_us : 0;
+    return until_us > 0 ? until_us + CONNECTS_S * SIM_S + judge->silence_us + judge->notice_us : 0;
 }
 
 /* Whoever is silent keeps its place as long as there would be no world without it: with one endpoint, where nobody can
