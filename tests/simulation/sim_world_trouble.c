@@ -255,8 +255,8 @@ static int64_t longest_alone_ms(const struct sim_world *world) {
     return coordinator_ms < member_ms ? coordinator_ms : member_ms;
 }
 
-/* A small window stands for the kernel's buffers on both ends. What an agent says last is in those of the real kernel when
- * it exits, also while the host of the store is away: they hold more than a state and the word that it is done. */
+/* A small window stands for the kernel's buffers on both ends. What an agent says last is in those of the real kernel
+ * when it exits, also while the host of the store is away: they hold more than a state and the word that it is done. */
 static void widen_window(void) {
     enum { LAST_WORDS_BYTES = 16384 };
     size_t *window = &sim_kernel.network.window_bytes;
@@ -266,13 +266,7 @@ static void widen_window(void) {
 /* All hosts at once, for up to a minute: their agents alone, or all that is on them, as of virtual machines; they go on
  * within a moment. Or one of them. No worker is started again, and all end well. */
 void sim_world_draw_pauses(struct sim_world *world) {
-    enum {
-        PAUSES_MAX = 4,
-        PAUSE_MS_MIN = 100,
-        PAUSE_MS_MAX = 60000,
-        STARTED_S = 10,
-        BETWEEN_MS = 20000
-    };
+    enum { PAUSES_MAX = 4, PAUSE_MS_MIN = 100, PAUSE_MS_MAX = 60000, STARTED_S = 10, BETWEEN_MS = 20000 };
     struct sim_random random = sim_random_of(world->options.seed, 'a');
     bool is_one = sim_random_one_in(&random, 4);
     int64_t at_us = sim_random_between(&random, STARTED_S, 3 * STARTED_S) * SIM_S;

@@ -74,9 +74,9 @@ void native_search_hurry(struct native_search *search);
 bool native_search_can_join(const struct native_search *search, size_t place);
 /* The place to join; -1: none has answered that could be joined. */
 int native_search_best(const struct native_search *search);
-/* Is a session with `at` to be left for the best place, which may be the same? `is_stuck`: it was begun before this round
- * of asking, and is not connected yet. Its first message was lost then, and the kernel may not repeat it for half a
- * minute, while a new connection has got through. */
+/* Is a session with `at` to be left for the best place, which may be the same? `is_stuck`: it was begun before this
+ * round of asking, and is not connected yet. Its first message was lost then, and the kernel may not repeat it for half
+ * a minute, while a new connection has got through. */
 bool native_search_leaves(const struct native_search *search, size_t at, bool is_stuck);
 /* Of all places but this one it is known that no job is served there. */
 bool native_search_is_alone(const struct native_search *search, size_t place);
