@@ -178,8 +178,12 @@ static void later(int64_t *at_us, int64_t candidate_us) {
     *at_us = candidate_us > *at_us ? candidate_us : *at_us;
 }
 
-/* A node that serves has ended, and was done: nobody can tell the others anything, if it was their coordinator. */
-static bool is_served_by_done(const struct sim_judge *judge) {
+/* A node that serves has ended, and was done: nobody can tell the others anything, if it was their coordinator. A new
+ * process in its place serves others. */
+static bool is_served_by_done(const struct sim_judge *judge, size_t index) {
+    if (judge->server_count == 1 && judge->done_server != 0 && judge->agents[index].server == judge->done_server) {
+        return true;
+    }
     bool is_one = false;
     for (size_t i = 0; i < judge->server_count; i++) {
         const struct sim_agent *host = &judge->players[i];
@@ -218,7 +222,7 @@ static const struct sim_agent *find_late(struct sim_judge *judge, uint64_t token
     const struct sim_judge_agent *teller = &judge->agents[teller_index];
     bool is_still_there = agent->runs && (agent->life & 0xff) == (token >> 24 & 0xff) &&
                           agent->machine.state == state && (agent->world.round & 0xffffff) == (token & 0xffffff);
-    if (!is_still_there || is_served_by_done(judge) || is_static_deaf(judge, token >> 48) ||
+    if (!is_still_there || is_served_by_done(judge, token >> 48) || is_static_deaf(judge, token >> 48) ||
         is_static_untold(judge, &judge->players[teller_index], state)) {
         return NULL;
     }
@@ -619,11 +623,18 @@ void sim_judge_report(struct sim_judge *judge, const struct sim_agent *agent) {
     must(!is_quiet(judge) || judge->reported.rank == cause->rank, "two nodes report different causes");
 }
 
+static void note_done_server(struct sim_judge *judge, const struct sim_agent *agent) {
+    if (agent->host->index < judge->server_count && agent->machine.outcome == AGENT_OUTCOME_SUCCESS) {
+        judge->done_server = (int)(agent->host->index << 16) | agent->host->pid;
+    }
+}
+
 void sim_judge_exit(struct sim_judge *judge, const struct sim_agent *agent, int code) {
     if (agent->host->index < judge->server_count) { /* it may have served the others */
         note_cause(judge);
         account(judge, agent)->died_us = sim_kernel.now_us;
     }
+    note_done_server(judge, agent);
     const struct sim_judge_agent *mine = account(judge, agent);
     enum agent_outcome outcome = agent->machine.outcome;
     must(!judge->has_pauses || code == 0, "a pause has ended an agent badly");
@@ -669,6 +680,7 @@ void sim_judge_death(struct sim_judge *judge, const struct sim_agent *agent, boo
     struct sim_judge_agent *mine = account(judge, agent);
     mine->died_us = sim_kernel.now_us;
     judge->any_death = true;
+    note_done_server(judge, agent);
     note_cause(judge);
     if (agent->host->index < judge->server_count) {
         judge->server_suffered = true;

@@ -65,6 +65,7 @@ struct sim_judge {
     bool any_ended_job; /* somebody has had reason to close it */
     bool any_signalled, any_preempted, any_done;
     int stopped_server;   /* the process that has told the members of its world to stop for good; 0: none */
+    int done_server;      /* the last process that served, was done and has ended; 0: none */
     bool server_suffered; /* the host of the rendezvous, or the way to it, has had trouble */
     bool had_trouble, any_death;
     struct rdzv_cause reported; /* by the first agent that knew one */
