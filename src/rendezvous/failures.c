@@ -37,8 +37,10 @@ static void forget(struct failures *f) {
 }
 
 int failures_begin(struct failures *f, struct rdzv *r, const struct failures_options *options) {
+    unsigned stale = f->options.client == options->client ? f->unanswered + f->stale : 0;
     failures_stop(f);
     f->rdzv = r;
+    f->stale = stale;
     f->options = *options;
     f->key = strdup(options->key);
     return f->key ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for a key");
@@ -50,6 +52,14 @@ void failures_stop(struct failures *f) {
         (void)uv_timer_stop(rdzv_timer(f->rdzv, RDZV_TIMER_HEARING));
     }
     forget(f);
+}
+
+/* An answer has come: is it one of an earlier round? */
+static bool is_stale(struct failures *f) {
+    unsigned *left = f->stale > 0 ? &f->stale : &f->unanswered;
+    bool is_of_earlier_round = f->stale > 0;
+    *left -= *left > 0;
+    return is_of_earlier_round || !f->key;
 }
 
 bool failures_is_writing(const struct failures *f) {
@@ -98,6 +108,9 @@ static void put_statement(struct failures *f, int64_t number) {
 
 static void on_numbered(void *ctx, const struct kv_reply *reply) {
     struct failures *f = ctx;
+    if (is_stale(f)) {
+        return;
+    }
     f->is_counting = false;
     f->trip_us = now_us() - f->sent_us;
     if (reply->status == MUSTER_OK) {
@@ -113,6 +126,7 @@ static void make_statement(struct failures *f) {
         char *key = said_key(f, 0);
         f->sent_us = now_us();
         f->is_counting = key && kv_client_add(f->options.client, key, 1, on_numbered, f) == MUSTER_OK;
+        f->unanswered += f->is_counting;
         free(key);
     }
 }
@@ -138,6 +152,11 @@ static void leave_to_others(struct failures *f) {
 
 static void write_record(struct failures *f, const struct rdzv_cause *cause);
 
+static void note_verdict(struct failures *f) {
+    const struct rdzv_cause verdict = hearing_verdict(&f->hearing, now_ms());
+    rdzv_note_cause(f->rdzv, &verdict);
+}
+
 static void settle(struct failures *f) {
     if (f->is_judging && hearing_is_over(&f->hearing)) {
         struct rdzv_cause verdict = hearing_verdict(&f->hearing, now_ms());
@@ -148,6 +167,9 @@ static void settle(struct failures *f) {
         f->waiter = NULL;
         log_debug("the cause is rank %u, after %u statements", verdict.rank, f->heard_count);
         write_record(f, &verdict);
+        if (!f->is_writing) {
+            note_verdict(f);
+        }
     }
 }
 
@@ -208,9 +230,8 @@ void failures_excuse(struct failures *f, uint32_t count) {
 }
 
 void failures_lost(struct failures *f) {
-    if (f->is_judging || (f->has_judged && f->is_writing)) {
-        struct rdzv_cause verdict = hearing_verdict(&f->hearing, now_ms());
-        rdzv_note_cause(f->rdzv, &verdict);
+    if (f->is_judging) {
+        note_verdict(f);
     }
     failures_stop(f);
 }
@@ -246,8 +267,14 @@ static void on_stood(struct failures *f) {
 
 static void on_written(void *ctx, const struct kv_reply *reply) {
     struct failures *f = ctx;
+    if (is_stale(f)) {
+        return;
+    }
     f->is_writing = false;
     f->trip_us = now_us() - f->sent_us;
+    if (reply->status != MUSTER_OK && f->has_judged) { /* the store is gone: nobody else will say it */
+        note_verdict(f);
+    }
     rdzv_cause_answered(f->rdzv, reply);
     if (reply->status == MUSTER_OK) {
         struct kv_slice value = reply->values[0];
@@ -269,6 +296,7 @@ static void write_record(struct failures *f, const struct rdzv_cause *cause) {
     f->is_writing = text && kv_client_compare_set(f->options.client, f->key, expected, kv_slice_text(text), on_written,
                                                   f) == MUSTER_OK;
     if (f->is_writing) {
+        f->unanswered++;
         free(f->text);
         f->text = text;
         rdzv_cause_sent(f->rdzv);

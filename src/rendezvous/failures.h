@@ -62,9 +62,12 @@ struct failures {
     struct hearing hearing;
     struct kv_client *waiter; /* of the judge, owned */
     unsigned heard_count;     /* statements */
+    unsigned unanswered;      /* requests of this round, whose answers come in order */
+    unsigned stale;           /* and of earlier rounds: their answers come first, and count no more */
 };
 
-/* This node is in a round of several. Forgets the one before. MUSTER_ENOMEM: nothing will be told. */
+/* This node is in a round of several. Forgets the one before, and what its requests are answered. MUSTER_ENOMEM:
+ * nothing will be told. */
 int failures_begin(struct failures *failures, struct rdzv *rdzv, const struct failures_options *options);
 /* The client is about to go. Frees what there is. */
 void failures_stop(struct failures *failures);

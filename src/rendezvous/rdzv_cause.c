@@ -1,4 +1,4 @@
-/* Which failure counts: the first of the round, as far as this node knows it, and whether all is known of it. */
+/* Which failure of the round counts, as far as this node knows, and whether all is known of it. */
 #include "base/status.h"
 #include "rendezvous/backend.h"
 

@@ -13,6 +13,7 @@
 
 #include <muster/status.h>
 
+#include "base/str.h"
 #include "rendezvous/rdzv_nodes_test_support.h"
 #include "rendezvous/torch/c10d_impl.h"
 
@@ -418,6 +419,93 @@ static void cause_stays_as_it_was_reported(void **state) {
     assert_null(rdzv_cause(rdzv));
 }
 
+static void run_some_turns(struct fixture *f) {
+    for (int i = 0; i < 20; i++) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+}
+
+/* Both join again, and node i tells its last words after so many turns of the loop; false: the round stood before. */
+static bool tells_while_forming(struct fixture *f, int i, const struct rdzv_cause *words, int turns) {
+    bool has_told = false;
+    nodes_be_patient(f);
+    f->nodes[0].worlds = f->nodes[1].worlds = 0;
+    rdzv_join(f->nodes[0].rdzv);
+    rdzv_join(f->nodes[1].rdzv);
+    while (!nodes_two_together(f) && !f->out_of_patience) {
+        if (!has_told && turns-- == 0) {
+            rdzv_worker_failed(f->nodes[i].rdzv, words);
+            has_told = true;
+        }
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    (void)uv_timer_stop(&f->patience);
+    assert_false(f->out_of_patience);
+    run_some_turns(f);
+    return has_told;
+}
+
+/* The store's answer to what was said in the old round may come in the next one. */
+static void last_words_may_be_answered_in_the_next_round(void **state) {
+    struct fixture *f = *state;
+    bool has_told = true;
+    form_fixed_pair(f);
+    for (int turn = 0; has_told; turn++) {
+        int i = turn % 2;
+        struct rdzv_cause words = {
+            .rank = f->nodes[i].world.base_global_rank, .pid = 7, .wait_status = 9, .age_us = 1000};
+        rdzv_worker_failed(f->nodes[i].rdzv, &words);
+        run_some_turns(f);
+        words.is_told = true;
+        has_told = tells_while_forming(f, i, &words, turn / 2);
+    }
+    assert_null(rdzv_cause(f->nodes[0].rdzv));
+    fail_worker(f, 0, 1, true);
+    expect_cause_of(f, 0);
+}
+
+/* Node 2 is done, and node 1's agent does not get the processor: it is waited for. */
+static void judge_waits_for_nodes_at_work_where_others_are_done(void **state) {
+    struct fixture *f = *state;
+    (void)str_format(f->endpoint, sizeof f->endpoint, "127.0.0.1:%u", (unsigned)f->port);
+    f->options.backend = RDZV_BACKEND_STATIC;
+    f->options.min_nodes = f->options.max_nodes = 3;
+    for (uint32_t i = 0; i < 3; i++) {
+        f->options.node_rank = i;
+        nodes_start(f, (int)i);
+    }
+    nodes_run_until(f, nodes_three_together);
+    rdzv_exit_barrier(f->nodes[2].rdzv, true, nodes_on_barrier);
+    run_some_turns(f);
+    fail_worker(f, 0, 1, true);
+    const struct failures *failures = &f->nodes[0].rdzv->failures;
+    while (!failures->has_judged) {
+        (void)uv_timer_stop(rdzv_timer(f->nodes[1].rdzv, RDZV_TIMER_ANSWER));
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    assert_true(failures->hearing.is_silent_now);
+}
+
+/* The judge is the only one that knows it. */
+static void verdict_outlives_the_store(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    int host = c10d_store_server(c10d_of(f, 0)) ? 0 : 1, judge = 1 - host;
+    const struct failures *failures = &f->nodes[judge].rdzv->failures;
+    fail_worker(f, judge, 1, true);
+    fail_worker(f, host, 31, true);
+    while (!failures->has_judged) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    assert_true(failures->is_writing);
+    uint32_t first = f->nodes[host].world.base_global_rank;
+    nodes_vanish(f, host);
+    run_some_turns(f);
+    const struct rdzv_cause *cause = rdzv_cause(f->nodes[judge].rdzv);
+    assert_int_equal(cause->rank, first);
+    assert_true(cause->is_told);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, nodes_setup, nodes_teardown)
     const struct CMUnitTest tests[] = {
@@ -440,6 +528,9 @@ int main(void) {
         TEST(failure_that_is_restarted_makes_way_for_an_older_one_for_good),
         TEST(failure_that_is_restarted_waits_for_nobody),
         TEST(cause_stays_as_it_was_reported),
+        TEST(last_words_may_be_answered_in_the_next_round),
+        TEST(judge_waits_for_nodes_at_work_where_others_are_done),
+        TEST(verdict_outlives_the_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static void on_cause_read(void *ctx, const struct kv_reply *reply) {
     struct c10d *c = ctx;
     bool is_cause = reply->status == MUSTER_OK && rdzv_note_cause_text(c->rdzv, reply->values[0]);
     bool is_awaited = c->end.looks_for_cause && !c->in_barrier && !c->ending;
-    if (is_cause) {
+    if (is_cause && !c->in_barrier) { /* a node that is done states nothing: the judge does not wait for it */
         failures_read(&c->rdzv->failures, reply->values[0]);
     }
     c->end.looks_for_cause = false;

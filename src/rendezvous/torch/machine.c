@@ -39,7 +39,8 @@ static bool closed(const struct rdzv_machine *m, struct rdzv_now now) {
 }
 
 static bool closed_on_spare(const struct rdzv_machine *m, struct rdzv_now now) {
-    return closed(m, now) && (m->was_spare || self_is(m, RDZV_SPARE));
+    return closed(m, now) &&
+           (m->was_spare || self_is(m, RDZV_SPARE) || (m->barred_round >= 0 && m->state.round == m->barred_round));
 }
 
 static bool spare_without_place(const struct rdzv_machine *m, struct rdzv_now now) {
@@ -599,7 +600,6 @@ void rdzv_machine_excuse(struct rdzv_machine *m) {
 
 void rdzv_machine_bar(struct rdzv_machine *m, struct rdzv_now now) {
     m->barred_round = m->state.round;
-    m->was_spare = true;
     m->deadline_ms = now.monotonic_ms + m->settings.join_timeout_ms;
 }
 

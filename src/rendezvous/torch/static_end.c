@@ -10,7 +10,8 @@
 static void on_cause(void *ctx, const struct kv_reply *reply) {
     struct static_rdzv *s = ctx;
     bool is_cause = reply->status == MUSTER_OK && rdzv_note_cause_text(s->rdzv, reply->values[0]);
-    if (is_cause) {
+    if (is_cause &&
+        s->stage != STATIC_BARRIER) { /* a node that is done states nothing: the judge does not wait for it */
         failures_read(&s->rdzv->failures, reply->values[0]);
     }
     if (is_cause && rdzv_cause_is_remote(s->rdzv) && s->stage != STATIC_BARRIER && !s->has_failed &&

@@ -15,8 +15,8 @@ enum { STATIC_KEY_MAX = 512 };
 #define STATIC_KEY_NODE "muster/node/" /* + rank: what that node says, below */
 #define STATIC_KEY_WATCHER                                                                                             \
     "muster/watcher/"                     /* + rank: written on the connection on which it waits for the host's word */
-#define STATIC_KEY_ROUND "muster/round"   /* the host's word: static_round_word(), or one of these two */
-#define STATIC_KEY_FAILED "muster/failed" /* the failure for good that the store has heard of first */
+#define STATIC_KEY_ROUND "muster/round"   /* the host's word: static_round_word(), or one of these three */
+#define STATIC_KEY_FAILED "muster/failed" /* the failure for good that counts (failures.h) */
 #define STATIC_KEY_NNODES "muster/nnodes" /* how many nodes there are to be, says the first that comes */
 #define STATIC_KEY_DIFFER "muster/nnodes_differ" /* "2 3": that number, and the first other one that a node has */
 
