@@ -8,6 +8,8 @@
 #include "sim_judge.h"
 #include "sim_world.h"
 
+enum { SIM_WORLD_MOMENT_MS = 200 }; /* what a pause of a host takes longer than drawn, at most */
+
 struct sim_world {
     struct sim_world_options options;
     struct sim_world_result *result;

@@ -235,8 +235,6 @@ static void pause_host(struct sim_world *world, uint64_t index, int64_t at_us, i
     sim_post(at_us, on_pause, world, index << 48 | (uint64_t)is_whole << 47 | (uint64_t)lasts_us);
 }
 
-enum { MOMENT_MS = 200 }; /* what a pause of a host takes longer than drawn, at most */
-
 /* One agent alone. Over c10d the others cannot do without it, and wait, as long as they do not need its store. A
  * coordinator gives it up when it is silent. Members give up a coordinator an eighth earlier than that, counted from
  * when they sent what it has answered last. The next sign of life is sent an interval later, and may find the host just
@@ -247,7 +245,7 @@ static int64_t longest_alone_ms(const struct sim_world *world) {
     int64_t interval_ms = (int64_t)conf->keep_alive_interval_ms;
     int64_t silence_ms = interval_ms * conf->keep_alive_max_attempt;
     int64_t round_trip_ms = 2 * (network->delay_us + network->jitter_us) / SIM_MS;
-    int64_t coordinator_ms = silence_ms - silence_ms / 8 - interval_ms - round_trip_ms - MOMENT_MS;
+    int64_t coordinator_ms = silence_ms - silence_ms / 8 - interval_ms - round_trip_ms - SIM_WORLD_MOMENT_MS;
     int64_t member_ms = silence_ms - interval_ms - interval_ms / 2;
     if (world->options.backend == RDZV_BACKEND_C10D) {
         return (int64_t)conf->read_timeout_ms / 2;
@@ -281,7 +279,8 @@ void sim_world_draw_pauses(struct sim_world *world) {
         int64_t lasts_us = sim_random_between(&random, PAUSE_MS_MIN, longest_ms) * SIM_MS;
         bool is_whole = sim_random_one_in(&random, 2);
         for (uint64_t i = first; i < end; i++) {
-            pause_host(world, i, at_us, lasts_us + sim_random_between(&random, 0, MOMENT_MS) * SIM_MS, is_whole);
+            pause_host(world, i, at_us, lasts_us + sim_random_between(&random, 0, SIM_WORLD_MOMENT_MS) * SIM_MS,
+                       is_whole);
         }
         at_us += lasts_us + sim_random_between(&random, 0, BETWEEN_MS) * SIM_MS + (is_one ? silence_us : 0);
     }
