@@ -44,6 +44,7 @@ static void describe(const struct agent *a, const struct report_entry *entry, st
                                .pid = entry->pid,
                                .wait_status = entry->wait_status,
                                .time_s = entry->time_s,
+                               .is_victim = entry->is_victim,
                                .is_final = a->machine.outcome == AGENT_OUTCOME_FAILED};
     report_host(out->host);
     buf_init(&how, sizeof out->how);

@@ -46,6 +46,13 @@ static void read_error_file(const struct agent *a, uint32_t local_rank, struct r
     }
 }
 
+/* One that crashes by itself after such a call is none. */
+static bool is_victim(const struct agent *a, uint32_t local_rank) {
+    int status = a->workers[local_rank].wait_status;
+    bool gave_up = WIFEXITED(status) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    return gave_up && last_call_was_bereft(logs_error_file(a->logs, local_rank));
+}
+
 static void fill_entry(const struct agent *a, uint32_t local_rank, struct report_entry *entry,
                        struct agent_failure_text *text) {
     const struct agent_worker *worker = &a->workers[local_rank];
@@ -60,6 +67,7 @@ static void fill_entry(const struct agent *a, uint32_t local_rank, struct report
                                    .oom_killed = worker->oom_killed,
                                    .timer_expired = worker->timer_expired,
                                    .stuck = worker->stuck};
+    entry->is_victim = is_victim(a, local_rank);
     read_error_file(a, local_rank, entry, text);
     entry->failed_first = worker->stopped_by_us && entry->error_us != 0 && entry->error_us < a->signalled_wall_us;
     entry->stopped_by_us = worker->stopped_by_us && !entry->failed_first;

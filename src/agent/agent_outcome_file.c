@@ -146,9 +146,14 @@ static const struct outcome_worker *find_root(const struct agent *a, const struc
         *host = cause->host;
         return remote;
     }
-    struct report report = {.entries = failures->entries, .count = failures->count};
-    bool is_own = a->machine.outcome == AGENT_OUTCOME_FAILED && failures->count > 0;
-    return is_own ? &workers[failures->entries[report_root(&report)].local_rank] : NULL;
+    if (failures->count == 0) {
+        return NULL;
+    }
+    const struct report report = {.entries = failures->entries, .count = failures->count};
+    const struct report_entry *root = &failures->entries[report_root(&report)];
+    /* Another node was the first to say that the job has failed, and this node's worker was the first to fail. */
+    bool is_first = a->machine.outcome == AGENT_OUTCOME_RDZV_LOST && !root->stopped_by_us;
+    return a->machine.outcome == AGENT_OUTCOME_FAILED || is_first ? &workers[root->local_rank] : NULL;
 }
 
 static int write_file(const struct agent *a, const struct agent_failures *failures, struct outcome_worker *workers) {

@@ -131,8 +131,6 @@ static void make_statement(struct failures *f) {
     }
 }
 
-/* Not before the deaths of this node's workers have been read that came in this turn of the loop: one of them may be
- * older than the one by which the job has failed. */
 static void on_answer_due(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
     struct failures *f = &r->failures;
@@ -141,10 +139,13 @@ static void on_answer_due(uv_timer_t *timer) {
     }
 }
 
+/* In any case not before the deaths of this node's workers have been read that came in this turn of the loop: one of
+ * them may be older than the one by which the job has failed. */
 static void leave_to_others(struct failures *f) {
     if (!f->is_others_final) {
+        uint64_t wait_ms = f->has_own ? 0 : RDZV_NOTHING_FAILED_MS;
         f->is_others_final = true;
-        (void)uv_timer_start(rdzv_timer(f->rdzv, RDZV_TIMER_ANSWER), on_answer_due, 0, 0);
+        (void)uv_timer_start(rdzv_timer(f->rdzv, RDZV_TIMER_ANSWER), on_answer_due, wait_ms, 0);
     }
 }
 
@@ -175,8 +176,14 @@ static void settle(struct failures *f) {
 
 static void on_silence(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
-    r->failures.hearing.is_silent_now = true;
-    settle(&r->failures);
+    struct failures *f = &r->failures;
+    if (f->hearing.has_others && f->hearing.death.is_victim && !f->awaits_culprit) {
+        f->awaits_culprit = true;
+        rdzv_wait(r, RDZV_TIMER_HEARING, on_silence, RDZV_CULPRIT_MS);
+        return;
+    }
+    f->hearing.is_silent_now = true;
+    settle(f);
 }
 
 static void hear_next(struct failures *f);
@@ -207,7 +214,6 @@ static void hear_next(struct failures *f) {
 }
 
 static void begin_hearing(struct failures *f) {
-    enum { OTHERS_MS = 100 };
     const struct failures_options *o = &f->options;
     const struct rdzv_cause own = own_now(f);
     hearing_begin(&f->hearing, &own, o->other_count, now_ms());
@@ -217,7 +223,7 @@ static void begin_hearing(struct failures *f) {
     } else {
         f->hearing.is_silent_now = true;
     }
-    rdzv_wait(f->rdzv, RDZV_TIMER_HEARING, on_silence, OTHERS_MS);
+    rdzv_wait(f->rdzv, RDZV_TIMER_HEARING, on_silence, RDZV_OTHERS_MS);
     if (o->on_judging) {
         o->on_judging(o->ctx);
     }

@@ -58,6 +58,7 @@ struct failures {
     bool has_answered;     /* it has said all, once */
     int64_t stated_count;  /* with two nodes: its statements */
     bool is_judging;       /* until it has told */
+    bool awaits_culprit;   /* all that has been heard of in time is victims */
     bool has_judged;
     struct hearing hearing;
     struct kv_client *waiter; /* of the judge, owned */
@@ -77,7 +78,7 @@ void failures_lost(struct failures *failures);
 /* A worker of this node has failed; or the same again with more words. */
 void failures_tell(struct failures *failures, const struct rdzv_cause *cause);
 /* The key has been read: this node answers, if it is for others to judge. */
-void failures_read(struct failures *failures, struct kv_slice record);
+void failures_read(struct failures *failures, struct kv_slice text);
 /* A record is on its way to the key. */
 bool failures_is_writing(const struct failures *failures);
 /* What has failed on this node, as it is to be told now. */

@@ -8,7 +8,7 @@ import time
 
 import jobs
 from machines import Hub
-from nodes import BACKEND, Pair
+from nodes import BACKEND, Pair, gloo
 
 FORM_S = 30
 # Each round of the legacy etcd backend waits for more nodes.
@@ -270,6 +270,44 @@ def case_victims_of_another_node():
         for victim_s in ("0.01", "0.1", "0.5"):
             victims(victim_s, backend)
         victims("0.01", backend, held_s=0.01)
+
+
+def rank_is_killed(backend, which, worker):
+    """Ranks of a group compute, libmuster's or PyTorch's. One is killed, and the others fail because of it: both nodes name it."""
+    is_gloo, is_static = worker == "gloo", backend == "static"
+    if is_gloo:
+        jobs.need_torch()
+    with jobs.Scratch() as scratch:
+        program = gloo(scratch) if is_gloo else {"worker": ["--no-python", jobs.program("meet_worker"), scratch.channel.path]}
+        program["worker"] += ["--computes"] if is_gloo else []
+        pair = Pair(scratch, nnodes="2", options=["--max-restarts=0"], backend="c10d" if is_static else backend, **program)
+        for i, name in enumerate("AB"):
+            own = ["--rdzv-backend=static", f"--node-rank={i}"] if is_static else []
+            pair.start(i, options=[f"--outcome={scratch.path(f'{name}.json')}", *own])
+            jobs.wait_port(pair.port, pair.etcd.process if pair.etcd else pair.agents["A"], 60)
+        stamps = pair.expect_world(4, 60, 0, "formed" if is_gloo else "met")
+        scratch.channel.expect(4, "ready" if is_gloo else "met", 60)
+        first = stamps[which]
+        time.sleep(0.05)  # into the computing
+        os.kill(first.pid, signal.SIGKILL)
+        for name in "AB":
+            pair.agents[name].expect(60, 1)
+            with open(scratch.path(f"{name}.json"), encoding="ascii") as text:
+                told = json.load(text)
+            said = "\n".join(agent.tail() for agent in pair.agents.values())
+            cause = (told["root_cause"] or {"rank": "none"})["rank"]
+            jobs.check(cause == first.rank, f"{name} names rank {cause}, not {first.rank}: {told}\n{said}")
+        pair.close()
+        scratch.expect_nobody()
+
+
+def case_ranks_that_fail_because_of_another():
+    """A rank of libmuster is killed, and those of both nodes end within a millisecond: both name the one that was killed; static
+    as well."""
+    jobs.isolate()
+    for backend in (BACKEND, "static") if BACKEND == "c10d" else (BACKEND,):
+        for which in range(4):
+            rank_is_killed(backend, which, "libmuster")
 
 
 # For the backends with a coordinator.

@@ -12,6 +12,8 @@
 #include "base/clock.h"
 #include "base/str.h"
 
+#include <muster/status.h>
+
 /* Bytes read; 0 when there is no such file. Never waits for a writer, should somebody have put a FIFO there. */
 static size_t read_record(const char *error_file, uint8_t data[CALL_RECORD_FILE_BYTES]) {
     char path[PATH_MAX];
@@ -44,6 +46,19 @@ static void format_time(const struct call_record_header *header, int64_t monoton
         (void)snprintf(out, max, " at %02d:%02d:%02d.%03d", parts.tm_hour, parts.tm_min, parts.tm_sec,
                        (int)(wall_us % CLOCK_US_PER_S / 1000));
     }
+}
+
+bool last_call_was_bereft(const char *error_file) {
+    uint8_t data[CALL_RECORD_FILE_BYTES];
+    struct call_record calls[CALL_RECORD_ENTRIES];
+    size_t bytes = error_file[0] != '\0' ? read_record(error_file, data) : 0;
+    size_t count = call_record_read(data, bytes, calls, CALL_RECORD_ENTRIES);
+    const struct call_record *last = NULL;
+    for (size_t i = 0; i < count; i++) {
+        bool has_ended = calls[i].state != CALL_RECORD_BEGUN;
+        last = has_ended && (!last || calls[i].end_ns >= last->end_ns) ? &calls[i] : last;
+    }
+    return last && last->state == CALL_RECORD_FAILED && (last->status == MUSTER_EPEER || last->status == MUSTER_EGROUP);
 }
 
 bool last_call_describe(const char *error_file, char out[LAST_CALL_SIZE]) {

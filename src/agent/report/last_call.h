@@ -15,4 +15,7 @@
  * call, or the file is damaged. Reads one small file. */
 bool last_call_describe(const char *error_file, char out[LAST_CALL_SIZE]);
 
+/* The call that ended last has failed because another rank is gone: a worker that ends then is that rank's victim. */
+bool last_call_was_bereft(const char *error_file);
+
 #endif

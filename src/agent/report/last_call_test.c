@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <muster/status.h>
 #include <muster/types.h>
 
 #include "agent/report/last_call.h"
@@ -83,6 +84,24 @@ static void without_one_the_last_is_told(void **state) {
     assert_string_equal(text, "all_reduce of 1024 float32, sum (call 12 of group 0), finished at 01:02:05.750");
 }
 
+static void a_call_that_lost_its_peer_makes_a_victim(void **state) {
+    (void)state;
+    assert_false(last_call_was_bereft(error_file));
+    put_call(1, CALL_RECORD_FINISHED);
+    put_call(2, CALL_RECORD_FAILED);
+    put(CALL_RECORD_HEADER_BYTES + CALL_RECORD_ENTRY_BYTES + 56, (uint32_t)MUSTER_EPEER, 4);
+    put_call(3, CALL_RECORD_BEGUN);
+    write_record(sizeof record);
+    assert_true(last_call_was_bereft(error_file));
+    put(CALL_RECORD_HEADER_BYTES + CALL_RECORD_ENTRY_BYTES + 56, (uint32_t)MUSTER_EMISMATCH, 4);
+    write_record(sizeof record);
+    assert_false(last_call_was_bereft(error_file));
+    put(CALL_RECORD_HEADER_BYTES + CALL_RECORD_ENTRY_BYTES + 56, (uint32_t)MUSTER_EPEER, 4);
+    put_call(3, CALL_RECORD_FINISHED); /* the program has gone on without that peer */
+    write_record(sizeof record);
+    assert_false(last_call_was_bereft(error_file));
+}
+
 static void a_group_with_a_name_is_named(void **state) {
     (void)state;
     char text[LAST_CALL_SIZE];
@@ -150,6 +169,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_call_that_was_not_finished_is_told, begin),
         cmocka_unit_test_setup(without_one_the_last_is_told, begin),
+        cmocka_unit_test_setup(a_call_that_lost_its_peer_makes_a_victim, begin),
         cmocka_unit_test_setup(a_group_with_a_name_is_named, begin),
         cmocka_unit_test_setup(clocks_that_make_no_sense_are_left_out, begin),
         cmocka_unit_test_setup(nothing_is_told_of_what_is_not_there, begin),

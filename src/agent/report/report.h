@@ -21,6 +21,7 @@ struct report_entry { /* one worker that ended badly; strings are borrowed */
     int64_t ended_us;   /* wall time of the end */
     int64_t error_us;   /* when its error file was written; 0: none was */
     bool stopped_by_us; /* told to end by the launcher before it failed */
+    bool is_victim;     /* it has said that it fails because another rank is gone */
     bool failed_first;  /* it was told to end, and had written its error file before that */
     bool oom_killed;
     bool stuck;             /* it hung in the kernel, and for that the launcher stopped the group */
@@ -71,8 +72,8 @@ struct report {
 #define REPORT_MESSAGE_BYTES_MAX ((size_t)64 * 1024)
 
 /* Index of the root cause: another node's worker; else of the workers that the launcher had not stopped, the one that
- * failed first, by the times of error files and the order of deaths (report_order.c); of all, if it had stopped them
- * all. */
+ * failed first, by the times of error files and the order of deaths (report_order.c), and is no victim if one is none;
+ * of all, if it had stopped them all. */
 size_t report_root(const struct report *report);
 
 /* Appends the report from its first border to the last, newline included. Entries are numbered in the order of their

@@ -2,7 +2,9 @@
  *
  * Two facts say when a worker failed. The order of deaths is exact, and late: a worker may take seconds to end after
  * its error. Its error file tells of the error, by a clock whose ticks are coarse. So the file counts where it is older
- * than another's death by more than such a tick and the way to a victim; otherwise the order of deaths does. */
+ * than another's death by more than such a tick and the way to a victim; otherwise the order of deaths does.
+ *
+ * A rank of libmuster that fails because another one is gone leaves word of it: it is not the first. */
 #include "agent/report/report_order.h"
 
 #include <assert.h>
@@ -26,6 +28,9 @@ static bool failed_before(const struct report_entry *a, const struct report_entr
     }
     if (a->stopped_by_us != b->stopped_by_us) {
         return b->stopped_by_us;
+    }
+    if (a->is_victim != b->is_victim) {
+        return b->is_victim;
     }
     if (a->error_us != 0 && b->error_us != 0) {
         int64_t apart_us = b->error_us - a->error_us;

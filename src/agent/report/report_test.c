@@ -212,6 +212,19 @@ static void the_root_is_the_first_to_die_by_itself(void **state) {
     assert_int_equal(report_root(&report), 1);
 }
 
+/* Both died in one turn of the loop, and the order of that is not known. */
+static void a_victim_is_not_the_root(void **state) {
+    (void)state;
+    struct report_entry entries[] = {
+        {.rank = 0, .order = 1, .wait_status = exit_status(1), .is_victim = true, .time_s = START},
+        {.rank = 1, .order = 2, .wait_status = SIGKILL, .time_s = START},
+    };
+    struct report report = {.entries = entries, .count = 2};
+    assert_int_equal(report_root(&report), 1);
+    report.count = 1; /* of another node's rank */
+    assert_int_equal(report_root(&report), 0);
+}
+
 #define S_US 1000000
 
 /* Rank 0 raises, and needs four seconds to die; rank 1 fails because of it, and is dead before. */
@@ -604,6 +617,7 @@ int main(void) {
         cmocka_unit_test(a_traceback_is_indented),
         cmocka_unit_test(a_plain_message_and_a_signal_without_a_name),
         cmocka_unit_test(the_root_is_the_first_to_die_by_itself),
+        cmocka_unit_test(a_victim_is_not_the_root),
         cmocka_unit_test(an_error_file_is_older_than_a_death),
         cmocka_unit_test(deaths_decide_where_file_times_are_too_coarse),
         cmocka_unit_test(ranks_that_others_may_have_waited_for_are_named),

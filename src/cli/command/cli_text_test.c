@@ -18,8 +18,8 @@
 #include "cli/command/options.h"
 
 #define COMMAND_NAME(name, help) #name,
-#define COMMAND_ONE(name, help) +1
-enum { COUNT_OWN = 0 COMMAND_TABLE_OWN(COMMAND_ONE) }; /* they come first */
+#define COMMAND_PLACE(name, help) OWN_##name,
+enum { COMMAND_TABLE_OWN(COMMAND_PLACE) COUNT_OWN }; /* they come first */
 #define FILE_BYTES_MAX 65536
 
 static char *text_of(struct buf *b) {

@@ -14,6 +14,20 @@ static int refuse_or_go_on(struct muster_group *group) {
     return group_examine(group, GROUP_NEED_BEGIN) ? failure_refuse(&group->failure) : 0;
 }
 
+static struct recorder_place place_of(const struct muster_group *group, const struct comm_call *call,
+                                      uint64_t sequence) {
+    return (struct recorder_place){group->id, group->size, sequence,
+                                   comm_has_root(call->operation) ? call->root : CALL_RECORD_NO_PEER};
+}
+
+/* The launcher tells by it that this rank ends because of another one. */
+static void record_refusal(struct muster_group *group, const struct comm_call *call, int code) {
+    struct recorder *recorder = group->context->recorder;
+    const struct recorder_place place = place_of(group, call, group->sequence + 1);
+    int64_t now_ns = ticks_monotonic_ns(&group->clock);
+    recorder_end(recorder, recorder_begin(recorder, call, &place, now_ns), now_ns, code);
+}
+
 /* Of an engine that does not run calls in this thread: until the call has ended, the group has failed, or its time is
  * up. */
 static int await_engine(struct muster_group *group, int64_t deadline_ns) {
@@ -40,6 +54,7 @@ int group_run(struct muster_group *group, const struct comm_call *call, int64_t 
     if (__builtin_expect(group_is_uneasy(group), 0)) {
         int code = refuse_or_go_on(group);
         if (code) {
+            record_refusal(group, call, code);
             return code;
         }
     }
@@ -49,8 +64,7 @@ int group_run(struct muster_group *group, const struct comm_call *call, int64_t 
     call_line_begin(line, sequence, call->fingerprint, begin_ns);
     int64_t traced_ns = __builtin_expect(trace_enabled(), 0) ? group_trace_begin(group, sequence) : 0;
     struct recorder *recorder = group->context->recorder;
-    struct recorder_place place = {group->id, group->size, sequence,
-                                   comm_has_root(call->operation) ? call->root : CALL_RECORD_NO_PEER};
+    struct recorder_place place = place_of(group, call, sequence);
     uint64_t number = recorder_begin(recorder, call, &place, begin_ns);
     int code = group->engine->table->start(group->engine, call, sequence, begin_ns + timeout_ns);
     if (__builtin_expect(code == ENGINE_UNDER_WAY, 0)) {

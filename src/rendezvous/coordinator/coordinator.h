@@ -111,6 +111,8 @@ struct coordinator_failure {
     struct kv_slice why;   /* a sentence */
     struct kv_slice cause; /* the record for the reports of all nodes; empty: none */
     bool is_final;         /* the job has failed */
+    bool is_victim;        /* it has failed because another rank is gone */
+    bool is_killed;        /* rdzv_cause_is_kill() */
     bool has_age;
     int64_t age_ms; /* how long ago the worker died */
 };

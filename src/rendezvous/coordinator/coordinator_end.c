@@ -32,6 +32,7 @@ static void await_answers(struct coordinator *c) {
         m->owes_answer = !m->has_failed;
         c->owing_count += m->owes_answer;
     }
+    c->asks_others = c->owing_count > 0;
 }
 
 void coordinator_end_job(struct coordinator *c, struct kv_slice why, bool has_failed) {
@@ -80,7 +81,10 @@ static void take_record(struct coordinator_first_failure *failure, struct kv_sli
 }
 
 static struct rdzv_death death_of(const struct coordinator_failure *failure, int64_t now_ms) {
-    return (struct rdzv_death){.is_known = failure->has_age, .at_ms = now_ms - failure->age_ms};
+    return (struct rdzv_death){.is_known = failure->has_age,
+                               .is_victim = failure->is_victim,
+                               .is_killed = failure->is_killed,
+                               .at_ms = now_ms - failure->age_ms};
 }
 
 /* Of all nodes the one whose worker died first. */
@@ -104,14 +108,22 @@ void coordinator_end_answered(struct coordinator *c, struct coordinator_member *
     coordinator_end_settle(c, now_ms);
 }
 
+/* A victim is not the first: the node of the rank by which it fails may not know yet that this one has ended. */
+static bool is_hearing(const struct coordinator *c) {
+    return c->owing_count > 0 || (c->asks_others && c->failure.is_untold && c->failure.death.is_victim);
+}
+
+static int64_t hears_until_ms(const struct coordinator *c) {
+    return c->answers_by_ms + (c->failure.death.is_victim ? RDZV_CULPRIT_MS : 0);
+}
+
 void coordinator_end_settle(struct coordinator *c, int64_t now_ms) {
-    enum { ANSWERS_MS = 100 };
     char text[COORDINATOR_TEXT_BYTES_MAX];
     if (c->phase != COORDINATOR_OVER || !c->has_failed) {
         return;
     }
-    c->answers_by_ms = c->answers_by_ms > 0 ? c->answers_by_ms : now_ms + ANSWERS_MS;
-    if (c->failure.is_untold && (c->owing_count == 0 || now_ms >= c->answers_by_ms)) {
+    c->answers_by_ms = c->answers_by_ms > 0 ? c->answers_by_ms : now_ms + RDZV_OTHERS_MS;
+    if (c->failure.is_untold && (!is_hearing(c) || now_ms >= hears_until_ms(c))) {
         const struct coordinator_message closed = word_closed(c, coordinator_news_text(&c->news, text));
         c->failure.is_untold = false;
         for (struct coordinator_member *m = c->places[COORDINATOR_OUT].first; m; m = m->next) {
@@ -121,7 +133,7 @@ void coordinator_end_settle(struct coordinator *c, int64_t now_ms) {
 }
 
 int64_t coordinator_end_wake_ms(const struct coordinator *c) {
-    return c->phase == COORDINATOR_OVER && c->owing_count > 0 && c->answers_by_ms > 0 ? c->answers_by_ms : INT64_MAX;
+    return c->phase == COORDINATOR_OVER && is_hearing(c) && c->answers_by_ms > 0 ? hears_until_ms(c) : INT64_MAX;
 }
 
 static void end_by_failure(struct coordinator *c, const struct coordinator_member *member, struct kv_slice why) {

@@ -154,6 +154,7 @@ struct coordinator {
     struct coordinator_first_failure failure;
     bool has_failed;       /* the job, once it is over */
     size_t owing_count;    /* then: members that owe an answer */
+    bool asks_others;      /* there were any to be asked */
     int64_t answers_by_ms; /* who has not answered by then is awaited no longer; 0: not known yet */
     int64_t last_call_ms;  /* when the last call ends; INT64_MAX: too few have joined */
     int64_t settled_ms;    /* when all that time had brought was done */

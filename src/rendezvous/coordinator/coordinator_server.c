@@ -218,6 +218,8 @@ static void fail(struct coordinator_server *server, struct agent *agent, const s
     struct coordinator_failure failure = {.why = message->text, .cause = message->cause, .is_final = message->is_final};
     struct rdzv_cause cause;
     if (rdzv_cause_read((const char *)message->cause.data, message->cause.len, &cause) == MUSTER_OK) {
+        failure.is_victim = cause.is_victim;
+        failure.is_killed = rdzv_cause_is_kill(cause.wait_status);
         failure.has_age = cause.age_us >= 0;
         failure.age_ms = cause.age_us / 1000 + waited_ms(server, agent);
     }

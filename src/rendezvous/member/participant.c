@@ -146,11 +146,9 @@ static void on_answer_due(uv_timer_t *timer) {
     }
 }
 
-/* Not before the deaths of this node's workers have been read that came in this turn of the loop: one of them may be
- * older than the one by which the job has failed. */
 static void answer_soon(struct participant *p) {
     p->was_at_work = true;
-    (void)uv_timer_start(rdzv_timer(p->rdzv, RDZV_TIMER_ANSWER), on_answer_due, 0, 0);
+    (void)uv_timer_start(rdzv_timer(p->rdzv, RDZV_TIMER_ANSWER), on_answer_due, RDZV_NOTHING_FAILED_MS, 0);
 }
 
 static void on_closed(struct participant *p, const struct coordinator_message *message) {

@@ -2,6 +2,7 @@
 #include "rendezvous/round/cause.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,9 @@ char *rdzv_cause_write(const struct rdzv_cause *cause) {
                   "told", cause->is_told, "how", text_of(cause->how), "words", text_of(cause->words));
     if (object && cause->age_us >= 0) {
         (void)json_object_set_new(object, "age_us", json_integer(cause->age_us));
+    }
+    if (object && cause->is_victim) {
+        (void)json_object_set_new(object, "victim", json_true());
     }
     char *text = object ? json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
     json_decref(object);
@@ -91,6 +95,7 @@ int rdzv_cause_read(const char *text, size_t len, struct rdzv_cause *out) {
                                    .wait_status = wait_status,
                                    .time_s = time_s,
                                    .age_us = read_age(object),
+                                   .is_victim = json_is_true(json_object_get(object, "victim")),
                                    .is_final = is_final,
                                    .is_told = is_told};
         take_text(out->host, sizeof out->host, host, true);
@@ -101,15 +106,32 @@ int rdzv_cause_read(const char *text, size_t len, struct rdzv_cause *out) {
     return is_sound ? MUSTER_OK : status_fail(MUSTER_ECORRUPT, "a node's record of a failure is not understood");
 }
 
+/* PyTorch's processes may abort when a peer is gone, and launchers end workers by SIGTERM. */
+bool rdzv_cause_is_kill(int wait_status) {
+    return WIFSIGNALED(wait_status) && WTERMSIG(wait_status) != SIGABRT && WTERMSIG(wait_status) != SIGTERM;
+}
+
 struct rdzv_death rdzv_cause_death(const struct rdzv_cause *cause, int64_t now_ms) {
-    return (struct rdzv_death){.is_known = cause->age_us >= 0, .at_ms = now_ms - cause->age_us / 1000};
+    return (struct rdzv_death){.is_known = cause->age_us >= 0,
+                               .is_victim = cause->is_victim,
+                               .is_killed = rdzv_cause_is_kill(cause->wait_status),
+                               .at_ms = now_ms - cause->age_us / 1000};
 }
 
 bool rdzv_death_is_older(const struct rdzv_death *death, const struct rdzv_death *first) {
-    return death->is_known && first->is_known && death->at_ms + RDZV_DEATH_UNSURE_MS < first->at_ms;
+    if (death->is_victim != first->is_victim) {
+        return first->is_victim;
+    }
+    if (!death->is_known || !first->is_known) {
+        return false;
+    }
+    int64_t older_ms = first->at_ms - death->at_ms;
+    bool is_sure = older_ms > RDZV_DEATH_UNSURE_MS || older_ms < -RDZV_DEATH_UNSURE_MS;
+    return is_sure ? older_ms > 0 : death->is_killed && !first->is_killed;
 }
 
 void rdzv_death_refine(struct rdzv_death *death, const struct rdzv_death *again) {
+    death->is_victim = again->is_victim;
     if (death->is_known && again->is_known && again->at_ms < death->at_ms) {
         death->at_ms = again->at_ms;
     }

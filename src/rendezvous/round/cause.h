@@ -21,6 +21,7 @@ struct rdzv_cause {
     int wait_status;                  /* as from waitpid */
     int64_t time_s;                   /* by the clock of that node; never compared with another's */
     int64_t age_us;                   /* how long ago it died when this was told; negative: not known */
+    bool is_victim;                   /* it has said that it fails because another rank is gone */
     bool is_final;                    /* that node's restarts are used up: the job has failed */
     bool is_told;                     /* `words` are all that it will say */
     char how[RDZV_CAUSE_HOW_MAX];     /* a clause: "killed by SIGSEGV (Segmentation fault)" */
@@ -37,17 +38,27 @@ int rdzv_cause_read(const char *text, size_t len, struct rdzv_cause *out);
 /* When a worker died, by the clock of the node that compares. Clocks of two nodes are never compared: each says how
  * long ago it was. */
 enum { RDZV_DEATH_UNSURE_MS = 4 };
+/* A node that hears of another one's failure, and of none of its own, says so only after this time: ranks that fail
+ * because of one of its workers may be faster than the word that this one has ended. */
+enum { RDZV_NOTHING_FAILED_MS = 20 };
+/* How long the others have to say what has failed on them; and how much longer if all that is known is victims. */
+enum { RDZV_OTHERS_MS = 100, RDZV_CULPRIT_MS = 400 };
 
 struct rdzv_death {
     bool is_known;
+    bool is_victim;
+    bool is_killed; /* by a signal that no other rank's end leads to */
     int64_t at_ms;
 };
 
 /* Of a record that is told, or heard, now. */
+bool rdzv_cause_is_kill(int wait_status);
 struct rdzv_death rdzv_cause_death(const struct rdzv_cause *cause, int64_t now_ms);
-/* The rule by which one failure is the cause of the job's end, and the other one is not. Where it does not tell, the
- * one stays that was heard first: by more than a tick of the kernel, which is as exactly as it is known how long a
- * record was on its way. A death that is not known is not compared. */
+/* The rule by which one failure is the cause of the job's end, and the other one is not. A victim is none as long as
+ * there is one that is no victim: ranks of libmuster end within a millisecond of the one by which they fail. Of two
+ * that died at the same moment the one that was killed is the first. Where it does not tell, the one stays that was
+ * heard first: by more than a tick of the kernel, which is as exactly as it is known how long a record was on its way.
+ * A death that is not known is not compared. */
 bool rdzv_death_is_older(const struct rdzv_death *death, const struct rdzv_death *first);
 /* Two records of one death: a record seems younger by as long as it was on its way, so the older one is nearer to the
  * truth. */

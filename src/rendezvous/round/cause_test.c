@@ -2,6 +2,7 @@
 #include "rendezvous/round/cause.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -115,6 +116,38 @@ static void older_death_is_the_cause(void **state) {
     assert_false(rdzv_cause_death(&told, 1000).is_known);
 }
 
+/* A rank of libmuster ends within a millisecond of the one by which it fails, and its node may speak first. */
+static void victim_is_not_the_cause(void **state) {
+    struct rdzv_cause victim = cause, culprit = cause, read;
+    (void)state;
+    victim.is_victim = true;
+    victim.age_us = 60000;
+    culprit.age_us = 1000;
+    char *text = rdzv_cause_write(&victim);
+    assert_int_equal(rdzv_cause_read(text, strlen(text), &read), MUSTER_OK);
+    free(text);
+    assert_true(read.is_victim);
+    struct rdzv_death first = rdzv_cause_death(&read, 1000), death = rdzv_cause_death(&culprit, 1000);
+    assert_true(rdzv_death_is_older(&death, &first));
+    assert_false(rdzv_death_is_older(&first, &death));
+    culprit.age_us = -1;
+    death = rdzv_cause_death(&culprit, 1000);
+    assert_true(rdzv_death_is_older(&death, &first));
+}
+
+static void who_is_killed_at_the_same_moment_is_the_cause(void **state) {
+    struct rdzv_cause raised = {.wait_status = 1 << 8, .age_us = 4000}, killed = {.wait_status = SIGKILL};
+    struct rdzv_death first = rdzv_cause_death(&raised, 1000), death = rdzv_cause_death(&killed, 1000);
+    (void)state;
+    assert_true(rdzv_death_is_older(&death, &first));
+    assert_false(rdzv_death_is_older(&first, &death));
+    raised.age_us = 5000;
+    first = rdzv_cause_death(&raised, 1000);
+    assert_false(rdzv_death_is_older(&death, &first));
+    assert_false(rdzv_cause_is_kill(SIGABRT));
+    assert_false(rdzv_cause_is_kill(SIGTERM));
+}
+
 static void of_two_records_of_one_death_the_older_counts(void **state) {
     const struct rdzv_death earlier = {.is_known = true, .at_ms = 990}, later = {.is_known = true, .at_ms = 1010};
     const struct rdzv_death unknown = {.at_ms = 0};
@@ -133,6 +166,8 @@ int main(void) {
         cmocka_unit_test(age_may_be_missing_or_nonsense),
         cmocka_unit_test(last_words_lose_their_beginning),
         cmocka_unit_test(older_death_is_the_cause),
+        cmocka_unit_test(victim_is_not_the_cause),
+        cmocka_unit_test(who_is_killed_at_the_same_moment_is_the_cause),
         cmocka_unit_test(of_two_records_of_one_death_the_older_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

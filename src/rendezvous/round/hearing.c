@@ -20,7 +20,7 @@ static void complete(struct hearing *h, const struct rdzv_cause *again, int64_t 
 }
 
 void hearing_begin(struct hearing *h, const struct rdzv_cause *own, uint32_t owed, int64_t now_ms) {
-    *h = (struct hearing){.owed = owed};
+    *h = (struct hearing){.has_others = owed > 0, .owed = owed};
     put_first(h, own, true, now_ms);
 }
 
@@ -48,7 +48,9 @@ void hearing_excuse(struct hearing *h, uint32_t count) {
 }
 
 bool hearing_is_over(const struct hearing *h) {
-    bool are_all_heard = h->owed == 0 || h->is_silent_now;
+    /* A victim is not the first: the node of the rank by which it fails may not know yet that this one has ended. */
+    bool awaits_culprit = h->has_others && h->death.is_victim;
+    bool are_all_heard = (h->owed == 0 && !awaits_culprit) || h->is_silent_now;
     return are_all_heard && (h->first.is_told || (h->is_silent_now && !h->is_own));
 }
 

@@ -9,7 +9,8 @@ struct hearing {
     struct rdzv_cause first; /* the failure that counts so far */
     struct rdzv_death death;
     bool is_own;        /* it is the judge's own */
-    uint32_t owed;      /* other nodes that have not said all they have to say */
+    bool has_others;    /* nodes at work beside the judge's */
+    uint32_t owed;      /* of these, how many have not said all they have to say */
     bool is_silent_now; /* those have had their time */
 };
 

@@ -1,3 +1,4 @@
+/* Hearing nodes out: which death counts, who is waited for, and when it is told. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -115,6 +116,25 @@ static void record_without_an_age_is_not_compared(void **state) {
     assert_true(hearing_verdict(&h, NOW_MS).age_us < 0);
 }
 
+/* The node that says that nothing has failed there may not know it yet. */
+static void victim_is_not_told_before_the_others_have_had_their_time(void **state) {
+    struct rdzv_cause own = death(0, 0, true), other = death(3, 0, true);
+    struct hearing h;
+    (void)state;
+    own.is_victim = true;
+    hearing_begin(&h, &own, 1, NOW_MS);
+    hearing_excuse(&h, 1);
+    assert_false(hearing_is_over(&h));
+    hearing_take(&h, &other, NOW_MS + 5);
+    assert_true(hearing_is_over(&h));
+    assert_int_equal(hearing_verdict(&h, NOW_MS).rank, 3);
+    hearing_begin(&h, &own, 1, NOW_MS);
+    h.is_silent_now = true;
+    assert_true(hearing_is_over(&h));
+    hearing_begin(&h, &own, 0, NOW_MS); /* no other node */
+    assert_true(hearing_is_over(&h));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(judge_alone_waits_for_its_last_words),
@@ -123,6 +143,7 @@ int main(void) {
         cmocka_unit_test(judge_hears_of_an_older_death_of_its_own),
         cmocka_unit_test(silent_node_is_waited_for_no_longer_than_its_time),
         cmocka_unit_test(record_without_an_age_is_not_compared),
+        cmocka_unit_test(victim_is_not_told_before_the_others_have_had_their_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
