@@ -177,7 +177,7 @@ static void pause_store(const struct fixture *f, bool is_paused) {
     enum { DESCRIPTORS_MAX = 256 };
     int least_bytes = is_paused ? INT_MAX : 1;
     for (int fd = 0; fd < DESCRIPTORS_MAX; fd++) {
-        struct sockaddr_in own;
+        struct sockaddr_in own = {.sin_family = AF_UNSPEC};
         socklen_t len = sizeof own;
         if (getsockname(fd, (struct sockaddr *)&own, &len) == 0 && own.sin_family == AF_INET &&
             own.sin_port == htons(f->port)) {

@@ -74,6 +74,7 @@ int group_run(struct muster_group *group, const struct comm_call *call, int64_t 
     recorder_end(recorder, number, end_ns, code);
     if (__builtin_expect(code != 0, 0)) {
         code = group_call_failed(group, code, timeout_ns);
+        recorder_end(recorder, number, end_ns, code); /* a link that broke is a peer that is gone, as is known now */
     } else {
         call_line_finish(line, sequence);
     }

@@ -112,9 +112,14 @@ static void on_resolved(void *ctx, int status, const struct net_addresses *addre
     (void)uv_timer_start(&client->timer, attempt, 0, 0);
 }
 
-int admission_client_open(uv_loop_t *loop, struct loop_clock *clock, const char *host, uint16_t port,
-                          const struct native_session_key *key, uint64_t timeout_ms, admission_client_cb *cb, void *ctx,
-                          struct admission_client **out) {
+void admission_client_set_clock(struct admission_client *client, struct loop_clock *clock) {
+    int64_t left_ms = client->deadline_ms - now_ms(client);
+    client->clock = clock;
+    client->deadline_ms = now_ms(client) + left_ms;
+}
+
+int admission_client_open(uv_loop_t *loop, const char *host, uint16_t port, const struct native_session_key *key,
+                          uint64_t timeout_ms, admission_client_cb *cb, void *ctx, struct admission_client **out) {
     struct admission_client *client = calloc(1, sizeof *client);
     if (!client) {
         return status_fail(MUSTER_ENOMEM, "no memory for a way to the workers' store");
@@ -124,7 +129,6 @@ int admission_client_open(uv_loop_t *loop, struct loop_clock *clock, const char 
     client->loop = loop;
     client->key = *key;
     client->port = port;
-    client->clock = clock;
     client->deadline_ms = now_ms(client) + (int64_t)timeout_ms;
     client->cb = cb;
     client->ctx = ctx;

@@ -15,12 +15,15 @@ struct admission_client;
  * MUSTER_ECONNECT, MUSTER_ETIMEOUT (nobody answers), MUSTER_ERESOLVE. May close the client. */
 typedef void admission_client_cb(void *ctx, int status);
 
-/* Tries until `timeout_ms` of `clock` are over: the other agent may have other things to do at the moment. `host`:
- * numeric or a name; copied. `clock` (NULL: time away counts) and `key->run_id` are borrowed until
- * admission_client_close(). `cb` comes once, from the loop. MUSTER_ENOMEM. */
-int admission_client_open(uv_loop_t *loop, struct loop_clock *clock, const char *host, uint16_t port,
-                          const struct native_session_key *key, uint64_t timeout_ms, admission_client_cb *cb, void *ctx,
-                          struct admission_client **out);
+/* Tries until `timeout_ms` are over: the other agent may have other things to do at the moment. `host`: numeric or a
+ * name; copied. `key->run_id` is borrowed until admission_client_close(). `cb` comes once, from the loop.
+ * MUSTER_ENOMEM. */
+int admission_client_open(uv_loop_t *loop, const char *host, uint16_t port, const struct native_session_key *key,
+                          uint64_t timeout_ms, admission_client_cb *cb, void *ctx, struct admission_client **out);
+
+/* By whose clock its time is counted; borrowed until admission_client_close(). Right after opening. Without one, time
+ * that this process was away counts as well. */
+void admission_client_set_clock(struct admission_client *client, struct loop_clock *clock);
 
 /* After `cb` or instead of it. Frees during later turns of the loop. NULL accepted. */
 void admission_client_close(struct admission_client *client);

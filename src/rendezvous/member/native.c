@@ -187,10 +187,11 @@ static void request_admission(struct native *n, const struct coordinator_world *
         return;
     }
     rdzv_hold_world(n->part.rdzv);
-    int rc =
-        admission_client_open(n->part.rdzv->loop, &n->part.rdzv->clock, n->part.rdzv->world.master_addr, w->master_port,
-                              &key, n->part.rdzv->options.conf.read_timeout_ms, on_admitted, n, &n->admission);
-    if (rc != MUSTER_OK) {
+    int rc = admission_client_open(n->part.rdzv->loop, n->part.rdzv->world.master_addr, w->master_port, &key,
+                                   n->part.rdzv->options.conf.read_timeout_ms, on_admitted, n, &n->admission);
+    if (rc == MUSTER_OK) {
+        admission_client_set_clock(n->admission, &n->part.rdzv->clock);
+    } else {
         participant_fail(&n->part, rc);
     }
 }

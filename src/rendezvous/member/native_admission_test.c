@@ -269,7 +269,7 @@ static void admission_is_not_waited_for_without_end(void **state) {
     struct fixture *f = *state;
     const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
     assert_int_equal(
-        admission_client_open(&f->loop, NULL, "127.0.0.1", f->silent_port, &key, 100, on_admitted, f, &f->admission),
+        admission_client_open(&f->loop, "127.0.0.1", f->silent_port, &key, 100, on_admitted, f, &f->admission),
         MUSTER_OK);
     run_until(f, is_admission_over);
     assert_int_equal(f->admission_status, MUSTER_ETIMEOUT);
@@ -286,9 +286,10 @@ static void admission_does_not_count_time_away(void **state) {
     const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
     struct loop_clock clock;
     loop_clock_start(&clock, &f->loop);
-    assert_int_equal(admission_client_open(&f->loop, &clock, "127.0.0.1", f->silent_port, &key, TIMEOUT_MS, on_admitted,
-                                           f, &f->admission),
-                     MUSTER_OK);
+    assert_int_equal(
+        admission_client_open(&f->loop, "127.0.0.1", f->silent_port, &key, TIMEOUT_MS, on_admitted, f, &f->admission),
+        MUSTER_OK);
+    admission_client_set_clock(f->admission, &clock);
     run_until(f, has_come);
     uint64_t began_ms = uv_now(&f->loop);
     clock.absence.due_ms -= TIMEOUT_MS; /* as if its next turn had been due that long ago */
@@ -302,9 +303,8 @@ static void no_way_there_may_pass(void **state) {
     struct fixture *f = *state;
     const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
     uint64_t began_ms = uv_now(&f->loop);
-    assert_int_equal(
-        admission_client_open(&f->loop, NULL, "255.255.255.255", 4711, &key, 250, on_admitted, f, &f->admission),
-        MUSTER_OK);
+    assert_int_equal(admission_client_open(&f->loop, "255.255.255.255", 4711, &key, 250, on_admitted, f, &f->admission),
+                     MUSTER_OK);
     run_until(f, is_admission_over);
     assert_int_equal(f->admission_status, MUSTER_ECONNECT);
     assert_true(uv_now(&f->loop) - began_ms >= 250);
