@@ -396,6 +396,19 @@ static void failure_that_is_restarted_waits_for_nobody(void **state) {
     assert_true(rdzv_cause(f->nodes[0].rdzv)->is_told);
 }
 
+/* The agent asks for another round in the same turn of the loop in which it would have been told that the job has
+ * failed.
+ */
+static void cause_of_a_job_that_has_failed_outlives_a_join(void **state) {
+    struct fixture *f = *state;
+    const struct rdzv_cause cause = {.rank = 1, .pid = 7, .wait_status = 9, .is_final = true, .is_told = true};
+    form_fixed_pair(f);
+    rdzv_note_cause(f->nodes[0].rdzv, &cause);
+    rdzv_tell_failed(f->nodes[0].rdzv, MUSTER_ECLOSED);
+    rdzv_join(f->nodes[0].rdzv);
+    assert_non_null(rdzv_cause(f->nodes[0].rdzv));
+}
+
 /* The report and the outcome of one agent are to name the same worker, also where others speak late. */
 static void cause_stays_as_it_was_reported(void **state) {
     struct fixture *f = *state;
@@ -527,6 +540,7 @@ int main(void) {
         TEST(failure_for_good_is_judged_with_one_that_is_restarted),
         TEST(failure_that_is_restarted_makes_way_for_an_older_one_for_good),
         TEST(failure_that_is_restarted_waits_for_nobody),
+        TEST(cause_of_a_job_that_has_failed_outlives_a_join),
         TEST(cause_stays_as_it_was_reported),
         TEST(last_words_may_be_answered_in_the_next_round),
         TEST(judge_waits_for_nodes_at_work_where_others_are_done),

@@ -117,7 +117,9 @@ void rdzv_release_world(struct rdzv *r) {
 
 void rdzv_withdraw_world(struct rdzv *r) {
     r->has_world = r->has_change = r->is_world_held = false;
-    rdzv_forget_cause(r);
+    if (!r->failed) { /* else the agent has not been told yet that no other round comes, and will ask for the cause */
+        rdzv_forget_cause(r);
+    }
 }
 
 void rdzv_tell_change(struct rdzv *r, enum rdzv_change change, const char *format, ...) {
