@@ -128,6 +128,17 @@ void agent_workers_signal(struct agent *a, int signal_number) {
     }
 }
 
+/* The launcher made it end in this way. While the others of this node or job are stopped for a failure, SIGKILL comes
+ * from somebody else until the launcher sends it: that worker may be the one because of which they fail. */
+static bool is_ours(const struct agent *a, const struct guardian_exit *exit) {
+    enum agent_outcome why = a->machine.outcome;
+    bool after_failure =
+        why == AGENT_OUTCOME_FAILED || why == AGENT_OUTCOME_RESTART_FAILURE || why == AGENT_OUTCOME_RDZV_LOST;
+    bool by_kill = WIFSIGNALED(exit->wait_status) && WTERMSIG(exit->wait_status) == SIGKILL;
+    bool told = a->signalled_at_ns != 0 && exit->at_ns >= a->signalled_at_ns;
+    return a->machine.state == AGENT_STATE_KILLING || (told && !(after_failure && by_kill));
+}
+
 void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     struct agent_worker *worker = &a->workers[exit->id];
     worker->ended = true;
@@ -141,9 +152,7 @@ void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     worker->core_dumped = exit->core_dumped;
     worker->ended_at_ns = exit->at_ns;
     worker->ended_wall_us = clock_realtime_at_us(exit->at_ns);
-    bool told = a->signalled_at_ns != 0 && exit->at_ns >= a->signalled_at_ns;
-    bool killed = a->machine.state == AGENT_STATE_KILLING;
-    worker->stopped_by_us = exit->wait_status != 0 && (told || killed);
+    worker->stopped_by_us = exit->wait_status != 0 && is_ours(a, exit);
     bool failed = exit->wait_status != 0;
     agent_feed(a, failed ? AGENT_EVENT_WORKER_FAILED : AGENT_EVENT_WORKER_SUCCEEDED, (int)exit->id);
     if (failed && !worker->stopped_by_us) {

@@ -301,6 +301,16 @@ def rank_is_killed(backend, which, worker):
         scratch.expect_nobody()
 
 
+def case_ranks_that_fail_because_of_another():
+    """A rank of libmuster is killed, and those of both nodes end within a millisecond: both name the one that was killed; static
+    as well. So it is with PyTorch's, some milliseconds later."""
+    jobs.isolate()
+    for backend in (BACKEND, "static") if BACKEND == "c10d" else (BACKEND,):
+        for which in range(4):
+            rank_is_killed(backend, which, "libmuster")
+        rank_is_killed(backend, 3, "gloo")
+
+
 # For the backends with a coordinator.
 NATIVE = "muster" if BACKEND == "c10d" else BACKEND
 

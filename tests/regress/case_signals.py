@@ -78,6 +78,33 @@ def case_stubborn_workers_are_killed():
         scratch.expect_nobody()
 
 
+def case_worker_is_killed_while_stopping():
+    """A worker that is to end because of another one's failure is killed by somebody else: the report does not claim that the
+    launcher did it. If the launcher was told to end, it is no failure."""
+    jobs.isolate()
+    for fails in (True, False):
+        with jobs.Scratch() as scratch:
+            process, starts = start_group(scratch, 2, worker=jobs.worker(scratch, "--ignore"))
+            first, second = starts
+            if fails:
+                jobs.tell_exit(first.pid, 3)
+                scratch.channel.expect(1, "signal", jobs.SOON_S)
+                time.sleep(0.05)  # a worker that is killed within 4 ms of another one's end counts as the first
+                os.kill(second.pid, signal.SIGKILL)
+                process.expect(jobs.SOON_S, 1)
+                jobs.check("killed by SIGKILL (Killed); not by the launcher" in process.err(), process.tail())
+                root = process.err().partition("Root Cause")[2]
+                jobs.check("exitcode  : 3 " in root, process.tail())
+            else:
+                process.signal(signal.SIGTERM)
+                scratch.channel.expect(2, "signal", jobs.SOON_S)
+                for worker in (first, second):
+                    os.kill(worker.pid, signal.SIGKILL)
+                process.expect(jobs.SOON_S, 1)
+                jobs.check("Root Cause" not in process.err(), process.tail())
+            scratch.expect_nobody()
+
+
 def case_second_signal_leaves_nobody():
     """A second signal during the shutdown neither hangs it nor leaves workers behind."""
     jobs.isolate()

@@ -13,10 +13,16 @@
 enum {
     TICK_US = 10000,  /* a file's time may be so much too early */
     CLEAR_US = 20000, /* so much before a death the file speaks for itself */
+    UNSURE_US = 4000, /* a process that is killed may be gone for its peers so much before it can be waited for */
 };
 
 static bool died_before(const struct report_entry *a, const struct report_entry *b) {
     return a->order != b->order ? a->order < b->order : a->rank < b->rank;
+}
+
+/* The system closes the sockets of a process before its parent hears of its end, and victims may be faster. */
+static bool was_killed_meanwhile(const struct report_entry *a, const struct report_entry *b) {
+    return a->was_killed && !b->was_killed && a->ended_us - b->ended_us <= UNSURE_US;
 }
 
 static bool failed_before(const struct report_entry *a, const struct report_entry *b) {
@@ -41,6 +47,9 @@ static bool failed_before(const struct report_entry *a, const struct report_entr
     }
     if (b->error_us != 0 && b->error_us + CLEAR_US <= a->ended_us) {
         return false;
+    }
+    if (a->was_killed != b->was_killed) {
+        return was_killed_meanwhile(a, b) || (!was_killed_meanwhile(b, a) && died_before(a, b));
     }
     return died_before(a, b);
 }

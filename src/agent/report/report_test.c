@@ -227,6 +227,19 @@ static void a_victim_is_not_the_root(void **state) {
 
 #define S_US 1000000
 
+/* The victim has ended before the killed worker could be waited for. */
+static void who_is_killed_at_the_same_moment_is_the_root(void **state) {
+    (void)state;
+    struct report_entry entries[] = {
+        {.rank = 0, .order = 2, .wait_status = SIGKILL, .was_killed = true, .ended_us = 1 * S_US + 3000},
+        {.rank = 1, .order = 1, .wait_status = exit_status(1), .ended_us = 1 * S_US},
+    };
+    struct report report = {.entries = entries, .count = 2};
+    assert_int_equal(report_root(&report), 0);
+    entries[0].ended_us += 2000; /* later than a victim's end can explain */
+    assert_int_equal(report_root(&report), 1);
+}
+
 /* Rank 0 raises, and needs four seconds to die; rank 1 fails because of it, and is dead before. */
 static void an_error_file_is_older_than_a_death(void **state) {
     (void)state;
@@ -618,6 +631,7 @@ int main(void) {
         cmocka_unit_test(a_plain_message_and_a_signal_without_a_name),
         cmocka_unit_test(the_root_is_the_first_to_die_by_itself),
         cmocka_unit_test(a_victim_is_not_the_root),
+        cmocka_unit_test(who_is_killed_at_the_same_moment_is_the_root),
         cmocka_unit_test(an_error_file_is_older_than_a_death),
         cmocka_unit_test(deaths_decide_where_file_times_are_too_coarse),
         cmocka_unit_test(ranks_that_others_may_have_waited_for_are_named),
