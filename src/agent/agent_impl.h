@@ -35,6 +35,8 @@
 /* Signals that --signals-to-handle can name. */
 #define AGENT_SIGNALS_MAX 32
 
+enum { AGENT_WORKER_STATE_UNKNOWN = '?' };
+
 struct agent_worker {
     pid_t pid; /* 0 until started */
     bool ended;
@@ -47,7 +49,7 @@ struct agent_worker {
     uint64_t order; /* of death, over the whole life of the agent */
     int64_t started_wall_us, ended_wall_us;
     int64_t ended_at_ns;              /* monotonic */
-    char state_at_stop;               /* as /proc had it when the first one failed; 0: it had ended */
+    char state_at_stop;               /* as /proc had it when the first one failed, or unknown; 0: it had ended */
     int64_t uninterruptible_since_ns; /* 0: it is not, or nobody looks */
 };
 

@@ -103,11 +103,15 @@ void agent_worker_not_started(struct agent *a, uint32_t local_rank, const char *
     agent_cause_tell_not_started(a, local_rank, why);
 }
 
-/* Before the signal changes them. A few thousand files at most, read once an attempt. */
+/* Before the signal changes them. A few thousand files at most, read once. Only the report of a job that ends tells
+ * them, so a restart does not wait for them. */
 static void note_states(struct agent *a) {
+    bool is_reported = a->machine.outcome != AGENT_OUTCOME_RESTART_FAILURE || a->machine.job_counts;
     for (uint32_t i = 0; i < a->config->nproc; i++) {
         struct agent_worker *worker = &a->workers[i];
-        worker->state_at_stop = worker->pid != 0 && !worker->ended ? reaper_proc_state(worker->pid) : '\0';
+        bool is_running = worker->pid != 0 && !worker->ended;
+        char state = is_running && is_reported ? reaper_proc_state(worker->pid) : AGENT_WORKER_STATE_UNKNOWN;
+        worker->state_at_stop = is_running ? state : '\0';
     }
 }
 
