@@ -68,7 +68,7 @@ static void fill_entry(const struct agent *a, uint32_t local_rank, struct report
                                    .timer_expired = worker->timer_expired,
                                    .stuck = worker->stuck};
     entry->is_victim = is_victim(a, local_rank);
-    entry->was_killed = !worker->stopped_by_us && rdzv_cause_is_kill(worker->wait_status);
+    entry->early_us = worker->stopped_by_us ? 0 : rdzv_cause_early_ms(worker->wait_status) * 1000;
     read_error_file(a, local_rank, entry, text);
     entry->failed_first = worker->stopped_by_us && entry->error_us != 0 && entry->error_us < a->signalled_wall_us;
     entry->stopped_by_us = worker->stopped_by_us && !entry->failed_first;

@@ -21,7 +21,7 @@ struct report_entry { /* one worker that ended badly; strings are borrowed */
     int64_t ended_us;   /* wall time of the end */
     int64_t error_us;   /* when its error file was written; 0: none was */
     bool stopped_by_us; /* told to end by the launcher before it failed */
-    bool was_killed;    /* by a signal that neither the launcher nor another rank's end leads to */
+    int64_t early_us;   /* its peers may have noticed its end so much before that */
     bool is_victim;     /* it has said that it fails because another rank is gone */
     bool failed_first;  /* it was told to end, and had written its error file before that */
     bool oom_killed;

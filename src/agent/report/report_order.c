@@ -13,16 +13,15 @@
 enum {
     TICK_US = 10000,  /* a file's time may be so much too early */
     CLEAR_US = 20000, /* so much before a death the file speaks for itself */
-    UNSURE_US = 4000, /* a process that is killed may be gone for its peers so much before it can be waited for */
 };
 
 static bool died_before(const struct report_entry *a, const struct report_entry *b) {
     return a->order != b->order ? a->order < b->order : a->rank < b->rank;
 }
 
-/* The system closes the sockets of a process before its parent hears of its end, and victims may be faster. */
-static bool was_killed_meanwhile(const struct report_entry *a, const struct report_entry *b) {
-    return a->was_killed && !b->was_killed && a->ended_us - b->ended_us <= UNSURE_US;
+/* A worker that is killed may be gone for its peers before it can be waited for. */
+static bool was_first_for_peers(const struct report_entry *a, const struct report_entry *b) {
+    return a->early_us > b->early_us && a->ended_us - b->ended_us <= a->early_us;
 }
 
 static bool failed_before(const struct report_entry *a, const struct report_entry *b) {
@@ -48,10 +47,7 @@ static bool failed_before(const struct report_entry *a, const struct report_entr
     if (b->error_us != 0 && b->error_us + CLEAR_US <= a->ended_us) {
         return false;
     }
-    if (a->was_killed != b->was_killed) {
-        return was_killed_meanwhile(a, b) || (!was_killed_meanwhile(b, a) && died_before(a, b));
-    }
-    return died_before(a, b);
+    return was_first_for_peers(a, b) || (!was_first_for_peers(b, a) && died_before(a, b));
 }
 
 size_t report_root(const struct report *report) {

@@ -231,7 +231,7 @@ static void a_victim_is_not_the_root(void **state) {
 static void who_is_killed_at_the_same_moment_is_the_root(void **state) {
     (void)state;
     struct report_entry entries[] = {
-        {.rank = 0, .order = 2, .wait_status = SIGKILL, .was_killed = true, .ended_us = 1 * S_US + 3000},
+        {.rank = 0, .order = 2, .wait_status = SIGKILL, .early_us = 4000, .ended_us = 1 * S_US + 3000},
         {.rank = 1, .order = 1, .wait_status = exit_status(1), .ended_us = 1 * S_US},
     };
     struct report report = {.entries = entries, .count = 2};

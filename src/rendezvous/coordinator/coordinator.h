@@ -112,9 +112,9 @@ struct coordinator_failure {
     struct kv_slice cause; /* the record for the reports of all nodes; empty: none */
     bool is_final;         /* the job has failed */
     bool is_victim;        /* it has failed because another rank is gone */
-    bool is_killed;        /* rdzv_cause_is_kill() */
     bool has_age;
-    int64_t age_ms; /* how long ago the worker died */
+    int64_t age_ms;   /* how long ago the worker died */
+    int64_t early_ms; /* rdzv_cause_early_ms() */
 };
 /* A worker of the node has failed: the others are told at once. The node stays, until it joins, closes, or is lost. A
  * second call completes the record. After a CLOSED for a failure every node that was at work answers with a call, empty

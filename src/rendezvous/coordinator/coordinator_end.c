@@ -83,8 +83,8 @@ static void take_record(struct coordinator_first_failure *failure, struct kv_sli
 static struct rdzv_death death_of(const struct coordinator_failure *failure, int64_t now_ms) {
     return (struct rdzv_death){.is_known = failure->has_age,
                                .is_victim = failure->is_victim,
-                               .is_killed = failure->is_killed,
-                               .at_ms = now_ms - failure->age_ms};
+                               .at_ms = now_ms - failure->age_ms,
+                               .early_ms = failure->early_ms};
 }
 
 /* Of all nodes the one whose worker died first. */

@@ -219,7 +219,7 @@ static void fail(struct coordinator_server *server, struct agent *agent, const s
     struct rdzv_cause cause;
     if (rdzv_cause_read((const char *)message->cause.data, message->cause.len, &cause) == MUSTER_OK) {
         failure.is_victim = cause.is_victim;
-        failure.is_killed = rdzv_cause_is_kill(cause.wait_status);
+        failure.early_ms = rdzv_cause_early_ms(cause.wait_status);
         failure.has_age = cause.age_us >= 0;
         failure.age_ms = cause.age_us / 1000 + waited_ms(server, agent);
     }

@@ -106,16 +106,18 @@ int rdzv_cause_read(const char *text, size_t len, struct rdzv_cause *out) {
     return is_sound ? MUSTER_OK : status_fail(MUSTER_ECORRUPT, "a node's record of a failure is not understood");
 }
 
-/* PyTorch's processes may abort when a peer is gone, and launchers end workers by SIGTERM. */
-bool rdzv_cause_is_kill(int wait_status) {
-    return WIFSIGNALED(wait_status) && WTERMSIG(wait_status) != SIGABRT && WTERMSIG(wait_status) != SIGTERM;
+int64_t rdzv_cause_early_ms(int wait_status) {
+    enum { SIGKILL_EARLY_MS = 100, SIGNAL_EARLY_MS = 4 };
+    int number = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
+    bool may_follow = number == 0 || number == SIGABRT || number == SIGTERM;
+    return number == SIGKILL ? SIGKILL_EARLY_MS : may_follow ? 0 : SIGNAL_EARLY_MS;
 }
 
 struct rdzv_death rdzv_cause_death(const struct rdzv_cause *cause, int64_t now_ms) {
     return (struct rdzv_death){.is_known = cause->age_us >= 0,
                                .is_victim = cause->is_victim,
-                               .is_killed = rdzv_cause_is_kill(cause->wait_status),
-                               .at_ms = now_ms - cause->age_us / 1000};
+                               .at_ms = now_ms - cause->age_us / 1000,
+                               .early_ms = rdzv_cause_early_ms(cause->wait_status)};
 }
 
 bool rdzv_death_is_older(const struct rdzv_death *death, const struct rdzv_death *first) {
@@ -126,12 +128,15 @@ bool rdzv_death_is_older(const struct rdzv_death *death, const struct rdzv_death
         return false;
     }
     int64_t older_ms = first->at_ms - death->at_ms;
-    bool is_sure = older_ms > RDZV_DEATH_UNSURE_MS || older_ms < -RDZV_DEATH_UNSURE_MS;
-    return is_sure ? older_ms > 0 : death->is_killed && !first->is_killed;
+    if (death->early_ms > first->early_ms) {
+        return older_ms >= -death->early_ms;
+    }
+    return older_ms > (death->early_ms < first->early_ms ? first->early_ms : RDZV_DEATH_UNSURE_MS);
 }
 
 void rdzv_death_refine(struct rdzv_death *death, const struct rdzv_death *again) {
     death->is_victim = again->is_victim;
+    death->early_ms = again->early_ms;
     if (death->is_known && again->is_known && again->at_ms < death->at_ms) {
         death->at_ms = again->at_ms;
     }

@@ -40,23 +40,27 @@ int rdzv_cause_read(const char *text, size_t len, struct rdzv_cause *out);
 enum { RDZV_DEATH_UNSURE_MS = 4 };
 /* A node that hears of another one's failure, and of none of its own, says so only after this time: ranks that fail
  * because of one of its workers may be faster than the word that this one has ended. */
-enum { RDZV_NOTHING_FAILED_MS = 20 };
+enum { RDZV_NOTHING_FAILED_MS = 50 };
 /* How long the others have to say what has failed on them; and how much longer if all that is known is victims. */
 enum { RDZV_OTHERS_MS = 100, RDZV_CULPRIT_MS = 400 };
 
 struct rdzv_death {
     bool is_known;
     bool is_victim;
-    bool is_killed; /* by a signal that no other rank's end leads to */
     int64_t at_ms;
+    int64_t early_ms; /* its peers may have noticed it so much before that */
 };
 
+/* The system closes the sockets of a process that is killed before its parent can wait for it. Peers fail meanwhile,
+ * and may have ended first: on a busy machine that takes tens of milliseconds. SIGKILL comes from outside, so such a
+ * worker is no victim. Other signals may follow from the end of a peer, so only what is usual is granted; PyTorch's
+ * processes may abort then, and launchers end workers by SIGTERM, so nothing is. 0 for a worker that exited. */
+int64_t rdzv_cause_early_ms(int wait_status);
 /* Of a record that is told, or heard, now. */
-bool rdzv_cause_is_kill(int wait_status);
 struct rdzv_death rdzv_cause_death(const struct rdzv_cause *cause, int64_t now_ms);
 /* The rule by which one failure is the cause of the job's end, and the other one is not. A victim is none as long as
- * there is one that is no victim: ranks of libmuster end within a millisecond of the one by which they fail. Of two
- * that died at the same moment the one that was killed is the first. Where it does not tell, the one stays that was
+ * there is one that is no victim: ranks of libmuster end within a millisecond of the one by which they fail. One
+ * that was killed is the first also if it died a little later. Where it does not tell, the one stays that was
  * heard first: by more than a tick of the kernel, which is as exactly as it is known how long a record was on its way.
  * A death that is not known is not compared. */
 bool rdzv_death_is_older(const struct rdzv_death *death, const struct rdzv_death *first);

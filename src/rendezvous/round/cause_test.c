@@ -136,16 +136,24 @@ static void victim_is_not_the_cause(void **state) {
 }
 
 static void who_is_killed_at_the_same_moment_is_the_cause(void **state) {
-    struct rdzv_cause raised = {.wait_status = 1 << 8, .age_us = 4000}, killed = {.wait_status = SIGKILL};
+    struct rdzv_cause raised = {.wait_status = 1 << 8, .age_us = 100000}, killed = {.wait_status = SIGKILL};
     struct rdzv_death first = rdzv_cause_death(&raised, 1000), death = rdzv_cause_death(&killed, 1000);
     (void)state;
     assert_true(rdzv_death_is_older(&death, &first));
     assert_false(rdzv_death_is_older(&first, &death));
-    raised.age_us = 5000;
+    raised.age_us = 101000;
     first = rdzv_cause_death(&raised, 1000);
     assert_false(rdzv_death_is_older(&death, &first));
-    assert_false(rdzv_cause_is_kill(SIGABRT));
-    assert_false(rdzv_cause_is_kill(SIGTERM));
+    assert_true(rdzv_death_is_older(&first, &death));
+    /* Of two that were killed it is the age that counts. */
+    killed.age_us = 5000;
+    const struct rdzv_death earlier = rdzv_cause_death(&killed, 1000);
+    assert_true(rdzv_death_is_older(&earlier, &death));
+    assert_false(rdzv_death_is_older(&death, &earlier));
+    assert_true(rdzv_cause_early_ms(SIGSEGV) < rdzv_cause_early_ms(SIGKILL));
+    assert_int_equal(rdzv_cause_early_ms(SIGABRT), 0);
+    assert_int_equal(rdzv_cause_early_ms(SIGTERM), 0);
+    assert_int_equal(rdzv_cause_early_ms(9 << 8), 0);
 }
 
 static void of_two_records_of_one_death_the_older_counts(void **state) {
