@@ -47,10 +47,9 @@ static void read_error_file(const struct agent *a, uint32_t local_rank, struct r
 }
 
 /* One that crashes by itself after such a call is none. */
-static bool is_victim(const struct agent *a, uint32_t local_rank) {
-    int status = a->workers[local_rank].wait_status;
-    bool gave_up = WIFEXITED(status) || (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
-    return gave_up && last_call_was_bereft(logs_error_file(a->logs, local_rank));
+static bool is_victim(int wait_status, const struct last_call *call) {
+    bool gave_up = WIFEXITED(wait_status) || (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGABRT);
+    return gave_up && call->was_bereft;
 }
 
 static void fill_entry(const struct agent *a, uint32_t local_rank, struct report_entry *entry,
@@ -67,13 +66,13 @@ static void fill_entry(const struct agent *a, uint32_t local_rank, struct report
                                    .oom_killed = worker->oom_killed,
                                    .timer_expired = worker->timer_expired,
                                    .stuck = worker->stuck};
-    entry->is_victim = is_victim(a, local_rank);
+    last_call_read(logs_error_file(a->logs, local_rank), &text->last_call);
+    entry->last_call = text->last_call.text[0] != '\0' ? text->last_call.text : NULL;
+    entry->is_victim = is_victim(worker->wait_status, &text->last_call);
     entry->early_us = worker->stopped_by_us ? 0 : rdzv_cause_early_ms(worker->wait_status) * 1000;
     read_error_file(a, local_rank, entry, text);
     entry->failed_first = worker->stopped_by_us && entry->error_us != 0 && entry->error_us < a->signalled_wall_us;
     entry->stopped_by_us = worker->stopped_by_us && !entry->failed_first;
-    entry->last_call =
-        last_call_describe(logs_error_file(a->logs, local_rank), text->last_call) ? text->last_call : NULL;
     text->tail = malloc(LOGS_TAIL_SIZE);
     if (text->tail != NULL) {
         entry->stderr_tail_bytes = logs_stderr_tail(a->logs, local_rank, text->tail, LOGS_TAIL_SIZE);

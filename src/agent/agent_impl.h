@@ -150,7 +150,7 @@ void agent_outcome_end(const struct agent *a);
 struct agent_failure_text {
     struct error_record record;
     char problem[256];
-    char last_call[LAST_CALL_SIZE];
+    struct last_call last_call;
     char *tail;
 };
 

@@ -27,9 +27,10 @@ void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank) {
     const struct agent_worker *worker = &a->workers[local_rank];
     log_error("failed (exitcode: %d) local_rank: %u (pid: %d) of binary: %s", report_exit_code(worker->wait_status),
               local_rank, worker->pid, a->config->command.items[0]);
-    char call[LAST_CALL_SIZE];
-    if (last_call_describe(logs_error_file(a->logs, local_rank), call)) {
-        log_error("rank %u: its last call on a process group: %s", a->world.base_global_rank + local_rank, call);
+    struct last_call call;
+    last_call_read(logs_error_file(a->logs, local_rank), &call);
+    if (call.text[0] != '\0') {
+        log_error("rank %u: its last call on a process group: %s", a->world.base_global_rank + local_rank, call.text);
     }
     if (a->config->survivors_continue && a->machine.state == AGENT_STATE_RUNNING) {
         log_warning("rank %u has failed; %u of %u workers of this node go on (--survivors=continue)",

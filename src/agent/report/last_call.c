@@ -48,11 +48,17 @@ static void format_time(const struct call_record_header *header, int64_t monoton
     }
 }
 
-bool last_call_was_bereft(const char *error_file) {
-    uint8_t data[CALL_RECORD_FILE_BYTES];
-    struct call_record calls[CALL_RECORD_ENTRIES];
-    size_t bytes = error_file[0] != '\0' ? read_record(error_file, data) : 0;
-    size_t count = call_record_read(data, bytes, calls, CALL_RECORD_ENTRIES);
+/* The call that had been begun and not finished, the oldest of them; else the last one. */
+static const struct call_record *one_to_tell(const struct call_record *calls, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (calls[i].state == CALL_RECORD_BEGUN) {
+            return &calls[i];
+        }
+    }
+    return &calls[count - 1];
+}
+
+static bool was_bereft(const struct call_record *calls, size_t count) {
     const struct call_record *last = NULL;
     for (size_t i = 0; i < count; i++) {
         bool has_ended = calls[i].state != CALL_RECORD_BEGUN;
@@ -61,26 +67,20 @@ bool last_call_was_bereft(const char *error_file) {
     return last && last->state == CALL_RECORD_FAILED && (last->status == MUSTER_EPEER || last->status == MUSTER_EGROUP);
 }
 
-bool last_call_describe(const char *error_file, char out[LAST_CALL_SIZE]) {
+void last_call_read(const char *error_file, struct last_call *out) {
     uint8_t data[CALL_RECORD_FILE_BYTES];
     struct call_record calls[CALL_RECORD_ENTRIES];
     struct call_record_header header;
-    out[0] = '\0';
     size_t bytes = error_file[0] != '\0' ? read_record(error_file, data) : 0;
     size_t count = call_record_read(data, bytes, calls, CALL_RECORD_ENTRIES);
+    *out = (struct last_call){.was_bereft = was_bereft(calls, count)};
     if (count == 0 || !call_record_read_header(data, bytes, &header)) {
-        return false;
+        return;
     }
-    const struct call_record *last = &calls[count - 1];
-    for (size_t i = 0; i < count; i++) {
-        if (calls[i].state == CALL_RECORD_BEGUN) {
-            last = &calls[i];
-            break;
-        }
-    }
+    const struct call_record *told = one_to_tell(calls, count);
     char time[32], call[LAST_CALL_SIZE], group[CALL_RECORD_NAME_BYTES];
-    (void)call_record_group_name(data, bytes, last->group, group);
-    format_time(&header, last->state == CALL_RECORD_BEGUN ? last->begin_ns : last->end_ns, time, sizeof time);
-    (void)snprintf(out, LAST_CALL_SIZE, "%s%s", call_record_format(last, group, call, sizeof call - sizeof time), time);
-    return true;
+    (void)call_record_group_name(data, bytes, told->group, group);
+    format_time(&header, told->state == CALL_RECORD_BEGUN ? told->begin_ns : told->end_ns, time, sizeof time);
+    (void)snprintf(out->text, sizeof out->text, "%s%s",
+                   call_record_format(told, group, call, sizeof call - sizeof time), time);
 }

@@ -9,13 +9,18 @@
 /* Bytes of a sentence, terminator included. */
 #define LAST_CALL_SIZE 256
 
-/* One clause about the call that had been begun and not finished (the oldest of them, if several threads made calls),
- * or else about the last one: "all_reduce of 1024 float32, sum (call 17 of group 'world'), begun at 14:03:07.123".
- * Times are shown by TZ. false, with an empty text: the worker kept no record (it is no program of libmuster), made no
- * call, or the file is damaged. Reads one small file. */
-bool last_call_describe(const char *error_file, char out[LAST_CALL_SIZE]);
+struct last_call {
+    /* One clause about the call that had been begun and not finished (the oldest of them, if several threads made
+     * calls), or else about the last one: "all_reduce of 1024 float32, sum (call 17 of group 'world'), begun at
+     * 14:03:07.123". Times are shown by TZ. Empty: the worker kept no record (it is no program of libmuster), made no
+     * call, or the file is damaged. */
+    char text[LAST_CALL_SIZE];
+    /* The call that ended last has failed because another rank is gone: a worker that ends then is that rank's victim.
+     */
+    bool was_bereft;
+};
 
-/* The call that ended last has failed because another rank is gone: a worker that ends then is that rank's victim. */
-bool last_call_was_bereft(const char *error_file);
+/* Reads one small file. */
+void last_call_read(const char *error_file, struct last_call *out);
 
 #endif

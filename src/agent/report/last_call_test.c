@@ -63,97 +63,101 @@ static int begin(void **state) {
     return 0;
 }
 
+static const char *told_of(const char *file) {
+    static struct last_call call;
+    memset(&call, 'x', sizeof call);
+    last_call_read(file, &call);
+    return call.text;
+}
+
+static bool was_bereft(void) {
+    struct last_call call;
+    last_call_read(error_file, &call);
+    return call.was_bereft;
+}
+
 static void a_call_that_was_not_finished_is_told(void **state) {
     (void)state;
-    char text[LAST_CALL_SIZE];
     put_call(1, CALL_RECORD_FINISHED);
     put_call(2, CALL_RECORD_BEGUN);
     put_call(3, CALL_RECORD_FINISHED);
     write_record(sizeof record);
-    assert_true(last_call_describe(error_file, text));
-    assert_string_equal(text, "all_reduce of 1024 float32, sum (call 12 of group 0), begun at 01:02:05.250");
+    assert_string_equal(told_of(error_file),
+                        "all_reduce of 1024 float32, sum (call 12 of group 0), begun at 01:02:05.250");
 }
 
 static void without_one_the_last_is_told(void **state) {
     (void)state;
-    char text[LAST_CALL_SIZE];
     put_call(1, CALL_RECORD_FINISHED);
     put_call(2, CALL_RECORD_FINISHED);
     write_record(sizeof record);
-    assert_true(last_call_describe(error_file, text));
-    assert_string_equal(text, "all_reduce of 1024 float32, sum (call 12 of group 0), finished at 01:02:05.750");
+    assert_string_equal(told_of(error_file),
+                        "all_reduce of 1024 float32, sum (call 12 of group 0), finished at 01:02:05.750");
 }
 
 static void a_call_that_lost_its_peer_makes_a_victim(void **state) {
     (void)state;
-    assert_false(last_call_was_bereft(error_file));
+    assert_false(was_bereft());
     put_call(1, CALL_RECORD_FINISHED);
     put_call(2, CALL_RECORD_FAILED);
     put(CALL_RECORD_HEADER_BYTES + CALL_RECORD_ENTRY_BYTES + 56, (uint32_t)MUSTER_EPEER, 4);
     put_call(3, CALL_RECORD_BEGUN);
     write_record(sizeof record);
-    assert_true(last_call_was_bereft(error_file));
+    assert_true(was_bereft());
+    assert_non_null(strstr(told_of(error_file), "(call 13 of group 0), begun"));
     put(CALL_RECORD_HEADER_BYTES + CALL_RECORD_ENTRY_BYTES + 56, (uint32_t)MUSTER_EMISMATCH, 4);
     write_record(sizeof record);
-    assert_false(last_call_was_bereft(error_file));
+    assert_false(was_bereft());
     put(CALL_RECORD_HEADER_BYTES + CALL_RECORD_ENTRY_BYTES + 56, (uint32_t)MUSTER_EPEER, 4);
     put_call(3, CALL_RECORD_FINISHED); /* the program has gone on without that peer */
     write_record(sizeof record);
-    assert_false(last_call_was_bereft(error_file));
+    assert_false(was_bereft());
 }
 
 static void a_group_with_a_name_is_named(void **state) {
     (void)state;
-    char text[LAST_CALL_SIZE];
     size_t at = CALL_RECORD_HEADER_BYTES + (size_t)CALL_RECORD_ENTRIES * CALL_RECORD_ENTRY_BYTES;
     put(36, CALL_RECORD_GROUPS, 4);
     put(at + 4, CALL_RECORD_NAMED, 4);
     memset(record + at + 8, 'w', CALL_RECORD_NAME_BYTES); /* without an end */
     put_call(1, CALL_RECORD_BEGUN);
     write_record(sizeof record);
-    assert_true(last_call_describe(error_file, text));
-    assert_non_null(strstr(text, "(call 11 of group 'www"));
-    assert_non_null(strstr(text, "w'), begun"));
+    assert_non_null(strstr(told_of(error_file), "(call 11 of group 'www"));
+    assert_non_null(strstr(told_of(error_file), "w'), begun"));
     put(at + 8, 'w', 2);
     put(36, UINT32_MAX, 4); /* more than there are */
     write_record(sizeof record);
-    assert_true(last_call_describe(error_file, text));
-    assert_non_null(strstr(text, "(call 11 of group 'w'), begun"));
+    assert_non_null(strstr(told_of(error_file), "(call 11 of group 'w'), begun"));
 }
 
 static void clocks_that_make_no_sense_are_left_out(void **state) {
     (void)state;
-    char text[LAST_CALL_SIZE];
     put_call(1, CALL_RECORD_BEGUN);
     put(48, UINT64_C(1) << 63, 8);
     write_record(sizeof record);
-    assert_true(last_call_describe(error_file, text));
-    assert_string_equal(text, "all_reduce of 1024 float32, sum (call 11 of group 0), begun");
+    assert_string_equal(told_of(error_file), "all_reduce of 1024 float32, sum (call 11 of group 0), begun");
 }
 
 static void nothing_is_told_of_what_is_not_there(void **state) {
     (void)state;
-    char text[LAST_CALL_SIZE] = "x";
-    assert_false(last_call_describe(error_file, text));
-    assert_string_equal(text, "");
-    assert_false(last_call_describe("", text));
+    assert_string_equal(told_of(error_file), "");
+    assert_string_equal(told_of(""), "");
     write_record(sizeof record); /* no calls yet */
-    assert_false(last_call_describe(error_file, text));
+    assert_string_equal(told_of(error_file), "");
     put_call(1, CALL_RECORD_BEGUN);
     for (size_t bytes = 0; bytes < CALL_RECORD_HEADER_BYTES + CALL_RECORD_ENTRY_BYTES; bytes += 7) {
         write_record(bytes);
-        assert_false(last_call_describe(error_file, text));
+        assert_string_equal(told_of(error_file), "");
     }
     memset(record, 'x', 8);
     write_record(sizeof record);
-    assert_false(last_call_describe(error_file, text));
+    assert_string_equal(told_of(error_file), "");
 }
 
 static void odd_files_hold_nobody_up(void **state) {
     (void)state;
-    char text[LAST_CALL_SIZE];
     assert_int_equal(mkfifo(record_file, 0600), 0);
-    assert_false(last_call_describe(error_file, text));
+    assert_string_equal(told_of(error_file), "");
     assert_int_equal(unlink(record_file), 0);
     put_call(1, CALL_RECORD_BEGUN);
     write_record(sizeof record);
@@ -161,7 +165,7 @@ static void odd_files_hold_nobody_up(void **state) {
     (void)snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", folder);
     assert_int_equal(rename(record_file, elsewhere), 0);
     assert_int_equal(symlink(elsewhere, record_file), 0);
-    assert_false(last_call_describe(error_file, text));
+    assert_string_equal(told_of(error_file), "");
     assert_int_equal(unlink(elsewhere), 0);
 }
 
