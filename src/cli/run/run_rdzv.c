@@ -135,14 +135,21 @@ static int use_standalone(struct launch_config *config) {
     return rc;
 }
 
+/* A backend of fixed ranks, whose address has to be given, and is not. */
+static bool lacks_address(const struct options *options, const struct launch_config *config) {
+    enum rdzv_backend backend;
+    return rdzv_backend_find(config->backend_name, &backend) &&
+           rdzv_backend_endpoint(backend) == RDZV_ENDPOINT_STATIC && config->endpoint[0] == '\0' &&
+           !is_given(options, OPTION_MASTER_PORT);
+}
+
 static int choose_backend(const struct options *options, struct launch_config *config) {
     int rc = set_text(&config->backend_name, value_of(options, OPTION_RDZV_BACKEND)->text);
     rc = rc ? rc : set_text(&config->endpoint, value_of(options, OPTION_RDZV_ENDPOINT)->text);
     rc = rc ? rc : set_text(&config->run_id, value_of(options, OPTION_RDZV_ID)->text);
     bool alone = value_of(options, OPTION_STANDALONE)->on;
     if (rc == 0 && !alone) {
-        alone = strcmp(config->backend_name, "static") == 0 && config->endpoint[0] == '\0' &&
-                !is_given(options, OPTION_MASTER_PORT) && config->rdzv.max_nodes == 1;
+        alone = config->rdzv.max_nodes == 1 && lacks_address(options, config);
     }
     if (rc == 0 && alone) {
         rc = use_standalone(config);
