@@ -52,6 +52,7 @@ bool agent_dispatch_feed(struct agent_dispatch *d, struct agent_event event) {
     if (d->is_stopped) {
         return true;
     }
+    assert(d->count <= d->capacity && d->first < d->capacity);
     if (d->count == d->capacity) {
         return false;
     }

@@ -1,6 +1,7 @@
 /* Telling failures and judging them; see failures.h. */
 #include "rendezvous/failures.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -215,6 +216,7 @@ static void hear_next(struct failures *f) {
 
 static void begin_hearing(struct failures *f) {
     const struct failures_options *o = &f->options;
+    assert(!f->is_judging && !f->has_judged && !f->waiter && f->has_own);
     const struct rdzv_cause own = own_now(f);
     hearing_begin(&f->hearing, &own, o->other_count, now_ms());
     f->is_judging = true;
@@ -297,6 +299,7 @@ static void on_written(void *ctx, const struct kv_reply *reply) {
 static void write_record(struct failures *f, const struct rdzv_cause *cause) {
     char *text = rdzv_cause_write(cause);
     struct kv_slice expected = kv_slice_text(f->found ? f->found : "");
+    assert(!f->is_writing); /* whose record stands is known by the answer to the last one */
     f->is_changed = false;
     f->sent_us = now_us();
     f->is_writing = text && kv_client_compare_set(f->options.client, f->key, expected, kv_slice_text(text), on_written,

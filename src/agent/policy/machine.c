@@ -100,9 +100,15 @@ static void ending_hurry(struct agent_machine *m, const struct agent_event *even
     kill_rest(m, out);
 }
 
+/* A worker has ended. In the states that hear of it one at least runs: the last one to end leads out of them. */
+static void count_down(struct agent_machine *m) {
+    assert(m->running_count > 0);
+    m->running_count--;
+}
+
 static void running_succeeded(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
-    m->running_count--;
+    count_down(m);
     m->any_succeeded = true;
     if (m->running_count == 0) {
         end_well(m, out);
@@ -116,7 +122,7 @@ static void note_attempt(struct agent_machine *m, const struct agent_event *even
 }
 
 static void running_failed(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
-    m->running_count--;
+    count_down(m);
     m->any_failed = true;
     if (m->survivors_continue && m->running_count > 0) {
         return;
@@ -138,7 +144,7 @@ static void running_stuck(struct agent_machine *m, const struct agent_event *eve
 
 static void running_not_started(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     (void)event;
-    m->running_count--;
+    count_down(m);
     stop_workers(m, AGENT_OUTCOME_NOT_STARTED, SIGTERM, out);
 }
 
@@ -235,7 +241,7 @@ static void ending_preempted(struct agent_machine *m, const struct agent_event *
 
 static void stopping_ended(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
     m->any_failed = m->any_failed || event->kind == AGENT_EVENT_WORKER_FAILED;
-    m->running_count--;
+    count_down(m);
     if (m->running_count == 0) {
         kill_rest(m, out);
     }

@@ -84,6 +84,7 @@ static bool published_or_differs(void *argument) {
 }
 
 int node_await_slowly(struct node *node, uint32_t member, uint64_t step) {
+    assert(step > 0 && step <= node->step); /* one that nobody has opened would never come */
     struct awaited awaited = {.node = node, .member = member, .step = step};
     bool is_there = has_published(&awaited);
     uint32_t quick = QUICK_LOOKS;
@@ -238,6 +239,7 @@ int node_open(struct node *node, size_t bytes, bool writes) {
     } else {
         node->starts[slot] = node->position;
     }
+    assert(node->tail < step); /* a record never needs its own room to be free */
     return !writes || node->tail <= node->known ? 0 : node_await_consumed(node, node->tail);
 }
 
@@ -250,6 +252,7 @@ void node_publish(struct node *node) {
 }
 
 void node_consume(struct node *node, uint64_t step) {
+    assert(step <= node->step); /* others would write over what this member is still to read */
     atomic_store_explicit(&node->own->consumed, (node->hash >> 32) << 32 | (uint32_t)step, memory_order_release);
     ring_others(node);
 }

@@ -67,6 +67,7 @@ static void activate(struct p2p *p2p, struct p2p_link *link) {
 }
 
 static void deactivate(struct p2p *p2p, struct p2p_link *link) {
+    assert(link->is_active && p2p->active_count > 0);
     link->is_active = false;
     if (link->previous_active) {
         link->previous_active->next_active = link->next_active;

@@ -100,6 +100,7 @@ static bool begin(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request
         }
     }
     credit->told = credit->taken;
+    assert(P2P_HEADER_COST + eager <= left);
     credit->sent += P2P_HEADER_COST + (uint32_t)eager;
     stream->header_at = 0;
     stream->payload = request->buffer;
@@ -114,6 +115,7 @@ static bool begin(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request
 
 /* A piece of a message whose receiver is ready. */
 static void continue_message(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request *request) {
+    assert(request->state == REQUEST_CLEARED && request->allotted < request->bytes);
     size_t rest = request->bytes - request->allotted;
     size_t piece = rest < P2P_PIECE_BYTES ? rest : P2P_PIECE_BYTES;
     struct wire_frame frame = {.kind = WIRE_DATA,

@@ -311,7 +311,19 @@ static void settle_stopping(struct coordinator *c, int64_t now_ms) {
     }
 }
 
+/* Holds after every event. */
+static bool is_sound(const struct coordinator *c) {
+    size_t in_places = 0;
+    for (size_t place = 0; place < COORDINATOR_PLACES; place++) {
+        in_places += c->places[place].count;
+    }
+    bool is_over_for_all = in_places == coordinator_count_of(c, COORDINATOR_OUT);
+    return in_places == c->members.count && c->returning_count <= coordinator_count_of(c, COORDINATOR_JOINED) &&
+           (c->phase == COORDINATOR_OVER ? is_over_for_all : c->owing_count == 0);
+}
+
 void coordinator_settle(struct coordinator *c, int64_t now_ms) {
+    assert(is_sound(c));
     c->settled_ms = now_ms;
     if (c->phase == COORDINATOR_OVER) {
         coordinator_end_settle(c, now_ms);

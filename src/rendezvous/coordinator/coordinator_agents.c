@@ -1,4 +1,6 @@
 /* Lists of connections; see coordinator_server_impl.h. */
+#include <assert.h>
+
 #include "rendezvous/coordinator/coordinator_server_impl.h"
 
 void coordinator_agents_append(struct agents *list, struct agent *agent) {
@@ -10,6 +12,7 @@ void coordinator_agents_append(struct agents *list, struct agent *agent) {
 }
 
 void coordinator_agents_take_out(struct agents *list, struct agent *agent) {
+    assert(list->count > 0 && (agent->previous || list->first == agent) && (agent->next || list->last == agent));
     *(agent->previous ? &agent->previous->next : &list->first) = agent->next;
     *(agent->next ? &agent->next->previous : &list->last) = agent->previous;
     list->count--;

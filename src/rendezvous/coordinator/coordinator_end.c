@@ -1,5 +1,6 @@
 /* How a job ends for its coordinator: nodes that are done, failures, and what all are told of them; see coordinator.h
  * and docs/rendezvous.md, "How a job ends". Pure. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/str.h"
@@ -99,6 +100,7 @@ static void note_failure(struct coordinator_first_failure *first, const struct c
 }
 
 static void answered(struct coordinator *c, struct coordinator_member *member) {
+    assert(c->owing_count >= member->owes_answer);
     c->owing_count -= member->owes_answer;
     member->owes_answer = false;
 }
@@ -214,6 +216,7 @@ void coordinator_end_lost_done(struct coordinator *c, const struct coordinator_m
     if (c->done_away_count < COORDINATOR_DONE_AWAY_MAX) {
         memcpy(c->done_away[c->done_away_count++], member->identity, sizeof member->identity);
     } else {
+        assert(c->done_count > 0); /* it waits as one that is done, so it was counted */
         c->done_count--;
     }
 }

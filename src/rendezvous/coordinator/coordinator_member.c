@@ -31,6 +31,7 @@ static struct coordinator_role *role_take(struct coordinator *c, struct kv_slice
 }
 
 static void role_give(struct coordinator *c, struct coordinator_role *role) {
+    assert(role->member_count > 0);
     if (--role->member_count == 0) {
         hash_remove(&c->roles, &role->node);
         free(role);
@@ -127,6 +128,7 @@ static void append(struct coordinator_list *list, struct coordinator_member *mem
 }
 
 static void take_out(struct coordinator_list *list, struct coordinator_member *member) {
+    assert(list->count > 0 && (member->previous || list->first == member) && (member->next || list->last == member));
     *(member->previous ? &member->previous->next : &list->first) = member->next;
     *(member->next ? &member->next->previous : &list->last) = member->previous;
     list->count--;
@@ -196,6 +198,7 @@ void coordinator_member_move(struct coordinator *c, struct coordinator_member *m
     take_out(&c->places[from], member);
     append(&c->places[place], member);
     member->place = place;
+    assert(c->returning_count >= member->is_returning);
     c->returning_count -= member->is_returning;
     member->is_returning = false;
     coordinator_quorum_moved(c, member, from);
@@ -205,6 +208,8 @@ void coordinator_member_free(struct coordinator *c, struct coordinator_member *m
     coordinator_member_move(c, member, COORDINATOR_OUT);
     take_out(&c->places[COORDINATOR_OUT], member);
     hash_remove(&c->members, &member->node);
+    assert(c->worker_count >= member->local_world_size && c->owing_count >= member->owes_answer &&
+           c->host_count >= member->is_host);
     c->worker_count -= member->local_world_size;
     c->owing_count -= member->owes_answer;
     c->host_count -= member->is_host && !member->is_lasting_loss; /* one that has ended is nowhere else */

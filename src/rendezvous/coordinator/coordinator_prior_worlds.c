@@ -1,5 +1,6 @@
 /* Which worlds the next one has to follow, as those who come tell it, and who of them is here; see
  * coordinator_quorum.c. Pure. */
+#include <assert.h>
 #include <string.h>
 
 #include "rendezvous/coordinator/coordinator_impl.h"
@@ -53,6 +54,7 @@ void coordinator_quorum_moved(struct coordinator *c, struct coordinator_member *
         c->proposed_round = 0;
     }
     if (from == COORDINATOR_SPARED && coordinator_has_accepted(c, member)) {
+        assert(c->accepted_spare_count > 0);
         c->accepted_spare_count--;
     }
     /* Whoever is not out counts, by joining or as a witness. */
@@ -74,6 +76,7 @@ static void recount(struct coordinator *c) {
         for (struct coordinator_member *m = c->places[place].first; m; m = m->next) {
             weigh(c, m, 1);
             if (!c->prior.is_own && m->is_returning) {
+                assert(c->returning_count > 0);
                 m->is_returning = false;
                 c->returning_count--;
             }

@@ -7,6 +7,7 @@
  *
  * The method is that of dynamic voting with attempts that stay open until they are known to have failed, by Yeger
  * Lotem, Keidar and Dolev, "Dynamic Voting for Consistent Primary Components" (1997). */
+#include <assert.h>
 #include <inttypes.h>
 
 #include "base/str.h"
@@ -206,6 +207,7 @@ bool coordinator_quorum_is_accepted(const struct coordinator *c, int64_t now_ms)
     if (c->settings.places.is_leased) {
         return c->proposed_round > 0 && c->proposed_round == c->fenced_round;
     }
+    assert(c->proposed_round > 0 && c->accepted_count <= coordinator_count_of(c, COORDINATOR_JOINED));
     return c->accepted_count == coordinator_count_of(c, COORDINATOR_JOINED) && allows(c, true, now_ms);
 }
 

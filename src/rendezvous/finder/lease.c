@@ -1,6 +1,7 @@
 /* Who leads, and what it may tell; see lease.h. */
 #include "rendezvous/finder/lease.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -233,6 +234,7 @@ static unsigned write_next(struct lease *l) {
     if (l->state != LEASE_LEADING || l->is_writing || !l->wants_fence || l->is_granting_world) {
         return 0;
     }
+    assert(l->serves);
     if (l->world_lease_id == 0) {
         l->is_granting_world = true;
         return LEASE_GRANT_WORLD;
@@ -324,6 +326,7 @@ unsigned lease_beaten(struct lease *l, bool is_worlds, int status, const struct 
 }
 
 unsigned lease_world_granted(struct lease *l, int status, const struct etcd3_reply *reply) {
+    assert(l->is_granting_world); /* who drops it cancels the request */
     l->is_granting_world = false;
     if (status == MUSTER_OK && reply->lease_id == 0) {
         status = status_fail(MUSTER_EPROTOCOL, "etcd has granted a lease without a number");
@@ -342,6 +345,7 @@ unsigned lease_fence(struct lease *l, const struct coordinator_record *record) {
 }
 
 static unsigned wrote(struct lease *l, int64_t revision) {
+    assert(l->serves && !l->is_writing && l->writing.record.round > 0);
     l->world_revision = revision;
     l->has_world = true;
     l->world = l->writing;
@@ -374,6 +378,7 @@ static unsigned fence_failed(struct lease *l, const struct view *view) {
 
 unsigned lease_fenced(struct lease *l, int status, const struct etcd3_reply *reply) {
     struct view view;
+    assert(l->is_writing); /* who drops it cancels the request */
     l->is_writing = false;
     if (l->state != LEASE_LEADING) { /* written again, if it is wanted, once the key is */
         return 0;

@@ -1,6 +1,8 @@
 /* The barrier at the end of a job; see exit_barrier.h. */
 #include "rendezvous/round/exit_barrier.h"
 
+#include <assert.h>
+
 #include "base/status.h"
 #include "base/str.h"
 
@@ -25,6 +27,7 @@ int exit_barrier_ask_count(struct kv_client *client, const char *prefix, kv_repl
 }
 
 static void over(struct exit_barrier *barrier, int status) {
+    assert(barrier->is_active); /* it ends once */
     barrier->is_active = false;
     barrier->options.on_over(barrier->options.ctx, status);
 }

@@ -1,6 +1,8 @@
 /* Hearing nodes out; see hearing.h. */
 #include "rendezvous/round/hearing.h"
 
+#include <assert.h>
+
 static bool is_same_worker(const struct rdzv_cause *one, const struct rdzv_cause *other) {
     return one->rank == other->rank && one->pid == other->pid;
 }
@@ -48,6 +50,7 @@ void hearing_excuse(struct hearing *h, uint32_t count) {
 }
 
 bool hearing_is_over(const struct hearing *h) {
+    assert(h->has_others || h->owed == 0); /* nobody is awaited who is not there */
     /* A victim is not the first: the node of the rank by which it fails may not know yet that this one has ended. */
     bool awaits_culprit = h->has_others && h->death.is_victim;
     bool are_all_heard = (h->owed == 0 && !awaits_culprit) || h->is_silent_now;

@@ -321,6 +321,7 @@ static bool keeps_alive(const struct rdzv_machine *m) {
 static void conclude(struct rdzv_machine *m, enum rdzv_verdict verdict) {
     switch (verdict) {
     case RDZV_VERDICT_JOINED:
+        assert(m->phase == RDZV_PHASE_JOINING && m->state.complete && self_is(m, RDZV_PARTICIPANT));
         m->phase = RDZV_PHASE_MEMBER;
         m->told = RDZV_VERDICT_NONE;
         m->joined_round = m->state.round;
@@ -344,6 +345,7 @@ static void conclude(struct rdzv_machine *m, enum rdzv_verdict verdict) {
 
 static void decide(struct rdzv_machine *m, struct rdzv_now now, struct rdzv_actions *out) {
     bool dirty = false;
+    assert(m->synced && !m->writing); /* it decides on what the store holds */
     for (int operations = 0;; operations++) {
         assert(operations <= OPERATIONS_MAX); /* every operation makes its own condition false */
         const struct rule *rule = rules_of(m->phase);
@@ -575,6 +577,7 @@ void rdzv_step(struct rdzv_machine *m, enum rdzv_event event, struct rdzv_now no
         out->verdict = ends ? RDZV_VERDICT_GIVEN_UP : RDZV_VERDICT_TIMEOUT;
         conclude(m, out->verdict);
     }
+    assert(!out->write || (m->writing && out->verdict == RDZV_VERDICT_NONE)); /* a verdict is on what is stored */
     out->wake_ms = next_wake(m, now);
 }
 

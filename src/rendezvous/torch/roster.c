@@ -63,6 +63,8 @@ static struct rdzv_sighting *insert(struct rdzv_roster *roster, const struct rdz
     roster->count++;
     *slot = (struct rdzv_sighting){
         .node = member->node, .heartbeat_us = member->heartbeat_us, .changed_ms = now.monotonic_ms};
+    assert(slot == roster->list || rdzv_node_compare(&slot[-1].node, &slot->node) < 0); /* sorted */
+    assert(slot + 1 == roster->list + roster->count || rdzv_node_compare(&slot->node, &slot[1].node) < 0);
     return slot;
 }
 

@@ -129,6 +129,8 @@ struct rdzv_member *rdzv_state_insert(struct rdzv_state *state, const struct rdz
     memmove(slot + 1, slot, (state->member_count - at) * sizeof *slot);
     state->member_count++;
     *slot = (struct rdzv_member){.node = *node};
+    assert(at == 0 || rdzv_node_compare(&slot[-1].node, node) < 0); /* sorted: ranks follow from it */
+    assert(at + 1 == state->member_count || rdzv_node_compare(node, &slot[1].node) < 0);
     return slot;
 }
 
@@ -140,6 +142,7 @@ bool rdzv_state_remove(struct rdzv_state *state, const struct rdzv_node *node, u
     member->lists &= (uint8_t)~lists;
     if (member->lists == 0) {
         size_t at = (size_t)(member - state->members);
+        assert(at < state->member_count);
         memmove(member, member + 1, (state->member_count - at - 1) * sizeof *member);
         state->member_count--;
     }
@@ -193,6 +196,7 @@ void rdzv_state_complete(struct rdzv_state *state) {
         }
         state->members[kept++] = *member;
     }
+    assert((size_t)rank <= kept && kept <= state->member_count);
     state->member_count = kept;
     state->complete = true;
     state->has_deadline = false;

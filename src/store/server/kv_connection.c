@@ -144,6 +144,7 @@ static void free_connection(struct kv_connection *connection) {
     if (connection->next) {
         connection->next->previous = connection->previous;
     }
+    assert(engine->connection_count > 0);
     engine->connection_count--;
     /* Taken out by hand: a child between fork and exec may hold the socket, and then closing does not do it. */
     (void)epoll_ctl(engine->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);

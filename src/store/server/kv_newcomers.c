@@ -1,6 +1,7 @@
 /* Newcomers by source; see kv_newcomers.h. */
 #include "store/server/kv_newcomers.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,6 +123,7 @@ void kv_newcomers_remove(struct kv_newcomers *n, struct kv_newcomer *newcomer) {
     *(newcomer->previous ? &newcomer->previous->next : &source->first) = newcomer->next;
     *(newcomer->next ? &newcomer->next->previous : &source->last) = newcomer->previous;
     newcomer->source = NULL;
+    assert(n->count > 0 && source->count > 0);
     n->count--;
     recount(n, source, source->count - 1);
     if (source->count == 0) {

@@ -117,5 +117,6 @@ void kv_output_consume(struct kv_output *output, size_t len) {
         reference.rest = kv_slice_of(reference.rest.data + step, reference.rest.len - step);
         memcpy(buf_bytes(&output->references), &reference, sizeof reference);
     }
+    assert(output->referenced_bytes == 0 || reference_count(output) > 0);
     pass_bytes(output, len);
 }

@@ -71,10 +71,12 @@ size_t kv_table_queue_pop(struct kv_table *table, struct kv_slice key, struct kv
     }
     size_t before = queue->count;
     struct kv_entry *entry = queue->first;
+    assert(before > 0 && entry); /* an empty queue does not exist */
     *out = entry;
     queue->first = *kv_entry_link(entry);
     queue->count--;
     kv_entry_retire(table, entry);
+    assert((queue->count == 0) == (queue->first == NULL));
     if (queue->count == 0) {
         hash_remove(&table->queues, &queue->node);
         destroy(table, queue);

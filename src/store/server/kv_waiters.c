@@ -138,6 +138,7 @@ int kv_waiters_add(struct kv_waiters *waiters, struct kv_session *session, struc
 static void count_down(struct kv_waiters *waiters, struct kv_registration *registration, kv_waiters_ready_cb *ready,
                        void *ctx) {
     struct kv_session *session = registration->session;
+    assert(registration->key && session->remaining > 0); /* else the client would wait for ever */
     unlink_registration(waiters, registration);
     session->remaining--;
     if (session->remaining == 0) {

@@ -174,6 +174,7 @@ static struct hash_node **link_to(struct hash *hash, const struct hash_node *nod
 
 void hash_remove(struct hash *hash, struct hash_node *node) {
     *link_to(hash, node) = node->next;
+    assert(hash->count > 0);
     hash->count--;
     if (hash->bucket_count > 1 && hash->count < hash->bucket_count / 2) {
         merge_one(hash);

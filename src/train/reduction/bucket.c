@@ -67,9 +67,10 @@ uint32_t bucket_assign(struct bucket_item *items, uint32_t item_count, const uin
         struct bucket_item *item = &items[order[position]];
         if (left[item->type] == 0) {
             uint32_t next = current[item->type] == NO_BUCKET ? 0 : current[item->type] + 1;
-            while (buckets[next].type != item->type) {
+            while (next < bucket_count && buckets[next].type != item->type) {
                 next++;
             }
+            assert(next < bucket_count && buckets[next].item_count > 0);
             current[item->type] = next;
             left[item->type] = buckets[next].item_count;
         }

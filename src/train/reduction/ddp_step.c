@@ -1,4 +1,5 @@
 /* The steps of a ddp: begin, ready, finish. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,10 +101,13 @@ static int ready(struct muster_ddp *ddp, size_t index) {
         return MUSTER_OK;
     }
     if (!ddp->is_rebuilt) {
+        assert(ddp->ready_count < ddp->parameter_count);
         ddp->ready_order[ddp->ready_count++] = (uint32_t)index;
     }
     copy_in(ddp, (uint32_t)index);
-    ddp->layout->buckets[ddp->layout->items[index].bucket].missing--;
+    struct ddp_bucket *bucket = &ddp->layout->buckets[ddp->layout->items[index].bucket];
+    assert(bucket->missing > 0); /* else it would be reduced without some of its gradients */
+    bucket->missing--;
     return ddp_reduce_advance(ddp);
 }
 
