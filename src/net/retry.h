@@ -1,4 +1,6 @@
-/* Whom to ask next, and after which pause, when a server does not answer. Pure: the clocks are the callers'. */
+/* Whom to ask next, and after which pause, when a server does not answer. Pure: the clocks are the callers'. For every
+ * client that backs off. (The pause before workers are started again is agent/policy/backoff.h: the first restart has
+ * none, and an attempt that has lived begins anew.) */
 #ifndef NET_RETRY_H
 #define NET_RETRY_H
 

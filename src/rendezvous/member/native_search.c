@@ -3,14 +3,16 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/fnv.h"
+#include "net/retry.h"
 
 void native_search_init(struct native_search *s, size_t count) {
     assert(count > 0 && count <= NET_ENDPOINTS_MAX);
-    *s = (struct native_search){.count = count, .pause_ms = NATIVE_SEARCH_PAUSE_MIN_MS};
+    *s = (struct native_search){.count = count};
 }
 
 void native_search_served(struct native_search *s, uint64_t round) {
@@ -101,13 +103,14 @@ int64_t native_search_wake_ms(const struct native_search *s) {
 }
 
 int64_t native_search_pause_ms(struct native_search *s) {
-    int64_t pause_ms = s->pause_ms;
-    s->pause_ms = 2 * pause_ms < NATIVE_SEARCH_PAUSE_MAX_MS ? 2 * pause_ms : NATIVE_SEARCH_PAUSE_MAX_MS;
-    return pause_ms;
+    static const struct retry_pace pace = {.first_ms = NATIVE_SEARCH_PAUSE_MIN_MS,
+                                           .max_ms = NATIVE_SEARCH_PAUSE_MAX_MS};
+    s->pause_count += s->pause_count < UINT_MAX;
+    return (int64_t)retry_pause_ms(&pace, s->pause_count, 1); /* all endpoints are asked at once */
 }
 
 void native_search_hurry(struct native_search *s) {
-    s->pause_ms = NATIVE_SEARCH_PAUSE_MIN_MS;
+    s->pause_count = 0;
 }
 
 /* A round's number names the place that told it (coordinator_quorum_next_round()): everybody who has heard of the same

@@ -44,7 +44,7 @@ struct native_search {
     bool is_asking;      /* a round of asking is not complete */
     bool is_decided;     /* of it, NATIVE_SEARCH_DECIDE has been said */
     int64_t asked_ms;
-    int64_t pause_ms;
+    unsigned pause_count; /* since the last hurry */
 };
 
 void native_search_init(struct native_search *search, size_t count);
