@@ -153,7 +153,7 @@ static int renew_token(struct etcd3_client *client) {
 /* ---- life ---- */
 
 int etcd3_client_check_endpoints(const char *text, bool *is_https) {
-    struct etcd3_endpoints endpoints;
+    struct net_url_list endpoints;
     int rc = etcd3_endpoints_read(&endpoints, text);
     *is_https = rc == MUSTER_OK;
     for (size_t i = 0; rc == MUSTER_OK && i < endpoints.turn.count; i++) {

@@ -30,7 +30,7 @@ struct etcd3_requester {
 struct etcd3_client {
     uv_loop_t *loop;
     struct http_client *http;
-    struct etcd3_endpoints endpoints;
+    struct net_url_list endpoints;
     uint64_t attempt_timeout_ms;
     char *user, *password;
     char token[ETCD3_TOKEN_MAX];

@@ -1,73 +1,17 @@
 /* See etcd3_policy.h. */
 #include "rendezvous/etcd/etcd3_policy.h"
 
-#include <assert.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/status.h"
 #include "base/str.h"
-#include "net/endpoint.h"
 
 enum { DEFAULT_PORT = 2379, RENEWALS_MAX = 3 };
 
 /* ---- endpoints ---- */
 
-/* "https://" is taken off *text, and is the scheme of those that follow without one. */
-static int take_scheme(char **text, const char **scheme) {
-    char *colon = strstr(*text, "://");
-    if (!colon) {
-        return MUSTER_OK;
-    }
-    *colon = '\0';
-    *scheme = strcasecmp(*text, "http") == 0 ? "http" : strcasecmp(*text, "https") == 0 ? "https" : NULL;
-    if (!*scheme) {
-        return status_fail(MUSTER_EINVAL, "etcd is reached by http:// or https://, not by %s://", *text);
-    }
-    *text = colon + 3;
-    return MUSTER_OK;
-}
-
-static int add_endpoint(struct etcd3_endpoints *endpoints, char *text, const char **scheme) {
-    struct net_endpoint endpoint;
-    text += strspn(text, " \t");
-    if (*text == '\0' && endpoints->turn.count > 0) {
-        return status_fail(MUSTER_EINVAL, "an endpoint is empty");
-    }
-    bool is_given = *text != '\0';
-    int rc = take_scheme(&text, scheme);
-    text[strcspn(text, "/")] = '\0'; /* what follows is etcd's own */
-    if (rc == MUSTER_OK && is_given && *text == '\0') {
-        rc = status_fail(MUSTER_EINVAL, "there is no host in it; HOST[:PORT] is expected, or http[s]://HOST[:PORT]");
-    }
-    rc = rc ? rc : net_endpoint_parse(text, &endpoint);
-    if (rc == MUSTER_OK && endpoint.port == 0) {
-        rc = status_fail(MUSTER_EINVAL, "no etcd can be reached at port 0");
-    }
-    if (rc == MUSTER_OK && endpoints->turn.count == ETCD3_ENDPOINTS_MAX) {
-        rc = status_fail(MUSTER_EINVAL, "more than %d endpoints of etcd", ETCD3_ENDPOINTS_MAX);
-    }
-    if (rc == MUSTER_OK) {
-        bool is_v6 = strchr(endpoint.host, ':') != NULL;
-        bool fits = str_format(endpoints->urls[endpoints->turn.count++], ETCD3_URL_MAX, "%s://%s%s%s:%d", *scheme,
-                               is_v6 ? "[" : "", endpoint.host, is_v6 ? "]" : "",
-                               endpoint.port < 0 ? DEFAULT_PORT : (int)endpoint.port);
-        assert(fits);
-    }
-    return rc;
-}
-
-int etcd3_endpoints_read(struct etcd3_endpoints *endpoints, const char *text) {
-    const char *scheme = "http";
-    char *copy = strdup(text);
-    int rc = copy ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for the endpoints of etcd");
-    char *rest = copy;
-    *endpoints = (struct etcd3_endpoints){.turn = {0}};
-    while (rc == MUSTER_OK && rest) {
-        rc = add_endpoint(endpoints, strsep(&rest, ","), &scheme);
-    }
-    free(copy);
+int etcd3_endpoints_read(struct net_url_list *endpoints, const char *text) {
+    int rc = net_url_list_read(endpoints, text, "http", DEFAULT_PORT);
     return rc == MUSTER_EINVAL ? status_prefix(rc, "--rdzv-endpoint=%.200s", text) : rc;
 }
 

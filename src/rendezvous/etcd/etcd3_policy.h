@@ -2,21 +2,15 @@
 #ifndef RENDEZVOUS_ETCD3_POLICY_H
 #define RENDEZVOUS_ETCD3_POLICY_H
 
-#include "net/retry.h"
+#include "net/url_list.h"
 #include "rendezvous/etcd/etcd3_wire.h"
 
-enum { ETCD3_ENDPOINTS_MAX = 16, ETCD3_URL_MAX = 320, ETCD3_PATIENT = 0 };
+enum { ETCD3_PATIENT = 0 };
 
 /* ---- endpoints ---- */
 
-struct etcd3_endpoints {
-    char urls[ETCD3_ENDPOINTS_MAX][ETCD3_URL_MAX]; /* "http://host:2379" */
-    struct retry_turn turn;
-};
-
-/* "https://a:2379,b:2379,[::1]": without a scheme the one before it, the first http; 2379. MUSTER_EINVAL,
- * MUSTER_ENOMEM. */
-int etcd3_endpoints_read(struct etcd3_endpoints *endpoints, const char *text);
+/* net_url_list_read(): http, port 2379. The detail names the option. */
+int etcd3_endpoints_read(struct net_url_list *endpoints, const char *text);
 
 /* ---- answers ---- */
 

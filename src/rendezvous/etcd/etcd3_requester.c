@@ -53,7 +53,7 @@ void etcd3_requester_fail_later(struct etcd3_requester *requester, int status) {
 }
 
 static int fail_late(const struct etcd3_requester *requester) {
-    char tried[ETCD3_URL_MAX + ETCD3_ERROR_MAX + 8];
+    char tried[NET_URL_MAX + ETCD3_ERROR_MAX + 8];
     return status_fail(MUSTER_ETIMEOUT, "no etcd has answered in time: %s",
                        etcd3_client_describe(requester->client, tried, sizeof tried));
 }
@@ -161,7 +161,7 @@ void etcd3_requester_retry(struct etcd3_requester *requester, enum etcd3_verdict
 int etcd3_requester_post(struct etcd3_requester *requester, const char *path, const struct buf *body, bool is_stream,
                          const struct http_callbacks *callbacks) {
     struct etcd3_client *client = requester->client;
-    char url[ETCD3_URL_MAX + 40];
+    char url[NET_URL_MAX + 40];
     char authorization[ETCD3_TOKEN_MAX + 20];
     const char *headers[3] = {"Content-Type: application/json"};
     size_t count = 1;

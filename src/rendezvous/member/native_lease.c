@@ -269,7 +269,7 @@ static void end(struct native *n) {
 /* ---- for people ---- */
 
 static const char *describe(const struct native *n, char *out, size_t size) {
-    char tried[ETCD3_URL_MAX + ETCD3_ERROR_MAX + 8];
+    char tried[NET_URL_MAX + ETCD3_ERROR_MAX + 8];
     (void)str_format(out, size, "etcd %s", etcd3_client_describe(n->lease->etcd, tried, sizeof tried));
     return out;
 }

@@ -13,13 +13,13 @@
 #include "base/str.h"
 #include "net/http.h"
 #include "net/loop_clock.h"
-#include "net/retry.h"
+#include "net/url_list.h"
 
 enum {
     ANSWER_BYTES_MAX = 64 << 20, /* a folder of values of 10,000 nodes */
     URL_BYTES_MAX = 16384,
     FORM_BYTES_MAX = 64 << 20,
-    BASE_URL_MAX = NET_HOST_MAX + 32,
+    DEFAULT_PORT = 2379,
     DESCRIPTION_MAX = 1024,
     ATTEMPT_TIMEOUT_MS = 10000, /* of everything but a watch; less where all endpoints are to have their turn */
     CONNECT_TIMEOUT_MS = 5000,
@@ -30,8 +30,7 @@ enum {
 struct etcd_v2 {
     uv_loop_t *loop;
     struct http_client *http;
-    char endpoints[ETCD_V2_ENDPOINTS_MAX][BASE_URL_MAX];
-    struct retry_turn turn;
+    struct net_url_list list;
     char description[DESCRIPTION_MAX];
     struct loop_clock *clock;
     uint64_t patience_ms;
@@ -138,11 +137,11 @@ static void try_again(struct etcd_v2_request *request, int status) {
     if (!etcd->troubled && is_news) {
         etcd->troubled = true;
         log_warning("etcd does not answer, trying %s for %" PRIu64 " s: %s",
-                    etcd->turn.count > 1 ? "all endpoints" : "again", etcd->patience_ms / 1000, muster_detail());
+                    etcd->list.turn.count > 1 ? "all endpoints" : "again", etcd->patience_ms / 1000, muster_detail());
     }
-    (void)retry_turn_move_on(&etcd->turn, request->endpoint);
+    (void)retry_turn_move_on(&etcd->list.turn, request->endpoint);
     uint64_t left_ms = etcd->patience_ms - silent_ms;
-    uint64_t pause_ms = retry_pause_ms(&pace, request->failure_count, etcd->turn.count);
+    uint64_t pause_ms = retry_pause_ms(&pace, request->failure_count, etcd->list.turn.count);
     (void)uv_timer_start(&request->timer, on_pause_over, pause_ms < left_ms ? pause_ms : left_ms, 0);
 }
 
@@ -190,7 +189,7 @@ static void on_http(void *ctx, const struct http_answer *http) {
             status = status_fail(MUSTER_ECONNECT, "etcd says '%s' (%ld)", answer.message, answer.error);
             etcd_v2_answer_done(&answer);
         } else if (is_refusal || status == MUSTER_EUNSUPPORTED) {
-            finish(request, status_prefix(status, "%s", request->etcd->endpoints[request->endpoint]), NULL);
+            finish(request, status_prefix(status, "%s", request->etcd->list.urls[request->endpoint]), NULL);
             return;
         }
     }
@@ -211,16 +210,16 @@ static void on_http(void *ctx, const struct http_answer *http) {
 static void attempt(struct etcd_v2_request *request) {
     static const struct http_callbacks callbacks = {.on_done = on_http};
     struct etcd_v2 *etcd = request->etcd;
-    char url[BASE_URL_MAX + URL_BYTES_MAX];
-    request->endpoint = etcd->turn.current;
+    char url[NET_URL_MAX + URL_BYTES_MAX];
+    request->endpoint = etcd->list.turn.current;
     request->failing_since_ms = request->failing_since_ms ? request->failing_since_ms : clock_ms(etcd);
-    (void)str_format(url, sizeof url, "%s%s", etcd->endpoints[request->endpoint], request->url);
+    (void)str_format(url, sizeof url, "%s%s", etcd->list.urls[request->endpoint], request->url);
     struct http_call call = {
         .method = request->method,
         .url = url,
         .body = request->form.len > 0 ? buf_bytes(&request->form) : NULL,
         .body_len = request->form.len,
-        .timeout_ms = request->waits ? 0 : retry_share_ms(&etcd->turn, etcd->patience_ms, ATTEMPT_TIMEOUT_MS),
+        .timeout_ms = request->waits ? 0 : retry_share_ms(&etcd->list.turn, etcd->patience_ms, ATTEMPT_TIMEOUT_MS),
         .response_bytes_max = ANSWER_BYTES_MAX,
         .header_wanted = "X-Etcd-Index",
     };
@@ -349,40 +348,14 @@ int etcd_v2_send(struct etcd_v2 *etcd, const struct etcd_v2_call *call, etcd_v2_
 
 /* ---- the client ---- */
 
-static int add_endpoint(struct etcd_v2 *etcd, const char *text, bool https) {
-    struct net_endpoint endpoint;
-    if (etcd->turn.count == ETCD_V2_ENDPOINTS_MAX) {
-        return status_fail(MUSTER_EINVAL, "at most %d etcd endpoints are possible", ETCD_V2_ENDPOINTS_MAX);
+static int read_endpoints(struct etcd_v2 *etcd, const struct etcd_v2_options *options) {
+    int rc = net_url_list_read(&etcd->list, options->endpoints, options->https ? "https" : "http", DEFAULT_PORT);
+    for (size_t i = 0; rc == MUSTER_OK && i < etcd->list.turn.count; i++) {
+        size_t used = strlen(etcd->description);
+        (void)snprintf(etcd->description + used, sizeof etcd->description - used, "%s%s", used > 0 ? ", " : "",
+                       etcd->list.urls[i]);
     }
-    int rc = net_endpoint_parse(text, &endpoint);
-    if (rc != MUSTER_OK) {
-        return rc;
-    }
-    bool v6 = strchr(endpoint.host, ':') != NULL;
-    char *url = etcd->endpoints[etcd->turn.count++];
-    (void)str_format(url, BASE_URL_MAX, "%s://%s%s%s:%d", https ? "https" : "http", v6 ? "[" : "", endpoint.host,
-                     v6 ? "]" : "", endpoint.port < 0 ? ETCD_V2_DEFAULT_PORT : endpoint.port);
-    size_t used = strlen(etcd->description);
-    (void)snprintf(etcd->description + used, sizeof etcd->description - used, "%s%s", used > 0 ? ", " : "", url);
-    return MUSTER_OK;
-}
-
-static int add_endpoints(struct etcd_v2 *etcd, const char *text, bool https) {
-    char *copy = strdup(text);
-    int rc = copy ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for an etcd client");
-    for (char *at = copy; rc == MUSTER_OK && at;) {
-        char *comma = strchr(at, ',');
-        if (comma) {
-            *comma++ = '\0';
-        }
-        bool blank = at[strspn(at, " \t\r\n\v\f")] == '\0';
-        rc = blank && (comma || at > copy)
-                 ? status_fail(MUSTER_EINVAL, "one of the etcd endpoints '%.100s' is empty", text)
-                 : add_endpoint(etcd, at, https);
-        at = comma;
-    }
-    free(copy);
-    return rc;
+    return rc == MUSTER_EINVAL ? status_prefix(rc, "the endpoints '%.100s' of etcd", options->endpoints) : rc;
 }
 
 static const char *given(const char *text) {
@@ -401,7 +374,7 @@ int etcd_v2_create(uv_loop_t *loop, const struct etcd_v2_options *options, struc
                                        .cert_file = given(options->cert_file),
                                        .key_file = given(options->key_file),
                                        .connect_timeout_ms = CONNECT_TIMEOUT_MS};
-    int rc = add_endpoints(etcd, options->endpoints, options->https);
+    int rc = read_endpoints(etcd, options);
     rc = rc ? rc : http_client_create(loop, &http, &etcd->http);
     if (rc != MUSTER_OK) {
         free(etcd);

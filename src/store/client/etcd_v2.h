@@ -21,12 +21,12 @@ struct loop_clock; /* net/loop_clock.h */
 struct etcd_v2;
 struct etcd_v2_request;
 
-enum { ETCD_V2_DEFAULT_PORT = 2379, ETCD_V2_ENDPOINTS_MAX = 16, ETCD_V2_PATH_MAX = 2048 };
+enum { ETCD_V2_PATH_MAX = 2048 };
 
 struct etcd_v2_options {
-    const char *endpoints; /* "host[:port]", or several with commas between them; "": localhost */
-    bool https;
-    const char *ca_file; /* NULL or "": not given; see net/http.h */
+    const char *endpoints; /* net/url_list.h; port 2379 */
+    bool https;            /* for those without a scheme */
+    const char *ca_file;   /* NULL or "": not given; see net/http.h */
     const char *cert_file;
     const char *key_file;
     uint64_t patience_ms;
