@@ -342,11 +342,13 @@ static int64_t count_keys(struct fixture *f) {
 
 static void keys_of_old_rounds_go(void **state) {
     enum { ROUNDS = 30, EARLY = 5, SLACK = 20 };
+    static const struct rdzv_cause restarts_left = {.rank = 0, .is_final = false};
     struct fixture *f = *state;
     int64_t early = 0;
     nodes_form_pair(f, 2);
     for (int round = 0; round < ROUNDS; round++) {
         f->nodes[0].worlds = f->nodes[1].worlds = 0;
+        rdzv_worker_failed(f->nodes[round % 2].rdzv, &restarts_left);
         rdzv_join(f->nodes[round % 2].rdzv);
         nodes_run_until(f, nodes_two_together);
         early = round == EARLY ? count_keys(f) : early;

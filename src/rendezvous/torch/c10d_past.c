@@ -26,8 +26,9 @@ static void forget_numbered(struct c10d *c, const struct c10d_past *past, const 
 }
 
 static void forget_round(struct c10d *c, const struct c10d_past *past, bool address_too) {
+    /* A failure that is judged ends the job, so that no statements lie beside the record of an old round. */
     static const char *const of_rank_0[] = {"torchelastic/agent/terminal_state/num_members",
-                                            "torchelastic/agent/terminal_state/last_member"};
+                                            "torchelastic/agent/terminal_state/last_member", "muster/failed"};
     static const char *const address[] = {"MASTER_ADDR", "MASTER_PORT", "MASTER_NODE"};
     if (!c->rdzv->options.identical_workers) {
         forget_numbered(c, past, "role_info");
