@@ -56,7 +56,7 @@ static void form_fixed_pair(struct fixture *f) {
 }
 
 static bool second_is_counted(const struct fixture *f) {
-    return c10d_of(f, 1)->end.is_counted;
+    return c10d_of(f, 1)->barrier.is_counted;
 }
 
 static void second_is_done(struct fixture *f) {

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "rendezvous/backend.h"
 #include "rendezvous/round/exchange.h"
+#include "rendezvous/round/exit_barrier.h"
 #include "rendezvous/round/job_end.h"
 #include "rendezvous/round/store_link.h"
 #include "rendezvous/torch/liveness.h"
@@ -46,8 +47,7 @@ struct c10d_end {
     bool is_doomed;              /* a node is lost, and no round can follow */
     bool fails_when_closed;      /* with this sentence: */
     char why[MUSTER_DETAIL_MAX];
-    bool serves_on;  /* this node is done, and stays for the others' sake: it hosts the store */
-    bool is_counted; /* this node has come to the exit barrier, as the store has said */
+    bool serves_on; /* this node is done, and stays for the others' sake: it hosts the store */
     bool watches_host, is_host_done, is_detached;
     bool has_failed; /* for good: the others are told */
     bool closes_when_told;
@@ -102,8 +102,8 @@ struct c10d {
     struct kv_server *worker_store;
     bool change_seen; /* while forming, to be told after the world */
     bool in_barrier;
+    struct exit_barrier barrier; /* may be over while this node still stays in it: c10d_end_serves_on() */
     bool barrier_passed;
-    int64_t barrier_expected; /* members that are to come to it; only followed where survivors go on */
     bool ending;
     bool asking;       /* before leaving: who the others are */
     bool silence_told; /* to people: of a member */
@@ -148,7 +148,6 @@ void c10d_round_barrier_look(struct c10d *c, bool member_left);
 void c10d_round_barrier_over(struct c10d *c, bool passed);
 /* How many nodes of the round are in the exit barrier, or have passed it: the answer's number. */
 int c10d_round_ask_count(struct c10d *c, int64_t round, kv_reply_cb *cb);
-void c10d_round_barrier_key(const struct c10d *c, char key[2 * C10D_KEY_MAX], const char *name);
 int c10d_round_need_waiter(struct c10d *c);
 void c10d_round_tell_all_are_here(struct c10d *c); /* in the barrier */
 void c10d_round_stop(struct c10d *c);

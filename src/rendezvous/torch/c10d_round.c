@@ -46,6 +46,7 @@ void c10d_round_abort(struct c10d *c) {
     c->search = NULL;
     c->forming = c->change_seen = false;
     c->in_barrier = false;
+    exit_barrier_stop(&c->barrier);
 }
 
 void c10d_round_stop(struct c10d *c) {
@@ -176,17 +177,6 @@ void c10d_round_barrier_over(struct c10d *c, bool passed) {
     }
 }
 
-static void on_last_member(void *ctx, const struct kv_reply *reply) {
-    struct c10d *c = ctx;
-    if (reply->status == MUSTER_ETIMEOUT && c10d_end_serves_on(c)) {
-        return;
-    }
-    if (reply->status != MUSTER_OK) {
-        log_info("the exit barrier ended early (harmless): %s", muster_detail());
-    }
-    c10d_round_barrier_over(c, reply->status == MUSTER_OK);
-}
-
 /* How many come to the barrier. Where survivors go on, members may have left: those count that are still in the round,
  * and this one. (A node that dies after it came is counted as come, and the others then wait for one less.) */
 static int64_t expected_count(const struct c10d *c) {
@@ -202,55 +192,36 @@ static int64_t expected_count(const struct c10d *c) {
     return count;
 }
 
-static void barrier_key_of(const struct c10d *c, int64_t round, char key[2 * C10D_KEY_MAX], const char *name) {
+int c10d_round_ask_count(struct c10d *c, int64_t round, kv_reply_cb *cb) {
     char prefix[C10D_KEY_MAX];
     prefix_of(c, round, prefix);
-    (void)str_format(key, (size_t)2 * C10D_KEY_MAX, "%storchelastic/agent/terminal_state/%s", prefix, name);
-}
-
-void c10d_round_barrier_key(const struct c10d *c, char key[2 * C10D_KEY_MAX], const char *name) {
-    barrier_key_of(c, c->world.round, key, name);
-}
-
-int c10d_round_ask_count(struct c10d *c, int64_t round, kv_reply_cb *cb) {
-    char key[2 * C10D_KEY_MAX];
-    barrier_key_of(c, round, key, "num_members");
-    return kv_client_add(c->client, key, 0, cb, c);
+    return exit_barrier_ask_count(c->client, prefix, cb, c);
 }
 
 /* News of a departure, or of the end of the job, comes once, perhaps between the end of this node's workers and its
  * coming here. The node has been counted nevertheless: the one that left may have come first, and an agent of PyTorch's
  * may wait for the others. */
-static bool waits_in_vain(const struct c10d *c) {
+static bool waits_in_vain(const void *ctx) {
+    const struct c10d *c = ctx;
     bool is_lost = c->machine.told == RDZV_VERDICT_NODE_LEFT && !c->end.is_asking; /* else the answer decides */
     return !c->rdzv->options.survivors_continue && (is_lost || c->machine.state.closed);
 }
 
-static void on_counted(void *ctx, const struct kv_reply *reply) {
+static void on_over(void *ctx, int status) {
     struct c10d *c = ctx;
-    char key[2 * C10D_KEY_MAX];
-    if (!c->in_barrier) {
-        return; /* it is over already */
-    }
-    c10d_round_barrier_key(c, key, "last_member");
-    c->end.is_counted = true;
-    c->barrier_expected = expected_count(c);
-    bool are_all_here = reply->status == MUSTER_OK && reply->number >= c->barrier_expected;
-    if (are_all_here) {
-        (void)kv_client_set(c->waiter, key, kv_slice_text("<val_ignored>"), NULL, NULL);
-    } else if (waits_in_vain(c)) {
-        c10d_round_barrier_over(c, c->machine.told != RDZV_VERDICT_NODE_LEFT);
+    bool is_in_vain = status == MUSTER_ECLOSED && waits_in_vain(c);
+    if (status == MUSTER_ETIMEOUT && c10d_end_serves_on(c)) {
         return;
     }
-    const char *keys[] = {key};
-    uint64_t timeout_ms = c->rdzv->options.survivors_continue ? 0 : RDZV_BARRIER_TIMEOUT_MS; /* 0: none */
-    if (reply->status != MUSTER_OK || kv_client_wait(c->waiter, keys, 1, timeout_ms, on_last_member, c) != MUSTER_OK) {
-        c10d_round_barrier_over(c, false);
+    if (status != MUSTER_OK && !is_in_vain) {
+        log_info("the exit barrier ended early (harmless): %s", muster_detail());
     }
+    /* A job that was closed has ended for all: its barrier is passed. */
+    c10d_round_barrier_over(c, status == MUSTER_OK || (is_in_vain && c->machine.told != RDZV_VERDICT_NODE_LEFT));
 }
 
 void c10d_round_barrier(struct c10d *c) {
-    char key[2 * C10D_KEY_MAX];
+    char prefix[C10D_KEY_MAX];
     if (c->end.is_detached) {
         rdzv_tell_barrier_done(c->rdzv);
         return;
@@ -263,10 +234,18 @@ void c10d_round_barrier(struct c10d *c) {
     }
     c->in_barrier = true;
     c10d_end_needs_store(c);
-    c->barrier_expected = expected_count(c);
-    c10d_round_barrier_key(c, key, "num_members");
+    prefix_of(c, c->world.round, prefix);
+    const struct exit_barrier_options options = {
+        .client = c->client,
+        .waiter = c->waiter,
+        .prefix = prefix,
+        .expected_count = expected_count(c),
+        .timeout_ms = c->rdzv->options.survivors_continue ? 0 : RDZV_BARRIER_TIMEOUT_MS, /* 0: none */
+        .is_in_vain = waits_in_vain,
+        .on_over = on_over,
+        .ctx = c};
     /* On one connection, in this order: whoever is known to be done has been counted. */
-    if (kv_client_add(c->client, key, 1, on_counted, c) != MUSTER_OK) {
+    if (exit_barrier_begin(&c->barrier, &options) != MUSTER_OK) {
         c10d_round_barrier_over(c, false);
     } else if (c->rdzv->succeeded) {
         c10d_end_done(c);
@@ -274,34 +253,16 @@ void c10d_round_barrier(struct c10d *c) {
 }
 
 void c10d_round_tell_all_are_here(struct c10d *c) {
-    char key[2 * C10D_KEY_MAX];
-    c10d_round_barrier_key(c, key, "last_member");
-    (void)kv_client_set(c->client, key, kv_slice_text("<val_ignored>"), NULL, NULL);
-}
-
-static void on_counted_again(void *ctx, const struct kv_reply *reply) {
-    struct c10d *c = ctx;
-    if (c->in_barrier && reply->status == MUSTER_OK && reply->number >= c->barrier_expected) {
-        c10d_round_tell_all_are_here(c);
-    }
-}
-
-/* A member has left: those who are left may all be here. */
-static void count_again(struct c10d *c) {
-    char key[2 * C10D_KEY_MAX];
-    int64_t expected = expected_count(c);
-    if (expected != c->barrier_expected) {
-        c->barrier_expected = expected;
-        c10d_round_barrier_key(c, key, "num_members");
-        (void)kv_client_add(c->client, key, 0, on_counted_again, c);
-    }
+    char prefix[C10D_KEY_MAX];
+    prefix_of(c, c->world.round, prefix);
+    (void)exit_barrier_tell_all(c->client, prefix);
 }
 
 /* Where survivors go on, nodes that fail come as well, and only those that vanish are not waited for. Else a node that
  * is lost never comes, and one that is done has come, wherever it is now. */
 void c10d_round_barrier_look(struct c10d *c, bool member_left) {
     if (c->rdzv->options.survivors_continue) {
-        count_again(c);
+        exit_barrier_expect(&c->barrier, expected_count(c)); /* those who are left may all be here */
     } else if (c->machine.state.closed) {
         c10d_round_barrier_over(c, !member_left);
     } else if (member_left) {
