@@ -401,12 +401,17 @@ static void failure_that_is_restarted_waits_for_nobody(void **state) {
  */
 static void cause_of_a_job_that_has_failed_outlives_a_join(void **state) {
     struct fixture *f = *state;
-    const struct rdzv_cause cause = {.rank = 1, .pid = 7, .wait_status = 9, .is_final = true, .is_told = true};
+    struct rdzv_cause cause = {.rank = 1, .pid = 7, .wait_status = 9, .is_final = true, .is_told = true};
     form_fixed_pair(f);
     rdzv_note_cause(f->nodes[0].rdzv, &cause);
     rdzv_tell_failed(f->nodes[0].rdzv, MUSTER_ECLOSED);
     rdzv_join(f->nodes[0].rdzv);
     assert_non_null(rdzv_cause(f->nodes[0].rdzv));
+    /* A restart was to follow, and the store was lost. */
+    cause.is_final = false;
+    rdzv_note_cause(f->nodes[0].rdzv, &cause);
+    rdzv_join(f->nodes[0].rdzv);
+    assert_null(rdzv_cause(f->nodes[0].rdzv));
 }
 
 /* The report and the outcome of one agent are to name the same worker, also where others speak late. */

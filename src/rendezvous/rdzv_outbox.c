@@ -117,7 +117,9 @@ void rdzv_release_world(struct rdzv *r) {
 
 void rdzv_withdraw_world(struct rdzv *r) {
     r->has_world = r->has_change = r->is_world_held = false;
-    if (!r->failed) { /* else the agent has not been told yet that no other round comes, and will ask for the cause */
+    /* When the job has failed the agent may not have been told yet, and will ask for the cause. One that was to be
+     * followed by a restart is no cause of what came instead, such as the loss of the store. */
+    if (!r->failed || !r->has_cause || !r->cause.is_final) {
         rdzv_forget_cause(r);
     }
 }

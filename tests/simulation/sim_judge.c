@@ -609,7 +609,8 @@ static void check_loss(const struct sim_judge *judge, const struct sim_agent *ag
     }
 }
 
-/* All that report a failure of a worker name the same one. */
+/* All that report a failure of a worker name the same one. A node that has missed a round since names the failure
+ * because of which it wanted that one. */
 void sim_judge_report(struct sim_judge *judge, const struct sim_agent *agent) {
     const struct rdzv_cause *cause = rdzv_cause(agent->rdzv);
     if (!cause) {
@@ -620,8 +621,11 @@ void sim_judge_report(struct sim_judge *judge, const struct sim_agent *agent) {
     if (!judge->has_reported) {
         judge->has_reported = true;
         judge->reported = *cause;
+        judge->reported_round = agent->world.round;
     }
-    must(!is_quiet(judge) || judge->reported.rank == cause->rank, "two nodes report different causes");
+    bool is_same_round = judge->reported_round == agent->world.round;
+    must(!is_quiet(judge) || !is_same_round || judge->reported.rank == cause->rank,
+         "two nodes report different causes");
 }
 
 static void note_done_server(struct sim_judge *judge, const struct sim_agent *agent) {

@@ -69,6 +69,7 @@ struct sim_judge {
     bool server_suffered; /* the host of the rendezvous, or the way to it, has had trouble */
     bool had_trouble, any_death;
     struct rdzv_cause reported; /* by the first agent that knew one */
+    uint64_t reported_round;    /* in which that agent's workers ran last */
     bool has_reported;
 };
 

@@ -151,11 +151,20 @@ static void answer_soon(struct participant *p) {
     (void)uv_timer_start(rdzv_timer(p->rdzv, RDZV_TIMER_ANSWER), on_answer_due, RDZV_NOTHING_FAILED_MS, 0);
 }
 
+/* The node that told of it may have had restarts left. The job has none. */
+static void note_final_cause(const struct participant *p, struct kv_slice text) {
+    struct rdzv_cause cause;
+    if (text.len > 0 && rdzv_cause_read((const char *)text.data, text.len, &cause) == MUSTER_OK) {
+        cause.is_final = true;
+        rdzv_note_cause(p->rdzv, &cause);
+    }
+}
+
 static void on_closed(struct participant *p, const struct coordinator_message *message) {
     bool is_repeated = p->is_closed && p->phase == PARTICIPANT_OVER;
     p->is_closed = true;
     if (message->has_failed) {
-        (void)rdzv_note_cause_text(p->rdzv, message->cause);
+        note_final_cause(p, message->cause);
     }
     switch (p->phase) {
     case PARTICIPANT_JOINING:
