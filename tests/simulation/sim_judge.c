@@ -97,7 +97,9 @@ static bool may_end_otherwise(const struct sim_judge *judge, const struct rdzv_w
         const struct sim_agent *player = &judge->players[i];
         count += player->runs;
         /* It may have been counted in before its LEAVE arrived; why it goes was noted when nobody knew this world. */
-        is_leaving = is_leaving || (player->runs && player->machine.state == AGENT_STATE_CLOSING);
+        const struct agent_machine *m = &player->machine;
+        bool gave_up = m->state == AGENT_STATE_DRAINING && m->outcome == AGENT_OUTCOME_RDZV_LOST;
+        is_leaving = is_leaving || (player->runs && (m->state == AGENT_STATE_CLOSING || gave_up));
         const struct sim_judge_agent *its = &judge->agents[i];
         bool is_missed = its->died_us > 0 && its->died_us + judge->silence_us > sim_kernel.now_us;
         bool is_off = its->disturbed_until_us > 0 && its->disturbed_until_us + judge->silence_us > sim_kernel.now_us;
