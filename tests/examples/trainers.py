@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 MUSTER = os.environ["MUSTER_BINARY"]
+NEEDS = {"mnist": "libdnnl-dev or zlib1g-dev", "gpt": "libopenblas-dev"}
 FOLDER = tempfile.TemporaryDirectory(prefix="muster-examples-")  # launchers leave the files of jobs that have failed
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=FOLDER.name)
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = FOLDER.name  # PyTorch, where a test imports it, leaves a folder otherwise
@@ -20,7 +21,7 @@ def program(name):
     """Path of a trainer; the test is skipped where it was left out of the build."""
     path = os.path.join(os.path.dirname(MUSTER), "examples", name)
     if not os.path.exists(path):
-        print(f"SKIP: examples/{name} is not built (libdnnl-dev and zlib1g-dev are missing)")
+        print(f"SKIP: examples/{name} is not built ({NEEDS.get(name, 'what it needs')} is missing)")
         sys.exit(77)
     return path
 

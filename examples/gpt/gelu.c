@@ -1,0 +1,42 @@
+/* GELU in the approximation by tanh (Hendrycks and Gimpel 2016), which GPT-2 uses. See layers.h. Since
+ * (1 + tanh(u)) / 2 = s(2u) with the logistic function s(v) = 1 / (1 + e^-v):
+ *
+ *     v = 2 sqrt(2 / pi) (x + 0.044715 x^3)
+ *     gelu(x) = x s(v)
+ *     gelu'(x) = s(v) + x s(v) (1 - s(v)) v'(x)
+ *
+ * The forward pass has s(v) at hand and computes both. */
+#include "layers.h"
+#include "vector.h"
+
+static const float SLOPE = 1.59576912F; /* 2 sqrt(2 / pi) */
+static const float CUBE = 0.044715F;
+
+VECTORISED static void forward_with_derivative(size_t count, float *restrict x, float *restrict derivative) {
+    SIMD for (size_t i = 0; i < count; i++) {
+        float z = x[i], square = z * z;
+        float s = 1 / (1 + vector_exp(-SLOPE * z * (1 + CUBE * square)));
+        x[i] = z * s;
+        derivative[i] = s + z * s * (1 - s) * SLOPE * (1 + 3 * CUBE * square);
+    }
+}
+
+VECTORISED static void forward_alone(size_t count, float *x) {
+    SIMD for (size_t i = 0; i < count; i++) {
+        x[i] = x[i] / (1 + vector_exp(-SLOPE * x[i] * (1 + CUBE * x[i] * x[i])));
+    }
+}
+
+void gelu_forward(size_t count, float *x, float *derivative) {
+    if (derivative != NULL) {
+        forward_with_derivative(count, x, derivative);
+    } else {
+        forward_alone(count, x);
+    }
+}
+
+VECTORISED void gelu_backward(size_t count, const float *restrict derivative, float *restrict dy) {
+    SIMD for (size_t i = 0; i < count; i++) {
+        dy[i] *= derivative[i];
+    }
+}

@@ -1,0 +1,29 @@
+/* The command line of gpt. */
+#ifndef EXAMPLES_GPT_OPTIONS_H
+#define EXAMPLES_GPT_OPTIONS_H
+
+#include <stdint.h>
+
+#include "gpt.h"
+
+enum { OPTIONS_BATCH_MAX = 4096 };
+
+struct options {
+    struct gpt_shape shape; /* the vocabulary is the text's, except for --check */
+    const char *data;
+    int batch;
+    int64_t steps, warm_up, evaluate_every, save_every, report_every;
+    double learning_rate, weight_decay, beta1, beta2, clip;
+    int64_t seed;
+    const char *snapshot; /* may be NULL */
+    bool samples_only;
+    int sample; /* characters; 0: none */
+    const char *prompt;
+    double temperature;
+    const char *check, *check_out; /* NULL without --check */
+};
+
+/* Reads the arguments. --help prints and exits 0; a mistake prints and exits 2. Strings are borrowed from argv. */
+void options_read(struct options *options, int argc, char **argv);
+
+#endif

@@ -1,0 +1,137 @@
+/* What training goes on from, as a snapshot. See state.h and trainer.h. */
+#include "state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "fail.h"
+#include "trainer.h"
+
+size_t state_describe(const struct resident *resident, float *values, const char *prefix,
+                      char (*names)[MUSTER_NAME_MAX], struct muster_tensor *out) {
+    size_t count = 0;
+    for (int unit = 0; unit < resident->list->unit_count; unit++) {
+        const struct gpt_unit *u = &resident->list->units[unit];
+        for (size_t i = 0; i < u->tensor_count; i++, count++) {
+            const struct gpt_tensor *tensor = &u->tensors[i];
+            out[count] = (struct muster_tensor){.name = tensor->name,
+                                                .type = MUSTER_FLOAT32,
+                                                .dim_count = tensor->columns == 0 ? 1 : 2,
+                                                .shape = {(uint64_t)tensor->rows, (uint64_t)tensor->columns},
+                                                .data = values + resident_at(resident, unit, i)};
+            if (prefix != NULL) {
+                (void)snprintf(names[count], MUSTER_NAME_MAX, "%s%s", prefix, tensor->name);
+                out[count].name = names[count];
+            }
+        }
+    }
+    return count;
+}
+
+/* ---- The trainer's ---- */
+
+/* The numbers that say what model it is and how far it has come, as a snapshot holds them. */
+struct numbers {
+    int64_t step, vocabulary, context, layers, heads, width, tied;
+};
+enum { NUMBERS = sizeof(struct numbers) / sizeof(int64_t) };
+
+static void describe_numbers(struct numbers *numbers, struct muster_value values[NUMBERS]) {
+    values[0] = muster_value_integer("step", &numbers->step);
+    values[1] = muster_value_integer("vocabulary", &numbers->vocabulary);
+    values[2] = muster_value_integer("context", &numbers->context);
+    values[3] = muster_value_integer("layers", &numbers->layers);
+    values[4] = muster_value_integer("heads", &numbers->heads);
+    values[5] = muster_value_integer("width", &numbers->width);
+    values[6] = muster_value_integer("tied", &numbers->tied);
+}
+
+static struct muster_tensor describe_alphabet(struct alphabet *alphabet) {
+    return (struct muster_tensor){
+        .name = "alphabet", .type = MUSTER_UINT8, .dim_count = 1, .shape = {TEXT_BYTES}, .data = alphabet->characters};
+}
+
+/* All of it. The lists are allocated, and freed by done_state(). */
+struct state {
+    struct numbers numbers;
+    struct muster_value values[NUMBERS];
+    struct muster_tensor *tensors;
+    char (*names)[MUSTER_NAME_MAX];
+    size_t tensor_count;
+};
+
+static void init_state(struct state *state, struct trainer *t) {
+    const struct gpt_shape *shape = &t->options.shape;
+    size_t each = t->parameters->tensor_count;
+    state->numbers = (struct numbers){t->step,      shape->vocabulary, shape->context, shape->layers,
+                                      shape->heads, shape->width,      shape->tied};
+    describe_numbers(&state->numbers, state->values);
+    state->tensors = allocate(3 * each + 1, sizeof *state->tensors);
+    state->names = allocate(2 * each, sizeof *state->names);
+    struct muster_tensor *next = state->tensors;
+    next += state_describe(&t->resident, t->resident.parameters, NULL, NULL, next);
+    next += state_describe(&t->resident, t->mean, "optimizer.exp_avg.", state->names, next);
+    next += state_describe(&t->resident, t->square, "optimizer.exp_avg_sq.", state->names + each, next);
+    *next++ = describe_alphabet(&t->alphabet);
+    state->tensor_count = (size_t)(next - state->tensors);
+}
+
+static void done_state(struct state *state) {
+    free(state->tensors);
+    free(state->names);
+}
+
+static struct muster_snapshot_state snapshot_of(const struct state *state) {
+    return (struct muster_snapshot_state)MUSTER_SNAPSHOT_STATE(state->tensors, state->tensor_count, state->values,
+                                                               NUMBERS);
+}
+
+void trainer_save(struct trainer *trainer) {
+    if (trainer->options.snapshot == NULL) {
+        return;
+    }
+    struct state state;
+    init_state(&state, trainer);
+    struct muster_snapshot_state snapshot = snapshot_of(&state);
+    check(muster_snapshot_save(trainer->options.snapshot, trainer->step, &snapshot, NULL), "save a snapshot");
+    done_state(&state);
+}
+
+bool trainer_load(struct trainer *trainer) {
+    if (trainer->options.snapshot == NULL) {
+        return false;
+    }
+    struct state state;
+    struct muster_snapshot_found found;
+    init_state(&state, trainer);
+    struct muster_snapshot_state snapshot = snapshot_of(&state);
+    int status = muster_snapshot_load_newest(trainer->options.snapshot, &snapshot, &found);
+    if (status != MUSTER_ENOENT) {
+        check(status, "load the newest snapshot");
+        trainer->step = state.numbers.step;
+        trainer->adamw.steps = state.numbers.step;
+    }
+    done_state(&state);
+    return status != MUSTER_ENOENT;
+}
+
+void trainer_load_shape(struct trainer *trainer) {
+    struct numbers numbers;
+    struct muster_value values[NUMBERS];
+    struct muster_tensor alphabet = describe_alphabet(&trainer->alphabet);
+    describe_numbers(&numbers, values);
+    struct muster_snapshot_state state = MUSTER_SNAPSHOT_STATE(&alphabet, 1, values, NUMBERS);
+    struct muster_snapshot_found found;
+    if (trainer->options.snapshot == NULL) {
+        fail("--sample-only needs --snapshot: a folder with a trained model");
+    }
+    check(muster_snapshot_load_newest(trainer->options.snapshot, &state, &found), "load the newest snapshot");
+    struct gpt_shape *shape = &trainer->options.shape;
+    shape->vocabulary = (int)numbers.vocabulary;
+    shape->context = (int)numbers.context;
+    shape->layers = (int)numbers.layers;
+    shape->heads = (int)numbers.heads;
+    shape->width = (int)numbers.width;
+    shape->tied = numbers.tied != 0;
+    trainer->alphabet.count = shape->vocabulary;
+}

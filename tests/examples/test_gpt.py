@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# Whole runs of examples/gpt: it learns, goes on from snapshots as if nothing had been, and writes text.
+# timeout: 120
+import glob
+import os
+import re
+import tempfile
+
+import trainers
+
+SMALL = ("--n-layer=2", "--n-head=2", "--n-embd=32", "--block-size=32", "--batch=4", "--evaluate-every=0", "--report-every=1",
+         "--sample=0", "--warm-up=10")
+
+
+def train(*options, expect=0):
+    return trainers.run(0, "gpt", *SMALL, *options, expect=expect)
+
+
+def losses(text):
+    return [float(loss) for loss in re.findall(r"^step \d+/\d+: loss ([\d.]+)", text, re.MULTILINE)]
+
+
+def learns():
+    text = train("--steps=150", "--lr=0.003", "--dropout=0")
+    found = losses(text)
+    assert len(found) == 150 and 4.0 < found[0] < 4.4, found  # log 67 = 4.2: all characters are equally likely at first
+    assert sum(found[-10:]) / 10 < 3.1, found
+    test = float(re.search(r"test loss ([\d.]+)", text).group(1))
+    assert test < 3.2, text
+
+
+def goes_on_bit_for_bit():
+    with tempfile.TemporaryDirectory() as folder:
+        options = ("--steps=20", "--save-every=10", f"--snapshot={folder}")
+        whole = train(*options)
+        expected = trainers.snapshot(folder)
+        for path in glob.glob(f"{folder}/step-20*"):
+            os.remove(path)
+        text = train(*options)
+        assert losses(text) == losses(whole)[10:], text
+        assert trainers.snapshot(folder) == expected
+
+
+def checkpoints_change_nothing():
+    with tempfile.TemporaryDirectory() as folder:
+        for name, options in (("kept", ()), ("computed", ("--checkpoint",))):
+            train("--steps=5", "--dropout=0.3", f"--snapshot={folder}/{name}", *options)
+        assert trainers.snapshot(f"{folder}/kept") == trainers.snapshot(f"{folder}/computed")
+
+
+def writes_text():
+    with tempfile.TemporaryDirectory() as folder:
+        train("--steps=5", f"--snapshot={folder}")
+        one, other = (trainers.run(0, "gpt", "--sample-only", f"--snapshot={folder}", "--sample=60", "--prompt=KING ")
+                      for _ in range(2))
+        assert one == other and one.startswith("KING ") and len(one) == len("KING ") + 60 + 1, one
+        text = trainers.run(0, "gpt", "--sample-only", f"--snapshot={folder}", "--prompt=#", expect=1)
+        assert "no character number 35" in text, text
+
+
+def mistakes_are_explained():
+    for options, words in ((("--n-head=3",), "not a multiple"), (("--steps=x",), "not a number"),
+                           (("--sample-only",), "needs --snapshot"), (("--nonsense",), "--help"), (("x",), "what is"),
+                           (("--check=x",), "go together")):
+        text = train(*options, expect=2)
+        assert words in text, text
+    assert "cannot open" in train("--data=/nowhere", expect=1)
+    assert "--block-size" in trainers.run(0, "gpt", "--help")
+
+
+trainers.main([learns, goes_on_bit_for_bit, checkpoints_change_nothing, writes_text, mistakes_are_explained])
