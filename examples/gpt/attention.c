@@ -12,9 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-#include <cblas.h>
-
 #include "layers.h"
+#include "product.h"
 #include "vector.h"
 
 /* One head of one sequence. Rows of q, k and v are `stride` apart, those of y `width`, those of P `length`. */
@@ -85,15 +84,15 @@ static void head_forward(const struct attention *a, const struct head *head, con
         const float *q_rows = q + (size_t)from * (size_t)stride;
         float *p = probabilities + head->p_at + (size_t)from * (size_t)a->length;
         const float *used = p;
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, to, size, 1 / sqrtf((float)size), q_rows, stride, k,
-                    stride, 0, p, a->length);
+        product((struct product){rows, to, size, 1 / sqrtf((float)size), false}, plain(q_rows, stride),
+                transposed(k, stride), p, a->length);
         causal_softmax(p, from, to, a->length);
         if (a->dropout.rate > 0) {
             drop(a, head, from, to, p, a->scratch);
             used = a->scratch;
         }
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, size, to, 1, used, a->length, v, stride, 0,
-                    y + head->y_at + (size_t)from * (size_t)width, width);
+        product((struct product){rows, size, to, 1, false}, plain(used, a->length), plain(v, stride),
+                y + head->y_at + (size_t)from * (size_t)width, width);
     }
 }
 
@@ -102,25 +101,24 @@ static void head_forward(const struct attention *a, const struct head *head, con
 static void backward_rows(const struct attention *a, const struct head *head, int from, int to, const float *qkv,
                           const float *p, const float *dy, float *dqkv) {
     int width = a->width, stride = 3 * width, size = width / a->heads, rows = to - from, length = a->length;
-    float scale = 1 / sqrtf((float)size), add = to < length ? 1 : 0;
+    float scale = 1 / sqrtf((float)size);
+    bool add = to < length;
     const float *q = qkv + head->at, *k = q + width, *v = k + width;
     float *dq = dqkv + head->at, *dk = dq + width, *dv = dk + width;
     float *dp = a->scratch, *dropped = a->scratch + (size_t)ATTENTION_ROWS * (size_t)length;
     const float *used = p;
     size_t first = (size_t)from * (size_t)stride;
 
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, to, size, 1, dy, width, v, stride, 0, dp, length);
+    product((struct product){rows, to, size, 1, false}, plain(dy, width), transposed(v, stride), dp, length);
     if (a->dropout.rate > 0) {
         drop(a, head, from, to, dp, dp);
         drop(a, head, from, to, p, dropped);
         used = dropped;
     }
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, to, size, rows, 1, used, length, dy, width, add, dv, stride);
+    product((struct product){to, size, rows, 1, add}, transposed(used, length), plain(dy, width), dv, stride);
     softmax_backward(p, dp, rows, to, length);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, rows, size, to, scale, dp, length, k, stride, 0, dq + first,
-                stride);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, to, size, rows, scale, dp, length, q + first, stride, add, dk,
-                stride);
+    product((struct product){rows, size, to, scale, false}, plain(dp, length), plain(k, stride), dq + first, stride);
+    product((struct product){to, size, rows, scale, add}, transposed(dp, length), plain(q + first, stride), dk, stride);
 }
 
 void attention_forward(const struct attention *attention, const float *qkv, float *probabilities, float *y) {

@@ -11,9 +11,8 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include <cblas.h>
-
 #include "check.h"
+#include "product.h"
 #include "sample.h"
 #include "seconds.h"
 #include "trainer.h"
@@ -90,17 +89,10 @@ static void write_sample(struct trainer *t) {
     }
 }
 
-/* One worker of many uses one thread, unless the environment says otherwise. */
-static void set_threads(void) {
-    if (getenv("OPENBLAS_NUM_THREADS") == NULL && getenv("OMP_NUM_THREADS") == NULL) {
-        openblas_set_num_threads(1);
-    }
-}
-
 int main(int argc, char **argv) {
     struct trainer t = {.step = 0};
     options_read(&t.options, argc, argv);
-    set_threads();
+    product_set_threads();
     if (t.options.check != NULL) {
         check_write(&t.options);
         return EXIT_SUCCESS;

@@ -1,9 +1,8 @@
-/* Linear layers by OpenBLAS. See layers.h. Row-major, so that "NoTrans" is what is written in the formulas. */
+/* Linear layers. See layers.h. */
 #include <string.h>
 
-#include <cblas.h>
-
 #include "layers.h"
+#include "product.h"
 #include "vector.h"
 
 /* y = x w^T + bias: each row starts as the bias, and the product is added. */
@@ -11,13 +10,13 @@ void linear_forward(struct linear shape, const float *x, const float *w, const f
     for (int row = 0; bias != NULL && row < shape.rows; row++) {
         memcpy(y + (size_t)row * (size_t)shape.out, bias, (size_t)shape.out * sizeof *y);
     }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, shape.rows, shape.out, shape.in, 1, x, shape.in, w, shape.in,
-                bias != NULL ? 1 : 0, y, shape.out);
+    product((struct product){shape.rows, shape.out, shape.in, 1, bias != NULL}, plain(x, shape.in),
+            transposed(w, shape.in), y, shape.out);
 }
 
 void linear_backward_input(struct linear shape, const float *dy, const float *w, float *dx) {
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, shape.rows, shape.in, shape.out, 1, dy, shape.out, w,
-                shape.in, 0, dx, shape.in);
+    product((struct product){shape.rows, shape.in, shape.out, 1, false}, plain(dy, shape.out), plain(w, shape.in), dx,
+            shape.in);
 }
 
 /* sum += all rows, four at a time: a fourth of the loads and stores of the sum. */
@@ -37,8 +36,8 @@ VECTORISED static void add_rows(int rows, int width, const float *restrict y, fl
 }
 
 void linear_backward_weight(struct linear shape, const float *x, const float *dy, float *dw, float *dbias, bool add) {
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, shape.out, shape.in, shape.rows, 1, dy, shape.out, x, shape.in,
-                add ? 1 : 0, dw, shape.in);
+    product((struct product){shape.out, shape.in, shape.rows, 1, add}, transposed(dy, shape.out), plain(x, shape.in),
+            dw, shape.in);
     if (dbias != NULL) {
         if (!add) {
             memset(dbias, 0, (size_t)shape.out * sizeof *dbias);

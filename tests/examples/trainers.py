@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 MUSTER = os.environ["MUSTER_BINARY"]
-NEEDS = {"mnist": "libdnnl-dev or zlib1g-dev", "gpt": "libopenblas-dev"}
+NEEDS = {"mnist": "libdnnl-dev or zlib1g-dev", "gpt": "libdnnl-dev or libopenblas-dev"}
 FOLDER = tempfile.TemporaryDirectory(prefix="muster-examples-")  # launchers leave the files of jobs that have failed
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=FOLDER.name)
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = FOLDER.name  # PyTorch, where a test imports it, leaves a folder otherwise

@@ -1,0 +1,45 @@
+/* See product.h. The only file that knows whose products they are. */
+#include "product.h"
+
+#include <stdlib.h>
+
+#include "fail.h"
+
+#ifdef EXAMPLE_ONEDNN
+
+#include <oneapi/dnnl/dnnl.h>
+
+extern void omp_set_num_threads(int count); /* omp.h belongs to a compiler, not to oneDNN */
+
+void product(struct product shape, struct factor a, struct factor b, float *c, int stride) {
+    dnnl_status_t status =
+        dnnl_sgemm(a.is_transposed ? 'T' : 'N', b.is_transposed ? 'T' : 'N', shape.rows, shape.columns, shape.inner,
+                   shape.scale, a.values, a.stride, b.values, b.stride, shape.add ? 1 : 0, c, stride);
+    if (status != dnnl_success) {
+        fail("oneDNN: a product of %d x %d x %d: status %d", shape.rows, shape.inner, shape.columns, (int)status);
+    }
+}
+
+void product_set_threads(void) {
+    if (getenv("OMP_NUM_THREADS") == NULL) {
+        omp_set_num_threads(1);
+    }
+}
+
+#else
+
+#include <cblas.h>
+
+void product(struct product shape, struct factor a, struct factor b, float *c, int stride) {
+    cblas_sgemm(CblasRowMajor, a.is_transposed ? CblasTrans : CblasNoTrans, b.is_transposed ? CblasTrans : CblasNoTrans,
+                shape.rows, shape.columns, shape.inner, shape.scale, a.values, a.stride, b.values, b.stride,
+                shape.add ? 1 : 0, c, stride);
+}
+
+void product_set_threads(void) {
+    if (getenv("OPENBLAS_NUM_THREADS") == NULL && getenv("OMP_NUM_THREADS") == NULL) {
+        openblas_set_num_threads(1);
+    }
+}
+
+#endif
