@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "fail.h"
+#include "floats.h"
 #include "random.h"
 #include "tensors.h"
 
@@ -11,16 +11,16 @@
 
 void block_state_init(struct block_state *state, const struct gpt_shape *shape, int batch) {
     size_t length = (size_t)shape->context, rows = (size_t)batch * length, narrow = rows * (size_t)shape->width;
-    state->norm1 = (struct layer_norm){allocate(rows, sizeof(float)), allocate(rows, sizeof(float))};
-    state->norm2 = (struct layer_norm){allocate(rows, sizeof(float)), allocate(rows, sizeof(float))};
-    state->normed1 = allocate(narrow, sizeof(float));
-    state->qkv = allocate(3 * narrow, sizeof(float));
-    state->probabilities = allocate(rows * (size_t)shape->heads * length, sizeof(float));
-    state->attended = allocate(narrow, sizeof(float));
-    state->middle = allocate(narrow, sizeof(float));
-    state->normed2 = allocate(narrow, sizeof(float));
-    state->active = allocate(4 * narrow, sizeof(float));
-    state->derivative = allocate(4 * narrow, sizeof(float));
+    state->norm1 = (struct layer_norm){floats_allocate(rows), floats_allocate(rows)};
+    state->norm2 = (struct layer_norm){floats_allocate(rows), floats_allocate(rows)};
+    state->normed1 = floats_allocate(narrow);
+    state->qkv = floats_allocate(3 * narrow);
+    state->probabilities = floats_allocate(rows * (size_t)shape->heads * length);
+    state->attended = floats_allocate(narrow);
+    state->middle = floats_allocate(narrow);
+    state->normed2 = floats_allocate(narrow);
+    state->active = floats_allocate(4 * narrow);
+    state->derivative = floats_allocate(4 * narrow);
 }
 
 void block_state_done(struct block_state *state) {
@@ -37,10 +37,10 @@ void block_state_done(struct block_state *state) {
 
 void block_scratch_init(struct block_scratch *scratch, const struct gpt_shape *shape, int batch) {
     size_t length = (size_t)shape->context, narrow = (size_t)batch * length * (size_t)shape->width;
-    scratch->narrow = allocate(narrow, sizeof(float));
-    scratch->dropped = allocate(narrow, sizeof(float));
-    scratch->wide = allocate(4 * narrow, sizeof(float));
-    scratch->attention = allocate(2 * ATTENTION_ROWS * length, sizeof(float));
+    scratch->narrow = floats_allocate(narrow);
+    scratch->dropped = floats_allocate(narrow);
+    scratch->wide = floats_allocate(4 * narrow);
+    scratch->attention = floats_allocate(2 * ATTENTION_ROWS * length);
 }
 
 void block_scratch_done(struct block_scratch *scratch) {
@@ -88,9 +88,13 @@ static struct attention attention_of(const struct block *block) {
 static void residual_forward(const struct block *block, struct linear shape, const float *in, const float *weight,
                              const float *bias, enum dropout_place place, const float *x, float *y) {
     struct dropout dropout = dropout_at(block, place);
-    float *projected = block->scratch->narrow;
-    linear_forward(shape, in, weight, bias, projected);
-    dropout_add(&dropout, first_row(block), shape.rows, shape.out, x, projected, y);
+    if (dropout.rate == 0) { /* one pass over memory less */
+        linear_add(shape, in, weight, bias, x, y);
+    } else {
+        float *projected = block->scratch->narrow;
+        linear_forward(shape, in, weight, bias, projected);
+        dropout_add(&dropout, first_row(block), shape.rows, shape.out, x, projected, y);
+    }
 }
 
 void block_forward(const struct block *block, const float *parameters, const float *x, struct block_state *state,

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "fail.h"
+#include "floats.h"
 #include "resident.h"
 #include "state.h"
 
@@ -22,7 +23,7 @@ void check_write(const struct options *options) {
     struct gpt_memory memory = resident_memory(&resident);
     struct gpt *model = gpt_create(shape, parameters, batch, &memory);
     int32_t *tokens = allocate(count, sizeof *tokens), *targets = allocate(count, sizeof *targets);
-    float *logits = allocate(count * (size_t)shape->vocabulary, sizeof *logits);
+    float *logits = floats_allocate(count * (size_t)shape->vocabulary);
     struct muster_tensor *tensors = allocate(parameters->tensor_count + 2, sizeof *tensors);
 
     size_t described = state_describe(&resident, resident.parameters, NULL, NULL, tensors);

@@ -7,15 +7,30 @@
 #include "random.h"
 #include "vector.h"
 
+/* A value of x after dropout. */
+static inline __attribute__((always_inline)) float kept(uint64_t key, uint32_t bound, float scale, int i, float x) {
+    return random_element(key, (uint32_t)i) < bound ? 0 : x * scale;
+}
+
+static uint32_t bound_of(const struct dropout *dropout) {
+    return (uint32_t)((double)dropout->rate * 0x1p32);
+}
+
 VECTORISED static void drop(uint64_t key, uint32_t bound, float scale, int width, const float *x, float *y) {
     SIMD for (int i = 0; i < width; i++) {
-        y[i] = random_element(key, (uint32_t)i) < bound ? 0 : x[i] * scale;
+        y[i] = kept(key, bound, scale, i, x[i]);
+    }
+}
+
+VECTORISED static void drop_and_add(uint64_t key, uint32_t bound, float scale, int width, const float *x,
+                                    const float *z, float *y) {
+    SIMD for (int i = 0; i < width; i++) {
+        y[i] = x[i] + kept(key, bound, scale, i, z[i]);
     }
 }
 
 void dropout_row(const struct dropout *dropout, uint64_t row, int width, const float *x, float *y) {
-    uint32_t bound = (uint32_t)((double)dropout->rate * 0x1p32);
-    drop(random_mix(dropout->key, row), bound, 1 / (1 - dropout->rate), width, x, y);
+    drop(random_mix(dropout->key, row), bound_of(dropout), 1 / (1 - dropout->rate), width, x, y);
 }
 
 void dropout_rows(const struct dropout *dropout, uint64_t first_row, int rows, int width, const float *x, float *y) {
@@ -31,14 +46,10 @@ void dropout_rows(const struct dropout *dropout, uint64_t first_row, int rows, i
     }
 }
 
-VECTORISED static void add(size_t count, const float *x, const float *z, float *y) {
-    SIMD for (size_t i = 0; i < count; i++) {
-        y[i] = x[i] + z[i];
-    }
-}
-
-void dropout_add(const struct dropout *dropout, uint64_t first_row, int rows, int width, const float *x, float *z,
+void dropout_add(const struct dropout *dropout, uint64_t first_row, int rows, int width, const float *x, const float *z,
                  float *y) {
-    dropout_rows(dropout, first_row, rows, width, z, z);
-    add((size_t)rows * (size_t)width, x, z, y);
+    for (int row = 0; row < rows; row++, x += width, z += width, y += width) {
+        drop_and_add(random_mix(dropout->key, first_row + (uint64_t)row), bound_of(dropout), 1 / (1 - dropout->rate),
+                     width, x, z, y);
+    }
 }

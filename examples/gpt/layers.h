@@ -16,10 +16,14 @@ struct linear {
 
 void linear_forward(struct linear shape, const float *x, const float *w, const float *bias, float *y);
 
+/* y = base + x w^T + bias, where base is like y. */
+void linear_add(struct linear shape, const float *x, const float *w, const float *bias, const float *base, float *y);
+
 /* dx = dy w. */
 void linear_backward_input(struct linear shape, const float *dy, const float *w, float *dx);
 
-/* dw = dy^T x, dbias = the sum of dy's rows; added to what is there if `add`. bias and dbias may be NULL. */
+/* dw = dy^T x, dbias = the sum of dy's rows; added to what is there if `add`. linear_forward()'s bias and dbias may be
+ * NULL. */
 void linear_backward_weight(struct linear shape, const float *x, const float *dy, float *dw, float *dbias, bool add);
 
 /* ---- layer_norm.c: each row to mean 0 and variance 1, then scaled and shifted ---- */
@@ -62,8 +66,8 @@ struct dropout {
 void dropout_row(const struct dropout *dropout, uint64_t row, int width, const float *x, float *y);
 void dropout_rows(const struct dropout *dropout, uint64_t first_row, int rows, int width, const float *x, float *y);
 
-/* y = x + z after dropout of z, which is overwritten. */
-void dropout_add(const struct dropout *dropout, uint64_t first_row, int rows, int width, const float *x, float *z,
+/* y = x + z after dropout of z. */
+void dropout_add(const struct dropout *dropout, uint64_t first_row, int rows, int width, const float *x, const float *z,
                  float *y);
 
 /* ---- attention.c ---- */

@@ -5,10 +5,27 @@
 #include "product.h"
 #include "vector.h"
 
-/* y = x w^T + bias: each row starts as the bias, and the product is added. */
+/* Each row starts as the bias, or as that and the row of the base. The product is added. */
+VECTORISED static void begin_rows(int rows, int width, const float *bias, const float *base, float *y) {
+    for (int row = 0; row < rows; row++, y += width) {
+        if (base == NULL) {
+            memcpy(y, bias, (size_t)width * sizeof *y);
+            continue;
+        }
+        SIMD for (int i = 0; i < width; i++) {
+            y[i] = base[i] + bias[i];
+        }
+        base += width;
+    }
+}
+
 void linear_forward(struct linear shape, const float *x, const float *w, const float *bias, float *y) {
-    for (int row = 0; bias != NULL && row < shape.rows; row++) {
-        memcpy(y + (size_t)row * (size_t)shape.out, bias, (size_t)shape.out * sizeof *y);
+    linear_add(shape, x, w, bias, NULL, y);
+}
+
+void linear_add(struct linear shape, const float *x, const float *w, const float *bias, const float *base, float *y) {
+    if (bias != NULL) {
+        begin_rows(shape.rows, shape.out, bias, base, y);
     }
     product((struct product){shape.rows, shape.out, shape.in, 1, bias != NULL}, plain(x, shape.in),
             transposed(w, shape.in), y, shape.out);

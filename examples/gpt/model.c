@@ -4,6 +4,7 @@
 
 #include "block.h"
 #include "fail.h"
+#include "floats.h"
 #include "gpt.h"
 #include "layers.h"
 #include "random.h"
@@ -43,18 +44,18 @@ struct gpt *gpt_create(const struct gpt_shape *shape, const struct gpt_parameter
     model->memory = *memory;
     model->streams = allocate((size_t)shape->layers + 1, sizeof *model->streams);
     for (int i = 0; i <= shape->layers; i++) {
-        model->streams[i] = allocate(narrow, sizeof(float));
+        model->streams[i] = floats_allocate(narrow);
     }
     model->states = allocate((size_t)state_count(model), sizeof *model->states);
     for (int i = 0; i < state_count(model); i++) {
         block_state_init(&model->states[i], shape, batch);
     }
     block_scratch_init(&model->scratch, shape, batch);
-    model->norm = (struct layer_norm){allocate(rows, sizeof(float)), allocate(rows, sizeof(float))};
-    model->normed = allocate(narrow, sizeof(float));
-    model->logits = allocate(rows * (size_t)shape->vocabulary, sizeof(float));
-    model->log_sums = allocate(rows, sizeof(float));
-    model->d = allocate(narrow, sizeof(float));
+    model->norm = (struct layer_norm){floats_allocate(rows), floats_allocate(rows)};
+    model->normed = floats_allocate(narrow);
+    model->logits = floats_allocate(rows * (size_t)shape->vocabulary);
+    model->log_sums = floats_allocate(rows);
+    model->d = floats_allocate(narrow);
     return model;
 }
 

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 
 #include "fail.h"
+#include "floats.h"
 
 void resident_init(struct resident *resident, const struct gpt_parameters *list) {
     *resident = (struct resident){.list = list};
-    resident->parameters = allocate(list->float_count, sizeof(float));
-    resident->gradients = allocate(list->float_count, sizeof(float));
+    resident->parameters = floats_allocate(list->float_count);
+    resident->gradients = floats_allocate(list->float_count);
     resident->begins = allocate((size_t)list->unit_count, sizeof *resident->begins);
     for (int unit = 1; unit < list->unit_count; unit++) {
         resident->begins[unit] = resident->begins[unit - 1] + list->units[unit - 1].float_count;

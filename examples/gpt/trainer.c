@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "fail.h"
+#include "floats.h"
 
 /* ---- One step ---- */
 
@@ -80,8 +81,8 @@ static void make_model(struct trainer *t) {
     struct gpt_memory memory = resident_memory(&t->resident);
     t->model = gpt_create(shape, t->parameters, t->options.batch, &memory);
     t->adamw = (struct adamw){t->options.beta1, t->options.beta2, 1e-8, 0};
-    t->mean = allocate(t->parameters->float_count, sizeof(float));
-    t->square = allocate(t->parameters->float_count, sizeof(float));
+    t->mean = floats_allocate(t->parameters->float_count);
+    t->square = floats_allocate(t->parameters->float_count);
     t->tokens = allocate(tokens, sizeof *t->tokens);
     t->targets = allocate(tokens, sizeof *t->targets);
 }
