@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const char HELP[] =
     "Trains a small GPT on the characters of a text, and writes text like it.\n"
@@ -46,141 +46,100 @@ static const char HELP[] =
     "                       read parameters and a batch from a safetensors file, and write logits, loss and gradients\n"
     "  --help\n";
 
-/* Where a number goes, and what is accepted. */
-struct number_option {
+/* What an option's argument is, and so the type of the member of struct options that it sets. */
+enum kind { HELP_TEXT, FLAG, TEXT, SMALL_NUMBER, NUMBER, REAL, RATE, THREE_RATES };
+
+struct known_option {
     const char *name;
-    int *small; /* one of these three */
-    int64_t *whole;
-    double *real;
-    float *rate;
-    double least, most; /* both accepted */
+    enum kind kind;
+    size_t place; /* of the member */
+    double least, most;
 };
 
-static void usage_error(const char *name, const char *text, double least, double most) {
-    (void)fprintf(stderr, "gpt: --%s %s: not a number from %g to %g (see --help)\n", name, text, least, most);
-    exit(2);
-}
+#define PLACE(member) offsetof(struct options, member)
+#define MANY 1e9
+#define BELOW_1 0.999999
 
-static void set_number(const struct number_option *option, const char *text) {
+static const struct known_option KNOWN[] = {
+    {"help", HELP_TEXT, 0, 0, 0},
+    {"n-layer", SMALL_NUMBER, PLACE(shape.layers), 1, 1000},
+    {"n-head", SMALL_NUMBER, PLACE(shape.heads), 1, 1000},
+    {"n-embd", SMALL_NUMBER, PLACE(shape.width), 1, 65536},
+    {"block-size", SMALL_NUMBER, PLACE(shape.context), 1, 65536},
+    {"vocab-size", SMALL_NUMBER, PLACE(shape.vocabulary), 1, 1e6},
+    {"tied", FLAG, PLACE(shape.tied), 0, 0},
+    {"embd-pdrop", RATE, PLACE(shape.embedding_dropout), 0, BELOW_1},
+    {"resid-pdrop", RATE, PLACE(shape.residual_dropout), 0, BELOW_1},
+    {"attn-pdrop", RATE, PLACE(shape.attention_dropout), 0, BELOW_1},
+    {"dropout", THREE_RATES, PLACE(shape.embedding_dropout), 0, BELOW_1},
+    {"data", TEXT, PLACE(data), 0, 0},
+    {"batch", SMALL_NUMBER, PLACE(batch), 1, OPTIONS_BATCH_MAX},
+    {"steps", NUMBER, PLACE(steps), 0, MANY},
+    {"lr", REAL, PLACE(learning_rate), 0, 1000},
+    {"warm-up", NUMBER, PLACE(warm_up), 0, MANY},
+    {"weight-decay", REAL, PLACE(weight_decay), 0, 1000},
+    {"beta1", REAL, PLACE(beta1), 0, BELOW_1},
+    {"beta2", REAL, PLACE(beta2), 0, BELOW_1},
+    {"clip", REAL, PLACE(clip), 1e-9, 1e9},
+    {"checkpoint", FLAG, PLACE(shape.checkpoint), 0, 0},
+    {"seed", NUMBER, PLACE(seed), 0, 0x1p52},
+    {"snapshot", TEXT, PLACE(snapshot), 0, 0},
+    {"report-every", NUMBER, PLACE(report_every), 0, MANY},
+    {"evaluate-every", NUMBER, PLACE(evaluate_every), 0, MANY},
+    {"save-every", NUMBER, PLACE(save_every), 0, MANY},
+    {"sample", SMALL_NUMBER, PLACE(sample), 0, 1e6},
+    {"sample-only", FLAG, PLACE(samples_only), 0, 0},
+    {"prompt", TEXT, PLACE(prompt), 0, 0},
+    {"temperature", REAL, PLACE(temperature), 0, 1000},
+    {"check", TEXT, PLACE(check), 0, 0},
+    {"check-out", TEXT, PLACE(check_out), 0, 0},
+};
+enum { KNOWN_COUNT = sizeof KNOWN / sizeof KNOWN[0] };
+
+static double read_number(const struct known_option *known, const char *text) {
     char *end = NULL;
     errno = 0;
     double number = strtod(text, &end);
-    bool is_whole = option->small != NULL || option->whole != NULL;
-    if (errno != 0 || end == text || *end != '\0' || !(number >= option->least && number <= option->most) ||
+    bool is_whole = known->kind == SMALL_NUMBER || known->kind == NUMBER;
+    if (errno != 0 || end == text || *end != '\0' || !(number >= known->least && number <= known->most) ||
         (is_whole && number != floor(number))) {
-        usage_error(option->name, text, option->least, option->most);
+        (void)fprintf(stderr, "gpt: --%s %s: not a %snumber from %g to %g (see --help)\n", known->name, text,
+                      is_whole ? "whole " : "", known->least, known->most);
+        exit(2);
     }
-    if (option->small != NULL) {
-        *option->small = (int)number;
-    } else if (option->whole != NULL) {
-        *option->whole = (int64_t)number;
-    } else if (option->real != NULL) {
-        *option->real = number;
-    } else {
-        *option->rate = (float)number;
-    }
+    return number;
 }
 
-/* The options with a number; false: `name` is none of them. */
-static bool read_number(struct options *o, const char *name, const char *text) {
-    struct gpt_shape *shape = &o->shape;
-    double dropout = 0;
-    const double many = 1e9, below_one = 0.99;
-    const struct number_option options[] = {
-        {"n-layer", &shape->layers, NULL, NULL, NULL, 1, 1000},
-        {"n-head", &shape->heads, NULL, NULL, NULL, 1, 1000},
-        {"n-embd", &shape->width, NULL, NULL, NULL, 1, 65536},
-        {"block-size", &shape->context, NULL, NULL, NULL, 1, 65536},
-        {"vocab-size", &shape->vocabulary, NULL, NULL, NULL, 1, 1e6},
-        {"embd-pdrop", NULL, NULL, NULL, &shape->embedding_dropout, 0, below_one},
-        {"resid-pdrop", NULL, NULL, NULL, &shape->residual_dropout, 0, below_one},
-        {"attn-pdrop", NULL, NULL, NULL, &shape->attention_dropout, 0, below_one},
-        {"dropout", NULL, NULL, &dropout, NULL, 0, below_one},
-        {"batch", &o->batch, NULL, NULL, NULL, 1, OPTIONS_BATCH_MAX},
-        {"steps", NULL, &o->steps, NULL, NULL, 0, many},
-        {"warm-up", NULL, &o->warm_up, NULL, NULL, 0, many},
-        {"report-every", NULL, &o->report_every, NULL, NULL, 0, many},
-        {"evaluate-every", NULL, &o->evaluate_every, NULL, NULL, 0, many},
-        {"save-every", NULL, &o->save_every, NULL, NULL, 0, many},
-        {"seed", NULL, &o->seed, NULL, NULL, 0, 0x1p52},
-        {"lr", NULL, NULL, &o->learning_rate, NULL, 0, 1000},
-        {"weight-decay", NULL, NULL, &o->weight_decay, NULL, 0, 1000},
-        {"beta1", NULL, NULL, &o->beta1, NULL, 0, below_one},
-        {"beta2", NULL, NULL, &o->beta2, NULL, 0, 0.999999},
-        {"clip", NULL, NULL, &o->clip, NULL, 1e-9, 1e9},
-        {"sample", &o->sample, NULL, NULL, NULL, 0, 1e6},
-        {"temperature", NULL, NULL, &o->temperature, NULL, 0, 1000},
-    };
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        if (strcmp(options[i].name, name) == 0) {
-            set_number(&options[i], text);
-            if (options[i].real == &dropout) {
-                shape->embedding_dropout = shape->residual_dropout = shape->attention_dropout = (float)dropout;
-            }
-            return true;
-        }
-    }
-    return false;
-}
-
-static void set(struct options *o, const char *name, const char *text) {
-    if (strcmp(name, "help") == 0) {
+static void set(struct options *options, const struct known_option *known, const char *text) {
+    void *place = (char *)options + known->place;
+    switch (known->kind) {
+    case HELP_TEXT:
         (void)fputs(HELP, stdout);
         exit(EXIT_SUCCESS);
-    } else if (strcmp(name, "tied") == 0) {
-        o->shape.tied = true;
-    } else if (strcmp(name, "checkpoint") == 0) {
-        o->shape.checkpoint = true;
-    } else if (strcmp(name, "sample-only") == 0) {
-        o->samples_only = true;
-    } else if (strcmp(name, "data") == 0) {
-        o->data = text;
-    } else if (strcmp(name, "snapshot") == 0) {
-        o->snapshot = text;
-    } else if (strcmp(name, "prompt") == 0) {
-        o->prompt = text;
-    } else if (strcmp(name, "check") == 0) {
-        o->check = text;
-    } else if (strcmp(name, "check-out") == 0) {
-        o->check_out = text;
-    } else {
-        (void)read_number(o, name, text);
+    case FLAG:
+        *(bool *)place = true;
+        break;
+    case TEXT:
+        *(const char **)place = text;
+        break;
+    case SMALL_NUMBER:
+        *(int *)place = (int)read_number(known, text);
+        break;
+    case NUMBER:
+        *(int64_t *)place = (int64_t)read_number(known, text);
+        break;
+    case REAL:
+        *(double *)place = read_number(known, text);
+        break;
+    case RATE:
+        *(float *)place = (float)read_number(known, text);
+        break;
+    case THREE_RATES:
+        options->shape.embedding_dropout = (float)read_number(known, text);
+        options->shape.residual_dropout = options->shape.attention_dropout = options->shape.embedding_dropout;
+        break;
     }
 }
-
-static const struct option KNOWN[] = {{"n-layer", required_argument, NULL, 0},
-                                      {"n-head", required_argument, NULL, 0},
-                                      {"n-embd", required_argument, NULL, 0},
-                                      {"block-size", required_argument, NULL, 0},
-                                      {"vocab-size", required_argument, NULL, 0},
-                                      {"embd-pdrop", required_argument, NULL, 0},
-                                      {"resid-pdrop", required_argument, NULL, 0},
-                                      {"attn-pdrop", required_argument, NULL, 0},
-                                      {"dropout", required_argument, NULL, 0},
-                                      {"batch", required_argument, NULL, 0},
-                                      {"steps", required_argument, NULL, 0},
-                                      {"warm-up", required_argument, NULL, 0},
-                                      {"report-every", required_argument, NULL, 0},
-                                      {"evaluate-every", required_argument, NULL, 0},
-                                      {"save-every", required_argument, NULL, 0},
-                                      {"seed", required_argument, NULL, 0},
-                                      {"lr", required_argument, NULL, 0},
-                                      {"weight-decay", required_argument, NULL, 0},
-                                      {"beta1", required_argument, NULL, 0},
-                                      {"beta2", required_argument, NULL, 0},
-                                      {"clip", required_argument, NULL, 0},
-                                      {"sample", required_argument, NULL, 0},
-                                      {"temperature", required_argument, NULL, 0},
-                                      {"data", required_argument, NULL, 0},
-                                      {"snapshot", required_argument, NULL, 0},
-                                      {"prompt", required_argument, NULL, 0},
-                                      {"check", required_argument, NULL, 0},
-                                      {"check-out", required_argument, NULL, 0},
-                                      {"tied", no_argument, NULL, 0},
-                                      {"checkpoint", no_argument, NULL, 0},
-                                      {"sample-only", no_argument, NULL, 0},
-                                      {"help", no_argument, NULL, 0},
-                                      {NULL, 0, NULL, 0}};
 
 static void refuse(const char *why) {
     (void)fprintf(stderr, "gpt: %s (see --help)\n", why);
@@ -227,13 +186,18 @@ void options_read(struct options *options, int argc, char **argv) {
         .prompt = "",
         .temperature = 1,
     };
+    struct option list[KNOWN_COUNT + 1] = {{NULL, 0, NULL, 0}};
+    for (int i = 0; i < KNOWN_COUNT; i++) {
+        bool is_alone = KNOWN[i].kind == FLAG || KNOWN[i].kind == HELP_TEXT;
+        list[i] = (struct option){KNOWN[i].name, is_alone ? no_argument : required_argument, NULL, 0};
+    }
     int found = 0, index = 0;
-    while ((found = getopt_long(argc, argv, "", KNOWN, &index)) != -1) {
+    while ((found = getopt_long(argc, argv, "", list, &index)) != -1) {
         if (found != 0) {
             (void)fputs("(see --help)\n", stderr); /* getopt has said why */
             exit(2);
         }
-        set(options, KNOWN[index].name, optarg);
+        set(options, &KNOWN[index], optarg);
     }
     if (optind < argc) {
         (void)fprintf(stderr, "gpt: what is '%s'? (see --help)\n", argv[optind]);

@@ -59,7 +59,7 @@ def writes_text():
 
 
 def mistakes_are_explained():
-    for options, words in ((("--n-head=3",), "not a multiple"), (("--steps=x",), "not a number"),
+    for options, words in ((("--n-head=3",), "not a multiple"), (("--steps=x",), "not a whole number"),
                            (("--sample-only",), "needs --snapshot"), (("--nonsense",), "--help"), (("x",), "what is"),
                            (("--check=x",), "go together")):
         text = train(*options, expect=2)
