@@ -10,6 +10,7 @@
 #include <muster/optimizer.h>
 #include <muster/record.h>
 #include <muster/sampler.h>
+#include <muster/schedule.h>
 #include <muster/snapshot.h>
 #include <muster/status.h>
 #include <muster/stop.h>

@@ -218,6 +218,10 @@ static void of_layers_and_optimizers(void **state) {
     REFUSED(muster_optimizer_tensors(optimizer, NULL));
     muster_optimizer_free(optimizer);
     muster_optimizer_free(NULL);
+    const struct muster_schedule schedule = MUSTER_SCHEDULE_INIT;
+    double rate = 0;
+    REFUSED(muster_schedule_rate(NULL, 0, &rate));
+    REFUSED(muster_schedule_rate(&schedule, 0, NULL));
 }
 
 static void of_samplers_and_snapshots(void **state) {

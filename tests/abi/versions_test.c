@@ -165,6 +165,13 @@ static void layers_and_optimizers(void **state) {
     assert_int_equal(
         muster_optimizer_create_adamw_sized(&parameters[0].now, sizeof *parameters, 1, &newer.now, &optimizer),
         MUSTER_EUNSUPPORTED);
+    NEWER(muster_schedule) schedule = {MUSTER_SCHEDULE_INIT, 0};
+    double rate = 0;
+    schedule.now.size = sizeof schedule;
+    assert_int_equal(muster_schedule_rate(&schedule.now, 0, &rate), 0);
+    assert_true(rate == 1e-3);
+    schedule.added = 1;
+    assert_int_equal(muster_schedule_rate(&schedule.now, 0, &rate), MUSTER_EUNSUPPORTED);
 }
 
 static void samplers_and_snapshots(void **state) {
