@@ -186,6 +186,35 @@ static void of_ddp(void **state) {
     muster_ddp_free(ddp);
 }
 
+static void of_steps(struct muster_optimizer *optimizer) {
+    const struct muster_optimizer_range ranges[] = {{"w", NULL, 0, 0}};
+    const struct muster_optimizer_group groups[] = {{NULL, NULL, NULL, NULL}};
+    struct muster_optimizer *other = NULL;
+    const struct muster_optimizer_memory memory = MUSTER_OPTIMIZER_MEMORY_INIT;
+    const struct muster_optimizer_memory zeroed = {0, NULL, NULL, NULL};
+    struct muster_optimizer_step_options step = MUSTER_OPTIMIZER_STEP_OPTIONS_INIT;
+    const float *const gradients[] = {NULL};
+    const size_t counts[] = {1};
+    double number = 0;
+    REFUSED(muster_optimizer_create(NULL, 1, groups, 1, &other));
+    REFUSED(muster_optimizer_create(ranges, 1, NULL, 1, &other));
+    REFUSED(muster_optimizer_create(ranges, 1, groups, 1, &other));
+    REFUSED(muster_optimizer_create(ranges, 1, groups, 1, NULL));
+    REFUSED(muster_optimizer_step_into(NULL, gradients, NULL));
+    REFUSED(muster_optimizer_step_into(optimizer, NULL, NULL));
+    step.out = &zeroed;
+    REFUSED(muster_optimizer_step_into(optimizer, gradients, &step));
+    assert_non_null(strstr(muster_detail(), "MUSTER_OPTIMIZER_MEMORY_INIT"));
+    REFUSED(muster_optimizer_move(NULL, &memory));
+    REFUSED(muster_optimizer_move(optimizer, NULL));
+    REFUSED(muster_optimizer_move(optimizer, &zeroed));
+    REFUSED(muster_optimizer_set_group_learning_rate(NULL, 0, 1));
+    TELLS(muster_optimizer_group_learning_rate(NULL, 0) == 0);
+    REFUSED(muster_squared_norm(NULL, NULL, counts, 1, &number));
+    REFUSED(muster_squared_norm(NULL, gradients, NULL, 1, &number));
+    REFUSED(muster_squared_norm(NULL, gradients, counts, 1, NULL));
+}
+
 static void of_layers_and_optimizers(void **state) {
     (void)state;
     struct muster_syncbn_options norm = MUSTER_SYNCBN_OPTIONS_INIT;
@@ -216,6 +245,7 @@ static void of_layers_and_optimizers(void **state) {
     TELLS(muster_optimizer_learning_rate(NULL) == 0);
     TELLS(muster_optimizer_tensor_count(NULL) == 0);
     REFUSED(muster_optimizer_tensors(optimizer, NULL));
+    of_steps(optimizer);
     muster_optimizer_free(optimizer);
     muster_optimizer_free(NULL);
     const struct muster_schedule schedule = MUSTER_SCHEDULE_INIT;

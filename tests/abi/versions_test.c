@@ -124,6 +124,43 @@ static void ddp_structs(void **state) {
     assert_int_equal(try_ddp(older, 8, buffers, sizeof *buffers, NULL, &ddp), MUSTER_EINVAL);
 }
 
+static void steps_of_ranges(void) {
+    float data[4] = {1, 2, 3, 4}, other[4], gradient[4] = {1, 1, 1, 1}, *const parameters[] = {other};
+    const float *const gradients[] = {gradient};
+    struct muster_sgd_options sgd = MUSTER_SGD_OPTIONS_INIT;
+    NEWER(muster_optimizer_range) ranges[2] = {{{"v", data, 2, 0}, 0}, {{"w", data + 2, 2, 1}, 0}};
+    NEWER(muster_optimizer_group) groups[2] = {{{&sgd, NULL, NULL, NULL}, 0}, {{&sgd, NULL, NULL, NULL}, 0}};
+    NEWER(muster_optimizer_memory) memory = {MUSTER_OPTIMIZER_MEMORY_INIT, 0};
+    NEWER(muster_optimizer_step_options) options = {MUSTER_OPTIMIZER_STEP_OPTIONS_INIT, 0};
+    struct {
+        size_t size;
+        double gradient_scale;
+    } older = {sizeof older, 2};
+    struct muster_optimizer *optimizer = NULL;
+    sgd.learning_rate = 0.5;
+    assert_int_equal(
+        muster_optimizer_create_sized(&ranges[0].now, sizeof *ranges, 1, &groups[0].now, sizeof *groups, 2, &optimizer),
+        0);
+    assert_int_equal(muster_optimizer_step_into(optimizer, gradients,
+                                                (const struct muster_optimizer_step_options *)(const void *)&older),
+                     0);
+    assert_true(data[0] == 0 && data[1] == 1 && data[2] == 3);
+    memory.now.size = sizeof memory;
+    memory.now.parameters = parameters;
+    options.now.size = sizeof options;
+    options.now.out = &memory.now;
+    assert_int_equal(muster_optimizer_step_into(optimizer, gradients, &options.now), 0);
+    assert_true(data[0] == 0 && other[0] == -0.5F);
+    memory.added = 1;
+    assert_int_equal(muster_optimizer_step_into(optimizer, gradients, &options.now), MUSTER_EUNSUPPORTED);
+    assert_int_equal(muster_optimizer_move(optimizer, &memory.now), MUSTER_EUNSUPPORTED);
+    muster_optimizer_free(optimizer);
+    groups[1].added = 1;
+    assert_int_equal(
+        muster_optimizer_create_sized(&ranges[0].now, sizeof *ranges, 2, &groups[0].now, sizeof *groups, 2, &optimizer),
+        MUSTER_EUNSUPPORTED);
+}
+
 static void layers_and_optimizers(void **state) {
     (void)state;
     float data[4] = {1, 2, 3, 4}, gradient[4] = {0};
@@ -161,6 +198,7 @@ static void layers_and_optimizers(void **state) {
     assert_string_equal(tensors[2].now.name, "optimizer.steps");
     assert_true(tensors[2].added == 0);
     muster_optimizer_free(optimizer);
+    steps_of_ranges();
     newer.added = 1;
     assert_int_equal(
         muster_optimizer_create_adamw_sized(&parameters[0].now, sizeof *parameters, 1, &newer.now, &optimizer),

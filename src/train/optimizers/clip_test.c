@@ -58,10 +58,12 @@ static int clip_together(struct rank *rank, void *argument) {
     float *const gradients[] = {mine};
     const size_t counts[] = {COUNT / 2 + (rank->rank == 0 ? 1 : 0)};
     struct muster_group *group = rank_group(rank, NULL);
-    double norm = 0;
+    double norm = 0, sum = 0;
     for (size_t i = 0; i < counts[0]; i++) {
         mine[i] = 1;
     }
+    rank_check_code(rank, muster_squared_norm(group, (const float *const *)gradients, counts, 1, &sum), 0);
+    rank_check(rank, sum == COUNT);
     rank_check_code(rank, muster_clip_gradients(group, gradients, counts, 1, 2, &norm), 0);
     rank_check(rank, norm == sqrt((double)COUNT));
     rank_check(rank, mine[0] == (float)(2 / (sqrt((double)COUNT) + 1e-6)));

@@ -33,6 +33,7 @@ static int create(const char *name, const struct muster_optimizer_parameter *lis
                   struct muster_optimizer **out) {
     struct muster_sgd_options sgd = MUSTER_SGD_OPTIONS_INIT;
     struct muster_adadelta_options adadelta = MUSTER_ADADELTA_OPTIONS_INIT;
+    struct muster_adam_options adam = MUSTER_ADAM_OPTIONS_INIT;
     struct muster_adamw_options adamw = MUSTER_ADAMW_OPTIONS_INIT;
     sgd.learning_rate = 0.1;
     sgd.weight_decay = strcmp(name, "sgd_decay") == 0 || strcmp(name, "sgd_nesterov") == 0 ? 0.01 : 0;
@@ -44,6 +45,9 @@ static int create(const char *name, const struct muster_optimizer_parameter *lis
     if (strcmp(name, "adadelta_other") == 0) {
         adadelta.learning_rate = 0.3, adadelta.rho = 0.95, adadelta.epsilon = 1e-5, adadelta.weight_decay = 0.05;
     }
+    if (strcmp(name, "adam_other") == 0) {
+        adam.learning_rate = 0.02, adam.beta1 = 0.8, adam.beta2 = 0.95, adam.epsilon = 1e-6, adam.weight_decay = 0.1;
+    }
     if (strcmp(name, "adamw_other") == 0) {
         adamw.learning_rate = 0.02, adamw.beta1 = 0.8, adamw.beta2 = 0.95, adamw.epsilon = 1e-6;
         adamw.weight_decay = 0.1;
@@ -53,6 +57,9 @@ static int create(const char *name, const struct muster_optimizer_parameter *lis
     }
     if (strncmp(name, "adadelta", 8) == 0) {
         return muster_optimizer_create_adadelta(list, count, &adadelta, out);
+    }
+    if (strcmp(name, "adam") == 0 || strcmp(name, "adam_other") == 0) {
+        return muster_optimizer_create_adam(list, count, &adam, out);
     }
     return muster_optimizer_create_adamw(list, count, &adamw, out);
 }
@@ -83,7 +90,7 @@ static void train(struct muster_optimizer *optimizer, struct split *s, int from,
 
 /* Each step rounds a few times where PyTorch may fuse an operation: up to about 4 roundings of half a unit in the last
  * place of |p| < 2 (2^-23) apart in a step, which add up over the steps. An error in a formula is thousands of times
- * larger. AdamW divides by sqrt(v), which multiplies the error of the first steps; twice as much for it. */
+ * larger. Adam divides by sqrt(v), which multiplies the error of the first steps; twice as much for it. */
 static void values_are_those_of_pytorch(void **state) {
     (void)state;
     for (size_t c = 0; c < sizeof recorded / sizeof recorded[0]; c++) {
@@ -91,7 +98,8 @@ static void values_are_those_of_pytorch(void **state) {
         struct muster_optimizer *optimizer = NULL;
         split_init(&s);
         assert_int_equal(create(recorded[c].name, s.list, PARTS, &optimizer), 0);
-        if (strcmp(recorded[c].name, "adamw") == 0 && recorded[c].steps == 30) {
+        bool is_adam = strcmp(recorded[c].name, "adam") == 0 || strcmp(recorded[c].name, "adamw") == 0;
+        if (is_adam && recorded[c].steps == 30) {
             assert_true(muster_optimizer_learning_rate(optimizer) == 1e-3);
             muster_optimizer_set_learning_rate(optimizer, 0.01);
         }
@@ -145,8 +153,8 @@ static void copy_memory(struct muster_optimizer *from, struct muster_optimizer *
 
 static void a_resumed_run_has_the_same_bits(void **state) {
     (void)state;
-    static const char *const names[] = {"sgd", "sgd_damped", "adadelta", "adamw"};
-    for (size_t c = 0; c < 4; c++) {
+    static const char *const names[] = {"sgd", "sgd_damped", "adadelta", "adam_other", "adamw"};
+    for (size_t c = 0; c < 5; c++) {
         struct split s, resumed;
         struct muster_optimizer *first = NULL, *second = NULL;
         split_init(&s);
@@ -208,6 +216,10 @@ static void bad_options_are_refused(void **state) {
     assert_int_equal(muster_optimizer_create_sgd(s.list, PARTS, &sgd, &optimizer), MUSTER_EINVAL);
     adadelta.rho = 1.5;
     assert_int_equal(muster_optimizer_create_adadelta(s.list, PARTS, &adadelta, &optimizer), MUSTER_EINVAL);
+    struct muster_adam_options adam = MUSTER_ADAM_OPTIONS_INIT;
+    adam.beta1 = -0.1;
+    assert_int_equal(muster_optimizer_create_adam(s.list, PARTS, &adam, &optimizer), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "Adam with"));
     adamw.beta2 = 1;
     assert_int_equal(muster_optimizer_create_adamw(s.list, PARTS, &adamw, &optimizer), MUSTER_EINVAL);
     assert_int_equal(muster_optimizer_create_adamw(s.list, 0, NULL, &optimizer), MUSTER_ELIMIT);
