@@ -47,13 +47,13 @@ static void raise_revision(struct lease *l, int64_t revision) {
     l->last_revision = revision > l->last_revision ? revision : l->last_revision;
 }
 
-/* etcd's revisions only grow, unless what it knew is gone. For answers to LOOK and STAND: one is asked at a time. */
-static unsigned note_revision(struct lease *l, int64_t revision) {
-    bool is_older = revision > 0 && revision < l->asked_revision;
+/* etcd's revisions only grow, unless what it knew is gone. asked_revision: the last one when this was asked. */
+static unsigned note_revision(struct lease *l, int64_t revision, int64_t asked_revision) {
+    bool is_older = revision > 0 && revision < asked_revision;
     raise_revision(l, revision);
     if (is_older) { /* what the watch waits for may never come */
         l->former_revision = l->last_revision;
-        l->last_revision = revision;
+        l->last_revision = l->looked_revision = l->stood_revision = revision;
         l->dead_epoch = l->tried_revision = 0;
         l->has_watch = false;
     }
@@ -113,12 +113,12 @@ static unsigned watch_after(struct lease *l, int64_t revision) {
 }
 
 static unsigned look(struct lease *l) {
-    l->asked_revision = l->last_revision;
+    l->looked_revision = l->last_revision;
     return LEASE_LOOK;
 }
 
 static unsigned stand(struct lease *l) {
-    l->asked_revision = l->last_revision;
+    l->stood_revision = l->last_revision;
     l->state = l->lease_id ? LEASE_STANDING : LEASE_GRANTING;
     return l->lease_id ? LEASE_STAND : LEASE_GRANT;
 }
@@ -183,7 +183,7 @@ unsigned lease_looked(struct lease *l, int status, const struct etcd3_reply *rep
         return fail(l, status);
     }
     l->has_reached = true;
-    unsigned actions = note_revision(l, reply->revision);
+    unsigned actions = note_revision(l, reply->revision, l->looked_revision);
     if (l->state == LEASE_LEADING) { /* after a gap */
         return actions | watch_on(l, &view, reply->revision);
     }
@@ -289,7 +289,7 @@ unsigned lease_stood(struct lease *l, int status, const struct etcd3_reply *repl
     if (status != MUSTER_OK) {
         return fail(l, status);
     }
-    unsigned actions = note_revision(l, reply->revision);
+    unsigned actions = note_revision(l, reply->revision, l->stood_revision);
     if (reply->has_succeeded) {
         return actions | lead(l, &view, reply->revision);
     }

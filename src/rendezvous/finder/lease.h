@@ -76,7 +76,8 @@ struct lease {
     bool has_watch, has_missed; /* a leader that was found, since one was heard */
     int64_t watch_revision;
     int64_t last_revision, former_revision; /* of the store */
-    int64_t asked_revision; /* last_revision when LOOK or STAND was asked: the answer has no lower one */
+    /* last_revision when LOOK and when STAND was asked: its answer has no lower one. Both may be under way. */
+    int64_t looked_revision, stood_revision;
     uint64_t beat_ms;
     int failed_status;
     bool has_reached; /* etcd, once */
