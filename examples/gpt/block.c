@@ -114,8 +114,8 @@ void block_forward(const struct block *block, const float *parameters, const flo
 
     layer_norm_forward(&state->norm2, rows, width, state->middle, p[BLOCK_NORM2_WEIGHT], p[BLOCK_NORM2_BIAS],
                        state->normed2);
-    linear_forward(linear(block, 1, 4), state->normed2, p[BLOCK_UP_WEIGHT], p[BLOCK_UP_BIAS], state->active);
-    gelu_forward((size_t)rows * (size_t)(4 * width), state->active, state->derivative);
+    linear_forward(linear(block, 1, 4), state->normed2, p[BLOCK_UP_WEIGHT], NULL, state->active);
+    gelu_forward(rows, 4 * width, p[BLOCK_UP_BIAS], state->active, state->derivative);
     if (y != NULL) {
         residual_forward(block, linear(block, 4, 1), state->active, p[BLOCK_DOWN_WEIGHT], p[BLOCK_DOWN_BIAS], AFTER_MLP,
                          state->middle, y);

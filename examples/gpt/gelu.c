@@ -12,26 +12,15 @@
 static const float SLOPE = 1.59576912F; /* 2 sqrt(2 / pi) */
 static const float CUBE = 0.044715F;
 
-VECTORISED static void forward_with_derivative(size_t count, float *restrict x, float *restrict derivative) {
-    SIMD for (size_t i = 0; i < count; i++) {
-        float z = x[i], square = z * z;
-        float s = 1 / (1 + vector_exp(-SLOPE * z * (1 + CUBE * square)));
-        x[i] = z * s;
-        derivative[i] = s + z * s * (1 - s) * SLOPE * (1 + 3 * CUBE * square);
-    }
-}
-
-VECTORISED static void forward_alone(size_t count, float *x) {
-    SIMD for (size_t i = 0; i < count; i++) {
-        x[i] = x[i] / (1 + vector_exp(-SLOPE * x[i] * (1 + CUBE * x[i] * x[i])));
-    }
-}
-
-void gelu_forward(size_t count, float *x, float *derivative) {
-    if (derivative != NULL) {
-        forward_with_derivative(count, x, derivative);
-    } else {
-        forward_alone(count, x);
+VECTORISED void gelu_forward(int rows, int width, const float *restrict bias, float *restrict x,
+                             float *restrict derivative) {
+    for (int row = 0; row < rows; row++, x += width, derivative += width) {
+        SIMD for (int i = 0; i < width; i++) {
+            float z = x[i] + bias[i], square = z * z;
+            float s = 1 / (1 + vector_exp(-SLOPE * z * (1 + CUBE * square)));
+            x[i] = z * s;
+            derivative[i] = s + z * s * (1 - s) * SLOPE * (1 + 3 * CUBE * square);
+        }
     }
 }
 

@@ -48,8 +48,9 @@ void layer_norm_backward(const struct layer_norm *norm, int rows, int width, con
 
 /* ---- gelu.c ---- */
 
-/* x becomes gelu(x), and the derivative at x is kept for the backward pass. derivative may be NULL. */
-void gelu_forward(size_t count, float *x, float *derivative);
+/* x becomes gelu(x + bias), and the derivative there is kept for the backward pass. The bias is that of the linear
+ * layer before: adding it here saves a pass over memory. */
+void gelu_forward(int rows, int width, const float *bias, float *x, float *derivative);
 
 /* dy becomes dy * derivative. */
 void gelu_backward(size_t count, const float *derivative, float *dy);

@@ -11,7 +11,7 @@
 
 #include "product.h"
 
-enum { ROWS = 37, COLUMNS = 21, INNER = 50, SIDE = 64 };
+enum { ROWS = 37, COLUMNS = 21, SHORT = 50, LONG = 1100, SIDE = 64, ROOM = LONG * (LONG + 1) };
 
 static float at(struct factor factor, int row, int column) {
     return factor.is_transposed ? factor.values[column * factor.stride + row]
@@ -25,20 +25,20 @@ static void fill(float *values, int count, uint32_t seed) {
     }
 }
 
-static void compare(bool a_transposed, bool b_transposed, bool add) {
-    static float a_values[SIDE * SIDE], b_values[SIDE * SIDE], c[SIDE * SIDE], before[SIDE * SIDE];
-    fill(a_values, SIDE * SIDE, 1);
-    fill(b_values, SIDE * SIDE, 2);
+static float a_values[ROOM], b_values[ROOM];
+
+static void compare(bool a_transposed, bool b_transposed, bool add, int inner) {
+    static float c[SIDE * SIDE], before[SIDE * SIDE];
     fill(c, SIDE * SIDE, 3);
     fill(before, SIDE * SIDE, 3);
-    struct factor a = {a_values, SIDE - 1, a_transposed}, b = {b_values, SIDE - 2, b_transposed};
-    product((struct product){ROWS, COLUMNS, INNER, 0.5F, add}, a, b, c, SIDE);
+    struct factor a = {a_values, LONG, a_transposed}, b = {b_values, LONG + 1, b_transposed};
+    product((struct product){ROWS, COLUMNS, inner, 0.5F, add}, a, b, c, SIDE);
     for (int i = 0; i < SIDE; i++) {
         for (int j = 0; j < SIDE; j++) {
             double expected = (double)before[i * SIDE + j];
             if (i < ROWS && j < COLUMNS) {
                 expected = add ? expected : 0;
-                for (int k = 0; k < INNER; k++) {
+                for (int k = 0; k < inner; k++) {
                     expected += 0.5 * (double)at(a, i, k) * (double)at(b, k, j);
                 }
             }
@@ -51,8 +51,10 @@ static void compare(bool a_transposed, bool b_transposed, bool add) {
 
 static void products_are_those_of_three_loops(void **state) {
     (void)state;
-    for (int i = 0; i < 8; i++) {
-        compare((i & 1) != 0, (i & 2) != 0, (i & 4) != 0);
+    fill(a_values, ROOM, 1);
+    fill(b_values, ROOM, 2);
+    for (int i = 0; i < 16; i++) {
+        compare((i & 1) != 0, (i & 2) != 0, (i & 4) != 0, (i & 8) != 0 ? LONG : SHORT);
     }
 }
 
