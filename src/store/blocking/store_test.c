@@ -120,6 +120,7 @@ static void what_one_sets_the_other_gets(void **ctx) {
     settle(scene->second);
     assert_get(scene->first, "k", "v2");
     assert_int_equal(muster_store_set(scene->first, "b", binary, sizeof binary), 0);
+    settle(scene->first);
     assert_int_equal(muster_store_get(scene->second, "b", 0, &value), 0);
     assert_int_equal(value.len, sizeof binary);
     assert_memory_equal(value.data, binary, sizeof binary);
