@@ -12,8 +12,8 @@
 #include "base/fnv.h"
 #include "base/status.h"
 
-/* The layout, from the lowest bit: operation 5, type 4, reduction 3, root (of an all_reduce: accumulated) 16, count 35,
- * and one bit that says that the count is a hash. */
+/* The layout, from the lowest bit: operation 5, type 4, reduction 3, root or mark 16, count 35, and
+ * one bit that says that the count is a hash. */
 enum { TYPE_SHIFT = 5, REDUCTION_SHIFT = 9, ROOT_SHIFT = 12, COUNT_SHIFT = 28, COUNT_BITS = 35, HASHED_SHIFT = 63 };
 #define COUNT_MASK ((UINT64_C(1) << COUNT_BITS) - 1)
 
@@ -59,8 +59,8 @@ uint64_t comm_call_fingerprint(const struct comm_call *call, uint32_t size) {
     if (comm_has_reduction(call->operation)) {
         print |= (uint64_t)call->reduction << REDUCTION_SHIFT;
     }
-    if (call->operation == COMM_ALL_REDUCE) {
-        print |= (uint64_t)call->accumulated << ROOT_SHIFT;
+    if (comm_has_mark(call->operation)) {
+        print |= (uint64_t)call->mark << ROOT_SHIFT;
     }
     if (comm_has_root(call->operation)) {
         print |= (uint64_t)call->root << ROOT_SHIFT;
@@ -134,11 +134,13 @@ char *comm_fingerprint_format(uint64_t fingerprint, char *out, size_t max) {
         enum muster_reduction reduction = (enum muster_reduction)(fingerprint >> REDUCTION_SHIFT & 7);
         used += snprintf(END, ROOM, ", %s", muster_reduction_name(reduction));
     }
-    unsigned root = (unsigned)(fingerprint >> ROOT_SHIFT & 0xffff);
+    unsigned root_or_mark = (unsigned)(fingerprint >> ROOT_SHIFT & 0xffff);
     if (comm_has_root(operation)) {
-        (void)snprintf(END, ROOM, ", root %u", root);
-    } else if (operation == COMM_ALL_REDUCE && root > 0) {
-        (void)snprintf(END, ROOM, ", after %u no_sync step%s", root, root == 1 ? "" : "s");
+        (void)snprintf(END, ROOM, ", root %u", root_or_mark);
+    } else if (operation == COMM_ALL_REDUCE && root_or_mark > 0) {
+        (void)snprintf(END, ROOM, ", after %u no_sync step%s", root_or_mark, root_or_mark == 1 ? "" : "s");
+    } else if (comm_has_mark(operation) && root_or_mark > 0) {
+        (void)snprintf(END, ROOM, ", unit %u", root_or_mark - 1);
     }
 #undef ROOM
 #undef END

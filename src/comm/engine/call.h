@@ -23,7 +23,7 @@ enum comm_operation {
 const char *comm_operation_name(enum comm_operation operation);
 
 #define COMM_OPERATION_LAST COMM_EXSCAN
-#define COMM_ACCUMULATED_MAX 65535u
+#define COMM_MARK_MAX 65535u
 
 struct comm_call;
 /* The same for messages about one call: "all_gather_v" where it has counts per rank. */
@@ -37,9 +37,10 @@ struct comm_call {
     enum comm_operation operation;
     enum muster_type type;
     enum muster_reduction reduction;
-    uint32_t root;        /* in the numbering of whoever runs the call: group ranks, or members of a host */
-    uint32_t accumulated; /* of an all_reduce: over how many steps of a ddp its data was added up before this one, which
-                           * ranks must agree about; at most COMM_ACCUMULATED_MAX */
+    uint32_t root; /* in the numbering of whoever runs the call: group ranks, or members of a host */
+    uint32_t mark; /* what else ranks must agree about, if comm_has_mark(); at most COMM_MARK_MAX. Of an all_reduce:
+                    * over how many steps of a ddp its data was added up before this one. Of a reduce_scatter or an
+                    * all_gather: 0, or the number of the unit whose data it moves, plus one */
     size_t count;
     const void *send;
     void *receive;
@@ -53,6 +54,10 @@ struct comm_call {
 static inline bool comm_has_root(enum comm_operation operation) {
     return operation == COMM_REDUCE || operation == COMM_BROADCAST || operation == COMM_GATHER ||
            operation == COMM_SCATTER;
+}
+
+static inline bool comm_has_mark(enum comm_operation operation) {
+    return operation == COMM_ALL_REDUCE || operation == COMM_REDUCE_SCATTER || operation == COMM_ALL_GATHER;
 }
 
 static inline bool comm_has_reduction(enum comm_operation operation) {
@@ -93,8 +98,8 @@ void comm_call_prepare(struct comm_call *call, uint32_t size);
 /* Lets the call have its arrays of counts to itself: the caller's are its own again when a call returns that runs
  * later. *out_counts is malloc'd, NULL without counts. MUSTER_ENOMEM. */
 int comm_call_copy_counts(struct comm_call *call, uint32_t size, size_t **out_counts);
-/* What must be equal on all `size` ranks, in 64 bits: operation, type, reduction and root as they are, then the count
- * (or a hash of the counts; not those of all_to_all, whose blocks are checked pair by pair). Never 0. */
+/* What must be equal on all `size` ranks, in 64 bits: operation, type, reduction, root or mark as they are, then the
+ * count (or a hash of the counts; not those of all_to_all, whose blocks are checked pair by pair). Never 0. */
 uint64_t comm_call_fingerprint(const struct comm_call *call, uint32_t size);
 
 /* "all_reduce of 1024 float32, sum": for messages. "nothing" for 0. Returns `out`, cut to `max` bytes. */

@@ -38,6 +38,26 @@ static void what_does_not_matter_is_left_out(void **state) {
     assert_int_equal(comm_call_fingerprint(&one, 4), comm_call_fingerprint(&other, 4));
 }
 
+static void marks_count_where_they_are_read(void **state) {
+    (void)state;
+    size_t counts[] = {1, 2, 3};
+    const enum comm_operation marked[] = {COMM_ALL_REDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER};
+    for (size_t i = 0; i < sizeof marked / sizeof *marked; i++) {
+        struct comm_call none = {.operation = marked[i], .type = MUSTER_INT8, .count = 5}, one = none, last = none;
+        one.mark = 1;
+        last.mark = COMM_MARK_MAX;
+        assert_int_not_equal(comm_call_fingerprint(&none, 3), comm_call_fingerprint(&one, 3));
+        assert_int_not_equal(comm_call_fingerprint(&one, 3), comm_call_fingerprint(&last, 3));
+        /* A mark touches no neighbouring field. */
+        assert_int_equal(comm_call_fingerprint(&none, 3) ^ comm_call_fingerprint(&last, 3), (uint64_t)0xffff << 12);
+        none.receive_counts = one.receive_counts = counts;
+        assert_int_not_equal(comm_call_fingerprint(&none, 3), comm_call_fingerprint(&one, 3));
+    }
+    struct comm_call rooted = example;
+    rooted.mark = 9;
+    assert_int_equal(comm_call_fingerprint(&rooted, 4), comm_call_fingerprint(&example, 4));
+}
+
 static void counts_per_rank_are_hashed(void **state) {
     (void)state;
     size_t here[] = {1, 2, 3}, there[] = {1, 2, 4};
@@ -57,6 +77,22 @@ static void fingerprints_are_readable(void **state) {
     assert_string_equal(comm_fingerprint_format(0, text, sizeof text), "nothing");
     struct comm_call barrier = {.operation = COMM_BARRIER};
     assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&barrier, 4), text, sizeof text), "barrier");
+    struct comm_call scatter = {.operation = COMM_REDUCE_SCATTER,
+                                .type = MUSTER_FLOAT32,
+                                .reduction = MUSTER_OP_AVERAGE,
+                                .mark = 4,
+                                .count = 16};
+    assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&scatter, 4), text, sizeof text),
+                        "reduce_scatter of 16 float32, average, unit 3");
+    scatter.mark = 0;
+    assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&scatter, 4), text, sizeof text),
+                        "reduce_scatter of 16 float32, average");
+    struct comm_call gather = {.operation = COMM_ALL_GATHER, .type = MUSTER_FLOAT32, .mark = 1, .count = 16};
+    assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&gather, 4), text, sizeof text),
+                        "all_gather of 16 float32, unit 0");
+    gather.operation = COMM_ALL_REDUCE;
+    assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&gather, 4), text, sizeof text),
+                        "all_reduce of 16 float32, sum, after 1 no_sync step");
     /* Two that differ in their counts alone. */
     char other_text[128];
     size_t here[] = {1, 2, 3}, there[] = {1, 2, 4};
@@ -78,6 +114,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_field_counts),
         cmocka_unit_test(what_does_not_matter_is_left_out),
+        cmocka_unit_test(marks_count_where_they_are_read),
         cmocka_unit_test(counts_per_rank_are_hashed),
         cmocka_unit_test(fingerprints_are_readable),
     };

@@ -3,7 +3,6 @@
 #include <muster/collective.h>
 
 #include "base/status.h"
-#include "comm/group/accumulated.h"
 #include "comm/group/work_impl.h"
 #include "comm/reduce/reduce.h"
 
@@ -142,10 +141,6 @@ static int check_overlap(const struct comm_call *call, size_t send_count, size_t
 
 /* ---- equal counts ---- */
 
-void group_mark_accumulated(struct muster_group *group, uint32_t steps) {
-    group->accumulated = steps < COMM_ACCUMULATED_MAX ? steps : COMM_ACCUMULATED_MAX;
-}
-
 int muster_barrier(struct muster_group *group, struct muster_work **work) {
     struct comm_call call = {.operation = COMM_BARRIER};
     int code = group_check(group);
@@ -186,7 +181,7 @@ int muster_all_reduce(struct muster_group *group, const void *send, void *receiv
                              .send = send,
                              .receive = receive};
     int code = group_check(group);
-    call.accumulated = code ? 0 : group->accumulated;
+    call.mark = code ? 0 : group->accumulated;
     code = code ? code : check_size(&call, 1);
     code = code ? code : check_reduction(&call);
     code = code ? code : check_buffers(&call, true, true);
@@ -228,6 +223,7 @@ int muster_all_gather(struct muster_group *group, const void *send, void *receiv
     struct comm_call call = {
         .operation = COMM_ALL_GATHER, .type = type, .count = count, .send = send, .receive = receive};
     int code = group_check(group);
+    call.mark = code ? 0 : group->unit_mark;
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_buffers(&call, true, true);
     code = code ? code : check_overlap(&call, count, group->size * count, group->rank * count);
@@ -267,6 +263,7 @@ int muster_reduce_scatter(struct muster_group *group, const void *send, void *re
                              .send = send,
                              .receive = receive};
     int code = group_check(group);
+    call.mark = code ? 0 : group->unit_mark;
     code = code ? code : check_size(&call, group->size);
     code = code ? code : check_reduction(&call);
     code = code ? code : check_buffers(&call, true, true);
@@ -329,6 +326,7 @@ int muster_all_gather_v(struct muster_group *group, const void *send, void *rece
         .operation = COMM_ALL_GATHER, .type = type, .send = send, .receive = receive, .receive_counts = counts};
     size_t sum = 0;
     int code = group_check(group);
+    call.mark = code ? 0 : group->unit_mark;
     code = code ? code : check_counts(group, &call, counts, &sum);
     code = code ? code : check_buffer(&call, send, counts[group->rank] > 0, "send");
     code = code ? code : check_buffer(&call, receive, sum > 0, "receive");
@@ -380,6 +378,7 @@ int muster_reduce_scatter_v(struct muster_group *group, const void *send, void *
                              .receive_counts = counts};
     size_t sum = 0;
     int code = group_check(group);
+    call.mark = code ? 0 : group->unit_mark;
     code = code ? code : check_counts(group, &call, counts, &sum);
     code = code ? code : check_reduction(&call);
     code = code ? code : check_buffer(&call, send, sum > 0, "send");

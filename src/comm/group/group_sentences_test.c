@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "comm/group/mark.h"
 #include "comm/group/ranks_test_support.h"
 
 enum { SIZE = 4, VICTIM = 1, COUNT = 4, ROOM = 64 };
@@ -72,6 +73,34 @@ static int call_blocks_of_2(struct muster_group *group) {
 static int call_blocks_of_3(struct muster_group *group) {
     return exchange_blocks(group, 3);
 }
+/* Of equal counts per rank, and about different units. The mark that holds when a call is posted is the one that
+ * counts. */
+static int scatter_unit(struct muster_group *group, uint32_t unit) {
+    const size_t counts[SIZE] = {3, 0, 2, 4};
+    struct muster_work *work = NULL;
+    group_mark_unit(group, unit);
+    int code = muster_reduce_scatter_v(group, from, to, counts, MUSTER_FLOAT32, MUSTER_OP_SUM, &work);
+    group_mark_unit(group, GROUP_NO_UNIT);
+    return code ? code : muster_work_wait(&work);
+}
+static int call_scatter_of_unit_3(struct muster_group *group) {
+    return scatter_unit(group, 3);
+}
+static int call_scatter_of_unit_4(struct muster_group *group) {
+    return scatter_unit(group, 4);
+}
+static int gather_unit(struct muster_group *group, uint32_t unit) {
+    group_mark_unit(group, unit);
+    int code = muster_all_gather(group, from, to, COUNT, MUSTER_FLOAT32, NULL);
+    group_mark_unit(group, GROUP_NO_UNIT);
+    return code;
+}
+static int call_gather_of_unit_0(struct muster_group *group) {
+    return gather_unit(group, 0);
+}
+static int call_gather_of_no_unit(struct muster_group *group) {
+    return gather_unit(group, GROUP_NO_UNIT);
+}
 
 struct plan {
     const char *name;
@@ -117,6 +146,20 @@ static const struct plan plans[] = {
      call_blocks_of_3,
      MUSTER_EMISMATCH,
      {"all_to_all_v of float32", "rank 1", "which sends"},
+     false,
+     NULL},
+    {"units",
+     call_scatter_of_unit_3,
+     call_scatter_of_unit_4,
+     MUSTER_EMISMATCH,
+     {"sum, unit 3", "sum, unit 4", "rank 1"},
+     false,
+     NULL},
+    {"a unit and none",
+     call_gather_of_unit_0,
+     call_gather_of_no_unit,
+     MUSTER_EMISMATCH,
+     {"all_gather of 4 float32, unit 0", "all_gather of 4 float32 ", "rank 1"},
      false,
      NULL},
     {"prefixes",

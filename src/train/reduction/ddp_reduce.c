@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "comm/group/accumulated.h"
+#include "comm/group/mark.h"
 #include "comm/observe/trace.h"
 #include "comm/reduce/reduce.h"
 

@@ -1,6 +1,6 @@
 /* The fake group: the few calls that muster_train makes. */
 #include "train/reduction/fake_group_test_support.h"
-#include "comm/group/accumulated.h"
+#include "comm/group/mark.h"
 
 #include <assert.h>
 #include <stdarg.h>

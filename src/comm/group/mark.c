@@ -1,0 +1,13 @@
+/* Marks on the next calls of a group; see mark.h. */
+#include "comm/group/mark.h"
+
+#include "comm/group/group_impl.h"
+
+void group_mark_accumulated(struct muster_group *group, uint32_t steps) {
+    group->accumulated = steps < COMM_MARK_MAX ? steps : COMM_MARK_MAX;
+}
+
+void group_mark_unit(struct muster_group *group, uint32_t unit) {
+    uint32_t last = COMM_MARK_MAX - 1;
+    group->unit_mark = unit == GROUP_NO_UNIT ? 0 : 1 + (unit < last ? unit : last);
+}

@@ -1,0 +1,23 @@
+/* Marks on collective calls, so that ranks that mean different things by calls alike are told, at no cost: a mark
+ * travels in the fingerprint that ranks compare anyway, and the sentence of the mismatch names it. For train.
+ *
+ * Both functions: by the thread that calls collectives on `group`. A call with a handle takes the mark that holds when
+ * it is posted. */
+#ifndef COMM_GROUP_MARK_H
+#define COMM_GROUP_MARK_H
+
+#include <stdint.h>
+
+#include <muster/group.h>
+
+#define GROUP_NO_UNIT UINT32_MAX
+
+/* From now on all_reduces on `group` say that their data has been accumulated over `steps` steps before this one (cut
+ * at COMM_MARK_MAX); 0: over none. */
+void group_mark_accumulated(struct muster_group *group, uint32_t steps);
+/* From now on reduce_scatters and all_gathers on `group`, with or without counts per rank, say that their data is that
+ * of unit number `unit` (cut at COMM_MARK_MAX - 1: higher ones look alike). GROUP_NO_UNIT, as it is at first: of none.
+ */
+void group_mark_unit(struct muster_group *group, uint32_t unit);
+
+#endif
