@@ -5,31 +5,26 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/fnv.h"
 #include "base/status.h"
+#include "train/reduction/agreement.h"
 #include "train/reduction/ddp_impl.h"
-
-/* A description is a text, a line for each option and each tensor. Ranks compare hashes; only when these differ
- * the texts travel, and the first line that differs is what the user is told. */
-#define DESCRIPTION_BYTES_MAX ((size_t)64 << 20)
-
-#define OPTION_MARK "option "
-
-static const char *truth(bool value) {
-    return value ? "true" : "false";
-}
 
 static int describe(const struct muster_ddp *ddp, struct buf *text) {
     const struct muster_ddp_options *options = &ddp->options;
-    buf_init(text, DESCRIPTION_BYTES_MAX);
-    int status = buf_printf(
-        text,
-        OPTION_MARK "bucket_bytes: %zu\n" OPTION_MARK "first_bucket_bytes: %zu\n" OPTION_MARK
-                    "rebuild: %s\n" OPTION_MARK "broadcast_buffers: %s\n" OPTION_MARK "find_unused: %s\n" OPTION_MARK
-                    "uneven_inputs: %s\n" OPTION_MARK "divide_by_active: %s\n" OPTION_MARK "hook: %s\n",
-        options->bucket_bytes, options->first_bucket_bytes, truth(options->rebuild), truth(options->broadcast_buffers),
-        truth(options->find_unused), truth(options->uneven_inputs), truth(options->divide_by_active),
-        options->hook ? ddp->hook.name : "none");
+    buf_init(text, AGREEMENT_BYTES_MAX);
+    int status = buf_printf(text,
+                            "option bucket_bytes: %zu\n"
+                            "option first_bucket_bytes: %zu\n"
+                            "option rebuild: %s\n"
+                            "option broadcast_buffers: %s\n"
+                            "option find_unused: %s\n"
+                            "option uneven_inputs: %s\n"
+                            "option divide_by_active: %s\n"
+                            "option hook: %s\n",
+                            options->bucket_bytes, options->first_bucket_bytes, agreement_truth(options->rebuild),
+                            agreement_truth(options->broadcast_buffers), agreement_truth(options->find_unused),
+                            agreement_truth(options->uneven_inputs), agreement_truth(options->divide_by_active),
+                            options->hook ? ddp->hook.name : "none");
     for (uint32_t i = 0; status == MUSTER_OK && i < ddp->parameter_count; i++) {
         const struct ddp_parameter *parameter = &ddp->parameters[i];
         status = buf_printf(text, "parameter %u: %s, %zu %s\n", i, parameter->name, parameter->count,
@@ -43,104 +38,10 @@ static int describe(const struct muster_ddp *ddp, struct buf *text) {
     return status;
 }
 
-static uint64_t hash_of(const struct buf *text) {
-    return fnv_bytes(FNV_BEGIN, buf_bytes(text), text->len);
-}
-
-/* The line that `at` begins, without its end; "nothing" at the end of the text. */
-static void line_of(const char *at, const char *end, char *out, size_t max) {
-    if (at >= end) {
-        (void)memcpy(out, "nothing", sizeof "nothing");
-        return;
-    }
-    const char *stop = memchr(at, '\n', (size_t)(end - at));
-    size_t length = (size_t)((stop ? stop : end) - at);
-    length = length < max ? length : max - 1;
-    memcpy(out, at, length);
-    out[length] = '\0';
-}
-
-static int tell_difference(const char *zero, size_t zero_length, const char *other, size_t other_length,
-                           uint32_t rank) {
-    enum { LINE_MAX = (int)MUSTER_DDP_NAME_MAX + 160 };
-    size_t line = 0, at = 0;
-    while (at < zero_length && at < other_length && zero[at] == other[at]) {
-        at++;
-        line = zero[at - 1] == '\n' ? at : line;
-    }
-    char mine[LINE_MAX], theirs[LINE_MAX];
-    line_of(zero + line, zero + zero_length, mine, sizeof mine);
-    line_of(other + line, other + other_length, theirs, sizeof theirs);
-    size_t mark = sizeof OPTION_MARK - 1;
-    const char *value = strchr(mine, ':');
-    if (strncmp(mine, OPTION_MARK, mark) == 0 && value) {
-        size_t name = (size_t)(value - mine);
-        return status_fail(MUSTER_EMISMATCH,
-                           "the ranks have different options: %.*s is %s on rank %u, and %s on rank 0",
-                           (int)(name - mark), mine + mark, theirs + name + 2, rank, mine + name + 2);
-    }
-    return status_fail(MUSTER_EMISMATCH,
-                       "the ranks registered different models: rank %u has \"%s\" where rank 0 has \"%s\"", rank,
-                       theirs, mine);
-}
-
-/* Copies the description of rank `root` to all. */
-static int share_text(struct muster_group *group, const struct buf *own, uint32_t root, size_t length, char **out) {
-    if (length > DESCRIPTION_BYTES_MAX) {
-        return status_fail(MUSTER_EPROTOCOL, "rank %u describes its model in %zu bytes", root, length);
-    }
-    char *text = malloc(length);
-    if (!text) {
-        return status_fail(MUSTER_ENOMEM, "no memory for the model of rank %u", root);
-    }
-    if (muster_group_rank(group) == root) {
-        memcpy(text, buf_bytes(own), length);
-    }
-    int status = muster_broadcast(group, text, length, MUSTER_UINT8, root, NULL);
-    if (status != MUSTER_OK) {
-        free(text);
-        return status;
-    }
-    *out = text;
-    return MUSTER_OK;
-}
-
-static int compare_texts(struct muster_group *group, const struct buf *own, uint32_t rank, size_t zero_length,
-                         size_t other_length) {
-    char *zero = NULL, *other = NULL;
-    int status = share_text(group, own, 0, zero_length, &zero);
-    if (status == MUSTER_OK) {
-        status = share_text(group, own, rank, other_length, &other);
-    }
-    if (status == MUSTER_OK) {
-        status = tell_difference(zero, zero_length, other, other_length, rank);
-    }
-    free(zero);
-    free(other);
-    return status;
-}
-
 int ddp_agree_model(const struct muster_ddp *ddp, struct muster_group *group) {
-    uint32_t rank = muster_group_rank(group), size = muster_group_size(group);
     struct buf text;
     int status = describe(ddp, &text);
-    uint64_t *marks = NULL; /* hash and length of every rank's description */
-    if (status == MUSTER_OK && !(marks = calloc(size, 2 * sizeof *marks))) {
-        status = status_fail(MUSTER_ENOMEM, "no memory to compare the models of %u ranks", size);
-    }
-    if (status != MUSTER_OK) {
-        goto out;
-    }
-    marks[2 * (size_t)rank] = hash_of(&text);
-    marks[2 * (size_t)rank + 1] = text.len;
-    status = muster_all_gather(group, marks + 2 * (size_t)rank, marks, 2, MUSTER_INT64, NULL);
-    for (uint32_t other = 1; status == MUSTER_OK && other < size; other++) {
-        if (memcmp(marks, marks + 2 * (size_t)other, 2 * sizeof *marks) != 0) {
-            status = compare_texts(group, &text, other, marks[1], marks[2 * (size_t)other + 1]);
-        }
-    }
-out:
-    free(marks);
+    status = status == MUSTER_OK ? agreement_compare(group, &text) : status;
     buf_done(&text);
     return status;
 }

@@ -1,0 +1,27 @@
+/* Do all ranks of a group say the same? Each describes in a text what ranks must have in common: a line
+ * "option NAME: VALUE" for each option, and any other line for each tensor of the model. Ranks compare hashes; only
+ * when these differ the texts travel, and the first line that differs is what the user is told. */
+#ifndef TRAIN_AGREEMENT_H
+#define TRAIN_AGREEMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <muster/group.h>
+
+#include "base/buf.h"
+
+/* Of a text. */
+#define AGREEMENT_BYTES_MAX ((size_t)64 << 20)
+/* Of a line, with its end; a sentence cuts longer ones. */
+#define AGREEMENT_LINE_MAX 416
+
+/* The value of an option that is on or off. */
+const char *agreement_truth(bool value);
+
+/* Compares the texts of all ranks. Collective. Borrows `text`. MUSTER_EMISMATCH, on all ranks: they differ; the
+ * sentence has the line of rank 0 and that of the lowest rank that differs from it. Other failures may be this rank's
+ * alone. */
+int agreement_compare(struct muster_group *group, const struct buf *text);
+
+#endif
