@@ -105,14 +105,12 @@ static size_t place(struct muster_ddp *block, size_t parameter_count, size_t buf
     void *buffers = carve(block, &used, buffer_count * sizeof(struct muster_ddp_buffer));
     void *order = carve(block, &used, parameter_count * sizeof(uint32_t));
     void *marks = carve(block, &used, find_unused ? parameter_count : 0);
-    void *detail = carve(block, &used, MUSTER_DETAIL_MAX);
     char *names = carve(block, &used, name_bytes);
     if (block) {
         block->parameters = parameters;
         block->buffers = buffers;
         block->ready_order = order;
         block->used = find_unused ? marks : NULL;
-        block->failed_detail = detail;
         block->block_bytes = used;
         *out_names = names;
     }
@@ -184,7 +182,7 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
     }
     if (status != MUSTER_OK) {
         if (status != MUSTER_EMISMATCH) { /* different models: every rank has seen it */
-            ddp_tell_others(group, status);
+            step_failure_tell(group, status);
         }
         ddp_layout_free(layout);
         ddp_exchange_free(&exchange);
@@ -196,7 +194,7 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
     ddp->layout = layout;
     ddp->exchange = exchange;
     ddp->phase = DDP_IDLE;
-    ddp->failed = MUSTER_OK;
+    ddp->failure.code = MUSTER_OK;
     ddp->is_rebuild_due = false;
     ddp->is_rebuilt = !ddp->options.rebuild || ddp->options.find_unused;
     ddp->is_broadcast_due = true;
@@ -273,7 +271,7 @@ int muster_ddp_create_sized(struct muster_group *group, const struct muster_ddp_
     a.buffer_count = buffer_count;
     status = status ? status : create(group, &a, out);
     if (status == MUSTER_ENOMEM) { /* wrong arguments are wrong on every rank, but a lack is of this one alone */
-        ddp_tell_others(group, status);
+        step_failure_tell(group, status);
     }
     free(a.parameters.owned);
     free(a.buffers.owned);

@@ -17,6 +17,7 @@
 #include <muster/ddp.h>
 
 #include "train/reduction/bucket.h"
+#include "train/reduction/step_failure.h"
 
 enum ddp_phase { DDP_IDLE, DDP_NO_SYNC, DDP_STEP };
 
@@ -79,16 +80,15 @@ struct muster_ddp {
     struct ddp_exchange exchange;
 
     enum ddp_phase phase;
-    uint32_t next_bucket;   /* the first that is not started */
-    uint32_t active_count;  /* ranks that have data, in this step */
-    uint32_t accumulated;   /* no_sync steps since the last synchronised one */
-    uint32_t source;        /* whose buffers are broadcast: the lowest of them */
-    uint32_t order_source;  /* whose ready_order counts: the lowest that had data in the step that gave it */
-    bool is_rebuild_due;    /* a first synchronised step has given an order */
-    bool is_rebuilt;        /* or will not be */
-    bool is_broadcast_due;  /* the last step was no no_sync one */
-    int failed;             /* 0, or the code that the ddp failed with */
-    char *failed_detail;    /* MUSTER_DETAIL_MAX bytes, in the ddp's block */
+    uint32_t next_bucket;  /* the first that is not started */
+    uint32_t active_count; /* ranks that have data, in this step */
+    uint32_t accumulated;  /* no_sync steps since the last synchronised one */
+    uint32_t source;       /* whose buffers are broadcast: the lowest of them */
+    uint32_t order_source; /* whose ready_order counts: the lowest that had data in the step that gave it */
+    bool is_rebuild_due;   /* a first synchronised step has given an order */
+    bool is_rebuilt;       /* or will not be */
+    bool is_broadcast_due; /* the last step was no no_sync one */
+    struct step_failure failure;
     int64_t first_begin_ns; /* 0: no step was begun */
     struct muster_ddp_statistics numbers;
 };
@@ -96,19 +96,6 @@ struct muster_ddp {
 /* The time that the caller's thread spends in a call of the ddp: counted, and traced if the call may wait (a name). */
 int64_t ddp_enter(struct muster_ddp *ddp);
 void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns, const char *traced_name);
-
-/* ---- ddp_failure.c ---- */
-
-/* Aborts a group that does not know yet that this rank has failed: the others would wait for it in vain. Keeps the
- * detail. */
-void ddp_tell_others(struct muster_group *group, int code);
-/* Remembers the failure `code`, whose detail the thread has, if it is the first, and gives the first. A failure that
- * the group does not know yet (no memory here, a hook's) aborts it: the other ranks would wait for this one in vain. */
-int ddp_fail(struct muster_ddp *ddp, int code);
-/* The same when ranks could not agree on what to do: a mismatch is then known to all of them, and nobody waits. */
-int ddp_fail_to_agree(struct muster_ddp *ddp, int code);
-/* 0, or the failure that the ddp remembers, with its detail. */
-int ddp_status(const struct muster_ddp *ddp);
 
 /* ---- ddp_layout.c ---- */
 

@@ -30,7 +30,7 @@ static int bucket_failed(struct muster_ddp *ddp, const struct ddp_bucket *bucket
         (void)status_prefix(status, "bucket %u of %u (%u gradients, from %s to %s)", bucket->view.index + 1,
                             bucket->view.bucket_count, bucket->shape.item_count, first, last);
     }
-    return ddp_fail(ddp, status);
+    return step_failure_set(&ddp->failure, ddp->group, status);
 }
 
 /* Gives the bucket to the group, or to the hook. work: NULL lets an average block. */
@@ -100,7 +100,7 @@ int ddp_reduce_advance(struct muster_ddp *ddp) {
 static int bucket_end(struct muster_ddp *ddp, struct ddp_bucket *bucket) {
     int status = muster_work_wait(&bucket->work);
     bucket->ended_ns = bucket->ended_ns > 0 ? bucket->ended_ns : clock_monotonic_ns();
-    if (status == MUSTER_OK && ddp->failed == MUSTER_OK) {
+    if (status == MUSTER_OK && ddp->failure.code == MUSTER_OK) {
         status = bucket_complete(ddp, bucket);
     }
     if (status != MUSTER_OK) {
@@ -122,7 +122,7 @@ int ddp_reduce_finish(struct muster_ddp *ddp) {
     }
     /* The rest runs in this thread, which has nothing else to do: a hand-over to the progress thread would cost more
      * than many a reduction. For a model of one bucket that thread is never started. */
-    while (ddp->failed == MUSTER_OK && ddp->next_bucket < ddp->layout->bucket_count) {
+    while (ddp->failure.code == MUSTER_OK && ddp->next_bucket < ddp->layout->bucket_count) {
         struct ddp_bucket *bucket = &ddp->layout->buckets[ddp->next_bucket++];
         int status = bucket_start(ddp, bucket, NULL);
         if (status != MUSTER_OK) {
@@ -130,7 +130,7 @@ int ddp_reduce_finish(struct muster_ddp *ddp) {
         }
         (void)bucket_end(ddp, bucket);
     }
-    return ddp_status(ddp);
+    return step_failure_status(&ddp->failure);
 }
 
 void ddp_reduce_drain(struct muster_ddp *ddp) {

@@ -21,7 +21,7 @@ int ddp_step_prepare(struct muster_ddp *ddp, bool is_synchronised) {
 }
 
 static int begin(struct muster_ddp *ddp, enum ddp_phase phase) {
-    int status = ddp_status(ddp);
+    int status = step_failure_status(&ddp->failure);
     if (status != MUSTER_OK) {
         return status;
     }
@@ -37,7 +37,7 @@ static int begin(struct muster_ddp *ddp, enum ddp_phase phase) {
         status = ddp_step_prepare(ddp, phase == DDP_STEP);
     }
     if (status != MUSTER_OK) {
-        return ddp_fail_to_agree(ddp, status);
+        return step_failure_set_unagreed(&ddp->failure, ddp->group, status);
     }
     ddp->phase = phase;
     return MUSTER_OK;
@@ -80,8 +80,8 @@ static void copy_out(struct muster_ddp *ddp, uint32_t index) {
 }
 
 static int ready(struct muster_ddp *ddp, size_t index) {
-    if (ddp->failed != MUSTER_OK) {
-        return ddp_status(ddp);
+    if (ddp->failure.code != MUSTER_OK) {
+        return step_failure_status(&ddp->failure);
     }
     if (ddp->phase == DDP_IDLE || index >= ddp->parameter_count) {
         return status_fail(
@@ -191,7 +191,7 @@ static int agree_on_use(struct muster_ddp *ddp) {
         muster_all_reduce(ddp->group, ddp->used, ddp->used, ddp->parameter_count, MUSTER_UINT8, MUSTER_OP_MAX, NULL);
     if (status != MUSTER_OK) {
         (void)status_prefix(status, "agreeing on which parameters were used");
-        return ddp_fail(ddp, status);
+        return step_failure_set(&ddp->failure, ddp->group, status);
     }
     for (uint32_t i = 0; i < ddp->parameter_count; i++) {
         ddp->parameters[i].was_used = ddp->used[i] != 0;
@@ -237,7 +237,7 @@ int ddp_step_end(struct muster_ddp *ddp, const struct ddp_aside *aside) {
 
 static int finish(struct muster_ddp *ddp) {
     if (ddp->phase == DDP_IDLE) {
-        int status = ddp_status(ddp);
+        int status = step_failure_status(&ddp->failure);
         return status != MUSTER_OK ? status : status_fail(MUSTER_EINVAL, "no step has been begun");
     }
     enum ddp_phase phase = ddp->phase;
@@ -245,12 +245,12 @@ static int finish(struct muster_ddp *ddp) {
     if (phase == DDP_NO_SYNC) {
         ddp->numbers.no_sync_count++;
         ddp->accumulated++;
-        return ddp_status(ddp);
+        return step_failure_status(&ddp->failure);
     }
     struct ddp_aside aside = {0};
-    int status = ddp->failed == MUSTER_OK ? ddp_step_settle(ddp, &aside) : MUSTER_OK;
-    if (status != MUSTER_OK) {
-        (void)ddp_fail(ddp, status); /* it comes back from the end of the step, which waits for what is under way */
+    int status = ddp->failure.code == MUSTER_OK ? ddp_step_settle(ddp, &aside) : MUSTER_OK;
+    if (status != MUSTER_OK) { /* it comes back from the end of the step, which waits for what is under way */
+        (void)step_failure_set(&ddp->failure, ddp->group, status);
     }
     status = ddp_step_end(ddp, &aside);
     free(aside.memory);

@@ -22,7 +22,7 @@ static int shadow_reduce(struct muster_ddp *ddp) {
 }
 
 static int shadow(struct muster_ddp *ddp, bool *stepped) {
-    int status = ddp_status(ddp);
+    int status = step_failure_status(&ddp->failure);
     if (status != MUSTER_OK) {
         return status;
     }
@@ -41,7 +41,7 @@ static int shadow(struct muster_ddp *ddp, bool *stepped) {
         status = step == DDP_WITH_SYNC ? shadow_reduce(ddp) : ddp_agree_buffers(ddp, &ddp->exchange, ddp->source);
     }
     if (status != MUSTER_OK) {
-        return ddp_fail_to_agree(ddp, status);
+        return step_failure_set_unagreed(&ddp->failure, ddp->group, status);
     }
     *stepped = step == DDP_WITH_SYNC;
     return MUSTER_OK;
