@@ -357,7 +357,7 @@ int muster_ddp_statistics_sized(const struct muster_ddp *ddp, struct muster_ddp_
     now.bucket_count = ddp->layout->bucket_count;
     now.bucket_bytes = ddp->layout->memory_bytes;
     now.overhead_bytes = ddp->block_bytes + ddp->layout->block_bytes + ddp->layout->scratch_bytes +
-                         ddp->exchange.staged_bytes + ddp->exchange.presence_bytes;
+                         ddp->exchange.staged_bytes + ddp->exchange.presence.bytes;
     sized_write(out, out_bytes, &now, sizeof now);
     return MUSTER_OK;
 }

@@ -121,17 +121,14 @@ int ddp_exchange_create(const struct muster_ddp *ddp, struct muster_group *group
     for (uint32_t i = 0; i < ddp->buffer_count; i++) {
         out->staged_bytes += staged_bytes_of(&ddp->buffers[i]);
     }
-    out->presence_bytes = ddp->options.uneven_inputs ? muster_group_size(group) : 0;
-    void *memory = NULL;
     int status = MUSTER_OK;
     if (out->staged_bytes > 0) {
+        void *memory = NULL;
         status = muster_alloc(group, out->staged_bytes, &memory);
         out->staged_buffers = memory;
     }
-    if (status == MUSTER_OK && out->presence_bytes > 0) {
-        memory = NULL;
-        status = muster_alloc(group, out->presence_bytes, &memory);
-        out->presence = memory;
+    if (status == MUSTER_OK && ddp->options.uneven_inputs) {
+        status = presence_create(group, &out->presence);
     }
     if (status != MUSTER_OK) {
         ddp_exchange_free(out);
@@ -144,35 +141,20 @@ void ddp_exchange_free(struct ddp_exchange *exchange) {
     if (!exchange->group) {
         return;
     }
-    muster_free(exchange->group, exchange->presence);
+    presence_free(&exchange->presence);
     muster_free(exchange->group, exchange->staged_buffers);
 }
 
-int ddp_agree_presence(struct muster_ddp *ddp, enum ddp_presence presence, enum ddp_presence *out_step) {
-    uint8_t *all = ddp->exchange.presence;
-    uint32_t rank = muster_group_rank(ddp->group), size = muster_group_size(ddp->group);
-    all[rank] = (uint8_t)presence;
-    int status = muster_all_gather(ddp->group, all + rank, all, 1, MUSTER_UINT8, NULL);
+int ddp_agree_presence(struct muster_ddp *ddp, enum presence_step own, enum presence_step *out_step) {
+    struct presence_result result;
+    int status = presence_agree(&ddp->exchange.presence, own, &result);
     if (status != MUSTER_OK) {
-        return status_prefix(status, "agreeing on who has data");
+        return status;
     }
-    uint32_t active_count = 0, source = 0;
-    for (uint32_t other = 0; other < size; other++) {
-        if (all[other] == DDP_OUT_OF_DATA) {
-            continue;
-        }
-        source = active_count == 0 ? other : source;
-        active_count++;
-        if (all[other] != all[source]) {
-            return status_fail(MUSTER_EMISMATCH, "rank %u begins a step with%s synchronisation, rank %u one with%s",
-                               source, all[source] == DDP_WITH_SYNC ? "" : "out", other,
-                               all[other] == DDP_WITH_SYNC ? "" : "out");
-        }
-    }
-    *out_step = active_count > 0 ? (enum ddp_presence)all[source] : DDP_OUT_OF_DATA;
-    if (active_count > 0) { /* else they stay those of the last step: whose buffers are the newest */
-        ddp->active_count = active_count;
-        ddp->source = source;
+    *out_step = result.step;
+    if (result.active_count > 0) { /* else they stay those of the last step: whose buffers are the newest */
+        ddp->active_count = result.active_count;
+        ddp->source = result.source;
     }
     return MUSTER_OK;
 }

@@ -301,7 +301,7 @@ static void nobody_used_it(void **state) {
 static void others_synchronise(struct muster_group *group, void *receive, size_t block_bytes) {
     (void)group;
     if (block_bytes == 1) {
-        ((uint8_t *)receive)[1] = DDP_WITH_SYNC;
+        ((uint8_t *)receive)[1] = PRESENCE_WITH_SYNC;
     }
 }
 

@@ -17,6 +17,7 @@
 #include <muster/ddp.h>
 
 #include "train/reduction/bucket.h"
+#include "train/reduction/presence.h"
 #include "train/reduction/step_failure.h"
 
 enum ddp_phase { DDP_IDLE, DDP_NO_SYNC, DDP_STEP };
@@ -57,11 +58,8 @@ struct ddp_exchange {
     struct muster_group *group;
     uint8_t *staged_buffers; /* all buffers one after the other, each padded to 8 bytes; muster_alloc(), or NULL */
     size_t staged_bytes;
-    uint8_t *presence; /* a byte per rank: enum ddp_presence; only with uneven_inputs; muster_alloc() */
-    size_t presence_bytes;
+    struct presence presence; /* only with uneven_inputs */
 };
-
-enum ddp_presence { DDP_OUT_OF_DATA, DDP_WITHOUT_SYNC, DDP_WITH_SYNC };
 
 struct muster_ddp {
     struct muster_ddp_options options; /* options.hook points to `hook`, or is NULL */
@@ -118,9 +116,8 @@ int ddp_agree_data(const struct muster_ddp *ddp, struct ddp_exchange *exchange);
 int ddp_agree_buffers(const struct muster_ddp *ddp, struct ddp_exchange *exchange, uint32_t source);
 /* Sorts the buckets by the order of readiness on `source`. Collective. */
 int ddp_agree_order(struct muster_ddp *ddp, uint32_t source);
-/* Tells all ranks what this one is about to do, and finds active_count and source. Collective. *out_step: what the
- * ranks that have data do, DDP_OUT_OF_DATA if there are none. */
-int ddp_agree_presence(struct muster_ddp *ddp, enum ddp_presence presence, enum ddp_presence *out_step);
+/* presence_agree(), and keeps active_count and source for the step. Only with uneven_inputs. Collective. */
+int ddp_agree_presence(struct muster_ddp *ddp, enum presence_step own, enum presence_step *out_step);
 int ddp_exchange_create(const struct muster_ddp *ddp, struct muster_group *group, struct ddp_exchange *out);
 void ddp_exchange_free(struct ddp_exchange *exchange);
 

@@ -28,10 +28,10 @@ static int begin(struct muster_ddp *ddp, enum ddp_phase phase) {
     if (ddp->phase != DDP_IDLE) {
         return status_fail(MUSTER_EINVAL, "the step before has not been finished");
     }
-    enum ddp_presence presence = phase == DDP_STEP ? DDP_WITH_SYNC : DDP_WITHOUT_SYNC;
+    enum presence_step own = phase == DDP_STEP ? PRESENCE_WITH_SYNC : PRESENCE_WITHOUT_SYNC;
     if (ddp->options.uneven_inputs) {
-        enum ddp_presence step;
-        status = ddp_agree_presence(ddp, presence, &step);
+        enum presence_step step;
+        status = ddp_agree_presence(ddp, own, &step);
     }
     if (status == MUSTER_OK) {
         status = ddp_step_prepare(ddp, phase == DDP_STEP);

@@ -30,20 +30,20 @@ static int shadow(struct muster_ddp *ddp, bool *stepped) {
         return status_fail(MUSTER_EINVAL, !ddp->options.uneven_inputs ? "the ddp was made without uneven_inputs"
                                                                       : "the step before has not been finished");
     }
-    enum ddp_presence step;
+    enum presence_step step;
     do {
-        status = ddp_agree_presence(ddp, DDP_OUT_OF_DATA, &step);
-        if (status == MUSTER_OK && step != DDP_OUT_OF_DATA) {
-            status = ddp_step_prepare(ddp, step == DDP_WITH_SYNC);
+        status = ddp_agree_presence(ddp, PRESENCE_OUT_OF_DATA, &step);
+        if (status == MUSTER_OK && step != PRESENCE_OUT_OF_DATA) {
+            status = ddp_step_prepare(ddp, step == PRESENCE_WITH_SYNC);
         }
-    } while (status == MUSTER_OK && step == DDP_WITHOUT_SYNC);
+    } while (status == MUSTER_OK && step == PRESENCE_WITHOUT_SYNC);
     if (status == MUSTER_OK) {
-        status = step == DDP_WITH_SYNC ? shadow_reduce(ddp) : ddp_agree_buffers(ddp, &ddp->exchange, ddp->source);
+        status = step == PRESENCE_WITH_SYNC ? shadow_reduce(ddp) : ddp_agree_buffers(ddp, &ddp->exchange, ddp->source);
     }
     if (status != MUSTER_OK) {
         return step_failure_set_unagreed(&ddp->failure, ddp->group, status);
     }
-    *stepped = step == DDP_WITH_SYNC;
+    *stepped = step == PRESENCE_WITH_SYNC;
     return MUSTER_OK;
 }
 
