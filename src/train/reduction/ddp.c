@@ -4,10 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/sized.h"
 #include "base/status.h"
-#include "comm/observe/trace.h"
 
 static bool type_is_float(enum muster_type type) {
     return type == MUSTER_FLOAT16 || type == MUSTER_BFLOAT16 || type == MUSTER_FLOAT32 || type == MUSTER_FLOAT64;
@@ -297,23 +295,6 @@ void muster_ddp_free(struct muster_ddp *ddp) {
     free(ddp);
 }
 
-int64_t ddp_enter(struct muster_ddp *ddp) {
-    int64_t now_ns = clock_monotonic_ns();
-    if (ddp->first_begin_ns == 0) {
-        ddp->first_begin_ns = now_ns;
-    }
-    return now_ns;
-}
-
-void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns, const char *traced_name) {
-    int64_t now_ns = clock_monotonic_ns();
-    ddp->numbers.communication_ns += now_ns - entered_ns;
-    ddp->numbers.elapsed_ns = now_ns - ddp->first_begin_ns;
-    if (traced_name && trace_enabled()) {
-        trace_span(traced_name, "ddp", entered_ns, now_ns, NULL, 0);
-    }
-}
-
 static int check_index(const struct muster_ddp *ddp, size_t index, const char *call) {
     if (!ddp) {
         return status_fail_null(call, "ddp");
@@ -354,6 +335,8 @@ int muster_ddp_statistics_sized(const struct muster_ddp *ddp, struct muster_ddp_
         return status_fail_null("muster_ddp_statistics", ddp ? "out" : "ddp");
     }
     struct muster_ddp_statistics now = ddp->numbers;
+    now.communication_ns = ddp->clock.inside_ns;
+    now.elapsed_ns = ddp->clock.elapsed_ns;
     now.bucket_count = ddp->layout->bucket_count;
     now.bucket_bytes = ddp->layout->memory_bytes;
     now.overhead_bytes = ddp->block_bytes + ddp->layout->block_bytes + ddp->layout->scratch_bytes +

@@ -6,7 +6,10 @@
  *   ddp_layout.c   the memory of buckets, and moving gradients from one layout to another
  *   ddp_agree.c    what ranks must have in common: parameters, data, the order of buckets
  *   ddp_uneven.c   ranks that have run out of data
- *   ddp_hook.c     the hooks that compress */
+ *   ddp_hook.c     the hooks that compress
+ *
+ * agreement.h, presence.h, step_clock.h and step_failure.h know nothing of a ddp: other objects whose ranks take steps
+ * together use them, too. */
 #ifndef TRAIN_DDP_IMPL_H
 #define TRAIN_DDP_IMPL_H
 
@@ -18,6 +21,7 @@
 
 #include "train/reduction/bucket.h"
 #include "train/reduction/presence.h"
+#include "train/reduction/step_clock.h"
 #include "train/reduction/step_failure.h"
 
 enum ddp_phase { DDP_IDLE, DDP_NO_SYNC, DDP_STEP };
@@ -87,13 +91,9 @@ struct muster_ddp {
     bool is_rebuilt;       /* or will not be */
     bool is_broadcast_due; /* the last step was no no_sync one */
     struct step_failure failure;
-    int64_t first_begin_ns; /* 0: no step was begun */
+    struct step_clock clock; /* of begin, ready, finish and shadow */
     struct muster_ddp_statistics numbers;
 };
-
-/* The time that the caller's thread spends in a call of the ddp: counted, and traced if the call may wait (a name). */
-int64_t ddp_enter(struct muster_ddp *ddp);
-void ddp_leave(struct muster_ddp *ddp, int64_t entered_ns, const char *traced_name);
 
 /* ---- ddp_layout.c ---- */
 

@@ -47,9 +47,9 @@ int muster_ddp_begin(struct muster_ddp *ddp) {
     if (!ddp) {
         return status_fail_null("muster_ddp_begin", "ddp");
     }
-    int64_t entered_ns = ddp_enter(ddp);
+    int64_t entered_ns = step_clock_enter(&ddp->clock);
     int status = begin(ddp, DDP_STEP);
-    ddp_leave(ddp, entered_ns, "ddp begin");
+    step_clock_leave(&ddp->clock, entered_ns, "ddp", "ddp begin");
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_begin");
 }
 
@@ -57,9 +57,9 @@ int muster_ddp_begin_no_sync(struct muster_ddp *ddp) {
     if (!ddp) {
         return status_fail_null("muster_ddp_begin_no_sync", "ddp");
     }
-    int64_t entered_ns = ddp_enter(ddp);
+    int64_t entered_ns = step_clock_enter(&ddp->clock);
     int status = begin(ddp, DDP_NO_SYNC);
-    ddp_leave(ddp, entered_ns, "ddp begin");
+    step_clock_leave(&ddp->clock, entered_ns, "ddp", "ddp begin");
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_begin_no_sync");
 }
 
@@ -115,9 +115,9 @@ int muster_ddp_ready(struct muster_ddp *ddp, size_t index) {
     if (!ddp) {
         return status_fail_null("muster_ddp_ready", "ddp");
     }
-    int64_t entered_ns = ddp_enter(ddp);
+    int64_t entered_ns = step_clock_enter(&ddp->clock);
     int status = ready(ddp, index);
-    ddp_leave(ddp, entered_ns, NULL);
+    step_clock_leave(&ddp->clock, entered_ns, NULL, NULL);
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_ready");
 }
 
@@ -261,8 +261,8 @@ int muster_ddp_finish(struct muster_ddp *ddp) {
     if (!ddp) {
         return status_fail_null("muster_ddp_finish", "ddp");
     }
-    int64_t entered_ns = ddp_enter(ddp);
+    int64_t entered_ns = step_clock_enter(&ddp->clock);
     int status = finish(ddp);
-    ddp_leave(ddp, entered_ns, "ddp finish");
+    step_clock_leave(&ddp->clock, entered_ns, "ddp", "ddp finish");
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_finish");
 }

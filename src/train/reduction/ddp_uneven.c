@@ -51,8 +51,8 @@ int muster_ddp_shadow(struct muster_ddp *ddp, bool *stepped) {
     if (!ddp || !stepped) {
         return status_fail_null("muster_ddp_shadow", ddp ? "stepped" : "ddp");
     }
-    int64_t entered_ns = ddp_enter(ddp);
+    int64_t entered_ns = step_clock_enter(&ddp->clock);
     int status = shadow(ddp, stepped);
-    ddp_leave(ddp, entered_ns, "ddp shadow");
+    step_clock_leave(&ddp->clock, entered_ns, "ddp", "ddp shadow");
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_shadow");
 }
