@@ -5,6 +5,7 @@
 
 #include <muster/collective.h>
 #include <muster/ddp.h>
+#include <muster/fsdp.h>
 #include <muster/group.h>
 #include <muster/memory.h>
 #include <muster/optimizer.h>

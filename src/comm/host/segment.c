@@ -103,21 +103,33 @@ int segment_create(size_t bytes, const char *label, int lazy, struct segment *ou
     return 0;
 }
 
-/* Is it what its name says? It may be any file by now, so nothing is read before its size is known. */
-static int check(const struct segment_name *name, const char *path, int fd, struct segment *out) {
+/* Is it such memory? It may be any file, so nothing is read before its size is known. */
+static int map_made(int fd, const char *where, struct segment *out) {
     struct stat found;
     if (fstat(fd, &found) != 0) {
-        return status_fail_errno(errno, "shared memory at %s", path);
+        return status_fail_errno(errno, "shared memory at %s", where);
     }
     int seals = fcntl(fd, F_GET_SEALS);
-    if (!S_ISREG(found.st_mode) || (uint64_t)found.st_size != name->bytes || name->bytes < SEGMENT_HEADER_BYTES ||
-        seals < 0 || !(seals & F_SEAL_SHRINK)) {
-        return status_fail(MUSTER_ECORRUPT, "shared memory at %s is not the expected one", path);
+    if (!S_ISREG(found.st_mode) || (uint64_t)found.st_size < SEGMENT_HEADER_BYTES || seals < 0 ||
+        !(seals & F_SEAL_SHRINK)) {
+        return status_fail(MUSTER_ECORRUPT, "shared memory at %s is not the expected one", where);
     }
-    int status = map(fd, (size_t)name->bytes, path, out);
-    if (status == 0 && memcmp(out->memory, &name->cookie, sizeof name->cookie) != 0) {
-        (void)munmap(out->memory, out->bytes);
+    return map(fd, (size_t)found.st_size, where, out);
+}
+
+/* Is it what its name says? A number may be another's by now. */
+static int check(const struct segment_name *name, const char *path, int fd, struct segment *out) {
+    int status = map_made(fd, path, out);
+    if (status != 0) {
+        return status;
+    }
+    if (out->bytes != name->bytes) {
+        status = status_fail(MUSTER_ECORRUPT, "shared memory at %s is not the expected one", path);
+    } else if (memcmp(out->memory, &name->cookie, sizeof name->cookie) != 0) {
         status = status_fail(MUSTER_ECORRUPT, "shared memory at %s is another one by now", path);
+    }
+    if (status != 0) {
+        (void)munmap(out->memory, out->bytes);
     }
     return status;
 }
@@ -138,6 +150,16 @@ int segment_open(const struct segment_name *name, struct segment *out) {
     if (status == 0) {
         opened.fd = -1;
         *out = opened;
+    }
+    return status;
+}
+
+int segment_adopt(int fd, struct segment *out) {
+    struct segment adopted;
+    int status = map_made(fd, "a descriptor", &adopted);
+    if (status == 0) {
+        adopted.fd = -1;
+        *out = adopted;
     }
     return status;
 }

@@ -1,0 +1,282 @@
+/* Fully sharded data parallel: parameters, gradients and the optimizer's state are spread over the ranks. Each rank
+ * keeps a part of everything, and has the whole of a few layers at a time. It trains as muster/ddp.h does: every rank
+ * computes on its own share of each batch, and gradients are averaged.
+ *
+ * The model is a list of units: parts that are computed one after the other, such as the blocks of a transformer. The
+ * parameters of a unit lie in one range of memory. A program acquires a unit before it computes with it, and releases
+ * it afterwards:
+ *
+ *     muster_fsdp_begin(fsdp, MUSTER_FSDP_STEP);
+ *     for (unit = 0; unit < units; unit++) {
+ *         muster_fsdp_acquire(fsdp, unit, MUSTER_FSDP_FORWARD, &view);    view.parameters are there
+ *         forward(unit, view.parameters);
+ *         muster_fsdp_release(fsdp, unit, MUSTER_FSDP_FORWARD);
+ *     }
+ *     for (unit = units; unit-- > 0;) {
+ *         muster_fsdp_acquire(fsdp, unit, MUSTER_FSDP_BACKWARD, &view);   view.gradients, too
+ *         backward(unit, view.parameters, view.gradients);
+ *         muster_fsdp_release(fsdp, unit, MUSTER_FSDP_BACKWARD);          complete: may be reduced
+ *     }
+ *     muster_fsdp_finish(fsdp);                                           this rank's part of every average is there
+ *     muster_fsdp_step(fsdp, optimizer, 1);                               on that part
+ *
+ * Between the ranks of one host acquiring copies nothing: their parts of a unit lie side by side in one shared mapping,
+ * and the acquired unit is that mapping. Between hosts the parts are gathered once a host, behind the computing of the
+ * unit before.
+ *
+ * Nobody reads a part while its owner's optimizer writes it. muster_fsdp_begin() waits until every rank of the host has
+ * called it, and so has written what it writes. A rank may write its part of a unit after muster_fsdp_finish(): the
+ * gradients of this part come from all ranks, and each gave them after its last look at the unit.
+ *
+ * Pointers: what acquire gives is valid until the release. It may be elsewhere the next time.
+ *
+ * Threads: only one thread at a time may call functions of one fsdp. Between begin and finish the group's calls belong
+ * to it. On a group of its own (muster_group_subset()) a program may call at any time.
+ *
+ * Order: every rank acquires and releases the same units in the same order. Results have the same bits in every run. On
+ * one host the average is that of muster_ddp_finish(), to the bit.
+ *
+ * Errors, of every call: MUSTER_EINVAL (arguments, calls out of order; the sentence names the unit), MUSTER_ENOMEM, and
+ * those of the collectives (muster/collective.h). What fails on one rank alone aborts the group, so that the others
+ * need not wait for it. After a failure an fsdp can only be freed. docs/fsdp.md has more: memory, when to shard, what
+ * PyTorch's names are called here. */
+#ifndef MUSTER_FSDP_H
+#define MUSTER_FSDP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <muster/group.h>
+#include <muster/optimizer.h>
+#include <muster/status.h>
+#include <muster/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+#define MUSTER_FSDP_UNITS_MAX ((size_t)4096)
+#define MUSTER_FSDP_PARAMETERS_MAX ((size_t)65536) /* of all units together */
+#define MUSTER_FSDP_NAME_MAX ((size_t)256)         /* bytes of a name, terminator included */
+
+/* Within a unit each parameter begins on a multiple of this many elements. What is between them does not matter. */
+#define MUSTER_FSDP_ALIGNMENT ((size_t)16)
+
+struct muster_fsdp;
+
+/* One parameter. The values that learn are float32. */
+struct muster_fsdp_parameter {
+    const char *name; /* copied; unique in the model */
+    size_t count;     /* elements, > 0 */
+    size_t block;     /* so many neighbouring elements stay on one rank: a row, or what is quantised together; a divisor
+                       * of count. 0 or 1: it may be cut anywhere */
+    bool frozen;      /* does not learn: no gradient, nothing for the optimizer */
+};
+
+/* A unit. Everything is copied. Its memory holds the parameters that learn, in the order of the list, and then the
+ * frozen ones. */
+struct muster_fsdp_unit {
+    const char *name; /* for sentences and traces; unique in the model */
+    const struct muster_fsdp_parameter *parameters;
+    size_t parameter_count; /* > 0 */
+};
+
+enum muster_fsdp_sharding {
+    MUSTER_FSDP_FULL,   /* over all ranks of the group */
+    MUSTER_FSDP_HYBRID, /* over the ranks of a host; every host has everything. Gradients are summed within hosts, and
+                         * the sums of a part between hosts. Every host must have the same number of ranks */
+};
+
+/* Start from MUSTER_FSDP_OPTIONS_INIT. All but fill_context must be the same on every rank. */
+struct muster_fsdp_options {
+    size_t size; /* of this struct, set by the initializer: lets it grow later */
+    enum muster_fsdp_sharding sharding;
+    /* Between hosts: give the unit's memory back after the forward pass, and gather it again for the backward pass.
+     * That costs the gather once more. With false, units stay gathered from the forward to the backward pass. On one
+     * host there is nothing to give back. */
+    bool reshard_after_forward;
+    uint32_t prefetch; /* units gathered ahead, between hosts: 0 to 8 */
+    /* What acquire hands out: MUSTER_FLOAT32, or MUSTER_BFLOAT16, a copy that muster_fsdp_step() rounds. */
+    enum muster_type compute_type;
+    enum muster_type gradient_type; /* of view.gradients: MUSTER_FLOAT32 or MUSTER_BFLOAT16 */
+    enum muster_type reduce_type;   /* in which gradients travel and are averaged: the same choice */
+    /* Some units may not be used in some steps: they take part with zeros. */
+    bool find_unused;
+    bool
+        check_finite; /* look for infinities and NaNs in what this rank gives: MUSTER_EINVAL names unit and parameter */
+    /* Ranks may have different numbers of batches: see muster_fsdp_shadow(). Costs one small collective a step. */
+    bool uneven_inputs;
+    bool divide_by_active; /* with uneven_inputs: average over the ranks that still have data, not over all */
+    /* First values. Called on rank 0 alone, once for each parameter: writes its elements, all of them. Negative: a
+     * failure, with the detail that muster_detail() has or none. NULL: zeros. */
+    int (*fill)(void *context, size_t unit, size_t parameter, float *values);
+    void *fill_context;
+};
+#define MUSTER_FSDP_OPTIONS_INIT                                                                                       \
+    {                                                                                                                  \
+        sizeof(struct muster_fsdp_options), MUSTER_FSDP_FULL, true, 1, MUSTER_FLOAT32, MUSTER_FLOAT32, MUSTER_FLOAT32, \
+            false, false, false, false, NULL, NULL                                                                     \
+    }
+
+/* Makes an fsdp of a model. Collective. First checks that all ranks registered the same units with the same options. If
+ * not: MUSTER_EMISMATCH names the first difference and the rank, and the group has not failed. Then spreads the values
+ * that rank 0 fills. The group is borrowed until muster_fsdp_free(). Units are numbered as in the list, which should be
+ * in the order of the forward pass; the parameters of all units are numbered through. options: NULL for the defaults.
+ * At no time has a rank more than its parts and one unit. Blocks. */
+int muster_fsdp_create_sized(struct muster_group *group, const struct muster_fsdp_unit *units, size_t unit_bytes,
+                             size_t unit_count, size_t parameter_bytes, const struct muster_fsdp_options *options,
+                             struct muster_fsdp **out);
+static inline int muster_fsdp_create(struct muster_group *group, const struct muster_fsdp_unit *units,
+                                     size_t unit_count, const struct muster_fsdp_options *options,
+                                     struct muster_fsdp **out) {
+    return muster_fsdp_create_sized(group, units, sizeof *units, unit_count, sizeof(struct muster_fsdp_parameter),
+                                    options, out);
+}
+
+/* Frees it, after waiting for what is under way. Optimizers made with muster_fsdp_optimizer() must have been freed, and
+ * the group must still be there. NULL is accepted. Not collective. */
+void muster_fsdp_free(struct muster_fsdp *fsdp);
+
+/* ---- A step ---- */
+
+enum muster_fsdp_step_kind {
+    MUSTER_FSDP_STEP,       /* gradients are averaged; those of steps before that accumulated are in them */
+    MUSTER_FSDP_ACCUMULATE, /* gradients are averaged and added to this rank's part: no more memory */
+    MUSTER_FSDP_NO_SYNC, /* gradients stay here, and nothing is sent until the next step of another kind. Memory for the
+                          * whole gradients is kept from then on */
+    MUSTER_FSDP_EVALUATE, /* forward only */
+};
+
+enum muster_fsdp_pass { MUSTER_FSDP_FORWARD, MUSTER_FSDP_BACKWARD };
+
+/* Begins a step of a kind, the same on every rank. Blocks until every rank has begun it. MUSTER_EMISMATCH: ranks began
+ * other kinds, or have accumulated other numbers of steps. */
+int muster_fsdp_begin(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind);
+
+/* A unit, acquired. Aligned to 64 bytes. */
+struct muster_fsdp_view {
+    const void *parameters; /* of compute_type */
+    void *gradients; /* of gradient_type, laid out like the parameters that learn; NULL in a forward pass, and for
+                      * a unit that is frozen. To be written by the release */
+    bool add;        /* there are gradients already (of an earlier use, or of NO_SYNC steps): add to them. Else they
+                      * are to be overwritten, and hold anything */
+};
+
+/* The parameters of a unit, and in the backward pass the place of its gradients. Several units may be held at a time,
+ * and one several times. Between hosts it waits for the unit to be gathered, and begins to gather the next ones.
+ * Otherwise it may wait for a buffer whose gradients are being reduced. */
+int muster_fsdp_acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass,
+                        struct muster_fsdp_view *out);
+
+/* Ends a use. In the backward pass the gradients of a unit are complete when it has been released there as often as in
+ * the forward pass of this step: then they are reduced, behind what follows. Does not wait for other ranks. */
+int muster_fsdp_release(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass);
+
+/* Ends the step: waits until the gradients of all units are reduced. Everything must have been released. MUSTER_EINVAL:
+ * a unit's gradients are not complete and find_unused is off; the sentence names it, and the group is aborted. */
+int muster_fsdp_finish(struct muster_fsdp *fsdp);
+
+/* Uneven inputs: as muster_ddp_shadow(). Takes part in the next step of the ranks that still have data, with zeros for
+ * gradients. *stepped: this rank is to make the optimizer's step now; false: all have run out. The others must use the
+ * units in the order of the list, and backwards. Blocks. */
+int muster_fsdp_shadow(struct muster_fsdp *fsdp, bool *stepped);
+
+/* ---- What this rank has ---- */
+
+/* A parameter that learns, and this rank's part of it: elements [offset, offset + count) of the parameter. */
+struct muster_fsdp_range {
+    size_t unit, parameter; /* numbers; parameters are numbered through all units */
+    size_t offset, count;   /* 0 elements: another rank has it all */
+    float *data;            /* NULL if there are none */
+    const float *gradient;  /* likewise; after finish, until the next begin */
+};
+
+/* How many parameters learn, and the range of number `index` among them. Any time; does not block. */
+size_t muster_fsdp_range_count(const struct muster_fsdp *fsdp);
+int muster_fsdp_range_sized(const struct muster_fsdp *fsdp, size_t index, struct muster_fsdp_range *out,
+                            size_t out_bytes);
+static inline int muster_fsdp_range(const struct muster_fsdp *fsdp, size_t index, struct muster_fsdp_range *out) {
+    return muster_fsdp_range_sized(fsdp, index, out, sizeof *out);
+}
+
+/* Where a parameter begins in its unit: elements from the unit's beginning. It depends on the list alone. SIZE_MAX:
+ * there is no such parameter. */
+size_t muster_fsdp_offset(const struct muster_fsdp *fsdp, size_t parameter);
+
+/* An optimizer for this rank's ranges, one for each parameter that learns. group_of: for each parameter that learns,
+ * the number of its group of options; NULL: all in group 0. What it remembers lies beside the parameters, in memory
+ * that the host shares. Free it with muster_optimizer_free(), before the fsdp. Collective. */
+int muster_fsdp_optimizer_sized(struct muster_fsdp *fsdp, const size_t *group_of,
+                                const struct muster_optimizer_group *groups, size_t group_bytes, size_t group_count,
+                                struct muster_optimizer **out);
+static inline int muster_fsdp_optimizer(struct muster_fsdp *fsdp, const size_t *group_of,
+                                        const struct muster_optimizer_group *groups, size_t group_count,
+                                        struct muster_optimizer **out) {
+    return muster_fsdp_optimizer_sized(fsdp, group_of, groups, sizeof *groups, group_count, out);
+}
+
+/* A step of such an optimizer with the gradients that finish left, each multiplied by gradient_scale first
+ * (muster_clip_scale()). Writes the bfloat16 copy as well, if there is one. Between finish and the next begin. */
+int muster_fsdp_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, double gradient_scale);
+
+/* The sum of the squares of all gradients of the model, the same on every rank; its root is the norm. Between finish
+ * and the next begin. Blocks: one all_reduce of 8 bytes. */
+int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
+
+/* ---- What it costs ---- */
+
+/* Bytes. "A host" counts once what its ranks share. docs/fsdp.md has the formulas. */
+struct muster_fsdp_memory {
+    size_t parameter_bytes;     /* a host: float32 values of its ranks' parts */
+    size_t copy_bytes;          /* a host: their bfloat16 copy, or 0 */
+    size_t state_bytes;         /* a host: what optimizers remember */
+    size_t gathered_bytes;      /* a host: room for units gathered from other hosts, or 0 */
+    size_t shard_bytes;         /* a rank: its part of the gradients */
+    size_t gradient_bytes;      /* a rank: buffers of whole units' gradients, now */
+    size_t gradient_peak_bytes; /* and the most there have been */
+    size_t overhead_bytes;      /* a rank: all else */
+    size_t host_bytes;          /* a host: all of the above that it shares */
+    size_t rank_bytes;          /* a rank: all that is its own */
+};
+int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out, size_t out_bytes);
+static inline int muster_fsdp_memory(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out) {
+    return muster_fsdp_memory_sized(fsdp, out, sizeof *out);
+}
+
+/* The same beforehand, for `host_count` hosts of `ranks_per_host` ranks and an optimizer that remembers
+ * `states_per_parameter` values (2: AdamW): of the host and rank that need most. overhead_bytes is 0. No group is
+ * needed; does not block. */
+int muster_fsdp_plan_sized(const struct muster_fsdp_unit *units, size_t unit_bytes, size_t unit_count,
+                           size_t parameter_bytes, const struct muster_fsdp_options *options, uint32_t host_count,
+                           uint32_t ranks_per_host, uint32_t states_per_parameter, struct muster_fsdp_memory *out,
+                           size_t out_bytes);
+static inline int muster_fsdp_plan(const struct muster_fsdp_unit *units, size_t unit_count,
+                                   const struct muster_fsdp_options *options, uint32_t host_count,
+                                   uint32_t ranks_per_host, uint32_t states_per_parameter,
+                                   struct muster_fsdp_memory *out) {
+    return muster_fsdp_plan_sized(units, sizeof *units, unit_count, sizeof(struct muster_fsdp_parameter), options,
+                                  host_count, ranks_per_host, states_per_parameter, out, sizeof *out);
+}
+
+/* Numbers since creation; take the difference of two to see an interval. */
+struct muster_fsdp_statistics {
+    uint64_t step_count;      /* of every kind */
+    uint64_t gathered_bytes;  /* received to acquire units: 0 on one host */
+    uint64_t reduced_bytes;   /* of gradients given to reductions */
+    int64_t elapsed_ns;       /* from the first begin to the end of the last finish */
+    int64_t communication_ns; /* of it: this thread was in begin, acquire, release, finish or shadow */
+};
+int muster_fsdp_statistics_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_statistics *out, size_t out_bytes);
+static inline int muster_fsdp_statistics(const struct muster_fsdp *fsdp, struct muster_fsdp_statistics *out) {
+    return muster_fsdp_statistics_sized(fsdp, out, sizeof *out);
+}
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+#endif

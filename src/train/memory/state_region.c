@@ -1,0 +1,107 @@
+/* See state_region.h. */
+#include "train/memory/state_region.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <muster/collective.h>
+
+#include "base/status.h"
+#include "base/str.h"
+
+#define LABEL "muster-state"
+
+/* What the ranks tell each other about the region of their host. */
+struct offer {
+    struct segment_name name; /* of those who make one */
+    uint64_t bytes;
+};
+
+static uint32_t maker_on(struct muster_group *group, uint32_t host) {
+    uint32_t rank = 0;
+    while (muster_group_host_of(group, rank) != host) {
+        rank++;
+    }
+    return rank;
+}
+
+/* The others wait for this rank: they are to hear why it does not come. */
+static int fail_all(struct muster_group *group, const char *what, size_t bytes, int status) {
+    char detail[MUSTER_DETAIL_MAX];
+    (void)status_prefix(status, "%zu bytes for %s", bytes, what);
+    (void)str_copy(detail, sizeof detail, muster_detail());
+    if (group && muster_group_status(group) == MUSTER_OK) {
+        muster_group_abort(group, detail);
+    }
+    return status_fail(status, "%s", detail);
+}
+
+/* Opens the maker's. Ranks of a host that want other sizes would overrun each other. */
+static int take(struct muster_group *group, const struct offer *offers, uint32_t maker, size_t bytes,
+                struct segment *out) {
+    if (offers[maker].bytes != bytes) {
+        return status_fail(MUSTER_EMISMATCH, "rank %u wants %zu bytes of memory where rank %u on its host has %llu",
+                           muster_group_rank(group), bytes, maker, (unsigned long long)offers[maker].bytes);
+    }
+    return muster_group_rank(group) == maker ? MUSTER_OK : segment_open(&offers[maker].name, out);
+}
+
+static int share(struct muster_group *group, const struct offer *own, uint32_t maker, size_t bytes,
+                 struct segment *segment) {
+    uint32_t rank = muster_group_rank(group), size = muster_group_size(group);
+    struct offer *offers = calloc(size, sizeof *offers);
+    if (!offers) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the offers of %u ranks", size);
+    }
+    offers[rank] = *own;
+    int status = muster_all_gather(group, &offers[rank], offers, sizeof *offers, MUSTER_UINT8, NULL);
+    status = status ? status : take(group, offers, maker, bytes, segment);
+    free(offers);
+    return status ? status : muster_barrier(group, NULL); /* the maker may leave when all have opened it */
+}
+
+static int create_shared(struct muster_group *group, size_t bytes, struct segment *out) {
+    struct offer own = {.bytes = bytes};
+    uint32_t maker = maker_on(group, muster_group_host_of(group, muster_group_rank(group)));
+    int status = MUSTER_OK;
+    if (muster_group_rank(group) == maker) {
+        status = segment_create(bytes + SEGMENT_HEADER_BYTES, LABEL, 0, out, &own.name);
+    }
+    return status ? status : share(group, &own, maker, bytes, out);
+}
+
+int state_region_create(struct muster_group *group, const char *what, size_t bytes, struct state_region *out) {
+    struct segment segment = {.fd = -1};
+    struct segment_name name;
+    int status = group ? create_shared(group, bytes, &segment)
+                       : segment_create(bytes + SEGMENT_HEADER_BYTES, LABEL, 0, &segment, &name);
+    if (status != MUSTER_OK) {
+        segment_close(&segment);
+        return fail_all(group, what, bytes, status);
+    }
+    *out = (struct state_region){segment, (char *)segment.memory + SEGMENT_HEADER_BYTES, bytes};
+    return MUSTER_OK;
+}
+
+int state_region_adopt(int fd, size_t bytes, struct state_region *out) {
+    struct segment segment;
+    int status = segment_adopt(fd, &segment);
+    if (status != MUSTER_OK) {
+        return status;
+    }
+    if (segment.bytes < SEGMENT_HEADER_BYTES + bytes) {
+        status = status_fail(MUSTER_ECORRUPT, "memory for a state of %zu bytes has %zu", bytes,
+                             segment.bytes - SEGMENT_HEADER_BYTES);
+        segment_close(&segment);
+        return status;
+    }
+    *out = (struct state_region){segment, (char *)segment.memory + SEGMENT_HEADER_BYTES, bytes};
+    return MUSTER_OK;
+}
+
+void state_region_free(struct state_region *region) {
+    if (region->memory) {
+        segment_close(&region->segment);
+    }
+    *region = (struct state_region){0};
+}

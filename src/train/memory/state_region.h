@@ -1,0 +1,34 @@
+/* Memory for a state of training: parameters, and what optimizers remember. All of it comes from here, so that it can
+ * be shared by the ranks of a host, and come from another process that keeps it when its users die.
+ *
+ * A region is one mapping a host: the ranks of the group on one host see the same memory. It is anonymous memory with
+ * the name "muster-state", which /proc/PID/smaps shows. */
+#ifndef TRAIN_STATE_REGION_H
+#define TRAIN_STATE_REGION_H
+
+#include <stddef.h>
+
+#include <muster/group.h>
+
+#include "comm/host/segment.h"
+
+struct state_region {
+    struct segment segment;
+    void *memory; /* aligned to 64 bytes; NULL: a region of 0 bytes */
+    size_t bytes;
+};
+
+/* A region of `bytes` on this host, zeroed. Collective over the group; ranks of one host give the same number, hosts
+ * their own. NULL: for this process alone. what: for sentences, "parameters". A failure of one rank is a failure of
+ * all, with its sentence (the group has been aborted). Blocks. MUSTER_ENOMEM (pages are reserved: a later write cannot
+ * end in SIGBUS), MUSTER_ESYSTEM. */
+int state_region_create(struct muster_group *group, const char *what, size_t bytes, struct state_region *out);
+
+/* A region in memory that somebody else has made and holds: fd is that of a struct segment, and stays the caller's. Not
+ * collective. MUSTER_ECORRUPT: it is no such memory, or has less than `bytes`. */
+int state_region_adopt(int fd, size_t bytes, struct state_region *out);
+
+/* Unmaps it here. A region that is zeroed throughout is accepted. */
+void state_region_free(struct state_region *region);
+
+#endif

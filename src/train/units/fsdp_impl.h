@@ -1,0 +1,215 @@
+/* What the files of an fsdp share: its state, and the steps that they do for each other.
+ *
+ *   fsdp.c            creating, freeing, questions
+ *   fsdp_model.c      the list of units as it was given: checked, copied, compared between ranks
+ *   fsdp_values.c     the memory of the parameters, and their first values
+ *   fsdp_step.c       begin, acquire, release, finish
+ *   fsdp_gather.c     units gathered from other hosts
+ *   fsdp_buffers.c    memory for whole units' gradients
+ *   fsdp_reduce.c     a unit's gradients on their way to their owners
+ *   fsdp_uneven.c     ranks that have run out of data
+ *   fsdp_optimizer.c  ranges, the optimizer on them, norm
+ *   fsdp_memory.c     what is resident, and what will be
+ *
+ * unit_layout.h says where parameters are and who has which part, mesh.h which ranks form rows and columns. */
+#ifndef TRAIN_FSDP_IMPL_H
+#define TRAIN_FSDP_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <muster/fsdp.h>
+#include <muster/work.h>
+
+#include "train/memory/state_region.h"
+#include "train/reduction/presence.h"
+#include "train/reduction/step_clock.h"
+#include "train/reduction/step_failure.h"
+#include "train/units/mesh.h"
+#include "train/units/unit_layout.h"
+
+enum fsdp_phase {
+    FSDP_IDLE,
+    FSDP_BEGUN, /* within a step */
+    FSDP_READY, /* after a whole step: gradients are there for the optimizer */
+};
+
+/* Memory for the gradients of one unit, and for what they become on their way. */
+struct fsdp_buffer {
+    void *gradients; /* muster_alloc(); NULL: none */
+    void *converted; /* the same, if the gradients travel as another type */
+    bool is_taken;
+};
+
+enum fsdp_stage {
+    FSDP_AWAITED,    /* its gradients are not complete */
+    FSDP_COMPLETE,   /* but not its turn yet, or the last of the step: finish() reduces it */
+    FSDP_SCATTERING, /* in the reduce_scatter of its row or of all ranks */
+    FSDP_SUMMING,    /* hybrid sharding: in the all_reduce of its column */
+    FSDP_REDUCED,
+};
+
+struct fsdp_unit {
+    const char *name;
+    uint32_t first, item_count;
+    /* In this step. */
+    uint32_t forward_count, backward_count; /* acquired, released */
+    uint32_t held, backward_held;           /* now: in all, and in the backward pass */
+    enum fsdp_stage stage;
+    bool has_gradients; /* in its buffer: of this step, or of NO_SYNC steps before it */
+    struct fsdp_buffer *buffer;
+    struct muster_work *work;
+    int64_t started_ns;
+    /* Between hosts. */
+    struct fsdp_slot *slot;
+};
+
+/* Memory for one gathered unit, shared by the row. */
+struct fsdp_slot {
+    struct state_region region;
+    uint32_t unit;                            /* UINT32_MAX: none */
+    struct muster_work *works[UNIT_SEGMENTS]; /* of its gather */
+    bool is_ready;                            /* the whole row has it */
+    uint64_t released;                        /* number of the row's barriers when it was last released */
+    uint64_t used;                            /* when it was acquired last, for choosing the oldest */
+    int64_t started_ns;
+};
+
+/* What an optimizer remembers. */
+struct fsdp_state {
+    struct fsdp_state *next;
+    struct state_region region;
+};
+
+struct muster_fsdp {
+    struct muster_fsdp_options options;
+    struct fsdp_unit *units;
+    uint32_t unit_count;
+    const char **parameter_names;
+    uint32_t *learning; /* numbers of the parameters that learn */
+    uint32_t learning_count;
+    uint32_t unit_learning_count; /* units that have such a parameter */
+    size_t block_bytes;           /* of this struct and its lists */
+
+    struct mesh mesh;
+    struct unit_layout *layout;
+    struct state_region values; /* float32: what this host stores of every unit */
+    struct state_region copy;   /* bfloat16: the same, if that is computed with */
+    struct fsdp_state *states;
+    float *shard;     /* this rank's part of the averages, of all units; malloc'd */
+    size_t *shard_at; /* per unit: where it begins, in elements */
+    size_t shard_count;
+    size_t *counts; /* for a call with counts per rank: room for part_count */
+
+    struct fsdp_buffer *buffers; /* one for each unit that learns; most have no memory */
+    uint32_t *queue;             /* units whose gradients are under way, in order */
+    uint32_t queue_begin, queue_end;
+    uint32_t complete_count; /* units that learn and are complete, in this step */
+    uint32_t next_in_order;  /* with find_unused: units from here on are complete or under way */
+
+    struct fsdp_slot **slots;
+    uint32_t slot_count, slot_room;
+    uint64_t row_barriers, acquire_count;
+    bool values_changed; /* since units were gathered */
+
+    enum fsdp_phase phase;
+    bool backward_has_begun;
+    enum muster_fsdp_step_kind kind;
+    uint32_t accumulated;  /* NO_SYNC steps since the last that sent */
+    bool adds_to_shard;    /* an ACCUMULATE step has left averages there */
+    uint32_t active_count; /* ranks that have data */
+    struct presence presence;
+    struct step_failure failure;
+    struct step_clock clock;
+    struct muster_fsdp_statistics numbers;
+    size_t gradient_bytes, gradient_peak_bytes;
+};
+
+static inline const struct unit_shape *fsdp_shape(const struct muster_fsdp *fsdp, uint32_t unit) {
+    return &fsdp->layout->units[unit];
+}
+
+static inline bool fsdp_learns(const struct muster_fsdp *fsdp, uint32_t unit) {
+    return fsdp_shape(fsdp, unit)->counts[UNIT_LEARNS] > 0;
+}
+
+/* Are units gathered from other hosts? Else the memory of the host has them all. */
+static inline bool fsdp_gathers(const struct muster_fsdp *fsdp) {
+    return fsdp->layout->stride > 1;
+}
+
+static inline int fsdp_fail(struct muster_fsdp *fsdp, int code) {
+    return step_failure_set(&fsdp->failure, fsdp->mesh.group, code);
+}
+
+/* ---- fsdp_model.c ---- */
+
+/* Checks and copies the list: everything of *out that does not depend on the group. */
+int fsdp_model_create(const struct muster_fsdp_unit *units, size_t unit_bytes, size_t unit_count,
+                      size_t parameter_bytes, const struct muster_fsdp_options *options, struct muster_fsdp **out,
+                      struct unit_item **out_items);
+/* All ranks registered the same? Collective. */
+int fsdp_model_agree(const struct muster_fsdp *fsdp, const struct unit_item *items, struct muster_group *group);
+
+/* ---- fsdp_values.c ---- */
+
+/* Memory for the parameters, with their first values. Collective. */
+int fsdp_values_create(struct muster_fsdp *fsdp);
+/* Rounds this rank's parts into the bfloat16 copy, if there is one. */
+void fsdp_values_round(struct muster_fsdp *fsdp);
+/* This rank's part of a segment in `region`, which holds what the host stores. */
+static inline size_t fsdp_own_at(const struct muster_fsdp *fsdp, uint32_t unit, enum unit_segment segment) {
+    return unit_layout_stored_at(fsdp->layout, unit, segment, fsdp->mesh.column);
+}
+static inline const struct unit_part *fsdp_own_part(const struct muster_fsdp *fsdp, uint32_t unit,
+                                                    enum unit_segment segment) {
+    return unit_layout_part(fsdp->layout, unit, segment, fsdp->mesh.part);
+}
+
+/* ---- fsdp_gather.c ---- */
+
+/* All ranks have begun a step. Units that were gathered may not be what they were. */
+void fsdp_gather_begin(struct muster_fsdp *fsdp);
+/* Before the end of a step: waits for what is under way. */
+int fsdp_gather_end(struct muster_fsdp *fsdp);
+/* The unit's parameters, in the memory of the row: gathers them and waits, and begins to gather those that come next.
+ */
+int fsdp_gather_acquire(struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass, const void **out);
+void fsdp_gather_release(struct muster_fsdp *fsdp, uint32_t unit);
+/* Waits for what is under way, whatever comes of it, and frees the memory. */
+void fsdp_gather_free(struct muster_fsdp *fsdp);
+
+/* ---- fsdp_buffers.c ---- */
+
+/* Is there one that no unit has? */
+bool fsdp_buffer_is_free(const struct muster_fsdp *fsdp);
+/* Gives the unit a buffer: one that is free, or a new one. */
+int fsdp_buffer_take(struct muster_fsdp *fsdp, uint32_t unit);
+void fsdp_buffer_give(struct muster_fsdp *fsdp, uint32_t unit);
+void fsdp_buffers_free(struct muster_fsdp *fsdp);
+
+/* ---- fsdp_reduce.c ---- */
+
+/* Forgets the last step. */
+void fsdp_reduce_reset(struct muster_fsdp *fsdp);
+/* The unit's gradients are complete: starts their reduction when its turn has come. */
+int fsdp_reduce_complete(struct muster_fsdp *fsdp, uint32_t unit);
+/* The forward pass is over: units that it did not use take part with zeros. */
+int fsdp_reduce_unused(struct muster_fsdp *fsdp);
+/* Looks after what is under way, without waiting. */
+int fsdp_reduce_advance(struct muster_fsdp *fsdp);
+/* A buffer for the unit's gradients. Waits for a reduction where that is to free one. */
+int fsdp_reduce_take_buffer(struct muster_fsdp *fsdp, uint32_t unit);
+/* Reduces what is left, and waits for all. */
+int fsdp_reduce_finish(struct muster_fsdp *fsdp);
+/* Waits for what is under way, whatever comes of it. */
+void fsdp_reduce_drain(struct muster_fsdp *fsdp);
+
+/* ---- fsdp_step.c ---- */
+
+/* A step of which the ranks have agreed who has data. */
+int fsdp_step_open(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind);
+int fsdp_step_close(struct muster_fsdp *fsdp);
+
+#endif
