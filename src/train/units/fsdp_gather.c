@@ -165,8 +165,31 @@ static int await(struct muster_fsdp *fsdp, uint32_t unit) {
     return status == MUSTER_OK ? MUSTER_OK : gather_failed(fsdp, unit, status);
 }
 
-/* Those that come next, in the order of the list or backwards. */
-static int prefetch(struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass) {
+/* ---- ahead ---- */
+
+static struct fsdp_order *order_of(struct muster_fsdp *fsdp) {
+    return &fsdp->orders[fsdp->kind == MUSTER_FSDP_EVALUATE];
+}
+
+/* Without memory to remember it, the order is not known: then there is less to gather ahead. */
+static void remember(struct fsdp_order *order, uint32_t unit) {
+    if (order->position == order->room) {
+        size_t room = order->room > 0 ? 2 * order->room : 64;
+        uint32_t *units = realloc(order->units, room * sizeof *units);
+        if (!units) {
+            return;
+        }
+        order->units = units;
+        order->room = room;
+    }
+    bool is_expected = order->position < order->count && order->units[order->position] == unit;
+    order->units[order->position++] = unit;
+    order->count = is_expected ? order->count : order->position;
+    order->is_known = order->is_known && is_expected;
+}
+
+/* Those that come next in the list, or backwards. */
+static int start_neighbours(struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass) {
     int status = MUSTER_OK;
     for (uint32_t ahead = 1; status == MUSTER_OK && ahead <= fsdp->options.prefetch; ahead++) {
         bool is_there = pass == MUSTER_FSDP_FORWARD ? ahead < fsdp->unit_count - unit : ahead <= unit;
@@ -176,6 +199,28 @@ static int prefetch(struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pa
         }
     }
     return status;
+}
+
+/* Those that came next in the step before. */
+static int start_next(struct muster_fsdp *fsdp, const struct fsdp_order *order) {
+    int status = MUSTER_OK;
+    size_t end = order->position + fsdp->options.prefetch;
+    for (size_t i = order->position; status == MUSTER_OK && i < order->count && i < end; i++) {
+        if (!fsdp->units[order->units[i]].slot) {
+            status = start(fsdp, order->units[i]);
+        }
+    }
+    return status;
+}
+
+/* A rank that has run out of data does not know in which order the others acquire: they all take that of the list. */
+static int prefetch(struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass) {
+    struct fsdp_order *order = order_of(fsdp);
+    if (fsdp->options.uneven_inputs) {
+        return start_neighbours(fsdp, unit, pass);
+    }
+    remember(order, unit);
+    return order->is_known ? start_next(fsdp, order) : start_neighbours(fsdp, unit, pass);
 }
 
 int fsdp_gather_acquire(struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass, const void **out) {
@@ -205,7 +250,7 @@ void fsdp_gather_release(struct muster_fsdp *fsdp, uint32_t unit) {
 }
 
 /* All ranks of the row have come here with no gather under way. */
-void fsdp_gather_begin(struct muster_fsdp *fsdp) {
+void fsdp_gather_begin(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind) {
     fsdp->row_barriers++;
     for (uint32_t i = 0; i < fsdp->slot_count; i++) {
         if (fsdp->values_changed || !fsdp->slots[i]->is_ready) {
@@ -213,6 +258,10 @@ void fsdp_gather_begin(struct muster_fsdp *fsdp) {
         }
     }
     fsdp->values_changed = false;
+    struct fsdp_order *order = &fsdp->orders[kind == MUSTER_FSDP_EVALUATE];
+    order->is_known = order->position > 0; /* of an earlier step, which was whole */
+    order->count = order->position;
+    order->position = 0;
 }
 
 /* Units that were gathered ahead and not acquired: what still arrives must not meet what comes next into the slot. */
@@ -232,4 +281,6 @@ void fsdp_gather_free(struct muster_fsdp *fsdp) {
         free(fsdp->slots[i]);
     }
     free(fsdp->slots);
+    free(fsdp->orders[0].units);
+    free(fsdp->orders[1].units);
 }

@@ -76,6 +76,13 @@ struct fsdp_slot {
     int64_t started_ns;
 };
 
+/* In which order units are acquired: as far as this step has come, that of this step, then that of the step before. */
+struct fsdp_order {
+    uint32_t *units;
+    size_t count, room, position;
+    bool is_known; /* this step has been like the one before so far */
+};
+
 /* What an optimizer remembers. */
 struct fsdp_state {
     struct fsdp_state *next;
@@ -111,7 +118,8 @@ struct muster_fsdp {
     struct fsdp_slot **slots;
     uint32_t slot_count, slot_room;
     uint64_t row_barriers, acquire_count;
-    bool values_changed; /* since units were gathered */
+    struct fsdp_order orders[2]; /* of steps with a backward pass, and of others */
+    bool values_changed;         /* since units were gathered */
 
     enum fsdp_phase phase;
     bool backward_has_begun;
@@ -170,7 +178,7 @@ static inline const struct unit_part *fsdp_own_part(const struct muster_fsdp *fs
 /* ---- fsdp_gather.c ---- */
 
 /* All ranks have begun a step. Units that were gathered may not be what they were. */
-void fsdp_gather_begin(struct muster_fsdp *fsdp);
+void fsdp_gather_begin(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind);
 /* Before the end of a step: waits for what is under way. */
 int fsdp_gather_end(struct muster_fsdp *fsdp);
 /* The unit's parameters, in the memory of the row: gathers them and waits, and begins to gather those that come next.

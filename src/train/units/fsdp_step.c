@@ -69,7 +69,7 @@ int fsdp_step_open(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind) {
         return step_failure_set_unagreed(&fsdp->failure, fsdp->mesh.group, status);
     }
     if (fsdp_gathers(fsdp)) {
-        fsdp_gather_begin(fsdp);
+        fsdp_gather_begin(fsdp, kind);
     }
     fsdp_reduce_reset(fsdp);
     fsdp->kind = kind;
