@@ -47,6 +47,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <muster/ddp.h>
 #include <muster/group.h>
 #include <muster/optimizer.h>
 #include <muster/status.h>
@@ -114,11 +115,16 @@ struct muster_fsdp_options {
      * failure, with the detail that muster_detail() has or none. NULL: zeros. */
     int (*fill)(void *context, size_t unit, size_t parameter, float *values);
     void *fill_context;
+    /* In place of the average: does it for the gradients of a whole unit, as for a bucket of muster/ddp.h, and this
+     * rank keeps its part. Each rank then receives whole units, which sharding otherwise saves. Needs full sharding,
+     * and gradient_type equal to reduce_type. Copied; its context is borrowed until muster_fsdp_free(). NULL: averages
+     */
+    const struct muster_ddp_hook *hook;
 };
 #define MUSTER_FSDP_OPTIONS_INIT                                                                                       \
     {                                                                                                                  \
         sizeof(struct muster_fsdp_options), MUSTER_FSDP_FULL, true, 1, MUSTER_FLOAT32, MUSTER_FLOAT32, MUSTER_FLOAT32, \
-            false, false, false, false, NULL, NULL                                                                     \
+            false, false, false, false, NULL, NULL, NULL                                                               \
     }
 
 /* Makes an fsdp of a model. Collective. First checks that all ranks registered the same units with the same options. If

@@ -20,26 +20,35 @@ static size_t converted_bytes(const struct muster_fsdp *fsdp) {
     return converts(fsdp) ? fsdp->layout->largest_learns_count * muster_type_bytes(fsdp->options.reduce_type) : 0;
 }
 
-static void buffer_free(struct muster_fsdp *fsdp, struct fsdp_buffer *buffer) {
-    if (buffer->gradients) {
-        fsdp->gradient_bytes -= gradient_bytes(fsdp) + converted_bytes(fsdp);
-        muster_free(fsdp->mesh.group, buffer->gradients);
-        muster_free(fsdp->mesh.group, buffer->converted);
-    }
+static size_t scratch_bytes(const struct muster_fsdp *fsdp) {
+    return fsdp->options.hook ? fsdp->layout->largest_learns_count * fsdp->hook.scratch_bytes : 0;
+}
+
+static size_t buffer_bytes(const struct muster_fsdp *fsdp) {
+    return gradient_bytes(fsdp) + converted_bytes(fsdp) + scratch_bytes(fsdp);
+}
+
+static void give_back(struct muster_fsdp *fsdp, struct fsdp_buffer *buffer) {
+    muster_free(fsdp->mesh.group, buffer->gradients);
+    muster_free(fsdp->mesh.group, buffer->converted);
+    muster_free(fsdp->mesh.group, buffer->scratch);
     *buffer = (struct fsdp_buffer){0};
 }
 
 static int buffer_allocate(struct muster_fsdp *fsdp, struct fsdp_buffer *buffer) {
-    int status = muster_alloc(fsdp->mesh.group, gradient_bytes(fsdp), &buffer->gradients);
-    if (status == MUSTER_OK && converts(fsdp)) {
-        status = muster_alloc(fsdp->mesh.group, converted_bytes(fsdp), &buffer->converted);
+    struct muster_group *group = fsdp->mesh.group;
+    int status = muster_alloc(group, gradient_bytes(fsdp), &buffer->gradients);
+    if (status == MUSTER_OK && converted_bytes(fsdp) > 0) {
+        status = muster_alloc(group, converted_bytes(fsdp), &buffer->converted);
+    }
+    if (status == MUSTER_OK && scratch_bytes(fsdp) > 0) {
+        status = muster_alloc(group, scratch_bytes(fsdp), &buffer->scratch);
     }
     if (status != MUSTER_OK) {
-        muster_free(fsdp->mesh.group, buffer->gradients);
-        *buffer = (struct fsdp_buffer){0};
+        give_back(fsdp, buffer);
         return status_prefix(status, "gradients of a unit");
     }
-    fsdp->gradient_bytes += gradient_bytes(fsdp) + converted_bytes(fsdp);
+    fsdp->gradient_bytes += buffer_bytes(fsdp);
     if (fsdp->gradient_bytes > fsdp->gradient_peak_bytes) {
         fsdp->gradient_peak_bytes = fsdp->gradient_bytes;
     }
@@ -89,6 +98,6 @@ void fsdp_buffer_give(struct muster_fsdp *fsdp, uint32_t unit) {
 
 void fsdp_buffers_free(struct muster_fsdp *fsdp) {
     for (uint32_t i = 0; fsdp->buffers && i < fsdp->unit_learning_count; i++) {
-        buffer_free(fsdp, &fsdp->buffers[i]);
+        give_back(fsdp, &fsdp->buffers[i]);
     }
 }

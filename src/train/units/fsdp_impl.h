@@ -7,6 +7,7 @@
  *   fsdp_gather.c     units gathered from other hosts
  *   fsdp_buffers.c    memory for whole units' gradients
  *   fsdp_reduce.c     a unit's gradients on their way to their owners
+ *   fsdp_hook.c       the same by a hook
  *   fsdp_uneven.c     ranks that have run out of data
  *   fsdp_optimizer.c  ranges, the optimizer on them, norm
  *   fsdp_memory.c     what is resident, and what will be
@@ -39,6 +40,7 @@ enum fsdp_phase {
 struct fsdp_buffer {
     void *gradients; /* muster_alloc(); NULL: none */
     void *converted; /* the same, if the gradients travel as another type */
+    void *scratch;   /* the same, of the hook; or NULL */
     bool is_taken;
 };
 
@@ -90,7 +92,8 @@ struct fsdp_state {
 };
 
 struct muster_fsdp {
-    struct muster_fsdp_options options;
+    struct muster_fsdp_options options; /* its hook: `hook`, or NULL */
+    struct muster_ddp_hook hook;
     struct fsdp_unit *units;
     uint32_t unit_count;
     const char **parameter_names;
@@ -213,6 +216,14 @@ int fsdp_reduce_take_buffer(struct muster_fsdp *fsdp, uint32_t unit);
 int fsdp_reduce_finish(struct muster_fsdp *fsdp);
 /* Waits for what is under way, whatever comes of it. */
 void fsdp_reduce_drain(struct muster_fsdp *fsdp);
+
+/* ---- fsdp_hook.c ---- */
+
+int fsdp_hook_check(const struct muster_fsdp *fsdp);
+/* Gives the unit's gradients to the hook; it->work: under way, or NULL. */
+int fsdp_hook_start(struct muster_fsdp *fsdp, uint32_t unit);
+/* When that is done: the averages are in the buffer. */
+int fsdp_hook_finish(struct muster_fsdp *fsdp, uint32_t unit);
 
 /* ---- fsdp_step.c ---- */
 

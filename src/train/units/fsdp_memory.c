@@ -98,6 +98,7 @@ static int plan(const struct muster_fsdp *model, const struct unit_item *items, 
     }
     size_t width = muster_type_bytes(o->gradient_type);
     width += o->gradient_type != o->reduce_type ? muster_type_bytes(o->reduce_type) : 0;
+    width += o->hook ? o->hook->scratch_bytes : 0;
     out->gradient_bytes = smaller(2, model->unit_learning_count) * layout->largest_learns_count * width;
     out->gradient_peak_bytes = out->gradient_bytes;
     size_t slots = o->reshard_after_forward ? smaller(o->prefetch + 2, model->unit_count) : model->unit_count;

@@ -202,6 +202,10 @@ static int copy_model(const struct reader *reader, const struct muster_fsdp_opti
     }
     (void)place(fsdp, reader, &names);
     fsdp->options = *options;
+    if (options->hook) {
+        fsdp->hook = *options->hook;
+        fsdp->options.hook = &fsdp->hook;
+    }
     fsdp->unit_count = (uint32_t)reader->unit_count;
     uint32_t first = 0;
     for (uint32_t i = 0; i < fsdp->unit_count; i++) {
@@ -231,14 +235,20 @@ int fsdp_model_create(const struct muster_fsdp_unit *units, size_t unit_bytes, s
                       size_t parameter_bytes, const struct muster_fsdp_options *options, struct muster_fsdp **out,
                       struct unit_item **out_items) {
     struct muster_fsdp_options read = MUSTER_FSDP_OPTIONS_INIT;
+    struct muster_ddp_hook hook = MUSTER_DDP_HOOK_INIT;
     struct muster_fsdp *fsdp = NULL;
     struct unit_item *items = NULL;
     struct reader reader = {0};
     int status = sized_read_options(&read, sizeof read, options, "muster_fsdp_options", "MUSTER_FSDP_OPTIONS_INIT");
     status = status ? status : check_options(&read);
+    status = status || !read.hook
+                 ? status
+                 : sized_read_options(&hook, sizeof hook, read.hook, "muster_ddp_hook", "MUSTER_DDP_HOOK_INIT");
+    read.hook = read.hook ? &hook : NULL;
     status = status ? status : read_units(&reader, units, unit_bytes, unit_count, parameter_bytes);
     status = status ? status : copy_model(&reader, &read, &fsdp, &items);
     status = status ? status : check_names(fsdp, reader.parameter_count);
+    status = status ? status : fsdp_hook_check(fsdp);
     reader_done(&reader);
     if (status != MUSTER_OK) {
         free(fsdp);
@@ -259,11 +269,11 @@ static int describe(const struct muster_fsdp *fsdp, const struct unit_item *item
         text,
         "option sharding: %s\noption reshard_after_forward: %s\noption prefetch: %u\noption compute_type: %s\n"
         "option gradient_type: %s\noption reduce_type: %s\noption find_unused: %s\noption check_finite: %s\n"
-        "option uneven_inputs: %s\noption divide_by_active: %s\n",
+        "option uneven_inputs: %s\noption divide_by_active: %s\noption hook: %s\n",
         o->sharding == MUSTER_FSDP_HYBRID ? "hybrid" : "full", agreement_truth(o->reshard_after_forward), o->prefetch,
         muster_type_name(o->compute_type), muster_type_name(o->gradient_type), muster_type_name(o->reduce_type),
         agreement_truth(o->find_unused), agreement_truth(o->check_finite), agreement_truth(o->uneven_inputs),
-        agreement_truth(o->divide_by_active));
+        agreement_truth(o->divide_by_active), o->hook ? o->hook->name : "none");
     for (uint32_t u = 0; status == MUSTER_OK && u < fsdp->unit_count; u++) {
         const struct fsdp_unit *unit = &fsdp->units[u];
         status = buf_printf(text, "unit %u: %s, %u parameters\n", u, unit->name, unit->item_count);

@@ -43,12 +43,13 @@ static uint32_t divisor(const struct muster_fsdp *fsdp) {
 
 /* Does the reduction divide as well? */
 static bool averages(const struct muster_fsdp *fsdp) {
-    return fsdp->mesh.shard && divisor(fsdp) == muster_group_size(fsdp->mesh.shard);
+    return fsdp->options.hook || (fsdp->mesh.shard && divisor(fsdp) == muster_group_size(fsdp->mesh.shard));
 }
 
 /* Straight into this rank's part of the averages, or first into the part's place in the buffer? */
 static bool is_direct(const struct muster_fsdp *fsdp) {
-    return fsdp->mesh.shard && fsdp->options.reduce_type == MUSTER_FLOAT32 && !fsdp->adds_to_shard;
+    return fsdp->mesh.shard && fsdp->options.reduce_type == MUSTER_FLOAT32 && !fsdp->adds_to_shard &&
+           !fsdp->options.hook;
 }
 
 static void *sent(const struct muster_fsdp *fsdp, uint32_t unit) {
@@ -111,6 +112,9 @@ static void keep(struct muster_fsdp *fsdp, uint32_t unit) {
 
 /* work: NULL lets it block. */
 static int scatter(struct muster_fsdp *fsdp, uint32_t unit, struct muster_work **work) {
+    if (fsdp->options.hook) {
+        return fsdp_hook_start(fsdp, unit);
+    }
     if (!fsdp->mesh.shard) {
         return MUSTER_OK; /* the rank alone shares it */
     }
@@ -131,7 +135,11 @@ static int sum(struct muster_fsdp *fsdp, uint32_t unit, struct muster_work **wor
                              fsdp->options.reduce_type, MUSTER_OP_SUM, work);
 }
 
-static void unit_reduced(struct muster_fsdp *fsdp, uint32_t unit) {
+static int unit_reduced(struct muster_fsdp *fsdp, uint32_t unit) {
+    int status = fsdp->options.hook ? fsdp_hook_finish(fsdp, unit) : MUSTER_OK;
+    if (status != MUSTER_OK) {
+        return status;
+    }
     keep(fsdp, unit);
     struct fsdp_unit *it = &fsdp->units[unit];
     size_t bytes = fsdp_shape(fsdp, unit)->counts[UNIT_LEARNS] * muster_type_bytes(fsdp->options.reduce_type);
@@ -142,6 +150,7 @@ static void unit_reduced(struct muster_fsdp *fsdp, uint32_t unit) {
     }
     it->stage = FSDP_REDUCED;
     fsdp_buffer_give(fsdp, unit);
+    return MUSTER_OK;
 }
 
 /* The oldest goes one stage further. It is done with its stage, or is waited for. */
@@ -154,7 +163,7 @@ static int advance_oldest(struct muster_fsdp *fsdp) {
         status = sum(fsdp, unit, &it->work);
     } else if (status == MUSTER_OK) {
         fsdp->queue_begin++;
-        unit_reduced(fsdp, unit);
+        status = unit_reduced(fsdp, unit);
     }
     return status == MUSTER_OK ? MUSTER_OK : unit_failed(fsdp, unit, status);
 }
@@ -207,12 +216,10 @@ static int start(struct muster_fsdp *fsdp, uint32_t unit) {
 static int reduce_here(struct muster_fsdp *fsdp, uint32_t unit) {
     int status = prepare(fsdp, unit);
     status = status ? status : scatter(fsdp, unit, NULL);
+    status = status ? status : muster_work_wait(&fsdp->units[unit].work); /* a hook's */
     status = status || !sums_columns(fsdp) ? status : sum(fsdp, unit, NULL);
-    if (status != MUSTER_OK) {
-        return unit_failed(fsdp, unit, status);
-    }
-    unit_reduced(fsdp, unit);
-    return MUSTER_OK;
+    status = status ? status : unit_reduced(fsdp, unit);
+    return status == MUSTER_OK ? MUSTER_OK : unit_failed(fsdp, unit, status);
 }
 
 /* Units start in the order in which they are complete, or, if some may not be used, in that of the list, backwards. The

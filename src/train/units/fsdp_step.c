@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "comm/observe/trace.h"
 #include "train/units/fsdp_impl.h"
 
@@ -205,6 +206,14 @@ static int acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass 
     return MUSTER_OK;
 }
 
+/* What was copied to have it: nothing, where the host has it anyway. A gather has a span of its own. */
+static void mark_acquired(const struct muster_fsdp *fsdp, uint32_t unit, int64_t entered_ns) {
+    char name[64];
+    size_t bytes = unit_layout_count(fsdp_shape(fsdp, unit)) * muster_type_bytes(fsdp->options.compute_type);
+    (void)str_format(name, sizeof name, "acquire %.48s", fsdp->units[unit].name);
+    trace_span(name, "fsdp", entered_ns, clock_monotonic_ns(), "copied_bytes", fsdp_gathers(fsdp) ? (int64_t)bytes : 0);
+}
+
 int muster_fsdp_acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass,
                         struct muster_fsdp_view *out) {
     if (!fsdp || !out) {
@@ -212,7 +221,10 @@ int muster_fsdp_acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_
     }
     int64_t entered_ns = step_clock_enter(&fsdp->clock);
     int status = acquire(fsdp, unit, pass, out);
-    step_clock_leave(&fsdp->clock, entered_ns, "fsdp", fsdp_gathers(fsdp) ? "fsdp acquire" : NULL);
+    step_clock_leave(&fsdp->clock, entered_ns, NULL, NULL);
+    if (status == MUSTER_OK && trace_enabled()) {
+        mark_acquired(fsdp, (uint32_t)unit, entered_ns);
+    }
     return status == MUSTER_OK ? status : status_prefix(status, "muster_fsdp_acquire");
 }
 

@@ -152,6 +152,17 @@ static void parameters_are_computed_with_in_bfloat16(void **state) {
     check_everywhere(&job);
 }
 
+static void a_hook_takes_the_place_of_the_average(void **state) {
+    (void)state;
+    struct job job = JOB_INIT;
+    job.options.hook = muster_ddp_hook_bfloat16();
+    job.tolerance = 0.05;
+    check_everywhere(&job);
+    job.before[0] = MUSTER_FSDP_ACCUMULATE;
+    job.before_count = 1;
+    check_everywhere(&job);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_trains_as_one_process),
@@ -166,6 +177,7 @@ int main(void) {
         cmocka_unit_test(ranks_run_out_of_data),
         cmocka_unit_test(units_stay_gathered_or_are_gathered_ahead),
         cmocka_unit_test(parameters_are_computed_with_in_bfloat16),
+        cmocka_unit_test(a_hook_takes_the_place_of_the_average),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
