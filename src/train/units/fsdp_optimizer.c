@@ -1,5 +1,5 @@
 /* What a rank has of the parameters that learn, an optimizer on it, and the norm of all gradients. */
-#include <stdio.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +83,7 @@ static float *state_at(const struct muster_fsdp *fsdp, const struct state_region
 /* From the optimizer's own memory into the host's. */
 static int move_states(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, struct fsdp_state *kept) {
     size_t count = states_of(fsdp, optimizer);
+    assert(count > 0 && fsdp->learning_count > 0);
     float **places = calloc(count * fsdp->learning_count, sizeof *places);
     struct muster_optimizer_memory memory = MUSTER_OPTIMIZER_MEMORY_INIT;
     if (!places) {

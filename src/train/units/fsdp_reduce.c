@@ -182,7 +182,7 @@ int fsdp_reduce_take_buffer(struct muster_fsdp *fsdp, uint32_t unit) {
 static int fill_unused(struct muster_fsdp *fsdp, uint32_t unit) {
     struct fsdp_unit *it = &fsdp->units[unit];
     int status = it->buffer ? MUSTER_OK : fsdp_reduce_take_buffer(fsdp, unit);
-    if (status == MUSTER_OK && !it->has_gradients) {
+    if (status == MUSTER_OK && it->buffer && !it->has_gradients) {
         memset(it->buffer->gradients, 0,
                fsdp_shape(fsdp, unit)->counts[UNIT_LEARNS] * muster_type_bytes(fsdp->options.gradient_type));
     }

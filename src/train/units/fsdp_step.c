@@ -174,7 +174,7 @@ static int find_gradients(struct muster_fsdp *fsdp, uint32_t unit, struct muster
     fsdp->backward_has_begun = true;
     if (status == MUSTER_OK && fsdp_learns(fsdp, unit)) {
         status = it->buffer ? MUSTER_OK : fsdp_reduce_take_buffer(fsdp, unit);
-        view->gradients = status == MUSTER_OK ? it->buffer->gradients : NULL;
+        view->gradients = status == MUSTER_OK && it->buffer ? it->buffer->gradients : NULL;
         view->add = it->has_gradients;
     }
     return status;

@@ -271,9 +271,15 @@ static int run_steps(const struct run *run) {
     return status;
 }
 
+static uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 static bool is_close(const struct job *job, float value, float expected) {
     return job->tolerance > 0 ? fabs((double)value - (double)expected) <= job->tolerance
-                              : memcmp(&value, &expected, sizeof value) == 0;
+                              : bits_of(value) == bits_of(expected);
 }
 
 /* Every rank reads all parameters, as a program would. */
