@@ -26,7 +26,7 @@ void check_write(const struct options *options) {
     float *logits = floats_allocate(count * (size_t)shape->vocabulary);
     struct muster_tensor *tensors = allocate(parameters->tensor_count + 2, sizeof *tensors);
 
-    size_t described = state_describe(&resident, resident.parameters, NULL, NULL, tensors);
+    size_t described = state_describe(&resident, resident.parameters, tensors);
     tensors[described++] = matrix("tokens", MUSTER_INT32, batch, length, tokens);
     tensors[described++] = matrix("targets", MUSTER_INT32, batch, length, targets);
     check(muster_safetensors_load(options->check, tensors, described), "read the parameters and the batch");
@@ -43,7 +43,7 @@ void check_write(const struct options *options) {
     }
     gpt_backward(model);
 
-    described = state_describe(&resident, resident.gradients, NULL, NULL, tensors);
+    described = state_describe(&resident, resident.gradients, tensors);
     tensors[described++] = matrix("logits", MUSTER_FLOAT32, (int)count, shape->vocabulary, logits);
     tensors[described++] = (struct muster_tensor){.name = "loss", .type = MUSTER_FLOAT64, .data = &loss};
     struct muster_snapshot_state state = MUSTER_SNAPSHOT_STATE(tensors, described, NULL, 0);

@@ -62,7 +62,7 @@ struct known_option {
 
 static const struct known_option KNOWN[] = {
     {"help", HELP_TEXT, 0, 0, 0},
-    {"n-layer", SMALL_NUMBER, PLACE(shape.layers), 1, 1000},
+    {"n-layer", SMALL_NUMBER, PLACE(shape.layers), 1, OPTIONS_LAYERS_MAX},
     {"n-head", SMALL_NUMBER, PLACE(shape.heads), 1, 1000},
     {"n-embd", SMALL_NUMBER, PLACE(shape.width), 1, 65536},
     {"block-size", SMALL_NUMBER, PLACE(shape.context), 1, 65536},

@@ -6,7 +6,10 @@
 
 #include "gpt.h"
 
-enum { OPTIONS_BATCH_MAX = 4096 };
+enum {
+    OPTIONS_BATCH_MAX = 4096,
+    OPTIONS_LAYERS_MAX = 340, /* 12 tensors each: MUSTER_OPTIMIZER_PARAMETERS_MAX */
+};
 
 struct options {
     struct gpt_shape shape; /* the vocabulary is the text's, except for --check */

@@ -1,14 +1,12 @@
 /* What training goes on from, as a snapshot. See state.h and trainer.h. */
 #include "state.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "fail.h"
 #include "trainer.h"
 
-size_t state_describe(const struct resident *resident, float *values, const char *prefix,
-                      char (*names)[MUSTER_NAME_MAX], struct muster_tensor *out) {
+size_t state_describe(const struct resident *resident, float *values, struct muster_tensor *out) {
     size_t count = 0;
     for (int unit = 0; unit < resident->list->unit_count; unit++) {
         const struct gpt_unit *u = &resident->list->units[unit];
@@ -19,10 +17,6 @@ size_t state_describe(const struct resident *resident, float *values, const char
                                                 .dim_count = tensor->columns == 0 ? 1 : 2,
                                                 .shape = {(uint64_t)tensor->rows, (uint64_t)tensor->columns},
                                                 .data = values + resident_at(resident, unit, i)};
-            if (prefix != NULL) {
-                (void)snprintf(names[count], MUSTER_NAME_MAX, "%s%s", prefix, tensor->name);
-                out[count].name = names[count];
-            }
         }
     }
     return count;
@@ -51,34 +45,52 @@ static struct muster_tensor describe_alphabet(struct alphabet *alphabet) {
         .name = "alphabet", .type = MUSTER_UINT8, .dim_count = 1, .shape = {TEXT_BYTES}, .data = alphabet->characters};
 }
 
-/* All of it. The lists are allocated, and freed by done_state(). */
+/* What AdamW remembers of each parameter has the parameter's shape. Returns how many. *steps: of each parameter; they
+ * are as many as the trainer's, so that a snapshot need not hold them. */
+static size_t describe_optimizer(struct trainer *t, struct muster_tensor *out, int64_t **steps) {
+    enum { EACH = 2 };
+    const size_t count = EACH * t->parameters->tensor_count;
+    struct muster_tensor *tensors = allocate(count + 1, sizeof *tensors);
+    if (muster_optimizer_tensor_count(t->optimizer) != count + 1) {
+        fail("the optimizer remembers something else than AdamW does");
+    }
+    check(muster_optimizer_tensors(t->optimizer, tensors), "describe the optimizer");
+    for (size_t i = 0; i < count; i++) {
+        const struct gpt_tensor *parameter = &t->parameters->tensors[i / EACH];
+        out[i] = tensors[i];
+        out[i].dim_count = parameter->columns == 0 ? 1 : 2;
+        out[i].shape[0] = (uint64_t)parameter->rows;
+        out[i].shape[1] = (uint64_t)parameter->columns;
+    }
+    *steps = tensors[count].data;
+    free(tensors);
+    return count;
+}
+
+/* All of it. The list is allocated, and freed by done_state(). */
 struct state {
     struct numbers numbers;
     struct muster_value values[NUMBERS];
     struct muster_tensor *tensors;
-    char (*names)[MUSTER_NAME_MAX];
     size_t tensor_count;
+    int64_t *steps; /* the optimizer's */
 };
 
 static void init_state(struct state *state, struct trainer *t) {
     const struct gpt_shape *shape = &t->options.shape;
-    size_t each = t->parameters->tensor_count;
     state->numbers = (struct numbers){t->step,      shape->vocabulary, shape->context, shape->layers,
                                       shape->heads, shape->width,      shape->tied};
     describe_numbers(&state->numbers, state->values);
-    state->tensors = allocate(3 * each + 1, sizeof *state->tensors);
-    state->names = allocate(2 * each, sizeof *state->names);
+    state->tensors = allocate(3 * t->parameters->tensor_count + 1, sizeof *state->tensors);
     struct muster_tensor *next = state->tensors;
-    next += state_describe(&t->resident, t->resident.parameters, NULL, NULL, next);
-    next += state_describe(&t->resident, t->mean, "optimizer.exp_avg.", state->names, next);
-    next += state_describe(&t->resident, t->square, "optimizer.exp_avg_sq.", state->names + each, next);
+    next += state_describe(&t->resident, t->resident.parameters, next);
+    next += describe_optimizer(t, next, &state->steps);
     *next++ = describe_alphabet(&t->alphabet);
     state->tensor_count = (size_t)(next - state->tensors);
 }
 
 static void done_state(struct state *state) {
     free(state->tensors);
-    free(state->names);
 }
 
 static struct muster_snapshot_state snapshot_of(const struct state *state) {
@@ -109,7 +121,9 @@ bool trainer_load(struct trainer *trainer) {
     if (status != MUSTER_ENOENT) {
         check(status, "load the newest snapshot");
         trainer->step = state.numbers.step;
-        trainer->adamw.steps = state.numbers.step;
+        for (size_t i = 0; i < trainer->parameters->tensor_count; i++) {
+            state.steps[i] = state.numbers.step;
+        }
     }
     done_state(&state);
     return status != MUSTER_ENOENT;

@@ -1,44 +1,30 @@
 /* See trainer.h. Snapshots are in state.c. */
 #include "trainer.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "fail.h"
-#include "floats.h"
 
 /* ---- One step ---- */
 
-double trainer_learning_rate(const struct trainer *trainer) {
-    const struct options *o = &trainer->options;
-    const double least = 0.1 * o->learning_rate;
-    if (trainer->step < o->warm_up) {
-        return o->learning_rate * (double)(trainer->step + 1) / (double)o->warm_up;
+/* Clips the gradients and makes the optimizer's step. Returns their norm before that. */
+static double update_parameters(struct trainer *t) {
+    const size_t count = t->parameters->float_count;
+    const float *const gradients = t->resident.gradients;
+    struct muster_optimizer_step_options options = MUSTER_OPTIMIZER_STEP_OPTIONS_INIT;
+    double squares = 0, rate = 0;
+    check(muster_squared_norm(NULL, &gradients, &count, 1, &squares), "measure the gradients");
+    double norm = sqrt(squares);
+    if (!isfinite(norm)) {
+        fail("step %" PRId64 ": the gradients are no numbers any more; a lower --lr may help", t->step + 1);
     }
-    int64_t left = o->steps - o->warm_up;
-    double done = left > 0 ? (double)(trainer->step - o->warm_up) / (double)left : 1;
-    return least + (o->learning_rate - least) * 0.5 * (1 + cos(M_PI * fmin(done, 1)));
-}
-
-/* Only matrices of linear layers decay (minGPT's two groups). */
-static void update_parameters(struct trainer *t, double gradient_scale) {
-    struct resident *r = &t->resident;
-    struct adamw_step step = {.learning_rate = trainer_learning_rate(t), .gradient_scale = gradient_scale};
-    t->adamw.steps++;
-    for (int unit = 0; unit < t->parameters->unit_count; unit++) {
-        const struct gpt_unit *u = &t->parameters->units[unit];
-        for (size_t i = 0; i < u->tensor_count; i++) {
-            size_t at = resident_at(r, unit, i);
-            step.weight_decay = u->tensors[i].decays ? t->options.weight_decay : 0;
-            adamw_update(&t->adamw, &step, u->tensors[i].count, r->parameters + at, r->gradients + at, t->mean + at,
-                         t->square + at);
-        }
-    }
-}
-
-/* As torch.nn.utils.clip_grad_norm_ does; the optimizer multiplies. */
-static double clipping_scale(double norm, double norm_max) {
-    return norm > norm_max ? norm_max / (norm + 1e-6) : 1;
+    options.gradient_scale = muster_clip_scale(norm, t->options.clip);
+    check(muster_schedule_rate(&t->schedule, t->step, &rate), "compute the learning rate");
+    check(muster_optimizer_set_learning_rate(t->optimizer, rate), "set the learning rate");
+    check(muster_optimizer_step_into(t->optimizer, t->gradients, &options), "change the parameters");
+    return norm;
 }
 
 double trainer_step(struct trainer *trainer, double *norm) {
@@ -51,8 +37,7 @@ double trainer_step(struct trainer *trainer, double *norm) {
     gpt_forward(t->model, t->tokens, batch, length, &dropout);
     double loss = gpt_loss(t->model, t->targets);
     gpt_backward(t->model);
-    *norm = gradient_norm(t->parameters->float_count, t->resident.gradients);
-    update_parameters(t, clipping_scale(*norm, t->options.clip));
+    *norm = update_parameters(t);
     t->step++;
     return loss;
 }
@@ -73,6 +58,46 @@ double trainer_evaluate(struct trainer *trainer) {
 
 /* ---- All of it ---- */
 
+/* minGPT's two groups: matrices of linear layers decay, everything else does not. */
+static void make_optimizer(struct trainer *t) {
+    enum { DECAYS, KEEPS, GROUPS };
+    const struct options *o = &t->options;
+    const size_t count = t->parameters->tensor_count;
+    struct muster_optimizer_range *ranges = allocate(count, sizeof *ranges), *next = ranges;
+    t->gradients = allocate(count, sizeof *t->gradients);
+    for (int unit = 0; unit < t->parameters->unit_count; unit++) {
+        const struct gpt_unit *u = &t->parameters->units[unit];
+        for (size_t i = 0; i < u->tensor_count; i++, next++) {
+            const struct gpt_tensor *tensor = &u->tensors[i];
+            size_t at = resident_at(&t->resident, unit, i);
+            *next = (struct muster_optimizer_range){tensor->name, t->resident.parameters + at, tensor->count,
+                                                    tensor->decays ? DECAYS : KEEPS};
+            t->gradients[next - ranges] = t->resident.gradients + at;
+        }
+    }
+    struct muster_adamw_options decays = MUSTER_ADAMW_OPTIONS_INIT;
+    decays.beta1 = o->beta1;
+    decays.beta2 = o->beta2;
+    decays.weight_decay = o->weight_decay;
+    struct muster_adamw_options keeps = decays;
+    keeps.weight_decay = 0;
+    const struct muster_optimizer_group groups[GROUPS] = {[DECAYS] = {.adamw = &decays}, [KEEPS] = {.adamw = &keeps}};
+    check(muster_optimizer_create(ranges, count, groups, GROUPS, &t->optimizer), "make an optimizer");
+    free(ranges);
+}
+
+/* The rate rises to the full one, and then falls along a cosine to a tenth of it. */
+static void make_schedule(struct trainer *t) {
+    const struct options *o = &t->options;
+    t->schedule = (struct muster_schedule)MUSTER_SCHEDULE_INIT;
+    t->schedule.kind = MUSTER_SCHEDULE_COSINE;
+    t->schedule.learning_rate = o->learning_rate;
+    t->schedule.learning_rate_min = 0.1 * o->learning_rate;
+    t->schedule.warmup_steps = o->warm_up;
+    t->schedule.warmup_start = o->warm_up > 0 ? 1 / (double)o->warm_up : 1;
+    t->schedule.total_steps = o->steps > o->warm_up ? o->steps : o->warm_up + 1;
+}
+
 static void make_model(struct trainer *t) {
     const struct gpt_shape *shape = &t->options.shape;
     size_t tokens = (size_t)t->options.batch * (size_t)shape->context;
@@ -80,9 +105,8 @@ static void make_model(struct trainer *t) {
     resident_init(&t->resident, t->parameters);
     struct gpt_memory memory = resident_memory(&t->resident);
     t->model = gpt_create(shape, t->parameters, t->options.batch, &memory);
-    t->adamw = (struct adamw){t->options.beta1, t->options.beta2, 1e-8, 0};
-    t->mean = floats_allocate(t->parameters->float_count);
-    t->square = floats_allocate(t->parameters->float_count);
+    make_optimizer(t);
+    make_schedule(t);
     t->tokens = allocate(tokens, sizeof *t->tokens);
     t->targets = allocate(tokens, sizeof *t->targets);
 }
@@ -108,8 +132,8 @@ void trainer_free(struct trainer *trainer) {
     resident_done(&trainer->resident);
     gpt_parameters_free(trainer->parameters);
     text_free(&trainer->text);
-    free(trainer->mean);
-    free(trainer->square);
+    muster_optimizer_free(trainer->optimizer);
+    free(trainer->gradients);
     free(trainer->tokens);
     free(trainer->targets);
 }

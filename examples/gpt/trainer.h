@@ -2,7 +2,9 @@
 #ifndef EXAMPLES_GPT_TRAINER_H
 #define EXAMPLES_GPT_TRAINER_H
 
-#include "adamw.h"
+#include <muster/optimizer.h>
+#include <muster/schedule.h>
+
 #include "gpt.h"
 #include "options.h"
 #include "resident.h"
@@ -15,8 +17,9 @@ struct trainer {
     struct gpt_parameters *parameters;
     struct resident resident;
     struct gpt *model;
-    struct adamw adamw;
-    float *mean, *square; /* what AdamW remembers, laid out like the parameters */
+    struct muster_optimizer *optimizer; /* a range for each tensor, in the order of the list */
+    const float **gradients;            /* of each range */
+    struct muster_schedule schedule;
     int32_t *tokens, *targets;
     int64_t step; /* steps done */
 };
@@ -30,9 +33,6 @@ double trainer_step(struct trainer *trainer, double *norm);
 
 /* Mean loss over some sequences of the text that nobody trains on, always the same ones. */
 double trainer_evaluate(struct trainer *trainer);
-
-/* Of the step that comes next: it rises to the full rate, and then falls along a cosine to a tenth of it. */
-double trainer_learning_rate(const struct trainer *trainer);
 
 /* ---- state.c ---- */
 
