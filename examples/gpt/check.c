@@ -20,13 +20,14 @@ void check_write(const struct options *options) {
     struct gpt_parameters *parameters = gpt_parameters_create(shape);
     struct resident resident;
     resident_init(&resident, parameters);
+    resident_own_gradients(&resident);
     struct gpt_memory memory = resident_memory(&resident);
     struct gpt *model = gpt_create(shape, parameters, batch, &memory);
     int32_t *tokens = allocate(count, sizeof *tokens), *targets = allocate(count, sizeof *targets);
     float *logits = floats_allocate(count * (size_t)shape->vocabulary);
     struct muster_tensor *tensors = allocate(parameters->tensor_count + 2, sizeof *tensors);
 
-    size_t described = state_describe(&resident, resident.parameters, tensors);
+    size_t described = state_describe(parameters, resident.parameters, tensors);
     tensors[described++] = matrix("tokens", MUSTER_INT32, batch, length, tokens);
     tensors[described++] = matrix("targets", MUSTER_INT32, batch, length, targets);
     check(muster_safetensors_load(options->check, tensors, described), "read the parameters and the batch");
@@ -41,9 +42,9 @@ void check_write(const struct options *options) {
     for (size_t i = 0; i < count * (size_t)shape->vocabulary; i++) {
         logits[i] = gpt_logits(model)[i]; /* the backward pass overwrites them */
     }
-    gpt_backward(model);
+    gpt_backward(model, 1);
 
-    described = state_describe(&resident, resident.gradients, tensors);
+    described = state_describe(parameters, resident.gradients, tensors);
     tensors[described++] = matrix("logits", MUSTER_FLOAT32, (int)count, shape->vocabulary, logits);
     tensors[described++] = (struct muster_tensor){.name = "loss", .type = MUSTER_FLOAT64, .data = &loss};
     struct muster_snapshot_state state = MUSTER_SNAPSHOT_STATE(tensors, described, NULL, 0);

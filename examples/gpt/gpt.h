@@ -36,16 +36,21 @@ struct gpt_shape {
 struct gpt_tensor {
     char name[48];
     int rows, columns; /* columns 0: a vector of `rows` */
-    size_t offset;     /* in its unit, in floats */
+    size_t offset;     /* in its unit, in floats: a multiple of GPT_ALIGNMENT */
     size_t count;      /* of floats */
     float deviation;   /* first values are drawn from N(0, deviation^2); 0: all are `constant` */
     float constant;
     bool decays; /* weight decay is for the matrices of linear layers alone */
 };
 
+/* Tensors begin at multiples of 64 bytes. The gaps between them hold zeros, and the model leaves them alone. */
+enum { GPT_ALIGNMENT = 16 };
+
 struct gpt_unit {
     const struct gpt_tensor *tensors;
-    size_t tensor_count, float_count;
+    size_t tensor_count;
+    size_t float_count; /* gaps included: a multiple of GPT_ALIGNMENT */
+    int uses;           /* in each pass: 2 for the embedding if the head is tied to it, else 1 */
 };
 
 /* Units in the order of the forward pass: GPT_EMBEDDING, the blocks from GPT_FIRST_BLOCK on, the final one. */
@@ -55,7 +60,9 @@ struct gpt_parameters {
     int unit_count;
     struct gpt_unit *units;
     struct gpt_tensor *tensors;
-    size_t tensor_count, float_count; /* of all units */
+    size_t tensor_count;
+    size_t float_count;     /* of all units */
+    size_t parameter_count; /* without the gaps */
 };
 
 struct gpt_parameters *gpt_parameters_create(const struct gpt_shape *shape);
@@ -75,9 +82,10 @@ struct gpt_range {
 };
 
 /* Both calls come from within gpt_forward() and gpt_backward(). What acquire() returns must stay where it is until
- * release(), and may be elsewhere the next time. In the forward pass units come in order, in the backward pass in the
- * opposite order; then release() says that the gradients of the unit are complete. With a tied head GPT_EMBEDDING is
- * held around the final unit too (in the backward pass from there to its end). acquire() cannot fail: a caller that has
+ * release(), and may be elsewhere the next time; only gradients keep their values. In the forward pass units come in
+ * order, in the backward pass in the opposite order. A tied head uses GPT_EMBEDDING once more, while it holds the final
+ * unit. Each of the unit's `uses` writes or adds to all of its gradients: from the second one on, acquire() must give
+ * add = true. At the last release() of the backward pass they are complete. acquire() cannot fail: a caller that has
  * nothing to give returns memory of any content, and throws the results away. */
 struct gpt_memory {
     void *context;
@@ -110,7 +118,8 @@ const float *gpt_logits(const struct gpt *model);
 /* Mean cross-entropy of the logits. targets: like tokens, and borrowed as long. */
 double gpt_loss(struct gpt *model, const int32_t *targets);
 
-/* Gradients of the mean loss. After gpt_forward() and gpt_loss(), once. */
-void gpt_backward(struct gpt *model);
+/* Gradients of the mean loss times `weight`: 1, or what makes the average over processes right whose batches have
+ * different sizes. After gpt_forward() and gpt_loss(), once. */
+void gpt_backward(struct gpt *model, float weight);
 
 #endif

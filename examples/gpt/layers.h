@@ -107,7 +107,8 @@ void embedding_backward(const struct embedding *embedding, const int32_t *tokens
 /* Mean over rows of -log softmax(logits)[target]. log_sums: rows of them, for the backward pass. */
 double loss_forward(int rows, int vocabulary, const float *logits, const int32_t *targets, float *log_sums);
 
-/* Logits become their gradients. */
-void loss_backward(int rows, int vocabulary, float *logits, const int32_t *targets, const float *log_sums);
+/* Logits become the gradients of that mean times `weight`. */
+void loss_backward(int rows, int vocabulary, float weight, float *logits, const int32_t *targets,
+                   const float *log_sums);
 
 #endif

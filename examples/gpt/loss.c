@@ -1,7 +1,7 @@
 /* Cross-entropy of a softmax. See layers.h. With S = log(sum of e^logit) of a row:
  *
  *     loss = S - logit of the target
- *     dlogit = (e^(logit - S) - [is the target]) / rows */
+ *     dlogit = (e^(logit - S) - [is the target]) * weight / rows */
 #include <math.h>
 
 #include "layers.h"
@@ -25,8 +25,9 @@ VECTORISED double loss_forward(int rows, int vocabulary, const float *logits, co
     return loss / rows;
 }
 
-VECTORISED void loss_backward(int rows, int vocabulary, float *logits, const int32_t *targets, const float *log_sums) {
-    float share = 1 / (float)rows;
+VECTORISED void loss_backward(int rows, int vocabulary, float weight, float *logits, const int32_t *targets,
+                              const float *log_sums) {
+    float share = weight / (float)rows;
     for (int row = 0; row < rows; row++, logits += vocabulary) {
         SIMD for (int i = 0; i < vocabulary; i++) {
             logits[i] = vector_exp(logits[i] - log_sums[row]) * share;

@@ -193,25 +193,32 @@ double gpt_loss(struct gpt *model, const int32_t *targets) {
 
 /* ---- Backward ---- */
 
-/* d becomes the gradient of the last block's output. tied: where the head's weight is, or NULL. */
-static void head_backward(struct gpt *model, const struct gpt_range *tied) {
+/* What of the embedding a tied head has no part in: to be added to later. */
+static void clear_positions(struct gpt *model, const struct gpt_range *embedding) {
+    const struct gpt_tensor *positions = &model->parameters->units[GPT_EMBEDDING].tensors[EMBEDDING_POSITION];
+    if (!embedding->add) {
+        memset(embedding->gradients + positions->offset, 0, positions->count * sizeof(float));
+    }
+}
+
+/* d becomes the gradient of the last block's output. weight: of the loss. */
+static void head_backward(struct gpt *model, float weight) {
     int unit = final_unit(model), rows = row_count(model), width = model->shape.width;
+    bool tied = model->shape.tied;
     struct linear head = {rows, width, model->shape.vocabulary};
     struct gpt_range range = acquire(model, unit, GPT_BACKWARD);
-    const float *weight = NULL;
-    float *dweight = NULL, *dnormed = model->scratch.narrow;
-    if (tied != NULL) {
-        weight = tied->parameters + offset(model, GPT_EMBEDDING, EMBEDDING_TOKEN);
-        dweight = tied->gradients + offset(model, GPT_EMBEDDING, EMBEDDING_TOKEN);
-    } else {
-        weight = range.parameters + offset(model, unit, FINAL_HEAD_WEIGHT);
-        dweight = range.gradients + offset(model, unit, FINAL_HEAD_WEIGHT);
-    }
+    struct gpt_range holder = tied ? acquire(model, GPT_EMBEDDING, GPT_BACKWARD) : range; /* of the head's weight */
+    size_t at = tied ? offset(model, GPT_EMBEDDING, EMBEDDING_TOKEN) : offset(model, unit, FINAL_HEAD_WEIGHT);
+    float *dnormed = model->scratch.narrow;
     struct layer_norm_gradients norm = {range.gradients + offset(model, unit, FINAL_NORM_WEIGHT),
                                         range.gradients + offset(model, unit, FINAL_NORM_BIAS), range.add};
-    loss_backward(rows, model->shape.vocabulary, model->logits, model->targets, model->log_sums);
-    linear_backward_weight(head, model->normed, model->logits, dweight, NULL, tied != NULL ? tied->add : range.add);
-    linear_backward_input(head, model->logits, weight, dnormed);
+    loss_backward(rows, model->shape.vocabulary, weight, model->logits, model->targets, model->log_sums);
+    linear_backward_weight(head, model->normed, model->logits, holder.gradients + at, NULL, holder.add);
+    linear_backward_input(head, model->logits, holder.parameters + at, dnormed);
+    if (tied) {
+        clear_positions(model, &holder);
+        release(model, GPT_EMBEDDING, GPT_BACKWARD);
+    }
     memset(model->d, 0, (size_t)rows * (size_t)width * sizeof *model->d);
     layer_norm_backward(&model->norm, rows, width, model->streams[model->shape.layers],
                         range.parameters + offset(model, unit, FINAL_NORM_WEIGHT), dnormed, model->d, &norm);
@@ -228,33 +235,23 @@ static void block_backward_of(struct gpt *model, int layer) {
     release(model, GPT_FIRST_BLOCK + layer, GPT_BACKWARD);
 }
 
-/* A tied head has written the tokens' part already. */
-static void embedding_backward_of(struct gpt *model, const struct gpt_range *range) {
+static void embedding_backward_of(struct gpt *model) {
     const struct gpt_unit *unit = &model->parameters->units[GPT_EMBEDDING];
     struct embedding embedding = embedding_of(model);
-    for (int i = 0; i < EMBEDDING_TENSORS && !range->add; i++) {
-        if (i != EMBEDDING_TOKEN || !model->shape.tied) {
-            memset(range->gradients + unit->tensors[i].offset, 0, unit->tensors[i].count * sizeof(float));
-        }
+    struct gpt_range range = acquire(model, GPT_EMBEDDING, GPT_BACKWARD);
+    for (int i = 0; i < EMBEDDING_TENSORS && !range.add; i++) {
+        memset(range.gradients + unit->tensors[i].offset, 0, unit->tensors[i].count * sizeof(float));
     }
     drop_embedding(model, model->d);
-    embedding_backward(&embedding, model->tokens, model->d, range->gradients + unit->tensors[EMBEDDING_TOKEN].offset,
-                       range->gradients + unit->tensors[EMBEDDING_POSITION].offset);
+    embedding_backward(&embedding, model->tokens, model->d, range.gradients + unit->tensors[EMBEDDING_TOKEN].offset,
+                       range.gradients + unit->tensors[EMBEDDING_POSITION].offset);
+    release(model, GPT_EMBEDDING, GPT_BACKWARD);
 }
 
-void gpt_backward(struct gpt *model) {
-    struct gpt_range embedding = {NULL, NULL, false};
-    bool tied = model->shape.tied;
-    if (tied) {
-        embedding = acquire(model, GPT_EMBEDDING, GPT_BACKWARD);
-    }
-    head_backward(model, tied ? &embedding : NULL);
+void gpt_backward(struct gpt *model, float weight) {
+    head_backward(model, weight);
     for (int layer = model->shape.layers - 1; layer >= 0; layer--) {
         block_backward_of(model, layer);
     }
-    if (!tied) {
-        embedding = acquire(model, GPT_EMBEDDING, GPT_BACKWARD);
-    }
-    embedding_backward_of(model, &embedding);
-    release(model, GPT_EMBEDDING, GPT_BACKWARD);
+    embedding_backward_of(model);
 }

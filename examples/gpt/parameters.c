@@ -35,6 +35,7 @@ struct builder {
 static void begin_unit(struct builder *builder) {
     struct gpt_parameters *list = builder->list;
     builder->unit = &list->units[list->unit_count++];
+    builder->unit->uses = 1;
     builder->unit->tensors = list->tensors + list->tensor_count;
 }
 
@@ -49,8 +50,10 @@ static struct gpt_tensor *add_tensor(struct builder *builder, int rows, int colu
     tensor->constant = values == ONES ? 1 : 0;
     tensor->decays = columns != 0;
     builder->unit->tensor_count++;
-    builder->unit->float_count += tensor->count;
-    list->float_count += tensor->count;
+    size_t room = (tensor->count + GPT_ALIGNMENT - 1) / GPT_ALIGNMENT * GPT_ALIGNMENT;
+    builder->unit->float_count += room;
+    list->float_count += room;
+    list->parameter_count += tensor->count;
     return tensor;
 }
 
@@ -66,6 +69,7 @@ static void add_embedding(struct builder *builder) {
     } tables[EMBEDDING_TENSORS] = {{"transformer.wte.weight", shape->vocabulary},
                                    {"transformer.wpe.weight", shape->context}};
     begin_unit(builder);
+    builder->unit->uses = shape->tied ? 2 : 1;
     for (int i = 0; i < EMBEDDING_TENSORS; i++) {
         struct gpt_tensor *tensor = add_tensor(builder, tables[i].rows, shape->width, NORMAL);
         tensor->decays = false; /* as in minGPT, though they are matrices */

@@ -6,43 +6,58 @@
 #include "fail.h"
 #include "floats.h"
 
-void resident_init(struct resident *resident, const struct gpt_parameters *list) {
-    *resident = (struct resident){.list = list};
-    resident->parameters = floats_allocate(list->float_count);
-    resident->gradients = floats_allocate(list->float_count);
-    resident->begins = allocate((size_t)list->unit_count, sizeof *resident->begins);
-    for (int unit = 1; unit < list->unit_count; unit++) {
-        resident->begins[unit] = resident->begins[unit - 1] + list->units[unit - 1].float_count;
+/* Memory for all units; where each begins. */
+static float *lay_out(const struct gpt_parameters *list, float **units) {
+    float *memory = floats_allocate(list->float_count), *next = memory;
+    for (int unit = 0; unit < list->unit_count; unit++) {
+        units[unit] = next;
+        next += list->units[unit].float_count;
     }
+    return memory;
+}
+
+void resident_init(struct resident *resident, const struct gpt_parameters *list) {
+    size_t units = (size_t)list->unit_count;
+    *resident = (struct resident){.list = list};
+    resident->parameters = allocate(units, sizeof *resident->parameters);
+    resident->gradients = allocate(units, sizeof *resident->gradients);
+    resident->uses = allocate(units, sizeof *resident->uses);
+    resident->memory[0] = lay_out(list, resident->parameters);
+}
+
+void resident_own_gradients(struct resident *resident) {
+    resident->memory[1] = lay_out(resident->list, resident->gradients);
 }
 
 void resident_done(struct resident *resident) {
+    free(resident->memory[0]);
+    free(resident->memory[1]);
     free(resident->parameters);
     free(resident->gradients);
-    free(resident->begins);
+    free(resident->uses);
 }
 
 void resident_fill(struct resident *resident, uint64_t seed) {
     for (int unit = 0; unit < resident->list->unit_count; unit++) {
-        gpt_parameters_fill(resident->list, unit, seed, resident->parameters + resident->begins[unit]);
+        gpt_parameters_fill(resident->list, unit, seed, resident->parameters[unit]);
     }
-}
-
-size_t resident_at(const struct resident *resident, int unit, size_t number) {
-    return resident->begins[unit] + resident->list->units[unit].tensors[number].offset;
 }
 
 static struct gpt_range acquire(void *context, int unit, enum gpt_pass pass) {
     const struct resident *resident = context;
-    size_t begin = resident->begins[unit];
-    (void)pass; /* always there */
-    return (struct gpt_range){resident->parameters + begin, resident->gradients + begin, resident->add};
+    bool again = pass == GPT_BACKWARD && resident->uses[unit] > 0;
+    return (struct gpt_range){resident->parameters[unit], resident->gradients[unit], resident->add || again};
 }
 
 static void release(void *context, int unit, enum gpt_pass pass) {
-    (void)context;
-    (void)unit;
-    (void)pass;
+    struct resident *resident = context;
+    if (pass == GPT_FORWARD || ++resident->uses[unit] < resident->list->units[unit].uses) {
+        return;
+    }
+    resident->uses[unit] = 0;
+    if (resident->complete != NULL) {
+        resident->complete(resident->context, unit);
+    }
 }
 
 struct gpt_memory resident_memory(struct resident *resident) {

@@ -1,4 +1,5 @@
-/* The model's parameters and gradients, all of them in the memory of this process: the simplest struct gpt_memory. */
+/* All parameters in the memory of this process: the simplest struct gpt_memory. Gradients are there too, or wherever a
+ * ddp wants them. */
 #ifndef EXAMPLES_GPT_RESIDENT_H
 #define EXAMPLES_GPT_RESIDENT_H
 
@@ -6,21 +7,25 @@
 
 struct resident {
     const struct gpt_parameters *list; /* borrowed */
-    float *parameters, *gradients;     /* all units, one after the other */
-    size_t *begins;                    /* of each unit, in floats */
+    float **parameters, **gradients;   /* of each unit; in `memory` they lie one after the other */
+    float *memory[2];                  /* of the parameters, and of own gradients or NULL */
+    int *uses;                         /* of each unit in this backward pass */
     bool add;                          /* the next backward pass adds to the gradients */
+    /* May be NULL: is told which unit's gradients are complete. */
+    void (*complete)(void *context, int unit);
+    void *context;
 };
 
 void resident_init(struct resident *resident, const struct gpt_parameters *list);
 void resident_done(struct resident *resident);
+
+/* Memory for the gradients, zeros. A caller that does without sets all of resident->gradients. */
+void resident_own_gradients(struct resident *resident);
 
 /* First values of all units. */
 void resident_fill(struct resident *resident, uint64_t seed);
 
 /* Borrows `resident` as long as the model lives. */
 struct gpt_memory resident_memory(struct resident *resident);
-
-/* Where tensor number `number` of unit number `unit` begins, in floats. */
-size_t resident_at(const struct resident *resident, int unit, size_t number);
 
 #endif

@@ -6,17 +6,17 @@
 #include "fail.h"
 #include "trainer.h"
 
-size_t state_describe(const struct resident *resident, float *values, struct muster_tensor *out) {
+size_t state_describe(const struct gpt_parameters *list, float *const *units, struct muster_tensor *out) {
     size_t count = 0;
-    for (int unit = 0; unit < resident->list->unit_count; unit++) {
-        const struct gpt_unit *u = &resident->list->units[unit];
+    for (int unit = 0; unit < list->unit_count; unit++) {
+        const struct gpt_unit *u = &list->units[unit];
         for (size_t i = 0; i < u->tensor_count; i++, count++) {
             const struct gpt_tensor *tensor = &u->tensors[i];
             out[count] = (struct muster_tensor){.name = tensor->name,
                                                 .type = MUSTER_FLOAT32,
                                                 .dim_count = tensor->columns == 0 ? 1 : 2,
                                                 .shape = {(uint64_t)tensor->rows, (uint64_t)tensor->columns},
-                                                .data = values + resident_at(resident, unit, i)};
+                                                .data = units[unit] + tensor->offset};
         }
     }
     return count;
@@ -83,7 +83,7 @@ static void init_state(struct state *state, struct trainer *t) {
     describe_numbers(&state->numbers, state->values);
     state->tensors = allocate(3 * t->parameters->tensor_count + 1, sizeof *state->tensors);
     struct muster_tensor *next = state->tensors;
-    next += state_describe(&t->resident, t->resident.parameters, next);
+    next += state_describe(t->parameters, t->resident.parameters, next);
     next += describe_optimizer(t, next, &state->steps);
     *next++ = describe_alphabet(&t->alphabet);
     state->tensor_count = (size_t)(next - state->tensors);

@@ -4,9 +4,9 @@
 
 #include <muster/snapshot.h>
 
-#include "resident.h"
+#include "gpt.h"
 
-/* One for each parameter, in `out`, whose memory is `values`, laid out like the parameters. Returns how many. */
-size_t state_describe(const struct resident *resident, float *values, struct muster_tensor *out);
+/* One for each parameter, in `out`. units: where the values of each unit are. Returns how many. */
+size_t state_describe(const struct gpt_parameters *list, float *const *units, struct muster_tensor *out);
 
 #endif

@@ -12,7 +12,7 @@
 /* Clips the gradients and makes the optimizer's step. Returns their norm before that. */
 static double update_parameters(struct trainer *t) {
     const size_t count = t->parameters->float_count;
-    const float *const gradients = t->resident.gradients;
+    const float *const gradients = t->resident.gradients[0]; /* of all units */
     struct muster_optimizer_step_options options = MUSTER_OPTIMIZER_STEP_OPTIONS_INIT;
     double squares = 0, rate = 0;
     check(muster_squared_norm(NULL, &gradients, &count, 1, &squares), "measure the gradients");
@@ -36,7 +36,7 @@ double trainer_step(struct trainer *trainer, double *norm) {
     text_batch(&t->text, &draw, batch, length, t->tokens, t->targets);
     gpt_forward(t->model, t->tokens, batch, length, &dropout);
     double loss = gpt_loss(t->model, t->targets);
-    gpt_backward(t->model);
+    gpt_backward(t->model, 1);
     *norm = update_parameters(t);
     t->step++;
     return loss;
@@ -69,10 +69,9 @@ static void make_optimizer(struct trainer *t) {
         const struct gpt_unit *u = &t->parameters->units[unit];
         for (size_t i = 0; i < u->tensor_count; i++, next++) {
             const struct gpt_tensor *tensor = &u->tensors[i];
-            size_t at = resident_at(&t->resident, unit, i);
-            *next = (struct muster_optimizer_range){tensor->name, t->resident.parameters + at, tensor->count,
-                                                    tensor->decays ? DECAYS : KEEPS};
-            t->gradients[next - ranges] = t->resident.gradients + at;
+            *next = (struct muster_optimizer_range){tensor->name, t->resident.parameters[unit] + tensor->offset,
+                                                    tensor->count, tensor->decays ? DECAYS : KEEPS};
+            t->gradients[next - ranges] = t->resident.gradients[unit] + tensor->offset;
         }
     }
     struct muster_adamw_options decays = MUSTER_ADAMW_OPTIONS_INIT;
@@ -103,6 +102,7 @@ static void make_model(struct trainer *t) {
     size_t tokens = (size_t)t->options.batch * (size_t)shape->context;
     t->parameters = gpt_parameters_create(shape);
     resident_init(&t->resident, t->parameters);
+    resident_own_gradients(&t->resident);
     struct gpt_memory memory = resident_memory(&t->resident);
     t->model = gpt_create(shape, t->parameters, t->options.batch, &memory);
     make_optimizer(t);
