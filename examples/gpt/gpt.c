@@ -11,7 +11,10 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include <muster/collective.h>
+
 #include "check.h"
+#include "fail.h"
 #include "product.h"
 #include "sample.h"
 #include "seconds.h"
@@ -63,17 +66,20 @@ static void train(struct trainer *t) {
         double norm = 0, began = seconds();
         double loss = trainer_step(t, &norm);
         times.seconds[times.count++] = seconds() - began;
-        if (is_due(t, t->options.report_every)) {
+        if (t->rank == 0 && is_due(t, t->options.report_every)) {
             report(t, loss, norm, times.seconds[times.count - 1]);
         }
         if (is_due(t, t->options.evaluate_every)) {
-            printf("step %" PRId64 ": test loss %.4f\n", t->step, trainer_evaluate(t));
+            double test = trainer_evaluate(t);
+            if (t->rank == 0) {
+                printf("step %" PRId64 ": test loss %.4f\n", t->step, test);
+            }
         }
         if (is_due(t, t->options.save_every)) {
             trainer_save(t);
         }
     }
-    if (times.count > 0) {
+    if (t->rank == 0 && times.count > 0) {
         printf("median step: %.1f ms, peak memory %.1f MiB\n", 1e3 * median(&times), peak_mib());
     }
     free(times.seconds);
@@ -98,12 +104,17 @@ int main(int argc, char **argv) {
         return EXIT_SUCCESS;
     }
     trainer_create(&t);
-    if (!t.options.samples_only) {
+    if (!t.options.samples_only && t.rank == 0) {
         printf("%zu characters, %d of them distinct; %zu parameters in %d units\n", t.text.count, t.alphabet.count,
-               t.parameters->float_count, t.parameters->unit_count);
+               t.parameters->parameter_count, t.parameters->unit_count);
+    }
+    if (!t.options.samples_only) {
         train(&t);
     }
-    write_sample(&t);
+    if (t.rank == 0) {
+        write_sample(&t);
+    }
+    check(muster_barrier(t.group, NULL), "wait for the others"); /* nobody leaves while another still computes */
     trainer_free(&t);
     return EXIT_SUCCESS;
 }

@@ -7,9 +7,14 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const char HELP[] =
-    "Trains a small GPT on the characters of a text, and writes text like it.\n"
+    "Trains a small GPT on the characters of a text, in one process or several, and writes text like it.\n"
+    "\n"
+    "    muster run --standalone --nproc-per-node=2 --max-restarts=3 --no-python gpt [OPTION...]\n"
+    "\n"
+    "Without a launcher it trains in one process. A rank uses one thread, unless OMP_NUM_THREADS says otherwise.\n"
     "\n"
     "The model (defaults: minGPT's gpt-mini)\n"
     "  --n-layer N          blocks (6)\n"
@@ -23,13 +28,14 @@ static const char HELP[] =
     "\n"
     "Training\n"
     "  --data FILE          the text (Macbeth, in examples/data)\n"
-    "  --batch N            sequences a step (16)\n"
+    "  --batch N            sequences a step, over all ranks (16)\n"
     "  --steps N            (1000)\n"
     "  --lr RATE            highest learning rate (0.0005); it falls along a cosine to a tenth of it\n"
     "  --warm-up N          steps in which the rate rises (100)\n"
     "  --weight-decay W     of the matrices of linear layers (0.1)\n"
     "  --beta1 B, --beta2 B of AdamW (0.9, 0.95)\n"
     "  --clip NORM          limit of the norm of all gradients (1)\n"
+    "  --sharding KIND      none: one process; ddp: every rank has all parameters (ddp if there are several ranks)\n"
     "  --checkpoint         keep less between the passes, and compute it again\n"
     "  --seed N             of first weights, batches, dropout and samples (0)\n"
     "  --snapshot DIR       save there, and go on from the newest\n"
@@ -47,7 +53,7 @@ static const char HELP[] =
     "  --help\n";
 
 /* What an option's argument is, and so the type of the member of struct options that it sets. */
-enum kind { HELP_TEXT, FLAG, TEXT, SMALL_NUMBER, NUMBER, REAL, RATE, THREE_RATES };
+enum kind { HELP_TEXT, FLAG, TEXT, SHARDING, SMALL_NUMBER, NUMBER, REAL, RATE, THREE_RATES };
 
 struct known_option {
     const char *name;
@@ -81,6 +87,7 @@ static const struct known_option KNOWN[] = {
     {"beta1", REAL, PLACE(beta1), 0, BELOW_1},
     {"beta2", REAL, PLACE(beta2), 0, BELOW_1},
     {"clip", REAL, PLACE(clip), 1e-9, 1e9},
+    {"sharding", SHARDING, PLACE(sharding), 0, 0},
     {"checkpoint", FLAG, PLACE(shape.checkpoint), 0, 0},
     {"seed", NUMBER, PLACE(seed), 0, 0x1p52},
     {"snapshot", TEXT, PLACE(snapshot), 0, 0},
@@ -110,6 +117,14 @@ static double read_number(const struct known_option *known, const char *text) {
     return number;
 }
 
+static enum sharding_kind read_sharding(const char *text) {
+    if (strcmp(text, "none") != 0 && strcmp(text, "ddp") != 0) {
+        (void)fprintf(stderr, "gpt: --sharding %s: not none or ddp (see --help)\n", text);
+        exit(2);
+    }
+    return strcmp(text, "ddp") == 0 ? SHARDING_DDP : SHARDING_NONE;
+}
+
 static void set(struct options *options, const struct known_option *known, const char *text) {
     void *place = (char *)options + known->place;
     switch (known->kind) {
@@ -121,6 +136,9 @@ static void set(struct options *options, const struct known_option *known, const
         break;
     case TEXT:
         *(const char **)place = text;
+        break;
+    case SHARDING:
+        *(enum sharding_kind *)place = read_sharding(text);
         break;
     case SMALL_NUMBER:
         *(int *)place = (int)read_number(known, text);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "gpt.h"
+#include "sharding.h"
 
 enum {
     OPTIONS_BATCH_MAX = 4096,
@@ -14,7 +15,8 @@ enum {
 struct options {
     struct gpt_shape shape; /* the vocabulary is the text's, except for --check */
     const char *data;
-    int batch;
+    int batch; /* of all ranks together */
+    enum sharding_kind sharding;
     int64_t steps, warm_up, evaluate_every, save_every, report_every;
     double learning_rate, weight_decay, beta1, beta2, clip;
     int64_t seed;

@@ -83,7 +83,7 @@ static void init_state(struct state *state, struct trainer *t) {
     describe_numbers(&state->numbers, state->values);
     state->tensors = allocate(3 * t->parameters->tensor_count + 1, sizeof *state->tensors);
     struct muster_tensor *next = state->tensors;
-    next += state_describe(t->parameters, t->resident.parameters, next);
+    next += state_describe(t->parameters, t->sharding.resident.parameters, next);
     next += describe_optimizer(t, next, &state->steps);
     *next++ = describe_alphabet(&t->alphabet);
     state->tensor_count = (size_t)(next - state->tensors);
@@ -98,6 +98,7 @@ static struct muster_snapshot_state snapshot_of(const struct state *state) {
                                                                NUMBERS);
 }
 
+/* Rank 0 saves; all ranks have the same state, and wait until it is on the disk. */
 void trainer_save(struct trainer *trainer) {
     if (trainer->options.snapshot == NULL) {
         return;
@@ -105,10 +106,13 @@ void trainer_save(struct trainer *trainer) {
     struct state state;
     init_state(&state, trainer);
     struct muster_snapshot_state snapshot = snapshot_of(&state);
-    check(muster_snapshot_save(trainer->options.snapshot, trainer->step, &snapshot, NULL), "save a snapshot");
+    check(muster_snapshot_save_group(trainer->group, trainer->rank == 0, trainer->options.snapshot, trainer->step,
+                                     &snapshot, NULL),
+          "save a snapshot");
     done_state(&state);
 }
 
+/* The newest whole snapshot that any rank sees, on all ranks. */
 bool trainer_load(struct trainer *trainer) {
     if (trainer->options.snapshot == NULL) {
         return false;
@@ -117,7 +121,7 @@ bool trainer_load(struct trainer *trainer) {
     struct muster_snapshot_found found;
     init_state(&state, trainer);
     struct muster_snapshot_state snapshot = snapshot_of(&state);
-    int status = muster_snapshot_load_newest(trainer->options.snapshot, &snapshot, &found);
+    int status = muster_snapshot_load_group(trainer->group, trainer->options.snapshot, &snapshot, &found);
     if (status != MUSTER_ENOENT) {
         check(status, "load the newest snapshot");
         trainer->step = state.numbers.step;
@@ -139,7 +143,8 @@ void trainer_load_shape(struct trainer *trainer) {
     if (trainer->options.snapshot == NULL) {
         fail("--sample-only needs --snapshot: a folder with a trained model");
     }
-    check(muster_snapshot_load_newest(trainer->options.snapshot, &state, &found), "load the newest snapshot");
+    check(muster_snapshot_load_group(trainer->group, trainer->options.snapshot, &state, &found),
+          "load the newest snapshot");
     struct gpt_shape *shape = &trainer->options.shape;
     shape->vocabulary = (int)numbers.vocabulary;
     shape->context = (int)numbers.context;

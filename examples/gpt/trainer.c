@@ -5,84 +5,105 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include <muster/collective.h>
+#include <muster/trace.h>
+
 #include "fail.h"
+
+enum { TIMEOUT_MS = 300000 }; /* for any one call, and for all ranks to come */
 
 /* ---- One step ---- */
 
 /* Clips the gradients and makes the optimizer's step. Returns their norm before that. */
 static double update_parameters(struct trainer *t) {
-    const size_t count = t->parameters->float_count;
-    const float *const gradients = t->resident.gradients[0]; /* of all units */
     struct muster_optimizer_step_options options = MUSTER_OPTIMIZER_STEP_OPTIONS_INIT;
-    double squares = 0, rate = 0;
-    check(muster_squared_norm(NULL, &gradients, &count, 1, &squares), "measure the gradients");
-    double norm = sqrt(squares);
+    double norm = sqrt(sharding_squared_norm(&t->sharding)), rate = 0;
     if (!isfinite(norm)) {
         fail("step %" PRId64 ": the gradients are no numbers any more; a lower --lr may help", t->step + 1);
     }
     options.gradient_scale = muster_clip_scale(norm, t->options.clip);
     check(muster_schedule_rate(&t->schedule, t->step, &rate), "compute the learning rate");
     check(muster_optimizer_set_learning_rate(t->optimizer, rate), "set the learning rate");
-    check(muster_optimizer_step_into(t->optimizer, t->gradients, &options), "change the parameters");
+    check(muster_optimizer_step_into(t->optimizer, t->sharding.gradients, &options), "change the parameters");
     return norm;
+}
+
+/* The mean over the batch, from this rank's mean over its share. */
+static double mean_loss(struct trainer *t, double loss) {
+    double sum = loss * t->share.part;
+    check(muster_all_reduce(t->group, &sum, &sum, 1, MUSTER_FLOAT64, MUSTER_OP_SUM, NULL), "add up the losses");
+    return sum;
+}
+
+/* Forward pass over this rank's share of a batch. Returns the mean loss. */
+static double forward(struct trainer *t, const struct text_draw *draw, const struct gpt_dropout *dropout) {
+    const int length = t->options.shape.context;
+    text_batch(&t->text, draw, t->share.count, length, t->tokens, t->targets);
+    gpt_forward(t->model, t->tokens, t->share.count, length, dropout);
+    return gpt_loss(t->model, t->targets);
 }
 
 double trainer_step(struct trainer *trainer, double *norm) {
     struct trainer *t = trainer;
-    int batch = t->options.batch, length = t->options.shape.context;
-    uint64_t seed = (uint64_t)t->options.seed, step = (uint64_t)t->step;
-    struct text_draw draw = {TEXT_TRAIN, seed, step, 0};
-    struct gpt_dropout dropout = {seed, step, 0};
-    text_batch(&t->text, &draw, batch, length, t->tokens, t->targets);
-    gpt_forward(t->model, t->tokens, batch, length, &dropout);
-    double loss = gpt_loss(t->model, t->targets);
-    gpt_backward(t->model, 1);
+    const uint64_t seed = (uint64_t)t->options.seed, step = (uint64_t)t->step, first = (uint64_t)t->share.first;
+    const struct text_draw draw = {TEXT_TRAIN, seed, step, first};
+    const struct gpt_dropout dropout = {seed, step, first};
+    sharding_begin(&t->sharding);
+    muster_trace_begin("forward");
+    double loss = forward(t, &draw, &dropout);
+    muster_trace_end();
+    muster_trace_begin("backward");
+    gpt_backward(t->model, t->share.weight);
+    sharding_finish(&t->sharding);
+    muster_trace_end();
+    muster_trace_begin("optimizer");
     *norm = update_parameters(t);
+    muster_trace_end();
     t->step++;
-    return loss;
+    return mean_loss(t, loss);
 }
 
 double trainer_evaluate(struct trainer *trainer) {
     enum { BATCHES = 8 };
     struct trainer *t = trainer;
-    int batch = t->options.batch, length = t->options.shape.context;
     double loss = 0;
     for (uint64_t i = 0; i < BATCHES; i++) {
-        struct text_draw draw = {TEXT_TEST, (uint64_t)t->options.seed, i, 0};
-        text_batch(&t->text, &draw, batch, length, t->tokens, t->targets);
-        gpt_forward(t->model, t->tokens, batch, length, NULL);
-        loss += gpt_loss(t->model, t->targets) / BATCHES;
+        const struct text_draw draw = {TEXT_TEST, (uint64_t)t->options.seed, i, (uint64_t)t->share.first};
+        loss += forward(t, &draw, NULL) / BATCHES;
     }
-    return loss;
+    return mean_loss(t, loss);
 }
 
 /* ---- All of it ---- */
 
-/* minGPT's two groups: matrices of linear layers decay, everything else does not. */
+/* Under a launcher (muster run, torchrun) the job's group. Without one, a group of this process alone. */
+static void join_group(struct trainer *t) {
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    options.timeout_ms = TIMEOUT_MS;
+    check(muster_group_create_env(&options, &t->group), "join the group");
+    t->rank = muster_group_rank(t->group);
+    t->world = muster_group_size(t->group);
+}
+
+static struct share share_of(int batch, uint32_t rank, uint32_t world) {
+    int64_t first = (int64_t)batch * rank / world, end = (int64_t)batch * (rank + 1) / world;
+    double part = (double)(end - first) / batch;
+    return (struct share){(int)first, end > first ? (int)(end - first) : 1, part, (float)(part * world)};
+}
+
+/* minGPT's two groups. */
 static void make_optimizer(struct trainer *t) {
-    enum { DECAYS, KEEPS, GROUPS };
     const struct options *o = &t->options;
-    const size_t count = t->parameters->tensor_count;
-    struct muster_optimizer_range *ranges = allocate(count, sizeof *ranges), *next = ranges;
-    t->gradients = allocate(count, sizeof *t->gradients);
-    for (int unit = 0; unit < t->parameters->unit_count; unit++) {
-        const struct gpt_unit *u = &t->parameters->units[unit];
-        for (size_t i = 0; i < u->tensor_count; i++, next++) {
-            const struct gpt_tensor *tensor = &u->tensors[i];
-            *next = (struct muster_optimizer_range){tensor->name, t->resident.parameters[unit] + tensor->offset,
-                                                    tensor->count, tensor->decays ? DECAYS : KEEPS};
-            t->gradients[next - ranges] = t->resident.gradients[unit] + tensor->offset;
-        }
-    }
     struct muster_adamw_options decays = MUSTER_ADAMW_OPTIONS_INIT;
     decays.beta1 = o->beta1;
     decays.beta2 = o->beta2;
     decays.weight_decay = o->weight_decay;
     struct muster_adamw_options keeps = decays;
     keeps.weight_decay = 0;
-    const struct muster_optimizer_group groups[GROUPS] = {[DECAYS] = {.adamw = &decays}, [KEEPS] = {.adamw = &keeps}};
-    check(muster_optimizer_create(ranges, count, groups, GROUPS, &t->optimizer), "make an optimizer");
-    free(ranges);
+    const struct muster_optimizer_group groups[SHARDING_GROUPS] = {
+        [SHARDING_DECAYS] = {.adamw = &decays}, [SHARDING_KEEPS] = {.adamw = &keeps}};
+    check(muster_optimizer_create(t->sharding.ranges, t->sharding.range_count, groups, SHARDING_GROUPS, &t->optimizer),
+          "make an optimizer");
 }
 
 /* The rate rises to the full one, and then falls along a cosine to a tenth of it. */
@@ -99,12 +120,12 @@ static void make_schedule(struct trainer *t) {
 
 static void make_model(struct trainer *t) {
     const struct gpt_shape *shape = &t->options.shape;
-    size_t tokens = (size_t)t->options.batch * (size_t)shape->context;
+    t->share = share_of(t->options.batch, t->rank, t->world);
+    size_t tokens = (size_t)t->share.count * (size_t)shape->context;
     t->parameters = gpt_parameters_create(shape);
-    resident_init(&t->resident, t->parameters);
-    resident_own_gradients(&t->resident);
-    struct gpt_memory memory = resident_memory(&t->resident);
-    t->model = gpt_create(shape, t->parameters, t->options.batch, &memory);
+    sharding_init(&t->sharding, t->options.sharding, t->group, t->parameters);
+    struct gpt_memory memory = sharding_memory(&t->sharding);
+    t->model = gpt_create(shape, t->parameters, t->share.count, &memory);
     make_optimizer(t);
     make_schedule(t);
     t->tokens = allocate(tokens, sizeof *t->tokens);
@@ -113,6 +134,7 @@ static void make_model(struct trainer *t) {
 
 void trainer_create(struct trainer *trainer) {
     struct options *o = &trainer->options;
+    join_group(trainer);
     if (o->samples_only) {
         trainer_load_shape(trainer);
         o->batch = 1;
@@ -123,17 +145,18 @@ void trainer_create(struct trainer *trainer) {
     }
     make_model(trainer);
     if (!trainer_load(trainer)) {
-        resident_fill(&trainer->resident, (uint64_t)o->seed);
+        sharding_fill(&trainer->sharding, (uint64_t)o->seed);
     }
+    sharding_start(&trainer->sharding);
 }
 
 void trainer_free(struct trainer *trainer) {
     gpt_free(trainer->model);
-    resident_done(&trainer->resident);
+    muster_optimizer_free(trainer->optimizer);
+    sharding_done(&trainer->sharding);
     gpt_parameters_free(trainer->parameters);
     text_free(&trainer->text);
-    muster_optimizer_free(trainer->optimizer);
-    free(trainer->gradients);
     free(trainer->tokens);
     free(trainer->targets);
+    muster_group_free(trainer->group);
 }

@@ -1,37 +1,49 @@
-/* Training in one process: model, optimizer, schedule, snapshots. */
+/* The parts of a training job and how they are put together: group, text, model, optimizer, schedule, snapshots. */
 #ifndef EXAMPLES_GPT_TRAINER_H
 #define EXAMPLES_GPT_TRAINER_H
 
+#include <muster/group.h>
 #include <muster/optimizer.h>
 #include <muster/schedule.h>
 
 #include "gpt.h"
 #include "options.h"
-#include "resident.h"
+#include "sharding.h"
 #include "text.h"
+
+/* The sequences of each batch that this rank computes. Shares of ranks differ by one sequence at most. A rank that gets
+ * none, because ranks are more than sequences, computes one that does not count. */
+struct share {
+    int first, count;
+    double part;  /* of the batch: what counts of it */
+    float weight; /* of this rank's loss, so that the average over ranks is the mean over the batch */
+};
 
 struct trainer {
     struct options options; /* set before trainer_create() */
+    struct muster_group *group;
+    uint32_t rank, world;
+    struct share share;
     struct text text;
     struct alphabet alphabet; /* the text's, or the snapshot's */
     struct gpt_parameters *parameters;
-    struct resident resident;
+    struct sharding sharding;
     struct gpt *model;
-    struct muster_optimizer *optimizer; /* a range for each tensor, in the order of the list */
-    const float **gradients;            /* of each range */
+    struct muster_optimizer *optimizer;
     struct muster_schedule schedule;
     int32_t *tokens, *targets;
     int64_t step; /* steps done */
 };
 
-/* Reads the text, makes the model, and goes on from the newest snapshot if there is one. */
+/* Joins the group, reads the text, makes the model, and goes on from the newest snapshot if there is one. */
 void trainer_create(struct trainer *trainer);
 void trainer_free(struct trainer *trainer);
 
-/* One step. Returns the loss before it; *norm: of the gradients before clipping. */
+/* One step. Returns the mean loss over the batch before it; *norm: of the gradients before clipping. All ranks get the
+ * same numbers. */
 double trainer_step(struct trainer *trainer, double *norm);
 
-/* Mean loss over some sequences of the text that nobody trains on, always the same ones. */
+/* Mean loss over some sequences of the text that nobody trains on, always the same ones, shared out over the ranks. */
 double trainer_evaluate(struct trainer *trainer);
 
 /* ---- state.c ---- */

@@ -1,0 +1,147 @@
+/* See sharding.h. */
+#include "sharding.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "fail.h"
+
+/* ---- Setting up ---- */
+
+static enum sharding_kind choose(enum sharding_kind kind, uint32_t ranks) {
+    if (kind == SHARDING_NONE && ranks > 1) {
+        fail("--sharding=none is for one process; here are %u, which would learn apart", ranks);
+    }
+    return kind != SHARDING_AUTO ? kind : ranks > 1 ? SHARDING_DDP : SHARDING_NONE;
+}
+
+static void list_ranges(struct sharding *sharding) {
+    const struct gpt_parameters *list = sharding->resident.list;
+    sharding->range_count = list->tensor_count;
+    sharding->ranges = allocate(list->tensor_count, sizeof *sharding->ranges);
+    sharding->gradients = allocate(list->tensor_count, sizeof *sharding->gradients);
+    struct muster_optimizer_range *next = sharding->ranges;
+    for (int unit = 0; unit < list->unit_count; unit++) {
+        for (size_t i = 0; i < list->units[unit].tensor_count; i++) {
+            const struct gpt_tensor *tensor = &list->units[unit].tensors[i];
+            *next++ =
+                (struct muster_optimizer_range){tensor->name, sharding->resident.parameters[unit] + tensor->offset,
+                                                tensor->count, tensor->decays ? SHARDING_DECAYS : SHARDING_KEEPS};
+        }
+    }
+}
+
+/* Of each range, once it is known where those of the units are. */
+static void list_gradients(struct sharding *sharding) {
+    const struct gpt_parameters *list = sharding->resident.list;
+    const float **next = sharding->gradients;
+    for (int unit = 0; unit < list->unit_count; unit++) {
+        for (size_t i = 0; i < list->units[unit].tensor_count; i++) {
+            *next++ = sharding->resident.gradients[unit] + list->units[unit].tensors[i].offset;
+        }
+    }
+}
+
+void sharding_init(struct sharding *sharding, enum sharding_kind kind, struct muster_group *group,
+                   const struct gpt_parameters *list) {
+    *sharding = (struct sharding){.kind = choose(kind, muster_group_size(group)), .group = group};
+    resident_init(&sharding->resident, list);
+    list_ranges(sharding);
+}
+
+void sharding_done(struct sharding *sharding) {
+    muster_ddp_free(sharding->ddp);
+    resident_done(&sharding->resident);
+    free(sharding->ranges);
+    free(sharding->gradients);
+}
+
+void sharding_fill(struct sharding *sharding, uint64_t seed) {
+    resident_fill(&sharding->resident, seed);
+}
+
+/* ---- ddp ---- */
+
+/* The backward pass is done with a unit: ddp may send it while the pass goes on. */
+static void unit_complete(void *context, int unit) {
+    struct sharding *sharding = context;
+    check(muster_ddp_ready(sharding->ddp, (size_t)unit), "average gradients");
+}
+
+enum { BUCKET_BYTES = 1 << 20 };
+
+/* A unit is one parameter of the ddp, whose gradients live in a bucket. Units are ready in the same order in every
+ * step, which is that of the first layout: buckets need not be rebuilt, and gradients never move. Buckets are small:
+ * all but small blocks travel as soon as they are complete, and the last bucket, beside which nothing is computed,
+ * holds little more than the embedding. */
+static void make_ddp(struct sharding *sharding) {
+    struct resident *resident = &sharding->resident;
+    const int count = resident->list->unit_count;
+    struct muster_ddp_parameter *units = allocate((size_t)count, sizeof *units);
+    char(*names)[32] = allocate((size_t)count, sizeof *names);
+    for (int unit = 0; unit < count; unit++) {
+        (void)snprintf(names[unit], sizeof names[unit], "unit %d", unit);
+        units[unit] = (struct muster_ddp_parameter){
+            names[unit], MUSTER_FLOAT32, resident->list->units[unit].float_count, resident->parameters[unit], NULL};
+    }
+    struct muster_ddp_options options = MUSTER_DDP_OPTIONS_INIT;
+    options.rebuild = false;
+    options.bucket_bytes = options.first_bucket_bytes = BUCKET_BYTES;
+    check(muster_ddp_create(sharding->group, units, (size_t)count, NULL, 0, &options, &sharding->ddp),
+          "agree on the model");
+    for (int unit = 0; unit < count; unit++) {
+        resident->gradients[unit] = muster_ddp_gradient(sharding->ddp, (size_t)unit);
+    }
+    resident->complete = unit_complete;
+    resident->context = sharding;
+    free(names);
+    free(units);
+}
+
+void sharding_start(struct sharding *sharding) {
+    if (sharding->kind == SHARDING_DDP) {
+        make_ddp(sharding);
+    } else {
+        resident_own_gradients(&sharding->resident);
+    }
+    list_gradients(sharding);
+}
+
+/* ---- A step ---- */
+
+struct gpt_memory sharding_memory(struct sharding *sharding) {
+    return resident_memory(&sharding->resident);
+}
+
+void sharding_begin(struct sharding *sharding) {
+    if (sharding->ddp != NULL) {
+        check(muster_ddp_begin(sharding->ddp), "begin a step");
+    }
+}
+
+void sharding_finish(struct sharding *sharding) {
+    if (sharding->ddp != NULL) {
+        check(muster_ddp_finish(sharding->ddp), "average gradients");
+    }
+}
+
+/* Unit by unit: the gaps hold zeros. */
+double sharding_squared_norm(const struct sharding *sharding) {
+    const struct gpt_parameters *list = sharding->resident.list;
+    double sum = 0;
+    for (int unit = 0; unit < list->unit_count; unit++) {
+        const float *const gradients = sharding->resident.gradients[unit];
+        double squares = 0;
+        check(muster_squared_norm(NULL, &gradients, &list->units[unit].float_count, 1, &squares), "measure gradients");
+        sum += squares;
+    }
+    return sum;
+}
+
+double sharding_waited(const struct sharding *sharding) {
+    struct muster_ddp_statistics statistics = {.communication_ns = 0};
+    if (sharding->ddp != NULL) {
+        check(muster_ddp_statistics(sharding->ddp, &statistics), "measure the communication");
+    }
+    return (double)statistics.communication_ns * 1e-9;
+}
