@@ -87,11 +87,18 @@ static void train(struct trainer *t) {
 
 /* ---- Main ---- */
 
+/* Every rank computes the same text, since each may have a part of the model; rank 0 prints it. */
 static void write_sample(struct trainer *t) {
     const struct options *o = &t->options;
-    struct sample_options sample = {o->prompt, o->sample, o->temperature, (uint64_t)o->seed};
-    if (o->sample > 0) {
-        sample_write(t->model, &o->shape, &t->alphabet, &sample, stdout);
+    const struct sample_options sample = {o->prompt, o->sample, o->temperature, (uint64_t)o->seed};
+    FILE *out = t->rank == 0 ? stdout : fopen("/dev/null", "w");
+    if (o->sample > 0 && out != NULL) {
+        sharding_begin_evaluation(&t->sharding);
+        sample_write(t->model, &o->shape, &t->alphabet, &sample, out);
+        sharding_finish_evaluation(&t->sharding);
+    }
+    if (out != NULL && out != stdout) {
+        (void)fclose(out);
     }
 }
 
@@ -111,9 +118,7 @@ int main(int argc, char **argv) {
     if (!t.options.samples_only) {
         train(&t);
     }
-    if (t.rank == 0) {
-        write_sample(&t);
-    }
+    write_sample(&t);
     check(muster_barrier(t.group, NULL), "wait for the others"); /* nobody leaves while another still computes */
     trainer_free(&t);
     return EXIT_SUCCESS;

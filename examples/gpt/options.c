@@ -35,7 +35,8 @@ static const char HELP[] =
     "  --weight-decay W     of the matrices of linear layers (0.1)\n"
     "  --beta1 B, --beta2 B of AdamW (0.9, 0.95)\n"
     "  --clip NORM          limit of the norm of all gradients (1)\n"
-    "  --sharding KIND      none: one process; ddp: every rank has all parameters (ddp if there are several ranks)\n"
+    "  --sharding KIND      none: one process; ddp: every rank has all parameters (ddp if there are several ranks);\n"
+    "                       fsdp: every rank has a part of them\n"
     "  --checkpoint         keep less between the passes, and compute it again\n"
     "  --seed N             of first weights, batches, dropout and samples (0)\n"
     "  --snapshot DIR       save there, and go on from the newest\n"
@@ -118,11 +119,15 @@ static double read_number(const struct known_option *known, const char *text) {
 }
 
 static enum sharding_kind read_sharding(const char *text) {
-    if (strcmp(text, "none") != 0 && strcmp(text, "ddp") != 0) {
-        (void)fprintf(stderr, "gpt: --sharding %s: not none or ddp (see --help)\n", text);
-        exit(2);
+    static const char *const names[] = {
+        [SHARDING_AUTO] = "auto", [SHARDING_NONE] = "none", [SHARDING_DDP] = "ddp", [SHARDING_FSDP] = "fsdp"};
+    for (int kind = SHARDING_AUTO; kind <= SHARDING_FSDP; kind++) {
+        if (strcmp(text, names[kind]) == 0) {
+            return (enum sharding_kind)kind;
+        }
     }
-    return strcmp(text, "ddp") == 0 ? SHARDING_DDP : SHARDING_NONE;
+    (void)fprintf(stderr, "gpt: --sharding %s: not none, ddp or fsdp (see --help)\n", text);
+    exit(2);
 }
 
 static void set(struct options *options, const struct known_option *known, const char *text) {

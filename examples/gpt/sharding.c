@@ -1,10 +1,11 @@
-/* See sharding.h. */
+/* See sharding.h. What concerns fsdp alone is in sharding_fsdp.c. */
 #include "sharding.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "fail.h"
+#include "sharding_fsdp.h"
 
 /* ---- Setting up ---- */
 
@@ -15,12 +16,34 @@ static enum sharding_kind choose(enum sharding_kind kind, uint32_t ranks) {
     return kind != SHARDING_AUTO ? kind : ranks > 1 ? SHARDING_DDP : SHARDING_NONE;
 }
 
-static void list_ranges(struct sharding *sharding) {
-    const struct gpt_parameters *list = sharding->resident.list;
-    sharding->range_count = list->tensor_count;
-    sharding->ranges = allocate(list->tensor_count, sizeof *sharding->ranges);
+void sharding_init(struct sharding *sharding, enum sharding_kind kind, struct muster_group *group,
+                   const struct gpt_parameters *list, uint64_t seed) {
+    *sharding =
+        (struct sharding){.kind = choose(kind, muster_group_size(group)), .group = group, .list = list, .seed = seed};
+    if (sharding->kind == SHARDING_FSDP) {
+        sharding_fsdp_init(sharding, seed);
+        return;
+    }
+    resident_init(&sharding->resident, list);
+    resident_fill(&sharding->resident, seed);
     sharding->gradients = allocate(list->tensor_count, sizeof *sharding->gradients);
-    struct muster_optimizer_range *next = sharding->ranges;
+}
+
+void sharding_done(struct sharding *sharding) {
+    muster_fsdp_free(sharding->fsdp);
+    muster_ddp_free(sharding->ddp);
+    resident_done(&sharding->resident);
+    free(sharding->gradients);
+}
+
+void sharding_make_optimizer(struct sharding *sharding, const struct muster_optimizer_group *groups,
+                             struct muster_optimizer **out) {
+    const struct gpt_parameters *list = sharding->list;
+    if (sharding->fsdp != NULL) {
+        sharding_fsdp_make_optimizer(sharding, groups, out);
+        return;
+    }
+    struct muster_optimizer_range *ranges = allocate(list->tensor_count, sizeof *ranges), *next = ranges;
     for (int unit = 0; unit < list->unit_count; unit++) {
         for (size_t i = 0; i < list->units[unit].tensor_count; i++) {
             const struct gpt_tensor *tensor = &list->units[unit].tensors[i];
@@ -29,35 +52,8 @@ static void list_ranges(struct sharding *sharding) {
                                                 tensor->count, tensor->decays ? SHARDING_DECAYS : SHARDING_KEEPS};
         }
     }
-}
-
-/* Of each range, once it is known where those of the units are. */
-static void list_gradients(struct sharding *sharding) {
-    const struct gpt_parameters *list = sharding->resident.list;
-    const float **next = sharding->gradients;
-    for (int unit = 0; unit < list->unit_count; unit++) {
-        for (size_t i = 0; i < list->units[unit].tensor_count; i++) {
-            *next++ = sharding->resident.gradients[unit] + list->units[unit].tensors[i].offset;
-        }
-    }
-}
-
-void sharding_init(struct sharding *sharding, enum sharding_kind kind, struct muster_group *group,
-                   const struct gpt_parameters *list) {
-    *sharding = (struct sharding){.kind = choose(kind, muster_group_size(group)), .group = group};
-    resident_init(&sharding->resident, list);
-    list_ranges(sharding);
-}
-
-void sharding_done(struct sharding *sharding) {
-    muster_ddp_free(sharding->ddp);
-    resident_done(&sharding->resident);
-    free(sharding->ranges);
-    free(sharding->gradients);
-}
-
-void sharding_fill(struct sharding *sharding, uint64_t seed) {
-    resident_fill(&sharding->resident, seed);
+    check(muster_optimizer_create(ranges, list->tensor_count, groups, SHARDING_GROUPS, out), "make an optimizer");
+    free(ranges);
 }
 
 /* ---- ddp ---- */
@@ -99,49 +95,97 @@ static void make_ddp(struct sharding *sharding) {
 }
 
 void sharding_start(struct sharding *sharding) {
+    const struct gpt_parameters *list = sharding->list;
+    if (sharding->fsdp != NULL) {
+        return;
+    }
     if (sharding->kind == SHARDING_DDP) {
         make_ddp(sharding);
     } else {
         resident_own_gradients(&sharding->resident);
     }
-    list_gradients(sharding);
+    const float **next = sharding->gradients;
+    for (int unit = 0; unit < list->unit_count; unit++) {
+        for (size_t i = 0; i < list->units[unit].tensor_count; i++) {
+            *next++ = sharding->resident.gradients[unit] + list->units[unit].tensors[i].offset;
+        }
+    }
 }
 
 /* ---- A step ---- */
 
 struct gpt_memory sharding_memory(struct sharding *sharding) {
-    return resident_memory(&sharding->resident);
+    return sharding->fsdp != NULL ? sharding_fsdp_memory(sharding) : resident_memory(&sharding->resident);
 }
 
 void sharding_begin(struct sharding *sharding) {
-    if (sharding->ddp != NULL) {
+    if (sharding->fsdp != NULL) {
+        check(muster_fsdp_begin(sharding->fsdp, MUSTER_FSDP_STEP), "begin a step");
+    } else if (sharding->ddp != NULL) {
         check(muster_ddp_begin(sharding->ddp), "begin a step");
     }
 }
 
 void sharding_finish(struct sharding *sharding) {
-    if (sharding->ddp != NULL) {
+    if (sharding->fsdp != NULL) {
+        check(muster_fsdp_finish(sharding->fsdp), "average gradients");
+    } else if (sharding->ddp != NULL) {
         check(muster_ddp_finish(sharding->ddp), "average gradients");
     }
 }
 
+void sharding_begin_evaluation(struct sharding *sharding) {
+    if (sharding->fsdp != NULL) {
+        check(muster_fsdp_begin(sharding->fsdp, MUSTER_FSDP_EVALUATE), "begin a forward pass");
+    }
+}
+
+void sharding_finish_evaluation(struct sharding *sharding) {
+    if (sharding->fsdp != NULL) {
+        check(muster_fsdp_finish(sharding->fsdp), "finish a forward pass");
+    }
+}
+
 /* Unit by unit: the gaps hold zeros. */
-double sharding_squared_norm(const struct sharding *sharding) {
-    const struct gpt_parameters *list = sharding->resident.list;
+static double resident_squared_norm(const struct sharding *sharding) {
     double sum = 0;
-    for (int unit = 0; unit < list->unit_count; unit++) {
+    for (int unit = 0; unit < sharding->list->unit_count; unit++) {
         const float *const gradients = sharding->resident.gradients[unit];
         double squares = 0;
-        check(muster_squared_norm(NULL, &gradients, &list->units[unit].float_count, 1, &squares), "measure gradients");
+        check(muster_squared_norm(NULL, &gradients, &sharding->list->units[unit].float_count, 1, &squares),
+              "measure gradients");
         sum += squares;
     }
     return sum;
 }
 
-double sharding_waited(const struct sharding *sharding) {
-    struct muster_ddp_statistics statistics = {.communication_ns = 0};
-    if (sharding->ddp != NULL) {
-        check(muster_ddp_statistics(sharding->ddp, &statistics), "measure the communication");
+double sharding_squared_norm(struct sharding *sharding) {
+    double squares = 0;
+    if (sharding->fsdp == NULL) {
+        return resident_squared_norm(sharding);
     }
-    return (double)statistics.communication_ns * 1e-9;
+    check(muster_fsdp_squared_norm(sharding->fsdp, &squares), "measure gradients");
+    return squares;
+}
+
+void sharding_step(struct sharding *sharding, struct muster_optimizer *optimizer, double gradient_scale) {
+    struct muster_optimizer_step_options options = MUSTER_OPTIMIZER_STEP_OPTIONS_INIT;
+    options.gradient_scale = gradient_scale;
+    if (sharding->fsdp != NULL) {
+        check(muster_fsdp_step(sharding->fsdp, optimizer, gradient_scale), "change the parameters");
+    } else {
+        check(muster_optimizer_step_into(optimizer, sharding->gradients, &options), "change the parameters");
+    }
+}
+
+double sharding_waited(const struct sharding *sharding) {
+    struct muster_ddp_statistics ddp = {.communication_ns = 0};
+    struct muster_fsdp_statistics fsdp = {.communication_ns = 0};
+    if (sharding->ddp != NULL) {
+        check(muster_ddp_statistics(sharding->ddp, &ddp), "measure the communication");
+    }
+    if (sharding->fsdp != NULL) {
+        check(muster_fsdp_statistics(sharding->fsdp, &fsdp), "measure the communication");
+    }
+    return (double)(ddp.communication_ns + fsdp.communication_ns) * 1e-9;
 }

@@ -1,17 +1,18 @@
 /* How the ranks of a group hold the model: where parameters and gradients are, and how gradients become those of all
- * ranks. This is all that differs between training in one process and in several; model, optimizer and schedule do not
+ * ranks. This is all that differs between training in one process, with ddp and with fsdp; model and trainer do not
  * know. A step reads:
  *
  *     sharding_begin();
  *     gpt_forward(), gpt_loss(), gpt_backward();        with sharding_memory()
- *     sharding_finish();                                sharding->gradients are the average over the ranks
- *     sharding_squared_norm(); muster_optimizer_step_into(optimizer, sharding->gradients, ...);
+ *     sharding_finish();                                gradients are the average over the ranks
+ *     sharding_squared_norm(); sharding_step();
  *
- * All ranks make the same calls and the same passes, in the same order. Failures end the program (fail.h). */
+ * Calls on which ranks must agree are made by all of them. Failures end the program (fail.h). */
 #ifndef EXAMPLES_GPT_SHARDING_H
 #define EXAMPLES_GPT_SHARDING_H
 
 #include <muster/ddp.h>
+#include <muster/fsdp.h>
 #include <muster/group.h>
 #include <muster/optimizer.h>
 
@@ -22,6 +23,7 @@ enum sharding_kind {
     SHARDING_AUTO, /* what fits the number of ranks */
     SHARDING_NONE, /* one process */
     SHARDING_DDP,  /* every rank has all parameters */
+    SHARDING_FSDP, /* every rank has a part of them, and the ranks of a host share one memory */
 };
 
 /* The groups of the optimizer's ranges: matrices of linear layers decay, everything else does not. */
@@ -30,34 +32,44 @@ enum sharding_group { SHARDING_DECAYS, SHARDING_KEEPS, SHARDING_GROUPS };
 struct sharding {
     enum sharding_kind kind; /* not SHARDING_AUTO */
     struct muster_group *group;
+    const struct gpt_parameters *list;
+    uint64_t seed;
+    /* With fsdp. */
+    struct muster_fsdp *fsdp; /* else NULL */
+    /* Without it. */
     struct resident resident;
-    struct muster_ddp *ddp; /* NULL without */
-    /* What the optimizer of this rank steps over: a range for each tensor, in the order of the list. */
-    size_t range_count;
-    struct muster_optimizer_range *ranges; /* of an enum sharding_group */
-    const float **gradients;               /* of each range */
+    struct muster_ddp *ddp;  /* or NULL */
+    const float **gradients; /* of each tensor, in the order of the list */
 };
 
-/* Borrows group and list until sharding_done(). */
+/* Borrows group and list until sharding_done(). seed: of the parameters' first values. */
 void sharding_init(struct sharding *sharding, enum sharding_kind kind, struct muster_group *group,
-                   const struct gpt_parameters *list);
+                   const struct gpt_parameters *list, uint64_t seed);
 void sharding_done(struct sharding *sharding);
 
-/* First values of all parameters. */
-void sharding_fill(struct sharding *sharding, uint64_t seed);
+/* An optimizer for what this rank has. groups: of an enum sharding_group. To be freed before sharding_done(). */
+void sharding_make_optimizer(struct sharding *sharding, const struct muster_optimizer_group *groups,
+                             struct muster_optimizer **out);
 
-/* Once parameters have their values, those of rank 0 become everybody's. Afterwards steps may begin. */
+/* Once parameters have their values, those of rank 0 are everybody's. Afterwards steps may begin. */
 void sharding_start(struct sharding *sharding);
 
 /* Borrows `sharding` as long as the model lives. */
 struct gpt_memory sharding_memory(struct sharding *sharding);
 
-/* Around the passes of a step. Forward passes alone need neither. */
+/* Around the passes of a step. */
 void sharding_begin(struct sharding *sharding);
 void sharding_finish(struct sharding *sharding);
 
+/* Around forward passes alone. */
+void sharding_begin_evaluation(struct sharding *sharding);
+void sharding_finish_evaluation(struct sharding *sharding);
+
 /* Of the gradients of the whole model, the same bits on every rank. */
-double sharding_squared_norm(const struct sharding *sharding);
+double sharding_squared_norm(struct sharding *sharding);
+
+/* The optimizer's step, with gradients multiplied by gradient_scale. */
+void sharding_step(struct sharding *sharding, struct muster_optimizer *optimizer, double gradient_scale);
 
 /* How long this rank has waited for others so far, in seconds: communication that computing did not hide. */
 double sharding_waited(const struct sharding *sharding);

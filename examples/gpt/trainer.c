@@ -16,15 +16,13 @@ enum { TIMEOUT_MS = 300000 }; /* for any one call, and for all ranks to come */
 
 /* Clips the gradients and makes the optimizer's step. Returns their norm before that. */
 static double update_parameters(struct trainer *t) {
-    struct muster_optimizer_step_options options = MUSTER_OPTIMIZER_STEP_OPTIONS_INIT;
     double norm = sqrt(sharding_squared_norm(&t->sharding)), rate = 0;
     if (!isfinite(norm)) {
         fail("step %" PRId64 ": the gradients are no numbers any more; a lower --lr may help", t->step + 1);
     }
-    options.gradient_scale = muster_clip_scale(norm, t->options.clip);
     check(muster_schedule_rate(&t->schedule, t->step, &rate), "compute the learning rate");
     check(muster_optimizer_set_learning_rate(t->optimizer, rate), "set the learning rate");
-    check(muster_optimizer_step_into(t->optimizer, t->sharding.gradients, &options), "change the parameters");
+    sharding_step(&t->sharding, t->optimizer, muster_clip_scale(norm, t->options.clip));
     return norm;
 }
 
@@ -67,10 +65,12 @@ double trainer_evaluate(struct trainer *trainer) {
     enum { BATCHES = 8 };
     struct trainer *t = trainer;
     double loss = 0;
+    sharding_begin_evaluation(&t->sharding);
     for (uint64_t i = 0; i < BATCHES; i++) {
         const struct text_draw draw = {TEXT_TEST, (uint64_t)t->options.seed, i, (uint64_t)t->share.first};
         loss += forward(t, &draw, NULL) / BATCHES;
     }
+    sharding_finish_evaluation(&t->sharding);
     return mean_loss(t, loss);
 }
 
@@ -102,8 +102,7 @@ static void make_optimizer(struct trainer *t) {
     keeps.weight_decay = 0;
     const struct muster_optimizer_group groups[SHARDING_GROUPS] = {
         [SHARDING_DECAYS] = {.adamw = &decays}, [SHARDING_KEEPS] = {.adamw = &keeps}};
-    check(muster_optimizer_create(t->sharding.ranges, t->sharding.range_count, groups, SHARDING_GROUPS, &t->optimizer),
-          "make an optimizer");
+    sharding_make_optimizer(&t->sharding, groups, &t->optimizer);
 }
 
 /* The rate rises to the full one, and then falls along a cosine to a tenth of it. */
@@ -123,7 +122,7 @@ static void make_model(struct trainer *t) {
     t->share = share_of(t->options.batch, t->rank, t->world);
     size_t tokens = (size_t)t->share.count * (size_t)shape->context;
     t->parameters = gpt_parameters_create(shape);
-    sharding_init(&t->sharding, t->options.sharding, t->group, t->parameters);
+    sharding_init(&t->sharding, t->options.sharding, t->group, t->parameters, (uint64_t)t->options.seed);
     struct gpt_memory memory = sharding_memory(&t->sharding);
     t->model = gpt_create(shape, t->parameters, t->share.count, &memory);
     make_optimizer(t);
@@ -144,9 +143,7 @@ void trainer_create(struct trainer *trainer) {
         o->shape.vocabulary = trainer->alphabet.count;
     }
     make_model(trainer);
-    if (!trainer_load(trainer)) {
-        sharding_fill(&trainer->sharding, (uint64_t)o->seed);
-    }
+    (void)trainer_load(trainer);
     sharding_start(&trainer->sharding);
 }
 

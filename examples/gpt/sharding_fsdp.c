@@ -1,0 +1,87 @@
+/* See sharding_fsdp.h. */
+#include "sharding_fsdp.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "fail.h"
+
+/* ---- Setting up ---- */
+
+/* Values of one tensor of a unit. */
+static int fill(void *context, size_t unit, size_t parameter, float *values) {
+    const struct sharding *sharding = context;
+    (void)unit;
+    gpt_tensor_fill(sharding->list, parameter, sharding->seed, values);
+    return 0;
+}
+
+/* The library lays a unit out as the model does: tensors in order, each on a cache line. */
+static void check_layout(const struct sharding *sharding) {
+    for (size_t i = 0; i < sharding->list->tensor_count; i++) {
+        if (muster_fsdp_offset(sharding->fsdp, i) != sharding->list->tensors[i].offset) {
+            fail("%s is not where the model looks for it", sharding->list->tensors[i].name);
+        }
+    }
+}
+
+void sharding_fsdp_init(struct sharding *sharding, uint64_t seed) {
+    const struct gpt_parameters *list = sharding->list;
+    struct muster_fsdp_unit *units = allocate((size_t)list->unit_count, sizeof *units);
+    struct muster_fsdp_parameter *parameters = allocate(list->tensor_count, sizeof *parameters);
+    char(*names)[32] = allocate((size_t)list->unit_count, sizeof *names);
+    for (size_t i = 0; i < list->tensor_count; i++) {
+        parameters[i] = (struct muster_fsdp_parameter){.name = list->tensors[i].name, .count = list->tensors[i].count};
+    }
+    for (int unit = 0; unit < list->unit_count; unit++) {
+        const struct gpt_unit *u = &list->units[unit];
+        (void)snprintf(names[unit], sizeof names[unit], unit == GPT_EMBEDDING ? "embedding" : "block %d",
+                       unit - GPT_FIRST_BLOCK);
+        units[unit] =
+            (struct muster_fsdp_unit){names[unit], parameters + (u->tensors - list->tensors), u->tensor_count};
+    }
+    units[list->unit_count - 1].name = "head";
+    struct muster_fsdp_options options = MUSTER_FSDP_OPTIONS_INIT;
+    options.fill = fill;
+    options.fill_context = sharding;
+    sharding->seed = seed;
+    check(muster_fsdp_create(sharding->group, units, (size_t)list->unit_count, &options, &sharding->fsdp),
+          "shard the model");
+    check_layout(sharding);
+    free(names);
+    free(parameters);
+    free(units);
+}
+
+void sharding_fsdp_make_optimizer(struct sharding *sharding, const struct muster_optimizer_group *groups,
+                                  struct muster_optimizer **out) {
+    const struct gpt_parameters *list = sharding->list;
+    size_t *group_of = allocate(list->tensor_count, sizeof *group_of);
+    for (size_t i = 0; i < list->tensor_count; i++) {
+        group_of[i] = list->tensors[i].decays ? SHARDING_DECAYS : SHARDING_KEEPS;
+    }
+    check(muster_fsdp_optimizer(sharding->fsdp, group_of, groups, SHARDING_GROUPS, out), "make an optimizer");
+    free(group_of);
+}
+
+/* ---- The model's memory ---- */
+
+static enum muster_fsdp_pass pass_of(enum gpt_pass pass) {
+    return pass == GPT_FORWARD ? MUSTER_FSDP_FORWARD : MUSTER_FSDP_BACKWARD;
+}
+
+static struct gpt_range acquire(void *context, int unit, enum gpt_pass pass) {
+    struct sharding *sharding = context;
+    struct muster_fsdp_view view;
+    check(muster_fsdp_acquire(sharding->fsdp, (size_t)unit, pass_of(pass), &view), "gather parameters");
+    return (struct gpt_range){view.parameters, view.gradients, view.add};
+}
+
+static void release(void *context, int unit, enum gpt_pass pass) {
+    struct sharding *sharding = context;
+    check(muster_fsdp_release(sharding->fsdp, (size_t)unit, pass_of(pass)), "average gradients");
+}
+
+struct gpt_memory sharding_fsdp_memory(struct sharding *sharding) {
+    return (struct gpt_memory){sharding, acquire, release};
+}
