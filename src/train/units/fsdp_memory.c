@@ -63,7 +63,7 @@ static void plan_host(const struct unit_layout *layout, const struct planned *pl
     for (uint32_t unit = 0; unit < layout->unit_count; unit++) {
         size_t count = stored_on(layout, planned, row, unit, UNIT_LEARNS);
         learns += unit_layout_round(count);
-        all += unit_layout_round(count + stored_on(layout, planned, row, unit, UNIT_FROZEN));
+        all += unit_layout_round_stored(count + stored_on(layout, planned, row, unit, UNIT_FROZEN));
     }
     if (all * sizeof(float) > most->parameter_bytes) {
         most->parameter_bytes = all * sizeof(float);

@@ -211,6 +211,7 @@ static void backward_parameter(const struct run *run, const struct muster_fsdp_v
 static int use_unit(const struct run *run, uint32_t unit, enum muster_fsdp_pass pass, uint32_t number) {
     struct muster_fsdp_view view;
     int status = muster_fsdp_acquire(run->fsdp, unit, pass, &view);
+    rank_check(run->rank, status != 0 || ((uintptr_t)view.parameters | (uintptr_t)view.gradients) % 64 == 0);
     for (size_t p = 0; status == 0 && pass == MUSTER_FSDP_BACKWARD && p < PARAMETERS; p++) {
         if (parameter_units[p] == unit && !is_frozen(run->job, p)) {
             backward_parameter(run, &view, p, number);

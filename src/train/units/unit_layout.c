@@ -71,7 +71,7 @@ static void count_stored(struct unit_layout *layout, struct unit_shape *unit) {
     }
     unit->stored_begin = layout->stored_count;
     unit->learns_begin = layout->stored_learns_count;
-    layout->stored_count += unit_layout_round(unit->stored[UNIT_LEARNS] + unit->stored[UNIT_FROZEN]);
+    layout->stored_count += unit_layout_round_stored(unit->stored[UNIT_LEARNS] + unit->stored[UNIT_FROZEN]);
     layout->stored_learns_count += unit_layout_round(unit->stored[UNIT_LEARNS]);
 }
 

@@ -5,7 +5,8 @@
  * about equal size; a part may be empty. Part p of every segment belongs to the same rank.
  *
  * A host stores the parts of its ranks: part first, first + stride, first + 2 * stride, ... of each segment, one after
- * the other. With all parts (first 0, stride 1) what it stores of a unit is the unit itself. */
+ * the other. With all parts (first 0, stride 1) what it stores of a unit is the unit itself. It begins on a cache line,
+ * as float32 and as bfloat16. */
 #ifndef TRAIN_UNIT_LAYOUT_H
 #define TRAIN_UNIT_LAYOUT_H
 
@@ -66,6 +67,12 @@ static inline const struct unit_part *unit_layout_part(const struct unit_layout 
 /* Elements with the gap behind them. */
 static inline size_t unit_layout_round(size_t count) {
     return (count + MUSTER_FSDP_ALIGNMENT - 1) / MUSTER_FSDP_ALIGNMENT * MUSTER_FSDP_ALIGNMENT;
+}
+
+/* The same for what a host stores of a unit. */
+static inline size_t unit_layout_round_stored(size_t count) {
+    const size_t line = 2 * MUSTER_FSDP_ALIGNMENT; /* of bfloat16 */
+    return (count + line - 1) / line * line;
 }
 
 static inline size_t unit_layout_count(const struct unit_shape *unit) {
