@@ -89,9 +89,9 @@ int state_region_adopt(int fd, size_t bytes, struct state_region *out) {
     if (status != MUSTER_OK) {
         return status;
     }
-    if (segment.bytes < SEGMENT_HEADER_BYTES + bytes) {
-        status = status_fail(MUSTER_ECORRUPT, "memory for a state of %zu bytes has %zu", bytes,
-                             segment.bytes - SEGMENT_HEADER_BYTES);
+    size_t room = segment.bytes - SEGMENT_HEADER_BYTES;
+    if (bytes > room) {
+        status = status_fail(MUSTER_ECORRUPT, "memory for a state of %zu bytes has %zu", bytes, room);
         segment_close(&segment);
         return status;
     }
