@@ -13,8 +13,8 @@ static int make_shard(struct muster_fsdp *fsdp) {
         fsdp->shard_at[unit] = count;
         count += unit_layout_round(fsdp_own_part(fsdp, unit, UNIT_LEARNS)->count);
     }
-    count = count > 0 ? count : MUSTER_FSDP_ALIGNMENT;
     fsdp->shard_count = count;
+    count = count > 0 ? count : MUSTER_FSDP_ALIGNMENT; /* there always is one: see fsdp_optimizer.c */
     fsdp->shard = aligned_alloc(MUSTER_FSDP_ALIGNMENT * sizeof(float), count * sizeof(float));
     fsdp->counts = calloc(muster_group_size(fsdp->mesh.group), sizeof *fsdp->counts);
     if (!fsdp->shard || !fsdp->counts) {

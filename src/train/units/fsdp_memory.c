@@ -65,10 +65,12 @@ static void plan_host(const struct unit_layout *layout, const struct planned *pl
         learns += unit_layout_round(count);
         all += unit_layout_round_stored(count + stored_on(layout, planned, row, unit, UNIT_FROZEN));
     }
-    if (all * sizeof(float) > most->parameter_bytes) {
-        most->parameter_bytes = all * sizeof(float);
-        most->copy_bytes = options->compute_type == MUSTER_FLOAT32 ? 0 : all * muster_type_bytes(options->compute_type);
-        most->state_bytes = learns * planned->states * sizeof(float);
+    struct muster_fsdp_memory host = {.parameter_bytes = all * sizeof(float)};
+    host.copy_bytes = options->compute_type == MUSTER_FLOAT32 ? 0 : all * muster_type_bytes(options->compute_type);
+    host.state_bytes = learns * planned->states * sizeof(float);
+    add_up(&host);
+    if (host.host_bytes > most->host_bytes) {
+        *most = host;
     }
 }
 
