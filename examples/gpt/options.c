@@ -40,6 +40,7 @@ static const char HELP[] =
     "  --checkpoint         keep less between the passes, and compute it again\n"
     "  --seed N             of first weights, batches, dropout and samples (0)\n"
     "  --snapshot DIR       save there, and go on from the newest\n"
+    "  --plot FILE.svg      draw the losses into a file, too\n"
     "  --report-every N, --evaluate-every N, --save-every N\n"
     "                       steps between two (10, 200, 200); 0: at the end alone\n"
     "\n"
@@ -92,6 +93,7 @@ static const struct known_option KNOWN[] = {
     {"checkpoint", FLAG, PLACE(shape.checkpoint), 0, 0},
     {"seed", NUMBER, PLACE(seed), 0, 0x1p52},
     {"snapshot", TEXT, PLACE(snapshot), 0, 0},
+    {"plot", TEXT, PLACE(plot), 0, 0},
     {"report-every", NUMBER, PLACE(report_every), 0, MANY},
     {"evaluate-every", NUMBER, PLACE(evaluate_every), 0, MANY},
     {"save-every", NUMBER, PLACE(save_every), 0, MANY},

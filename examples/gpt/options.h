@@ -20,7 +20,7 @@ struct options {
     int64_t steps, warm_up, evaluate_every, save_every, report_every;
     double learning_rate, weight_decay, beta1, beta2, clip;
     int64_t seed;
-    const char *snapshot; /* may be NULL */
+    const char *snapshot, *plot; /* may be NULL */
     bool samples_only;
     int sample; /* characters; 0: none */
     const char *prompt;

@@ -46,22 +46,28 @@ static size_t read_prompt(const struct alphabet *alphabet, const char *prompt, i
     return count;
 }
 
+static void write_text(const char *text, size_t count, FILE *out) {
+    if (out != NULL) {
+        (void)fwrite(text, 1, count, out);
+        (void)fflush(out);
+    }
+}
+
 void sample_write(struct gpt *model, const struct gpt_shape *shape, const struct alphabet *alphabet,
                   const struct sample_options *options, FILE *out) {
     size_t context = (size_t)shape->context, vocabulary = (size_t)shape->vocabulary;
     int32_t *tokens = allocate(strlen(options->prompt) + 1 + (size_t)options->count, sizeof *tokens);
     size_t count = read_prompt(alphabet, options->prompt, tokens);
     uint64_t key = random_mix(options->seed, RANDOM_SAMPLE);
-    (void)fputs(options->prompt, out);
+    write_text(options->prompt, strlen(options->prompt), out);
     for (int i = 0; i < options->count; i++) {
         size_t length = count < context ? count : context;
         gpt_forward(model, tokens + count - length, 1, (int)length, NULL);
         tokens[count] = choose(gpt_logits(model) + (length - 1) * vocabulary, shape->vocabulary, options->temperature,
                                random_unit(random_mix(key, (uint64_t)i)));
-        (void)fputc(alphabet->characters[tokens[count]], out);
-        (void)fflush(out);
+        write_text((const char *)&alphabet->characters[tokens[count]], 1, out);
         count++;
     }
-    (void)fputc('\n', out);
+    write_text("\n", 1, out);
     free(tokens);
 }

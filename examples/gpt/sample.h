@@ -14,7 +14,8 @@ struct sample_options {
     uint64_t seed;
 };
 
-/* Writes the prompt and what follows it. Fails if the prompt has a character that the alphabet lacks. */
+/* Writes the prompt and what follows it; out NULL: only computes it, as all ranks must whose parameters are spread over
+ * them. Fails if the prompt has a character that the alphabet lacks. */
 void sample_write(struct gpt *model, const struct gpt_shape *shape, const struct alphabet *alphabet,
                   const struct sample_options *options, FILE *out);
 

@@ -70,7 +70,7 @@ static size_t describe_optimizer(struct trainer *t, struct muster_tensor *out, i
 /* All of it. The list is allocated, and freed by done_state(). */
 struct state {
     struct numbers numbers;
-    struct muster_value values[NUMBERS];
+    struct muster_value values[NUMBERS + CURVE_VALUES];
     struct muster_tensor *tensors;
     size_t tensor_count;
     int64_t *steps; /* the optimizer's */
@@ -81,11 +81,12 @@ static void init_state(struct state *state, struct trainer *t) {
     state->numbers = (struct numbers){t->step,      shape->vocabulary, shape->context, shape->layers,
                                       shape->heads, shape->width,      shape->tied};
     describe_numbers(&state->numbers, state->values);
-    state->tensors = allocate(3 * t->parameters->tensor_count + 1, sizeof *state->tensors);
+    state->tensors = allocate(3 * t->parameters->tensor_count + 2, sizeof *state->tensors);
     struct muster_tensor *next = state->tensors;
     next += state_describe(t->parameters, t->sharding.resident.parameters, next);
     next += describe_optimizer(t, next, &state->steps);
     *next++ = describe_alphabet(&t->alphabet);
+    curve_describe(&t->curve, next++, state->values + NUMBERS); /* last: load() may leave it out */
     state->tensor_count = (size_t)(next - state->tensors);
 }
 
@@ -95,7 +96,7 @@ static void done_state(struct state *state) {
 
 static struct muster_snapshot_state snapshot_of(const struct state *state) {
     return (struct muster_snapshot_state)MUSTER_SNAPSHOT_STATE(state->tensors, state->tensor_count, state->values,
-                                                               NUMBERS);
+                                                               NUMBERS + CURVE_VALUES);
 }
 
 /* Rank 0 saves; all ranks have the same state, and wait until it is on the disk. */
@@ -112,16 +113,26 @@ void trainer_save(struct trainer *trainer) {
     done_state(&state);
 }
 
+/* Those of the first versions had no curve: it begins anew. */
+static int load(struct trainer *t, const struct state *state) {
+    struct muster_snapshot_state snapshot = snapshot_of(state);
+    int status = muster_snapshot_load_group(t->group, t->options.snapshot, &snapshot, &t->found);
+    if (status == MUSTER_EINVAL) {
+        snapshot.tensor_count -= 1;
+        snapshot.value_count -= CURVE_VALUES;
+        status = muster_snapshot_load_group(t->group, t->options.snapshot, &snapshot, &t->found);
+    }
+    return status;
+}
+
 /* The newest whole snapshot that any rank sees, on all ranks. */
 bool trainer_load(struct trainer *trainer) {
     if (trainer->options.snapshot == NULL) {
         return false;
     }
     struct state state;
-    struct muster_snapshot_found found;
     init_state(&state, trainer);
-    struct muster_snapshot_state snapshot = snapshot_of(&state);
-    int status = muster_snapshot_load_group(trainer->group, trainer->options.snapshot, &snapshot, &found);
+    int status = load(trainer, &state);
     if (status != MUSTER_ENOENT) {
         check(status, "load the newest snapshot");
         trainer->step = state.numbers.step;
@@ -139,11 +150,10 @@ void trainer_load_shape(struct trainer *trainer) {
     struct muster_tensor alphabet = describe_alphabet(&trainer->alphabet);
     describe_numbers(&numbers, values);
     struct muster_snapshot_state state = MUSTER_SNAPSHOT_STATE(&alphabet, 1, values, NUMBERS);
-    struct muster_snapshot_found found;
     if (trainer->options.snapshot == NULL) {
         fail("--sample-only needs --snapshot: a folder with a trained model");
     }
-    check(muster_snapshot_load_group(trainer->group, trainer->options.snapshot, &state, &found),
+    check(muster_snapshot_load_group(trainer->group, trainer->options.snapshot, &state, &trainer->found),
           "load the newest snapshot");
     struct gpt_shape *shape = &trainer->options.shape;
     shape->vocabulary = (int)numbers.vocabulary;

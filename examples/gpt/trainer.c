@@ -58,7 +58,9 @@ double trainer_step(struct trainer *trainer, double *norm) {
     *norm = update_parameters(t);
     muster_trace_end();
     t->step++;
-    return mean_loss(t, loss);
+    double mean = mean_loss(t, loss);
+    curve_add(&t->curve, mean);
+    return mean;
 }
 
 double trainer_evaluate(struct trainer *trainer) {
@@ -133,6 +135,7 @@ static void make_model(struct trainer *t) {
 
 void trainer_create(struct trainer *trainer) {
     struct options *o = &trainer->options;
+    trainer->curve = (struct curve)CURVE_INIT;
     join_group(trainer);
     if (o->samples_only) {
         trainer_load_shape(trainer);

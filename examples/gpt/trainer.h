@@ -5,7 +5,9 @@
 #include <muster/group.h>
 #include <muster/optimizer.h>
 #include <muster/schedule.h>
+#include <muster/snapshot.h>
 
+#include "curve.h"
 #include "gpt.h"
 #include "options.h"
 #include "sharding.h"
@@ -33,6 +35,8 @@ struct trainer {
     struct muster_schedule schedule;
     int32_t *tokens, *targets;
     int64_t step; /* steps done */
+    struct curve curve;
+    struct muster_snapshot_found found; /* what it went on from */
 };
 
 /* Joins the group, reads the text, makes the model, and goes on from the newest snapshot if there is one. */

@@ -24,6 +24,7 @@
 #include <muster/trace.h>
 
 #include "fail.h"
+#include "memory.h"
 #include "seconds.h"
 #include "trainer.h"
 
@@ -216,22 +217,6 @@ static void run_epoch(struct trainer *t) {
     t->seconds = t->communication = 0;
 }
 
-/* Of this process, in MiB; 0 when the kernel does not say. getrusage() would count what a launcher had before exec. */
-static double peak_memory_mib(void) {
-    FILE *file = fopen("/proc/self/status", "re");
-    char line[256];
-    double kib = 0;
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (strncmp(line, "VmHWM:", 6) == 0) {
-            kib = strtod(line + 6, NULL);
-        }
-    }
-    if (file != NULL) {
-        (void)fclose(file);
-    }
-    return kib / 1024;
-}
-
 static void say_result(struct trainer *t) {
     if (t->rank != 0) {
         return;
@@ -240,7 +225,7 @@ static void say_result(struct trainer *t) {
     if (t->options.plot != NULL && curve_save_svg(&t->progress.curve, t->options.plot) != 0) {
         fail("cannot write %s: %s", t->options.plot, strerror(errno));
     }
-    printf("final test accuracy: %.2f %%, peak memory %.1f MiB\n", 100 * t->progress.accuracy, peak_memory_mib());
+    printf("final test accuracy: %.2f %%, peak memory %.1f MiB\n", 100 * t->progress.accuracy, memory_peak_mib());
 }
 
 /* oneDNN would take all processors, in every worker. Several processors are better used by several workers. */
