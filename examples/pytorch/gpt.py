@@ -5,6 +5,7 @@
 """
 
 import math
+import sys
 
 import torch
 from torch import nn
@@ -62,13 +63,14 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """fused: attention by one call of PyTorch; else step by step, as minGPT writes it."""
 
-    def __init__(self, vocabulary, context, layers, heads, width, dropout=0.0, tied=False, fused=True):
+    def __init__(self, vocabulary, context, layers, heads, width, tied=False, fused=True, embedding_dropout=0.0,
+                 attention_dropout=0.0, residual_dropout=0.0):
         super().__init__()
         self.transformer = nn.ModuleDict({
             "wte": nn.Embedding(vocabulary, width),
             "wpe": nn.Embedding(context, width),
-            "drop": nn.Dropout(dropout),
-            "h": nn.ModuleList(Block(width, heads, dropout, dropout, fused) for _ in range(layers)),
+            "drop": nn.Dropout(embedding_dropout),
+            "h": nn.ModuleList(Block(width, heads, attention_dropout, residual_dropout, fused) for _ in range(layers)),
             "ln_f": nn.LayerNorm(width),
         })
         self.lm_head = nn.Linear(width, vocabulary, bias=False)
@@ -99,3 +101,14 @@ class Gpt(nn.Module):
         decays = [p for p in parameters if p.dim() == 2 and id(p) not in embeddings]
         others = [p for p in parameters if p.dim() == 1 or id(p) in embeddings]
         return [{"params": decays, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+
+def load_weights(model, path):
+    """From a safetensors file with these names, such as a snapshot of examples/gpt; what else is in it is left alone."""
+    from safetensors.torch import load_file
+    tensors = load_file(path)
+    names = [name for name, _ in model.named_parameters()]  # a tied head has none
+    missing = [name for name in names if name not in tensors]
+    if missing:
+        sys.exit(f"gpt: {path} has no tensor {missing[0]}")
+    model.load_state_dict({name: tensors[name] for name in names}, strict=False)

@@ -5,6 +5,8 @@ interpreter ends ("terminate called without an active exception"; PyTorch 2.13).
 whatever holds it: the model that DistributedDataParallel wraps, its optimizer, and torch._dynamo if a group was there when it was imported.
 """
 
+import gc
+
 import torch._dynamo  # noqa: F401  DistributedDataParallel would import it later
 import torch.distributed as dist
 
@@ -13,7 +15,13 @@ def join(backend):
     dist.init_process_group(backend)
 
 
-def leave():
-    """To be called when the model and its optimizer are gone; nobody leaves while another worker still uses the group."""
+def leave(mesh=None):
+    """To be called when the model and its optimizer are gone; nobody leaves while another worker still uses the group.
+
+    mesh: of FSDP2, if there is one. The caches of DTensor keep it to the end of the process, and it would keep the group.
+    """
+    gc.collect()  # models that hold themselves in a circle
+    if mesh is not None:
+        mesh._pg_registry.clear()
     dist.barrier()
     dist.destroy_process_group()
