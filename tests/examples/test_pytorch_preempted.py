@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-# The examples with PyTorch are asked to stop: all workers do after one epoch, the launcher ends with 75, and they go on to an end that
-# leaves no thread of gloo's, which could abort them there.
+# The examples with PyTorch are asked to stop: all workers do after one epoch or step, the launcher ends with 75, and they go on to an end
+# that leaves no thread of gloo's, which could abort them there.
 # needs: torch
-# timeout: 180
+# timeout: 300
 import os
 import re
 import signal
@@ -40,7 +40,7 @@ def run(script, *arguments, notice_at=None):
 
 
 def stopped_after(text):
-    epochs = re.findall(r"asked to stop: stopping after epoch (\d+)", text)  # two workers' lines may run into each other
+    epochs = re.findall(r"asked to stop: stopping after (?:epoch|step) (\d+)", text)  # two workers' lines may run into each other
     assert len(epochs) == 2 and len(set(epochs)) == 1 and "did not exit with 0" not in text, text
     return int(epochs[0])
 
@@ -54,4 +54,8 @@ with tempfile.TemporaryDirectory() as folder:
     epoch = stopped_after(run("mnist_ddp.py", "--epochs=1000", mnist, data, notice_at="epoch 1/"))
     text = run("mnist_ddp.py", f"--epochs={epoch + 1}", mnist, data)
     assert f"from snapshot of epoch {epoch}:" in text and "final test accuracy" in text, text
+    gpt = [f"--snapshot={folder}/gpt.pt", "--sharding=fsdp", "--n-layer=2", "--n-head=2", "--n-embd=32", "--report-every=1", "--sample=9"]
+    step = stopped_after(run("gpt_train.py", "--steps=100000", *gpt, notice_at="step 2/"))
+    text = run("gpt_train.py", f"--steps={step + 1}", *gpt)
+    assert f"from the snapshot of step {step}\n" in text and "median step" in text, text
 print("ok")

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# examples/pytorch/gpt_train.py under DistributedDataParallel and FSDP2: it runs unchanged under torchrun and muster run, a killed job goes on
+# from its snapshot as if nothing had been, and how the model is spread changes nothing.
+# needs: torch numpy
+# timeout: 400
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import trainers  # before PyTorch, which reads where its folder is to be
+
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPT = os.path.join(HERE, "..", "..", "examples", "pytorch", "gpt_train.py")
+STEPS, SAVE_EVERY, KILLED_IN = 12, 4, 7
+SMALL = ["--n-layer=2", "--n-head=2", "--n-embd=32", "--block-size=32", "--batch=4", "--evaluate-every=0", "--report-every=1",
+         f"--steps={STEPS}", "--warm-up=5", "--lr=0.01", "--sample=20", f"--save-every={SAVE_EVERY}"]
+LAUNCHERS = {"muster run": [trainers.MUSTER, "run"], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
+TOLERANCE = 1e-5  # of a loss of 4: sums of float32 in another order
+
+
+def run(launcher, snapshot, *options, script=(SCRIPT,), workers=2):
+    """Output of a training that ends well."""
+    command = [*LAUNCHERS[launcher], "--standalone", f"--nproc-per-node={workers}", "--max-restarts=1", *script, *SMALL,
+               f"--snapshot={snapshot}", *options]
+    done = subprocess.run(command, env=dict(trainers.ENVIRONMENT, PYTHON_EXEC=sys.executable), text=True, check=False,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100)
+    assert done.returncode == 0, f"exit code {done.returncode}:\n{done.stdout}"
+    return done.stdout
+
+
+def curve(text):
+    """(step, "loss L, norm N") of each line of a step, in order."""
+    return [(int(step), rest) for step, rest in re.findall(rf"^step (\d+)/{STEPS}: (loss [\d.]+, norm [\d.]+)", text, re.MULTILINE)]
+
+
+def written(text):
+    """What the model writes at the end."""
+    return re.search(r"^median step: .*\n((?:.|\n)*)", text, re.MULTILINE).group(1)
+
+
+def load(path):
+    return torch.load(path, weights_only=True)
+
+
+def goes_on_after_a_kill(sharding):
+    with tempfile.TemporaryDirectory() as folder:
+        whole = run("torchrun", f"{folder}/whole.pt", f"--sharding={sharding}")
+        expected = curve(whole)
+        assert [step for step, _ in expected] == list(range(1, STEPS + 1)), whole
+        text = run("muster run", f"{folder}/killed.pt", f"--sharding={sharding}",
+                   script=(os.path.join(HERE, "killed_once.py"), str(KILLED_IN), SCRIPT))
+        before, restart, after = text.partition(f"from the snapshot of step {SAVE_EVERY}\n")
+        assert restart and "exitcode: -9" in before and "restart 1" in before, text
+        assert before.count("from scratch\n") == 1 and curve(before) == expected[:KILLED_IN - 1], text
+        assert curve(after) == expected[SAVE_EVERY:], text
+        assert written(text) == written(whole), text
+        one, other = load(f"{folder}/whole.pt"), load(f"{folder}/killed.pt")
+        assert one["losses"] == other["losses"] and len(one["losses"]) == STEPS
+        for name, tensor in one["model"].items():
+            assert torch.equal(tensor, other["model"][name]), name
+
+
+def ddp_goes_on_after_a_kill():
+    goes_on_after_a_kill("ddp")
+
+
+def fsdp_goes_on_after_a_kill():
+    goes_on_after_a_kill("fsdp")
+
+
+def losses(*runs):
+    """Of one training, of which each of the runs does a part."""
+    with tempfile.TemporaryDirectory() as folder:
+        for workers, sharding, steps in runs:
+            run("muster run", f"{folder}/one.pt", "--dropout=0", "--sample=0", f"--sharding={sharding}", f"--steps={steps}",
+                workers=workers)
+        return load(f"{folder}/one.pt")["losses"]
+
+
+def the_same_however_it_is_spread():
+    """Also when a job goes on with the model spread in another way."""
+    half = STEPS // 2
+    expected = losses((2, "ddp", half), (2, "ddp", STEPS))
+    assert len(expected) == STEPS and expected[-1] < expected[0] - 0.3, expected  # what learns nothing agrees with anything
+    for runs in ([(2, "fsdp", half), (1, "none", STEPS)], [(1, "none", half), (2, "fsdp", STEPS)]):
+        found = losses(*runs)
+        worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
+        print(f"{runs}: largest difference {worst:.1e}")
+        assert worst < TOLERANCE, f"{found}\n{expected}"
+
+
+trainers.main([ddp_goes_on_after_a_kill, fsdp_goes_on_after_a_kill, the_same_however_it_is_spread])
