@@ -27,7 +27,12 @@ void check_write(const struct options *options) {
     float *logits = floats_allocate(count * (size_t)shape->vocabulary);
     struct muster_tensor *tensors = allocate(parameters->tensor_count + 2, sizeof *tensors);
 
-    size_t described = state_describe(parameters, resident.parameters, tensors);
+    size_t described = 0;
+    if (options->weights != NULL) {
+        resident_fill(&resident, &(struct first_values){options->weights, 0});
+    } else {
+        described = state_describe(parameters, resident.parameters, tensors);
+    }
     tensors[described++] = matrix("tokens", MUSTER_INT32, batch, length, tokens);
     tensors[described++] = matrix("targets", MUSTER_INT32, batch, length, targets);
     check(muster_safetensors_load(options->check, tensors, described), "read the parameters and the batch");

@@ -4,9 +4,9 @@
 
 #include "options.h"
 
-/* Reads the parameters, `tokens` and `targets` (int32, batch x context) from the safetensors file options->check, and
- * writes `logits`, `loss` and the gradient of every parameter, under its name, as the snapshot of step 0 into the
- * folder options->check_out. Nothing is dropped. */
+/* Reads the parameters (unless options->weights has them), `tokens` and `targets` (int32, batch x context) from the
+ * safetensors file options->check, and writes `logits`, `loss` and the gradient of every parameter, under its name, as
+ * the snapshot of step 0 into the folder options->check_out. Nothing is dropped. */
 void check_write(const struct options *options);
 
 #endif

@@ -70,8 +70,6 @@ void gpt_parameters_free(struct gpt_parameters *parameters); /* NULL is accepted
 
 /* First values of unit number `unit`, the same wherever and in whatever order units are filled. */
 void gpt_parameters_fill(const struct gpt_parameters *parameters, int unit, uint64_t seed, float *values);
-/* The same for one tensor, by its number among all. */
-void gpt_tensor_fill(const struct gpt_parameters *parameters, size_t number, uint64_t seed, float *values);
 
 /* ---- Where they are ---- */
 

@@ -39,6 +39,7 @@ static const char HELP[] =
     "                       fsdp: every rank has a part of them\n"
     "  --checkpoint         keep less between the passes, and compute it again\n"
     "  --seed N             of first weights, batches, dropout and samples (0)\n"
+    "  --weights FILE       first weights: a safetensors file with minGPT's or GPT-2's names\n"
     "  --snapshot DIR       save there, and go on from the newest\n"
     "  --plot FILE.svg      draw the losses into a file, too\n"
     "  --report-every N, --evaluate-every N, --save-every N\n"
@@ -92,6 +93,7 @@ static const struct known_option KNOWN[] = {
     {"sharding", SHARDING, PLACE(sharding), 0, 0},
     {"checkpoint", FLAG, PLACE(shape.checkpoint), 0, 0},
     {"seed", NUMBER, PLACE(seed), 0, 0x1p52},
+    {"weights", TEXT, PLACE(weights), 0, 0},
     {"snapshot", TEXT, PLACE(snapshot), 0, 0},
     {"plot", TEXT, PLACE(plot), 0, 0},
     {"report-every", NUMBER, PLACE(report_every), 0, MANY},

@@ -21,6 +21,7 @@ struct options {
     double learning_rate, weight_decay, beta1, beta2, clip;
     int64_t seed;
     const char *snapshot, *plot; /* may be NULL */
+    const char *weights;         /* may be NULL */
     bool samples_only;
     int sample; /* characters; 0: none */
     const char *prompt;

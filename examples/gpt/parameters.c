@@ -136,19 +136,15 @@ static float draw_normal(uint64_t key, uint64_t i) {
     return (float)(radius * cos(2 * M_PI * random_unit(random_mix(key, 2 * i + 1))));
 }
 
-void gpt_tensor_fill(const struct gpt_parameters *parameters, size_t number, uint64_t seed, float *values) {
-    const struct gpt_tensor *tensor = &parameters->tensors[number];
-    uint64_t key = random_mix(random_mix(seed, RANDOM_WEIGHTS), number);
-    for (size_t i = 0; i < tensor->count; i++) {
-        float drawn = tensor->deviation == 0 ? 0 : tensor->deviation * draw_normal(key, i);
-        values[i] = tensor->constant + drawn;
-    }
-}
-
 void gpt_parameters_fill(const struct gpt_parameters *parameters, int unit, uint64_t seed, float *values) {
     const struct gpt_unit *filled = &parameters->units[unit];
     for (size_t i = 0; i < filled->tensor_count; i++) {
-        size_t number = (size_t)(filled->tensors - parameters->tensors) + i;
-        gpt_tensor_fill(parameters, number, seed, values + filled->tensors[i].offset);
+        const struct gpt_tensor *tensor = &filled->tensors[i];
+        uint64_t number = (uint64_t)(tensor - parameters->tensors);
+        uint64_t key = random_mix(random_mix(seed, RANDOM_WEIGHTS), number);
+        for (size_t j = 0; j < tensor->count; j++) {
+            float drawn = tensor->deviation == 0 ? 0 : tensor->deviation * draw_normal(key, j);
+            values[tensor->offset + j] = tensor->constant + drawn;
+        }
     }
 }

@@ -37,9 +37,9 @@ void resident_done(struct resident *resident) {
     free(resident->uses);
 }
 
-void resident_fill(struct resident *resident, uint64_t seed) {
+void resident_fill(struct resident *resident, const struct first_values *first) {
     for (int unit = 0; unit < resident->list->unit_count; unit++) {
-        gpt_parameters_fill(resident->list, unit, seed, resident->parameters[unit]);
+        first_values_fill(first, resident->list, unit, resident->parameters[unit]);
     }
 }
 

@@ -4,6 +4,7 @@
 #define EXAMPLES_GPT_RESIDENT_H
 
 #include "gpt.h"
+#include "weights.h"
 
 struct resident {
     const struct gpt_parameters *list; /* borrowed */
@@ -23,7 +24,7 @@ void resident_done(struct resident *resident);
 void resident_own_gradients(struct resident *resident);
 
 /* First values of all units. */
-void resident_fill(struct resident *resident, uint64_t seed);
+void resident_fill(struct resident *resident, const struct first_values *first);
 
 /* Borrows `resident` as long as the model lives. */
 struct gpt_memory resident_memory(struct resident *resident);

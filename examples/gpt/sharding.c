@@ -17,15 +17,14 @@ static enum sharding_kind choose(enum sharding_kind kind, uint32_t ranks) {
 }
 
 void sharding_init(struct sharding *sharding, enum sharding_kind kind, struct muster_group *group,
-                   const struct gpt_parameters *list, uint64_t seed) {
-    *sharding =
-        (struct sharding){.kind = choose(kind, muster_group_size(group)), .group = group, .list = list, .seed = seed};
+                   const struct gpt_parameters *list, const struct first_values *first) {
+    *sharding = (struct sharding){.kind = choose(kind, muster_group_size(group)), .group = group, .list = list};
     if (sharding->kind == SHARDING_FSDP) {
-        sharding_fsdp_init(sharding, seed);
+        sharding_fsdp_init(sharding, first);
         return;
     }
     resident_init(&sharding->resident, list);
-    resident_fill(&sharding->resident, seed);
+    resident_fill(&sharding->resident, first);
     sharding->gradients = allocate(list->tensor_count, sizeof *sharding->gradients);
 }
 

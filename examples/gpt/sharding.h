@@ -33,7 +33,6 @@ struct sharding {
     enum sharding_kind kind; /* not SHARDING_AUTO */
     struct muster_group *group;
     const struct gpt_parameters *list;
-    uint64_t seed;
     /* With fsdp. */
     struct muster_fsdp *fsdp; /* else NULL */
     /* Without it. */
@@ -42,9 +41,9 @@ struct sharding {
     const float **gradients; /* of each tensor, in the order of the list */
 };
 
-/* Borrows group and list until sharding_done(). seed: of the parameters' first values. */
+/* Borrows group and list until sharding_done(). first: of the parameters. */
 void sharding_init(struct sharding *sharding, enum sharding_kind kind, struct muster_group *group,
-                   const struct gpt_parameters *list, uint64_t seed);
+                   const struct gpt_parameters *list, const struct first_values *first);
 void sharding_done(struct sharding *sharding);
 
 /* An optimizer for what this rank has. groups: of an enum sharding_group. To be freed before sharding_done(). */

@@ -3,17 +3,37 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "fail.h"
+#include "floats.h"
 
 /* ---- Setting up ---- */
 
-/* Values of one tensor of a unit. */
+struct filler {
+    const struct gpt_parameters *list;
+    const struct first_values *first;
+    float *values; /* of the unit that is being filled */
+};
+
+/* The library asks for one tensor at a time, in order. */
 static int fill(void *context, size_t unit, size_t parameter, float *values) {
-    const struct sharding *sharding = context;
-    (void)unit;
-    gpt_tensor_fill(sharding->list, parameter, sharding->seed, values);
+    const struct filler *filler = context;
+    const struct gpt_tensor *tensor = &filler->list->tensors[parameter];
+    if (tensor == filler->list->units[unit].tensors) {
+        first_values_fill(filler->first, filler->list, (int)unit, filler->values);
+    }
+    memcpy(values, filler->values + tensor->offset, tensor->count * sizeof *values);
     return 0;
+}
+
+static size_t largest_unit(const struct gpt_parameters *list) {
+    size_t largest = 0;
+    for (int unit = 0; unit < list->unit_count; unit++) {
+        size_t count = list->units[unit].float_count;
+        largest = count > largest ? count : largest;
+    }
+    return largest;
 }
 
 /* The library lays a unit out as the model does: tensors in order, each on a cache line. */
@@ -25,7 +45,7 @@ static void check_layout(const struct sharding *sharding) {
     }
 }
 
-void sharding_fsdp_init(struct sharding *sharding, uint64_t seed) {
+void sharding_fsdp_init(struct sharding *sharding, const struct first_values *first) {
     const struct gpt_parameters *list = sharding->list;
     struct muster_fsdp_unit *units = allocate((size_t)list->unit_count, sizeof *units);
     struct muster_fsdp_parameter *parameters = allocate(list->tensor_count, sizeof *parameters);
@@ -41,13 +61,14 @@ void sharding_fsdp_init(struct sharding *sharding, uint64_t seed) {
             (struct muster_fsdp_unit){names[unit], parameters + (u->tensors - list->tensors), u->tensor_count};
     }
     units[list->unit_count - 1].name = "head";
+    float *values = floats_allocate(largest_unit(list));
     struct muster_fsdp_options options = MUSTER_FSDP_OPTIONS_INIT;
     options.fill = fill;
-    options.fill_context = sharding;
-    sharding->seed = seed;
+    options.fill_context = &(struct filler){list, first, values};
     check(muster_fsdp_create(sharding->group, units, (size_t)list->unit_count, &options, &sharding->fsdp),
           "shard the model");
     check_layout(sharding);
+    free(values);
     free(names);
     free(parameters);
     free(units);

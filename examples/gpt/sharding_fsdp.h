@@ -5,8 +5,8 @@
 
 #include "sharding.h"
 
-/* The parameters get their first values here, by `seed`. */
-void sharding_fsdp_init(struct sharding *sharding, uint64_t seed);
+/* The parameters get their first values here. */
+void sharding_fsdp_init(struct sharding *sharding, const struct first_values *first);
 
 struct gpt_memory sharding_fsdp_memory(struct sharding *sharding);
 

@@ -60,7 +60,7 @@ static struct resident_model resident_model(const struct gpt_shape *shape, struc
     make_batch();
     resident_init(resident, made.list);
     resident_own_gradients(resident);
-    resident_fill(resident, 1);
+    resident_fill(resident, &(struct first_values){NULL, 1});
     for (size_t i = 0; i < made.list->float_count; i++) {
         resident->parameters[0][i] *= 5; /* far from linear */
     }
