@@ -68,7 +68,8 @@ static void make_trainer(struct rank *rank, int way) {
     keeps.weight_decay = 0;
     const struct muster_optimizer_group groups[SHARDING_GROUPS] = {
         [SHARDING_DECAYS] = {.adamw = &decays}, [SHARDING_KEEPS] = {.adamw = &keeps}};
-    sharding_init(&t->sharding, kinds[way], kinds[way] == SHARDING_NONE ? rank->alone : rank->group, rank->parameters,
+    sharding_init(&t->sharding, &(struct sharding_choice){kinds[way], false},
+                  kinds[way] == SHARDING_NONE ? rank->alone : rank->group, rank->parameters,
                   &(struct first_values){NULL, 0});
     struct gpt_memory memory = sharding_memory(&t->sharding);
     t->model = gpt_create(&rank->settings->shape, rank->parameters, rank->settings->batch, &memory);

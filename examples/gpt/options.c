@@ -37,6 +37,7 @@ static const char HELP[] =
     "  --clip NORM          limit of the norm of all gradients (1)\n"
     "  --sharding KIND      none: one process; ddp: every rank has all parameters (ddp if there are several ranks);\n"
     "                       fsdp: every rank has a part of them\n"
+    "  --bf16               with fsdp: parameters are computed with, and gradients travel, as bfloat16\n"
     "  --checkpoint         keep less between the passes, and compute it again\n"
     "  --seed N             of first weights, batches, dropout and samples (0)\n"
     "  --weights FILE       first weights: a safetensors file with minGPT's or GPT-2's names\n"
@@ -90,7 +91,8 @@ static const struct known_option KNOWN[] = {
     {"beta1", REAL, PLACE(beta1), 0, BELOW_1},
     {"beta2", REAL, PLACE(beta2), 0, BELOW_1},
     {"clip", REAL, PLACE(clip), 1e-9, 1e9},
-    {"sharding", SHARDING, PLACE(sharding), 0, 0},
+    {"sharding", SHARDING, PLACE(sharding.kind), 0, 0},
+    {"bf16", FLAG, PLACE(sharding.bfloat16), 0, 0},
     {"checkpoint", FLAG, PLACE(shape.checkpoint), 0, 0},
     {"seed", NUMBER, PLACE(seed), 0, 0x1p52},
     {"weights", TEXT, PLACE(weights), 0, 0},

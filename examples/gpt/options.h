@@ -16,7 +16,7 @@ struct options {
     struct gpt_shape shape; /* the vocabulary is the text's, except for --check */
     const char *data;
     int batch; /* of all ranks together */
-    enum sharding_kind sharding;
+    struct sharding_choice sharding;
     int64_t steps, warm_up, evaluate_every, save_every, report_every;
     double learning_rate, weight_decay, beta1, beta2, clip;
     int64_t seed;

@@ -16,10 +16,14 @@ static enum sharding_kind choose(enum sharding_kind kind, uint32_t ranks) {
     return kind != SHARDING_AUTO ? kind : ranks > 1 ? SHARDING_DDP : SHARDING_NONE;
 }
 
-void sharding_init(struct sharding *sharding, enum sharding_kind kind, struct muster_group *group,
+void sharding_init(struct sharding *sharding, const struct sharding_choice *choice, struct muster_group *group,
                    const struct gpt_parameters *list, const struct first_values *first) {
-    *sharding = (struct sharding){.kind = choose(kind, muster_group_size(group)), .group = group, .list = list};
-    if (sharding->kind == SHARDING_FSDP) {
+    *sharding = (struct sharding){.choice = *choice, .group = group, .list = list};
+    sharding->choice.kind = choose(choice->kind, muster_group_size(group));
+    if (choice->bfloat16 && sharding->choice.kind != SHARDING_FSDP) {
+        fail("--bf16 needs --sharding=fsdp");
+    }
+    if (sharding->choice.kind == SHARDING_FSDP) {
         sharding_fsdp_init(sharding, first);
         return;
     }
@@ -30,6 +34,8 @@ void sharding_init(struct sharding *sharding, enum sharding_kind kind, struct mu
 
 void sharding_done(struct sharding *sharding) {
     muster_fsdp_free(sharding->fsdp);
+    free(sharding->wide[0]);
+    free(sharding->wide[1]);
     muster_ddp_free(sharding->ddp);
     resident_done(&sharding->resident);
     free(sharding->gradients);
@@ -98,7 +104,7 @@ void sharding_start(struct sharding *sharding) {
     if (sharding->fsdp != NULL) {
         return;
     }
-    if (sharding->kind == SHARDING_DDP) {
+    if (sharding->choice.kind == SHARDING_DDP) {
         make_ddp(sharding);
     } else {
         resident_own_gradients(&sharding->resident);

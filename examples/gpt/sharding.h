@@ -26,15 +26,22 @@ enum sharding_kind {
     SHARDING_FSDP, /* every rank has a part of them, and the ranks of a host share one memory */
 };
 
+struct sharding_choice {
+    enum sharding_kind kind;
+    bool bfloat16; /* with fsdp: parameters are rounded before they are computed with, and gradients travel so */
+};
+
 /* The groups of the optimizer's ranges: matrices of linear layers decay, everything else does not. */
 enum sharding_group { SHARDING_DECAYS, SHARDING_KEEPS, SHARDING_GROUPS };
 
 struct sharding {
-    enum sharding_kind kind; /* not SHARDING_AUTO */
+    struct sharding_choice choice; /* its kind is not SHARDING_AUTO */
     struct muster_group *group;
     const struct gpt_parameters *list;
     /* With fsdp. */
     struct muster_fsdp *fsdp; /* else NULL */
+    float *wide[2];           /* with bfloat16: units that are held, as the model computes with them */
+    int wide_unit[2];
     /* Without it. */
     struct resident resident;
     struct muster_ddp *ddp;  /* or NULL */
@@ -42,7 +49,7 @@ struct sharding {
 };
 
 /* Borrows group and list until sharding_done(). first: of the parameters. */
-void sharding_init(struct sharding *sharding, enum sharding_kind kind, struct muster_group *group,
+void sharding_init(struct sharding *sharding, const struct sharding_choice *choice, struct muster_group *group,
                    const struct gpt_parameters *list, const struct first_values *first);
 void sharding_done(struct sharding *sharding);
 

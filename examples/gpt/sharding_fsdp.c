@@ -8,6 +8,8 @@
 #include "fail.h"
 #include "floats.h"
 
+enum { WIDE = 2, NO_UNIT = -1 };
+
 /* ---- Setting up ---- */
 
 struct filler {
@@ -65,6 +67,13 @@ void sharding_fsdp_init(struct sharding *sharding, const struct first_values *fi
     struct muster_fsdp_options options = MUSTER_FSDP_OPTIONS_INIT;
     options.fill = fill;
     options.fill_context = &(struct filler){list, first, values};
+    if (sharding->choice.bfloat16) {
+        options.compute_type = options.reduce_type = MUSTER_BFLOAT16;
+        for (int i = 0; i < WIDE; i++) {
+            sharding->wide[i] = floats_allocate(largest_unit(list));
+            sharding->wide_unit[i] = NO_UNIT;
+        }
+    }
     check(muster_fsdp_create(sharding->group, units, (size_t)list->unit_count, &options, &sharding->fsdp),
           "shard the model");
     check_layout(sharding);
@@ -91,15 +100,32 @@ static enum muster_fsdp_pass pass_of(enum gpt_pass pass) {
     return pass == GPT_FORWARD ? MUSTER_FSDP_FORWARD : MUSTER_FSDP_BACKWARD;
 }
 
+/* The model computes in float32. It holds two units at most, and none of them twice. */
+static const float *widen(struct sharding *sharding, int unit, const uint16_t *narrow) {
+    int place = sharding->wide_unit[0] == NO_UNIT ? 0 : 1;
+    float *wide = sharding->wide[place];
+    sharding->wide_unit[place] = unit;
+    for (size_t i = 0; i < sharding->list->units[unit].float_count; i++) {
+        const uint32_t bits = (uint32_t)narrow[i] << 16;
+        memcpy(&wide[i], &bits, sizeof bits);
+    }
+    return wide;
+}
+
 static struct gpt_range acquire(void *context, int unit, enum gpt_pass pass) {
     struct sharding *sharding = context;
     struct muster_fsdp_view view;
     check(muster_fsdp_acquire(sharding->fsdp, (size_t)unit, pass_of(pass), &view), "gather parameters");
-    return (struct gpt_range){view.parameters, view.gradients, view.add};
+    const float *parameters =
+        sharding->choice.bfloat16 ? widen(sharding, unit, view.parameters) : (const float *)view.parameters;
+    return (struct gpt_range){parameters, view.gradients, view.add};
 }
 
 static void release(void *context, int unit, enum gpt_pass pass) {
     struct sharding *sharding = context;
+    for (int i = 0; i < WIDE; i++) {
+        sharding->wide_unit[i] = sharding->wide_unit[i] == unit ? NO_UNIT : sharding->wide_unit[i];
+    }
     check(muster_fsdp_release(sharding->fsdp, (size_t)unit, pass_of(pass)), "average gradients");
 }
 

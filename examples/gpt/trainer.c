@@ -124,7 +124,7 @@ static void make_model(struct trainer *t) {
     t->share = share_of(t->options.batch, t->rank, t->world);
     size_t tokens = (size_t)t->share.count * (size_t)shape->context;
     t->parameters = gpt_parameters_create(shape);
-    sharding_init(&t->sharding, t->options.sharding, t->group, t->parameters,
+    sharding_init(&t->sharding, &t->options.sharding, t->group, t->parameters,
                   &(struct first_values){t->options.weights, (uint64_t)t->options.seed});
     struct gpt_memory memory = sharding_memory(&t->sharding);
     t->model = gpt_create(shape, t->parameters, t->share.count, &memory);
