@@ -40,7 +40,7 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-shrink soak-snapshots bench lint lint-deep format \
+.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-shrink soak-snapshots bench lint lint-deep format \
         layers circles install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
@@ -66,7 +66,14 @@ demo: ## train MNIST on 2 workers in C, kill one half-way, watch the group heal
 	@$(call compile,$(BUILD)) --target muster examples
 	@tools/demo
 
-demo-pytorch: ## the same with PyTorch's DistributedDataParallel (needs PyTorch)
+demo-gpt: ## train a GPT on 2 ranks in C, kill one, read the text that it writes (a minute)
+	@tools/setup demo
+	@$(call configure,$(BUILD),)
+	@$(CMAKE) $(BUILD) >/dev/null
+	@$(call compile,$(BUILD)) --target muster examples
+	@tools/demo-gpt
+
+demo-pytorch: ## MNIST with PyTorch's DistributedDataParallel (needs PyTorch)
 	@tools/setup test
 	@$(MAKE) --no-print-directory program
 	@tools/demo-pytorch

@@ -1,4 +1,4 @@
-"""What the two demos with PyTorch share: the environment, a launcher whose lines are shown as they come, and plain narration."""
+"""What the demos in Python share: the environment, a launcher whose lines are shown as they come, and plain narration."""
 
 import os
 import queue

@@ -21,7 +21,11 @@ def losses(text):
 
 
 def learns():
-    text = train("--steps=150", "--lr=0.003", "--dropout=0")
+    with tempfile.TemporaryDirectory() as folder:
+        text = train("--steps=150", "--lr=0.003", "--dropout=0", f"--plot={folder}/loss.svg")
+        with open(f"{folder}/loss.svg", encoding="utf-8") as file:
+            assert "<polyline" in file.read()
+    assert "loss of steps 1 to 150:" in text, text
     found = losses(text)
     assert len(found) == 150 and 4.0 < found[0] < 4.4, found  # log 67 = 4.2: all characters are equally likely at first
     assert sum(found[-10:]) / 10 < 3.1, found

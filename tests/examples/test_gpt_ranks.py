@@ -174,6 +174,13 @@ def nodes_join_and_leave():
     assert apart < 3e-4, (found, expected)  # four decimals are shown
 
 
+def text_is_written_once():
+    with tempfile.TemporaryDirectory() as folder:
+        text = trainers.run(2, "gpt", *SMALL, "--steps=5", "--sample=50", "--prompt=KING ", f"--snapshot={folder}")
+        alone = trainers.run(0, "gpt", "--sample-only", "--sample=50", "--prompt=KING ", f"--snapshot={folder}")
+        assert text.count("KING ") == 1 and text.endswith(alone), (text, alone)
+
+
 def mistakes_are_explained():
     text = trainers.run(2, "gpt", *SMALL, "--sharding=none", expect=1)
     assert "--sharding=none is for one process; here are 2" in text, text
@@ -181,4 +188,4 @@ def mistakes_are_explained():
 
 
 trainers.main([ranks_compute_what_one_process_does, dropout_does_not_depend_on_ranks, shares_may_differ,
-               a_killed_rank_changes_no_bit, asked_to_stop_all_ranks_do, nodes_join_and_leave, mistakes_are_explained])
+               a_killed_rank_changes_no_bit, asked_to_stop_all_ranks_do, nodes_join_and_leave, text_is_written_once, mistakes_are_explained])
