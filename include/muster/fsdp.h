@@ -25,8 +25,9 @@
  * unit before.
  *
  * Nobody reads a part while its owner's optimizer writes it. muster_fsdp_begin() waits until every rank of the host has
- * called it, and so has written what it writes. A rank may write its part of a unit after muster_fsdp_finish(): the
- * gradients of this part come from all ranks, and each gave them after its last look at the unit.
+ * called it, and so has written what it writes. A rank may write its part of a unit between muster_fsdp_finish() of a
+ * step STEP and the next begin: the gradients of this part come from all ranks, and each gave them after its last look
+ * at the unit. After other steps, somebody may still be reading.
  *
  * Pointers: what acquire gives is valid until the release. It may be elsewhere the next time.
  *
@@ -186,8 +187,9 @@ int muster_fsdp_release(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_
 int muster_fsdp_finish(struct muster_fsdp *fsdp);
 
 /* Uneven inputs: as muster_ddp_shadow(). Takes part in the next step of the ranks that still have data, with zeros for
- * gradients. *stepped: this rank is to make the optimizer's step now; false: all have run out. The others must use the
- * units in the order of the list, and backwards. Blocks. */
+ * gradients. *stepped: this rank is to make the optimizer's step now; false: all have run out. Between hosts the others
+ * use every unit in the order of the list, one at a time, and then backwards (else acquire or finish: MUSTER_EINVAL).
+ * Blocks. */
 int muster_fsdp_shadow(struct muster_fsdp *fsdp, bool *stepped);
 
 /* ---- What this rank has ---- */

@@ -225,6 +225,13 @@ int fsdp_hook_start(struct muster_fsdp *fsdp, uint32_t unit);
 /* When that is done: the averages are in the buffer. */
 int fsdp_hook_finish(struct muster_fsdp *fsdp, uint32_t unit);
 
+/* ---- fsdp_uneven.c ---- */
+
+/* May a rank that has data acquire the unit now? Those without gather in one order. */
+int fsdp_uneven_check_use(const struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass);
+/* Has it used all that they gathered? */
+int fsdp_uneven_check_end(const struct muster_fsdp *fsdp);
+
 /* ---- fsdp_step.c ---- */
 
 /* A step of which the ranks have agreed who has data. */
