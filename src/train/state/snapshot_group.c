@@ -18,9 +18,7 @@ static int least(struct muster_group *group, int64_t *numbers, size_t count) {
     return muster_all_reduce(group, numbers, numbers, count, MUSTER_INT64, MUSTER_OP_MIN, NULL);
 }
 
-/* Every rank tells its result. When one is a failure, all get the code and the sentence of the lowest rank that failed.
- */
-static int agree(struct muster_group *group, int code) {
+int snapshot_agree(struct muster_group *group, int code) {
     uint32_t rank = muster_group_rank(group);
     int64_t failed = code ? (int64_t)rank : INT64_MAX, shared_code = code;
     char sentence[MUSTER_DETAIL_MAX] = "";
@@ -38,7 +36,7 @@ int muster_snapshot_save_group(struct muster_group *group, bool saves, const cha
                                const struct muster_snapshot_state *state,
                                const struct muster_snapshot_options *options) {
     /* Without a group the call is refused before anything is written. */
-    return agree(group, saves && group ? muster_snapshot_save(folder, step, state, options) : 0);
+    return snapshot_agree(group, saves && group ? muster_snapshot_save(folder, step, state, options) : 0);
 }
 
 /* ---- the state from another rank ---- */
@@ -58,7 +56,7 @@ static int broadcast_values(struct muster_group *group, const struct muster_valu
                             uint32_t owner) {
     char *text = calloc(1, MUSTER_VALUE_TEXT_MAX);
     int code = text ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a text");
-    code = agree(group, code);
+    code = snapshot_agree(group, code);
     for (size_t i = 0; i < count && code == 0; i++) {
         switch (values[i].kind) {
         case MUSTER_VALUE_INTEGER:
@@ -68,7 +66,7 @@ static int broadcast_values(struct muster_group *group, const struct muster_valu
             code = muster_broadcast(group, values[i].data, 1, MUSTER_FLOAT64, owner, NULL);
             break;
         case MUSTER_VALUE_TEXT:
-            code = agree(group, broadcast_text(group, &values[i], owner, text));
+            code = snapshot_agree(group, broadcast_text(group, &values[i], owner, text));
             break;
         }
     }
@@ -77,7 +75,7 @@ static int broadcast_values(struct muster_group *group, const struct muster_valu
 }
 
 /* It has been checked: no product overflows. */
-static int broadcast_state(struct muster_group *group, const struct muster_snapshot_state *state, uint32_t owner) {
+int snapshot_broadcast_state(struct muster_group *group, const struct muster_snapshot_state *state, uint32_t owner) {
     int code = 0;
     for (size_t i = 0; i < state->tensor_count && code == 0; i++) {
         const struct muster_tensor *tensor = &state->tensors[i];
@@ -93,27 +91,16 @@ static int broadcast_state(struct muster_group *group, const struct muster_snaps
 
 /* ---- loading ---- */
 
-static bool is_lack(int code) {
-    return code == MUSTER_ENOENT || code == MUSTER_ECORRUPT;
-}
-
-/* Which snapshot: the newest that a rank has, as the lowest rank that has it sees it. *out_mine: it is the one that was
- * found whole here. readiness: a failure of this rank, of which all are to hear, or 0. */
-static int choose(struct muster_group *group, const char *folder, int readiness, struct muster_snapshot_found *found,
-                  uint32_t *out_owner, bool *out_mine) {
-    *found = (struct muster_snapshot_found){.step = -1};
-    int lack = readiness ? readiness : muster_snapshot_find(folder, INT64_MAX, found);
-    int code = agree(group, is_lack(lack) ? 0 : lack);
-    if (code) {
-        return code;
-    }
+/* The newest that a rank has, as the lowest rank that has it sees it. lack: why this one has none, or 0. */
+static int choose(struct muster_group *group, int lack, struct snapshot_choice *choice) {
+    struct muster_snapshot_found *found = &choice->found;
     int64_t newest[2] = {-found->step, lack};
-    code = least(group, newest, 2);
+    int code = least(group, newest, 2);
     if (code) {
         return code;
     }
     if (newest[0] == 1) { /* no rank has one; the lowest code is the one that says most */
-        return agree(group, lack == newest[1] ? lack : 0);
+        return snapshot_agree(group, lack == newest[1] ? lack : 0);
     }
     int64_t owner = found->step == -newest[0] ? (int64_t)muster_group_rank(group) : INT64_MAX;
     code = least(group, &owner, 1);
@@ -122,30 +109,42 @@ static int choose(struct muster_group *group, const char *folder, int readiness,
     }
     int64_t chosen[2] = {found->step, (int64_t)found->id};
     code = muster_broadcast(group, chosen, 2, MUSTER_INT64, (uint32_t)owner, NULL);
-    *out_mine = found->step == chosen[0] && found->id == (uint64_t)chosen[1];
+    choice->is_mine = found->step == chosen[0] && found->id == (uint64_t)chosen[1];
     found->step = chosen[0];
     found->id = (uint64_t)chosen[1];
-    *out_owner = (uint32_t)owner;
+    choice->owner = (uint32_t)owner;
+    return code;
+}
+
+int snapshot_choose(struct muster_group *group, bool looks, const char *folder, int readiness,
+                    struct snapshot_choice *out) {
+    *out = (struct snapshot_choice){.found = {.step = -1}};
+    int lack = readiness || !looks ? readiness : muster_snapshot_find(folder, INT64_MAX, &out->found);
+    int code = snapshot_agree(group, snapshot_is_lack(lack) ? 0 : lack);
+    return code ? code : choose(group, lack, out);
+}
+
+int snapshot_any_lack(struct muster_group *group, int lack, bool *out) {
+    int64_t all = lack;
+    int code = least(group, &all, 1);
+    *out = all != 0;
     return code;
 }
 
 static int load_group(struct muster_group *group, const char *folder, int readiness,
                       const struct muster_snapshot_state *state, struct muster_snapshot_found *found) {
-    uint32_t owner = 0;
-    bool mine = false;
-    int code = choose(group, folder, readiness, found, &owner, &mine);
+    struct snapshot_choice choice;
+    bool any = false;
+    int code = snapshot_choose(group, true, folder, readiness, &choice);
     if (code) {
         return code;
     }
-    int lack = snapshot_load(&snapshot_io_system, folder, found->step, found->id, mine, state);
+    *found = choice.found;
+    int lack = snapshot_load(&snapshot_io_system, folder, found->step, found->id, choice.is_mine, state);
     /* The owner has read all of it a moment ago: that it cannot now is no lack. */
-    code = agree(group, is_lack(lack) && muster_group_rank(group) != owner ? 0 : lack);
-    int64_t all = lack;
-    code = code ? code : least(group, &all, 1);
-    if (code == 0 && all != 0) {
-        code = broadcast_state(group, state, owner);
-    }
-    return code;
+    code = snapshot_agree(group, snapshot_is_lack(lack) && muster_group_rank(group) != choice.owner ? 0 : lack);
+    code = code ? code : snapshot_any_lack(group, lack, &any);
+    return code || !any ? code : snapshot_broadcast_state(group, state, choice.owner);
 }
 
 int muster_snapshot_load_group_sized(struct muster_group *group, const char *folder,
@@ -191,7 +190,7 @@ static int check_values(const struct muster_value *values, size_t count) {
 }
 
 /* The smallest hash and the smallest complement of one are each other's complement if all hashes are equal. */
-static int agree_on_description(struct muster_group *group, const struct muster_snapshot_state *state) {
+int snapshot_agree_on_description(struct muster_group *group, const struct muster_snapshot_state *state) {
     uint64_t hash = hash_of(state);
     int64_t numbers[2] = {(int64_t)hash, (int64_t)~hash};
     int code = least(group, numbers, 2);
@@ -214,9 +213,9 @@ int muster_snapshot_broadcast(struct muster_group *group, const struct muster_sn
         safetensors_done(&table); /* it was made to check names and sizes */
         code = check_values(own.state.values, own.state.value_count);
     }
-    code = agree(group, code);
-    code = code ? code : agree_on_description(group, &own.state);
-    code = code ? code : broadcast_state(group, &own.state, root);
+    code = snapshot_agree(group, code);
+    code = code ? code : snapshot_agree_on_description(group, &own.state);
+    code = code ? code : snapshot_broadcast_state(group, &own.state, root);
     snapshot_state_done(&own);
     return code ? status_prefix(code, "broadcast a state") : 0;
 }

@@ -8,8 +8,10 @@
 
 #include "base/buf.h"
 #include "base/sized.h"
+#include "train/state/safetensors.h"
 #include "train/state/snapshot_io.h"
 #include "train/state/snapshot_manifest.h"
+#include "train/state/snapshot_parts.h"
 
 #include <muster/snapshot.h>
 
@@ -63,25 +65,41 @@ int snapshot_open_checked(const struct snapshot_folder *folder, const struct sna
 int snapshot_read(const struct snapshot_folder *folder, const char *name, int file, void *bytes, size_t count,
                   uint64_t offset);
 
-/* What a program of any version gives, as this version's structs. Strings and data stay borrowed. */
-struct snapshot_state {
-    struct muster_snapshot_state state;
-    void *owned; /* a copy of the tensors, or NULL */
-};
-int snapshot_state_read(const struct muster_snapshot_state *given, struct snapshot_state *out);
-/* Also after a failure. */
-void snapshot_state_done(struct snapshot_state *state);
 int snapshot_tensors_read(const struct muster_tensor *given, size_t tensor_bytes, size_t count,
                           struct sized_array *out);
 /* given: NULL for the defaults. */
 int snapshot_options_read(const struct muster_snapshot_options *given, struct muster_snapshot_options *out);
 
-/* The public calls, on any disk, with this version's structs. */
+/* The public calls, on any disk, with this version's structs. source: NULL if no tensor needs one. */
+int snapshot_save_from(const struct snapshot_io *io, const char *path, int64_t step,
+                       const struct muster_snapshot_state *state, const struct muster_snapshot_options *options,
+                       const struct snapshot_source *source);
 int snapshot_save(const struct snapshot_io *io, const char *path, int64_t step,
                   const struct muster_snapshot_state *state, const struct muster_snapshot_options *options);
 int snapshot_find(const struct snapshot_io *io, const char *path, int64_t step_max, struct muster_snapshot_found *out);
 /* checked: the snapshot of this id was found whole a moment ago; all of it need not be read twice. */
 int snapshot_load(const struct snapshot_io *io, const char *path, int64_t step, uint64_t id, bool checked,
                   const struct muster_snapshot_state *state);
+
+/* ---- snapshot_reader.c ---- */
+
+/* An open safetensors file, and the manifest of a snapshot. */
+struct snapshot_reader {
+    struct snapshot_folder folder;
+    struct snapshot_manifest manifest;
+    struct safetensors table;
+    int file;                     /* -1: none */
+    char name[SNAPSHOT_NAME_MAX]; /* of a snapshot's data file */
+    const char *file_name;        /* `name`, or that of a file without a manifest */
+    bool has_checksums;
+    uint64_t data_at; /* where the tensors begin in the file */
+};
+
+/* Opens a snapshot. Also after a failure the reader is to be handed to snapshot_reader_end(). */
+int snapshot_reader_begin(struct snapshot_reader *reader, const struct snapshot_io *io, const char *path, int64_t step,
+                          uint64_t id, bool checked);
+/* The same for a file of any name, which has no checksums. */
+int snapshot_reader_begin_file(struct snapshot_reader *reader, const char *path, const char *file_name);
+void snapshot_reader_end(struct snapshot_reader *reader);
 
 #endif

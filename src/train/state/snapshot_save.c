@@ -1,5 +1,6 @@
 /* Saving: the data file aside, synced, renamed, the folder synced; then the manifest in the same way. Its name in the
  * folder is what makes the snapshot complete. Older ones are removed after that and not before. */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@ struct save {
     struct snapshot_folder folder;
     int64_t step;
     const struct muster_snapshot_state *state;
+    const struct snapshot_source *source;
     struct safetensors table;
     uint64_t *tensor_checksums; /* in the state's order */
     struct snapshot_data data;
@@ -101,6 +103,32 @@ static int aside_publish(struct aside *aside, const char *name) {
 
 /* ---- the two files ---- */
 
+char snapshot_from_source[1];
+
+static int write_from_source(struct save *save, struct aside *aside, const struct safetensors_entry *entry,
+                             struct checksum *checksum) {
+    int code = 0;
+    for (uint64_t done = 0; done < entry->bytes && code == 0;) {
+        const void *bytes = NULL;
+        uint64_t count = 0, left = entry->bytes - done;
+        code = save->source->next(save->source->context, entry->index, left, &bytes, &count);
+        assert(code || (count > 0 && count <= left));
+        code = code ? code : aside_add(aside, bytes, count, checksum);
+        done += count;
+    }
+    return code;
+}
+
+static int write_tensor(struct save *save, struct aside *aside, const struct safetensors_entry *entry) {
+    struct checksum checksum;
+    const void *data = save->state->tensors[entry->index].data;
+    checksum_init(&checksum);
+    int code = data == snapshot_from_source ? write_from_source(save, aside, entry, &checksum)
+                                            : aside_add(aside, data, entry->bytes, &checksum);
+    save->tensor_checksums[entry->index] = checksum_value(&checksum);
+    return code;
+}
+
 static int write_tensors(struct save *save, struct aside *aside) {
     struct buf header;
     buf_init(&header, HEADER_ROOM);
@@ -108,11 +136,7 @@ static int write_tensors(struct save *save, struct aside *aside) {
     code = code ? code : aside_add(aside, buf_bytes(&header), header.len, NULL);
     buf_done(&header);
     for (size_t i = 0; i < save->table.count && code == 0; i++) {
-        const struct safetensors_entry *entry = &save->table.entries[i];
-        struct checksum checksum;
-        checksum_init(&checksum);
-        code = aside_add(aside, save->state->tensors[entry->index].data, entry->bytes, &checksum);
-        save->tensor_checksums[entry->index] = checksum_value(&checksum);
+        code = write_tensor(save, aside, &save->table.entries[i]);
     }
     return code;
 }
@@ -201,10 +225,11 @@ static void remove_temporaries(struct save *save) {
     (void)snapshot_folder_clean(&save->folder);
 }
 
-int snapshot_save(const struct snapshot_io *io, const char *path, int64_t step,
-                  const struct muster_snapshot_state *state, const struct muster_snapshot_options *options) {
+int snapshot_save_from(const struct snapshot_io *io, const char *path, int64_t step,
+                       const struct muster_snapshot_state *state, const struct muster_snapshot_options *options,
+                       const struct snapshot_source *source) {
     static const struct muster_snapshot_options defaults = MUSTER_SNAPSHOT_OPTIONS_INIT;
-    struct save save = {.folder = {.handle = -1}, .step = step, .state = state};
+    struct save save = {.folder = {.handle = -1}, .step = step, .state = state, .source = source};
     options = options ? options : &defaults;
     int code = check(&save, options);
     code = code ? code : open_and_lock(&save, io, path);
@@ -229,6 +254,18 @@ int snapshot_save(const struct snapshot_io *io, const char *path, int64_t step,
     safetensors_done(&save.table);
     free(save.tensor_checksums);
     return code;
+}
+
+int snapshot_save(const struct snapshot_io *io, const char *path, int64_t step,
+                  const struct muster_snapshot_state *state, const struct muster_snapshot_options *options) {
+    return snapshot_save_from(io, path, step, state, options, NULL);
+}
+
+int snapshot_save_parts(const char *folder, int64_t step, const struct muster_snapshot_state *state,
+                        const struct muster_snapshot_options *options, const struct snapshot_source *source) {
+    struct muster_snapshot_options own;
+    int code = folder ? snapshot_options_read(options, &own) : status_fail_null("saving a snapshot", "folder");
+    return code ? code : snapshot_save_from(&snapshot_io_system, folder, step, state, &own, source);
 }
 
 int muster_snapshot_save(const char *folder, int64_t step, const struct muster_snapshot_state *state,
