@@ -51,6 +51,7 @@
 #include <muster/ddp.h>
 #include <muster/group.h>
 #include <muster/optimizer.h>
+#include <muster/snapshot.h>
 #include <muster/status.h>
 #include <muster/types.h>
 
@@ -76,6 +77,8 @@ struct muster_fsdp_parameter {
     size_t block;     /* so many neighbouring elements stay on one rank: a row, or what is quantised together; a divisor
                        * of count. 0 or 1: it may be cut anywhere */
     bool frozen;      /* does not learn: no gradient, nothing for the optimizer */
+    uint32_t dim_count;                     /* 0: one dimension, of `count` */
+    uint64_t shape[MUSTER_TENSOR_DIMS_MAX]; /* as snapshots have it; its product is `count` */
 };
 
 /* A unit. Everything is copied. Its memory holds the parameters that learn, in the order of the list, and then the
@@ -233,6 +236,48 @@ int muster_fsdp_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimize
 /* The sum of the squares of all gradients of the model, the same on every rank; its root is the norm. Between finish
  * and the next begin. Blocks: one all_reduce of 8 bytes. */
 int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
+
+/* ---- Snapshots (muster/snapshot.h) ----
+ *
+ * A snapshot has the whole state, whoever stores which part of it: every parameter under its name, float32 with the
+ * shape that was registered; what the optimizer remembers, as muster_optimizer_tensors() names it for whole parameters;
+ * and what the program adds. That is what a program with a ddp saves that has these parameters and
+ * muster_optimizer_tensors(): either loads the other's, and any number of ranks, on any hosts, with any sharding.
+ *
+ * Collective. Between steps: after muster_fsdp_finish() and before muster_fsdp_begin(). Every rank gets the same
+ * result, and on failure the sentence of the rank that failed. A failed save or load does not fail the fsdp or the
+ * group: training may go on (after a failed load with parameters that are whatever it left). Further errors are those
+ * of muster/snapshot.h; MUSTER_EINVAL: a step has been begun, or the optimizer was not made for this fsdp;
+ * MUSTER_EMISMATCH: ranks gave different optimizers, or describe different states.
+ *
+ * optimizer: NULL, or made with muster_fsdp_optimizer(). extra: the program's own tensors and values, such as the
+ * number of the step; NULL: none. Their names differ from those of the parameters. */
+
+/* Saves. Ranks that pass `saves` as true write: one rank of the job into a folder that all see, or one of each host
+ * into a folder of its own. folder, step, extra and options are theirs; extra is equal on them. On one host, and with
+ * hybrid sharding, they write straight from the memory that the host shares, and nothing is allocated for the state.
+ * Else pieces of at most 4 MiB are sent to them: a rank needs the memory of two of them, and no more than a unit has.
+ * Blocks. */
+int muster_fsdp_save(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, bool saves, const char *folder,
+                     int64_t step, const struct muster_snapshot_state *extra,
+                     const struct muster_snapshot_options *options);
+
+/* Loads the newest whole snapshot that any host sees into the parameters, their bfloat16 copy, the optimizer, and the
+ * tensors and values of `extra`, which every rank describes and gets. All of it must be in the snapshot: MUSTER_EINVAL
+ * names the tensor that is missing or has another shape. The first rank of each host looks for snapshots and checks
+ * them, and reads what its host stores. If a rank does not see the snapshot, the lowest rank that has found it whole
+ * reads it and sends it to all, in pieces of at most 4 MiB. MUSTER_ENOENT, MUSTER_ECORRUPT as for
+ * muster_snapshot_find(), when no host has one. out: may be NULL. Its step and id are the same on every rank; the rest
+ * tells what the first rank of this host passed over, and is empty on the others. Gradients are not part of a snapshot:
+ * muster_fsdp_step() needs a new step first. Blocks. */
+int muster_fsdp_load_newest_sized(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, const char *folder,
+                                  const struct muster_snapshot_state *extra, struct muster_snapshot_found *out,
+                                  size_t out_bytes);
+static inline int muster_fsdp_load_newest(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
+                                          const char *folder, const struct muster_snapshot_state *extra,
+                                          struct muster_snapshot_found *out) {
+    return muster_fsdp_load_newest_sized(fsdp, optimizer, folder, extra, out, sizeof *out);
+}
 
 /* ---- What it costs ---- */
 

@@ -180,15 +180,6 @@ static uint64_t hash_of(const struct muster_snapshot_state *state) {
     return hash;
 }
 
-static int check_values(const struct muster_value *values, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        if (!values[i].name || !values[i].data) {
-            return status_fail(MUSTER_EINVAL, "value %zu has no name or no data", i);
-        }
-    }
-    return 0;
-}
-
 /* The smallest hash and the smallest complement of one are each other's complement if all hashes are equal. */
 int snapshot_agree_on_description(struct muster_group *group, const struct muster_snapshot_state *state) {
     uint64_t hash = hash_of(state);
@@ -202,17 +193,12 @@ int snapshot_agree_on_description(struct muster_group *group, const struct muste
 
 int muster_snapshot_broadcast(struct muster_group *group, const struct muster_snapshot_state *state, uint32_t root) {
     struct snapshot_state own;
-    struct safetensors table;
     if (group && root >= muster_group_size(group)) {
         return status_fail(MUSTER_EINVAL, "broadcast a state: root %u of a group of %u ranks", root,
                            muster_group_size(group));
     }
     int code = snapshot_state_read(state, &own);
-    code = code ? code : safetensors_layout(own.state.tensors, own.state.tensor_count, &table);
-    if (code == 0) {
-        safetensors_done(&table); /* it was made to check names and sizes */
-        code = check_values(own.state.values, own.state.value_count);
-    }
+    code = code ? code : snapshot_state_check(&own.state);
     code = snapshot_agree(group, code);
     code = code ? code : snapshot_agree_on_description(group, &own.state);
     code = code ? code : snapshot_broadcast_state(group, &own.state, root);

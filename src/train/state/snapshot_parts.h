@@ -21,6 +21,10 @@ int snapshot_state_read(const struct muster_snapshot_state *given, struct snapsh
 /* Also after a failure. */
 void snapshot_state_done(struct snapshot_state *state);
 
+/* Could the state be saved? Names, types and sizes of tensors; names and memory of values. MUSTER_EINVAL,
+ * MUSTER_ELIMIT, MUSTER_ENOMEM. */
+int snapshot_state_check(const struct muster_snapshot_state *state);
+
 /* ---- saving ---- */
 
 /* A tensor with this address as data comes from the source. */

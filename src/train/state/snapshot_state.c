@@ -37,6 +37,25 @@ void snapshot_state_done(struct snapshot_state *state) {
     state->owned = NULL;
 }
 
+static int check_values(const struct muster_value *values, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (!values[i].name || !values[i].data) {
+            return status_fail(MUSTER_EINVAL, "value %zu has no name or no data", i);
+        }
+    }
+    return 0;
+}
+
+int snapshot_state_check(const struct muster_snapshot_state *state) {
+    struct safetensors table;
+    int code = safetensors_layout(state->tensors, state->tensor_count, &table);
+    if (code == 0) {
+        safetensors_done(&table); /* it was made to check the list */
+        code = check_values(state->values, state->value_count);
+    }
+    return code;
+}
+
 int snapshot_options_read(const struct muster_snapshot_options *given, struct muster_snapshot_options *out) {
     *out = (struct muster_snapshot_options)MUSTER_SNAPSHOT_OPTIONS_INIT;
     return sized_read_options(out, sizeof *out, given, "muster_snapshot_options", "MUSTER_SNAPSHOT_OPTIONS_INIT");

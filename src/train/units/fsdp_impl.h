@@ -11,6 +11,7 @@
  *   fsdp_uneven.c     ranks that have run out of data
  *   fsdp_optimizer.c  ranges, the optimizer on them, norm
  *   fsdp_memory.c     what is resident, and what will be
+ *   fsdp_snapshot.c   the tensors of a snapshot (fsdp_snapshot.h); fsdp_save.c, fsdp_load.c
  *
  * unit_layout.h says where parameters are and who has which part, mesh.h which ranks form rows and columns. */
 #ifndef TRAIN_FSDP_IMPL_H
@@ -88,7 +89,14 @@ struct fsdp_order {
 /* What an optimizer remembers. */
 struct fsdp_state {
     struct fsdp_state *next;
+    const struct muster_optimizer *optimizer; /* may have been freed */
     struct state_region region;
+};
+
+/* The shape of a parameter. */
+struct fsdp_dims {
+    uint32_t count;
+    uint64_t sizes[MUSTER_TENSOR_DIMS_MAX];
 };
 
 struct muster_fsdp {
@@ -97,6 +105,7 @@ struct muster_fsdp {
     struct fsdp_unit *units;
     uint32_t unit_count;
     const char **parameter_names;
+    struct fsdp_dims *parameter_dims;
     uint32_t *learning; /* numbers of the parameters that learn */
     uint32_t learning_count;
     uint32_t unit_learning_count; /* units that have such a parameter */

@@ -1,4 +1,5 @@
 /* The list of units as it was given: checked, copied, and compared between ranks. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,20 @@ static int check_unique(const char *what, const char *const *names, size_t count
     return status;
 }
 
+static int check_shape(const struct muster_fsdp_parameter *parameter, const char *unit) {
+    uint64_t count = 1;
+    bool fits = parameter->dim_count <= MUSTER_TENSOR_DIMS_MAX;
+    for (uint32_t i = 0; fits && i < parameter->dim_count; i++) {
+        fits = !__builtin_mul_overflow(count, parameter->shape[i], &count);
+    }
+    return parameter->dim_count == 0 || (fits && count == parameter->count)
+               ? MUSTER_OK
+               : status_fail(MUSTER_EINVAL,
+                             "unit \"%s\": the shape of parameter \"%s\" has not %zu elements, or more than %d "
+                             "dimensions",
+                             unit, parameter->name, parameter->count, MUSTER_TENSOR_DIMS_MAX);
+}
+
 static int check_parameter(const struct muster_fsdp_parameter *parameter, const char *unit, size_t index) {
     int status = check_name("parameter", index, parameter->name);
     if (status != MUSTER_OK) {
@@ -49,7 +64,7 @@ static int check_parameter(const struct muster_fsdp_parameter *parameter, const 
         return status_fail(MUSTER_EINVAL, "unit \"%s\": parameter \"%s\" has no elements, or no whole number of blocks",
                            unit, parameter->name);
     }
-    return MUSTER_OK;
+    return check_shape(parameter, unit);
 }
 
 static bool is_type(enum muster_type type) {
@@ -145,6 +160,7 @@ static size_t place(struct muster_fsdp *block, const struct reader *reader, char
     (void)carve(block, &used, sizeof *block);
     void *units = carve(block, &used, reader->unit_count * sizeof(struct fsdp_unit));
     void *names = carve(block, &used, reader->parameter_count * sizeof(const char *));
+    void *dims = carve(block, &used, reader->parameter_count * sizeof(struct fsdp_dims));
     void *learning = carve(block, &used, reader->parameter_count * sizeof(uint32_t));
     void *buffers = carve(block, &used, reader->unit_count * sizeof(struct fsdp_buffer));
     void *shard_at = carve(block, &used, reader->unit_count * sizeof(size_t));
@@ -153,6 +169,7 @@ static size_t place(struct muster_fsdp *block, const struct reader *reader, char
     if (block) {
         block->units = units;
         block->parameter_names = names;
+        block->parameter_dims = dims;
         block->learning = learning;
         block->buffers = buffers;
         block->shard_at = shard_at;
@@ -171,6 +188,15 @@ static const char *keep_name(char **names, const char *name) {
     return kept;
 }
 
+static struct fsdp_dims dims_of(const struct muster_fsdp_parameter *parameter) {
+    struct fsdp_dims dims = {.count = 1, .sizes = {parameter->count}};
+    if (parameter->dim_count > 0) {
+        dims.count = parameter->dim_count;
+        memcpy(dims.sizes, parameter->shape, dims.count * sizeof *dims.sizes);
+    }
+    return dims;
+}
+
 static void copy_unit(struct muster_fsdp *fsdp, const struct reader *reader, uint32_t index, uint32_t first,
                       char **names, struct unit_item *items) {
     const struct muster_fsdp_unit *unit = unit_of(reader, index);
@@ -182,6 +208,7 @@ static void copy_unit(struct muster_fsdp *fsdp, const struct reader *reader, uin
         items[first + i] = (struct unit_item){
             .count = parameter->count, .block = parameter->block, .unit = index, .frozen = parameter->frozen};
         fsdp->parameter_names[first + i] = keep_name(names, parameter->name);
+        fsdp->parameter_dims[first + i] = dims_of(parameter);
         if (!parameter->frozen) {
             fsdp->learning[fsdp->learning_count++] = first + i;
             learns = true;
@@ -262,6 +289,18 @@ int fsdp_model_create(const struct muster_fsdp_unit *units, size_t unit_bytes, s
 
 /* ---- do the ranks agree? ---- */
 
+static int describe_parameter(const struct muster_fsdp *fsdp, const struct unit_item *item, uint32_t index,
+                              struct buf *text) {
+    const struct fsdp_dims *dims = &fsdp->parameter_dims[index];
+    int status =
+        buf_printf(text, "parameter %u: %s, %zu in blocks of %zu%s, shape", index, fsdp->parameter_names[index],
+                   item->count, item->block > 1 ? item->block : 1, item->frozen ? ", frozen" : "");
+    for (uint32_t i = 0; status == MUSTER_OK && i < dims->count; i++) {
+        status = buf_printf(text, " %" PRIu64, dims->sizes[i]);
+    }
+    return status ? status : buf_printf(text, "\n");
+}
+
 static int describe(const struct muster_fsdp *fsdp, const struct unit_item *items, struct buf *text) {
     const struct muster_fsdp_options *o = &fsdp->options;
     buf_init(text, AGREEMENT_BYTES_MAX);
@@ -278,9 +317,7 @@ static int describe(const struct muster_fsdp *fsdp, const struct unit_item *item
         const struct fsdp_unit *unit = &fsdp->units[u];
         status = buf_printf(text, "unit %u: %s, %u parameters\n", u, unit->name, unit->item_count);
         for (uint32_t i = unit->first; status == MUSTER_OK && i < unit->first + unit->item_count; i++) {
-            status =
-                buf_printf(text, "parameter %u: %s, %zu in blocks of %zu%s\n", i, fsdp->parameter_names[i],
-                           items[i].count, items[i].block > 1 ? items[i].block : 1, items[i].frozen ? ", frozen" : "");
+            status = describe_parameter(fsdp, &items[i], i, text);
         }
     }
     return status;

@@ -116,6 +116,7 @@ static int keep_states(struct muster_fsdp *fsdp, struct muster_optimizer *optimi
         free(kept);
         return status;
     }
+    kept->optimizer = optimizer;
     kept->next = fsdp->states;
     fsdp->states = kept;
     return MUSTER_OK;

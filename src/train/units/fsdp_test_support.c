@@ -17,6 +17,9 @@ static const char *const unit_names[UNITS] = {"embedding", "block 0", "block 1",
 static const struct muster_adamw_options adamw = {sizeof adamw, 0.01, 0.9, 0.99, 1e-8, 0.1};
 static const struct muster_adamw_options adamw_plain = {sizeof adamw_plain, 0.02, 0.9, 0.99, 1e-8, 0};
 
+enum { MATRIX = 3 }; /* the parameter that has two dimensions */
+static const uint64_t matrix_rows = 25;
+
 static float number_of(uint32_t rank, uint32_t step, size_t parameter, size_t element) {
     uint32_t seed = ((rank * 131 + step) * 31 + (uint32_t)parameter) * 4099 + (uint32_t)element;
     seed = (seed ^ seed >> 15) * 0x2c1b3c6dU;
@@ -37,6 +40,20 @@ int fill_parameter(void *context, size_t unit, size_t parameter, float *values) 
     return 0;
 }
 
+struct muster_tensor job_parameter(size_t parameter, float *values) {
+    struct muster_tensor tensor = {.name = parameter_names[parameter],
+                                   .type = MUSTER_FLOAT32,
+                                   .dim_count = 1,
+                                   .shape = {parameter_counts[parameter]},
+                                   .data = values};
+    if (parameter == MATRIX) {
+        tensor.dim_count = 2;
+        tensor.shape[0] = matrix_rows;
+        tensor.shape[1] = parameter_counts[parameter] / matrix_rows;
+    }
+    return tensor;
+}
+
 static bool is_frozen(const struct job *job, size_t parameter) {
     return job->frozen >> parameter & 1;
 }
@@ -47,8 +64,12 @@ const struct muster_fsdp_unit *job_units(const struct job *job) {
     memset(units, 0, sizeof units);
     for (size_t i = 0; i < PARAMETERS; i++) {
         struct muster_fsdp_unit *unit = &units[parameter_units[i]];
-        parameters[i] = (struct muster_fsdp_parameter){parameter_names[i], parameter_counts[i], i == 3 ? job->block : 0,
-                                                       is_frozen(job, i)};
+        parameters[i] = (struct muster_fsdp_parameter){.name = parameter_names[i],
+                                                       .count = parameter_counts[i],
+                                                       .block = i == 3 ? job->block : 0,
+                                                       .frozen = is_frozen(job, i),
+                                                       .dim_count = i == MATRIX ? 2 : 0,
+                                                       .shape = {matrix_rows, parameter_counts[i] / matrix_rows}};
         unit->name = unit_names[parameter_units[i]];
         unit->parameters = unit->parameter_count == 0 ? &parameters[i] : unit->parameters;
         unit->parameter_count++;
@@ -69,10 +90,6 @@ static float to_bfloat16(float value) {
 static float rounded(enum muster_type type, float value) {
     return type == MUSTER_BFLOAT16 ? to_bfloat16(value) : value;
 }
-
-struct reference {
-    float *values[PARAMETERS], *averages[PARAMETERS];
-};
 
 static bool uses_unit(const struct job *job, uint32_t step, uint32_t unit) {
     return !(job->skipped > 0 && unit == job->skipped && step % 2 == 1);
@@ -120,32 +137,27 @@ static size_t group_of(size_t parameter) {
     return parameter % 3 == 0;
 }
 
-static struct muster_optimizer *reference_optimizer(const struct job *job, struct reference *r, size_t *out_count) {
+void reference_init(struct rank *rank, const struct job *job, struct reference *out) {
     struct muster_optimizer_range ranges[PARAMETERS];
     const struct muster_optimizer_group groups[2] = {{.adamw = &adamw}, {.adamw = &adamw_plain}};
-    struct muster_optimizer *optimizer = NULL;
     size_t count = 0;
     for (size_t p = 0; p < PARAMETERS; p++) {
-        r->values[p] = calloc(parameter_counts[p], sizeof(float));
-        r->averages[p] = calloc(parameter_counts[p], sizeof(float));
-        (void)fill_parameter(NULL, 0, p, r->values[p]);
+        out->values[p] = calloc(parameter_counts[p], sizeof(float));
+        out->averages[p] = calloc(parameter_counts[p], sizeof(float));
+        (void)fill_parameter(NULL, 0, p, out->values[p]);
         if (!is_frozen(job, p)) {
             ranges[count++] =
-                (struct muster_optimizer_range){parameter_names[p], r->values[p], parameter_counts[p], group_of(p)};
+                (struct muster_optimizer_range){parameter_names[p], out->values[p], parameter_counts[p], group_of(p)};
         }
     }
-    *out_count = count;
-    return muster_optimizer_create(ranges, count, groups, 2, &optimizer) == 0 ? optimizer : NULL;
+    rank_check_code(rank, muster_optimizer_create(ranges, count, groups, 2, &out->optimizer), 0);
 }
 
-static void reference_run(struct rank *rank, const struct job *job, uint32_t size, struct reference *r) {
-    size_t count = 0;
-    struct muster_optimizer *optimizer = reference_optimizer(job, r, &count);
-    rank_check(rank, optimizer != NULL);
-    for (uint32_t step = 0; step < job->steps; step++) {
+void reference_run(struct rank *rank, const struct job *job, uint32_t size, uint32_t first, struct reference *r) {
+    for (uint32_t step = first; step < job->steps; step++) {
         const float *gradients[PARAMETERS];
         struct muster_optimizer_step_options options = MUSTER_OPTIMIZER_STEP_OPTIONS_INIT;
-        double norm = reference_average(job, size, step, r);
+        double norm = reference_average(job, step < job->first_step ? job->first_size : size, step, r);
         size_t at = 0;
         for (size_t p = 0; p < PARAMETERS; p++) {
             if (!is_frozen(job, p)) {
@@ -153,12 +165,12 @@ static void reference_run(struct rank *rank, const struct job *job, uint32_t siz
             }
         }
         options.gradient_scale = job->norm_max > 0 ? muster_clip_scale(norm, job->norm_max) : 1;
-        rank_check_code(rank, muster_optimizer_step_into(optimizer, gradients, &options), 0);
+        rank_check_code(rank, muster_optimizer_step_into(r->optimizer, gradients, &options), 0);
     }
-    muster_optimizer_free(optimizer);
 }
 
-static void reference_free(struct reference *r) {
+void reference_free(struct reference *r) {
+    muster_optimizer_free(r->optimizer);
     for (size_t p = 0; p < PARAMETERS; p++) {
         free(r->values[p]);
         free(r->averages[p]);
@@ -257,7 +269,7 @@ static int optimize(const struct run *run) {
 
 static int run_steps(const struct run *run) {
     int status = 0;
-    uint32_t step = 0;
+    uint32_t step = run->job->first_step;
     for (; status == 0 && has_batch(run->job, run->rank->rank, step); step++) {
         for (uint32_t part = 0; status == 0 && part <= run->job->before_count; part++) {
             status = run_part(run, step, part);
@@ -301,7 +313,26 @@ static void compare(const struct run *run, const struct reference *r) {
     rank_check_code(run->rank, muster_fsdp_finish(run->fsdp), 0);
 }
 
-static int body(struct rank *rank, void *argument) {
+static int call(job_hook *hook, const struct run *run) {
+    return hook ? hook(run->rank, run->job, run->fsdp, run->optimizer) : 0;
+}
+
+static void train_and_compare(const struct run *run) {
+    struct reference reference;
+    if (call(run->job->prepare, run) != 0) {
+        return;
+    }
+    rank_check_code(run->rank, run_steps(run), 0);
+    if (call(run->job->conclude, run) != 0) {
+        return;
+    }
+    reference_init(run->rank, run->job, &reference);
+    reference_run(run->rank, run->job, run->rank->size, 0, &reference);
+    compare(run, &reference);
+    reference_free(&reference);
+}
+
+int job_body(struct rank *rank, void *argument) {
     const struct job *job = argument;
     struct run run = {.rank = rank, .job = job};
     struct muster_fsdp_options options = job->options;
@@ -319,11 +350,7 @@ static int body(struct rank *rank, void *argument) {
     }
     rank_check_code(rank, muster_fsdp_create(group, job_units(job), UNITS, &options, &run.fsdp), 0);
     rank_check_code(rank, muster_fsdp_optimizer(run.fsdp, groups_of, groups, 2, &run.optimizer), 0);
-    rank_check_code(rank, run_steps(&run), 0);
-    struct reference reference;
-    reference_run(rank, job, rank->size, &reference);
-    compare(&run, &reference);
-    reference_free(&reference);
+    train_and_compare(&run);
     muster_optimizer_free(run.optimizer);
     muster_fsdp_free(run.fsdp);
     muster_group_free(group);
@@ -331,5 +358,5 @@ static int body(struct rank *rank, void *argument) {
 }
 
 void job_check(uint32_t size, const struct job *job) {
-    ranks_run_with(size, body, (void *)(uintptr_t)job, &job->ranks);
+    ranks_run_with(size, job_body, (void *)(uintptr_t)job, &job->ranks);
 }

@@ -1,0 +1,58 @@
+/* What saving and loading an fsdp share: the tensors of its snapshot, in the order of the file, and who stores what of
+ * them.
+ *
+ * Parameters and what the optimizer remembers are sharded: no rank has them whole, a host may. What a program adds, and
+ * the optimizer's numbers of steps, every rank has whole. */
+#ifndef TRAIN_FSDP_SNAPSHOT_H
+#define TRAIN_FSDP_SNAPSHOT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "train/state/snapshot_parts.h"
+#include "train/units/fsdp_impl.h"
+
+/* All tensors are float32 where they are sharded. Those come first in the list. */
+struct fsdp_table {
+    struct muster_fsdp *fsdp;
+    const struct state_region *region; /* what the optimizer remembers; NULL: nothing */
+    size_t slot_count;                 /* numbers remembered for each element that learns */
+    struct muster_tensor *tensors;
+    struct snapshot_state extra;
+    struct muster_snapshot_state all, sharded, common; /* common: what every rank has whole */
+    size_t piece_count; /* elements of sharded tensors that are sent at a time: two pieces are no more than a unit */
+};
+
+/* Does the host have every sharded tensor whole? Then it is data of the table's tensor, else that is
+ * snapshot_from_source. */
+static inline bool fsdp_table_is_whole(const struct fsdp_table *table) {
+    return !fsdp_gathers(table->fsdp);
+}
+
+/* optimizer, given: NULL for none. Not collective. MUSTER_EINVAL: an optimizer that was not made for this fsdp, or it
+ * is in a step. Also after a failure the table is to be handed to fsdp_table_done(). */
+int fsdp_table_init(struct fsdp_table *table, struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
+                    const struct muster_snapshot_state *given);
+void fsdp_table_done(struct fsdp_table *table);
+
+/* Elements [begin, begin + count) of a sharded tensor. */
+struct fsdp_extent {
+    size_t tensor, begin, count;
+};
+
+/* A walk over all elements of all sharded tensors, in the order of the file. It begins zeroed. */
+struct fsdp_walk {
+    size_t tensor, begin; /* what comes next */
+};
+/* The next elements, at most `most`, all of one tensor. False: that was all. */
+bool fsdp_walk_next(const struct fsdp_table *table, struct fsdp_walk *walk, size_t most, struct fsdp_extent *out);
+bool fsdp_walk_is_done(const struct fsdp_table *table, const struct fsdp_walk *walk);
+
+/* What part `part` has of an extent; false: nothing. */
+bool fsdp_table_overlap(const struct fsdp_table *table, const struct fsdp_extent *extent, uint32_t part,
+                        struct fsdp_extent *out);
+/* Where this host stores an extent that lies in the part of its rank `column`. */
+float *fsdp_table_at(const struct fsdp_table *table, const struct fsdp_extent *extent, uint32_t column);
+
+#endif
