@@ -6,7 +6,6 @@
 #include "fail.h"
 #include "floats.h"
 #include "resident.h"
-#include "state.h"
 
 static struct muster_tensor matrix(const char *name, enum muster_type type, int rows, int columns, void *data) {
     return (struct muster_tensor){
@@ -31,7 +30,7 @@ void check_write(const struct options *options) {
     if (options->weights != NULL) {
         resident_fill(&resident, &(struct first_values){options->weights, 0});
     } else {
-        described = state_describe(parameters, resident.parameters, tensors);
+        described = resident_describe(parameters, resident.parameters, tensors);
     }
     tensors[described++] = matrix("tokens", MUSTER_INT32, batch, length, tokens);
     tensors[described++] = matrix("targets", MUSTER_INT32, batch, length, targets);
@@ -49,7 +48,7 @@ void check_write(const struct options *options) {
     }
     gpt_backward(model, 1);
 
-    described = state_describe(parameters, resident.gradients, tensors);
+    described = resident_describe(parameters, resident.gradients, tensors);
     tensors[described++] = matrix("logits", MUSTER_FLOAT32, (int)count, shape->vocabulary, logits);
     tensors[described++] = (struct muster_tensor){.name = "loss", .type = MUSTER_FLOAT64, .data = &loss};
     struct muster_snapshot_state state = MUSTER_SNAPSHOT_STATE(tensors, described, NULL, 0);

@@ -63,3 +63,19 @@ static void release(void *context, int unit, enum gpt_pass pass) {
 struct gpt_memory resident_memory(struct resident *resident) {
     return (struct gpt_memory){resident, acquire, release};
 }
+
+size_t resident_describe(const struct gpt_parameters *list, float *const *units, struct muster_tensor *out) {
+    size_t count = 0;
+    for (int unit = 0; unit < list->unit_count; unit++) {
+        const struct gpt_unit *u = &list->units[unit];
+        for (size_t i = 0; i < u->tensor_count; i++, count++) {
+            const struct gpt_tensor *tensor = &u->tensors[i];
+            out[count] = (struct muster_tensor){.name = tensor->name,
+                                                .type = MUSTER_FLOAT32,
+                                                .dim_count = tensor->columns == 0 ? 1 : 2,
+                                                .shape = {(uint64_t)tensor->rows, (uint64_t)tensor->columns},
+                                                .data = units[unit] + tensor->offset};
+        }
+    }
+    return count;
+}

@@ -3,6 +3,8 @@
 #ifndef EXAMPLES_GPT_RESIDENT_H
 #define EXAMPLES_GPT_RESIDENT_H
 
+#include <muster/snapshot.h>
+
 #include "gpt.h"
 #include "weights.h"
 
@@ -25,6 +27,10 @@ void resident_own_gradients(struct resident *resident);
 
 /* First values of all units. */
 void resident_fill(struct resident *resident, const struct first_values *first);
+
+/* One tensor for each parameter, in `out`, as libmuster's snapshots want them. units: where the values of each unit
+ * are. Returns how many. */
+size_t resident_describe(const struct gpt_parameters *list, float *const *units, struct muster_tensor *out);
 
 /* Borrows `resident` as long as the model lives. */
 struct gpt_memory resident_memory(struct resident *resident);

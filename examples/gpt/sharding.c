@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "fail.h"
 #include "sharding_fsdp.h"
@@ -181,6 +182,54 @@ void sharding_step(struct sharding *sharding, struct muster_optimizer *optimizer
     } else {
         check(muster_optimizer_step_into(optimizer, sharding->gradients, &options), "change the parameters");
     }
+}
+
+/* ---- Snapshots ---- */
+
+/* All of it, for a rank that has all. Returns the tensors, which are allocated. */
+static struct muster_tensor *describe(const struct sharding *sharding, struct muster_optimizer *optimizer,
+                                      const struct muster_snapshot_state *extra, struct muster_snapshot_state *out) {
+    size_t remembered = muster_optimizer_tensor_count(optimizer);
+    struct muster_tensor *tensors =
+        allocate(sharding->list->tensor_count + remembered + extra->tensor_count, sizeof *tensors);
+    size_t count = resident_describe(sharding->list, sharding->resident.parameters, tensors);
+    check(muster_optimizer_tensors(optimizer, tensors + count), "describe the optimizer");
+    count += remembered;
+    memcpy(tensors + count, extra->tensors, extra->tensor_count * sizeof *tensors);
+    *out = *extra;
+    out->tensors = tensors;
+    out->tensor_count += count;
+    return tensors;
+}
+
+void sharding_save(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder, int64_t step,
+                   const struct muster_snapshot_state *extra) {
+    bool saves = muster_group_rank(sharding->group) == 0;
+    if (sharding->fsdp != NULL) {
+        check(muster_fsdp_save(sharding->fsdp, optimizer, saves, folder, step, extra, NULL), "save a snapshot");
+        return;
+    }
+    struct muster_snapshot_state state;
+    struct muster_tensor *tensors = describe(sharding, optimizer, extra, &state);
+    check(muster_snapshot_save_group(sharding->group, saves, folder, step, &state, NULL), "save a snapshot");
+    free(tensors);
+}
+
+bool sharding_load(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder,
+                   const struct muster_snapshot_state *extra, struct muster_snapshot_found *found) {
+    int status = MUSTER_OK;
+    if (sharding->fsdp != NULL) {
+        status = muster_fsdp_load_newest(sharding->fsdp, optimizer, folder, extra, found);
+    } else {
+        struct muster_snapshot_state state;
+        struct muster_tensor *tensors = describe(sharding, optimizer, extra, &state);
+        status = muster_snapshot_load_group(sharding->group, folder, &state, found);
+        free(tensors);
+    }
+    if (status != MUSTER_ENOENT) {
+        check(status, "load the newest snapshot");
+    }
+    return status != MUSTER_ENOENT;
 }
 
 double sharding_waited(const struct sharding *sharding) {

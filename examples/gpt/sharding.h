@@ -15,6 +15,7 @@
 #include <muster/fsdp.h>
 #include <muster/group.h>
 #include <muster/optimizer.h>
+#include <muster/snapshot.h>
 
 #include "gpt.h"
 #include "resident.h"
@@ -76,6 +77,14 @@ double sharding_squared_norm(struct sharding *sharding);
 
 /* The optimizer's step, with gradients multiplied by gradient_scale. */
 void sharding_step(struct sharding *sharding, struct muster_optimizer *optimizer, double gradient_scale);
+
+/* The parameters, what the optimizer remembers, and what `extra` describes, as a snapshot that any number of ranks can
+ * load, with any sharding. */
+void sharding_save(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder, int64_t step,
+                   const struct muster_snapshot_state *extra);
+/* Before sharding_start(). False: there is no snapshot. */
+bool sharding_load(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder,
+                   const struct muster_snapshot_state *extra, struct muster_snapshot_found *found);
 
 /* How long this rank has waited for others so far, in seconds: communication that computing did not hide. */
 double sharding_waited(const struct sharding *sharding);

@@ -53,7 +53,11 @@ void sharding_fsdp_init(struct sharding *sharding, const struct first_values *fi
     struct muster_fsdp_parameter *parameters = allocate(list->tensor_count, sizeof *parameters);
     char(*names)[32] = allocate((size_t)list->unit_count, sizeof *names);
     for (size_t i = 0; i < list->tensor_count; i++) {
-        parameters[i] = (struct muster_fsdp_parameter){.name = list->tensors[i].name, .count = list->tensors[i].count};
+        const struct gpt_tensor *tensor = &list->tensors[i];
+        parameters[i] = (struct muster_fsdp_parameter){.name = tensor->name,
+                                                       .count = tensor->count,
+                                                       .dim_count = tensor->columns == 0 ? 1 : 2,
+                                                       .shape = {(uint64_t)tensor->rows, (uint64_t)tensor->columns}};
     }
     for (int unit = 0; unit < list->unit_count; unit++) {
         const struct gpt_unit *u = &list->units[unit];

@@ -214,8 +214,9 @@ static void plans_know_frozen_parameters(void **state) {
 /* Two of three hosts store as much. One of them has what learns, and so what the optimizer remembers. */
 static void the_host_that_needs_most_counts(void **state) {
     (void)state;
-    const struct muster_fsdp_parameter learns[] = {{"learns", 128, 128, false}};
-    const struct muster_fsdp_parameter stays[] = {{"stays", 128, 128, true}, {"stays too", 64, 0, true}};
+    const struct muster_fsdp_parameter learns[] = {{.name = "learns", .count = 128, .block = 128}};
+    const struct muster_fsdp_parameter stays[] = {{.name = "stays", .count = 128, .block = 128, .frozen = true},
+                                                  {.name = "stays too", .count = 64, .frozen = true}};
     const struct muster_fsdp_unit units[] = {{"a", learns, 1}, {"b", stays, 2}};
     const struct scene scene = {.options = MUSTER_FSDP_OPTIONS_INIT, .units = units, .unit_count = 2};
     for (uint32_t hosts = 2; hosts <= 5; hosts++) {
@@ -242,9 +243,10 @@ static void prefetching_and_keeping_are_planned(void **state) {
 static void the_kernel_counts_the_same(void **state) {
     (void)state;
     static const size_t large = 300000;
-    const struct muster_fsdp_parameter first[] = {{"w0", large, 0, false}, {"b0", 100, 0, false}};
-    const struct muster_fsdp_parameter second[] = {{"w1", large / 2, 1000, false}, {"f1", large / 2, 0, true}};
-    const struct muster_fsdp_parameter third[] = {{"w2", large, 0, false}};
+    const struct muster_fsdp_parameter first[] = {{.name = "w0", .count = large}, {.name = "b0", .count = 100}};
+    const struct muster_fsdp_parameter second[] = {{.name = "w1", .count = large / 2, .block = 1000},
+                                                   {.name = "f1", .count = large / 2, .frozen = true}};
+    const struct muster_fsdp_parameter third[] = {{.name = "w2", .count = large}};
     const struct muster_fsdp_unit units[] = {{"0", first, 2}, {"1", second, 2}, {"2", third, 1}};
     struct scene scene = {.options = MUSTER_FSDP_OPTIONS_INIT, .units = units, .unit_count = 3, .is_in_smaps = true};
     check_scene(&scene, 1, 3);
@@ -267,7 +269,7 @@ static void plans_refuse_what_cannot_be(void **state) {
     assert_int_equal(muster_fsdp_plan(NULL, UNITS, NULL, 1, 1, 2, &memory), MUSTER_EINVAL);
     assert_int_equal(muster_fsdp_plan(units, UNITS, NULL, 1, 1, 2, NULL), MUSTER_EINVAL);
     assert_int_equal(memory.host_bytes, 1);
-    const struct muster_fsdp_parameter huge = {"huge", MUSTER_COLLECTIVE_BYTES_MAX + 1, 0, false};
+    const struct muster_fsdp_parameter huge = {.name = "huge", .count = MUSTER_COLLECTIVE_BYTES_MAX + 1};
     const struct muster_fsdp_unit unit = {"unit", &huge, 1};
     assert_int_equal(muster_fsdp_plan(&unit, 1, NULL, 1, 1, 2, &memory), MUSTER_ELIMIT);
 }
