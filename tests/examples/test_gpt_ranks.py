@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 # examples/gpt on several ranks: they compute what one process does, and go on when ranks are killed, stopped, added or taken away.
 # timeout: 180
-import array
 import os
 import re
 import signal
 import socket
-import subprocess
 import tempfile
 
 import trainers
@@ -23,25 +21,11 @@ def train(ranks, folder, *options, launcher_options=()):
     return trainers.snapshot(folder)
 
 
-def losses(tensors, steps):
-    """Of each step, in float64."""
-    points = array.array("d")
-    points.frombytes(tensors["curve.points"])
-    assert all(points[:steps]) and not any(points[steps:]), points
-    return points[:steps]
-
-
-def assert_same_bits(one, other):
-    assert one.keys() == other.keys()
-    different = [name for name in one if one[name] != other[name]]
-    assert not different, f"different bits in {different}"
-
-
 def same_losses(ranks, batch, *options):
     """Sums are rounded differently: a float has 6e-8, and AdamW divides small gradients by their size."""
     steps = 20
     with tempfile.TemporaryDirectory() as folder:
-        runs = {count: losses(train(count, f"{folder}/{count}", f"--steps={steps}", f"--batch={batch}", "--lr=0.003",
+        runs = {count: trainers.losses(train(count, f"{folder}/{count}", f"--steps={steps}", f"--batch={batch}", "--lr=0.003",
                                     "--sharding=ddp" if count else "--sharding=none", *options), steps)
                 for count in (0, *ranks)}
     expected = runs.pop(0)
@@ -67,42 +51,11 @@ def shares_may_differ():
     assert "1 of 3 ranks have nothing to do" in text, text
 
 
-class Launcher:
-    """A launcher whose lines are read one by one, and which ends with the test."""
-
-    def __init__(self, command):
-        self.text = ""
-        self.process = subprocess.Popen(command, env=trainers.ENVIRONMENT, text=True, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.terminate()  # it takes its workers with it
-        self.process.communicate()
-
-    def wait_for(self, pattern):
-        """The match in the next line that has one."""
-        for line in self.process.stdout:
-            self.text += line
-            found = re.search(pattern, line)
-            if found:
-                return found
-        raise AssertionError(f"no line with {pattern!r} in\n{self.text}")
-
-    def finish(self):
-        """The exit code."""
-        self.text += self.process.stdout.read()
-        return self.process.wait()
-
-
 def a_killed_rank_changes_no_bit():
     options = ("--steps=400", "--save-every=20", "--batch=4", "--dropout=0.2")
     with tempfile.TemporaryDirectory() as folder:
         command = trainers.command(2, "gpt", *SMALL, *options, f"--snapshot={folder}/killed", launcher_options=("--max-restarts=1",))
-        with Launcher(command) as launcher:
+        with trainers.Launcher(command) as launcher:
             pid = int(launcher.wait_for(r"rank 1 of 2: pid (\d+), restart 0")[1])
             launcher.wait_for(r"^step 50/")
             os.kill(pid, signal.SIGKILL)
@@ -110,22 +63,22 @@ def a_killed_rank_changes_no_bit():
             assert launcher.finish() == 0 and "restart 1" in launcher.text, launcher.text
         assert 40 <= step < 400 and step % 20 == 0, step
         killed = trainers.snapshot(f"{folder}/killed")
-        losses(killed, 400)
-        assert_same_bits(killed, train(2, f"{folder}/whole", *options))
+        trainers.losses(killed, 400)
+        trainers.assert_same_bits(killed, train(2, f"{folder}/whole", *options))
 
 
 def asked_to_stop_all_ranks_do():
     options = ("--steps=400", "--save-every=0", "--batch=4", "--dropout=0.2")
     with tempfile.TemporaryDirectory() as folder:
         command = trainers.command(2, "gpt", *SMALL, *options, f"--snapshot={folder}/stopped", launcher_options=ASK_FIRST)
-        with Launcher(command) as launcher:
+        with trainers.Launcher(command) as launcher:
             launcher.wait_for(r"^step 10/")
             launcher.process.send_signal(signal.SIGUSR1)
             step = launcher.wait_for(r"^asked to stop: stopping after step (\d+)$")[1]
             assert launcher.finish() == PREEMPTED and "median step" not in launcher.text, launcher.text
         text = trainers.run(2, "gpt", *SMALL, *options, f"--snapshot={folder}/stopped", launcher_options=ASK_FIRST)
         assert f"from the snapshot of step {step}: " in text, text
-        assert_same_bits(trainers.snapshot(f"{folder}/stopped"), train(2, f"{folder}/whole", *options))
+        trainers.assert_same_bits(trainers.snapshot(f"{folder}/stopped"), train(2, f"{folder}/whole", *options))
 
 
 STEP_LOSS = r"^step (\d+)/\d+: loss ([\d.]+)"
@@ -149,10 +102,10 @@ def nodes_join_and_leave():
         node = [trainers.MUSTER, "run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-backend=c10d",
                 f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1", *ASK_FIRST, "--no-python",
                 trainers.program("gpt"), *options, f"--snapshot={folder}/snapshots"]
-        with Launcher(node) as stays:
+        with trainers.Launcher(node) as stays:
             stays.wait_for(r"^rank 0 of 1: ")
             wait_for_step(stays, 40)
-            with Launcher(node) as leaves:
+            with trainers.Launcher(node) as leaves:
                 leaves.wait_for(r"^rank 1 of 2: ")
                 stays.wait_for(r"^rank 0 of 2: ")
                 stays.wait_for(r"^from the snapshot of step [1-9]\d*: ")
@@ -166,7 +119,7 @@ def nodes_join_and_leave():
             assert stays.finish() == PREEMPTED, stays.text
         assert again >= 80, stays.text
         found = reported(stays.text)
-        with Launcher(trainers.command(0, "gpt", *options)) as alone:
+        with trainers.Launcher(trainers.command(0, "gpt", *options)) as alone:
             wait_for_step(alone, max(found))
             expected = reported(alone.text)
     apart = max(abs(loss - expected[step]) for step, loss in found.items())
@@ -184,7 +137,7 @@ def text_is_written_once():
 def mistakes_are_explained():
     text = trainers.run(2, "gpt", *SMALL, "--sharding=none", expect=1)
     assert "--sharding=none is for one process; here are 2" in text, text
-    assert "not none or ddp" in trainers.run(0, "gpt", "--sharding=x", expect=2)
+    assert "not none, ddp or fsdp" in trainers.run(0, "gpt", "--sharding=x", expect=2)
 
 
 trainers.main([ranks_compute_what_one_process_does, dropout_does_not_depend_on_ranks, shares_may_differ,

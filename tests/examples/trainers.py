@@ -5,6 +5,7 @@ import glob
 import gzip
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -34,10 +35,10 @@ def command(workers, name, *arguments, launcher_options=()):
             program(name), *arguments]
 
 
-def run(workers, name, *arguments, expect=0, launcher_options=()):
-    """Output of a run, stderr included; it must end with the exit code `expect`."""
-    done = subprocess.run(command(workers, name, *arguments, launcher_options=launcher_options), env=ENVIRONMENT,
-                          text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+def run(workers, name, *arguments, expect=0, launcher_options=(), environment=None):
+    """Output of a run, stderr included; it must end with the exit code `expect`. environment: what is added to it."""
+    done = subprocess.run(command(workers, name, *arguments, launcher_options=launcher_options),
+                          env=dict(ENVIRONMENT, **(environment or {})), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           timeout=100, check=False)
     assert done.returncode == expect, f"exit code {done.returncode}, not {expect}:\n{done.stdout}"
     return done.stdout
@@ -78,6 +79,51 @@ def floats(content):
 
 def largest_difference(one, other, names):
     return max(abs(a - b) for name in names for a, b in zip(floats(one[name]), floats(other[name])))
+
+
+def losses(tensors, steps):
+    """Of each step, in float64, as a GPT's snapshot has them."""
+    points = array.array("d")
+    points.frombytes(tensors["curve.points"])
+    assert all(points[:steps]) and not any(points[steps:]), points
+    return points[:steps]
+
+
+def assert_same_bits(one, other):
+    assert one.keys() == other.keys()
+    different = [name for name in one if one[name] != other[name]]
+    assert not different, f"different bits in {different}"
+
+
+class Launcher:
+    """A launcher whose lines are read one by one, and which ends with the test."""
+
+    def __init__(self, command):
+        self.text = ""
+        self.process = subprocess.Popen(command, env=ENVIRONMENT, text=True, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()  # it takes its workers with it
+        self.process.communicate()
+
+    def wait_for(self, pattern):
+        """The match in the next line that has one."""
+        for line in self.process.stdout:
+            self.text += line
+            found = re.search(pattern, line)
+            if found:
+                return found
+        raise AssertionError(f"no line with {pattern!r} in\n{self.text}")
+
+    def finish(self):
+        """The exit code."""
+        self.text += self.process.stdout.read()
+        return self.process.wait()
 
 
 def main(cases):
