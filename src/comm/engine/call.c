@@ -137,6 +137,8 @@ char *comm_fingerprint_format(uint64_t fingerprint, char *out, size_t max) {
     unsigned root_or_mark = (unsigned)(fingerprint >> ROOT_SHIFT & 0xffff);
     if (comm_has_root(operation)) {
         (void)snprintf(END, ROOM, ", root %u", root_or_mark);
+    } else if (operation == COMM_ALL_REDUCE && root_or_mark >= COMM_MARK_OF_UNIT) {
+        (void)snprintf(END, ROOM, ", unit %u", root_or_mark - COMM_MARK_OF_UNIT);
     } else if (operation == COMM_ALL_REDUCE && root_or_mark > 0) {
         (void)snprintf(END, ROOM, ", after %u no_sync step%s", root_or_mark, root_or_mark == 1 ? "" : "s");
     } else if (comm_has_mark(operation) && root_or_mark > 0) {

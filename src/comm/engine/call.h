@@ -24,6 +24,7 @@ const char *comm_operation_name(enum comm_operation operation);
 
 #define COMM_OPERATION_LAST COMM_EXSCAN
 #define COMM_MARK_MAX 65535u
+#define COMM_MARK_OF_UNIT 32768u /* in that of an all_reduce: what follows is a unit */
 
 struct comm_call;
 /* The same for messages about one call: "all_gather_v" where it has counts per rank. */
@@ -38,9 +39,10 @@ struct comm_call {
     enum muster_type type;
     enum muster_reduction reduction;
     uint32_t root; /* in the numbering of whoever runs the call: group ranks, or members of a host */
-    uint32_t mark; /* what else ranks must agree about, if comm_has_mark(); at most COMM_MARK_MAX. Of an all_reduce:
-                    * over how many steps of a ddp its data was added up before this one. Of a reduce_scatter or an
-                    * all_gather: 0, or the number of the unit whose data it moves, plus one */
+    uint32_t mark; /* what else ranks must agree about, if comm_has_mark(); at most COMM_MARK_MAX. Of a
+                    * reduce_scatter or an all_gather: 0, or the number of the unit whose data it moves, plus one. Of
+                    * an all_reduce: over how many steps of a ddp its data was added up before this one, less than
+                    * COMM_MARK_OF_UNIT; or that and the number of the unit */
     size_t count;
     const void *send;
     void *receive;

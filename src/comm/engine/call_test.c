@@ -93,6 +93,12 @@ static void fingerprints_are_readable(void **state) {
     gather.operation = COMM_ALL_REDUCE;
     assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&gather, 4), text, sizeof text),
                         "all_reduce of 16 float32, sum, after 1 no_sync step");
+    gather.mark = COMM_MARK_OF_UNIT;
+    assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&gather, 4), text, sizeof text),
+                        "all_reduce of 16 float32, sum, unit 0");
+    gather.mark = COMM_MARK_MAX;
+    assert_string_equal(comm_fingerprint_format(comm_call_fingerprint(&gather, 4), text, sizeof text),
+                        "all_reduce of 16 float32, sum, unit 32767");
     /* Two that differ in their counts alone. */
     char other_text[128];
     size_t here[] = {1, 2, 3}, there[] = {1, 2, 4};

@@ -181,7 +181,7 @@ int muster_all_reduce(struct muster_group *group, const void *send, void *receiv
                              .send = send,
                              .receive = receive};
     int code = group_check(group);
-    call.mark = code ? 0 : group->accumulated;
+    call.mark = code ? 0 : group->unit_mark ? COMM_MARK_OF_UNIT + group->unit_mark - 1 : group->accumulated;
     code = code ? code : check_size(&call, 1);
     code = code ? code : check_reduction(&call);
     code = code ? code : check_buffers(&call, true, true);

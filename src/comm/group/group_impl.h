@@ -69,8 +69,8 @@ struct muster_group {
     struct group_line *line;  /* this rank's */
     uint64_t sequence;        /* of the last collective begun */
     int64_t timeout_ns;
-    uint32_t accumulated; /* of the next all_reduces; see mark.h */
-    uint32_t unit_mark;   /* of the next reduce_scatters and all_gathers: 0, or a unit's number plus one; likewise */
+    uint32_t accumulated;     /* of the next all_reduces; see mark.h */
+    uint32_t unit_mark;       /* of the next collectives with a mark: 0, or a unit's number plus one; likewise */
     struct ticks_clock clock; /* of whoever runs collectives: the caller, or the progress thread */
     _Atomic uint32_t news_seen;
     _Atomic uint32_t queued_count; /* calls that the progress thread has not finished */

@@ -95,6 +95,18 @@ static int gather_unit(struct muster_group *group, uint32_t unit) {
     group_mark_unit(group, GROUP_NO_UNIT);
     return code;
 }
+static int reduce_unit(struct muster_group *group, uint32_t unit) {
+    group_mark_unit(group, unit);
+    int code = muster_all_reduce(group, from, to, COUNT, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL);
+    group_mark_unit(group, GROUP_NO_UNIT);
+    return code;
+}
+static int call_reduce_of_unit_3(struct muster_group *group) {
+    return reduce_unit(group, 3);
+}
+static int call_reduce_of_unit_40000(struct muster_group *group) {
+    return reduce_unit(group, 40000);
+}
 static int call_gather_of_unit_0(struct muster_group *group) {
     return gather_unit(group, 0);
 }
@@ -153,6 +165,13 @@ static const struct plan plans[] = {
      call_scatter_of_unit_4,
      MUSTER_EMISMATCH,
      {"sum, unit 3", "sum, unit 4", "rank 1"},
+     false,
+     NULL},
+    {"units that are reduced",
+     call_reduce_of_unit_3,
+     call_reduce_of_unit_40000,
+     MUSTER_EMISMATCH,
+     {"all_reduce of 4 float32, sum, unit 3", "all_reduce of 4 float32, sum, unit 32767", "rank 1"},
      false,
      NULL},
     {"a unit and none",

@@ -4,10 +4,9 @@
 #include "comm/group/group_impl.h"
 
 void group_mark_accumulated(struct muster_group *group, uint32_t steps) {
-    group->accumulated = steps < COMM_MARK_MAX ? steps : COMM_MARK_MAX;
+    group->accumulated = steps < COMM_MARK_OF_UNIT ? steps : COMM_MARK_OF_UNIT - 1;
 }
 
 void group_mark_unit(struct muster_group *group, uint32_t unit) {
-    uint32_t last = COMM_MARK_MAX - 1;
-    group->unit_mark = unit == GROUP_NO_UNIT ? 0 : 1 + (unit < last ? unit : last);
+    group->unit_mark = unit == GROUP_NO_UNIT ? 0 : 1 + (unit < GROUP_UNIT_MAX ? unit : GROUP_UNIT_MAX);
 }

@@ -11,13 +11,14 @@
 #include <muster/group.h>
 
 #define GROUP_NO_UNIT UINT32_MAX
+#define GROUP_UNIT_MAX 32767u
 
 /* From now on all_reduces on `group` say that their data has been accumulated over `steps` steps before this one (cut
- * at COMM_MARK_MAX); 0: over none. */
+ * at COMM_MARK_OF_UNIT - 1); 0: over none. */
 void group_mark_accumulated(struct muster_group *group, uint32_t steps);
-/* From now on reduce_scatters and all_gathers on `group`, with or without counts per rank, say that their data is that
- * of unit number `unit` (cut at COMM_MARK_MAX - 1: higher ones look alike). GROUP_NO_UNIT, as it is at first: of none.
- */
+/* From now on all_reduces, reduce_scatters and all_gathers on `group`, with or without counts per rank, say that their
+ * data is that of unit number `unit` (cut at GROUP_UNIT_MAX: higher ones look alike). GROUP_NO_UNIT, as it is at first:
+ * of none. A unit takes the place of accumulated steps. */
 void group_mark_unit(struct muster_group *group, uint32_t unit);
 
 #endif
