@@ -34,13 +34,17 @@
  * Threads: only one thread at a time may call functions of one fsdp. Between begin and finish the group's calls belong
  * to it. On a group of its own (muster_group_subset()) a program may call at any time.
  *
- * Order: every rank acquires and releases the same units in the same order. Results have the same bits in every run. On
- * one host the average is that of muster_ddp_finish(), to the bit.
+ * Order: every rank acquires and releases the same units in the same order. Where units are gathered or reduced in
+ * another order, ranks get MUSTER_EMISMATCH. On one host and with hybrid sharding nothing is exchanged in the forward
+ * pass: its order is not compared there, and may differ. Results have the same bits in every run. On one host the
+ * average is that of muster_ddp_finish(), to the bit.
  *
  * Errors, of every call: MUSTER_EINVAL (arguments, calls out of order; the sentence names the unit), MUSTER_ENOMEM, and
- * those of the collectives (muster/collective.h). What fails on one rank alone aborts the group, so that the others
- * need not wait for it. After a failure an fsdp can only be freed. docs/fsdp.md has more: memory, when to shard, what
- * PyTorch's names are called here. */
+ * those of the collectives (muster/collective.h). A call that is refused because of its arguments, or because it is out
+ * of order, has done nothing: the step goes on. What else fails on one rank alone aborts the group, so that the others
+ * need not wait for it: they get MUSTER_EABORTED with its sentence. After a failure an fsdp can only be freed.
+ *
+ * docs/fsdp.md has more: memory, when to shard, what PyTorch's names are called here. */
 #ifndef MUSTER_FSDP_H
 #define MUSTER_FSDP_H
 
@@ -116,7 +120,7 @@ struct muster_fsdp_options {
     bool uneven_inputs;
     bool divide_by_active; /* with uneven_inputs: average over the ranks that still have data, not over all */
     /* First values. Called on rank 0 alone, once for each parameter: writes its elements, all of them. Negative: a
-     * failure, with the detail that muster_detail() has or none. NULL: zeros. */
+     * failure, with the detail that muster_detail() has or none. NULL, on every rank: zeros. */
     int (*fill)(void *context, size_t unit, size_t parameter, float *values);
     void *fill_context;
     /* In place of the average: does it for the gradients of a whole unit, as for a bucket of muster/ddp.h, and this
@@ -219,7 +223,8 @@ size_t muster_fsdp_offset(const struct muster_fsdp *fsdp, size_t parameter);
 
 /* An optimizer for this rank's ranges, one for each parameter that learns. group_of: for each parameter that learns,
  * the number of its group of options; NULL: all in group 0. What it remembers lies beside the parameters, in memory
- * that the host shares. Free it with muster_optimizer_free(), before the fsdp. Collective. */
+ * that the host shares. Free it with muster_optimizer_free(), before the fsdp. Collective. MUSTER_ELIMIT: more than
+ * MUSTER_OPTIMIZER_PARAMETERS_MAX parameters learn. MUSTER_EMISMATCH: ranks of a host want other optimizers. */
 int muster_fsdp_optimizer_sized(struct muster_fsdp *fsdp, const size_t *group_of,
                                 const struct muster_optimizer_group *groups, size_t group_bytes, size_t group_count,
                                 struct muster_optimizer **out);

@@ -186,6 +186,42 @@ static void of_ddp(void **state) {
     muster_ddp_free(ddp);
 }
 
+static void of_fsdp(void **state) {
+    (void)state;
+    const struct muster_fsdp_parameter parameters[] = {{.name = "w", .count = 4}};
+    const struct muster_fsdp_unit units[] = {{"u", parameters, 1}}, empty[] = {{"u", NULL, 1}};
+    struct muster_fsdp_options zeroed = {0};
+    struct muster_fsdp_view view;
+    struct muster_fsdp_memory memory;
+    struct muster_fsdp *fsdp = NULL;
+    struct muster_optimizer *optimizer = NULL;
+    REFUSED(muster_fsdp_create(NULL, units, 1, NULL, &fsdp));
+    REFUSED(muster_fsdp_create(group, NULL, 1, NULL, &fsdp));
+    REFUSED(muster_fsdp_create(group, empty, 1, NULL, &fsdp));
+    REFUSED(muster_fsdp_create(group, units, 1, NULL, NULL));
+    REFUSED(muster_fsdp_create(group, units, 1, &zeroed, &fsdp));
+    assert_non_null(strstr(muster_detail(), "MUSTER_FSDP_OPTIONS_INIT"));
+    REFUSED(muster_fsdp_plan(units, 1, NULL, 1, 1, 2, NULL));
+    REFUSED(muster_fsdp_plan(NULL, 1, NULL, 1, 1, 2, &memory));
+    assert_int_equal(muster_fsdp_create(group, units, 1, NULL, &fsdp), 0);
+    REFUSED(muster_fsdp_begin(NULL, MUSTER_FSDP_STEP));
+    REFUSED(muster_fsdp_acquire(fsdp, 0, MUSTER_FSDP_FORWARD, NULL));
+    REFUSED(muster_fsdp_acquire(fsdp, 1, MUSTER_FSDP_FORWARD, &view));
+    REFUSED(muster_fsdp_release(fsdp, 0, MUSTER_FSDP_FORWARD));
+    REFUSED(muster_fsdp_finish(fsdp));
+    REFUSED(muster_fsdp_shadow(fsdp, NULL));
+    REFUSED(muster_fsdp_optimizer(fsdp, NULL, NULL, 1, &optimizer));
+    REFUSED(muster_fsdp_step(fsdp, NULL, 1));
+    REFUSED(muster_fsdp_squared_norm(fsdp, NULL));
+    REFUSED(muster_fsdp_range(fsdp, 1, NULL));
+    REFUSED(muster_fsdp_memory(fsdp, NULL));
+    REFUSED(muster_fsdp_statistics(fsdp, NULL));
+    TELLS(muster_fsdp_range_count(NULL) == 0);
+    TELLS(muster_fsdp_offset(fsdp, 1) == SIZE_MAX);
+    muster_fsdp_free(NULL);
+    muster_fsdp_free(fsdp);
+}
+
 static void of_steps(struct muster_optimizer *optimizer) {
     const struct muster_optimizer_range ranges[] = {{"w", NULL, 0, 0}};
     const struct muster_optimizer_group groups[] = {{NULL, NULL, NULL, NULL}};
@@ -306,6 +342,7 @@ int main(void) {
         cmocka_unit_test(of_collectives),
         cmocka_unit_test(of_stores),
         cmocka_unit_test(of_ddp),
+        cmocka_unit_test(of_fsdp),
         cmocka_unit_test(of_layers_and_optimizers),
         cmocka_unit_test(of_samplers_and_snapshots),
     };

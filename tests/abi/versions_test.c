@@ -212,6 +212,67 @@ static void layers_and_optimizers(void **state) {
     assert_int_equal(muster_schedule_rate(&schedule.now, 0, &rate), MUSTER_EUNSUPPORTED);
 }
 
+static void results_of_an_fsdp(const struct muster_fsdp *fsdp) {
+    NEWER(muster_fsdp_range) range;
+    NEWER(muster_fsdp_memory) memory;
+    NEWER(muster_fsdp_statistics) numbers;
+    struct {
+        size_t unit, parameter;
+    } older = {7, 7};
+    memset(&range, 0xff, sizeof range);
+    memset(&memory, 0xff, sizeof memory);
+    memset(&numbers, 0xff, sizeof numbers);
+    assert_int_equal(muster_fsdp_range_sized(fsdp, 1, &range.now, sizeof range), 0);
+    assert_true(range.now.unit == 0 && range.now.count == 3 && range.added == 0);
+    assert_int_equal(muster_fsdp_range_sized(fsdp, 1, (struct muster_fsdp_range *)(void *)&older, sizeof older), 0);
+    assert_true(older.unit == 0 && older.parameter == 1);
+    assert_int_equal(muster_fsdp_memory_sized(fsdp, &memory.now, sizeof memory), 0);
+    assert_true(memory.now.parameter_bytes > 0 && memory.added == 0);
+    assert_int_equal(muster_fsdp_statistics_sized(fsdp, &numbers.now, sizeof numbers), 0);
+    assert_true(numbers.now.step_count == 0 && numbers.added == 0);
+}
+
+static void fsdp_structs(void **state) {
+    (void)state;
+    struct {
+        size_t size;
+        enum muster_fsdp_sharding sharding;
+    } older = {sizeof older, MUSTER_FSDP_HYBRID};
+    NEWER(muster_fsdp_options) newer = {MUSTER_FSDP_OPTIONS_INIT, 0};
+    NEWER(muster_fsdp_parameter) parameters[2] = {{{"w", 5, 0, false}, 0}, {{"b", 3, 0, false}, 0}};
+    NEWER(muster_fsdp_unit) units[2] = {{{"u", &parameters[0].now, 2}, 0}};
+    NEWER(muster_fsdp_memory) planned;
+    struct muster_fsdp *fsdp = NULL;
+    const size_t unit_bytes = sizeof *units, parameter_bytes = sizeof *parameters;
+    assert_int_equal(muster_fsdp_create_sized(group, &units[0].now, unit_bytes, 1, parameter_bytes,
+                                              (const struct muster_fsdp_options *)(const void *)&older, &fsdp),
+                     0);
+    results_of_an_fsdp(fsdp);
+    muster_fsdp_free(fsdp);
+    newer.now.size = sizeof newer;
+    memset(&planned, 0xff, sizeof planned);
+    assert_int_equal(muster_fsdp_plan_sized(&units[0].now, unit_bytes, 1, parameter_bytes, &newer.now, 1, 1, 2,
+                                            &planned.now, sizeof planned),
+                     0);
+    assert_true(planned.now.host_bytes > 0 && planned.added == 0);
+    newer.added = 1;
+    fsdp = NULL;
+    assert_int_equal(muster_fsdp_create_sized(group, &units[0].now, unit_bytes, 1, parameter_bytes, &newer.now, &fsdp),
+                     MUSTER_EUNSUPPORTED);
+    parameters[1].added = 1;
+    assert_int_equal(muster_fsdp_create_sized(group, &units[0].now, unit_bytes, 1, parameter_bytes, NULL, &fsdp),
+                     MUSTER_EUNSUPPORTED);
+    assert_non_null(strstr(muster_detail(), "unit \"u\": "));
+    parameters[1].added = 0;
+    units[0].added = 1;
+    assert_int_equal(muster_fsdp_create_sized(group, &units[0].now, unit_bytes, 1, parameter_bytes, NULL, &fsdp),
+                     MUSTER_EUNSUPPORTED);
+    assert_int_equal(muster_fsdp_create_sized(group, &units[0].now, 0, 1, parameter_bytes, NULL, &fsdp), MUSTER_EINVAL);
+    units[0].added = 0;
+    assert_int_equal(muster_fsdp_create_sized(group, &units[0].now, unit_bytes, 1, 8, NULL, &fsdp), MUSTER_EINVAL);
+    assert_null(fsdp);
+}
+
 static void samplers_and_snapshots(void **state) {
     (void)state;
     struct {
@@ -274,11 +335,9 @@ static int free_group(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(group_options),
-        cmocka_unit_test(store_options),
-        cmocka_unit_test(ddp_structs),
-        cmocka_unit_test(layers_and_optimizers),
-        cmocka_unit_test(samplers_and_snapshots),
+        cmocka_unit_test(group_options), cmocka_unit_test(store_options),
+        cmocka_unit_test(ddp_structs),   cmocka_unit_test(layers_and_optimizers),
+        cmocka_unit_test(fsdp_structs),  cmocka_unit_test(samplers_and_snapshots),
     };
     return cmocka_run_group_tests(tests, make_group, free_group);
 }

@@ -36,18 +36,22 @@ static int fail_all(struct muster_group *group, const char *what, size_t bytes, 
     return status_fail(status, "%s", detail);
 }
 
-/* Opens the maker's. Ranks of a host that want other sizes would overrun each other. */
-static int take(struct muster_group *group, const struct offer *offers, uint32_t maker, size_t bytes,
-                struct segment *out) {
-    if (offers[maker].bytes != bytes) {
-        return status_fail(MUSTER_EMISMATCH, "rank %u wants %zu bytes of memory where rank %u on its host has %llu",
-                           muster_group_rank(group), bytes, maker, (unsigned long long)offers[maker].bytes);
+/* Ranks of a host that want other sizes would overrun each other. All ranks see it, before one of them opens anything:
+ * who has failed takes its memory away. */
+static int compare(struct muster_group *group, const struct offer *offers) {
+    int status = MUSTER_OK;
+    for (uint32_t rank = 0; status == MUSTER_OK && rank < muster_group_size(group); rank++) {
+        uint32_t maker = maker_on(group, muster_group_host_of(group, rank));
+        if (offers[rank].bytes != offers[maker].bytes) {
+            status = status_fail(
+                MUSTER_EMISMATCH, "rank %u wants %llu bytes of memory where rank %u on its host has %llu", rank,
+                (unsigned long long)offers[rank].bytes, maker, (unsigned long long)offers[maker].bytes);
+        }
     }
-    return muster_group_rank(group) == maker ? MUSTER_OK : segment_open(&offers[maker].name, out);
+    return status;
 }
 
-static int share(struct muster_group *group, const struct offer *own, uint32_t maker, size_t bytes,
-                 struct segment *segment) {
+static int share(struct muster_group *group, const struct offer *own, uint32_t maker, struct segment *segment) {
     uint32_t rank = muster_group_rank(group), size = muster_group_size(group);
     struct offer *offers = calloc(size, sizeof *offers);
     if (!offers) {
@@ -55,7 +59,10 @@ static int share(struct muster_group *group, const struct offer *own, uint32_t m
     }
     offers[rank] = *own;
     int status = muster_all_gather(group, &offers[rank], offers, sizeof *offers, MUSTER_UINT8, NULL);
-    status = status ? status : take(group, offers, maker, bytes, segment);
+    status = status ? status : compare(group, offers);
+    if (status == MUSTER_OK && rank != maker) {
+        status = segment_open(&offers[maker].name, segment);
+    }
     free(offers);
     return status ? status : muster_barrier(group, NULL); /* the maker may leave when all have opened it */
 }
@@ -67,7 +74,7 @@ static int create_shared(struct muster_group *group, size_t bytes, struct segmen
     if (muster_group_rank(group) == maker) {
         status = segment_create(bytes + SEGMENT_HEADER_BYTES, LABEL, 0, out, &own.name);
     }
-    return status ? status : share(group, &own, maker, bytes, out);
+    return status ? status : share(group, &own, maker, out);
 }
 
 int state_region_create(struct muster_group *group, const char *what, size_t bytes, struct state_region *out) {

@@ -26,23 +26,31 @@ static int make_shard(struct muster_fsdp *fsdp) {
     return MUSTER_OK;
 }
 
-static int bind_group(struct muster_fsdp *fsdp, const struct unit_item *items, struct muster_group *group) {
-    bool is_hybrid = fsdp->options.sharding == MUSTER_FSDP_HYBRID;
+/* Models or hosts that do not fit are seen by all ranks alike, and the group goes on. */
+static int agree(struct muster_fsdp *fsdp, const struct unit_item *items, struct muster_group *group) {
     int status = fsdp_model_agree(fsdp, items, group);
-    status = status ? status : mesh_create(group, is_hybrid, &fsdp->mesh);
+    status = status ? status : mesh_create(group, fsdp->options.sharding == MUSTER_FSDP_HYBRID, &fsdp->mesh);
+    if (status != MUSTER_OK && status != MUSTER_EMISMATCH && status != MUSTER_EINVAL) {
+        step_failure_tell(group, status); /* of this rank alone, unless the group has failed */
+    }
+    return status;
+}
+
+static int bind_group(struct muster_fsdp *fsdp, const struct unit_item *items, struct muster_group *group) {
+    const struct mesh *mesh = &fsdp->mesh;
+    int status = agree(fsdp, items, group);
     if (status != MUSTER_OK) {
         return status;
     }
-    const struct mesh *mesh = &fsdp->mesh;
-    bool gathers = !is_hybrid && mesh->rows > 1;
+    bool gathers = fsdp->options.sharding == MUSTER_FSDP_FULL && mesh->rows > 1;
     uint32_t item_count = fsdp->units[fsdp->unit_count - 1].first + fsdp->units[fsdp->unit_count - 1].item_count;
+    fsdp->active_count = muster_group_size(group);
     status = unit_layout_create(items, item_count, fsdp->unit_count, mesh->part_count, gathers ? mesh->row : 0,
                                 gathers ? mesh->rows : 1, &fsdp->layout);
     status = status ? status : make_shard(fsdp);
     status = status || !fsdp->options.uneven_inputs ? status : presence_create(group, &fsdp->presence);
     status = status ? status : fsdp_values_create(fsdp);
-    fsdp->active_count = muster_group_size(group);
-    return status;
+    return status == MUSTER_OK ? MUSTER_OK : fsdp_fail(fsdp, status);
 }
 
 int muster_fsdp_create_sized(struct muster_group *group, const struct muster_fsdp_unit *units, size_t unit_bytes,
@@ -56,9 +64,6 @@ int muster_fsdp_create_sized(struct muster_group *group, const struct muster_fsd
     int status = fsdp_model_create(units, unit_bytes, unit_count, parameter_bytes, options, &fsdp, &items);
     if (status == MUSTER_OK) {
         status = bind_group(fsdp, items, group);
-        if (status != MUSTER_OK && status != MUSTER_EMISMATCH && status != MUSTER_EINVAL) {
-            step_failure_tell(group, status); /* of this rank alone, unless the group has failed */
-        }
     } else if (status == MUSTER_ENOMEM) {
         step_failure_tell(group, status); /* wrong arguments are wrong on every rank, but a lack is of this one alone */
     }

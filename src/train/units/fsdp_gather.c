@@ -23,9 +23,18 @@ static int gather_failed(struct muster_fsdp *fsdp, uint32_t unit, int status) {
     return fsdp_fail(fsdp, status);
 }
 
-static int meet_row(struct muster_fsdp *fsdp) {
+/* A barrier that says of which unit: ranks of a row that mean others would write over what the others read. */
+static int meet_row(struct muster_fsdp *fsdp, uint32_t unit) {
+    struct muster_group *row = fsdp->mesh.row_group;
+    uint8_t *room = (uint8_t *)fsdp->counts;
     fsdp->row_barriers++;
-    return fsdp->mesh.row_group ? muster_barrier(fsdp->mesh.row_group, NULL) : MUSTER_OK;
+    if (!row) {
+        return MUSTER_OK;
+    }
+    group_mark_unit(row, unit);
+    int status = muster_all_gather(row, room + fsdp->mesh.column, room, 1, MUSTER_UINT8, NULL);
+    group_mark_unit(row, GROUP_NO_UNIT);
+    return status;
 }
 
 /* ---- slots ---- */
@@ -82,14 +91,14 @@ static void empty(struct muster_fsdp *fsdp, struct fsdp_slot *slot) {
 }
 
 /* Ranks of a row must not choose by what only one of them knows, such as whether a gather is done. */
-static int choose_slot(struct muster_fsdp *fsdp, struct fsdp_slot **out) {
+static int choose_slot(struct muster_fsdp *fsdp, uint32_t unit, struct fsdp_slot **out) {
     uint32_t wanted = fsdp->options.reshard_after_forward ? fsdp->options.prefetch + 2 : fsdp->unit_count;
     struct fsdp_slot *slot = NULL;
     int status = MUSTER_OK;
     if (fsdp->slot_count >= wanted || fsdp->slot_count == fsdp->unit_count) {
         slot = find_slot(fsdp, false);
         if (!slot && (slot = find_slot(fsdp, true))) {
-            status = meet_row(fsdp);
+            status = meet_row(fsdp, unit);
         }
     }
     if (!slot) {
@@ -129,7 +138,7 @@ static int gather_segment(struct muster_fsdp *fsdp, uint32_t unit, enum unit_seg
 
 static int start(struct muster_fsdp *fsdp, uint32_t unit) {
     struct fsdp_slot *slot = NULL;
-    int status = choose_slot(fsdp, &slot);
+    int status = choose_slot(fsdp, unit, &slot);
     if (status == MUSTER_OK) {
         slot->unit = unit;
         slot->used = fsdp->acquire_count;
@@ -160,7 +169,7 @@ static int await(struct muster_fsdp *fsdp, uint32_t unit) {
     if (status == MUSTER_OK && trace_enabled()) {
         mark(fsdp, slot);
     }
-    status = status ? status : meet_row(fsdp);
+    status = status ? status : meet_row(fsdp, unit);
     slot->is_ready = status == MUSTER_OK;
     return status == MUSTER_OK ? MUSTER_OK : gather_failed(fsdp, unit, status);
 }

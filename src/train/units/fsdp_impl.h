@@ -1,6 +1,7 @@
 /* What the files of an fsdp share: its state, and the steps that they do for each other.
  *
  *   fsdp.c            creating, freeing, questions
+ *   fsdp_failure.c    a failure, of which all ranks are to hear
  *   fsdp_model.c      the list of units as it was given: checked, copied, compared between ranks
  *   fsdp_values.c     the memory of the parameters, and their first values
  *   fsdp_step.c       begin, acquire, release, finish
@@ -159,9 +160,12 @@ static inline bool fsdp_gathers(const struct muster_fsdp *fsdp) {
     return fsdp->layout->stride > 1;
 }
 
-static inline int fsdp_fail(struct muster_fsdp *fsdp, int code) {
-    return step_failure_set(&fsdp->failure, fsdp->mesh.group, code);
-}
+/* ---- fsdp_failure.c ---- */
+
+/* Remembers a failure and lets all ranks know, in whatever group they wait. What comes back is the first failure. */
+int fsdp_fail(struct muster_fsdp *fsdp, int code);
+/* The same of what the ranks of the program's group were to agree on: a mismatch is known to all of them. */
+int fsdp_fail_unagreed(struct muster_fsdp *fsdp, int code);
 
 /* ---- fsdp_model.c ---- */
 

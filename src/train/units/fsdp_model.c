@@ -115,10 +115,12 @@ static int read_unit(struct reader *reader, size_t index, size_t parameter_bytes
         status = status_fail(MUSTER_EINVAL, "unit \"%s\" has %zu parameters: 1 to %zu of all units are possible",
                              unit->name, unit->parameter_count, MUSTER_FSDP_PARAMETERS_MAX);
     }
-    status = status ? status
-                    : sized_read_array(&reader->parameters[index], sizeof(struct muster_fsdp_parameter),
-                                       unit->parameters, parameter_bytes, unit->parameter_count,
-                                       sizeof(struct muster_fsdp_parameter), "muster_fsdp_parameter");
+    if (status == MUSTER_OK) {
+        status = sized_read_array(&reader->parameters[index], sizeof(struct muster_fsdp_parameter), unit->parameters,
+                                  parameter_bytes, unit->parameter_count, sizeof(struct muster_fsdp_parameter),
+                                  "muster_fsdp_parameter");
+        status = status ? status_prefix(status, "unit \"%s\"", unit->name) : MUSTER_OK;
+    }
     for (size_t i = 0; status == MUSTER_OK && i < unit->parameter_count; i++) {
         status = check_parameter(parameter_of(reader, index, i), unit->name, i);
         reader->name_bytes += status == MUSTER_OK ? strlen(parameter_of(reader, index, i)->name) + 1 : 0;
@@ -293,9 +295,9 @@ static int describe_parameter(const struct muster_fsdp *fsdp, const struct unit_
                               struct buf *text) {
     const struct fsdp_dims *dims = &fsdp->parameter_dims[index];
     int status =
-        buf_printf(text, "parameter %u: %s, %zu in blocks of %zu%s, shape", index, fsdp->parameter_names[index],
-                   item->count, item->block > 1 ? item->block : 1, item->frozen ? ", frozen" : "");
-    for (uint32_t i = 0; status == MUSTER_OK && i < dims->count; i++) {
+        buf_printf(text, "parameter %u: %s, %zu in blocks of %zu%s%s", index, fsdp->parameter_names[index], item->count,
+                   item->block > 1 ? item->block : 1, item->frozen ? ", frozen" : "", dims->count > 1 ? ", shape" : "");
+    for (uint32_t i = 0; status == MUSTER_OK && dims->count > 1 && i < dims->count; i++) {
         status = buf_printf(text, " %" PRIu64, dims->sizes[i]);
     }
     return status ? status : buf_printf(text, "\n");
@@ -308,11 +310,11 @@ static int describe(const struct muster_fsdp *fsdp, const struct unit_item *item
         text,
         "option sharding: %s\noption reshard_after_forward: %s\noption prefetch: %u\noption compute_type: %s\n"
         "option gradient_type: %s\noption reduce_type: %s\noption find_unused: %s\noption check_finite: %s\n"
-        "option uneven_inputs: %s\noption divide_by_active: %s\noption hook: %s\n",
+        "option uneven_inputs: %s\noption divide_by_active: %s\noption fill: %s\noption hook: %s\n",
         o->sharding == MUSTER_FSDP_HYBRID ? "hybrid" : "full", agreement_truth(o->reshard_after_forward), o->prefetch,
         muster_type_name(o->compute_type), muster_type_name(o->gradient_type), muster_type_name(o->reduce_type),
         agreement_truth(o->find_unused), agreement_truth(o->check_finite), agreement_truth(o->uneven_inputs),
-        agreement_truth(o->divide_by_active), o->hook ? o->hook->name : "none");
+        agreement_truth(o->divide_by_active), o->fill ? "a function" : "NULL", o->hook ? o->hook->name : "none");
     for (uint32_t u = 0; status == MUSTER_OK && u < fsdp->unit_count; u++) {
         const struct fsdp_unit *unit = &fsdp->units[u];
         status = buf_printf(text, "unit %u: %s, %u parameters\n", u, unit->name, unit->item_count);

@@ -102,15 +102,13 @@ static int move_states(struct muster_fsdp *fsdp, struct muster_optimizer *optimi
 
 static int keep_states(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer) {
     size_t bytes = states_of(fsdp, optimizer) * fsdp->layout->stored_learns_count * sizeof(float);
-    if (bytes == 0) {
-        return MUSTER_OK;
-    }
     struct fsdp_state *kept = calloc(1, sizeof *kept);
     if (!kept) {
         return status_fail(MUSTER_ENOMEM, "no memory for an optimizer");
     }
+    /* One of 0 bytes as well: the ranks of a host compare what they want. */
     int status = state_region_create(fsdp->mesh.row_group, "what the optimizer remembers", bytes, &kept->region);
-    status = status ? status : move_states(fsdp, optimizer, kept);
+    status = status || bytes == 0 ? status : move_states(fsdp, optimizer, kept);
     if (status != MUSTER_OK) {
         state_region_free(&kept->region);
         free(kept);
@@ -129,11 +127,16 @@ int muster_fsdp_optimizer_sized(struct muster_fsdp *fsdp, const size_t *group_of
         return status_fail_null("muster_fsdp_optimizer", fsdp ? "out" : "fsdp");
     }
     struct muster_optimizer *optimizer = NULL;
-    int status = fsdp->learning_count > 0 ? MUSTER_OK : status_fail(MUSTER_EINVAL, "every parameter is frozen");
+    int status = step_failure_status(&fsdp->failure);
+    if (status == MUSTER_OK && fsdp->learning_count == 0) {
+        status = status_fail(MUSTER_EINVAL, "every parameter is frozen");
+    }
     status = status ? status : create(fsdp, group_of, groups, group_bytes, group_count, &optimizer);
     if (status == MUSTER_OK) {
         status = keep_states(fsdp, optimizer);
         status = status ? fsdp_fail(fsdp, status) : MUSTER_OK;
+    } else if (status == MUSTER_ENOMEM) {
+        status = fsdp_fail(fsdp, status); /* wrong arguments are wrong on every rank, but a lack is of this one alone */
     }
     if (status != MUSTER_OK) {
         muster_optimizer_free(optimizer);
@@ -183,7 +186,10 @@ int muster_fsdp_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimize
         return status_fail_null("muster_fsdp_step", fsdp ? "optimizer" : "fsdp");
     }
     int status = check_ready(fsdp);
-    status = status ? status : step(fsdp, optimizer, gradient_scale);
+    if (status == MUSTER_OK) {
+        status = step(fsdp, optimizer, gradient_scale);
+        status = status == MUSTER_ENOMEM ? fsdp_fail(fsdp, status) : status;
+    }
     return status == MUSTER_OK ? status : status_prefix(status, "muster_fsdp_step");
 }
 
@@ -198,11 +204,10 @@ static int squared_norm(struct muster_fsdp *fsdp, double *out_sum) {
         gradients[i] = range.gradient;
         counts[i] = range.count;
     }
-    status = status ? fsdp_fail(fsdp, status)
-                    : muster_squared_norm(fsdp->mesh.shard, gradients, counts, fsdp->learning_count, out_sum);
+    status = status ? status : muster_squared_norm(fsdp->mesh.shard, gradients, counts, fsdp->learning_count, out_sum);
     free(gradients);
     free(counts);
-    return status;
+    return status ? fsdp_fail(fsdp, status) : MUSTER_OK;
 }
 
 int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum) {

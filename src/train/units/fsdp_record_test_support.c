@@ -127,11 +127,11 @@ int muster_barrier(struct muster_group *group, struct muster_work **work) {
     return note_call(group, (struct record_event){.call = RECORD_MEETING}, work);
 }
 
-/* Asked for only where ranks differ. */
+/* By which a row meets. */
 int muster_all_gather(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                       struct muster_work **work) {
-    (void)group, (void)send, (void)receive, (void)count, (void)type, (void)work;
-    return status_fail(MUSTER_EINVAL, "the fake gathers units alone");
+    (void)send, (void)receive, (void)count, (void)type;
+    return note_call(group, (struct record_event){.call = RECORD_MEETING}, work);
 }
 
 int muster_broadcast(struct muster_group *group, void *buffer, size_t count, enum muster_type type, uint32_t root,
@@ -157,6 +157,11 @@ int muster_group_status(struct muster_group *group) {
 
 void muster_group_abort(struct muster_group *group, const char *reason) {
     (void)group;
+    fail_msg("aborted: %s", reason);
+}
+
+void mesh_abort(const struct mesh *mesh, const char *reason) {
+    (void)mesh;
     fail_msg("aborted: %s", reason);
 }
 

@@ -130,9 +130,13 @@ static int scatter(struct muster_fsdp *fsdp, uint32_t unit, struct muster_work *
 }
 
 static int sum(struct muster_fsdp *fsdp, uint32_t unit, struct muster_work **work) {
+    struct muster_group *column = fsdp->mesh.column_group;
     void *data = received(fsdp, unit);
-    return muster_all_reduce(fsdp->mesh.column_group, data, data, fsdp_own_part(fsdp, unit, UNIT_LEARNS)->count,
-                             fsdp->options.reduce_type, MUSTER_OP_SUM, work);
+    group_mark_unit(column, unit);
+    int status = muster_all_reduce(column, data, data, fsdp_own_part(fsdp, unit, UNIT_LEARNS)->count,
+                                   fsdp->options.reduce_type, MUSTER_OP_SUM, work);
+    group_mark_unit(column, GROUP_NO_UNIT);
+    return status;
 }
 
 static int unit_reduced(struct muster_fsdp *fsdp, uint32_t unit) {

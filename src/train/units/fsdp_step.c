@@ -67,7 +67,7 @@ static int meet(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind) {
 int fsdp_step_open(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind) {
     int status = meet(fsdp, kind);
     if (status != MUSTER_OK) {
-        return step_failure_set_unagreed(&fsdp->failure, fsdp->mesh.group, status);
+        return fsdp_fail_unagreed(fsdp, status);
     }
     if (fsdp_gathers(fsdp)) {
         fsdp_gather_begin(fsdp, kind);
@@ -87,7 +87,7 @@ static int agree_on_presence(struct muster_fsdp *fsdp, enum muster_fsdp_step_kin
     int status =
         presence_agree(&fsdp->presence, kind == MUSTER_FSDP_STEP ? PRESENCE_WITH_SYNC : PRESENCE_WITHOUT_SYNC, &result);
     fsdp->active_count = status == MUSTER_OK ? result.active_count : fsdp->active_count;
-    return status == MUSTER_OK ? MUSTER_OK : step_failure_set_unagreed(&fsdp->failure, fsdp->mesh.group, status);
+    return status == MUSTER_OK ? MUSTER_OK : fsdp_fail_unagreed(fsdp, status);
 }
 
 static int begin(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind) {
@@ -127,6 +127,10 @@ static int check_unit(const struct muster_fsdp *fsdp, size_t unit, enum muster_f
     }
     if (unit >= fsdp->unit_count) {
         return status_fail(MUSTER_EINVAL, "unit %zu of %u: it has not been registered", unit, fsdp->unit_count);
+    }
+    if (pass != MUSTER_FSDP_FORWARD && pass != MUSTER_FSDP_BACKWARD) {
+        return status_fail(MUSTER_EINVAL, "unit %zu (%s): there is no pass %d", unit, fsdp->units[unit].name,
+                           (int)pass);
     }
     if (fsdp->phase != FSDP_BEGUN) {
         return status_fail(MUSTER_EINVAL, "no step has been begun (unit %zu, %s)", unit, fsdp->units[unit].name);

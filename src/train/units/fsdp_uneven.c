@@ -88,7 +88,7 @@ static int shadow(struct muster_fsdp *fsdp, bool *stepped) {
     while (status == MUSTER_OK && result.step == PRESENCE_WITHOUT_SYNC) {
         status = presence_agree(&fsdp->presence, PRESENCE_OUT_OF_DATA, &result);
         if (status != MUSTER_OK) {
-            return step_failure_set_unagreed(&fsdp->failure, fsdp->mesh.group, status);
+            return fsdp_fail_unagreed(fsdp, status);
         }
         if (result.step != PRESENCE_OUT_OF_DATA) {
             fsdp->active_count = result.active_count;

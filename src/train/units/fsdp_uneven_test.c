@@ -103,6 +103,8 @@ static int forget_frozen(struct rank *rank, void *argument) {
     }
     use(rank, fsdp, 2, MUSTER_FSDP_BACKWARD);
     use(rank, fsdp, 1, MUSTER_FSDP_BACKWARD);
+    rank_mark(rank, 1); /* the first that finishes tells the other, which has to have come so far */
+    rank_await(rank, 1 - rank->rank, 1);
     rank_check(rank, muster_fsdp_finish(fsdp) != 0);
     rank_check(rank, rank->rank > 0 || strstr(muster_detail(), "unit 0 (first)") != NULL);
     muster_fsdp_free(fsdp);

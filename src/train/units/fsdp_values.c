@@ -25,7 +25,7 @@ static int fill_unit(struct muster_fsdp *fsdp, uint32_t unit, float *values) {
     for (uint32_t i = it->first; i < it->first + it->item_count; i++) {
         status_clear();
         int status = fsdp->options.fill(fsdp->options.fill_context, unit, i, values + fsdp->layout->items[i].offset);
-        if (status != MUSTER_OK) {
+        if (status < 0) {
             return status_prefix(status, "first values of %s", fsdp->parameter_names[i]);
         }
     }

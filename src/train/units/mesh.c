@@ -69,6 +69,24 @@ int mesh_create(struct muster_group *group, bool is_hybrid, struct mesh *out) {
     return status;
 }
 
+static void abort_group(struct muster_group *group, const char *reason) {
+    if (muster_group_status(group) == MUSTER_OK) {
+        muster_group_abort(group, reason);
+    }
+}
+
+void mesh_abort(const struct mesh *mesh, const char *reason) {
+    if (mesh->owns_shard) {
+        abort_group(mesh->shard, reason);
+    }
+    if (mesh->owns_row) {
+        abort_group(mesh->row_group, reason);
+    }
+    if (mesh->owns_column) {
+        abort_group(mesh->column_group, reason);
+    }
+}
+
 void mesh_free(struct mesh *mesh) {
     muster_group_free(mesh->owns_shard ? mesh->shard : NULL);
     muster_group_free(mesh->owns_row ? mesh->row_group : NULL);

@@ -31,6 +31,9 @@ struct mesh {
 /* Collective over the group, which is borrowed until mesh_free(). MUSTER_EINVAL: hybrid sharding over hosts with
  * different numbers of ranks. */
 int mesh_create(struct muster_group *group, bool is_hybrid, struct mesh *out);
+/* Aborts the groups that were made here, with that reason. Aborting the program's group is not enough: ranks may be
+ * waiting for this one in any of them, and a group does not hear of another's end. */
+void mesh_abort(const struct mesh *mesh, const char *reason);
 void mesh_free(struct mesh *mesh);
 
 #endif

@@ -1,0 +1,33 @@
+/* A failure of an fsdp: remembered, and told to all ranks, in whatever group they wait. */
+#include "base/status.h"
+#include "base/str.h"
+#include "train/units/fsdp_impl.h"
+
+/* Keeps the thread's detail. */
+static void tell_mesh(const struct muster_fsdp *fsdp, int code) {
+    char detail[MUSTER_DETAIL_MAX];
+    (void)str_copy(detail, sizeof detail, muster_detail());
+    mesh_abort(&fsdp->mesh, detail);
+    (void)status_fail(code, "%s", detail);
+}
+
+/* Another rank has told this one in a group of some ranks. The program's group, which has all of them, may know more.
+ */
+static int first_cause(const struct muster_fsdp *fsdp, int code) {
+    char detail[MUSTER_DETAIL_MAX];
+    (void)str_copy(detail, sizeof detail, muster_detail());
+    int cause = code == MUSTER_EABORTED ? muster_group_status(fsdp->mesh.group) : MUSTER_OK;
+    return cause ? cause : status_fail(code, "%s", detail);
+}
+
+int fsdp_fail(struct muster_fsdp *fsdp, int code) {
+    code = step_failure_set(&fsdp->failure, fsdp->mesh.group, first_cause(fsdp, code));
+    tell_mesh(fsdp, code);
+    return code;
+}
+
+int fsdp_fail_unagreed(struct muster_fsdp *fsdp, int code) {
+    code = step_failure_set_unagreed(&fsdp->failure, fsdp->mesh.group, first_cause(fsdp, code));
+    tell_mesh(fsdp, code);
+    return code;
+}
