@@ -250,10 +250,10 @@ int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
  * muster_optimizer_tensors(): either loads the other's, and any number of ranks, on any hosts, with any sharding.
  *
  * Collective. Between steps: after muster_fsdp_finish() and before muster_fsdp_begin(). Every rank gets the same
- * result, and on failure the sentence of the rank that failed. A failed save or load does not fail the fsdp or the
- * group: training may go on (after a failed load with parameters that are whatever it left). Further errors are those
- * of muster/snapshot.h; MUSTER_EINVAL: a step has been begun, or the optimizer was not made for this fsdp;
- * MUSTER_EMISMATCH: ranks gave different optimizers, or describe different states.
+ * result, and on failure the sentence of the rank that failed. A save or load that fails does not fail the fsdp or the
+ * group, unless a collective failed: training may go on (after a failed load with parameters that are whatever it
+ * left). Further errors are those of muster/snapshot.h; MUSTER_EINVAL: a step has been begun, or the optimizer was not
+ * made for this fsdp; MUSTER_EMISMATCH: ranks gave different optimizers, or describe different states.
  *
  * optimizer: NULL, or made with muster_fsdp_optimizer(). extra: the program's own tensors and values, such as the
  * number of the step; NULL: none. Their names differ from those of the parameters. */

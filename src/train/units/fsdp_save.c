@@ -3,7 +3,7 @@
  * Where a host has everything, its rank that saves writes it from where it is. Else all ranks walk over the sharded
  * tensors in the order of the file, a piece at a time: those that save get it and write it. Before each piece all
  * agree that nobody has failed. So a failure of one is heard of by all, with nobody waiting in vain, and the group goes
- * on. */
+ * on. Only a collective that fails is the end of the fsdp, as everywhere. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +118,8 @@ static int gather_piece(struct gather *g) {
                  ? muster_gather_v(mesh->shard, g->send, g->received, g->counts, MUSTER_FLOAT32, g->saver, NULL)
                  : muster_all_gather_v(mesh->shard, g->send, g->received, g->counts, MUSTER_FLOAT32, NULL);
     place_cursors(g);
-    return status == MUSTER_OK ? MUSTER_OK : is_over(g, status);
+    /* Others may have what they wanted of it, and would wait for this rank in the next agreement. */
+    return status == MUSTER_OK ? MUSTER_OK : is_over(g, fsdp_fail(g->table->fsdp, status));
 }
 
 /* ---- the writer reads it ---- */

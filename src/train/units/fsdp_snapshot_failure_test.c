@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/folder_test_support.h"
+#include "base/status.h"
 #include "base/str.h"
 #include "train/units/fsdp_snapshot_test_support.h"
 
@@ -111,8 +112,9 @@ static void a_full_disk_is_told_to_all_and_training_goes_on(void **state) {
 
 /* ---- deaths ---- */
 
-/* Where a rank dies: before its n-th rename, or its n-th gathering. 0: it lives. */
-static struct { unsigned renames, gathers; } dies;
+/* Where a rank dies: before its n-th rename, or its n-th gathering; or after which gathering it fails. 0: it does not.
+ */
+static struct { unsigned renames, gathers, fails; } dies;
 
 int __real_renameat(int old_folder, const char *old_name, int new_folder, const char *new_name);
 int __wrap_renameat(int old_folder, const char *old_name, int new_folder, const char *new_name);
@@ -121,22 +123,27 @@ int __real_muster_gather_v(struct muster_group *group, const void *send, void *r
 int __wrap_muster_gather_v(struct muster_group *group, const void *send, void *receive, const size_t *counts,
                            enum muster_type type, uint32_t root, struct muster_work **work);
 
-static void count_down(unsigned *left) {
-    if (*left > 0 && --*left == 0) {
+static bool count_down(unsigned *left) {
+    return *left > 0 && --*left == 0;
+}
+
+static void die_at_zero(unsigned *left) {
+    if (count_down(left)) {
         (void)raise(SIGKILL);
     }
 }
 
 int __wrap_renameat(int old_folder, const char *old_name, int new_folder, const char *new_name) {
-    count_down(&dies.renames);
+    die_at_zero(&dies.renames);
     return __real_renameat(old_folder, old_name, new_folder, new_name);
 }
 
 /* NOLINTNEXTLINE(readability-function-size): as muster_gather_v() */
 int __wrap_muster_gather_v(struct muster_group *group, const void *send, void *receive, const size_t *counts,
                            enum muster_type type, uint32_t root, struct muster_work **work) {
-    count_down(&dies.gathers);
-    return __real_muster_gather_v(group, send, receive, counts, type, root, work);
+    die_at_zero(&dies.gathers);
+    int code = __real_muster_gather_v(group, send, receive, counts, type, root, work);
+    return count_down(&dies.fails) ? status_fail(MUSTER_ETIMEOUT, "the test's time-out") : code;
 }
 
 struct death {
@@ -185,6 +192,26 @@ static void a_death_in_a_save_leaves_the_one_before(void **state) {
         int files = folder_remove(folder);
         assert_int_equal(files, deaths[i].rank != 0 ? 2 : 3 + (deaths[i].renames == 2));
     }
+}
+
+/* A gather that fails on one rank alone, after the others had what they wanted of it. */
+static int fail_in_a_gather(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
+                            struct muster_optimizer *optimizer) {
+    dies.fails = rank->rank == 3 ? 2 : 0;
+    int code = save_state(fsdp, optimizer, rank->rank == 0, folder, job->steps);
+    rank_check(rank, code != 0 && strstr(muster_detail(), "the test's time-out"));
+    rank_check(rank, muster_fsdp_begin(fsdp, MUSTER_FSDP_STEP) != 0);
+    return 1;
+}
+
+static void a_gather_that_fails_on_one_rank_is_told_to_all(void **state) {
+    (void)state;
+    struct muster_snapshot_found found;
+    struct job job = job_at(&places[TWO_HOSTS]);
+    job.conclude = fail_in_a_gather;
+    job_check(places[TWO_HOSTS].size, &job);
+    assert_int_equal(muster_snapshot_find(folder, INT64_MAX, &found), MUSTER_ENOENT);
+    assert_int_equal(folder_remove(folder), 0);
 }
 
 /* ---- what is refused ---- */
@@ -275,6 +302,7 @@ int main(void) {
         snapshot_test(a_damaged_one_is_passed_over),
         snapshot_test(a_full_disk_is_told_to_all_and_training_goes_on),
         snapshot_test(a_death_in_a_save_leaves_the_one_before),
+        snapshot_test(a_gather_that_fails_on_one_rank_is_told_to_all),
         snapshot_test(what_does_not_fit_is_named_on_every_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
