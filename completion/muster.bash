@@ -11,10 +11,10 @@ _muster()
     [[ $current == = ]] && current=
     if [[ ${COMP_WORDS[0]##*/} != torchrun ]]; then
         words=
-        ((COMP_CWORD == 1)) && words='run store bench trace doctor status completion help version'
+        ((COMP_CWORD == 1)) && words='run store bench trace doctor status fsdp completion help version'
         case ${COMP_WORDS[1]} in
         completion) words=${words:-bash zsh} ;;
-        help) words=${words:-run store bench trace doctor status completion} ;;
+        help) words=${words:-run store bench trace doctor status fsdp completion} ;;
         bench)
             if [[ $current == -* ]]; then
                 words='--ranks --memory --tune -b -e -f -i -n -w -c -o -d -r --help'
@@ -46,6 +46,17 @@ _muster()
                 return
             elif [[ $current == -* ]]; then
                 words='--watch --json --rdzv-id --secret-file --tls-cert --tls-key --tls-ca --help'
+            fi
+            ;;
+        fsdp)
+            if ((COMP_CWORD == 2)); then
+                words='plan --help'
+            elif [[ $previous == --units ]]; then
+                mapfile -t COMPREPLY < <(compgen -f -- "$current")
+                return
+            elif [[ $current == -* ]]; then
+                words='--gpt --units --hosts --ranks-per-host --states --bf16 --hybrid --prefetch'
+                words+=' --keep-gathered --memory --json --help'
             fi
             ;;
         doctor)

@@ -13,6 +13,7 @@
     X(trace, "join the traces of a job for Perfetto, or report on them")                                               \
     X(doctor, "check this node before a job: names, network, limits, GPUs")                                            \
     X(status, "show a running job: nodes, rounds, restarts and their causes")                                          \
+    X(fsdp, "say what a model needs of memory when it is sharded")                                                     \
     X(completion, "print the completions for bash or zsh")
 
 #define COMMAND_TABLE(X)                                                                                               \
