@@ -239,7 +239,7 @@ static void fsdp_structs(void **state) {
         enum muster_fsdp_sharding sharding;
     } older = {sizeof older, MUSTER_FSDP_HYBRID};
     NEWER(muster_fsdp_options) newer = {MUSTER_FSDP_OPTIONS_INIT, 0};
-    NEWER(muster_fsdp_parameter) parameters[2] = {{{"w", 5, 0, false}, 0}, {{"b", 3, 0, false}, 0}};
+    NEWER(muster_fsdp_parameter) parameters[2] = {{{.name = "w", .count = 5}, 0}, {{.name = "b", .count = 3}, 0}};
     NEWER(muster_fsdp_unit) units[2] = {{{"u", &parameters[0].now, 2}, 0}};
     NEWER(muster_fsdp_memory) planned;
     struct muster_fsdp *fsdp = NULL;
