@@ -69,6 +69,8 @@ def mistakes_are_explained():
         text = train(*options, expect=2)
         assert words in text, text
     assert "cannot open" in train("--data=/nowhere", expect=1)
+    text = train("--steps=60", "--lr=1000", "--weight-decay=1000", "--warm-up=0", expect=1)
+    assert re.search(r"step \d+: the gradients are no numbers any more", text), text
     assert "--block-size" in trainers.run(0, "gpt", "--help")
 
 
