@@ -28,7 +28,7 @@ static const char HELP[] =
     "\n"
     "Training\n"
     "  --data FILE          the text (Macbeth, in examples/data)\n"
-    "  --batch N            sequences a step, over all ranks (16)\n"
+    "  --batch N            sequences a step, over all ranks, whose shares may differ by one (16)\n"
     "  --steps N            (1000)\n"
     "  --lr RATE            highest learning rate (0.0005); it falls along a cosine to a tenth of it\n"
     "  --warm-up N          steps in which the rate rises (100)\n"
