@@ -10,6 +10,7 @@
  *   fsdp_reduce.c     a unit's gradients on their way to their owners
  *   fsdp_hook.c       the same by a hook
  *   fsdp_uneven.c     ranks that have run out of data
+ *   fsdp_order.c      the order in which the others use units then
  *   fsdp_optimizer.c  ranges, the optimizer on them, norm
  *   fsdp_memory.c     what is resident, and what will be
  *   fsdp_snapshot.c   the tensors of a snapshot (fsdp_snapshot.h); fsdp_save.c, fsdp_load.c
@@ -238,12 +239,12 @@ int fsdp_hook_start(struct muster_fsdp *fsdp, uint32_t unit);
 /* When that is done: the averages are in the buffer. */
 int fsdp_hook_finish(struct muster_fsdp *fsdp, uint32_t unit);
 
-/* ---- fsdp_uneven.c ---- */
+/* ---- fsdp_order.c ---- */
 
 /* May a rank that has data acquire the unit now? Those without gather in one order. */
-int fsdp_uneven_check_use(const struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass);
+int fsdp_order_check_use(const struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass);
 /* Has it used all that they gathered? */
-int fsdp_uneven_check_end(const struct muster_fsdp *fsdp);
+int fsdp_order_check_end(const struct muster_fsdp *fsdp);
 
 /* ---- fsdp_step.c ---- */
 

@@ -156,7 +156,7 @@ static int check_use(const struct muster_fsdp *fsdp, uint32_t unit, enum muster_
                            "unit %u (%s) is acquired in the backward pass more often than in the forward pass (%u)",
                            unit, it->name, it->forward_count);
     }
-    return fsdp_uneven_check_use(fsdp, unit, pass);
+    return fsdp_order_check_use(fsdp, unit, pass);
 }
 
 static int find_parameters(struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass, const void **out) {
@@ -338,7 +338,7 @@ static int finish(struct muster_fsdp *fsdp) {
     if (status == MUSTER_OK && fsdp->phase != FSDP_BEGUN) {
         status = status_fail(MUSTER_EINVAL, "no step has been begun");
     } else if (status == MUSTER_OK) {
-        status = fsdp_uneven_check_end(fsdp);
+        status = fsdp_order_check_end(fsdp);
         status = status ? fsdp_fail(fsdp, status) : fsdp_step_close(fsdp);
     }
     return status;

@@ -2,41 +2,6 @@
 #include "base/status.h"
 #include "train/units/fsdp_impl.h"
 
-/* The order in which pass_units() gathers. By induction a look at the neighbour is enough. */
-static bool is_turn(const struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass) {
-    const struct fsdp_unit *it = &fsdp->units[unit];
-    bool is_last = unit + 1 == fsdp->unit_count;
-    if (pass == MUSTER_FSDP_FORWARD) {
-        return it->forward_count == 0 && (unit == 0 || (it[-1].forward_count == 1 && it[-1].held == 0));
-    }
-    bool is_next = is_last ? it->forward_count == 1 : it[1].backward_count == 1 && it[1].held == 0;
-    return is_next && it->backward_count == 0 && it->held == 0;
-}
-
-/* Ranks choose slots by the units that they acquire and hold. One that is out of data would choose others. */
-int fsdp_uneven_check_use(const struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass) {
-    bool has_order = fsdp->options.uneven_inputs && fsdp_gathers(fsdp) && fsdp->kind != MUSTER_FSDP_EVALUATE;
-    if (!has_order || is_turn(fsdp, unit, pass)) {
-        return MUSTER_OK;
-    }
-    return status_fail(MUSTER_EINVAL,
-                       "with uneven_inputs between hosts units are used in the order of the list, one at a time, and "
-                       "backwards: it is not the turn of unit %u (%s) in the %s pass",
-                       unit, fsdp->units[unit].name, pass == MUSTER_FSDP_FORWARD ? "forward" : "backward");
-}
-
-int fsdp_uneven_check_end(const struct muster_fsdp *fsdp) {
-    bool has_order = fsdp->options.uneven_inputs && fsdp_gathers(fsdp) && fsdp->kind != MUSTER_FSDP_EVALUATE;
-    const struct fsdp_unit *first = &fsdp->units[0];
-    if (!has_order || first->backward_count == 1) {
-        return MUSTER_OK;
-    }
-    return status_fail(MUSTER_EINVAL,
-                       "with uneven_inputs between hosts every unit is used in both passes, also one that is frozen: "
-                       "unit 0 (%s) was not used in the backward pass",
-                       first->name);
-}
-
 /* Between hosts every rank gathers its part of what the others compute with. */
 static int pass_units(struct muster_fsdp *fsdp, enum muster_fsdp_pass pass) {
     int status = MUSTER_OK;
