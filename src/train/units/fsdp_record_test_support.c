@@ -25,6 +25,7 @@ struct recorder {
     uint32_t call_counts[RECORD_GROUPS];
     uint32_t unit; /* of the next call: group_mark_unit() */
     uint8_t version;
+    uint32_t presence_step; /* of which the ranks say who has data */
     const void *slots[RECORD_SLOTS_MAX];
     uint32_t slot_count;
 };
@@ -127,10 +128,28 @@ int muster_barrier(struct muster_group *group, struct muster_work **work) {
     return note_call(group, (struct record_event){.call = RECORD_MEETING}, work);
 }
 
-/* By which a row meets. */
+static bool has_data(const struct record_program *program, uint32_t rank, uint32_t step) {
+    return !program->is_uneven || rank != program->out_of_data || step < program->data_steps;
+}
+
+/* By which a row meets, and all ranks say who has data. */
 int muster_all_gather(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                       struct muster_work **work) {
-    (void)send, (void)receive, (void)count, (void)type;
+    const struct record_program *program = recorder->program;
+    (void)send;
+    if (group->what == RECORD_ROW) {
+        return note_call(group, (struct record_event){.call = RECORD_MEETING}, work);
+    }
+    if (type != MUSTER_UINT8 || count != 1) {
+        return status_fail(MUSTER_EINVAL, "the fake gathers units, and who has data");
+    }
+    uint32_t step = recorder->presence_step++;
+    for (uint32_t rank = 0; rank < group->size; rank++) {
+        uint32_t part = rank % program->columns * program->rows + rank / program->columns;
+        ((uint8_t *)receive)[part] = !has_data(program, rank, step) ? PRESENCE_OUT_OF_DATA
+                                     : program->steps[step] == 'S'  ? PRESENCE_WITH_SYNC
+                                                                    : PRESENCE_WITHOUT_SYNC;
+    }
     return note_call(group, (struct record_event){.call = RECORD_MEETING}, work);
 }
 
@@ -247,11 +266,15 @@ static void make_fsdp(const struct record_program *program, struct record *out, 
     }
     fsdp->shard = test_calloc(fsdp->shard_count + 1, sizeof(float));
     fsdp->active_count = out->rows * out->columns;
+    if (program->is_uneven) {
+        assert_int_equal(presence_create(fsdp->mesh.group, &fsdp->presence), MUSTER_OK);
+    }
 }
 
 static void free_fsdp(struct muster_fsdp *fsdp) {
     fsdp_gather_free(fsdp);
     fsdp_buffers_free(fsdp);
+    presence_free(&fsdp->presence);
     unit_layout_free(fsdp->layout);
     test_free(fsdp->values.memory);
     test_free(fsdp->counts);
@@ -323,21 +346,44 @@ static void run_step(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind) 
     }
 }
 
+static enum muster_fsdp_step_kind kind_of(char letter) {
+    static const char letters[] = {[MUSTER_FSDP_STEP] = 'S',
+                                   [MUSTER_FSDP_ACCUMULATE] = 'A',
+                                   [MUSTER_FSDP_NO_SYNC] = 'N',
+                                   [MUSTER_FSDP_EVALUATE] = 'E'};
+    const char *found = memchr(letters, letter, sizeof letters);
+    assert_non_null(found);
+    return (enum muster_fsdp_step_kind)(found - letters);
+}
+
+/* Steps of the others, up to one that sends. Returns how many. */
+static uint32_t shadow_steps(struct muster_fsdp *fsdp) {
+    uint32_t first = recorder->presence_step;
+    bool stepped = false;
+    check(muster_fsdp_shadow(fsdp, &stepped));
+    assert_true(stepped);
+    write_parts();
+    return recorder->presence_step - first;
+}
+
+static void run_steps(struct muster_fsdp *fsdp, uint32_t rank) {
+    const struct record_program *program = recorder->program;
+    for (uint32_t step = 0; program->steps[step] != '\0';) {
+        if (has_data(program, rank, step)) {
+            run_step(fsdp, kind_of(program->steps[step++]));
+        } else {
+            step += shadow_steps(fsdp);
+        }
+    }
+}
+
 void record_rank(const struct record_program *program, uint32_t row, uint32_t column, struct record *out) {
-    static const char kinds[] = {[MUSTER_FSDP_STEP] = 'S',
-                                 [MUSTER_FSDP_ACCUMULATE] = 'A',
-                                 [MUSTER_FSDP_NO_SYNC] = 'N',
-                                 [MUSTER_FSDP_EVALUATE] = 'E'};
     struct recorder recording = {.out = out, .program = program};
     struct stage stage;
     *out = (struct record){.rows = program->rows, .columns = program->columns, .row = row, .column = column};
     recorder = &recording;
     make_fsdp(program, out, &stage);
-    for (const char *step = program->steps; *step; step++) {
-        const char *kind = memchr(kinds, *step, sizeof kinds);
-        assert_non_null(kind);
-        run_step(stage.fsdp, (enum muster_fsdp_step_kind)(kind - kinds));
-    }
+    run_steps(stage.fsdp, row * program->columns + column);
     free_fsdp(stage.fsdp);
     recorder = NULL;
 }

@@ -59,6 +59,9 @@ struct record_program {
     struct muster_fsdp_options options;
     const char *steps;           /* their kinds: S(TEP), A(CCUMULATE), N(O_SYNC), E(VALUATE) */
     const char *uses;            /* numbers of units in the forward pass: "010"; the backward pass has them reversed */
+    bool is_uneven;              /* one rank runs out of data: it keeps the others company */
+    uint32_t out_of_data;        /* which: its number, in the order of rows */
+    uint32_t data_steps;         /* it has data for so many steps */
     bool holds_two;              /* the next unit is acquired before the one before is released */
     bool are_reductions_done;    /* whoever asks is told so: it then waits for them at once */
     bool writes_after_all_steps; /* wrong: the optimizer writes after steps of every kind */

@@ -188,11 +188,12 @@ static void add_two_hosts(struct survey *survey) {
     static const struct {
         uint32_t columns, unit_count, prefetch;
         const char *uses;
-        bool keeps, skips, holds_two, is_hybrid;
+        bool keeps, skips, holds_two, is_hybrid, is_short;
     } shapes[] = {
-        {2, 3, 0, "012", .keeps = false},  {2, 4, 1, "0123", .keeps = false},   {2, 3, 1, "012", .keeps = true},
-        {2, 3, 1, "0120", .keeps = false}, {2, 3, 1, "02", .skips = true},      {2, 4, 0, "0123", .holds_two = true},
-        {1, 4, 1, "0123", .keeps = false}, {2, 2, 1, "010", .is_hybrid = true},
+        {2, 3, 0, "012", .keeps = false},    {2, 4, 1, "0123", .keeps = false},   {2, 3, 1, "012", .keeps = true},
+        {2, 3, 1, "0120", .keeps = false},   {2, 3, 1, "02", .skips = true},      {2, 4, 0, "0123", .holds_two = true},
+        {1, 4, 1, "0123", .keeps = false},   {2, 2, 1, "010", .is_hybrid = true}, {2, 4, 1, "0213", .keeps = false},
+        {2, 4, 2, "0123", .is_short = true},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct record_program program = {.rows = 2,
@@ -206,7 +207,27 @@ static void add_two_hosts(struct survey *survey) {
         program.options.prefetch = shapes[i].prefetch;
         program.options.reshard_after_forward = !shapes[i].keeps;
         program.options.find_unused = shapes[i].skips;
-        add_sequences(survey, program, 2);
+        add_sequences(survey, program, shapes[i].is_short ? 1 : 2);
+    }
+}
+
+/* A rank runs out of data, at once or after a step, and keeps the others company until they end with a step STEP. */
+static void add_uneven(struct survey *survey) {
+    static const char *const steps[] = {"S", "SS", "NS", "SNS"};
+    for (uint32_t i = 0; i < 2 * 2 * 2 * 2 * 4; i++) {
+        struct record_program program = {.rows = 1 + i % 2,
+                                         .columns = 2,
+                                         .unit_count = 3,
+                                         .counts = counts,
+                                         .options = MUSTER_FSDP_OPTIONS_INIT,
+                                         .is_uneven = true,
+                                         .out_of_data = i / 2 % 2 == 0 ? MUTANT : 0,
+                                         .data_steps = i / 4 % 2,
+                                         .steps = steps[i / 16],
+                                         .uses = "012"};
+        program.options.uneven_inputs = true;
+        program.options.prefetch = i / 8 % 2;
+        add_case(survey, &program);
     }
 }
 
@@ -217,6 +238,9 @@ static struct survey look_everywhere(enum rule broken, bool prints_trace) {
     }
     if (rules[broken].between_hosts || broken == RULE_NONE) {
         add_two_hosts(&survey);
+    }
+    if (broken == RULE_NONE) {
+        add_uneven(&survey);
     }
     return survey;
 }
