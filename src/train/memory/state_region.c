@@ -1,6 +1,7 @@
 /* See state_region.h. */
 #include "train/memory/state_region.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,19 @@ static int fail_all(struct muster_group *group, const char *what, size_t bytes, 
     return status_fail(status, "%s", detail);
 }
 
+/* It cannot be opened: because its maker has died? Then the group says so soon, and better than the kernel. */
+static int blame(struct muster_group *group, int status) {
+    enum { LOOKS_MAX = 1000, PAUSE_MS = 1 };
+    char detail[MUSTER_DETAIL_MAX];
+    int cause = MUSTER_OK;
+    (void)str_copy(detail, sizeof detail, muster_detail());
+    for (int look = 0; look < LOOKS_MAX && cause == MUSTER_OK; look++) {
+        cause = muster_group_status(group);
+        (void)poll(NULL, 0, cause ? 0 : PAUSE_MS);
+    }
+    return cause ? cause : status_fail(status, "%s", detail);
+}
+
 /* Ranks of a host that want other sizes would overrun each other. All ranks see it, before one of them opens anything:
  * who has failed takes its memory away. */
 static int compare(struct muster_group *group, const struct offer *offers) {
@@ -62,6 +76,7 @@ static int share(struct muster_group *group, const struct offer *own, uint32_t m
     status = status ? status : compare(group, offers);
     if (status == MUSTER_OK && rank != maker) {
         status = segment_open(&offers[maker].name, segment);
+        status = status ? blame(group, status) : MUSTER_OK;
     }
     free(offers);
     return status ? status : muster_barrier(group, NULL); /* the maker may leave when all have opened it */

@@ -18,6 +18,10 @@ struct muster_work {
     int status;
 };
 
+static struct muster_group *root_of(struct muster_group *group) {
+    return group->root ? group->root : group;
+}
+
 void fake_group_forget(struct muster_group *group) {
     group->log[0] = '\0';
     group->call_count = 0;
@@ -25,19 +29,21 @@ void fake_group_forget(struct muster_group *group) {
 
 static void note(struct muster_group *group, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void note(struct muster_group *group, const char *format, ...) {
-    size_t used = strlen(group->log);
+    char *log = root_of(group)->log;
+    size_t used = strlen(log);
     va_list args;
     va_start(args, format);
-    (void)vsnprintf(group->log + used, sizeof group->log - used, format, args);
+    (void)vsnprintf(log + used, sizeof group->log - used, format, args);
     va_end(args);
 }
 
 /* Counts a call: MUSTER_OK, or the failure that is due. */
 static int count_call(struct muster_group *group) {
+    struct muster_group *root = root_of(group);
     if (group->failed) {
         return status_fail(MUSTER_EGROUP, "the fake has failed before");
     }
-    return ++group->call_count == group->fail_at ? status_fail(group->fail_code, "the fake's failure") : MUSTER_OK;
+    return ++root->call_count == root->fail_at ? status_fail(root->fail_code, "the fake's failure") : MUSTER_OK;
 }
 
 /* The same for collectives, after whose failure the group has failed. */
@@ -55,15 +61,15 @@ static int settle(struct muster_group *group, int status, struct muster_work **w
         return status;
     }
     note(group, " async; ");
-    if (status != MUSTER_OK && !group->fail_in_wait) {
+    if (status != MUSTER_OK && !root_of(group)->fail_in_wait) {
         return status;
     }
     struct muster_work *handle = malloc(sizeof *handle);
     if (!handle) {
         return status_fail(MUSTER_ENOMEM, "no memory for a handle");
     }
-    *handle = (struct muster_work){.group = group, .status = status};
-    group->works_under_way++;
+    *handle = (struct muster_work){.group = root_of(group), .status = status};
+    root_of(group)->works_under_way++;
     *work = handle;
     return MUSTER_OK;
 }
@@ -92,7 +98,9 @@ void group_mark_accumulated(struct muster_group *group, uint32_t steps) {
 int muster_all_reduce(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
                       enum muster_reduction reduction, struct muster_work **work) {
     int status = begin_call(group);
-    assert(send == receive);
+    if (send != receive) {
+        memcpy(receive, send, count * muster_type_bytes(type));
+    }
     note(group, "all_reduce %zu %s %s", count, muster_type_name(type), muster_reduction_name(reduction));
     if (reduction == MUSTER_OP_SUM && type == MUSTER_FLOAT32) {
         for (size_t i = 0; i < count; i++) {
@@ -108,13 +116,46 @@ int muster_all_gather(struct muster_group *group, const void *send, void *receiv
     size_t bytes = count * muster_type_bytes(type);
     note(group, "all_gather %zu %s", count, muster_type_name(type));
     for (uint32_t rank = 0; rank < group->size; rank++) {
-        if (rank != group->rank) {
-            memcpy((uint8_t *)receive + rank * bytes, send, bytes);
-        }
+        memmove((uint8_t *)receive + rank * bytes, send, bytes);
     }
     if (group->gathered) {
         group->gathered(group, receive, bytes);
     }
+    return settle(group, status, work);
+}
+
+int muster_all_gather_v(struct muster_group *group, const void *send, void *receive, const size_t *counts,
+                        enum muster_type type, struct muster_work **work) {
+    int status = begin_call(group);
+    size_t width = muster_type_bytes(type), begin = 0, own = counts[group->rank];
+    note(group, "all_gather_v %zu %s", own, muster_type_name(type));
+    for (uint32_t rank = 0; rank < group->size; rank++) {
+        size_t count = counts[rank] < own ? counts[rank] : own;
+        memmove((uint8_t *)receive + begin * width, send, count * width);
+        begin += counts[rank];
+    }
+    return settle(group, status, work);
+}
+
+int muster_reduce_scatter_v(struct muster_group *group, const void *send, void *receive, const size_t *counts,
+                            enum muster_type type, enum muster_reduction reduction, struct muster_work **work) {
+    int status = begin_call(group);
+    size_t width = muster_type_bytes(type), begin = 0;
+    note(group, "reduce_scatter_v %zu %s %s", counts[group->rank], muster_type_name(type),
+         muster_reduction_name(reduction));
+    for (uint32_t rank = 0; rank < group->rank; rank++) {
+        begin += counts[rank];
+    }
+    memmove(receive, (const uint8_t *)send + begin * width, counts[group->rank] * width);
+    for (size_t i = 0; reduction == MUSTER_OP_SUM && type == MUSTER_FLOAT32 && i < counts[group->rank]; i++) {
+        ((float *)receive)[i] *= (float)group->size;
+    }
+    return settle(group, status, work);
+}
+
+int muster_barrier(struct muster_group *group, struct muster_work **work) {
+    int status = begin_call(group);
+    note(group, "barrier");
     return settle(group, status, work);
 }
 
@@ -138,8 +179,8 @@ int muster_alloc(struct muster_group *group, size_t bytes, void **out) {
     }
     memset(memory, 0, (bytes + 127) / 64 * 64);
     memcpy(memory, &bytes, sizeof bytes);
-    group->allocated_bytes += bytes;
-    group->allocation_count++;
+    root_of(group)->allocated_bytes += bytes;
+    root_of(group)->allocation_count++;
     *out = memory + 64;
     return MUSTER_OK;
 }
@@ -150,8 +191,8 @@ void muster_free(struct muster_group *group, void *memory) {
     }
     size_t bytes;
     memcpy(&bytes, (uint8_t *)memory - 64, sizeof bytes);
-    group->allocated_bytes -= bytes;
-    group->allocation_count--;
+    root_of(group)->allocated_bytes -= bytes;
+    root_of(group)->allocation_count--;
     free((uint8_t *)memory - 64);
 }
 
@@ -170,4 +211,62 @@ uint32_t muster_group_rank(const struct muster_group *group) {
 
 uint32_t muster_group_size(const struct muster_group *group) {
     return group->size;
+}
+
+/* ---- hosts ---- */
+
+static uint32_t each_of(const struct muster_group *group) {
+    return group->ranks_per_host ? group->ranks_per_host : group->size;
+}
+
+uint32_t muster_group_host_count(const struct muster_group *group) {
+    return (group->size + each_of(group) - 1) / each_of(group);
+}
+
+uint32_t muster_group_host_of(const struct muster_group *group, uint32_t rank) {
+    return rank / each_of(group);
+}
+
+uint32_t muster_group_local_rank(const struct muster_group *group) {
+    return group->rank % each_of(group);
+}
+
+/* ---- groups that are split off ---- */
+
+/* As mesh.c splits: first columns, then rows, then all ranks in another order. Keys are ranks. */
+int muster_group_split(struct muster_group *parent, int32_t color, int32_t key,
+                       const struct muster_group_options *options, struct muster_group **out) {
+    uint32_t hosts = muster_group_host_count(parent), each = each_of(parent), index = parent->part_count;
+    const uint32_t sizes[] = {hosts, each, parent->size}; /* in this order */
+    int status = begin_call(parent);
+    (void)options;
+    note(parent, "split %d %d; ", (int)color, (int)key);
+    struct muster_group *part = status == MUSTER_OK ? calloc(1, sizeof *part) : NULL;
+    if (!part) {
+        return status ? status : status_fail(MUSTER_ENOMEM, "no memory for a group");
+    }
+    *part = (struct muster_group){.rank = (uint32_t)key, .size = sizes[index], .root = parent};
+    part->ranks_per_host = index == 0 ? 1 : 0;
+    parent->parts[parent->part_count++] = part;
+    *out = part;
+    return MUSTER_OK;
+}
+
+void muster_group_free(struct muster_group *group) {
+    if (!group || !group->root) {
+        return;
+    }
+    struct muster_group *root = group->root;
+    for (uint32_t i = 0; i < root->part_count; i++) {
+        if (root->parts[i] == group) {
+            root->parts[i] = root->parts[--root->part_count];
+            break;
+        }
+    }
+    free(group);
+}
+
+void group_mark_unit(struct muster_group *group, uint32_t unit) {
+    (void)group;
+    (void)unit;
 }

@@ -35,7 +35,7 @@ static void give_back(struct muster_fsdp *fsdp, struct fsdp_buffer *buffer) {
     *buffer = (struct fsdp_buffer){0};
 }
 
-static int buffer_allocate(struct muster_fsdp *fsdp, struct fsdp_buffer *buffer) {
+static int buffer_allocate(struct muster_fsdp *fsdp, uint32_t unit, struct fsdp_buffer *buffer) {
     struct muster_group *group = fsdp->mesh.group;
     int status = muster_alloc(group, gradient_bytes(fsdp), &buffer->gradients);
     if (status == MUSTER_OK && converted_bytes(fsdp) > 0) {
@@ -46,7 +46,7 @@ static int buffer_allocate(struct muster_fsdp *fsdp, struct fsdp_buffer *buffer)
     }
     if (status != MUSTER_OK) {
         give_back(fsdp, buffer);
-        return status_prefix(status, "gradients of a unit");
+        return status_prefix(status, "memory for the gradients of unit %u (%s)", unit, fsdp->units[unit].name);
     }
     fsdp->gradient_bytes += buffer_bytes(fsdp);
     if (fsdp->gradient_bytes > fsdp->gradient_peak_bytes) {
@@ -78,7 +78,7 @@ int fsdp_buffer_take(struct muster_fsdp *fsdp, uint32_t unit) {
             buffer++;
         }
         assert(buffer < fsdp->buffers + fsdp->unit_learning_count); /* a unit has one at most */
-        status = buffer_allocate(fsdp, buffer);
+        status = buffer_allocate(fsdp, unit, buffer);
     }
     if (status == MUSTER_OK) {
         buffer->is_taken = true;
