@@ -80,10 +80,11 @@ static void say_start(const struct trainer *t) {
     if (t->step > 0) {
         printf("from the snapshot of step %" PRId64 ": ", t->step);
     } else {
-        printf("from scratch: ");
+        printf("from %s: ", o->weights != NULL ? o->weights : "scratch");
     }
-    printf("%zu characters, %d of them distinct; %zu parameters in %d units\n", t->text.count, t->alphabet.count,
-           t->parameters->parameter_count, t->parameters->unit_count);
+    printf(t->alphabet.bpe == NULL ? "%zu characters, %d of them distinct; " : "%zu tokens of %d possible ones; ",
+           t->text.count, t->alphabet.count);
+    printf("%zu parameters in %d units\n", t->parameters->parameter_count, t->parameters->unit_count);
     if (t->world > (uint32_t)o->batch) {
         printf("%u of %u ranks have nothing to do: a batch has only %d sequences\n", t->world - (uint32_t)o->batch,
                t->world, o->batch);

@@ -20,7 +20,7 @@ static const char HELP[] =
     "  --n-layer N          blocks (6)\n"
     "  --n-head N           heads of each (6)\n"
     "  --n-embd N           width of a token's vector, a multiple of the heads (192)\n"
-    "  --block-size N       characters that the model sees (128)\n"
+    "  --block-size N       tokens that the model sees (128)\n"
     "  --tied               the head shares its weight with the embedding, as in GPT-2\n"
     "  --embd-pdrop P, --resid-pdrop P, --attn-pdrop P\n"
     "                       dropout after the embedding, before each addition, of the attention (0.1)\n"
@@ -28,6 +28,7 @@ static const char HELP[] =
     "\n"
     "Training\n"
     "  --data FILE          the text (Macbeth, in examples/data)\n"
+    "  --vocabulary DIR     tokens are GPT-2's, not characters: the folder of encoder.json and vocab.bpe\n"
     "  --batch N            sequences a step, over all ranks, whose shares may differ by one (16)\n"
     "  --steps N            (1000)\n"
     "  --lr RATE            highest learning rate (0.0005); it falls along a cosine to a tenth of it\n"
@@ -47,8 +48,8 @@ static const char HELP[] =
     "                       steps between two (10, 200, 200); 0: at the end alone\n"
     "\n"
     "Text\n"
-    "  --sample N           characters to write at the end (500)\n"
-    "  --sample-only        write text alone, with the model in --snapshot\n"
+    "  --sample N           tokens to write at the end (500)\n"
+    "  --sample-only        write text alone, with the model in --snapshot or --weights\n"
     "  --prompt TEXT        what it begins with\n"
     "  --temperature T      below 1: more of what is likely; 0: nothing else (1)\n"
     "\n"
@@ -83,6 +84,7 @@ static const struct known_option KNOWN[] = {
     {"attn-pdrop", RATE, PLACE(shape.attention_dropout), 0, BELOW_1},
     {"dropout", THREE_RATES, PLACE(shape.embedding_dropout), 0, BELOW_1},
     {"data", TEXT, PLACE(data), 0, 0},
+    {"vocabulary", TEXT, PLACE(vocabulary), 0, 0},
     {"batch", SMALL_NUMBER, PLACE(batch), 1, OPTIONS_BATCH_MAX},
     {"steps", NUMBER, PLACE(steps), 0, MANY},
     {"lr", REAL, PLACE(learning_rate), 0, 1000},
@@ -185,8 +187,8 @@ static void check_together(const struct options *o) {
     if (o->check != NULL && o->shape.vocabulary == 0) {
         refuse("--check needs --vocab-size");
     }
-    if (o->samples_only && o->snapshot == NULL) {
-        refuse("--sample-only needs --snapshot: a folder with a trained model");
+    if (o->samples_only && o->snapshot == NULL && o->weights == NULL) {
+        refuse("--sample-only needs --snapshot or --weights: a trained model");
     }
 }
 

@@ -15,7 +15,8 @@ enum {
 struct options {
     struct gpt_shape shape; /* the vocabulary is the text's, except for --check */
     const char *data;
-    int batch; /* of all ranks together */
+    const char *vocabulary; /* folder; NULL: tokens are characters */
+    int batch;              /* of all ranks together */
     struct sharding_choice sharding;
     int64_t steps, warm_up, evaluate_every, save_every, report_every;
     double learning_rate, weight_decay, beta1, beta2, clip;
@@ -23,7 +24,7 @@ struct options {
     const char *snapshot, *plot; /* may be NULL */
     const char *weights;         /* may be NULL */
     bool samples_only;
-    int sample; /* characters; 0: none */
+    int sample; /* tokens; 0: none */
     const char *prompt;
     double temperature;
     const char *check, *check_out; /* NULL without --check */

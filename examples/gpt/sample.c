@@ -1,4 +1,4 @@
-/* See sample.h. Each character costs a forward pass over all that the model can see: simple, and fast enough for a
+/* See sample.h. Each token costs a forward pass over all that the model can see: simple, and fast enough for a
  * page. */
 #include "sample.h"
 
@@ -33,20 +33,14 @@ static int32_t choose(const float *logits, int count, double temperature, double
 
 /* The tokens of the prompt; how many. */
 static size_t read_prompt(const struct alphabet *alphabet, const char *prompt, int32_t *tokens) {
-    size_t count = 0;
-    for (; prompt[count] != '\0'; count++) {
-        tokens[count] = alphabet_token(alphabet, (uint8_t)prompt[count]);
-        if (tokens[count] < 0) {
-            fail("the text that was trained on has no character number %d, as in the prompt", (uint8_t)prompt[count]);
-        }
-    }
+    size_t count = alphabet_encode(alphabet, (const uint8_t *)prompt, strlen(prompt), tokens);
     if (count == 0) {
-        tokens[count++] = 0; /* a line feed, in most texts */
+        tokens[count++] = alphabet_first(alphabet);
     }
     return count;
 }
 
-static void write_text(const char *text, size_t count, FILE *out) {
+static void write_text(const void *text, size_t count, FILE *out) {
     if (out != NULL) {
         (void)fwrite(text, 1, count, out);
         (void)fflush(out);
@@ -65,7 +59,9 @@ void sample_write(struct gpt *model, const struct gpt_shape *shape, const struct
         gpt_forward(model, tokens + count - length, 1, (int)length, NULL);
         tokens[count] = choose(gpt_logits(model) + (length - 1) * vocabulary, shape->vocabulary, options->temperature,
                                random_unit(random_mix(key, (uint64_t)i)));
-        write_text((const char *)&alphabet->characters[tokens[count]], 1, out);
+        size_t size = 0;
+        const uint8_t *bytes = alphabet_decode(alphabet, tokens[count], &size);
+        write_text(bytes, size, out);
         count++;
     }
     write_text("\n", 1, out);

@@ -1,4 +1,4 @@
-/* Text from the model, one character after the other. */
+/* Text from the model, one token after the other. */
 #ifndef EXAMPLES_GPT_SAMPLE_H
 #define EXAMPLES_GPT_SAMPLE_H
 
@@ -8,8 +8,8 @@
 #include "text.h"
 
 struct sample_options {
-    const char *prompt; /* what the text begins with; its first character is the first of the alphabet if it is empty */
-    int count;          /* characters to add */
+    const char *prompt; /* what the text begins with; alphabet_first() stands before it if it is empty */
+    int count;          /* tokens to add */
     double temperature; /* 1: as the model says; less: more of what is likely; 0: the likeliest alone */
     uint64_t seed;
 };

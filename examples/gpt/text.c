@@ -12,14 +12,66 @@
 
 static const size_t TEXT_MAX = (size_t)1 << 30; /* bytes of a file */
 
-int32_t alphabet_token(const struct alphabet *alphabet, uint8_t character) {
-    for (int i = 0; i < alphabet->count; i++) {
-        if (alphabet->characters[i] == character) {
-            return i;
+/* ---- The alphabet ---- */
+
+void alphabet_read(struct alphabet *alphabet, const char *folder) {
+    if (folder != NULL) {
+        alphabet->bpe = bpe_read(folder);
+        if (alphabet->count != 0 && alphabet->count != bpe_count(alphabet->bpe)) {
+            fail("the model has %d tokens, the vocabulary in %s has %d", alphabet->count, folder,
+                 bpe_count(alphabet->bpe));
+        }
+        alphabet->count = bpe_count(alphabet->bpe);
+    } else if (alphabet->count > TEXT_BYTES) {
+        fail("the model has %d tokens, so that they are no characters: it needs its --vocabulary", alphabet->count);
+    }
+}
+
+void alphabet_done(struct alphabet *alphabet) {
+    bpe_free(alphabet->bpe);
+}
+
+/* All bytes of the text, in ascending order. */
+static void take_characters(struct alphabet *alphabet, const uint8_t *text, size_t length) {
+    bool is_there[TEXT_BYTES] = {false};
+    for (size_t i = 0; i < length; i++) {
+        is_there[text[i]] = true;
+    }
+    for (int i = 0; i < TEXT_BYTES; i++) {
+        if (is_there[i]) {
+            alphabet->characters[alphabet->count++] = (uint8_t)i;
         }
     }
-    return -1;
 }
+
+size_t alphabet_encode(const struct alphabet *alphabet, const uint8_t *text, size_t length, int32_t *tokens) {
+    int32_t token_of[TEXT_BYTES];
+    if (alphabet->bpe != NULL) {
+        return bpe_encode(alphabet->bpe, text, length, tokens);
+    }
+    memset(token_of, -1, sizeof token_of);
+    for (int i = 0; i < alphabet->count; i++) {
+        token_of[alphabet->characters[i]] = i;
+    }
+    for (size_t i = 0; i < length; i++) {
+        tokens[i] = token_of[text[i]];
+        if (tokens[i] < 0) {
+            fail("the text that was trained on has no character number %d, as in the prompt", text[i]);
+        }
+    }
+    return length;
+}
+
+const uint8_t *alphabet_decode(const struct alphabet *alphabet, int32_t token, size_t *length) {
+    *length = 1;
+    return alphabet->bpe != NULL ? bpe_decode(alphabet->bpe, token, length) : &alphabet->characters[token];
+}
+
+int32_t alphabet_first(const struct alphabet *alphabet) {
+    return alphabet->bpe != NULL ? bpe_end_of_text(alphabet->bpe) : 0;
+}
+
+/* ---- The text ---- */
 
 /* All bytes of the file. */
 static uint8_t *read_bytes(const char *path, size_t *count) {
@@ -48,28 +100,20 @@ static uint8_t *read_bytes(const char *path, size_t *count) {
     return bytes;
 }
 
-void text_read(struct text *text, const char *path, int length) {
-    bool is_there[TEXT_BYTES] = {false};
-    int32_t token_of[TEXT_BYTES] = {0};
+void text_read(struct text *text, const char *path, const char *vocabulary, int length) {
+    size_t byte_count = 0;
     *text = (struct text){.count = 0};
-    uint8_t *bytes = read_bytes(path, &text->count);
-    for (size_t i = 0; i < text->count; i++) {
-        is_there[bytes[i]] = true;
+    uint8_t *bytes = read_bytes(path, &byte_count);
+    alphabet_read(&text->alphabet, vocabulary);
+    if (vocabulary == NULL) {
+        take_characters(&text->alphabet, bytes, byte_count);
     }
-    for (int i = 0; i < TEXT_BYTES; i++) {
-        if (is_there[i]) {
-            token_of[i] = text->alphabet.count;
-            text->alphabet.characters[text->alphabet.count++] = (uint8_t)i;
-        }
-    }
-    text->tokens = allocate(text->count, sizeof *text->tokens);
-    for (size_t i = 0; i < text->count; i++) {
-        text->tokens[i] = token_of[bytes[i]];
-    }
+    text->tokens = allocate(byte_count, sizeof *text->tokens);
+    text->count = alphabet_encode(&text->alphabet, bytes, byte_count, text->tokens);
     free(bytes);
     text->train_count = text->count - text->count / 10;
     if (text->count - text->train_count <= (size_t)length) {
-        fail("%s is too short: a tenth of it, %zu bytes, is no sequence of %d and the one that follows", path,
+        fail("%s is too short: a tenth of it, %zu tokens, is no sequence of %d and the one that follows", path,
              text->count - text->train_count, length);
     }
 }

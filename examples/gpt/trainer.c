@@ -138,14 +138,15 @@ void trainer_create(struct trainer *trainer) {
     struct options *o = &trainer->options;
     trainer->curve = (struct curve)CURVE_INIT;
     join_group(trainer);
-    if (o->samples_only) {
+    if (o->samples_only && o->snapshot != NULL) {
         trainer_load_shape(trainer);
-        o->batch = 1;
+        alphabet_read(&trainer->alphabet, o->vocabulary);
     } else {
-        text_read(&trainer->text, o->data, o->shape.context);
+        text_read(&trainer->text, o->data, o->vocabulary, o->shape.context);
         trainer->alphabet = trainer->text.alphabet;
         o->shape.vocabulary = trainer->alphabet.count;
     }
+    o->batch = o->samples_only ? 1 : o->batch;
     make_model(trainer);
     (void)trainer_load(trainer);
     sharding_start(&trainer->sharding);
@@ -156,6 +157,7 @@ void trainer_free(struct trainer *trainer) {
     muster_optimizer_free(trainer->optimizer);
     sharding_done(&trainer->sharding);
     gpt_parameters_free(trainer->parameters);
+    alphabet_done(&trainer->alphabet);
     text_free(&trainer->text);
     free(trainer->tokens);
     free(trainer->targets);

@@ -240,12 +240,12 @@ static int refuse_models(struct rank *rank, void *argument) {
         struct muster_fsdp_parameter parameter;
         const char *expected;
     } cases[] = {
-        {{NULL, 1, 0, false}, "unit \"u\": parameter 0 has no name"},
-        {{long_name, 1, 0, false}, "more than 255 bytes"},
-        {{"a\nb", 1, 0, false}, "unit \"u\": the name of parameter 0 has a line break"},
-        {{"a", 0, 0, false}, "unit \"u\": parameter \"a\" has no elements"},
-        {{"a", 10, 4, false}, "no whole number of blocks"},
-        {{"a", 10, SIZE_MAX, false}, "no whole number of blocks"},
+        {{.name = NULL, .count = 1}, "unit \"u\": parameter 0 has no name"},
+        {{.name = long_name, .count = 1}, "more than 255 bytes"},
+        {{.name = "a\nb", .count = 1}, "unit \"u\": the name of parameter 0 has a line break"},
+        {{.name = "a", .count = 0}, "unit \"u\": parameter \"a\" has no elements"},
+        {{.name = "a", .count = 10, .block = 4}, "no whole number of blocks"},
+        {{.name = "a", .count = 10, .block = SIZE_MAX}, "no whole number of blocks"},
     };
     struct muster_group *group = rank_group(rank, NULL);
     struct muster_fsdp *fsdp = NULL;
@@ -253,7 +253,7 @@ static int refuse_models(struct rank *rank, void *argument) {
         const struct muster_fsdp_unit unit = {"u", &cases[i].parameter, 1};
         refused(rank, muster_fsdp_create(group, &unit, 1, NULL, &fsdp), MUSTER_EINVAL, cases[i].expected);
     }
-    const struct muster_fsdp_parameter good = {"a", 4, 0, false}, other = {"b", 4, 0, false};
+    const struct muster_fsdp_parameter good = {.name = "a", .count = 4}, other = {.name = "b", .count = 4};
     const struct muster_fsdp_unit units[][2] = {
         {{NULL, &good, 1}, {"v", &other, 1}}, {{"u", &good, 1}, {"u", &other, 1}},
         {{"u", &good, 1}, {"v", &good, 1}},   {{"u", &good, 1}, {"v", NULL, 1}},

@@ -1,0 +1,117 @@
+/* See bpe_words.h. */
+#include "bpe_words.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind { LETTER, NUMBER, SPACE, OTHER };
+
+struct range {
+    uint32_t first, last;
+};
+
+/* From 128 on, in ascending order, of the scripts in bpe_words.h (Unicode 14.0, general categories L and N). */
+static const struct range LETTERS[] = {
+    {0xaa, 0xaa},       {0xb5, 0xb5},       {0xba, 0xba},       {0xc0, 0xd6},       {0xd8, 0xf6},
+    {0xf8, 0x2c1},      {0x2c6, 0x2d1},     {0x2e0, 0x2e4},     {0x2ec, 0x2ec},     {0x2ee, 0x2ee},
+    {0x370, 0x374},     {0x376, 0x377},     {0x37a, 0x37d},     {0x37f, 0x37f},     {0x386, 0x386},
+    {0x388, 0x38a},     {0x38c, 0x38c},     {0x38e, 0x3a1},     {0x3a3, 0x3f5},     {0x3f7, 0x481},
+    {0x48a, 0x52f},     {0x531, 0x556},     {0x559, 0x559},     {0x560, 0x588},     {0x5d0, 0x5ea},
+    {0x5ef, 0x5f2},     {0x620, 0x64a},     {0x66e, 0x66f},     {0x671, 0x6d3},     {0x6d5, 0x6d5},
+    {0x6e5, 0x6e6},     {0x6ee, 0x6ef},     {0x6fa, 0x6fc},     {0x6ff, 0x6ff},     {0x904, 0x939},
+    {0x93d, 0x93d},     {0x950, 0x950},     {0x958, 0x961},     {0x971, 0x97f},     {0xe01, 0xe30},
+    {0xe32, 0xe33},     {0xe40, 0xe46},     {0x10a0, 0x10c5},   {0x10c7, 0x10c7},   {0x10cd, 0x10cd},
+    {0x10d0, 0x10fa},   {0x10fc, 0x11ff},   {0x1d00, 0x1dbf},   {0x1e00, 0x1f15},   {0x1f18, 0x1f1d},
+    {0x1f20, 0x1f45},   {0x1f48, 0x1f4d},   {0x1f50, 0x1f57},   {0x1f59, 0x1f59},   {0x1f5b, 0x1f5b},
+    {0x1f5d, 0x1f5d},   {0x1f5f, 0x1f7d},   {0x1f80, 0x1fb4},   {0x1fb6, 0x1fbc},   {0x1fbe, 0x1fbe},
+    {0x1fc2, 0x1fc4},   {0x1fc6, 0x1fcc},   {0x1fd0, 0x1fd3},   {0x1fd6, 0x1fdb},   {0x1fe0, 0x1fec},
+    {0x1ff2, 0x1ff4},   {0x1ff6, 0x1ffc},   {0x2071, 0x2071},   {0x207f, 0x207f},   {0x2090, 0x209c},
+    {0x2102, 0x2102},   {0x2107, 0x2107},   {0x210a, 0x2113},   {0x2115, 0x2115},   {0x2119, 0x211d},
+    {0x2124, 0x2124},   {0x2126, 0x2126},   {0x2128, 0x2128},   {0x212a, 0x212d},   {0x212f, 0x2139},
+    {0x213c, 0x213f},   {0x2145, 0x2149},   {0x214e, 0x214e},   {0x2183, 0x2184},   {0x2c60, 0x2c7f},
+    {0x3005, 0x3006},   {0x3031, 0x3035},   {0x303b, 0x303c},   {0x3041, 0x3096},   {0x309d, 0x309f},
+    {0x30a1, 0x30fa},   {0x30fc, 0x30ff},   {0x3105, 0x312f},   {0x3131, 0x318e},   {0x31a0, 0x31bf},
+    {0x31f0, 0x31ff},   {0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0xa640, 0xa66e},   {0xa67f, 0xa69d},
+    {0xa722, 0xa788},   {0xa78b, 0xa7ca},   {0xa7d0, 0xa7d1},   {0xa7d3, 0xa7d3},   {0xa7d5, 0xa7d9},
+    {0xa7f2, 0xa7ff},   {0xac00, 0xd7a3},   {0xd7b0, 0xd7c6},   {0xd7cb, 0xd7fb},   {0xf900, 0xfa6d},
+    {0xfa70, 0xfad9},   {0xff21, 0xff3a},   {0xff41, 0xff5a},   {0xff66, 0xffbe},   {0xffc2, 0xffc7},
+    {0xffca, 0xffcf},   {0xffd2, 0xffd7},   {0xffda, 0xffdc},   {0x20000, 0x2a6df}, {0x2a700, 0x2b738},
+    {0x2b740, 0x2b81d}, {0x2b820, 0x2cea1}, {0x2ceb0, 0x2ebe0}, {0x2f800, 0x2fa1d}, {0x30000, 0x3134a},
+};
+static const struct range NUMBERS[] = {
+    {0xb2, 0xb3},     {0xb9, 0xb9},     {0xbc, 0xbe},     {0x660, 0x669},   {0x6f0, 0x6f9},   {0x966, 0x96f},
+    {0xe50, 0xe59},   {0x2070, 0x2070}, {0x2074, 0x2079}, {0x2080, 0x2089}, {0x2150, 0x2182}, {0x2185, 0x2189},
+    {0x2460, 0x249b}, {0x24ea, 0x24ff}, {0x3007, 0x3007}, {0x3021, 0x3029}, {0x3038, 0x303a}, {0x3192, 0x3195},
+    {0x3220, 0x3229}, {0x3248, 0x324f}, {0x3251, 0x325f}, {0x3280, 0x3289}, {0x32b1, 0x32bf}, {0xff10, 0xff19},
+};
+static const struct range SPACES[] = {
+    {0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
+    {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
+};
+
+static int compare(const void *key, const void *element) {
+    uint32_t code = *(const uint32_t *)key;
+    const struct range *range = element;
+    return (code > range->last) - (code < range->first);
+}
+
+#define IS_IN(code, ranges) (bsearch(&(code), ranges, sizeof(ranges) / sizeof(ranges)[0], sizeof(ranges)[0], compare))
+
+static enum kind kind_of(uint32_t code) {
+    if (code < 128) {
+        bool is_letter = (code | 32) >= 'a' && (code | 32) <= 'z', is_number = code >= '0' && code <= '9';
+        bool is_space = code == ' ' || (code >= '\t' && code <= '\r');
+        return is_letter ? LETTER : is_number ? NUMBER : is_space ? SPACE : OTHER;
+    }
+    return IS_IN(code, LETTERS) ? LETTER : IS_IN(code, NUMBERS) ? NUMBER : IS_IN(code, SPACES) ? SPACE : OTHER;
+}
+
+/* The kind of the character at the beginning of the text, and how many bytes it has. */
+static enum kind kind_at(const uint8_t *text, size_t length, size_t *size) {
+    size_t bytes = text[0] < 0xc0 ? 1 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
+    uint32_t code = bytes == 1 ? text[0] : text[0] & (0x7fU >> bytes);
+    bool is_whole = (text[0] < 0x80 || bytes > 1) && bytes <= length;
+    for (size_t i = 1; is_whole && i < bytes; i++) {
+        is_whole = (text[i] & 0xc0) == 0x80;
+        code = code << 6 | (text[i] & 0x3fU);
+    }
+    *size = is_whole ? bytes : 1;
+    return is_whole ? kind_of(code) : OTHER;
+}
+
+/* Bytes of the characters of this kind at the beginning; *last: of the last of them. */
+static size_t run_length(const uint8_t *text, size_t length, enum kind kind, size_t *last) {
+    size_t run = 0, size = 0;
+    while (run < length && kind_at(text + run, length - run, &size) == kind) {
+        run += size;
+        *last = size;
+    }
+    return run;
+}
+
+static size_t contraction_length(const uint8_t *text, size_t length) {
+    static const char *const endings[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        size_t size = strlen(endings[i]);
+        if (size <= length && memcmp(text, endings[i], size) == 0) {
+            return size;
+        }
+    }
+    return 0;
+}
+
+size_t bpe_word_length(const uint8_t *text, size_t length) {
+    size_t contraction = contraction_length(text, length), size = 0, last = 0;
+    if (contraction > 0) {
+        return contraction;
+    }
+    size_t blank = text[0] == ' ' && length > 1 ? 1 : 0;
+    enum kind kind = kind_at(text + blank, length - blank, &size);
+    if (kind != SPACE) {
+        return blank + run_length(text + blank, length - blank, kind, &last);
+    }
+    /* The last of several spaces goes to the word that follows. */
+    size_t run = run_length(text, length, SPACE, &last);
+    return run == length || run == last ? run : run - last;
+}
