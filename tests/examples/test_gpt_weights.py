@@ -149,5 +149,14 @@ def snapshots_are_read_by_pytorch():
         assert in_c[-40:] == in_pytorch[-40:], f"{in_c}\n{in_pytorch}"
 
 
+def are_enough_to_write():
+    with tempfile.TemporaryDirectory() as folder:
+        trainers.run(0, "gpt", *SHAPE, "--steps=3", "--sample=0", f"--snapshot={folder}")
+        (path,) = glob.glob(f"{folder}/step-3-*.safetensors")
+        one, other = (trainers.run(0, "gpt", "--sample-only", "--sample=40", "--prompt=KING ", *options)
+                      for options in ([f"--snapshot={folder}"], [f"--weights={path}", *SHAPE]))
+        assert one == other and one.startswith("KING "), f"{one}\n{other}"
+
+
 trainers.main([under_mingpt_names, under_gpt2_names, from_transformers, in_two_bytes, what_does_not_fit_is_named,
-               snapshots_are_read_by_pytorch])
+               snapshots_are_read_by_pytorch, are_enough_to_write])

@@ -38,8 +38,8 @@ def command(workers, name, *arguments, launcher_options=()):
 def run(workers, name, *arguments, expect=0, launcher_options=(), environment=None):
     """Output of a run, stderr included; it must end with the exit code `expect`. environment: what is added to it."""
     done = subprocess.run(command(workers, name, *arguments, launcher_options=launcher_options),
-                          env=dict(ENVIRONMENT, **(environment or {})), text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          timeout=100, check=False)
+                          env=dict(ENVIRONMENT, **(environment or {})), text=True, errors="replace", stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100, check=False)
     assert done.returncode == expect, f"exit code {done.returncode}, not {expect}:\n{done.stdout}"
     return done.stdout
 

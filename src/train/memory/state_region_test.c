@@ -91,14 +91,13 @@ static void without_a_group_it_is_this_processs_own(void **state) {
 
 /* ---- failures ---- */
 
-/* Rank 2 wants another size. Which ranks notice depends on who made the memory; all hear of it. */
+/* Rank 2 wants another size. All ranks see it, or hear of it from one that was quicker. */
 static int want_other_sizes(struct rank *rank, void *argument) {
     const size_t *other = argument;
     struct muster_group *group = rank_group(rank, NULL);
     struct state_region region;
     int status = state_region_create(group, "parameters", rank->rank == 2 ? *other : BYTES, &region);
     rank_check(rank, status == MUSTER_EMISMATCH || status == MUSTER_EABORTED);
-    rank_check(rank, (status == MUSTER_EMISMATCH) == (rank->rank == 2));
     rank_check(rank, strstr(muster_detail(), "for parameters") != NULL);
     rank_check(rank, strstr(muster_detail(), "rank 2 wants ") != NULL);
     rank_check(rank, strstr(muster_detail(), "100000 bytes of memory where rank 0") != NULL ||
