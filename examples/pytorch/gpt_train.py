@@ -51,7 +51,8 @@ def sharded(model, sharding, mesh):
 def learning_rate(options, step):
     """Of the step that comes after `step` others: it rises to the full rate, and then falls along a cosine to a tenth of it."""
     if step < options.warm_up:
-        return options.lr * (step + 1) / options.warm_up
+        first = 1 / options.warm_up
+        return options.lr * (first + (1 - first) * step / options.warm_up)
     left = options.steps - options.warm_up
     done = min((step - options.warm_up) / left, 1) if left > 0 else 1
     return options.lr * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * done)))
