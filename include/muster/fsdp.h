@@ -27,7 +27,8 @@
  * Nobody reads a part while its owner's optimizer writes it. muster_fsdp_begin() waits until every rank of the host has
  * called it, and so has written what it writes. A rank may write its part of a unit between muster_fsdp_finish() of a
  * step STEP and the next begin: the gradients of this part come from all ranks, and each gave them after its last look
- * at the unit. After other steps, somebody may still be reading.
+ * at the unit. After other steps, somebody may still be reading, and between
+ * hosts units may stay gathered as they are.
  *
  * Pointers: what acquire gives is valid until the release. It may be elsewhere the next time.
  *
@@ -180,13 +181,15 @@ struct muster_fsdp_view {
 };
 
 /* The parameters of a unit, and in the backward pass the place of its gradients. Several units may be held at a time,
- * and one several times. Between hosts it waits for the unit to be gathered, and begins to gather the next ones.
- * Otherwise it may wait for a buffer whose gradients are being reduced. */
+ * and one several times, but for one that learns in the backward pass: its gradients have one writer at a time. Between
+ * hosts it waits for the unit to be gathered, and begins to gather the next ones. Otherwise it may wait for a buffer
+ * whose gradients are being reduced. */
 int muster_fsdp_acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass,
                         struct muster_fsdp_view *out);
 
 /* Ends a use. In the backward pass the gradients of a unit are complete when it has been released there as often as in
- * the forward pass of this step: then they are reduced, behind what follows. Does not wait for other ranks. */
+ * the forward pass of this step, and is not held any more: then they are reduced, behind what follows. Does not wait
+ * for other ranks. */
 int muster_fsdp_release(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass);
 
 /* Ends the step: waits until the gradients of all units are reduced. Everything must have been released. MUSTER_EINVAL:

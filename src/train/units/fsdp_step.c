@@ -156,6 +156,11 @@ static int check_use(const struct muster_fsdp *fsdp, uint32_t unit, enum muster_
                            "unit %u (%s) is acquired in the backward pass more often than in the forward pass (%u)",
                            unit, it->name, it->forward_count);
     }
+    if (pass == MUSTER_FSDP_BACKWARD && it->backward_held > 0 && fsdp_learns(fsdp, unit)) {
+        return status_fail(MUSTER_EINVAL,
+                           "unit %u (%s) is acquired in the backward pass while it is held there: release it first",
+                           unit, it->name);
+    }
     return fsdp_order_check_use(fsdp, unit, pass);
 }
 
@@ -234,13 +239,17 @@ int muster_fsdp_acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_
 
 /* ---- release ---- */
 
-static int release_backward(struct muster_fsdp *fsdp, uint32_t unit) {
+static void release_backward(struct muster_fsdp *fsdp, uint32_t unit) {
     struct fsdp_unit *it = &fsdp->units[unit];
     it->backward_held--;
     it->backward_count++;
     it->has_gradients = it->buffer != NULL;
-    bool sends = fsdp->kind != MUSTER_FSDP_NO_SYNC && it->buffer != NULL;
-    return sends && it->backward_count == it->forward_count ? fsdp_reduce_complete(fsdp, unit) : MUSTER_OK;
+}
+
+/* Nobody looks at it any more: once all ranks have given its gradients, the owners of its parts may write them. */
+static bool is_complete(const struct muster_fsdp *fsdp, const struct fsdp_unit *unit) {
+    bool sends = fsdp->kind != MUSTER_FSDP_NO_SYNC && unit->has_gradients;
+    return sends && unit->held == 0 && unit->backward_count == unit->forward_count && unit->stage == FSDP_AWAITED;
 }
 
 static int release(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass) {
@@ -260,7 +269,10 @@ static int release(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass 
     }
     status = fsdp_reduce_advance(fsdp);
     if (status == MUSTER_OK && pass == MUSTER_FSDP_BACKWARD) {
-        status = release_backward(fsdp, (uint32_t)unit);
+        release_backward(fsdp, (uint32_t)unit);
+    }
+    if (status == MUSTER_OK && is_complete(fsdp, it)) {
+        status = fsdp_reduce_complete(fsdp, (uint32_t)unit);
     }
     return status == MUSTER_OK ? MUSTER_OK : fsdp_fail(fsdp, status);
 }
