@@ -172,6 +172,7 @@ static int fill_badly(void *context, size_t unit, size_t parameter, float *value
 
 static int fail_to_fill(struct rank *rank, void *argument) {
     const struct scene *scene = argument;
+    struct muster_store *store = rank_store(rank);
     static const int codes[] = {MUSTER_EINVAL, MUSTER_EMISMATCH, MUSTER_ENOMEM, MUSTER_ESYSTEM, -77};
     for (uint32_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         struct muster_fsdp_options options = MUSTER_FSDP_OPTIONS_INIT;
@@ -179,9 +180,10 @@ static int fail_to_fill(struct rank *rank, void *argument) {
         char name[16];
         (void)snprintf(name, sizeof name, "try-%u", i);
         named.name = name;
-        struct muster_group *group = rank_group(rank, &named);
+        struct muster_group *group = NULL;
         struct muster_fsdp *fsdp = NULL;
         int code = codes[i];
+        rank_check_code(rank, muster_group_create_store(store, rank->rank, rank->size, &named, &group), 0);
         options.sharding = scene->sharding;
         options.fill = fill_badly;
         options.fill_context = &code;
