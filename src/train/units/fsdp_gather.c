@@ -180,13 +180,13 @@ static struct fsdp_order *order_of(struct muster_fsdp *fsdp) {
     return &fsdp->orders[fsdp->kind == MUSTER_FSDP_EVALUATE];
 }
 
-/* Without memory to remember it, the order is not known: then there is less to gather ahead. */
-static void remember(struct fsdp_order *order, uint32_t unit) {
+/* All ranks of a row gather ahead by what they remember: one that could not would choose other slots. */
+static int remember(struct fsdp_order *order, uint32_t unit) {
     if (order->position == order->room) {
         size_t room = order->room > 0 ? 2 * order->room : 64;
         uint32_t *units = realloc(order->units, room * sizeof *units);
         if (!units) {
-            return;
+            return status_fail(MUSTER_ENOMEM, "no memory to remember the order of %zu units", room);
         }
         order->units = units;
         order->room = room;
@@ -195,6 +195,7 @@ static void remember(struct fsdp_order *order, uint32_t unit) {
     order->units[order->position++] = unit;
     order->count = is_expected ? order->count : order->position;
     order->is_known = order->is_known && is_expected;
+    return MUSTER_OK;
 }
 
 /* Those that come next in the list, or backwards. */
@@ -228,7 +229,10 @@ static int prefetch(struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pa
     if (fsdp->options.uneven_inputs) {
         return start_neighbours(fsdp, unit, pass);
     }
-    remember(order, unit);
+    int status = remember(order, unit);
+    if (status != MUSTER_OK) {
+        return gather_failed(fsdp, unit, status);
+    }
     return order->is_known ? start_next(fsdp, order) : start_neighbours(fsdp, unit, pass);
 }
 
