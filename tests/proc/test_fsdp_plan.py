@@ -8,6 +8,7 @@ import sys
 import tempfile
 
 BINARY = os.environ["MUSTER_BINARY"]
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 GPT2 = "12,12,768,1024,50257"
 # (arguments, a word of the message); all end with 2.
 NOT_UNDERSTOOD = [
@@ -106,6 +107,15 @@ def the_exit_code_says_whether_it_fits():
     assert fit["would_fit"], fit
 
 
+def the_page_shows_what_is_printed():
+    with open(os.path.join(SOURCE, "docs", "fsdp.md"), encoding="utf-8") as file:
+        example = file.read().split("<!-- plan:begin -->\n")[1].split("<!-- plan:end -->")[0]
+    lines = [line[4:].rstrip() for line in example.splitlines()]
+    assert lines[0].startswith("$ muster fsdp plan "), lines
+    printed = fsdp(*lines[0].split()[3:]).stdout
+    assert [line.rstrip() for line in printed.splitlines()] == lines[1:], printed
+
+
 def help_is_help():
     for arguments in (["--help"], ["plan", "-h"]):
         done = fsdp(*arguments)
@@ -118,8 +128,9 @@ def main():
     names_from_files_cannot_reach_the_terminal()
     options_change_what_they_should()
     the_exit_code_says_whether_it_fits()
+    the_page_shows_what_is_printed()
     help_is_help()
-    print(f"{len(NOT_UNDERSTOOD) + len(IMPOSSIBLE)} bad lines, 5 cases: ok")
+    print(f"{len(NOT_UNDERSTOOD) + len(IMPOSSIBLE)} bad lines, 6 cases: ok")
     return 0
 
 
