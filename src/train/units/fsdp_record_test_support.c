@@ -25,6 +25,7 @@ struct recorder {
     uint32_t call_counts[RECORD_GROUPS];
     uint32_t unit; /* of the next call: group_mark_unit() */
     uint8_t version;
+    bool is_held_over;
     uint32_t presence_step; /* of which the ranks say who has data */
     const void *slots[RECORD_SLOTS_MAX];
     uint32_t slot_count;
@@ -306,18 +307,25 @@ static void release(struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pa
 static void run_pass(struct muster_fsdp *fsdp, enum muster_fsdp_pass pass) {
     const struct record_program *program = recorder->program;
     size_t count = strlen(program->uses);
-    uint8_t slots[16];
-    uint32_t units[16];
-    assert_true(count <= 16);
+    uint8_t slots[16] = {0};
+    uint32_t units[16] = {0};
+    assert_true(count > 0 && count <= 16);
     for (size_t i = 0; i < count; i++) {
         units[i] = (uint32_t)(program->uses[pass == MUSTER_FSDP_FORWARD ? i : count - 1 - i] - '0');
         acquire(fsdp, units[i], pass, &slots[i]);
         if (program->holds_two && i > 0) {
             release(fsdp, units[i - 1], pass, slots[i - 1]);
         }
-        if (!program->holds_two || i + 1 == count) {
+        bool is_last = i + 1 == count;
+        if (is_last && program->holds_over && pass == MUSTER_FSDP_FORWARD && fsdp->kind != MUSTER_FSDP_EVALUATE) {
+            recorder->is_held_over = true;
+        } else if (!program->holds_two || is_last) {
             release(fsdp, units[i], pass, slots[i]);
         }
+    }
+    if (recorder->is_held_over && pass == MUSTER_FSDP_BACKWARD) {
+        release(fsdp, units[0], MUSTER_FSDP_FORWARD, slots[0]);
+        recorder->is_held_over = false;
     }
 }
 

@@ -63,6 +63,7 @@ struct record_program {
     uint32_t out_of_data;        /* which: its number, in the order of rows */
     uint32_t data_steps;         /* it has data for so many steps */
     bool holds_two;              /* the next unit is acquired before the one before is released */
+    bool holds_over;             /* the last unit stays held from the forward pass to the end of the backward pass */
     bool are_reductions_done;    /* whoever asks is told so: it then waits for them at once */
     bool writes_after_all_steps; /* wrong: the optimizer writes after steps of every kind */
     bool keeps_gathered;         /* wrong: what was gathered before the optimizer wrote is used after it */

@@ -21,6 +21,7 @@ enum rule {
     RULE_BEGIN_MEETS,
     RULE_COMPLETION_WAITS,
     RULE_COMPLETE_IS_COMPLETE,
+    RULE_HELD_IS_INCOMPLETE,
     RULE_WRITES_AFTER_STEP,
     RULE_SAME_KINDS,
     RULE_MEETS_AFTER_GATHER,
@@ -39,6 +40,7 @@ static const struct {
     [RULE_BEGIN_MEETS] = {"begin-meets", false},                   /* a step begins when all ranks have come to it */
     [RULE_COMPLETION_WAITS] = {"completion-waits", false},         /* gradients come from all before one may write */
     [RULE_COMPLETE_IS_COMPLETE] = {"complete-is-complete", false}, /* who gave its gradients does not look again */
+    [RULE_HELD_IS_INCOMPLETE] = {"held-is-incomplete", false},     /* nor does it still look when it gives them */
     [RULE_WRITES_AFTER_STEP] = {"writes-after-step", false},       /* and not after steps of other kinds */
     [RULE_SAME_KINDS] = {"same-kinds", false},                     /* all ranks begin a step of the same kind */
     [RULE_MEETS_AFTER_GATHER] = {"meets-after-gather", true},      /* the row, before it reads a slot */
@@ -93,6 +95,15 @@ static void look_again(struct record *to, const struct record_event *given) {
     copy_event(to, &event);
 }
 
+/* Gives the gradients, which are the last event, before it releases the unit. */
+static void release_late(struct record *record) {
+    struct record_event *call = &record->events[record->count - 1], given = *call;
+    if (call[-1].kind == RECORD_RELEASE) {
+        call[0] = call[-1];
+        call[-1] = given;
+    }
+}
+
 static void break_record(struct record *record, enum rule broken) {
     const struct record whole = *record;
     record->count = 0;
@@ -100,6 +111,9 @@ static void break_record(struct record *record, enum rule broken) {
         const struct record_event *event = &whole.events[at];
         if (!is_dropped(&whole, at, broken)) {
             copy_event(record, event);
+        }
+        if (broken == RULE_HELD_IS_INCOMPLETE && is_call(event, RECORD_CALL, RECORD_REDUCTION)) {
+            release_late(record);
         }
         if (broken == RULE_COMPLETE_IS_COMPLETE && is_call(event, RECORD_CALL, RECORD_REDUCTION)) {
             look_again(record, event);
@@ -170,17 +184,20 @@ static void add_sequences(struct survey *survey, struct record_program program, 
 static const size_t counts[RECORD_UNITS_MAX] = {64, 32, 64, 32}, few[RECORD_UNITS_MAX] = {64, 16};
 
 static void add_one_host(struct survey *survey) {
-    static const char *const uses[] = {"010", "01", "0110"};
-    for (uint32_t i = 0; i < 2 * 2 * 2 * 3; i++) {
+    static const char *const uses[] = {"010", "10", "0101"};
+    enum { ALONE, TWO, OVER, HOLDS, USES = sizeof uses / sizeof *uses };
+    for (uint32_t i = 0; i < 2 * 2 * HOLDS * USES; i++) {
+        uint32_t holds = i / 4 % HOLDS, use = i / 4 / HOLDS;
         struct record_program program = {.rows = 1,
                                          .columns = 2 + i % 2,
                                          .unit_count = 2,
                                          .counts = few,
                                          .options = MUSTER_FSDP_OPTIONS_INIT,
-                                         .holds_two = i / 2 % 2,
-                                         .are_reductions_done = i / 4 % 2,
-                                         .uses = uses[i / 8]};
-        add_sequences(survey, program, i / 8 == 0 ? 3 : 2);
+                                         .holds_two = holds == TWO,
+                                         .holds_over = holds == OVER,
+                                         .are_reductions_done = i / 2 % 2,
+                                         .uses = uses[use]};
+        add_sequences(survey, program, use == 0 && holds != OVER ? 3 : 2);
     }
 }
 
