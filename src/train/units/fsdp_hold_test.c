@@ -12,8 +12,9 @@
 #include "train/units/fsdp_impl.h"
 
 enum { COUNT = 64 };
-static const struct muster_fsdp_parameter first[] = {{"a.w", COUNT, 0, false}}, second[] = {{"b.w", COUNT, 0, false}};
-static const struct muster_fsdp_parameter third[] = {{"c.f", COUNT, 0, true}};
+static const struct muster_fsdp_parameter first[] = {{.name = "a.w", .count = COUNT}},
+                                          second[] = {{.name = "b.w", .count = COUNT}};
+static const struct muster_fsdp_parameter third[] = {{.name = "c.f", .count = COUNT, .frozen = true}};
 static const struct muster_fsdp_unit units[] = {{"a", first, 1}, {"b", second, 1}, {"c", third, 1}};
 
 static struct muster_fsdp *begun(struct muster_group *group) {
