@@ -252,6 +252,49 @@ static void another_order_of_a_column_is_told(void **state) {
     play(&scenes[2], go_in_another_order_by_columns, NULL);
 }
 
+/* ---- units that one rank does not use ---- */
+
+static void check_average(struct player *player, const struct muster_fsdp_range *range) {
+    float size = (float)player->rank->size, value = (float)(range->unit + 1);
+    float expected = range->unit < player->rank->size ? value * (size - 1) / size : value;
+    for (size_t i = 0; i < range->count; i++) {
+        rank_check(player->rank, fabsf(range->gradient[i] - expected) < 1e-5F);
+    }
+}
+
+/* Rank r does without unit r. The others' gradients are averaged with zeros. */
+static void skip_one(struct player *player) {
+    struct muster_fsdp *fsdp = player->fsdp;
+    for (int step = 0; step < 2; step++) {
+        int status = muster_fsdp_begin(fsdp, MUSTER_FSDP_STEP);
+        for (size_t i = 0; status == 0 && i < (size_t)2 * ALIKE; i++) {
+            size_t unit = i < ALIKE ? i : (size_t)2 * ALIKE - 1 - i;
+            enum muster_fsdp_pass pass = i < ALIKE ? MUSTER_FSDP_FORWARD : MUSTER_FSDP_BACKWARD;
+            status = unit == player->rank->rank ? 0 : use_unit_alike(fsdp, unit, pass, (float)(unit + 1));
+        }
+        status = status ? status : muster_fsdp_finish(fsdp);
+        rank_check_code(player->rank, status, 0);
+        for (size_t i = 0; i < muster_fsdp_range_count(fsdp); i++) {
+            struct muster_fsdp_range range;
+            rank_check_code(player->rank, muster_fsdp_range(fsdp, i, &range), 0);
+            check_average(player, &range);
+        }
+    }
+}
+
+static void find_unused(struct muster_fsdp_options *options) {
+    options->find_unused = true;
+}
+
+static void every_rank_may_skip_another_unit_where_none_is_gathered(void **state) {
+    (void)state;
+    for (size_t i = 0; i < SCENES; i++) {
+        if (!scenes[i].gathers) {
+            play(&scenes[i], skip_one, find_unused);
+        }
+    }
+}
+
 /* ---- other steps ---- */
 
 static void begin_another_kind(struct player *player) {
@@ -307,6 +350,7 @@ int main(void) {
         cmocka_unit_test(another_order_at_the_end_is_told),
         cmocka_unit_test(another_order_forwards_is_told_where_units_are_gathered),
         cmocka_unit_test(another_order_of_a_column_is_told),
+        cmocka_unit_test(every_rank_may_skip_another_unit_where_none_is_gathered),
         cmocka_unit_test(other_steps_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
