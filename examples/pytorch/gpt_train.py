@@ -15,6 +15,7 @@ Asked to stop, because a node will be taken away, all workers do after the same 
 import argparse
 import math
 import os
+import resource
 import statistics
 import sys
 import time
@@ -51,11 +52,15 @@ def sharded(model, sharding, mesh):
 def learning_rate(options, step):
     """Of the step that comes after `step` others: it rises to the full rate, and then falls along a cosine to a tenth of it."""
     if step < options.warm_up:
-        first = 1 / options.warm_up
-        return options.lr * (first + (1 - first) * step / options.warm_up)
+        return options.lr * (1 + (options.warm_up - 1) * step / options.warm_up) / options.warm_up
     left = options.steps - options.warm_up
     done = min((step - options.warm_up) / left, 1) if left > 0 else 1
     return options.lr * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+def memory_now_mib():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
 
 
 class Trainer:
@@ -144,7 +149,7 @@ class Trainer:
         left = int(seconds * (self.options.steps - self.step))
         tokens = self.options.batch * self.options.block_size
         self.say(f"step {self.step}/{self.options.steps}: loss {loss:.4f}, norm {norm:.3f}, {1e3 * seconds:.1f} ms, "
-                 f"{tokens / seconds:.0f} tokens/s, {left // 3600}:{left // 60 % 60:02}:{left % 60:02} to go")
+                 f"{tokens / seconds:.0f} tokens/s, {memory_now_mib():.0f} MiB, {left // 3600}:{left // 60 % 60:02}:{left % 60:02} to go")
 
     def say(self, line):
         if self.rank == 0:
@@ -155,8 +160,9 @@ class Trainer:
 
     def train(self):
         """False: it was asked to stop before the end."""
-        self.say(f"{len(self.text.tokens)} characters, {len(self.alphabet)} of them distinct; {self.parameter_count} parameters")
-        self.say(f"from {f'the snapshot of step {self.step}' if self.step else self.options.weights or 'scratch'}")
+        begin = f"the snapshot of step {self.step}" if self.step else "scratch"
+        self.say(f"from {begin}: {len(self.text.tokens)} characters, {len(self.alphabet)} of them distinct; "
+                 f"{self.parameter_count} parameters")
         while self.step < self.options.steps:
             began = time.monotonic()
             loss, norm = self.train_step()
@@ -172,7 +178,8 @@ class Trainer:
                 print(f"rank {self.rank}: asked to stop: stopping after step {self.step}", flush=True)
                 return False
         if self.seconds:
-            self.say(f"median step: {1e3 * statistics.median(self.seconds):.1f} ms")
+            peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            self.say(f"median step: {1e3 * statistics.median(self.seconds):.1f} ms, peak memory {peak_mib:.1f} MiB")
         return True
 
     def write_sample(self):

@@ -21,15 +21,17 @@ PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x
 OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
 CHARACTER = {byte: chr(byte) for byte in PRINTABLE} | {byte: chr(256 + i) for i, byte in enumerate(OTHERS)}
 WORD = re.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?[a-zA-Z]+| ?[0-9]+| ?[^\sa-zA-Z0-9]+|\s+(?!\S)|\s+", re.ASCII)
+SPACES = "\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"  # White_Space
 TRICKY = ["", " ", "a", "  a", "a  ", " \n a", "\n\n\n", "we'll've he'd 'tis it's IT'S 's", "a1b22 3.14", "!!'s ...", "\ta\r\n b\x0b\x0c",
-          "na\u00efve caf\u00e9 \u00bd \u00b2", "\u00a0\u2003x\u3000y", "\u0434\u0430 \u4f60\u597d\uff01 \U0001f600\U0001f600a", "x" * 1000]
+          "na\u00efve caf\u00e9 \u00bd \u00b2", "\u00a0\u2003x\u3000y", "\u0434\u0430 \u4f60\u597d\uff01 \U0001f600\U0001f600a", "x" * 1000,
+          "".join(f"!{space}! {space} {space}{space}a" for space in SPACES)]
 
 
 def stand_in(character):
     """One of ASCII's that the pattern treats alike."""
     if ord(character) < 128:
         return character
-    if character in "\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" or "\u2000" <= character <= "\u200a":
+    if character in SPACES:
         return "\n"
     return {"L": "x", "N": "0"}.get(unicodedata.category(character)[0], "#")
 
@@ -115,13 +117,16 @@ def encoded(folder, content):
     return array.array("i", tokens).tolist()
 
 
-def of_many_scripts(count):
-    """Characters that have been what they are since Unicode 3.2; C takes letters and numbers of other blocks for neither."""
+def known_characters():
+    """Those that have been what they are since Unicode 3.2; C takes letters and numbers of other blocks for neither."""
     blocks = [(0, 0x52F), (0x531, 0x6FF), (0x900, 0x97F), (0xE00, 0xE7F), (0x10A0, 0x11FF), (0x1E00, 0x24FF), (0x3000, 0x9FFF),
               (0xAC00, 0xD7A3), (0xF900, 0xFAFF), (0xFF00, 0xFFEF), (0x20000, 0x2A6DF)]
     some = [chr(code) for first, last in blocks for code in range(first, last + 1)]
-    some = [c for c in some if unicodedata.category(c) == unicodedata.ucd_3_2_0.category(c) not in ("Cn", "Co", "Cs")]
-    chance = random.Random(1)
+    return [c for c in some if unicodedata.category(c) == unicodedata.ucd_3_2_0.category(c) not in ("Cn", "Co", "Cs")]
+
+
+def of_many_scripts(count):
+    some, chance = known_characters(), random.Random(1)
     few = chance.sample(some, 500)  # so that some follow each other again and again
     return "".join(chance.choice(few if chance.random() < 0.3 else some) + chance.choice(["", "", " ", "'s", "\n "]) for _ in range(count))
 
@@ -137,6 +142,16 @@ def compare(folder):
     assert len(encoded(folder, noise)) <= len(noise)
     run = b"the" * 300000 + b" " * 1000000  # two words
     assert len(encoded(folder, run)) < 0.9 * len(run)
+
+
+def words_are_those_of_the_pattern():
+    """Of each character that is known, too: it is part of a word of letters, of a number, or of neither."""
+    with tempfile.TemporaryDirectory() as folder:
+        learn(folder, 0)
+        for text in [MACBETH.decode(), *TRICKY, of_many_scripts(20000),
+                     "".join(f"a{c}1{c}\n" for c in known_characters())]:
+            lengths = array.array("i", peer("words", folder, text.encode())).tolist()
+            assert lengths == [len(word.encode()) for word in words(text)], repr(text[:40])
 
 
 def as_a_plain_implementation():
@@ -204,4 +219,5 @@ def trains_and_writes():
         assert "the model has 457 tokens, the vocabulary in" in text, text
 
 
-trainers.main([as_a_plain_implementation, with_the_vocabulary_of_gpt2, wrong_vocabularies_are_refused, trains_and_writes])
+trainers.main([words_are_those_of_the_pattern, as_a_plain_implementation, with_the_vocabulary_of_gpt2,
+               wrong_vocabularies_are_refused, trains_and_writes])

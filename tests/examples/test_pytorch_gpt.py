@@ -2,7 +2,7 @@
 # examples/pytorch/gpt_train.py under DistributedDataParallel and FSDP2: it runs unchanged under torchrun and muster run, a killed job goes on
 # from its snapshot as if nothing had been, and how the model is spread changes nothing.
 # needs: torch numpy
-# timeout: 400
+# timeout: 600
 import os
 import re
 import subprocess
@@ -53,9 +53,9 @@ def goes_on_after_a_kill(sharding):
         assert [step for step, _ in expected] == list(range(1, STEPS + 1)), whole
         text = run("muster run", f"{folder}/killed.pt", f"--sharding={sharding}",
                    script=(os.path.join(HERE, "killed_once.py"), str(KILLED_IN), SCRIPT))
-        before, restart, after = text.partition(f"from the snapshot of step {SAVE_EVERY}\n")
+        before, restart, after = text.partition(f"from the snapshot of step {SAVE_EVERY}: ")
         assert restart and "exitcode: -9" in before and "restart 1" in before, text
-        assert before.count("from scratch\n") == 1 and curve(before) == expected[:KILLED_IN - 1], text
+        assert before.count("from scratch: ") == 1 and curve(before) == expected[:KILLED_IN - 1], text
         assert curve(after) == expected[SAVE_EVERY:], text
         assert written(text) == written(whole), text
         one, other = load(f"{folder}/whole.pt"), load(f"{folder}/killed.pt")
@@ -73,24 +73,21 @@ def fsdp_goes_on_after_a_kill():
 
 
 def losses(*runs):
-    """Of one training, of which each of the runs does a part."""
+    """Of one training, of which each of the runs does a part. While the rate rises it does not depend on the number of steps."""
     with tempfile.TemporaryDirectory() as folder:
         for workers, sharding, steps in runs:
-            run("muster run", f"{folder}/one.pt", "--dropout=0", "--sample=0", f"--sharding={sharding}", f"--steps={steps}",
-                workers=workers)
+            run("muster run", f"{folder}/one.pt", "--dropout=0", "--sample=0", f"--warm-up={STEPS}", f"--sharding={sharding}",
+                f"--steps={steps}", workers=workers)
         return load(f"{folder}/one.pt")["losses"]
 
 
 def the_same_however_it_is_spread():
     """Also when a job goes on with the model spread in another way."""
-    half = STEPS // 2
-    expected = losses((2, "ddp", half), (2, "ddp", STEPS))
+    expected, found = losses((2, "ddp", STEPS)), losses((1, "none", STEPS // 2), (2, "fsdp", STEPS))
     assert len(expected) == STEPS and expected[-1] < expected[0] - 0.3, expected  # what learns nothing agrees with anything
-    for runs in ([(2, "fsdp", half), (1, "none", STEPS)], [(1, "none", half), (2, "fsdp", STEPS)]):
-        found = losses(*runs)
-        worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
-        print(f"{runs}: largest difference {worst:.1e}")
-        assert worst < TOLERANCE, f"{found}\n{expected}"
+    worst = max(abs(a - b) for a, b in zip(found, expected, strict=True))
+    print(f"largest difference of a loss {worst:.1e}")
+    assert worst < TOLERANCE, f"{found}\n{expected}"
 
 
 trainers.main([ddp_goes_on_after_a_kill, fsdp_goes_on_after_a_kill, the_same_however_it_is_spread])

@@ -57,5 +57,5 @@ with tempfile.TemporaryDirectory() as folder:
     gpt = [f"--snapshot={folder}/gpt.pt", "--sharding=fsdp", "--n-layer=2", "--n-head=2", "--n-embd=32", "--report-every=1", "--sample=9"]
     step = stopped_after(run("gpt_train.py", "--steps=100000", *gpt, notice_at="step 2/"))
     text = run("gpt_train.py", f"--steps={step + 1}", *gpt)
-    assert f"from the snapshot of step {step}\n" in text and "median step" in text, text
+    assert f"from the snapshot of step {step}: " in text and "median step" in text, text
 print("ok")
