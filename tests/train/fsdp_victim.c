@@ -128,7 +128,7 @@ static int make(struct trainer *t, const struct muster_fsdp_options *given) {
     options.fill_context = (void *)(uintptr_t)t->plan;
     for (size_t i = 0; i < UNITS; i++) {
         for (size_t j = 0; j < 2; j++) {
-            parameters[i][j] = (struct muster_fsdp_parameter){parameter_names[i][j], t->plan->count, 0, false};
+            parameters[i][j] = (struct muster_fsdp_parameter){.name = parameter_names[i][j], .count = t->plan->count};
         }
         units[i] = (struct muster_fsdp_unit){unit_names[i], parameters[i], 2};
     }
