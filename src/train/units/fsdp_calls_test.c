@@ -83,9 +83,10 @@ void __wrap_free(void *memory) {
 /* ---- a model of three units ---- */
 
 enum { UNITS = 3 };
-static const struct muster_fsdp_parameter first[] = {{"a.w", 60, 0, false}, {"a.b", 4, 0, false}};
-static const struct muster_fsdp_parameter second[] = {{"b.w", 64, 16, false}, {"b.f", 16, 0, true}};
-static const struct muster_fsdp_parameter third[] = {{"c.w", 64, 0, false}};
+static const struct muster_fsdp_parameter first[] = {{.name = "a.w", .count = 60}, {.name = "a.b", .count = 4}};
+static const struct muster_fsdp_parameter second[] = {{.name = "b.w", .count = 64, .block = 16},
+                                                      {.name = "b.f", .count = 16, .frozen = true}};
+static const struct muster_fsdp_parameter third[] = {{.name = "c.w", .count = 64}};
 static const struct muster_fsdp_unit units[UNITS] = {{"a", first, 2}, {"b", second, 2}, {"c", third, 1}};
 
 static int fill(void *context, size_t unit, size_t parameter, float *values) {
