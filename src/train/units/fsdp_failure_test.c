@@ -302,6 +302,11 @@ static void begin_another_kind(struct player *player) {
     int status = step_alike(player->fsdp, kind, forwards, backwards);
     expect_failure(player, status, MUSTER_EMISMATCH, MUSTER_EMISMATCH,
                    "rank 1 begins a step ACCUMULATE, rank 0 a step STEP");
+    /* All know of it, so the group is as good as before. */
+    muster_fsdp_free(player->fsdp);
+    rank_check_code(player->rank,
+                    muster_fsdp_create(player->group, alike_units, ALIKE, &player->options, &player->fsdp), 0);
+    rank_check_code(player->rank, step_alike(player->fsdp, MUSTER_FSDP_STEP, forwards, backwards), 0);
 }
 
 /* The second time one has gone on without a reduction, and the others have not. */
