@@ -74,17 +74,25 @@ class Vocabulary:
 
 def learn(folder, count):
     """Writes a vocabulary whose pairs are the most frequent ones in Macbeth."""
-    texts = collections.Counter(tuple(characters(word)) for word in words(MACBETH.decode()))
+    texts = list(collections.Counter(tuple(characters(word)) for word in words(MACBETH.decode())).items())
     tokens, pairs = [CHARACTER[byte] for byte in [*PRINTABLE, *OTHERS]], []
+    found = collections.Counter()
+
+    def tally(parts, times):
+        for pair in zip(parts, parts[1:]):
+            found[pair] += times
+
+    for parts, times in texts:
+        tally(parts, times)
     for _ in range(count):
-        found = collections.Counter()
-        for parts, times in texts.items():
-            for pair in zip(parts, parts[1:]):
-                found[pair] += times
         best = max(found, key=lambda pair: (found[pair], pair))
         pairs.append(best)
         tokens.append("".join(best))
-        texts = collections.Counter({joined(parts, best): times for parts, times in texts.items()})
+        for i, (parts, times) in enumerate(texts):
+            if best in zip(parts, parts[1:]):
+                tally(parts, -times)
+                texts[i] = joined(parts, best), times
+                tally(*texts[i])
     write(folder, {token: i for i, token in enumerate([*tokens, "<|endoftext|>"])}, pairs)
 
 
