@@ -58,7 +58,7 @@ struct relay_source {
     struct line_splitter splitter;
     struct buf input;      /* read, its line is not at its end yet, or waits for the console */
     size_t shown_bytes;    /* at the front of `input`: of an unfinished line, on the console already */
-    unsigned glance_count; /* since there are others behind them */
+    unsigned glance_count; /* at the present unfinished line */
     struct relay_file *file;
     struct relay_file *matches;
     const char *const *filters;
@@ -143,6 +143,7 @@ static void deliver(struct relay_source *source, const uint8_t *piece, size_t co
     size_t shown = source->shown_bytes;
     assert(shown <= count);
     source->shown_bytes = 0;
+    source->glance_count = 0; /* what follows is another line */
     if (source->console) {
         relay_sink_put(&source->console->sink, source, source->prefix, source->prefix_bytes, piece + shown,
                        count - shown);

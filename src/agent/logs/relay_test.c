@@ -513,6 +513,67 @@ static void a_progress_bar_moves(void **state) {
     close(f.err[0]);
 }
 
+/* Two workers that write all the time, so that a line of each is nearly always unfinished, though none for long. They
+ * write from the relay's loop: a machine that stalls stalls both. */
+struct busy_writers {
+    int fds[2];
+    int ticks;
+};
+
+enum { BUSY_TICK_MS = 20, BUSY_TICKS = 100 }; /* twice the time after which an unfinished line is shown */
+
+static void on_busy_tick(uv_timer_t *timer) {
+    struct busy_writers *writers = timer->data;
+    for (int i = 0; i < 2; i++) {
+        write_all(writers->fds[i], "end\nbegin ", 10);
+    }
+    if (++writers->ticks == BUSY_TICKS) {
+        for (int i = 0; i < 2; i++) {
+            write_all(writers->fds[i], "end\n", 4);
+            close(writers->fds[i]);
+        }
+        uv_close((uv_handle_t *)timer, NULL);
+    }
+}
+
+static void busy_workers_lines_stay_whole(void **state) {
+    (void)state;
+    struct fixture f;
+    struct reader out;
+    struct busy_writers writers = {.ticks = 0};
+    uv_timer_t timer = {.data = &writers};
+    fixture_init(&f);
+    reader_start(&out, f.out[0], 4096);
+    for (int i = 0; i < 2; i++) {
+        int ends[2];
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        writers.fds[i] = ends[1];
+        write_all(ends[1], "begin ", 6);
+        assert_int_equal(relay_source_open(f.relay, &(struct relay_source_options){.fd = ends[0],
+                                                                                   .console = RELAY_CONSOLE_STDOUT,
+                                                                                   .prefix = prefixes[i]}),
+                         0);
+    }
+    assert_int_equal(uv_timer_init(&f.loop, &timer), 0);
+    assert_int_equal(uv_timer_start(&timer, on_busy_tick, BUSY_TICK_MS, BUSY_TICK_MS), 0);
+    while (writers.ticks < BUSY_TICKS) {
+        uv_run(&f.loop, UV_RUN_ONCE);
+    }
+    drain_to_end(&f);
+    reader_join(&out);
+    struct cursor c = {out.bytes, out.bytes + out.count};
+    const uint8_t *line;
+    size_t length;
+    int count = 0;
+    for (; next_line(&c, &line, &length); count++) {
+        assert_int_equal(length, 14);
+        assert_memory_equal(line + 5, "begin end", 9);
+    }
+    assert_int_equal(count, 2 * (BUSY_TICKS + 1));
+    free(out.bytes);
+    close(f.err[0]);
+}
+
 /* A raw stream is passed on as it is: not even a last newline is added, and a progress bar moves. */
 static void write_progress(int fd, int index) {
     (void)index;
@@ -1087,6 +1148,7 @@ int main(void) {
         cmocka_unit_test(a_line_beyond_the_limit_comes_in_pieces),
         cmocka_unit_test(an_unfinished_line_is_completed_for_the_next_worker),
         cmocka_unit_test(a_progress_bar_moves),
+        cmocka_unit_test(busy_workers_lines_stay_whole),
         cmocka_unit_test(a_lone_raw_stream_is_unchanged),
         cmocka_unit_test(a_socket_console_works_and_keeps_its_flags),
         cmocka_unit_test(a_file_console_is_appended_to),
