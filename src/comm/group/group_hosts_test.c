@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "comm/group/group_impl.h"
 #include "comm/group/group_test_support.h"
 #include "comm/group/ranks_test_support.h"
 
@@ -303,6 +304,54 @@ static void a_death_of_rank_0_while_meeting_is_noticed(void **state) {
     }
 }
 
+/* ---- asking who is late ---- */
+
+static struct {
+    int (*multi_get)(void *context, const char *const *keys, size_t key_count, int64_t timeout_ms,
+                     struct muster_store_value *out);
+    int64_t longest_ms, total_ms;
+} asked;
+
+static int note_wait(void *context, const char *const *keys, size_t key_count, int64_t timeout_ms,
+                     struct muster_store_value *out) {
+    asked.longest_ms = timeout_ms > asked.longest_ms ? timeout_ms : asked.longest_ms;
+    asked.total_ms += timeout_ms;
+    return asked.multi_get(context, keys, key_count, timeout_ms, out);
+}
+
+/* A call that waits in the store keeps all other threads from it. */
+static int be_late_beside_others(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    rank_check_code(rank, test_barrier(group, NULL), 0);
+    rank_hurry(group, 500);
+    asked.multi_get = group->context->kv.multi_get;
+    group->context->kv.multi_get = note_wait;
+    rank_mark(rank, MARK_READY);
+    rank_await_signal(rank, 1);
+    rank_check_code(rank, test_barrier(group, NULL), MUSTER_ETIMEOUT);
+    rank_check(rank, asked.total_ms > 0);
+    rank_check(rank, asked.longest_ms <= 100);
+    muster_group_free(group);
+    return 0;
+}
+
+static void who_asks_leaves_the_store_to_others(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(SIZE, be_late_beside_others, NULL, &layouts[1]);
+    for (uint32_t rank = 0; rank < SIZE; rank++) {
+        ranks_await(ranks, rank, MARK_READY);
+    }
+    ranks_stop(ranks, VICTIM);
+    ranks_signal(ranks, 1);
+    for (uint32_t rank = 0; rank < SIZE; rank++) {
+        if (rank != VICTIM) {
+            assert_int_equal(ranks_wait(ranks, rank), 0);
+        }
+    }
+    ranks_free(ranks);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_rank_ends_every_collective),
@@ -312,6 +361,7 @@ int main(void) {
         cmocka_unit_test(calls_that_wait_for_each_other_are_found_out),
         cmocka_unit_test(an_abort_ends_all_calls),
         cmocka_unit_test(survivors_go_on),
+        cmocka_unit_test(who_asks_leaves_the_store_to_others),
         cmocka_unit_test(a_death_of_rank_0_while_meeting_is_noticed),
         cmocka_unit_test(leaving_in_good_order_is_no_failure),
     };

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -19,6 +20,7 @@
 
 enum {
     ANSWER_MS = 500,        /* how long others have for their key */
+    LOOK_MS = 100,          /* for so long this thread keeps the store from this process's other threads */
     ASKED_RANKS_MAX = 1024, /* larger groups say whom they waited for, and ask nobody */
     KEY_BYTES = 64,
     HELD_LOOKS = 5, /* in which a process must be in the kernel, to count as held there */
@@ -66,6 +68,20 @@ static void note_call(struct attendance *attendance, uint32_t rank, uint64_t own
     }
 }
 
+/* Waits for all keys. Other threads have the store in between: two calls of one process that are late together would
+ * else wait for each other. */
+static bool await_keys(const struct comm_kv *kv, const char *const *keys, size_t count,
+                       struct muster_store_value *out) {
+    int64_t until_ns = clock_monotonic_ns() + ANSWER_MS * CLOCK_NS_PER_MS;
+    int code = MUSTER_ETIMEOUT;
+    for (int64_t left_ms = ANSWER_MS; code == MUSTER_ETIMEOUT && left_ms > 0;
+         left_ms = clock_remaining_ms(until_ns)) {
+        code = kv->multi_get(kv->context, keys, count, left_ms < LOOK_MS ? left_ms : LOOK_MS, out);
+        (void)poll(NULL, 0, code == MUSTER_ETIMEOUT); /* 1 ms, in which they take their turn */
+    }
+    return code == 0;
+}
+
 /* Everybody's keys, as far as they are there after a while. Whatever the store cannot tell counts as not there. */
 static void ask(struct attendance *attendance) {
     const struct muster_group *group = attendance->group;
@@ -79,7 +95,7 @@ static void ask(struct attendance *attendance) {
             keys[rank] = make_key(group, rank, names[rank]);
         }
         (void)kv->set(kv->context, keys[group->rank], &own, sizeof own);
-        bool all = kv->multi_get(kv->context, keys, group->size, ANSWER_MS, values) == 0;
+        bool all = await_keys(kv, keys, group->size, values);
         for (uint32_t rank = 0; rank < group->size; rank++) {
             attendance->came[rank] = all || kv->get(kv->context, keys[rank], 0, &values[rank]) == 0;
             note_call(attendance, rank, own, &values[rank]);
