@@ -58,7 +58,7 @@ struct muster_ddp;
 
 /* One parameter. The name is copied; the memory is borrowed until muster_ddp_free(). */
 struct muster_ddp_parameter {
-    const char *name;      /* for sentences, and to check that all ranks have the same model; no two are alike */
+    const char *name; /* for sentences, and to check that all ranks have the same model; one line; no two are alike */
     enum muster_type type; /* FLOAT16, BFLOAT16, FLOAT32 or FLOAT64 */
     size_t count;          /* elements, > 0 */
     void *data;

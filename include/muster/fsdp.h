@@ -77,7 +77,7 @@ struct muster_fsdp;
 
 /* One parameter. The values that learn are float32. */
 struct muster_fsdp_parameter {
-    const char *name; /* copied; unique in the model */
+    const char *name; /* copied; one line; unique in the model */
     size_t count;     /* elements, > 0 */
     size_t block;     /* so many neighbouring elements stay on one rank: a row, or what is quantised together; a divisor
                        * of count. 0 or 1: it may be cut anywhere */

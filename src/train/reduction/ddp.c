@@ -6,6 +6,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "train/reduction/model_copy.h"
 
 static bool type_is_float(enum muster_type type) {
     return type == MUSTER_FLOAT16 || type == MUSTER_BFLOAT16 || type == MUSTER_FLOAT32 || type == MUSTER_FLOAT64;
@@ -13,9 +14,9 @@ static bool type_is_float(enum muster_type type) {
 
 static int check_tensor(const char *what, size_t index, const char *name, enum muster_type type, size_t count,
                         const void *data) {
-    if (!name || strnlen(name, MUSTER_DDP_NAME_MAX) == MUSTER_DDP_NAME_MAX) {
-        return status_fail(MUSTER_EINVAL, "%s %zu has no name, or one of more than %zu bytes", what, index,
-                           MUSTER_DDP_NAME_MAX - 1);
+    int status = model_check_name(what, index, name);
+    if (status != MUSTER_OK) {
+        return status;
     }
     size_t bytes = muster_type_bytes(type);
     if (!data || bytes == 0 || count == 0 || count > MUSTER_COLLECTIVE_BYTES_MAX / 2 / bytes) {
@@ -23,30 +24,6 @@ static int check_tensor(const char *what, size_t index, const char *name, enum m
                            name);
     }
     return MUSTER_OK;
-}
-
-static int compare_names(const void *left, const void *right) {
-    return strcmp(*(const char *const *)left, *(const char *const *)right);
-}
-
-/* Two of a name could not be told apart in what ranks compare, nor in a sentence. */
-static int check_names(const struct muster_ddp_parameter *parameters, size_t count) {
-    int status = MUSTER_OK;
-    const char **names = malloc(count * sizeof *names);
-    if (!names) {
-        return status_fail(MUSTER_ENOMEM, "no memory to compare the names of %zu parameters", count);
-    }
-    for (size_t i = 0; i < count; i++) {
-        names[i] = parameters[i].name;
-    }
-    qsort(names, count, sizeof *names, compare_names);
-    for (size_t i = 1; i < count && status == MUSTER_OK; i++) {
-        if (strcmp(names[i - 1], names[i]) == 0) {
-            status = status_fail(MUSTER_EINVAL, "two parameters are called \"%s\"", names[i]);
-        }
-    }
-    free(names);
-    return status;
 }
 
 static int check_counts(size_t parameter_count, size_t buffer_count) {
@@ -84,26 +61,19 @@ static int check_arguments(const struct muster_ddp_parameter *parameters, size_t
             return status;
         }
     }
-    return check_names(parameters, parameter_count);
-}
-
-/* Cuts a piece off a block that was made for all of them; with block NULL it only counts. */
-static void *carve(void *block, size_t *used, size_t bytes) {
-    size_t at = *used;
-    *used += (bytes + 15) / 16 * 16;
-    return block ? (uint8_t *)block + at : NULL;
+    return model_check_unique("parameter", &parameters[0].name, sizeof *parameters, parameter_count);
 }
 
 /* Places the ddp's lists in `block`, or finds out how large that must be (block NULL). */
 static size_t place(struct muster_ddp *block, size_t parameter_count, size_t buffer_count, bool find_unused,
                     size_t name_bytes, char **out_names) {
     size_t used = 0;
-    (void)carve(block, &used, sizeof *block);
-    void *parameters = carve(block, &used, parameter_count * sizeof(struct ddp_parameter));
-    void *buffers = carve(block, &used, buffer_count * sizeof(struct muster_ddp_buffer));
-    void *order = carve(block, &used, parameter_count * sizeof(uint32_t));
-    void *marks = carve(block, &used, find_unused ? parameter_count : 0);
-    char *names = carve(block, &used, name_bytes);
+    (void)model_carve(block, &used, sizeof *block);
+    void *parameters = model_carve(block, &used, parameter_count * sizeof(struct ddp_parameter));
+    void *buffers = model_carve(block, &used, buffer_count * sizeof(struct muster_ddp_buffer));
+    void *order = model_carve(block, &used, parameter_count * sizeof(uint32_t));
+    void *marks = model_carve(block, &used, find_unused ? parameter_count : 0);
+    char *names = model_carve(block, &used, name_bytes);
     if (block) {
         block->parameters = parameters;
         block->buffers = buffers;
@@ -113,14 +83,6 @@ static size_t place(struct muster_ddp *block, size_t parameter_count, size_t buf
         *out_names = names;
     }
     return used;
-}
-
-static const char *keep_name(char **names, const char *name) {
-    char *kept = *names;
-    size_t bytes = strlen(name) + 1;
-    memcpy(kept, name, bytes);
-    *names += bytes;
-    return kept;
 }
 
 static struct muster_ddp *copy_model(const struct muster_ddp_parameter *parameters, size_t parameter_count,
@@ -150,7 +112,7 @@ static struct muster_ddp *copy_model(const struct muster_ddp_parameter *paramete
     ddp->buffer_count = (uint32_t)buffer_count;
     for (size_t i = 0; i < parameter_count; i++) {
         const struct muster_ddp_parameter *from = &parameters[i];
-        ddp->parameters[i] = (struct ddp_parameter){.name = keep_name(&names, from->name),
+        ddp->parameters[i] = (struct ddp_parameter){.name = model_keep_name(&names, from->name),
                                                     .type = from->type,
                                                     .count = from->count,
                                                     .data = from->data,
@@ -158,7 +120,7 @@ static struct muster_ddp *copy_model(const struct muster_ddp_parameter *paramete
     }
     for (size_t i = 0; i < buffer_count; i++) {
         ddp->buffers[i] = buffers[i];
-        ddp->buffers[i].name = keep_name(&names, buffers[i].name);
+        ddp->buffers[i].name = model_keep_name(&names, buffers[i].name);
     }
     return ddp;
 }

@@ -498,6 +498,7 @@ static void wrong_models_are_refused(void **state) {
     } cases[] = {
         {{NULL, MUSTER_FLOAT32, 1, data[0], NULL}, "parameter 0 has no name"},
         {{long_name, MUSTER_FLOAT32, 1, data[0], NULL}, "more than 255 bytes"},
+        {{"a\nb", MUSTER_FLOAT32, 1, data[0], NULL}, "the name of parameter 0 has a line break"},
         {{"a", MUSTER_INT32, 1, data[0], NULL}, "\"a\" is of type int32"},
         {{"a", MUSTER_FLOAT32, 0, data[0], NULL}, "count out of range"},
         {{"a", MUSTER_FLOAT32, SIZE_MAX, data[0], NULL}, "count out of range"},

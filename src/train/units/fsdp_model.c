@@ -7,39 +7,10 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "train/reduction/agreement.h"
+#include "train/reduction/model_copy.h"
 #include "train/units/fsdp_impl.h"
 
 /* ---- checks ---- */
-
-static int check_name(const char *what, size_t index, const char *name) {
-    if (!name || strnlen(name, MUSTER_FSDP_NAME_MAX) == MUSTER_FSDP_NAME_MAX) {
-        return status_fail(MUSTER_EINVAL, "%s %zu has no name, or one of more than %zu bytes", what, index,
-                           MUSTER_FSDP_NAME_MAX - 1);
-    }
-    return strchr(name, '\n') ? status_fail(MUSTER_EINVAL, "the name of %s %zu has a line break", what, index)
-                              : MUSTER_OK;
-}
-
-static int compare_names(const void *left, const void *right) {
-    return strcmp(*(const char *const *)left, *(const char *const *)right);
-}
-
-static int check_unique(const char *what, const char *const *names, size_t count) {
-    const char **sorted = malloc(count * sizeof *sorted);
-    int status = MUSTER_OK;
-    if (!sorted) {
-        return status_fail(MUSTER_ENOMEM, "no memory to compare the names of %zu %ss", count, what);
-    }
-    memcpy(sorted, names, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, compare_names);
-    for (size_t i = 1; status == MUSTER_OK && i < count; i++) {
-        if (strcmp(sorted[i - 1], sorted[i]) == 0) {
-            status = status_fail(MUSTER_EINVAL, "two %ss are called \"%s\"", what, sorted[i]);
-        }
-    }
-    free(sorted);
-    return status;
-}
 
 static int check_shape(const struct muster_fsdp_parameter *parameter, const char *unit) {
     uint64_t count = 1;
@@ -56,7 +27,7 @@ static int check_shape(const struct muster_fsdp_parameter *parameter, const char
 }
 
 static int check_parameter(const struct muster_fsdp_parameter *parameter, const char *unit, size_t index) {
-    int status = check_name("parameter", index, parameter->name);
+    int status = model_check_name("parameter", index, parameter->name);
     if (status != MUSTER_OK) {
         return status_prefix(status, "unit \"%s\"", unit);
     }
@@ -109,7 +80,7 @@ static const struct muster_fsdp_parameter *parameter_of(const struct reader *rea
 
 static int read_unit(struct reader *reader, size_t index, size_t parameter_bytes) {
     const struct muster_fsdp_unit *unit = unit_of(reader, index);
-    int status = check_name("unit", index, unit->name);
+    int status = model_check_name("unit", index, unit->name);
     if (status == MUSTER_OK &&
         (unit->parameter_count == 0 || unit->parameter_count > MUSTER_FSDP_PARAMETERS_MAX - reader->parameter_count)) {
         status = status_fail(MUSTER_EINVAL, "unit \"%s\" has %zu parameters: 1 to %zu of all units are possible",
@@ -149,25 +120,18 @@ static int read_units(struct reader *reader, const struct muster_fsdp_unit *unit
 
 /* ---- the copy ---- */
 
-/* Cuts a piece off a block that was made for all of them; with block NULL it only counts. */
-static void *carve(void *block, size_t *used, size_t bytes) {
-    size_t at = *used;
-    *used += (bytes + 15) / 16 * 16;
-    return block ? (uint8_t *)block + at : NULL;
-}
-
 /* Places the lists in `block`, or finds out how large that must be (block NULL). */
 static size_t place(struct muster_fsdp *block, const struct reader *reader, char **out_names) {
     size_t used = 0;
-    (void)carve(block, &used, sizeof *block);
-    void *units = carve(block, &used, reader->unit_count * sizeof(struct fsdp_unit));
-    void *names = carve(block, &used, reader->parameter_count * sizeof(const char *));
-    void *dims = carve(block, &used, reader->parameter_count * sizeof(struct fsdp_dims));
-    void *learning = carve(block, &used, reader->parameter_count * sizeof(uint32_t));
-    void *buffers = carve(block, &used, reader->unit_count * sizeof(struct fsdp_buffer));
-    void *shard_at = carve(block, &used, reader->unit_count * sizeof(size_t));
-    void *queue = carve(block, &used, reader->unit_count * sizeof(uint32_t));
-    char *characters = carve(block, &used, reader->name_bytes);
+    (void)model_carve(block, &used, sizeof *block);
+    void *units = model_carve(block, &used, reader->unit_count * sizeof(struct fsdp_unit));
+    void *names = model_carve(block, &used, reader->parameter_count * sizeof(const char *));
+    void *dims = model_carve(block, &used, reader->parameter_count * sizeof(struct fsdp_dims));
+    void *learning = model_carve(block, &used, reader->parameter_count * sizeof(uint32_t));
+    void *buffers = model_carve(block, &used, reader->unit_count * sizeof(struct fsdp_buffer));
+    void *shard_at = model_carve(block, &used, reader->unit_count * sizeof(size_t));
+    void *queue = model_carve(block, &used, reader->unit_count * sizeof(uint32_t));
+    char *characters = model_carve(block, &used, reader->name_bytes);
     if (block) {
         block->units = units;
         block->parameter_names = names;
@@ -180,14 +144,6 @@ static size_t place(struct muster_fsdp *block, const struct reader *reader, char
         *out_names = characters;
     }
     return used;
-}
-
-static const char *keep_name(char **names, const char *name) {
-    char *kept = *names;
-    size_t bytes = strlen(name) + 1;
-    memcpy(kept, name, bytes);
-    *names += bytes;
-    return kept;
 }
 
 static struct fsdp_dims dims_of(const struct muster_fsdp_parameter *parameter) {
@@ -204,12 +160,12 @@ static void copy_unit(struct muster_fsdp *fsdp, const struct reader *reader, uin
     const struct muster_fsdp_unit *unit = unit_of(reader, index);
     bool learns = false;
     fsdp->units[index] = (struct fsdp_unit){
-        .name = keep_name(names, unit->name), .first = first, .item_count = (uint32_t)unit->parameter_count};
+        .name = model_keep_name(names, unit->name), .first = first, .item_count = (uint32_t)unit->parameter_count};
     for (uint32_t i = 0; i < unit->parameter_count; i++) {
         const struct muster_fsdp_parameter *parameter = parameter_of(reader, index, i);
         items[first + i] = (struct unit_item){
             .count = parameter->count, .block = parameter->block, .unit = index, .frozen = parameter->frozen};
-        fsdp->parameter_names[first + i] = keep_name(names, parameter->name);
+        fsdp->parameter_names[first + i] = model_keep_name(names, parameter->name);
         fsdp->parameter_dims[first + i] = dims_of(parameter);
         if (!parameter->frozen) {
             fsdp->learning[fsdp->learning_count++] = first + i;
@@ -247,16 +203,10 @@ static int copy_model(const struct reader *reader, const struct muster_fsdp_opti
 }
 
 static int check_names(const struct muster_fsdp *fsdp, size_t parameter_count) {
-    const char **names = malloc(fsdp->unit_count * sizeof *names);
-    if (!names) {
-        return status_fail(MUSTER_ENOMEM, "no memory to compare the names of %u units", fsdp->unit_count);
-    }
-    for (uint32_t i = 0; i < fsdp->unit_count; i++) {
-        names[i] = fsdp->units[i].name;
-    }
-    int status = check_unique("unit", names, fsdp->unit_count);
-    free(names);
-    return status ? status : check_unique("parameter", fsdp->parameter_names, parameter_count);
+    int status = model_check_unique("unit", &fsdp->units[0].name, sizeof *fsdp->units, fsdp->unit_count);
+    return status
+               ? status
+               : model_check_unique("parameter", fsdp->parameter_names, sizeof *fsdp->parameter_names, parameter_count);
 }
 
 /* NOLINTNEXTLINE(readability-function-size): muster_fsdp_create()'s */
