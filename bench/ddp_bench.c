@@ -24,6 +24,8 @@
 
 #include <muster/ddp.h>
 
+#include "quantile.h"
+
 enum { LAYERS_MAX = 16, PAIRS_MAX = 10000, RANKS_MAX = 64, WORK_FLOATS = 4096, WARM_UP = 5 };
 
 /* A weight and a bias; `share` of the computing time, in thousandths. */
@@ -175,16 +177,6 @@ static void step(struct trainer *t, bool synchronised, struct sample *sample) {
     check(muster_ddp_finish(t->ddp), "finish");
     sample->wall_ms[synchronised] = now_ms() - begin_ms;
     sample->cpu_ms[synchronised] = read_ms(CLOCK_PROCESS_CPUTIME_ID) - begin_cpu_ms;
-}
-
-static int by_value(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return a < b ? -1 : a > b;
-}
-
-static double quantile(double *values, size_t count, double part) {
-    qsort(values, count, sizeof *values, by_value);
-    return values[(size_t)((double)(count - 1) * part + 0.5)];
 }
 
 /* A step lasts until the last rank is done, and costs what all of them spend. */

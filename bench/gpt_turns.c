@@ -24,6 +24,7 @@
 #include "fail.h"
 #include "gpt.h"
 #include "product.h"
+#include "quantile.h"
 #include "sharding.h"
 
 enum { WAYS = 3, RANKS_MAX = 64, WARM_UP = 2, ROUNDS_MAX = 10000, VOCABULARY = 96 };
@@ -123,16 +124,6 @@ static void free_rank(struct rank *rank) {
 }
 
 /* ---- the report ---- */
-
-static int by_value(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return a < b ? -1 : a > b;
-}
-
-static double quantile(double *values, size_t count, double part) {
-    qsort(values, count, sizeof *values, by_value);
-    return values[(size_t)((double)(count - 1) * part + 0.5)];
-}
 
 /* A step lasts until the last rank is done, and costs what all of them spend. */
 static struct sample of_all_ranks(const struct rank *rank, uint32_t round) {

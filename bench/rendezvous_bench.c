@@ -24,6 +24,7 @@
 #include <muster/status.h>
 
 #include "base/clock.h"
+#include "quantile.h"
 #include "rendezvous/coordinator/coordinator_server.h"
 #include "store/server/kv_server.h"
 
@@ -339,14 +340,8 @@ static void run_once(struct crowd *crowd, struct figures *figures, size_t run) {
     buf_done(&out);
 }
 
-static int compare(const void *left, const void *right) {
-    double a = *(const double *)left, b = *(const double *)right;
-    return (a > b) - (a < b);
-}
-
 static double median(double *values, size_t count) {
-    qsort(values, count, sizeof *values, compare);
-    return values[count / 2];
+    return quantile(values, count, 0.5);
 }
 
 static void measure(uint32_t nodes, size_t runs) {

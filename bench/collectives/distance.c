@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../quantile.h"
+
 enum { SERIES = 101, ROUND_TRIPS = 2000, CACHE_LINE = 64 }; /* short series: others seldom get into one */
 
 struct shared {
@@ -49,11 +51,6 @@ static void answer(struct shared *shared) {
     }
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 static double ask(struct shared *shared) {
     static double series[SERIES];
     unsigned i = 0;
@@ -66,8 +63,7 @@ static double ask(struct shared *shared) {
         }
         series[s] = (now_ns() - from_ns) / (2.0 * ROUND_TRIPS);
     }
-    qsort(series, SERIES, sizeof *series, compare_doubles);
-    return series[SERIES / 2];
+    return quantile(series, SERIES, 0.5);
 }
 
 int main(void) {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../quantile.h"
 #include "peer.h"
 
 enum { BATCHES_MIN = 5, BATCHES_MAX = 400, ITERATIONS_MAX = 1 << 24, LIST_MAX = 64, BLOCK_VALUES = 7 };
@@ -190,11 +191,6 @@ static double batch_s(struct bench *bench, enum peer_operation operation, float 
     return now_s() - from_s;
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 /* Seconds of a call, roughly, and the same on every rank; the caches are warm afterwards. */
 static double warm_up(struct bench *bench, enum peer_operation operation, float *receive, size_t count) {
     for (size_t iterations = 1;; iterations *= 4) {
@@ -222,11 +218,10 @@ static void measure(struct bench *bench, enum peer_operation operation, size_t b
         times[i] = batch_s(bench, operation, receive, count, iterations) / (double)iterations;
         total += times[i];
     }
-    qsort(times, batches, sizeof *times, compare_doubles);
-    double median_us = 1e6 * peer_max(times[batches / 2]);
+    double median_us = 1e6 * peer_max(quantile(times, batches, 0.5));
     double mean_us = 1e6 * peer_max(total / (double)batches);
-    double least_us = 1e6 * peer_max(times[0]);
-    if (operation == PEER_sendrecv) { /* there and back */
+    double least_us = 1e6 * peer_max(times[0]); /* quantile() has sorted them */
+    if (operation == PEER_sendrecv) {           /* there and back */
         median_us /= 2, mean_us /= 2, least_us /= 2;
     }
     if (bench->rank == 0) {
