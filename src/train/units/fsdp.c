@@ -17,7 +17,8 @@ static int make_shard(struct muster_fsdp *fsdp) {
     count = count > 0 ? count : MUSTER_FSDP_ALIGNMENT; /* there always is one: see fsdp_optimizer.c */
     fsdp->shard = aligned_alloc(MUSTER_FSDP_ALIGNMENT * sizeof(float), count * sizeof(float));
     fsdp->counts = calloc(muster_group_size(fsdp->mesh.group), sizeof *fsdp->counts);
-    if (!fsdp->shard || !fsdp->counts) {
+    fsdp->met = calloc(fsdp->mesh.columns, sizeof *fsdp->met);
+    if (!fsdp->shard || !fsdp->counts || !fsdp->met) {
         return status_fail(MUSTER_ENOMEM, "no memory for this rank's %zu gradients", count);
     }
     for (size_t i = 0; i < count; i++) {
@@ -43,10 +44,9 @@ static int bind_group(struct muster_fsdp *fsdp, const struct unit_item *items, s
         return status;
     }
     bool gathers = fsdp->options.sharding == MUSTER_FSDP_FULL && mesh->rows > 1;
-    uint32_t item_count = fsdp->units[fsdp->unit_count - 1].first + fsdp->units[fsdp->unit_count - 1].item_count;
     fsdp->active_count = muster_group_size(group);
-    status = unit_layout_create(items, item_count, fsdp->unit_count, mesh->part_count, gathers ? mesh->row : 0,
-                                gathers ? mesh->rows : 1, &fsdp->layout);
+    status = unit_layout_create(items, fsdp->parameter_count, fsdp->unit_count, mesh->part_count,
+                                gathers ? mesh->row : 0, gathers ? mesh->rows : 1, &fsdp->layout);
     status = status ? status : make_shard(fsdp);
     status = status || !fsdp->options.uneven_inputs ? status : presence_create(group, &fsdp->presence);
     status = status ? status : fsdp_values_create(fsdp);
@@ -97,6 +97,7 @@ void muster_fsdp_free(struct muster_fsdp *fsdp) {
     unit_layout_free(fsdp->layout);
     free(fsdp->shard);
     free(fsdp->counts);
+    free(fsdp->met);
     mesh_free(&fsdp->mesh);
     free(fsdp);
 }

@@ -26,13 +26,12 @@ static int gather_failed(struct muster_fsdp *fsdp, uint32_t unit, int status) {
 /* A barrier that says of which unit: ranks of a row that mean others would write over what the others read. */
 static int meet_row(struct muster_fsdp *fsdp, uint32_t unit) {
     struct muster_group *row = fsdp->mesh.row_group;
-    uint8_t *room = (uint8_t *)fsdp->counts;
     fsdp->row_barriers++;
     if (!row) {
         return MUSTER_OK;
     }
     group_mark_unit(row, unit);
-    int status = muster_all_gather(row, room + fsdp->mesh.column, room, 1, MUSTER_UINT8, NULL);
+    int status = muster_all_gather(row, fsdp->met + fsdp->mesh.column, fsdp->met, 1, MUSTER_UINT8, NULL);
     group_mark_unit(row, GROUP_NO_UNIT);
     return status;
 }

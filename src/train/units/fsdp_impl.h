@@ -105,7 +105,7 @@ struct muster_fsdp {
     struct muster_fsdp_options options; /* its hook: `hook`, or NULL */
     struct muster_ddp_hook hook;
     struct fsdp_unit *units;
-    uint32_t unit_count;
+    uint32_t unit_count, parameter_count;
     const char **parameter_names;
     struct fsdp_dims *parameter_dims;
     uint32_t *learning; /* numbers of the parameters that learn */
@@ -121,7 +121,8 @@ struct muster_fsdp {
     float *shard;     /* this rank's part of the averages, of all units; malloc'd */
     size_t *shard_at; /* per unit: where it begins, in elements */
     size_t shard_count;
-    size_t *counts; /* for a call with counts per rank: room for part_count */
+    size_t *counts; /* for a call with counts per rank: room for all ranks */
+    uint8_t *met;   /* for a barrier of the row: a byte of each of its ranks */
 
     struct fsdp_buffer *buffers; /* one for each unit that learns; most have no memory */
     uint32_t *queue;             /* units whose gradients are under way, in order */

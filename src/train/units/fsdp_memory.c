@@ -21,7 +21,8 @@ int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_
         .gradient_bytes = fsdp->gradient_bytes,
         .gradient_peak_bytes = fsdp->gradient_peak_bytes,
         .overhead_bytes = fsdp->block_bytes + fsdp->layout->bytes + fsdp->presence.bytes +
-                          muster_group_size(fsdp->mesh.group) * sizeof *fsdp->counts,
+                          muster_group_size(fsdp->mesh.group) * sizeof *fsdp->counts +
+                          fsdp->mesh.columns * sizeof *fsdp->met,
     };
     for (const struct fsdp_state *state = fsdp->states; state; state = state->next) {
         now.state_bytes += state->region.bytes;
@@ -86,9 +87,8 @@ static int plan(const struct muster_fsdp *model, const struct unit_item *items, 
                 struct muster_fsdp_memory *out) {
     const struct muster_fsdp_options *o = &model->options;
     uint32_t parts = o->sharding == MUSTER_FSDP_FULL ? planned->hosts * planned->each : planned->each;
-    uint32_t item_count = model->units[model->unit_count - 1].first + model->units[model->unit_count - 1].item_count;
     struct unit_layout *layout = NULL;
-    int status = unit_layout_create(items, item_count, model->unit_count, parts, 0, 1, &layout);
+    int status = unit_layout_create(items, model->parameter_count, model->unit_count, parts, 0, 1, &layout);
     if (status != MUSTER_OK) {
         return status;
     }

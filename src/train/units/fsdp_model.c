@@ -192,6 +192,7 @@ static int copy_model(const struct reader *reader, const struct muster_fsdp_opti
         fsdp->options.hook = &fsdp->hook;
     }
     fsdp->unit_count = (uint32_t)reader->unit_count;
+    fsdp->parameter_count = (uint32_t)reader->parameter_count;
     uint32_t first = 0;
     for (uint32_t i = 0; i < fsdp->unit_count; i++) {
         copy_unit(fsdp, reader, i, first, &names, items);
@@ -202,11 +203,11 @@ static int copy_model(const struct reader *reader, const struct muster_fsdp_opti
     return MUSTER_OK;
 }
 
-static int check_names(const struct muster_fsdp *fsdp, size_t parameter_count) {
+static int check_names(const struct muster_fsdp *fsdp) {
     int status = model_check_unique("unit", &fsdp->units[0].name, sizeof *fsdp->units, fsdp->unit_count);
-    return status
-               ? status
-               : model_check_unique("parameter", fsdp->parameter_names, sizeof *fsdp->parameter_names, parameter_count);
+    return status ? status
+                  : model_check_unique("parameter", fsdp->parameter_names, sizeof *fsdp->parameter_names,
+                                       fsdp->parameter_count);
 }
 
 /* NOLINTNEXTLINE(readability-function-size): muster_fsdp_create()'s */
@@ -226,7 +227,7 @@ int fsdp_model_create(const struct muster_fsdp_unit *units, size_t unit_bytes, s
     read.hook = read.hook ? &hook : NULL;
     status = status ? status : read_units(&reader, units, unit_bytes, unit_count, parameter_bytes);
     status = status ? status : copy_model(&reader, &read, &fsdp, &items);
-    status = status ? status : check_names(fsdp, reader.parameter_count);
+    status = status ? status : check_names(fsdp);
     status = status ? status : fsdp_hook_check(fsdp);
     reader_done(&reader);
     if (status != MUSTER_OK) {

@@ -260,6 +260,7 @@ static void make_fsdp(const struct record_program *program, struct record *out, 
     size_t values_bytes = (fsdp->layout->stored_count + MUSTER_FSDP_ALIGNMENT) * sizeof(float);
     fsdp->values = (struct state_region){.memory = test_calloc(1, values_bytes), .bytes = values_bytes};
     fsdp->counts = test_calloc(out->rows * out->columns, sizeof *fsdp->counts);
+    fsdp->met = test_calloc(out->columns, sizeof *fsdp->met);
     for (uint32_t i = 0; i < program->unit_count; i++) {
         fsdp->shard_at[i] = fsdp->shard_count;
         fsdp->shard_count += fsdp_own_part(fsdp, i, UNIT_LEARNS)->count;
@@ -279,6 +280,7 @@ static void free_fsdp(struct muster_fsdp *fsdp) {
     unit_layout_free(fsdp->layout);
     test_free(fsdp->values.memory);
     test_free(fsdp->counts);
+    test_free(fsdp->met);
     test_free(fsdp->shard);
     free(fsdp);
 }
