@@ -238,7 +238,8 @@ static inline int muster_fsdp_optimizer(struct muster_fsdp *fsdp, const size_t *
 }
 
 /* A step of such an optimizer with the gradients that finish left, each multiplied by gradient_scale first
- * (muster_clip_scale()). Writes the bfloat16 copy as well, if there is one. Between finish and the next begin. */
+ * (muster_clip_scale()). Writes the bfloat16 copy as well, if there is one. Between finish and the next begin.
+ * MUSTER_EINVAL: the optimizer was not made for this fsdp, which goes on. */
 int muster_fsdp_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, double gradient_scale);
 
 /* The sum of the squares of all gradients of the model, the same on every rank; its root is the norm. Between finish

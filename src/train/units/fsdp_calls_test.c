@@ -232,6 +232,32 @@ static void evaluating_reduces_nothing(void **state) {
     trained_free(&trained);
 }
 
+/* Another's optimizer would write other parameters with these gradients. */
+static void a_step_takes_an_optimizer_of_this_fsdp_alone(void **state) {
+    (void)state;
+    const struct muster_sgd_options options = MUSTER_SGD_OPTIONS_INIT;
+    const struct muster_optimizer_group sgd[1] = {{.sgd = &options}};
+    static const char expected[] =
+        "muster_fsdp_step: the optimizer was not made with muster_fsdp_optimizer() for this fsdp";
+    float alone[4] = {0};
+    const struct muster_optimizer_parameter parameter = {"w", alone, 4};
+    struct muster_group group = {.size = 2};
+    struct trained one = made(&group, NULL), other = made(&group, NULL);
+    struct muster_optimizer *plain = NULL;
+    assert_int_equal(muster_fsdp_optimizer(one.fsdp, NULL, sgd, 1, &one.optimizer), 0);
+    assert_int_equal(muster_fsdp_optimizer(other.fsdp, NULL, sgd, 1, &other.optimizer), 0);
+    assert_int_equal(muster_optimizer_create_sgd(&parameter, 1, &options, &plain), 0);
+    assert_int_equal(step(one.fsdp, MUSTER_FSDP_STEP), 0);
+    assert_int_equal(muster_fsdp_step(one.fsdp, other.optimizer, 1), MUSTER_EINVAL);
+    assert_string_equal(muster_detail(), expected);
+    assert_int_equal(muster_fsdp_step(one.fsdp, plain, 1), MUSTER_EINVAL);
+    assert_string_equal(muster_detail(), expected);
+    assert_int_equal(muster_fsdp_step(one.fsdp, one.optimizer, 1), 0); /* nothing has failed */
+    muster_optimizer_free(plain);
+    trained_free(&one);
+    trained_free(&other);
+}
+
 /* ---- failures ---- */
 
 static uint32_t descriptors(void) {
@@ -390,10 +416,15 @@ static void each_call_of_a_shadowed_step_fails_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_host_gathers_nothing),        cmocka_unit_test(hosts_gather_one_unit_ahead),
-        cmocka_unit_test(evaluating_reduces_nothing),      cmocka_unit_test(each_call_fails_once),
-        cmocka_unit_test(each_allocation_fails_once),      cmocka_unit_test(each_allocation_of_a_plan_fails_once),
-        cmocka_unit_test(a_maker_that_died_is_the_reason), cmocka_unit_test(each_call_of_a_shadowed_step_fails_once),
+        cmocka_unit_test(one_host_gathers_nothing),
+        cmocka_unit_test(hosts_gather_one_unit_ahead),
+        cmocka_unit_test(evaluating_reduces_nothing),
+        cmocka_unit_test(a_step_takes_an_optimizer_of_this_fsdp_alone),
+        cmocka_unit_test(each_call_fails_once),
+        cmocka_unit_test(each_allocation_fails_once),
+        cmocka_unit_test(each_allocation_of_a_plan_fails_once),
+        cmocka_unit_test(a_maker_that_died_is_the_reason),
+        cmocka_unit_test(each_call_of_a_shadowed_step_fails_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,6 +240,12 @@ int fsdp_hook_start(struct muster_fsdp *fsdp, uint32_t unit);
 /* When that is done: the averages are in the buffer. */
 int fsdp_hook_finish(struct muster_fsdp *fsdp, uint32_t unit);
 
+/* ---- fsdp_optimizer.c ---- */
+
+/* What an optimizer of this fsdp remembers, MUSTER_OK; any other optimizer: MUSTER_EINVAL. */
+int fsdp_optimizer_find(const struct muster_fsdp *fsdp, const struct muster_optimizer *optimizer,
+                        const struct fsdp_state **out);
+
 /* ---- fsdp_order.c ---- */
 
 /* May a rank that has data acquire the unit now? Those without gather in one order. */

@@ -146,6 +146,21 @@ int muster_fsdp_optimizer_sized(struct muster_fsdp *fsdp, const size_t *group_of
     return MUSTER_OK;
 }
 
+int fsdp_optimizer_find(const struct muster_fsdp *fsdp, const struct muster_optimizer *optimizer,
+                        const struct fsdp_state **out) {
+    size_t tensors = muster_optimizer_tensor_count(optimizer);
+    const struct fsdp_state *state =
+        fsdp->states; /* the newest first: one that was freed may have had the same address */
+    while (state && state->optimizer != optimizer) {
+        state = state->next;
+    }
+    if (!state || (tensors > 0 && (tensors - 1) % fsdp->learning_count != 0)) {
+        return status_fail(MUSTER_EINVAL, "the optimizer was not made with muster_fsdp_optimizer() for this fsdp");
+    }
+    *out = state;
+    return MUSTER_OK;
+}
+
 /* ---- a step of it ---- */
 
 static int check_ready(const struct muster_fsdp *fsdp) {
@@ -185,7 +200,9 @@ int muster_fsdp_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimize
     if (!fsdp || !optimizer) {
         return status_fail_null("muster_fsdp_step", fsdp ? "optimizer" : "fsdp");
     }
+    const struct fsdp_state *state;
     int status = check_ready(fsdp);
+    status = status ? status : fsdp_optimizer_find(fsdp, optimizer, &state);
     if (status == MUSTER_OK) {
         status = step(fsdp, optimizer, gradient_scale);
         status = status == MUSTER_ENOMEM ? fsdp_fail(fsdp, status) : status;

@@ -75,13 +75,10 @@ static int find_states(struct fsdp_table *table, const struct muster_optimizer *
     if (count == 0) {
         return MUSTER_OK;
     }
-    const struct fsdp_state *state =
-        fsdp->states; /* the newest first: one that was freed may have had the same address */
-    while (state && state->optimizer != optimizer) {
-        state = state->next;
-    }
-    if (!state || (count - 1) % fsdp->learning_count != 0) {
-        return status_fail(MUSTER_EINVAL, "the optimizer was not made with muster_fsdp_optimizer() for this fsdp");
+    const struct fsdp_state *state;
+    int status = fsdp_optimizer_find(fsdp, optimizer, &state);
+    if (status != MUSTER_OK) {
+        return status;
     }
     table->region = &state->region;
     table->slot_count = (count - 1) / fsdp->learning_count;
