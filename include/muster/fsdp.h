@@ -184,8 +184,12 @@ struct muster_fsdp_view {
  * and one several times, but for one that learns in the backward pass: its gradients have one writer at a time. Between
  * hosts it waits for the unit to be gathered, and begins to gather the next ones. Otherwise it may wait for a buffer
  * whose gradients are being reduced. */
-int muster_fsdp_acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass,
-                        struct muster_fsdp_view *out);
+int muster_fsdp_acquire_sized(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass,
+                              struct muster_fsdp_view *out, size_t out_bytes);
+static inline int muster_fsdp_acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass,
+                                      struct muster_fsdp_view *out) {
+    return muster_fsdp_acquire_sized(fsdp, unit, pass, out, sizeof *out);
+}
 
 /* Ends a use. In the backward pass the gradients of a unit are complete when it has been released there as often as in
  * the forward pass of this step, and is not held any more: then they are reduced, behind what follows. Does not wait

@@ -232,6 +232,24 @@ static void results_of_an_fsdp(const struct muster_fsdp *fsdp) {
     assert_true(numbers.now.step_count == 0 && numbers.added == 0);
 }
 
+static void views_of_an_fsdp(struct muster_fsdp *fsdp) {
+    NEWER(muster_fsdp_view) view;
+    struct {
+        const void *parameters;
+    } older = {NULL};
+    memset(&view, 0xff, sizeof view);
+    assert_int_equal(muster_fsdp_begin(fsdp, MUSTER_FSDP_EVALUATE), 0);
+    assert_int_equal(muster_fsdp_acquire_sized(fsdp, 0, MUSTER_FSDP_FORWARD, &view.now, sizeof view), 0);
+    assert_true(view.now.parameters && !view.now.gradients && !view.now.add && view.added == 0);
+    assert_int_equal(muster_fsdp_acquire_sized(fsdp, 0, MUSTER_FSDP_FORWARD, (struct muster_fsdp_view *)(void *)&older,
+                                               sizeof older),
+                     0);
+    assert_ptr_equal(older.parameters, view.now.parameters);
+    assert_int_equal(muster_fsdp_release(fsdp, 0, MUSTER_FSDP_FORWARD), 0);
+    assert_int_equal(muster_fsdp_release(fsdp, 0, MUSTER_FSDP_FORWARD), 0);
+    assert_int_equal(muster_fsdp_finish(fsdp), 0);
+}
+
 static void fsdp_structs(void **state) {
     (void)state;
     struct {
@@ -248,6 +266,7 @@ static void fsdp_structs(void **state) {
                                               (const struct muster_fsdp_options *)(const void *)&older, &fsdp),
                      0);
     results_of_an_fsdp(fsdp);
+    views_of_an_fsdp(fsdp);
     muster_fsdp_free(fsdp);
     newer.now.size = sizeof newer;
     memset(&planned, 0xff, sizeof planned);

@@ -4,6 +4,7 @@
 #include <muster/collective.h>
 
 #include "base/clock.h"
+#include "base/sized.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/observe/trace.h"
@@ -189,17 +190,16 @@ static int find_gradients(struct muster_fsdp *fsdp, uint32_t unit, struct muster
     return status;
 }
 
-static int acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass, struct muster_fsdp_view *out) {
+static int acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass, struct muster_fsdp_view *view) {
     int status = check_unit(fsdp, unit, pass);
     status = status ? status : check_use(fsdp, (uint32_t)unit, pass);
     if (status != MUSTER_OK) {
         return status;
     }
-    struct muster_fsdp_view view = {NULL, NULL, false};
     status = fsdp_reduce_advance(fsdp);
-    status = status ? status : find_parameters(fsdp, (uint32_t)unit, pass, &view.parameters);
+    status = status ? status : find_parameters(fsdp, (uint32_t)unit, pass, &view->parameters);
     if (status == MUSTER_OK && pass == MUSTER_FSDP_BACKWARD) {
-        status = find_gradients(fsdp, (uint32_t)unit, &view);
+        status = find_gradients(fsdp, (uint32_t)unit, view);
     }
     if (status != MUSTER_OK) {
         return fsdp_fail(fsdp, status);
@@ -211,7 +211,6 @@ static int acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass 
     } else {
         it->backward_held++;
     }
-    *out = view;
     return MUSTER_OK;
 }
 
@@ -223,18 +222,23 @@ static void mark_acquired(const struct muster_fsdp *fsdp, uint32_t unit, int64_t
     trace_span(name, "fsdp", entered_ns, clock_monotonic_ns(), "copied_bytes", fsdp_gathers(fsdp) ? (int64_t)bytes : 0);
 }
 
-int muster_fsdp_acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass,
-                        struct muster_fsdp_view *out) {
+int muster_fsdp_acquire_sized(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass,
+                              struct muster_fsdp_view *out, size_t out_bytes) {
+    struct muster_fsdp_view view = {NULL, NULL, false};
     if (!fsdp || !out) {
         return status_fail_null("muster_fsdp_acquire", fsdp ? "out" : "fsdp");
     }
     int64_t entered_ns = step_clock_enter(&fsdp->clock);
-    int status = acquire(fsdp, unit, pass, out);
+    int status = acquire(fsdp, unit, pass, &view);
     step_clock_leave(&fsdp->clock, entered_ns, NULL, NULL);
-    if (status == MUSTER_OK && trace_enabled()) {
+    if (status != MUSTER_OK) {
+        return status_prefix(status, "muster_fsdp_acquire");
+    }
+    if (trace_enabled()) {
         mark_acquired(fsdp, (uint32_t)unit, entered_ns);
     }
-    return status == MUSTER_OK ? status : status_prefix(status, "muster_fsdp_acquire");
+    sized_write(out, out_bytes, &view, sizeof view);
+    return MUSTER_OK;
 }
 
 /* ---- release ---- */
