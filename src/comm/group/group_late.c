@@ -74,8 +74,7 @@ static bool await_keys(const struct comm_kv *kv, const char *const *keys, size_t
                        struct muster_store_value *out) {
     int64_t until_ns = clock_monotonic_ns() + ANSWER_MS * CLOCK_NS_PER_MS;
     int code = MUSTER_ETIMEOUT;
-    for (int64_t left_ms = ANSWER_MS; code == MUSTER_ETIMEOUT && left_ms > 0;
-         left_ms = clock_remaining_ms(until_ns)) {
+    for (int64_t left_ms = ANSWER_MS; code == MUSTER_ETIMEOUT && left_ms > 0; left_ms = clock_remaining_ms(until_ns)) {
         code = kv->multi_get(kv->context, keys, count, left_ms < LOOK_MS ? left_ms : LOOK_MS, out);
         (void)poll(NULL, 0, code == MUSTER_ETIMEOUT); /* 1 ms, in which they take their turn */
     }
