@@ -19,8 +19,11 @@
 #include "net/event_loop.h"
 
 enum {
-    SPARE_EVENTS = 64,    /* beside one per worker, that can be pending at once */
-    OWN_DESCRIPTORS = 32, /* of the launcher without its workers' streams: 24 were counted */
+    SPARE_EVENTS = 64, /* beside one per worker, that can be pending at once */
+    /* Of the launcher without its workers' streams: 24 were counted, without connections that ask for memory. */
+    OWN_DESCRIPTORS = 32 + HELD_CONNECTIONS_MAX,
+    /* Of those that are left, memory that is held may take one in so many: streams come and go as well. */
+    HELD_SHARE = 2,
 };
 
 void agent_feed(struct agent *a, enum agent_event_kind kind, int number) {
@@ -306,6 +309,13 @@ static int plan_binding(struct agent *a) {
     return numa_plan(a->config->numa, a->config->nproc, a->cpu_sets);
 }
 
+/* A job that does without it is worth more than none. */
+static void create_held(struct agent *a) {
+    if (held_create(&a->loop, a->held_names_max, &a->held) != MUSTER_OK) {
+        log_warning("memory of the workers cannot be held for when they are started again: %s", muster_detail());
+    }
+}
+
 /* For the guardian to clear away should this process be killed. Not being able to say so is no reason to end. */
 static void leave_traces_to_guardian(struct agent *a) {
     const char *folder = logs_made_directory(a->logs);
@@ -341,6 +351,7 @@ static int create_parts(struct agent *a) {
     }
     if (rc == MUSTER_OK) {
         agent_stuck_create(a);
+        create_held(a);
         agent_outcome_file_keep(a);
         leave_traces_to_guardian(a);
     }
@@ -354,10 +365,11 @@ static int create_parts(struct agent *a) {
 }
 
 /* Told before anything is begun: libuv aborts without descriptors, and a store that cannot accept only looks slow. */
-static int check_descriptors(const struct launch_config *config) {
+static int check_descriptors(const struct launch_config *config, size_t *out_left) {
     size_t warm = config->has_spares && config->is_python ? config->nproc : 0;
     size_t needed = OWN_DESCRIPTORS + logs_descriptor_count(config) + warm, limit = descriptors_limit();
     if (needed <= limit) {
+        *out_left = limit - needed;
         return MUSTER_OK;
     }
     return status_fail(MUSTER_ELIMIT,
@@ -377,10 +389,12 @@ static int64_t backoff_max_ms(const struct launch_config *config) {
 static int agent_init(struct agent *a, const struct launch_config *config, agent_print_fn *print) {
     *a = (struct agent){.config = config, .print = print, .exit_code = 1, .started_wall_us = clock_realtime_us()};
     int rc = agent_outcome_file_prepare(a);
-    rc = rc == MUSTER_OK ? check_descriptors(config) : rc;
+    size_t left = 0;
+    rc = rc == MUSTER_OK ? check_descriptors(config, &left) : rc;
     if (rc != MUSTER_OK) {
         return rc;
     }
+    a->held_names_max = left / HELD_SHARE;
     rc = event_loop_init(&a->loop);
     if (rc != MUSTER_OK) {
         return rc;
@@ -410,6 +424,7 @@ static int agent_init(struct agent *a, const struct launch_config *config, agent
 static void loop_done(struct agent *a) {
     rdzv_free(a->rdzv);
     watchdog_close(a->watchdog);
+    held_close(a->held);
     logs_close(a->logs);
     guardian_close(a->guardian);
     agent_warm_close(a);

@@ -22,6 +22,7 @@
 #include "agent/agent.h"
 #include "agent/dispatch.h"
 #include "agent/guardian/guardian.h"
+#include "agent/held/held.h"
 #include "agent/launch/environment.h"
 #include "agent/launch/launch.h"
 #include "agent/logs/logs.h"
@@ -67,6 +68,8 @@ struct agent {
     struct logs *logs;
     struct rdzv *rdzv;
     struct watchdog *watchdog; /* NULL: not enabled */
+    struct held *held;         /* memory of the workers; NULL: cannot be held here */
+    size_t held_names_max;
     uv_timer_t timer;
     int64_t timer_deadline_ms; /* of `timer`, by the clock */
     struct loop_clock clock;

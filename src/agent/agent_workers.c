@@ -29,7 +29,8 @@ struct environment_worker agent_worker_environment(const struct agent *a, uint32
                                        .restart_count = agent_machine_restart_count(&a->machine),
                                        .error_file = logs_error_file(a->logs, local_rank),
                                        .timer_file = a->watchdog ? watchdog_path(a->watchdog) : NULL,
-                                       .stop_path = a->stop_path};
+                                       .stop_path = a->stop_path,
+                                       .held_socket = a->held ? held_socket_name(a->held) : NULL};
 }
 
 static int start_worker(struct agent *a, uint32_t local_rank) {
@@ -58,6 +59,16 @@ static int start_worker(struct agent *a, uint32_t local_rank) {
     return rc;
 }
 
+static void tell_held(const struct agent *a) {
+    enum { MIB = 1 << 20 };
+    uint64_t bytes = 0;
+    size_t count = a->held ? held_count(a->held, &bytes) : 0;
+    if (count > 0) {
+        log_info("%zu piece%s of memory, %llu MiB, of earlier workers %s held for these", count, str_plural(count),
+                 (unsigned long long)(bytes / MIB), count == 1 ? "is" : "are");
+    }
+}
+
 void agent_workers_start(struct agent *a) {
     uint32_t restart_count = agent_machine_restart_count(&a->machine);
     memset(a->workers, 0, a->config->nproc * sizeof *a->workers);
@@ -67,6 +78,7 @@ void agent_workers_start(struct agent *a) {
     if (a->watchdog != NULL) {
         watchdog_reset(a->watchdog);
     }
+    tell_held(a);
     int rc = logs_attempt_begin(a->logs, restart_count, a->world.round);
     for (uint32_t i = 0; i < a->config->nproc; i++) {
         rc = rc == MUSTER_OK ? start_worker(a, i) : rc;

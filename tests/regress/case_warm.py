@@ -55,7 +55,7 @@ def same_start(warm, cold):
     for key, value in theirs.items():
         jobs.check(ours[key] == value, f"{key}: cold {value}, warm {ours[key]}")
     jobs.check(sorted(variables) == sorted(cold_variables), f"{set(variables) ^ set(cold_variables)}")
-    may_differ = {"GROUP_RANK", "ROLE_RANK", "RANK", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "MUSTER_STOP_PATH"}
+    may_differ = {"GROUP_RANK", "ROLE_RANK", "RANK", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "MUSTER_STOP_PATH", "MUSTER_HELD_SOCKET"}
     for name in set(variables) - may_differ:
         jobs.check(variables[name] == cold_variables[name], f"{name}: {cold_variables[name]}, warm {variables[name]}")
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/held/held_wire.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -55,6 +56,16 @@ static const char *get(const struct launch_strings *list, const char *name) {
     size_t len = strlen(name);
     size_t at = find(list, name, len);
     return at == list->count ? NULL : list->items[at] + len + 1;
+}
+
+static void drop(struct launch_strings *list, const char *name) {
+    size_t at = find(list, name, strlen(name));
+    if (at < list->count) {
+        free(list->items[at]);
+        list->count--;
+        memmove(&list->items[at], &list->items[at + 1], (list->count - at) * sizeof *list->items);
+        list->items[list->count] = NULL;
+    }
 }
 
 static int put_number(struct launch_strings *list, const char *name, uint64_t value) {
@@ -127,6 +138,7 @@ static int put_texts(const struct launch_config *config, const struct rdzv_world
         {"OMP_NUM_THREADS", config->omp_defaulted ? "1" : NULL},
         {"TORCHELASTIC_TIMER_FILE", worker->timer_file},
         {"MUSTER_STOP_PATH", worker->stop_path},
+        {HELD_SOCKET_VARIABLE, worker->held_socket},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         /* A copy first: the value may point into the string that put() replaces. */
@@ -176,20 +188,13 @@ int environment_build(const struct launch_config *config, const struct rdzv_worl
     if (rc == MUSTER_OK) {
         rc = put_texts(config, world, worker, out);
     }
+    if (rc == MUSTER_OK && worker->held_socket == NULL) {
+        drop(out, HELD_SOCKET_VARIABLE);
+    }
     if (rc == MUSTER_OK && config->virtual_local_rank) {
         rc = put_virtual_device(worker->local_rank, out);
     }
     return rc;
-}
-
-static void drop(struct launch_strings *list, const char *name) {
-    size_t at = find(list, name, strlen(name));
-    if (at < list->count) {
-        free(list->items[at]);
-        list->count--;
-        memmove(&list->items[at], &list->items[at + 1], (list->count - at) * sizeof *list->items);
-        list->items[list->count] = NULL;
-    }
 }
 
 int environment_build_early(const struct launch_config *config, const struct environment_worker *worker,

@@ -9,9 +9,10 @@
 struct environment_worker {
     uint32_t local_rank;
     uint32_t restart_count;
-    const char *error_file; /* path or "" */
-    const char *timer_file; /* watchdog FIFO, or NULL */
-    const char *stop_path;  /* what comes into being when the workers are to stop, or NULL */
+    const char *error_file;  /* path or "" */
+    const char *timer_file;  /* watchdog FIFO, or NULL */
+    const char *stop_path;   /* what comes into being when the workers are to stop, or NULL */
+    const char *held_socket; /* where memory is held for them, or NULL: nowhere, whatever is inherited */
 };
 
 /* Fills `out` with "NAME=value" strings: `inherited` (NULL-terminated, borrowed) with the worker's own variables

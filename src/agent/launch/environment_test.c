@@ -103,6 +103,26 @@ static void stop_path_is_told_where_there_is_one(void **state) {
     launch_strings_done(&out);
 }
 
+static void socket_of_held_memory_is_never_an_outer_jobs(void **state) {
+    (void)state;
+    struct launch_config config = config_of(1);
+    struct environment_worker worker = {.local_rank = 0, .error_file = "", .held_socket = "muster-held-1"};
+    const char *inherited[] = {"MUSTER_HELD_SOCKET=muster-held-outer", "HOME=/root", NULL};
+    struct launch_strings out = {0};
+    assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), 0);
+    assert_string_equal(value_of(&out, "MUSTER_HELD_SOCKET"), "muster-held-1");
+    launch_strings_done(&out);
+    assert_int_equal(environment_build_early(&config, &worker, inherited, &out), 0);
+    assert_string_equal(value_of(&out, "MUSTER_HELD_SOCKET"), "muster-held-1");
+    launch_strings_done(&out);
+    worker.held_socket = NULL;
+    assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), 0);
+    assert_null(value_of(&out, "MUSTER_HELD_SOCKET"));
+    assert_string_equal(value_of(&out, "HOME"), "/root");
+    assert_null(out.items[out.count]);
+    launch_strings_done(&out);
+}
+
 /* What imports may look at is there; what is not known yet is not, wherever it would come from. */
 static void early_environment_has_nothing_of_a_world(void **state) {
     (void)state;
@@ -210,6 +230,7 @@ int main(void) {
         cmocka_unit_test(all_variables_are_there),
         cmocka_unit_test(maximum_of_restarts_is_the_jobs_where_it_counts),
         cmocka_unit_test(stop_path_is_told_where_there_is_one),
+        cmocka_unit_test(socket_of_held_memory_is_never_an_outer_jobs),
         cmocka_unit_test(early_environment_has_nothing_of_a_world),
         cmocka_unit_test(inherited_settings_are_kept),
         cmocka_unit_test(virtual_rank_picks_one_device),

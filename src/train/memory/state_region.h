@@ -19,9 +19,10 @@ struct state_region {
 };
 
 /* A region of `bytes` on this host, zeroed. Collective over the group; ranks of one host give the same number, hosts
- * their own. NULL: for this process alone. what: for sentences, "parameters". A failure of one rank is a failure of
- * all, with its sentence (the group has been aborted). Blocks. MUSTER_ENOMEM (pages are reserved: a later write cannot
- * end in SIGBUS), MUSTER_ESYSTEM. */
+ * their own. segment.fd is open in the host's lowest rank, for as long as the region there, and -1 in the others: it is
+ * what holder_put() takes. NULL: for this process alone. what: for sentences, "parameters". A failure of one rank is a
+ * failure of all, with its sentence (the group has been aborted). Blocks. MUSTER_ENOMEM (pages are reserved: a later
+ * write cannot end in SIGBUS), MUSTER_ESYSTEM. */
 int state_region_create(struct muster_group *group, const char *what, size_t bytes, struct state_region *out);
 
 /* A region in memory that somebody else has made and holds: fd is that of a struct segment, and stays the caller's. Not

@@ -1,0 +1,113 @@
+/* Names and descriptors: replaced, dropped, bounded, counted. */
+#include "agent/held/held_table.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <muster/status.h>
+
+static void a_name_has_its_newest_descriptor(void **state) {
+    (void)state;
+    struct held_table t;
+    int old = 7;
+    held_table_init(&t, HELD_NAMES_MAX);
+    assert_int_equal(held_table_get(&t, "a"), -1);
+    assert_int_equal(held_table_put(&t, "a", 10, 100, &old), 0);
+    assert_int_equal(old, -1);
+    assert_int_equal(held_table_put(&t, "b", 11, 50, &old), 0);
+    assert_int_equal(held_table_put(&t, "a", 12, 1, &old), 0);
+    assert_int_equal(old, 10);
+    assert_int_equal(held_table_get(&t, "a"), 12);
+    assert_int_equal(held_table_get(&t, "b"), 11);
+    assert_int_equal(held_table_get(&t, "ab"), -1);
+    assert_int_equal(t.count, 2);
+    assert_int_equal(held_table_bytes(&t), 51);
+    held_table_done(&t);
+}
+
+static void what_is_dropped_is_the_callers(void **state) {
+    (void)state;
+    struct held_table t;
+    int old;
+    held_table_init(&t, HELD_NAMES_MAX);
+    assert_int_equal(held_table_drop(&t, "a"), -1);
+    assert_int_equal(held_table_put(&t, "a", 10, 1, &old), 0);
+    assert_int_equal(held_table_put(&t, "b", 11, 2, &old), 0);
+    assert_int_equal(held_table_put(&t, "c", 12, 4, &old), 0);
+    assert_int_equal(held_table_drop(&t, "a"), 10);
+    assert_int_equal(held_table_drop(&t, "a"), -1);
+    assert_int_equal(held_table_get(&t, "b"), 11);
+    assert_int_equal(held_table_get(&t, "c"), 12);
+    assert_int_equal(held_table_bytes(&t), 6);
+    int left = held_table_drop_any(&t) + held_table_drop_any(&t);
+    assert_int_equal(left, 11 + 12);
+    assert_int_equal(held_table_drop_any(&t), -1);
+    assert_int_equal(held_table_bytes(&t), 0);
+    held_table_done(&t);
+}
+
+static void there_is_an_end_of_names(void **state) {
+    (void)state;
+    const size_t wanted[] = {0, 3, HELD_NAMES_MAX, (size_t)HELD_NAMES_MAX + 1};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        struct held_table t;
+        size_t max = wanted[i] < HELD_NAMES_MAX ? wanted[i] : HELD_NAMES_MAX;
+        char name[HELD_NAME_BYTES];
+        int old;
+        held_table_init(&t, wanted[i]);
+        for (size_t number = 0; number < max; number++) {
+            (void)snprintf(name, sizeof name, "%zu", number);
+            assert_int_equal(held_table_put(&t, name, (int)number, 1, &old), 0);
+        }
+        assert_int_equal(held_table_put(&t, "one more", 1, 1, &old), MUSTER_ELIMIT);
+        assert_int_equal(old, -1);
+        assert_int_equal(t.count, max);
+        if (max > 0) { /* an old name still gets a new descriptor, and one that is dropped makes room */
+            assert_int_equal(held_table_put(&t, "0", 5000, 1, &old), 0);
+            assert_int_equal(held_table_drop(&t, "0"), 5000);
+            assert_int_equal(held_table_put(&t, "one more", 1, 1, &old), 0);
+        }
+        held_table_done(&t);
+    }
+}
+
+static void the_longest_name_is_whole(void **state) {
+    (void)state;
+    struct held_table t;
+    char name[HELD_NAME_BYTES];
+    int old;
+    memset(name, 'x', sizeof name);
+    name[HELD_NAME_BYTES - 1] = '\0';
+    held_table_init(&t, 1);
+    assert_int_equal(held_table_put(&t, name, 3, 1, &old), 0);
+    assert_int_equal(held_table_get(&t, name), 3);
+    name[HELD_NAME_BYTES - 2] = '\0';
+    assert_int_equal(held_table_get(&t, name), -1);
+    held_table_done(&t);
+}
+
+static void absurd_sizes_do_not_wrap(void **state) {
+    (void)state;
+    struct held_table t;
+    int old;
+    held_table_init(&t, HELD_NAMES_MAX);
+    assert_int_equal(held_table_put(&t, "a", 1, UINT64_MAX - 1, &old), 0);
+    assert_int_equal(held_table_put(&t, "b", 2, 5, &old), 0);
+    assert_int_equal(held_table_put(&t, "c", 3, UINT64_MAX, &old), 0);
+    assert_true(held_table_bytes(&t) == UINT64_MAX);
+    held_table_done(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_name_has_its_newest_descriptor), cmocka_unit_test(what_is_dropped_is_the_callers),
+        cmocka_unit_test(there_is_an_end_of_names),         cmocka_unit_test(the_longest_name_is_whole),
+        cmocka_unit_test(absurd_sizes_do_not_wrap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
