@@ -127,19 +127,23 @@ struct muster_ddp_options {
     bool uneven_inputs;
     bool divide_by_active; /* with uneven_inputs: average over the ranks that still have data, not over all */
     const struct muster_ddp_hook *hook; /* NULL: averages. Copied */
+    /* At the beginning, and with a new group, all get the parameters of rank 0. false: all have the same already, from
+     * a state that was kept (muster/state.h) or a snapshot that all have loaded; nothing is sent, and none are written.
+     */
+    bool copy_parameters;
 };
 #define MUSTER_DDP_OPTIONS_INIT                                                                                        \
     {                                                                                                                  \
         sizeof(struct muster_ddp_options), MUSTER_DDP_BUCKET_BYTES, MUSTER_DDP_FIRST_BUCKET_BYTES, true, true, false,  \
-            false, false, NULL                                                                                         \
+            false, false, NULL, true                                                                                   \
     }
 
 /* Makes a ddp of a model. Collective. First checks that all ranks registered the same parameters and buffers (number,
  * names, types, counts) with the same options. If not: MUSTER_EMISMATCH names the first difference and the rank, and
- * the group has not failed. Then copies the data of rank 0's parameters and buffers to all others. Gradients begin as
- * zeros. The lists are copied; the memory they point to and the group are borrowed until muster_ddp_free(). buffers:
- * may be NULL with a buffer_count of 0. options: NULL for the defaults. Parameters are numbered as in the list, which
- * should be in the order of the forward pass. */
+ * the group has not failed. Then copies the data of rank 0's parameters (copy_parameters) and buffers to all others.
+ * Gradients begin as zeros. The lists are copied; the memory they point to and the group are borrowed until
+ * muster_ddp_free(). buffers: may be NULL with a buffer_count of 0. options: NULL for the defaults. Parameters are
+ * numbered as in the list, which should be in the order of the forward pass. */
 int muster_ddp_create_sized(struct muster_group *group, const struct muster_ddp_parameter *parameters,
                             size_t parameter_bytes, size_t parameter_count, const struct muster_ddp_buffer *buffers,
                             size_t buffer_bytes, size_t buffer_count, const struct muster_ddp_options *options,

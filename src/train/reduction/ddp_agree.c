@@ -20,11 +20,12 @@ static int describe(const struct muster_ddp *ddp, struct buf *text) {
                             "option find_unused: %s\n"
                             "option uneven_inputs: %s\n"
                             "option divide_by_active: %s\n"
+                            "option copy_parameters: %s\n"
                             "option hook: %s\n",
                             options->bucket_bytes, options->first_bucket_bytes, agreement_truth(options->rebuild),
                             agreement_truth(options->broadcast_buffers), agreement_truth(options->find_unused),
                             agreement_truth(options->uneven_inputs), agreement_truth(options->divide_by_active),
-                            options->hook ? ddp->hook.name : "none");
+                            agreement_truth(options->copy_parameters), options->hook ? ddp->hook.name : "none");
     for (uint32_t i = 0; status == MUSTER_OK && i < ddp->parameter_count; i++) {
         const struct ddp_parameter *parameter = &ddp->parameters[i];
         status = buf_printf(text, "parameter %u: %s, %zu %s\n", i, parameter->name, parameter->count,
@@ -47,7 +48,7 @@ int ddp_agree_model(const struct muster_ddp *ddp, struct muster_group *group) {
 }
 
 int ddp_agree_data(const struct muster_ddp *ddp, struct ddp_exchange *exchange) {
-    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+    for (uint32_t i = 0; ddp->options.copy_parameters && i < ddp->parameter_count; i++) {
         const struct ddp_parameter *parameter = &ddp->parameters[i];
         int status = muster_broadcast(exchange->group, parameter->data, parameter->count, parameter->type, 0, NULL);
         if (status != MUSTER_OK) {
