@@ -250,6 +250,61 @@ int muster_fsdp_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimize
  * and the next begin. Blocks: one all_reduce of 8 bytes. */
 int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
 
+/* ---- State that outlives its processes ----
+ *
+ * Parameters and what the optimizer remembers can lie in memory that the node's agent (muster run) holds open: when
+ * workers are killed and started again, they go on at the last committed step, and read no file. There are two copies
+ * of that state a host. A step is written into the one that is not committed, and committed by one store. So a death at
+ * any instant leaves a whole state. All ranks go on from the newest step that every one of them had committed.
+ *
+ *     muster_fsdp_keep(fsdp, optimizer, &extra, NULL, &step);
+ *     if (step < 0) {
+ *         step = 0;                                          // or load a snapshot
+ *         muster_fsdp_commit(fsdp, step, &extra);
+ *     }
+ *     while (step < steps) {
+ *         ... begin, acquire, release, finish ...
+ *         muster_fsdp_step(fsdp, optimizer, 1);
+ *         muster_fsdp_commit(fsdp, ++step, &extra);
+ *     }
+ *
+ * It is found again by as many ranks on the same hosts, or on one host by any number: parts then have other owners, and
+ * nothing is copied. With hybrid sharding a host that has none gets another's. Otherwise, and when the agent or its
+ * host is gone, `step` is -1: load a snapshot. Without an agent the memory ends with the processes that have it; a
+ * group that has shrunk finds its own.
+ *
+ * Programs see the committed copy read-only: one that writes to parameters (muster_fsdp_range()) after the first commit
+ * gets SIGSEGV. So does a process that writes wildly before it dies. What is promised: no write through an address that
+ * a program was given harms the committed state. A write to any address at all, or other processes of the user, could.
+ */
+
+#define MUSTER_FSDP_KEEP_NAME_MAX ((size_t)64) /* bytes, terminator included */
+
+/* Start from MUSTER_FSDP_KEEP_OPTIONS_INIT. name: of the state among those that the job's agents hold. */
+struct muster_fsdp_keep_options {
+    size_t size;
+    const char *name;
+};
+#define MUSTER_FSDP_KEEP_OPTIONS_INIT                                                                                  \
+    { sizeof(struct muster_fsdp_keep_options), "training" }
+
+/* Keeps the state of this fsdp and optimizer, the only one of the fsdp, from now on. *out_step: the committed step of
+ * an earlier life, whose state is there now, in the parameters, the optimizer and `extra`; or -1: nothing was found,
+ * and the state is as it was. extra: the program's own tensors and values, as for a snapshot; NULL: none. It is read or
+ * written during calls alone. Reserves memory for two copies (muster_fsdp_memory(), kept_bytes is the second); while it
+ * runs there is a third. Collective; blocks. Where a host has no room for it (MUSTER_ENOMEM), or its agent does not
+ * answer (MUSTER_ECONNECT, MUSTER_ETIMEOUT), all ranks get that code, and training may go on without. MUSTER_EINVAL: it
+ * is kept already. Other failures abort the group. MUSTER_ECORRUPT: `extra` was damaged in memory. */
+int muster_fsdp_keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
+                     const struct muster_snapshot_state *extra, const struct muster_fsdp_keep_options *options,
+                     int64_t *out_step);
+
+/* Commits the state of `step`, which is greater than any before: after muster_fsdp_step(), by every rank, before the
+ * next begin. Without a muster_fsdp_step() since the last commit the state is copied; a step must have been begun and
+ * finished even so. extra: described as for muster_fsdp_keep(); its bytes are copied. Does not wait for other ranks.
+ * Further steps of the optimizer need a new step first. MUSTER_EINVAL. */
+int muster_fsdp_commit(struct muster_fsdp *fsdp, int64_t step, const struct muster_snapshot_state *extra);
+
 /* ---- Snapshots (muster/snapshot.h) ----
  *
  * A snapshot has the whole state, whoever stores which part of it: every parameter under its name, float32 with the
@@ -304,8 +359,9 @@ struct muster_fsdp_memory {
     size_t gradient_bytes;      /* a rank: buffers of whole units' gradients, now */
     size_t gradient_peak_bytes; /* and the most there have been */
     size_t overhead_bytes;      /* a rank: all else */
-    size_t host_bytes;          /* a host: all of the above that it shares */
+    size_t host_bytes;          /* a host: all that it shares */
     size_t rank_bytes;          /* a rank: all that is its own */
+    size_t kept_bytes;          /* a host: the second copy of parameters and what optimizers remember, or 0 */
 };
 int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out, size_t out_bytes);
 static inline int muster_fsdp_memory(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out) {

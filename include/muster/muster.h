@@ -13,6 +13,7 @@
 #include <muster/sampler.h>
 #include <muster/schedule.h>
 #include <muster/snapshot.h>
+#include <muster/state.h>
 #include <muster/status.h>
 #include <muster/stop.h>
 #include <muster/store.h>

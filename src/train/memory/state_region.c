@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <muster/collective.h>
 
@@ -102,6 +103,32 @@ int state_region_create(struct muster_group *group, const char *what, size_t byt
         return fail_all(group, what, bytes, status);
     }
     *out = (struct state_region){segment, (char *)segment.memory + SEGMENT_HEADER_BYTES, bytes};
+    return MUSTER_OK;
+}
+
+/* The others open it where this process has it: by its descriptor. */
+static int adopt_shared(struct muster_group *group, int fd, struct segment *out) {
+    struct offer own = {.bytes = 0};
+    int status = MUSTER_OK;
+    if (muster_group_rank(group) == 0) {
+        status = segment_adopt(fd, out);
+        if (status == MUSTER_OK) {
+            own.name = (struct segment_name){.pid = (int32_t)getpid(), .fd = fd, .bytes = out->bytes};
+            memcpy(&own.name.cookie, out->memory, sizeof own.name.cookie);
+        }
+    }
+    return status ? status : share(group, &own, 0, out);
+}
+
+int state_region_find(struct muster_group *group, const char *what, int fd, struct state_region *out) {
+    struct segment segment = {.fd = -1};
+    int status = group ? adopt_shared(group, fd, &segment) : segment_adopt(fd, &segment);
+    if (status != MUSTER_OK) {
+        segment_close(&segment);
+        return fail_all(group, what, 0, status);
+    }
+    *out = (struct state_region){segment, (char *)segment.memory + SEGMENT_HEADER_BYTES,
+                                 segment.bytes - SEGMENT_HEADER_BYTES};
     return MUSTER_OK;
 }
 

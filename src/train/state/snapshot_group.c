@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fnv.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "train/state/safetensors.h"
 #include "train/state/snapshot_impl.h"
+#include "train/state/state_bytes.h"
 
 #include <muster/collective.h>
 
@@ -163,26 +163,9 @@ int muster_snapshot_load_group_sized(struct muster_group *group, const char *fol
 
 /* ---- without a disk ---- */
 
-/* Of what must be equal on all ranks. */
-static uint64_t hash_of(const struct muster_snapshot_state *state) {
-    uint64_t hash = fnv_bytes(FNV_BEGIN, &state->tensor_count, sizeof state->tensor_count);
-    for (size_t i = 0; i < state->tensor_count; i++) {
-        const struct muster_tensor *tensor = &state->tensors[i];
-        hash = fnv_bytes(hash, tensor->name, strlen(tensor->name) + 1);
-        hash = fnv_bytes(hash, &tensor->type, sizeof tensor->type);
-        hash = fnv_bytes(hash, &tensor->dim_count, sizeof tensor->dim_count);
-        hash = fnv_bytes(hash, tensor->shape, tensor->dim_count * sizeof tensor->shape[0]);
-    }
-    for (size_t i = 0; i < state->value_count; i++) {
-        hash = fnv_bytes(hash, state->values[i].name, strlen(state->values[i].name) + 1);
-        hash = fnv_bytes(hash, &state->values[i].kind, sizeof state->values[i].kind);
-    }
-    return hash;
-}
-
 /* The smallest hash and the smallest complement of one are each other's complement if all hashes are equal. */
 int snapshot_agree_on_description(struct muster_group *group, const struct muster_snapshot_state *state) {
-    uint64_t hash = hash_of(state);
+    uint64_t hash = state_hash(state);
     int64_t numbers[2] = {(int64_t)hash, (int64_t)~hash};
     int code = least(group, numbers, 2);
     return code || numbers[0] == ~numbers[1]

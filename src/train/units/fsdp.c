@@ -91,6 +91,7 @@ void muster_fsdp_free(struct muster_fsdp *fsdp) {
         state_region_free(&state->region);
         free(state);
     }
+    fsdp_keep_end(fsdp);
     state_region_free(&fsdp->copy);
     state_region_free(&fsdp->values);
     presence_free(&fsdp->presence);

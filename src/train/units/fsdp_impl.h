@@ -13,6 +13,7 @@
  *   fsdp_order.c      the order in which the others use units then
  *   fsdp_optimizer.c  ranges, the optimizer on them, norm
  *   fsdp_memory.c     what is resident, and what will be
+ *   fsdp_keep.c       a state that outlives its processes
  *   fsdp_snapshot.c   the tensors of a snapshot (fsdp_snapshot.h); fsdp_save.c, fsdp_load.c
  *
  * unit_layout.h says where parameters are and who has which part, mesh.h which ranks form rows and columns. */
@@ -26,6 +27,7 @@
 #include <muster/fsdp.h>
 #include <muster/work.h>
 
+#include "train/commit/copies.h"
 #include "train/memory/state_region.h"
 #include "train/reduction/presence.h"
 #include "train/reduction/step_clock.h"
@@ -101,6 +103,14 @@ struct fsdp_dims {
     uint64_t sizes[MUSTER_TENSOR_DIMS_MAX];
 };
 
+/* A state that outlives its processes. */
+struct fsdp_kept {
+    struct copies *copies;
+    struct muster_optimizer *optimizer; /* whose state is in them */
+    uint64_t description;               /* state_hash() of all that is kept */
+    uint64_t steps_at_commit;           /* numbers.step_count at the last commit */
+};
+
 struct muster_fsdp {
     struct muster_fsdp_options options; /* its hook: `hook`, or NULL */
     struct muster_ddp_hook hook;
@@ -115,11 +125,12 @@ struct muster_fsdp {
 
     struct mesh mesh;
     struct unit_layout *layout;
-    struct state_region values; /* float32: what this host stores of every unit */
+    struct state_region values; /* float32: what this host stores of every unit. Part of a copy, if it is kept */
     struct state_region copy;   /* bfloat16: the same, if that is computed with */
     struct fsdp_state *states;
-    float *shard;     /* this rank's part of the averages, of all units; malloc'd */
-    size_t *shard_at; /* per unit: where it begins, in elements */
+    struct fsdp_kept *kept; /* NULL: the state ends with its processes */
+    float *shard;           /* this rank's part of the averages, of all units; malloc'd */
+    size_t *shard_at;       /* per unit: where it begins, in elements */
     size_t shard_count;
     size_t *counts; /* for a call with counts per rank: room for all ranks */
     uint8_t *met;   /* for a barrier of the row: a byte of each of its ranks */
@@ -252,6 +263,22 @@ int fsdp_optimizer_find(const struct muster_fsdp *fsdp, const struct muster_opti
 int fsdp_order_check_use(const struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass);
 /* Has it used all that they gathered? */
 int fsdp_order_check_end(const struct muster_fsdp *fsdp);
+
+/* ---- fsdp_optimizer.c ---- */
+
+/* The optimizer works on this rank's parts of the parameters, and remembers in `states`. */
+int fsdp_optimizer_place(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
+                         const struct state_region *states);
+
+/* ---- fsdp_keep.c ---- */
+
+/* MUSTER_EINVAL: what the optimizer wrote has not been committed. */
+int fsdp_keep_check_begin(const struct muster_fsdp *fsdp);
+bool fsdp_keep_has_committed(const struct muster_fsdp *fsdp);
+/* The optimizer's step from the committed copy into the other one. */
+int fsdp_keep_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, const float *const *gradients,
+                   const struct muster_optimizer_step_options *options);
+void fsdp_keep_end(struct muster_fsdp *fsdp);
 
 /* ---- fsdp_step.c ---- */
 

@@ -6,7 +6,8 @@
 #include "train/units/fsdp_impl.h"
 
 static void add_up(struct muster_fsdp_memory *memory) {
-    memory->host_bytes = memory->parameter_bytes + memory->copy_bytes + memory->state_bytes + memory->gathered_bytes;
+    memory->host_bytes = memory->parameter_bytes + memory->copy_bytes + memory->state_bytes + memory->gathered_bytes +
+                         memory->kept_bytes;
     memory->rank_bytes = memory->shard_bytes + memory->gradient_bytes + memory->overhead_bytes;
 }
 
@@ -30,6 +31,7 @@ int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_
     for (uint32_t i = 0; i < fsdp->slot_count; i++) {
         now.gathered_bytes += fsdp->slots[i]->region.bytes;
     }
+    now.kept_bytes = fsdp->kept ? copies_bytes(fsdp->kept->copies) - now.parameter_bytes - now.state_bytes : 0;
     add_up(&now);
     sized_write(out, out_bytes, &now, sizeof now);
     return MUSTER_OK;

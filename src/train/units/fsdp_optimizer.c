@@ -1,5 +1,4 @@
 /* What a rank has of the parameters that learn, an optimizer on it, and the norm of all gradients. */
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,21 +79,22 @@ static float *state_at(const struct muster_fsdp *fsdp, const struct state_region
            unit_layout_learns_at(fsdp->layout, (uint32_t)range.unit, fsdp->mesh.column) + in_part;
 }
 
-/* From the optimizer's own memory into the host's. */
-static int move_states(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, struct fsdp_state *kept) {
+int fsdp_optimizer_place(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
+                         const struct state_region *states) {
     size_t count = states_of(fsdp, optimizer);
-    assert(count > 0 && fsdp->learning_count > 0);
-    float **places = calloc(count * fsdp->learning_count, sizeof *places);
+    float **places = calloc((count + 1) * fsdp->learning_count, sizeof *places);
     struct muster_optimizer_memory memory = MUSTER_OPTIMIZER_MEMORY_INIT;
     if (!places) {
         return status_fail(MUSTER_ENOMEM, "no memory for %zu ranges", count * fsdp->learning_count);
     }
+    memory.parameters = places;
+    memory.state = places + fsdp->learning_count;
     for (size_t i = 0; i < fsdp->learning_count; i++) {
+        places[i] = range_of(fsdp, i).data;
         for (size_t state = 0; state < count; state++) {
-            places[i * count + state] = state_at(fsdp, &kept->region, state, i);
+            places[fsdp->learning_count + i * count + state] = state_at(fsdp, states, state, i);
         }
     }
-    memory.state = places;
     int status = muster_optimizer_move(optimizer, &memory);
     free(places);
     return status;
@@ -108,7 +108,7 @@ static int keep_states(struct muster_fsdp *fsdp, struct muster_optimizer *optimi
     }
     /* One of 0 bytes as well: the ranks of a host compare what they want. */
     int status = state_region_create(fsdp->mesh.row_group, "what the optimizer remembers", bytes, &kept->region);
-    status = status || bytes == 0 ? status : move_states(fsdp, optimizer, kept);
+    status = status || bytes == 0 ? status : fsdp_optimizer_place(fsdp, optimizer, &kept->region);
     if (status != MUSTER_OK) {
         state_region_free(&kept->region);
         free(kept);
@@ -190,7 +190,8 @@ static int step(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, do
     }
     options.gradient_scale = gradient_scale;
     options.bfloat16 = fsdp->copy.memory ? copies : NULL;
-    int status = muster_optimizer_step_into(optimizer, gradients, &options);
+    int status = fsdp_keep_has_committed(fsdp) ? fsdp_keep_step(fsdp, optimizer, gradients, &options)
+                                               : muster_optimizer_step_into(optimizer, gradients, &options);
     free(gradients);
     free(copies);
     return status;

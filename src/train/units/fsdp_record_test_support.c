@@ -207,6 +207,57 @@ int state_region_create(struct muster_group *group, const char *what, size_t byt
     return MUSTER_OK;
 }
 
+/* Nothing is kept here: fsdp->kept is NULL. */
+int copies_open(const struct copies_options *options, struct copies **out) {
+    (void)options;
+    (void)out;
+    return status_fail(MUSTER_EUNSUPPORTED, "no state is kept here");
+}
+
+void copies_close(struct copies *copies) {
+    (void)copies;
+}
+
+int64_t copies_step(const struct copies *copies) {
+    (void)copies;
+    return COMMIT_NOTHING;
+}
+
+void *copies_current(const struct copies *copies) {
+    (void)copies;
+    return NULL;
+}
+
+ptrdiff_t copies_delta(const struct copies *copies) {
+    (void)copies;
+    return 0;
+}
+
+void copies_begin(struct copies *copies) {
+    (void)copies;
+}
+
+bool copies_is_begun(const struct copies *copies) {
+    (void)copies;
+    return false;
+}
+
+void *copies_extra(const struct copies *copies) {
+    (void)copies;
+    return NULL;
+}
+
+ptrdiff_t copies_commit(struct copies *copies, int64_t step) {
+    (void)copies;
+    (void)step;
+    return 0;
+}
+
+size_t copies_bytes(const struct copies *copies) {
+    (void)copies;
+    return 0;
+}
+
 void state_region_free(struct state_region *region) {
     test_free(region->memory);
 }

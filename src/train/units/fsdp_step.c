@@ -105,7 +105,8 @@ static int begin(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind) {
     if (kind == MUSTER_FSDP_ACCUMULATE && fsdp->options.uneven_inputs) {
         return status_fail(MUSTER_EINVAL, "a step ACCUMULATE with uneven_inputs: use NO_SYNC");
     }
-    status = agree_on_presence(fsdp, kind);
+    status = fsdp_keep_check_begin(fsdp);
+    status = status ? status : agree_on_presence(fsdp, kind);
     return status ? status : fsdp_step_open(fsdp, kind);
 }
 

@@ -267,6 +267,10 @@ static int optimize(const struct run *run) {
     return status ? status : muster_fsdp_step(run->fsdp, run->optimizer, scale);
 }
 
+static int call(job_hook *hook, const struct run *run) {
+    return hook ? hook(run->rank, run->job, run->fsdp, run->optimizer) : 0;
+}
+
 static int run_steps(const struct run *run) {
     int status = 0;
     uint32_t step = run->job->first_step;
@@ -275,11 +279,13 @@ static int run_steps(const struct run *run) {
             status = run_part(run, step, part);
         }
         status = status ? status : optimize(run);
+        status = status ? status : call(run->job->after_step, run);
     }
     bool stepped = run->job->options.uneven_inputs;
     while (status == 0 && stepped) {
         status = muster_fsdp_shadow(run->fsdp, &stepped);
         status = status || !stepped ? status : optimize(run);
+        status = status || !stepped ? status : call(run->job->after_step, run);
     }
     return status;
 }
@@ -313,10 +319,6 @@ static void compare(const struct run *run, const struct reference *r) {
     rank_check_code(run->rank, muster_fsdp_finish(run->fsdp), 0);
 }
 
-static int call(job_hook *hook, const struct run *run) {
-    return hook ? hook(run->rank, run->job, run->fsdp, run->optimizer) : 0;
-}
-
 static void train_and_compare(const struct run *run) {
     struct reference reference;
     if (call(run->job->prepare, run) != 0) {
@@ -332,16 +334,11 @@ static void train_and_compare(const struct run *run) {
     reference_free(&reference);
 }
 
-int job_body(struct rank *rank, void *argument) {
-    const struct job *job = argument;
+void job_run(struct rank *rank, const struct job *job, struct muster_group *group) {
     struct run run = {.rank = rank, .job = job};
     struct muster_fsdp_options options = job->options;
     size_t groups_of[PARAMETERS], learning = 0;
     const struct muster_optimizer_group groups[2] = {{.adamw = &adamw}, {.adamw = &adamw_plain}};
-    if (job->environment) {
-        rank_check(rank, putenv((char *)(uintptr_t)job->environment) == 0);
-    }
-    struct muster_group *group = rank_group(rank, NULL);
     options.fill = fill_parameter;
     for (size_t p = 0; p < PARAMETERS; p++) {
         if (!is_frozen(job, p)) {
@@ -353,6 +350,15 @@ int job_body(struct rank *rank, void *argument) {
     train_and_compare(&run);
     muster_optimizer_free(run.optimizer);
     muster_fsdp_free(run.fsdp);
+}
+
+int job_body(struct rank *rank, void *argument) {
+    const struct job *job = argument;
+    if (job->environment) {
+        rank_check(rank, putenv((char *)(uintptr_t)job->environment) == 0);
+    }
+    struct muster_group *group = rank_group(rank, NULL);
+    job_run(rank, job, group);
     muster_group_free(group);
     return 0;
 }

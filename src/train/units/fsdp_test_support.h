@@ -39,6 +39,7 @@ struct job {
     uint32_t batches;                /* of rank r: steps - r * batches; with uneven_inputs */
     uint32_t first_step, first_size; /* steps before first_step were made by a job of first_size ranks */
     job_hook *prepare, *conclude;    /* before the first step, after the last one; or NULL */
+    job_hook *after_step;            /* after each step of the optimizer, or NULL */
     const void *context;             /* for them */
 };
 #define JOB_INIT                                                                                                       \
@@ -67,5 +68,7 @@ void reference_free(struct reference *r);
 void job_check(uint32_t size, const struct job *job);
 /* What a rank does of it; argument: the job. */
 int job_body(struct rank *rank, void *argument);
+/* The same in a group that is there, of rank->size ranks. */
+void job_run(struct rank *rank, const struct job *job, struct muster_group *group);
 
 #endif

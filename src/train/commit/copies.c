@@ -1,0 +1,350 @@
+/* See copies.h. */
+#include "train/commit/copies.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <muster/collective.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "train/memory/state_region.h"
+#include "train/reduction/step_failure.h"
+#include "train/state/snapshot_parts.h"
+
+enum { LINE_BYTES = 64, HELD_NAME_BYTES = 128 };
+
+struct copies {
+    struct state_region region;
+    struct commit_table *table;
+    char *bases[COMMIT_COPIES]; /* where they are written */
+    char *views[COMMIT_COPIES]; /* and where they are read: the same memory, mapped read-only; NULL: not yet */
+    size_t stride;              /* bytes of a copy with its extra room, whole pages */
+    size_t extra_offset;        /* in it */
+    uint32_t writer, writer_count;
+    uint32_t current;
+    bool is_begun;
+    int64_t step;
+};
+
+/* ---- the memory ---- */
+
+static size_t round_up(size_t bytes, size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static size_t page_bytes(void) {
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t stride_of(const struct commit_kind *kind) {
+    return round_up(round_up(kind->copy_bytes, LINE_BYTES) + kind->extra_bytes, page_bytes());
+}
+
+/* With a page more: copies begin on one. */
+static size_t region_bytes(const struct commit_kind *kind, uint32_t writer_count) {
+    return commit_table_bytes(writer_count) + page_bytes() + COMMIT_COPIES * stride_of(kind);
+}
+
+static void lay_out(struct copies *copies, const struct commit_kind *kind) {
+    copies->table = copies->region.memory;
+    copies->stride = stride_of(kind);
+    copies->extra_offset = round_up(kind->copy_bytes, LINE_BYTES);
+    uintptr_t behind = (uintptr_t)copies->region.memory + commit_table_bytes(commit_table_room(copies->table));
+    char *first = (char *)copies->region.memory + (round_up(behind, page_bytes()) - (uintptr_t)copies->region.memory);
+    for (uint32_t i = 0; i < COMMIT_COPIES; i++) {
+        copies->bases[i] = first + i * copies->stride;
+    }
+}
+
+/* mremap() of 0 bytes of a shared mapping gives another mapping of the same memory. */
+static int map_views(struct copies *copies) {
+    size_t bytes = COMMIT_COPIES * copies->stride;
+    char *view = mremap(copies->bases[0], 0, bytes, MREMAP_MAYMOVE);
+    if (view == MAP_FAILED) {
+        return status_fail_errno(errno, "map the committed state again");
+    }
+    for (uint32_t i = 0; i < COMMIT_COPIES; i++) {
+        copies->views[i] = view + i * copies->stride;
+    }
+    return mprotect(view, bytes, PROT_READ) == 0 ? MUSTER_OK : status_fail_errno(errno, "protect the committed state");
+}
+
+/* ---- finding and making it ---- */
+
+static bool is_first(const struct copies_options *o) {
+    return !o->row || muster_group_rank(o->row) == 0;
+}
+
+/* Does the held memory have room and a table for this state? A state of another shape is no failure: it is made anew.
+ */
+static bool fits(int fd, const struct copies_options *o, uint32_t writer_count, struct commit_offer *offer) {
+    struct state_region region;
+    if (state_region_adopt(fd, 0, &region) != MUSTER_OK) {
+        return false;
+    }
+    size_t bytes = region.segment.bytes - SEGMENT_HEADER_BYTES;
+    const struct commit_table *table = region.memory;
+    bool is = commit_table_fits(table, bytes, &o->kind, writer_count) &&
+              region_bytes(&o->kind, commit_table_room(table)) <= bytes;
+    if (is) {
+        commit_table_steps(table, offer->steps);
+    }
+    state_region_free(&region);
+    return is;
+}
+
+/* *out_fd: of held memory that fits, or -1. */
+static int look(struct holder *holder, const struct copies_options *o, const char *name, uint32_t writer_count,
+                struct commit_offer *offer, int *out_fd) {
+    int fd = -1, status = holder_get(holder, name, &fd);
+    if (status == MUSTER_ENOENT) {
+        return MUSTER_OK;
+    }
+    if (status == MUSTER_OK && !fits(fd, o, writer_count, offer)) {
+        (void)close(fd);
+        fd = -1;
+    }
+    *out_fd = fd;
+    return status;
+}
+
+struct found {
+    struct commit_offer offer;
+    uint32_t is_first;
+};
+
+/* All learn what each row has, and choose. */
+static int choose(const struct copies_options *o, const struct commit_offer *own, int64_t *out_step) {
+    uint32_t size = muster_group_size(o->group), rank = muster_group_rank(o->group), count = 0;
+    struct found *all = calloc(size, sizeof *all);
+    struct commit_offer *offers = calloc(size, sizeof *offers);
+    int status = all && offers ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for what %u ranks have found", size);
+    if (status == MUSTER_OK) {
+        all[rank] = (struct found){*own, is_first(o)};
+        status = muster_all_gather(o->group, &all[rank], all, sizeof *all, MUSTER_UINT8, NULL);
+    }
+    for (uint32_t i = 0; status == MUSTER_OK && i < size; i++) {
+        if (all[i].is_first) {
+            offers[count++] = all[i].offer;
+        }
+    }
+    if (status == MUSTER_OK) {
+        *out_step = o->replicas ? commit_choose_replica(offers, count) : commit_choose_common(offers, count);
+    }
+    free(all);
+    free(offers);
+    return status;
+}
+
+static int make(struct copies *copies, const struct copies_options *o, struct holder *holder, const char *name,
+                int *out_fd) {
+    struct state_region region;
+    int status = holder_drop(holder, name); /* before more is made: there may be no room for both */
+    status = status ? status
+                    : state_region_create(NULL, "the committed state", region_bytes(&o->kind, copies->writer_count),
+                                          &region);
+    if (status != MUSTER_OK) {
+        return status;
+    }
+    commit_table_init(region.memory, &o->kind, copies->writer_count);
+    status = holder_put(holder, name, region.segment.fd);
+    int fd = status ? -1 : fcntl(region.segment.fd, F_DUPFD_CLOEXEC, 0);
+    status = status || fd >= 0 ? status : status_fail_errno(errno, "a descriptor for the committed state");
+    state_region_free(&region);
+    *out_fd = fd;
+    return status;
+}
+
+/* Which copy has the step; it is there. */
+static uint32_t copy_of(const struct copies *copies, int64_t step) {
+    int64_t steps[COMMIT_COPIES];
+    commit_table_steps(copies->table, steps);
+    return steps[0] == step ? 0 : 1;
+}
+
+/* Rows that lack the step get it from the first one that has it. By the first ranks of the rows. */
+static int replicate(struct copies *copies, const struct copies_options *o, bool has) {
+    uint32_t size = muster_group_size(o->replicas), rank = muster_group_rank(o->replicas), owner = 0;
+    uint8_t *all = calloc(size, sizeof *all);
+    int status = all ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for what %u ranks have", size);
+    if (status == MUSTER_OK) {
+        all[rank] = has;
+        status = muster_all_gather(o->replicas, &all[rank], all, 1, MUSTER_UINT8, NULL);
+    }
+    bool lacks = status == MUSTER_OK && memchr(all, 0, size) != NULL;
+    while (lacks && owner < size && !all[owner]) {
+        owner++;
+    }
+    if (lacks && owner < size) {
+        status =
+            muster_broadcast(o->replicas, copies->bases[copies->current], copies->stride, MUSTER_UINT8, owner, NULL);
+    }
+    free(all);
+    return status;
+}
+
+/* The first rank opens the new life of the table; the others go on when it has. */
+static int renew(struct copies *copies, const struct copies_options *o) {
+    if (is_first(o)) {
+        commit_table_renew(copies->table, copies->writer_count, copies->current, copies->step);
+    }
+    int status = muster_barrier(o->group, NULL);
+    if (status == MUSTER_OK && copies->step >= 0) {
+        copies->current = copy_of(copies, copies->step);
+    }
+    return status;
+}
+
+/* Memory is there on all hosts. */
+static int open_found(struct copies *copies, const struct copies_options *o, int fd, bool has) {
+    int status = state_region_find(o->row, "the committed state", fd, &copies->region);
+    if (status != MUSTER_OK) {
+        return status;
+    }
+    lay_out(copies, &o->kind);
+    status = map_views(copies);
+    if (status != MUSTER_OK) {
+        return status;
+    }
+    copies->current = has ? copy_of(copies, copies->step) : 0; /* of the first rank; the others see it in the table */
+    if (copies->step >= 0 && o->replicas && is_first(o)) {
+        status = replicate(copies, o, has);
+    }
+    return status ? status : renew(copies, o);
+}
+
+/* Another rank has found no room: nobody has use for this. */
+static int give_back(struct holder *holder, const char *name, int status) {
+    char detail[MUSTER_DETAIL_MAX];
+    (void)str_copy(detail, sizeof detail, muster_detail());
+    (void)holder_drop(holder, name);
+    return status_fail(status, "%s", detail);
+}
+
+/* What is for the first rank of a row to do with the holder, is agreed on: the group goes on without it. */
+static int open_held(struct copies *copies, const struct copies_options *o, struct holder *holder, const char *name,
+                     int *fd) {
+    struct commit_offer offer = {{COMMIT_NOTHING, COMMIT_NOTHING}};
+    int status = is_first(o) ? look(holder, o, name, copies->writer_count, &offer, fd) : MUSTER_OK;
+    status = snapshot_agree(o->group, status);
+    status = status ? status : choose(o, &offer, &copies->step);
+    if (status != MUSTER_OK) {
+        return status;
+    }
+    bool has = *fd >= 0 && commit_offer_has(&offer, copies->step);
+    if (!has && *fd >= 0) {
+        (void)close(*fd);
+        *fd = -1;
+    }
+    bool makes = !has && is_first(o);
+    status = snapshot_agree(o->group, makes ? make(copies, o, holder, name, fd) : MUSTER_OK);
+    if (status != MUSTER_OK) {
+        return makes ? give_back(holder, name, status) : status;
+    }
+    status = open_found(copies, o, *fd, has);
+    if (status != MUSTER_OK) {
+        step_failure_tell(o->group, status);
+    }
+    return status;
+}
+
+/* One agent may have several rows: of hosts that are simulated, or of ranks that share with nobody. */
+static void name_memory(const struct copies_options *o, char out[HELD_NAME_BYTES]) {
+    const char *local = getenv("LOCAL_RANK");
+    (void)str_format(out, HELD_NAME_BYTES, "%.96s/%.16s", o->name, local ? local : "0");
+}
+
+static int open_named(struct copies *copies, const struct copies_options *o) {
+    struct holder *holder = NULL;
+    char name[HELD_NAME_BYTES];
+    int fd = -1;
+    name_memory(o, name);
+    int status = snapshot_agree(o->group, is_first(o) ? holder_open(&holder) : MUSTER_OK);
+    status = status ? status : open_held(copies, o, holder, name, &fd);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    holder_close(holder);
+    return status;
+}
+
+int copies_open(const struct copies_options *options, struct copies **out) {
+    struct copies *copies = calloc(1, sizeof *copies);
+    int status = copies ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for a committed state");
+    status = snapshot_agree(options->group, status);
+    if (status == MUSTER_OK && copies) {
+        copies->writer = options->row ? muster_group_rank(options->row) : 0;
+        copies->writer_count = options->row ? muster_group_size(options->row) : 1;
+        status = open_named(copies, options);
+    }
+    if (status != MUSTER_OK) {
+        copies_close(copies);
+        return status;
+    }
+    *out = copies;
+    return MUSTER_OK;
+}
+
+void copies_close(struct copies *copies) {
+    if (copies) {
+        if (copies->views[0]) {
+            (void)munmap(copies->views[0], COMMIT_COPIES * copies->stride);
+        }
+        state_region_free(&copies->region);
+        free(copies);
+    }
+}
+
+/* ---- steps ---- */
+
+int64_t copies_step(const struct copies *copies) {
+    return copies->step;
+}
+
+void *copies_current(const struct copies *copies) {
+    return (copies->step >= 0 ? copies->views : copies->bases)[copies->current];
+}
+
+static uint32_t other_of(const struct copies *copies) {
+    return COMMIT_COPIES - 1 - copies->current;
+}
+
+ptrdiff_t copies_delta(const struct copies *copies) {
+    return copies->bases[other_of(copies)] - (char *)copies_current(copies);
+}
+
+void copies_begin(struct copies *copies) {
+    assert(copies->step >= 0);
+    commit_table_label(copies->table, copies->writer, other_of(copies), COMMIT_NOTHING);
+    copies->is_begun = true;
+}
+
+bool copies_is_begun(const struct copies *copies) {
+    return copies->is_begun;
+}
+
+void *copies_extra(const struct copies *copies) {
+    char *copy = copies->is_begun ? copies->bases[other_of(copies)] : copies_current(copies);
+    return copy + copies->extra_offset;
+}
+
+ptrdiff_t copies_commit(struct copies *copies, int64_t step) {
+    assert(step > copies->step && (copies->is_begun || copies->step < 0));
+    char *before = copies_current(copies);
+    uint32_t copy = copies->is_begun ? other_of(copies) : copies->current;
+    commit_table_label(copies->table, copies->writer, copy, step);
+    copies->current = copy;
+    copies->is_begun = false;
+    copies->step = step;
+    return (char *)copies_current(copies) - before;
+}
+
+size_t copies_bytes(const struct copies *copies) {
+    return copies->region.segment.bytes;
+}

@@ -1,0 +1,75 @@
+/* Two copies of a state of training, in memory that outlives the processes that write it.
+ *
+ * One copy is committed. The next step is written into the other, from the committed one, and is committed by one store
+ * (commit_table.h). The memory is one mapping for all ranks that write it together, the row: one host's ranks of a
+ * sharded state, or a rank by itself. The node's agent holds its descriptor (train/memory/holder.h). When the processes
+ * are started again they find it, and agree on the newest step that all of them have committed.
+ *
+ * What protects a committed copy from a process that writes wildly before it dies: the memory is mapped twice, and the
+ * addresses that a program gets of a committed copy are those of a read-only mapping. The writable one is used while a
+ * step is written, and its addresses are nobody else's. (Protecting and unprotecting one mapping at each commit takes
+ * 45 us a MiB.) What belongs to the state besides (copies_extra()) has a checksum, too (train/state/state_bytes.h). A
+ * write to any address at all, or another process of the user, can still destroy it.
+ *
+ * One thread at a time. */
+#ifndef TRAIN_COMMIT_COPIES_H
+#define TRAIN_COMMIT_COPIES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <muster/group.h>
+
+#include "train/commit/commit_table.h"
+#include "train/memory/holder.h"
+
+struct copies_options {
+    const char *name;              /* under which the memory is held; equal in later lives of the job */
+    struct muster_group *group;    /* all ranks that have the state */
+    struct muster_group *row;      /* those that write this memory; NULL: this rank alone */
+    struct muster_group *replicas; /* the first ranks of rows that all have the same state; NULL: each row has a part
+                                    * that nobody else has. Used by the first rank of each row */
+    struct commit_kind kind;       /* equal on all ranks of a row */
+};
+
+struct copies;
+
+/* Finds the memory of an earlier life, or makes it anew. Collective over the group, which is borrowed for the call. If
+ * a committed step is found, it is that of all ranks from now on; who lacks it gets a copy of another row's, if there
+ * are replicas. Else memory is made, zeroed: twice the state is reserved. Blocks. Where there is no room for it, or the
+ * agent does not answer, all ranks get the code and the sentence of the rank that found it, and the group goes on.
+ * Other failures of one rank abort the group. MUSTER_ENOMEM, MUSTER_ESYSTEM, MUSTER_ECONNECT, MUSTER_ETIMEOUT. */
+int copies_open(const struct copies_options *options, struct copies **out);
+
+/* Unmaps it; it stays held. NULL is accepted. */
+void copies_close(struct copies *copies);
+
+/* The step that is committed; COMMIT_NOTHING: none yet. */
+int64_t copies_step(const struct copies *copies);
+
+/* The copy that counts: the committed one, read-only, or before the first commit the one that will be. Aligned to a
+ * page. */
+void *copies_current(const struct copies *copies);
+
+/* From an address in the current copy to the same place in the other, where it may be written: to be added. */
+ptrdiff_t copies_delta(const struct copies *copies);
+
+/* The other copy may be written now, until the commit. Only after all ranks have committed the current one: after a
+ * collective call of all of them that follows it. Not before the first commit: then the current copy itself is written.
+ */
+void copies_begin(struct copies *copies);
+bool copies_is_begun(const struct copies *copies);
+
+/* Room for what belongs to the state besides, extra_bytes, aligned to 64. That of the copy that is being written, for
+ * the first rank of the row to write; or of the current one, to be read. */
+void *copies_extra(const struct copies *copies);
+
+/* This rank has written all that it writes of the copy: it holds `step` now, and is the current one. A greater step
+ * than before. Returns what is to be added to an address in the copy that was the current one. */
+ptrdiff_t copies_commit(struct copies *copies, int64_t step);
+
+/* Bytes of the mapping. */
+size_t copies_bytes(const struct copies *copies);
+
+#endif
