@@ -40,7 +40,7 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-shrink soak-snapshots soak-fsdp bench lint lint-deep format \
+.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-shrink soak-snapshots soak-fsdp soak-kept bench lint lint-deep format \
         layers circles install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
@@ -146,6 +146,11 @@ soak-snapshots: all ## COUNT lives (1000000) of snapshots on a disk that loses p
 
 soak-fsdp: all ## COUNT sharded trainings (1000) of which a rank ends or is stopped at any instant
 	@$(BUILD)/tests/train/fsdp_deaths --count $(or $(COUNT),1000) $(if $(SEED),--seed $(SEED))
+
+soak-kept: all ## kill COUNT ranks (1000) of GPTs and of MNIST whose state is kept in memory; all bits must be as without
+	@for way in "gpt --sharding fsdp" "gpt --sharding ddp" "mnist"; do \
+	    MUSTER_BINARY=$(abspath $(BUILD))/muster python3 tests/examples/kills.py --count $(or $(COUNT),1000) --program $$way $(if $(SEED),--seed $(SEED)) || exit 1; \
+	done
 
 soak-pauses: all ## SOAK_ARGS pause whole jobs of every backend for up to a minute (four minutes)
 	@tests/regress/soak-pauses $(SOAK_ARGS)

@@ -77,7 +77,9 @@ static void say_start(const struct trainer *t) {
     if (t->found.passed_over > 0) {
         printf("%s\n", t->found.note);
     }
-    if (t->step > 0) {
+    if (t->from_memory) {
+        printf("from step %" PRId64 ", which was in memory: ", t->step);
+    } else if (t->step > 0) {
         printf("from the snapshot of step %" PRId64 ": ", t->step);
     } else {
         printf("from %s: ", o->weights != NULL ? o->weights : "scratch");

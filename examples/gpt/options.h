@@ -23,6 +23,7 @@ struct options {
     int64_t seed;
     const char *snapshot, *plot; /* may be NULL */
     const char *weights;         /* may be NULL */
+    bool forgets;                /* the state ends with its processes */
     bool samples_only;
     int sample; /* tokens; 0: none */
     const char *prompt;

@@ -29,6 +29,11 @@ void resident_own_gradients(struct resident *resident) {
     resident->memory[1] = lay_out(resident->list, resident->gradients);
 }
 
+void resident_give_up(struct resident *resident) {
+    free(resident->memory[0]);
+    resident->memory[0] = NULL;
+}
+
 void resident_done(struct resident *resident) {
     free(resident->memory[0]);
     free(resident->memory[1]);

@@ -25,6 +25,9 @@ void resident_done(struct resident *resident);
 /* Memory for the gradients, zeros. A caller that does without sets all of resident->gradients. */
 void resident_own_gradients(struct resident *resident);
 
+/* The parameters live elsewhere from now on: resident->parameters has been set. */
+void resident_give_up(struct resident *resident);
+
 /* First values of all units. */
 void resident_fill(struct resident *resident, const struct first_values *first);
 

@@ -34,6 +34,7 @@ void sharding_init(struct sharding *sharding, const struct sharding_choice *choi
 }
 
 void sharding_done(struct sharding *sharding) {
+    muster_state_free(sharding->state);
     muster_fsdp_free(sharding->fsdp);
     free(sharding->wide[0]);
     free(sharding->wide[1]);
@@ -88,6 +89,7 @@ static void make_ddp(struct sharding *sharding) {
     }
     struct muster_ddp_options options = MUSTER_DDP_OPTIONS_INIT;
     options.rebuild = false;
+    options.copy_parameters = sharding->state == NULL; /* else they are equal, and committed: not to be written */
     options.bucket_bytes = options.first_bucket_bytes = BUCKET_BYTES;
     check(muster_ddp_create(sharding->group, units, (size_t)count, NULL, 0, &options, &sharding->ddp),
           "agree on the model");
@@ -179,8 +181,52 @@ void sharding_step(struct sharding *sharding, struct muster_optimizer *optimizer
     options.gradient_scale = gradient_scale;
     if (sharding->fsdp != NULL) {
         check(muster_fsdp_step(sharding->fsdp, optimizer, gradient_scale), "change the parameters");
+    } else if (sharding->state != NULL) {
+        check(muster_state_step(sharding->state, sharding->gradients, &options), "change the parameters");
     } else {
         check(muster_optimizer_step_into(optimizer, sharding->gradients, &options), "change the parameters");
+    }
+}
+
+/* ---- State that outlives the processes ---- */
+
+/* The parameters are elsewhere after each commit. */
+static void follow(struct sharding *sharding) {
+    float *at = muster_state_block_data(sharding->state, 0);
+    for (int unit = 0; unit < sharding->list->unit_count; unit++) {
+        sharding->resident.parameters[unit] = at;
+        at += sharding->list->units[unit].float_count;
+    }
+}
+
+int64_t sharding_keep(struct sharding *sharding, struct muster_optimizer *optimizer,
+                      const struct muster_snapshot_state *extra) {
+    const struct muster_state_block block = {sharding->resident.memory[0], sharding->list->float_count};
+    int64_t step = -1;
+    int status = sharding->fsdp != NULL
+                     ? muster_fsdp_keep(sharding->fsdp, optimizer, extra, NULL, &step)
+                     : muster_state_create(sharding->group, optimizer, &block, 1, extra, NULL, &sharding->state, &step);
+    if (status == MUSTER_ENOMEM && muster_group_status(sharding->group) == MUSTER_OK) {
+        if (muster_group_rank(sharding->group) == 0) {
+            printf("the state is not kept in memory: %s\n", muster_detail());
+        }
+        return -1;
+    }
+    check(status, "keep the state");
+    sharding->is_kept = true;
+    if (sharding->state != NULL) {
+        follow(sharding);
+        resident_give_up(&sharding->resident);
+    }
+    return step;
+}
+
+void sharding_commit(struct sharding *sharding, int64_t step, const struct muster_snapshot_state *extra) {
+    if (sharding->fsdp != NULL && sharding->is_kept) {
+        check(muster_fsdp_commit(sharding->fsdp, step, extra), "commit the state");
+    } else if (sharding->is_kept) {
+        check(muster_state_commit(sharding->state, step, extra), "commit the state");
+        follow(sharding);
     }
 }
 

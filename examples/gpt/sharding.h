@@ -16,6 +16,7 @@
 #include <muster/group.h>
 #include <muster/optimizer.h>
 #include <muster/snapshot.h>
+#include <muster/state.h>
 
 #include "gpt.h"
 #include "resident.h"
@@ -43,10 +44,12 @@ struct sharding {
     struct muster_fsdp *fsdp; /* else NULL */
     float *wide[2];           /* with bfloat16: units that are held, as the model computes with them */
     int wide_unit[2];
-    /* Without it. */
+    bool is_kept; /* the state outlives its processes */
+    /* Without fsdp. */
     struct resident resident;
-    struct muster_ddp *ddp;  /* or NULL */
-    const float **gradients; /* of each tensor, in the order of the list */
+    struct muster_state *state; /* NULL: it is not kept, or by the fsdp */
+    struct muster_ddp *ddp;     /* or NULL */
+    const float **gradients;    /* of each tensor, in the order of the list */
 };
 
 /* Borrows group and list until sharding_done(). first: of the parameters. */
@@ -57,6 +60,13 @@ void sharding_done(struct sharding *sharding);
 /* An optimizer for what this rank has. groups: of an enum sharding_group. To be freed before sharding_done(). */
 void sharding_make_optimizer(struct sharding *sharding, const struct muster_optimizer_group *groups,
                              struct muster_optimizer **out);
+
+/* Moves all that is trained into memory that outlives the processes. Returns the step of an earlier life of the job,
+ * whose state is there now, and in what `extra` describes; or -1. Before sharding_start(). */
+int64_t sharding_keep(struct sharding *sharding, struct muster_optimizer *optimizer,
+                      const struct muster_snapshot_state *extra);
+/* What has been computed is the state of `step` now. Does nothing if it is not kept. */
+void sharding_commit(struct sharding *sharding, int64_t step, const struct muster_snapshot_state *extra);
 
 /* Once parameters have their values, those of rank 0 are everybody's. Afterwards steps may begin. */
 void sharding_start(struct sharding *sharding);

@@ -66,6 +66,21 @@ bool trainer_load(struct trainer *trainer) {
     return is_there;
 }
 
+bool trainer_keep(struct trainer *trainer) {
+    struct extra extra;
+    struct muster_snapshot_state state = describe_extra(&extra, trainer);
+    int64_t step = sharding_keep(&trainer->sharding, trainer->optimizer, &state);
+    trainer->from_memory = step >= 0;
+    trainer->step = step >= 0 ? step : 0;
+    return trainer->from_memory;
+}
+
+void trainer_commit(struct trainer *trainer) {
+    struct extra extra;
+    struct muster_snapshot_state state = describe_extra(&extra, trainer);
+    sharding_commit(&trainer->sharding, trainer->step, &state);
+}
+
 void trainer_load_shape(struct trainer *trainer) {
     struct numbers numbers;
     struct muster_value values[NUMBERS];

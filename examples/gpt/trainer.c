@@ -60,6 +60,7 @@ double trainer_step(struct trainer *trainer, double *norm) {
     t->step++;
     double mean = mean_loss(t, loss);
     curve_add(&t->curve, mean);
+    trainer_commit(t);
     return mean;
 }
 
@@ -148,7 +149,11 @@ void trainer_create(struct trainer *trainer) {
     }
     o->batch = o->samples_only ? 1 : o->batch;
     make_model(trainer);
-    (void)trainer_load(trainer);
+    bool keeps = !o->forgets && !o->samples_only && muster_state_outlives();
+    if (!keeps || !trainer_keep(trainer)) {
+        (void)trainer_load(trainer);
+        trainer_commit(trainer);
+    }
     sharding_start(&trainer->sharding);
 }
 

@@ -37,6 +37,7 @@ struct trainer {
     int64_t step; /* steps done */
     struct curve curve;
     struct muster_snapshot_found found; /* what it went on from */
+    bool from_memory;                   /* or from there */
 };
 
 /* Joins the group, reads the text, makes the model, and goes on from the newest snapshot if there is one. */
@@ -57,6 +58,13 @@ void trainer_save(struct trainer *trainer);
 
 /* Loads it into a trainer whose model is made. False: there is no snapshot. */
 bool trainer_load(struct trainer *trainer);
+
+/* Keeps what training goes on from in memory that outlives the process, and goes on from there. False: there is nothing
+ * of an earlier life of this job. */
+bool trainer_keep(struct trainer *trainer);
+
+/* A step is done: a rank that is started again goes on after it. */
+void trainer_commit(struct trainer *trainer);
 
 /* Shape and alphabet of the model in the newest snapshot; fails if there is none. */
 void trainer_load_shape(struct trainer *trainer);

@@ -90,7 +90,11 @@ static double train_step(struct trainer *t, size_t *images) {
         gradients[i] = p->gradient;
     }
     muster_trace_begin("optimizer");
-    muster_optimizer_step(t->optimizer, gradients);
+    if (t->state != NULL) {
+        check(muster_state_step(t->state, gradients, NULL), "change the parameters");
+    } else {
+        muster_optimizer_step(t->optimizer, gradients);
+    }
     muster_trace_end();
     return loss;
 }
@@ -127,6 +131,7 @@ static void train_epoch(struct trainer *t) {
         curve_add(&p->curve, loss);
         t->sums.loss += loss * (double)images;
         t->sums.images += (double)images;
+        trainer_commit(t);
         t->stops = is_to_stop(t);
     }
 }

@@ -85,14 +85,18 @@ static void tensors_describe(struct net *net) {
     }
 }
 
-static void tensors_place(struct net *net) {
-    net->values = allocate(net_parameter_floats(net), sizeof(float));
-    float *next = net->values;
-    for (int i = 0; i < NET_PARAMETER_COUNT; next += padded(net->parameters[i++].count)) {
-        net->parameters[i].value = next;
+static void values_place(struct net *net, float *values) {
+    net->values = values;
+    for (int i = 0; i < NET_PARAMETER_COUNT; values += padded(net->parameters[i++].count)) {
+        net->parameters[i].value = values;
     }
+}
+
+static void tensors_place(struct net *net) {
+    net->own_values = allocate(net_parameter_floats(net), sizeof(float));
+    values_place(net, net->own_values);
     net->statistics = allocate(2 * CHANNELS1 + 2 * CHANNELS2, sizeof(float));
-    next = net->statistics;
+    float *next = net->statistics;
     for (int i = 0; i < NET_BUFFER_COUNT; next += net->buffers[i++].count) {
         net->buffers[i].value = next;
     }
@@ -168,7 +172,7 @@ void net_free(struct net *net) {
         return;
     }
     batch_free(net);
-    free(net->values);
+    free(net->own_values);
     free(net->statistics);
     free(net->spare);
     free(net);
@@ -180,6 +184,12 @@ size_t net_parameter_floats(const struct net *net) {
         floats += padded(net->parameters[i].count);
     }
     return floats;
+}
+
+void net_move(struct net *net, float *values) {
+    values_place(net, values);
+    free(net->own_values);
+    net->own_values = NULL;
 }
 
 void net_set_gradients(struct net *net, float *gradients) {

@@ -78,6 +78,7 @@ struct net {
     float *logits;   /* (batch, 10), output */
 
     float *values;     /* all parameters, one after the other */
+    float *own_values; /* the same, until they are moved */
     float *statistics; /* all buffers */
     float *spare;      /* as large as all gradients: a contribution before it is added; NULL until it is needed */
     int count;         /* images of the last forward call */
@@ -104,6 +105,8 @@ void net_free(struct net *net);
 
 /* Floats of all parameters. */
 size_t net_parameter_floats(const struct net *net);
+/* The parameters are there from now on, as many floats. Their values are what is there. */
+void net_move(struct net *net, float *values);
 /* Where gradients go: net_parameter_floats() of them, in the order of the parameters, 64-byte aligned; borrowed until
  * net_free(). */
 void net_set_gradients(struct net *net, float *gradients);

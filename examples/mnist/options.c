@@ -26,6 +26,7 @@ static const char HELP[] =
     "  --seed N            of the parameters and the order of the images (0)\n"
     "  --data DIR          folder with MNIST's four IDX files (the 5,000 images of examples/data)\n"
     "  --snapshot DIR      save after each epoch, and go on from the newest there\n"
+    "  --forget            do not keep the state in memory: restarted workers need a snapshot\n"
     "  --shrink            when a worker is lost the others go on without it, in the middle of the epoch; for workers\n"
     "                      that nobody restarts: muster run --survivors=continue (or see docs/ddp.md)\n"
     "  --plot FILE.svg     draw the losses into a file, too\n"
@@ -103,6 +104,9 @@ static void set(struct options *options, int letter, const char *name, const cha
     case 's':
         options->snapshot = text;
         break;
+    case 'f':
+        options->forget = true;
+        break;
     case 'k':
         options->shrink = true;
         break;
@@ -130,6 +134,7 @@ void options_read(struct options *options, int argc, char **argv) {
                                           {"seed", required_argument, NULL, 'r'},
                                           {"data", required_argument, NULL, 'd'},
                                           {"snapshot", required_argument, NULL, 's'},
+                                          {"forget", no_argument, NULL, 'f'},
                                           {"shrink", no_argument, NULL, 'k'},
                                           {"plot", required_argument, NULL, 'p'},
                                           {"help", no_argument, NULL, 'h'},

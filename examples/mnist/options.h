@@ -15,6 +15,7 @@ struct options {
     double lr; /* 0: the optimizer's usual rate */
     const char *optimizer;
     bool normalise, synchronise;
+    bool forget; /* the state ends with the workers */
     bool shrink; /* survivors go on without the workers that are lost */
     uint64_t seed;
     const char *data, *snapshot, *plot; /* the last two may be NULL */

@@ -127,12 +127,13 @@ static void make_ddp(struct trainer *t) {
     /* dense1 makes up nine tenths of the model and is ready early: its bucket travels while the convolutions are still
      * at work. */
     options.first_bucket_bytes = (size_t)512 << 10;
+    options.copy_parameters = t->state == NULL; /* else all have the same, which must not be written */
     check(muster_ddp_create(t->group, list, t->parameter_count, buffers, t->options.normalise ? NET_BUFFER_COUNT : 0,
                             &options, &t->ddp),
           "agree on the model");
 }
 
-/* ---- Snapshots ---- */
+/* ---- What training goes on from ---- */
 
 static struct muster_tensor float_tensor(const struct net_tensor *from) {
     struct muster_tensor tensor = {.name = from->name, .type = MUSTER_FLOAT32, .data = from->value};
@@ -165,6 +166,53 @@ static struct muster_snapshot_state describe_state(struct trainer *t, struct mus
     return (struct muster_snapshot_state)MUSTER_SNAPSHOT_STATE(tensors, count, values, SNAPSHOT_VALUES);
 }
 
+/* ---- State that outlives the workers ---- */
+
+/* What the optimizer does not write: statistics, progress and curve. */
+static struct muster_snapshot_state describe_extra(struct trainer *t, struct muster_tensor tensors[TENSORS_MAX],
+                                                   struct muster_value values[SNAPSHOT_VALUES]) {
+    size_t optimizers = muster_optimizer_tensor_count(t->optimizer), count = 0;
+    struct muster_snapshot_state state = describe_state(t, tensors, values);
+    for (size_t i = t->parameter_count; i < state.tensor_count; i++) {
+        if (i == state.tensor_count - 1 || i < state.tensor_count - 1 - optimizers) {
+            tensors[count++] = tensors[i];
+        }
+    }
+    state.tensor_count = count;
+    return state;
+}
+
+/* False: there is nothing of earlier workers. */
+static bool keep_state(struct trainer *t) {
+    struct muster_tensor tensors[TENSORS_MAX];
+    struct muster_value values[SNAPSHOT_VALUES];
+    struct muster_snapshot_state extra = describe_extra(t, tensors, values);
+    const struct muster_state_block block = {t->net->values, net_parameter_floats(t->net)};
+    int64_t step = -1;
+    int status = muster_state_create(t->group, t->optimizer, &block, 1, &extra, NULL, &t->state, &step);
+    if (status == MUSTER_ENOMEM && muster_group_status(t->group) == MUSTER_OK) {
+        if (t->rank == 0) {
+            printf("the state is not kept in memory: %s\n", muster_detail());
+        }
+        return false;
+    }
+    check(status, "keep the state");
+    net_move(t->net, muster_state_block_data(t->state, 0));
+    return step >= 0;
+}
+
+void trainer_commit(struct trainer *t) {
+    struct muster_tensor tensors[TENSORS_MAX];
+    struct muster_value values[SNAPSHOT_VALUES];
+    if (t->state != NULL) {
+        struct muster_snapshot_state extra = describe_extra(t, tensors, values);
+        check(muster_state_commit(t->state, t->progress.steps, &extra), "commit the state");
+        net_move(t->net, muster_state_block_data(t->state, 0));
+    }
+}
+
+/* ---- Snapshots ---- */
+
 /* Rank 0 saves; all ranks have the same state, the running statistics included (share_buffers()). */
 void trainer_save(struct trainer *t) {
     struct muster_tensor tensors[TENSORS_MAX];
@@ -177,8 +225,8 @@ void trainer_save(struct trainer *t) {
     }
 }
 
-/* The newest whole snapshot that any worker sees, if there is one, on all workers. */
-static void load_snapshot(struct trainer *t) {
+/* The newest whole snapshot that any worker sees, on all workers. False: there is none. */
+static bool load_snapshot(struct trainer *t) {
     struct muster_tensor tensors[TENSORS_MAX];
     struct muster_value values[SNAPSHOT_VALUES];
     struct muster_snapshot_found found = {.step = 0};
@@ -190,15 +238,29 @@ static void load_snapshot(struct trainer *t) {
     if (status != MUSTER_ENOENT) {
         check(status, "load the newest snapshot");
     }
+    if (t->rank == 0 && found.passed_over > 0) {
+        printf("%s\n", found.note);
+    }
+    return status != MUSTER_ENOENT;
+}
+
+/* From what earlier workers of this job had in memory, from a snapshot, or from scratch. With --shrink survivors share
+ * what they have. */
+static void find_state(struct trainer *t) {
+    const char *source = NULL;
+    bool keeps = !t->options.forget && !t->options.shrink && muster_state_outlives();
+    if (keeps && keep_state(t)) {
+        source = "memory";
+    } else {
+        source = load_snapshot(t) ? "the snapshot" : NULL;
+        trainer_commit(t);
+    }
+    if (t->rank == 0 && source != NULL) {
+        printf("from %s of epoch %" PRId64 ", step %" PRId64 ": ", source, t->progress.epoch, t->progress.steps);
+    } else if (t->rank == 0) {
+        printf("from scratch: ");
+    }
     if (t->rank == 0) {
-        if (status == MUSTER_ENOENT) {
-            printf("from scratch: ");
-        } else {
-            if (found.passed_over > 0) {
-                printf("%s\n", found.note);
-            }
-            printf("from the snapshot of epoch %" PRId64 ", step %" PRId64 ": ", t->progress.epoch, t->progress.steps);
-        }
         printf("%zu images to train on, %zu to test\n", t->train.count, t->test.count);
     }
 }
@@ -273,12 +335,13 @@ void trainer_create(struct trainer *t) {
 }
 
 void trainer_resume(struct trainer *t) {
-    load_snapshot(t);
+    find_state(t);
     make_ddp(t);
 }
 
 void trainer_free(struct trainer *t) {
     muster_ddp_free(t->ddp);
+    muster_state_free(t->state);
     muster_optimizer_free(t->optimizer);
     for (int i = 0; i < t->options.micro_batches; i++) {
         muster_sampler_free(t->samplers[i]);

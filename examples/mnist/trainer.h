@@ -10,6 +10,7 @@
 #include <muster/group.h>
 #include <muster/optimizer.h>
 #include <muster/sampler.h>
+#include <muster/state.h>
 #include <muster/store.h>
 
 #include "curve.h"
@@ -43,6 +44,7 @@ struct trainer {
     size_t number[NET_PARAMETER_COUNT];                 /* the other way round */
     struct muster_ddp *ddp;
     struct muster_optimizer *optimizer;
+    struct muster_state *state;                         /* outlives the workers; NULL: it ends with them */
     struct muster_sampler *samplers[MICRO_BATCHES_MAX]; /* one for each micro-batch of a step */
     uint64_t *indices;                                  /* of a micro-batch's images */
     struct progress progress;
@@ -62,8 +64,11 @@ void trainer_shrink(struct trainer *t);
 /* Joins the group; makes data, network and optimizer as t->options say. The rest of *t is zero. */
 void trainer_create(struct trainer *t);
 
-/* Goes on from the newest snapshot, if there is one, then makes ddp. */
+/* Goes on from what earlier workers of this job had, or from the newest snapshot, if there is one. Then makes ddp. */
 void trainer_resume(struct trainer *t);
+
+/* A step is done: workers that are started again go on after it. */
+void trainer_commit(struct trainer *t);
 
 /* Saves a snapshot where --snapshot says so. All workers call it. */
 void trainer_save(struct trainer *t);

@@ -71,7 +71,7 @@ def any_sharding_goes_on():
 
 
 def a_killed_rank_changes_no_bit():
-    options = ("--steps=300", "--save-every=20", "--dropout=0.2", "--sharding=fsdp")
+    options = ("--steps=300", "--save-every=20", "--dropout=0.2", "--sharding=fsdp", "--forget")
     with tempfile.TemporaryDirectory() as folder:
         command = trainers.command(2, "gpt", *SMALL, *options, f"--snapshot={folder}/killed", launcher_options=("--max-restarts=1",))
         with trainers.Launcher(command) as launcher:

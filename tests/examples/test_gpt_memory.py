@@ -74,8 +74,10 @@ def fsdp_trains_where_ddp_cannot():
         code, text = train("ddp", enter)
         assert code != 0 and re.search("out-of-memory|no room for", text), text
         assert "step 3/3" not in text, text
+        assert "the state is not kept in memory: " in text, text
         code, text = train("fsdp", enter)
         assert code == 0 and "step 3/3: loss" in text, text
+        assert "the state is not kept in memory: " in text and "no room for" in text, text
 
 
 if hierarchy() is None:

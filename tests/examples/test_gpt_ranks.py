@@ -52,7 +52,7 @@ def shares_may_differ():
 
 
 def a_killed_rank_changes_no_bit():
-    options = ("--steps=400", "--save-every=20", "--batch=4", "--dropout=0.2")
+    options = ("--steps=400", "--save-every=20", "--batch=4", "--dropout=0.2", "--forget")
     with tempfile.TemporaryDirectory() as folder:
         command = trainers.command(2, "gpt", *SMALL, *options, f"--snapshot={folder}/killed", launcher_options=("--max-restarts=1",))
         with trainers.Launcher(command) as launcher:
@@ -108,12 +108,12 @@ def nodes_join_and_leave():
             with trainers.Launcher(node) as leaves:
                 leaves.wait_for(r"^rank 1 of 2: ")
                 stays.wait_for(r"^rank 0 of 2: ")
-                stays.wait_for(r"^from the snapshot of step [1-9]\d*: ")
+                stays.wait_for(r"^from step [1-9]\d*, which was in memory: ")
                 wait_for_step(stays, 100)
                 leaves.process.terminate()
                 leaves.finish()
             stays.wait_for(r"^rank 0 of 1: ")
-            again = int(stays.wait_for(r"^from the snapshot of step (\d+): ")[1])
+            again = int(stays.wait_for(r"^from step (\d+), which was in memory: ")[1])
             wait_for_step(stays, again + 20)
             stays.process.send_signal(signal.SIGUSR1)
             assert stays.finish() == PREEMPTED, stays.text

@@ -101,7 +101,7 @@ def other_numbers_of_workers_go_on_from_a_snapshot():
 
 def killed_half_way(folder, data):
     """Output and exit code of a run of two workers, one of which is killed after the second of eight epochs."""
-    command = trainers.command(2, "mnist", "--epochs=8", f"--snapshot={folder}", data, launcher_options=["--max-restarts=1"])
+    command = trainers.command(2, "mnist", "--epochs=8", "--forget", f"--snapshot={folder}", data, launcher_options=["--max-restarts=1"])
     with subprocess.Popen(command, env=trainers.ENVIRONMENT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT) as launcher:
         pid, lines = None, []

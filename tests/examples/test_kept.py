@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# The state of examples/gpt and examples/mnist outlives ranks that are killed: the job goes on at a committed step, reads no file,
+# and ends with the bits of an undisturbed one. make soak-kept kills many more.
+# timeout: 240
+import random
+import signal
+import socket
+import tempfile
+
+import kills
+import trainers
+
+CHANCE = random.Random(1)
+
+
+def killed_ranks_lose_no_committed_step():
+    for program, sharding, steps in (("gpt", "fsdp", 1500), ("gpt", "ddp", 1500), ("mnist", "", 150)):
+        tally = kills.Tally()
+        kills.compare(program, 2, 5, kills.arguments_of(program, sharding, steps), CHANCE, 0.3, tally)
+        assert tally.kills == 5 and tally.resumed == sorted(tally.resumed), tally.resumed
+
+
+def nodes_join_and_leave():
+    """Who is new gets a copy; who stays goes on after the step that was committed."""
+    with socket.socket() as held, tempfile.TemporaryDirectory() as folder:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node may listen there, and the kernel gives it to nobody else
+        held.bind(("127.0.0.1", 0))
+        node = [trainers.MUSTER, "run", "--nnodes=1:2", "--nproc-per-node=2", "--max-restarts=3", "--restart-backoff=0",
+                "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1",
+                "--preempt-signal=SIGUSR1", "--no-python", trainers.program("gpt"), *kills.GPT, "--steps=1000000",
+                "--report-every=20", "--sharding=ddp", f"--snapshot={folder}"]
+        with trainers.Launcher(node) as stays:
+            stays.wait_for(r"^step 40/")
+            with trainers.Launcher(node) as joins:
+                joins.wait_for(r"^rank [23] of 4: ")
+                joined = int(stays.wait_for(r"^from step (\d+), which was in memory: ")[1])
+                stays.wait_for(rf"^step {joined // 20 * 20 + 60}/")
+                joins.process.terminate()
+                joins.finish()
+            left = int(stays.wait_for(r"^from step (\d+), which was in memory: ")[1])
+            assert joined >= 40 and left >= joined + 40, (joined, left)
+            stays.wait_for(rf"^step {left // 20 * 20 + 60}/")
+            stays.process.send_signal(signal.SIGUSR1)
+            stopped = int(stays.wait_for(r"^asked to stop: stopping after step (\d+)")[1])
+            stays.finish()
+        assert stopped > left, (stopped, left)
+
+
+trainers.main([killed_ranks_lose_no_committed_step, nodes_join_and_leave])
