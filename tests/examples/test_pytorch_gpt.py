@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 
+import forks
 import trainers  # before PyTorch, which reads where its folder is to be
 
 import torch
@@ -26,7 +27,7 @@ def run(launcher, snapshot, *options, script=(SCRIPT,), workers=2):
     """Output of a training that ends well."""
     command = [*LAUNCHERS[launcher], "--standalone", f"--nproc-per-node={workers}", "--max-restarts=1", *script, *SMALL,
                f"--snapshot={snapshot}", *options]
-    done = subprocess.run(command, env=dict(trainers.ENVIRONMENT, PYTHON_EXEC=sys.executable), text=True, check=False,
+    done = subprocess.run(command, env=forks.ENVIRONMENT, text=True, check=False,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100)
     assert done.returncode == 0, f"exit code {done.returncode}:\n{done.stdout}"
     return done.stdout

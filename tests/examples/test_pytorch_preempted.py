@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 
+import forks
 import trainers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -18,12 +19,15 @@ PREEMPTED = 75
 ASK_FIRST = ["--preempt-signal=SIGUSR1", "--preempt-grace=100"]
 
 
-def run(script, *arguments, notice_at=None):
+REAL = dict(trainers.ENVIRONMENT, PYTHON_EXEC=sys.executable)  # an interpreter that ends as usual
+
+
+def run(script, *arguments, notice_at=None, environment=forks.ENVIRONMENT):
     """Its output; the notice comes when `notice_at` has been said."""
     command = [trainers.MUSTER, "run", "--standalone", "--nproc-per-node=2", *ASK_FIRST, os.path.join(HERE, "threads_left.py"),
                os.path.join(EXAMPLES, script), *arguments]
-    with subprocess.Popen(command, env=dict(trainers.ENVIRONMENT, PYTHON_EXEC=sys.executable), text=True,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as launcher:
+    with subprocess.Popen(command, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as launcher:
         try:
             text = ""
             while notice_at and not re.search(notice_at, text):
@@ -48,7 +52,7 @@ def stopped_after(text):
 with tempfile.TemporaryDirectory() as folder:
     toy, mnist = (f"--snapshot={folder}/{name}" for name in ("toy.pt", "mnist.pt"))
     epoch = stopped_after(run("multigpu_torchrun.py", "1000000", "1000000", toy, notice_at="epoch 2:"))
-    text = run("multigpu_torchrun.py", str(epoch + 2), "1", toy)
+    text = run("multigpu_torchrun.py", str(epoch + 2), "1", toy, environment=REAL)
     assert f"resuming after epoch {epoch + 1} of" in text, text
     data = trainers.small_data(folder, 500)  # how well it learns is other tests' affair
     epoch = stopped_after(run("mnist_ddp.py", "--epochs=1000", mnist, data, notice_at="epoch 1/"))

@@ -1,10 +1,10 @@
 """Many torchruns and PyTorch workers for one import of PyTorch, which takes longer than what most of them do.
 
-    torch_template.py TORCHRUN
+    torch_template.py TORCHRUN [MODULE ...]
 
-prints the name of an abstract Unix socket once PyTorch is imported, and ends when its stdin does. Who connects is given a
-process of its own, forked from here: its id is said on the connection, and its exit code (negative: a signal) when it has
-ended, each in a line. The connection begins with one message: a length and as much JSON, and three descriptors, which become
+prints the name of an abstract Unix socket once PyTorch and the modules are imported, and ends when its stdin does. Who
+connects is given a process of its own, forked from here: its id is said on the connection, and its exit code (negative: a
+signal) when it has ended, each in a line. The connection begins with one message: a length and as much JSON, and three descriptors, which become
 the process's stdin, stdout and stderr. The JSON tells what to become:
 
     {"arguments": [...], "environment": {...}, "folder": "..."}     the script TORCHRUN, called with these arguments
@@ -12,13 +12,18 @@ the process's stdin, stdout and stderr. The JSON tells what to become:
                                                                     of the worker PID; it ends when the connection does, and
                                                                     well when told so with a byte
     {"code": "...", "environment": {...}, "folder": "..."}          python -c CODE
+    {"script": [...], "environment": {...}, "folder": "..."}        python -u SCRIPT ARGUMENT...; killed when the connection ends
 """
 
 import array
 import atexit
+import fcntl
 import gc
+import importlib
 import json
 import os
+import runpy
+import select
 import selectors
 import signal
 import socket
@@ -31,7 +36,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TORCHRUN = sys.argv[1]
 sys.path[0] = os.path.dirname(TORCHRUN)  # not this folder, which has modules of other names for itself
 BEFORE = dict(os.environ)
+F_SETSIG = 10  # Linux; Python has no name for it
 import torch.distributed.run  # noqa: E402
+
+for module in sys.argv[2:]:
+    importlib.import_module(module)
 
 if dict(os.environ) != BEFORE:
     sys.exit("importing PyTorch changes the environment, which the forked ones would lack")
@@ -155,6 +164,19 @@ def run_worker(arguments, pid, caller):
     gloo_worker.work()
 
 
+def run_script(arguments, caller):
+    """No thread waits for the caller's end, for the script may count its threads: the kernel kills."""
+    fcntl.fcntl(caller, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(caller, F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(caller, fcntl.F_SETFL, os.O_ASYNC)
+    if select.select([caller], [], [], 0)[0]:  # it has ended before
+        os._exit(1)
+    sys.stdout.reconfigure(line_buffering=True)
+    sys.argv = arguments
+    sys.path[0] = os.path.dirname(arguments[0])
+    leave(run(lambda: runpy.run_path(arguments[0], run_name="__main__")))
+
+
 def leave(code):
     """As the interpreter ends, but that it does not take down a copy of all of PyTorch, which takes half a second."""
     threading._shutdown()
@@ -170,6 +192,8 @@ task = receive(connection)
 become(task)
 if "worker" in task:
     run_worker(task["arguments"], task["worker"], connection)
+if "script" in task:
+    run_script(task["script"], connection)
 connection.close()
 if "code" in task:
     leave(run(lambda: exec(task["code"], {"__name__": "__main__"})))

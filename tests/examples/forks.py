@@ -1,0 +1,18 @@
+"""Workers in Python that need PyTorch are forked from one process that has imported it (tests/regress/torch_template.py)."""
+
+import os
+import subprocess
+import sys
+
+import trainers
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# What examples/pytorch import of it, and what takes long.
+MODULES = ["torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp", "torch.optim.optimizer"]
+LASTING = dict(trainers.ENVIRONMENT, TORCHINDUCTOR_CACHE_DIR=trainers.FOLDER.name)  # it would be set by an import
+TEMPLATE = subprocess.Popen(  # ends with the test, which holds its stdin
+    [sys.executable, os.path.join(HERE, "..", "regress", "torch_template.py"), os.path.join(os.path.dirname(sys.executable), "torchrun"),
+     *MODULES], env=LASTING, cwd="/", text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+# For a launcher.
+ENVIRONMENT = dict(LASTING, PYTHON_EXEC=os.path.join(HERE, "forked_python"),
+                   MUSTER_TEST_TEMPLATE=TEMPLATE.stdout.readline().strip())
