@@ -32,7 +32,7 @@ GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
 # Sanitized tests wait less and compute more.
-SLOWER = MUSTER_TEST_JOBS=$${MUSTER_TEST_JOBS:-3}
+SLOWER = MUSTER_TEST_JOBS=$${MUSTER_TEST_JOBS:-4}
 
 # $(call configure,folder,extra options): once a folder. $(call compile,folder).
 configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -B $(1) -G "$(GENERATOR)" \

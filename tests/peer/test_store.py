@@ -2,6 +2,7 @@
 # Every operation of the store with the real PyTorch on either side, and the same answers whoever serves and whoever asks.
 # needs: torch
 # timeout: 900
+# waits: yes
 """Usage: test_store.py [NAME ...] [--seed N]; MUSTER_BINARY names the program, store_peer lies in tests/ beside it.
 
 Servers: muster store, PyTorch's libuv server, PyTorch's classic server. Clients: PyTorch's, muster/store.h, the agent's. A
