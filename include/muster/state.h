@@ -29,8 +29,8 @@
  * a process that writes wildly before it dies. What is promised: no write through an address that a program was given
  * harms the committed state. A write to any address at all, or other processes of the user, could.
  *
- * Without an agent of ours the memory ends with the process. It is nobody else's to read, counts against the limits of
- * the job's cgroup, and is gone when the job ends.
+ * Without an agent of ours the memory ends with the last process of the host that has it. It is nobody else's to read,
+ * counts against the limits of the job's cgroup, and is gone when the job ends.
  *
  * Threads: one at a time for one state. */
 #ifndef MUSTER_STATE_H

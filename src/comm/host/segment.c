@@ -134,7 +134,7 @@ static int check(const struct segment_name *name, const char *path, int fd, stru
     return status;
 }
 
-int segment_open(const struct segment_name *name, struct segment *out) {
+int segment_open_held(const struct segment_name *name, struct segment *out) {
     char path[64];
     (void)str_format(path, sizeof path, "/proc/%d/fd/%d", (int)name->pid, (int)name->fd);
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -146,10 +146,19 @@ int segment_open(const struct segment_name *name, struct segment *out) {
     }
     struct segment opened;
     int status = check(name, path, fd, &opened);
-    (void)close(fd); /* the mapping stays */
     if (status == 0) {
-        opened.fd = -1;
         *out = opened;
+    } else {
+        (void)close(fd);
+    }
+    return status;
+}
+
+int segment_open(const struct segment_name *name, struct segment *out) {
+    int status = segment_open_held(name, out);
+    if (status == 0) {
+        (void)close(out->fd); /* the mapping stays */
+        out->fd = -1;
     }
     return status;
 }

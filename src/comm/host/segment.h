@@ -31,6 +31,8 @@ int segment_create(size_t bytes, const char *label, int lazy, struct segment *ou
 /* MUSTER_ESYSTEM with a sentence that says what to do (MUSTER_SHM=0) where the kernel refuses; MUSTER_ECORRUPT: not it.
  */
 int segment_open(const struct segment_name *name, struct segment *out);
+/* The same, and out->fd is a descriptor of it: for those that hold the memory for a later process. */
+int segment_open_held(const struct segment_name *name, struct segment *out);
 /* Maps what segment_create() has made in another process, whose descriptor this process was given. The descriptor stays
  * the caller's. MUSTER_ECORRUPT: it is something else. */
 int segment_adopt(int fd, struct segment *out);

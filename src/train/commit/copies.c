@@ -153,9 +153,8 @@ static int make(struct copies *copies, const struct copies_options *o, struct ho
         return status;
     }
     commit_table_init(region.memory, &o->kind, copies->writer_count);
-    status = holder_put(holder, name, region.segment.fd);
-    int fd = status ? -1 : fcntl(region.segment.fd, F_DUPFD_CLOEXEC, 0);
-    status = status || fd >= 0 ? status : status_fail_errno(errno, "a descriptor for the committed state");
+    int fd = fcntl(region.segment.fd, F_DUPFD_CLOEXEC, 0);
+    status = fd >= 0 ? MUSTER_OK : status_fail_errno(errno, "a descriptor for the committed state");
     state_region_free(&region);
     *out_fd = fd;
     return status;
@@ -201,9 +200,21 @@ static int renew(struct copies *copies, const struct copies_options *o) {
     return status;
 }
 
+/* Each agent of a host holds the memory, and without an agent each rank: it lasts while one of them lives. */
+static int hold(struct copies *copies, const struct copies_options *o, struct holder *holder, const char *name) {
+    const char *local = getenv("LOCAL_RANK");
+    bool holds = is_first(o) || !holder_is_agent(holder) || (local && strcmp(local, "0") == 0);
+    int status = holds ? holder_put(holder, name, copies->region.segment.fd) : MUSTER_OK;
+    (void)close(copies->region.segment.fd);
+    copies->region.segment.fd = -1;
+    return status;
+}
+
 /* Memory is there on all hosts. */
-static int open_found(struct copies *copies, const struct copies_options *o, int fd, bool has) {
+static int open_found(struct copies *copies, const struct copies_options *o, struct holder *holder, const char *name,
+                      int fd, bool has) {
     int status = state_region_find(o->row, "the committed state", fd, &copies->region);
+    status = status ? status : hold(copies, o, holder, name);
     if (status != MUSTER_OK) {
         return status;
     }
@@ -247,7 +258,7 @@ static int open_held(struct copies *copies, const struct copies_options *o, stru
     if (status != MUSTER_OK) {
         return makes ? give_back(holder, name, status) : status;
     }
-    status = open_found(copies, o, *fd, has);
+    status = open_found(copies, o, holder, name, *fd, has);
     if (status != MUSTER_OK) {
         step_failure_tell(o->group, status);
     }
@@ -256,8 +267,12 @@ static int open_held(struct copies *copies, const struct copies_options *o, stru
 
 /* One agent may have several rows: of hosts that are simulated, or of ranks that share with nobody. */
 static void name_memory(const struct copies_options *o, char out[HELD_NAME_BYTES]) {
-    const char *local = getenv("LOCAL_RANK");
-    (void)str_format(out, HELD_NAME_BYTES, "%.96s/%.16s", o->name, local ? local : "0");
+    const char *local = getenv("LOCAL_RANK"), *host = getenv("MUSTER_HOST_ID");
+    if (o->row) {
+        (void)str_format(out, HELD_NAME_BYTES, "%.64s/host %.56s", o->name, host ? host : "");
+    } else {
+        (void)str_format(out, HELD_NAME_BYTES, "%.64s/rank %.56s", o->name, local ? local : "0");
+    }
 }
 
 static int open_named(struct copies *copies, const struct copies_options *o) {
@@ -265,7 +280,7 @@ static int open_named(struct copies *copies, const struct copies_options *o) {
     char name[HELD_NAME_BYTES];
     int fd = -1;
     name_memory(o, name);
-    int status = snapshot_agree(o->group, is_first(o) ? holder_open(&holder) : MUSTER_OK);
+    int status = snapshot_agree(o->group, holder_open(&holder));
     status = status ? status : open_held(copies, o, holder, name, &fd);
     if (fd >= 0) {
         (void)close(fd);

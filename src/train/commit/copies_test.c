@@ -32,6 +32,17 @@ static struct copies_options options_of(const struct life *life, size_t parts) {
                                    .kind = {parts * PART, EXTRA, 7}};
 }
 
+/* As if this process's launcher had been lost. */
+static void forget(struct rank *rank) {
+    static const char *const names[] = {"test/rank 0", "test/host ", "test/host host-0", "test/host host-1"};
+    struct holder *holder = NULL;
+    rank_check_code(rank, holder_open(&holder), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        rank_check_code(rank, holder_drop(holder, names[i]), 0);
+    }
+    holder_close(holder);
+}
+
 static void begin_life(struct rank *rank, struct life *life, struct muster_group *group, int64_t expected) {
     uint32_t host = muster_group_host_of(group, muster_group_rank(group));
     life->group = group;
@@ -154,10 +165,7 @@ static int die_anywhere(struct rank *rank, void *argument) {
             rank_check_code(rank, muster_barrier(group, NULL), 0);
             check_step(rank, &life, expected + 2);
             end_life(rank, &life);
-            struct holder *holder = NULL;
-            rank_check_code(rank, holder_open(&holder), 0);
-            rank_check_code(rank, holder_drop(holder, "test/0"), 0);
-            holder_close(holder);
+            forget(rank);
         }
     }
     muster_group_free(group);
@@ -202,10 +210,7 @@ static int lose_one(struct rank *rank, void *argument) {
     }
     end_life(rank, &life);
     if (rank->rank == 2) {
-        struct holder *holder = NULL;
-        rank_check_code(rank, holder_open(&holder), 0);
-        rank_check_code(rank, holder_drop(holder, "test/0"), 0);
-        holder_close(holder);
+        forget(rank);
     }
     begin_life(rank, &life, group, 5);
     check_step(rank, &life, 5);
@@ -225,10 +230,7 @@ static int lose_a_part(struct rank *rank, void *argument) {
     make_steps(rank, &life, 0, 5);
     end_life(rank, &life);
     if (rank->rank == 2) { /* the first of its host */
-        struct holder *holder = NULL;
-        rank_check_code(rank, holder_open(&holder), 0);
-        rank_check_code(rank, holder_drop(holder, "test/0"), 0);
-        holder_close(holder);
+        forget(rank);
     }
     begin_life(rank, &life, group, COMMIT_NOTHING);
     make_steps(rank, &life, 0, 1);

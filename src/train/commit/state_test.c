@@ -138,7 +138,7 @@ static void end(struct rank *rank, struct muster_group *group, struct model *mod
 static void forget(struct rank *rank) {
     struct holder *holder = NULL;
     rank_check_code(rank, holder_open(&holder), 0);
-    rank_check_code(rank, holder_drop(holder, "training/0"), 0);
+    rank_check_code(rank, holder_drop(holder, "training/rank 0"), 0);
     holder_close(holder);
 }
 

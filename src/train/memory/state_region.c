@@ -1,6 +1,8 @@
 /* See state_region.h. */
 #include "train/memory/state_region.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +68,8 @@ static int compare(struct muster_group *group, const struct offer *offers) {
     return status;
 }
 
-static int share(struct muster_group *group, const struct offer *own, uint32_t maker, struct segment *segment) {
+static int share(struct muster_group *group, const struct offer *own, uint32_t maker,
+                 int (*open_it)(const struct segment_name *name, struct segment *out), struct segment *segment) {
     uint32_t rank = muster_group_rank(group), size = muster_group_size(group);
     struct offer *offers = calloc(size, sizeof *offers);
     if (!offers) {
@@ -76,7 +79,7 @@ static int share(struct muster_group *group, const struct offer *own, uint32_t m
     int status = muster_all_gather(group, &offers[rank], offers, sizeof *offers, MUSTER_UINT8, NULL);
     status = status ? status : compare(group, offers);
     if (status == MUSTER_OK && rank != maker) {
-        status = segment_open(&offers[maker].name, segment);
+        status = open_it(&offers[maker].name, segment);
         status = status ? blame(group, status) : MUSTER_OK;
     }
     free(offers);
@@ -90,7 +93,7 @@ static int create_shared(struct muster_group *group, size_t bytes, struct segmen
     if (muster_group_rank(group) == maker) {
         status = segment_create(bytes + SEGMENT_HEADER_BYTES, LABEL, 0, out, &own.name);
     }
-    return status ? status : share(group, &own, maker, out);
+    return status ? status : share(group, &own, maker, segment_open, out);
 }
 
 int state_region_create(struct muster_group *group, const char *what, size_t bytes, struct state_region *out) {
@@ -106,23 +109,34 @@ int state_region_create(struct muster_group *group, const char *what, size_t byt
     return MUSTER_OK;
 }
 
+static int adopt_held(int fd, struct segment *out) {
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int status = own >= 0 ? segment_adopt(fd, out) : status_fail_errno(errno, "a descriptor for shared memory");
+    if (status == MUSTER_OK) {
+        out->fd = own;
+    } else if (own >= 0) {
+        (void)close(own);
+    }
+    return status;
+}
+
 /* The others open it where this process has it: by its descriptor. */
 static int adopt_shared(struct muster_group *group, int fd, struct segment *out) {
     struct offer own = {.bytes = 0};
     int status = MUSTER_OK;
     if (muster_group_rank(group) == 0) {
-        status = segment_adopt(fd, out);
+        status = adopt_held(fd, out);
         if (status == MUSTER_OK) {
-            own.name = (struct segment_name){.pid = (int32_t)getpid(), .fd = fd, .bytes = out->bytes};
+            own.name = (struct segment_name){.pid = (int32_t)getpid(), .fd = out->fd, .bytes = out->bytes};
             memcpy(&own.name.cookie, out->memory, sizeof own.name.cookie);
         }
     }
-    return status ? status : share(group, &own, 0, out);
+    return status ? status : share(group, &own, 0, segment_open_held, out);
 }
 
 int state_region_find(struct muster_group *group, const char *what, int fd, struct state_region *out) {
     struct segment segment = {.fd = -1};
-    int status = group ? adopt_shared(group, fd, &segment) : segment_adopt(fd, &segment);
+    int status = group ? adopt_shared(group, fd, &segment) : adopt_held(fd, &segment);
     if (status != MUSTER_OK) {
         segment_close(&segment);
         return fail_all(group, what, 0, status);

@@ -30,8 +30,8 @@ int state_region_create(struct muster_group *group, const char *what, size_t byt
 int state_region_adopt(int fd, size_t bytes, struct state_region *out);
 
 /* The region of a host that one of its ranks has found: fd is that of memory made with state_region_create(), given by
- * the first rank of the group, whose ranks are all on one host; it stays the caller's. Collective; NULL: for this
- * process alone. Errors as with state_region_create(). */
+ * the first rank of the group, whose ranks are all on one host; it stays the caller's. out->segment.fd is another one
+ * on every rank, for a holder. Collective; NULL: for this process alone. Errors as with state_region_create(). */
 int state_region_find(struct muster_group *group, const char *what, int fd, struct state_region *out);
 
 /* Unmaps it here. A region that is zeroed throughout is accepted. */

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -59,10 +60,15 @@ static int leave(struct rank *rank, const struct job *job, struct muster_fsdp *f
     return 1;
 }
 
+/* As if the launchers had been lost. */
 static void forget(struct rank *rank) {
+    static const char *const names[] = {"training/rank 0", "training/host ", "training/host host-0",
+                                        "training/host host-1", "training/host host-2"};
     struct holder *holder = NULL;
     rank_check_code(rank, holder_open(&holder), 0);
-    rank_check_code(rank, holder_drop(holder, "training/0"), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        rank_check_code(rank, holder_drop(holder, names[i]), 0);
+    }
     holder_close(holder);
 }
 
@@ -173,6 +179,54 @@ static void on_one_host_parts_get_other_owners(void **state) {
     ranks_run(4, change_size, NULL);
 }
 
+/* ---- survivors ---- */
+
+enum { MARK_WRITTEN = 1 };
+
+/* The last rank, or the first, dies after it has written the job's last step and before it commits it. */
+static int die_before_the_last(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
+                               struct muster_optimizer *optimizer) {
+    const uint32_t *victim = job->context;
+    if (rank->rank == *victim && added.step + 1 == job->steps) {
+        rank_mark(rank, MARK_WRITTEN);
+        _exit(0);
+    }
+    return commit(rank, job, fsdp, optimizer);
+}
+
+/* The others go on among themselves, with what they have in memory. */
+static int survive(struct rank *rank, void *argument) {
+    const uint32_t *victim = argument;
+    struct muster_group *group = rank_group(rank, NULL), *smaller = NULL;
+    struct job job = JOB_INIT;
+    job.prepare = keep;
+    job.after_step = die_before_the_last;
+    job.conclude = leave;
+    job.steps = SAVED;
+    job.context = victim;
+    job_run(rank, &job, group);
+    rank_await(rank, *victim, MARK_WRITTEN);
+    rank_check_code(rank, muster_group_shrink(group, RANKS_PATIENCE_MS, &smaller), 0);
+    muster_group_free(group);
+    job.after_step = commit;
+    job.conclude = NULL;
+    job.first_step = SAVED - 1;
+    job.first_size = rank->size;
+    job.steps = TRAINED;
+    rank->rank = muster_group_rank(smaller);
+    rank->size = muster_group_size(smaller);
+    job_run(rank, &job, smaller);
+    muster_group_free(smaller);
+    return 0;
+}
+
+static void survivors_go_on_with_what_they_have(void **state) {
+    (void)state;
+    for (uint32_t victim = 0; victim < 3; victim += 2) {
+        ranks_run(3, survive, &victim);
+    }
+}
+
 /* ---- mistakes ---- */
 
 static int make_mistakes(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
@@ -241,6 +295,7 @@ int main(void) {
         cmocka_unit_test(a_job_goes_on_wherever_it_runs),
         cmocka_unit_test(a_job_goes_on_however_it_trains),
         cmocka_unit_test(on_one_host_parts_get_other_owners),
+        cmocka_unit_test(survivors_go_on_with_what_they_have),
         cmocka_unit_test(mistakes_get_a_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
