@@ -87,6 +87,10 @@ static void say_start(const struct trainer *t) {
     printf(t->alphabet.bpe == NULL ? "%zu characters, %d of them distinct; " : "%zu tokens of %d possible ones; ",
            t->text.count, t->alphabet.count);
     printf("%zu parameters in %d units\n", t->parameters->parameter_count, t->parameters->unit_count);
+    if (t->sharding.is_kept) {
+        printf("kept in memory for restarts: %.1f MiB more %s\n", (double)sharding_kept_bytes(&t->sharding) / (1 << 20),
+               t->sharding.fsdp != NULL ? "on each host" : "for each rank");
+    }
     if (t->world > (uint32_t)o->batch) {
         printf("%u of %u ranks have nothing to do: a batch has only %d sequences\n", t->world - (uint32_t)o->batch,
                t->world, o->batch);

@@ -221,6 +221,17 @@ int64_t sharding_keep(struct sharding *sharding, struct muster_optimizer *optimi
     return step;
 }
 
+size_t sharding_kept_bytes(const struct sharding *sharding) {
+    struct muster_fsdp_memory memory = {.kept_bytes = 0};
+    if (sharding->state != NULL) {
+        return muster_state_bytes(sharding->state) / 2;
+    }
+    if (sharding->is_kept) {
+        check(muster_fsdp_memory(sharding->fsdp, &memory), "measure the memory");
+    }
+    return memory.kept_bytes;
+}
+
 void sharding_commit(struct sharding *sharding, int64_t step, const struct muster_snapshot_state *extra) {
     if (sharding->fsdp != NULL && sharding->is_kept) {
         check(muster_fsdp_commit(sharding->fsdp, step, extra), "commit the state");

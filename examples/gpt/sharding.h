@@ -65,6 +65,9 @@ void sharding_make_optimizer(struct sharding *sharding, const struct muster_opti
  * whose state is there now, and in what `extra` describes; or -1. Before sharding_start(). */
 int64_t sharding_keep(struct sharding *sharding, struct muster_optimizer *optimizer,
                       const struct muster_snapshot_state *extra);
+/* Bytes that this takes beyond those of training without: of a host with fsdp, of this rank without; 0: it is not kept.
+ */
+size_t sharding_kept_bytes(const struct sharding *sharding);
 /* What has been computed is the state of `step` now. Does nothing if it is not kept. */
 void sharding_commit(struct sharding *sharding, int64_t step, const struct muster_snapshot_state *extra);
 

@@ -263,6 +263,10 @@ static void find_state(struct trainer *t) {
     if (t->rank == 0) {
         printf("%zu images to train on, %zu to test\n", t->train.count, t->test.count);
     }
+    if (t->rank == 0 && t->state != NULL) {
+        printf("kept in memory for restarts: %.1f MiB more for each worker\n",
+               (double)muster_state_bytes(t->state) / 2 / (1 << 20));
+    }
 }
 
 /* ---- When a worker is lost ---- */

@@ -23,7 +23,7 @@ static bool seal(int fd) {
 }
 
 /* The kernel would reserve pages until it has killed every process of the host, or of the container. */
-static int check_room(size_t bytes, const char *label) {
+int segment_check_room(size_t bytes, const char *label) {
     unsigned long long available_kib = 0;
     char line[128];
     FILE *file = fopen("/proc/meminfo", "re");
@@ -71,7 +71,7 @@ static int map(int fd, size_t bytes, const char *label, struct segment *out) {
 
 int segment_create(size_t bytes, const char *label, int lazy, struct segment *out, struct segment_name *out_name) {
     uint64_t cookie;
-    int status = lazy ? 0 : check_room(bytes, label);
+    int status = lazy ? 0 : segment_check_room(bytes, label);
     if (status != 0) {
         return status;
     }

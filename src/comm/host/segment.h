@@ -25,6 +25,10 @@ struct segment_name {
 /* The first SEGMENT_HEADER_BYTES of the memory are the segment's own. */
 #define SEGMENT_HEADER_BYTES ((size_t)64)
 
+/* Is there room for so many bytes, on this machine and in this process's cgroup? MUSTER_ENOMEM says how much is left.
+ * segment_create() asks so for each segment; this is for those who make several at once. */
+int segment_check_room(size_t bytes, const char *label);
+
 /* MUSTER_ESYSTEM, MUSTER_ENOMEM (also when the host's shared memory is used up: pages are reserved here, so that later
  * use cannot end in SIGBUS, unless `lazy`). */
 int segment_create(size_t bytes, const char *label, int lazy, struct segment *out, struct segment_name *out_name);

@@ -119,36 +119,55 @@ struct found {
     uint32_t is_first;
 };
 
-/* All learn what each row has, and choose. */
-static int choose(const struct copies_options *o, const struct commit_offer *own, int64_t *out_step) {
-    uint32_t size = muster_group_size(o->group), rank = muster_group_rank(o->group), count = 0;
-    struct found *all = calloc(size, sizeof *all);
-    struct commit_offer *offers = calloc(size, sizeof *offers);
-    int status = all && offers ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for what %u ranks have found", size);
-    if (status == MUSTER_OK) {
-        all[rank] = (struct found){*own, is_first(o)};
-        status = muster_all_gather(o->group, &all[rank], all, sizeof *all, MUSTER_UINT8, NULL);
-    }
-    for (uint32_t i = 0; status == MUSTER_OK && i < size; i++) {
+/* What the ranks have found, and what comes of it. */
+struct choice {
+    int64_t step;
+    uint32_t makers; /* ranks of this host that are to make memory */
+};
+
+static void judge(const struct copies_options *o, const struct found *all, struct commit_offer *offers,
+                  struct choice *out) {
+    uint32_t size = muster_group_size(o->group), count = 0;
+    uint32_t host = muster_group_host_of(o->group, muster_group_rank(o->group));
+    for (uint32_t i = 0; i < size; i++) {
         if (all[i].is_first) {
             offers[count++] = all[i].offer;
         }
     }
+    out->step = o->replicas ? commit_choose_replica(offers, count) : commit_choose_common(offers, count);
+    for (uint32_t i = 0; i < size; i++) {
+        out->makers +=
+            all[i].is_first && muster_group_host_of(o->group, i) == host && !commit_offer_has(&all[i].offer, out->step);
+    }
+}
+
+/* All learn what each row has, and choose. */
+static int choose(const struct copies_options *o, const struct commit_offer *own, struct choice *out) {
+    uint32_t size = muster_group_size(o->group), rank = muster_group_rank(o->group);
+    struct found *all = calloc(size, sizeof *all);
+    struct commit_offer *offers = calloc(size, sizeof *offers);
+    int status = all && offers ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for what %u ranks have found", size);
+    if (status != MUSTER_OK) {
+        step_failure_tell(o->group, status);
+    } else {
+        all[rank] = (struct found){*own, is_first(o)};
+        status = muster_all_gather(o->group, &all[rank], all, sizeof *all, MUSTER_UINT8, NULL);
+    }
     if (status == MUSTER_OK) {
-        *out_step = o->replicas ? commit_choose_replica(offers, count) : commit_choose_common(offers, count);
+        judge(o, all, offers, out);
     }
     free(all);
     free(offers);
     return status;
 }
 
-static int make(struct copies *copies, const struct copies_options *o, struct holder *holder, const char *name,
-                int *out_fd) {
+/* makers: so many ranks of this host do so at once. If the kernel found out that there is no room for all of them, it
+ * might kill one. */
+static int make(struct copies *copies, const struct copies_options *o, uint32_t makers, int *out_fd) {
     struct state_region region;
-    int status = holder_drop(holder, name); /* before more is made: there may be no room for both */
-    status = status ? status
-                    : state_region_create(NULL, "the committed state", region_bytes(&o->kind, copies->writer_count),
-                                          &region);
+    size_t bytes = region_bytes(&o->kind, copies->writer_count);
+    int status = segment_check_room(makers * bytes, "the committed state");
+    status = status ? status : state_region_create(NULL, "the committed state", bytes, &region);
     if (status != MUSTER_OK) {
         return status;
     }
@@ -230,33 +249,29 @@ static int open_found(struct copies *copies, const struct copies_options *o, str
     return status ? status : renew(copies, o);
 }
 
-/* Another rank has found no room: nobody has use for this. */
-static int give_back(struct holder *holder, const char *name, int status) {
-    char detail[MUSTER_DETAIL_MAX];
-    (void)str_copy(detail, sizeof detail, muster_detail());
-    (void)holder_drop(holder, name);
-    return status_fail(status, "%s", detail);
-}
-
 /* What is for the first rank of a row to do with the holder, is agreed on: the group goes on without it. */
 static int open_held(struct copies *copies, const struct copies_options *o, struct holder *holder, const char *name,
                      int *fd) {
     struct commit_offer offer = {{COMMIT_NOTHING, COMMIT_NOTHING}};
     int status = is_first(o) ? look(holder, o, name, copies->writer_count, &offer, fd) : MUSTER_OK;
     status = snapshot_agree(o->group, status);
-    status = status ? status : choose(o, &offer, &copies->step);
+    struct choice choice = {.makers = 0};
+    status = status ? status : choose(o, &offer, &choice);
     if (status != MUSTER_OK) {
         return status;
     }
+    copies->step = choice.step;
     bool has = *fd >= 0 && commit_offer_has(&offer, copies->step);
     if (!has && *fd >= 0) {
         (void)close(*fd);
         *fd = -1;
     }
     bool makes = !has && is_first(o);
-    status = snapshot_agree(o->group, makes ? make(copies, o, holder, name, fd) : MUSTER_OK);
+    /* What is of no use goes first, on all ranks: there may be no room for both. */
+    status = snapshot_agree(o->group, makes ? holder_drop(holder, name) : MUSTER_OK);
+    status = status ? status : snapshot_agree(o->group, makes ? make(copies, o, choice.makers, fd) : MUSTER_OK);
     if (status != MUSTER_OK) {
-        return makes ? give_back(holder, name, status) : status;
+        return status; /* nothing is held yet */
     }
     status = open_found(copies, o, holder, name, *fd, has);
     if (status != MUSTER_OK) {
