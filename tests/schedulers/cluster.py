@@ -51,8 +51,12 @@ daemons = []
 
 def run(*command, code=0, timeout=PATIENCE_S, **more):
     """stdout and stderr of a command that must end with `code` (None: with any)."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          timeout=timeout, check=False, **more)
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=timeout, check=False, **more)
+    except subprocess.TimeoutExpired as late:
+        raise AssertionError(f"{command} has not ended within {timeout} s:\n{(late.stdout or b'').decode(errors='replace')}\n"
+                             f"{situation()}") from None
     assert code is None or done.returncode == code, f"{command}: exit code {done.returncode}, not {code}:\n{done.stdout}"
     return done.stdout
 
@@ -68,11 +72,23 @@ def logs():
     return text
 
 
+def situation():
+    """Jobs, steps, nodes and logs, for whoever has waited in vain; nothing where Slurm itself does not answer."""
+    text = ""
+    for question in (("squeue", "--all"), ("squeue", "--steps"), ("sinfo", "--Node", "--long"), ("scontrol", "show", "job")):
+        try:
+            text += subprocess.run(question, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   timeout=10, check=False).stdout
+        except subprocess.TimeoutExpired:
+            text += f"{question} has not answered\n"
+    return text + logs()
+
+
 def wait_until(what, test):
     """Slurm's commands tell a state; none of them waits for one."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := test()):
-        assert time.monotonic() < deadline, f"in vain: {what}\n{run('scontrol', 'show', 'job', code=None)}{logs()}"
+        assert time.monotonic() < deadline, f"in vain: {what}\n{situation()}"
         time.sleep(0.1)
     return found
 

@@ -66,7 +66,7 @@ def parts_of_an_allocation(folder):
         assert sorted(re.findall(rf"^{name}\.(\d) of {size} on n\d$", text, re.M)) == list("0123")[:size], text
     assert re.search(r"the batch script of Slurm job \d+, which has 4 nodes", text), text
     step = f"srun -N2 --exclude=n1 {count} late; MASTER_ADDR=n1 srun -N2 --exclude=n1 {count} wrong"
-    text = cluster.run("salloc", "-N4", "sh", "-c", step, code=1, timeout=60)
+    text = cluster.run("salloc", "-N4", "sh", "-c", step, code=1)
     assert sorted(re.findall(r"^late\.(\d) of 2 on n[234]$", text, re.M)) == list("01"), text
     assert re.search(r"MASTER_ADDR is n1, .* is not one of the nodes of Slurm job \d+, step 1", text), text
 
