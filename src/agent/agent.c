@@ -26,13 +26,6 @@ enum {
     HELD_SHARE = 2,
 };
 
-void agent_feed(struct agent *a, enum agent_event_kind kind, int number) {
-    struct agent_event event = {.kind = kind, .number = number, .now_ms = clock_monotonic_ns() / CLOCK_NS_PER_MS};
-    bool taken = agent_dispatch_feed(&a->dispatch, event);
-    /* Only people can send more than the sum of the sources. */
-    assert(taken || kind == AGENT_EVENT_SIGNAL || kind == AGENT_EVENT_PREEMPT);
-}
-
 static void on_timer(uv_timer_t *timer);
 
 /* What workers and others may take is counted without the time that this node was away: they may have been, too. */

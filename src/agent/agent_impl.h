@@ -1,6 +1,7 @@
 /* The agent's private state, shared by the agent_*.c files and nobody else.
  *
- * agent.c        creates, feeds events to the machine, carries out its actions, tears down
+ * agent.c        creates, carries out the machine's actions, tears down
+ * agent_feed.c   feeds events to the machine
  * agent_workers.c  starts workers, records how they ended
  * agent_cause.c    tells the other nodes which worker failed, and knows which of theirs did
  * agent_outcome.c  says what happened: log lines, failure report, error file of the parent
@@ -97,7 +98,7 @@ struct agent {
     int64_t join_started_ns;
 };
 
-/* agent.c */
+/* agent_feed.c */
 void agent_feed(struct agent *a, enum agent_event_kind kind, int number);
 
 /* agent_workers.c */
