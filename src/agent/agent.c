@@ -1,6 +1,6 @@
 /* The shell around the agent's machine: feeds it the loop's events (dispatch.h) and carries out its actions. What the
- * actions mean for workers is in agent_workers.c, what is told to people in agent_outcome.c; agent_signals.c listens to
- * signals. */
+ * actions mean for workers is in agent_workers.c, what is told to people in agent_outcome.c; agent_guardian.c hears the
+ * guardian, agent_signals.c signals. */
 #include "agent/agent.h"
 
 #include <assert.h>
@@ -10,7 +10,6 @@
 
 #include "agent/agent_impl.h"
 #include "agent/launch/numa.h"
-#include "agent/logs/logs_layout.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
 #include "base/log.h"
@@ -111,16 +110,10 @@ static void perform(void *ctx, const struct agent_action *action) {
         return;
     case AGENT_ACTION_DISMISS:
         a->spares_detached = a->config->leaves_detached;
-        if (guardian_dismiss(a->guardian, a->config->leaves_detached) != MUSTER_OK) {
-            log_error("cannot reach the guardian process: %s", muster_detail());
-            agent_feed(a, AGENT_EVENT_GUARDIAN_LOST, 0);
-        }
+        agent_guardian_ordered(a, guardian_dismiss(a->guardian, a->config->leaves_detached));
         return;
     case AGENT_ACTION_KILL_ALL:
-        if (guardian_kill_all(a->guardian) != MUSTER_OK) {
-            log_error("cannot reach the guardian process: %s", muster_detail());
-            agent_feed(a, AGENT_EVENT_GUARDIAN_LOST, 0);
-        }
+        agent_guardian_ordered(a, guardian_kill_all(a->guardian));
         return;
     case AGENT_ACTION_DRAIN_LOGS:
         logs_drain(a->logs, a->spares_detached, on_drained, a);
@@ -237,51 +230,6 @@ static void on_rdzv_failed(void *ctx, int status, const char *why) {
     agent_feed(a, AGENT_EVENT_RDZV_FAILED, 0);
 }
 
-static void on_spawned(void *ctx, uint32_t id, pid_t pid) {
-    if (!agent_warm_spawned(ctx, id, pid)) {
-        agent_worker_spawned(ctx, id, pid);
-    }
-}
-
-static void on_spawn_failed(void *ctx, uint32_t id, int error_number, const char *why) {
-    (void)error_number;
-    if (!agent_warm_not_started(ctx, id, why)) {
-        agent_worker_not_started(ctx, id, why);
-    }
-}
-
-static void on_worker_exit(void *ctx, const struct guardian_exit *exit) {
-    if (!agent_warm_ended(ctx, exit)) {
-        agent_worker_ended(ctx, exit);
-    }
-}
-
-static void on_lingering(void *ctx, const struct guardian_lingering *lingering) {
-    struct agent *a = ctx;
-    agent_outcome_lingering(a, lingering);
-    if (lingering->count > 0) {
-        agent_feed(a, AGENT_EVENT_LINGERING, (int)lingering->count);
-    }
-}
-
-static void on_gone(void *ctx) {
-    agent_feed(ctx, AGENT_EVENT_GONE, 0);
-}
-
-static void on_lost(void *ctx) {
-    log_error("the guardian process, which holds the workers, has died; its workers have been killed");
-    agent_feed(ctx, AGENT_EVENT_GUARDIAN_LOST, 0);
-}
-
-static const struct guardian_callbacks guardian_callbacks = {
-    .on_spawned = on_spawned,
-    .on_spawn_failed = on_spawn_failed,
-    .on_exit = on_worker_exit,
-    .on_lingering = on_lingering,
-    .on_gone = on_gone,
-    .on_lost = on_lost,
-};
-
 static const struct rdzv_callbacks rdzv_callbacks = {
     .on_world = on_world,
     .on_change = on_change,
@@ -309,28 +257,13 @@ static void create_held(struct agent *a) {
     }
 }
 
-/* For the guardian to clear away should this process be killed. Not being able to say so is no reason to end. */
-static void leave_traces_to_guardian(struct agent *a) {
-    const char *folder = logs_made_directory(a->logs);
-    int rc = folder != NULL ? guardian_clear_leftover(a->guardian, folder, LOGS_LEVELS) : MUSTER_OK;
-    if (a->stop_path != NULL) {
-        rc = rc == MUSTER_OK ? guardian_clear_leftover(a->guardian, a->stop_path, 1) : rc;
-    }
-    if (a->watchdog != NULL) {
-        rc = rc == MUSTER_OK ? guardian_clear_leftover(a->guardian, watchdog_path(a->watchdog), 0) : rc;
-    }
-    if (rc != MUSTER_OK) {
-        log_info("%s", muster_detail());
-    }
-}
-
 static int create_parts(struct agent *a) {
     /* Signals before the guardian: what is ignored when it is forked stays ignored in the workers, and what the agent
      * handles is not. The guardian before the rest: it is a fork of this process, and the smaller that still is the
      * better. */
     agent_signals_watch(a);
     int rc = agent_preempt_prepare(a);
-    rc = rc == MUSTER_OK ? guardian_create(&a->loop, &guardian_callbacks, a, &a->guardian) : rc;
+    rc = rc == MUSTER_OK ? agent_guardian_create(a) : rc;
     rc = rc == MUSTER_OK ? agent_preempt_watch(a) : rc;
     descriptors_raise(); /* not the guardian's, whose limit is the workers' */
     if (rc == MUSTER_OK) {
@@ -346,7 +279,7 @@ static int create_parts(struct agent *a) {
         agent_stuck_create(a);
         create_held(a);
         agent_outcome_file_keep(a);
-        leave_traces_to_guardian(a);
+        agent_guardian_inform(a);
     }
     if (rc == MUSTER_OK) {
         rc = rdzv_create(&a->loop, &a->config->rdzv, &rdzv_callbacks, a, &a->rdzv);

@@ -2,6 +2,7 @@
  *
  * agent.c        creates, carries out the machine's actions, tears down
  * agent_feed.c   feeds events to the machine
+ * agent_guardian.c  hears what the guardian says, and makes another one when it was lost
  * agent_workers.c  starts workers, records how they ended
  * agent_cause.c    tells the other nodes which worker failed, and knows which of theirs did
  * agent_outcome.c  says what happened: log lines, failure report, error file of the parent
@@ -47,6 +48,8 @@ struct agent_worker {
     bool timer_expired; /* killed by the watchdog */
     bool stuck;         /* hangs in the kernel: why the group was stopped */
     bool core_dumped;
+    bool guardian_lost; /* killed because the guardian was */
+    bool is_untold;     /* of its end the machine does not know yet */
     int wait_status;
     uint64_t order; /* of death, over the whole life of the agent */
     int64_t started_wall_us, ended_wall_us;
@@ -66,6 +69,7 @@ struct agent {
     int exit_signal; /* die of this one instead of exiting */
 
     struct guardian *guardian;
+    uint32_t guardian_losses; /* since workers were started last */
     struct logs *logs;
     struct rdzv *rdzv;
     struct watchdog *watchdog; /* NULL: not enabled */
@@ -101,6 +105,13 @@ struct agent {
 /* agent_feed.c */
 void agent_feed(struct agent *a, enum agent_event_kind kind, int number);
 
+/* agent_guardian.c */
+int agent_guardian_create(struct agent *a);
+/* What it is to know, should this process be killed. */
+void agent_guardian_inform(struct agent *a);
+/* What an order to the guardian has come to, whose answer the machine waits for. */
+void agent_guardian_ordered(struct agent *a, int status);
+
 /* agent_workers.c */
 void agent_workers_start(struct agent *a);
 void agent_workers_signal(struct agent *a, int signal_number);
@@ -110,6 +121,8 @@ int agent_worker_spawn(struct agent *a, uint32_t local_rank, const struct launch
 void agent_worker_spawned(struct agent *a, uint32_t local_rank, pid_t pid);
 void agent_worker_not_started(struct agent *a, uint32_t local_rank, const char *why);
 void agent_worker_ended(struct agent *a, const struct guardian_exit *exit);
+/* With the guardian. Nobody is told yet. */
+void agent_worker_lost(struct agent *a, uint32_t local_rank, int wait_status);
 
 /* agent_warm.c */
 /* This node is a spare one. */
@@ -121,6 +134,8 @@ bool agent_warm_take(struct agent *a, uint32_t local_rank, const struct launch_s
 bool agent_warm_spawned(struct agent *a, uint32_t local_rank, pid_t pid);
 bool agent_warm_not_started(struct agent *a, uint32_t local_rank, const char *why);
 bool agent_warm_ended(struct agent *a, const struct guardian_exit *exit);
+/* All of them, with the guardian; there is another one. */
+void agent_warm_lost(struct agent *a);
 void agent_warm_close(struct agent *a);
 
 /* agent_cause.c */

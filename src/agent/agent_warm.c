@@ -243,6 +243,18 @@ bool agent_warm_ended(struct agent *a, const struct guardian_exit *exit) {
     return true;
 }
 
+void agent_warm_lost(struct agent *a) {
+    bool were_wanted = false;
+    for (uint32_t i = 0; a->warm && i < a->config->nproc; i++) {
+        were_wanted = were_wanted || a->warm[i].state == WARM_STARTING || a->warm[i].state == WARM_WAITING;
+        a->warm[i].state = WARM_NONE;
+        line_close(&a->warm[i]);
+    }
+    if (were_wanted && a->machine.state == AGENT_STATE_JOINING) {
+        agent_warm_begin(a);
+    }
+}
+
 /* ---- taking over ---- */
 
 /* A file in memory with a zero byte after each variable, as /proc/PID/environ has them. */

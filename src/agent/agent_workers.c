@@ -79,9 +79,13 @@ void agent_workers_start(struct agent *a) {
         watchdog_reset(a->watchdog);
     }
     tell_held(a);
+    a->guardian_losses = 0;
     int rc = logs_attempt_begin(a->logs, restart_count, a->world.round);
     for (uint32_t i = 0; i < a->config->nproc; i++) {
         rc = rc == MUSTER_OK ? start_worker(a, i) : rc;
+        if (rc == MUSTER_ECLOSED) {
+            return; /* the guardian has died: what that means for these workers is told next */
+        }
         if (rc != MUSTER_OK) {
             agent_worker_not_started(a, i, muster_detail());
         }
@@ -155,7 +159,7 @@ static bool is_ours(const struct agent *a, const struct guardian_exit *exit) {
     return a->machine.state == AGENT_STATE_KILLING || (told && !(after_failure && by_kill));
 }
 
-void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
+static void note_end(struct agent *a, const struct guardian_exit *exit) {
     struct agent_worker *worker = &a->workers[exit->id];
     worker->ended = true;
     if (a->watchdog != NULL) {
@@ -169,6 +173,23 @@ void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     worker->ended_at_ns = exit->at_ns;
     worker->ended_wall_us = clock_realtime_at_us(exit->at_ns);
     worker->stopped_by_us = exit->wait_status != 0 && is_ours(a, exit);
+}
+
+void agent_worker_lost(struct agent *a, uint32_t local_rank, int wait_status) {
+    struct agent_worker *worker = &a->workers[local_rank];
+    const struct guardian_exit exit = {.id = local_rank,
+                                       .pid = worker->pid,
+                                       .wait_status = worker->pid != 0 ? wait_status : 0, /* else: was it started? */
+                                       .at_ns = clock_monotonic_ns(),
+                                       .order = UINT64_MAX - a->config->nproc + local_rank}; /* after all it has told */
+    note_end(a, &exit);
+    worker->guardian_lost = WIFSIGNALED(exit.wait_status) && WTERMSIG(exit.wait_status) == SIGKILL;
+    worker->is_untold = true;
+}
+
+void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
+    const struct agent_worker *worker = &a->workers[exit->id];
+    note_end(a, exit);
     bool failed = exit->wait_status != 0;
     agent_feed(a, failed ? AGENT_EVENT_WORKER_FAILED : AGENT_EVENT_WORKER_SUCCEEDED, (int)exit->id);
     if (failed && !worker->stopped_by_us) {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/guardian/guardian.h"
 #include "base/str.h"
 #include "cli/command/cli.h"
 #include "cli/command/command_table.h"
@@ -100,6 +101,7 @@ static int open_missing_streams(void) {
 }
 
 int main(int argc, char **argv) {
+    guardian_main(argc, argv);
     if (open_missing_streams() != 0) {
         return CLI_EXIT_FAILURE;
     }

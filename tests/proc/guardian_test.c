@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -486,6 +487,98 @@ static void guardian_killed_before_close(void **state) {
     /* The teardown closes without the loop having noticed. */
 }
 
+/* ---- after a loss ---- */
+
+static void lose(struct harness *h) {
+    unsigned before = h->lost_count;
+    assert_int_equal(kill(guardian_pid(h->guardian), SIGKILL), 0);
+    harness_until(h, &h->lost_count, before + 1);
+}
+
+static void another_guardian_takes_its_place(void **state) {
+    struct harness *h = *state;
+    for (uint32_t round = 0; round < 3; round++) {
+        harness_spawn(h, 0, "ignore", 0);
+        harness_spawn(h, 1, "daemon", 3);
+        harness_ready(h, 1 + 4);
+        harness_until(h, &h->spawned_count, 2 * round + 2);
+        pid_t lost = guardian_pid(h->guardian);
+        lose(h);
+        assert_int_equal(survivors_count(h->mark), 0);
+        assert_int_equal(h->orphan_count, 2 * round + 2);
+        assert_int_equal(WTERMSIG(h->orphan_status), SIGKILL);
+        assert_int_equal(guardian_replace(&h->guardian), 0);
+        assert_true(guardian_pid(h->guardian) > 0 && guardian_pid(h->guardian) != lost);
+    }
+    harness_spawn(h, 2, "inspect", 0);
+    harness_until_exits(h, 1);
+    assert_int_equal(h->exits[0].wait_status, 0);
+    harness_spawn(h, 3, "chain", 5);
+    harness_ready(h, 6);
+    (void)harness_kill_all(h);
+    assert_int_equal(survivors_count(h->mark), 0);
+    harness_spawn(h, 4, "daemon", 5); /* for the teardown */
+    harness_ready(h, 6);
+}
+
+/* As the first one gave them: how many files, which signals. */
+static void another_guardian_gives_workers_the_same(void **state) {
+    struct harness *h = *state;
+    struct rlimit limit, raised;
+    const char *argv[] = {"sh", "-c", "kill -USR2 $$; test $(ulimit -Sn) = 64 && exit 7", NULL};
+    harness_close(h);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    raised = limit;
+    limit.rlim_cur = 64;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    (void)signal(SIGUSR2, SIG_IGN);
+    harness_open(h);
+    (void)signal(SIGUSR2, SIG_DFL);
+    (void)signal(SIGUSR1, SIG_IGN); /* the agent's own affair, as the limit that it raises for itself */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &raised), 0);
+    lose(h);
+    assert_int_equal(guardian_replace(&h->guardian), 0);
+    harness_spawn_argv(h, 0, argv);
+    harness_until_exits(h, 1);
+    assert_int_equal(h->exits[0].wait_status, 7 << 8);
+    argv[2] = "kill -USR1 $$; exit 7";
+    harness_spawn_argv(h, 1, argv);
+    harness_until_exits(h, 2);
+    assert_int_equal(WTERMSIG(h->exits[1].wait_status), SIGUSR1);
+    (void)signal(SIGUSR1, SIG_DFL);
+}
+
+static void another_guardian_ends_with_its_agent(void **state) {
+    struct harness *h = *state;
+    lose(h);
+    assert_int_equal(guardian_replace(&h->guardian), 0);
+    pid_t guardian = guardian_pid(h->guardian);
+    harness_spawn(h, 0, "chain", 10);
+    harness_ready(h, 11);
+    harness_close(h);
+    assert_int_equal(survivors_count(h->mark), 0);
+    assert_int_equal(kill(guardian, 0), -1);
+    harness_open(h);
+}
+
+static void where_orphans_may_live_no_other_guardian_is_made(void **state) {
+    struct harness *h = *state;
+    harness_close(h);
+    pid_t mine = fork();
+    if (mine == 0) {
+        for (;;) {
+            (void)pause();
+        }
+    }
+    harness_open(h);
+    lose(h);
+    const struct guardian *lost = h->guardian;
+    assert_int_equal(guardian_replace(&h->guardian), MUSTER_EUNSUPPORTED);
+    assert_ptr_equal(h->guardian, lost);
+    assert_int_equal(kill(mine, SIGKILL), 0);
+    assert_int_equal(waitpid(mine, NULL, 0), mine);
+}
+
 #if defined(__SANITIZE_THREAD__)
 enum { HAS_THREAD_SANITIZER = 1 };
 #else
@@ -586,6 +679,7 @@ static void new_calls_forbid(void) {
 #define PROC_TEST(name) cmocka_unit_test_setup_teardown(name, harness_setup, harness_teardown)
 
 int main(int argc, char **argv) {
+    guardian_main(argc, argv);
     for (int number = 1; number < NSIG; number++) {
         (void)signal(number, SIG_DFL); /* a shell that started the tests in the background ignores some */
     }
@@ -623,6 +717,10 @@ int main(int argc, char **argv) {
         PROC_TEST(order_of_two_deaths_apart),
         PROC_TEST(guardian_killed),
         PROC_TEST(guardian_killed_before_close),
+        PROC_TEST(another_guardian_takes_its_place),
+        PROC_TEST(another_guardian_gives_workers_the_same),
+        PROC_TEST(another_guardian_ends_with_its_agent),
+        PROC_TEST(where_orphans_may_live_no_other_guardian_is_made),
         PROC_TEST(guardian_is_deaf),
         PROC_TEST(guardian_stuck),
         PROC_TEST(children_of_the_agent_are_spared),

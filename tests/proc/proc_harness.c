@@ -103,9 +103,19 @@ static void on_lingering(void *ctx, const struct guardian_lingering *lingering) 
     h->lingering = *lingering;
 }
 
+static void on_orphan(void *ctx, pid_t pid, int wait_status) {
+    struct harness *h = ctx;
+    for (size_t i = 0; i < HARNESS_EXITS_MAX; i++) {
+        if (h->pids[i] == pid) {
+            h->orphan_count++;
+            h->orphan_status = wait_status;
+        }
+    }
+}
+
 void harness_open(struct harness *h) {
-    static const struct guardian_callbacks callbacks = {on_spawned, on_spawn_failed, on_exit_seen,
-                                                        on_gone,    on_lost,         on_lingering};
+    static const struct guardian_callbacks callbacks = {on_spawned, on_spawn_failed, on_exit_seen, on_gone,
+                                                        on_lost,    on_lingering,    on_orphan};
     int pair[2];
     *h = (struct harness){0};
     mark_make(h->mark, sizeof h->mark);

@@ -22,6 +22,8 @@ struct harness {
     const char *envp[4];
     int out_read, out_write; /* the workers' stdout */
     unsigned spawned_count, failed_count, gone_count, lost_count;
+    unsigned orphan_count; /* workers among those that fell to this process */
+    int orphan_status;     /* of the last */
     size_t exit_count;
     struct guardian_exit exits[HARNESS_EXITS_MAX];
     pid_t pids[HARNESS_EXITS_MAX]; /* by id */

@@ -486,6 +486,116 @@ def case_guardian_killed_leaves_nobody():
             scratch.expect_nobody()
 
 
+GUARDIAN_KILLED = r"the guardian process \d+, which holds the workers, was killed by SIGKILL"
+
+
+def kill_guardian(group):
+    """The parent of the workers; returns its process id."""
+    (guardian,) = {jobs.parent(s.pid) for s in group.values()}
+    os.kill(guardian, signal.SIGKILL)
+    return guardian
+
+
+def case_guardian_killed_restarts_the_group():
+    """A guardian that is killed costs one attempt: another one takes its place, and the workers run again."""
+    jobs.isolate()
+    native = ("--nnodes=1", "--rdzv-backend=muster", f"--rdzv-endpoint=127.0.0.1:{jobs.free_port()}", "--rdzv-id=guardian")
+    for rendezvous in (("--standalone",), native):
+        with jobs.Scratch() as scratch:
+            process, group = start_group(scratch, 2, "--max-restarts=2", rendezvous=rendezvous)
+            guardians = set()
+            for attempt in (1, 2):
+                guardians.add(kill_guardian(group))
+                group = by_rank(scratch.channel.expect(2, "start", jobs.SOON_S, attempt=attempt))
+                jobs.check(sorted(scratch.pids()) == sorted([process.pid, jobs.parent(group[0].pid), group[0].pid, group[1].pid]),
+                           f"left over: {scratch.pids()}")
+            jobs.check(len(guardians | {jobs.parent(group[0].pid)}) == 3, f"guardians {guardians}")
+            for s in group.values():
+                jobs.tell_exit(s.pid, 0)
+            process.expect(jobs.SOON_S, 0)
+            process.wait_line(GUARDIAN_KILLED, 0, times=2)
+            process.wait_line("another guardian process .* has taken its place; this node's workers have died", 0, times=2)
+            scratch.expect_nobody()
+
+
+def case_guardian_killed_without_restarts_is_reported():
+    """The last attempt that a guardian's death may cost ends the job, with the reason in report and outcome."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        path = scratch.path("outcome")
+        options = ["--standalone", "--nproc-per-node=2", "--max-restarts=1", f"--outcome={path}"]
+        process = scratch.run("muster", *options, *jobs.worker(scratch), env=scratch.env(LOGLEVEL="INFO"))
+        for attempt in (0, 1):
+            process.wait_line("worker started", jobs.SOON_S, times=2 * (attempt + 1))  # so that their pids are known
+            kill_guardian(by_rank(scratch.channel.expect(2, "start", jobs.SOON_S, attempt=attempt)))
+        process.expect(jobs.SOON_S, 1)
+        reason = "killed by SIGKILL (Killed): the launcher's guardian process, which held it, was killed"
+        jobs.check(process.err().count(reason) == 2 and root_cause(process) == (0, -9), process.tail())
+        with open(path, encoding="utf-8") as text:
+            told = json.load(text)
+        jobs.check((told["result"], told["restarts"], told["root_cause"]["exitcode"]) == ("failed", 1, -9), f"{told}")
+        jobs.check([w["status"] for w in told["workers"]] == [reason, reason], f"{told}")
+        scratch.expect_nobody()
+
+
+def case_guardian_killed_between_attempts_costs_none():
+    """Where no worker has died with it, another guardian takes its place and nothing is charged; a success stays one."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        options = ["--standalone", "--max-restarts=3", "--restart-backoff=9", "--no-python", "sh", "-c"]
+        process = scratch.run("muster", *options, "echo $PPID; test $TORCHELASTIC_RESTART_COUNT = 3", env=scratch.env(LOGLEVEL="INFO"))
+        process.wait_line(r"restarting in 1\.0 s", jobs.SOON_S)  # the third start
+        guardian = int(process.out().split()[-1])
+        os.kill(guardian, signal.SIGKILL)
+        process.expect(jobs.SOON_S, 0)
+        said = process.out().split()
+        jobs.check(len(said) == 4 and said[:3] == 3 * [str(guardian)] and said[3] != said[0], f"guardians {said}")
+        process.wait_line(GUARDIAN_KILLED, 0)
+        scratch.expect_nobody()
+    with jobs.Scratch() as scratch:
+        deaf = "(trap '' TERM; touch listens; while :; do sleep 0.01; done) & until test -e listens; do sleep 0.01; done; echo $PPID"
+        process = scratch.run("muster", "--standalone", "--no-python", "sh", "-c", deaf)
+        process.wait_line("SIGTERM now", jobs.SOON_S)
+        os.kill(int(process.out().split()[0]), signal.SIGKILL)
+        process.expect(jobs.SOON_S, 0)
+        scratch.expect_nobody()
+
+
+def case_guardian_of_a_launcher_with_children_is_killed():
+    """A launcher that had children before it was one cannot tell orphans from them: the job ends with its guardian."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        before = ["sh", "-c", 'sleep 3333 & exec "$@"', "sh"]
+        options = ["--standalone", "--max-restarts=3", "--no-python", "sh", "-c", "echo $PPID; exec sleep 4444"]
+        process = scratch.run("muster", *options, inside=before, env=scratch.env(LOGLEVEL="INFO"))
+        process.wait_line("worker started", jobs.SOON_S)
+        while not process.out().endswith("\n"):
+            time.sleep(0.002)
+        os.kill(int(process.out()), signal.SIGKILL)
+        process.expect(jobs.SOON_S, 1)
+        process.wait_line("no other guardian process can take its place: this process had children of its own", 0)
+        left = [jobs.command_line(pid).strip() for pid in scratch.pids()]
+        jobs.check(left == ["sleep 3333"], f"{left}")
+
+
+def case_launcher_with_another_guardian_is_killed():
+    """A guardian that has taken another's place ends the workers of a launcher that is killed, and writes the outcome."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        path = scratch.path("outcome")
+        process, group = start_group(scratch, 2, "--max-restarts=1", f"--outcome={path}", worker=jobs.worker(scratch, "--hostile"))
+        kill_guardian(group)
+        group = by_rank(scratch.channel.expect(2, "start", jobs.SOON_S, attempt=1))
+        process.signal(signal.SIGKILL)
+        process.expect(jobs.SOON_S)
+        scratch.expect_nobody()
+        with open(path, encoding="utf-8") as text:
+            told = json.load(text)
+        jobs.check(told["result"] == "launcher_killed", f"{told}")
+        jobs.check(sorted(w["pid"] for w in told["workers"]) == sorted(s.pid for s in group.values()), f"{told}")
+        jobs.check(os.listdir(scratch.path("tmp")) == [], f"left behind: {os.listdir(scratch.path('tmp'))}")
+
+
 def case_group_stop_leaves_nobody():
     """Descendants of a stopped group (double-forked, setsid, all signals blocked) end with it, restart or not."""
     jobs.isolate()

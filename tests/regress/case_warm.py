@@ -185,6 +185,24 @@ def case_warm_process_that_dies_is_replaced():
         scratch.expect_nobody()
 
 
+def case_warm_processes_die_with_their_guardian():
+    """Another guardian starts new ones, and the spare takes over as usual."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = WarmPair(scratch)
+        pair.start_both()
+        spare = pair.start_spare()
+        lost = pair.warm_pids("C")
+        os.kill(jobs.parent(lost[0]), signal.SIGKILL)
+        spare.wait_line(HELD, FORM_S, times=2)
+        waiting = pair.warm_pids("C")
+        jobs.check(len(waiting) == 2 and not set(waiting) & set(lost), f"{waiting} and {lost}")
+        starts = pair.lose("B")
+        jobs.check(sorted(s.pid for s in pair.workers_of(starts, "C")) == sorted(waiting), f"{starts}, {waiting}")
+        pair.finish(starts)
+        scratch.expect_nobody()
+
+
 def case_spares_are_limited():
     """A node beyond --spares is refused with a sentence."""
     jobs.isolate()

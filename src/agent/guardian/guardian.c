@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/guardian/guardian_birth.h"
 #include "agent/guardian/guardian_channel.h"
-#include "agent/guardian/guardian_process.h"
 #include "agent/guardian/guardian_wire.h"
 #include "agent/guardian/reaper.h"
 #include "base/clock.h"
@@ -37,6 +37,7 @@ struct guardian {
     void *ctx;
     pid_t pid; /* 0 once reaped */
     enum guardian_state state;
+    struct guardian_birth birth;
     bool subreaper; /* orphans fall to this process, and it has no children of its own */
     bool closing;
     bool leaves_detached; /* what is left when the guardian has ended in good order is not ours to kill */
@@ -54,28 +55,32 @@ struct guardian {
 /* --- the end of the guardian --- */
 
 static void orphan_died(void *ctx, pid_t pid, int wait_status) {
-    (void)ctx;
-    (void)pid;
-    (void)wait_status;
-}
-
-/* Our child until waitpid says otherwise, so the number is its own. */
-static void guardian_reap(struct guardian *g) {
-    if (g->pid > 0) {
-        (void)kill(g->pid, SIGKILL);
-        while (waitpid(g->pid, NULL, 0) < 0 && errno == EINTR) {
-        }
-        g->pid = 0;
+    const struct guardian *g = ctx;
+    if (g->callbacks.on_orphan && !g->closing) {
+        g->callbacks.on_orphan(g->ctx, pid, wait_status);
     }
 }
 
+/* Our child until waitpid says otherwise, so the number is its own. Returns how it ended; one that was ending anyway
+ * ends in its own way. */
+static int guardian_reap(struct guardian *g) {
+    int wait_status = 0;
+    if (g->pid > 0) {
+        (void)kill(g->pid, SIGKILL);
+        while (waitpid(g->pid, &wait_status, 0) < 0 && errno == EINTR) {
+        }
+        g->pid = 0;
+    }
+    return wait_status;
+}
+
 /* One pass over the orphans; true when there is nothing left to do. */
-static bool orphans_pass(const struct guardian *g) {
+static bool orphans_pass(struct guardian *g) {
     if (!g->subreaper) {
         return true; /* some children may be somebody else's: parent-death signals have to do */
     }
     (void)reaper_kill_children();
-    if (reaper_collect(orphan_died, NULL)) {
+    if (reaper_collect(orphan_died, g)) {
         return true;
     }
     if (clock_monotonic_ns() - g->orphans_since_ns < ORPHAN_PATIENCE_MS * CLOCK_NS_PER_MS) {
@@ -107,11 +112,14 @@ static void orphans_timer_cb(uv_timer_t *timer) {
 /* The socket ended, or the guardian was found stuck: what it had started is ours to end. on_lost follows from the
  * loop when that is done. */
 static void guardian_lose(struct guardian *g) {
-    log_error("the guardian process %d ended unexpectedly; killing what it had started", (int)g->pid);
+    pid_t pid = g->pid;
     g->state = GUARDIAN_ORPHANS;
     g->orphans_since_ns = clock_monotonic_ns();
     (void)uv_poll_stop(&g->poll);
-    guardian_reap(g);
+    int wait_status = guardian_reap(g);
+    log_error("the guardian process %d, which holds the workers, %s%s; killing what it had started", (int)pid,
+              WIFSIGNALED(wait_status) ? "was killed by SIG" : "has ended",
+              WIFSIGNALED(wait_status) ? sigabbrev_np(WTERMSIG(wait_status)) : "");
     (void)uv_signal_start(&g->child_signal, child_signal_cb, SIGCHLD);
     /* The repeat only serves the deadline and children in the kernel's hands; SIGCHLD drives the passes. */
     (void)uv_timer_start(&g->timer, orphans_timer_cb, 0, ORPHAN_WAIT_MS);
@@ -242,6 +250,10 @@ static int message_send(struct guardian *g, enum guardian_kind kind, const void 
         return status_fail(MUSTER_ECLOSED, "the guardian process has ended");
     }
     int status = guardian_channel_send(&g->channel, kind, body, length, fds, fd_count);
+    if (status == MUSTER_ECLOSED) {
+        (void)shutdown(g->channel.fd,
+                       SHUT_RDWR); /* whatever the send met: the loop is to hear that the guardian is lost */
+    }
     return status == MUSTER_OK ? poll_update(g) : status;
 }
 
@@ -338,30 +350,13 @@ pid_t guardian_pid(const struct guardian *g) {
 
 /* --- birth --- */
 
-/* Forks with every signal blocked, so that no handler of the agent's runs in the child. */
-static pid_t guardian_fork(int agent_fd, int guardian_fd) {
-    sigset_t all;
-    sigset_t before;
-    pid_t agent = getpid();
-    (void)sigfillset(&all);
-    (void)sigprocmask(SIG_SETMASK, &all, &before);
-    pid_t pid = fork();
-    if (pid == 0) {
-        (void)close(agent_fd);
-        guardian_process_run(guardian_fd, agent);
-    }
-    int error_number = errno;
-    (void)sigprocmask(SIG_SETMASK, &before, NULL);
-    errno = error_number;
-    return pid;
-}
-
-static int guardian_start(struct guardian *g) {
+/* is_first: this process is young. */
+static int guardian_start(struct guardian *g, bool is_first) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
         return status_fail_errno(errno, "cannot make a socket for the guardian process");
     }
-    g->pid = guardian_fork(pair[0], pair[1]);
+    g->pid = is_first ? guardian_birth_fork(pair[0], pair[1]) : guardian_birth_exec(&g->birth, pair[1]);
     int error_number = errno;
     (void)close(pair[1]);
     guardian_channel_init(&g->channel, pair[0], GUARDIAN_QUEUE_BYTES_MAX);
@@ -414,19 +409,9 @@ static int handles_init(struct guardian *g, uv_loop_t *loop) {
     return MUSTER_OK;
 }
 
-int guardian_create(uv_loop_t *loop, const struct guardian_callbacks *callbacks, void *ctx, struct guardian **out) {
-    assert(callbacks->on_spawned && callbacks->on_spawn_failed && callbacks->on_exit && callbacks->on_gone &&
-           callbacks->on_lost);
-    struct guardian *g = calloc(1, sizeof *g);
-    if (!g) {
-        return status_fail(MUSTER_ENOMEM, "no memory for the guardian");
-    }
-    g->callbacks = *callbacks;
-    g->ctx = ctx;
-    g->stuck_ms = STUCK_MS;
-    /* A program started by `exec` may have children from before it; their orphans must not fall to us. */
-    g->subreaper = !reaper_has_children() && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
-    int status = guardian_start(g);
+/* Takes `g`, which has all that the process and the handles do not need. */
+static int guardian_begin(struct guardian *g, uv_loop_t *loop, bool is_first, struct guardian **out) {
+    int status = guardian_start(g, is_first);
     if (status != MUSTER_OK) {
         free(g);
         return status;
@@ -445,6 +430,46 @@ int guardian_create(uv_loop_t *loop, const struct guardian_callbacks *callbacks,
     }
     *out = g;
     return MUSTER_OK;
+}
+
+int guardian_create(uv_loop_t *loop, const struct guardian_callbacks *callbacks, void *ctx, struct guardian **out) {
+    assert(callbacks->on_spawned && callbacks->on_spawn_failed && callbacks->on_exit && callbacks->on_gone &&
+           callbacks->on_lost);
+    struct guardian *g = calloc(1, sizeof *g);
+    if (!g) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the guardian");
+    }
+    g->callbacks = *callbacks;
+    g->ctx = ctx;
+    g->stuck_ms = STUCK_MS;
+    /* A program started by `exec` may have children from before it; their orphans must not fall to us. */
+    g->subreaper = !reaper_has_children() && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
+    guardian_birth_note(&g->birth);
+    return guardian_begin(g, loop, true, out);
+}
+
+int guardian_replace(struct guardian **g) {
+    struct guardian *lost = *g;
+    assert(lost->state == GUARDIAN_LOST && !lost->closing);
+    if (!lost->subreaper) {
+        return status_fail(MUSTER_EUNSUPPORTED,
+                           "this process had children of its own, so what the guardian had started "
+                           "may still run");
+    }
+    struct guardian *next = calloc(1, sizeof *next);
+    if (!next) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the guardian");
+    }
+    next->callbacks = lost->callbacks;
+    next->ctx = lost->ctx;
+    next->stuck_ms = lost->stuck_ms;
+    next->birth = lost->birth;
+    next->subreaper = true;
+    int status = guardian_begin(next, lost->timer.loop, false, g);
+    if (status == MUSTER_OK) {
+        guardian_close(lost);
+    }
+    return status;
 }
 
 /* --- death --- */
@@ -484,8 +509,9 @@ void guardian_close(struct guardian *g) {
     if (g->state == GUARDIAN_RUNNING) {
         guardian_end_wait(g);
     }
-    guardian_reap(g);
-    if (!(g->leaves_detached && g->state == GUARDIAN_RUNNING)) {
+    (void)guardian_reap(g);
+    /* After a loss they have been seen to, and a child of this process is the next guardian. */
+    if (g->state == GUARDIAN_ORPHANS || (g->state == GUARDIAN_RUNNING && !g->leaves_detached)) {
         orphans_end(g);
     }
     guardian_channel_done(&g->channel);

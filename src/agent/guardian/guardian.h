@@ -3,7 +3,10 @@
  * The agent and the guardian watch each other. When the agent ends in whatever way, the guardian's socket reports it
  * and the guardian kills everything below it and ends. When the guardian ends unexpectedly, parent-death signals kill
  * the workers, and their orphans fall to the agent (both are child subreapers), which kills them and calls on_lost.
- * Only processes that are provably descendants are ever signalled. docs/adr/0001-guardian.md has the reasons.
+ * Then another guardian can take its place. Only processes that are provably descendants are ever signalled.
+ * docs/adr/0001-guardian.md and 0019-guardian-replaced.md have the reasons.
+ *
+ * A call that gives MUSTER_ECLOSED has lost the guardian: on_lost follows, unless it has been called.
  *
  * One thread: that of the loop. Callbacks come from the loop, never from inside the calls below, and may make any of
  * them. No call blocks, guardian_close() excepted. */
@@ -75,18 +78,32 @@ struct guardian_callbacks {
     /* Answer to each guardian_kill_all(), and to a guardian_dismiss(): no worker and no descendant is left but those
      * that guardian_dismiss() spares; every on_exit came before. */
     void (*on_gone)(void *ctx);
-    /* The guardian died; what it had started has been killed. Only guardian_close() makes sense now. */
+    /* The guardian died; what it had started has been killed. Only guardian_replace() and guardian_close() make sense
+     * now, and may be called from here. */
     void (*on_lost)(void *ctx);
     /* Between guardian_dismiss() and its answer, when there is anybody to tell of. Up to two times: those that got
      * SIGTERM, and those that are left alone in the end. NULL: not wanted. */
     void (*on_lingering)(void *ctx, const struct guardian_lingering *lingering);
+    /* Before on_lost: how a process ended that fell to the agent, a worker for instance. NULL: not wanted. */
+    void (*on_orphan)(void *ctx, pid_t pid, int wait_status);
 };
 
-/* Forks the guardian. `callbacks` is copied; all of them must be set. Call early, before descriptors that should not
- * be doubled are open and before threads: the guardian is a fork of the caller that closes everything but 0, 1, 2.
- * Makes the caller a child subreaper unless it has children already; from here on the process must start no children
- * by other means. MUSTER_ESYSTEM, MUSTER_ENOMEM. */
+/* Forks the guardian. `callbacks` is copied; all of them must be set, but for those that may be NULL. Call early,
+ * before descriptors that should not be doubled are open and before threads: the guardian is a fork of the caller that
+ * closes everything but 0, 1, 2. Makes the caller a child subreaper unless it has children already; from here on the
+ * process must start no children by other means. MUSTER_ESYSTEM, MUSTER_ENOMEM. */
 int guardian_create(uv_loop_t *loop, const struct guardian_callbacks *callbacks, void *ctx, struct guardian **out);
+
+/* After on_lost: puts another guardian, the same program started anew (guardian_main()), into the place of *g, with its
+ * callbacks, and closes the lost one. It knows nothing of what that one was told (guardian_keep_outcome() and so on),
+ * and its workers' limits and ignored signals are as when the first was made. Call it when the program may have any
+ * threads and memory. Takes about a millisecond. On failure *g is the lost one. MUSTER_ESYSTEM, MUSTER_ENOMEM,
+ * MUSTER_EUNSUPPORTED (what the lost one had started may not have ended, since orphans do not fall to this process). */
+int guardian_replace(struct guardian **g);
+
+/* First thing in main() of a program that calls guardian_replace(): where the program was started by that, this call is
+ * the guardian, and does not return. */
+void guardian_main(int argc, char **argv);
 
 /* Asks for a worker under the caller's `id`, in a session of its own. All of `spawn` is copied or duplicated.
  * MUSTER_EINVAL (empty argv), MUSTER_ELIMIT (limits above), MUSTER_ECLOSED (guardian lost), MUSTER_ENOMEM,

@@ -32,7 +32,6 @@
 #include "base/status.h"
 
 enum {
-    CHANNEL_FD = 3, /* the first after the standard streams; everything above is closed at the start */
     EVENTS_MAX = 256,
     KILL_WAIT_MS = 5,      /* for SIGCHLD, between two passes of killing */
     KILL_DEEP_MS = 20,     /* after which passes look below children that do not die */
@@ -524,19 +523,19 @@ static bool process_init(struct guardian_process *p, int socket_fd, pid_t agent)
     (void)setsid();
     (void)prctl(PR_SET_NAME, "muster-guardian");
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
-        (socket_fd != CHANNEL_FD && dup3(socket_fd, CHANNEL_FD, O_CLOEXEC) < 0)) {
+        (socket_fd != GUARDIAN_CHANNEL_FD && dup3(socket_fd, GUARDIAN_CHANNEL_FD, O_CLOEXEC) < 0)) {
         return false;
     }
-    fds_close_from(CHANNEL_FD + 1);
+    fds_close_from(GUARDIAN_CHANNEL_FD + 1);
     streams_fill();
     p->schedstat_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
-    guardian_channel_init(&p->channel, CHANNEL_FD, GUARDIAN_QUEUE_BYTES_MAX);
+    guardian_channel_init(&p->channel, GUARDIAN_CHANNEL_FD, GUARDIAN_QUEUE_BYTES_MAX);
     sigset_t children;
     (void)sigemptyset(&children);
     (void)sigaddset(&children, SIGCHLD);
     p->signal_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
     p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (p->signal_fd < 0 || p->epoll_fd < 0 || !watch(p, CHANNEL_FD, EPOLLIN | EPOLLRDHUP, TAG_CHANNEL, 0) ||
+    if (p->signal_fd < 0 || p->epoll_fd < 0 || !watch(p, GUARDIAN_CHANNEL_FD, EPOLLIN | EPOLLRDHUP, TAG_CHANNEL, 0) ||
         !watch(p, p->signal_fd, EPOLLIN, TAG_SIGNAL, 0)) {
         return false;
     }

@@ -4,7 +4,10 @@
 
 #include <sys/types.h>
 
-/* Runs in the forked child, with all signals blocked, until the agent closes its end of `socket_fd` or ends; then
+/* The socket's number in the guardian: the first after the standard streams. */
+#define GUARDIAN_CHANNEL_FD 3
+
+/* Runs in the new process, with all signals blocked, until the agent closes its end of `socket_fd` or ends; then
  * kills every descendant and exits. `agent` is the agent's process id. */
 void guardian_process_run(int socket_fd, pid_t agent) __attribute__((noreturn));
 

@@ -470,6 +470,13 @@ static void guardian_lost(struct agent_machine *m, const struct agent_event *eve
     act(out, AGENT_ACTION_DRAIN_LOGS, 0);
 }
 
+/* The order to the one that was lost is not answered any more: it is given to the next, which has nothing to kill. */
+static void killing_replaced(struct agent_machine *m, const struct agent_event *event, struct agent_actions *out) {
+    (void)m;
+    (void)event;
+    act(out, AGENT_ACTION_KILL_ALL, 0);
+}
+
 /* The group had ended already; only a next attempt cannot be supervised. */
 static void draining_guardian_lost(struct agent_machine *m, const struct agent_event *event,
                                    struct agent_actions *out) {
@@ -500,10 +507,10 @@ static cell_fn *const cells[AGENT_STATE_COUNT][AGENT_EVENT_COUNT] = {
                               ON(GUARDIAN_LOST, guardian_lost)},
     [AGENT_STATE_ENDING] = {ON(LINGERING, ending_lingering), ON(GONE, ending_gone), ON(DEADLINE, ending_hurry),
                             ON(SIGNAL, ending_hurry), ON(PREEMPT, ending_preempted), ON(STOP, ending_preempted),
-                            ON(GUARDIAN_LOST, guardian_lost)},
+                            ON(GUARDIAN_LOST, guardian_lost), ON(GUARDIAN_REPLACED, ending_hurry)},
     [AGENT_STATE_KILLING] = {ON(RDZV_FAILED, ending_rdzv_failed), ON(GONE, killing_gone), ON(SIGNAL, ending_signal),
                              ON(PREEMPT, ending_preempted), ON(STOP, ending_preempted),
-                             ON(GUARDIAN_LOST, guardian_lost)},
+                             ON(GUARDIAN_LOST, guardian_lost), ON(GUARDIAN_REPLACED, killing_replaced)},
     [AGENT_STATE_DRAINING] = {ON(RDZV_FAILED, ending_rdzv_failed), ON(DRAINED, draining_drained),
                               ON(SIGNAL, ending_signal), ON(PREEMPT, ending_preempted), ON(STOP, ending_preempted),
                               ON(GUARDIAN_LOST, draining_guardian_lost)},

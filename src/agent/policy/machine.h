@@ -40,11 +40,12 @@
     X(DRAINED)                                                                                                         \
     X(BARRIER_DONE)                                                                                                    \
     X(CLOSED)                                                                                                          \
-    X(SIGNAL)   /* a handled signal; number in the event */                                                            \
-    X(PREEMPT)  /* this node will be taken away; number: milliseconds until then */                                    \
-    X(STOP)     /* so will another, or this one: the whole job stops; number: as above */                              \
-    X(DEADLINE) /* the timer of START_TIMER */                                                                         \
-    X(GUARDIAN_LOST)
+    X(SIGNAL)            /* a handled signal; number in the event */                                                   \
+    X(PREEMPT)           /* this node will be taken away; number: milliseconds until then */                           \
+    X(STOP)              /* so will another, or this one: the whole job stops; number: as above */                     \
+    X(DEADLINE)          /* the timer of START_TIMER */                                                                \
+    X(GUARDIAN_LOST)     /* and no other one can be made */                                                            \
+    X(GUARDIAN_REPLACED) /* with another one, after the end of all that it held; the ends of its workers follow */
 
 #define AGENT_OUTCOME_TABLE(X)                                                                                         \
     X(NONE)                                                                                                            \
@@ -57,7 +58,7 @@
     X(SIGNALLED)                                                                                                       \
     X(PREEMPTED) /* stopped before its end, with time for a snapshot */                                                \
     X(SPARE)                                                                                                           \
-    X(UNSUPERVISED) /* the guardian process died */
+    X(UNSUPERVISED) /* the guardian process died, and there is no other one */
 
 #define AGENT_ACTION_TABLE(X)                                                                                          \
     X(JOIN)                                                                                                            \

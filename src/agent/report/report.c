@@ -119,6 +119,9 @@ static int append_reason(const struct report_entry *entry, int number, struct bu
     if (entry->timer_expired) {
         return buf_printf(out, ": its watchdog timer ran out");
     }
+    if (entry->guardian_lost) {
+        return buf_printf(out, ": the launcher's guardian process, which held it, was killed");
+    }
     return number == SIGKILL
                ? buf_printf(out, "; not by the launcher (if memory was short, the kernel's log names the process)")
                : MUSTER_OK;

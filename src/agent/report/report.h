@@ -27,6 +27,7 @@ struct report_entry { /* one worker that ended badly; strings are borrowed */
     bool oom_killed;
     bool stuck;             /* it hung in the kernel, and for that the launcher stopped the group */
     bool timer_expired;     /* the launcher killed it because its watchdog timer had run out */
+    bool guardian_lost;     /* it was killed because the launcher's guardian process was */
     const char *error_file; /* path, or NULL when the worker wrote none */
     const char *message;    /* from the error file, or NULL */
     bool message_is_traceback;

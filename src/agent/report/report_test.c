@@ -484,6 +484,8 @@ static void statuses_in_words(void **state) {
                   "stopped by the launcher with SIGTERM: it hung in the kernel (uninterruptible sleep, D state)");
     assert_status((struct report_entry){.wait_status = SIGKILL, .timer_expired = true},
                   "killed by SIGKILL (Killed): its watchdog timer ran out");
+    assert_status((struct report_entry){.wait_status = SIGKILL, .guardian_lost = true},
+                  "killed by SIGKILL (Killed): the launcher's guardian process, which held it, was killed");
     assert_status((struct report_entry){.wait_status = SIGKILL, .oom_killed = true},
                   "killed by SIGKILL (Killed): the out-of-memory killer ended it (memory limit of the cgroup, or of "
                   "the machine)");
