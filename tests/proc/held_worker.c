@@ -1,10 +1,11 @@
 /* A worker for test_held.py: it leaves memory to its launcher, is killed, and looks for it in the next attempt.
  *
- *     held_worker ATTEMPTS
+ *     held_worker ATTEMPTS [guardian]
  *
  * Every rank looks for the region that it put in the attempt before, and says "rank 1 found attempt 0" if all of it is
  * there. In each attempt but the last, all put a new region under their rank's name, write to it, look that they do not
- * find what other nodes have put, and meet; then rank 0 kills itself. In the last one all drop what they have, and say
+ * find what other nodes have put, and meet; then rank 0 kills itself, or the guardian process of
+ * its launcher. In the last one all drop what they have, and say
  * "rank 1 of SOCKET is done". A call that fails is said on stderr, and the exit code is 1. */
 #include <muster/collective.h>
 #include <muster/group.h>
@@ -26,6 +27,7 @@ struct worker {
     struct muster_group *group;
     struct holder *holder;
     uint32_t rank;
+    pid_t victim;
     int32_t attempt; /* restarts of nodes are no measure: nodes may count differently */
 };
 
@@ -111,8 +113,11 @@ static int work(const struct worker *w, long attempts) {
         code = code ? code : muster_barrier(w->group, NULL);
         look_for_others(w);
         code = code ? code : muster_barrier(w->group, NULL);
+        if (code == MUSTER_OK && w->rank == 0) {
+            (void)kill(w->victim, SIGKILL);
+        }
         if (code == MUSTER_OK) {
-            (void)(w->rank == 0 ? raise(SIGKILL) : pause());
+            (void)pause();
         }
         return code;
     }
@@ -122,7 +127,7 @@ static int work(const struct worker *w, long attempts) {
 }
 
 int main(int argc, char **argv) {
-    struct worker w = {.attempt = 0};
+    struct worker w = {.victim = argc > 2 ? getppid() : getpid()};
     (void)setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     int code = muster_group_create_env(NULL, &w.group);
     w.rank = code ? 0 : muster_group_rank(w.group);

@@ -25,10 +25,10 @@ def held_in_memory():
     return {name for name in os.listdir("/dev/shm") if "muster-state" in name or "muster-held" in name}
 
 
-def the_next_attempt_finds_it(backend, nodes):
-    """In each of two restarts, on every node, whatever the backend; what another node holds is not found."""
+def the_next_attempt_finds_it(backend, nodes, *victim):
+    """In each of two restarts, on every node, whatever the backend and whoever dies; what another node holds is not found."""
     options = ["--max-restarts=9", "--restart-backoff=0"]
-    with job(backend, nodes, ["--no-python", *WORKER, "3"], options) as agents:
+    with job(backend, nodes, ["--no-python", *WORKER, "3", *victim], options) as agents:
         for agent in agents:
             agent.end(0)
         text = "".join(agent.text for agent in agents)
@@ -72,6 +72,7 @@ def main():
     os.environ.update(MUSTER_HELD_SOCKET="muster-held-" + 32 * "0", LOGLEVEL="INFO")
     for backend, nodes in (("standalone", 1), ("muster", 2), ("c10d", 2)):
         the_next_attempt_finds_it(backend, nodes)
+        the_next_attempt_finds_it(backend, nodes, "guardian")
     it_goes_with_a_launcher_that_is_killed()
     a_job_within_a_job_has_its_own()
     return 0

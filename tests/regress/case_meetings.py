@@ -19,10 +19,10 @@ def meet_again(backend, nodes, harms, worker="libmuster", agents=("muster",)):
 def case_ranks_meet_again():
     """Ranks of libmuster meet again after a failure on any node, however often each node has restarted."""
     jobs.isolate()
-    meet_again("c10d", 3, ("other", "first", "meeting", "twice", "agent"))
-    meet_again("static", 2, ("other", "meeting", "agent", "first"))
+    meet_again("c10d", 3, ("other", "first", "meeting", "twice", "agent", "guardian"))
+    meet_again("static", 2, ("other", "meeting", "agent", "first", "guardian"))
     meet_again("static", 3, ("meeting",))
-    meet_again("muster", 2, ("other", "agent"))
+    meet_again("muster", 2, ("other", "agent", "guardian"))
 
 
 def case_ranks_meet_again_etcd():

@@ -9,11 +9,12 @@ The axes of the matrix; a new one, or a new value, belongs here, into case_meeti
               twice    a worker on the last node is killed, and so is its successor, once all have met again
               meeting  a worker on the last node is killed, and so is its successor, as soon as it asks for its group
               agent    the agent of a node that serves nothing is killed, and another one takes its place
+              guardian the guardian process of the last node is killed (under torchrun, which has none, the worker)
     worker    libmuster (meet_worker.c), gloo (gloo_worker.py)
     agents    muster, torchrun, and one of each in both orders (c10d and static alone)
 
-Nodes count their restarts for themselves, so these counts differ from node to node after `other`, `twice`, `meeting` and
-`agent`: nothing that all ranks share may depend on them.
+Nodes count their restarts for themselves, so these counts differ from node to node after `other`, `twice`, `meeting`,
+`agent` and `guardian`: nothing that all ranks share may depend on them.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ import jobs
 
 BACKENDS = ("c10d", "static", "etcd-v2", "etcd", "etcd-v3", "muster")
 NODES = (2, 3)
-HARMS = ("first", "other", "twice", "meeting", "agent")
+HARMS = ("first", "other", "twice", "meeting", "agent", "guardian")
 WORKERS = ("libmuster", "gloo")
 AGENTS = (("muster",), ("torchrun",), ("muster", "torchrun"), ("torchrun", "muster"))
 
@@ -114,6 +115,12 @@ class Job:
         os.kill(stamp.pid, signal.SIGKILL)
         return mark
 
+    def kill_guardian(self, stamp):
+        """Kills the process that holds that worker, and the worker with it."""
+        mark, kind = self.channel.mark(), self.kinds[self.agents.index(self.agent_of(stamp))]
+        os.kill(jobs.parent(stamp.pid) if kind == "muster" else stamp.pid, signal.SIGKILL)
+        return mark
+
     def kill_while_meeting(self, stamp):
         """Kills that worker, and the next one of its node as soon as it asks for its group."""
         agent, mark = self.agent_of(stamp), self.kill(stamp)
@@ -142,6 +149,8 @@ class Job:
             return self.expect_met(self.kill(by_node[0]))
         if what == "agent":
             return self.expect_met(self.replace_agent(met), START_S)
+        if what == "guardian":
+            return self.expect_met(self.kill_guardian(by_node[-1]))
         if what == "meeting":
             return self.expect_met(self.kill_while_meeting(by_node[-1]))
         met, took_s = self.expect_met(self.kill(by_node[-1]))
