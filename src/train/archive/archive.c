@@ -1,0 +1,152 @@
+/* Opening an archive of any kind, and what is in it; see archive.h. */
+#include "train/archive/archive.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "train/archive/archive_impl.h"
+
+#define DCP_METADATA_NAME ".metadata"
+#define INDEX_NAME "model.safetensors.index.json"
+
+enum { MAGIC_BYTES = 16 };
+
+static const uint8_t zip_magic[] = {'P', 'K', 3, 4};
+/* Protocol 2, then the number 0x1950a86a20f9469cfc6c: torch.save before its archives. */
+static const uint8_t legacy_magic[] = {0x80, 2, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
+
+static bool begins_with(const uint8_t *bytes, size_t count, const uint8_t *magic, size_t magic_bytes) {
+    return count >= magic_bytes && memcmp(bytes, magic, magic_bytes) == 0;
+}
+
+static bool has_suffix(const char *text, const char *suffix) {
+    size_t n = strlen(text), m = strlen(suffix);
+    return n >= m && strcmp(text + n - m, suffix) == 0;
+}
+
+/* The first bytes tell. */
+static int read_file(struct archive *archive, const char *path) {
+    uint8_t magic[MAGIC_BYTES] = {0};
+    uint32_t file = 0;
+    int code = archive_add_file(archive, path, true, &file);
+    uint64_t bytes = code ? 0 : archive->files[file].bytes;
+    size_t count = bytes < sizeof magic ? (size_t)bytes : sizeof magic;
+    code = code ? code : archive_read(archive, file, 0, magic, count);
+    if (code) {
+        return code;
+    }
+    if (begins_with(magic, count, legacy_magic, sizeof legacy_magic)) {
+        return status_fail(
+            MUSTER_EUNSUPPORTED,
+            "%s is of torch.save's old format, which has no archive around its pickle; convert it: python "
+            "-c \"import torch; torch.save(torch.load('%s', map_location='cpu'), 'new.pt')\"",
+            path, path);
+    }
+    if (begins_with(magic, count, zip_magic, sizeof zip_magic)) {
+        archive->kind = "torch.save file";
+        code = torch_file_read(archive, file, 0, bytes, "");
+        return code ? status_prefix(code, "%s", path) : 0;
+    }
+    if (count > 8 && magic[8] == '{') {
+        archive->kind = "safetensors file";
+        return safetensors_file_read(archive, path);
+    }
+    return status_fail(MUSTER_EUNSUPPORTED, "%s is neither a torch.save file nor a safetensors file", path);
+}
+
+static bool exists(const char *folder, const char *name) {
+    struct stat info;
+    char *path = str_format_new("%s/%s", folder, name);
+    bool is_there = path && stat(path, &info) == 0;
+    free(path);
+    return is_there;
+}
+
+static int read_index(struct archive *archive, const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + (slash == path)) : strdup(".");
+    archive->kind = "sharded safetensors files";
+    int code = folder ? safetensors_index_read(archive, path, folder) : status_fail(MUSTER_ENOMEM, "no memory");
+    free(folder);
+    return code;
+}
+
+static int read_folder(struct archive *archive, const char *folder) {
+    if (exists(folder, DCP_METADATA_NAME)) {
+        archive->kind = "distributed checkpoint";
+        return dcp_read(archive, folder);
+    }
+    if (exists(folder, INDEX_NAME)) {
+        char *path = str_format_new("%s/" INDEX_NAME, folder);
+        int code = path ? read_index(archive, path) : status_fail(MUSTER_ENOMEM, "no memory for a name");
+        free(path);
+        return code;
+    }
+    return status_fail(MUSTER_ENOENT,
+                       "%s has neither " DCP_METADATA_NAME " (a distributed checkpoint, whole) nor " INDEX_NAME
+                       "; name a file in it",
+                       folder);
+}
+
+int archive_open(const char *path, struct archive **out) {
+    struct archive *archive = calloc(1, sizeof *archive);
+    struct stat info;
+    if (!archive) {
+        return status_fail(MUSTER_ENOMEM, "no memory to read %s", path);
+    }
+    archive->position.tensor = SIZE_MAX;
+    crc32_init(&archive->crc);
+    bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    int code = is_folder                         ? read_folder(archive, path)
+               : has_suffix(path, ".index.json") ? read_index(archive, path)
+                                                 : read_file(archive, path);
+    if (code) {
+        archive_close(archive);
+        return code;
+    }
+    *out = archive;
+    return 0;
+}
+
+void archive_close(struct archive *archive) {
+    if (!archive) {
+        return;
+    }
+    archive_close_files(archive);
+    for (size_t i = 0; i < archive->tensor_count; i++) {
+        free(archive->tensors[i].name);
+    }
+    for (size_t i = 0; i < archive->value_count; i++) {
+        free(archive->values[i].name);
+        free(archive->values[i].text);
+    }
+    free(archive->tensors);
+    free(archive->pieces);
+    free(archive->values);
+    free(archive->position.block);
+    free(archive->position.scratch);
+    free(archive);
+}
+
+const char *archive_kind(const struct archive *archive) {
+    return archive->kind;
+}
+
+size_t archive_tensor_count(const struct archive *archive) {
+    return archive->tensor_count;
+}
+
+const struct archive_tensor *archive_tensor(const struct archive *archive, size_t index) {
+    return &archive->tensors[index];
+}
+
+size_t archive_value_count(const struct archive *archive) {
+    return archive->value_count;
+}
+
+const struct archive_value *archive_value(const struct archive *archive, size_t index) {
+    return &archive->values[index];
+}

@@ -1,0 +1,69 @@
+/* What other programs have saved: PyTorch's files (torch.save), its distributed checkpoints (DCP folders), and
+ * safetensors files, one or many with an index. They are read as data, whoever wrote them: no code in them runs, no
+ * path in them leads out of their folder, and memory is bounded, whatever they say.
+ *
+ * An archive is a list of tensors, which are read one after another by pieces, and a list of numbers and texts.
+ * Names are the keys that lead to a tensor, joined by dots: "model.0.weight".
+ *
+ * Threads: one at a time for an archive. Blocks while the disk works. */
+#ifndef TRAIN_ARCHIVE_H
+#define TRAIN_ARCHIVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <muster/snapshot.h>
+
+#define ARCHIVE_TENSORS_MAX ((size_t)262144)
+#define ARCHIVE_PIECES_MAX ((size_t)1 << 20) /* of all tensors together */
+#define ARCHIVE_VALUES_MAX ((size_t)65536)
+#define ARCHIVE_FILES_MAX ((size_t)65536)
+#define ARCHIVE_NAME_MAX ((size_t)1024)
+#define ARCHIVE_PICKLE_BYTES_MAX ((uint64_t)512 << 20)
+
+struct archive_tensor {
+    char *name;
+    const char *type_name; /* as Muster calls it, or PyTorch */
+    enum muster_type type; /* MUSTER_TYPE_COUNT: one that Muster has not */
+    uint32_t dim_count;
+    uint64_t shape[MUSTER_TENSOR_DIMS_MAX];
+    uint64_t bytes;
+    uint32_t element_bytes;
+    uint32_t first_piece, piece_count; /* where it lies: archive_impl.h */
+};
+
+/* A number, a text, or something that is neither, of which only the description is known. */
+struct archive_value {
+    char *name;
+    bool is_left_out;
+    enum muster_value_kind kind;
+    int64_t integer;
+    double real;
+    char *text; /* or the description of what is left out */
+};
+
+struct archive;
+
+/* path: a torch.save file, a safetensors file, an index of safetensors files (*.index.json), or a folder with a
+ * .metadata or such an index in it. All that can be known to be wrong without reading the tensors is found here.
+ * MUSTER_ENOENT, MUSTER_ECORRUPT, MUSTER_EUNSUPPORTED (a kind of file that is not read), MUSTER_ELIMIT, MUSTER_ENOMEM,
+ * MUSTER_ESYSTEM; the sentence names file and tensor. */
+int archive_open(const char *path, struct archive **out);
+/* NULL is accepted. */
+void archive_close(struct archive *archive);
+
+/* "torch.save file" and so on. */
+const char *archive_kind(const struct archive *archive);
+
+size_t archive_tensor_count(const struct archive *archive);
+const struct archive_tensor *archive_tensor(const struct archive *archive, size_t index);
+size_t archive_value_count(const struct archive *archive);
+const struct archive_value *archive_value(const struct archive *archive, size_t index);
+
+/* The next bytes of a tensor, row-major without gaps: at least one and at most a few MiB. They are borrowed until the
+ * next call. Begins with a tensor's first bytes when another tensor was read before. Not to be called for a tensor
+ * without bytes, or after its last one. */
+int archive_next(struct archive *archive, size_t tensor, const void **out, uint64_t *out_bytes);
+
+#endif
