@@ -11,10 +11,10 @@ _muster()
     [[ $current == = ]] && current=
     if [[ ${COMP_WORDS[0]##*/} != torchrun ]]; then
         words=
-        ((COMP_CWORD == 1)) && words='run store bench trace doctor status fsdp completion help version'
+        ((COMP_CWORD == 1)) && words='run store bench trace doctor status fsdp ckpt completion help version'
         case ${COMP_WORDS[1]} in
         completion) words=${words:-bash zsh} ;;
-        help) words=${words:-run store bench trace doctor status fsdp completion} ;;
+        help) words=${words:-run store bench trace doctor status fsdp ckpt completion} ;;
         bench)
             if [[ $current == -* ]]; then
                 words='--ranks --memory --tune -b -e -f -i -n -w -c -o -d -r --help'
@@ -57,6 +57,18 @@ _muster()
             elif [[ $current == -* ]]; then
                 words='--gpt --units --hosts --ranks-per-host --states --bf16 --hybrid --prefetch'
                 words+=' --keep-gathered --memory --json --help'
+            fi
+            ;;
+        ckpt)
+            if ((COMP_CWORD == 2)); then
+                words='import show --help'
+            elif [[ $current == -* ]]; then
+                words='--only --skip --help'
+                [[ ${COMP_WORDS[2]} == import ]] && words+=' --to --step'
+                [[ ${COMP_WORDS[2]} == show ]] && words+=' --json'
+            elif [[ $previous != --only && $previous != --skip && $previous != --step ]]; then
+                mapfile -t COMPREPLY < <(compgen -f -- "$current")
+                return
             fi
             ;;
         doctor)

@@ -36,6 +36,9 @@ int cmd_status(int argc, char **argv);
 /* `muster fsdp plan`. */
 int cmd_fsdp(int argc, char **argv);
 
+/* `muster ckpt import` and `muster ckpt show`. */
+int cmd_ckpt(int argc, char **argv);
+
 /* The value of option `name` if argv[*at] is that option ("--name value" or "--name=value"), else NULL. *missing is
  * set when the value does not follow. */
 const char *cli_option_value(int argc, char **argv, int *at, const char *name, bool *missing);

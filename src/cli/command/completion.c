@@ -135,6 +135,21 @@ static int append_bash_options(struct buf *out) {
                                 "    fi\n");
 }
 
+/* Verbs, then options of the verb, then files. */
+static const char bash_ckpt[] =
+    "        ckpt)\n"
+    "            if ((COMP_CWORD == 2)); then\n"
+    "                words='import show --help'\n"
+    "            elif [[ $current == -* ]]; then\n"
+    "                words='--only --skip --help'\n"
+    "                [[ ${COMP_WORDS[2]} == import ]] && words+=' --to --step'\n"
+    "                [[ ${COMP_WORDS[2]} == show ]] && words+=' --json'\n"
+    "            elif [[ $previous != --only && $previous != --skip && $previous != --step ]]; then\n"
+    "                mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n"
+    "                return\n"
+    "            fi\n"
+    "            ;;\n";
+
 int completion_bash(struct buf *out) {
     int rc = buf_printf(
         out,
@@ -199,6 +214,7 @@ int completion_bash(struct buf *out) {
         "                words+=' --keep-gathered --memory --json --help'\n"
         "            fi\n"
         "            ;;\n"
+        "%s"
         "        doctor)\n"
         "            if [[ $previous == --only ]]; then\n"
         "                words='" DOCTOR_CHECKS "'\n"
@@ -219,7 +235,7 @@ int completion_bash(struct buf *out) {
         "        fi\n"
         "        first=2\n"
         "    fi\n",
-        &COMMAND_WORDS[1], &COMMAND_WORDS_OWN[1]);
+        &COMMAND_WORDS[1], &COMMAND_WORDS_OWN[1], bash_ckpt);
     rc = rc ? rc : append_bash_script(out);
     rc = rc ? rc : append_bash_values(out);
     rc = rc ? rc : append_bash_options(out);
@@ -365,6 +381,10 @@ int completion_zsh(struct buf *out) {
                     "'--prefetch=[units gathered ahead]:count:(0 1 2 3 4 5 6 7 8)' "
                     "'--keep-gathered[until the backward pass]' '--memory=[of a host]:size:' "
                     "'--json[for programs]' '--help[show help]' ;;\n"
+                    "        ckpt) _arguments '1:verb:(import show)' '2:source:_files' '--to=[of "
+                    "snapshots]:folder:_files -/' "
+                    "'--step=[of the snapshot]:number:' '*--only=[names that begin so]:prefix:' "
+                    "'*--skip=[names that begin so]:prefix:' '--json[for programs]' '--help[show help]' ;;\n"
                     "        completion) _values shell bash zsh ;;\n"
                     "        help) _values command" COMMAND_WORDS_OWN " ;;\n"
                     "        esac\n"

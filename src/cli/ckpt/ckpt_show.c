@@ -1,0 +1,181 @@
+/* `muster ckpt show`: what is in a file or folder that can be imported. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/printable.h"
+#include "base/status.h"
+#include "cli/ckpt/ckpt.h"
+#include "cli/command/cli.h"
+
+static const char program[] = "muster ckpt show";
+
+static const char help_text[] =
+    "usage: muster ckpt show [--only NAME] [--skip NAME] [--json] SOURCE\n"
+    "\n"
+    "Lists the tensors and values of SOURCE, which is what `muster ckpt import` takes. Its\n"
+    "tensors are not read.\n"
+    "\n"
+    "  --only NAME     only what is called so, and what is below it: model takes\n"
+    "                  model.0.weight; can be given several times\n"
+    "  --skip NAME     nothing that is called so or is below it; can be given several times\n"
+    "  --json          one JSON object instead of text\n"
+    "  -h, --help      show this text\n";
+
+struct show_options {
+    const char *source;
+    struct ckpt_choice choice;
+    bool wants_json, wants_help;
+};
+
+static int parse_options(int argc, char **argv, struct show_options *out) {
+    *out = (struct show_options){.source = NULL};
+    int code = 0;
+    for (int i = 1; i < argc && code == 0 && !out->wants_help; i++) {
+        const char *word = argv[i];
+        if (ckpt_choice_option(&out->choice, argc, argv, &i, &code)) {
+            continue;
+        }
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            out->wants_help = true;
+        } else if (strcmp(word, "--json") == 0) {
+            out->wants_json = true;
+        } else if (word[0] == '-') {
+            code = status_fail(MUSTER_EINVAL, "'%.100s' is not understood; --only, --skip, --json and --help are known",
+                               word);
+        } else if (out->source) {
+            code = status_fail(MUSTER_EINVAL, "one source is expected, '%.100s' is one too many", word);
+        } else {
+            out->source = word;
+        }
+    }
+    return code || out->source || out->wants_help
+               ? code
+               : status_fail(MUSTER_EINVAL, "a source is needed: muster ckpt show model.pt");
+}
+
+/* ---- text ---- */
+
+static int add_value_line(struct buf *out, const struct archive_value *value) {
+    if (value->is_left_out) {
+        return buf_printf(out, "%s: %s (cannot be imported)\n", value->name, value->text);
+    }
+    switch (value->kind) {
+    case MUSTER_VALUE_INTEGER:
+        return buf_printf(out, "%s: %" PRId64 "\n", value->name, value->integer);
+    case MUSTER_VALUE_REAL:
+        return buf_printf(out, "%s: %.17g\n", value->name, value->real);
+    default:
+        return buf_printf(out, "%s: \"%s\"\n", value->name, value->text);
+    }
+}
+
+static int add_tensor_line(struct buf *out, const struct archive_tensor *tensor) {
+    char shape[CKPT_SHAPE_MAX], size[CKPT_SIZE_MAX];
+    ckpt_shape_text(tensor, shape);
+    ckpt_size_text(tensor->bytes, size);
+    return buf_printf(out, "%s: %s %s, %s%s\n", tensor->name, tensor->type_name, shape, size,
+                      tensor->type == MUSTER_TYPE_COUNT ? " (cannot be imported)" : "");
+}
+
+static int write_text(struct buf *out, const struct archive *archive, const struct ckpt_choice *choice) {
+    uint64_t bytes = 0;
+    size_t count = 0;
+    int code = 0;
+    char size[CKPT_SIZE_MAX];
+    for (size_t i = 0; i < archive_tensor_count(archive) && code == 0; i++) {
+        const struct archive_tensor *tensor = archive_tensor(archive, i);
+        if (ckpt_choice_takes(choice, tensor->name)) {
+            code = add_tensor_line(out, tensor);
+            bytes += tensor->bytes;
+            count++;
+        }
+    }
+    for (size_t i = 0; i < archive_value_count(archive) && code == 0; i++) {
+        if (ckpt_choice_takes(choice, archive_value(archive, i)->name)) {
+            code = add_value_line(out, archive_value(archive, i));
+        }
+    }
+    ckpt_size_text(bytes, size);
+    code = code ? code : buf_printf(out, "%s: %zu tensors, %s\n", archive_kind(archive), count, size);
+    printable_clean((char *)buf_bytes(out), out->len, true);
+    return code;
+}
+
+/* ---- JSON ---- */
+
+static json_t *shape_json(const struct archive_tensor *tensor) {
+    json_t *shape = json_array();
+    for (uint32_t i = 0; i < tensor->dim_count; i++) {
+        (void)json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
+    }
+    return shape;
+}
+
+static json_t *value_json(const struct archive_value *value) {
+    switch (value->kind) {
+    case MUSTER_VALUE_INTEGER:
+        return json_integer(value->integer);
+    case MUSTER_VALUE_REAL: /* JSON has no other numbers; the manifests of snapshots do the same */
+        return isnan(value->real)   ? json_string("nan")
+               : isinf(value->real) ? json_string(value->real > 0 ? "inf" : "-inf")
+                                    : json_real(value->real);
+    default:
+        return json_string(value->text);
+    }
+}
+
+static int write_json(struct buf *out, const struct archive *archive, const struct ckpt_choice *choice) {
+    json_t *tensors = json_object(), *values = json_object(), *left_out = json_object();
+    for (size_t i = 0; i < archive_tensor_count(archive); i++) {
+        const struct archive_tensor *tensor = archive_tensor(archive, i);
+        if (ckpt_choice_takes(choice, tensor->name)) {
+            (void)json_object_set_new(tensors, tensor->name,
+                                      json_pack("{s:s, s:o, s:I, s:b}", "type", tensor->type_name, "shape",
+                                                shape_json(tensor), "bytes", (json_int_t)tensor->bytes, "importable",
+                                                tensor->type != MUSTER_TYPE_COUNT));
+        }
+    }
+    for (size_t i = 0; i < archive_value_count(archive); i++) {
+        const struct archive_value *value = archive_value(archive, i);
+        if (ckpt_choice_takes(choice, value->name)) {
+            (void)json_object_set_new(value->is_left_out ? left_out : values, value->name,
+                                      value->is_left_out ? json_string(value->text) : value_json(value));
+        }
+    }
+    json_t *tree = json_pack("{s:s, s:o, s:o, s:o}", "kind", archive_kind(archive), "tensors", tensors, "values",
+                             values, "left_out", left_out);
+    int code = tree ? cli_append_json(out, tree, JSON_INDENT(2)) : status_fail(MUSTER_ENOMEM, "no memory for JSON");
+    json_decref(tree);
+    return code;
+}
+
+int ckpt_show(int argc, char **argv) {
+    struct show_options options;
+    struct archive *archive = NULL;
+    struct buf out;
+    if (parse_options(argc, argv, &options) != 0) {
+        cli_error(program, true, muster_detail());
+        return CLI_EXIT_USAGE;
+    }
+    if (options.wants_help) {
+        return cli_print(help_text);
+    }
+    buf_init(&out, CKPT_OUTPUT_BYTES_MAX);
+    int code = archive_open(options.source, &archive);
+    if (code == 0) {
+        code = options.wants_json ? write_json(&out, archive, &options.choice)
+                                  : write_text(&out, archive, &options.choice);
+    }
+    if (code == 0 && !cli_write(STDOUT_FILENO, &out)) {
+        code = status_fail(MUSTER_ESYSTEM, "the list could not be written to stdout");
+    }
+    if (code) {
+        cli_error(program, false, muster_detail());
+    }
+    buf_done(&out);
+    archive_close(archive);
+    return code ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
+}
