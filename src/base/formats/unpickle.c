@@ -263,7 +263,7 @@ static int step(struct unpickle_machine *m, uint8_t op) {
 }
 
 static int run(struct unpickle_machine *m) {
-    int code = m->len > 0 && m->bytes[0] == OP_PROTO ? 0 : unpickle_corrupt(m, "it does not begin as one");
+    int code = 0;
     while (code == 0) {
         m->at_op = m->at;
         const uint8_t *op = unpickle_take(m, 1);

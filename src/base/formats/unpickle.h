@@ -75,10 +75,10 @@ struct unpickled {
     struct unpickle_value root;
 };
 
-/* Reads one pickle, protocols 2 to 5; bytes behind its end are an error. No more than `values_max` values lie on the
- * stack, in the memo, in containers, and so on for each. `bytes` and `classes` must outlive *out, which is written on
- * success only. MUSTER_ECORRUPT (what is wrong, and at which byte; a class or an opcode that is not known is named),
- * MUSTER_ELIMIT, MUSTER_ENOMEM. */
+/* Reads one pickle of protocols 2 to 5 (which it need not name); bytes behind its end are an error. No more than
+ * `values_max` values lie on the stack, in the memo, in containers, and so on for each. `bytes` and `classes` must
+ * outlive *out, which is written on success only. MUSTER_ECORRUPT (what is wrong, and at which byte; a class or an
+ * opcode that is not known is named), MUSTER_ELIMIT, MUSTER_ENOMEM. */
 int unpickle(const uint8_t *bytes, size_t len, struct unpickle_classes classes, uint32_t values_max,
              struct unpickled *out);
 /* A zeroed one is accepted. */

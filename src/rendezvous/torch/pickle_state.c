@@ -3,35 +3,66 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "rendezvous/torch/pickle_tree.h"
+#include "rendezvous/torch/civil_time.h"
+#include "rendezvous/torch/pickle_impl.h"
 
 static int misshapen(const char *what) {
     return status_fail(MUSTER_ECORRUPT, "the rendezvous state has an unexpected shape: %s", what);
 }
 
-/* ---- attributes of an object, by name ---- */
+/* ---- objects ---- */
+
+/* An object of this class, with nothing in it but arguments and a state. */
+static const struct unpickle_node *object(const struct unpickled *t, const struct unpickle_value *value,
+                                          enum pickle_role role) {
+    const struct unpickle_class *class = value && value->kind == UNPICKLE_OBJECT ? unpickled_class(t, value) : NULL;
+    const struct unpickle_node *node = class && class->role == (int)role ? unpickled_node(t, value) : NULL;
+    return node && node->count == 0 ? node : NULL;
+}
+
+/* The arguments of a call that makes an object without a state; NULL: it is none of this class and so many. */
+static const struct unpickle_value *call(const struct unpickled *t, const struct unpickle_value *value,
+                                         enum pickle_role role, uint32_t count) {
+    const struct unpickle_node *node = object(t, value, role);
+    return node && node->state.kind == UNPICKLE_MARK && unpickled_count(t, &node->args) == count ? &node->args : NULL;
+}
 
 /* Sets out[i] to the value of names[i]. Each must occur exactly once and there must be no other. */
-static int attributes(const struct pickle_tree *t, uint32_t container, const char *const *names, size_t name_count,
-                      struct pickle_value *out) {
+static int attributes(const struct unpickled *t, const struct unpickle_node *object, const char *const *names,
+                      size_t name_count, struct unpickle_value *out) {
     unsigned seen = 0;
-    if (container == PICKLE_NIL) {
-        return misshapen("an object was never built");
+    if (object->state.kind != UNPICKLE_DICT || unpickled_count(t, &object->args) != 0) {
+        return misshapen("an object was never built, or called with something");
     }
-    for (uint32_t at = t->containers[container].head; at != PICKLE_NIL; at = t->items[at].next) {
-        const struct pickle_item *item = &t->items[at];
+    const struct unpickle_item *key = unpickled_first(t, &object->state);
+    while (key) {
+        const struct unpickle_item *value = unpickled_next(t, key);
         size_t i = 0;
-        while (i < name_count && !(item->key.kind == PICKLE_TEXT && item->key.size == strlen(names[i]) &&
-                                   memcmp(item->key.bytes, names[i], item->key.size) == 0)) {
+        while (i < name_count && !unpickled_is_text(&key->value, names[i])) {
             i++;
         }
         if (i == name_count || (seen & 1u << i)) {
             return misshapen("an attribute is unknown or occurs twice");
         }
         seen |= 1u << i;
-        out[i] = item->value;
+        out[i] = value->value;
+        key = unpickled_next(t, value);
     }
     return seen == (1u << name_count) - 1 ? MUSTER_OK : misshapen("an attribute is missing");
+}
+
+/* datetime(10 bytes, timezone(timedelta(0, 0, 0))), and no other. */
+static bool read_time(const struct unpickled *t, const struct unpickle_value *value, int64_t *out) {
+    const struct unpickle_value *time = call(t, value, PICKLE_DATETIME, 2);
+    const struct unpickle_value *zone = time ? call(t, unpickled_at(t, time, 1), PICKLE_TIMEZONE, 1) : NULL;
+    const struct unpickle_value *delta = zone ? call(t, unpickled_at(t, zone, 0), PICKLE_TIMEDELTA, 3) : NULL;
+    for (uint32_t i = 0; delta && i < 3; i++) {
+        const struct unpickle_value *number = unpickled_at(t, delta, i);
+        delta = number->kind == UNPICKLE_INT && number->number == 0 ? delta : NULL;
+    }
+    const struct unpickle_value *bytes = delta ? unpickled_at(t, time, 0) : NULL;
+    return bytes && bytes->kind == UNPICKLE_BYTES && bytes->size == CIVIL_TIME_BYTES &&
+           civil_time_read(bytes->bytes, out);
 }
 
 /* ---- nodes ---- */
@@ -46,17 +77,18 @@ static bool address_is_printable(const uint8_t *bytes, size_t len) {
     return true;
 }
 
-static int node(const struct pickle_tree *t, const struct pickle_value *value, struct rdzv_node *out) {
+static int node(const struct unpickled *t, const struct unpickle_value *value, struct rdzv_node *out) {
     static const char *const names[] = {"addr", "pid", "local_id"};
-    struct pickle_value values[3];
-    if (value->kind != PICKLE_OBJECT || t->objects[value->index].class != PICKLE_CLASS_NODE) {
+    struct unpickle_value values[3];
+    const struct unpickle_node *described = object(t, value, PICKLE_NODE);
+    if (!described) {
         return misshapen("a key is not a node");
     }
-    int rc = attributes(t, t->objects[value->index].attributes, names, 3, values);
+    int rc = attributes(t, described, names, 3, values);
     if (rc != MUSTER_OK) {
         return rc;
     }
-    if (values[0].kind != PICKLE_TEXT || values[1].kind != PICKLE_INT || values[2].kind != PICKLE_INT) {
+    if (values[0].kind != UNPICKLE_TEXT || values[1].kind != UNPICKLE_INT || values[2].kind != UNPICKLE_INT) {
         return misshapen("a node's attribute is of another type");
     }
     if (values[0].size >= RDZV_ADDR_MAX || !address_is_printable(values[0].bytes, values[0].size)) {
@@ -67,36 +99,37 @@ static int node(const struct pickle_tree *t, const struct pickle_value *value, s
     return MUSTER_OK;
 }
 
-/* Appends one member a list entry; sort_members() merges them. */
-static int add_entry(struct rdzv_state *out, const struct pickle_tree *t, const struct pickle_item *item,
-                     enum rdzv_list list) {
+/* Appends one member a list entry; sort_members() merges them. value: of a dict. */
+static int add_entry(struct rdzv_state *out, const struct unpickled *t, const struct unpickle_value *key,
+                     const struct unpickle_value *value, enum rdzv_list list) {
     struct rdzv_member member = {.lists = (uint8_t)list};
-    int rc = node(t, &item->key, &member.node);
+    int rc = node(t, key, &member.node);
     if (rc != MUSTER_OK) {
         return rc;
     }
     if (list == RDZV_PARTICIPANT) {
-        if (item->value.kind != PICKLE_INT) {
+        if (value->kind != UNPICKLE_INT) {
             return misshapen("a rank is not a number");
         }
-        member.rank = item->value.number;
+        member.rank = value->number;
     } else if (list == RDZV_HEARTBEAT) {
-        if (item->value.kind != PICKLE_TIME) {
+        if (!read_time(t, value, &member.heartbeat_us)) {
             return misshapen("a heartbeat is not a time");
         }
-        member.heartbeat_us = item->value.number;
     }
     out->members[out->member_count++] = member;
     return MUSTER_OK;
 }
 
-static int add_list(struct rdzv_state *out, const struct pickle_tree *t, const struct pickle_value *value,
+static int add_list(struct rdzv_state *out, const struct unpickled *t, const struct unpickle_value *value,
                     enum rdzv_list list) {
     bool is_set = list == RDZV_WAITING || list == RDZV_SPARE;
-    if (value->kind != (is_set ? PICKLE_SET : PICKLE_DICT)) {
+    if (value->kind != (is_set ? UNPICKLE_SET : UNPICKLE_DICT)) {
         return misshapen("a list of nodes is of another type");
     }
-    for (uint32_t at = t->containers[value->index].head; at != PICKLE_NIL; at = t->items[at].next) {
+    const struct unpickle_item *key = unpickled_first(t, value);
+    while (key) {
+        const struct unpickle_item *entry = is_set ? key : unpickled_next(t, key);
         /* One node may occur in several lists, so entries can be more than nodes. */
         if (out->member_count == out->member_capacity) {
             size_t capacity = out->member_capacity ? out->member_capacity * 2 : 4;
@@ -110,10 +143,11 @@ static int add_list(struct rdzv_state *out, const struct pickle_tree *t, const s
         if (out->member_count >= (size_t)2 * RDZV_NODES_MAX) {
             return status_fail(MUSTER_ELIMIT, "the rendezvous state lists more than %d nodes", RDZV_NODES_MAX);
         }
-        int rc = add_entry(out, t, &t->items[at], list);
+        int rc = add_entry(out, t, &key->value, &entry->value, list);
         if (rc != MUSTER_OK) {
             return rc;
         }
+        key = unpickled_next(t, entry);
     }
     return MUSTER_OK;
 }
@@ -162,31 +196,33 @@ enum attribute {
     ATTRIBUTES
 };
 
-static int scalars(const struct pickle_value *values, struct rdzv_state *out) {
-    if (values[ROUND].kind != PICKLE_INT || values[ROUND].number < 0 || values[ROUND].number == INT64_MAX ||
-        values[COMPLETE].kind != PICKLE_BOOL || values[CLOSED].kind != PICKLE_BOOL ||
-        (values[DEADLINE].kind != PICKLE_NONE && values[DEADLINE].kind != PICKLE_TIME)) {
+static int scalars(const struct unpickled *t, const struct unpickle_value *values, struct rdzv_state *out) {
+    bool has_deadline = values[DEADLINE].kind != UNPICKLE_NONE;
+    int64_t deadline_us = 0;
+    if (values[ROUND].kind != UNPICKLE_INT || values[ROUND].number < 0 || values[ROUND].number == INT64_MAX ||
+        values[COMPLETE].kind != UNPICKLE_BOOL || values[CLOSED].kind != UNPICKLE_BOOL ||
+        (has_deadline && !read_time(t, &values[DEADLINE], &deadline_us))) {
         return misshapen("an attribute is of another type");
     }
     out->round = values[ROUND].number;
     out->complete = values[COMPLETE].number != 0;
     out->closed = values[CLOSED].number != 0;
-    out->has_deadline = values[DEADLINE].kind == PICKLE_TIME;
-    out->deadline_us = out->has_deadline ? values[DEADLINE].number : 0;
+    out->has_deadline = has_deadline;
+    out->deadline_us = deadline_us;
     return MUSTER_OK;
 }
 
-int pickle_tree_state(const struct pickle_tree *t, struct rdzv_state *out) {
+int pickle_tree_state(const struct unpickled *t, struct rdzv_state *out) {
     static const char *const names[ATTRIBUTES] = {"round",        "complete",  "deadline",        "closed",
                                                   "participants", "wait_list", "redundancy_list", "last_heartbeats"};
-    struct pickle_value values[ATTRIBUTES];
-    const struct pickle_value *top = &t->stack[0];
-    if (top->kind != PICKLE_OBJECT || t->objects[top->index].class != PICKLE_CLASS_STATE) {
+    struct unpickle_value values[ATTRIBUTES];
+    const struct unpickle_node *root = object(t, &t->root, PICKLE_STATE);
+    if (!root) {
         return misshapen("it is not a _RendezvousState");
     }
-    int rc = attributes(t, t->objects[top->index].attributes, names, ATTRIBUTES, values);
+    int rc = attributes(t, root, names, ATTRIBUTES, values);
     if (rc == MUSTER_OK) {
-        rc = scalars(values, out);
+        rc = scalars(t, values, out);
     }
     static const struct {
         enum attribute attribute;

@@ -297,18 +297,25 @@ static void refuses_hostile_streams(void **state) {
     }
 }
 
+/* Appends `bytes` over and over, until there are more values than a state may have. */
+static void fill(struct fixture *f, const char *bytes) {
+    enum { REPEATED = 4096, VALUES = 1100000 };
+    uint8_t chunk[2 * REPEATED];
+    size_t length = strlen(bytes);
+    for (size_t i = 0; i < REPEATED; i++) {
+        memcpy(chunk + i * length, bytes, length);
+    }
+    buf_clear(&f->bytes);
+    for (int i = 0; i < VALUES; i += REPEATED) {
+        assert_int_equal(buf_append(&f->bytes, chunk, REPEATED * length), 0);
+    }
+}
+
 static void bounds_what_it_builds(void **state) {
     struct fixture *f = *state;
-    static const uint8_t mark = 0x28;
-    for (int i = 0; i < 20000; i++) { /* deeper than any state */
-        assert_int_equal(buf_append(&f->bytes, &mark, 1), 0);
-    }
+    fill(f, "("); /* marks: deeper than any state */
     assert_int_equal(pickle_read(buf_bytes(&f->bytes), f->bytes.len, &f->state), MUSTER_ELIMIT);
-    buf_clear(&f->bytes);
-    static const uint8_t dict_pop[] = {0x7d, 0x30};
-    for (int i = 0; i < 300000; i++) { /* more containers than any state */
-        assert_int_equal(buf_append(&f->bytes, dict_pop, 2), 0);
-    }
+    fill(f, "}0"); /* a dict, dropped: more containers than any state */
     assert_int_equal(pickle_read(buf_bytes(&f->bytes), f->bytes.len, &f->state), MUSTER_ELIMIT);
     assert_int_equal(pickle_read(NULL, PICKLE_BYTES_MAX + 1, &f->state), MUSTER_ELIMIT);
 }
