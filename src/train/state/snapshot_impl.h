@@ -1,4 +1,4 @@
-/* What saving and loading share: the folder of snapshots and reading its files. */
+/* What saving and loading share: what lies in a folder of snapshots. */
 #ifndef TRAIN_SNAPSHOT_IMPL_H
 #define TRAIN_SNAPSHOT_IMPL_H
 
@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/sized.h"
 #include "train/state/safetensors.h"
+#include "train/state/snapshot_files.h"
 #include "train/state/snapshot_io.h"
 #include "train/state/snapshot_manifest.h"
 #include "train/state/snapshot_parts.h"
@@ -21,24 +22,8 @@ enum { SNAPSHOT_PIECE_BYTES = 256 * 1024 };
 /* Files of ours in one folder. */
 #define SNAPSHOT_FILES_MAX ((size_t)65536)
 
-/* An open folder and what lies in it. */
-struct snapshot_folder {
-    const struct snapshot_io *io;
-    const char *path; /* borrowed; for messages */
-    int handle;
-    struct snapshot_name *files; /* of ours; newest step first */
-    size_t file_count;
-};
-
-/* MUSTER_ENOENT: no such folder (make: the one it lies in). */
-int snapshot_folder_open(struct snapshot_folder *folder, const struct snapshot_io *io, const char *path, bool make);
-void snapshot_folder_close(struct snapshot_folder *folder);
-
 /* Lists the files (again). */
 int snapshot_folder_list(struct snapshot_folder *folder);
-
-/* A failed call on a file of the folder, as a status with its sentence: "open DIR/NAME: reason". */
-int snapshot_io_fail(const struct snapshot_folder *folder, const char *what, const char *name, int64_t minus_errno);
 
 /* Removes what saves that were cut off have left: temporary files, and data files that no manifest names. */
 int snapshot_folder_clean(struct snapshot_folder *folder);
@@ -46,10 +31,6 @@ int snapshot_folder_clean(struct snapshot_folder *folder);
 /* Removes snapshots of smaller steps than `step` beyond the newest `keep` - 1 of them that seem whole. Quiet: what
  * cannot be removed stays for the next time. */
 void snapshot_folder_prune(struct snapshot_folder *folder, int64_t step, uint32_t keep);
-
-/* Opens a file for reading; `missing` is the code when it is not there. */
-int snapshot_open_file(const struct snapshot_folder *folder, const char *name, int missing, int *out_file,
-                       uint64_t *out_bytes);
 
 /* Reads and checks the manifest of `step`. MUSTER_ENOENT: there is none. */
 int snapshot_read_manifest(const struct snapshot_folder *folder, int64_t step, struct snapshot_manifest *out);
@@ -60,10 +41,6 @@ int snapshot_open_data(const struct snapshot_folder *folder, const struct snapsh
 /* The same, having read all of it and checked its checksum. */
 int snapshot_open_checked(const struct snapshot_folder *folder, const struct snapshot_manifest *manifest,
                           int *out_file);
-
-/* Reads exactly `count` bytes. MUSTER_ECORRUPT: they are not there or cannot be read. */
-int snapshot_read(const struct snapshot_folder *folder, const char *name, int file, void *bytes, size_t count,
-                  uint64_t offset);
 
 int snapshot_tensors_read(const struct muster_tensor *given, size_t tensor_bytes, size_t count,
                           struct sized_array *out);

@@ -14,9 +14,6 @@
 #define MANIFEST_ROOM (SNAPSHOT_MANIFEST_BYTES_MAX + 1)
 #define HEADER_ROOM (SAFETENSORS_HEADER_BYTES_MAX + SAFETENSORS_PREFIX_BYTES)
 
-/* The disk is set to work whenever so many bytes more have been written. At least a piece. */
-#define START_SYNC_BYTES ((uint64_t)8 << 20)
-
 /* A save under way. */
 struct save {
     struct snapshot_folder folder;
@@ -48,20 +45,7 @@ static int aside_create(struct aside *aside, struct save *save, enum snapshot_ki
 }
 
 static int aside_write(struct aside *aside, const void *bytes, size_t count) {
-    const struct snapshot_io *io = aside->folder->io;
-    for (size_t done = 0; done < count;) {
-        int64_t put = io->write(io->ctx, aside->file, (const uint8_t *)bytes + done, count - done);
-        if (put <= 0) { /* 0 is no answer that a file gives; it must not loop */
-            return snapshot_io_fail(aside->folder, "write", aside->name, put < 0 ? put : -EIO);
-        }
-        done += (size_t)put;
-    }
-    uint64_t before = aside->bytes;
-    aside->bytes += count;
-    if (aside->bytes / START_SYNC_BYTES > before / START_SYNC_BYTES) {
-        io->start_sync(io->ctx, aside->file, before / START_SYNC_BYTES * START_SYNC_BYTES, START_SYNC_BYTES);
-    }
-    return 0;
+    return snapshot_write(aside->folder, aside->name, aside->file, bytes, count, &aside->bytes);
 }
 
 /* Writes and checksums, piece by piece; `also` gets the same bytes. */
