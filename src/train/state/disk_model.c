@@ -50,6 +50,12 @@ static void change(struct disk *disk, const char *text, int file) {
         name->past_count--;
     }
     name->past[name->past_count++] = file;
+    name->seen_from_ms = disk->delay_ms == 0 ? 0 : disk->now_ms + disk_random(disk, (uint32_t)disk->delay_ms + 1);
+}
+
+/* Has the news of this name reached the one who asks? Until then it stands for nothing. */
+static bool is_late(const struct disk *disk, const struct disk_name *name) {
+    return name && name->seen_from_ms > disk->now_ms;
 }
 
 struct disk_file *disk_find(struct disk *disk, const char *name) {
@@ -83,6 +89,8 @@ void disk_init(struct disk *disk, uint64_t seed) {
     disk->name_count = 0;
     disk->ignores_file_sync = false;
     disk->ignores_folder_sync = false;
+    disk->now_ms = 0;
+    disk->delay_ms = 0;
     disk_start(disk, 0, DISK_STOP);
 }
 
@@ -234,7 +242,7 @@ static int model_list(void *ctx, int folder, snapshot_name_fn *each, void *each_
     assert(disk->handles[folder] == HANDLE_FOLDER);
     int code = disk->stopped ? -EIO : each(each_ctx, "..");
     for (int i = 0; i < disk->name_count && code == 0; i++) {
-        code = seen(&disk->names[i]) < 0 ? 0 : each(each_ctx, disk->names[i].text);
+        code = seen(&disk->names[i]) < 0 || is_late(disk, &disk->names[i]) ? 0 : each(each_ctx, disk->names[i].text);
     }
     return code;
 }
@@ -264,7 +272,8 @@ static int model_create(void *ctx, int folder, const char *name) {
 static int model_open(void *ctx, int folder, const char *name) {
     struct disk *disk = ctx;
     assert(disk->handles[folder] == HANDLE_FOLDER);
-    int file = seen(name_slot(disk, name, false));
+    const struct disk_name *slot = name_slot(disk, name, false);
+    int file = is_late(disk, slot) ? -1 : seen(slot);
     return disk->stopped ? -EIO : file < 0 ? -ENOENT : handle_new(disk, file);
 }
 
@@ -384,6 +393,20 @@ static void model_close(void *ctx, int handle) {
     disk->handles[handle] = HANDLE_FREE;
 }
 
+static int64_t model_now_ms(void *ctx) {
+    return ((struct disk *)ctx)->now_ms;
+}
+
+static void model_pause(void *ctx, int64_t ms) {
+    ((struct disk *)ctx)->now_ms += ms;
+}
+
+static int model_draw(void *ctx, uint64_t *out) {
+    struct disk *disk = ctx;
+    *out = (uint64_t)disk_random(disk, UINT32_MAX) << 32 | disk_random(disk, UINT32_MAX);
+    return disk->stopped ? -EIO : 0;
+}
+
 struct snapshot_io disk_io(struct disk *disk) {
     return (struct snapshot_io){
         .ctx = disk,
@@ -401,5 +424,8 @@ struct snapshot_io disk_io(struct disk *disk) {
         .rename = model_rename,
         .remove = model_remove,
         .close = model_close,
+        .now_ms = model_now_ms,
+        .pause = model_pause,
+        .draw = model_draw,
     };
 }

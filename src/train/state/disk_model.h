@@ -31,9 +31,10 @@ struct disk_file {
 };
 
 struct disk_name {
-    char text[64];
+    char text[80];
     int past[DISK_PAST_MAX]; /* files it stood for since the last sync, -1 none; the first is on the disk */
     size_t past_count;       /* the last of them is what the program sees */
+    int64_t seen_from_ms;    /* opening and listing see nothing of it before */
 };
 
 /* What happens at the call number `at` of those that change something (1 is the first; 0: nothing happens). */
@@ -55,6 +56,10 @@ struct disk {
     enum disk_trouble trouble;
     bool stopped;
     bool troubled; /* `at` was reached */
+    /* A clock that runs in pauses alone. Changes of names are seen up to delay_ms late, as those of another host on a
+     * network file system. */
+    int64_t now_ms;
+    int32_t delay_ms; /* 0: at once */
     /* Faults of the disk itself, to show that the test sees them. */
     bool ignores_file_sync;
     bool ignores_folder_sync;

@@ -8,8 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 static int folder_open(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -161,6 +165,27 @@ static void system_close(void *ctx, int handle) {
     (void)close(handle);
 }
 
+static int64_t system_now_ms(void *ctx) {
+    (void)ctx;
+    return clock_monotonic_ns() / CLOCK_NS_PER_MS;
+}
+
+static void system_pause(void *ctx, int64_t ms) {
+    (void)ctx;
+    struct timespec left = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000 * CLOCK_NS_PER_MS)};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+static int system_draw(void *ctx, uint64_t *out) {
+    (void)ctx;
+    ssize_t got = 0;
+    do {
+        got = getrandom(out, sizeof *out, 0);
+    } while (got < 0 && errno == EINTR);
+    return got == (ssize_t)sizeof *out ? 0 : got < 0 ? -errno : -EIO;
+}
+
 const struct snapshot_io snapshot_io_system = {
     .open_folder = system_open_folder,
     .lock_folder = system_lock_folder,
@@ -176,4 +201,7 @@ const struct snapshot_io snapshot_io_system = {
     .rename = system_rename,
     .remove = system_remove,
     .close = system_close,
+    .now_ms = system_now_ms,
+    .pause = system_pause,
+    .draw = system_draw,
 };

@@ -38,6 +38,11 @@ struct snapshot_io {
     int (*rename)(void *ctx, int folder, const char *from, const char *to);
     int (*remove)(void *ctx, int folder, const char *name);
     void (*close)(void *ctx, int handle);
+    /* A clock, and a pause: for files that come into sight some time after another host has written them. */
+    int64_t (*now_ms)(void *ctx);
+    void (*pause)(void *ctx, int64_t ms);
+    /* A random number, other than any that was ever drawn; -errno. */
+    int (*draw)(void *ctx, uint64_t *out);
 };
 
 /* The operating system. */
