@@ -141,8 +141,9 @@ soak-end: all ## how jobs end: nodes that are done, final failures, victims; COU
 soak-shrink: all ## COUNT trainings (12) whose workers die and are not started again: do the others learn as well?
 	@MUSTER_BINARY=$(abspath $(BUILD))/muster MUSTER_TEST_RUNS=$(or $(COUNT),12) MUSTER_TEST_EPOCHS=10 python3 tests/examples/test_mnist_shrink.py
 
-soak-snapshots: all ## COUNT lives (1000000) of snapshots on a disk that loses power
+soak-snapshots: all ## COUNT lives (1000000) of snapshots and checkpoints on a disk that loses power
 	@$(BUILD)/src/train/snapshot_crash_test $(or $(COUNT),1000000) $(SEED)
+	@$(BUILD)/src/train/checkpoint_crash_test $(or $(COUNT),1000000) $(SEED)
 
 soak-fsdp: all ## COUNT sharded trainings (1000) of which a rank ends or is stopped at any instant
 	@$(BUILD)/tests/train/fsdp_deaths --count $(or $(COUNT),1000) $(if $(SEED),--seed $(SEED))

@@ -3,6 +3,7 @@
 #ifndef MUSTER_MUSTER_H
 #define MUSTER_MUSTER_H
 
+#include <muster/checkpoint.h>
 #include <muster/collective.h>
 #include <muster/ddp.h>
 #include <muster/fsdp.h>

@@ -1,14 +1,18 @@
 /* The C half of test_snapshot.py.
  *
- *   snapshot_peer save FOLDER TENSOR ...     saves them, of bytes that count up from 0, as the snapshot of step 7
- *   snapshot_peer load FILE TENSOR ...       loads them from any safetensors file, prints the bytes of each as a line
+ *   snapshot_peer save FOLDER TENSOR ...        saves them, of bytes that count up from 0, as the snapshot of step 7
+ *   snapshot_peer checkpoint FOLDER TENSOR ...  the same as a checkpoint, by the ranks that the environment tells of
+ *   snapshot_peer load FILE TENSOR ...          loads them from any safetensors file, prints the bytes of each as a
+ * line
  *
- * TENSOR is NAME:TYPE:SHAPE, TYPE the number of an enum muster_type, SHAPE as 2x3 or empty. */
+ * TENSOR is NAME:TYPE:SHAPE, TYPE the number of an enum muster_type, SHAPE as 2x3 or empty. In a checkpoint every
+ * second one is cut; rank 0 has least of it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/checkpoint.h>
 #include <muster/snapshot.h>
 
 enum { TENSORS_MAX = 64, FAILED = 1, USAGE = 2 };
@@ -41,6 +45,14 @@ static int parse(char *text, struct muster_tensor *tensor, size_t *bytes) {
     return tensor->data ? 0 : FAILED;
 }
 
+static void count_up(size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = 0; j < counts[i]; j++) {
+            ((uint8_t *)tensors[i].data)[j] = (uint8_t)(i + j);
+        }
+    }
+}
+
 static int save(const char *folder, size_t count) {
     int64_t epoch = 3;
     double accuracy = 0.9375;
@@ -48,12 +60,34 @@ static int save(const char *folder, size_t count) {
     struct muster_value values[] = {muster_value_integer("epoch", &epoch), muster_value_real("accuracy", &accuracy),
                                     muster_value_text("note", note, sizeof note)};
     struct muster_snapshot_state state = MUSTER_SNAPSHOT_STATE(tensors, count, values, 3);
-    for (size_t i = 0; i < count; i++) {
-        for (size_t j = 0; j < counts[i]; j++) {
-            ((uint8_t *)tensors[i].data)[j] = (uint8_t)(i + j);
-        }
-    }
+    count_up(count);
     return muster_snapshot_save(folder, 7, &state, NULL);
+}
+
+static int save_checkpoint(const char *folder, size_t count) {
+    struct muster_checkpoint_chunk chunks[TENSORS_MAX];
+    struct muster_tensor described[TENSORS_MAX];
+    struct muster_group *group = NULL;
+    size_t chunk_count = 0;
+    int code = muster_group_create_env(NULL, &group);
+    if (code) {
+        return code;
+    }
+    uint64_t rank = muster_group_rank(group), size = muster_group_size(group);
+    count_up(count);
+    memcpy(described, tensors, sizeof described);
+    for (size_t i = 1; i < count; i += 2) {
+        uint64_t bytes = muster_type_bytes(tensors[i].type), elements = counts[i] / bytes;
+        uint64_t first = elements * rank * rank / (size * size);
+        uint64_t end = elements * (rank + 1) * (rank + 1) / (size * size);
+        described[i].data = NULL;
+        chunks[chunk_count++] = (struct muster_checkpoint_chunk){
+            .tensor = i, .first = first, .count = end - first, .data = (uint8_t *)tensors[i].data + first * bytes};
+    }
+    struct muster_checkpoint_state state = MUSTER_CHECKPOINT_STATE(described, count, chunks, chunk_count, NULL, 0);
+    code = muster_checkpoint_save(group, folder, 7, &state, NULL);
+    muster_group_free(group);
+    return code;
 }
 
 static int load(const char *path, size_t count) {
@@ -78,7 +112,9 @@ int main(int argc, char **argv) {
             return code;
         }
     }
-    int code = strcmp(argv[1], "save") == 0 ? save(argv[2], count) : load(argv[2], count);
+    int code = strcmp(argv[1], "save") == 0         ? save(argv[2], count)
+               : strcmp(argv[1], "checkpoint") == 0 ? save_checkpoint(argv[2], count)
+                                                    : load(argv[2], count);
     if (code) {
         (void)fprintf(stderr, "%s: %s\n", muster_strerror(code), muster_detail());
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Snapshots and the safetensors package: what Muster saves Python reads, what Python saves Muster reads.
+# Snapshots and checkpoints, and the safetensors package: what Muster saves Python reads, what Python saves Muster reads.
 # needs: safetensors
 # timeout: 120
 """Usage: test_snapshot.py [SEED]; MUSTER_BINARY names the program, snapshot_peer lies in tests/ beside it."""
@@ -14,6 +14,7 @@ import tempfile
 import safetensors
 
 CASES = 60
+WORLDS = [1, 2, 5]  # ranks that save a checkpoint
 # The names of the safetensors package and the file format, the values of enum muster_type, and bytes of an element.
 TYPES = [("int8", "I8", 0, 1), ("uint8", "U8", 1, 1), ("int16", "I16", 2, 2), ("int32", "I32", 3, 4),
          ("uint16", "U16", 9, 2), ("uint32", "U32", 10, 4), ("uint64", "U64", 11, 8),
@@ -101,6 +102,30 @@ def from_python(tensors, folder, rng):
     assert done.returncode == 1 and b"data is damaged" in done.stderr, done
 
 
+def from_ranks(tensors, folder, size):
+    """As docs/formats/checkpoint.md says: the parts, their names sorted, give the tensors."""
+    subprocess.run([os.environ["MUSTER_BINARY"], "run", "--standalone", f"--nproc-per-node={size}", "--no-python",
+                    PEER, "checkpoint", folder, *arguments(tensors)], check=True)
+    with open(os.path.join(folder, "checkpoint-7.json"), encoding="utf-8") as file:
+        record = json.load(file)
+    stem = os.path.join(folder, f"checkpoint-7-{record['token']}")
+    with open(stem + ".json", encoding="utf-8") as file:
+        described = json.load(file)["tensors"]
+    ranges = {tensor["name"]: [] for tensor in described}
+    assert record["parts"] == size and len(os.listdir(folder)) == size + 2, os.listdir(folder)
+    for part in range(size):
+        with open(f"{stem}-{part}.safetensors", "rb") as file:
+            for name, there in safetensors.deserialize(file.read()):
+                if name != "xxh3":
+                    tensor, _, bounds = name.rpartition("[")
+                    ranges[tensor].append((int(bounds.split(":")[0]), there["dtype"], bytes(there["data"])))
+    for index, (name, kind, shape) in enumerate(tensors):
+        wanted = bytes((index + at) % 256 for at in range(size_of((name, kind, shape))))
+        assert b"".join(data for _, _, data in sorted(ranges[name])) == wanted, name
+        assert all(dtype == kind[1] for _, dtype, _ in ranges[name])
+        assert {"name": name, "type": kind[0], "shape": shape, "even": index % 2 == 0 or 0 in shape} in described, name
+
+
 def main():
     seed = int(sys.argv[1]) if len(sys.argv) > 1 else random.SystemRandom().randrange(2**32)
     print(f"seed {seed}", flush=True)
@@ -110,6 +135,9 @@ def main():
         with tempfile.TemporaryDirectory(prefix="muster-snapshot-") as folder:
             from_c(tensors, os.path.join(folder, "snapshots"))
             from_python(tensors, folder, rng)
+    for size in WORLDS:
+        with tempfile.TemporaryDirectory(prefix="muster-checkpoint-") as folder:
+            from_ranks(list(random_tensors(rng)), folder, size)
     print(f"{CASES} sets of tensors were read in both directions")
 
 

@@ -1,0 +1,130 @@
+/* What saving and loading a checkpoint are made of: what each rank does by itself, between the collectives of
+ * checkpoint_save.c and checkpoint_load.c. So a test can play all ranks on a disk that fails. */
+#ifndef TRAIN_CHECKPOINT_IMPL_H
+#define TRAIN_CHECKPOINT_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "train/checkpoint/checkpoint_map.h"
+#include "train/checkpoint/checkpoint_name.h"
+#include "train/checkpoint/checkpoint_record.h"
+#include "train/state/snapshot_files.h"
+#include "train/state/state_description.h"
+
+#include <muster/checkpoint.h>
+
+/* Bytes that are checksummed and handed to the kernel at a time: they stay in the processor's cache between the two. */
+enum { CHECKPOINT_PIECE_BYTES = 256 * 1024 };
+
+/* ---- checkpoint_folder.c ---- */
+
+/* The files of ours in a folder, newest step first, a step's record first. Owned. */
+struct checkpoint_listing {
+    struct checkpoint_name *files;
+    size_t count;
+};
+int checkpoint_list(const struct snapshot_folder *folder, struct checkpoint_listing *out);
+void checkpoint_listing_done(struct checkpoint_listing *listing);
+
+/* Reads and checks the record of `step`. MUSTER_ENOENT: there is none. MUSTER_ECORRUPT, MUSTER_EUNSUPPORTED. */
+int checkpoint_read_record(const struct snapshot_folder *folder, int64_t step, struct checkpoint_record *out);
+
+/* Removes what saves that were cut off have left: files that no record names. spared: NULL, or a token whose map and
+ * parts stay, whatever is seen. Only while the folder is locked. */
+int checkpoint_sweep(const struct snapshot_folder *folder, const uint64_t *spared);
+
+/* Removes checkpoints of smaller steps than `step` beyond the newest `keep` - 1 of them whose files are all there.
+ * Quiet: what cannot be removed stays for the next time. Only while the folder is locked. */
+void checkpoint_prune(const struct snapshot_folder *folder, int64_t step, uint32_t keep);
+
+/* ---- checkpoint_find.c ---- */
+
+/* A search for the newest checkpoint, from newer to older ones. */
+struct checkpoint_search {
+    struct checkpoint_listing listing;
+    size_t next;       /* file of the listing */
+    bool any_complete; /* a record was seen */
+    struct muster_checkpoint_found found;
+};
+/* Lists the folder, which is borrowed. Also after a failure the search is to be handed to checkpoint_search_done(). */
+int checkpoint_search_begin(struct checkpoint_search *search, const struct snapshot_folder *folder);
+/* The next record of a step up to step_max; only records are read. MUSTER_ENOENT, MUSTER_ECORRUPT: there is none;
+ * MUSTER_EUNSUPPORTED. */
+int checkpoint_search_next(struct checkpoint_search *search, const struct snapshot_folder *folder, int64_t step_max,
+                           struct checkpoint_record *out);
+void checkpoint_search_done(struct checkpoint_search *search);
+void checkpoint_pass_over(struct muster_checkpoint_found *found, int64_t step, const char *why);
+
+/* ---- checkpoint_write.c ---- */
+
+struct checkpoint_settings {
+    uint32_t keep;
+    int64_t visible_ms;   /* how long to wait for files of other hosts */
+    uint64_t block_bytes; /* CHECKPOINT_BLOCK_BYTES; tests have smaller ones */
+};
+
+/* What one rank has to do for a save. */
+struct checkpoint_save {
+    struct snapshot_folder folder;
+    int64_t step;
+    uint64_t token;
+    uint32_t rank, size;
+    const struct state_description *state;
+    struct checkpoint_settings settings;
+    struct checkpoint_map map;       /* the tensors; rank 0 has the rest, too */
+    struct checkpoint_ranges ranges; /* of this rank, with data */
+    bool locked;
+    bool published; /* the record may have got its name */
+};
+/* Checks what can be known to be wrong before anything is written. All is borrowed. Also after a failure the save is to
+ * be handed to checkpoint_save_end(). */
+int checkpoint_save_begin(struct checkpoint_save *save, const struct snapshot_io *io, const char *path, int64_t step,
+                          const struct state_description *state, uint32_t rank, uint32_t size);
+/* Rank 0: makes and locks the folder, removes leftovers, draws save->token, which all are to be told. */
+int checkpoint_save_open(struct checkpoint_save *save);
+/* Each rank, with the token: writes its part, which is on the disk when it succeeds. */
+int checkpoint_save_part(struct checkpoint_save *save, struct checkpoint_part *out);
+/* Rank 0, when all have written, with all parts in save->map: makes the checkpoint complete. witnesses: ranks whose
+ * files it has to see first, to be sure that all ranks write into one folder. */
+int checkpoint_save_commit(struct checkpoint_save *save, const uint32_t *witnesses, uint32_t witness_count);
+/* Each rank, at the end; ok: the checkpoint is complete. Rank 0 removes what is not wanted any more. Keeps the detail.
+ */
+void checkpoint_save_end(struct checkpoint_save *save, bool ok);
+
+/* The ranges that a rank of a group of `size` saves, or loads by itself: its share of what every rank has whole, and
+ * its chunks. order: of each tensor of the state, its number in the checkpoint. MUSTER_ENOMEM. */
+int checkpoint_ranges_of_state(const struct state_description *state, const uint32_t *order, uint32_t rank,
+                               uint32_t size, struct checkpoint_ranges *out);
+
+/* ---- checkpoint_read.c ---- */
+
+/* Opens a file that has `bytes` bytes for reading. If it is not there, or is shorter, waits for it to come into sight
+ * until the table's clock says until_ms. MUSTER_ECORRUPT: it did not, or it is longer. */
+int checkpoint_open_file(const struct snapshot_folder *folder, const struct checkpoint_name *name, uint64_t bytes,
+                         int64_t until_ms, int *out_file);
+
+/* Reads the map that the record names, as it is in the file. *out is the caller's to free(). MUSTER_ECORRUPT. */
+int checkpoint_read_map(const struct snapshot_folder *folder, const struct checkpoint_record *record, int64_t until_ms,
+                        uint8_t **out);
+
+/* Finds the tensors of the state in the map. order: room for one number each. MUSTER_EINVAL names what is missing, or
+ * of another type or shape; values, too. */
+int checkpoint_match(const struct checkpoint_map *map, const struct state_description *state, uint32_t *order);
+
+/* Reads these ranges, which are sorted, and checks each block that has something of them. MUSTER_ECORRUPT. */
+int checkpoint_read_ranges(const struct snapshot_folder *folder, const struct checkpoint_map *map,
+                           const struct checkpoint_ranges *wanted, int64_t until_ms);
+
+/* ---- with a group, on any disk ---- */
+
+int checkpoint_save_group(const struct snapshot_io *io, struct muster_group *group, const char *path, int64_t step,
+                          const struct state_description *state, const struct checkpoint_settings *settings);
+int checkpoint_load_group(const struct snapshot_io *io, struct muster_group *group, const char *path,
+                          const struct state_description *state, const struct muster_checkpoint_load_options *options,
+                          struct muster_checkpoint_found *out);
+int checkpoint_find(const struct snapshot_io *io, const char *path, int64_t step_max,
+                    struct muster_checkpoint_found *out);
+
+#endif
