@@ -53,6 +53,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <muster/checkpoint.h>
 #include <muster/ddp.h>
 #include <muster/group.h>
 #include <muster/optimizer.h>
@@ -345,6 +346,27 @@ static inline int muster_fsdp_load_newest(struct muster_fsdp *fsdp, struct muste
                                           const char *folder, const struct muster_snapshot_state *extra,
                                           struct muster_snapshot_found *out) {
     return muster_fsdp_load_newest_sized(fsdp, optimizer, folder, extra, out, sizeof *out);
+}
+
+/* The same as a checkpoint (muster/checkpoint.h): every rank writes what it owns, at the same time, into a folder that
+ * all see; with hybrid sharding the ranks of the first host do. Any number of ranks loads it, with any sharding, and so
+ * does a program without fsdp that describes the same tensors. Each rank reads what it owns and nothing else. Nothing
+ * is allocated for the state. extra is described by every rank; its tensors have data and are the same on all ranks,
+ * its values are those of rank 0. Further errors are those of muster/checkpoint.h. Blocks. */
+int muster_fsdp_save_checkpoint(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, const char *folder,
+                                int64_t step, const struct muster_snapshot_state *extra,
+                                const struct muster_checkpoint_options *options);
+
+/* Loads the newest checkpoint; after a failure parameters are whatever it left. out: may be NULL. Blocks. */
+int muster_fsdp_load_newest_checkpoint_sized(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
+                                             const char *folder, const struct muster_snapshot_state *extra,
+                                             const struct muster_checkpoint_load_options *options,
+                                             struct muster_checkpoint_found *out, size_t out_bytes);
+static inline int muster_fsdp_load_newest_checkpoint(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
+                                                     const char *folder, const struct muster_snapshot_state *extra,
+                                                     const struct muster_checkpoint_load_options *options,
+                                                     struct muster_checkpoint_found *out) {
+    return muster_fsdp_load_newest_checkpoint_sized(fsdp, optimizer, folder, extra, options, out, sizeof *out);
 }
 
 /* ---- What it costs ---- */
