@@ -79,6 +79,7 @@ int muster_fsdp_load_newest_checkpoint_sized(struct muster_fsdp *fsdp, struct mu
         return status_fail_null("muster_fsdp_load_newest_checkpoint", "fsdp");
     }
     int status = fsdp_table_init(&table, fsdp, optimizer, extra);
+    status = status ? status : fsdp_keep_check_load(fsdp);
     status = status ? status : parts_init(&parts, &table, true);
     status = snapshot_agree(fsdp->mesh.group, status);
     if (status == MUSTER_OK) {

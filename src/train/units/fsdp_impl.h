@@ -275,6 +275,8 @@ int fsdp_optimizer_place(struct muster_fsdp *fsdp, struct muster_optimizer *opti
 /* MUSTER_EINVAL: what the optimizer wrote has not been committed. */
 int fsdp_keep_check_begin(const struct muster_fsdp *fsdp);
 bool fsdp_keep_has_committed(const struct muster_fsdp *fsdp);
+/* MUSTER_EINVAL: the state is committed, and must not be written by a load. */
+int fsdp_keep_check_load(const struct muster_fsdp *fsdp);
 /* The optimizer's step from the committed copy into the other one. */
 int fsdp_keep_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, const float *const *gradients,
                    const struct muster_optimizer_step_options *options);

@@ -192,6 +192,12 @@ bool fsdp_keep_has_committed(const struct muster_fsdp *fsdp) {
     return fsdp->kept && copies_step(fsdp->kept->copies) >= 0;
 }
 
+int fsdp_keep_check_load(const struct muster_fsdp *fsdp) {
+    return fsdp_keep_has_committed(fsdp)
+               ? status_fail(MUSTER_EINVAL, "the state is kept, and a step of it has been committed: load before that")
+               : MUSTER_OK;
+}
+
 int fsdp_keep_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, const float *const *gradients,
                    const struct muster_optimizer_step_options *options) {
     struct copies *copies = fsdp->kept->copies;

@@ -251,6 +251,8 @@ static int make_mistakes(struct rank *rank, const struct job *job, struct muster
     rank_check_code(rank, muster_fsdp_commit(fsdp, 1, &added.state), MUSTER_EINVAL); /* no step has been made */
     rank_check(rank, strstr(muster_detail(), "no step has been made since step 0") != NULL);
     rank_check_code(rank, muster_fsdp_load_newest(fsdp, optimizer, "/nonexistent", &added.state, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_fsdp_load_newest_checkpoint(fsdp, optimizer, "/nonexistent", &added.state, NULL, NULL),
+                    MUSTER_EINVAL);
     rank_check_code(rank, muster_fsdp_memory(fsdp, &memory), 0);
     rank_check(rank, memory.kept_bytes >= memory.parameter_bytes + memory.state_bytes);
     rank_check(rank, memory.kept_bytes < memory.parameter_bytes + memory.state_bytes + (1u << 17));

@@ -163,9 +163,7 @@ int muster_fsdp_load_newest_sized(struct muster_fsdp *fsdp, struct muster_optimi
     load.group = fsdp->mesh.group;
     load.is_reader = fsdp->mesh.column == 0;
     int status = fsdp_table_init(&table, fsdp, optimizer, extra);
-    if (status == MUSTER_OK && fsdp_keep_has_committed(fsdp)) {
-        status = status_fail(MUSTER_EINVAL, "the state is kept, and a step of it has been committed: load before that");
-    }
+    status = status ? status : fsdp_keep_check_load(fsdp);
     status = snapshot_agree(load.group, status);
     status = status ? status : snapshot_agree_on_description(load.group, &table.all);
     status = status ? status : load_newest(&load, folder);
