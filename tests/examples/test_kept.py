@@ -21,14 +21,19 @@ def killed_ranks_lose_no_committed_step():
 
 
 def nodes_join_and_leave():
-    """Who is new gets a copy; who stays goes on after the step that was committed."""
+    """Who is new gets a copy (ddp), or parts of the host's memory (fsdp); who stays goes on after the step that was committed."""
+    for sharding in ("ddp", "fsdp"):
+        one_joins_and_leaves(sharding)
+
+
+def one_joins_and_leaves(sharding):
     with socket.socket() as held, tempfile.TemporaryDirectory() as folder:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node may listen there, and the kernel gives it to nobody else
         held.bind(("127.0.0.1", 0))
         node = [trainers.MUSTER, "run", "--nnodes=1:2", "--nproc-per-node=2", "--max-restarts=3", "--restart-backoff=0",
                 "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1",
                 "--preempt-signal=SIGUSR1", "--no-python", trainers.program("gpt"), *kills.GPT, "--steps=1000000",
-                "--report-every=20", "--sharding=ddp", f"--snapshot={folder}"]
+                "--report-every=20", f"--sharding={sharding}", f"--snapshot={folder}"]
         with trainers.Launcher(node) as stays:
             stays.wait_for(r"^step 40/")
             with trainers.Launcher(node) as joins:

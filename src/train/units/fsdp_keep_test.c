@@ -141,6 +141,41 @@ static void a_job_goes_on_however_it_trains(void **state) {
     }
 }
 
+/* ---- a host is lost ---- */
+
+/* With hybrid sharding the other host has all of it; with full sharding half of it is gone. */
+static int lose_a_host(struct rank *rank, void *argument) {
+    const struct place *place = argument;
+    bool is_hybrid = place->sharding == MUSTER_FSDP_HYBRID;
+    struct muster_group *group = rank_group(rank, NULL);
+    struct job first = job_at(place), second = next_job_at(place, place);
+    first.prepare = second.prepare = keep;
+    first.after_step = second.after_step = commit;
+    first.conclude = leave;
+    if (!is_hybrid) { /* from the beginning */
+        second = job_at(place);
+        second.prepare = keep;
+        second.after_step = commit;
+    }
+    job_run(rank, &first, group);
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    if (rank->rank < 2) {
+        forget(rank);
+    }
+    job_run(rank, &second, group);
+    muster_group_free(group);
+    return 0;
+}
+
+static void a_lost_host_is_replaced_where_another_has_its_state(void **state) {
+    (void)state;
+    const size_t where[] = {HYBRID, TWO_HOSTS};
+    for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
+        const struct place *place = &places[where[i]];
+        ranks_run_with(place->size, lose_a_host, (void *)(uintptr_t)place, &place->ranks);
+    }
+}
+
 /* ---- more ranks, and fewer ---- */
 
 static int change_size(struct rank *rank, void *argument) {
@@ -296,6 +331,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_goes_on_wherever_it_runs),
         cmocka_unit_test(a_job_goes_on_however_it_trains),
+        cmocka_unit_test(a_lost_host_is_replaced_where_another_has_its_state),
         cmocka_unit_test(on_one_host_parts_get_other_owners),
         cmocka_unit_test(survivors_go_on_with_what_they_have),
         cmocka_unit_test(mistakes_get_a_sentence),
