@@ -78,7 +78,7 @@ static void make_trainer(struct rank *rank, int way) {
     keeps.weight_decay = 0;
     const struct muster_optimizer_group groups[SHARDING_GROUPS] = {
         [SHARDING_DECAYS] = {.adamw = &decays}, [SHARDING_KEEPS] = {.adamw = &keeps}};
-    sharding_init(&t->sharding, &(struct sharding_choice){kinds[way], false},
+    sharding_init(&t->sharding, &(struct sharding_choice){.kind = kinds[way]},
                   kinds[way] == SHARDING_NONE ? rank->alone : rank->group, rank->parameters,
                   &(struct first_values){NULL, 0});
     struct gpt_memory memory = sharding_memory(&t->sharding);

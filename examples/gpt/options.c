@@ -43,6 +43,7 @@ static const char HELP[] =
     "  --seed N             of first weights, batches, dropout and samples (0)\n"
     "  --weights FILE       first weights: a safetensors file with minGPT's or GPT-2's names\n"
     "  --snapshot DIR       save there, and go on from the newest\n"
+    "  --parts              every rank saves a part of the state, at the same time, into a folder that all see\n"
     "  --forget             do not keep the state in memory: a rank that is started again needs a snapshot\n"
     "  --plot FILE.svg      draw the losses into a file, too\n"
     "  --report-every N, --evaluate-every N, --save-every N\n"
@@ -100,6 +101,7 @@ static const struct known_option KNOWN[] = {
     {"seed", NUMBER, PLACE(seed), 0, 0x1p52},
     {"weights", TEXT, PLACE(weights), 0, 0},
     {"snapshot", TEXT, PLACE(snapshot), 0, 0},
+    {"parts", FLAG, PLACE(sharding.parts), 0, 0},
     {"forget", FLAG, PLACE(forgets), 0, 0},
     {"plot", TEXT, PLACE(plot), 0, 0},
     {"report-every", NUMBER, PLACE(report_every), 0, MANY},

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/checkpoint.h>
+
 #include "fail.h"
 #include "sharding_fsdp.h"
 
@@ -259,9 +261,45 @@ static struct muster_tensor *describe(const struct sharding *sharding, struct mu
     return tensors;
 }
 
+/* The same as a checkpoint describes it. */
+static struct muster_checkpoint_state as_checkpoint(const struct muster_snapshot_state *state) {
+    return (struct muster_checkpoint_state)MUSTER_CHECKPOINT_STATE(state->tensors, state->tensor_count, NULL, 0,
+                                                                   state->values, state->value_count);
+}
+
+static void save_parts(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder, int64_t step,
+                       const struct muster_snapshot_state *extra) {
+    if (sharding->fsdp != NULL) {
+        check(muster_fsdp_save_checkpoint(sharding->fsdp, optimizer, folder, step, extra, NULL), "save a checkpoint");
+        return;
+    }
+    struct muster_snapshot_state all;
+    struct muster_tensor *tensors = describe(sharding, optimizer, extra, &all);
+    struct muster_checkpoint_state state = as_checkpoint(&all);
+    check(muster_checkpoint_save(sharding->group, folder, step, &state, NULL), "save a checkpoint");
+    free(tensors);
+}
+
+static int load_parts(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder,
+                      const struct muster_snapshot_state *extra, struct muster_checkpoint_found *found) {
+    if (sharding->fsdp != NULL) {
+        return muster_fsdp_load_newest_checkpoint(sharding->fsdp, optimizer, folder, extra, NULL, found);
+    }
+    struct muster_snapshot_state all;
+    struct muster_tensor *tensors = describe(sharding, optimizer, extra, &all);
+    struct muster_checkpoint_state state = as_checkpoint(&all);
+    int status = muster_checkpoint_load_newest(sharding->group, folder, &state, NULL, found);
+    free(tensors);
+    return status;
+}
+
 void sharding_save(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder, int64_t step,
                    const struct muster_snapshot_state *extra) {
     bool saves = muster_group_rank(sharding->group) == 0;
+    if (sharding->choice.parts) {
+        save_parts(sharding, optimizer, folder, step, extra);
+        return;
+    }
     if (sharding->fsdp != NULL) {
         check(muster_fsdp_save(sharding->fsdp, optimizer, saves, folder, step, extra, NULL), "save a snapshot");
         return;
@@ -274,7 +312,16 @@ void sharding_save(struct sharding *sharding, struct muster_optimizer *optimizer
 
 bool sharding_load(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder,
                    const struct muster_snapshot_state *extra, struct muster_snapshot_found *found) {
-    int status = MUSTER_OK;
+    struct muster_checkpoint_found parts;
+    int status = sharding->choice.parts ? load_parts(sharding, optimizer, folder, extra, &parts) : MUSTER_ENOENT;
+    if (status == MUSTER_OK) {
+        found->passed_over = parts.passed_over;
+        memcpy(found->note, parts.note, sizeof found->note);
+        return true;
+    }
+    if (status != MUSTER_ENOENT) {
+        check(status, "load the newest checkpoint");
+    }
     if (sharding->fsdp != NULL) {
         status = muster_fsdp_load_newest(sharding->fsdp, optimizer, folder, extra, found);
     } else {

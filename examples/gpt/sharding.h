@@ -31,6 +31,7 @@ enum sharding_kind {
 struct sharding_choice {
     enum sharding_kind kind;
     bool bfloat16; /* with fsdp: parameters are rounded before they are computed with, and gradients travel so */
+    bool parts;    /* every rank saves a part of the state (a checkpoint), not one rank all of it (a snapshot) */
 };
 
 /* The groups of the optimizer's ranges: matrices of linear layers decay, everything else does not. */
@@ -91,11 +92,11 @@ double sharding_squared_norm(struct sharding *sharding);
 /* The optimizer's step, with gradients multiplied by gradient_scale. */
 void sharding_step(struct sharding *sharding, struct muster_optimizer *optimizer, double gradient_scale);
 
-/* The parameters, what the optimizer remembers, and what `extra` describes, as a snapshot that any number of ranks can
- * load, with any sharding. */
+/* The parameters, what the optimizer remembers, and what `extra` describes, as a snapshot or a checkpoint that any
+ * number of ranks can load, with any sharding. */
 void sharding_save(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder, int64_t step,
                    const struct muster_snapshot_state *extra);
-/* Before sharding_start(). False: there is no snapshot. */
+/* Before sharding_start(). False: there is neither a checkpoint, which is looked for with `parts`, nor a snapshot. */
 bool sharding_load(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder,
                    const struct muster_snapshot_state *extra, struct muster_snapshot_found *found);
 

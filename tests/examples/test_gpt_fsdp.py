@@ -70,6 +70,24 @@ def any_sharding_goes_on():
             assert farthest(found, expected) < 1e-5, (sharding, ranks, found, expected)
 
 
+def every_rank_saves_a_part():
+    """Checkpoints of any number of ranks and any sharding go on with any other; an old snapshot does, too."""
+    options = ("--steps=40", "--save-every=20", "--dropout=0.1", "--parts")
+    with tempfile.TemporaryDirectory() as folder:
+        whole = train(2, f"{folder}/whole", "--sharding=fsdp", *options[:-1])
+        for saver, loader in (((2, "fsdp"), (3, "ddp")), ((3, "ddp"), (4, "fsdp")), ((1, "none"), (2, "fsdp"))):
+            path = f"{folder}/{saver[1]}-{saver[0]}"
+            trainers.run(saver[0], "gpt", *SMALL, f"--snapshot={path}", f"--sharding={saver[1]}", *options, "--steps=20")
+            assert len(glob.glob(f"{path}/checkpoint-20-*.safetensors")) == saver[0], os.listdir(path)
+            text = trainers.run(loader[0], "gpt", *SMALL, f"--snapshot={path}", f"--sharding={loader[1]}", *options[:-1], "--parts")
+            assert "from the snapshot of step 20: " in text, text
+            assert os.path.exists(f"{path}/checkpoint-40.json"), os.listdir(path)
+        for name in glob.glob(f"{folder}/whole/step-40*"):
+            os.remove(name)
+        text = trainers.run(2, "gpt", *SMALL, f"--snapshot={folder}/whole", "--sharding=fsdp", *options)
+        assert "from the snapshot of step 20: " in text and whole, text
+
+
 def a_killed_rank_changes_no_bit():
     options = ("--steps=300", "--save-every=20", "--dropout=0.2", "--sharding=fsdp", "--forget")
     with tempfile.TemporaryDirectory() as folder:
@@ -91,5 +109,5 @@ def text_is_that_of_one_process():
         assert text.count("KING ") == 1 and text.endswith(alone), (text, alone)
 
 
-trainers.main([fsdp_is_ddp_bit_for_bit, losses_are_those_of_one_process, any_sharding_goes_on, a_killed_rank_changes_no_bit,
+trainers.main([fsdp_is_ddp_bit_for_bit, losses_are_those_of_one_process, any_sharding_goes_on, every_rank_saves_a_part, a_killed_rank_changes_no_bit,
                text_is_that_of_one_process])
