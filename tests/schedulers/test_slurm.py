@@ -54,18 +54,21 @@ def two_steps_at_once_are_two_jobs(folder):
 
 
 def parts_of_an_allocation(folder):
-    """A step on some of the nodes, none of them the first; two components of a heterogeneous job; one of them."""
+    """A step on some of the nodes, none of them the first; two components of a heterogeneous job; one of them.
+
+    --overlap: a step that waits for the end of the one before misses the news of it now and then, and srun asks again after
+    two minutes."""
     script = f"{folder}/parts.sh"
     count = "muster run --log-dir=/dev/null --no-python sh -c 'echo $0.$RANK of $WORLD_SIZE on $SLURMD_NODENAME'"
     with open(script, "w", encoding="ascii") as file:
-        file.write(f"#!/bin/sh\n#SBATCH -N2\n#SBATCH hetjob\n#SBATCH -N2\nsrun --het-group=0,1 {count} all\n"
-                   f"srun --het-group=1 {count} second\nsrun {count} first\nmuster run --no-python true\n")
+        file.write(f"#!/bin/sh\n#SBATCH -N2\n#SBATCH hetjob\n#SBATCH -N2\nsrun --overlap --het-group=0,1 {count} all\n"
+                   f"srun --overlap --het-group=1 {count} second\nsrun --overlap {count} first\nmuster run --no-python true\n")
     cluster.run("sbatch", "--wait", f"--output={folder}/parts.log", script, code=1)
     text = read(f"{folder}/parts.log")
     for name, size in (("all", 4), ("first", 2), ("second", 2)):
         assert sorted(re.findall(rf"^{name}\.(\d) of {size} on n\d$", text, re.M)) == list("0123")[:size], text
     assert re.search(r"the batch script of Slurm job \d+, which has 4 nodes", text), text
-    step = f"srun -N2 --exclude=n1 {count} late; MASTER_ADDR=n1 srun -N2 --exclude=n1 {count} wrong"
+    step = f"srun --overlap -N2 --exclude=n1 {count} late; MASTER_ADDR=n1 srun --overlap -N2 --exclude=n1 {count} wrong"
     text = cluster.run("salloc", "-N4", "sh", "-c", step, code=1)
     assert sorted(re.findall(r"^late\.(\d) of 2 on n[234]$", text, re.M)) == list("01"), text
     assert re.search(r"MASTER_ADDR is n1, .* is not one of the nodes of Slurm job \d+, step 1", text), text
