@@ -12,13 +12,14 @@ struct sink {
 
 static int append(const char *text, size_t bytes, void *data) {
     struct sink *sink = data;
-    sink->code = buf_append(sink->out, text, bytes);
+    sink->code = sink->code ? sink->code : buf_append(sink->out, text, bytes);
     return sink->code ? -1 : 0;
 }
 
 int json_text_append(const struct json_t *tree, size_t flags, struct buf *out) {
     struct sink sink = {.out = out};
-    if (json_dump_callback(tree, append, &sink, flags) == 0) {
+    int result = json_dump_callback(tree, append, &sink, flags);
+    if (result == 0 && sink.code == 0) { /* jansson overlooks that a name could not be appended */
         return 0;
     }
     return sink.code ? sink.code : status_fail(MUSTER_ENOMEM, "no memory to write JSON");
