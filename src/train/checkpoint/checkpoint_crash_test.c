@@ -1,7 +1,6 @@
 /* Checkpoints against a disk that fails (train/state/disk_model.h): jobs of several ranks that load and save, of which
  * one rank is stopped in the middle of any call, with and without a loss of power; calls that fail; names that others
- * see late; and files in which bits flip. All ranks are played in one thread, each stage by all ranks in any order, as
- * checkpoint_save.c and checkpoint_load.c have them do it.
+ * see late; and files in which bits flip.
  *
  *   checkpoint_crash_test                   a few thousand injected troubles
  *   checkpoint_crash_test COUNT [SEED]      so many
@@ -18,19 +17,9 @@
 #include <cmocka.h>
 
 #include "base/status.h"
-#include "train/checkpoint/checkpoint_impl.h"
-#include "train/checkpoint/checkpoint_test_support.h"
-#include "train/state/disk_model.h"
+#include "train/checkpoint/checkpoint_job_test_support.h"
 
-enum {
-    STEPS = 8,
-    RANKS_HERE_MAX = 4,
-    BLOCK_BYTES = 16,
-    TAGS_MAX = 64,
-    FAULTS_SHOWN_MAX = 10,
-    PATIENCE_MS = 4000,
-    DELAY_MS = 3000
-};
+enum { STEPS = 8, TAGS_MAX = 64, FAULTS_SHOWN_MAX = 10, DELAY_MS = 3000 };
 
 /* What may lie under one step. */
 struct expected {
@@ -63,88 +52,13 @@ static void fault(struct life *life, const char *what) {
     }
 }
 
-/* ---- a job: ranks and what they have ---- */
-
-struct job {
-    uint32_t size;
-    struct test_state states[RANKS_HERE_MAX];
-};
-
-/* The number of the state that all ranks have in their parts, or 0. Tensors that all have whole are looked at on every
- * rank. */
-static int64_t job_tag(const struct job *job) {
-    int64_t tag = test_state_tag(&job->states[0]);
-    for (uint32_t rank = 1; rank < job->size; rank++) {
-        tag = test_state_tag(&job->states[rank]) == tag ? tag : 0;
-    }
-    return tag;
-}
-
-static void job_init(struct life *life, struct job *job) {
-    struct test_cut cut = {.seed = disk_random(&life->disk, 1000), .whole = disk_random(&life->disk, 6) == 0};
-    cut.size = job->size = 1 + disk_random(&life->disk, RANKS_HERE_MAX);
-    for (cut.rank = 0; cut.rank < job->size; cut.rank++) {
-        test_state_init(&job->states[cut.rank], test_small, TEST_SMALL_COUNT, &cut);
-    }
-}
-
-static void job_done(struct job *job) {
-    for (uint32_t rank = 0; rank < job->size; rank++) {
-        test_state_done(&job->states[rank]);
-    }
-}
-
 /* ---- loading ---- */
 
-/* What checkpoint_load.c's exchange does: shares of whole tensors reach all. */
-static void exchange_shares(struct job *job) {
-    for (size_t i = 0; i < TEST_SMALL_COUNT; i++) {
-        const struct muster_tensor *tensor = &job->states[0].tensors[i];
-        size_t bytes = muster_type_bytes(tensor->type);
-        for (uint32_t from = 0; from < job->size && tensor->data; from++) {
-            uint64_t count = state_element_count(tensor);
-            uint64_t first = state_even_first(count, from, job->size),
-                     end = state_even_first(count, from + 1, job->size);
-            for (uint32_t to = 0; to < job->size; to++) {
-                memmove((uint8_t *)job->states[to].tensors[i].data + first * bytes,
-                        (uint8_t *)job->states[from].tensors[i].data + first * bytes, (size_t)(end - first) * bytes);
-            }
-        }
-    }
-}
-
-static int read_rank(const struct snapshot_folder *folder, const struct checkpoint_map *map, struct job *job,
-                     uint32_t rank, int64_t until_ms) {
-    struct test_state *state = &job->states[rank];
-    struct checkpoint_ranges ranges = {.items = NULL};
-    uint32_t order[TEST_SMALL_COUNT];
-    int code = checkpoint_match(map, &state->description, order);
-    code = code ? code : checkpoint_ranges_of_state(&state->description, order, rank, job->size, &ranges);
-    code = code ? code : checkpoint_read_ranges(folder, map, &ranges, until_ms);
-    checkpoint_ranges_done(&ranges);
-    return code ? code : checkpoint_map_values(map, state->values, 3, true);
-}
-
-/* All ranks load the checkpoint of this record. */
-static int read_all(struct life *life, const struct snapshot_folder *folder, const struct checkpoint_record *record,
-                    struct job *job) {
-    struct checkpoint_map map;
-    uint8_t *text = NULL;
-    int64_t until_ms = life->disk.now_ms + PATIENCE_MS;
-    int code = checkpoint_read_map(folder, record, until_ms, &text);
-    code = code ? code : checkpoint_map_decode(text, (size_t)record->map_bytes, &map);
-    free(text);
-    if (code) {
-        return code;
-    }
-    for (uint32_t rank = 0; rank < job->size && code == 0; rank++) {
-        code = read_rank(folder, &map, job, rank, until_ms);
-    }
-    checkpoint_map_done(&map);
-    if (code == 0) {
-        exchange_shares(job);
-    }
-    return code;
+/* A job of any size, cut in any way. */
+static void any_job(struct life *life, struct job *job) {
+    struct test_cut cut = {.seed = disk_random(&life->disk, 1000), .whole = disk_random(&life->disk, 6) == 0};
+    cut.size = 1 + disk_random(&life->disk, JOB_RANKS_MAX);
+    job_init(job, &cut);
 }
 
 static int64_t loaded_tag(struct life *life, const struct job *job) {
@@ -162,9 +76,9 @@ static int64_t load_step(struct life *life, int64_t step, int *out_code) {
     struct snapshot_folder folder = {.handle = -1};
     struct checkpoint_record record;
     int code = snapshot_folder_open(&folder, &life->io, "d", false);
-    job_init(life, &job);
+    any_job(life, &job);
     code = code ? code : checkpoint_read_record(&folder, step, &record);
-    code = code ? code : read_all(life, &folder, &record, &job);
+    code = code ? code : job_load(&job, &folder, &record);
     int64_t tag = code ? 0 : loaded_tag(life, &job);
     snapshot_folder_close(&folder);
     job_done(&job);
@@ -181,12 +95,12 @@ static int64_t load_newest(struct life *life, int64_t *out_tag) {
     struct checkpoint_search search = {.next = 0};
     struct checkpoint_record record;
     int64_t step = -1;
-    job_init(life, &job);
+    any_job(life, &job);
     int code = snapshot_folder_open(&folder, &life->io, "d", false);
     code = code ? code : checkpoint_search_begin(&search, &folder);
     while (code == 0 && step < 0) {
         code = checkpoint_search_next(&search, &folder, INT64_MAX, &record);
-        if (code == 0 && read_all(life, &folder, &record, &job) == 0) {
+        if (code == 0 && job_load(&job, &folder, &record) == 0) {
             step = record.step;
             *out_tag = loaded_tag(life, &job);
         } else if (code == 0) {
@@ -294,131 +208,21 @@ static void promise(struct life *life, int64_t step, int64_t tag, bool troubled)
 
 /* ---- saving ---- */
 
-/* A save by all ranks of a job. */
-struct saving {
-    struct life *life;
-    struct job *job;
-    struct checkpoint_save saves[RANKS_HERE_MAX];
-    uint32_t victim;   /* which rank has the trouble */
-    unsigned at, seen; /* at which of its calls; calls that it has made */
-    enum disk_trouble trouble;
-    bool is_dead, was_troubled;
-};
-
-/* The disk's trouble is of one rank: before it does something, and after. */
-static void enter(struct saving *s, uint32_t rank) {
-    struct disk *disk = &s->life->disk;
-    bool mine = rank == s->victim && s->at > 0;
-    disk->calls = mine ? s->seen : 0;
-    disk->at = mine ? s->at : 0;
-    disk->trouble = s->trouble;
-    disk->stopped = mine && s->is_dead;
-}
-
-static void leave(struct saving *s, uint32_t rank) {
-    struct disk *disk = &s->life->disk;
-    if (rank == s->victim && s->at > 0) {
-        s->seen = disk->calls;
-        s->is_dead = disk->stopped;
-        s->was_troubled = s->was_troubled || disk->troubled;
-    }
-    disk->stopped = false;
-    disk->at = 0;
-}
-
-static int begin_all(struct saving *s, int64_t step) {
-    int code = 0;
-    for (uint32_t rank = 0; rank < s->job->size; rank++) {
-        struct checkpoint_save *save = &s->saves[rank];
-        int own =
-            checkpoint_save_begin(save, &s->life->io, "d", step, &s->job->states[rank].description, rank, s->job->size);
-        save->settings =
-            (struct checkpoint_settings){.keep = s->life->keep, .visible_ms = PATIENCE_MS, .block_bytes = BLOCK_BYTES};
-        code = code ? code : own;
-    }
-    return code;
-}
-
-/* What rank 0 hears from all: the ranges that no rule tells. */
-static int gather_ranges(struct saving *s) {
-    struct checkpoint_map *map = &s->saves[0].map;
-    size_t total = 0;
-    for (uint32_t rank = 0; rank < s->job->size; rank++) {
-        total += s->saves[rank].ranges.count;
-    }
-    int code = checkpoint_map_make_room(map, s->job->size, total);
-    map->range_count = 0;
-    for (uint32_t rank = 0; rank < s->job->size && code == 0; rank++) {
-        const struct checkpoint_ranges *ranges = &s->saves[rank].ranges;
-        map->parts[rank].listed.items = map->ranges + map->range_count;
-        for (size_t i = 0; i < ranges->count; i++) {
-            if (!map->tensors[ranges->items[i].tensor].is_even) {
-                map->ranges[map->range_count] = ranges->items[i];
-                map->ranges[map->range_count++].data = NULL;
-                map->parts[rank].listed.count++;
-            }
-        }
-    }
-    return code ? code : checkpoint_map_check(map);
-}
-
-/* Each in any order, and each to its end, also when another has failed: so it is in real life. */
-static int save_parts(struct saving *s) {
-    uint32_t shift = disk_random(&s->life->disk, s->job->size);
-    int code = 0;
-    for (uint32_t i = 0; i < s->job->size; i++) {
-        uint32_t rank = (i + shift) % s->job->size;
-        struct checkpoint_part *part = &s->saves[0].map.parts[rank];
-        struct checkpoint_part own = {.bytes = 0};
-        s->saves[rank].token = s->saves[0].token;
-        enter(s, rank);
-        int result = checkpoint_save_part(&s->saves[rank], &own);
-        leave(s, rank);
-        code = code ? code : result;
-        part->bytes = own.bytes;
-        part->data_at = own.data_at;
-        part->digest = own.digest;
-    }
-    return code;
-}
-
-static int run_saving(struct saving *s, int64_t step) {
-    static const uint32_t witnesses[RANKS_HERE_MAX] = {0, 1, 2, 3};
-    int code = begin_all(s, step);
-    code = code ? code : gather_ranges(s);
-    enter(s, 0);
-    code = code ? code : checkpoint_save_open(&s->saves[0]);
-    leave(s, 0);
-    code = code ? code : save_parts(s);
-    enter(s, 0);
-    code = code ? code : checkpoint_save_commit(&s->saves[0], witnesses, s->job->size);
-    leave(s, 0);
-    for (uint32_t rank = 0; rank < s->job->size; rank++) {
-        enter(s, rank);
-        checkpoint_save_end(&s->saves[rank], code == 0);
-        leave(s, rank);
-    }
-    return code;
-}
-
-/* One save, in which rank `victim` has trouble at its call `at`. False: a rank has died, or the save failed. */
+/* One save, in which a rank has trouble at its call `at`. False: it has died, or the save failed. */
 static bool save_step(struct life *life, int64_t step, unsigned at, enum disk_trouble trouble) {
     struct job job = {.size = 0};
-    struct saving s = {.life = life, .job = &job, .at = at, .trouble = trouble};
-    job_init(life, &job);
-    s.victim = disk_random(&life->disk, job.size);
+    any_job(life, &job);
+    struct job_trouble t = {.victim = disk_random(&life->disk, job.size), .at = at, .trouble = trouble};
     int64_t tag = ++life->last_tag;
-    for (uint32_t rank = 0; rank < job.size; rank++) {
-        test_state_fill(&job.states[rank], tag);
-    }
+    job_fill(&job, tag);
     add_other(&life->expected[step], tag);
     disk_start(&life->disk, 0, DISK_STOP);
     status_clear();
-    int code = run_saving(&s, step);
+    int code = job_save(&job, &life->disk, &life->io, step, life->keep, &t);
     if (disk_open_handles(&life->disk) != 0) {
         fault(life, "a save leaves a handle open");
     }
-    if (code && (!s.was_troubled || muster_detail()[0] == '\0')) {
+    if (code && (!t.was_troubled || muster_detail()[0] == '\0')) {
         fault(life, "a save failed without trouble, or without a word");
     }
     if (code && trouble == DISK_FAIL && life->disk.delay_ms == 0 && disk_count(&life->disk, ".tmp") != 0) {
@@ -426,11 +230,11 @@ static bool save_step(struct life *life, int64_t step, unsigned at, enum disk_tr
     }
     job_done(&job);
     if (code == 0) {
-        promise(life, step, tag, s.was_troubled || life->disk.delay_ms > 0);
+        promise(life, step, tag, t.was_troubled || life->disk.delay_ms > 0);
     }
-    tally.stops += s.was_troubled && trouble == DISK_STOP;
-    tally.failures += s.was_troubled && trouble != DISK_STOP;
-    return code == 0 && !s.is_dead;
+    tally.stops += t.was_troubled && trouble == DISK_STOP;
+    tally.failures += t.was_troubled && trouble != DISK_STOP;
+    return code == 0 && !t.is_dead;
 }
 
 /* ---- damage ---- */
