@@ -259,6 +259,55 @@ static void wrong_descriptions_are_refused_by_all(void **state) {
     assert_int_equal(folder_remove(top), 4);
 }
 
+/* Structs of older and newer programs (base/sized.h), and arguments that cannot be: one rank's mistake is everybody's
+ * result. */
+static int give_wrong_arguments(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    struct muster_checkpoint_state state = MUSTER_CHECKPOINT_STATE_INIT;
+    struct muster_checkpoint_options options = MUSTER_CHECKPOINT_OPTIONS_INIT;
+    struct muster_checkpoint_load_options load_options = MUSTER_CHECKPOINT_LOAD_OPTIONS_INIT;
+    struct {
+        struct muster_checkpoint_options options;
+        uint64_t more;
+    } newer = {.options = options, .more = 1};
+    bool mine = rank->rank == 1;
+    newer.options.size = sizeof newer;
+    rank_check_code(rank, muster_checkpoint_save(group, top, 1, &state, &newer.options), MUSTER_EUNSUPPORTED);
+    newer.more = 0;
+    rank_check_code(rank, muster_checkpoint_save(group, top, 1, &state, &newer.options), 0);
+    options.size = mine ? 0 : options.size;
+    rank_check_code(rank, muster_checkpoint_save(group, top, 1, &state, &options), MUSTER_EINVAL);
+    rank_check(rank, strstr(muster_detail(), "rank 1: ") == muster_detail());
+    options = (struct muster_checkpoint_options)MUSTER_CHECKPOINT_OPTIONS_INIT;
+    options.keep = mine ? 0 : 2;
+    rank_check_code(rank, muster_checkpoint_save(group, top, 1, &state, &options), MUSTER_EINVAL);
+    options.keep = mine ? 3 : 2;
+    rank_check_code(rank, muster_checkpoint_save(group, top, 1, &state, &options), MUSTER_EMISMATCH);
+    rank_check_code(rank, muster_checkpoint_save(group, mine ? NULL : top, 1, &state, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_checkpoint_save(group, top, 1, mine ? NULL : &state, NULL), MUSTER_EINVAL);
+    rank_check_code(rank, muster_checkpoint_save(NULL, top, 1, &state, NULL), MUSTER_EINVAL);
+    state.chunk_count = mine ? 1 : 0;
+    rank_check_code(rank, muster_checkpoint_save(group, top, 1, &state, NULL), MUSTER_EINVAL);
+    state.chunk_count = 0;
+    load_options.visible_ms = mine ? -1 : 0;
+    rank_check_code(rank, muster_checkpoint_load_newest(group, top, &state, &load_options, NULL), MUSTER_EINVAL);
+    load_options.visible_ms = 0;
+    load_options.step_max = mine ? 1 : 2;
+    rank_check_code(rank, muster_checkpoint_load_newest(group, top, &state, &load_options, NULL), MUSTER_EMISMATCH);
+    rank_check_code(rank, muster_checkpoint_load_newest(group, top, &state, NULL, NULL), 0);
+    rank_check_code(rank, muster_group_status(group), 0);
+    muster_group_free(group);
+    return 0;
+}
+
+static void wrong_arguments_of_one_are_everybody_s(void **state) {
+    (void)state;
+    make_top();
+    ranks_run(RANKS, give_wrong_arguments, NULL);
+    assert_int_equal(folder_remove(top), RANKS + 2);
+}
+
 /* ---- several hosts ---- */
 
 /* Hosts with a folder each: a checkpoint that nobody could load. */
@@ -388,6 +437,7 @@ int main(void) {
         cmocka_unit_test(a_failure_at_any_call_of_any_rank_is_every_rank_s),
         cmocka_unit_test(damage_makes_all_take_the_next_older),
         cmocka_unit_test(wrong_descriptions_are_refused_by_all),
+        cmocka_unit_test(wrong_arguments_of_one_are_everybody_s),
         cmocka_unit_test(folders_that_hosts_do_not_share_are_noticed),
         cmocka_unit_test(files_that_come_late_are_waited_for_and_not_for_ever),
         cmocka_unit_test(the_newest_stay_and_strangers_too),

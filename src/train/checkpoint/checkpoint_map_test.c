@@ -163,6 +163,45 @@ static void what_does_not_fit_together_is_refused(void **state) {
     }
 }
 
+/* Of 1,024 ranks, each with a range of each of 100 tensors: within 1 KiB a tensor and 64 bytes a range. */
+static void a_map_of_many_ranks_is_small(void **state) {
+    (void)state;
+    enum { MANY_PARTS = 1024, MANY_TENSORS = 100, ROW = 1000003 };
+    static char names[MANY_TENSORS][64];
+    struct checkpoint_map map = {.step = 1, .block_bytes = CHECKPOINT_BLOCK_BYTES, .tensor_count = MANY_TENSORS}, again;
+    struct buf text;
+    map.tensors = calloc(MANY_TENSORS, sizeof *map.tensors);
+    assert_non_null(map.tensors);
+    assert_int_equal(checkpoint_map_make_room(&map, MANY_PARTS, (size_t)MANY_PARTS * MANY_TENSORS), 0);
+    for (uint32_t t = 0; t < MANY_TENSORS; t++) {
+        assert_true(str_format(names[t], sizeof names[t], "optimizer.exp_avg.blocks.%" PRIu32 ".attention.weight", t));
+        map.tensors[t] = (struct checkpoint_tensor){.name = names[t],
+                                                    .type = MUSTER_FLOAT32,
+                                                    .dim_count = 2,
+                                                    .shape = {MANY_PARTS, ROW},
+                                                    .count = (uint64_t)MANY_PARTS * ROW,
+                                                    .element_bytes = 4};
+    }
+    for (uint32_t p = 0; p < MANY_PARTS; p++) {
+        struct checkpoint_range *listed = &map.ranges[(size_t)p * MANY_TENSORS];
+        map.parts[p] = (struct checkpoint_part){
+            .bytes = 1 << 30, .data_at = 1 << 14, .digest = UINT64_MAX, .listed = {listed, MANY_TENSORS}};
+        for (uint32_t t = 0; t < MANY_TENSORS; t++) {
+            listed[t] = (struct checkpoint_range){.tensor = t, .first = (uint64_t)p * ROW, .count = ROW};
+        }
+    }
+    assert_int_equal(checkpoint_map_check(&map), 0);
+    buf_init(&text, CHECKPOINT_MAP_BYTES_MAX);
+    assert_int_equal(checkpoint_map_encode(&map, NULL, 0, &text), 0);
+    assert_true(text.len < (size_t)MANY_TENSORS * 1024 + map.range_count * 25 + (size_t)MANY_PARTS * 80);
+    assert_int_equal(checkpoint_map_decode(buf_bytes(&text), text.len, &again), 0);
+    assert_int_equal(again.range_count, map.range_count);
+    assert_true(again.parts[1023].listed.items[99].first == (uint64_t)1023 * ROW);
+    checkpoint_map_done(&again);
+    checkpoint_map_done(&map);
+    buf_done(&text);
+}
+
 /* ---- layouts ---- */
 
 static void a_part_has_its_shares_and_its_ranges_in_order(void **state) {
@@ -228,6 +267,7 @@ int main(void) {
         cmocka_unit_test(golden_text),
         cmocka_unit_test(every_flipped_bit_and_every_cut_is_seen),
         cmocka_unit_test(what_does_not_fit_together_is_refused),
+        cmocka_unit_test(a_map_of_many_ranks_is_small),
         cmocka_unit_test(a_part_has_its_shares_and_its_ranges_in_order),
         cmocka_unit_test(the_header_is_that_of_a_safetensors_file),
         cmocka_unit_test(gaps_and_overlaps_are_named),
