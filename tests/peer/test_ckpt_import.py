@@ -451,6 +451,31 @@ def safetensors_arrive():
     refused("hub", "is not JSON")
 
 
+def parts_of_ranks_are_no_whole_tensors():
+    metadata = {"DCP_SHARDING_INFO": json.dumps({"w": {"saved_offsets": [0]}})}
+    safetensors.torch.save_file({"w": torch.ones(2)}, "part.safetensors", metadata=metadata)
+    refused("part.safetensors", "parts that a rank has saved")
+    os.makedirs("alone-ranks")
+    with open("alone-ranks/__0.metadata", "wb"):
+        pass
+    refused("alone-ranks", "use_collectives=False")
+
+
+def names_that_cannot_be():
+    torch.save({"a.b": torch.ones(1), "a": {"b": torch.zeros(1)}}, "double.pt")
+    refused("double.pt", "two tensors are named a.b")
+    torch.save({"a.b": 1, "a": {"b": 2}}, "double-value.pt")
+    refused("double-value.pt", "a.b")
+    torch.save({"x" * 300: torch.ones(1)}, "name.pt")
+    refused("name.pt", "longer than 255 bytes")
+    torch.save({"x" * 2000: torch.ones(1)}, "long-name.pt")
+    refused("long-name.pt", "too long")
+    torch.save({"": torch.ones(1)}, "nameless.pt")
+    refused("nameless.pt", "is empty")
+    torch.save({str(i): i for i in range(2000)}, "values.pt")
+    refused("values.pt", "1024")
+
+
 def other_sources():
     refused("absent", "absent is not there")
     with open("text", "w", encoding="utf-8") as file:
@@ -510,14 +535,17 @@ def memory_is_bounded():
     assert peaks[1] < peaks[0] + 4096, peaks # KiB; the data grew by 48 MiB
 
 
+TESTS = [a_training_arrives, every_type_and_stride_arrives, shared_storages_arrive, odd_values_are_left_out,
+         other_types_are_named, what_pytorch_saves_and_we_do_not_read, checksums_are_compared, hostile_zips,
+         hostile_pickles, one_process, distributed_checkpoints_arrive, hostile_checkpoints, safetensors_arrive,
+         parts_of_ranks_are_no_whole_tensors, names_that_cannot_be, other_sources, lines_that_are_not_understood,
+         other_snapshots_stay, an_interrupt_leaves_nothing, memory_is_bounded]
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for test in (a_training_arrives, every_type_and_stride_arrives, shared_storages_arrive, odd_values_are_left_out,
-                     other_types_are_named, what_pytorch_saves_and_we_do_not_read, checksums_are_compared, hostile_zips,
-                     hostile_pickles, one_process, distributed_checkpoints_arrive, hostile_checkpoints, safetensors_arrive,
-                     other_sources, lines_that_are_not_understood, other_snapshots_stay, an_interrupt_leaves_nothing,
-                     memory_is_bounded):
+        for test in TESTS:
             test()
             print(f"ok: {test.__name__}", flush=True)
         os.chdir("/")

@@ -109,7 +109,10 @@ static int write_text(struct buf *out, const struct archive *archive, const stru
 static json_t *shape_json(const struct archive_tensor *tensor) {
     json_t *shape = json_array();
     for (uint32_t i = 0; i < tensor->dim_count; i++) {
-        (void)json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
+        if (json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i])) != 0) {
+            json_decref(shape);
+            return NULL;
+        }
     }
     return shape;
 }
@@ -127,26 +130,46 @@ static json_t *value_json(const struct archive_value *value) {
     }
 }
 
-static int write_json(struct buf *out, const struct archive *archive, const struct ckpt_choice *choice) {
-    json_t *tensors = json_object(), *values = json_object(), *left_out = json_object();
-    for (size_t i = 0; i < archive_tensor_count(archive); i++) {
+static json_t *tensors_json(const struct archive *archive, const struct ckpt_choice *choice) {
+    json_t *tensors = json_object();
+    int failed = tensors ? 0 : -1;
+    for (size_t i = 0; i < archive_tensor_count(archive) && failed == 0; i++) {
         const struct archive_tensor *tensor = archive_tensor(archive, i);
         if (ckpt_choice_takes(choice, tensor->name)) {
-            (void)json_object_set_new(tensors, tensor->name,
-                                      json_pack("{s:s, s:o, s:I, s:b}", "type", tensor->type_name, "shape",
-                                                shape_json(tensor), "bytes", (json_int_t)tensor->bytes, "importable",
-                                                tensor->type != MUSTER_TYPE_COUNT));
+            failed = json_object_set_new(tensors, tensor->name,
+                                         json_pack("{s:s, s:o, s:I, s:b}", "type", tensor->type_name, "shape",
+                                                   shape_json(tensor), "bytes", (json_int_t)tensor->bytes, "importable",
+                                                   tensor->type != MUSTER_TYPE_COUNT));
         }
     }
-    for (size_t i = 0; i < archive_value_count(archive); i++) {
+    if (failed) {
+        json_decref(tensors);
+        return NULL;
+    }
+    return tensors;
+}
+
+/* Those that can be imported, or those that are left out. */
+static json_t *values_json(const struct archive *archive, const struct ckpt_choice *choice, bool left_out) {
+    json_t *values = json_object();
+    int failed = values ? 0 : -1;
+    for (size_t i = 0; i < archive_value_count(archive) && failed == 0; i++) {
         const struct archive_value *value = archive_value(archive, i);
-        if (ckpt_choice_takes(choice, value->name)) {
-            (void)json_object_set_new(value->is_left_out ? left_out : values, value->name,
-                                      value->is_left_out ? json_string(value->text) : value_json(value));
+        if (value->is_left_out == left_out && ckpt_choice_takes(choice, value->name)) {
+            failed = json_object_set_new(values, value->name, left_out ? json_string(value->text) : value_json(value));
         }
     }
-    json_t *tree = json_pack("{s:s, s:o, s:o, s:o}", "kind", archive_kind(archive), "tensors", tensors, "values",
-                             values, "left_out", left_out);
+    if (failed) {
+        json_decref(values);
+        return NULL;
+    }
+    return values;
+}
+
+static int write_json(struct buf *out, const struct archive *archive, const struct ckpt_choice *choice) {
+    json_t *tree = json_pack("{s:s, s:o, s:o, s:o}", "kind", archive_kind(archive), "tensors",
+                             tensors_json(archive, choice), "values", values_json(archive, choice, false), "left_out",
+                             values_json(archive, choice, true)); /* fails, and frees the others, where one is NULL */
     int code = tree ? cli_append_json(out, tree, JSON_INDENT(2)) : status_fail(MUSTER_ENOMEM, "no memory for JSON");
     json_decref(tree);
     return code;

@@ -85,6 +85,13 @@ static int read_folder(struct archive *archive, const char *folder) {
         free(path);
         return code;
     }
+    if (exists(folder, "__0" DCP_METADATA_NAME)) {
+        return status_fail(
+            MUSTER_EUNSUPPORTED,
+            "%s was saved with use_collectives=False: each rank has described its own part alone; save it "
+            "with collectives",
+            folder);
+    }
     return status_fail(MUSTER_ENOENT,
                        "%s has neither " DCP_METADATA_NAME " (a distributed checkpoint, whole) nor " INDEX_NAME
                        "; name a file in it",

@@ -19,6 +19,11 @@ struct shard {
     struct safetensors table;
 };
 
+/* PyTorch's HuggingFaceStorageWriter writes such files: their tensors are a rank's parts, and look like whole ones. */
+static bool has_parts(const struct safetensors *table) {
+    return json_object_get(json_object_get(table->tree, "__metadata__"), "DCP_SHARDING_INFO") != NULL;
+}
+
 static int read_header(struct archive *archive, struct shard *shard) {
     uint8_t prefix[SAFETENSORS_PREFIX_BYTES] = {0}, *header = NULL;
     uint64_t bytes = archive->files[shard->file].bytes;
@@ -30,6 +35,11 @@ static int read_header(struct archive *archive, struct shard *shard) {
     shard->data_at = sizeof prefix + length;
     code = code ? code : safetensors_decode(header, length, bytes - shard->data_at, &shard->table);
     free(header);
+    if (code == 0 && has_parts(&shard->table)) {
+        code =
+            status_fail(MUSTER_EUNSUPPORTED, "its tensors are parts that a rank has saved; write whole ones with "
+                                             "consolidate_safetensors_files_on_every_rank() or enable_consolidation");
+    }
     return code ? status_prefix(code, "%s", archive->files[shard->file].path) : 0;
 }
 

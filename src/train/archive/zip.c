@@ -2,6 +2,7 @@
 #include "train/archive/zip.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -290,8 +291,11 @@ static int by_key(const void *name, const void *entry) {
     return strcmp(name, ((const struct zip_entry *)entry)->name);
 }
 
-const struct zip_entry *zip_find(const struct zip *zip, const char *name) {
-    return zip->count == 0 ? NULL : bsearch(name, zip->entries, zip->count, sizeof *zip->entries, by_key);
+const struct zip_entry *zip_find_in(const struct zip *zip, const char *folder, const char *name) {
+    char full[2 * ZIP_NAME_MAX];
+    int length = snprintf(full, sizeof full, "%s%s", folder, name);
+    bool fits = length > 0 && (size_t)length < sizeof full;
+    return fits && zip->count > 0 ? bsearch(full, zip->entries, zip->count, sizeof *zip->entries, by_key) : NULL;
 }
 
 void zip_done(struct zip *zip) {

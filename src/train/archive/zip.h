@@ -28,7 +28,8 @@ struct zip {
 /* Reads the directory of the archive that is `bytes` bytes at `base` of a file. MUSTER_ECORRUPT, MUSTER_EUNSUPPORTED,
  * MUSTER_ELIMIT, MUSTER_ENOMEM, MUSTER_ESYSTEM; the caller adds the file's name. */
 int zip_read(struct archive *archive, uint32_t file, uint64_t base, uint64_t bytes, struct zip *out);
-const struct zip_entry *zip_find(const struct zip *zip, const char *name);
+/* The entry of that name in a folder, which ends in a slash; NULL: there is none. */
+const struct zip_entry *zip_find_in(const struct zip *zip, const char *folder, const char *name);
 /* A zeroed one is accepted. */
 void zip_done(struct zip *zip);
 
