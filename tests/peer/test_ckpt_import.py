@@ -298,6 +298,7 @@ def hostile_pickles():
     with_pickle("strides", tensor_pickle(stride=b"K\1K\1\x86"), "w has more than 8 dimensions, or")
     with_pickle("key", tensor_pickle(storage="(X\7\0\0\0storagectorch\nLongStorage\nX\4\0\0\0../0X\3\0\0\0cpuK\4tQ"),
                 "not in the zip archive")
+    with_pickle("bomb", tensor_pickle(size=b"\x8a\5\0\0\0\0\1\x85", stride=b"K\0\x85"), "expanded too far")
     with_pickle("storage", tensor_pickle(storage="K\1"), "w has no storage")
     with_pickle("count", tensor_pickle(storage="(X\7\0\0\0storagectorch\nLongStorage\nX\1\0\0\0000X\3\0\0\0cpuK\5tQ"), "another size")
 
@@ -357,7 +358,7 @@ def hostile_checkpoints():
 
     def grow(metadata):
         places(metadata, "t")[0][1].length = 1 << 40
-    rewritten("dcp-outside", grow, "t is said to be at bytes")
+    rewritten("dcp-outside", grow, "t is said to be at bytes", "which is shorter")
 
     def lose(metadata):
         del metadata.storage_data[places(metadata, "t")[1][0]]
@@ -387,12 +388,27 @@ def hostile_checkpoints():
 
     def swap(metadata):
         (_, first), (_, second) = places(metadata, "t")[0], places(metadata, "u")[0]
-        first.offset, first.length, first.relative_path = second.offset, second.length, second.relative_path
+        first.__dict__, second.__dict__ = second.__dict__, first.__dict__
     rewritten("dcp-swapped", swap, "tensor t: ", "has another type or shape")
 
     def extra(metadata):
-        metadata.storage_data[MetadataIndex("v", torch.Size([0]))] = places(metadata, "t")[0][1]
+        place = places(metadata, "t")[0][1]
+        metadata.storage_data[MetadataIndex("v", torch.Size([0]))] = type(place)(place.relative_path, place.length, 0)
     rewritten("dcp-extra", extra, "are of no tensor")
+
+    def again(metadata):
+        metadata.storage_data[MetadataIndex("v", torch.Size([0]))] = places(metadata, "t")[0][1]
+    rewritten("dcp-again", again, "where something else is")
+
+    def many(metadata):
+        entry = metadata.state_dict_metadata["t"]
+        entry.chunks = [entry.chunks[0]] * 20000
+    rewritten("dcp-many", many, "tensor t has more than 16384 chunks")
+
+    def attributes(metadata):
+        for number in range(100):
+            setattr(places(metadata, "t")[0][1], f"a{number}", number)
+    rewritten("dcp-attributes", attributes, "not where something lies")
 
     def transform(metadata):
         places(metadata, "t")[0][1].transform_descriptors = ["zstd"]

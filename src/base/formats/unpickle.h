@@ -95,7 +95,9 @@ uint32_t unpickled_count(const struct unpickled *tree, const struct unpickle_val
 const struct unpickle_value *unpickled_at(const struct unpickled *tree, const struct unpickle_value *tuple,
                                           uint32_t index);
 
-/* What a dict has under a text; NULL: it is no dict, or has nothing there. Takes as long as the dict is. */
+/* What a dict has under a text; NULL: it is no dict, has nothing there, or is no list of attributes but larger than
+ * UNPICKLE_MEMBERS_MAX: many objects may share it, and each look takes as long as it is. */
+#define UNPICKLE_MEMBERS_MAX 64
 const struct unpickle_value *unpickled_member(const struct unpickled *tree, const struct unpickle_value *dict,
                                               const char *key);
 

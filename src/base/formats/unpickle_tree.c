@@ -29,7 +29,8 @@ const struct unpickle_value *unpickled_at(const struct unpickled *tree, const st
 
 const struct unpickle_value *unpickled_member(const struct unpickled *tree, const struct unpickle_value *dict,
                                               const char *key) {
-    const struct unpickle_item *item = dict->kind == UNPICKLE_DICT ? unpickled_first(tree, dict) : NULL;
+    bool is_small = dict->kind == UNPICKLE_DICT && unpickled_count(tree, dict) / 2 <= UNPICKLE_MEMBERS_MAX;
+    const struct unpickle_item *item = is_small ? unpickled_first(tree, dict) : NULL;
     while (item) {
         const struct unpickle_item *value = unpickled_next(tree, item);
         if (unpickled_is_text(&item->value, key)) {

@@ -1,6 +1,7 @@
 /* Opening an archive of any kind, and what is in it; see archive.h. */
 #include "train/archive/archive.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -98,6 +99,23 @@ static int read_folder(struct archive *archive, const char *folder) {
                        folder);
 }
 
+/* An expanded tensor takes no room in a file, and all of it in a snapshot: a small file must not fill a disk. */
+static int check_size(const struct archive *archive, const char *path) {
+    uint64_t files = 0, tensors = 0, most;
+    for (size_t i = 0; i < archive->file_count; i++) {
+        files += archive->files[i].bytes;
+    }
+    for (size_t i = 0; i < archive->tensor_count; i++) { /* at most 2^60 each, and 2^18 of them */
+        tensors = tensors > UINT64_MAX - archive->tensors[i].bytes ? UINT64_MAX : tensors + archive->tensors[i].bytes;
+    }
+    if (__builtin_mul_overflow(files, ARCHIVE_EXPANSION_MAX, &most) || tensors <= most + ARCHIVE_EXPANDED_BYTES_MIN) {
+        return 0;
+    }
+    return status_fail(MUSTER_ELIMIT,
+                       "%s has %" PRIu64 " bytes, its tensors would have %" PRIu64 ": they are expanded too far", path,
+                       files, tensors);
+}
+
 int archive_open(const char *path, struct archive **out) {
     struct archive *archive = calloc(1, sizeof *archive);
     struct stat info;
@@ -110,6 +128,7 @@ int archive_open(const char *path, struct archive **out) {
     int code = is_folder                         ? read_folder(archive, path)
                : has_suffix(path, ".index.json") ? read_index(archive, path)
                                                  : read_file(archive, path);
+    code = code ? code : check_size(archive, path);
     if (code) {
         archive_close(archive);
         return code;

@@ -17,6 +17,10 @@
 
 #define ARCHIVE_TENSORS_MAX ((size_t)262144)
 #define ARCHIVE_PIECES_MAX ((size_t)1 << 20) /* of all tensors together */
+#define ARCHIVE_CHUNKS_MAX ((uint32_t)16384) /* of one tensor */
+/* Tensors may have so many times the bytes of the files, or up to so many bytes in any case. */
+#define ARCHIVE_EXPANSION_MAX ((uint64_t)64)
+#define ARCHIVE_EXPANDED_BYTES_MIN ((uint64_t)1 << 30)
 #define ARCHIVE_VALUES_MAX ((size_t)65536)
 #define ARCHIVE_FILES_MAX ((size_t)65536)
 #define ARCHIVE_NAME_MAX ((size_t)1024)

@@ -88,7 +88,9 @@ static int compare_texts(const struct unpickle_value *a, const struct unpickle_v
 }
 
 static int by_path(const void *left, const void *right) {
-    return compare_texts(((const struct place *)left)->path, ((const struct place *)right)->path);
+    const struct place *a = left, *b = right;
+    int order = compare_texts(a->path, b->path);
+    return order != 0 ? order : a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
 static int by_chunk(const void *left, const void *right) {
@@ -117,6 +119,9 @@ static int read_place(const struct dcp *d, const struct unpickle_value *index, c
         length->number < 0) {
         return misshapen("an entry of storage_data says not where something lies");
     }
+    if (fqn->size >= ARCHIVE_NAME_MAX || path->size >= PATH_MAX_BYTES) { /* before they are compared with many others */
+        return misshapen("a name is too long");
+    }
     *out = (struct place){.fqn = fqn,
                           .path = path,
                           .offset = (uint64_t)offset->number,
@@ -133,25 +138,33 @@ static int read_place(const struct dcp *d, const struct unpickle_value *index, c
     return 0;
 }
 
-/* Opens each file that is named, once, and looks whether its parts are in it. */
+/* What is wrong with where something lies, as a sentence that names it. */
+static int bad_place(const struct place *place, const char *file, const char *what) {
+    return status_fail(MUSTER_ECORRUPT, "%.*s is said to be at bytes %" PRIu64 " to %" PRIu64 " of %s, %s",
+                       (int)(place->fqn->size < 256 ? place->fqn->size : 256), (const char *)place->fqn->bytes,
+                       place->offset, place->offset + place->length, file, what);
+}
+
+/* Opens each file that is named, once, and looks whether its parts are in it. Parts that overlap are refused: each is
+ * read as an archive, and a large one must not be read once for each of many places. */
 static int open_files(struct dcp *d) {
     char name[PATH_MAX_BYTES];
     int code = 0;
     qsort(d->places, d->place_count, sizeof *d->places, by_path);
     for (size_t i = 0; i < d->place_count && code == 0; i++) {
         struct place *place = &d->places[i];
+        const struct place *before = i > 0 && compare_texts(place[-1].path, place->path) == 0 ? place - 1 : NULL;
         code = copy_text(place->path, name, sizeof name);
-        if (code == 0 && i > 0 && by_path(place, place - 1) == 0) {
-            place->file = place[-1].file;
+        if (code == 0 && before) {
+            place->file = before->file;
         } else if (code == 0) {
             code = archive_add_file_of(d->archive, d->folder, name, false, &place->file);
         }
         uint64_t bytes = code ? 0 : d->archive->files[place->file].bytes;
         if (code == 0 && (place->offset > bytes || place->length > bytes - place->offset)) {
-            code = status_fail(MUSTER_ECORRUPT,
-                               "%.*s is said to be at bytes %" PRIu64 " to %" PRIu64 " of %s, which has %" PRIu64,
-                               (int)(place->fqn->size < 256 ? place->fqn->size : 256), (const char *)place->fqn->bytes,
-                               place->offset, place->offset + place->length, name, bytes);
+            code = bad_place(place, name, "which is shorter");
+        } else if (code == 0 && before && place->offset < before->offset + before->length) {
+            code = bad_place(place, name, "where something else is");
         }
     }
     return code;
@@ -258,6 +271,9 @@ static int add_tensor(struct dcp *d, const char *name, const struct unpickle_val
     uint32_t dim_count = 0;
     const struct unpickle_value *properties = member(d, state, "properties"), *chunks = member(d, state, "chunks");
     int code = properties ? read_type(d, properties, &type) : misshapen("a tensor has no properties");
+    if (code == 0 && chunks && unpickled_count(&d->tree, chunks) > ARCHIVE_CHUNKS_MAX) {
+        code = status_fail(MUSTER_ELIMIT, "tensor %s has more than %" PRIu32 " chunks", name, ARCHIVE_CHUNKS_MAX);
+    }
     if (code == 0 && (!chunks || !read_size(d, member(d, state, "size"), shape, &dim_count))) {
         code = status_fail(MUSTER_ECORRUPT, "tensor %s has no chunks, or no size of up to 8 dimensions", name);
     }

@@ -103,16 +103,18 @@ static bool is_dict(const struct torch_file *t, const struct unpickle_value *val
     return !first || first->kind == UNPICKLE_CLASS;
 }
 
-/* A list of so many numbers or texts that it can be no setting. */
+/* A list of so many numbers or texts that it can be no setting. The first ones tell: a long list may lie in many
+ * places, and must not be looked through in each. */
 static bool is_long_list(const struct torch_file *t, const struct unpickle_value *list) {
     if (unpickled_count(&t->tree, list) <= LIST_VALUES_MAX) {
         return false;
     }
-    for (const struct unpickle_item *item = unpickled_first(&t->tree, list); item;
-         item = unpickled_next(&t->tree, item)) {
+    const struct unpickle_item *item = unpickled_first(&t->tree, list);
+    for (int i = 0; i < LIST_VALUES_MAX; i++) {
         if (item->value.kind < UNPICKLE_NONE || item->value.kind > UNPICKLE_BYTES) {
             return false;
         }
+        item = unpickled_next(&t->tree, item);
     }
     return true;
 }
