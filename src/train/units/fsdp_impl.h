@@ -13,7 +13,7 @@
  *   fsdp_order.c      the order in which the others use units then
  *   fsdp_optimizer.c  ranges, the optimizer on them, norm
  *   fsdp_memory.c     what is resident, and what will be
- *   fsdp_keep.c       a state that outlives its processes
+ *   fsdp_keep.c       a state that outlives its processes; fsdp_kept.c what steps ask of it
  *   fsdp_snapshot.c   the tensors of a snapshot (fsdp_snapshot.h); fsdp_save.c, fsdp_load.c
  *
  * unit_layout.h says where parameters are and who has which part, mesh.h which ranks form rows and columns. */
@@ -270,7 +270,7 @@ int fsdp_order_check_end(const struct muster_fsdp *fsdp);
 int fsdp_optimizer_place(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
                          const struct state_region *states);
 
-/* ---- fsdp_keep.c ---- */
+/* ---- fsdp_kept.c ---- */
 
 /* MUSTER_EINVAL: what the optimizer wrote has not been committed. */
 int fsdp_keep_check_begin(const struct muster_fsdp *fsdp);
