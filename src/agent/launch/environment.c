@@ -178,6 +178,16 @@ static int put_virtual_device(uint32_t local_rank, struct launch_strings *out) {
     return put(out, str_format_new("CUDA_VISIBLE_DEVICES=%.*s", (int)len, entry));
 }
 
+/* What an outer job's launcher says is about that job, and not for these workers. */
+static void drop_outer(const struct environment_worker *worker, struct launch_strings *out) {
+    if (worker->stop_path == NULL) {
+        drop(out, "MUSTER_STOP_PATH");
+    }
+    if (worker->held_socket == NULL) {
+        drop(out, HELD_SOCKET_VARIABLE);
+    }
+}
+
 int environment_build(const struct launch_config *config, const struct rdzv_world *world,
                       const struct environment_worker *worker, const char *const *inherited,
                       struct launch_strings *out) {
@@ -188,8 +198,8 @@ int environment_build(const struct launch_config *config, const struct rdzv_worl
     if (rc == MUSTER_OK) {
         rc = put_texts(config, world, worker, out);
     }
-    if (rc == MUSTER_OK && worker->held_socket == NULL) {
-        drop(out, HELD_SOCKET_VARIABLE);
+    if (rc == MUSTER_OK) {
+        drop_outer(worker, out);
     }
     if (rc == MUSTER_OK && config->virtual_local_rank) {
         rc = put_virtual_device(worker->local_rank, out);

@@ -11,7 +11,7 @@ struct environment_worker {
     uint32_t restart_count;
     const char *error_file;  /* path or "" */
     const char *timer_file;  /* watchdog FIFO, or NULL */
-    const char *stop_path;   /* what comes into being when the workers are to stop, or NULL */
+    const char *stop_path;   /* what comes into being when the workers are to stop, or NULL: nobody asks them */
     const char *held_socket; /* where memory is held for them, or NULL: nowhere, whatever is inherited */
 };
 

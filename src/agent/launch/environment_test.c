@@ -103,6 +103,19 @@ static void stop_path_is_told_where_there_is_one(void **state) {
     launch_strings_done(&out);
 }
 
+/* Workers would stop, and exit with 0, when another job is asked to. */
+static void stop_path_is_never_an_outer_jobs(void **state) {
+    (void)state;
+    struct launch_config config = config_of(1);
+    struct environment_worker worker = {.local_rank = 0, .error_file = ""};
+    const char *inherited[] = {"MUSTER_STOP_PATH=/tmp/outer", "HOME=/root", NULL};
+    struct launch_strings out = {0};
+    assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), 0);
+    assert_null(value_of(&out, "MUSTER_STOP_PATH"));
+    assert_string_equal(value_of(&out, "HOME"), "/root");
+    launch_strings_done(&out);
+}
+
 static void socket_of_held_memory_is_never_an_outer_jobs(void **state) {
     (void)state;
     struct launch_config config = config_of(1);
@@ -230,6 +243,7 @@ int main(void) {
         cmocka_unit_test(all_variables_are_there),
         cmocka_unit_test(maximum_of_restarts_is_the_jobs_where_it_counts),
         cmocka_unit_test(stop_path_is_told_where_there_is_one),
+        cmocka_unit_test(stop_path_is_never_an_outer_jobs),
         cmocka_unit_test(socket_of_held_memory_is_never_an_outer_jobs),
         cmocka_unit_test(early_environment_has_nothing_of_a_world),
         cmocka_unit_test(inherited_settings_are_kept),
