@@ -127,7 +127,6 @@ static void perform(void *ctx, const struct agent_action *action) {
         return;
     case AGENT_ACTION_ENTER_BARRIER:
         agent_outcome_survivors(a);
-        agent_outcome_waiting(a);
         rdzv_exit_barrier(a->rdzv, a->machine.outcome == AGENT_OUTCOME_SUCCESS, on_barrier_done);
         return;
     case AGENT_ACTION_CLOSE_JOB:

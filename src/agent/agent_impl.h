@@ -160,7 +160,6 @@ void agent_outcome_survivors(const struct agent *a);
 /* Processes that workers left behind when they ended well. */
 void agent_outcome_lingering(const struct agent *a, const struct guardian_lingering *lingering);
 /* This node waits for the others to end. */
-void agent_outcome_waiting(const struct agent *a);
 void agent_outcome_report(const struct agent *a);
 void agent_outcome_end(const struct agent *a);
 

@@ -104,12 +104,6 @@ void agent_outcome_lingering(const struct agent *a, const struct guardian_linger
     }
 }
 
-void agent_outcome_waiting(const struct agent *a) {
-    if (a->machine.outcome == AGENT_OUTCOME_SUCCESS && a->world.group_world_size > 1) {
-        log_info("this node's workers have succeeded; waiting for the other nodes to end");
-    }
-}
-
 static const char torch_error_line[] = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n";
 
 static void print_report(const struct agent *a, const struct report *report) {

@@ -132,6 +132,9 @@ void rdzv_tell_spare(struct rdzv *rdzv);
 void rdzv_tell_spare_released(struct rdzv *rdzv);
 /* With muster_detail() as the reason. Only the first failure is told. */
 void rdzv_tell_failed(struct rdzv *rdzv, int status);
+/* Whoever holds the rendezvous knows that this node is done. People, and programs that wait for the line, may end it
+ * from now on; so the line comes with the answer, not with the question. */
+void rdzv_note_done(const struct rdzv *rdzv);
 void rdzv_tell_barrier_done(struct rdzv *rdzv);
 void rdzv_tell_shutdown_done(struct rdzv *rdzv);
 

@@ -165,7 +165,7 @@ bool rdzv_preempt(struct rdzv *rdzv, uint64_t grace_ms, const char *why);
 /* The exit barrier when this node's workers have ended. `succeeded`: all of them did, and this node is done: whatever
  * becomes of it now, the others do not miss it. `done` comes when no other node works any longer, or after 300 s or any
  * failure (both ignored, as torchrun does). With survivors_continue: when all members that are left have arrived, or
- * after a failure. */
+ * after a failure. A line of the log says that this node waits, as soon as it can end without being missed. */
 void rdzv_exit_barrier(struct rdzv *rdzv, bool succeeded, void (*done)(void *ctx));
 
 /* Ends this node's part. close_job: mark the rendezvous closed for everybody (normal end, final failure); otherwise

@@ -13,6 +13,7 @@
 
 #include <muster/status.h>
 
+#include "base/log.h"
 #include "base/str.h"
 #include "rendezvous/rdzv_nodes_test_support.h"
 #include "rendezvous/torch/c10d_impl.h"
@@ -194,6 +195,70 @@ static void run_for(struct fixture *f, uint64_t ms) {
 }
 
 /* Whose workers run needs nothing of it, and would look dead to it afterwards. */
+/* ---- the line that says that a node is done ---- */
+
+static const struct fixture *said_by; /* a log has no context */
+static bool is_said, was_known;
+
+static bool host_knows_that_one_is_done(const struct fixture *f) {
+    for (int i = 0; i < 2; i++) {
+        char introduction[C10D_INTRODUCTION_MAX];
+        char key[C10D_INTRODUCTION_MAX + 1];
+        struct kv_slice value;
+        c10d_master_introduction(c10d_of(f, 0), &c10d_of(f, i)->machine.self, introduction);
+        (void)str_format(key, sizeof key, "/%s", introduction);
+        if (kv_server_get(c10d_store_server(c10d_of(f, 0)), kv_slice_text(key), &value) &&
+            kv_slice_equal(value, kv_slice_text("done"))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void hear_that_it_is_said(enum log_level level, const char *file, int line, const char *text) {
+    (void)level;
+    (void)file;
+    (void)line;
+    if (strstr(text, "workers have succeeded; waiting for the other nodes")) {
+        is_said = true;
+        was_known = host_knows_that_one_is_done(said_by);
+    }
+}
+
+static bool done_is_said(const struct fixture *f) {
+    (void)f;
+    return is_said;
+}
+
+/* Node i is done, and dies as soon as it has said so. */
+static void say_and_die(struct fixture *f, int i) {
+    said_by = f;
+    is_said = was_known = false;
+    log_set_sink(hear_that_it_is_said);
+    log_set_level(LOG_LEVEL_INFO);
+    rdzv_exit_barrier(f->nodes[i].rdzv, true, nodes_on_barrier);
+    nodes_run_until(f, done_is_said);
+    log_set_sink(NULL);
+    nodes_vanish(f, i);
+    assert_true(was_known);
+}
+
+static void done_node_is_known_when_it_says_so(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    say_and_die(f, 1);
+    nodes_run_until(f, first_has_excused_the_second);
+    assert_int_equal(f->nodes[0].changes + f->nodes[0].failed, 0);
+}
+
+static void done_host_is_known_when_it_says_so(void **state) {
+    struct fixture *f = *state;
+    form_fixed_pair(f);
+    say_and_die(f, 0);
+    nodes_run_until(f, second_is_detached);
+    assert_int_equal(f->nodes[1].changes + f->nodes[1].failed, 0);
+}
+
 static void done_host_that_is_away_is_not_given_up(void **state) {
     enum { INTERVAL_MS = 50, ATTEMPTS = 3 };
     struct fixture *f = *state;
@@ -533,6 +598,8 @@ int main(void) {
         TEST(elastic_job_goes_on_without_a_done_node),
         TEST(spare_waits_outside_when_a_node_is_done),
         TEST(store_of_a_done_host_is_not_missed),
+        TEST(done_node_is_known_when_it_says_so),
+        TEST(done_host_is_known_when_it_says_so),
         TEST(done_host_that_is_away_is_not_given_up),
         TEST(done_host_that_leaves_is_not_missed),
         TEST(restart_that_needs_a_done_node_fails_at_once),

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/str.h"
 #include "rendezvous/backend.h"
 #include "rendezvous/round/exchange.h"
@@ -163,6 +164,12 @@ void rdzv_tell_failed(struct rdzv *r, int status) {
     r->failed_status = status;
     (void)str_copy(r->failed_why, sizeof r->failed_why, muster_detail());
     post(r);
+}
+
+void rdzv_note_done(const struct rdzv *r) {
+    if (r->succeeded && !r->has_barrier_done) {
+        log_info("this node's workers have succeeded; waiting for the other nodes to end");
+    }
 }
 
 void rdzv_tell_barrier_done(struct rdzv *r) {

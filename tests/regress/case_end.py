@@ -24,13 +24,9 @@ def end_workers(pair, starts, node, code=0):
         jobs.tell_exit(s.pid, code)
 
 
-def wait_done(pair, agent):
-    """Until the agent is done, and whoever holds the rendezvous knows it. Polls etcd."""
+def wait_done(agent):
+    """Until the agent is done, and whoever holds the rendezvous knows it."""
     agent.wait_line("workers have succeeded; waiting for the other nodes", FORM_S)
-    deadline = time.monotonic() + FORM_S
-    while pair.etcd and pair.backend in ("etcd", "etcd-v2") and not pair.etcd.knows_done(agent.pid):
-        jobs.check(time.monotonic() < deadline, f"etcd does not hear that {agent.name} is done\n{agent.tail()}")
-        time.sleep(0.01)
 
 
 def finish_and_go(scratch, pair, starts, done, how):
@@ -38,7 +34,7 @@ def finish_and_go(scratch, pair, starts, done, how):
     os.environ["LOGLEVEL"] = "INFO"
     end_workers(pair, starts, done)
     agent = pair.agents[done]
-    wait_done(pair, agent)
+    wait_done(agent)
     agent.signal(how)
     agent.expect(jobs.SOON_S, -signal.SIGKILL if how == signal.SIGKILL else 0)
 
@@ -85,7 +81,7 @@ def lose_power_when_done(scratch, done, nnodes, backend, gap_s, options=SHORT):
     starts = start_two(pair, ranks) if is_static else pair.start_both()
     mark = scratch.channel.mark()
     end_workers(pair, starts, done)
-    wait_done(pair, pair.agents[done])
+    wait_done(pair.agents[done])
     hub.lose_power(done, pair.agents[done])
     time.sleep(gap_s)
     expect_healthy_end(scratch, pair, starts, other(done), mark)
@@ -112,7 +108,7 @@ def case_restart_that_needs_a_done_node():
         pair = Pair(scratch, nnodes="2", options=["--max-restarts=3", *QUICK])
         starts = pair.start_both()
         end_workers(pair, starts, "B")
-        wait_done(pair, pair.agents["B"])
+        wait_done(pair.agents["B"])
         jobs.tell_exit(pair.workers_of(starts, "A")[0].pid, 3)
         pair.agents["A"].expect(jobs.SOON_S, 1)
         pair.agents["B"].expect(jobs.SOON_S, 0)
@@ -125,7 +121,7 @@ def case_restart_that_needs_a_done_node():
         pair = Pair(scratch, nnodes="1:2", options=["--max-restarts=3", *QUICK])
         starts = pair.start_both()
         end_workers(pair, starts, "B")
-        wait_done(pair, pair.agents["B"])
+        wait_done(pair.agents["B"])
         mark = scratch.channel.mark()
         jobs.tell_exit(pair.workers_of(starts, "A")[0].pid, 3)
         pair.finish(pair.expect_world(2, FORM_S, mark))

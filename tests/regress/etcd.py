@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -130,22 +129,6 @@ class Etcd:
         while self.ask(f"/v2/keys{folder}{text64(key)}").get("node", {}).get("value") != text64(str(count)):
             jobs.check(time.monotonic() < deadline, f"{key} does not become {count}")
             time.sleep(0.02)
-
-    def records(self):
-        """All keys of the v2 API with their values; of those that an EtcdStore has written, in base64, both decoded."""
-        nodes = [self.ask("/v2/keys/?recursive=true")["node"]]
-        while nodes:
-            node = nodes.pop()
-            nodes += node.get("nodes", [])
-            key, value = node.get("key", ""), node.get("value", "")
-            folder, slash, name = re.split("(/store/|/kv/)", key) if re.search("/store/|/kv/", key) else ("", "", "")
-            if slash and "value" in node:
-                key, value = (base64.b64decode(text).decode(errors="replace") for text in (name, value))
-            yield key, value
-
-    def knows_done(self, pid):
-        """Has the node of this process said that it is done? In its own key, or with its name beside its keep-alive."""
-        return any((value == "done" and f"_{pid}_" in key) or (value.startswith("done ") and f"_{pid}_" in value) for key, value in self.records())
 
 
 def cluster(scratch, count):

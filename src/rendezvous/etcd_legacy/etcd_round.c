@@ -185,6 +185,8 @@ static void on_recorded(void *ctx, int status, const struct etcd_v2_answer *answ
     e->end.record = NULL;
     if (status != MUSTER_OK || answer->error) {
         log_debug("etcd did not take the note that this node is done");
+    } else if (e->barrier.is_active) {
+        rdzv_note_done(e->rdzv);
     }
     e->end.is_recording = false;
     go_on_ending(e);

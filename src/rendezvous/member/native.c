@@ -163,7 +163,7 @@ static int send_message(struct participant *p, const struct coordinator_message 
     return r->is_open ? native_session_send(r->session, message) : MUSTER_ECLOSED;
 }
 
-static bool ask(struct participant *p) {
+static unsigned ask(struct participant *p) {
     return native_reach_ask_alive(of(p));
 }
 
@@ -562,6 +562,7 @@ static void barrier(struct rdzv *r) {
     bool is_between = n->part.phase == PARTICIPANT_IDLE || (n->part.phase == PARTICIPANT_MEMBER && !n->reach.is_open);
     if (is_between && n->reach.lost >= 0) { /* the coordinator was lost before it could hear of it */
         n->part.phase = PARTICIPANT_BARRIER;
+        n->part.heard_until_known = 1; /* by the next one, which the JOIN tells */
         participant_wait_at_most(&n->part, RDZV_BARRIER_TIMEOUT_MS);
         native_seek(n);
         return;

@@ -98,8 +98,9 @@ int native_reach_open_session(struct native *n, size_t place, const struct nativ
                               void *ctx, struct native_session **out);
 /* Of one endpoint: is the coordinator there, whose connection has ended? native_opened() or native_lost() follows. */
 void native_reach_check(struct native *n);
-/* Says ALIVE out of turn, unless one is on its way. False when it cannot be sent. */
-bool native_reach_ask_alive(struct native *n);
+/* Says ALIVE out of turn, or as soon as one on its way is answered: the number of HEARDs until one answers this one, 0
+ * when it cannot be sent. */
+unsigned native_reach_ask_alive(struct native *n);
 /* A world was proposed. */
 void native_reach_proposed(struct native *n, const struct coordinator_message *message);
 /* A world was told. */

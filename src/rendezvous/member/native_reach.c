@@ -278,11 +278,17 @@ static void send_alive(struct native *n) {
     r->beat_ms = now_ms(n) + beat_interval_ms(n);
 }
 
-bool native_reach_ask_alive(struct native *n) {
-    if (n->reach.is_open) {
-        send_alive(n);
+unsigned native_reach_ask_alive(struct native *n) {
+    struct native_reach *r = &n->reach;
+    if (!r->is_open) {
+        return 0;
     }
-    return n->reach.is_open && n->reach.alive_ms > 0;
+    if (r->alive_ms > 0) {
+        r->beat_ms = now_ms(n); /* the next one goes when this one is answered */
+        return 2;
+    }
+    send_alive(n);
+    return r->alive_ms > 0 ? 1 : 0;
 }
 
 /* Says that this agent is alive, and looks whether the coordinator is. */

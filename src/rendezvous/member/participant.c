@@ -84,7 +84,7 @@ static void on_report(uv_timer_t *timer) {
     if (p->way->report_unreached(p)) {
         return;
     }
-    if (p->is_report_due || !p->way->ask(p)) {
+    if (p->is_report_due || p->way->ask(p) == 0) {
         report(p); /* it does not answer */
     } else {
         p->is_report_due = true; /* on_heard() */
@@ -217,6 +217,9 @@ static void on_spare(struct participant *p) {
 }
 
 static void on_heard(struct participant *p, const struct coordinator_message *message) {
+    if (p->phase == PARTICIPANT_BARRIER && p->heard_until_known > 0 && --p->heard_until_known == 0) {
+        rdzv_note_done(p->rdzv);
+    }
     (void)str_format(p->waits_for, sizeof p->waits_for, "%.*s", (int)message->text.len,
                      (const char *)message->text.data);
     if (p->is_report_due && p->phase == PARTICIPANT_JOINING) {
@@ -322,6 +325,7 @@ void participant_barrier(struct rdzv *r) {
         p->way->let_go(p);
         return;
     }
+    p->heard_until_known = p->way->ask(p);
     participant_wait_at_most(p, RDZV_BARRIER_TIMEOUT_MS);
 }
 

@@ -25,8 +25,8 @@ struct participant;
 struct participant_way {
     /* MUSTER_OK, or why it cannot be sent: there may be no coordinator now. */
     int (*send)(struct participant *participant, const struct coordinator_message *message);
-    /* Asks for a HEARD; false where none is to be expected. */
-    bool (*ask)(struct participant *participant);
+    /* Asks for a HEARD. How many come until one answers this question: earlier ones may be on their way. 0: none. */
+    unsigned (*ask)(struct participant *participant);
     /* For people: which coordinator, or what is in the way. Returns `out`. */
     const char *(*describe)(const struct participant *participant, char out[PARTICIPANT_WHERE_MAX]);
     /* Called from time to time while a world is awaited: true when no coordinator has been reached yet, which it has
@@ -55,9 +55,11 @@ struct participant {
     bool was_spare;     /* since it joined: a job that ends before it has a world never needed it */
     bool is_report_due; /* when the coordinator has said for what */
     char waits_for[COORDINATOR_TEXT_BYTES_MAX + 1]; /* as it said last; empty: not yet */
-    bool has_failed;                                /* a worker in this round, and the coordinator knows */
-    bool is_host_done;                              /* the node that serves the coordinator, and is not missed */
-    bool is_closed;                                 /* the job, as the coordinator has said */
+    unsigned heard_until_known; /* so many, until the coordinator is known to know that this node is done; 0: it is, or
+                                 * there is nothing to know */
+    bool has_failed;            /* a worker in this round, and the coordinator knows */
+    bool is_host_done;          /* the node that serves the coordinator, and is not missed */
+    bool is_closed;             /* the job, as the coordinator has said */
     bool was_at_work; /* when the job failed, which another node had told: did a worker of this one die before? */
     struct membership membership;
 };

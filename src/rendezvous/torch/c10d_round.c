@@ -220,6 +220,13 @@ static void on_over(void *ctx, int status) {
     c10d_round_barrier_over(c, status == MUSTER_OK || (is_in_vain && c->machine.told != RDZV_VERDICT_NODE_LEFT));
 }
 
+static void on_known(void *ctx, const struct kv_reply *reply) {
+    const struct c10d *c = ctx;
+    if (reply->status == MUSTER_OK && c->in_barrier) {
+        rdzv_note_done(c->rdzv);
+    }
+}
+
 void c10d_round_barrier(struct c10d *c) {
     char prefix[C10D_KEY_MAX];
     if (c->end.is_detached) {
@@ -249,6 +256,7 @@ void c10d_round_barrier(struct c10d *c) {
         c10d_round_barrier_over(c, false);
     } else if (c->rdzv->succeeded) {
         c10d_end_done(c);
+        (void)exit_barrier_ask_count(c->client, prefix, on_known, c); /* answered after all of that */
     }
 }
 

@@ -113,6 +113,21 @@ static void on_barrier(void *ctx, int status) {
     static_end_barrier_over(ctx);
 }
 
+static void on_known(void *ctx, const struct kv_reply *reply) {
+    const struct static_rdzv *s = ctx;
+    if (reply->status == MUSTER_OK && s->stage == STATIC_BARRIER) {
+        rdzv_note_done(s->rdzv);
+    }
+}
+
+/* The host hears what this node says by another connection than the barrier's: an answer there comes after it. */
+static void on_counted(void *ctx) {
+    struct static_rdzv *s = ctx;
+    if (s->client) {
+        (void)exit_barrier_ask_count(s->client, s->prefix, on_known, s);
+    }
+}
+
 /* The host stays while somebody works, as the others need its store; so does everybody where survivors go on. */
 static uint64_t barrier_timeout_ms(const struct static_rdzv *s) {
     bool sees_all_go = static_is_host(s) && static_round_knows_all(&s->host.round);
@@ -133,6 +148,7 @@ void static_end_barrier(struct rdzv *r) {
                                                  .prefix = s->prefix,
                                                  .expected_count = r->options.max_nodes,
                                                  .timeout_ms = barrier_timeout_ms(s),
+                                                 .on_counted = on_counted,
                                                  .on_over = on_barrier, /* who does not come is known to the host */
                                                  .ctx = s};
     if (exit_barrier_begin(&s->exit_barrier, &options) != MUSTER_OK) {
