@@ -313,6 +313,9 @@ bool net_address_is_local(const struct sockaddr *address) {
     if (fd < 0) {
         return false;
     }
+    /* Without a port: the kernel could give it the very one that another agent is about to serve. */
+    const int without_port = 1;
+    (void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &without_port, sizeof without_port);
     bool local = bind(fd, (struct sockaddr *)&probe, len) == 0;
     (void)close(fd);
     return local;

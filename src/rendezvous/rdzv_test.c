@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -69,6 +70,27 @@ static void two_nodes_form_and_end_together(void **state) {
     }
     assert_int_equal(f->nodes[0].changes + f->nodes[1].changes, 0);
     assert_int_equal(f->nodes[0].failed | f->nodes[1].failed, 0);
+}
+
+/* Nobody could take the port when the nodes began: one of them does when it is free. */
+static void form_at_a_port_that_is_taken_at_first(struct fixture *f) {
+    const int no = 0, yes = 1;
+    assert_int_equal(setsockopt(f->held, SOL_SOCKET, SO_REUSEADDR, &no, sizeof no), 0);
+    nodes_start(f, 0);
+    nodes_start(f, 1);
+    assert_int_equal(setsockopt(f->held, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes), 0);
+    nodes_run_until(f, nodes_two_together);
+    nodes_assert_one_world(f, 0, 1);
+}
+
+static void port_that_is_taken_at_first_is_served_later(void **state) {
+    form_at_a_port_that_is_taken_at_first(*state);
+}
+
+static void port_that_is_taken_at_first_is_served_later_by_a_coordinator(void **state) {
+    struct fixture *f = *state;
+    f->options.backend = RDZV_BACKEND_MUSTER;
+    form_at_a_port_that_is_taken_at_first(f);
 }
 
 static void nodes_of_two_roles_and_sizes(void **state) {
@@ -431,6 +453,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(standalone_forms_and_restarts_on_a_fresh_store),
         TEST(two_nodes_form_and_end_together),
+        TEST(port_that_is_taken_at_first_is_served_later),
+        TEST(port_that_is_taken_at_first_is_served_later_by_a_coordinator),
         TEST(nodes_of_two_roles_and_sizes),
         TEST(identical_workers_need_no_exchange),
         TEST(unshared_store_is_only_a_free_port),

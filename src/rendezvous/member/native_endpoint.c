@@ -32,6 +32,7 @@ static void connect_or_ask(struct native *n) {
     if (r->session) {
         native_place_retry(place);
     } else {
+        native_reach_host_later(n);
         native_reach_connect(n, 0);
     }
     native_finder_wake(n, native_now_ms(n) + CONNECTING_MS);

@@ -35,8 +35,10 @@ struct native_reach {
     bool has_asked;                    /* a round of asking is complete */
     int own;                           /* place that this agent serves; -1: none */
     struct coordinator_server *server; /* NULL: this agent serves no place */
-    bool own_had_members;              /* when the round of asking began */
-    uint64_t own_lost_count;           /* by then */
+    bool may_host_later;  /* the one endpoint, this machine's: its port was taken, and no coordinator has been found yet
+                           */
+    bool own_had_members; /* when the round of asking began */
+    uint64_t own_lost_count; /* by then */
     struct native_session *session;
     size_t at;                /* the session's place */
     bool is_open;             /* the session */
@@ -96,6 +98,9 @@ void native_reach_connect(struct native *n, size_t place);
 /* A session of the job's with what is there, for any purpose. */
 int native_reach_open_session(struct native *n, size_t place, const struct native_session_callbacks *callbacks,
                               void *ctx, struct native_session **out);
+/* Of one endpoint, as long as no coordinator has been found: tries to serve it again. Its port may have been a
+ * connection's own end for a moment, or two agents that began at the same time kept each other from it. */
+void native_reach_host_later(struct native *n);
 /* Of one endpoint: is the coordinator there, whose connection has ended? native_opened() or native_lost() follows. */
 void native_reach_check(struct native *n);
 /* Says ALIVE out of turn, or as soon as one on its way is answered: the number of HEARDs until one answers this one, 0

@@ -104,15 +104,30 @@ static int host_place(struct native *n, size_t i) {
     if (rc == MUSTER_OK) {
         r->own = (int)i;
         coordinator_server_set_place(r->server, (uint32_t)i);
-    } else if (!must && (rc == MUSTER_ENOENT || (rc == MUSTER_ESYSTEM && errno == EADDRINUSE))) {
+    } else if (!must && rc == MUSTER_ESYSTEM && errno == EADDRINUSE) {
+        r->may_host_later = r->count == 1;
+        rc = MUSTER_OK;
+    } else if (!must && rc == MUSTER_ENOENT) {
         rc = MUSTER_OK;
     }
     return rc;
 }
 
+static void host_no_more(struct native_reach *r) {
+    coordinator_server_close(r->server);
+    r->server = NULL;
+    r->may_host_later = false;
+}
+
+void native_reach_host_later(struct native *n) {
+    if (n->reach.may_host_later && n->reach.own < 0) {
+        (void)host_place(n, 0); /* what is in the way, the wait for the coordinator bounds */
+    }
+}
+
 static int check_hosting(struct native *n) {
     struct native_reach *r = &n->reach;
-    if (r->own >= 0 || !are_all_resolved(n)) {
+    if (r->own >= 0 || r->may_host_later || !are_all_resolved(n)) {
         return MUSTER_OK;
     }
     if (r->places[0].endpoint.port == 0) {
@@ -121,8 +136,7 @@ static int check_hosting(struct native *n) {
                            "kernel choose one",
                            r->places[0].endpoint.host);
     }
-    coordinator_server_close(r->server);
-    r->server = NULL;
+    host_no_more(r);
     if (n->part.rdzv->options.conf.is_host == 1) {
         return status_fail(MUSTER_EINVAL, "is_host=1, but none of the endpoints is this machine's and free: list its "
                                           "address, or let others serve");
@@ -321,6 +335,9 @@ static void on_open(void *ctx) {
     struct native *n = ctx;
     struct native_reach *r = &n->reach;
     r->is_open = r->was_open = true;
+    if (r->own < 0 && r->may_host_later) {
+        host_no_more(r);
+    }
     r->opened_ms = r->lease_ms = r->lease_before_ms = now_ms(n);
     r->alive_ms = r->stamp_ms = 0;
     r->has_host = false;

@@ -45,6 +45,7 @@ struct store_link {
     uint64_t asked_ms;         /* for the name, last */
     char resolver_answer[ANSWER_TEXT_MAX];
     struct kv_server *server;
+    struct net_addresses to_host; /* this machine's, whose port was taken when this node could have hosted the store */
     struct candidate candidates[NET_ADDRESSES_MAX];
     size_t candidate_count;
     struct candidate *winner;
@@ -91,6 +92,10 @@ void store_link_close(struct store_link *link) {
 
 /* ---- hosting ---- */
 
+bool store_link_is_loopback(const struct store_link *link) {
+    return store_host_is_loopback(link->host);
+}
+
 /* Loopback endpoints are served on loopback alone. */
 static int host_store(struct store_link *link, const struct net_addresses *loopback) {
     struct kv_server_options options = {.on_change = link->options.on_change,
@@ -125,6 +130,12 @@ static void add_candidate(struct store_link *link, const struct sockaddr *addres
     *c = (struct candidate){.link = link};
     memcpy(&c->address, address, net_sockaddr_len(address));
     net_address_set_port((struct sockaddr *)&c->address, port);
+}
+
+static void add_own_candidate(struct store_link *link, const struct sockaddr *local) {
+    struct net_addresses self;
+    (void)net_resolve_numeric("127.0.0.1", 0, &self);
+    add_candidate(link, local ? local : (const struct sockaddr *)&self.list[0].sockaddr, kv_server_port(link->server));
 }
 
 static void start_attempts(struct store_link *link) {
@@ -260,8 +271,24 @@ static bool is_name_due(const struct store_link *link) {
            (link->candidate_count == 0 || now >= link->asked_ms + ASK_AGAIN_MS);
 }
 
+/* The port may have been a connection's own end for a moment, or two agents that began at the same time have kept each
+ * other from it: then nobody hosts the store, and all would wait. Where a store listens, this changes nothing. */
+static void host_later(struct store_link *link) {
+    const struct sockaddr *local = store_host_first_local(&link->to_host);
+    if (!local || link->server || host_store(link, store_link_is_loopback(link) ? &link->to_host : NULL) != MUSTER_OK) {
+        return;
+    }
+    for (size_t i = 0; i < link->candidate_count; i++) {
+        kv_client_close(link->candidates[i].client);
+    }
+    link->candidate_count = 0;
+    add_own_candidate(link, local);
+    attempt(&link->candidates[0]);
+}
+
 static void on_tick(uv_timer_t *timer) {
     struct store_link *link = timer->data;
+    host_later(link);
     for (size_t i = 0; i < link->candidate_count; i++) {
         watch_candidate(&link->candidates[i]);
     }
@@ -273,10 +300,6 @@ static void on_tick(uv_timer_t *timer) {
 
 /* ---- choosing ---- */
 
-bool store_link_is_loopback(const struct store_link *link) {
-    return store_host_is_loopback(link->host);
-}
-
 /* Hosts the store if that is wanted and possible, and connects. A code only when it has to be hosted and cannot. */
 static int choose(struct store_link *link, const struct net_addresses *addresses) {
     const struct sockaddr *local = link->options.is_host == 0 ? NULL : store_host_first_local(addresses);
@@ -284,16 +307,16 @@ static int choose(struct store_link *link, const struct net_addresses *addresses
     if (link->options.is_host != 0 && (link->options.is_host == 1 || local)) {
         int rc = host_store(link, loopback ? addresses : NULL);
         bool taken = rc == MUSTER_ESYSTEM && errno == EADDRINUSE;
+        if (taken && link->options.is_host != 1) {
+            link->to_host = *addresses;
+        }
         if (rc != MUSTER_OK && (link->options.is_host == 1 || !taken)) {
             return status_prefix(rc, "the rendezvous store cannot be hosted at %s:%u", link->host,
                                  (unsigned)link->options.port);
         }
     }
     if (link->server) {
-        struct net_addresses self;
-        (void)net_resolve_numeric("127.0.0.1", 0, &self);
-        add_candidate(link, local ? local : (const struct sockaddr *)&self.list[0].sockaddr,
-                      kv_server_port(link->server));
+        add_own_candidate(link, local);
     } else if (link->options.port == 0) {
         return status_fail(MUSTER_EINVAL,
                            "the rendezvous endpoint %s needs a port: only the node that hosts the "
