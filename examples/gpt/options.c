@@ -38,6 +38,7 @@ static const char HELP[] =
     "  --clip NORM          limit of the norm of all gradients (1)\n"
     "  --sharding KIND      none: one process; ddp: every rank has all parameters (ddp if there are several ranks);\n"
     "                       fsdp: every rank has a part of them\n"
+    "                       hybrid: every host has all of them, and each of its ranks a part\n"
     "  --bf16               with fsdp: parameters are computed with, and gradients travel, as bfloat16\n"
     "  --checkpoint         keep less between the passes, and compute it again\n"
     "  --seed N             of first weights, batches, dropout and samples (0)\n"
@@ -131,14 +132,17 @@ static double read_number(const struct known_option *known, const char *text) {
 }
 
 static enum sharding_kind read_sharding(const char *text) {
-    static const char *const names[] = {
-        [SHARDING_AUTO] = "auto", [SHARDING_NONE] = "none", [SHARDING_DDP] = "ddp", [SHARDING_FSDP] = "fsdp"};
-    for (int kind = SHARDING_AUTO; kind <= SHARDING_FSDP; kind++) {
+    static const char *const names[] = {[SHARDING_AUTO] = "auto",
+                                        [SHARDING_NONE] = "none",
+                                        [SHARDING_DDP] = "ddp",
+                                        [SHARDING_FSDP] = "fsdp",
+                                        [SHARDING_HYBRID] = "hybrid"};
+    for (int kind = SHARDING_AUTO; kind <= SHARDING_HYBRID; kind++) {
         if (strcmp(text, names[kind]) == 0) {
             return (enum sharding_kind)kind;
         }
     }
-    (void)fprintf(stderr, "gpt: --sharding %s: not none, ddp or fsdp (see --help)\n", text);
+    (void)fprintf(stderr, "gpt: --sharding %s: not none, ddp, fsdp or hybrid (see --help)\n", text);
     exit(2);
 }
 

@@ -23,10 +23,11 @@ void sharding_init(struct sharding *sharding, const struct sharding_choice *choi
                    const struct gpt_parameters *list, const struct first_values *first) {
     *sharding = (struct sharding){.choice = *choice, .group = group, .list = list};
     sharding->choice.kind = choose(choice->kind, muster_group_size(group));
-    if (choice->bfloat16 && sharding->choice.kind != SHARDING_FSDP) {
-        fail("--bf16 needs --sharding=fsdp");
+    bool is_fsdp = sharding->choice.kind == SHARDING_FSDP || sharding->choice.kind == SHARDING_HYBRID;
+    if (choice->bfloat16 && !is_fsdp) {
+        fail("--bf16 needs --sharding=fsdp or hybrid");
     }
-    if (sharding->choice.kind == SHARDING_FSDP) {
+    if (is_fsdp) {
         sharding_fsdp_init(sharding, first);
         return;
     }

@@ -22,10 +22,11 @@
 #include "resident.h"
 
 enum sharding_kind {
-    SHARDING_AUTO, /* what fits the number of ranks */
-    SHARDING_NONE, /* one process */
-    SHARDING_DDP,  /* every rank has all parameters */
-    SHARDING_FSDP, /* every rank has a part of them, and the ranks of a host share one memory */
+    SHARDING_AUTO,   /* what fits the number of ranks */
+    SHARDING_NONE,   /* one process */
+    SHARDING_DDP,    /* every rank has all parameters */
+    SHARDING_FSDP,   /* every rank has a part of them, and the ranks of a host share one memory */
+    SHARDING_HYBRID, /* the same over the ranks of a host: every host has all of them */
 };
 
 struct sharding_choice {

@@ -71,6 +71,7 @@ void sharding_fsdp_init(struct sharding *sharding, const struct first_values *fi
     struct muster_fsdp_options options = MUSTER_FSDP_OPTIONS_INIT;
     options.fill = fill;
     options.fill_context = &(struct filler){list, first, values};
+    options.sharding = sharding->choice.kind == SHARDING_HYBRID ? MUSTER_FSDP_HYBRID : MUSTER_FSDP_FULL;
     if (sharding->choice.bfloat16) {
         options.compute_type = options.reduce_type = MUSTER_BFLOAT16;
         for (int i = 0; i < WIDE; i++) {
