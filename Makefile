@@ -148,8 +148,10 @@ soak-snapshots: all ## COUNT lives (1000000) of snapshots and checkpoints on a d
 soak-fsdp: all ## COUNT sharded trainings (1000) of which a rank ends or is stopped at any instant
 	@$(BUILD)/tests/train/fsdp_deaths --count $(or $(COUNT),1000) $(if $(SEED),--seed $(SEED))
 
-soak-kept: all ## kill COUNT ranks (1000) of GPTs and of MNIST whose state is kept in memory; all bits must be as without
-	@for way in "gpt --sharding fsdp" "gpt --sharding ddp" "mnist"; do \
+soak-kept: all ## kill COUNT (1000) ranks, guardians and hosts each of GPTs and of MNIST whose state is kept; all bits must be as without
+	@for way in "gpt --sharding fsdp" "gpt --sharding ddp" "mnist" "gpt --sharding fsdp --victim guardian" \
+	        "gpt --sharding ddp --victim agent --hosts 2 --per-host 1" "gpt --sharding hybrid --victim agent --hosts 2 --backend muster"; do \
+	    echo "$$way"; \
 	    MUSTER_BINARY=$(abspath $(BUILD))/muster python3 tests/examples/kills.py --count $(or $(COUNT),1000) --program $$way $(if $(SEED),--seed $(SEED)) || exit 1; \
 	done
 

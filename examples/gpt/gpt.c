@@ -124,6 +124,16 @@ static void evaluate(struct trainer *t) {
     }
 }
 
+/* What is due after a step, whose state is committed by then. */
+static void finish_step(struct trainer *t) {
+    if (is_due(t, t->options.evaluate_every)) {
+        evaluate(t);
+    }
+    if (is_due(t, t->options.save_every)) {
+        trainer_save(t);
+    }
+}
+
 /* One step and what is due after it. Returns its seconds. */
 static double step(struct trainer *t, struct interval *interval) {
     double norm = 0, began = seconds();
@@ -139,12 +149,7 @@ static double step(struct trainer *t, struct interval *interval) {
         }
         *interval = (struct interval){0, 0, sharding_waited(&t->sharding)};
     }
-    if (is_due(t, t->options.evaluate_every)) {
-        evaluate(t);
-    }
-    if (is_due(t, t->options.save_every)) {
-        trainer_save(t);
-    }
+    finish_step(t);
     return took;
 }
 
@@ -166,6 +171,9 @@ static bool train(struct trainer *t) {
     static struct step_times times;
     struct interval interval = {0, 0, 0};
     bool stop = false;
+    if (t->from_memory && t->step > 0) { /* the workers before may have been killed in the middle of that */
+        finish_step(t);
+    }
     while (t->step < t->options.steps && !stop) {
         times.seconds[times.count++ % STEP_TIMES] = step(t, &interval);
         stop = is_to_stop(t);

@@ -1,19 +1,26 @@
-"""Jobs whose ranks are killed again and again, and what they end with. For tests, and for a long series:
+"""Jobs in which somebody is killed again and again, and what they end with. For tests, and for a long series:
 
-    tests/examples/kills.py [--count N] [--seed S] [--program gpt|mnist] [--sharding ddp|fsdp]
+    tests/examples/kills.py [--count N] [--seed S] [--program gpt|mnist] [--sharding ddp|fsdp|hybrid]
+                            [--victim rank|guardian|agent] [--hosts 1|2] [--per-host N] [--backend c10d|muster]
 
-kills ranks of N processes in all, at any moment, in jobs of 20 kills each, and compares every job's last snapshot with that of
-a job that nobody disturbed. MUSTER_BINARY names the launcher; the trainers are in examples/ beside it.
+kills N processes in all, at any moment, in jobs of 20 kills each, and compares every job's last snapshot with that of a job that
+nobody disturbed. Two hosts are two agents of this machine whose ranks share no memory (MUSTER_HOST_ID); an agent that is killed
+takes its host's state with it, and is replaced at once. With c10d the second agent alone is killed, since the first holds the store.
+MUSTER_BINARY names the launcher; the trainers are in examples/ beside it.
 """
 
 import argparse
 import os
+import queue
 import random
 import re
 import signal
+import socket
 import statistics
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import trainers
@@ -22,6 +29,7 @@ GPT = ("--n-layer=2", "--n-head=2", "--n-embd=36", "--block-size=32", "--batch=8
        "--save-every=0", "--sample=0", "--dropout=0.1")
 STARTED = re.compile(r"^rank (\d+) of (\d+): pid (\d+), restart (\d+)")
 FOUND = re.compile(r"^from (?:step (\d+), which was in memory|memory of epoch \d+, step (\d+)): ")
+PATIENCE_S = 120
 
 
 class Tally:
@@ -31,46 +39,159 @@ class Tally:
         self.kills, self.resumed, self.seconds, self.scratch = 0, [], [], 0
 
 
-def job(program, workers, kills, arguments, folder, chance, pause, tally):
-    """Runs a job, kills a rank each time that all have started and worked for a moment; its last snapshot."""
+class Layout:
+    """Who runs where, and who is killed."""
+
+    def __init__(self, victim="rank", hosts=1, per_host=2, backend="c10d"):
+        self.victim, self.hosts, self.per_host, self.backend = victim, hosts, per_host, backend
+
+    @property
+    def ranks(self):
+        return self.hosts * self.per_host
+
+
+class Team:
+    """The launchers of one job. Their lines come in the order in which they are read."""
+
+    def __init__(self, layout, options, command):
+        self.layout, self.options, self.command = layout, options, command
+        self.lines, self.text, self.left, self.readers = queue.Queue(), "", 0, []
+        self.ports = []
+        self.held = [self._hold(f"127.0.0.{1 + i}") for i in range(layout.hosts if layout.backend == "muster" else 1)]
+        self.launchers = []
+        for host in range(layout.hosts):
+            self.launchers.append(self._start(host))
+            if layout.hosts > 1 and host < len(self.ports):
+                self._wait_until_served(*self.ports[host].split(":"))
+
+    def _hold(self, address):
+        """A port that the kernel gives to nobody else. A node may listen there."""
+        held = socket.socket()
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((address, 0))
+        self.ports.append(f"{address}:{held.getsockname()[1]}")
+        return held
+
+    @staticmethod
+    def _wait_until_served(address, port):
+        """Polls: the first agent is to hold the store, or each of them its endpoint."""
+        until_s = time.monotonic() + PATIENCE_S
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex((address, int(port))) == 0:
+                    return
+            assert time.monotonic() < until_s, "the first agent does not serve the rendezvous"
+
+    def _start(self, host):
+        meet = ["--standalone"] if self.layout.hosts == 1 else [
+            f"--nnodes={self.layout.hosts}", f"--rdzv-backend={self.layout.backend}", f"--rdzv-endpoint={','.join(self.ports)}",
+            "--rdzv-id=kills", "--local-addr=127.0.0.1"]
+        launcher = subprocess.Popen(
+            [trainers.MUSTER, "run", *meet, f"--nproc-per-node={self.layout.per_host}", *self.options, "--no-python", *self.command],
+            env=dict(trainers.ENVIRONMENT, MUSTER_HOST_ID=str(host)), text=True, errors="replace", stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.left += 1
+        reader = threading.Thread(target=self._read, args=(launcher,))
+        reader.start()
+        self.readers.append(reader)
+        return launcher
+
+    def _read(self, launcher):
+        for line in launcher.stdout:
+            self.lines.put((time.monotonic(), line))
+        self.lines.put((launcher, None))  # its end
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for launcher in self.launchers:
+            if launcher.poll() is None:
+                launcher.terminate()  # it takes its workers with it
+        for reader in self.readers:
+            reader.join()
+        for held in self.held:
+            held.close()
+
+    def __iter__(self):
+        """Lines and when they came, until all launchers have ended."""
+        while self.left > 0:
+            try:
+                source, line = self.lines.get(timeout=PATIENCE_S)
+            except queue.Empty:
+                raise AssertionError(f"nothing is heard for {PATIENCE_S} s\n{self.text}") from None
+            if line is None:
+                self.left -= 1
+                code = source.wait()
+                assert code in (0, -signal.SIGKILL), f"exit code {code}\n{self.text}"
+            else:
+                self.text += line
+                yield source, line
+
+    def kill(self, ranks, chance):
+        """False when the victim has ended already."""
+        try:
+            if self.layout.victim == "agent":
+                host = chance.randrange(0 if self.layout.backend == "muster" else 1, self.layout.hosts)
+                if self.launchers[host].poll() is not None:
+                    return False
+                self.launchers[host].kill()
+                self.launchers[host].wait()
+                self.launchers[host] = self._start(host)
+            else:
+                pid = chance.choice(ranks)
+                os.kill(pid if self.layout.victim == "rank" else parent(pid), signal.SIGKILL)
+        except (ProcessLookupError, FileNotFoundError):
+            return False
+        return True
+
+    def codes(self):
+        return [launcher.wait() for launcher in self.launchers]
+
+
+def parent(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def job(program, layout, kills, arguments, folder, chance, pause, tally):
+    """Runs a job, kills somebody each time that all have started and worked for a moment; its last snapshot."""
     options = ("--restart-backoff=0", f"--max-restarts={kills + 1}")
-    command = trainers.command(workers, program, *arguments, f"--snapshot={folder}", launcher_options=options)
-    left, pids, killed_at, attempt = kills, {}, {}, 0
-    with trainers.Launcher(command) as launcher:
-        for line in launcher.process.stdout:
-            launcher.text += line
+    command = [trainers.program(program), *arguments, f"--snapshot={folder}"]
+    left, pids, killed_at, waits_since = kills, {}, None, None
+    with Team(layout, options, command) as team:
+        for came_at, line in team:
             found, started = FOUND.match(line), STARTED.match(line)
             if found:
                 tally.resumed.append(int(found[1] or found[2]))
-                if attempt - 1 in killed_at:
-                    tally.seconds.append(time.monotonic() - killed_at[attempt - 1])
+                if waits_since is not None:
+                    tally.seconds.append(came_at - waits_since)
+                waits_since = None
             tally.scratch += line.startswith("from scratch")
             if not started:
                 continue
+            pids[int(started[1])] = int(started[3])
             if int(started[1]) == 0:
-                attempt = int(started[4])  # whose next line says from where it goes on
-            ranks = pids.setdefault(int(started[4]), [])
-            ranks.append(int(started[3]))
-            if len(ranks) == int(started[2]) and left > 0:
+                waits_since = killed_at  # its next line says from where it goes on; that may be read after the next kill
+            if len(pids) == layout.ranks and left > 0:
                 time.sleep(chance.random() * pause)  # any moment will do
-                try:
-                    os.kill(chance.choice(ranks), signal.SIGKILL)
-                except ProcessLookupError:  # the job is over
-                    continue
-                killed_at[int(started[4])] = time.monotonic()
-                left -= 1
-        code = launcher.process.wait()
+                killed_at = time.monotonic()
+                if team.kill(list(pids.values()), chance):
+                    left -= 1
+                    pids = {}
+        codes = team.codes()
     tally.kills += kills - left
-    assert code == 0, f"exit code {code}\n{launcher.text}"
+    assert not any(codes), f"exit codes {codes}\n{team.text}"
+    assert os.path.isdir(folder), f"the job has ended well, and left no snapshot\n{team.text}"
     return trainers.snapshot(folder)
 
 
-def compare(program, workers, kills, arguments, chance, pause, tally):
+def compare(program, layout, kills, arguments, chance, pause, tally):
     """A job with kills and one without must end with the same bits, and only one of them may begin at the beginning."""
     with tempfile.TemporaryDirectory() as folder:
-        whole = job(program, workers, 0, arguments, f"{folder}/whole", chance, pause, Tally())
+        whole = job(program, layout, 0, arguments, f"{folder}/whole", chance, pause, Tally())
         before = tally.scratch
-        killed = job(program, workers, kills, arguments, f"{folder}/killed", chance, pause, tally)
+        killed = job(program, layout, kills, arguments, f"{folder}/killed", chance, pause, tally)
         trainers.assert_same_bits(killed, whole)
         assert tally.scratch <= before + kills, "a committed state was not found"
 
@@ -84,15 +205,22 @@ def main():
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--program", choices=("gpt", "mnist"), default="gpt")
-    parser.add_argument("--sharding", choices=("ddp", "fsdp"), default="fsdp")
+    parser.add_argument("--sharding", choices=("ddp", "fsdp", "hybrid"), default="fsdp")
+    parser.add_argument("--victim", choices=("rank", "guardian", "agent"), default="rank")
+    parser.add_argument("--hosts", type=int, choices=(1, 2), default=1)
+    parser.add_argument("--per-host", type=int, default=2)
+    parser.add_argument("--backend", choices=("c10d", "muster"), default="c10d")
     given = parser.parse_args()
+    if given.victim == "agent" and (given.hosts == 1 or given.sharding == "fsdp"):
+        parser.error("a state whose only host is lost is lost: --victim=agent needs --hosts=2, and ddp or hybrid")
+    layout = Layout(given.victim, given.hosts, given.per_host, given.backend)
     chance, tally = random.Random(given.seed), Tally()
     while tally.kills < given.count:
-        compare(given.program, 2, min(20, given.count - tally.kills), arguments_of(given.program, given.sharding, 3000),
+        compare(given.program, layout, min(20, given.count - tally.kills), arguments_of(given.program, given.sharding, 3000),
                 chance, 0.3, tally)
         print(f"{tally.kills} kills", flush=True)
     seconds = sorted(tally.seconds)
-    print(f"{tally.kills} ranks killed, {len(tally.resumed)} times a committed step was found, {tally.scratch} times none was there yet; "
+    print(f"{tally.kills} {given.victim}s killed, {len(tally.resumed)} times a committed step was found, {tally.scratch} times none was there yet; "
           f"from a kill to the state: median {1e3 * statistics.median(seconds):.0f} ms, "
           f"99 % {1e3 * seconds[len(seconds) * 99 // 100]:.0f} ms, most {1e3 * seconds[-1]:.0f} ms")
     print("all jobs ended with the bits of an undisturbed one")

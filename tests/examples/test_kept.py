@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-# The state of examples/gpt and examples/mnist outlives ranks that are killed: the job goes on at a committed step, reads no file,
-# and ends with the bits of an undisturbed one. make soak-kept kills many more.
+# The state of examples/gpt and examples/mnist outlives ranks, guardians and hosts that are killed: the job goes on at a committed
+# step, reads no file, and ends with the bits of an undisturbed one. make soak-kept kills many more.
 # timeout: 240
+import os
 import random
+import re
 import signal
 import socket
 import tempfile
@@ -14,10 +16,36 @@ CHANCE = random.Random(1)
 
 
 def killed_ranks_lose_no_committed_step():
-    for program, sharding, steps in (("gpt", "fsdp", 1500), ("gpt", "ddp", 1500), ("mnist", "", 150)):
-        tally = kills.Tally()
-        kills.compare(program, 2, 5, kills.arguments_of(program, sharding, steps), CHANCE, 0.3, tally)
-        assert tally.kills == 5 and tally.resumed == sorted(tally.resumed), tally.resumed
+    for program, sharding, steps in (("gpt", "fsdp", 3000), ("gpt", "ddp", 3000), ("mnist", "", 150)):
+        kill_some(program, kills.Layout(), sharding, steps)
+
+
+def kill_some(program, layout, sharding, steps):
+    """A quick machine may be through before all have been killed."""
+    tally = kills.Tally()
+    kills.compare(program, layout, 5, kills.arguments_of(program, sharding, steps), CHANCE, 0.1, tally)
+    assert tally.kills > 0 and tally.resumed == sorted(tally.resumed), tally.resumed
+
+
+def so_do_killed_guardians_and_hosts_that_somebody_has_a_copy_of():
+    """A guardian's workers die with it; an agent takes its host's memory along, and the other host gives a copy of it."""
+    for layout, sharding in ((kills.Layout("guardian"), "fsdp"), (kills.Layout("agent", 2, 1), "ddp"),
+                             (kills.Layout("agent", 2, 2, "muster"), "hybrid")):
+        kill_some("gpt", layout, sharding, 3000)
+
+
+def who_dies_after_the_last_commit_leaves_the_last_snapshot_to_others():
+    """A rank is killed while the model is evaluated, which comes before the snapshot."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = trainers.command(2, "gpt", *kills.GPT, "--n-embd=144", "--steps=10", f"--snapshot={folder}",
+                                   launcher_options=("--restart-backoff=0", "--max-restarts=1"))
+        with trainers.Launcher(command) as launcher:
+            victim = int(launcher.wait_for(r"^rank [01] of 2: pid (\d+)")[1])
+            launcher.wait_for("^step 10/10: ")
+            os.kill(victim, signal.SIGKILL)
+            assert launcher.finish() == 0, launcher.text
+        assert re.search("^from step 10, which was in memory", launcher.text, re.MULTILINE), launcher.text
+        trainers.snapshot(folder)
 
 
 def nodes_join_and_leave():
@@ -51,4 +79,5 @@ def one_joins_and_leaves(sharding):
         assert stopped > left, (stopped, left)
 
 
-trainers.main([killed_ranks_lose_no_committed_step, nodes_join_and_leave])
+trainers.main([killed_ranks_lose_no_committed_step, so_do_killed_guardians_and_hosts_that_somebody_has_a_copy_of,
+               who_dies_after_the_last_commit_leaves_the_last_snapshot_to_others, nodes_join_and_leave])
