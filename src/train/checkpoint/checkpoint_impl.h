@@ -17,6 +17,8 @@
 
 /* Bytes that are checksummed and handed to the kernel at a time: they stay in the processor's cache between the two. */
 enum { CHECKPOINT_PIECE_BYTES = 256 * 1024 };
+/* Bytes of a part that are written at a time. */
+enum { CHECKPOINT_WRITE_BYTES = 8 << 20 };
 
 /* ---- checkpoint_folder.c ---- */
 
@@ -63,6 +65,7 @@ struct checkpoint_settings {
     uint32_t keep;
     int64_t visible_ms;   /* how long to wait for files of other hosts */
     uint64_t block_bytes; /* CHECKPOINT_BLOCK_BYTES; tests have smaller ones */
+    size_t write_bytes;   /* CHECKPOINT_WRITE_BYTES; likewise */
 };
 
 /* What one rank has to do for a save. */

@@ -118,8 +118,10 @@ static int begin_all(struct saving *s, const struct snapshot_io *io, int64_t ste
     for (uint32_t rank = 0; rank < s->job->size; rank++) {
         struct checkpoint_save *save = &s->saves[rank];
         int own = checkpoint_save_begin(save, io, "d", step, &s->job->states[rank].description, rank, s->job->size);
-        save->settings =
-            (struct checkpoint_settings){.keep = keep, .visible_ms = JOB_PATIENCE_MS, .block_bytes = JOB_BLOCK_BYTES};
+        save->settings = (struct checkpoint_settings){.keep = keep,
+                                                      .visible_ms = JOB_PATIENCE_MS,
+                                                      .block_bytes = JOB_BLOCK_BYTES,
+                                                      .write_bytes = JOB_WRITE_BYTES};
         code = code ? code : own;
     }
     return code;

@@ -11,7 +11,7 @@
 #include "train/checkpoint/checkpoint_test_support.h"
 #include "train/state/disk_model.h"
 
-enum { JOB_RANKS_MAX = 4, JOB_BLOCK_BYTES = 16, JOB_PATIENCE_MS = 4000 };
+enum { JOB_RANKS_MAX = 4, JOB_BLOCK_BYTES = 16, JOB_WRITE_BYTES = 64, JOB_PATIENCE_MS = 4000 };
 
 struct job {
     uint32_t size;

@@ -191,8 +191,10 @@ static int read_settings(const struct muster_checkpoint_options *given, struct c
             status_fail(MUSTER_EINVAL, "keep %" PRIu32 ", visible_ms %" PRId64 ": keep must be >= 1, visible_ms >= 0",
                         own.keep, own.visible_ms);
     }
-    *out = (struct checkpoint_settings){
-        .keep = own.keep, .visible_ms = own.visible_ms, .block_bytes = CHECKPOINT_BLOCK_BYTES};
+    *out = (struct checkpoint_settings){.keep = own.keep,
+                                        .visible_ms = own.visible_ms,
+                                        .block_bytes = CHECKPOINT_BLOCK_BYTES,
+                                        .write_bytes = CHECKPOINT_WRITE_BYTES};
     return code;
 }
 

@@ -44,7 +44,8 @@ static int save(struct rank *rank, void *argument) {
     struct test_state t;
     struct test_cut cut = cut_of(rank, 1);
     struct muster_group *group = rank_group(rank, NULL);
-    const struct checkpoint_settings settings = {.keep = 2, .visible_ms = 0, .block_bytes = SMALL_BLOCK_BYTES};
+    const struct checkpoint_settings settings = {
+        .keep = 2, .visible_ms = 0, .block_bytes = SMALL_BLOCK_BYTES, .write_bytes = CHECKPOINT_WRITE_BYTES};
     folder_of(folder, rank->size);
     test_state_init(&t, test_small, TEST_SMALL_COUNT, &cut);
     test_state_fill(&t, 100 + rank->size);

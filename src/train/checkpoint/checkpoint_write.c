@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "train/checkpoint/checkpoint_impl.h"
+#include "train/checkpoint/checkpoint_stream.h"
 #include "train/state/checksum.h"
 #include "train/state/safetensors.h"
 
@@ -100,13 +101,15 @@ static int describe(struct checkpoint_save *save) {
 
 int checkpoint_save_begin(struct checkpoint_save *save, const struct snapshot_io *io, const char *path, int64_t step,
                           const struct state_description *state, uint32_t rank, uint32_t size) {
-    *save = (struct checkpoint_save){
-        .folder = {.io = io, .path = path, .handle = -1},
-        .step = step,
-        .state = state,
-        .rank = rank,
-        .size = size,
-        .settings = {.keep = 2, .visible_ms = MUSTER_CHECKPOINT_VISIBLE_MS, .block_bytes = CHECKPOINT_BLOCK_BYTES}};
+    *save = (struct checkpoint_save){.folder = {.io = io, .path = path, .handle = -1},
+                                     .step = step,
+                                     .state = state,
+                                     .rank = rank,
+                                     .size = size,
+                                     .settings = {.keep = 2,
+                                                  .visible_ms = MUSTER_CHECKPOINT_VISIBLE_MS,
+                                                  .block_bytes = CHECKPOINT_BLOCK_BYTES,
+                                                  .write_bytes = CHECKPOINT_WRITE_BYTES}};
     if (step < 0) {
         return status_fail(MUSTER_EINVAL, "step %" PRId64 ": it must be >= 0", step);
     }
@@ -182,7 +185,7 @@ static int sync_folder(const struct snapshot_folder *folder) {
 /* ---- a part ---- */
 
 /* Writes a range, and fills in the checksums of its blocks. */
-static int write_range(struct output *out, const uint8_t *data, uint64_t bytes, uint64_t block_bytes,
+static int write_range(struct checkpoint_stream *out, const uint8_t *data, uint64_t bytes, uint64_t block_bytes,
                        uint64_t *checksums) {
     struct checksum checksum;
     checksum_init(&checksum);
@@ -191,7 +194,7 @@ static int write_range(struct output *out, const uint8_t *data, uint64_t bytes, 
         piece = piece < bytes - done ? piece : bytes - done;
         piece = piece < CHECKPOINT_PIECE_BYTES ? piece : CHECKPOINT_PIECE_BYTES;
         checksum_add(&checksum, data + done, (size_t)piece);
-        int code = output_add(out, data + done, (size_t)piece);
+        int code = checkpoint_stream_add(out, data + done, (size_t)piece);
         if (code) {
             return code;
         }
@@ -211,14 +214,29 @@ struct part_plan {
     uint64_t *checksums;
 };
 
-static int write_part(const struct checkpoint_save *save, const struct part_plan *plan, struct output *out) {
-    int code = output_add(out, buf_bytes(&plan->header), plan->header.len);
+static int write_ranges(const struct checkpoint_save *save, const struct part_plan *plan,
+                        struct checkpoint_stream *out) {
+    int code = checkpoint_stream_add(out, buf_bytes(&plan->header), plan->header.len);
     for (size_t i = 0; i < save->ranges.count && code == 0; i++) {
         const struct checkpoint_range *range = &save->ranges.items[i];
         code = write_range(out, range->data, range->count * save->map.tensors[range->tensor].element_bytes,
                            save->settings.block_bytes, plan->checksums + plan->layout.places[i].block);
     }
-    return code ? code : output_add(out, plan->checksums, plan->layout.block_count * sizeof *plan->checksums);
+    return code ? code
+                : checkpoint_stream_add(out, plan->checksums, plan->layout.block_count * sizeof *plan->checksums);
+}
+
+static int write_part(const struct checkpoint_save *save, const struct part_plan *plan, struct output *out) {
+    struct checkpoint_stream stream;
+    uint64_t bytes = plan->header.len + checkpoint_layout_data_bytes(&plan->layout);
+    int code = checkpoint_stream_begin(&stream, out->folder, out->name, out->file, bytes, save->settings.write_bytes);
+    if (code) {
+        return code;
+    }
+    code = write_ranges(save, plan, &stream);
+    int end_code = checkpoint_stream_end(&stream);
+    out->bytes = stream.bytes;
+    return code ? code : end_code;
 }
 
 static int save_planned(struct checkpoint_save *save, const struct part_plan *plan, struct checkpoint_part *out) {

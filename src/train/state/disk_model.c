@@ -264,7 +264,7 @@ static int model_create(void *ctx, int folder, const char *name) {
     assert(disk->file_count < DISK_FILES_MAX);
     struct disk_file *file = &disk->files[disk->file_count];
     file->seen_bytes = file->kept_bytes = 0;
-    file->lost = false;
+    file->lost = file->is_direct = false;
     change(disk, name, disk->file_count);
     return handle_new(disk, disk->file_count++);
 }
@@ -301,6 +301,8 @@ static int64_t model_write(void *ctx, int handle, const void *bytes, size_t coun
         return code;
     }
     struct disk_file *file = file_of(disk, handle);
+    disk->direct_writes += file->is_direct;
+    disk->was_misaligned |= file->is_direct && ((uintptr_t)bytes | file->seen_bytes | count) % DISK_SECTOR_BYTES != 0;
     if (count > 1 && (partial || disk_random(disk, 8) == 0)) { /* also in good order: writes may be short */
         count = 1 + disk_random(disk, (uint32_t)count);
     }
@@ -308,6 +310,16 @@ static int64_t model_write(void *ctx, int handle, const void *bytes, size_t coun
     memcpy(file->seen + file->seen_bytes, bytes, count);
     file->seen_bytes += count;
     return (int64_t)count;
+}
+
+/* Some file systems cannot, and some say so late. */
+static int model_set_direct(void *ctx, int handle, bool is_direct) {
+    struct disk *disk = ctx;
+    if (is_direct && disk_random(disk, 8) == 0) {
+        return -EINVAL;
+    }
+    file_of(disk, handle)->is_direct = is_direct;
+    return 0;
 }
 
 static void model_start_sync(void *ctx, int handle, uint64_t offset, uint64_t count) {
@@ -410,6 +422,7 @@ static int model_draw(void *ctx, uint64_t *out) {
 struct snapshot_io disk_io(struct disk *disk) {
     return (struct snapshot_io){
         .ctx = disk,
+        .direct_bytes = DISK_SECTOR_BYTES,
         .open_folder = model_open_folder,
         .lock_folder = model_lock_folder,
         .unlock_folder = model_unlock_folder,
@@ -420,6 +433,7 @@ struct snapshot_io disk_io(struct disk *disk) {
         .read = model_read,
         .write = model_write,
         .start_sync = model_start_sync,
+        .set_direct = model_set_direct,
         .sync = model_sync,
         .rename = model_rename,
         .remove = model_remove,

@@ -27,6 +27,7 @@ struct disk_file {
     uint8_t kept[DISK_FILE_BYTES_MAX]; /* on the disk */
     size_t seen_bytes;
     size_t kept_bytes;
+    bool is_direct;
     bool lost; /* a sync failed: the kernel has forgotten what was not written, later syncs do nothing */
 };
 
@@ -63,6 +64,8 @@ struct disk {
     /* Faults of the disk itself, to show that the test sees them. */
     bool ignores_file_sync;
     bool ignores_folder_sync;
+    unsigned direct_writes; /* past the page cache */
+    bool was_misaligned;    /* one of them was not of whole sectors */
 };
 
 /* An empty disk. */

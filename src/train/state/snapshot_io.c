@@ -150,6 +150,12 @@ static void system_start_sync(void *ctx, int file, uint64_t offset, uint64_t cou
     (void)sync_file_range(file, (off_t)offset, (off_t)count, SYNC_FILE_RANGE_WRITE);
 }
 
+static int system_set_direct(void *ctx, int file, bool is_direct) {
+    (void)ctx;
+    int flags = fcntl(file, F_GETFL);
+    return flags < 0 || fcntl(file, F_SETFL, is_direct ? flags | O_DIRECT : flags & ~O_DIRECT) != 0 ? -errno : 0;
+}
+
 static int system_rename(void *ctx, int folder, const char *from, const char *to) {
     (void)ctx;
     return renameat(folder, from, folder, to) != 0 ? -errno : 0;
@@ -187,6 +193,7 @@ static int system_draw(void *ctx, uint64_t *out) {
 }
 
 const struct snapshot_io snapshot_io_system = {
+    .direct_bytes = 4096, /* of every disk's blocks and every processor's pages */
     .open_folder = system_open_folder,
     .lock_folder = system_lock_folder,
     .unlock_folder = system_unlock_folder,
@@ -197,6 +204,7 @@ const struct snapshot_io snapshot_io_system = {
     .read = system_read,
     .write = system_write,
     .start_sync = system_start_sync,
+    .set_direct = system_set_direct,
     .sync = sync_handle,
     .rename = system_rename,
     .remove = system_remove,

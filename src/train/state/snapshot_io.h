@@ -15,6 +15,7 @@ typedef int snapshot_name_fn(void *each_ctx, const char *name);
 
 struct snapshot_io {
     void *ctx;
+    size_t direct_bytes; /* a power of two: see set_direct() */
     /* make: create it, durably, if it is missing. */
     int (*open_folder)(void *ctx, const char *path, bool make);
     /* -EWOULDBLOCK: another process has it. 0 also where there are no locks. Ends with the process, if not before. */
@@ -32,6 +33,10 @@ struct snapshot_io {
     /* Begins to bring these bytes to the disk, and does not wait: a hint, so that the disk works while the next ones
      * are written. */
     void (*start_sync)(void *ctx, int file, uint64_t offset, uint64_t count);
+    /* From now on bytes that are written go past the page cache, or again through it. Memory, place in the file and
+     * count are multiples of direct_bytes then. -errno: this file system cannot; a write may say so, too, by -EINVAL.
+     */
+    int (*set_direct)(void *ctx, int file, bool is_direct);
     /* All bytes of a file, or all names of a folder, are on the disk when it succeeds. When it fails, nobody knows
      * which are, and a second try would say nothing about them. */
     int (*sync)(void *ctx, int handle);
