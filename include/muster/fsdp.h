@@ -369,6 +369,81 @@ static inline int muster_fsdp_load_newest_checkpoint(struct muster_fsdp *fsdp, s
     return muster_fsdp_load_newest_checkpoint_sized(fsdp, optimizer, folder, extra, options, out, sizeof *out);
 }
 
+/* ---- Checkpoints in the background ----
+ *
+ * The state that is committed is saved by a thread while training goes on:
+ *
+ *     muster_fsdp_commit(fsdp, ++step, &extra);
+ *     if (step % 100 == 0) {
+ *         muster_fsdp_start_checkpoint(fsdp, "checkpoints", &extra, NULL, NULL);
+ *     }
+ *     ...
+ *     muster_fsdp_wait_checkpoint(fsdp);          // at the end, and before an exit for a pre-emption
+ *
+ * The threads of all ranks have a low priority, and a group of their own. They write files as muster/checkpoint.h
+ * describes: a checkpoint is complete when all ranks have written, or it is none. A rank that is killed in the middle
+ * of a save loses that save alone: the checkpoint before it loads, and the state in memory is what it was.
+ *
+ * A thread reads the committed copy, and the second step of the optimizer that follows is to be written there. */
+
+/* What if the thread still reads by then? */
+enum muster_fsdp_overlap {
+    /* It is soon done, because it copies this rank's share of the state first, and saves that: as many bytes of memory
+     * (muster_fsdp_memory(), background_bytes), reserved by the first save. The optimizer waits for the copying at
+     * most. */
+    MUSTER_FSDP_OVERLAP_COPY,
+    /* The optimizer waits until this rank's share has been written. */
+    MUSTER_FSDP_OVERLAP_WAIT,
+    /* The save is given up, on all ranks. */
+    MUSTER_FSDP_OVERLAP_GIVE_UP,
+};
+
+/* Start from MUSTER_FSDP_BACKGROUND_OPTIONS_INIT. keep, visible_ms: as in muster_checkpoint_options. */
+struct muster_fsdp_background_options {
+    size_t size;
+    uint32_t keep;
+    int64_t visible_ms;
+    enum muster_fsdp_overlap overlap;
+    bool must_start; /* waits for a save that is under way, rather than skip this one: for the last. Equal on all ranks
+                      */
+};
+#define MUSTER_FSDP_BACKGROUND_OPTIONS_INIT                                                                            \
+    { sizeof(struct muster_fsdp_background_options), 2, MUSTER_CHECKPOINT_VISIBLE_MS, MUSTER_FSDP_OVERLAP_COPY, false }
+
+/* Starts to save what was committed last, after muster_fsdp_commit() and before the next begin. Collective: every rank
+ * calls. While a save is under way on any rank, all skip this one, which is counted. *out_started: not skipped; may be
+ * NULL. extra: as in that commit; it is copied. Does not wait for a disk, but for the other ranks, by two short
+ * all_reduces; the first call makes a group and starts a thread. MUSTER_EINVAL; MUSTER_ENOMEM: no memory on a rank: all
+ * get it, and training goes on. A save that fails later is told by muster_fsdp_wait_checkpoint(), in the statistics,
+ * and by a log line of rank 0; it does not end the training, and the next one is a new try. */
+int muster_fsdp_start_checkpoint(struct muster_fsdp *fsdp, const char *folder,
+                                 const struct muster_snapshot_state *extra,
+                                 const struct muster_fsdp_background_options *options, bool *out_started);
+
+/* Waits until no save is under way on this rank. The result is that of the last save that was started, the same on all
+ * ranks unless one of them is gone; MUSTER_OK without any. MUSTER_ECANCELED: it was given up. Other codes: those of
+ * muster_checkpoint_save(). Not collective; blocks. muster_fsdp_free() waits, too, unless the training has failed. */
+int muster_fsdp_wait_checkpoint(struct muster_fsdp *fsdp);
+
+/* Of all saves in the background so far. started = completed + failed + given_up + is_running. */
+struct muster_fsdp_background_statistics {
+    uint64_t started, completed, failed, given_up;
+    uint64_t skipped;       /* fell due while another one was under way: not among those that were started */
+    int64_t last_step;      /* of the newest that was completed; -1: none */
+    uint64_t waited_count;  /* steps of the optimizer that have waited for a thread, or do now */
+    int64_t waited_ns;      /* and how long */
+    int32_t last_status;    /* of the last save that has ended */
+    bool is_running;        /* one is under way on this rank */
+    char last_failure[256]; /* its sentence, if it failed, cut where it is too long; or "" */
+};
+/* Does not block; once a save was started, any thread may ask until the fsdp is freed. MUSTER_EINVAL. */
+int muster_fsdp_background_statistics_sized(const struct muster_fsdp *fsdp,
+                                            struct muster_fsdp_background_statistics *out, size_t out_bytes);
+static inline int muster_fsdp_background_statistics(const struct muster_fsdp *fsdp,
+                                                    struct muster_fsdp_background_statistics *out) {
+    return muster_fsdp_background_statistics_sized(fsdp, out, sizeof *out);
+}
+
 /* ---- What it costs ---- */
 
 /* Bytes. "A host" counts once what its ranks share. docs/fsdp.md has the formulas. */
@@ -384,6 +459,7 @@ struct muster_fsdp_memory {
     size_t host_bytes;          /* a host: all that it shares */
     size_t rank_bytes;          /* a rank: all that is its own */
     size_t kept_bytes;          /* a host: the second copy of parameters and what optimizers remember, or 0 */
+    size_t background_bytes;    /* a rank: room for the copy that is saved in the background, or 0 */
 };
 int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out, size_t out_bytes);
 static inline int muster_fsdp_memory(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out) {

@@ -10,6 +10,7 @@
 #include "train/checkpoint/checkpoint_map.h"
 #include "train/checkpoint/checkpoint_name.h"
 #include "train/checkpoint/checkpoint_record.h"
+#include "train/checkpoint/checkpoint_watched.h"
 #include "train/state/snapshot_files.h"
 #include "train/state/state_description.h"
 
@@ -63,9 +64,10 @@ void checkpoint_pass_over(struct muster_checkpoint_found *found, int64_t step, c
 
 struct checkpoint_settings {
     uint32_t keep;
-    int64_t visible_ms;   /* how long to wait for files of other hosts */
-    uint64_t block_bytes; /* CHECKPOINT_BLOCK_BYTES; tests have smaller ones */
-    size_t write_bytes;   /* CHECKPOINT_WRITE_BYTES; likewise */
+    int64_t visible_ms;                   /* how long to wait for files of other hosts */
+    uint64_t block_bytes;                 /* CHECKPOINT_BLOCK_BYTES; tests have smaller ones */
+    size_t write_bytes;                   /* CHECKPOINT_WRITE_BYTES; likewise */
+    const struct checkpoint_watch *watch; /* NULL: none */
 };
 
 /* What one rank has to do for a save. */

@@ -198,9 +198,9 @@ static int read_settings(const struct muster_checkpoint_options *given, struct c
     return code;
 }
 
-int muster_checkpoint_save(struct muster_group *group, const char *folder, int64_t step,
-                           const struct muster_checkpoint_state *state,
-                           const struct muster_checkpoint_options *options) {
+int checkpoint_save_watched(const struct snapshot_io *io, struct muster_group *group, const char *folder, int64_t step,
+                            const struct muster_checkpoint_state *state,
+                            const struct muster_checkpoint_options *options, const struct checkpoint_watch *watch) {
     struct checkpoint_description own = {.chunks = NULL};
     struct checkpoint_settings settings = {.keep = 0};
     if (!group) {
@@ -208,9 +208,16 @@ int muster_checkpoint_save(struct muster_group *group, const char *folder, int64
     }
     int code = folder && folder[0] ? 0 : status_fail(MUSTER_EINVAL, "no folder for checkpoints is named");
     code = code ? code : read_settings(options, &settings);
+    settings.watch = watch;
     code = code ? code : checkpoint_description_read(state, &own);
     code = snapshot_agree(group, code);
-    code = code ? code : checkpoint_save_group(&snapshot_io_system, group, folder, step, &own.state, &settings);
+    code = code ? code : checkpoint_save_group(io, group, folder, step, &own.state, &settings);
     checkpoint_description_done(&own);
     return code;
+}
+
+int muster_checkpoint_save(struct muster_group *group, const char *folder, int64_t step,
+                           const struct muster_checkpoint_state *state,
+                           const struct muster_checkpoint_options *options) {
+    return checkpoint_save_watched(&snapshot_io_system, group, folder, step, state, options, NULL);
 }

@@ -184,9 +184,16 @@ static int sync_folder(const struct snapshot_folder *folder) {
 
 /* ---- a part ---- */
 
+static int look_at_watch(const struct checkpoint_watch *watch) {
+    return watch && atomic_load_explicit(watch->gives_up, memory_order_relaxed)
+               ? status_fail(MUSTER_ECANCELED, "what is saved was needed for the next step")
+               : 0;
+}
+
 /* Writes a range, and fills in the checksums of its blocks. */
-static int write_range(struct checkpoint_stream *out, const uint8_t *data, uint64_t bytes, uint64_t block_bytes,
-                       uint64_t *checksums) {
+static int write_range(const struct checkpoint_settings *settings, struct checkpoint_stream *out, const uint8_t *data,
+                       uint64_t bytes, uint64_t *checksums) {
+    uint64_t block_bytes = settings->block_bytes;
     struct checksum checksum;
     checksum_init(&checksum);
     for (uint64_t done = 0; done < bytes;) {
@@ -194,7 +201,8 @@ static int write_range(struct checkpoint_stream *out, const uint8_t *data, uint6
         piece = piece < bytes - done ? piece : bytes - done;
         piece = piece < CHECKPOINT_PIECE_BYTES ? piece : CHECKPOINT_PIECE_BYTES;
         checksum_add(&checksum, data + done, (size_t)piece);
-        int code = checkpoint_stream_add(out, data + done, (size_t)piece);
+        int code = look_at_watch(settings->watch);
+        code = code ? code : checkpoint_stream_add(out, data + done, (size_t)piece);
         if (code) {
             return code;
         }
@@ -219,8 +227,9 @@ static int write_ranges(const struct checkpoint_save *save, const struct part_pl
     int code = checkpoint_stream_add(out, buf_bytes(&plan->header), plan->header.len);
     for (size_t i = 0; i < save->ranges.count && code == 0; i++) {
         const struct checkpoint_range *range = &save->ranges.items[i];
-        code = write_range(out, range->data, range->count * save->map.tensors[range->tensor].element_bytes,
-                           save->settings.block_bytes, plan->checksums + plan->layout.places[i].block);
+        code = write_range(&save->settings, out, range->data,
+                           range->count * save->map.tensors[range->tensor].element_bytes,
+                           plan->checksums + plan->layout.places[i].block);
     }
     return code ? code
                 : checkpoint_stream_add(out, plan->checksums, plan->layout.block_count * sizeof *plan->checksums);
@@ -234,6 +243,9 @@ static int write_part(const struct checkpoint_save *save, const struct part_plan
         return code;
     }
     code = write_ranges(save, plan, &stream);
+    if (save->settings.watch) {
+        save->settings.watch->has_read(save->settings.watch->context);
+    }
     int end_code = checkpoint_stream_end(&stream);
     out->bytes = stream.bytes;
     return code ? code : end_code;

@@ -4,7 +4,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "train/units/fsdp_impl.h"
+#include "train/units/fsdp_background.h"
 
 /* A rank's part of the averages, unit by unit. */
 static int make_shard(struct muster_fsdp *fsdp) {
@@ -82,6 +82,7 @@ void muster_fsdp_free(struct muster_fsdp *fsdp) {
     if (!fsdp) {
         return;
     }
+    fsdp_background_end(fsdp);
     fsdp_reduce_drain(fsdp);
     fsdp_gather_free(fsdp);
     fsdp_buffers_free(fsdp);

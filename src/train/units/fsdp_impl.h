@@ -14,6 +14,8 @@
  *   fsdp_optimizer.c  ranges, the optimizer on them, norm
  *   fsdp_memory.c     what is resident, and what will be
  *   fsdp_keep.c       a state that outlives its processes; fsdp_kept.c what steps ask of it
+ *   fsdp_background.c, fsdp_background_start.c  checkpoints of it while training goes on
+ *   fsdp_parts.c      what a rank has, as a checkpoint describes it
  *   fsdp_snapshot.c   the tensors of a snapshot (fsdp_snapshot.h); fsdp_save.c, fsdp_load.c
  *
  * unit_layout.h says where parameters are and who has which part, mesh.h which ranks form rows and columns. */
@@ -111,6 +113,9 @@ struct fsdp_kept {
     uint64_t steps_at_commit;           /* numbers.step_count at the last commit */
 };
 
+struct fsdp_background; /* fsdp_background.c */
+struct snapshot_io;
+
 struct muster_fsdp {
     struct muster_fsdp_options options; /* its hook: `hook`, or NULL */
     struct muster_ddp_hook hook;
@@ -128,9 +133,11 @@ struct muster_fsdp {
     struct state_region values; /* float32: what this host stores of every unit. Part of a copy, if it is kept */
     struct state_region copy;   /* bfloat16: the same, if that is computed with */
     struct fsdp_state *states;
-    struct fsdp_kept *kept; /* NULL: the state ends with its processes */
-    float *shard;           /* this rank's part of the averages, of all units; malloc'd */
-    size_t *shard_at;       /* per unit: where it begins, in elements */
+    struct fsdp_kept *kept;             /* NULL: the state ends with its processes */
+    struct fsdp_background *background; /* NULL: no checkpoint was started */
+    const struct snapshot_io *disk;     /* for those; NULL: the system's */
+    float *shard;                       /* this rank's part of the averages, of all units; malloc'd */
+    size_t *shard_at;                   /* per unit: where it begins, in elements */
     size_t shard_count;
     size_t *counts; /* for a call with counts per rank: room for all ranks */
     uint8_t *met;   /* for a barrier of the row: a byte of each of its ranks */

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "train/optimizers/optimizer_beside.h"
 #include "train/state/state_bytes.h"
+#include "train/units/fsdp_background.h"
 #include "train/units/fsdp_snapshot.h"
 
 /* ---- what a copy holds ---- */
@@ -177,6 +178,7 @@ int muster_fsdp_keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimize
 /* Without a step of the optimizer the values stay: the other copy gets them. */
 static void write_unchanged(struct muster_fsdp *fsdp, const struct fsdp_table *table) {
     struct copies *copies = fsdp->kept->copies;
+    fsdp_background_before_write(fsdp);
     copies_begin(copies);
     copy_own(fsdp, table->region ? table->region : &fsdp->values, table->slot_count,
              (char *)copies_current(copies) + copies_delta(copies));

@@ -3,7 +3,7 @@
 
 #include "base/status.h"
 #include "train/optimizers/optimizer_beside.h"
-#include "train/units/fsdp_impl.h"
+#include "train/units/fsdp_background.h"
 
 int fsdp_keep_check_begin(const struct muster_fsdp *fsdp) {
     return fsdp->kept && copies_is_begun(fsdp->kept->copies)
@@ -30,6 +30,7 @@ int fsdp_keep_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
     if (copies_is_begun(copies)) {
         return fsdp_keep_check_begin(fsdp);
     }
+    fsdp_background_before_write(fsdp);
     copies_begin(copies);
     return optimizer_step_beside(optimizer, gradients, options, copies_delta(copies));
 }

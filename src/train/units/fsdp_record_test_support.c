@@ -180,6 +180,11 @@ void muster_group_abort(struct muster_group *group, const char *reason) {
     fail_msg("aborted: %s", reason);
 }
 
+/* There is none but the test's own. */
+void muster_group_free(struct muster_group *group) {
+    assert_null(group);
+}
+
 void mesh_abort(const struct mesh *mesh, const char *reason) {
     (void)mesh;
     fail_msg("aborted: %s", reason);

@@ -1,0 +1,23 @@
+/* For rooms beside this one: a save in a thread of its own, while others use what it reads. */
+#ifndef TRAIN_CHECKPOINT_WATCHED_H
+#define TRAIN_CHECKPOINT_WATCHED_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include <muster/checkpoint.h>
+
+#include "train/state/snapshot_io.h"
+
+struct checkpoint_watch {
+    const atomic_bool *gives_up;     /* looked at after each piece: the save of all ranks fails, MUSTER_ECANCELED */
+    void (*has_read)(void *context); /* this rank reads its chunks no more. Not called where it fails before it does */
+    void *context;
+};
+
+/* muster_checkpoint_save() on any disk. watch: NULL for none. */
+int checkpoint_save_watched(const struct snapshot_io *io, struct muster_group *group, const char *folder, int64_t step,
+                            const struct muster_checkpoint_state *state,
+                            const struct muster_checkpoint_options *options, const struct checkpoint_watch *watch);
+
+#endif
