@@ -108,6 +108,12 @@ static void say_result(struct trainer *t, struct step_times *times) {
     if (times->count > 0) {
         printf("median step: %.1f ms, peak memory %.1f MiB\n", 1e3 * median(times), memory_peak_mib());
     }
+    struct muster_fsdp_background_statistics saves;
+    if (sharding_saves(&t->sharding, &saves)) {
+        printf("checkpoints while training went on: %" PRIu64 " complete, %" PRIu64 " skipped, %" PRIu64
+               " failed; the optimizer waited %.1f ms for them\n",
+               saves.completed, saves.skipped, saves.failed + saves.given_up, 1e-6 * (double)saves.waited_ns);
+    }
 }
 
 /* ---- Training ---- */
@@ -130,7 +136,7 @@ static void finish_step(struct trainer *t) {
         evaluate(t);
     }
     if (is_due(t, t->options.save_every)) {
-        trainer_save(t);
+        trainer_save(t, t->step == t->options.steps);
     }
 }
 
@@ -158,7 +164,7 @@ static bool is_to_stop(struct trainer *t) {
     bool stop = false;
     check(muster_stop_requested(t->group, &stop), "ask whether to stop");
     if (stop && t->step < t->options.steps) {
-        trainer_save(t);
+        trainer_save(t, true);
         if (t->rank == 0) {
             printf("asked to stop: stopping after step %" PRId64 "\n", t->step);
         }

@@ -268,8 +268,27 @@ static struct muster_checkpoint_state as_checkpoint(const struct muster_snapshot
                                                                    state->values, state->value_count);
 }
 
+static void save_committed(struct sharding *sharding, const char *folder, const struct muster_snapshot_state *extra,
+                           bool is_last) {
+    struct muster_fsdp_background_options options = MUSTER_FSDP_BACKGROUND_OPTIONS_INIT;
+    options.must_start = is_last;
+    check(muster_fsdp_start_checkpoint(sharding->fsdp, folder, extra, &options, NULL), "start a checkpoint");
+    if (is_last) {
+        check(muster_fsdp_wait_checkpoint(sharding->fsdp), "save a checkpoint");
+    }
+}
+
+bool sharding_saves(const struct sharding *sharding, struct muster_fsdp_background_statistics *out) {
+    return sharding->fsdp != NULL && muster_fsdp_background_statistics(sharding->fsdp, out) == MUSTER_OK &&
+           out->started > 0;
+}
+
 static void save_parts(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder, int64_t step,
-                       const struct muster_snapshot_state *extra) {
+                       const struct muster_snapshot_state *extra, bool is_last) {
+    if (sharding->fsdp != NULL && sharding->is_kept) {
+        save_committed(sharding, folder, extra, is_last);
+        return;
+    }
     if (sharding->fsdp != NULL) {
         check(muster_fsdp_save_checkpoint(sharding->fsdp, optimizer, folder, step, extra, NULL), "save a checkpoint");
         return;
@@ -295,10 +314,10 @@ static int load_parts(struct sharding *sharding, struct muster_optimizer *optimi
 }
 
 void sharding_save(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder, int64_t step,
-                   const struct muster_snapshot_state *extra) {
+                   const struct muster_snapshot_state *extra, bool is_last) {
     bool saves = muster_group_rank(sharding->group) == 0;
     if (sharding->choice.parts) {
-        save_parts(sharding, optimizer, folder, step, extra);
+        save_parts(sharding, optimizer, folder, step, extra, is_last);
         return;
     }
     if (sharding->fsdp != NULL) {

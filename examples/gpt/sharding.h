@@ -94,9 +94,12 @@ double sharding_squared_norm(struct sharding *sharding);
 void sharding_step(struct sharding *sharding, struct muster_optimizer *optimizer, double gradient_scale);
 
 /* The parameters, what the optimizer remembers, and what `extra` describes, as a snapshot or a checkpoint that any
- * number of ranks can load, with any sharding. */
+ * number of ranks can load, with any sharding. A kept state of which every rank saves a part is saved while training
+ * goes on; what falls due before that is done is skipped, but the last is waited for. */
 void sharding_save(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder, int64_t step,
-                   const struct muster_snapshot_state *extra);
+                   const struct muster_snapshot_state *extra, bool is_last);
+/* Of saves while training goes on. False: there were none. */
+bool sharding_saves(const struct sharding *sharding, struct muster_fsdp_background_statistics *out);
 /* Before sharding_start(). False: there is neither a checkpoint, which is looked for with `parts`, nor a snapshot. */
 bool sharding_load(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder,
                    const struct muster_snapshot_state *extra, struct muster_snapshot_found *found);

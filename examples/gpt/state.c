@@ -44,12 +44,12 @@ static struct muster_snapshot_state describe_extra(struct extra *extra, struct t
                                                                NUMBERS + CURVE_VALUES);
 }
 
-/* Rank 0 saves; all ranks wait until it is on the disk. */
-void trainer_save(struct trainer *trainer) {
+void trainer_save(struct trainer *trainer, bool is_last) {
     struct extra extra;
     if (trainer->options.snapshot != NULL) {
         struct muster_snapshot_state state = describe_extra(&extra, trainer);
-        sharding_save(&trainer->sharding, trainer->optimizer, trainer->options.snapshot, trainer->step, &state);
+        sharding_save(&trainer->sharding, trainer->optimizer, trainer->options.snapshot, trainer->step, &state,
+                      is_last);
     }
 }
 

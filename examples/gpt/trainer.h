@@ -53,8 +53,9 @@ double trainer_evaluate(struct trainer *trainer);
 
 /* ---- state.c ---- */
 
-/* Saves what training goes on from, if a folder was given. */
-void trainer_save(struct trainer *trainer);
+/* Saves what training goes on from, if a folder was given. is_last: it is on the disk when this returns; others may be
+ * saved while training goes on (sharding_save()). */
+void trainer_save(struct trainer *trainer, bool is_last);
 
 /* Loads it into a trainer whose model is made. False: there is no snapshot. */
 bool trainer_load(struct trainer *trainer);
