@@ -2,10 +2,12 @@
 
     tests/examples/kills.py [--count N] [--seed S] [--program gpt|mnist] [--sharding ddp|fsdp|hybrid]
                             [--victim rank|guardian|agent] [--hosts 1|2] [--per-host N] [--backend c10d|muster]
+                            [--parts-every N]
 
 kills N processes in all, at any moment, in jobs of 20 kills each, and compares every job's last snapshot with that of a job that
 nobody disturbed. Two hosts are two agents of this machine whose ranks share no memory (MUSTER_HOST_ID); an agent that is killed
 takes its host's state with it, and is replaced at once. With c10d the second agent alone is killed, since the first holds the store.
+--parts-every: every rank saves its part of the state of every Nth step while it trains.
 MUSTER_BINARY names the launcher; the trainers are in examples/ beside it.
 """
 
@@ -30,6 +32,7 @@ GPT = ("--n-layer=2", "--n-head=2", "--n-embd=36", "--block-size=32", "--batch=8
 STARTED = re.compile(r"^rank (\d+) of (\d+): pid (\d+), restart (\d+)")
 FOUND = re.compile(r"^from (?:step (\d+), which was in memory|memory of epoch \d+, step (\d+)): ")
 PATIENCE_S = 120
+KEPT = 2  # checkpoints in a folder
 
 
 class Tally:
@@ -183,7 +186,10 @@ def job(program, layout, kills, arguments, folder, chance, pause, tally):
     tally.kills += kills - left
     assert not any(codes), f"exit codes {codes}\n{team.text}"
     assert os.path.isdir(folder), f"the job has ended well, and left no snapshot\n{team.text}"
-    return trainers.snapshot(folder)
+    if "--parts" not in arguments:
+        return trainers.snapshot(folder)
+    assert len(os.listdir(folder)) <= KEPT * (2 + layout.ranks), f"left-overs of saves: {os.listdir(folder)}"
+    return trainers.checkpoint(folder)
 
 
 def compare(program, layout, kills, arguments, chance, pause, tally):
@@ -196,8 +202,11 @@ def compare(program, layout, kills, arguments, chance, pause, tally):
         assert tally.scratch <= before + kills, "a committed state was not found"
 
 
-def arguments_of(program, sharding, steps):
-    return (*GPT, f"--sharding={sharding}", f"--steps={steps}") if program == "gpt" else (f"--steps={steps}", "--epochs=1000")
+def arguments_of(program, sharding, steps, parts_every=0):
+    if program == "mnist":
+        return f"--steps={steps}", "--epochs=1000"
+    parts = ("--parts", f"--save-every={parts_every}") if parts_every > 0 else ()
+    return *GPT, f"--sharding={sharding}", f"--steps={steps}", *parts
 
 
 def main():
@@ -210,13 +219,14 @@ def main():
     parser.add_argument("--hosts", type=int, choices=(1, 2), default=1)
     parser.add_argument("--per-host", type=int, default=2)
     parser.add_argument("--backend", choices=("c10d", "muster"), default="c10d")
+    parser.add_argument("--parts-every", type=int, default=0)
     given = parser.parse_args()
     if given.victim == "agent" and (given.hosts == 1 or given.sharding == "fsdp"):
         parser.error("a state whose only host is lost is lost: --victim=agent needs --hosts=2, and ddp or hybrid")
     layout = Layout(given.victim, given.hosts, given.per_host, given.backend)
     chance, tally = random.Random(given.seed), Tally()
     while tally.kills < given.count:
-        compare(given.program, layout, min(20, given.count - tally.kills), arguments_of(given.program, given.sharding, 3000),
+        compare(given.program, layout, min(20, given.count - tally.kills), arguments_of(given.program, given.sharding, 3000, given.parts_every),
                 chance, 0.3, tally)
         print(f"{tally.kills} kills", flush=True)
     seconds = sorted(tally.seconds)

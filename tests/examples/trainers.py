@@ -56,11 +56,27 @@ def small_data(folder, count):
     return f"--data={folder}"
 
 
+def newest(folder, prefix):
+    """Path of the record of the last step, without its suffix."""
+    return max((path[:-len(".json")] for path in glob.glob(os.path.join(folder, prefix + "*.json"))
+                if os.path.basename(path)[len(prefix):-len(".json")].isdecimal()), key=lambda path: int(path.rpartition("-")[2]))
+
+
 def snapshot(folder):
     """Tensors of the newest snapshot: name -> bytes; checks nothing, that is the library's affair."""
-    newest = max(glob.glob(os.path.join(folder, "step-*.json")),
-                 key=lambda path: int(os.path.basename(path)[len("step-"):-len(".json")]))
-    (path,) = glob.glob(newest[:-len(".json")] + "-*.safetensors")
+    (path,) = glob.glob(newest(folder, "step-") + "-*.safetensors")
+    return read_safetensors(path)
+
+
+def checkpoint(folder):
+    """Ranges of tensors in the parts of the newest checkpoint: name -> bytes."""
+    ranges = {}
+    for path in glob.glob(newest(folder, "checkpoint-") + "-*.safetensors"):
+        ranges |= {name: content for name, content in read_safetensors(path).items() if name != "xxh3"}
+    return ranges
+
+
+def read_safetensors(path):
     with open(path, "rb") as file:
         content = file.read()
     (length,) = struct.unpack("<Q", content[:8])
