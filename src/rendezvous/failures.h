@@ -9,7 +9,7 @@
  * The node that writes the first failure for good judges: it may have been the victims' node, on a busy machine. It
  * tells its record at once, but not that it is complete ("told"), for which every report waits. All others that learn
  * of it state what has failed on them, if anything, and state it again with the last words. The judge compares the ages
- * when it hears them (round/hearing.h), for 100 ms at most, puts the oldest death under the key, and says that it is
+ * when it hears them (round/hearing.h), for 300 ms at most, puts the oldest death under the key, and says that it is
  * told. A failure with restarts left is not judged: nobody reports it, and no restart is to wait. */
 #ifndef RENDEZVOUS_FAILURES_H
 #define RENDEZVOUS_FAILURES_H

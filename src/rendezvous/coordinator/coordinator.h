@@ -118,7 +118,7 @@ struct coordinator_failure {
 };
 /* A worker of the node has failed: the others are told at once. The node stays, until it joins, closes, or is lost. A
  * second call completes the record. After a CLOSED for a failure every node that was at work answers with a call, empty
- * if none of its workers has failed: until then, or for 100 ms, an older death may become the cause, and the complete
+ * if none of its workers has failed: until then, or for 300 ms, an older death may become the cause, and the complete
  * record is held back. */
 void coordinator_failed(struct coordinator *coordinator, struct coordinator_member *member,
                         const struct coordinator_failure *failure, int64_t now_ms);

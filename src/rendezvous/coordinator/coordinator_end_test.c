@@ -10,6 +10,7 @@
 #include <muster/status.h>
 
 #include "rendezvous/coordinator/coordinator_peers_test_support.h"
+#include "rendezvous/round/cause.h"
 
 static void lose_worker(struct peers *f, size_t i, const char *cause, bool is_final) {
     const struct coordinator_failure failure = {
@@ -128,19 +129,33 @@ static void later_record_tells_how_late_the_first_one_was(void **state) {
     peers_hear_nothing(f);
 }
 
+/* A machine with far more processes than processors let an agent wait for 130 ms and more. */
+static void a_slow_node_is_heard(void **state) {
+    struct peers *f = *state;
+    form_and_fail(f, 2, 1);
+    lose_older(f, 0, "a victim, and its words", 1);
+    peers_pass_ms(f, 250);
+    peers_hear_nothing(f);
+    lose_older(f, 1, "the first, and its words", 270);
+    for (size_t i = 0; i < 2; i++) {
+        hear_closed(f, i, "the first, and its words", "has failed for good");
+    }
+    peers_hear_nothing(f);
+}
+
 /* One does not answer, one has gone. */
 static void answers_are_awaited_for_a_moment(void **state) {
     struct peers *f = *state;
     form_and_fail(f, 3, 1);
     lose_older(f, 0, "a victim, and its words", 1);
     peers_lose(f, 2);
-    peers_pass_ms(f, 99);
+    peers_pass_ms(f, RDZV_OTHERS_MS - 1);
     peers_hear_nothing(f);
     assert_int_equal(coordinator_wake_ms(f->coordinator), f->now_ms + 1);
     peers_pass_ms(f, 1);
     all_hear_closed(f, 2, "a victim, and its words");
     assert_int_equal(coordinator_wake_ms(f->coordinator), INT64_MAX);
-    lose_older(f, 1, "the first, too late", 120); /* it has been reported */
+    lose_older(f, 1, "the first, too late", RDZV_OTHERS_MS + 20); /* it has been reported */
     peers_hear_nothing(f);
     form_and_fail(f, 3, 1);
     answer(f, 1);
@@ -268,6 +283,7 @@ int main(void) {
         END_TEST(older_death_takes_the_place_of_its_victims),
         END_TEST(first_one_heard_counts_unless_another_is_older),
         END_TEST(later_record_tells_how_late_the_first_one_was),
+        END_TEST(a_slow_node_is_heard),
         END_TEST(answers_are_awaited_for_a_moment),
         END_TEST(final_failure_ends_a_job_with_restarts_left),
         END_TEST(failure_counts_in_its_world),

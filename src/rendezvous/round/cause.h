@@ -41,8 +41,9 @@ enum { RDZV_DEATH_UNSURE_MS = 4 };
 /* A node that hears of another one's failure, and of none of its own, says so only after this time: ranks that fail
  * because of one of its workers may be faster than the word that this one has ended. */
 enum { RDZV_NOTHING_FAILED_MS = 50 };
-/* How long the others have to say what has failed on them; and how much longer if all that is known is victims. */
-enum { RDZV_OTHERS_MS = 100, RDZV_CULPRIT_MS = 400 };
+/* How long the others have to say what has failed on them, which takes an agent on a machine with far more processes
+ * than processors more than 100 ms; and how much longer if all that is known is victims. */
+enum { RDZV_OTHERS_MS = 300, RDZV_CULPRIT_MS = 400 };
 
 struct rdzv_death {
     bool is_known;
