@@ -137,7 +137,7 @@ def text_is_written_once():
 def mistakes_are_explained():
     text = trainers.run(2, "gpt", *SMALL, "--sharding=none", expect=1)
     assert "--sharding=none is for one process; here are 2" in text, text
-    assert "not none, ddp or fsdp" in trainers.run(0, "gpt", "--sharding=x", expect=2)
+    assert "not none, ddp, fsdp or hybrid" in trainers.run(0, "gpt", "--sharding=x", expect=2)
 
 
 trainers.main([ranks_compute_what_one_process_does, dropout_does_not_depend_on_ranks, shares_may_differ,

@@ -81,7 +81,8 @@ def paused(agents, with_workers=False, by_freezer=False):
         return
     try:
         for pid in pids:
-            jobs.stop(pid)
+            with contextlib.suppress(ProcessLookupError):  # a worker's own, which has ended meanwhile
+                jobs.stop(pid)
         yield
     finally:
         for pid in pids:

@@ -193,10 +193,17 @@ def process_state(pid):
 
 def stop(pid):
     """SIGSTOP, and waits until all threads are stopped: on a busy machine they run on for a while. Polls: nobody but the
-    parent is told."""
+    parent is told. ProcessLookupError: it has ended."""
     os.kill(pid, signal.SIGSTOP)
-    while {process_state(f"{pid}/task/{task}") for task in os.listdir(f"/proc/{pid}/task")} - {"T", None}:
+    while alive(pid):
+        try:
+            states = {process_state(f"{pid}/task/{task}") for task in os.listdir(f"/proc/{pid}/task")}
+        except FileNotFoundError:
+            break
+        if not states - {"T", None}:
+            return
         time.sleep(0.001)
+    raise ProcessLookupError(pid)
 
 
 def parent(pid):
