@@ -23,6 +23,7 @@
 #ifndef MUSTER_CHECKPOINT_H
 #define MUSTER_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -71,14 +72,34 @@ struct muster_checkpoint_state {
 
 #define MUSTER_CHECKPOINT_VISIBLE_MS INT64_C(10000)
 
+/* How far a rank is with what it writes or reads. */
+struct muster_checkpoint_progress {
+    int64_t step;
+    bool is_load;
+    uint64_t bytes, total_bytes; /* of this rank: so far, and in all */
+    double seconds;              /* since its first byte; bytes / seconds is the speed */
+};
+/* Called by the thread that saves or loads: after a second and each second from then on, and at the end if it was
+ * called before. It must not call anything of the group. */
+typedef void muster_checkpoint_progress_fn(void *context, const struct muster_checkpoint_progress *progress);
+
 /* Start from MUSTER_CHECKPOINT_OPTIONS_INIT. */
 struct muster_checkpoint_options {
     size_t size;        /* of this struct, set by the initializer: lets it grow later */
     uint32_t keep;      /* how many complete checkpoints to keep, the new one included; > 0 */
     int64_t visible_ms; /* how long rank 0 waits until it sees a file of every host; >= 0 */
+    /* The most that this rank writes in a second, so that others get at the disk or the network. 0: no limit. */
+    uint64_t bytes_per_second;
+    /* A rank whose part is, bit for bit, its part of the checkpoint before (the newest up to this step) does not write
+     * it again. The file gets a second name (a hard link), and a disk has it once; so damage to it is damage to both.
+     * Costs a comparison of checksums up to the first block that differs. Where the world or the split has changed, or
+     * the file system has no hard links, the part is written. Equal on all ranks. */
+    bool incremental;
+    muster_checkpoint_progress_fn *progress; /* NULL: rank 0 writes a log line now and then (MUSTER_DEBUG=INFO) */
+    void *progress_context;
 };
 #define MUSTER_CHECKPOINT_OPTIONS_INIT                                                                                 \
-    { sizeof(struct muster_checkpoint_options), 2, MUSTER_CHECKPOINT_VISIBLE_MS }
+    { sizeof(struct muster_checkpoint_options), 2, MUSTER_CHECKPOINT_VISIBLE_MS, 0, false, NULL, NULL }
 
 /* Saves the state as the checkpoint of `step` (>= 0). Collective: every rank calls, with the same step and keep.
  * `folder` is one that all ranks see. It is made if it is missing (the folder it lies in must be there), and belongs to
@@ -120,9 +141,17 @@ struct muster_checkpoint_load_options {
     size_t size;        /* of this struct, set by the initializer: lets it grow later */
     int64_t step_max;   /* load the newest up to this step */
     int64_t visible_ms; /* how long to wait for files that other hosts have written and that are not in sight; >= 0 */
+    /* Tensors that have other names in the checkpoint, equal on all ranks: "encoder.*=model.encoder.*" says that
+     * encoder.weight is model.encoder.weight there. Before the = stands what the program calls it, with one * at most,
+     * which stands for any characters; behind it what the checkpoint does, with a * where these go. Of several that fit
+     * the first one counts. The list and its strings are borrowed. */
+    const char *const *renames;
+    size_t rename_count;
+    muster_checkpoint_progress_fn *progress; /* as in muster_checkpoint_options */
+    void *progress_context;
 };
 #define MUSTER_CHECKPOINT_LOAD_OPTIONS_INIT                                                                            \
-    { sizeof(struct muster_checkpoint_load_options), INT64_MAX, MUSTER_CHECKPOINT_VISIBLE_MS }
+    { sizeof(struct muster_checkpoint_load_options), INT64_MAX, MUSTER_CHECKPOINT_VISIBLE_MS, NULL, 0, NULL, NULL }
 
 /* Loads the newest checkpoint that any host sees, the same on every rank. Collective; the number of ranks, and who has
  * which chunks, may be other than in the save, and a tensor that was saved from chunks may be loaded whole, and the

@@ -398,17 +398,18 @@ enum muster_fsdp_overlap {
     MUSTER_FSDP_OVERLAP_GIVE_UP,
 };
 
-/* Start from MUSTER_FSDP_BACKGROUND_OPTIONS_INIT. keep, visible_ms: as in muster_checkpoint_options. */
+/* Start from MUSTER_FSDP_BACKGROUND_OPTIONS_INIT. checkpoint: NULL for the defaults; borrowed during the call, and what
+ * its progress_context points to until the save has ended. Its bytes_per_second is no limit any more while
+ * somebody waits for the save. */
 struct muster_fsdp_background_options {
     size_t size;
-    uint32_t keep;
-    int64_t visible_ms;
+    const struct muster_checkpoint_options *checkpoint;
     enum muster_fsdp_overlap overlap;
     bool must_start; /* waits for a save that is under way, rather than skip this one: for the last. Equal on all ranks
                       */
 };
 #define MUSTER_FSDP_BACKGROUND_OPTIONS_INIT                                                                            \
-    { sizeof(struct muster_fsdp_background_options), 2, MUSTER_CHECKPOINT_VISIBLE_MS, MUSTER_FSDP_OVERLAP_COPY, false }
+    { sizeof(struct muster_fsdp_background_options), NULL, MUSTER_FSDP_OVERLAP_COPY, false }
 
 /* Starts to save what was committed last, after muster_fsdp_commit() and before the next begin. Collective: every rank
  * calls. While a save is under way on any rank, all skip this one, which is counted. *out_started: not skipped; may be

@@ -9,7 +9,9 @@
 
 #include "train/checkpoint/checkpoint_map.h"
 #include "train/checkpoint/checkpoint_name.h"
+#include "train/checkpoint/checkpoint_progress.h"
 #include "train/checkpoint/checkpoint_record.h"
+#include "train/checkpoint/checkpoint_rename.h"
 #include "train/checkpoint/checkpoint_watched.h"
 #include "train/state/snapshot_files.h"
 #include "train/state/state_description.h"
@@ -64,10 +66,21 @@ void checkpoint_pass_over(struct muster_checkpoint_found *found, int64_t step, c
 
 struct checkpoint_settings {
     uint32_t keep;
-    int64_t visible_ms;                   /* how long to wait for files of other hosts */
-    uint64_t block_bytes;                 /* CHECKPOINT_BLOCK_BYTES; tests have smaller ones */
-    size_t write_bytes;                   /* CHECKPOINT_WRITE_BYTES; likewise */
+    int64_t visible_ms;        /* how long to wait for files of other hosts */
+    uint64_t block_bytes;      /* CHECKPOINT_BLOCK_BYTES; tests have smaller ones */
+    size_t write_bytes;        /* CHECKPOINT_WRITE_BYTES; likewise */
+    uint64_t bytes_per_second; /* 0: no limit */
+    bool incremental;          /* a part that has not changed is not written again */
+    struct checkpoint_listener listener;
     const struct checkpoint_watch *watch; /* NULL: none */
+};
+
+/* An older checkpoint, and this rank's part of it. */
+struct checkpoint_base {
+    bool has_part; /* the rest counts only then */
+    int64_t step;
+    uint64_t token;
+    struct checkpoint_part part;
 };
 
 /* What one rank has to do for a save. */
@@ -80,6 +93,7 @@ struct checkpoint_save {
     struct checkpoint_settings settings;
     struct checkpoint_map map;       /* the tensors; rank 0 has the rest, too */
     struct checkpoint_ranges ranges; /* of this rank, with data */
+    struct checkpoint_base base;     /* whose parts may be taken over */
     bool locked;
     bool published; /* the record may have got its name */
 };
@@ -89,8 +103,18 @@ int checkpoint_save_begin(struct checkpoint_save *save, const struct snapshot_io
                           const struct state_description *state, uint32_t rank, uint32_t size);
 /* Rank 0: makes and locks the folder, removes leftovers, draws save->token, which all are to be told. */
 int checkpoint_save_open(struct checkpoint_save *save);
-/* Each rank, with the token: writes its part, which is on the disk when it succeeds. */
+/* Rank 0, after that: the map of the newest checkpoint up to the step, and its record. Its parts may be taken over if
+ * they are as many, and have blocks of the same size. MUSTER_ENOENT, or any other reason why there is none; *out is to
+ * be handed to checkpoint_map_done() in any case. */
+int checkpoint_save_find_base(const struct checkpoint_save *save, struct checkpoint_map *out);
+/* ---- checkpoint_part.c ---- */
+
+/* Each rank, with the token: writes its part, which is on the disk when it succeeds. With save->base the file of that
+ * gets another name instead, if it has the same content. */
 int checkpoint_save_part(struct checkpoint_save *save, struct checkpoint_part *out);
+
+/* ---- checkpoint_write.c ---- */
+
 /* Rank 0, when all have written, with all parts in save->map: makes the checkpoint complete. witnesses: ranks whose
  * files it has to see first, to be sure that all ranks write into one folder. */
 int checkpoint_save_commit(struct checkpoint_save *save, const uint32_t *witnesses, uint32_t witness_count);
@@ -114,13 +138,15 @@ int checkpoint_open_file(const struct snapshot_folder *folder, const struct chec
 int checkpoint_read_map(const struct snapshot_folder *folder, const struct checkpoint_record *record, int64_t until_ms,
                         uint8_t **out);
 
-/* Finds the tensors of the state in the map. order: room for one number each. MUSTER_EINVAL names what is missing, or
- * of another type or shape; values, too. */
-int checkpoint_match(const struct checkpoint_map *map, const struct state_description *state, uint32_t *order);
+/* Finds the tensors of the state in the map, by the names that `renames` gives them. order: room for one number each.
+ * MUSTER_EINVAL names what is missing, or of another type or shape; values, too. */
+int checkpoint_match(const struct checkpoint_map *map, const struct state_description *state,
+                     const struct checkpoint_renames *renames, uint32_t *order);
 
 /* Reads these ranges, which are sorted, and checks each block that has something of them. MUSTER_ECORRUPT. */
 int checkpoint_read_ranges(const struct snapshot_folder *folder, const struct checkpoint_map *map,
-                           const struct checkpoint_ranges *wanted, int64_t until_ms);
+                           const struct checkpoint_ranges *wanted, int64_t until_ms,
+                           const struct checkpoint_listener *listener);
 
 /* ---- with a group, on any disk ---- */
 

@@ -7,6 +7,7 @@
 void job_init(struct job *job, const struct test_cut *cut) {
     struct test_cut own = *cut;
     job->size = cut->size;
+    job->is_incremental = false;
     for (own.rank = 0; own.rank < job->size; own.rank++) {
         test_state_init(&job->states[own.rank], test_small, TEST_SMALL_COUNT, &own);
     }
@@ -53,9 +54,11 @@ static int load_rank(struct job *job, const struct snapshot_folder *folder, cons
     struct test_state *state = &job->states[rank];
     struct checkpoint_ranges ranges = {.items = NULL};
     uint32_t order[TEST_SMALL_COUNT];
-    int code = checkpoint_match(map, &state->description, order);
+    const struct checkpoint_renames none = {NULL, 0};
+    const struct checkpoint_listener nobody = {.tell = NULL};
+    int code = checkpoint_match(map, &state->description, &none, order);
     code = code ? code : checkpoint_ranges_of_state(&state->description, order, rank, job->size, &ranges);
-    code = code ? code : checkpoint_read_ranges(folder, map, &ranges, until_ms);
+    code = code ? code : checkpoint_read_ranges(folder, map, &ranges, until_ms, &nobody);
     checkpoint_ranges_done(&ranges);
     return code ? code : checkpoint_map_values(map, state->values, 3, true);
 }
@@ -121,7 +124,8 @@ static int begin_all(struct saving *s, const struct snapshot_io *io, int64_t ste
         save->settings = (struct checkpoint_settings){.keep = keep,
                                                       .visible_ms = JOB_PATIENCE_MS,
                                                       .block_bytes = JOB_BLOCK_BYTES,
-                                                      .write_bytes = JOB_WRITE_BYTES};
+                                                      .write_bytes = JOB_WRITE_BYTES,
+                                                      .incremental = s->job->is_incremental};
         code = code ? code : own;
     }
     return code;
@@ -148,6 +152,20 @@ static int gather_ranges(struct saving *s) {
         }
     }
     return code ? code : checkpoint_map_check(map);
+}
+
+/* What rank 0 tells all of the checkpoint before. */
+static void share_base(struct saving *s) {
+    struct checkpoint_map map;
+    enter(s, 0);
+    int code = checkpoint_save_find_base(&s->saves[0], &map);
+    leave(s, 0);
+    for (uint32_t rank = 0; rank < s->job->size && code == 0; rank++) {
+        s->saves[rank].base =
+            (struct checkpoint_base){.has_part = true, .step = map.step, .token = map.token, .part = map.parts[rank]};
+        s->saves[rank].base.part.listed = (struct checkpoint_ranges){.items = NULL};
+    }
+    checkpoint_map_done(&map);
 }
 
 /* Each in any order, and each to its end, also when another has failed: so it is in real life. */
@@ -179,6 +197,9 @@ int job_save(struct job *job, struct disk *disk, const struct snapshot_io *io, i
     enter(&s, 0);
     code = code ? code : checkpoint_save_open(&s.saves[0]);
     leave(&s, 0);
+    if (code == 0 && job->is_incremental) {
+        share_base(&s);
+    }
     code = code ? code : save_parts(&s);
     enter(&s, 0);
     code = code ? code : checkpoint_save_commit(&s.saves[0], witnesses, job->size);

@@ -15,6 +15,7 @@ enum { JOB_RANKS_MAX = 4, JOB_BLOCK_BYTES = 16, JOB_WRITE_BYTES = 64, JOB_PATIEN
 
 struct job {
     uint32_t size;
+    bool is_incremental; /* parts that have not changed are taken over */
     struct test_state states[JOB_RANKS_MAX];
 };
 

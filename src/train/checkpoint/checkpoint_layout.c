@@ -128,7 +128,7 @@ static void name_range(char out[RANGE_NAME_MAX], const struct checkpoint_tensor 
 }
 
 int checkpoint_layout_header(const struct checkpoint_layout *layout, const struct checkpoint_tensor *tensors,
-                             const struct checkpoint_ranges *ranges, int64_t step, struct buf *out) {
+                             const struct checkpoint_ranges *ranges, struct buf *out) {
     char(*names)[RANGE_NAME_MAX] = calloc(ranges->count + 1, sizeof *names);
     struct safetensors table = {.entries = calloc(ranges->count + 1, sizeof *table.entries),
                                 .count = ranges->count + 1,
@@ -152,7 +152,7 @@ int checkpoint_layout_header(const struct checkpoint_layout *layout, const struc
                                                                   .shape = {layout->block_count, sizeof(uint64_t)},
                                                                   .offset = layout->table_at,
                                                                   .bytes = layout->block_count * sizeof(uint64_t)};
-        code = safetensors_encode(&table, step, out);
+        code = safetensors_encode(&table, -1, out);
     }
     free(table.entries);
     free(names);

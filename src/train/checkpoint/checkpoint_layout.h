@@ -77,8 +77,9 @@ static inline uint64_t checkpoint_layout_data_bytes(const struct checkpoint_layo
     return layout->table_at + layout->block_count * sizeof(uint64_t);
 }
 
-/* The beginning of the file: length and header. MUSTER_ELIMIT: too many ranges; MUSTER_ENOMEM. */
+/* The beginning of the file: length and header. It tells of the ranges alone, so that parts of the same content are the
+ * same file. MUSTER_ELIMIT: too many ranges; MUSTER_ENOMEM. */
 int checkpoint_layout_header(const struct checkpoint_layout *layout, const struct checkpoint_tensor *tensors,
-                             const struct checkpoint_ranges *ranges, int64_t step, struct buf *out);
+                             const struct checkpoint_ranges *ranges, struct buf *out);
 
 #endif

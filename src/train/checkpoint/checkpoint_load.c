@@ -25,6 +25,8 @@ struct load {
     uint32_t rank, size;
     const struct state_description *state;
     int64_t step_max, visible_ms, until_ms;
+    struct checkpoint_renames renames;
+    struct checkpoint_listener listener;
     struct snapshot_folder folder; /* handle -1: not in sight so far */
     struct checkpoint_search search;
     bool has_candidate; /* the newest that this rank sees; of readers alone */
@@ -143,7 +145,7 @@ static int plan(struct load *load, const struct checkpoint_record *record) {
         load->map.part_count != record->part_count) {
         return status_fail(MUSTER_EUNSUPPORTED, "the map is of another checkpoint than its record");
     }
-    code = checkpoint_match(&load->map, load->state, load->order);
+    code = checkpoint_match(&load->map, load->state, &load->renames, load->order);
     return code ? code : checkpoint_ranges_of_state(load->state, load->order, load->rank, load->size, &load->ranges);
 }
 
@@ -167,7 +169,8 @@ static int open_folder(struct load *load) {
 
 static int read_ranges(struct load *load) {
     int code = open_folder(load);
-    return code ? code : checkpoint_read_ranges(&load->folder, &load->map, &load->ranges, load->until_ms);
+    return code ? code
+                : checkpoint_read_ranges(&load->folder, &load->map, &load->ranges, load->until_ms, &load->listener);
 }
 
 /* Collective: of tensors that every rank is to have whole each has read a share. */
@@ -258,16 +261,19 @@ static int load_newest(struct load *load, struct muster_checkpoint_found *out) {
 int checkpoint_load_group(const struct snapshot_io *io, struct muster_group *group, const char *path,
                           const struct state_description *state, const struct muster_checkpoint_load_options *options,
                           struct muster_checkpoint_found *out) {
-    struct load load = {.group = group,
-                        .rank = muster_group_rank(group),
-                        .size = muster_group_size(group),
-                        .state = state,
-                        .step_max = options->step_max,
-                        .visible_ms = options->visible_ms};
+    struct load load = {
+        .group = group,
+        .rank = muster_group_rank(group),
+        .size = muster_group_size(group),
+        .state = state,
+        .step_max = options->step_max,
+        .visible_ms = options->visible_ms,
+        .renames = {options->renames, options->rename_count},
+        .listener = checkpoint_listener_of(options->progress, options->progress_context, muster_group_rank(group))};
     int code = snapshot_agree(group, begin(&load, io, path));
     if (code == 0) {
         uint64_t hash = fnv_bytes(state_description_hash(state), &options->step_max, sizeof options->step_max);
-        code = checkpoint_agree_on_call(group, hash);
+        code = checkpoint_agree_on_call(group, checkpoint_renames_hash(&load.renames, hash));
     }
     code = code ? code : load_newest(&load, out);
     checkpoint_search_done(&load.search);
@@ -281,9 +287,10 @@ static int read_options(const struct muster_checkpoint_load_options *given,
     *out = (struct muster_checkpoint_load_options)MUSTER_CHECKPOINT_LOAD_OPTIONS_INIT;
     int code = sized_read_options(out, sizeof *out, given, "muster_checkpoint_load_options",
                                   "MUSTER_CHECKPOINT_LOAD_OPTIONS_INIT");
-    return code == 0 && out->visible_ms < 0
-               ? status_fail(MUSTER_EINVAL, "visible_ms %" PRId64 ": it must be >= 0", out->visible_ms)
-               : code;
+    if (code == 0 && out->visible_ms < 0) {
+        return status_fail(MUSTER_EINVAL, "visible_ms %" PRId64 ": it must be >= 0", out->visible_ms);
+    }
+    return code ? code : checkpoint_renames_check(&(const struct checkpoint_renames){out->renames, out->rename_count});
 }
 
 int muster_checkpoint_load_newest_sized(struct muster_group *group, const char *folder,

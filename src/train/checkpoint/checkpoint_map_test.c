@@ -232,7 +232,7 @@ static void the_header_is_that_of_a_safetensors_file(void **state) {
     buf_init(&header, 65536);
     assert_int_equal(checkpoint_ranges_of_part(tensors, 2, 2, 3, &parts[2].listed, &all), 0);
     assert_int_equal(checkpoint_layout_create(tensors, &all, 16, &layout), 0);
-    assert_int_equal(checkpoint_layout_header(&layout, tensors, &all, 4, &header), 0);
+    assert_int_equal(checkpoint_layout_header(&layout, tensors, &all, &header), 0);
     uint64_t data_bytes = checkpoint_layout_data_bytes(&layout);
     assert_int_equal(safetensors_header_length(buf_bytes(&header), header.len + data_bytes, &length), 0);
     assert_int_equal(length + SAFETENSORS_PREFIX_BYTES, header.len);

@@ -100,7 +100,32 @@ static int match_tensor(const struct checkpoint_tensor *there, const struct must
     return safetensors_match(&entry, tensor);
 }
 
-int checkpoint_match(const struct checkpoint_map *map, const struct state_description *state, uint32_t *order) {
+/* The map's tensor that the program calls `tensor`. */
+static int find_tensor(const struct checkpoint_map *map, const struct checkpoint_tensor *const *sorted,
+                       const struct muster_tensor *tensor, const struct checkpoint_renames *renames, uint32_t *out) {
+    char name[MUSTER_NAME_MAX];
+    const struct checkpoint_tensor key = {.name = name}, *wanted = &key;
+    int code = checkpoint_rename(renames, tensor->name, name);
+    if (code) {
+        return code;
+    }
+    const struct checkpoint_tensor *const *found =
+        map->tensor_count == 0
+            ? NULL
+            : bsearch(&wanted, sorted, map->tensor_count, sizeof(struct checkpoint_tensor *), by_name);
+    if (!found && strcmp(name, tensor->name) != 0) {
+        return status_fail(MUSTER_EINVAL, "tensor %s is not in the checkpoint, where it is to be %s", tensor->name,
+                           name);
+    }
+    if (!found) {
+        return status_fail(MUSTER_EINVAL, "tensor %s is not in the checkpoint", tensor->name);
+    }
+    *out = (uint32_t)(*found - map->tensors);
+    return match_tensor(*found, tensor);
+}
+
+int checkpoint_match(const struct checkpoint_map *map, const struct state_description *state,
+                     const struct checkpoint_renames *renames, uint32_t *order) {
     const struct checkpoint_tensor **sorted = calloc(map->tensor_count + 1, sizeof(struct checkpoint_tensor *));
     int code = sorted ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a list of %zu tensors", map->tensor_count);
     for (size_t i = 0; i < map->tensor_count && sorted; i++) {
@@ -110,14 +135,7 @@ int checkpoint_match(const struct checkpoint_map *map, const struct state_descri
         qsort(sorted, map->tensor_count, sizeof(struct checkpoint_tensor *), by_name);
     }
     for (size_t i = 0; i < state->tensor_count && code == 0; i++) {
-        const struct checkpoint_tensor key = {.name = state->tensors[i].name}, *wanted = &key;
-        const struct checkpoint_tensor *const *found =
-            map->tensor_count == 0
-                ? NULL
-                : bsearch(&wanted, sorted, map->tensor_count, sizeof(struct checkpoint_tensor *), by_name);
-        code = found ? match_tensor(*found, &state->tensors[i])
-                     : status_fail(MUSTER_EINVAL, "tensor %s is not in the checkpoint", state->tensors[i].name);
-        order[i] = found ? (uint32_t)(*found - map->tensors) : 0;
+        code = find_tensor(map, sorted, &state->tensors[i], renames, &order[i]);
     }
     free(sorted);
     return code ? code : checkpoint_map_values(map, state->values, state->value_count, false);
@@ -137,6 +155,7 @@ struct reader {
     uint8_t *header;
     uint64_t *checksums; /* of blocks */
     uint8_t *block;      /* room for one */
+    struct checkpoint_progress *progress;
 };
 
 static int read_bytes(const struct reader *reader, void *out, uint64_t count, uint64_t offset) {
@@ -253,9 +272,10 @@ static int read_block(const struct reader *reader, const struct overlap *overlap
         return status_fail(MUSTER_ECORRUPT, "tensor %s in %s/%s is damaged: a checksum does not fit", tensor,
                            reader->folder->path, reader->name);
     }
+    uint64_t from = begin > overlap->begin ? begin : overlap->begin;
+    uint64_t to = end < overlap->end ? end : overlap->end;
+    checkpoint_progress_add(reader->progress, to - from);
     if (!is_wanted_whole) {
-        uint64_t from = begin > overlap->begin ? begin : overlap->begin;
-        uint64_t to = end < overlap->end ? end : overlap->end;
         memcpy(overlap->out + (from - overlap->begin), reader->block + (from - begin), (size_t)(to - from));
     }
     return 0;
@@ -325,14 +345,23 @@ static int read_part(struct reader *reader, const struct checkpoint_ranges *want
 }
 
 int checkpoint_read_ranges(const struct snapshot_folder *folder, const struct checkpoint_map *map,
-                           const struct checkpoint_ranges *wanted, int64_t until_ms) {
+                           const struct checkpoint_ranges *wanted, int64_t until_ms,
+                           const struct checkpoint_listener *listener) {
+    struct checkpoint_progress progress;
+    struct muster_checkpoint_progress first = {.step = map->step, .is_load = true};
+    for (size_t i = 0; i < wanted->count; i++) {
+        first.total_bytes += wanted->items[i].count * map->tensors[wanted->items[i].tensor].element_bytes;
+    }
+    checkpoint_progress_begin(&progress, folder->io, listener, &first);
     uint8_t *block = malloc((size_t)map->block_bytes);
     int code = block ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a block of %" PRIu64 " bytes", map->block_bytes);
     for (uint32_t part = 0; part < map->part_count && code == 0; part++) {
-        struct reader reader = {.folder = folder, .map = map, .part = part, .file = -1, .block = block};
+        struct reader reader = {
+            .folder = folder, .map = map, .part = part, .file = -1, .block = block, .progress = &progress};
         code = read_part(&reader, wanted, until_ms);
         reader_done(&reader);
     }
+    checkpoint_progress_end(&progress);
     free(block);
     return code;
 }

@@ -111,6 +111,50 @@ static int gather_ranges(struct muster_group *group, struct checkpoint_save *sav
     return code ? code : snapshot_agree(group, save->rank == 0 ? fill_map(save, e, total) : 0);
 }
 
+/* ---- the checkpoint before ---- */
+
+/* What is told to each rank of its part; all zeros: there is none. */
+enum { BASE_STEP, BASE_TOKEN, BASE_BYTES, BASE_DATA_AT, BASE_DIGEST, BASE_NUMBERS };
+
+/* Rank 0: each rank's part of the checkpoint before. Any reason why there is none is good enough to write all. */
+static int list_base(const struct checkpoint_save *save, int64_t **out) {
+    struct checkpoint_map map;
+    int64_t *all = calloc(save->size, BASE_NUMBERS * sizeof *all);
+    if (!all) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a list of parts");
+    }
+    if (checkpoint_save_find_base(save, &map) == 0) {
+        for (uint32_t rank = 0; rank < save->size; rank++) {
+            int64_t *numbers = &all[(size_t)rank * BASE_NUMBERS];
+            numbers[BASE_STEP] = map.step;
+            numbers[BASE_TOKEN] = (int64_t)map.token;
+            numbers[BASE_BYTES] = (int64_t)map.parts[rank].bytes;
+            numbers[BASE_DATA_AT] = (int64_t)map.parts[rank].data_at;
+            numbers[BASE_DIGEST] = (int64_t)map.parts[rank].digest;
+        }
+    }
+    checkpoint_map_done(&map);
+    *out = all;
+    return 0;
+}
+
+/* Collective: each rank learns what its part of the checkpoint before is. */
+static int share_base(struct muster_group *group, struct checkpoint_save *save) {
+    int64_t *all = NULL, own[BASE_NUMBERS];
+    int code = snapshot_agree(group, save->rank == 0 ? list_base(save, &all) : 0);
+    code = code ? code : muster_scatter(group, all, own, BASE_NUMBERS, MUSTER_INT64, 0, NULL);
+    free(all);
+    if (code == 0 && own[BASE_BYTES] != 0) {
+        save->base = (struct checkpoint_base){.has_part = true,
+                                              .step = own[BASE_STEP],
+                                              .token = (uint64_t)own[BASE_TOKEN],
+                                              .part = {.bytes = (uint64_t)own[BASE_BYTES],
+                                                       .data_at = (uint64_t)own[BASE_DATA_AT],
+                                                       .digest = (uint64_t)own[BASE_DIGEST]}};
+    }
+    return code;
+}
+
 /* ---- the parts ---- */
 
 static int gather_parts(struct muster_group *group, struct checkpoint_save *save, const struct checkpoint_part *own,
@@ -134,6 +178,7 @@ static int save_parts(struct muster_group *group, struct checkpoint_save *save, 
     struct checkpoint_part own = {.bytes = 0};
     int code = snapshot_agree(group, save->rank == 0 ? checkpoint_save_open(save) : 0);
     code = code ? code : muster_broadcast(group, &save->token, 1, MUSTER_UINT64, 0, NULL);
+    code = code || !save->settings.incremental ? code : share_base(group, save);
     code = code ? code : snapshot_agree(group, checkpoint_save_part(save, &own));
     return code ? code : gather_parts(group, save, &own, e);
 }
@@ -162,7 +207,8 @@ static int commit(struct muster_group *group, struct checkpoint_save *save) {
 static uint64_t hash_of(const struct checkpoint_save *save) {
     uint64_t hash = state_description_hash(save->state);
     hash = fnv_bytes(hash, &save->step, sizeof save->step);
-    return fnv_bytes(hash, &save->settings.keep, sizeof save->settings.keep);
+    hash = fnv_bytes(hash, &save->settings.keep, sizeof save->settings.keep);
+    return fnv_bytes(hash, &save->settings.incremental, sizeof save->settings.incremental);
 }
 
 int checkpoint_save_group(const struct snapshot_io *io, struct muster_group *group, const char *path, int64_t step,
@@ -182,19 +228,28 @@ int checkpoint_save_group(const struct snapshot_io *io, struct muster_group *gro
     return code ? status_prefix(code, "save step %" PRId64, step) : 0;
 }
 
-static int read_settings(const struct muster_checkpoint_options *given, struct checkpoint_settings *out) {
-    struct muster_checkpoint_options own = MUSTER_CHECKPOINT_OPTIONS_INIT;
+int checkpoint_options_read(const struct muster_checkpoint_options *given, struct muster_checkpoint_options *out) {
+    *out = (struct muster_checkpoint_options)MUSTER_CHECKPOINT_OPTIONS_INIT;
     int code =
-        sized_read_options(&own, sizeof own, given, "muster_checkpoint_options", "MUSTER_CHECKPOINT_OPTIONS_INIT");
-    if (code == 0 && (own.keep == 0 || own.visible_ms < 0)) {
-        code =
-            status_fail(MUSTER_EINVAL, "keep %" PRIu32 ", visible_ms %" PRId64 ": keep must be >= 1, visible_ms >= 0",
-                        own.keep, own.visible_ms);
-    }
+        sized_read_options(out, sizeof *out, given, "muster_checkpoint_options", "MUSTER_CHECKPOINT_OPTIONS_INIT");
+    return code == 0 && (out->keep == 0 || out->visible_ms < 0)
+               ? status_fail(MUSTER_EINVAL,
+                             "keep %" PRIu32 ", visible_ms %" PRId64 ": keep must be >= 1, visible_ms >= 0", out->keep,
+                             out->visible_ms)
+               : code;
+}
+
+static int read_settings(const struct muster_checkpoint_options *given, uint32_t rank,
+                         struct checkpoint_settings *out) {
+    struct muster_checkpoint_options own;
+    int code = checkpoint_options_read(given, &own);
     *out = (struct checkpoint_settings){.keep = own.keep,
                                         .visible_ms = own.visible_ms,
                                         .block_bytes = CHECKPOINT_BLOCK_BYTES,
-                                        .write_bytes = CHECKPOINT_WRITE_BYTES};
+                                        .write_bytes = CHECKPOINT_WRITE_BYTES,
+                                        .bytes_per_second = own.bytes_per_second,
+                                        .incremental = own.incremental,
+                                        .listener = checkpoint_listener_of(own.progress, own.progress_context, rank)};
     return code;
 }
 
@@ -207,7 +262,7 @@ int checkpoint_save_watched(const struct snapshot_io *io, struct muster_group *g
         return status_fail_null("muster_checkpoint_save", "group");
     }
     int code = folder && folder[0] ? 0 : status_fail(MUSTER_EINVAL, "no folder for checkpoints is named");
-    code = code ? code : read_settings(options, &settings);
+    code = code ? code : read_settings(options, muster_group_rank(group), &settings);
     settings.watch = watch;
     code = code ? code : checkpoint_description_read(state, &own);
     code = snapshot_agree(group, code);

@@ -11,6 +11,40 @@
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 
+/* ---- the pace ---- */
+
+/* A limit is kept over so long. */
+enum { PACE_MS = 100, MS_PER_S = 1000 };
+
+static bool has_limit(const struct checkpoint_pace *pace) {
+    return pace->bytes_per_second > 0 &&
+           !(pace->is_lifted && atomic_load_explicit(pace->is_lifted, memory_order_relaxed));
+}
+
+/* What of `count` bytes to write at once. */
+static size_t limit(const struct checkpoint_stream *stream, size_t count) {
+    if (!has_limit(&stream->pace)) {
+        return count;
+    }
+    size_t unit = stream->folder->io->direct_bytes;
+    uint64_t most = stream->pace.bytes_per_second / (MS_PER_S / PACE_MS) / unit * unit;
+    most = most < unit ? unit : most;
+    return count < most ? count : (size_t)most;
+}
+
+/* Until what has been written is no more than what may have been by now. */
+static void wait_for_pace(struct checkpoint_stream *stream) {
+    const struct snapshot_io *io = stream->folder->io;
+    while (has_limit(&stream->pace)) {
+        double due_ms = (double)stream->offset / (double)stream->pace.bytes_per_second * MS_PER_S;
+        double left_ms = due_ms - (double)(io->now_ms(io->ctx) - stream->began_ms);
+        if (left_ms < 1) {
+            return;
+        }
+        io->pause(io->ctx, left_ms < PACE_MS ? (int64_t)left_ms : PACE_MS);
+    }
+}
+
 /* ---- writing ---- */
 
 /* What does not begin or end at a multiple of direct_bytes goes through the cache: the end of a file. */
@@ -56,7 +90,8 @@ static int64_t write_piece(struct checkpoint_stream *stream, const uint8_t *byte
     int64_t error = 0;
     for (size_t done = 0, put = 0; done < count && error == 0; done += put) {
         put = 0;
-        error = write_some(stream, bytes + done, count - done, &put);
+        wait_for_pace(stream);
+        error = write_some(stream, bytes + done, limit(stream, count - done), &put);
     }
     return error;
 }
@@ -113,6 +148,7 @@ int checkpoint_stream_begin(struct checkpoint_stream *stream, const struct snaps
                             int file, uint64_t bytes, size_t piece_bytes) {
     bool is_long = bytes > piece_bytes;
     *stream = (struct checkpoint_stream){.folder = folder, .name = name, .file = file, .may_be_direct = is_long};
+    stream->began_ms = folder->io->now_ms(folder->io->ctx);
     stream->piece_bytes = is_long ? piece_bytes : (size_t)bytes + 1;
     int code = allocate(stream, is_long ? CHECKPOINT_STREAM_PIECES : 1);
     if (code) {

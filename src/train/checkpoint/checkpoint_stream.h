@@ -9,6 +9,7 @@
 #define TRAIN_CHECKPOINT_STREAM_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +17,12 @@
 #include "train/state/snapshot_files.h"
 
 enum { CHECKPOINT_STREAM_PIECES = 2 };
+
+/* How fast a stream may write. */
+struct checkpoint_pace {
+    uint64_t bytes_per_second;    /* 0: as fast as the disk takes it */
+    const atomic_bool *is_lifted; /* set by another thread: from then on as fast as that. NULL: never */
+};
 
 struct checkpoint_stream {
     const struct snapshot_folder *folder; /* borrowed, with what follows */
@@ -42,10 +49,13 @@ struct checkpoint_stream {
     /* Of who writes. */
     uint64_t offset;
     bool is_direct, may_be_direct;
+    struct checkpoint_pace pace;
+    int64_t began_ms; /* of the first write, for the pace */
 };
 
 /* A new file, of `bytes` bytes in all. piece_bytes: a multiple of the table's direct_bytes. A file of one piece is
- * written by the caller, through the page cache. MUSTER_ENOMEM; after a failure there is nothing to end. */
+ * written by the caller, through the page cache. The pace may be set right after. MUSTER_ENOMEM; after a failure there
+ * is nothing to end. */
 int checkpoint_stream_begin(struct checkpoint_stream *stream, const struct snapshot_folder *folder, const char *name,
                             int file, uint64_t bytes, size_t piece_bytes);
 

@@ -19,6 +19,11 @@ enum { PIECE_BYTES = 2 * DISK_SECTOR_BYTES, BYTES_MAX = 20 * PIECE_BYTES };
 static struct disk disk;
 static struct snapshot_io io;
 
+static uint32_t next_random(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
 /* Bytes that tell their place. */
 static void fill(uint8_t *bytes, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -26,11 +31,12 @@ static void fill(uint8_t *bytes, size_t count) {
     }
 }
 
-/* Adds `count` bytes in parts of any sizes. */
+/* Adds `count` bytes in parts of any sizes. The disk's own random numbers are the writing thread's. */
 static int add_all(struct checkpoint_stream *stream, const uint8_t *bytes, size_t count) {
+    uint32_t random = (uint32_t)count;
     int code = 0;
     for (size_t done = 0, part = 0; done < count && code == 0; done += part) {
-        part = 1 + disk_random(&disk, 3 * PIECE_BYTES);
+        part = 1 + next_random(&random) % (3 * PIECE_BYTES);
         part = part < count - done ? part : count - done;
         code = checkpoint_stream_add(stream, bytes + done, part);
     }
@@ -38,6 +44,8 @@ static int add_all(struct checkpoint_stream *stream, const uint8_t *bytes, size_
 }
 
 /* The file "f" of a model, which fails at call `at`. */
+static struct checkpoint_pace pace;
+
 static int write_file(const uint8_t *bytes, size_t count, unsigned at) {
     struct snapshot_folder folder;
     struct checkpoint_stream stream;
@@ -49,6 +57,7 @@ static int write_file(const uint8_t *bytes, size_t count, unsigned at) {
         return status_fail(MUSTER_ESYSTEM, "create");
     }
     assert_int_equal(checkpoint_stream_begin(&stream, &folder, "f", file, count, PIECE_BYTES), 0);
+    stream.pace = pace;
     int code = add_all(&stream, bytes, count), end_code = checkpoint_stream_end(&stream);
     io.close(io.ctx, file);
     snapshot_folder_close(&folder);
@@ -89,6 +98,25 @@ static void a_failure_at_any_write_is_told(void **state) {
         assert_true(code == 0 || at == 1 || strstr(muster_detail(), "write d/f: ") != NULL);
     }
     assert_true(at > BYTES_MAX / PIECE_BYTES);
+}
+
+/* The model's clock runs in pauses alone. */
+static void a_limit_is_kept_until_it_is_lifted(void **state) {
+    (void)state;
+    enum { BYTES_PER_SECOND = BYTES_MAX / 4 };
+    uint8_t bytes[BYTES_MAX];
+    atomic_bool is_lifted = false;
+    fill(bytes, sizeof bytes);
+    for (int lifts = 0; lifts < 2; lifts++) {
+        disk_init(&disk, 1);
+        io = disk_io(&disk);
+        pace = (struct checkpoint_pace){BYTES_PER_SECOND, &is_lifted};
+        is_lifted = lifts;
+        assert_int_equal(write_file(bytes, sizeof bytes, 0), 0);
+        assert_memory_equal(disk_find(&disk, "f")->seen, bytes, sizeof bytes);
+        assert_in_range(disk.now_ms, lifts ? 0 : 3800, lifts ? 0 : 4000); /* the last write is not waited for */
+    }
+    pace = (struct checkpoint_pace){0, NULL};
 }
 
 /* A file system that takes the flag and refuses the write. */
@@ -138,6 +166,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_sizes_are_written_whole),
         cmocka_unit_test(a_failure_at_any_write_is_told),
+        cmocka_unit_test(a_limit_is_kept_until_it_is_lifted),
         cmocka_unit_test(a_real_file_is_written_both_ways),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* What each rank does in a save: its part; and, on rank 0, the map and the record, which makes the checkpoint complete.
- * See checkpoint_impl.h. */
+/* What each rank does in a save but for its part (checkpoint_part.c): the description of what is saved; and, on rank 0,
+ * the map and the record, which makes the checkpoint complete. See checkpoint_impl.h. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,11 +9,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "train/checkpoint/checkpoint_impl.h"
-#include "train/checkpoint/checkpoint_stream.h"
-#include "train/state/checksum.h"
-#include "train/state/safetensors.h"
-
-#define HEADER_ROOM (SAFETENSORS_HEADER_BYTES_MAX + SAFETENSORS_PREFIX_BYTES)
+#include "train/checkpoint/checkpoint_output.h"
 
 /* ---- the description ---- */
 
@@ -119,14 +115,14 @@ int checkpoint_save_begin(struct checkpoint_save *save, const struct snapshot_io
 
 /* ---- rank 0 before all write ---- */
 
-static int open_folder(struct checkpoint_save *save) {
+int checkpoint_save_open_folder(struct checkpoint_save *save) {
     int code = snapshot_folder_open(&save->folder, save->folder.io, save->folder.path, true);
     return code == MUSTER_ENOENT ? MUSTER_ESYSTEM : code;
 }
 
 int checkpoint_save_open(struct checkpoint_save *save) {
     const struct snapshot_io *io = save->folder.io;
-    int code = open_folder(save);
+    int code = checkpoint_save_open_folder(save);
     if (code) {
         return code;
     }
@@ -146,146 +142,28 @@ int checkpoint_save_open(struct checkpoint_save *save) {
     return result ? status_fail_errno(-result, "draw a random number") : 0;
 }
 
-/* ---- files ---- */
-
-/* A file under way. */
-struct output {
-    const struct snapshot_folder *folder;
-    char name[CHECKPOINT_NAME_MAX];
-    int file;
-    uint64_t bytes;
-};
-
-static int output_create(struct output *out, const struct checkpoint_save *save, enum checkpoint_kind kind) {
-    const struct checkpoint_name name = {.kind = kind, .part = save->rank, .step = save->step, .token = save->token};
-    const struct snapshot_io *io = save->folder.io;
-    *out = (struct output){.folder = &save->folder};
-    checkpoint_name_write(out->name, &name);
-    out->file = io->create(io->ctx, save->folder.handle, out->name);
-    return out->file < 0 ? snapshot_io_fail(&save->folder, "create", out->name, out->file) : 0;
-}
-
-static int output_add(struct output *out, const void *bytes, size_t count) {
-    return snapshot_write(out->folder, out->name, out->file, bytes, count, &out->bytes);
-}
-
-/* Syncs and closes; with `code`, a failure of before, only closes. */
-static int output_finish(struct output *out, int code) {
-    const struct snapshot_io *io = out->folder->io;
-    int result = code ? 0 : io->sync(io->ctx, out->file);
-    io->close(io->ctx, out->file);
-    return code ? code : result ? snapshot_io_fail(out->folder, "sync", out->name, result) : 0;
-}
-
-static int sync_folder(const struct snapshot_folder *folder) {
-    int result = folder->io->sync(folder->io->ctx, folder->handle);
-    return result ? snapshot_io_fail(folder, "sync", "", result) : 0;
-}
-
-/* ---- a part ---- */
-
-static int look_at_watch(const struct checkpoint_watch *watch) {
-    return watch && atomic_load_explicit(watch->gives_up, memory_order_relaxed)
-               ? status_fail(MUSTER_ECANCELED, "what is saved was needed for the next step")
-               : 0;
-}
-
-/* Writes a range, and fills in the checksums of its blocks. */
-static int write_range(const struct checkpoint_settings *settings, struct checkpoint_stream *out, const uint8_t *data,
-                       uint64_t bytes, uint64_t *checksums) {
-    uint64_t block_bytes = settings->block_bytes;
-    struct checksum checksum;
-    checksum_init(&checksum);
-    for (uint64_t done = 0; done < bytes;) {
-        uint64_t piece = block_bytes - done % block_bytes;
-        piece = piece < bytes - done ? piece : bytes - done;
-        piece = piece < CHECKPOINT_PIECE_BYTES ? piece : CHECKPOINT_PIECE_BYTES;
-        checksum_add(&checksum, data + done, (size_t)piece);
-        int code = look_at_watch(settings->watch);
-        code = code ? code : checkpoint_stream_add(out, data + done, (size_t)piece);
-        if (code) {
-            return code;
-        }
-        done += piece;
-        if (done % block_bytes == 0 || done == bytes) {
-            *checksums++ = checksum_value(&checksum);
-            checksum_init(&checksum);
-        }
+/* Files that are seen late are no reason to wait: then all is written. */
+static int read_base(const struct checkpoint_save *save, const struct checkpoint_record *record,
+                     struct checkpoint_map *out) {
+    uint8_t *text = NULL;
+    int code = checkpoint_read_map(&save->folder, record, save->folder.io->now_ms(save->folder.io->ctx), &text);
+    code = code ? code : checkpoint_map_decode(text, (size_t)record->map_bytes, out);
+    free(text);
+    if (code == 0 && (out->step != record->step || out->token != record->token || out->part_count != save->size ||
+                      out->block_bytes != save->settings.block_bytes)) {
+        return status_fail(MUSTER_ENOENT, "the checkpoint of step %" PRId64 " was cut in another way", record->step);
     }
-    return 0;
-}
-
-/* A part, when it is known where everything goes. */
-struct part_plan {
-    struct checkpoint_layout layout;
-    struct buf header;
-    uint64_t *checksums;
-};
-
-static int write_ranges(const struct checkpoint_save *save, const struct part_plan *plan,
-                        struct checkpoint_stream *out) {
-    int code = checkpoint_stream_add(out, buf_bytes(&plan->header), plan->header.len);
-    for (size_t i = 0; i < save->ranges.count && code == 0; i++) {
-        const struct checkpoint_range *range = &save->ranges.items[i];
-        code = write_range(&save->settings, out, range->data,
-                           range->count * save->map.tensors[range->tensor].element_bytes,
-                           plan->checksums + plan->layout.places[i].block);
-    }
-    return code ? code
-                : checkpoint_stream_add(out, plan->checksums, plan->layout.block_count * sizeof *plan->checksums);
-}
-
-static int write_part(const struct checkpoint_save *save, const struct part_plan *plan, struct output *out) {
-    struct checkpoint_stream stream;
-    uint64_t bytes = plan->header.len + checkpoint_layout_data_bytes(&plan->layout);
-    int code = checkpoint_stream_begin(&stream, out->folder, out->name, out->file, bytes, save->settings.write_bytes);
-    if (code) {
-        return code;
-    }
-    code = write_ranges(save, plan, &stream);
-    if (save->settings.watch) {
-        save->settings.watch->has_read(save->settings.watch->context);
-    }
-    int end_code = checkpoint_stream_end(&stream);
-    out->bytes = stream.bytes;
-    return code ? code : end_code;
-}
-
-static int save_planned(struct checkpoint_save *save, const struct part_plan *plan, struct checkpoint_part *out) {
-    struct output file;
-    struct checksum digest;
-    int code = output_create(&file, save, CHECKPOINT_PART);
-    if (code) {
-        return code;
-    }
-    code = output_finish(&file, write_part(save, plan, &file));
-    code = code ? code : sync_folder(&save->folder);
-    checksum_init(&digest);
-    checksum_add(&digest, buf_bytes(&plan->header), plan->header.len);
-    checksum_add(&digest, plan->checksums, plan->layout.block_count * sizeof *plan->checksums);
-    out->bytes = file.bytes;
-    out->data_at = plan->header.len;
-    out->digest = checksum_value(&digest);
     return code;
 }
 
-int checkpoint_save_part(struct checkpoint_save *save, struct checkpoint_part *out) {
-    struct part_plan plan = {.checksums = NULL};
-    buf_init(&plan.header, HEADER_ROOM);
-    int code = save->folder.handle < 0 ? open_folder(save) : 0;
-    code = code ? code
-                : checkpoint_layout_create(save->map.tensors, &save->ranges, save->settings.block_bytes, &plan.layout);
-    code = code ? code
-                : checkpoint_layout_header(&plan.layout, save->map.tensors, &save->ranges, save->step, &plan.header);
-    if (code == 0) {
-        plan.checksums = calloc(plan.layout.block_count + 1, sizeof *plan.checksums);
-        code = plan.checksums
-                   ? save_planned(save, &plan, out)
-                   : status_fail(MUSTER_ENOMEM, "no memory for %" PRIu64 " checksums", plan.layout.block_count);
-    }
-    free(plan.checksums);
-    buf_done(&plan.header);
-    checkpoint_layout_done(&plan.layout);
+int checkpoint_save_find_base(const struct checkpoint_save *save, struct checkpoint_map *out) {
+    struct checkpoint_search search = {.next = 0};
+    struct checkpoint_record record;
+    *out = (struct checkpoint_map){.tensors = NULL};
+    int code = checkpoint_search_begin(&search, &save->folder);
+    code = code ? code : checkpoint_search_next(&search, &save->folder, save->step, &record);
+    code = code ? code : read_base(save, &record, out);
+    checkpoint_search_done(&search);
     return code;
 }
 
@@ -313,9 +191,9 @@ static int see_witnesses(const struct checkpoint_save *save, const uint32_t *wit
 }
 
 static int write_file(const struct checkpoint_save *save, enum checkpoint_kind kind, const struct buf *text) {
-    struct output file;
-    int code = output_create(&file, save, kind);
-    return code ? code : output_finish(&file, output_add(&file, buf_bytes(text), text->len));
+    struct checkpoint_output file;
+    int code = checkpoint_output_create(&file, save, kind);
+    return code ? code : checkpoint_output_finish(&file, checkpoint_output_add(&file, buf_bytes(text), text->len));
 }
 
 static int write_map(struct checkpoint_save *save, struct checkpoint_record *record) {
@@ -348,14 +226,14 @@ static int publish(struct checkpoint_save *save) {
     char from_text[CHECKPOINT_NAME_MAX], to_text[CHECKPOINT_NAME_MAX];
     checkpoint_name_write(from_text, &from);
     checkpoint_name_write(to_text, &to);
-    int code = sync_folder(&save->folder);
+    int code = checkpoint_sync_folder(&save->folder);
     if (code) {
         return code;
     }
     save->published = true;
     int result = save->folder.io->rename(save->folder.io->ctx, save->folder.handle, from_text, to_text);
     return result ? snapshot_io_fail(&save->folder, "rename to its name", from_text, result)
-                  : sync_folder(&save->folder);
+                  : checkpoint_sync_folder(&save->folder);
 }
 
 int checkpoint_save_commit(struct checkpoint_save *save, const uint32_t *witnesses, uint32_t witness_count) {

@@ -87,6 +87,7 @@ void disk_init(struct disk *disk, uint64_t seed) {
     disk->random = seed;
     disk->file_count = 0;
     disk->name_count = 0;
+    disk->links = 0;
     disk->ignores_file_sync = false;
     disk->ignores_folder_sync = false;
     disk->now_ms = 0;
@@ -385,6 +386,26 @@ static int model_rename(void *ctx, int folder, const char *from, const char *to)
     return partial ? -EIO : 0;
 }
 
+/* Some file systems cannot. */
+static int model_link(void *ctx, int folder, const char *from, const char *to) {
+    struct disk *disk = ctx;
+    bool partial = false;
+    assert(disk->handles[folder] == HANDLE_FOLDER);
+    int code = count_call(disk, -EPERM, &partial);
+    int file = seen(name_slot(disk, from, false));
+    if (code || file < 0) {
+        return code ? code : -ENOENT;
+    }
+    if (disk_find(disk, to) || disk_random(disk, 8) == 0) {
+        return disk_find(disk, to) ? -EEXIST : -EPERM;
+    }
+    if (!partial || coin(disk)) {
+        change(disk, to, file);
+        disk->links++;
+    }
+    return partial ? -EIO : 0;
+}
+
 static int model_remove(void *ctx, int folder, const char *name) {
     struct disk *disk = ctx;
     bool partial = false;
@@ -436,6 +457,7 @@ struct snapshot_io disk_io(struct disk *disk) {
         .set_direct = model_set_direct,
         .sync = model_sync,
         .rename = model_rename,
+        .link = model_link,
         .remove = model_remove,
         .close = model_close,
         .now_ms = model_now_ms,

@@ -65,6 +65,7 @@ struct disk {
     bool ignores_file_sync;
     bool ignores_folder_sync;
     unsigned direct_writes; /* past the page cache */
+    unsigned links;         /* second names */
     bool was_misaligned;    /* one of them was not of whole sectors */
 };
 

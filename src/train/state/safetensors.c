@@ -168,7 +168,7 @@ static int add_entry(json_t *tree, const struct safetensors_entry *entry) {
 static int build(const struct safetensors *table, int64_t step, json_t **out) {
     char step_text[24];
     (void)snprintf(step_text, sizeof step_text, "%" PRId64, step);
-    json_t *tree = json_pack("{s:{s:s}}", SAFETENSORS_METADATA, "step", step_text);
+    json_t *tree = step < 0 ? json_object() : json_pack("{s:{s:s}}", SAFETENSORS_METADATA, "step", step_text);
     int code = tree ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a header");
     for (size_t i = 0; i < table->count && code == 0; i++) {
         code = add_entry(tree, &table->entries[i]);

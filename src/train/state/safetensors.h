@@ -41,7 +41,8 @@ struct safetensors {
  * first, so that all are aligned, else in the list's order. `tensors` must outlive *out. */
 int safetensors_layout(const struct muster_tensor *tensors, size_t count, struct safetensors *out);
 
-/* The bytes before the data: length and header, which holds `step` as metadata. MUSTER_ELIMIT, MUSTER_ENOMEM. */
+/* The bytes before the data: length and header, which holds `step` as metadata if it is >= 0. MUSTER_ELIMIT,
+ * MUSTER_ENOMEM. */
 int safetensors_encode(const struct safetensors *table, int64_t step, struct buf *out);
 
 /* The header's length from the first 8 bytes of a file of `file_bytes`. MUSTER_ECORRUPT, MUSTER_ELIMIT. */

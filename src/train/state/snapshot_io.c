@@ -161,6 +161,11 @@ static int system_rename(void *ctx, int folder, const char *from, const char *to
     return renameat(folder, from, folder, to) != 0 ? -errno : 0;
 }
 
+static int system_link(void *ctx, int folder, const char *from, const char *to) {
+    (void)ctx;
+    return linkat(folder, from, folder, to, 0) != 0 ? -errno : 0;
+}
+
 static int system_remove(void *ctx, int folder, const char *name) {
     (void)ctx;
     return unlinkat(folder, name, 0) != 0 ? -errno : 0;
@@ -207,6 +212,7 @@ const struct snapshot_io snapshot_io_system = {
     .set_direct = system_set_direct,
     .sync = sync_handle,
     .rename = system_rename,
+    .link = system_link,
     .remove = system_remove,
     .close = system_close,
     .now_ms = system_now_ms,

@@ -41,6 +41,8 @@ struct snapshot_io {
      * which are, and a second try would say nothing about them. */
     int (*sync)(void *ctx, int handle);
     int (*rename)(void *ctx, int folder, const char *from, const char *to);
+    /* Another name for a file. -EEXIST: it is taken; other failures also where the file system has no such thing. */
+    int (*link)(void *ctx, int folder, const char *from, const char *to);
     int (*remove)(void *ctx, int folder, const char *name);
     void (*close)(void *ctx, int handle);
     /* A clock, and a pause: for files that come into sight some time after another host has written them. */

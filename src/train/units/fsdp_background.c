@@ -101,6 +101,7 @@ void fsdp_background_end(struct muster_fsdp *fsdp) {
     if (step_failure_status(&fsdp->failure) != MUSTER_OK && b->group && muster_group_status(b->group) == MUSTER_OK) {
         muster_group_abort(b->group, "the training has failed");
     }
+    atomic_store_explicit(&b->is_awaited, true, memory_order_relaxed);
     if (b->has_thread) {
         (void)pthread_mutex_lock(&b->lock);
         b->is_ending = true;
@@ -128,6 +129,7 @@ bool fsdp_background_is_running(struct fsdp_background *b) {
 
 void fsdp_background_hand_over(struct fsdp_background *b) {
     atomic_store_explicit(&b->gives_up, false, memory_order_relaxed);
+    atomic_store_explicit(&b->is_awaited, false, memory_order_relaxed);
     (void)pthread_mutex_lock(&b->lock);
     b->is_running = true;
     b->is_reading = b->request.parts.parts.state.chunk_count > 0;
@@ -147,6 +149,9 @@ void fsdp_background_before_write(struct muster_fsdp *fsdp) {
     (void)pthread_mutex_lock(&b->lock);
     bool waits = b->is_reading;
     b->numbers.waited_count += waits;
+    if (waits) {
+        atomic_store_explicit(&b->is_awaited, true, memory_order_relaxed);
+    }
     if (waits && b->overlap == MUSTER_FSDP_OVERLAP_GIVE_UP) {
         atomic_store_explicit(&b->gives_up, true, memory_order_relaxed);
     }
@@ -161,6 +166,7 @@ void fsdp_background_before_write(struct muster_fsdp *fsdp) {
 
 int fsdp_background_wait(struct fsdp_background *b) {
     (void)pthread_mutex_lock(&b->lock);
+    atomic_store_explicit(&b->is_awaited, true, memory_order_relaxed);
     while (b->is_running) {
         (void)pthread_cond_wait(&b->changed, &b->lock);
     }

@@ -29,7 +29,8 @@ struct fsdp_background {
     enum muster_fsdp_overlap overlap;
     void *room;
     size_t room_bytes;
-    atomic_bool gives_up;
+    atomic_bool gives_up;   /* the request is: its memory is needed */
+    atomic_bool is_awaited; /* somebody waits for the request to be done */
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;

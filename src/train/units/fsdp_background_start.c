@@ -14,7 +14,7 @@
 
 static int save(struct fsdp_background *b) {
     struct fsdp_request *request = &b->request;
-    const struct checkpoint_watch watch = {&b->gives_up, fsdp_background_has_read, b};
+    const struct checkpoint_watch watch = {&b->gives_up, &b->is_awaited, fsdp_background_has_read, b};
     if (request->room) {
         fsdp_frozen_parts_move(&request->parts, request->room);
         fsdp_background_has_read(b);
@@ -76,9 +76,7 @@ static int prepare(struct muster_fsdp *fsdp, const char *folder, const struct mu
     request->folder = strdup(folder);
     request->step = copies_step(fsdp->kept->copies);
     request->copy = copies_current(fsdp->kept->copies);
-    request->options = (struct muster_checkpoint_options)MUSTER_CHECKPOINT_OPTIONS_INIT;
-    request->options.keep = options->keep;
-    request->options.visible_ms = options->visible_ms;
+    (void)checkpoint_options_read(options->checkpoint, &request->options); /* they were checked */
     b->overlap = options->overlap;
     int status = request->folder ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for the name of a folder");
     status = status ? status : freeze(fsdp, extra, request);
@@ -135,8 +133,13 @@ static int check_start(const struct muster_fsdp *fsdp, const char *folder,
     if (!folder || folder[0] == '\0') {
         return status_fail(MUSTER_EINVAL, "no folder for checkpoints is named");
     }
-    if (options->keep == 0 || options->visible_ms < 0 || (unsigned)options->overlap > MUSTER_FSDP_OVERLAP_GIVE_UP) {
-        return status_fail(MUSTER_EINVAL, "keep must be >= 1, visible_ms >= 0, and overlap one of the three");
+    if ((unsigned)options->overlap > MUSTER_FSDP_OVERLAP_GIVE_UP) {
+        return status_fail(MUSTER_EINVAL, "overlap %d is none of the three", (int)options->overlap);
+    }
+    struct muster_checkpoint_options checked;
+    status = checkpoint_options_read(options->checkpoint, &checked);
+    if (status != MUSTER_OK) {
+        return status;
     }
     return copies_is_begun(fsdp->kept->copies)
                ? status_fail(MUSTER_EINVAL, "the optimizer's step has not been committed: muster_fsdp_commit() first")

@@ -264,6 +264,33 @@ static void without_a_copy_the_optimizer_waits_or_the_save_ends(void **state) {
     }
 }
 
+/* A limit of a byte a second: the save is under way until somebody waits for it. */
+static int crawl(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
+                 struct muster_optimizer *optimizer) {
+    struct muster_fsdp_background_options options = MUSTER_FSDP_BACKGROUND_OPTIONS_INIT;
+    struct muster_checkpoint_options checkpoint = MUSTER_CHECKPOINT_OPTIONS_INIT;
+    (void)job;
+    (void)optimizer;
+    commit(rank, fsdp);
+    checkpoint.bytes_per_second = 1;
+    options.checkpoint = &checkpoint;
+    if (added.step == 1) {
+        use_slow_disk(rank, fsdp, false);
+        slow.io.direct_bytes = 64; /* which is written at least */
+        rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, folder, &added.state, &options, NULL), 0);
+    } else if (added.step == 4) {
+        rank_check(rank, numbers_of(rank, fsdp).is_running && numbers_of(rank, fsdp).waited_count == 0);
+        rank_check_code(rank, muster_fsdp_wait_checkpoint(fsdp), 0);
+        rank_check(rank, numbers_of(rank, fsdp).last_step == 1);
+    }
+    return 0;
+}
+
+static void a_limit_is_lifted_when_somebody_waits(void **state) {
+    (void)state;
+    run_at(&places[TWO_HOSTS], crawl, NULL, 1);
+}
+
 /* ---- failures ---- */
 
 /* The last rank's disk is full for one save. */
@@ -393,7 +420,9 @@ static void a_rank_that_dies_in_a_save_costs_that_save_alone(void **state) {
 static int make_mistakes(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
                          struct muster_optimizer *optimizer) {
     struct muster_fsdp_background_options options = MUSTER_FSDP_BACKGROUND_OPTIONS_INIT;
+    struct muster_checkpoint_options checkpoint = MUSTER_CHECKPOINT_OPTIONS_INIT;
     struct added other;
+    options.checkpoint = &checkpoint;
     rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, folder, NULL, NULL, NULL), MUSTER_EINVAL);
     rank_check(rank, strstr(muster_detail(), "no step has been committed") != NULL);
     rank_check_code(rank, muster_fsdp_wait_checkpoint(fsdp), 0);
@@ -403,9 +432,9 @@ static int make_mistakes(struct rank *rank, const struct job *job, struct muster
     other.values[0].name = "steps";
     rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, folder, &other.state, NULL, NULL), MUSTER_EINVAL);
     rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, "", &added.state, NULL, NULL), MUSTER_EINVAL);
-    options.keep = 0;
+    checkpoint.keep = 0;
     rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, folder, &added.state, &options, NULL), MUSTER_EINVAL);
-    options.keep = 1;
+    checkpoint.keep = 1;
     options.overlap = (enum muster_fsdp_overlap)3;
     rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, folder, &added.state, &options, NULL), MUSTER_EINVAL);
     rank_check_code(rank, muster_fsdp_start_checkpoint(NULL, folder, &added.state, NULL, NULL), MUSTER_EINVAL);
@@ -440,6 +469,7 @@ int main(void) {
         cmocka_unit_test(the_committed_state_is_saved_wherever_it_runs),
         cmocka_unit_test(training_goes_on_while_a_disk_stands_still),
         cmocka_unit_test(without_a_copy_the_optimizer_waits_or_the_save_ends),
+        cmocka_unit_test(a_limit_is_lifted_when_somebody_waits),
         cmocka_unit_test(a_failed_save_is_told_to_all_and_the_next_is_a_new_try),
         cmocka_unit_test(a_rank_that_dies_in_a_save_costs_that_save_alone),
         cmocka_unit_test(mistakes_get_a_sentence),
