@@ -281,13 +281,16 @@ int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
 
 #define MUSTER_FSDP_KEEP_NAME_MAX ((size_t)64) /* bytes, terminator included */
 
-/* Start from MUSTER_FSDP_KEEP_OPTIONS_INIT. name: of the state among those that the job's agents hold. */
+/* Start from MUSTER_FSDP_KEEP_OPTIONS_INIT. name: of the state among those that the job's agents hold. attempts:
+ * when the program has failed so often in a row at one step, the state is dropped, *out_step is -1, and
+ * muster_fsdp_keep_note() says why; 0: never. As of struct muster_state_options (muster/state.h). */
 struct muster_fsdp_keep_options {
     size_t size;
     const char *name;
+    uint32_t attempts;
 };
 #define MUSTER_FSDP_KEEP_OPTIONS_INIT                                                                                  \
-    { sizeof(struct muster_fsdp_keep_options), "training" }
+    { sizeof(struct muster_fsdp_keep_options), "training", 3 }
 
 /* Keeps the state of this fsdp and optimizer, the only one of the fsdp, from now on. *out_step: the committed step of
  * an earlier life, whose state is there now, in the parameters, the optimizer and `extra`; or -1: nothing was found,
@@ -299,6 +302,10 @@ struct muster_fsdp_keep_options {
 int muster_fsdp_keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
                      const struct muster_snapshot_state *extra, const struct muster_fsdp_keep_options *options,
                      int64_t *out_step);
+
+/* Why a state that was in memory is not used, as a sentence without a full stop; "" as a rule. Equal on all ranks.
+ * Lives as long as `fsdp`. */
+const char *muster_fsdp_keep_note(const struct muster_fsdp *fsdp);
 
 /* Commits the state of `step`, which is greater than any before: after muster_fsdp_step(), by every rank, before the
  * next begin. Without a muster_fsdp_step() since the last commit the state is copied; a step must have been begun and

@@ -63,13 +63,18 @@ struct muster_state_block {
     size_t count; /* floats */
 };
 
-/* Start from MUSTER_STATE_OPTIONS_INIT. name: of the state among those that the job's agents hold. */
+/* Start from MUSTER_STATE_OPTIONS_INIT. name: of the state among those that the job's agents hold. attempts: what is
+ * committed may itself be what makes the program fail (NaNs, a batch). When it has failed so often in a row at one
+ * step, the state is dropped, *out_step is -1, and muster_state_note() says why. 0: never. Rank 0's counts. A failure
+ * is an exit code other than 0, SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGABRT; a death from outside is none (SIGKILL, a
+ * lack of memory, changes of members). The agent tells (MUSTER_FAILED_BY); without one of ours nothing is counted. */
 struct muster_state_options {
     size_t size;
     const char *name;
+    uint32_t attempts;
 };
 #define MUSTER_STATE_OPTIONS_INIT                                                                                      \
-    { sizeof(struct muster_state_options), "training" }
+    { sizeof(struct muster_state_options), "training", 3 }
 
 /* Moves the blocks and what the optimizer remembers into kept memory. *out_step: the committed step of an earlier life,
  * whose state is there now, in blocks, optimizer and `extra`; or -1: nothing was found, and the state is what was
@@ -108,6 +113,10 @@ int muster_state_step(struct muster_state *state, const float *const *gradients,
  * the state is copied. extra: described as in the create; its bytes are copied. Does not wait for other ranks.
  * MUSTER_EINVAL. */
 int muster_state_commit(struct muster_state *state, int64_t step, const struct muster_snapshot_state *extra);
+
+/* Why the create has not used a state that was in memory, as a sentence without a full stop; "" as a rule, and for
+ * NULL. Equal on all ranks. Lives as long as `state`. */
+const char *muster_state_note(const struct muster_state *state);
 
 /* Was this process started by an agent that holds memory? Else a state ends with its process. Blocks for moments. */
 bool muster_state_outlives(void);

@@ -126,3 +126,17 @@ void agent_failures_done(struct agent_failures *failures) {
     free(failures->peers);
     *failures = (struct agent_failures){0};
 }
+
+void agent_failures_own(const struct agent *a, char out[OWN_FAILURE_SIZE]) {
+    struct agent_failures failures;
+    out[0] = '\0';
+    if (logs_error_file(a->logs, 0)[0] == '\0') {
+        return; /* workers cannot leave word that another rank's end was why */
+    }
+    agent_failures_collect(a, &failures);
+    if (failures.count > 0) {
+        const struct report report = {.entries = failures.entries, .count = failures.count};
+        own_failure_describe(&failures.entries[report_root(&report)], a->starts, out);
+    }
+    agent_failures_done(&failures);
+}

@@ -30,6 +30,7 @@
 #include "agent/logs/logs.h"
 #include "agent/report/error_file.h"
 #include "agent/report/last_call.h"
+#include "agent/report/own_failure.h"
 #include "agent/report/report.h"
 #include "agent/watchdog/watchdog.h"
 #include "net/loop_clock.h"
@@ -78,9 +79,11 @@ struct agent {
     uv_timer_t timer;
     int64_t timer_deadline_ms; /* of `timer`, by the clock */
     struct loop_clock clock;
-    uv_timer_t cause_timer; /* until the last words of a worker that failed are told */
-    bool has_told_cause;    /* in this attempt */
-    uv_timer_t stuck_timer; /* looks for workers that hang in the kernel; idle when not asked for */
+    uv_timer_t cause_timer;           /* until the last words of a worker that failed are told */
+    bool has_told_cause;              /* in this attempt */
+    char failed_by[OWN_FAILURE_SIZE]; /* how the program made the workers before fail, on this node; or "" */
+    uint32_t starts;                  /* of all workers together */
+    uv_timer_t stuck_timer;           /* looks for workers that hang in the kernel; idle when not asked for */
     double stuck_timeout_s;
     uv_signal_t signals[AGENT_SIGNALS_MAX];
     size_t signal_count;
@@ -182,6 +185,8 @@ struct agent_failures {
 bool agent_worker_ended_badly(const struct agent_worker *worker);
 void agent_failures_collect(const struct agent *a, struct agent_failures *out);
 void agent_failures_done(struct agent_failures *failures);
+/* How the program made this attempt fail, on this node; or "". For the workers of the next one. */
+void agent_failures_own(const struct agent *a, char out[OWN_FAILURE_SIZE]);
 
 /* agent_outcome_file.c: --outcome */
 /* Before anything is begun: the file of an earlier job goes away. */

@@ -30,7 +30,8 @@ struct environment_worker agent_worker_environment(const struct agent *a, uint32
                                        .error_file = logs_error_file(a->logs, local_rank),
                                        .timer_file = a->watchdog ? watchdog_path(a->watchdog) : NULL,
                                        .stop_path = a->stop_path,
-                                       .held_socket = a->held ? held_socket_name(a->held) : NULL};
+                                       .held_socket = a->held ? held_socket_name(a->held) : NULL,
+                                       .failed_by = a->failed_by[0] != '\0' ? a->failed_by : NULL};
 }
 
 static int start_worker(struct agent *a, uint32_t local_rank) {
@@ -71,6 +72,8 @@ static void tell_held(const struct agent *a) {
 
 void agent_workers_start(struct agent *a) {
     uint32_t restart_count = agent_machine_restart_count(&a->machine);
+    agent_failures_own(a, a->failed_by); /* while it is known what those before have done */
+    a->starts++;
     memset(a->workers, 0, a->config->nproc * sizeof *a->workers);
     a->signalled_at_ns = a->signalled_wall_us = 0;
     a->has_told_cause = false;

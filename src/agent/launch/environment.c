@@ -139,6 +139,7 @@ static int put_texts(const struct launch_config *config, const struct rdzv_world
         {"TORCHELASTIC_TIMER_FILE", worker->timer_file},
         {"MUSTER_STOP_PATH", worker->stop_path},
         {HELD_SOCKET_VARIABLE, worker->held_socket},
+        {"MUSTER_FAILED_BY", worker->failed_by},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         /* A copy first: the value may point into the string that put() replaces. */
@@ -185,6 +186,9 @@ static void drop_outer(const struct environment_worker *worker, struct launch_st
     }
     if (worker->held_socket == NULL) {
         drop(out, HELD_SOCKET_VARIABLE);
+    }
+    if (worker->failed_by == NULL) {
+        drop(out, "MUSTER_FAILED_BY");
     }
 }
 

@@ -13,6 +13,7 @@ struct environment_worker {
     const char *timer_file;  /* watchdog FIFO, or NULL */
     const char *stop_path;   /* what comes into being when the workers are to stop, or NULL: nobody asks them */
     const char *held_socket; /* where memory is held for them, or NULL: nowhere, whatever is inherited */
+    const char *failed_by; /* how the program made the attempt before fail, or NULL: it did not, or not on this node */
 };
 
 /* Fills `out` with "NAME=value" strings: `inherited` (NULL-terminated, borrowed) with the worker's own variables

@@ -136,6 +136,22 @@ static void socket_of_held_memory_is_never_an_outer_jobs(void **state) {
     launch_strings_done(&out);
 }
 
+static void failure_of_the_attempt_before_is_never_an_outer_jobs(void **state) {
+    (void)state;
+    struct launch_config config = config_of(1);
+    struct environment_worker worker = {.local_rank = 0, .error_file = "", .failed_by = "exit 3"};
+    const char *inherited[] = {"MUSTER_FAILED_BY=signal 11", "HOME=/root", NULL};
+    struct launch_strings out = {0};
+    assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), 0);
+    assert_string_equal(value_of(&out, "MUSTER_FAILED_BY"), "exit 3");
+    launch_strings_done(&out);
+    worker.failed_by = NULL;
+    assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), 0);
+    assert_null(value_of(&out, "MUSTER_FAILED_BY"));
+    assert_string_equal(value_of(&out, "HOME"), "/root");
+    launch_strings_done(&out);
+}
+
 /* What imports may look at is there; what is not known yet is not, wherever it would come from. */
 static void early_environment_has_nothing_of_a_world(void **state) {
     (void)state;
@@ -245,6 +261,7 @@ int main(void) {
         cmocka_unit_test(stop_path_is_told_where_there_is_one),
         cmocka_unit_test(stop_path_is_never_an_outer_jobs),
         cmocka_unit_test(socket_of_held_memory_is_never_an_outer_jobs),
+        cmocka_unit_test(failure_of_the_attempt_before_is_never_an_outer_jobs),
         cmocka_unit_test(early_environment_has_nothing_of_a_world),
         cmocka_unit_test(inherited_settings_are_kept),
         cmocka_unit_test(virtual_rank_picks_one_device),

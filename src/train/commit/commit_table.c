@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { LINE_BYTES = 64, SETS = 2 };
-#define TABLE_VERSION 1u
+#define TABLE_VERSION 2u
 static const char table_magic[16] = "muster-copies";
 
 /* A cache line each: writers do not disturb each other. */
@@ -20,6 +20,7 @@ struct commit_table {
     struct commit_kind kind;
     _Atomic uint32_t active;
     uint32_t writer_counts[SETS];
+    struct commit_life lives[SETS];
     struct commit_labels labels[]; /* SETS * room */
 };
 
@@ -40,7 +41,7 @@ void commit_table_init(struct commit_table *table, const struct commit_kind *kin
     table->version = TABLE_VERSION;
     table->room = writer_count > COMMIT_WRITERS_LEAST ? writer_count : COMMIT_WRITERS_LEAST;
     table->kind = *kind;
-    commit_table_renew(table, writer_count, 0, COMMIT_NOTHING);
+    commit_table_renew(table, writer_count, 0, &(struct commit_life){.from = COMMIT_NOTHING});
     memcpy(table->magic, table_magic, sizeof table_magic);
 }
 
@@ -72,15 +73,22 @@ void commit_table_steps(const struct commit_table *table, int64_t out[COMMIT_COP
     }
 }
 
-void commit_table_renew(struct commit_table *table, uint32_t writer_count, uint32_t copy, int64_t step) {
+struct commit_life commit_table_life(const struct commit_table *table) {
+    return table->lives[active_of(table)];
+}
+
+void commit_table_renew(struct commit_table *table, uint32_t writer_count, uint32_t copy,
+                        const struct commit_life *life) {
     uint32_t set = (active_of(table) + 1) % SETS;
     struct commit_labels *labels = labels_of(table, set);
     for (uint32_t writer = 0; writer < writer_count; writer++) {
         for (uint32_t i = 0; i < COMMIT_COPIES; i++) {
-            atomic_store_explicit(&labels[writer].steps[i], i == copy ? step : COMMIT_NOTHING, memory_order_relaxed);
+            atomic_store_explicit(&labels[writer].steps[i], i == copy ? life->from : COMMIT_NOTHING,
+                                  memory_order_relaxed);
         }
     }
     table->writer_counts[set] = writer_count;
+    table->lives[set] = *life;
     atomic_store_explicit(&table->active, set, memory_order_release);
 }
 
@@ -122,4 +130,13 @@ int64_t commit_choose_replica(const struct commit_offer *offers, size_t count) {
         }
     }
     return common != COMMIT_NOTHING ? common : newest;
+}
+
+uint32_t commit_count_failures(const struct commit_offer *offers, size_t count, int64_t step, bool has_failed) {
+    uint32_t failures = 0;
+    for (size_t i = 0; step >= 0 && i < count; i++) {
+        uint32_t own = offers[i].life.from == step ? offers[i].life.failures : 0;
+        failures = own > failures ? own : failures;
+    }
+    return step >= 0 && has_failed && failures < UINT32_MAX ? failures + 1 : failures;
 }

@@ -28,6 +28,14 @@ struct commit_kind {
     uint64_t fingerprint;             /* of what lies where */
 };
 
+/* Of the processes that use it now: the step that they have gone on from, and how often in a row the program has failed
+ * with that as the newest step. */
+struct commit_life {
+    int64_t from; /* COMMIT_NOTHING: they had nothing */
+    uint32_t failures;
+    uint64_t heard; /* hash of what the launcher has said of the failure before them */
+};
+
 struct commit_table;
 
 /* Bytes of a table for so many writers; a multiple of 64. */
@@ -47,9 +55,12 @@ uint32_t commit_table_room(const struct commit_table *table);
 /* The step of each copy, or COMMIT_NOTHING. */
 void commit_table_steps(const struct commit_table *table, int64_t out[COMMIT_COPIES]);
 
-/* From now on there are so many writers, and copy `copy` holds `step`, the other nothing. One store makes it true:
- * whoever dies before leaves the table as it was. By one rank, while no other uses the table. */
-void commit_table_renew(struct commit_table *table, uint32_t writer_count, uint32_t copy, int64_t step);
+struct commit_life commit_table_life(const struct commit_table *table);
+
+/* From now on there are so many writers, copy `copy` holds the step that this life goes on from, the other nothing. One
+ * store makes it true: whoever dies before leaves the table as it was. By one rank, while no other uses the table. */
+void commit_table_renew(struct commit_table *table, uint32_t writer_count, uint32_t copy,
+                        const struct commit_life *life);
 
 /* A writer begins to write its parts of a copy (COMMIT_NOTHING), or has written those of a step. What was stored before
  * is seen by whoever sees the label; what is stored after COMMIT_NOTHING is not seen before it. */
@@ -60,6 +71,7 @@ void commit_table_label(struct commit_table *table, uint32_t writer, uint32_t co
 /* What a rank has found: the steps of the two copies that it would go on from. */
 struct commit_offer {
     int64_t steps[COMMIT_COPIES]; /* COMMIT_NOTHING, twice: it has found none */
+    struct commit_life life;      /* that has ended */
 };
 
 bool commit_offer_has(const struct commit_offer *offer, int64_t step);
@@ -70,5 +82,10 @@ int64_t commit_choose_common(const struct commit_offer *offers, size_t count);
 /* All have the same state: the newest step. But where all have the one before it, or it itself, so that nobody needs a
  * copy of another's, that. COMMIT_NOTHING: none has any. */
 int64_t commit_choose_replica(const struct commit_offer *offers, size_t count);
+
+/* How often in a row the program has now failed with `step` as the newest one. has_failed: the life that has ended did
+ * so by the program's own making. An end from outside says nothing of the step, and changes nothing. If that life had
+ * come from another step, failures are counted anew. */
+uint32_t commit_count_failures(const struct commit_offer *offers, size_t count, int64_t step, bool has_failed);
 
 #endif

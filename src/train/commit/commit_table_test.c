@@ -58,7 +58,7 @@ static void new_writers_take_over_in_one_store(void **state) {
     unsigned char *before = malloc(bytes), *mixed = aligned_alloc(64, bytes);
     assert_true(before && mixed);
     memcpy(before, table, bytes);
-    commit_table_renew(table, 5, 1, 9);
+    commit_table_renew(table, 5, 1, &(struct commit_life){.from = 9});
     expect_steps(table, COMMIT_NOTHING, 9);
     commit_table_label(table, 4, 0, 10);
     expect_steps(table, COMMIT_NOTHING, 9);
@@ -102,27 +102,39 @@ static void strange_memory_is_no_table(void **state) {
 
 /* ---- choosing ---- */
 
+/* The life that has ended had gone on from step 7, after two failures there. */
+static void failures_count_as_long_as_no_step_is_made(void **state) {
+    (void)state;
+    const struct commit_offer offers[] = {{{6, 7}, {.from = 7, .failures = 2}}, {{7, 8}, {.from = 7, .failures = 1}}};
+    assert_int_equal(commit_count_failures(offers, 2, 7, true), 3);
+    assert_int_equal(commit_count_failures(offers, 2, 7, false), 2); /* an end from outside changes nothing */
+    assert_int_equal(commit_count_failures(offers, 2, 8, true), 1);  /* a step has been made */
+    assert_int_equal(commit_count_failures(offers, 2, 8, false), 0);
+    assert_int_equal(commit_count_failures(offers, 2, COMMIT_NOTHING, true), 0);
+    assert_int_equal(commit_count_failures(NULL, 0, 7, true), 1);
+}
+
 static void parts_need_a_step_that_all_have(void **state) {
     (void)state;
-    const struct commit_offer offers[] = {{{7, 8}}, {{7, COMMIT_NOTHING}}, {{8, 7}}};
+    const struct commit_offer offers[] = {{.steps = {7, 8}}, {.steps = {7, COMMIT_NOTHING}}, {.steps = {8, 7}}};
     assert_int_equal(commit_choose_common(offers, 3), 7);
     assert_int_equal(commit_choose_common(offers, 1), 8);
-    const struct commit_offer apart[] = {{{7, 8}}, {{5, 6}}};
+    const struct commit_offer apart[] = {{.steps = {7, 8}}, {.steps = {5, 6}}};
     assert_int_equal(commit_choose_common(apart, 2), COMMIT_NOTHING);
-    const struct commit_offer lost[] = {{{7, 8}}, {{COMMIT_NOTHING, COMMIT_NOTHING}}};
+    const struct commit_offer lost[] = {{.steps = {7, 8}}, {.steps = {COMMIT_NOTHING, COMMIT_NOTHING}}};
     assert_int_equal(commit_choose_common(lost, 2), COMMIT_NOTHING);
     assert_int_equal(commit_choose_common(offers, 0), COMMIT_NOTHING);
 }
 
 static void equal_states_are_copied_from_the_newest(void **state) {
     (void)state;
-    const struct commit_offer ahead[] = {{{7, 8}}, {{7, COMMIT_NOTHING}}};
+    const struct commit_offer ahead[] = {{.steps = {7, 8}}, {.steps = {7, COMMIT_NOTHING}}};
     assert_int_equal(commit_choose_replica(ahead, 2), 7); /* nobody needs to copy */
-    const struct commit_offer newcomer[] = {{{7, 8}}, {{COMMIT_NOTHING, COMMIT_NOTHING}}};
+    const struct commit_offer newcomer[] = {{.steps = {7, 8}}, {.steps = {COMMIT_NOTHING, COMMIT_NOTHING}}};
     assert_int_equal(commit_choose_replica(newcomer, 2), 8);
-    const struct commit_offer stale[] = {{{7, 8}}, {{2, 3}}, {{8, 9}}};
+    const struct commit_offer stale[] = {{.steps = {7, 8}}, {.steps = {2, 3}}, {.steps = {8, 9}}};
     assert_int_equal(commit_choose_replica(stale, 3), 9);
-    const struct commit_offer none[] = {{{COMMIT_NOTHING, COMMIT_NOTHING}}};
+    const struct commit_offer none[] = {{.steps = {COMMIT_NOTHING, COMMIT_NOTHING}}};
     assert_int_equal(commit_choose_replica(none, 1), COMMIT_NOTHING);
 }
 
@@ -277,6 +289,7 @@ int main(void) {
         cmocka_unit_test(a_copy_holds_what_all_writers_say),
         cmocka_unit_test(new_writers_take_over_in_one_store),
         cmocka_unit_test(strange_memory_is_no_table),
+        cmocka_unit_test(failures_count_as_long_as_no_step_is_made),
         cmocka_unit_test(parts_need_a_step_that_all_have),
         cmocka_unit_test(equal_states_are_copied_from_the_newest),
         cmocka_unit_test(any_death_leaves_the_newest_common_step),

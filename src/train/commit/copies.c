@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,13 +12,15 @@
 
 #include <muster/collective.h>
 
+#include "base/fnv.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "train/memory/state_region.h"
 #include "train/reduction/step_failure.h"
 #include "train/state/snapshot_parts.h"
 
-enum { LINE_BYTES = 64, HELD_NAME_BYTES = 128 };
+enum { LINE_BYTES = 64, HELD_NAME_BYTES = 128, NOTE_BYTES = 160 };
 
 struct copies {
     struct state_region region;
@@ -30,6 +33,8 @@ struct copies {
     uint32_t current;
     bool is_begun;
     int64_t step;
+    struct commit_life life;
+    char note[NOTE_BYTES];
 };
 
 /* ---- the memory ---- */
@@ -94,6 +99,7 @@ static bool fits(int fd, const struct copies_options *o, uint32_t writer_count, 
               region_bytes(&o->kind, commit_table_room(table)) <= bytes;
     if (is) {
         commit_table_steps(table, offer->steps);
+        offer->life = commit_table_life(table);
     }
     state_region_free(&region);
     return is;
@@ -116,13 +122,16 @@ static int look(struct holder *holder, const struct copies_options *o, const cha
 
 struct found {
     struct commit_offer offer;
-    uint32_t is_first;
+    uint32_t is_first, attempts;
+    uint32_t has_failed; /* the program, on this rank's node, in the life that has left this */
 };
 
 /* What the ranks have found, and what comes of it. */
 struct choice {
     int64_t step;
     uint32_t makers; /* ranks of this host that are to make memory */
+    uint32_t failures;
+    int64_t given_up; /* the step that is not used again; COMMIT_NOTHING: there is none */
 };
 
 static void judge(const struct copies_options *o, const struct found *all, struct commit_offer *offers,
@@ -134,11 +143,33 @@ static void judge(const struct copies_options *o, const struct found *all, struc
             offers[count++] = all[i].offer;
         }
     }
+    bool has_failed = false;
+    for (uint32_t i = 0; i < size; i++) {
+        has_failed = has_failed || all[i].has_failed;
+    }
     out->step = o->replicas ? commit_choose_replica(offers, count) : commit_choose_common(offers, count);
+    out->failures = commit_count_failures(offers, count, out->step, has_failed);
+    out->given_up = COMMIT_NOTHING;
+    if (has_failed && all[0].attempts > 0 && out->failures >= all[0].attempts) {
+        out->given_up = out->step;
+        out->step = COMMIT_NOTHING;
+    }
     for (uint32_t i = 0; i < size; i++) {
         out->makers +=
             all[i].is_first && muster_group_host_of(o->group, i) == host && !commit_offer_has(&all[i].offer, out->step);
     }
+}
+
+/* What the agent says of the workers before these; 0: nothing. */
+static uint64_t hear(void) {
+    const char *text = getenv("MUSTER_FAILED_BY");
+    return text && text[0] != '\0' ? fnv_bytes(FNV_BEGIN, text, strlen(text)) : 0;
+}
+
+/* Processes that outlive others, and come here again, have heard it. */
+static bool has_failed(const struct commit_offer *own) {
+    uint64_t heard = hear();
+    return heard != 0 && heard != own->life.heard;
 }
 
 /* All learn what each row has, and choose. */
@@ -150,7 +181,10 @@ static int choose(const struct copies_options *o, const struct commit_offer *own
     if (status != MUSTER_OK) {
         step_failure_tell(o->group, status);
     } else {
-        all[rank] = (struct found){*own, is_first(o)};
+        all[rank] = (struct found){.offer = *own,
+                                   .is_first = is_first(o),
+                                   .attempts = o->attempts,
+                                   .has_failed = is_first(o) && has_failed(own)};
         status = muster_all_gather(o->group, &all[rank], all, sizeof *all, MUSTER_UINT8, NULL);
     }
     if (status == MUSTER_OK) {
@@ -210,7 +244,7 @@ static int replicate(struct copies *copies, const struct copies_options *o, bool
 /* The first rank opens the new life of the table; the others go on when it has. */
 static int renew(struct copies *copies, const struct copies_options *o) {
     if (is_first(o)) {
-        commit_table_renew(copies->table, copies->writer_count, copies->current, copies->step);
+        commit_table_renew(copies->table, copies->writer_count, copies->current, &copies->life);
     }
     int status = muster_barrier(o->group, NULL);
     if (status == MUSTER_OK && copies->step >= 0) {
@@ -249,10 +283,26 @@ static int open_found(struct copies *copies, const struct copies_options *o, str
     return status ? status : renew(copies, o);
 }
 
+static void take_choice(struct copies *copies, const struct copies_options *o, const struct choice *choice) {
+    copies->step = choice->step;
+    copies->life = (struct commit_life){.from = choice->step, .heard = hear()};
+    if (choice->given_up < 0) {
+        copies->life.failures = choice->failures;
+        return;
+    }
+    (void)str_format(copies->note, sizeof copies->note,
+                     "the program has failed %" PRIu32 " time%s in a row after step %" PRId64
+                     ": the state of that step in memory is given up",
+                     choice->failures, choice->failures == 1 ? "" : "s", choice->given_up);
+    if (muster_group_rank(o->group) == 0) {
+        log_warning("%s", copies->note);
+    }
+}
+
 /* What is for the first rank of a row to do with the holder, is agreed on: the group goes on without it. */
 static int open_held(struct copies *copies, const struct copies_options *o, struct holder *holder, const char *name,
                      int *fd) {
-    struct commit_offer offer = {{COMMIT_NOTHING, COMMIT_NOTHING}};
+    struct commit_offer offer = {{COMMIT_NOTHING, COMMIT_NOTHING}, {.from = COMMIT_NOTHING}};
     int status = is_first(o) ? look(holder, o, name, copies->writer_count, &offer, fd) : MUSTER_OK;
     status = snapshot_agree(o->group, status);
     struct choice choice = {.makers = 0};
@@ -260,7 +310,7 @@ static int open_held(struct copies *copies, const struct copies_options *o, stru
     if (status != MUSTER_OK) {
         return status;
     }
-    copies->step = choice.step;
+    take_choice(copies, o, &choice);
     bool has = *fd >= 0 && commit_offer_has(&offer, copies->step);
     if (!has && *fd >= 0) {
         (void)close(*fd);
@@ -335,6 +385,10 @@ void copies_close(struct copies *copies) {
 
 int64_t copies_step(const struct copies *copies) {
     return copies->step;
+}
+
+const char *copies_note(const struct copies *copies) {
+    return copies->note;
 }
 
 void *copies_current(const struct copies *copies) {

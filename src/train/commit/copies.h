@@ -31,15 +31,19 @@ struct copies_options {
     struct muster_group *replicas; /* the first ranks of rows that all have the same state; NULL: each row has a part
                                     * that nobody else has. Used by the first rank of each row */
     struct commit_kind kind;       /* equal on all ranks of a row */
+    uint32_t attempts; /* so often in a row the program may fail at one step, then it is not used again; 0: any number.
+                        * Rank 0's counts */
 };
 
 struct copies;
 
 /* Finds the memory of an earlier life, or makes it anew. Collective over the group, which is borrowed for the call. If
  * a committed step is found, it is that of all ranks from now on; who lacks it gets a copy of another row's, if there
- * are replicas. Else memory is made, zeroed: twice the state is reserved. Blocks. Where there is no room for it, or the
- * agent does not answer, all ranks get the code and the sentence of the rank that found it, and the group goes on.
- * Other failures of one rank abort the group. MUSTER_ENOMEM, MUSTER_ESYSTEM, MUSTER_ECONNECT, MUSTER_ETIMEOUT. */
+ * are replicas. But a step at which the program has failed `attempts` times in a row (MUSTER_FAILED_BY on any node) may
+ * be why: it is dropped. Without a step memory is made, zeroed: twice the state is reserved. Blocks. Where there is no
+ * room for it, or the agent does not answer, all ranks get the code and the sentence of the rank that found it, and the
+ * group goes on. Other failures of one rank abort the group. MUSTER_ENOMEM, MUSTER_ESYSTEM, MUSTER_ECONNECT,
+ * MUSTER_ETIMEOUT. */
 int copies_open(const struct copies_options *options, struct copies **out);
 
 /* Unmaps it; it stays held. NULL is accepted. */
@@ -47,6 +51,9 @@ void copies_close(struct copies *copies);
 
 /* The step that is committed; COMMIT_NOTHING: none yet. */
 int64_t copies_step(const struct copies *copies);
+
+/* A sentence: why the step that was found is not used; or "". */
+const char *copies_note(const struct copies *copies);
 
 /* The copy that counts: the committed one, read-only, or before the first commit the one that will be. Aligned to a
  * page. */

@@ -29,7 +29,8 @@ static struct copies_options options_of(const struct life *life, size_t parts) {
                                    .group = life->group,
                                    .row = life->row,
                                    .replicas = life->replicas,
-                                   .kind = {parts * PART, EXTRA, 7}};
+                                   .kind = {parts * PART, EXTRA, 7},
+                                   .attempts = 3};
 }
 
 /* As if this process's launcher had been lost. */
@@ -297,6 +298,57 @@ static int try_to_write(struct rank *rank, void *argument) {
     return 0;
 }
 
+/* ---- a step that makes the program fail ---- */
+
+/* The launcher starts new processes. Before, the program has failed on the node of this rank, or not. */
+static void begin_attempt(struct rank *rank, const char *failed_by, bool has_failed) {
+    rank_check(rank, (has_failed ? setenv("MUSTER_FAILED_BY", failed_by, 1) : unsetenv("MUSTER_FAILED_BY")) == 0);
+}
+
+static void live_and_fail(struct rank *rank, struct muster_group *group, bool replicates, int64_t from, int64_t to) {
+    struct life life = {.replicas = replicates ? group : NULL};
+    begin_life(rank, &life, group, from);
+    if (from >= 0) {
+        check_step(rank, &life, from);
+    }
+    make_steps(rank, &life, from + 1, to);
+    end_life(rank, &life);
+}
+
+/* Attempts fail after step 5, on the node of one rank. What is not the program's failure does not count, and who has
+ * made a step begins at nought again. */
+static int fail_again(struct rank *rank, void *argument) {
+    bool replicates = *(const bool *)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    bool is_there = muster_group_host_of(group, rank->rank) == muster_group_host_of(group, rank->size - 1);
+    begin_attempt(rank, "exit 1 in start 0", false);
+    live_and_fail(rank, group, replicates, COMMIT_NOTHING, 4);
+    begin_attempt(rank, "exit 1 in start 1", is_there); /* once, after step 4 */
+    live_and_fail(rank, group, replicates, 4, 5);
+    begin_attempt(rank, "exit 1 in start 2", is_there); /* once, after step 5 */
+    live_and_fail(rank, group, replicates, 5, 5);
+    live_and_fail(rank, group, replicates, 5, 5); /* survivors: they have heard it */
+    live_and_fail(rank, group, replicates, 5, 5);
+    begin_attempt(rank, "exit 1 in start 3", is_there);
+    live_and_fail(rank, group, replicates, 5, 5);
+    for (int i = 0; i < 5; i++) { /* killed from outside */
+        begin_attempt(rank, "exit 1 in start 4", false);
+        live_and_fail(rank, group, replicates, 5, 5);
+    }
+    begin_attempt(rank, "exit 1 in start 5", is_there);
+    struct life life = {.replicas = replicates ? group : NULL};
+    begin_life(rank, &life, group, COMMIT_NOTHING);
+    rank_check(rank,
+               strcmp(copies_note(life.copies), "the program has failed 3 times in a row after step 5: the state of "
+                                                "that step in memory is given up") == 0);
+    make_steps(rank, &life, 2, 2);
+    end_life(rank, &life);
+    begin_attempt(rank, "exit 1 in start 6", is_there);
+    live_and_fail(rank, group, replicates, 2, 2);
+    muster_group_free(group);
+    return 0;
+}
+
 /* ---- on one host, and on two ---- */
 
 static const struct ranks_options one_host = {.ranks_per_host = 0}, two_hosts = {.ranks_per_host = 2};
@@ -334,6 +386,15 @@ static void another_models_memory_is_not_taken(void **state) {
     ranks_run_with(2, change_the_model, NULL, &one_host);
 }
 
+static void a_step_that_fails_again_and_again_is_given_up(void **state) {
+    (void)state;
+    static const bool replicates[] = {false, true};
+    for (size_t i = 0; i < 2; i++) {
+        ranks_run_with(RANKS, fail_again, (void *)&replicates[i], &one_host);
+        ranks_run_with(RANKS, fail_again, (void *)&replicates[i], &two_hosts);
+    }
+}
+
 static void what_is_committed_cannot_be_written(void **state) {
     (void)state;
     ranks_run_with(2, try_to_write, NULL, &one_host);
@@ -343,9 +404,13 @@ int main(void) {
     (void)unsetenv("MUSTER_HELD_SOCKET");
     (void)unsetenv("LOCAL_RANK");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_committed_is_found_again),   cmocka_unit_test(any_progress_leaves_a_whole_step),
-        cmocka_unit_test(other_numbers_of_ranks_find_it),      cmocka_unit_test(a_newcomer_gets_a_copy),
-        cmocka_unit_test(a_lost_part_is_not_made_up),          cmocka_unit_test(another_models_memory_is_not_taken),
+        cmocka_unit_test(what_was_committed_is_found_again),
+        cmocka_unit_test(any_progress_leaves_a_whole_step),
+        cmocka_unit_test(other_numbers_of_ranks_find_it),
+        cmocka_unit_test(a_newcomer_gets_a_copy),
+        cmocka_unit_test(a_lost_part_is_not_made_up),
+        cmocka_unit_test(another_models_memory_is_not_taken),
+        cmocka_unit_test(a_step_that_fails_again_and_again_is_given_up),
         cmocka_unit_test(what_is_committed_cannot_be_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

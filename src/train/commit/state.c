@@ -207,7 +207,8 @@ static void fill_blocks(struct muster_state *state, const struct given *given) {
 
 static int open_copies(struct muster_state *state, struct muster_group *group, const struct given *given,
                        const struct common *common) {
-    struct copies_options options = {.name = given->options.name, .group = group, .replicas = group};
+    struct copies_options options = {
+        .name = given->options.name, .group = group, .replicas = group, .attempts = given->options.attempts};
     int status = lay_out(state, given, common, &options.kind.fingerprint);
     state->description = state_hash(&common->state);
     options.kind.copy_bytes = state->bytes;
@@ -286,6 +287,10 @@ float *muster_state_block_data(const struct muster_state *state, size_t block) {
 
 size_t muster_state_bytes(const struct muster_state *state) {
     return state ? copies_bytes(state->copies) : 0;
+}
+
+const char *muster_state_note(const struct muster_state *state) {
+    return state ? copies_note(state->copies) : "";
 }
 
 bool muster_state_outlives(void) {

@@ -97,13 +97,15 @@ static int move_in(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
     return status;
 }
 
-static int open_copies(struct muster_fsdp *fsdp, const struct fsdp_table *table, const char *name) {
+static int open_copies(struct muster_fsdp *fsdp, const struct fsdp_table *table,
+                       const struct muster_fsdp_keep_options *keep) {
     bool replicates = fsdp->options.sharding == MUSTER_FSDP_HYBRID && fsdp->mesh.rows > 1;
-    const struct copies_options options = {.name = name,
+    const struct copies_options options = {.name = keep->name,
                                            .group = fsdp->mesh.group,
                                            .row = fsdp->mesh.row_group,
                                            .replicas = replicates ? fsdp->mesh.column_group : NULL,
-                                           .kind = kind_of(table)};
+                                           .kind = kind_of(table),
+                                           .attempts = keep->attempts};
     return copies_open(&options, &fsdp->kept->copies);
 }
 
@@ -116,13 +118,13 @@ static int resume(struct muster_fsdp *fsdp, const struct fsdp_table *table) {
     return status;
 }
 
-static int keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, const char *name,
-                const struct fsdp_table *table) {
+static int keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
+                const struct muster_fsdp_keep_options *options, const struct fsdp_table *table) {
     fsdp->kept = calloc(1, sizeof *fsdp->kept);
     if (!fsdp->kept) {
         return fsdp_fail(fsdp, status_fail(MUSTER_ENOMEM, "no memory for a kept state"));
     }
-    int status = open_copies(fsdp, table, name);
+    int status = open_copies(fsdp, table, options);
     status = status ? status : move_in(fsdp, optimizer, table);
     if (status == MUSTER_OK) {
         fsdp->kept->optimizer = optimizer;
@@ -163,7 +165,7 @@ int muster_fsdp_keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimize
         status = fsdp_table_init(&table, fsdp, optimizer, extra);
         status = snapshot_agree(fsdp->mesh.group, status);
         status = status ? status : snapshot_agree_on_description(fsdp->mesh.group, &table.all);
-        status = status ? status : keep(fsdp, optimizer, own.name, &table);
+        status = status ? status : keep(fsdp, optimizer, &own, &table);
         fsdp_table_done(&table);
     }
     if (status != MUSTER_OK) {
@@ -171,6 +173,10 @@ int muster_fsdp_keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimize
     }
     *out_step = copies_step(fsdp->kept->copies);
     return MUSTER_OK;
+}
+
+const char *muster_fsdp_keep_note(const struct muster_fsdp *fsdp) {
+    return fsdp && fsdp->kept ? copies_note(fsdp->kept->copies) : "";
 }
 
 /* ---- commits ---- */
