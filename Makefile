@@ -40,7 +40,7 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-shrink soak-snapshots soak-fsdp soak-kept bench lint lint-deep format \
+.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-shrink soak-snapshots soak-fsdp soak-worlds soak-kept bench lint lint-deep format \
         layers circles install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
@@ -147,6 +147,10 @@ soak-snapshots: all ## COUNT lives (1000000) of snapshots and checkpoints on a d
 
 soak-fsdp: all ## COUNT sharded trainings (1000) of which a rank ends or is stopped at any instant
 	@$(BUILD)/tests/train/fsdp_deaths --count $(or $(COUNT),1000) $(if $(SEED),--seed $(SEED))
+
+soak-worlds: all ## checkpoints between all pairs of worlds up to SIZE ranks (16), with fsdp and with ddp
+	@$(BUILD)/src/train/checkpoint_worlds_test $(or $(SIZE),16)
+	@$(BUILD)/tests/train/fsdp_worlds $(or $(SIZE),16)
 
 soak-kept: all ## kill COUNT (1000) ranks, guardians and hosts each of GPTs and of MNIST whose state is kept; all bits must be as without
 	@for way in "gpt --sharding fsdp" "gpt --sharding ddp" "mnist" "gpt --sharding fsdp --victim guardian" "gpt --sharding fsdp --parts-every 3" \
