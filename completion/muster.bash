@@ -61,12 +61,17 @@ _muster()
             ;;
         ckpt)
             if ((COMP_CWORD == 2)); then
-                words='import show --help'
+                words='ls show verify diff import export prune --help'
             elif [[ $current == -* ]]; then
-                words='--only --skip --help'
-                [[ ${COMP_WORDS[2]} == import ]] && words+=' --to --step'
-                [[ ${COMP_WORDS[2]} == show ]] && words+=' --json'
-            elif [[ $previous != --only && $previous != --skip && $previous != --step ]]; then
+                words='--help'
+                case ${COMP_WORDS[2]} in
+                import) words+=' --to --step --only --skip' ;;
+                export) words+=' --to --shard-size --rename --only --skip' ;;
+                show) words+=' --only --skip --json' ;;
+                diff) words+=' --only --skip' ;;
+                prune) words+=' --keep' ;;
+                esac
+            elif [[ ! $previous =~ ^--(only|skip|step|keep|rename|shard-size)$ ]]; then
                 mapfile -t COMPREPLY < <(compgen -f -- "$current")
                 return
             fi

@@ -1,9 +1,9 @@
 /* The C half of test_snapshot.py.
  *
  *   snapshot_peer save FOLDER TENSOR ...        saves them, of bytes that count up from 0, as the snapshot of step 7
- *   snapshot_peer checkpoint FOLDER TENSOR ...  the same as a checkpoint, by the ranks that the environment tells of
- *   snapshot_peer load FILE TENSOR ...          loads them from any safetensors file, prints the bytes of each as a
- * line
+ * (or STEP) snapshot_peer checkpoint FOLDER TENSOR ...  the same as a checkpoint, by the ranks that the environment
+ * tells of snapshot_peer load FILE TENSOR ...          loads them from any safetensors file, prints the bytes of each
+ * as a line
  *
  * TENSOR is NAME:TYPE:SHAPE, TYPE the number of an enum muster_type, SHAPE as 2x3 or empty. In a checkpoint every
  * second one is cut; rank 0 has least of it. */
@@ -19,6 +19,11 @@ enum { TENSORS_MAX = 64, FAILED = 1, USAGE = 2 };
 
 static struct muster_tensor tensors[TENSORS_MAX];
 static size_t counts[TENSORS_MAX]; /* bytes */
+
+static int64_t step(void) {
+    const char *text = getenv("STEP");
+    return text ? strtoll(text, NULL, 10) : 7;
+}
 
 /* Takes the text apart in place; it must live on. */
 static int parse(char *text, struct muster_tensor *tensor, size_t *bytes) {
@@ -61,7 +66,7 @@ static int save(const char *folder, size_t count) {
                                     muster_value_text("note", note, sizeof note)};
     struct muster_snapshot_state state = MUSTER_SNAPSHOT_STATE(tensors, count, values, 3);
     count_up(count);
-    return muster_snapshot_save(folder, 7, &state, NULL);
+    return muster_snapshot_save(folder, step(), &state, NULL);
 }
 
 static int save_checkpoint(const char *folder, size_t count) {
@@ -85,7 +90,7 @@ static int save_checkpoint(const char *folder, size_t count) {
             .tensor = i, .first = first, .count = end - first, .data = (uint8_t *)tensors[i].data + first * bytes};
     }
     struct muster_checkpoint_state state = MUSTER_CHECKPOINT_STATE(described, count, chunks, chunk_count, NULL, 0);
-    code = muster_checkpoint_save(group, folder, 7, &state, NULL);
+    code = muster_checkpoint_save(group, folder, step(), &state, NULL);
     muster_group_free(group);
     return code;
 }

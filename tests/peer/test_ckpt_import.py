@@ -507,7 +507,7 @@ def other_sources():
 # ---- the command ----
 
 def lines_that_are_not_understood():
-    for arguments, word in [([], "a verb is needed"), (["export"], "'export' is not known"), (["import"], "a source and a folder"),
+    for arguments, word in [([], "a verb is needed"), (["exprot"], "'exprot' is not known"), (["import"], "a source and a folder"),
                             (["import", "a"], "a source and a folder"), (["import", "a", "--to"], "needs a value"),
                             (["import", "a", "b", "--to", "c"], "'b' is one too many"), (["show"], "a source is needed"),
                             (["import", "a", "--to", "c", "--step", "-1"], "--step -1"), (["show", "a", "--x"], "'--x'"),

@@ -11,8 +11,13 @@
 
 /* X(verb, help): ckpt_verb() runs it; argv[0] is the verb. Returns the exit code. */
 #define CKPT_VERB_TABLE(X)                                                                                             \
+    X(ls, "list the checkpoints and snapshots of a folder")                                                            \
+    X(show, "list the tensors and values of a checkpoint, or of what another program has saved")                       \
+    X(verify, "read all of it, and compare all checksums")                                                             \
+    X(diff, "tell what differs between two of them")                                                                   \
     X(import, "make a snapshot of what PyTorch or another program has saved")                                          \
-    X(show, "list the tensors and values of what can be imported")
+    X(export, "write safetensors files, which PyTorch and others read")                                                \
+    X(prune, "remove all checkpoints of a folder but the newest")
 
 #define CKPT_VERB_DECLARE(verb, help) int ckpt_##verb(int argc, char **argv);
 CKPT_VERB_TABLE(CKPT_VERB_DECLARE)
@@ -34,7 +39,41 @@ bool ckpt_choice_option(struct ckpt_choice *choice, int argc, char **argv, int *
  * --skip and what is below them. */
 bool ckpt_choice_takes(const struct ckpt_choice *choice, const char *name);
 
+/* ---- the command line: ckpt_words.c ---- */
+
+enum { CKPT_PATHS_MAX = 2, CKPT_VALUES_MAX = 3 };
+
+/* What a verb takes. */
+struct ckpt_grammar {
+    const char *program; /* "muster ckpt ls" */
+    const char *help;
+    const char *usage; /* told where paths are missing: "a folder is needed: muster ckpt ls checkpoints" */
+    size_t path_count; /* so many paths are needed, and no more taken */
+    const char *values[CKPT_VALUES_MAX];   /* names of options that have a value, or NULL */
+    bool has_choice, has_json, has_rename; /* --only and --skip; --json; --rename, several times */
+};
+
+/* What was given. */
+struct ckpt_words {
+    const char *paths[CKPT_PATHS_MAX];
+    size_t path_count;
+    const char *values[CKPT_VALUES_MAX]; /* as in the grammar; NULL: not given */
+    struct ckpt_choice choice;
+    const char *renames[CKPT_NAMES_MAX];
+    size_t rename_count;
+    bool wants_json;
+};
+/* Reads the words behind the verb. True: go on. False: *out_exit is the program's end, after help or a sentence. */
+bool ckpt_words_read(const struct ckpt_grammar *grammar, int argc, char **argv, struct ckpt_words *out, int *out_exit);
+/* A number of an option, at least `least`. MUSTER_EINVAL; *out stays where the option was not given. */
+int ckpt_words_number(const struct ckpt_grammar *grammar, const struct ckpt_words *words, size_t value, int64_t least,
+                      int64_t *out);
+
 /* ---- words: ckpt_text.c ---- */
+
+/* Writes what `out` has to stdout, without control characters, if code is 0; else tells the failure. Frees it. Gives
+ * the program's exit code. */
+int ckpt_finish(const struct ckpt_grammar *grammar, int code, struct buf *out);
 
 enum { CKPT_SIZE_MAX = 32, CKPT_SHAPE_MAX = 192, CKPT_OUTPUT_BYTES_MAX = 256 << 20 };
 

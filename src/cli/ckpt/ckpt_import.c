@@ -2,50 +2,49 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/printable.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/ckpt/ckpt.h"
 #include "cli/command/cli.h"
 #include "train/state/snapshot_parts.h"
 
-static const char program[] = "muster ckpt import";
+enum { TO, STEP };
 
-static const char help_text[] =
-    "usage: muster ckpt import SOURCE --to FOLDER [options]\n"
-    "\n"
-    "Makes a snapshot (muster/snapshot.h) in FOLDER of what another program has saved.\n"
-    "SOURCE is one of\n"
-    "\n"
-    "  a file of torch.save(), with tensors in dicts and lists\n"
-    "  a folder of torch.distributed.checkpoint, from any number of ranks\n"
-    "  a safetensors file, or an index of some (model.safetensors.index.json)\n"
-    "  a folder with such an index\n"
-    "\n"
-    "It is read as data: nothing in it is executed. Names are keys joined by dots, such as\n"
-    "model.0.weight. Numbers and texts become values; other objects are left out.\n"
-    "\n"
-    "  --to FOLDER     where the snapshot goes; it is made if it is missing\n"
-    "  --step N        the step that the snapshot is of (default: 0)\n"
-    "  --only NAME     only what is called so, and what is below it: model takes\n"
-    "                  model.0.weight; can be given several times\n"
-    "  --skip NAME     nothing that is called so or is below it; can be given several times\n"
-    "  -h, --help      show this text\n";
+static const struct ckpt_grammar grammar = {
+    .program = "muster ckpt import",
+    .help = "usage: muster ckpt import SOURCE --to FOLDER [options]\n"
+            "\n"
+            "Makes a snapshot (muster/snapshot.h) in FOLDER of what another program has saved.\n"
+            "SOURCE is one of\n"
+            "\n"
+            "  a file of torch.save(), with tensors in dicts and lists\n"
+            "  a folder of torch.distributed.checkpoint, from any number of ranks\n"
+            "  a safetensors file, or an index of some (model.safetensors.index.json)\n"
+            "  a folder with such an index\n"
+            "\n"
+            "It is read as data: nothing in it is executed. Names are keys joined by dots, such as\n"
+            "model.0.weight. Numbers and texts become values; other objects are left out.\n"
+            "\n"
+            "  --to FOLDER     where the snapshot goes; it is made if it is missing\n"
+            "  --step N        the step that the snapshot is of (default: 0)\n"
+            "  --only NAME     only what is called so, and what is below it: model takes\n"
+            "                  model.0.weight; can be given several times\n"
+            "  --skip NAME     nothing that is called so or is below it; can be given several times\n"
+            "  -h, --help      show this text\n",
+    .usage = "a source and a folder are needed: muster ckpt import model.pt --to snapshots",
+    .path_count = 1,
+    .values = {"--to", "--step"},
+    .has_choice = true,
+};
 
 enum { NAMED_MAX = 10 }; /* of what is left out */
 
-struct import_options {
+struct import {
     const char *source, *folder;
     int64_t step;
-    struct ckpt_choice choice;
-    bool wants_help;
-};
-
-struct import {
-    const struct import_options *options;
+    const struct ckpt_choice *choice;
     struct archive *archive;
     struct muster_tensor *tensors;
     size_t *numbers; /* of each tensor, in the archive */
@@ -55,47 +54,6 @@ struct import {
     uint64_t bytes;
     struct ckpt_progress progress;
 };
-
-/* ---- the command line ---- */
-
-static int parse_word(int argc, char **argv, int *at, struct import_options *out) {
-    bool missing = false;
-    const char *word = argv[*at], *value;
-    if ((value = cli_option_value(argc, argv, at, "--to", &missing)) != NULL) {
-        out->folder = value;
-    } else if ((value = cli_option_value(argc, argv, at, "--step", &missing)) != NULL) {
-        if (!missing && (!str_parse_i64(value, &out->step) || out->step < 0)) {
-            return status_fail(MUSTER_EINVAL, "--step %.100s: a number from 0 on is expected", value);
-        }
-    } else if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-        out->wants_help = true;
-    } else if (word[0] == '-') {
-        return status_fail(MUSTER_EINVAL,
-                           "'%.100s' is not understood; --to, --step, --only, --skip and --help are known", word);
-    } else if (out->source) {
-        return status_fail(MUSTER_EINVAL, "one source is expected, '%.100s' is one too many", word);
-    } else {
-        out->source = word;
-    }
-    return missing ? status_fail(MUSTER_EINVAL, "%.100s needs a value", word) : 0;
-}
-
-static int parse_options(int argc, char **argv, struct import_options *out) {
-    *out = (struct import_options){.source = NULL};
-    int code = 0;
-    for (int i = 1; i < argc && code == 0 && !out->wants_help; i++) {
-        if (!ckpt_choice_option(&out->choice, argc, argv, &i, &code)) {
-            code = parse_word(argc, argv, &i, out);
-        }
-    }
-    if (code || out->wants_help) {
-        return code;
-    }
-    return out->source && out->folder && out->folder[0] != '\0'
-               ? 0
-               : status_fail(MUSTER_EINVAL,
-                             "a source and a folder are needed: muster ckpt import model.pt --to snapshots");
-}
 
 /* ---- what is imported ---- */
 
@@ -116,7 +74,7 @@ static int refuse_types(const struct import *import, size_t count) {
     buf_init(&text, MUSTER_DETAIL_MAX);
     for (size_t i = 0; i < archive_tensor_count(import->archive) && named < NAMED_MAX; i++) {
         const struct archive_tensor *tensor = archive_tensor(import->archive, i);
-        if (tensor->type == MUSTER_TYPE_COUNT && ckpt_choice_takes(&import->options->choice, tensor->name)) {
+        if (tensor->type == MUSTER_TYPE_COUNT && ckpt_choice_takes(import->choice, tensor->name)) {
             (void)buf_printf(&text, "%s%s (%s)", named++ > 0 ? ", " : "", tensor->name, tensor->type_name);
         }
     }
@@ -141,7 +99,7 @@ static void take_value(struct import *import, const struct archive_value *from) 
 }
 
 static int take_all(struct import *import) {
-    const struct ckpt_choice *choice = &import->options->choice;
+    const struct ckpt_choice *choice = import->choice;
     size_t tensors = archive_tensor_count(import->archive), values = archive_value_count(import->archive);
     import->tensors = calloc(tensors + 1, sizeof *import->tensors);
     import->numbers = calloc(tensors + 1, sizeof *import->numbers);
@@ -166,7 +124,7 @@ static int take_all(struct import *import) {
         }
     }
     if (code == 0 && import->tensor_count == 0 && import->value_count == 0) {
-        code = status_fail(MUSTER_EINVAL, "%s has nothing to import%s", import->options->source,
+        code = status_fail(MUSTER_EINVAL, "%s has nothing to import%s", import->source,
                            choice->only_count + choice->skip_count > 0 ? " that --only and --skip leave" : "");
     }
     return code;
@@ -188,7 +146,7 @@ static int save(struct import *import) {
     struct muster_snapshot_options options = MUSTER_SNAPSHOT_OPTIONS_INIT;
     options.keep = UINT32_MAX; /* an import is no reason to remove anything */
     ckpt_progress_begin(&import->progress, import->bytes);
-    int code = snapshot_save_parts(import->options->folder, import->options->step, &state, &options, &source);
+    int code = snapshot_save_parts(import->folder, import->step, &state, &options, &source);
     ckpt_progress_end(&import->progress);
     return code;
 }
@@ -200,7 +158,7 @@ static int add_left_out(struct buf *out, const struct import *import) {
     int code = 0;
     for (size_t i = 0; i < archive_value_count(import->archive) && code == 0; i++) {
         const struct archive_value *value = archive_value(import->archive, i);
-        if (!value->is_left_out || !ckpt_choice_takes(&import->options->choice, value->name)) {
+        if (!value->is_left_out || !ckpt_choice_takes(import->choice, value->name)) {
             continue;
         }
         count++;
@@ -211,47 +169,46 @@ static int add_left_out(struct buf *out, const struct import *import) {
                : buf_printf(out, "left out: %zu more, which muster ckpt show lists\n", count - NAMED_MAX);
 }
 
-static int report(const struct import *import) {
+static int report(const struct import *import, struct buf *out) {
     char size[CKPT_SIZE_MAX], rate[CKPT_SIZE_MAX];
-    struct buf out;
     double seconds = (double)(clock_monotonic_ns() - import->progress.started_ns) / (double)CLOCK_NS_PER_S;
     ckpt_size_text(import->bytes, size);
     ckpt_size_text((uint64_t)((double)import->bytes / (seconds > 0 ? seconds : 1)), rate);
-    buf_init(&out, CKPT_OUTPUT_BYTES_MAX);
-    int code = add_left_out(&out, import);
-    code = code ? code
-                : buf_printf(&out, "step %" PRId64 " of %s: %zu tensor%s and %zu value%s of a %s, %s in %.1f s, %s/s\n",
-                             import->options->step, import->options->folder, import->tensor_count,
-                             str_plural(import->tensor_count), import->value_count, str_plural(import->value_count),
-                             archive_kind(import->archive), size, seconds, rate);
-    printable_clean((char *)buf_bytes(&out), out.len, true);
-    if (code == 0 && !cli_write(STDOUT_FILENO, &out)) {
-        code = status_fail(MUSTER_ESYSTEM, "the snapshot was saved, but stdout could not be written to");
-    }
-    buf_done(&out);
-    return code;
+    int code = add_left_out(out, import);
+    return code ? code
+                : buf_printf(out, "step %" PRId64 " of %s: %zu tensor%s and %zu value%s of a %s, %s in %.1f s, %s/s\n",
+                             import->step, import->folder, import->tensor_count, str_plural(import->tensor_count),
+                             import->value_count, str_plural(import->value_count), archive_kind(import->archive), size,
+                             seconds, rate);
+}
+
+static int run(struct import *import) {
+    int code = archive_open(import->source, &import->archive);
+    code = code ? code : take_all(import);
+    return code ? code : save(import);
 }
 
 int ckpt_import(int argc, char **argv) {
-    struct import_options options;
-    struct import import = {.options = &options};
-    if (parse_options(argc, argv, &options) != 0) {
-        cli_error(program, true, muster_detail());
+    struct ckpt_words words;
+    struct import import = {.step = 0};
+    struct buf out;
+    int end = 0;
+    if (!ckpt_words_read(&grammar, argc, argv, &words, &end)) {
+        return end;
+    }
+    if (ckpt_words_number(&grammar, &words, STEP, 0, &import.step) != 0 || !words.values[TO]) {
+        cli_error(grammar.program, true, words.values[TO] ? muster_detail() : grammar.usage);
         return CLI_EXIT_USAGE;
     }
-    if (options.wants_help) {
-        return cli_print(help_text);
-    }
-    int code = archive_open(options.source, &import.archive);
-    code = code ? code : take_all(&import);
-    code = code ? code : save(&import);
-    code = code ? code : report(&import);
-    if (code) {
-        cli_error(program, false, muster_detail());
-    }
+    import.source = words.paths[0];
+    import.folder = words.values[TO];
+    import.choice = &words.choice;
+    buf_init(&out, CKPT_OUTPUT_BYTES_MAX);
+    int code = run(&import);
+    code = code ? code : report(&import, &out);
     archive_close(import.archive);
     free(import.tensors);
     free(import.numbers);
     free(import.values);
-    return code ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
+    return ckpt_finish(&grammar, code, &out);
 }

@@ -1,60 +1,31 @@
-/* `muster ckpt show`: what is in a file or folder that can be imported. */
+/* `muster ckpt show`: what is in a saved state. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "base/printable.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "cli/ckpt/ckpt.h"
 #include "cli/command/cli.h"
 
-static const char program[] = "muster ckpt show";
-
-static const char help_text[] =
-    "usage: muster ckpt show [--only NAME] [--skip NAME] [--json] SOURCE\n"
-    "\n"
-    "Lists the tensors and values of SOURCE, which is what `muster ckpt import` takes. Its\n"
-    "tensors are not read.\n"
-    "\n"
-    "  --only NAME     only what is called so, and what is below it: model takes\n"
-    "                  model.0.weight; can be given several times\n"
-    "  --skip NAME     nothing that is called so or is below it; can be given several times\n"
-    "  --json          one JSON object instead of text\n"
-    "  -h, --help      show this text\n";
-
-struct show_options {
-    const char *source;
-    struct ckpt_choice choice;
-    bool wants_json, wants_help;
+static const struct ckpt_grammar grammar = {
+    .program = "muster ckpt show",
+    .help = "usage: muster ckpt show [--only NAME] [--skip NAME] [--json] SOURCE\n"
+            "\n"
+            "Lists the tensors and values of SOURCE, without reading the tensors. It is a folder of\n"
+            "checkpoints or snapshots, of which it is the newest, a record or manifest\n"
+            "(checkpoint-10.json, step-10.json), or what `muster ckpt import` takes.\n"
+            "\n"
+            "  --only NAME     only what is called so, and what is below it: model takes\n"
+            "                  model.0.weight; can be given several times\n"
+            "  --skip NAME     nothing that is called so or is below it; can be given several times\n"
+            "  --json          one JSON object instead of text\n"
+            "  -h, --help      show this text\n",
+    .usage = "a source is needed: muster ckpt show model.pt",
+    .path_count = 1,
+    .has_choice = true,
+    .has_json = true,
 };
-
-static int parse_options(int argc, char **argv, struct show_options *out) {
-    *out = (struct show_options){.source = NULL};
-    int code = 0;
-    for (int i = 1; i < argc && code == 0 && !out->wants_help; i++) {
-        const char *word = argv[i];
-        if (ckpt_choice_option(&out->choice, argc, argv, &i, &code)) {
-            continue;
-        }
-        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            out->wants_help = true;
-        } else if (strcmp(word, "--json") == 0) {
-            out->wants_json = true;
-        } else if (word[0] == '-') {
-            code = status_fail(MUSTER_EINVAL, "'%.100s' is not understood; --only, --skip, --json and --help are known",
-                               word);
-        } else if (out->source) {
-            code = status_fail(MUSTER_EINVAL, "one source is expected, '%.100s' is one too many", word);
-        } else {
-            out->source = word;
-        }
-    }
-    return code || out->source || out->wants_help
-               ? code
-               : status_fail(MUSTER_EINVAL, "a source is needed: muster ckpt show model.pt");
-}
 
 /* ---- text ---- */
 
@@ -99,8 +70,9 @@ static int write_text(struct buf *out, const struct archive *archive, const stru
         }
     }
     ckpt_size_text(bytes, size);
-    code = code ? code : buf_printf(out, "%s: %zu tensors, %s\n", archive_kind(archive), count, size);
-    printable_clean((char *)buf_bytes(out), out->len, true);
+    code = code || archive_step(archive) < 0 ? code : buf_printf(out, "step %" PRId64 " of a ", archive_step(archive));
+    code =
+        code ? code : buf_printf(out, "%s: %zu tensor%s, %s\n", archive_kind(archive), count, str_plural(count), size);
     return code;
 }
 
@@ -167,38 +139,28 @@ static json_t *values_json(const struct archive *archive, const struct ckpt_choi
 }
 
 static int write_json(struct buf *out, const struct archive *archive, const struct ckpt_choice *choice) {
-    json_t *tree = json_pack("{s:s, s:o, s:o, s:o}", "kind", archive_kind(archive), "tensors",
-                             tensors_json(archive, choice), "values", values_json(archive, choice, false), "left_out",
-                             values_json(archive, choice, true)); /* fails, and frees the others, where one is NULL */
+    json_t *tree =
+        json_pack("{s:s, s:I, s:o, s:o, s:o}", "kind", archive_kind(archive), "step", (json_int_t)archive_step(archive),
+                  "tensors", tensors_json(archive, choice), "values", values_json(archive, choice, false), "left_out",
+                  values_json(archive, choice, true)); /* fails, and frees the others, where one is NULL */
     int code = tree ? cli_append_json(out, tree, JSON_INDENT(2)) : status_fail(MUSTER_ENOMEM, "no memory for JSON");
     json_decref(tree);
     return code;
 }
 
 int ckpt_show(int argc, char **argv) {
-    struct show_options options;
+    struct ckpt_words words;
     struct archive *archive = NULL;
     struct buf out;
-    if (parse_options(argc, argv, &options) != 0) {
-        cli_error(program, true, muster_detail());
-        return CLI_EXIT_USAGE;
-    }
-    if (options.wants_help) {
-        return cli_print(help_text);
+    int end = 0;
+    if (!ckpt_words_read(&grammar, argc, argv, &words, &end)) {
+        return end;
     }
     buf_init(&out, CKPT_OUTPUT_BYTES_MAX);
-    int code = archive_open(options.source, &archive);
+    int code = archive_open(words.paths[0], &archive);
     if (code == 0) {
-        code = options.wants_json ? write_json(&out, archive, &options.choice)
-                                  : write_text(&out, archive, &options.choice);
+        code = words.wants_json ? write_json(&out, archive, &words.choice) : write_text(&out, archive, &words.choice);
     }
-    if (code == 0 && !cli_write(STDOUT_FILENO, &out)) {
-        code = status_fail(MUSTER_ESYSTEM, "the list could not be written to stdout");
-    }
-    if (code) {
-        cli_error(program, false, muster_detail());
-    }
-    buf_done(&out);
     archive_close(archive);
-    return code ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
+    return ckpt_finish(&grammar, code, &out);
 }

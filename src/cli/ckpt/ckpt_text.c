@@ -1,8 +1,12 @@
 /* Sizes and shapes as words; see ckpt.h. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
+#include "base/printable.h"
+#include "base/status.h"
 #include "cli/ckpt/ckpt.h"
+#include "cli/command/cli.h"
 
 void ckpt_size_text(uint64_t bytes, char out[CKPT_SIZE_MAX]) {
     static const char units[] = "KMGTPE";
@@ -26,4 +30,16 @@ void ckpt_shape_text(const struct archive_tensor *tensor, char out[CKPT_SHAPE_MA
             snprintf(out + used, (size_t)(CKPT_SHAPE_MAX - used), "%s%" PRIu64, i > 0 ? ", " : "", tensor->shape[i]);
     }
     (void)snprintf(out + used, (size_t)(CKPT_SHAPE_MAX - used), "]");
+}
+
+int ckpt_finish(const struct ckpt_grammar *grammar, int code, struct buf *out) {
+    printable_clean((char *)buf_bytes(out), out->len, true); /* names and values are the files' */
+    if (code == 0 && !cli_write(STDOUT_FILENO, out)) {
+        code = status_fail(MUSTER_ESYSTEM, "the result could not be written to stdout");
+    }
+    if (code) {
+        cli_error(grammar->program, false, muster_detail());
+    }
+    buf_done(out);
+    return code == 0 ? CLI_EXIT_OK : CLI_EXIT_FAILURE;
 }

@@ -36,7 +36,7 @@ int cmd_status(int argc, char **argv);
 /* `muster fsdp plan`. */
 int cmd_fsdp(int argc, char **argv);
 
-/* `muster ckpt import` and `muster ckpt show`. */
+/* `muster ckpt` and its verbs. */
 int cmd_ckpt(int argc, char **argv);
 
 /* The value of option `name` if argv[*at] is that option ("--name value" or "--name=value"), else NULL. *missing is

@@ -14,7 +14,7 @@
     X(doctor, "check this node before a job: names, network, limits, GPUs")                                            \
     X(status, "show a running job: nodes, rounds, restarts and their causes")                                          \
     X(fsdp, "say what a model needs of memory when it is sharded")                                                     \
-    X(ckpt, "make snapshots of what PyTorch has saved")                                                                \
+    X(ckpt, "look at checkpoints, import and export them")                                                             \
     X(completion, "print the completions for bash or zsh")
 
 #define COMMAND_TABLE(X)                                                                                               \

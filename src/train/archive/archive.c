@@ -66,11 +66,28 @@ static bool exists(const char *folder, const char *name) {
     return is_there;
 }
 
-static int read_index(struct archive *archive, const char *path) {
+/* The folder of a path, for the caller to free; NULL: no memory. */
+static char *folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, (size_t)(slash - path) + (slash == path)) : strdup(".");
+    return slash ? strndup(path, (size_t)(slash - path) + (slash == path)) : strdup(".");
+}
+
+static const char *name_in(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int read_index(struct archive *archive, const char *path) {
+    char *folder = folder_of(path);
     archive->kind = "sharded safetensors files";
     int code = folder ? safetensors_index_read(archive, path, folder) : status_fail(MUSTER_ENOMEM, "no memory");
+    free(folder);
+    return code;
+}
+
+static int read_own_file(struct archive *archive, const char *path) {
+    char *folder = folder_of(path);
+    int code = folder ? muster_file_read(archive, folder, name_in(path)) : status_fail(MUSTER_ENOMEM, "no memory");
     free(folder);
     return code;
 }
@@ -86,6 +103,10 @@ static int read_folder(struct archive *archive, const char *folder) {
         free(path);
         return code;
     }
+    int code = muster_folder_read(archive, folder);
+    if (code != MUSTER_ENOENT || archive->step >= 0) {
+        return code;
+    }
     if (exists(folder, "__0" DCP_METADATA_NAME)) {
         return status_fail(
             MUSTER_EUNSUPPORTED,
@@ -95,7 +116,7 @@ static int read_folder(struct archive *archive, const char *folder) {
     }
     return status_fail(MUSTER_ENOENT,
                        "%s has neither " DCP_METADATA_NAME " (a distributed checkpoint, whole) nor " INDEX_NAME
-                       "; name a file in it",
+                       ", nor a checkpoint or snapshot of Muster's; name a file in it",
                        folder);
 }
 
@@ -107,6 +128,9 @@ static int check_size(const struct archive *archive, const char *path) {
     }
     for (size_t i = 0; i < archive->tensor_count; i++) { /* at most 2^60 each, and 2^18 of them */
         tensors = tensors > UINT64_MAX - archive->tensors[i].bytes ? UINT64_MAX : tensors + archive->tensors[i].bytes;
+    }
+    if (archive->view) {
+        return 0; /* each element lies in a file */
     }
     if (__builtin_mul_overflow(files, ARCHIVE_EXPANSION_MAX, &most) || tensors <= most + ARCHIVE_EXPANDED_BYTES_MIN) {
         return 0;
@@ -123,10 +147,12 @@ int archive_open(const char *path, struct archive **out) {
         return status_fail(MUSTER_ENOMEM, "no memory to read %s", path);
     }
     archive->position.tensor = SIZE_MAX;
+    archive->step = -1;
     crc32_init(&archive->crc);
     bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     int code = is_folder                         ? read_folder(archive, path)
                : has_suffix(path, ".index.json") ? read_index(archive, path)
+               : muster_file_is(name_in(path))   ? read_own_file(archive, path)
                                                  : read_file(archive, path);
     code = code ? code : check_size(archive, path);
     if (code) {
@@ -142,6 +168,7 @@ void archive_close(struct archive *archive) {
         return;
     }
     archive_close_files(archive);
+    muster_files_done(archive);
     for (size_t i = 0; i < archive->tensor_count; i++) {
         free(archive->tensors[i].name);
     }
@@ -161,6 +188,10 @@ const char *archive_kind(const struct archive *archive) {
     return archive->kind;
 }
 
+int64_t archive_step(const struct archive *archive) {
+    return archive->step;
+}
+
 size_t archive_tensor_count(const struct archive *archive) {
     return archive->tensor_count;
 }
@@ -175,4 +206,27 @@ size_t archive_value_count(const struct archive *archive) {
 
 const struct archive_value *archive_value(const struct archive *archive, size_t index) {
     return &archive->values[index];
+}
+
+/* ---- all of it ---- */
+
+/* One tensor to its end, or to the first damage. */
+static int verify_tensor(struct archive *archive, size_t number, archive_verify_fn *tell, void *context) {
+    uint64_t bytes = archive->tensors[number].bytes, count = 0;
+    const void *next = NULL;
+    int code = 0;
+    for (uint64_t done = 0; done < bytes && code == 0; done += count) {
+        code = archive_next(archive, number, &next, &count);
+        code = code ? code : tell(context, NULL, count);
+    }
+    archive->position.tensor = SIZE_MAX;
+    return code == MUSTER_ECORRUPT ? tell(context, muster_detail(), 0) : code;
+}
+
+int archive_verify(struct archive *archive, archive_verify_fn *tell, void *context) {
+    int code = archive->step >= 0 ? muster_files_verify(archive, tell, context) : 0;
+    for (size_t i = 0; i < archive->tensor_count && code == 0 && !archive->view; i++) {
+        code = verify_tensor(archive, i, tell, context);
+    }
+    return code;
 }

@@ -1,6 +1,6 @@
-/* What other programs have saved: PyTorch's files (torch.save), its distributed checkpoints (DCP folders), and
- * safetensors files, one or many with an index. They are read as data, whoever wrote them: no code in them runs, no
- * path in them leads out of their folder, and memory is bounded, whatever they say.
+/* What has been saved, by whomever: Muster's checkpoints and snapshots, PyTorch's files (torch.save), its distributed
+ * checkpoints (DCP folders), and safetensors files, one or many with an index. They are read as data, whoever wrote
+ * them: no code in them runs, no path in them leads out of their folder, and memory is bounded, whatever they say.
  *
  * An archive is a list of tensors, which are read one after another by pieces, and a list of numbers and texts.
  * Names are the keys that lead to a tensor, joined by dots: "model.0.weight".
@@ -49,16 +49,19 @@ struct archive_value {
 
 struct archive;
 
-/* path: a torch.save file, a safetensors file, an index of safetensors files (*.index.json), or a folder with a
- * .metadata or such an index in it. All that can be known to be wrong without reading the tensors is found here.
- * MUSTER_ENOENT, MUSTER_ECORRUPT, MUSTER_EUNSUPPORTED (a kind of file that is not read), MUSTER_ELIMIT, MUSTER_ENOMEM,
- * MUSTER_ESYSTEM; the sentence names file and tensor. */
+/* path: a torch.save file, a safetensors file, an index of safetensors files (*.index.json), the record of a checkpoint
+ * (checkpoint-10.json) or the manifest of a snapshot (step-10.json); or a folder with a .metadata or such an index in
+ * it, or with checkpoints and snapshots, of which it is the newest. All that can be known to be wrong without reading
+ * the tensors is found here. MUSTER_ENOENT, MUSTER_ECORRUPT, MUSTER_EUNSUPPORTED (a kind of file that is not read),
+ * MUSTER_ELIMIT, MUSTER_ENOMEM, MUSTER_ESYSTEM; the sentence names file and tensor. */
 int archive_open(const char *path, struct archive **out);
 /* NULL is accepted. */
 void archive_close(struct archive *archive);
 
 /* "torch.save file" and so on. */
 const char *archive_kind(const struct archive *archive);
+/* Of a checkpoint or snapshot; -1: it is neither. */
+int64_t archive_step(const struct archive *archive);
 
 size_t archive_tensor_count(const struct archive *archive);
 const struct archive_tensor *archive_tensor(const struct archive *archive, size_t index);
@@ -69,5 +72,12 @@ const struct archive_value *archive_value(const struct archive *archive, size_t 
  * next call. Begins with a tensor's first bytes when another tensor was read before. Not to be called for a tensor
  * without bytes, or after its last one. */
 int archive_next(struct archive *archive, size_t tensor, const void **out, uint64_t *out_bytes);
+
+/* Told of damage by a sentence. done: bytes that have been read since the last call; a sentence or 0 bytes. A result
+ * other than 0 ends the work with it. */
+typedef int archive_verify_fn(void *context, const char *sentence, uint64_t done);
+/* Reads all of it, and compares all checksums that there are. MUSTER_ESYSTEM and so on: it could not go on; damage is
+ * no failure. */
+int archive_verify(struct archive *archive, archive_verify_fn *tell, void *context);
 
 #endif

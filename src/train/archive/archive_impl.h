@@ -7,6 +7,9 @@
 #include "base/formats/unpickle.h"
 #include "train/archive/archive.h"
 #include "train/archive/crc32.h"
+#include "train/checkpoint/checkpoint_view.h"
+#include "train/state/checksum.h"
+#include "train/state/snapshot_manifest.h"
 
 /* ---- files: archive_file.c ---- */
 
@@ -49,8 +52,9 @@ struct archive_piece {
 struct archive_position {
     size_t tensor; /* SIZE_MAX: none yet */
     uint64_t element;
-    uint8_t *block;   /* ARCHIVE_BLOCK_BYTES, allocated when first needed */
-    uint8_t *scratch; /* as large: a run of elements that is to be spread */
+    uint8_t *block;           /* ARCHIVE_BLOCK_BYTES, allocated when first needed */
+    uint8_t *scratch;         /* as large: a run of elements that is to be spread */
+    struct checksum checksum; /* of the tensor so far, for a snapshot */
 };
 
 struct archive {
@@ -66,6 +70,9 @@ struct archive {
     size_t value_count, value_room;
     struct archive_position position;
     struct crc32 crc;
+    int64_t step;                       /* of Muster's own files; -1 */
+    struct checkpoint_view *view;       /* a checkpoint: tensors have no pieces, and are read through it. Or NULL */
+    struct snapshot_manifest *manifest; /* a snapshot: has the checksums. Or NULL */
 };
 
 /* Adds a file. The path is copied. MUSTER_ENOENT, MUSTER_ESYSTEM, MUSTER_ELIMIT, MUSTER_ENOMEM. */
@@ -124,6 +131,20 @@ struct torch_tensor {
 };
 int torch_file_read_tensor(struct archive *archive, uint32_t file, uint64_t base, uint64_t bytes,
                            struct torch_tensor *out);
+
+/* Muster's own: muster_files.c. The newest of a folder; MUSTER_ENOENT without a sentence: there is none. */
+int muster_folder_read(struct archive *archive, const char *folder);
+/* Is this the name of a record or a manifest? Then reads that. */
+bool muster_file_is(const char *name);
+int muster_file_read(struct archive *archive, const char *folder, const char *name);
+/* Of a checkpoint: elements of a tensor. */
+int muster_view_read(struct archive *archive, size_t tensor, uint64_t first, uint64_t count, void *out);
+/* Of a snapshot: these are the next bytes of a tensor; after the last ones its checksum is compared. MUSTER_ECORRUPT.
+ */
+int muster_snapshot_check(struct archive *archive, size_t tensor, const void *bytes, uint64_t count);
+/* Of both: all but the tensors of a snapshot. */
+int muster_files_verify(struct archive *archive, archive_verify_fn *tell, void *context);
+void muster_files_done(struct archive *archive);
 
 int dcp_read(struct archive *archive, const char *folder);
 int safetensors_file_read(struct archive *archive, const char *path);

@@ -190,11 +190,17 @@ int archive_next(struct archive *archive, size_t tensor, const void **out, uint6
     assert(tensor < archive->tensor_count && position->element < from->bytes / from->element_bytes);
     int code = make_blocks(position);
     struct block block = block_at(from, position->element);
+    if (code == 0 && archive->view) {
+        code = muster_view_read(archive, tensor, position->element, block.elements, position->block);
+    }
     for (uint32_t i = 0; i < from->piece_count && code == 0; i++) {
         code = copy_piece(archive, from, &archive->pieces[from->first_piece + i], &block);
     }
+    if (code == 0 && archive->manifest) {
+        code = muster_snapshot_check(archive, tensor, position->block, block.elements * from->element_bytes);
+    }
     if (code) {
-        return status_prefix(code, "tensor %s", from->name);
+        return archive->view ? code : status_prefix(code, "tensor %s", from->name); /* a view names it */
     }
     position->element += block.elements;
     *out = position->block;

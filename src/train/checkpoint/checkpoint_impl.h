@@ -148,6 +148,21 @@ int checkpoint_read_ranges(const struct snapshot_folder *folder, const struct ch
                            const struct checkpoint_ranges *wanted, int64_t until_ms,
                            const struct checkpoint_listener *listener);
 
+/* A part that is read here and there. Blocks are compared with their checksums, which are read one by one: its header
+ * and the other checksums are not looked at, so that a few elements of many parts cost a few bytes of each. */
+struct checkpoint_part_reader;
+/* Borrows folder and map. No file is open yet. MUSTER_ENOMEM, MUSTER_ELIMIT. */
+int checkpoint_part_reader_create(const struct snapshot_folder *folder, const struct checkpoint_map *map, uint32_t part,
+                                  struct checkpoint_part_reader **out);
+/* NULL is accepted. */
+void checkpoint_part_reader_free(struct checkpoint_part_reader *reader);
+/* What the part has of a wanted range. Opens the file if it is not open. MUSTER_ECORRUPT names file and tensor. */
+int checkpoint_part_reader_read(struct checkpoint_part_reader *reader, const struct checkpoint_range *wanted);
+/* Its file need not stay open until the next read. */
+void checkpoint_part_reader_rest(struct checkpoint_part_reader *reader);
+/* Reads all of it, header and checksums too. MUSTER_ECORRUPT: the first damage. */
+int checkpoint_part_reader_verify(struct checkpoint_part_reader *reader);
+
 /* ---- with a group, on any disk ---- */
 
 int checkpoint_save_group(const struct snapshot_io *io, struct muster_group *group, const char *path, int64_t step,

@@ -153,9 +153,9 @@ struct reader {
     char name[CHECKPOINT_NAME_MAX];
     int file; /* -1: not open */
     uint8_t *header;
-    uint64_t *checksums; /* of blocks */
-    uint8_t *block;      /* room for one */
-    struct checkpoint_progress *progress;
+    uint64_t *checksums;                  /* of blocks; NULL: they are read one by one */
+    uint8_t *block;                       /* room for one */
+    struct checkpoint_progress *progress; /* NULL: nobody listens */
 };
 
 static int read_bytes(const struct reader *reader, void *out, uint64_t count, uint64_t offset) {
@@ -186,20 +186,31 @@ static int read_tables(struct reader *reader) {
                              reader->folder->path, reader->name);
 }
 
-static int open_part(struct reader *reader, int64_t until_ms) {
+static struct checkpoint_name name_of(const struct reader *reader) {
+    const struct checkpoint_map *map = reader->map;
+    return (struct checkpoint_name){
+        .kind = CHECKPOINT_PART, .part = reader->part, .step = map->step, .token = map->token};
+}
+
+/* What the map says of the part. */
+static int lay_out(struct reader *reader) {
     const struct checkpoint_map *map = reader->map;
     const struct checkpoint_part *part = &map->parts[reader->part];
-    const struct checkpoint_name name = {
-        .kind = CHECKPOINT_PART, .part = reader->part, .step = map->step, .token = map->token};
+    const struct checkpoint_name name = name_of(reader);
     checkpoint_name_write(reader->name, &name);
     int code = checkpoint_layout_create(map->tensors, &reader->ranges, map->block_bytes, &reader->layout);
-    if (code) {
-        return code;
-    }
-    if (part->bytes - part->data_at != checkpoint_layout_data_bytes(&reader->layout)) {
+    if (code == 0 && part->bytes - part->data_at != checkpoint_layout_data_bytes(&reader->layout)) {
         return status_fail(MUSTER_EUNSUPPORTED, "the map says that %s has other sizes than its ranges", reader->name);
     }
-    code = checkpoint_open_file(reader->folder, &name, part->bytes, until_ms, &reader->file);
+    return code;
+}
+
+static int open_part(struct reader *reader, int64_t until_ms) {
+    const struct checkpoint_name name = name_of(reader);
+    int code = lay_out(reader);
+    code = code ? code
+                : checkpoint_open_file(reader->folder, &name, reader->map->parts[reader->part].bytes, until_ms,
+                                       &reader->file);
     return code ? code : read_tables(reader);
 }
 
@@ -254,6 +265,15 @@ static int read_checked(const struct reader *reader, uint8_t *out, uint64_t byte
     return code;
 }
 
+static int checksum_at(const struct reader *reader, uint64_t block, uint64_t *out) {
+    if (reader->checksums) {
+        *out = reader->checksums[block];
+        return 0;
+    }
+    uint64_t table_at = reader->map->parts[reader->part].data_at + reader->layout.table_at;
+    return read_bytes(reader, out, sizeof *out, table_at + block * sizeof *out);
+}
+
 static int read_block(const struct reader *reader, const struct overlap *overlap, uint64_t block,
                       uint64_t range_bytes) {
     const struct checkpoint_place *place = &reader->layout.places[overlap->range];
@@ -261,21 +281,24 @@ static int read_block(const struct reader *reader, const struct overlap *overlap
     uint64_t end = begin + (left < reader->map->block_bytes ? left : reader->map->block_bytes);
     bool is_wanted_whole = begin >= overlap->begin && end <= overlap->end;
     uint8_t *at = is_wanted_whole ? overlap->out + (begin - overlap->begin) : reader->block;
-    uint64_t offset = reader->map->parts[reader->part].data_at + place->offset + begin, checksum = 0;
+    uint64_t offset = reader->map->parts[reader->part].data_at + place->offset + begin, checksum = 0, expected = 0;
     touch(at, end - begin);
     int code = read_checked(reader, at, end - begin, offset, &checksum);
+    code = code ? code : checksum_at(reader, place->block + block, &expected);
     if (code) {
         return code;
     }
-    if (checksum != reader->checksums[place->block + block]) {
+    if (checksum != expected) {
         const char *tensor = reader->map->tensors[reader->ranges.items[overlap->range].tensor].name;
         return status_fail(MUSTER_ECORRUPT, "tensor %s in %s/%s is damaged: a checksum does not fit", tensor,
                            reader->folder->path, reader->name);
     }
     uint64_t from = begin > overlap->begin ? begin : overlap->begin;
     uint64_t to = end < overlap->end ? end : overlap->end;
-    checkpoint_progress_add(reader->progress, to - from);
-    if (!is_wanted_whole) {
+    if (reader->progress) {
+        checkpoint_progress_add(reader->progress, to - from);
+    }
+    if (!is_wanted_whole && to > from) {
         memcpy(overlap->out + (from - overlap->begin), reader->block + (from - begin), (size_t)(to - from));
     }
     return 0;
@@ -363,5 +386,88 @@ int checkpoint_read_ranges(const struct snapshot_folder *folder, const struct ch
     }
     checkpoint_progress_end(&progress);
     free(block);
+    return code;
+}
+
+/* ---- a part, here and there ---- */
+
+struct checkpoint_part_reader {
+    struct reader reader;
+};
+
+int checkpoint_part_reader_create(const struct snapshot_folder *folder, const struct checkpoint_map *map, uint32_t part,
+                                  struct checkpoint_part_reader **out) {
+    struct checkpoint_part_reader *own = calloc(1, sizeof *own);
+    if (!own) {
+        return status_fail(MUSTER_ENOMEM, "no memory to read a part of a checkpoint");
+    }
+    own->reader = (struct reader){.folder = folder, .map = map, .part = part, .file = -1};
+    int code = checkpoint_ranges_of_part(map->tensors, map->tensor_count, part, map->part_count,
+                                         &map->parts[part].listed, &own->reader.ranges);
+    code = code ? code : lay_out(&own->reader);
+    if (code == 0) {
+        own->reader.block = malloc((size_t)map->block_bytes);
+        code = own->reader.block
+                   ? 0
+                   : status_fail(MUSTER_ENOMEM, "no memory for a block of %" PRIu64 " bytes", map->block_bytes);
+    }
+    if (code) {
+        checkpoint_part_reader_free(own);
+        return code;
+    }
+    *out = own;
+    return 0;
+}
+
+void checkpoint_part_reader_free(struct checkpoint_part_reader *reader) {
+    if (reader) {
+        free(reader->reader.block);
+        reader_done(&reader->reader);
+        free(reader);
+    }
+}
+
+static int open_file(struct reader *reader) {
+    const struct snapshot_io *io = reader->folder->io;
+    const struct checkpoint_name name = name_of(reader);
+    return reader->file >= 0 ? 0
+                             : checkpoint_open_file(reader->folder, &name, reader->map->parts[reader->part].bytes,
+                                                    io->now_ms(io->ctx), &reader->file);
+}
+
+int checkpoint_part_reader_read(struct checkpoint_part_reader *reader, const struct checkpoint_range *wanted) {
+    int code = open_file(&reader->reader);
+    return code ? code : read_wanted(&reader->reader, wanted);
+}
+
+void checkpoint_part_reader_rest(struct checkpoint_part_reader *reader) {
+    if (reader->reader.file >= 0) {
+        reader->reader.folder->io->close(reader->reader.folder->io->ctx, reader->reader.file);
+        reader->reader.file = -1;
+    }
+}
+
+static int verify_blocks(const struct reader *reader) {
+    int code = 0;
+    for (size_t i = 0; i < reader->ranges.count && code == 0; i++) {
+        const struct checkpoint_range *range = &reader->ranges.items[i];
+        uint64_t bytes = range->count * reader->map->tensors[range->tensor].element_bytes;
+        const struct overlap nothing = {.range = i, .begin = bytes, .end = bytes};
+        for (uint64_t block = 0; block * reader->map->block_bytes < bytes && code == 0; block++) {
+            code = read_block(reader, &nothing, block, bytes);
+        }
+    }
+    return code;
+}
+
+int checkpoint_part_reader_verify(struct checkpoint_part_reader *reader) {
+    struct reader *part = &reader->reader;
+    int code = open_file(part);
+    code = code ? code : read_tables(part);
+    code = code ? code : verify_blocks(part);
+    free(part->header);
+    free(part->checksums);
+    part->header = NULL;
+    part->checksums = NULL;
     return code;
 }

@@ -165,10 +165,8 @@ static int add_entry(json_t *tree, const struct safetensors_entry *entry) {
     return 0;
 }
 
-static int build(const struct safetensors *table, int64_t step, json_t **out) {
-    char step_text[24];
-    (void)snprintf(step_text, sizeof step_text, "%" PRId64, step);
-    json_t *tree = step < 0 ? json_object() : json_pack("{s:{s:s}}", SAFETENSORS_METADATA, "step", step_text);
+static int build(const struct safetensors *table, const char *key, const char *value, json_t **out) {
+    json_t *tree = key ? json_pack("{s:{s:s}}", SAFETENSORS_METADATA, key, value) : json_object();
     int code = tree ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a header");
     for (size_t i = 0; i < table->count && code == 0; i++) {
         code = add_entry(tree, &table->entries[i]);
@@ -199,12 +197,18 @@ static int write_header(const json_t *tree, struct buf *out) {
     return code;
 }
 
-int safetensors_encode(const struct safetensors *table, int64_t step, struct buf *out) {
+int safetensors_encode_with(const struct safetensors *table, const char *key, const char *value, struct buf *out) {
     json_t *tree = NULL;
-    int code = build(table, step, &tree);
+    int code = build(table, key, value, &tree);
     code = code ? code : write_header(tree, out);
     json_decref(tree);
     return code;
+}
+
+int safetensors_encode(const struct safetensors *table, int64_t step, struct buf *out) {
+    char text[24];
+    (void)snprintf(text, sizeof text, "%" PRId64, step);
+    return safetensors_encode_with(table, step < 0 ? NULL : "step", text, out);
 }
 
 /* ---- looking up ---- */

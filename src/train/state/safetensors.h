@@ -41,8 +41,10 @@ struct safetensors {
  * first, so that all are aligned, else in the list's order. `tensors` must outlive *out. */
 int safetensors_layout(const struct muster_tensor *tensors, size_t count, struct safetensors *out);
 
-/* The bytes before the data: length and header, which holds `step` as metadata if it is >= 0. MUSTER_ELIMIT,
+/* The bytes before the data: length and header, with one pair of metadata, or none if the key is NULL. MUSTER_ELIMIT,
  * MUSTER_ENOMEM. */
+int safetensors_encode_with(const struct safetensors *table, const char *key, const char *value, struct buf *out);
+/* The same with `step` as metadata if it is >= 0. */
 int safetensors_encode(const struct safetensors *table, int64_t step, struct buf *out);
 
 /* The header's length from the first 8 bytes of a file of `file_bytes`. MUSTER_ECORRUPT, MUSTER_ELIMIT. */

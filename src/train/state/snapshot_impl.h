@@ -10,6 +10,7 @@
 #include "base/sized.h"
 #include "train/state/safetensors.h"
 #include "train/state/snapshot_files.h"
+#include "train/state/snapshot_folder.h"
 #include "train/state/snapshot_io.h"
 #include "train/state/snapshot_manifest.h"
 #include "train/state/snapshot_parts.h"
@@ -22,25 +23,12 @@ enum { SNAPSHOT_PIECE_BYTES = 256 * 1024 };
 /* Files of ours in one folder. */
 #define SNAPSHOT_FILES_MAX ((size_t)65536)
 
-/* Lists the files (again). */
-int snapshot_folder_list(struct snapshot_folder *folder);
-
 /* Removes what saves that were cut off have left: temporary files, and data files that no manifest names. */
 int snapshot_folder_clean(struct snapshot_folder *folder);
 
 /* Removes snapshots of smaller steps than `step` beyond the newest `keep` - 1 of them that seem whole. Quiet: what
  * cannot be removed stays for the next time. */
 void snapshot_folder_prune(struct snapshot_folder *folder, int64_t step, uint32_t keep);
-
-/* Reads and checks the manifest of `step`. MUSTER_ENOENT: there is none. */
-int snapshot_read_manifest(const struct snapshot_folder *folder, int64_t step, struct snapshot_manifest *out);
-
-/* Opens the manifest's data file, whose size must be the stated one. MUSTER_ECORRUPT. */
-int snapshot_open_data(const struct snapshot_folder *folder, const struct snapshot_manifest *manifest, int *out_file);
-
-/* The same, having read all of it and checked its checksum. */
-int snapshot_open_checked(const struct snapshot_folder *folder, const struct snapshot_manifest *manifest,
-                          int *out_file);
 
 int snapshot_tensors_read(const struct muster_tensor *given, size_t tensor_bytes, size_t count,
                           struct sized_array *out);

@@ -1,0 +1,196 @@
+/* Muster's own checkpoints and snapshots as archives: the newest of a folder, or that of a record or manifest that is
+ * named. See archive_impl.h; the files are read by train/checkpoint and train/state. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "train/archive/archive_impl.h"
+#include "train/checkpoint/checkpoint_name.h"
+#include "train/state/snapshot_folder.h"
+#include "train/state/snapshot_io.h"
+
+/* ---- values ---- */
+
+static int add_value(struct archive *archive, const char *name, const json_t *value) {
+    if (json_is_integer(value)) {
+        return archive_add_integer(archive, name, json_integer_value(value));
+    }
+    if (json_is_real(value)) {
+        return archive_add_real(archive, name, json_real_value(value));
+    }
+    if (json_is_string(value)) {
+        return archive_add_text(archive, name, (const uint8_t *)json_string_value(value), json_string_length(value));
+    }
+    return archive_add_left_out(archive, name, "neither a number nor a text");
+}
+
+static int add_values(struct archive *archive, json_t *tree) {
+    json_t *value;
+    const char *name;
+    int code = 0;
+    json_object_foreach(json_object_get(tree, "values"), name, value) {
+        code = code ? code : add_value(archive, name, value);
+    }
+    return code;
+}
+
+/* ---- checkpoints ---- */
+
+static int read_checkpoint(struct archive *archive, const char *folder, int64_t step) {
+    archive->kind = "checkpoint";
+    int code = checkpoint_view_open(folder, step, &archive->view);
+    if (code) {
+        return code;
+    }
+    const struct checkpoint_map *map = checkpoint_view_map(archive->view);
+    archive->step = map->step;
+    for (size_t i = 0; i < map->tensor_count && code == 0; i++) {
+        const struct checkpoint_tensor *tensor = &map->tensors[i];
+        const struct archive_type type = {tensor->type, (uint32_t)tensor->element_bytes,
+                                          muster_type_name(tensor->type)};
+        code = archive_add_tensor(archive, tensor->name, type, tensor->dim_count, tensor->shape);
+    }
+    return code ? code : add_values(archive, map->tree);
+}
+
+int muster_view_read(struct archive *archive, size_t tensor, uint64_t first, uint64_t count, void *out) {
+    return checkpoint_view_read(archive->view, (uint32_t)tensor, first, count, out);
+}
+
+/* ---- snapshots ---- */
+
+static int open_manifest(struct archive *archive, const char *path, int64_t step) {
+    struct snapshot_folder folder;
+    int file = -1;
+    int code = snapshot_folder_open(&folder, &snapshot_io_system, path, false);
+    code = code ? code : snapshot_read_manifest(&folder, step, archive->manifest);
+    code = code ? code : snapshot_open_data(&folder, archive->manifest, &file); /* its size is right */
+    if (file >= 0) {
+        folder.io->close(folder.io->ctx, file);
+    }
+    snapshot_folder_close(&folder);
+    return code;
+}
+
+static int read_snapshot(struct archive *archive, const char *folder, int64_t step) {
+    char name[SNAPSHOT_NAME_MAX];
+    archive->kind = "snapshot";
+    archive->step = step;
+    archive->manifest = calloc(1, sizeof *archive->manifest);
+    int code = archive->manifest ? open_manifest(archive, folder, step)
+                                 : status_fail(MUSTER_ENOMEM, "no memory to read a snapshot");
+    if (code) {
+        return code;
+    }
+    snapshot_name_data(name, step, archive->manifest->checksum);
+    char *path = str_format_new("%s/%s", folder, name);
+    code = path ? safetensors_file_read(archive, path) : status_fail(MUSTER_ENOMEM, "no memory for a name");
+    free(path);
+    return code ? code : add_values(archive, archive->manifest->tree);
+}
+
+int muster_snapshot_check(struct archive *archive, size_t tensor, const void *bytes, uint64_t count) {
+    const struct archive_tensor *of = &archive->tensors[tensor];
+    struct archive_position *position = &archive->position;
+    uint64_t wanted = 0;
+    if (position->element == 0) {
+        checksum_init(&position->checksum);
+    }
+    checksum_add(&position->checksum, bytes, (size_t)count);
+    if ((position->element * of->element_bytes) + count < of->bytes) {
+        return 0;
+    }
+    bool is_whole =
+        snapshot_manifest_tensor(archive->manifest, of->name, &wanted) && checksum_value(&position->checksum) == wanted;
+    return is_whole ? 0
+                    : status_fail(MUSTER_ECORRUPT, "%s is damaged: a checksum does not fit",
+                                  archive->files[archive->file_count - 1].path);
+}
+
+/* ---- which ---- */
+
+/* The newest snapshot's step by its name, or -1. */
+static int64_t newest_snapshot(const char *path) {
+    struct snapshot_folder folder;
+    int64_t step = -1;
+    if (snapshot_folder_open(&folder, &snapshot_io_system, path, false) == 0 && snapshot_folder_list(&folder) == 0) {
+        for (size_t i = 0; i < folder.file_count && step < 0; i++) {
+            step = folder.files[i].kind == SNAPSHOT_MANIFEST ? folder.files[i].step : -1;
+        }
+    }
+    snapshot_folder_close(&folder);
+    return step;
+}
+
+static int note_newest(void *context, const struct checkpoint_listed *listed) {
+    int64_t *newest = context;
+    *newest = *newest < 0 && listed->code == 0 ? listed->step : *newest;
+    return 0;
+}
+
+int muster_folder_read(struct archive *archive, const char *folder) {
+    int64_t snapshot = newest_snapshot(folder), checkpoint = -1;
+    int code = checkpoint_view_each(folder, note_newest, &checkpoint);
+    if (code || (snapshot < 0 && checkpoint < 0)) {
+        return code ? code : MUSTER_ENOENT;
+    }
+    return checkpoint >= snapshot ? read_checkpoint(archive, folder, checkpoint)
+                                  : read_snapshot(archive, folder, snapshot);
+}
+
+bool muster_file_is(const char *name) {
+    return checkpoint_name_parse(name).kind == CHECKPOINT_RECORD || snapshot_name_parse(name).kind == SNAPSHOT_MANIFEST;
+}
+
+int muster_file_read(struct archive *archive, const char *folder, const char *name) {
+    struct checkpoint_name record = checkpoint_name_parse(name);
+    return record.kind == CHECKPOINT_RECORD ? read_checkpoint(archive, folder, record.step)
+                                            : read_snapshot(archive, folder, snapshot_name_parse(name).step);
+}
+
+/* ---- all of it ---- */
+
+/* Each part by itself, so that all that is damaged is told. */
+static int verify_parts(struct archive *archive, archive_verify_fn *tell, void *context) {
+    const struct checkpoint_map *map = checkpoint_view_map(archive->view);
+    int code = 0;
+    for (uint32_t part = 0; part < map->part_count && code == 0; part++) {
+        code = checkpoint_view_verify(archive->view, part);
+        code = code == MUSTER_ECORRUPT ? tell(context, muster_detail(), 0)
+               : code                  ? code
+                                       : tell(context, NULL, map->parts[part].bytes);
+    }
+    return code;
+}
+
+/* A snapshot's file has a checksum of all of its bytes, the header among them. */
+static int verify_file(struct archive *archive, archive_verify_fn *tell, void *context) {
+    const char *path = archive->files[archive->file_count - 1].path;
+    char *folder_path = strndup(path, (size_t)(strrchr(path, '/') - path));
+    struct snapshot_folder folder = {.handle = -1};
+    int file = -1;
+    int code = folder_path ? snapshot_folder_open(&folder, &snapshot_io_system, folder_path, false)
+                           : status_fail(MUSTER_ENOMEM, "no memory for a name");
+    code = code ? code : snapshot_open_checked(&folder, archive->manifest, &file);
+    if (file >= 0) {
+        folder.io->close(folder.io->ctx, file);
+    }
+    snapshot_folder_close(&folder);
+    free(folder_path);
+    return code == MUSTER_ECORRUPT ? tell(context, muster_detail(), 0) : code;
+}
+
+int muster_files_verify(struct archive *archive, archive_verify_fn *tell, void *context) {
+    return archive->view ? verify_parts(archive, tell, context) : verify_file(archive, tell, context);
+}
+
+void muster_files_done(struct archive *archive) {
+    checkpoint_view_close(archive->view);
+    if (archive->manifest) {
+        snapshot_manifest_done(archive->manifest);
+        free(archive->manifest);
+    }
+}
