@@ -10,6 +10,8 @@
 #include "train/checkpoint/checkpoint_impl.h"
 
 enum { OPEN_MAX_FILES = 64 };
+/* Ranges of parts that are remembered, of 48 bytes each; beyond that only those of the parts used last. */
+#define RANGES_KEPT_MAX ((uint64_t)4 << 20)
 
 struct checkpoint_view {
     char *path;
@@ -19,6 +21,7 @@ struct checkpoint_view {
     struct checkpoint_owned *owned; /* all ranges that are listed, by tensor and first element */
     struct checkpoint_part_reader **parts;
     uint32_t open[OPEN_MAX_FILES], opened; /* the last parts that were used; how many so far */
+    uint64_t ranges_kept;
 };
 
 /* ---- what there is ---- */
@@ -144,6 +147,21 @@ const struct checkpoint_map *checkpoint_view_map(const struct checkpoint_view *v
 
 /* ---- reading ---- */
 
+static uint64_t ranges_of(const struct checkpoint_view *view, uint32_t part) {
+    return view->map.tensor_count + view->map.parts[part].listed.count;
+}
+
+/* Its file is closed; what is known of it stays where there is room. */
+static void leave_part(struct checkpoint_view *view, uint32_t part) {
+    if (view->ranges_kept <= RANGES_KEPT_MAX) {
+        checkpoint_part_reader_rest(view->parts[part]);
+        return;
+    }
+    checkpoint_part_reader_free(view->parts[part]);
+    view->parts[part] = NULL;
+    view->ranges_kept -= ranges_of(view, part);
+}
+
 /* The part's reader. Of many parts the files of the last ones stay open. */
 static int use_part(struct checkpoint_view *view, uint32_t part, struct checkpoint_part_reader **out) {
     uint32_t slot = view->opened % OPEN_MAX_FILES;
@@ -156,10 +174,11 @@ static int use_part(struct checkpoint_view *view, uint32_t part, struct checkpoi
         if (code) {
             return code;
         }
+        view->ranges_kept += ranges_of(view, part);
     }
     if (!is_in_use) {
         if (view->opened >= OPEN_MAX_FILES) {
-            checkpoint_part_reader_rest(view->parts[view->open[slot]]);
+            leave_part(view, view->open[slot]);
         }
         view->open[slot] = part;
         view->opened++;
