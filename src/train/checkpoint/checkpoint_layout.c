@@ -54,6 +54,12 @@ static int by_place(const void *left, const void *right) {
     return a->first < b->first ? -1 : a->first > b->first;
 }
 
+void checkpoint_sort_owned(struct checkpoint_owned *owned, size_t count) {
+    if (count > 1) {
+        qsort(owned, count, sizeof *owned, by_place);
+    }
+}
+
 /* The ranges of one tensor, sorted. */
 static int check_tensor(const struct checkpoint_tensor *tensor, const struct checkpoint_owned *owned, size_t count) {
     uint64_t at = 0;
@@ -78,9 +84,7 @@ int checkpoint_check_tiling(const struct checkpoint_tensor *tensors, size_t tens
                             struct checkpoint_owned *owned, size_t count) {
     int code = 0;
     size_t begin = 0;
-    if (count > 1) {
-        qsort(owned, count, sizeof *owned, by_place);
-    }
+    checkpoint_sort_owned(owned, count);
     for (uint32_t i = 0; i < tensor_count && code == 0; i++) {
         size_t end = begin;
         while (end < count && owned[end].range.tensor == i) {

@@ -48,6 +48,8 @@ struct checkpoint_owned {
     struct checkpoint_range range;
     uint32_t part;
 };
+/* By tensor, then by first element. */
+void checkpoint_sort_owned(struct checkpoint_owned *owned, size_t count);
 /* Does each element of each tensor that is not even belong to exactly one of the ranges? They get sorted. MUSTER_EINVAL
  * names the first that does not. */
 int checkpoint_check_tiling(const struct checkpoint_tensor *tensors, size_t tensor_count,

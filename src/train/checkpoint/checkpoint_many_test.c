@@ -32,6 +32,10 @@ struct state {
     struct state_description description;
 };
 
+static void name_tensor(char out[NAME_BYTES], uint32_t number) {
+    (void)str_format(out, NAME_BYTES, "layers.%" PRIu32 ".attention.%" PRIu32 ".weight", number / 12, number % 12);
+}
+
 static void state_init(struct state *state) {
     *state = (struct state){.tensors = calloc(tensor_count, sizeof *state->tensors),
                             .names = calloc(tensor_count, sizeof *state->names),
@@ -41,8 +45,7 @@ static void state_init(struct state *state) {
         state->values[i] = (float)i;
     }
     for (uint32_t i = 0; i < tensor_count; i++) {
-        (void)str_format(state->names[i], NAME_BYTES, "layers.%" PRIu32 ".attention.%" PRIu32 ".weight", i / 12,
-                         i % 12);
+        name_tensor(state->names[i], i);
         state->tensors[i] = (struct muster_tensor){.name = state->names[i],
                                                    .type = MUSTER_FLOAT32,
                                                    .dim_count = 1,
@@ -100,8 +103,10 @@ static void open_one(const struct state *state) {
     struct checkpoint_view *view = NULL;
     struct muster_checkpoint_found found;
     float *values = calloc(rank_count, sizeof *values);
+    char name[NAME_BYTES];
     uint32_t wanted = tensor_count / 2;
     assert_non_null(values);
+    name_tensor(name, wanted);
     int64_t begin_ns = clock_monotonic_ns();
     uint64_t before = bytes_read();
     assert_int_equal(muster_checkpoint_find(top, INT64_MAX, &found), 0);
@@ -110,7 +115,7 @@ static void open_one(const struct state *state) {
     before = bytes_read();
     assert_int_equal(checkpoint_view_open(top, found.step, &view), 0);
     const struct checkpoint_map *map = checkpoint_view_map(view);
-    while (strcmp(map->tensors[wanted].name, state->names[tensor_count / 2]) != 0) {
+    while (strcmp(map->tensors[wanted].name, name) != 0) {
         wanted = (wanted + 1) % tensor_count;
     }
     assert_int_equal(checkpoint_view_read(view, wanted, 0, rank_count, values), 0);

@@ -63,15 +63,6 @@ static int read_map(struct checkpoint_view *view) {
     return code;
 }
 
-static int by_place(const void *left, const void *right) {
-    const struct checkpoint_range *a = &((const struct checkpoint_owned *)left)->range;
-    const struct checkpoint_range *b = &((const struct checkpoint_owned *)right)->range;
-    if (a->tensor != b->tensor) {
-        return a->tensor < b->tensor ? -1 : 1;
-    }
-    return a->first < b->first ? -1 : a->first > b->first;
-}
-
 /* Who has which of the ranges that no rule tells. */
 static int list_owners(struct checkpoint_view *view) {
     const struct checkpoint_map *map = &view->map;
@@ -87,9 +78,7 @@ static int list_owners(struct checkpoint_view *view) {
             view->owned[count++] = (struct checkpoint_owned){listed->items[i], part};
         }
     }
-    if (count > 1) {
-        qsort(view->owned, count, sizeof *view->owned, by_place);
-    }
+    checkpoint_sort_owned(view->owned, count);
     return 0;
 }
 
