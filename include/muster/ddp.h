@@ -131,11 +131,18 @@ struct muster_ddp_options {
      * a state that was kept (muster/state.h) or a snapshot that all have loaded; nothing is sent, and none are written.
      */
     bool copy_parameters;
+    /* 0: none. Else a step is one pass (begin, ready for each parameter, finish) for each virtual rank of this rank, in
+     * their order, and the finish of the last one averages over all virtual ranks (muster/virtual_ranks.h), with the
+     * same bits for any number of ranks. A pass writes its gradients, or adds to zeros. Buffers are those of virtual
+     * rank 0: each pass begins with them as they were before the step, and after the step all ranks have what virtual
+     * rank 0 left (with broadcast_buffers; else they are left alone). Goes with neither a hook nor find_unused,
+     * uneven_inputs and muster_ddp_begin_no_sync(). More memory: docs/deterministic-world.md. */
+    size_t virtual_ranks;
 };
 #define MUSTER_DDP_OPTIONS_INIT                                                                                        \
     {                                                                                                                  \
         sizeof(struct muster_ddp_options), MUSTER_DDP_BUCKET_BYTES, MUSTER_DDP_FIRST_BUCKET_BYTES, true, true, false,  \
-            false, false, NULL, true                                                                                   \
+            false, false, NULL, true, 0                                                                                \
     }
 
 /* Makes a ddp of a model. Collective. First checks that all ranks registered the same parameters and buffers (number,
@@ -185,9 +192,9 @@ int muster_ddp_begin_no_sync(struct muster_ddp *ddp);
  * already. */
 int muster_ddp_ready(struct muster_ddp *ddp, size_t index);
 
-/* Ends the step: waits until all buckets are reduced. Afterwards gradients are averages, the same bits on every rank.
- * MUSTER_EINVAL: some parameters never became ready and find_unused is off; the sentence names them, and the group is
- * aborted with it, since the others wait for these gradients. */
+/* Ends the step, or with virtual_ranks a pass of it: waits until all buckets are reduced. Afterwards gradients are
+ * averages, the same bits on every rank. MUSTER_EINVAL: some parameters never became ready and find_unused is off; the
+ * sentence names them, and the group is aborted with it, since the others wait for these gradients. */
 int muster_ddp_finish(struct muster_ddp *ddp);
 
 /* Did any rank make the gradient of this parameter ready, in the last synchronised step or in the no_sync steps that

@@ -22,6 +22,7 @@
 #include <muster/trace.h>
 #include <muster/types.h>
 #include <muster/version.h>
+#include <muster/virtual_ranks.h>
 #include <muster/work.h>
 
 #endif

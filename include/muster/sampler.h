@@ -17,6 +17,10 @@
  *         while ((count = muster_sampler_take(sampler, indices, batch)) > 0) { ... }
  *     }
  *
+ * With virtual ranks (muster/virtual_ranks.h) each virtual rank has a sampler: virtual rank v of V is rank v of V, with
+ * `uneven`. A step's samples then depend on the place that was reached alone, and a world that changes at any step uses
+ * each sample once an epoch. After a step of n samples a virtual rank that place is n * V further, or at the end.
+ *
  * The order: places are shuffled by Fisher and Yates' method (from the last down, Durstenfeld 1964). The random numbers
  * are those of xoshiro256** (Blackman and Vigna 2018), made even by Lemire's method (2019). The generator's state is
  * four numbers of splitmix64 from a mixture of seed and epoch. docs/snapshots.md has it in ten lines of Python.

@@ -273,6 +273,78 @@ static void the_same_world_size_goes_on_as_if_nothing_had_happened(void **state)
     }
 }
 
+/* ---- virtual ranks ---- */
+
+enum { VIRTUAL_RANKS = 13, VIRTUAL_BATCH = 3, RESIZES = 1000 };
+
+/* The step's samples of virtual rank v, whoever has it now, in the order of the step. */
+static size_t take_virtual(uint64_t count, uint32_t v, int64_t epoch, uint64_t consumed, uint64_t *out) {
+    struct muster_sampler_options options = MUSTER_SAMPLER_OPTIONS_INIT;
+    struct muster_sampler *sampler = NULL;
+    options.sample_count = count;
+    options.rank = v;
+    options.world_size = VIRTUAL_RANKS;
+    options.uneven = true;
+    options.seed = 5;
+    assert_int_equal(muster_sampler_create(&options, &sampler), 0);
+    muster_sampler_resume(sampler, epoch, consumed);
+    size_t taken = muster_sampler_take(sampler, out, VIRTUAL_BATCH);
+    muster_sampler_free(sampler);
+    return taken;
+}
+
+/* A world that becomes another one 1,000 times, at any step: each epoch has each sample once, and a step's samples are
+ * those of a world that never changed. */
+static void virtual_ranks_use_each_sample_once_through_resizes(void **state) {
+    (void)state;
+    enum { SAMPLES = 1009 }; /* no multiple of anything */
+    static uint8_t seen[SAMPLES];
+    struct muster_sampler *undisturbed[VIRTUAL_RANKS];
+    struct muster_sampler_options options = MUSTER_SAMPLER_OPTIONS_INIT;
+    options.sample_count = SAMPLES, options.world_size = VIRTUAL_RANKS, options.uneven = true, options.seed = 5;
+    for (uint32_t v = 0; v < VIRTUAL_RANKS; v++) {
+        options.rank = v;
+        assert_int_equal(muster_sampler_create(&options, &undisturbed[v]), 0);
+    }
+    uint64_t chance = 1, consumed = 0, resizes = 0;
+    int64_t epoch = 0;
+    uint32_t ranks = 1;
+    while (resizes < RESIZES || consumed > 0) {
+        chance = chance * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        uint32_t next = chance >> 63 ? 1 + (uint32_t)(chance >> 33) % VIRTUAL_RANKS : ranks;
+        resizes += next != ranks;
+        ranks = next;
+        for (uint32_t rank = 0; rank < ranks; rank++) {
+            for (uint32_t v = VIRTUAL_RANKS * rank / ranks; v < VIRTUAL_RANKS * (rank + 1) / ranks; v++) {
+                uint64_t samples[VIRTUAL_BATCH], expected[VIRTUAL_BATCH];
+                size_t taken = take_virtual(SAMPLES, v, epoch, consumed, samples);
+                assert_int_equal(muster_sampler_take(undisturbed[v], expected, VIRTUAL_BATCH), taken);
+                assert_memory_equal(samples, expected, taken * sizeof *samples);
+                for (size_t i = 0; i < taken; i++) {
+                    assert_int_equal(seen[samples[i]]++, 0);
+                }
+            }
+        }
+        uint64_t left = SAMPLES - consumed, most = VIRTUAL_RANKS * VIRTUAL_BATCH;
+        consumed += left < most ? left : most;
+        if (consumed == SAMPLES) {
+            for (size_t i = 0; i < SAMPLES; i++) {
+                assert_int_equal(seen[i], 1);
+            }
+            memset(seen, 0, sizeof seen);
+            consumed = 0;
+            epoch++;
+            for (uint32_t v = 0; v < VIRTUAL_RANKS; v++) {
+                muster_sampler_set_epoch(undisturbed[v], epoch);
+            }
+        }
+    }
+    assert_true(epoch > 10);
+    for (uint32_t v = 0; v < VIRTUAL_RANKS; v++) {
+        muster_sampler_free(undisturbed[v]);
+    }
+}
+
 static void bad_options_are_refused(void **state) {
     (void)state;
     struct muster_sampler_options options = MUSTER_SAMPLER_OPTIONS_INIT;
@@ -303,6 +375,7 @@ int main(void) {
         cmocka_unit_test(first_places_are_even),
         cmocka_unit_test(another_world_size_goes_on_without_doubles),
         cmocka_unit_test(the_same_world_size_goes_on_as_if_nothing_had_happened),
+        cmocka_unit_test(virtual_ranks_use_each_sample_once_through_resizes),
         cmocka_unit_test(bad_options_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/virtual_ranks.h>
+
 #include "base/sized.h"
 #include "base/status.h"
 #include "train/reduction/model_copy.h"
@@ -43,6 +45,12 @@ static int check_arguments(const struct muster_ddp_parameter *parameters, size_t
     }
     if (options->hook && (!options->hook->start || !options->hook->name)) {
         return status_fail(MUSTER_EINVAL, "a hook without a name or a start function");
+    }
+    if (options->virtual_ranks > 0 && (options->hook || options->find_unused || options->uneven_inputs)) {
+        return status_fail(MUSTER_EINVAL, "virtual_ranks does not go with %s",
+                           options->hook          ? "a hook"
+                           : options->find_unused ? "find_unused"
+                                                  : "uneven_inputs: every virtual rank has a pass in each step");
     }
     for (size_t i = 0; i < parameter_count; i++) {
         const struct muster_ddp_parameter *parameter = &parameters[i];
@@ -130,7 +138,13 @@ static struct muster_ddp *copy_model(const struct muster_ddp_parameter *paramete
 static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
     struct ddp_layout *layout = NULL;
     struct ddp_exchange exchange;
-    int status = ddp_exchange_create(ddp, group, &exchange);
+    uint32_t first = 0, count = 0;
+    int status = MUSTER_OK;
+    if (ddp->options.virtual_ranks > 0 &&
+        (status = muster_virtual_ranks(group, ddp->options.virtual_ranks, &first, &count)) != MUSTER_OK) {
+        return status; /* on every rank */
+    }
+    status = ddp_exchange_create(ddp, group, &exchange);
     if (status == MUSTER_OK) {
         status = ddp_layout_create(ddp, group, NULL, &layout);
     }
@@ -161,6 +175,8 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
     ddp->active_count = muster_group_size(group);
     ddp->source = 0;
     ddp->accumulated = 0;
+    ddp->pass = 0;
+    ddp->waiting.count = 0;
     for (uint32_t i = 0; i < ddp->parameter_count; i++) {
         ddp->parameters[i].is_used = false;
         ddp->parameters[i].was_used = true;
@@ -302,7 +318,8 @@ int muster_ddp_statistics_sized(const struct muster_ddp *ddp, struct muster_ddp_
     now.bucket_count = ddp->layout->bucket_count;
     now.bucket_bytes = ddp->layout->memory_bytes;
     now.overhead_bytes = ddp->block_bytes + ddp->layout->block_bytes + ddp->layout->scratch_bytes +
-                         ddp->exchange.staged_bytes + ddp->exchange.presence.bytes;
+                         ddp->layout->virtual.bytes + ddp->exchange.staged_bytes * (ddp->exchange.before ? 3 : 1) +
+                         ddp->exchange.presence.bytes;
     sized_write(out, out_bytes, &now, sizeof now);
     return MUSTER_OK;
 }

@@ -21,11 +21,13 @@ static int describe(const struct muster_ddp *ddp, struct buf *text) {
                             "option uneven_inputs: %s\n"
                             "option divide_by_active: %s\n"
                             "option copy_parameters: %s\n"
+                            "option virtual_ranks: %zu\n"
                             "option hook: %s\n",
                             options->bucket_bytes, options->first_bucket_bytes, agreement_truth(options->rebuild),
                             agreement_truth(options->broadcast_buffers), agreement_truth(options->find_unused),
                             agreement_truth(options->uneven_inputs), agreement_truth(options->divide_by_active),
-                            agreement_truth(options->copy_parameters), options->hook ? ddp->hook.name : "none");
+                            agreement_truth(options->copy_parameters), options->virtual_ranks,
+                            options->hook ? ddp->hook.name : "none");
     for (uint32_t i = 0; status == MUSTER_OK && i < ddp->parameter_count; i++) {
         const struct ddp_parameter *parameter = &ddp->parameters[i];
         status = buf_printf(text, "parameter %u: %s, %zu %s\n", i, parameter->name, parameter->count,
@@ -62,28 +64,38 @@ static size_t staged_bytes_of(const struct muster_ddp_buffer *buffer) {
     return (buffer->count * muster_type_bytes(buffer->type) + 7) / 8 * 8;
 }
 
+void ddp_agree_stage(const struct muster_ddp *ddp, uint8_t *memory) {
+    for (uint32_t i = 0; i < ddp->buffer_count; i++) {
+        const struct muster_ddp_buffer *buffer = &ddp->buffers[i];
+        memcpy(memory, buffer->data, buffer->count * muster_type_bytes(buffer->type));
+        memory += staged_bytes_of(buffer);
+    }
+}
+
+void ddp_agree_unstage(const struct muster_ddp *ddp, const uint8_t *memory) {
+    for (uint32_t i = 0; i < ddp->buffer_count; i++) {
+        const struct muster_ddp_buffer *buffer = &ddp->buffers[i];
+        memcpy(buffer->data, memory, buffer->count * muster_type_bytes(buffer->type));
+        memory += staged_bytes_of(buffer);
+    }
+}
+
 /* All buffers in one message: there are many of them, and they are small. */
 int ddp_agree_buffers(const struct muster_ddp *ddp, struct ddp_exchange *exchange, uint32_t source) {
     if (ddp->buffer_count == 0) {
         return MUSTER_OK;
     }
     bool is_source = muster_group_rank(exchange->group) == source;
-    uint8_t *at = exchange->staged_buffers;
-    for (uint32_t i = 0; is_source && i < ddp->buffer_count; i++) {
-        const struct muster_ddp_buffer *buffer = &ddp->buffers[i];
-        memcpy(at, buffer->data, buffer->count * muster_type_bytes(buffer->type));
-        at += staged_bytes_of(buffer);
+    if (is_source) {
+        ddp_agree_stage(ddp, exchange->staged_buffers);
     }
     int status =
         muster_broadcast(exchange->group, exchange->staged_buffers, exchange->staged_bytes, MUSTER_UINT8, source, NULL);
     if (status != MUSTER_OK) {
         return status_prefix(status, "copying the buffers of rank %u", source);
     }
-    at = exchange->staged_buffers;
-    for (uint32_t i = 0; !is_source && i < ddp->buffer_count; i++) {
-        const struct muster_ddp_buffer *buffer = &ddp->buffers[i];
-        memcpy(buffer->data, at, buffer->count * muster_type_bytes(buffer->type));
-        at += staged_bytes_of(buffer);
+    if (!is_source) {
+        ddp_agree_unstage(ddp, exchange->staged_buffers);
     }
     return MUSTER_OK;
 }
@@ -128,6 +140,11 @@ int ddp_exchange_create(const struct muster_ddp *ddp, struct muster_group *group
         status = muster_alloc(group, out->staged_bytes, &memory);
         out->staged_buffers = memory;
     }
+    if (status == MUSTER_OK && out->staged_bytes > 0 && ddp->options.virtual_ranks > 0) {
+        out->before = calloc(2, out->staged_bytes);
+        out->after = out->before ? out->before + out->staged_bytes : NULL;
+        status = out->before ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for two copies of the buffers");
+    }
     if (status == MUSTER_OK && ddp->options.uneven_inputs) {
         status = presence_create(group, &out->presence);
     }
@@ -143,6 +160,7 @@ void ddp_exchange_free(struct ddp_exchange *exchange) {
         return;
     }
     presence_free(&exchange->presence);
+    free(exchange->before);
     muster_free(exchange->group, exchange->staged_buffers);
 }
 

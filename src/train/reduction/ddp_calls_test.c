@@ -165,6 +165,33 @@ static void one_rank_needs_no_reduction(void **state) {
     muster_ddp_free(ddp);
 }
 
+#define SUMS "coalesce; all_to_all 16 float32; all_to_all 16 float32; end"
+
+/* Buckets of 64 bytes: each rank has a slice as large, since slices begin on cache lines. */
+static void virtual_ranks_send_sums_in_the_last_pass(void **state) {
+    (void)state;
+    struct muster_group group = {.size = 2};
+    struct muster_ddp_options options = small_buckets();
+    options.rebuild = false;
+    options.virtual_ranks = 6;
+    struct muster_ddp *ddp = made(&group, &options);
+    assert_int_equal(step(ddp, backward), 0);
+    assert_int_equal(step(ddp, backward), 0);
+    assert_string_equal(group.log, "");
+    assert_int_equal(step(ddp, backward), 0);
+    assert_string_equal(group.log, SUMS " async; " SUMS " async; " SUMS
+                                        " async; wait; wait; wait; all_gather 16 float32; all_gather "
+                                        "16 float32; all_gather 16 float32; " SUMS "; all_gather 16 float32; ");
+    muster_ddp_free(ddp);
+    options.virtual_ranks = 4; /* one sum a rank, and two can only be added in one way */
+    ddp = made(&group, &options);
+    assert_int_equal(step(ddp, backward), 0);
+    assert_int_equal(step(ddp, backward), 0);
+    assert_string_equal(group.log, "all_reduce 16 float32 sum async; all_reduce 16 float32 sum async; all_reduce 16 "
+                                   "float32 sum async; wait; wait; wait; all_reduce 16 float32 sum; ");
+    muster_ddp_free(ddp);
+}
+
 static void no_sync_sends_nothing(void **state) {
     (void)state;
     struct muster_group group = {.size = 2};
@@ -385,9 +412,12 @@ static void a_hooks_mismatch_is_told(void **state) {
     muster_ddp_free(ddp);
 }
 
+enum { VIRTUAL_RANKS = 6 }; /* three for each of two ranks, which send two sums each */
+
 static int train(struct muster_group *group, const struct muster_ddp_options *options, struct muster_ddp **ddp) {
     int status = create(group, options, ddp);
-    for (int round = 0; status == MUSTER_OK && round < 3; round++) {
+    int passes = options->virtual_ranks > 0 ? VIRTUAL_RANKS / 2 : 1; /* of rank 0 */
+    for (int round = 0; status == MUSTER_OK && round < 3 * passes; round++) {
         status = step(*ddp, mixed);
     }
     return status;
@@ -398,14 +428,16 @@ static int train(struct muster_group *group, const struct muster_ddp_options *op
 static void each_call_fails_once(void **state) {
     (void)state;
     const int codes[] = {MUSTER_EPEER, MUSTER_ENOMEM};
-    for (size_t kind = 0; kind < 4; kind++) {
+    for (size_t kind = 0; kind < 8; kind++) {
         uint32_t n = 0;
         for (int status = -1; status != MUSTER_OK;) {
             struct muster_group group = {
-                .size = 2, .fail_at = ++n, .fail_code = codes[kind % 2], .fail_in_wait = kind / 2};
+                .size = 2, .fail_at = ++n, .fail_code = codes[kind % 2], .fail_in_wait = kind / 2 % 2};
             struct muster_ddp_options options = small_buckets();
-            options.broadcast_buffers = options.uneven_inputs = true;
-            options.hook = muster_ddp_hook_bfloat16();
+            options.broadcast_buffers = true;
+            options.uneven_inputs = kind < 4;
+            options.hook = kind < 4 ? muster_ddp_hook_bfloat16() : NULL;
+            options.virtual_ranks = kind < 4 ? 0 : VIRTUAL_RANKS;
             struct muster_ddp *ddp = NULL;
             status = train(&group, &options, &ddp);
             assert_true(status == MUSTER_OK || status == codes[kind % 2]);
@@ -419,17 +451,14 @@ static void each_call_fails_once(void **state) {
     }
 }
 
-static void each_allocation_fails_once(void **state) {
-    (void)state;
+static void fail_each_allocation(const struct muster_ddp_options *options) {
     uint32_t n = 0;
     for (int status = -1; status != MUSTER_OK;) {
         struct muster_group group = {.size = 2};
-        struct muster_ddp_options options = small_buckets();
-        options.hook = muster_ddp_hook_float16();
         struct muster_ddp *ddp = NULL;
         allocations = 0;
         fail_allocation = ++n;
-        status = train(&group, &options, &ddp);
+        status = train(&group, options, &ddp);
         fail_allocation = 0;
         assert_true(status == MUSTER_OK || (status == MUSTER_ENOMEM && group.failed));
         assert_int_equal(group.works_under_way, 0);
@@ -438,6 +467,17 @@ static void each_allocation_fails_once(void **state) {
         assert_int_equal(live_bytes(), 0);
     }
     assert_in_range(n, 10, 100);
+}
+
+static void each_allocation_fails_once(void **state) {
+    (void)state;
+    struct muster_ddp_options options = small_buckets();
+    options.hook = muster_ddp_hook_float16();
+    fail_each_allocation(&options);
+    options = small_buckets();
+    options.broadcast_buffers = true;
+    options.virtual_ranks = VIRTUAL_RANKS;
+    fail_each_allocation(&options);
 }
 
 /* A program of an earlier version has smaller structs; copying them into this version's takes memory, too. */
@@ -538,7 +578,7 @@ static size_t rounded(size_t bytes, size_t to) {
 
 /* The formula of docs/ddp.md, for 64-bit machines. When this fails, a struct has grown: change both. */
 static size_t bookkeeping_bytes(size_t n, size_t b, size_t k, size_t name_bytes, bool find_unused) {
-    return rounded(1376, 16) + 72 + rounded(48 * n, 16) + rounded(4 * n, 16) + 32 * n + rounded(32 * b, 16) + 128 * k +
+    return rounded(1600, 16) + 144 + rounded(48 * n, 16) + rounded(4 * n, 16) + 32 * n + rounded(32 * b, 16) + 136 * k +
            rounded(name_bytes, 16) + rounded(find_unused ? n : 0, 16);
 }
 
@@ -567,12 +607,36 @@ static void memory_is_as_documented(void **state) {
     }
 }
 
+/* The formula of docs/deterministic-world.md: sums that wait, and those that come. */
+static void memory_of_virtual_ranks_is_as_documented(void **state) {
+    (void)state;
+    const struct {
+        uint32_t ranks;
+        size_t virtual_ranks, waiting, coming;
+    } cases[] = {{1, 8, 3, 0}, {2, 8, 2, 0}, {2, 6, 1, 2}, {4, 4, 0, 1}, {4, 16, 2, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct muster_group group = {.size = cases[i].ranks};
+        struct muster_ddp_options options = small_buckets();
+        options.virtual_ranks = cases[i].virtual_ranks;
+        struct muster_ddp *ddp = made(&group, &options);
+        struct muster_ddp_statistics numbers;
+        muster_ddp_statistics(ddp, &numbers);
+        assert_int_equal(numbers.bucket_count, PARAMETERS);
+        assert_int_equal(numbers.bucket_bytes, PARAMETERS * 64 * cases[i].ranks); /* a line for each slice */
+        assert_int_equal(numbers.bucket_bytes + numbers.overhead_bytes, live_bytes() + group.allocated_bytes);
+        size_t sums = 1 + cases[i].waiting + cases[i].coming, staged = 16 + 8;
+        assert_int_equal(group.allocated_bytes, sums * numbers.bucket_bytes + staged);
+        muster_ddp_free(ddp);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(creating_compares_and_copies),
         cmocka_unit_test(buckets_start_when_complete_and_in_order),
         cmocka_unit_test(one_bucket_needs_no_handle),
         cmocka_unit_test(one_rank_needs_no_reduction),
+        cmocka_unit_test(virtual_ranks_send_sums_in_the_last_pass),
         cmocka_unit_test(no_sync_sends_nothing),
         cmocka_unit_test(second_step_sorts_buckets_by_readiness),
         cmocka_unit_test(an_order_that_is_none_is_refused),
@@ -589,6 +653,7 @@ int main(void) {
         cmocka_unit_test(wrong_use_is_refused),
         cmocka_unit_test(wrong_models_are_refused),
         cmocka_unit_test(memory_is_as_documented),
+        cmocka_unit_test(memory_of_virtual_ranks_is_as_documented),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,8 @@
  *   ddp_layout.c   the memory of buckets, and moving gradients from one layout to another
  *   ddp_agree.c    what ranks must have in common: parameters, data, the order of buckets
  *   ddp_uneven.c   ranks that have run out of data
+ *   ddp_passes.c   a step's passes, one for each virtual rank of this rank
+ *   ddp_virtual.c  sums over virtual ranks, which do not depend on the world
  *   ddp_hook.c     the hooks that compress
  *
  * agreement.h, presence.h, step_clock.h and step_failure.h know nothing of a ddp: other objects whose ranks take steps
@@ -23,6 +25,7 @@
 #include "train/reduction/presence.h"
 #include "train/reduction/step_clock.h"
 #include "train/reduction/step_failure.h"
+#include "train/reduction/virtual_tree.h"
 
 enum ddp_phase { DDP_IDLE, DDP_NO_SYNC, DDP_STEP };
 
@@ -40,10 +43,28 @@ struct ddp_parameter {
 struct ddp_bucket {
     struct bucket_shape shape;
     struct muster_ddp_bucket view; /* for hooks; holds the addresses */
+    size_t memory_bytes;           /* with virtual_ranks a multiple of a cache line for each rank */
     uint32_t missing;              /* gradients not ready yet */
     bool is_started;
     struct muster_work *work;     /* under way; NULL: not, or done when it was started */
     int64_t started_ns, ended_ns; /* ended: when that was noticed; 0: not yet. For traces */
+};
+
+/* A sum of some virtual ranks that comes from a rank, in the order of the tree. */
+struct ddp_arrival {
+    uint32_t rank, round, additions; /* how often the upper two are added when it has come */
+};
+
+/* How the ranks of a group add up over virtual ranks. */
+struct ddp_virtual {
+    struct virtual_interval own;
+    uint32_t slots;  /* sums that wait on this rank, at most */
+    uint32_t rounds; /* of exchanging sums; 0: an all_reduce, or nothing, does the same */
+    struct ddp_arrival *arrivals;
+    uint32_t arrival_count;
+    uint8_t *waiting;  /* slots times memory_bytes of the layout; muster_alloc(), with what follows */
+    uint8_t *received; /* rounds times memory_bytes: of each bucket, what each rank sent of this rank's slice */
+    size_t bytes;
 };
 
 /* Where gradients live: one allocation for all buckets, from one group. */
@@ -54,7 +75,8 @@ struct ddp_layout {
     size_t memory_bytes, scratch_bytes, block_bytes;
     struct ddp_bucket *buckets;
     uint32_t bucket_count;
-    struct bucket_item *items; /* one per parameter */
+    struct bucket_item *items;  /* one per parameter */
+    struct ddp_virtual virtual; /* only with virtual_ranks */
 };
 
 /* What is exchanged beside gradients. */
@@ -63,6 +85,8 @@ struct ddp_exchange {
     uint8_t *staged_buffers; /* all buffers one after the other, each padded to 8 bytes; muster_alloc(), or NULL */
     size_t staged_bytes;
     struct presence presence; /* only with uneven_inputs */
+    /* Only with virtual_ranks: the buffers as they were before the step, and as virtual rank 0 has left them. */
+    uint8_t *before, *after;
 };
 
 struct muster_ddp {
@@ -82,14 +106,17 @@ struct muster_ddp {
     struct ddp_exchange exchange;
 
     enum ddp_phase phase;
-    uint32_t next_bucket;  /* the first that is not started */
-    uint32_t active_count; /* ranks that have data, in this step */
-    uint32_t accumulated;  /* no_sync steps since the last synchronised one */
-    uint32_t source;       /* whose buffers are broadcast: the lowest of them */
-    uint32_t order_source; /* whose ready_order counts: the lowest that had data in the step that gave it */
-    bool is_rebuild_due;   /* a first synchronised step has given an order */
-    bool is_rebuilt;       /* or will not be */
-    bool is_broadcast_due; /* the last step was no no_sync one */
+    uint32_t next_bucket;         /* the first that is not started */
+    uint32_t active_count;        /* ranks that have data, in this step */
+    uint32_t accumulated;         /* no_sync steps since the last synchronised one */
+    uint32_t source;              /* whose buffers are broadcast: the lowest of them */
+    uint32_t order_source;        /* whose ready_order counts: the lowest that had data in the step that gave it */
+    bool is_rebuild_due;          /* a first synchronised step has given an order */
+    bool is_rebuilt;              /* or will not be */
+    bool is_broadcast_due;        /* the last step was no no_sync one */
+    uint32_t pass;                /* virtual ranks of this rank that are done, in this step */
+    struct virtual_stack waiting; /* their sums */
+    uint32_t last_additions;      /* once the last one's gradients are there */
     struct step_failure failure;
     struct step_clock clock; /* of begin, ready, finish and shadow */
     struct muster_ddp_statistics numbers;
@@ -118,6 +145,9 @@ int ddp_agree_buffers(const struct muster_ddp *ddp, struct ddp_exchange *exchang
 int ddp_agree_order(struct muster_ddp *ddp, uint32_t source);
 /* presence_agree(), and keeps active_count and source for the step. Only with uneven_inputs. Collective. */
 int ddp_agree_presence(struct muster_ddp *ddp, enum presence_step own, enum presence_step *out_step);
+/* Copies all buffers to `memory`, which is laid out as staged_buffers, or from there. */
+void ddp_agree_stage(const struct muster_ddp *ddp, uint8_t *memory);
+void ddp_agree_unstage(const struct muster_ddp *ddp, const uint8_t *memory);
 int ddp_exchange_create(const struct muster_ddp *ddp, struct muster_group *group, struct ddp_exchange *out);
 void ddp_exchange_free(struct ddp_exchange *exchange);
 
@@ -137,6 +167,29 @@ struct ddp_aside {
 int ddp_step_settle(struct muster_ddp *ddp, struct ddp_aside *aside);
 /* Reduces what is left of a synchronised step, and gives gradients to who owns them. */
 int ddp_step_end(struct muster_ddp *ddp, const struct ddp_aside *aside);
+
+/* ---- ddp_virtual.c: with virtual_ranks ---- */
+
+/* Fills in layout->virtual; arrivals: room for as many as there are virtual ranks. */
+void ddp_virtual_plan(const struct muster_ddp *ddp, const struct muster_group *group, struct ddp_arrival *arrivals,
+                      struct ddp_virtual *out);
+/* What is in the buckets waits from now on, after `additions` of the sums below place `top` to it. */
+void ddp_virtual_wait(struct muster_ddp *ddp, uint32_t top, uint32_t additions);
+/* A bucket of the last pass is complete here: gives it, with what waits, to the group. */
+int ddp_virtual_start(struct muster_ddp *ddp, struct ddp_bucket *bucket, struct muster_work **work);
+/* The group is done with it: makes it the average. */
+int ddp_virtual_complete(struct muster_ddp *ddp, struct ddp_bucket *bucket);
+
+/* ---- ddp_passes.c: with virtual_ranks ---- */
+
+/* Is this the pass after which the step ends? */
+bool ddp_pass_is_last(const struct muster_ddp *ddp);
+/* Each pass finds the buffers as the step did. */
+void ddp_pass_begin(struct muster_ddp *ddp);
+/* The end of one that is not the last. */
+void ddp_pass_end(struct muster_ddp *ddp);
+/* The gradients have been averaged: the buffers become those of virtual rank 0, on all ranks. */
+int ddp_pass_end_last(struct muster_ddp *ddp);
 
 /* ---- ddp_reduce.c ---- */
 

@@ -52,7 +52,14 @@ static size_t scratch_bytes_of(const struct muster_ddp *ddp, const struct bucket
     return (bytes + BUCKET_ALIGNMENT - 1) / BUCKET_ALIGNMENT * BUCKET_ALIGNMENT;
 }
 
+/* With virtual ranks every rank has a slice of a bucket, all of them of the same size. */
+static size_t bucket_bytes(const struct muster_ddp *ddp, const struct bucket_shape *shape, uint32_t ranks) {
+    size_t bytes = bucket_memory_bytes(shape), lines = bytes / BUCKET_ALIGNMENT;
+    return ddp->options.virtual_ranks > 0 ? (lines + ranks - 1) / ranks * ranks * BUCKET_ALIGNMENT : bytes;
+}
+
 static void fill(const struct muster_ddp *ddp, struct ddp_layout *layout, const struct draft *draft) {
+    uint32_t ranks = muster_group_size(layout->group);
     memcpy(layout->items, draft->items, ddp->parameter_count * sizeof *layout->items);
     uint8_t *memory = layout->memory, *scratch = layout->scratch;
     for (uint32_t i = 0; i < draft->bucket_count; i++) {
@@ -65,11 +72,33 @@ static void fill(const struct muster_ddp *ddp, struct ddp_layout *layout, const 
                                                   .gradients = memory,
                                                   .count = bucket->shape.count,
                                                   .scratch = scratch};
-        memory += bucket_memory_bytes(&bucket->shape);
+        bucket->memory_bytes = bucket_bytes(ddp, &bucket->shape, ranks);
+        memory += bucket->memory_bytes;
         if (scratch) {
             scratch += scratch_bytes_of(ddp, &bucket->shape);
         }
     }
+}
+
+/* Memory for the buckets, and what else each element of them needs. */
+static int allocate(struct ddp_layout *layout) {
+    struct ddp_virtual *virtual = &layout->virtual;
+    void *waiting = NULL;
+    int status = muster_alloc(layout->group, layout->memory_bytes, &layout->memory);
+    if (status == MUSTER_OK && layout->scratch_bytes > 0) {
+        status = muster_alloc(layout->group, layout->scratch_bytes, &layout->scratch);
+    }
+    virtual->bytes = (virtual->slots + virtual->rounds) * layout->memory_bytes;
+    if (status == MUSTER_OK && virtual->bytes > 0) {
+        status = muster_alloc(layout->group, virtual->bytes, &waiting);
+    }
+    if (waiting) {
+        virtual->waiting = waiting;
+        virtual->received = virtual->waiting + virtual->slots * layout->memory_bytes;
+    }
+    return status == MUSTER_OK ? status
+                               : status_prefix(status, "%zu bytes of buckets",
+                                               layout->memory_bytes + layout->scratch_bytes + virtual->bytes);
 }
 
 int ddp_layout_create(const struct muster_ddp *ddp, struct muster_group *group, const uint32_t *order,
@@ -80,7 +109,9 @@ int ddp_layout_create(const struct muster_ddp *ddp, struct muster_group *group, 
         return status;
     }
     size_t buckets_bytes = draft.bucket_count * sizeof(struct ddp_bucket);
-    size_t block_bytes = sizeof(struct ddp_layout) + buckets_bytes + ddp->parameter_count * sizeof(struct bucket_item);
+    size_t items_bytes = ddp->parameter_count * sizeof(struct bucket_item);
+    size_t block_bytes = sizeof(struct ddp_layout) + buckets_bytes + items_bytes +
+                         ddp->options.virtual_ranks * sizeof(struct ddp_arrival);
     struct ddp_layout *layout = calloc(1, block_bytes);
     if (!layout) {
         status = status_fail(MUSTER_ENOMEM, "no memory for %u buckets", draft.bucket_count);
@@ -91,16 +122,15 @@ int ddp_layout_create(const struct muster_ddp *ddp, struct muster_group *group, 
     layout->buckets = (struct ddp_bucket *)(layout + 1);
     layout->bucket_count = draft.bucket_count;
     layout->items = (struct bucket_item *)(layout->buckets + draft.bucket_count);
+    if (ddp->options.virtual_ranks > 0) {
+        ddp_virtual_plan(ddp, group, (struct ddp_arrival *)(layout->items + ddp->parameter_count), &layout->virtual);
+    }
     for (uint32_t i = 0; i < draft.bucket_count; i++) {
-        layout->memory_bytes += bucket_memory_bytes(&draft.shapes[i]);
+        layout->memory_bytes += bucket_bytes(ddp, &draft.shapes[i], muster_group_size(group));
         layout->scratch_bytes += scratch_bytes_of(ddp, &draft.shapes[i]);
     }
-    status = muster_alloc(group, layout->memory_bytes, &layout->memory);
-    if (status == MUSTER_OK && layout->scratch_bytes > 0) {
-        status = muster_alloc(group, layout->scratch_bytes, &layout->scratch);
-    }
+    status = allocate(layout);
     if (status != MUSTER_OK) {
-        (void)status_prefix(status, "%zu bytes of buckets", layout->memory_bytes + layout->scratch_bytes);
         ddp_layout_free(layout);
         goto out_draft;
     }
@@ -115,6 +145,7 @@ void ddp_layout_free(struct ddp_layout *layout) {
     if (!layout) {
         return;
     }
+    muster_free(layout->group, layout->virtual.waiting);
     muster_free(layout->group, layout->scratch);
     muster_free(layout->group, layout->memory);
     free(layout);

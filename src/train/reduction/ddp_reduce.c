@@ -43,7 +43,9 @@ static int bucket_start(struct muster_ddp *ddp, struct ddp_bucket *bucket, struc
     /* With uneven inputs each step has been agreed on, and a rank without data has accumulated nothing. */
     group_mark_accumulated(ddp->group, ddp->options.uneven_inputs ? 0 : ddp->accumulated);
     int status = MUSTER_OK;
-    if (ddp->options.hook) {
+    if (ddp->options.virtual_ranks > 0) {
+        status = ddp_virtual_start(ddp, bucket, work);
+    } else if (ddp->options.hook) {
         status = ddp->hook.start(ddp->hook.context, ddp->group, &bucket->view, &bucket->work);
     } else if (size > 1) {
         status = muster_all_reduce(ddp->group, bucket->view.gradients, bucket->view.gradients, bucket->view.count,
@@ -56,6 +58,9 @@ static int bucket_start(struct muster_ddp *ddp, struct ddp_bucket *bucket, struc
 
 /* What is left to do when the group is done with the bucket. */
 static int bucket_complete(struct muster_ddp *ddp, struct ddp_bucket *bucket) {
+    if (ddp->options.virtual_ranks > 0) {
+        return ddp_virtual_complete(ddp, bucket);
+    }
     if (ddp->options.hook) {
         return ddp->hook.finish ? ddp->hook.finish(ddp->hook.context, ddp->group, &bucket->view) : MUSTER_OK;
     }
@@ -97,10 +102,18 @@ int ddp_reduce_advance(struct muster_ddp *ddp) {
     return MUSTER_OK;
 }
 
-static int bucket_end(struct muster_ddp *ddp, struct ddp_bucket *bucket) {
+static int bucket_wait(struct muster_ddp *ddp, struct ddp_bucket *bucket) {
     int status = muster_work_wait(&bucket->work);
     bucket->ended_ns = bucket->ended_ns > 0 ? bucket->ended_ns : clock_monotonic_ns();
-    if (status == MUSTER_OK && ddp->failure.code == MUSTER_OK) {
+    return status == MUSTER_OK ? status : bucket_failed(ddp, bucket, status);
+}
+
+static int bucket_end(struct muster_ddp *ddp, struct ddp_bucket *bucket) {
+    int status = bucket_wait(ddp, bucket);
+    if (status != MUSTER_OK) {
+        return status;
+    }
+    if (ddp->failure.code == MUSTER_OK) {
         status = bucket_complete(ddp, bucket);
     }
     if (status != MUSTER_OK) {
@@ -116,7 +129,11 @@ int ddp_reduce_finish(struct muster_ddp *ddp) {
     if (trace_enabled()) {
         note_ends(ddp);
     }
-    /* All are waited for, whatever happens: their memory must not be in use any more. */
+    /* All are waited for, whatever happens: their memory must not be in use any more. With virtual ranks they need
+     * calls to be completed, which would only say that the group has failed, not why. */
+    for (uint32_t i = 0; ddp->options.virtual_ranks > 0 && i < ddp->next_bucket; i++) {
+        (void)bucket_wait(ddp, &ddp->layout->buckets[i]);
+    }
     for (uint32_t i = 0; i < ddp->next_bucket; i++) {
         (void)bucket_end(ddp, &ddp->layout->buckets[i]);
     }

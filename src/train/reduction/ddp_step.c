@@ -9,10 +9,13 @@
 
 int ddp_step_prepare(struct muster_ddp *ddp, bool is_synchronised) {
     int status = MUSTER_OK;
-    if (is_synchronised && ddp->is_rebuild_due) {
+    bool is_virtual = ddp->options.virtual_ranks > 0;
+    if ((is_virtual ? ddp->pass == 0 : is_synchronised) && ddp->is_rebuild_due) {
         status = ddp_agree_order(ddp, ddp->order_source);
     }
-    if (status == MUSTER_OK && ddp->is_broadcast_due && ddp->options.broadcast_buffers) {
+    if (is_virtual) {
+        ddp_pass_begin(ddp); /* buffers have been shared at the end of the last step */
+    } else if (status == MUSTER_OK && ddp->is_broadcast_due && ddp->options.broadcast_buffers) {
         status = ddp_agree_buffers(ddp, &ddp->exchange, ddp->source);
     }
     ddp->is_broadcast_due = is_synchronised;
@@ -27,6 +30,12 @@ static int begin(struct muster_ddp *ddp, enum ddp_phase phase) {
     }
     if (ddp->phase != DDP_IDLE) {
         return status_fail(MUSTER_EINVAL, "the step before has not been finished");
+    }
+    if (ddp->options.virtual_ranks > 0 && phase == DDP_NO_SYNC) {
+        return status_fail(MUSTER_EINVAL, "with virtual_ranks the ddp adds up by itself: call muster_ddp_begin()");
+    }
+    if (ddp->options.virtual_ranks > 0 && !ddp_pass_is_last(ddp)) {
+        phase = DDP_NO_SYNC;
     }
     enum presence_step own = phase == DDP_STEP ? PRESENCE_WITH_SYNC : PRESENCE_WITHOUT_SYNC;
     if (ddp->options.uneven_inputs) {
@@ -98,6 +107,9 @@ static int ready(struct muster_ddp *ddp, size_t index) {
     parameter->is_ready = true;
     parameter->is_used = true;
     if (ddp->phase == DDP_NO_SYNC) {
+        if (ddp->options.virtual_ranks > 0) {
+            copy_in(ddp, (uint32_t)index);
+        }
         return MUSTER_OK;
     }
     if (!ddp->is_rebuilt) {
@@ -235,6 +247,22 @@ int ddp_step_end(struct muster_ddp *ddp, const struct ddp_aside *aside) {
     return MUSTER_OK;
 }
 
+/* The end of a virtual rank's pass that is not the last one of the step. */
+static int finish_pass(struct muster_ddp *ddp) {
+    int status = step_failure_status(&ddp->failure);
+    uint32_t missing_count = 0;
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        missing_count += !ddp->parameters[i].is_ready;
+    }
+    if (status == MUSTER_OK && missing_count > 0) {
+        return step_failure_set(&ddp->failure, ddp->group, tell_missing(ddp, missing_count));
+    }
+    if (status == MUSTER_OK) {
+        ddp_pass_end(ddp);
+    }
+    return status;
+}
+
 static int finish(struct muster_ddp *ddp) {
     if (ddp->phase == DDP_IDLE) {
         int status = step_failure_status(&ddp->failure);
@@ -242,6 +270,9 @@ static int finish(struct muster_ddp *ddp) {
     }
     enum ddp_phase phase = ddp->phase;
     ddp->phase = DDP_IDLE;
+    if (phase == DDP_NO_SYNC && ddp->options.virtual_ranks > 0) {
+        return finish_pass(ddp);
+    }
     if (phase == DDP_NO_SYNC) {
         ddp->numbers.no_sync_count++;
         ddp->accumulated++;
@@ -254,6 +285,9 @@ static int finish(struct muster_ddp *ddp) {
     }
     status = ddp_step_end(ddp, &aside);
     free(aside.memory);
+    if (status == MUSTER_OK && ddp->options.virtual_ranks > 0) {
+        status = ddp_pass_end_last(ddp);
+    }
     return status;
 }
 

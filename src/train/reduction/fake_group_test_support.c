@@ -137,6 +137,32 @@ int muster_all_gather_v(struct muster_group *group, const void *send, void *rece
     return settle(group, status, work);
 }
 
+int muster_all_to_all(struct muster_group *group, const void *send, void *receive, size_t count, enum muster_type type,
+                      struct muster_work **work) {
+    int status = group->coalesces ? MUSTER_OK : begin_call(group); /* the end is what fails */
+    size_t bytes = count * muster_type_bytes(type);
+    note(group, "all_to_all %zu %s", count, muster_type_name(type));
+    for (uint32_t rank = 0; rank < group->size; rank++) { /* everybody sends this rank what this rank sends itself */
+        memcpy((uint8_t *)receive + rank * bytes, (const uint8_t *)send + group->rank * bytes, bytes);
+    }
+    return settle(group, status, work);
+}
+
+int muster_coalesce_begin(struct muster_group *group) {
+    bool is_unknown = group->failed && root_of(group)->fail_in_wait; /* that it has failed */
+    int status = is_unknown ? MUSTER_OK : count_call(group);
+    note(group, "coalesce; ");
+    group->coalesces = status == MUSTER_OK;
+    return status;
+}
+
+int muster_coalesce_end(struct muster_group *group, struct muster_work **work) {
+    int status = begin_call(group);
+    group->coalesces = false;
+    note(group, "end");
+    return settle(group, status, work);
+}
+
 int muster_reduce_scatter_v(struct muster_group *group, const void *send, void *receive, const size_t *counts,
                             enum muster_type type, enum muster_reduction reduction, struct muster_work **work) {
     int status = begin_call(group);

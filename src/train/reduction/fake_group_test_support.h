@@ -27,6 +27,7 @@ struct muster_group {
     size_t allocated_bytes;   /* by muster_alloc(), not freed yet */
     uint32_t allocation_count;
     uint32_t accumulated;      /* what all_reduces are marked with */
+    bool coalesces;            /* calls are only noted */
     struct muster_group *root; /* of one that was split off: it was split off this one */
     struct muster_group *parts[FAKE_PARTS_MAX];
     uint32_t part_count; /* groups that were split off, and have not been freed */
