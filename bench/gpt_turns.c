@@ -268,7 +268,7 @@ int main(int argc, char **argv) {
         fail("no folder in /tmp");
     }
     (void)snprintf(path, sizeof path, "%s/store", folder);
-    product_set_threads();
+    product_set_threads(false);
     for (uint32_t rank = 0; rank < settings.ranks; rank++) {
         if (fork() == 0) {
             run_rank(&settings, path, rank);

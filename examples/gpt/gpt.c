@@ -6,8 +6,8 @@
  *     muster run --standalone --nproc-per-node=2 --max-restarts=3 --no-python build/examples/gpt --snapshot=DIR
  *
  * A restarted group, of the same size or another, goes on from the newest snapshot: neither batches nor dropout depend
- * on the number of ranks. Asked to stop, because a node will be taken away (muster run --preempt-signal), all ranks do
- * after the same step, with a snapshot.
+ * on the number of ranks. With --virtual-ranks no bit does. Asked to stop, because a node will be taken away (muster
+ * run --preempt-signal), all ranks do after the same step, with a snapshot.
  *
  * Read from main() upwards, then trainer.c (a step, the schedule, the optimizer), sharding.c (how ranks share the
  * model), model.c (the passes over all blocks), block.c and the layers: layer_norm.c, linear.c, attention.c, gelu.c,
@@ -91,7 +91,9 @@ static void say_start(const struct trainer *t) {
         printf("kept in memory for restarts: %.1f MiB more %s\n", (double)sharding_kept_bytes(&t->sharding) / (1 << 20),
                t->sharding.fsdp != NULL ? "on each host" : "for each rank");
     }
-    if (t->world > (uint32_t)o->batch) {
+    if (o->sharding.virtual_ranks > 0) {
+        printf("%d virtual ranks on %u rank%s\n", o->sharding.virtual_ranks, t->world, t->world > 1 ? "s" : "");
+    } else if (t->world > (uint32_t)o->batch) {
         printf("%u of %u ranks have nothing to do: a batch has only %d sequences\n", t->world - (uint32_t)o->batch,
                t->world, o->batch);
     } else if ((uint32_t)o->batch % t->world != 0) {
@@ -218,7 +220,7 @@ static bool learn(struct trainer *t) {
 int main(int argc, char **argv) {
     static struct trainer t; /* zeroed */
     options_read(&t.options, argc, argv);
-    product_set_threads();
+    product_set_threads(t.options.sharding.virtual_ranks > 0);
     (void)muster_record_start(); /* without it a crash leaves no record; the program works all the same */
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     if (t.options.check != NULL) {

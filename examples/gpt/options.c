@@ -39,6 +39,8 @@ static const char HELP[] =
     "  --sharding KIND      none: one process; ddp: every rank has all parameters (ddp if there are several ranks);\n"
     "                       fsdp: every rank has a part of them\n"
     "                       hybrid: every host has all of them, and each of its ranks a part\n"
+    "  --virtual-ranks N    a batch has N parts, shared out over the ranks: with ddp any number of ranks from 1 to N\n"
+    "                       gives the same bits; a rank then uses one thread\n"
     "  --bf16               with fsdp: parameters are computed with, and gradients travel, as bfloat16\n"
     "  --checkpoint         keep less between the passes, and compute it again\n"
     "  --seed N             of first weights, batches, dropout and samples (0)\n"
@@ -97,6 +99,7 @@ static const struct known_option KNOWN[] = {
     {"beta2", REAL, PLACE(beta2), 0, BELOW_1},
     {"clip", REAL, PLACE(clip), 1e-9, 1e9},
     {"sharding", SHARDING, PLACE(sharding.kind), 0, 0},
+    {"virtual-ranks", SMALL_NUMBER, PLACE(sharding.virtual_ranks), 1, OPTIONS_BATCH_MAX},
     {"bf16", FLAG, PLACE(sharding.bfloat16), 0, 0},
     {"checkpoint", FLAG, PLACE(shape.checkpoint), 0, 0},
     {"seed", NUMBER, PLACE(seed), 0, 0x1p52},
@@ -194,6 +197,9 @@ static void check_together(const struct options *o) {
     }
     if (o->check != NULL && o->shape.vocabulary == 0) {
         refuse("--check needs --vocab-size");
+    }
+    if (o->sharding.virtual_ranks > o->batch) {
+        refuse("--virtual-ranks needs a sequence for each of them: a larger --batch");
     }
     if (o->samples_only && o->snapshot == NULL && o->weights == NULL) {
         refuse("--sample-only needs --snapshot or --weights: a trained model");

@@ -35,8 +35,8 @@ void product(struct product shape, struct factor a, struct factor b, float *c, i
     }
 }
 
-void product_set_threads(void) {
-    if (getenv("OMP_NUM_THREADS") == NULL) {
+void product_set_threads(bool always_one) {
+    if (always_one || getenv("OMP_NUM_THREADS") == NULL) {
         omp_set_num_threads(1);
     }
 }
@@ -51,8 +51,8 @@ void product(struct product shape, struct factor a, struct factor b, float *c, i
                 shape.add ? 1 : 0, c, stride);
 }
 
-void product_set_threads(void) {
-    if (getenv("OPENBLAS_NUM_THREADS") == NULL && getenv("OMP_NUM_THREADS") == NULL) {
+void product_set_threads(bool always_one) {
+    if (always_one || (getenv("OPENBLAS_NUM_THREADS") == NULL && getenv("OMP_NUM_THREADS") == NULL)) {
         openblas_set_num_threads(1);
     }
 }

@@ -29,7 +29,8 @@ struct product {
 /* c = scale * a b. The rows of c are `stride` apart. */
 void product(struct product shape, struct factor a, struct factor b, float *c, int stride);
 
-/* One thread, unless the environment says otherwise: a worker is one of many. Before the first product. */
-void product_set_threads(void);
+/* One thread, unless the environment says otherwise: a worker is one of many. always_one: whatever it says, since the
+ * last bits depend on the number of threads. Before the first product. */
+void product_set_threads(bool always_one);
 
 #endif

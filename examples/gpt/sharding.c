@@ -12,7 +12,14 @@
 
 /* ---- Setting up ---- */
 
-static enum sharding_kind choose(enum sharding_kind kind, uint32_t ranks) {
+static enum sharding_kind choose(const struct sharding_choice *choice, uint32_t ranks) {
+    enum sharding_kind kind = choice->kind;
+    if (choice->virtual_ranks > 0 && kind != SHARDING_AUTO && kind != SHARDING_DDP) {
+        fail("--virtual-ranks needs --sharding=ddp: only there do the bits not depend on the number of ranks");
+    }
+    if (choice->virtual_ranks > 0) {
+        return SHARDING_DDP; /* in one process, too: it adds up over virtual ranks */
+    }
     if (kind == SHARDING_NONE && ranks > 1) {
         fail("--sharding=none is for one process; here are %u, which would learn apart", ranks);
     }
@@ -22,7 +29,7 @@ static enum sharding_kind choose(enum sharding_kind kind, uint32_t ranks) {
 void sharding_init(struct sharding *sharding, const struct sharding_choice *choice, struct muster_group *group,
                    const struct gpt_parameters *list, const struct first_values *first) {
     *sharding = (struct sharding){.choice = *choice, .group = group, .list = list};
-    sharding->choice.kind = choose(choice->kind, muster_group_size(group));
+    sharding->choice.kind = choose(choice, muster_group_size(group));
     bool is_fsdp = sharding->choice.kind == SHARDING_FSDP || sharding->choice.kind == SHARDING_HYBRID;
     if (choice->bfloat16 && !is_fsdp) {
         fail("--bf16 needs --sharding=fsdp or hybrid");
@@ -92,6 +99,7 @@ static void make_ddp(struct sharding *sharding) {
     }
     struct muster_ddp_options options = MUSTER_DDP_OPTIONS_INIT;
     options.rebuild = false;
+    options.virtual_ranks = (size_t)sharding->choice.virtual_ranks;
     options.copy_parameters = sharding->state == NULL; /* else they are equal, and committed: not to be written */
     options.bucket_bytes = options.first_bucket_bytes = BUCKET_BYTES;
     check(muster_ddp_create(sharding->group, units, (size_t)count, NULL, 0, &options, &sharding->ddp),

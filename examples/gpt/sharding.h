@@ -5,6 +5,7 @@
  *     sharding_begin();
  *     gpt_forward(), gpt_loss(), gpt_backward();        with sharding_memory()
  *     sharding_finish();                                gradients are the average over the ranks
+ *                                                       (of virtual ranks: three calls for each of this rank)
  *     sharding_squared_norm(); sharding_step();
  *
  * Calls on which ranks must agree are made by all of them. Failures end the program (fail.h). */
@@ -31,8 +32,9 @@ enum sharding_kind {
 
 struct sharding_choice {
     enum sharding_kind kind;
-    bool bfloat16; /* with fsdp: parameters are rounded before they are computed with, and gradients travel so */
-    bool parts;    /* every rank saves a part of the state (a checkpoint), not one rank all of it (a snapshot) */
+    bool bfloat16;     /* with fsdp: parameters are rounded before they are computed with, and gradients travel so */
+    int virtual_ranks; /* with ddp: steps have the same bits on any number of ranks; 0: none */
+    bool parts;        /* every rank saves a part of the state (a checkpoint), not one rank all of it (a snapshot) */
 };
 
 /* The groups of the optimizer's ranges: matrices of linear layers decay, everything else does not. */

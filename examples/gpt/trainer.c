@@ -7,6 +7,7 @@
 
 #include <muster/collective.h>
 #include <muster/trace.h>
+#include <muster/virtual_ranks.h>
 
 #include "fail.h"
 
@@ -26,39 +27,51 @@ static double update_parameters(struct trainer *t) {
     return norm;
 }
 
-/* The mean over the batch, from this rank's mean over its share. */
-static double mean_loss(struct trainer *t, double loss) {
-    double sum = loss * t->share.part;
-    check(muster_all_reduce(t->group, &sum, &sum, 1, MUSTER_FLOAT64, MUSTER_OP_SUM, NULL), "add up the losses");
+/* The mean over the batch. */
+static double mean_loss(struct trainer *t) {
+    size_t virtual_ranks = (size_t)t->options.sharding.virtual_ranks;
+    double sum = 0;
+    check(virtual_ranks > 0 ? muster_virtual_sum(t->group, virtual_ranks, t->losses, &sum, 1, MUSTER_FLOAT64)
+                            : muster_all_reduce(t->group, t->losses, &sum, 1, MUSTER_FLOAT64, MUSTER_OP_SUM, NULL),
+          "add up the losses");
     return sum;
 }
 
-/* Forward pass over this rank's share of a batch. Returns the mean loss. */
-static double forward(struct trainer *t, const struct text_draw *draw, const struct gpt_dropout *dropout) {
+/* Forward pass over a share of a batch. Returns the mean loss. */
+static double forward(struct trainer *t, const struct share *share, const struct text_draw *draw,
+                      const struct gpt_dropout *dropout) {
     const int length = t->options.shape.context;
-    text_batch(&t->text, draw, t->share.count, length, t->tokens, t->targets);
-    gpt_forward(t->model, t->tokens, t->share.count, length, dropout);
+    text_batch(&t->text, draw, share->count, length, t->tokens, t->targets);
+    gpt_forward(t->model, t->tokens, share->count, length, dropout);
     return gpt_loss(t->model, t->targets);
 }
 
-double trainer_step(struct trainer *trainer, double *norm) {
-    struct trainer *t = trainer;
-    const uint64_t seed = (uint64_t)t->options.seed, step = (uint64_t)t->step, first = (uint64_t)t->share.first;
+/* Both passes. Random numbers belong to sequences, not to ranks. Returns the mean loss. */
+static double both_passes(struct trainer *t, const struct share *share) {
+    const uint64_t seed = (uint64_t)t->options.seed, step = (uint64_t)t->step, first = (uint64_t)share->first;
     const struct text_draw draw = {TEXT_TRAIN, seed, step, first};
     const struct gpt_dropout dropout = {seed, step, first};
     sharding_begin(&t->sharding);
     muster_trace_begin("forward");
-    double loss = forward(t, &draw, &dropout);
+    double loss = forward(t, share, &draw, &dropout);
     muster_trace_end();
     muster_trace_begin("backward");
-    gpt_backward(t->model, t->share.weight);
+    gpt_backward(t->model, share->weight);
     sharding_finish(&t->sharding);
     muster_trace_end();
+    return loss;
+}
+
+double trainer_step(struct trainer *trainer, double *norm) {
+    struct trainer *t = trainer;
+    for (uint32_t i = 0; i < t->share_count; i++) {
+        t->losses[i] = both_passes(t, &t->shares[i]) * t->shares[i].part;
+    }
     muster_trace_begin("optimizer");
     *norm = update_parameters(t);
     muster_trace_end();
     t->step++;
-    double mean = mean_loss(t, loss);
+    double mean = mean_loss(t);
     curve_add(&t->curve, mean);
     trainer_commit(t);
     return mean;
@@ -67,14 +80,17 @@ double trainer_step(struct trainer *trainer, double *norm) {
 double trainer_evaluate(struct trainer *trainer) {
     enum { BATCHES = 8 };
     struct trainer *t = trainer;
-    double loss = 0;
     sharding_begin_evaluation(&t->sharding);
-    for (uint64_t i = 0; i < BATCHES; i++) {
-        const struct text_draw draw = {TEXT_TEST, (uint64_t)t->options.seed, i, (uint64_t)t->share.first};
-        loss += forward(t, &draw, NULL) / BATCHES;
+    for (uint32_t n = 0; n < t->share_count; n++) {
+        double loss = 0;
+        for (uint64_t i = 0; i < BATCHES; i++) {
+            const struct text_draw draw = {TEXT_TEST, (uint64_t)t->options.seed, i, (uint64_t)t->shares[n].first};
+            loss += forward(t, &t->shares[n], &draw, NULL) / BATCHES;
+        }
+        t->losses[n] = loss * t->shares[n].part;
     }
     sharding_finish_evaluation(&t->sharding);
-    return mean_loss(t, loss);
+    return mean_loss(t);
 }
 
 /* ---- All of it ---- */
@@ -92,6 +108,24 @@ static struct share share_of(int batch, uint32_t rank, uint32_t world) {
     int64_t first = (int64_t)batch * rank / world, end = (int64_t)batch * (rank + 1) / world;
     double part = (double)(end - first) / batch;
     return (struct share){(int)first, end > first ? (int)(end - first) : 1, part, (float)(part * world)};
+}
+
+/* Returns the most sequences of a share. */
+static int make_shares(struct trainer *t) {
+    uint32_t first = t->rank, all = t->world;
+    int most = 0;
+    t->share_count = 1;
+    if (t->options.sharding.virtual_ranks > 0 && !t->options.samples_only) {
+        all = (uint32_t)t->options.sharding.virtual_ranks;
+        check(muster_virtual_ranks(t->group, all, &first, &t->share_count), "share out the virtual ranks");
+    }
+    t->shares = allocate(t->share_count, sizeof *t->shares);
+    t->losses = allocate(t->share_count, sizeof *t->losses);
+    for (uint32_t i = 0; i < t->share_count; i++) {
+        t->shares[i] = share_of(t->options.batch, first + i, all);
+        most = t->shares[i].count > most ? t->shares[i].count : most;
+    }
+    return most;
 }
 
 /* minGPT's two groups. */
@@ -122,13 +156,13 @@ static void make_schedule(struct trainer *t) {
 
 static void make_model(struct trainer *t) {
     const struct gpt_shape *shape = &t->options.shape;
-    t->share = share_of(t->options.batch, t->rank, t->world);
-    size_t tokens = (size_t)t->share.count * (size_t)shape->context;
+    int sequences = make_shares(t);
+    size_t tokens = (size_t)sequences * (size_t)shape->context;
     t->parameters = gpt_parameters_create(shape);
     sharding_init(&t->sharding, &t->options.sharding, t->group, t->parameters,
                   &(struct first_values){t->options.weights, (uint64_t)t->options.seed});
     struct gpt_memory memory = sharding_memory(&t->sharding);
-    t->model = gpt_create(shape, t->parameters, t->share.count, &memory);
+    t->model = gpt_create(shape, t->parameters, sequences, &memory);
     make_optimizer(t);
     make_schedule(t);
     t->tokens = allocate(tokens, sizeof *t->tokens);
@@ -164,6 +198,8 @@ void trainer_free(struct trainer *trainer) {
     gpt_parameters_free(trainer->parameters);
     alphabet_done(&trainer->alphabet);
     text_free(&trainer->text);
+    free(trainer->shares);
+    free(trainer->losses);
     free(trainer->tokens);
     free(trainer->targets);
     muster_group_free(trainer->group);

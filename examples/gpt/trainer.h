@@ -13,19 +13,21 @@
 #include "sharding.h"
 #include "text.h"
 
-/* The sequences of each batch that this rank computes. Shares of ranks differ by one sequence at most. A rank that gets
- * none, because ranks are more than sequences, computes one that does not count. */
+/* The sequences of each batch that this rank, or one of its virtual ranks, computes in one pass. Shares differ by one
+ * sequence at most. A rank that gets none, because ranks are more than sequences, computes one that does not count. */
 struct share {
     int first, count;
     double part;  /* of the batch: what counts of it */
-    float weight; /* of this rank's loss, so that the average over ranks is the mean over the batch */
+    float weight; /* of its loss, so that the average over ranks is the mean over the batch */
 };
 
 struct trainer {
     struct options options; /* set before trainer_create() */
     struct muster_group *group;
     uint32_t rank, world;
-    struct share share;
+    struct share *shares; /* one, or one for each virtual rank of this rank */
+    double *losses;       /* of each, times its part of the batch */
+    uint32_t share_count;
     struct text text;
     struct alphabet alphabet; /* the text's, or the snapshot's */
     struct gpt_parameters *parameters;

@@ -7,7 +7,8 @@
  * restarted worker group, of the same size or another, goes on from the last one: the batch size does not depend on the
  * number of workers. Asked to stop, because a node will be taken away (muster run --preempt-signal), all workers do
  * after the same step, with a snapshot that the next start goes on from, in the middle of an epoch. With --shrink the
- * survivors of a loss go on by themselves.
+ * survivors of a loss go on by themselves. With --virtual-ranks the number of workers does not change a bit of the
+ * result.
  *
  * Read from main() upwards, then trainer.c (group, optimizer, snapshots), net.c (the network) and, if you like, its
  * layers in conv.c and norm_pool.c. The command line is in options.c, the images are read in idx.c. */
@@ -22,6 +23,7 @@
 #include <muster/record.h>
 #include <muster/stop.h>
 #include <muster/trace.h>
+#include <muster/virtual_ranks.h>
 
 #include "fail.h"
 #include "memory.h"
@@ -38,19 +40,9 @@ static void gradient_ready(void *context, enum net_parameter parameter) {
     }
 }
 
-/* Forward and backward of `count` images; the gradients are added to those of earlier micro-batches of the step. Only
- * the last one's are sent. Returns the mean loss. */
-static double micro_batch(struct trainer *t, size_t count, bool first, bool last) {
+/* Forward and backward of `count` images. Returns the mean loss. */
+static double both_passes(struct trainer *t, size_t count) {
     struct net *net = t->net;
-    if (!works(t, last ? muster_ddp_begin(t->ddp) : muster_ddp_begin_no_sync(t->ddp), "begin a step")) {
-        return 0;
-    }
-    for (size_t i = 0; i < t->parameter_count; i++) {
-        t->parameters[i]->gradient = muster_ddp_gradient(t->ddp, i); /* in a bucket: never copied */
-    }
-    net->accumulate = !first;
-    net->ready = gradient_ready;
-    net->ready_context = t;
     image_set_gather(&t->train, t->indices, count, net->images, net->labels);
     muster_trace_begin("forward");
     net_forward(net, NET_TRAIN, (int)count);
@@ -59,35 +51,104 @@ static double micro_batch(struct trainer *t, size_t count, bool first, bool last
     muster_trace_begin("backward");
     net_backward(net);
     muster_trace_end();
+    return loss;
+}
+
+/* A virtual rank without images: the epoch ends with this step, and others have the rest. */
+static void no_pass(struct trainer *t) {
+    (void)muster_ddp_zero_gradients(t->ddp);
+    for (int i = NET_PARAMETER_COUNT - 1; i >= 0; i--) {
+        if (t->net->parameters[i].count > 0) {
+            gradient_ready(t, (enum net_parameter)i);
+        }
+    }
+}
+
+/* One part of a step. The gradients are added to those of earlier parts, by the network, or with virtual ranks by ddp.
+ * Only the last part's are sent. Returns the mean loss. */
+static double compute_part(struct trainer *t, size_t count, bool first, bool last) {
+    struct net *net = t->net;
+    bool sums_itself = t->options.virtual_ranks > 0;
+    if (!works(t, last || sums_itself ? muster_ddp_begin(t->ddp) : muster_ddp_begin_no_sync(t->ddp), "begin a step")) {
+        return 0;
+    }
+    for (size_t i = 0; i < t->parameter_count; i++) {
+        t->parameters[i]->gradient = muster_ddp_gradient(t->ddp, i); /* in a bucket: never copied */
+    }
+    net->accumulate = !first && !sums_itself;
+    net->ready = gradient_ready;
+    net->ready_context = t;
+    double loss = 0;
+    if (count > 0) {
+        loss = both_passes(t, count);
+    } else {
+        no_pass(t);
+    }
     (void)works(t, muster_ddp_finish(t->ddp), "average gradients");
     return loss;
 }
 
-/* One step of the optimizer. *images: how many this worker computed; 0: the epoch is over, or the group broken and the
- * step not done. Returns the mean loss. */
-static double train_step(struct trainer *t, size_t *images) {
-    int parts = t->options.micro_batches;
+/* Images of the epoch that are still to come, on all workers together. */
+static uint64_t images_left(const struct trainer *t) {
+    if (t->options.virtual_ranks > 0) {
+        return t->train.count - (uint64_t)t->progress.consumed;
+    }
+    return muster_sampler_left(t->samplers[0]);
+}
+
+/* Each virtual rank computes its images, and the loss is the mean over those of all. Its gradient, too: the average
+ * over virtual ranks weighs them equally, so each gets a weight. *images: of all; 0 as in train_step(). */
+static double virtual_parts(struct trainer *t, size_t *images) {
+    double losses[PARTS_MAX] = {0}, loss = 0;
+    uint64_t left = images_left(t), most = (uint64_t)t->part_count * (uint64_t)t->net->batch;
+    double all = (double)(left < most ? left : most);
+    for (uint32_t i = 0; left > 0 && i < t->parts && !t->broken; i++) {
+        size_t count = muster_sampler_take(t->samplers[i], t->indices, (size_t)t->net->batch);
+        t->net->weight = (double)count * t->part_count / all;
+        losses[i] = compute_part(t, count, i == 0, i == t->parts - 1) * (double)count / all;
+    }
+    bool done =
+        left > 0 && !t->broken &&
+        works(t, muster_virtual_sum(t->group, t->part_count, losses, &loss, 1, MUSTER_FLOAT64), "add up the losses");
+    *images = done ? (size_t)all : 0;
+    return loss;
+}
+
+/* The micro-batches of this worker. Returns the mean loss; *images as in train_step(). */
+static double own_parts(struct trainer *t, size_t *images) {
     double loss = 0;
-    *images = 0;
-    for (int i = 0; i < parts; i++) {
+    for (uint32_t i = 0; i < t->parts; i++) {
         size_t count = muster_sampler_take(t->samplers[i], t->indices, (size_t)t->net->batch);
         if (count == 0) { /* so it is for all parts and workers: they have equally many images */
             return 0;
         }
-        loss += micro_batch(t, count, i == 0, i == parts - 1) / parts;
+        loss += compute_part(t, count, i == 0, i == t->parts - 1) / t->parts;
         *images += count;
         if (t->broken) {
             *images = 0;
             return 0;
         }
     }
+    for (size_t i = 0; t->parts > 1 && i < t->parameter_count; i++) {
+        struct net_tensor *p = t->parameters[i];
+        for (size_t j = 0; j < p->count; j++) {
+            p->gradient[j] /= (float)t->parts;
+        }
+    }
+    return loss;
+}
+
+/* One step of the optimizer. *images: how many this worker computed, or with virtual ranks all together; 0: the epoch
+ * is over, or the group broken and the step not done. Returns the mean loss. */
+static double train_step(struct trainer *t, size_t *images) {
+    *images = 0;
+    double loss = t->options.virtual_ranks > 0 ? virtual_parts(t, images) : own_parts(t, images);
+    if (*images == 0) {
+        return 0;
+    }
     const float *gradients[NET_PARAMETER_COUNT];
     for (size_t i = 0; i < t->parameter_count; i++) {
-        struct net_tensor *p = t->parameters[i];
-        for (size_t j = 0; parts > 1 && j < p->count; j++) {
-            p->gradient[j] /= (float)parts;
-        }
-        gradients[i] = p->gradient;
+        gradients[i] = t->parameters[i]->gradient;
     }
     muster_trace_begin("optimizer");
     if (t->state != NULL) {
@@ -108,14 +169,14 @@ enum { STOP_ASK_STEPS = 10 }; /* a question costs a message to all workers, and 
 /* Asked together: one answer for all. At the end of an epoch nobody asks: that is tested and saved first. */
 static bool is_to_stop(struct trainer *t) {
     bool stop = false;
-    return t->progress.steps % STOP_ASK_STEPS == 0 && muster_sampler_left(t->samplers[0]) > 0 &&
+    return t->progress.steps % STOP_ASK_STEPS == 0 && images_left(t) > 0 &&
            works(t, muster_stop_requested(t->group, &stop), "ask whether to stop") && stop;
 }
 
 /* Trains to the end of the epoch, or of --steps, or until the launcher asks to stop. */
 static void train_epoch(struct trainer *t) {
     struct progress *p = &t->progress;
-    for (int i = 0; i < t->options.micro_batches; i++) {
+    for (uint32_t i = 0; i < t->parts; i++) {
         muster_sampler_resume(t->samplers[i], p->epoch, (uint64_t)p->consumed);
     }
     while (!all_steps_done(t) && !t->stops && !t->broken) {
@@ -127,10 +188,13 @@ static void train_epoch(struct trainer *t) {
             break;
         }
         p->steps++;
-        p->consumed = (int64_t)muster_sampler_consumed(t->samplers[0]);
+        bool is_of_all = t->options.virtual_ranks > 0;
+        p->consumed = is_of_all ? p->consumed + (int64_t)images : (int64_t)muster_sampler_consumed(t->samplers[0]);
         curve_add(&p->curve, loss);
-        t->sums.loss += loss * (double)images;
-        t->sums.images += (double)images;
+        if (!is_of_all || t->rank == 0) {
+            t->sums.loss += loss * (double)images;
+            t->sums.images += (double)images;
+        }
         trainer_commit(t);
         t->stops = is_to_stop(t);
     }
@@ -148,19 +212,30 @@ static bool time_epoch(struct trainer *t) {
     return !t->broken;
 }
 
-/* Each worker judges its share of the test images. Running statistics are rank 0's from here on, also in the snapshot.
- */
-static void test_share(struct trainer *t) {
+/* Judges image number `first` of the test images, and each that is a multiple of `stride` further. */
+static void test_some(struct trainer *t, size_t first, size_t stride) {
     struct net *net = t->net;
-    t->sums.right = 0;
-    for (size_t next = t->rank; next < t->test.count;) {
+    for (size_t next = first; next < t->test.count;) {
         size_t count = 0;
-        for (; count < (size_t)net->batch && next < t->test.count; next += t->world) {
+        for (; count < (size_t)net->batch && next < t->test.count; next += stride) {
             t->indices[count++] = next;
         }
         image_set_gather(&t->test, t->indices, count, net->images, net->labels);
         net_forward(net, NET_TEST, (int)count);
         t->sums.right += net_right(net);
+    }
+}
+
+/* Each worker judges its share of the test images. Running statistics are rank 0's from here on, also in the snapshot.
+ */
+static void test_share(struct trainer *t) {
+    t->sums.right = 0;
+    if (t->options.virtual_ranks == 0) {
+        test_some(t, t->rank, t->world);
+        return;
+    }
+    for (uint32_t i = 0; i < t->parts; i++) {
+        test_some(t, t->first_part + i, t->part_count);
     }
 }
 
@@ -207,7 +282,7 @@ static void run_epoch(struct trainer *t) {
         return;
     }
     p->accuracy = all.right / (double)t->test.count;
-    if (muster_sampler_left(t->samplers[0]) == 0) { /* else --steps has ended it */
+    if (images_left(t) == 0) { /* else --steps has ended it */
         p->epoch++;
         p->consumed = 0;
     }
@@ -237,11 +312,13 @@ static void say_result(struct trainer *t) {
 #ifdef _OPENMP
 extern void omp_set_num_threads(int count); /* omp.h belongs to a compiler, not to oneDNN */
 #endif
-static void use_one_thread(void) {
+static void use_one_thread(bool always) {
 #ifdef _OPENMP
-    if (getenv("OMP_NUM_THREADS") == NULL) {
+    if (always || getenv("OMP_NUM_THREADS") == NULL) {
         omp_set_num_threads(1);
     }
+#else
+    (void)always;
 #endif
 }
 
@@ -249,7 +326,7 @@ int main(int argc, char **argv) {
     static struct trainer trainer; /* zeroed */
     struct trainer *t = &trainer;
     options_read(&t->options, argc, argv);
-    use_one_thread();
+    use_one_thread(t->options.virtual_ranks > 0); /* bits depend on the number of threads */
     (void)muster_record_start(); /* without it a crash leaves no record; the program works all the same */
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
 

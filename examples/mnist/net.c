@@ -152,6 +152,7 @@ static void batch_free(struct net *net) {
 struct net *net_create(int batch, bool normalise, uint64_t seed) {
     struct net *net = allocate(1, sizeof *net);
     net->normalise = normalise;
+    net->weight = 1;
     tensors_describe(net);
     tensors_place(net);
     tensors_start(net, seed);
@@ -351,7 +352,7 @@ double net_loss(struct net *net) {
         }
         for (int j = 0; j < NET_CLASSES; j++) {
             double probability = exp((double)z[j] - largest) / sum;
-            dz[j] = (float)((probability - (j == net->labels[i])) / net->count);
+            dz[j] = (float)((probability - (j == net->labels[i])) / net->count * net->weight);
         }
         loss += log(sum) - ((double)z[net->labels[i]] - largest);
     }

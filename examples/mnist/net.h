@@ -70,6 +70,7 @@ struct net {
     struct net_tensor parameters[NET_PARAMETER_COUNT];
     struct net_tensor buffers[NET_BUFFER_COUNT];
     bool accumulate; /* backward adds to the gradients instead of replacing them */
+    double weight;   /* of the loss, in the gradients: 1 until it is set */
     net_ready ready; /* NULL: nobody wants to know */
     void *ready_context;
 
@@ -118,7 +119,8 @@ void net_synchronise(struct net *net, norm_pool_join join, void *context);
 /* logits of the first `count` images. NET_TRAIN normalises by their own statistics. */
 void net_forward(struct net *net, enum net_mode mode, int count);
 
-/* Mean cross-entropy of the last forward call's logits against `labels`, and its gradient in dlogits. */
+/* Mean cross-entropy of the last forward call's logits against `labels`, and its gradient, times net->weight, in
+ * dlogits. */
 double net_loss(struct net *net);
 
 /* Gradients of all parameters, from dlogits, after net_forward(NET_TRAIN) and net_loss(). */

@@ -19,6 +19,10 @@ static const char HELP[] =
     "  --steps N           stop after step N, in the middle of an epoch if need be\n"
     "  --batch N           images a step, over all workers (64)\n"
     "  --micro-batches N   each worker computes its share in N parts, as N workers would, and adds them up (1)\n"
+    "  --virtual-ranks N   a step has N parts, shared out over the workers: any number of workers from 1 to N gives "
+    "the\n"
+    "                      same bits, and each image is used once an epoch;\n"
+    "                      workers then use one thread\n"
     "  --optimizer NAME    adadelta, sgd (momentum 0.9) or adamw (adadelta)\n"
     "  --lr RATE           learning rate (adadelta 0.3, sgd 0.01, adamw 0.001)\n"
     "  --no-batch-norm     a network without batch normalisation\n"
@@ -81,7 +85,10 @@ static void set(struct options *options, int letter, const char *name, const cha
         options->batch = (int)whole_number(name, text, 1, BATCH_MAX);
         break;
     case 'm':
-        options->micro_batches = (int)whole_number(name, text, 1, MICRO_BATCHES_MAX);
+        options->micro_batches = (int)whole_number(name, text, 1, PARTS_MAX);
+        break;
+    case 'v':
+        options->virtual_ranks = (int)whole_number(name, text, 1, PARTS_MAX);
         break;
     case 'o':
         options->optimizer = optimizer_name(name, text);
@@ -127,6 +134,7 @@ void options_read(struct options *options, int argc, char **argv) {
                                           {"steps", required_argument, NULL, 't'},
                                           {"batch", required_argument, NULL, 'b'},
                                           {"micro-batches", required_argument, NULL, 'm'},
+                                          {"virtual-ranks", required_argument, NULL, 'v'},
                                           {"optimizer", required_argument, NULL, 'o'},
                                           {"lr", required_argument, NULL, 'l'},
                                           {"no-batch-norm", no_argument, NULL, 'n'},
@@ -151,6 +159,10 @@ void options_read(struct options *options, int argc, char **argv) {
     }
     if (options->synchronise && (options->micro_batches > 1 || !options->normalise)) {
         (void)fprintf(stderr, "mnist: --sync-batch-norm goes neither with --micro-batches nor with --no-batch-norm\n");
+        exit(2);
+    }
+    if (options->virtual_ranks > 0 && (options->synchronise || options->micro_batches > 1)) {
+        (void)fprintf(stderr, "mnist: --virtual-ranks goes neither with --micro-batches nor with --sync-batch-norm\n");
         exit(2);
     }
     if (optind < argc) {

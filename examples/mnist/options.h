@@ -5,14 +5,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { MICRO_BATCHES_MAX = 64 };
+enum { PARTS_MAX = 64 }; /* of a step, micro-batches or virtual ranks */
 
 struct options {
     int64_t epochs;
     int64_t steps; /* stop after step number ...; 0: no such limit */
     int batch;     /* images a step, over all workers */
     int micro_batches;
-    double lr; /* 0: the optimizer's usual rate */
+    int virtual_ranks; /* 0: none */
+    double lr;         /* 0: the optimizer's usual rate */
     const char *optimizer;
     bool normalise, synchronise;
     bool forget; /* the state ends with the workers */

@@ -8,6 +8,7 @@
 
 #include <muster/collective.h>
 #include <muster/snapshot.h>
+#include <muster/virtual_ranks.h>
 
 #include "fail.h"
 
@@ -46,24 +47,38 @@ static void join_numbers(void *context, double *numbers, size_t count) {
     }
 }
 
-/* How many images a worker has in one of its parts of a step. */
-static int share_of_batch(const struct trainer *t) {
-    int parts = (int)t->world * t->options.micro_batches;
-    return t->options.batch / parts > 0 ? t->options.batch / parts : 1;
+/* Whose are the parts of a step? */
+static void divide(struct trainer *t) {
+    const struct options *o = &t->options;
+    t->parts = (uint32_t)o->micro_batches;
+    t->first_part = t->rank * t->parts;
+    t->part_count = t->world * t->parts;
+    if (o->virtual_ranks > 0) {
+        t->part_count = (uint32_t)o->virtual_ranks;
+        check(muster_virtual_ranks(t->group, t->part_count, &t->first_part, &t->parts), "share out the virtual ranks");
+    }
 }
 
-/* Each worker gets 1/world of a batch, in micro_batches parts. The order of the images is that of a job with
- * world * micro_batches workers. */
+/* How many images there are in a part of a step. */
+static int share_of_batch(const struct trainer *t) {
+    int images = t->options.batch / (int)t->part_count;
+    return images > 0 ? images : 1;
+}
+
+/* The order of the images is that of a job with as many workers as there are parts. */
 static void deal_out(struct trainer *t) {
     const struct options *o = &t->options;
-    uint32_t parts = t->world * (uint32_t)o->micro_batches;
-    for (int i = 0; i < o->micro_batches; i++) {
+    for (uint32_t i = 0; i < PARTS_MAX; i++) {
+        muster_sampler_free(t->samplers[i]);
+        t->samplers[i] = NULL;
+    }
+    for (uint32_t i = 0; i < t->parts; i++) {
         struct muster_sampler_options options = MUSTER_SAMPLER_OPTIONS_INIT;
         options.sample_count = t->train.count;
-        options.rank = t->rank * (uint32_t)o->micro_batches + (uint32_t)i;
-        options.world_size = parts;
+        options.rank = t->first_part + i;
+        options.world_size = t->part_count;
         options.seed = o->seed;
-        muster_sampler_free(t->samplers[i]);
+        options.uneven = o->virtual_ranks > 0; /* no image twice; else all have equally many, by padding */
         check(muster_sampler_create(&options, &t->samplers[i]), "make a sampler");
     }
     free(t->indices);
@@ -127,6 +142,7 @@ static void make_ddp(struct trainer *t) {
     /* dense1 makes up nine tenths of the model and is ready early: its bucket travels while the convolutions are still
      * at work. */
     options.first_bucket_bytes = (size_t)512 << 10;
+    options.virtual_ranks = (size_t)t->options.virtual_ranks;
     options.copy_parameters = t->state == NULL; /* else all have the same, which must not be written */
     check(muster_ddp_create(t->group, list, t->parameter_count, buffers, t->options.normalise ? NET_BUFFER_COUNT : 0,
                             &options, &t->ddp),
@@ -317,6 +333,7 @@ void trainer_shrink(struct trainer *t) {
         t->world = muster_group_size(t->group);
     } while (!share_state(t) || !works(t, muster_ddp_rebind(t->ddp, t->group), "agree on the model"));
     muster_group_free(bound);
+    divide(t);
     deal_out(t);
     net_resize(t->net, share_of_batch(t));
     if (t->rank == 0) {
@@ -333,6 +350,7 @@ void trainer_shrink(struct trainer *t) {
 void trainer_create(struct trainer *t) {
     t->progress.curve = (struct curve)CURVE_INIT;
     join_group(t);
+    divide(t);
     make_model(t);
     deal_out(t);
     make_optimizer(t);
@@ -347,7 +365,7 @@ void trainer_free(struct trainer *t) {
     muster_ddp_free(t->ddp);
     muster_state_free(t->state);
     muster_optimizer_free(t->optimizer);
-    for (int i = 0; i < t->options.micro_batches; i++) {
+    for (uint32_t i = 0; i < PARTS_MAX; i++) {
         muster_sampler_free(t->samplers[i]);
     }
     muster_group_free(t->group);

@@ -37,6 +37,8 @@ struct trainer {
     struct muster_store *store; /* of a process without a launcher; else NULL */
     struct muster_group *group;
     uint32_t rank, world;
+    /* Each step has parts, the micro-batches of all workers or the virtual ranks: these of them are this worker's. */
+    uint32_t first_part, parts, part_count;
     struct image_set train, test;
     struct net *net;
     size_t parameter_count;                             /* of this network: those with a count above 0 */
@@ -44,9 +46,9 @@ struct trainer {
     size_t number[NET_PARAMETER_COUNT];                 /* the other way round */
     struct muster_ddp *ddp;
     struct muster_optimizer *optimizer;
-    struct muster_state *state;                         /* outlives the workers; NULL: it ends with them */
-    struct muster_sampler *samplers[MICRO_BATCHES_MAX]; /* one for each micro-batch of a step */
-    uint64_t *indices;                                  /* of a micro-batch's images */
+    struct muster_state *state;                 /* outlives the workers; NULL: it ends with them */
+    struct muster_sampler *samplers[PARTS_MAX]; /* one for each part of this worker's */
+    uint64_t *indices;                          /* of a part's images */
     struct progress progress;
     struct sums sums;              /* of this worker */
     double seconds, communication; /* this worker's, for training and of it for communication, in the epoch so far */

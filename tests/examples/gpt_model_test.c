@@ -236,6 +236,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(units_may_move_between_uses),
                                        cmocka_unit_test(parts_of_a_batch_add_up),
                                        cmocka_unit_test(gradients_fit_the_loss_with_dropout)};
-    product_set_threads();
+    product_set_threads(false);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

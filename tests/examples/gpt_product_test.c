@@ -60,6 +60,6 @@ static void products_are_those_of_three_loops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(products_are_those_of_three_loops)};
-    product_set_threads();
+    product_set_threads(false);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

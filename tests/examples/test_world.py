@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# A deterministic world: with --virtual-ranks, examples/mnist and examples/gpt end with the same bits on any number of ranks,
+# when that number changes in the middle of an epoch, and when ranks are killed.
+# timeout: 240
+import os
+import re
+import signal
+import socket
+import tempfile
+
+import trainers
+
+# 262 images a training epoch, of which the last step has 22: virtual ranks get 4 and 3 of them.
+MNIST = ("--virtual-ranks=6", "--batch=24", "--epochs=1000", "--optimizer=adamw")
+# The learning rate rises all the time, so it does not depend on --steps.
+GPT = ("--virtual-ranks=5", "--batch=13", "--n-layer=2", "--n-embd=48", "--n-head=3", "--block-size=32", "--sample=0", "--lr=10",
+       "--warm-up=1000000", "--save-every=0", "--evaluate-every=0", "--report-every=20")
+THREADS = {"OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"}  # with virtual ranks a rank uses one all the same
+RESTARTS = ("--restart-backoff=0", "--max-restarts=5")
+
+
+def mnist_in_worlds_of_1_4_2_and_3():
+    """Each world goes on from the snapshot of the one before, at any step; a worker of the largest one is killed."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = trainers.small_data(folder, 262)
+        trainers.run(0, "mnist", *MNIST, data, "--steps=391", f"--snapshot={folder}/whole", environment=THREADS)
+        arguments = (*MNIST, data, f"--snapshot={folder}/parts")
+        trainers.run(1, "mnist", *arguments, "--steps=7")
+        with trainers.Launcher(trainers.command(4, "mnist", *arguments, "--steps=360", launcher_options=RESTARTS)) as launcher:
+            victim = int(launcher.wait_for(r"^rank [0-3] of 4: pid (\d+)")[1])
+            launcher.wait_for(r"^epoch 2/")
+            os.kill(victim, signal.SIGKILL)
+            step = int(launcher.wait_for(r"^from memory of epoch \d+, step (\d+)")[1])
+            assert launcher.finish() == 0 and 20 <= step < 360, launcher.text
+        trainers.run(2, "mnist", *arguments, "--steps=375")
+        trainers.run(3, "mnist", *arguments, "--steps=391")
+        trainers.assert_same_bits(trainers.snapshot(f"{folder}/parts"), trainers.snapshot(f"{folder}/whole"))
+
+
+def without_virtual_ranks_the_bits_differ():
+    """So the test above can fail."""
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks in (1, 3):
+            trainers.run(ranks, "gpt", *GPT[1:], "--steps=5", f"--snapshot={folder}/{ranks}")
+        one, other = trainers.snapshot(f"{folder}/1"), trainers.snapshot(f"{folder}/3")
+        assert one.keys() == other.keys() and one != other
+
+
+def gpt_in_one_job_that_grows_and_shrinks():
+    """1, 4, 2 and 3 ranks, each of a node that joins or leaves at some step, and a rank is killed. The state stays in memory."""
+    with socket.socket() as held, tempfile.TemporaryDirectory() as folder:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node may listen there, and the kernel gives it to nobody else
+        held.bind(("127.0.0.1", 0))
+        node = [trainers.MUSTER, "run", "--nnodes=1:4", "--nproc-per-node=1", *RESTARTS, "--rdzv-backend=c10d",
+                f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1",
+                "--preempt-signal=SIGUSR1", "--no-python", trainers.program("gpt"), *GPT, "--steps=900000",
+                f"--snapshot={folder}/parts"]
+        with trainers.Launcher(node) as stays:
+            train_for_a_while(stays)
+            with trainers.Launcher(node), trainers.Launcher(node) as third, trainers.Launcher(node) as fourth:
+                went_on(stays, 4)
+                for leaves in (third, fourth):
+                    leaves.process.terminate()
+                    leaves.finish()
+                went_on(stays, 2)
+                with trainers.Launcher(node):
+                    os.kill(went_on(stays, 3), signal.SIGKILL)
+                    went_on(stays, 3)
+                    stays.process.send_signal(signal.SIGUSR1)
+                    stopped = int(stays.wait_for(r"^asked to stop: stopping after step (\d+)")[1])
+                    stays.finish()
+        steps = [int(number) for number in re.findall(r"^from step (\d+), which was in memory: ", stays.text, re.MULTILINE)]
+        assert len(steps) >= 4 and steps == sorted(steps), stays.text
+        assert not re.search("^from (scratch|the snapshot)", stays.text.partition("from step")[2], re.MULTILINE), stays.text
+        trainers.run(0, "gpt", *GPT, f"--steps={stopped}", f"--snapshot={folder}/whole", environment=THREADS)
+        trainers.assert_same_bits(trainers.snapshot(f"{folder}/parts"), trainers.snapshot(f"{folder}/whole"))
+
+
+def went_on(launcher, ranks):
+    """The world of so many ranks has trained for a while, after any that came before; the process of its rank 0."""
+    pid = int(launcher.wait_for(rf"^rank 0 of {ranks}: pid (\d+)")[1])
+    train_for_a_while(launcher)
+    return pid
+
+
+def train_for_a_while(launcher):
+    step = int(launcher.wait_for(r"^step (\d+)/")[1])
+    launcher.wait_for(rf"^step {step + 60}/")
+
+
+def what_does_not_go_together_is_refused():
+    for arguments, why in ((("mnist", "--virtual-ranks=2", "--micro-batches=2"), "neither with --micro-batches"),
+                           (("mnist", "--virtual-ranks=2", "--sync-batch-norm"), "nor with --sync-batch-norm"),
+                           (("gpt", "--virtual-ranks=9", "--batch=8"), "a larger --batch")):
+        assert why in trainers.run(0, *arguments, expect=2)
+    assert "needs --sharding=ddp" in trainers.run(2, "gpt", *GPT, "--sharding=fsdp", expect=1)
+    assert "3 ranks, but only 2 virtual ranks" in trainers.run(3, "mnist", "--virtual-ranks=2", expect=1)
+
+
+trainers.main([mnist_in_worlds_of_1_4_2_and_3, without_virtual_ranks_the_bits_differ, gpt_in_one_job_that_grows_and_shrinks,
+               what_does_not_go_together_is_refused])
