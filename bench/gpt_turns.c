@@ -1,16 +1,18 @@
 /* What sharing costs in a step of the GPT of examples/gpt:
  *
  *     gpt_turns [--ranks P] [--batch N] [--shape CONTEXT,LAYERS,HEADS,WIDTH] [--rounds N] [--hosts N]
+ *               [--virtual-ranks N]
  *
- * Starts P processes. Each has five trainers of the same model: alone (nobody is told of the gradients), with ddp, with
- * fsdp, and with each of these while the state is kept in memory that outlives the process. In each round every trainer
+ * Starts P processes. Each has six trainers of the same model: alone (nobody is told of the gradients), with ddp, with
+ * fsdp, with each of these while the state is kept in memory that outlives the process, and with ddp over N virtual
+ * ranks (P), a multiple of P that divides the batch of all ranks. In each round every trainer
  * makes one step, all ranks the same one at a time, in turning order. A step is a forward and a backward pass over N
  * sequences a rank and AdamW, without dropout and clipping. It begins with a barrier and lasts until the last rank is
  * done. So what disturbs the machine disturbs all of them.
  *
  * Prints medians of the steps, and the median (and quartiles) of the ratio of steps of one round: ddp by alone, fsdp by
- * ddp, kept by not; the same of processor time, of all ranks and threads. The first rounds touch memory and do not
- * count. */
+ * ddp, kept by not, virtual ranks by ddp; the same of processor time, of all ranks and threads. The first rounds touch
+ * memory and do not count. */
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,19 +31,17 @@
 #include "quantile.h"
 #include "sharding.h"
 
-enum way { ALONE, DDP, FSDP, DDP_KEPT, FSDP_KEPT, WAYS };
+enum way { ALONE, DDP, FSDP, DDP_KEPT, FSDP_KEPT, DDP_VIRTUAL, WAYS };
 enum { RANKS_MAX = 64, WARM_UP = 2, ROUNDS_MAX = 10000, VOCABULARY = 96 };
-static const enum sharding_kind kinds[WAYS] = {[ALONE] = SHARDING_NONE,
-                                               [DDP] = SHARDING_DDP,
-                                               [FSDP] = SHARDING_FSDP,
-                                               [DDP_KEPT] = SHARDING_DDP,
-                                               [FSDP_KEPT] = SHARDING_FSDP};
+static const enum sharding_kind kinds[WAYS] = {
+    [ALONE] = SHARDING_NONE,   [DDP] = SHARDING_DDP,        [FSDP] = SHARDING_FSDP,
+    [DDP_KEPT] = SHARDING_DDP, [FSDP_KEPT] = SHARDING_FSDP, [DDP_VIRTUAL] = SHARDING_DDP};
 static const struct muster_snapshot_state no_extra = MUSTER_SNAPSHOT_STATE_INIT;
 
 struct settings {
     struct gpt_shape shape;
     int batch;
-    uint32_t ranks, rounds, hosts;
+    uint32_t ranks, rounds, hosts, virtual_ranks;
 };
 
 static double now_ms(clockid_t clock) {
@@ -75,12 +75,14 @@ struct rank {
 static void make_trainer(struct rank *rank, int way) {
     struct trainer *t = &rank->trainers[way];
     struct muster_adamw_options decays = MUSTER_ADAMW_OPTIONS_INIT, keeps = MUSTER_ADAMW_OPTIONS_INIT;
+    int virtual_ranks = (int)rank->settings->virtual_ranks;
     keeps.weight_decay = 0;
     const struct muster_optimizer_group groups[SHARDING_GROUPS] = {
         [SHARDING_DECAYS] = {.adamw = &decays}, [SHARDING_KEEPS] = {.adamw = &keeps}};
-    sharding_init(&t->sharding, &(struct sharding_choice){.kind = kinds[way]},
-                  kinds[way] == SHARDING_NONE ? rank->alone : rank->group, rank->parameters,
-                  &(struct first_values){NULL, 0});
+    sharding_init(
+        &t->sharding,
+        &(struct sharding_choice){.kind = kinds[way], .virtual_ranks = way == DDP_VIRTUAL ? virtual_ranks : 0},
+        kinds[way] == SHARDING_NONE ? rank->alone : rank->group, rank->parameters, &(struct first_values){NULL, 0});
     struct gpt_memory memory = sharding_memory(&t->sharding);
     t->model = gpt_create(&rank->settings->shape, rank->parameters, rank->settings->batch, &memory);
     sharding_make_optimizer(&t->sharding, groups, &t->optimizer);
@@ -93,13 +95,18 @@ static void make_trainer(struct rank *rank, int way) {
 
 static void step(struct rank *rank, int way, struct sample *sample) {
     struct trainer *t = &rank->trainers[way];
+    int passes = way == DDP_VIRTUAL ? (int)(rank->settings->virtual_ranks / rank->settings->ranks) : 1;
+    int sequences = rank->settings->batch / passes, length = rank->settings->shape.context;
     check(muster_barrier(rank->group, NULL), "begin together");
     double began_ms = now_ms(CLOCK_MONOTONIC), began_cpu_ms = now_ms(CLOCK_PROCESS_CPUTIME_ID);
-    sharding_begin(&t->sharding);
-    gpt_forward(t->model, rank->tokens, rank->settings->batch, rank->settings->shape.context, NULL);
-    (void)gpt_loss(t->model, rank->targets);
-    gpt_backward(t->model, 1);
-    sharding_finish(&t->sharding);
+    for (int i = 0; i < passes; i++) {
+        size_t first = (size_t)i * (size_t)sequences * (size_t)length;
+        sharding_begin(&t->sharding);
+        gpt_forward(t->model, rank->tokens + first, sequences, length, NULL);
+        (void)gpt_loss(t->model, rank->targets + first);
+        gpt_backward(t->model, 1);
+        sharding_finish(&t->sharding);
+    }
     sharding_step(&t->sharding, t->optimizer, 1);
     sharding_commit(&t->sharding, ++t->steps, &no_extra);
     sample->wall_ms[way] = now_ms(CLOCK_MONOTONIC) - began_ms;
@@ -166,10 +173,11 @@ static void print_ratio(const char *name, const struct sample *all, uint32_t rou
 }
 
 static void report(const struct rank *rank) {
-    static const char *const names[WAYS] = {"alone", "ddp", "fsdp", "ddp kept", "fsdp kept"};
+    static const char *const names[WAYS] = {"alone", "ddp", "fsdp", "ddp kept", "fsdp kept", "virtual ranks"};
     uint32_t rounds = rank->settings->rounds;
     struct sample *all = allocate(rounds, sizeof *all);
     double *times = allocate(rounds, sizeof *times);
+    char name[40];
     for (uint32_t i = 0; i < rounds; i++) {
         all[i] = of_all_ranks(rank, i);
     }
@@ -185,6 +193,8 @@ static void report(const struct rank *rank) {
     print_ratio("fsdp by ddp", all, rounds, FSDP, DDP);
     print_ratio("ddp kept by not", all, rounds, DDP_KEPT, DDP);
     print_ratio("fsdp kept by not", all, rounds, FSDP_KEPT, FSDP);
+    (void)snprintf(name, sizeof name, "%u virtual ranks by ddp", rank->settings->virtual_ranks);
+    print_ratio(name, all, rounds, DDP_VIRTUAL, DDP);
     free(times);
     free(all);
 }
@@ -218,7 +228,7 @@ static void run_rank(const struct settings *settings, const char *path, uint32_t
 
 static int usage(void) {
     (void)fputs("usage: gpt_turns [--ranks P] [--batch N] [--shape CONTEXT,LAYERS,HEADS,WIDTH] [--rounds N] "
-                "[--hosts N]\n",
+                "[--hosts N] [--virtual-ranks N]\n",
                 stderr);
     return 2;
 }
@@ -239,10 +249,13 @@ static bool read_shape(const char *text, struct gpt_shape *shape) {
 }
 
 static bool read_options(int argc, char **argv, struct settings *s) {
-    static const struct option options[] = {
-        {"ranks", required_argument, NULL, 'r'}, {"batch", required_argument, NULL, 'b'},
-        {"shape", required_argument, NULL, 's'}, {"rounds", required_argument, NULL, 'n'},
-        {"hosts", required_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"ranks", required_argument, NULL, 'r'},
+                                            {"batch", required_argument, NULL, 'b'},
+                                            {"shape", required_argument, NULL, 's'},
+                                            {"rounds", required_argument, NULL, 'n'},
+                                            {"hosts", required_argument, NULL, 'h'},
+                                            {"virtual-ranks", required_argument, NULL, 'v'},
+                                            {NULL, 0, NULL, 0}};
     uint32_t batch = (uint32_t)s->batch;
     bool is_good = true;
     for (int option; is_good && (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -251,10 +264,13 @@ static bool read_options(int argc, char **argv, struct settings *s) {
                   : option == 's' ? read_shape(optarg, &s->shape)
                   : option == 'n' ? read_count(optarg, ROUNDS_MAX, &s->rounds)
                   : option == 'h' ? read_count(optarg, RANKS_MAX, &s->hosts)
+                  : option == 'v' ? read_count(optarg, 4096, &s->virtual_ranks)
                                   : false;
     }
     s->batch = (int)batch;
-    return is_good && optind == argc && s->hosts <= s->ranks;
+    s->virtual_ranks = s->virtual_ranks > 0 ? s->virtual_ranks : s->ranks;
+    return is_good && optind == argc && s->hosts <= s->ranks && s->virtual_ranks % s->ranks == 0 &&
+           batch % (s->virtual_ranks / s->ranks) == 0;
 }
 
 int main(int argc, char **argv) {
