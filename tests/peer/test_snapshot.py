@@ -110,8 +110,12 @@ def from_ranks(tensors, folder, size):
         record = json.load(file)
     stem = os.path.join(folder, f"checkpoint-7-{record['token']}")
     with open(stem + ".json", encoding="utf-8") as file:
-        described = json.load(file)["tensors"]
-    ranges = {tensor["name"]: [] for tensor in described}
+        listed = json.load(file)["tensors"]
+    described = {}
+    for tensor in listed: # (type, shape, is it even?); an empty type is that of the tensor before
+        kind = tensor[1] or kind
+        described[tensor[0]] = kind, tensor[2], len(tensor) == 3
+    ranges = {name: [] for name in described}
     assert record["parts"] == size and len(os.listdir(folder)) == size + 2, os.listdir(folder)
     for part in range(size):
         with open(f"{stem}-{part}.safetensors", "rb") as file:
@@ -123,7 +127,7 @@ def from_ranks(tensors, folder, size):
         wanted = bytes((index + at) % 256 for at in range(size_of((name, kind, shape))))
         assert b"".join(data for _, _, data in sorted(ranges[name])) == wanted, name
         assert all(dtype == kind[1] for _, dtype, _ in ranges[name])
-        assert {"name": name, "type": kind[0], "shape": shape, "even": index % 2 == 0 or 0 in shape} in described, name
+        assert described[name] == (kind[0], list(shape), index % 2 == 0 or 0 in shape), (name, described[name])
 
 
 def main():

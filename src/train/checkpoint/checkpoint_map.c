@@ -29,19 +29,27 @@ void checkpoint_map_done(struct checkpoint_map *map) {
     *map = (struct checkpoint_map){.tensors = NULL};
 }
 
-int checkpoint_map_check(const struct checkpoint_map *map) {
+/* All ranges that are listed, with their parts; for the caller to free. */
+static int list_owned(const struct checkpoint_map *map, struct checkpoint_owned **out) {
     struct checkpoint_owned *owned = calloc(map->range_count + 1, sizeof *owned);
+    size_t count = 0;
     if (!owned) {
         return no_memory();
     }
-    size_t count = 0;
     for (uint32_t part = 0; part < map->part_count; part++) {
         const struct checkpoint_ranges *listed = &map->parts[part].listed;
         for (size_t i = 0; i < listed->count; i++) {
             owned[count++] = (struct checkpoint_owned){listed->items[i], part};
         }
     }
-    int code = checkpoint_check_tiling(map->tensors, map->tensor_count, owned, count);
+    *out = owned;
+    return 0;
+}
+
+int checkpoint_map_check(const struct checkpoint_map *map) {
+    struct checkpoint_owned *owned = NULL;
+    int code = list_owned(map, &owned);
+    code = code ? code : checkpoint_check_tiling(map->tensors, map->tensor_count, owned, map->range_count);
     free(owned);
     return code;
 }
@@ -64,17 +72,23 @@ static json_t *numbers_json(const uint64_t *numbers, size_t count) {
     return array;
 }
 
-static json_t *tensor_json(const struct checkpoint_tensor *tensor) {
-    return json_pack("{s:s, s:s, s:o, s:b}", "name", tensor->name, "type", muster_type_name(tensor->type), "shape",
-                     numbers_json(tensor->shape, tensor->dim_count), "even", (int)tensor->is_even);
+/* How many ranges from owned[0] on are a run: of one tensor, of equal length, and of parts that follow one another. */
+static size_t run_length(const struct checkpoint_owned *owned, size_t count) {
+    size_t length = 1;
+    while (length < count && owned[length].range.tensor == owned->range.tensor &&
+           owned[length].range.count == owned->range.count && owned[length].part == owned->part + length) {
+        length++;
+    }
+    return length;
 }
 
-static json_t *ranges_json(const struct checkpoint_ranges *listed) {
+/* Of a tensor's ranges, which are in order: each begins where the one before ends. */
+static json_t *runs_json(const struct checkpoint_owned *owned, size_t count) {
     json_t *array = json_array();
-    for (size_t i = 0; i < listed->count; i++) {
-        const struct checkpoint_range *range = &listed->items[i];
-        const uint64_t numbers[] = {range->tensor, range->first, range->count};
-        if (json_array_append_new(array, numbers_json(numbers, 3)) != 0) {
+    for (size_t i = 0, length = 0; i < count; i += length) {
+        length = run_length(owned + i, count - i);
+        const uint64_t numbers[] = {owned[i].part, owned[i].range.count, length};
+        if (json_array_append_new(array, numbers_json(numbers, length > 1 ? 3 : 2)) != 0) {
             json_decref(array);
             return NULL;
         }
@@ -82,9 +96,39 @@ static json_t *ranges_json(const struct checkpoint_ranges *listed) {
     return array;
 }
 
+/* before: the tensor in front of it, or NULL. owned: the tensor's ranges, if it is not even. */
+static json_t *tensor_json(const struct checkpoint_tensor *tensor, const struct checkpoint_tensor *before,
+                           const struct checkpoint_owned *owned, size_t count) {
+    const char *type = before && before->type == tensor->type ? "" : muster_type_name(tensor->type);
+    json_t *shape = numbers_json(tensor->shape, tensor->dim_count);
+    return tensor->is_even ? json_pack("[s, s, o]", tensor->name, type, shape)
+                           : json_pack("[s, s, o, o]", tensor->name, type, shape, runs_json(owned, count));
+}
+
 static json_t *part_json(const struct checkpoint_part *part) {
-    return json_pack("{s:I, s:I, s:o, s:o}", "bytes", (json_int_t)part->bytes, "data", (json_int_t)part->data_at,
-                     "xxh3", sealed_json_hex(part->digest), "ranges", ranges_json(&part->listed));
+    return json_pack("[I, I, o]", (json_int_t)part->bytes, (json_int_t)part->data_at, sealed_json_hex(part->digest));
+}
+
+static int add_tensors(json_t *array, const struct checkpoint_map *map) {
+    struct checkpoint_owned *owned = NULL;
+    size_t begin = 0;
+    int code = list_owned(map, &owned);
+    if (code == 0 && map->part_count > 0) { /* else the ranges are not known yet */
+        code = checkpoint_check_tiling(map->tensors, map->tensor_count, owned, map->range_count);
+    }
+    for (uint32_t i = 0; i < map->tensor_count && code == 0; i++) {
+        size_t end = begin;
+        while (end < map->range_count && owned[end].range.tensor == i) {
+            end++;
+        }
+        code = json_array_append_new(array, tensor_json(&map->tensors[i], i > 0 ? &map->tensors[i - 1] : NULL,
+                                                        owned + begin, end - begin))
+                   ? no_memory()
+                   : 0;
+        begin = end;
+    }
+    free(owned);
+    return code;
 }
 
 static int build(json_t *tree, const struct checkpoint_map *map, const struct muster_value *values,
@@ -97,19 +141,21 @@ static int build(json_t *tree, const struct checkpoint_map *map, const struct mu
               json_object_set_new(tree, "block", json_integer((json_int_t)map->block_bytes)) |
               json_object_set_new(tree, "values", all_values) | json_object_set_new(tree, "tensors", tensors) |
               json_object_set_new(tree, "parts", parts);
-    for (size_t i = 0; i < map->tensor_count && !bad; i++) {
-        bad = json_array_append_new(tensors, tensor_json(&map->tensors[i]));
-    }
     for (uint32_t i = 0; i < map->part_count && !bad; i++) {
         bad = json_array_append_new(parts, part_json(&map->parts[i]));
     }
-    return bad ? no_memory() : value_json_add(all_values, values, value_count);
+    int code = bad ? no_memory() : add_tensors(tensors, map);
+    return code ? code : value_json_add(all_values, values, value_count);
 }
 
 int checkpoint_map_encode(const struct checkpoint_map *map, const struct muster_value *values, size_t value_count,
                           struct buf *out) {
     json_t *tree = json_object();
-    int code = tree ? build(tree, map, values, value_count) : no_memory();
+    int code = map->range_count > CHECKPOINT_MAP_RANGES_MAX
+                   ? status_fail(MUSTER_ELIMIT, "%zu ranges; at most %zu fit into a checkpoint", map->range_count,
+                                 CHECKPOINT_MAP_RANGES_MAX)
+                   : 0;
+    code = code ? code : tree ? build(tree, map, values, value_count) : no_memory();
     code =
         code ? code : sealed_json_append(tree, JSON_COMPACT | JSON_REAL_PRECISION(17), CHECKPOINT_MAP_BYTES_MAX, out);
     json_decref(tree);

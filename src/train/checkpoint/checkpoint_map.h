@@ -12,6 +12,8 @@
 #include "train/checkpoint/checkpoint_layout.h"
 
 #define CHECKPOINT_MAP_BYTES_MAX ((size_t)64 << 20)
+/* Of all tensors that are not even. A few bytes can tell of many. */
+#define CHECKPOINT_MAP_RANGES_MAX ((size_t)16 << 20)
 #define CHECKPOINT_BLOCK_BYTES ((uint64_t)1 << 20)
 #define CHECKPOINT_BLOCK_BYTES_MAX ((uint64_t)64 << 20)
 
@@ -36,8 +38,8 @@ struct checkpoint_map {
     struct json_t *tree; /* of a map that was read: owns names, and has the values */
 };
 
-/* Appends the map with these values. MUSTER_EINVAL, MUSTER_ELIMIT: a value, or there is too much of all; MUSTER_ENOMEM.
- */
+/* Appends the map with these values. MUSTER_EINVAL: a value, or an element that is not in exactly one part;
+ * MUSTER_ELIMIT: a value, or there is too much of all; MUSTER_ENOMEM. */
 int checkpoint_map_encode(const struct checkpoint_map *map, const struct muster_value *values, size_t value_count,
                           struct buf *out);
 
