@@ -30,12 +30,12 @@
 #include <muster/work.h>
 
 #include "train/commit/copies.h"
+#include "train/layout/mesh.h"
+#include "train/layout/unit_layout.h"
 #include "train/memory/state_region.h"
 #include "train/reduction/presence.h"
 #include "train/reduction/step_clock.h"
 #include "train/reduction/step_failure.h"
-#include "train/units/mesh.h"
-#include "train/units/unit_layout.h"
 
 enum fsdp_phase {
     FSDP_IDLE,

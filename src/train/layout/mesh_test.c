@@ -12,7 +12,7 @@
 #include <muster/collective.h>
 
 #include "comm/group/ranks_test_support.h"
-#include "train/units/mesh.h"
+#include "train/layout/mesh.h"
 
 enum { SIZE_MAX_HERE = 6 };
 

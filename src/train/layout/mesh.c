@@ -1,5 +1,5 @@
 /* See mesh.h. */
-#include "train/units/mesh.h"
+#include "train/layout/mesh.h"
 
 #include "base/status.h"
 

@@ -1,5 +1,5 @@
 /* See unit_layout.h. */
-#include "train/units/unit_layout.h"
+#include "train/layout/unit_layout.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -12,7 +12,7 @@
 
 #include <muster/collective.h>
 
-#include "train/units/unit_layout.h"
+#include "train/layout/unit_layout.h"
 
 enum { UNITS_MAX = 5, ITEMS_MAX = 30, PARTS_MAX = 64, ROUNDS = 400, LINE_BYTES = 64 };
 
