@@ -47,6 +47,7 @@ static const char HELP[] =
     "  --weights FILE       first weights: a safetensors file with minGPT's or GPT-2's names\n"
     "  --snapshot DIR       save there, and go on from the newest\n"
     "  --parts              every rank saves a part of the state, at the same time, into a folder that all see\n"
+    "  --copies N           with fsdp on several hosts: a copy of the state on other hosts, every N steps\n"
     "  --forget             do not keep the state in memory: a rank that is started again needs a snapshot\n"
     "  --plot FILE.svg      draw the losses into a file, too\n"
     "  --report-every N, --evaluate-every N, --save-every N\n"
@@ -106,6 +107,7 @@ static const struct known_option KNOWN[] = {
     {"weights", TEXT, PLACE(weights), 0, 0},
     {"snapshot", TEXT, PLACE(snapshot), 0, 0},
     {"parts", FLAG, PLACE(sharding.parts), 0, 0},
+    {"copies", NUMBER, PLACE(sharding.copies_every), 1, MANY},
     {"forget", FLAG, PLACE(forgets), 0, 0},
     {"plot", TEXT, PLACE(plot), 0, 0},
     {"report-every", NUMBER, PLACE(report_every), 0, MANY},

@@ -213,9 +213,11 @@ static void follow(struct sharding *sharding) {
 int64_t sharding_keep(struct sharding *sharding, struct muster_optimizer *optimizer,
                       const struct muster_snapshot_state *extra) {
     const struct muster_state_block block = {sharding->resident.memory[0], sharding->list->float_count};
+    struct muster_fsdp_keep_options options = MUSTER_FSDP_KEEP_OPTIONS_INIT;
+    options.copies_every = (uint64_t)sharding->choice.copies_every;
     int64_t step = -1;
     int status = sharding->fsdp != NULL
-                     ? muster_fsdp_keep(sharding->fsdp, optimizer, extra, NULL, &step)
+                     ? muster_fsdp_keep(sharding->fsdp, optimizer, extra, &options, &step)
                      : muster_state_create(sharding->group, optimizer, &block, 1, extra, NULL, &sharding->state, &step);
     if (status == MUSTER_ENOMEM && muster_group_status(sharding->group) == MUSTER_OK) {
         if (muster_group_rank(sharding->group) == 0) {

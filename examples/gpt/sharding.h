@@ -32,9 +32,10 @@ enum sharding_kind {
 
 struct sharding_choice {
     enum sharding_kind kind;
-    bool bfloat16;     /* with fsdp: parameters are rounded before they are computed with, and gradients travel so */
-    int virtual_ranks; /* with ddp: steps have the same bits on any number of ranks; 0: none */
-    bool parts;        /* every rank saves a part of the state (a checkpoint), not one rank all of it (a snapshot) */
+    bool bfloat16;        /* with fsdp: parameters are rounded before they are computed with, and gradients travel so */
+    int virtual_ranks;    /* with ddp: steps have the same bits on any number of ranks; 0: none */
+    int64_t copies_every; /* steps between two copies of a kept state on other hosts; 0: none are made */
+    bool parts;           /* every rank saves a part of the state (a checkpoint), not one rank all of it (a snapshot) */
 };
 
 /* The groups of the optimizer's ranges: matrices of linear layers decay, everything else does not. */

@@ -270,9 +270,10 @@ int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
  *     }
  *
  * It is found again by as many ranks on the same hosts, or on one host by any number: parts then have other owners, and
- * nothing is copied. With hybrid sharding a host that has none gets another's. Otherwise, and when the agent or its
- * host is gone, `step` is -1: load a snapshot. Without an agent the memory ends with the processes that have it; a
- * group that has shrunk finds its own.
+ * nothing is copied. With hybrid sharding a host that has none gets another's. With copies on peer hosts (copies_every)
+ * as many ranks on as many hosts go on from the newest copy when the memory of a host is gone. Otherwise, and when the
+ * agent or its host is gone, `step` is -1: load a snapshot. Without an agent the memory ends with the processes that
+ * have it; a group that has shrunk finds its own.
  *
  * Programs see the committed copy read-only: one that writes to parameters (muster_fsdp_range()) after the first commit
  * gets SIGSEGV. So does a process that writes wildly before it dies. What is promised: no write through an address that
@@ -283,14 +284,17 @@ int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
 
 /* Start from MUSTER_FSDP_KEEP_OPTIONS_INIT. name: of the state among those that the job's agents hold. attempts:
  * when the program has failed so often in a row at one step, the state is dropped, *out_step is -1, and
- * muster_fsdp_keep_note() says why; 0: never. As of struct muster_state_options (muster/state.h). */
+ * muster_fsdp_keep_note() says why; 0: never. As of struct muster_state_options (muster/state.h). copies_every: with
+ * full sharding over several hosts, each rank's share of the committed state is copied to a rank of another host, every
+ * so many steps, and the first that is committed; 0: not. Equal on all ranks. See muster_fsdp_copy_statistics(). */
 struct muster_fsdp_keep_options {
     size_t size;
     const char *name;
     uint32_t attempts;
+    uint64_t copies_every;
 };
 #define MUSTER_FSDP_KEEP_OPTIONS_INIT                                                                                  \
-    { sizeof(struct muster_fsdp_keep_options), "training", 3 }
+    { sizeof(struct muster_fsdp_keep_options), "training", 3, 0 }
 
 /* Keeps the state of this fsdp and optimizer, the only one of the fsdp, from now on. *out_step: the committed step of
  * an earlier life, whose state is there now, in the parameters, the optimizer and `extra`; or -1: nothing was found,
@@ -303,15 +307,35 @@ int muster_fsdp_keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimize
                      const struct muster_snapshot_state *extra, const struct muster_fsdp_keep_options *options,
                      int64_t *out_step);
 
-/* Why a state that was in memory is not used, as a sentence without a full stop; "" as a rule. Equal on all ranks.
- * Lives as long as `fsdp`. */
+/* Why a state that was in memory is not used, or an older one is, from copies on peer hosts; as a sentence without a
+ * full stop; "" as a rule. Equal on all ranks. Lives as long as `fsdp`. */
 const char *muster_fsdp_keep_note(const struct muster_fsdp *fsdp);
 
 /* Commits the state of `step`, which is greater than any before: after muster_fsdp_step(), by every rank, before the
  * next begin. Without a muster_fsdp_step() since the last commit the state is copied; a step must have been begun and
- * finished even so. extra: described as for muster_fsdp_keep(); its bytes are copied. Does not wait for other ranks.
+ * finished even so. extra: described as for muster_fsdp_keep(); its bytes are copied. Does not wait for other ranks,
+ * but where a copy to peer hosts falls due: then by one short all_reduce.
  * Further steps of the optimizer need a new step first. MUSTER_EINVAL. */
 int muster_fsdp_commit(struct muster_fsdp *fsdp, int64_t step, const struct muster_snapshot_state *extra);
+
+/* Copies on peer hosts (copies_every of the keep's options). A thread of each rank, of low priority and with a group of
+ * its own, copies the rank's share of the committed state, sends it to a rank of another host, and keeps the share that
+ * it receives, in memory that the agent holds. Two generations have room, because one stays until the next is whole on
+ * all ranks: four shares (peer_bytes of muster_fsdp_memory()). Any one host may be lost, and more where none of them
+ * serves another. What falls due while a copy is under way on any rank waits for the next commit, and is counted.
+ * Nothing is copied on one host, with hybrid sharding, and where a host has more than half of all ranks. */
+struct muster_fsdp_copy_statistics {
+    uint64_t started, completed, failed;
+    uint64_t skipped;  /* commits at which a copy was due, and one under way */
+    int64_t last_step; /* of the newest that this rank has whole; -1: none */
+    int64_t age_ns;    /* since it was; -1: an earlier life made it, or there is none */
+};
+/* Does not block; any thread, once the state is kept and until the fsdp is freed. MUSTER_EINVAL. */
+int muster_fsdp_copy_statistics_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_copy_statistics *out,
+                                      size_t out_bytes);
+static inline int muster_fsdp_copy_statistics(const struct muster_fsdp *fsdp, struct muster_fsdp_copy_statistics *out) {
+    return muster_fsdp_copy_statistics_sized(fsdp, out, sizeof *out);
+}
 
 /* ---- Snapshots (muster/snapshot.h) ----
  *
@@ -468,6 +492,7 @@ struct muster_fsdp_memory {
     size_t rank_bytes;          /* a rank: all that is its own */
     size_t kept_bytes;          /* a host: the second copy of parameters and what optimizers remember, or 0 */
     size_t background_bytes;    /* a rank: room for the copy that is saved in the background, or 0 */
+    size_t peer_bytes;          /* a rank: room for copies on peer hosts, its own and another's, or 0 */
 };
 int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out, size_t out_bytes);
 static inline int muster_fsdp_memory(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out) {

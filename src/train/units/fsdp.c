@@ -5,6 +5,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "train/units/fsdp_background.h"
+#include "train/units/fsdp_copies.h"
 
 /* A rank's part of the averages, unit by unit. */
 static int make_shard(struct muster_fsdp *fsdp) {
@@ -83,6 +84,7 @@ void muster_fsdp_free(struct muster_fsdp *fsdp) {
         return;
     }
     fsdp_background_end(fsdp);
+    fsdp_copies_end(fsdp);
     fsdp_reduce_drain(fsdp);
     fsdp_gather_free(fsdp);
     fsdp_buffers_free(fsdp);

@@ -14,6 +14,7 @@
  *   fsdp_optimizer.c  ranges, the optimizer on them, norm
  *   fsdp_memory.c     what is resident, and what will be
  *   fsdp_keep.c       a state that outlives its processes; fsdp_kept.c what steps ask of it
+ *   fsdp_copies.c, fsdp_copied.c  copies of it on peer hosts
  *   fsdp_background.c, fsdp_background_start.c  checkpoints of it while training goes on
  *   fsdp_parts.c      what a rank has, as a checkpoint describes it
  *   fsdp_snapshot.c   the tensors of a snapshot (fsdp_snapshot.h); fsdp_save.c, fsdp_load.c
@@ -105,9 +106,12 @@ struct fsdp_dims {
     uint64_t sizes[MUSTER_TENSOR_DIMS_MAX];
 };
 
+struct fsdp_copies; /* fsdp_copies.c */
+
 /* A state that outlives its processes. */
 struct fsdp_kept {
     struct copies *copies;
+    struct fsdp_copies *peers;          /* on other hosts; NULL: none are made */
     struct muster_optimizer *optimizer; /* whose state is in them */
     uint64_t description;               /* state_hash() of all that is kept */
     uint64_t steps_at_commit;           /* numbers.step_count at the last commit */

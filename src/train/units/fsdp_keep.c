@@ -9,6 +9,7 @@
 #include "train/optimizers/optimizer_beside.h"
 #include "train/state/state_bytes.h"
 #include "train/units/fsdp_background.h"
+#include "train/units/fsdp_copies.h"
 #include "train/units/fsdp_snapshot.h"
 
 /* ---- what a copy holds ---- */
@@ -118,22 +119,75 @@ static int resume(struct muster_fsdp *fsdp, const struct fsdp_table *table) {
     return status;
 }
 
+/* ---- committing ---- */
+
+/* Without a step of the optimizer the values stay: the other copy gets them. */
+static void write_unchanged(struct muster_fsdp *fsdp, const struct fsdp_table *table) {
+    struct copies *copies = fsdp->kept->copies;
+    fsdp_background_before_write(fsdp);
+    fsdp_copies_before_write(fsdp);
+    copies_begin(copies);
+    copy_own(fsdp, table->region ? table->region : &fsdp->values, table->slot_count,
+             (char *)copies_current(copies) + copies_delta(copies));
+}
+
+/* The copy that was written is the one that counts. */
+static void flip(struct muster_fsdp *fsdp, const struct fsdp_table *table, ptrdiff_t distance) {
+    struct fsdp_state *state = state_of(fsdp, table->region);
+    fsdp->values.memory = (char *)fsdp->values.memory + distance;
+    if (state) {
+        state->region.memory = (char *)state->region.memory + distance;
+    }
+    optimizer_move_beside(fsdp->kept->optimizer, distance);
+}
+
+static void commit(struct muster_fsdp *fsdp, const struct fsdp_table *table, int64_t step) {
+    struct copies *copies = fsdp->kept->copies;
+    if (copies_step(copies) >= 0 && !copies_is_begun(copies)) {
+        write_unchanged(fsdp, table);
+    }
+    if (is_first_of_row(fsdp)) {
+        state_bytes_write(&table->common, copies_extra(copies));
+    }
+    flip(fsdp, table, copies_commit(copies, step));
+    fsdp->kept->steps_at_commit = fsdp->numbers.step_count;
+    fsdp->phase = FSDP_IDLE; /* the optimizer must not step again before all ranks have come here */
+}
+
+/* ---- keeping ---- */
+
+/* What was found, committed or copied on peer hosts, is where it belongs. */
+static int settle(struct muster_fsdp *fsdp, const struct fsdp_table *table, int64_t copied_step) {
+    struct copies *copies = fsdp->kept->copies;
+    int status = MUSTER_OK;
+    if (copied_step >= 0) {
+        commit(fsdp, table, copied_step);
+        fsdp_values_round(fsdp);
+        fsdp->values_changed = true;
+    } else if (copies_step(copies) >= 0) {
+        status = resume(fsdp, table);
+    }
+    return status ? status : fsdp_copies_settle(fsdp);
+}
+
 static int keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
                 const struct muster_fsdp_keep_options *options, const struct fsdp_table *table) {
+    int64_t copied_step = COMMIT_NOTHING;
     fsdp->kept = calloc(1, sizeof *fsdp->kept);
     if (!fsdp->kept) {
         return fsdp_fail(fsdp, status_fail(MUSTER_ENOMEM, "no memory for a kept state"));
     }
     int status = open_copies(fsdp, table, options);
+    status = status ? status : fsdp_copies_open(table, options->name, options->copies_every, &copied_step);
+    if (status != MUSTER_OK && muster_group_status(fsdp->mesh.group) == MUSTER_OK) {
+        fsdp_keep_end(fsdp); /* all ranks know, and go on without */
+        return status;
+    }
     status = status ? status : move_in(fsdp, optimizer, table);
     if (status == MUSTER_OK) {
         fsdp->kept->optimizer = optimizer;
         fsdp->kept->description = state_hash(&table->all);
-        status = copies_step(fsdp->kept->copies) < 0 ? MUSTER_OK : resume(fsdp, table);
-    }
-    if (status != MUSTER_OK && !fsdp->kept->copies && muster_group_status(fsdp->mesh.group) == MUSTER_OK) {
-        fsdp_keep_end(fsdp); /* all ranks know, and go on without */
-        return status;
+        status = settle(fsdp, table, copied_step);
     }
     return status ? fsdp_fail(fsdp, status) : MUSTER_OK;
 }
@@ -176,29 +230,14 @@ int muster_fsdp_keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimize
 }
 
 const char *muster_fsdp_keep_note(const struct muster_fsdp *fsdp) {
-    return fsdp && fsdp->kept ? copies_note(fsdp->kept->copies) : "";
+    if (!fsdp || !fsdp->kept) {
+        return "";
+    }
+    const char *note = copies_note(fsdp->kept->copies);
+    return note[0] != '\0' ? note : fsdp_copies_note(fsdp);
 }
 
 /* ---- commits ---- */
-
-/* Without a step of the optimizer the values stay: the other copy gets them. */
-static void write_unchanged(struct muster_fsdp *fsdp, const struct fsdp_table *table) {
-    struct copies *copies = fsdp->kept->copies;
-    fsdp_background_before_write(fsdp);
-    copies_begin(copies);
-    copy_own(fsdp, table->region ? table->region : &fsdp->values, table->slot_count,
-             (char *)copies_current(copies) + copies_delta(copies));
-}
-
-/* The copy that was written is the one that counts. */
-static void flip(struct muster_fsdp *fsdp, const struct fsdp_table *table, ptrdiff_t distance) {
-    struct fsdp_state *state = state_of(fsdp, table->region);
-    fsdp->values.memory = (char *)fsdp->values.memory + distance;
-    if (state) {
-        state->region.memory = (char *)state->region.memory + distance;
-    }
-    optimizer_move_beside(fsdp->kept->optimizer, distance);
-}
 
 static int check_commit(const struct muster_fsdp *fsdp, const struct fsdp_table *table, int64_t step) {
     const struct fsdp_kept *kept = fsdp->kept;
@@ -217,19 +256,6 @@ static int check_commit(const struct muster_fsdp *fsdp, const struct fsdp_table 
     return MUSTER_OK;
 }
 
-static void commit(struct muster_fsdp *fsdp, const struct fsdp_table *table, int64_t step) {
-    struct copies *copies = fsdp->kept->copies;
-    if (copies_step(copies) >= 0 && !copies_is_begun(copies)) {
-        write_unchanged(fsdp, table);
-    }
-    if (is_first_of_row(fsdp)) {
-        state_bytes_write(&table->common, copies_extra(copies));
-    }
-    flip(fsdp, table, copies_commit(copies, step));
-    fsdp->kept->steps_at_commit = fsdp->numbers.step_count;
-    fsdp->phase = FSDP_IDLE; /* the optimizer must not step again before all ranks have come here */
-}
-
 int muster_fsdp_commit(struct muster_fsdp *fsdp, int64_t step, const struct muster_snapshot_state *extra) {
     struct fsdp_table table;
     if (!fsdp) {
@@ -244,6 +270,8 @@ int muster_fsdp_commit(struct muster_fsdp *fsdp, int64_t step, const struct must
         status = status ? status : check_commit(fsdp, &table, step);
         if (status == MUSTER_OK) {
             commit(fsdp, &table, step);
+            status = fsdp_copies_commit(&table, step);
+            status = status ? fsdp_fail(fsdp, status) : MUSTER_OK;
         }
         fsdp_table_done(&table);
     }

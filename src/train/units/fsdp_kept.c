@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "train/optimizers/optimizer_beside.h"
 #include "train/units/fsdp_background.h"
+#include "train/units/fsdp_copies.h"
 
 int fsdp_keep_check_begin(const struct muster_fsdp *fsdp) {
     return fsdp->kept && copies_is_begun(fsdp->kept->copies)
@@ -31,12 +32,14 @@ int fsdp_keep_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
         return fsdp_keep_check_begin(fsdp);
     }
     fsdp_background_before_write(fsdp);
+    fsdp_copies_before_write(fsdp);
     copies_begin(copies);
     return optimizer_step_beside(optimizer, gradients, options, copies_delta(copies));
 }
 
 void fsdp_keep_end(struct muster_fsdp *fsdp) {
     if (fsdp->kept) {
+        fsdp_copies_end(fsdp);
         copies_close(fsdp->kept->copies);
         free(fsdp->kept);
         fsdp->kept = NULL;

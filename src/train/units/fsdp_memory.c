@@ -4,12 +4,13 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "train/units/fsdp_background.h"
+#include "train/units/fsdp_copies.h"
 
 static void add_up(struct muster_fsdp_memory *memory) {
     memory->host_bytes = memory->parameter_bytes + memory->copy_bytes + memory->state_bytes + memory->gathered_bytes +
                          memory->kept_bytes;
-    memory->rank_bytes =
-        memory->shard_bytes + memory->gradient_bytes + memory->overhead_bytes + memory->background_bytes;
+    memory->rank_bytes = memory->shard_bytes + memory->gradient_bytes + memory->overhead_bytes +
+                         memory->background_bytes + memory->peer_bytes;
 }
 
 int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out, size_t out_bytes) {
@@ -34,6 +35,7 @@ int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_
     }
     now.kept_bytes = fsdp->kept ? copies_bytes(fsdp->kept->copies) - now.parameter_bytes - now.state_bytes : 0;
     now.background_bytes = fsdp_background_bytes(fsdp);
+    now.peer_bytes = fsdp_copies_bytes(fsdp);
     add_up(&now);
     sized_write(out, out_bytes, &now, sizeof now);
     return MUSTER_OK;

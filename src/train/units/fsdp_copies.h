@@ -1,0 +1,25 @@
+/* Copies of the committed state on peer hosts, for fsdp_keep.c: see fsdp_copies.c. */
+#ifndef TRAIN_FSDP_COPIES_H
+#define TRAIN_FSDP_COPIES_H
+
+#include "train/units/fsdp_snapshot.h"
+
+/* When the committed memory is open. every: steps between two copies; 0: none are made. *out_step: no step is
+ * committed, but a copy of this one is there, and has been written into the fsdp's memory and what the table describes;
+ * or COMMIT_NOTHING. Collective. A lack of memory is agreed on, and the group goes on. */
+int fsdp_copies_open(const struct fsdp_table *table, const char *name, uint64_t every, int64_t *out_step);
+
+/* When what was found is committed again: copies of other steps go, and the thread may begin. Collective. */
+int fsdp_copies_settle(struct muster_fsdp *fsdp);
+
+/* `step` has been committed. Collective where a copy falls due. */
+int fsdp_copies_commit(const struct fsdp_table *table, int64_t step);
+
+/* The optimizer is about to write into the copy that is not committed: waits until the thread does not read it. */
+void fsdp_copies_before_write(struct muster_fsdp *fsdp);
+
+void fsdp_copies_end(struct muster_fsdp *fsdp);
+const char *fsdp_copies_note(const struct muster_fsdp *fsdp);
+size_t fsdp_copies_bytes(const struct muster_fsdp *fsdp);
+
+#endif
