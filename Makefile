@@ -154,7 +154,8 @@ soak-worlds: all ## checkpoints between all pairs of worlds up to SIZE ranks (16
 
 soak-kept: all ## kill COUNT (1000) ranks, guardians and hosts each of GPTs and of MNIST whose state is kept; all bits must be as without
 	@for way in "gpt --sharding fsdp" "gpt --sharding ddp" "mnist" "gpt --sharding fsdp --victim guardian" "gpt --sharding fsdp --parts-every 3" \
-	        "gpt --sharding ddp --victim agent --hosts 2 --per-host 1" "gpt --sharding hybrid --victim agent --hosts 2 --backend muster"; do \
+	        "gpt --sharding ddp --victim agent --hosts 2 --per-host 1" "gpt --sharding hybrid --victim agent --hosts 2 --backend muster" \
+	        "gpt --sharding fsdp --victim agent --hosts 2 --per-host 1 --copies 5"; do \
 	    echo "$$way"; \
 	    MUSTER_BINARY=$(abspath $(BUILD))/muster python3 tests/examples/kills.py --count $(or $(COUNT),1000) --program $$way $(if $(SEED),--seed $(SEED)) || exit 1; \
 	done

@@ -2,12 +2,13 @@
 
     tests/examples/kills.py [--count N] [--seed S] [--program gpt|mnist] [--sharding ddp|fsdp|hybrid]
                             [--victim rank|guardian|agent] [--hosts 1|2] [--per-host N] [--backend c10d|muster]
-                            [--parts-every N]
+                            [--parts-every N] [--copies N]
 
 kills N processes in all, at any moment, in jobs of 20 kills each, and compares every job's last snapshot with that of a job that
 nobody disturbed. Two hosts are two agents of this machine whose ranks share no memory (MUSTER_HOST_ID); an agent that is killed
 takes its host's state with it, and is replaced at once. With c10d the second agent alone is killed, since the first holds the store.
---parts-every: every rank saves its part of the state of every Nth step while it trains.
+--parts-every: every rank saves its part of the state of every Nth step while it trains. --copies: with fsdp on two hosts, a copy of
+the state on the other host every N steps; then agents may be killed.
 MUSTER_BINARY names the launcher; the trainers are in examples/ beside it.
 """
 
@@ -202,11 +203,12 @@ def compare(program, layout, kills, arguments, chance, pause, tally):
         assert tally.scratch <= before + kills, "a committed state was not found"
 
 
-def arguments_of(program, sharding, steps, parts_every=0):
+def arguments_of(program, sharding, steps, parts_every=0, copies=0):
     if program == "mnist":
         return f"--steps={steps}", "--epochs=1000"
     parts = ("--parts", f"--save-every={parts_every}") if parts_every > 0 else ()
-    return *GPT, f"--sharding={sharding}", f"--steps={steps}", *parts
+    copying = (f"--copies={copies}",) if copies > 0 else ()
+    return *GPT, f"--sharding={sharding}", f"--steps={steps}", *parts, *copying
 
 
 def main():
@@ -220,13 +222,14 @@ def main():
     parser.add_argument("--per-host", type=int, default=2)
     parser.add_argument("--backend", choices=("c10d", "muster"), default="c10d")
     parser.add_argument("--parts-every", type=int, default=0)
+    parser.add_argument("--copies", type=int, default=0)
     given = parser.parse_args()
-    if given.victim == "agent" and (given.hosts == 1 or given.sharding == "fsdp"):
-        parser.error("a state whose only host is lost is lost: --victim=agent needs --hosts=2, and ddp or hybrid")
+    if given.victim == "agent" and (given.hosts == 1 or (given.sharding == "fsdp" and given.copies == 0)):
+        parser.error("a state whose only host is lost is lost: --victim=agent needs --hosts=2, and ddp, hybrid or --copies")
     layout = Layout(given.victim, given.hosts, given.per_host, given.backend)
     chance, tally = random.Random(given.seed), Tally()
     while tally.kills < given.count:
-        compare(given.program, layout, min(20, given.count - tally.kills), arguments_of(given.program, given.sharding, 3000, given.parts_every),
+        compare(given.program, layout, min(20, given.count - tally.kills), arguments_of(given.program, given.sharding, 3000, given.parts_every, given.copies),
                 chance, 0.3, tally)
         print(f"{tally.kills} kills", flush=True)
     seconds = sorted(tally.seconds)

@@ -20,10 +20,10 @@ def killed_ranks_lose_no_committed_step():
         kill_some(program, kills.Layout(), sharding, steps)
 
 
-def kill_some(program, layout, sharding, steps, parts_every=0):
+def kill_some(program, layout, sharding, steps, parts_every=0, copies=0):
     """A quick machine may be through before all have been killed."""
     tally = kills.Tally()
-    kills.compare(program, layout, 5, kills.arguments_of(program, sharding, steps, parts_every), CHANCE, 0.1, tally)
+    kills.compare(program, layout, 5, kills.arguments_of(program, sharding, steps, parts_every, copies), CHANCE, 0.1, tally)
     assert tally.kills > 0 and tally.resumed == sorted(tally.resumed), tally.resumed
 
 
@@ -32,6 +32,11 @@ def so_do_killed_guardians_and_hosts_that_somebody_has_a_copy_of():
     for layout, sharding in ((kills.Layout("guardian"), "fsdp"), (kills.Layout("agent", 2, 1), "ddp"),
                              (kills.Layout("agent", 2, 2, "muster"), "hybrid")):
         kill_some("gpt", layout, sharding, 3000)
+
+
+def a_killed_host_comes_back_from_copies_of_its_part():
+    """With full sharding nobody else has its part, but for the copy on the other host. The agent that stays has all of it."""
+    kill_some("gpt", kills.Layout("agent", 2, 1), "fsdp", 3000, copies=5)
 
 
 def killed_in_a_save_they_leave_whole_checkpoints():
@@ -86,5 +91,5 @@ def one_joins_and_leaves(sharding):
 
 
 trainers.main([killed_ranks_lose_no_committed_step, so_do_killed_guardians_and_hosts_that_somebody_has_a_copy_of,
-               killed_in_a_save_they_leave_whole_checkpoints,
+               a_killed_host_comes_back_from_copies_of_its_part, killed_in_a_save_they_leave_whole_checkpoints,
                who_dies_after_the_last_commit_leaves_the_last_snapshot_to_others, nodes_join_and_leave])
