@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # The state of examples/gpt and examples/mnist outlives ranks, guardians and hosts that are killed: the job goes on at a committed
 # step, reads no file, and ends with the bits of an undisturbed one. make soak-kept kills many more.
-# timeout: 240
+# timeout: 480
 import os
 import random
 import re

@@ -384,6 +384,9 @@ static int load_late(struct rank *rank, void *argument) {
     options.visible_ms = 2000; /* too short */
     rank_check_code(rank, checkpoint_load_group(&io, group, top, &t.description, &options, &found), MUSTER_ECORRUPT);
     rank_check(rank, strstr(muster_detail(), "step 1: rank 2: "));
+    late_now_ms = 1;
+    options.visible_ms = INT64_MAX; /* for ever */
+    rank_check_code(rank, checkpoint_load_group(&io, group, top, &t.description, &options, &found), 0);
     rank_check_code(rank, muster_group_status(group), 0);
     test_state_done(&t);
     muster_group_free(group);

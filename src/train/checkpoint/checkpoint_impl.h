@@ -129,6 +129,9 @@ int checkpoint_ranges_of_state(const struct state_description *state, const uint
 
 /* ---- checkpoint_read.c ---- */
 
+/* The time of the table's clock until which to wait for files: visible_ms (>= 0) from now, at most for ever. */
+int64_t checkpoint_until_ms(const struct snapshot_io *io, int64_t visible_ms);
+
 /* Opens a file that has `bytes` bytes for reading. If it is not there, or is shorter, waits for it to come into sight
  * until the table's clock says until_ms. MUSTER_ECORRUPT: it did not, or it is longer. */
 int checkpoint_open_file(const struct snapshot_folder *folder, const struct checkpoint_name *name, uint64_t bytes,

@@ -205,9 +205,8 @@ static void forget(struct load *load) {
 
 /* Collective: loads the checkpoint of the owner's record. */
 static int attempt(struct load *load, bool *out_passed) {
-    const struct snapshot_io *io = load->folder.io;
     struct checkpoint_record record;
-    load->until_ms = io->now_ms(io->ctx) + load->visible_ms;
+    load->until_ms = checkpoint_until_ms(load->folder.io, load->visible_ms);
     int code = share_map(load, &record, out_passed);
     if (code || *out_passed) {
         return code;

@@ -37,6 +37,11 @@ static int try_open(const struct snapshot_folder *folder, const char *name, uint
     return 0;
 }
 
+int64_t checkpoint_until_ms(const struct snapshot_io *io, int64_t visible_ms) {
+    int64_t until_ms = 0;
+    return __builtin_add_overflow(io->now_ms(io->ctx), visible_ms, &until_ms) ? INT64_MAX : until_ms;
+}
+
 int checkpoint_open_file(const struct snapshot_folder *folder, const struct checkpoint_name *name, uint64_t bytes,
                          int64_t until_ms, int *out_file) {
     const struct snapshot_io *io = folder->io;

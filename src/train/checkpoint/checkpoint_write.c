@@ -172,7 +172,7 @@ int checkpoint_save_find_base(const struct checkpoint_save *save, struct checkpo
 /* Do other hosts write into the folder that rank 0 sees? */
 static int see_witnesses(const struct checkpoint_save *save, const uint32_t *witnesses, uint32_t count) {
     const struct snapshot_io *io = save->folder.io;
-    int64_t until_ms = io->now_ms(io->ctx) + save->settings.visible_ms;
+    int64_t until_ms = checkpoint_until_ms(io, save->settings.visible_ms);
     for (uint32_t i = 0; i < count; i++) {
         const struct checkpoint_name name = {
             .kind = CHECKPOINT_PART, .part = witnesses[i], .step = save->step, .token = save->token};
