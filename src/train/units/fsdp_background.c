@@ -149,7 +149,7 @@ void fsdp_background_before_write(struct muster_fsdp *fsdp) {
     (void)pthread_mutex_lock(&b->lock);
     bool waits = b->is_reading;
     b->numbers.waited_count += waits;
-    if (waits) {
+    if (waits && b->overlap != MUSTER_FSDP_OVERLAP_COPY) { /* it waits for what is written, not for a copy in memory */
         atomic_store_explicit(&b->is_awaited, true, memory_order_relaxed);
     }
     if (waits && b->overlap == MUSTER_FSDP_OVERLAP_GIVE_UP) {
