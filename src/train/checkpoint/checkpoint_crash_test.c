@@ -474,7 +474,7 @@ static void a_save_stopped_at_any_call_leaves_the_one_before(void **state) {
 
 static void nothing_bad_is_loaded_and_nothing_saved_is_lost(void **state) {
     (void)state;
-    run_lives(3000, 1);
+    run_lives(1500, 1);
     assert_int_equal(tally.faults, 0);
     assert_true(tally.stops > 100 && tally.power_losses > 50 && tally.failures > 50 && tally.damages > 500 &&
                 tally.links > 100);
