@@ -287,6 +287,7 @@ static void run_epoch(struct trainer *t) {
         p->consumed = 0;
     }
     trainer_save(t);
+    t->is_unsaved = false;
     if (t->rank == 0) {
         printf("epoch %" PRId64 "/%" PRId64 ": loss %.4f, test accuracy %.2f %%, %.0f images/s, %.1f %% of the time in "
                "communication, %u worker%s\n",
@@ -337,7 +338,8 @@ int main(int argc, char **argv) {
 
     bool done = false;
     while (!done) {
-        if (t->progress.epoch < t->options.epochs && !all_steps_done(t) && !t->stops) {
+        bool is_left = !all_steps_done(t) || t->is_unsaved;
+        if (t->progress.epoch < t->options.epochs && is_left && !t->stops) {
             run_epoch(t);
         } else { /* nobody leaves while another still computes */
             done = works(t, muster_barrier(t->group, NULL), "wait for the others");

@@ -267,6 +267,7 @@ static void find_state(struct trainer *t) {
     bool keeps = !t->options.forget && !t->options.shrink && muster_state_outlives();
     if (keeps && keep_state(t)) {
         source = "memory";
+        t->is_unsaved = true;
     } else {
         source = load_snapshot(t) ? "the snapshot" : NULL;
         trainer_commit(t);

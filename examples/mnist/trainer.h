@@ -52,6 +52,7 @@ struct trainer {
     struct progress progress;
     struct sums sums;              /* of this worker */
     double seconds, communication; /* this worker's, for training and of it for communication, in the epoch so far */
+    bool is_unsaved;               /* from memory: the workers before may have been killed before its snapshot */
     bool stops;                    /* before its end: the launcher has asked for it */
     bool broken;                   /* with --shrink: the group has failed, trainer_shrink() is due */
 };
