@@ -4,7 +4,6 @@
 # timeout: 480
 import os
 import random
-import re
 import signal
 import socket
 import tempfile
@@ -46,17 +45,26 @@ def killed_in_a_save_they_leave_whole_checkpoints():
 
 
 def who_dies_after_the_last_commit_leaves_the_last_snapshot_to_others():
-    """A rank is killed while the model is evaluated, which comes before the snapshot."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = trainers.command(2, "gpt", *kills.GPT, "--n-embd=144", "--steps=10", f"--snapshot={folder}",
-                                   launcher_options=("--restart-backoff=0", "--max-restarts=1"))
-        with trainers.Launcher(command) as launcher:
-            victim = int(launcher.wait_for(r"^rank [01] of 2: pid (\d+)")[1])
-            launcher.wait_for("^step 10/10: ")
-            os.kill(victim, signal.SIGKILL)
-            assert launcher.finish() == 0, launcher.text
-        assert re.search("^from step 10, which was in memory", launcher.text, re.MULTILINE), launcher.text
-        trainers.snapshot(folder)
+    """A rank is killed while the model is evaluated, which comes before the snapshot. Rank 0 prints the step's line; where the kill
+    came before the victim had committed that step, another job is tried."""
+    resumed = 0
+    while resumed != 10:
+        with tempfile.TemporaryDirectory() as folder:
+            resumed = kill_one_after_the_line_of_step_10(folder)
+            trainers.snapshot(folder)
+        assert resumed >= 9, resumed
+
+
+def kill_one_after_the_line_of_step_10(folder):
+    command = trainers.command(2, "gpt", *kills.GPT, "--n-embd=144", "--steps=10", f"--snapshot={folder}",
+                               launcher_options=("--restart-backoff=0", "--max-restarts=1"))
+    with trainers.Launcher(command) as launcher:
+        victim = int(launcher.wait_for(r"^rank [01] of 2: pid (\d+)")[1])
+        launcher.wait_for("^step 10/10: ")
+        os.kill(victim, signal.SIGKILL)
+        resumed = launcher.wait_for(r"^from step (\d+), which was in memory: ")
+        assert launcher.finish() == 0, launcher.text
+    return int(resumed[1])
 
 
 def nodes_join_and_leave():
