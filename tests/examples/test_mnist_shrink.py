@@ -51,8 +51,9 @@ def start(store, arguments):
 
 def run(victims, arguments=()):
     """victims: {epoch: (rank, share)}: the rank is killed when `share` of the time of the shortest epoch so far has passed
-    since that one ended: after a longer one, on a busy machine, it might all be over. Returns the output; every other worker
-    must end well."""
+    since that one ended: after a longer one, on a busy machine, it might all be over. A rank that is killed at the end of an epoch
+    takes that epoch's line along; then the next line counts. Returns the output; every other worker must end well."""
+    due = sorted(victims.items())
     with Store() as store:
         workers, stream = start(store, arguments)
         lines, last, shortest, killed = [], math.inf, math.inf, set()
@@ -64,8 +65,8 @@ def run(victims, arguments=()):
                     shortest, last = min(shortest, time.monotonic() - last), time.monotonic()
                 elif "images to train on" in line:
                     last = time.monotonic()
-                rank, share = victims.get(int(done.group(1)), (None, 0)) if done else (None, 0)
-                if rank is not None:
+                if done and due and due[0][0] <= int(done.group(1)):
+                    _, (rank, share) = due.pop(0)
                     time.sleep(shortest * share)
                     workers[rank].send_signal(signal.SIGKILL)
                     killed.add(rank)
