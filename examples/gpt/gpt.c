@@ -110,7 +110,7 @@ static void say_result(struct trainer *t, struct step_times *times) {
     if (times->count > 0) {
         printf("median step: %.1f ms, peak memory %.1f MiB\n", 1e3 * median(times), memory_peak_mib());
     }
-    struct muster_fsdp_background_statistics saves;
+    struct muster_background_statistics saves;
     if (sharding_saves(&t->sharding, &saves)) {
         printf("checkpoints while training went on: %" PRIu64 " complete, %" PRIu64 " skipped, %" PRIu64
                " failed; the optimizer waited %.1f ms for them\n",

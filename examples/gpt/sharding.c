@@ -278,25 +278,41 @@ static struct muster_checkpoint_state as_checkpoint(const struct muster_snapshot
                                                                    state->values, state->value_count);
 }
 
-static void save_committed(struct sharding *sharding, const char *folder, const struct muster_snapshot_state *extra,
-                           bool is_last) {
-    struct muster_fsdp_background_options options = MUSTER_FSDP_BACKGROUND_OPTIONS_INIT;
+/* What is committed, while training goes on. */
+static void save_committed(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder,
+                           const struct muster_snapshot_state *extra, bool is_last) {
+    struct muster_background_options options = MUSTER_BACKGROUND_OPTIONS_INIT;
     options.must_start = is_last;
-    check(muster_fsdp_start_checkpoint(sharding->fsdp, folder, extra, &options, NULL), "start a checkpoint");
+    if (sharding->fsdp != NULL) {
+        check(muster_fsdp_start_checkpoint(sharding->fsdp, folder, extra, &options, NULL), "start a checkpoint");
+    } else {
+        struct muster_snapshot_state all;
+        struct muster_tensor *tensors = describe(sharding, optimizer, extra, &all);
+        check(muster_state_start_checkpoint(sharding->state, sharding->group, folder, &all, &options, NULL),
+              "start a checkpoint");
+        free(tensors);
+    }
     if (is_last) {
-        check(muster_fsdp_wait_checkpoint(sharding->fsdp), "save a checkpoint");
+        check(sharding->fsdp != NULL ? muster_fsdp_wait_checkpoint(sharding->fsdp)
+                                     : muster_state_wait_checkpoint(sharding->state),
+              "save a checkpoint");
     }
 }
 
-bool sharding_saves(const struct sharding *sharding, struct muster_fsdp_background_statistics *out) {
-    return sharding->fsdp != NULL && muster_fsdp_background_statistics(sharding->fsdp, out) == MUSTER_OK &&
-           out->started > 0;
+bool sharding_saves(const struct sharding *sharding, struct muster_background_statistics *out) {
+    *out = (struct muster_background_statistics){.started = 0};
+    if (sharding->fsdp != NULL) {
+        check(muster_fsdp_background_statistics(sharding->fsdp, out), "count checkpoints");
+    } else if (sharding->state != NULL) {
+        check(muster_state_background_statistics(sharding->state, out), "count checkpoints");
+    }
+    return out->started > 0;
 }
 
 static void save_parts(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder, int64_t step,
                        const struct muster_snapshot_state *extra, bool is_last) {
-    if (sharding->fsdp != NULL && sharding->is_kept) {
-        save_committed(sharding, folder, extra, is_last);
+    if (sharding->is_kept) {
+        save_committed(sharding, optimizer, folder, extra, is_last);
         return;
     }
     if (sharding->fsdp != NULL) {

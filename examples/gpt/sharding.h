@@ -102,7 +102,7 @@ void sharding_step(struct sharding *sharding, struct muster_optimizer *optimizer
 void sharding_save(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder, int64_t step,
                    const struct muster_snapshot_state *extra, bool is_last);
 /* Of saves while training goes on. False: there were none. */
-bool sharding_saves(const struct sharding *sharding, struct muster_fsdp_background_statistics *out);
+bool sharding_saves(const struct sharding *sharding, struct muster_background_statistics *out);
 /* Before sharding_start(). False: there is neither a checkpoint, which is looked for with `parts`, nor a snapshot. */
 bool sharding_load(struct sharding *sharding, struct muster_optimizer *optimizer, const char *folder,
                    const struct muster_snapshot_state *extra, struct muster_snapshot_found *found);

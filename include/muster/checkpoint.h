@@ -173,6 +173,48 @@ static inline int muster_checkpoint_load_newest(struct muster_group *group, cons
     return muster_checkpoint_load_newest_sized(group, folder, state, options, out, sizeof *out);
 }
 
+/* ---- In the background ----
+ *
+ * muster_fsdp_start_checkpoint() and muster_state_start_checkpoint() save the committed state by a thread, while
+ * training goes on. The thread reads the committed copy, and the second step of the optimizer that follows is to be
+ * written there. */
+
+/* What if the thread still reads by then? */
+enum muster_background_overlap {
+    /* It is soon done, because it copies this rank's share of the state first, and saves that: as many bytes of memory,
+     * reserved by the first save. The optimizer waits for the copying at most. */
+    MUSTER_BACKGROUND_OVERLAP_COPY,
+    /* The optimizer waits until this rank's share has been written. */
+    MUSTER_BACKGROUND_OVERLAP_WAIT,
+    /* The save is given up, on all ranks. */
+    MUSTER_BACKGROUND_OVERLAP_GIVE_UP,
+};
+
+/* Start from MUSTER_BACKGROUND_OPTIONS_INIT. */
+struct muster_background_options {
+    size_t size; /* of this struct, set by the initializer: lets it grow later */
+    /* NULL for the defaults; borrowed during the call, and what its progress_context points to until the save has
+     * ended. Its bytes_per_second is no limit any more while somebody waits for the save. */
+    const struct muster_checkpoint_options *checkpoint;
+    enum muster_background_overlap overlap;
+    /* Waits for a save that is under way, rather than skip this one: for the last. Equal on all ranks. */
+    bool must_start;
+};
+#define MUSTER_BACKGROUND_OPTIONS_INIT                                                                                 \
+    { sizeof(struct muster_background_options), NULL, MUSTER_BACKGROUND_OVERLAP_COPY, false }
+
+/* Of all saves in the background so far. started = completed + failed + given_up + is_running. */
+struct muster_background_statistics {
+    uint64_t started, completed, failed, given_up;
+    uint64_t skipped;       /* fell due while another one was under way: not among those that were started */
+    int64_t last_step;      /* of the newest that was completed; -1: none */
+    uint64_t waited_count;  /* steps of the optimizer that have waited for a thread, or do now */
+    int64_t waited_ns;      /* and how long */
+    int32_t last_status;    /* of the last save that has ended */
+    bool is_running;        /* one is under way on this rank */
+    char last_failure[256]; /* its sentence, if it failed, cut where it is too long; or "" */
+};
+
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

@@ -415,32 +415,8 @@ static inline int muster_fsdp_load_newest_checkpoint(struct muster_fsdp *fsdp, s
  * describes: a checkpoint is complete when all ranks have written, or it is none. A rank that is killed in the middle
  * of a save loses that save alone: the checkpoint before it loads, and the state in memory is what it was.
  *
- * A thread reads the committed copy, and the second step of the optimizer that follows is to be written there. */
-
-/* What if the thread still reads by then? */
-enum muster_fsdp_overlap {
-    /* It is soon done, because it copies this rank's share of the state first, and saves that: as many bytes of memory
-     * (muster_fsdp_memory(), background_bytes), reserved by the first save. The optimizer waits for the copying at
-     * most. */
-    MUSTER_FSDP_OVERLAP_COPY,
-    /* The optimizer waits until this rank's share has been written. */
-    MUSTER_FSDP_OVERLAP_WAIT,
-    /* The save is given up, on all ranks. */
-    MUSTER_FSDP_OVERLAP_GIVE_UP,
-};
-
-/* Start from MUSTER_FSDP_BACKGROUND_OPTIONS_INIT. checkpoint: NULL for the defaults; borrowed during the call, and what
- * its progress_context points to until the save has ended. Its bytes_per_second is no limit any more while
- * somebody waits for the save. */
-struct muster_fsdp_background_options {
-    size_t size;
-    const struct muster_checkpoint_options *checkpoint;
-    enum muster_fsdp_overlap overlap;
-    bool must_start; /* waits for a save that is under way, rather than skip this one: for the last. Equal on all ranks
-                      */
-};
-#define MUSTER_FSDP_BACKGROUND_OPTIONS_INIT                                                                            \
-    { sizeof(struct muster_fsdp_background_options), NULL, MUSTER_FSDP_OVERLAP_COPY, false }
+ * A thread reads the committed copy, and the second step of the optimizer that follows is to be written there:
+ * muster_background_options (muster/checkpoint.h) says what happens then. */
 
 /* Starts to save what was committed last, after muster_fsdp_commit() and before the next begin. Collective: every rank
  * calls. While a save is under way on any rank, all skip this one, which is counted. *out_started: not skipped; may be
@@ -450,29 +426,19 @@ struct muster_fsdp_background_options {
  * and by a log line of rank 0; it does not end the training, and the next one is a new try. */
 int muster_fsdp_start_checkpoint(struct muster_fsdp *fsdp, const char *folder,
                                  const struct muster_snapshot_state *extra,
-                                 const struct muster_fsdp_background_options *options, bool *out_started);
+                                 const struct muster_background_options *options, bool *out_started);
 
 /* Waits until no save is under way on this rank. The result is that of the last save that was started, the same on all
  * ranks unless one of them is gone; MUSTER_OK without any. MUSTER_ECANCELED: it was given up. Other codes: those of
  * muster_checkpoint_save(). Not collective; blocks. muster_fsdp_free() waits, too, unless the training has failed. */
 int muster_fsdp_wait_checkpoint(struct muster_fsdp *fsdp);
 
-/* Of all saves in the background so far. started = completed + failed + given_up + is_running. */
-struct muster_fsdp_background_statistics {
-    uint64_t started, completed, failed, given_up;
-    uint64_t skipped;       /* fell due while another one was under way: not among those that were started */
-    int64_t last_step;      /* of the newest that was completed; -1: none */
-    uint64_t waited_count;  /* steps of the optimizer that have waited for a thread, or do now */
-    int64_t waited_ns;      /* and how long */
-    int32_t last_status;    /* of the last save that has ended */
-    bool is_running;        /* one is under way on this rank */
-    char last_failure[256]; /* its sentence, if it failed, cut where it is too long; or "" */
-};
-/* Does not block; once a save was started, any thread may ask until the fsdp is freed. MUSTER_EINVAL. */
-int muster_fsdp_background_statistics_sized(const struct muster_fsdp *fsdp,
-                                            struct muster_fsdp_background_statistics *out, size_t out_bytes);
+/* Of all saves in the background so far. Does not block; once a save was started, any thread may ask until the fsdp is
+ * freed. MUSTER_EINVAL. */
+int muster_fsdp_background_statistics_sized(const struct muster_fsdp *fsdp, struct muster_background_statistics *out,
+                                            size_t out_bytes);
 static inline int muster_fsdp_background_statistics(const struct muster_fsdp *fsdp,
-                                                    struct muster_fsdp_background_statistics *out) {
+                                                    struct muster_background_statistics *out) {
     return muster_fsdp_background_statistics_sized(fsdp, out, sizeof *out);
 }
 

@@ -40,6 +40,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <muster/checkpoint.h>
 #include <muster/group.h>
 #include <muster/optimizer.h>
 #include <muster/snapshot.h>
@@ -123,6 +124,53 @@ bool muster_state_outlives(void);
 
 /* Bytes that this rank has reserved: of both copies. */
 size_t muster_state_bytes(const struct muster_state *state);
+
+/* ---- Checkpoints in the background ----
+ *
+ * The state that is committed is saved by a thread while training goes on, every rank a share of it:
+ *
+ *     muster_state_commit(state, ++step, &extra);
+ *     if (step % 100 == 0) {
+ *         ... describe all that a checkpoint is to hold, in `saved`: parameters where they are now, what the optimizer
+ *         remembers (muster_optimizer_tensors()), what the program adds ...
+ *         muster_state_start_checkpoint(state, group, "checkpoints", &saved, NULL, NULL);
+ *     }
+ *     ...
+ *     muster_state_wait_checkpoint(state);        // at the end, and before an exit for a pre-emption
+ *
+ * The threads of all ranks have a low priority, and a group of their own. muster_checkpoint_load_newest() loads what
+ * they write, on any number of ranks, with the same description. A checkpoint is complete when all ranks have written,
+ * or it is none: who is killed in the middle of a save loses that save alone. */
+
+/* Starts to save what was committed last, after muster_state_commit() and before the next muster_state_step().
+ * Collective: every rank calls, with the same group each time, whose ranks have the state. saved: tensors that lie in
+ * blocks of the state, or that its optimizer remembers, are read by the thread, each rank its share; all others, and
+ * values, are copied in the call. While a save is under way on any rank, all skip this one, which is counted.
+ * *out_started: not skipped; may be NULL. Does not wait for a disk, but for the other ranks, by two short all_reduces;
+ * the first call makes a group and starts a thread. MUSTER_EINVAL (also: an address from before the commit);
+ * MUSTER_ENOMEM: no memory on a rank: all get it, and training goes on. A save that fails later is told by
+ * muster_state_wait_checkpoint(), in the statistics, and by a log line of rank 0; it does not end the training, and the
+ * next one is a new try. Reserves (MUSTER_BACKGROUND_OVERLAP_COPY) a rank's share of the tensors in the state. */
+int muster_state_start_checkpoint(struct muster_state *state, struct muster_group *group, const char *folder,
+                                  const struct muster_snapshot_state *saved,
+                                  const struct muster_background_options *options, bool *out_started);
+
+/* Waits until no save is under way on this rank. The result is that of the last save that was started, the same on all
+ * ranks unless one of them is gone; MUSTER_OK without any. MUSTER_ECANCELED: it was given up. Other codes: those of
+ * muster_checkpoint_save(). Not collective; blocks. muster_state_free() waits, too. */
+int muster_state_wait_checkpoint(struct muster_state *state);
+
+/* Of all saves in the background so far. Does not block; once a save was started, any thread may ask until the state is
+ * freed. MUSTER_EINVAL. */
+int muster_state_background_statistics_sized(const struct muster_state *state, struct muster_background_statistics *out,
+                                             size_t out_bytes);
+static inline int muster_state_background_statistics(const struct muster_state *state,
+                                                     struct muster_background_statistics *out) {
+    return muster_state_background_statistics_sized(state, out, sizeof *out);
+}
+
+/* Bytes that copies are saved from: 0 before the first save, and without MUSTER_BACKGROUND_OVERLAP_COPY. */
+size_t muster_state_background_bytes(const struct muster_state *state);
 
 #pragma GCC visibility pop
 

@@ -40,7 +40,7 @@ def a_killed_host_comes_back_from_copies_of_its_part():
 
 def killed_in_a_save_they_leave_whole_checkpoints():
     """Every rank's thread saves its part of the committed state nearly all the time."""
-    for layout, sharding in ((kills.Layout(), "fsdp"), (kills.Layout("agent", 2, 2, "muster"), "hybrid")):
+    for layout, sharding in ((kills.Layout(), "fsdp"), (kills.Layout(), "ddp"), (kills.Layout("agent", 2, 2, "muster"), "hybrid")):
         kill_some("gpt", layout, sharding, 800 if layout.hosts == 1 else 300, parts_every=3)
 
 

@@ -399,6 +399,22 @@ static uint32_t other_of(const struct copies *copies) {
     return COMMIT_COPIES - 1 - copies->current;
 }
 
+static bool is_within(const char *memory, size_t bytes, const void *address) {
+    uintptr_t at = (uintptr_t)address, begin = (uintptr_t)memory;
+    return memory && at >= begin && at - begin < bytes;
+}
+
+/* Programs get the addresses of the one that is written before the first commit. */
+bool copies_is_stale(const struct copies *copies, const void *address) {
+    const char *current = copies_current(copies);
+    bool is_stale = false;
+    for (size_t i = 0; i < COMMIT_COPIES; i++) {
+        is_stale = is_stale || (copies->bases[i] != current && is_within(copies->bases[i], copies->stride, address)) ||
+                   (copies->views[i] != current && is_within(copies->views[i], copies->stride, address));
+    }
+    return is_stale;
+}
+
 ptrdiff_t copies_delta(const struct copies *copies) {
     return copies->bases[other_of(copies)] - (char *)copies_current(copies);
 }

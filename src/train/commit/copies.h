@@ -59,6 +59,9 @@ const char *copies_note(const struct copies *copies);
  * page. */
 void *copies_current(const struct copies *copies);
 
+/* Does the address lie in the copies, but not in the current one as copies_current() has it? NULL does not. */
+bool copies_is_stale(const struct copies *copies, const void *address);
+
 /* From an address in the current copy to the same place in the other, where it may be written: to be added. */
 ptrdiff_t copies_delta(const struct copies *copies);
 

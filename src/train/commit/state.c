@@ -7,22 +7,12 @@
 #include "base/fnv.h"
 #include "base/sized.h"
 #include "base/status.h"
-#include "train/commit/copies.h"
+#include "train/commit/state_impl.h"
 #include "train/optimizers/optimizer_beside.h"
 #include "train/reduction/step_failure.h"
-#include "train/state/snapshot_parts.h"
 #include "train/state/state_bytes.h"
 
 enum { LINE_FLOATS = 16 }; /* blocks and what is remembered of a range begin on cache lines */
-
-struct muster_state {
-    struct copies *copies;
-    struct muster_optimizer *optimizer;
-    size_t *block_at; /* bytes from the beginning of a copy */
-    size_t block_count;
-    size_t bytes; /* of a copy */
-    uint64_t description;
-};
 
 static size_t line_bytes(size_t count) {
     return (count + LINE_FLOATS - 1) / LINE_FLOATS * LINE_FLOATS * sizeof(float);
@@ -269,6 +259,7 @@ int muster_state_create_sized(struct muster_group *group, struct muster_optimize
 
 void muster_state_free(struct muster_state *state) {
     if (state) {
+        background_end(state->background, false);
         copies_close(state->copies);
         free(state->block_at);
         free(state);
@@ -302,6 +293,12 @@ bool muster_state_outlives(void) {
 
 /* ---- steps ---- */
 
+/* The copy that is not committed may be written, once no thread reads it. */
+static void begin_copy(struct muster_state *state) {
+    background_before_write(state->background, current_of(state));
+    copies_begin(state->copies);
+}
+
 int muster_state_step(struct muster_state *state, const float *const *gradients,
                       const struct muster_optimizer_step_options *options) {
     if (!state || !gradients) {
@@ -314,7 +311,7 @@ int muster_state_step(struct muster_state *state, const float *const *gradients,
     if (copies_step(state->copies) < 0) {
         status = muster_optimizer_step_into(state->optimizer, gradients, options);
     } else {
-        copies_begin(state->copies);
+        begin_copy(state);
         status = optimizer_step_beside(state->optimizer, gradients, options, copies_delta(state->copies));
     }
     return status == MUSTER_OK ? status : status_prefix(status, "muster_state_step");
@@ -323,7 +320,7 @@ int muster_state_step(struct muster_state *state, const float *const *gradients,
 static void commit(struct muster_state *state, int64_t step, const struct common *common) {
     struct copies *copies = state->copies;
     if (copies_step(copies) >= 0 && !copies_is_begun(copies)) { /* the values stay as they are */
-        copies_begin(copies);
+        begin_copy(state);
         memcpy(current_of(state) + copies_delta(copies), current_of(state), state->bytes);
     }
     state_bytes_write(&common->state, copies_extra(copies));

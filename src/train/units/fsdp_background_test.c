@@ -3,10 +3,8 @@
  * is the system's, but for a gate in its way, which the test opens. */
 #include <errno.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -18,55 +16,21 @@
 #include <muster/collective.h>
 
 #include "base/folder_test_support.h"
+#include "train/background/slow_disk_test_support.h"
 #include "train/memory/holder.h"
-#include "train/state/snapshot_io.h"
 #include "train/units/fsdp_impl.h"
 #include "train/units/fsdp_snapshot_test_support.h"
 
 static struct added added;
 
-/* ---- a disk with a gate ---- */
-
-static struct {
-    struct snapshot_io io;
-    sem_t gate, arrived;
-    atomic_bool is_shut;
-    atomic_int error; /* of the next create, or 0 */
-} slow;
-
-static int slow_create(void *ctx, int folder_handle, const char *name) {
-    if (slow.is_shut) {
-        (void)sem_post(&slow.arrived);
-        while (sem_wait(&slow.gate) != 0) {
-        }
-    }
-    int error = atomic_exchange(&slow.error, 0);
-    return error ? -error : snapshot_io_system.create(ctx, folder_handle, name);
-}
-
-/* is_shut: no file is made until open_gate(). Between saves. */
 static void use_slow_disk(struct rank *rank, struct muster_fsdp *fsdp, bool is_shut) {
-    slow.io = snapshot_io_system;
-    slow.io.create = slow_create;
-    slow.is_shut = is_shut;
-    rank_check(rank, sem_init(&slow.gate, 0, 0) == 0 && sem_init(&slow.arrived, 0, 0) == 0);
-    fsdp->disk = &slow.io;
-}
-
-static void await_gate(void) {
-    while (sem_wait(&slow.arrived) != 0) {
-    }
-}
-
-static void open_gate(void) {
-    slow.is_shut = false;
-    (void)sem_post(&slow.gate);
+    fsdp->disk = slow_disk_init(rank, is_shut);
 }
 
 /* ---- steps ---- */
 
-static struct muster_fsdp_background_statistics numbers_of(struct rank *rank, const struct muster_fsdp *fsdp) {
-    struct muster_fsdp_background_statistics numbers;
+static struct muster_background_statistics numbers_of(struct rank *rank, const struct muster_fsdp *fsdp) {
+    struct muster_background_statistics numbers;
     rank_check_code(rank, muster_fsdp_background_statistics(fsdp, &numbers), 0);
     rank_check(rank,
                numbers.started == numbers.completed + numbers.failed + numbers.given_up + (numbers.is_running ? 1 : 0));
@@ -147,10 +111,10 @@ static void run_at(const struct place *place, job_hook *after_step, const void *
 /* Each step is saved when the one before has been, and the first of them is still not read when the next is made. */
 static int save_each(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
                      struct muster_optimizer *optimizer) {
-    struct muster_fsdp_background_options options = MUSTER_FSDP_BACKGROUND_OPTIONS_INIT;
+    struct muster_background_options options = MUSTER_BACKGROUND_OPTIONS_INIT;
     bool is_started = false;
     (void)optimizer;
-    options.overlap = *(const enum muster_fsdp_overlap *)job->context;
+    options.overlap = *(const enum muster_background_overlap *)job->context;
     commit(rank, fsdp);
     if (added.step > SAVED) {
         return 0;
@@ -168,7 +132,8 @@ static int save_each(struct rank *rank, const struct job *job, struct muster_fsd
 
 static void the_committed_state_is_saved_wherever_it_runs(void **state) {
     (void)state;
-    static const enum muster_fsdp_overlap ways[] = {MUSTER_FSDP_OVERLAP_COPY, MUSTER_FSDP_OVERLAP_WAIT};
+    static const enum muster_background_overlap ways[] = {MUSTER_BACKGROUND_OVERLAP_COPY,
+                                                          MUSTER_BACKGROUND_OVERLAP_WAIT};
     for (size_t i = 0; i < PLACES; i++) {
         for (size_t way = 0; way < 2; way++) {
             run_at(&places[i], save_each, &ways[way], SAVED);
@@ -190,7 +155,7 @@ static int train_meanwhile(struct rank *rank, const struct job *job, struct must
         use_slow_disk(rank, fsdp, true);
         rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, folder, &added.state, NULL, &is_started), 0);
         rank_check(rank, is_started);
-        await_gate();
+        slow_disk_await();
         rank_check_code(rank, muster_fsdp_memory(fsdp, &memory), 0);
         rank_check(rank, memory.background_bytes > 0 && memory.background_bytes < memory.rank_bytes);
     } else if (added.step < 5) {
@@ -198,7 +163,7 @@ static int train_meanwhile(struct rank *rank, const struct job *job, struct must
         rank_check(rank, !is_started && numbers_of(rank, fsdp).is_running);
         rank_check(rank, numbers_of(rank, fsdp).skipped == (uint64_t)added.step - 1);
         if (added.step == 4) {
-            open_gate();
+            slow_disk_open();
             rank_check_code(rank, muster_fsdp_wait_checkpoint(fsdp), 0);
             rank_check(rank, numbers_of(rank, fsdp).completed == 1 && numbers_of(rank, fsdp).last_step == 1);
         }
@@ -218,21 +183,21 @@ static void training_goes_on_while_a_disk_stands_still(void **state) {
 static void *open_gate_later(void *argument) {
     const struct muster_fsdp *fsdp = argument;
     const struct timespec pause = {.tv_nsec = 1000000};
-    struct muster_fsdp_background_statistics numbers;
+    struct muster_background_statistics numbers;
     while (muster_fsdp_background_statistics(fsdp, &numbers) == 0 && numbers.waited_count == 0) {
         (void)nanosleep(&pause, NULL);
     }
-    open_gate();
+    slow_disk_open();
     return NULL;
 }
 
 static int overlap(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
                    struct muster_optimizer *optimizer) {
-    struct muster_fsdp_background_options options = MUSTER_FSDP_BACKGROUND_OPTIONS_INIT;
+    struct muster_background_options options = MUSTER_BACKGROUND_OPTIONS_INIT;
     static pthread_t opener;
     (void)optimizer;
-    options.overlap = *(const enum muster_fsdp_overlap *)job->context;
-    bool gives_up = options.overlap == MUSTER_FSDP_OVERLAP_GIVE_UP;
+    options.overlap = *(const enum muster_background_overlap *)job->context;
+    bool gives_up = options.overlap == MUSTER_BACKGROUND_OVERLAP_GIVE_UP;
     commit(rank, fsdp);
     if (added.step == 1) {
         use_slow_disk(rank, fsdp, false);
@@ -242,7 +207,7 @@ static int overlap(struct rank *rank, const struct job *job, struct muster_fsdp 
     } else if (added.step == 2) {
         slow.is_shut = true;
         rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, folder, &added.state, &options, NULL), 0);
-        await_gate();
+        slow_disk_await();
     } else if (added.step == 3) { /* was written elsewhere; step 4 is not */
         rank_check(rank, numbers_of(rank, fsdp).is_running && numbers_of(rank, fsdp).waited_count == 0);
         rank_check(rank, pthread_create(&opener, NULL, open_gate_later, fsdp) == 0);
@@ -258,7 +223,8 @@ static int overlap(struct rank *rank, const struct job *job, struct muster_fsdp 
 
 static void without_a_copy_the_optimizer_waits_or_the_save_ends(void **state) {
     (void)state;
-    static const enum muster_fsdp_overlap ways[] = {MUSTER_FSDP_OVERLAP_WAIT, MUSTER_FSDP_OVERLAP_GIVE_UP};
+    static const enum muster_background_overlap ways[] = {MUSTER_BACKGROUND_OVERLAP_WAIT,
+                                                          MUSTER_BACKGROUND_OVERLAP_GIVE_UP};
     for (size_t way = 0; way < 2; way++) {
         run_at(&places[THREE_RANKS], overlap, &ways[way], way == 0 ? 2 : 1);
     }
@@ -267,7 +233,7 @@ static void without_a_copy_the_optimizer_waits_or_the_save_ends(void **state) {
 /* A limit of a byte a second: the save is under way until somebody waits for it. */
 static int crawl(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
                  struct muster_optimizer *optimizer) {
-    struct muster_fsdp_background_options options = MUSTER_FSDP_BACKGROUND_OPTIONS_INIT;
+    struct muster_background_options options = MUSTER_BACKGROUND_OPTIONS_INIT;
     struct muster_checkpoint_options checkpoint = MUSTER_CHECKPOINT_OPTIONS_INIT;
     (void)job;
     (void)optimizer;
@@ -309,7 +275,7 @@ static int fill_a_disk(struct rank *rank, const struct job *job, struct muster_f
     rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, folder, &added.state, NULL, NULL), 0);
     rank_check_code(rank, muster_fsdp_wait_checkpoint(fsdp), added.step == 2 ? MUSTER_ESYSTEM : 0);
     rank_check_code(rank, muster_barrier(fsdp->mesh.group, NULL), 0);
-    struct muster_fsdp_background_statistics numbers = numbers_of(rank, fsdp);
+    struct muster_background_statistics numbers = numbers_of(rank, fsdp);
     rank_check(rank, numbers.failed == (added.step > 1) && numbers.last_step == (added.step == 2 ? 1 : added.step));
     rank_check(rank, (strstr(numbers.last_failure, "save step 2: rank 2: create ") != NULL) == (added.step == 2));
     return 0;
@@ -341,7 +307,7 @@ static int die_in_a_save(struct rank *rank, const struct job *job, struct muster
         return 0;
     }
     if (rank->rank == 1) {
-        await_gate();
+        slow_disk_await();
         rank_mark(rank, MARK_GATE);
         _exit(0);
     }
@@ -419,7 +385,7 @@ static void a_rank_that_dies_in_a_save_costs_that_save_alone(void **state) {
 
 static int make_mistakes(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
                          struct muster_optimizer *optimizer) {
-    struct muster_fsdp_background_options options = MUSTER_FSDP_BACKGROUND_OPTIONS_INIT;
+    struct muster_background_options options = MUSTER_BACKGROUND_OPTIONS_INIT;
     struct muster_checkpoint_options checkpoint = MUSTER_CHECKPOINT_OPTIONS_INIT;
     struct added other;
     options.checkpoint = &checkpoint;
@@ -435,7 +401,7 @@ static int make_mistakes(struct rank *rank, const struct job *job, struct muster
     checkpoint.keep = 0;
     rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, folder, &added.state, &options, NULL), MUSTER_EINVAL);
     checkpoint.keep = 1;
-    options.overlap = (enum muster_fsdp_overlap)3;
+    options.overlap = (enum muster_background_overlap)3;
     rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, folder, &added.state, &options, NULL), MUSTER_EINVAL);
     rank_check_code(rank, muster_fsdp_start_checkpoint(NULL, folder, &added.state, NULL, NULL), MUSTER_EINVAL);
     rank_check_code(rank, muster_fsdp_wait_checkpoint(NULL), MUSTER_EINVAL);

@@ -117,7 +117,7 @@ struct fsdp_kept {
     uint64_t steps_at_commit;           /* numbers.step_count at the last commit */
 };
 
-struct fsdp_background; /* fsdp_background.c */
+struct background;
 struct snapshot_io;
 
 struct muster_fsdp {
@@ -137,11 +137,11 @@ struct muster_fsdp {
     struct state_region values; /* float32: what this host stores of every unit. Part of a copy, if it is kept */
     struct state_region copy;   /* bfloat16: the same, if that is computed with */
     struct fsdp_state *states;
-    struct fsdp_kept *kept;             /* NULL: the state ends with its processes */
-    struct fsdp_background *background; /* NULL: no checkpoint was started */
-    const struct snapshot_io *disk;     /* for those; NULL: the system's */
-    float *shard;                       /* this rank's part of the averages, of all units; malloc'd */
-    size_t *shard_at;                   /* per unit: where it begins, in elements */
+    struct fsdp_kept *kept;         /* NULL: the state ends with its processes */
+    struct background *background;  /* NULL: no checkpoint was started */
+    const struct snapshot_io *disk; /* for those; NULL: the system's */
+    float *shard;                   /* this rank's part of the averages, of all units; malloc'd */
+    size_t *shard_at;               /* per unit: where it begins, in elements */
     size_t shard_count;
     size_t *counts; /* for a call with counts per rank: room for all ranks */
     uint8_t *met;   /* for a barrier of the row: a byte of each of its ranks */

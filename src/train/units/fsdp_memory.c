@@ -34,7 +34,7 @@ int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_
         now.gathered_bytes += fsdp->slots[i]->region.bytes;
     }
     now.kept_bytes = fsdp->kept ? copies_bytes(fsdp->kept->copies) - now.parameter_bytes - now.state_bytes : 0;
-    now.background_bytes = fsdp_background_bytes(fsdp);
+    now.background_bytes = background_bytes(fsdp->background);
     now.peer_bytes = fsdp_copies_bytes(fsdp);
     add_up(&now);
     sized_write(out, out_bytes, &now, sizeof now);

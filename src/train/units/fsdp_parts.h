@@ -25,27 +25,4 @@ static inline void fsdp_parts_done(struct fsdp_parts *parts) {
 /* Does this rank save what it has? With hybrid sharding every host has everything, and one of them saves. */
 bool fsdp_parts_are_saved_by(const struct mesh *mesh);
 
-/* Parts that stay as they are: names, and what every rank has whole, are copied. */
-struct fsdp_frozen_parts {
-    struct fsdp_parts parts;
-    struct muster_value *values;
-    char *bytes; /* names, data of tensors and values */
-};
-
-/* Copies what frozen->parts, which were just made, point to but the chunks. Chunks point into the fsdp's memory as
- * before. MUSTER_ENOMEM. Also after a failure, and zeroed, it may be handed to fsdp_frozen_parts_done(). */
-int fsdp_frozen_parts_freeze(struct fsdp_frozen_parts *frozen);
-static inline void fsdp_frozen_parts_done(struct fsdp_frozen_parts *frozen) {
-    fsdp_parts_done(&frozen->parts);
-    free(frozen->values);
-    free(frozen->bytes);
-    *frozen = (struct fsdp_frozen_parts){.bytes = NULL};
-}
-
-/* Bytes of all chunks. */
-size_t fsdp_frozen_parts_chunk_bytes(const struct fsdp_frozen_parts *frozen);
-
-/* Copies all chunks to `memory`, which has room for them, and points to it from now on. */
-void fsdp_frozen_parts_move(struct fsdp_frozen_parts *frozen, void *memory);
-
 #endif

@@ -1,4 +1,4 @@
-/* A model of checkpoints in the background (fsdp_background.h): two ranks, each with the program's thread and the one
+/* A model of checkpoints in the background (background.h): two ranks, each with the program's thread and the one
  * that saves, in every order in which their actions can follow each other, and a death at every moment.
  *
  * The program's thread, for each step: meets the others; writes the copy that is not committed, when no thread reads

@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+# examples/gpt is asked to stop while every rank saves its parts as training goes on. The committed state is on the disk before it ends,
+# and the next job goes on from there, to the same bits as one that was never stopped.
+# timeout: 240
+import os
+import signal
+import tempfile
+
+import trainers
+
+PREEMPTED = 75
+STEPS = 300
+TRAIN = ("--n-layer=2", "--n-head=2", "--n-embd=36", "--block-size=32", "--batch=8", "--evaluate-every=0", "--report-every=10", "--sample=0",
+         "--dropout=0.1", f"--steps={STEPS}", "--parts", "--save-every=7")
+ASK_FIRST = ("--preempt-signal=SIGUSR1", "--preempt-grace=100")
+
+
+def stop_early(*options):
+    """The step after which it stopped."""
+    with trainers.Launcher(trainers.command(2, "gpt", *TRAIN, *options, launcher_options=ASK_FIRST)) as launcher:
+        launcher.wait_for(r"^step 20/")
+        launcher.process.send_signal(signal.SIGUSR1)
+        step = int(launcher.wait_for(r"^asked to stop: stopping after step (\d+)$")[1])
+        assert launcher.finish() == PREEMPTED, launcher.text
+    return step
+
+
+def a_stopped_job_goes_on_from_its_committed_state():
+    for sharding in ("ddp", "fsdp"):
+        with tempfile.TemporaryDirectory() as folder:
+            options = (f"--sharding={sharding}", f"--snapshot={folder}/stopped")
+            step = stop_early(*options)
+            assert 20 <= step < STEPS and os.path.exists(f"{folder}/stopped/checkpoint-{step}.json"), (step, os.listdir(f"{folder}/stopped"))
+            text = trainers.run(2, "gpt", *TRAIN, *options, launcher_options=ASK_FIRST)
+            assert f"from the snapshot of step {step}: " in text, text
+            trainers.run(2, "gpt", *TRAIN, f"--sharding={sharding}", f"--snapshot={folder}/whole")
+            trainers.assert_same_bits(trainers.checkpoint(f"{folder}/stopped"), trainers.checkpoint(f"{folder}/whole"))
+
+
+trainers.main([a_stopped_job_goes_on_from_its_committed_state])
