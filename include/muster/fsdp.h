@@ -467,7 +467,9 @@ static inline int muster_fsdp_memory(const struct muster_fsdp *fsdp, struct must
 
 /* The same beforehand, for `host_count` hosts of `ranks_per_host` ranks and an optimizer that remembers
  * `states_per_parameter` values (2: AdamW): of the host and rank that need most, for units that are used in the
- * order of the list. overhead_bytes is 0. A rank needs half of gradient_bytes where every reduction ends before the
+ * order of the list. overhead_bytes is 0. kept_bytes, background_bytes and peer_bytes are what muster_fsdp_keep(), a
+ * checkpoint in the background and copies on peer hosts would add, up to the rounding of each parameter; the sums are
+ * without them. A rank needs half of gradient_bytes where every reduction ends before the
  * next unit is acquired, as it does on one rank. No group is needed; does not block. */
 int muster_fsdp_plan_sized(const struct muster_fsdp_unit *units, size_t unit_bytes, size_t unit_count,
                            size_t parameter_bytes, const struct muster_fsdp_options *options, uint32_t host_count,

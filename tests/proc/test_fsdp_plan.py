@@ -88,6 +88,9 @@ def options_change_what_they_should():
     hybrid = plan("--gpt", GPT2, "--hosts", "2", "--ranks-per-host", "2", "--hybrid")
     assert hybrid["fsdp"]["gathered_bytes"] == 0, hybrid
     assert hybrid["fsdp"]["parameter_bytes"] == one["fsdp"]["parameter_bytes"], hybrid
+    assert one["fsdp"]["kept_bytes"] == one["fsdp"]["background_bytes"] == 12 * one["parameters"], one
+    assert one["fsdp"]["peer_bytes"] == hybrid["fsdp"]["peer_bytes"] == 0, (one, hybrid)
+    assert two["fsdp"]["peer_bytes"] == 4 * two["fsdp"]["background_bytes"] > 0, two
     half = plan("--gpt", GPT2, "--bf16")
     assert half["fsdp"]["copy_bytes"] == 2 * one["parameters"], half
     assert half["fsdp"]["gradient_bytes"] * 2 == one["fsdp"]["gradient_bytes"], half

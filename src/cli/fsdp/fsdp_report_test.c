@@ -288,6 +288,9 @@ static void a_table_is_for_people(void **state) {
                               "in all\n"
                               "  a host                                 28.0 MiB     40.0 MiB\n"
                               "  a rank, with its share of the host     14.0 MiB     20.0 MiB\n"
+                              "on request, besides\n"
+                              "  a host: state kept in memory           16.0 MiB            -\n"
+                              "  a rank: saves in the background         8.0 MiB            -\n"
                               "\n"
                               "Activations, inputs and the program itself come on top.\n");
     free(text);

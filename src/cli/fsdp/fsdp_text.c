@@ -84,6 +84,16 @@ static int append_table(struct buf *out, const struct fsdp_question *question, c
                              report->ddp_bytes / ranks);
 }
 
+/* What comes on top for programs that ask for it. */
+static int append_requests(struct buf *out, const struct fsdp_report *report) {
+    const struct muster_fsdp_memory *fsdp = &report->fsdp;
+    int code = buf_printf(out, "on request, besides\n");
+    code = code ? code : append_row(out, "a host: state kept in memory", fsdp->kept_bytes, none);
+    code = code ? code : append_row(out, "a rank: saves in the background", fsdp->background_bytes, none);
+    return code || fsdp->peer_bytes == 0 ? code
+                                         : append_row(out, "a rank: copies on peer hosts", fsdp->peer_bytes, none);
+}
+
 static int append_verdict(struct buf *out, const struct fsdp_question *question, const struct fsdp_report *report) {
     char memory[SIZE_TEXT_MAX], needed[SIZE_TEXT_MAX];
     bool fits = report->fsdp_bytes <= question->memory_bytes;
@@ -109,6 +119,7 @@ int fsdp_report_text(struct buf *out, const struct fsdp_model *model, const stru
                      const struct fsdp_report *report) {
     int code = append_head(out, model, question, report);
     code = code ? code : append_table(out, question, report);
+    code = code ? code : append_requests(out, report);
     code = code || question->memory_bytes == 0 ? code : append_verdict(out, question, report);
     return code ? code : buf_printf(out, "\nActivations, inputs and the program itself come on top.\n");
 }
@@ -117,11 +128,13 @@ int fsdp_report_text(struct buf *out, const struct fsdp_model *model, const stru
 
 static json_t *fsdp_tree(const struct fsdp_report *report) {
     const struct muster_fsdp_memory *m = &report->fsdp;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameter_bytes", (json_int_t)m->parameter_bytes,
-                     "copy_bytes", (json_int_t)m->copy_bytes, "state_bytes", (json_int_t)m->state_bytes,
-                     "gathered_bytes", (json_int_t)m->gathered_bytes, "shard_bytes", (json_int_t)m->shard_bytes,
-                     "gradient_bytes", (json_int_t)m->gradient_bytes, "host_bytes", (json_int_t)m->host_bytes,
-                     "rank_bytes", (json_int_t)m->rank_bytes, "total_bytes", (json_int_t)report->fsdp_bytes);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameter_bytes",
+                     (json_int_t)m->parameter_bytes, "copy_bytes", (json_int_t)m->copy_bytes, "state_bytes",
+                     (json_int_t)m->state_bytes, "gathered_bytes", (json_int_t)m->gathered_bytes, "shard_bytes",
+                     (json_int_t)m->shard_bytes, "gradient_bytes", (json_int_t)m->gradient_bytes, "host_bytes",
+                     (json_int_t)m->host_bytes, "rank_bytes", (json_int_t)m->rank_bytes, "total_bytes",
+                     (json_int_t)report->fsdp_bytes, "kept_bytes", (json_int_t)m->kept_bytes, "background_bytes",
+                     (json_int_t)m->background_bytes, "peer_bytes", (json_int_t)m->peer_bytes);
 }
 
 static json_t *fit_tree(const struct fsdp_question *question, const struct fsdp_report *report) {

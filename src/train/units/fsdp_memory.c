@@ -43,6 +43,8 @@ int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_
 
 /* ---- beforehand ---- */
 
+enum { PEER_SHARES = 4 }; /* of copies on peer hosts: two generations of the rank's own share, and of another's */
+
 static size_t smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
@@ -81,12 +83,28 @@ static void plan_host(const struct unit_layout *layout, const struct planned *pl
     }
 }
 
-static void plan_rank(const struct unit_layout *layout, uint32_t part, struct muster_fsdp_memory *most) {
-    size_t count = 0;
+static size_t greater(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+/* Returns the bytes of what the part's rank would save of a kept state. */
+static size_t plan_rank(const struct unit_layout *layout, const struct planned *planned, uint32_t part,
+                        struct muster_fsdp_memory *most) {
+    size_t count = 0, kept = 0;
     for (uint32_t unit = 0; unit < layout->unit_count; unit++) {
-        count += unit_layout_round(unit_layout_part(layout, unit, UNIT_LEARNS, part)->count);
+        size_t learns = unit_layout_part(layout, unit, UNIT_LEARNS, part)->count;
+        count += unit_layout_round(learns);
+        kept += learns * (1 + planned->states) + unit_layout_part(layout, unit, UNIT_FROZEN, part)->count;
     }
-    most->shard_bytes = count * sizeof(float) > most->shard_bytes ? count * sizeof(float) : most->shard_bytes;
+    most->shard_bytes = greater(most->shard_bytes, count * sizeof(float));
+    return kept * sizeof(float);
+}
+
+/* What a program may ask for besides: not in the sums. */
+static void plan_requests(const struct planned *planned, size_t share_bytes, struct muster_fsdp_memory *most) {
+    most->kept_bytes = most->parameter_bytes + most->state_bytes;
+    most->background_bytes = share_bytes;
+    most->peer_bytes = planned->gathers ? PEER_SHARES * share_bytes : 0;
 }
 
 static int plan(const struct muster_fsdp *model, const struct unit_item *items, const struct planned *planned,
@@ -101,8 +119,9 @@ static int plan(const struct muster_fsdp *model, const struct unit_item *items, 
     for (uint32_t row = 0; row < (planned->gathers ? planned->hosts : 1); row++) {
         plan_host(layout, planned, row, o, out);
     }
+    size_t share_bytes = 0;
     for (uint32_t part = 0; part < parts; part++) {
-        plan_rank(layout, part, out);
+        share_bytes = greater(share_bytes, plan_rank(layout, planned, part, out));
     }
     size_t width = muster_type_bytes(o->gradient_type);
     width += o->gradient_type != o->reduce_type ? muster_type_bytes(o->reduce_type) : 0;
@@ -113,6 +132,7 @@ static int plan(const struct muster_fsdp *model, const struct unit_item *items, 
     out->gathered_bytes = planned->gathers ? slots * layout->largest_count * muster_type_bytes(o->compute_type) : 0;
     unit_layout_free(layout);
     add_up(out);
+    plan_requests(planned, share_bytes, out);
     return MUSTER_OK;
 }
 

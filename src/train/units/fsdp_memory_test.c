@@ -14,9 +14,12 @@
 #include <muster/collective.h>
 #include <muster/optimizer.h>
 
+#include "base/folder_test_support.h"
 #include "train/units/fsdp_test_support.h"
 
 enum { RANKS = 6, STATES = 2 };
+
+static char folder[80];
 
 struct scene {
     struct muster_fsdp_options options;
@@ -257,6 +260,77 @@ static void the_kernel_counts_the_same(void **state) {
     check_scene(&scene, 2, 2);
 }
 
+/* ---- on request ---- */
+
+static bool is_near(size_t planned, int64_t found) {
+    return (double)found <= 1.02 * (double)planned && (double)found >= 0.98 * (double)planned;
+}
+
+/* Keeps the state with copies on peer hosts, and saves it in the background. */
+static int ask_for_all(struct rank *rank, void *argument) {
+    const struct scene *scene = argument;
+    const struct muster_adamw_options adamw = MUSTER_ADAMW_OPTIONS_INIT;
+    const struct muster_optimizer_group groups[1] = {{.adamw = &adamw}};
+    struct muster_fsdp_keep_options keep = MUSTER_FSDP_KEEP_OPTIONS_INIT;
+    struct muster_group *group = rank_group(rank, NULL);
+    struct muster_fsdp *fsdp = NULL;
+    struct muster_optimizer *optimizer = NULL;
+    struct muster_fsdp_memory now, planned;
+    int64_t step = 0;
+    keep.copies_every = 1;
+    rank_check_code(rank, muster_fsdp_create(group, scene->units, scene->unit_count, &scene->options, &fsdp), 0);
+    rank_check_code(rank, muster_fsdp_optimizer(fsdp, NULL, groups, 1, &optimizer), 0);
+    rank_check_code(rank, muster_fsdp_keep(fsdp, optimizer, NULL, &keep, &step), 0);
+    rank_check_code(rank, muster_fsdp_commit(fsdp, 0, NULL), 0);
+    rank_check_code(rank, muster_fsdp_start_checkpoint(fsdp, folder, NULL, NULL, NULL), 0);
+    rank_check_code(rank, muster_fsdp_wait_checkpoint(fsdp), 0);
+    rank_check_code(rank, muster_fsdp_memory(fsdp, &now), 0);
+    int64_t most[3] = {(int64_t)now.kept_bytes, (int64_t)now.background_bytes, (int64_t)now.peer_bytes};
+    rank_check_code(rank, muster_all_reduce(group, most, most, 3, MUSTER_INT64, MUSTER_OP_MAX, NULL), 0);
+    rank_check_code(
+        rank,
+        muster_fsdp_plan(scene->units, scene->unit_count, &scene->options, scene->hosts, scene->each, STATES, &planned),
+        0);
+    char said[256];
+    (void)snprintf(said, sizeof said, "kept %zu: %lld, background %zu: %lld, peers %zu: %lld", planned.kept_bytes,
+                   (long long)most[0], planned.background_bytes, (long long)most[1], planned.peer_bytes,
+                   (long long)most[2]);
+    rank_report(rank, said);
+    rank_check(rank, is_near(planned.kept_bytes, most[0]) && is_near(planned.background_bytes, most[1]));
+    rank_check(rank, is_near(planned.peer_bytes, most[2]));
+    rank_check(rank, planned.rank_bytes == planned.shard_bytes + planned.gradient_bytes);
+    muster_optimizer_free(optimizer);
+    muster_fsdp_free(fsdp);
+    muster_group_free(group);
+    return 0;
+}
+
+static void what_is_asked_for_besides_is_planned(void **state) {
+    (void)state;
+    static const size_t large = 900000; /* so that headers and pages do not matter */
+    const struct muster_fsdp_parameter first[] = {{.name = "w0", .count = large}, {.name = "b0", .count = 100}};
+    const struct muster_fsdp_parameter second[] = {{.name = "w1", .count = large / 2},
+                                                   {.name = "f1", .count = large / 2, .frozen = true}};
+    const struct muster_fsdp_unit units[] = {{"0", first, 2}, {"1", second, 2}};
+    struct scene scene = {.options = MUSTER_FSDP_OPTIONS_INIT, .units = units, .unit_count = 2};
+    static const uint32_t layouts[][2] = {{1, 3}, {2, 2}, {3, 1}};
+    for (size_t i = 0; i < 2 * sizeof layouts / sizeof *layouts; i++) {
+        scene.options.sharding = i % 2 == 0 ? MUSTER_FSDP_FULL : MUSTER_FSDP_HYBRID;
+        scene.hosts = layouts[i / 2][0];
+        scene.each = layouts[i / 2][1];
+        const struct ranks_options options = {.ranks_per_host = scene.each};
+        ranks_run_with(scene.hosts * scene.each, ask_for_all, &scene, &options);
+        assert_true(folder_remove(folder) > 0);
+    }
+}
+
+static int folder_set_up(void **state) {
+    const char *temporary = getenv("TMPDIR");
+    (void)state;
+    int length = snprintf(folder, sizeof folder, "%.40s/muster-fsdp-memory-XXXXXX", temporary ? temporary : "/tmp");
+    return length < (int)sizeof folder && mkdtemp(folder) ? 0 : -1;
+}
+
 static void plans_refuse_what_cannot_be(void **state) {
     (void)state;
     const struct job job = JOB_INIT;
@@ -275,13 +349,16 @@ static void plans_refuse_what_cannot_be(void **state) {
 }
 
 int main(void) {
+    (void)unsetenv("MUSTER_HELD_SOCKET");
+    (void)unsetenv("LOCAL_RANK");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_come_true),
         cmocka_unit_test(plans_know_frozen_parameters),
         cmocka_unit_test(the_host_that_needs_most_counts),
         cmocka_unit_test(prefetching_and_keeping_are_planned),
         cmocka_unit_test(the_kernel_counts_the_same),
+        cmocka_unit_test(what_is_asked_for_besides_is_planned),
         cmocka_unit_test(plans_refuse_what_cannot_be),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, folder_set_up, NULL);
 }
