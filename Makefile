@@ -152,12 +152,13 @@ soak-worlds: all ## checkpoints between all pairs of worlds up to SIZE ranks (16
 	@$(BUILD)/src/train/checkpoint_worlds_test $(or $(SIZE),16)
 	@$(BUILD)/tests/train/fsdp_worlds $(or $(SIZE),16)
 
-soak-kept: all ## kill COUNT (1000) ranks, guardians and hosts each of GPTs and of MNIST whose state is kept; all bits must be as without
+soak-kept: all ## kill COUNT (1112) ranks, guardians and hosts in each of nine kinds of jobs whose state is kept; all bits must be as without
 	@for way in "gpt --sharding fsdp" "gpt --sharding ddp" "mnist" "gpt --sharding fsdp --victim guardian" "gpt --sharding fsdp --parts-every 3" \
+	        "gpt --sharding ddp --parts-every 3" \
 	        "gpt --sharding ddp --victim agent --hosts 2 --per-host 1" "gpt --sharding hybrid --victim agent --hosts 2 --backend muster" \
 	        "gpt --sharding fsdp --victim agent --hosts 2 --per-host 1 --copies 5"; do \
 	    echo "$$way"; \
-	    MUSTER_BINARY=$(abspath $(BUILD))/muster python3 tests/examples/kills.py --count $(or $(COUNT),1000) --program $$way $(if $(SEED),--seed $(SEED)) || exit 1; \
+	    MUSTER_BINARY=$(abspath $(BUILD))/muster python3 tests/examples/kills.py --count $(or $(COUNT),1112) --program $$way $(if $(SEED),--seed $(SEED)) || exit 1; \
 	done
 
 soak-pauses: all ## SOAK_ARGS pause whole jobs of every backend for up to a minute (four minutes)
