@@ -59,7 +59,7 @@ static void read_tensor(struct archive *archive, size_t index) {
     const void *block = NULL;
     uint64_t bytes = 0;
     for (uint64_t done = 0; done < tensor->bytes && done < READ_BYTES_MAX; done += bytes) {
-        if (archive_next(archive, index, &block, &bytes) != 0) {
+        if (archive_next(archive, index, UINT64_MAX, &block, &bytes) != 0) {
             assert(muster_detail()[0] != '\0');
             return;
         }

@@ -85,7 +85,7 @@ static int compare_elements(struct comparison *c, const size_t *numbers, struct 
         const void *blocks[2];
         uint64_t counts[2];
         for (size_t side = 0; side < 2 && code == 0; side++) {
-            code = archive_next(c->sides[side], numbers[side], &blocks[side], &counts[side]);
+            code = archive_next(c->sides[side], numbers[side], UINT64_MAX, &blocks[side], &counts[side]);
         }
         if (code == 0) {
             count = counts[0];

@@ -224,7 +224,7 @@ static int write_tensor(struct export *export, struct output *out, size_t number
     int code = 0;
     for (uint64_t done = 0, count = 0; done < bytes && code == 0; done += count) {
         const void *block = NULL;
-        code = archive_next(export->archive, number, &block, &count);
+        code = archive_next(export->archive, number, UINT64_MAX, &block, &count);
         code = code ? code : output_add(out, block, count);
         code = code ? code : ckpt_progress_add(&export->progress, count);
     }

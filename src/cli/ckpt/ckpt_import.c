@@ -134,8 +134,7 @@ static int take_all(struct import *import) {
 
 static int next_bytes(void *context, size_t tensor, uint64_t most, const void **out, uint64_t *out_bytes) {
     struct import *import = context;
-    (void)most; /* what is left of the tensor, beyond which the archive does not read */
-    int code = archive_next(import->archive, import->numbers[tensor], out, out_bytes);
+    int code = archive_next(import->archive, import->numbers[tensor], most, out, out_bytes);
     return code ? code : ckpt_progress_add(&import->progress, *out_bytes);
 }
 

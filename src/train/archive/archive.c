@@ -146,7 +146,6 @@ int archive_open(const char *path, struct archive **out) {
     if (!archive) {
         return status_fail(MUSTER_ENOMEM, "no memory to read %s", path);
     }
-    archive->position.tensor = SIZE_MAX;
     archive->step = -1;
     crc32_init(&archive->crc);
     bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
@@ -171,6 +170,7 @@ void archive_close(struct archive *archive) {
     muster_files_done(archive);
     for (size_t i = 0; i < archive->tensor_count; i++) {
         free(archive->tensors[i].name);
+        free(archive->tensors[i].checksum);
     }
     for (size_t i = 0; i < archive->value_count; i++) {
         free(archive->values[i].name);
@@ -179,8 +179,8 @@ void archive_close(struct archive *archive) {
     free(archive->tensors);
     free(archive->pieces);
     free(archive->values);
-    free(archive->position.block);
-    free(archive->position.scratch);
+    free(archive->block);
+    free(archive->scratch);
     free(archive);
 }
 
@@ -216,10 +216,9 @@ static int verify_tensor(struct archive *archive, size_t number, archive_verify_
     const void *next = NULL;
     int code = 0;
     for (uint64_t done = 0; done < bytes && code == 0; done += count) {
-        code = archive_next(archive, number, &next, &count);
+        code = archive_next(archive, number, ARCHIVE_BLOCK_BYTES, &next, &count);
         code = code ? code : tell(context, NULL, count);
     }
-    archive->position.tensor = SIZE_MAX;
     return code == MUSTER_ECORRUPT ? tell(context, muster_detail(), 0) : code;
 }
 

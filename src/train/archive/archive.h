@@ -26,6 +26,8 @@
 #define ARCHIVE_NAME_MAX ((size_t)1024)
 #define ARCHIVE_PICKLE_BYTES_MAX ((uint64_t)512 << 20)
 
+struct checksum;
+
 struct archive_tensor {
     char *name;
     const char *type_name; /* as Muster calls it, or PyTorch */
@@ -35,6 +37,8 @@ struct archive_tensor {
     uint64_t bytes;
     uint32_t element_bytes;
     uint32_t first_piece, piece_count; /* where it lies: archive_impl.h */
+    uint64_t element;                  /* where reading it goes on */
+    struct checksum *checksum;         /* of a snapshot's that was read in part: of that part. Owned, or NULL */
 };
 
 /* A number, a text, or something that is neither, of which only the description is known. */
@@ -68,10 +72,11 @@ const struct archive_tensor *archive_tensor(const struct archive *archive, size_
 size_t archive_value_count(const struct archive *archive);
 const struct archive_value *archive_value(const struct archive *archive, size_t index);
 
-/* The next bytes of a tensor, row-major without gaps: at least one and at most a few MiB. They are borrowed until the
- * next call. Begins with a tensor's first bytes when another tensor was read before. Not to be called for a tensor
- * without bytes, or after its last one. */
-int archive_next(struct archive *archive, size_t tensor, const void **out, uint64_t *out_bytes);
+/* The next bytes of tensor `number`, row-major without gaps: whole elements, at least one of them, at most `most` bytes
+ * (one element at least) and a few MiB. They are borrowed until the next call. Goes on where the last call for this
+ * tensor has ended, whatever was read in between, and begins again after its last byte, or a failure. Not to be called
+ * for a tensor without bytes. */
+int archive_next(struct archive *archive, size_t number, uint64_t most, const void **out, uint64_t *out_bytes);
 
 /* Told of damage by a sentence. done: bytes that have been read since the last call; a sentence or 0 bytes. A result
  * other than 0 ends the work with it. */

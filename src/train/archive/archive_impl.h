@@ -46,16 +46,8 @@ struct archive_piece {
     uint64_t crc_bytes; /* read so far */
 };
 
-/* What archive_next() reads at a time, and where it stands. */
+/* What archive_next() reads at a time. */
 #define ARCHIVE_BLOCK_BYTES ((uint64_t)4 << 20)
-
-struct archive_position {
-    size_t tensor; /* SIZE_MAX: none yet */
-    uint64_t element;
-    uint8_t *block;           /* ARCHIVE_BLOCK_BYTES, allocated when first needed */
-    uint8_t *scratch;         /* as large: a run of elements that is to be spread */
-    struct checksum checksum; /* of the tensor so far, for a snapshot */
-};
 
 struct archive {
     const char *kind;
@@ -68,7 +60,8 @@ struct archive {
     size_t piece_count, piece_room;
     struct archive_value *values;
     size_t value_count, value_room;
-    struct archive_position position;
+    uint8_t *block;   /* ARCHIVE_BLOCK_BYTES, allocated when first needed */
+    uint8_t *scratch; /* as large: a run of elements that is to be spread */
     struct crc32 crc;
     int64_t step;                       /* of Muster's own files; -1 */
     struct checkpoint_view *view;       /* a checkpoint: tensors have no pieces, and are read through it. Or NULL */
@@ -139,9 +132,9 @@ bool muster_file_is(const char *name);
 int muster_file_read(struct archive *archive, const char *folder, const char *name);
 /* Of a checkpoint: elements of a tensor. */
 int muster_view_read(struct archive *archive, size_t tensor, uint64_t first, uint64_t count, void *out);
-/* Of a snapshot: these are the next bytes of a tensor; after the last ones its checksum is compared. MUSTER_ECORRUPT.
- */
-int muster_snapshot_check(struct archive *archive, size_t tensor, const void *bytes, uint64_t count);
+/* Of a snapshot: these are the next bytes of a tensor; after the last ones its checksum is compared. MUSTER_ECORRUPT,
+ * MUSTER_ENOMEM. */
+int muster_snapshot_check(struct archive *archive, size_t number, const void *bytes, uint64_t count);
 /* Of both: all but the tensors of a snapshot. */
 int muster_files_verify(struct archive *archive, archive_verify_fn *tell, void *context);
 void muster_files_done(struct archive *archive);

@@ -19,10 +19,12 @@ struct dim {
     uint64_t count, from, to;
 };
 
-/* The box that begins at element `element`: as many indices of the outermost dimension that fits as are possible. */
-static struct block block_at(const struct archive_tensor *tensor, uint64_t element) {
+/* The box that begins at the tensor's next element, of at most `most_bytes`: as many indices of the outermost dimension
+ * that fits as are possible. */
+static struct block next_block(const struct archive_tensor *tensor, uint64_t most_bytes) {
     struct block block = {.elements = 1};
-    uint64_t most = ARCHIVE_BLOCK_BYTES / tensor->element_bytes, rest = element;
+    uint64_t most = (most_bytes < ARCHIVE_BLOCK_BYTES ? most_bytes : ARCHIVE_BLOCK_BYTES) / tensor->element_bytes;
+    uint64_t rest = tensor->element;
     bool is_full = false;
     for (uint32_t i = tensor->dim_count; i-- > 0;) {
         uint64_t extent = tensor->shape[i];
@@ -117,24 +119,23 @@ static int read_checked(const struct copy *copy, uint64_t at, void *out, uint64_
 }
 
 static int copy_run(const struct copy *copy, uint64_t from, uint64_t to) {
-    struct archive_position *position = &copy->archive->position;
+    struct archive *archive = copy->archive;
     uint64_t element_bytes = copy->element_bytes;
-    uint8_t *out = position->block + to * element_bytes;
+    uint8_t *out = archive->block + to * element_bytes;
     uint64_t at = copy->piece->data_at + from * element_bytes;
     if (copy->run.from == 1 && copy->run.to == 1) {
         return read_checked(copy, at, out, copy->run.count * element_bytes);
     }
     if (copy->run.from == 1) {
-        int code =
-            archive_read(copy->archive, copy->piece->file, at, position->scratch, copy->run.count * element_bytes);
+        int code = archive_read(archive, copy->piece->file, at, archive->scratch, copy->run.count * element_bytes);
         for (uint64_t i = 0; i < copy->run.count && code == 0; i++) {
-            memcpy(out + i * copy->run.to * element_bytes, position->scratch + i * element_bytes, element_bytes);
+            memcpy(out + i * copy->run.to * element_bytes, archive->scratch + i * element_bytes, element_bytes);
         }
         return code;
     }
     int code = 0;
     for (uint64_t i = 0; i < copy->run.count && code == 0; i++) {
-        code = archive_read(copy->archive, copy->piece->file, at + i * copy->run.from * element_bytes,
+        code = archive_read(archive, copy->piece->file, at + i * copy->run.from * element_bytes,
                             out + i * copy->run.to * element_bytes, element_bytes);
     }
     return code;
@@ -174,36 +175,40 @@ static int copy_piece(struct archive *archive, const struct archive_tensor *tens
     }
 }
 
-static int make_blocks(struct archive_position *position) {
-    position->block = position->block ? position->block : malloc(ARCHIVE_BLOCK_BYTES);
-    position->scratch = position->scratch ? position->scratch : malloc(ARCHIVE_BLOCK_BYTES);
-    return position->block && position->scratch ? 0 : status_fail(MUSTER_ENOMEM, "no memory to read a tensor");
+static int make_blocks(struct archive *archive) {
+    archive->block = archive->block ? archive->block : malloc(ARCHIVE_BLOCK_BYTES);
+    archive->scratch = archive->scratch ? archive->scratch : malloc(ARCHIVE_BLOCK_BYTES);
+    return archive->block && archive->scratch ? 0 : status_fail(MUSTER_ENOMEM, "no memory to read a tensor");
 }
 
-int archive_next(struct archive *archive, size_t tensor, const void **out, uint64_t *out_bytes) {
-    const struct archive_tensor *from = &archive->tensors[tensor];
-    struct archive_position *position = &archive->position;
-    if (position->tensor != tensor) {
-        position->tensor = tensor;
-        position->element = 0;
+/* The elements of a block, side by side in archive->block. */
+static int read_block(struct archive *archive, size_t number, const struct block *block) {
+    const struct archive_tensor *tensor = &archive->tensors[number];
+    int code = make_blocks(archive);
+    if (code == 0 && archive->view) { /* which names the tensor */
+        return muster_view_read(archive, number, tensor->element, block->elements, archive->block);
     }
-    assert(tensor < archive->tensor_count && position->element < from->bytes / from->element_bytes);
-    int code = make_blocks(position);
-    struct block block = block_at(from, position->element);
-    if (code == 0 && archive->view) {
-        code = muster_view_read(archive, tensor, position->element, block.elements, position->block);
-    }
-    for (uint32_t i = 0; i < from->piece_count && code == 0; i++) {
-        code = copy_piece(archive, from, &archive->pieces[from->first_piece + i], &block);
+    for (uint32_t i = 0; i < tensor->piece_count && code == 0; i++) {
+        code = copy_piece(archive, tensor, &archive->pieces[tensor->first_piece + i], block);
     }
     if (code == 0 && archive->manifest) {
-        code = muster_snapshot_check(archive, tensor, position->block, block.elements * from->element_bytes);
+        code = muster_snapshot_check(archive, number, archive->block, block->elements * tensor->element_bytes);
     }
+    return code ? status_prefix(code, "tensor %s", tensor->name) : 0;
+}
+
+int archive_next(struct archive *archive, size_t number, uint64_t most, const void **out, uint64_t *out_bytes) {
+    assert(number < archive->tensor_count);
+    struct archive_tensor *tensor = &archive->tensors[number];
+    assert(most >= tensor->element_bytes && tensor->bytes > 0);
+    struct block block = next_block(tensor, most);
+    int code = read_block(archive, number, &block);
     if (code) {
-        return archive->view ? code : status_prefix(code, "tensor %s", from->name); /* a view names it */
+        tensor->element = 0;
+        return code;
     }
-    position->element += block.elements;
-    *out = position->block;
-    *out_bytes = block.elements * from->element_bytes;
+    tensor->element = (tensor->element + block.elements) % (tensor->bytes / tensor->element_bytes);
+    *out = archive->block;
+    *out_bytes = block.elements * tensor->element_bytes;
     return 0;
 }

@@ -41,7 +41,6 @@ static struct archive *open_archive(void) {
     uint32_t file = 0;
     struct archive *archive = calloc(1, sizeof *archive);
     assert_non_null(archive);
-    archive->position.tensor = SIZE_MAX;
     crc32_init(&archive->crc);
     assert_int_equal(archive_add_file(archive, path, true, &file), 0);
     return archive;
@@ -92,15 +91,21 @@ static void check_element(const struct archive *archive, const uint8_t *have, ui
     fail_msg("element %llu is in no piece", (unsigned long long)element);
 }
 
-static void check_tensor(struct archive *archive) {
+/* A limit that is no multiple of anything but has room for one element, or none. */
+static uint64_t any_most(uint32_t *random, uint64_t tensor_bytes) {
+    uint64_t part = tensor_bytes / (1 + below(random, 20));
+    return below(random, 2) == 0 ? UINT64_MAX : part < sizeof(uint64_t) ? sizeof(uint64_t) : part;
+}
+
+static void check_tensor(struct archive *archive, uint64_t most) {
     const struct archive_tensor *tensor = &archive->tensors[0];
     uint8_t *have = malloc(tensor->bytes + 1);
     const void *block = NULL;
     uint64_t bytes = 0;
     assert_non_null(have);
     for (uint64_t done = 0; done < tensor->bytes; done += bytes) {
-        assert_int_equal(archive_next(archive, 0, &block, &bytes), 0);
-        assert_true(bytes > 0 && bytes <= tensor->bytes - done && bytes <= ARCHIVE_BLOCK_BYTES);
+        assert_int_equal(archive_next(archive, 0, most, &block, &bytes), 0);
+        assert_true(bytes > 0 && bytes <= tensor->bytes - done && bytes <= ARCHIVE_BLOCK_BYTES && bytes <= most);
         memcpy(have + done, block, bytes);
     }
     uint64_t elements = tensor->bytes / tensor->element_bytes, step = elements > 5000 ? elements / 4999 : 1;
@@ -143,7 +148,9 @@ static void any_shape_strides_and_cut(void **state) {
         assert_int_equal(archive_add_tensor(archive, "t", type, dim_count, shape), 0);
         add_pieces(archive, &random);
         assert_int_equal(archive_check_cover(archive, &archive->tensors[0]), 0);
-        check_tensor(archive);
+        uint64_t most = any_most(&random, archive->tensors[0].bytes);
+        check_tensor(archive, most);
+        check_tensor(archive, UINT64_MAX); /* it begins again */
         archive_close(archive);
     }
 }
@@ -160,10 +167,41 @@ static void a_checksum_is_compared_when_all_was_read(void **state) {
         assert_int_equal(archive_add_piece(archive, &piece), 0);
         const void *block;
         uint64_t bytes = 0;
-        assert_int_equal(archive_next(archive, 0, &block, &bytes), 0);
-        archive->position.tensor = SIZE_MAX; /* from the beginning */
-        assert_int_equal(archive_next(archive, 0, &block, &bytes), 0);
-        assert_int_equal(archive_next(archive, 0, &block, &bytes), right ? 0 : MUSTER_ECORRUPT);
+        assert_int_equal(archive_next(archive, 0, UINT64_MAX, &block, &bytes), 0);
+        archive->tensors[0].element = 0; /* from the beginning */
+        assert_int_equal(archive_next(archive, 0, UINT64_MAX, &block, &bytes), 0);
+        assert_int_equal(archive_next(archive, 0, UINT64_MAX, &block, &bytes), right ? 0 : MUSTER_ECORRUPT);
+        archive_close(archive);
+    }
+}
+
+/* Two tensors in turns, each with a checksum: both go on where they were left, and both checksums are compared. */
+static void tensors_are_read_in_turns(void **state) {
+    (void)state;
+    enum { BYTES = 100000 };
+    for (uint32_t wrong = 0; wrong < 3; wrong++) { /* 1, 2: the tensor whose checksum does not fit */
+        struct archive *archive = open_archive();
+        uint64_t shape[1] = {BYTES}, done[2] = {0, 0};
+        struct archive_type type = {MUSTER_UINT8, 1, "uint8"};
+        int code = 0;
+        for (uint32_t i = 0; i < 2; i++) {
+            struct archive_piece piece = {.data_at = 7 + i, .size = {BYTES}, .stride = {1}};
+            piece.crc = crc32_add(&archive->crc, 0, content + 7 + i, BYTES) + (wrong == i + 1);
+            assert_int_equal(archive_add_tensor(archive, i == 0 ? "a" : "b", type, 1, shape), 0);
+            assert_int_equal(archive_add_piece(archive, &piece), 0);
+        }
+        for (uint32_t random = 1, turn = 0; code == 0 && done[0] + done[1] < 2 * BYTES; turn = below(&random, 2)) {
+            const void *block = NULL;
+            uint64_t bytes = 0;
+            uint32_t i = done[turn] < BYTES ? turn : 1 - turn;
+            code = archive_next(archive, i, 1 + below(&random, 9000), &block, &bytes);
+            if (code == 0) {
+                assert_memory_equal(block, content + 7 + i + done[i], bytes);
+                done[i] += bytes;
+            }
+        }
+        assert_int_equal(code, wrong ? MUSTER_ECORRUPT : 0);
+        assert_int_equal(wrong == 1 ? strncmp(muster_detail(), "tensor a", 8) : 0, 0);
         archive_close(archive);
     }
 }
@@ -259,9 +297,13 @@ static void the_checksum_is_that_of_zip(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_shape_strides_and_cut),    cmocka_unit_test(a_checksum_is_compared_when_all_was_read),
-        cmocka_unit_test(parts_must_tile_the_tensor),   cmocka_unit_test(a_file_that_ends_early_is_an_error),
-        cmocka_unit_test(many_files_are_read_in_turns), cmocka_unit_test(names_stay_in_their_folder),
+        cmocka_unit_test(tensors_are_read_in_turns),
+        cmocka_unit_test(any_shape_strides_and_cut),
+        cmocka_unit_test(a_checksum_is_compared_when_all_was_read),
+        cmocka_unit_test(parts_must_tile_the_tensor),
+        cmocka_unit_test(a_file_that_ends_early_is_an_error),
+        cmocka_unit_test(many_files_are_read_in_turns),
+        cmocka_unit_test(names_stay_in_their_folder),
         cmocka_unit_test(the_checksum_is_that_of_zip),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);

@@ -92,19 +92,32 @@ static int read_snapshot(struct archive *archive, const char *folder, int64_t st
     return code ? code : add_values(archive, archive->manifest->tree);
 }
 
-int muster_snapshot_check(struct archive *archive, size_t tensor, const void *bytes, uint64_t count) {
-    const struct archive_tensor *of = &archive->tensors[tensor];
-    struct archive_position *position = &archive->position;
-    uint64_t wanted = 0;
-    if (position->element == 0) {
-        checksum_init(&position->checksum);
+/* The checksum of what was read of a tensor so far; NULL: no memory. */
+static struct checksum *checksum_so_far(struct archive_tensor *tensor) {
+    if (!tensor->checksum) {
+        tensor->checksum = aligned_alloc(_Alignof(struct checksum), sizeof *tensor->checksum);
     }
-    checksum_add(&position->checksum, bytes, (size_t)count);
-    if ((position->element * of->element_bytes) + count < of->bytes) {
+    if (tensor->checksum && tensor->element == 0) {
+        checksum_init(tensor->checksum);
+    }
+    return tensor->checksum;
+}
+
+int muster_snapshot_check(struct archive *archive, size_t number, const void *bytes, uint64_t count) {
+    struct archive_tensor *tensor = &archive->tensors[number];
+    struct checksum *checksum = checksum_so_far(tensor);
+    uint64_t wanted = 0;
+    if (!checksum) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a checksum");
+    }
+    checksum_add(checksum, bytes, (size_t)count);
+    if ((tensor->element * tensor->element_bytes) + count < tensor->bytes) {
         return 0;
     }
     bool is_whole =
-        snapshot_manifest_tensor(archive->manifest, of->name, &wanted) && checksum_value(&position->checksum) == wanted;
+        snapshot_manifest_tensor(archive->manifest, tensor->name, &wanted) && checksum_value(checksum) == wanted;
+    free(checksum);
+    tensor->checksum = NULL;
     return is_whole ? 0
                     : status_fail(MUSTER_ECORRUPT, "%s is damaged: a checksum does not fit",
                                   archive->files[archive->file_count - 1].path);
