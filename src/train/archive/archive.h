@@ -81,7 +81,8 @@ int archive_next(struct archive *archive, size_t number, uint64_t most, const vo
 /* Told of damage by a sentence. done: bytes that have been read since the last call; a sentence or 0 bytes. A result
  * other than 0 ends the work with it. */
 typedef int archive_verify_fn(void *context, const char *sentence, uint64_t done);
-/* Reads all of it, and compares all checksums that there are. MUSTER_ESYSTEM and so on: it could not go on; damage is
+/* Reads all of it once, and compares all checksums that there are; the tensors of a snapshot that is damaged a second
+ * time, to tell which ones are. MUSTER_ESYSTEM and so on: it could not go on; damage is
  * no failure. */
 int archive_verify(struct archive *archive, archive_verify_fn *tell, void *context);
 

@@ -135,8 +135,9 @@ int muster_view_read(struct archive *archive, size_t tensor, uint64_t first, uin
 /* Of a snapshot: these are the next bytes of a tensor; after the last ones its checksum is compared. MUSTER_ECORRUPT,
  * MUSTER_ENOMEM. */
 int muster_snapshot_check(struct archive *archive, size_t number, const void *bytes, uint64_t count);
-/* Of both: all but the tensors of a snapshot. */
-int muster_files_verify(struct archive *archive, archive_verify_fn *tell, void *context);
+/* Of both. *out_done: all that can be told was told. Else it is a snapshot whose file is damaged, and its tensors tell
+ * where. */
+int muster_files_verify(struct archive *archive, archive_verify_fn *tell, void *context, bool *out_done);
 void muster_files_done(struct archive *archive);
 
 int dcp_read(struct archive *archive, const char *folder);

@@ -179,25 +179,44 @@ static int verify_parts(struct archive *archive, archive_verify_fn *tell, void *
     return code;
 }
 
-/* A snapshot's file has a checksum of all of its bytes, the header among them. */
-static int verify_file(struct archive *archive, archive_verify_fn *tell, void *context) {
-    const char *path = archive->files[archive->file_count - 1].path;
-    char *folder_path = strndup(path, (size_t)(strrchr(path, '/') - path));
-    struct snapshot_folder folder = {.handle = -1};
-    int file = -1;
-    int code = folder_path ? snapshot_folder_open(&folder, &snapshot_io_system, folder_path, false)
-                           : status_fail(MUSTER_ENOMEM, "no memory for a name");
-    code = code ? code : snapshot_open_checked(&folder, archive->manifest, &file);
-    if (file >= 0) {
-        folder.io->close(folder.io->ctx, file);
+/* The checksum of all bytes of the file that was added last, as far as they can be read. */
+static int checksum_file(struct archive *archive, uint8_t *block, archive_verify_fn *tell, void *context,
+                         uint64_t *out) {
+    uint32_t file = (uint32_t)archive->file_count - 1;
+    struct checksum checksum;
+    checksum_init(&checksum);
+    for (uint64_t at = 0, count = 0; at < archive->manifest->bytes; at += count) {
+        uint64_t left = archive->manifest->bytes - at;
+        count = left < ARCHIVE_BLOCK_BYTES ? left : ARCHIVE_BLOCK_BYTES;
+        int code = archive_read(archive, file, at, block, count);
+        code = code ? code : tell(context, NULL, count);
+        if (code) {
+            return code;
+        }
+        checksum_add(&checksum, block, (size_t)count);
     }
-    snapshot_folder_close(&folder);
-    free(folder_path);
+    *out = checksum_value(&checksum);
+    return 0;
+}
+
+/* A snapshot's file has a checksum of all of its bytes, the header among them. */
+static int verify_file(struct archive *archive, archive_verify_fn *tell, void *context, bool *out_whole) {
+    uint8_t *block = malloc(ARCHIVE_BLOCK_BYTES);
+    uint64_t checksum = 0;
+    int code = block ? checksum_file(archive, block, tell, context, &checksum)
+                     : status_fail(MUSTER_ENOMEM, "no memory to read a snapshot");
+    free(block);
+    if (code == 0 && checksum != archive->manifest->checksum) {
+        code = status_fail(MUSTER_ECORRUPT, "%s is damaged: its checksum does not fit",
+                           archive->files[archive->file_count - 1].path);
+    }
+    *out_whole = code == 0;
     return code == MUSTER_ECORRUPT ? tell(context, muster_detail(), 0) : code;
 }
 
-int muster_files_verify(struct archive *archive, archive_verify_fn *tell, void *context) {
-    return archive->view ? verify_parts(archive, tell, context) : verify_file(archive, tell, context);
+int muster_files_verify(struct archive *archive, archive_verify_fn *tell, void *context, bool *out_done) {
+    *out_done = true;
+    return archive->view ? verify_parts(archive, tell, context) : verify_file(archive, tell, context, out_done);
 }
 
 void muster_files_done(struct archive *archive) {
