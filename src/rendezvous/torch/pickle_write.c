@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base64.h"
+#include "base/formats/pickle_opcode.h"
 #include "base/status.h"
 #include "rendezvous/torch/civil_time.h"
 #include "rendezvous/torch/pickle.h"
