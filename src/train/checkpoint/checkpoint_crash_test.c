@@ -28,8 +28,12 @@ struct expected {
     size_t other_count;
 };
 
+/* Who saves: ranks, one process for all, or now these and now that. */
+enum savers { ANY, RANKS, ALONE };
+
 /* One disk, several jobs after one another. */
 struct life {
+    enum savers savers;
     struct disk disk;
     struct snapshot_io io;
     struct expected expected[STEPS];
@@ -41,7 +45,7 @@ struct life {
     const char *fault; /* the first thing that went wrong */
 };
 
-static struct { unsigned long stops, power_losses, failures, damages, loads, faults, lives, late, links; } tally;
+static struct { unsigned long stops, power_losses, failures, damages, loads, faults, lives, late, links, alone; } tally;
 
 static void fault(struct life *life, const char *what) {
     if (!life->fault) {
@@ -219,9 +223,13 @@ static bool save_step(struct life *life, int64_t step, unsigned at, enum disk_tr
     struct job job = {.size = 0};
     /* Nothing has changed since the last save, now and then, so that parts can be taken over. */
     bool is_same = life->last_tag > 0 && disk_random(&life->disk, 3) == 0;
-    const struct test_cut cut = is_same ? life->last_cut : any_cut(life);
+    struct test_cut cut = is_same ? life->last_cut : any_cut(life);
+    bool is_alone = life->savers == ALONE || (life->savers == ANY && disk_random(&life->disk, 4) == 0);
+    cut.whole = cut.whole || is_alone;
     life->last_cut = cut;
     job_init(&job, &cut);
+    job.alone_parts = is_alone ? cut.size : 0;
+    tally.alone += is_alone;
     job.is_incremental = is_same || disk_random(&life->disk, 4) == 0;
     struct job_trouble t = {.victim = disk_random(&life->disk, job.size), .at = at, .trouble = trouble};
     int64_t tag = is_same ? life->last_tag : ++life->last_tag;
@@ -381,6 +389,7 @@ static void life_init(struct life *life, uint64_t seed) {
     life->last_tag = 0;
     life->last_cut = (struct test_cut){.size = 0};
     life->keep = 1 + disk_random(&life->disk, 3);
+    life->savers = ANY;
     memset(life->expected, 0, sizeof life->expected);
     memset(life->found, 0, sizeof life->found);
 }
@@ -411,15 +420,16 @@ static void run_lives(unsigned long count, uint64_t seed) {
     (void)printf(
         "%lu troubles: %lu ranks stopped in the middle of a save and %lu losses of power after one, %lu failed "
         "calls, %lu damaged files; %lu loads checked in %lu lives, %lu of them with late names; %lu parts were taken "
-        "over; %lu faults\n",
+        "over, and %lu saves were of one process; %lu faults\n",
         injected(), tally.stops, tally.power_losses, tally.failures, tally.damages, tally.loads, tally.lives,
-        tally.late, tally.links, tally.faults);
+        tally.late, tally.links, tally.alone, tally.faults);
 }
 
 /* One life with a checkpoint of step 1, saved with number 1. */
-static struct life *small_life(uint64_t seed) {
+static struct life *small_life(uint64_t seed, enum savers savers) {
     static struct life life;
     life_init(&life, seed);
+    life.savers = savers;
     life.keep = 1 + (uint32_t)(seed % 2);
     assert_true(save_step(&life, 1, 0, DISK_STOP));
     return &life;
@@ -428,7 +438,7 @@ static struct life *small_life(uint64_t seed) {
 /* A rank reads no more than it needs, so that damage elsewhere is not its business: here one needs everything. */
 static void every_flipped_bit_and_every_cut_is_seen(void **state) {
     (void)state;
-    struct life *life = small_life(1);
+    struct life *life = small_life(1, RANKS);
     for (int i = 0; i < life->disk.name_count; i++) {
         struct disk_file *file = disk_find(&life->disk, life->disk.names[i].text);
         if (!file) {
@@ -457,7 +467,7 @@ static void a_save_stopped_at_any_call_leaves_the_one_before(void **state) {
         for (int kind = 0; kind < 6; kind++) {
             bool done = false;
             for (unsigned at = 1; !done; at++) {
-                struct life *life = small_life(seed);
+                struct life *life = small_life(seed, RANKS);
                 done = save_step(life, 2 - (int64_t)(seed / 2 % 2), at, (enum disk_trouble)(kind / 2)) &&
                        at > 30; /* of all ranks: the victim differs from try to try */
                 calls = at > calls ? at : calls;
@@ -472,12 +482,36 @@ static void a_save_stopped_at_any_call_leaves_the_one_before(void **state) {
     assert_in_range(calls, 30, 200);
 }
 
+/* The same, of one process that saves all parts: all calls are its own, and every one of them has its trouble. */
+static void parts_of_one_process_stopped_at_any_call_leave_the_one_before(void **state) {
+    (void)state;
+    unsigned calls = 0;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        for (int kind = 0; kind < 6; kind++) {
+            bool done = false;
+            for (unsigned at = 1; !done; at++) {
+                struct life *life = small_life(seed, ALONE);
+                unsigned long troubles = tally.stops + tally.failures;
+                (void)save_step(life, 2 - (int64_t)(seed / 2 % 2), at, (enum disk_trouble)(kind / 2));
+                done = tally.stops + tally.failures == troubles; /* there is no such call */
+                calls = at > calls ? at : calls;
+                if (kind % 2) {
+                    disk_lose_power(&life->disk);
+                }
+                look(life);
+                assert_null(life->fault);
+            }
+        }
+    }
+    assert_in_range(calls, 50, 500);
+}
+
 static void nothing_bad_is_loaded_and_nothing_saved_is_lost(void **state) {
     (void)state;
     run_lives(1500, 1);
     assert_int_equal(tally.faults, 0);
     assert_true(tally.stops > 100 && tally.power_losses > 50 && tally.failures > 50 && tally.damages > 500 &&
-                tally.links > 100);
+                tally.links > 100 && tally.alone > 100);
 }
 
 /* The test can fail: on disks that do not do what they say, checkpoints are lost, and it notices. */
@@ -501,6 +535,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_flipped_bit_and_every_cut_is_seen),
         cmocka_unit_test(a_save_stopped_at_any_call_leaves_the_one_before),
+        cmocka_unit_test(parts_of_one_process_stopped_at_any_call_leave_the_one_before),
         cmocka_unit_test(nothing_bad_is_loaded_and_nothing_saved_is_lost),
         cmocka_unit_test(a_lying_disk_is_found_out),
     };

@@ -14,6 +14,7 @@
 #include "train/checkpoint/checkpoint_rename.h"
 #include "train/checkpoint/checkpoint_watched.h"
 #include "train/state/snapshot_files.h"
+#include "train/state/snapshot_parts.h"
 #include "train/state/state_description.h"
 
 #include <muster/checkpoint.h>
@@ -91,9 +92,10 @@ struct checkpoint_save {
     uint32_t rank, size;
     const struct state_description *state;
     struct checkpoint_settings settings;
-    struct checkpoint_map map;       /* the tensors; rank 0 has the rest, too */
-    struct checkpoint_ranges ranges; /* of this rank, with data */
-    struct checkpoint_base base;     /* whose parts may be taken over */
+    struct checkpoint_map map;            /* the tensors; rank 0 has the rest, too */
+    struct checkpoint_ranges ranges;      /* of this rank, with data but where it comes from the source */
+    const struct snapshot_source *source; /* NULL: all ranges have data */
+    struct checkpoint_base base;          /* whose parts may be taken over */
     bool locked;
     bool published; /* the record may have got its name */
 };
@@ -165,6 +167,13 @@ int checkpoint_part_reader_read(struct checkpoint_part_reader *reader, const str
 void checkpoint_part_reader_rest(struct checkpoint_part_reader *reader);
 /* Reads all of it, header and checksums too. MUSTER_ECORRUPT: the first damage. */
 int checkpoint_part_reader_verify(struct checkpoint_part_reader *reader);
+
+/* ---- checkpoint_parts.c ---- */
+
+/* checkpoint_save_parts() on any disk. */
+int checkpoint_save_parts_on(const struct snapshot_io *io, const char *path, int64_t step,
+                             const struct state_description *state, uint32_t part_count,
+                             const struct checkpoint_settings *settings, const struct snapshot_source *source);
 
 /* ---- with a group, on any disk ---- */
 

@@ -1,13 +1,13 @@
 /* See checkpoint_job_test_support.h. */
 #include "train/checkpoint/checkpoint_job_test_support.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 void job_init(struct job *job, const struct test_cut *cut) {
     struct test_cut own = *cut;
-    job->size = cut->size;
-    job->is_incremental = false;
+    *job = (struct job){.size = cut->size};
     for (own.rank = 0; own.rank < job->size; own.rank++) {
         test_state_init(&job->states[own.rank], test_small, TEST_SMALL_COUNT, &own);
     }
@@ -116,16 +116,13 @@ static void leave(struct saving *s, uint32_t rank) {
     s->disk->at = 0;
 }
 
-static int begin_all(struct saving *s, const struct snapshot_io *io, int64_t step, uint32_t keep) {
+static int begin_all(struct saving *s, const struct snapshot_io *io, int64_t step,
+                     const struct checkpoint_settings *settings) {
     int code = 0;
     for (uint32_t rank = 0; rank < s->job->size; rank++) {
         struct checkpoint_save *save = &s->saves[rank];
         int own = checkpoint_save_begin(save, io, "d", step, &s->job->states[rank].description, rank, s->job->size);
-        save->settings = (struct checkpoint_settings){.keep = keep,
-                                                      .visible_ms = JOB_PATIENCE_MS,
-                                                      .block_bytes = JOB_BLOCK_BYTES,
-                                                      .write_bytes = JOB_WRITE_BYTES,
-                                                      .incremental = s->job->is_incremental};
+        save->settings = *settings;
         code = code ? code : own;
     }
     return code;
@@ -188,11 +185,65 @@ static int save_parts(struct saving *s) {
     return code;
 }
 
+/* ---- saving by one process ---- */
+
+/* A state that comes in pieces of any size, each tensor from its beginning to its end. */
+struct feed {
+    const struct job *job;
+    uint64_t done[TEST_TENSORS_MAX], random;
+    uint8_t piece[64]; /* overwritten by the next one */
+};
+
+static int next_piece(void *context, size_t tensor, uint64_t most, const void **out, uint64_t *out_bytes) {
+    struct feed *feed = context;
+    const struct muster_tensor *of = &feed->job->states[0].tensors[tensor];
+    uint64_t room = most < sizeof feed->piece ? most : sizeof feed->piece;
+    uint64_t count = 1 + test_random(&feed->random, (uint32_t)room);
+    memcpy(feed->piece, (const uint8_t *)of->data + feed->done[tensor], count);
+    feed->done[tensor] += count;
+    assert(feed->done[tensor] <= state_element_count(of) * muster_type_bytes(of->type));
+    *out = feed->piece;
+    *out_bytes = count;
+    return 0;
+}
+
+static int go_on(void *context) {
+    const struct job *job = ((struct feed *)context)->job;
+    return job->go_on ? job->go_on(job->go_on_context) : 0;
+}
+
+static int save_alone(struct saving *s, const struct snapshot_io *io, int64_t step,
+                      const struct checkpoint_settings *settings) {
+    struct feed feed = {.job = s->job, .random = (uint64_t)step};
+    const struct snapshot_source source = {.context = &feed, .next = next_piece, .go_on = go_on};
+    struct state_description description = s->job->states[0].description;
+    struct muster_tensor tensors[TEST_TENSORS_MAX];
+    for (size_t i = 0; i < description.tensor_count; i++) {
+        tensors[i] = description.tensors[i];
+        tensors[i].data = snapshot_from_source;
+    }
+    description.tensors = tensors;
+    enter(s, s->trouble->victim);
+    int code = checkpoint_save_parts_on(io, "d", step, &description, s->job->alone_parts, settings, &source);
+    leave(s, s->trouble->victim);
+    return code;
+}
+
+/* ---- both ---- */
+
 int job_save(struct job *job, struct disk *disk, const struct snapshot_io *io, int64_t step, uint32_t keep,
              struct job_trouble *trouble) {
     static const uint32_t witnesses[JOB_RANKS_MAX] = {0, 1, 2, 3};
+    const struct checkpoint_settings settings = {.keep = keep,
+                                                 .visible_ms = JOB_PATIENCE_MS,
+                                                 .block_bytes = JOB_BLOCK_BYTES,
+                                                 .write_bytes = JOB_WRITE_BYTES,
+                                                 .incremental = job->is_incremental};
     struct saving s = {.job = job, .disk = disk, .trouble = trouble};
-    int code = begin_all(&s, io, step, keep);
+    if (job->alone_parts > 0) {
+        return save_alone(&s, io, step, &settings);
+    }
+    int code = begin_all(&s, io, step, &settings);
     code = code ? code : gather_ranges(&s);
     enter(&s, 0);
     code = code ? code : checkpoint_save_open(&s.saves[0]);

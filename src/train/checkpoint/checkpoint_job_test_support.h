@@ -15,7 +15,10 @@ enum { JOB_RANKS_MAX = 4, JOB_BLOCK_BYTES = 16, JOB_WRITE_BYTES = 64, JOB_PATIEN
 
 struct job {
     uint32_t size;
-    bool is_incremental; /* parts that have not changed are taken over */
+    bool is_incremental;  /* parts that have not changed are taken over */
+    uint32_t alone_parts; /* > 0: one process saves so many parts, and has everything whole (checkpoint_parts.c) */
+    int (*go_on)(void *context); /* that process's source; NULL */
+    void *go_on_context;
     struct test_state states[JOB_RANKS_MAX];
 };
 
@@ -36,7 +39,7 @@ struct job_trouble {
     bool is_dead, was_troubled;
 };
 
-/* All ranks save; the disk's own trouble is that of `trouble`. */
+/* All ranks save; the disk's own trouble is that of `trouble`. Of one process all calls are the victim's. */
 int job_save(struct job *job, struct disk *disk, const struct snapshot_io *io, int64_t step, uint32_t keep,
              struct job_trouble *trouble);
 /* All ranks load the checkpoint of this record, in the open folder. */

@@ -21,6 +21,7 @@ struct checkpoint_tensor {
     uint64_t count;         /* of elements */
     uint64_t element_bytes; /* of one */
     bool is_even;           /* parts have it by the rule state_even_first(); else they list their ranges */
+    size_t number;          /* in the state that is saved; 0 in a map that was read */
 };
 
 /* Elements [first, first + count) of a tensor; count > 0. data: where they are, or belong; NULL in tables. */

@@ -78,10 +78,15 @@ static struct disk disk;
 static struct snapshot_io io;
 static const struct test_cut cut = {.seed = 3, .size = 3};
 
-static int save(int64_t step, int64_t tag, unsigned fail_at, bool forever) {
+enum savers { RANKS, ALONE };
+
+/* ALONE: one process saves all parts. */
+static int save(int64_t step, int64_t tag, enum savers savers, unsigned fail_at, bool forever) {
     struct job job;
     struct job_trouble none = {.at = 0};
-    job_init(&job, &cut);
+    const struct test_cut whole = {.size = cut.size, .whole = true};
+    job_init(&job, savers == ALONE ? &whole : &cut);
+    job.alone_parts = savers == ALONE ? whole.size : 0;
     job_fill(&job, tag);
     count_from(fail_at, forever);
     int code = job_save(&job, &disk, &io, step, 2, &none);
@@ -113,7 +118,7 @@ static int load(unsigned fail_at, bool forever, int64_t *out_tag) {
 static void begin(void) {
     disk_init(&disk, 1);
     io = disk_io(&disk);
-    assert_int_equal(save(1, 7, 0, false), 0);
+    assert_int_equal(save(1, 7, RANKS, 0, false), 0);
 }
 
 static void check_after(void) {
@@ -121,26 +126,35 @@ static void check_after(void) {
     assert_int_equal(disk_open_handles(&disk), 0);
 }
 
-static void saving_survives_each_lack_of_memory(void **state) {
-    (void)state;
+static void check_saving(enum savers savers) {
     for (int forever = 0; forever < 2; forever++) {
         bool done = false;
         for (unsigned n = 1; !done; n++) {
             int64_t tag = 0;
             begin();
-            int code = save(2, 8, n, forever);
+            int code = save(2, 8, savers, n, forever);
             done = heap.count < n;
             check_after();
             assert_true(n < ALLOCATIONS_MAX && (code == 0 || (!done && muster_detail()[0] != '\0')));
             assert_int_equal(load(0, false, &tag), 0);
             assert_int_equal(tag, code ? 7 : 8); /* 8 also where the lack was met in removing what is not wanted */
             if (code) {
-                assert_int_equal(save(2, 9, 0, false), 0); /* leftovers do no harm, and go */
+                assert_int_equal(save(2, 9, savers, 0, false), 0); /* leftovers do no harm, and go */
                 assert_int_equal(disk_count(&disk, ".safetensors"), 6);
                 assert_int_equal(disk_count(&disk, ".tmp"), 0);
             }
         }
     }
+}
+
+static void saving_survives_each_lack_of_memory(void **state) {
+    (void)state;
+    check_saving(RANKS);
+}
+
+static void saving_by_one_process_survives_each_lack_of_memory(void **state) {
+    (void)state;
+    check_saving(ALONE);
 }
 
 static void loading_survives_each_lack_of_memory(void **state) {
@@ -168,6 +182,7 @@ int main(void) {
     json_set_alloc_funcs(__wrap_malloc, __wrap_free); /* jansson's own calls are not wrapped: it is a shared library */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saving_survives_each_lack_of_memory),
+        cmocka_unit_test(saving_by_one_process_survives_each_lack_of_memory),
         cmocka_unit_test(loading_survives_each_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

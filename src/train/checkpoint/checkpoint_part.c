@@ -1,4 +1,5 @@
 /* A rank's part of a save: written, or taken over from the checkpoint before; see checkpoint_impl.h. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,36 +52,64 @@ struct writer {
     struct checkpoint_progress progress;
 };
 
-/* Writes a range, and fills in the checksums of its blocks. */
-static int write_range(struct writer *writer, const uint8_t *data, uint64_t bytes, uint64_t *checksums) {
+/* A range of it. */
+struct range_writer {
+    struct writer *writer;
+    uint64_t bytes, done;     /* of the range */
+    struct checksum checksum; /* of the block so far */
+    uint64_t *checksums;      /* where that of the block goes */
+};
+
+/* Writes the next bytes of the range, and fills in the checksums of blocks that end in them. */
+static int write_bytes(struct range_writer *range, const uint8_t *data, uint64_t count) {
+    struct writer *writer = range->writer;
     uint64_t block_bytes = writer->settings->block_bytes;
-    struct checksum checksum;
-    checksum_init(&checksum);
-    for (uint64_t done = 0; done < bytes;) {
-        uint64_t piece = block_bytes - done % block_bytes;
-        piece = piece < bytes - done ? piece : bytes - done;
+    for (uint64_t at = 0; at < count;) {
+        uint64_t piece = block_bytes - range->done % block_bytes;
+        piece = piece < count - at ? piece : count - at;
         piece = piece < CHECKPOINT_PIECE_BYTES ? piece : CHECKPOINT_PIECE_BYTES;
-        checksum_add(&checksum, data + done, (size_t)piece);
+        checksum_add(&range->checksum, data + at, (size_t)piece);
         int code = look_at_watch(writer->settings->watch);
-        code = code ? code : checkpoint_stream_add(&writer->stream, data + done, (size_t)piece);
+        code = code ? code : checkpoint_stream_add(&writer->stream, data + at, (size_t)piece);
         if (code) {
             return code;
         }
         checkpoint_progress_add(&writer->progress, piece);
-        done += piece;
-        if (done % block_bytes == 0 || done == bytes) {
-            *checksums++ = checksum_value(&checksum);
-            checksum_init(&checksum);
+        at += piece;
+        range->done += piece;
+        if (range->done % block_bytes == 0 || range->done == range->bytes) {
+            *range->checksums++ = checksum_value(&range->checksum);
+            checksum_init(&range->checksum);
         }
     }
     return 0;
 }
 
+static int write_from_source(const struct checkpoint_save *save, size_t number, struct range_writer *range) {
+    const struct snapshot_source *source = save->source;
+    int code = 0;
+    while (range->done < range->bytes && code == 0) {
+        const void *data = NULL;
+        uint64_t count = 0, left = range->bytes - range->done;
+        code = source->next(source->context, number, left, &data, &count);
+        assert(code || (count > 0 && count <= left));
+        code = code ? code : write_bytes(range, data, count);
+    }
+    return code;
+}
+
+static int write_range(const struct checkpoint_save *save, const struct checkpoint_range *from, struct writer *writer,
+                       uint64_t *checksums) {
+    struct range_writer range = {.writer = writer, .bytes = bytes_of(save, from), .checksums = checksums};
+    checksum_init(&range.checksum);
+    return save->source ? write_from_source(save, save->map.tensors[from->tensor].number, &range)
+                        : write_bytes(&range, from->data, range.bytes);
+}
+
 static int write_ranges(const struct checkpoint_save *save, const struct part_plan *plan, struct writer *writer) {
     int code = checkpoint_stream_add(&writer->stream, buf_bytes(&plan->header), plan->header.len);
     for (size_t i = 0; i < save->ranges.count && code == 0; i++) {
-        const struct checkpoint_range *range = &save->ranges.items[i];
-        code = write_range(writer, range->data, bytes_of(save, range), plan->checksums + plan->layout.places[i].block);
+        code = write_range(save, &save->ranges.items[i], writer, plan->checksums + plan->layout.places[i].block);
     }
     return code ? code
                 : checkpoint_stream_add(&writer->stream, plan->checksums,

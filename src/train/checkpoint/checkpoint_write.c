@@ -28,7 +28,8 @@ static void list_tensors(const struct state_description *state, struct checkpoin
                                                     .dim_count = tensor->dim_count,
                                                     .count = state_element_count(tensor),
                                                     .element_bytes = sizes[s],
-                                                    .is_even = state_is_whole(tensor)};
+                                                    .is_even = state_is_whole(tensor),
+                                                    .number = i};
             memcpy(out[count].shape, tensor->shape, sizeof out[count].shape);
             order[i] = count++;
         }

@@ -34,9 +34,17 @@ struct snapshot_source {
     void *context;
     /* The next bytes of tensor number `tensor` of the state: at least one, at most `most`. They are borrowed until the
      * next call. Tensors are asked for in the order of the file: those with larger elements first, else in that of the
-     * list. A failure is the save's. */
+     * list. (checkpoint_save_parts() asks for a piece of each, in that order, then for the next piece of each.) A
+     * failure is the save's. */
     int (*next)(void *context, size_t tensor, uint64_t most, const void **out, uint64_t *out_bytes);
+    /* Asked before a file is begun, and before all of it gets valid, when what was written is on the disk. A failure is
+     * the save's. NULL: nobody is asked. */
+    int (*go_on)(void *context);
 };
+/* What go_on says. source: NULL is accepted. */
+static inline int snapshot_source_goes_on(const struct snapshot_source *source) {
+    return source && source->go_on ? source->go_on(source->context) : 0;
+}
 
 /* muster_snapshot_save() of this version's structs. source: NULL if no tensor needs one. */
 int snapshot_save_parts(const char *folder, int64_t step, const struct muster_snapshot_state *state,

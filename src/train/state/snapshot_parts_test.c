@@ -69,7 +69,7 @@ static int next_piece(void *context, size_t tensor, uint64_t most, const void **
 
 static int save(int64_t step, struct pieces *pieces) {
     struct muster_tensor tensors[TENSORS];
-    struct snapshot_source source = {pieces, next_piece};
+    struct snapshot_source source = {.context = pieces, .next = next_piece};
     struct muster_snapshot_state state = MUSTER_SNAPSHOT_STATE(tensors, TENSORS, NULL, 0);
     memcpy(tensors, whole, sizeof whole);
     if (pieces) {

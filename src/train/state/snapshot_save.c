@@ -219,7 +219,9 @@ int snapshot_save_from(const struct snapshot_io *io, const char *path, int64_t s
     code = code ? code : open_and_lock(&save, io, path);
     bool locked = code == 0;
     code = code ? code : snapshot_folder_clean(&save.folder);
+    code = code ? code : snapshot_source_goes_on(source);
     code = code ? code : save_data(&save);
+    code = code ? code : snapshot_source_goes_on(source);
     code = code ? code : save_manifest(&save);
     if (code == 0) {
         snapshot_folder_prune(&save.folder, step, options->keep);

@@ -166,7 +166,7 @@ struct request {
 };
 
 static int write_here(struct gather *g, const struct request *request) {
-    const struct snapshot_source source = {g, next_bytes};
+    const struct snapshot_source source = {.context = g, .next = next_bytes};
     return snapshot_save_parts(request->folder, request->step, &g->table->all, request->options, &source);
 }
 
