@@ -61,17 +61,18 @@ _muster()
             ;;
         ckpt)
             if ((COMP_CWORD == 2)); then
-                words='ls show verify diff import export prune --help'
+                words='ls show verify diff import reshard export prune --help'
             elif [[ $current == -* ]]; then
                 words='--help'
                 case ${COMP_WORDS[2]} in
                 import) words+=' --to --step --only --skip' ;;
+                reshard) words+=' --to --ranks --step --keep --only --skip' ;;
                 export) words+=' --to --shard-size --rename --only --skip' ;;
                 show) words+=' --only --skip --json' ;;
                 diff) words+=' --only --skip' ;;
                 prune) words+=' --keep' ;;
                 esac
-            elif [[ ! $previous =~ ^--(only|skip|step|keep|rename|shard-size)$ ]]; then
+            elif [[ ! $previous =~ ^--(only|skip|step|keep|ranks|rename|shard-size)$ ]]; then
                 mapfile -t COMPREPLY < <(compgen -f -- "$current")
                 return
             fi

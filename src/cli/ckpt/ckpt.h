@@ -16,6 +16,7 @@
     X(verify, "read all of it, and compare all checksums")                                                             \
     X(diff, "tell what differs between two of them")                                                                   \
     X(import, "make a snapshot of what PyTorch or another program has saved")                                          \
+    X(reshard, "make a checkpoint of any number of parts of it")                                                       \
     X(export, "write safetensors files, which PyTorch and others read")                                                \
     X(prune, "remove all checkpoints of a folder but the newest")
 
@@ -41,7 +42,21 @@ bool ckpt_choice_takes(const struct ckpt_choice *choice, const char *name);
 
 /* ---- the command line: ckpt_words.c ---- */
 
-enum { CKPT_PATHS_MAX = 2, CKPT_VALUES_MAX = 3 };
+enum { CKPT_PATHS_MAX = 2, CKPT_VALUES_MAX = 4 };
+
+/* What a source is; in the help of every verb that reads one. */
+#define CKPT_SOURCE_HELP                                                                                               \
+    "SOURCE is one of\n"                                                                                               \
+    "\n"                                                                                                               \
+    "  a folder of checkpoints or snapshots, of which it is the newest\n"                                              \
+    "  a record or manifest in it, such as checkpoint-10.json or step-10.json\n"                                       \
+    "  a file of torch.save(), with tensors in dicts and lists\n"                                                      \
+    "  a folder of torch.distributed.checkpoint, from any number of ranks\n"                                           \
+    "  a safetensors file, or an index of some (model.safetensors.index.json)\n"                                       \
+    "  a folder with such an index\n"                                                                                  \
+    "\n"                                                                                                               \
+    "It is read as data: nothing in it is executed. Names are keys joined by dots, such as\n"                          \
+    "model.0.weight.\n"
 
 /* What a verb takes. */
 struct ckpt_grammar {
@@ -96,7 +111,22 @@ struct ckpt_progress {
 void ckpt_progress_begin(struct ckpt_progress *progress, uint64_t total);
 /* More bytes are done. MUSTER_ECANCELED after a signal. */
 int ckpt_progress_add(struct ckpt_progress *progress, uint64_t bytes);
-/* Removes the line. If there was a signal, the program ends by it, so that its caller sees that. */
-void ckpt_progress_end(struct ckpt_progress *progress);
+/* Removes the line. If there was a signal that has ended the work, so that it is not done, the program ends by it and
+ * its caller sees that. */
+void ckpt_progress_end(struct ckpt_progress *progress, bool is_done);
+
+/* ---- a copy of a source: ckpt_copy.c ---- */
+
+/* Where it goes. */
+struct ckpt_copy {
+    const char *folder;
+    int64_t step;   /* -1: that of the source, or 0 */
+    uint32_t parts; /* of a checkpoint; 0: a snapshot */
+    uint32_t keep;  /* how many stay, of snapshots or of checkpoints */
+};
+
+/* Copies what was chosen of words->paths[0], and says so. Gives the program's exit code; a failure or an interrupt
+ * leaves the folder as it was. */
+int ckpt_copy(const struct ckpt_grammar *grammar, const struct ckpt_words *words, const struct ckpt_copy *to);
 
 #endif

@@ -1,49 +1,24 @@
-/* `muster ckpt import`: a snapshot of what another program has saved. Tensors are copied a few MiB at a time. */
+/* A copy of a source, as a snapshot (`muster ckpt import`) or as a checkpoint of some parts (`muster ckpt reshard`);
+ * see ckpt.h. Tensors are copied a few MiB at a time. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/ckpt/ckpt.h"
-#include "cli/command/cli.h"
+#include "train/checkpoint/checkpoint_parts.h"
 #include "train/state/snapshot_parts.h"
-
-enum { TO, STEP };
-
-static const struct ckpt_grammar grammar = {
-    .program = "muster ckpt import",
-    .help = "usage: muster ckpt import SOURCE --to FOLDER [options]\n"
-            "\n"
-            "Makes a snapshot (muster/snapshot.h) in FOLDER of what another program has saved.\n"
-            "SOURCE is one of\n"
-            "\n"
-            "  a file of torch.save(), with tensors in dicts and lists\n"
-            "  a folder of torch.distributed.checkpoint, from any number of ranks\n"
-            "  a safetensors file, or an index of some (model.safetensors.index.json)\n"
-            "  a folder with such an index\n"
-            "\n"
-            "It is read as data: nothing in it is executed. Names are keys joined by dots, such as\n"
-            "model.0.weight. Numbers and texts become values; other objects are left out.\n"
-            "\n"
-            "  --to FOLDER     where the snapshot goes; it is made if it is missing\n"
-            "  --step N        the step that the snapshot is of (default: 0)\n"
-            "  --only NAME     only what is called so, and what is below it: model takes\n"
-            "                  model.0.weight; can be given several times\n"
-            "  --skip NAME     nothing that is called so or is below it; can be given several times\n"
-            "  -h, --help      show this text\n",
-    .usage = "a source and a folder are needed: muster ckpt import model.pt --to snapshots",
-    .path_count = 1,
-    .values = {"--to", "--step"},
-    .has_choice = true,
-};
 
 enum { NAMED_MAX = 10 }; /* of what is left out */
 
-struct import {
-    const char *source, *folder;
-    int64_t step;
+struct copy {
+    struct ckpt_copy to;
+    const char *source;
     const struct ckpt_choice *choice;
     struct archive *archive;
     struct muster_tensor *tensors;
@@ -55,76 +30,77 @@ struct import {
     struct ckpt_progress progress;
 };
 
-/* ---- what is imported ---- */
+/* ---- what is copied ---- */
 
-static void take_tensor(struct import *import, size_t number) {
-    const struct archive_tensor *from = archive_tensor(import->archive, number);
-    struct muster_tensor *to = &import->tensors[import->tensor_count];
+static void take_tensor(struct copy *copy, size_t number) {
+    const struct archive_tensor *from = archive_tensor(copy->archive, number);
+    struct muster_tensor *to = &copy->tensors[copy->tensor_count];
     *to = (struct muster_tensor){
         .name = from->name, .type = from->type, .dim_count = from->dim_count, .data = snapshot_from_source};
     memcpy(to->shape, from->shape, sizeof to->shape);
-    import->numbers[import->tensor_count++] = number;
-    import->bytes += from->bytes;
+    copy->numbers[copy->tensor_count++] = number;
+    copy->bytes += from->bytes;
 }
 
 /* All of them, so that one more try is enough. */
-static int refuse_types(const struct import *import, size_t count) {
+static int refuse_types(const struct copy *copy, size_t count) {
     struct buf text;
     size_t named = 0;
     buf_init(&text, MUSTER_DETAIL_MAX);
-    for (size_t i = 0; i < archive_tensor_count(import->archive) && named < NAMED_MAX; i++) {
-        const struct archive_tensor *tensor = archive_tensor(import->archive, i);
-        if (tensor->type == MUSTER_TYPE_COUNT && ckpt_choice_takes(import->choice, tensor->name)) {
+    for (size_t i = 0; i < archive_tensor_count(copy->archive) && named < NAMED_MAX; i++) {
+        const struct archive_tensor *tensor = archive_tensor(copy->archive, i);
+        if (tensor->type == MUSTER_TYPE_COUNT && ckpt_choice_takes(copy->choice, tensor->name)) {
             (void)buf_printf(&text, "%s%s (%s)", named++ > 0 ? ", " : "", tensor->name, tensor->type_name);
         }
     }
     (void)buf_append(&text, "", 1);
     int code =
-        status_fail(MUSTER_EUNSUPPORTED, "snapshots have no such types; leave these tensors out with --skip NAME: %s%s",
+        status_fail(MUSTER_EUNSUPPORTED,
+                    "snapshots and checkpoints have no such types; leave these tensors out with --skip NAME: %s%s",
                     text.len > 0 ? (const char *)buf_bytes(&text) : "", count > named ? " and more" : "");
     buf_done(&text);
     return code;
 }
 
-static void take_value(struct import *import, const struct archive_value *from) {
+static void take_value(struct copy *copy, const struct archive_value *from) {
     /* Saving only reads; the struct is that of loading, too. */
     union {
         const void *from;
         void *to;
     } data = {from->kind == MUSTER_VALUE_INTEGER ? (const void *)&from->integer : &from->real};
-    import->values[import->value_count++] =
+    copy->values[copy->value_count++] =
         from->kind == MUSTER_VALUE_TEXT
             ? muster_value_text(from->name, from->text, strlen(from->text) + 1)
             : (struct muster_value){.name = from->name, .kind = from->kind, .data = data.to};
 }
 
-static int take_all(struct import *import) {
-    const struct ckpt_choice *choice = import->choice;
-    size_t tensors = archive_tensor_count(import->archive), values = archive_value_count(import->archive);
-    import->tensors = calloc(tensors + 1, sizeof *import->tensors);
-    import->numbers = calloc(tensors + 1, sizeof *import->numbers);
-    import->values = calloc(values + 1, sizeof *import->values);
-    if (!import->tensors || !import->numbers || !import->values) {
+static int take_all(struct copy *copy) {
+    const struct ckpt_choice *choice = copy->choice;
+    size_t tensors = archive_tensor_count(copy->archive), values = archive_value_count(copy->archive);
+    copy->tensors = calloc(tensors + 1, sizeof *copy->tensors);
+    copy->numbers = calloc(tensors + 1, sizeof *copy->numbers);
+    copy->values = calloc(values + 1, sizeof *copy->values);
+    if (!copy->tensors || !copy->numbers || !copy->values) {
         return status_fail(MUSTER_ENOMEM, "no memory for lists of %zu tensors and %zu values", tensors, values);
     }
     size_t refused = 0;
     for (size_t i = 0; i < tensors; i++) {
-        bool is_wanted = ckpt_choice_takes(choice, archive_tensor(import->archive, i)->name);
-        if (is_wanted && archive_tensor(import->archive, i)->type == MUSTER_TYPE_COUNT) {
+        bool is_wanted = ckpt_choice_takes(choice, archive_tensor(copy->archive, i)->name);
+        if (is_wanted && archive_tensor(copy->archive, i)->type == MUSTER_TYPE_COUNT) {
             refused++;
         } else if (is_wanted) {
-            take_tensor(import, i);
+            take_tensor(copy, i);
         }
     }
-    int code = refused > 0 ? refuse_types(import, refused) : 0;
+    int code = refused > 0 ? refuse_types(copy, refused) : 0;
     for (size_t i = 0; i < values && code == 0; i++) {
-        const struct archive_value *value = archive_value(import->archive, i);
+        const struct archive_value *value = archive_value(copy->archive, i);
         if (!value->is_left_out && ckpt_choice_takes(choice, value->name)) {
-            take_value(import, value);
+            take_value(copy, value);
         }
     }
-    if (code == 0 && import->tensor_count == 0 && import->value_count == 0) {
-        code = status_fail(MUSTER_EINVAL, "%s has nothing to import%s", import->source,
+    if (code == 0 && copy->tensor_count == 0 && copy->value_count == 0) {
+        code = status_fail(MUSTER_EINVAL, "%s has nothing to take%s", copy->source,
                            choice->only_count + choice->skip_count > 0 ? " that --only and --skip leave" : "");
     }
     return code;
@@ -133,31 +109,47 @@ static int take_all(struct import *import) {
 /* ---- saving it ---- */
 
 static int next_bytes(void *context, size_t tensor, uint64_t most, const void **out, uint64_t *out_bytes) {
-    struct import *import = context;
-    int code = archive_next(import->archive, import->numbers[tensor], most, out, out_bytes);
-    return code ? code : ckpt_progress_add(&import->progress, *out_bytes);
+    struct copy *copy = context;
+    int code = archive_next(copy->archive, copy->numbers[tensor], most, out, out_bytes);
+    return code ? code : ckpt_progress_add(&copy->progress, *out_bytes);
 }
 
-static int save(struct import *import) {
-    const struct snapshot_source source = {.context = import, .next = next_bytes};
+static int go_on(void *context) {
+    return ckpt_progress_add(&((struct copy *)context)->progress, 0);
+}
+
+static int save(struct copy *copy) {
+    const struct snapshot_source source = {.context = copy, .next = next_bytes, .go_on = go_on};
     const struct muster_snapshot_state state =
-        MUSTER_SNAPSHOT_STATE(import->tensors, import->tensor_count, import->values, import->value_count);
+        MUSTER_SNAPSHOT_STATE(copy->tensors, copy->tensor_count, copy->values, copy->value_count);
     struct muster_snapshot_options options = MUSTER_SNAPSHOT_OPTIONS_INIT;
-    options.keep = UINT32_MAX; /* an import is no reason to remove anything */
-    ckpt_progress_begin(&import->progress, import->bytes);
-    int code = snapshot_save_parts(import->folder, import->step, &state, &options, &source);
-    ckpt_progress_end(&import->progress);
+    options.keep = copy->to.keep;
+    return copy->to.parts > 0
+               ? checkpoint_save_parts(copy->to.folder, copy->to.step, &state, copy->to.parts, copy->to.keep, &source)
+               : snapshot_save_parts(copy->to.folder, copy->to.step, &state, &options, &source);
+}
+
+/* A folder that this has made goes, too, where nothing came into it. */
+static int save_or_leave_nothing(struct copy *copy) {
+    struct stat info;
+    bool is_new = stat(copy->to.folder, &info) != 0 && errno == ENOENT;
+    ckpt_progress_begin(&copy->progress, copy->bytes);
+    int code = save(copy);
+    if (code && is_new) {
+        (void)rmdir(copy->to.folder);
+    }
+    ckpt_progress_end(&copy->progress, code == 0);
     return code;
 }
 
 /* ---- what is said ---- */
 
-static int add_left_out(struct buf *out, const struct import *import) {
+static int add_left_out(struct buf *out, const struct copy *copy) {
     size_t count = 0;
     int code = 0;
-    for (size_t i = 0; i < archive_value_count(import->archive) && code == 0; i++) {
-        const struct archive_value *value = archive_value(import->archive, i);
-        if (!value->is_left_out || !ckpt_choice_takes(import->choice, value->name)) {
+    for (size_t i = 0; i < archive_value_count(copy->archive) && code == 0; i++) {
+        const struct archive_value *value = archive_value(copy->archive, i);
+        if (!value->is_left_out || !ckpt_choice_takes(copy->choice, value->name)) {
             continue;
         }
         count++;
@@ -168,46 +160,46 @@ static int add_left_out(struct buf *out, const struct import *import) {
                : buf_printf(out, "left out: %zu more, which muster ckpt show lists\n", count - NAMED_MAX);
 }
 
-static int report(const struct import *import, struct buf *out) {
+/* "step 10 of checkpoints, 4 parts" */
+static int add_place(struct buf *out, const struct ckpt_copy *to) {
+    int code = buf_printf(out, "step %" PRId64 " of %s", to->step, to->folder);
+    return code || to->parts == 0 ? code : buf_printf(out, ", %" PRIu32 " part%s", to->parts, str_plural(to->parts));
+}
+
+static int report(const struct copy *copy, struct buf *out) {
     char size[CKPT_SIZE_MAX], rate[CKPT_SIZE_MAX];
-    double seconds = (double)(clock_monotonic_ns() - import->progress.started_ns) / (double)CLOCK_NS_PER_S;
-    ckpt_size_text(import->bytes, size);
-    ckpt_size_text((uint64_t)((double)import->bytes / (seconds > 0 ? seconds : 1)), rate);
-    int code = add_left_out(out, import);
+    double seconds = (double)(clock_monotonic_ns() - copy->progress.started_ns) / (double)CLOCK_NS_PER_S;
+    ckpt_size_text(copy->bytes, size);
+    ckpt_size_text((uint64_t)((double)copy->bytes / (seconds > 0 ? seconds : 1)), rate);
+    int code = add_left_out(out, copy);
+    code = code ? code : add_place(out, &copy->to);
     return code ? code
-                : buf_printf(out, "step %" PRId64 " of %s: %zu tensor%s and %zu value%s of a %s, %s in %.1f s, %s/s\n",
-                             import->step, import->folder, import->tensor_count, str_plural(import->tensor_count),
-                             import->value_count, str_plural(import->value_count), archive_kind(import->archive), size,
-                             seconds, rate);
+                : buf_printf(out, ": %zu tensor%s and %zu value%s of a %s, %s in %.1f s, %s/s\n", copy->tensor_count,
+                             str_plural(copy->tensor_count), copy->value_count, str_plural(copy->value_count),
+                             archive_kind(copy->archive), size, seconds, rate);
 }
 
-static int run(struct import *import) {
-    int code = archive_open(import->source, &import->archive);
-    code = code ? code : take_all(import);
-    return code ? code : save(import);
+static int run(struct copy *copy) {
+    int code = archive_open(copy->source, &copy->archive);
+    if (code) {
+        return code;
+    }
+    if (copy->to.step < 0) {
+        copy->to.step = archive_step(copy->archive) < 0 ? 0 : archive_step(copy->archive);
+    }
+    code = take_all(copy);
+    return code ? code : save_or_leave_nothing(copy);
 }
 
-int ckpt_import(int argc, char **argv) {
-    struct ckpt_words words;
-    struct import import = {.step = 0};
+int ckpt_copy(const struct ckpt_grammar *grammar, const struct ckpt_words *words, const struct ckpt_copy *to) {
+    struct copy copy = {.to = *to, .source = words->paths[0], .choice = &words->choice};
     struct buf out;
-    int end = 0;
-    if (!ckpt_words_read(&grammar, argc, argv, &words, &end)) {
-        return end;
-    }
-    if (ckpt_words_number(&grammar, &words, STEP, 0, &import.step) != 0 || !words.values[TO]) {
-        cli_error(grammar.program, true, words.values[TO] ? muster_detail() : grammar.usage);
-        return CLI_EXIT_USAGE;
-    }
-    import.source = words.paths[0];
-    import.folder = words.values[TO];
-    import.choice = &words.choice;
     buf_init(&out, CKPT_OUTPUT_BYTES_MAX);
-    int code = run(&import);
-    code = code ? code : report(&import, &out);
-    archive_close(import.archive);
-    free(import.tensors);
-    free(import.numbers);
-    free(import.values);
-    return ckpt_finish(&grammar, code, &out);
+    int code = run(&copy);
+    code = code ? code : report(&copy, &out);
+    archive_close(copy.archive);
+    free(copy.tensors);
+    free(copy.numbers);
+    free(copy.values);
+    return ckpt_finish(grammar, code, &out);
 }

@@ -12,13 +12,11 @@
 
 static const struct ckpt_grammar grammar = {
     .program = "muster ckpt diff",
-    .help = "usage: muster ckpt diff ONE OTHER [--only NAME] [--skip NAME]\n"
+    .help = "usage: muster ckpt diff SOURCE SOURCE [--only NAME] [--skip NAME]\n"
             "\n"
-            "Prints a line for each tensor and value that ONE and OTHER do not have alike. Both are\n"
-            "what muster ckpt show takes: folders of checkpoints or snapshots, records, manifests,\n"
-            "or files of other programs. Elements are compared bit by bit; of float32 and float64\n"
-            "tensors the largest difference is told.\n"
-            "\n"
+            "Prints a line for each tensor and value that two sources do not have alike. Elements\n"
+            "are compared bit by bit; of float32 and float64 tensors the largest difference is told.\n"
+            "\n" CKPT_SOURCE_HELP "\n"
             "  --only NAME     only what is called so, and what is below it\n"
             "  --skip NAME     nothing that is called so or is below it\n"
             "  -h, --help      show this text\n"
@@ -225,7 +223,7 @@ static int compare(struct comparison *c, const struct ckpt_words *words) {
     ckpt_progress_begin(&c->progress, c->progress.total);
     code = compare_tensors(c);
     code = code ? code : compare_values(c);
-    ckpt_progress_end(&c->progress);
+    ckpt_progress_end(&c->progress, code == 0);
     return code;
 }
 

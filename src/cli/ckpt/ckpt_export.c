@@ -26,11 +26,9 @@ static const struct ckpt_grammar grammar = {
     .help = "usage: muster ckpt export SOURCE --to TARGET [options]\n"
             "\n"
             "Writes the tensors of SOURCE as safetensors files, which PyTorch, Hugging Face's\n"
-            "libraries and others read. SOURCE is what muster ckpt show takes: a folder of\n"
-            "checkpoints or snapshots, of which it is the newest, a record or manifest\n"
-            "(checkpoint-10.json, step-10.json), or a file of another program. Checksums are\n"
-            "compared. Numbers and texts are left out: safetensors files have none.\n"
-            "\n"
+            "libraries and others read. Checksums are compared. Numbers and texts are left out:\n"
+            "safetensors files have none.\n"
+            "\n" CKPT_SOURCE_HELP "\n"
             "  --to TARGET         model.safetensors: that file; else a folder, which is made if it\n"
             "                      is missing. No file is written over\n"
             "  --shard-size SIZE   several files in the folder, of at most so many bytes of tensors\n"
@@ -365,7 +363,7 @@ static int run(struct export *export, struct buf *out) {
     ckpt_progress_begin(&export->progress, export->bytes);
     code = export->folder ? write_folder(export)
                           : write_shard(export, export->words->values[TO], export->items, export->item_count);
-    ckpt_progress_end(&export->progress);
+    ckpt_progress_end(&export->progress, code == 0);
     return code ? code : report(export, out);
 }
 

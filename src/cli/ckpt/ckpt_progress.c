@@ -63,13 +63,13 @@ int ckpt_progress_add(struct ckpt_progress *progress, uint64_t bytes) {
     return caught ? status_fail(MUSTER_ECANCELED, "interrupted") : 0;
 }
 
-void ckpt_progress_end(struct ckpt_progress *progress) {
+void ckpt_progress_end(struct ckpt_progress *progress, bool is_done) {
     if (progress->is_shown && progress->shown_ns > progress->started_ns + FIRST_NS - EACH_NS) {
         write_line("");
     }
     set_handler(SIGINT, SIG_DFL);
     set_handler(SIGTERM, SIG_DFL);
-    if (caught) {
+    if (caught && !is_done) {
         (void)raise(caught);
     }
 }

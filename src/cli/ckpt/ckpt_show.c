@@ -12,10 +12,8 @@ static const struct ckpt_grammar grammar = {
     .program = "muster ckpt show",
     .help = "usage: muster ckpt show [--only NAME] [--skip NAME] [--json] SOURCE\n"
             "\n"
-            "Lists the tensors and values of SOURCE, without reading the tensors. It is a folder of\n"
-            "checkpoints or snapshots, of which it is the newest, a record or manifest\n"
-            "(checkpoint-10.json, step-10.json), or what `muster ckpt import` takes.\n"
-            "\n"
+            "Lists the tensors and values of SOURCE, without reading the tensors.\n"
+            "\n" CKPT_SOURCE_HELP "\n"
             "  --only NAME     only what is called so, and what is below it: model takes\n"
             "                  model.0.weight; can be given several times\n"
             "  --skip NAME     nothing that is called so or is below it; can be given several times\n"

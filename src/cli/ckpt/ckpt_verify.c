@@ -11,10 +11,9 @@ static const struct ckpt_grammar grammar = {
     .help = "usage: muster ckpt verify SOURCE\n"
             "\n"
             "Reads all of SOURCE, compares all checksums, and prints a line for each file or tensor\n"
-            "that is damaged. SOURCE is a folder of checkpoints or snapshots, of which it is the\n"
-            "newest, a record or manifest (checkpoint-10.json, step-10.json), or what muster ckpt\n"
-            "import takes. safetensors files of others have no checksums: they can be read, or not.\n"
-            "\n"
+            "that is damaged. safetensors files of others have no checksums: they can be read, or\n"
+            "not.\n"
+            "\n" CKPT_SOURCE_HELP "\n"
             "  -h, --help      show this text\n"
             "\n"
             "The exit code is 1 if something is damaged.\n",
@@ -75,7 +74,7 @@ int ckpt_verify(int argc, char **argv) {
     if (code == 0) {
         ckpt_progress_begin(&v.progress, bytes_of(archive));
         code = archive_verify(archive, hear, &v);
-        ckpt_progress_end(&v.progress);
+        ckpt_progress_end(&v.progress, code == 0);
         code = code ? code : conclude(&v, archive);
     }
     archive_close(archive);
