@@ -2,6 +2,7 @@
  *
  *   torture [options] KIND COMMAND [argument ...]
  *     KIND           alloc, call, or names of functions (see fail_nth.c)
+ *     argument       one that begins with TMPDIR/ lies in the run's TMPDIR
  *     -p FILE        the preload library (fail_nth.so)
  *     -f             forever: fail every call from the n-th on (default: the n-th alone)
  *     -l             fail calls that libraries make, too
@@ -58,6 +59,24 @@ static void redirect(const struct torture *t, const char *name, int to) {
     (void)close(fd);
 }
 
+/* In the child: the command, whose arguments that begin with TMPDIR/ lie there. */
+static char **placed_command(const struct torture *t, const char *tmp) {
+    static const char prefix[] = "TMPDIR/";
+    size_t count = 0;
+    while (t->command[count]) {
+        count++;
+    }
+    char **placed = calloc(count + 1, sizeof *placed);
+    for (size_t i = 0; placed && i < count; i++) {
+        bool is_there = strncmp(t->command[i], prefix, sizeof prefix - 1) == 0;
+        if (asprintf(&placed[i], "%s%s%s", is_there ? tmp : "", is_there ? "/" : "",
+                     t->command[i] + (is_there ? sizeof prefix - 1 : 0)) < 0) {
+            torture_fail(t->command[i]);
+        }
+    }
+    return placed;
+}
+
 static pid_t start(const struct torture *t, unsigned long n) {
     pid_t pid = fork();
     if (pid != 0) {
@@ -77,6 +96,10 @@ static pid_t start(const struct torture *t, unsigned long n) {
     redirect(t, "stderr", STDERR_FILENO);
     torture_path(t, "tmp", path);
     (void)setenv("TMPDIR", path, 1);
+    char **command = placed_command(t, path);
+    if (!command) {
+        torture_fail("memory");
+    }
     torture_path(t, "report", path);
     (void)setenv("FAIL_REPORT", path, 1);
     (void)setenv("FAIL_KIND", t->kind, 1);
@@ -85,7 +108,7 @@ static pid_t start(const struct torture *t, unsigned long n) {
     (void)setenv("FAIL_SPEECH", t->forever ? "1" : "0", 1);
     set_number("FAIL_AT", n);
     (void)setenv("LD_PRELOAD", t->preload, 1);
-    (void)execvp(t->command[0], t->command);
+    (void)execvp(command[0], command);
     torture_fail(t->command[0]);
     return -1;
 }
