@@ -269,11 +269,12 @@ int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
  *         muster_fsdp_commit(fsdp, ++step, &extra);
  *     }
  *
- * It is found again by as many ranks on the same hosts, or on one host by any number: parts then have other owners, and
- * nothing is copied. With hybrid sharding a host that has none gets another's. With copies on peer hosts (copies_every)
- * as many ranks on as many hosts go on from the newest copy when the memory of a host is gone. Otherwise, and when the
- * agent or its host is gone, `step` is -1: load a snapshot. Without an agent the memory ends with the processes that
- * have it; a group that has shrunk finds its own.
+ * It is found again by any number of ranks. On the same hosts, and on one host with any number, nothing is copied. When
+ * hosts join, or have other numbers of ranks, parts go to their new owners, from memory to memory: the old memory stays
+ * until they have come. With hybrid sharding a host that has none gets another's. With copies on peer hosts
+ * (copies_every) as many ranks on as many hosts go on from the newest copy when the memory of a host is gone.
+ * Otherwise, when an agent or its host is gone, `step` is -1: load a snapshot. Without an agent the memory ends with
+ * the processes that have it; a group that has shrunk finds its own.
  *
  * Programs see the committed copy read-only: one that writes to parameters (muster_fsdp_range()) after the first commit
  * gets SIGSEGV. So does a process that writes wildly before it dies. What is promised: no write through an address that
@@ -300,9 +301,10 @@ struct muster_fsdp_keep_options {
  * an earlier life, whose state is there now, in the parameters, the optimizer and `extra`; or -1: nothing was found,
  * and the state is as it was. extra: the program's own tensors and values, as for a snapshot; NULL: none. It is read or
  * written during calls alone. Reserves memory for two copies (muster_fsdp_memory(), kept_bytes is the second); while it
- * runs there is a third. Collective; blocks. Where a host has no room for it (MUSTER_ENOMEM), or its agent does not
- * answer (MUSTER_ECONNECT, MUSTER_ETIMEOUT), all ranks get that code, and training may go on without. MUSTER_EINVAL: it
- * is kept already. Other failures abort the group. MUSTER_ECORRUPT: `extra` was damaged in memory. */
+ * runs there is a third, and where parts move there are the two that they come from. Collective; blocks. Where a host
+ * has no room for it (MUSTER_ENOMEM), or its agent does not answer (MUSTER_ECONNECT, MUSTER_ETIMEOUT), all ranks get
+ * that code, and training may go on without. MUSTER_EINVAL: it is kept already. Other failures abort the group.
+ * MUSTER_ECORRUPT: `extra` was damaged in memory. */
 int muster_fsdp_keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
                      const struct muster_snapshot_state *extra, const struct muster_fsdp_keep_options *options,
                      int64_t *out_step);

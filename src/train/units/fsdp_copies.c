@@ -110,10 +110,9 @@ static void tell(struct fsdp_copies *copies, const struct muster_fsdp *fsdp, int
     }
 }
 
-int fsdp_copies_open(const struct fsdp_table *table, const char *name, uint64_t every, int64_t *out_step) {
+int fsdp_copies_open(const struct fsdp_table *table, const char *name, uint64_t every, int64_t *moved_step) {
     struct muster_fsdp *fsdp = table->fsdp;
-    int64_t committed = copies_step(fsdp->kept->copies);
-    *out_step = COMMIT_NOTHING;
+    int64_t committed = *moved_step >= 0 ? *moved_step : copies_step(fsdp->kept->copies);
     if (every == 0 || !are_of_use(fsdp)) {
         return MUSTER_OK;
     }
@@ -139,8 +138,8 @@ int fsdp_copies_open(const struct fsdp_table *table, const char *name, uint64_t 
     status = peer_copies_open(&options, &copies->peers);
     if (status == MUSTER_OK && committed < 0 && peer_copies_found(copies->peers) >= 0) {
         status = fetch(copies, table);
-        *out_step = peer_copies_found(copies->peers);
-        tell(copies, fsdp, *out_step);
+        *moved_step = peer_copies_found(copies->peers);
+        tell(copies, fsdp, *moved_step);
     }
     return status;
 }

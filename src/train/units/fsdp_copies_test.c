@@ -237,15 +237,17 @@ static void a_damaged_copy_is_not_used(void **state) {
     run(&lives);
 }
 
+/* What is committed moves; where a host is lost as well, its copy does. */
 static void hosts_may_change_places(void **state) {
     (void)state;
     const size_t where[] = {TWO_HOSTS, THREE_HOSTS};
     for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
         struct lives lives = {
-            .place = &places[where[i]], .after_step = commit, .every = 1, .from = SAVED, .note = note, .swaps = true};
+            .place = &places[where[i]], .after_step = commit, .every = 1, .from = SAVED, .swaps = true};
         run(&lives);
         lives.lost_from = 1;
         lives.lost = where[i] == THREE_HOSTS;
+        lives.note = lives.lost ? note : NULL;
         run(&lives);
     }
 }

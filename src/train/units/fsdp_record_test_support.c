@@ -223,6 +223,16 @@ void copies_close(struct copies *copies) {
     (void)copies;
 }
 
+size_t copies_sources(const struct copies *copies, const struct copies_source **out, int64_t *out_step) {
+    (void)copies, (void)out, (void)out_step;
+    return 0;
+}
+
+int copies_settle(struct copies *copies, struct muster_group *group) {
+    (void)copies, (void)group;
+    return MUSTER_OK;
+}
+
 int64_t copies_step(const struct copies *copies) {
     (void)copies;
     return COMMIT_NOTHING;

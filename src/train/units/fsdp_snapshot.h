@@ -52,6 +52,17 @@ bool fsdp_walk_is_done(const struct fsdp_table *table, const struct fsdp_walk *w
 /* What part `part` has of an extent; false: nothing. */
 bool fsdp_table_overlap(const struct fsdp_table *table, const struct fsdp_extent *extent, uint32_t part,
                         struct fsdp_extent *out);
+/* The number of a sharded tensor's parameter among the layout's items. */
+uint32_t fsdp_table_item(const struct fsdp_table *table, size_t tensor);
+
+/* Memory of a row: the fsdp's own, or that of another world. */
+struct fsdp_stored {
+    const struct unit_layout *layout;
+    float *values, *remembered;
+};
+/* Where an extent lies that is all in part `part`, which the row has. */
+float *fsdp_stored_at(const struct fsdp_table *table, const struct fsdp_stored *stored,
+                      const struct fsdp_extent *extent, uint32_t part);
 /* Where this host stores an extent that lies in the part of its rank `column`. */
 float *fsdp_table_at(const struct fsdp_table *table, const struct fsdp_extent *extent, uint32_t column);
 
