@@ -272,9 +272,9 @@ int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
  * It is found again by any number of ranks. On the same hosts, and on one host with any number, nothing is copied. When
  * hosts join, or have other numbers of ranks, parts go to their new owners, from memory to memory: the old memory stays
  * until they have come. With hybrid sharding a host that has none gets another's. With copies on peer hosts
- * (copies_every) as many ranks on as many hosts go on from the newest copy when the memory of a host is gone.
- * Otherwise, when an agent or its host is gone, `step` is -1: load a snapshot. Without an agent the memory ends with
- * the processes that have it; a group that has shrunk finds its own.
+ * (copies_every) any number of ranks goes on from the newest copy when the memory of a host is gone. Otherwise, when an
+ * agent or its host is gone, `step` is -1: load a snapshot. Without an agent the memory ends with the processes that
+ * have it; a group that has shrunk finds its own.
  *
  * Programs see the committed copy read-only: one that writes to parameters (muster_fsdp_range()) after the first commit
  * gets SIGSEGV. So does a process that writes wildly before it dies. What is promised: no write through an address that

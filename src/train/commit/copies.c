@@ -28,7 +28,7 @@ struct copies {
     char *views[COMMIT_COPIES]; /* where copies are read: the same memory, mapped read-only; NULL: not yet */
     uint32_t writer, writer_count;
     uint32_t current;
-    bool is_begun;
+    bool is_begun, is_given_up;
     int64_t step;
     struct commit_life life;
     struct copies_search search;     /* until what it has found has moved */
@@ -157,6 +157,7 @@ static void take_choice(struct copies *copies, const struct copies_options *o) {
         copies->life.failures = choice->failures;
         return;
     }
+    copies->is_given_up = true;
     (void)str_format(copies->note, sizeof copies->note,
                      "the program has failed %" PRIu32 " time%s in a row after step %" PRId64
                      ": the state of that step in memory is given up",
@@ -219,7 +220,7 @@ size_t copies_sources(const struct copies *copies, const struct copies_source **
 
 /* What is left of other worlds goes. */
 static int drop_others(struct copies *copies) {
-    int status = held_finds_drop(&copies->search.finds, copies->search.holder, copies->name);
+    int status = copies_search_drop(&copies->search, copies->name);
     forget_sources(copies);
     return status;
 }
@@ -248,7 +249,7 @@ static int find_or_make(struct copies *copies, const struct copies_options *o, i
     *fd = copies_search_take_own(search);
     *has = *fd >= 0;
     bool makes = !*has && copies_is_first(o), drops = makes && !search->choice.way.moves;
-    int status = snapshot_agree(o->group, drops ? held_finds_drop(&search->finds, search->holder, NULL) : MUSTER_OK);
+    int status = snapshot_agree(o->group, drops ? copies_search_drop(search, NULL) : MUSTER_OK);
     if (drops) {
         held_finds_done(&search->finds);
     }
@@ -338,6 +339,10 @@ void copies_close(struct copies *copies) {
 
 int64_t copies_step(const struct copies *copies) {
     return copies->step;
+}
+
+bool copies_is_given_up(const struct copies *copies) {
+    return copies->is_given_up;
 }
 
 const char *copies_note(const struct copies *copies) {

@@ -72,6 +72,8 @@ void copies_close(struct copies *copies);
 /* The step that is committed; COMMIT_NOTHING: none yet. */
 int64_t copies_step(const struct copies *copies);
 
+/* Was a step found that is not used, because the program fails with it? */
+bool copies_is_given_up(const struct copies *copies);
 /* A sentence: why the step that was found is not used; or "". */
 const char *copies_note(const struct copies *copies);
 

@@ -14,18 +14,8 @@
 
 /* ---- looking ---- */
 
-static const char *local_rank(void) {
-    return getenv("LOCAL_RANK");
-}
-
 bool copies_holds(const struct copies_options *o, const struct holder *holder) {
-    const char *local = local_rank();
-    return copies_is_first(o) || !holder_is_agent(holder) || (local && strcmp(local, "0") == 0);
-}
-
-static bool looks_for_all(const struct copies_options *o, const struct holder *holder) {
-    const char *local = local_rank();
-    return o->copy_bytes && (!holder_is_agent(holder) || (local && strcmp(local, "0") == 0));
+    return copies_is_first(o) || holder_looks_after_others(holder);
 }
 
 /* One agent may have several rows: of hosts that are simulated, or of ranks that share with nobody. What is cut in
@@ -35,20 +25,21 @@ static bool is_of_host(const struct copies_options *o) {
 }
 
 static int look(struct copies_search *search, const struct copies_options *o) {
-    const char *local = local_rank(), *host = getenv("MUSTER_HOST_ID");
+    const char *host = getenv("MUSTER_HOST_ID");
     char hosts[HELD_FIND_NAME_BYTES], ranks[HELD_FIND_NAME_BYTES];
     (void)str_format(hosts, sizeof hosts, "%.64s/host %.55s", o->name, host ? host : "");
     (void)str_format(ranks, sizeof ranks, "%.64s/rank ", o->name);
     if (is_of_host(o)) {
         (void)str_copy(search->role, sizeof search->role, hosts);
     } else {
-        (void)str_format(search->role, sizeof search->role, "%s%.55s", ranks, local ? local : "0");
+        (void)str_format(search->role, sizeof search->role, "%s%.55s", ranks, holder_local_rank());
+        search->counted = holder_local_size();
     }
     if (!copies_holds(o, search->holder)) {
         return MUSTER_OK;
     }
     int status = held_finds_look(&search->finds, search->holder, search->role);
-    if (status == MUSTER_OK && looks_for_all(o, search->holder)) { /* of other worlds, too */
+    if (status == MUSTER_OK && o->copy_bytes && holder_looks_after_others(search->holder)) { /* of other worlds, too */
         status = held_finds_look(&search->finds, search->holder, hosts);
         status = status ? status : held_finds_look_on(&search->finds, search->holder, ranks);
     }
@@ -99,6 +90,11 @@ static void offer_finds(struct copies_search *search, const struct copies_option
         found->is_own = !own || !own->is_own;
         own = found->is_own ? found : own;
     }
+}
+
+int copies_search_drop(const struct copies_search *search, const char *name) {
+    const struct held_use use = {.role = search->role, .name = name, .counted = search->counted};
+    return held_finds_drop(&search->finds, search->holder, &use);
 }
 
 int copies_search_begin(struct copies_search *search, const struct copies_options *o, uint32_t writer_count) {

@@ -43,6 +43,7 @@ struct copies_found {
 struct copies_search {
     struct holder *holder;
     char role[HELD_FIND_NAME_BYTES];
+    uint32_t counted;        /* ranks of this launcher, if each is a row */
     struct held_finds finds; /* of this rank */
     struct copies_found *own;
     size_t own_count;
@@ -51,6 +52,8 @@ struct copies_search {
     struct copies_choice choice;
 };
 
+/* What was found goes; name: but for the row's memory of that name. NULL: that too. */
+int copies_search_drop(const struct copies_search *search, const char *name);
 /* There is no room for what moves: nothing has been found, then. */
 void copies_search_forgo(struct copies_search *search);
 

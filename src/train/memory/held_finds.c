@@ -50,7 +50,7 @@ bool held_find_is_of(const struct held_find *find, const char *role) {
     return is;
 }
 
-static int look_at(struct held_finds *finds, struct holder *holder, const char *name) {
+static int look_at(struct held_finds *finds, struct holder *holder, const char *name, uint32_t number) {
     int fd = -1, status = find_named(finds, name) ? MUSTER_ENOENT : holder_get(holder, name, &fd);
     if (status != MUSTER_OK) {
         return status == MUSTER_ENOENT ? MUSTER_OK : status;
@@ -60,7 +60,7 @@ static int look_at(struct held_finds *finds, struct holder *holder, const char *
         (void)close(fd);
         return status_fail(MUSTER_ENOMEM, "no memory for a list of %zu descriptors", finds->count + 1);
     }
-    *find = (struct held_find){.fd = fd};
+    *find = (struct held_find){.fd = fd, .number = number};
     (void)str_copy(find->name, sizeof find->name, name);
     if (state_region_adopt(fd, 0, &find->region) != MUSTER_OK) {
         find->region = (struct state_region){.memory = NULL};
@@ -69,23 +69,27 @@ static int look_at(struct held_finds *finds, struct holder *holder, const char *
     return MUSTER_OK;
 }
 
-int held_finds_look(struct held_finds *finds, struct holder *holder, const char *role) {
+static int look_for(struct held_finds *finds, struct holder *holder, const char *role, uint32_t number) {
     char name[HELD_FIND_NAME_BYTES];
     int status = MUSTER_OK;
     for (size_t variant = 0; status == MUSTER_OK && variant < VARIANTS; variant++) {
         (void)name_variant(role, variant, name);
-        status = look_at(finds, holder, name);
+        status = look_at(finds, holder, name, number);
     }
     return status;
+}
+
+int held_finds_look(struct held_finds *finds, struct holder *holder, const char *role) {
+    return look_for(finds, holder, role, HELD_NOT_COUNTED);
 }
 
 int held_finds_look_on(struct held_finds *finds, struct holder *holder, const char *roles) {
     char role[HELD_FIND_NAME_BYTES], name[HELD_FIND_NAME_BYTES];
     bool is_there = true;
     int status = MUSTER_OK;
-    for (unsigned number = 0; status == MUSTER_OK && is_there; number++) {
+    for (uint32_t number = 0; status == MUSTER_OK && is_there; number++) {
         (void)str_format(role, sizeof role, "%s%u", roles, number);
-        status = held_finds_look(finds, holder, role);
+        status = look_for(finds, holder, role, number);
         is_there = false;
         for (size_t variant = 0; variant < VARIANTS; variant++) {
             is_there = is_there || (name_variant(role, variant, name) && find_named(finds, name));
@@ -104,11 +108,18 @@ void held_finds_free_name(const struct held_finds *finds, const char *role, char
     }
 }
 
-int held_finds_drop(const struct held_finds *finds, struct holder *holder, const char *but) {
+static bool is_used(const struct held_find *find, const struct held_use *use) {
+    if (held_find_is_of(find, use->role)) {
+        return use->name && strcmp(use->name, find->name) == 0;
+    }
+    return find->number != HELD_NOT_COUNTED && find->number < use->counted;
+}
+
+int held_finds_drop(const struct held_finds *finds, struct holder *holder, const struct held_use *use) {
     int status = MUSTER_OK;
     for (size_t i = finds->count; status == MUSTER_OK && i > 0; i--) {
-        const char *name = finds->items[i - 1].name;
-        status = but && strcmp(but, name) == 0 ? MUSTER_OK : holder_drop(holder, name);
+        const struct held_find *find = &finds->items[i - 1];
+        status = is_used(find, use) ? MUSTER_OK : holder_drop(holder, find->name);
     }
     return status;
 }

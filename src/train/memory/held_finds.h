@@ -5,16 +5,19 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "train/memory/holder.h"
 #include "train/memory/state_region.h"
 
 enum { HELD_FIND_NAME_BYTES = 128 };
+#define HELD_NOT_COUNTED UINT32_MAX
 
 struct held_find {
     char name[HELD_FIND_NAME_BYTES];
     int fd;                     /* -1: somebody has taken it */
     struct state_region region; /* all of it; memory is NULL where it cannot be mapped */
+    uint32_t number;            /* of its role among those that are counted; HELD_NOT_COUNTED */
     bool is_needed;             /* its name is not given to other memory */
 };
 
@@ -39,8 +42,14 @@ int held_finds_look_on(struct held_finds *finds, struct holder *holder, const ch
 /* A name of the role that no needed memory has: the same one until that changes. */
 void held_finds_free_name(const struct held_finds *finds, const char *role, char out[HELD_FIND_NAME_BYTES]);
 
-/* Drops all names but `but`; NULL: all. The last first, so that whoever looks later finds all that is left. */
-int held_finds_drop(const struct held_finds *finds, struct holder *holder, const char *but);
+/* Which names are in use from now on. */
+struct held_use {
+    const char *role, *name; /* this process's, and its name; name NULL: none of the role */
+    uint32_t counted;        /* counted roles up to this number are other processes' business */
+};
+
+/* Drops all names that are not in use. The last first, so that whoever looks later finds all that is left. */
+int held_finds_drop(const struct held_finds *finds, struct holder *holder, const struct held_use *use);
 
 /* Unmaps all and forgets it; it stays held. */
 void held_finds_done(struct held_finds *finds);

@@ -1,7 +1,8 @@
 /* State in memory goes to other owners when the world changes: lives of different ranks, on hosts that join or have
- * other numbers of ranks, go on at the step that was committed last, with the bits of all tensors. Lives are of the
- * same processes, which hold the memory themselves; those that a life does not need keep what they had, which gets old.
- */
+ * other numbers of ranks, go on at the step that was committed last, with the bits of all tensors; where hosts are
+ * lost, at the step that was copied last. Lives are of the same processes, which hold the memory themselves; those that
+ * a life does not need keep what they had, which gets old. */
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@
 #include <muster/collective.h>
 
 #include "base/fnv.h"
+#include "base/str.h"
+#include "train/memory/holder.h"
 #include "train/units/fsdp_parts.h"
 #include "train/units/fsdp_snapshot_test_support.h"
 
@@ -24,6 +27,16 @@ enum { HOSTS = 3, EACH = 2, RANKS = HOSTS * EACH, WORLDS_MAX = 8, STEPS = 2 };
 struct world {
     uint32_t ranks;
     enum muster_fsdp_sharding sharding;
+    uint64_t copies_every;
+    uint32_t lost; /* ranks whose memory is gone when it begins */
+    int back;      /* so many steps, or ANEW */
+};
+enum { ANEW = 99 };
+
+/* What a life needs to know. */
+struct life {
+    const struct world *world;
+    int64_t from;
 };
 
 static struct added added;
@@ -57,19 +70,35 @@ static uint64_t digest_of(struct rank *rank, struct muster_fsdp *fsdp, struct mu
 
 /* ---- hooks ---- */
 
+/* Whatever has been started is whole. */
+static void await_copy(struct rank *rank, const struct muster_fsdp *fsdp) {
+    struct muster_fsdp_copy_statistics numbers;
+    do {
+        (void)poll(NULL, 0, 1);
+        rank_check_code(rank, muster_fsdp_copy_statistics(fsdp, &numbers), 0);
+        rank_check(rank, numbers.failed == 0);
+    } while (numbers.completed < numbers.started);
+}
+
 static void commit_step(struct rank *rank, struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, int64_t step) {
     added_init(&added, step);
     rank_check_code(rank, muster_fsdp_commit(fsdp, step, &added.state), 0);
+    await_copy(rank, fsdp);
     digests[step] = digest_of(rank, fsdp, optimizer);
 }
 
 static int keep(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
                 struct muster_optimizer *optimizer) {
-    int64_t step = 99, wanted = *(const int64_t *)job->context;
+    const struct life *life = job->context;
+    struct muster_fsdp_keep_options options = MUSTER_FSDP_KEEP_OPTIONS_INIT;
+    int64_t step = 99;
+    options.copies_every = life->world->copies_every;
     added_init(&added, 0);
     added.alphabet[0] = '\0';
-    rank_check_code(rank, muster_fsdp_keep(fsdp, optimizer, &added.state, NULL, &step), 0);
-    rank_check(rank, step == wanted);
+    rank_check_code(rank, muster_fsdp_keep(fsdp, optimizer, &added.state, &options, &step), 0);
+    rank_check(rank, step == life->from);
+    bool is_copy = life->world->lost != 0 && step >= 0;
+    rank_check(rank, (strstr(muster_fsdp_keep_note(fsdp), "of the copies on peer hosts") != NULL) == is_copy);
     if (step < 0) {
         commit_step(rank, fsdp, optimizer, 0);
         return 0;
@@ -106,11 +135,12 @@ static void live(struct rank *rank, struct muster_group *all, const struct world
     struct muster_group *group = join(rank, all, world->ranks);
     struct rank inner = *rank;
     struct job job = JOB_INIT;
+    const struct life life = {world, from};
     job.options.sharding = world->sharding;
     job.prepare = keep;
     job.after_step = commit;
     job.conclude = leave;
-    job.context = &from;
+    job.context = &life;
     job.first_step = from < 0 ? 0 : (uint32_t)from;
     job.steps = job.first_step + STEPS;
     if (group) {
@@ -119,8 +149,33 @@ static void live(struct rank *rank, struct muster_group *all, const struct world
         job_run(&inner, &job, group);
     }
     muster_group_free(group);
-    rank_check_code(rank, muster_broadcast(all, digests, sizeof digests / sizeof digests[0], MUSTER_UINT64, 0, NULL),
+    rank_check_code(rank,
+                    muster_broadcast(all, digests, sizeof digests / sizeof digests[0], MUSTER_UINT64,
+                                     (uint32_t)__builtin_ctz(world->ranks), NULL),
                     0);
+}
+
+/* As if its host had been lost. */
+static void forget(struct rank *rank) {
+    const char *host = getenv("MUSTER_HOST_ID");
+    struct holder *holder = NULL;
+    char name[64];
+    rank_check_code(rank, holder_open(&holder), 0);
+    for (size_t i = 0; i < 2; i++) {
+        const char *ending = i == 0 ? "" : "+";
+        (void)str_format(name, sizeof name, "training/rank 0%s", ending);
+        rank_check_code(rank, holder_drop(holder, name), 0);
+        (void)str_format(name, sizeof name, "training/host %s%s", host, ending);
+        rank_check_code(rank, holder_drop(holder, name), 0);
+        (void)str_format(name, sizeof name, "training/peer %s 0%s", host, ending);
+        rank_check_code(rank, holder_drop(holder, name), 0);
+    }
+    holder_close(holder);
+}
+
+static int64_t next_step(int64_t step, int back) {
+    int64_t committed = (step < 0 ? 0 : step) + STEPS;
+    return back == ANEW ? -1 : committed - back;
 }
 
 /* Ends with a world of ranks 0. */
@@ -129,8 +184,11 @@ static int live_in_worlds(struct rank *rank, void *argument) {
     struct muster_group *all = rank_group(rank, NULL);
     int64_t step = -1;
     for (size_t i = 0; worlds[i].ranks != 0; i++) {
+        if (worlds[i].lost >> rank->rank & 1) {
+            forget(rank);
+        }
+        step = i == 0 ? step : next_step(step, worlds[i].back);
         live(rank, all, &worlds[i], step);
-        step = (step < 0 ? 0 : step) + STEPS;
     }
     muster_group_free(all);
     return 0;
@@ -154,22 +212,61 @@ enum {
 
 static void hosts_join_and_numbers_of_ranks_change(void **state) {
     (void)state;
-    const struct world worlds[] = {{HOST_0, MUSTER_FSDP_FULL},       {HOST_0 | HOST_1, MUSTER_FSDP_FULL},
-                                   {ONE_EACH, MUSTER_FSDP_FULL},     {EVERYBODY, MUSTER_FSDP_FULL},
-                                   {UNEVEN_HOSTS, MUSTER_FSDP_FULL}, {EVERYBODY, MUSTER_FSDP_FULL},
-                                   {ONE_EACH, MUSTER_FSDP_FULL},     {0, MUSTER_FSDP_FULL}};
+    const struct world worlds[] = {
+        {.ranks = HOST_0},       {.ranks = HOST_0 | HOST_1}, {.ranks = ONE_EACH}, {.ranks = EVERYBODY},
+        {.ranks = UNEVEN_HOSTS}, {.ranks = EVERYBODY},       {.ranks = ONE_EACH}, {.ranks = 0}};
     run(worlds);
 }
 
 static void the_kind_of_sharding_changes(void **state) {
     (void)state;
-    const struct world worlds[] = {{HOST_0 | HOST_1, MUSTER_FSDP_FULL},
-                                   {HOST_0 | HOST_1, MUSTER_FSDP_HYBRID},
-                                   {RANK(0), MUSTER_FSDP_FULL},
-                                   {EVERYBODY, MUSTER_FSDP_HYBRID},
-                                   {ONE_EACH, MUSTER_FSDP_HYBRID},
-                                   {RANK(0) | RANK(2), MUSTER_FSDP_FULL},
-                                   {0, MUSTER_FSDP_FULL}};
+    const struct world worlds[] = {{.ranks = HOST_0 | HOST_1},
+                                   {.ranks = HOST_0 | HOST_1, .sharding = MUSTER_FSDP_HYBRID},
+                                   {.ranks = RANK(0)},
+                                   {.ranks = EVERYBODY, .sharding = MUSTER_FSDP_HYBRID},
+                                   {.ranks = ONE_EACH, .sharding = MUSTER_FSDP_HYBRID},
+                                   {.ranks = RANK(0) | RANK(2)},
+                                   {.ranks = 0}};
+    run(worlds);
+}
+
+static void hosts_are_lost_that_had_copies_elsewhere(void **state) {
+    (void)state;
+    const struct world pairs[] = {{.ranks = HOST_0 | HOST_1, .copies_every = 1},
+                                  {.ranks = HOST_0, .copies_every = 1, .lost = HOST_1},
+                                  {.ranks = HOST_0 | HOST_2, .copies_every = 1},
+                                  {.ranks = HOST_2, .copies_every = 1, .lost = HOST_0},
+                                  {.ranks = EVERYBODY, .copies_every = 1},
+                                  {.ranks = HOST_0 | HOST_1, .copies_every = 1, .lost = HOST_2},
+                                  {.ranks = ONE_EACH, .copies_every = 1},
+                                  {.ranks = RANK(0) | RANK(4), .copies_every = 1, .lost = HOST_1},
+                                  {.ranks = RANK(4), .copies_every = 1, .lost = HOST_0},
+                                  {.ranks = ONE_EACH, .copies_every = 1},
+                                  {.ranks = HOST_1 | HOST_2, .copies_every = 1, .lost = HOST_0},
+                                  {.ranks = 0}};
+    run(pairs);
+}
+
+/* Of two steps in each life the first one is copied. */
+static void steps_that_were_not_copied_are_made_again(void **state) {
+    (void)state;
+    const struct world worlds[] = {{.ranks = ONE_EACH, .copies_every = 9},
+                                   {.ranks = RANK(0) | RANK(2), .copies_every = 9, .lost = HOST_2, .back = STEPS},
+                                   {.ranks = EVERYBODY, .copies_every = 9},
+                                   {.ranks = HOST_0 | HOST_2, .copies_every = 9, .lost = HOST_1, .back = STEPS - 1},
+                                   {.ranks = 0}};
+    run(worlds);
+}
+
+/* A host comes back with memory of steps that the others have made again. */
+static void what_is_old_is_not_mixed_with_the_new(void **state) {
+    (void)state;
+    const struct world worlds[] = {{.ranks = ONE_EACH},
+                                   {.ranks = RANK(0) | RANK(2), .back = ANEW},
+                                   {.ranks = RANK(0) | RANK(2), .back = 0},
+                                   {.ranks = EVERYBODY},
+                                   {.ranks = ONE_EACH, .lost = HOST_0, .back = ANEW},
+                                   {.ranks = 0}};
     run(worlds);
 }
 
@@ -179,6 +276,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts_join_and_numbers_of_ranks_change),
         cmocka_unit_test(the_kind_of_sharding_changes),
+        cmocka_unit_test(hosts_are_lost_that_had_copies_elsewhere),
+        cmocka_unit_test(steps_that_were_not_copied_are_made_again),
+        cmocka_unit_test(what_is_old_is_not_mixed_with_the_new),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

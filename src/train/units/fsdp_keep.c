@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <muster/collective.h>
-
-#include "base/fnv.h"
 #include "base/sized.h"
 #include "base/status.h"
 #include "train/moves/move.h"
@@ -22,22 +19,11 @@ static size_t values_bytes(const struct muster_fsdp *fsdp) {
     return fsdp->layout->stored_count * sizeof(float); /* whole cache lines: see unit_layout.h */
 }
 
-/* Of what is kept, wherever its parts lie. */
-static uint64_t fingerprint_of(const struct fsdp_table *table) {
-    const struct unit_layout *layout = table->fsdp->layout;
-    uint64_t hash = state_hash(&table->all);
-    for (uint32_t i = 0; i < layout->item_count; i++) {
-        hash = fnv_bytes(hash, &layout->items[i].offset, sizeof layout->items[i].offset);
-        hash = fnv_bytes(hash, &layout->items[i].block, sizeof layout->items[i].block); /* cuts depend on it */
-    }
-    return hash;
-}
-
 /* The host's parameters, then what is remembered of them. What else there is lies behind, as bytes. */
 static struct commit_kind kind_of(const struct fsdp_table *table) {
     return (struct commit_kind){.copy_bytes = values_bytes(table->fsdp) + (table->region ? table->region->bytes : 0),
                                 .extra_bytes = state_bytes(&table->common),
-                                .fingerprint = fingerprint_of(table)};
+                                .fingerprint = fsdp_table_fingerprint(table)};
 }
 
 static struct commit_place place_of(const struct muster_fsdp *fsdp) {
@@ -108,18 +94,11 @@ static int move_in(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
     return status;
 }
 
-/* The items of this state, cut for another place. */
-static int lay_out(const struct fsdp_table *table, const struct commit_place *place, struct unit_layout **out) {
-    const struct unit_layout *own = table->fsdp->layout;
-    return unit_layout_create(own->items, own->item_count, own->unit_count, place->part_count, place->first,
-                              place->stride, out);
-}
-
 static size_t row_bytes(const void *context, const struct commit_place *place) {
     const struct fsdp_table *table = context;
     struct unit_layout *layout = NULL;
     size_t count = 0;
-    if (lay_out(table, place, &layout) == MUSTER_OK) {
+    if (fsdp_table_lay_out(table, place, &layout) == MUSTER_OK) {
         count = layout->stored_count + table->slot_count * layout->stored_learns_count;
     }
     unit_layout_free(layout);
@@ -187,20 +166,10 @@ static void commit(struct muster_fsdp *fsdp, const struct fsdp_table *table, int
 
 /* ---- from another world ---- */
 
-static uint32_t item_of(const void *context, size_t tensor) {
-    return fsdp_table_item(context, tensor);
-}
-
 static const float *in_row(const void *context, const struct move_source *source, const struct move_range *range,
                            uint32_t part) {
     const struct fsdp_extent extent = {range->tensor, range->offset, range->count};
     return fsdp_stored_at(context, source->memory, &extent, part);
-}
-
-static float *in_fsdp(const void *context, const struct move_range *range) {
-    const struct fsdp_table *table = context;
-    const struct fsdp_extent extent = {range->tensor, range->offset, range->count};
-    return fsdp_table_at(table, &extent, table->fsdp->mesh.column);
 }
 
 /* stored: room for each; with memory where this rank has it. */
@@ -211,7 +180,7 @@ static int read_sources(const struct fsdp_table *table, const struct copies_sour
         sources[i] = (struct move_source){.rank = found[i].rank, .place = found[i].place};
         struct unit_layout *layout = NULL;
         if (found[i].copy) {
-            status = lay_out(table, &found[i].place, &layout);
+            status = fsdp_table_lay_out(table, &found[i].place, &layout);
             sources[i].memory = &stored[i];
         }
         if (layout) {
@@ -219,51 +188,6 @@ static int read_sources(const struct fsdp_table *table, const struct copies_sour
             stored[i] = (struct fsdp_stored){layout, values, values + layout->stored_count};
         }
     }
-    return status;
-}
-
-/* What every rank has whole. */
-static int share_common(const struct fsdp_table *table, const struct copies_source *source) {
-    struct muster_group *group = table->fsdp->mesh.group;
-    size_t bytes = state_bytes(&table->common), unit = sizeof(uint64_t);
-    void *common = aligned_alloc(unit, (bytes + unit) / unit * unit);
-    int status = common ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for %zu bytes of a state", bytes);
-    status = snapshot_agree(group, status);
-    if (status == MUSTER_OK && common) {
-        if (source->extra) {
-            memcpy(common, source->extra, bytes);
-        }
-        status = muster_broadcast(group, common, bytes, MUSTER_UINT8, source->rank, NULL);
-        status = status ? status : snapshot_agree(group, state_bytes_read(&table->common, common));
-    }
-    free(common);
-    return status;
-}
-
-static int move_from(const struct fsdp_table *table, const struct copies_source *found, size_t count,
-                     struct move_source *sources, struct fsdp_stored *stored) {
-    const struct muster_fsdp *fsdp = table->fsdp;
-    struct unit_layout *old = NULL;
-    int status = sources && stored ? read_sources(table, found, count, sources, stored)
-                                   : status_fail(MUSTER_ENOMEM, "no memory for a list of %zu sources", count);
-    status = status ? status : lay_out(table, &found[0].place, &old);
-    status = snapshot_agree(fsdp->mesh.group, status);
-    if (status == MUSTER_OK) {
-        const struct move_options options = {.group = fsdp->mesh.group,
-                                             .old = old,
-                                             .now = fsdp->layout,
-                                             .part = fsdp->mesh.part,
-                                             .tensor_count = table->sharded.tensor_count,
-                                             .sources = sources,
-                                             .source_count = count,
-                                             .context = table,
-                                             .item = item_of,
-                                             .from = in_row,
-                                             .to = in_fsdp};
-        status = move_state(&options);
-        status = status ? status : share_common(table, &found[0]);
-    }
-    unit_layout_free(old);
     return status;
 }
 
@@ -276,7 +200,12 @@ static int move_over(const struct fsdp_table *table, int64_t *out_step) {
     }
     struct move_source *sources = calloc(count, sizeof *sources);
     struct fsdp_stored *stored = calloc(count, sizeof *stored);
-    int status = move_from(table, found, count, sources, stored);
+    int status = sources && stored ? read_sources(table, found, count, sources, stored)
+                                   : status_fail(MUSTER_ENOMEM, "no memory for a list of %zu sources", count);
+    status = snapshot_agree(table->fsdp->mesh.group, status);
+    if (status == MUSTER_OK) {
+        status = fsdp_move_in(table, &(const struct fsdp_move){sources, count, in_row, found[0].extra});
+    }
     for (size_t i = 0; stored && i < count; i++) {
         unit_layout_free((struct unit_layout *)(uintptr_t)stored[i].layout);
     }
