@@ -14,6 +14,7 @@
 #include <muster/collective.h>
 
 #include "base/fnv.h"
+#include "base/status.h"
 #include "base/str.h"
 #include "train/memory/holder.h"
 #include "train/units/fsdp_parts.h"
@@ -24,12 +25,24 @@ enum { HOSTS = 3, EACH = 2, RANKS = HOSTS * EACH, WORLDS_MAX = 8, STEPS = 2 };
 /* A bit for each rank that takes part: ranks 2h and 2h + 1 are on host h. */
 #define RANK(number) (1u << (number))
 
+/* Where a rank is killed while a state moves. */
+enum point {
+    NOWHERE,
+    WHILE_IT_GETS,    /* it has not got its part */
+    BEFORE_ITS_LABEL, /* it has, and does not say so */
+    BEFORE_IT_DROPS,  /* the old memory, which others do */
+    POINTS
+};
+
 struct world {
     uint32_t ranks;
     enum muster_fsdp_sharding sharding;
     uint64_t copies_every;
-    uint32_t lost; /* ranks whose memory is gone when it begins */
-    int back;      /* so many steps, or ANEW */
+    uint32_t lost;    /* ranks whose memory is gone when it begins */
+    int back;         /* so many steps, or ANEW */
+    enum point dies;  /* in the middle of keeping: then no step is made */
+    uint32_t victim;  /* rank of the test */
+    bool has_no_room; /* the victim: for new memory beside the old */
 };
 enum { ANEW = 99 };
 
@@ -37,10 +50,70 @@ enum { ANEW = 99 };
 struct life {
     const struct world *world;
     int64_t from;
+    bool is_victim, is_after_death; /* the life before was one of a death */
 };
 
 static struct added added;
 static uint64_t digests[64]; /* of each step, as it was committed; on ranks that were there */
+
+/* ---- a death ---- */
+
+static enum point dies;             /* where this rank does */
+static struct muster_group *living; /* the others hear of it by this group */
+
+int __real_muster_all_to_all_v(struct muster_group *group, const void *send, const size_t *send_counts, void *receive,
+                               const size_t *receive_counts, enum muster_type type, struct muster_work **work);
+int __wrap_muster_all_to_all_v(struct muster_group *group, const void *send, const size_t *send_counts, void *receive,
+                               const size_t *receive_counts, enum muster_type type, struct muster_work **work);
+void __real_commit_table_label(struct commit_table *table, uint32_t writer, uint32_t copy, int64_t step);
+void __wrap_commit_table_label(struct commit_table *table, uint32_t writer, uint32_t copy, int64_t step);
+int __real_segment_check_room(size_t bytes, const char *label);
+int __wrap_segment_check_room(size_t bytes, const char *label);
+int __real_holder_drop(struct holder *holder, const char *name);
+int __wrap_holder_drop(struct holder *holder, const char *name);
+
+static void die(void) {
+    if (muster_group_status(living) == MUSTER_OK) {
+        muster_group_abort(living, "a test's death");
+    }
+}
+
+int __wrap_muster_all_to_all_v(struct muster_group *group, const void *send, const size_t *send_counts, void *receive,
+                               const size_t *receive_counts, enum muster_type type, struct muster_work **work) {
+    if (dies == WHILE_IT_GETS) {
+        die();
+        return MUSTER_EABORTED;
+    }
+    return __real_muster_all_to_all_v(group, send, send_counts, receive, receive_counts, type, work);
+}
+
+void __wrap_commit_table_label(struct commit_table *table, uint32_t writer, uint32_t copy, int64_t step) {
+    if (dies == BEFORE_ITS_LABEL) {
+        die();
+        return;
+    }
+    __real_commit_table_label(table, writer, copy, step);
+}
+
+int __wrap_holder_drop(struct holder *holder, const char *name) {
+    if (dies == BEFORE_IT_DROPS) {
+        die();
+        return MUSTER_EABORTED;
+    }
+    return __real_holder_drop(holder, name);
+}
+
+/* ---- lack of room ---- */
+
+static bool is_full; /* until the next look */
+
+int __wrap_segment_check_room(size_t bytes, const char *label) {
+    if (is_full && strcmp(label, "the committed state") == 0) {
+        is_full = false;
+        return status_fail(MUSTER_ENOMEM, "a test has no room for %zu bytes", bytes);
+    }
+    return __real_segment_check_room(bytes, label);
+}
 
 /* ---- the bits of a state ---- */
 
@@ -95,10 +168,22 @@ static int keep(struct rank *rank, const struct job *job, struct muster_fsdp *fs
     options.copies_every = life->world->copies_every;
     added_init(&added, 0);
     added.alphabet[0] = '\0';
+    if (life->world->dies != NOWHERE) {
+        living = fsdp->mesh.group;
+        dies = life->is_victim ? life->world->dies : NOWHERE;
+        int status = muster_fsdp_keep(fsdp, optimizer, &added.state, &options, &step);
+        rank_check(rank, !life->is_victim || status != MUSTER_OK);
+        dies = NOWHERE;
+        return 1;
+    }
+    is_full = life->world->has_no_room && life->is_victim;
     rank_check_code(rank, muster_fsdp_keep(fsdp, optimizer, &added.state, &options, &step), 0);
     rank_check(rank, step == life->from);
     bool is_copy = life->world->lost != 0 && step >= 0;
-    rank_check(rank, (strstr(muster_fsdp_keep_note(fsdp), "of the copies on peer hosts") != NULL) == is_copy);
+    bool has_no_room = strstr(muster_fsdp_keep_note(fsdp), "there is no room to move the state of step 2") != NULL;
+    rank_check(rank, has_no_room == life->world->has_no_room);
+    bool says_so = strstr(muster_fsdp_keep_note(fsdp), "of the copies on peer hosts") != NULL;
+    rank_check(rank, says_so == is_copy || life->is_after_death);
     if (step < 0) {
         commit_step(rank, fsdp, optimizer, 0);
         return 0;
@@ -131,11 +216,12 @@ static struct muster_group *join(struct rank *rank, struct muster_group *all, ui
 }
 
 /* Steps of one world, from `from`. */
-static void live(struct rank *rank, struct muster_group *all, const struct world *world, int64_t from) {
+static void live(struct rank *rank, struct muster_group *all, const struct world *world, int64_t from,
+                 bool is_after_death) {
     struct muster_group *group = join(rank, all, world->ranks);
     struct rank inner = *rank;
     struct job job = JOB_INIT;
-    const struct life life = {world, from};
+    const struct life life = {world, from, rank->rank == world->victim, is_after_death};
     job.options.sharding = world->sharding;
     job.prepare = keep;
     job.after_step = commit;
@@ -187,8 +273,9 @@ static int live_in_worlds(struct rank *rank, void *argument) {
         if (worlds[i].lost >> rank->rank & 1) {
             forget(rank);
         }
-        step = i == 0 ? step : next_step(step, worlds[i].back);
-        live(rank, all, &worlds[i], step);
+        bool has_trained = i > 0 && worlds[i - 1].dies == NOWHERE;
+        step = has_trained ? next_step(step, worlds[i].back) : step;
+        live(rank, all, &worlds[i], step, i > 0 && !has_trained);
     }
     muster_group_free(all);
     return 0;
@@ -226,6 +313,58 @@ static void the_kind_of_sharding_changes(void **state) {
                                    {.ranks = EVERYBODY, .sharding = MUSTER_FSDP_HYBRID},
                                    {.ranks = ONE_EACH, .sharding = MUSTER_FSDP_HYBRID},
                                    {.ranks = RANK(0) | RANK(2)},
+                                   {.ranks = 0}};
+    run(worlds);
+}
+
+/* Whoever dies wherever while a state moves: the old world, the new one and another one find all of it. */
+static void a_death_leaves_the_old_or_the_new(void **state) {
+    (void)state;
+    const uint32_t victims[] = {0, 2, 4}, next[] = {HOST_0 | HOST_1, ONE_EACH, EVERYBODY};
+    for (int point = WHILE_IT_GETS; point < POINTS; point++) {
+        for (size_t victim = 0; victim < sizeof victims / sizeof *victims; victim++) {
+            /* Who was nowhere before has nothing to drop. */
+            bool is_new = point == BEFORE_IT_DROPS && victims[victim] == 4;
+            for (size_t i = 0; !is_new && i < sizeof next / sizeof *next; i++) {
+                const struct world worlds[] = {
+                    {.ranks = HOST_0 | HOST_1},
+                    {.ranks = ONE_EACH, .dies = (enum point)point, .victim = victims[victim]},
+                    {.ranks = next[i]},
+                    {.ranks = EVERYBODY},
+                    {.ranks = 0}};
+                run(worlds);
+            }
+        }
+    }
+}
+
+static void a_death_leaves_the_copies_or_the_new(void **state) {
+    (void)state;
+    const uint32_t next[] = {RANK(0) | RANK(2), HOST_0 | HOST_1, EVERYBODY};
+    for (int point = WHILE_IT_GETS; point < POINTS; point++) {
+        for (uint32_t victim = 0; victim <= 2; victim += 2) {
+            for (size_t i = 0; i < sizeof next / sizeof *next; i++) {
+                const struct world worlds[] = {{.ranks = ONE_EACH, .copies_every = 1},
+                                               {.ranks = RANK(0) | RANK(2),
+                                                .copies_every = 1,
+                                                .lost = HOST_2,
+                                                .dies = (enum point)point,
+                                                .victim = victim},
+                                               {.ranks = next[i], .copies_every = 1},
+                                               {.ranks = EVERYBODY, .copies_every = 1},
+                                               {.ranks = 0}};
+                run(worlds);
+            }
+        }
+    }
+}
+
+/* The job begins anew, as it did before shards could move. */
+static void without_room_nothing_moves(void **state) {
+    (void)state;
+    const struct world worlds[] = {{.ranks = HOST_0 | HOST_1},
+                                   {.ranks = ONE_EACH, .has_no_room = true, .victim = 2, .back = ANEW},
+                                   {.ranks = EVERYBODY},
                                    {.ranks = 0}};
     run(worlds);
 }
@@ -276,6 +415,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts_join_and_numbers_of_ranks_change),
         cmocka_unit_test(the_kind_of_sharding_changes),
+        cmocka_unit_test(a_death_leaves_the_old_or_the_new),
+        cmocka_unit_test(a_death_leaves_the_copies_or_the_new),
+        cmocka_unit_test(without_room_nothing_moves),
         cmocka_unit_test(hosts_are_lost_that_had_copies_elsewhere),
         cmocka_unit_test(steps_that_were_not_copied_are_made_again),
         cmocka_unit_test(what_is_old_is_not_mixed_with_the_new),
