@@ -339,6 +339,15 @@ static inline int muster_fsdp_copy_statistics(const struct muster_fsdp *fsdp, st
     return muster_fsdp_copy_statistics_sized(fsdp, out, sizeof *out);
 }
 
+/* Before some of the ranks leave in good order, such as on SIGTERM, which the workers of a node that leaves get (the
+ * shutdown timeout is how long they have; docs/worker-contract.md): copies what was committed last, unless it has been,
+ * and waits until all ranks have it whole. The others then go on at that step. Collective: every rank calls, between
+ * muster_fsdp_commit() and the next begin; who is to leave, the ranks agree upon first. Blocks as long as the slowest
+ * host takes for its part. MUSTER_EUNSUPPORTED: no copies are made (copies_every; on one host, with hybrid sharding, or
+ * where a host has more than half of all ranks); MUSTER_EINVAL; MUSTER_ECONNECT: the copy has not become whole, and
+ * training may go on. */
+int muster_fsdp_hand_over(struct muster_fsdp *fsdp);
+
 /* ---- Snapshots (muster/snapshot.h) ----
  *
  * A snapshot has the whole state, whoever stores which part of it: every parameter under its name, float32 with the

@@ -105,4 +105,21 @@ def hosts_that_are_lost_leave_copies():
         assert len(re.findall("the committed state of a host is gone: this is step", job.stays.text)) == 2, job.stays.text
 
 
-trainers.main([hosts_that_join_get_their_part, hosts_that_are_lost_leave_copies])
+def a_host_that_leaves_hands_its_part_over():
+    """Only the first step of a world is copied as a matter of course. A host that is told to end has the last one copied first."""
+    with Job("--copies=1000000000") as job:
+        with job.host("b", 2) as second:
+            job.goes_on(4)
+            second.process.terminate()
+            job.goes_on(2)
+            second.finish()
+        with job.host("b", 2), job.host("c", 2) as third:
+            job.goes_on(6)
+            third.process.terminate()
+            job.goes_on(4)
+            third.finish()
+            job.stop()
+        assert len(re.findall("the committed state of a host is gone: this is step", job.stays.text)) == 2, job.stays.text
+
+
+trainers.main([hosts_that_join_get_their_part, hosts_that_are_lost_leave_copies, a_host_that_leaves_hands_its_part_over])

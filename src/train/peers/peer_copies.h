@@ -57,6 +57,9 @@ int peer_copies_start(struct peer_copies *copies, int64_t step, int (*prepare)(v
 /* Waits until the thread does not read what was committed. */
 void peer_copies_await_read(struct peer_copies *copies);
 
+/* Waits until no copy is under way on this rank. */
+void peer_copies_await(struct peer_copies *copies);
+
 struct peer_numbers {
     uint64_t started, completed, failed, skipped;
     int64_t step;         /* of the newest generation that this rank has whole; PEER_NOTHING: none */

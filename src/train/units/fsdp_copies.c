@@ -210,7 +210,7 @@ static int prepare(void *context) {
     struct muster_fsdp *fsdp = table->fsdp;
     fsdp_parts_done(&copies->parts);
     int status = fsdp_parts_init(&copies->parts, table, true);
-    state_bytes_write(&table->common, copies->common);
+    memcpy(copies->common, copies_extra(fsdp->kept->copies), copies->common_bytes); /* as it was committed */
     copies->read = copies_current(fsdp->kept->copies);
     return snapshot_agree(fsdp->mesh.group, status);
 }
@@ -227,4 +227,69 @@ int fsdp_copies_commit(const struct fsdp_table *table, int64_t step) {
     copies->table = NULL;
     copies->last = starts ? step : copies->last;
     return status;
+}
+
+/* ---- before ranks leave ---- */
+
+/* The newest copy that this rank has whole; what is under way is waited for. */
+static int64_t await_copy(const struct fsdp_copies *copies) {
+    struct peer_numbers numbers;
+    peer_copies_await(copies->peers);
+    peer_copies_numbers(copies->peers, &numbers);
+    return numbers.step;
+}
+
+/* *out: has every rank a copy of the step? */
+static int all_have(struct muster_fsdp *fsdp, int64_t step, bool *out) {
+    int64_t has = await_copy(fsdp->kept->peers) == step;
+    int status = muster_all_reduce(fsdp->mesh.group, &has, &has, 1, MUSTER_INT64, MUSTER_OP_MIN, NULL);
+    *out = has != 0;
+    return status;
+}
+
+static int copy_now(struct muster_fsdp *fsdp, int64_t step) {
+    struct fsdp_copies *copies = fsdp->kept->peers;
+    struct fsdp_table table;
+    bool starts = false;
+    int status = fsdp_table_init(&table, fsdp, fsdp->kept->optimizer, NULL);
+    status = snapshot_agree(fsdp->mesh.group, status);
+    if (status == MUSTER_OK) {
+        copies->table = &table;
+        status = peer_copies_start(copies->peers, step, prepare, &starts);
+        copies->table = NULL;
+        copies->last = starts ? step : copies->last;
+    }
+    fsdp_table_done(&table);
+    return status;
+}
+
+static int hand_over(struct muster_fsdp *fsdp) {
+    int64_t step = copies_step(fsdp->kept->copies);
+    bool is_there = false;
+    int status = all_have(fsdp, step, &is_there);
+    if (status == MUSTER_OK && !is_there) {
+        status = copy_now(fsdp, step);
+        status = status ? status : all_have(fsdp, step, &is_there);
+    }
+    if (status != MUSTER_OK) {
+        return fsdp_fail(fsdp, status);
+    }
+    return is_there
+               ? MUSTER_OK
+               : status_fail(MUSTER_ECONNECT, "step %" PRId64 " has not been copied to peer hosts on all ranks", step);
+}
+
+int muster_fsdp_hand_over(struct muster_fsdp *fsdp) {
+    if (!fsdp) {
+        return status_fail_null("muster_fsdp_hand_over", "fsdp");
+    }
+    int status = step_failure_status(&fsdp->failure);
+    if (status == MUSTER_OK && (!fsdp->kept || !fsdp->kept->peers || !fsdp->kept->peers->peers)) {
+        status = status_fail(MUSTER_EUNSUPPORTED, "the state is not copied to peer hosts");
+    } else if (status == MUSTER_OK && (fsdp->phase == FSDP_BEGUN || copies_is_begun(fsdp->kept->copies) ||
+                                       copies_step(fsdp->kept->copies) < 0)) {
+        status = status_fail(MUSTER_EINVAL, "what is there has not been committed: muster_fsdp_commit() first");
+    }
+    status = status ? status : hand_over(fsdp);
+    return status == MUSTER_OK ? status : status_prefix(status, "muster_fsdp_hand_over");
 }
