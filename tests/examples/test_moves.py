@@ -2,6 +2,7 @@
 # A job of examples/gpt with full sharding over hosts that join, are lost and leave: its state goes from memory to memory, and no file
 # is read. Hosts are agents of this machine whose ranks share no memory (MUSTER_HOST_ID).
 # timeout: 240
+import glob
 import os
 import random
 import re
@@ -22,6 +23,13 @@ def node(port, host, ranks, folder, *arguments):
             "--restart-backoff=0", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=last_call_timeout=1",
             "--preempt-signal=SIGUSR1", "--no-python", trainers.program("gpt"), *kills.GPT, "--steps=1000000", "--report-every=1",
             "--sharding=fsdp", f"--snapshot={folder}", *arguments]
+
+
+def link_of(path):
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:  # it has been closed meanwhile
+        return ""
 
 
 class Job:
@@ -66,6 +74,11 @@ class Job:
             time.sleep(CHANCE.random() * 0.2)  # any moment will do
             os.kill(pid, signal.SIGKILL)
 
+    def check_held(self, count):
+        """The agent that stays holds so much memory: that of other worlds has gone."""
+        held = [link for link in map(link_of, glob.glob(f"/proc/{self.stays.process.pid}/fd/*")) if "muster-state" in link]
+        assert len(held) == count, (held, self.stays.text)
+
     def stop(self):
         self.stays.process.send_signal(signal.SIGUSR1)
         self.stays.wait_for(r"^asked to stop: stopping after step (\d+)")
@@ -84,6 +97,7 @@ def hosts_that_join_get_their_part():
                 job.goes_on(5)
                 with job.host("b", 1):  # another agent of a host: then hosts of 2, 3 and 1 ranks
                     job.goes_on(6)
+                    job.check_held(2)  # of each of its ranks: hosts of different sizes share nothing
                     job.stop()
 
 
@@ -98,6 +112,7 @@ def hosts_that_are_lost_leave_copies():
                 job.goes_on(4, is_copied=True)
             second.process.terminate()
             job.goes_on(2, is_copied=True)
+            job.check_held(1)
         with job.host("b", 2):
             os.kill(job.goes_on(4), signal.SIGKILL)
             job.goes_on(4)
@@ -118,6 +133,7 @@ def a_host_that_leaves_hands_its_part_over():
             third.process.terminate()
             job.goes_on(4)
             third.finish()
+            job.check_held(3)  # the host's, and a copy of each of its ranks
             job.stop()
         assert len(re.findall("the committed state of a host is gone: this is step", job.stays.text)) == 2, job.stays.text
 

@@ -38,11 +38,11 @@ struct world {
     uint32_t ranks;
     enum muster_fsdp_sharding sharding;
     uint64_t copies_every;
-    uint32_t lost;    /* ranks whose memory is gone when it begins */
-    int back;         /* so many steps, or ANEW */
-    enum point dies;  /* in the middle of keeping: then no step is made */
-    uint32_t victim;  /* rank of the test */
-    bool has_no_room; /* the victim: for new memory beside the old */
+    uint32_t lost;           /* ranks whose memory is gone when it begins */
+    int back;                /* so many steps, or ANEW */
+    enum point dies;         /* in the middle of keeping: then no step is made */
+    uint32_t victim;         /* rank of the test */
+    const char *has_no_room; /* the victim: for new memory of this sort beside the old */
 };
 enum { ANEW = 99 };
 
@@ -105,11 +105,11 @@ int __wrap_holder_drop(struct holder *holder, const char *name) {
 
 /* ---- lack of room ---- */
 
-static bool is_full; /* until the next look */
+static const char *full; /* until the next look */
 
 int __wrap_segment_check_room(size_t bytes, const char *label) {
-    if (is_full && strcmp(label, "the committed state") == 0) {
-        is_full = false;
+    if (full && strcmp(label, full) == 0) {
+        full = NULL;
         return status_fail(MUSTER_ENOMEM, "a test has no room for %zu bytes", bytes);
     }
     return __real_segment_check_room(bytes, label);
@@ -176,12 +176,13 @@ static int keep(struct rank *rank, const struct job *job, struct muster_fsdp *fs
         dies = NOWHERE;
         return 1;
     }
-    is_full = life->world->has_no_room && life->is_victim;
+    full = life->is_victim ? life->world->has_no_room : NULL;
     rank_check_code(rank, muster_fsdp_keep(fsdp, optimizer, &added.state, &options, &step), 0);
     rank_check(rank, step == life->from);
     bool is_copy = life->world->lost != 0 && step >= 0;
     bool has_no_room = strstr(muster_fsdp_keep_note(fsdp), "there is no room to move the state of step 2") != NULL;
-    rank_check(rank, has_no_room == life->world->has_no_room);
+    rank_check(rank, has_no_room == (life->world->back == ANEW && life->world->has_no_room));
+    rank_check(rank, full == NULL);
     bool says_so = strstr(muster_fsdp_keep_note(fsdp), "of the copies on peer hosts") != NULL;
     rank_check(rank, says_so == is_copy || life->is_after_death);
     if (step < 0) {
@@ -359,14 +360,20 @@ static void a_death_leaves_the_copies_or_the_new(void **state) {
     }
 }
 
-/* The job begins anew, as it did before shards could move. */
+/* The job begins anew, as it did before shards could move; but old copies just go before new ones are made. */
 static void without_room_nothing_moves(void **state) {
     (void)state;
+    static const char committed[] = "the committed state", copied[] = "copies on peer hosts";
     const struct world worlds[] = {{.ranks = HOST_0 | HOST_1},
-                                   {.ranks = ONE_EACH, .has_no_room = true, .victim = 2, .back = ANEW},
+                                   {.ranks = ONE_EACH, .has_no_room = committed, .victim = 2, .back = ANEW},
                                    {.ranks = EVERYBODY},
                                    {.ranks = 0}};
     run(worlds);
+    const struct world copies[] = {{.ranks = HOST_0 | HOST_1, .copies_every = 1},
+                                   {.ranks = ONE_EACH, .copies_every = 1, .has_no_room = copied, .victim = 2},
+                                   {.ranks = RANK(0) | RANK(2), .copies_every = 1, .lost = HOST_2},
+                                   {.ranks = 0}};
+    run(copies);
 }
 
 static void hosts_are_lost_that_had_copies_elsewhere(void **state) {

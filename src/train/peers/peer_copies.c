@@ -146,6 +146,23 @@ static int choose(struct peer_copies *copies, const struct peer_finds *finds) {
     return status;
 }
 
+/* Each rank that has found none. Copies of another world stay if there is room: what is committed can do without. */
+static int make_all(struct peer_copies *copies, struct peer_finds *finds, uint64_t room) {
+    struct muster_group *group = copies->options.group;
+    bool makes = copies->table == NULL;
+    int status = snapshot_agree(group, makes ? make_room(finds) : MUSTER_OK);
+    status = status ? status : snapshot_agree(group, makes ? make(copies, finds, room) : MUSTER_OK);
+    if (status != MUSTER_ENOMEM || finds->chosen.step >= 0 || muster_group_status(group) != MUSTER_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < finds->held.count; i++) {
+        finds->held.items[i].is_needed = false;
+    }
+    makes = copies->table == NULL;
+    status = snapshot_agree(group, makes ? make_room(finds) : MUSTER_OK);
+    return status ? status : snapshot_agree(group, makes ? make(copies, finds, room) : MUSTER_OK);
+}
+
 static int open_held(struct peer_copies *copies, struct peer_finds *finds) {
     struct muster_group *group = copies->options.group;
     uint64_t room = 0;
@@ -154,9 +171,7 @@ static int open_held(struct peer_copies *copies, struct peer_finds *finds) {
         return status;
     }
     adopt(copies, finds, room);
-    bool makes = copies->table == NULL;
-    status = snapshot_agree(group, makes ? make_room(finds) : MUSTER_OK);
-    status = status ? status : snapshot_agree(group, makes ? make(copies, finds, room) : MUSTER_OK);
+    status = make_all(copies, finds, room);
     if (status == MUSTER_OK && copies->table && copies->offers) {
         peer_table_offer(copies->table, &copies->offers[muster_group_rank(group)]);
         status = choose(copies, finds);
