@@ -180,11 +180,18 @@ int fsdp_copies_open(const struct fsdp_table *table, const char *name, uint64_t 
     copies->last = COMMIT_NOTHING;
     status = find(copies, table, name, committed);
     if (status == MUSTER_OK && peer_finds_step(copies->finds) >= 0) {
-        status = fetch(copies, table);
         *moved_step = committed = peer_finds_step(copies->finds);
-        tell(copies, fsdp, committed);
     }
     return status || !are_of_use(fsdp) ? status : open_peers(copies, table, name, committed);
+}
+
+int fsdp_copies_fetch(const struct fsdp_table *table) {
+    struct fsdp_copies *copies = table->fsdp->kept->peers;
+    if (!copies || peer_finds_step(copies->finds) < 0) {
+        return MUSTER_OK;
+    }
+    tell(copies, table->fsdp, peer_finds_step(copies->finds));
+    return fetch(copies, table);
 }
 
 int fsdp_copies_settle(struct muster_fsdp *fsdp) {

@@ -5,9 +5,13 @@
 #include "train/units/fsdp_snapshot.h"
 
 /* When the committed memory is open. every: steps between two copies; 0: none are made. *moved_step: the step that is
- * in the fsdp's memory and is to be committed, or COMMIT_NOTHING. If there is no such and none is committed, but a copy
- * of one, then that has come there. Collective. A lack of memory is agreed on, and the group goes on. */
+ * to come from memory of another world and to be committed, or COMMIT_NOTHING. If there is no such and none is
+ * committed, but a copy of one, then that is to come. Collective. A lack of memory is agreed on, and the group goes on.
+ */
 int fsdp_copies_open(const struct fsdp_table *table, const char *name, uint64_t every, int64_t *moved_step);
+
+/* That copy comes into the fsdp's memory and what the table describes, if one is to. Collective. */
+int fsdp_copies_fetch(const struct fsdp_table *table);
 
 /* When what was found is committed again: copies of other steps go, and the thread may begin. Collective. */
 int fsdp_copies_settle(struct muster_fsdp *fsdp);

@@ -191,10 +191,11 @@ static int read_sources(const struct fsdp_table *table, const struct copies_sour
     return status;
 }
 
-/* What is committed in memory of another world comes into the fsdp's memory. *out_step: its step, or COMMIT_NOTHING. */
-static int move_over(const struct fsdp_table *table, int64_t *out_step) {
+/* What is committed in memory of another world comes into the fsdp's memory. */
+static int move_over(const struct fsdp_table *table) {
     const struct copies_source *found;
-    size_t count = copies_sources(table->fsdp->kept->copies, &found, out_step);
+    int64_t step;
+    size_t count = copies_sources(table->fsdp->kept->copies, &found, &step);
     if (count == 0) {
         return MUSTER_OK;
     }
@@ -233,15 +234,21 @@ static int settle(struct muster_fsdp *fsdp, const struct fsdp_table *table, int6
 
 static int keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
                 const struct muster_fsdp_keep_options *options, const struct fsdp_table *table) {
+    const struct copies_source *found;
     int64_t moved_step = COMMIT_NOTHING;
     fsdp->kept = calloc(1, sizeof *fsdp->kept);
     if (!fsdp->kept) {
         return fsdp_fail(fsdp, status_fail(MUSTER_ENOMEM, "no memory for a kept state"));
     }
     int status = open_copies(fsdp, table, options);
-    status = status ? status : move_over(table, &moved_step);
-    status = status ? status : fsdp_copies_open(table, options->name, options->copies_every, &moved_step);
-    if (status != MUSTER_OK && muster_group_status(fsdp->mesh.group) == MUSTER_OK) {
+    if (status == MUSTER_OK) {
+        (void)copies_sources(fsdp->kept->copies, &found, &moved_step);
+        status = fsdp_copies_open(table, options->name, options->copies_every, &moved_step);
+    }
+    status = status ? status : move_over(table); /* when there is room for everything */
+    status = status ? status : fsdp_copies_fetch(table);
+    bool is_lack = status != MUSTER_OK && status != MUSTER_ECORRUPT; /* then nothing has been written */
+    if (is_lack && muster_group_status(fsdp->mesh.group) == MUSTER_OK) {
         fsdp_keep_end(fsdp); /* all ranks know, and go on without */
         return status;
     }

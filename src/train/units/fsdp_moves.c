@@ -36,10 +36,9 @@ static float *in_fsdp(const void *context, const struct move_range *range) {
     return fsdp_table_at(table, &extent, table->fsdp->mesh.column);
 }
 
-static int share_common(const struct fsdp_table *table, const struct fsdp_move *move) {
+/* To all ranks: what each has whole, as bytes. */
+static int share_common(const struct fsdp_table *table, const struct fsdp_move *move, void *common, size_t bytes) {
     struct muster_group *group = table->fsdp->mesh.group;
-    size_t bytes = state_bytes(&table->common), unit = sizeof(uint64_t);
-    void *common = aligned_alloc(unit, (bytes + unit) / unit * unit);
     int status = common ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for %zu bytes of a state", bytes);
     status = snapshot_agree(group, status);
     if (status == MUSTER_OK && common) {
@@ -47,13 +46,11 @@ static int share_common(const struct fsdp_table *table, const struct fsdp_move *
             memcpy(common, move->common, bytes);
         }
         status = muster_broadcast(group, common, bytes, MUSTER_UINT8, move->sources[0].rank, NULL);
-        status = status ? status : snapshot_agree(group, state_bytes_read(&table->common, common));
     }
-    free(common);
     return status;
 }
 
-int fsdp_move_in(const struct fsdp_table *table, const struct fsdp_move *move) {
+static int move_sharded(const struct fsdp_table *table, const struct fsdp_move *move) {
     const struct muster_fsdp *fsdp = table->fsdp;
     struct unit_layout *old = NULL;
     int status = snapshot_agree(fsdp->mesh.group, fsdp_table_lay_out(table, &move->sources[0].place, &old));
@@ -70,8 +67,20 @@ int fsdp_move_in(const struct fsdp_table *table, const struct fsdp_move *move) {
                                              .from = move->from,
                                              .to = in_fsdp};
         status = move_state(&options);
-        status = status ? status : share_common(table, move);
     }
     unit_layout_free(old);
+    return status;
+}
+
+/* Whoever lacks memory says so before anything is written. */
+int fsdp_move_in(const struct fsdp_table *table, const struct fsdp_move *move) {
+    size_t bytes = state_bytes(&table->common), unit = sizeof(uint64_t);
+    void *common = aligned_alloc(unit, (bytes + unit) / unit * unit);
+    int status = share_common(table, move, common, bytes);
+    status = status ? status : move_sharded(table, move);
+    if (status == MUSTER_OK) {
+        status = snapshot_agree(table->fsdp->mesh.group, state_bytes_read(&table->common, common));
+    }
+    free(common);
     return status;
 }

@@ -84,8 +84,8 @@ struct fsdp_move {
     const void *common; /* what every rank has whole: on the rank of the first source */
 };
 
-/* All of it into the fsdp's memory, which is not committed, and what the table describes. Collective. A lack of memory
- * is agreed on, and the group goes on. */
+/* All of it into the fsdp's memory, which is not committed, and what the table describes. Collective. MUSTER_ENOMEM is
+ * agreed on before anything is written, and the group goes on. So is MUSTER_ECORRUPT, when all has been. */
 int fsdp_move_in(const struct fsdp_table *table, const struct fsdp_move *move);
 
 #endif
