@@ -14,6 +14,7 @@
  * embedding.c, dropout.c, loss.c. The list of parameters is in parameters.c, the command line in options.c. */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,6 +175,40 @@ static bool is_to_stop(struct trainer *t) {
     return stop;
 }
 
+/* ---- Leaving ---- */
+
+static volatile sig_atomic_t has_to_leave; /* the launcher ends this node's workers, for whatever reason */
+
+static void note_end(int number) {
+    (void)number;
+    has_to_leave = 1;
+}
+
+/* Where hosts have copies of each other's parts, a host that leaves sees to it that they are of the last step. SIGTERM
+ * leaves time for that (the shutdown timeout). */
+static void handle_ends(const struct trainer *t, bool handles) {
+    struct sigaction action = {.sa_handler = handles ? note_end : SIG_DFL, .sa_flags = SA_RESTART};
+    if (sharding_makes_copies(&t->sharding)) {
+        (void)sigaction(SIGTERM, &action, NULL);
+    }
+}
+
+/* Asked together, too. Those that were told to end do so; the others will miss them, and be started again. */
+static void leave_if_told(struct trainer *t) {
+    int32_t leaves = has_to_leave, any = 0;
+    if (!sharding_makes_copies(&t->sharding)) {
+        return;
+    }
+    check(muster_all_reduce(t->group, &leaves, &any, 1, MUSTER_INT32, MUSTER_OP_MAX, NULL), "ask who is to leave");
+    if (any != 0) {
+        sharding_hand_over(&t->sharding);
+    }
+    if (leaves != 0) {
+        handle_ends(t, false);
+        (void)raise(SIGTERM);
+    }
+}
+
 /* To the last step, or until the launcher asks to stop: then false. */
 static bool train(struct trainer *t) {
     static struct step_times times;
@@ -182,10 +217,13 @@ static bool train(struct trainer *t) {
     if (t->from_memory && t->step > 0) { /* the workers before may have been killed in the middle of that */
         finish_step(t);
     }
+    handle_ends(t, true);
     while (t->step < t->options.steps && !stop) {
         times.seconds[times.count++ % STEP_TIMES] = step(t, &interval);
         stop = is_to_stop(t);
+        leave_if_told(t);
     }
+    handle_ends(t, false);
     bool done = t->step >= t->options.steps;
     if (done && t->rank == 0) {
         say_result(t, &times);

@@ -245,6 +245,23 @@ size_t sharding_kept_bytes(const struct sharding *sharding) {
     return memory.kept_bytes;
 }
 
+bool sharding_makes_copies(const struct sharding *sharding) {
+    struct muster_fsdp_memory memory = {.peer_bytes = 0};
+    if (sharding->fsdp != NULL && sharding->is_kept) {
+        check(muster_fsdp_memory(sharding->fsdp, &memory), "measure the memory");
+    }
+    return memory.peer_bytes > 0;
+}
+
+void sharding_hand_over(struct sharding *sharding) {
+    int status = muster_fsdp_hand_over(sharding->fsdp);
+    if (status == MUSTER_ECONNECT) { /* the others go on from an older copy */
+        fprintf(stderr, "what is committed has no copy: %s\n", muster_detail());
+        return;
+    }
+    check(status, "hand over the state");
+}
+
 void sharding_commit(struct sharding *sharding, int64_t step, const struct muster_snapshot_state *extra) {
     if (sharding->fsdp != NULL && sharding->is_kept) {
         check(muster_fsdp_commit(sharding->fsdp, step, extra), "commit the state");

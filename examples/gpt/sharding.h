@@ -73,6 +73,10 @@ int64_t sharding_keep(struct sharding *sharding, struct muster_optimizer *optimi
 /* Bytes that this takes beyond those of training without: of a host with fsdp, of this rank without; 0: it is not kept.
  */
 size_t sharding_kept_bytes(const struct sharding *sharding);
+/* Are parts of the kept state copied to other hosts? */
+bool sharding_makes_copies(const struct sharding *sharding);
+/* Before some ranks leave: what was committed last is on other hosts, too, when this returns. */
+void sharding_hand_over(struct sharding *sharding);
 /* What has been computed is the state of `step` now. Does nothing if it is not kept. */
 void sharding_commit(struct sharding *sharding, int64_t step, const struct muster_snapshot_state *extra);
 

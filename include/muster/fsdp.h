@@ -269,9 +269,10 @@ int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
  *         muster_fsdp_commit(fsdp, ++step, &extra);
  *     }
  *
- * It is found again by as many ranks on the same hosts, or on one host by any number: parts then have other owners, and
- * nothing is copied. With hybrid sharding a host that has none gets another's. With copies on peer hosts (copies_every)
- * as many ranks on as many hosts go on from the newest copy when the memory of a host is gone. Otherwise, and when the
+ * It is found again by any number of ranks. On the same hosts, and on one host with any number, nothing is copied. When
+ * hosts join, or have other numbers of ranks, parts go to their new owners, from memory to memory: the old memory stays
+ * until they have come. With hybrid sharding a host that has none gets another's. With copies on peer hosts
+ * (copies_every) any number of ranks goes on from the newest copy when the memory of a host is gone. Otherwise, when an
  * agent or its host is gone, `step` is -1: load a snapshot. Without an agent the memory ends with the processes that
  * have it; a group that has shrunk finds its own.
  *
@@ -300,9 +301,10 @@ struct muster_fsdp_keep_options {
  * an earlier life, whose state is there now, in the parameters, the optimizer and `extra`; or -1: nothing was found,
  * and the state is as it was. extra: the program's own tensors and values, as for a snapshot; NULL: none. It is read or
  * written during calls alone. Reserves memory for two copies (muster_fsdp_memory(), kept_bytes is the second); while it
- * runs there is a third. Collective; blocks. Where a host has no room for it (MUSTER_ENOMEM), or its agent does not
- * answer (MUSTER_ECONNECT, MUSTER_ETIMEOUT), all ranks get that code, and training may go on without. MUSTER_EINVAL: it
- * is kept already. Other failures abort the group. MUSTER_ECORRUPT: `extra` was damaged in memory. */
+ * runs there is a third, and where parts move there are the two that they come from. Collective; blocks. Where a host
+ * has no room for it (MUSTER_ENOMEM), or its agent does not answer (MUSTER_ECONNECT, MUSTER_ETIMEOUT), all ranks get
+ * that code, and training may go on without. MUSTER_EINVAL: it is kept already. Other failures abort the group.
+ * MUSTER_ECORRUPT: `extra` was damaged in memory. */
 int muster_fsdp_keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
                      const struct muster_snapshot_state *extra, const struct muster_fsdp_keep_options *options,
                      int64_t *out_step);
@@ -336,6 +338,15 @@ int muster_fsdp_copy_statistics_sized(const struct muster_fsdp *fsdp, struct mus
 static inline int muster_fsdp_copy_statistics(const struct muster_fsdp *fsdp, struct muster_fsdp_copy_statistics *out) {
     return muster_fsdp_copy_statistics_sized(fsdp, out, sizeof *out);
 }
+
+/* Before some of the ranks leave in good order, such as on SIGTERM, which the workers of a node that leaves get (the
+ * shutdown timeout is how long they have; docs/worker-contract.md): copies what was committed last, unless it has been,
+ * and waits until all ranks have it whole. The others then go on at that step. Collective: every rank calls, between
+ * muster_fsdp_commit() and the next begin; who is to leave, the ranks agree upon first. Blocks as long as the slowest
+ * host takes for its part. MUSTER_EUNSUPPORTED: no copies are made (copies_every; on one host, with hybrid sharding, or
+ * where a host has more than half of all ranks); MUSTER_EINVAL; MUSTER_ECONNECT: the copy has not become whole, and
+ * training may go on. */
+int muster_fsdp_hand_over(struct muster_fsdp *fsdp);
 
 /* ---- Snapshots (muster/snapshot.h) ----
  *

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { LINE_BYTES = 64, SETS = 2 };
-#define TABLE_VERSION 2u
+#define TABLE_VERSION 3u
 static const char table_magic[16] = "muster-copies";
 
 /* A cache line each: writers do not disturb each other. */
@@ -18,6 +18,7 @@ struct commit_table {
     char magic[sizeof table_magic];
     uint32_t version, room;
     struct commit_kind kind;
+    struct commit_place place;
     _Atomic uint32_t active;
     uint32_t writer_counts[SETS];
     struct commit_life lives[SETS];
@@ -37,23 +38,44 @@ size_t commit_table_bytes(uint32_t writer_count) {
     return sizeof(struct commit_table) + SETS * room * sizeof(struct commit_labels);
 }
 
-void commit_table_init(struct commit_table *table, const struct commit_kind *kind, uint32_t writer_count) {
+void commit_table_init(struct commit_table *table, const struct commit_kind *kind, const struct commit_place *place,
+                       uint32_t writer_count) {
     table->version = TABLE_VERSION;
     table->room = writer_count > COMMIT_WRITERS_LEAST ? writer_count : COMMIT_WRITERS_LEAST;
     table->kind = *kind;
+    table->place = *place;
     commit_table_renew(table, writer_count, 0, &(struct commit_life){.from = COMMIT_NOTHING});
     memcpy(table->magic, table_magic, sizeof table_magic);
 }
 
-bool commit_table_fits(const struct commit_table *table, size_t bytes, const struct commit_kind *kind,
-                       uint32_t writer_count) {
+bool commit_place_equals(const struct commit_place *a, const struct commit_place *b) {
+    return (a->stride == 1 && b->stride == 1) ||
+           (a->first == b->first && a->stride == b->stride && a->part_count == b->part_count);
+}
+
+static bool is_place(const struct commit_place *place) {
+    return place->stride > 0 && place->first < place->stride && place->part_count > 0 &&
+           place->part_count % place->stride == 0;
+}
+
+bool commit_table_is_of(const struct commit_table *table, size_t bytes, uint64_t fingerprint) {
     if (bytes < sizeof *table || memcmp(table->magic, table_magic, sizeof table_magic) != 0 ||
-        table->version != TABLE_VERSION || memcmp(&table->kind, kind, sizeof *kind) != 0) {
+        table->version != TABLE_VERSION || table->kind.fingerprint != fingerprint || !is_place(&table->place)) {
         return false;
     }
     uint32_t room = table->room;
-    return room >= writer_count && room >= COMMIT_WRITERS_LEAST && room <= bytes / sizeof(struct commit_labels) &&
+    return room >= COMMIT_WRITERS_LEAST && room <= bytes / sizeof(struct commit_labels) &&
            commit_table_bytes(room) <= bytes && table->writer_counts[0] <= room && table->writer_counts[1] <= room;
+}
+
+struct commit_kind commit_table_kind(const struct commit_table *table) {
+    return table->kind;
+}
+
+bool commit_table_fits(const struct commit_table *table, size_t bytes, const struct commit_kind *kind,
+                       const struct commit_place *place, uint32_t writer_count) {
+    return commit_table_is_of(table, bytes, kind->fingerprint) && memcmp(&table->kind, kind, sizeof *kind) == 0 &&
+           commit_place_equals(&table->place, place) && table->room >= writer_count;
 }
 
 uint32_t commit_table_room(const struct commit_table *table) {
@@ -73,8 +95,10 @@ void commit_table_steps(const struct commit_table *table, int64_t out[COMMIT_COP
     }
 }
 
-struct commit_life commit_table_life(const struct commit_table *table) {
-    return table->lives[active_of(table)];
+struct commit_offer commit_table_offer(const struct commit_table *table) {
+    struct commit_offer offer = {.life = table->lives[active_of(table)], .place = table->place};
+    commit_table_steps(table, offer.steps);
+    return offer;
 }
 
 void commit_table_renew(struct commit_table *table, uint32_t writer_count, uint32_t copy,
@@ -97,46 +121,4 @@ void commit_table_label(struct commit_table *table, uint32_t writer, uint32_t co
     atomic_thread_fence(memory_order_seq_cst); /* also for stores past the caches, which are ordered by nothing else */
     atomic_store_explicit(&labels[writer].steps[copy], step, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
-}
-
-/* ---- which step to go on from ---- */
-
-bool commit_offer_has(const struct commit_offer *offer, int64_t step) {
-    return step >= 0 && (offer->steps[0] == step || offer->steps[1] == step);
-}
-
-static size_t count_owners(const struct commit_offer *offers, size_t count, int64_t step) {
-    size_t owners = 0;
-    for (size_t i = 0; i < count; i++) {
-        owners += commit_offer_has(&offers[i], step);
-    }
-    return owners;
-}
-
-int64_t commit_choose_common(const struct commit_offer *offers, size_t count) {
-    int64_t chosen = COMMIT_NOTHING;
-    for (size_t i = 0; count > 0 && i < COMMIT_COPIES; i++) { /* what all have, the first has */
-        int64_t step = offers[0].steps[i];
-        chosen = step > chosen && count_owners(offers, count, step) == count ? step : chosen;
-    }
-    return chosen;
-}
-
-int64_t commit_choose_replica(const struct commit_offer *offers, size_t count) {
-    int64_t newest = COMMIT_NOTHING, common = commit_choose_common(offers, count);
-    for (size_t i = 0; i < count; i++) {
-        for (size_t j = 0; j < COMMIT_COPIES; j++) {
-            newest = offers[i].steps[j] > newest ? offers[i].steps[j] : newest;
-        }
-    }
-    return common != COMMIT_NOTHING ? common : newest;
-}
-
-uint32_t commit_count_failures(const struct commit_offer *offers, size_t count, int64_t step, bool has_failed) {
-    uint32_t failures = 0;
-    for (size_t i = 0; step >= 0 && i < count; i++) {
-        uint32_t own = offers[i].life.from == step ? offers[i].life.failures : 0;
-        failures = own > failures ? own : failures;
-    }
-    return step >= 0 && has_failed && failures < UINT32_MAX ? failures + 1 : failures;
 }

@@ -8,14 +8,19 @@
 
 #include <cmocka.h>
 
+#include "train/commit/commit_choose.h"
+
+enum { LIFE = 5, BEFORE = 4 };
+
 static const struct commit_kind kind = {1000, 10, 42};
+static const struct commit_place place = {1, 2, 4}; /* parts 1 and 3 of 4 */
 
 static struct commit_table *table_for(uint32_t writers) {
     size_t bytes = commit_table_bytes(writers);
     struct commit_table *table = aligned_alloc(64, bytes);
     assert_non_null(table);
     memset(table, 0, bytes);
-    commit_table_init(table, &kind, writers);
+    commit_table_init(table, &kind, &place, writers);
     return table;
 }
 
@@ -82,30 +87,64 @@ static void strange_memory_is_no_table(void **state) {
     (void)state;
     struct commit_table *table = table_for(2);
     size_t bytes = commit_table_bytes(2);
-    assert_true(commit_table_fits(table, bytes, &kind, 2));
-    assert_true(commit_table_fits(table, bytes, &kind, COMMIT_WRITERS_LEAST));
-    assert_false(commit_table_fits(table, bytes, &kind, COMMIT_WRITERS_LEAST + 1));
-    assert_false(commit_table_fits(table, bytes - 1, &kind, 2));
-    assert_false(commit_table_fits(table, 0, &kind, 2));
+    assert_true(commit_table_fits(table, bytes, &kind, &place, 2));
+    assert_true(commit_table_fits(table, bytes, &kind, &place, COMMIT_WRITERS_LEAST));
+    assert_false(commit_table_fits(table, bytes, &kind, &place, COMMIT_WRITERS_LEAST + 1));
+    assert_false(commit_table_fits(table, bytes - 1, &kind, &place, 2));
+    assert_false(commit_table_fits(table, 0, &kind, &place, 2));
     struct commit_kind other = kind;
     other.fingerprint++;
-    assert_false(commit_table_fits(table, bytes, &other, 2));
+    const struct commit_place elsewhere = {0, 2, 4}, strange[] = {{0, 0, 4}, {2, 2, 4}, {0, 2, 3}, {0, 1, 0}};
+    assert_false(commit_table_fits(table, bytes, &kind, &elsewhere, 2));
+    assert_true(commit_table_is_of(table, bytes, kind.fingerprint));
+    for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
+        struct commit_table *broken = table_for(2);
+        memset(broken, 0, bytes);
+        commit_table_init(broken, &kind, &strange[i], 2);
+        assert_false(commit_table_is_of(broken, bytes, kind.fingerprint));
+        free(broken);
+    }
+    assert_false(commit_table_fits(table, bytes, &other, &place, 2));
     for (size_t i = 0; i < 20; i++) { /* name and version; what follows are numbers with bounds */
         ((unsigned char *)table)[i] ^= 1;
-        assert_false(commit_table_fits(table, bytes, &kind, 2));
+        assert_false(commit_table_fits(table, bytes, &kind, &place, 2));
         ((unsigned char *)table)[i] ^= 1;
     }
     memset((unsigned char *)table + 20, 0xff, 4); /* room for 4 billion writers */
-    assert_false(commit_table_fits(table, bytes, &kind, 2));
+    assert_false(commit_table_fits(table, bytes, &kind, &place, 2));
+    free(table);
+}
+
+static void a_new_life_may_begin_with_nothing(void **state) {
+    (void)state;
+    struct commit_table *table = table_for(2);
+    commit_table_renew(table, 2, COMMIT_COPIES, &(struct commit_life){.from = 9, .from_life = BEFORE, .number = LIFE});
+    expect_steps(table, COMMIT_NOTHING, COMMIT_NOTHING);
+    commit_table_label(table, 0, 0, 9);
+    expect_steps(table, COMMIT_NOTHING, COMMIT_NOTHING);
+    commit_table_label(table, 1, 0, 9);
+    expect_steps(table, 9, COMMIT_NOTHING);
+    struct commit_offer offer = commit_table_offer(table);
+    assert_true(commit_place_equals(&offer.place, &place));
+    struct commit_label label = commit_offer_label(&offer, 0);
+    assert_true(label.step == 9 && label.life == BEFORE);
     free(table);
 }
 
 /* ---- choosing ---- */
 
+/* Of life LIFE, which went on from step `from` of the life before. */
+static struct commit_offer offer_of(int64_t first, int64_t second, int64_t from) {
+    return (struct commit_offer){
+        .steps = {first, second}, .life = {.from = from, .from_life = BEFORE, .number = LIFE}, .place = {0, 1, 1}};
+}
+
 /* The life that has ended had gone on from step 7, after two failures there. */
 static void failures_count_as_long_as_no_step_is_made(void **state) {
     (void)state;
-    const struct commit_offer offers[] = {{{6, 7}, {.from = 7, .failures = 2}}, {{7, 8}, {.from = 7, .failures = 1}}};
+    struct commit_offer offers[] = {offer_of(6, 7, 7), offer_of(7, 8, 7)};
+    offers[0].life.failures = 2;
+    offers[1].life.failures = 1;
     assert_int_equal(commit_count_failures(offers, 2, 7, true), 3);
     assert_int_equal(commit_count_failures(offers, 2, 7, false), 2); /* an end from outside changes nothing */
     assert_int_equal(commit_count_failures(offers, 2, 8, true), 1);  /* a step has been made */
@@ -116,26 +155,84 @@ static void failures_count_as_long_as_no_step_is_made(void **state) {
 
 static void parts_need_a_step_that_all_have(void **state) {
     (void)state;
-    const struct commit_offer offers[] = {{.steps = {7, 8}}, {.steps = {7, COMMIT_NOTHING}}, {.steps = {8, 7}}};
-    assert_int_equal(commit_choose_common(offers, 3), 7);
-    assert_int_equal(commit_choose_common(offers, 1), 8);
-    const struct commit_offer apart[] = {{.steps = {7, 8}}, {.steps = {5, 6}}};
-    assert_int_equal(commit_choose_common(apart, 2), COMMIT_NOTHING);
-    const struct commit_offer lost[] = {{.steps = {7, 8}}, {.steps = {COMMIT_NOTHING, COMMIT_NOTHING}}};
-    assert_int_equal(commit_choose_common(lost, 2), COMMIT_NOTHING);
-    assert_int_equal(commit_choose_common(offers, 0), COMMIT_NOTHING);
+    const struct commit_offer offers[] = {offer_of(7, 8, 0), offer_of(7, COMMIT_NOTHING, 0), offer_of(8, 7, 0)};
+    assert_int_equal(commit_choose_common(offers, 3).step, 7);
+    assert_int_equal(commit_choose_common(offers, 1).step, 8);
+    const struct commit_offer apart[] = {offer_of(7, 8, 0), offer_of(5, 6, 0)};
+    assert_int_equal(commit_choose_common(apart, 2).step, COMMIT_NOTHING);
+    const struct commit_offer lost[] = {offer_of(7, 8, 0), offer_of(COMMIT_NOTHING, COMMIT_NOTHING, 0)};
+    assert_int_equal(commit_choose_common(lost, 2).step, COMMIT_NOTHING);
+    assert_int_equal(commit_choose_common(offers, 0).step, COMMIT_NOTHING);
 }
 
 static void equal_states_are_copied_from_the_newest(void **state) {
     (void)state;
-    const struct commit_offer ahead[] = {{.steps = {7, 8}}, {.steps = {7, COMMIT_NOTHING}}};
-    assert_int_equal(commit_choose_replica(ahead, 2), 7); /* nobody needs to copy */
-    const struct commit_offer newcomer[] = {{.steps = {7, 8}}, {.steps = {COMMIT_NOTHING, COMMIT_NOTHING}}};
-    assert_int_equal(commit_choose_replica(newcomer, 2), 8);
-    const struct commit_offer stale[] = {{.steps = {7, 8}}, {.steps = {2, 3}}, {.steps = {8, 9}}};
-    assert_int_equal(commit_choose_replica(stale, 3), 9);
-    const struct commit_offer none[] = {{.steps = {COMMIT_NOTHING, COMMIT_NOTHING}}};
-    assert_int_equal(commit_choose_replica(none, 1), COMMIT_NOTHING);
+    const struct commit_offer none = offer_of(COMMIT_NOTHING, COMMIT_NOTHING, 0);
+    const struct commit_offer ahead[] = {offer_of(7, 8, 0), offer_of(7, COMMIT_NOTHING, 0)};
+    assert_int_equal(commit_choose_replica(ahead, 2).step, 7); /* nobody needs to copy */
+    const struct commit_offer newcomer[] = {offer_of(7, 8, 0), none};
+    assert_int_equal(commit_choose_replica(newcomer, 2).step, 8);
+    const struct commit_offer stale[] = {offer_of(7, 8, 0), offer_of(2, 3, 0), offer_of(8, 9, 0)};
+    assert_int_equal(commit_choose_replica(stale, 3).step, 9);
+    assert_int_equal(commit_choose_replica(&none, 1).step, COMMIT_NOTHING);
+}
+
+/* A job that went back has made steps 7 and 8 again: they are not those of a host that was away. */
+static void steps_of_two_lives_are_not_one(void **state) {
+    (void)state;
+    struct commit_offer offers[] = {offer_of(7, 8, 3), offer_of(7, 8, 3)};
+    assert_int_equal(commit_choose_common(offers, 2).step, 8);
+    offers[1].life.number = LIFE + 1;
+    assert_int_equal(commit_choose_common(offers, 2).step, COMMIT_NOTHING);
+    struct commit_label label = commit_choose_replica(offers, 2);
+    assert_true(label.step == 8 && label.life == LIFE + 1);
+    /* Some ranks have begun another life, from step 8; the others were killed before that. */
+    offers[1] = offer_of(8, COMMIT_NOTHING, 8);
+    offers[1].life.from_life = LIFE;
+    offers[1].life.number = LIFE + 1;
+    label = commit_choose_common(offers, 2);
+    assert_true(label.step == 8 && label.life == LIFE);
+}
+
+static void what_was_given_up_is_offered_no_more(void **state) {
+    (void)state;
+    struct commit_offer offers[] = {offer_of(7, 8, 7), offer_of(2, COMMIT_NOTHING, COMMIT_NOTHING)};
+    offers[1].life.number = LIFE + 1;
+    offers[1].life.given_up = LIFE;
+    commit_offers_forget(offers, 2);
+    assert_int_equal(commit_choose_replica(offers, 2).step, 2);
+    assert_int_equal(offers[0].life.given_up, LIFE);
+    uint64_t life = UINT64_C(3) << 32 | 77;
+    offers[0].life.number = life;
+    assert_int_equal(commit_next_life(offers, 2, 5), UINT64_C(4) << 32 | 5);
+    assert_int_equal(commit_next_life(NULL, 0, 5), UINT64_C(1) << 32 | 5);
+}
+
+static struct commit_offer offer_at(int64_t first, int64_t second, uint32_t part, uint32_t stride,
+                                    uint32_t part_count) {
+    struct commit_offer offer = offer_of(first, second, 0);
+    offer.place = (struct commit_place){part, stride, part_count};
+    return offer;
+}
+
+static void parts_may_lie_anywhere(void **state) {
+    (void)state;
+    uint32_t part_count = 0;
+    const struct commit_offer offers[] = {
+        offer_at(7, 8, 1, 2, 4),              /* parts 1 and 3 of 4 */
+        offer_at(9, COMMIT_NOTHING, 0, 3, 3), /* of another world: its parts 1 and 2 are gone */
+        offer_at(6, 7, 0, 2, 4),
+    };
+    assert_int_equal(commit_choose_parts(offers, 3, &part_count).step, 7);
+    assert_int_equal(part_count, 4);
+    assert_int_equal(commit_choose_parts(offers, 2, &part_count).step, COMMIT_NOTHING);
+    const struct commit_label label = {7, LIFE};
+    assert_int_equal(commit_owner_of(offers, 3, &label, 4, 0), 2);
+    assert_int_equal(commit_owner_of(offers, 3, &label, 4, 3), 0);
+    assert_int_equal(commit_owner_of(offers, 3, &label, 3, 0), 3);
+    const struct commit_offer whole = offer_at(5, 6, 0, 1, 3);
+    assert_int_equal(commit_choose_parts(&whole, 1, &part_count).step, 6);
+    assert_int_equal(part_count, 3);
 }
 
 /* ---- all orders ---- */
@@ -198,10 +295,10 @@ static enum verdict judge(const struct world *world, unsigned broken) {
                 commit_table_label(table, place_of[writer], copy, written[writer][copy].label);
             }
         }
-        commit_table_steps(table, offers[host].steps);
+        offers[host] = commit_table_offer(table);
         free(table);
     }
-    int64_t step = commit_choose_common(offers, HOSTS);
+    int64_t step = commit_choose_common(offers, HOSTS).step;
     for (uint32_t writer = 0; step >= 0 && writer < WRITERS; writer++) {
         for (uint32_t piece = 0; piece < PIECES; piece++) {
             if (written[writer][step % COMMIT_COPIES].pieces[piece] != step) {
@@ -289,9 +386,13 @@ int main(void) {
         cmocka_unit_test(a_copy_holds_what_all_writers_say),
         cmocka_unit_test(new_writers_take_over_in_one_store),
         cmocka_unit_test(strange_memory_is_no_table),
+        cmocka_unit_test(a_new_life_may_begin_with_nothing),
         cmocka_unit_test(failures_count_as_long_as_no_step_is_made),
         cmocka_unit_test(parts_need_a_step_that_all_have),
         cmocka_unit_test(equal_states_are_copied_from_the_newest),
+        cmocka_unit_test(steps_of_two_lives_are_not_one),
+        cmocka_unit_test(what_was_given_up_is_offered_no_more),
+        cmocka_unit_test(parts_may_lie_anywhere),
         cmocka_unit_test(any_death_leaves_the_newest_common_step),
         cmocka_unit_test(without_a_meeting_steps_are_lost_but_not_torn),
         cmocka_unit_test(labels_say_what_is_whole),

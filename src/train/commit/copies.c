@@ -1,5 +1,5 @@
 /* See copies.h. */
-#include "train/commit/copies.h"
+#include "train/commit/copies_impl.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,7 +12,6 @@
 
 #include <muster/collective.h>
 
-#include "base/fnv.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -20,192 +19,53 @@
 #include "train/reduction/step_failure.h"
 #include "train/state/snapshot_parts.h"
 
-enum { LINE_BYTES = 64, HELD_NAME_BYTES = 128, NOTE_BYTES = 160 };
+enum { LINE_BYTES = 64, NOTE_BYTES = 160 };
 
 struct copies {
     struct state_region region;
     struct commit_table *table;
-    char *bases[COMMIT_COPIES]; /* where they are written */
-    char *views[COMMIT_COPIES]; /* and where they are read: the same memory, mapped read-only; NULL: not yet */
-    size_t stride;              /* bytes of a copy with its extra room, whole pages */
-    size_t extra_offset;        /* in it */
+    struct copies_layout layout;
+    char *views[COMMIT_COPIES]; /* where copies are read: the same memory, mapped read-only; NULL: not yet */
     uint32_t writer, writer_count;
     uint32_t current;
-    bool is_begun;
+    bool is_begun, is_given_up;
     int64_t step;
     struct commit_life life;
+    struct copies_search search;     /* until what it has found has moved */
+    char name[HELD_FIND_NAME_BYTES]; /* under which this rank holds the memory, if it does */
+    struct copies_source *sources;
+    size_t source_count;
     char note[NOTE_BYTES];
 };
 
 /* ---- the memory ---- */
 
-static size_t round_up(size_t bytes, size_t unit) {
-    return (bytes + unit - 1) / unit * unit;
-}
-
-static size_t page_bytes(void) {
-    return (size_t)sysconf(_SC_PAGESIZE);
-}
-
-static size_t stride_of(const struct commit_kind *kind) {
-    return round_up(round_up(kind->copy_bytes, LINE_BYTES) + kind->extra_bytes, page_bytes());
-}
-
-/* With a page more: copies begin on one. */
-static size_t region_bytes(const struct commit_kind *kind, uint32_t writer_count) {
-    return commit_table_bytes(writer_count) + page_bytes() + COMMIT_COPIES * stride_of(kind);
-}
-
-static void lay_out(struct copies *copies, const struct commit_kind *kind) {
-    copies->table = copies->region.memory;
-    copies->stride = stride_of(kind);
-    copies->extra_offset = round_up(kind->copy_bytes, LINE_BYTES);
-    uintptr_t behind = (uintptr_t)copies->region.memory + commit_table_bytes(commit_table_room(copies->table));
-    char *first = (char *)copies->region.memory + (round_up(behind, page_bytes()) - (uintptr_t)copies->region.memory);
-    for (uint32_t i = 0; i < COMMIT_COPIES; i++) {
-        copies->bases[i] = first + i * copies->stride;
-    }
-}
-
 /* mremap() of 0 bytes of a shared mapping gives another mapping of the same memory. */
 static int map_views(struct copies *copies) {
-    size_t bytes = COMMIT_COPIES * copies->stride;
-    char *view = mremap(copies->bases[0], 0, bytes, MREMAP_MAYMOVE);
+    size_t bytes = COMMIT_COPIES * copies->layout.stride;
+    char *view = mremap(copies->layout.bases[0], 0, bytes, MREMAP_MAYMOVE);
     if (view == MAP_FAILED) {
         return status_fail_errno(errno, "map the committed state again");
     }
     for (uint32_t i = 0; i < COMMIT_COPIES; i++) {
-        copies->views[i] = view + i * copies->stride;
+        copies->views[i] = view + i * copies->layout.stride;
     }
     return mprotect(view, bytes, PROT_READ) == 0 ? MUSTER_OK : status_fail_errno(errno, "protect the committed state");
 }
 
-/* ---- finding and making it ---- */
+/* ---- making it ---- */
 
-static bool is_first(const struct copies_options *o) {
-    return !o->row || muster_group_rank(o->row) == 0;
-}
-
-/* Does the held memory have room and a table for this state? A state of another shape is no failure: it is made anew.
- */
-static bool fits(int fd, const struct copies_options *o, uint32_t writer_count, struct commit_offer *offer) {
+/* All makers of this host do so at once. If the kernel found out that there is no room for all of them, it might kill
+ * one. */
+static int make(struct copies *copies, const struct copies_options *o, int *out_fd) {
     struct state_region region;
-    if (state_region_adopt(fd, 0, &region) != MUSTER_OK) {
-        return false;
-    }
-    size_t bytes = region.segment.bytes - SEGMENT_HEADER_BYTES;
-    const struct commit_table *table = region.memory;
-    bool is = commit_table_fits(table, bytes, &o->kind, writer_count) &&
-              region_bytes(&o->kind, commit_table_room(table)) <= bytes;
-    if (is) {
-        commit_table_steps(table, offer->steps);
-        offer->life = commit_table_life(table);
-    }
-    state_region_free(&region);
-    return is;
-}
-
-/* *out_fd: of held memory that fits, or -1. */
-static int look(struct holder *holder, const struct copies_options *o, const char *name, uint32_t writer_count,
-                struct commit_offer *offer, int *out_fd) {
-    int fd = -1, status = holder_get(holder, name, &fd);
-    if (status == MUSTER_ENOENT) {
-        return MUSTER_OK;
-    }
-    if (status == MUSTER_OK && !fits(fd, o, writer_count, offer)) {
-        (void)close(fd);
-        fd = -1;
-    }
-    *out_fd = fd;
-    return status;
-}
-
-struct found {
-    struct commit_offer offer;
-    uint32_t is_first, attempts;
-    uint32_t has_failed; /* the program, on this rank's node, in the life that has left this */
-};
-
-/* What the ranks have found, and what comes of it. */
-struct choice {
-    int64_t step;
-    uint32_t makers; /* ranks of this host that are to make memory */
-    uint32_t failures;
-    int64_t given_up; /* the step that is not used again; COMMIT_NOTHING: there is none */
-};
-
-static void judge(const struct copies_options *o, const struct found *all, struct commit_offer *offers,
-                  struct choice *out) {
-    uint32_t size = muster_group_size(o->group), count = 0;
-    uint32_t host = muster_group_host_of(o->group, muster_group_rank(o->group));
-    for (uint32_t i = 0; i < size; i++) {
-        if (all[i].is_first) {
-            offers[count++] = all[i].offer;
-        }
-    }
-    bool has_failed = false;
-    for (uint32_t i = 0; i < size; i++) {
-        has_failed = has_failed || all[i].has_failed;
-    }
-    out->step = o->replicas ? commit_choose_replica(offers, count) : commit_choose_common(offers, count);
-    out->failures = commit_count_failures(offers, count, out->step, has_failed);
-    out->given_up = COMMIT_NOTHING;
-    if (has_failed && all[0].attempts > 0 && out->failures >= all[0].attempts) {
-        out->given_up = out->step;
-        out->step = COMMIT_NOTHING;
-    }
-    for (uint32_t i = 0; i < size; i++) {
-        out->makers +=
-            all[i].is_first && muster_group_host_of(o->group, i) == host && !commit_offer_has(&all[i].offer, out->step);
-    }
-}
-
-/* What the agent says of the workers before these; 0: nothing. */
-static uint64_t hear(void) {
-    const char *text = getenv("MUSTER_FAILED_BY");
-    return text && text[0] != '\0' ? fnv_bytes(FNV_BEGIN, text, strlen(text)) : 0;
-}
-
-/* Processes that outlive others, and come here again, have heard it. */
-static bool has_failed(const struct commit_offer *own) {
-    uint64_t heard = hear();
-    return heard != 0 && heard != own->life.heard;
-}
-
-/* All learn what each row has, and choose. */
-static int choose(const struct copies_options *o, const struct commit_offer *own, struct choice *out) {
-    uint32_t size = muster_group_size(o->group), rank = muster_group_rank(o->group);
-    struct found *all = calloc(size, sizeof *all);
-    struct commit_offer *offers = calloc(size, sizeof *offers);
-    int status = all && offers ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for what %u ranks have found", size);
-    if (status != MUSTER_OK) {
-        step_failure_tell(o->group, status);
-    } else {
-        all[rank] = (struct found){.offer = *own,
-                                   .is_first = is_first(o),
-                                   .attempts = o->attempts,
-                                   .has_failed = is_first(o) && has_failed(own)};
-        status = muster_all_gather(o->group, &all[rank], all, sizeof *all, MUSTER_UINT8, NULL);
-    }
-    if (status == MUSTER_OK) {
-        judge(o, all, offers, out);
-    }
-    free(all);
-    free(offers);
-    return status;
-}
-
-/* makers: so many ranks of this host do so at once. If the kernel found out that there is no room for all of them, it
- * might kill one. */
-static int make(struct copies *copies, const struct copies_options *o, uint32_t makers, int *out_fd) {
-    struct state_region region;
-    size_t bytes = region_bytes(&o->kind, copies->writer_count);
-    int status = segment_check_room(makers * bytes, "the committed state");
+    size_t bytes = copies_region_bytes(&o->kind, copies->writer_count);
+    int status = segment_check_room(copies->search.choice.makers * bytes, "the committed state");
     status = status ? status : state_region_create(NULL, "the committed state", bytes, &region);
     if (status != MUSTER_OK) {
         return status;
     }
-    commit_table_init(region.memory, &o->kind, copies->writer_count);
+    commit_table_init(region.memory, &o->kind, &o->place, copies->writer_count);
     int fd = fcntl(region.segment.fd, F_DUPFD_CLOEXEC, 0);
     status = fd >= 0 ? MUSTER_OK : status_fail_errno(errno, "a descriptor for the committed state");
     state_region_free(&region);
@@ -234,8 +94,8 @@ static int replicate(struct copies *copies, const struct copies_options *o, bool
         owner++;
     }
     if (lacks && owner < size) {
-        status =
-            muster_broadcast(o->replicas, copies->bases[copies->current], copies->stride, MUSTER_UINT8, owner, NULL);
+        status = muster_broadcast(o->replicas, copies->layout.bases[copies->current], copies->layout.stride,
+                                  MUSTER_UINT8, owner, NULL);
     }
     free(all);
     return status;
@@ -243,8 +103,9 @@ static int replicate(struct copies *copies, const struct copies_options *o, bool
 
 /* The first rank opens the new life of the table; the others go on when it has. */
 static int renew(struct copies *copies, const struct copies_options *o) {
-    if (is_first(o)) {
-        commit_table_renew(copies->table, copies->writer_count, copies->current, &copies->life);
+    bool moves = copies->search.choice.way.moves;
+    if (copies_is_first(o)) {
+        commit_table_renew(copies->table, copies->writer_count, moves ? COMMIT_COPIES : copies->current, &copies->life);
     }
     int status = muster_barrier(o->group, NULL);
     if (status == MUSTER_OK && copies->step >= 0) {
@@ -254,103 +115,195 @@ static int renew(struct copies *copies, const struct copies_options *o) {
 }
 
 /* Each agent of a host holds the memory, and without an agent each rank: it lasts while one of them lives. */
-static int hold(struct copies *copies, const struct copies_options *o, struct holder *holder, const char *name) {
-    const char *local = getenv("LOCAL_RANK");
-    bool holds = is_first(o) || !holder_is_agent(holder) || (local && strcmp(local, "0") == 0);
-    int status = holds ? holder_put(holder, name, copies->region.segment.fd) : MUSTER_OK;
+static int hold(struct copies *copies, const struct copies_options *o) {
+    struct copies_search *search = &copies->search;
+    bool holds = copies_holds(o, search->holder);
+    held_finds_free_name(&search->finds, search->role, copies->name);
+    int status = holds ? holder_put(search->holder, copies->name, copies->region.segment.fd) : MUSTER_OK;
     (void)close(copies->region.segment.fd);
     copies->region.segment.fd = -1;
     return status;
 }
 
 /* Memory is there on all hosts. */
-static int open_found(struct copies *copies, const struct copies_options *o, struct holder *holder, const char *name,
-                      int fd, bool has) {
+static int open_found(struct copies *copies, const struct copies_options *o, int fd, bool has) {
     int status = state_region_find(o->row, "the committed state", fd, &copies->region);
-    status = status ? status : hold(copies, o, holder, name);
+    status = status ? status : hold(copies, o);
     if (status != MUSTER_OK) {
         return status;
     }
-    lay_out(copies, &o->kind);
+    copies->table = copies->region.memory;
+    copies_lay_out(copies->table, &o->kind, commit_table_room(copies->table), &copies->layout);
     status = map_views(copies);
     if (status != MUSTER_OK) {
         return status;
     }
     copies->current = has ? copy_of(copies, copies->step) : 0; /* of the first rank; the others see it in the table */
-    if (copies->step >= 0 && o->replicas && is_first(o)) {
+    if (copies->step >= 0 && o->replicas && copies_is_first(o)) {
         status = replicate(copies, o, has);
     }
     return status ? status : renew(copies, o);
 }
 
-static void take_choice(struct copies *copies, const struct copies_options *o, const struct choice *choice) {
-    copies->step = choice->step;
-    copies->life = (struct commit_life){.from = choice->step, .heard = hear()};
-    if (choice->given_up < 0) {
+static void take_choice(struct copies *copies, const struct copies_options *o) {
+    const struct copies_choice *choice = &copies->search.choice;
+    copies->step = choice->way.moves ? COMMIT_NOTHING : choice->way.label.step;
+    copies->life = (struct commit_life){.from = choice->way.label.step,
+                                        .from_life = choice->way.label.life,
+                                        .number = choice->number,
+                                        .given_up = choice->given_up,
+                                        .heard = copies_hear()};
+    if (choice->given_up_step < 0) {
         copies->life.failures = choice->failures;
         return;
     }
+    copies->is_given_up = true;
     (void)str_format(copies->note, sizeof copies->note,
                      "the program has failed %" PRIu32 " time%s in a row after step %" PRId64
                      ": the state of that step in memory is given up",
-                     choice->failures, choice->failures == 1 ? "" : "s", choice->given_up);
+                     choice->failures, choice->failures == 1 ? "" : "s", choice->given_up_step);
     if (muster_group_rank(o->group) == 0) {
         log_warning("%s", copies->note);
     }
 }
 
-/* What is for the first rank of a row to do with the holder, is agreed on: the group goes on without it. */
-static int open_held(struct copies *copies, const struct copies_options *o, struct holder *holder, const char *name,
-                     int *fd) {
-    struct commit_offer offer = {{COMMIT_NOTHING, COMMIT_NOTHING}, {.from = COMMIT_NOTHING}};
-    int status = is_first(o) ? look(holder, o, name, copies->writer_count, &offer, fd) : MUSTER_OK;
-    status = snapshot_agree(o->group, status);
-    struct choice choice = {.makers = 0};
-    status = status ? status : choose(o, &offer, &choice);
-    if (status != MUSTER_OK) {
-        return status;
+/* ---- what has to move ---- */
+
+static bool is_source(const struct copies_search *search, const struct copies_found *found) {
+    return found->offer.place.part_count == search->choice.way.part_count &&
+           commit_offer_copy(&found->offer, &search->choice.way.label) < COMMIT_COPIES;
+}
+
+static void point_to(struct copies_search *search, const struct copies_found *found, struct copies_source *source) {
+    struct held_find *find = &search->finds.items[found->find];
+    const struct commit_kind kind = commit_table_kind(find->region.memory);
+    struct copies_layout layout;
+    copies_lay_out(find->region.memory, &kind, commit_table_room(find->region.memory), &layout);
+    source->copy = layout.bases[commit_offer_copy(&found->offer, &search->choice.way.label)];
+    source->extra = source->copy + layout.extra_offset;
+    find->is_needed = true;
+}
+
+/* Memory with the chosen label, of all ranks; this rank's own is to stay until all has moved. */
+static int list_sources(struct copies *copies, const struct copies_options *o) {
+    struct copies_search *search = &copies->search;
+    uint32_t rank = muster_group_rank(o->group);
+    copies->sources = calloc(search->all_count + 1, sizeof *copies->sources);
+    if (!copies->sources) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a list of %zu finds", search->all_count);
     }
-    take_choice(copies, o, &choice);
-    bool has = *fd >= 0 && commit_offer_has(&offer, copies->step);
-    if (!has && *fd >= 0) {
+    for (size_t i = 0; i < search->all_count; i++) {
+        const struct copies_found *found = &search->all[i];
+        if (is_source(search, found)) {
+            struct copies_source *source = &copies->sources[copies->source_count++];
+            *source = (struct copies_source){.place = found->offer.place, .rank = found->rank};
+            if (found->rank == rank) {
+                point_to(search, found, source);
+            }
+        }
+    }
+    return MUSTER_OK;
+}
+
+static void forget_sources(struct copies *copies) {
+    free(copies->sources);
+    copies->sources = NULL;
+    copies->source_count = 0;
+    copies_search_done(&copies->search);
+}
+
+size_t copies_sources(const struct copies *copies, const struct copies_source **out, int64_t *out_step) {
+    *out = copies->sources;
+    *out_step = copies->source_count > 0 ? copies->life.from : COMMIT_NOTHING;
+    return copies->source_count;
+}
+
+/* What is left of other worlds goes. */
+static int drop_others(struct copies *copies) {
+    int status = copies_search_drop(&copies->search, copies->name);
+    forget_sources(copies);
+    return status;
+}
+
+int copies_settle(struct copies *copies, struct muster_group *group) {
+    if (copies->source_count == 0) {
+        return MUSTER_OK;
+    }
+    int status = muster_barrier(group, NULL);
+    return status ? status : drop_others(copies);
+}
+
+/* ---- opening ---- */
+
+static void close_if_open(int *fd) {
+    if (*fd >= 0) {
         (void)close(*fd);
-        *fd = -1;
     }
-    bool makes = !has && is_first(o);
-    /* What is of no use goes first, on all ranks: there may be no room for both. */
-    status = snapshot_agree(o->group, makes ? holder_drop(holder, name) : MUSTER_OK);
-    status = status ? status : snapshot_agree(o->group, makes ? make(copies, o, choice.makers, fd) : MUSTER_OK);
+    *fd = -1;
+}
+
+/* What is for the first rank of a row to do with the holder, is agreed on: the group goes on without it. fd: of what
+ * the row goes on with, found or made. What is of no use goes first, on all ranks: there may be no room for both. */
+static int find_or_make(struct copies *copies, const struct copies_options *o, int *fd, bool *has) {
+    struct copies_search *search = &copies->search;
+    *fd = copies_search_take_own(search);
+    *has = *fd >= 0;
+    bool makes = !*has && copies_is_first(o), drops = makes && !search->choice.way.moves;
+    int status = snapshot_agree(o->group, drops ? copies_search_drop(search, NULL) : MUSTER_OK);
+    if (drops) {
+        held_finds_done(&search->finds);
+    }
+    return status ? status : snapshot_agree(o->group, makes ? make(copies, o, fd) : MUSTER_OK);
+}
+
+static void forgo_move(struct copies *copies, const struct copies_options *o) {
+    (void)str_format(copies->note, sizeof copies->note,
+                     "there is no room to move the state of step %" PRId64 " in memory to where it belongs now",
+                     copies->search.choice.way.label.step);
+    if (muster_group_rank(o->group) == 0) {
+        log_warning("%s: %s", copies->note, muster_detail());
+    }
+    free(copies->sources);
+    copies->sources = NULL;
+    copies->source_count = 0;
+    copies_search_forgo(&copies->search);
+}
+
+/* Memory of another world stays if there is room for the new one beside it. */
+static int find_room(struct copies *copies, const struct copies_options *o, int *fd, bool *has) {
+    bool moves = copies->search.choice.way.moves;
+    int status = snapshot_agree(o->group, moves ? list_sources(copies, o) : MUSTER_OK);
+    status = status ? status : find_or_make(copies, o, fd, has);
+    if (status == MUSTER_ENOMEM && moves && muster_group_status(o->group) == MUSTER_OK) {
+        forgo_move(copies, o);
+        close_if_open(fd);
+        status = find_or_make(copies, o, fd, has);
+    }
+    return status;
+}
+
+static int open_searched(struct copies *copies, const struct copies_options *o, int *fd) {
+    bool has = false;
+    int status = snapshot_agree(o->group, copies_search_begin(&copies->search, o, copies->writer_count));
+    status = status ? status : copies_search_choose(&copies->search, o);
+    status = status ? status : find_room(copies, o, fd, &has);
     if (status != MUSTER_OK) {
         return status; /* nothing is held yet */
     }
-    status = open_found(copies, o, holder, name, *fd, has);
+    take_choice(copies, o);
+    status = open_found(copies, o, *fd, has);
+    if (status == MUSTER_OK && !copies->search.choice.way.moves) {
+        status = drop_others(copies);
+    }
     if (status != MUSTER_OK) {
         step_failure_tell(o->group, status);
     }
     return status;
 }
 
-/* One agent may have several rows: of hosts that are simulated, or of ranks that share with nobody. */
-static void name_memory(const struct copies_options *o, char out[HELD_NAME_BYTES]) {
-    const char *local = getenv("LOCAL_RANK"), *host = getenv("MUSTER_HOST_ID");
-    if (o->row) {
-        (void)str_format(out, HELD_NAME_BYTES, "%.64s/host %.56s", o->name, host ? host : "");
-    } else {
-        (void)str_format(out, HELD_NAME_BYTES, "%.64s/rank %.56s", o->name, local ? local : "0");
-    }
-}
-
 static int open_named(struct copies *copies, const struct copies_options *o) {
-    struct holder *holder = NULL;
-    char name[HELD_NAME_BYTES];
-    int fd = -1;
-    name_memory(o, name);
-    int status = snapshot_agree(o->group, holder_open(&holder));
-    status = status ? status : open_held(copies, o, holder, name, &fd);
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    holder_close(holder);
+    int fd = -1, status = open_searched(copies, o, &fd);
+    close_if_open(&fd);
     return status;
 }
 
@@ -374,9 +327,10 @@ int copies_open(const struct copies_options *options, struct copies **out) {
 void copies_close(struct copies *copies) {
     if (copies) {
         if (copies->views[0]) {
-            (void)munmap(copies->views[0], COMMIT_COPIES * copies->stride);
+            (void)munmap(copies->views[0], COMMIT_COPIES * copies->layout.stride);
         }
         state_region_free(&copies->region);
+        forget_sources(copies);
         free(copies);
     }
 }
@@ -387,12 +341,16 @@ int64_t copies_step(const struct copies *copies) {
     return copies->step;
 }
 
+bool copies_is_given_up(const struct copies *copies) {
+    return copies->is_given_up;
+}
+
 const char *copies_note(const struct copies *copies) {
     return copies->note;
 }
 
 void *copies_current(const struct copies *copies) {
-    return (copies->step >= 0 ? copies->views : copies->bases)[copies->current];
+    return (copies->step >= 0 ? copies->views : copies->layout.bases)[copies->current];
 }
 
 static uint32_t other_of(const struct copies *copies) {
@@ -416,7 +374,7 @@ bool copies_is_stale(const struct copies *copies, const void *address) {
 }
 
 ptrdiff_t copies_delta(const struct copies *copies) {
-    return copies->bases[other_of(copies)] - (char *)copies_current(copies);
+    return copies->layout.bases[other_of(copies)] - (char *)copies_current(copies);
 }
 
 void copies_begin(struct copies *copies) {
@@ -430,8 +388,8 @@ bool copies_is_begun(const struct copies *copies) {
 }
 
 void *copies_extra(const struct copies *copies) {
-    char *copy = copies->is_begun ? copies->bases[other_of(copies)] : copies_current(copies);
-    return copy + copies->extra_offset;
+    char *copy = copies->is_begun ? copies->layout.bases[other_of(copies)] : copies_current(copies);
+    return copy + copies->layout.extra_offset;
 }
 
 ptrdiff_t copies_commit(struct copies *copies, int64_t step) {

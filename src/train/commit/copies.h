@@ -31,6 +31,11 @@ struct copies_options {
     struct muster_group *replicas; /* the first ranks of rows that all have the same state; NULL: each row has a part
                                     * that nobody else has. Used by the first rank of each row */
     struct commit_kind kind;       /* equal on all ranks of a row */
+    struct commit_place place;     /* of the row's parts; likewise */
+    /* Bytes of a copy of the parts at another place; 0: that cannot be. NULL: all have everything, and nothing moves.
+     */
+    size_t (*copy_bytes)(const void *context, const struct commit_place *place);
+    const void *context;
     uint32_t attempts; /* so often in a row the program may fail at one step, then it is not used again; 0: any number.
                         * Rank 0's counts */
 };
@@ -39,12 +44,27 @@ struct copies;
 
 /* Finds the memory of an earlier life, or makes it anew. Collective over the group, which is borrowed for the call. If
  * a committed step is found, it is that of all ranks from now on; who lacks it gets a copy of another row's, if there
- * are replicas. But a step at which the program has failed `attempts` times in a row (MUSTER_FAILED_BY on any node) may
- * be why: it is dropped. Without a step memory is made, zeroed: twice the state is reserved. Blocks. Where there is no
- * room for it, or the agent does not answer, all ranks get the code and the sentence of the rank that found it, and the
- * group goes on. Other failures of one rank abort the group. MUSTER_ENOMEM, MUSTER_ESYSTEM, MUSTER_ECONNECT,
- * MUSTER_ETIMEOUT. */
+ * are replicas. Where all its parts are in memory, but not where this world wants them, they can be moved
+ * (copies_sources()), and until they are, the old memory stays. But a step at which the program has failed `attempts`
+ * times in a row (MUSTER_FAILED_BY on any node) may be why: it is dropped. Without a step memory is made, zeroed: twice
+ * the state is reserved. Blocks. Where there is no room for it, or the agent does not answer, all ranks get the code
+ * and the sentence of the rank that found it, and the group goes on. Other failures of one rank abort the group.
+ * MUSTER_ENOMEM, MUSTER_ESYSTEM, MUSTER_ECONNECT, MUSTER_ETIMEOUT. */
 int copies_open(const struct copies_options *options, struct copies **out);
+
+/* What is committed in the memory of another world: its parts are cut otherwise, or lie elsewhere. */
+struct copies_source {
+    struct commit_place place;
+    uint32_t rank;            /* that has it */
+    const char *copy, *extra; /* on that rank; NULL on others */
+};
+
+/* Where the parts of *out_step are, if they have to move: copies_step() is COMMIT_NOTHING, and the memory is new. The
+ * caller moves them, commits that step, and calls copies_settle(). 0: nothing moves. */
+size_t copies_sources(const struct copies *copies, const struct copies_source **out, int64_t *out_step);
+
+/* All ranks have committed what has moved: the memory of the other world goes. Collective over the group. */
+int copies_settle(struct copies *copies, struct muster_group *group);
 
 /* Unmaps it; it stays held. NULL is accepted. */
 void copies_close(struct copies *copies);
@@ -52,6 +72,8 @@ void copies_close(struct copies *copies);
 /* The step that is committed; COMMIT_NOTHING: none yet. */
 int64_t copies_step(const struct copies *copies);
 
+/* Was a step found that is not used, because the program fails with it? */
+bool copies_is_given_up(const struct copies *copies);
 /* A sentence: why the step that was found is not used; or "". */
 const char *copies_note(const struct copies *copies);
 

@@ -24,12 +24,22 @@ struct life {
     uint32_t column, columns;
 };
 
+/* Each host has parts that nobody else has. */
+static struct commit_place place_of(const struct life *life) {
+    struct muster_group *group = life->group;
+    uint32_t rank = muster_group_rank(group), hosts = muster_group_host_count(group);
+    bool is_whole = life->replicas || hosts == 1;
+    return is_whole ? (struct commit_place){0, 1, 1}
+                    : (struct commit_place){muster_group_host_of(group, rank), hosts, RANKS};
+}
+
 static struct copies_options options_of(const struct life *life, size_t parts) {
     return (struct copies_options){.name = "test",
                                    .group = life->group,
                                    .row = life->row,
                                    .replicas = life->replicas,
                                    .kind = {parts * PART, EXTRA, 7},
+                                   .place = place_of(life),
                                    .attempts = 3};
 }
 

@@ -197,8 +197,11 @@ static void fill_blocks(struct muster_state *state, const struct given *given) {
 
 static int open_copies(struct muster_state *state, struct muster_group *group, const struct given *given,
                        const struct common *common) {
-    struct copies_options options = {
-        .name = given->options.name, .group = group, .replicas = group, .attempts = given->options.attempts};
+    struct copies_options options = {.name = given->options.name,
+                                     .group = group,
+                                     .replicas = group,
+                                     .place = {0, 1, 1},
+                                     .attempts = given->options.attempts};
     int status = lay_out(state, given, common, &options.kind.fingerprint);
     state->description = state_hash(&common->state);
     options.kind.copy_bytes = state->bytes;

@@ -155,15 +155,33 @@ size_t unit_layout_learns_at(const struct unit_layout *layout, uint32_t unit, ui
     return layout->units[unit].learns_begin + stored_before(layout, unit, UNIT_LEARNS, local);
 }
 
+static size_t item_begin(const struct unit_layout *layout, const struct unit_item *item) {
+    const struct unit_shape *unit = &layout->units[item->unit];
+    return item->offset - (item->frozen ? unit->counts[UNIT_LEARNS] : 0);
+}
+
 size_t unit_layout_overlap(const struct unit_layout *layout, uint32_t item, uint32_t part, size_t *out_offset) {
     const struct unit_item *found = &layout->items[item];
     const struct unit_shape *unit = &layout->units[found->unit];
     enum unit_segment segment = segment_of(found);
     const struct unit_part *range = &unit->parts[segment][part];
-    size_t item_begin = found->offset - (segment == UNIT_LEARNS ? 0 : unit->counts[UNIT_LEARNS]);
-    size_t item_end = item_begin + found->count;
-    size_t begin = range->begin > item_begin ? range->begin : item_begin;
-    size_t end = range->begin + range->count < item_end ? range->begin + range->count : item_end;
-    *out_offset = begin < end ? begin - item_begin : 0;
+    size_t first = item_begin(layout, found), last = first + found->count;
+    size_t begin = range->begin > first ? range->begin : first;
+    size_t end = range->begin + range->count < last ? range->begin + range->count : last;
+    *out_offset = begin < end ? begin - first : 0;
     return begin < end ? end - begin : 0;
+}
+
+/* Parts follow each other, and some are empty: it is the last one that begins there or before. */
+uint32_t unit_layout_part_of(const struct unit_layout *layout, uint32_t item, size_t offset) {
+    const struct unit_item *found = &layout->items[item];
+    const struct unit_part *parts = layout->units[found->unit].parts[segment_of(found)];
+    size_t at = item_begin(layout, found) + offset;
+    uint32_t low = 0, high = layout->part_count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        low = parts[middle].begin <= at ? middle : low;
+        high = parts[middle].begin <= at ? high : middle;
+    }
+    return low;
 }

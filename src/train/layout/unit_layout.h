@@ -88,4 +88,7 @@ size_t unit_layout_learns_at(const struct unit_layout *layout, uint32_t unit, ui
 /* The elements of an item that lie in part `part`: from *out_offset of the item on, so many. */
 size_t unit_layout_overlap(const struct unit_layout *layout, uint32_t item, uint32_t part, size_t *out_offset);
 
+/* The part that has element `offset` of an item. */
+uint32_t unit_layout_part_of(const struct unit_layout *layout, uint32_t item, size_t offset);
+
 #endif

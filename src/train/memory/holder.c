@@ -243,6 +243,21 @@ int holder_open(struct holder **out) {
     return MUSTER_OK;
 }
 
+const char *holder_local_rank(void) {
+    const char *local = getenv("LOCAL_RANK");
+    return local ? local : "0";
+}
+
+uint32_t holder_local_size(void) {
+    const char *size = getenv("LOCAL_WORLD_SIZE");
+    unsigned long count = size ? strtoul(size, NULL, 10) : 1;
+    return count > 0 && count < UINT32_MAX ? (uint32_t)count : 1;
+}
+
+bool holder_looks_after_others(const struct holder *holder) {
+    return !holder_is_agent(holder) || strcmp(holder_local_rank(), "0") == 0;
+}
+
 void holder_close(struct holder *holder) {
     free(holder);
 }

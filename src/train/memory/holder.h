@@ -14,6 +14,7 @@
 #define TRAIN_HOLDER_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #define HOLDER_PATIENCE_MS 5000
 
@@ -36,6 +37,13 @@ int holder_drop(struct holder *holder, const char *name);
 
 /* Does what is held outlive this process? */
 bool holder_is_agent(const struct holder *holder);
+
+/* This process's number among those of its launcher, as a text, and how many there are: names of theirs are apart.
+ * "0" and 1 without a launcher. */
+const char *holder_local_rank(void);
+uint32_t holder_local_size(void);
+/* Does this process look after what others of the launcher have left? One of them does; without a launcher, each. */
+bool holder_looks_after_others(const struct holder *holder);
 
 /* What is held stays held. NULL is fine. */
 void holder_close(struct holder *holder);

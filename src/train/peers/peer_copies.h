@@ -23,11 +23,11 @@
 struct peer_copies_options {
     const char *name;           /* of the state among those that agents hold; equal in later lives of the job */
     struct muster_group *group; /* borrowed as long as the copies live */
-    uint64_t fingerprint;       /* of the state and of who has what, equal on all ranks */
+    uint64_t fingerprint;       /* of the state, equal on all ranks */
     uint32_t part;              /* this rank's; as many parts as ranks */
     size_t share_bytes;         /* its share's size */
-    /* The newest step to look for: the one that is committed everywhere; INT64_MAX: none is, and a generation is to be
-     * fetched; PEER_NOTHING: what is there is given up. Equal on all ranks. */
+    /* The step that all go on from: a generation of it, or an older one, may stay. PEER_NOTHING: what is there is given
+     * up. Equal on all ranks. */
     int64_t most;
     /* In the thread: this rank's share of what was committed, into `to`. */
     void (*collect)(void *context, void *to);
@@ -35,23 +35,20 @@ struct peer_copies_options {
 };
 
 struct peer_copies;
+struct peer_finds; /* peer_find.h */
 
 /* May these ranks copy? False: a host has more than half of them. */
 bool peer_copies_are_possible(const struct muster_group *group);
 
-/* Finds the memory of an earlier life, or makes it. Collective; blocks. Where a host has no room for it, or the agent
- * does not answer, all ranks get the code, and the group goes on. MUSTER_ENOMEM, MUSTER_ESYSTEM, MUSTER_ECONNECT,
- * MUSTER_ETIMEOUT. */
-int peer_copies_open(const struct peer_copies_options *options, struct peer_copies **out);
+/* Takes memory of an earlier life of this world, or makes it beside what has been found and is needed. Collective;
+ * blocks. Where a host has no room for it, or the agent does not answer, all ranks get the code, and the group goes on.
+ * MUSTER_ENOMEM, MUSTER_ESYSTEM, MUSTER_ECONNECT, MUSTER_ETIMEOUT. */
+int peer_copies_open(const struct peer_copies_options *options, struct peer_finds *finds, struct peer_copies **out);
 
-/* The step of the generation that is there; PEER_NOTHING: there is none. */
-int64_t peer_copies_found(const struct peer_copies *copies);
-
-/* This rank's share of that generation, from whoever has it. Collective. */
-int peer_copies_fetch(struct peer_copies *copies, void *share);
-
-/* Before anything is committed in this life: all other generations are dropped, and copies may be made. Collective. */
+/* All ranks have committed what they go on from: other generations are dropped, and copies may be made. Collective. */
 int peer_copies_settle(struct peer_copies *copies);
+/* Under which this rank's memory is held. */
+const char *peer_copies_name(const struct peer_copies *copies);
 
 /* Copies the state of `step` if no thread of any rank is at work; else all ranks skip it. Collective: one short
  * all_reduce. prepare: on this rank, before its thread starts. */
@@ -59,6 +56,9 @@ int peer_copies_start(struct peer_copies *copies, int64_t step, int (*prepare)(v
 
 /* Waits until the thread does not read what was committed. */
 void peer_copies_await_read(struct peer_copies *copies);
+
+/* Waits until no copy is under way on this rank. */
+void peer_copies_await(struct peer_copies *copies);
 
 struct peer_numbers {
     uint64_t started, completed, failed, skipped;

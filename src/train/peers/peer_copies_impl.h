@@ -1,14 +1,17 @@
-/* What the files of copies on peer hosts share: peer_copies.c finds and fetches, peer_copy.c copies, and
- * peer_thread.c has the thread that does. */
+/* What the files of copies on peer hosts share: peer_find.c finds those of earlier lives, peer_copies.c makes memory
+ * for new ones, peer_copy.c copies, and peer_thread.c has the thread that does. */
 #ifndef TRAIN_PEER_COPIES_IMPL_H
 #define TRAIN_PEER_COPIES_IMPL_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "train/memory/state_region.h"
+#include "train/memory/held_finds.h"
 #include "train/peers/peer_copies.h"
+#include "train/peers/peer_find.h"
 #include "train/peers/peer_labels.h"
+
+enum { PEER_PAGE_BYTES = 4096, PEER_TABLE_VERSION = 2 }; /* the table is a page: shares begin behind it */
 
 /* In memory that outlives the process. */
 struct peer_slot {
@@ -26,10 +29,39 @@ struct peer_table {
     struct peer_slot slots[PEER_SLOTS];
 };
 
+_Static_assert(sizeof(struct peer_table) <= PEER_PAGE_BYTES, "the table is a page");
+
+static inline size_t peer_region_bytes(uint64_t room) {
+    return PEER_PAGE_BYTES + (size_t)PEER_SLOTS * PEER_SHARES * room;
+}
+static inline void *peer_table_share(struct peer_table *table, uint32_t slot, uint32_t share) {
+    return (char *)table + PEER_PAGE_BYTES + (slot * PEER_SHARES + share) * table->room;
+}
+
+/* Memory that a rank has found. */
+struct peer_found {
+    struct peer_offer offer;
+    uint32_t rank;
+    size_t find; /* the rank's own number of it */
+};
+
+struct peer_finds {
+    struct holder *holder;
+    char role[HELD_FIND_NAME_BYTES]; /* of this rank's memory */
+    struct held_finds held;          /* found by this rank */
+    struct peer_found *own, *all;    /* found by this rank, and by all; all: only if it was wanted */
+    struct peer_offer *offers;       /* of all */
+    size_t own_count, count;
+    struct peer_label chosen;
+    uint32_t part_count;
+    struct peer_source *sources;
+};
+
 struct peer_copies {
     struct peer_copies_options options;
     struct muster_group *group; /* of the threads; NULL until they may start */
     struct state_region region;
+    char name[HELD_FIND_NAME_BYTES]; /* under which it is held */
     struct peer_table *table;
     struct peer_offer *offers; /* of all ranks, as they were found */
     uint64_t *bytes;           /* of all parts' shares */
@@ -51,9 +83,16 @@ struct peer_copies {
 };
 
 static inline void *peer_share(const struct peer_copies *copies, uint32_t slot, uint32_t share) {
-    const size_t page = 4096; /* of the table, too: shares begin behind it */
-    return (char *)copies->region.memory + page + (slot * PEER_SHARES + share) * copies->table->room;
+    return peer_table_share(copies->table, slot, share);
 }
+
+/* ---- peer_find.c ---- */
+
+/* Into zeroed memory. room: bytes for each share. */
+void peer_table_init(struct peer_table *table, uint64_t fingerprint, uint32_t part_count, uint64_t room);
+/* Is this a table of that state? Nothing in it is trusted, and what is in slots is not looked at. */
+bool peer_table_is_of(const struct peer_table *table, size_t bytes, uint64_t fingerprint);
+void peer_table_offer(const struct peer_table *table, struct peer_offer *out);
 
 /* ---- peer_copy.c ---- */
 

@@ -26,8 +26,10 @@ struct peer_label {
     int64_t step;  /* PEER_NOTHING: the slot is being written, or never was */
 };
 
-/* What a rank's memory has: the parts in each slot that is labelled. */
+/* What memory has: the parts in each slot that is labelled, and of how many. It is of the rank that has left it, in a
+ * world of that many; the first share of a slot is that rank's own. */
 struct peer_offer {
+    uint32_t part_count;
     uint64_t given_up; /* what was copied in lives up to this one is not used again */
     struct peer_label labels[PEER_SLOTS];
     uint32_t parts[PEER_SLOTS][PEER_SHARES];
@@ -38,14 +40,14 @@ bool peer_label_equals(const struct peer_label *a, const struct peer_label *b);
 /* The slot with that label, or PEER_SLOTS. */
 uint32_t peer_slot_of(const struct peer_offer *offer, const struct peer_label *label);
 
-/* Who has a part of that generation: the first rank, and *out_share; or `count`. */
-uint32_t peer_owner_of(const struct peer_offer *offers, uint32_t count, const struct peer_label *label, uint32_t part,
-                       uint32_t *out_share);
+/* Who has a part of that generation, of so many: the first offer, and *out_share; or `count`. */
+uint32_t peer_owner_of(const struct peer_offer *offers, uint32_t count, const struct peer_label *label,
+                       uint32_t part_count, uint32_t part, uint32_t *out_share);
 
-/* The generation to keep, and to go on from where a host is lost, not newer than `most`: the newest that is on all
- * ranks, so that a host may still be lost. Where none is, the newest of which every part is there. Its step is
- * PEER_NOTHING if there is none. */
-struct peer_label peer_choose(const struct peer_offer *offers, uint32_t count, uint32_t part_count, int64_t most);
+/* The generation to keep, and to go on from where a host is lost, not newer than `most`: the newest that all ranks have
+ * that copied it, so that a host may still be lost. Where none is such, the newest of which every part is there. Its
+ * step is PEER_NOTHING if there is none. *out_part_count: of how many parts. */
+struct peer_label peer_choose(const struct peer_offer *offers, uint32_t count, int64_t most, uint32_t *out_part_count);
 
 /* Where ranks are. */
 struct peer_hosts {

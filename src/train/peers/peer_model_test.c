@@ -216,6 +216,7 @@ static bool act_thread(struct state *s, int rank) {
 /* ---- what is in memory ---- */
 
 static void offer_of(const struct state *s, int rank, struct peer_offer *out) {
+    out->part_count = (uint32_t)search.ranks;
     out->given_up = has(NOTES) ? (uint64_t)s->notes[rank] : 0;
     for (int slot = 0; slot < PEER_SLOTS; slot++) {
         const struct slot *from = &s->slots[rank][slot];
@@ -280,7 +281,8 @@ static void begin_life(struct state *s, int step) {
 static void restore(struct state *s, const struct peer_offer *offers, const struct peer_label *chosen) {
     int first = NOTHING;
     for (int rank = 0; rank < search.ranks; rank++) {
-        uint32_t share = 0, owner = peer_owner_of(offers, (uint32_t)search.ranks, chosen, (uint32_t)rank, &share);
+        uint32_t share = 0, owner = peer_owner_of(offers, (uint32_t)search.ranks, chosen, (uint32_t)search.ranks,
+                                                  (uint32_t)rank, &share);
         int content = s->slots[owner][peer_slot_of(&offers[owner], chosen)].contents[share];
         first = rank == 0 ? content : first;
         if (content != first || content % LIFE != chosen->step) {
@@ -324,6 +326,7 @@ static void replace(struct state *s, int rank) {
 
 static void restart(struct state *s, int lost, bool gives_up) {
     struct peer_offer offers[RANKS_MOST];
+    uint32_t part_count = 0;
     bool expects = s->was_whole;
     if (lost != NOTHING) {
         replace(s, lost);
@@ -332,9 +335,9 @@ static void restart(struct state *s, int lost, bool gives_up) {
     for (int rank = 0; rank < search.ranks; rank++) {
         offer_of(s, rank, &offers[rank]);
     }
-    struct peer_label chosen = gives_up ? (struct peer_label){.step = PEER_NOTHING}
-                                        : peer_choose(offers, (uint32_t)search.ranks, (uint32_t)search.ranks,
-                                                      step == NOTHING ? INT64_MAX : step);
+    struct peer_label chosen =
+        gives_up ? (struct peer_label){.step = PEER_NOTHING}
+                 : peer_choose(offers, (uint32_t)search.ranks, step == NOTHING ? INT64_MAX : step, &part_count);
     if (step == NOTHING && chosen.step >= 0) {
         restore(s, offers, &chosen);
         step = (int)chosen.step;

@@ -131,6 +131,14 @@ void peer_copies_await_read(struct peer_copies *copies) {
     (void)pthread_mutex_unlock(&copies->lock);
 }
 
+void peer_copies_await(struct peer_copies *copies) {
+    (void)pthread_mutex_lock(&copies->lock);
+    while (copies->is_running) {
+        (void)pthread_cond_wait(&copies->changed, &copies->lock);
+    }
+    (void)pthread_mutex_unlock(&copies->lock);
+}
+
 void peer_copies_numbers(struct peer_copies *copies, struct peer_numbers *out) {
     (void)pthread_mutex_lock(&copies->lock);
     *out = copies->numbers;

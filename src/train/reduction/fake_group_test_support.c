@@ -257,6 +257,10 @@ uint32_t muster_group_local_rank(const struct muster_group *group) {
     return group->rank % each_of(group);
 }
 
+uint32_t muster_group_local_size(const struct muster_group *group) {
+    return each_of(group);
+}
+
 /* ---- groups that are split off ---- */
 
 /* As mesh.c splits: first columns, then rows, then all ranks in another order. Keys are ranks. */

@@ -13,6 +13,7 @@ const char *fsdp_copies_note(const struct muster_fsdp *fsdp) {
 void fsdp_copies_end(struct muster_fsdp *fsdp) {
     struct fsdp_copies *copies = fsdp->kept ? fsdp->kept->peers : NULL;
     if (copies) {
+        peer_finds_free(copies->finds);
         peer_copies_close(copies->peers, step_failure_status(&fsdp->failure) != MUSTER_OK);
         fsdp_parts_done(&copies->parts);
         free(copies->common);
@@ -23,15 +24,19 @@ void fsdp_copies_end(struct muster_fsdp *fsdp) {
 
 void fsdp_copies_before_write(struct muster_fsdp *fsdp) {
     struct fsdp_copies *copies = fsdp->kept->peers;
-    if (copies && copies->read != copies_current(fsdp->kept->copies)) {
+    if (copies && copies->peers && copies->read != copies_current(fsdp->kept->copies)) {
         peer_copies_await_read(copies->peers);
     }
 }
 
 /* ---- questions ---- */
 
+static bool makes_copies(const struct muster_fsdp *fsdp) {
+    return fsdp->kept && fsdp->kept->peers && fsdp->kept->peers->peers;
+}
+
 size_t fsdp_copies_bytes(const struct muster_fsdp *fsdp) {
-    return fsdp->kept && fsdp->kept->peers ? peer_copies_bytes(fsdp->kept->peers->peers) : 0;
+    return makes_copies(fsdp) ? peer_copies_bytes(fsdp->kept->peers->peers) : 0;
 }
 
 int muster_fsdp_copy_statistics_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_copy_statistics *out,
@@ -40,7 +45,7 @@ int muster_fsdp_copy_statistics_sized(const struct muster_fsdp *fsdp, struct mus
     if (!fsdp || !out) {
         return status_fail_null("muster_fsdp_copy_statistics", fsdp ? "out" : "fsdp");
     }
-    if (fsdp->kept && fsdp->kept->peers) {
+    if (makes_copies(fsdp)) {
         struct peer_numbers numbers;
         peer_copies_numbers(fsdp->kept->peers->peers, &numbers);
         now.started = numbers.started;

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fnv.h"
+#include <muster/collective.h>
+
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -19,11 +20,18 @@ enum { LINE_BYTES = 64 };
 
 /* ---- a share ---- */
 
-static size_t chunk_bytes(const struct fsdp_parts *parts) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < parts->state.chunk_count; i++) {
-        bytes += (size_t)parts->chunks[i].count * sizeof(float); /* what is sharded is float32 */
+/* Elements of a part that lie in front of those of a tensor. */
+static size_t elements_before(const struct fsdp_table *table, const struct unit_layout *layout, uint32_t part,
+                              size_t tensor) {
+    size_t count = 0, first = 0;
+    for (size_t i = 0; i < tensor; i++) {
+        count += unit_layout_overlap(layout, fsdp_table_item(table, i), part, &first);
     }
+    return count;
+}
+
+static size_t chunk_bytes_of(const struct fsdp_table *table, const struct unit_layout *layout, uint32_t part) {
+    size_t bytes = elements_before(table, layout, part, table->sharded.tensor_count) * sizeof(float);
     return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
@@ -38,41 +46,25 @@ static void collect(void *context, void *to) {
     memcpy((char *)to + copies->chunk_bytes, copies->common, copies->common_bytes);
 }
 
-/* Into the fsdp's memory, which is not committed, and what the table describes. */
-static int spread(const struct fsdp_copies *copies, const struct fsdp_table *table, const char *share) {
-    struct fsdp_parts parts;
-    int status = fsdp_parts_init(&parts, table, true);
-    const char *at = share;
-    for (size_t i = 0; status == MUSTER_OK && i < parts.state.chunk_count; i++) {
-        size_t bytes = (size_t)parts.chunks[i].count * sizeof(float);
-        memcpy((void *)(uintptr_t)parts.chunks[i].data, at, bytes);
-        at += bytes;
+/* Of a part, of so many, in any world. */
+static size_t share_bytes(const void *context, uint32_t part_count, uint32_t part) {
+    const struct fsdp_table *table = context;
+    const struct commit_place place = {part, part_count, part_count};
+    struct unit_layout *layout = NULL;
+    size_t bytes = 0;
+    if (fsdp_table_lay_out(table, &place, &layout) == MUSTER_OK) {
+        bytes = chunk_bytes_of(table, layout, part) + state_bytes(&table->common);
     }
-    fsdp_parts_done(&parts);
-    return status ? status : state_bytes_read(&table->common, share + copies->chunk_bytes);
-}
-
-/* ---- a life ---- */
-
-static uint64_t fingerprint_of(const struct fsdp_table *table) {
-    const struct unit_layout *layout = table->fsdp->layout;
-    uint64_t hash = state_hash(&table->all);
-    hash = fnv_bytes(hash, &layout->part_count, sizeof layout->part_count);
-    for (uint32_t i = 0; i < layout->item_count; i++) {
-        hash = fnv_bytes(hash, &layout->items[i].offset, sizeof layout->items[i].offset);
-    }
-    return hash;
+    unit_layout_free(layout);
+    return bytes;
 }
 
 static int measure(struct fsdp_copies *copies, const struct fsdp_table *table) {
-    struct fsdp_parts parts;
-    int status = fsdp_parts_init(&parts, table, true);
-    copies->chunk_bytes = status ? 0 : chunk_bytes(&parts);
+    const struct muster_fsdp *fsdp = table->fsdp;
+    copies->chunk_bytes = chunk_bytes_of(table, fsdp->layout, fsdp->mesh.part);
     copies->common_bytes = state_bytes(&table->common);
-    fsdp_parts_done(&parts);
     copies->common = malloc(copies->common_bytes + 1);
-    return status || copies->common ? status
-                                    : status_fail(MUSTER_ENOMEM, "no memory for %zu bytes", copies->common_bytes);
+    return copies->common ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for %zu bytes", copies->common_bytes);
 }
 
 /* Others have it, or nobody can: then there is nothing to do. */
@@ -87,19 +79,56 @@ static bool are_of_use(const struct muster_fsdp *fsdp) {
     return are_possible;
 }
 
-static int fetch(struct fsdp_copies *copies, const struct fsdp_table *table) {
-    struct muster_group *group = table->fsdp->mesh.group;
-    size_t bytes = copies->chunk_bytes + copies->common_bytes;
-    char *share = aligned_alloc(LINE_BYTES, (bytes + LINE_BYTES) / LINE_BYTES * LINE_BYTES);
-    int status = snapshot_agree(group, share ? MUSTER_OK
-                                             : status_fail(MUSTER_ENOMEM, "no memory for a share of %zu bytes", bytes));
-    if (status == MUSTER_OK && share) {
-        status = peer_copies_fetch(copies->peers, share);
-        status = status ? status : snapshot_agree(group, spread(copies, table, share));
+/* ---- from copies ---- */
+
+/* memory of a source: the share of its part. */
+struct share {
+    struct unit_layout *layout; /* as its world was cut */
+    const char *bytes;
+};
+
+static const float *in_share(const void *context, const struct move_source *source, const struct move_range *range,
+                             uint32_t part) {
+    const struct share *share = source->memory;
+    size_t first = 0, before = elements_before(context, share->layout, part, range->tensor);
+    (void)unit_layout_overlap(share->layout, fsdp_table_item(context, range->tensor), part, &first);
+    return (const float *)(const void *)share->bytes + before + range->offset - first;
+}
+
+static void read_sources(const struct peer_source *found, size_t count, struct unit_layout *layout,
+                         struct move_source *sources, struct share *shares) {
+    for (size_t i = 0; i < count; i++) {
+        shares[i] = (struct share){layout, found[i].share};
+        sources[i] = (struct move_source){.rank = found[i].rank,
+                                          .place = {found[i].part, found[i].part_count, found[i].part_count},
+                                          .memory = found[i].share ? &shares[i] : NULL};
     }
-    free(share);
+}
+
+/* What was copied, of whatever world, comes into the fsdp's memory. */
+static int fetch(const struct fsdp_copies *copies, const struct fsdp_table *table) {
+    const struct peer_source *found;
+    size_t count = peer_finds_sources(copies->finds, &found);
+    const struct commit_place place = {0, found[0].part_count, found[0].part_count};
+    struct move_source *sources = calloc(count, sizeof *sources);
+    struct share *shares = calloc(count, sizeof *shares);
+    struct unit_layout *layout = NULL;
+    int status = sources && shares ? fsdp_table_lay_out(table, &place, &layout)
+                                   : status_fail(MUSTER_ENOMEM, "no memory for a list of %zu parts", count);
+    status = snapshot_agree(table->fsdp->mesh.group, status);
+    if (status == MUSTER_OK && sources && shares && layout) {
+        read_sources(found, count, layout, sources, shares);
+        const char *first = shares[0].bytes;
+        const void *common = first ? first + chunk_bytes_of(table, layout, 0) : NULL;
+        status = fsdp_move_in(table, &(const struct fsdp_move){sources, count, in_share, common});
+    }
+    unit_layout_free(layout);
+    free(sources);
+    free(shares);
     return status;
 }
+
+/* ---- a life ---- */
 
 static void tell(struct fsdp_copies *copies, const struct muster_fsdp *fsdp, int64_t step) {
     (void)str_format(copies->note, sizeof copies->note,
@@ -110,11 +139,35 @@ static void tell(struct fsdp_copies *copies, const struct muster_fsdp *fsdp, int
     }
 }
 
-int fsdp_copies_open(const struct fsdp_table *table, const char *name, uint64_t every, int64_t *out_step) {
+static int find(struct fsdp_copies *copies, const struct fsdp_table *table, const char *name, int64_t committed) {
+    bool is_given_up = copies_is_given_up(table->fsdp->kept->copies);
+    const struct peer_find_options options = {.name = name,
+                                              .group = table->fsdp->mesh.group,
+                                              .fingerprint = fsdp_table_fingerprint(table),
+                                              .is_wanted = committed < 0 && !is_given_up,
+                                              .is_given_up = is_given_up,
+                                              .share_bytes = share_bytes,
+                                              .context = table};
+    return peer_find(&options, &copies->finds);
+}
+
+static int open_peers(struct fsdp_copies *copies, const struct fsdp_table *table, const char *name, int64_t most) {
+    const struct muster_fsdp *fsdp = table->fsdp;
+    const struct peer_copies_options options = {.name = name,
+                                                .group = fsdp->mesh.group,
+                                                .fingerprint = fsdp_table_fingerprint(table),
+                                                .part = fsdp->mesh.part,
+                                                .share_bytes = copies->chunk_bytes + copies->common_bytes,
+                                                .most = most,
+                                                .collect = collect,
+                                                .context = copies};
+    return peer_copies_open(&options, copies->finds, &copies->peers);
+}
+
+int fsdp_copies_open(const struct fsdp_table *table, const char *name, uint64_t every, int64_t *moved_step) {
     struct muster_fsdp *fsdp = table->fsdp;
-    int64_t committed = copies_step(fsdp->kept->copies);
-    *out_step = COMMIT_NOTHING;
-    if (every == 0 || !are_of_use(fsdp)) {
+    int64_t committed = *moved_step >= 0 ? *moved_step : copies_step(fsdp->kept->copies);
+    if (every == 0) {
         return MUSTER_OK;
     }
     struct fsdp_copies *copies = fsdp->kept->peers = calloc(1, sizeof *copies);
@@ -125,28 +178,35 @@ int fsdp_copies_open(const struct fsdp_table *table, const char *name, uint64_t 
     }
     copies->every = every;
     copies->last = COMMIT_NOTHING;
-    bool is_given_up = copies_note(fsdp->kept->copies)[0] != '\0';
-    const struct peer_copies_options options = {.name = name,
-                                                .group = fsdp->mesh.group,
-                                                .fingerprint = fingerprint_of(table),
-                                                .part = fsdp->mesh.part,
-                                                .share_bytes = copies->chunk_bytes + copies->common_bytes,
-                                                .most = committed >= 0 ? committed
-                                                        : is_given_up  ? COMMIT_NOTHING
-                                                                       : INT64_MAX,
-                                                .collect = collect,
-                                                .context = copies};
-    status = peer_copies_open(&options, &copies->peers);
-    if (status == MUSTER_OK && committed < 0 && peer_copies_found(copies->peers) >= 0) {
-        status = fetch(copies, table);
-        *out_step = peer_copies_found(copies->peers);
-        tell(copies, fsdp, *out_step);
+    status = find(copies, table, name, committed);
+    if (status == MUSTER_OK && peer_finds_step(copies->finds) >= 0) {
+        *moved_step = committed = peer_finds_step(copies->finds);
     }
-    return status;
+    return status || !are_of_use(fsdp) ? status : open_peers(copies, table, name, committed);
+}
+
+int fsdp_copies_fetch(const struct fsdp_table *table) {
+    struct fsdp_copies *copies = table->fsdp->kept->peers;
+    if (!copies || peer_finds_step(copies->finds) < 0) {
+        return MUSTER_OK;
+    }
+    tell(copies, table->fsdp, peer_finds_step(copies->finds));
+    return fetch(copies, table);
 }
 
 int fsdp_copies_settle(struct muster_fsdp *fsdp) {
-    return fsdp->kept->peers ? peer_copies_settle(fsdp->kept->peers->peers) : MUSTER_OK;
+    struct fsdp_copies *copies = fsdp->kept->peers;
+    if (!copies) {
+        return MUSTER_OK;
+    }
+    int status = muster_barrier(fsdp->mesh.group, NULL); /* what is found stays until all have it */
+    status = status || !copies->peers ? status : peer_copies_settle(copies->peers);
+    if (status == MUSTER_OK) {
+        status = peer_finds_drop(copies->finds, copies->peers ? peer_copies_name(copies->peers) : NULL);
+        peer_finds_free(copies->finds);
+        copies->finds = NULL;
+    }
+    return status;
 }
 
 /* ---- a copy ---- */
@@ -157,7 +217,7 @@ static int prepare(void *context) {
     struct muster_fsdp *fsdp = table->fsdp;
     fsdp_parts_done(&copies->parts);
     int status = fsdp_parts_init(&copies->parts, table, true);
-    state_bytes_write(&table->common, copies->common);
+    memcpy(copies->common, copies_extra(fsdp->kept->copies), copies->common_bytes); /* as it was committed */
     copies->read = copies_current(fsdp->kept->copies);
     return snapshot_agree(fsdp->mesh.group, status);
 }
@@ -166,7 +226,7 @@ int fsdp_copies_commit(const struct fsdp_table *table, int64_t step) {
     struct muster_fsdp *fsdp = table->fsdp;
     struct fsdp_copies *copies = fsdp->kept->peers;
     bool starts = false;
-    if (!copies || (copies->last >= 0 && (uint64_t)(step - copies->last) < copies->every)) {
+    if (!copies || !copies->peers || (copies->last >= 0 && (uint64_t)(step - copies->last) < copies->every)) {
         return MUSTER_OK;
     }
     copies->table = table;
@@ -174,4 +234,69 @@ int fsdp_copies_commit(const struct fsdp_table *table, int64_t step) {
     copies->table = NULL;
     copies->last = starts ? step : copies->last;
     return status;
+}
+
+/* ---- before ranks leave ---- */
+
+/* The newest copy that this rank has whole; what is under way is waited for. */
+static int64_t await_copy(const struct fsdp_copies *copies) {
+    struct peer_numbers numbers;
+    peer_copies_await(copies->peers);
+    peer_copies_numbers(copies->peers, &numbers);
+    return numbers.step;
+}
+
+/* *out: has every rank a copy of the step? */
+static int all_have(struct muster_fsdp *fsdp, int64_t step, bool *out) {
+    int64_t has = await_copy(fsdp->kept->peers) == step;
+    int status = muster_all_reduce(fsdp->mesh.group, &has, &has, 1, MUSTER_INT64, MUSTER_OP_MIN, NULL);
+    *out = has != 0;
+    return status;
+}
+
+static int copy_now(struct muster_fsdp *fsdp, int64_t step) {
+    struct fsdp_copies *copies = fsdp->kept->peers;
+    struct fsdp_table table;
+    bool starts = false;
+    int status = fsdp_table_init(&table, fsdp, fsdp->kept->optimizer, NULL);
+    status = snapshot_agree(fsdp->mesh.group, status);
+    if (status == MUSTER_OK) {
+        copies->table = &table;
+        status = peer_copies_start(copies->peers, step, prepare, &starts);
+        copies->table = NULL;
+        copies->last = starts ? step : copies->last;
+    }
+    fsdp_table_done(&table);
+    return status;
+}
+
+static int hand_over(struct muster_fsdp *fsdp) {
+    int64_t step = copies_step(fsdp->kept->copies);
+    bool is_there = false;
+    int status = all_have(fsdp, step, &is_there);
+    if (status == MUSTER_OK && !is_there) {
+        status = copy_now(fsdp, step);
+        status = status ? status : all_have(fsdp, step, &is_there);
+    }
+    if (status != MUSTER_OK) {
+        return fsdp_fail(fsdp, status);
+    }
+    return is_there
+               ? MUSTER_OK
+               : status_fail(MUSTER_ECONNECT, "step %" PRId64 " has not been copied to peer hosts on all ranks", step);
+}
+
+int muster_fsdp_hand_over(struct muster_fsdp *fsdp) {
+    if (!fsdp) {
+        return status_fail_null("muster_fsdp_hand_over", "fsdp");
+    }
+    int status = step_failure_status(&fsdp->failure);
+    if (status == MUSTER_OK && (!fsdp->kept || !fsdp->kept->peers || !fsdp->kept->peers->peers)) {
+        status = status_fail(MUSTER_EUNSUPPORTED, "the state is not copied to peer hosts");
+    } else if (status == MUSTER_OK && (fsdp->phase == FSDP_BEGUN || copies_is_begun(fsdp->kept->copies) ||
+                                       copies_step(fsdp->kept->copies) < 0)) {
+        status = status_fail(MUSTER_EINVAL, "what is there has not been committed: muster_fsdp_commit() first");
+    }
+    status = status ? status : hand_over(fsdp);
+    return status == MUSTER_OK ? status : status_prefix(status, "muster_fsdp_hand_over");
 }

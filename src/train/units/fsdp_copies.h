@@ -4,10 +4,14 @@
 
 #include "train/units/fsdp_snapshot.h"
 
-/* When the committed memory is open. every: steps between two copies; 0: none are made. *out_step: no step is
- * committed, but a copy of this one is there, and has been written into the fsdp's memory and what the table describes;
- * or COMMIT_NOTHING. Collective. A lack of memory is agreed on, and the group goes on. */
-int fsdp_copies_open(const struct fsdp_table *table, const char *name, uint64_t every, int64_t *out_step);
+/* When the committed memory is open. every: steps between two copies; 0: none are made. *moved_step: the step that is
+ * to come from memory of another world and to be committed, or COMMIT_NOTHING. If there is no such and none is
+ * committed, but a copy of one, then that is to come. Collective. A lack of memory is agreed on, and the group goes on.
+ */
+int fsdp_copies_open(const struct fsdp_table *table, const char *name, uint64_t every, int64_t *moved_step);
+
+/* That copy comes into the fsdp's memory and what the table describes, if one is to. Collective. */
+int fsdp_copies_fetch(const struct fsdp_table *table);
 
 /* When what was found is committed again: copies of other steps go, and the thread may begin. Collective. */
 int fsdp_copies_settle(struct muster_fsdp *fsdp);

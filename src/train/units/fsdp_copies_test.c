@@ -87,6 +87,23 @@ static int commit_but_the_last(struct rank *rank, const struct job *job, struct 
     return is_ended ? 0 : commit(rank, job, fsdp, optimizer);
 }
 
+/* Rank 2's host is told to end after the job's last step. What has a copy already is not copied again. */
+static int commit_and_hand_over(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
+                                struct muster_optimizer *optimizer) {
+    (void)optimizer;
+    added_init(&added, added.step + 1);
+    rank_check_code(rank, muster_fsdp_hand_over(fsdp), MUSTER_EINVAL); /* not committed */
+    rank_check_code(rank, muster_fsdp_commit(fsdp, added.step, &added.state), 0);
+    if (added.step == job->steps) {
+        for (int i = 0; i < 2; i++) {
+            rank_check_code(rank, muster_fsdp_hand_over(fsdp), 0);
+            rank_check(rank, numbers_of(rank, fsdp).last_step == added.step);
+        }
+        rank_check(rank, numbers_of(rank, fsdp).started <= 2);
+    }
+    return 0;
+}
+
 static int leave(struct rank *rank, const struct job *job, struct muster_fsdp *fsdp,
                  struct muster_optimizer *optimizer) {
     (void)rank;
@@ -207,6 +224,15 @@ static void a_job_goes_on_from_the_copy_of_a_lost_host(void **state) {
     }
 }
 
+static void what_is_handed_over_is_the_last_step(void **state) {
+    (void)state;
+    struct lives lives = {
+        .place = &places[TWO_HOSTS], .after_step = commit_and_hand_over, .every = 99, .from = SAVED, .note = note};
+    lives.lost_from = 2;
+    lives.lost = 2;
+    run(&lives);
+}
+
 static void committed_memory_that_is_whole_is_newer(void **state) {
     (void)state;
     const struct lives lives = {.place = &places[TWO_HOSTS], .after_step = commit, .every = 2, .from = SAVED};
@@ -237,15 +263,17 @@ static void a_damaged_copy_is_not_used(void **state) {
     run(&lives);
 }
 
+/* What is committed moves; where a host is lost as well, its copy does. */
 static void hosts_may_change_places(void **state) {
     (void)state;
     const size_t where[] = {TWO_HOSTS, THREE_HOSTS};
     for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
         struct lives lives = {
-            .place = &places[where[i]], .after_step = commit, .every = 1, .from = SAVED, .note = note, .swaps = true};
+            .place = &places[where[i]], .after_step = commit, .every = 1, .from = SAVED, .swaps = true};
         run(&lives);
         lives.lost_from = 1;
         lives.lost = where[i] == THREE_HOSTS;
+        lives.note = lives.lost ? note : NULL;
         run(&lives);
     }
 }
@@ -265,6 +293,8 @@ static int keep_without(struct rank *rank, const struct job *job, struct muster_
     rank_check_code(rank, muster_fsdp_keep(fsdp, optimizer, &added.state, &options, &step), 0);
     rank_check_code(rank, muster_fsdp_commit(fsdp, 0, &added.state), 0);
     rank_check_code(rank, muster_fsdp_memory(fsdp, &memory), 0);
+    rank_check_code(rank, muster_fsdp_hand_over(fsdp), MUSTER_EUNSUPPORTED);
+    rank_check_code(rank, muster_fsdp_hand_over(NULL), MUSTER_EINVAL);
     rank_check(rank, memory.peer_bytes == 0 && numbers_of(rank, fsdp).started == 0);
     rank_check_code(rank, muster_fsdp_copy_statistics(NULL, &numbers), MUSTER_EINVAL);
     rank_check_code(rank, muster_fsdp_copy_statistics(fsdp, NULL), MUSTER_EINVAL);
@@ -298,6 +328,7 @@ int main(void) {
     (void)unsetenv("LOCAL_RANK");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_goes_on_from_the_copy_of_a_lost_host),
+        cmocka_unit_test(what_is_handed_over_is_the_last_step),
         cmocka_unit_test(committed_memory_that_is_whole_is_newer),
         cmocka_unit_test(without_a_copy_a_job_begins_anew),
         cmocka_unit_test(a_damaged_copy_is_not_used),

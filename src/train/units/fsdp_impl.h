@@ -15,6 +15,7 @@
  *   fsdp_memory.c     what is resident, and what will be
  *   fsdp_keep.c       a state that outlives its processes; fsdp_kept.c what steps ask of it
  *   fsdp_copies.c, fsdp_copied.c  copies of it on peer hosts
+ *   fsdp_moves.c      parts of it that come from memory of another world
  *   fsdp_background.c, fsdp_background_start.c  checkpoints of it while training goes on
  *   fsdp_parts.c      what a rank has, as a checkpoint describes it
  *   fsdp_snapshot.c   the tensors of a snapshot (fsdp_snapshot.h); fsdp_save.c, fsdp_load.c

@@ -1,11 +1,12 @@
 /* A state that outlives its processes: the host's memory of parameters and of what the optimizer remembers moves into
- * one of two copies (train/commit/copies.h), and each step is written into the other. */
+ * one of two copies (train/commit/copies.h), and each step is written into the other. What is committed in memory of
+ * another world comes to its owners in this one first (train/moves/). */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/fnv.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "train/moves/move.h"
 #include "train/optimizers/optimizer_beside.h"
 #include "train/state/state_bytes.h"
 #include "train/units/fsdp_background.h"
@@ -20,19 +21,14 @@ static size_t values_bytes(const struct muster_fsdp *fsdp) {
 
 /* The host's parameters, then what is remembered of them. What else there is lies behind, as bytes. */
 static struct commit_kind kind_of(const struct fsdp_table *table) {
-    const struct muster_fsdp *fsdp = table->fsdp;
-    uint64_t hash = state_hash(&table->all);
-    if (fsdp_gathers(fsdp)) { /* of a row's own: with another place in the mesh it would be others' */
-        hash = fnv_bytes(hash, &fsdp->layout->first_part, sizeof fsdp->layout->first_part);
-        hash = fnv_bytes(hash, &fsdp->layout->stride, sizeof fsdp->layout->stride);
-        hash = fnv_bytes(hash, &fsdp->layout->part_count, sizeof fsdp->layout->part_count);
-    }
-    for (uint32_t i = 0; i < fsdp->layout->item_count; i++) {
-        hash = fnv_bytes(hash, &fsdp->layout->items[i].offset, sizeof fsdp->layout->items[i].offset);
-    }
-    return (struct commit_kind){.copy_bytes = values_bytes(fsdp) + (table->region ? table->region->bytes : 0),
+    return (struct commit_kind){.copy_bytes = values_bytes(table->fsdp) + (table->region ? table->region->bytes : 0),
                                 .extra_bytes = state_bytes(&table->common),
-                                .fingerprint = hash};
+                                .fingerprint = fsdp_table_fingerprint(table)};
+}
+
+static struct commit_place place_of(const struct muster_fsdp *fsdp) {
+    const struct unit_layout *layout = fsdp->layout;
+    return (struct commit_place){layout->first_part, layout->stride, layout->part_count};
 }
 
 /* Both copies have what the optimizer does not write. */
@@ -98,6 +94,17 @@ static int move_in(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
     return status;
 }
 
+static size_t row_bytes(const void *context, const struct commit_place *place) {
+    const struct fsdp_table *table = context;
+    struct unit_layout *layout = NULL;
+    size_t count = 0;
+    if (fsdp_table_lay_out(table, place, &layout) == MUSTER_OK) {
+        count = layout->stored_count + table->slot_count * layout->stored_learns_count;
+    }
+    unit_layout_free(layout);
+    return count * sizeof(float);
+}
+
 static int open_copies(struct muster_fsdp *fsdp, const struct fsdp_table *table,
                        const struct muster_fsdp_keep_options *keep) {
     bool replicates = fsdp->options.sharding == MUSTER_FSDP_HYBRID && fsdp->mesh.rows > 1;
@@ -106,6 +113,9 @@ static int open_copies(struct muster_fsdp *fsdp, const struct fsdp_table *table,
                                            .row = fsdp->mesh.row_group,
                                            .replicas = replicates ? fsdp->mesh.column_group : NULL,
                                            .kind = kind_of(table),
+                                           .place = place_of(fsdp),
+                                           .copy_bytes = row_bytes,
+                                           .context = table,
                                            .attempts = keep->attempts};
     return copies_open(&options, &fsdp->kept->copies);
 }
@@ -154,32 +164,91 @@ static void commit(struct muster_fsdp *fsdp, const struct fsdp_table *table, int
     fsdp->phase = FSDP_IDLE; /* the optimizer must not step again before all ranks have come here */
 }
 
+/* ---- from another world ---- */
+
+static const float *in_row(const void *context, const struct move_source *source, const struct move_range *range,
+                           uint32_t part) {
+    const struct fsdp_extent extent = {range->tensor, range->offset, range->count};
+    return fsdp_stored_at(context, source->memory, &extent, part);
+}
+
+/* stored: room for each; with memory where this rank has it. */
+static int read_sources(const struct fsdp_table *table, const struct copies_source *found, size_t count,
+                        struct move_source *sources, struct fsdp_stored *stored) {
+    int status = MUSTER_OK;
+    for (size_t i = 0; status == MUSTER_OK && i < count; i++) {
+        sources[i] = (struct move_source){.rank = found[i].rank, .place = found[i].place};
+        struct unit_layout *layout = NULL;
+        if (found[i].copy) {
+            status = fsdp_table_lay_out(table, &found[i].place, &layout);
+            sources[i].memory = &stored[i];
+        }
+        if (layout) {
+            float *values = (float *)(uintptr_t)found[i].copy;
+            stored[i] = (struct fsdp_stored){layout, values, values + layout->stored_count};
+        }
+    }
+    return status;
+}
+
+/* What is committed in memory of another world comes into the fsdp's memory. */
+static int move_over(const struct fsdp_table *table) {
+    const struct copies_source *found;
+    int64_t step;
+    size_t count = copies_sources(table->fsdp->kept->copies, &found, &step);
+    if (count == 0) {
+        return MUSTER_OK;
+    }
+    struct move_source *sources = calloc(count, sizeof *sources);
+    struct fsdp_stored *stored = calloc(count, sizeof *stored);
+    int status = sources && stored ? read_sources(table, found, count, sources, stored)
+                                   : status_fail(MUSTER_ENOMEM, "no memory for a list of %zu sources", count);
+    status = snapshot_agree(table->fsdp->mesh.group, status);
+    if (status == MUSTER_OK) {
+        status = fsdp_move_in(table, &(const struct fsdp_move){sources, count, in_row, found[0].extra});
+    }
+    for (size_t i = 0; stored && i < count; i++) {
+        unit_layout_free((struct unit_layout *)(uintptr_t)stored[i].layout);
+    }
+    free(sources);
+    free(stored);
+    return status;
+}
+
 /* ---- keeping ---- */
 
-/* What was found, committed or copied on peer hosts, is where it belongs. */
-static int settle(struct muster_fsdp *fsdp, const struct fsdp_table *table, int64_t copied_step) {
+/* What was found, committed or copied on peer hosts, is where it belongs. moved_step: it has come there just now. */
+static int settle(struct muster_fsdp *fsdp, const struct fsdp_table *table, int64_t moved_step) {
     struct copies *copies = fsdp->kept->copies;
     int status = MUSTER_OK;
-    if (copied_step >= 0) {
-        commit(fsdp, table, copied_step);
+    if (moved_step >= 0) {
+        commit(fsdp, table, moved_step);
         fsdp_values_round(fsdp);
         fsdp->values_changed = true;
     } else if (copies_step(copies) >= 0) {
         status = resume(fsdp, table);
     }
+    status = status ? status : copies_settle(copies, fsdp->mesh.group);
     return status ? status : fsdp_copies_settle(fsdp);
 }
 
 static int keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
                 const struct muster_fsdp_keep_options *options, const struct fsdp_table *table) {
-    int64_t copied_step = COMMIT_NOTHING;
+    const struct copies_source *found;
+    int64_t moved_step = COMMIT_NOTHING;
     fsdp->kept = calloc(1, sizeof *fsdp->kept);
     if (!fsdp->kept) {
         return fsdp_fail(fsdp, status_fail(MUSTER_ENOMEM, "no memory for a kept state"));
     }
     int status = open_copies(fsdp, table, options);
-    status = status ? status : fsdp_copies_open(table, options->name, options->copies_every, &copied_step);
-    if (status != MUSTER_OK && muster_group_status(fsdp->mesh.group) == MUSTER_OK) {
+    if (status == MUSTER_OK) {
+        (void)copies_sources(fsdp->kept->copies, &found, &moved_step);
+        status = fsdp_copies_open(table, options->name, options->copies_every, &moved_step);
+    }
+    status = status ? status : move_over(table); /* when there is room for everything */
+    status = status ? status : fsdp_copies_fetch(table);
+    bool is_lack = status != MUSTER_OK && status != MUSTER_ECORRUPT; /* then nothing has been written */
+    if (is_lack && muster_group_status(fsdp->mesh.group) == MUSTER_OK) {
         fsdp_keep_end(fsdp); /* all ranks know, and go on without */
         return status;
     }
@@ -187,7 +256,7 @@ static int keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
     if (status == MUSTER_OK) {
         fsdp->kept->optimizer = optimizer;
         fsdp->kept->description = state_hash(&table->all);
-        status = settle(fsdp, table, copied_step);
+        status = settle(fsdp, table, moved_step);
     }
     return status ? fsdp_fail(fsdp, status) : MUSTER_OK;
 }

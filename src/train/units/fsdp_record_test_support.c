@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "comm/group/mark.h"
+#include "train/peers/peer_find.h"
 #include "train/units/fsdp_impl.h"
 
 /* The recording under way. */
@@ -223,6 +224,16 @@ void copies_close(struct copies *copies) {
     (void)copies;
 }
 
+size_t copies_sources(const struct copies *copies, const struct copies_source **out, int64_t *out_step) {
+    (void)copies, (void)out, (void)out_step;
+    return 0;
+}
+
+int copies_settle(struct copies *copies, struct muster_group *group) {
+    (void)copies, (void)group;
+    return MUSTER_OK;
+}
+
 int64_t copies_step(const struct copies *copies) {
     (void)copies;
     return COMMIT_NOTHING;
@@ -250,6 +261,15 @@ bool copies_is_begun(const struct copies *copies) {
 void *copies_extra(const struct copies *copies) {
     (void)copies;
     return NULL;
+}
+
+void peer_finds_free(struct peer_finds *finds) {
+    (void)finds;
+}
+
+bool copies_is_given_up(const struct copies *copies) {
+    (void)copies;
+    return false;
 }
 
 ptrdiff_t copies_commit(struct copies *copies, int64_t step) {

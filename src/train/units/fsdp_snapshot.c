@@ -23,17 +23,23 @@ static enum unit_segment segment_of(const struct unit_item *item) {
     return item->frozen ? UNIT_FROZEN : UNIT_LEARNS;
 }
 
+static struct fsdp_stored own_memory(const struct fsdp_table *table) {
+    return (struct fsdp_stored){.layout = table->fsdp->layout,
+                                .values = table->fsdp->values.memory,
+                                .remembered = table->region ? table->region->memory : NULL};
+}
+
 /* Where elements of a tensor are, that lie `at` elements from the beginning of what its rank has of the segment. */
-static float *stored_at(const struct fsdp_table *table, size_t tensor, uint32_t column, size_t at) {
-    const struct muster_fsdp *fsdp = table->fsdp;
+static float *stored_at(const struct fsdp_table *table, const struct fsdp_stored *stored, size_t tensor,
+                        uint32_t column, size_t at) {
+    const struct unit_layout *layout = stored->layout;
     const struct unit_item *item = item_of(table, tensor);
-    if (tensor < fsdp->layout->item_count) {
-        return (float *)fsdp->values.memory +
-               unit_layout_stored_at(fsdp->layout, item->unit, segment_of(item), column) + at;
+    if (tensor < layout->item_count) {
+        return stored->values + unit_layout_stored_at(layout, item->unit, segment_of(item), column) + at;
     }
-    size_t slot = (tensor - fsdp->layout->item_count) % table->slot_count;
-    return (float *)table->region->memory + slot * fsdp->layout->stored_learns_count +
-           unit_layout_learns_at(fsdp->layout, item->unit, column) + at;
+    size_t slot = (tensor - layout->item_count) % table->slot_count;
+    return stored->remembered + slot * layout->stored_learns_count + unit_layout_learns_at(layout, item->unit, column) +
+           at;
 }
 
 static size_t offset_in_segment(const struct fsdp_table *table, const struct unit_item *item) {
@@ -41,9 +47,10 @@ static size_t offset_in_segment(const struct fsdp_table *table, const struct uni
 }
 
 static void place(struct fsdp_table *table, size_t tensor) {
+    const struct fsdp_stored own = own_memory(table);
     table->tensors[tensor].data =
         fsdp_table_is_whole(table)
-            ? (void *)stored_at(table, tensor, 0, offset_in_segment(table, item_of(table, tensor)))
+            ? (void *)stored_at(table, &own, tensor, 0, offset_in_segment(table, item_of(table, tensor)))
             : snapshot_from_source;
 }
 
@@ -168,12 +175,20 @@ bool fsdp_table_overlap(const struct fsdp_table *table, const struct fsdp_extent
     return true;
 }
 
-float *fsdp_table_at(const struct fsdp_table *table, const struct fsdp_extent *extent, uint32_t column) {
+uint32_t fsdp_table_item(const struct fsdp_table *table, size_t tensor) {
+    return (uint32_t)(item_of(table, tensor) - table->fsdp->layout->items);
+}
+
+float *fsdp_stored_at(const struct fsdp_table *table, const struct fsdp_stored *stored,
+                      const struct fsdp_extent *extent, uint32_t part) {
     const struct unit_item *item = item_of(table, extent->tensor);
-    const struct unit_layout *layout = table->fsdp->layout;
-    uint32_t part = layout->first_part + column * layout->stride;
-    size_t part_begin = unit_layout_part(layout, item->unit, segment_of(item), part)->begin;
+    size_t part_begin = unit_layout_part(stored->layout, item->unit, segment_of(item), part)->begin;
     size_t begin = offset_in_segment(table, item) + extent->begin;
-    assert(begin >= part_begin);
-    return stored_at(table, extent->tensor, column, begin - part_begin);
+    assert(begin >= part_begin && part % stored->layout->stride == stored->layout->first_part);
+    return stored_at(table, stored, extent->tensor, part / stored->layout->stride, begin - part_begin);
+}
+
+float *fsdp_table_at(const struct fsdp_table *table, const struct fsdp_extent *extent, uint32_t column) {
+    const struct fsdp_stored own = own_memory(table);
+    return fsdp_stored_at(table, &own, extent, own.layout->first_part + column * own.layout->stride);
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "train/moves/move.h"
 #include "train/state/snapshot_parts.h"
 #include "train/units/fsdp_impl.h"
 
@@ -52,7 +53,39 @@ bool fsdp_walk_is_done(const struct fsdp_table *table, const struct fsdp_walk *w
 /* What part `part` has of an extent; false: nothing. */
 bool fsdp_table_overlap(const struct fsdp_table *table, const struct fsdp_extent *extent, uint32_t part,
                         struct fsdp_extent *out);
+/* The number of a sharded tensor's parameter among the layout's items. */
+uint32_t fsdp_table_item(const struct fsdp_table *table, size_t tensor);
+
+/* Memory of a row: the fsdp's own, or that of another world. */
+struct fsdp_stored {
+    const struct unit_layout *layout;
+    float *values, *remembered;
+};
+/* Where an extent lies that is all in part `part`, which the row has. */
+float *fsdp_stored_at(const struct fsdp_table *table, const struct fsdp_stored *stored,
+                      const struct fsdp_extent *extent, uint32_t part);
 /* Where this host stores an extent that lies in the part of its rank `column`. */
 float *fsdp_table_at(const struct fsdp_table *table, const struct fsdp_extent *extent, uint32_t column);
+
+/* ---- fsdp_moves.c: what lies in memory of another world ---- */
+
+/* Of what is kept, wherever its parts lie: what must be equal for one to go on from the other's memory. */
+uint64_t fsdp_table_fingerprint(const struct fsdp_table *table);
+
+/* The items of this state, cut for another place. */
+int fsdp_table_lay_out(const struct fsdp_table *table, const struct commit_place *place, struct unit_layout **out);
+
+/* Sources that have every part, equal on all ranks but for their memory. */
+struct fsdp_move {
+    const struct move_source *sources; /* their places: of one number of parts */
+    size_t count;
+    const float *(*from)(const void *table, const struct move_source *source, const struct move_range *range,
+                         uint32_t part);
+    const void *common; /* what every rank has whole: on the rank of the first source */
+};
+
+/* All of it into the fsdp's memory, which is not committed, and what the table describes. Collective. MUSTER_ENOMEM is
+ * agreed on before anything is written, and the group goes on. So is MUSTER_ECORRUPT, when all has been. */
+int fsdp_move_in(const struct fsdp_table *table, const struct fsdp_move *move);
 
 #endif
