@@ -365,10 +365,11 @@ static bool is_within(const char *memory, size_t bytes, const void *address) {
 /* Programs get the addresses of the one that is written before the first commit. */
 bool copies_is_stale(const struct copies *copies, const void *address) {
     const char *current = copies_current(copies);
+    const struct copies_layout *layout = &copies->layout;
     bool is_stale = false;
     for (size_t i = 0; i < COMMIT_COPIES; i++) {
-        is_stale = is_stale || (copies->bases[i] != current && is_within(copies->bases[i], copies->stride, address)) ||
-                   (copies->views[i] != current && is_within(copies->views[i], copies->stride, address));
+        is_stale = is_stale || (layout->bases[i] != current && is_within(layout->bases[i], layout->stride, address)) ||
+                   (copies->views[i] != current && is_within(copies->views[i], layout->stride, address));
     }
     return is_stale;
 }
