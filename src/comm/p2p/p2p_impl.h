@@ -108,6 +108,8 @@ static inline uint32_t credit_left(const struct p2p_credit *credit) {
 }
 /* Counts a message that has come. false: more has come than there is room for; the link has failed. */
 bool credit_count(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame);
+/* Tells those that cannot send before they are told; when there is nothing else to do. true: there were some. */
+bool credit_tell_owed(struct p2p *p2p);
 /* The message takes no room any more. */
 void credit_give_back(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame);
 /* Tells the peer how much room it has, if that is worth a frame: any other frame tells it, too. */

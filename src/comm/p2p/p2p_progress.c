@@ -81,6 +81,9 @@ bool p2p_progress(struct p2p *p2p) {
     if (p2p->open_count > 0) {
         moved = read_sockets(p2p) || moved;
     }
+    if (p2p->owes_credit && !moved) {
+        moved = credit_tell_owed(p2p);
+    }
     if (p2p->blocked) {
         moved = p2p_flush_blocked(p2p) || moved;
     }
