@@ -106,6 +106,13 @@ void stream_disown(struct p2p_stream *stream, const struct p2p_request *request)
 static inline uint32_t credit_left(const struct p2p_credit *credit) {
     return (uint32_t)P2P_UNEXPECTED_BYTES_MAX - (credit->sent - credit->returned);
 }
+/* The peer says so many bytes it has taken. Its frames and its short messages come two ways: this may be older than
+ * what is known. */
+static inline void credit_hear(struct p2p_credit *credit, uint32_t taken) {
+    if ((int32_t)(taken - credit->returned) > 0) {
+        credit->returned = taken;
+    }
+}
 /* Counts a message that has come. false: more has come than there is room for; the link has failed. */
 bool credit_count(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame);
 /* Tells those that cannot send before they are told; when there is nothing else to do. true: there were some. */
