@@ -47,7 +47,7 @@ bool group_idle(void *argument) {
         return !was_raised;
     }
     if (atomic_load_explicit(&group->context->uses_links, memory_order_relaxed)) {
-        return p2p_progress(group->context->p2p);
+        return p2p_idle(group->context->p2p);
     }
     return false;
 }

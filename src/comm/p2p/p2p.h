@@ -225,8 +225,11 @@ void p2p_peer_left(struct p2p *p2p, uint32_t id, uint32_t peer);
 
 /* Moves what can be moved without blocking. true: something moved. Any thread. */
 bool p2p_progress(struct p2p *p2p);
+/* The same for the idle() of a waiter that sleeps on the bell's futex, where there are neighbours: if somebody sleeps,
+ * or is about to, sees to it that the bell is rung when sockets have news. */
+bool p2p_idle(struct p2p *p2p);
 
-/* Waits until all are done, by the waiter (whose idle() need not be p2p_progress(): it is called here). The
+/* Waits until all are done, by the waiter (whose idle() need not be p2p_idle(): the same is done here). The
  * first error of any of them, with its detail, MUSTER_ETIMEOUT (without one), or what stopped() says; then those not
  * done are withdrawn, so that their memory may go. */
 int p2p_wait(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_request *const *requests, size_t request_count,

@@ -33,6 +33,10 @@ void request_withdraw(struct p2p *p2p, struct p2p_request *request);
 
 /* Writes what streams have not taken before. true: something moved. */
 bool p2p_flush_blocked(struct p2p *p2p);
+/* Is there something to move that no event will tell of? Then a thread that sleeps must look. */
+static inline bool p2p_has_more(const struct p2p *p2p) {
+    return p2p->blocked || p2p->is_reading || p2p->owes_credit;
+}
 
 /* ---- p2p_match.c ---- */
 

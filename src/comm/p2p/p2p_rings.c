@@ -161,6 +161,7 @@ bool rings_progress(struct p2p *p2p) {
             moved = short_take(p2p, stream->link) || moved;
             moved = (stream->io && stream_read(p2p, stream)) || moved;
             moved = (stream->io && stream->link->reading.first && link_read_memory(p2p, stream->link)) || moved;
+            p2p->is_reading = p2p->is_reading || stream->link->reading.first;
         }
     }
     return moved;
