@@ -6,7 +6,8 @@
  * first needed. The context's monitor thread watches one descriptor, p2p_descriptor(), and calls p2p_attend() when it
  * is readable: that accepts peers, finishes connections, notices deaths, passes notices on, and, where there are
  * neighbours in shared memory, rings the bell when sockets have news for a caller who sleeps. (Where there are none,
- * the caller sleeps on the sockets.)
+ * the caller sleeps on the sockets.) Whoever stops looking while there is more to move that no event will tell of rings
+ * the bell, too: another thread that sleeps goes on with it.
  *
  * The files it is made of are listed in p2p_impl.h; the wire format is in docs/formats/wire.md and comm/p2p/wire.h. */
 #ifndef COMM_P2P_H

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "comm/p2p/p2p_impl.h"
 #include "comm/p2p/p2p_test_support.h"
 
 static const struct job_options ways[] = {{.ranks_per_host = JOB_RANKS_MAX},
@@ -236,91 +235,6 @@ static void leaving_loses_nothing(void **state) {
     run_all_ways(2, before_the_goodbye);
 }
 
-/* ---- credit ---- */
-
-enum { FILLERS = 35, FILLER_BYTES = 30000, SPARE_BYTES = 100, SHORTS = 8 };
-enum { MARK_SHORTS_SENT, MARK_TAKING, MARK_ALL_TAKEN };
-enum { TAG_OPEN, TAG_FILLER, TAG_SHORT, TAG_LAST_SHORT, TAG_AT_LAST };
-
-static struct p2p_envelope beside(uint32_t peer) {
-    struct p2p_envelope envelope = job_envelope(peer, P2P_TAG(9, 9));
-    envelope.lane = P2P_COLLECTIVES;
-    return envelope;
-}
-
-/* All that rank 1 keeps but for less than one message. */
-static void fill_room(struct job_rank *rank, const uint8_t *bytes) {
-    struct p2p_request requests[FILLERS], *all[FILLERS];
-    size_t left = P2P_UNEXPECTED_BYTES_MAX - (FILLERS - 1) * (FILLER_BYTES + P2P_HEADER_COST);
-    for (uint32_t i = 0; i < FILLERS; i++) {
-        all[i] = &requests[i];
-        job_post_send(rank, all[i], job_envelope(1, TAG_FILLER), bytes,
-                      i < FILLERS - 1 ? FILLER_BYTES : left - P2P_HEADER_COST - SPARE_BYTES);
-    }
-    job_check(p2p_wait(rank->p2p, &rank->waiter, all, FILLERS, job_deadline()) == 0);
-}
-
-/* Rank 0 is just taking short messages: the last ones that it takes before it looks into the ring. */
-static void hold_up(void *argument, size_t offset, const void *data, size_t bytes) {
-    struct job_rank *rank = argument;
-    (void)offset, (void)data, (void)bytes;
-    job_mark(rank->job, MARK_TAKING);
-    job_await(rank->job, MARK_ALL_TAKEN, 1);
-}
-
-static void hear_news_before_older(struct job_rank *rank, uint8_t *bytes) {
-    const struct p2p_envelope last = job_envelope(1, TAG_LAST_SHORT);
-    struct p2p_request request;
-    fill_room(rank, bytes);
-    job_check(p2p_receive_consume(rank->p2p, &request, &last, hold_up, rank, sizeof(uint32_t), job_deadline()) == 0);
-    job_check(job_send(rank, beside(1), bytes, 1) == 0);
-    job_await(rank->job, MARK_SHORTS_SENT, 1);
-    job_check(job_wait_for(rank, &request) == 0);
-    job_check(job_receive(rank, job_envelope(1, TAG_SHORT), bytes, sizeof(uint32_t)) == 0);
-    (void)p2p_progress(rank->p2p); /* takes also the one that was sent meanwhile */
-    job_check(job_send(rank, job_envelope(1, TAG_AT_LAST), bytes, 1) == 0);
-}
-
-/* One more goes short, which says that nothing has been taken. Then all is taken, and the ring says so. */
-static void tell_two_ways(struct job_rank *rank, uint8_t *bytes) {
-    const struct p2p_envelope early = job_envelope(0, TAG_SHORT), last = job_envelope(0, TAG_LAST_SHORT);
-    uint32_t value = 0;
-    job_check(job_receive(rank, beside(0), bytes, 1) == 0);
-    for (uint32_t i = 1; i <= SHORTS; i++) {
-        job_check(send_blocking(rank, i < SHORTS ? &early : &last, &value, sizeof value));
-    }
-    job_mark(rank->job, MARK_SHORTS_SENT);
-    job_await(rank->job, MARK_TAKING, 1);
-    job_check(send_blocking(rank, &early, &value, sizeof value));
-    for (uint32_t i = 0; i < FILLERS; i++) {
-        job_check(job_receive(rank, job_envelope(0, TAG_FILLER), bytes, FILLER_BYTES) == 0);
-    }
-    job_mark(rank->job, MARK_ALL_TAKEN);
-    job_check(job_receive(rank, job_envelope(0, TAG_AT_LAST), bytes, 1) == 0);
-}
-
-static int credit_in_two_ways(struct job_rank *rank, void *argument) {
-    (void)argument;
-    struct p2p_envelope other = job_envelope(1 - rank->rank, TAG_OPEN);
-    uint32_t value = 0;
-    uint8_t *bytes = calloc(1, FILLER_BYTES);
-    job_check(bytes != NULL);
-    if (rank->rank == 0) {
-        job_check(receive_blocking(rank, &other, &value, sizeof value) == sizeof value);
-        hear_news_before_older(rank, bytes);
-    } else {
-        (void)send_blocking(rank, &other, &value, sizeof value);
-        tell_two_ways(rank, bytes);
-    }
-    free(bytes);
-    return 0;
-}
-
-static void older_credit_takes_nothing_back(void **state) {
-    (void)state;
-    run_all_ways(2, credit_in_two_ways);
-}
-
 /* ---- several receivers ---- */
 
 enum { THREADS = 3, EACH = 400 };
@@ -406,7 +320,6 @@ int main(void) {
         cmocka_unit_test(a_full_box_holds_nobody_up),
         cmocka_unit_test(what_is_for_others_stays),
         cmocka_unit_test(leaving_loses_nothing),
-        cmocka_unit_test(older_credit_takes_nothing_back),
         cmocka_unit_test(receivers_leave_each_other_their_own),
         cmocka_unit_test(anybody_sends_short_ones),
     };

@@ -1,4 +1,4 @@
-/* Messages between ranks: order, anybody, both directions at once, credit, withdrawal, mismatches, ends in good and bad
+/* Messages between ranks: order, anybody, both directions at once, withdrawal, mismatches, ends in good and bad
  * order, strangers; over TCP, over several connections, over rings, and out of each other's memory. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,6 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "comm/p2p/p2p_impl.h"
 #include "comm/p2p/p2p_test_support.h"
 #include "comm/p2p/wire.h"
 
@@ -168,110 +167,6 @@ static int exchange(struct job_rank *rank, void *argument) {
 static void long_messages_cross_without_deadlock(void **state) {
     (void)state;
     run_all_ways(3, exchange);
-}
-
-/* ---- what nobody asks for ---- */
-
-enum { FLOOD = 60, FLOOD_BYTES = 60000 };
-
-/* Rank 0 sends more than rank 1 keeps: it is held back, but the other lane is not. */
-static int flood(struct job_rank *rank, void *argument) {
-    (void)argument;
-    static struct p2p_request static_requests[2][FLOOD]; /* per rank: threads share the process */
-    struct p2p_request *requests = static_requests[rank->rank], *all[FLOOD];
-    struct p2p_envelope side = job_envelope(1 - rank->rank, P2P_TAG(9, 9));
-    side.lane = P2P_COLLECTIVES;
-    uint8_t *buffers = malloc((size_t)FLOOD * FLOOD_BYTES), word[8] = "side";
-    for (uint32_t i = 0; i < FLOOD; i++) {
-        all[i] = &requests[i];
-        if (rank->rank == 0) {
-            job_fill(buffers + i * FLOOD_BYTES, FLOOD_BYTES, i);
-            job_post_send(rank, &requests[i], job_envelope(1, 1), buffers + i * FLOOD_BYTES, FLOOD_BYTES);
-        }
-    }
-    if (rank->rank == 0) {
-        job_check(job_send(rank, side, word, sizeof word) == 0);
-        job_await(rank->job, 0, 1); /* rank 1 has the side message, and none of the others */
-        uint32_t done = 0;
-        for (uint32_t i = 0; i < FLOOD; i++) {
-            done += atomic_load(&requests[i].done);
-        }
-        job_check(done <= P2P_UNEXPECTED_BYTES_MAX / FLOOD_BYTES);
-        job_mark(rank->job, 1);
-        job_check(p2p_wait(rank->p2p, &rank->waiter, all, FLOOD, job_deadline()) == 0);
-    } else {
-        uint8_t got[8] = "";
-        job_check(job_receive(rank, side, got, sizeof got) == 0 && memcmp(got, word, sizeof got) == 0);
-        job_mark(rank->job, 0);
-        job_await(rank->job, 1, 1);
-        for (uint32_t i = 0; i < FLOOD; i++) {
-            job_check(job_receive(rank, job_envelope(0, 1), buffers, FLOOD_BYTES) == 0 &&
-                      job_is_filled(buffers, FLOOD_BYTES, i));
-        }
-    }
-    free(buffers);
-    return 0;
-}
-
-static void a_sender_is_held_back(void **state) {
-    (void)state;
-    run_all_ways(2, flood);
-}
-
-/* Messages that are short enough not to be read out of memory. Those that are asked for come before and after one that
- * fills the room that nobody has asked for, but for less than the next one needs. */
-enum { UNASKED = 27, UNASKED_BYTES = 31000, BEFORE = 21, ASKED = 2 * BEFORE, ASKED_BYTES = 10000, SPARE_BYTES = 100 };
-enum { SIDE_TAG = 1, MAIN_TAG = 2 };
-
-static size_t last_unasked_bytes(void) {
-    size_t used = (UNASKED - 1) * (UNASKED_BYTES + P2P_HEADER_COST) + BEFORE * (ASKED_BYTES + P2P_HEADER_COST);
-    job_check(used + P2P_HEADER_COST + SPARE_BYTES + UNASKED_BYTES > P2P_UNEXPECTED_BYTES_MAX);
-    return P2P_UNEXPECTED_BYTES_MAX - used - P2P_HEADER_COST - SPARE_BYTES;
-}
-
-/* Most of what rank 1 keeps is filled with what it does not ask for until the end. The messages that it takes
- * meanwhile are too few for word of them to be sent in any case; more of them follow. */
-static void send_through(struct job_rank *rank, const uint8_t *bytes) {
-    struct p2p_request requests[UNASKED + ASKED], *all[UNASKED + ASKED];
-    uint32_t count = 0;
-    for (; count < UNASKED + ASKED; count++) {
-        bool is_last = count == UNASKED - 1 + BEFORE;
-        bool is_asked = count >= UNASKED - 1 && !is_last;
-        size_t length = is_asked ? ASKED_BYTES : is_last ? last_unasked_bytes() : UNASKED_BYTES;
-        all[count] = &requests[count];
-        job_post_send(rank, all[count], job_envelope(1, is_asked ? MAIN_TAG : SIDE_TAG), bytes, length);
-    }
-    job_check(p2p_wait(rank->p2p, &rank->waiter, all, count, job_deadline()) == 0);
-}
-
-static void take_through(struct job_rank *rank, uint8_t *bytes) {
-    struct p2p_request requests[ASKED], *all[ASKED];
-    for (uint32_t i = 0; i < ASKED; i++) {
-        all[i] = &requests[i];
-        job_post_receive(rank, all[i], job_envelope(0, MAIN_TAG), bytes, ASKED_BYTES);
-    }
-    job_check(p2p_wait(rank->p2p, &rank->waiter, all, ASKED, job_deadline()) == 0);
-    for (uint32_t i = 0; i < UNASKED; i++) {
-        job_check(job_receive(rank, job_envelope(0, SIDE_TAG), bytes, UNASKED_BYTES) == 0);
-    }
-}
-
-static int fill_up(struct job_rank *rank, void *argument) {
-    (void)argument;
-    uint8_t *bytes = calloc(1, UNASKED_BYTES);
-    job_check(bytes != NULL);
-    if (rank->rank == 0) {
-        send_through(rank, bytes);
-    } else {
-        take_through(rank, bytes);
-    }
-    free(bytes);
-    return 0;
-}
-
-static void what_is_asked_for_passes_what_is_not(void **state) {
-    (void)state;
-    run_all_ways(2, fill_up);
 }
 
 /* ---- giving up ---- */
@@ -613,8 +508,6 @@ int main(void) {
         cmocka_unit_test(tags_are_taken_in_any_order),
         cmocka_unit_test(anybody_may_be_received_from),
         cmocka_unit_test(long_messages_cross_without_deadlock),
-        cmocka_unit_test(a_sender_is_held_back),
-        cmocka_unit_test(what_is_asked_for_passes_what_is_not),
         cmocka_unit_test(a_receive_may_be_withdrawn),
         cmocka_unit_test(a_send_may_be_withdrawn),
         cmocka_unit_test(what_does_not_fit_is_a_mismatch),
