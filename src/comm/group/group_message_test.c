@@ -213,8 +213,32 @@ static void a_barrier_brings_messages_forward(void **state) {
     run_everywhere(4, send_while_in_a_barrier);
 }
 
-/* The same between hosts, when the sender sleeps in its host's memory, where no socket wakes it by itself: on two hosts
- * of two ranks, neither the sender nor the receiver is the one that talks to the other host in the barrier. */
+/* Short messages do not wait for their receiver, even if that one has never asked for any and sleeps in a barrier. */
+static int send_ahead_of_a_barrier(struct rank *rank, void *argument) {
+    (void)argument;
+    enum { AHEAD = 400 };
+    static int32_t data[500];
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    options.timeout_ms = 60000;
+    struct muster_group *group = rank_group(rank, &options);
+    for (uint32_t i = 0; i < AHEAD && rank->rank == 0; i++) {
+        rank_check_code(rank, muster_send(group, data, 500, MUSTER_INT32, 1, i, NULL), 0);
+    }
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    for (uint32_t i = 0; i < AHEAD && rank->rank == 1; i++) {
+        rank_check_code(rank, muster_receive(group, data, 500, MUSTER_INT32, 0, i, NULL, NULL), 0);
+    }
+    muster_group_free(group);
+    return 0;
+}
+
+static void short_messages_wait_for_nobody(void **state) {
+    (void)state;
+    run_everywhere(2, send_ahead_of_a_barrier);
+}
+
+/* A long message between hosts, when the sender sleeps in its host's memory, where no socket wakes it by itself: on two
+ * hosts of two ranks, neither the sender nor the receiver is the one that talks to the other host in the barrier. */
 static int send_asleep_in_a_barrier(struct rank *rank, void *argument) {
     (void)argument;
     static int32_t data[LARGE];
@@ -455,6 +479,7 @@ int main(void) {
         cmocka_unit_test(handles_tags_and_any_rank),
         cmocka_unit_test(messages_of_a_freed_group_take_no_room),
         cmocka_unit_test(a_barrier_brings_messages_forward),
+        cmocka_unit_test(short_messages_wait_for_nobody),
         cmocka_unit_test(sockets_wake_who_sleeps_in_a_barrier),
         cmocka_unit_test(messages_that_do_not_fit_are_mismatches),
         cmocka_unit_test(coalesced_calls_run_together),

@@ -226,8 +226,10 @@ void p2p_peer_left(struct p2p *p2p, uint32_t id, uint32_t peer);
 
 /* Moves what can be moved without blocking. true: something moved. Any thread. */
 bool p2p_progress(struct p2p *p2p);
-/* The same for the idle() of a waiter that sleeps on the bell's futex, where there are neighbours: if somebody sleeps,
- * or is about to, sees to it that the bell is rung when sockets have news. */
+/* Has a neighbour begun to send to this process? Costs a look at a cache line that is seldom written. Any thread. */
+bool p2p_is_called(const struct p2p *p2p);
+/* Moves as p2p_progress() does, for the idle() of a waiter that sleeps on the bell's futex, where there are neighbours:
+ * if somebody sleeps, or is about to, sees to it that the bell is rung when sockets have news. */
 bool p2p_idle(struct p2p *p2p);
 
 /* Waits until all are done, by the waiter (whose idle() need not be p2p_idle(): the same is done here). The
