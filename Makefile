@@ -40,7 +40,7 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-shrink soak-snapshots soak-fsdp soak-worlds soak-kept bench lint lint-deep format \
+.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-shrink soak-messages soak-snapshots soak-fsdp soak-worlds soak-kept bench lint lint-deep format \
         layers circles install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
@@ -140,6 +140,9 @@ soak-end: all ## how jobs end: nodes that are done, final failures, victims; COU
 
 soak-shrink: all ## COUNT trainings (12) whose workers die and are not started again: do the others learn as well?
 	@MUSTER_BINARY=$(abspath $(BUILD))/muster MUSTER_TEST_RUNS=$(or $(COUNT),12) MUSTER_TEST_EPOCHS=10 python3 tests/examples/test_mnist_shrink.py
+
+soak-messages: all ## COUNT rounds (1200) of messages and collectives mixed at random, on hosts of all kinds; SEED=n
+	@$(BUILD)/src/comm/message_mix_test $(or $(COUNT),1200) $(SEED)
 
 soak-snapshots: all ## COUNT lives (1000000) of snapshots and checkpoints on a disk that loses power
 	@$(BUILD)/src/train/snapshot_crash_test $(or $(COUNT),1000000) $(SEED)

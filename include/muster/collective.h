@@ -134,7 +134,8 @@ struct muster_message {
 };
 
 /* Done when `buffer` may be reused: the message may still be on its way. Short ones do not wait for the receiver, long
- * ones may. */
+ * ones may. A receiver keeps 1 MiB of what one sender has sent and nobody has asked for. Behind that, further messages
+ * of this sender wait, also those that are asked for. */
 int muster_send(struct muster_group *group, const void *buffer, size_t count, enum muster_type type, uint32_t to,
                 uint32_t tag, struct muster_work **work);
 /* Receives at most `count` elements from rank `from`, or from MUSTER_ANY_RANK. A longer message is MUSTER_EMISMATCH, as

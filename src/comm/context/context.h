@@ -66,7 +66,7 @@ struct context {
     bool may_read_peers;     /* MUSTER_CMA */
     bool logs_calls;         /* MUSTER_DEBUG=DETAIL */
     bool notes_messages;     /* for that, or for the trace */
-    _Atomic bool uses_links; /* somebody has posted a message: whoever waits brings the links forward */
+    _Atomic bool uses_links; /* messages were posted, here or for this process: who waits brings them forward */
 
     const volatile uint32_t *alive; /* 1; 0 in a child of fork() */
     pthread_mutex_t mutex;          /* over what follows */

@@ -3,6 +3,7 @@
 #include <muster/group.h>
 #include <muster/memory.h>
 
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -212,6 +213,69 @@ static void a_barrier_brings_messages_forward(void **state) {
     run_everywhere(4, send_while_in_a_barrier);
 }
 
+/* Short messages do not wait for their receiver, even if that one has never asked for any and sleeps in a barrier. */
+static int send_ahead_of_a_barrier(struct rank *rank, void *argument) {
+    (void)argument;
+    enum { AHEAD = 400 };
+    static int32_t data[500];
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    options.timeout_ms = 60000;
+    struct muster_group *group = rank_group(rank, &options);
+    for (uint32_t i = 0; i < AHEAD && rank->rank == 0; i++) {
+        rank_check_code(rank, muster_send(group, data, 500, MUSTER_INT32, 1, i, NULL), 0);
+    }
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    for (uint32_t i = 0; i < AHEAD && rank->rank == 1; i++) {
+        rank_check_code(rank, muster_receive(group, data, 500, MUSTER_INT32, 0, i, NULL, NULL), 0);
+    }
+    muster_group_free(group);
+    return 0;
+}
+
+static void short_messages_wait_for_nobody(void **state) {
+    (void)state;
+    run_everywhere(2, send_ahead_of_a_barrier);
+}
+
+/* A long message between hosts, when the sender sleeps in its host's memory, where no socket wakes it by itself: on two
+ * hosts of two ranks, neither the sender nor the receiver is the one that talks to the other host in the barrier. */
+static int send_asleep_in_a_barrier(struct rank *rank, void *argument) {
+    (void)argument;
+    static int32_t data[LARGE];
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    options.timeout_ms = 60000; /* what it comes to if nobody wakes the sender */
+    struct muster_group *group = rank_group(rank, &options);
+    struct muster_work *work = NULL;
+    if (rank->rank == 1) {
+        data[LARGE - 1] = 77;
+        rank_check_code(rank, muster_send(group, data, LARGE, MUSTER_INT32, 3, 0, &work), 0);
+        rank_mark(rank, MARK_READY);
+    } else if (rank->rank == 0) {
+        struct context *context = group->context;
+        const struct comm_bell *bell = &context->lines[context_local_of(context, 1)].bell;
+        rank_await(rank, 1, MARK_READY);
+        while (atomic_load(&bell->sleepers) == 0) {
+            (void)sched_yield();
+        }
+        rank_mark(rank, MARK_READY);
+        rank_await(rank, 3, MARK_READY); /* until then nobody rings for rank 1 */
+    } else if (rank->rank == 3) {
+        rank_await(rank, 0, MARK_READY);
+        rank_check_code(rank, muster_receive(group, data, LARGE, MUSTER_INT32, 1, 0, NULL, NULL), 0);
+        rank_check(rank, data[LARGE - 1] == 77);
+        rank_mark(rank, MARK_READY);
+    }
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    rank_check_code(rank, muster_work_wait(&work), 0);
+    muster_group_free(group);
+    return 0;
+}
+
+static void sockets_wake_who_sleeps_in_a_barrier(void **state) {
+    (void)state;
+    ranks_run_with(4, send_asleep_in_a_barrier, NULL, &layouts[2]);
+}
+
 static int send_what_does_not_fit(struct rank *rank, void *which) {
     struct muster_group *group = rank_group(rank, NULL);
     float values[8] = {0};
@@ -415,6 +479,8 @@ int main(void) {
         cmocka_unit_test(handles_tags_and_any_rank),
         cmocka_unit_test(messages_of_a_freed_group_take_no_room),
         cmocka_unit_test(a_barrier_brings_messages_forward),
+        cmocka_unit_test(short_messages_wait_for_nobody),
+        cmocka_unit_test(sockets_wake_who_sleeps_in_a_barrier),
         cmocka_unit_test(messages_that_do_not_fit_are_mismatches),
         cmocka_unit_test(coalesced_calls_run_together),
         cmocka_unit_test(coalescing_has_a_limit),

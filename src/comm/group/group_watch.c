@@ -38,6 +38,19 @@ static void ring_neighbours(struct muster_group *group) {
     }
 }
 
+/* Have messages been posted, here or by a neighbour for this process? Then whoever waits brings them forward. A program
+ * of collectives alone need not look at links. */
+static bool uses_links(struct context *context) {
+    if (atomic_load_explicit(&context->uses_links, memory_order_relaxed)) {
+        return true;
+    }
+    bool is_called = p2p_is_called(context->p2p);
+    if (is_called) {
+        atomic_store_explicit(&context->uses_links, true, memory_order_relaxed);
+    }
+    return is_called;
+}
+
 bool group_idle(void *argument) {
     struct muster_group *group = argument;
     if (atomic_load_explicit(&group->shared->news, memory_order_acquire) !=
@@ -46,10 +59,7 @@ bool group_idle(void *argument) {
         was_raised &= atomic_exchange_explicit(&group->message_waiter.alarm, 1, memory_order_acq_rel) != 0;
         return !was_raised;
     }
-    if (atomic_load_explicit(&group->context->uses_links, memory_order_relaxed)) {
-        return p2p_progress(group->context->p2p);
-    }
-    return false;
+    return uses_links(group->context) && p2p_idle(group->context->p2p);
 }
 
 /* ---- sentences ---- */

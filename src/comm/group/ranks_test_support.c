@@ -43,7 +43,8 @@ struct ranks {
     struct rank_shared *shared;
     pid_t pids[RANKS_MAX];
     int results[RANKS_MAX];
-    char folder[64], path[96];
+    int file;      /* in which they meet; without a name, so that nothing of it is left, however the test ends */
+    char path[64]; /* by which they open it */
     struct ranks_store store; /* with use_tcp; else its pid is 0 */
 };
 
@@ -132,9 +133,9 @@ struct ranks *ranks_start(uint32_t size, rank_function *function, void *argument
     ranks->size = size;
     ranks->shared = mmap(NULL, sizeof *ranks->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(ranks->shared, MAP_FAILED);
-    (void)snprintf(ranks->folder, sizeof ranks->folder, "/tmp/muster-ranks-XXXXXX");
-    assert_non_null(mkdtemp(ranks->folder));
-    (void)snprintf(ranks->path, sizeof ranks->path, "%s/store", ranks->folder);
+    ranks->file = memfd_create("ranks-store", MFD_CLOEXEC);
+    assert_true(ranks->file >= 0);
+    (void)snprintf(ranks->path, sizeof ranks->path, "/proc/%d/fd/%d", (int)getpid(), ranks->file);
     if (options && options->use_tcp) {
         ranks_store_start(&ranks->store);
     }
@@ -235,8 +236,7 @@ void ranks_free(struct ranks *ranks) {
     if (ranks->store.pid > 0) {
         ranks_store_stop(&ranks->store);
     }
-    (void)unlink(ranks->path);
-    (void)rmdir(ranks->folder);
+    (void)close(ranks->file);
     (void)munmap(ranks->shared, sizeof *ranks->shared);
     free(ranks);
 }

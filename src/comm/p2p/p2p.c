@@ -34,15 +34,16 @@ static void free_closed(struct p2p *p2p) {
 }
 
 void p2p_unlock(struct p2p *p2p) {
-    bool completed = p2p->completed > 0;
+    bool has_news = p2p->completed > 0 || p2p->leaves_more;
     p2p->completed = 0;
+    p2p->leaves_more = false;
     struct pending_notice *notices = p2p->notices;
     p2p->notices = NULL;
     p2p->notices_end = &p2p->notices;
     free_closed(p2p);
     (void)pthread_mutex_unlock(&p2p->lock);
-    if (completed) {
-        comm_bell_ring(p2p->config.bell); /* another thread may wait for what this one moved */
+    if (has_news) {
+        comm_bell_ring(p2p->config.bell); /* another thread may wait for what this one moved, or is to go on with it */
     }
     while (notices) {
         struct pending_notice *next = notices->next;

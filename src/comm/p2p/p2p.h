@@ -6,7 +6,8 @@
  * first needed. The context's monitor thread watches one descriptor, p2p_descriptor(), and calls p2p_attend() when it
  * is readable: that accepts peers, finishes connections, notices deaths, passes notices on, and, where there are
  * neighbours in shared memory, rings the bell when sockets have news for a caller who sleeps. (Where there are none,
- * the caller sleeps on the sockets.)
+ * the caller sleeps on the sockets.) Whoever stops looking while there is more to move that no event will tell of rings
+ * the bell, too: another thread that sleeps goes on with it.
  *
  * The files it is made of are listed in p2p_impl.h; the wire format is in docs/formats/wire.md and comm/p2p/wire.h. */
 #ifndef COMM_P2P_H
@@ -225,8 +226,13 @@ void p2p_peer_left(struct p2p *p2p, uint32_t id, uint32_t peer);
 
 /* Moves what can be moved without blocking. true: something moved. Any thread. */
 bool p2p_progress(struct p2p *p2p);
+/* Has a neighbour begun to send to this process? Costs a look at a cache line that is seldom written. Any thread. */
+bool p2p_is_called(const struct p2p *p2p);
+/* Moves as p2p_progress() does, for the idle() of a waiter that sleeps on the bell's futex, where there are neighbours:
+ * if somebody sleeps, or is about to, sees to it that the bell is rung when sockets have news. */
+bool p2p_idle(struct p2p *p2p);
 
-/* Waits until all are done, by the waiter (whose idle() need not be p2p_progress(): it is called here). The
+/* Waits until all are done, by the waiter (whose idle() need not be p2p_idle(): the same is done here). The
  * first error of any of them, with its detail, MUSTER_ETIMEOUT (without one), or what stopped() says; then those not
  * done are withdrawn, so that their memory may go. */
 int p2p_wait(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_request *const *requests, size_t request_count,

@@ -223,6 +223,7 @@ void p2p_attend(struct p2p *p2p) {
     p2p_lock(p2p);
     (void)atomic_fetch_sub_explicit(&p2p->visitors, 1, memory_order_relaxed);
     attend_turn(p2p);
+    p2p->leaves_more = p2p_has_more(p2p); /* of a link that was opened just now, above all */
     p2p_unlock(p2p);
 }
 

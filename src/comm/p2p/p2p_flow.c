@@ -3,7 +3,16 @@
 #include "base/status.h"
 #include "comm/p2p/p2p_impl.h"
 
-/* ---- credit ---- */
+/* ---- credit ----
+ *
+ * What a receiver has taken it tells with its own frames, or when it has come to a quarter of the room. That is too
+ * late for a sender who has filled the room with messages that nobody asks for, but for less than that quarter: both
+ * would wait. So before a process waits, it tells those whose room is full, as far as they know (credit_tell_owed()).
+ */
+
+static bool is_owed(const struct p2p_credit *credit) {
+    return credit->taken != credit->told && credit->came - credit->told > P2P_UNEXPECTED_BYTES_MAX - P2P_HEADER_COST;
+}
 
 bool credit_count(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame) {
     struct p2p_credit *credit = &link->credit[frame->lane];
@@ -13,17 +22,38 @@ bool credit_count(struct p2p *p2p, struct p2p_link *link, const struct wire_fram
                   (unsigned)link->peer);
         return false;
     }
+    p2p->owes_credit = p2p->owes_credit || is_owed(credit);
     return true;
+}
+
+static void tell(struct p2p *p2p, struct p2p_link *link, uint8_t lane) {
+    struct p2p_credit *credit = &link->credit[lane];
+    credit->told = credit->taken;
+    struct wire_frame frame = {.kind = WIRE_CREDIT, .lane = lane, .credit = credit->taken};
+    stream_control(p2p, link->streams[0], &frame, NULL);
 }
 
 void credit_tell(struct p2p *p2p, struct p2p_link *link, uint8_t lane) {
     struct p2p_credit *credit = &link->credit[lane];
-    if (credit->taken - credit->told < P2P_UNEXPECTED_BYTES_MAX / 4 || !link->streams[0]) {
-        return; /* the next message carries it */
+    if (credit->taken - credit->told >= P2P_UNEXPECTED_BYTES_MAX / 4 && link->streams[0]) {
+        tell(p2p, link, lane);
+        return;
+    } /* else the next message carries it */
+    p2p->owes_credit = p2p->owes_credit || is_owed(credit);
+}
+
+bool credit_tell_owed(struct p2p *p2p) {
+    bool has_told = false;
+    p2p->owes_credit = false;
+    for (struct p2p_stream *stream = p2p->open; stream; stream = stream->next_open) {
+        for (uint8_t lane = 0; stream->index == 0 && lane < P2P_LANE_COUNT; lane++) {
+            if (is_owed(&stream->link->credit[lane])) {
+                tell(p2p, stream->link, lane);
+                has_told = true;
+            }
+        }
     }
-    credit->told = credit->taken;
-    struct wire_frame frame = {.kind = WIRE_CREDIT, .lane = lane, .credit = credit->taken};
-    stream_control(p2p, link->streams[0], &frame, NULL);
+    return has_told;
 }
 
 void credit_give_back(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame) {

@@ -33,6 +33,10 @@ void request_withdraw(struct p2p *p2p, struct p2p_request *request);
 
 /* Writes what streams have not taken before. true: something moved. */
 bool p2p_flush_blocked(struct p2p *p2p);
+/* Is there something to move that no event will tell of? Then a thread that sleeps must look. */
+static inline bool p2p_has_more(const struct p2p *p2p) {
+    return p2p->blocked || p2p->is_reading || p2p->owes_credit;
+}
 
 /* ---- p2p_match.c ---- */
 
@@ -106,8 +110,17 @@ void stream_disown(struct p2p_stream *stream, const struct p2p_request *request)
 static inline uint32_t credit_left(const struct p2p_credit *credit) {
     return (uint32_t)P2P_UNEXPECTED_BYTES_MAX - (credit->sent - credit->returned);
 }
+/* The peer says so many bytes it has taken. Its frames and its short messages come two ways: this may be older than
+ * what is known. */
+static inline void credit_hear(struct p2p_credit *credit, uint32_t taken) {
+    if ((int32_t)(taken - credit->returned) > 0) {
+        credit->returned = taken;
+    }
+}
 /* Counts a message that has come. false: more has come than there is room for; the link has failed. */
 bool credit_count(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame);
+/* Tells those that cannot send before they are told; when there is nothing else to do. true: there were some. */
+bool credit_tell_owed(struct p2p *p2p);
 /* The message takes no room any more. */
 void credit_give_back(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame);
 /* Tells the peer how much room it has, if that is worth a frame: any other frame tells it, too. */

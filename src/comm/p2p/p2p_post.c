@@ -54,6 +54,7 @@ int p2p_send(struct p2p *p2p, struct p2p_request *request, const struct p2p_enve
             (void)link_flush(p2p, link);
         }
     }
+    p2p->leaves_more = p2p_has_more(p2p);
     p2p_unlock(p2p);
     return code;
 }
@@ -101,6 +102,7 @@ static int receive(struct p2p *p2p, struct p2p_request *request, const struct p2
             (void)p2p_flush_blocked(p2p); /* credit, or that the rest may come: perhaps nobody waits */
         }
     }
+    p2p->leaves_more = p2p_has_more(p2p);
     p2p_unlock(p2p);
     return code;
 }

@@ -69,11 +69,9 @@ static bool read_sockets(struct p2p *p2p) {
     return moved;
 }
 
-bool p2p_progress(struct p2p *p2p) {
-    if (atomic_load_explicit(&p2p->visitors, memory_order_relaxed) > 0) {
-        return false; /* the monitor waits for the lock */
-    }
-    p2p_lock(p2p);
+/* One round, with the lock. */
+static bool move(struct p2p *p2p) {
+    p2p->is_reading = false; /* rings_progress() finds out */
     bool moved = p2p->blocked && p2p_flush_blocked(p2p);
     if (p2p->rings) {
         moved = rings_progress(p2p) || moved;
@@ -81,11 +79,43 @@ bool p2p_progress(struct p2p *p2p) {
     if (p2p->open_count > 0) {
         moved = read_sockets(p2p) || moved;
     }
+    if (p2p->owes_credit && !moved) {
+        moved = credit_tell_owed(p2p);
+    }
     if (p2p->blocked) {
         moved = p2p_flush_blocked(p2p) || moved;
     }
+    p2p->leaves_more = moved && p2p_has_more(p2p);
+    return moved;
+}
+
+bool p2p_progress(struct p2p *p2p) {
+    if (atomic_load_explicit(&p2p->visitors, memory_order_relaxed) > 0) {
+        return false; /* the monitor waits for the lock */
+    }
+    p2p_lock(p2p);
+    bool moved = move(p2p);
     p2p_unlock(p2p);
     return moved;
+}
+
+/* Somebody of this process sleeps, or is about to: the bell says so. The last look before a sleep gives way to nobody:
+ * what a neighbour wrote while nobody slept rang no bell. */
+static bool look_before_sleep(struct p2p *p2p) {
+    p2p_lock(p2p);
+    attend_arm(p2p);
+    p2p->looks = ALL_EVERY - 1; /* also at sockets of which nothing is expected: else they would wake it again */
+    bool moved = move(p2p);
+    p2p_unlock(p2p);
+    return moved;
+}
+
+static bool has_sleepers(const struct p2p *p2p) {
+    return atomic_load_explicit(&p2p->config.bell->sleepers, memory_order_relaxed) != 0;
+}
+
+bool p2p_idle(struct p2p *p2p) {
+    return has_sleepers(p2p) ? look_before_sleep(p2p) : p2p_progress(p2p);
 }
 
 /* ---- waiting ---- */
@@ -126,26 +156,26 @@ static void sleep_on_sockets(void *argument, uint32_t seen, int64_t deadline_ns)
     }
     (void)epoll_wait(p2p->data_epoll, &event, 1, left_ms < SLEEP_MS_MAX ? (int)left_ms : SLEEP_MS_MAX);
     uint64_t rings;
-    if (atomic_load_explicit(&bell->sleepers, memory_order_relaxed) == 1) {
+    if (atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) == 1) {
         (void)!read(p2p->bell_event, &rings, sizeof rings);
+        if (atomic_load_explicit(&bell->sleepers, memory_order_seq_cst) != 1) {
+            rings = 1; /* perhaps it was for one that has come meanwhile */
+            (void)!write(p2p->bell_event, &rings, sizeof rings);
+        }
     }
     p2p_lock(p2p);
     p2p->looks = ALL_EVERY - 1; /* whoever has news is looked at next, even if nothing is expected of it */
     p2p_unlock(p2p);
 }
 
-/* Before sleeping (somebody of this process does, or is about to: the bell says so). What the outer waiter looks at,
- * such as a neighbour's failure, may have happened when nobody slept yet whom a bell could wake. */
+/* Before sleeping. What the outer waiter looks at, such as a neighbour's failure, may have happened when nobody slept
+ * yet whom a bell could wake. */
 static bool is_idle(void *argument) {
     struct wait *wait = argument;
-    struct p2p *p2p = wait->p2p;
-    if (atomic_load_explicit(&p2p->config.bell->sleepers, memory_order_relaxed) == 0) {
-        return false;
+    if (!has_sleepers(wait->p2p)) {
+        return false; /* is_ready() has looked */
     }
-    p2p_lock(p2p);
-    attend_arm(p2p);
-    p2p_unlock(p2p);
-    bool moved = p2p_progress(p2p);
+    bool moved = look_before_sleep(wait->p2p);
     return (wait->outer->idle && wait->outer->idle(wait->outer->context)) || moved;
 }
 

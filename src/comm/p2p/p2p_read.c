@@ -38,7 +38,7 @@ static void frame_begins(struct p2p *p2p, struct p2p_stream *stream) {
     bool carries_credit = is_main && stream->in.kind != WIRE_NOTICE && stream->in.kind != WIRE_GOODBYE &&
                           stream->in.kind != WIRE_DATA && stream->in.kind != WIRE_LEFT;
     if (carries_credit) {
-        link->credit[stream->in.lane].returned = stream->in.credit;
+        credit_hear(&link->credit[stream->in.lane], stream->in.credit);
     }
     switch (stream->in.kind) {
     case WIRE_BEGIN:

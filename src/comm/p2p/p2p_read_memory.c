@@ -28,6 +28,7 @@ void link_start_reading(struct p2p *p2p, struct p2p_link *link, struct p2p_reque
     request->peer_id = (uint32_t)arrival->frame.number;
     request->state = REQUEST_READING;
     link_put(p2p, link, &link->reading, request);
+    p2p->is_reading = true;
 }
 
 /* Out of an allocation that both have mapped. */

@@ -130,6 +130,15 @@ int rings_open(struct p2p *p2p, struct p2p_link *link) {
     return code;
 }
 
+bool p2p_is_called(const struct p2p *p2p) {
+    const struct p2p_ring_table *table = p2p->rings;
+    bool is_called = false;
+    for (uint32_t word = 0; table && word * WORD_BITS < table->count && !is_called; word++) {
+        is_called = atomic_load_explicit(&writers_of(table, table->local)[word], memory_order_relaxed) != 0;
+    }
+    return is_called;
+}
+
 /* Links that neighbours have begun to use. */
 static void open_new(struct p2p *p2p, struct p2p_ring_table *table) {
     _Atomic uint64_t *writers = writers_of(table, table->local);
@@ -161,6 +170,7 @@ bool rings_progress(struct p2p *p2p) {
             moved = short_take(p2p, stream->link) || moved;
             moved = (stream->io && stream_read(p2p, stream)) || moved;
             moved = (stream->io && stream->link->reading.first && link_read_memory(p2p, stream->link)) || moved;
+            p2p->is_reading = p2p->is_reading || stream->link->reading.first;
         }
     }
     return moved;

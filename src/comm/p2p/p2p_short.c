@@ -130,7 +130,7 @@ bool short_take_until(struct p2p *p2p, struct p2p_link *link, uint32_t count) {
             return true;
         }
         struct wire_frame frame = frame_of(slot);
-        link->credit[P2P_MESSAGES].returned = frame.credit;
+        credit_hear(&link->credit[P2P_MESSAGES], frame.credit);
         message_take(p2p, link, &frame, slot->data);
         give_slot(link);
         moved = true;
@@ -177,7 +177,7 @@ static bool take(struct p2p *p2p, struct p2p_link *link, const struct p2p_envelo
     if (slot) {
         struct p2p_credit *credit = &link->credit[P2P_MESSAGES];
         out->bytes = slot->bytes;
-        credit->returned = slot->credit;
+        credit_hear(credit, slot->credit);
         credit->came += P2P_HEADER_COST + slot->bytes;
         credit->taken += P2P_HEADER_COST + slot->bytes;
         if (slot->bytes > 0) {

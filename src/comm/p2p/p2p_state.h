@@ -230,6 +230,9 @@ struct p2p {
     uint64_t tickets; /* given to arrivals */
     uint32_t next_id;
     uint32_t completed; /* requests that became done in this round: then the bell is rung */
+    bool is_reading;    /* messages are being read out of neighbours' memory; as of the last round, or receive */
+    bool leaves_more;   /* whoever has the lock has moved something, and there is more: then the bell is rung */
+    bool owes_credit;   /* to some peer that has no room left, as far as it knows */
     uint32_t looks;
     struct ticks_clock clock; /* for short messages */
     uint8_t *bounce;          /* owned, P2P_BOUNCE_BYTES; made when first needed */

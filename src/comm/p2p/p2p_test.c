@@ -1,4 +1,4 @@
-/* Messages between ranks: order, anybody, both directions at once, credit, withdrawal, mismatches, ends in good and bad
+/* Messages between ranks: order, anybody, both directions at once, withdrawal, mismatches, ends in good and bad
  * order, strangers; over TCP, over several connections, over rings, and out of each other's memory. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -167,54 +167,6 @@ static int exchange(struct job_rank *rank, void *argument) {
 static void long_messages_cross_without_deadlock(void **state) {
     (void)state;
     run_all_ways(3, exchange);
-}
-
-/* ---- what nobody asks for ---- */
-
-enum { FLOOD = 60, FLOOD_BYTES = 60000 };
-
-/* Rank 0 sends more than rank 1 keeps: it is held back, but the other lane is not. */
-static int flood(struct job_rank *rank, void *argument) {
-    (void)argument;
-    static struct p2p_request static_requests[2][FLOOD]; /* per rank: threads share the process */
-    struct p2p_request *requests = static_requests[rank->rank], *all[FLOOD];
-    struct p2p_envelope side = job_envelope(1 - rank->rank, P2P_TAG(9, 9));
-    side.lane = P2P_COLLECTIVES;
-    uint8_t *buffers = malloc((size_t)FLOOD * FLOOD_BYTES), word[8] = "side";
-    for (uint32_t i = 0; i < FLOOD; i++) {
-        all[i] = &requests[i];
-        if (rank->rank == 0) {
-            job_fill(buffers + i * FLOOD_BYTES, FLOOD_BYTES, i);
-            job_post_send(rank, &requests[i], job_envelope(1, 1), buffers + i * FLOOD_BYTES, FLOOD_BYTES);
-        }
-    }
-    if (rank->rank == 0) {
-        job_check(job_send(rank, side, word, sizeof word) == 0);
-        job_await(rank->job, 0, 1); /* rank 1 has the side message, and none of the others */
-        uint32_t done = 0;
-        for (uint32_t i = 0; i < FLOOD; i++) {
-            done += atomic_load(&requests[i].done);
-        }
-        job_check(done <= P2P_UNEXPECTED_BYTES_MAX / FLOOD_BYTES);
-        job_mark(rank->job, 1);
-        job_check(p2p_wait(rank->p2p, &rank->waiter, all, FLOOD, job_deadline()) == 0);
-    } else {
-        uint8_t got[8] = "";
-        job_check(job_receive(rank, side, got, sizeof got) == 0 && memcmp(got, word, sizeof got) == 0);
-        job_mark(rank->job, 0);
-        job_await(rank->job, 1, 1);
-        for (uint32_t i = 0; i < FLOOD; i++) {
-            job_check(job_receive(rank, job_envelope(0, 1), buffers, FLOOD_BYTES) == 0 &&
-                      job_is_filled(buffers, FLOOD_BYTES, i));
-        }
-    }
-    free(buffers);
-    return 0;
-}
-
-static void a_sender_is_held_back(void **state) {
-    (void)state;
-    run_all_ways(2, flood);
 }
 
 /* ---- giving up ---- */
@@ -556,7 +508,6 @@ int main(void) {
         cmocka_unit_test(tags_are_taken_in_any_order),
         cmocka_unit_test(anybody_may_be_received_from),
         cmocka_unit_test(long_messages_cross_without_deadlock),
-        cmocka_unit_test(a_sender_is_held_back),
         cmocka_unit_test(a_receive_may_be_withdrawn),
         cmocka_unit_test(a_send_may_be_withdrawn),
         cmocka_unit_test(what_does_not_fit_is_a_mismatch),

@@ -45,9 +45,8 @@ struct ddp_bucket {
     struct muster_ddp_bucket view; /* for hooks; holds the addresses */
     size_t memory_bytes;           /* with virtual_ranks a multiple of a cache line for each rank */
     uint32_t missing;              /* gradients not ready yet */
-    bool is_started;
-    struct muster_work *work;     /* under way; NULL: not, or done when it was started */
-    int64_t started_ns, ended_ns; /* ended: when that was noticed; 0: not yet. For traces */
+    struct muster_work *work;      /* under way; NULL: not, or done when it was started */
+    int64_t started_ns, ended_ns;  /* ended: when that was noticed; 0: not yet. For traces */
 };
 
 /* A sum of some virtual ranks that comes from a rank, in the order of the tree. */
