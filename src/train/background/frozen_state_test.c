@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/str.h"
 #include "train/state/state_description.h"
 
 enum { COUNT = 10, SIZE = 3, CHUNKED = 7 };
@@ -31,8 +32,7 @@ static void describe(void) {
     given.own[0] = 0.5;
     given.own[1] = 1.5;
     given.step = 12;
-    strcpy(given.text, "adamw");
-    strcpy(given.name, "whole");
+    assert_true(str_copy(given.text, sizeof given.text, "adamw") && str_copy(given.name, sizeof given.name, "whole"));
     given.tensors[0] = (struct muster_tensor){
         .name = given.name, .type = MUSTER_FLOAT32, .dim_count = 2, .shape = {2, 5}, .data = given.committed};
     given.tensors[1] = (struct muster_tensor){.name = "parts", .type = MUSTER_FLOAT32, .dim_count = 1, .shape = {100}};
