@@ -21,7 +21,9 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 2, STEPS = 4, PIECES = 2, NOTHING = -1, TABLE_ENTRIES = 1 << 22 };
+#include "train/model/visited_test_support.h"
+
+enum { RANKS = 2, STEPS = 4, PIECES = 2, NOTHING = -1, STATES_MOST = 1 << 21 };
 
 enum rule {
     WAITS,             /* the optimizer, for the thread that reads the copy it wants to write */
@@ -64,9 +66,7 @@ struct state {
 
 static struct {
     enum rule missing;
-    struct state *table;
-    bool *is_taken;
-    size_t count;
+    struct visited visited;
     const char *fault;
 } search;
 
@@ -286,24 +286,11 @@ static void start_again(struct state *s) {
 
 /* Was the state new? */
 static bool take(const struct state *s) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < sizeof *s; i++) {
-        hash = (hash ^ ((const unsigned char *)s)[i]) * UINT64_C(1099511628211);
-    }
-    size_t at = (size_t)(hash ^ hash >> 32) % TABLE_ENTRIES;
-    while (search.is_taken[at]) {
-        if (memcmp(&search.table[at], s, sizeof *s) == 0) { /* NOLINT: bytes of padding are zero */
-            return false;
-        }
-        at = (at + 1) % TABLE_ENTRIES;
-    }
-    search.table[at] = *s;
-    search.is_taken[at] = true;
-    search.count++;
-    if (search.count > TABLE_ENTRIES / 2) {
+    bool is_new = visited_add(&search.visited, s);
+    if (search.visited.is_full) {
         fault("too many states");
     }
-    return true;
+    return is_new;
 }
 
 static bool is_over(const struct state *s) {
@@ -355,8 +342,7 @@ static const char *search_without(enum rule missing) {
     memset(&first, 0, sizeof first);
     search.missing = missing;
     search.fault = NULL;
-    search.count = 0;
-    memset(search.is_taken, 0, TABLE_ENTRIES * sizeof *search.is_taken);
+    visited_clear(&search.visited);
     for (int rank = 0; rank < RANKS; rank++) { /* step 0 is committed */
         first.processes[rank].is_writing = NOTHING;
         first.processes[rank].saved_copy = first.processes[rank].saved_step = NOTHING;
@@ -372,26 +358,23 @@ static const char *search_without(enum rule missing) {
 
 static int set_up(void **state) {
     (void)state;
-    search.table = calloc(TABLE_ENTRIES, sizeof *search.table);
-    search.is_taken = calloc(TABLE_ENTRIES, sizeof *search.is_taken);
-    return search.table && search.is_taken ? 0 : -1;
+    return visited_init(&search.visited, sizeof(struct state), STATES_MOST) ? 0 : -1;
 }
 
 static int tear_down(void **state) {
     (void)state;
-    free(search.table);
-    free(search.is_taken);
+    visited_done(&search.visited);
     return 0;
 }
 
 static void no_order_does_harm(void **state) {
     (void)state;
     const char *found = search_without(NONE_IS_MISSING);
-    print_message("%zu states\n", search.count);
+    print_message("%zu states\n", search.visited.count);
     if (found) {
         fail_msg("%s", found);
     }
-    assert_true(search.count > 1000);
+    assert_true(search.visited.count > 1000);
 }
 
 static void each_rule_is_needed(void **state) {

@@ -19,8 +19,9 @@
 #include <cmocka.h>
 
 #include "train/commit/commit_choose.h"
+#include "train/model/visited_test_support.h"
 
-enum { HOSTS = 3, NAMES = 2, ELEMENTS = 6, NOTHING = -1, LIFE = 8, TABLE_ENTRIES = 1 << 22 };
+enum { HOSTS = 3, NAMES = 2, ELEMENTS = 6, NOTHING = -1, LIFE = 8, STATES_MOST = 1 << 21 };
 
 enum rule {
     KEEPS_THE_OLD,    /* new memory gets a name that the old one does not have */
@@ -71,10 +72,7 @@ struct state {
 static struct {
     enum rule missing;
     int restarts_most;
-    struct state *table;
-    bool *is_taken;
-    uint32_t *queue;
-    size_t count;
+    struct visited visited;
     const char *fault;
 } search;
 
@@ -361,26 +359,11 @@ static bool act(struct state *s, int host) {
 
 /* ---- all orders ---- */
 
-/* Notes a state; is it new? */
 static void take(const struct state *s) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < sizeof *s; i++) {
-        hash = (hash ^ ((const unsigned char *)s)[i]) * UINT64_C(1099511628211);
-    }
-    size_t at = (size_t)(hash ^ hash >> 32) % TABLE_ENTRIES;
-    while (search.is_taken[at]) {
-        if (memcmp(&search.table[at], s, sizeof *s) == 0) { /* NOLINT: all members are bytes */
-            return;
-        }
-        at = (at + 1) % TABLE_ENTRIES;
-    }
-    if (search.count > TABLE_ENTRIES / 2) {
+    (void)visited_add(&search.visited, s);
+    if (search.visited.is_full) {
         fault("too many states");
-        return;
     }
-    memcpy(&search.table[at], s, sizeof *s);
-    search.is_taken[at] = true;
-    search.queue[search.count++] = (uint32_t)at;
 }
 
 static bool is_over(const struct state *s) {
@@ -416,14 +399,13 @@ static const char *search_without(enum rule missing, int restarts) {
     search.missing = missing;
     search.restarts_most = restarts;
     search.fault = NULL;
-    search.count = 0;
-    memset(search.is_taken, 0, TABLE_ENTRIES * sizeof *search.is_taken);
+    visited_clear(&search.visited);
     first.promised = NOTHING;
     first.restarts = -1;
     begin_life(&first, first_world);
     take(&first);
-    for (size_t at = 0; at < search.count && !search.fault; at++) {
-        explore_from(&search.table[search.queue[at]]);
+    for (size_t at = 0; at < search.visited.count && !search.fault; at++) {
+        explore_from(visited_at(&search.visited, at));
     }
     return search.fault;
 }
@@ -432,35 +414,30 @@ static const char *search_without(enum rule missing, int restarts) {
 
 static int set_up(void **state) {
     (void)state;
-    search.table = calloc(TABLE_ENTRIES, sizeof *search.table);
-    search.is_taken = calloc(TABLE_ENTRIES, sizeof *search.is_taken);
-    search.queue = calloc(TABLE_ENTRIES, sizeof *search.queue);
-    return search.table && search.is_taken && search.queue ? 0 : -1;
+    return visited_init(&search.visited, sizeof(struct state), STATES_MOST) ? 0 : -1;
 }
 
 static int tear_down(void **state) {
     (void)state;
-    free(search.table);
-    free(search.is_taken);
-    free(search.queue);
+    visited_done(&search.visited);
     return 0;
 }
 
 static void no_order_does_harm(void **state) {
     (void)state;
     const char *found = search_without(NONE_IS_MISSING, 2);
-    print_message("%zu states\n", search.count);
+    print_message("%zu states\n", search.visited.count);
     if (found) {
         fail_msg("%s", found);
     }
-    assert_true(search.count > 10000);
+    assert_true(search.visited.count > 10000);
 }
 
 static void each_rule_is_needed(void **state) {
     (void)state;
     for (int rule = 0; rule < RULES; rule++) {
         const char *found = search_without((enum rule)rule, 3);
-        print_message("without rule %d: %s, after %zu states\n", rule, found ? found : "nothing", search.count);
+        print_message("without rule %d: %s, after %zu states\n", rule, found ? found : "nothing", search.visited.count);
         assert_non_null(found);
     }
 }

@@ -20,9 +20,10 @@
 
 #include <cmocka.h>
 
+#include "train/model/visited_test_support.h"
 #include "train/peers/peer_labels.h"
 
-enum { RANKS_MOST = 3, NOTHING = -1, TABLE_ENTRIES = 1 << 22, LIFE = 8, COPIES = 2 };
+enum { RANKS_MOST = 3, NOTHING = -1, STATES_MOST = 1 << 21, LIFE = 8, COPIES = 2 };
 
 enum rule {
     KEEPS_THE_OLD,  /* writes into the slot that is not the newest */
@@ -65,9 +66,7 @@ struct state {
 static struct {
     enum rule missing;
     int ranks, steps, restarts_most;
-    struct state *table;
-    bool *is_taken;
-    size_t count;
+    struct visited visited;
     const char *fault;
 } search;
 
@@ -362,24 +361,11 @@ static void restart(struct state *s, int lost, bool gives_up) {
 
 /* Was the state new? */
 static bool take(const struct state *s) {
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (size_t i = 0; i < sizeof *s; i++) {
-        hash = (hash ^ ((const unsigned char *)s)[i]) * UINT64_C(1099511628211);
-    }
-    size_t at = (size_t)(hash ^ hash >> 32) % TABLE_ENTRIES;
-    while (search.is_taken[at]) {
-        if (memcmp(&search.table[at], s, sizeof *s) == 0) { /* NOLINT: all members are bytes */
-            return false;
-        }
-        at = (at + 1) % TABLE_ENTRIES;
-    }
-    memcpy(&search.table[at], s, sizeof *s);
-    search.is_taken[at] = true;
-    search.count++;
-    if (search.count > TABLE_ENTRIES / 2) {
+    bool is_new = visited_add(&search.visited, s);
+    if (search.visited.is_full) {
         fault("too many states");
     }
-    return true;
+    return is_new;
 }
 
 static bool is_over(const struct state *s) {
@@ -441,8 +427,7 @@ static const char *search_without(enum rule missing, int ranks, int steps, int r
     search.steps = steps;
     search.restarts_most = restarts;
     search.fault = NULL;
-    search.count = 0;
-    memset(search.is_taken, 0, TABLE_ENTRIES * sizeof *search.is_taken);
+    visited_clear(&search.visited);
     first.away_rank = NOTHING;
     first.life = 1;
     for (int rank = 0; rank < RANKS_MOST; rank++) { /* step 0 is committed */
@@ -458,15 +443,12 @@ static const char *search_without(enum rule missing, int ranks, int steps, int r
 
 static int set_up(void **state) {
     (void)state;
-    search.table = calloc(TABLE_ENTRIES, sizeof *search.table);
-    search.is_taken = calloc(TABLE_ENTRIES, sizeof *search.is_taken);
-    return search.table && search.is_taken ? 0 : -1;
+    return visited_init(&search.visited, sizeof(struct state), STATES_MOST) ? 0 : -1;
 }
 
 static int tear_down(void **state) {
     (void)state;
-    free(search.table);
-    free(search.is_taken);
+    visited_done(&search.visited);
     return 0;
 }
 
@@ -475,11 +457,11 @@ static void no_order_does_harm(void **state) {
     const int jobs[][3] = {{2, 3, 1}, {2, 2, 2}, {3, 2, 1}}; /* ranks, steps, restarts */
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
         const char *found = search_without(NONE_IS_MISSING, jobs[i][0], jobs[i][1], jobs[i][2]);
-        print_message("%d ranks: %zu states\n", jobs[i][0], search.count);
+        print_message("%d ranks: %zu states\n", jobs[i][0], search.visited.count);
         if (found) {
             fail_msg("%s", found);
         }
-        assert_true(search.count > 1000);
+        assert_true(search.visited.count > 1000);
     }
 }
 

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/units/interleaving_test_support.h"
+#include "train/model/interleaving_test_support.h"
 
 enum rule {
     RULE_NONE,

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "train/units/fsdp_record_test_support.h"
+#include "train/model/fsdp_record_test_support.h"
 
 enum { INTERLEAVING_RANKS_MAX = 4 };
 

@@ -1,5 +1,5 @@
 /* See fsdp_record_test_support.h. The fakes stand in place of muster_comm's groups and of state_region.c. */
-#include "train/units/fsdp_record_test_support.h"
+#include "train/model/fsdp_record_test_support.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

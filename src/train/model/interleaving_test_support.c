@@ -1,5 +1,5 @@
 /* See interleaving_test_support.h. */
-#include "train/units/interleaving_test_support.h"
+#include "train/model/interleaving_test_support.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
