@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # A deterministic world: with --virtual-ranks, examples/mnist and examples/gpt end with the same bits on any number of ranks,
 # when that number changes in the middle of an epoch, and when ranks are killed.
-# timeout: 240
+# timeout: 300
+import ctypes
+import glob
 import os
 import re
 import signal
@@ -88,6 +90,44 @@ def train_for_a_while(launcher):
     launcher.wait_for(rf"^step {step + 60}/")
 
 
+def the_number_of_virtual_ranks_is_saved():
+    """Another one is refused, unless it is asked for; states that were saved without it load; text does not depend on it."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = trainers.small_data(folder, 262)
+        small = ("--n-layer=1", "--n-embd=16", "--n-head=1", "--block-size=8", "--batch=4", "--sample=0")
+        for name, arguments in (("mnist", ("--batch=24", data, f"--snapshot={folder}/mnist")),
+                                ("gpt", (*small, f"--snapshot={folder}/gpt")),
+                                ("gpt", (*small, "--parts", f"--snapshot={folder}/gpt-parts"))):
+            train = (name, *arguments)
+            trainers.run(1, *train, "--virtual-ranks=2", "--steps=1")
+            for other, why in (((), "now there is no --virtual-ranks"), (("--virtual-ranks=3",), "now there is --virtual-ranks=3")):
+                text = trainers.run(1, *train, *other, "--steps=2", expect=1)
+                assert "has had --virtual-ranks=2" in text and why in text and "--change-virtual-ranks" in text, text
+            trainers.run(1, *train, "--virtual-ranks=2", "--steps=2")
+            trainers.run(1, *train, "--virtual-ranks=3", "--change-virtual-ranks", "--steps=3")
+            trainers.run(1, *train, "--virtual-ranks=3", "--steps=4")
+            trainers.run(1, *train, "--virtual-ranks=2", "--steps=5", expect=1)
+            if "--parts" not in arguments:
+                if name == "gpt":
+                    trainers.run(1, *train, "--sample-only")
+                forget_virtual_ranks(f"{folder}/{name}")
+                trainers.run(1, *train, "--virtual-ranks=2", "--steps=5")
+
+
+def forget_virtual_ranks(folder):
+    """Makes the newest snapshot one of a program that did not save the number."""
+    (path,) = glob.glob(trainers.newest(folder, "step-") + ".json")
+    with open(path, "rb+") as file:
+        text, _, _ = file.read().rpartition(b',\n  "checksum"')
+        text, found = re.subn(rb' *"virtual_ranks": \d+,\n', b"", text)
+        assert found == 1
+        xxh3 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
+        xxh3.restype, xxh3.argtypes = ctypes.c_uint64, (ctypes.c_char_p, ctypes.c_size_t)
+        file.seek(0)
+        file.write(text + b',\n  "checksum": "%016x"\n}\n' % xxh3(text, len(text)))
+        file.truncate()
+
+
 def what_does_not_go_together_is_refused():
     for arguments, why in ((("mnist", "--virtual-ranks=2", "--micro-batches=2"), "neither with --micro-batches"),
                            (("mnist", "--virtual-ranks=2", "--sync-batch-norm"), "nor with --sync-batch-norm"),
@@ -98,4 +138,4 @@ def what_does_not_go_together_is_refused():
 
 
 trainers.main([mnist_in_worlds_of_1_4_2_and_3, without_virtual_ranks_the_bits_differ, gpt_in_one_job_that_grows_and_shrinks,
-               what_does_not_go_together_is_refused])
+               the_number_of_virtual_ranks_is_saved, what_does_not_go_together_is_refused])
