@@ -165,6 +165,21 @@ void sharding_finish_evaluation(struct sharding *sharding) {
     }
 }
 
+/* With virtual ranks: what any number of ranks with parts of the gradients would say. */
+static double exact_squared_norm(const struct sharding *sharding) {
+    const struct gpt_parameters *list = sharding->list;
+    size_t *counts = allocate(list->tensor_count, sizeof *counts), *next = counts;
+    double sum = 0;
+    for (int unit = 0; unit < list->unit_count; unit++) {
+        for (size_t i = 0; i < list->units[unit].tensor_count; i++) {
+            *next++ = list->units[unit].tensors[i].count;
+        }
+    }
+    check(muster_exact_squared_norm(NULL, sharding->gradients, counts, list->tensor_count, &sum), "measure gradients");
+    free(counts);
+    return sum;
+}
+
 /* Unit by unit: the gaps hold zeros. */
 static double resident_squared_norm(const struct sharding *sharding) {
     double sum = 0;
@@ -181,7 +196,7 @@ static double resident_squared_norm(const struct sharding *sharding) {
 double sharding_squared_norm(struct sharding *sharding) {
     double squares = 0;
     if (sharding->fsdp == NULL) {
-        return resident_squared_norm(sharding);
+        return sharding->choice.virtual_ranks > 0 ? exact_squared_norm(sharding) : resident_squared_norm(sharding);
     }
     check(muster_fsdp_squared_norm(sharding->fsdp, &squares), "measure gradients");
     return squares;
