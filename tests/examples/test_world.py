@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import tempfile
 
 import trainers
@@ -78,6 +79,28 @@ def gpt_in_one_job_that_grows_and_shrinks():
         trainers.assert_same_bits(trainers.snapshot(f"{folder}/parts"), trainers.snapshot(f"{folder}/whole"))
 
 
+def gpt_sharded_in_worlds_of_1_4_2_and_3():
+    """Checkpoints take the training from one kind of sharding and number of ranks to the next; a killed rank finds the state in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        train = ("gpt", *GPT, "--clip=0.5", "--parts")  # the norm is above that at first
+        trainers.run(0, *train, "--steps=90", f"--snapshot={folder}/whole", environment=THREADS)
+        parts = (*train, f"--snapshot={folder}/parts")
+        trainers.run(1, *parts, "--sharding=fsdp", "--steps=7")
+        command = trainers.command(4, *parts, "--sharding=fsdp", "--steps=60", launcher_options=RESTARTS)
+        with trainers.Launcher(command) as launcher:
+            victim = int(launcher.wait_for(r"^rank [0-3] of 4: pid (\d+)")[1])
+            launcher.wait_for(r"^step 20/")
+            os.kill(victim, signal.SIGKILL)
+            step = int(launcher.wait_for(r"^from step (\d+), which was in memory")[1])
+            assert launcher.finish() == 0 and 19 <= step < 60, launcher.text
+        trainers.run(2, *parts, "--sharding=hybrid", "--steps=70")
+        trainers.run(2, *parts, "--sharding=ddp", "--steps=80")
+        trainers.run(3, *parts, "--sharding=fsdp", "--steps=90")
+        same = subprocess.run([trainers.MUSTER, "ckpt", "diff", f"{folder}/parts", f"{folder}/whole"], text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert same.returncode == 0, same.stdout
+
+
 def went_on(launcher, ranks):
     """The world of so many ranks has trained for a while, after any that came before; the process of its rank 0."""
     pid = int(launcher.wait_for(rf"^rank 0 of {ranks}: pid (\d+)")[1])
@@ -133,9 +156,10 @@ def what_does_not_go_together_is_refused():
                            (("mnist", "--virtual-ranks=2", "--sync-batch-norm"), "nor with --sync-batch-norm"),
                            (("gpt", "--virtual-ranks=9", "--batch=8"), "a larger --batch")):
         assert why in trainers.run(0, *arguments, expect=2)
-    assert "needs --sharding=ddp" in trainers.run(2, "gpt", *GPT, "--sharding=fsdp", expect=1)
+    assert "needs --sharding=ddp, fsdp or hybrid" in trainers.run(1, "gpt", *GPT, "--sharding=none", expect=1)
+    assert "3 ranks, but only 2 virtual ranks" in trainers.run(3, "gpt", *GPT, "--virtual-ranks=2", "--sharding=fsdp", expect=1)
     assert "3 ranks, but only 2 virtual ranks" in trainers.run(3, "mnist", "--virtual-ranks=2", expect=1)
 
 
 trainers.main([mnist_in_worlds_of_1_4_2_and_3, without_virtual_ranks_the_bits_differ, gpt_in_one_job_that_grows_and_shrinks,
-               the_number_of_virtual_ranks_is_saved, what_does_not_go_together_is_refused])
+               gpt_sharded_in_worlds_of_1_4_2_and_3, the_number_of_virtual_ranks_is_saved, what_does_not_go_together_is_refused])
