@@ -3,16 +3,16 @@
  *     gpt_turns [--ranks P] [--batch N] [--shape CONTEXT,LAYERS,HEADS,WIDTH] [--rounds N] [--hosts N]
  *               [--virtual-ranks N]
  *
- * Starts P processes. Each has six trainers of the same model: alone (nobody is told of the gradients), with ddp, with
- * fsdp, with each of these while the state is kept in memory that outlives the process, and with ddp over N virtual
- * ranks (P), a multiple of P that divides the batch of all ranks. In each round every trainer
- * makes one step, all ranks the same one at a time, in turning order. A step is a forward and a backward pass over N
- * sequences a rank and AdamW, without dropout and clipping. It begins with a barrier and lasts until the last rank is
- * done. So what disturbs the machine disturbs all of them.
+ * Starts P processes. Each has seven trainers of the same model: alone (nobody is told of the gradients), with ddp,
+ * with fsdp, with each of these while the state is kept in memory that outlives the process, and with each over N
+ * virtual ranks (P), a multiple of P that divides the batch of all ranks. In each round every trainer makes one step,
+ * all ranks the same one at a time, in turning order. A step is a forward and a backward pass over N sequences a rank
+ * and AdamW, without dropout and clipping. It begins with a barrier and lasts until the last rank is done. So what
+ * disturbs the machine disturbs all of them.
  *
  * Prints medians of the steps, and the median (and quartiles) of the ratio of steps of one round: ddp by alone, fsdp by
- * ddp, kept by not, virtual ranks by ddp; the same of processor time, of all ranks and threads. The first rounds touch
- * memory and do not count. */
+ * ddp, kept by not, virtual ranks by ddp and by fsdp; the same of processor time, of all ranks and threads. The first
+ * rounds touch memory and do not count. */
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,12 +31,16 @@
 #include "quantile.h"
 #include "sharding.h"
 
-enum way { ALONE, DDP, FSDP, DDP_KEPT, FSDP_KEPT, DDP_VIRTUAL, WAYS };
+enum way { ALONE, DDP, FSDP, DDP_KEPT, FSDP_KEPT, DDP_VIRTUAL, FSDP_VIRTUAL, WAYS };
 enum { RANKS_MAX = 64, WARM_UP = 2, ROUNDS_MAX = 10000, VOCABULARY = 96 };
 static const enum sharding_kind kinds[WAYS] = {
-    [ALONE] = SHARDING_NONE,   [DDP] = SHARDING_DDP,        [FSDP] = SHARDING_FSDP,
-    [DDP_KEPT] = SHARDING_DDP, [FSDP_KEPT] = SHARDING_FSDP, [DDP_VIRTUAL] = SHARDING_DDP};
+    [ALONE] = SHARDING_NONE,     [DDP] = SHARDING_DDP,         [FSDP] = SHARDING_FSDP,        [DDP_KEPT] = SHARDING_DDP,
+    [FSDP_KEPT] = SHARDING_FSDP, [DDP_VIRTUAL] = SHARDING_DDP, [FSDP_VIRTUAL] = SHARDING_FSDP};
 static const struct muster_snapshot_state no_extra = MUSTER_SNAPSHOT_STATE_INIT;
+
+static bool is_virtual(int way) {
+    return way == DDP_VIRTUAL || way == FSDP_VIRTUAL;
+}
 
 struct settings {
     struct gpt_shape shape;
@@ -79,10 +83,10 @@ static void make_trainer(struct rank *rank, int way) {
     keeps.weight_decay = 0;
     const struct muster_optimizer_group groups[SHARDING_GROUPS] = {
         [SHARDING_DECAYS] = {.adamw = &decays}, [SHARDING_KEEPS] = {.adamw = &keeps}};
-    sharding_init(
-        &t->sharding,
-        &(struct sharding_choice){.kind = kinds[way], .virtual_ranks = way == DDP_VIRTUAL ? virtual_ranks : 0},
-        kinds[way] == SHARDING_NONE ? rank->alone : rank->group, rank->parameters, &(struct first_values){NULL, 0});
+    sharding_init(&t->sharding,
+                  &(struct sharding_choice){.kind = kinds[way], .virtual_ranks = is_virtual(way) ? virtual_ranks : 0},
+                  kinds[way] == SHARDING_NONE ? rank->alone : rank->group, rank->parameters,
+                  &(struct first_values){NULL, 0});
     struct gpt_memory memory = sharding_memory(&t->sharding);
     t->model = gpt_create(&rank->settings->shape, rank->parameters, rank->settings->batch, &memory);
     sharding_make_optimizer(&t->sharding, groups, &t->optimizer);
@@ -95,7 +99,7 @@ static void make_trainer(struct rank *rank, int way) {
 
 static void step(struct rank *rank, int way, struct sample *sample) {
     struct trainer *t = &rank->trainers[way];
-    int passes = way == DDP_VIRTUAL ? (int)(rank->settings->virtual_ranks / rank->settings->ranks) : 1;
+    int passes = is_virtual(way) ? (int)(rank->settings->virtual_ranks / rank->settings->ranks) : 1;
     int sequences = rank->settings->batch / passes, length = rank->settings->shape.context;
     check(muster_barrier(rank->group, NULL), "begin together");
     double began_ms = now_ms(CLOCK_MONOTONIC), began_cpu_ms = now_ms(CLOCK_PROCESS_CPUTIME_ID);
@@ -173,7 +177,8 @@ static void print_ratio(const char *name, const struct sample *all, uint32_t rou
 }
 
 static void report(const struct rank *rank) {
-    static const char *const names[WAYS] = {"alone", "ddp", "fsdp", "ddp kept", "fsdp kept", "virtual ranks"};
+    static const char *const names[WAYS] = {
+        "alone", "ddp", "fsdp", "ddp kept", "fsdp kept", "virtual ranks, ddp", "virtual ranks, fsdp"};
     uint32_t rounds = rank->settings->rounds;
     struct sample *all = allocate(rounds, sizeof *all);
     double *times = allocate(rounds, sizeof *times);
@@ -195,6 +200,8 @@ static void report(const struct rank *rank) {
     print_ratio("fsdp kept by not", all, rounds, FSDP_KEPT, FSDP);
     (void)snprintf(name, sizeof name, "%u virtual ranks by ddp", rank->settings->virtual_ranks);
     print_ratio(name, all, rounds, DDP_VIRTUAL, DDP);
+    (void)snprintf(name, sizeof name, "%u virtual ranks by fsdp", rank->settings->virtual_ranks);
+    print_ratio(name, all, rounds, FSDP_VIRTUAL, FSDP);
     free(times);
     free(all);
 }

@@ -39,8 +39,10 @@ static const char HELP[] =
     "  --sharding KIND      none: one process; ddp: every rank has all parameters (ddp if there are several ranks);\n"
     "                       fsdp: every rank has a part of them\n"
     "                       hybrid: every host has all of them, and each of its ranks a part\n"
-    "  --virtual-ranks N    a batch has N parts, shared out over the ranks: with ddp any number of ranks from 1 to N\n"
-    "                       gives the same bits; a rank then uses one thread\n"
+    "  --virtual-ranks N    a batch has N parts, shared out over the ranks: any number of ranks from 1 to N gives the\n"
+    "                       same bits, with ddp and sharded; a rank then uses one thread\n"
+    "  --change-virtual-ranks\n"
+    "                       go on from a state that had another number of them: other bits from there on\n"
     "  --bf16               with fsdp: parameters are computed with, and gradients travel, as bfloat16\n"
     "  --checkpoint         keep less between the passes, and compute it again\n"
     "  --seed N             of first weights, batches, dropout and samples (0)\n"
@@ -101,6 +103,7 @@ static const struct known_option KNOWN[] = {
     {"clip", REAL, PLACE(clip), 1e-9, 1e9},
     {"sharding", SHARDING, PLACE(sharding.kind), 0, 0},
     {"virtual-ranks", SMALL_NUMBER, PLACE(sharding.virtual_ranks), 1, OPTIONS_BATCH_MAX},
+    {"change-virtual-ranks", FLAG, PLACE(changes_virtual_ranks), 0, 0},
     {"bf16", FLAG, PLACE(sharding.bfloat16), 0, 0},
     {"checkpoint", FLAG, PLACE(shape.checkpoint), 0, 0},
     {"seed", NUMBER, PLACE(seed), 0, 0x1p52},

@@ -24,6 +24,7 @@ struct options {
     const char *snapshot, *plot; /* may be NULL */
     const char *weights;         /* may be NULL */
     bool forgets;                /* the state ends with its processes */
+    bool changes_virtual_ranks;  /* goes on from a state of another number of them */
     bool samples_only;
     int sample; /* tokens; 0: none */
     const char *prompt;

@@ -14,11 +14,11 @@
 
 static enum sharding_kind choose(const struct sharding_choice *choice, uint32_t ranks) {
     enum sharding_kind kind = choice->kind;
-    if (choice->virtual_ranks > 0 && kind != SHARDING_AUTO && kind != SHARDING_DDP) {
-        fail("--virtual-ranks needs --sharding=ddp: only there do the bits not depend on the number of ranks");
+    if (choice->virtual_ranks > 0 && kind == SHARDING_NONE) {
+        fail("--virtual-ranks needs --sharding=ddp, fsdp or hybrid: they add up over virtual ranks");
     }
     if (choice->virtual_ranks > 0) {
-        return SHARDING_DDP; /* in one process, too: it adds up over virtual ranks */
+        return kind == SHARDING_AUTO ? SHARDING_DDP : kind; /* in one process, too */
     }
     if (kind == SHARDING_NONE && ranks > 1) {
         fail("--sharding=none is for one process; here are %u, which would learn apart", ranks);
@@ -30,7 +30,7 @@ void sharding_init(struct sharding *sharding, const struct sharding_choice *choi
                    const struct gpt_parameters *list, const struct first_values *first) {
     *sharding = (struct sharding){.choice = *choice, .group = group, .list = list};
     sharding->choice.kind = choose(choice, muster_group_size(group));
-    bool is_fsdp = sharding->choice.kind == SHARDING_FSDP || sharding->choice.kind == SHARDING_HYBRID;
+    bool is_fsdp = sharding_is_fsdp(&sharding->choice);
     if (choice->bfloat16 && !is_fsdp) {
         fail("--bf16 needs --sharding=fsdp or hybrid");
     }
@@ -165,6 +165,21 @@ void sharding_finish_evaluation(struct sharding *sharding) {
     }
 }
 
+/* With virtual ranks: what any number of ranks with parts of the gradients would say. */
+static double exact_squared_norm(const struct sharding *sharding) {
+    const struct gpt_parameters *list = sharding->list;
+    size_t *counts = allocate(list->tensor_count, sizeof *counts), *next = counts;
+    double sum = 0;
+    for (int unit = 0; unit < list->unit_count; unit++) {
+        for (size_t i = 0; i < list->units[unit].tensor_count; i++) {
+            *next++ = list->units[unit].tensors[i].count;
+        }
+    }
+    check(muster_exact_squared_norm(NULL, sharding->gradients, counts, list->tensor_count, &sum), "measure gradients");
+    free(counts);
+    return sum;
+}
+
 /* Unit by unit: the gaps hold zeros. */
 static double resident_squared_norm(const struct sharding *sharding) {
     double sum = 0;
@@ -181,7 +196,7 @@ static double resident_squared_norm(const struct sharding *sharding) {
 double sharding_squared_norm(struct sharding *sharding) {
     double squares = 0;
     if (sharding->fsdp == NULL) {
-        return resident_squared_norm(sharding);
+        return sharding->choice.virtual_ranks > 0 ? exact_squared_norm(sharding) : resident_squared_norm(sharding);
     }
     check(muster_fsdp_squared_norm(sharding->fsdp, &squares), "measure gradients");
     return squares;

@@ -33,7 +33,7 @@ enum sharding_kind {
 struct sharding_choice {
     enum sharding_kind kind;
     bool bfloat16;        /* with fsdp: parameters are rounded before they are computed with, and gradients travel so */
-    int virtual_ranks;    /* with ddp: steps have the same bits on any number of ranks; 0: none */
+    int virtual_ranks;    /* steps have the same bits on any number of ranks; 0: none */
     int64_t copies_every; /* steps between two copies of a kept state on other hosts; 0: none are made */
     bool parts;           /* every rank saves a part of the state (a checkpoint), not one rank all of it (a snapshot) */
 };
@@ -56,6 +56,11 @@ struct sharding {
     struct muster_ddp *ddp;     /* or NULL */
     const float **gradients;    /* of each tensor, in the order of the list */
 };
+
+/* Are the parameters spread over the ranks? They then have other virtual ranks than with ddp. */
+static inline bool sharding_is_fsdp(const struct sharding_choice *choice) {
+    return choice->kind == SHARDING_FSDP || choice->kind == SHARDING_HYBRID;
+}
 
 /* Borrows group and list until sharding_done(). first: of the parameters. */
 void sharding_init(struct sharding *sharding, const struct sharding_choice *choice, struct muster_group *group,

@@ -69,6 +69,7 @@ void sharding_fsdp_init(struct sharding *sharding, const struct first_values *fi
     units[list->unit_count - 1].name = "head";
     float *values = floats_allocate(largest_unit(list));
     struct muster_fsdp_options options = MUSTER_FSDP_OPTIONS_INIT;
+    options.virtual_ranks = (size_t)sharding->choice.virtual_ranks;
     options.fill = fill;
     options.fill_context = &(struct filler){list, first, values};
     options.sharding = sharding->choice.kind == SHARDING_HYBRID ? MUSTER_FSDP_HYBRID : MUSTER_FSDP_FULL;

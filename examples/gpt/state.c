@@ -4,10 +4,12 @@
 #include <stdlib.h>
 
 #include "fail.h"
+#include "virtual_ranks.h"
 
 /* The numbers that say what model it is and how far it has come, as a snapshot holds them. */
 struct numbers {
     int64_t step, vocabulary, context, layers, heads, width, tied;
+    int64_t virtual_ranks; /* a snapshot of a program that did not save it: what it was before the load */
 };
 enum { NUMBERS = sizeof(struct numbers) / sizeof(int64_t) };
 
@@ -19,6 +21,7 @@ static void describe_numbers(struct numbers *numbers, struct muster_value values
     values[4] = muster_value_integer("heads", &numbers->heads);
     values[5] = muster_value_integer("width", &numbers->width);
     values[6] = muster_value_integer("tied", &numbers->tied);
+    values[7] = muster_value_optional_integer("virtual_ranks", &numbers->virtual_ranks);
 }
 
 static struct muster_tensor describe_alphabet(struct alphabet *alphabet) {
@@ -35,8 +38,16 @@ struct extra {
 
 static struct muster_snapshot_state describe_extra(struct extra *extra, struct trainer *t) {
     const struct gpt_shape *shape = &t->options.shape;
-    extra->numbers = (struct numbers){t->step,      shape->vocabulary, shape->context, shape->layers,
-                                      shape->heads, shape->width,      shape->tied};
+    extra->numbers = (struct numbers){
+        .step = t->step,
+        .vocabulary = shape->vocabulary,
+        .context = shape->context,
+        .layers = shape->layers,
+        .heads = shape->heads,
+        .width = shape->width,
+        .tied = shape->tied,
+        .virtual_ranks = t->options.sharding.virtual_ranks,
+    };
     describe_numbers(&extra->numbers, extra->values);
     extra->tensors[0] = describe_alphabet(&t->alphabet);
     curve_describe(&t->curve, &extra->tensors[1], extra->values + NUMBERS);
@@ -53,6 +64,12 @@ void trainer_save(struct trainer *trainer, bool is_last) {
     }
 }
 
+/* The model alone does not depend on it: text may be written whatever it was. */
+static void check_numbers(const struct trainer *t, const struct numbers *loaded) {
+    const struct options *o = &t->options;
+    check_virtual_ranks(loaded->virtual_ranks, o->sharding.virtual_ranks, o->changes_virtual_ranks || o->samples_only);
+}
+
 /* The newest whole snapshot that any rank sees, on all ranks. */
 bool trainer_load(struct trainer *trainer) {
     struct extra extra;
@@ -62,6 +79,7 @@ bool trainer_load(struct trainer *trainer) {
     struct muster_snapshot_state state = describe_extra(&extra, trainer);
     bool is_there =
         sharding_load(&trainer->sharding, trainer->optimizer, trainer->options.snapshot, &state, &trainer->found);
+    check_numbers(trainer, &extra.numbers);
     trainer->step = is_there ? extra.numbers.step : 0;
     return is_there;
 }
@@ -70,6 +88,7 @@ bool trainer_keep(struct trainer *trainer) {
     struct extra extra;
     struct muster_snapshot_state state = describe_extra(&extra, trainer);
     int64_t step = sharding_keep(&trainer->sharding, trainer->optimizer, &state);
+    check_numbers(trainer, &extra.numbers);
     trainer->from_memory = step >= 0;
     trainer->step = step >= 0 ? step : 0;
     return trainer->from_memory;
@@ -82,7 +101,7 @@ void trainer_commit(struct trainer *trainer) {
 }
 
 void trainer_load_shape(struct trainer *trainer) {
-    struct numbers numbers;
+    struct numbers numbers = {0};
     struct muster_value values[NUMBERS];
     struct muster_tensor alphabet = describe_alphabet(&trainer->alphabet);
     describe_numbers(&numbers, values);

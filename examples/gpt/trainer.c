@@ -31,9 +31,15 @@ static double update_parameters(struct trainer *t) {
 static double mean_loss(struct trainer *t) {
     size_t virtual_ranks = (size_t)t->options.sharding.virtual_ranks;
     double sum = 0;
-    check(virtual_ranks > 0 ? muster_virtual_sum(t->group, virtual_ranks, t->losses, &sum, 1, MUSTER_FLOAT64)
-                            : muster_all_reduce(t->group, t->losses, &sum, 1, MUSTER_FLOAT64, MUSTER_OP_SUM, NULL),
-          "add up the losses");
+    int status = MUSTER_OK;
+    if (virtual_ranks == 0) {
+        status = muster_all_reduce(t->group, t->losses, &sum, 1, MUSTER_FLOAT64, MUSTER_OP_SUM, NULL);
+    } else if (sharding_is_fsdp(&t->options.sharding)) {
+        status = muster_virtual_turns_sum(t->group, virtual_ranks, t->losses, &sum, 1, MUSTER_FLOAT64);
+    } else {
+        status = muster_virtual_sum(t->group, virtual_ranks, t->losses, &sum, 1, MUSTER_FLOAT64);
+    }
+    check(status, "add up the losses");
     return sum;
 }
 
@@ -81,13 +87,14 @@ double trainer_evaluate(struct trainer *trainer) {
     enum { BATCHES = 8 };
     struct trainer *t = trainer;
     sharding_begin_evaluation(&t->sharding);
-    for (uint32_t n = 0; n < t->share_count; n++) {
+    for (uint32_t n = 0; n < t->share_count_most; n++) { /* ranks gather parameters together, equally often */
+        const struct share *share = &t->shares[n % t->share_count];
         double loss = 0;
         for (uint64_t i = 0; i < BATCHES; i++) {
-            const struct text_draw draw = {TEXT_TEST, (uint64_t)t->options.seed, i, (uint64_t)t->shares[n].first};
-            loss += forward(t, &t->shares[n], &draw, NULL) / BATCHES;
+            const struct text_draw draw = {TEXT_TEST, (uint64_t)t->options.seed, i, (uint64_t)share->first};
+            loss += forward(t, share, &draw, NULL) / BATCHES;
         }
-        t->losses[n] = loss * t->shares[n].part;
+        t->losses[n % t->share_count] = loss * share->part;
     }
     sharding_finish_evaluation(&t->sharding);
     return mean_loss(t);
@@ -112,17 +119,21 @@ static struct share share_of(int batch, uint32_t rank, uint32_t world) {
 
 /* Returns the most sequences of a share. */
 static int make_shares(struct trainer *t) {
-    uint32_t first = t->rank, all = t->world;
+    uint32_t first = t->rank, stride = 1, all = t->world;
     int most = 0;
     t->share_count = 1;
-    if (t->options.sharding.virtual_ranks > 0 && !t->options.samples_only) {
+    if (t->options.sharding.virtual_ranks > 0) {
         all = (uint32_t)t->options.sharding.virtual_ranks;
-        check(muster_virtual_ranks(t->group, all, &first, &t->share_count), "share out the virtual ranks");
+        check(sharding_is_fsdp(&t->options.sharding)
+                  ? muster_virtual_turns(t->group, all, &first, &stride, &t->share_count)
+                  : muster_virtual_ranks(t->group, all, &first, &t->share_count),
+              "share out the virtual ranks");
     }
+    t->share_count_most = sharding_is_fsdp(&t->options.sharding) ? (all + t->world - 1) / t->world : t->share_count;
     t->shares = allocate(t->share_count, sizeof *t->shares);
     t->losses = allocate(t->share_count, sizeof *t->losses);
     for (uint32_t i = 0; i < t->share_count; i++) {
-        t->shares[i] = share_of(t->options.batch, first + i, all);
+        t->shares[i] = share_of(t->options.batch, first + i * stride, all);
         most = t->shares[i].count > most ? t->shares[i].count : most;
     }
     return most;
@@ -181,7 +192,10 @@ void trainer_create(struct trainer *trainer) {
         trainer->alphabet = trainer->text.alphabet;
         o->shape.vocabulary = trainer->alphabet.count;
     }
-    o->batch = o->samples_only ? 1 : o->batch;
+    if (o->samples_only) {
+        o->batch = 1;
+        o->sharding.virtual_ranks = 0;
+    }
     make_model(trainer);
     bool keeps = !o->forgets && !o->samples_only && muster_state_outlives();
     if (!keeps || !trainer_keep(trainer)) {

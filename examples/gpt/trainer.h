@@ -25,9 +25,9 @@ struct trainer {
     struct options options; /* set before trainer_create() */
     struct muster_group *group;
     uint32_t rank, world;
-    struct share *shares; /* one, or one for each virtual rank of this rank */
-    double *losses;       /* of each, times its part of the batch */
-    uint32_t share_count;
+    struct share *shares;                   /* one, or one for each virtual rank of this rank */
+    double *losses;                         /* of each, times its part of the batch */
+    uint32_t share_count, share_count_most; /* of this rank; of any */
     struct text text;
     struct alphabet alphabet; /* the text's, or the snapshot's */
     struct gpt_parameters *parameters;

@@ -23,6 +23,8 @@ static const char HELP[] =
     "the\n"
     "                      same bits, and each image is used once an epoch;\n"
     "                      workers then use one thread\n"
+    "  --change-virtual-ranks\n"
+    "                      go on from a state that had another number of them: other bits from there on\n"
     "  --optimizer NAME    adadelta, sgd (momentum 0.9) or adamw (adadelta)\n"
     "  --lr RATE           learning rate (adadelta 0.3, sgd 0.01, adamw 0.001)\n"
     "  --no-batch-norm     a network without batch normalisation\n"
@@ -90,6 +92,9 @@ static void set(struct options *options, int letter, const char *name, const cha
     case 'v':
         options->virtual_ranks = (int)whole_number(name, text, 1, PARTS_MAX);
         break;
+    case 'c':
+        options->changes_virtual_ranks = true;
+        break;
     case 'o':
         options->optimizer = optimizer_name(name, text);
         break;
@@ -135,6 +140,7 @@ void options_read(struct options *options, int argc, char **argv) {
                                           {"batch", required_argument, NULL, 'b'},
                                           {"micro-batches", required_argument, NULL, 'm'},
                                           {"virtual-ranks", required_argument, NULL, 'v'},
+                                          {"change-virtual-ranks", no_argument, NULL, 'c'},
                                           {"optimizer", required_argument, NULL, 'o'},
                                           {"lr", required_argument, NULL, 'l'},
                                           {"no-batch-norm", no_argument, NULL, 'n'},

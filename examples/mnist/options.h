@@ -12,8 +12,9 @@ struct options {
     int64_t steps; /* stop after step number ...; 0: no such limit */
     int batch;     /* images a step, over all workers */
     int micro_batches;
-    int virtual_ranks; /* 0: none */
-    double lr;         /* 0: the optimizer's usual rate */
+    int virtual_ranks;          /* 0: none */
+    bool changes_virtual_ranks; /* goes on from a state of another number of them */
+    double lr;                  /* 0: the optimizer's usual rate */
     const char *optimizer;
     bool normalise, synchronise;
     bool forget; /* the state ends with the workers */

@@ -11,6 +11,7 @@
 #include <muster/virtual_ranks.h>
 
 #include "fail.h"
+#include "virtual_ranks.h"
 
 enum {
     TIMEOUT_MS = 300000,   /* for any one call, and for all workers to come */
@@ -161,7 +162,7 @@ static struct muster_tensor float_tensor(const struct net_tensor *from) {
 }
 
 /* Everything that training goes on from, in `tensors` and `values`. */
-#define SNAPSHOT_VALUES (4 + CURVE_VALUES)
+#define SNAPSHOT_VALUES (5 + CURVE_VALUES)
 static struct muster_snapshot_state describe_state(struct trainer *t, struct muster_tensor tensors[TENSORS_MAX],
                                                    struct muster_value values[SNAPSHOT_VALUES]) {
     struct progress *p = &t->progress;
@@ -178,7 +179,8 @@ static struct muster_snapshot_state describe_state(struct trainer *t, struct mus
     values[1] = muster_value_integer("consumed", &p->consumed);
     values[2] = muster_value_integer("steps", &p->steps);
     values[3] = muster_value_real("accuracy", &p->accuracy);
-    curve_describe(&p->curve, &tensors[count++], values + 4);
+    values[4] = muster_value_optional_integer("virtual_ranks", &p->virtual_ranks); /* snapshots once had none */
+    curve_describe(&p->curve, &tensors[count++], values + 5);
     return (struct muster_snapshot_state)MUSTER_SNAPSHOT_STATE(tensors, count, values, SNAPSHOT_VALUES);
 }
 
@@ -265,11 +267,15 @@ static bool load_snapshot(struct trainer *t) {
 static void find_state(struct trainer *t) {
     const char *source = NULL;
     bool keeps = !t->options.forget && !t->options.shrink && muster_state_outlives();
-    if (keeps && keep_state(t)) {
+    t->is_unsaved = keeps && keep_state(t);
+    if (t->is_unsaved) {
         source = "memory";
-        t->is_unsaved = true;
     } else {
         source = load_snapshot(t) ? "the snapshot" : NULL;
+    }
+    check_virtual_ranks(t->progress.virtual_ranks, t->options.virtual_ranks, t->options.changes_virtual_ranks);
+    t->progress.virtual_ranks = t->options.virtual_ranks;
+    if (!t->is_unsaved) {
         trainer_commit(t);
     }
     if (t->rank == 0 && source != NULL) {
@@ -350,6 +356,7 @@ void trainer_shrink(struct trainer *t) {
 
 void trainer_create(struct trainer *t) {
     t->progress.curve = (struct curve)CURVE_INIT;
+    t->progress.virtual_ranks = t->options.virtual_ranks;
     join_group(t);
     divide(t);
     make_model(t);

@@ -23,7 +23,8 @@ struct progress {
     int64_t epoch;    /* whole epochs done */
     int64_t consumed; /* images of the epoch after them that have been dealt out, to all workers together */
     int64_t steps;
-    double accuracy; /* of the last test, 0 to 1 */
+    double accuracy;       /* of the last test, 0 to 1 */
+    int64_t virtual_ranks; /* those of the options; of a state that was loaded: what it had */
     struct curve curve;
 };
 

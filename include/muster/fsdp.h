@@ -130,11 +130,18 @@ struct muster_fsdp_options {
      * and gradient_type equal to reduce_type. Copied; its context is borrowed until muster_fsdp_free(). NULL: averages
      */
     const struct muster_ddp_hook *hook;
+    /* Gradients are averaged over so many virtual ranks (muster/virtual_ranks.h), and have the same bits on any number
+     * of ranks up to that, with any sharding on any hosts, and those of a ddp with as many. A step then has several
+     * passes, from muster_fsdp_begin(fsdp, MUSTER_FSDP_STEP) to muster_fsdp_finish(): one for each virtual rank of
+     * muster_virtual_turns(), in that order. The last one leaves the averages. Where ranks have different numbers of
+     * virtual ranks, the passes of a step acquire and release in the same order. muster_fsdp_squared_norm() then adds
+     * exactly. Goes with neither hook, uneven_inputs nor steps ACCUMULATE and NO_SYNC. 0: none */
+    size_t virtual_ranks;
 };
 #define MUSTER_FSDP_OPTIONS_INIT                                                                                       \
     {                                                                                                                  \
         sizeof(struct muster_fsdp_options), MUSTER_FSDP_FULL, true, 1, MUSTER_FLOAT32, MUSTER_FLOAT32, MUSTER_FLOAT32, \
-            false, false, false, false, NULL, NULL, NULL                                                               \
+            false, false, false, false, NULL, NULL, NULL, 0                                                            \
     }
 
 /* Makes an fsdp of a model. Collective. First checks that all ranks registered the same units with the same options. If
@@ -197,8 +204,10 @@ static inline int muster_fsdp_acquire(struct muster_fsdp *fsdp, size_t unit, enu
  * for other ranks. */
 int muster_fsdp_release(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass);
 
-/* Ends the step: waits until the gradients of all units are reduced. Everything must have been released. MUSTER_EINVAL:
- * a unit's gradients are not complete and find_unused is off; the sentence names it, and the group is aborted. */
+/* Ends the step, or with virtual_ranks a pass of it: waits until the gradients of all units are reduced. (The finish of
+ * this rank's last pass also waits for a pass of others that have one more.) Everything must have been released.
+ * MUSTER_EINVAL: a unit's gradients are not complete and find_unused is off; the sentence names it, and the group is
+ * aborted. */
 int muster_fsdp_finish(struct muster_fsdp *fsdp);
 
 /* Uneven inputs: as muster_ddp_shadow(). Takes part in the next step of the ranks that still have data, with zeros for
@@ -247,8 +256,9 @@ static inline int muster_fsdp_optimizer(struct muster_fsdp *fsdp, const size_t *
  * MUSTER_EINVAL: the optimizer was not made for this fsdp, which goes on. */
 int muster_fsdp_step(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer, double gradient_scale);
 
-/* The sum of the squares of all gradients of the model, the same on every rank; its root is the norm. Between finish
- * and the next begin. Blocks: one all_reduce of 8 bytes. */
+/* The sum of the squares of all gradients of the model, the same on every rank; its root is the norm. With
+ * virtual_ranks it is muster_exact_squared_norm(), the same on any number of ranks. Between finish and the next begin.
+ * Blocks: one all_reduce of 8 bytes, or of 176. */
 int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
 
 /* ---- State that outlives its processes ----
@@ -470,6 +480,7 @@ struct muster_fsdp_memory {
     size_t kept_bytes;          /* a host: the second copy of parameters and what optimizers remember, or 0 */
     size_t background_bytes;    /* a rank: room for the copy that is saved in the background, or 0 */
     size_t peer_bytes;          /* a rank: room for copies on peer hosts, its own and another's, or 0 */
+    size_t waiting_bytes;       /* a rank: sums over virtual ranks that wait, or 0 */
 };
 int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out, size_t out_bytes);
 static inline int muster_fsdp_memory(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out) {

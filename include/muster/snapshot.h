@@ -50,7 +50,12 @@ struct muster_tensor {
     void *data;
 };
 
-enum muster_value_kind { MUSTER_VALUE_INTEGER, MUSTER_VALUE_REAL, MUSTER_VALUE_TEXT };
+enum muster_value_kind {
+    MUSTER_VALUE_INTEGER,
+    MUSTER_VALUE_REAL,
+    MUSTER_VALUE_TEXT,
+    MUSTER_VALUE_OPTIONAL_INTEGER, /* saved as an integer; a load leaves it as it is where the saved state has none */
+};
 
 /* A number or a text that belongs to the state: epoch, learning rate, accuracy. Made by the functions below. */
 struct muster_value {
@@ -62,6 +67,12 @@ struct muster_value {
 
 static inline struct muster_value muster_value_integer(const char *name, int64_t *number) {
     struct muster_value value = {name, MUSTER_VALUE_INTEGER, number, 0};
+    return value;
+}
+
+/* For what a program has begun to save: the states that it saved before load as well. */
+static inline struct muster_value muster_value_optional_integer(const char *name, int64_t *number) {
+    struct muster_value value = {name, MUSTER_VALUE_OPTIONAL_INTEGER, number, 0};
     return value;
 }
 

@@ -16,6 +16,9 @@
  *     muster_virtual_sum(group, V, losses, &loss, 1, MUSTER_FLOAT64);
  *     optimizer_step();
  *
+ * A sharded training (muster/fsdp.h) does the same with muster_fsdp_options.virtual_ranks. Its ranks have other virtual
+ * ranks: muster_virtual_turns().
+ *
  * What else must be the same is the program's: the samples of a virtual rank (muster/sampler.h: virtual rank v is rank
  * v of V), random numbers that are functions of seed, step and sample, the number of threads, and a processor of one
  * kind. docs/deterministic-world.md has a whole program. */
@@ -40,6 +43,12 @@ extern "C" {
  * are no virtual ranks, too many, or fewer than ranks. */
 int muster_virtual_ranks(const struct muster_group *group, size_t virtual_ranks, uint32_t *first, uint32_t *count);
 
+/* The same for an fsdp (muster/fsdp.h), whose ranks have every P-th: rank r of P has the virtual ranks r, r + P, r + 2P
+ * ... So those that are computed at the same time are neighbours in the tree, and each owner of gradients has their
+ * sums at once. This rank's are *first, *first + *stride, *first + 2 * *stride, ...; *count of them, at least one. */
+int muster_virtual_turns(const struct muster_group *group, size_t virtual_ranks, uint32_t *first, uint32_t *stride,
+                         uint32_t *count);
+
 /* sum[i] = values of virtual rank 0 [i] + ... + values of virtual rank V-1 [i], added up by the tree, on every rank.
  * For what is small: losses, counts, statistics. (Gradients are ddp's.) values: those of this rank's virtual ranks,
  * `count` elements each, one after the other; sum: `count` elements, which do not overlap them. Integers wrap around.
@@ -48,6 +57,9 @@ int muster_virtual_ranks(const struct muster_group *group, size_t virtual_ranks,
  * memory for them while it runs. */
 int muster_virtual_sum(struct muster_group *group, size_t virtual_ranks, const void *values, void *sum, size_t count,
                        enum muster_type type);
+/* The same sum, to the bit, of the values of muster_virtual_turns(). */
+int muster_virtual_turns_sum(struct muster_group *group, size_t virtual_ranks, const void *values, void *sum,
+                             size_t count, enum muster_type type);
 
 #pragma GCC visibility pop
 

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # A deterministic world: with --virtual-ranks, examples/mnist and examples/gpt end with the same bits on any number of ranks,
 # when that number changes in the middle of an epoch, and when ranks are killed.
-# timeout: 240
+# timeout: 300
+import ctypes
+import glob
 import os
 import re
 import signal
 import socket
+import subprocess
 import tempfile
 
 import trainers
@@ -76,6 +79,28 @@ def gpt_in_one_job_that_grows_and_shrinks():
         trainers.assert_same_bits(trainers.snapshot(f"{folder}/parts"), trainers.snapshot(f"{folder}/whole"))
 
 
+def gpt_sharded_in_worlds_of_1_4_2_and_3():
+    """Checkpoints take the training from one kind of sharding and number of ranks to the next; a killed rank finds the state in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        train = ("gpt", *GPT, "--clip=0.5", "--parts")  # the norm is above that at first
+        trainers.run(0, *train, "--steps=90", f"--snapshot={folder}/whole", environment=THREADS)
+        parts = (*train, f"--snapshot={folder}/parts")
+        trainers.run(1, *parts, "--sharding=fsdp", "--steps=7")
+        command = trainers.command(4, *parts, "--sharding=fsdp", "--steps=60", launcher_options=RESTARTS)
+        with trainers.Launcher(command) as launcher:
+            victim = int(launcher.wait_for(r"^rank [0-3] of 4: pid (\d+)")[1])
+            launcher.wait_for(r"^step 20/")
+            os.kill(victim, signal.SIGKILL)
+            step = int(launcher.wait_for(r"^from step (\d+), which was in memory")[1])
+            assert launcher.finish() == 0 and 19 <= step < 60, launcher.text
+        trainers.run(2, *parts, "--sharding=hybrid", "--steps=70")
+        trainers.run(2, *parts, "--sharding=ddp", "--steps=80")
+        trainers.run(3, *parts, "--sharding=fsdp", "--steps=90")
+        same = subprocess.run([trainers.MUSTER, "ckpt", "diff", f"{folder}/parts", f"{folder}/whole"], text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert same.returncode == 0, same.stdout
+
+
 def went_on(launcher, ranks):
     """The world of so many ranks has trained for a while, after any that came before; the process of its rank 0."""
     pid = int(launcher.wait_for(rf"^rank 0 of {ranks}: pid (\d+)")[1])
@@ -88,14 +113,53 @@ def train_for_a_while(launcher):
     launcher.wait_for(rf"^step {step + 60}/")
 
 
+def the_number_of_virtual_ranks_is_saved():
+    """Another one is refused, unless it is asked for; states that were saved without it load; text does not depend on it."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = trainers.small_data(folder, 262)
+        small = ("--n-layer=1", "--n-embd=16", "--n-head=1", "--block-size=8", "--batch=4", "--sample=0")
+        for name, arguments in (("mnist", ("--batch=24", data, f"--snapshot={folder}/mnist")),
+                                ("gpt", (*small, f"--snapshot={folder}/gpt")),
+                                ("gpt", (*small, "--parts", f"--snapshot={folder}/gpt-parts"))):
+            train = (name, *arguments)
+            trainers.run(1, *train, "--virtual-ranks=2", "--steps=1")
+            for other, why in (((), "now there is no --virtual-ranks"), (("--virtual-ranks=3",), "now there is --virtual-ranks=3")):
+                text = trainers.run(1, *train, *other, "--steps=2", expect=1)
+                assert "has had --virtual-ranks=2" in text and why in text and "--change-virtual-ranks" in text, text
+            trainers.run(1, *train, "--virtual-ranks=2", "--steps=2")
+            trainers.run(1, *train, "--virtual-ranks=3", "--change-virtual-ranks", "--steps=3")
+            trainers.run(1, *train, "--virtual-ranks=3", "--steps=4")
+            trainers.run(1, *train, "--virtual-ranks=2", "--steps=5", expect=1)
+            if "--parts" not in arguments:
+                if name == "gpt":
+                    trainers.run(1, *train, "--sample-only")
+                forget_virtual_ranks(f"{folder}/{name}")
+                trainers.run(1, *train, "--virtual-ranks=2", "--steps=5")
+
+
+def forget_virtual_ranks(folder):
+    """Makes the newest snapshot one of a program that did not save the number."""
+    (path,) = glob.glob(trainers.newest(folder, "step-") + ".json")
+    with open(path, "rb+") as file:
+        text, _, _ = file.read().rpartition(b',\n  "checksum"')
+        text, found = re.subn(rb' *"virtual_ranks": \d+,\n', b"", text)
+        assert found == 1
+        xxh3 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
+        xxh3.restype, xxh3.argtypes = ctypes.c_uint64, (ctypes.c_char_p, ctypes.c_size_t)
+        file.seek(0)
+        file.write(text + b',\n  "checksum": "%016x"\n}\n' % xxh3(text, len(text)))
+        file.truncate()
+
+
 def what_does_not_go_together_is_refused():
     for arguments, why in ((("mnist", "--virtual-ranks=2", "--micro-batches=2"), "neither with --micro-batches"),
                            (("mnist", "--virtual-ranks=2", "--sync-batch-norm"), "nor with --sync-batch-norm"),
                            (("gpt", "--virtual-ranks=9", "--batch=8"), "a larger --batch")):
         assert why in trainers.run(0, *arguments, expect=2)
-    assert "needs --sharding=ddp" in trainers.run(2, "gpt", *GPT, "--sharding=fsdp", expect=1)
+    assert "needs --sharding=ddp, fsdp or hybrid" in trainers.run(1, "gpt", *GPT, "--sharding=none", expect=1)
+    assert "3 ranks, but only 2 virtual ranks" in trainers.run(3, "gpt", *GPT, "--virtual-ranks=2", "--sharding=fsdp", expect=1)
     assert "3 ranks, but only 2 virtual ranks" in trainers.run(3, "mnist", "--virtual-ranks=2", expect=1)
 
 
 trainers.main([mnist_in_worlds_of_1_4_2_and_3, without_virtual_ranks_the_bits_differ, gpt_in_one_job_that_grows_and_shrinks,
-               what_does_not_go_together_is_refused])
+               gpt_sharded_in_worlds_of_1_4_2_and_3, the_number_of_virtual_ranks_is_saved, what_does_not_go_together_is_refused])

@@ -14,7 +14,8 @@ LIBRARY = os.path.dirname(MUSTER)
 
 def main():
     with open(os.path.join(TOP, "docs", "deterministic-world.md"), encoding="utf-8") as file:
-        (source,) = re.findall(r"^```c\n(.*?)^```", file.read(), re.DOTALL | re.MULTILINE)
+        blocks = re.findall(r"^```c\n(.*?)^```", file.read(), re.DOTALL | re.MULTILINE)
+    (source,) = [block for block in blocks if "int main(" in block]
     with tempfile.TemporaryDirectory() as folder:
         program, path = os.path.join(folder, "world"), os.path.join(folder, "world.c")
         with open(path, "w", encoding="utf-8") as file:

@@ -94,6 +94,11 @@ static void draw(struct plan *plan, uint64_t seed, uint32_t index) {
     plan->options.reduce_type = chance(4) == 0 ? MUSTER_BFLOAT16 : MUSTER_FLOAT32;
     plan->before = kinds[chance(3)];
     plan->options.uneven_inputs = chance(4) == 0 && plan->before != MUSTER_FSDP_ACCUMULATE;
+    if (chance(3) == 0) { /* which goes with none of these */
+        plan->options.virtual_ranks = plan->size + chance(2 * plan->size);
+        plan->options.uneven_inputs = false;
+        plan->before = MUSTER_FSDP_STEP;
+    }
     plan->count = counts[chance(3)];
     plan->victim = chance(plan->size);
     plan->harm = draw_harm();
@@ -103,14 +108,17 @@ static void draw(struct plan *plan, uint64_t seed, uint32_t index) {
 }
 
 static void describe(const struct plan *p, char *out, size_t max) {
-    char moment[48];
+    char moment[48], virtual_ranks[40] = "";
     (void)snprintf(moment, sizeof moment, "after %u calls", p->calls_before);
-    (void)snprintf(out, max, "case %u: rank %u of %u %s %s, %s, units of 2 x %zu%s, prefetch %u%s%s%s", p->index,
+    if (p->options.virtual_ranks > 0) {
+        (void)snprintf(virtual_ranks, sizeof virtual_ranks, ", %zu virtual ranks", p->options.virtual_ranks);
+    }
+    (void)snprintf(out, max, "case %u: rank %u of %u %s %s, %s, units of 2 x %zu%s, prefetch %u%s%s%s%s", p->index,
                    p->victim, p->size, harm_names[p->harm],
                    p->harm == HARM_KILL || p->harm == HARM_STOP ? "any time" : moment, layout_of(p)->name, p->count,
                    p->options.compute_type == MUSTER_BFLOAT16 ? " bfloat16" : "", p->options.prefetch,
                    p->options.reshard_after_forward ? "" : ", kept", p->options.find_unused ? ", find_unused" : "",
-                   p->options.uneven_inputs ? ", uneven_inputs" : "");
+                   p->options.uneven_inputs ? ", uneven_inputs" : "", virtual_ranks);
 }
 
 /* ---- what a case must give ---- */

@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 #include <muster/collective.h>
+#include <muster/virtual_ranks.h>
 
 #include "base/clock.h"
-#include "train/units/fsdp_impl.h"
+#include "train/units/fsdp_virtual.h"
 
 enum { UNITS = 5 };
 static const char *const unit_names[UNITS] = {"embedding", "block 0", "block 1", "block 2", "head"};
@@ -79,13 +80,26 @@ static int pass_over(struct trainer *t, enum muster_fsdp_pass pass) {
     return status;
 }
 
-static int run_part(struct trainer *t, enum muster_fsdp_step_kind kind) {
+static int run_pass(struct trainer *t, enum muster_fsdp_step_kind kind) {
     int status = muster_fsdp_begin(t->fsdp, kind);
     status = status || ends_here(t) ? status : pass_over(t, MUSTER_FSDP_FORWARD);
     status = status || t->leaves ? status : pass_over(t, MUSTER_FSDP_BACKWARD);
     if (status == 0 && !t->leaves) {
         status = muster_fsdp_finish(t->fsdp);
         (void)ends_here(t);
+    }
+    return status;
+}
+
+/* One pass, or one for each virtual rank. */
+static int run_part(struct trainer *t, enum muster_fsdp_step_kind kind) {
+    uint32_t first = 0, stride = 0, count = 1;
+    int status = 0;
+    if (t->plan->options.virtual_ranks > 0) {
+        status = muster_virtual_turns(t->group, t->plan->options.virtual_ranks, &first, &stride, &count);
+    }
+    for (uint32_t i = 0; status == 0 && !t->leaves && i < count; i++) {
+        status = run_pass(t, kind);
     }
     return status;
 }
@@ -145,7 +159,13 @@ static void unmake(struct trainer *t) {
 
 static void hurry(const struct trainer *t, int64_t timeout_ms) {
     const struct mesh *mesh = &t->fsdp->mesh;
-    struct muster_group *const groups[] = {mesh->group, mesh->shard, mesh->row_group, mesh->column_group};
+    const struct fsdp_virtual *v = t->fsdp->virtual;
+    struct muster_group *const groups[] = {mesh->group,
+                                           mesh->shard,
+                                           mesh->row_group,
+                                           mesh->column_group,
+                                           v ? v->members_group : NULL,
+                                           v ? v->hosts_group : NULL};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
         if (groups[i]) {
             rank_hurry(groups[i], timeout_ms);

@@ -249,6 +249,13 @@ static int disagree(struct rank *rank, void *argument) {
     value.name = "m";
     rank_check_code(rank, muster_checkpoint_load_newest(group, top, &state, NULL, NULL), MUSTER_EINVAL);
     rank_check(rank, strstr(muster_detail(), "load step 1: rank 0: value m is not in the snapshot"));
+    value = muster_value_optional_integer("m", &number);
+    number = 7;
+    rank_check_code(rank, muster_checkpoint_load_newest(group, top, &state, NULL, NULL), 0);
+    rank_check(rank, number == 7);
+    value.name = "n";
+    rank_check_code(rank, muster_checkpoint_load_newest(group, top, &state, NULL, NULL), 0);
+    rank_check(rank, number == 5);
     rank_check_code(rank, muster_group_status(group), 0);
     muster_group_free(group);
     return 0;

@@ -161,7 +161,35 @@ int muster_broadcast(struct muster_group *group, void *buffer, size_t count, enu
     return status_fail(MUSTER_EINVAL, "the fake broadcasts nothing");
 }
 
+/* Of virtual ranks, which nobody has here: fsdp->virtual is NULL. */
+int muster_all_to_all_v(struct muster_group *group, const void *send, const size_t *send_counts, void *receive,
+                        const size_t *receive_counts, enum muster_type type, struct muster_work **work) {
+    (void)group, (void)send, (void)send_counts, (void)receive, (void)receive_counts, (void)type, (void)work;
+    return status_fail(MUSTER_EINVAL, "the fake exchanges nothing");
+}
+
 /* ---- the rest of a group, and memory ---- */
+
+int muster_group_split(struct muster_group *parent, int32_t color, int32_t key,
+                       const struct muster_group_options *options, struct muster_group **out) {
+    (void)parent, (void)color, (void)key, (void)options, (void)out;
+    return status_fail(MUSTER_EINVAL, "the fake splits nothing");
+}
+
+int muster_coalesce_begin(struct muster_group *group) {
+    (void)group;
+    return status_fail(MUSTER_EINVAL, "the fake coalesces nothing");
+}
+
+int muster_coalesce_end(struct muster_group *group, struct muster_work **work) {
+    (void)group, (void)work;
+    return MUSTER_OK;
+}
+
+uint32_t muster_group_host_of(const struct muster_group *group, uint32_t rank) {
+    (void)group, (void)rank;
+    return 0;
+}
 
 uint32_t muster_group_rank(const struct muster_group *group) {
     return group->rank;

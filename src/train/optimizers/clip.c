@@ -6,6 +6,7 @@
 #include <muster/collective.h>
 
 #include "base/status.h"
+#include "train/optimizers/exact_squares.h"
 #include "train/optimizers/optimizer_kernels.h"
 
 #define SMALL 1e-6 /* PyTorch's */
@@ -23,13 +24,47 @@ static int squares_of_all(struct muster_group *group, const float *const *ranges
     return code;
 }
 
+static int exact_squares_of_all(struct muster_group *group, const float *const *ranges, const size_t *counts,
+                                size_t count, double *out_sum) {
+    struct exact_squares sum = {.infinite = 0};
+    for (size_t i = 0; i < count; i++) {
+        exact_squares_add(&sum, ranges[i], ranges[i] ? counts[i] : 0);
+    }
+    int code =
+        group ? muster_all_reduce(group, &sum, &sum, sizeof sum / sizeof(uint64_t), MUSTER_UINT64, MUSTER_OP_SUM, NULL)
+              : 0;
+    if (code == 0) {
+        *out_sum = exact_squares_value(&sum);
+    }
+    return code;
+}
+
+static int check_norm(const char *call, const float *const *ranges, const size_t *counts, size_t count,
+                      const double *out_sum) {
+    return !out_sum || (count > 0 && (!ranges || !counts)) ? status_fail_null(call, !out_sum ? "out_sum"
+                                                                                    : ranges ? "counts"
+                                                                                             : "ranges")
+                                                           : 0;
+}
+
 int muster_squared_norm(struct muster_group *group, const float *const *ranges, const size_t *counts, size_t count,
                         double *out_sum) {
-    if (!out_sum || (count > 0 && (!ranges || !counts))) {
-        return status_fail_null("muster_squared_norm", !out_sum ? "out_sum" : ranges ? "counts" : "ranges");
+    int code = check_norm("muster_squared_norm", ranges, counts, count, out_sum);
+    if (code == 0) {
+        code = squares_of_all(group, ranges, counts, count, out_sum);
+        code = code ? status_prefix(code, "muster_squared_norm") : 0;
     }
-    int code = squares_of_all(group, ranges, counts, count, out_sum);
-    return code ? status_prefix(code, "muster_squared_norm") : 0;
+    return code;
+}
+
+int muster_exact_squared_norm(struct muster_group *group, const float *const *ranges, const size_t *counts,
+                              size_t count, double *out_sum) {
+    int code = check_norm("muster_exact_squared_norm", ranges, counts, count, out_sum);
+    if (code == 0) {
+        code = exact_squares_of_all(group, ranges, counts, count, out_sum);
+        code = code ? status_prefix(code, "muster_exact_squared_norm") : 0;
+    }
+    return code;
 }
 
 double muster_clip_scale(double norm, double norm_max) {

@@ -76,12 +76,72 @@ static void ranks_with_parts_add_their_squares(void **state) {
     ranks_run(2, clip_together, NULL);
 }
 
+enum { PARTS = 7, MOST_RANKS = 4 };
+
+/* Numbers of many sizes, whose squares no float64 adds up exactly. */
+static float value_of(size_t i) {
+    uint32_t x = (uint32_t)(i + 1) * 0x2c1b3c6dU;
+    x = (x ^ x >> 12) * 0x297a2d39U;
+    return ldexpf((float)(int32_t)x, -(int)(i % 50) - 20);
+}
+
+static void measure(struct muster_group *group, size_t begin, size_t count, double *exact, double *plain) {
+    static const size_t cuts[] = {0, 1, 17, 300, 301, 640, 1000, COUNT};
+    float values[COUNT];
+    const float *ranges[PARTS];
+    size_t counts[PARTS];
+    for (size_t i = 0; i < COUNT; i++) {
+        values[i] = value_of(i);
+    }
+    for (size_t i = 0; i < PARTS; i++) { /* what lies in [begin, begin + count), in pieces */
+        size_t from = cuts[i] > begin ? cuts[i] : begin;
+        size_t to = cuts[i + 1] < begin + count ? cuts[i + 1] : begin + count;
+        ranges[i] = from < to ? values + from : NULL;
+        counts[i] = from < to ? to - from : 5; /* of what is left out */
+    }
+    assert_int_equal(muster_exact_squared_norm(group, ranges, counts, PARTS, exact), 0);
+    assert_int_equal(muster_squared_norm(group, ranges, counts, PARTS, plain), 0);
+}
+
+static int measure_together(struct rank *rank, void *argument) {
+    const double *alone = argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    size_t begin = (size_t)COUNT * rank->rank / rank->size, end = (size_t)COUNT * (rank->rank + 1) / rank->size;
+    double exact = 0, plain = 0;
+    measure(group, begin, end - begin, &exact, &plain);
+    rank_check(rank, exact == alone[0]);
+    rank_check(rank, fabs(plain - exact) < 1e-12 * exact);
+    muster_group_free(group);
+    return 0;
+}
+
+static void the_exact_norm_does_not_depend_on_the_world(void **state) {
+    (void)state;
+    double alone[2] = {0}, whole[2] = {0};
+    float values[COUNT];
+    const float *const range = values;
+    const size_t count = COUNT;
+    for (size_t i = 0; i < COUNT; i++) {
+        values[i] = value_of(i);
+    }
+    measure(NULL, 0, COUNT, &alone[0], &alone[1]);
+    assert_int_equal(muster_exact_squared_norm(NULL, &range, &count, 1, &whole[0]), 0);
+    assert_int_equal(muster_squared_norm(NULL, &range, &count, 1, &whole[1]), 0);
+    assert_true(alone[0] == whole[0] && alone[1] != whole[1]);
+    for (uint32_t ranks = 1; ranks <= MOST_RANKS; ranks++) {
+        ranks_run(ranks, measure_together, alone);
+    }
+    assert_int_equal(muster_exact_squared_norm(NULL, NULL, &count, 1, whole), MUSTER_EINVAL);
+    assert_int_equal(muster_exact_squared_norm(NULL, &range, &count, 1, NULL), MUSTER_EINVAL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_long_gradient_is_made_shorter),
         cmocka_unit_test(what_is_no_number_is_left_alone),
         cmocka_unit_test(mistakes_are_told),
         cmocka_unit_test(ranks_with_parts_add_their_squares),
+        cmocka_unit_test(the_exact_norm_does_not_depend_on_the_world),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

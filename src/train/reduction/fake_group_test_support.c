@@ -148,6 +148,23 @@ int muster_all_to_all(struct muster_group *group, const void *send, void *receiv
     return settle(group, status, work);
 }
 
+/* The same, of this rank's own block, as much as is expected. */
+int muster_all_to_all_v(struct muster_group *group, const void *send, const size_t *send_counts, void *receive,
+                        const size_t *receive_counts, enum muster_type type, struct muster_work **work) {
+    int status = begin_call(group);
+    size_t width = muster_type_bytes(type), own = 0, begin = 0;
+    note(group, "all_to_all_v %zu %s", send_counts[group->rank], muster_type_name(type));
+    for (uint32_t rank = 0; rank < group->rank; rank++) {
+        own += send_counts[rank];
+    }
+    for (uint32_t rank = 0; rank < group->size; rank++) {
+        size_t most = send_counts[group->rank], count = receive_counts[rank] < most ? receive_counts[rank] : most;
+        memcpy((uint8_t *)receive + begin * width, (const uint8_t *)send + own * width, count * width);
+        begin += receive_counts[rank];
+    }
+    return settle(group, status, work);
+}
+
 int muster_coalesce_begin(struct muster_group *group) {
     bool is_unknown = group->failed && root_of(group)->fail_in_wait; /* that it has failed */
     int status = is_unknown ? MUSTER_OK : count_call(group);
@@ -263,11 +280,12 @@ uint32_t muster_group_local_size(const struct muster_group *group) {
 
 /* ---- groups that are split off ---- */
 
-/* As mesh.c splits: first columns, then rows, then all ranks in another order. Keys are ranks. */
+/* As mesh.c splits: first columns, then rows, then all ranks in another order; then fsdp_virtual.c, rows and columns
+ * once more. Keys are ranks. */
 int muster_group_split(struct muster_group *parent, int32_t color, int32_t key,
                        const struct muster_group_options *options, struct muster_group **out) {
     uint32_t hosts = muster_group_host_count(parent), each = each_of(parent), index = parent->part_count;
-    const uint32_t sizes[] = {hosts, each, parent->size}; /* in this order */
+    const uint32_t sizes[] = {hosts, each, parent->size, each, hosts}; /* in this order */
     int status = begin_call(parent);
     (void)options;
     note(parent, "split %d %d; ", (int)color, (int)key);

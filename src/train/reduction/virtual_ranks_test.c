@@ -32,7 +32,7 @@ static int add_up(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
     for (uint32_t virtual_ranks = rank->size; virtual_ranks <= MOST; virtual_ranks++) {
-        uint32_t first = 0, count = 0;
+        uint32_t first = 0, count = 0, stride = 0;
         double values[MOST][ELEMENTS], sum[ELEMENTS];
         rank_check_code(rank, muster_virtual_ranks(group, virtual_ranks, &first, &count), MUSTER_OK);
         for (uint32_t v = 0; v < count; v++) {
@@ -41,6 +41,21 @@ static int add_up(struct rank *rank, void *argument) {
             }
         }
         rank_check_code(rank, muster_virtual_sum(group, virtual_ranks, values, sum, ELEMENTS, MUSTER_FLOAT64),
+                        MUSTER_OK);
+        for (size_t i = 0; i < ELEMENTS; i++) {
+            double expected = tree(0, MOST, virtual_ranks, i);
+            rank_check(rank, sum[i] == expected);
+        }
+        rank_check_code(rank, muster_virtual_turns(group, virtual_ranks, &first, &stride, &count), MUSTER_OK);
+        rank_check(rank, first == rank->rank && stride == rank->size && first + (count - 1) * stride < virtual_ranks &&
+                             first + count * stride >= virtual_ranks);
+        for (uint32_t v = 0; v < count; v++) {
+            for (size_t i = 0; i < ELEMENTS; i++) {
+                values[v][i] = value_of(first + v * stride, i);
+            }
+        }
+        memset(sum, 0, sizeof sum);
+        rank_check_code(rank, muster_virtual_turns_sum(group, virtual_ranks, values, sum, ELEMENTS, MUSTER_FLOAT64),
                         MUSTER_OK);
         for (size_t i = 0; i < ELEMENTS; i++) {
             double expected = tree(0, MOST, virtual_ranks, i);
@@ -71,6 +86,11 @@ static int ask_for_the_impossible(struct rank *rank, void *argument) {
     rank_check_code(rank, muster_virtual_ranks(group, MUSTER_VIRTUAL_RANKS_MAX + 1, &first, &count), MUSTER_EINVAL);
     rank_check_code(rank, muster_virtual_ranks(NULL, 2, &first, &count), MUSTER_EINVAL);
     rank_check(rank, first == 7 && count == 7);
+    rank_check_code(rank, muster_virtual_turns(group, 1, &first, &first, &count), MUSTER_EINVAL);
+    rank_check_code(rank, muster_virtual_turns(group, 2, &first, NULL, &count), MUSTER_EINVAL);
+    rank_check(rank, strstr(muster_detail(), "stride") != NULL);
+    rank_check_code(rank, muster_virtual_turns_sum(NULL, 2, &number, &sum, 1, MUSTER_INT32), MUSTER_EINVAL);
+    rank_check_code(rank, muster_virtual_turns_sum(group, SIZE_MAX, &number, &sum, 1, MUSTER_INT32), MUSTER_EINVAL);
     rank_check_code(rank, muster_virtual_sum(group, 2, NULL, &sum, 1, MUSTER_INT32), MUSTER_EINVAL);
     rank_check_code(rank, muster_virtual_sum(group, 2, &number, &sum, 1, MUSTER_TYPE_COUNT), MUSTER_EINVAL);
     rank_check_code(rank, muster_virtual_sum(group, 2, &number, &sum, SIZE_MAX / 8, MUSTER_INT32), MUSTER_EINVAL);

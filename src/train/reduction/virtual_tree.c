@@ -53,3 +53,13 @@ void virtual_interval_nodes(struct virtual_interval interval, struct virtual_sta
         (void)virtual_stack_push(out, (struct virtual_node){0, interval.first + i});
     }
 }
+
+uint32_t virtual_rounds_deepest(uint32_t virtual_ranks, uint32_t each) {
+    struct virtual_stack stack = {.count = 0};
+    uint32_t deepest = 0;
+    for (uint32_t v = 0; v + 1 < virtual_ranks; v++) {
+        (void)virtual_stack_push(&stack, (struct virtual_node){0, v});
+        deepest = (v + 1) % each == 0 && stack.count > deepest ? stack.count : deepest;
+    }
+    return deepest;
+}

@@ -33,6 +33,11 @@ struct virtual_stack {
 /* Of the virtual ranks, those of a rank. ranks: 1 to virtual_ranks. */
 struct virtual_interval virtual_interval_of(uint32_t virtual_ranks, uint32_t rank, uint32_t ranks);
 
+/* Dealt out in turn: a rank has every `ranks`-th from its own number on. How many? */
+static inline uint32_t virtual_turns_of(uint32_t virtual_ranks, uint32_t rank, uint32_t ranks) {
+    return (virtual_ranks - rank + ranks - 1) / ranks;
+}
+
 /* Puts a value on top, to the right of all others. Returns how often the caller must then add the upper two: the one
  * below plus the one above, which takes the place of the one below. The stack is as it is after that. */
 uint32_t virtual_stack_push(struct virtual_stack *stack, struct virtual_node node);
@@ -42,5 +47,9 @@ uint32_t virtual_stack_close(struct virtual_stack *stack);
 /* The nodes of an interval, from left to right: what is on the stack when all its virtual ranks have been pushed.
  * *deepest: how many values wait at most while a virtual rank is computed. */
 void virtual_interval_nodes(struct virtual_interval interval, struct virtual_stack *out, uint32_t *deepest);
+
+/* How many values wait at most between two rounds, if the virtual ranks are pushed from left to right, `each` of them
+ * in a round. At most log2 of the virtual ranks; none for a single round. */
+uint32_t virtual_rounds_deepest(uint32_t virtual_ranks, uint32_t each);
 
 #endif

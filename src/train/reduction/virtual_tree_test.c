@@ -114,11 +114,34 @@ static void largest_tree_fits(void **state) {
     assert_true(nodes.count == 1 && nodes.nodes[0].level == 12 && deepest == 12);
 }
 
+/* Of an fsdp: after each round as many values wait as the number of virtual ranks so far has binary digits that are 1.
+ */
+static void rounds_wait_for_little(void **state) {
+    (void)state;
+    for (uint32_t virtual_ranks = 1; virtual_ranks <= 64; virtual_ranks++) {
+        for (uint32_t each = 1; each <= virtual_ranks; each++) {
+            uint32_t expected = 0;
+            for (uint32_t done = each; done < virtual_ranks; done += each) {
+                uint32_t ones = (uint32_t)__builtin_popcount(done);
+                expected = ones > expected ? ones : expected;
+            }
+            assert_int_equal(virtual_rounds_deepest(virtual_ranks, each), expected);
+        }
+    }
+    assert_int_equal(virtual_rounds_deepest(4096, 1), 12);
+    for (uint32_t rank = 0, all = 0; rank < 5; rank++) {
+        all += virtual_turns_of(13, rank, 5);
+        assert_int_equal(virtual_turns_of(13, rank, 5), rank < 3 ? 3 : 2);
+        assert_true(rank < 4 || all == 13);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sum_is_the_same_in_every_world),
         cmocka_unit_test(nor_does_it_depend_on_where_ranks_begin),
         cmocka_unit_test(largest_tree_fits),
+        cmocka_unit_test(rounds_wait_for_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,6 +60,7 @@ static int broadcast_values(struct muster_group *group, const struct muster_valu
     for (size_t i = 0; i < count && code == 0; i++) {
         switch (values[i].kind) {
         case MUSTER_VALUE_INTEGER:
+        case MUSTER_VALUE_OPTIONAL_INTEGER:
             code = muster_broadcast(group, values[i].data, 1, MUSTER_INT64, owner, NULL);
             break;
         case MUSTER_VALUE_REAL:

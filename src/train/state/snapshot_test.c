@@ -376,6 +376,15 @@ static void mismatches_name_the_culprit(void **state) {
     s.values[0].name = "step";
     assert_int_equal(muster_snapshot_load(fixture->folder, 3, 0, &s.state), MUSTER_EINVAL);
     assert_detail("value step is not in the snapshot");
+    s.values[0].kind = MUSTER_VALUE_OPTIONAL_INTEGER;
+    assert_int_equal(muster_snapshot_load(fixture->folder, 3, 0, &s.state), 0);
+    assert_true(s.weights[0] == 3 && s.epoch == 50);
+    s.values[0].name = "epoch"; /* one that is there is like any other */
+    assert_int_equal(muster_snapshot_load(fixture->folder, 3, 0, &s.state), 0);
+    assert_int_equal(s.epoch, 3);
+    s.values[0].name = "note";
+    assert_int_equal(muster_snapshot_load(fixture->folder, 3, 0, &s.state), MUSTER_EINVAL);
+    assert_detail("value note is no integer in the snapshot");
     small_init(&s, 50);
     s.values[0].kind = MUSTER_VALUE_REAL;
     assert_int_equal(muster_snapshot_load(fixture->folder, 3, 0, &s.state), MUSTER_EINVAL);

@@ -31,6 +31,10 @@ static bool read_real(const json_t *json, double *out) {
     return true;
 }
 
+static bool is_integer(const struct muster_value *value) {
+    return value->kind == MUSTER_VALUE_INTEGER || value->kind == MUSTER_VALUE_OPTIONAL_INTEGER;
+}
+
 static int check_value(const struct muster_value *value, size_t index) {
     if (!value->name || value->name[0] == '\0') {
         return status_fail(MUSTER_EINVAL, "value %zu has no name", index);
@@ -52,7 +56,7 @@ static int check_value(const struct muster_value *value, size_t index) {
         if (!utf8_is_valid(value->data)) {
             return status_fail(MUSTER_EINVAL, "the text of %s is not UTF-8", value->name);
         }
-    } else if (value->kind != MUSTER_VALUE_INTEGER && value->kind != MUSTER_VALUE_REAL) {
+    } else if (!is_integer(value) && value->kind != MUSTER_VALUE_REAL) {
         return status_fail(MUSTER_EINVAL, "value %s is of no known kind (%d)", value->name, (int)value->kind);
     }
     return 0;
@@ -61,6 +65,7 @@ static int check_value(const struct muster_value *value, size_t index) {
 static json_t *json_of(const struct muster_value *value) {
     switch (value->kind) {
     case MUSTER_VALUE_INTEGER:
+    case MUSTER_VALUE_OPTIONAL_INTEGER:
         return json_integer(*(const int64_t *)value->data);
     case MUSTER_VALUE_REAL:
         return real_json(*(const double *)value->data);
@@ -93,6 +98,7 @@ static int read_value(const json_t *json, const struct muster_value *value, bool
     double real = 0;
     switch (value->kind) {
     case MUSTER_VALUE_INTEGER:
+    case MUSTER_VALUE_OPTIONAL_INTEGER:
         if (!json_is_integer(json)) {
             return status_fail(MUSTER_EINVAL, "value %s is no integer in the snapshot", value->name);
         }
@@ -126,8 +132,12 @@ int value_json_read(const json_t *object, const struct muster_value *values, siz
             return status_fail(MUSTER_EINVAL, "value %zu has no name or no data", i);
         }
         const json_t *json = json_object_get(object, values[i].name);
-        int code = json ? read_value(json, &values[i], copy)
-                        : status_fail(MUSTER_EINVAL, "value %s is not in the snapshot", values[i].name);
+        int code = 0;
+        if (json) {
+            code = read_value(json, &values[i], copy);
+        } else if (values[i].kind != MUSTER_VALUE_OPTIONAL_INTEGER) {
+            code = status_fail(MUSTER_EINVAL, "value %s is not in the snapshot", values[i].name);
+        }
         if (code) {
             return code;
         }

@@ -1,11 +1,14 @@
 /* Fully sharded data parallel: creating an fsdp, freeing it, and the questions about it. */
 #include <stdlib.h>
 
+#include <muster/virtual_ranks.h>
+
 #include "base/sized.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "train/units/fsdp_background.h"
 #include "train/units/fsdp_copies.h"
+#include "train/units/fsdp_virtual.h"
 
 /* A rank's part of the averages, unit by unit. */
 static int make_shard(struct muster_fsdp *fsdp) {
@@ -30,7 +33,11 @@ static int make_shard(struct muster_fsdp *fsdp) {
 
 /* Models or hosts that do not fit are seen by all ranks alike, and the group goes on. */
 static int agree(struct muster_fsdp *fsdp, const struct unit_item *items, struct muster_group *group) {
+    uint32_t first = 0, count = 0;
     int status = fsdp_model_agree(fsdp, items, group);
+    status = status || fsdp->options.virtual_ranks == 0
+                 ? status
+                 : muster_virtual_ranks(group, fsdp->options.virtual_ranks, &first, &count);
     status = status ? status : mesh_create(group, fsdp->options.sharding == MUSTER_FSDP_HYBRID, &fsdp->mesh);
     if (status != MUSTER_OK && status != MUSTER_EMISMATCH && status != MUSTER_EINVAL) {
         step_failure_tell(group, status); /* of this rank alone, unless the group has failed */
@@ -49,6 +56,7 @@ static int bind_group(struct muster_fsdp *fsdp, const struct unit_item *items, s
     status = unit_layout_create(items, fsdp->parameter_count, fsdp->unit_count, mesh->part_count,
                                 gathers ? mesh->row : 0, gathers ? mesh->rows : 1, &fsdp->layout);
     status = status ? status : make_shard(fsdp);
+    status = status ? status : fsdp_virtual_create(fsdp);
     status = status || !fsdp->options.uneven_inputs ? status : presence_create(group, &fsdp->presence);
     status = status ? status : fsdp_values_create(fsdp);
     return status == MUSTER_OK ? MUSTER_OK : fsdp_fail(fsdp, status);
@@ -88,6 +96,7 @@ void muster_fsdp_free(struct muster_fsdp *fsdp) {
     fsdp_reduce_drain(fsdp);
     fsdp_gather_free(fsdp);
     fsdp_buffers_free(fsdp);
+    fsdp_virtual_free(fsdp);
     while (fsdp->states) {
         struct fsdp_state *state = fsdp->states;
         fsdp->states = state->next;

@@ -6,7 +6,7 @@
 #include <muster/memory.h>
 
 #include "base/status.h"
-#include "train/units/fsdp_impl.h"
+#include "train/units/fsdp_virtual.h"
 
 static bool converts(const struct muster_fsdp *fsdp) {
     return fsdp->options.gradient_type != fsdp->options.reduce_type;
@@ -21,7 +21,8 @@ static size_t converted_bytes(const struct muster_fsdp *fsdp) {
 }
 
 static size_t scratch_bytes(const struct muster_fsdp *fsdp) {
-    return fsdp->options.hook ? fsdp->layout->largest_learns_count * fsdp->hook.scratch_bytes : 0;
+    return fsdp->options.hook ? fsdp->layout->largest_learns_count * fsdp->hook.scratch_bytes
+                              : fsdp_virtual_scratch_bytes(fsdp);
 }
 
 static size_t buffer_bytes(const struct muster_fsdp *fsdp) {

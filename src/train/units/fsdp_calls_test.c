@@ -14,6 +14,8 @@
 #include "train/reduction/fake_group_test_support.h"
 #include "train/units/fsdp_impl.h"
 
+#include <muster/virtual_ranks.h>
+
 /* ---- counting allocations: the linker sends muster_train's here (--wrap) ---- */
 
 void *__real_malloc(size_t bytes);
@@ -103,29 +105,40 @@ struct scene {
     uint32_t size, ranks_per_host;
     struct muster_fsdp_options options;
     enum muster_fsdp_step_kind before; /* STEP: nothing */
+    uint32_t rank, passes;             /* of each step: with virtual ranks, one for each of this rank's */
 };
+enum { SCENES = 11 };
 
 static const struct muster_fsdp_options defaults = MUSTER_FSDP_OPTIONS_INIT;
 
-static void make_scenes(struct scene out[6]) {
-    const struct scene scenes[6] = {
-        {"one host", 3, 0, defaults, MUSTER_FSDP_STEP},
-        {"two hosts", 4, 2, defaults, MUSTER_FSDP_NO_SYNC},
-        {"a host a rank", 3, 1, defaults, MUSTER_FSDP_ACCUMULATE},
-        {"hybrid", 4, 2, defaults, MUSTER_FSDP_STEP},
-        {"hybrid, a host a rank", 3, 1, defaults, MUSTER_FSDP_STEP},
-        {"one host, with all options", 2, 0, defaults, MUSTER_FSDP_NO_SYNC},
+static void make_scenes(struct scene out[SCENES]) {
+    const struct scene scenes[SCENES] = {
+        {"one host", 3, 0, defaults, MUSTER_FSDP_STEP, 0, 1},
+        {"two hosts", 4, 2, defaults, MUSTER_FSDP_NO_SYNC, 0, 1},
+        {"a host a rank", 3, 1, defaults, MUSTER_FSDP_ACCUMULATE, 0, 1},
+        {"hybrid", 4, 2, defaults, MUSTER_FSDP_STEP, 0, 1},
+        {"hybrid, a host a rank", 3, 1, defaults, MUSTER_FSDP_STEP, 0, 1},
+        {"one host, with all options", 2, 0, defaults, MUSTER_FSDP_NO_SYNC, 0, 1},
+        {"virtual ranks", 3, 0, defaults, MUSTER_FSDP_STEP, 0, 2},
+        {"fewer than others", 3, 1, defaults, MUSTER_FSDP_STEP, 2, 1},
+        {"virtual ranks, hybrid", 4, 2, defaults, MUSTER_FSDP_STEP, 2, 2},
+        {"virtual ranks, sums of hosts", 6, 3, defaults, MUSTER_FSDP_STEP, 3, 2},
+        {"virtual ranks alone", 1, 0, defaults, MUSTER_FSDP_STEP, 0, 4},
     };
     memcpy(out, scenes, sizeof scenes);
-    for (size_t i = 0; i < 6; i++) {
+    for (size_t i = 0; i < SCENES; i++) {
         out[i].options.fill = fill;
     }
     out[1].options.reduce_type = MUSTER_BFLOAT16;
     out[3].options.sharding = out[4].options.sharding = MUSTER_FSDP_HYBRID;
     out[5].options.compute_type = MUSTER_BFLOAT16;
     out[5].options.uneven_inputs = out[5].options.check_finite = out[5].options.find_unused = true;
+    out[6].options.virtual_ranks = out[7].options.virtual_ranks = out[10].options.virtual_ranks = 4;
+    out[7].options.check_finite = true;
+    out[8].options.sharding = MUSTER_FSDP_HYBRID;
+    out[8].options.virtual_ranks = 7;
+    out[9].options.virtual_ranks = 11;
 }
-enum { SCENES = 6 };
 
 static int use(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass pass) {
     struct muster_fsdp_view view;
@@ -161,7 +174,9 @@ static int train(struct muster_group *group, const struct scene *scene, struct t
     status = status ? status : muster_fsdp_optimizer(out->fsdp, NULL, groups, 1, &out->optimizer);
     for (int round = 0; status == 0 && round < 2; round++) {
         status = scene->before == MUSTER_FSDP_STEP ? 0 : step(out->fsdp, scene->before);
-        status = status ? status : step(out->fsdp, MUSTER_FSDP_STEP);
+        for (uint32_t pass = 0; pass < scene->passes; pass++) {
+            status = status ? status : step(out->fsdp, MUSTER_FSDP_STEP);
+        }
         status = status ? status : muster_fsdp_squared_norm(out->fsdp, &sum);
         status = status ? status : muster_fsdp_step(out->fsdp, out->optimizer, 1);
     }
@@ -217,6 +232,69 @@ static void hosts_gather_one_unit_ahead(void **state) {
     trained_free(&trained); /* in the middle of a step: waits for what is under way */
     assert_int_equal(group.works_under_way, 0);
     assert_int_equal(group.part_count, 0);
+}
+
+/* The first of two ranks with three virtual ranks has two of them, the other one is out of work in the second round: it
+ * gathers and gives what the first has still to compute with, and to average. */
+static void a_rank_without_a_virtual_rank_goes_along(void **state) {
+    (void)state;
+    struct muster_group group = {.rank = 1, .size = 2, .ranks_per_host = 1};
+    struct muster_fsdp_options options = MUSTER_FSDP_OPTIONS_INIT;
+    options.virtual_ranks = 3;
+    options.prefetch = 0;
+    struct trained trained = made(&group, &options);
+    struct muster_fsdp_statistics numbers;
+    fake_group_forget(&group);
+    assert_int_equal(step(trained.fsdp, MUSTER_FSDP_STEP), 0);
+    assert_string_equal(
+        group.log,
+        MEET "all_gather_v 32 float32 async; wait; "
+             "all_gather_v 32 float32 async; all_gather_v 0 float32 async; wait; wait; "
+             "all_gather_v 32 float32 async; wait; "
+             "all_to_all_v 32 float32 async; wait; all_to_all_v 32 float32 async; wait; "
+             "all_gather_v 32 float32 async; wait; all_to_all_v 32 float32; " /* units 1 and 0 are left there */
+        MEET "all_gather_v 32 float32 async; wait; "
+             "all_to_all_v 0 float32 async; wait; all_to_all_v 0 float32 async; wait; "
+             "all_gather_v 32 float32 async; wait; all_to_all_v 0 float32; ");
+    assert_int_equal(muster_fsdp_statistics(trained.fsdp, &numbers), 0);
+    assert_int_equal(numbers.step_count, 1);
+    trained_free(&trained);
+}
+
+/* What does not go together, and what is out of order between the virtual ranks of a step. */
+static void wrong_use_of_virtual_ranks_is_told(void **state) {
+    (void)state;
+    struct muster_group group = {.size = 2};
+    struct muster_fsdp_options options = MUSTER_FSDP_OPTIONS_INIT;
+    struct muster_fsdp *fsdp = NULL;
+    double sum;
+    options.virtual_ranks = 1;
+    assert_int_equal(muster_fsdp_create(&group, units, UNITS, &options, &fsdp), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "2 ranks, but only 1 virtual ranks"));
+    options.virtual_ranks = MUSTER_VIRTUAL_RANKS_MAX + 1;
+    assert_int_equal(muster_fsdp_create(&group, units, UNITS, &options, &fsdp), MUSTER_EINVAL);
+    options.virtual_ranks = 4;
+    options.uneven_inputs = true;
+    assert_int_equal(muster_fsdp_create(&group, units, UNITS, &options, &fsdp), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "virtual_ranks with uneven_inputs"));
+    options.uneven_inputs = false;
+    options.hook = muster_ddp_hook_bfloat16();
+    assert_int_equal(muster_fsdp_create(&group, units, UNITS, &options, &fsdp), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "virtual_ranks with a hook"));
+    options.hook = NULL;
+    assert_int_equal(group.failed, 0);
+    struct trained trained = made(&group, &options);
+    assert_int_equal(muster_fsdp_begin(trained.fsdp, MUSTER_FSDP_NO_SYNC), MUSTER_EINVAL);
+    assert_int_equal(muster_fsdp_begin(trained.fsdp, MUSTER_FSDP_ACCUMULATE), MUSTER_EINVAL);
+    assert_int_equal(step(trained.fsdp, MUSTER_FSDP_STEP), 0);
+    assert_int_equal(muster_fsdp_squared_norm(trained.fsdp, &sum), MUSTER_EINVAL);
+    assert_int_equal(muster_fsdp_begin(trained.fsdp, MUSTER_FSDP_EVALUATE), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "1 of 2 are done"));
+    assert_int_equal(step(trained.fsdp, MUSTER_FSDP_STEP), 0);
+    assert_int_equal(muster_fsdp_squared_norm(trained.fsdp, &sum), 0);
+    assert_int_equal(muster_fsdp_begin(trained.fsdp, MUSTER_FSDP_EVALUATE), 0);
+    assert_int_equal(muster_fsdp_finish(trained.fsdp), 0);
+    trained_free(&trained);
 }
 
 static void evaluating_reduces_nothing(void **state) {
@@ -280,11 +358,12 @@ static void check_told(const struct muster_group *group) {
     }
 }
 
-/* In the passes each sentence names a unit. */
+/* In the passes each sentence names a unit, but where the ranks meet for another one. */
 static void check_sentence(const char *detail) {
     bool is_in_pass = strstr(detail, "muster_fsdp_acquire: ") || strstr(detail, "muster_fsdp_release: ") ||
                       strstr(detail, "muster_fsdp_finish: ");
-    if (strstr(detail, "muster_fsdp_") != detail || (is_in_pass && !strstr(detail, "unit "))) {
+    bool is_clear = strstr(detail, "unit ") || strstr(detail, "last virtual ranks");
+    if (strstr(detail, "muster_fsdp_") != detail || (is_in_pass && !is_clear)) {
         fail_msg("no call, or no unit: %s", detail);
     }
 }
@@ -317,7 +396,8 @@ static void each_call_fails_once(void **state) {
         const struct scene *scene = &scenes[i / 4];
         uint32_t n = 0, before = descriptors();
         for (int status = -1; status != MUSTER_OK;) {
-            struct muster_group group = {.size = scene->size,
+            struct muster_group group = {.rank = scene->rank,
+                                         .size = scene->size,
                                          .ranks_per_host = scene->ranks_per_host,
                                          .fail_at = ++n,
                                          .fail_code = codes[i % 2],
@@ -339,7 +419,8 @@ static void each_allocation_fails_once(void **state) {
         const struct scene *scene = &scenes[i];
         uint32_t n = 0, before = descriptors();
         for (int status = -1; status != MUSTER_OK;) {
-            struct muster_group group = {.size = scene->size, .ranks_per_host = scene->ranks_per_host};
+            struct muster_group group = {
+                .rank = scene->rank, .size = scene->size, .ranks_per_host = scene->ranks_per_host};
             struct trained trained;
             allocations = 0;
             fail_allocation = ++n;
@@ -418,6 +499,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_host_gathers_nothing),
         cmocka_unit_test(hosts_gather_one_unit_ahead),
+        cmocka_unit_test(a_rank_without_a_virtual_rank_goes_along),
+        cmocka_unit_test(wrong_use_of_virtual_ranks_is_told),
         cmocka_unit_test(evaluating_reduces_nothing),
         cmocka_unit_test(a_step_takes_an_optimizer_of_this_fsdp_alone),
         cmocka_unit_test(each_call_fails_once),

@@ -9,6 +9,7 @@
  *   fsdp_buffers.c    memory for whole units' gradients
  *   fsdp_reduce.c     a unit's gradients on their way to their owners
  *   fsdp_hook.c       the same by a hook
+ *   fsdp_virtual.c    the same over virtual ranks, and the rounds of such a step (fsdp_virtual.h)
  *   fsdp_uneven.c     ranks that have run out of data
  *   fsdp_order.c      the order in which the others use units then
  *   fsdp_optimizer.c  ranges, the optimizer on them, norm
@@ -49,7 +50,7 @@ enum fsdp_phase {
 struct fsdp_buffer {
     void *gradients; /* muster_alloc(); NULL: none */
     void *converted; /* the same, if the gradients travel as another type */
-    void *scratch;   /* the same, of the hook; or NULL */
+    void *scratch;   /* the same, of the hook, or for what comes with virtual ranks; or NULL */
     bool is_taken;
 };
 
@@ -119,6 +120,7 @@ struct fsdp_kept {
 };
 
 struct background;
+struct fsdp_virtual;
 struct snapshot_io;
 
 struct muster_fsdp {
@@ -156,8 +158,9 @@ struct muster_fsdp {
     struct fsdp_slot **slots;
     uint32_t slot_count, slot_room;
     uint64_t row_barriers, acquire_count;
-    struct fsdp_order orders[2]; /* of steps with a backward pass, and of others */
-    bool values_changed;         /* since units were gathered */
+    struct fsdp_virtual *virtual; /* NULL: without virtual_ranks */
+    struct fsdp_order orders[2];  /* of steps with a backward pass, and of others */
+    bool values_changed;          /* since units were gathered */
 
     enum fsdp_phase phase;
     bool backward_has_begun;

@@ -5,12 +5,13 @@
 #include "base/status.h"
 #include "train/units/fsdp_background.h"
 #include "train/units/fsdp_copies.h"
+#include "train/units/fsdp_virtual.h"
 
 static void add_up(struct muster_fsdp_memory *memory) {
     memory->host_bytes = memory->parameter_bytes + memory->copy_bytes + memory->state_bytes + memory->gathered_bytes +
                          memory->kept_bytes;
     memory->rank_bytes = memory->shard_bytes + memory->gradient_bytes + memory->overhead_bytes +
-                         memory->background_bytes + memory->peer_bytes;
+                         memory->background_bytes + memory->peer_bytes + memory->waiting_bytes;
 }
 
 int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_memory *out, size_t out_bytes) {
@@ -36,6 +37,8 @@ int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_
     now.kept_bytes = fsdp->kept ? copies_bytes(fsdp->kept->copies) - now.parameter_bytes - now.state_bytes : 0;
     now.background_bytes = background_bytes(fsdp->background);
     now.peer_bytes = fsdp_copies_bytes(fsdp);
+    now.waiting_bytes = fsdp->virtual ? fsdp->virtual->memory_bytes : 0;
+    now.overhead_bytes += fsdp->virtual ? fsdp->virtual->block_bytes : 0;
     add_up(&now);
     sized_write(out, out_bytes, &now, sizeof now);
     return MUSTER_OK;
@@ -107,6 +110,27 @@ static void plan_requests(const struct planned *planned, size_t share_bytes, str
     most->peer_bytes = planned->gathers ? PEER_SHARES * share_bytes : 0;
 }
 
+/* What virtual ranks need besides, if the ranks of each host are neighbours. */
+static void plan_virtual(const struct muster_fsdp *model, const struct unit_layout *layout,
+                         const struct planned *planned, struct muster_fsdp_memory *most) {
+    const struct muster_fsdp_options *o = &model->options;
+    bool is_by_host = o->sharding == MUSTER_FSDP_HYBRID && planned->hosts > 1;
+    bool is_by_sum = planned->gathers && planned->each > 1;
+    const struct fsdp_virtual_job job = {(uint32_t)o->virtual_ranks, planned->hosts, planned->each, o->reduce_type,
+                                         is_by_host  ? VIRTUAL_BY_HOST
+                                         : is_by_sum ? VIRTUAL_BY_SUM
+                                                     : VIRTUAL_STRAIGHT};
+    size_t buffer = 0;
+    if (o->virtual_ranks == 0) {
+        return;
+    }
+    for (uint32_t part = 0; part < layout->part_count; part++) {
+        buffer = greater(buffer, fsdp_virtual_buffer_bytes(&job, layout, part));
+    }
+    most->waiting_bytes = fsdp_virtual_waiting_bytes(&job, most->shard_bytes / sizeof(float));
+    most->gradient_bytes += smaller(2, model->unit_learning_count) * buffer;
+}
+
 static int plan(const struct muster_fsdp *model, const struct unit_item *items, const struct planned *planned,
                 struct muster_fsdp_memory *out) {
     const struct muster_fsdp_options *o = &model->options;
@@ -127,6 +151,7 @@ static int plan(const struct muster_fsdp *model, const struct unit_item *items, 
     width += o->gradient_type != o->reduce_type ? muster_type_bytes(o->reduce_type) : 0;
     width += o->hook ? o->hook->scratch_bytes : 0;
     out->gradient_bytes = smaller(2, model->unit_learning_count) * layout->largest_learns_count * width;
+    plan_virtual(model, layout, planned, out);
     out->gradient_peak_bytes = out->gradient_bytes;
     size_t slots = o->reshard_after_forward ? smaller(o->prefetch + 2, model->unit_count) : model->unit_count;
     out->gathered_bytes = planned->gathers ? slots * layout->largest_count * muster_type_bytes(o->compute_type) : 0;
@@ -151,6 +176,11 @@ int muster_fsdp_plan_sized(const struct muster_fsdp_unit *units, size_t unit_byt
         return status_fail(MUSTER_EINVAL, "muster_fsdp_plan: %u hosts of %u ranks", host_count, ranks_per_host);
     }
     int status = fsdp_model_create(units, unit_bytes, unit_count, parameter_bytes, options, &model, &items);
+    if (status == MUSTER_OK && model->options.virtual_ranks > 0 &&
+        model->options.virtual_ranks < (size_t)host_count * ranks_per_host) {
+        status = status_fail(MUSTER_EINVAL, "%u ranks, but only %zu virtual ranks", host_count * ranks_per_host,
+                             model->options.virtual_ranks);
+    }
     if (status == MUSTER_OK) {
         bool gathers = model->options.sharding == MUSTER_FSDP_FULL && host_count > 1;
         const struct planned planned = {host_count, ranks_per_host, states_per_parameter, gathers};

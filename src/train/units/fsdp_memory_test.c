@@ -70,11 +70,14 @@ static void pass_over(struct rank *rank, const struct scene *scene, struct muste
 
 static void train(struct rank *rank, const struct scene *scene, struct muster_fsdp *fsdp,
                   struct muster_optimizer *optimizer) {
+    size_t virtual_ranks = scene->options.virtual_ranks;
     for (int step = 0; step < 3; step++) {
-        rank_check_code(rank, muster_fsdp_begin(fsdp, MUSTER_FSDP_STEP), 0);
-        pass_over(rank, scene, fsdp, MUSTER_FSDP_FORWARD);
-        pass_over(rank, scene, fsdp, MUSTER_FSDP_BACKWARD);
-        rank_check_code(rank, muster_fsdp_finish(fsdp), 0);
+        for (size_t v = rank->rank; v < virtual_ranks || v == rank->rank; v += rank->size) {
+            rank_check_code(rank, muster_fsdp_begin(fsdp, MUSTER_FSDP_STEP), 0);
+            pass_over(rank, scene, fsdp, MUSTER_FSDP_FORWARD);
+            pass_over(rank, scene, fsdp, MUSTER_FSDP_BACKWARD);
+            rank_check_code(rank, muster_fsdp_finish(fsdp), 0);
+        }
         if (optimizer) {
             rank_check_code(rank, muster_fsdp_step(fsdp, optimizer, 1), 0);
         }
@@ -123,17 +126,19 @@ static void check_plan(struct rank *rank, struct muster_group *group, const stru
         0);
     rank_check(rank,
                now->host_bytes == now->parameter_bytes + now->copy_bytes + now->state_bytes + now->gathered_bytes);
-    rank_check(rank, now->rank_bytes == now->shard_bytes + now->gradient_bytes + now->overhead_bytes);
-    int64_t most[4] = {(int64_t)now->host_bytes, (int64_t)now->shard_bytes, (int64_t)now->gradient_peak_bytes,
-                       (int64_t)now->gathered_bytes};
-    rank_check_code(rank, muster_all_reduce(group, most, most, 4, MUSTER_INT64, MUSTER_OP_MAX, NULL), 0);
+    rank_check(rank,
+               now->rank_bytes == now->shard_bytes + now->gradient_bytes + now->overhead_bytes + now->waiting_bytes);
+    int64_t most[5] = {(int64_t)now->host_bytes, (int64_t)now->shard_bytes, (int64_t)now->gradient_peak_bytes,
+                       (int64_t)now->gathered_bytes, (int64_t)now->waiting_bytes};
+    rank_check_code(rank, muster_all_reduce(group, most, most, 5, MUSTER_INT64, MUSTER_OP_MAX, NULL), 0);
     (void)snprintf(said, sizeof said, "host %zu: %lld, shard %zu: %lld, gradients %zu: %lld, gathered %zu: %lld",
                    planned.host_bytes, (long long)most[0], planned.shard_bytes, (long long)most[1],
                    planned.gradient_peak_bytes, (long long)most[2], planned.gathered_bytes, (long long)most[3]);
     rank_report(rank, said);
     int64_t gradients = (int64_t)planned.gradient_bytes;
     rank_check(rank, (int64_t)planned.host_bytes == most[0] && (int64_t)planned.shard_bytes == most[1]);
-    rank_check(rank, planned.rank_bytes == planned.shard_bytes + planned.gradient_bytes);
+    rank_check(rank, planned.rank_bytes == planned.shard_bytes + planned.gradient_bytes + planned.waiting_bytes);
+    rank_check(rank, (int64_t)planned.waiting_bytes == most[4]);
     rank_check(rank, planned.gradient_peak_bytes == planned.gradient_bytes && planned.overhead_bytes == 0);
     rank_check(rank, most[2] == gradients || most[2] == gradients / 2);
     rank_check(rank, (int64_t)planned.gathered_bytes == most[3]);
@@ -196,6 +201,23 @@ static void plans_come_true(void **state) {
     job.block = 250;
     scene = scene_of(&job);
     check_everywhere(&scene);
+}
+
+static void plans_know_virtual_ranks(void **state) {
+    (void)state;
+    for (size_t virtual_ranks = 7; virtual_ranks <= 31; virtual_ranks += 24) {
+        struct job job = JOB_INIT;
+        job.options.virtual_ranks = virtual_ranks;
+        job.block = 250;
+        struct scene scene = scene_of(&job);
+        check_everywhere(&scene);
+        job.options.sharding = MUSTER_FSDP_HYBRID;
+        scene = scene_of(&job);
+        check_everywhere(&scene);
+        job.options.reduce_type = MUSTER_BFLOAT16;
+        scene = scene_of(&job);
+        check_everywhere(&scene);
+    }
 }
 
 static void plans_know_frozen_parameters(void **state) {
@@ -342,6 +364,9 @@ static void plans_refuse_what_cannot_be(void **state) {
     assert_int_equal(muster_fsdp_plan(units, 0, NULL, 1, 1, 2, &memory), MUSTER_EINVAL);
     assert_int_equal(muster_fsdp_plan(NULL, UNITS, NULL, 1, 1, 2, &memory), MUSTER_EINVAL);
     assert_int_equal(muster_fsdp_plan(units, UNITS, NULL, 1, 1, 2, NULL), MUSTER_EINVAL);
+    struct muster_fsdp_options options = MUSTER_FSDP_OPTIONS_INIT;
+    options.virtual_ranks = 5;
+    assert_int_equal(muster_fsdp_plan(units, UNITS, &options, 2, 3, 2, &memory), MUSTER_EINVAL);
     assert_int_equal(memory.host_bytes, 1);
     const struct muster_fsdp_parameter huge = {.name = "huge", .count = MUSTER_COLLECTIVE_BYTES_MAX + 1};
     const struct muster_fsdp_unit unit = {"unit", &huge, 1};
@@ -353,6 +378,7 @@ int main(void) {
     (void)unsetenv("LOCAL_RANK");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_come_true),
+        cmocka_unit_test(plans_know_virtual_ranks),
         cmocka_unit_test(plans_know_frozen_parameters),
         cmocka_unit_test(the_host_that_needs_most_counts),
         cmocka_unit_test(prefetching_and_keeping_are_planned),

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <muster/virtual_ranks.h>
+
 #include "base/buf.h"
 #include "base/sized.h"
 #include "base/status.h"
@@ -49,9 +51,17 @@ static int check_options(const struct muster_fsdp_options *options) {
     if (options->sharding != MUSTER_FSDP_FULL && options->sharding != MUSTER_FSDP_HYBRID) {
         return status_fail(MUSTER_EINVAL, "sharding %d is none", (int)options->sharding);
     }
-    return options->prefetch <= 8
+    if (options->prefetch > 8) {
+        return status_fail(MUSTER_EINVAL, "prefetch is %u: 0 to 8 are possible", options->prefetch);
+    }
+    if (options->virtual_ranks > MUSTER_VIRTUAL_RANKS_MAX) {
+        return status_fail(MUSTER_EINVAL, "%zu virtual ranks: 1 to %zu are possible", options->virtual_ranks,
+                           MUSTER_VIRTUAL_RANKS_MAX);
+    }
+    return options->virtual_ranks == 0 || (!options->hook && !options->uneven_inputs)
                ? MUSTER_OK
-               : status_fail(MUSTER_EINVAL, "prefetch is %u: 0 to 8 are possible", options->prefetch);
+               : status_fail(MUSTER_EINVAL, "virtual_ranks with %s: choose one of them",
+                             options->hook ? "a hook" : "uneven_inputs");
 }
 
 /* ---- what was given, as this version's structs ---- */
@@ -261,11 +271,13 @@ static int describe(const struct muster_fsdp *fsdp, const struct unit_item *item
         text,
         "option sharding: %s\noption reshard_after_forward: %s\noption prefetch: %u\noption compute_type: %s\n"
         "option gradient_type: %s\noption reduce_type: %s\noption find_unused: %s\noption check_finite: %s\n"
-        "option uneven_inputs: %s\noption divide_by_active: %s\noption fill: %s\noption hook: %s\n",
+        "option uneven_inputs: %s\noption divide_by_active: %s\noption fill: %s\noption hook: %s\n"
+        "option virtual_ranks: %zu\n",
         o->sharding == MUSTER_FSDP_HYBRID ? "hybrid" : "full", agreement_truth(o->reshard_after_forward), o->prefetch,
         muster_type_name(o->compute_type), muster_type_name(o->gradient_type), muster_type_name(o->reduce_type),
         agreement_truth(o->find_unused), agreement_truth(o->check_finite), agreement_truth(o->uneven_inputs),
-        agreement_truth(o->divide_by_active), o->fill ? "a function" : "NULL", o->hook ? o->hook->name : "none");
+        agreement_truth(o->divide_by_active), o->fill ? "a function" : "NULL", o->hook ? o->hook->name : "none",
+        o->virtual_ranks);
     for (uint32_t u = 0; status == MUSTER_OK && u < fsdp->unit_count; u++) {
         const struct fsdp_unit *unit = &fsdp->units[u];
         status = buf_printf(text, "unit %u: %s, %u parameters\n", u, unit->name, unit->item_count);

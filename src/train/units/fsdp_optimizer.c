@@ -222,7 +222,10 @@ static int squared_norm(struct muster_fsdp *fsdp, double *out_sum) {
         gradients[i] = range.gradient;
         counts[i] = range.count;
     }
-    status = status ? status : muster_squared_norm(fsdp->mesh.shard, gradients, counts, fsdp->learning_count, out_sum);
+    if (status == MUSTER_OK) {
+        status = (fsdp->virtual ? muster_exact_squared_norm : muster_squared_norm)(fsdp->mesh.shard, gradients, counts,
+                                                                                   fsdp->learning_count, out_sum);
+    }
     free(gradients);
     free(counts);
     return status ? fsdp_fail(fsdp, status) : MUSTER_OK;

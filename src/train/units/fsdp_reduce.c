@@ -13,7 +13,7 @@
 #include "comm/observe/trace.h"
 #include "comm/reduce/reduce.h"
 #include "train/reduction/narrow.h"
-#include "train/units/fsdp_impl.h"
+#include "train/units/fsdp_virtual.h"
 
 void fsdp_reduce_reset(struct muster_fsdp *fsdp) {
     fsdp->queue_begin = fsdp->queue_end = 0;
@@ -34,7 +34,8 @@ static int unit_failed(struct muster_fsdp *fsdp, uint32_t unit, int status) {
 /* ---- where a unit's gradients are ---- */
 
 static bool sums_columns(const struct muster_fsdp *fsdp) {
-    return fsdp->options.sharding == MUSTER_FSDP_HYBRID && fsdp->mesh.column_group;
+    return fsdp->virtual ? fsdp_virtual_exchanges(fsdp)
+                         : fsdp->options.sharding == MUSTER_FSDP_HYBRID && fsdp->mesh.column_group;
 }
 
 static uint32_t divisor(const struct muster_fsdp *fsdp) {
@@ -115,6 +116,9 @@ static int scatter(struct muster_fsdp *fsdp, uint32_t unit, struct muster_work *
     if (fsdp->options.hook) {
         return fsdp_hook_start(fsdp, unit);
     }
+    if (fsdp->virtual) {
+        return fsdp_virtual_scatter(fsdp, unit, sent(fsdp, unit), work);
+    }
     if (!fsdp->mesh.shard) {
         return MUSTER_OK; /* the rank alone shares it */
     }
@@ -130,6 +134,9 @@ static int scatter(struct muster_fsdp *fsdp, uint32_t unit, struct muster_work *
 }
 
 static int sum(struct muster_fsdp *fsdp, uint32_t unit, struct muster_work **work) {
+    if (fsdp->virtual) {
+        return fsdp_virtual_exchange(fsdp, unit, sent(fsdp, unit), work);
+    }
     struct muster_group *column = fsdp->mesh.column_group;
     void *data = received(fsdp, unit);
     group_mark_unit(column, unit);
@@ -144,7 +151,11 @@ static int unit_reduced(struct muster_fsdp *fsdp, uint32_t unit) {
     if (status != MUSTER_OK) {
         return status;
     }
-    keep(fsdp, unit);
+    if (fsdp->virtual) {
+        fsdp_virtual_keep(fsdp, unit, sent(fsdp, unit));
+    } else {
+        keep(fsdp, unit);
+    }
     struct fsdp_unit *it = &fsdp->units[unit];
     size_t bytes = fsdp_shape(fsdp, unit)->counts[UNIT_LEARNS] * muster_type_bytes(fsdp->options.reduce_type);
     if (trace_enabled()) {
@@ -186,7 +197,7 @@ int fsdp_reduce_take_buffer(struct muster_fsdp *fsdp, uint32_t unit) {
 static int fill_unused(struct muster_fsdp *fsdp, uint32_t unit) {
     struct fsdp_unit *it = &fsdp->units[unit];
     int status = it->buffer ? MUSTER_OK : fsdp_reduce_take_buffer(fsdp, unit);
-    if (status == MUSTER_OK && it->buffer && !it->has_gradients) {
+    if (status == MUSTER_OK && it->buffer && !it->has_gradients && !fsdp_virtual_is_absent(fsdp)) {
         memset(it->buffer->gradients, 0,
                fsdp_shape(fsdp, unit)->counts[UNIT_LEARNS] * muster_type_bytes(fsdp->options.gradient_type));
     }
@@ -196,7 +207,9 @@ static int fill_unused(struct muster_fsdp *fsdp, uint32_t unit) {
 static int prepare(struct muster_fsdp *fsdp, uint32_t unit) {
     int status = fill_unused(fsdp, unit);
     if (status == MUSTER_OK) {
-        convert(fsdp, unit);
+        if (!fsdp_virtual_is_absent(fsdp)) {
+            convert(fsdp, unit);
+        }
         fsdp->units[unit].started_ns = clock_monotonic_ns();
         fsdp->numbers.reduced_bytes +=
             fsdp_shape(fsdp, unit)->counts[UNIT_LEARNS] * muster_type_bytes(fsdp->options.reduce_type);
@@ -275,7 +288,8 @@ static int check_finite(struct muster_fsdp *fsdp, uint32_t unit) {
 /* ---- what steps call ---- */
 
 int fsdp_reduce_complete(struct muster_fsdp *fsdp, uint32_t unit) {
-    int status = fsdp->options.check_finite && fsdp->units[unit].has_gradients ? check_finite(fsdp, unit) : MUSTER_OK;
+    bool is_checked = fsdp->options.check_finite && fsdp->units[unit].has_gradients && !fsdp_virtual_is_absent(fsdp);
+    int status = is_checked ? check_finite(fsdp, unit) : MUSTER_OK;
     if (status != MUSTER_OK) {
         return unit_failed(fsdp, unit, status);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "train/units/fsdp_virtual.h"
 
 enum { PIECE_COUNT_MAX = 1 << 20 };
 
@@ -118,9 +119,9 @@ static int describe(struct fsdp_table *table, struct muster_optimizer *optimizer
 
 static int check_phase(const struct muster_fsdp *fsdp) {
     int status = step_failure_status(&fsdp->failure);
-    return status == MUSTER_OK && fsdp->phase == FSDP_BEGUN
-               ? status_fail(MUSTER_EINVAL, "a step has been begun and not been finished")
-               : status;
+    bool is_begun = fsdp->phase == FSDP_BEGUN || fsdp_virtual_is_between(fsdp);
+    return status == MUSTER_OK && is_begun ? status_fail(MUSTER_EINVAL, "a step has been begun and not been finished")
+                                           : status;
 }
 
 int fsdp_table_init(struct fsdp_table *table, struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,

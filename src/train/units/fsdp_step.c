@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/observe/trace.h"
-#include "train/units/fsdp_impl.h"
+#include "train/units/fsdp_virtual.h"
 
 static const char *kind_name(enum muster_fsdp_step_kind kind) {
     static const char *const names[] = {[MUSTER_FSDP_STEP] = "STEP",
@@ -76,6 +76,9 @@ int fsdp_step_open(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind) {
     fsdp_reduce_reset(fsdp);
     fsdp->kind = kind;
     fsdp->phase = FSDP_BEGUN;
+    if (fsdp->virtual && kind == MUSTER_FSDP_STEP) {
+        fsdp_virtual_begin_round(fsdp);
+    }
     return MUSTER_OK;
 }
 
@@ -105,7 +108,8 @@ static int begin(struct muster_fsdp *fsdp, enum muster_fsdp_step_kind kind) {
     if (kind == MUSTER_FSDP_ACCUMULATE && fsdp->options.uneven_inputs) {
         return status_fail(MUSTER_EINVAL, "a step ACCUMULATE with uneven_inputs: use NO_SYNC");
     }
-    status = fsdp_keep_check_begin(fsdp);
+    status = fsdp_virtual_check_begin(fsdp, kind);
+    status = status ? status : fsdp_keep_check_begin(fsdp);
     status = status ? status : agree_on_presence(fsdp, kind);
     return status ? status : fsdp_step_open(fsdp, kind);
 }
@@ -215,6 +219,11 @@ static int acquire(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_pass 
     return MUSTER_OK;
 }
 
+static int note_use(struct muster_fsdp *fsdp, uint32_t unit, enum muster_fsdp_pass pass, bool is_release) {
+    int status = fsdp_virtual_record(fsdp, unit, pass, is_release);
+    return status == MUSTER_OK ? status : fsdp_fail(fsdp, status);
+}
+
 /* What was copied to have it: nothing, where the host has it anyway. A gather has a span of its own. */
 static void mark_acquired(const struct muster_fsdp *fsdp, uint32_t unit, int64_t entered_ns) {
     char name[64];
@@ -231,6 +240,7 @@ int muster_fsdp_acquire_sized(struct muster_fsdp *fsdp, size_t unit, enum muster
     }
     int64_t entered_ns = step_clock_enter(&fsdp->clock);
     int status = acquire(fsdp, unit, pass, &view);
+    status = status ? status : note_use(fsdp, (uint32_t)unit, pass, false);
     step_clock_leave(&fsdp->clock, entered_ns, NULL, NULL);
     if (status != MUSTER_OK) {
         return status_prefix(status, "muster_fsdp_acquire");
@@ -288,6 +298,7 @@ int muster_fsdp_release(struct muster_fsdp *fsdp, size_t unit, enum muster_fsdp_
     }
     int64_t entered_ns = step_clock_enter(&fsdp->clock);
     int status = release(fsdp, unit, pass);
+    status = status ? status : note_use(fsdp, (uint32_t)unit, pass, true);
     step_clock_leave(&fsdp->clock, entered_ns, "fsdp", NULL);
     return status == MUSTER_OK ? status : status_prefix(status, "muster_fsdp_release");
 }
@@ -338,6 +349,9 @@ int fsdp_step_close(struct muster_fsdp *fsdp) {
         return fsdp_fail(fsdp, status);
     }
     fsdp->backward_has_begun = false;
+    if (fsdp->virtual && sends && !fsdp_virtual_end_round(fsdp)) {
+        return MUSTER_OK; /* other virtual ranks follow */
+    }
     fsdp->numbers.step_count++;
     if (kind == MUSTER_FSDP_NO_SYNC) {
         fsdp->accumulated++;
@@ -350,6 +364,26 @@ int fsdp_step_close(struct muster_fsdp *fsdp) {
     return MUSTER_OK;
 }
 
+/* What this rank did in the round before, without computing: the others do it now. So all gather and reduce the same
+ * units in the same order. */
+static int replay(struct muster_fsdp *fsdp) {
+    int status = MUSTER_OK;
+    for (size_t i = 0; status == MUSTER_OK && i < fsdp->virtual->use_count; i++) {
+        const struct fsdp_use *use = &fsdp->virtual->uses[i];
+        struct muster_fsdp_view view = {NULL, NULL, false};
+        status = use->is_release ? release(fsdp, use->unit, use->pass) : acquire(fsdp, use->unit, use->pass, &view);
+    }
+    return status;
+}
+
+/* After this rank's last virtual rank. */
+static int accompany(struct muster_fsdp *fsdp) {
+    int status = fsdp_step_open(fsdp, MUSTER_FSDP_STEP);
+    status = status ? status : replay(fsdp);
+    status = status ? status : fsdp_step_close(fsdp);
+    return status ? status_prefix(status, "the round of the others' last virtual ranks") : MUSTER_OK;
+}
+
 static int finish(struct muster_fsdp *fsdp) {
     int status = step_failure_status(&fsdp->failure);
     if (status == MUSTER_OK && fsdp->phase != FSDP_BEGUN) {
@@ -357,6 +391,7 @@ static int finish(struct muster_fsdp *fsdp) {
     } else if (status == MUSTER_OK) {
         status = fsdp_order_check_end(fsdp);
         status = status ? fsdp_fail(fsdp, status) : fsdp_step_close(fsdp);
+        status = status || !fsdp_virtual_is_left_out(fsdp) ? status : accompany(fsdp);
     }
     return status;
 }

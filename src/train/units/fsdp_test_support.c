@@ -7,6 +7,7 @@
 
 #include <muster/collective.h>
 #include <muster/optimizer.h>
+#include <muster/virtual_ranks.h>
 
 /* Sizes with and without remainders; one is smaller than a cache line. */
 const size_t parameter_counts[PARAMETERS] = {300, 7, 64, 1000, 33, 1, 500, 64, 16, 1200, 5};
@@ -16,6 +17,7 @@ const char *const parameter_names[PARAMETERS] = {"embedding", "position", "norm1
 static const char *const unit_names[UNITS] = {"embedding", "block 0", "block 1", "middle", "head"};
 static const struct muster_adamw_options adamw = {sizeof adamw, 0.01, 0.9, 0.99, 1e-8, 0.1};
 static const struct muster_adamw_options adamw_plain = {sizeof adamw_plain, 0.02, 0.9, 0.99, 1e-8, 0};
+static const struct muster_optimizer_group adamw_groups[2] = {{.adamw = &adamw}, {.adamw = &adamw_plain}};
 
 enum { MATRIX = 3 }; /* the parameter that has two dimensions */
 static const uint64_t matrix_rows = 25;
@@ -52,6 +54,15 @@ struct muster_tensor job_parameter(size_t parameter, float *values) {
         tensor.shape[1] = parameter_counts[parameter] / matrix_rows;
     }
     return tensor;
+}
+
+static const struct muster_optimizer_group *groups_of_options(const struct job *job) {
+    static struct muster_sgd_options sgd = MUSTER_SGD_OPTIONS_INIT;
+    static struct muster_optimizer_group groups[2];
+    sgd.learning_rate = 0.01;
+    sgd.momentum = 0.9;
+    groups[0].sgd = groups[1].sgd = &sgd;
+    return job->momentum ? groups : adamw_groups;
 }
 
 static bool is_frozen(const struct job *job, size_t parameter) {
@@ -114,6 +125,34 @@ static float own_gradient(const struct job *job, uint32_t rank, uint32_t step, s
     return has_batch(job, rank, step) ? sum : 0;
 }
 
+/* Virtual ranks from `begin` on, `width` of them as far as there are so many: added up as muster/virtual_ranks.h says.
+ */
+static float tree_sum(const struct job *job, uint32_t step, size_t p, size_t i, float value, uint32_t begin,
+                      uint32_t width) {
+    if (width == 1) {
+        return rounded(job->options.reduce_type, own_gradient(job, begin, step, p, i, value));
+    }
+    uint32_t middle = begin + width / 2;
+    float left = tree_sum(job, step, p, i, value, begin, width / 2);
+    return middle >= job->options.virtual_ranks
+               ? left
+               : rounded(job->options.reduce_type, left + tree_sum(job, step, p, i, value, middle, width / 2));
+}
+
+static double virtual_average(const struct job *job, uint32_t step, struct reference *r) {
+    enum { MOST = 64 };
+    double squares = 0;
+    const float *ranges[PARAMETERS];
+    for (size_t p = 0; p < PARAMETERS; p++) {
+        for (size_t i = 0; !is_frozen(job, p) && i < parameter_counts[p]; i++) {
+            float sum = tree_sum(job, step, p, i, r->values[p][i], 0, MOST);
+            r->averages[p][i] = rounded(job->options.reduce_type, sum / (float)job->options.virtual_ranks);
+        }
+        ranges[p] = is_frozen(job, p) ? NULL : r->averages[p];
+    }
+    return muster_exact_squared_norm(NULL, ranges, parameter_counts, PARAMETERS, &squares) == 0 ? sqrt(squares) : -1;
+}
+
 static double reference_average(const struct job *job, uint32_t size, uint32_t step, struct reference *r) {
     double squares = 0;
     uint32_t active = 0;
@@ -139,7 +178,6 @@ static size_t group_of(size_t parameter) {
 
 void reference_init(struct rank *rank, const struct job *job, struct reference *out) {
     struct muster_optimizer_range ranges[PARAMETERS];
-    const struct muster_optimizer_group groups[2] = {{.adamw = &adamw}, {.adamw = &adamw_plain}};
     size_t count = 0;
     for (size_t p = 0; p < PARAMETERS; p++) {
         out->values[p] = calloc(parameter_counts[p], sizeof(float));
@@ -150,14 +188,16 @@ void reference_init(struct rank *rank, const struct job *job, struct reference *
                 (struct muster_optimizer_range){parameter_names[p], out->values[p], parameter_counts[p], group_of(p)};
         }
     }
-    rank_check_code(rank, muster_optimizer_create(ranges, count, groups, 2, &out->optimizer), 0);
+    rank_check_code(rank, muster_optimizer_create(ranges, count, groups_of_options(job), 2, &out->optimizer), 0);
 }
 
 void reference_run(struct rank *rank, const struct job *job, uint32_t size, uint32_t first, struct reference *r) {
     for (uint32_t step = first; step < job->steps; step++) {
         const float *gradients[PARAMETERS];
         struct muster_optimizer_step_options options = MUSTER_OPTIMIZER_STEP_OPTIONS_INIT;
-        double norm = reference_average(job, step < job->first_step ? job->first_size : size, step, r);
+        double norm = job->options.virtual_ranks > 0
+                          ? virtual_average(job, step, r)
+                          : reference_average(job, step < job->first_step ? job->first_size : size, step, r);
         size_t at = 0;
         for (size_t p = 0; p < PARAMETERS; p++) {
             if (!is_frozen(job, p)) {
@@ -181,6 +221,7 @@ void reference_free(struct reference *r) {
 
 struct run {
     struct rank *rank;
+    struct muster_group *group;
     const struct job *job;
     struct muster_fsdp *fsdp;
     struct muster_optimizer *optimizer;
@@ -211,49 +252,51 @@ static void write_gradient(const struct job *job, const struct muster_fsdp_view 
     gradients[at] = (uint16_t)(bits >> 16);
 }
 
-static void backward_parameter(const struct run *run, const struct muster_fsdp_view *view, size_t p, uint32_t number) {
+/* share: the rank's number, or that of a virtual rank. */
+static void backward_parameter(const struct run *run, const struct muster_fsdp_view *view, size_t p, uint32_t share,
+                               uint32_t number) {
     size_t offset = muster_fsdp_offset(run->fsdp, p);
     for (size_t i = 0; i < parameter_counts[p]; i++) {
         float value = read_value(run->job, view->parameters, offset + i);
-        write_gradient(run->job, view, offset + i, gradient_of(run->rank->rank, number, p, i, value));
+        write_gradient(run->job, view, offset + i, gradient_of(share, number, p, i, value));
     }
 }
 
 /* One use of a unit. In the forward pass it is looked at, so that what reads too late is noticed by its checker. */
-static int use_unit(const struct run *run, uint32_t unit, enum muster_fsdp_pass pass, uint32_t number) {
+static int use_unit(const struct run *run, uint32_t unit, enum muster_fsdp_pass pass, uint32_t share, uint32_t number) {
     struct muster_fsdp_view view;
     int status = muster_fsdp_acquire(run->fsdp, unit, pass, &view);
     rank_check(run->rank, status != 0 || ((uintptr_t)view.parameters | (uintptr_t)view.gradients) % 64 == 0);
     for (size_t p = 0; status == 0 && pass == MUSTER_FSDP_BACKWARD && p < PARAMETERS; p++) {
         if (parameter_units[p] == unit && !is_frozen(run->job, p)) {
-            backward_parameter(run, &view, p, number);
+            backward_parameter(run, &view, p, share, number);
         }
     }
     return status ? status : muster_fsdp_release(run->fsdp, unit, pass);
 }
 
-static int pass_over(const struct run *run, uint32_t step, uint32_t part, enum muster_fsdp_pass pass) {
+static int pass_over(const struct run *run, uint32_t share, uint32_t step, uint32_t part, enum muster_fsdp_pass pass) {
     int status = 0;
     bool is_forward = pass == MUSTER_FSDP_FORWARD, is_twice = run->job->uses_first_twice;
     uint32_t number = step * 8 + part * 2;
     /* The gradients of the first unit are added up in the order of `number`. */
     if (!is_forward && is_twice) {
-        status = use_unit(run, 0, pass, number);
+        status = use_unit(run, 0, pass, share, number);
     }
     for (uint32_t i = 0; status == 0 && i < UNITS; i++) {
         uint32_t unit = is_forward ? i : UNITS - 1 - i;
         if (uses_unit(run->job, step, unit)) {
-            status = use_unit(run, unit, pass, number + (unit == 0 && is_twice));
+            status = use_unit(run, unit, pass, share, number + (unit == 0 && is_twice));
         }
     }
-    return status || !is_forward || !is_twice ? status : use_unit(run, 0, pass, number);
+    return status || !is_forward || !is_twice ? status : use_unit(run, 0, pass, share, number);
 }
 
-static int run_part(const struct run *run, uint32_t step, uint32_t part) {
+static int run_part(const struct run *run, uint32_t share, uint32_t step, uint32_t part) {
     enum muster_fsdp_step_kind kind = part < run->job->before_count ? run->job->before[part] : MUSTER_FSDP_STEP;
     int status = muster_fsdp_begin(run->fsdp, kind);
-    status = status ? status : pass_over(run, step, part, MUSTER_FSDP_FORWARD);
-    status = status ? status : pass_over(run, step, part, MUSTER_FSDP_BACKWARD);
+    status = status ? status : pass_over(run, share, step, part, MUSTER_FSDP_FORWARD);
+    status = status ? status : pass_over(run, share, step, part, MUSTER_FSDP_BACKWARD);
     return status ? status : muster_fsdp_finish(run->fsdp);
 }
 
@@ -271,12 +314,26 @@ static int call(job_hook *hook, const struct run *run) {
     return hook ? hook(run->rank, run->job, run->fsdp, run->optimizer) : 0;
 }
 
+/* A pass for each virtual rank of this rank; one without. */
+static int run_shares(const struct run *run, uint32_t step, uint32_t part) {
+    uint32_t share = run->rank->rank, stride = 0, count = 1;
+    int status = 0;
+    if (run->job->options.virtual_ranks > 0) {
+        status = muster_virtual_turns(run->group, run->job->options.virtual_ranks, &share, &stride, &count);
+    }
+    for (uint32_t i = 0; status == 0 && i < count; i++, share += stride) {
+        status = run_part(run, share, step, part);
+        status = status ? status : call(run->job->after_share, run);
+    }
+    return status;
+}
+
 static int run_steps(const struct run *run) {
     int status = 0;
     uint32_t step = run->job->first_step;
     for (; status == 0 && has_batch(run->job, run->rank->rank, step); step++) {
         for (uint32_t part = 0; status == 0 && part <= run->job->before_count; part++) {
-            status = run_part(run, step, part);
+            status = run_shares(run, step, part);
         }
         status = status ? status : optimize(run);
         status = status ? status : call(run->job->after_step, run);
@@ -324,7 +381,12 @@ static void train_and_compare(const struct run *run) {
     if (call(run->job->prepare, run) != 0) {
         return;
     }
-    rank_check_code(run->rank, run_steps(run), 0);
+    int status = run_steps(run);
+    if (run->job->fails) {
+        rank_check(run->rank, status != 0);
+        return;
+    }
+    rank_check_code(run->rank, status, 0);
     if (call(run->job->conclude, run) != 0) {
         return;
     }
@@ -335,10 +397,9 @@ static void train_and_compare(const struct run *run) {
 }
 
 void job_run(struct rank *rank, const struct job *job, struct muster_group *group) {
-    struct run run = {.rank = rank, .job = job};
+    struct run run = {.rank = rank, .job = job, .group = group};
     struct muster_fsdp_options options = job->options;
     size_t groups_of[PARAMETERS], learning = 0;
-    const struct muster_optimizer_group groups[2] = {{.adamw = &adamw}, {.adamw = &adamw_plain}};
     options.fill = fill_parameter;
     for (size_t p = 0; p < PARAMETERS; p++) {
         if (!is_frozen(job, p)) {
@@ -346,7 +407,7 @@ void job_run(struct rank *rank, const struct job *job, struct muster_group *grou
         }
     }
     rank_check_code(rank, muster_fsdp_create(group, job_units(job), UNITS, &options, &run.fsdp), 0);
-    rank_check_code(rank, muster_fsdp_optimizer(run.fsdp, groups_of, groups, 2, &run.optimizer), 0);
+    rank_check_code(rank, muster_fsdp_optimizer(run.fsdp, groups_of, groups_of_options(job), 2, &run.optimizer), 0);
     train_and_compare(&run);
     muster_optimizer_free(run.optimizer);
     muster_fsdp_free(run.fsdp);

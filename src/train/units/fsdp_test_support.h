@@ -1,8 +1,8 @@
 /* For the tests of fsdp: a model that is trained by several ranks, and by one process with plain loops.
  *
- * A gradient is made of the parameter itself and of a number from (rank, step, parameter, element). So a rank that
- * reads a parameter too early, too late or in the wrong place has another gradient, and so have the parameters after
- * it. */
+ * A gradient is made of the parameter itself and of a number from (rank or virtual rank, step, parameter, element). So
+ * a rank that reads a parameter too early, too late or in the wrong place has another gradient, and so have the
+ * parameters after it. */
 #ifndef TRAIN_FSDP_TEST_SUPPORT_H
 #define TRAIN_FSDP_TEST_SUPPORT_H
 
@@ -30,6 +30,7 @@ struct job {
     uint32_t steps;
     double norm_max;                      /* 0: no clipping */
     double tolerance;                     /* 0: to the bit */
+    bool momentum;                        /* SGD with momentum, not AdamW */
     uint32_t frozen;                      /* bit mask of parameters */
     size_t block;                         /* of the second parameter */
     enum muster_fsdp_step_kind before[2]; /* what each step of the optimizer consists of, before the STEP */
@@ -40,6 +41,8 @@ struct job {
     uint32_t first_step, first_size; /* steps before first_step were made by a job of first_size ranks */
     job_hook *prepare, *conclude;    /* before the first step, after the last one; or NULL */
     job_hook *after_step;            /* after each step of the optimizer, or NULL */
+    job_hook *after_share;           /* after each pass over a batch, or NULL */
+    bool fails;                      /* in a step: nothing is compared */
     const void *context;             /* for them */
 };
 #define JOB_INIT                                                                                                       \
