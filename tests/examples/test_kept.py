@@ -15,7 +15,7 @@ CHANCE = random.Random(1)
 
 
 def killed_ranks_lose_no_committed_step():
-    for program, sharding, steps in (("gpt", "fsdp", 800), ("gpt", "ddp", 800), ("mnist", "", 60)):
+    for program, sharding, steps in (("gpt", "fsdp", 500), ("gpt", "ddp", 500), ("mnist", "", 60)):
         kill_some(program, kills.Layout(), sharding, steps)
 
 
@@ -30,7 +30,7 @@ def so_do_killed_guardians_and_hosts_that_somebody_has_a_copy_of():
     """A guardian's workers die with it; an agent takes its host's memory along, and the other host gives a copy of it."""
     for layout, sharding in ((kills.Layout("guardian"), "fsdp"), (kills.Layout("agent", 2, 1), "ddp"),
                              (kills.Layout("agent", 2, 2, "muster"), "hybrid")):
-        kill_some("gpt", layout, sharding, 800 if layout.hosts == 1 else 300)
+        kill_some("gpt", layout, sharding, 500 if layout.hosts == 1 else 300)
 
 
 def a_killed_host_comes_back_from_copies_of_its_part():
@@ -41,7 +41,7 @@ def a_killed_host_comes_back_from_copies_of_its_part():
 def killed_in_a_save_they_leave_whole_checkpoints():
     """Every rank's thread saves its part of the committed state nearly all the time."""
     for layout, sharding in ((kills.Layout(), "fsdp"), (kills.Layout(), "ddp"), (kills.Layout("agent", 2, 2, "muster"), "hybrid")):
-        kill_some("gpt", layout, sharding, 800 if layout.hosts == 1 else 300, parts_every=3)
+        kill_some("gpt", layout, sharding, 500 if layout.hosts == 1 else 300, parts_every=3)
 
 
 def who_dies_after_the_last_commit_leaves_the_last_snapshot_to_others():

@@ -37,7 +37,7 @@ enum {
     CANARY = 0xC5,
     TRIPLES_PER_BATCH_MAX = SLOTS
 };
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { SHARES = 3 }; /* a group does one of so many shares of the batches */
 #else
 enum { SHARES = 1 };

@@ -19,6 +19,11 @@
 #include "base/status.h"
 #include "train/checkpoint/checkpoint_job_test_support.h"
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SEEDS = 3 }; /* of saves that are stopped at each call */
+#else
+enum { SEEDS = 12 };
+#endif
 enum { STEPS = 8, TAGS_MAX = 64, FAULTS_SHOWN_MAX = 10, DELAY_MS = 3000 };
 
 /* What may lie under one step. */
@@ -463,7 +468,7 @@ static void every_flipped_bit_and_every_cut_is_seen(void **state) {
 static void a_save_stopped_at_any_call_leaves_the_one_before(void **state) {
     (void)state;
     unsigned calls = 0;
-    for (uint64_t seed = 1; seed <= 24; seed++) {
+    for (uint64_t seed = 1; seed <= 2 * SEEDS; seed++) {
         for (int kind = 0; kind < 6; kind++) {
             bool done = false;
             for (unsigned at = 1; !done; at++) {
@@ -486,7 +491,7 @@ static void a_save_stopped_at_any_call_leaves_the_one_before(void **state) {
 static void parts_of_one_process_stopped_at_any_call_leave_the_one_before(void **state) {
     (void)state;
     unsigned calls = 0;
-    for (uint64_t seed = 1; seed <= 12; seed++) {
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
         for (int kind = 0; kind < 6; kind++) {
             bool done = false;
             for (unsigned at = 1; !done; at++) {
