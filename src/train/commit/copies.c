@@ -19,7 +19,7 @@
 #include "train/reduction/step_failure.h"
 #include "train/state/snapshot_parts.h"
 
-enum { LINE_BYTES = 64, NOTE_BYTES = 160 };
+enum { NOTE_BYTES = 160 };
 
 struct copies {
     struct state_region region;

@@ -20,18 +20,11 @@ enum { LINE_BYTES = 64 };
 
 /* ---- a share ---- */
 
-/* Elements of a part that lie in front of those of a tensor. */
-static size_t elements_before(const struct fsdp_table *table, const struct unit_layout *layout, uint32_t part,
-                              size_t tensor) {
-    size_t count = 0, first = 0;
-    for (size_t i = 0; i < tensor; i++) {
-        count += unit_layout_overlap(layout, fsdp_table_item(table, i), part, &first);
-    }
-    return count;
-}
-
 static size_t chunk_bytes_of(const struct fsdp_table *table, const struct unit_layout *layout, uint32_t part) {
-    size_t bytes = elements_before(table, layout, part, table->sharded.tensor_count) * sizeof(float);
+    size_t bytes = 0, first = 0;
+    for (size_t i = 0; i < table->sharded.tensor_count; i++) {
+        bytes += unit_layout_overlap(layout, fsdp_table_item(table, i), part, &first) * sizeof(float);
+    }
     return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
@@ -83,26 +76,43 @@ static bool are_of_use(const struct muster_fsdp *fsdp) {
 
 /* memory of a source: the share of its part. */
 struct share {
-    struct unit_layout *layout; /* as its world was cut */
+    const struct unit_layout *layout; /* as its world was cut */
     const char *bytes;
+    size_t *begins; /* elements of the part that lie in front of those of each tensor */
 };
 
 static const float *in_share(const void *context, const struct move_source *source, const struct move_range *range,
                              uint32_t part) {
     const struct share *share = source->memory;
-    size_t first = 0, before = elements_before(context, share->layout, part, range->tensor);
+    size_t first = 0;
     (void)unit_layout_overlap(share->layout, fsdp_table_item(context, range->tensor), part, &first);
-    return (const float *)(const void *)share->bytes + before + range->offset - first;
+    return (const float *)(const void *)share->bytes + share->begins[range->tensor] + range->offset - first;
 }
 
-static void read_sources(const struct peer_source *found, size_t count, struct unit_layout *layout,
-                         struct move_source *sources, struct share *shares) {
-    for (size_t i = 0; i < count; i++) {
-        shares[i] = (struct share){layout, found[i].share};
+static int read_share(const struct fsdp_table *table, uint32_t part, struct share *share) {
+    size_t tensors = table->sharded.tensor_count, at = 0, first = 0;
+    share->begins = calloc(tensors + 1, sizeof *share->begins);
+    if (!share->begins) {
+        return status_fail(MUSTER_ENOMEM, "no memory for the places of %zu tensors", tensors);
+    }
+    for (size_t i = 0; i < tensors; i++) {
+        share->begins[i] = at;
+        at += unit_layout_overlap(share->layout, fsdp_table_item(table, i), part, &first);
+    }
+    return MUSTER_OK;
+}
+
+static int read_sources(const struct fsdp_table *table, const struct peer_source *found, size_t count,
+                        const struct unit_layout *layout, struct move_source *sources, struct share *shares) {
+    int status = MUSTER_OK;
+    for (size_t i = 0; status == MUSTER_OK && i < count; i++) {
+        shares[i] = (struct share){layout, found[i].share, NULL};
         sources[i] = (struct move_source){.rank = found[i].rank,
                                           .place = {found[i].part, found[i].part_count, found[i].part_count},
                                           .memory = found[i].share ? &shares[i] : NULL};
+        status = found[i].share ? read_share(table, found[i].part, &shares[i]) : MUSTER_OK;
     }
+    return status;
 }
 
 /* What was copied, of whatever world, comes into the fsdp's memory. */
@@ -115,12 +125,15 @@ static int fetch(const struct fsdp_copies *copies, const struct fsdp_table *tabl
     struct unit_layout *layout = NULL;
     int status = sources && shares ? fsdp_table_lay_out(table, &place, &layout)
                                    : status_fail(MUSTER_ENOMEM, "no memory for a list of %zu parts", count);
+    status = status ? status : read_sources(table, found, count, layout, sources, shares);
     status = snapshot_agree(table->fsdp->mesh.group, status);
     if (status == MUSTER_OK && sources && shares && layout) {
-        read_sources(found, count, layout, sources, shares);
         const char *first = shares[0].bytes;
         const void *common = first ? first + chunk_bytes_of(table, layout, 0) : NULL;
         status = fsdp_move_in(table, &(const struct fsdp_move){sources, count, in_share, common});
+    }
+    for (size_t i = 0; shares && i < count; i++) {
+        free(shares[i].begins);
     }
     unit_layout_free(layout);
     free(sources);

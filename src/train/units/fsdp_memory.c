@@ -3,6 +3,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "train/peers/peer_labels.h"
 #include "train/units/fsdp_background.h"
 #include "train/units/fsdp_copies.h"
 #include "train/units/fsdp_virtual.h"
@@ -45,8 +46,6 @@ int muster_fsdp_memory_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_
 }
 
 /* ---- beforehand ---- */
-
-enum { PEER_SHARES = 4 }; /* of copies on peer hosts: two generations of the rank's own share, and of another's */
 
 static size_t smaller(size_t a, size_t b) {
     return a < b ? a : b;
@@ -107,7 +106,7 @@ static size_t plan_rank(const struct unit_layout *layout, const struct planned *
 static void plan_requests(const struct planned *planned, size_t share_bytes, struct muster_fsdp_memory *most) {
     most->kept_bytes = most->parameter_bytes + most->state_bytes;
     most->background_bytes = share_bytes;
-    most->peer_bytes = planned->gathers ? PEER_SHARES * share_bytes : 0;
+    most->peer_bytes = planned->gathers ? PEER_SLOTS * PEER_SHARES * share_bytes : 0;
 }
 
 /* What virtual ranks need besides, if the ranks of each host are neighbours. */
