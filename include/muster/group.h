@@ -55,9 +55,15 @@ struct muster_group_options {
     size_t size;        /* of this struct, set by the initializer: lets it grow later */
     int64_t timeout_ms; /* deadline of each call on the group, and of making it; > 0 */
     const char *name;   /* for messages and traces; NULL: "world" */
+    /* NULL, or asked by a thread that sleeps in a call: after a signal, and else four times a second. If it answers
+     * with something else than 0, that group is aborted as by muster_group_abort(), with "interrupted" as the reason.
+     * So a program can answer Ctrl-C. The root group's counts, for all groups made from it. It is called in any thread
+     * that waits for a call, and may block for a moment. */
+    int (*interrupted)(void *context);
+    void *interrupted_context;
 };
 #define MUSTER_GROUP_OPTIONS_INIT                                                                                      \
-    { sizeof(struct muster_group_options), MUSTER_GROUP_TIMEOUT_MS, NULL }
+    { sizeof(struct muster_group_options), MUSTER_GROUP_TIMEOUT_MS, NULL, NULL, NULL }
 
 /* Makes the group of all ranks. The environment says who they are and where they meet:
  * - MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, set by muster run, by torchrun or by hand
@@ -109,6 +115,10 @@ int muster_group_shrink(struct muster_group *failed, int64_t timeout_ms, struct 
 /* Ends every call on the group, here and on all other ranks, with MUSTER_EABORTED and `reason` (copied; cut at 200
  * bytes). Does not block. Any thread; not from signal handlers. */
 void muster_group_abort(struct muster_group *group, const char *reason);
+
+/* The deadline of calls that begin from now on, as in muster_group_options: by the thread that makes the calls, and the
+ * same on all ranks, or they disagree about who was late. timeout_ms: > 0. MUSTER_EINVAL. */
+int muster_group_set_timeout(struct muster_group *group, int64_t timeout_ms);
 
 /* Frees the group: leaves it in good order. Work handles must have been waited for; other ranks may still be finishing
  * the last call. Memory from muster_alloc() must have been freed before the root group. Does not wait for other ranks.

@@ -48,6 +48,10 @@ const char *muster_strerror(int code);
  * failing call of the same thread. Never NULL. */
 const char *muster_detail(void);
 
+/* For functions that a program gives to the library (muster/store.h): makes `sentence` (copied, cut at
+ * MUSTER_DETAIL_MAX; NULL: "") this thread's detail, and returns `code`. */
+int muster_fail(int code, const char *sentence);
+
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* The store: a small shared map from keys to bytes, through which the processes of a job find and await each other.
  *
- * There are two kinds. A TCPStore speaks PyTorch 2.13's protocol: server and other clients may be Muster's or
- * PyTorch's. A FileStore is a file in PyTorch's format, on a file system that all processes see. Only the C library is
- * needed.
+ * There are three kinds. A TCPStore speaks PyTorch 2.13's protocol: server and other clients may be Muster's or
+ * PyTorch's. A FileStore is a file in PyTorch's format, on a file system that all processes see. The third is what the
+ * program itself makes one of (struct muster_store_calls). Only the C library is needed.
  *
  * Keys are texts of at most MUSTER_STORE_KEY_MAX bytes (prefixes included), values any bytes up to
  * MUSTER_STORE_VALUE_MAX.
@@ -50,6 +50,10 @@ struct muster_store_value {
     size_t len;
 };
 
+/* A copy of `len` bytes at `data` as a value, for functions that give one (struct muster_store_calls). MUSTER_ENOMEM.
+ */
+int muster_store_value_copy(const void *data, size_t len, struct muster_store_value *out);
+
 /* Frees what `value` holds and empties it. NULL and an empty struct are accepted. */
 void muster_store_value_free(struct muster_store_value *value);
 
@@ -82,6 +86,36 @@ int muster_store_open_file(const char *path, uint32_t world_size, int64_t timeou
  * Keys are the same as those of PyTorch's workers with the env:// method, before their "default_pg" prefix.
  * MUSTER_EINVAL names the variable that is missing or wrong. */
 int muster_store_open_env(int64_t timeout_ms, struct muster_store **out);
+
+/* A store of the program's own: anything that keeps bytes under keys for all processes of a job, and lets one wait for
+ * a key that another will set. A group can meet there (muster_group_create_store()), for example on a store of PyTorch.
+ *
+ * Start from MUSTER_STORE_CALLS_INIT. Keys come with all prefixes in front of them and without a slash before those.
+ * timeout_ms is never negative: how long the answer may take, for get and wait how long the key may. A function returns
+ * MUSTER_OK, or one of the codes of muster/status.h with a sentence by muster_fail(). It gives values that
+ * muster_store_value_copy() has made, and writes results on success only. One call at a time is made on a store, in the
+ * thread that calls the store or a group that meets there. The functions are what the calls of the same names are to a
+ * program: see there. */
+struct muster_store_calls {
+    size_t size; /* of this struct, set by the initializer: lets it grow later */
+    int (*set)(void *context, const char *key, const void *value, size_t len, int64_t timeout_ms);
+    int (*get)(void *context, const char *key, int64_t timeout_ms, struct muster_store_value *out);
+    int (*add)(void *context, const char *key, int64_t delta, int64_t timeout_ms, int64_t *out_sum);
+    int (*compare_set)(void *context, const char *key, const void *expected, size_t expected_len, const void *desired,
+                       size_t desired_len, int64_t timeout_ms, struct muster_store_value *out);
+    int (*remove)(void *context, const char *key, int64_t timeout_ms, bool *out_deleted);
+    int (*check)(void *context, const char *const *keys, size_t key_count, int64_t timeout_ms, bool *out_all);
+    int (*wait)(void *context, const char *const *keys, size_t key_count, int64_t timeout_ms);
+    void (*close)(void *context); /* the last handle has been closed; NULL: nothing to do */
+};
+#define MUSTER_STORE_CALLS_INIT                                                                                        \
+    { sizeof(struct muster_store_calls), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+
+/* Opens the store that `calls` (copied) are; all but close must be there. timeout_ms: the store's default, > 0 or
+ * MUSTER_STORE_DEFAULT. It has no queues, appends, numbers or lists of keys: those calls give MUSTER_EUNSUPPORTED. On
+ * failure `close` is not called. MUSTER_EINVAL. */
+int muster_store_open_calls(const struct muster_store_calls *calls, void *context, int64_t timeout_ms,
+                            struct muster_store **out);
 
 /* A view of `store` in which every key has "`prefix`/" in front. Both share one connection and its lock, and each must
  * be closed; the order does not matter. */
@@ -149,7 +183,7 @@ int muster_store_queue_length(struct muster_store *store, const char *key, int64
 
 /* Waits until `world_size` calls have been made for this key. The count is kept in the store and is never reset: use a
  * new key for each barrier. All must come through the same prefix: as PyTorch's barriers, they count at the key itself,
- * but with a prefix or in a file at key + "/num_members". */
+ * but with a prefix, in a file and in a store of the program's own at key + "/num_members". */
 int muster_store_barrier(struct muster_store *store, const char *key, uint32_t world_size, int64_t timeout_ms);
 
 #pragma GCC visibility pop

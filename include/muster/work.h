@@ -23,6 +23,14 @@ int muster_work_wait(struct muster_work **work);
 /* Is it done (well or badly)? Does not block. muster_work_wait() is still due. Any thread. NULL counts as done. */
 bool muster_work_done(const struct muster_work *work);
 
+/* Gives the handle away: `then` is called once when the call is done, with its result and its sentence ("" after a
+ * success), and the handle is freed. *work is NULL afterwards. It is called in the progress thread, or before this
+ * returns if the call is done already. It must not block for long, since the group's next calls wait for it, and must
+ * not free the group. Errors: MUSTER_EINVAL for sends and receives, which no thread of the library carries on (*work
+ * stays). NULL, in *work or as work, gives MUSTER_OK, and nothing is called. One thread for one handle. */
+typedef void muster_work_then_fn(void *context, int code, const char *detail);
+int muster_work_then(struct muster_work **work, muster_work_then_fn *then, void *context);
+
 /* Several handles, of groups that have one root group; the same one only once; entries that are NULL are left out.
  * timeout_ms: how long to wait; 0: only look; negative: as long as the calls may take. It changes nothing for the
  * calls: after MUSTER_ETIMEOUT they go on, their buffers are still theirs, and the handles can be waited for again. */

@@ -30,6 +30,10 @@ const char *muster_detail(void) {
     return detail;
 }
 
+int muster_fail(int code, const char *sentence) {
+    return status_fail(code, "%s", sentence ? sentence : "");
+}
+
 void status_clear(void) {
     detail[0] = '\0';
 }

@@ -240,6 +240,8 @@ int context_create(const struct context_config *config, int64_t deadline_ns, str
     context->next_group_number = 1;
     context->hooks = config->hooks;
     context->logs_calls = config->logs_calls;
+    context->interrupted = config->interrupted;
+    context->interrupted_context = config->interrupted_context;
     trace_rank(config->rank, config->size);
     context->notes_messages = trace_enabled() || context->logs_calls;
     context->recorder = recorder_acquire(config->rank, config->size);

@@ -62,9 +62,11 @@ struct context {
     struct p2p *p2p;
     struct monitor *monitor;
     struct recorder *recorder;
-    struct choice *choice;   /* MUSTER_CHOICE_FILE; NULL: the built-in table */
-    bool may_read_peers;     /* MUSTER_CMA */
-    bool logs_calls;         /* MUSTER_DEBUG=DETAIL */
+    struct choice *choice;             /* MUSTER_CHOICE_FILE; NULL: the built-in table */
+    bool may_read_peers;               /* MUSTER_CMA */
+    bool logs_calls;                   /* MUSTER_DEBUG=DETAIL */
+    int (*interrupted)(void *context); /* the config's */
+    void *interrupted_context;
     bool notes_messages;     /* for that, or for the trace */
     _Atomic bool uses_links; /* messages were posted, here or for this process: who waits brings them forward */
 
@@ -88,6 +90,8 @@ struct context_config {
     uint32_t rank, size;
     bool logs_calls;                   /* debug_start() */
     const struct context_hooks *hooks; /* borrowed as long as the context lives */
+    int (*interrupted)(void *context); /* muster_group_options; NULL: none */
+    void *interrupted_context;
 };
 
 /* Meets the other ranks: bootstrap, nothing shared yet. */

@@ -63,6 +63,18 @@ int muster_group_status(struct muster_group *group) {
     return failure_tell(&group->failure);
 }
 
+int muster_group_set_timeout(struct muster_group *group, int64_t timeout_ms) {
+    int code = group_check(group);
+    if (code == 0 && timeout_ms <= 0) {
+        code = status_fail(MUSTER_EINVAL, "muster_group_set_timeout: timeout_ms is %lld; it must be positive",
+                           (long long)timeout_ms);
+    }
+    if (code == 0) {
+        group->timeout_ns = group_timeout_ns(timeout_ms);
+    }
+    return code;
+}
+
 void muster_group_abort(struct muster_group *group, const char *reason) {
     if (group_check(group) == 0) {
         group_abort(group, reason);

@@ -56,6 +56,8 @@ static int create(const struct context_config *config, const struct muster_group
     struct context_config full = *config;
     full.logs_calls = debug_start(config->rank);
     full.hooks = &group_context_hooks;
+    full.interrupted = options->interrupted;
+    full.interrupted_context = options->interrupted_context;
     int code = context_create(&full, deadline_ns, &context);
     if (code) {
         return status_prefix(code, "process group '%s', rank %u of %u", config->name, config->rank, config->size);

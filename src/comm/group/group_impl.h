@@ -204,10 +204,11 @@ void group_spread(struct muster_group *group, int code, const char *sentence);
 void group_alarm(struct muster_group *group);
 /* Neighbours that have freed the group: the links are to know that nothing more comes from them. Any thread. */
 void group_tell_left(struct muster_group *group);
-/* The hooks of the waiters. */
+/* The hooks of the waiters. woken: aborts the group if the program says that it was interrupted. */
 int group_call_stopped(void *group);
 int group_message_stopped(void *group);
 bool group_idle(void *group);
+void group_woken(void *argument);
 
 /* Parts of sentences: "rank 3 (root rank 5)"; "barrier (call 17 of group 'world', begun 0.250 s ago)"; "; its last call
  * was 16, barrier, which it had finished" ("" of ranks elsewhere). */

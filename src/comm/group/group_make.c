@@ -196,6 +196,7 @@ static void set_up_waiter(struct muster_group *group, struct comm_waiter *waiter
     waiter->bell = context_bell(group->context);
     waiter->stopped = stopped;
     waiter->idle = group_idle;
+    waiter->woken = group->context->interrupted ? group_woken : NULL;
     waiter->context = group;
     comm_waiter_tune(waiter, pids, group->local_count);
     const struct topology *topology = &group->context->bootstrap.topology;

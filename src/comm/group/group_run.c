@@ -7,7 +7,8 @@
 #include "comm/observe/recorder.h"
 #include "comm/observe/trace.h"
 
-#define LOOK_NS CLOCK_NS_PER_MS /* between looks at whether the group has failed */
+#define LOOK_NS CLOCK_NS_PER_MS                  /* between looks at whether the group has failed */
+enum { LOOKS_PER_QUESTION = BELL_SLEEP_MAX_MS }; /* whether the program was interrupted */
 
 /* Looks closer before a call: the group has failed, or does now because somebody is gone. */
 static int refuse_or_go_on(struct muster_group *group) {
@@ -33,10 +34,13 @@ static void record_refusal(struct muster_group *group, const struct comm_call *c
 static int await_engine(struct muster_group *group, int64_t deadline_ns) {
     struct engine *engine = group->engine;
     int code = ENGINE_UNDER_WAY;
-    while (code == ENGINE_UNDER_WAY) {
+    for (int looks = 1; code == ENGINE_UNDER_WAY; looks++) {
         code = engine->table->test(engine, LOOK_NS);
         if (code != ENGINE_UNDER_WAY) {
             break;
+        }
+        if (looks % LOOKS_PER_QUESTION == 0) {
+            group_woken(group);
         }
         int stopped = group_is_uneasy(group) ? group_examine(group, GROUP_NEED_CALL) : 0;
         if (stopped == 0 && ticks_monotonic_ns(&group->clock) >= deadline_ns) {

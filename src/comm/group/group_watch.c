@@ -192,6 +192,14 @@ void group_abort(struct muster_group *group, const char *reason) {
     (void)group_fail(group, MUSTER_EABORTED, sentence);
 }
 
+void group_woken(void *argument) {
+    struct muster_group *group = argument;
+    const struct context *context = group->context;
+    if (context->interrupted && context->interrupted(context->interrupted_context) != 0) {
+        group_abort(group, "interrupted");
+    }
+}
+
 static void on_peer_gone(struct context *context, uint32_t root_rank) {
     for (struct muster_group *group = context->groups; group; group = group->next) {
         if (has_root_rank(group, root_rank)) {

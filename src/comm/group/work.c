@@ -27,6 +27,8 @@ struct work_queue {
     bool is_stopping;
 };
 
+static void release_handle(struct muster_work *work);
+
 /* ---- the thread ---- */
 
 static void run_work(struct muster_work *work) {
@@ -35,6 +37,13 @@ static void run_work(struct muster_work *work) {
     if (work->status) {
         work->detail = strdup(muster_detail());
     }
+}
+
+/* To whoever has given the handle away. */
+static void tell_then(struct muster_work *work) {
+    const char *detail = work->detail ? work->detail : work->status ? "no memory for the detail" : "";
+    work->then(work->then_context, work->status, detail);
+    release_handle(work);
 }
 
 static void *run_queue(void *argument) {
@@ -60,7 +69,13 @@ static void *run_queue(void *argument) {
         if (queue->waiter_count > 0) {
             pthread_cond_broadcast(&queue->done);
         }
-        comm_bell_ring(context_bell(group->context)); /* for those who wait for messages, too (work_many.c) */
+        if (work->then) {
+            pthread_mutex_unlock(&queue->mutex);
+            tell_then(work);
+            pthread_mutex_lock(&queue->mutex);
+        } else {
+            comm_bell_ring(context_bell(group->context)); /* for those who wait for messages, too (work_many.c) */
+        }
     }
     pthread_mutex_unlock(&queue->mutex);
     return NULL;
@@ -224,6 +239,30 @@ int muster_work_wait(struct muster_work **work) {
     release_handle(handle);
     *work = NULL;
     return code;
+}
+
+int muster_work_then(struct muster_work **work, muster_work_then_fn *then, void *context) {
+    struct muster_work *handle = work ? *work : NULL;
+    if (!handle) {
+        return MUSTER_OK;
+    }
+    if (!then) {
+        return status_fail_null("muster_work_then", "then");
+    }
+    if (handle->kind == WORK_MESSAGE) {
+        return status_fail(MUSTER_EINVAL, "muster_work_then: a send or a receive goes on only while it is waited for");
+    }
+    struct work_queue *queue = handle->group->queue;
+    pthread_mutex_lock(&queue->mutex);
+    bool was_done = atomic_load_explicit(&handle->is_done, memory_order_relaxed);
+    handle->then = then;
+    handle->then_context = context;
+    pthread_mutex_unlock(&queue->mutex);
+    if (was_done) {
+        tell_then(handle);
+    }
+    *work = NULL;
+    return MUSTER_OK;
 }
 
 bool muster_work_done(const struct muster_work *work) {

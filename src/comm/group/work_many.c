@@ -58,6 +58,15 @@ static bool look_at_groups(void *argument) {
     return has_news;
 }
 
+static void wake_groups(void *argument) {
+    const struct many *many = argument;
+    for (size_t i = many->first_open; i < many->count; i++) {
+        if (many->works[i] && !is_over(many, many->works[i])) {
+            group_woken(many->works[i]->group);
+        }
+    }
+}
+
 /* The earliest of `deadline_ns` and those of messages that are not over. */
 static int64_t next_deadline(const struct many *many, int64_t deadline_ns) {
     for (size_t i = many->first_open; i < many->count; i++) {
@@ -76,6 +85,7 @@ static int wait_many(struct many *many, const struct muster_group *group, bool (
                                  .spin_count = group->message_waiter.spin_count,
                                  .yield_count = group->message_waiter.yield_count,
                                  .idle = look_at_groups,
+                                 .woken = group->message_waiter.woken ? wake_groups : NULL,
                                  .context = many};
     for (;;) {
         int code = p2p_wait_until(group->context->p2p, &waiter, ready, many, next_deadline(many, deadline_ns));

@@ -55,6 +55,21 @@ static bool do_idle(struct comm_waiter *waiter) {
     return waiter->idle && waiter->idle(waiter->context);
 }
 
+static void sleep_until(struct comm_waiter *waiter, uint32_t seen, int64_t deadline_ns) {
+    int64_t until_ns = deadline_ns;
+    if (waiter->woken) {
+        int64_t soon_ns = clock_monotonic_ns() + BELL_SLEEP_MAX_MS * CLOCK_NS_PER_MS;
+        until_ns = soon_ns < until_ns ? soon_ns : until_ns;
+    }
+    if (waiter->sleep_on) {
+        waiter->sleep_on(waiter->context, seen, until_ns);
+        return;
+    }
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / CLOCK_NS_PER_S),
+                                   .tv_nsec = (long)(until_ns % CLOCK_NS_PER_S)};
+    (void)futex(&waiter->bell->rings, FUTEX_WAIT_BITSET, seen, &until); /* absolute; early returns are harmless */
+}
+
 /* Sleeps once, unless there is a reason not to. Returns what stopped() says. */
 static int sleep_once(struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument, int64_t deadline_ns) {
     struct comm_bell *bell = waiter->bell;
@@ -64,16 +79,14 @@ static int sleep_once(struct comm_waiter *waiter, bool (*ready)(void *argument),
     }
     uint32_t seen = atomic_load_explicit(&bell->rings, memory_order_acquire);
     int status = 0;
-    if (!ready(argument) && (status = ask_stopped(waiter)) == 0 && !do_idle(waiter)) {
-        const struct timespec until = {.tv_sec = (time_t)(deadline_ns / CLOCK_NS_PER_S),
-                                       .tv_nsec = (long)(deadline_ns % CLOCK_NS_PER_S)};
-        if (waiter->sleep_on) {
-            waiter->sleep_on(waiter->context, seen, deadline_ns);
-        } else { /* absolute, monotonic; early returns are harmless */
-            (void)futex(&bell->rings, FUTEX_WAIT_BITSET, seen, &until);
-        }
+    bool sleeps = !ready(argument) && (status = ask_stopped(waiter)) == 0 && !do_idle(waiter);
+    if (sleeps) {
+        sleep_until(waiter, seen, deadline_ns);
     }
     atomic_fetch_sub_explicit(&bell->sleepers, 1, memory_order_relaxed);
+    if (sleeps && waiter->woken && !ready(argument)) {
+        waiter->woken(waiter->context);
+    }
     return status;
 }
 

@@ -60,6 +60,9 @@ static inline void comm_bell_ring(struct comm_bell *bell) {
     }
 }
 
+/* A waiter with woken() sleeps no longer than that at a time. */
+enum { BELL_SLEEP_MAX_MS = 250 };
+
 /* The way a thread of this process waits on a group. Embedded in the group; all threads of the process may share it. */
 struct comm_waiter {
     struct comm_bell *bell; /* this process's */
@@ -75,6 +78,9 @@ struct comm_waiter {
     /* Sleeps in the futex's place, until the bell has rung more than `seen` times, or for any other reason. NULL: the
      * futex. */
     void (*sleep_on)(void *context, uint32_t seen, int64_t deadline_ns);
+    /* Called after each sleep, which then lasts BELL_SLEEP_MAX_MS at most: for what a signal may have brought. NULL:
+     * nothing is to be asked, and sleeps last until there is news. */
+    void (*woken)(void *context);
     void *context;
     /* Set by ready() when something has come forward, though not what is awaited: more will follow soon, so looking
      * begins anew. Only in a waiter of one thread. */

@@ -144,6 +144,11 @@ static int has_stopped(void *argument) {
     return wait->outer->stopped ? wait->outer->stopped(wait->outer->context) : 0;
 }
 
+static void was_woken(void *argument) {
+    struct wait *wait = argument;
+    wait->outer->woken(wait->outer->context);
+}
+
 /* Sleeps on the sockets themselves: where no neighbour rings the bell, nobody else need be woken to wake this thread.
  * The bell's own descriptor is among them. It stays readable until the last sleeper has seen it. */
 static void sleep_on_sockets(void *argument, uint32_t seen, int64_t deadline_ns) {
@@ -192,6 +197,7 @@ int p2p_wait_until(struct p2p *p2p, struct comm_waiter *waiter, bool (*ready)(vo
     wait.inner.stopped = has_stopped;
     wait.inner.idle = is_idle;
     wait.inner.sleep_on = p2p->bell_event >= 0 ? sleep_on_sockets : NULL;
+    wait.inner.woken = waiter->woken ? was_woken : NULL;
     wait.inner.context = &wait;
     return comm_wait(&wait.inner, is_ready, &wait, deadline_ns);
 }

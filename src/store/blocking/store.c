@@ -1,5 +1,5 @@
 /* The calls of muster/store.h: prefixes, deadlines and the lock; the work is the backend's (store_tcp.c,
- * store_file.c). */
+ * store_file.c, store_calls.c). */
 #include <muster/store.h>
 
 #include <assert.h>
@@ -61,6 +61,13 @@ int store_value_new(struct kv_slice bytes, struct muster_store_value *out) {
     data[bytes.len] = 0;
     *out = (struct muster_store_value){.data = data, .len = bytes.len};
     return 0;
+}
+
+int muster_store_value_copy(const void *data, size_t len, struct muster_store_value *out) {
+    if (!out || (!data && len > 0)) {
+        return status_fail_null("muster_store_value_copy", out ? "data" : "out");
+    }
+    return store_value_new(kv_slice_of(data, len), out);
 }
 
 void muster_store_value_free(struct muster_store_value *value) {
@@ -199,6 +206,15 @@ int muster_store_prefix(struct muster_store *store, const char *prefix, struct m
 #define CALL(operation, ...)                                                                                           \
     store->shared->backend->operations->operation(store->shared->backend, store->prefix, __VA_ARGS__)
 
+#define HAS(operation) (store->shared->backend->operations->operation != NULL)
+
+/* For operations that not every kind of store has. */
+static int check_has(const struct muster_store *store, bool has, const char *what) {
+    return has ? 0
+               : status_fail(MUSTER_EUNSUPPORTED, "%s has no %s; use a TCPStore",
+                             store->shared->backend->operations->kind, what);
+}
+
 int muster_store_set(struct muster_store *store, const char *key, const void *value, size_t len) {
     int64_t deadline = 0;
     int code = check_call(store, key, store);
@@ -209,6 +225,7 @@ int muster_store_set(struct muster_store *store, const char *key, const void *va
 int muster_store_append(struct muster_store *store, const char *key, const void *value, size_t len) {
     int64_t deadline = 0;
     int code = check_call(store, key, store);
+    code = code ? code : check_has(store, HAS(append), "append");
     code = code ? code : begin(store, MUSTER_STORE_DEFAULT, &deadline);
     return code ? code : end(store, CALL(append, key, kv_slice_of(value, len), deadline));
 }
@@ -293,22 +310,16 @@ int muster_store_multi_set(struct muster_store *store, const char *const *keys, 
 int muster_store_num_keys(struct muster_store *store, int64_t *out_count) {
     int64_t deadline = 0;
     int code = check_call(store, store, out_count);
+    code = code ? code : check_has(store, HAS(num_keys), "number of keys");
     code = code ? code : begin(store, MUSTER_STORE_DEFAULT, &deadline);
     struct store_backend *backend = store->shared->backend;
     return code ? code : end(store, backend->operations->num_keys(backend, deadline, out_count));
 }
 
-static int no_queues(const struct muster_store *store, const char *key) {
-    if (store->shared->backend->operations->queue_push) {
-        return 0;
-    }
-    return status_fail(MUSTER_EUNSUPPORTED, "queue %s: a FileStore has no queues; use a TCPStore", key);
-}
-
 int muster_store_queue_push(struct muster_store *store, const char *key, const void *value, size_t len) {
     int64_t deadline = 0;
     int code = check_call(store, key, store);
-    code = code ? code : no_queues(store, key);
+    code = code ? code : check_has(store, HAS(queue_push), "queues");
     code = code ? code : begin(store, MUSTER_STORE_DEFAULT, &deadline);
     return code ? code : end(store, CALL(queue_push, key, kv_slice_of(value, len), deadline));
 }
@@ -319,7 +330,7 @@ int muster_store_queue_pop(struct muster_store *store, const char *key, int64_t 
                            struct muster_store_value *out) {
     int64_t deadline = 0;
     int code = check_call(store, key, out);
-    code = code ? code : no_queues(store, key);
+    code = code ? code : check_has(store, HAS(queue_push), "queues");
     code = code ? code : begin(store, timeout_ms, &deadline);
     if (code) {
         return code;
@@ -343,7 +354,7 @@ int muster_store_queue_pop(struct muster_store *store, const char *key, int64_t 
 int muster_store_queue_length(struct muster_store *store, const char *key, int64_t *out_length) {
     int64_t deadline = 0;
     int code = check_call(store, key, out_length);
-    code = code ? code : no_queues(store, key);
+    code = code ? code : check_has(store, HAS(queue_push), "queues");
     code = code ? code : begin(store, MUSTER_STORE_DEFAULT, &deadline);
     return code ? code : end(store, CALL(queue_length, key, deadline, out_length));
 }
@@ -424,12 +435,13 @@ static int key_array(const struct gathered *gathered, char ***out_keys) {
 
 int muster_store_list_keys(struct muster_store *store, char ***out_keys, size_t *out_count) {
     int64_t deadline = 0;
-    struct gathered gathered = {.prefix = store->prefix, .prefix_len = strlen(store->prefix)};
     int code = check_call(store, store, out_keys);
+    code = code ? code : check_has(store, HAS(list_keys), "list of keys");
     code = code ? code : begin(store, MUSTER_STORE_DEFAULT, &deadline);
     if (code) {
         return code;
     }
+    struct gathered gathered = {.prefix = store->prefix, .prefix_len = strlen(store->prefix)};
     buf_init(&gathered.texts, CODEC_MESSAGE_BYTES_MAX);
     struct store_backend *backend = store->shared->backend;
     code = backend->operations->list_keys(backend, deadline, gather, &gathered);

@@ -438,6 +438,7 @@ static void file_free(struct store_backend *backend) {
 }
 
 static const struct store_operations file_operations = {
+    .kind = "a FileStore",
     .set = file_set,
     .append = file_append,
     .add = file_add,

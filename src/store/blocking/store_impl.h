@@ -1,4 +1,5 @@
-/* The inside of muster/store.h: a handle is a prefix on a shared backend; backends are TCP and file. */
+/* The inside of muster/store.h: a handle is a prefix on a shared backend; backends are TCP, file, and calls of the
+ * program's own. */
 #ifndef STORE_STORE_IMPL_H
 #define STORE_STORE_IMPL_H
 
@@ -11,6 +12,7 @@ struct store_backend;
 /* What both kinds can do. Wire keys are `prefix` + key, the prefix beginning with the slash that PyTorch's clients put
  * in front. Deadlines are on clock_monotonic_ns(). Called by one thread at a time. NULL: not supported. */
 struct store_operations {
+    const char *kind; /* "a FileStore": for sentences about what it lacks */
     int (*set)(struct store_backend *backend, const char *prefix, const char *key, struct kv_slice value,
                int64_t deadline_ns);
     int (*append)(struct store_backend *backend, const char *prefix, const char *key, struct kv_slice value,

@@ -268,6 +268,7 @@ static void tcp_free(struct store_backend *backend) {
 }
 
 static const struct store_operations tcp_operations = {
+    .kind = "a TCPStore",
     .set = tcp_set,
     .append = tcp_append,
     .add = tcp_add,

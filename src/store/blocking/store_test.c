@@ -1,5 +1,5 @@
-/* The blocking client of muster/store.h: on a server in this process, and on files. Both kinds run the same scenarios.
- */
+/* The blocking client of muster/store.h: on a server in this process, on files, and on functions of the program. All
+ * kinds run the same scenarios. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -74,8 +74,90 @@ static int set_up_file(void **out) {
     return 0;
 }
 
+/* ---- a store of the program's own: here it passes everything on to another store ---- */
+
+static int passed_set(void *context, const char *key, const void *value, size_t len, int64_t timeout_ms) {
+    assert_true(timeout_ms > 0 && key[0] != '/');
+    return muster_store_set(context, key, value, len);
+}
+
+static int passed_get(void *context, const char *key, int64_t timeout_ms, struct muster_store_value *out) {
+    struct muster_store_value value = {0};
+    int code = muster_store_get(context, key, timeout_ms, &value);
+    if (code == 0) {
+        code = muster_store_value_copy(value.data, value.len, out);
+        muster_store_value_free(&value);
+    }
+    return code;
+}
+
+static int passed_add(void *context, const char *key, int64_t delta, int64_t timeout_ms, int64_t *out_sum) {
+    assert_true(timeout_ms > 0);
+    return muster_store_add(context, key, delta, out_sum);
+}
+
+static int passed_compare_set(void *context, const char *key, const void *expected, size_t expected_len,
+                              const void *desired, size_t desired_len, int64_t timeout_ms,
+                              struct muster_store_value *out) {
+    assert_true(timeout_ms > 0);
+    return muster_store_compare_set(context, key, expected, expected_len, desired, desired_len, out);
+}
+
+static int passed_remove(void *context, const char *key, int64_t timeout_ms, bool *out_deleted) {
+    assert_true(timeout_ms > 0);
+    return muster_store_delete(context, key, out_deleted);
+}
+
+static int passed_check(void *context, const char *const *keys, size_t key_count, int64_t timeout_ms, bool *out_all) {
+    assert_true(timeout_ms > 0);
+    return muster_store_check(context, keys, key_count, out_all);
+}
+
+static int passed_wait(void *context, const char *const *keys, size_t key_count, int64_t timeout_ms) {
+    return muster_store_wait(context, keys, key_count, timeout_ms);
+}
+
+static void passed_close(void *context) {
+    muster_store_close(context);
+}
+
+static struct muster_store_calls passed_calls(void) {
+    struct muster_store_calls calls = MUSTER_STORE_CALLS_INIT;
+    calls.set = passed_set;
+    calls.get = passed_get;
+    calls.add = passed_add;
+    calls.compare_set = passed_compare_set;
+    calls.remove = passed_remove;
+    calls.check = passed_check;
+    calls.wait = passed_wait;
+    calls.close = passed_close;
+    return calls;
+}
+
+static struct muster_store *pass_on(struct muster_store *to) {
+    struct muster_store_calls calls = passed_calls();
+    struct muster_store *store = NULL;
+    assert_int_equal(muster_store_open_calls(&calls, to, PATIENCE_MS, &store), 0);
+    return store;
+}
+
+static int set_up_calls(void **out) {
+    struct scene *scene = calloc(1, sizeof *scene);
+    assert_non_null(scene);
+    struct muster_store *host = open_host(0);
+    scene->second = pass_on(open_client(muster_store_port(host), 0));
+    scene->first = pass_on(host);
+    *out = scene;
+    return 0;
+}
+
 static bool is_file(const struct scene *scene) {
     return scene->folder[0] != '\0';
+}
+
+/* As a command of its own: TCP alone. */
+static bool has_barriers(const struct scene *scene) {
+    return muster_store_port(scene->first) != 0;
 }
 
 static int tear_down(void **ctx) {
@@ -106,8 +188,9 @@ static void assert_get(struct muster_store *store, const char *key, const char *
 /* SET, APPEND and their like have no answer, and nothing orders the requests of two connections: only a later answer on
  * the same connection says that the server has done what came before. */
 static void settle(struct muster_store *store) {
-    int64_t count = 0;
-    assert_int_equal(muster_store_num_keys(store, &count), 0);
+    const char *key = "settle";
+    bool is_there = false;
+    assert_int_equal(muster_store_check(store, &key, 1, &is_there), 0);
 }
 
 static void what_one_sets_the_other_gets(void **ctx) {
@@ -261,11 +344,11 @@ static void a_barrier_lets_all_through(void **ctx) {
     pthread_t thread;
     assert_int_equal(muster_store_barrier(scene->first, "alone", 1, PATIENCE_MS), 0);
     assert_int_equal(muster_store_barrier(scene->first, "incomplete", 2, 20), MUSTER_ETIMEOUT);
-    assert_get(scene->first, is_file(scene) ? "incomplete/num_members" : "incomplete", "1");
+    assert_get(scene->first, has_barriers(scene) ? "incomplete" : "incomplete/num_members", "1");
     assert_int_equal(pthread_create(&thread, NULL, arrive, scene->second), 0);
     assert_int_equal(muster_store_barrier(scene->first, "bar", 2, PATIENCE_MS), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_get(scene->first, is_file(scene) ? "bar/num_members" : "bar", "2");
+    assert_get(scene->first, has_barriers(scene) ? "bar" : "bar/num_members", "2");
     assert_int_equal(muster_store_barrier(scene->second, "bar", 2, 0), 0); /* whoever comes late passes */
 }
 
@@ -340,6 +423,55 @@ static void a_file_has_no_queues(void **ctx) {
     assert_int_equal(muster_store_queue_push(scene->first, "q", "x", 1), MUSTER_EUNSUPPORTED);
     assert_int_equal(muster_store_queue_pop(scene->first, "q", 0, &item), MUSTER_EUNSUPPORTED);
     assert_int_equal(muster_store_queue_length(scene->first, "q", &length), MUSTER_EUNSUPPORTED);
+}
+
+static void a_store_of_calls_lacks_some(void **ctx) {
+    struct scene *scene = *ctx;
+    struct muster_store_value item = {0};
+    int64_t number;
+    char **keys = NULL;
+    size_t key_count = 0;
+    assert_int_equal(muster_store_queue_push(scene->first, "q", "x", 1), MUSTER_EUNSUPPORTED);
+    assert_int_equal(muster_store_queue_pop(scene->first, "q", 0, &item), MUSTER_EUNSUPPORTED);
+    assert_int_equal(muster_store_queue_length(scene->first, "q", &number), MUSTER_EUNSUPPORTED);
+    assert_int_equal(muster_store_append(scene->first, "k", "x", 1), MUSTER_EUNSUPPORTED);
+    assert_non_null(strstr(muster_detail(), "a store of the program's own has no append"));
+    assert_int_equal(muster_store_num_keys(scene->first, &number), MUSTER_EUNSUPPORTED);
+    assert_int_equal(muster_store_list_keys(scene->first, &keys, &key_count), MUSTER_EUNSUPPORTED);
+}
+
+static int refuse_set(void *context, const char *key, const void *value, size_t len, int64_t timeout_ms) {
+    (void)key, (void)value, (void)len, (void)timeout_ms;
+    return muster_fail(MUSTER_ECONNECT, context);
+}
+
+static void what_a_function_says_is_told(void **ctx) {
+    (void)ctx;
+    struct muster_store_calls calls = passed_calls();
+    struct muster_store *store = NULL;
+    char sentence[] = "the cable is cut";
+    calls.set = refuse_set;
+    calls.close = NULL;
+    assert_int_equal(muster_store_open_calls(&calls, sentence, MUSTER_STORE_DEFAULT, &store), 0);
+    assert_int_equal(muster_store_set(store, "k", "x", 1), MUSTER_ECONNECT);
+    assert_string_equal(muster_detail(), sentence);
+    muster_store_close(store);
+    assert_int_equal(muster_fail(MUSTER_EINVAL, NULL), MUSTER_EINVAL);
+    assert_string_equal(muster_detail(), "");
+}
+
+static void calls_that_are_missing_are_refused(void **ctx) {
+    (void)ctx;
+    struct muster_store_calls calls = passed_calls();
+    struct muster_store *store = NULL;
+    assert_int_equal(muster_store_open_calls(NULL, NULL, 1, &store), MUSTER_EINVAL);
+    assert_int_equal(muster_store_open_calls(&calls, NULL, 1, NULL), MUSTER_EINVAL);
+    assert_int_equal(muster_store_open_calls(&calls, NULL, 0, &store), MUSTER_EINVAL);
+    calls.wait = NULL;
+    assert_int_equal(muster_store_open_calls(&calls, NULL, 1, &store), MUSTER_EINVAL);
+    calls.size = 0;
+    assert_int_equal(muster_store_open_calls(&calls, NULL, 1, &store), MUSTER_EINVAL);
+    assert_null(store);
 }
 
 static void the_end_of_the_server_is_told(void **ctx) {
@@ -604,23 +736,31 @@ static void processes_count_correctly_in_one_file(void **ctx) {
     {"tcp." #name, name, set_up_tcp, tear_down, NULL}, {                                                               \
         "file." #name, name, set_up_file, tear_down, NULL                                                              \
     }
+#define ON_ALL(name)                                                                                                   \
+    ON_BOTH(name), {                                                                                                   \
+        "calls." #name, name, set_up_calls, tear_down, NULL                                                            \
+    }
+#define ON_CALLS(name) cmocka_unit_test_setup_teardown(name, set_up_calls, tear_down)
 #define ON_TCP(name) cmocka_unit_test_setup_teardown(name, set_up_tcp, tear_down)
 #define ON_FILE(name) cmocka_unit_test_setup_teardown(name, set_up_file, tear_down)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        ON_BOTH(what_one_sets_the_other_gets),
-        ON_BOTH(numbers_add_up),
-        ON_BOTH(compare_set_follows_the_table),
+        ON_ALL(what_one_sets_the_other_gets),
+        ON_ALL(numbers_add_up),
+        ON_ALL(compare_set_follows_the_table),
         ON_BOTH(append_and_delete),
-        ON_BOTH(several_keys_at_once),
+        ON_ALL(several_keys_at_once),
         ON_BOTH(prefixes_nest_and_keys_are_listed),
-        ON_BOTH(waiting_in_vain_names_the_key),
-        ON_BOTH(a_wait_ends_when_the_keys_come),
-        ON_BOTH(a_barrier_lets_all_through),
-        ON_BOTH(a_barrier_behind_a_prefix_is_pytorchs),
-        ON_BOTH(limits_are_told_before_anything_happens),
-        ON_BOTH(threads_take_turns_on_one_store),
+        ON_ALL(waiting_in_vain_names_the_key),
+        ON_ALL(a_wait_ends_when_the_keys_come),
+        ON_ALL(a_barrier_lets_all_through),
+        ON_ALL(a_barrier_behind_a_prefix_is_pytorchs),
+        ON_ALL(limits_are_told_before_anything_happens),
+        ON_ALL(threads_take_turns_on_one_store),
+        ON_CALLS(a_store_of_calls_lacks_some),
+        cmocka_unit_test(what_a_function_says_is_told),
+        cmocka_unit_test(calls_that_are_missing_are_refused),
         ON_TCP(queues_are_first_in_first_out),
         ON_TCP(the_end_of_the_server_is_told),
         cmocka_unit_test(the_host_waits_for_the_workers),
