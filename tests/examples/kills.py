@@ -32,6 +32,7 @@ GPT = ("--n-layer=2", "--n-head=2", "--n-embd=36", "--block-size=32", "--batch=8
        "--save-every=0", "--sample=0", "--dropout=0.1")
 STARTED = re.compile(r"^rank (\d+) of (\d+): pid (\d+), restart (\d+)")
 STEPPED = re.compile(r"^step \d+/")
+LATE = "still waiting for a world"
 FOUND = re.compile(r"^from (?:step (\d+), which was in memory|memory of epoch \d+, step (\d+)): ")
 PATIENCE_S = 120
 KEPT = 2  # checkpoints in a folder
@@ -63,6 +64,7 @@ class Team:
     def __init__(self, layout, options, command):
         self.layout, self.options, self.command = layout, options, command
         self.lines, self.text, self.left, self.readers = queue.Queue(), "", 0, []
+        self.has_succeeded, self.late = False, []  # a job may end while an agent is replaced: nobody waits for the new one
         self.ports = []
         self.held = [self._hold(f"127.0.0.{1 + i}") for i in range(layout.hosts if layout.backend == "muster" else 1)]
         self.launchers = []
@@ -130,10 +132,18 @@ class Team:
             if line is None:
                 self.left -= 1
                 code = source.wait()
-                assert code in (0, -signal.SIGKILL), f"exit code {code}\n{self.text}"
+                assert code in (0, -signal.SIGKILL) or source in self.late, f"exit code {code}\n{self.text}"
+                self.has_succeeded |= code == 0
             else:
                 self.text += line
+                if self.has_succeeded and LATE in line:
+                    self._dismiss_late()
                 yield source, line
+
+    def _dismiss_late(self):
+        self.late += [launcher for launcher in self.launchers if launcher.poll() is None]
+        for launcher in self.late:
+            launcher.terminate()
 
     def kill(self, ranks, chance):
         """False when the victim has ended already."""
@@ -153,7 +163,7 @@ class Team:
         return True
 
     def codes(self):
-        return [launcher.wait() for launcher in self.launchers]
+        return [launcher.wait() for launcher in self.launchers if launcher not in self.late]
 
 
 def parent(pid):
