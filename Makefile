@@ -52,6 +52,10 @@ program: ## build the program alone, without tests and benchmarks
 	@$(call configure,$(BUILD),)
 	@$(call compile,$(BUILD)) --target muster
 
+.PHONY: backend
+backend: all ## build the backend "muster" of torch.distributed into build/python (docs/pytorch.md)
+	@MUSTER_BINARY=$(abspath $(BUILD))/muster tests/run-python tools/build-backend torch
+
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 

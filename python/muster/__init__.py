@@ -1,0 +1,1 @@
+"""Muster for Python: see muster.distributed for the backend of torch.distributed."""

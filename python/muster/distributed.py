@@ -1,0 +1,100 @@
+"""The backend "muster" of torch.distributed: init_process_group("muster").
+
+Importing this module registers it. With the package installed PyTorch imports it by itself, so that a program need not name it.
+
+MUSTER_AS_GLOO=1 in the environment makes it stand in for gloo: a program that asks for gloo, or that names no backend on a machine without
+GPUs, gets groups of this backend under the name gloo.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+__all__ = ["register", "stand_in_for_gloo"]
+
+_DEFAULT = datetime.timedelta(minutes=30)
+
+
+def _load():
+    """The extension, if it was compiled for this PyTorch."""
+    try:
+        from . import _built
+    except ImportError:
+        raise ImportError("muster was installed without its backend for PyTorch, since PyTorch was not there: pip install --force-reinstall "
+                          "--no-cache-dir --no-build-isolation builds it") from None
+    if _built.TORCH.split(".")[:2] != torch.__version__.split(".")[:2]:
+        raise ImportError(f"muster's backend was compiled for PyTorch {_built.TORCH}, and this is {torch.__version__}: pip install "
+                          "--force-reinstall --no-cache-dir --no-build-isolation builds it anew")
+    from . import _process_group
+    return _process_group
+
+
+_process_group = _load()
+
+from . import errors  # noqa: E402 - after PyTorch is known to fit
+
+
+def _create(given, options=None):
+    """For register_backend(): makes this rank's part of a group. Blocks until all ranks of it have come."""
+    timeout = getattr(options, "_timeout", None) or given.timeout
+    if not isinstance(timeout, datetime.timedelta):
+        timeout = datetime.timedelta(seconds=float(timeout))
+    return _process_group.create(given.store, given.group_rank, given.group_size, timeout, given.group_id)
+
+
+_monitored_barrier = c10d.monitored_barrier
+
+
+def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+    """torch.distributed.monitored_barrier(), which takes groups of gloo alone, for groups of this backend as well."""
+    if c10d._rank_not_in_group(group) or dist.get_backend(group) != "muster":
+        return _monitored_barrier(group, timeout, wait_all_ranks)
+    if timeout is None:
+        timeout = c10d._get_default_timeout(dist.Backend("gloo"))
+    elif not isinstance(timeout, datetime.timedelta):
+        timeout = datetime.timedelta(seconds=timeout)
+    return (group or c10d._get_default_group()).monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+
+
+class _StandIn(type):
+    """Of a class that makes groups of this backend, and that both kinds of groups are instances of."""
+
+    def __call__(cls, store, rank, size, timeout=None, **_):
+        return _process_group.create(store, rank, size, timeout or _DEFAULT, "gloo")
+
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, (cls._gloo, _process_group.ProcessGroupMuster))
+
+    def __getattr__(cls, name):
+        return getattr(cls._gloo, name)
+
+
+def stand_in_for_gloo() -> None:
+    """From now on groups of this process that ask for gloo are groups of this backend. All ranks must do so."""
+    gloo = getattr(c10d, "ProcessGroupGloo", None)
+    if gloo is None or isinstance(gloo, _StandIn):
+        return
+    c10d.ProcessGroupGloo = _StandIn("ProcessGroupGloo", (), {"_gloo": gloo, "__module__": c10d.__name__})
+
+
+def register() -> None:
+    """Makes "muster" known to torch.distributed. May be called again."""
+    if "MUSTER" in dist.Backend._plugins:
+        return
+    _process_group.set_errors(errors.make, errors.make_monitored)
+    dist.Backend.register_backend("muster", _create, extended_api=True, devices=["cpu"])
+    dist.monitored_barrier = c10d.monitored_barrier = monitored_barrier
+    if os.environ.get("MUSTER_AS_GLOO", "0") not in ("", "0"):
+        stand_in_for_gloo()
+    if os.environ.get("TORCH_DISTRIBUTED_USE_TORCHCOMMS", "0") not in ("", "0"):
+        warnings.warn("TORCH_DISTRIBUTED_USE_TORCHCOMMS is set: PyTorch then takes no backend from a package, and not this one either",
+                      stacklevel=2)
+
+
+register()

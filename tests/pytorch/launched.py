@@ -1,0 +1,23 @@
+"""What test_launched.py starts under a launcher: a script that asks for the backend in its first argument ("": for none)."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
+    import muster.distributed  # noqa: F401
+
+dist.init_process_group(*sys.argv[1:2] if sys.argv[1] else ())
+kind = type(dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))).__name__
+tensor = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(tensor)
+if dist.get_backend() in ("gloo", "muster"):  # PyTorch asks for the name alone
+    dist.monitored_barrier()
+pair = dist.new_group([0, 1])
+dist.all_reduce(tensor, group=pair)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+model(torch.ones(1, 2)).sum().backward()
+os.write(1, f"{dist.get_backend()} {kind} {int(tensor)}\n".encode())  # in one piece
+dist.destroy_process_group()

@@ -1,0 +1,119 @@
+"""For tests of the backend: functions that run as the ranks of a group, in processes forked from one that has imported PyTorch."""
+
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.path.dirname(os.path.abspath(os.environ.get("MUSTER_BINARY", os.path.join(TOP, "build", "muster"))))
+PACKAGE = os.path.join(BUILD, "python")
+sys.path.insert(0, PACKAGE)
+os.environ["OMP_NUM_THREADS"] = "1"  # a pool of threads would not survive a fork
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), "none"))
+
+warnings.simplefilter("ignore")  # PyTorch's own about names that change
+
+import torch  # noqa: E402
+import torch._dynamo  # noqa: E402,F401 - DistributedDataParallel imports it: once, not in every rank
+import torch.distributed as dist  # noqa: E402
+
+if not os.path.exists(os.path.join(PACKAGE, "muster", "_built.py")):
+    print("SKIP: the backend was not built (tools/build-backend)")
+    sys.exit(77)
+import muster.distributed  # noqa: E402,F401
+
+PATIENCE_S = 110
+
+
+class Ranks:
+    """Ranks that run."""
+
+    def __init__(self, pids, pipes):
+        self.pids, self.pipes, self.ended = pids, pipes, {}
+
+    def kill(self, rank, number=signal.SIGKILL):
+        os.kill(self.pids[rank], number)
+
+    def result(self, rank):
+        """What the rank's function returned; its traceback as an error. None: it was killed."""
+        if rank not in self.ended:
+            with os.fdopen(self.pipes[rank], "rb") as pipe:
+                data = pipe.read()
+            os.waitpid(self.pids[rank], 0)
+            self.ended[rank] = pickle.loads(data) if data else (True, None)
+        good, value = self.ended[rank]
+        if not good:
+            raise AssertionError(f"rank {rank}: {value}")
+        return value
+
+
+def _be(rank, size, function, backend, where, timeout, pipe):
+    signal.alarm(PATIENCE_S)
+    try:
+        if backend:
+            dist.init_process_group(backend, init_method=f"file://{where}", rank=rank, world_size=size, timeout=timeout)
+        value = True, function(rank, size)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    except BaseException:  # noqa: BLE001 - the test is to hear of it
+        value = False, traceback.format_exc()
+    with os.fdopen(pipe, "wb") as out:
+        pickle.dump(value, out)
+
+
+@contextlib.contextmanager
+def start(size, function, backend="muster", timeout=None):
+    """Ranks that run function(rank, size) in a group of `backend` (None: they make it themselves)."""
+    pids, pipes = [], []
+    with tempfile.TemporaryDirectory(prefix="muster-ranks-") as folder:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for rank in range(size):
+            reader, writer = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(reader)
+                _be(rank, size, function, backend, os.path.join(folder, "store"), timeout, writer)
+                sys.stdout.flush()
+                os._exit(0)
+            os.close(writer)
+            pids.append(pid)
+            pipes.append(reader)
+        ranks = Ranks(pids, pipes)
+        try:
+            yield ranks
+            for rank in range(size):
+                ranks.result(rank)
+        finally:
+            for rank in range(size):
+                if rank not in ranks.ended:
+                    os.kill(pids[rank], signal.SIGKILL)
+                    os.waitpid(pids[rank], 0)
+
+
+def run(size, function, backend="muster", timeout=None):
+    """The results of all ranks, in their order."""
+    with start(size, function, backend, timeout) as ranks:
+        return [ranks.result(rank) for rank in range(size)]
+
+
+def main(names):
+    """Runs the functions test_... of a module, each with a line."""
+    failed = []
+    for name, test in list(names.items()):
+        if name.startswith("test_") and (len(sys.argv) < 2 or any(one in name for one in sys.argv[1:])):
+            begun = time.monotonic()
+            try:
+                test()
+                print(f"ok {name} ({time.monotonic() - begun:.1f} s)", flush=True)
+            except Exception:  # noqa: BLE001
+                traceback.print_exc()
+                failed.append(name)
+                print(f"FAILED {name}", flush=True)
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)

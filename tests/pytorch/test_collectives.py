@@ -1,0 +1,322 @@
+# needs: torch
+# timeout: 300
+"""Every call of the backend "muster" against what PyTorch computes without it: all element types and reductions, blocking and not,
+contiguous tensors and others, equal and unequal sizes, sub-groups, objects, sparse tensors."""
+
+import itertools
+
+import ranks
+import torch
+import torch.distributed as dist
+
+SIZE = 3
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+REDUCED = FLOATS + INTEGERS
+MOVED = REDUCED + [torch.bool, torch.complex64, torch.float8_e4m3fn]
+
+
+def values(rank, dtype, shape=(4, 3)):
+    """Small numbers, other ones on every rank: sums are exact in every type."""
+    count = 1
+    for one in shape:
+        count *= one
+    whole = (torch.arange(count) * 7 + rank * 5) % 4
+    return whole.reshape(shape).to(dtype)
+
+
+def strange(tensor):
+    """The same values, not one after the other in memory."""
+    return torch.stack([tensor, tensor], dim=-1)[..., 0]
+
+
+def forms(rank, dtype):
+    plain = values(rank, dtype)
+    yield plain.clone()
+    yield strange(plain)
+    yield plain.t().contiguous().t()  # dense, in another order
+    yield plain.flatten()[:0]
+    yield plain.flatten()[0]
+
+
+def mixed(rank, size):
+    """Ranks whose tensors have other strides: elements meet by their place in the tensor, not in memory."""
+    one = values(rank, torch.float32)
+    one = one.t().contiguous().t() if rank == 1 else one
+    dist.all_reduce(one)
+    equal(one, sum(values(other, torch.float32) for other in range(size)))
+
+
+def test_strides_may_differ():
+    ranks.run(SIZE, mixed)
+
+
+def finish(work):
+    if work is not None:
+        assert work.wait()
+
+
+def equal(found, expected):
+    assert found.dtype == expected.dtype and found.shape == expected.shape, (found, expected)
+    same = torch.equal(found.view(torch.uint8) if found.dtype == torch.float8_e4m3fn else found,
+                       expected.view(torch.uint8) if found.dtype == torch.float8_e4m3fn else expected)
+    assert same, (found, expected)
+
+
+REDUCTIONS = {
+    dist.ReduceOp.SUM: lambda all_: sum(all_[1:], all_[0]),
+    dist.ReduceOp.PRODUCT: lambda all_: all_[0] * all_[1] * all_[2],
+    dist.ReduceOp.MIN: lambda all_: torch.stack(all_).amin(0),
+    dist.ReduceOp.MAX: lambda all_: torch.stack(all_).amax(0),
+}
+BITS = {
+    dist.ReduceOp.BAND: lambda all_: all_[0] & all_[1] & all_[2],
+    dist.ReduceOp.BOR: lambda all_: all_[0] | all_[1] | all_[2],
+    dist.ReduceOp.BXOR: lambda all_: all_[0] ^ all_[1] ^ all_[2],
+}
+
+
+def expected_of(form, dtype, reduce):
+    return reduce([list(forms(rank, dtype))[form] for rank in range(SIZE)])
+
+
+def reductions(rank, size):
+    for dtype, later in itertools.product(REDUCED, (False, True)):
+        kinds = REDUCTIONS | (BITS if dtype in INTEGERS else {})
+        for operation, reduce in kinds.items():
+            for form, tensor in enumerate(forms(rank, dtype)):
+                expected = expected_of(form, dtype, reduce)
+                one = tensor.clone() if tensor.is_contiguous() else tensor
+                finish(dist.all_reduce(one, operation, async_op=later))
+                equal(one, expected)
+                other = list(forms(rank, dtype))[form]
+                finish(dist.reduce(other, 1, operation, async_op=later))
+                equal(other, expected if rank == 1 else list(forms(rank, dtype))[form])
+        sums = REDUCTIONS[dist.ReduceOp.SUM]([values(one, dtype, (size * 2, 3)) for one in range(size)])
+        out = torch.empty(2, 3, dtype=dtype)
+        finish(dist.reduce_scatter_tensor(out, values(rank, dtype, (size * 2, 3)), async_op=later))
+        equal(out, sums[2 * rank:2 * rank + 2])
+        wide = strange(torch.empty(2, 3, dtype=dtype))
+        finish(dist.reduce_scatter(wide, list(strange(values(rank, dtype, (size * 2, 3))).split(2)), async_op=later))
+        equal(wide, sums[2 * rank:2 * rank + 2])
+        parts = list(values(rank, dtype, (6, 3)).split([1, 2, 3]))  # unequal
+        wide = torch.empty(rank + 1, 3, dtype=dtype)
+        finish(dist.reduce_scatter(wide, parts, async_op=later))
+        sums = REDUCTIONS[dist.ReduceOp.SUM]([values(one, dtype, (6, 3)) for one in range(size)])
+        equal(wide, sums.split([1, 2, 3])[rank])
+    for dtype in FLOATS:
+        mean = values(rank, dtype)
+        dist.all_reduce(mean, dist.ReduceOp.AVG)
+        exact = sum(values(one, torch.float64) for one in range(size)) / size
+        assert torch.allclose(mean.double(), exact, atol=0.01), (mean, exact)
+        scaled = values(rank, dtype)
+        dist.all_reduce(scaled, dist._make_nccl_premul_sum(0.5))
+        equal(scaled, (sum(values(one, torch.float64) for one in range(size)) / 2).to(dtype))
+    truth = torch.tensor([rank == 0, True, False])
+    for operation, told in ((dist.ReduceOp.SUM, [True, True, False]), (dist.ReduceOp.PRODUCT, [False, True, False]),
+                            (dist.ReduceOp.MIN, [False, True, False]), (dist.ReduceOp.MAX, [True, True, False]),
+                            (dist.ReduceOp.BAND, [False, True, False]), (dist.ReduceOp.BOR, [True, True, False])):
+        one = truth.clone()
+        dist.all_reduce(one, operation)
+        equal(one, torch.tensor(told))
+    whole = torch.complex(values(rank, torch.float32), values(rank + 1, torch.float32))
+    dist.all_reduce(whole)
+    equal(whole, sum(torch.complex(values(one, torch.float32), values(one + 1, torch.float32)) for one in range(size)))
+
+
+def test_reductions():
+    ranks.run(SIZE, reductions)
+
+
+def movements(rank, size):
+    for dtype, later in itertools.product(MOVED, (False, True)):
+        for form in range(3):
+            tensor = list(forms(rank, dtype))[form] if dtype != torch.float8_e4m3fn else values(rank, dtype)
+            from_1 = list(forms(1, dtype))[form] if dtype != torch.float8_e4m3fn else values(1, dtype)
+            all_ = [list(forms(one, dtype))[form] if dtype != torch.float8_e4m3fn else values(one, dtype) for one in range(size)]
+            copy = tensor.clone() if tensor.is_contiguous() else tensor
+            finish(dist.broadcast(copy, 1, async_op=later))
+            equal(copy, from_1)
+            tensor = list(forms(rank, dtype))[form] if dtype != torch.float8_e4m3fn else values(rank, dtype)
+            found = [torch.empty_like(tensor) for _ in range(size)]
+            finish(dist.all_gather(found, tensor, async_op=later))
+            for one, expected in zip(found, all_):
+                equal(one, expected)
+            found = [torch.empty_like(tensor) for _ in range(size)] if rank == 2 else None
+            finish(dist.gather(tensor, found, 2, async_op=later))
+            for one, expected in zip(found or [], all_):
+                equal(one, expected)
+            part = torch.empty_like(tensor)
+            finish(dist.scatter(part, [one.clone() for one in all_] if rank == 0 else None, 0, async_op=later))
+            equal(part, all_[rank])
+        whole = torch.empty(size * 4, 3, dtype=dtype)
+        finish(dist.all_gather_into_tensor(whole, values(rank, dtype), async_op=later))
+        for one in range(size):
+            equal(whole[4 * one:4 * one + 4], values(one, dtype))
+        unequal = [torch.empty(one + 1, 3, dtype=dtype) for one in range(size)]
+        finish(dist.all_gather(unequal, values(rank, dtype, (rank + 1, 3)), async_op=later))
+        for one in range(size):
+            equal(unequal[one], values(one, dtype, (one + 1, 3)))
+        out = torch.empty(size, 3, dtype=dtype)
+        finish(dist.all_to_all_single(out, values(rank, dtype, (size, 3)), async_op=later))
+        for one in range(size):
+            equal(out[one], values(one, dtype, (size, 3))[rank])
+        sends, receives = [1, 2, 3], [rank + 1] * size  # rank r gets r + 1 rows from everybody
+        out = torch.empty(sum(receives), 2, dtype=dtype)
+        finish(dist.all_to_all_single(out, values(rank, dtype, (6, 2)), receives, sends, async_op=later))
+        for one in range(size):
+            equal(out.split(receives)[one], values(one, dtype, (6, 2)).split(sends)[rank])
+        outs = [torch.empty(rank + 1, 2, dtype=dtype) for _ in range(size)]
+        finish(dist.all_to_all(outs, list(values(rank, dtype, (6, 2)).split(sends)), async_op=later))
+        for one in range(size):
+            equal(outs[one], values(one, dtype, (6, 2)).split(sends)[rank])
+
+
+def test_movements():
+    ranks.run(SIZE, movements)
+
+
+def messages(rank, size):
+    for dtype in MOVED:
+        for form in range(2):
+            tensor = list(forms(rank, dtype))[form] if dtype != torch.float8_e4m3fn else values(rank, dtype)
+            before = (rank - 1) % size
+            into = torch.empty_like(tensor)
+            works = [dist.isend(tensor, (rank + 1) % size, tag=3), dist.irecv(into, before, tag=3)]
+            for work in works:
+                work.wait()
+            equal(into, list(forms(before, dtype))[form] if dtype != torch.float8_e4m3fn else values(before, dtype))
+            into = torch.empty_like(tensor)
+            works = dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, (rank + 1) % size),
+                                            dist.P2POp(dist.irecv, into, before)])
+            for work in works:
+                work.wait()
+            equal(into, list(forms(before, dtype))[form] if dtype != torch.float8_e4m3fn else values(before, dtype))
+    if rank == 0:
+        seen = set()
+        for _ in range(size - 1):
+            number = torch.zeros(1, dtype=torch.int64)
+            source = dist.recv(number)
+            assert int(number) == source
+            seen.add(source)
+        assert seen == {1, 2}
+    else:
+        dist.send(torch.tensor([rank]), 0)
+    large = torch.full((1 << 20,), float(rank))
+    if rank == 0:
+        dist.send(large, 1)
+    elif rank == 1:
+        into = torch.empty(1 << 20)
+        work = dist.irecv(into, 0)
+        while not work.is_completed():
+            pass
+        assert work.is_success() and bool((into == 0).all())
+    dropped = dist.isend(torch.tensor([1]), (rank + 1) % size, tag=9)
+    into = torch.empty(1, dtype=torch.int64)
+    dist.recv(into, (rank - 1) % size, tag=9)
+    del dropped  # nobody waits for it
+
+
+def test_messages():
+    ranks.run(SIZE, messages)
+
+
+def others(rank, size):
+    dist.barrier()
+    assert dist.barrier(async_op=True).wait()
+    dist.monitored_barrier()
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * 1000 * rank})
+    assert [one["rank"] for one in objects] == list(range(size))
+    box = [{"from": rank}]
+    dist.broadcast_object_list(box, src=2)
+    assert box == [{"from": 2}]
+    mine = [None]
+    dist.scatter_object_list(mine, [[one] for one in range(size)] if rank == 0 else None, src=0)
+    assert mine == [[rank]]
+    gathered = [None] * size if rank == 1 else None
+    dist.gather_object((rank,), gathered, dst=1)
+    assert gathered is None or gathered == [(0,), (1,), (2,)]
+
+    tensors = [torch.full((n,), float(rank + n)) for n in (1, 4, 2)]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for n, tensor in zip((1, 4, 2), tensors):
+        assert bool((tensor == sum(one + n for one in range(size))).all()), tensor
+    lists = [torch.empty(size * n) for n in (1, 2)]
+    with dist._coalescing_manager():
+        for n, into in zip((1, 2), lists):
+            dist.all_gather_into_tensor(into, torch.full((n,), float(rank)))
+    for n, into in zip((1, 2), lists):
+        assert into.tolist() == [float(one) for one in range(size) for _ in range(n)]
+
+    index = torch.tensor([[0, rank + 1], [1, rank]])
+    sparse = torch.sparse_coo_tensor(index, torch.tensor([1.0, float(rank)]), (5, 4))
+    expected = sum(torch.sparse_coo_tensor(torch.tensor([[0, one + 1], [1, one]]), torch.tensor([1.0, float(one)]), (5, 4)).to_dense()
+                   for one in range(size))
+    dist.all_reduce(sparse)
+    equal(sparse.to_dense(), expected)
+
+    pair = dist.new_group([0, 2])
+    if rank != 1:
+        tensor = torch.tensor([rank])
+        dist.all_reduce(tensor, group=pair)
+        assert int(tensor) == 2 and dist.get_backend(pair) == "muster"
+    alone = dist.new_group([rank], use_local_synchronization=True)
+    tensor = torch.tensor([rank])
+    dist.all_reduce(tensor, group=alone)
+    assert int(tensor) == rank
+
+    future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+    assert future.then(lambda done: done.value()[0] * 2).wait().tolist() == [2.0 * size] * 2
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+    work.wait()
+    assert work.get_future().wait()[0].tolist() == [float(size)] * 2  # of one that is done
+    assert work.is_completed() and work.is_success()
+    for wrong in (lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.BAND),
+                  lambda: dist.all_gather_into_tensor(torch.empty(1), torch.empty(1)),
+                  lambda: dist.all_reduce(torch.ones(1, dtype=torch.float8_e4m3fn)),
+                  lambda: dist.all_to_all_single(torch.empty(2), torch.empty(2), [1, 1], [1, 1])):
+        try:
+            wrong()
+        except (RuntimeError, TypeError, ValueError) as error:
+            assert str(error), error
+        else:
+            raise AssertionError("a wrong call was taken")
+    dist.barrier()  # none of these has failed the group
+
+
+def test_others():
+    ranks.run(SIZE, others)
+
+
+def again(rank, size):
+    """A second life of the default group, at the same store."""
+    for turn in range(3):
+        tensor = torch.tensor([rank + turn])
+        dist.all_reduce(tensor)
+        assert int(tensor) == 3 + 3 * turn
+        store = dist.distributed_c10d._get_default_store()
+        dist.destroy_process_group()
+        dist.init_process_group("muster", store=store, rank=rank, world_size=size)
+
+
+def test_groups_that_end_and_begin_again():
+    ranks.run(SIZE, again)
+
+
+def profiled(rank, size):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        dist.all_reduce(torch.ones(2))
+        dist.broadcast(torch.ones(2), 0, async_op=True).wait()
+    names = {event.name for event in profile.events()}
+    assert {"muster:all_reduce", "muster:broadcast"} <= names, names
+
+
+def test_profiling_titles():
+    ranks.run(SIZE, profiled)
+
+
+if __name__ == "__main__":
+    ranks.main(globals())
