@@ -21,12 +21,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
-#include <list>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -51,13 +53,61 @@ constexpr Milliseconds kLook{250}; // between two looks at whether a signal has 
 PyObject *make_error = nullptr;           // (code, sentence)
 PyObject *make_monitored_error = nullptr; // (code, sentence, rank, all ranks?, time-out in ms)
 
+// Threads of the library outlive Python's last moments in programs that do not destroy their groups. From end_python() on
+// none of them touches Python any more.
+std::atomic<bool> python_ends{false};
+std::atomic<int> in_python{0};
+
+// Python's lock, or false when Python is about to end.
+class PythonSection {
+  public:
+    PythonSection() {
+        in_python++;
+        if (!python_ends) {
+            locked_ = std::make_unique<pybind11::gil_scoped_acquire>();
+        }
+    }
+    ~PythonSection() {
+        locked_.reset();
+        in_python--;
+    }
+    PythonSection(const PythonSection &) = delete;
+    PythonSection &operator=(const PythonSection &) = delete;
+    explicit operator bool() const { return locked_ != nullptr; }
+
+  private:
+    std::unique_ptr<pybind11::gil_scoped_acquire> locked_;
+};
+
+// By Python's atexit, before it begins to take itself apart; waits for those who are in it.
+void end_python() {
+    python_ends = true;
+    pybind11::gil_scoped_release unlocked;
+    for (int looks = 0; looks < 1000 && in_python > 0; looks++) {
+        std::this_thread::sleep_for(Milliseconds(1));
+    }
+}
+
+// Around what may wait for a thread that wants Python's lock, where this thread may have it.
+class WithoutLock {
+  public:
+    WithoutLock() {
+        if (!python_ends && PyGILState_Check() != 0) {
+            unlocked_ = std::make_unique<pybind11::gil_scoped_release>();
+        }
+    }
+
+  private:
+    std::unique_ptr<pybind11::gil_scoped_release> unlocked_;
+};
+
 // Did a signal's handler raise? Only the main thread runs handlers. Takes Python's lock.
 bool signal_has_raised(std::shared_ptr<python_error> *out) {
     if (static_cast<pid_t>(syscall(SYS_gettid)) != getpid()) {
         return false;
     }
-    pybind11::gil_scoped_acquire locked;
-    if (PyErr_CheckSignals() == 0) {
+    PythonSection python;
+    if (!python || PyErr_CheckSignals() == 0) {
         return false;
     }
     auto error = std::make_shared<python_error>();
@@ -82,12 +132,18 @@ std::exception_ptr carry(PyObject *made, const std::string &sentence) {
 
 // The exception for a failed call of libmuster.
 std::exception_ptr failure(int code, const std::string &sentence) {
-    pybind11::gil_scoped_acquire locked;
+    PythonSection python;
+    if (!python) {
+        return std::make_exception_ptr(std::runtime_error(sentence));
+    }
     return carry(make_error ? PyObject_CallFunction(make_error, "is", code, sentence.c_str()) : nullptr, sentence);
 }
 
 std::exception_ptr monitored_failure(int code, const std::string &sentence, int rank, bool all_ranks, int64_t timeout_ms) {
-    pybind11::gil_scoped_acquire locked;
+    PythonSection python;
+    if (!python) {
+        return std::make_exception_ptr(std::runtime_error(sentence));
+    }
     return carry(make_monitored_error ? PyObject_CallFunction(make_monitored_error, "isiOL", code, sentence.c_str(), rank,
                                                               all_ranks ? Py_True : Py_False,
                                                               static_cast<long long>(timeout_ms))
@@ -278,7 +334,24 @@ class Group {
     Group(const Group &) = delete;
     Group &operator=(const Group &) = delete;
 
+    // Of one that the progress thread is the last to use: that thread cannot wait for its own end.
+    static void end(Group *group) {
+        if (completes_a_call) {
+            std::thread([group] { delete group; }).detach();
+        } else {
+            delete group;
+        }
+    }
+
+    static thread_local bool completes_a_call;
+
     ~Group() {
+        WithoutLock unlocked;
+        for (auto &blocks : spare_) {
+            for (void *memory : blocks.second) {
+                muster_free(group_, memory);
+            }
+        }
         muster_group_free(group_);
         muster_store_close(store_);
     }
@@ -290,6 +363,32 @@ class Group {
         std::shared_ptr<python_error> raised = std::atomic_exchange(&interrupted_, {});
         raised = raised ? raised : calls_.interrupted;
         return raised ? std::make_exception_ptr(python_error(*raised)) : failure(code, sentence);
+    }
+
+    // Memory of muster_alloc(), which the ranks of the host share. To make it takes the kernel long, so what is freed is
+    // kept for the next that want as much.
+    void *allocate(size_t bytes) {
+        size_t rounded = block_of(bytes);
+        {
+            std::lock_guard<std::mutex> locked(spare_mutex_);
+            std::vector<void *> &blocks = spare_[rounded];
+            if (!blocks.empty()) {
+                void *memory = blocks.back();
+                blocks.pop_back();
+                return memory;
+            }
+        }
+        void *memory = nullptr;
+        int code = muster_alloc(group_, rounded, &memory);
+        if (code != MUSTER_OK) {
+            fail(code);
+        }
+        return memory;
+    }
+
+    void release(void *memory, size_t bytes) {
+        std::lock_guard<std::mutex> locked(spare_mutex_);
+        spare_[block_of(bytes)].push_back(memory);
     }
 
     void keep(std::shared_ptr<python_error> raised) { std::atomic_store(&interrupted_, std::move(raised)); }
@@ -312,6 +411,17 @@ class Group {
         return options;
     }
 
+    // Eight sizes between two powers of two.
+    static size_t block_of(size_t bytes) {
+        size_t step = 64;
+        while (step * 16 < bytes) {
+            step *= 2;
+        }
+        return std::max<size_t>((bytes + step - 1) / step, 1) * step;
+    }
+
+    std::mutex spare_mutex_;
+    std::map<size_t, std::vector<void *>> spare_; // by their bytes
     StoreCalls calls_;
     std::string name_;
     std::shared_ptr<python_error> interrupted_;
@@ -319,6 +429,8 @@ class Group {
     muster_group *group_ = nullptr;
     std::shared_ptr<Group> from_;
 };
+
+thread_local bool Group::completes_a_call = false;
 
 // ---- tensors ----
 
@@ -674,6 +786,7 @@ class MessageWork : public Work {
 
     ~MessageWork() override {
         if (handle_) { // nobody has waited: its buffer is borrowed until it is over
+            WithoutLock unlocked;
             (void)muster_work_wait(&handle_);
         }
     }
@@ -764,7 +877,7 @@ class ProcessGroupMuster : public c10d::Backend {
     ProcessGroupMuster(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
                        const c10::intrusive_ptr<Options> &options, const std::string &name)
         : Backend(rank, size), options_(options),
-          group_(std::make_shared<Group>(store, rank, size, options->timeout, name)) {
+          group_(new Group(store, rank, size, options->timeout, name), Group::end) {
         init();
     }
 
@@ -1195,7 +1308,7 @@ class ProcessGroupMuster : public c10d::Backend {
         if (code != MUSTER_OK) {
             std::rethrow_exception(group_->reason(code, muster_detail()));
         }
-        return c10::make_intrusive<ProcessGroupMuster>(std::make_shared<Group>(group_, made),
+        return c10::make_intrusive<ProcessGroupMuster>(std::shared_ptr<Group>(new Group(group_, made), Group::end),
                                                        c10::make_intrusive<Options>(timeout));
     }
 
@@ -1220,15 +1333,10 @@ class ProcessGroupMuster : public c10d::Backend {
     bool supportsTensorAlloc(c10::DeviceIndex /*index*/) override { return true; }
 
     Tensor allocateTensor(long size, at::TensorOptions options) override {
-        void *memory = nullptr;
         std::shared_ptr<Group> group = group_;
         size_t bytes = static_cast<size_t>(size) * options.dtype().itemsize();
-        int code = muster_alloc(group->get(), std::max<size_t>(bytes, 1), &memory);
-        if (code != MUSTER_OK) {
-            fail(code);
-        }
         return at::from_blob(
-            memory, {size}, [group](void *freed) { muster_free(group->get(), freed); }, options);
+            group->allocate(bytes), {size}, [group, bytes](void *memory) { group->release(memory, bytes); }, options);
     }
 
   private:
@@ -1356,8 +1464,15 @@ class ProcessGroupMuster : public c10d::Backend {
             work->complete_or_throw(code, submitted->call);
         }
         auto then = [](void *context, int result, const char *detail) {
-            std::unique_ptr<Submitted> done(static_cast<Submitted *>(context));
-            done->work->complete(result, detail, done->call);
+            in_python++;
+            if (!python_ends) { // else nobody waits, and to free a tensor may take Python's lock
+                Group::completes_a_call = true;
+                std::unique_ptr<Submitted> done(static_cast<Submitted *>(context));
+                done->work->complete(result, detail, done->call);
+                done.reset();
+                Group::completes_a_call = false;
+            }
+            in_python--;
         };
         (void)muster_work_then(&handle, then, submitted.release());
     }
@@ -1496,5 +1611,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
             make_monitored_error = monitored.release().ptr();
         },
         "The functions of muster/errors.py that make what failed calls raise.");
+    module.def("end_python", &end_python, "For atexit: threads of the library leave Python alone from now on.");
     module.def("library_version", [] { return std::string(muster_version_text()); });
 }

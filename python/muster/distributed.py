@@ -8,6 +8,7 @@ GPUs, gets groups of this backend under the name gloo.
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import os
 import warnings
@@ -88,6 +89,7 @@ def register() -> None:
     if "MUSTER" in dist.Backend._plugins:
         return
     _process_group.set_errors(errors.make, errors.make_monitored)
+    atexit.register(_process_group.end_python)
     dist.Backend.register_backend("muster", _create, extended_api=True, devices=["cpu"])
     dist.monitored_barrier = c10d.monitored_barrier = monitored_barrier
     if os.environ.get("MUSTER_AS_GLOO", "0") not in ("", "0"):

@@ -15,13 +15,17 @@ MUSTER_RUN = [MUSTER, "run", "--standalone", "--nproc-per-node=2"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
 
 
-def lines(launcher, backend, **variables):
+def started(launcher, script, *arguments, **variables):
     environment = dict(os.environ, PYTHONPATH=ranks.PACKAGE, PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1", **variables)
     environment.pop("MUSTER_AS_GLOO", None) if "MUSTER_AS_GLOO" not in variables else None
-    done = subprocess.run([*launcher, os.path.join(HERE, "launched.py"), backend], env=environment, text=True, stdout=subprocess.PIPE,
+    done = subprocess.run([*launcher, os.path.join(HERE, script), *arguments], env=environment, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
-    return sorted(line for line in done.stdout.splitlines() if " ProcessGroup" in line)
+    return sorted(done.stdout.splitlines())
+
+
+def lines(launcher, backend, **variables):
+    return [line for line in started(launcher, "launched.py", backend, **variables) if " ProcessGroup" in line]
 
 
 def test_by_name():
@@ -37,6 +41,11 @@ def test_in_place_of_gloo():
     assert lines(MUSTER_RUN, "", MUSTER_AS_GLOO="1") == ["undefined ProcessGroupMuster 6"] * 2
     assert lines(MUSTER_RUN, "cpu:gloo", MUSTER_AS_GLOO="1") == ["cpu:gloo ProcessGroupMuster 6"] * 2
     assert lines(MUSTER_RUN, "gloo") == ["gloo ProcessGroupGloo 6"] * 2
+
+
+def test_untidy_ends():
+    for way in ("abruptly", "with works", "with messages") * 2:
+        assert started(MUSTER_RUN, "ending.py", way) == ["at the end"] * 2
 
 
 def test_one_that_does_not_fit_is_told():
