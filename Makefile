@@ -168,6 +168,11 @@ soak-kept: all ## kill COUNT (1112) ranks, guardians and hosts in each of nine k
 	    MUSTER_BINARY=$(abspath $(BUILD))/muster python3 tests/examples/kills.py --count $(or $(COUNT),1112) --program $$way $(if $(SEED),--seed $(SEED)) || exit 1; \
 	done
 
+.PHONY: soak-pytorch
+soak-pytorch: backend ## kill, stop and fail COUNT (300) ranks in calls of torch.distributed, and make GROUPS (10000) groups
+	@MUSTER_BINARY=$(abspath $(BUILD))/muster $(MUSTER_TEST_PYTHON) tests/pytorch/soak --count $(or $(COUNT),300) --groups $(or $(GROUPS),10000) \
+	    $(if $(SEED),--seed $(SEED))
+
 soak-pauses: all ## SOAK_ARGS pause whole jobs of every backend for up to a minute (four minutes)
 	@tests/regress/soak-pauses $(SOAK_ARGS)
 

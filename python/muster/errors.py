@@ -35,7 +35,7 @@ class PeerError(MusterError):
 
 
 class TimeoutError(MusterError):  # noqa: A001 - it is only seen as muster.errors.TimeoutError
-    """Not all ranks came in time. `missing`: their numbers in the group; empty where that is not known."""
+    """Not all ranks came in time, or some got stuck in the call. `missing`: their numbers in the group; empty where that is not known."""
 
     missing: list[int]
 
@@ -83,7 +83,7 @@ def make(code: int, sentence: str, text: str | None = None) -> MusterError:
             error.rank, error.pid, error.host = int(who.group(1)), int(who.group(2)), who.group(3)
     if isinstance(error, TimeoutError):
         missing = _MISSING.search(sentence)
-        error.missing = _numbers(missing.group(1)) if missing else []
+        error.missing = _numbers(missing.group(1)) if missing else sorted({int(who.group(1)) for who in _WHO.finditer(sentence)})
     return error
 
 

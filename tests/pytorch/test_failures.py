@@ -103,6 +103,18 @@ def be_late(rank, size):
     assert error.missing == [1] and error.operation == "all_reduce", vars(error)
 
 
+def test_sentences_are_understood():
+    stuck = errors.make(-4, "all_reduce of 4 float32, sum (call 44 of group '0', begun 1.000 s ago): not done within 1.000 s; all ranks "
+                            "have begun it; rank 1 (pid 30393 on host vm) is stopped by a signal; rank 3 (root rank 7) (pid 9 on host b) is "
+                            "held in the kernel")
+    assert stuck.missing == [1, 3] and stuck.operation == "all_reduce", vars(stuck)
+    late = errors.make(-4, "rank 0: barrier (call 1 of group 'x', begun 1 s ago): not done within 1 s; these ranks did not come: 1-3, 5; rank 1 "
+                           "(pid 3 on host vm) is alive")
+    assert late.missing == [1, 2, 3, 5] and late.operation == "barrier", vars(late)
+    other = errors.make(-2, "no memory for a group")
+    assert type(other) is errors.MusterError and other.code == -2 and other.operation is None
+
+
 def test_a_late_rank_is_listed():
     ranks.run(3, be_late, timeout=SHORT)
 
