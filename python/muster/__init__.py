@@ -15,6 +15,9 @@ In a worker:
 
 Around a job:
 
+    muster.launch(config, function)(1, 2)      what PyTorch's elastic_launch does, by Muster: {rank: returned value}
+    muster.hook.install()                      programs that call PyTorch's launcher in their own process get Muster; so does
+                                               MUSTER_LAUNCH=1 in the environment, without a change of the program
     muster.status("node0:29400")               how a job does now, as `muster status --json` tells it
     muster.snapshot.load("snapshots").tensors  what libmuster's programs have saved, as numpy arrays
 
@@ -38,19 +41,20 @@ from ._stop import stop_requested
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from . import snapshot
+    from . import hook, snapshot
+    from ._launch import launch
     from ._record import record, record_error
     from ._status import status
     from ._store import Store
 
 __all__ = [
     "MusterConnectionError", "MusterCorrupt", "MusterError", "MusterInvalid", "MusterNotFound", "MusterTimeout", "Store", "__version__",
-    "program", "record", "record_error", "snapshot", "status", "stop_requested",
+    "hook", "launch", "program", "record", "record_error", "snapshot", "status", "stop_requested",
 ]
 
 # Where the rest is, loaded when it is first used: `import torch` may import this module, and is not to wait for it.
-_PLACES = {"Store": "_store", "record": "_record", "record_error": "_record", "status": "_status"}
-_MODULES = ("snapshot",)
+_PLACES = {"Store": "_store", "launch": "_launch", "record": "_record", "record_error": "_record", "status": "_status"}
+_MODULES = ("hook", "snapshot")
 
 
 def __getattr__(name: str) -> Any:

@@ -140,6 +140,7 @@ def program() -> str:
             raise MusterError(f"{found} is no program for this machine ({platform.machine()}): {why.strerror}; build it: {BUILD}") from None
         there = re.search(r"\d+\.\d+\.\d+", said)
         if there is None or there.group(0) != __version__:
-            raise MusterError(f"{found} is muster {there.group(0) if there else '(of no version)'}, and this module is {__version__}; build one that fits: {BUILD}")
+            other = there.group(0) if there else "(of no version)"
+            raise MusterError(f"{found} is muster {other}, and this module is {__version__}; build one that fits: {BUILD}")
         _program = found
     return _program
