@@ -214,6 +214,14 @@ bench-failover: all ## what the loss of the serving host costs, over 1,000 kills
 bench-collectives: all ## collectives of muster, Open MPI and PyTorch's gloo side by side (docs/performance.md)
 	@bench/collectives/run $(BENCH_ARGS)
 
+# The tools of the Python that has PyTorch, where there is one: the process-group backend is compiled for it.
+.PHONY: wheel
+wheel: ## the Python package: a wheel and an sdist in build/wheel (docs/python.md)
+	@rm -rf $(BUILD)/wheel $(BUILD)/package/lib* $(BUILD)/package/bdist*
+	@mkdir -p $(BUILD)/wheel $(BUILD)/package
+	@cd python && MUSTER_PACKAGE_BUILD=$(abspath $(BUILD))/package $(or $(wildcard $(VENV_PYTHON)),python3) -c \
+	    'import sys, setuptools.build_meta as b; to = sys.argv[1]; b.build_sdist(to); b.build_wheel(to)' $(abspath $(BUILD))/wheel
+
 lint: all ## house rules, formatting, clang-tidy, shellcheck
 	@tools/lint $(BUILD)
 

@@ -5,16 +5,22 @@ foreach(module IN LISTS worker_modules)
   list(APPEND objects $<TARGET_OBJECTS:${module}>)
 endforeach()
 
+if(NOT MUSTER_PACKAGE)
+  set(MUSTER_LIBRARY_JANSSON PkgConfig::JANSSON)
+endif()
 foreach(kind SHARED STATIC)
   string(TOLOWER libmuster_${kind} target)
   add_library(${target} ${kind} ${objects})
-  target_link_libraries(${target} PRIVATE muster_options m Threads::Threads ${CMAKE_DL_LIBS} PkgConfig::JANSSON)
+  target_link_libraries(${target} PRIVATE muster_options m Threads::Threads ${CMAKE_DL_LIBS} ${MUSTER_LIBRARY_JANSSON})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME muster LINKER_LANGUAGE C)
   install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()
 # Before 1.0 every minor release may change the interface.
 set_target_properties(libmuster_shared PROPERTIES
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+if(MUSTER_PACKAGE)
+  set_target_properties(libmuster_shared PROPERTIES BUILD_RPATH "$ORIGIN")
+endif()
 
 # Paths relative to the file itself, so that a copied or staged tree works where it lies.
 file(RELATIVE_PATH pc_to_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)

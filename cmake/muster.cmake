@@ -67,6 +67,9 @@ endfunction()
 # muster_unit_test(source.c DEPS lib ... [SOURCES extra.c ...] [TIMEOUT seconds]): one cmocka program, named after
 # its file, run by ctest with the label "unit". Left out, loudly, where cmocka is absent.
 function(muster_unit_test source)
+  if(MUSTER_PACKAGE) # has no tests; an sdist has not even their sources
+    return()
+  endif()
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT CMOCKA_FOUND)
     message(WARNING "cmocka not found: ${source} is not built")

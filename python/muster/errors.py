@@ -6,20 +6,21 @@ import re
 
 import torch.distributed as dist
 
+from . import MusterError as _Base
+
 # libmuster's sentences, as its tests hold them: "... rank 1 (root rank 5) (pid 7 on host a) ...", "these ranks did not come: 1-3, 5; ...".
 _WHO = re.compile(r"\brank (\d+)(?: \(root rank \d+\))? \(pid (\d+) on host ([^)\s]+)\)")
 _MISSING = re.compile(r"these ranks did not come: ([\d, -]+)")
 _OPERATION = re.compile(r"(?:^|: )([a-z_]+)(?: of [^:]*)? \(call \d+ of group ")
 
 
-class MusterError(dist.DistBackendError):
+class MusterError(dist.DistBackendError, _Base):
     """A call of the backend has failed.
 
     The text is libmuster's sentence. `code` is its number in muster/status.h, `operation` the collective that failed ("all_reduce"), or
     None where no call was under way.
     """
 
-    code: int = 0
     operation: str | None = None
 
 
@@ -73,8 +74,7 @@ def make(code: int, sentence: str, text: str | None = None) -> MusterError:
     if text is None:
         # Programs look for this word, which gloo's and NCCL's messages have.
         text = f"The call's timeout was reached: {sentence}" if kind is TimeoutError else sentence
-    error = kind(text)
-    error.code = code
+    error = kind(text, code)
     operation = _OPERATION.search(sentence)
     error.operation = operation.group(1) if operation else None
     if isinstance(error, PeerError):

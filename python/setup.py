@@ -1,0 +1,207 @@
+"""Builds the package: program and library by CMake, the version from include/muster/version.h, and a wheel that any Python 3 takes.
+
+Where PyTorch can be imported and csrc/process_group.cpp is there, the extension module muster._process_group is built as well; the wheel is
+then for one Python. In a checkout the sources are one folder up; an sdist has them in native/.
+
+  MUSTER_PACKAGE_BUILD=DIR   build there and keep it, so that the next build is quick (make wheel)
+  MUSTER_PREBUILT=DIR        take muster and libmuster.so from that build folder, and compile nothing (tests)
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
+from distutils.command.build_scripts import build_scripts  # isort: skip; that of setuptools, which is imported first
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NATIVE = os.path.join(HERE, "native")
+TOP = NATIVE if os.path.isdir(NATIVE) else os.path.dirname(HERE)
+PACKAGE_BUILD = os.environ.get("MUSTER_PACKAGE_BUILD")
+PREBUILT = os.environ.get("MUSTER_PREBUILT")
+EXTENSION = os.path.join("csrc", "process_group.cpp")
+# What the sdist takes along to compile program and library.
+SOURCES = ["CMakeLists.txt", "LICENSE", "cmake", "include", "src"]
+
+
+def version():
+    with open(os.path.join(TOP, "include", "muster", "version.h"), encoding="utf-8") as header:
+        return re.search(r'MUSTER_VERSION_TEXT "([^"]+)"', header.read()).group(1)
+
+
+def native_folder():
+    return os.path.abspath(os.path.join(PACKAGE_BUILD or os.path.join(HERE, "build"), "native"))
+
+
+def build_native():
+    """Program and library, built; where they are."""
+    if PREBUILT:
+        found = os.path.abspath(PREBUILT)
+    else:
+        found = native_folder()
+        if not shutil.which("cmake"):
+            sys.exit("muster-launch: its program and library are compiled here, and that needs a C compiler, CMake, pkg-config, and the "
+                     "headers of libuv, jansson, xxHash, OpenSSL and libcurl (on Debian and Ubuntu: tools/setup build)")
+        generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+        subprocess.run(["cmake", "-S", TOP, "-B", found, *generator, "-DMUSTER_PACKAGE=ON", "-DMUSTER_WERROR=OFF"], check=True)
+        jobs = str(len(os.sched_getaffinity(0)))
+        subprocess.run(["cmake", "--build", found, "--parallel", jobs, "--target", "muster", "libmuster_shared"], check=True)
+    for name in ("muster", "libmuster.so"):
+        if not os.path.isfile(os.path.join(found, name)):
+            sys.exit(f"muster-launch: {os.path.join(found, name)} is missing")
+    return found
+
+
+def wants_extension():
+    return os.path.isfile(os.path.join(HERE, EXTENSION)) and importlib.util.find_spec("torch") is not None
+
+
+def copy_stripped(source, target):
+    """Without what only a debugger reads; the names that backtraces need stay."""
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    shutil.copyfile(source, target)
+    os.chmod(target, 0o755)
+    if shutil.which("strip"):
+        subprocess.run(["strip", "--strip-debug", target], check=True)
+
+
+SYSTEM = ("libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "ld-linux")  # on every machine that has a C library
+
+
+def needs(path):
+    """The libraries that a file names besides those of the system, and the newest symbols of the C library that it uses."""
+    dynamic = subprocess.check_output(["readelf", "--dynamic", "--wide", path], text=True)
+    symbols = subprocess.check_output(["readelf", "--version-info", "--wide", path], text=True)
+    libraries = [name for name in re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic) if not name.startswith(SYSTEM)]
+    return libraries, max((tuple(map(int, found)) for found in re.findall(r"GLIBC_(\d+)\.(\d+)", symbols)), default=(2, 17))
+
+
+def copy_libraries(path, folder):
+    """What the library needs besides the system's goes beside it (it looks there first: cmake/package.cmake)."""
+    where = dict(re.findall(r"(\S+) => (/\S+)", subprocess.check_output(["ldd", path], text=True)))
+    copied = []
+    for name in needs(path)[0]:
+        copy_stripped(os.path.realpath(where[name]), os.path.join(folder, name))
+        copied.append(os.path.join(folder, name))
+    return copied
+
+
+class BuildPackage(build_py):
+    """The module, and libmuster.so in it."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            with open(os.path.join(self.build_lib, "muster", "_version.py"), "w", encoding="utf-8") as file:
+                file.write(f'"""The version of this package."""\n\n__version__ = "{version()}"\n')
+            folder = os.path.join(self.build_lib, "muster")
+            library = os.path.realpath(os.path.join(build_native(), "libmuster.so"))
+            copy_stripped(library, os.path.join(folder, "libmuster.so"))
+            self.copied = [os.path.join(folder, "libmuster.so"), *([] if PREBUILT else copy_libraries(library, folder))]
+
+    def get_outputs(self, include_bytecode=True):
+        return super().get_outputs(include_bytecode) + getattr(self, "copied", [])
+
+
+class BuildProgram(build_scripts):
+    """The program itself as a script: pip installs it executable, and no Python comes between. (The usual command reads scripts as text.)"""
+
+    def copy_scripts(self):
+        target = os.path.join(self.build_dir, "muster")
+        copy_stripped(os.path.join(build_native(), "muster"), target)
+        return [target], [target]
+
+    def get_source_files(self):
+        return []
+
+
+class BuildWheel(bdist_wheel):
+    """Any Python 3, this kind of machine: manylinux where nothing but the C library is needed."""
+
+    def finalize_options(self):
+        super().finalize_options()
+        self.root_is_pure = False
+
+    def get_tag(self):
+        python, abi, platform = super().get_tag()
+        if self.distribution.ext_modules:
+            return python, abi, platform
+        return "py3", "none", self.platform_of_files(platform)
+
+    def platform_of_files(self, platform):
+        newest, inside, wanted = (2, 17), set(), set()
+        for folder, _, names in os.walk(self.bdist_dir or ""):
+            for name in names:
+                if name == "muster" or ".so" in name:
+                    inside.add(name)
+                    libraries, glibc = needs(os.path.join(folder, name))
+                    newest = max(newest, glibc)
+                    wanted.update(libraries)
+        if not inside or wanted - inside:
+            return platform
+        machine = sysconfig.get_platform().rpartition("-")[2].replace(".", "_")
+        return f"manylinux_{newest[0]}_{newest[1]}_{machine}"
+
+
+class SourceArchive(sdist):
+    """With the sources of program and library, in native/, and without their tests."""
+
+    def make_release_tree(self, base_dir, files):
+        super().make_release_tree(base_dir, files)
+        target = os.path.join(base_dir, "native")
+        for name in SOURCES:
+            source = os.path.join(TOP, name)
+            if os.path.isdir(source):
+                shutil.copytree(source, os.path.join(target, name), ignore=shutil.ignore_patterns("*_test.c", "*_test_support.[ch]"))
+            else:
+                os.makedirs(target, exist_ok=True)
+                shutil.copyfile(source, os.path.join(target, name))
+
+
+class Binary(Distribution):
+    def has_ext_modules(self):
+        return True
+
+
+def extension():
+    """The process-group backend, for the PyTorch that is here."""
+    import torch
+    from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+    class BuildBackend(BuildExtension):
+        def run(self):
+            found = build_native()
+            for module in self.extensions:
+                module.library_dirs.append(found)
+            super().run()
+            with open(os.path.join(self.build_lib, "muster", "_built.py"), "w", encoding="utf-8") as note:
+                note.write(f'"""What the backend was compiled for."""\n\nTORCH = "{torch.__version__}"\n')
+
+    module = CppExtension(
+        "muster._process_group", [EXTENSION], include_dirs=[os.path.join(TOP, "include")], libraries=["muster"],
+        extra_compile_args=["-O2", "-g0", "-fvisibility=hidden"], extra_link_args=["-Wl,-rpath,$ORIGIN"],
+    )
+    return [module], {"build_ext": BuildBackend}
+
+
+def main():
+    commands = {"build_py": BuildPackage, "build_scripts": BuildProgram, "bdist_wheel": BuildWheel, "sdist": SourceArchive}
+    options, modules = {}, []
+    if PACKAGE_BUILD:
+        base = os.path.abspath(PACKAGE_BUILD)
+        os.makedirs(base, exist_ok=True)
+        options = {"build": {"build_base": base}, "egg_info": {"egg_base": base}}
+    if wants_extension():
+        modules, more = extension()
+        commands.update(more)
+    setup(version=version(), scripts=["muster-program"], cmdclass=commands, ext_modules=modules, distclass=Binary, options=options)
+
+
+main()

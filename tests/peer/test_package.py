@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# The Python package: its wheel in an environment of its own, its archive of sources, and what does not fit together.
+# needs: setuptools
+# timeout: 300
+"""The wheel takes program and library of this build (MUSTER_PREBUILT), so nothing is compiled; no network is used."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PACKAGE = os.path.join(TOP, "python")
+BUILD = os.path.dirname(os.path.abspath(os.environ["MUSTER_BINARY"]))
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "PYTHON"))}
+
+
+def check(right, text):
+    if not right:
+        sys.exit(text)
+
+
+def run(*command, fails=False, **options):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **{"env": CLEAN, **options})
+    if (done.returncode != 0) != fails:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stderr if fails else done.stdout
+
+
+def build(kind, folder):
+    """By the backend that pip calls; the folder of its temporary files is ours."""
+    environment = dict(CLEAN, MUSTER_PREBUILT=BUILD, MUSTER_PACKAGE_BUILD=os.path.join(folder, f"build-{kind}"))
+    code = f"import sys, setuptools.build_meta as b; print('made', b.build_{kind}(sys.argv[1]))"
+    lines = run(sys.executable, "-c", code, folder, cwd=PACKAGE, env=environment)
+    return os.path.join(folder, re.search(r"^made (.*)$", lines, re.MULTILINE).group(1))
+
+
+def version():
+    with open(os.path.join(TOP, "include", "muster", "version.h"), encoding="utf-8") as header:
+        return re.search(r'VERSION_TEXT "([^"]+)"', header.read()).group(1)
+
+
+def the_wheel_in_an_environment_of_its_own(folder, wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    for name in ("muster/__init__.py", "muster/libmuster.so", "muster/py.typed"):
+        check(name in names, f"{name} is not in {sorted(names)}")
+    check(any(name.endswith(".data/scripts/muster") for name in names), f"the program is not in {sorted(names)}")
+    home = os.path.join(folder, "venv")
+    run(sys.executable, "-m", "venv", home)
+    python, program = os.path.join(home, "bin", "python"), os.path.join(home, "bin", "muster")
+    run(python, "-m", "pip", "install", "--no-index", "--no-deps", "--disable-pip-version-check", wheel)
+    with open(program, "rb") as file:
+        check(file.read(4) == b"\x7fELF", "bin/muster is not the program itself")
+    check(run(program, "--version") == f"muster {version()}\n", "the program's version")
+    check(run(python, "-m", "muster", "--version") == f"muster {version()}\n", "python -m muster")
+    lines = run(python, "-m", "muster", "run", "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", "echo rank $RANK")
+    check(sorted(lines.split("\n"))[1:] == ["rank 0", "rank 1"], lines)
+    code = """import sys, muster
+print(muster.__version__, muster.program(), "torch" in sys.modules or "numpy" in sys.modules, muster.stop_requested(), help(muster) is None)
+with muster.Store.open_tcp("127.0.0.1", 0, is_host=True, bind_host="127.0.0.1") as store:
+    store.set("a", "b")
+    print(store.get("a"))"""
+    said = run(python, "-c", code, cwd=folder)
+    check(f"{version()} {os.path.realpath(program)} False False True\nb'b'" in said, said)
+    check("muster.record" in said and "MUSTER_LAUNCH" in said, "help(muster) does not teach")
+    return python
+
+
+def what_does_not_fit_is_refused(folder, python):
+    """In one sentence that has the command, whatever does not fit: the library's version, its machine, or the program's version."""
+    site = run(python, "-c", "import muster, os; print(os.path.dirname(muster.__file__))").strip()
+    stale = os.path.join(folder, "stale.c")
+    for name, text in (("other", 'const char *muster_version_text(void) { return "0.0.9"; }'), ("none", "int nothing;")):
+        with open(stale, "w", encoding="ascii") as file:
+            file.write(text)
+        library = os.path.join(folder, f"lib{name}.so")
+        run(os.environ.get("CC", "cc"), "-shared", "-fPIC", "-o", library, stale)
+        said = run(python, "-c", "import muster", fails=True, env=dict(CLEAN, MUSTER_LIBRARY=library)).strip().split("\n")[-1]
+        check(said.startswith("ImportError: muster") and "pip install" in said, said)
+        check(("0.0.9" in said) == (name == "other"), said)
+    damaged = os.path.join(folder, "machine.so")
+    with open(os.path.join(site, "libmuster.so"), "rb") as file:
+        image = bytearray(file.read())
+    image[18:20] = (243 if image[18] != 243 else 62).to_bytes(2, "little")  # e_machine: another one
+    with open(damaged, "wb") as file:
+        file.write(image)
+    said = run(python, "-c", "import muster", fails=True, env=dict(CLEAN, MUSTER_LIBRARY=damaged)).strip().split("\n")[-1]
+    check(said.startswith("ImportError: muster") and "for this machine" in said and "pip install" in said, said)
+    said = run(python, "-c", "import muster", fails=True, env=dict(CLEAN, MUSTER_LIBRARY="/nowhere.so")).strip().split("\n")[-1]
+    check("there is no /nowhere.so" in said and "pip install" in said, said)
+    program = os.path.join(folder, "muster-old")
+    with open(program, "w", encoding="ascii") as file:
+        file.write("#!/bin/sh\necho muster 0.0.9\n")
+    os.chmod(program, 0o755)
+    said = run(python, "-m", "muster", "run", fails=True, env=dict(CLEAN, MUSTER_BINARY=program))
+    check("is muster 0.0.9, and this module is" in said and said.count("\n") == 1, said)
+
+
+def the_archive_of_sources_compiles(folder, archive):
+    """All sources are in it: CMake finds them, and the commands that would build program and library can be listed."""
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    top = archive[: -len(".tar.gz")]
+    for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py", "native/CMakeLists.txt", "native/src/cli/main.c",
+                 "native/include/muster/store.h"):
+        check(os.path.isfile(os.path.join(top, name)) and not os.path.islink(os.path.join(top, name)), f"{name} is not in {archive}")
+    tests = [name for _, _, names in os.walk(top) for name in names if name.endswith("_test.c")]
+    check(not tests, f"tests are in {archive}: {tests[:3]}")
+    if not shutil.which("ninja"):
+        print("ninja is not installed: the commands of the archive's build are not listed")
+        return
+    native = os.path.join(folder, "native")
+    run("cmake", "-S", os.path.join(top, "native"), "-B", native, "-G", "Ninja", "-DMUSTER_PACKAGE=ON")
+    check("libmuster.so" in run("ninja", "-C", native, "-n", "muster", "libmuster_shared"), "libmuster.so would not be built")
+    environment = dict(CLEAN, MUSTER_PREBUILT=BUILD)
+    run(sys.executable, "-c", "import sys, setuptools.build_meta as b; b.build_wheel(sys.argv[1])", folder, cwd=top, env=environment)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="muster-package-") as folder:
+        python = the_wheel_in_an_environment_of_its_own(folder, build("wheel", folder))
+        what_does_not_fit_is_refused(folder, python)
+        the_archive_of_sources_compiles(folder, build("sdist", folder))
+
+
+main()
