@@ -169,7 +169,8 @@ soak-kept: all ## kill COUNT (1112) ranks, guardians and hosts in each of nine k
 	done
 
 .PHONY: soak-pytorch
-soak-pytorch: backend ## kill, stop and fail COUNT (300) ranks in calls of torch.distributed, and make GROUPS (10000) groups
+soak-pytorch: backend ## kill, stop and fail COUNT (300) ranks in calls of torch.distributed, make GROUPS (10000) groups, and train for long
+	@MUSTER_BINARY=$(abspath $(BUILD))/muster MUSTER_TEST_STEPS=100 $(MUSTER_TEST_PYTHON) tests/pytorch/test_training.py
 	@MUSTER_BINARY=$(abspath $(BUILD))/muster $(MUSTER_TEST_PYTHON) tests/pytorch/soak --count $(or $(COUNT),300) --groups $(or $(GROUPS),10000) \
 	    $(if $(SEED),--seed $(SEED))
 

@@ -2,7 +2,7 @@
 # timeout: 300
 """Training on the backend "muster" beside gloo, from the same weights on the same data: DDP, with accumulation and uneven inputs; FSDP2 and
 HSDP; a DTensor product; checkpoints of torch.distributed.checkpoint that go from one to the other. Losses are equal to rounding, and two runs
-on muster have the same bits."""
+on muster have the same bits. MUSTER_TEST_STEPS: steps of each run (40)."""
 
 import os
 import tempfile
@@ -18,7 +18,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-STEPS = 100
+STEPS = int(os.environ.get("MUSTER_TEST_STEPS", "40"))
 
 
 def network():
@@ -67,7 +67,7 @@ def uneven(rank, size):
     model = DistributedDataParallel(network())
     optimizer = adam(model)
     with model.join():
-        return train(model, optimizer, rank, steps=STEPS - 10 * rank)
+        return train(model, optimizer, rank, steps=STEPS - STEPS // 10 * rank)
 
 
 def fsdp(rank, size):
@@ -92,7 +92,7 @@ def fsdp_mixed(rank, size):
     model = network()
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     fully_shard(model, mp_policy=policy)
-    return train(model, adam(model), rank, steps=30)
+    return train(model, adam(model), rank, steps=min(30, STEPS))
 
 
 def hsdp(rank, size):
