@@ -201,7 +201,9 @@ struct StoreCalls {
             waiting->over.wait_for(locked, kLook);
             if (!waiting->is_over) {
                 locked.unlock();
-                if (signal_has_raised(&interrupted)) {
+                std::shared_ptr<python_error> raised;
+                if (signal_has_raised(&raised)) {
+                    std::atomic_store(&interrupted, std::move(raised));
                     return muster_fail(MUSTER_ECANCELED, "interrupted by a signal");
                 }
                 locked.lock();
@@ -361,7 +363,7 @@ class Group {
     // The exception for a call that has failed: what a signal's handler raised, if that is why.
     std::exception_ptr reason(int code, const std::string &sentence) {
         std::shared_ptr<python_error> raised = std::atomic_exchange(&interrupted_, {});
-        raised = raised ? raised : calls_.interrupted;
+        raised = raised ? raised : std::atomic_exchange(&calls_.interrupted, {});
         return raised ? std::make_exception_ptr(python_error(*raised)) : failure(code, sentence);
     }
 
@@ -1271,6 +1273,7 @@ class ProcessGroupMuster : public c10d::Backend {
             noted = std::move(coalesced_);
             coalesced_ = nullptr;
         }
+        TORCH_CHECK(noted, "endCoalescing without startCoalescing");
         call.start = [noted](muster_group *group, muster_work **work) { return muster_coalesce_end(group, work); };
         call.after = [noted] {
             for (Call &one : *noted) {

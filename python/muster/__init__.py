@@ -41,7 +41,7 @@ from ._stop import stop_requested
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from . import hook, snapshot
+    from . import hook, integrations, snapshot
     from ._launch import launch
     from ._record import record, record_error
     from ._status import status
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MusterConnectionError", "MusterCorrupt", "MusterError", "MusterInvalid", "MusterNotFound", "MusterTimeout", "Store", "__version__",
-    "hook", "launch", "program", "record", "record_error", "snapshot", "status", "stop_requested",
+    "hook", "integrations", "launch", "program", "record", "record_error", "snapshot", "status", "stop_requested",
 ]
 
 # Where the rest is, loaded when it is first used: `import torch` may import this module, and is not to wait for it.
 _PLACES = {"Store": "_store", "launch": "_launch", "record": "_record", "record_error": "_record", "status": "_status"}
-_MODULES = ("hook", "snapshot")
+_MODULES = ("hook", "integrations", "snapshot")
 
 
 def __getattr__(name: str) -> Any:
