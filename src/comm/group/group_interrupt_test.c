@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -15,17 +16,17 @@
 
 enum { MARK_IN_CALL = 1, SIGNAL_OVER = 1 };
 
-static volatile sig_atomic_t has_come;
-static int answers; /* how often the program was asked */
+static _Atomic int has_come; /* the progress thread may ask, too */
+static _Atomic int answers;  /* how often the program was asked */
 
 static void note(int number) {
     (void)number;
-    has_come = 1;
+    atomic_store(&has_come, 1);
 }
 
 static int was_interrupted(void *context) {
-    ++*(int *)context;
-    return has_come;
+    atomic_fetch_add((_Atomic int *)context, 1);
+    return atomic_load(&has_come);
 }
 
 /* ---- ways to wait ---- */
@@ -66,7 +67,7 @@ static int be_interrupted(struct rank *rank, void *argument) {
     const struct way *way = argument;
     struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
     options.interrupted = was_interrupted;
-    options.interrupted_context = &answers;
+    options.interrupted_context = (void *)&answers;
     struct muster_group *group = rank_group(rank, &options);
     struct sigaction action = {.sa_handler = note};
     rank_check(rank, sigaction(SIGUSR1, &action, NULL) == 0);
@@ -75,7 +76,7 @@ static int be_interrupted(struct rank *rank, void *argument) {
     if (rank->rank == 0) {
         rank_check_code(rank, way->wait(group), MUSTER_EABORTED);
         rank_report(rank, muster_detail());
-        rank_check(rank, answers > 0);
+        rank_check(rank, atomic_load(&answers) > 0);
         rank_check_code(rank, muster_barrier(group, NULL), MUSTER_EGROUP);
     } else {
         rank_await_signal(rank, SIGNAL_OVER);
