@@ -91,7 +91,8 @@ int muster_store_open_env(int64_t timeout_ms, struct muster_store **out);
  * a key that another will set. A group can meet there (muster_group_create_store()), for example on a store of PyTorch.
  *
  * Start from MUSTER_STORE_CALLS_INIT. Keys come with all prefixes in front of them and without a slash before those.
- * timeout_ms is never negative: how long the answer may take, for get and wait how long the key may. A function returns
+ * timeout_ms is never negative: how long the answer may take, for wait how long the keys may. get is called for keys
+ * that exist; those that may not are waited for before. A function returns
  * MUSTER_OK, or one of the codes of muster/status.h with a sentence by muster_fail(). It gives values that
  * muster_store_value_copy() has made, and writes results on success only. One call at a time is made on a store, in the
  * thread that calls the store or a group that meets there. The functions are what the calls of the same names are to a

@@ -50,6 +50,15 @@ def in_a_future(_):
     dist.all_reduce(torch.ones(3), async_op=True).get_future().wait()
 
 
+def in_a_future_of_a_work_that_has_failed(_):
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    try:
+        work.wait()
+    except errors.PeerError:
+        work.get_future().wait()  # the future fails, not the asking for it
+        raise AssertionError("the future of a failed call has a value") from None
+
+
 def in_a_message(_):
     dist.recv(torch.ones(3), 1)
 
@@ -69,7 +78,7 @@ def in_backward(model):
         model(torch.ones(2, 4)).sum().backward()
 
 
-WAYS = [in_a_blocking_call, in_a_work, in_a_future, in_a_message, in_an_isend, in_a_coalesced_call, in_backward]
+WAYS = [in_a_blocking_call, in_a_work, in_a_future, in_a_future_of_a_work_that_has_failed, in_a_message, in_an_isend, in_a_coalesced_call, in_backward]
 
 
 def lose_rank_1(way):

@@ -24,8 +24,8 @@ static struct calls_store *calls_of(struct store_backend *backend) {
     return (struct calls_store *)backend;
 }
 
-/* prefix: "/", or "/a/b/". */
-static int full_key(const char *prefix, const char *key, char out[CODEC_KEY_BYTES_MAX + 1]) {
+/* prefix: "/", or "/a/b/". out: has room for as long a key as there may be, or for this one. */
+static int full_key(const char *prefix, const char *key, char *out) {
     size_t prefix_len = strlen(prefix) - 1, len = strlen(key);
     if (len > CODEC_KEY_BYTES_MAX - prefix_len) {
         return status_fail(MUSTER_ELIMIT, "key of %zu bytes, prefixes included; the limit is %zu", prefix_len + len,
@@ -57,13 +57,9 @@ static int full_keys_make(const char *prefix, const char *const *keys, size_t ke
     int code = full->keys && full->texts ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %zu keys", key_count);
     char *text = full->texts;
     for (size_t i = 0; code == 0 && i < key_count; i++) {
-        char one[CODEC_KEY_BYTES_MAX + 1];
-        code = full_key(prefix, keys[i], one);
-        if (code == 0) {
-            size_t len = strlen(one) + 1;
-            full->keys[i] = memcpy(text, one, len);
-            text += len;
-        }
+        code = full_key(prefix, keys[i], text);
+        full->keys[i] = text;
+        text += prefix_len + strlen(keys[i]) + 1;
     }
     if (code) {
         full_keys_done(full);
