@@ -23,8 +23,10 @@
 #include "agent/guardian/empty_folders.h"
 #include "agent/guardian/guardian_channel.h"
 #include "agent/guardian/guardian_dismiss.h"
+#include "agent/guardian/guardian_inherit.h"
 #include "agent/guardian/guardian_oom.h"
 #include "agent/guardian/guardian_outcome.h"
+#include "agent/guardian/guardian_preload.h"
 #include "agent/guardian/guardian_wire.h"
 #include "agent/guardian/reaper.h"
 #include "agent/guardian/spawn.h"
@@ -39,8 +41,9 @@ enum {
     KILL_CROWD_MS = 1,
 };
 
-/* What an epoll event is about: in the upper half of its data; the lower half is a worker's pid. */
-enum tag { TAG_CHANNEL, TAG_SIGNAL, TAG_AGENT, TAG_WORKER };
+/* What an epoll event is about: in the upper half of its data; the lower half is a worker's pid, or the descriptor of a
+ * fork that is under way. */
+enum tag { TAG_CHANNEL, TAG_SIGNAL, TAG_AGENT, TAG_WORKER, TAG_PRELOAD, TAG_FORK };
 
 struct worker {
     uint32_t id;
@@ -62,6 +65,7 @@ struct guardian_process {
     struct guardian_oom oom;
     struct guardian_dismissal dismissal;
     struct guardian_outcome outcome;
+    struct guardian_preload preload;
     size_t leftover_count;
     size_t worker_count;
     size_t exit_count;
@@ -122,8 +126,10 @@ static size_t worker_find(const struct guardian_process *p, pid_t pid) {
 static void child_died(void *ctx, pid_t pid, int wait_status) {
     struct guardian_process *p = ctx;
     size_t index = worker_find(p, pid);
-    if (index < p->worker_count) { /* else an orphan that fell to us */
+    if (index < p->worker_count) {
         worker_died(p, index, wait_status);
+    } else {
+        (void)guardian_preload_ended(&p->preload, pid, wait_status); /* or an orphan that fell to us */
     }
 }
 
@@ -172,7 +178,8 @@ static bool is_spared(void *ctx, pid_t pid) {
 
 /* Returns how many children there are to kill. */
 static size_t children_kill(struct guardian_process *p) {
-    return p->dismissal.leaves_detached ? reaper_kill_children_but(is_spared, &p->dismissal) : reaper_kill_children();
+    bool spares = p->dismissal.leaves_detached || p->dismissal.server != 0;
+    return spares ? reaper_kill_children_but(is_spared, &p->dismissal) : reaper_kill_children();
 }
 
 /* True when nobody is left but those to be left alone. */
@@ -193,6 +200,7 @@ static void everything_kill(struct guardian_process *p, struct guardian_survivor
     int64_t start_ns = clock_monotonic_ns();
     *out = (struct guardian_survivors){0};
     p->killing = true;
+    p->dismissal.server = p->preload.pid;
     for (;;) {
         groups_signal(p, SIGKILL);
         size_t child_count = children_kill(p);
@@ -207,7 +215,7 @@ static void everything_kill(struct guardian_process *p, struct guardian_survivor
             break;
         }
         if (elapsed_ms > KILL_DEEP_MS && !p->dismissal.leaves_detached) {
-            (void)reaper_kill_descendants();
+            (void)reaper_kill_descendants(p->dismissal.server);
         }
         child_wait(p, child_count);
     }
@@ -243,6 +251,8 @@ static void dismissal_go_on(struct guardian_process *p) {
 static void dismiss_order(struct guardian_process *p, const uint8_t *body) {
     struct guardian_dismiss_order order;
     memcpy(&order, body, sizeof order);
+    guardian_preload_stop(&p->preload); /* no worker is started after this */
+    p->dismissal.server = 0;
     p->woke_ns = clock_monotonic_ns();
     (void)reaper_collect(child_died, p);
     exits_report(p);
@@ -258,11 +268,25 @@ static void spawn_refuse(struct guardian_process *p, uint32_t id, int error_numb
     tell(p, GUARDIAN_KIND_SPAWN_FAILED, &failed, sizeof failed);
 }
 
+static bool has_room(const struct guardian_process *p) {
+    return p->worker_count + p->exit_count < GUARDIAN_WORKERS_MAX;
+}
+
+static void worker_add(struct guardian_process *p, uint32_t id, pid_t pid) {
+    struct worker *worker = &p->workers[p->worker_count++];
+    *worker = (struct worker){id, pid, pidfd_watched(p, pid, TAG_WORKER)};
+    guardian_dismissal_note(&p->dismissal, pid);
+    guardian_outcome_spawned(&p->outcome, id, pid);
+    p->sweep_due = p->sweep_due || worker->pidfd < 0;
+    struct guardian_spawned spawned = {id, pid};
+    tell(p, GUARDIAN_KIND_SPAWNED, &spawned, sizeof spawned);
+}
+
 static void spawn_do(struct guardian_process *p, const struct guardian_order *order, int stdout_fd, int stderr_fd) {
     struct spawn_request request = {order->argv, order->envp, stdout_fd,
                                     stderr_fd,   order->cpus, order->head.cpus_bytes};
     struct spawn_failure failure;
-    if (p->worker_count + p->exit_count >= GUARDIAN_WORKERS_MAX) {
+    if (!has_room(p)) {
         spawn_refuse(p, order->head.id, EAGAIN, "cannot start a worker: too many are running");
         return;
     }
@@ -273,32 +297,76 @@ static void spawn_do(struct guardian_process *p, const struct guardian_order *or
         spawn_refuse(p, order->head.id, failure.error_number, why);
         return;
     }
-    struct worker *worker = &p->workers[p->worker_count++];
-    *worker = (struct worker){order->head.id, pid, pidfd_watched(p, pid, TAG_WORKER)};
-    guardian_dismissal_note(&p->dismissal, pid);
-    guardian_outcome_spawned(&p->outcome, order->head.id, pid);
-    p->sweep_due = p->sweep_due || worker->pidfd < 0;
-    struct guardian_spawned spawned = {order->head.id, pid};
-    tell(p, GUARDIAN_KIND_SPAWNED, &spawned, sizeof spawned);
+    worker_add(p, order->head.id, pid);
 }
 
-static void spawn_order(struct guardian_process *p, const uint8_t *body, size_t length) {
+static void spawn_as_usual(void *ctx, const uint8_t *body, size_t length, int stdout_fd, int stderr_fd) {
+    struct guardian_process *p = ctx;
     struct guardian_order order;
     if (guardian_wire_decode(body, length, &order) != MUSTER_OK) {
         p->agent_gone = true; /* no memory: the agent sees our end and cleans up */
         return;
     }
+    spawn_do(p, &order, stdout_fd, stderr_fd);
+    guardian_order_done(&order);
+}
+
+static void spawn_order(struct guardian_process *p, const uint8_t *body, size_t length) {
+    struct guardian_order order;
+    if (guardian_wire_decode(body, length, &order) != MUSTER_OK) {
+        p->agent_gone = true;
+        return;
+    }
     int stdout_fd = order.head.has_stdout ? guardian_channel_take_fd(&p->channel) : -1;
     int stderr_fd = order.head.has_stderr ? guardian_channel_take_fd(&p->channel) : -1;
-    spawn_do(p, &order, stdout_fd, stderr_fd);
-    if (stdout_fd >= 0) {
+    bool is_taken = order.head.is_preloaded && has_room(p) &&
+                    guardian_preload_take(&p->preload, body, length, stdout_fd, stderr_fd);
+    if (!is_taken) {
+        spawn_do(p, &order, stdout_fd, stderr_fd);
+    }
+    if (!is_taken && stdout_fd >= 0) {
         (void)close(stdout_fd);
     }
-    if (stderr_fd >= 0) {
+    if (!is_taken && stderr_fd >= 0) {
         (void)close(stderr_fd);
     }
     guardian_order_done(&order);
 }
+
+/* --- the preload server --- */
+
+static void preload_order(struct guardian_process *p, const uint8_t *body, size_t length) {
+    struct guardian_order order;
+    if (guardian_wire_decode(body, length, &order) != MUSTER_OK) {
+        p->agent_gone = true;
+        return;
+    }
+    guardian_preload_start(&p->preload, &order);
+    guardian_order_done(&order);
+}
+
+static bool preload_watch(void *ctx, int fd, uint32_t events, bool is_server, bool is_new) {
+    struct guardian_process *p = ctx;
+    struct epoll_event event = {.events = events,
+                                .data.u64 = (uint64_t)(is_server ? TAG_PRELOAD : TAG_FORK) << 32 | (uint32_t)fd};
+    return epoll_ctl(p->epoll_fd, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event) == 0;
+}
+
+static bool preload_adopt(void *ctx, uint32_t id, pid_t pid) {
+    struct guardian_process *p = ctx;
+    if (!has_room(p) || pid <= 0 || pid == p->preload.pid || worker_find(p, pid) < p->worker_count ||
+        !reaper_is_child(pid)) {
+        return false;
+    }
+    worker_add(p, id, pid);
+    return true;
+}
+
+static void preload_tell(void *ctx, const struct guardian_preload_news *news) {
+    tell(ctx, GUARDIAN_KIND_PRELOAD_NEWS, news, sizeof *news);
+}
+
+/* --- other orders --- */
 
 static void signal_order(struct guardian_process *p, const uint8_t *body) {
     struct guardian_signal_order order;
@@ -345,11 +413,22 @@ static void leftovers_clear(const struct guardian_process *p) {
     }
 }
 
+/* An order about all workers is about those that are on their way, too. */
+static bool is_about_all(uint32_t kind) {
+    return kind == GUARDIAN_KIND_SIGNAL || kind == GUARDIAN_KIND_KILL_ALL || kind == GUARDIAN_KIND_DISMISS;
+}
+
 static void order_handle(struct guardian_process *p, const struct guardian_frame *frame, const uint8_t *body) {
     struct guardian_survivors survivors;
+    if (is_about_all(frame->kind)) {
+        guardian_preload_settle(&p->preload);
+    }
     switch (frame->kind) {
     case GUARDIAN_KIND_SPAWN:
         spawn_order(p, body, frame->length);
+        return;
+    case GUARDIAN_KIND_PRELOAD:
+        preload_order(p, body, frame->length);
         return;
     case GUARDIAN_KIND_SIGNAL:
         signal_order(p, body);
@@ -437,13 +516,24 @@ static int wait_for_events(struct guardian_process *p, struct epoll_event *event
     return count;
 }
 
+/* -1: without end. */
+static int sooner(int ms, int other_ms) {
+    return ms < 0 || (other_ms >= 0 && other_ms < ms) ? other_ms : ms;
+}
+
+static int turn_wait_ms(const struct guardian_process *p) {
+    int64_t now_ns = clock_monotonic_ns();
+    int wait_ms =
+        sooner(guardian_dismissal_wait_ms(&p->dismissal, now_ns), guardian_preload_wait_ms(&p->preload, now_ns));
+    return p->sweep_due ? 0 : wait_ms;
+}
+
 /* One turn: deaths in their order, then orphans, then reports, then what the agent wants. */
 static void turn(struct guardian_process *p) {
     struct epoll_event events[EVENTS_MAX];
     uint32_t channel_events = 0;
     bool worker_seen = false;
-    int wait_ms = p->sweep_due ? 0 : guardian_dismissal_wait_ms(&p->dismissal, clock_monotonic_ns());
-    int count = wait_for_events(p, events, wait_ms);
+    int count = wait_for_events(p, events, turn_wait_ms(p));
     for (int i = 0; i < count; i++) {
         switch ((enum tag)(events[i].data.u64 >> 32)) {
         case TAG_WORKER:
@@ -460,8 +550,15 @@ static void turn(struct guardian_process *p) {
         case TAG_CHANNEL:
             channel_events = events[i].events;
             break;
+        case TAG_PRELOAD:
+            guardian_preload_heard(&p->preload, events[i].events);
+            break;
+        case TAG_FORK:
+            guardian_preload_child_heard(&p->preload, (int)(uint32_t)events[i].data.u64);
+            break;
         }
     }
+    guardian_preload_expire(&p->preload, clock_monotonic_ns());
     if (p->sweep_due && !worker_seen) { /* not before every pidfd that is ready has had its turn */
         p->sweep_due = false;
         (void)reaper_collect(child_died, p);
@@ -474,60 +571,16 @@ static void turn(struct guardian_process *p) {
     channel_watch_update(p);
 }
 
-/* A standard stream that was closed, or whose number serves the agent for something else, becomes /dev/null. */
-static void streams_fill(void) {
-    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = STDIN_FILENO; null_fd >= 0 && fd <= STDERR_FILENO; fd++) {
-        int flags = fcntl(fd, F_GETFD);
-        if (fd == null_fd) {
-            (void)fcntl(fd, F_SETFD, 0);
-        } else if (flags < 0 || (flags & FD_CLOEXEC)) {
-            (void)dup2(null_fd, fd);
-        }
-    }
-    if (null_fd > STDERR_FILENO) {
-        (void)close(null_fd);
-    }
-}
-
-static void fds_close_from(int first) {
-    if (syscall(SYS_close_range, (unsigned)first, ~0U, 0U) == 0) {
-        return;
-    }
-    long limit = sysconf(_SC_OPEN_MAX); /* Linux before 5.9 */
-    for (int fd = first; fd < limit; fd++) {
-        (void)close(fd);
-    }
-}
-
-/* Never ignored in workers, whoever did it: the agent ignores two for itself, and without SIGCHLD nobody can be reaped.
- */
-static bool is_ours(int number) {
-    return number == SIGPIPE || number == SIGXFSZ || number == SIGCHLD;
-}
-
-static void signals_shut(void) {
-    uint64_t all = UINT64_MAX; /* the C library's sigfillset() leaves out the two it uses for threads, which kill too */
-    (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, sizeof all);
-    for (int number = 1; number < NSIG; number++) {
-        struct sigaction now;
-        bool inherited = sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN && !is_ours(number);
-        if (!inherited) {
-            (void)signal(number, SIG_DFL); /* the agent's handlers must not run here */
-        }
-    }
-}
-
 static bool process_init(struct guardian_process *p, int socket_fd, pid_t agent) {
-    signals_shut();
+    guardian_shut_signals();
     (void)setsid();
     (void)prctl(PR_SET_NAME, "muster-guardian");
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
         (socket_fd != GUARDIAN_CHANNEL_FD && dup3(socket_fd, GUARDIAN_CHANNEL_FD, O_CLOEXEC) < 0)) {
         return false;
     }
-    fds_close_from(GUARDIAN_CHANNEL_FD + 1);
-    streams_fill();
+    guardian_shut_descriptors(GUARDIAN_CHANNEL_FD + 1);
+    guardian_fill_streams();
     p->schedstat_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     guardian_channel_init(&p->channel, GUARDIAN_CHANNEL_FD, GUARDIAN_QUEUE_BYTES_MAX);
     sigset_t children;
@@ -550,10 +603,13 @@ void guardian_process_run(int socket_fd, pid_t agent) {
     }
     guardian_oom_init(&p->oom);
     p->outcome.agent = agent;
+    guardian_preload_init(
+        &p->preload, &(struct guardian_preload_host){p, preload_watch, spawn_as_usual, preload_adopt, preload_tell});
     while (!p->agent_gone) {
         turn(p);
     }
     last_word_read(p);
+    guardian_preload_stop(&p->preload);
     struct guardian_survivors survivors;
     everything_kill(p, &survivors);
     guardian_outcome_write(&p->outcome);
