@@ -257,6 +257,70 @@ def case_preload_imports_anew_what_has_changed():
         job.finish(2)
 
 
+PYTORCH_WAYS = """
+import multiprocessing, os, random, sys
+import numpy, torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return torch.tensor([float(index)])
+
+def double(number):
+    return 2 * number
+
+@record
+def main():
+    attempt, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])
+    dist.init_process_group("gloo")
+    drawn = [None] * dist.get_world_size()
+    dist.all_gather_object(drawn, (random.random(), numpy.random.rand(), torch.initial_seed(), torch.get_num_threads(), list(multiprocessing.current_process().authkey)))
+    for place in (0, 1, 2, 4):
+        assert len({str(mine[place]) for mine in drawn}) == len(drawn), ("not drawn anew", place)
+    assert {mine[3] for mine in drawn} == {2}, drawn
+    for way in ("spawn", "forkserver", "fork"):
+        with multiprocessing.get_context(way).Pool(1) as pool:
+            assert pool.map(double, [1, 2]) == [2, 4]
+        loaded = list(DataLoader(Numbers(), batch_size=2, num_workers=1, multiprocessing_context=way))
+        assert torch.cat(loaded).sum().item() == 28
+    weights = torch.ones(300, 300, requires_grad=True)
+    (weights @ weights).sum().backward()
+    dist.barrier()
+    if attempt == 0 and rank == 1:
+        raise ValueError("as recorded")
+    if attempt == 0:
+        dist.barrier()
+    dist.destroy_process_group()
+    os.write(os.open(sys.argv[1], os.O_RDWR), f"start ns=0 pid={os.getpid()} rank={rank} attempt={attempt}\\n".encode())
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def case_preloaded_pytorch_keeps_its_ways():
+    """Groups form, fail and form again; @record, data loaders and processes of every kind, threads and random numbers are as usual."""
+    jobs.need_torch()
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        script = scratch.write("ways.py", PYTORCH_WAYS)
+        job = Job(scratch, "--max-restarts=1", "--tee=2", f"--log-dir={scratch.path('logs')}", preload="numpy,torch,torch.distributed", script=(script,),
+                  OMP_NUM_THREADS="2")  # fmt: skip
+        job.agent.expect(FORM_S, 0)
+        job.starts(1)
+        said = job.agent.err()
+        jobs.check("ValueError: as recorded" in said and "started as usual" not in said, job.agent.tail())
+        paths = glob.glob(scratch.path("logs", "*", "attempt_0", "1", "error.json"))
+        jobs.check(len(paths) == 1, f"{paths}")
+        with open(paths[0], encoding="utf-8") as text:
+            jobs.check("as recorded" in json.load(text)["message"]["message"], f"{paths}")
+        scratch.expect_nobody()
+
+
 def case_preload_is_for_python():
     """An option says so; a variable, which may hold for all jobs, is passed over. Names that are none are refused."""
     jobs.isolate()

@@ -255,6 +255,8 @@ class Order:
 
         for name, module in imports.variables.items():
             here, there = os.environb.get(os.fsencode(name)), self.variables.get(os.fsencode(name))
+            if name == "OMP_NUM_THREADS":
+                here, there = here or None, there or None
             if here != there and name != "LC_CTYPE":
                 raise Refused(f"{module} reads {name} when it is imported, and its value differs in the worker")
 
@@ -400,9 +402,12 @@ def take_over(order):
     os.environ.clear()
     os.environb.update({**coerced, **order.variables})
     show_command(order.argv, order.variables)
-    random = sys.modules.get("numpy.random")
+    random = sys.modules.get("numpy.random")  # Python's own does it by itself
     if random is not None:
         random.seed()
+    generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    if generator is not None:
+        generator.seed()
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None:
         processes.current_process().authkey = os.urandom(32)
@@ -425,6 +430,8 @@ def serve(names):
     import time
 
     guardian = os.getppid()
+    if os.environ.get("OMP_NUM_THREADS") == "":
+        del os.environ["OMP_NUM_THREADS"]  # as workers of muster.launch do, before their libraries see it
     channel = Channel(os.dup(1))
     os.dup2(2, 1)  # what imports print is not for the guardian
     began = time.monotonic()
