@@ -443,7 +443,6 @@ def serve(names):
         channel.send(Channel.REFUSED, str(why))
         os._exit(0)
     files = stamps()
-    gc.collect()
     getattr(gc, "freeze", int)()  # the collector's marks would copy the pages that forks share
     channel.send(Channel.READY, f"{', '.join(done) or 'nothing'} in {time.monotonic() - began:.2f} s, {memory_mb()} MB")
     while True:
