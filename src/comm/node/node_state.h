@@ -61,6 +61,7 @@ struct node {
     bool may_read_peers;
     bool is_crowded;           /* ranks share cores, as this member sees it */
     uint32_t processor;        /* see struct node_area */
+    uint32_t shared_waits;     /* for members on this one's core */
     enum node_reading reading; /* of each other's private memory: the same on all members */
     uint64_t cookie;
     struct node_area *own;

@@ -17,6 +17,9 @@ enum { QUICK_LOOKS = 64 }; /* before the waiter is asked, which costs a few call
 /* Looks with the core given away in between, for a member that has it: it needs one or two, if nobody else wants the
  * core, and what it last said of its own may be wrong by now. */
 enum { SHARED_LOOKS = 100 };
+/* Of so many waits for a member on this core, one is slept through: whoever wakes is put on an idle core, if there is
+ * one, while the kernel takes its time to move one of two that never sleep. */
+enum { SHARED_WAITS_AWAKE = 64 };
 /* Lines asked for before their step. Between processors far from each other, a root that publishes and does not wait
  * spends two thirds of its time without that on getting lines back; 2 to 4 do, 8 are too many to be under way. */
 enum { LINES_AHEAD = 3 };
@@ -111,6 +114,10 @@ static bool give_way(struct node *node, uint32_t member, bool (*ready)(void *arg
 
 static int await(struct node *node, bool (*ready)(void *argument), struct awaited *awaited) {
     note_core(node);
+    if (!node->is_crowded && node_shares_core(node, awaited->member) &&
+        ++node->shared_waits % SHARED_WAITS_AWAKE == 0) {
+        return comm_wait_asleep(node->waiter, ready, awaited, node->deadline_ns);
+    }
     return give_way(node, awaited->member, ready, awaited) ? 0
                                                            : comm_wait(node->waiter, ready, awaited, node->deadline_ns);
 }
