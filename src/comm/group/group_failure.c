@@ -18,11 +18,12 @@ int muster_last_failure_sized(struct muster_failure *out, size_t out_bytes) {
 void group_blame(const struct muster_group *group, uint32_t rank, struct muster_failure *failure) {
     const struct context *context = group->context;
     uint32_t root = group->root_ranks[rank], local = context_local_of(context, root);
+    const struct context_peer *peer = &context->peers[root];
+    bool is_gone = atomic_load_explicit(&peer->state, memory_order_acquire) != CONTEXT_PEER_HERE;
     failure->rank = rank;
     failure->root_rank = root;
-    failure->pid =
-        local == UINT32_MAX ? context->peers[root].pid : (int32_t)context->bootstrap.locals[local].identity.pid;
-    failure->signal = context->peers[root].signal;
+    failure->pid = local != UINT32_MAX ? context->bootstrap.locals[local].identity.pid : is_gone ? peer->pid : 0;
+    failure->signal = is_gone ? peer->signal : 0;
     (void)str_format(failure->host, sizeof failure->host, "%s", context_host_name(context, root));
 }
 
