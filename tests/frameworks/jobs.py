@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import environment
 
-LIMIT_S = 90  # torchrun alone gives a worker 30 s to end
+LIMIT_S = 60  # torchrun alone gives a worker 30 s to end
 RESTARTS = 2
 RANKS = 2
 
