@@ -177,6 +177,11 @@ soak-pytorch: backend ## kill, stop and fail COUNT (300) ranks in calls of torch
 	@MUSTER_BINARY=$(abspath $(BUILD))/muster $(MUSTER_TEST_PYTHON) tests/pytorch/soak --count $(or $(COUNT),300) --groups $(or $(GROUPS),10000) \
 	    $(if $(SEED),--seed $(SEED))
 
+.PHONY: frameworks
+frameworks: backend ## train with Accelerate, Trainer, Lightning, DeepSpeed, torchft; kill and heal; beside torchrun (a gigabyte, half an hour)
+	@MUSTER_BINARY=$(abspath $(BUILD))/muster tests/frameworks/run $(FRAMEWORKS_ARGS)
+	@MUSTER_BINARY=$(abspath $(BUILD))/muster tests/frameworks/accelerate_suite
+
 soak-pauses: all ## SOAK_ARGS pause whole jobs of every backend for up to a minute (four minutes)
 	@tests/regress/soak-pauses $(SOAK_ARGS)
 
