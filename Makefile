@@ -177,6 +177,11 @@ soak-pytorch: backend ## kill, stop and fail COUNT (300) ranks in calls of torch
 	@MUSTER_BINARY=$(abspath $(BUILD))/muster $(MUSTER_TEST_PYTHON) tests/pytorch/soak --count $(or $(COUNT),300) --groups $(or $(GROUPS),10000) \
 	    $(if $(SEED),--seed $(SEED))
 
+.PHONY: frameworks
+frameworks: backend ## train with Accelerate, Trainer, Lightning, DeepSpeed, torchft; kill and heal; beside torchrun (a gigabyte, half an hour)
+	@MUSTER_BINARY=$(abspath $(BUILD))/muster tests/frameworks/run $(FRAMEWORKS_ARGS)
+	@MUSTER_BINARY=$(abspath $(BUILD))/muster tests/frameworks/accelerate_suite
+
 soak-pauses: all ## SOAK_ARGS pause whole jobs of every backend for up to a minute (four minutes)
 	@tests/regress/soak-pauses $(SOAK_ARGS)
 
@@ -229,6 +234,17 @@ wheel: ## the Python package: a wheel and an sdist in build/wheel (docs/python.m
 	@mkdir -p $(BUILD)/wheel $(BUILD)/package
 	@cd python && MUSTER_PACKAGE_BUILD=$(abspath $(BUILD))/package $(or $(wildcard $(VENV_PYTHON)),python3) -c \
 	    'import sys, setuptools.build_meta as b; to = sys.argv[1]; b.build_sdist(to); b.build_wheel(to)' $(abspath $(BUILD))/wheel
+
+.PHONY: wheels
+wheels: ## wheels for other machines: glibc 2.28 and later, x86_64 and aarch64, in build/wheels/dist (docs/python.md)
+	@tools/build-wheels $(WHEELS_ARGS)
+
+.PHONY: test-debian11 test-aarch64
+test-debian11: ## install the wheel in a fresh Debian 11, and run jobs there (needs root, debootstrap, and make wheels before)
+	@tools/test-debian11
+
+test-aarch64: ## the unit tests, compiled for aarch64, in emulation (needs qemu-aarch64-static)
+	@tools/test-aarch64
 
 lint: all ## house rules, formatting, clang-tidy, shellcheck
 	@tools/lint $(BUILD)

@@ -37,6 +37,16 @@ def missing_packages():
             if subprocess.run([python(), "-c", probe, package], stderr=subprocess.DEVNULL).returncode != 0]
 
 
+def backend_folder():
+    """Where the backend "muster" of torch.distributed has been built for python()'s PyTorch; None: nowhere."""
+    folder = os.path.join(os.path.dirname(os.path.abspath(muster())), "python")
+    note = os.path.join(folder, "muster", "_built.py")
+    if not os.path.exists(note):
+        return None
+    probe = "import importlib.metadata, runpy, sys; sys.exit(runpy.run_path(sys.argv[1])['TORCH'] != importlib.metadata.version('torch'))"
+    return folder if subprocess.run([python(), "-c", probe, note], stderr=subprocess.DEVNULL).returncode == 0 else None
+
+
 class Job:
     """A launcher whose output lines are printed as they come, each behind `label`, and kept for wait_for()."""
 

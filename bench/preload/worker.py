@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # waited for below, whenever it comes
 channel = os.open(sys.argv[1], os.O_RDWR | os.O_CLOEXEC)
 
 
@@ -21,8 +22,7 @@ import torch.distributed as dist  # noqa: E402
 dist.init_process_group("gloo")
 dist.barrier()
 stamp("met")
-signal.signal(signal.SIGUSR1, lambda number, frame: None)
-signal.pause()  # the memory of a worker that idles is measured here
+signal.sigwait({signal.SIGUSR1})  # the memory of a worker that idles is measured here
 weights = torch.ones(256, 256, requires_grad=True)
 (weights @ weights).sum().backward()
 dist.all_reduce(weights.grad)

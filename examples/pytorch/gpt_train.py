@@ -208,6 +208,7 @@ def read_options():
     training = parser.add_argument_group("training")
     training.add_argument("--sharding", choices=("none", "ddp", "fsdp"), help="ddp: each worker has the whole model; fsdp: a share "
                           "of each tensor (ddp; none without a launcher)")
+    training.add_argument("--backend", default="gloo", help="of torch.distributed, for the CPU (gloo); muster where that is installed")
     training.add_argument("--data", default=TEXT, help="the text (Macbeth, in examples/data)")
     training.add_argument("--batch", type=int, default=16, help="sequences a step, over all workers (16)")
     training.add_argument("--steps", type=int, default=1000, help="(1000)")
@@ -252,7 +253,7 @@ def check(parser, options):
 def main():
     options = read_options()
     if options.sharding != "none":
-        group.join("gloo")
+        group.join(options.backend)
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         print(f"rank {dist.get_rank()} of {dist.get_world_size()}: pid {os.getpid()}, restart {attempt}", flush=True)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),)) if options.sharding == "fsdp" else None

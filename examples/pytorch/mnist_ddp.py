@@ -8,7 +8,8 @@ Data: the 5,000 real MNIST images of examples/data (4,000 to train on, 1,000 to 
 four IDX files (train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte; .gz or
 not). torchvision.datasets.MNIST(ROOT, download=True) leaves them in ROOT/MNIST/raw.
 
-examples/mnist is the same trainer in C.
+--backend=muster adds the gradients up by Muster's process groups in place of gloo (docs/pytorch.md); nothing else differs. examples/mnist is the
+same trainer in C.
 
 Each epoch ends with a snapshot. A restarted worker group, of the same size or another, goes on from the last one: the
 global batch size does not depend on the number of workers. All workers must see the snapshot's folder. Asked to stop, because a node
@@ -107,9 +108,10 @@ def main():
     parser.add_argument("--lr", type=float, default=0.3, help="rate of Adadelta (default 0.3)")
     parser.add_argument("--snapshot", default="mnist_snapshot.pt", help="file to save to and to go on from")
     parser.add_argument("--data", metavar="DIR", default=DATA, help="folder with MNIST in IDX files (default: ours)")
+    parser.add_argument("--backend", default="gloo", help="of torch.distributed: gloo (default), or muster where that is installed")
     args = parser.parse_args()
 
-    group.join("gloo")
+    group.join(args.backend)
     rank, world_size = dist.get_rank(), dist.get_world_size()
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     print(f"rank {rank} of {world_size}: pid {os.getpid()}, restart {attempt}", flush=True)

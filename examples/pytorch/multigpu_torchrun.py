@@ -4,7 +4,7 @@
     muster run --standalone --nproc-per-node=2 --max-restarts=3 examples/pytorch/multigpu_torchrun.py 50 10
 
 A linear model learns a fixed linear function of 2,048 random vectors. Runs on the GPU of its local rank over NCCL
-where there are enough GPUs, else on the CPU over gloo. Started again, it goes on after the last saved epoch. Asked to stop, because
+where there are enough GPUs, else on the CPU over gloo or --backend. Started again, it goes on after the last saved epoch. Asked to stop, because
 a node will be taken away, all workers do after the same epoch, and that is saved.
 """
 
@@ -29,13 +29,13 @@ def make_dataset(count=2048, width=20):
 
 
 class Trainer:
-    def __init__(self, batch_size, save_every, path):
+    def __init__(self, batch_size, save_every, path, backend):
         local_rank = int(os.environ["LOCAL_RANK"])
         on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
         self.device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")
         if on_gpu:
             torch.cuda.set_device(self.device)
-        group.join("nccl" if on_gpu else "gloo")
+        group.join("nccl" if on_gpu else backend)
         self.rank = dist.get_rank()
         self.save_every = save_every
         self.path = path
@@ -83,8 +83,9 @@ def main():
     parser.add_argument("save_every", type=int, help="epochs between snapshots")
     parser.add_argument("--batch_size", type=int, default=32, help="vectors a step on each worker (default 32)")
     parser.add_argument("--snapshot", default="snapshot.pt", help="file to save to and to go on from")
+    parser.add_argument("--backend", default="gloo", help="on CPUs: gloo (default), or muster where that is installed")
     args = parser.parse_args()
-    Trainer(args.batch_size, args.save_every, args.snapshot).train(args.total_epochs)
+    Trainer(args.batch_size, args.save_every, args.snapshot, args.backend).train(args.total_epochs)
 
 
 if __name__ == "__main__":

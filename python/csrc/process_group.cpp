@@ -6,6 +6,8 @@
 //
 // Compiled for one minor version of PyTorch and of Python, since c10d has no stable interface. The other files of this
 // folder are its rooms: python, store, group, call, work, each of which includes those before it.
+#include "old_libc.hpp"
+
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/python.h>
 
@@ -385,7 +387,7 @@ class ProcessGroupMuster : public c10d::Backend {
         int64_t timeout_ms = std::max<int64_t>(timeout.count(), 1);
         int code = muster_monitored_barrier(group_->get(), timeout_ms);
         if (code == MUSTER_ETIMEOUT) {
-            std::rethrow_exception(monitored_failure(code, muster_detail(), getRank(), all_ranks, timeout_ms));
+            std::rethrow_exception(monitored_failure(code, muster_detail(), last_failure(), getRank(), all_ranks, timeout_ms));
         }
         if (code != MUSTER_OK) {
             std::rethrow_exception(group_->reason(code, muster_detail()));

@@ -2,8 +2,8 @@
 
 Importing this module registers it. With the package installed PyTorch imports it by itself, so that a program need not name it.
 
-MUSTER_AS_GLOO=1 in the environment makes it stand in for gloo: a program that asks for gloo, or that names no backend on a machine without
-GPUs, gets groups of this backend under the name gloo.
+MUSTER_AS_GLOO=1 in the environment makes it stand in for gloo: a program that asks for gloo by name or by class, or that names no backend on a
+machine without GPUs, gets groups of this backend under the name gloo.
 """
 
 from __future__ import annotations
@@ -81,7 +81,9 @@ def stand_in_for_gloo() -> None:
     gloo = getattr(c10d, "ProcessGroupGloo", None)
     if gloo is None or isinstance(gloo, _StandIn):
         return
-    c10d.ProcessGroupGloo = _StandIn("ProcessGroupGloo", (), {"_gloo": gloo, "__module__": c10d.__name__})
+    stand_in = _StandIn("ProcessGroupGloo", (), {"_gloo": gloo, "__module__": c10d.__name__})
+    c10d.ProcessGroupGloo = stand_in  # for init_process_group() and new_group()
+    dist.ProcessGroupGloo = stand_in  # for programs that make groups by the class, as torchft does
 
 
 def register() -> None:

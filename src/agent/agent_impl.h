@@ -88,6 +88,7 @@ struct agent {
     uv_signal_t signals[AGENT_SIGNALS_MAX];
     size_t signal_count;
     bool preloads;                /* a preload server is there, or being started */
+    bool preload_is_ready;        /* it has imported */
     uint32_t preload_deaths;      /* since workers were started last: servers that have not ended in good order */
     uint32_t preload_told_starts; /* `starts` when it was said last that a worker is started as usual */
     uv_timer_t preload_timer;     /* says that the imports take long */

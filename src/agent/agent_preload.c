@@ -73,6 +73,7 @@ static void start(struct agent *a) {
     }
     rc = rc == MUSTER_OK ? order(a, &argv, &envp) : rc;
     a->preloads = rc == MUSTER_OK;
+    a->preload_is_ready = false;
     if (rc == MUSTER_OK) {
         (void)uv_timer_start(&a->preload_timer, on_slow, SLOW_MS, 0);
     } else {
@@ -117,7 +118,7 @@ static bool is_wanted(const struct agent *a) {
 
 static void on_ended(struct agent *a, const struct guardian_preload_news *news) {
     int status = news->wait_status;
-    bool is_orderly = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    bool is_orderly = a->preload_is_ready && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     bool was_serving = a->preloads;
     a->preloads = false;
     (void)uv_timer_stop(&a->preload_timer);
@@ -140,6 +141,7 @@ void agent_preload_told(struct agent *a, const struct guardian_preload_news *new
     switch ((enum guardian_preload_kind)news->kind) {
     case GUARDIAN_PRELOAD_READY:
         (void)uv_timer_stop(&a->preload_timer);
+        a->preload_is_ready = true;
         log_info("the preload server (pid %d) is ready: %s", news->pid, news->text);
         return;
     case GUARDIAN_PRELOAD_REFUSED:

@@ -8,6 +8,7 @@
 #include "agent/guardian/reaper_proc.h"
 #include "agent/launch/environment.h"
 #include "agent/report/report.h"
+#include "agent/report/signal_name.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -148,7 +149,7 @@ void agent_workers_signal(struct agent *a, int signal_number) {
     }
     for (uint32_t i = 0; i < a->config->nproc; i++) {
         if (a->workers[i].pid != 0 && !a->workers[i].ended) {
-            log_warning("Sending process %d closing signal SIG%s", a->workers[i].pid, sigabbrev_np(signal_number));
+            log_warning("Sending process %d closing signal %s", a->workers[i].pid, signal_name(signal_number));
         }
     }
 }

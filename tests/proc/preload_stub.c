@@ -11,6 +11,7 @@
  *   liar      says that the worker is a process that it is not
  *   decline   has a reason against each worker */
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ static void be_worker(const struct guardian_order *order, const int fds[FD_COUNT
     char go;
     (void)setsid();
     while (getppid() != guardian) {
-        (void)usleep(100);
+        (void)sched_yield();
     }
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (is_mode("mute")) {

@@ -122,6 +122,9 @@ static void on_preload(void *ctx, const struct guardian_preload_news *news) {
     } else {
         h->preload = *news;
     }
+    if (news->kind == GUARDIAN_PRELOAD_REFUSED) {
+        (void)snprintf(h->preload_refusal, sizeof h->preload_refusal, "%s", news->text);
+    }
 }
 
 void harness_open(struct harness *h) {

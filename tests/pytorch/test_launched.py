@@ -24,8 +24,8 @@ def started(launcher, script, *arguments, **variables):
     return sorted(done.stdout.splitlines())
 
 
-def lines(launcher, backend, **variables):
-    return [line for line in started(launcher, "launched.py", backend, **variables) if " ProcessGroup" in line]
+def lines(launcher, *arguments, **variables):
+    return [line for line in started(launcher, "launched.py", *arguments, **variables) if " ProcessGroup" in line]
 
 
 def test_by_name():
@@ -41,6 +41,11 @@ def test_in_place_of_gloo():
     assert lines(MUSTER_RUN, "", MUSTER_AS_GLOO="1") == ["undefined ProcessGroupMuster 6"] * 2
     assert lines(MUSTER_RUN, "cpu:gloo", MUSTER_AS_GLOO="1") == ["cpu:gloo ProcessGroupMuster 6"] * 2
     assert lines(MUSTER_RUN, "gloo") == ["gloo ProcessGroupGloo 6"] * 2
+
+
+def test_in_place_of_gloos_class():
+    assert lines(MUSTER_RUN, "gloo", "by class", MUSTER_AS_GLOO="1") == ["gloo ProcessGroupMuster and ProcessGroupMuster 12"] * 2
+    assert lines(MUSTER_RUN, "gloo", "by class") == ["gloo ProcessGroupGloo and ProcessGroupGloo 12"] * 2
 
 
 def test_untidy_ends():

@@ -282,7 +282,7 @@ def main():
     for place in (0, 1, 2, 4):
         assert len({str(mine[place]) for mine in drawn}) == len(drawn), ("not drawn anew", place)
     assert {mine[3] for mine in drawn} == {2}, drawn
-    for way in ("spawn", "forkserver", "fork"):
+    for way in ("spawn", "forkserver", "fork") if attempt == rank == 1 else ("fork",):
         with multiprocessing.get_context(way).Pool(1) as pool:
             assert pool.map(double, [1, 2]) == [2, 4]
         loaded = list(DataLoader(Numbers(), batch_size=2, num_workers=1, multiprocessing_context=way))
@@ -319,6 +319,27 @@ def case_preloaded_pytorch_keeps_its_ways():
         with open(paths[0], encoding="utf-8") as text:
             jobs.check("as recorded" in json.load(text)["message"]["message"], f"{paths}")
         scratch.expect_nobody()
+
+
+def case_preload_survives_its_imports():
+    """Modules that end the process, change sys.path or read how the program was started: as in a worker that imports them itself."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        module(scratch, "leaves", "import sys\nsys.exit(0)\n")
+        module(scratch, "looks", "import sys\nsys.path.insert(0, '/nowhere')\nseen = (sys.argv[0], sys.argv[-1], sys.modules['__main__'].__file__)\n")
+        script = scratch.write("tells.py", "import looks, sys\nprint(looks.seen, sys.path[0], file=sys.stderr, flush=True)\n"
+                               f"sys.argv[0] = {FACTS!r}\nexec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))\n")  # fmt: skip
+        job = Job(scratch, preload="leaves,looks,decimal", script=(script,), arguments=("last",))
+        jobs.check(all(map(warm, job.facts().values())), "not preloaded")
+        job.says("leaves cannot be imported: SystemExit: 0")
+        jobs.check(job.agent.err().count(f"{(script, 'last', script)} /nowhere\n") == 2, job.agent.tail())
+        job.finish()
+    with jobs.Scratch() as scratch:
+        module(scratch, "dies", "import os\nos._exit(0)\n")
+        job = Job(scratch, preload="decimal,dies")
+        jobs.check(not any(map(warm, job.facts().values())), "preloaded by nobody")
+        job.agent.wait_line("as 3 before it: workers are started as usual", FORM_S)
+        job.finish()
 
 
 def case_preload_is_for_python():

@@ -18,6 +18,7 @@
 #include "agent/guardian/guardian_channel.h"
 #include "agent/guardian/guardian_wire.h"
 #include "agent/guardian/reaper.h"
+#include "agent/report/signal_name.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -117,9 +118,9 @@ static void guardian_lose(struct guardian *g) {
     g->orphans_since_ns = clock_monotonic_ns();
     (void)uv_poll_stop(&g->poll);
     int wait_status = guardian_reap(g);
+    const char *name = WIFSIGNALED(wait_status) ? signal_name(WTERMSIG(wait_status)) : NULL;
     log_error("the guardian process %d, which holds the workers, %s%s; killing what it had started", (int)pid,
-              WIFSIGNALED(wait_status) ? "was killed by SIG" : "has ended",
-              WIFSIGNALED(wait_status) ? sigabbrev_np(WTERMSIG(wait_status)) : "");
+              name ? "was killed by " : "has ended", name ? name : "");
     (void)uv_signal_start(&g->child_signal, child_signal_cb, SIGCHLD);
     /* The repeat only serves the deadline and children in the kernel's hands; SIGCHLD drives the passes. */
     (void)uv_timer_start(&g->timer, orphans_timer_cb, 0, ORPHAN_WAIT_MS);

@@ -89,10 +89,10 @@ static void channel_close(struct guardian_preload *p) {
 }
 
 static void server_drop(struct guardian_preload *p, const char *why) {
-    channel_close(p);
     if (p->pid > 0) {
         (void)kill(p->pid, SIGKILL);
     }
+    channel_close(p);
     start_all_as_usual(p, why);
 }
 

@@ -89,9 +89,6 @@ int launch_strings_append(struct launch_strings *strings, const char *text);
 /* Frees the items and the array; leaves an empty list. */
 void launch_strings_done(struct launch_strings *strings);
 
-/* Of "SIGTERM", `len` bytes. 0 when no signal has that name. */
-int launch_signal_number(const char *name, size_t len);
-
 void launch_config_init(struct launch_config *config);
 void launch_config_done(struct launch_config *config);
 

@@ -109,9 +109,10 @@ class Imports:
                 try:
                     importlib.import_module(name.rstrip("?"))
                     done.append(name.rstrip("?"))
-                except Exception as problem:  # the worker may do without, or say it better
+                except BaseException as problem:  # the worker may do without, or say it better; SystemExit, too
                     if not (name.endswith("?") and isinstance(problem, ModuleNotFoundError)):
-                        print(f"muster: --preload: {name.rstrip('?')} cannot be imported: {problem}", file=sys.stderr)
+                        said = f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
+                        print(f"muster: --preload: {name.rstrip('?')} cannot be imported: {said}", file=sys.stderr)
         finally:
             for place, name, is_own, method in before:
                 if is_own:
@@ -469,6 +470,24 @@ def serve(names):
             order.close()
 
 
+def show_start(arguments, before):
+    """What a program can read of its start; modules may read it when they are imported. Returns the folder that is searched first."""
+    import os
+    import sys
+
+    is_module = arguments[0] == "-m"
+    folder = os.getcwd() if is_module else os.path.dirname(os.path.realpath(arguments[0]))
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)) and before in sys.path:
+        sys.path[sys.path.index(before)] = folder
+    sys.argv = arguments[1:] if is_module else list(arguments)
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = [sys.orig_argv[0], "-u", *arguments]
+    if not is_module:
+        path = os.path.abspath(arguments[0]) if sys.version_info >= (3, 9) else arguments[0]
+        sys.modules["__main__"].__dict__["__file__"] = path
+    return folder
+
+
 def become_worker():
     """The whole life of this process. Imports in functions: the names of this program must not be the script's."""
     import importlib.machinery
@@ -477,15 +496,11 @@ def become_worker():
     import runpy
     import sys
 
-    def set_path(arguments):
-        if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-            sys.path[0] = os.getcwd() if arguments[0] == "-m" else os.path.dirname(os.path.realpath(arguments[0]))
-
     modules, arguments = sys.argv[1], sys.argv[2:]
-    set_path(arguments)
+    folder = show_start(arguments, "")
     command = serve([name for name in map(str.strip, modules.split(",")) if name])
     arguments = command[2:]  # after the interpreter and -u
-    set_path(arguments)
+    show_start(arguments, folder)
     own_file = sys._getframe().f_code.co_filename
 
     def show(kind, problem, trace):
@@ -494,21 +509,17 @@ def become_worker():
         sys.__excepthook__(kind, problem.with_traceback(trace), trace)
 
     sys.excepthook = show
-    if hasattr(sys, "orig_argv"):
-        sys.orig_argv = [sys.orig_argv[0], "-u", *arguments]
     main = sys.modules["__main__"].__dict__
     for name in [name for name in main if not name.startswith("__")]:
         del main[name]
     if arguments[0] == "-m":
-        sys.argv = arguments[1:]
         runpy._run_module_as_main(arguments[1])
         return
     script = arguments[0]
     if script.endswith(".pyc") or not os.path.isfile(script) or pkgutil.get_importer(script) is not None:
         os.execv(sys.executable, [sys.executable, "-u", *arguments])
-    sys.argv = arguments
-    path = os.path.abspath(script) if sys.version_info >= (3, 9) else script
-    main.update(__doc__=None, __file__=path, __cached__=None)
+    path = main["__file__"]
+    main.update(__doc__=None, __cached__=None)
     main["__loader__"] = importlib.machinery.SourceFileLoader("__main__", path)
     with open(path, "rb") as source:
         code = compile(source.read(), path, "exec", dont_inherit=True)

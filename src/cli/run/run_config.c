@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "agent/report/signal_name.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -253,7 +254,7 @@ static int check_preempt(const struct options *options, struct launch_config *ou
     if (!out->preempt_term_now && strcmp(when, "half") != 0) {
         return status_fail(MUSTER_EINVAL, "--preempt-term=%.100s: half or now is expected", when);
     }
-    out->preempt_signal = launch_signal_number(name, strlen(name));
+    out->preempt_signal = signal_from_name(name, strlen(name));
     if (out->preempt_signal == SIGKILL || out->preempt_signal == SIGSTOP || out->preempt_signal == SIGCHLD ||
         (out->preempt_signal == 0 && strcmp(name, "none") != 0)) {
         return status_fail(

@@ -1,0 +1,44 @@
+# needs: torch numpy
+# timeout: 300
+"""The programs of examples/pytorch with --backend=muster: they train to their end, and have the losses that they have on gloo."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import ranks
+
+EXAMPLES = os.path.join(ranks.TOP, "examples", "pytorch")
+SMALL_GPT = ["--n-layer=1", "--n-head=2", "--n-embd=32", "--block-size=32", "--batch=4", "--evaluate-every=0", "--report-every=1", "--steps=4",
+             "--warm-up=2", "--sample=0", "--sharding=fsdp"]
+
+
+def losses(script, *arguments, backend):
+    """What the program says of its losses, without the times."""
+    with tempfile.TemporaryDirectory(prefix="muster-examples-") as folder:
+        environment = dict(os.environ, PYTHONPATH=ranks.PACKAGE, PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1", TMPDIR=folder)
+        done = subprocess.run([os.path.join(ranks.BUILD, "muster"), "run", "--standalone", "--nproc-per-node=2", os.path.join(EXAMPLES, script), *arguments,
+                               f"--backend={backend}", f"--snapshot={folder}/one.pt"], env=environment, text=True, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250, check=False)
+    assert done.returncode == 0, done.stdout
+    found = sorted(re.findall(r"loss [\d.]+", done.stdout))
+    assert found, done.stdout
+    return found
+
+
+def test_the_same_losses():
+    for program in (["gpt_train.py", *SMALL_GPT], ["multigpu_torchrun.py", "2", "1"]):  # tools/demo-pytorch has mnist_ddp.py
+        assert losses(*program, backend="muster") == losses(*program, backend="gloo"), program
+
+
+def test_a_backend_that_is_not_there_is_told():
+    done = subprocess.run([os.path.join(ranks.BUILD, "muster"), "run", "--standalone", "--nproc-per-node=1", os.path.join(EXAMPLES, "multigpu_torchrun.py"),
+                           "1", "1", "--backend=nonsense"], env=dict(os.environ, PYTHONPATH=ranks.PACKAGE, PYTHON_EXEC=sys.executable), text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250, check=False)
+    assert done.returncode == 1 and "nonsense" in done.stdout, done.stdout
+
+
+if __name__ == "__main__":
+    ranks.main(globals())
