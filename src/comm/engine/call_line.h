@@ -21,9 +21,10 @@ struct call_line {
     _Alignas(64) _Atomic uint64_t fingerprints[CALL_LINE_HISTORY]; /* of call n at n % CALL_LINE_HISTORY */
 };
 
-/* The owner begins call `number`, the one after its last. */
+/* The owner begins call `number`, the one after its last. The fingerprint comes after `begun` of the last one: so at
+ * most one call that is not counted yet has taken the place of an old one. */
 static inline void call_line_begin(struct call_line *line, uint64_t number, uint64_t fingerprint, int64_t now_ns) {
-    atomic_store_explicit(&line->fingerprints[number % CALL_LINE_HISTORY], fingerprint, memory_order_relaxed);
+    atomic_store_explicit(&line->fingerprints[number % CALL_LINE_HISTORY], fingerprint, memory_order_release);
     atomic_store_explicit(&line->begun_ns, now_ns, memory_order_relaxed);
     atomic_store_explicit(&line->begun, number, memory_order_release);
 }
@@ -40,7 +41,8 @@ static inline uint64_t call_line_finished(const struct call_line *line) {
     return atomic_load_explicit(&line->finished, memory_order_acquire);
 }
 
-/* 0 for number 0. Only meaningful for one of the last CALL_LINE_HISTORY calls that the line has begun. */
+/* 0 for number 0. Only meaningful for one of the last CALL_LINE_HISTORY calls that the line has begun, and while its
+ * owner does not go on. */
 static inline uint64_t call_line_fingerprint(const struct call_line *line, uint64_t number) {
     return number == 0 ? 0
                        : atomic_load_explicit(&line->fingerprints[number % CALL_LINE_HISTORY], memory_order_relaxed);

@@ -7,6 +7,9 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
+#include <sched.h>
+
 #include "comm/engine/call_line.h"
 
 static struct call_line own, other;
@@ -64,12 +67,52 @@ static void what_is_not_kept_any_more_is_not_compared(void **state) {
     assert_int_equal(call_line_difference(&own, &other), 0);
 }
 
+enum { ROUNDS = 50000, AHEAD_MAX = 128 /* NODE_LINES */, CALLS_PER_ROUND = 64 };
+static atomic_bool has_ended;
+
+/* Makes the calls that it may be ahead. All calls are equal, and each has a fingerprint of its own. */
+static void *run_ahead(void *argument) {
+    uint64_t number = call_line_begun(&other);
+    while (!atomic_load(&has_ended)) {
+        if (number < call_line_begun(&own) + AHEAD_MAX) {
+            number++;
+            call_line_begin(&other, number, number, 1000);
+        } else {
+            (void)sched_yield();
+        }
+    }
+    return argument;
+}
+
+/* What the other notes meanwhile takes the place of old calls. That is no difference. */
+static void a_member_that_goes_on_meanwhile_makes_no_difference(void **state) {
+    (void)state;
+    pthread_t thread;
+    size_t wrong = 0;
+    atomic_store(&has_ended, false);
+    assert_int_equal(pthread_create(&thread, NULL, run_ahead, NULL), 0);
+    for (uint64_t number = 1; number <= (uint64_t)ROUNDS * CALLS_PER_ROUND; number++) {
+        call_line_begin(&own, number, number, 1000);
+        if (number % CALLS_PER_ROUND == 0) {
+            wrong += call_line_difference(&own, &other) != 0;
+            while (call_line_begun(&other) < number) {
+                wrong += call_line_difference(&own, &other) != 0;
+                (void)sched_yield();
+            }
+        }
+    }
+    atomic_store(&has_ended, true);
+    (void)pthread_join(thread, NULL);
+    assert_int_equal(wrong, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(equal_calls_do_not_differ, clear),
         cmocka_unit_test_setup(the_first_difference_is_named_from_both_sides, clear),
         cmocka_unit_test_setup(only_calls_that_both_have_begun_are_compared, clear),
         cmocka_unit_test_setup(what_is_not_kept_any_more_is_not_compared, clear),
+        cmocka_unit_test_setup(a_member_that_goes_on_meanwhile_makes_no_difference, clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

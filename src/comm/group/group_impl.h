@@ -23,6 +23,7 @@
 #include "comm/context/context.h"
 #include "comm/engine/call.h"
 #include "comm/engine/call_line.h"
+#include "comm/engine/call_time.h"
 #include "comm/engine/engine.h"
 #include "comm/engine/failure.h"
 #include "comm/host/bell.h"
@@ -40,20 +41,14 @@ struct group_shared {
     _Alignas(64) _Atomic uint32_t news;     /* raised when a member has left or failed the group */
 };
 
-/* When a member began a call, while it is traced. */
-struct group_trace_line {
-    _Atomic uint64_t sequence; /* after the time */
-    _Atomic int64_t begun_ns;
-};
-
 /* What a member tells its neighbours. */
 struct group_line {
     struct call_line calls; /* where it is in the group's calls */
     _Atomic uint32_t has_left;
     _Atomic int32_t failed; /* the code with which the member failed the group; after sentence and record */
     char sentence[GROUP_SENTENCE_BYTES];
-    struct muster_failure record;                 /* of it */
-    struct group_trace_line traced[GROUP_TRACED]; /* by number of the call */
+    struct muster_failure record;          /* of it */
+    struct call_time traced[GROUP_TRACED]; /* while it is traced; by number of the call */
 };
 
 struct batch;

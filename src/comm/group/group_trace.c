@@ -56,9 +56,8 @@ static int64_t all_had_come_ns(const struct muster_group *group, const struct co
         if (!needs(group, call, i)) {
             continue;
         }
-        const struct group_trace_line *line = &group->lines[i].traced[sequence % GROUP_TRACED];
-        int64_t begun_ns = atomic_load_explicit(&line->begun_ns, memory_order_relaxed);
-        if (atomic_load_explicit(&line->sequence, memory_order_acquire) != sequence) {
+        int64_t begun_ns = call_time_of(&group->lines[i].traced[sequence % GROUP_TRACED], sequence);
+        if (begun_ns == 0) {
             return 0; /* that rank is not traced, or far ahead */
         }
         last_ns = begun_ns > last_ns ? begun_ns : last_ns;
@@ -76,10 +75,8 @@ static void name_group(const struct muster_group *group, char out[MUSTER_TRACE_N
 }
 
 int64_t group_trace_begin(struct muster_group *group, uint64_t sequence) {
-    struct group_trace_line *line = &group->line->traced[sequence % GROUP_TRACED];
     int64_t now_ns = clock_monotonic_ns();
-    atomic_store_explicit(&line->begun_ns, now_ns, memory_order_relaxed);
-    atomic_store_explicit(&line->sequence, sequence, memory_order_release);
+    call_time_note(&group->line->traced[sequence % GROUP_TRACED], sequence, now_ns);
     return now_ns;
 }
 

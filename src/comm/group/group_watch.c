@@ -25,6 +25,8 @@ static bool has_root_rank(const struct muster_group *group, uint32_t root_rank) 
     return false;
 }
 
+/* Two threads may do so one after the other. Whoever lowers the alarm then sees what both had to say, which is not C's
+ * promise (the second store ends the first one's release sequence) but that of all our processors. */
 void group_alarm(struct muster_group *group) {
     atomic_store_explicit(&group->waiter.alarm, 1, memory_order_release);
     atomic_store_explicit(&group->message_waiter.alarm, 1, memory_order_release);

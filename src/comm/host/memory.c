@@ -14,7 +14,8 @@
 
 /* One allocation in its owner's directory. `generation` rises by one when the entry is filled and by one when it is
  * emptied, so that it is odd while there is an allocation; it is stored last (release), and whoever read the entry
- * looks at it before and after. */
+ * looks at it before and after. The locks stand between: the owner's between emptying and filling, the reader's between
+ * the entry and the second look. Without them, that look would come too early on some processors. */
 struct entry {
     _Atomic uint32_t generation;
     _Atomic int32_t fd;

@@ -124,6 +124,7 @@ void recorder_name_group(struct recorder *recorder, uint32_t id, const char *nam
     } else {
         group = next_place(recorder);
         atomic_store(&group->state, CALL_RECORD_UNNAMED);
+        atomic_signal_fence(memory_order_release); /* the compiler, as in recorder_begin() */
         group->id = id;
         (void)str_copy(group->name, sizeof group->name, name);
     }

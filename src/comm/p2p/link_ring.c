@@ -143,8 +143,8 @@ uint64_t link_ring_withdrawn(const struct link *link) {
 }
 
 void link_ring_withdraw(struct link *link) {
-    /* Release or stronger: the store precedes whatever the caller does to the memory afterwards, for a peer that loads
-     * it after having read that memory. */
+    /* The fence: the count precedes whatever the caller does to the memory afterwards, for a peer that loads it after
+     * having read that memory. No order of the addition itself would hold back what follows it on ARM. */
     atomic_fetch_add_explicit(&ring_of(link)->out->withdrawn, 1, memory_order_seq_cst);
     atomic_thread_fence(memory_order_seq_cst);
 }
@@ -159,6 +159,6 @@ bool link_ring_is_taken(struct link *link) {
 
 uint64_t link_ring_peer_withdrawn(const struct link *link) {
     const struct link_ring *ring = (const struct link_ring *)link;
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_thread_fence(memory_order_seq_cst); /* after the memory */
     return atomic_load_explicit(&ring->in->withdrawn, memory_order_seq_cst);
 }
