@@ -40,7 +40,7 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-shrink soak-messages soak-snapshots soak-fsdp soak-worlds soak-kept bench lint lint-deep format \
+.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-preload soak-shrink soak-messages soak-snapshots soak-fsdp soak-worlds soak-kept bench lint lint-deep format \
         layers circles install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
@@ -142,6 +142,9 @@ soak-meet: all ## do all ranks meet again? backends x nodes x failures x workers
 soak-end: all ## how jobs end: nodes that are done, final failures, victims; COUNT times each (10)
 	@tests/regress/soak-end --count $(or $(COUNT),10) $(END_ARGS)
 
+soak-preload: all ## kill COUNT (1000) workers that are forks of a preload server, with threads and data loaders in the script
+	@tests/regress/soak-preload --count $(or $(COUNT),1000) $(if $(SEED),--seed $(SEED))
+
 soak-shrink: all ## COUNT trainings (12) whose workers die and are not started again: do the others learn as well?
 	@MUSTER_BINARY=$(abspath $(BUILD))/muster MUSTER_TEST_RUNS=$(or $(COUNT),12) MUSTER_TEST_EPOCHS=10 python3 tests/examples/test_mnist_shrink.py
 
@@ -208,8 +211,12 @@ bench: all ## muster and torchrun side by side (docs/performance.md)
 bench-rendezvous: all ## time until many agents have their ranks, beside torchrun's (docs/performance.md)
 	@bench/rendezvous/run $(BENCH_ARGS)
 
+.PHONY: bench-preload
+bench-preload: all ## PyTorch workers as forks of a preload server, beside usual starts and torchrun's (docs/performance.md)
+	@MUSTER_BINARY=$(BUILD)/muster MUSTER_BENCH_BIN=$(BUILD)/bench bench/preload/run $(BENCH_ARGS)
+
 .PHONY: bench-spares
-bench-spares: all ## how soon a spare node works, with warm processes and without (docs/performance.md)
+bench-spares: all ## how soon a spare node works, with a preload server and without (docs/performance.md)
 	@MUSTER_BINARY=$(BUILD)/muster MUSTER_BENCH_BIN=$(BUILD)/bench bench/spares/run $(BENCH_ARGS)
 
 .PHONY: bench-failover

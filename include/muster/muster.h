@@ -6,6 +6,7 @@
 #include <muster/checkpoint.h>
 #include <muster/collective.h>
 #include <muster/ddp.h>
+#include <muster/failure.h>
 #include <muster/fsdp.h>
 #include <muster/group.h>
 #include <muster/memory.h>

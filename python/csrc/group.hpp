@@ -59,11 +59,13 @@ class Group {
 
     muster_group *get() const { return group_; }
 
-    // The exception for a call that has failed: what a signal's handler raised, if that is why.
+    // The exception for a call that has just failed in this thread, or of which muster_work_then() tells: what a
+    // signal's handler raised, if that is why.
     std::exception_ptr reason(int code, const std::string &sentence) {
+        muster_failure record = last_failure();
         std::shared_ptr<python_error> raised = std::atomic_exchange(&interrupted_, {});
         raised = raised ? raised : std::atomic_exchange(&calls_.interrupted, {});
-        return raised ? std::make_exception_ptr(python_error(*raised)) : failure(code, sentence);
+        return raised ? std::make_exception_ptr(python_error(*raised)) : failure(code, sentence, record);
     }
 
     // Memory of muster_alloc(), which the ranks of the host share. To make it takes the kernel long, so what is freed is

@@ -385,7 +385,7 @@ class ProcessGroupMuster : public c10d::Backend {
         int64_t timeout_ms = std::max<int64_t>(timeout.count(), 1);
         int code = muster_monitored_barrier(group_->get(), timeout_ms);
         if (code == MUSTER_ETIMEOUT) {
-            std::rethrow_exception(monitored_failure(code, muster_detail(), getRank(), all_ranks, timeout_ms));
+            std::rethrow_exception(monitored_failure(code, muster_detail(), last_failure(), getRank(), all_ranks, timeout_ms));
         }
         if (code != MUSTER_OK) {
             std::rethrow_exception(group_->reason(code, muster_detail()));

@@ -21,8 +21,8 @@ namespace muster_backend {
 constexpr std::chrono::milliseconds kLook{250}; // between two looks at whether a signal has come
 
 // Functions of muster/errors.py that make exceptions; owned for the life of the process.
-inline PyObject *make_error = nullptr;           // (code, sentence)
-inline PyObject *make_monitored_error = nullptr; // (code, sentence, rank, all ranks?, time-out in ms)
+inline PyObject *make_error = nullptr;           // (code, sentence, facts)
+inline PyObject *make_monitored_error = nullptr; // (code, sentence, facts, rank, all ranks?, time-out in ms)
 
 // Threads of the library outlive Python's last moments in programs that do not destroy their groups. From end_python() on
 // none of them touches Python any more.
@@ -101,29 +101,76 @@ inline std::exception_ptr carry(PyObject *made, const std::string &sentence) {
     return std::make_exception_ptr(std::move(error));
 }
 
-// The exception for a failed call of libmuster.
-inline std::exception_ptr failure(int code, const std::string &sentence) {
-    PythonSection python;
-    if (!python) {
-        return std::make_exception_ptr(std::runtime_error(sentence));
-    }
-    return carry(make_error ? PyObject_CallFunction(make_error, "is", code, sentence.c_str()) : nullptr, sentence);
+// What libmuster knows of this thread's last failure.
+inline muster_failure last_failure() {
+    muster_failure record = {};
+    (void)muster_last_failure(&record);
+    return record;
 }
 
-inline std::exception_ptr monitored_failure(int code, const std::string &sentence, int rank, bool all_ranks, int64_t timeout_ms) {
+// The same as a dictionary of errors.py: what is not known is left away. With Python's lock held.
+inline pybind11::dict facts_of(const muster_failure &record) {
+    pybind11::dict facts;
+    facts["cause"] = record.cause;
+    if (record.group[0] != '\0') {
+        facts["group"] = record.group;
+    }
+    if (record.call != 0) {
+        facts["operation"] = record.operation;
+        facts["call"] = record.call;
+    }
+    if (record.rank != MUSTER_NO_RANK) {
+        facts["rank"] = record.rank;
+    }
+    if (record.host[0] != '\0') {
+        facts["host"] = record.host;
+    }
+    if (record.pid != 0) {
+        facts["pid"] = record.pid;
+    }
+    if (record.signal != 0) {
+        facts["signal"] = record.signal;
+    }
+    pybind11::list missing;
+    for (uint32_t run = 0; run < record.run_count; run++) {
+        for (uint32_t i = 0; i < record.missing[run].count; i++) {
+            missing.append(record.missing[run].first + i);
+        }
+    }
+    facts["missing"] = missing;
+    return facts;
+}
+
+// The exception that a function of errors.py makes of a failed call.
+template <typename... More>
+inline std::exception_ptr made_by(PyObject *function, int code, const std::string &sentence, const muster_failure &record,
+                                  More... more) {
     PythonSection python;
-    if (!python) {
+    if (!python || !function) {
         return std::make_exception_ptr(std::runtime_error(sentence));
     }
-    return carry(make_monitored_error ? PyObject_CallFunction(make_monitored_error, "isiOL", code, sentence.c_str(), rank,
-                                                              all_ranks ? Py_True : Py_False,
-                                                              static_cast<long long>(timeout_ms))
-                                      : nullptr,
-                 sentence);
+    try {
+        pybind11::str text(PyUnicode_DecodeUTF8(sentence.data(), static_cast<Py_ssize_t>(sentence.size()), "replace"));
+        auto call = pybind11::reinterpret_borrow<pybind11::function>(function);
+        return carry(call(code, text, facts_of(record), more...).release().ptr(), sentence);
+    } catch (pybind11::error_already_set &error) {
+        error.restore();
+        return carry(nullptr, sentence);
+    }
+}
+
+// The exception for a failed call of libmuster.
+inline std::exception_ptr failure(int code, const std::string &sentence, const muster_failure &record) {
+    return made_by(make_error, code, sentence, record);
+}
+
+inline std::exception_ptr monitored_failure(int code, const std::string &sentence, const muster_failure &record, int rank,
+                                            bool all_ranks, int64_t timeout_ms) {
+    return made_by(make_monitored_error, code, sentence, record, rank, all_ranks, timeout_ms);
 }
 
 [[noreturn]] inline void fail(int code) {
-    std::rethrow_exception(failure(code, muster_detail()));
+    std::rethrow_exception(failure(code, muster_detail(), last_failure()));
 }
 
 } // namespace muster_backend

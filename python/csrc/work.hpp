@@ -59,9 +59,9 @@ class CallWork : public Work {
                 throw python_error(*raised);
             }
             if (timeout != kNoTimeout && std::chrono::steady_clock::now() >= until) {
-                std::rethrow_exception(
-                    failure(MUSTER_ETIMEOUT, "wait: the call was not done after " + std::to_string(timeout.count()) +
-                                                 " ms; it goes on"));
+                std::string sentence =
+                    "wait: the call was not done after " + std::to_string(timeout.count()) + " ms; it goes on";
+                fail(muster_fail(MUSTER_ETIMEOUT, sentence.c_str()));
             }
             locked.lock();
         }

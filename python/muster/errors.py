@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-import re
+from typing import Any
 
 import torch.distributed as dist
 
 from . import MusterError as _Base
 
-# libmuster's sentences, as its tests hold them: "... rank 1 (root rank 5) (pid 7 on host a) ...", "these ranks did not come: 1-3, 5; ...".
-_WHO = re.compile(r"\brank (\d+)(?: \(root rank \d+\))? \(pid (\d+) on host ([^)\s]+)\)")
-_MISSING = re.compile(r"these ranks did not come: ([\d, -]+)")
-_OPERATION = re.compile(r"(?:^|: )([a-z_]+)(?: of [^:]*)? \(call \d+ of group ")
-
 
 class MusterError(dist.DistBackendError, _Base):
     """A call of the backend has failed.
 
-    The text is libmuster's sentence. `code` is its number in muster/status.h, `operation` the collective that failed ("all_reduce"), or
-    None where no call was under way.
+    The text is libmuster's sentence. `code` is its number in muster/status.h, `cause` that of what has failed the group: of a GroupError it is
+    another one. `group` is the group's name, `operation` the collective that failed ("all_reduce"), and `call` its number in the group; None
+    where no call was under way.
     """
 
+    cause: int = 0
+    group: str | None = None
     operation: str | None = None
+    call: int | None = None
 
 
 class PeerError(MusterError):
     """A rank is gone: it has died or left, or its host is lost.
 
-    `rank` is its number in the group, `host` and `pid` where it ran; each is None where it is not known.
+    `rank` is its number in the group, `host` and `pid` where it ran, `signal` what has killed it; each is None where it is not known.
     """
 
     rank: int | None = None
     host: str | None = None
     pid: int | None = None
+    signal: int | None = None
 
 
 class TimeoutError(MusterError):  # noqa: A001 - it is only seen as muster.errors.TimeoutError
@@ -58,38 +58,28 @@ _CLASSES: dict[int, type[MusterError]] = {
 }
 
 
-def _numbers(text: str) -> list[int]:
-    """The numbers of "1-3, 5"."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if first.isdigit():
-            found += range(int(first), int(last or first) + 1)
-    return found
+def make(code: int, sentence: str, facts: dict[str, Any], text: str | None = None) -> MusterError:
+    """The exception for a code of libmuster, its sentence, and what it knows besides (struct muster_failure, without what is not known).
 
-
-def make(code: int, sentence: str, text: str | None = None) -> MusterError:
-    """The exception for a code of libmuster and its sentence. text: what is to be read in place of the sentence."""
+    text: what is to be read in place of the sentence.
+    """
     kind = _CLASSES.get(code, MusterError)
     if text is None:
         # Programs look for this word, which gloo's and NCCL's messages have.
         text = f"The call's timeout was reached: {sentence}" if kind is TimeoutError else sentence
     error = kind(text, code)
-    operation = _OPERATION.search(sentence)
-    error.operation = operation.group(1) if operation else None
+    error.cause = facts.get("cause", code)
+    error.group, error.operation, error.call = facts.get("group"), facts.get("operation"), facts.get("call")
     if isinstance(error, PeerError):
-        who = _WHO.search(sentence)
-        if who:
-            error.rank, error.pid, error.host = int(who.group(1)), int(who.group(2)), who.group(3)
+        error.rank, error.host, error.pid, error.signal = facts.get("rank"), facts.get("host"), facts.get("pid"), facts.get("signal")
     if isinstance(error, TimeoutError):
-        missing = _MISSING.search(sentence)
-        error.missing = _numbers(missing.group(1)) if missing else sorted({int(who.group(1)) for who in _WHO.finditer(sentence)})
+        error.missing = facts.get("missing", [])
     return error
 
 
-def make_monitored(code: int, sentence: str, rank: int, all_ranks: bool, timeout_ms: int) -> MusterError:
+def make_monitored(code: int, sentence: str, facts: dict[str, Any], rank: int, all_ranks: bool, timeout_ms: int) -> MusterError:
     """The same for monitored_barrier(), in the words by which programs know who was missing."""
-    error = make(code, sentence)
+    error = make(code, sentence, facts)
     if not isinstance(error, TimeoutError):
         return error
     if rank != 0:
@@ -98,4 +88,4 @@ def make_monitored(code: int, sentence: str, rank: int, all_ranks: bool, timeout
         names = error.missing if all_ranks else error.missing[:1]
         who = f"Rank{'s' if len(names) > 1 else ''} {', '.join(map(str, names))} failed to pass monitoredBarrier" if names else "A rank is missing"
         text = f"Rank 0 timed out in monitoredBarrier after {timeout_ms} ms. {who}: {sentence}"
-    return make(code, sentence, text)
+    return make(code, sentence, facts, text)

@@ -198,7 +198,7 @@ static void on_stop(void *ctx, uint64_t grace_ms, const char *why) {
 }
 
 static void on_spare(void *ctx) {
-    agent_warm_begin(ctx);
+    agent_preload_begin_spare(ctx);
 }
 
 static void on_spare_released(void *ctx) {
@@ -279,6 +279,7 @@ static int create_parts(struct agent *a) {
         create_held(a);
         agent_outcome_file_keep(a);
         agent_guardian_inform(a);
+        agent_preload_begin(a);
     }
     if (rc == MUSTER_OK) {
         rc = rdzv_create(&a->loop, &a->config->rdzv, &rdzv_callbacks, a, &a->rdzv);
@@ -291,8 +292,7 @@ static int create_parts(struct agent *a) {
 
 /* Told before anything is begun: libuv aborts without descriptors, and a store that cannot accept only looks slow. */
 static int check_descriptors(const struct launch_config *config, size_t *out_left) {
-    size_t warm = config->has_spares && config->is_python ? config->nproc : 0;
-    size_t needed = OWN_DESCRIPTORS + logs_descriptor_count(config) + warm, limit = descriptors_limit();
+    size_t needed = OWN_DESCRIPTORS + logs_descriptor_count(config), limit = descriptors_limit();
     if (needed <= limit) {
         *out_left = limit - needed;
         return MUSTER_OK;
@@ -329,6 +329,8 @@ static int agent_init(struct agent *a, const struct launch_config *config, agent
     a->timer.data = a;
     loop_clock_start(&a->clock, &a->loop);
     (void)uv_timer_init(&a->loop, &a->stuck_timer);
+    (void)uv_timer_init(&a->loop, &a->preload_timer);
+    a->preload_timer.data = a;
     (void)uv_timer_init(&a->loop, &a->cause_timer);
     a->cause_timer.data = a;
     rc = agent_dispatch_init(&a->dispatch, &a->machine, (size_t)config->nproc + SPARE_EVENTS, &dispatch_callbacks, a);
@@ -352,7 +354,6 @@ static void loop_done(struct agent *a) {
     held_close(a->held);
     logs_close(a->logs);
     guardian_close(a->guardian);
-    agent_warm_close(a);
     agent_preempt_close(a);
     for (size_t i = 0; i < a->signal_count; i++) {
         uv_close((uv_handle_t *)&a->signals[i], NULL);
@@ -361,6 +362,7 @@ static void loop_done(struct agent *a) {
     uv_close((uv_handle_t *)&a->timer, NULL);
     uv_close((uv_handle_t *)&a->stuck_timer, NULL);
     uv_close((uv_handle_t *)&a->cause_timer, NULL);
+    uv_close((uv_handle_t *)&a->preload_timer, NULL);
     (void)uv_run(&a->loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&a->loop);
 }
@@ -372,7 +374,6 @@ static void agent_done(struct agent *a) {
     }
     agent_dispatch_done(&a->dispatch);
     free(a->workers);
-    free(a->warm);
     free(a->cpu_sets);
 }
 

@@ -15,22 +15,20 @@ enum { LOSSES_MAX = 8 };
 /* ---- in good order ---- */
 
 static void on_spawned(void *ctx, uint32_t id, pid_t pid) {
-    if (!agent_warm_spawned(ctx, id, pid)) {
-        agent_worker_spawned(ctx, id, pid);
-    }
+    agent_worker_spawned(ctx, id, pid);
 }
 
 static void on_spawn_failed(void *ctx, uint32_t id, int error_number, const char *why) {
     (void)error_number;
-    if (!agent_warm_not_started(ctx, id, why)) {
-        agent_worker_not_started(ctx, id, why);
-    }
+    agent_worker_not_started(ctx, id, why);
 }
 
 static void on_worker_exit(void *ctx, const struct guardian_exit *exit) {
-    if (!agent_warm_ended(ctx, exit)) {
-        agent_worker_ended(ctx, exit);
-    }
+    agent_worker_ended(ctx, exit);
+}
+
+static void on_preload(void *ctx, const struct guardian_preload_news *news) {
+    agent_preload_told(ctx, news);
 }
 
 static void on_lingering(void *ctx, const struct guardian_lingering *lingering) {
@@ -71,7 +69,7 @@ static bool replace(struct agent *a) {
                 a->machine.state == AGENT_STATE_RUNNING ? "; this node's workers have died with the lost one" : "");
     agent_outcome_file_keep(a);
     agent_guardian_inform(a);
-    agent_warm_lost(a);
+    agent_preload_lost(a);
     return true;
 }
 
@@ -128,6 +126,7 @@ int agent_guardian_create(struct agent *a) {
         .on_gone = on_gone,
         .on_lost = on_lost,
         .on_orphan = on_orphan,
+        .on_preload = on_preload,
     };
     return guardian_create(&a->loop, &callbacks, a, &a->guardian);
 }

@@ -10,7 +10,7 @@
  * agent_outcome_file.c  writes the outcome for programs (--outcome)
  * agent_events.c   tells it to --event-log-handler
  * agent_timers.c   the file timer
- * agent_warm.c  processes that wait on a spare node for their turn
+ * agent_preload.c  the process that has imported what workers need, and forks them
  * agent_preempt.c  the signal that announces the end of this node, and what workers are asked then */
 #ifndef AGENT_AGENT_IMPL_H
 #define AGENT_AGENT_IMPL_H
@@ -87,13 +87,17 @@ struct agent {
     double stuck_timeout_s;
     uv_signal_t signals[AGENT_SIGNALS_MAX];
     size_t signal_count;
+    bool preloads;                /* a preload server is there, or being started */
+    bool preload_is_ready;        /* it has imported */
+    uint32_t preload_deaths;      /* since workers were started last: servers that have not ended in good order */
+    uint32_t preload_told_starts; /* `starts` when it was said last that a worker is started as usual */
+    uv_timer_t preload_timer;     /* says that the imports take long */
     uv_signal_t preempt_signal;
     bool watches_preempt_signal;
     char *stop_path; /* MUSTER_STOP_PATH of the workers; NULL: nobody can ask them to stop */
 
     struct rdzv_world world; /* master_addr points to master_addr_text */
     char master_addr_text[NET_HOST_MAX];
-    struct agent_warm *warm;      /* likewise; NULL: this node has never been a spare one */
     struct agent_worker *workers; /* config->nproc of them */
     cpu_set_t *cpu_sets;          /* --numa-binding: one a worker; NULL without */
     int64_t signalled_at_ns;      /* when this attempt's workers were told to end; 0: not */
@@ -119,27 +123,21 @@ void agent_guardian_ordered(struct agent *a, int status);
 void agent_workers_start(struct agent *a);
 void agent_workers_signal(struct agent *a, int signal_number);
 struct environment_worker agent_worker_environment(const struct agent *a, uint32_t local_rank);
-int agent_worker_spawn(struct agent *a, uint32_t local_rank, const struct launch_strings *argv,
-                       const struct launch_strings *envp, int stdout_fd, int stderr_fd);
 void agent_worker_spawned(struct agent *a, uint32_t local_rank, pid_t pid);
 void agent_worker_not_started(struct agent *a, uint32_t local_rank, const char *why);
 void agent_worker_ended(struct agent *a, const struct guardian_exit *exit);
 /* With the guardian. Nobody is told yet. */
 void agent_worker_lost(struct agent *a, uint32_t local_rank, int wait_status);
 
-/* agent_warm.c */
-/* This node is a spare one. */
-void agent_warm_begin(struct agent *a);
-/* Its warm process becomes the worker; false: there is none, or it cannot, and the worker is to be started. */
-bool agent_warm_take(struct agent *a, uint32_t local_rank, const struct launch_strings *envp, int stdout_fd,
-                     int stderr_fd);
-/* What the guardian says; true if that was about a warm process. */
-bool agent_warm_spawned(struct agent *a, uint32_t local_rank, pid_t pid);
-bool agent_warm_not_started(struct agent *a, uint32_t local_rank, const char *why);
-bool agent_warm_ended(struct agent *a, const struct guardian_exit *exit);
-/* All of them, with the guardian; there is another one. */
-void agent_warm_lost(struct agent *a);
-void agent_warm_close(struct agent *a);
+/* agent_preload.c */
+/* Starts the preload server, if the job has one. */
+void agent_preload_begin(struct agent *a);
+/* This node is a spare one: what its workers need is made ready. */
+void agent_preload_begin_spare(struct agent *a);
+/* What the guardian says of it. */
+void agent_preload_told(struct agent *a, const struct guardian_preload_news *news);
+/* It has died with the guardian; there is another one. */
+void agent_preload_lost(struct agent *a);
 
 /* agent_cause.c */
 /* A worker has failed by itself: the other nodes hear of it, once an attempt, and of its last words a little later. */

@@ -11,6 +11,7 @@
 #include "agent/report/last_call.h"
 #include "agent/report/report.h"
 #include "agent/report/report_text.h"
+#include "agent/report/signal_name.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -210,8 +211,8 @@ void agent_outcome_end(const struct agent *a) {
     case AGENT_OUTCOME_SIGNALLED:
         (void)str_format(text, sizeof text, "SignalException: Process %d got signal: %d", (int)getpid(),
                          a->machine.signal_number);
-        log_error("%s (SIG%s); this node's workers have ended and it has left the job", text,
-                  sigabbrev_np(a->machine.signal_number));
+        log_error("%s (%s); this node's workers have ended and it has left the job", text,
+                  signal_name(a->machine.signal_number));
         write_own_error(text);
         return;
     case AGENT_OUTCOME_PREEMPTED:

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent/agent_impl.h"
+#include "agent/report/signal_name.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -21,8 +22,8 @@
 
 static void on_signal(uv_signal_t *handle, int signal_number) {
     struct agent *a = handle->data;
-    log_warning("received SIG%s: this node will be taken away in %llu s; the job stops, and can be started again",
-                sigabbrev_np(signal_number), (unsigned long long)(a->config->preempt_grace_ms / 1000));
+    log_warning("received %s: this node will be taken away in %llu s; the job stops, and can be started again",
+                signal_name(signal_number), (unsigned long long)(a->config->preempt_grace_ms / 1000));
     agent_feed(a, AGENT_EVENT_PREEMPT, (int)a->config->preempt_grace_ms);
 }
 
@@ -68,14 +69,14 @@ int agent_preempt_watch(struct agent *a) {
     (void)sigaddset(&notice, number);
     (void)sigprocmask(SIG_UNBLOCK, &notice, NULL);
     return rc == 0 ? MUSTER_OK
-                   : status_fail(MUSTER_EINVAL, "--preempt-signal: SIG%s cannot be handled: %s", sigabbrev_np(number),
+                   : status_fail(MUSTER_EINVAL, "--preempt-signal: %s cannot be handled: %s", signal_name(number),
                                  uv_strerror(rc));
 }
 
 void agent_preempt_tell(struct agent *a, uint64_t grace_ms) {
     char why[64];
-    (void)str_format(why, sizeof why, "SIG%s",
-                     a->config->preempt_signal != 0 ? sigabbrev_np(a->config->preempt_signal) : "?");
+    (void)str_format(why, sizeof why, "%s",
+                     a->config->preempt_signal != 0 ? signal_name(a->config->preempt_signal) : "SIG?");
     if (!rdzv_preempt(a->rdzv, grace_ms, why) && a->config->rdzv.max_nodes > 1) {
         log_warning("the other nodes cannot be told: they stop if they are asked by their own schedulers, or if the "
                     "workers agree on it (--rdzv-backend=muster tells them)");

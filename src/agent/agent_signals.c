@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/agent_impl.h"
+#include "agent/report/signal_name.h"
 #include "base/log.h"
 
 static void on_signal(uv_signal_t *handle, int signal_number) {
@@ -38,7 +39,7 @@ static bool stays_ignored(const struct agent *a, int number) {
 }
 
 static void watch_signal(struct agent *a, const char *name, size_t len) {
-    int number = launch_signal_number(name, len);
+    int number = signal_from_name(name, len);
     if (number == 0) {
         log_warning("--signals-to-handle: there is no signal '%.*s' here; it is ignored", (int)len, name);
         return;
@@ -58,7 +59,7 @@ static void watch_signal(struct agent *a, const char *name, size_t len) {
         rc = uv_signal_start(handle, on_signal, number);
     }
     if (rc != 0) {
-        log_warning("--signals-to-handle: SIG%s cannot be handled: %s", sigabbrev_np(number), uv_strerror(rc));
+        log_warning("--signals-to-handle: %s cannot be handled: %s", signal_name(number), uv_strerror(rc));
     }
 }
 

@@ -8,19 +8,21 @@
 #include "agent/guardian/reaper_proc.h"
 #include "agent/launch/environment.h"
 #include "agent/report/report.h"
+#include "agent/report/signal_name.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
 
-int agent_worker_spawn(struct agent *a, uint32_t local_rank, const struct launch_strings *argv,
-                       const struct launch_strings *envp, int stdout_fd, int stderr_fd) {
+static int spawn(struct agent *a, uint32_t local_rank, const struct launch_strings *argv,
+                 const struct launch_strings *envp, int stdout_fd, int stderr_fd) {
     struct guardian_spawn how = {.argv = (const char *const *)argv->items,
                                  .envp = (const char *const *)envp->items,
                                  .stdout_fd = stdout_fd,
                                  .stderr_fd = stderr_fd,
                                  .cpus = a->cpu_sets ? &a->cpu_sets[local_rank] : NULL,
-                                 .cpus_bytes = sizeof(cpu_set_t)};
+                                 .cpus_bytes = sizeof(cpu_set_t),
+                                 .is_preloaded = a->preloads};
     return guardian_spawn(a->guardian, local_rank, &how);
 }
 
@@ -51,8 +53,8 @@ static int start_worker(struct agent *a, uint32_t local_rank) {
         rc = environment_build(a->config, &a->world, &worker, (const char *const *)environ, &envp);
     }
     a->workers[local_rank].started_wall_us = clock_realtime_us(); /* it may have ended before its start is told */
-    if (rc == MUSTER_OK && !agent_warm_take(a, local_rank, &envp, stdout_fd, stderr_fd)) {
-        rc = agent_worker_spawn(a, local_rank, &argv, &envp, stdout_fd, stderr_fd);
+    if (rc == MUSTER_OK) {
+        rc = spawn(a, local_rank, &argv, &envp, stdout_fd, stderr_fd);
     }
     logs_worker_opened(a->logs, local_rank);
     launch_strings_done(&argv);
@@ -83,6 +85,7 @@ void agent_workers_start(struct agent *a) {
     }
     tell_held(a);
     a->guardian_losses = 0;
+    a->preload_deaths = 0;
     int rc = logs_attempt_begin(a->logs, restart_count, a->world.round);
     for (uint32_t i = 0; i < a->config->nproc; i++) {
         rc = rc == MUSTER_OK ? start_worker(a, i) : rc;
@@ -146,7 +149,7 @@ void agent_workers_signal(struct agent *a, int signal_number) {
     }
     for (uint32_t i = 0; i < a->config->nproc; i++) {
         if (a->workers[i].pid != 0 && !a->workers[i].ended) {
-            log_warning("Sending process %d closing signal SIG%s", a->workers[i].pid, sigabbrev_np(signal_number));
+            log_warning("Sending process %d closing signal %s", a->workers[i].pid, signal_name(signal_number));
         }
     }
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,15 @@
 #undef status_prefix
 
 static _Thread_local char detail[MUSTER_DETAIL_MAX];
+static _Thread_local int last_code;
+static _Thread_local bool has_record;
+static _Thread_local struct muster_failure record; /* if has_record */
+
+/* A failure with no more than this about it. */
+static void begin(int code) {
+    last_code = code;
+    has_record = false;
+}
 
 const char *muster_strerror(int code) {
     switch (code) {
@@ -36,6 +46,7 @@ int muster_fail(int code, const char *sentence) {
 
 void status_clear(void) {
     detail[0] = '\0';
+    begin(0);
 }
 
 int status_fail(int code, const char *format, ...) {
@@ -44,6 +55,7 @@ int status_fail(int code, const char *format, ...) {
     va_start(args, format);
     (void)vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
+    begin(code);
     errno = saved;
     return code;
 }
@@ -61,6 +73,7 @@ int status_fail_errno(int error_number, const char *format, ...) {
     if (used >= 0 && (size_t)used < sizeof detail) {
         (void)snprintf(detail + used, sizeof detail - (size_t)used, ": %s", strerror(error_number));
     }
+    begin(MUSTER_ESYSTEM);
     errno = saved;
     return MUSTER_ESYSTEM;
 }
@@ -78,4 +91,38 @@ int status_prefix(int code, const char *format, ...) {
     memcpy(detail, joined, sizeof detail);
     errno = saved;
     return code;
+}
+
+/* ---- records ---- */
+
+struct muster_failure status_no_failure(void) {
+    return (struct muster_failure){.rank = MUSTER_NO_RANK, .root_rank = MUSTER_NO_RANK};
+}
+
+void status_note(const struct muster_failure *failure) {
+    record = *failure;
+    has_record = true;
+}
+
+struct muster_failure status_failure(void) {
+    struct muster_failure failure = has_record ? record : status_no_failure();
+    failure.cause = has_record && record.cause ? record.cause : last_code;
+    return failure;
+}
+
+int status_restore(int code, const char *sentence, const struct muster_failure *failure) {
+    (void)status_fail(code, "%s", sentence);
+    status_note(failure);
+    return code;
+}
+
+void status_add_missing(struct muster_failure *failure, uint32_t rank) {
+    struct muster_rank_run *last = failure->run_count > 0 ? &failure->missing[failure->run_count - 1] : NULL;
+    bool is_whole = last && failure->run_count == MUSTER_FAILURE_RUNS_MAX && last->first + last->count != rank;
+    failure->missing_count++;
+    if (last && last->first + last->count == rank) {
+        last->count++;
+    } else if (!is_whole) {
+        failure->missing[failure->run_count++] = (struct muster_rank_run){rank, 1};
+    }
 }

@@ -5,6 +5,7 @@
 #ifndef BASE_STATUS_H
 #define BASE_STATUS_H
 
+#include <muster/failure.h>
 #include <muster/status.h>
 
 /* Stores the formatted detail for this thread and returns `code`, so that one can write
@@ -27,6 +28,18 @@ int status_prefix(int code, const char *format, ...) __attribute__((format(print
 #define status_fail_null(...) ((void)(status_fail_null)(__VA_ARGS__), MUSTER_EINVAL)
 #define status_prefix(code, ...) ((void)(status_prefix)((code), __VA_ARGS__), (code))
 #endif
+
+/* The record (muster/failure.h) of the failure that this thread has just put down, copied; a new failure begins without
+ * one. Without a cause it has that failure's code. */
+void status_note(const struct muster_failure *failure);
+/* An empty one. */
+struct muster_failure status_no_failure(void);
+/* This thread's, as muster_last_failure() gives it: for whoever keeps sentences. */
+struct muster_failure status_failure(void);
+/* A failure that was kept: code, sentence and record become this thread's again. Returns `code`. */
+int status_restore(int code, const char *sentence, const struct muster_failure *failure);
+/* Adds a rank, higher than those before, to the missing ones. */
+void status_add_missing(struct muster_failure *failure, uint32_t rank);
 
 /* Empties the detail (used by tests and before a call whose failure is tolerated). */
 void status_clear(void);

@@ -90,11 +90,35 @@ static void each_thread_has_its_own(void **state) {
     assert_string_equal(muster_detail(), "mine");
 }
 
+/* A record belongs to one failure: prefixes keep it, the next failure does not. */
+static void records_go_with_their_failure(void **state) {
+    (void)state;
+    struct muster_failure record = status_no_failure();
+    record.rank = 3;
+    (void)status_fail(MUSTER_EPEER, "gone");
+    assert_int_equal(status_failure().rank, MUSTER_NO_RANK);
+    assert_int_equal(status_failure().cause, MUSTER_EPEER);
+    status_note(&record);
+    (void)status_prefix(MUSTER_EPEER, "barrier");
+    assert_int_equal(status_failure().rank, 3);
+    record = status_failure();
+    (void)status_fail_errno(2, "open");
+    assert_int_equal(status_failure().rank, MUSTER_NO_RANK);
+    assert_int_equal(status_failure().cause, MUSTER_ESYSTEM);
+    assert_int_equal(status_restore(MUSTER_EGROUP, "before", &record), MUSTER_EGROUP);
+    assert_string_equal(muster_detail(), "before");
+    assert_int_equal(status_failure().cause, MUSTER_EPEER);
+    assert_int_equal(status_failure().rank, 3);
+    status_clear();
+    assert_int_equal(status_failure().cause, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_has_its_own_text),   cmocka_unit_test(fail_records_and_returns_the_code),
         cmocka_unit_test(system_error_names_its_reason), cmocka_unit_test(prefixes_read_from_the_outside_in),
         cmocka_unit_test(too_long_a_detail_is_cut),      cmocka_unit_test(each_thread_has_its_own),
+        cmocka_unit_test(records_go_with_their_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

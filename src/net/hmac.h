@@ -14,7 +14,7 @@ struct hmac_part {
     size_t len;
 };
 
-/* MUSTER_EUNSUPPORTED (no OpenSSL 3 on this machine), MUSTER_ENOMEM. */
+/* MUSTER_EUNSUPPORTED (no OpenSSL on this machine), MUSTER_ENOMEM. */
 int hmac_create(struct hmac **out);
 void hmac_free(struct hmac *hmac); /* NULL accepted */
 

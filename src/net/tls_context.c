@@ -128,7 +128,7 @@ void tls_context_reason(const SSL *connection, char *out, size_t size) {
     library->ERR_clear_error();
     if (verdict != X509_V_OK) {
         (void)str_format(out, size, "TLS: its certificate: %s", library->X509_verify_cert_error_string(verdict));
-    } else if (reason && ERR_GET_REASON(error) >= ALERT_REASON_FIRST) {
+    } else if (reason && (error & library->reason_mask) >= ALERT_REASON_FIRST) {
         (void)str_format(out, size, "TLS: it does not accept this side (%s)", reason);
     } else {
         (void)str_format(out, size, "TLS: %s", reason ? reason : "the peer does not speak it");

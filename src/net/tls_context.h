@@ -21,7 +21,7 @@ struct tls_files {
 };
 
 /* Reads the files. MUSTER_EINVAL with the reason: a file is not there, or of no use, or the key is not that of the
- * certificate. MUSTER_EUNSUPPORTED: no OpenSSL 3 on this machine. MUSTER_ENOMEM. */
+ * certificate. MUSTER_EUNSUPPORTED: no OpenSSL on this machine. MUSTER_ENOMEM. */
 int tls_context_create(const struct tls_files *files, struct tls_context **out);
 /* Connections made from it live on. NULL is accepted. */
 void tls_context_free(struct tls_context *context);

@@ -1,12 +1,13 @@
 /* OpenSSL, opened at run time: a table of its functions under their own names, with the types that its headers give
- * them. Nothing of it is linked. */
+ * them. Nothing of it is linked. OpenSSL 3 is taken where it is, else 1.1.1, which older systems have. So the table has
+ * only what is the same in both, as functions and not as macros. */
 #ifndef NET_TLS_LIBRARY_H
 #define NET_TLS_LIBRARY_H
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
-#include <openssl/params.h>
+#include <openssl/hmac.h>
 #include <openssl/ssl.h>
 
 #define TLS_LIBRARY_TABLE(X)                                                                                           \
@@ -28,15 +29,12 @@
     X(ERR_clear_error)                                                                                                 \
     X(ERR_peek_last_error)                                                                                             \
     X(ERR_reason_error_string)                                                                                         \
-    X(EVP_MAC_CTX_free)                                                                                                \
-    X(EVP_MAC_CTX_new)                                                                                                 \
-    X(EVP_MAC_fetch)                                                                                                   \
-    X(EVP_MAC_final)                                                                                                   \
-    X(EVP_MAC_free)                                                                                                    \
-    X(EVP_MAC_init)                                                                                                    \
-    X(EVP_MAC_update)                                                                                                  \
-    X(OSSL_PARAM_construct_end)                                                                                        \
-    X(OSSL_PARAM_construct_utf8_string)                                                                                \
+    X(EVP_sha256)                                                                                                      \
+    X(HMAC_CTX_free)                                                                                                   \
+    X(HMAC_CTX_new)                                                                                                    \
+    X(HMAC_Final)                                                                                                      \
+    X(HMAC_Init_ex)                                                                                                    \
+    X(HMAC_Update)                                                                                                     \
     X(SSL_CTX_check_private_key)                                                                                       \
     X(SSL_CTX_ctrl)                                                                                                    \
     X(SSL_CTX_free)                                                                                                    \
@@ -67,10 +65,16 @@ struct tls_library {
 #define TLS_LIBRARY_MEMBER(name) __typeof__(&(name)) name; /* NOLINT(bugprone-macro-parentheses) */
     TLS_LIBRARY_TABLE(TLS_LIBRARY_MEMBER)
 #undef TLS_LIBRARY_MEMBER
+    const char *name;          /* of its file */
+    unsigned long reason_mask; /* in place of ERR_GET_REASON(), which is for the version whose headers it is from */
 };
 
 /* Opened by the first call and kept: its threads' data outlive what is made of it. NULL with MUSTER_EUNSUPPORTED and a
  * sentence. Any thread. */
 const struct tls_library *tls_library(void);
+
+/* What that call does, without keeping it: the newest version that has all functions. MUSTER_EUNSUPPORTED; the sentence
+ * says what is wrong with each. */
+int tls_library_open(struct tls_library *out);
 
 #endif

@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -362,7 +363,7 @@ static void a_crash_or_a_lock_in_the_unwinder_changes_nothing(void **state) {
 
 static void crash_with_no_descriptors(void) {
     struct rlimit few = {3, 3};
-    (void)close_range(3, ~0u, 0);
+    (void)syscall(SYS_close_range, 3, ~0u, 0);
     (void)setrlimit(RLIMIT_NOFILE, &few);
     crash_by_pointer();
 }

@@ -341,6 +341,32 @@ static void samplers_and_snapshots(void **state) {
     assert_int_equal(access(folder, F_OK), -1);
 }
 
+/* A group of one that has failed by its own wish. */
+static void failures(void **state) {
+    (void)state;
+    NEWER(muster_failure) newer;
+    struct {
+        int cause;
+        char group[MUSTER_GROUP_NAME_MAX];
+    } older;
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    struct muster_group *failed = NULL;
+    options.name = "failed";
+    assert_int_equal(muster_group_create_env(&options, &failed), 0);
+    muster_group_abort(failed, "the test says so");
+    memset(&newer, 0xff, sizeof newer);
+    assert_int_equal(muster_group_failure_sized(failed, &newer.now, sizeof newer), MUSTER_EABORTED);
+    assert_true(newer.now.cause == MUSTER_EABORTED && newer.now.rank == 0 && newer.now.pid == getpid() &&
+                newer.added == 0);
+    assert_true(newer.now.host[0] != '\0' && newer.now.call == 0 && newer.now.missing_count == 0);
+    assert_int_equal(muster_last_failure_sized((struct muster_failure *)(void *)&older, sizeof older), 0);
+    assert_int_equal(older.cause, MUSTER_EABORTED);
+    assert_string_equal(older.group, "failed");
+    assert_int_equal(muster_group_failure(group, &newer.now), MUSTER_OK);
+    assert_true(newer.now.cause == MUSTER_OK && newer.now.rank == MUSTER_NO_RANK && newer.now.group[0] == '\0');
+    muster_group_free(failed);
+}
+
 static int make_group(void **state) {
     (void)state;
     return muster_group_create_env(NULL, &group);
@@ -357,6 +383,7 @@ int main(void) {
         cmocka_unit_test(group_options), cmocka_unit_test(store_options),
         cmocka_unit_test(ddp_structs),   cmocka_unit_test(layers_and_optimizers),
         cmocka_unit_test(fsdp_structs),  cmocka_unit_test(samplers_and_snapshots),
+        cmocka_unit_test(failures),
     };
     return cmocka_run_group_tests(tests, make_group, free_group);
 }

@@ -251,7 +251,8 @@ def environment(**more):
                 file.write(text)
         with open(os.path.join(folder, "worker.py"), "w", encoding="ascii") as file:
             file.write("import os, sys, time\n"
-                       "print('I am', os.environ['RANK'], 'MUSTER_HELD_SOCKET' in os.environ, *sys.argv[1:], flush=True)\n"
+                       "said = ['I am', os.environ['RANK'], 'MUSTER_HELD_SOCKET' in os.environ, *sys.argv[1:]]\n"
+                       "os.write(1, (' '.join(map(str, said)) + '\\n').encode())  # at once: print() writes word by word under -u\n"
                        "if 'wait' in sys.argv: time.sleep(1000)\n")
         path = os.pathsep.join([folder, os.path.join(TOP, "python")])
         yield folder, {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TMPDIR": folder, **more}
@@ -363,6 +364,7 @@ CASES = [every_option_is_said_or_refused, outcomes_become_what_pytorch_raises, f
          signals_end_the_job, a_killed_launcher_leaves_nothing]
 
 if __name__ == "__main__":
+    jobs.isolate()  # a network of its own: no other test is given the port that a case has found free
     for case in CASES:
         if not sys.argv[1:] or case.__name__ in sys.argv[1:]:
             case()

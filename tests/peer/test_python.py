@@ -14,8 +14,9 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 BINARY = os.path.abspath(os.environ["MUSTER_BINARY"])
 BUILD = os.path.dirname(BINARY)
 os.environ["MUSTER_LIBRARY"] = os.path.join(BUILD, "libmuster.so")
-sys.path.insert(0, os.path.join(TOP, "python"))
+sys.path[:0] = [os.path.join(TOP, "python"), os.path.join(TOP, "tests", "regress")]
 
+import jobs  # noqa: E402
 import muster  # noqa: E402
 
 PEER = os.path.join(BUILD, "tests", "snapshot_peer")
@@ -230,9 +231,6 @@ def the_status_of_a_job():
     with tempfile.TemporaryDirectory() as folder:
         fifo = os.path.join(folder, "end")
         os.mkfifo(fifo)
-        sys.path.insert(0, os.path.join(TOP, "tests", "regress"))
-        import jobs
-
         port = jobs.free_port()
         job = subprocess.Popen([BINARY, "run", "--nnodes=1", "--rdzv-backend=muster", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=job7",
                                 "--no-python", "sh", "-c", f"read line < {fifo}"], env=ENVIRONMENT)
@@ -249,6 +247,7 @@ def the_status_of_a_job():
 
 
 def main():
+    jobs.isolate()  # no other test is given the port that one has found free
     for test in (the_store_beside_pytorchs, the_jobs_store_from_the_environment, the_stop_path, error_records_that_pytorch_reads,
                  saved_states_as_arrays, the_status_of_a_job):
         test()

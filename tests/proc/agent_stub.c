@@ -106,7 +106,7 @@ static void on_lost(void *ctx) {
 
 int main(int argc, char **argv) {
     static const struct guardian_callbacks callbacks = {
-        on_spawned, on_spawn_failed, on_worker_exit, on_gone, on_lost, NULL, NULL};
+        on_spawned, on_spawn_failed, on_worker_exit, on_gone, on_lost, NULL, NULL, NULL};
     static struct stub stub;
     if (argc < 5 || uv_loop_init(&stub.loop) != 0) {
         return 2;

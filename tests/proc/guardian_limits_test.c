@@ -78,7 +78,7 @@ static void never_exit(void *ctx, const struct guardian_exit *exit) {
 }
 
 static void no_room_for_the_guardian(void **state) {
-    static const struct guardian_callbacks none = {never_pid, never_failed, never_exit, never, never, NULL, NULL};
+    static const struct guardian_callbacks none = {never_pid, never_failed, never_exit, never, never, NULL, NULL, NULL};
     struct rlimit before;
     uv_loop_t loop;
     struct guardian *guardian = NULL;

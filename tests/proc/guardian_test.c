@@ -247,7 +247,7 @@ static void worker_is_bound(void **state) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
-    struct guardian_spawn spawn = {argv, h->envp, -1, -1, &set, sizeof set};
+    struct guardian_spawn spawn = {argv, h->envp, -1, -1, &set, sizeof set, false};
     assert_int_equal(guardian_spawn(h->guardian, 0, &spawn), 0);
     harness_until_exits(h, 1);
     assert_int_equal(h->exits[0].wait_status, 0);

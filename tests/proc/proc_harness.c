@@ -113,9 +113,23 @@ static void on_orphan(void *ctx, pid_t pid, int wait_status) {
     }
 }
 
+static void on_preload(void *ctx, const struct guardian_preload_news *news) {
+    struct harness *h = ctx;
+    assert_in_range(news->kind, 0, GUARDIAN_PRELOAD_AS_USUAL);
+    h->preload_counts[news->kind]++;
+    if (news->kind == GUARDIAN_PRELOAD_AS_USUAL) {
+        (void)snprintf(h->preload_why, sizeof h->preload_why, "%s", news->text);
+    } else {
+        h->preload = *news;
+    }
+    if (news->kind == GUARDIAN_PRELOAD_REFUSED) {
+        (void)snprintf(h->preload_refusal, sizeof h->preload_refusal, "%s", news->text);
+    }
+}
+
 void harness_open(struct harness *h) {
     static const struct guardian_callbacks callbacks = {on_spawned, on_spawn_failed, on_exit_seen, on_gone,
-                                                        on_lost,    on_lingering,    on_orphan};
+                                                        on_lost,    on_lingering,    on_orphan,    on_preload};
     int pair[2];
     *h = (struct harness){0};
     mark_make(h->mark, sizeof h->mark);

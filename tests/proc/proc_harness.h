@@ -32,6 +32,10 @@ struct harness {
     int failed_errno;
     char failed_why[HARNESS_LINE_BYTES];
     uint32_t failed_id;
+    struct guardian_preload_news preload; /* the last, but those of a worker */
+    unsigned preload_counts[GUARDIAN_PRELOAD_AS_USUAL + 1];
+    char preload_why[GUARDIAN_PRELOAD_TEXT_BYTES]; /* the last worker was started as usual */
+    char preload_refusal[GUARDIAN_PRELOAD_TEXT_BYTES];
 };
 
 /* cmocka setup and teardown: a guardian on a loop; the teardown asserts that nothing survived. */

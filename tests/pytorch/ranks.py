@@ -1,6 +1,8 @@
 """For tests of the backend: functions that run as the ranks of a group, in processes forked from one that has imported PyTorch."""
 
 import contextlib
+import ctypes
+import gc
 import os
 import pickle
 import signal
@@ -102,6 +104,43 @@ def run(size, function, backend="muster", timeout=None):
     """The results of all ranks, in their order."""
     with start(size, function, backend, timeout) as ranks:
         return [ranks.result(rank) for rank in range(size)]
+
+
+class _Heap(ctypes.Structure):
+    """glibc's struct mallinfo2."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
+                                                     "keepcost")]
+
+
+def kept():
+    """What this process holds: memory, threads, descriptors."""
+    gc.collect()
+    with open("/proc/self/status", encoding="ascii") as file:
+        facts = dict(line.split(":", 1) for line in file)
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = _Heap
+    heap = mallinfo2()
+    return {"resident_kib": int(facts["VmRSS"].split()[0]), "heap_bytes": heap.uordblks + heap.hblkhd, "threads": int(facts["Threads"]),
+            "descriptors": len(os.listdir("/proc/self/fd"))}
+
+
+def make_groups(count, backend, first):
+    """A function of ranks that makes, uses and frees groups; it returns what was kept after `first` of them and after all."""
+    import torch.testing._internal.distributed.fake_pg  # noqa: F401 - PyTorch's empty backend
+
+    def function(rank, size):
+        early = None
+        for turn in range(count):
+            group = dist.new_group(backend=backend)
+            dist.all_reduce(torch.ones(1), group=group, async_op=True).wait()
+            dist.destroy_process_group(group)
+            if turn == first:
+                dist.barrier()
+                early = kept()
+        dist.barrier()
+        return early, kept()
+    return function
 
 
 def main(names):

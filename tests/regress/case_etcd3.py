@@ -601,13 +601,14 @@ def case_etcd3_without_its_libraries():
         secret = write(scratch.path("secret"), "0123456789abcdef" * 2)
         os.chmod(secret, 0o600)
         hidden = {
-            "libcurl.so.4": ("etcd-v3", "HTTP needs libcurl", ()),
-            "libssl.so.3": ("muster", "need OpenSSL 3", (f"--rdzv-conf=secret_file={secret}",)),
+            ("libcurl.so.4",): ("etcd-v3", "HTTP needs libcurl", ()),
+            ("libssl.so.3", "libssl.so.1.1"): ("muster", "need OpenSSL 3 or 1.1.1", (f"--rdzv-conf=secret_file={secret}",)),
         }
-        for library, (backend, words, options) in hidden.items():
+        for libraries, (backend, words, options) in hidden.items():
             folder = scratch.path(backend)
             os.mkdir(folder)
-            write(os.path.join(folder, library), "")  # the loader finds this one first, and refuses it
+            for library in libraries:
+                write(os.path.join(folder, library), "")  # the loader finds this one first, and refuses it
             agent = scratch.run(
                 "muster", "--nnodes=2", f"--rdzv-backend={backend}", "--rdzv-id=x", "--rdzv-endpoint=127.0.0.1:1",
                 *options, *jobs.worker(scratch), env=scratch.env(LD_LIBRARY_PATH=folder),

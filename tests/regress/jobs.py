@@ -636,6 +636,15 @@ def wait_port(port, process, timeout_s, address=None):
     raise Failed(f"{process.name} does not listen on {port} after {timeout_s} s\n{process.tail()}")
 
 
+def wait_file(path, process, timeout_s):
+    """Waits until the file exists."""
+    deadline = time.monotonic() + timeout_s
+    while not os.path.exists(path):
+        if process.wait(0.005) is not None:
+            raise Failed(f"{process.name} ended before there was {path}\n{process.tail()}")
+        check(time.monotonic() < deadline, f"there is no {path} after {timeout_s} s\n{process.tail()}")
+
+
 def exit_on_signals():
     """Ctrl-C and SIGTERM end the program through its clean-ups."""
 

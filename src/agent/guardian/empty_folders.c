@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/call_record.h"
@@ -20,9 +21,9 @@ static bool remove_at(int parent_fd, const char *name, int levels) {
     _Alignas(struct dirent64) char entries[2048];
     int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     bool seen = fd >= 0 || errno == ENOTDIR || errno == ENOENT;
-    ssize_t bytes = 0;
-    while (fd >= 0 && (bytes = getdents64(fd, entries, sizeof entries)) > 0) {
-        for (ssize_t at = 0; at < bytes;) {
+    long bytes = 0; /* glibc has a function for the call from 2.30 on */
+    while (fd >= 0 && (bytes = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0) {
+        for (long at = 0; at < bytes;) {
             const struct dirent64 *entry = (const void *)(entries + at);
             at += entry->d_reclen;
             if (is_call_record(entry->d_name)) {

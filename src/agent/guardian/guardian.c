@@ -18,6 +18,7 @@
 #include "agent/guardian/guardian_channel.h"
 #include "agent/guardian/guardian_wire.h"
 #include "agent/guardian/reaper.h"
+#include "agent/report/signal_name.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -117,9 +118,9 @@ static void guardian_lose(struct guardian *g) {
     g->orphans_since_ns = clock_monotonic_ns();
     (void)uv_poll_stop(&g->poll);
     int wait_status = guardian_reap(g);
+    const char *name = WIFSIGNALED(wait_status) ? signal_name(WTERMSIG(wait_status)) : NULL;
     log_error("the guardian process %d, which holds the workers, %s%s; killing what it had started", (int)pid,
-              WIFSIGNALED(wait_status) ? "was killed by SIG" : "has ended",
-              WIFSIGNALED(wait_status) ? sigabbrev_np(WTERMSIG(wait_status)) : "");
+              name ? "was killed by " : "has ended", name ? name : "");
     (void)uv_signal_start(&g->child_signal, child_signal_cb, SIGCHLD);
     /* The repeat only serves the deadline and children in the kernel's hands; SIGCHLD drives the passes. */
     (void)uv_timer_start(&g->timer, orphans_timer_cb, 0, ORPHAN_WAIT_MS);
@@ -156,6 +157,7 @@ static bool message_handle(struct guardian *g, const struct guardian_frame *fram
         struct guardian_exit exit;
         struct guardian_survivors survivors;
         struct guardian_lingering lingering;
+        struct guardian_preload_news preload;
     } u;
     switch (frame->kind) {
     case GUARDIAN_KIND_SPAWNED:
@@ -193,6 +195,15 @@ static bool message_handle(struct guardian *g, const struct guardian_frame *fram
         return true;
     case GUARDIAN_KIND_DISMISSED:
         g->callbacks.on_gone(g->ctx);
+        return true;
+    case GUARDIAN_KIND_PRELOAD_NEWS:
+        if (!body_copy(frame, body, &u.preload, sizeof u.preload)) {
+            return false;
+        }
+        u.preload.text[sizeof u.preload.text - 1] = '\0';
+        if (g->callbacks.on_preload) {
+            g->callbacks.on_preload(g->ctx, &u.preload);
+        }
         return true;
     default:
         return false;
@@ -257,7 +268,7 @@ static int message_send(struct guardian *g, enum guardian_kind kind, const void 
     return status == MUSTER_OK ? poll_update(g) : status;
 }
 
-int guardian_spawn(struct guardian *g, uint32_t id, const struct guardian_spawn *spawn) {
+static int order_send(struct guardian *g, enum guardian_kind kind, uint32_t id, const struct guardian_spawn *spawn) {
     int fds[GUARDIAN_FRAME_FDS_MAX];
     size_t fd_count = 0;
     if (spawn->stdout_fd >= 0) {
@@ -270,10 +281,18 @@ int guardian_spawn(struct guardian *g, uint32_t id, const struct guardian_spawn 
     buf_init(&body, GUARDIAN_SPAWN_BYTES_MAX);
     int status = guardian_wire_encode(id, spawn, &body);
     if (status == MUSTER_OK) {
-        status = message_send(g, GUARDIAN_KIND_SPAWN, buf_bytes(&body), body.len, fds, fd_count);
+        status = message_send(g, kind, buf_bytes(&body), body.len, fds, fd_count);
     }
     buf_done(&body);
     return status;
+}
+
+int guardian_spawn(struct guardian *g, uint32_t id, const struct guardian_spawn *spawn) {
+    return order_send(g, GUARDIAN_KIND_SPAWN, id, spawn);
+}
+
+int guardian_preload(struct guardian *g, const struct guardian_spawn *server) {
+    return order_send(g, GUARDIAN_KIND_PRELOAD, 0, server);
 }
 
 int guardian_signal(struct guardian *g, int signal_number) {

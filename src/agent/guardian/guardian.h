@@ -39,6 +39,7 @@ struct guardian_spawn {
     int stdout_fd, stderr_fd; /* -1 = the agent's own; borrowed until the call returns */
     const cpu_set_t *cpus;    /* NULL = the agent's affinity */
     size_t cpus_bytes;
+    bool is_preloaded; /* a fork of the preload server, if that can be */
 };
 
 struct guardian_exit {
@@ -68,6 +69,23 @@ struct guardian_lingering {
     struct guardian_lingerer named[GUARDIAN_LINGERING_MAX];
 };
 
+enum guardian_preload_kind {
+    GUARDIAN_PRELOAD_READY,   /* it has imported; text: what, and how long that took */
+    GUARDIAN_PRELOAD_REFUSED, /* it cannot serve, and ends; text: why */
+    GUARDIAN_PRELOAD_ENDED,   /* the process `pid` has ended, with `wait_status` */
+    GUARDIAN_PRELOAD_AS_USUAL /* worker `id`, meant to be a fork of it, is started as usual; text: why */
+};
+
+#define GUARDIAN_PRELOAD_TEXT_BYTES 1024
+
+struct guardian_preload_news {
+    uint32_t kind; /* enum guardian_preload_kind */
+    uint32_t id;
+    int32_t pid;
+    int32_t wait_status;
+    char text[GUARDIAN_PRELOAD_TEXT_BYTES];
+};
+
 struct guardian_callbacks {
     /* Every guardian_spawn() is answered by exactly one of the first two, unless the guardian is lost. */
     void (*on_spawned)(void *ctx, uint32_t id, pid_t pid);
@@ -86,6 +104,8 @@ struct guardian_callbacks {
     void (*on_lingering)(void *ctx, const struct guardian_lingering *lingering);
     /* Before on_lost: how a process ended that fell to the agent, a worker for instance. NULL: not wanted. */
     void (*on_orphan)(void *ctx, pid_t pid, int wait_status);
+    /* Of the preload server; `news` is valid during the call. NULL: not wanted. */
+    void (*on_preload)(void *ctx, const struct guardian_preload_news *news);
 };
 
 /* Forks the guardian. `callbacks` is copied; all of them must be set, but for those that may be NULL. Call early,
@@ -109,6 +129,13 @@ void guardian_main(int argc, char **argv);
  * MUSTER_EINVAL (empty argv), MUSTER_ELIMIT (limits above), MUSTER_ECLOSED (guardian lost), MUSTER_ENOMEM,
  * MUSTER_ESYSTEM (descriptor cannot be duplicated). */
 int guardian_spawn(struct guardian *g, uint32_t id, const struct guardian_spawn *spawn);
+
+/* Starts the preload server, a process that has imported what workers need and forks them (guardian_preload.h has its
+ * protocol), in place of one that is there. Its stdout is the socket to the guardian, its stderr the agent's. From now
+ * on workers with is_preloaded wait until it is ready, and are forks of it; whatever keeps it from that, they are
+ * started as usual. It is no worker: guardian_kill_all() leaves it alone, and it ends with guardian_dismiss() and with
+ * the guardian. on_preload tells of it. Errors as those of guardian_spawn(). */
+int guardian_preload(struct guardian *g, const struct guardian_spawn *server);
 
 /* Sends a signal to the process group of every worker whose leader has not been reaped. MUSTER_ECLOSED. */
 int guardian_signal(struct guardian *g, int signal_number);

@@ -41,7 +41,7 @@ static bool spares_session(const struct guardian_dismissal *d, pid_t session) {
 }
 
 bool guardian_dismissal_spares(const struct guardian_dismissal *d, pid_t pid) {
-    return spares_session(d, getsid(pid));
+    return (d->server != 0 && pid == d->server) || spares_session(d, getsid(pid));
 }
 
 struct search {
@@ -58,7 +58,7 @@ static bool visit_child(void *ctx, pid_t pid, pid_t parent) {
 
 bool guardian_dismissal_has_children(const struct guardian_dismissal *d) {
     struct search search = {.dismissal = d};
-    if (!d->leaves_detached) {
+    if (!d->leaves_detached && d->server == 0) {
         return reaper_has_children();
     }
     return reaper_proc_children(visit_child, &search) ? search.found : reaper_has_children();

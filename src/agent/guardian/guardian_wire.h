@@ -17,13 +17,15 @@ enum guardian_kind {
     GUARDIAN_KIND_DISMISS,    /* struct guardian_dismiss_order */
     GUARDIAN_KIND_OUTCOME,    /* struct guardian_outcome_order, path, job; neither is terminated */
     GUARDIAN_KIND_ERROR_FILE, /* uint32_t id, path, which is not terminated */
+    GUARDIAN_KIND_PRELOAD,    /* as SPAWN: the preload server */
     /* guardian to agent */
     GUARDIAN_KIND_SPAWNED, /* struct guardian_spawned */
     GUARDIAN_KIND_SPAWN_FAILED,
-    GUARDIAN_KIND_EXIT,      /* struct guardian_exit */
-    GUARDIAN_KIND_GONE,      /* struct guardian_survivors */
-    GUARDIAN_KIND_LINGERING, /* struct guardian_lingering */
-    GUARDIAN_KIND_DISMISSED, /* empty */
+    GUARDIAN_KIND_EXIT,         /* struct guardian_exit */
+    GUARDIAN_KIND_GONE,         /* struct guardian_survivors */
+    GUARDIAN_KIND_LINGERING,    /* struct guardian_lingering */
+    GUARDIAN_KIND_DISMISSED,    /* empty */
+    GUARDIAN_KIND_PRELOAD_NEWS, /* struct guardian_preload_news */
 };
 
 #define GUARDIAN_WHY_BYTES 512
@@ -37,6 +39,7 @@ struct guardian_spawn_head {
     uint32_t cpus_bytes;
     uint32_t has_stdout;
     uint32_t has_stderr;
+    uint32_t is_preloaded;
 };
 
 struct guardian_signal_order {

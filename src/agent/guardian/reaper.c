@@ -27,8 +27,8 @@ bool reaper_collect(reaper_death *on_death, void *ctx) {
     }
 }
 
-/* Asks the kernel, not /proc. Nobody but us reaps our children, so the answer stays true. */
-static bool is_child(pid_t pid) {
+/* Nobody but us reaps our children, so the answer stays true. */
+bool reaper_is_child(pid_t pid) {
     siginfo_t info;
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
@@ -36,7 +36,7 @@ static bool is_child(pid_t pid) {
 static bool visit_kill(void *ctx, pid_t pid, pid_t parent) {
     (void)parent;
     size_t *count = ctx;
-    if (is_child(pid)) {
+    if (reaper_is_child(pid)) {
         (void)kill(pid, SIGKILL);
         ++*count;
     }
@@ -142,10 +142,10 @@ static bool node_prove(const struct tree_node *parent, pid_t pid, int signal_num
 }
 
 /* Breadth first, so that a parent that is stopped bears no more children before its children are looked at. */
-static void tree_grow(struct tree *tree, int signal_number) {
+static void tree_grow(struct tree *tree, int signal_number, pid_t spared) {
     for (size_t at = 0; at < tree->node_count; at++) {
         for (size_t i = 0; i < tree->link_count && tree->node_count < TREE_MAX; i++) {
-            if (tree->links[i].parent == tree->nodes[at].pid &&
+            if (tree->links[i].parent == tree->nodes[at].pid && tree->links[i].pid != spared &&
                 node_prove(&tree->nodes[at], tree->links[i].pid, signal_number, &tree->nodes[tree->node_count])) {
                 tree->node_count++;
             }
@@ -154,7 +154,7 @@ static void tree_grow(struct tree *tree, int signal_number) {
 }
 
 /* The caller's tree, each process signalled as it is found (0: not). NULL: no memory. */
-static struct tree *tree_create(int signal_number) {
+static struct tree *tree_create(int signal_number, pid_t spared) {
     struct tree *tree = malloc(sizeof *tree); /* too large for a stack */
     if (!tree) {
         return NULL;
@@ -163,14 +163,14 @@ static struct tree *tree_create(int signal_number) {
     tree->node_count = 1;
     tree->link_count = 0;
     (void)reaper_proc_scan(visit_link, tree);
-    tree_grow(tree, signal_number);
+    tree_grow(tree, signal_number, spared);
     return tree;
 }
 
 void reaper_signal(pid_t pid, int pidfd, int signal_number) {
     if (pidfd >= 0) {
         (void)pidfd_signal(pidfd, signal_number);
-    } else if (is_child(pid)) {
+    } else if (reaper_is_child(pid)) {
         (void)kill(pid, signal_number);
     }
 }
@@ -188,7 +188,7 @@ static bool visit_direct(void *ctx, pid_t pid, pid_t parent) {
 }
 
 void reaper_visit_descendants(reaper_visit *visit, void *ctx) {
-    struct tree *tree = tree_create(0);
+    struct tree *tree = tree_create(0, 0);
     size_t node_count = tree ? tree->node_count : 1;
     for (size_t i = 1; i < node_count; i++) {
         visit(ctx, tree->nodes[i].pid, tree->nodes[i].pidfd);
@@ -201,8 +201,8 @@ void reaper_visit_descendants(reaper_visit *visit, void *ctx) {
     }
 }
 
-size_t reaper_kill_descendants(void) {
-    struct tree *tree = tree_create(SIGSTOP);
+size_t reaper_kill_descendants(pid_t spared) {
+    struct tree *tree = tree_create(SIGSTOP, spared);
     if (!tree) {
         return 0;
     }

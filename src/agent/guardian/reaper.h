@@ -21,10 +21,13 @@ bool reaper_collect(reaper_death *on_death, void *ctx);
  * living descendant hangs below a direct child, so a SIGCHLD always follows. */
 size_t reaper_kill_children(void);
 
-/* Stops, then kills, descendants at any depth, including those below a child that takes its time to die. Reads all of
- * /proc, so it is for when reaper_kill_children() alone is not enough. Returns how many were signalled. Needs pidfds
- * (Linux 5.3); 0 without. */
-size_t reaper_kill_descendants(void);
+/* Stops, then kills, descendants at any depth, including those below a child that takes its time to die, but neither
+ * the child `spared` (0: none) nor anything below it. Reads all of /proc, so it is for when reaper_kill_children()
+ * alone is not enough. Returns how many were signalled. Needs pidfds (Linux 5.3); 0 without. */
+size_t reaper_kill_descendants(pid_t spared);
+
+/* Is this an unreaped child of the caller? Asks the kernel, not /proc. */
+bool reaper_is_child(pid_t pid);
 
 /* Every descendant at any depth that /proc shows now; `pidfd` is open during the call. Where there are no pidfds (Linux
  * before 5.3) only direct children, with -1. At most 256. */

@@ -1,7 +1,6 @@
 /* Ownership of struct launch_config; what its values mean is in launch.h. */
 #include "agent/launch/launch.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -51,10 +50,10 @@ void launch_secret_free(struct secret_text *secret) {
 }
 
 void launch_config_done(struct launch_config *config) {
-    char *texts[] = {config->backend_name,      config->run_id,      config->endpoint,
-                     config->local_addr,        config->role,        config->title,
-                     config->log_dir,           config->entry_point, config->outcome_path,
-                     config->signals_to_handle, config->program_path};
+    char *texts[] = {config->backend_name,      config->run_id,       config->endpoint,
+                     config->local_addr,        config->role,         config->title,
+                     config->log_dir,           config->entry_point,  config->outcome_path,
+                     config->signals_to_handle, config->program_path, config->preload};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         free(texts[i]);
     }
@@ -64,15 +63,4 @@ void launch_config_done(struct launch_config *config) {
     launch_strings_done(&config->duplicate_stdout_filters);
     launch_strings_done(&config->duplicate_stderr_filters);
     launch_config_init(config);
-}
-
-int launch_signal_number(const char *name, size_t len) {
-    for (int number = 1; number < NSIG; number++) {
-        const char *abbreviation = sigabbrev_np(number);
-        if (abbreviation != NULL && len == strlen(abbreviation) + 3 && strncmp(name, "SIG", 3) == 0 &&
-            strncmp(name + 3, abbreviation, len - 3) == 0) {
-            return number;
-        }
-    }
-    return 0;
 }

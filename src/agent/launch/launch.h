@@ -48,13 +48,14 @@ struct launch_config {
     char *role;
     uint32_t nproc;
     uint32_t max_restarts;
-    bool has_spares;           /* --spares, ours: nodes without a place hold warm processes */
+    bool has_spares;           /* --spares, ours: nodes without a place have a preload server */
+    char *preload;             /* --preload, ours: modules, with commas between them; NULL: workers are no forks */
     bool leaves_detached;      /* --detached=leave, ours: processes with a session of their own outlive a success */
     bool survivors_continue;   /* --survivors=continue, ours: workers go on when others fail */
     double monitor_interval_s; /* accepted; an upper bound, nothing polls */
     enum launch_events events;
     struct launch_strings command; /* argv of a worker: interpreter and all; ${local_rank} not yet substituted */
-    bool is_python;                /* it is PYTHON -u [-m] NAME ARGUMENT...: a warm process can become it */
+    bool is_python;                /* it is PYTHON -u [-m] NAME ARGUMENT...: a fork of a preload server can become it */
     bool is_native;                /* it is a program of its own, not Python and nothing that may start it */
     char *program_path;            /* where its file is, if it is not; NULL */
     char *title;                   /* name in the failure report */
@@ -87,9 +88,6 @@ int launch_strings_append(struct launch_strings *strings, const char *text);
 
 /* Frees the items and the array; leaves an empty list. */
 void launch_strings_done(struct launch_strings *strings);
-
-/* Of "SIGTERM", `len` bytes. 0 when no signal has that name. */
-int launch_signal_number(const char *name, size_t len);
 
 void launch_config_init(struct launch_config *config);
 void launch_config_done(struct launch_config *config);

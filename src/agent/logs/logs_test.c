@@ -14,6 +14,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -133,7 +134,7 @@ static pid_t start_shell(struct agent_side *side, uint32_t local_rank, const cha
     if (pid == 0) {
         (void)(out >= 0 && dup2(out, 1));
         (void)(err >= 0 && dup2(err, 2));
-        (void)close_range(3, ~0u, 0);
+        (void)syscall(SYS_close_range, 3, ~0u, 0);
         execl("/bin/sh", "sh", "-c", script, (char *)NULL);
         _exit(127);
     }
@@ -179,7 +180,7 @@ static int run_scenario_status(void (*scenario)(const char *folder), const char 
     if (pid == 0) {
         dup2(pipes[0][1], 1);
         dup2(pipes[1][1], 2);
-        (void)close_range(3, ~0u, 0);
+        (void)syscall(SYS_close_range, 3, ~0u, 0);
         scenario(folder);
         _exit(0); /* the sanitizers' leak check runs in the relay's own test */
     }

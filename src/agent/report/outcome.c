@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/report/json_text.h"
+#include "agent/report/signal_name.h"
 #include "agent/report/wait_status.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -91,7 +92,7 @@ static int add_message(struct buf *out, const struct outcome_worker *w) {
         return add_string(out, "message",
                           "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html");
     }
-    const char *name = report_signal_name(WTERMSIG(w->wait_status));
+    const char *name = signal_name(WTERMSIG(w->wait_status));
     (void)str_format(text, sizeof text, "Signal %d (%s) received by PID %lld", WTERMSIG(w->wait_status),
                      name ? name : "<N/A>", (long long)w->pid);
     return add_string(out, "message", text);
@@ -115,8 +116,7 @@ static int add_worker(struct buf *out, const struct outcome_worker *w) {
     code = code == 0 ? add_string(out, "state", state_of(w)) : code;
     code =
         code == 0 ? add_number(out, "exitcode", w->pid != 0 && w->has_ended, report_exit_code(w->wait_status)) : code;
-    code =
-        code == 0 ? add_string(out, "signal", signalled ? report_signal_name(WTERMSIG(w->wait_status)) : NULL) : code;
+    code = code == 0 ? add_string(out, "signal", signalled ? signal_name(WTERMSIG(w->wait_status)) : NULL) : code;
     code = code == 0 ? add_time(out, "started", w->started_us) : code;
     code = code == 0 ? add_time(out, "ended", w->ended_us) : code;
     code = code == 0 ? add_flag(out, "stopped_by_launcher", w->stopped_by_launcher) : code;
@@ -148,13 +148,13 @@ static int add_root(struct buf *out, const struct outcome_worker *root, const ch
 
 int outcome_format(const char *job, const struct outcome_end *end, const struct outcome_worker *workers, size_t count,
                    struct buf *out) {
-    const char *signal_name = end->signal_number != 0 ? report_signal_name(end->signal_number) : NULL;
+    const char *by = end->signal_number != 0 ? signal_name(end->signal_number) : NULL;
     int code = buf_printf(out, "{");
     code = code == 0 ? buf_append(out, job, strlen(job)) : code;
     code = code == 0 ? add_time(out, "ended", end->ended_us) : code;
     code = code == 0 ? add_string(out, "result", end->result) : code;
     code = code == 0 ? add_number(out, "exit_code", end->has_exit_code, end->exit_code) : code;
-    code = code == 0 ? add_string(out, "signal", signal_name) : code;
+    code = code == 0 ? add_string(out, "signal", by) : code;
     code = code == 0 ? add_string(out, "message", end->message) : code;
     code = code == 0 ? add_root(out, end->root, end->root_host) : code;
     code = code == 0 ? buf_printf(out, ", \"workers\": [") : code;

@@ -14,6 +14,7 @@
 #include "agent/report/report_order.h"
 #include "agent/report/report_peers.h"
 #include "agent/report/report_text.h"
+#include "agent/report/signal_name.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -72,7 +73,7 @@ static int append_traceback(struct buf *out, const struct report_entry *entry, b
         return append_message(out, entry);
     }
     if (WIFSIGNALED(entry->wait_status)) {
-        const char *name = report_signal_name(WTERMSIG(entry->wait_status));
+        const char *name = signal_name(WTERMSIG(entry->wait_status));
         return buf_printf(out, "Signal %d (%s) received by PID %lld", WTERMSIG(entry->wait_status),
                           name ? name : "<N/A>", (long long)entry->pid);
     }
@@ -81,7 +82,7 @@ static int append_traceback(struct buf *out, const struct report_entry *entry, b
 }
 
 static int append_entry(struct buf *out, size_t index, const struct report_entry *entry, const struct report *report) {
-    const char *name = WIFSIGNALED(entry->wait_status) ? report_signal_name(WTERMSIG(entry->wait_status)) : NULL;
+    const char *name = WIFSIGNALED(entry->wait_status) ? signal_name(WTERMSIG(entry->wait_status)) : NULL;
     int code = buf_printf(out, "[%zu]:\n  time      : ", index);
     code = code == 0 ? append_time(out, entry->time_s) : code;
     code = code == 0 ? buf_printf(out,
@@ -129,7 +130,7 @@ static int append_reason(const struct report_entry *entry, int number, struct bu
 
 static int append_killed(const struct report_entry *entry, struct buf *out) {
     int number = WTERMSIG(entry->wait_status);
-    const char *name = report_signal_name(number), *words = sigdescr_np(number);
+    const char *name = signal_name(number), *words = signal_words(number);
     bool by_us = (entry->stopped_by_us || entry->failed_first) && !is_fault(number);
     const char *by = by_us ? "stopped by the launcher with " : "killed by ";
     int code = name ? buf_printf(out, "%s%s", by, name) : buf_printf(out, "%ssignal %d", by, number);
@@ -155,7 +156,7 @@ static int append_code_hint(const struct report_entry *entry, int exit_code, str
     if (exit_code == 127) {
         return buf_printf(out, " (shells: command not found)");
     }
-    const char *name = exit_code > 128 ? report_signal_name(exit_code - 128) : NULL;
+    const char *name = exit_code > 128 ? signal_name(exit_code - 128) : NULL;
     return name ? buf_printf(out, " (shells: a command was killed by %s)", name) : MUSTER_OK;
 }
 

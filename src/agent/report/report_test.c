@@ -609,16 +609,8 @@ static void terminal_codes_are_taken_out(void **state) {
     assert_clean("0123456789", "01234 ...", 5);
 }
 
-static void signal_names_are_pythons(void **state) {
+static void exit_codes_are_torchelastics(void **state) {
     (void)state;
-    assert_string_equal(report_signal_name(SIGTERM), "SIGTERM");
-    assert_string_equal(report_signal_name(29), "SIGIO");
-    assert_string_equal(report_signal_name(SIGRTMIN), "SIGRTMIN");
-    assert_string_equal(report_signal_name(SIGRTMAX), "SIGRTMAX");
-    assert_null(report_signal_name(0));
-    assert_null(report_signal_name(-3));
-    assert_null(report_signal_name(32));
-    assert_null(report_signal_name(200));
     assert_int_equal(report_exit_code(SIGSEGV | 0x80), -11);
     assert_int_equal(report_exit_code(exit_status(255)), 255);
 }
@@ -650,7 +642,7 @@ int main(void) {
         cmocka_unit_test(a_huge_message_is_cut),
         cmocka_unit_test(width_is_counted_in_characters),
         cmocka_unit_test(terminal_codes_are_taken_out),
-        cmocka_unit_test(signal_names_are_pythons),
+        cmocka_unit_test(exit_codes_are_torchelastics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,9 +119,14 @@
       "Last lines of a failed worker's stderr shown in the failure report; 0 for torchrun's report unchanged. Not in " \
       "torchrun.")                                                                                                     \
     X(SPARES, OPTION_KIND_TEXT, OPTION_SCOPE_OWN, NODES, 0, "--spares", "MUSTER_SPARES", NULL, NULL, "N",              \
-      "How many nodes beyond the maximum of --nnodes may wait for a place, with processes that have imported "         \
-      "PyTorch. Without it any number may wait, without such processes. For the muster and etcd-v3 backends. Not "     \
-      "in torchrun.")                                                                                                  \
+      "How many nodes beyond the maximum of --nnodes may wait for a place, with a preload server that has imported "   \
+      "PyTorch. Without it any number may wait, without such a server. For the muster and etcd-v3 backends. Not in "   \
+      "torchrun.")                                                                                                     \
+    X(PRELOAD, OPTION_KIND_TEXT, OPTION_SCOPE_OWN, PROGRAM, 0, "--preload", "MUSTER_PRELOAD", NULL, NULL,              \
+      "MODULE,...",                                                                                                    \
+      "Import these modules once on each node, in a server, and make every worker of every attempt a fork of it: "     \
+      "torch, for example. For Python programs. What cannot be forked safely is started as usual, and the log says "   \
+      "why. A module that ends in ? may be missing. Not in torchrun.")                                                 \
     X(SURVIVORS, OPTION_KIND_CHOICE, OPTION_SCOPE_OWN, FAILURES, 0, "--survivors", "MUSTER_SURVIVORS", "stop",         \
       "stop continue", "WHAT",                                                                                         \
       "What the other workers do when one fails. stop: they end, as with torchrun. continue: they go on, for "         \

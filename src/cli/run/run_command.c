@@ -339,6 +339,16 @@ static int set_names(const char *script, struct launch_config *config) {
     return config->title && config->entry_point ? 0 : status_fail(MUSTER_ENOMEM, "no memory for the command");
 }
 
+/* PYTHON -u [-m] NAME, as PyTorch's launcher and Accelerate give it with --no-python. */
+static bool is_python_command(const struct launch_strings *command) {
+    char *const *items = command->items;
+    const char *slash = strrchr(items[0], '/');
+    const char *name = slash ? slash + 1 : items[0];
+    size_t at = command->count > 3 && strcmp(items[2], "-m") == 0 ? 3 : 2;
+    return (str_has_prefix(name, "python") || str_has_prefix(name, "pypy")) && command->count > at &&
+           strcmp(items[1], "-u") == 0 && items[at][0] != '-';
+}
+
 int run_command_build(const struct options *options, const struct run_machine *machine, struct launch_config *config) {
     bool run_path = options->values[OPTION_RUN_PATH].on;
     bool plain = !run_path && options->values[OPTION_NO_PYTHON].on;
@@ -346,5 +356,6 @@ int run_command_build(const struct options *options, const struct run_machine *m
     int rc =
         plain ? build_program(options, machine, config) : build_python(options, machine, run_path, &config->command);
     rc = rc ? rc : append_all(&config->command, (const char *const *)options->script_args, options->script_arg_count);
+    config->is_python = config->is_python || (plain && rc == 0 && is_python_command(&config->command));
     return rc ? rc : set_names(options->script, config);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "agent/report/signal_name.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -253,7 +254,7 @@ static int check_preempt(const struct options *options, struct launch_config *ou
     if (!out->preempt_term_now && strcmp(when, "half") != 0) {
         return status_fail(MUSTER_EINVAL, "--preempt-term=%.100s: half or now is expected", when);
     }
-    out->preempt_signal = launch_signal_number(name, strlen(name));
+    out->preempt_signal = signal_from_name(name, strlen(name));
     if (out->preempt_signal == SIGKILL || out->preempt_signal == SIGSTOP || out->preempt_signal == SIGCHLD ||
         (out->preempt_signal == 0 && strcmp(name, "none") != 0)) {
         return status_fail(
@@ -339,6 +340,39 @@ static int check_spares(const struct options *options, struct launch_config *out
     return 0;
 }
 
+/* Of Python: letters, digits and underscores, with dots between; beyond ASCII it is for Python to judge. */
+static bool is_module_list(const char *text) {
+    static const char others[] = "_.,? ";
+    for (; *text != '\0'; text++) {
+        bool is_plain = isalnum((unsigned char)*text) || (unsigned char)*text >= 0x80;
+        if (!is_plain && strchr(others, *text) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A variable may hold for every job of a machine; an option is about this one. */
+static int check_preload(const struct options *options, struct launch_config *out) {
+    const char *text = text_of(options, OPTION_PRELOAD);
+    if (text == NULL || text[0] == '\0') {
+        return 0;
+    }
+    if (!is_module_list(text)) {
+        return status_fail(MUSTER_EINVAL, "--preload=%.100s: names of modules with commas between them are expected",
+                           text);
+    }
+    if (out->is_python) {
+        return set_text(&out->preload, text);
+    }
+    return options->values[OPTION_PRELOAD].source == OPTION_FROM_COMMAND_LINE
+               ? status_fail(MUSTER_EINVAL,
+                             "--preload is for Python programs that are started as a script or with -m; "
+                             "'%.100s' is none",
+                             options->script)
+               : 0;
+}
+
 int run_config_build(const struct options *options, const struct run_machine *machine, struct launch_config *out) {
     int rc = run_rdzv_build(options, machine, out);
     rc = rc ? rc : check_restarts(options, out);
@@ -355,6 +389,7 @@ int run_config_build(const struct options *options, const struct run_machine *ma
     rc = rc ? rc : build_logs(options, out);
     rc = rc ? rc : set_text(&out->signals_to_handle, text_of(options, OPTION_SIGNALS_TO_HANDLE));
     rc = rc ? rc : run_command_build(options, machine, out);
+    rc = rc ? rc : check_preload(options, out);
     if (rc == 0) {
         out->rdzv.local_world_size = out->nproc;
         out->signals_given = options->values[OPTION_SIGNALS_TO_HANDLE].source != OPTION_FROM_DEFAULT;

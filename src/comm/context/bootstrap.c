@@ -119,6 +119,7 @@ static bool is_set(const void *flags, uint32_t rank) {
 /* Says who is missing, looking for one after the other: only done when the job fails. */
 static int name_missing(const struct meeting *m) {
     bool *missing = calloc(m->size, sizeof *missing);
+    struct muster_failure failure = status_no_failure();
     uint32_t count = 0;
     for (uint32_t rank = 0; missing && rank < m->size; rank++) {
         struct muster_store_value value = {0};
@@ -126,6 +127,9 @@ static int name_missing(const struct meeting *m) {
         generation_rank_key(m->number, rank, key);
         missing[rank] = m->kv->get(m->kv->context, key, 0, &value) != 0;
         count += missing[rank] ? 1 : 0;
+        if (missing[rank]) {
+            status_add_missing(&failure, rank);
+        }
         muster_store_value_free(&value);
     }
     char list[256] = "some";
@@ -133,8 +137,10 @@ static int name_missing(const struct meeting *m) {
         (void)bootstrap_list_ranks(m->size, is_set, missing, list, sizeof list);
     }
     free(missing);
-    return status_fail(MUSTER_ETIMEOUT, "%u of %u ranks did not come in time: rank%s %s", count, m->size,
-                       str_plural(count), list);
+    (void)status_fail(MUSTER_ETIMEOUT, "%u of %u ranks did not come in time: rank%s %s", count, m->size,
+                      str_plural(count), list);
+    status_note(&failure);
+    return MUSTER_ETIMEOUT;
 }
 
 /* The topology, and the members' tokens. */
@@ -179,9 +185,10 @@ static int put_topology(const struct meeting *m) {
 static int put_failure(const struct meeting *m, int code) {
     char sentence[MUSTER_DETAIL_MAX];
     uint8_t bytes[VERDICT_FAILURE_BYTES_MAX];
+    const struct muster_failure failure = status_failure();
     (void)snprintf(sentence, sizeof sentence, "%s", muster_detail());
-    (void)generation_decide(m->kv, m->number, bytes, verdict_encode_failure(code, sentence, bytes));
-    return status_fail(code, "%s", sentence); /* whatever became of telling the others */
+    (void)generation_decide(m->kv, m->number, bytes, verdict_encode_failure(code, sentence, &failure, bytes));
+    return status_restore(code, sentence, &failure); /* whatever became of telling the others */
 }
 
 /* What rank 0 then reads back as everybody does: another one may have ended this generation meanwhile. */
@@ -245,6 +252,21 @@ static int take_part(struct meeting *m, const struct identity *owner, bool *out_
     return code;
 }
 
+/* The failure that has just been put down is this rank's; identity: NULL, if it never came. */
+static int blame(uint32_t rank, const struct identity *identity, int code) {
+    struct muster_failure failure = status_no_failure();
+    failure.rank = failure.root_rank = rank;
+    if (identity) {
+        failure.pid = identity->pid;
+        (void)str_format(failure.host, sizeof failure.host, "%s", identity->host_name);
+    }
+    if (code == MUSTER_ETIMEOUT) {
+        status_add_missing(&failure, rank);
+    }
+    status_note(&failure);
+    return code;
+}
+
 static int no_rank_0(const struct meeting *m) {
     struct muster_store_value value = {0};
     struct identity earlier;
@@ -253,11 +275,14 @@ static int no_rank_0(const struct meeting *m) {
     int code = m->number > 1 ? m->kv->get(m->kv->context, key, 0, &value) : MUSTER_ENOENT;
     code = code ? code : identity_decode(value.data, value.len, &earlier);
     muster_store_value_free(&value);
-    return code ? status_fail(MUSTER_ETIMEOUT, "rank 0 did not come in time")
-                : status_fail(
-                      MUSTER_ETIMEOUT,
-                      "rank 0 did not come in time; an earlier rank 0 (pid %d on host %s) has ended or met others",
-                      (int)earlier.pid, earlier.host_name);
+    if (code) {
+        (void)status_fail(MUSTER_ETIMEOUT, "rank 0 did not come in time");
+    } else {
+        (void)status_fail(MUSTER_ETIMEOUT,
+                          "rank 0 did not come in time; an earlier rank 0 (pid %d on host %s) has ended or met others",
+                          (int)earlier.pid, earlier.host_name);
+    }
+    return blame(0, NULL, MUSTER_ETIMEOUT);
 }
 
 static int follow(struct meeting *m) {
@@ -306,6 +331,7 @@ static int find_locals(const struct meeting *m, struct bootstrap *bootstrap) {
                                "rank %u has ended while the group was made; another process has come in "
                                "its place",
                                ranks[i]);
+            code = blame(ranks[i], NULL, code);
         }
     }
     free(identities);
@@ -335,6 +361,7 @@ int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, uint64
     code = code ? code : find_locals(&m, &bootstrap);
     bootstrap.topology = m.verdict.topology;
     bootstrap.generation = m.number;
+    bootstrap.token = code ? 0 : m.verdict.tokens[0];
     m.verdict.topology = (struct topology){0};
     verdict_done(&m.verdict);
     if (code) {

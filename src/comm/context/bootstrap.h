@@ -30,7 +30,8 @@ struct bootstrap {
     struct topology topology;
     struct bootstrap_local *locals; /* those of this rank's host, rising; itself among them */
     uint32_t local_count, local;    /* how many, and which is this one */
-    uint32_t generation;            /* keys below "generation/" belong to these processes alone */
+    uint32_t generation;
+    uint32_t token; /* rank 0's: keys below "generation-token/" belong to these processes alone */
 };
 
 /* Blocks until all are there. choice_hash: of this process's table of algorithms; ranks with different ones cannot work

@@ -14,10 +14,10 @@
 
 #include <cmocka.h>
 
-#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "comm/context/generation.h"
+#include "comm/context/verdict.h"
 #include "comm/host/beacon.h"
 
 enum { RANKS_MOST = 32, KEYS_MAX = 128, NEVER = 1 << 30, PATIENCE_MS = 20000 };
@@ -143,6 +143,23 @@ static int table_set_if_absent(void *context, const char *key, const void *value
     return 0;
 }
 
+static int table_remove(void *context, const char *key) {
+    struct view *view = context;
+    struct table *table = view->table;
+    if (fails(view)) {
+        return status_fail(MUSTER_ECONNECT, "the store is gone");
+    }
+    pthread_mutex_lock(&table->mutex);
+    int at = find(table, key);
+    if (at >= 0) {
+        free(table->items[at].data);
+        table->items[at] = table->items[--table->count];
+        memset(&table->items[table->count], 0, sizeof table->items[0]);
+    }
+    pthread_mutex_unlock(&table->mutex);
+    return 0;
+}
+
 /* ---- ranks as threads ---- */
 
 struct part {
@@ -152,15 +169,17 @@ struct part {
     uint64_t choice_hash;
     int code;
     char detail[MUSTER_DETAIL_MAX];
+    struct muster_failure failure;
     struct bootstrap bootstrap;
 };
 
 static void *take_part(void *argument) {
     struct part *part = argument;
-    struct comm_kv kv = {&part->view, table_set, table_get, table_multi_get, table_set_if_absent};
+    struct comm_kv kv = {&part->view, table_set, table_get, table_multi_get, table_set_if_absent, table_remove};
     int64_t deadline_ns = clock_deadline_ns(clock_monotonic_ns(), part->timeout_ms);
     part->code = bootstrap_run(&kv, part->rank, part->size, part->choice_hash, deadline_ns, &part->bootstrap);
     (void)snprintf(part->detail, sizeof part->detail, "%s", part->code ? muster_detail() : "");
+    part->failure = status_failure();
     return NULL;
 }
 
@@ -241,6 +260,12 @@ static void the_missing_are_named_to_all(void **state) {
         if (rank != 2 && rank != 5 && rank != 6) {
             assert_int_equal(scene->parts[rank].code, MUSTER_ETIMEOUT);
             assert_non_null(strstr(scene->parts[rank].detail, "3 of 8 ranks did not come in time: ranks 2, 5-6"));
+            const struct muster_failure *failure = &scene->parts[rank].failure;
+            assert_int_equal(failure->cause, MUSTER_ETIMEOUT);
+            assert_int_equal(failure->missing_count, 3);
+            assert_int_equal(failure->run_count, 2);
+            assert_true(failure->missing[0].first == 2 && failure->missing[0].count == 1);
+            assert_true(failure->missing[1].first == 5 && failure->missing[1].count == 2);
         }
     }
     scene_free(scene);
@@ -330,11 +355,9 @@ static void the_end_of_a_distant_rank_0_is_noticed(void **state) {
 static void what_a_distant_rank_0_has_told_counts(void **state) {
     (void)state;
     static const char sentence[] = "told in time";
-    uint8_t verdict[64];
-    struct bytes_writer w = {verdict, sizeof verdict, 0, false};
-    bytes_put_number(&w, 1, 1); /* a failure */
-    bytes_put_number(&w, (uint32_t)MUSTER_EINVAL, 4);
-    bytes_put(&w, sentence, strlen(sentence));
+    const struct muster_failure nobody = status_no_failure();
+    uint8_t verdict[VERDICT_FAILURE_BYTES_MAX];
+    size_t verdict_len = verdict_encode_failure(MUSTER_EINVAL, sentence, &nobody, verdict);
     struct scene *scene = scene_create(2, RANKS_MOST * PATIENCE_MS);
     pthread_t thread;
     int beacon = put_distant_leader(scene);
@@ -343,7 +366,7 @@ static void what_a_distant_rank_0_has_told_counts(void **state) {
     pthread_mutex_lock(&scene->table.mutex); /* it cannot look into the store before both have happened */
     (void)close(beacon);
     (void)close(watcher);
-    put(&scene->table, "1/topology", verdict, w.used);
+    put(&scene->table, "1/topology", verdict, verdict_len);
     pthread_mutex_unlock(&scene->table.mutex);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(scene->parts[1].code, MUSTER_EINVAL);
@@ -456,6 +479,26 @@ static void who_is_not_counted_says_so_and_waits_for_the_next(void **state) {
     scene_free(scene);
 }
 
+/* A rank has seen a meeting that was taken away a moment later, as those of one host do: it waits in the generation
+ * after it, and rank 0 begins with the first one. */
+static void who_waits_in_a_later_generation_looks_again(void **state) {
+    (void)state;
+    static const uint8_t topology[] = {0};
+    struct scene *scene = scene_create(2, PATIENCE_MS);
+    pthread_t thread;
+    put(&scene->table, "1/topology", topology, sizeof topology);
+    assert_int_equal(pthread_create(&thread, NULL, take_part, &scene->parts[1]), 0);
+    pthread_mutex_lock(&scene->table.mutex);
+    assert_true(wait_for_key(&scene->table, "1/contact/1", PATIENCE_MS) >= 0); /* it goes on to the second */
+    pthread_mutex_unlock(&scene->table.mutex);
+    struct view view = {.table = &scene->table, .fails_at = NEVER};
+    assert_int_equal(table_remove(&view, "1/topology"), 0);
+    meet(scene, 1, 0); /* rank 0 */
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    expect_generation(scene, 2, 1);
+    scene_free(scene);
+}
+
 static bool is_in(const void *set, uint32_t rank) {
     return ((const char *)set)[rank] == 'x';
 }
@@ -488,6 +531,7 @@ int main(void) {
         cmocka_unit_test(the_next_rank_0_wakes_who_waits_for_the_last),
         cmocka_unit_test(a_replaced_rank_0_ends),
         cmocka_unit_test(who_is_not_counted_says_so_and_waits_for_the_next),
+        cmocka_unit_test(who_waits_in_a_later_generation_looks_again),
         cmocka_unit_test(lists_of_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

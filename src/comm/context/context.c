@@ -82,6 +82,19 @@ static int read_result(const struct muster_store_value *value, const char *key, 
     return 0;
 }
 
+/* The failure that has just been put down is this rank's. */
+static int blame(const struct context *context, const struct bootstrap_local *local, int code) {
+    struct muster_failure failure = status_no_failure();
+    failure.rank = failure.root_rank = local->rank;
+    failure.pid = local->identity.pid;
+    (void)str_format(failure.host, sizeof failure.host, "%s", context_host_name(context, local->rank));
+    if (code == MUSTER_ETIMEOUT) {
+        status_add_missing(&failure, local->rank);
+    }
+    status_note(&failure);
+    return code;
+}
+
 int context_get_result(const struct context *context, const char *key, uint32_t root_rank, int64_t deadline_ns,
                        void *data, size_t len) {
     const struct bootstrap_local *from = &context->bootstrap.locals[context_local_of(context, root_rank)];
@@ -92,12 +105,14 @@ int context_get_result(const struct context *context, const char *key, uint32_t 
         bool was_alive = monitor_is_alive(from->identity.pid, from->identity.start_time);
         code = context->kv.get(context->kv.context, key, left_ms < LOOK_MS ? left_ms : LOOK_MS, &value);
         if (code == MUSTER_ETIMEOUT && !was_alive) {
-            return status_fail(MUSTER_EPEER, "rank %u (pid %d on this host) is gone", root_rank,
-                               (int)from->identity.pid);
+            code =
+                status_fail(MUSTER_EPEER, "rank %u (pid %d on this host) is gone", root_rank, (int)from->identity.pid);
+            return blame(context, from, code);
         }
         if (code == MUSTER_ETIMEOUT && left_ms == 0) {
-            return status_fail(code, "rank %u (pid %d on this host) did not make its shared memory in time", root_rank,
+            code = status_fail(code, "rank %u (pid %d on this host) did not make its shared memory in time", root_rank,
                                (int)from->identity.pid);
+            return blame(context, from, code);
         }
     }
     code = code ? code : read_result(&value, key, data, len);
@@ -115,6 +130,7 @@ static bool is_failure(const struct muster_store_value *value) {
 int context_first_failure(const struct context *context, int status) {
     uint8_t bytes[MUSTER_DETAIL_MAX + 4];
     char own[MUSTER_DETAIL_MAX], key[GENERATION_KEY_BYTES];
+    const struct muster_failure failure = status_failure();
     struct muster_store_value value = {0};
     (void)str_format(own, sizeof own, "%s", muster_detail());
     (void)status_prefix(status, "rank %u could not make the group", context->rank);
@@ -125,7 +141,7 @@ int context_first_failure(const struct context *context, int status) {
     }
     int code = context->kv.set_if_absent(context->kv.context, failed_key, bytes, used, &value);
     bool is_other = code == 0 && is_failure(&value) && (value.len != used || memcmp(value.data, bytes, used) != 0);
-    code = is_other ? read_result(&value, failed_key, NULL, 0) : status_fail(status, "%s", own);
+    code = is_other ? read_result(&value, failed_key, NULL, 0) : status_restore(status, own, &failure);
     muster_store_value_free(&value);
     return code;
 }
@@ -200,26 +216,27 @@ static int open_keys(struct context *context, const struct context_config *confi
     }
     char prefix[MUSTER_GROUP_NAME_MAX + 32];
     (void)str_format(prefix, sizeof prefix, "muster/%s/%u-ranks", config->name, config->size);
-    int code = muster_store_prefix(config->store, prefix, &context->store);
+    int code = muster_store_prefix(config->store, prefix, &context->meeting_store);
     if (code == 0) {
-        context->kv = comm_kv_of_store(context->store);
+        context->kv = comm_kv_of_store(context->meeting_store);
     }
     return code;
 }
 
 /* From now on keys are those of the processes that have met. */
 static int enter_generation(struct context *context) {
-    char prefix[16];
-    struct muster_store *store = NULL;
-    if (!context->store) {
+    char prefix[32];
+    if (!context->meeting_store) {
         return 0; /* alone */
     }
-    (void)str_format(prefix, sizeof prefix, "%u", context->bootstrap.generation);
-    int code = muster_store_prefix(context->store, prefix, &store);
+    if (context->bootstrap.topology.host_count > 1) {
+        (void)str_format(prefix, sizeof prefix, "%u", context->bootstrap.generation);
+    } else { /* the number is free again once they have met, for groups that live beside this one */
+        (void)str_format(prefix, sizeof prefix, "%u-%08x", context->bootstrap.generation, context->bootstrap.token);
+    }
+    int code = muster_store_prefix(context->meeting_store, prefix, &context->store);
     if (code == 0) {
-        muster_store_close(context->store);
-        context->store = store;
-        context->kv = comm_kv_of_store(store);
+        context->kv = comm_kv_of_store(context->store);
     }
     return code;
 }
@@ -412,6 +429,15 @@ int context_watch_next_host(struct context *context, struct comm_waiter *waiter,
     return code == MUSTER_ETIMEOUT ? ask_absent(context, before) : code; /* else the first call finds out */
 }
 
+bool context_forget_meeting(const struct context *context) {
+    if (!context->meeting_store || context->bootstrap.topology.host_count > 1) {
+        return false; /* others may still be reading */
+    }
+    struct comm_kv kv = comm_kv_of_store(context->meeting_store);
+    generation_forget(&kv, context->bootstrap.generation, context->rank);
+    return true;
+}
+
 void context_seal(struct context *context) {
     if (context->segment.fd >= 0 && context->segment.memory) {
         (void)close(context->segment.fd);
@@ -435,6 +461,7 @@ void context_free(struct context *context) {
     }
     free(context->own_memory);
     muster_store_close(context->store);
+    muster_store_close(context->meeting_store);
     muster_store_close(context->owned_store);
     comm_kv_alone_free(context->alone);
     for (uint32_t rank = 0; context->peers && rank < context->size; rank++) {

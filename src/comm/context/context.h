@@ -40,15 +40,18 @@ enum context_peer_state { CONTEXT_PEER_HERE = 0, CONTEXT_PEER_DEAD, CONTEXT_PEER
 struct context_peer {
     _Atomic uint32_t state;
     uint32_t order; /* how many were gone before it; written before the state */
+    int32_t pid;    /* of a dead one on another host, where it is known; else 0 */
+    int32_t signal; /* that has killed it; 0: none, or not known */
     char *sentence; /* of a dead one: owned, written once before the state; "rank 3 (pid 7 on host a) was killed ..." */
 };
 
 struct context {
     const struct context_hooks *hooks;
     uint32_t rank, size;
-    struct muster_store *store;       /* the prefixed handle behind kv; owned */
-    struct muster_store *owned_store; /* the one below it, if it was opened here */
-    struct comm_kv_alone *alone;      /* in its place, in a world of one without a store */
+    struct muster_store *store;         /* the prefixed handle behind kv; owned */
+    struct muster_store *meeting_store; /* the one that they meet in; owned */
+    struct muster_store *owned_store;   /* the one below it, if it was opened here */
+    struct comm_kv_alone *alone;        /* in its place, in a world of one without a store */
     struct comm_kv kv;
     struct bootstrap bootstrap;
     struct context_peer *peers;  /* by root rank */
@@ -104,6 +107,9 @@ int context_attach(struct context *context, const struct segment_name *name);
 /* After that: has the first rank of each host look after the next host, and waits a little until that is so all around
  * it: who leaves early must have been met, or would be taken for dead. */
 int context_watch_next_host(struct context *context, struct comm_waiter *waiter, int64_t deadline_ns);
+/* After every rank of the host has attached: takes away what this rank put into the store for that, where nobody else
+ * will look for it (all ranks run on one host). false: nothing to take away. */
+bool context_forget_meeting(const struct context *context);
 /* After every rank of the host has attached: its descriptor is not needed any more. */
 void context_seal(struct context *context);
 /* Leaves in good order and frees. NULL is accepted. In a forked child it does nothing. */

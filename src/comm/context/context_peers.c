@@ -33,13 +33,21 @@ const char *context_host_name(const struct context *context, uint32_t root_rank)
 
 /* ---- who is gone ---- */
 
+/* How a peer ended, as far as it is known. */
+struct end {
+    int32_t pid, signal;
+    const char *sentence; /* NULL: it has left */
+};
+
 /* Marks a peer, and wakes the groups that it is in. The first mark stays. */
-static void mark_peer(struct context *context, uint32_t rank, enum context_peer_state state, const char *sentence) {
+static void mark_peer(struct context *context, uint32_t rank, enum context_peer_state state, struct end end) {
     struct context_peer *peer = &context->peers[rank];
     pthread_mutex_lock(&context->mutex);
     bool is_news = atomic_load_explicit(&peer->state, memory_order_relaxed) == CONTEXT_PEER_HERE;
     if (is_news) {
-        peer->sentence = sentence ? strdup(sentence) : NULL;
+        peer->sentence = end.sentence ? strdup(end.sentence) : NULL;
+        peer->pid = end.pid;
+        peer->signal = end.signal;
         peer->order = atomic_load_explicit(&context->gone_count, memory_order_relaxed);
         atomic_store_explicit(&peer->state, state, memory_order_release);
         atomic_fetch_add_explicit(&context->gone_count, 1, memory_order_release);
@@ -70,13 +78,15 @@ void context_neighbour_died(void *argument, uint32_t rank, int32_t pid, int wait
     char sentence[PEER_SENTENCE_BYTES];
     uint32_t local = context_local_of(context, rank);
     if (atomic_load_explicit(&context->lines[local].has_left, memory_order_acquire)) {
-        mark_peer(context, rank, CONTEXT_PEER_LEFT, NULL);
+        mark_peer(context, rank, CONTEXT_PEER_LEFT, (struct end){.pid = pid});
         return;
     }
     describe_end(context, rank, pid, wait_status, sentence, sizeof sentence);
-    mark_peer(context, rank, CONTEXT_PEER_DEAD, sentence);
+    int32_t signal = wait_status >= 0 && WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
+    mark_peer(context, rank, CONTEXT_PEER_DEAD, (struct end){pid, signal, sentence});
     struct p2p_notice notice = {
         .kind = P2P_NOTICE_PEER_DEAD, .subject = rank, .origin = context->rank, .code = MUSTER_EPEER};
+    notice.blamed = (struct p2p_blamed){rank + 1, pid};
     (void)str_format(notice.sentence, sizeof notice.sentence, "%s", sentence);
     p2p_spread(context->p2p, &notice);
 }
@@ -87,7 +97,8 @@ void context_take_notice(void *argument, const struct p2p_notice *notice) {
     if (notice->kind == P2P_NOTICE_PEER_DEAD) {
         uint32_t local = context_local_of(context, notice->subject);
         if (local == UINT32_MAX || !atomic_load_explicit(&context->lines[local].has_left, memory_order_acquire)) {
-            mark_peer(context, notice->subject, CONTEXT_PEER_DEAD, notice->sentence);
+            struct end end = {.pid = notice->blamed.pid, .sentence = notice->sentence};
+            mark_peer(context, notice->subject, CONTEXT_PEER_DEAD, end);
         }
         return;
     }

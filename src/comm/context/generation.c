@@ -9,6 +9,8 @@
 #include "comm/context/verdict.h"
 
 enum { NUMBER_TEXT_BYTES = 16 };
+/* How often a rank that waits beyond the first generation looks at the earlier ones again. */
+#define LOOK_AGAIN_MS INT64_C(500)
 
 static const char last_key[] = "last";
 static const uint8_t farewell[] = {0};
@@ -90,6 +92,18 @@ static int end_generation(const struct comm_kv *kv, uint32_t number, uint32_t ra
     return code;
 }
 
+/* ---- forgetting ---- */
+
+void generation_forget(const struct comm_kv *kv, uint32_t number, uint32_t rank) {
+    char key[GENERATION_KEY_BYTES];
+    if (rank == 0) { /* the verdict first: an owner without one is what a rank 0 that died leaves, and is got over */
+        generation_verdict_key(number, key);
+        (void)kv->remove(kv->context, key);
+    }
+    generation_rank_key(number, rank, key);
+    (void)kv->remove(kv->context, key);
+}
+
 /* ---- rank 0 ---- */
 
 int generation_own(const struct comm_kv *kv, const void *record, size_t len, uint32_t *out) {
@@ -114,6 +128,19 @@ int generation_own(const struct comm_kv *kv, const void *record, size_t len, uin
 
 /* ---- the others ---- */
 
+/* Waits for the owner of a generation without a verdict. Beyond the first, only for a while: what this rank saw in the
+ * earlier ones may have been taken away since (generation_forget()), and rank 0 has begun there. */
+static int await_record(const struct comm_kv *kv, int64_t deadline_ns, uint32_t number, bool *out_looks_again,
+                        struct muster_store_value *out_record) {
+    char key[GENERATION_KEY_BYTES];
+    int64_t left_ms = clock_remaining_ms(deadline_ns);
+    bool is_short = number > 1 && left_ms > LOOK_AGAIN_MS;
+    generation_rank_key(number, 0, key);
+    int code = kv->get(kv->context, key, is_short ? LOOK_AGAIN_MS : left_ms, out_record);
+    *out_looks_again = is_short && code == MUSTER_ETIMEOUT;
+    return code;
+}
+
 int generation_await_owner(const struct comm_kv *kv, uint32_t rank, int64_t deadline_ns, uint32_t *number,
                            struct muster_store_value *out_record) {
     for (;;) {
@@ -122,8 +149,13 @@ int generation_await_owner(const struct comm_kv *kv, uint32_t rank, int64_t dead
         generation_verdict_key(*number, key);
         int code = kv->get(kv->context, key, 0, &verdict);
         if (code == MUSTER_ETIMEOUT) { /* none yet */
-            generation_rank_key(*number, 0, key);
-            return kv->get(kv->context, key, clock_remaining_ms(deadline_ns), out_record);
+            bool looks_again;
+            code = await_record(kv, deadline_ns, *number, &looks_again, out_record);
+            if (!looks_again) {
+                return code;
+            }
+            *number = 1;
+            continue;
         }
         code = code ? code : take_leave(kv, *number, rank, &verdict);
         code = code ? code : next_after(kv, number);

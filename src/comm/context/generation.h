@@ -19,7 +19,10 @@
  *   - Records have random tokens, and a verdict lists the tokens that count. So no rank takes the verdict of a
  *     predecessor for its own, or the record of a successor for a member's.
  *   - A rank that finds itself replaced, or not listed, says so where members of that generation look for its address.
- *     They fail at once instead of waiting for it. */
+ *     They fail at once instead of waiting for it.
+ *   - Members that all run on one host take the generation's keys away once all have read them, so that a store does
+ * not grow with each group. A rank that saw them a moment before, and waits in a later generation, looks again from the
+ *     first one every half second. */
 #ifndef COMM_GENERATION_H
 #define COMM_GENERATION_H
 
@@ -47,5 +50,8 @@ int generation_await_owner(const struct comm_kv *kv, uint32_t rank, int64_t dead
                            struct muster_store_value *out_record);
 /* Stores the verdict unless there is one. */
 int generation_decide(const struct comm_kv *kv, uint32_t number, const void *verdict, size_t len);
+/* Takes this rank's record away, rank 0 the verdict too: after all ranks have read them, and before any of them may
+ * meet anew. What fails is left in the store. */
+void generation_forget(const struct comm_kv *kv, uint32_t number, uint32_t rank);
 
 #endif

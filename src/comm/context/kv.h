@@ -21,6 +21,8 @@ struct comm_kv {
     /* Stores `value` if the key is absent. *out: what the key has afterwards (ours or another's), to be freed likewise.
      */
     int (*set_if_absent)(void *context, const char *key, const void *value, size_t len, struct muster_store_value *out);
+    /* There need be no such key. */
+    int (*remove)(void *context, const char *key);
 };
 
 /* `store` is borrowed. Safe to use from one thread beside the store's other users. */

@@ -117,6 +117,24 @@ static int alone_set_if_absent(void *context, const char *key, const void *value
     return code ? code : alone_get(context, key, 0, out);
 }
 
+static int alone_remove(void *context, const char *key) {
+    struct comm_kv_alone *alone = context;
+    (void)pthread_mutex_lock(&alone->mutex);
+    struct entry **at = &alone->entries;
+    while (*at && strcmp((*at)->key, key) != 0) {
+        at = &(*at)->next;
+    }
+    struct entry *entry = *at;
+    if (entry) {
+        *at = entry->next;
+        alone->count--;
+        muster_store_value_free(&entry->value);
+        free(entry);
+    }
+    (void)pthread_mutex_unlock(&alone->mutex);
+    return 0;
+}
+
 int comm_kv_alone_create(struct comm_kv_alone **out_alone, struct comm_kv *out) {
     struct comm_kv_alone *alone = calloc(1, sizeof *alone);
     if (!alone) {
@@ -124,7 +142,7 @@ int comm_kv_alone_create(struct comm_kv_alone **out_alone, struct comm_kv *out) 
     }
     (void)pthread_mutex_init(&alone->mutex, NULL);
     *out_alone = alone;
-    *out = (struct comm_kv){alone, alone_set, alone_get, alone_multi_get, alone_set_if_absent};
+    *out = (struct comm_kv){alone, alone_set, alone_get, alone_multi_get, alone_set_if_absent, alone_remove};
     return 0;
 }
 

@@ -19,6 +19,11 @@ static int store_set_if_absent(void *context, const char *key, const void *value
     return muster_store_compare_set(context, key, NULL, 0, value, len, out);
 }
 
+static int store_remove(void *context, const char *key) {
+    bool was_there;
+    return muster_store_delete(context, key, &was_there);
+}
+
 struct comm_kv comm_kv_of_store(struct muster_store *store) {
-    return (struct comm_kv){store, store_set, store_get, store_multi_get, store_set_if_absent};
+    return (struct comm_kv){store, store_set, store_get, store_multi_get, store_set_if_absent, store_remove};
 }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "comm/context/verdict.h"
 #include "comm/host/monitor.h"
 
@@ -41,11 +42,16 @@ static int64_t pace(const struct leader *leader, uint32_t rank) {
 static int decide_for(const struct leader *leader, const struct comm_kv *kv, const char *key,
                       struct muster_store_value *out) {
     char sentence[256];
+    struct muster_failure record = status_no_failure();
     uint8_t bytes[VERDICT_FAILURE_BYTES_MAX];
     (void)snprintf(sentence, sizeof sentence,
                    "its process (pid %d on host %s) has ended before it had told who is on which host",
                    (int)leader->identity.pid, leader->identity.host_name);
-    return kv->set_if_absent(kv->context, key, bytes, verdict_encode_failure(MUSTER_EPEER, sentence, bytes), out);
+    record.rank = record.root_rank = 0;
+    record.pid = leader->identity.pid;
+    (void)str_format(record.host, sizeof record.host, "%s", leader->identity.host_name);
+    size_t len = verdict_encode_failure(MUSTER_EPEER, sentence, &record, bytes);
+    return kv->set_if_absent(kv->context, key, bytes, len, out);
 }
 
 int leader_await_verdict(struct leader *leader, const struct comm_kv *kv, const char *key, uint32_t rank,

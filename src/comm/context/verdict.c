@@ -33,10 +33,48 @@ int verdict_encode_topology(const struct topology *topology, const uint32_t *tok
     return 0;
 }
 
-size_t verdict_encode_failure(int code, const char *sentence, uint8_t out[VERDICT_FAILURE_BYTES_MAX]) {
+/* A failure's record: rank plus one (0: nobody), pid, length and bytes of the host's name, number of missing ranks, of
+ * runs, and these, as first and count. Numbers are u32, lengths and the number of runs u8. */
+static void put_record(struct bytes_writer *w, const struct muster_failure *record) {
+    size_t host_len = strnlen(record->host, sizeof record->host);
+    bytes_put_number(w, record->rank + 1u, 4);
+    bytes_put_number(w, (uint32_t)record->pid, 4);
+    bytes_put_number(w, host_len, 1);
+    bytes_put(w, record->host, host_len);
+    bytes_put_number(w, record->missing_count, 4);
+    bytes_put_number(w, record->run_count, 1);
+    for (uint32_t i = 0; i < record->run_count; i++) {
+        bytes_put_number(w, record->missing[i].first, 4);
+        bytes_put_number(w, record->missing[i].count, 4);
+    }
+}
+
+/* false: it is not understood. */
+static bool get_record(struct bytes_reader *r, struct muster_failure *out) {
+    *out = status_no_failure();
+    out->rank = out->root_rank = (uint32_t)bytes_get_number(r, 4) - 1u; /* MUSTER_NO_RANK for 0 */
+    out->pid = (int32_t)(uint32_t)bytes_get_number(r, 4);
+    size_t host_len = (size_t)bytes_get_number(r, 1);
+    const uint8_t *host = host_len < sizeof out->host ? bytes_get(r, host_len) : NULL;
+    if (!host || r->overrun) {
+        return false;
+    }
+    memcpy(out->host, host, host_len);
+    out->missing_count = (uint32_t)bytes_get_number(r, 4);
+    out->run_count = (uint32_t)bytes_get_number(r, 1);
+    for (uint32_t i = 0; i < out->run_count && i < MUSTER_FAILURE_RUNS_MAX; i++) {
+        out->missing[i].first = (uint32_t)bytes_get_number(r, 4);
+        out->missing[i].count = (uint32_t)bytes_get_number(r, 4);
+    }
+    return !r->overrun && out->run_count <= MUSTER_FAILURE_RUNS_MAX;
+}
+
+size_t verdict_encode_failure(int code, const char *sentence, const struct muster_failure *record,
+                              uint8_t out[VERDICT_FAILURE_BYTES_MAX]) {
     struct bytes_writer w = {out, VERDICT_FAILURE_BYTES_MAX, 0, false};
     bytes_put_number(&w, VERDICT_FAILURE, 1);
     bytes_put_number(&w, (uint32_t)code, 4);
+    put_record(&w, record);
     bytes_put(&w, sentence, strnlen(sentence, MUSTER_DETAIL_MAX));
     return w.used;
 }
@@ -71,10 +109,13 @@ int verdict_decode(const uint8_t *data, size_t len, uint32_t size, struct verdic
         return code;
     }
     int code = (int)(int32_t)(uint32_t)bytes_get_number(&r, 4);
-    if (kind != VERDICT_FAILURE || r.overrun || code >= 0) {
+    struct muster_failure record;
+    if (kind != VERDICT_FAILURE || r.overrun || code >= 0 || !get_record(&r, &record)) {
         return not_understood();
     }
-    return status_fail(code, "rank 0: %.*s", (int)(len - r.used), (const char *)data + r.used);
+    (void)status_fail(code, "rank 0: %.*s", (int)(len - r.used), (const char *)data + r.used);
+    status_note(&record);
+    return code;
 }
 
 void verdict_done(struct verdict *verdict) {

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <muster/failure.h>
 #include <muster/status.h>
 
 #include "comm/host/topology.h"
@@ -13,16 +14,17 @@
 /* First byte of a verdict. */
 enum verdict_kind {
     VERDICT_TOPOLOGY = 0, /* then the tokens of all ranks, u32 each, and the topology */
-    VERDICT_FAILURE = 1,  /* then a code, u32, and a sentence */
+    VERDICT_FAILURE = 1,  /* then a code, u32, what its record says (verdict.c), and a sentence */
     VERDICT_REPLACED = 2  /* the owner has gone, and there is another one, or will be */
 };
 
-enum { VERDICT_FAILURE_BYTES_MAX = MUSTER_DETAIL_MAX + 8 };
+enum { VERDICT_FAILURE_BYTES_MAX = MUSTER_DETAIL_MAX + 32 + MUSTER_FAILURE_HOST_MAX + 8 * MUSTER_FAILURE_RUNS_MAX };
 
 /* tokens: one a rank. *out: malloc'd, the caller's. MUSTER_ENOMEM. */
 int verdict_encode_topology(const struct topology *topology, const uint32_t *tokens, uint8_t **out, size_t *out_len);
 /* Returns how many bytes. */
-size_t verdict_encode_failure(int code, const char *sentence, uint8_t out[VERDICT_FAILURE_BYTES_MAX]);
+size_t verdict_encode_failure(int code, const char *sentence, const struct muster_failure *record,
+                              uint8_t out[VERDICT_FAILURE_BYTES_MAX]);
 
 struct verdict {
     enum verdict_kind kind;
@@ -30,8 +32,8 @@ struct verdict {
     uint32_t *tokens;         /* likewise; owned */
 };
 
-/* 0, what it says being in *out, to be freed with verdict_done(); or the failure that it tells, with its sentence.
- * MUSTER_EPROTOCOL: it is not understood; MUSTER_ENOMEM. */
+/* 0, what it says being in *out, to be freed with verdict_done(); or the failure that it tells, with sentence and
+ * record. MUSTER_EPROTOCOL: it is not understood; MUSTER_ENOMEM. */
 int verdict_decode(const uint8_t *data, size_t len, uint32_t size, struct verdict *out);
 void verdict_done(struct verdict *verdict);
 

@@ -3,10 +3,13 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "base/status.h"
 
 enum { SIZE = 3 };
 
@@ -44,10 +47,28 @@ static void failures_are_told(void **state) {
     (void)state;
     uint8_t bytes[VERDICT_FAILURE_BYTES_MAX];
     struct verdict verdict;
-    size_t len = verdict_encode_failure(MUSTER_ETIMEOUT, "nobody came", bytes);
+    struct muster_failure record = status_no_failure(), heard;
+    record.rank = 2;
+    record.pid = 4711;
+    (void)snprintf(record.host, sizeof record.host, "a host");
+    for (uint32_t rank = 2; rank < 2 + 2 * (MUSTER_FAILURE_RUNS_MAX + 1); rank += rank == 2 ? 1 : 2) {
+        status_add_missing(&record, rank); /* 2 and 3 in a row, then every other one, and one more than are kept */
+    }
+    size_t len = verdict_encode_failure(MUSTER_ETIMEOUT, "nobody came", &record, bytes);
     assert_int_equal(verdict_decode(bytes, len, SIZE, &verdict), MUSTER_ETIMEOUT);
     assert_string_equal(muster_detail(), "rank 0: nobody came");
-    (void)verdict_encode_failure(0, "no failure", bytes);
+    heard = status_failure();
+    assert_int_equal(heard.cause, MUSTER_ETIMEOUT);
+    assert_true(heard.rank == 2 && heard.pid == 4711 && strcmp(heard.host, "a host") == 0);
+    assert_int_equal(heard.missing_count, MUSTER_FAILURE_RUNS_MAX + 2);
+    assert_int_equal(heard.run_count, MUSTER_FAILURE_RUNS_MAX);
+    assert_memory_equal(heard.missing, record.missing, sizeof record.missing);
+    assert_true(heard.missing[0].first == 2 && heard.missing[0].count == 2 && heard.missing[1].first == 5);
+    size_t whole = len - strlen("nobody came");
+    for (size_t cut = 1; cut < whole; cut++) {
+        assert_int_equal(verdict_decode(bytes, cut, SIZE, &verdict), MUSTER_EPROTOCOL);
+    }
+    (void)verdict_encode_failure(0, "no failure", &record, bytes);
     assert_int_equal(verdict_decode(bytes, len, SIZE, &verdict), MUSTER_EPROTOCOL);
     bytes[0] = VERDICT_REPLACED;
     assert_int_equal(verdict_decode(bytes, 1, SIZE, &verdict), 0);

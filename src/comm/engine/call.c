@@ -108,13 +108,23 @@ int comm_call_copy_counts(struct comm_call *call, uint32_t size, size_t **out_co
     return 0;
 }
 
+static bool is_counted_form(uint64_t fingerprint) {
+    return fingerprint >> HASHED_SHIFT && has_counted_form((enum comm_operation)(fingerprint & 31));
+}
+
+const char *comm_fingerprint_name(uint64_t fingerprint) {
+    enum comm_operation operation = (enum comm_operation)(fingerprint & 31);
+    return fingerprint == 0               ? "nothing"
+           : is_counted_form(fingerprint) ? counted_name(operation)
+                                          : comm_operation_name(operation);
+}
+
 char *comm_fingerprint_format(uint64_t fingerprint, char *out, size_t max) {
     assert(max > 0);
     enum comm_operation operation = (enum comm_operation)(fingerprint & 31);
     enum muster_type type = (enum muster_type)(fingerprint >> TYPE_SHIFT & 15);
-    bool is_counted = fingerprint >> HASHED_SHIFT && has_counted_form(operation);
-    const char *name = is_counted ? counted_name(operation) : comm_operation_name(operation);
-    int used = snprintf(out, max, "%s", fingerprint ? name : "nothing");
+    bool is_counted = is_counted_form(fingerprint);
+    int used = snprintf(out, max, "%s", comm_fingerprint_name(fingerprint));
     if (fingerprint == 0 || !has_data(operation)) {
         return out;
     }

@@ -104,6 +104,8 @@ int comm_call_copy_counts(struct comm_call *call, uint32_t size, size_t **out_co
  * count (or a hash of the counts; not those of all_to_all, whose blocks are checked pair by pair). Never 0. */
 uint64_t comm_call_fingerprint(const struct comm_call *call, uint32_t size);
 
+/* "all_reduce", "all_gather_v"; "nothing" for 0. Static. */
+const char *comm_fingerprint_name(uint64_t fingerprint);
 /* "all_reduce of 1024 float32, sum": for messages. "nothing" for 0. Returns `out`, cut to `max` bytes. */
 char *comm_fingerprint_format(uint64_t fingerprint, char *out, size_t max);
 

@@ -17,12 +17,13 @@ void failure_done(struct failure *failure) {
     pthread_mutex_destroy(&failure->mutex);
 }
 
-bool failure_set(struct failure *failure, int code, const char *sentence) {
+bool failure_set(struct failure *failure, int code, const char *sentence, const struct muster_failure *record) {
     assert(code < 0);
     pthread_mutex_lock(&failure->mutex);
     bool is_first = !failure_is_set(failure);
     if (is_first) {
         (void)str_format(failure->sentence, sizeof failure->sentence, "%s", sentence);
+        failure->record = *record;
         atomic_store_explicit(&failure->code, code, memory_order_release);
     }
     pthread_mutex_unlock(&failure->mutex);
@@ -31,8 +32,8 @@ bool failure_set(struct failure *failure, int code, const char *sentence) {
 
 int failure_get(struct failure *failure) {
     int code = atomic_load_explicit(&failure->code, memory_order_acquire);
-    /* The sentence does not change once the code is there. */
-    return code ? status_fail(code, "%s", failure->sentence) : 0;
+    /* They do not change once the code is there. */
+    return code ? status_restore(code, failure->sentence, &failure->record) : 0;
 }
 
 int failure_tell(struct failure *failure) {

@@ -6,22 +6,24 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include <muster/failure.h>
 #include <muster/status.h>
 
 struct failure {
-    _Atomic int code;      /* 0: none; published after the sentence */
+    _Atomic int code;      /* 0: none; published after sentence and record */
     _Atomic bool was_told; /* to the program */
     pthread_mutex_t mutex;
     char sentence[MUSTER_DETAIL_MAX];
+    struct muster_failure record;
 };
 
 void failure_init(struct failure *failure);
 void failure_done(struct failure *failure);
 
 /* true: this is the first. Any thread. */
-bool failure_set(struct failure *failure, int code, const char *sentence);
+bool failure_set(struct failure *failure, int code, const char *sentence, const struct muster_failure *record);
 
-/* The code, with the sentence as this thread's detail; 0 when there is none. Any thread. */
+/* The code, with the sentence as this thread's detail, and the record; 0 when there is none. Any thread. */
 int failure_get(struct failure *failure);
 /* The same for the program: the result of a call that was under way when the group failed. */
 int failure_tell(struct failure *failure);

@@ -189,7 +189,7 @@ static int finish_messages(struct muster_group *group, struct message *messages,
 static int fail_alone(struct muster_group *group, int code) {
     char sentence[MUSTER_DETAIL_MAX];
     (void)str_format(sentence, sizeof sentence, "calls between coalesce_begin and coalesce_end: %s", muster_detail());
-    (void)group_fail(group, code, sentence);
+    (void)group_fail(group, code, sentence, NULL);
     return failure_tell(&group->failure);
 }
 
@@ -207,8 +207,9 @@ int batch_run(struct muster_group *group, struct batch *batch, int64_t timeout_n
         /* After a failure the group has failed: the wait ends at once, and withdraws them. */
         char detail[MUSTER_DETAIL_MAX];
         (void)str_copy(detail, sizeof detail, muster_detail());
+        const struct muster_failure record = status_failure();
         int finished = finish_messages(group, messages, requests, posted);
-        code = code ? status_fail(code, "%s", detail) : finished;
+        code = code ? status_restore(code, detail, &record) : finished;
     }
     free(requests);
     free(messages);

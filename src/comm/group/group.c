@@ -1,6 +1,8 @@
 /* What a group says about itself; its memory, abort and end. See muster/group.h. */
+#include <muster/failure.h>
 #include <muster/group.h>
 
+#include "base/sized.h"
 #include "base/status.h"
 #include "comm/group/work_impl.h"
 
@@ -61,6 +63,16 @@ int muster_group_status(struct muster_group *group) {
     }
     group_alarm(group); /* whoever noted the failure does so a moment later, when others have been told */
     return failure_tell(&group->failure);
+}
+
+int muster_group_failure_sized(struct muster_group *group, struct muster_failure *out, size_t out_bytes) {
+    if (!out) {
+        return status_fail_null("muster_group_failure", "out");
+    }
+    int code = muster_group_status(group);
+    const struct muster_failure failure = code ? status_failure() : status_no_failure();
+    sized_write(out, out_bytes, &failure, sizeof failure);
+    return code;
 }
 
 int muster_group_set_timeout(struct muster_group *group, int64_t timeout_ms) {

@@ -106,6 +106,10 @@ static void its_keys_are_a_list_in_memory(void **state) {
     assert_int_equal(values[1].len, 0);
     muster_store_value_free(&values[0]);
     muster_store_value_free(&values[1]);
+    assert_int_equal(kv.remove(kv.context, "a"), 0);
+    assert_int_equal(kv.remove(kv.context, "a"), 0);
+    assert_int_equal(kv.get(kv.context, "a", 0, &values[0]), MUSTER_ETIMEOUT);
+    assert_int_equal(kv.set(kv.context, "a", "four", 4), 0);
     char key[16];
     int code = 0, count = 2;
     for (; code == 0 && count < 100000; count++) {

@@ -27,6 +27,19 @@ static int make_segments(struct context *context, struct muster_group *group, co
     return code ? code : told;
 }
 
+/* Takes away what was put into the store to meet. Nobody goes on before all have, or it might be found by the next
+ * group of this name. own_key: NULL: none. */
+static int forget_meeting(struct context *context, struct muster_group *group, const char *own_key,
+                          int64_t deadline_ns) {
+    if (!context_forget_meeting(context)) {
+        return 0;
+    }
+    if (own_key) {
+        (void)context->kv.remove(context->kv.context, own_key);
+    }
+    return group_meet_again(group, deadline_ns);
+}
+
 static int share_segments(struct context *context, struct muster_group *group, int64_t deadline_ns) {
     char key[SEGMENTS_KEY_BYTES];
     struct segment_name names[2];
@@ -45,7 +58,17 @@ static int share_segments(struct context *context, struct muster_group *group, i
     bool opens = !is_alone && !leads;
     code = code ? code : context_attach(context, opens ? &names[0] : NULL);
     code = code ? code : group_attach(group, opens ? &names[1] : NULL);
-    return code ? code : group_meet(group, deadline_ns);
+    code = code ? code : group_meet(group, deadline_ns);
+    return code ? code : forget_meeting(context, group, leads && !is_alone ? key : NULL, deadline_ns);
+}
+
+/* What has kept the group from being made, with its name. */
+static int fail_to_create(const struct context_config *config, int code) {
+    struct muster_failure failure = status_failure();
+    code = status_prefix(code, "process group '%s', rank %u of %u", config->name, config->rank, config->size);
+    (void)str_format(failure.group, sizeof failure.group, "%s", config->name);
+    status_note(&failure);
+    return code;
 }
 
 static int create(const struct context_config *config, const struct muster_group_options *options, int64_t deadline_ns,
@@ -60,7 +83,7 @@ static int create(const struct context_config *config, const struct muster_group
     full.interrupted_context = options->interrupted_context;
     int code = context_create(&full, deadline_ns, &context);
     if (code) {
-        return status_prefix(code, "process group '%s', rank %u of %u", config->name, config->rank, config->size);
+        return fail_to_create(config, code);
     }
     debug_context(context);
     uint32_t *ranks = calloc(config->size, sizeof *ranks);
@@ -76,7 +99,7 @@ static int create(const struct context_config *config, const struct muster_group
         code = context_first_failure(context, code);
     }
     if (code) {
-        code = status_prefix(code, "process group '%s', rank %u of %u", config->name, config->rank, config->size);
+        code = fail_to_create(config, code);
         (void)group_dispose(group);
         context_free(context);
         return code;

@@ -36,8 +36,8 @@ enum {
 };
 
 struct group_shared {
-    _Alignas(64) _Atomic uint32_t attached;
-    _Alignas(64) _Atomic uint32_t news; /* raised when a member has left or failed the group */
+    _Alignas(64) _Atomic uint32_t attached; /* how often members have come to a meeting */
+    _Alignas(64) _Atomic uint32_t news;     /* raised when a member has left or failed the group */
 };
 
 /* When a member began a call, while it is traced. */
@@ -50,8 +50,9 @@ struct group_trace_line {
 struct group_line {
     struct call_line calls; /* where it is in the group's calls */
     _Atomic uint32_t has_left;
-    _Atomic int32_t failed; /* the code with which the member failed the group; after the sentence */
+    _Atomic int32_t failed; /* the code with which the member failed the group; after sentence and record */
     char sentence[GROUP_SENTENCE_BYTES];
+    struct muster_failure record;                 /* of it */
     struct group_trace_line traced[GROUP_TRACED]; /* by number of the call */
 };
 
@@ -89,6 +90,7 @@ struct muster_group {
     uint32_t host_count;
     uint32_t *locals; /* the ranks on this host, rising */
     uint32_t local_count, local;
+    uint32_t meetings; /* of them, that this rank has come to */
     char name[MUSTER_GROUP_NAME_MAX];
 
     struct segment segment; /* memory NULL: alone on its host */
@@ -125,6 +127,8 @@ int group_attach(struct muster_group *group, const struct segment_name *name);
 /* Waits until all local members have attached. Where the members agree in another way that all have, call
  * group_attached() instead. */
 int group_meet(struct muster_group *group, int64_t deadline_ns);
+/* Waits until all local members have met and called this. */
+int group_meet_again(struct muster_group *group, int64_t deadline_ns);
 /* All members have attached: the segment's name is needed no more. */
 void group_attached(struct muster_group *group);
 /* Frees what there is; says nothing to anybody. The context stays; true: it has no other group, and is the caller's to
@@ -192,14 +196,15 @@ void group_await_deaths(const struct muster_group *group);
 int group_check_message(struct muster_group *group);
 /* What the groups of a context do when a peer is gone, or another host tells that a group has failed. */
 extern const struct context_hooks group_context_hooks;
-/* Fails the group: here (first wins), in the eyes of the neighbours, and of all other hosts. Wakes everybody. Returns
- * the code of the failure that won, its sentence as detail. Any thread. */
-int group_fail(struct muster_group *group, int code, const char *sentence);
+/* Fails the group: here (first wins), in the eyes of the neighbours, and of all other hosts. Wakes everybody. record:
+ * who is to blame (group and call are filled in here), NULL: nobody. Returns the code of the failure that won, its
+ * sentence and record as this thread's. Any thread. */
+int group_fail(struct muster_group *group, int code, const char *sentence, const struct muster_failure *record);
 /* The same at this rank's own wish. reason: NULL: none given. */
 void group_abort(struct muster_group *group, const char *reason);
 /* Tells the other hosts. After a death, calls that this rank has finished are spared: it has given all that others need
  * in them. */
-void group_spread(struct muster_group *group, int code, const char *sentence);
+void group_spread(struct muster_group *group, int code, const char *sentence, const struct muster_failure *record);
 /* Wakes this process's callers in the group. */
 void group_alarm(struct muster_group *group);
 /* Neighbours that have freed the group: the links are to know that nothing more comes from them. Any thread. */
@@ -218,6 +223,15 @@ void group_describe_last_call(const struct muster_group *group, uint32_t rank, c
 /* The line of a rank of this host; NULL: it runs elsewhere. */
 const struct group_line *group_line_of(const struct muster_group *group, uint32_t rank);
 
+/* ---- group_failure.c ---- */
+
+/* Into a failure's record: who it was, by the number in the group, or in the root group (which may be none of the
+ * group's). */
+void group_blame(const struct muster_group *group, uint32_t rank, struct muster_failure *failure);
+void group_blame_root(const struct muster_group *group, uint32_t root_rank, struct muster_failure *failure);
+/* Cause, group, and the call that this rank is in. Of one missing rank, where it runs. */
+void group_record_place(const struct muster_group *group, int code, struct muster_failure *failure);
+
 /* ---- group_late.c ---- */
 
 /* Before the group is freed: warns if a call differed from a neighbour's, and none has waited for that neighbour since.
@@ -229,8 +243,10 @@ void group_look_back(const struct muster_group *group);
 int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns);
 
 /* Appends "; rank 2 (pid 7 on host a) is stopped by a signal" for the ranks of this host that something keeps from
- * running, to the text of `used` bytes; its new length. */
-size_t group_tell_held(const struct muster_group *group, char *out, size_t used, size_t max);
+ * running, to the text of `used` bytes, and the ranks to the missing ones of the record (NULL: there is none); the
+ * text's new length. */
+size_t group_tell_held(const struct muster_group *group, char *out, size_t used, size_t max,
+                       struct muster_failure *record);
 
 /* ---- group_run.c ---- */
 

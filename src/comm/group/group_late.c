@@ -35,6 +35,7 @@ struct attendance {
     bool *came;        /* per rank; NULL: not asked */
     uint32_t stranger; /* the first rank that came with another call; UINT32_MAX: none */
     uint64_t strange;  /* its fingerprint */
+    struct muster_failure *record;
 };
 
 static bool is_late(const void *argument, uint32_t rank) {
@@ -120,7 +121,7 @@ static void describe_pair(const struct muster_group *group, uint64_t sequence, u
 
 /* ---- what neighbours are at ---- */
 
-/* Appends "; rank 2 (pid 7 on host a) WORDS". */
+/* Appends "; rank 2 (pid 7 on host a) WORDS". The caller says of each rank what it is to the record. */
 static size_t tell_of(const struct muster_group *group, uint32_t rank, const char *words, char *out, size_t used,
                       size_t max) {
     const struct context *context = group->context;
@@ -161,12 +162,16 @@ static const char *what_holds(const struct muster_group *group, uint32_t local) 
     }
 }
 
-size_t group_tell_held(const struct muster_group *group, char *out, size_t used, size_t max) {
+size_t group_tell_held(const struct muster_group *group, char *out, size_t used, size_t max,
+                       struct muster_failure *record) {
     uint32_t told = 0;
     for (uint32_t local = 0; local < group->local_count && told < TOLD_RANKS_MAX; local++) {
         const char *words = what_holds(group, local);
         if (words) {
             used = tell_of(group, group->locals[local], words, out, used, max);
+            if (record) {
+                status_add_missing(record, group->locals[local]);
+            }
             told++;
         }
     }
@@ -194,7 +199,8 @@ static size_t tell_late(const struct attendance *attendance, char *out, size_t u
 
 /* All have begun the call, and nobody is held: those whose steps in it are the fewest, if some have taken more. The
  * others wait for what they have to give next. */
-static size_t tell_behind(const struct muster_group *group, char *out, size_t used, size_t max) {
+static size_t tell_behind(const struct muster_group *group, char *out, size_t used, size_t max,
+                          struct muster_failure *record) {
     uint64_t own = call_line_begun(&group->line->calls);
     uint64_t least = UINT64_MAX, most = 0;
     for (uint32_t local = 0; local < group->local_count; local++) {
@@ -212,6 +218,7 @@ static size_t tell_behind(const struct muster_group *group, char *out, size_t us
             (void)snprintf(words, sizeof words, "is behind, by %llu step%s", (unsigned long long)(most - least),
                            most - least == 1 ? "" : "s");
             used = tell_of(group, group->locals[local], words, out, used, max);
+            status_add_missing(record, group->locals[local]);
             told++;
         }
     }
@@ -225,6 +232,12 @@ static void tell_missing(const struct attendance *attendance, char *out, size_t 
     const struct muster_group *group = attendance->group;
     char list[200];
     (void)bootstrap_list_ranks(group->size, is_late, attendance, list, sizeof list);
+    *attendance->record = status_no_failure();
+    for (uint32_t rank = 0; rank < group->size; rank++) {
+        if (is_late(attendance, rank)) {
+            status_add_missing(attendance->record, rank);
+        }
+    }
     if (list[0] != '\0') {
         used += (size_t)snprintf(out + used, max - used, "; these ranks did not come: %s", list);
         size_t before = used;
@@ -235,29 +248,33 @@ static void tell_missing(const struct attendance *attendance, char *out, size_t 
     } else {
         used += (size_t)snprintf(out + used, max - used, "; all ranks have begun it");
     }
-    size_t told = group_tell_held(group, out, used, max);
-    if (told == used && list[0] == '\0') {
-        (void)tell_behind(group, out, used, max);
+    struct muster_failure *holders = list[0] == '\0' ? attendance->record : NULL;
+    size_t told = group_tell_held(group, out, used, max, holders);
+    if (told == used && holders) {
+        (void)tell_behind(group, out, used, max, holders);
     }
 }
 
 /* MUSTER_ETIMEOUT, or MUSTER_EMISMATCH if the others made another call. */
-static int describe_late(struct muster_group *group, int64_t timeout_ns, char *out, size_t max) {
+static int describe_late(struct muster_group *group, int64_t timeout_ns, char *out, size_t max,
+                         struct muster_failure *record) {
     char own[256];
-    struct attendance attendance = {.group = group, .stranger = UINT32_MAX};
+    struct attendance attendance = {.group = group, .stranger = UINT32_MAX, .record = record};
     group_describe_own_call(group, own, sizeof own);
     size_t used = (size_t)snprintf(out, max, "%s: not done within %.3f s", own, (double)timeout_ns / 1e9);
     tell_missing(&attendance, out, used, max);
     if (group->host_count == 1 || group->size > ASKED_RANKS_MAX) {
         return MUSTER_ETIMEOUT;
     }
-    group_spread(group, MUSTER_ETIMEOUT, out);
+    group_spread(group, MUSTER_ETIMEOUT, out, record);
     attendance.came = calloc(group->size, sizeof *attendance.came);
     if (attendance.came) {
         ask(&attendance);
     }
     if (attendance.stranger != UINT32_MAX) {
         describe_pair(group, group->sequence, attendance.stranger, attendance.strange, out, max);
+        *record = status_no_failure();
+        group_blame(group, attendance.stranger, record);
     } else {
         tell_missing(&attendance, out, used, max);
     }
@@ -268,7 +285,7 @@ static int describe_late(struct muster_group *group, int64_t timeout_ns, char *o
 /* ---- who made another call ---- */
 
 /* Which call was the first that somebody on this host made otherwise. */
-static bool describe_mismatch(const struct muster_group *group, char *out, size_t max) {
+static bool describe_mismatch(const struct muster_group *group, char *out, size_t max, struct muster_failure *record) {
     uint64_t first = 0;
     uint32_t local = 0;
     for (uint32_t i = 0; i < group->local_count; i++) {
@@ -281,13 +298,15 @@ static bool describe_mismatch(const struct muster_group *group, char *out, size_
     if (first != 0) {
         uint64_t theirs = call_line_fingerprint(&group->lines[local].calls, first);
         describe_pair(group, first, group->locals[local], theirs, out, max);
+        group_blame(group, group->locals[local], record);
     }
     return first != 0;
 }
 
 void group_look_back(const struct muster_group *group) {
     char sentence[MUSTER_DETAIL_MAX];
-    if (!failure_is_set(&group->failure) && describe_mismatch(group, sentence, sizeof sentence)) {
+    struct muster_failure record;
+    if (!failure_is_set(&group->failure) && describe_mismatch(group, sentence, sizeof sentence, &record)) {
         log_warning("%s; the results are wrong", sentence);
     }
 }
@@ -295,6 +314,7 @@ void group_look_back(const struct muster_group *group) {
 int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) {
     char sentence[MUSTER_DETAIL_MAX];
     char detail[MUSTER_DETAIL_MAX];
+    struct muster_failure record = status_failure();
     (void)str_format(detail, sizeof detail, "%s", muster_detail());
     if (code == MUSTER_EPEER || code == MUSTER_ECONNECT) {
         group_await_deaths(group);
@@ -306,12 +326,12 @@ int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) 
         return failure_tell(&group->failure);
     }
     if (code == MUSTER_ETIMEOUT) {
-        code = describe_late(group, timeout_ns, sentence, sizeof sentence);
-    } else if (code != MUSTER_EMISMATCH || !describe_mismatch(group, sentence, sizeof sentence)) {
+        code = describe_late(group, timeout_ns, sentence, sizeof sentence, &record);
+    } else if (code != MUSTER_EMISMATCH || !describe_mismatch(group, sentence, sizeof sentence, &record)) {
         char own[256];
         group_describe_own_call(group, own, sizeof own);
         (void)snprintf(sentence, sizeof sentence, "%s: %s", own, detail);
     }
-    (void)group_fail(group, code, sentence);
+    (void)group_fail(group, code, sentence, &record);
     return failure_tell(&group->failure);
 }

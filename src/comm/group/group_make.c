@@ -282,10 +282,11 @@ static int make_engine(struct muster_group *group) {
 
 static bool all_attached(void *argument) {
     struct muster_group *group = argument;
-    return atomic_load_explicit(&group->shared->attached, memory_order_acquire) >= group->local_count;
+    return atomic_load_explicit(&group->shared->attached, memory_order_acquire) >= group->meetings * group->local_count;
 }
 
 static void tell_locals(struct muster_group *group) {
+    group->meetings++;
     atomic_fetch_add_explicit(&group->shared->attached, 1, memory_order_release);
     for (uint32_t i = 0; i < group->local_count; i++) {
         uint32_t local = context_local_of(group->context, group->root_ranks[group->locals[i]]);
@@ -297,12 +298,18 @@ int group_meet(struct muster_group *group, int64_t deadline_ns) {
     int code = comm_wait(&group->message_waiter, all_attached, group, deadline_ns);
     if (code == MUSTER_ETIMEOUT) {
         return status_fail(code, "%u of the %u ranks on this host did not come in time",
-                           group->local_count - atomic_load(&group->shared->attached), group->local_count);
+                           group->meetings * group->local_count - atomic_load(&group->shared->attached),
+                           group->local_count);
     }
     if (code == 0) {
         group_attached(group);
     }
     return code;
+}
+
+int group_meet_again(struct muster_group *group, int64_t deadline_ns) {
+    tell_locals(group);
+    return group_meet(group, deadline_ns);
 }
 
 void group_attached(struct muster_group *group) {

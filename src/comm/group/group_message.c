@@ -46,6 +46,7 @@ static inline void note(const struct muster_group *group, const struct message *
 
 static int fail(struct muster_group *group, const struct message *message, int code) {
     char sentence[MUSTER_DETAIL_MAX], what[256], detail[MUSTER_DETAIL_MAX];
+    struct muster_failure record = status_failure();
     (void)str_format(detail, sizeof detail, "%s", muster_detail());
     if (code == MUSTER_EPEER || code == MUSTER_ECONNECT) {
         group_await_deaths(group);
@@ -61,11 +62,15 @@ static int fail(struct muster_group *group, const struct message *message, int c
         int used =
             snprintf(sentence, sizeof sentence, "%s: not done within %.3f s; the other side has not %s", what,
                      (double)group->timeout_ns / 1e9, message->call.operation == COMM_SEND ? "received it" : "sent it");
-        (void)group_tell_held(group, sentence, (size_t)used, sizeof sentence);
+        (void)group_tell_held(group, sentence, (size_t)used, sizeof sentence, NULL);
+        record = status_no_failure();
+        if (message->call.peer != MUSTER_ANY_RANK) {
+            status_add_missing(&record, message->call.peer);
+        }
     } else { /* a time-out of another rank's among others: the links have told this rank */
         (void)snprintf(sentence, sizeof sentence, "%s: %s", what, detail);
     }
-    (void)group_fail(group, code, sentence);
+    (void)group_fail(group, code, sentence, &record);
     return failure_tell(&group->failure);
 }
 

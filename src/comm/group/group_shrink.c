@@ -266,7 +266,9 @@ int muster_group_shrink(struct muster_group *failed, int64_t timeout_ms, struct 
     }
     char sentence[MUSTER_GROUP_NAME_MAX + 64];
     (void)str_format(sentence, sizeof sentence, "rank %u shrinks group '%s'", failed->rank, failed->name);
-    (void)group_fail(failed, MUSTER_EABORTED, sentence);
+    struct muster_failure record = status_no_failure();
+    group_blame(failed, failed->rank, &record);
+    (void)group_fail(failed, MUSTER_EABORTED, sentence, &record);
     struct muster_group *group = NULL, *next = NULL;
     code = shrink_once(failed, timeout_ms, &group);
     /* Every turn loses a rank at least. */

@@ -49,7 +49,7 @@ static int exchange(struct muster_group *parent, const void *own, size_t bytes, 
         char sentence[MUSTER_GROUP_NAME_MAX + 64];
         (void)str_format(sentence, sizeof sentence, "no memory to ask the %u ranks of group '%s'", parent->size,
                          parent->name);
-        return group_fail(parent, MUSTER_ENOMEM, sentence);
+        return group_fail(parent, MUSTER_ENOMEM, sentence, NULL);
     }
     int code = muster_all_gather(parent, own, all, bytes, MUSTER_UINT8, NULL);
     if (code) {
@@ -118,7 +118,9 @@ static int judge(struct muster_group *parent, const uint8_t *all, uint64_t own_h
             (void)str_format(sentence, sizeof sentence,
                              "ranks %u and %u gave different lists of ranks for a subset of group '%s'", parent->rank,
                              rank, parent->name);
-            code = group_fail(parent, MUSTER_EMISMATCH, sentence);
+            struct muster_failure record = status_no_failure();
+            group_blame(parent, rank, &record);
+            code = group_fail(parent, MUSTER_EMISMATCH, sentence, &record);
         }
     }
     return code;

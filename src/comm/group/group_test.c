@@ -349,6 +349,42 @@ static int meet_again(struct rank *rank, void *argument) {
     return 0;
 }
 
+/* Makes groups of ever new names, and two of one name at a time; the store has as many keys at the end as before. */
+static int leave_no_keys(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_store *store = rank_store(rank);
+    int64_t keys_before = 0, keys_after = 0;
+    rank_check_code(rank, muster_store_num_keys(store, &keys_before), 0);
+    for (int turn = 0; turn < 20; turn++) {
+        char name[16];
+        struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+        struct muster_group *first = NULL, *second = NULL;
+        (void)snprintf(name, sizeof name, "turn %d", turn);
+        options.name = name;
+        rank_check_code(rank, muster_group_create_store(store, rank->rank, rank->size, &options, &first), 0);
+        rank_check_code(rank, muster_group_create_store(store, rank->rank, rank->size, &options, &second), 0);
+        rank_check_code(rank, muster_barrier(second, NULL), 0);
+        muster_group_free(second);
+        rank_check_code(rank, muster_barrier(first, NULL), 0);
+        if (turn == 19 && rank->rank == 0) { /* nobody counts itself into a group meanwhile */
+            rank_check_code(rank, muster_store_num_keys(store, &keys_after), 0);
+            rank_check(rank, keys_after <= keys_before);
+        }
+        rank_check_code(rank, muster_barrier(first, NULL), 0);
+        muster_group_free(first);
+    }
+    muster_store_close(store);
+    return 0;
+}
+
+static void groups_leave_no_keys_in_the_store(void **state) {
+    (void)state;
+    const struct ranks_options over_tcp = {.use_tcp = true};
+    ranks_run(1, leave_no_keys, NULL);
+    ranks_run(3, leave_no_keys, NULL);
+    ranks_run_with(3, leave_no_keys, NULL, &over_tcp);
+}
+
 /* Rank 0 of an attempt whose rank 1 never came. */
 static int only_begin(struct rank *rank, void *argument) {
     const struct launched *launched = argument;
@@ -581,6 +617,7 @@ int main(void) {
         cmocka_unit_test(an_address_is_enough),
         cmocka_unit_test(the_environment_is_enough),
         cmocka_unit_test(a_store_serves_many_attempts),
+        cmocka_unit_test(groups_leave_no_keys_in_the_store),
         cmocka_unit_test(wrong_arguments_fail_the_call_alone),
         cmocka_unit_test(buffers_that_overlap_are_refused),
         cmocka_unit_test(handles_run_in_order),

@@ -19,6 +19,6 @@ int group_blame_threads(struct muster_group *group) {
     char sentence[MUSTER_GROUP_NAME_MAX + 160];
     (void)str_format(sentence, sizeof sentence, "rank %u: two threads were in calls on group '%s' at the same time: %s",
                      group->rank, group->name, advice);
-    (void)group_fail(group, MUSTER_EINVAL, sentence);
+    (void)group_fail(group, MUSTER_EINVAL, sentence, NULL);
     return failure_tell(&group->failure);
 }

@@ -122,6 +122,7 @@ static void publish(struct muster_group *group, int code) {
     struct group_line *line = group->line;
     if (atomic_load_explicit(&line->failed, memory_order_relaxed) == 0) {
         (void)str_format(line->sentence, sizeof line->sentence, "%s", group->failure.sentence);
+        line->record = group->failure.record;
         atomic_store_explicit(&line->failed, code, memory_order_release);
     }
     atomic_fetch_add_explicit(&group->shared->news, 1, memory_order_release);
@@ -129,9 +130,12 @@ static void publish(struct muster_group *group, int code) {
 }
 
 /* For the other hosts, and for messages of the group that are under way. */
-void group_spread(struct muster_group *group, int code, const char *sentence) {
+void group_spread(struct muster_group *group, int code, const char *sentence, const struct muster_failure *record) {
     struct p2p_notice notice = {
         .kind = P2P_NOTICE_GROUP_FAILED, .subject = group->id, .origin = group->context->rank, .code = code};
+    if (record->rank != MUSTER_NO_RANK) {
+        notice.blamed = (struct p2p_blamed){record->root_rank + 1, record->pid};
+    }
     notice.spared = code == MUSTER_EPEER ? call_line_finished(&group->line->calls) : 0;
     (void)str_format(notice.sentence, sizeof notice.sentence, "%s", sentence);
     p2p_spread(group->context->p2p, &notice);
@@ -156,6 +160,18 @@ static void quote_notice(const struct muster_group *group, const struct p2p_noti
     (void)str_format(out, max, "%s: %s", who, notice->sentence);
 }
 
+static struct muster_failure record_of(const struct muster_group *group, const struct p2p_notice *notice) {
+    struct muster_failure record = status_no_failure();
+    if (notice->blamed.number > 0) {
+        group_blame_root(group, notice->blamed.number - 1, &record);
+        record.pid = record.pid ? record.pid : notice->blamed.pid;
+    }
+    if (notice->code == MUSTER_ETIMEOUT) { /* and it was not in a call: who else is late, only the sentence says */
+        status_add_missing(&record, group->rank);
+    }
+    return record;
+}
+
 static void take_notice(struct muster_group *group, const struct p2p_notice *notice) {
     char sentence[MUSTER_DETAIL_MAX];
     uint64_t begun = call_line_begun(&group->line->calls);
@@ -166,19 +182,22 @@ static void take_notice(struct muster_group *group, const struct p2p_notice *not
         return;
     }
     quote_notice(group, notice, sentence, sizeof sentence);
+    const struct muster_failure record = record_of(group, notice);
     if (begun > notice->spared || notice->spared == 0) {
-        (void)group_fail(group, notice->code, sentence);
+        (void)group_fail(group, notice->code, sentence, &record);
         return;
     }
     atomic_store_explicit(&group->told_spared, notice->spared, memory_order_relaxed);
-    (void)failure_set(&group->told, notice->code, sentence);
+    (void)failure_set(&group->told, notice->code, sentence, &record);
     group_alarm(group);
 }
 
-int group_fail(struct muster_group *group, int code, const char *sentence) {
-    if (failure_set(&group->failure, code, sentence)) {
+int group_fail(struct muster_group *group, int code, const char *sentence, const struct muster_failure *record) {
+    struct muster_failure own = record ? *record : status_no_failure();
+    group_record_place(group, code, &own);
+    if (failure_set(&group->failure, code, sentence, &own)) {
         publish(group, code);
-        group_spread(group, code, group->failure.sentence);
+        group_spread(group, code, group->failure.sentence, &own);
         debug_failure(group);
     }
     group_alarm(group);
@@ -189,7 +208,9 @@ void group_abort(struct muster_group *group, const char *reason) {
     char sentence[GROUP_ABORT_REASON_MAX + MUSTER_GROUP_NAME_MAX + 64];
     (void)snprintf(sentence, sizeof sentence, "rank %u aborted group '%s': %.*s", group->rank, group->name,
                    GROUP_ABORT_REASON_MAX, reason ? reason : "no reason given");
-    (void)group_fail(group, MUSTER_EABORTED, sentence);
+    struct muster_failure record = status_no_failure();
+    group_blame(group, group->rank, &record);
+    (void)group_fail(group, MUSTER_EABORTED, sentence, &record);
 }
 
 void group_woken(void *argument) {
@@ -298,8 +319,10 @@ void group_await_deaths(const struct muster_group *group) {
     }
 }
 
-static void describe_missing(const struct muster_group *group, uint32_t rank, char *out, size_t max) {
+static void describe_missing(const struct muster_group *group, uint32_t rank, char *out, size_t max,
+                             struct muster_failure *record) {
     char own[256], who[64], last[192];
+    group_blame(group, rank, record);
     uint32_t root = group->root_ranks[rank];
     group_describe_own_call(group, own, sizeof own);
     (void)group_name_rank(group, rank, who, sizeof who);
@@ -325,7 +348,7 @@ static bool is_spared(const struct muster_group *group, enum group_need need, ui
 
 /* A neighbour has failed the group, with a sentence. */
 static int examine_line(struct muster_group *group, uint32_t local, enum group_need need, bool *out_pending, char *out,
-                        size_t max) {
+                        size_t max, struct muster_failure *record) {
     const struct group_line *line = &group->lines[local];
     int code = local == group->local ? 0 : atomic_load_explicit(&line->failed, memory_order_acquire);
     if (code == MUSTER_EPEER && is_spared(group, need, call_line_finished(&line->calls))) {
@@ -336,12 +359,14 @@ static int examine_line(struct muster_group *group, uint32_t local, enum group_n
         char who[64];
         (void)group_name_rank(group, group->locals[local], who, sizeof who);
         (void)snprintf(out, max, "%s: %.*s", who, (int)sizeof line->sentence, line->sentence);
+        *record = line->record;
     }
     return code;
 }
 
 int group_examine(struct muster_group *group, enum group_need need) {
     char sentence[MUSTER_DETAIL_MAX];
+    struct muster_failure record = status_no_failure();
     int code = failure_get(&group->failure);
     if (code) {
         return code;
@@ -372,16 +397,17 @@ int group_examine(struct muster_group *group, enum group_need need) {
         missing = find_first_missing(group, need, &pending);
     }
     if (missing < group->size) {
-        describe_missing(group, missing, sentence, sizeof sentence);
+        describe_missing(group, missing, sentence, sizeof sentence, &record);
         code = MUSTER_EPEER;
     }
     for (uint32_t local = 0; code == 0 && local < group->local_count; local++) {
-        code = examine_line(group, local, need, &pending, sentence, sizeof sentence);
+        code = examine_line(group, local, need, &pending, sentence, sizeof sentence, &record);
     }
     if (failure_is_set(&group->told)) {
         pending = true;
         if (code == 0 && !is_spared(group, need, atomic_load_explicit(&group->told_spared, memory_order_relaxed))) {
             (void)str_format(sentence, sizeof sentence, "%s", group->told.sentence);
+            record = group->told.record;
             code = failure_get(&group->told);
         }
     }
@@ -391,7 +417,7 @@ int group_examine(struct muster_group *group, enum group_need need) {
         atomic_store_explicit(&group->message_waiter.alarm, 1, memory_order_release);
     }
     pthread_mutex_unlock(&group->examine_mutex);
-    return code ? group_fail(group, code, sentence) : 0;
+    return code ? group_fail(group, code, sentence, &record) : 0;
 }
 
 void group_tell_left(struct muster_group *group) {

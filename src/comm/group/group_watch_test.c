@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/ranks_test_support.h"
 #include "comm/host/bell.h"
@@ -42,7 +43,7 @@ static void *fail_it(void *argument) {
         if (atomic_load(&match->begun) > TRIALS) {
             break;
         }
-        (void)group_fail(match->group, MUSTER_EABORTED, "the test says so");
+        (void)group_fail(match->group, MUSTER_EABORTED, "the test says so", NULL);
         atomic_store(&match->ended, trial);
     }
     return NULL;
@@ -79,9 +80,10 @@ static void a_failure_is_not_lost_while_somebody_looks(void **state) {
 /* As seen from a call that ends with a failure that another thread has noted and not told about yet. */
 static int look_before_the_alarm(struct rank *rank, void *argument) {
     struct muster_group *group = rank_group(rank, NULL);
+    const struct muster_failure record = status_no_failure();
     (void)argument;
     rank_check_code(rank, muster_group_status(group), 0); /* lowers the alarm of its making */
-    rank_check(rank, failure_set(&group->failure, MUSTER_EABORTED, "another thread says so"));
+    rank_check(rank, failure_set(&group->failure, MUSTER_EABORTED, "another thread says so", &record));
     rank_check_code(rank, muster_group_status(group), MUSTER_EABORTED);
     rank_check_code(rank, muster_barrier(group, NULL), MUSTER_EGROUP);
     muster_group_free(group);

@@ -36,12 +36,16 @@ static void run_work(struct muster_work *work) {
                                : group_run(work->group, &work->call, work->timeout_ns, work->queued_ns);
     if (work->status) {
         work->detail = strdup(muster_detail());
+        work->failure = status_failure();
     }
 }
 
 /* To whoever has given the handle away. */
 static void tell_then(struct muster_work *work) {
     const char *detail = work->detail ? work->detail : work->status ? "no memory for the detail" : "";
+    if (work->status) {
+        (void)status_restore(work->status, detail, &work->failure);
+    }
     work->then(work->then_context, work->status, detail);
     release_handle(work);
 }
@@ -234,7 +238,8 @@ int muster_work_wait(struct muster_work **work) {
         pthread_mutex_unlock(&queue->mutex);
     }
     int code = handle->status
-                   ? status_fail(handle->status, "%s", handle->detail ? handle->detail : "no memory for the detail")
+                   ? status_restore(handle->status, handle->detail ? handle->detail : "no memory for the detail",
+                                    &handle->failure)
                    : MUSTER_OK;
     release_handle(handle);
     *work = NULL;

@@ -42,7 +42,8 @@ struct muster_work {
     struct message message;
     int64_t timeout_ns, queued_ns;
     int status;
-    char *detail;              /* owned; of a failure */
+    char *detail; /* owned; of a failure */
+    struct muster_failure failure;
     muster_work_then_fn *then; /* of a handle that was given away, else NULL; under the queue's mutex until is_done */
     void *then_context;
     _Atomic bool is_done;

@@ -166,15 +166,17 @@ int muster_work_wait_any(struct muster_work *const *works, size_t count, int64_t
  * apart from that of the wait, after which nothing is freed. */
 static int collect(struct muster_work **works, size_t count) {
     char detail[MUSTER_DETAIL_MAX];
+    struct muster_failure failure = status_no_failure();
     int first = 0;
     for (size_t i = 0; i < count; i++) {
         int code = muster_work_wait(&works[i]);
         if (code != 0 && first == 0) {
             first = code;
             (void)str_copy(detail, sizeof detail, muster_detail());
+            failure = status_failure();
         }
     }
-    return first == 0 ? 0 : status_fail(first == MUSTER_ETIMEOUT ? MUSTER_EGROUP : first, "%s", detail);
+    return first == 0 ? 0 : status_restore(first == MUSTER_ETIMEOUT ? MUSTER_EGROUP : first, detail, &failure);
 }
 
 int muster_work_wait_all(struct muster_work **works, size_t count, int64_t timeout_ms) {

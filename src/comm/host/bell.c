@@ -120,9 +120,11 @@ static bool look_around(struct comm_waiter *waiter, bool (*ready)(void *argument
 }
 
 int comm_wait(struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument, int64_t deadline_ns) {
-    if (look_around(waiter, ready, argument, deadline_ns)) {
-        return 0;
-    }
+    return look_around(waiter, ready, argument, deadline_ns) ? 0
+                                                             : comm_wait_asleep(waiter, ready, argument, deadline_ns);
+}
+
+int comm_wait_asleep(struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument, int64_t deadline_ns) {
     for (;;) {
         int status = sleep_once(waiter, ready, argument, deadline_ns);
         if (ready(argument)) {

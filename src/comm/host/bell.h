@@ -92,6 +92,9 @@ struct comm_waiter {
  * preferred to an error. `ready` is called often, by this thread, and must load with acquire order. */
 int comm_wait(struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument, int64_t deadline_ns);
 
+/* The same without looking first. */
+int comm_wait_asleep(struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument, int64_t deadline_ns);
+
 /* Sets how often to look, from the processes (`pids`, this one among them) that wait for each other on this host and
  * the cores that they may use: those whose cores overlap with ours compete with us. Prepares waiter->bell, which must
  * be set. Call before others may ring it. */

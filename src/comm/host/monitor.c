@@ -47,10 +47,13 @@ struct monitor {
 
 /* ---- /proc ---- */
 
-/* The state and one numeric field (counted from 1 as in proc(5)) of the process; false: there is none. */
-static bool read_stat(int32_t pid, int field, char *out_state, uint64_t *out_start_time, int64_t *out_value) {
+/* The state and one numeric field (counted from 1 as in proc(5)) of the process, or of its first thread; false: there
+ * is none. */
+static bool read_stat(int32_t pid, bool of_thread, int field, char *out_state, uint64_t *out_start_time,
+                      int64_t *out_value) {
     char path[64], text[STAT_BYTES];
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    (void)(of_thread ? snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)pid)
+                     : snprintf(path, sizeof path, "/proc/%d/stat", (int)pid));
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return false;
@@ -81,11 +84,13 @@ static bool read_stat(int32_t pid, int field, char *out_state, uint64_t *out_sta
     return false;
 }
 
+/* The process began with its first thread. qemu's emulation answers for /proc/PID/stat itself where a program asks for
+ * its own, with another time than everybody else sees: ranks would wait for one another in vain. */
 uint64_t monitor_start_time(int32_t pid) {
     char state = 0;
     uint64_t start_time = 0;
     int64_t value = 0;
-    return read_stat(pid, STAT_START_TIME, &state, &start_time, &value) ? start_time : 0;
+    return read_stat(pid, true, STAT_START_TIME, &state, &start_time, &value) ? start_time : 0;
 }
 
 /* Linux 6.15's answer about a process that has been reaped already; older headers do not know it. */
@@ -101,7 +106,7 @@ static int exit_status_of(const struct watched *watched) {
     char state = 0;
     uint64_t start_time = 0;
     int64_t value = 0;
-    if (read_stat(watched->pid, STAT_EXIT_CODE, &state, &start_time, &value) && state == 'Z' &&
+    if (read_stat(watched->pid, false, STAT_EXIT_CODE, &state, &start_time, &value) && state == 'Z' &&
         (watched->start_time == 0 || start_time == watched->start_time)) {
         return (int)value;
     }
@@ -116,7 +121,7 @@ char monitor_process_state(int32_t pid, uint64_t wanted_start_time) {
     char state = 0;
     uint64_t start_time = 0;
     int64_t value = 0;
-    bool is_there = read_stat(pid, STAT_START_TIME, &state, &start_time, &value) &&
+    bool is_there = read_stat(pid, false, STAT_START_TIME, &state, &start_time, &value) &&
                     (wanted_start_time == 0 || start_time == wanted_start_time);
     return is_there ? state : '\0';
 }
@@ -125,7 +130,7 @@ bool monitor_is_ending(int32_t pid, uint64_t wanted_start_time) {
     char state = 0;
     uint64_t start_time = 0;
     int64_t memory_bytes = 0;
-    return !read_stat(pid, STAT_MEMORY_BYTES, &state, &start_time, &memory_bytes) || memory_bytes == 0 ||
+    return !read_stat(pid, false, STAT_MEMORY_BYTES, &state, &start_time, &memory_bytes) || memory_bytes == 0 ||
            state == 'Z' || state == 'X' || (wanted_start_time != 0 && start_time != wanted_start_time);
 }
 

@@ -47,8 +47,7 @@ struct node_line {
 struct node_area {
     uint64_t cookie, cookie_address; /* node_single_copy.c; written before the first step */
     /* Seldom read by others. */
-    _Alignas(
-        NODE_CACHE_LINE) _Atomic uint32_t processor; /* on which it waited last; kept when ranks outnumber the cores */
+    _Alignas(NODE_CACHE_LINE) _Atomic uint32_t processor; /* on which it waited last, plus one; 0: not yet */
     /* The step up to which all that it needs has been read: the low half; the high half is one of the hash. */
     _Alignas(NODE_CACHE_LINE) _Atomic uint64_t consumed;
     _Alignas(NODE_CACHE_LINE) struct node_line lines[NODE_LINES]; /* of step s at s % NODE_LINES */
@@ -62,6 +61,7 @@ struct node {
     bool may_read_peers;
     bool is_crowded;           /* ranks share cores, as this member sees it */
     uint32_t processor;        /* see struct node_area */
+    uint32_t shared_waits;     /* for members on this one's core */
     enum node_reading reading; /* of each other's private memory: the same on all members */
     uint64_t cookie;
     struct node_area *own;

@@ -14,6 +14,12 @@
 #define DOUBT_NS CLOCK_NS_PER_S /* for a death to become known: a hundred times what it takes */
 enum { AWAY_LOOKS = 150 }; /* for a member that runs elsewhere, when yielding would only let others wait: about 3 us */
 enum { QUICK_LOOKS = 64 }; /* before the waiter is asked, which costs a few calls by pointer */
+/* Looks with the core given away in between, for a member that has it: it needs one or two, if nobody else wants the
+ * core, and what it last said of its own may be wrong by now. */
+enum { SHARED_LOOKS = 100 };
+/* Of so many waits for a member on this core, one is slept through: whoever wakes is put on an idle core, if there is
+ * one, while the kernel takes its time to move one of two that never sleep. */
+enum { SHARED_WAITS_AWAKE = 64 };
 /* Lines asked for before their step. Between processors far from each other, a root that publishes and does not wait
  * spends two thirds of its time without that on getting lines back; 2 to 4 do, 8 are too many to be under way. */
 enum { LINES_AHEAD = 3 };
@@ -83,22 +89,51 @@ static bool published_or_differs(void *argument) {
     return has_published(awaited) || differs(awaited);
 }
 
+/* Where this member runs. The kernel may put two on one core though there is another, and leave them there for long. */
+static void note_core(struct node *node) {
+    uint32_t processor = (uint32_t)sched_getcpu() + 1;
+    if (processor != node->processor) {
+        node->processor = processor;
+        atomic_store_explicit(&node->own->processor, processor, memory_order_relaxed);
+    }
+}
+
+/* Before the waiter looks for long: a member on this core comes only if it gets the core. Where ranks outnumber the
+ * cores, the waiter gives it away anyway. */
+static bool give_way(struct node *node, uint32_t member, bool (*ready)(void *argument), void *argument) {
+    uint32_t looks = node->is_crowded ? 0 : SHARED_LOOKS;
+    for (uint32_t look = 0; look < looks && node_shares_core(node, member); look++) {
+        (void)sched_yield();
+        if (ready(argument)) {
+            return true;
+        }
+        note_core(node);
+    }
+    return false;
+}
+
+static int await(struct node *node, bool (*ready)(void *argument), struct awaited *awaited) {
+    note_core(node);
+    if (!node->is_crowded && node_shares_core(node, awaited->member) &&
+        ++node->shared_waits % SHARED_WAITS_AWAKE == 0) {
+        return comm_wait_asleep(node->waiter, ready, awaited, node->deadline_ns);
+    }
+    return give_way(node, awaited->member, ready, awaited) ? 0
+                                                           : comm_wait(node->waiter, ready, awaited, node->deadline_ns);
+}
+
 int node_await_slowly(struct node *node, uint32_t member, uint64_t step) {
     assert(step > 0 && step <= node->step); /* one that nobody has opened would never come */
     struct awaited awaited = {.node = node, .member = member, .step = step};
     bool is_there = has_published(&awaited);
-    uint32_t quick = QUICK_LOOKS;
-    if (node->is_crowded) {
-        node->processor = (uint32_t)sched_getcpu();
-        atomic_store_explicit(&node->own->processor, node->processor, memory_order_relaxed);
-        quick = node_shares_core(node, member) ? 0 : AWAY_LOOKS;
-    }
+    note_core(node);
+    uint32_t quick = node_shares_core(node, member) ? 0 : node->is_crowded ? AWAY_LOOKS : QUICK_LOOKS;
     for (uint32_t look = 0; look < quick && !is_there; look++) {
         comm_pause();
         is_there = has_published(&awaited);
     }
     if (!is_there) {
-        int status = comm_wait(node->waiter, published_or_differs, &awaited, node->deadline_ns);
+        int status = await(node, published_or_differs, &awaited);
         if (status != 0) {
             return status;
         }
@@ -141,7 +176,7 @@ int node_await_payload(struct node *node, uint32_t member, uint64_t step) {
         return status;
     }
     struct awaited awaited = {.node = node, .member = member, .step = step};
-    return comm_wait(node->waiter, has_staged, &awaited, node->deadline_ns);
+    return await(node, has_staged, &awaited);
 }
 
 static bool never(void *argument) {
@@ -188,7 +223,7 @@ static int await_consumed_of(struct node *node, uint32_t member, uint64_t step, 
     }
     if (consumed < step) {
         struct awaited awaited = {.node = node, .member = member, .step = step};
-        int status = comm_wait(node->waiter, consumed_or_differs, &awaited, node->deadline_ns);
+        int status = await(node, consumed_or_differs, &awaited);
         consumed = node_consumed(node, member, &hash);
         if (status != 0) {
             return status;

@@ -47,12 +47,18 @@ struct p2p_neighbour {
 
 /* What spreads to everybody, once, over all links: a peer's death, or the failure of a group. */
 enum p2p_notice_kind { P2P_NOTICE_PEER_DEAD = 1, P2P_NOTICE_GROUP_FAILED = 2 };
+/* Whom a failure is put down to. */
+struct p2p_blamed {
+    uint32_t number; /* its rank in the root group, plus one; 0: nobody */
+    int32_t pid;     /* 0: not known */
+};
 struct p2p_notice {
     enum p2p_notice_kind kind;
     uint32_t subject; /* the dead peer, or the group's id */
     uint32_t origin;  /* the peer that found out */
     int32_t code;     /* MUSTER_EPEER, MUSTER_EABORTED, MUSTER_EMISMATCH ... */
     uint64_t spared;  /* of a group: calls up to this number may still end well; 0: none */
+    struct p2p_blamed blamed;
     char sentence[P2P_SENTENCE_MAX];
 };
 

@@ -77,6 +77,7 @@ static void drop_parts(struct p2p_link *link) {
 static void pay_notice(struct p2p *p2p, struct p2p_link *link, int code, const char *sentence) {
     struct p2p_notice notice = {
         .kind = P2P_NOTICE_PEER_DEAD, .subject = link->peer, .origin = link->told_by, .code = code};
+    notice.blamed = link->blamed;
     (void)str_format(notice.sentence, sizeof notice.sentence, "%s", sentence);
     link->owes_notice = false;
     notice_report(p2p, &notice);

@@ -97,24 +97,25 @@ static void drop_arrivals(struct p2p *p2p, uint32_t id) {
     }
 }
 
-bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence, uint64_t spared) {
-    struct p2p_group *group = p2p_group_get(p2p, id);
-    if (!group || (group->has_failed && group->spared <= spared)) {
+bool p2p_group_fail(struct p2p *p2p, const struct p2p_notice *notice) {
+    struct p2p_group *group = p2p_group_get(p2p, notice->subject);
+    if (!group || (group->has_failed && group->spared <= notice->spared)) {
         return false;
     }
     if (!group->has_failed) {
-        group->code = code;
-        group->sentence = strdup(sentence);
+        group->code = notice->code;
+        group->blamed = notice->blamed;
+        group->sentence = strdup(notice->sentence);
     }
     group->has_failed = p2p->has_failures = true;
-    group->spared = spared;
+    group->spared = notice->spared;
     struct p2p_link *next;
     for (struct p2p_link *link = p2p->active; link; link = next) {
         next = link->next_active;
         fail_link_requests(p2p, link, group);
     }
     fail_list(p2p, &p2p->any, group);
-    drop_arrivals(p2p, id);
+    drop_arrivals(p2p, notice->subject);
     return true;
 }
 
@@ -176,12 +177,13 @@ static void contradiction(struct p2p *p2p, const struct p2p_group *group, struct
     const char *name = group->info.name ? group->info.name : "";
     struct p2p_notice notice = {
         .kind = P2P_NOTICE_GROUP_FAILED, .subject = group->id, .origin = p2p->config.rank, .code = MUSTER_EMISMATCH};
+    notice.blamed.number = peer + 1;
     (void)str_format(
         notice.sentence, sizeof notice.sentence, "call %llu of group '%s' is %s on %s, but %s on %s",
         (unsigned long long)ours.number, name, comm_fingerprint_format(ours.fingerprint, our_call, sizeof our_call),
         p2p_name_member(p2p, group->id, p2p->config.rank, we),
         comm_fingerprint_format(theirs, their_call, sizeof their_call), p2p_name_member(p2p, group->id, peer, they));
-    if (p2p_group_fail(p2p, notice.subject, notice.code, notice.sentence, 0)) {
+    if (p2p_group_fail(p2p, &notice)) {
         notice_forward(p2p, &notice, NULL);
         notice_report(p2p, &notice);
     }
@@ -319,6 +321,7 @@ static void send_notice(struct p2p *p2p, struct p2p_stream *stream, const struct
                                .payload = (uint32_t)length,
                                .group = notice->subject,
                                .tag = notice->origin | (uint64_t)(uint32_t)notice->code << 32,
+                               .fingerprint = notice->blamed.number | (uint64_t)(uint32_t)notice->blamed.pid << 32,
                                .bytes = notice->kind,
                                .number = notice->spared};
     stream_control(p2p, stream, &frame, notice->sentence);
@@ -336,6 +339,7 @@ void notice_tell_all(struct p2p *p2p, struct p2p_stream *stream) {
             notice.subject = group->id;
             notice.code = group->code;
             notice.spared = group->spared;
+            notice.blamed = group->blamed;
             (void)str_format(notice.sentence, sizeof notice.sentence, "%s", group->sentence ? group->sentence : "");
             send_notice(p2p, stream, &notice);
         }
@@ -347,6 +351,7 @@ void notice_tell_all(struct p2p *p2p, struct p2p_stream *stream) {
             notice.kind = P2P_NOTICE_PEER_DEAD;
             notice.subject = peer;
             notice.code = MUSTER_EPEER;
+            notice.blamed = link->blamed;
             (void)str_format(notice.sentence, sizeof notice.sentence, "%s", link->sentence ? link->sentence : "");
             send_notice(p2p, stream, &notice);
         }
@@ -389,7 +394,7 @@ void notice_forward(struct p2p *p2p, const struct p2p_notice *notice, const stru
 /* Marks what the notice says. false: it is known already, or makes no sense. */
 static bool apply(struct p2p *p2p, const struct p2p_notice *notice) {
     if (notice->kind == P2P_NOTICE_GROUP_FAILED) {
-        return notice->code < 0 && p2p_group_fail(p2p, notice->subject, notice->code, notice->sentence, notice->spared);
+        return notice->code < 0 && p2p_group_fail(p2p, notice);
     }
     if (notice->kind != P2P_NOTICE_PEER_DEAD || notice->subject >= p2p->config.size ||
         notice->subject == p2p->config.rank || p2p->is_dead[notice->subject]) {
@@ -402,6 +407,7 @@ static bool apply(struct p2p *p2p, const struct p2p_notice *notice) {
     p2p->is_dead[notice->subject] = 1;
     p2p->has_failures = true;
     if (link) {
+        link->blamed = notice->blamed;
         link_bury(p2p, link, notice->sentence);
     }
     return true;

@@ -67,7 +67,7 @@ struct p2p_group *p2p_group_find(const struct p2p *p2p, uint32_t id);
 struct p2p_group *p2p_group_get(struct p2p *p2p, uint32_t id);
 /* Ends all requests of the group but those of spared calls, now and from now on. false: it had failed before, and
  * spared no more. */
-bool p2p_group_fail(struct p2p *p2p, uint32_t id, int code, const char *sentence, uint64_t spared);
+bool p2p_group_fail(struct p2p *p2p, const struct p2p_notice *notice);
 /* Has the group failed, as far as messages of this lane and tag go? */
 bool p2p_group_refuses(const struct p2p_group *group, uint8_t lane, uint64_t tag);
 /* Will nobody receive the message any more, because its group has failed or was freed? It may not keep room. */

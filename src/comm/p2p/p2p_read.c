@@ -19,6 +19,7 @@ static void take_notice(struct p2p *p2p, struct p2p_stream *stream) {
                                 .subject = stream->in.group,
                                 .origin = (uint32_t)stream->in.tag,
                                 .spared = stream->in.number,
+                                .blamed = {(uint32_t)stream->in.fingerprint, (int32_t)(stream->in.fingerprint >> 32)},
                                 .code = (int32_t)(uint32_t)(stream->in.tag >> 32)};
     size_t length = stream->small_count < P2P_SENTENCE_MAX ? stream->small_count : P2P_SENTENCE_MAX - 1;
     memcpy(notice.sentence, stream->small, length);

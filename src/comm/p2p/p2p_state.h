@@ -138,6 +138,7 @@ struct p2p_link {
     bool is_active;
     int code;       /* of a failed link */
     char *sentence; /* owned */
+    struct p2p_blamed blamed;
 
     /* Short messages of neighbours; short_in and short_out in the shared segment, NULL: none. */
     struct short_box *short_in, *short_out;
@@ -186,6 +187,7 @@ struct p2p_group {
     bool has_ended;  /* freed here: nobody will receive */
     uint64_t spared; /* of a failed one: its calls up to this number go on; 0: none */
     int code;
+    struct p2p_blamed blamed;
     char *sentence;   /* owned */
     uint32_t *untold; /* owned: of an ended group, the members that are to be told when there is a connection */
     uint32_t untold_count;

@@ -24,7 +24,7 @@ void secret_text_wipe(struct secret_text *text);
 
 struct secret; /* for one thread at a time */
 
-/* Copies `text`. MUSTER_EUNSUPPORTED (no OpenSSL 3 on this machine), MUSTER_ENOMEM. */
+/* Copies `text`. MUSTER_EUNSUPPORTED (no OpenSSL on this machine), MUSTER_ENOMEM. */
 int secret_create(const struct secret_text *text, struct secret **out);
 void secret_free(struct secret *secret); /* wipes it; NULL accepted */
 

@@ -1,6 +1,6 @@
 """A Python worker that writes down how it was started, stamps `start`, and waits to be told.
 
-    warm_facts.py CHANNEL FOLDER [ARGUMENT...]
+    preload_facts.py CHANNEL FOLDER [ARGUMENT...]
 
 One JSON file a process, FOLDER/PID: what a script can see of its start. SIGRTMIN+n makes it exit with n; SIGUSR1 makes
 it raise an exception.
@@ -8,11 +8,23 @@ it raise an exception.
 
 import json
 import os
+import random
+import resource
 import signal
 import sys
 import time
 
 WATCHED = set(range(signal.SIGRTMIN, signal.SIGRTMAX + 1)) | {signal.SIGUSR1}
+
+
+def of_status(*names):
+    with open("/proc/self/status", encoding="ascii") as text:
+        return {line.split(":")[0]: line.split()[1] for line in text if line.split(":")[0] in names}
+
+
+def of_process(name):
+    with open(f"/proc/self/{name}", "rb") as text:
+        return [item.decode(errors="surrogateescape") for item in text.read().split(b"\0")]
 
 
 def facts():
@@ -36,6 +48,14 @@ def facts():
         "affinity": sorted(os.sched_getaffinity(0)),
         "cwd": os.getcwd(),
         "excepthook": sys.excepthook.__name__,
+        "status": of_status("SigBlk", "SigIgn", "SigCgt", "Umask", "Threads"),
+        "command": of_process("cmdline"),
+        "environ": sorted(item.partition("=")[0] for item in of_process("environ")),
+        "streams": [(stream.encoding, stream.errors, stream.line_buffering) for stream in (sys.stdin, sys.stdout, sys.stderr)],
+        "parent": os.path.basename(os.readlink(f"/proc/{os.getppid()}/exe")),
+        "limits": [resource.getrlimit(which) for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE)],
+        "modules": sorted(name for name in ("multiprocessing", "threading", "logging") if name in sys.modules),
+        "random": random.random(),
     }
 
 

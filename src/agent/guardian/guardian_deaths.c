@@ -1,0 +1,89 @@
+/* Deaths in the order in which they happen, and what tells of them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/guardian/guardian_process_impl.h"
+#include "base/status.h"
+
+void guardian_tell(struct guardian_process *p, enum guardian_kind kind, const void *body, size_t length) {
+    if (!p->agent_gone && guardian_channel_send(&p->channel, kind, body, length, NULL, 0) != MUSTER_OK) {
+        p->agent_gone = true; /* gone, or not reading for so long that the queue is full: the same to us */
+    }
+}
+
+bool guardian_watch(struct guardian_process *p, int fd, uint32_t events, enum guardian_tag tag, pid_t pid) {
+    struct epoll_event event = {.events = events, .data.u64 = (uint64_t)tag << 32 | (uint32_t)pid};
+    return epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+int guardian_pidfd_watched(struct guardian_process *p, pid_t pid, enum guardian_tag tag) {
+    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0U);
+    if (pidfd >= 0 && !guardian_watch(p, pidfd, EPOLLIN, tag, pid)) {
+        (void)close(pidfd);
+        return -1;
+    }
+    return pidfd;
+}
+
+static void worker_died(struct guardian_process *p, size_t index, int wait_status) {
+    struct guardian_worker *worker = &p->workers[index];
+    struct guardian_exit *exit = &p->exits[p->exit_count++];
+    memset(exit, 0, sizeof *exit); /* padding travels too */
+    exit->id = worker->id;
+    exit->pid = worker->pid;
+    exit->wait_status = wait_status;
+    exit->at_ns = p->woke_ns;
+    exit->order = p->death_count++;
+    bool by_kill = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+    exit->oom_killed = by_kill && !p->killing && guardian_oom_claim(&p->oom);
+    exit->core_dumped = WIFSIGNALED(wait_status) && WCOREDUMP(wait_status);
+    guardian_outcome_ended(&p->outcome, exit, p->killing);
+    if (worker->pidfd >= 0) {
+        (void)close(worker->pidfd); /* leaves the epoll set with it */
+    }
+    *worker = p->workers[--p->worker_count];
+}
+
+size_t guardian_worker_find(const struct guardian_process *p, pid_t pid) {
+    size_t i = 0;
+    while (i < p->worker_count && p->workers[i].pid != pid) {
+        i++;
+    }
+    return i;
+}
+
+void guardian_child_died(void *ctx, pid_t pid, int wait_status) {
+    struct guardian_process *p = ctx;
+    size_t index = guardian_worker_find(p, pid);
+    if (index < p->worker_count) {
+        worker_died(p, index, wait_status);
+    } else {
+        (void)guardian_preload_ended(&p->preload, pid, wait_status); /* or an orphan that fell to us */
+    }
+}
+
+void guardian_worker_reap(struct guardian_process *p, pid_t pid) {
+    int wait_status = 0;
+    if (waitpid(pid, &wait_status, WNOHANG) == pid) {
+        guardian_child_died(p, pid, wait_status);
+    }
+}
+
+void guardian_exits_report(struct guardian_process *p) {
+    for (size_t i = 0; i < p->exit_count; i++) {
+        guardian_tell(p, GUARDIAN_KIND_EXIT, &p->exits[i], sizeof p->exits[i]);
+    }
+    p->exit_count = 0;
+}
+
+void guardian_signals_drain(const struct guardian_process *p) {
+    struct signalfd_siginfo info[16];
+    while (read(p->signal_fd, info, sizeof info) > 0) {
+    }
+}

@@ -1,0 +1,232 @@
+/* The guardian with a preload server, honest and not: workers are its forks or started as usual, and never missing. */
+#include "proc_harness.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <muster/status.h>
+
+enum { WORKERS = 4 };
+
+static void start_server(struct harness *h, const char *mode) {
+    const char *argv[] = {PRELOAD_STUB_PATH, mode, NULL};
+    struct guardian_spawn spawn = {.argv = argv, .envp = h->envp, .stdout_fd = -1, .stderr_fd = -1};
+    assert_int_equal(guardian_preload(h->guardian, &spawn), 0);
+}
+
+static void spawn(struct harness *h, uint32_t id, const char *mode, int number) {
+    char text[16];
+    (void)snprintf(text, sizeof text, "%d", number);
+    const char *argv[] = {HOSTILE_PATH, mode, text, NULL};
+    struct guardian_spawn order = {
+        .argv = argv, .envp = h->envp, .stdout_fd = h->out_write, .stderr_fd = -1, .is_preloaded = true};
+    assert_int_equal(guardian_spawn(h->guardian, id, &order), 0);
+}
+
+static unsigned news_of(const struct harness *h, enum guardian_preload_kind kind) {
+    return h->preload_counts[kind];
+}
+
+/* Exit codes are the ids. */
+static void run_workers(struct harness *h) {
+    size_t before = h->exit_count;
+    for (uint32_t id = 0; id < WORKERS; id++) {
+        spawn(h, id, "exit", (int)id);
+    }
+    harness_until_exits(h, before + WORKERS);
+    for (size_t i = before; i < before + WORKERS; i++) {
+        assert_true(WIFEXITED(h->exits[i].wait_status));
+        assert_int_equal(WEXITSTATUS(h->exits[i].wait_status), h->exits[i].id);
+        assert_int_equal(h->exits[i].pid, h->pids[h->exits[i].id]);
+    }
+    assert_int_equal(h->spawned_count, before + WORKERS);
+    assert_int_equal(h->failed_count, 0);
+}
+
+static void workers_are_forks(void **state) {
+    struct harness *h = *state;
+    start_server(h, "honest");
+    run_workers(h);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_READY), 1);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), 0);
+    pid_t server = h->preload.pid;
+    (void)harness_kill_all(h);
+    assert_int_equal(kill(server, 0), 0); /* it is left alone */
+    run_workers(h);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), 0);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_ENDED), 0);
+}
+
+static void hundreds_at_once(void **state) {
+    enum { MANY = 300 };
+    struct harness *h = *state;
+    start_server(h, "honest");
+    for (uint32_t id = 0; id < MANY; id++) {
+        spawn(h, id, "exit", 5);
+    }
+    harness_until_exits(h, MANY);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), 0);
+}
+
+/* Without, before, beside and after a server. */
+static void workers_without_a_server(void **state) {
+    struct harness *h = *state;
+    run_workers(h);
+    start_server(h, "honest");
+    harness_spawn(h, WORKERS, "exit", WORKERS);
+    harness_until_exits(h, WORKERS + 1);
+    assert_int_equal(guardian_dismiss(h->guardian, false), 0);
+    harness_until(h, &h->gone_count, 1);
+    h->exit_count = 0;
+    h->spawned_count = 0;
+    run_workers(h);
+}
+
+static void signals_reach_forks(void **state) {
+    struct harness *h = *state;
+    start_server(h, "honest");
+    harness_until(h, &h->preload_counts[GUARDIAN_PRELOAD_READY], 1);
+    for (uint32_t id = 0; id < WORKERS; id++) {
+        spawn(h, id, "sleep", 0);
+    }
+    assert_int_equal(guardian_signal(h->guardian, SIGTERM), 0); /* before they are there */
+    harness_until_exits(h, WORKERS);
+    for (size_t i = 0; i < WORKERS; i++) {
+        assert_true(WIFSIGNALED(h->exits[i].wait_status));
+        assert_int_equal(WTERMSIG(h->exits[i].wait_status), SIGTERM);
+    }
+}
+
+static void killed_before_it_has_imported(void **state) {
+    struct harness *h = *state;
+    start_server(h, "importing");
+    for (uint32_t id = 0; id < WORKERS; id++) {
+        spawn(h, id, "sleep", 0);
+    }
+    (void)harness_kill_all(h);
+    assert_int_equal(h->spawned_count, WORKERS);
+    assert_int_equal(h->exit_count, WORKERS);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), WORKERS);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_ENDED), 0);
+}
+
+static void as_usual(struct harness *h, const char *mode, const char *why) {
+    start_server(h, mode);
+    run_workers(h);
+    assert_true(news_of(h, GUARDIAN_PRELOAD_AS_USUAL) > 0);
+    assert_non_null(strstr(h->preload_why, why));
+}
+
+/* It may come before the workers are asked for, and then nothing is said of them. */
+static void refused(struct harness *h, const char *mode, const char *why) {
+    start_server(h, mode);
+    run_workers(h);
+    harness_until(h, &h->preload_counts[GUARDIAN_PRELOAD_ENDED], 1);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_REFUSED), 1);
+    assert_string_equal(h->preload_refusal, why);
+}
+
+static void a_refusal(void **state) {
+    refused(*state, "refuse", "not today");
+}
+
+static void another_language(void **state) {
+    refused(*state, "noise", "it does not speak as it should");
+}
+
+static void it_ends(void **state) {
+    struct harness *h = *state;
+    as_usual(h, "ends", "has ended");
+    harness_until(h, &h->preload_counts[GUARDIAN_PRELOAD_ENDED], 1);
+    assert_int_equal(WEXITSTATUS(h->preload.wait_status), 3);
+    start_server(h, "honest"); /* another one */
+    h->preload_counts[GUARDIAN_PRELOAD_AS_USUAL] = 0;
+    run_workers(h);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), 0);
+}
+
+static void it_does_not_answer(void **state) {
+    struct harness *h = *state;
+    as_usual(h, "silent", "does not answer");
+    harness_until(h, &h->preload_counts[GUARDIAN_PRELOAD_ENDED], 1);
+    assert_int_equal(WTERMSIG(h->preload.wait_status), SIGKILL);
+}
+
+static void children_without_a_word(void **state) {
+    as_usual(*state, "mute", "has ended before");
+}
+
+static void another_processs_number(void **state) {
+    as_usual(*state, "liar", "has ended before");
+}
+
+static void a_reason_for_each(void **state) {
+    as_usual(*state, "decline", "it is not my day");
+}
+
+static void a_program_that_is_missing(void **state) {
+    struct harness *h = *state;
+    const char *argv[] = {"/no/such/server", NULL};
+    struct guardian_spawn order = {.argv = argv, .envp = h->envp, .stdout_fd = -1, .stderr_fd = -1};
+    assert_int_equal(guardian_preload(h->guardian, &order), 0);
+    run_workers(h);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_REFUSED), 1);
+    assert_non_null(strstr(h->preload.text, "/no/such/server"));
+}
+
+static void a_stopped_server(void **state) {
+    struct harness *h = *state;
+    start_server(h, "honest");
+    harness_until(h, &h->preload_counts[GUARDIAN_PRELOAD_READY], 1);
+    assert_int_equal(kill(h->preload.pid, SIGSTOP), 0);
+    run_workers(h);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), WORKERS);
+}
+
+/* It ends with the guardian: the teardown looks for survivors. */
+static void the_guardian_is_killed(void **state) {
+    struct harness *h = *state;
+    start_server(h, "honest");
+    harness_until(h, &h->preload_counts[GUARDIAN_PRELOAD_READY], 1);
+    spawn(h, 0, "sleep", 0);
+    harness_until(h, &h->spawned_count, 1);
+    assert_int_equal(kill(guardian_pid(h->guardian), SIGKILL), 0);
+    harness_until(h, &h->lost_count, 1);
+}
+
+static void a_new_one_takes_its_place(void **state) {
+    struct harness *h = *state;
+    start_server(h, "importing");
+    spawn(h, 0, "exit", 0);
+    start_server(h, "honest");
+    harness_until_exits(h, 1);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), 1);
+    harness_until(h, &h->preload_counts[GUARDIAN_PRELOAD_READY], 1);
+}
+
+#define GUARDIAN_TEST(name) cmocka_unit_test_setup_teardown(name, harness_setup, harness_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        GUARDIAN_TEST(workers_are_forks),
+        GUARDIAN_TEST(hundreds_at_once),
+        GUARDIAN_TEST(workers_without_a_server),
+        GUARDIAN_TEST(signals_reach_forks),
+        GUARDIAN_TEST(killed_before_it_has_imported),
+        GUARDIAN_TEST(a_refusal),
+        GUARDIAN_TEST(another_language),
+        GUARDIAN_TEST(it_ends),
+        GUARDIAN_TEST(it_does_not_answer),
+        GUARDIAN_TEST(children_without_a_word),
+        GUARDIAN_TEST(another_processs_number),
+        GUARDIAN_TEST(a_reason_for_each),
+        GUARDIAN_TEST(a_program_that_is_missing),
+        GUARDIAN_TEST(a_stopped_server),
+        GUARDIAN_TEST(the_guardian_is_killed),
+        GUARDIAN_TEST(a_new_one_takes_its_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,487 @@
+"""--preload and spare nodes: a fork of the preload server is not to be told from a worker started as usual, but by the time it takes."""
+
+import glob
+import json
+import os
+import signal
+
+import jobs
+from nodes import BACKEND, Pair
+
+FORM_S = 60
+IMPORTS = "decimal,nothing_of_that_name,neither?"
+READY = r"the preload server \(pid \d+\) is ready: decimal in \d"
+FACTS = os.path.join(jobs.HERE, "preload_facts.py")
+
+
+def warm(seen):
+    return seen["imported"]
+
+
+def same_start(preloaded, cold):
+    """What differs between two starts differs as it has to, nothing else does."""
+    jobs.check(preloaded["imported"] and not cold["imported"], "it is not the preloaded one that has imported")
+    theirs, ours = dict(cold, imported=None), dict(preloaded, imported=None)
+    jobs.check(ours.pop("excepthook") in ("show", theirs.pop("excepthook")), f"excepthook {preloaded['excepthook']}")
+    jobs.check(ours.pop("random") != theirs.pop("random"), "the same random numbers")
+    cold_variables, variables = theirs.pop("environment"), ours.pop("environment")
+    early = set(ours.pop("modules")) - set(theirs.pop("modules"))
+    jobs.check(not early, f"imported early: {early}")
+    for key, value in theirs.items():
+        jobs.check(ours[key] == value, f"{key}: cold {value}, preloaded {ours[key]}")
+    jobs.check(sorted(variables) == sorted(cold_variables), f"{set(variables) ^ set(cold_variables)}")
+    may_differ = {"GROUP_RANK", "ROLE_RANK", "RANK", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT", "MUSTER_STOP_PATH", "MUSTER_HELD_SOCKET", "TORCHELASTIC_RUN_ID"}
+    for name in set(variables) - may_differ:
+        jobs.check(variables[name] == cold_variables[name], f"{name}: {cold_variables[name]}, preloaded {variables[name]}")
+
+
+class Job:
+    """One node of workers that write their facts down."""
+
+    def __init__(self, scratch, *options, preload="decimal", nproc=2, script=(FACTS,), arguments=(), **more):
+        self.scratch, self.nproc = scratch, nproc
+        os.makedirs(scratch.path("facts"), exist_ok=True)
+        self.mark = scratch.channel.mark()
+        choice = [f"--preload={preload}"] if preload is not None else []
+        command = [*script, scratch.channel.path, scratch.path("facts"), "two words", "${local_rank}", *arguments]
+        env = scratch.env(LOGLEVEL="INFO", PYTHON_EXEC=jobs.python(), PYTHONPATH=scratch.path("modules"), PYTHONDONTWRITEBYTECODE="1", **more)
+        self.agent = scratch.run("muster", "--standalone", f"--nproc-per-node={nproc}", "--restart-backoff=0", *choice, *options, *command, env=env)
+
+    def starts(self, attempt=0):
+        return {s.rank: s for s in self.scratch.channel.expect(self.nproc, "start", FORM_S, since=self.mark, attempt=attempt)}
+
+    def facts(self, attempt=0):
+        found = {}
+        for rank, stamp in self.starts(attempt).items():
+            with open(self.scratch.path("facts", str(stamp.pid)), encoding="utf-8") as text:
+                found[rank] = json.load(text)
+        return found
+
+    def server(self):
+        """Its process, the guardian's child that is no worker."""
+        workers = {s.pid for s in self.scratch.channel.select("start")}
+        found = [pid for pid in self.scratch.pids() if jobs.parent(jobs.parent(pid)) == self.agent.pid and pid not in workers]
+        jobs.check(len(found) == 1, f"{found} are no workers")
+        return found[0]
+
+    def finish(self, attempt=0, code=0):
+        for stamp in self.starts(attempt).values():
+            jobs.tell_exit(stamp.pid, code)
+        self.agent.expect(jobs.SOON_S, code)
+        self.scratch.expect_nobody()
+
+    def says(self, text):
+        jobs.check(text in self.agent.err(), f"it does not say {text!r}\n{self.agent.tail()}")
+
+
+def module(scratch, name, text):
+    os.makedirs(scratch.path("modules"), exist_ok=True)
+    path = scratch.path("modules", name + ".py")
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+    return path
+
+
+def compare(scratch, *options, **more):
+    cold = Job(scratch, *options, preload=None, **more)
+    there = cold.facts()
+    cold.finish()
+    job = Job(scratch, *options, **more)
+    here = job.facts()
+    for rank, seen in here.items():
+        same_start(seen, there[rank])
+    jobs.check(len({seen["random"] for seen in here.values()}) == len(here), "ranks draw the same random numbers")
+    job.finish()
+    return job
+
+
+def case_preloaded_start_is_the_usual_one():
+    """A script, with its streams in files: what it can see of its start, and where its words go."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        job = compare(scratch, "--redirects=3", f"--log-dir={scratch.path('logs')}")
+        for stream in ("stdout", "stderr"):
+            for rank in range(2):
+                paths = glob.glob(scratch.path("logs", "*", "attempt_0", str(rank), stream + ".log"))
+                texts = [open(path, encoding="utf-8").read() for path in paths]
+                jobs.check(texts == [f"{stream} of rank {rank}\n"] * 2, f"{texts}")
+        job.says("is ready: decimal in ")
+
+
+def case_preloaded_module_is_the_usual_one():
+    """The same for -m, and for one worker, without streams that pass through the agent."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        with open(FACTS, encoding="utf-8") as text:
+            scratch.write("some_module.py", text.read())
+        compare(scratch, "--stderr-tail=0", nproc=1, script=("-m", "some_module"))
+
+
+def case_preloaded_command_is_the_usual_one():
+    """As PyTorch's launcher gives it: --no-python PYTHON -u SCRIPT."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        compare(scratch, script=("--no-python", jobs.python(), "-u", FACTS))
+
+
+def case_preload_serves_every_attempt():
+    """Restarts are forks of the same server, which outlives them and ends with the job."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        job = Job(scratch, "--max-restarts=3")
+        job.facts()
+        server = job.server()
+        for attempt in range(3):
+            os.kill(job.starts(attempt)[1].pid, signal.SIGKILL)
+            jobs.check(all(map(warm, job.facts(attempt + 1).values())), "not preloaded")
+            jobs.check(job.server() == server, "another server")
+        job.finish(3)
+
+
+def case_preloaded_worker_fails_as_usual():
+    """Exception, signal and exit code: traceback, report and restarts as usual."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        job = Job(scratch, "--max-restarts=0")
+        os.kill(job.starts()[1].pid, signal.SIGUSR1)
+        job.agent.expect(jobs.SOON_S, 1)
+        said = job.agent.err()
+        trace = said[said.index("Traceback (most recent call last)") :]
+        jobs.check("ValueError: as asked" in trace and "<string>" not in trace, f"not the usual traceback\n{trace}")
+        job.says("exitcode  : 1")
+        scratch.expect_nobody()
+    with jobs.Scratch() as scratch:
+        job = Job(scratch, "--max-restarts=0")
+        os.kill(job.starts()[0].pid, signal.SIGSEGV)
+        job.agent.expect(jobs.SOON_S, 1)
+        job.says("exitcode  : -11")
+        scratch.expect_nobody()
+    with jobs.Scratch() as scratch:
+        job = Job(scratch, "--max-restarts=0")
+        jobs.tell_exit(job.starts()[0].pid, 7)
+        job.agent.expect(jobs.SOON_S, 1)
+        job.says("exitcode  : 7")
+        scratch.expect_nobody()
+
+
+def case_preload_server_that_dies_is_replaced():
+    """Workers run on; the next attempt is served by another server. The fourth death in one attempt leaves workers to the usual start."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        job = Job(scratch, "--max-restarts=2")
+        job.facts()
+        for deaths in range(1, 7):
+            os.kill(job.server(), signal.SIGKILL)
+            if deaths < 6:
+                job.agent.wait_line(READY, FORM_S, times=deaths + 1)
+            if deaths == 2:
+                os.kill(job.starts()[0].pid, signal.SIGKILL)
+                jobs.check(all(map(warm, job.facts(1).values())), "not preloaded")
+        job.agent.wait_line("as 3 before it: workers are started as usual", FORM_S)
+        os.kill(job.starts(1)[0].pid, signal.SIGKILL)
+        jobs.check(not any(map(warm, job.facts(2).values())), "preloaded by nobody")
+        job.finish(2)
+
+
+def case_preload_server_dies_with_the_guardian():
+    """Another guardian starts another server, whose forks the next attempt's workers are."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        job = Job(scratch, "--max-restarts=1")
+        job.facts()
+        os.kill(jobs.parent(job.server()), signal.SIGKILL)
+        jobs.check(all(map(warm, job.facts(1).values())), "not preloaded")
+        job.finish(1)
+
+
+def case_preload_ends_with_its_agent():
+    """SIGKILL and SIGTERM when workers run, these and Ctrl-C while it imports: nobody is left."""
+    jobs.isolate()
+    for how in (signal.SIGKILL, signal.SIGTERM):
+        with jobs.Scratch() as scratch:
+            job = Job(scratch)
+            job.facts()
+            job.agent.signal(how)
+            job.agent.expect(jobs.SOON_S)
+            scratch.expect_nobody()
+    for how in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        with jobs.Scratch() as scratch:
+            module(scratch, "slow_one", f"import time\nopen({scratch.path('begun')!r}, 'w').close()\ntime.sleep(1000)\n")
+            job = Job(scratch, preload="slow_one")
+            jobs.wait_file(scratch.path("begun"), job.agent, FORM_S)
+            job.agent.signal(how)
+            job.agent.expect(jobs.SOON_S)
+            scratch.expect_nobody()
+
+
+UNSAFE = {
+    "threads": ("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n", "the import of has_threads starts a thread (Thread-1"),
+    "socket": ("import socket\nkept = socket.socketpair()\n", "the import of has_socket opens a connection (socket:"),
+    "process": ("import subprocess\nkept = subprocess.Popen(['sleep', '1000'])\n", "an import has started a process"),
+    "variable": ("import os\nrank = os.environ.get('RANK')\n", "has_variable reads RANK when it is imported, and its value differs in the worker"),
+}
+
+
+def case_preload_refuses_what_is_unsafe():
+    """Threads, connections, processes and variables of the world: the sentence names the module, and workers start as usual."""
+    jobs.isolate()
+    for name, (text, why) in UNSAFE.items():
+        with jobs.Scratch() as scratch:
+            module(scratch, "has_" + name, text)
+            job = Job(scratch, preload="decimal,has_" + name)
+            jobs.check(not any(map(warm, job.facts().values())), f"{name}: forked all the same")
+            job.says(why)
+            job.says("started as usual")
+            job.finish()
+
+
+def case_preload_imports_anew_what_has_changed():
+    """Between two attempts a module's file changes: no worker has the old one."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        path = module(scratch, "version_of", "number = 1\n")
+        script = scratch.write("says_version.py", "import sys, os\nimport version_of\nprint(f'version {version_of.number}', file=sys.stderr, flush=True)\n"
+                               f"sys.argv[0] = {FACTS!r}\nexec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))\n")  # fmt: skip
+        job = Job(scratch, "--max-restarts=2", preload="decimal,version_of", script=(script,))
+        job.facts()
+        with open(path, "w", encoding="ascii") as file:
+            file.write("number = 22\n")
+        os.kill(job.starts()[0].pid, signal.SIGKILL)
+        job.facts(1)
+        job.says("version_of (" + path + ") has changed since it was imported")
+        job.agent.wait_line(READY.replace("decimal", "decimal, version_of"), FORM_S, times=2)
+        os.kill(job.starts(1)[0].pid, signal.SIGKILL)
+        jobs.check(all(map(warm, job.facts(2).values())), "not preloaded")
+        said = [job.agent.err().count(f"version {number}") for number in (1, 22)]
+        jobs.check(said == [2, 4], f"{said}\n{job.agent.tail()}")
+        job.finish(2)
+
+
+PYTORCH_WAYS = """
+import multiprocessing, os, random, sys
+import numpy, torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return torch.tensor([float(index)])
+
+def double(number):
+    return 2 * number
+
+@record
+def main():
+    attempt, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])
+    dist.init_process_group("gloo")
+    drawn = [None] * dist.get_world_size()
+    dist.all_gather_object(drawn, (random.random(), numpy.random.rand(), torch.initial_seed(), torch.get_num_threads(), list(multiprocessing.current_process().authkey)))
+    for place in (0, 1, 2, 4):
+        assert len({str(mine[place]) for mine in drawn}) == len(drawn), ("not drawn anew", place)
+    assert {mine[3] for mine in drawn} == {2}, drawn
+    for way in ("spawn", "forkserver", "fork") if attempt == rank == 1 else ("fork",):
+        with multiprocessing.get_context(way).Pool(1) as pool:
+            assert pool.map(double, [1, 2]) == [2, 4]
+        loaded = list(DataLoader(Numbers(), batch_size=2, num_workers=1, multiprocessing_context=way))
+        assert torch.cat(loaded).sum().item() == 28
+    weights = torch.ones(300, 300, requires_grad=True)
+    (weights @ weights).sum().backward()
+    dist.barrier()
+    if attempt == 0 and rank == 1:
+        raise ValueError("as recorded")
+    if attempt == 0:
+        dist.barrier()
+    dist.destroy_process_group()
+    os.write(os.open(sys.argv[1], os.O_RDWR), f"start ns=0 pid={os.getpid()} rank={rank} attempt={attempt}\\n".encode())
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def case_preloaded_pytorch_keeps_its_ways():
+    """Groups form, fail and form again; @record, data loaders and processes of every kind, threads and random numbers are as usual."""
+    jobs.need_torch()
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        script = scratch.write("ways.py", PYTORCH_WAYS)
+        job = Job(scratch, "--max-restarts=1", "--tee=2", f"--log-dir={scratch.path('logs')}", preload="numpy,torch,torch.distributed", script=(script,),
+                  OMP_NUM_THREADS="2")  # fmt: skip
+        job.agent.expect(FORM_S, 0)
+        job.starts(1)
+        said = job.agent.err()
+        jobs.check("ValueError: as recorded" in said and "started as usual" not in said, job.agent.tail())
+        paths = glob.glob(scratch.path("logs", "*", "attempt_0", "1", "error.json"))
+        jobs.check(len(paths) == 1, f"{paths}")
+        with open(paths[0], encoding="utf-8") as text:
+            jobs.check("as recorded" in json.load(text)["message"]["message"], f"{paths}")
+        scratch.expect_nobody()
+
+
+def case_preload_survives_its_imports():
+    """Modules that end the process, change sys.path or read how the program was started: as in a worker that imports them itself."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        module(scratch, "leaves", "import sys\nsys.exit(0)\n")
+        module(scratch, "looks", "import sys\nsys.path.insert(0, '/nowhere')\nseen = (sys.argv[0], sys.argv[-1], sys.modules['__main__'].__file__)\n")
+        script = scratch.write("tells.py", "import looks, sys\nprint(looks.seen, sys.path[0], file=sys.stderr, flush=True)\n"
+                               f"sys.argv[0] = {FACTS!r}\nexec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))\n")  # fmt: skip
+        job = Job(scratch, preload="leaves,looks,decimal", script=(script,), arguments=("last",))
+        jobs.check(all(map(warm, job.facts().values())), "not preloaded")
+        job.says("leaves cannot be imported: SystemExit: 0")
+        jobs.check(job.agent.err().count(f"{(script, 'last', script)} /nowhere\n") == 2, job.agent.tail())
+        job.finish()
+    with jobs.Scratch() as scratch:
+        module(scratch, "dies", "import os\nos._exit(0)\n")
+        job = Job(scratch, preload="decimal,dies")
+        jobs.check(not any(map(warm, job.facts().values())), "preloaded by nobody")
+        job.agent.wait_line("as 3 before it: workers are started as usual", FORM_S)
+        job.finish()
+
+
+def case_preload_is_for_python():
+    """An option says so; a variable, which may hold for all jobs, is passed over. Names that are none are refused."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        told = scratch.run_to_end("muster", "--preload=torch", "--no-python", "true", code=1)
+        jobs.check("--preload is for Python programs" in told.err(), told.tail())
+        told = scratch.run_to_end("muster", "--preload=a;b", FACTS, code=1)
+        jobs.check("names of modules" in told.err(), told.tail())
+        scratch.run_to_end("muster", "--no-python", "true", code=0, env=scratch.env(MUSTER_PRELOAD="torch"))
+        scratch.expect_nobody()
+
+
+# ---------------------------------------------------------------------------
+# spare nodes
+
+
+class WarmPair(Pair):
+    """Nodes A and B, and spares of Python workers."""
+
+    def __init__(self, scratch, *options, **more):
+        os.makedirs(scratch.path("facts"), exist_ok=True)
+        os.environ.update(LOGLEVEL="INFO", MUSTER_WARM_IMPORTS=IMPORTS)
+        native = ["--rdzv-backend=muster"] if BACKEND != "etcd-v3" else []
+        options = [*native, "--spares=2", "--max-restarts=3", *options]
+        worker = [FACTS, scratch.channel.path, scratch.path("facts"), "two words", "${local_rank}"]
+        super().__init__(scratch, nnodes="2", options=options, worker=worker, **more)
+
+    def start_spare(self, name="C", options=()):
+        """Its server has imported."""
+        spare = self.start(1, name=name, options=options)
+        spare.wait_line(READY, FORM_S)
+        return spare
+
+    def servers(self, name):
+        """The guardian's children, who are all that a spare agent has."""
+        agent = self.agents[name].pid
+        return [pid for pid in self.scratch.pids() if jobs.parent(jobs.parent(pid)) == agent]
+
+    def lose(self, name):
+        mark = self.channel.mark()
+        self.agents[name].signal(signal.SIGKILL)
+        return self.expect_world(4, FORM_S, mark)
+
+    def facts_of(self, stamp):
+        with open(self.scratch.path("facts", str(stamp.pid)), encoding="utf-8") as text:
+            return json.load(text)
+
+
+def take_over(scratch, pair, options=()):
+    starts = pair.start_both()
+    pair.start_spare(options=options)
+    jobs.check(len(pair.servers("C")) == 1, f"{pair.servers('C')}")
+    starts = pair.lose("B")
+    cold = {f["environment"]["LOCAL_RANK"]: f for f in map(pair.facts_of, pair.workers_of(starts, "A"))}
+    for stamp in pair.workers_of(starts, "C"):
+        facts = pair.facts_of(stamp)
+        jobs.check(facts["environment"]["RANK"] == str(stamp.rank), f"{facts['environment']}")
+        same_start(facts, cold[facts["environment"]["LOCAL_RANK"]])
+    return starts
+
+
+def case_warm_spare_takes_over():
+    """Forks of a spare's server become the workers of a killed node: a script sees no difference to a usual start."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = WarmPair(scratch)
+        pair.finish(take_over(scratch, pair))
+        said = pair.agents["C"].err()
+        jobs.check("nothing_of_that_name cannot be imported" in said and "neither" not in said, pair.agents["C"].tail())
+        scratch.expect_nobody()
+
+
+def case_warm_workers_have_error_files():
+    """A spare's agent is killed after it took over: the outcome has the error file that a worker wrote."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        path = scratch.path("outcome.json")
+        pair = WarmPair(scratch)
+        starts = pair.workers_of(take_over(scratch, pair, [f"--outcome={path}"]), "C")
+        environment = pair.facts_of(starts[0])["environment"]
+        with open(environment["TORCHELASTIC_ERROR_FILE"], "w", encoding="utf-8") as text:
+            text.write("{}")
+        pair.agents["C"].signal(signal.SIGKILL)
+        pair.agents["A"].signal(signal.SIGTERM)
+        pair.agents["A"].expect(FORM_S)
+        scratch.expect_nobody()
+        with open(path, encoding="ascii") as text:
+            workers = json.load(text)["workers"]
+        wrote = {w["local_rank"]: w["error_file"] for w in workers}
+        jobs.check(sorted(w["pid"] for w in workers) == sorted(s.pid for s in starts), f"{workers}")
+        local_rank = int(environment["LOCAL_RANK"])
+        jobs.check(wrote == {local_rank: environment["TORCHELASTIC_ERROR_FILE"], 1 - local_rank: None}, f"{wrote}")
+
+
+def case_warm_server_ends_with_its_agent():
+    """SIGTERM, SIGKILL and the end of the job leave no server of a spare node."""
+    jobs.isolate()
+    for how in (signal.SIGTERM, signal.SIGKILL, None):
+        with jobs.Scratch() as scratch:
+            pair = WarmPair(scratch)
+            starts = pair.start_both()
+            spare = pair.start_spare()
+            waiting = pair.servers("C")
+            if how is not None:
+                spare.signal(how)
+                spare.expect(jobs.SOON_S)
+                alive = [pid for pid in waiting if jobs.alive(pid)]
+                if how == signal.SIGTERM:
+                    jobs.check(not alive, f"{how.name} left {alive}")
+            pair.finish(starts)
+            scratch.expect_nobody()
+
+
+def case_warm_server_dies_with_its_guardian():
+    """Another guardian starts a new one, and the spare takes over as usual."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = WarmPair(scratch)
+        pair.start_both()
+        spare = pair.start_spare()
+        lost = pair.servers("C")
+        os.kill(jobs.parent(lost[0]), signal.SIGKILL)
+        spare.wait_line(READY, FORM_S, times=2)
+        jobs.check(pair.servers("C") != lost, f"{lost}")
+        starts = pair.lose("B")
+        jobs.check(all(warm(pair.facts_of(s)) for s in pair.workers_of(starts, "C")), "not preloaded")
+        pair.finish(starts)
+        scratch.expect_nobody()
+
+
+def case_spares_are_limited():
+    """A node beyond --spares is refused with a sentence."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = WarmPair(scratch, "--spares=1")
+        starts = pair.start_both()
+        pair.start_spare()
+        late = pair.start(1, name="D")
+        late.expect(jobs.SOON_S, 1)
+        jobs.check("1 spare node waits already" in late.err(), f"no reason\n{late.tail()}")
+        del pair.agents["D"]
+        pair.finish(starts)
+        scratch.expect_nobody()
