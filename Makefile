@@ -235,6 +235,17 @@ wheel: ## the Python package: a wheel and an sdist in build/wheel (docs/python.m
 	@cd python && MUSTER_PACKAGE_BUILD=$(abspath $(BUILD))/package $(or $(wildcard $(VENV_PYTHON)),python3) -c \
 	    'import sys, setuptools.build_meta as b; to = sys.argv[1]; b.build_sdist(to); b.build_wheel(to)' $(abspath $(BUILD))/wheel
 
+.PHONY: wheels
+wheels: ## wheels for other machines: glibc 2.28 and later, x86_64 and aarch64, in build/wheels/dist (docs/python.md)
+	@tools/build-wheels $(WHEELS_ARGS)
+
+.PHONY: test-debian11 test-aarch64
+test-debian11: ## install the wheel in a fresh Debian 11, and run jobs there (needs root, debootstrap, and make wheels before)
+	@tools/test-debian11
+
+test-aarch64: ## the unit tests, compiled for aarch64, in emulation (needs qemu-aarch64-static)
+	@tools/test-aarch64
+
 lint: all ## house rules, formatting, clang-tidy, shellcheck
 	@tools/lint $(BUILD)
 

@@ -5,7 +5,7 @@ foreach(module IN LISTS worker_modules)
   list(APPEND objects $<TARGET_OBJECTS:${module}>)
 endforeach()
 
-if(NOT MUSTER_PACKAGE)
+if(NOT MUSTER_PACKAGE AND NOT MUSTER_BUNDLED)
   set(MUSTER_LIBRARY_JANSSON PkgConfig::JANSSON)
 endif()
 foreach(kind SHARED STATIC)
@@ -15,11 +15,13 @@ foreach(kind SHARED STATIC)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME muster LINKER_LANGUAGE C)
   install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()
-# Before 1.0 every minor release may change the interface.
-set_target_properties(libmuster_shared PROPERTIES
-  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 if(MUSTER_PACKAGE)
+  # One file in a wheel, which has no links: what the extension module needs is found under that name.
   set_target_properties(libmuster_shared PROPERTIES BUILD_RPATH "$ORIGIN")
+else()
+  # Before 1.0 every minor release may change the interface.
+  set_target_properties(libmuster_shared PROPERTIES
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 endif()
 
 # Paths relative to the file itself, so that a copied or staged tree works where it lies.

@@ -5,6 +5,7 @@ target_compile_options(muster_options INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes -Wformat=2 -Wcast-align
   $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation> # cutting a message that is too long is intended wherever it happens
   $<$<C_COMPILER_ID:Clang>:-Wno-string-conversion> # assert(!"why")
+  $<$<C_COMPILER_ID:Clang>:-Wno-enum-float-conversion> # limits are enumerations, also those of times and rates
   -Wmissing-prototypes -fno-common -fvisibility=hidden
   -ffunction-sections # so that a linker script can place functions (src/cli/CMakeLists.txt)
   -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)

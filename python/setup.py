@@ -4,16 +4,16 @@ Where PyTorch can be imported and csrc/process_group.cpp is there, the extension
 then for one Python. In a checkout the sources are one folder up; an sdist has them in native/.
 
   MUSTER_PACKAGE_BUILD=DIR   build there and keep it, so that the next build is quick (make wheel)
-  MUSTER_PREBUILT=DIR        take muster and libmuster.so from that build folder, and compile nothing (tests)
+  MUSTER_PREBUILT=DIR        take muster and libmuster.so from that build folder, and compile nothing of them (tests, tools/build-wheels)
 """
 
 import importlib.util
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 
 from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -68,11 +68,27 @@ def copy_stripped(source, target):
     os.makedirs(os.path.dirname(target), exist_ok=True)
     shutil.copyfile(source, target)
     os.chmod(target, 0o755)
-    if shutil.which("strip"):
+    if shutil.which("strip") and machine_of(source) == platform.machine():
         subprocess.run(["strip", "--strip-debug", target], check=True)
 
 
+# Of ELF's e_machine.
+MACHINES = {62: "x86_64", 183: "aarch64"}
+
+
+def machine_of(path):
+    """Which machine a program or library is for; the one here if it is another than those two."""
+    with open(path, "rb") as file:
+        return MACHINES.get(int.from_bytes(file.read(20)[18:], "little"), platform.machine())
+
+
 SYSTEM = ("libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "ld-linux")  # on every machine that has a C library
+
+
+# From which version of GLIBCXX_3.4 on a manylinux tag allows it: the libstdc++ of the systems with that C library.
+CXX_TAGS = ((19, (2, 26)), (24, (2, 31)), (28, (2, 34)), (29, (2, 35)))
+# On machines that have PyTorch, which loads them.
+PYTORCH = ("libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so", "libstdc++.so.6", "libgcc_s.so.1")
 
 
 def needs(path):
@@ -80,7 +96,10 @@ def needs(path):
     dynamic = subprocess.check_output(["readelf", "--dynamic", "--wide", path], text=True)
     symbols = subprocess.check_output(["readelf", "--version-info", "--wide", path], text=True)
     libraries = [name for name in re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic) if not name.startswith(SYSTEM)]
-    return libraries, max((tuple(map(int, found)) for found in re.findall(r"GLIBC_(\d+)\.(\d+)", symbols)), default=(2, 17))
+    newest = [tuple(map(int, found)) for found in re.findall(r"GLIBC_(\d+)\.(\d+)", symbols)]
+    compiler = max(map(int, re.findall(r"GLIBCXX_3\.4\.(\d+)", symbols)), default=0)
+    newest += [glibc for glibcxx, glibc in CXX_TAGS if compiler > glibcxx]
+    return libraries, max(newest, default=(2, 17))
 
 
 def copy_libraries(path, folder):
@@ -130,23 +149,24 @@ class BuildWheel(bdist_wheel):
         self.root_is_pure = False
 
     def get_tag(self):
-        python, abi, platform = super().get_tag()
+        python, abi, _ = super().get_tag()
         if self.distribution.ext_modules:
-            return python, abi, platform
-        return "py3", "none", self.platform_of_files(platform)
+            return python, abi, self.platform_of_files(PYTORCH)
+        return "py3", "none", self.platform_of_files()
 
-    def platform_of_files(self, platform):
-        newest, inside, wanted = (2, 17), set(), set()
+    def platform_of_files(self, there=()):
+        newest, inside, wanted, machine = (2, 17), set(there), set(), platform.machine()
         for folder, _, names in os.walk(self.bdist_dir or ""):
             for name in names:
-                if name == "muster" or ".so" in name:
+                path = os.path.join(folder, name)
+                if os.path.isfile(path) and (name == "muster" or ".so" in name):
+                    machine = machine_of(path)
                     inside.add(name)
-                    libraries, glibc = needs(os.path.join(folder, name))
+                    libraries, glibc = needs(path)
                     newest = max(newest, glibc)
                     wanted.update(libraries)
-        if not inside or wanted - inside:
-            return platform
-        machine = sysconfig.get_platform().rpartition("-")[2].replace(".", "_")
+        if wanted - inside or inside == set(there):
+            return f"linux_{machine}"
         return f"manylinux_{newest[0]}_{newest[1]}_{machine}"
 
 

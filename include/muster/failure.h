@@ -6,11 +6,13 @@
  *
  * Example:
  *
- *     if (muster_barrier(group, NULL) != MUSTER_OK) {
+ *     static void meet(struct muster_group *group) {
  *         struct muster_failure failure;
- *         muster_last_failure(&failure);
- *         if (failure.cause == MUSTER_EPEER && failure.rank != MUSTER_NO_RANK) {
- *             fprintf(stderr, "lost rank %u on host %s\n", failure.rank, failure.host);
+ *         if (muster_barrier(group, NULL) != MUSTER_OK) {
+ *             muster_last_failure(&failure);
+ *             if (failure.cause == MUSTER_EPEER && failure.rank != MUSTER_NO_RANK) {
+ *                 fprintf(stderr, "lost rank %u on host %s\n", failure.rank, failure.host);
+ *             }
  *         }
  *     } */
 #ifndef MUSTER_FAILURE_H

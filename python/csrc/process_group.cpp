@@ -6,6 +6,8 @@
 //
 // Compiled for one minor version of PyTorch and of Python, since c10d has no stable interface. The other files of this
 // folder are its rooms: python, store, group, call, work, each of which includes those before it.
+#include "old_libc.hpp"
+
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/python.h>
 

@@ -4,6 +4,10 @@
 #ifndef NET_TLS_LIBRARY_H
 #define NET_TLS_LIBRARY_H
 
+#ifndef OPENSSL_API_COMPAT
+#define OPENSSL_API_COMPAT 0x10101000L /* no warning of what 1.1.1 knew and 3 advises against */
+#endif
+
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>

@@ -2,7 +2,8 @@
 # The Python package: its wheel in an environment of its own, its archive of sources, and what does not fit together.
 # needs: setuptools
 # timeout: 300
-"""The wheel takes program and library of this build (MUSTER_PREBUILT), so nothing is compiled; no network is used."""
+"""The wheel takes program and library of this build (MUSTER_PREBUILT); where PyTorch is, the backend is compiled. No network is used."""
+import importlib.util
 import os
 import re
 import shutil
@@ -15,6 +16,27 @@ import zipfile
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACKAGE = os.path.join(TOP, "python")
 BUILD = os.path.dirname(os.path.abspath(os.environ["MUSTER_BINARY"]))
+# Each rank trains on its part of the data, and compares with a training on all of it.
+DDP = """import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("muster")
+rank, size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(1)
+data, wanted = torch.randn(4 * size, 8), torch.randn(4 * size, 1)
+alone, model = torch.nn.Linear(8, 1), torch.nn.Linear(8, 1)
+model.load_state_dict(alone.state_dict())
+model, mine = DistributedDataParallel(model), slice(4 * rank, 4 * rank + 4)
+for parameters, chosen, forward in ((alone.parameters(), slice(None), alone), (model.parameters(), mine, model)):
+    descent = torch.optim.SGD(parameters, lr=0.1)
+    for _ in range(5):
+        descent.zero_grad()
+        torch.nn.functional.mse_loss(forward(data[chosen]), wanted[chosen]).backward()
+        descent.step()
+same = all(torch.allclose(a, b, atol=1e-6) for a, b in zip(alone.parameters(), model.module.parameters()))
+print(f"rank {rank} of {size}: {dist.get_backend()} {'as alone' if same else 'NOT as alone'}", flush=True)
+dist.destroy_process_group()
+"""
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "PYTHON"))}
 
 
@@ -46,13 +68,15 @@ def version():
 def the_wheel_in_an_environment_of_its_own(folder, wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
+    licences = {name.rsplit("/", 1)[-1] for name in names if "/licenses/" in name}
+    check(licences == {"LICENSE", "libuv.txt", "jansson.txt", "xxhash.txt"}, f"licences in {wheel}: {licences}")
     for name in ("muster/__init__.py", "muster/libmuster.so", "muster/py.typed"):
         check(name in names, f"{name} is not in {sorted(names)}")
     check(any(name.endswith(".data/scripts/muster") for name in names), f"the program is not in {sorted(names)}")
     home = os.path.join(folder, "venv")
     run(sys.executable, "-m", "venv", home)
     python, program = os.path.join(home, "bin", "python"), os.path.join(home, "bin", "muster")
-    run(python, "-m", "pip", "install", "--no-index", "--no-deps", "--disable-pip-version-check", wheel)
+    run(python, "-m", "pip", "install", "--no-index", "--no-deps", "--disable-pip-version-check", wheel, env=dict(CLEAN, PATH=os.path.dirname(python)))
     with open(program, "rb") as file:
         check(file.read(4) == b"\x7fELF", "bin/muster is not the program itself")
     check(run(program, "--version") == f"muster {version()}\n", "the program's version")
@@ -68,6 +92,23 @@ with muster.Store.open_tcp("127.0.0.1", 0, is_host=True, bind_host="127.0.0.1") 
     check(f"{version()} {os.path.realpath(program)} False False True\nb'b'" in said, said)
     check("muster.record" in said and "MUSTER_LAUNCH" in said, "help(muster) does not teach")
     return python
+
+
+def a_training_without_a_compiler(folder, python):
+    """PyTorch's DDP on the backend of the wheel, in an environment that has PyTorch: the one here is made visible in it."""
+    if importlib.util.find_spec("torch") is None:
+        print(f"SKIP: {sys.executable} has no PyTorch: the wheel has no backend, and no training is run")
+        return
+    site = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    with open(os.path.join(site, "here.pth"), "w", encoding="utf-8") as file:
+        file.write(os.path.dirname(os.path.dirname(importlib.util.find_spec("torch").origin)) + "\n")
+    script = os.path.join(folder, "ddp.py")
+    with open(script, "w", encoding="utf-8") as file:
+        file.write(DDP)
+    alone = dict(CLEAN, PATH=os.path.dirname(python), OMP_NUM_THREADS="1")
+    lines = run("muster", "run", "--standalone", "--nproc-per-node=2", script, env=alone, cwd=folder)
+    said = sorted(line for line in lines.split("\n") if line)
+    check(said == ["rank 0 of 2: muster as alone", "rank 1 of 2: muster as alone"], lines)
 
 
 def what_does_not_fit_is_refused(folder, python):
@@ -117,12 +158,14 @@ def the_archive_of_sources_compiles(folder, archive):
     run("cmake", "-S", os.path.join(top, "native"), "-B", native, "-G", "Ninja", "-DMUSTER_PACKAGE=ON")
     check("libmuster.so" in run("ninja", "-C", native, "-n", "muster", "libmuster_shared"), "libmuster.so would not be built")
     environment = dict(CLEAN, MUSTER_PREBUILT=BUILD)
-    run(sys.executable, "-c", "import sys, setuptools.build_meta as b; b.build_wheel(sys.argv[1])", folder, cwd=top, env=environment)
+    without_torch = "import sys; sys.modules['torch'] = None; import setuptools.build_meta as b; b.build_wheel(sys.argv[1])" # no second backend
+    run(sys.executable, "-c", without_torch, folder, cwd=top, env=environment)
 
 
 def main():
     with tempfile.TemporaryDirectory(prefix="muster-package-") as folder:
         python = the_wheel_in_an_environment_of_its_own(folder, build("wheel", folder))
+        a_training_without_a_compiler(folder, python)
         what_does_not_fit_is_refused(folder, python)
         the_archive_of_sources_compiles(folder, build("sdist", folder))
 

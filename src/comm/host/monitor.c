@@ -48,7 +48,9 @@ struct monitor {
 /* ---- /proc ---- */
 
 /* The state and one numeric field (counted from 1 as in proc(5)) of the process, or of its first thread; false: there
- * is none. */
+ * is none. The two have the same state, start time and memory. qemu's emulation answers for /proc/PID/stat itself where
+ * a program asks for its own, with another start time than everybody else sees: ranks would wait for one another in
+ * vain. */
 static bool read_stat(int32_t pid, bool of_thread, int field, char *out_state, uint64_t *out_start_time,
                       int64_t *out_value) {
     char path[64], text[STAT_BYTES];
@@ -84,8 +86,6 @@ static bool read_stat(int32_t pid, bool of_thread, int field, char *out_state, u
     return false;
 }
 
-/* The process began with its first thread. qemu's emulation answers for /proc/PID/stat itself where a program asks for
- * its own, with another time than everybody else sees: ranks would wait for one another in vain. */
 uint64_t monitor_start_time(int32_t pid) {
     char state = 0;
     uint64_t start_time = 0;
@@ -121,7 +121,7 @@ char monitor_process_state(int32_t pid, uint64_t wanted_start_time) {
     char state = 0;
     uint64_t start_time = 0;
     int64_t value = 0;
-    bool is_there = read_stat(pid, false, STAT_START_TIME, &state, &start_time, &value) &&
+    bool is_there = read_stat(pid, true, STAT_START_TIME, &state, &start_time, &value) &&
                     (wanted_start_time == 0 || start_time == wanted_start_time);
     return is_there ? state : '\0';
 }
@@ -130,7 +130,7 @@ bool monitor_is_ending(int32_t pid, uint64_t wanted_start_time) {
     char state = 0;
     uint64_t start_time = 0;
     int64_t memory_bytes = 0;
-    return !read_stat(pid, false, STAT_MEMORY_BYTES, &state, &start_time, &memory_bytes) || memory_bytes == 0 ||
+    return !read_stat(pid, true, STAT_MEMORY_BYTES, &state, &start_time, &memory_bytes) || memory_bytes == 0 ||
            state == 'Z' || state == 'X' || (wanted_start_time != 0 && start_time != wanted_start_time);
 }
 
