@@ -21,20 +21,23 @@ class CallWork : public Work {
              std::shared_ptr<Group> group)
         : Work(rank, type, title, inputs), sequence_(sequence), group_(std::move(group)) {}
 
-    // In the thread that has run it. What `call` borrowed is given back.
+    // In the thread that has run it. What `call` borrowed is given back. The future is completed before those who wait go on: they may
+    // hang callbacks on it, and count on these being run at once, as with gloo.
     void complete(int code, const char *detail, Call &call) {
         std::exception_ptr error = call.conclude(*group_, code, detail);
         outputs_ = std::move(call.outputs);
-        finish(error);
         c10::intrusive_ptr<c10::ivalue::Future> future;
         {
             std::lock_guard<std::mutex> locked(future_mutex_);
+            error_ = error;
             is_over_ = true; // from now on whoever asks for a future settles it
+            settles_ = std::this_thread::get_id();
             future = future_;
         }
         if (future) {
             settle(future);
         }
+        finish(error);
     }
 
     void complete_or_throw(int code, Call &call) {
@@ -45,6 +48,12 @@ class CallWork : public Work {
     }
 
     bool wait(std::chrono::milliseconds timeout) override {
+        if (is_settled_here()) { // a callback of the future waits for the call that it is called for
+            if (error_) {
+                std::rethrow_exception(error_);
+            }
+            return true;
+        }
         auto until = std::chrono::steady_clock::now() + timeout;
         std::unique_lock<std::mutex> locked(mutex_);
         while (!completed_) {
@@ -94,9 +103,14 @@ class CallWork : public Work {
     }
 
   private:
+    bool is_settled_here() {
+        std::lock_guard<std::mutex> locked(future_mutex_);
+        return is_over_ && settles_ == std::this_thread::get_id();
+    }
+
     void settle(const c10::intrusive_ptr<c10::ivalue::Future> &future) {
-        if (exception_) {
-            future->setError(exception_);
+        if (error_) {
+            future->setError(error_);
         } else {
             future->markCompleted(c10::IValue(outputs_));
         }
@@ -108,6 +122,8 @@ class CallWork : public Work {
     std::mutex future_mutex_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
     bool is_over_ = false;
+    std::exception_ptr error_;
+    std::thread::id settles_; // it completes the future, and then this object
 };
 
 // A send or a receive: it goes on while somebody waits.

@@ -16,7 +16,10 @@ from dataclasses import dataclass, field
 
 import environment
 
-LIMIT_S = 60  # torchrun alone gives a worker 30 s to end
+LIMIT_S = 400
+# A job hangs when its processes have computed less than IDLE_CPU_S in IDLE_S. Time alone would not tell on a busy machine; and torchrun gives
+# a worker 30 s to end, in which nothing happens.
+IDLE_S, IDLE_CPU_S = 45, 1.5
 RESTARTS = 2
 RANKS = 2
 
@@ -28,20 +31,22 @@ class Framework:
     variables: dict = field(default_factory=dict)
     own: str = ""  # its own launcher, if that calls PyTorch's inside its process: accelerate or fabric
     is_replicated: bool = False  # torchft: a job for each rank
+    preloaded: str = ""  # what `muster run --preload` may import once for all attempts, beside torch
 
 
 FRAMEWORKS = {
-    "accelerate": Framework("Accelerate, DDP", "accelerate_ddp.py", own="accelerate"),
-    "accelerate-fsdp2": Framework("Accelerate, FSDP2", "accelerate_ddp.py", {"FRAMEWORKS_FSDP": "1"}, own="accelerate"),
-    "trainer": Framework("Transformers' Trainer", "trainer.py", own="accelerate"),
+    "accelerate": Framework("Accelerate, DDP", "accelerate_ddp.py", own="accelerate", preloaded="accelerate"),
+    "accelerate-fsdp2": Framework("Accelerate, FSDP2", "accelerate_ddp.py", {"FRAMEWORKS_FSDP": "1"}, own="accelerate", preloaded="accelerate"),
+    "trainer": Framework("Transformers' Trainer", "trainer.py", own="accelerate", preloaded="transformers,accelerate"),
     "lightning": Framework("Lightning, ddp", "lightning_ddp.py"),
     "fabric": Framework("Lightning Fabric, ddp", "fabric_ddp.py", own="fabric"),
-    "deepspeed-1": Framework("DeepSpeed, ZeRO 1", "deepspeed_zero.py", {"FRAMEWORKS_STAGE": "1"}),
-    "deepspeed-2": Framework("DeepSpeed, ZeRO 2", "deepspeed_zero.py", {"FRAMEWORKS_STAGE": "2"}),
-    "deepspeed-3": Framework("DeepSpeed, ZeRO 3", "deepspeed_zero.py", {"FRAMEWORKS_STAGE": "3"}),
-    "torchft": Framework("torchft, two replicas", "torchft_ddp.py", is_replicated=True),
+    "deepspeed-1": Framework("DeepSpeed, ZeRO 1", "deepspeed_zero.py", {"FRAMEWORKS_STAGE": "1"}, preloaded="deepspeed"),
+    "deepspeed-2": Framework("DeepSpeed, ZeRO 2", "deepspeed_zero.py", {"FRAMEWORKS_STAGE": "2"}, preloaded="deepspeed"),
+    "deepspeed-3": Framework("DeepSpeed, ZeRO 3", "deepspeed_zero.py", {"FRAMEWORKS_STAGE": "3"}, preloaded="deepspeed"),
+    "torchft": Framework("torchft, two replicas", "torchft_ddp.py", is_replicated=True, preloaded="torchft"),
 }
-LAUNCHERS = ("torchrun", "own", "muster", "hook")
+LAUNCHERS = ("torchrun", "own", "muster", "preload", "hook")
+OURS = ("muster", "preload", "hook")
 BACKENDS = ("gloo", "muster")
 
 
@@ -53,7 +58,7 @@ def free_port():
 
 def launcher_name(framework, launcher):
     own = {"accelerate": "accelerate launch", "fabric": "fabric run", "": "python -m torch.distributed.run"}[framework.own]
-    return {"torchrun": "torchrun", "own": own, "muster": "muster run", "hook": f"{own}, with the hook"}[launcher]
+    return {"torchrun": "torchrun", "own": own, "muster": "muster run", "preload": "muster run --preload", "hook": f"{own}, with the hook"}[launcher]
 
 
 def command(framework, launcher, ranks):
@@ -64,6 +69,9 @@ def command(framework, launcher, ranks):
         return ["torchrun", *options], {}
     if launcher == "muster":
         return [environment.MUSTER, "run", *options], {}
+    if launcher == "preload":
+        modules = ",".join(["torch", "torch.distributed", *framework.preloaded.split(",")]) if framework.preloaded else "torch,torch.distributed"
+        return [environment.MUSTER, "run", f"--preload={modules}", *options], {}
     hook = {"MUSTER_LAUNCH": "1"} if launcher == "hook" else {}
     if framework.own == "accelerate":
         return ["accelerate", "launch", "--multi_gpu", f"--num_processes={ranks}", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no",
@@ -81,6 +89,32 @@ def stragglers(folder):
         with contextlib.suppress(OSError):
             if name.isdigit() and int(name) != os.getpid() and mark in open(f"/proc/{name}/environ", "rb").read() + b"\0":
                 yield int(name)
+
+
+def computed_s(folder):
+    """Processor time of a job's processes that are there now."""
+    ticks = 0
+    for pid in stragglers(folder):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                ticks += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def wait(launchers, folder):
+    """Until all have ended, or the job hangs. Their exit codes; None of one that has not ended."""
+    began = marked_at = time.monotonic()
+    mark = 0.0
+    while any(one.poll() is None for one in launchers):
+        now = time.monotonic()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            next(one for one in launchers if one.returncode is None).wait(timeout=1)
+        computed = computed_s(folder)
+        if abs(computed - mark) > IDLE_CPU_S:  # less: a process has ended
+            mark, marked_at = computed, now
+        if now - marked_at > IDLE_S or now - began > LIMIT_S:
+            break
+    return [one.poll() for one in launchers]
 
 
 def end(launchers, folder):
@@ -113,7 +147,7 @@ class Outcome:
 
     def find_problem(self):
         if None in self.codes:
-            return f"hangs (ended after {LIMIT_S} s)"
+            return "hangs"
         if any(self.codes):
             return "fails"
         if len(self.last("finished")) != RANKS:
@@ -149,7 +183,8 @@ class Outcome:
 def lighthouse(variables, log):
     """torchft's server, on a port of its own choice."""
     words = ["torchft_lighthouse", f"--min_replicas={RANKS}", "--bind=127.0.0.1:0", "--heartbeat_timeout_ms=1000", "--quorum_tick_ms=20"]
-    server = subprocess.Popen(words, env=dict(variables, RUST_LOG="info"), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    apart = {name: value for name, value in variables.items() if name != "FRAMEWORKS_FOLDER"}  # it is to outlive the job
+    server = subprocess.Popen(words, env=dict(apart, RUST_LOG="info"), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     try:
         deadline = time.monotonic() + 20
         found = None
@@ -177,17 +212,13 @@ def run(framework, launcher, backend, is_to_die, python, caches):
         if framework.is_replicated:
             variables["TORCHFT_LIGHTHOUSE"] = stack.enter_context(lighthouse(variables, log))
         began = time.monotonic()
-        launchers, codes, left = [], [], 0
+        launchers, left = [], 0
         try:
             for replica in range(RANKS if framework.is_replicated else 1):
                 words, more = command(framework, launcher, 1 if framework.is_replicated else RANKS)
                 launchers.append(subprocess.Popen(words, env=dict(variables, **more, REPLICA_GROUP_ID=str(replica)), cwd=folder,
                                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True))
-            for one in launchers:
-                try:
-                    codes.append(one.wait(timeout=max(began + LIMIT_S - time.monotonic(), 0.1)))
-                except subprocess.TimeoutExpired:
-                    codes.append(None)
+            codes = wait(launchers, folder)
             took_s = time.monotonic() - began
         finally:
             left = end(launchers, folder)

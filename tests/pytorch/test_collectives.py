@@ -291,6 +291,26 @@ def test_others():
     ranks.run(SIZE, others)
 
 
+def futures(rank, size):
+    """Of a call that has been waited for, the future is complete: a callback runs at once, in this thread."""
+    tensor, late = torch.ones(1000), 0
+    for asked_first in (True, False) * 2000:
+        work = dist.all_reduce(tensor, async_op=True)
+        future = work.get_future() if asked_first else None
+        work.wait()
+        late += not (future or work.get_future()).done()
+    inside = []
+    work = dist.all_reduce(tensor, async_op=True)
+    work.get_future().then(lambda _: inside.append(work.wait()))  # by whichever thread it is: it does not wait for itself
+    work.wait()
+    return late, inside
+
+
+def test_futures_are_complete_when_waiting_ends():
+    for late, inside in ranks.run(2, futures):
+        assert late == 0 and inside == [True], (late, inside)
+
+
 def again(rank, size):
     """A second life of the default group, at the same store."""
     for turn in range(3):

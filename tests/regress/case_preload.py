@@ -235,6 +235,20 @@ def case_preload_refuses_what_is_unsafe():
             job.finish()
 
 
+def case_preload_lets_tqdm_look_through_the_variables():
+    """As it does when it is imported, for those of its own: only these must be the same in the worker."""
+    jobs.isolate()
+    for begin, is_forked in (("TQDM_", True), ("RAN", False)):
+        with jobs.Scratch() as scratch:
+            os.makedirs(scratch.path("modules", "tqdm"))
+            module(scratch, "tqdm/__init__", "")
+            path = "utils" if is_forked else "others"
+            module(scratch, "tqdm/" + path, f"import os\nmine = {{name: value for name, value in os.environ.items() if name.startswith({begin!r})}}\n")
+            job = Job(scratch, preload=f"decimal,tqdm.{path}")
+            jobs.check(all(map(warm, job.facts().values())) == is_forked, f"{path}: all forked is not {is_forked}")
+            job.finish()
+
+
 def case_preload_imports_anew_what_has_changed():
     """Between two attempts a module's file changes: no worker has the old one."""
     jobs.isolate()

@@ -7,6 +7,10 @@ it would see when started as usual. What cannot be forked safely is refused with
 """
 
 
+# Modules that go through all variables when they are imported, for those whose names begin so. PyTorch imports tqdm where it is installed.
+LOOKS_FOR = {"tqdm.utils": "TQDM_"}
+
+
 class Refused(Exception):
     """Why there can be no forks of this process, or not this one."""
 
@@ -81,7 +85,9 @@ class Imports:
         frame = sys._getframe(2)
         while frame.f_back and frame.f_globals.get("__name__") in ("os", "_collections_abc", "collections.abc"):
             frame = frame.f_back
-        self.variables.setdefault(name, frame.f_globals.get("__name__") or "?")
+        module = frame.f_globals.get("__name__") or "?"
+        if name.startswith(LOOKS_FOR.get(module, "")):
+            self.variables.setdefault(name, module)
 
     def run(self, names):
         """Imports; returns what could be imported."""
