@@ -1,6 +1,7 @@
 // Work objects of c10d: of calls in some thread, of messages, and of calls that wait for the end of a coalesced batch.
 #pragma once
 
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp> // unregister_work()
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "call.hpp"
@@ -49,6 +50,7 @@ class CallWork : public Work {
 
     bool wait(std::chrono::milliseconds timeout) override {
         if (is_settled_here()) { // a callback of the future waits for the call that it is called for
+            forget_for_graphs();
             if (error_) {
                 std::rethrow_exception(error_);
             }
@@ -74,6 +76,8 @@ class CallWork : public Work {
             }
             locked.lock();
         }
+        locked.unlock();
+        forget_for_graphs();
         if (exception_) {
             std::rethrow_exception(exception_);
         }
@@ -103,6 +107,13 @@ class CallWork : public Work {
     }
 
   private:
+    // c10d notes calls that a compiled graph may wait for; this one has been waited for.
+    void forget_for_graphs() {
+        if (c10d::get_work_registry_size() > 0) {
+            c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::reclaim_copy(this));
+        }
+    }
+
     bool is_settled_here() {
         std::lock_guard<std::mutex> locked(future_mutex_);
         return is_over_ && settles_ == std::this_thread::get_id();

@@ -311,6 +311,22 @@ def test_futures_are_complete_when_waiting_ends():
         assert late == 0 and inside == [True], (late, inside)
 
 
+def noted(rank, size):
+    """torch.compile notes calls that a graph waits for; whoever waits himself takes them away."""
+    from torch.distributed import _functional_collectives
+
+    with _functional_collectives.allow_inflight_collective_as_graph_input_ctx():
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        before = torch._C._distributed_c10d._get_work_registry_size()
+        work.wait()
+        return before, torch._C._distributed_c10d._get_work_registry_size()
+
+
+def test_waiting_takes_the_note_for_graphs_away():
+    found = ranks.run(2, noted)
+    assert found == [(1, 0)] * 2, found
+
+
 def again(rank, size):
     """A second life of the default group, at the same store."""
     for turn in range(3):
