@@ -365,7 +365,9 @@ CASES = [every_option_is_said_or_refused, outcomes_become_what_pytorch_raises, f
 
 if __name__ == "__main__":
     jobs.isolate()  # a network of its own: no other test is given the port that a case has found free
-    for case in CASES:
-        if not sys.argv[1:] or case.__name__ in sys.argv[1:]:
-            case()
-            print(f"ok {case.__name__}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="muster-test-") as scratch:  # jobs that fail leave their error files, as PyTorch's launcher does
+        os.environ["TMPDIR"] = tempfile.tempdir = scratch
+        for case in CASES:
+            if not sys.argv[1:] or case.__name__ in sys.argv[1:]:
+                case()
+                print(f"ok {case.__name__}", flush=True)
