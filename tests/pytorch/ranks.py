@@ -17,8 +17,9 @@ BUILD = os.path.dirname(os.path.abspath(os.environ.get("MUSTER_BINARY", os.path.
 PACKAGE = os.path.join(BUILD, "python")
 sys.path.insert(0, PACKAGE)
 os.environ["OMP_NUM_THREADS"] = "1"  # a pool of threads would not survive a fork
-_CACHE = tempfile.TemporaryDirectory(prefix="muster-ranks-")  # PyTorch makes a folder when it is imported; it goes with this process
-os.environ["TORCHINDUCTOR_CACHE_DIR"] = _CACHE.name
+if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # PyTorch makes a folder when it is imported; it goes with this process, not with a worker that is killed
+    _CACHE = tempfile.TemporaryDirectory(prefix="muster-ranks-")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = _CACHE.name
 
 warnings.simplefilter("ignore")  # PyTorch's own about names that change
 
