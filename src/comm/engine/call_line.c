@@ -10,7 +10,6 @@ static uint64_t oldest_kept(uint64_t ours, uint64_t theirs) {
 /* What was read of call `number` is of that call, and not of a later one that has taken its place: members go on while
  * they are compared. */
 static bool was_kept(const struct call_line *own, const struct call_line *other, uint64_t number) {
-    atomic_thread_fence(memory_order_acquire); /* the fingerprints are loaded before what has begun by now */
     return number >= oldest_kept(atomic_load_explicit(&own->begun, memory_order_relaxed),
                                  atomic_load_explicit(&other->begun, memory_order_relaxed));
 }

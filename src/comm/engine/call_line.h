@@ -42,10 +42,10 @@ static inline uint64_t call_line_finished(const struct call_line *line) {
 }
 
 /* 0 for number 0. Only meaningful for one of the last CALL_LINE_HISTORY calls that the line has begun, and while its
- * owner does not go on. */
+ * owner does not go on: whoever looks afterwards how far that is has loaded the fingerprint before. */
 static inline uint64_t call_line_fingerprint(const struct call_line *line, uint64_t number) {
     return number == 0 ? 0
-                       : atomic_load_explicit(&line->fingerprints[number % CALL_LINE_HISTORY], memory_order_relaxed);
+                       : atomic_load_explicit(&line->fingerprints[number % CALL_LINE_HISTORY], memory_order_acquire);
 }
 
 /* The first call that both have begun, that both lines still keep, and that differs; 0: none. */

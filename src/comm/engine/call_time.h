@@ -14,8 +14,7 @@ struct call_time {
 
 static inline void call_time_note(struct call_time *place, uint64_t number, int64_t now_ns) {
     atomic_store_explicit(&place->number, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release); /* whoever sees the new time sees the 0, or what comes after */
-    atomic_store_explicit(&place->begun_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&place->begun_ns, now_ns, memory_order_release); /* who sees it sees the 0, or what follows */
     atomic_store_explicit(&place->number, number, memory_order_release);
 }
 
@@ -24,8 +23,8 @@ static inline int64_t call_time_of(const struct call_time *place, uint64_t numbe
     if (atomic_load_explicit(&place->number, memory_order_acquire) != number) {
         return 0;
     }
-    int64_t begun_ns = atomic_load_explicit(&place->begun_ns, memory_order_relaxed);
-    atomic_thread_fence(memory_order_acquire); /* the time is loaded before it is asked whose it was */
+    int64_t begun_ns =
+        atomic_load_explicit(&place->begun_ns, memory_order_acquire); /* before it is asked whose it was */
     return atomic_load_explicit(&place->number, memory_order_relaxed) == number ? begun_ns : 0;
 }
 
