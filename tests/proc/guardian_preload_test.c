@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -207,6 +208,29 @@ static void a_new_one_takes_its_place(void **state) {
     harness_until(h, &h->preload_counts[GUARDIAN_PRELOAD_READY], 1);
 }
 
+/* Orders that wait hold descriptors: those that the guardian cannot hold are started as usual at once. */
+static void few_descriptors(void **state) {
+    enum { MANY = 100 };
+    struct harness h;
+    struct rlimit before;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    struct rlimit limit = {192, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    harness_open(&h);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    start_server(&h, "importing");
+    for (uint32_t id = 0; id < MANY; id++) {
+        spawn(&h, id, "exit", 5);
+    }
+    harness_until(&h, &h.spawned_count, 1); /* the first that need not wait */
+    (void)harness_kill_all(&h);
+    assert_int_equal(h.exit_count, MANY);
+    assert_in_range(news_of(&h, GUARDIAN_PRELOAD_AS_USUAL), 1, MANY - 1);
+    harness_close(&h);
+    assert_int_equal(survivors_count(h.mark), 0);
+}
+
 #define GUARDIAN_TEST(name) cmocka_unit_test_setup_teardown(name, harness_setup, harness_teardown)
 
 int main(void) {
@@ -227,6 +251,7 @@ int main(void) {
         GUARDIAN_TEST(a_stopped_server),
         GUARDIAN_TEST(the_guardian_is_killed),
         GUARDIAN_TEST(a_new_one_takes_its_place),
+        cmocka_unit_test(few_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

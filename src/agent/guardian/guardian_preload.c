@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,7 +17,11 @@
 #include "base/clock.h"
 #include "base/status.h"
 
-enum { NONE = -1 };
+enum {
+    NONE = -1,
+    ORDER_FDS = 4,    /* streams, and both ends of its socket */
+    GUARDIAN_FDS = 32 /* of its own, and those of frames under way; a pidfd of each worker comes on top */
+};
 
 struct preload_order {
     struct preload_order *next;
@@ -54,6 +59,7 @@ static void order_unlink(struct guardian_preload *p, struct preload_order *order
         at = &(*at)->next;
     }
     *at = order->next;
+    p->order_count--;
 }
 
 static void order_free(struct preload_order *order) {
@@ -136,7 +142,11 @@ static void orders_send(struct guardian_preload *p) {
 }
 
 void guardian_preload_init(struct guardian_preload *p, const struct guardian_preload_host *host) {
+    struct rlimit files;
     *p = (struct guardian_preload){.host = *host};
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur > GUARDIAN_FDS) {
+        p->orders_max = (size_t)((files.rlim_cur - GUARDIAN_FDS) / (ORDER_FDS + 1));
+    }
 }
 
 static int server_spawn(struct guardian_preload *p, const struct guardian_order *order, int socket_fd, char *why,
@@ -179,7 +189,8 @@ void guardian_preload_start(struct guardian_preload *p, const struct guardian_or
 bool guardian_preload_take(struct guardian_preload *p, const uint8_t *body, size_t length, int stdout_fd,
                            int stderr_fd) {
     struct guardian_spawn_head head;
-    struct preload_order *order = p->state != PRELOAD_NONE ? malloc(sizeof *order + length) : NULL;
+    bool is_possible = p->state != PRELOAD_NONE && p->order_count < p->orders_max;
+    struct preload_order *order = is_possible ? malloc(sizeof *order + length) : NULL;
     if (!order) {
         return false;
     }
@@ -192,6 +203,7 @@ bool guardian_preload_take(struct guardian_preload *p, const uint8_t *body, size
         at = &(*at)->next;
     }
     *at = order;
+    p->order_count++;
     if (p->state == PRELOAD_READY) {
         orders_send(p);
     }

@@ -56,6 +56,7 @@ struct guardian_preload {
     bool has_channel;
     bool writes; /* EPOLLOUT is asked for */
     struct preload_order *first;
+    size_t order_count, orders_max; /* each holds descriptors, and the guardian may have so many */
 };
 
 void guardian_preload_init(struct guardian_preload *p, const struct guardian_preload_host *host);
@@ -64,7 +65,7 @@ void guardian_preload_init(struct guardian_preload *p, const struct guardian_pre
 void guardian_preload_start(struct guardian_preload *p, const struct guardian_order *order);
 
 /* A worker's spawn frame. True: the fork is on its way, or will be when the server has imported; the descriptors are
- * taken. False: there is no server, nothing was taken. */
+ * taken. False: there is no server, or too many wait for it; nothing was taken. */
 bool guardian_preload_take(struct guardian_preload *p, const uint8_t *body, size_t length, int stdout_fd,
                            int stderr_fd);
 
