@@ -6,19 +6,15 @@
  * that dies is replaced, a few times between two starts of workers; one that ends because a module's file has changed
  * is replaced without counting. */
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/agent_impl.h"
 #include "agent/launch/environment.h"
 #include "agent/launch/preload_server.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "base/str.h"
 
 enum { DEATHS_MAX = 3, HEAD_ITEMS = 2 /* of the command: interpreter, -u */, SLOW_MS = 10 * 1000 };
 

@@ -65,25 +65,24 @@ static void spawn_as_usual(void *ctx, const uint8_t *body, size_t length, int st
 }
 
 static void spawn_order(struct guardian_process *p, const uint8_t *body, size_t length) {
-    struct guardian_order order;
-    if (guardian_wire_decode(body, length, &order) != MUSTER_OK) {
-        p->agent_gone = true;
+    struct guardian_spawn_head head;
+    if (length < sizeof head) {
+        p->agent_gone = true; /* not our agent's language */
         return;
     }
-    int stdout_fd = order.head.has_stdout ? guardian_channel_take_fd(&p->channel) : -1;
-    int stderr_fd = order.head.has_stderr ? guardian_channel_take_fd(&p->channel) : -1;
-    bool is_taken = order.head.is_preloaded && has_room(p) &&
-                    guardian_preload_take(&p->preload, body, length, stdout_fd, stderr_fd);
-    if (!is_taken) {
-        spawn_do(p, &order, stdout_fd, stderr_fd);
+    memcpy(&head, body, sizeof head);
+    int stdout_fd = head.has_stdout ? guardian_channel_take_fd(&p->channel) : -1;
+    int stderr_fd = head.has_stderr ? guardian_channel_take_fd(&p->channel) : -1;
+    if (head.is_preloaded && has_room(p) && guardian_preload_take(&p->preload, body, length, stdout_fd, stderr_fd)) {
+        return;
     }
-    if (!is_taken && stdout_fd >= 0) {
+    spawn_as_usual(p, body, length, stdout_fd, stderr_fd);
+    if (stdout_fd >= 0) {
         (void)close(stdout_fd);
     }
-    if (!is_taken && stderr_fd >= 0) {
+    if (stderr_fd >= 0) {
         (void)close(stderr_fd);
     }
-    guardian_order_done(&order);
 }
 
 /* --- the preload server --- */

@@ -342,10 +342,10 @@ bool guardian_preload_ended(struct guardian_preload *p, pid_t pid, int wait_stat
     news.kind = GUARDIAN_PRELOAD_ENDED;
     news.pid = pid;
     news.wait_status = wait_status;
+    p->pid = 0;           /* reaped: the number may be another process's by now */
     if (p->has_channel) { /* what it said before */
         guardian_preload_heard(p, EPOLLIN);
     }
-    p->pid = 0;
     channel_close(p);
     start_all_as_usual(p, "the preload server has ended");
     p->host.tell(p->host.ctx, &news);

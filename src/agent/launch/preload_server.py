@@ -336,6 +336,7 @@ def fork_all(channel, orders, guardian):
 
     between = fork()
     if between == 0:
+        own_pid = os.getpid()
         for order in orders:
             try:
                 child = fork()
@@ -347,15 +348,15 @@ def fork_all(channel, orders, guardian):
                 for other in orders:
                     if other is not order:
                         other.close()
-                await_start(order, guardian)
+                await_start(order, own_pid, guardian)
                 return order
         os._exit(0)
     os.waitpid(between, 0)
     return None
 
 
-def await_start(order, guardian):
-    """Becomes the guardian's child, and goes on when that knows it."""
+def await_start(order, between, guardian):
+    """Becomes the guardian's child when the process between has ended, and goes on when the guardian knows it."""
     import ctypes
     import os
     import signal
@@ -363,12 +364,18 @@ def await_start(order, guardian):
     import time
 
     os.setsid()
-    while os.getppid() != guardian:  # the process between has not ended
+    while os.getppid() == between:
         time.sleep(0.0002)
     set_death_signal, kill_signal = ctypes.CDLL(None).prctl, int(signal.SIGKILL)
     set_death_signal(1, kill_signal, 0, 0, 0)
-    os.write(order.life, b"P" + struct.pack("=i", os.getpid()))
-    if os.getppid() != guardian or os.read(order.life, 1) != b"G":
+    if os.getppid() != guardian:  # it has died: nobody waits for this worker
+        os._exit(0)
+    try:
+        os.write(order.life, b"P" + struct.pack("=i", os.getpid()))
+        goes = os.read(order.life, 1) == b"G"
+    except OSError:
+        goes = False
+    if not goes:
         os._exit(0)
 
 

@@ -252,14 +252,8 @@ static int take_part(struct meeting *m, const struct identity *owner, bool *out_
     return code;
 }
 
-/* The failure that has just been put down is this rank's; identity: NULL, if it never came. */
-static int blame(uint32_t rank, const struct identity *identity, int code) {
-    struct muster_failure failure = status_no_failure();
-    failure.rank = failure.root_rank = rank;
-    if (identity) {
-        failure.pid = identity->pid;
-        (void)str_format(failure.host, sizeof failure.host, "%s", identity->host_name);
-    }
+int bootstrap_blame(uint32_t rank, const struct identity *identity, int code) {
+    struct muster_failure failure = identity_blame(rank, identity);
     if (code == MUSTER_ETIMEOUT) {
         status_add_missing(&failure, rank);
     }
@@ -282,7 +276,7 @@ static int no_rank_0(const struct meeting *m) {
                           "rank 0 did not come in time; an earlier rank 0 (pid %d on host %s) has ended or met others",
                           (int)earlier.pid, earlier.host_name);
     }
-    return blame(0, NULL, MUSTER_ETIMEOUT);
+    return bootstrap_blame(0, NULL, MUSTER_ETIMEOUT);
 }
 
 static int follow(struct meeting *m) {
@@ -331,7 +325,7 @@ static int find_locals(const struct meeting *m, struct bootstrap *bootstrap) {
                                "rank %u has ended while the group was made; another process has come in "
                                "its place",
                                ranks[i]);
-            code = blame(ranks[i], NULL, code);
+            code = bootstrap_blame(ranks[i], NULL, code);
         }
     }
     free(identities);

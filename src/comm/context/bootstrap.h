@@ -45,4 +45,8 @@ void bootstrap_done(struct bootstrap *bootstrap);
 char *bootstrap_list_ranks(uint32_t size, bool (*has)(const void *context, uint32_t rank), const void *context,
                            char *out, size_t max);
 
+/* The failure that this thread has just put down is that rank's, and if it is a time-out, it is the one that is
+ * missing. identity: NULL, if it never came. Returns `code`. */
+int bootstrap_blame(uint32_t rank, const struct identity *identity, int code);
+
 #endif

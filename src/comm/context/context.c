@@ -82,19 +82,6 @@ static int read_result(const struct muster_store_value *value, const char *key, 
     return 0;
 }
 
-/* The failure that has just been put down is this rank's. */
-static int blame(const struct context *context, const struct bootstrap_local *local, int code) {
-    struct muster_failure failure = status_no_failure();
-    failure.rank = failure.root_rank = local->rank;
-    failure.pid = local->identity.pid;
-    (void)str_format(failure.host, sizeof failure.host, "%s", context_host_name(context, local->rank));
-    if (code == MUSTER_ETIMEOUT) {
-        status_add_missing(&failure, local->rank);
-    }
-    status_note(&failure);
-    return code;
-}
-
 int context_get_result(const struct context *context, const char *key, uint32_t root_rank, int64_t deadline_ns,
                        void *data, size_t len) {
     const struct bootstrap_local *from = &context->bootstrap.locals[context_local_of(context, root_rank)];
@@ -107,12 +94,12 @@ int context_get_result(const struct context *context, const char *key, uint32_t 
         if (code == MUSTER_ETIMEOUT && !was_alive) {
             code =
                 status_fail(MUSTER_EPEER, "rank %u (pid %d on this host) is gone", root_rank, (int)from->identity.pid);
-            return blame(context, from, code);
+            return bootstrap_blame(root_rank, &from->identity, code);
         }
         if (code == MUSTER_ETIMEOUT && left_ms == 0) {
             code = status_fail(code, "rank %u (pid %d on this host) did not make its shared memory in time", root_rank,
                                (int)from->identity.pid);
-            return blame(context, from, code);
+            return bootstrap_blame(root_rank, &from->identity, code);
         }
     }
     code = code ? code : read_result(&value, key, data, len);

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "base/str.h"
 #include "comm/context/verdict.h"
 #include "comm/host/monitor.h"
 
@@ -42,14 +41,11 @@ static int64_t pace(const struct leader *leader, uint32_t rank) {
 static int decide_for(const struct leader *leader, const struct comm_kv *kv, const char *key,
                       struct muster_store_value *out) {
     char sentence[256];
-    struct muster_failure record = status_no_failure();
+    const struct muster_failure record = identity_blame(0, &leader->identity);
     uint8_t bytes[VERDICT_FAILURE_BYTES_MAX];
     (void)snprintf(sentence, sizeof sentence,
                    "its process (pid %d on host %s) has ended before it had told who is on which host",
                    (int)leader->identity.pid, leader->identity.host_name);
-    record.rank = record.root_rank = 0;
-    record.pid = leader->identity.pid;
-    (void)str_format(record.host, sizeof record.host, "%s", leader->identity.host_name);
     size_t len = verdict_encode_failure(MUSTER_EPEER, sentence, &record, bytes);
     return kv->set_if_absent(kv->context, key, bytes, len, out);
 }

@@ -215,3 +215,13 @@ int identity_decode(const uint8_t *data, size_t len, struct identity *out) {
     *out = identity;
     return 0;
 }
+
+struct muster_failure identity_blame(uint32_t rank, const struct identity *identity) {
+    struct muster_failure failure = status_no_failure();
+    failure.rank = failure.root_rank = rank;
+    if (identity) {
+        failure.pid = identity->pid;
+        (void)str_format(failure.host, sizeof failure.host, "%s", identity->host_name);
+    }
+    return failure;
+}

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <muster/failure.h>
+
 enum {
     IDENTITY_HOST_NAME_BYTES = 64, /* terminator included */
     IDENTITY_ADDRESSES_MAX = 4,
@@ -57,5 +59,8 @@ bool identity_share_host(const struct identity *a, const struct identity *b);
 size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENCODED_BYTES_MAX]);
 /* MUSTER_EPROTOCOL: these bytes are no identity, or another version's. */
 int identity_decode(const uint8_t *data, size_t len, struct identity *out);
+
+/* A record (muster/failure.h) in which a rank is to blame: with where it runs, unless its identity is NULL. */
+struct muster_failure identity_blame(uint32_t rank, const struct identity *identity);
 
 #endif
