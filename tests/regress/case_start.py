@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import statistics
+import sys
 import threading
 import time
 
@@ -144,6 +145,25 @@ def stranger(behaviour):
         for peer in kept:
             peer.close()
         thread.join(5)
+
+
+def case_workers_meet_at_the_local_address():
+    """A job that meets on loopback serves its workers' store at --local-addr too, for that is their MASTER_ADDR. An address
+    that is not this machine's, or a name, is no error: the program may meet elsewhere."""
+    jobs.isolate()
+    run = f"import socket, os; socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])), {jobs.SOON_S})"
+    for backend in ("c10d", "muster", "standalone"):
+        for address in ("127.0.0.9", "localhost", socket.gethostname(), "10.9.9.9"):
+            here = address != "10.9.9.9"
+            endpoint = f"--rdzv-endpoint=127.0.0.1:{jobs.free_port()}"
+            where = ["--standalone"] if backend == "standalone" else [f"--rdzv-backend={backend}", endpoint]
+            code = run if here else "pass"
+            with jobs.Scratch() as scratch:
+                process = scratch.run("muster", *where, "--rdzv-id=x", "--nnodes=1", "--nproc-per-node=2", f"--local-addr={address}",
+                                      "--no-python", sys.executable, "-c", code)  # fmt: skip
+                process.expect(30, 0)
+                warned = "nothing can listen there" in process.err()
+                jobs.check(warned != here, f"{backend}, {address}: {'a' if warned else 'no'} warning\n{process.tail()}")
 
 
 def case_port_held_by_a_stranger():

@@ -103,7 +103,7 @@ int etcd_round_begin(struct etcd_rdzv *e) {
     struct exchange_result alone = {.global_world_size = workers, .role_world_size = workers};
     e->forming = true;
     etcd_link_own_address(etcd_v2_local_address(e->etcd, local) ? local : "", &e->rdzv->options, address);
-    int rc = e->rank == 0 ? worker_store_free_port(e->rdzv->loop, false, &port) : MUSTER_OK;
+    int rc = e->rank == 0 ? worker_store_free_port(e->rdzv->loop, (struct worker_store_place){0}, &port) : MUSTER_OK;
     if (rc == MUSTER_OK && e->count == 1) {
         (void)str_copy(alone.master_addr, sizeof alone.master_addr, address);
         alone.master_port = port;

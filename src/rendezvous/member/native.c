@@ -140,9 +140,11 @@ static int send_join(struct native *n) {
     bool is_done = n->part.phase == PARTICIPANT_BARRIER || n->part.phase == PARTICIPANT_ENDING;
     /* Also while the workers of a job that stops save: the next coordinator is told of the stop, and they use it. */
     bool keeps_store = is_done || n->part.phase == PARTICIPANT_MEMBER;
-    int rc = keeps_store ? MUSTER_OK
-                         : worker_store_prepare(n->part.rdzv->loop, native_reach_is_loopback(n), o->share_store,
-                                                n->secret ? &guard : NULL, &n->worker_store, &n->store_port);
+    int rc = keeps_store
+                 ? MUSTER_OK
+                 : worker_store_prepare(n->part.rdzv->loop,
+                                        (struct worker_store_place){native_reach_is_loopback(n), o->local_addr},
+                                        o->share_store, n->secret ? &guard : NULL, &n->worker_store, &n->store_port);
     if (rc != MUSTER_OK) {
         return rc;
     }

@@ -5,32 +5,68 @@
 #include <netinet/in.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
 
-int worker_store_open(uv_loop_t *loop, bool loopback, const struct worker_store_guard *guard, struct kv_server **out) {
-    static const char *const hosts[2][2] = {{"::", "0.0.0.0"}, {"127.0.0.1", "127.0.0.1"}};
-    int rc = MUSTER_OK;
-    for (int i = 0; i < 2; i++) {
-        struct net_addresses at;
-        (void)net_resolve_numeric(hosts[loopback][i], 0, &at);
-        const struct sockaddr *address = (const struct sockaddr *)&at.list[0].sockaddr;
-        struct kv_server_options options = {.addresses = &address,
-                                            .address_count = 1,
-                                            .is_guarded = guard != NULL,
-                                            .guest = guard ? guard->admission : NULL,
-                                            .allowed = guard ? guard->allowed : NULL};
-        rc = kv_server_create(loop, &options, out);
-        if (rc == MUSTER_OK || loopback) {
-            break; /* the second host is for kernels without IPv6 */
-        }
+#include <muster/status.h>
+
+/* The first of `at` is loopback's; the given address follows if it is another one. False: it is a name. */
+static bool add_local_addr(struct net_addresses *at, const char *local_addr) {
+    struct net_addresses given;
+    if (!local_addr) {
+        return true;
+    }
+    if (net_resolve_numeric(local_addr, 0, &given) != MUSTER_OK) {
+        return false;
+    }
+    bool is_localhost = given.count > 1; /* two addresses, of which the store has the first */
+    if (!is_localhost && strcmp(local_addr, "127.0.0.1") != 0) {
+        at->list[at->count++] = given.list[0];
+    }
+    return true;
+}
+
+static int serve(uv_loop_t *loop, const struct net_addresses *at, const struct worker_store_guard *guard,
+                 struct kv_server **out) {
+    const struct sockaddr *addresses[2];
+    for (size_t i = 0; i < at->count; i++) {
+        addresses[i] = (const struct sockaddr *)&at->list[i].sockaddr;
+    }
+    struct kv_server_options options = {.addresses = addresses,
+                                        .address_count = at->count,
+                                        .is_guarded = guard != NULL,
+                                        .guest = guard ? guard->admission : NULL,
+                                        .allowed = guard ? guard->allowed : NULL};
+    return kv_server_create(loop, &options, out);
+}
+
+int worker_store_open(uv_loop_t *loop, struct worker_store_place place, const struct worker_store_guard *guard,
+                      struct kv_server **out) {
+    struct net_addresses at;
+    (void)net_resolve_numeric("127.0.0.1", 0, &at);
+    bool everywhere = !place.loopback || !add_local_addr(&at, place.local_addr);
+    if (everywhere) {
+        (void)net_resolve_numeric("::", 0, &at);
+    }
+    int rc = serve(loop, &at, guard, out);
+    if (rc != MUSTER_OK && everywhere) { /* the kernel may have no IPv6 */
+        (void)net_resolve_numeric("0.0.0.0", 0, &at);
+        rc = serve(loop, &at, guard, out);
+    }
+    if (rc != MUSTER_OK && at.count > 1) { /* programs that meet elsewhere need not care */
+        log_warning(
+            "--local-addr=%s: nothing can listen there (%s): workers that connect to this MASTER_ADDR will fail",
+            place.local_addr, muster_detail());
+        at.count = 1;
+        rc = serve(loop, &at, guard, out);
     }
     return rc == MUSTER_OK ? rc : status_prefix(rc, "the workers' store cannot be hosted");
 }
 
-int worker_store_free_port(uv_loop_t *loop, bool loopback, uint16_t *out) {
+int worker_store_free_port(uv_loop_t *loop, struct worker_store_place place, uint16_t *out) {
     struct kv_server *probe;
-    int rc = worker_store_open(loop, loopback, NULL, &probe);
+    int rc = worker_store_open(loop, place, NULL, &probe);
     if (rc == MUSTER_OK) {
         *out = kv_server_port(probe);
         kv_server_close(probe);
@@ -38,16 +74,16 @@ int worker_store_free_port(uv_loop_t *loop, bool loopback, uint16_t *out) {
     return rc;
 }
 
-int worker_store_prepare(uv_loop_t *loop, bool loopback, bool is_shared, const struct worker_store_guard *guard,
-                         struct kv_server **store, uint16_t *port) {
+int worker_store_prepare(uv_loop_t *loop, struct worker_store_place place, bool is_shared,
+                         const struct worker_store_guard *guard, struct kv_server **store, uint16_t *port) {
     if (!is_shared) {
-        return worker_store_free_port(loop, loopback, port);
+        return worker_store_free_port(loop, place, port);
     }
     if (*store) {
         kv_server_reset(*store);
         return MUSTER_OK;
     }
-    int rc = worker_store_open(loop, loopback, guard, store);
+    int rc = worker_store_open(loop, place, guard, store);
     if (rc == MUSTER_OK) {
         *port = kv_server_port(*store);
     }

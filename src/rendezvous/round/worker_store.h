@@ -12,17 +12,25 @@ struct worker_store_guard {
     const struct net_ranges *allowed; /* borrowed until return */
 };
 
-/* Serves on a port of the kernel's choice: on loopback alone, or on every address. `guard`: NULL for everybody.
- * MUSTER_ESYSTEM, MUSTER_ENOMEM. */
-int worker_store_open(uv_loop_t *loop, bool loopback, const struct worker_store_guard *guard, struct kv_server **out);
+/* Where the store is served. A job whose nodes meet on loopback is served there, and at --local-addr, because that is
+ * the MASTER_ADDR that its workers are told. A name there could be any of this machine's addresses, so that all serve.
+ */
+struct worker_store_place {
+    bool loopback;          /* false: on every address */
+    const char *local_addr; /* borrowed until return; NULL: none given */
+};
+
+/* Serves on a port of the kernel's choice. `guard`: NULL for everybody. MUSTER_ESYSTEM, MUSTER_ENOMEM. */
+int worker_store_open(uv_loop_t *loop, struct worker_store_place place, const struct worker_store_guard *guard,
+                      struct kv_server **out);
 
 /* A port that is free now, for a store that a worker will host. */
-int worker_store_free_port(uv_loop_t *loop, bool loopback, uint16_t *out);
+int worker_store_free_port(uv_loop_t *loop, struct worker_store_place place, uint16_t *out);
 
 /* For another attempt of the workers: opens *store, which is empty then, or empties it, so that none of its keys or
  * connections reach the next one. With `is_shared` false a free port is found instead, for worker 0. */
-int worker_store_prepare(uv_loop_t *loop, bool loopback, bool is_shared, const struct worker_store_guard *guard,
-                         struct kv_server **store, uint16_t *port);
+int worker_store_prepare(uv_loop_t *loop, struct worker_store_place place, bool is_shared,
+                         const struct worker_store_guard *guard, struct kv_server **store, uint16_t *port);
 
 /* The numeric address by which others reach this machine, when the connection to the store does not tell:
  * the first address of an interface that is up and not loopback, IPv4 before IPv6; "127.0.0.1" without one. */

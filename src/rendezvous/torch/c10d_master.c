@@ -65,11 +65,12 @@ void c10d_master_reset(struct c10d *c) {
 }
 
 int c10d_master_host(struct c10d *c, uint16_t *out_port) {
-    bool loopback = c10d_store_is_loopback(c);
-    if (!c->rdzv->options.share_store) {
-        return worker_store_free_port(c->rdzv->loop, loopback, out_port);
+    const struct rdzv_options *o = &c->rdzv->options;
+    struct worker_store_place place = {c10d_store_is_loopback(c), o->local_addr};
+    if (!o->share_store) {
+        return worker_store_free_port(c->rdzv->loop, place, out_port);
     }
-    int rc = c->worker_store ? MUSTER_OK : worker_store_open(c->rdzv->loop, loopback, NULL, &c->worker_store);
+    int rc = c->worker_store ? MUSTER_OK : worker_store_open(c->rdzv->loop, place, NULL, &c->worker_store);
     if (rc == MUSTER_OK) {
         *out_port = kv_server_port(c->worker_store);
     }
