@@ -87,7 +87,7 @@ def case_mixed_arrival_of_a_first_rank():
 
     def test(scratch, kinds):
         pair = Pair(scratch, kinds, options=FAST, **gloo(scratch))
-        pair.start(0, options=["--local-addr=localhost"])  # sorts behind 127.0.0.1
+        pair.start(0, local_addr="127.0.0.9")
         pair.expect_world(2, CHANGE_S, 0, "formed")
         mark = scratch.channel.mark()
         pair.start(1)
@@ -100,23 +100,26 @@ def case_mixed_arrival_of_a_first_rank():
 
 def case_mixed_third_node():
     """A job of both kinds takes in a third node. A torchrun that stays rank 0 does not publish its address again, and one
-    that stays a member does not read the new rank 0's: the muster node tells the one, and keeps to the other's."""
+    that stays a member does not read the new rank 0's: the muster node tells the one, and keeps to the other's. (A torchrun
+    that comes as rank 0 to another torchrun is beyond its reach: the two never meet, with or without it.)"""
     jobs.need_torch()
     jobs.isolate()
-    for kinds, last_options in (
-        (("torchrun", "muster", "torchrun"), ()),
-        (("muster", "torchrun", "muster"), ["--local-addr=127.0.0.1"]),  # sorts first: the newcomer is rank 0
-    ):
-        print(f"{', '.join(kinds[:2])}, then {kinds[2]}", flush=True)
+    for kinds, newcomers_rank in ((("torchrun", "muster", "torchrun"), 2), (("muster", "torchrun", "muster"), 0)):
+        print(f"{', '.join(kinds[:2])}, then {kinds[2]} as group rank {newcomers_rank}", flush=True)
         with jobs.Scratch() as scratch:
-            pair = Pair(scratch, kinds, nnodes="2:3", options=[*FAST, "--local-addr=localhost"], **gloo(scratch))
+            pair = Pair(scratch, kinds, nnodes="2:3", options=FAST, **gloo(scratch))
+            if newcomers_rank == 0:
+                pair.addresses = ["127.0.0.2", "127.0.0.3", "127.0.0.1"]
             agent = pair.start(0)
             jobs.wait_port(pair.port, agent, 60)
             pair.start(1)
             pair.expect_world(4, CHANGE_S, 0, "formed")
             mark = scratch.channel.mark()
-            pair.start(2, options=last_options)
-            finish(pair, pair.expect_world(6, CHANGE_S, mark, "formed"))
+            pair.start(2)
+            formed = pair.expect_world(6, CHANGE_S, mark, "formed")
+            ranks = {s.group for s in pair.workers_of(formed, "C")}
+            jobs.check(BACKEND == "etcd" or ranks == {newcomers_rank}, f"C has another rank: {formed}")  # legacy: by arrival
+            finish(pair, formed)
 
 
 def case_mixed_departure():

@@ -409,9 +409,21 @@ class Process:
         if self.name.startswith("torchrun"):
             timeout_s *= 4  # it loads PyTorch in every process: a minute of a busy core
         code = self.wait(timeout_s)
+        if code is None and isinstance(self.popen, ForkedTorchrun):
+            self.show_stacks()
         check(code is not None, f"{self.name} still runs after {timeout_s} s\n{self.tail()}")
         check(not codes or code in codes, f"{self.name} ended with {code}, expected {codes}\n{self.tail()}")
         return code
+
+    def show_stacks(self):
+        """Where it hangs: a torchrun that torch_template.py forked writes its threads' stacks into its stderr."""
+        with open(f"/proc/{self.pid}/status", encoding="utf-8") as status:
+            print("".join(line for line in status if line.startswith(("State", "Sig", "Shd"))), flush=True)
+        self.signal(signal.SIGRTMAX)
+        deadline = time.monotonic() + SOON_S
+        while "most recent call first" not in self.err() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        print(self.err(), flush=True)
 
     def wait_line(self, pattern, timeout_s, times=1):
         """Waits until lines of its stderr match `pattern` so often. Polls: a file tells nobody."""

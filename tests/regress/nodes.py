@@ -20,20 +20,23 @@ def gloo(scratch):
 
 class Pair:
     """Agents of one job on loopback, each with two workers; `kinds` says which launcher each one is. hub: each on a machine of
-    its own, called A and B."""
+    its own, called A and B.
+
+    Each agent has an address of its own, by which it is ranked: A before B before C. With one address for all, the process
+    ids would decide, and these wrap around at any moment."""
 
     def __init__(self, scratch, kinds=("muster", "muster"), nnodes="1:2", options=(), worker=None, endpoint=None, backend=BACKEND, env=None, hub=None):
         self.scratch = scratch
         self.channel = scratch.channel
         self.kinds = kinds
         self.hub = hub
-        self.addresses = [f"10.77.0.{number}" if hub else "127.0.0.1" for number in (1, 2, 254)]
-        self.etcd = etcd.Etcd(scratch, address=self.addresses[2]) if backend.startswith("etcd") else None
+        self.addresses = [f"10.77.0.{number}" if hub else f"127.0.0.{number}" for number in (1, 2, 3)]
+        etcd_address = "10.77.0.254" if hub else "127.0.0.1"
+        self.etcd = etcd.Etcd(scratch, address=etcd_address) if backend.startswith("etcd") else None
         self.backend = backend.removesuffix("3") if backend == "muster3" else backend
         self.port = self.etcd.port if self.etcd else jobs.free_port()
         ports = [self.port] + [jobs.free_port() for _ in range(2 if backend == "muster3" else 0)]
-        first = self.addresses[2] if self.etcd else self.addresses[0]
-        hosts = [first, *self.addresses[1:]]
+        hosts = [etcd_address] if self.etcd else self.addresses
         self.endpoint = endpoint or ",".join(f"{host}:{port}" for host, port in zip(hosts, ports))
         for index, name in enumerate("AB" if hub else ""):
             hub.add(name, self.addresses[index])
@@ -44,9 +47,10 @@ class Pair:
         self.agents = {}
 
     def start(self, index, name=None, stamped=False, options=(), local_addr=True):
-        """Starts agent number `index` (0 = A). The rank follows the process id, also where local_addr is None."""
+        """Starts agent number `index` (0 = A). local_addr: in place of its own address; None: without one, so that the rank
+        follows the process id."""
         name = name or "ABC"[index]
-        local_addr = local_addr and self.addresses[index if self.hub else 0]
+        local_addr = self.addresses[index] if local_addr is True else local_addr
         self.agents[name] = self.scratch.run(
             self.kinds[index],
             f"--nnodes={self.nnodes}",
