@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -162,6 +163,7 @@ int main(void) {
     (void)sigemptyset(&set);
     (void)sigaddset(&set, SIGCHLD);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
+        perror("reaper_test cannot take orphans");
         return 1;
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
