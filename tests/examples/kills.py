@@ -94,7 +94,7 @@ class Team:
     def _start(self, host):
         meet = ["--standalone"] if self.layout.hosts == 1 else [
             f"--nnodes={self.layout.hosts}", f"--rdzv-backend={self.layout.backend}", f"--rdzv-endpoint={','.join(self.ports)}",
-            "--rdzv-id=kills", "--local-addr=127.0.0.1"]
+            "--rdzv-id=kills", trainers.address(host)]
         launcher = subprocess.Popen(
             [trainers.MUSTER, "run", *meet, f"--nproc-per-node={self.layout.per_host}", *self.options, "--no-python", *self.command],
             env=dict(trainers.ENVIRONMENT, MUSTER_HOST_ID=str(host)), text=True, errors="replace", stdin=subprocess.DEVNULL,

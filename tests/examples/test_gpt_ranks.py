@@ -99,13 +99,13 @@ def nodes_join_and_leave():
     with socket.socket() as held, tempfile.TemporaryDirectory() as folder:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node may listen there, and the kernel gives it to nobody else
         held.bind(("127.0.0.1", 0))
-        node = [trainers.MUSTER, "run", "--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-backend=c10d",
+        node = ["--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-backend=c10d",
                 f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1", *ASK_FIRST, "--no-python",
                 trainers.program("gpt"), *options, f"--snapshot={folder}/snapshots"]
-        with trainers.Launcher(node) as stays:
+        with trainers.Launcher([trainers.MUSTER, "run", trainers.address(0), *node]) as stays:
             stays.wait_for(r"^rank 0 of 1: ")
             wait_for_step(stays, 40)
-            with trainers.Launcher(node) as leaves:
+            with trainers.Launcher([trainers.MUSTER, "run", trainers.address(1), *node]) as leaves:
                 leaves.wait_for(r"^rank 1 of 2: ")
                 stays.wait_for(r"^rank 0 of 2: ")
                 stays.wait_for(r"^from step [1-9]\d*, which was in memory: ")

@@ -54,19 +54,23 @@ def gpt_in_one_job_that_grows_and_shrinks():
     with socket.socket() as held, tempfile.TemporaryDirectory() as folder:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node may listen there, and the kernel gives it to nobody else
         held.bind(("127.0.0.1", 0))
-        node = [trainers.MUSTER, "run", "--nnodes=1:4", "--nproc-per-node=1", *RESTARTS, "--rdzv-backend=c10d",
+        node = ["--nnodes=1:4", "--nproc-per-node=1", *RESTARTS, "--rdzv-backend=c10d",
                 f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1",
                 "--preempt-signal=SIGUSR1", "--no-python", trainers.program("gpt"), *GPT, "--steps=900000",
                 f"--snapshot={folder}/parts"]
-        with trainers.Launcher(node) as stays:
+
+        def started(number):
+            return trainers.Launcher([trainers.MUSTER, "run", trainers.address(number), *node])
+
+        with started(0) as stays:
             train_for_a_while(stays)
-            with trainers.Launcher(node), trainers.Launcher(node) as third, trainers.Launcher(node) as fourth:
+            with started(1), started(2) as third, started(3) as fourth:
                 went_on(stays, 4)
                 for leaves in (third, fourth):
                     leaves.process.terminate()
                     leaves.finish()
                 went_on(stays, 2)
-                with trainers.Launcher(node):
+                with started(4):
                     os.kill(went_on(stays, 3), signal.SIGKILL)
                     went_on(stays, 3)
                     stays.process.send_signal(signal.SIGUSR1)

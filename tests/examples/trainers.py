@@ -111,6 +111,12 @@ def assert_same_bits(one, other):
     assert not different, f"different bits in {different}"
 
 
+def address(number):
+    """The option of `muster run` that makes a node of this machine the node with this number. Nodes are ranked by their addresses;
+    with one address for all, the process ids would decide, and these wrap around."""
+    return f"--local-addr=127.0.0.{1 + number}"
+
+
 class Launcher:
     """A launcher whose lines are read one by one, and which ends with the test."""
 
