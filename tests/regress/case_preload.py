@@ -251,6 +251,25 @@ def case_preload_lets_tqdm_look_through_the_variables():
             job.finish()
 
 
+def case_preload_keeps_what_imports_set():
+    """Variables that a module sets, removes, or sets for a moment: the worker finds them as if it had imported the module itself."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        module(scratch, "sets", "import os\n"
+               "os.environ.setdefault('MINE_A', '1')\nos.environ.setdefault('MINE_B', '1')\nos.environ['MINE_C'] = '1'\n"
+               "del os.environ['MINE_D']\nos.environ['MINE_E'] = os.environ['MINE_E'] + '1'\n"
+               "os.environ['MINE_F'] = '1'\nassert os.environ['MINE_F'] == '1'\ndel os.environ['MINE_F']\n")
+        show = "sorted((name, text) for name, text in os.environ.items() if name.startswith('MINE_'))"
+        script = scratch.write("tells.py", f"import sets, os, sys\nprint({show}, file=sys.stderr, flush=True)\n"
+                               f"sys.argv[0] = {FACTS!r}\nexec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))\n")  # fmt: skip
+        wanted = [("MINE_A", "1"), ("MINE_B", "2"), ("MINE_C", "1"), ("MINE_E", "21")]
+        for preload in (None, "decimal,sets"):
+            job = Job(scratch, preload=preload, script=(script,), MINE_B="2", MINE_C="2", MINE_D="2", MINE_E="2")
+            jobs.check(all(map(warm, job.facts().values())) == bool(preload), f"with {preload}: not started so")
+            job.says(str(wanted), times=2)
+            job.finish()
+
+
 def case_preload_imports_anew_what_has_changed():
     """Between two attempts a module's file changes: no worker has the old one."""
     jobs.isolate()

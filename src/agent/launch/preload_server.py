@@ -41,7 +41,7 @@ def open_files():
 
 
 class Imports:
-    """What modules do to this process while they are imported: threads, descriptors, and which variables they read."""
+    """What modules do to this process while they are imported: threads, descriptors, and which variables they read and change."""
 
     def __init__(self):
         self.under_way = ["the interpreter"]  # modules, each imported by the one before it
@@ -51,6 +51,8 @@ class Imports:
         self.blamed_threads = []  # modules
         self.blamed_files = {}  # descriptor: (module, what)
         self.variables = {}  # name: module that has read it
+        self.before = {}  # the variables when the imports begin
+        self.changes = {}  # name: what an import has given it, or None
 
     def watched(self, usual):
         """A loader's method that creates or runs a module."""
@@ -96,6 +98,7 @@ class Imports:
         import sys
 
         done = []
+        self.before = dict(os.environb)
         machinery = importlib.machinery
         places = [(machinery.SourceFileLoader, "exec_module"), (machinery.SourcelessFileLoader, "exec_module"),
                   (machinery.ExtensionFileLoader, "exec_module"), (machinery.ExtensionFileLoader, "create_module"),
@@ -125,6 +128,8 @@ class Imports:
                     setattr(place, name, method)
                 else:
                     delattr(place, name)
+        after = dict(os.environb)
+        self.changes = {name: after.get(name) for name in self.before.keys() | after.keys() if self.before.get(name) != after.get(name)}
         self.look()
         return done
 
@@ -258,10 +263,11 @@ class Order:
             pass
 
     def refuse_other_environment(self, imports):
+        """Compared with what the imports found, for they may have changed it since."""
         import os
 
         for name, module in imports.variables.items():
-            here, there = os.environb.get(os.fsencode(name)), self.variables.get(os.fsencode(name))
+            here, there = imports.before.get(os.fsencode(name)), self.variables.get(os.fsencode(name))
             if name == "OMP_NUM_THREADS":
                 here, there = here or None, there or None
             if here != there and name != "LC_CTYPE":
@@ -402,8 +408,9 @@ def show_command(argv, variables):
     libc.prctl(35, 14, ctypes.byref(layout), ctypes.sizeof(layout), 0)
 
 
-def take_over(order):
-    """Streams, processors, environment, and the random numbers of modules that have drawn their seed."""
+def take_over(order, changes):
+    """Streams, processors, environment with what the imports have changed in it, and the random numbers of modules that have drawn
+    their seed."""
     import os
     import sys
 
@@ -415,6 +422,11 @@ def take_over(order):
     coerced = {b"LC_CTYPE": os.environb[b"LC_CTYPE"]} if b"LC_CTYPE" in os.environb else {}  # by the interpreter, PEP 538
     os.environ.clear()
     os.environb.update({**coerced, **order.variables})
+    for name, value in changes.items():
+        if value is None:
+            os.environb.pop(name, None)
+        else:
+            os.environb[name] = value
     show_command(order.argv, order.variables)
     random = sys.modules.get("numpy.random")  # Python's own does it by itself
     if random is not None:
@@ -477,7 +489,7 @@ def serve(names):
             os._exit(0)  # the next server imports anew
         mine = fork_all(channel, wanted, guardian) if wanted else None
         if mine is not None:
-            take_over(mine)
+            take_over(mine, imports.changes)
             return [os.fsdecode(item) for item in mine.argv]
         for order in orders:
             order.close()
