@@ -102,10 +102,10 @@ def nodes_join_and_leave():
         node = ["--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-backend=c10d",
                 f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1", *ASK_FIRST, "--no-python",
                 trainers.program("gpt"), *options, f"--snapshot={folder}/snapshots"]
-        with trainers.Launcher([trainers.MUSTER, "run", trainers.address(0), *node]) as stays:
+        with trainers.node(0, node) as stays:
             stays.wait_for(r"^rank 0 of 1: ")
             wait_for_step(stays, 40)
-            with trainers.Launcher([trainers.MUSTER, "run", trainers.address(1), *node]) as leaves:
+            with trainers.node(1, node) as leaves:
                 leaves.wait_for(r"^rank 1 of 2: ")
                 stays.wait_for(r"^rank 0 of 2: ")
                 stays.wait_for(r"^from step [1-9]\d*, which was in memory: ")

@@ -81,9 +81,9 @@ def one_joins_and_leaves(sharding):
                 "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1",
                 "--preempt-signal=SIGUSR1", "--no-python", trainers.program("gpt"), *kills.GPT, "--steps=1000000",
                 "--report-every=20", f"--sharding={sharding}", f"--snapshot={folder}"]
-        with trainers.Launcher([trainers.MUSTER, "run", trainers.address(0), *node]) as stays:
+        with trainers.node(0, node) as stays:
             stays.wait_for(r"^step 40/")
-            with trainers.Launcher([trainers.MUSTER, "run", trainers.address(1), *node]) as joins:
+            with trainers.node(1, node) as joins:
                 joins.wait_for(r"^rank [23] of 4: ")
                 joined = int(stays.wait_for(r"^from step (\d+), which was in memory: ")[1])
                 stays.wait_for(rf"^step {joined // 20 * 20 + 60}/")

@@ -20,7 +20,8 @@ FOUND = r"^from step (\d+), which was in memory: "
 
 def node(port, host, ranks, folder, *arguments):
     return ["env", f"MUSTER_HOST_ID={host}", trainers.MUSTER, "run", trainers.address("abc".index(host)), "--nnodes=1:4",
-            f"--nproc-per-node={ranks}", "--max-restarts=9", "--restart-backoff=0", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=last_call_timeout=1",
+            f"--nproc-per-node={ranks}", "--max-restarts=9", "--restart-backoff=0", "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=last_call_timeout=1",
             "--preempt-signal=SIGUSR1", "--no-python", trainers.program("gpt"), *kills.GPT, "--steps=1000000", "--report-every=1",
             "--sharding=fsdp", f"--snapshot={folder}", *arguments]
 

@@ -58,19 +58,15 @@ def gpt_in_one_job_that_grows_and_shrinks():
                 f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1",
                 "--preempt-signal=SIGUSR1", "--no-python", trainers.program("gpt"), *GPT, "--steps=900000",
                 f"--snapshot={folder}/parts"]
-
-        def started(number):
-            return trainers.Launcher([trainers.MUSTER, "run", trainers.address(number), *node])
-
-        with started(0) as stays:
+        with trainers.node(0, node) as stays:
             train_for_a_while(stays)
-            with started(1), started(2) as third, started(3) as fourth:
+            with trainers.node(1, node), trainers.node(2, node) as third, trainers.node(3, node) as fourth:
                 went_on(stays, 4)
                 for leaves in (third, fourth):
                     leaves.process.terminate()
                     leaves.finish()
                 went_on(stays, 2)
-                with started(4):
+                with trainers.node(4, node):
                     os.kill(went_on(stays, 3), signal.SIGKILL)
                     went_on(stays, 3)
                     stays.process.send_signal(signal.SIGUSR1)

@@ -148,6 +148,11 @@ class Launcher:
         return self.process.wait()
 
 
+def node(number, arguments):
+    """The launcher of one node of a job with several on this machine."""
+    return Launcher([MUSTER, "run", address(number), *arguments])
+
+
 def main(cases):
     """Runs the functions; prints one line each."""
     for case in cases:
