@@ -61,9 +61,14 @@ struct muster_group_options {
      * that waits for a call, and may block for a moment. */
     int (*interrupted)(void *context);
     void *interrupted_context;
+    /* What carries out the calls: "muster" (shared memory and TCP, always there), "mpi" (an MPI library, opened when
+     * asked for), or "auto", Muster's choice. NULL: the environment's MUSTER_ENGINE, else "auto"; of a group made from
+     * another one: its parent's engine. The same on all ranks. docs/engines.md says what each engine needs, and which
+     * calls it lacks. */
+    const char *engine;
 };
 #define MUSTER_GROUP_OPTIONS_INIT                                                                                      \
-    { sizeof(struct muster_group_options), MUSTER_GROUP_TIMEOUT_MS, NULL, NULL, NULL }
+    { sizeof(struct muster_group_options), MUSTER_GROUP_TIMEOUT_MS, NULL, NULL, NULL, NULL }
 
 /* Makes the group of all ranks. The environment says who they are and where they meet:
  * - MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, set by muster run, by torchrun or by hand
@@ -138,6 +143,11 @@ uint32_t muster_group_host_count(const struct muster_group *group);
 uint32_t muster_group_host_of(const struct muster_group *group, uint32_t rank);
 uint32_t muster_group_local_rank(const struct muster_group *group);
 uint32_t muster_group_local_size(const struct muster_group *group);
+
+/* The engine that carries out the group's calls: "muster", "mpi"; "solo" of a group of one rank. And why it is this
+ * one, as part of a sentence: "one host, whose memory all ranks share". Valid as long as the group. */
+const char *muster_group_engine(const struct muster_group *group);
+const char *muster_group_engine_reason(const struct muster_group *group);
 
 /* MUSTER_OK while the group works, else the code it failed with, whose sentence muster_detail() then has. Any thread.
  */

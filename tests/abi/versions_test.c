@@ -29,7 +29,7 @@ static void group_options(void **state) {
         size_t size;
         int64_t timeout_ms;
     } older = {sizeof older, 5000};
-    NEWER(muster_group_options) newer = {{sizeof newer, 5000, "newer", NULL, NULL}, 0};
+    NEWER(muster_group_options) newer = {{sizeof newer, 5000, "newer", NULL, NULL, NULL}, 0};
     struct muster_group *made = NULL;
     assert_int_equal(muster_group_create_env((const struct muster_group_options *)(const void *)&older, &made), 0);
     assert_string_equal(muster_group_name(made), "world");

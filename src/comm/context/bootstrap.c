@@ -15,6 +15,7 @@
 #include "comm/context/generation.h"
 #include "comm/context/leader.h"
 #include "comm/context/verdict.h"
+#include "comm/engine/engine_choice.h"
 #include "comm/host/beacon.h"
 
 enum {
@@ -98,13 +99,15 @@ static bool is_one_node(uint32_t size) {
 }
 
 /* *out_beacon: of rank 0, to be closed when it has told; -1: none. */
-static int make_record(struct meeting *m, uint64_t choice_hash, int *out_beacon) {
+static int make_record(struct meeting *m, const struct bootstrap_terms *terms, int *out_beacon) {
     *out_beacon = -1;
     identity_of_this_process(&m->own);
     if (getrandom(&m->own.token, sizeof m->own.token, 0) != (ssize_t)sizeof m->own.token) {
         return status_fail_errno(errno, "random bytes");
     }
-    m->own.choice_hash = choice_hash;
+    m->own.choice_hash = terms->choice_hash;
+    m->own.engine_wish = terms->engine_wish;
+    m->own.engine_facts = terms->engine_facts;
     *out_beacon = m->rank == 0 && m->size > 1 ? beacon_light(is_one_node(m->size), &m->own) : -1;
     m->record_len = identity_encode(&m->own, m->record);
     return 0;
@@ -143,6 +146,24 @@ static int name_missing(const struct meeting *m) {
     return MUSTER_ETIMEOUT;
 }
 
+/* What rank `rank` has otherwise than rank 0. */
+static int compare_terms(const struct identity *first, const struct identity *own, uint32_t rank) {
+    if (own->choice_hash != first->choice_hash) {
+        return status_fail(MUSTER_EINVAL,
+                           "rank %u has another table of algorithms than rank 0: MUSTER_CHOICE_FILE must name files "
+                           "with the same contents on all ranks",
+                           rank);
+    }
+    return own->engine_wish == first->engine_wish
+               ? 0
+               : status_fail(
+                     MUSTER_EINVAL,
+                     "rank %u asks for the engine '%s', rank 0 for '%s': muster_group_options and MUSTER_ENGINE "
+                     "must say the same on all ranks",
+                     rank, engine_kind_name((enum engine_kind)own->engine_wish),
+                     engine_kind_name((enum engine_kind)first->engine_wish));
+}
+
 /* The topology, and the members' tokens. */
 static int compute(struct meeting *m) {
     uint32_t *ranks = calloc(m->size, sizeof *ranks);
@@ -159,13 +180,7 @@ static int compute(struct meeting *m) {
     }
     for (uint32_t rank = 0; code == 0 && rank < m->size; rank++) {
         m->verdict.tokens[rank] = identities[rank].token;
-        if (identities[rank].choice_hash != identities[0].choice_hash) {
-            code =
-                status_fail(MUSTER_EINVAL,
-                            "rank %u has another table of algorithms than rank 0: MUSTER_CHOICE_FILE must name files "
-                            "with the same contents on all ranks",
-                            rank);
-        }
+        code = compare_terms(&identities[0], &identities[rank], rank);
     }
     code = code ? code : topology_compute(identities, m->size, &m->verdict.topology);
     free(identities);
@@ -339,12 +354,12 @@ void bootstrap_done(struct bootstrap *bootstrap) {
     *bootstrap = (struct bootstrap){0};
 }
 
-int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, uint64_t choice_hash, int64_t deadline_ns,
-                  struct bootstrap *out) {
+int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, const struct bootstrap_terms *terms,
+                  int64_t deadline_ns, struct bootstrap *out) {
     struct meeting m = {.kv = kv, .rank = rank, .size = size, .deadline_ns = deadline_ns};
     struct bootstrap bootstrap = {0};
     int beacon = -1;
-    int code = make_record(&m, choice_hash, &beacon);
+    int code = make_record(&m, terms, &beacon);
     if (code == 0 && rank == 0) {
         code = decide(&m);
     }

@@ -34,11 +34,18 @@ struct bootstrap {
     uint32_t token; /* rank 0's: keys below "generation-token/" belong to these processes alone */
 };
 
-/* Blocks until all are there. choice_hash: of this process's table of algorithms; ranks with different ones cannot work
- * together. deadline_ns: monotonic. Errors: MUSTER_EINVAL (different tables), MUSTER_ETIMEOUT (the sentence names ranks
- * that did not come), MUSTER_EPEER (a rank died meanwhile), MUSTER_EPROTOCOL, MUSTER_ENOMEM, those of the store. */
-int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, uint64_t choice_hash, int64_t deadline_ns,
-                  struct bootstrap *out);
+/* What ranks must agree about, or tell each other, before they can work together. */
+struct bootstrap_terms {
+    uint64_t choice_hash; /* of this process's table of algorithms */
+    uint8_t engine_wish;  /* enum engine_kind: which engine it asks for */
+    uint8_t engine_facts; /* what it knows for the choice; the topology has what all know */
+};
+
+/* Blocks until all are there. deadline_ns: monotonic. Errors: MUSTER_EINVAL (different tables or wishes),
+ * MUSTER_ETIMEOUT (the sentence names ranks that did not come), MUSTER_EPEER (a rank died meanwhile), MUSTER_EPROTOCOL,
+ * MUSTER_ENOMEM, those of the store. */
+int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, const struct bootstrap_terms *terms,
+                  int64_t deadline_ns, struct bootstrap *out);
 void bootstrap_done(struct bootstrap *bootstrap);
 
 /* "0, 3-5, 9 and 12 more": the ranks for which `has(context, rank)`, for messages. Pure. Returns `out`. */

@@ -1,6 +1,7 @@
 /* The meeting of ranks over a key-value store in memory: how many operations it takes, what it finds, and what becomes
  * of it when an operation fails. Ranks are threads here. */
 #include "comm/context/bootstrap.h"
+#include "comm/engine/engine_choice.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -166,7 +167,7 @@ struct part {
     struct view view;
     uint32_t rank, size;
     int64_t timeout_ms;
-    uint64_t choice_hash;
+    struct bootstrap_terms terms;
     int code;
     char detail[MUSTER_DETAIL_MAX];
     struct muster_failure failure;
@@ -177,7 +178,7 @@ static void *take_part(void *argument) {
     struct part *part = argument;
     struct comm_kv kv = {&part->view, table_set, table_get, table_multi_get, table_set_if_absent, table_remove};
     int64_t deadline_ns = clock_deadline_ns(clock_monotonic_ns(), part->timeout_ms);
-    part->code = bootstrap_run(&kv, part->rank, part->size, part->choice_hash, deadline_ns, &part->bootstrap);
+    part->code = bootstrap_run(&kv, part->rank, part->size, &part->terms, deadline_ns, &part->bootstrap);
     (void)snprintf(part->detail, sizeof part->detail, "%s", part->code ? muster_detail() : "");
     part->failure = status_failure();
     return NULL;
@@ -285,11 +286,38 @@ static void rank_0_may_be_missing(void **state) {
 static void different_tables_of_algorithms_are_refused(void **state) {
     (void)state;
     struct scene *scene = scene_create(3, PATIENCE_MS);
-    scene->parts[2].choice_hash = 17;
+    scene->parts[2].terms.choice_hash = 17;
     meet(scene, 3, 0);
     for (uint32_t rank = 0; rank < 3; rank++) {
         assert_int_equal(scene->parts[rank].code, MUSTER_EINVAL);
         assert_non_null(strstr(scene->parts[rank].detail, "rank 2 has another table"));
+    }
+    scene_free(scene);
+}
+
+static void different_wishes_for_an_engine_are_refused(void **state) {
+    (void)state;
+    struct scene *scene = scene_create(3, PATIENCE_MS);
+    scene->parts[1].terms.engine_wish = ENGINE_MPI;
+    meet(scene, 3, 0);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        assert_int_equal(scene->parts[rank].code, MUSTER_EINVAL);
+        assert_non_null(strstr(scene->parts[rank].detail, "rank 1 asks for the engine 'mpi', rank 0 for 'auto'"));
+    }
+    scene_free(scene);
+}
+
+static void all_know_what_all_ranks_know_of_engines(void **state) {
+    (void)state;
+    struct scene *scene = scene_create(3, PATIENCE_MS);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        scene->parts[rank].terms.engine_facts =
+            (uint8_t)(ENGINE_FACT_FABRIC | (rank == 1 ? 0 : ENGINE_FACT_MPI_STARTED));
+    }
+    meet(scene, 3, 0);
+    for (uint32_t rank = 0; rank < 3; rank++) {
+        assert_int_equal(scene->parts[rank].code, 0);
+        assert_int_equal(scene->parts[rank].bootstrap.topology.engine_facts, ENGINE_FACT_FABRIC);
     }
     scene_free(scene);
 }
@@ -523,6 +551,8 @@ int main(void) {
         cmocka_unit_test(the_missing_are_named_to_all),
         cmocka_unit_test(rank_0_may_be_missing),
         cmocka_unit_test(different_tables_of_algorithms_are_refused),
+        cmocka_unit_test(different_wishes_for_an_engine_are_refused),
+        cmocka_unit_test(all_know_what_all_ranks_know_of_engines),
         cmocka_unit_test(a_failing_store_is_an_error),
         cmocka_unit_test(the_end_of_a_distant_rank_0_is_noticed),
         cmocka_unit_test(what_a_distant_rank_0_has_told_counts),

@@ -258,9 +258,9 @@ int context_create(const struct context_config *config, int64_t deadline_ns, str
     if (code == 0 && choice_file && *choice_file) {
         code = choice_load(choice_file, &context->choice);
     }
-    code = code ? code
-                : bootstrap_run(&context->kv, config->rank, config->size, choice_hash(context->choice), deadline_ns,
-                                &context->bootstrap);
+    const struct bootstrap_terms terms = {choice_hash(context->choice), config->engine_wish, config->engine_facts};
+    code =
+        code ? code : bootstrap_run(&context->kv, config->rank, config->size, &terms, deadline_ns, &context->bootstrap);
     code = code ? code : enter_generation(context);
     if (code) {
         context_free(context);

@@ -92,6 +92,7 @@ struct context_config {
     const char *name;           /* of the root group: keys go under "muster/`name`/`size`-ranks/" */
     uint32_t rank, size;
     bool logs_calls;                   /* debug_start() */
+    uint8_t engine_wish, engine_facts; /* struct bootstrap_terms */
     const struct context_hooks *hooks; /* borrowed as long as the context lives */
     int (*interrupted)(void *context); /* muster_group_options; NULL: none */
     void *interrupted_context;

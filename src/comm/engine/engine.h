@@ -15,13 +15,19 @@
 #include "comm/engine/call.h"
 
 struct engine;
+struct engine_messages;
 
 /* Of start() and test(). Negative: the call has failed. */
 enum { ENGINE_DONE = 0, ENGINE_UNDER_WAY = 1 };
 
 /* Functions that are NULL: the engine needs none, or has nothing to say. */
 struct engine_table {
-    const char *name; /* "muster", "solo": for logs and for people who choose */
+    const char *name; /* "muster", "mpi", "solo": for logs and for people who choose */
+
+    /* Sets the engine up together with all other members of the group, which have attached. Called once, before the
+     * first call; blocks until the deadline at most. It gives up, with a detail, when the group's waiter says so, and
+     * whatever it has begun is then left alone by free(). MUSTER_EUNSUPPORTED: this engine cannot serve this group. */
+    int (*connect)(struct engine *engine, int64_t deadline_ns);
 
     /* Starts call `number`; its buffers and arrays are borrowed until it has ended. ENGINE_DONE: it has been carried
      * out. ENGINE_UNDER_WAY: test() will tell. Errors: MUSTER_EMISMATCH, MUSTER_ETIMEOUT (without a detail: the group
@@ -44,6 +50,8 @@ struct engine_table {
     uint64_t (*steps)(const struct engine *engine, uint32_t local);
     const char *(*algorithm)(const struct engine *engine);
     int64_t (*arrived_ns)(const struct engine *engine);
+
+    const struct engine_messages *messages; /* sends and receives (message.h); NULL: a group of one has none */
 
     void (*free)(struct engine *engine); /* no call is under way; NULL is no engine */
 };

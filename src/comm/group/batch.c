@@ -161,12 +161,12 @@ static int run_collectives(struct muster_group *group, struct batch *batch, int6
 
 /* Posts every message. *out_count: how many are under way, also after a failure. */
 static int post_messages(struct muster_group *group, const struct batch *batch, struct message *messages,
-                         struct p2p_request **requests, size_t *out_count) {
+                         struct comm_message **bodies, size_t *out_count) {
     int code = 0;
     *out_count = 0;
     for (size_t i = 0; code == 0 && i < batch->count; i++) {
         if (batch->calls[i].is_message) {
-            requests[*out_count] = &messages[*out_count].request;
+            bodies[*out_count] = &messages[*out_count].body;
             code = message_post(group, &batch->calls[i].message, &messages[*out_count]);
             *out_count += code ? 0 : 1;
         }
@@ -174,9 +174,9 @@ static int post_messages(struct muster_group *group, const struct batch *batch, 
     return code;
 }
 
-static int finish_messages(struct muster_group *group, struct message *messages, struct p2p_request *const *requests,
+static int finish_messages(struct muster_group *group, struct message *messages, struct comm_message *const *bodies,
                            size_t count) {
-    int code = p2p_wait(group->context->p2p, &group->message_waiter, requests, count, messages[count - 1].deadline_ns);
+    int code = messages_wait(group, bodies, count, messages[count - 1].deadline_ns);
     int first = 0;
     for (size_t i = 0; i < count; i++) {
         int finished = message_finish(group, &messages[i], code);
@@ -196,9 +196,9 @@ static int fail_alone(struct muster_group *group, int code) {
 int batch_run(struct muster_group *group, struct batch *batch, int64_t timeout_ns) {
     size_t room = batch->message_count ? batch->message_count : 1, posted = 0;
     struct message *messages = calloc(room, sizeof *messages);
-    struct p2p_request **requests = calloc(room, sizeof *requests);
-    int code = messages && requests ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %zu messages", room);
-    code = code ? code : post_messages(group, batch, messages, requests, &posted);
+    struct comm_message **bodies = calloc(room, sizeof(struct comm_message *));
+    int code = messages && bodies ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %zu messages", room);
+    code = code ? code : post_messages(group, batch, messages, bodies, &posted);
     code = code ? code : run_collectives(group, batch, timeout_ns);
     if (code && !failure_is_set(&group->failure)) {
         code = fail_alone(group, code);
@@ -208,10 +208,10 @@ int batch_run(struct muster_group *group, struct batch *batch, int64_t timeout_n
         char detail[MUSTER_DETAIL_MAX];
         (void)str_copy(detail, sizeof detail, muster_detail());
         const struct muster_failure record = status_failure();
-        int finished = finish_messages(group, messages, requests, posted);
+        int finished = finish_messages(group, messages, bodies, posted);
         code = code ? status_restore(code, detail, &record) : finished;
     }
-    free(requests);
+    free(bodies);
     free(messages);
     return code;
 }

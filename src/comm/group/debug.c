@@ -77,9 +77,10 @@ void debug_context(const struct context *context) {
 }
 
 void debug_group(const struct muster_group *group) {
-    log_info("group '%s' (id %u): rank %u of %u, %u on this host, %u host%s, engine %s; time-out %.3f s", group->name,
-             group->id, group->rank, group->size, group->local_count, group->host_count,
-             group->host_count == 1 ? "" : "s", group->engine->table->name, (double)group->timeout_ns / 1e9);
+    log_info("group '%s' (id %u): rank %u of %u, %u on this host, %u host%s, engine %s (%s); time-out %.3f s",
+             group->name, group->id, group->rank, group->size, group->local_count, group->host_count,
+             group->host_count == 1 ? "" : "s", group->engine->table->name, group->engine_reason,
+             (double)group->timeout_ns / 1e9);
 }
 
 void debug_failure(const struct muster_group *group) {

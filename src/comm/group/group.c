@@ -48,6 +48,14 @@ uint32_t muster_group_local_size(const struct muster_group *group) {
     return is_group(group) ? group->local_count : 0;
 }
 
+const char *muster_group_engine(const struct muster_group *group) {
+    return is_group(group) ? group->engine->table->name : "";
+}
+
+const char *muster_group_engine_reason(const struct muster_group *group) {
+    return is_group(group) ? group->engine_reason : "";
+}
+
 /* ---- state ---- */
 
 int muster_group_status(struct muster_group *group) {

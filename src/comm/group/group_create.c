@@ -71,17 +71,32 @@ static int fail_to_create(const struct context_config *config, int code) {
     return code;
 }
 
+/* Before anything was made. */
+static int refuse(const struct context_config *config, int code) {
+    if (config->owns_store) {
+        muster_store_close(config->store);
+    }
+    return fail_to_create(config, code);
+}
+
 static int create(const struct context_config *config, const struct muster_group_options *options, int64_t deadline_ns,
                   struct muster_group **out) {
     int64_t timeout_ns = group_timeout_ns(options->timeout_ms);
     struct context *context = NULL;
     struct muster_group *group = NULL;
     struct context_config full = *config;
+    enum engine_kind wish;
     full.logs_calls = debug_start(config->rank);
+    int code = group_engine_wish(options, &wish);
+    if (code) {
+        return refuse(&full, code);
+    }
+    full.engine_wish = (uint8_t)wish;
+    full.engine_facts = group_engine_facts(wish);
     full.hooks = &group_context_hooks;
     full.interrupted = options->interrupted;
     full.interrupted_context = options->interrupted_context;
-    int code = context_create(&full, deadline_ns, &context);
+    code = context_create(&full, deadline_ns, &context);
     if (code) {
         return fail_to_create(config, code);
     }
@@ -93,8 +108,12 @@ static int create(const struct context_config *config, const struct muster_group
     code = ranks ? group_prepare(context, ranks, config->size, config->name, timeout_ns, &group)
                  : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", config->size);
     free(ranks);
+    if (code == 0) {
+        group->engine_wish = wish;
+    }
     code = code ? code : share_segments(context, group, deadline_ns);
     code = code ? code : context_watch_next_host(context, &group->message_waiter, deadline_ns);
+    code = code ? code : group_connect_engine(group, deadline_ns);
     if (code) { /* others may only see that this rank, or another, has gone because of it */
         code = context_first_failure(context, code);
     }

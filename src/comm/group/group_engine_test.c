@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -135,6 +136,42 @@ static void a_call_is_given_up_when_the_group_is_aborted(void **state) {
     muster_group_free(group);
 }
 
+static void an_engine_that_there_is_none_of_is_refused(void **state) {
+    (void)state;
+    struct muster_group *group = NULL;
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    options.engine = "gloo";
+    assert_int_equal(muster_group_create_env(&options, &group), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "the group's engine is 'gloo'; it can be 'auto' 'muster'"));
+    (void)setenv("MUSTER_ENGINE", "glue", 1);
+    assert_int_equal(muster_group_create_env(NULL, &group), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "MUSTER_ENGINE is 'glue'"));
+    (void)unsetenv("MUSTER_ENGINE");
+    assert_null(group);
+}
+
+static void a_group_tells_its_engine_and_why(void **state) {
+    (void)state;
+    struct muster_group *group = NULL;
+    assert_int_equal(muster_group_create_env(NULL, &group), 0);
+    assert_string_equal(muster_group_engine(group), "solo");
+    assert_string_equal(muster_group_engine_reason(group), "a group of one rank");
+    muster_group_free(group);
+    assert_string_equal(muster_group_engine(NULL), "");
+    assert_string_equal(muster_group_engine_reason(NULL), "");
+}
+
+/* A group of one has nobody to receive from, and says so. */
+static void a_rank_alone_receives_nothing(void **state) {
+    (void)state;
+    struct muster_group *group = NULL;
+    char byte;
+    assert_int_equal(muster_group_create_env(NULL, &group), 0);
+    assert_int_equal(muster_receive(group, &byte, 1, MUSTER_UINT8, MUSTER_ANY_RANK, 0, NULL, NULL), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "nobody to receive from"));
+    muster_group_free(group);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_may_be_carried_out_at_once),
@@ -142,6 +179,9 @@ int main(void) {
         cmocka_unit_test(a_call_that_fails_later_fails_the_group),
         cmocka_unit_test(a_call_is_given_up_when_its_time_is_up),
         cmocka_unit_test(a_call_is_given_up_when_the_group_is_aborted),
+        cmocka_unit_test(an_engine_that_there_is_none_of_is_refused),
+        cmocka_unit_test(a_group_tells_its_engine_and_why),
+        cmocka_unit_test(a_rank_alone_receives_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

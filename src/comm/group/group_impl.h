@@ -25,6 +25,7 @@
 #include "comm/engine/call_line.h"
 #include "comm/engine/call_time.h"
 #include "comm/engine/engine.h"
+#include "comm/engine/engine_choice.h"
 #include "comm/engine/failure.h"
 #include "comm/host/bell.h"
 #include "comm/host/segment.h"
@@ -59,7 +60,7 @@ struct muster_group {
     struct comm_waiter waiter;         /* of collectives */
     struct comm_waiter message_waiter; /* of sends and receives */
     struct context *context;
-    struct engine *engine; /* of collectives; the same on all ranks */
+    struct engine *engine; /* of collectives and messages; the same on all ranks */
     struct group_shared *shared;
     struct group_line *lines; /* per local member */
     struct group_line *line;  /* this rank's */
@@ -79,6 +80,8 @@ struct muster_group {
     struct failure told;          /* by another host; after calls that this rank may still end */
     _Atomic uint64_t told_spared; /* the number of the last of them */
 
+    enum engine_kind engine_wish; /* of its options, else of what it was made from */
+    const char *engine_reason;    /* static */
     uint32_t id, rank, size;
     uint32_t *root_ranks; /* per rank */
     uint32_t *hosts;      /* per rank: index of its host in the group */
@@ -119,6 +122,17 @@ static inline bool group_leads_host(const struct muster_group *group) {
 /* Opens the segment (name: NULL where it is one's own or there is none), makes the engine and puts the group into the
  * context's list. Waits for nobody. */
 int group_attach(struct muster_group *group, const struct segment_name *name);
+/* group_engine.c. What this process wishes: options are the caller's. MUSTER_EINVAL. */
+int group_engine_wish(const struct muster_group_options *options, enum engine_kind *out);
+/* What it knows for the choice. */
+uint8_t group_engine_facts(enum engine_kind wish);
+/* Chooses and makes the engine of a group that has its segment, and its waiters. Waits for nobody. MUSTER_ENOMEM,
+ * MUSTER_ESYSTEM, MUSTER_EUNSUPPORTED. */
+int group_make_engine(struct muster_group *group, void *segment_part);
+size_t group_engine_segment_bytes(uint32_t local_count);
+/* After all members have attached, on all hosts: has the engines of all members set themselves up together. */
+int group_connect_engine(struct muster_group *group, int64_t deadline_ns);
+
 /* Waits until all local members have attached. Where the members agree in another way that all have, call
  * group_attached() instead. */
 int group_meet(struct muster_group *group, int64_t deadline_ns);

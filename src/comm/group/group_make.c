@@ -12,9 +12,8 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "comm/engine/engine_solo.h"
 #include "comm/group/debug.h"
-#include "comm/hierarchy/engine_muster.h"
+#include "comm/node/node.h"
 
 /* ---- options ---- */
 
@@ -136,7 +135,7 @@ static size_t engine_offset(uint32_t local_count) {
 }
 
 static size_t segment_bytes(uint32_t local_count) {
-    return engine_offset(local_count) + engine_muster_segment_bytes(local_count);
+    return engine_offset(local_count) + group_engine_segment_bytes(local_count);
 }
 
 void group_encode_segment_name(const struct segment_name *name, uint8_t out[GROUP_SEGMENT_NAME_BYTES]) {
@@ -189,93 +188,9 @@ static int open_segment(struct muster_group *group, const struct segment_name *n
     return 0;
 }
 
-/* ---- the engine ---- */
-
-static void set_up_waiter(struct muster_group *group, struct comm_waiter *waiter, int (*stopped)(void *context),
-                          const int32_t *pids) {
-    waiter->bell = context_bell(group->context);
-    waiter->stopped = stopped;
-    waiter->idle = group_idle;
-    waiter->woken = group->context->interrupted ? group_woken : NULL;
-    waiter->context = group;
-    comm_waiter_tune(waiter, pids, group->local_count);
-    const struct topology *topology = &group->context->bootstrap.topology;
-    if (group->local_count > topology->core_counts[topology->host_of[group->context->rank]]) {
-        comm_waiter_crowd(waiter);
-    }
-}
-
-/* The members of this host, in the order of their ranks; and their process ids. */
-static void list_members(const struct muster_group *group, struct node_member *members, int32_t *pids) {
-    const struct context *context = group->context;
-    for (uint32_t i = 0; i < group->local_count; i++) {
-        uint32_t local = context_local_of(context, group->root_ranks[group->locals[i]]);
-        assert(local < context->bootstrap.local_count);
-        pids[i] = context->bootstrap.locals[local].identity.pid;
-        members[i] = (struct node_member){
-            .local = local, .pid = pids[i], .bell = &context->lines[local].bell, .line = &group->lines[i].calls};
-    }
-}
-
-/* On some host of the group, do more of its ranks wait than there are cores? The same on all ranks. */
-static bool is_crowded(const struct muster_group *group, uint32_t *host_sizes) {
-    const struct topology *topology = &group->context->bootstrap.topology;
-    for (uint32_t rank = 0; rank < group->size; rank++) {
-        uint32_t host = topology->host_of[group->root_ranks[rank]];
-        if (++host_sizes[host] > topology->core_counts[host]) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static int make_muster(struct muster_group *group, const struct node_member *members) {
-    struct context *context = group->context;
+static void *engine_part(const struct muster_group *group) {
     uint8_t *memory = group->segment.memory ? group->segment.memory : group->own_memory;
-    uint32_t *host_sizes = calloc(context->bootstrap.topology.host_count, sizeof *host_sizes);
-    if (!host_sizes) {
-        return status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", group->size);
-    }
-    struct engine_muster_config config = {.node = {.segment = memory + engine_offset(group->local_count),
-                                                   .size = group->local_count,
-                                                   .index = group->local,
-                                                   .members = members,
-                                                   .waiter = &group->waiter,
-                                                   .memory = context->memory,
-                                                   .choice = context->choice,
-                                                   .may_read_peers = context->may_read_peers},
-                                          .host_count = group->host_count,
-                                          .hierarchy = {.p2p = context->p2p,
-                                                        .waiter = &group->waiter,
-                                                        .choice = context->choice,
-                                                        .group = group->id,
-                                                        .name = group->name,
-                                                        .rank = group->rank,
-                                                        .size = group->size,
-                                                        .peers = group->root_ranks,
-                                                        .hosts = group->hosts,
-                                                        .is_crowded = is_crowded(group, host_sizes)}};
-    free(host_sizes);
-    if (group->host_count > 1) {
-        atomic_store_explicit(&context->uses_links, true, memory_order_relaxed);
-    }
-    return engine_muster_create(&config, &group->engine);
-}
-
-static int make_engine(struct muster_group *group) {
-    struct node_member *members = calloc(group->local_count, sizeof *members);
-    int32_t *pids = calloc(group->local_count, sizeof *pids);
-    int code = members && pids ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", group->size);
-    if (code == 0) {
-        list_members(group, members, pids);
-        set_up_waiter(group, &group->waiter, group_call_stopped, pids);
-        set_up_waiter(group, &group->message_waiter, group_message_stopped, pids);
-        code =
-            group->size == 1 ? engine_solo_create(group->context->memory, &group->engine) : make_muster(group, members);
-    }
-    free(pids);
-    free(members);
-    return code;
+    return memory + engine_offset(group->local_count);
 }
 
 /* ---- meeting ---- */
@@ -356,7 +271,7 @@ static bool delist(struct muster_group *group) {
 
 int group_attach(struct muster_group *group, const struct segment_name *name) {
     int code = open_segment(group, name);
-    code = code ? code : make_engine(group);
+    code = code ? code : group_make_engine(group, engine_part(group));
     if (code == 0) {
         recorder_name_group(group->context->recorder, group->id, group->name);
         enlist(group);

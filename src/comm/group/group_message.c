@@ -1,5 +1,5 @@
-/* Sends and receives under way, over comm/p2p/p2p.h. They need no progress thread: whoever waits for anything in the
- * group brings them forward. See work_impl.h. */
+/* Sends and receives under way, carried by the group's engine. They need no progress thread: whoever waits for anything
+ * in the group brings them forward. See work_impl.h. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -76,18 +76,6 @@ static int fail(struct muster_group *group, const struct message *message, int c
 
 /* ---- one message ---- */
 
-static struct p2p_envelope envelope_of(const struct muster_group *group, const struct message_call *call) {
-    return (struct p2p_envelope){
-        .group = group->id,
-        .lane = P2P_MESSAGES,
-        .peer = call->peer == MUSTER_ANY_RANK ? P2P_ANY_PEER : group->root_ranks[call->peer],
-        .tag = call->tag,
-        .fingerprint = (uint64_t)call->type,
-        .members = group->root_ranks,
-        .member_count = group->size,
-    };
-}
-
 static void begin(struct muster_group *group, const struct message_call *call, struct message *message,
                   int64_t begin_ns) {
     struct comm_call recorded = {.operation = call->operation, .type = call->type, .count = call->count};
@@ -98,15 +86,22 @@ static void begin(struct muster_group *group, const struct message_call *call, s
     message->record = recorder_begin(group->context->recorder, &recorded, &place, begin_ns);
 }
 
+/* All but `own`, which is the engine's to fill in. */
+static void describe_body(const struct message_call *call, bool is_blocking, struct comm_message *out) {
+    out->is_send = call->operation == COMM_SEND;
+    out->is_blocking = is_blocking;
+    out->type = call->type;
+    out->peer = call->peer;
+    out->tag = call->tag;
+    out->buffer = call->buffer;
+    out->bytes = bytes_of(call);
+}
+
 static int post(struct muster_group *group, struct message *message, bool is_blocking) {
-    struct p2p *p2p = group->context->p2p;
-    const struct message_call *call = &message->call;
-    struct p2p_envelope envelope = envelope_of(group, call);
-    envelope.is_blocking = is_blocking;
+    struct engine *engine = group->engine;
+    describe_body(&message->call, is_blocking, &message->body);
     atomic_store_explicit(&group->context->uses_links, true, memory_order_relaxed);
-    int code = call->operation == COMM_SEND
-                   ? p2p_send(p2p, &message->request, &envelope, call->buffer, bytes_of(call), message->deadline_ns)
-                   : p2p_receive(p2p, &message->request, &envelope, call->buffer, bytes_of(call), message->deadline_ns);
+    int code = engine->table->messages->post(engine, &message->body, message->deadline_ns);
     if (code) {
         recorder_end(group->context->recorder, message->record, clock_monotonic_ns(), code);
         return fail(group, message, code);
@@ -123,70 +118,64 @@ int message_post(struct muster_group *group, const struct message_call *call, st
     return post(group, message, false);
 }
 
-static uint32_t rank_of_root(const struct muster_group *group, uint32_t root_rank) {
-    uint32_t rank = 0;
-    while (rank < group->size && group->root_ranks[rank] != root_rank) {
-        rank++;
-    }
-    return rank;
-}
-
 int message_finish(struct muster_group *group, struct message *message, int code) {
-    const struct p2p_request *request = &message->request;
+    const struct comm_message *body = &message->body;
     recorder_end(group->context->recorder, message->record, clock_monotonic_ns(), code);
     if (code) {
         return fail(group, message, code);
     }
     if (message->call.out) {
-        *message->call.out = (struct muster_message){rank_of_root(group, request->envelope.peer), message->call.tag,
-                                                     request->bytes / muster_type_bytes(message->call.type)};
+        *message->call.out =
+            (struct muster_message){body->peer, message->call.tag, body->bytes / muster_type_bytes(message->call.type)};
     }
     if (__builtin_expect(group->context->notes_messages, 0)) {
-        note(group, message, rank_of_root(group, request->envelope.peer), request->bytes, 0);
+        note(group, message, body->peer, body->bytes, 0);
     }
     return 0;
 }
 
+int messages_wait(struct muster_group *group, struct comm_message *const *messages, size_t count, int64_t deadline_ns) {
+    return group->engine->table->messages->wait(group->engine, messages, count, deadline_ns);
+}
+
 static int wait_for(struct muster_group *group, struct message *message) {
-    struct p2p_request *requests[] = {&message->request};
-    int code = p2p_wait(group->context->p2p, &group->message_waiter, requests, 1, message->deadline_ns);
+    struct comm_message *messages[] = {&message->body};
+    int code = messages_wait(group, messages, 1, message->deadline_ns);
     return message_finish(group, message, code);
 }
 
 /* ---- blocking calls ---- */
 
 /* Recorded once it has gone: it has not waited for anything. false: it takes the long way. */
-static bool send_short(struct muster_group *group, const struct message_call *call) {
-    struct p2p_envelope envelope = envelope_of(group, call);
-    struct message message;
+static bool send_short(struct muster_group *group, struct message *message, const struct message_call *call) {
+    const struct engine_messages *messages = group->engine->table->messages;
     int64_t now_ns;
-    if (!p2p_send_short(group->context->p2p, &envelope, call->buffer, bytes_of(call), &now_ns)) {
+    describe_body(call, true, &message->body);
+    if (!messages->send_now || !messages->send_now(group->engine, &message->body, &now_ns)) {
         return false;
     }
-    begin(group, call, &message, now_ns);
-    recorder_end(group->context->recorder, message.record, now_ns, 0);
-    note(group, &message, call->peer, bytes_of(call), 0);
+    begin(group, call, message, now_ns);
+    recorder_end(group->context->recorder, message->record, now_ns, 0);
+    note(group, message, call->peer, bytes_of(call), 0);
     return true;
 }
 
 /* Looks for a short message before anything is posted. false: it has not come; `message` has begun. */
-static bool receive_short(struct muster_group *group, const struct message_call *call, struct message *message) {
-    struct p2p *p2p = group->context->p2p;
-    struct p2p_envelope envelope = envelope_of(group, call);
-    struct p2p_short came;
+static bool receive_short(struct muster_group *group, struct message *message, const struct message_call *call) {
+    const struct engine_messages *messages = group->engine->table->messages;
     int64_t now_ns = 0;
-    struct p2p_link *link =
-        call->peer == MUSTER_ANY_RANK ? NULL : p2p_expect_short(p2p, envelope.peer, bytes_of(call), &now_ns);
-    begin(group, call, message, link ? now_ns : clock_monotonic_ns());
-    if (!link ||
-        !p2p_receive_short(p2p, &group->message_waiter, link, &envelope, call->buffer, bytes_of(call), &came)) {
+    describe_body(call, true, &message->body);
+    void *expected = messages->expect ? messages->expect(group->engine, &message->body, &now_ns) : NULL;
+    begin(group, call, message, expected ? now_ns : clock_monotonic_ns());
+    if (!expected || !messages->take_now(group->engine, &message->body, expected, &now_ns)) {
         return false;
     }
-    recorder_end(group->context->recorder, message->record, came.end_ns, 0);
+    recorder_end(group->context->recorder, message->record, now_ns, 0);
     if (call->out) {
-        *call->out = (struct muster_message){call->peer, call->tag, came.bytes / muster_type_bytes(call->type)};
+        *call->out =
+            (struct muster_message){call->peer, call->tag, message->body.bytes / muster_type_bytes(call->type)};
     }
-    note(group, message, call->peer, came.bytes, 0);
+    note(group, message, call->peer, message->body.bytes, 0);
     return true;
 }
 
@@ -197,11 +186,11 @@ int message_run(struct muster_group *group, const struct message_call *call) {
         return code;
     }
     if (call->operation == COMM_SEND) {
-        if (send_short(group, call)) {
+        if (send_short(group, &message, call)) {
             return 0;
         }
         begin(group, call, &message, clock_monotonic_ns());
-    } else if (receive_short(group, call, &message)) {
+    } else if (receive_short(group, &message, call)) {
         return 0;
     }
     code = post(group, &message, true);
@@ -215,17 +204,22 @@ int message_work_wait(struct muster_work *work) {
 }
 
 bool message_work_is_over(const struct muster_work *work) {
-    return atomic_load_explicit(&work->message.request.done, memory_order_acquire) ||
+    return work->group->engine->table->messages->has_ended(&work->message.body) ||
            failure_is_set(&work->group->failure);
 }
 
-bool message_work_done(const struct muster_work *work) {
-    const struct p2p_request *request = &work->message.request;
-    if (!atomic_load_explicit(&request->done, memory_order_acquire)) {
-        if (group_is_uneasy(work->group)) { /* else the neighbours' lines stay where they are */
-            group_tell_left(work->group);
-        }
-        (void)p2p_progress(work->group->context->p2p);
+void message_work_progress(const struct muster_work *work) {
+    const struct engine_messages *messages = work->group->engine->table->messages;
+    if (!messages->has_ended(&work->message.body)) {
+        messages->progress(work->group->engine);
     }
+}
+
+bool message_work_done(const struct muster_work *work) {
+    if (!message_work_is_over(work) &&
+        group_is_uneasy(work->group)) { /* else the neighbours' lines stay where they are */
+        group_tell_left(work->group);
+    }
+    message_work_progress(work);
     return message_work_is_over(work);
 }

@@ -213,7 +213,8 @@ static int attach_and_meet(const struct shrink *shrink, struct muster_group *gro
         group_decode_segment_name(bytes, &name);
     }
     code = code ? code : group_attach(group, group_leads_host(group) ? NULL : &name);
-    return code ? code : group_meet(group, deadline_ns);
+    code = code ? code : group_meet(group, deadline_ns);
+    return code ? code : group_connect_engine(group, deadline_ns);
 }
 
 static int prepare(const struct shrink *shrink, const struct list *list, struct muster_group **out) {
@@ -247,6 +248,7 @@ static int shrink_once(struct muster_group *failed, int64_t timeout_ms, struct m
     code = code ? code : prepare(&shrink, &list, &group);
     if (code == 0) {
         group->id = list.id;
+        group->engine_wish = failed->engine_wish;
         code = attach_and_meet(&shrink, group, clock_deadline_ns(clock_monotonic_ns(), timeout_ms));
     }
     free(list.ranks);

@@ -12,13 +12,14 @@
 #include "base/str.h"
 #include "comm/group/group_impl.h"
 
-enum { OFFER_BYTES = 8 + 4 + 4 + GROUP_SEGMENT_NAME_BYTES, CHOICE_BYTES = 8, STATUS_BYTES = 4 };
+enum { OFFER_BYTES = 8 + 4 + 1 + 4 + GROUP_SEGMENT_NAME_BYTES, CHOICE_BYTES = 8, STATUS_BYTES = 4 };
 
 /* What each rank of the parent puts in: did its part succeed, an id if it is the first of its new group, the name of a
  * segment if it is the first of its host. */
 struct offer {
     uint64_t list_hash; /* of a subset: all must have given the same list */
     int32_t status;
+    uint8_t engine_wish; /* enum engine_kind: the members of a group must wish the same */
     uint32_t id;
     struct segment_name segment;
 };
@@ -28,6 +29,7 @@ static void encode_offer(const struct offer *offer, uint8_t out[OFFER_BYTES]) {
     uint8_t name[GROUP_SEGMENT_NAME_BYTES];
     bytes_put_number(&w, offer->list_hash, 8);
     bytes_put_number(&w, (uint32_t)offer->status, 4);
+    bytes_put_number(&w, offer->engine_wish, 1);
     bytes_put_number(&w, offer->id, 4);
     group_encode_segment_name(&offer->segment, name);
     bytes_put(&w, name, sizeof name);
@@ -37,6 +39,7 @@ static void decode_offer(const uint8_t in[OFFER_BYTES], struct offer *out) {
     struct bytes_reader r = {in, OFFER_BYTES, 0, false};
     out->list_hash = bytes_get_number(&r, 8);
     out->status = (int32_t)(uint32_t)bytes_get_number(&r, 4);
+    out->engine_wish = (uint8_t)bytes_get_number(&r, 1);
     out->id = (uint32_t)bytes_get_number(&r, 4);
     group_decode_segment_name(bytes_get(&r, GROUP_SEGMENT_NAME_BYTES), &out->segment);
 }
@@ -79,9 +82,16 @@ static int prepare(struct muster_group *parent, struct members members, const ch
         roots[i] = parent->root_ranks[members.ranks[i]];
     }
     struct muster_group *group = NULL;
-    int code = group_prepare(parent->context, roots, members.count, name,
-                             options ? group_timeout_ns(options->timeout_ms) : parent->timeout_ns, &group);
+    enum engine_kind wish = parent->engine_wish;
+    int code = options && options->engine ? group_engine_wish(options, &wish) : 0;
+    code = code ? code
+                : group_prepare(parent->context, roots, members.count, name,
+                                options ? group_timeout_ns(options->timeout_ms) : parent->timeout_ns, &group);
     free(roots);
+    if (code == 0) {
+        group->engine_wish = wish;
+        offer->engine_wish = (uint8_t)wish;
+    }
     if (code == 0 && group->rank == 0) {
         code = group_new_id(parent->context, &offer->id);
     }
@@ -126,8 +136,26 @@ static int judge(struct muster_group *parent, const uint8_t *all, uint64_t own_h
     return code;
 }
 
+/* Do all members of this rank's group wish the same engine? */
+static int compare_wishes(const uint8_t *all, struct members members, const struct muster_group *group) {
+    for (uint32_t i = 0; i < members.count; i++) {
+        struct offer offer;
+        decode_offer(all + members.ranks[i] * (size_t)OFFER_BYTES, &offer);
+        if (offer.engine_wish != group->engine_wish) {
+            return status_fail(MUSTER_EINVAL, "rank %u asks for the engine '%s', rank %u for '%s'", i,
+                               engine_kind_name((enum engine_kind)offer.engine_wish), group->rank,
+                               engine_kind_name(group->engine_wish));
+        }
+    }
+    return 0;
+}
+
 static int attach(const uint8_t *all, struct members members, struct muster_group *group) {
     struct offer first, leader;
+    int code = compare_wishes(all, members, group);
+    if (code) {
+        return code;
+    }
     decode_offer(all + members.ranks[0] * (size_t)OFFER_BYTES, &first);
     decode_offer(all + members.ranks[group->locals[0]] * (size_t)OFFER_BYTES, &leader);
     group->id = first.id;
@@ -182,6 +210,8 @@ static int make(struct muster_group *parent, struct members members, uint64_t li
     free(all);
     if (code == 0 && group) {
         group_attached(group);
+        code =
+            group_connect_engine(group, clock_deadline_ns(clock_monotonic_ns(), group->timeout_ns / CLOCK_NS_PER_MS));
     }
     if (code) {
         (void)group_dispose(group);

@@ -198,6 +198,28 @@ static void groups_may_be_freed_from_different_threads(void **state) {
     }
 }
 
+/* ---- engines ---- */
+
+static int wish_differently(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *world = rank_group(rank, NULL), *group = NULL;
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    options.engine = rank->rank == 1 ? "muster" : "auto";
+    rank_check_code(rank, muster_group_split(world, 0, 0, &options, &group), MUSTER_EINVAL);
+    rank_check(rank, group == NULL && strstr(muster_detail(), "asks for the engine"));
+    rank_check_code(rank, muster_group_split(world, (int32_t)rank->rank % 2, 0, &options, &group), 0);
+    rank_check(rank, strcmp(muster_group_engine(group), rank->rank == 1 ? "solo" : "muster") == 0);
+    muster_group_free(group);
+    muster_group_free(world);
+    return 0;
+}
+
+/* Of one group they must wish the same; and the parent can be used on. */
+static void members_must_wish_the_same_engine(void **state) {
+    (void)state;
+    ranks_run(3, wish_differently, NULL);
+}
+
 /* ---- a rank without memory ---- */
 
 /* The linker has the library call this one. */
@@ -246,7 +268,7 @@ static int run_out_of_memory(struct rank *rank, void *argument) {
 
 static void a_rank_without_memory_keeps_nobody_waiting(void **state) {
     (void)state;
-    enum { CHOICE = 8, OFFER = 40, RANK = 4 };
+    enum { CHOICE = 8, OFFER = 41, RANK = 4 };
     struct refusal refusals[] = {{3 * CHOICE, 0, false, true}, {3 * CHOICE, 1, false, false},
                                  {3 * RANK, 0, false, false},  {3 * RANK, 1, false, false},
                                  {3 * OFFER, 0, false, true},  {3 * RANK, 0, true, false},
@@ -319,6 +341,7 @@ int main(void) {
         cmocka_unit_test(groups_are_used_from_different_threads),
         cmocka_unit_test(groups_may_be_freed_from_different_threads),
         cmocka_unit_test(the_end_of_a_part_is_not_that_of_the_whole),
+        cmocka_unit_test(members_must_wish_the_same_engine),
         cmocka_unit_test(a_rank_without_memory_keeps_nobody_waiting),
         cmocka_unit_test(a_rank_that_cannot_attach_keeps_nobody_waiting),
     };

@@ -396,8 +396,9 @@ static int only_begin(struct rank *rank, void *argument) {
     rank_check_code(rank, muster_store_open_tcp(&options, &store), 0);
     rank_check_code(rank, muster_store_prefix(store, "muster/world/2-ranks", &prefixed), 0);
     struct comm_kv kv = comm_kv_of_store(prefixed);
+    const struct bootstrap_terms terms = {.choice_hash = choice_hash(NULL)};
     int64_t soon_ns = clock_monotonic_ns();
-    rank_check_code(rank, bootstrap_run(&kv, 0, 2, choice_hash(NULL), soon_ns, &bootstrap), MUSTER_ETIMEOUT);
+    rank_check_code(rank, bootstrap_run(&kv, 0, 2, &terms, soon_ns, &bootstrap), MUSTER_ETIMEOUT);
     muster_store_close(prefixed);
     muster_store_close(store);
     return 0;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/engine/message.h"
 #include "comm/group/debug.h"
 
 /* ---- alarms ---- */
@@ -423,7 +424,11 @@ int group_examine(struct muster_group *group, enum group_need need) {
 }
 
 void group_tell_left(struct muster_group *group) {
+    const struct engine_messages *messages = group->engine->table->messages;
     uint32_t left = 0;
+    if (!messages || !messages->peer_left) {
+        return;
+    }
     for (uint32_t i = 0; i < group->local_count; i++) {
         left += i != group->local && atomic_load_explicit(&group->lines[i].has_left, memory_order_acquire) ? 1 : 0;
     }
@@ -432,7 +437,7 @@ void group_tell_left(struct muster_group *group) {
     }
     for (uint32_t i = 0; i < group->local_count; i++) {
         if (i != group->local && atomic_load_explicit(&group->lines[i].has_left, memory_order_acquire)) {
-            p2p_peer_left(group->context->p2p, group->id, group->root_ranks[group->locals[i]]);
+            messages->peer_left(group->engine, group->locals[i]);
         }
     }
     atomic_store_explicit(&group->left_told, left, memory_order_relaxed);

@@ -19,6 +19,9 @@ static int check(const struct muster_group *group, const struct message_call *ca
         return status_fail(MUSTER_EINVAL, "%s: rank %u is no other rank of a group of %u", name, call->peer,
                            group->size);
     }
+    if (group->size == 1) {
+        return status_fail(MUSTER_EINVAL, "%s: group '%s' has one rank, and nobody to receive from", name, group->name);
+    }
     if (call->tag > MUSTER_TAG_MAX) {
         return status_fail(MUSTER_EINVAL, "%s: tag %u, at most %u is possible", name, call->tag, MUSTER_TAG_MAX);
     }

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "comm/engine/call.h"
+#include "comm/engine/message.h"
 #include "comm/group/group_impl.h"
-#include "comm/p2p/p2p.h"
 
 /* A send or a receive as the caller asked for it. */
 struct message_call {
@@ -26,7 +26,7 @@ struct message_call {
 /* Under way. */
 struct message {
     struct message_call call;
-    struct p2p_request request;
+    struct comm_message body; /* as the engine has it */
     int64_t begin_ns, deadline_ns;
     uint64_t record; /* the recorder's number */
 };
@@ -54,14 +54,17 @@ struct muster_work {
 
 /* Posts it; `message` must stay where it is until message_finish(). Errors have failed the group. */
 int message_post(struct muster_group *group, const struct message_call *call, struct message *message);
-/* What has become of it: `code` is p2p_wait()'s, with its detail. Writes what came. */
+/* What has become of it: `code` is that of the engine's wait(), with its detail. Writes what came. */
 int message_finish(struct muster_group *group, struct message *message, int code);
+/* Those that were posted: the engine's wait(). */
+int messages_wait(struct muster_group *group, struct comm_message *const *messages, size_t count, int64_t deadline_ns);
 /* A whole call in this thread. */
 int message_run(struct muster_group *group, const struct message_call *call);
 /* Of a handle. */
 int message_work_wait(struct muster_work *work);
 bool message_work_done(const struct muster_work *work);
-/* The same, without bringing it forward. */
+void message_work_progress(const struct muster_work *work);
+/* The same as message_work_done(), without bringing it forward. */
 bool message_work_is_over(const struct muster_work *work);
 /* "receive of 4 float32 from rank 2, tag 7 (group 'world', begun 0.250 s ago)". */
 void message_describe(const struct muster_group *group, const struct message *message, char *out, size_t max);

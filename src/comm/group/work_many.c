@@ -3,6 +3,7 @@
  * process's bell, which the progress threads ring, too. */
 #include <muster/work.h>
 
+#include <sched.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -45,17 +46,26 @@ static bool all_are_over(void *argument) {
     return many->first_open == many->count;
 }
 
-/* Before sleeping: has the group of a message failed, or a peer left it, without a word on any link? */
+/* Before sleeping: has the group of a message failed, or a peer left it, without a word on any link? A message that
+ * moves only while it is looked after keeps this thread awake. */
 static bool look_at_groups(void *argument) {
     const struct many *many = argument;
-    bool has_news = false;
+    bool must_look_on = false;
     for (size_t i = many->first_open; i < many->count; i++) {
         const struct muster_work *work = many->works[i];
-        if (work && work->kind == WORK_MESSAGE && group_is_uneasy(work->group)) {
-            has_news = group_message_stopped(work->group) != 0 || has_news;
+        if (!work || work->kind != WORK_MESSAGE) {
+            continue;
+        }
+        if (group_is_uneasy(work->group)) {
+            must_look_on = group_message_stopped(work->group) != 0 || must_look_on;
+        }
+        if (work->group->engine->table->messages->needs_progress) {
+            message_work_progress(work);
+            (void)sched_yield();
+            must_look_on = true;
         }
     }
-    return has_news;
+    return must_look_on;
 }
 
 static void wake_groups(void *argument) {

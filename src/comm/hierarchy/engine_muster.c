@@ -11,6 +11,7 @@ struct own {
     struct node *node;           /* the members of this host */
     struct hierarchy *hierarchy; /* NULL: all members are in the node */
     struct memory *memory;
+    struct messages_muster_config messages;
 };
 
 static inline struct own *own_of(struct engine *engine) {
@@ -57,6 +58,50 @@ static int64_t arrived_ns(const struct engine *engine) {
     return own->hierarchy ? hierarchy_arrived_ns(own->hierarchy) : 0;
 }
 
+/* ---- messages ---- */
+
+static int post(struct engine *engine, struct comm_message *message, int64_t deadline_ns) {
+    return messages_muster_post(&own_of(engine)->messages, message, deadline_ns);
+}
+
+static int await(struct engine *engine, struct comm_message *const *messages, size_t count, int64_t deadline_ns) {
+    return messages_muster_wait(&own_of(engine)->messages, messages, count, deadline_ns);
+}
+
+static void progress(struct engine *engine) {
+    (void)p2p_progress(own_of(engine)->messages.p2p);
+}
+
+static void peer_left(struct engine *engine, uint32_t rank) {
+    const struct messages_muster_config *messages = &own_of(engine)->messages;
+    p2p_peer_left(messages->p2p, messages->group, messages->peers[rank]);
+}
+
+static bool send_now(struct engine *engine, const struct comm_message *message, int64_t *out_ns) {
+    return messages_muster_send_now(&own_of(engine)->messages, message, out_ns);
+}
+
+static void *expect(struct engine *engine, const struct comm_message *message, int64_t *out_ns) {
+    return messages_muster_expect(&own_of(engine)->messages, message, out_ns);
+}
+
+static bool take_now(struct engine *engine, struct comm_message *message, void *expected, int64_t *out_ns) {
+    return messages_muster_take_now(&own_of(engine)->messages, message, expected, out_ns);
+}
+
+static const struct engine_messages own_messages = {
+    .post = post,
+    .wait = await,
+    .has_ended = messages_muster_has_ended,
+    .progress = progress,
+    .peer_left = peer_left,
+    .send_now = send_now,
+    .expect = expect,
+    .take_now = take_now,
+};
+
+/* ---- life ---- */
+
 static void free_own(struct engine *engine) {
     struct own *own = own_of(engine);
     hierarchy_free(own->hierarchy);
@@ -73,6 +118,7 @@ static const struct engine_table own_table = {
     .steps = steps,
     .algorithm = algorithm,
     .arrived_ns = arrived_ns,
+    .messages = &own_messages,
     .free = free_own,
 };
 
@@ -87,6 +133,7 @@ int engine_muster_create(const struct engine_muster_config *config, struct engin
     }
     own->base.table = &own_table;
     own->memory = config->node.memory;
+    own->messages = config->messages;
     int code = node_create(&config->node, &own->node);
     if (code == 0 && config->host_count > 1) {
         struct hierarchy_config hierarchy = config->hierarchy;

@@ -5,6 +5,7 @@
 
 #include "comm/engine/engine.h"
 #include "comm/hierarchy/hierarchy.h"
+#include "comm/hierarchy/messages_muster.h"
 #include "comm/node/node.h"
 
 struct engine_muster_config {
@@ -12,6 +13,7 @@ struct engine_muster_config {
     uint32_t host_count;     /* of the group */
     /* With several hosts; as for hierarchy_create(), but `node`, which is filled in. */
     struct hierarchy_config hierarchy;
+    struct messages_muster_config messages;
 };
 
 /* Bytes of the part of the group's segment that node.segment is to be: zeroed, 64-byte aligned. */

@@ -19,7 +19,7 @@
 #include "comm/host/segment.h"
 
 /* First byte of the encoding. */
-enum { VERSION = 4, BOOT_ID_TEXT_BYTES = 36 };
+enum { VERSION = 5, BOOT_ID_TEXT_BYTES = 36 };
 
 bool identity_boot(uint8_t out[16]) {
     char text[BOOT_ID_TEXT_BYTES + 1] = "";
@@ -173,6 +173,8 @@ size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENC
     bytes_put_number(&w, identity->core_hash, 4);
     bytes_put_number(&w, identity->token, 4);
     bytes_put_number(&w, identity->choice_hash, 8);
+    bytes_put_number(&w, identity->engine_wish, 1);
+    bytes_put_number(&w, identity->engine_facts, 1);
     bytes_put_number(&w, identity->beacon_port, 2);
     bytes_put_number(&w, identity->beacon_address_count, 1);
     bytes_put(&w, identity->beacon_addresses, (size_t)identity->beacon_address_count * IDENTITY_ADDRESS_BYTES);
@@ -199,6 +201,8 @@ int identity_decode(const uint8_t *data, size_t len, struct identity *out) {
     identity.core_hash = (uint32_t)bytes_get_number(&r, 4);
     identity.token = (uint32_t)bytes_get_number(&r, 4);
     identity.choice_hash = bytes_get_number(&r, 8);
+    identity.engine_wish = (uint8_t)bytes_get_number(&r, 1);
+    identity.engine_facts = (uint8_t)bytes_get_number(&r, 1);
     identity.beacon_port = (uint16_t)bytes_get_number(&r, 2);
     size_t address_count = bytes_get_number(&r, 1);
     const uint8_t *addresses = bytes_get(&r, address_count * IDENTITY_ADDRESS_BYTES);

@@ -12,7 +12,7 @@ enum {
     IDENTITY_HOST_NAME_BYTES = 64, /* terminator included */
     IDENTITY_ADDRESSES_MAX = 4,
     IDENTITY_ADDRESS_BYTES = 16, /* IPv6, or IPv4 in its place there */
-    IDENTITY_ENCODED_BYTES_MAX = 168 + IDENTITY_ADDRESSES_MAX * IDENTITY_ADDRESS_BYTES
+    IDENTITY_ENCODED_BYTES_MAX = 170 + IDENTITY_ADDRESSES_MAX * IDENTITY_ADDRESS_BYTES
 };
 
 /* Two processes can map each other's memory if all of this is equal: the kernel that runs them (its boot id), their
@@ -36,6 +36,8 @@ struct identity {
     uint32_t core_hash;   /* ... and which: equal sets, equal hashes */
     uint32_t token;       /* random: tells this record from all others of the rank (comm/context/generation.h) */
     uint64_t choice_hash; /* of its table of algorithms (comm/schedule/choice.h): must be equal on all ranks */
+    uint8_t engine_wish;  /* what it asks for (enum engine_kind of comm/engine/engine_choice.h): equal on all ranks */
+    uint8_t engine_facts; /* what it knows for the choice of an engine */
     uint16_t beacon_port; /* of rank 0 while the others wait for it (comm/host/beacon.h) */
     uint8_t beacon_address_count; /* 0: there is none */
     uint8_t beacon_addresses[IDENTITY_ADDRESSES_MAX][IDENTITY_ADDRESS_BYTES];
@@ -44,7 +46,8 @@ struct identity {
 
 /* Of this process, as the kernel and the environment (MUSTER_SHM, MUSTER_HOST_ID) say. Where the kernel does not tell
  * (no /proc), or sharing does not work (no memfd_create(), another PID namespace's /proc: a warning says which), the
- * process shares with nobody. token and choice_hash are left 0, and there is no beacon. Cannot fail. */
+ * process shares with nobody. token, choice_hash and what concerns engines are left 0, and there is no beacon. Cannot
+ * fail. */
 void identity_of_this_process(struct identity *out);
 
 /* Processes with the same value share a loopback interface (the boot and the network namespace); 0: not known. */

@@ -28,6 +28,8 @@ static struct identity example(void) {
         .core_hash = 0x0A0B0C0D,
         .token = 0x21222324,
         .choice_hash = 6,
+        .engine_wish = 2,
+        .engine_facts = 5,
         .host_name = "ab"};
     static const uint8_t address[IDENTITY_ADDRESS_BYTES] = {0x20, 0x01, [15] = 7};
     identity.beacon_port = 0x1234;
@@ -40,13 +42,13 @@ static struct identity example(void) {
 static void golden_bytes(void **state) {
     (void)state;
     static const uint8_t expected[] = {
-        4,    1, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE,
+        5,    1, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE,
         0xEE, 2, 1,    0,    0,    0,    0,    0,    0,    3,    0,    0,    0,    0,    0,    0,    0,
         4,    0, 0,    0,    0,    0,    0,    0,    5,    0,    0,    0,    0,    0,    0,    0,    0xE8,
         3,    0, 0,    8,    0,    0,    0,    0,    0,    0,    0,    77,   0,    0,    0,    99,   0,
         0,    0, 0,    0,    0,    0,    2,    0,    0,    0,    0x0D, 0x0C, 0x0B, 0x0A, 0x24, 0x23, 0x22,
-        0x21, 6, 0,    0,    0,    0,    0,    0,    0,    0x34, 0x12, 1,    0x20, 0x01, 0,    0,    0,
-        0,    0, 0,    0,    0,    0,    0,    0,    0,    0,    7,    2,    'a',  'b'};
+        0x21, 6, 0,    0,    0,    0,    0,    0,    0,    2,    5,    0x34, 0x12, 1,    0x20, 0x01, 0,
+        0,    0, 0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    7,    2,    'a',  'b'};
     struct identity identity = example(), read;
     uint8_t bytes[IDENTITY_ENCODED_BYTES_MAX];
     assert_int_equal(identity_encode(&identity, bytes), sizeof expected);

@@ -15,7 +15,7 @@
 #include "base/status.h"
 
 #define MAGIC UINT32_C(0x504F544D) /* "MTOP" */
-enum { VERSION = 2, VARINT_U32_BYTES = 5 };
+enum { VERSION = 3, VARINT_U32_BYTES = 5 };
 
 static int allocate(struct topology *topology, uint32_t size, uint32_t host_count) {
     *topology = (struct topology){.size = size, .host_count = host_count};
@@ -109,8 +109,10 @@ int topology_compute(const struct identity *identities, uint32_t size, struct to
     }
     topology.host_count = 0;
     topology.is_one_network = identities[0].network != 0;
+    topology.engine_facts = UINT8_MAX;
     for (uint32_t rank = 0; rank < size; rank++) {
         topology.is_one_network = topology.is_one_network && identities[rank].network == identities[0].network;
+        topology.engine_facts &= identities[rank].engine_facts;
         /* Neighbouring ranks mostly share a host: look at the newest first. */
         uint32_t host = topology.host_count;
         while (host > 0 && !identity_share_host(&identities[first_ranks[host - 1]], &identities[rank])) {
@@ -135,7 +137,7 @@ int topology_compute(const struct identity *identities, uint32_t size, struct to
 }
 
 int topology_encode(const struct topology *topology, uint8_t **out, size_t *out_len) {
-    size_t room = 16 + 2 * VARINT_U32_BYTES +
+    size_t room = 17 + 2 * VARINT_U32_BYTES +
                   (size_t)topology->host_count * (IDENTITY_HOST_NAME_BYTES + VARINT_U32_BYTES) +
                   (size_t)topology->size * 2 * VARINT_U32_BYTES;
     struct bytes_writer w = {malloc(room), room, 0, false};
@@ -145,6 +147,7 @@ int topology_encode(const struct topology *topology, uint8_t **out, size_t *out_
     bytes_put_number(&w, MAGIC, 4);
     bytes_put_number(&w, VERSION, 1);
     bytes_put_number(&w, topology->is_one_network, 1);
+    bytes_put_number(&w, topology->engine_facts, 1);
     bytes_put_varint(&w, topology->size);
     bytes_put_varint(&w, topology->host_count);
     for (uint32_t host = 0; host < topology->host_count; host++) {
@@ -174,7 +177,7 @@ int topology_decode(const uint8_t *data, size_t len, uint32_t size, struct topol
     struct bytes_reader r = {data, len, 0, false};
     struct topology topology = {0};
     uint64_t magic = bytes_get_number(&r, 4), version = bytes_get_number(&r, 1), one_network = bytes_get_number(&r, 1),
-             ranks = bytes_get_varint(&r), hosts = bytes_get_varint(&r);
+             engine_facts = bytes_get_number(&r, 1), ranks = bytes_get_varint(&r), hosts = bytes_get_varint(&r);
     if (r.overrun || magic != MAGIC || version != VERSION || one_network > 1 || ranks != size || hosts == 0 ||
         hosts > size) {
         return no_topology(&topology, len);
@@ -184,6 +187,7 @@ int topology_decode(const uint8_t *data, size_t len, uint32_t size, struct topol
         return code;
     }
     topology.is_one_network = one_network == 1;
+    topology.engine_facts = (uint8_t)engine_facts;
     for (uint32_t host = 0; host < hosts; host++) {
         size_t length = bytes_get_number(&r, 1);
         const uint8_t *name = bytes_get(&r, length);

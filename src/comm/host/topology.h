@@ -11,6 +11,7 @@
 struct topology {
     uint32_t size, host_count;
     bool is_one_network;                          /* all ranks can reach each other through loopback */
+    uint8_t engine_facts;                         /* that all ranks have (comm/engine/engine_choice.h) */
     uint32_t *host_of;                            /* per rank; hosts are numbered in the order of their first ranks */
     char (*host_names)[IDENTITY_HOST_NAME_BYTES]; /* per host */
     uint32_t *core_counts; /* per host: cores that its ranks may run on, together; where hosts are of one machine

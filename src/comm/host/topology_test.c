@@ -73,6 +73,7 @@ static struct topology example(void) {
     struct topology topology;
     for (unsigned i = 0; i < 200; i++) {
         identities[i] = on_host(i == 0 ? 1 : i < 150 ? 2 : 1);
+        identities[i].engine_facts = i == 17 ? 5 : 7; /* what all have is told */
     }
     assert_int_equal(topology_compute(identities, 200, &topology), 0);
     return topology;
@@ -80,8 +81,8 @@ static struct topology example(void) {
 
 static void golden_bytes(void **state) {
     (void)state;
-    static const uint8_t expected[] = {'M', 'T', 'O', 'P', 2, 0, 0xC8, 1,    2, 2, 'h', '1',
-                                       4,   2,   'h', '2', 4, 1, 0,    0x95, 1, 1, 50,  0};
+    static const uint8_t expected[] = {'M', 'T', 'O', 'P', 3, 0, 5, 0xC8, 1, 2, 2,  'h', '1',
+                                       4,   2,   'h', '2', 4, 1, 0, 0x95, 1, 1, 50, 0};
     struct topology topology = example(), read;
     uint8_t *bytes = NULL;
     size_t len = 0;
@@ -92,6 +93,7 @@ static void golden_bytes(void **state) {
     assert_int_equal(read.host_count, 2);
     assert_memory_equal(read.host_of, topology.host_of, 200 * sizeof *read.host_of);
     assert_string_equal(read.host_names[1], "h2");
+    assert_int_equal(read.engine_facts, 5);
     topology_done(&read);
     topology_done(&topology);
     free(bytes);

@@ -1,0 +1,156 @@
+/* The engine of a group: which one it is to be, and how each is made. This is the only file that knows engines by name.
+ * See group_impl.h and comm/engine/engine.h. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "comm/engine/engine_solo.h"
+#include "comm/group/group_impl.h"
+#include "comm/hierarchy/engine_muster.h"
+
+/* ---- choosing ---- */
+
+int group_engine_wish(const struct muster_group_options *options, enum engine_kind *out) {
+    return options->engine ? engine_kind_parse(options->engine, "the group's engine", out)
+                           : engine_kind_parse(getenv("MUSTER_ENGINE"), "MUSTER_ENGINE", out);
+}
+
+uint8_t group_engine_facts(enum engine_kind wish) {
+    (void)wish;
+    return 0;
+}
+
+/* ---- the parts of all engines ---- */
+
+static void set_up_waiter(struct muster_group *group, struct comm_waiter *waiter, int (*stopped)(void *context),
+                          const int32_t *pids) {
+    waiter->bell = context_bell(group->context);
+    waiter->stopped = stopped;
+    waiter->idle = group_idle;
+    waiter->woken = group->context->interrupted ? group_woken : NULL;
+    waiter->context = group;
+    comm_waiter_tune(waiter, pids, group->local_count);
+    const struct topology *topology = &group->context->bootstrap.topology;
+    if (group->local_count > topology->core_counts[topology->host_of[group->context->rank]]) {
+        comm_waiter_crowd(waiter);
+    }
+}
+
+/* The members of this host, in the order of their ranks; and their process ids. */
+static void list_members(const struct muster_group *group, struct node_member *members, int32_t *pids) {
+    const struct context *context = group->context;
+    for (uint32_t i = 0; i < group->local_count; i++) {
+        uint32_t local = context_local_of(context, group->root_ranks[group->locals[i]]);
+        assert(local < context->bootstrap.local_count);
+        pids[i] = context->bootstrap.locals[local].identity.pid;
+        members[i] = (struct node_member){
+            .local = local, .pid = pids[i], .bell = &context->lines[local].bell, .line = &group->lines[i].calls};
+    }
+}
+
+/* On some host of the group, do more of its ranks wait than there are cores? The same on all ranks. */
+static bool is_crowded(const struct muster_group *group, uint32_t *host_sizes) {
+    const struct topology *topology = &group->context->bootstrap.topology;
+    for (uint32_t rank = 0; rank < group->size; rank++) {
+        uint32_t host = topology->host_of[group->root_ranks[rank]];
+        if (++host_sizes[host] > topology->core_counts[host]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int make_muster(struct muster_group *group, const struct node_member *members, void *segment_part) {
+    struct context *context = group->context;
+    uint32_t *host_sizes = calloc(context->bootstrap.topology.host_count, sizeof *host_sizes);
+    if (!host_sizes) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", group->size);
+    }
+    struct engine_muster_config config = {.node = {.segment = segment_part,
+                                                   .size = group->local_count,
+                                                   .index = group->local,
+                                                   .members = members,
+                                                   .waiter = &group->waiter,
+                                                   .memory = context->memory,
+                                                   .choice = context->choice,
+                                                   .may_read_peers = context->may_read_peers},
+                                          .host_count = group->host_count,
+                                          .hierarchy = {.p2p = context->p2p,
+                                                        .waiter = &group->waiter,
+                                                        .choice = context->choice,
+                                                        .group = group->id,
+                                                        .name = group->name,
+                                                        .rank = group->rank,
+                                                        .size = group->size,
+                                                        .peers = group->root_ranks,
+                                                        .hosts = group->hosts,
+                                                        .is_crowded = is_crowded(group, host_sizes)},
+                                          .messages = {.p2p = context->p2p,
+                                                       .waiter = &group->message_waiter,
+                                                       .group = group->id,
+                                                       .peers = group->root_ranks,
+                                                       .size = group->size}};
+    free(host_sizes);
+    if (group->host_count > 1) {
+        atomic_store_explicit(&context->uses_links, true, memory_order_relaxed);
+    }
+    return engine_muster_create(&config, &group->engine);
+}
+
+/* ---- making ---- */
+
+size_t group_engine_segment_bytes(uint32_t local_count) {
+    return engine_muster_segment_bytes(local_count);
+}
+
+static int make_chosen(struct muster_group *group, const struct node_member *members, void *segment_part) {
+    const struct topology *topology = &group->context->bootstrap.topology;
+    struct engine_choice choice = engine_choose(group->engine_wish, topology->engine_facts, topology->host_count);
+    group->engine_reason = choice.reason;
+    switch (choice.kind) {
+    case ENGINE_MPI:
+        return status_fail(MUSTER_EUNSUPPORTED, "the engine 'mpi' is not there yet");
+    case ENGINE_MUSTER:
+    default:
+        return make_muster(group, members, segment_part);
+    }
+}
+
+static int make_solo(struct muster_group *group) {
+    group->engine_reason = "a group of one rank";
+    return engine_solo_create(group->context->memory, &group->engine);
+}
+
+int group_make_engine(struct muster_group *group, void *segment_part) {
+    struct node_member *members = calloc(group->local_count, sizeof *members);
+    int32_t *pids = calloc(group->local_count, sizeof *pids);
+    int code = members && pids ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", group->size);
+    if (code == 0) {
+        list_members(group, members, pids);
+        set_up_waiter(group, &group->waiter, group_call_stopped, pids);
+        set_up_waiter(group, &group->message_waiter, group_message_stopped, pids);
+        code = group->size == 1 ? make_solo(group) : make_chosen(group, members, segment_part);
+    }
+    free(pids);
+    free(members);
+    return code;
+}
+
+/* A member that could not tells the others, who may be waiting for it. */
+int group_connect_engine(struct muster_group *group, int64_t deadline_ns) {
+    const struct engine_table *table = group->engine->table;
+    int code = table->connect ? table->connect(group->engine, deadline_ns) : 0;
+    if (code == MUSTER_ETIMEOUT) {
+        code = status_fail(code, "the engine '%s' was not ready on all ranks in time", table->name);
+    }
+    if (code && !failure_is_set(&group->failure)) {
+        char sentence[MUSTER_DETAIL_MAX];
+        (void)str_format(sentence, sizeof sentence, "%s", muster_detail());
+        const struct muster_failure record = status_failure();
+        (void)group_fail(group, code, sentence, &record);
+        return status_restore(code, sentence, &record);
+    }
+    return code ? failure_tell(&group->failure) : 0;
+}
