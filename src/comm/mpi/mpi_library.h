@@ -164,19 +164,24 @@ struct mpi {
     const struct mpi_calls *calls;
     enum mpi_abi abi;
     const char *abi_name;               /* "Open MPI", "MPICH", "standard" */
-    char path[MPI_PATH_MAX];            /* of the file; "": in the program itself */
+    char path[MPI_PATH_MAX];            /* of the file that has it, a library or the program */
     char version[MPI_VERSION_TEXT_MAX]; /* as the library says: "Open MPI v4.1.4", "MPICH 4.0.2" */
     int major, minor;                   /* of the MPI standard that it follows, at least 3.0 */
     bool has_large_counts;              /* MPI 4's calls, with counts of 64 bits */
 
+    int64_t short_count_max; /* up to here the calls with counts of int are taken: INT_MAX, less in tests */
+
     mpi_handle comm_world, comm_null, request_null, message_null;
+    mpi_handle errors_return;               /* of comm_set_errors_return() */
     mpi_handle byte;                        /* the type of an untyped byte */
     mpi_handle types[MUSTER_TYPE_COUNT];    /* by enum muster_type; 0: MPI has none (float16, bfloat16) */
     mpi_handle ops[MUSTER_REDUCTION_COUNT]; /* by enum muster_reduction; 0: MPI has none (average) */
     void *in_place;                         /* instead of a buffer */
     int any_source, any_tag, proc_null, undefined;
 
-    const void *symbols; /* the library's own functions; of the shim */
+    /* Of the shim and of who opens libraries. */
+    const void *symbols; /* the functions of the library */
+    void *library;       /* dlopen's; NULL: a part of the program */
 };
 
 /* Finds the MPI library, opens it and resolves all that the calls need; done once a process, later callers get the
@@ -192,6 +197,13 @@ int mpi_open(struct mpi const **out);
  * to finalize. Not in two threads at a time. MUSTER_EUNSUPPORTED: it has been finalized, or allows fewer threads than
  * needed; what mpi_fail() returns. */
 int mpi_begin(const struct mpi *mpi, enum mpi_threads needed, bool *out_is_ours);
+
+/* Has MPI that type and that operation, and gives it Muster's results (muster/types.h)? Where it does not, use
+ * op_create(). Pure. false for what MPI lacks, and where libraries in use have other results:
+ * - the minimum and maximum of floats: MPI says nothing of NaNs;
+ * - those of unsigned integers: MPICH 4.0 and Open MPI 4.1 compare them as signed ones in places;
+ * - sums of integers of 8 and 16 bits in Open MPI with AVX (since 4.1): they stay at the highest number. */
+bool mpi_reduces(const struct mpi *mpi, enum muster_type type, enum muster_reduction op);
 
 /* Leaves the sentence "<what>: <MPI's words>" and returns a code: MUSTER_EPEER, MUSTER_ENOMEM, MUSTER_ELIMIT for a
  * count that is too long, MUSTER_EINVAL for an argument or a message that is longer than its buffer, MUSTER_ESYSTEM
