@@ -21,16 +21,13 @@
 struct found {
     void *library; /* NULL: a part of the program */
     void *scope;   /* where to look for symbols: `library` or RTLD_DEFAULT */
+    void *in_use;  /* MPI_Get_version() of the MPI that all of the program saw before; NULL: there was none */
     char label[MPI_PATH_MAX + 32];
     char path[MPI_PATH_MAX], version[MPI_VERSION_TEXT_MAX];
     int major, minor;
 };
 
 /* Looking. */
-
-static bool is_in_use(void) {
-    return dlsym(RTLD_DEFAULT, "MPI_Init_thread") != NULL;
-}
 
 /* Keeps in `trouble` why a file that is there cannot be loaded; that there is none is no trouble. */
 static void note_trouble(const char *name, const char *reason, char *trouble, size_t size) {
@@ -44,7 +41,7 @@ static bool look(const struct mpi_candidate *candidate, struct found *found, cha
     int no_load = candidate->place == MPI_PLACE_LOADED ? RTLD_NOLOAD : 0;
     if (candidate->place == MPI_PLACE_IN_USE) {
         found->scope = RTLD_DEFAULT;
-        return is_in_use();
+        return found->in_use != NULL;
     }
     /* For all to see: the library loads parts of itself that expect this. */
     found->library = found->scope = dlopen(candidate->name, RTLD_NOW | RTLD_GLOBAL | no_load);
@@ -188,10 +185,8 @@ static int choose_shim(const struct found *found, const struct mpi_shim **out) {
     return 0;
 }
 
-/* Is there another MPI in the process than this one? Two of them would call each other's functions. */
-static bool is_other(void *library, const struct found *found) {
-    void *own = dlsym(found->scope, "MPI_Get_version"), *other = dlsym(library, "MPI_Get_version");
-    return other && other != own;
+static bool is_other(void *get_version, const struct found *found) {
+    return get_version && get_version != dlsym(found->scope, "MPI_Get_version");
 }
 
 static const char *no_variable(void *context, const char *name) {
@@ -200,16 +195,17 @@ static const char *no_variable(void *context, const char *name) {
     return NULL;
 }
 
-static int check_alone(struct found *found) {
+/* Is there another MPI in the process than this one? Two of them would call each other's functions. */
+static int check_alone(const struct found *found) {
     struct mpi_candidate candidates[MPI_CANDIDATES_MAX];
     size_t count = mpi_find_order(no_variable, NULL, candidates);
-    const char *other = is_other(RTLD_DEFAULT, found) ? "another MPI" : NULL;
+    const char *other = is_other(found->in_use, found) ? "another MPI" : NULL;
     for (size_t i = 0; !other && i < count; i++) {
         void *loaded = candidates[i].place == MPI_PLACE_LOADED
                            ? dlopen(candidates[i].name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)
                            : NULL;
         if (loaded) {
-            other = is_other(loaded, found) ? candidates[i].name : NULL;
+            other = is_other(dlsym(loaded, "MPI_Get_version"), found) ? candidates[i].name : NULL;
             dlclose(loaded);
         }
     }
@@ -297,7 +293,7 @@ static int judge(struct found *found, const struct mpi_candidate *candidate, str
         code = choose_shim(found, &shim);
     }
     if (code == 0) {
-        found->scope = is_in_use() && candidate->place == MPI_PLACE_NAMED ? RTLD_DEFAULT : found->scope;
+        found->scope = found->in_use ? RTLD_DEFAULT : found->scope; /* the program may have copies of its variables */
         code = make(found, shim, out);
     }
     if (code != 0 && found->library) {
@@ -306,10 +302,9 @@ static int judge(struct found *found, const struct mpi_candidate *candidate, str
     return code;
 }
 
-int mpi_library_open(mpi_variable *variable, void *context, struct mpi **out) {
-    struct mpi_candidate candidates[MPI_CANDIDATES_MAX];
-    size_t count = mpi_find_order(variable, context, candidates);
-    struct found found = {.library = NULL};
+int mpi_library_open(const struct mpi_candidate candidates[], size_t count, struct mpi **out) {
+    /* Asked once, before anything is loaded: what RTLD_DEFAULT has found can never be closed. */
+    struct found found = {.in_use = dlsym(RTLD_DEFAULT, "MPI_Get_version")};
     char trouble[256] = "";
     for (size_t i = 0; i < count; i++) {
         if (look(&candidates[i], &found, trouble, sizeof trouble)) {
@@ -345,7 +340,9 @@ static const char *environment(void *context, const char *name) {
 }
 
 static void open_once(void) {
-    opened.code = mpi_library_open(environment, NULL, &opened.mpi);
+    struct mpi_candidate candidates[MPI_CANDIDATES_MAX];
+    size_t count = mpi_find_order(environment, NULL, candidates);
+    opened.code = mpi_library_open(candidates, count, &opened.mpi);
     if (opened.code != 0) {
         str_format(opened.sentence, sizeof opened.sentence, "%s", muster_detail());
         opened.failure = status_failure();

@@ -5,8 +5,8 @@
 #include "comm/mpi/mpi_find.h"
 #include "comm/mpi/mpi_library.h"
 
-/* As mpi_open() documents, each time anew; the caller gets *out. */
-int mpi_library_open(mpi_variable *variable, void *context, struct mpi **out);
+/* As mpi_open() documents, each time anew: the first candidate that can be loaded decides. *out is the caller's. */
+int mpi_library_open(const struct mpi_candidate candidates[], size_t count, struct mpi **out);
 
 /* Closes and frees it. Not once MPI has been initialised: it has threads and exit handlers then. NULL is accepted. */
 void mpi_library_close(struct mpi *mpi);

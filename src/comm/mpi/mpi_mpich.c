@@ -67,7 +67,6 @@ enum {
     ABI_ERR_OP = 9,
     ABI_ERR_ARG = 12,
     ABI_ERR_TRUNCATE = 14,
-    ABI_ERR_OTHER = 15,
     ABI_ERR_REQUEST = 19,
     ABI_ERR_NO_MEM = 34,
     ABI_ERR_PROC_ABORTED = 76, /* since MPICH 4 */

@@ -68,7 +68,6 @@ enum {
     ABI_ERR_OP = 10,
     ABI_ERR_ARG = 13,
     ABI_ERR_TRUNCATE = 15,
-    ABI_ERR_OTHER = 16,
     ABI_ERR_NO_MEM = 39,
     ABI_ERR_PROC_ABORTED = 74, /* from here on since Open MPI 5 */
 };

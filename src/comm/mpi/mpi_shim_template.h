@@ -6,12 +6,14 @@
  * - ABI_SHIM, ABI_KIND, ABI_NAME, ABI_CONSTANTS, ABI_IN_PLACE, ABI_ANY_SOURCE, ABI_ANY_TAG, ABI_PROC_NULL,
  * ABI_UNDEFINED, ABI_TAG_UB, ABI_THREADS (the four levels, ascending), and the error classes ABI_ERR_*.
  *
- * No include guard: each file has its own copy, all static. */
+ * No include guard: each file has its own copy, all static. Without these definitions there is nothing in it. */
 #include <string.h>
 
 #include "base/str.h"
 #include "comm/mpi/mpi_shim_impl.h"
 #include "comm/mpi/mpi_symbols.h"
+
+#ifdef ABI_SHIM
 
 struct table {
 #define MEMBER(name, arguments) int(*name) arguments; /* NOLINT(bugprone-macro-parentheses): a declaration */
@@ -109,7 +111,7 @@ static int shim_error_string(const struct mpi *mpi, int code, char *text, size_t
 }
 
 static enum mpi_error shim_error_class(const struct mpi *mpi, int code) {
-    int error_class = ABI_ERR_OTHER;
+    int error_class = 0;
     if (code == 0 || code == MPI_TOO_LONG) {
         return code == 0 ? MPI_ERROR_NONE : MPI_ERROR_TOO_LONG;
     }
@@ -561,3 +563,5 @@ const struct mpi_shim ABI_SHIM = {
     .undefined = ABI_UNDEFINED,
     .calls = &calls,
 };
+
+#endif
