@@ -62,7 +62,7 @@ static int fail_none(const struct mpi_candidate *candidates, size_t count, const
                            candidates[0].name, trouble[0] ? trouble : "there is no such file",
                            "such as /usr/lib/x86_64-linux-gnu/libmpi.so.40");
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && used < sizeof names; i++) { /* what does not fit is cut */
         if (candidates[i].place == MPI_PLACE_NAME) {
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", candidates[i].name);
         }

@@ -219,6 +219,20 @@ static void the_first_that_can_be_loaded_decides(void **state) {
     assert_int_equal(unlink(text), 0);
 }
 
+static void long_names_are_cut(void **state) {
+    (void)state;
+    struct mpi *mpi = NULL;
+    char name[200];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    struct mpi_candidate candidates[MPI_CANDIDATES_MAX];
+    for (size_t i = 0; i < MPI_CANDIDATES_MAX; i++) {
+        candidates[i] = (struct mpi_candidate){MPI_PLACE_NAME, name};
+    }
+    assert_int_equal(mpi_library_open(candidates, MPI_CANDIDATES_MAX, &mpi), MUSTER_ENOENT);
+    assert_non_null(strstr(muster_detail(), "xxx): install Open MPI"));
+}
+
 /* Visible to all, as a program that is linked with MPI has it, or not, as a module of Python's has it. */
 static void what_the_program_has_loaded_is_taken(void **state) {
     (void)state;
@@ -326,6 +340,7 @@ int main(void) {
         cmocka_unit_test(an_mpi_of_unknown_abi_is_refused),
         cmocka_unit_test(without_memory_nothing_stays),
         cmocka_unit_test_setup_teardown(the_first_that_can_be_loaded_decides, make_folder, remove_folder),
+        cmocka_unit_test(long_names_are_cut),
         cmocka_unit_test(a_second_mpi_is_refused),
         cmocka_unit_test(all_threads_get_the_same),
         cmocka_unit_test(what_the_program_has_loaded_is_taken), /* the last one, since it stays */
