@@ -40,6 +40,9 @@ struct engine_table {
     /* Gives up the call that is under way. When it returns, the engine touches no buffer any more. */
     void (*abort)(struct engine *engine);
 
+    /* The group has failed with `code`, whether a call is under way or not. Any thread. */
+    void (*group_failed)(struct engine *engine, int code);
+
     /* Memory that calls are fastest with: zeroed, aligned to 64 bytes. MUSTER_ENOMEM, MUSTER_ELIMIT, MUSTER_ESYSTEM. */
     int (*allocate)(struct engine *engine, size_t bytes, void **out);
     void (*release)(struct engine *engine, void *memory); /* NULL is accepted */
@@ -50,6 +53,10 @@ struct engine_table {
     uint64_t (*steps)(const struct engine *engine, uint32_t local);
     const char *(*algorithm)(const struct engine *engine);
     int64_t (*arrived_ns)(const struct engine *engine);
+
+    /* It does not notice by itself that a rank of another host, which a call needs, is gone: the group fails the call
+     * when it hears of the death. */
+    bool needs_news_of_hosts;
 
     const struct engine_messages *messages; /* sends and receives (message.h); NULL: a group of one has none */
 

@@ -1,7 +1,9 @@
 /* The engine of a group: which one it is to be, and how each is made. This is the only file that knows engines by name.
  * See group_impl.h and comm/engine/engine.h. */
 #include <assert.h>
+#include <dirent.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/status.h"
@@ -9,6 +11,8 @@
 #include "comm/engine/engine_solo.h"
 #include "comm/group/group_impl.h"
 #include "comm/hierarchy/engine_muster.h"
+#include "comm/mpi/engine_mpi.h"
+#include "comm/mpi/mpi_world.h"
 
 /* ---- choosing ---- */
 
@@ -17,9 +21,40 @@ int group_engine_wish(const struct muster_group_options *options, enum engine_ki
                            : engine_kind_parse(getenv("MUSTER_ENGINE"), "MUSTER_ENGINE", out);
 }
 
+/* Has this machine a network of a kind that MPI libraries drive themselves? */
+static bool has_fabric(void) {
+    static const char *const classes[] = {"/sys/class/infiniband", "/sys/class/cxi", "/sys/class/infiniband_verbs"};
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        DIR *folder = opendir(classes[i]);
+        bool has_device = false;
+        for (struct dirent *entry; folder && !has_device && (entry = readdir(folder));) {
+            has_device = entry->d_name[0] != '.' && strcmp(entry->d_name, "abi_version") != 0;
+        }
+        if (folder) {
+            (void)closedir(folder);
+        }
+        if (has_device) {
+            return true;
+        }
+    }
+    return false;
+}
+
 uint8_t group_engine_facts(enum engine_kind wish) {
-    (void)wish;
-    return 0;
+    const struct mpi *mpi = NULL;
+    if (wish != ENGINE_AUTO || !has_fabric()) {
+        return 0;
+    }
+    unsigned facts = ENGINE_FACT_FABRIC;
+    if (mpi_world_is_served()) {
+        facts |= ENGINE_FACT_MPI_STARTED | (mpi_open(&mpi) == 0 ? ENGINE_FACT_MPI_FOUND : 0u);
+    }
+    return (uint8_t)facts;
+}
+
+bool group_engine_may_be_mpi(enum engine_kind wish) {
+    const unsigned all = ENGINE_FACT_FABRIC | ENGINE_FACT_MPI_STARTED | ENGINE_FACT_MPI_FOUND;
+    return wish == ENGINE_MPI || group_engine_facts(wish) == all;
 }
 
 /* ---- the parts of all engines ---- */
@@ -99,6 +134,48 @@ static int make_muster(struct muster_group *group, const struct node_member *mem
     return engine_muster_create(&config, &group->engine);
 }
 
+static void note_neighbours(const struct context *context) {
+    for (uint32_t i = 0; i < context->bootstrap.local_count; i++) {
+        const struct identity *identity = &context->bootstrap.locals[i].identity;
+        if (i != context->bootstrap.local) {
+            mpi_world_note_neighbour(identity->pid, identity->start_time);
+        }
+    }
+}
+
+static int make_mpi(struct muster_group *group) {
+    struct context *context = group->context;
+    const struct call_line **lines = calloc(group->local_count, sizeof *lines);
+    if (!lines) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", group->size);
+    }
+    for (uint32_t i = 0; i < group->local_count; i++) {
+        lines[i] = &group->lines[i].calls;
+    }
+    if (group->size == context->size) {
+        note_neighbours(context);
+    }
+    const char *compares = getenv("MUSTER_COMPARE_CALLS");
+    const struct engine_mpi_config config = {.waiter = &group->waiter,
+                                             .message_waiter = &group->message_waiter,
+                                             .memory = context->memory,
+                                             .group = group->id,
+                                             .name = group->name,
+                                             .rank = group->rank,
+                                             .size = group->size,
+                                             .peers = group->root_ranks,
+                                             .root_rank = context->rank,
+                                             .root_size = context->size,
+                                             .lines = lines,
+                                             .line_count = group->local_count,
+                                             .own_line = &group->line->calls,
+                                             .compares_calls =
+                                                 group->host_count > 1 && compares && strcmp(compares, "1") == 0};
+    int code = engine_mpi_create(&config, &group->engine);
+    free(lines);
+    return code;
+}
+
 /* ---- making ---- */
 
 size_t group_engine_segment_bytes(uint32_t local_count) {
@@ -111,7 +188,7 @@ static int make_chosen(struct muster_group *group, const struct node_member *mem
     group->engine_reason = choice.reason;
     switch (choice.kind) {
     case ENGINE_MPI:
-        return status_fail(MUSTER_EUNSUPPORTED, "the engine 'mpi' is not there yet");
+        return make_mpi(group);
     case ENGINE_MUSTER:
     default:
         return make_muster(group, members, segment_part);

@@ -14,6 +14,7 @@
 #include "comm/launch/launch.h"
 #include "comm/launch/pmi1.h"
 #include "comm/launch/pmix.h"
+#include "comm/mpi/mpi_world.h"
 #include "net/endpoint.h"
 
 enum { MEETING_BYTES = NET_ADDRESS_TEXT_MAX };
@@ -125,9 +126,38 @@ static int create_by_pmix(const struct muster_group_options *options, int64_t de
     return code;
 }
 
+/* The engine MPI needs what the starter serves: it is begun first, and passes the text on itself. */
+static int share_by_mpi(void *context, const char *own, int64_t deadline_ns, char *out) {
+    struct comm_bell bell = {0};
+    struct comm_waiter waiter = {.bell = &bell};
+    (void)str_format(out, PMI1_VALUE_MAX, "%s", own);
+    int code = mpi_world_share(context, out, PMI1_VALUE_MAX, &waiter, deadline_ns);
+    return code == MUSTER_ETIMEOUT ? status_fail(code, "some ranks have not come to MPI in time") : code;
+}
+
+static int create_by_mpi(const struct muster_group_options *options, int64_t deadline_ns, struct muster_group **out) {
+    struct comm_bell bell = {0};
+    struct comm_waiter waiter = {.bell = &bell};
+    const struct mpi_world *world = NULL;
+    int code = mpi_world_begin(&waiter, deadline_ns, &world);
+    if (code) {
+        return code == MUSTER_ETIMEOUT ? status_fail(code, "MPI has not begun in time: are all ranks there?") : code;
+    }
+    return meet((uint32_t)world->rank, (uint32_t)world->size, share_by_mpi, (void *)(uintptr_t)world, options,
+                deadline_ns, out);
+}
+
 static int create_by_starter(struct launch *launch, const struct muster_group_options *options, int64_t deadline_ns,
                              struct muster_group **out) {
     struct muster_store *store = NULL;
+    enum engine_kind wish = ENGINE_AUTO;
+    int wrong = group_engine_wish(options, &wish);
+    if (wrong) {
+        return wrong;
+    }
+    if (launch->kind != LAUNCH_MASTER && group_engine_may_be_mpi(wish)) {
+        return create_by_mpi(options, deadline_ns, out);
+    }
     if (launch->kind == LAUNCH_PMIX) {
         return create_by_pmix(options, deadline_ns, out);
     }

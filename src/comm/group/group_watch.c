@@ -199,6 +199,9 @@ int group_fail(struct muster_group *group, int code, const char *sentence, const
     struct muster_failure own = record ? *record : status_no_failure();
     group_record_place(group, code, &own);
     if (failure_set(&group->failure, code, sentence, &own)) {
+        if (group->engine && group->engine->table->group_failed) {
+            group->engine->table->group_failed(group->engine, code);
+        }
         publish(group, code);
         group_spread(group, code, group->failure.sentence, &own);
         debug_failure(group);
@@ -252,7 +255,8 @@ static bool is_needed(const struct muster_group *group, uint32_t rank, bool has_
     if (need == GROUP_NEED_CALL || need == GROUP_NEED_REASON || (need == GROUP_NEED_STATUS && in_call)) {
         /* Of a rank elsewhere the links know: it may have sent all that this call needs, and whoever waits for more
          * finds its link at the end. */
-        return line ? call_line_finished(&line->calls) < own_begun : need == GROUP_NEED_REASON;
+        bool is_for_us_to_tell = need == GROUP_NEED_REASON || (has_died && group->engine->table->needs_news_of_hosts);
+        return line ? call_line_finished(&line->calls) < own_begun : is_for_us_to_tell;
     }
     /* Who left in good order is no failure until a call needs it: it may have sent a message before, or, as the root of
      * broadcasts, have finished calls that this rank has yet to begin. */

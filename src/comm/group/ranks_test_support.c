@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "comm/group/group_impl.h"
+#include "comm/group/starter_test_support.h"
 
 enum { RESULT_FAILED = 101, RESULT_NONE = INT32_MIN, LOOK_MS = 20, PORT_DIGITS = 8 };
 
@@ -46,6 +47,7 @@ struct ranks {
     int file;      /* in which they meet; without a name, so that nothing of it is left, however the test ends */
     char path[64]; /* by which they open it */
     struct ranks_store store; /* with use_tcp; else its pid is 0 */
+    struct starter *starter;  /* NULL: none */
 };
 
 /* ---- waiting ---- */
@@ -139,6 +141,7 @@ struct ranks *ranks_start(uint32_t size, rank_function *function, void *argument
     if (options && options->use_tcp) {
         ranks_store_start(&ranks->store);
     }
+    ranks->starter = starter_start(size);
     (void)fflush(NULL);
     for (uint32_t rank = 0; rank < size; rank++) {
         ranks->results[rank] = RESULT_NONE;
@@ -147,6 +150,9 @@ struct ranks *ranks_start(uint32_t size, rank_function *function, void *argument
         if (pid == 0) {
             if (ranks->store.pid > 0) {
                 (void)close(ranks->store.end);
+            }
+            if (ranks->starter) {
+                starter_take(ranks->starter, rank);
             }
             be_rank(ranks, rank, function, argument, options);
         }
@@ -233,6 +239,7 @@ void ranks_free(struct ranks *ranks) {
             collect(ranks, rank, status);
         }
     }
+    starter_stop(ranks->starter);
     if (ranks->store.pid > 0) {
         ranks_store_stop(&ranks->store);
     }
