@@ -223,6 +223,10 @@ bench-spares: all ## how soon a spare node works, with a preload server and with
 bench-failover: all ## what the loss of the serving host costs, over 1,000 kills (docs/performance.md)
 	@MUSTER_BINARY=$(BUILD)/muster MUSTER_BENCH_BIN=$(BUILD)/bench bench/failover $(BENCH_ARGS)
 
+.PHONY: bench-mpi
+bench-mpi: all ## what the engine on MPI adds to MPI's own calls (docs/performance.md)
+	MUSTER_BINARY=$(BUILD)/muster bench/engine_mpi
+
 .PHONY: bench-collectives
 bench-collectives: all ## collectives of muster, Open MPI and PyTorch's gloo side by side (docs/performance.md)
 	@bench/collectives/run $(BENCH_ARGS)

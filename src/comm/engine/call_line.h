@@ -48,6 +48,16 @@ static inline uint64_t call_line_fingerprint(const struct call_line *line, uint6
                        : atomic_load_explicit(&line->fingerprints[number % CALL_LINE_HISTORY], memory_order_acquire);
 }
 
+/* The fingerprint with which another member has begun call `number`; 0: it has not, or its line has it no more. The
+ * line tells how far its owner is before, so that the call is there, and after, so that none has taken its place. */
+static inline uint64_t call_line_known_print(const struct call_line *line, uint64_t number) {
+    if (call_line_begun(line) < number) {
+        return 0;
+    }
+    uint64_t print = call_line_fingerprint(line, number);
+    return call_line_begun(line) - number < CALL_LINE_HISTORY - 1 ? print : 0;
+}
+
 /* The first call that both have begun, that both lines still keep, and that differs; 0: none. */
 uint64_t call_line_difference(const struct call_line *own, const struct call_line *other);
 

@@ -11,6 +11,7 @@
 #include <sched.h>
 
 #include "comm/engine/call_line.h"
+#include "comm/host/bell.h"
 
 static struct call_line own, other;
 
@@ -106,6 +107,49 @@ static void a_member_that_goes_on_meanwhile_makes_no_difference(void **state) {
     assert_int_equal(wrong, 0);
 }
 
+static void a_print_is_known_from_its_call_on_while_it_is_kept(void **state) {
+    (void)state;
+    make_calls(&other, 1, 300, 0);
+    assert_true(call_line_known_print(&other, 300) == call_line_fingerprint(&other, 300));
+    assert_true(call_line_known_print(&other, 299) != 0);
+    assert_int_equal(call_line_known_print(&other, 301), 0);
+    assert_int_equal(call_line_known_print(&other, 300 - CALL_LINE_HISTORY), 0);
+}
+
+enum { LOOKS_MAX = 5000000, PAUSES = 20 };
+
+/* Begins one call after the other, each with its number for a fingerprint. */
+static void *go_on_and_on(void *argument) {
+    for (uint64_t number = 1; !atomic_load(&has_ended); number++) {
+        call_line_begin(&other, number, number, 1000);
+        for (int i = 0; i < PAUSES; i++) {
+            comm_pause();
+        }
+    }
+    return argument;
+}
+
+/* Asked about the call that begins next, until it has: a line never tells the print of an older call, or a later one.
+ */
+static void a_known_print_is_that_of_its_call(void **state) {
+    (void)state;
+    pthread_t thread;
+    size_t wrong = 0;
+    uint64_t number = 1;
+    atomic_store(&has_ended, false);
+    assert_int_equal(pthread_create(&thread, NULL, go_on_and_on, NULL), 0);
+    for (size_t i = 0; i < LOOKS_MAX; i++) {
+        uint64_t print = call_line_known_print(&other, number);
+        wrong += print != 0 && print != number;
+        if (print != 0 || call_line_begun(&other) > number) {
+            number = call_line_begun(&other) + 1;
+        }
+    }
+    atomic_store(&has_ended, true);
+    (void)pthread_join(thread, NULL);
+    assert_int_equal(wrong, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(equal_calls_do_not_differ, clear),
@@ -113,6 +157,8 @@ int main(void) {
         cmocka_unit_test_setup(only_calls_that_both_have_begun_are_compared, clear),
         cmocka_unit_test_setup(what_is_not_kept_any_more_is_not_compared, clear),
         cmocka_unit_test_setup(a_member_that_goes_on_meanwhile_makes_no_difference, clear),
+        cmocka_unit_test_setup(a_print_is_known_from_its_call_on_while_it_is_kept, clear),
+        cmocka_unit_test_setup(a_known_print_is_that_of_its_call, clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -193,10 +193,8 @@ static int begin(struct engine_mpi *own, bool compares) {
 static bool is_mismatched(const struct engine_mpi *own) {
     uint64_t print = call_line_fingerprint(own->config.own_line, own->number);
     for (uint32_t i = 0; i < own->config.line_count; i++) {
-        const struct call_line *line = own->lines[i];
-        uint64_t theirs = call_line_fingerprint(line, own->number);
-        uint64_t begun = call_line_begun(line);
-        if (begun >= own->number && begun - own->number < CALL_LINE_HISTORY / 2 && theirs != print) {
+        uint64_t theirs = call_line_known_print(own->lines[i], own->number);
+        if (theirs != 0 && theirs != print) {
             return true;
         }
     }
