@@ -34,6 +34,7 @@ struct engine_mpi {
     bool is_comparing; /* the request is that of the comparison */
     int64_t prints[2]; /* the fingerprint, and its complement: their minima over all ranks */
     struct mpi_patience patience;
+    const char *last_name; /* of MPI's call in the last one of the group; static */
     struct engine_mpi *next_kept;
 };
 
@@ -154,7 +155,7 @@ static int connect(struct engine *engine, int64_t deadline_ns) {
 /* ---- calls ---- */
 
 static int fail_call(const struct engine_mpi *own, int error) {
-    const char *what = mpi_call_name(own->call.call);
+    const char *what = own->last_name;
     enum mpi_error class = own->place.mpi->calls->error_class(own->place.mpi, error);
     int code = mpi_fail(own->place.mpi, error, what);
     return class == MPI_ERROR_TRUNCATED
@@ -248,6 +249,7 @@ static int start(struct engine *engine, const struct comm_call *call, uint64_t n
     (void)deadline_ns;
     own->call = (struct mpi_call){.call = call};
     own->number = number;
+    own->last_name = mpi_call_name(call);
     own->patience = (struct mpi_patience){0};
     own->is_comparing = false;
     int code = begin(own, own->config.compares_calls);
@@ -298,8 +300,7 @@ static void release(struct engine *engine, void *memory) {
 }
 
 static const char *algorithm(const struct engine *engine) {
-    (void)engine;
-    return "mpi";
+    return ((const struct engine_mpi *)(const void *)engine)->last_name;
 }
 
 /* ---- messages ---- */

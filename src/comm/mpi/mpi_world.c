@@ -17,6 +17,7 @@
 #include "comm/host/monitor.h"
 
 enum {
+    LOOK_WEIGHT = 8,            /* a look at MPI takes as long as so many at a word */
     YIELDS_BEFORE_NAPS = 20000, /* some 10 ms: who waits longer is waiting for a slow rank, not for a message */
     NAP_NS = 50000,
     GRACE_MS = 500,        /* for a task that is to be given up, and may be about to end */
@@ -157,9 +158,10 @@ int mpi_world_run(int (*task)(void *argument), void *argument, struct comm_waite
 
 void mpi_patience_wait(struct mpi_patience *patience, const struct comm_waiter *waiter) {
     uint32_t looks = patience->looks++;
-    if (looks < waiter->spin_count) {
+    uint32_t spins = waiter->spin_count / LOOK_WEIGHT;
+    if (looks < spins) {
         comm_pause();
-    } else if (looks - waiter->spin_count < YIELDS_BEFORE_NAPS) {
+    } else if (looks - spins < YIELDS_BEFORE_NAPS) {
         (void)sched_yield();
     } else {
         const struct timespec nap = {0, NAP_NS};
