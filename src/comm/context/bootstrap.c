@@ -67,17 +67,17 @@ char *bootstrap_list_ranks(uint32_t size, bool (*has)(const void *context, uint3
 /* ---- records ---- */
 
 /* Those of `ranks`, in order. */
-static int get_identities(const struct meeting *m, const uint32_t *ranks, uint32_t count, int64_t deadline_ns,
-                          struct identity *out) {
+static int get_identities(const struct comm_kv *kv, uint32_t number, const uint32_t *ranks, uint32_t count,
+                          int64_t deadline_ns, struct identity *out) {
     char(*keys)[GENERATION_KEY_BYTES] = calloc(count, sizeof *keys);
     const char **pointers = calloc(count, sizeof *pointers);
     struct muster_store_value *values = calloc(count, sizeof *values);
     int code = keys && pointers && values ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", count);
     for (uint32_t i = 0; code == 0 && i < count; i++) {
-        generation_rank_key(m->number, ranks[i], keys[i]);
+        generation_rank_key(number, ranks[i], keys[i]);
         pointers[i] = keys[i];
     }
-    code = code ? code : m->kv->multi_get(m->kv->context, pointers, count, clock_remaining_ms(deadline_ns), values);
+    code = code ? code : kv->multi_get(kv->context, pointers, count, clock_remaining_ms(deadline_ns), values);
     for (uint32_t i = 0; code == 0 && i < count; i++) {
         code = identity_decode(values[i].data, values[i].len, &out[i]);
         code = code ? status_prefix(code, "rank %u", ranks[i]) : 0;
@@ -174,7 +174,7 @@ static int compute(struct meeting *m) {
     for (uint32_t rank = 0; code == 0 && rank < m->size; rank++) {
         ranks[rank] = rank;
     }
-    code = code ? code : get_identities(m, ranks, m->size, m->deadline_ns, identities);
+    code = code ? code : get_identities(m->kv, m->number, ranks, m->size, m->deadline_ns, identities);
     if (code == MUSTER_ETIMEOUT) {
         code = name_missing(m);
     }
@@ -314,34 +314,64 @@ static int follow(struct meeting *m) {
     }
 }
 
-static int find_locals(const struct meeting *m, struct bootstrap *bootstrap) {
+/* The ranks of this host, and which of them is this one. */
+static int list_locals(const struct meeting *m, struct bootstrap *bootstrap) {
     const struct topology *topology = &m->verdict.topology;
     uint32_t host = topology->host_of[m->rank], count = 0;
-    uint32_t *ranks = calloc(topology->size, sizeof *ranks);
-    if (!ranks) {
-        return status_fail(MUSTER_ENOMEM, "no memory for %u ranks", topology->size);
-    }
     for (uint32_t r = 0; r < topology->size; r++) {
-        if (topology->host_of[r] == host) {
-            bootstrap->local = r == m->rank ? count : bootstrap->local;
-            ranks[count++] = r;
-        }
+        bootstrap->local = r == m->rank ? count : bootstrap->local;
+        count += topology->host_of[r] == host ? 1 : 0;
     }
     assert(count > 0); /* this one */
     bootstrap->local_count = count;
     bootstrap->locals = calloc(count, sizeof *bootstrap->locals);
-    struct identity *identities = calloc(count, sizeof *identities);
-    int code = bootstrap->locals && identities ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", count);
-    code = code ? code : get_identities(m, ranks, count, m->deadline_ns, identities);
-    for (uint32_t i = 0; code == 0 && i < count; i++) {
-        bootstrap->locals[i] = (struct bootstrap_local){ranks[i], identities[i]};
-        if (identities[i].token != m->verdict.tokens[ranks[i]]) {
-            code = status_fail(MUSTER_EPEER,
-                               "rank %u has ended while the group was made; another process has come in "
-                               "its place",
-                               ranks[i]);
-            code = bootstrap_blame(ranks[i], NULL, code);
+    if (!bootstrap->locals) {
+        return status_fail(MUSTER_ENOMEM, "no memory for %u ranks", count);
+    }
+    for (uint32_t r = 0, i = 0; r < topology->size; r++) {
+        if (topology->host_of[r] == host) {
+            bootstrap->locals[i++] = (struct bootstrap_local){.rank = r, .token = m->verdict.tokens[r]};
         }
+    }
+    return 0;
+}
+
+/* The process behind a rank of this host, if its record is still the one that rank 0 has read. */
+static int know_local(struct bootstrap_local *local, const struct identity *identity) {
+    if (identity->token != local->token) {
+        int code = status_fail(MUSTER_EPEER,
+                               "rank %u has ended while the group was made; another process has come in its place",
+                               local->rank);
+        return bootstrap_blame(local->rank, NULL, code);
+    }
+    local->pid = identity->pid;
+    local->start_time = identity->start_time;
+    return 0;
+}
+
+/* Those whom this rank needs at once: itself, and the first rank of the host, which makes the shared memory. */
+static int find_locals(const struct meeting *m, struct bootstrap *bootstrap) {
+    struct identity first;
+    int code = list_locals(m, bootstrap);
+    code = code ? code : know_local(&bootstrap->locals[bootstrap->local], &m->own);
+    if (code || bootstrap->local == 0) {
+        return code;
+    }
+    code = get_identities(m->kv, m->number, &bootstrap->locals[0].rank, 1, m->deadline_ns, &first);
+    return code ? code : know_local(&bootstrap->locals[0], &first);
+}
+
+int bootstrap_fetch_locals(const struct comm_kv *kv, int64_t deadline_ns, struct bootstrap *bootstrap) {
+    uint32_t count = bootstrap->local_count;
+    uint32_t *ranks = calloc(count, sizeof *ranks);
+    struct identity *identities = calloc(count, sizeof *identities);
+    int code = ranks && identities ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", count);
+    for (uint32_t i = 0; code == 0 && i < count; i++) {
+        ranks[i] = bootstrap->locals[i].rank;
+    }
+    code = code ? code : get_identities(kv, bootstrap->generation, ranks, count, deadline_ns, identities);
+    for (uint32_t i = 0; code == 0 && i < count; i++) {
+        code = know_local(&bootstrap->locals[i], &identities[i]);
     }
     free(identities);
     free(ranks);

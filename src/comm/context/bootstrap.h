@@ -3,7 +3,8 @@
  *     rank 0     puts its record where it makes it the owner of a generation (generation.h), GETs all records of it at
  *                once, groups them by host, SETs the verdict
  *     rank r     waits for rank 0's record, puts its own beside it, and GETs the verdict (here all wait for each other)
- *     all        GET the records of their own host's ranks
+ *     all        the first rank of each host GETs the records of the host's ranks, the others that of the first; what
+ *                they need of each other stands in the memory that they share (context.h)
  *
  * If rank 0 finds that it cannot go on (ranks that do not come), it puts that sentence in the place of the topology, so
  * that all others fail with it at once. If it dies before, who sees its process, or its beacon, does that (leader.h).
@@ -20,10 +21,11 @@
 #include "comm/host/identity.h"
 #include "comm/host/topology.h"
 
-/* A rank of this host. */
+/* A rank of this host. Of a host of a thousand ranks each of them keeps all of these. */
 struct bootstrap_local {
-    uint32_t rank;
-    struct identity identity;
+    uint32_t rank, token;
+    int32_t pid; /* 0: not known yet; see bootstrap_fetch_locals() */
+    uint64_t start_time;
 };
 
 struct bootstrap {
@@ -46,6 +48,10 @@ struct bootstrap_terms {
  * MUSTER_ENOMEM, those of the store. */
 int bootstrap_run(const struct comm_kv *kv, uint32_t rank, uint32_t size, const struct bootstrap_terms *terms,
                   int64_t deadline_ns, struct bootstrap *out);
+/* Of locals, bootstrap_run() gives the processes of this rank and of the host's first one alone. The first one gets all
+ * of them here, in one operation, and passes them on. MUSTER_EPEER: a rank has ended meanwhile, and another process has
+ * come in its place; MUSTER_ENOMEM, MUSTER_EPROTOCOL, those of the store. */
+int bootstrap_fetch_locals(const struct comm_kv *kv, int64_t deadline_ns, struct bootstrap *bootstrap);
 void bootstrap_done(struct bootstrap *bootstrap);
 
 /* "0, 3-5, 9 and 12 more": the ranks for which `has(context, rank)`, for messages. Pure. Returns `out`. */

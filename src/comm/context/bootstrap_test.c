@@ -239,15 +239,49 @@ static void the_number_of_operations_is_constant(void **state) {
         for (uint32_t rank = 0; rank < sizes[i]; rank++) {
             const struct part *part = &scene->parts[rank];
             assert_int_equal(part->code, 0);
-            assert_int_equal(part->view.operations, 5);
+            assert_int_equal(part->view.operations, rank == 0 ? 4 : 5);
             assert_int_equal(part->bootstrap.generation, 1);
             assert_int_equal(part->bootstrap.topology.host_count, 1);
             assert_int_equal(part->bootstrap.local_count, sizes[i]);
             assert_int_equal(part->bootstrap.local, rank);
             assert_int_equal(part->bootstrap.locals[sizes[i] - 1].rank, sizes[i] - 1);
+            assert_int_equal(part->bootstrap.locals[0].pid, getpid()); /* which makes the shared memory */
+            assert_int_equal(part->bootstrap.locals[rank].pid, getpid());
         }
         scene_free(scene);
     }
+}
+
+static int fetch(struct scene *scene) {
+    struct part *first = &scene->parts[0];
+    struct comm_kv kv = {&first->view, table_set, table_get, table_multi_get, table_set_if_absent, table_remove};
+    return bootstrap_fetch_locals(&kv, clock_deadline_ns(clock_monotonic_ns(), PATIENCE_MS), &first->bootstrap);
+}
+
+/* For all others of its host, in one operation. */
+static void the_first_of_a_host_fetches_who_they_are(void **state) {
+    (void)state;
+    struct scene *scene = scene_create(5, PATIENCE_MS);
+    meet(scene, 5, 0);
+    int operations = scene->parts[0].view.operations;
+    assert_int_equal(scene->parts[0].bootstrap.locals[3].pid, 0);
+    assert_int_equal(fetch(scene), 0);
+    assert_int_equal(scene->parts[0].view.operations, operations + 1);
+    for (uint32_t rank = 0; rank < 5; rank++) {
+        assert_int_equal(scene->parts[0].bootstrap.locals[rank].pid, getpid());
+        assert_true(scene->parts[0].bootstrap.locals[rank].start_time > 0);
+    }
+    /* Another process has put its record there since. */
+    struct identity other;
+    uint8_t bytes[IDENTITY_ENCODED_BYTES_MAX];
+    char key[GENERATION_KEY_BYTES];
+    identity_of_this_process(&other);
+    other.token = scene->parts[0].bootstrap.locals[3].token + 1;
+    generation_rank_key(1, 3, key);
+    put(&scene->table, key, bytes, identity_encode(&other, bytes));
+    assert_int_equal(fetch(scene), MUSTER_EPEER);
+    assert_non_null(strstr(muster_detail(), "rank 3 has ended while the group was made"));
+    scene_free(scene);
 }
 
 static void the_missing_are_named_to_all(void **state) {
@@ -324,10 +358,15 @@ static void all_know_what_all_ranks_know_of_engines(void **state) {
 
 static void a_failing_store_is_an_error(void **state) {
     (void)state;
-    for (int fails_at = 1; fails_at <= 5; fails_at++) {
+    for (int fails_at = 1; fails_at <= 5; fails_at++) { /* the fifth is bootstrap_fetch_locals() */
         struct scene *scene = scene_create(2, 50);
         scene->parts[0].view.fails_at = fails_at;
         meet(scene, 2, 0);
+        if (fails_at == 5) {
+            assert_int_equal(scene->parts[0].code, 0);
+            scene->parts[0].code = fetch(scene);
+            (void)snprintf(scene->parts[0].detail, sizeof scene->parts[0].detail, "%s", muster_detail());
+        }
         assert_int_equal(scene->parts[0].code, MUSTER_ECONNECT);
         assert_true(fails_at < 2 || strstr(scene->parts[0].detail, "the store is gone"));
         scene_free(scene);
@@ -548,6 +587,7 @@ static void lists_of_ranks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_number_of_operations_is_constant),
+        cmocka_unit_test(the_first_of_a_host_fetches_who_they_are),
         cmocka_unit_test(the_missing_are_named_to_all),
         cmocka_unit_test(rank_0_may_be_missing),
         cmocka_unit_test(different_tables_of_algorithms_are_refused),

@@ -34,8 +34,12 @@ static size_t align_up(size_t bytes) {
     return (bytes + 63) / 64 * 64;
 }
 
-static size_t directory_offset(uint32_t local_count) {
+static size_t roster_offset(uint32_t local_count) {
     return SEGMENT_HEADER_BYTES + align_up(local_count * sizeof(struct context_line));
+}
+
+static size_t directory_offset(uint32_t local_count) {
+    return roster_offset(local_count) + roster_bytes(local_count);
 }
 
 static size_t rings_offset(uint32_t local_count) {
@@ -82,6 +86,13 @@ static int read_result(const struct muster_store_value *value, const char *key, 
     return 0;
 }
 
+/* A process of this host is to blame. Returns `code`. */
+static int blame_local(const struct context *context, const struct bootstrap_local *local, int code) {
+    struct identity identity = {.pid = local->pid};
+    (void)str_format(identity.host_name, sizeof identity.host_name, "%s", context_host_name(context, local->rank));
+    return bootstrap_blame(local->rank, &identity, code);
+}
+
 int context_get_result(const struct context *context, const char *key, uint32_t root_rank, int64_t deadline_ns,
                        void *data, size_t len) {
     const struct bootstrap_local *from = &context->bootstrap.locals[context_local_of(context, root_rank)];
@@ -89,17 +100,16 @@ int context_get_result(const struct context *context, const char *key, uint32_t 
     int code = MUSTER_ETIMEOUT;
     while (code == MUSTER_ETIMEOUT) {
         int64_t left_ms = clock_remaining_ms(deadline_ns);
-        bool was_alive = monitor_is_alive(from->identity.pid, from->identity.start_time);
+        bool was_alive = monitor_is_alive(from->pid, from->start_time);
         code = context->kv.get(context->kv.context, key, left_ms < LOOK_MS ? left_ms : LOOK_MS, &value);
         if (code == MUSTER_ETIMEOUT && !was_alive) {
-            code =
-                status_fail(MUSTER_EPEER, "rank %u (pid %d on this host) is gone", root_rank, (int)from->identity.pid);
-            return bootstrap_blame(root_rank, &from->identity, code);
+            code = status_fail(MUSTER_EPEER, "rank %u (pid %d on this host) is gone", root_rank, (int)from->pid);
+            return blame_local(context, from, code);
         }
         if (code == MUSTER_ETIMEOUT && left_ms == 0) {
             code = status_fail(code, "rank %u (pid %d on this host) did not make its shared memory in time", root_rank,
-                               (int)from->identity.pid);
-            return bootstrap_blame(root_rank, &from->identity, code);
+                               (int)from->pid);
+            return blame_local(context, from, code);
         }
     }
     code = code ? code : read_result(&value, key, data, len);
@@ -242,6 +252,7 @@ int context_create(const struct context_config *config, int64_t deadline_ns, str
     context->owned_store = config->owns_store ? config->store : NULL;
     context->may_read_peers = !(may_read && strcmp(may_read, "0") == 0);
     context->next_group_number = 1;
+    context->alarm = roster_no_alarm();
     context->hooks = config->hooks;
     context->logs_calls = config->logs_calls;
     context->interrupted = config->interrupted;
@@ -270,10 +281,31 @@ int context_create(const struct context_config *config, int64_t deadline_ns, str
     return 0;
 }
 
-int context_make_segment(struct context *context, struct segment_name *out_name) {
+static struct roster *roster_of(const struct context *context) {
+    uint8_t *memory = context->segment.memory;
+    return (struct roster *)(void *)(memory + roster_offset(context->bootstrap.local_count));
+}
+
+int context_make_segment(struct context *context, int64_t deadline_ns, struct segment_name *out_name) {
     uint32_t local_count = context->bootstrap.local_count;
     assert(context->bootstrap.local == 0 && local_count > 1);
-    return segment_create(segment_bytes(local_count), "muster-ranks", 1, &context->segment, out_name);
+    struct comm_kv kv = comm_kv_of_store(context->meeting_store);
+    int code = bootstrap_fetch_locals(&kv, deadline_ns, &context->bootstrap);
+    code = code ? code : segment_create(segment_bytes(local_count), "muster-ranks", 1, &context->segment, out_name);
+    if (code) {
+        return code;
+    }
+    roster_fill(roster_of(context), context->bootstrap.locals, local_count);
+    return local_count > ROSTER_SMALL ? roster_alarm_create(roster_of(context), &context->alarm) : 0;
+}
+
+/* Who the neighbours are, as the first rank of the host has put it down. */
+static int read_roster(struct context *context) {
+    int code = roster_read(roster_of(context), &context->bootstrap);
+    if (code == 0 && context->bootstrap.local_count > ROSTER_SMALL) {
+        code = roster_alarm_open(roster_of(context), context->bootstrap.locals[0].pid, &context->alarm);
+    }
+    return code;
 }
 
 static int open_segment(struct context *context, const struct segment_name *name) {
@@ -287,17 +319,21 @@ static int open_segment(struct context *context, const struct segment_name *name
             return status_fail(MUSTER_EPROTOCOL, "the shared segment of %zu bytes is another version's",
                                context->segment.bytes);
         }
+        code = read_roster(context);
+        if (code) {
+            return code;
+        }
     }
     uint8_t *memory = context->segment.memory;
     if (!memory) {
-        context->own_memory = aligned_alloc(64, align_up(segment_bytes(local_count)));
+        context->own_memory = segment_make_private(segment_bytes(local_count));
         memory = context->own_memory;
         if (!memory) {
             return status_fail(MUSTER_ENOMEM, "no memory for a group");
         }
-        memset(memory, 0, segment_bytes(local_count));
     }
     context->lines = (struct context_line *)(void *)(memory + SEGMENT_HEADER_BYTES);
+    context->roster = (struct roster *)(void *)(memory + roster_offset(local_count));
     return 0;
 }
 
@@ -308,7 +344,7 @@ static int make_memory(struct context *context) {
         return status_fail(MUSTER_ENOMEM, "no memory for %u ranks", local_count);
     }
     for (uint32_t i = 0; i < local_count; i++) {
-        pids[i] = context->bootstrap.locals[i].identity.pid;
+        pids[i] = context->bootstrap.locals[i].pid;
     }
     uint8_t *directory = context->segment.memory;
     int code = memory_create(directory ? directory + directory_offset(local_count) : NULL, context->bootstrap.local,
@@ -343,7 +379,7 @@ static int make_links(struct context *context) {
     }
     for (uint32_t i = 0; i < local_count; i++) {
         const struct bootstrap_local *local = &context->bootstrap.locals[i];
-        neighbours[i] = (struct p2p_neighbour){local->rank, local->identity.pid, &context->lines[i].bell};
+        neighbours[i] = (struct p2p_neighbour){local->rank, local->pid, &context->lines[i].bell};
     }
     struct p2p_config config = {.rank = context->rank,
                                 .size = context->size,
@@ -369,19 +405,12 @@ static int make_links(struct context *context) {
     return code ? code : publish_contact(context);
 }
 
-static int watch_neighbours(struct context *context) {
-    struct monitor_handlers handlers = {.context = context, .died = context_neighbour_died, .attend = attend};
+static int start_monitor(struct context *context) {
+    struct monitor_handlers handlers = {
+        .context = context, .died = context_neighbour_died, .attend = attend, .alarmed = context_hear_alarm};
     int code = monitor_create(&handlers, &context->monitor);
     code = code ? code : monitor_watch_descriptor(context->monitor, p2p_descriptor(context->p2p));
-    for (uint32_t i = 0; code == 0 && i < context->bootstrap.local_count; i++) {
-        const struct bootstrap_local *local = &context->bootstrap.locals[i];
-        if (i != context->bootstrap.local) {
-            code =
-                monitor_watch_process(context->monitor, local->rank, local->identity.pid, local->identity.start_time);
-            code = code ? status_prefix(code, "rank %u", local->rank) : 0;
-        }
-    }
-    return code;
+    return code ? code : context_watch_neighbours(context);
 }
 
 int context_attach(struct context *context, const struct segment_name *name) {
@@ -389,7 +418,7 @@ int context_attach(struct context *context, const struct segment_name *name) {
     code = code ? code : make_memory(context);
     code = code ? code : start_tls(context);
     code = code ? code : make_links(context);
-    return code ? code : watch_neighbours(context);
+    return code ? code : start_monitor(context);
 }
 
 static uint32_t first_rank_of(const struct topology *topology, uint32_t host) {
@@ -430,6 +459,7 @@ void context_seal(struct context *context) {
         (void)close(context->segment.fd);
         context->segment.fd = -1;
     }
+    roster_alarm_seal(&context->alarm);
 }
 
 void context_free(struct context *context) {
@@ -440,13 +470,14 @@ void context_free(struct context *context) {
         atomic_store_explicit(&context->lines[context->bootstrap.local].has_left, 1, memory_order_release);
     }
     monitor_free(context->monitor);
+    roster_alarm_close(&context->alarm);
     p2p_free(context->p2p);
     tls_free(context->tls);
     memory_free(context->memory);
     if (context->segment.memory) {
         segment_close(&context->segment);
     }
-    free(context->own_memory);
+    segment_free_private(context->own_memory, segment_bytes(context->bootstrap.local_count));
     muster_store_close(context->store);
     muster_store_close(context->meeting_store);
     muster_store_close(context->owned_store);

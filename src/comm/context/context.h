@@ -3,7 +3,8 @@
  *
  * The shared segment, made by the first rank of each host:
  *
- *     segment header | a line per local rank (its bell, has it left?) | directory of muster_alloc() | rings of p2p
+ *     segment header | a line per local rank (its bell, has it left?) | roster | directory of muster_alloc() | rings of
+ * p2p
  *
  * Lifetime: counted by the groups that use it. Threads: any, where nothing else is said. */
 #ifndef COMM_CONTEXT_H
@@ -18,6 +19,7 @@
 
 #include "comm/context/bootstrap.h"
 #include "comm/context/kv.h"
+#include "comm/context/roster.h"
 #include "comm/host/bell.h"
 #include "comm/host/memory.h"
 #include "comm/host/monitor.h"
@@ -60,6 +62,9 @@ struct context {
     struct segment segment;     /* memory NULL while this rank is alone on its host */
     void *own_memory;           /* then: of the layout above, for one */
     struct context_line *lines; /* per local rank */
+    struct roster *roster;
+    struct roster_alarm alarm;
+    uint32_t next; /* local number of the next process that has not ended; the monitor's thread's, once that runs */
     struct memory *memory;
     struct tls *tls; /* of the links; NULL: none */
     struct p2p *p2p;
@@ -100,8 +105,8 @@ struct context_config {
 
 /* Meets the other ranks: bootstrap, nothing shared yet. */
 int context_create(const struct context_config *config, int64_t deadline_ns, struct context **out);
-/* The first rank of a host makes the segment; *out_name is meaningful then only. */
-int context_make_segment(struct context *context, struct segment_name *out_name);
+/* The first rank of a host makes the segment, with the list of its ranks; *out_name is meaningful then only. */
+int context_make_segment(struct context *context, int64_t deadline_ns, struct segment_name *out_name);
 /* Opens (or keeps) the segment, starts the monitor and the links. name: NULL where the segment is this rank's own or
  * there is none. */
 int context_attach(struct context *context, const struct segment_name *name);
@@ -116,9 +121,12 @@ void context_seal(struct context *context);
 /* Leaves in good order and frees. NULL is accepted. In a forked child it does nothing. */
 void context_free(struct context *context);
 
-/* Hooks of the monitor (a process of this host has ended) and of the links (they have found out, or have been told); in
- * context_peers.c. `argument`: a struct context. */
+/* Starts to watch neighbours; in context_peers.c. */
+int context_watch_neighbours(struct context *context);
+/* Hooks of the monitor (a process of this host has ended; somebody here has seen one end) and of the links (they have
+ * found out, or have been told); likewise. `argument`: a struct context. */
 void context_neighbour_died(void *argument, uint32_t rank, int32_t pid, int wait_status);
+void context_hear_alarm(void *argument);
 void context_take_notice(void *argument, const struct p2p_notice *notice);
 
 /* Local number of a root rank on this host; UINT32_MAX: it runs elsewhere. */

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "base/status.h"
 #include "base/str.h"
 #include "comm/context/context.h"
 
@@ -72,11 +73,11 @@ static void describe_end(const struct context *context, uint32_t rank, int32_t p
     }
 }
 
-/* The monitor: a process of this host has ended. */
-void context_neighbour_died(void *argument, uint32_t rank, int32_t pid, int wait_status) {
-    struct context *context = argument;
+/* A process of this host has ended. */
+static void take_end(struct context *context, uint32_t local, int wait_status) {
     char sentence[PEER_SENTENCE_BYTES];
-    uint32_t local = context_local_of(context, rank);
+    uint32_t rank = context->bootstrap.locals[local].rank;
+    int32_t pid = context->bootstrap.locals[local].pid;
     if (atomic_load_explicit(&context->lines[local].has_left, memory_order_acquire)) {
         mark_peer(context, rank, CONTEXT_PEER_LEFT, (struct end){.pid = pid});
         return;
@@ -89,6 +90,81 @@ void context_neighbour_died(void *argument, uint32_t rank, int32_t pid, int wait
     notice.blamed = (struct p2p_blamed){rank + 1, pid};
     (void)str_format(notice.sentence, sizeof notice.sentence, "%s", sentence);
     p2p_spread(context->p2p, &notice);
+}
+
+/* ---- watching each other ---- */
+
+static bool is_here(const struct context *context, uint32_t local) {
+    const struct context_peer *peer = &context->peers[context->bootstrap.locals[local].rank];
+    return atomic_load_explicit(&peer->state, memory_order_acquire) == CONTEXT_PEER_HERE;
+}
+
+/* An end that this process has seen. Who left in good order has told the groups that it was in: nobody need be woken.
+ */
+static void see_end(struct context *context, uint32_t local, int wait_status) {
+    bool has_left = atomic_load_explicit(&context->lines[local].has_left, memory_order_acquire);
+    if (context->alarm.fd >= 0 && !has_left) {
+        roster_note_end(context->roster, local, wait_status);
+        roster_alarm_raise(&context->alarm);
+    }
+    take_end(context, local, wait_status);
+}
+
+/* MUSTER_EPEER: it has ended before. */
+static int watch(struct context *context, uint32_t local) {
+    const struct bootstrap_local *process = &context->bootstrap.locals[local];
+    int code = monitor_watch_process(context->monitor, process->rank, process->pid, process->start_time);
+    return code ? status_prefix(code, "rank %u", process->rank) : 0;
+}
+
+/* Whoever of the others dies, whom it was watched by may have died as well: but the next one before it that lives
+ * watches it, or is about to. */
+static void watch_next(struct context *context) {
+    uint32_t count = context->bootstrap.local_count;
+    while (context->alarm.fd >= 0 && context->next != context->bootstrap.local && !is_here(context, context->next)) {
+        context->next = context->next + 1 < count ? context->next + 1 : 0;
+        const struct bootstrap_local *process = &context->bootstrap.locals[context->next];
+        if (context->next != context->bootstrap.local && is_here(context, context->next) &&
+            watch(context, context->next) == MUSTER_EPEER) {
+            see_end(context, context->next, monitor_exit_status(process->pid, process->start_time));
+        }
+    }
+}
+
+int context_watch_neighbours(struct context *context) {
+    uint32_t watched[ROSTER_SMALL];
+    uint32_t own = context->bootstrap.local, count = roster_watched(own, context->bootstrap.local_count, watched);
+    context->next = own + 1 < context->bootstrap.local_count ? own + 1 : 0;
+    int code = 0;
+    for (uint32_t i = 0; code == 0 && i < count; i++) {
+        code = watch(context, watched[i]);
+        if (code == MUSTER_EPEER && context->alarm.fd >= 0) { /* its other neighbours wait for it, and need to know */
+            roster_note_end(context->roster, watched[i], -1);
+            roster_alarm_raise(&context->alarm);
+        }
+    }
+    return code || context->alarm.fd < 0 ? code : monitor_watch_alarm(context->monitor, context->alarm.fd);
+}
+
+/* The monitor: a process that this one watches has ended. */
+void context_neighbour_died(void *argument, uint32_t rank, int32_t pid, int wait_status) {
+    struct context *context = argument;
+    (void)pid;
+    see_end(context, context_local_of(context, rank), wait_status);
+    watch_next(context);
+}
+
+/* The monitor: somebody has seen one end. */
+void context_hear_alarm(void *argument) {
+    struct context *context = argument;
+    for (uint32_t local = 0; local < context->bootstrap.local_count; local++) {
+        int wait_status;
+        if (roster_has_ended(context->roster, local, &wait_status) && is_here(context, local) &&
+            local != context->bootstrap.local) {
+            take_end(context, local, wait_status);
+        }
+    }
+    watch_next(context);
 }
 
 /* The links: they have found out, or have been told. */

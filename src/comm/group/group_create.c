@@ -15,10 +15,10 @@
 enum { SEGMENT_NAMES_BYTES = 2 * GROUP_SEGMENT_NAME_BYTES, SEGMENTS_KEY_BYTES = 24 };
 
 /* The first rank of a host: makes both segments, and tells the others, also what went wrong. */
-static int make_segments(struct context *context, struct muster_group *group, const char *key) {
+static int make_segments(struct context *context, struct muster_group *group, const char *key, int64_t deadline_ns) {
     struct segment_name names[2];
     uint8_t bytes[SEGMENT_NAMES_BYTES];
-    int code = context_make_segment(context, &names[0]);
+    int code = context_make_segment(context, deadline_ns, &names[0]);
     code = code ? code : group_make_segment(group, &names[1]);
     for (int i = 0; code == 0 && i < 2; i++) {
         group_encode_segment_name(&names[i], bytes + i * GROUP_SEGMENT_NAME_BYTES);
@@ -48,7 +48,7 @@ static int share_segments(struct context *context, struct muster_group *group, i
     (void)str_format(key, sizeof key, "segments/%u", context->bootstrap.topology.host_of[context->rank]);
     int code = 0;
     if (!is_alone && leads) {
-        code = make_segments(context, group, key);
+        code = make_segments(context, group, key, deadline_ns);
     } else if (!is_alone) {
         code = context_get_result(context, key, context->bootstrap.locals[0].rank, deadline_ns, bytes, sizeof bytes);
         for (int i = 0; code == 0 && i < 2; i++) {

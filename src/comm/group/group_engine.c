@@ -79,7 +79,7 @@ static void list_members(const struct muster_group *group, struct node_member *m
     for (uint32_t i = 0; i < group->local_count; i++) {
         uint32_t local = context_local_of(context, group->root_ranks[group->locals[i]]);
         assert(local < context->bootstrap.local_count);
-        pids[i] = context->bootstrap.locals[local].identity.pid;
+        pids[i] = context->bootstrap.locals[local].pid;
         members[i] = (struct node_member){
             .local = local, .pid = pids[i], .bell = &context->lines[local].bell, .line = &group->lines[i].calls};
     }
@@ -136,9 +136,9 @@ static int make_muster(struct muster_group *group, const struct node_member *mem
 
 static void note_neighbours(const struct context *context) {
     for (uint32_t i = 0; i < context->bootstrap.local_count; i++) {
-        const struct identity *identity = &context->bootstrap.locals[i].identity;
+        const struct bootstrap_local *local = &context->bootstrap.locals[i];
         if (i != context->bootstrap.local) {
-            mpi_world_note_neighbour(identity->pid, identity->start_time);
+            mpi_world_note_neighbour(local->pid, local->start_time);
         }
     }
 }

@@ -22,7 +22,7 @@ void group_blame(const struct muster_group *group, uint32_t rank, struct muster_
     bool is_gone = atomic_load_explicit(&peer->state, memory_order_acquire) != CONTEXT_PEER_HERE;
     failure->rank = rank;
     failure->root_rank = root;
-    failure->pid = local != UINT32_MAX ? context->bootstrap.locals[local].identity.pid : is_gone ? peer->pid : 0;
+    failure->pid = local != UINT32_MAX ? context->bootstrap.locals[local].pid : is_gone ? peer->pid : 0;
     failure->signal = is_gone ? peer->signal : 0;
     (void)str_format(failure->host, sizeof failure->host, "%s", context_host_name(context, root));
 }

@@ -129,7 +129,7 @@ static size_t tell_of(const struct muster_group *group, uint32_t rank, const cha
     char who[64];
     (void)group_name_rank(group, rank, who, sizeof who);
     int n = snprintf(out + used, max - used, "; %s (pid %d on host %s) %s", who,
-                     (int)context->bootstrap.locals[context_local_of(context, root)].identity.pid,
+                     (int)context->bootstrap.locals[context_local_of(context, root)].pid,
                      context_host_name(context, root), words);
     used += n > 0 ? (size_t)n : 0;
     return used < max ? used : max - 1;
@@ -138,8 +138,8 @@ static size_t tell_of(const struct muster_group *group, uint32_t rank, const cha
 static char state_of(const struct muster_group *group, uint32_t local) {
     const struct context *context = group->context;
     uint32_t root = group->root_ranks[group->locals[local]];
-    const struct identity *identity = &context->bootstrap.locals[context_local_of(context, root)].identity;
-    return local == group->local ? 'R' : monitor_process_state(identity->pid, identity->start_time);
+    const struct bootstrap_local *process = &context->bootstrap.locals[context_local_of(context, root)];
+    return local == group->local ? 'R' : monitor_process_state(process->pid, process->start_time);
 }
 
 /* What keeps the process of a local member from running; NULL: nothing. */
@@ -316,7 +316,8 @@ int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) 
     char detail[MUSTER_DETAIL_MAX];
     struct muster_failure record = status_failure();
     (void)str_format(detail, sizeof detail, "%s", muster_detail());
-    if (code == MUSTER_EPEER || code == MUSTER_ECONNECT) {
+    bool is_known = failure_is_set(&group->failure);
+    if (!is_known && (code == MUSTER_EPEER || code == MUSTER_ECONNECT)) {
         group_await_deaths(group);
         (void)group_examine(group, GROUP_NEED_REASON); /* perhaps more is known than that a link broke */
         code = MUSTER_EPEER;

@@ -174,13 +174,11 @@ static int open_segment(struct muster_group *group, const struct segment_name *n
     }
     uint8_t *memory = group->segment.memory;
     if (!memory) {
-        bytes = (bytes + 63) / 64 * 64;
-        group->own_memory = aligned_alloc(64, bytes);
+        group->own_memory = segment_make_private(bytes);
         memory = group->own_memory;
         if (!memory) {
             return status_fail(MUSTER_ENOMEM, "no memory for a group");
         }
-        memset(memory, 0, bytes);
     }
     group->shared = (struct group_shared *)(void *)(memory + SEGMENT_HEADER_BYTES);
     group->lines = (struct group_line *)(void *)(memory + lines_offset());
@@ -202,7 +200,10 @@ static bool all_attached(void *argument) {
 
 static void tell_locals(struct muster_group *group) {
     group->meetings++;
-    atomic_fetch_add_explicit(&group->shared->attached, 1, memory_order_release);
+    uint32_t before = atomic_fetch_add_explicit(&group->shared->attached, 1, memory_order_acq_rel);
+    if (before + 1 < group->meetings * group->local_count) {
+        return; /* the last one wakes all: a thousand ranks would wake each other a million times */
+    }
     for (uint32_t i = 0; i < group->local_count; i++) {
         uint32_t local = context_local_of(group->context, group->root_ranks[group->locals[i]]);
         comm_bell_ring(&group->context->lines[local].bell);
@@ -289,7 +290,7 @@ bool group_dispose(struct muster_group *group) {
     if (group->segment.memory) {
         segment_close(&group->segment);
     }
-    free(group->own_memory);
+    segment_free_private(group->own_memory, segment_bytes(group->local_count));
     free(group->locals);
     free(group->hosts);
     free(group->root_ranks);

@@ -91,12 +91,16 @@ void group_describe_own_call(const struct muster_group *group, char *out, size_t
 
 /* The line of a rank of this host; NULL: it runs elsewhere. */
 const struct group_line *group_line_of(const struct muster_group *group, uint32_t rank) {
-    for (uint32_t i = 0; i < group->local_count && group->locals[i] <= rank; i++) {
-        if (group->locals[i] == rank) {
-            return &group->lines[i];
+    uint32_t low = 0, high = group->local_count;
+    while (low < high) { /* the list rises */
+        uint32_t middle = (low + high) / 2;
+        if (group->locals[middle] < rank) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
-    return NULL;
+    return low < group->local_count && group->locals[low] == rank ? &group->lines[low] : NULL;
 }
 
 /* "; its last call was 16, barrier, which it had finished". "" where it is not known. */
@@ -310,9 +314,11 @@ static bool death_is_pending(const struct muster_group *group) {
     const struct context *context = group->context;
     for (uint32_t i = 0; i < group->local_count; i++) {
         uint32_t root = group->root_ranks[group->locals[i]];
-        const struct identity *identity = &context->bootstrap.locals[context_local_of(context, root)].identity;
-        if (atomic_load_explicit(&context->peers[root].state, memory_order_acquire) == CONTEXT_PEER_HERE &&
-            monitor_is_ending(identity->pid, identity->start_time)) {
+        const struct bootstrap_local *local = &context->bootstrap.locals[context_local_of(context, root)];
+        bool has_left = atomic_load_explicit(&context->lines[local - context->bootstrap.locals].has_left,
+                                             memory_order_acquire); /* then nobody will say so */
+        if (!has_left && atomic_load_explicit(&context->peers[root].state, memory_order_acquire) == CONTEXT_PEER_HERE &&
+            monitor_is_ending(local->pid, local->start_time)) {
             return true;
         }
     }

@@ -24,6 +24,7 @@ enum { EVENTS_AT_ONCE = 64, STAT_BYTES = 1024, STAT_START_TIME = 22, STAT_MEMORY
 #define KIND_STOP (UINT64_C(1) << 32)
 #define KIND_PROCESS (UINT64_C(2) << 32)
 #define KIND_DESCRIPTOR (UINT64_C(3) << 32)
+#define KIND_ALARM (UINT64_C(4) << 32)
 
 struct watched {
     uint32_t peer;
@@ -102,13 +103,19 @@ struct exit_info {
 #define EXIT_INFO_WANTED (UINT64_C(1) << 3)
 #define EXIT_INFO_REQUEST _IOWR(0xFF, 11, struct exit_info)
 
-static int exit_status_of(const struct watched *watched) {
+int monitor_exit_status(int32_t pid, uint64_t wanted_start_time) {
     char state = 0;
     uint64_t start_time = 0;
     int64_t value = 0;
-    if (read_stat(watched->pid, false, STAT_EXIT_CODE, &state, &start_time, &value) && state == 'Z' &&
-        (watched->start_time == 0 || start_time == watched->start_time)) {
-        return (int)value;
+    bool is_zombie = read_stat(pid, false, STAT_EXIT_CODE, &state, &start_time, &value) && state == 'Z' &&
+                     (wanted_start_time == 0 || start_time == wanted_start_time);
+    return is_zombie ? (int)value : -1;
+}
+
+static int exit_status_of(const struct watched *watched) {
+    int status = monitor_exit_status(watched->pid, watched->start_time);
+    if (status >= 0) {
+        return status;
     }
     struct exit_info info = {.mask = EXIT_INFO_WANTED};
     if (watched->pidfd >= 0 && ioctl(watched->pidfd, EXIT_INFO_REQUEST, &info) == 0 && (info.mask & EXIT_INFO_WANTED)) {
@@ -192,6 +199,8 @@ static void *run(void *argument) {
                 uint64_t count;
                 ssize_t ignored = read(monitor->stop_fd, &count, sizeof count);
                 (void)ignored;
+            } else if (kind == KIND_ALARM) {
+                monitor->handlers.alarmed(monitor->handlers.context);
             } else {
                 monitor->handlers.attend(monitor->handlers.context);
             }
@@ -320,13 +329,22 @@ int monitor_watch_process(struct monitor *monitor, uint32_t peer, int32_t pid, u
     return 0;
 }
 
-/* ---- the descriptor ---- */
+/* ---- the descriptors ---- */
 
 int monitor_watch_descriptor(struct monitor *monitor, int fd) {
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = KIND_DESCRIPTOR};
     assert(monitor->handlers.attend);
     if (epoll_ctl(monitor->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
         return status_fail_errno(errno, "watch the links' descriptor");
+    }
+    return 0;
+}
+
+int monitor_watch_alarm(struct monitor *monitor, int fd) {
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = KIND_ALARM};
+    assert(monitor->handlers.alarmed);
+    if (epoll_ctl(monitor->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0) {
+        return status_fail_errno(errno, "watch the alarm of this host's ranks");
     }
     return 0;
 }

@@ -18,6 +18,8 @@ struct monitor_handlers {
     void (*died)(void *context, uint32_t peer, int32_t pid, int wait_status);
     /* The watched descriptor is readable. NULL if none will be watched. */
     void (*attend)(void *context);
+    /* The watched alarm has been raised. NULL if none will be watched. */
+    void (*alarmed)(void *context);
 };
 
 /* Handlers are copied. MUSTER_ENOMEM, MUSTER_ESYSTEM. */
@@ -33,6 +35,13 @@ int monitor_watch_process(struct monitor *monitor, uint32_t peer, int32_t pid, u
 
 /* From now on attend() is called whenever the descriptor is readable (level-triggered). It must stay open. */
 int monitor_watch_descriptor(struct monitor *monitor, int fd);
+
+/* From now on alarmed() is called whenever the descriptor has become readable anew (edge-triggered), and once if it is
+ * already. It must stay open. */
+int monitor_watch_alarm(struct monitor *monitor, int fd);
+
+/* How a process has ended, as waitpid() gives it, as far as that can be known without a pidfd; -1: it cannot. */
+int monitor_exit_status(int32_t pid, uint64_t start_time);
 
 /* Does the process run (as no zombie), and is it still the one with this start time? Asks the kernel. */
 bool monitor_is_alive(int32_t pid, uint64_t start_time);

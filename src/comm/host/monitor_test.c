@@ -18,7 +18,7 @@ struct scene {
     struct monitor *monitor;
     pthread_mutex_t mutex;
     pthread_cond_t cond;
-    uint32_t deaths, peers, bytes; /* peers: sum of the numbers of those that died */
+    uint32_t deaths, peers, bytes, alarms; /* peers: sum of the numbers of those that died */
     int wait_status;
     int pipe[2];
 };
@@ -44,6 +44,14 @@ static void attend(void *context) {
     pthread_mutex_unlock(&scene->mutex);
 }
 
+static void alarmed(void *context) {
+    struct scene *scene = context;
+    pthread_mutex_lock(&scene->mutex);
+    scene->alarms++;
+    pthread_cond_broadcast(&scene->cond);
+    pthread_mutex_unlock(&scene->mutex);
+}
+
 static void await(struct scene *scene, const uint32_t *counter, uint32_t value) {
     pthread_mutex_lock(&scene->mutex);
     while (*counter < value) {
@@ -57,7 +65,7 @@ static int set_up(void **out) {
     assert_non_null(scene);
     pthread_mutex_init(&scene->mutex, NULL);
     pthread_cond_init(&scene->cond, NULL);
-    struct monitor_handlers handlers = {scene, died, attend};
+    struct monitor_handlers handlers = {scene, died, attend, alarmed};
     assert_int_equal(monitor_create(&handlers, &scene->monitor), 0);
     *out = scene;
     return 0;
@@ -159,6 +167,38 @@ static void a_readable_descriptor_is_attended_to(void **state) {
     assert_int_equal(close(scene->pipe[1]), 0);
 }
 
+/* Nobody takes out what has been written: that counts which comes. */
+static void an_alarm_is_heard_each_time(void **state) {
+    struct scene *scene = *state;
+    assert_int_equal(pipe(scene->pipe), 0);
+    assert_int_equal(write(scene->pipe[1], "a", 1), 1);
+    assert_int_equal(monitor_watch_alarm(scene->monitor, scene->pipe[0]), 0); /* raised before */
+    await(scene, &scene->alarms, 1);
+    for (uint32_t i = 2; i <= 4; i++) {
+        assert_int_equal(write(scene->pipe[1], "a", 1), 1);
+        await(scene, &scene->alarms, i);
+    }
+    monitor_free(scene->monitor);
+    scene->monitor = NULL;
+    assert_int_equal(scene->alarms, 4);
+    assert_int_equal(close(scene->pipe[0]), 0);
+    assert_int_equal(close(scene->pipe[1]), 0);
+}
+
+static void how_a_zombie_has_ended_can_be_asked(void **state) {
+    (void)state;
+    siginfo_t info;
+    pid_t pid = start_sleeper();
+    uint64_t start_time = monitor_start_time(pid);
+    assert_int_equal(monitor_exit_status(pid, start_time), -1);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    assert_int_equal(monitor_exit_status(pid, start_time), SIGKILL);
+    assert_int_equal(monitor_exit_status(pid, start_time + 1), -1);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    assert_int_equal(monitor_exit_status(pid, start_time), -1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(death_before_reaping_is_told_with_its_signal, set_up, tear_down),
@@ -166,6 +206,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_process_that_is_gone_is_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_process_is_at_can_be_asked, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_readable_descriptor_is_attended_to, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_alarm_is_heard_each_time, set_up, tear_down),
+        cmocka_unit_test(how_a_zombie_has_ended_can_be_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

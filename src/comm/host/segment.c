@@ -182,3 +182,14 @@ void segment_close(struct segment *segment) {
     }
     *segment = (struct segment){.fd = -1};
 }
+
+void *segment_make_private(size_t bytes) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void segment_free_private(void *memory, size_t bytes) {
+    if (memory) {
+        (void)munmap(memory, bytes);
+    }
+}

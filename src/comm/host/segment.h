@@ -42,4 +42,10 @@ int segment_open_held(const struct segment_name *name, struct segment *out);
 int segment_adopt(int fd, struct segment *out);
 void segment_close(struct segment *segment);
 
+/* In its place, where a process is alone: private memory, zeroed, page-aligned; what is not touched takes no room.
+ * NULL: there is none. */
+void *segment_make_private(size_t bytes);
+/* NULL is accepted. */
+void segment_free_private(void *memory, size_t bytes);
+
 #endif
