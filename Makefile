@@ -227,6 +227,10 @@ bench-failover: all ## what the loss of the serving host costs, over 1,000 kills
 bench-mpi: all ## what the engine on MPI adds to MPI's own calls (docs/performance.md)
 	MUSTER_BINARY=$(BUILD)/muster bench/engine_mpi
 
+.PHONY: bench-ranks
+bench-ranks: all ## what a group of 1,024 ranks costs on this machine, and how soon it knows of deaths (docs/performance.md)
+	@for layout in "" --hosts=8 --tcp; do $(BUILD)/bench/ranks_bench $$layout $(BENCH_ARGS) || exit 1; done
+
 .PHONY: bench-collectives
 bench-collectives: all ## collectives of muster, Open MPI and PyTorch's gloo side by side (docs/performance.md)
 	@bench/collectives/run $(BENCH_ARGS)
