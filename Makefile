@@ -231,6 +231,10 @@ bench-mpi: all ## what the engine on MPI adds to MPI's own calls (docs/performan
 bench-ranks: all ## what a group of 1,024 ranks costs on this machine, and how soon it knows of deaths (docs/performance.md)
 	@for layout in "" --hosts=8 --tcp; do $(BUILD)/bench/ranks_bench $$layout $(BENCH_ARGS) || exit 1; done
 
+.PHONY: bench-tcp
+bench-tcp: all ## messages over one TCP stream, beside a bare connection (docs/performance.md)
+	@$(BUILD)/bench/tcp_bench $(BENCH_ARGS)
+
 .PHONY: bench-collectives
 bench-collectives: all ## collectives of muster, Open MPI and PyTorch's gloo side by side (docs/performance.md)
 	@bench/collectives/run $(BENCH_ARGS)

@@ -32,6 +32,7 @@ enum p2p_lane { P2P_MESSAGES = 0, P2P_COLLECTIVES = 1, P2P_LANE_COUNT = 2 };
 #define P2P_UNEXPECTED_BYTES_MAX ((size_t)1 << 20)
 /* Bytes that go out with a message's first frame, before the receiver has said that it is ready. */
 #define P2P_EAGER_BYTES ((size_t)64 << 10)
+#define P2P_EAGER_FAR_BYTES ((size_t)256 << 10) /* of the program's messages to other hosts */
 #define P2P_CONTACT_BYTES_MAX ((size_t)512)
 #define P2P_SENTENCE_MAX ((size_t)512) /* of a notice, terminator included */
 #define P2P_STREAMS_MAX 8u             /* connections of one link */

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "comm/p2p/p2p_impl.h"
 #include "comm/p2p/p2p_test_support.h"
@@ -223,8 +224,70 @@ static void older_credit_takes_nothing_back(void **state) {
     }
 }
 
+/* What goes to another host at once: a message of up to that length is sent without waiting for its receiver, and no
+ * longer one. */
+static int goes_at_once(struct job_rank *rank, void *argument) {
+    (void)argument;
+    size_t longest = P2P_EAGER_FAR_BYTES;
+    uint8_t *bytes = malloc(longest + 1);
+    struct p2p_request request;
+    job_check(bytes != NULL);
+    if (rank->rank == 0) {
+        job_fill(bytes, longest, 1);
+        job_check(job_send(rank, job_envelope(1, 1), bytes, longest) == 0); /* rank 1 receives it later */
+        job_fill(bytes, longest + 1, 2);
+        job_post_send(rank, &request, job_envelope(1, 1), bytes, longest + 1);
+        while (job_moved(rank, &request) < longest) {
+            (void)p2p_progress(rank->p2p);
+        }
+        job_check(!atomic_load(&request.done));
+        job_mark(rank->job, 0);
+        job_check(job_wait_for(rank, &request) == 0);
+    } else {
+        job_await(rank->job, 0, 1);
+        job_check(job_receive(rank, job_envelope(0, 1), bytes, longest) == 0 && job_is_filled(bytes, longest, 1));
+        job_check(job_receive(rank, job_envelope(0, 1), bytes, longest + 1) == 0 &&
+                  job_is_filled(bytes, longest + 1, 2));
+    }
+    free(bytes);
+    return 0;
+}
+
+static void a_quarter_of_a_mebibyte_waits_for_nobody(void **state) {
+    (void)state;
+    static const struct job_options far[] = {{.ranks_per_host = 0}, {.stream_count = 4}, {.as_threads = true}};
+    for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
+        job_run(2, goes_at_once, NULL, &far[i]);
+    }
+}
+
+/* A sender on the same host cannot run ahead of its receiver by more than the caches hold. */
+static int has_near_buffers(struct job_rank *rank, void *argument) {
+    (void)argument;
+    uint8_t word[8] = "word";
+    int bytes = 0;
+    socklen_t len = sizeof bytes;
+    job_check((rank->rank == 0 ? job_send(rank, job_envelope(1, 1), word, sizeof word)
+                               : job_receive(rank, job_envelope(0, 1), word, sizeof word)) == 0);
+    p2p_lock(rank->p2p);
+    int fd = rank->p2p->links[1 - rank->rank]->streams[0]->io->fd;
+    job_check(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &len) == 0 && bytes <= 1 << 20);
+    job_check(getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &len) == 0 && bytes <= 1 << 20);
+    p2p_unlock(rank->p2p);
+    job_mark(rank->job, 0);
+    job_await(rank->job, 0, 2);
+    return 0;
+}
+
+static void buffers_within_a_host_are_small(void **state) {
+    (void)state;
+    job_run(2, has_near_buffers, NULL, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_quarter_of_a_mebibyte_waits_for_nobody),
+        cmocka_unit_test(buffers_within_a_host_are_small),
         cmocka_unit_test(a_sender_is_held_back),
         cmocka_unit_test(what_is_asked_for_passes_what_is_not),
         cmocka_unit_test(older_credit_takes_nothing_back),

@@ -153,7 +153,7 @@ static int leaves_within_a_frame(struct job_rank *rank, void *argument) {
     job_check(bytes != NULL);
     if (rank->rank == 0) {
         job_post_send(rank, &request, envelope(1, 1), bytes, LONG_BYTES);
-        while (job_moved(rank, &request) <= P2P_EAGER_BYTES) {
+        while (job_moved(rank, &request) <= P2P_EAGER_FAR_BYTES) {
             (void)p2p_progress(rank->p2p);
         }
         job_await(rank->job, READY, 1);
@@ -167,7 +167,7 @@ static int leaves_within_a_frame(struct job_rank *rank, void *argument) {
         job_mark(rank->job, DONE);
     } else {
         job_post_receive(rank, &request, envelope(0, 1), bytes, LONG_BYTES);
-        while (job_moved(rank, &request) <= P2P_EAGER_BYTES) {
+        while (job_moved(rank, &request) <= P2P_EAGER_FAR_BYTES) {
             (void)p2p_progress(rank->p2p);
         }
         job_mark(rank->job, READY);

@@ -59,6 +59,16 @@ static bool is_shared(const struct p2p *p2p, const struct p2p_link *link, const 
            memory_find(p2p->config.memory, request->buffer, request->bytes, out);
 }
 
+/* How much of a message goes out with its first frame. Of a message of the program to another host, so much that by the
+ * time it is written the receiver's word has come that the rest may follow: one of 256 KiB never waits for that. What a
+ * collective sends is mostly awaited by somebody who reduces it as it comes, and is not to be stored before; and a ring
+ * holds less. */
+static size_t eager_bytes(const struct p2p_link *link, const struct p2p_request *request) {
+    bool is_far_message = !link->is_ring && request->envelope.lane == P2P_MESSAGES;
+    size_t most = is_far_message ? P2P_EAGER_FAR_BYTES : P2P_EAGER_BYTES;
+    return request->bytes < most ? request->bytes : most;
+}
+
 /* The first frame of a message. false: no credit. */
 static bool begin(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request *request) {
     struct p2p_link *link = stream->link;
@@ -69,7 +79,7 @@ static bool begin(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request
     }
     struct memory_place place;
     bool shared = is_shared(p2p, link, request, &place), readable = shared || may_be_read_there(p2p, link, request);
-    size_t eager = readable ? 0 : request->bytes < P2P_EAGER_BYTES ? request->bytes : P2P_EAGER_BYTES;
+    size_t eager = readable ? 0 : eager_bytes(link, request);
     if (eager > left - P2P_HEADER_COST) {
         eager = 0;
     }
