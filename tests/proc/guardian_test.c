@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -197,6 +198,113 @@ static void dismiss_can_spare_what_has_a_session_of_its_own(void **state) {
     harness_open(h);
 }
 
+enum { COMPANION = HARNESS_EXITS_MAX - 1 };
+
+/* `sh -c script` with one end of a socket as its descriptor 3, and the other end as the result. */
+static int companion_start(struct harness *h, const char *script) {
+    const char *argv[] = {"sh", "-c", script, NULL};
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    struct guardian_spawn spawn = {
+        .argv = argv, .envp = h->envp, .stdout_fd = h->out_write, .stderr_fd = -1, .given_fd = pair[1]};
+    unsigned before = h->spawned_count;
+    assert_int_equal(guardian_companion(h->guardian, COMPANION, &spawn), 0);
+    (void)close(pair[1]);
+    harness_until(h, &h->spawned_count, before + 1);
+    assert_true(h->pids[COMPANION] > 0);
+    return pair[0];
+}
+
+static void expect_word(int fd, const char *expected) {
+    char word[16] = "";
+    for (size_t used = 0; used < strlen(expected); used++) {
+        assert_int_equal(read(fd, word + used, 1), 1);
+    }
+    assert_string_equal(word, expected);
+}
+
+/* It goes on after SIGTERM for the workers, and gets its own when they are gone: its last word proves it. */
+#define FAITHFUL "trap 'echo end >&3; exit 5' TERM; echo begin >&3; while :; do sleep 0.01; done"
+
+static void companion_outlives_the_workers(void **state) {
+    struct harness *h = *state;
+    int fd = companion_start(h, FAITHFUL);
+    expect_word(fd, "begin\n");
+    harness_spawn(h, 0, "sleep", 0);
+    harness_ready(h, 1);
+    assert_int_equal(guardian_signal(h->guardian, SIGTERM), 0);
+    harness_until_exits(h, 1);
+    assert_int_equal(h->exits[0].id, 0);
+    assert_int_equal(survivors_count(h->mark) > 0, 1);
+    (void)harness_kill_all(h);
+    expect_word(fd, "end\n");
+    assert_int_equal(h->exit_count, 2); /* told before all were gone */
+    assert_int_equal(h->exits[1].id, COMPANION);
+    assert_int_equal(WEXITSTATUS(h->exits[1].wait_status), 5);
+    assert_int_equal(survivors_count(h->mark), 0);
+    (void)close(fd);
+}
+
+static void companion_is_not_left_behind(void **state) {
+    struct harness *h = *state;
+    int fd = companion_start(h, FAITHFUL);
+    expect_word(fd, "begin\n");
+    harness_spawn(h, 0, "exit", 0);
+    harness_until_exits(h, 1);
+    assert_int_equal(guardian_dismiss(h->guardian, false), 0);
+    harness_until(h, &h->gone_count, 1);
+    expect_word(fd, "end\n");
+    assert_int_equal(h->lingering_count, 0);
+    assert_int_equal(h->exit_count, 2);
+    (void)close(fd);
+}
+
+/* The next attempt has its own; one that ends by itself is told of; the guardian's end is its end. */
+static void companion_has_successors(void **state) {
+    struct harness *h = *state;
+    int first = companion_start(h, "exit 3");
+    harness_until_exits(h, 1);
+    assert_int_equal(WEXITSTATUS(h->exits[0].wait_status), 3);
+    int second = companion_start(h, FAITHFUL);
+    expect_word(second, "begin\n");
+    const char *argv[] = {"true", NULL};
+    struct guardian_spawn spawn = {.argv = argv, .envp = h->envp, .stdout_fd = -1, .stderr_fd = -1};
+    assert_int_equal(guardian_companion(h->guardian, COMPANION, &spawn), 0);
+    harness_until(h, &h->failed_count, 1);
+    assert_non_null(strstr(h->failed_why, "is still there"));
+    harness_close(h);
+    expect_word(second, "end\n");
+    assert_int_equal(survivors_count(h->mark), 0);
+    (void)close(first);
+    (void)close(second);
+    harness_open(h);
+}
+
+static void companion_that_stays_is_killed(void **state) {
+    struct harness *h = *state;
+    int fd = companion_start(h, "trap '' TERM; echo begin >&3; while :; do sleep 0.01; done");
+    expect_word(fd, "begin\n");
+    double ms = harness_kill_all(h);
+    assert_true(ms >= GUARDIAN_COMPANION_MS && ms < GUARDIAN_KILL_PATIENCE_MS);
+    assert_int_equal(WTERMSIG(h->exits[0].wait_status), SIGKILL);
+    (void)close(fd);
+}
+
+static void a_worker_is_given_a_descriptor(void **state) {
+    struct harness *h = *state;
+    const char *argv[] = {"sh", "-c", "echo here >&3; test ! -e /proc/self/fd/4", NULL};
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    struct guardian_spawn spawn = {
+        .argv = argv, .envp = h->envp, .stdout_fd = h->out_write, .stderr_fd = -1, .given_fd = pair[1]};
+    assert_int_equal(guardian_spawn(h->guardian, 0, &spawn), 0);
+    expect_word(pair[0], "here\n");
+    harness_until_exits(h, 1);
+    assert_int_equal(h->exits[0].wait_status, 0);
+    (void)close(pair[0]);
+    (void)close(pair[1]);
+}
+
 static void close_kills_what_is_left(void **state) {
     struct harness *h = *state;
     harness_spawn(h, 0, "daemon", 3);
@@ -247,7 +355,7 @@ static void worker_is_bound(void **state) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
-    struct guardian_spawn spawn = {argv, h->envp, -1, -1, &set, sizeof set, false};
+    struct guardian_spawn spawn = {argv, h->envp, -1, -1, &set, sizeof set, false, 0};
     assert_int_equal(guardian_spawn(h->guardian, 0, &spawn), 0);
     harness_until_exits(h, 1);
     assert_int_equal(h->exits[0].wait_status, 0);
@@ -704,6 +812,11 @@ int main(int argc, char **argv) {
         PROC_TEST(dismiss_ends_what_workers_left_behind),
         PROC_TEST(dismiss_can_be_hurried),
         PROC_TEST(dismiss_can_spare_what_has_a_session_of_its_own),
+        PROC_TEST(companion_outlives_the_workers),
+        PROC_TEST(companion_is_not_left_behind),
+        PROC_TEST(companion_has_successors),
+        PROC_TEST(companion_that_stays_is_killed),
+        PROC_TEST(a_worker_is_given_a_descriptor),
         PROC_TEST(close_kills_what_is_left),
         PROC_TEST(worker_is_set_up),
         PROC_TEST(worker_is_bound),

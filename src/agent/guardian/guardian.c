@@ -25,8 +25,9 @@
 #include "base/str.h"
 
 enum {
-    STUCK_MS = GUARDIAN_KILL_PATIENCE_MS + 2000, /* a guardian that does not answer for so long is taken for stuck */
-    ORPHAN_PATIENCE_MS = 5000,                   /* for killing what a lost guardian left behind */
+    /* A guardian that does not answer for so long is taken for stuck. */
+    STUCK_MS = GUARDIAN_KILL_PATIENCE_MS + GUARDIAN_COMPANION_MS + 2000,
+    ORPHAN_PATIENCE_MS = 5000, /* for killing what a lost guardian left behind */
     ORPHAN_WAIT_MS = 5,
     HANDLE_COUNT = 3,
 };
@@ -277,6 +278,9 @@ static int order_send(struct guardian *g, enum guardian_kind kind, uint32_t id, 
     if (spawn->stderr_fd >= 0) {
         fds[fd_count++] = spawn->stderr_fd;
     }
+    if (spawn->given_fd > 0) {
+        fds[fd_count++] = spawn->given_fd;
+    }
     struct buf body;
     buf_init(&body, GUARDIAN_SPAWN_BYTES_MAX);
     int status = guardian_wire_encode(id, spawn, &body);
@@ -293,6 +297,10 @@ int guardian_spawn(struct guardian *g, uint32_t id, const struct guardian_spawn 
 
 int guardian_preload(struct guardian *g, const struct guardian_spawn *server) {
     return order_send(g, GUARDIAN_KIND_PRELOAD, 0, server);
+}
+
+int guardian_companion(struct guardian *g, uint32_t id, const struct guardian_spawn *companion) {
+    return order_send(g, GUARDIAN_KIND_COMPANION, id, companion);
 }
 
 int guardian_signal(struct guardian *g, int signal_number) {

@@ -40,7 +40,10 @@ struct guardian_spawn {
     const cpu_set_t *cpus;    /* NULL = the agent's affinity */
     size_t cpus_bytes;
     bool is_preloaded; /* a fork of the preload server, if that can be */
+    int given_fd;      /* above 2: the process has it as GUARDIAN_GIVEN_FD; 0 = none; borrowed until the call returns */
 };
+
+#define GUARDIAN_GIVEN_FD 3 /* the number of given_fd in the process that has been started */
 
 struct guardian_exit {
     uint32_t id;
@@ -136,6 +139,14 @@ int guardian_spawn(struct guardian *g, uint32_t id, const struct guardian_spawn 
  * started as usual. It is no worker: guardian_kill_all() leaves it alone, and it ends with guardian_dismiss() and with
  * the guardian. on_preload tells of it. Errors as those of guardian_spawn(). */
 int guardian_preload(struct guardian *g, const struct guardian_spawn *server);
+
+/* Starts the companion of an attempt, a process that serves its workers. It is no worker: signals of the calls below do
+ * not reach it, and it runs until the workers and their descendants are gone, in guardian_kill_all(), in
+ * guardian_dismiss(), or at the end of the guardian. Then it gets SIGTERM, GUARDIAN_COMPANION_MS for its own end, and
+ * SIGKILL. The same callbacks tell of it, under the caller's `id`, which is no worker's; its end comes before on_gone.
+ * There is one at a time. Errors as those of guardian_spawn(). */
+int guardian_companion(struct guardian *g, uint32_t id, const struct guardian_spawn *companion);
+#define GUARDIAN_COMPANION_MS 2000
 
 /* Sends a signal to the process group of every worker whose leader has not been reaped. MUSTER_ECLOSED. */
 int guardian_signal(struct guardian *g, int signal_number);

@@ -11,7 +11,7 @@
 #include "base/buf.h"
 
 #define GUARDIAN_FRAME_BYTES_MAX (9u << 20) /* a spawn of GUARDIAN_SPAWN_BYTES_MAX with its head fits */
-#define GUARDIAN_FRAME_FDS_MAX 3
+#define GUARDIAN_FRAME_FDS_MAX 4
 #define GUARDIAN_FDS_HELD_MAX 8 /* received and not yet taken: those of at most two frames */
 
 struct guardian_frame {

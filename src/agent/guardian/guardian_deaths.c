@@ -58,11 +58,25 @@ size_t guardian_worker_find(const struct guardian_process *p, pid_t pid) {
     return i;
 }
 
+/* Told at once: nobody asks in which order it died. */
+static void companion_died(struct guardian_process *p, int wait_status) {
+    struct guardian_exit exit;
+    memset(&exit, 0, sizeof exit);
+    exit.id = p->companion_id;
+    exit.pid = p->dismissal.companion;
+    exit.wait_status = wait_status;
+    exit.at_ns = p->woke_ns;
+    p->dismissal.companion = 0;
+    guardian_tell(p, GUARDIAN_KIND_EXIT, &exit, sizeof exit);
+}
+
 void guardian_child_died(void *ctx, pid_t pid, int wait_status) {
     struct guardian_process *p = ctx;
     size_t index = guardian_worker_find(p, pid);
     if (index < p->worker_count) {
         worker_died(p, index, wait_status);
+    } else if (pid == p->dismissal.companion) {
+        companion_died(p, wait_status);
     } else {
         (void)guardian_preload_ended(&p->preload, pid, wait_status); /* or an orphan that fell to us */
     }

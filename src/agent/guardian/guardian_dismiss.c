@@ -41,7 +41,8 @@ static bool spares_session(const struct guardian_dismissal *d, pid_t session) {
 }
 
 bool guardian_dismissal_spares(const struct guardian_dismissal *d, pid_t pid) {
-    return (d->server != 0 && pid == d->server) || spares_session(d, getsid(pid));
+    bool is_ours = pid > 0 && (pid == d->server || pid == d->companion);
+    return is_ours || spares_session(d, getsid(pid));
 }
 
 struct search {
@@ -58,7 +59,7 @@ static bool visit_child(void *ctx, pid_t pid, pid_t parent) {
 
 bool guardian_dismissal_has_children(const struct guardian_dismissal *d) {
     struct search search = {.dismissal = d};
-    if (!d->leaves_detached && d->server == 0) {
+    if (!d->leaves_detached && d->server == 0 && d->companion == 0) {
         return reaper_has_children();
     }
     return reaper_proc_children(visit_child, &search) ? search.found : reaper_has_children();
@@ -75,6 +76,9 @@ static void visit_descendant(void *ctx, pid_t pid, int pidfd) {
     struct guardian_lingering *out = survey->out;
     pid_t session = getsid(pid);
     if (session < 0 || reaper_proc_state(pid) == 'Z') { /* it has ended since it was seen */
+        return;
+    }
+    if (pid == survey->dismissal->companion) {
         return;
     }
     bool spared = spares_session(survey->dismissal, session);

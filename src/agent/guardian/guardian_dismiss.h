@@ -19,7 +19,8 @@ struct guardian_dismissal {
     bool is_due;   /* ordered, and not over */
     bool has_told; /* they have their SIGTERM */
     bool leaves_detached;
-    pid_t server; /* forks workers, and is left alone until they have ended well; 0: there is none */
+    pid_t server;    /* forks workers, and is left alone until they have ended well; 0: there is none */
+    pid_t companion; /* serves workers, and is left alone until all others are gone; 0: there is none */
     int64_t quiet_until_ns;
     size_t session_count;
     pid_t sessions[GUARDIAN_WORKERS_MAX]; /* of workers since the last group was gone: the numbers of their leaders */

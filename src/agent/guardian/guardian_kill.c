@@ -38,7 +38,7 @@ static bool is_spared(void *ctx, pid_t pid) {
 
 /* Returns how many children there are to kill. */
 static size_t children_kill(struct guardian_process *p) {
-    bool spares = p->dismissal.leaves_detached || p->dismissal.server != 0;
+    bool spares = p->dismissal.leaves_detached || p->dismissal.server != 0 || p->dismissal.companion != 0;
     return spares ? reaper_kill_children_but(is_spared, &p->dismissal) : reaper_kill_children();
 }
 
@@ -52,6 +52,19 @@ static void lingering_tell(struct guardian_process *p, bool signals) {
     guardian_dismissal_survey(&p->dismissal, signals, &lingering);
     if (lingering.count > 0 || (!signals && lingering.spared_count > 0)) {
         guardian_tell(p, GUARDIAN_KIND_LINGERING, &lingering, sizeof lingering);
+    }
+}
+
+/* The workers are gone, so nobody is left to be served. */
+static void companion_end(struct guardian_process *p) {
+    int64_t deadline_ns = clock_monotonic_ns() + GUARDIAN_COMPANION_MS * CLOCK_NS_PER_MS;
+    int signal_number = SIGTERM;
+    while (p->dismissal.companion != 0) { /* not reaped, so the number is its own */
+        (void)kill(p->dismissal.companion, signal_number);
+        child_wait(p, 0);
+        p->woke_ns = clock_monotonic_ns();
+        (void)reaper_collect(guardian_child_died, p);
+        signal_number = clock_monotonic_ns() < deadline_ns ? SIGTERM : SIGKILL;
     }
 }
 
@@ -74,10 +87,11 @@ void guardian_everything_kill(struct guardian_process *p, struct guardian_surviv
             break;
         }
         if (elapsed_ms > KILL_DEEP_MS && !p->dismissal.leaves_detached) {
-            (void)reaper_kill_descendants(p->dismissal.server);
+            (void)reaper_kill_descendants(p->dismissal.server, p->dismissal.companion);
         }
         child_wait(p, child_count);
     }
+    companion_end(p);
     p->killing = false;
     if (p->dismissal.is_due && p->dismissal.leaves_detached && !p->dismissal.has_told && out->count == 0) {
         lingering_tell(p, false);
@@ -96,6 +110,7 @@ void guardian_dismissal_go_on(struct guardian_process *p) {
     }
     if (!guardian_dismissal_has_children(d)) {
         d->is_due = false;
+        companion_end(p);
         if (d->leaves_detached) {
             lingering_tell(p, false);
         }

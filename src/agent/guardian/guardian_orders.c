@@ -35,33 +35,66 @@ static void worker_add(struct guardian_process *p, uint32_t id, pid_t pid) {
     guardian_tell(p, GUARDIAN_KIND_SPAWNED, &spawned, sizeof spawned);
 }
 
-static void spawn_do(struct guardian_process *p, const struct guardian_order *order, int stdout_fd, int stderr_fd) {
-    struct spawn_request request = {order->argv, order->envp, stdout_fd,
-                                    stderr_fd,   order->cpus, order->head.cpus_bytes};
-    struct spawn_failure failure;
-    if (!has_room(p)) {
-        spawn_refuse(p, order->head.id, EAGAIN, "cannot start a worker: too many are running");
-        return;
+static struct spawn_fds fds_take(struct guardian_process *p, const struct guardian_spawn_head *head) {
+    struct spawn_fds fds = {-1, -1, 0};
+    fds.out = head->has_stdout ? guardian_channel_take_fd(&p->channel) : -1;
+    fds.err = head->has_stderr ? guardian_channel_take_fd(&p->channel) : -1;
+    fds.given = head->has_given ? guardian_channel_take_fd(&p->channel) : 0;
+    return fds;
+}
+
+static void fds_close(const struct spawn_fds *fds) {
+    if (fds->out >= 0) {
+        (void)close(fds->out);
     }
+    if (fds->err >= 0) {
+        (void)close(fds->err);
+    }
+    if (fds->given > 0) {
+        (void)close(fds->given);
+    }
+}
+
+/* Its pid, or -1 and the agent is told why not. */
+static pid_t spawn_try(struct guardian_process *p, const struct guardian_order *order, const struct spawn_fds *fds) {
+    struct spawn_request request = {order->argv, order->envp, fds->out, fds->err, order->cpus, order->head.cpus_bytes,
+                                    fds->given};
+    struct spawn_failure failure;
     pid_t pid = spawn_process(&request, &failure);
     if (pid < 0) {
         char why[GUARDIAN_WHY_BYTES];
         spawn_explain(&request, &failure, why, sizeof why);
         spawn_refuse(p, order->head.id, failure.error_number, why);
-        return;
     }
-    worker_add(p, order->head.id, pid);
+    return pid;
 }
 
-static void spawn_as_usual(void *ctx, const uint8_t *body, size_t length, int stdout_fd, int stderr_fd) {
-    struct guardian_process *p = ctx;
+static void spawn_do(struct guardian_process *p, const struct guardian_order *order, const struct spawn_fds *fds) {
+    if (!has_room(p)) {
+        spawn_refuse(p, order->head.id, EAGAIN, "cannot start a worker: too many are running");
+        return;
+    }
+    pid_t pid = spawn_try(p, order, fds);
+    if (pid > 0) {
+        worker_add(p, order->head.id, pid);
+    }
+}
+
+typedef void spawn_fn(struct guardian_process *p, const struct guardian_order *order, const struct spawn_fds *fds);
+
+static void spawn_decoded(struct guardian_process *p, const uint8_t *body, size_t length, const struct spawn_fds *fds,
+                          spawn_fn *spawn) {
     struct guardian_order order;
     if (guardian_wire_decode(body, length, &order) != MUSTER_OK) {
         p->agent_gone = true; /* no memory: the agent sees our end and cleans up */
         return;
     }
-    spawn_do(p, &order, stdout_fd, stderr_fd);
+    spawn(p, &order, fds);
     guardian_order_done(&order);
+}
+
+static void spawn_as_usual(void *ctx, const uint8_t *body, size_t length, const struct spawn_fds *fds) {
+    spawn_decoded(ctx, body, length, fds, spawn_do);
 }
 
 static void spawn_order(struct guardian_process *p, const uint8_t *body, size_t length) {
@@ -71,18 +104,40 @@ static void spawn_order(struct guardian_process *p, const uint8_t *body, size_t 
         return;
     }
     memcpy(&head, body, sizeof head);
-    int stdout_fd = head.has_stdout ? guardian_channel_take_fd(&p->channel) : -1;
-    int stderr_fd = head.has_stderr ? guardian_channel_take_fd(&p->channel) : -1;
-    if (head.is_preloaded && has_room(p) && guardian_preload_take(&p->preload, body, length, stdout_fd, stderr_fd)) {
+    const struct spawn_fds fds = fds_take(p, &head);
+    if (head.is_preloaded && has_room(p) && guardian_preload_take(&p->preload, body, length, &fds)) {
         return;
     }
-    spawn_as_usual(p, body, length, stdout_fd, stderr_fd);
-    if (stdout_fd >= 0) {
-        (void)close(stdout_fd);
+    spawn_as_usual(p, body, length, &fds);
+    fds_close(&fds);
+}
+
+/* --- the companion --- */
+
+static void companion_do(struct guardian_process *p, const struct guardian_order *order, const struct spawn_fds *fds) {
+    if (p->dismissal.companion != 0) {
+        spawn_refuse(p, order->head.id, EAGAIN, "cannot start what serves the workers: the one before is still there");
+        return;
     }
-    if (stderr_fd >= 0) {
-        (void)close(stderr_fd);
+    pid_t pid = spawn_try(p, order, fds);
+    if (pid > 0) {
+        struct guardian_spawned spawned = {order->head.id, pid};
+        p->dismissal.companion = pid;
+        p->companion_id = order->head.id;
+        guardian_tell(p, GUARDIAN_KIND_SPAWNED, &spawned, sizeof spawned);
     }
+}
+
+static void companion_order(struct guardian_process *p, const uint8_t *body, size_t length) {
+    struct guardian_spawn_head head;
+    if (length < sizeof head) {
+        p->agent_gone = true; /* not our agent's language */
+        return;
+    }
+    memcpy(&head, body, sizeof head);
+    const struct spawn_fds fds = fds_take(p, &head);
+    spawn_decoded(p, body, length, &fds, companion_do);
+    fds_close(&fds);
 }
 
 /* --- the preload server --- */
@@ -180,6 +235,9 @@ void guardian_order_handle(struct guardian_process *p, const struct guardian_fra
         return;
     case GUARDIAN_KIND_PRELOAD:
         preload_order(p, body, frame->length);
+        return;
+    case GUARDIAN_KIND_COMPANION:
+        companion_order(p, body, frame->length);
         return;
     case GUARDIAN_KIND_SIGNAL:
         signal_order(p, body);

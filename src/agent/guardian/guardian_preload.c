@@ -19,15 +19,15 @@
 
 enum {
     NONE = -1,
-    ORDER_FDS = 4,    /* streams, and both ends of its socket */
+    ORDER_FDS = 5,    /* streams, what it is given, and both ends of its socket */
     GUARDIAN_FDS = 32 /* of its own, and those of frames under way; a pidfd of each worker comes on top */
 };
 
 struct preload_order {
     struct preload_order *next;
     uint32_t id;
-    int stdout_fd, stderr_fd; /* owned, or NONE */
-    int life_fd;              /* the packet socket to its child; NONE: the server has not been told */
+    struct spawn_fds fds; /* owned */
+    int life_fd;          /* the packet socket to its child; NONE: the server has not been told */
     int64_t sent_ns;
     size_t length;
     uint8_t body[];
@@ -63,9 +63,12 @@ static void order_unlink(struct guardian_preload *p, struct preload_order *order
 }
 
 static void order_free(struct preload_order *order) {
-    fd_close(&order->stdout_fd);
-    fd_close(&order->stderr_fd);
+    fd_close(&order->fds.out);
+    fd_close(&order->fds.err);
     fd_close(&order->life_fd);
+    if (order->fds.given > 0) {
+        (void)close(order->fds.given);
+    }
     free(order);
 }
 
@@ -74,7 +77,7 @@ static void start_as_usual(struct guardian_preload *p, struct preload_order *ord
     order_unlink(p, order);
     fd_close(&order->life_fd);
     tell(p, GUARDIAN_PRELOAD_AS_USUAL, order->id, why);
-    p->host.spawn(p->host.ctx, order->body, order->length, order->stdout_fd, order->stderr_fd);
+    p->host.spawn(p->host.ctx, order->body, order->length, &order->fds);
     order_free(order);
 }
 
@@ -117,11 +120,12 @@ static bool order_send(struct guardian_preload *p, struct preload_order *order) 
         return false;
     }
     /* Of its own streams the server's are others. */
-    int fds[GUARDIAN_FRAME_FDS_MAX] = {order->stdout_fd >= 0 ? order->stdout_fd : STDOUT_FILENO,
-                                       order->stderr_fd >= 0 ? order->stderr_fd : STDERR_FILENO, pair[1]};
-    bool sent = p->host.watch(p->host.ctx, pair[0], EPOLLIN, false, true) &&
-                guardian_channel_send(&p->channel, PRELOAD_FRAME_ORDER, order->body, order->length, fds,
-                                      GUARDIAN_FRAME_FDS_MAX) == MUSTER_OK;
+    int fds[GUARDIAN_FRAME_FDS_MAX] = {order->fds.out >= 0 ? order->fds.out : STDOUT_FILENO,
+                                       order->fds.err >= 0 ? order->fds.err : STDERR_FILENO, pair[1], order->fds.given};
+    size_t fd_count = order->fds.given > 0 ? GUARDIAN_FRAME_FDS_MAX : GUARDIAN_FRAME_FDS_MAX - 1;
+    bool sent =
+        p->host.watch(p->host.ctx, pair[0], EPOLLIN, false, true) &&
+        guardian_channel_send(&p->channel, PRELOAD_FRAME_ORDER, order->body, order->length, fds, fd_count) == MUSTER_OK;
     (void)close(pair[1]);
     order->life_fd = pair[0];
     order->sent_ns = clock_monotonic_ns();
@@ -151,7 +155,7 @@ void guardian_preload_init(struct guardian_preload *p, const struct guardian_pre
 
 static int server_spawn(struct guardian_preload *p, const struct guardian_order *order, int socket_fd, char *why,
                         size_t size) {
-    struct spawn_request request = {order->argv, order->envp, socket_fd, NONE, order->cpus, order->head.cpus_bytes};
+    struct spawn_request request = {order->argv, order->envp, socket_fd, NONE, order->cpus, order->head.cpus_bytes, 0};
     struct spawn_failure failure;
     p->pid = spawn_process(&request, &failure);
     if (p->pid < 0) {
@@ -186,8 +190,8 @@ void guardian_preload_start(struct guardian_preload *p, const struct guardian_or
     tell(p, GUARDIAN_PRELOAD_REFUSED, 0, why);
 }
 
-bool guardian_preload_take(struct guardian_preload *p, const uint8_t *body, size_t length, int stdout_fd,
-                           int stderr_fd) {
+bool guardian_preload_take(struct guardian_preload *p, const uint8_t *body, size_t length,
+                           const struct spawn_fds *fds) {
     struct guardian_spawn_head head;
     bool is_possible = p->state != PRELOAD_NONE && p->order_count < p->orders_max;
     struct preload_order *order = is_possible ? malloc(sizeof *order + length) : NULL;
@@ -195,8 +199,7 @@ bool guardian_preload_take(struct guardian_preload *p, const uint8_t *body, size
         return false;
     }
     memcpy(&head, body, sizeof head);
-    *order = (struct preload_order){
-        .id = head.id, .stdout_fd = stdout_fd, .stderr_fd = stderr_fd, .life_fd = NONE, .length = length};
+    *order = (struct preload_order){.id = head.id, .fds = *fds, .life_fd = NONE, .length = length};
     memcpy(order->body, body, length);
     struct preload_order **at = &p->first;
     while (*at) {

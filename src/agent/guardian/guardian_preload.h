@@ -8,10 +8,10 @@
  * Whatever goes wrong costs a start as usual, never a failure: the server refuses, ends, or does not answer in time.
  *
  * Frames (guardian_channel.h) on the server's stdout, a stream socket. To the server: ORDER, the body of a spawn frame
- * as it is, with three descriptors: the worker's stdout and stderr, and a packet socket. From the server: READY or
- * REFUSED, once, with a text. On the packet socket, from the server's child: 'P' and its process id, a 32-bit integer;
- * or 'N' and the reason why there is no such child. To the child: 'G', and it goes on; the end, and it ends. Integers
- * are in host order.
+ * as it is, with three descriptors: the worker's stdout and stderr, and a packet socket; and with its given_fd, if it
+ * has one. From the server: READY or REFUSED, once, with a text. On the packet socket, from the server's child: 'P' and
+ * its process id, a 32-bit integer; or 'N' and the reason why there is no such child. To the child: 'G', and it goes
+ * on; the end, and it ends. Integers are in host order.
  *
  * One thread, nothing blocks but guardian_preload_settle(). */
 #ifndef AGENT_GUARDIAN_PRELOAD_H
@@ -26,6 +26,11 @@
 #include "agent/guardian/guardian_channel.h"
 #include "agent/guardian/guardian_wire.h"
 
+/* What comes beside the frame of a worker: -1, or 0 for the last one, where there is none. */
+struct spawn_fds {
+    int out, err, given;
+};
+
 enum guardian_preload_frame { PRELOAD_FRAME_ORDER = 1, PRELOAD_FRAME_READY = 2, PRELOAD_FRAME_REFUSED = 3 };
 
 /* How long the server may take for a fork. A fork takes milliseconds; beyond this time the server is taken for stuck.
@@ -37,8 +42,8 @@ struct guardian_preload_host {
     void *ctx;
     /* Events (EPOLLIN and so on) of `fd` are wanted; `is_new`: for the first time. Closing ends it. */
     bool (*watch)(void *ctx, int fd, uint32_t events, bool is_server, bool is_new);
-    /* A worker as usual. The body of its frame and its streams (-1: the guardian's own) are borrowed. */
-    void (*spawn)(void *ctx, const uint8_t *body, size_t length, int stdout_fd, int stderr_fd);
+    /* A worker as usual. The body of its frame, and what came beside it, are borrowed. */
+    void (*spawn)(void *ctx, const uint8_t *body, size_t length, const struct spawn_fds *fds);
     /* The worker `id` is this child. False: it is no child of the guardian's, or there is no room for it. */
     bool (*adopt)(void *ctx, uint32_t id, pid_t pid);
     void (*tell)(void *ctx, const struct guardian_preload_news *news);
@@ -66,8 +71,7 @@ void guardian_preload_start(struct guardian_preload *p, const struct guardian_or
 
 /* A worker's spawn frame. True: the fork is on its way, or will be when the server has imported; the descriptors are
  * taken. False: there is no server, or too many wait for it; nothing was taken. */
-bool guardian_preload_take(struct guardian_preload *p, const uint8_t *body, size_t length, int stdout_fd,
-                           int stderr_fd);
+bool guardian_preload_take(struct guardian_preload *p, const uint8_t *body, size_t length, const struct spawn_fds *fds);
 
 /* Something happened on the server's socket, or on a child's. */
 void guardian_preload_heard(struct guardian_preload *p, uint32_t events);

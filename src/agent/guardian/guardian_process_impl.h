@@ -44,6 +44,7 @@ struct guardian_process {
     struct guardian_dismissal dismissal;
     struct guardian_outcome outcome;
     struct guardian_preload preload;
+    uint32_t companion_id; /* of dismissal.companion */
     size_t leftover_count;
     size_t worker_count;
     size_t exit_count;

@@ -26,6 +26,7 @@ int guardian_wire_encode(uint32_t id, const struct guardian_spawn *spawn, struct
     struct guardian_spawn_head head = {.id = id,
                                        .has_stdout = spawn->stdout_fd >= 0,
                                        .has_stderr = spawn->stderr_fd >= 0,
+                                       .has_given = spawn->given_fd > 0,
                                        .is_preloaded = spawn->is_preloaded};
     if (!spawn->argv[0] || spawn->argv[0][0] == '\0') {
         return status_fail(MUSTER_EINVAL, "a worker's command line is empty");

@@ -10,14 +10,16 @@
 
 enum guardian_kind {
     /* agent to guardian */
-    GUARDIAN_KIND_SPAWN = 1,  /* struct guardian_spawn_head, CPU set, argv, envp; stdout and stderr beside it */
-    GUARDIAN_KIND_SIGNAL,     /* struct guardian_signal_order */
-    GUARDIAN_KIND_KILL_ALL,   /* empty */
-    GUARDIAN_KIND_LEFTOVER,   /* struct guardian_leftover */
-    GUARDIAN_KIND_DISMISS,    /* struct guardian_dismiss_order */
-    GUARDIAN_KIND_OUTCOME,    /* struct guardian_outcome_order, path, job; neither is terminated */
+    GUARDIAN_KIND_SPAWN =
+        1,                  /* struct guardian_spawn_head, CPU set, argv, envp; stdout, stderr and given_fd beside it */
+    GUARDIAN_KIND_SIGNAL,   /* struct guardian_signal_order */
+    GUARDIAN_KIND_KILL_ALL, /* empty */
+    GUARDIAN_KIND_LEFTOVER, /* struct guardian_leftover */
+    GUARDIAN_KIND_DISMISS,  /* struct guardian_dismiss_order */
+    GUARDIAN_KIND_OUTCOME,  /* struct guardian_outcome_order, path, job; neither is terminated */
     GUARDIAN_KIND_ERROR_FILE, /* uint32_t id, path, which is not terminated */
     GUARDIAN_KIND_PRELOAD,    /* as SPAWN: the preload server */
+    GUARDIAN_KIND_COMPANION,  /* as SPAWN: what serves the workers of an attempt */
     /* guardian to agent */
     GUARDIAN_KIND_SPAWNED, /* struct guardian_spawned */
     GUARDIAN_KIND_SPAWN_FAILED,
@@ -39,6 +41,7 @@ struct guardian_spawn_head {
     uint32_t cpus_bytes;
     uint32_t has_stdout;
     uint32_t has_stderr;
+    uint32_t has_given;
     uint32_t is_preloaded;
 };
 

@@ -24,12 +24,13 @@ static void there_and_back(void **state) {
     (void)state;
     CPU_ZERO(&set);
     CPU_SET(3, &set);
-    struct guardian_spawn spawn = {argv, envp, 5, -1, &set, sizeof set, true};
+    struct guardian_spawn spawn = {argv, envp, 5, -1, &set, sizeof set, true, 6};
     encode(&spawn, &body);
     assert_int_equal(guardian_wire_decode(buf_bytes(&body), body.len, &order), MUSTER_OK);
     assert_int_equal(order.head.id, 42);
     assert_true(order.head.has_stdout);
     assert_false(order.head.has_stderr);
+    assert_true(order.head.has_given);
     assert_true(order.head.is_preloaded);
     assert_string_equal(order.argv[0], "program");
     assert_string_equal(order.argv[1], "");
@@ -46,7 +47,7 @@ static void there_and_back(void **state) {
 static void no_environment_no_cpus(void **state) {
     const char *argv[] = {"program", NULL};
     const char *envp[] = {NULL};
-    struct guardian_spawn spawn = {argv, envp, -1, -1, NULL, 0, false};
+    struct guardian_spawn spawn = {argv, envp, -1, -1, NULL, 0, false, 0};
     struct guardian_order order;
     struct buf body;
     (void)state;
@@ -67,7 +68,7 @@ static void damaged_orders(void **state) {
     struct buf body;
     (void)state;
     CPU_ZERO(&set);
-    struct guardian_spawn spawn = {argv, envp, -1, -1, &set, sizeof set, false};
+    struct guardian_spawn spawn = {argv, envp, -1, -1, &set, sizeof set, false, 0};
     encode(&spawn, &body);
     for (size_t length = 0; length < body.len; length++) {
         uint8_t *copy = malloc(length + 1); /* of its own size, so that a sanitizer sees a read beyond it */
@@ -103,18 +104,18 @@ static void what_cannot_be_asked_for(void **state) {
     (void)state;
     CPU_ZERO(&set);
     buf_init(&body, GUARDIAN_SPAWN_BYTES_MAX);
-    struct guardian_spawn spawn = {nothing, nothing, -1, -1, NULL, 0, false};
+    struct guardian_spawn spawn = {nothing, nothing, -1, -1, NULL, 0, false, 0};
     assert_int_equal(guardian_wire_encode(0, &spawn, &body), MUSTER_EINVAL);
     spawn.argv = empty;
     assert_int_equal(guardian_wire_encode(0, &spawn, &body), MUSTER_EINVAL);
-    spawn = (struct guardian_spawn){argv, nothing, -1, -1, &set, GUARDIAN_CPUS_BYTES_MAX + 1, false};
+    spawn = (struct guardian_spawn){argv, nothing, -1, -1, &set, GUARDIAN_CPUS_BYTES_MAX + 1, false, 0};
     assert_int_equal(guardian_wire_encode(0, &spawn, &body), MUSTER_EINVAL);
     const char **many = calloc(GUARDIAN_STRINGS_MAX + 2, sizeof *many);
     assert_non_null(many);
     for (size_t i = 0; i <= GUARDIAN_STRINGS_MAX; i++) {
         many[i] = "x";
     }
-    spawn = (struct guardian_spawn){many, nothing, -1, -1, NULL, 0, false};
+    spawn = (struct guardian_spawn){many, nothing, -1, -1, NULL, 0, false, 0};
     assert_int_equal(guardian_wire_encode(0, &spawn, &body), MUSTER_ELIMIT);
     many[GUARDIAN_STRINGS_MAX] = NULL;
     assert_int_equal(guardian_wire_encode(0, &spawn, &body), MUSTER_OK);

@@ -142,11 +142,12 @@ static bool node_prove(const struct tree_node *parent, pid_t pid, int signal_num
 }
 
 /* Breadth first, so that a parent that is stopped bears no more children before its children are looked at. */
-static void tree_grow(struct tree *tree, int signal_number, pid_t spared) {
+static void tree_grow(struct tree *tree, int signal_number, const pid_t spared[2]) {
     for (size_t at = 0; at < tree->node_count; at++) {
         for (size_t i = 0; i < tree->link_count && tree->node_count < TREE_MAX; i++) {
-            if (tree->links[i].parent == tree->nodes[at].pid && tree->links[i].pid != spared &&
-                node_prove(&tree->nodes[at], tree->links[i].pid, signal_number, &tree->nodes[tree->node_count])) {
+            pid_t pid = tree->links[i].pid;
+            if (tree->links[i].parent == tree->nodes[at].pid && pid != spared[0] && pid != spared[1] &&
+                node_prove(&tree->nodes[at], pid, signal_number, &tree->nodes[tree->node_count])) {
                 tree->node_count++;
             }
         }
@@ -154,7 +155,7 @@ static void tree_grow(struct tree *tree, int signal_number, pid_t spared) {
 }
 
 /* The caller's tree, each process signalled as it is found (0: not). NULL: no memory. */
-static struct tree *tree_create(int signal_number, pid_t spared) {
+static struct tree *tree_create(int signal_number, const pid_t spared[2]) {
     struct tree *tree = malloc(sizeof *tree); /* too large for a stack */
     if (!tree) {
         return NULL;
@@ -188,7 +189,7 @@ static bool visit_direct(void *ctx, pid_t pid, pid_t parent) {
 }
 
 void reaper_visit_descendants(reaper_visit *visit, void *ctx) {
-    struct tree *tree = tree_create(0, 0);
+    struct tree *tree = tree_create(0, (const pid_t[2]){0, 0});
     size_t node_count = tree ? tree->node_count : 1;
     for (size_t i = 1; i < node_count; i++) {
         visit(ctx, tree->nodes[i].pid, tree->nodes[i].pidfd);
@@ -201,8 +202,8 @@ void reaper_visit_descendants(reaper_visit *visit, void *ctx) {
     }
 }
 
-size_t reaper_kill_descendants(pid_t spared) {
-    struct tree *tree = tree_create(SIGSTOP, spared);
+size_t reaper_kill_descendants(pid_t spared, pid_t also_spared) {
+    struct tree *tree = tree_create(SIGSTOP, (const pid_t[2]){spared, also_spared});
     if (!tree) {
         return 0;
     }

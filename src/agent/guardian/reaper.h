@@ -22,9 +22,9 @@ bool reaper_collect(reaper_death *on_death, void *ctx);
 size_t reaper_kill_children(void);
 
 /* Stops, then kills, descendants at any depth, including those below a child that takes its time to die, but neither
- * the child `spared` (0: none) nor anything below it. Reads all of /proc, so it is for when reaper_kill_children()
- * alone is not enough. Returns how many were signalled. Needs pidfds (Linux 5.3); 0 without. */
-size_t reaper_kill_descendants(pid_t spared);
+ * the children `spared` and `also_spared` (0: none) nor anything below them. Reads all of /proc, so it is for when
+ * reaper_kill_children() alone is not enough. Returns how many were signalled. Needs pidfds (Linux 5.3); 0 without. */
+size_t reaper_kill_descendants(pid_t spared, pid_t also_spared);
 
 /* Is this an unreaped child of the caller? Asks the kernel, not /proc. */
 bool reaper_is_child(pid_t pid);

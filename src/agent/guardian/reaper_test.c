@@ -101,13 +101,13 @@ static void listings_agree(void **state) {
 static void kills_the_whole_tree_in_one_pass(void **state) {
     (void)state;
     (void)family_start();
-    assert_int_equal(reaper_kill_descendants(0), FAMILY);
+    assert_int_equal(reaper_kill_descendants(0, 0), FAMILY);
     unsigned dead = 0;
     while (!reaper_collect(count_death, &dead)) {
         child_signal_wait();
     }
     assert_int_equal(dead, FAMILY);
-    assert_int_equal(reaper_kill_descendants(0), 0);
+    assert_int_equal(reaper_kill_descendants(0, 0), 0);
 }
 
 static void spares_others(void **state) {
@@ -122,7 +122,7 @@ static void spares_others(void **state) {
                 (void)pause();
             }
         }
-        bool right = reaper_kill_descendants(0) == 1 && waitpid(own, NULL, 0) == own && reaper_kill_children() == 0;
+        bool right = reaper_kill_descendants(0, 0) == 1 && waitpid(own, NULL, 0) == own && reaper_kill_children() == 0;
         _exit(right ? 0 : 1);
     }
     int wait_status;

@@ -7,6 +7,7 @@
 #include "agent/guardian/spawn.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
@@ -80,8 +81,12 @@ static int streams_set(const struct spawn_request *request) {
     if (request->stderr_fd >= 0 && dup2(request->stderr_fd, STDERR_FILENO) < 0) {
         return errno;
     }
+    int given = request->given_fd;
+    if (given > 0 && (given == SPAWN_GIVEN_FD ? fcntl(given, F_SETFD, 0) : dup2(given, SPAWN_GIVEN_FD)) < 0) {
+        return errno;
+    }
     /* Everything of the caller's is close-on-exec; a kernel without the call (before 5.9) loses nothing by it. */
-    (void)syscall(SYS_close_range, 3U, ~0U, 0U);
+    (void)syscall(SYS_close_range, given > 0 ? SPAWN_GIVEN_FD + 1U : STDERR_FILENO + 1U, ~0U, 0U);
     return 0;
 }
 

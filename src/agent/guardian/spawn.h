@@ -12,6 +12,7 @@ struct spawn_request { /* all borrowed during the call */
     int stdout_fd, stderr_fd; /* above 2, or -1 = inherit */
     const cpu_set_t *cpus;    /* NULL = inherit */
     size_t cpus_bytes;
+    int given_fd; /* above 2: the process has it as SPAWN_GIVEN_FD; 0 = none */
 };
 
 enum spawn_step {
@@ -28,10 +29,13 @@ struct spawn_failure {
     int error_number;
 };
 
+#define SPAWN_GIVEN_FD 3
+
 /* Starts the process in a session of its own, with signals at their defaults and unblocked, all descriptors but 0, 1
- * and 2 closed, and a SIGKILL due when the calling thread dies. Returns when the new program runs, so that a signal
- * to its group (whose number is the pid) reaches it. Returns the pid, or -1 with `out` filled; then no process is
- * left. The caller must be single-threaded and have all signals blocked with no handler installed. */
+ * and 2, and the one that it is given, closed, and a SIGKILL due when the calling thread dies. Returns when the new
+ * program runs, so that a signal to its group (whose number is the pid) reaches it. Returns the pid, or -1 with `out`
+ * filled; then no process is left. The caller must be single-threaded and have all signals blocked with no handler
+ * installed. */
 pid_t spawn_process(const struct spawn_request *request, struct spawn_failure *out);
 
 /* Writes the reason as a sentence that a user can act on. */

@@ -232,27 +232,42 @@ def changed(before):
 
 
 class Order:
-    """A worker that is wanted: command line, environment, processors, and three descriptors."""
+    """A worker that is wanted: command line, environment, processors, three descriptors, and one that it is given (PMI_FD says which, to
+    MPI's libraries)."""
 
-    HEAD = "=7I"
+    HEAD = "=8I"
 
     def __init__(self, body, fds):
+        """Takes its own of `fds`."""
         import struct
 
-        _, argv_count, envp_count, cpus_bytes, _, _, _ = struct.unpack_from(self.HEAD, body)
+        _, argv_count, envp_count, cpus_bytes, _, _, has_given, _ = struct.unpack_from(self.HEAD, body)
         at = struct.calcsize(self.HEAD)
         mask = int.from_bytes(body[at : at + cpus_bytes], "little")
         self.cpus = [number for number in range(mask.bit_length()) if mask >> number & 1]
         strings = body[at + cpus_bytes :].split(b"\0")
         self.argv = strings[:argv_count]
         self.variables = dict(item.split(b"=", 1) for item in strings[argv_count : argv_count + envp_count] if item.find(b"=") > 0)
-        self.stdout, self.stderr, self.life = fds
+        self.stdout, self.stderr, self.life = fds[:3]
+        self.given = fds[3] if has_given else None
+        del fds[: 4 if has_given else 3]
 
     def close(self):
         import os
 
-        for fd in (self.stdout, self.stderr, self.life):
-            os.close(fd)
+        for fd in (self.stdout, self.stderr, self.life, self.given):
+            if fd is not None:
+                os.close(fd)
+
+    def give(self):
+        """Keeps what the worker is given, under the number that it has here."""
+        import os
+
+        if self.given is not None:
+            os.set_inheritable(self.given, True)
+            if b"PMI_FD" in self.variables:
+                self.variables[b"PMI_FD"] = str(self.given).encode()
+            self.given = None
 
     def refuse(self, why):
         import os
@@ -275,7 +290,7 @@ class Order:
 
 
 class Channel:
-    """The guardian's socket: frames of kind and length, with three descriptors each."""
+    """The guardian's socket: frames of kind and length, with descriptors."""
 
     ORDER, READY, REFUSED = 1, 2, 3
 
@@ -321,8 +336,8 @@ class Channel:
                 _, length = struct.unpack_from("=II", self.bytes)
                 if len(self.bytes) < 8 + length:
                     break
-                found.append(Order(self.bytes[8 : 8 + length], self.fds[:3]))
-                self.bytes, self.fds = self.bytes[8 + length :], self.fds[3:]
+                found.append(Order(self.bytes[8 : 8 + length], self.fds))
+                self.bytes = self.bytes[8 + length :]
             flags = socket.MSG_DONTWAIT if found and not self.bytes else 0
 
 
@@ -416,6 +431,7 @@ def take_over(order, changes):
 
     os.dup2(order.stdout, 1)
     os.dup2(order.stderr, 2)
+    order.give()
     order.close()
     if order.cpus:
         os.sched_setaffinity(0, order.cpus)
