@@ -5,8 +5,9 @@
 _muster()
 {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
-    local first=1 words i
+    local first=1 equals= words i
     COMPREPLY=()
+    [[ $previous == = || $current == = ]] && equals=yes
     [[ $previous == = ]] && previous=${COMP_WORDS[COMP_CWORD - 2]}
     [[ $current == = ]] && current=
     if [[ ${COMP_WORDS[0]##*/} != torchrun ]]; then
@@ -100,6 +101,7 @@ _muster()
     for ((i = first; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         =) ;;
+        --mpi) [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 2)) ;;
         --nnodes|--nproc-per-node|--nproc_per_node|--rdzv-backend|--rdzv_backend|--rdzv-endpoint|--rdzv_endpoint|--rdzv-id|--rdzv_id|--rdzv-conf|--rdzv_conf|--max-restarts|--max_restarts|--monitor-interval|--monitor_interval|--start-method|--start_method|--event-log-handler|--event_log_handler|--role|--log-dir|--log_dir|-r|--redirects|-t|--tee|--local-ranks-filter|--local_ranks_filter|--duplicate-stdout-filters|--duplicate_stdout_filters|--duplicate-stderr-filters|--duplicate_stderr_filters|--node-rank|--node_rank|--master-addr|--master_addr|--master-port|--master_port|--local-addr|--local_addr|--logs-specs|--logs_specs|--numa-binding|--numa_binding|--signals-to-handle|--signals_to_handle|--shutdown-timeout|--shutdown_timeout|--stderr-tail|--stderr_tail|--spares|--preload|--survivors|--preempt-signal|--preempt_signal|--preempt-grace|--preempt_grace|--preempt-term|--preempt_term|--restart-backoff|--restart_backoff|--detached|--outcome|--scheduler)
             [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 1))
             i=$((i + 1))
@@ -257,9 +259,15 @@ _muster()
         mapfile -t COMPREPLY < <(compgen -W 'auto slurm kubernetes mpi none' -- "$current")
         return
         ;;
+    --mpi)
+        if [[ $equals ]]; then
+            mapfile -t COMPREPLY < <(compgen -W 'auto pmi1 none' -- "$current")
+            return
+        fi
+        ;;
     esac
     if [[ $current == -* ]]; then
-        words='--help --nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --standalone --max-restarts --monitor-interval --start-method --event-log-handler --role --module --no-python --run-path --log-dir --redirects --tee --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank --master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle --shutdown-timeout --virtual-local-rank --merge-logs --stderr-tail --spares --preload --survivors --preempt-signal --preempt-grace --preempt-term --restart-backoff --detached --outcome --scheduler --use-env --version'
+        words='--help --nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --standalone --max-restarts --monitor-interval --start-method --event-log-handler --role --module --no-python --run-path --log-dir --redirects --tee --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank --master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle --shutdown-timeout --virtual-local-rank --merge-logs --stderr-tail --spares --preload --survivors --preempt-signal --preempt-grace --preempt-term --restart-backoff --detached --outcome --scheduler --mpi --use-env --version'
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$current")

@@ -113,6 +113,7 @@ static void perform(void *ctx, const struct agent_action *action) {
         agent_guardian_ordered(a, guardian_dismiss(a->guardian, a->config->leaves_detached));
         return;
     case AGENT_ACTION_KILL_ALL:
+        (void)agent_mpi_cancel(a);
         agent_guardian_ordered(a, guardian_kill_all(a->guardian));
         return;
     case AGENT_ACTION_DRAIN_LOGS:
@@ -293,6 +294,7 @@ static int create_parts(struct agent *a) {
 /* Told before anything is begun: libuv aborts without descriptors, and a store that cannot accept only looks slow. */
 static int check_descriptors(const struct launch_config *config, size_t *out_left) {
     size_t needed = OWN_DESCRIPTORS + logs_descriptor_count(config), limit = descriptors_limit();
+    needed += config->mpi != LAUNCH_MPI_NONE ? config->nproc : 0; /* sockets, until their workers have started */
     if (needed <= limit) {
         *out_left = limit - needed;
         return MUSTER_OK;
@@ -349,6 +351,7 @@ static int agent_init(struct agent *a, const struct launch_config *config, agent
 }
 
 static void loop_done(struct agent *a) {
+    agent_mpi_lost(a);
     rdzv_free(a->rdzv);
     watchdog_close(a->watchdog);
     held_close(a->held);

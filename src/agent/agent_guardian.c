@@ -15,15 +15,27 @@ enum { LOSSES_MAX = 8 };
 /* ---- in good order ---- */
 
 static void on_spawned(void *ctx, uint32_t id, pid_t pid) {
+    if (id == AGENT_MPI_ID) {
+        agent_mpi_spawned(ctx, pid);
+        return;
+    }
     agent_worker_spawned(ctx, id, pid);
 }
 
 static void on_spawn_failed(void *ctx, uint32_t id, int error_number, const char *why) {
     (void)error_number;
+    if (id == AGENT_MPI_ID) {
+        agent_mpi_not_started(ctx, why);
+        return;
+    }
     agent_worker_not_started(ctx, id, why);
 }
 
 static void on_worker_exit(void *ctx, const struct guardian_exit *exit) {
+    if (exit->id == AGENT_MPI_ID) {
+        agent_mpi_ended(ctx, exit->wait_status);
+        return;
+    }
     agent_worker_ended(ctx, exit);
 }
 
@@ -106,6 +118,7 @@ static void lose_the_rest(struct agent *a) {
 
 static void on_lost(void *ctx) {
     struct agent *a = ctx;
+    agent_mpi_lost(a);
     lose_the_rest(a);
     if (!replace(a)) {
         agent_feed(a, AGENT_EVENT_GUARDIAN_LOST, 0);

@@ -11,6 +11,7 @@
  * agent_events.c   tells it to --event-log-handler
  * agent_timers.c   the file timer
  * agent_preload.c  the process that has imported what workers need, and forks them
+ * agent_mpi.c      the process that serves MPI's programs
  * agent_preempt.c  the signal that announces the end of this node, and what workers are asked then */
 #ifndef AGENT_AGENT_IMPL_H
 #define AGENT_AGENT_IMPL_H
@@ -41,6 +42,9 @@
 
 enum { AGENT_WORKER_STATE_UNKNOWN = '?' };
 
+/* Under which the guardian knows the MPI server; no worker's. */
+#define AGENT_MPI_ID UINT32_MAX
+
 struct agent_worker {
     pid_t pid; /* 0 until started */
     bool ended;
@@ -51,6 +55,8 @@ struct agent_worker {
     bool core_dumped;
     bool guardian_lost; /* killed because the guardian was */
     bool is_untold;     /* of its end the machine does not know yet */
+    bool has_aborted;   /* has called MPI_Abort(), with this code */
+    int abort_code;
     int wait_status;
     uint64_t order; /* of death, over the whole life of the agent */
     int64_t started_wall_us, ended_wall_us;
@@ -92,6 +98,9 @@ struct agent {
     uint32_t preload_deaths;      /* since workers were started last: servers that have not ended in good order */
     uint32_t preload_told_starts; /* `starts` when it was said last that a worker is started as usual */
     uv_timer_t preload_timer;     /* says that the imports take long */
+    const struct agent_mpi_answers *mpi_answers;
+    struct agent_mpi *mpi; /* this attempt's MPI server; NULL: there is none */
+    bool mpi_lacks_pmix;   /* PMIx's library has failed in one: it is not tried again */
     uv_signal_t preempt_signal;
     bool watches_preempt_signal;
     char *stop_path; /* MUSTER_STOP_PATH of the workers; NULL: nobody can ask them to stop */
@@ -128,6 +137,31 @@ void agent_worker_not_started(struct agent *a, uint32_t local_rank, const char *
 void agent_worker_ended(struct agent *a, const struct guardian_exit *exit);
 /* With the guardian. Nobody is told yet. */
 void agent_worker_lost(struct agent *a, uint32_t local_rank, int wait_status);
+
+/* agent_mpi.c: --mpi */
+/* What becomes of the workers that wait for the MPI server. */
+struct agent_mpi_answers {
+    void (*start)(struct agent *a);                   /* it has said what each of them is to know */
+    void (*skip)(struct agent *a);                    /* they are to end, as if they had done nothing */
+    void (*refuse)(struct agent *a, const char *why); /* they cannot be started */
+};
+
+/* Starts the attempt's server; one of `answers` follows, unless agent_mpi_cancel() comes before. */
+void agent_mpi_begin(struct agent *a, const struct agent_mpi_answers *answers);
+/* Workers are waiting for it. They will not be started: true if that is so, and it is not for long. */
+bool agent_mpi_cancel(struct agent *a);
+/* For the worker's environment, and its descriptor, which is borrowed. NULL and 0 without --mpi. */
+const struct launch_strings *agent_mpi_variables(const struct agent *a, uint32_t local_rank);
+int agent_mpi_fd(const struct agent *a, uint32_t local_rank);
+/* How a worker has ended that ended with `wait_status`: by MPI_Abort(), if it has called that, as far as the server has
+ * said. */
+int agent_mpi_end_of(struct agent *a, uint32_t local_rank, int wait_status);
+/* What the guardian says of it. */
+void agent_mpi_spawned(struct agent *a, pid_t pid);
+void agent_mpi_not_started(struct agent *a, const char *why);
+void agent_mpi_ended(struct agent *a, int wait_status);
+/* It has died with the guardian; or this is the end of the agent. */
+void agent_mpi_lost(struct agent *a);
 
 /* agent_preload.c */
 /* Starts the preload server, if the job has one. */

@@ -22,7 +22,8 @@ static int spawn(struct agent *a, uint32_t local_rank, const struct launch_strin
                                  .stderr_fd = stderr_fd,
                                  .cpus = a->cpu_sets ? &a->cpu_sets[local_rank] : NULL,
                                  .cpus_bytes = sizeof(cpu_set_t),
-                                 .is_preloaded = a->preloads};
+                                 .is_preloaded = a->preloads,
+                                 .given_fd = agent_mpi_fd(a, local_rank)};
     return guardian_spawn(a->guardian, local_rank, &how);
 }
 
@@ -33,6 +34,7 @@ struct environment_worker agent_worker_environment(const struct agent *a, uint32
                                        .timer_file = a->watchdog ? watchdog_path(a->watchdog) : NULL,
                                        .stop_path = a->stop_path,
                                        .held_socket = a->held ? held_socket_name(a->held) : NULL,
+                                       .mpi = agent_mpi_variables(a, local_rank),
                                        .failed_by = a->failed_by[0] != '\0' ? a->failed_by : NULL};
 }
 
@@ -72,8 +74,34 @@ static void tell_held(const struct agent *a) {
     }
 }
 
+static void start_all(struct agent *a) {
+    int rc = logs_attempt_begin(a->logs, agent_machine_restart_count(&a->machine), a->world.round);
+    for (uint32_t i = 0; i < a->config->nproc; i++) {
+        rc = rc == MUSTER_OK ? start_worker(a, i) : rc;
+        if (rc == MUSTER_ECLOSED) {
+            return; /* the guardian has died: what that means for these workers is told next */
+        }
+        if (rc != MUSTER_OK) {
+            agent_worker_not_started(a, i, muster_detail());
+        }
+    }
+}
+
+static void refuse_all(struct agent *a, const char *why) {
+    for (uint32_t i = 0; i < a->config->nproc; i++) {
+        agent_worker_not_started(a, i, why);
+    }
+}
+
+/* They are told to end before they were started. */
+static void skip_all(struct agent *a) {
+    for (uint32_t i = 0; i < a->config->nproc; i++) {
+        a->workers[i].ended = true;
+        agent_feed(a, AGENT_EVENT_WORKER_SUCCEEDED, (int)i);
+    }
+}
+
 void agent_workers_start(struct agent *a) {
-    uint32_t restart_count = agent_machine_restart_count(&a->machine);
     agent_failures_own(a, a->failed_by); /* while it is known what those before have done */
     a->starts++;
     memset(a->workers, 0, a->config->nproc * sizeof *a->workers);
@@ -86,15 +114,11 @@ void agent_workers_start(struct agent *a) {
     tell_held(a);
     a->guardian_losses = 0;
     a->preload_deaths = 0;
-    int rc = logs_attempt_begin(a->logs, restart_count, a->world.round);
-    for (uint32_t i = 0; i < a->config->nproc; i++) {
-        rc = rc == MUSTER_OK ? start_worker(a, i) : rc;
-        if (rc == MUSTER_ECLOSED) {
-            return; /* the guardian has died: what that means for these workers is told next */
-        }
-        if (rc != MUSTER_OK) {
-            agent_worker_not_started(a, i, muster_detail());
-        }
+    if (a->config->mpi != LAUNCH_MPI_NONE) {
+        static const struct agent_mpi_answers answers = {start_all, skip_all, refuse_all};
+        agent_mpi_begin(a, &answers);
+    } else {
+        start_all(a);
     }
 }
 
@@ -142,6 +166,10 @@ void agent_workers_signal(struct agent *a, int signal_number) {
         note_states(a);
         a->signalled_at_ns = clock_monotonic_ns();
         a->signalled_wall_us = clock_realtime_us();
+    }
+    if (agent_mpi_cancel(a)) {
+        skip_all(a);
+        return;
     }
     /* First the signal, then the words: whoever reads them may be slow. */
     if (guardian_signal(a->guardian, signal_number) != MUSTER_OK) {
@@ -195,8 +223,10 @@ void agent_worker_lost(struct agent *a, uint32_t local_rank, int wait_status) {
 
 void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     const struct agent_worker *worker = &a->workers[exit->id];
-    note_end(a, exit);
-    bool failed = exit->wait_status != 0;
+    struct guardian_exit end = *exit;
+    end.wait_status = agent_mpi_end_of(a, exit->id, exit->wait_status);
+    note_end(a, &end);
+    bool failed = end.wait_status != 0;
     agent_feed(a, failed ? AGENT_EVENT_WORKER_FAILED : AGENT_EVENT_WORKER_SUCCEEDED, (int)exit->id);
     if (failed && !worker->stopped_by_us) {
         agent_outcome_worker_failed(a, exit->id);

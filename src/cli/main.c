@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "agent/guardian/guardian.h"
+#include "agent/mpi/mpi_server.h"
 #include "base/str.h"
 #include "cli/command/cli.h"
 #include "cli/command/command_table.h"
@@ -102,6 +103,7 @@ static int open_missing_streams(void) {
 
 int main(int argc, char **argv) {
     guardian_main(argc, argv);
+    mpi_server_main(argc, argv);
     if (open_missing_streams() != 0) {
         return CLI_EXIT_FAILURE;
     }

@@ -76,12 +76,13 @@ static int put_text(struct launch_strings *list, const char *name, const char *v
     return put(list, str_format_new("%s=%s", name, value));
 }
 
-static int copy_inherited(const char *const *inherited, struct launch_strings *out) {
+/* With room for `more` variables. */
+static int copy_inherited(const char *const *inherited, size_t more, struct launch_strings *out) {
     size_t count = 0;
     while (inherited[count] != NULL) {
         count++;
     }
-    out->items = calloc(count + OWN_VARIABLES_MAX + 1, sizeof *out->items);
+    out->items = calloc(count + OWN_VARIABLES_MAX + more + 1, sizeof *out->items);
     if (out->items == NULL) {
         return no_memory();
     }
@@ -192,10 +193,43 @@ static void drop_outer(const struct environment_worker *worker, struct launch_st
     }
 }
 
+/* What another starter of MPI programs has said: srun, or an mpirun that has started this agent. */
+static bool is_of_mpi(const char *variable) {
+    static const char *const prefixes[] = {
+        "PMI_", "PMI2_", "PMIX_", "MPI_LOCAL", "OMPI_COMM_WORLD", "OMPI_MCA_ess=", "OMPI_MCA_pmix=", "OMPI_MCA_orte_"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        if (str_has_prefix(variable, prefixes[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int put_mpi(const struct launch_strings *mpi, struct launch_strings *out) {
+    size_t kept = 0;
+    for (size_t i = 0; i < out->count; i++) {
+        if (is_of_mpi(out->items[i])) {
+            free(out->items[i]);
+        } else {
+            out->items[kept++] = out->items[i];
+        }
+    }
+    out->count = kept;
+    out->items[kept] = NULL;
+    int rc = MUSTER_OK;
+    for (size_t i = 0; rc == MUSTER_OK && i < mpi->count; i++) {
+        rc = put(out, strdup(mpi->items[i]));
+    }
+    return rc;
+}
+
 int environment_build(const struct launch_config *config, const struct rdzv_world *world,
                       const struct environment_worker *worker, const char *const *inherited,
                       struct launch_strings *out) {
-    int rc = copy_inherited(inherited, out);
+    int rc = copy_inherited(inherited, worker->mpi ? worker->mpi->count : 0, out);
+    if (rc == MUSTER_OK && worker->mpi) {
+        rc = put_mpi(worker->mpi, out);
+    }
     if (rc == MUSTER_OK) {
         rc = put_ranks(config, world, worker, out);
     }

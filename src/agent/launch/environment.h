@@ -13,6 +13,8 @@ struct environment_worker {
     const char *timer_file;  /* watchdog FIFO, or NULL */
     const char *stop_path;   /* what comes into being when the workers are to stop, or NULL: nobody asks them */
     const char *held_socket; /* where memory is held for them, or NULL: nowhere, whatever is inherited */
+    const struct launch_strings *mpi; /* what MPI's libraries read ("NAME=value"), in place of what is inherited of that
+                                       * kind; NULL: what is inherited stays */
     const char *failed_by; /* how the program made the attempt before fail, or NULL: it did not, or not on this node */
 };
 

@@ -254,9 +254,54 @@ static void arguments_are_substituted_like_a_template(void **state) {
     launch_strings_done(&out);
 }
 
+/* What an outer starter of MPI has said goes; its users' own settings stay. */
+static void mpi_is_told_anew(void **state) {
+    (void)state;
+    struct launch_config config = config_of(2);
+    char *items[] = {(char[]){"PMI_FD=3"}, (char[]){"PMI_RANK=5"}, (char[]){"PMIX_RANK=5"}, NULL};
+    const struct launch_strings mpi = {.items = items, .count = 3};
+    struct environment_worker worker = {.local_rank = 1, .error_file = "", .mpi = &mpi};
+    const char *inherited[] = {"PMI_RANK=0",
+                               "PMI2_X=1",
+                               "PMIX_NAMESPACE=outer",
+                               "OMPI_COMM_WORLD_RANK=0",
+                               "OMPI_MCA_ess=env",
+                               "OMPI_MCA_btl=tcp",
+                               "PMIX=1",
+                               NULL};
+    struct launch_strings out = {0};
+    assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), 0);
+    assert_string_equal(value_of(&out, "PMI_FD"), "3");
+    assert_string_equal(value_of(&out, "PMI_RANK"), "5");
+    assert_string_equal(value_of(&out, "PMIX_RANK"), "5");
+    assert_string_equal(value_of(&out, "OMPI_MCA_btl"), "tcp");
+    assert_string_equal(value_of(&out, "PMIX"), "1");
+    assert_null(value_of(&out, "PMI2_X"));
+    assert_null(value_of(&out, "PMIX_NAMESPACE"));
+    assert_null(value_of(&out, "OMPI_COMM_WORLD_RANK"));
+    assert_null(value_of(&out, "OMPI_MCA_ess"));
+    assert_string_equal(value_of(&out, "RANK"), "5");
+    assert_null(out.items[out.count]);
+    launch_strings_done(&out);
+}
+
+static void without_mpi_its_variables_stay(void **state) {
+    (void)state;
+    struct launch_config config = config_of(2);
+    struct environment_worker worker = {.local_rank = 1, .error_file = ""};
+    const char *inherited[] = {"PMI_RANK=0", "OMPI_MCA_ess=env", NULL};
+    struct launch_strings out = {0};
+    assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), 0);
+    assert_string_equal(value_of(&out, "PMI_RANK"), "0");
+    assert_string_equal(value_of(&out, "OMPI_MCA_ess"), "env");
+    launch_strings_done(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_variables_are_there),
+        cmocka_unit_test(mpi_is_told_anew),
+        cmocka_unit_test(without_mpi_its_variables_stay),
         cmocka_unit_test(maximum_of_restarts_is_the_jobs_where_it_counts),
         cmocka_unit_test(stop_path_is_told_where_there_is_one),
         cmocka_unit_test(stop_path_is_never_an_outer_jobs),

@@ -23,6 +23,7 @@ enum launch_numa {
     LAUNCH_NUMA_EXCLUSIVE,
     LAUNCH_NUMA_CORE_COMPLEX
 };
+enum launch_mpi { LAUNCH_MPI_NONE, LAUNCH_MPI_AUTO, LAUNCH_MPI_PMI1, LAUNCH_MPI_PMIX };
 enum launch_events { LAUNCH_EVENTS_NULL, LAUNCH_EVENTS_CONSOLE };
 
 /* --redirects / --tee: one value for all ranks, or a map in which unnamed ranks are 0. */
@@ -72,6 +73,7 @@ struct launch_config {
     struct launch_strings duplicate_stdout_filters;
     struct launch_strings duplicate_stderr_filters;
     enum launch_numa numa;
+    enum launch_mpi mpi;     /* --mpi, ours: how programs of MPI among the workers learn who they are */
     char *signals_to_handle; /* "SIGTERM,SIGINT,SIGHUP,SIGQUIT" */
     bool signals_given;      /* by the user: each of them is handled, whatever it was before */
     uint64_t shutdown_timeout_ms;

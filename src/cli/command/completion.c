@@ -68,6 +68,18 @@ static int append_pattern(struct buf *out, const struct option_spec *spec) {
     return rc;
 }
 
+/* Its value stands behind a "=", or there is none. */
+static int append_bash_optional(struct buf *out, const struct option_spec *spec) {
+    return buf_printf(out,
+                      ")\n"
+                      "        if [[ $equals ]]; then\n"
+                      "            mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$current\")\n"
+                      "            return\n"
+                      "        fi\n"
+                      "        ;;\n",
+                      value_words(spec));
+}
+
 static int append_bash_values(struct buf *out) {
     int rc = buf_printf(out, "    case $previous in\n");
     for (size_t i = 0; i < OPTION_COUNT && rc == 0; i++) {
@@ -77,6 +89,10 @@ static int append_bash_values(struct buf *out) {
         }
         rc = buf_printf(out, "    ");
         rc = rc ? rc : append_pattern(out, spec);
+        if (option_may_be_bare(spec)) {
+            rc = rc ? rc : append_bash_optional(out, spec);
+            continue;
+        }
         if (value_is_folder(spec)) {
             rc = rc ? rc : buf_printf(out, ")\n        mapfile -t COMPREPLY < <(compgen -d -- \"$current\")\n");
         } else if (value_is_file(spec)) {
@@ -98,9 +114,15 @@ static int append_bash_script(struct buf *out) {
                              "        case ${COMP_WORDS[i]} in\n"
                              "        =) ;;\n"
                              "        ");
+    for (size_t i = 0; i < OPTION_COUNT && rc == 0; i++) {
+        if (option_may_be_bare(&option_specs[i])) {
+            rc = append_pattern(out, &option_specs[i]);
+            rc = rc ? rc : buf_printf(out, ") [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 2)) ;;\n        ");
+        }
+    }
     bool first = true;
     for (size_t i = 0; i < OPTION_COUNT && rc == 0; i++) {
-        if (!option_takes_value(&option_specs[i])) {
+        if (!option_takes_value(&option_specs[i]) || option_may_be_bare(&option_specs[i])) {
             continue;
         }
         rc = first ? 0 : buf_printf(out, "|");
@@ -166,8 +188,9 @@ int completion_bash(struct buf *out) {
         "_muster()\n"
         "{\n"
         "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}\n"
-        "    local first=1 words i\n"
+        "    local first=1 equals= words i\n"
         "    COMPREPLY=()\n"
+        "    [[ $previous == = || $current == = ]] && equals=yes\n"
         "    [[ $previous == = ]] && previous=${COMP_WORDS[COMP_CWORD - 2]}\n"
         "    [[ $current == = ]] && current=\n"
         "    if [[ ${COMP_WORDS[0]##*/} != torchrun ]]; then\n"
@@ -283,7 +306,7 @@ static int append_zsh_action(struct buf *out, const struct option_spec *spec) {
     name[n] = '\0';
     const char *words = value_words(spec);
     if (words != NULL) {
-        return buf_printf(out, ":%s:(%s)", name, words);
+        return buf_printf(out, "%s:%s:(%s)", option_may_be_bare(spec) ? ":" : "", name, words);
     }
     return buf_printf(out, ":%s:%s", name, value_is_folder(spec) ? "_files -/" : value_is_file(spec) ? "_files" : "");
 }
@@ -292,9 +315,10 @@ static int append_zsh_spec(struct buf *out, const struct option_spec *spec, cons
     char summary[128];
     format_summary(spec->help, summary, sizeof summary);
     int rc = buf_printf(out, "        '%s%s%s", hidden ? "!" : "", spelling,
-                        !option_takes_value(spec) ? ""
-                        : spelling[1] == '-'      ? "="
-                                                  : "+");
+                        option_may_be_bare(spec)    ? "=-"
+                        : !option_takes_value(spec) ? ""
+                        : spelling[1] == '-'        ? "="
+                                                    : "+");
     rc = rc || hidden ? rc : buf_printf(out, "[%s]", summary);
     rc = rc ? rc : append_zsh_action(out, spec);
     return rc ? rc : buf_printf(out, "' \\\n");

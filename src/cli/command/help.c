@@ -43,8 +43,12 @@ static void format_option(const struct option_spec *spec, char *out, size_t size
     if (spec->letter != 0) {
         (void)str_format(letter, sizeof letter, "-%c, ", spec->letter);
     }
-    (void)str_format(out, size, "%s%s%s%s", letter, spec->name, spec->value_name ? " " : "",
-                     spec->value_name ? spec->value_name : "");
+    bool may_be_bare = option_may_be_bare(spec);
+    (void)str_format(out, size, "%s%s%s%s%s", letter, spec->name,
+                     may_be_bare        ? "[="
+                     : spec->value_name ? " "
+                                        : "",
+                     spec->value_name ? spec->value_name : "", may_be_bare ? "]" : "");
 }
 
 static int append_option(struct buf *out, const struct option_spec *spec, unsigned width) {

@@ -65,6 +65,10 @@ bool option_takes_value(const struct option_spec *spec) {
     return spec->kind >= OPTION_KIND_TEXT;
 }
 
+bool option_may_be_bare(const struct option_spec *spec) {
+    return spec->kind == OPTION_KIND_CHOICE_OR_BARE;
+}
+
 bool option_spelling(const struct option_spec *spec, bool underscores, char out[OPTION_SPELLING_MAX]) {
     bool fits = str_copy(out, OPTION_SPELLING_MAX, spec->name);
     assert(fits);
@@ -397,7 +401,7 @@ static enum options_verdict store_number(const struct option_spec *spec, const c
 static enum options_verdict store(struct parser *parser, const struct option_spec *spec, const char *text) {
     struct option_value *value = &parser->out->values[spec->id];
     *value = (struct option_value){.source = OPTION_FROM_COMMAND_LINE, .text = text, .on = true};
-    if (spec->kind == OPTION_KIND_CHOICE && !choice_known(spec, text)) {
+    if (text && spec->choices && !choice_known(spec, text)) {
         return fail_choice(spec, text);
     }
     return store_number(spec, "", value);
@@ -407,6 +411,11 @@ static enum options_verdict store(struct parser *parser, const struct option_spe
 static enum options_verdict take_value(struct parser *parser, const struct option_spec *spec, const char *attached) {
     if (attached != NULL) {
         return store(parser, spec, attached);
+    }
+    if (option_may_be_bare(spec)) {
+        parser->out->values[spec->id] =
+            (struct option_value){.source = OPTION_FROM_COMMAND_LINE, .text = "", .on = true};
+        return OPTIONS_OK;
     }
     struct matches found;
     if (parser->next < parser->argc && classify(parser->argv[parser->next], &found).kind == WORD_VALUE) {

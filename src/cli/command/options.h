@@ -20,6 +20,7 @@ enum option_kind {
     OPTION_KIND_INTEGER,
     OPTION_KIND_REAL,
     OPTION_KIND_CHOICE,
+    OPTION_KIND_CHOICE_OR_BARE, /* --name=CHOICE, or --name alone, whose text is "": it takes no other word */
 };
 
 /* Own options match only when spelled in full, so that every prefix keeps torchrun's meaning. */
@@ -63,6 +64,9 @@ bool option_spelling(const struct option_spec *spec, bool underscores, char out[
 
 /* Does the option take a value? */
 bool option_takes_value(const struct option_spec *spec);
+
+/* Can it stand without one? */
+bool option_may_be_bare(const struct option_spec *spec);
 
 enum option_source {
     OPTION_FROM_DEFAULT,

@@ -90,6 +90,22 @@ static void values_in_every_form(void **state) {
     assert_text("--role|--a b|s", OPTION_ROLE, "--a b");
 }
 
+static void a_value_that_may_be_left_out(void **state) {
+    (void)state;
+    struct options options;
+    assert_int_equal(parse("s", &options), OPTIONS_OK);
+    assert_string_equal(options.values[OPTION_MPI].text, "none");
+    assert_text("--mpi|s", OPTION_MPI, "");
+    assert_text("--mpi=pmi1|s", OPTION_MPI, "pmi1");
+    assert_text("--mpi=pmi1|--mpi|s", OPTION_MPI, "");
+    assert_int_equal(parse("--mpi|pmi1|s", &options), OPTIONS_OK); /* the script */
+    assert_string_equal(options.script, "pmi1");
+    assert_int_equal(options.script_arg_count, 1);
+    assert_usage("--mpi=|s", "invalid choice: ''");
+    assert_usage("--mpi=pmi|s", "did you mean pmi");
+    assert_usage("--mp|s", "unrecognized arguments: --mp");
+}
+
 static void letters(void **state) {
     (void)state;
     struct options options;
@@ -295,6 +311,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_torchruns),
         cmocka_unit_test(values_in_every_form),
+        cmocka_unit_test(a_value_that_may_be_left_out),
         cmocka_unit_test(letters),
         cmocka_unit_test(negative_numbers_are_values),
         cmocka_unit_test(option_words_are_no_values),

@@ -317,6 +317,25 @@ static int check_survivors(const struct options *options, struct launch_config *
     return 0;
 }
 
+/* "" on the command line: --mpi alone. A variable that is empty says nothing. */
+static int check_mpi(const struct options *options, struct launch_config *out) {
+    static const struct {
+        const char *word;
+        enum launch_mpi mode;
+    } modes[] = {{"auto", LAUNCH_MPI_AUTO}, {"pmi1", LAUNCH_MPI_PMI1}, {"none", LAUNCH_MPI_NONE}};
+    const char *text = text_of(options, OPTION_MPI);
+    if (text[0] == '\0') {
+        text = options->values[OPTION_MPI].source == OPTION_FROM_COMMAND_LINE ? "auto" : "none";
+    }
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        if (strcmp(text, modes[i].word) == 0) {
+            out->mpi = modes[i].mode;
+            return 0;
+        }
+    }
+    return status_fail(MUSTER_EINVAL, "--mpi=%.100s: auto, pmi1 or none is expected", text);
+}
+
 /* When not given: as many as come. */
 static int check_spares(const struct options *options, struct launch_config *out) {
     const char *text = text_of(options, OPTION_SPARES);
@@ -390,6 +409,7 @@ int run_config_build(const struct options *options, const struct run_machine *ma
     rc = rc ? rc : set_text(&out->signals_to_handle, text_of(options, OPTION_SIGNALS_TO_HANDLE));
     rc = rc ? rc : run_command_build(options, machine, out);
     rc = rc ? rc : check_preload(options, out);
+    rc = rc ? rc : check_mpi(options, out);
     if (rc == 0) {
         out->rdzv.local_world_size = out->nproc;
         out->signals_given = options->values[OPTION_SIGNALS_TO_HANDLE].source != OPTION_FROM_DEFAULT;

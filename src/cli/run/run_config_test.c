@@ -516,6 +516,36 @@ static void survivors(void **state) {
     launch_config_done(&config);
 }
 
+static void mpi(void **state) {
+    (void)state;
+    struct launch_config config;
+    static const char *const variables[][2] = {{"PET_MPI=auto", ""}, {"PET_MPI=", ""}, {"PET_MPI=auto", "--mpi=pmi1"}};
+    static const enum launch_mpi by_variable[] = {LAUNCH_MPI_AUTO, LAUNCH_MPI_NONE, LAUNCH_MPI_PMI1};
+    static const struct {
+        const char *option;
+        enum launch_mpi mode;
+    } options[] = {{"", LAUNCH_MPI_NONE},
+                   {"--mpi", LAUNCH_MPI_AUTO},
+                   {"--mpi=auto", LAUNCH_MPI_AUTO},
+                   {"--mpi=pmi1", LAUNCH_MPI_PMI1},
+                   {"--mpi=none", LAUNCH_MPI_NONE}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        assert_accepted(options[i].option, &config);
+        assert_int_equal(config.mpi, options[i].mode);
+        launch_config_done(&config);
+    }
+    for (size_t i = 0; i < sizeof by_variable / sizeof *by_variable; i++) {
+        const char *const environment[] = {"PYTHON_EXEC=/bin/sh", variables[i][0], NULL};
+        assert_int_equal(build_with(variables[i][1], environment, "", &config), 0);
+        assert_int_equal(config.mpi, by_variable[i]);
+        launch_config_done(&config);
+    }
+    static const char *const wrong[] = {"PYTHON_EXEC=/bin/sh", "PET_MPI=pmi2", NULL};
+    assert_int_equal(build_with("", wrong, "", &config), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "auto, pmi1 or none"));
+    launch_config_done(&config);
+}
+
 static void spares(void **state) {
     (void)state;
     struct launch_config config;
@@ -807,6 +837,7 @@ int main(void) {
         cmocka_unit_test(counts_and_times),
         cmocka_unit_test(shutdown_timeout_variable),
         cmocka_unit_test(survivors),
+        cmocka_unit_test(mpi),
         cmocka_unit_test(spares),
         cmocka_unit_test(omp_threads),
         cmocka_unit_test(switches),

@@ -1,0 +1,110 @@
+"""Jobs of MPI programs under `muster run --mpi`: starting them, on one node and on several that are one machine, and judging what they
+print (worker.py)."""
+import glob
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+
+BINARY = os.environ["MUSTER_BINARY"]
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
+LIBRARIES = "/usr/lib/*-linux-gnu/"
+LIMIT_S = 100
+
+
+def found(*patterns):
+    for pattern in patterns:
+        for path in sorted(glob.glob(pattern)):
+            return path
+    return None
+
+
+def of_folder(variable, name):
+    """An MPI that this machine's packages do not have, in a folder that a variable names; None, and it is said, without it."""
+    folder = os.environ.get(variable)
+    path = found(os.path.join(folder, "lib", name)) if folder else None
+    if path is None:
+        print(f"SKIP a part: {variable} names no folder with lib/{name}")
+    return path
+
+
+class Job:
+    """One node, or several: `nodes` has the workers of each. Temporary files go to a folder of the job's own, which must be empty in the
+    end."""
+
+    def __init__(self, library, what="none", nodes=(4,), options=(), mode="--mpi", code=0, variables=None):
+        self.command = [*options, "--max-restarts=1" if what.startswith("killed") else "--max-restarts=0", *([mode] if mode else []),
+                        WORKER, library, what]
+        self.what, self.nodes, self.library = what, nodes, library
+        self.codes, self.output = [], ""
+        folders = os.pathsep.join(filter(None, [os.path.dirname(library), os.environ.get("LD_LIBRARY_PATH")]))
+        with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
+            self.environment = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=temporary, LD_LIBRARY_PATH=folders, **(variables or {}))
+            if os.path.exists(os.path.join(os.path.dirname(library), "libopen-pal.so.80")):
+                self.environment["OPAL_PREFIX"] = os.path.dirname(os.path.dirname(library))
+            if len(nodes) == 1:
+                self.run_one()
+            else:
+                self.run_several()
+            self.left = [name for name in os.listdir(temporary) if name.startswith("muster-mpi")]
+        if self.codes != [code] * len(nodes):
+            self.fail(f"exit codes {self.codes}, not {code}")
+        if self.left:
+            self.fail(f"left behind: {self.left}")
+
+    def fail(self, why):
+        sys.exit(f"{self.library}, {self.what}, nodes {self.nodes}: {why}\n{' '.join(self.command)}\n{self.output}")
+
+    def start(self, *options):
+        return subprocess.Popen([BINARY, "run", *options, *self.command], env=self.environment, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run_one(self):
+        agent = self.start("--standalone", f"--nproc-per-node={self.nodes[0]}")
+        self.finish([agent])
+
+    def run_several(self):
+        """Each agent has an address of its own. The port is one that the kernel gives to nobody else meanwhile."""
+        with socket.socket() as held:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("127.0.0.1", 0))
+            port = held.getsockname()[1]
+            self.finish([self.start(*self.node_options(number, workers), f"--rdzv-endpoint=127.0.0.1:{port}")
+                         for number, workers in enumerate(self.nodes)])
+
+    def node_options(self, number, workers):
+        return [f"--nnodes={len(self.nodes)}", "--rdzv-backend=c10d", f"--local-addr=127.0.0.{number + 1}", f"--nproc-per-node={workers}"]
+
+    def finish(self, agents):
+        try:
+            for agent in agents:
+                self.output += agent.communicate(timeout=LIMIT_S)[0]
+                self.codes.append(agent.returncode)
+        except subprocess.TimeoutExpired:
+            for agent in agents:
+                agent.kill()
+                self.output += agent.communicate()[0]
+            self.fail("it does not end")
+
+    def expect(self, *patterns):
+        for pattern in patterns:
+            if not re.search(pattern, self.output):
+                self.fail(f"not there: {pattern}")
+        return self
+
+    def expect_world(self, attempt=0):
+        """Each rank once, in a world of all, with those of its node near it. With c10d each node counts its own failures, so that the
+        attempt is the same on one node only."""
+        size, expected, base = sum(self.nodes), [], 0
+        for workers in self.nodes:
+            for rank in range(base, base + workers):
+                expected.append(f"rank {rank} of {size}, is {rank}, sum {size * (size + 1) // 2}, near {workers}")
+            base += workers
+        lines = re.findall(r"^attempt (\d): (.*)$", self.output, re.MULTILINE)
+        if sorted(line for _, line in lines) != sorted(expected):
+            self.fail(f"the world is not {expected}")
+        if len(self.nodes) == 1 and any(int(number) != attempt for number, _ in lines):
+            self.fail(f"it is not attempt {attempt}")
+        return self

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# Programs of MPICH's family as workers: their world is the worker group, in every attempt, on one node and on several.
+# timeout: 240
+# waits: yes
+import os
+import signal
+import subprocess
+import sys
+
+import jobs
+from jobs import Job
+
+DEBIAN = jobs.found(jobs.LIBRARIES + "libmpich.so.12")
+NEWER = jobs.of_folder("MUSTER_MPI5_MPICH", "libmpi.so.12")
+
+
+def one(library):
+    """All that an MPI library must do here."""
+    Job(library).expect_world()
+    Job(library, nodes=(1,)).expect_world()
+    Job(library, nodes=(2, 2)).expect_world()
+    Job(library, nodes=(3, 1)).expect_world()
+    Job(library, what="killed", nodes=(3,)).expect_world(attempt=1)
+    Job(library, what="abort7", nodes=(2,), code=1).expect(r"rank 1 has called MPI_Abort\(\) with the code 7", r"exitcode  : 7")
+
+
+def details(library):
+    Job(library, mode="--mpi=pmi1").expect_world()
+    Job(library, mode=None, variables={"PET_MPI": "pmi1"}).expect_world()
+    Job(library, nodes=(1, 2, 1)).expect_world()
+    Job(library, nodes=(2, 2), options=["--rdzv-id=static"], variables={"PMI_RANK": "0", "PMI_SIZE": "1"}).expect_world()
+    Job(library, what="killed-before", nodes=(2, 1)).expect_world(attempt=1)
+    Job(library, what="killed", nodes=(1, 2)).expect_world(attempt=1)
+    Job(library, what="abort0", nodes=(3,), code=1).expect(r"MPI_Abort\(\) with the code 0", r"exitcode  : 1")
+    # Without --mpi nobody tells MPI anything: each rank is alone.
+    alone = Job(library, mode=None, nodes=(2,))
+    alone.expect("rank 0 of 1, is 0", "rank 0 of 1, is 1")
+
+
+def preloaded(library):
+    """Forks of the preload server have their sockets, too."""
+    job = Job(library, what="killed", nodes=(3,), options=["--preload=json"], variables={"LOGLEVEL": "INFO"})
+    job.expect_world(attempt=1).expect("the preload server .* is ready: json")
+    if "as usual" in job.output:
+        job.fail("workers were no forks")
+
+
+def interrupted(library):
+    """SIGINT for the agent is SIGINT for the workers."""
+    agent = subprocess.Popen([jobs.BINARY, "run", "--standalone", "--mpi", "--nproc-per-node=2", jobs.WORKER, library, "sleep"],
+                             env=dict(os.environ, OMP_NUM_THREADS="1"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lines = agent.stdout.readline() + agent.stdout.readline()
+    assert lines.count("asleep") == 2, lines
+    agent.send_signal(signal.SIGINT)
+    output = agent.communicate(timeout=jobs.LIMIT_S)[0]
+    assert agent.returncode == 1 and "closing signal SIGINT" in output and "MPI server" not in output, (agent.returncode, output)
+
+
+def without_the_store(library):
+    Job(library, nodes=(1, 1), code=1, variables={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}).expect(
+        "--mpi: ranks of several nodes meet in the agents' store, which TORCH_DISABLE_SHARE_RDZV_TCP_STORE turns off")
+
+
+def shared_memory():
+    return {name for name in os.listdir("/dev/shm") if name.startswith("mpich_shm_")}
+
+
+if DEBIAN is None:
+    print("SKIP: no MPICH (package libmpich12)")
+    sys.exit(77)
+one(DEBIAN)
+details(DEBIAN)
+preloaded(DEBIAN)
+interrupted(DEBIAN)
+without_the_store(DEBIAN)
+if NEWER:
+    before = shared_memory()
+    one(NEWER)
+    for name in shared_memory() - before:  # MPICH 5 leaves it when a rank is killed, whoever has started it
+        os.unlink("/dev/shm/" + name)
