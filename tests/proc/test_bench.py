@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -119,9 +120,26 @@ def a_tuned_table_can_be_used():
             bench(*what, "-n", "1", MUSTER_CHOICE_FILE=table.name, **environment)
 
 
+# MPICH under muster run --mpi, and each MPI under its own mpirun.
+def the_engine_can_be_mpi():
+    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    what = ["all", "--engine", "mpi", "-b", "4", "-e", "100000", "-f", "67", "-n", "2", "-w", "1"]
+    for starter in ("mpirun.mpich", "mpirun.openmpi"):
+        if not shutil.which(starter):
+            print(f"SKIPPED: {starter} is not installed")
+            continue
+        done = subprocess.run([starter, "-n", "2", BINARY, "bench", *what], capture_output=True, text=True, timeout=200,
+                              env={**os.environ, **as_root}, check=False)
+        assert done.returncode == 0 and "# wrong elements: 0\n" in done.stdout, done
+        assert "# all_reduce, 2 ranks on 1 host, private buffers, engine mpi (as asked for)" in done.stdout, done.stdout
+    if shutil.which("mpirun.mpich"):
+        assert "engine mpi (as asked for)" in bench(*what, "--ranks", "2")
+
+
 def mistakes_are_explained():
     for words, text in ((["bench", "allreduce"], "no operation"), (["bench", "-o", "bor"], "integers"),
                         (["bench", "-r", "7", "--ranks", "2"], "the root is one of 0 to 1"),
+                        (["bench", "--engine", "glue", "--ranks", "1"], "it can be 'auto' 'muster' 'mpi'"),
                         (["help", "bnech"], "did you mean muster bench?")):
         done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode != 0 and text in done.stderr and "ChildFailedError" not in done.stderr, (words, done)
@@ -133,6 +151,7 @@ def mistakes_are_explained():
 
 jobs.isolate()  # where it can be had: so that no port is taken by a stranger
 every_operation_is_right()
+the_engine_can_be_mpi()
 every_type_and_reduction_is_right()
 columns_are_those_of_nccl_tests()
 traces_join()

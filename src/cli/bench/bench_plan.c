@@ -179,6 +179,10 @@ static int set_option(const char *name, const char *value, struct bench_options 
         if (strcmp(name, "--memory") == 0) {
             return parse_memory(value, &out->uses_own_memory);
         }
+        if (strcmp(name, "--engine") == 0) {
+            out->engine = value; /* the group knows which there are */
+            return 0;
+        }
         code = parse_number(name, value, BENCH_RANKS_MAX, &out->ranks);
         return code || out->ranks > 0 ? code
                                       : status_fail(MUSTER_EINVAL, "%s %.40s: a number from 1 to %d is expected", name,
@@ -187,8 +191,8 @@ static int set_option(const char *name, const char *value, struct bench_options 
 }
 
 static int parse_word(int argc, char **argv, int *at, struct bench_options *out) {
-    static const char *const names[] = {"-b", "-e", "-i", "-f", "-n",      "-w",
-                                        "-c", "-d", "-o", "-r", "--ranks", "--memory"};
+    static const char *const names[] = {"-b", "-e", "-i", "-f",      "-n",       "-w",      "-c",
+                                        "-d", "-o", "-r", "--ranks", "--memory", "--engine"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         bool missing = false;
         const char *value = cli_option_value(argc, argv, at, names[i], &missing);
@@ -217,6 +221,10 @@ static int check_options(const struct bench_options *options) {
     }
     if (options->step_bytes == 0 && options->factor < 2) {
         return status_fail(MUSTER_EINVAL, "-f must be >= 2");
+    }
+    if (options->tunes && options->engine && strcmp(options->engine, "muster") != 0) {
+        return status_fail(MUSTER_EINVAL, "--tune measures Muster's algorithms, which --engine %.20s does not use",
+                           options->engine);
     }
     if (is_float && options->reduction >= MUSTER_OP_BIT_AND) {
         return status_fail(MUSTER_EINVAL, "bit operations are for integers: choose a type such as -d int32");

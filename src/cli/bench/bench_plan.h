@@ -58,6 +58,7 @@ struct bench_options {
     uint32_t iterations, warm_up;    /* -n (0: as many as fill a tenth of a second), -w */
     bool checks;                     /* -c */
     bool uses_own_memory;            /* --memory own */
+    const char *engine;              /* --engine; NULL: not given. Borrowed from the command line */
     bool tunes;                      /* --tune */
     enum muster_type type;           /* -d */
     enum muster_reduction reduction; /* -o */

@@ -44,7 +44,9 @@ static void options_are_those_of_nccl_tests(void **state) {
     assert_true(options.begin_bytes == 16 && options.end_bytes == 1 << 30 && options.factor == 2);
     assert_true(options.iterations == 20 && options.warm_up == 1 && !options.checks);
     assert_true(options.reduction == MUSTER_OP_PRODUCT && options.type == MUSTER_FLOAT16 && options.root == 3);
-    assert_true(options.ranks == 8 && options.uses_own_memory && options.tunes);
+    assert_true(options.ranks == 8 && options.uses_own_memory && options.tunes && !options.engine);
+    assert_int_equal(parse(&options, "bench --engine mpi"), 0);
+    assert_string_equal(options.engine, "mpi");
     assert_int_equal(parse(&options, "bench all -d int32 -o bxor"), 0);
     for (int i = 0; i < BENCH_OPERATION_COUNT; i++) {
         assert_true(options.operations[i]);
@@ -72,6 +74,7 @@ static void wrong_options_are_explained(void **state) {
         {"bench --ranks 5000", "--ranks 50"},
         {"bench --ranks 0", "a number from 1 to 4096"},
         {"bench -n -1", "-n -1"},
+        {"bench --tune --engine mpi", "--engine mpi does not use"},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct bench_options options;

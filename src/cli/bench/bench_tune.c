@@ -111,6 +111,7 @@ static int make_group(struct tune *tune, uint32_t turn) {
     (void)setenv("MUSTER_CHOICE_FILE", path, 1);
     (void)str_format(name, sizeof name, "tune %u", turn);
     options.name = name;
+    options.engine = "muster"; /* whose algorithms they are */
     code = muster_group_create_store(tune->store, tune->rank, tune->ranks, &options, &tune->groups[turn]);
     (void)unsetenv("MUSTER_CHOICE_FILE");
     (void)close(fd);

@@ -27,7 +27,8 @@ static const char help_text[] =
     "\n"
     "Times collectives over sizes and checks their results, with the columns of nccl-tests.\n"
     "Started by hand it starts its ranks on this machine; under muster run (or torchrun) it\n"
-    "is one rank, so that several hosts can be measured.\n"
+    "is one rank, so that several hosts can be measured. With the engine mpi it may be started\n"
+    "by mpirun or srun, too.\n"
     "\n"
     "OPERATION is all_reduce (the default), broadcast, reduce, all_gather, gather, scatter,\n"
     "reduce_scatter, all_to_all, sendrecv (to the next rank), barrier, or all.\n"
@@ -45,6 +46,8 @@ static const char help_text[] =
     "  -d TYPE         int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16,\n"
     "                  bfloat16, float32 or float64 (default: float32)\n"
     "  -r RANK         root (default: 0)\n"
+    "  --engine NAME   what carries the calls out: muster, mpi or auto (default: MUSTER_ENGINE,\n"
+    "                  else auto)\n"
     "  --memory KIND   private: ordinary buffers; own: from muster_alloc(), which ranks of a\n"
     "                  host can read from each other (default: private)\n"
     "  --tune          measure the algorithms of the operations against each other, and\n"
@@ -71,9 +74,20 @@ static const double SECONDS_PER_CASE = 0.1;
 
 /* ---- starting ranks ---- */
 
+static bool wants_mpi(const struct bench_options *options) {
+    const char *engine = options->engine ? options->engine : getenv("MUSTER_ENGINE");
+    return engine && strcmp(engine, "mpi") == 0;
+}
+
+/* Are the ranks there already? mpirun's are when it is to be measured; else it may only have started this program. */
+static bool is_rank(const struct bench_options *options) {
+    bool is_started_by_mpi = getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK") || getenv("PMIX_RANK");
+    return getenv("RANK") || (wants_mpi(options) && is_started_by_mpi);
+}
+
 /* Becomes `muster run ... muster bench ...`; returns only when that fails. */
 static int start_ranks(const struct bench_options *options, int argc, char **argv) {
-    enum { WORDS_BEFORE = 6 };
+    enum { WORDS_BEFORE = 7 };
     char self[PATH_MAX], count[64];
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t ranks = options->ranks > 0 ? options->ranks : processors > 2 ? (uint32_t)processors : 2;
@@ -89,8 +103,9 @@ static int start_ranks(const struct bench_options *options, int argc, char **arg
     }
     self[n] = '\0';
     (void)str_format(count, sizeof count, "--nproc-per-node=%u", ranks);
-    char run[] = "run", standalone[] = "--standalone", no_python[] = "--no-python";
-    char *before[WORDS_BEFORE] = {self, run, standalone, count, no_python, self};
+    char run[] = "run", standalone[] = "--standalone", no_python[] = "--no-python", mpi[32];
+    (void)str_format(mpi, sizeof mpi, "--mpi=%s", wants_mpi(options) ? "auto" : "none");
+    char *before[WORDS_BEFORE] = {self, run, standalone, mpi, count, no_python, self};
     memcpy(words, before, sizeof before);
     memcpy(words + WORDS_BEFORE, argv, (size_t)argc * sizeof *argv);
     (void)setenv("OMP_NUM_THREADS", "1", 0); /* or the launcher says that it sets it */
@@ -263,10 +278,11 @@ static int measure_size(struct bench *b, enum bench_operation operation, uint64_
 }
 
 static void print_head(const struct bench *b, const char *name) {
-    (void)printf("#\n# %s, %u rank%s on %u host%s, %s buffers\n#\n", name, muster_group_size(b->group),
+    (void)printf("#\n# %s, %u rank%s on %u host%s, %s buffers, engine %s (%s)\n#\n", name, muster_group_size(b->group),
                  muster_group_size(b->group) == 1 ? "" : "s", muster_group_host_count(b->group),
                  muster_group_host_count(b->group) == 1 ? "" : "s",
-                 b->options.uses_own_memory ? "muster_alloc()" : "private");
+                 b->options.uses_own_memory ? "muster_alloc()" : "private", muster_group_engine(b->group),
+                 muster_group_engine_reason(b->group));
     (void)printf("# %-48s %20s %32s\n", "", "out of place", "in place");
     (void)printf("# %10s %12s %9s %7s %5s", "size", "count", "type", "redop", "root");
     for (int place = 0; place < 2; place++) {
@@ -321,7 +337,9 @@ static void release(struct bench *b, void *buffer) {
 }
 
 static int run_rank(struct bench *b) {
-    int code = muster_group_create_env(NULL, &b->group);
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    options.engine = b->options.engine;
+    int code = muster_group_create_env(&options, &b->group);
     if (code) {
         return code;
     }
@@ -349,12 +367,12 @@ int cmd_bench(int argc, char **argv) {
     if (bench.options.wants_help) {
         return cli_print(help_text);
     }
-    bool is_rank = getenv("RANK") != NULL;
-    int code = !is_rank              ? start_ranks(&bench.options, argc, argv)
+    bool is_one = is_rank(&bench.options);
+    int code = !is_one               ? start_ranks(&bench.options, argc, argv)
                : bench.options.tunes ? bench_tune_run(&bench.options)
                                      : run_rank(&bench);
     if (code) {
-        bool is_usage = !is_rank && code == MUSTER_EINVAL;
+        bool is_usage = !is_one && code == MUSTER_EINVAL;
         cli_error(program, is_usage, muster_detail());
         return is_usage ? CLI_EXIT_USAGE : CLI_EXIT_FAILURE;
     }
