@@ -62,9 +62,9 @@ struct muster_group_options {
     int (*interrupted)(void *context);
     void *interrupted_context;
     /* What carries out the calls: "muster" (shared memory and TCP, always there), "mpi" (an MPI library, opened when
-     * asked for), or "auto", Muster's choice. NULL: the environment's MUSTER_ENGINE, else "auto"; of a group made from
-     * another one: its parent's engine. The same on all ranks. docs/engines.md says what each engine needs, and which
-     * calls it lacks. */
+     * asked for), "nccl" (NCCL for buffers in memory of GPUs, "muster" for all others), or "auto", Muster's choice.
+     * NULL: the environment's MUSTER_ENGINE, else "auto"; of a group made from another one: its parent's engine. The
+     * same on all ranks. docs/engines.md says what each engine needs, and which calls it lacks. */
     const char *engine;
 };
 #define MUSTER_GROUP_OPTIONS_INIT                                                                                      \
@@ -125,6 +125,13 @@ void muster_group_abort(struct muster_group *group, const char *reason);
  * same on all ranks, or they disagree about who was late. timeout_ms: > 0. MUSTER_EINVAL. */
 int muster_group_set_timeout(struct muster_group *group, int64_t timeout_ms);
 
+/* Of a group with the engine "nccl": calls on memory of the GPU, from now on, begin when the GPU has done what `stream`
+ * (a cudaStream_t or CUstream) has been given before them. NULL, and without this call: the default stream. The stream
+ * is borrowed until another one is set, or the group is freed. A call that has returned has been carried out: whoever
+ * gives the stream more work afterwards finds its results. By the thread that makes the calls. MUSTER_EINVAL,
+ * MUSTER_EUNSUPPORTED (another engine). */
+int muster_group_set_stream(struct muster_group *group, void *stream);
+
 /* Frees the group: leaves it in good order. Work handles must have been waited for; other ranks may still be finishing
  * the last call. Memory from muster_alloc() must have been freed before the root group. Does not wait for other ranks.
  * NULL is accepted. */
@@ -144,8 +151,8 @@ uint32_t muster_group_host_of(const struct muster_group *group, uint32_t rank);
 uint32_t muster_group_local_rank(const struct muster_group *group);
 uint32_t muster_group_local_size(const struct muster_group *group);
 
-/* The engine that carries out the group's calls: "muster", "mpi"; "solo" of a group of one rank. And why it is this
- * one, as part of a sentence: "one host, whose memory all ranks share". Valid as long as the group. */
+/* The engine that carries out the group's calls: "muster", "mpi", "nccl"; "solo" of a group of one rank. And why it is
+ * this one, as part of a sentence: "one host, whose memory all ranks share". Valid as long as the group. */
 const char *muster_group_engine(const struct muster_group *group);
 const char *muster_group_engine_reason(const struct muster_group *group);
 

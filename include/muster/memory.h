@@ -1,4 +1,5 @@
-/* Memory that the ranks of one host share: collectives, messages and data parallelism on it copy less. */
+/* Memory that the ranks of one host share: collectives, messages and data parallelism on it copy less. And memory of
+ * GPUs. */
 #ifndef MUSTER_MEMORY_H
 #define MUSTER_MEMORY_H
 
@@ -22,6 +23,14 @@ extern "C" {
 int muster_alloc(struct muster_group *group, size_t bytes, void **out);
 /* No call that uses the memory may be running. NULL is accepted. */
 void muster_free(struct muster_group *group, void *memory);
+
+/* Memory of this rank's GPU, zeroed, for a group with the engine "nccl" (docs/engines.md): NCCL reaches it more
+ * directly than memory from elsewhere, which works as well. Not a collective call. It is yours until
+ * muster_device_free(), which must come before the group is freed. Any thread. Errors: MUSTER_EINVAL,
+ * MUSTER_EUNSUPPORTED (another engine), MUSTER_ENOMEM, MUSTER_ESYSTEM. */
+int muster_device_alloc(struct muster_group *group, size_t bytes, void **out);
+/* No call that uses the memory may be running. NULL is accepted. */
+void muster_device_free(struct muster_group *group, void *memory);
 
 #pragma GCC visibility pop
 

@@ -46,6 +46,18 @@ struct engine_table {
     /* Memory that calls are fastest with: zeroed, aligned to 64 bytes. MUSTER_ENOMEM, MUSTER_ELIMIT, MUSTER_ESYSTEM. */
     int (*allocate)(struct engine *engine, size_t bytes, void **out);
     void (*release)(struct engine *engine, void *memory); /* NULL is accepted */
+
+    /* Of engines that also take memory that this process cannot read and write (a GPU's); others have none of these
+     * rows. Is the buffer there? NULL is not. Any thread. */
+    bool (*is_foreign)(const struct engine *engine, const void *buffer);
+    /* Could this call be started? MUSTER_EINVAL; nothing has happened then. */
+    int (*check)(const struct engine *engine, const struct comm_call *call);
+    /* Behind whose work so far each call begins; NULL: the default stream. */
+    void (*set_stream)(struct engine *engine, void *stream);
+    /* Such memory, zeroed. Any thread. MUSTER_ENOMEM, MUSTER_ESYSTEM. */
+    int (*allocate_foreign)(struct engine *engine, size_t bytes, void **out);
+    void (*release_foreign)(struct engine *engine, void *memory); /* NULL is accepted */
+
     /* About the last call, for sentences, traces and logs. Did it still wait for something of `rank`, on another host?
      * How many steps has local rank `local` taken? By which algorithm; NULL: there was nothing to do. When had the
      * first message of another host come; 0: not known. */
@@ -82,6 +94,14 @@ static inline const char *engine_algorithm(const struct engine *engine) {
 
 static inline int64_t engine_arrived_ns(const struct engine *engine) {
     return engine->table->arrived_ns ? engine->table->arrived_ns(engine) : 0;
+}
+
+static inline bool engine_is_foreign(const struct engine *engine, const void *buffer) {
+    return engine->table->is_foreign && engine->table->is_foreign(engine, buffer);
+}
+
+static inline int engine_check(const struct engine *engine, const struct comm_call *call) {
+    return engine->table->check ? engine->table->check(engine, call) : 0;
 }
 
 static inline void engine_free(struct engine *engine) {

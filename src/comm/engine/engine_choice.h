@@ -10,7 +10,8 @@
 #define ENGINE_KIND_TABLE(X)                                                                                           \
     X(ENGINE_AUTO, 0, "auto")                                                                                          \
     X(ENGINE_MUSTER, 1, "muster")                                                                                      \
-    X(ENGINE_MPI, 2, "mpi")
+    X(ENGINE_MPI, 2, "mpi")                                                                                            \
+    X(ENGINE_NCCL, 3, "nccl")
 
 enum engine_kind {
 #define ENGINE_KIND_ENUM(name, value, text) name = (value),

@@ -97,14 +97,21 @@ static bool is_alike(const struct noted *a, const struct noted *b) {
            b->call.reduction == a->call.reduction;
 }
 
+/* They are copied into one buffer, by this thread. */
+static bool may_be_fused(const struct muster_group *group, const struct noted *noted) {
+    return !engine_is_foreign(group->engine, noted->call.send) &&
+           !engine_is_foreign(group->engine, noted->call.receive);
+}
+
 /* How many calls from `first` on go together: all_reduces alike, with nothing between them. *out_count: their elements.
  */
-static size_t find_alike(const struct batch *batch, size_t first, size_t *out_count) {
+static size_t find_alike(const struct muster_group *group, const struct batch *batch, size_t first, size_t *out_count) {
     const struct noted *noted = &batch->calls[first];
     size_t most = FUSED_BYTES_MAX / noted->call.type_bytes, end = first + 1;
     *out_count = noted->call.count;
     while (*out_count <= most && end < batch->count && is_alike(noted, &batch->calls[end]) &&
-           batch->calls[end].call.count <= most - *out_count) {
+           batch->calls[end].call.count <= most - *out_count && may_be_fused(group, noted) &&
+           may_be_fused(group, &batch->calls[end])) {
         *out_count += batch->calls[end++].call.count;
     }
     return end - first;
@@ -146,7 +153,7 @@ static int run_collectives(struct muster_group *group, struct batch *batch, int6
         struct noted *noted = &batch->calls[i];
         alike = 1;
         if (!noted->is_message && noted->call.operation == COMM_ALL_REDUCE) {
-            alike = find_alike(batch, i, &elements);
+            alike = find_alike(group, batch, i, &elements);
         }
         if (alike > 1) {
             code = run_alike(group, noted, alike, elements, timeout_ns);

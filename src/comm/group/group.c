@@ -115,6 +115,35 @@ void muster_free(struct muster_group *group, void *memory) {
     }
 }
 
+int muster_device_alloc(struct muster_group *group, size_t bytes, void **out) {
+    int code = group_check(group);
+    code = code || out ? code : status_fail_null("muster_device_alloc", "out");
+    if (code == 0 && !group->engine->table->allocate_foreign) {
+        code = status_fail(MUSTER_EUNSUPPORTED,
+                           "group '%s' has the engine '%s', which has no memory of GPUs: ask for the engine 'nccl'",
+                           group->name, group->engine->table->name);
+    }
+    return code ? code : group->engine->table->allocate_foreign(group->engine, bytes, out);
+}
+
+void muster_device_free(struct muster_group *group, void *memory) {
+    if (memory && group && context_is_alive(group->context) && group->engine->table->release_foreign) {
+        group->engine->table->release_foreign(group->engine, memory);
+    }
+}
+
+int muster_group_set_stream(struct muster_group *group, void *stream) {
+    int code = group_check(group);
+    if (code == 0 && !group->engine->table->set_stream) {
+        code = status_fail(MUSTER_EUNSUPPORTED, "group '%s' has the engine '%s', which knows no streams", group->name,
+                           group->engine->table->name);
+    }
+    if (code == 0) {
+        group->engine->table->set_stream(group->engine, stream);
+    }
+    return code;
+}
+
 /* ---- the end ---- */
 
 static void leave(struct muster_group *group) {

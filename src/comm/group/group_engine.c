@@ -13,6 +13,7 @@
 #include "comm/hierarchy/engine_muster.h"
 #include "comm/mpi/engine_mpi.h"
 #include "comm/mpi/mpi_world.h"
+#include "comm/nccl/engine_nccl.h"
 
 /* ---- choosing ---- */
 
@@ -182,22 +183,42 @@ size_t group_engine_segment_bytes(uint32_t local_count) {
     return engine_muster_segment_bytes(local_count);
 }
 
+/* For memory of the host. */
+static int make_host(struct muster_group *group, const struct node_member *members, void *segment_part) {
+    return group->size == 1 ? engine_solo_create(group->context->memory, &group->engine)
+                            : make_muster(group, members, segment_part);
+}
+
+/* NCCL for memory of GPUs, around the engine for that of the host. */
+static int make_nccl(struct muster_group *group, const struct node_member *members, void *segment_part) {
+    int code = make_host(group, members, segment_part);
+    struct engine_nccl_config config = {.host = group->engine,
+                                        .waiter = &group->message_waiter,
+                                        .failure = &group->failure,
+                                        .rank = group->rank,
+                                        .size = group->size,
+                                        .local = group->context->bootstrap.local,
+                                        .name = group->name};
+    return code ? code : engine_nccl_create(&config, &group->engine); /* else the host's is the group's to free */
+}
+
 static int make_chosen(struct muster_group *group, const struct node_member *members, void *segment_part) {
     const struct topology *topology = &group->context->bootstrap.topology;
     struct engine_choice choice = engine_choose(group->engine_wish, topology->engine_facts, topology->host_count);
-    group->engine_reason = choice.reason;
+    bool is_alone = group->size == 1 && choice.kind != ENGINE_NCCL;
+    group->engine_reason = is_alone ? "a group of one rank" : choice.reason;
+    if (is_alone) {
+        return make_host(group, members, segment_part);
+    }
     switch (choice.kind) {
     case ENGINE_MPI:
         return make_mpi(group);
+    case ENGINE_NCCL:
+        return make_nccl(group, members, segment_part);
     case ENGINE_MUSTER:
     default:
-        return make_muster(group, members, segment_part);
+        return make_host(group, members, segment_part);
     }
-}
-
-static int make_solo(struct muster_group *group) {
-    group->engine_reason = "a group of one rank";
-    return engine_solo_create(group->context->memory, &group->engine);
 }
 
 int group_make_engine(struct muster_group *group, void *segment_part) {
@@ -208,7 +229,7 @@ int group_make_engine(struct muster_group *group, void *segment_part) {
         list_members(group, members, pids);
         set_up_waiter(group, &group->waiter, group_call_stopped, pids);
         set_up_waiter(group, &group->message_waiter, group_message_stopped, pids);
-        code = group->size == 1 ? make_solo(group) : make_chosen(group, members, segment_part);
+        code = make_chosen(group, members, segment_part);
     }
     free(pids);
     free(members);

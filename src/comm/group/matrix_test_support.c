@@ -262,12 +262,12 @@ UNWATCHED static struct number number_of(enum muster_type type, uint64_t bits) {
     }
 }
 
-UNWATCHED static struct number combine(enum muster_type type, enum muster_reduction reduction, struct number a,
-                                       struct number b) {
+UNWATCHED static struct number combine(const struct matrix_case *c, struct number a, struct number b) {
+    enum muster_type type = c->type;
     uint64_t x = (uint64_t)a.whole, y = (uint64_t)b.whole;
     bool is_less = type == MUSTER_UINT64 ? x < y : a.whole < b.whole;
-    bool is_nan = isnan(a.real) || isnan(b.real);
-    switch (reduction) {
+    bool is_nan = !c->drops_nans && (isnan(a.real) || isnan(b.real));
+    switch (c->reduction) {
     case MUSTER_OP_PRODUCT:
         return (struct number){(int64_t)(x * y), a.real * b.real};
     case MUSTER_OP_MIN:
@@ -315,7 +315,7 @@ UNWATCHED static bool is_reduced(const struct matrix_case *c, uint32_t end, size
     double sizes = fabs(sum.real);
     for (uint32_t rank = 1; rank < end; rank++) {
         struct number next = number_of(c->type, element_bits(c, rank, position));
-        sum = combine(c->type, c->reduction, sum, next);
+        sum = combine(c, sum, next);
         sum.whole = number_of(c->type, (uint64_t)sum.whole).whole;
         sizes += fabs(next.real);
     }

@@ -36,6 +36,7 @@ struct matrix_case {
     size_t count;                                      /* of a block */
     size_t counts[MATRIX_RANKS_MAX][MATRIX_RANKS_MAX]; /* [a][b]: from a to b; blocks elsewhere: [any][block] */
     uint64_t seed;                                     /* of the data */
+    bool drops_nans; /* the least of a number and a NaN is the number, as NCCL has it. matrix_draw() sets it to false */
 };
 
 /* Advances *random, which is not 0. */

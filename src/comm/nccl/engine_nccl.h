@@ -1,0 +1,34 @@
+/* NCCL as an engine of a group: calls on memory of GPUs go to NCCL, calls on memory of the host, and barriers, to the
+ * engine for that memory, which it has inside. So one group carries both: gradients on GPUs, and all that a program
+ * agrees about besides.
+ *
+ * A call is put onto a stream of the engine's own, behind what the caller's stream has been given so far, and has ended
+ * when that stream has got past it. The communicator does not block (ncclConfig_t.blocking = 0): no call of NCCL can
+ * hold the group's thread beyond the deadline. After a failure the communicator is aborted, and the group can only be
+ * freed, or shrunk, which makes a new one.
+ *
+ * What NCCL has no collective for (nccl_plan.h) is carried out by the inner engine, on copies in pinned memory; so are
+ * messages, which NCCL has without tags, of known senders and lengths alone. Memory of the GPU that the engine gives
+ * out is known to the communicator (ncclCommRegister) where NCCL can do that. */
+#ifndef COMM_ENGINE_NCCL_H
+#define COMM_ENGINE_NCCL_H
+
+#include "comm/engine/engine.h"
+#include "comm/engine/failure.h"
+#include "comm/host/bell.h"
+
+struct engine_nccl_config {
+    struct engine *host;           /* taken, if the engine is made */
+    struct comm_waiter *waiter;    /* borrowed: tells while ranks connect that something is wrong. NULL: nobody does */
+    const struct failure *failure; /* borrowed: the group's. Others are not waited for after it. NULL: it never fails */
+    uint32_t rank, size;
+    uint32_t local;   /* the process's place on its host: which GPU it has, unless it has chosen one */
+    const char *name; /* the group's, for sentences; borrowed */
+};
+
+/* Opens the driver and NCCL, and what the engine needs of this rank's GPU. Waits for nobody; connect() then makes the
+ * communicator, whose id goes through the inner engine. MUSTER_EUNSUPPORTED (no
+ * driver, no GPU, no NCCL: the sentence says what to do), MUSTER_ENOMEM, MUSTER_ESYSTEM. */
+int engine_nccl_create(const struct engine_nccl_config *config, struct engine **out);
+
+#endif
