@@ -385,7 +385,7 @@ int completion_zsh(struct buf *out) {
                     "'--help[show help]' ;;\n"
                     "        bench) _arguments '*:operation:(all_reduce broadcast reduce all_gather gather scatter "
                     "reduce_scatter all_to_all sendrecv barrier all)' '--ranks=[ranks to start]:ranks:' "
-                    "'--engine=[what carries the calls out]:engine:(auto muster mpi)' "
+                    "'--engine=[what carries the calls out]:engine:(auto muster mpi nccl)' "
                     "'--memory=[buffers]:kind:(private own)' '--tune[print a table of algorithms]' "
                     "'-b[smallest size]:bytes:' '-e[largest size]:bytes:' "
                     "'-f[factor]:factor:' '-i[step]:bytes:' '-n[timed calls]:count:' '-w[calls before]:count:' "
