@@ -22,7 +22,7 @@ endif()
 if(MUSTER_SANITIZE)
   target_compile_options(muster_options INTERFACE -fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all -g1) # the lines are all that a report needs
-  if(MUSTER_SANITIZE MATCHES undefined AND NOT MUSTER_FUZZERS) # its checks take twice as long to compile with -O2
+  if(MUSTER_SANITIZE MATCHES "undefined|thread" AND NOT MUSTER_FUZZERS) # their checks take longer to compile with -O2
     # gcc guesses at uninitialised variables with -O1; the usual build sees them
     target_compile_options(muster_options INTERFACE -O1 $<$<C_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   endif()
