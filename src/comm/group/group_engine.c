@@ -144,19 +144,30 @@ static void note_neighbours(const struct context *context) {
     }
 }
 
+/* Of the members of this host. NULL: no memory. */
+static const struct call_line **list_lines(const struct muster_group *group) {
+    const struct call_line **lines = calloc(group->local_count, sizeof *lines);
+    for (uint32_t i = 0; lines && i < group->local_count; i++) {
+        lines[i] = &group->lines[i].calls;
+    }
+    return lines;
+}
+
+/* The user has calls compared between hosts, where no line tells of them. */
+static bool compares_calls(const struct muster_group *group) {
+    const char *compares = getenv("MUSTER_COMPARE_CALLS");
+    return compares && strcmp(compares, "1") == 0 && group->size > 1;
+}
+
 static int make_mpi(struct muster_group *group) {
     struct context *context = group->context;
-    const struct call_line **lines = calloc(group->local_count, sizeof *lines);
+    const struct call_line **lines = list_lines(group);
     if (!lines) {
         return status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", group->size);
-    }
-    for (uint32_t i = 0; i < group->local_count; i++) {
-        lines[i] = &group->lines[i].calls;
     }
     if (group->size == context->size) {
         note_neighbours(context);
     }
-    const char *compares = getenv("MUSTER_COMPARE_CALLS");
     const struct engine_mpi_config config = {.waiter = &group->waiter,
                                              .message_waiter = &group->message_waiter,
                                              .memory = context->memory,
@@ -170,8 +181,7 @@ static int make_mpi(struct muster_group *group) {
                                              .lines = lines,
                                              .line_count = group->local_count,
                                              .own_line = &group->line->calls,
-                                             .compares_calls =
-                                                 group->host_count > 1 && compares && strcmp(compares, "1") == 0};
+                                             .compares_calls = group->host_count > 1 && compares_calls(group)};
     int code = engine_mpi_create(&config, &group->engine);
     free(lines);
     return code;
@@ -192,14 +202,24 @@ static int make_host(struct muster_group *group, const struct node_member *membe
 /* NCCL for memory of GPUs, around the engine for that of the host. */
 static int make_nccl(struct muster_group *group, const struct node_member *members, void *segment_part) {
     int code = make_host(group, members, segment_part);
+    const struct call_line **lines = list_lines(group);
+    if (code == 0 && !lines) {
+        code = status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", group->size);
+    }
     struct engine_nccl_config config = {.host = group->engine,
                                         .waiter = &group->message_waiter,
                                         .failure = &group->failure,
                                         .rank = group->rank,
                                         .size = group->size,
                                         .local = group->context->bootstrap.local,
-                                        .name = group->name};
-    return code ? code : engine_nccl_create(&config, &group->engine); /* else the host's is the group's to free */
+                                        .name = group->name,
+                                        .lines = lines,
+                                        .line_count = group->local_count,
+                                        .own_line = &group->line->calls,
+                                        .compares_calls = compares_calls(group)};
+    code = code ? code : engine_nccl_create(&config, &group->engine); /* else the host's is the group's to free */
+    free(lines);
+    return code;
 }
 
 static int make_chosen(struct muster_group *group, const struct node_member *members, void *segment_part) {

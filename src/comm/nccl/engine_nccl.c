@@ -25,17 +25,21 @@ static unsigned place_bit(const void *buffer, size_t count) {
     return count == 0 ? 0 : device_place_of(buffer) == DEVICE_PLACE_DEVICE ? ON_DEVICE : ON_HOST;
 }
 
+static bool has_data(const struct comm_call *call) {
+    return call->operation != COMM_BARRIER && call->operation != COMM_MONITORED_BARRIER;
+}
+
 /* Where this rank's buffers are: both bits, one of them, or none. */
 static unsigned own_places(const struct nccl_engine *n, const struct comm_call *call) {
-    if (call->operation == COMM_BARRIER || call->operation == COMM_MONITORED_BARRIER) {
+    if (!has_data(call)) {
         return ON_HOST;
     }
     return place_bit(call->send, nccl_plan_send_count(call, n->rank, n->size)) |
            place_bit(call->receive, nccl_plan_receive_count(call, n->rank, n->size));
 }
 
-static int refuse_mixture(const struct comm_call *call, const char *whose) {
-    return status_fail(MUSTER_EINVAL,
+static int refuse_mixture(int code, const struct comm_call *call, const char *whose) {
+    return status_fail(code,
                        "%s: %s are in memory of the host and in memory of the GPU; all of a call's must "
                        "be in one of them",
                        comm_call_name(call), whose);
@@ -43,10 +47,11 @@ static int refuse_mixture(const struct comm_call *call, const char *whose) {
 
 static int check(const struct engine *engine, const struct comm_call *call) {
     const struct nccl_engine *n = (const struct nccl_engine *)(const void *)engine;
-    return own_places(n, call) == (ON_HOST | ON_DEVICE) ? refuse_mixture(call, "its buffers") : 0;
+    return own_places(n, call) == (ON_HOST | ON_DEVICE) ? refuse_mixture(MUSTER_EINVAL, call, "its buffers") : 0;
 }
 
-/* A rank that gives and gets nothing cannot tell; so all tell each other. */
+/* A rank that gives and gets nothing cannot tell; so all tell each other. By the way they find out whether they make
+ * the same call: the part has its fingerprint. */
 static int agree_on_places(struct nccl_engine *n, const struct comm_call *call, uint64_t number, int64_t deadline_ns,
                            unsigned *places) {
     uint8_t own = (uint8_t)*places, all = 0;
@@ -104,14 +109,14 @@ static int start(struct engine *engine, const struct comm_call *call, uint64_t n
     struct nccl_engine *n = nccl_of(engine);
     unsigned places = own_places(n, call);
     bool is_idle = places == 0;
-    if (nccl_plan_may_be_idle(call, n->size)) {
+    if (nccl_plan_may_be_idle(call, n->size) || (n->compares_calls && has_data(call))) {
         int code = agree_on_places(n, call, number, deadline_ns, &places);
         if (code) {
             return code;
         }
     }
     if (places == (ON_HOST | ON_DEVICE)) {
-        return refuse_mixture(call, "the buffers of its ranks");
+        return refuse_mixture(MUSTER_EMISMATCH, call, "the buffers of its ranks");
     }
     n->was_on_device = places == ON_DEVICE;
     n->phase = NCCL_IDLE;
@@ -148,12 +153,30 @@ static int look_at_stream(struct nccl_engine *n) {
     return n->phase == NCCL_COPYING_OUT ? nccl_call_run_copies(n) : ENGINE_DONE;
 }
 
-static int look(struct nccl_engine *n, int64_t patience_ns) {
+static int look_at_call(struct nccl_engine *n, int64_t patience_ns) {
     if (n->phase == NCCL_ON_HOST) {
         int code = n->host->table->test(n->host, patience_ns);
         return code == ENGINE_DONE ? nccl_call_copy_in(n) : code;
     }
     return n->phase == NCCL_ISSUING ? look_at_nccl(n) : look_at_stream(n);
+}
+
+/* Has a neighbour begun this call with another fingerprint? NCCL would wait for ever, or give results that mean
+ * nothing. */
+static bool is_mismatched(const struct nccl_engine *n) {
+    uint64_t print = n->own_line ? call_line_fingerprint(n->own_line, n->number) : 0;
+    for (uint32_t i = 0; i < n->line_count; i++) {
+        uint64_t theirs = call_line_known_print(n->lines[i], n->number);
+        if (theirs != 0 && theirs != print) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int look(struct nccl_engine *n, int64_t patience_ns) {
+    int code = look_at_call(n, patience_ns);
+    return code >= 0 && is_mismatched(n) ? status_fail(MUSTER_EMISMATCH, "another rank has made another call") : code;
 }
 
 static int look_for_a_while(struct nccl_engine *n, int64_t patience_ns) {
@@ -278,6 +301,7 @@ static void dispose(struct nccl_engine *n) {
     }
     pthread_mutex_destroy(&n->mutex);
     pthread_mutex_destroy(&n->message_mutex);
+    free(n->lines);
     free(n->steps);
     free(n);
 }
@@ -333,9 +357,11 @@ int engine_nccl_create(const struct engine_nccl_config *config, struct engine **
     }
     struct nccl_engine *n = calloc(1, sizeof *n);
     struct nccl_step *room = calloc(nccl_plan_steps_max(config->size), sizeof *room);
-    if (!n || !room) {
-        free(n);
+    const struct call_line **lines = calloc(config->line_count + 1, sizeof *lines);
+    if (!n || !room || !lines) {
+        free(lines);
         free(room);
+        free(n);
         return status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", config->size);
     }
     *n = (struct nccl_engine){.base = {.table = &n->table},
@@ -347,7 +373,14 @@ int engine_nccl_create(const struct engine_nccl_config *config, struct engine **
                               .rank = config->rank,
                               .size = config->size,
                               .name = config->name,
-                              .steps = room};
+                              .steps = room,
+                              .lines = lines,
+                              .line_count = config->line_count,
+                              .own_line = config->own_line,
+                              .compares_calls = config->compares_calls};
+    if (config->line_count > 0) {
+        memcpy(lines, config->lines, config->line_count * sizeof *lines);
+    }
     (void)pthread_mutex_init(&n->mutex, NULL);
     (void)pthread_mutex_init(&n->message_mutex, NULL);
     nccl_messages_begin(n);

@@ -13,6 +13,7 @@
 #ifndef COMM_ENGINE_NCCL_H
 #define COMM_ENGINE_NCCL_H
 
+#include "comm/engine/call_line.h"
 #include "comm/engine/engine.h"
 #include "comm/engine/failure.h"
 #include "comm/host/bell.h"
@@ -24,6 +25,12 @@ struct engine_nccl_config {
     uint32_t rank, size;
     uint32_t local;   /* the process's place on its host: which GPU it has, unless it has chosen one */
     const char *name; /* the group's, for sentences; borrowed */
+    /* The lines of this host's members, whose calls are compared with this rank's while and after NCCL carries them
+     * out; the array is copied. */
+    const struct call_line *const *lines;
+    uint32_t line_count;
+    const struct call_line *own_line;
+    bool compares_calls; /* all ranks tell each other before each call what it is, and where their buffers are */
 };
 
 /* Opens the driver and NCCL, and what the engine needs of this rank's GPU. Waits for nobody; connect() then makes the

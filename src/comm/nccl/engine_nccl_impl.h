@@ -39,7 +39,11 @@ struct nccl_engine {
     struct ncclComm *comm;             /* NULL: not made yet, or given up */
     uint32_t rank, size;
     const char *name;
-    struct nccl_step *steps; /* scratch */
+    struct nccl_step *steps;        /* scratch */
+    const struct call_line **lines; /* of this host's members */
+    uint32_t line_count;
+    const struct call_line *own_line;
+    bool compares_calls;
 
     enum nccl_phase phase;
     struct comm_call call;

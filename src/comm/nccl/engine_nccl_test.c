@@ -722,6 +722,48 @@ static void a_failed_group_is_freed_at_once(void **state) {
     ranks_run(3, failed_body, NULL);
 }
 
+/* Ranks that make different calls, or have their buffers in different memories. */
+struct differing {
+    bool compares, by_place;
+    const char *sentence;
+};
+
+static int differing_body(struct rank *rank, void *argument) {
+    const struct differing *differing = argument;
+    struct device_rank d;
+    (void)setenv("MUSTER_COMPARE_CALLS", differing->compares ? "1" : "0", 1);
+    device_rank_start(rank, &d);
+    float here[SMALL] = {0}, *values = device_rank_allocate(&d, SMALL * sizeof *values, 1);
+    rank_check_code(rank, all_reduce_of(&d, values), 0);
+    bool is_other = rank->rank == 1;
+    float *buffer = is_other && differing->by_place ? here : values;
+    size_t count = is_other && !differing->by_place ? 7 : 8;
+    int code = muster_all_reduce(d.group, buffer, buffer, count, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL);
+    expect_code(rank, code, MUSTER_EMISMATCH, differing->sentence);
+    muster_group_free(d.group);
+    return 0;
+}
+
+static void different_calls_are_found_out(void **state) {
+    (void)state;
+    struct ranks_options hosts = {.ranks_per_host = 1};
+    struct differing differing = {.sentence = "call 2 of group 'world' is all_reduce of"};
+    ranks_run(2, differing_body, &differing);
+    differing.compares = true;
+    ranks_run(2, differing_body, &differing);
+    differing.sentence = "all_reduce of 7 float32, sum";
+    ranks_run_with(2, differing_body, &differing, &hosts);
+}
+
+static void different_memories_are_found_out_where_calls_are_compared(void **state) {
+    (void)state;
+    struct ranks_options hosts = {.ranks_per_host = 1};
+    struct differing differing = {true, true,
+                                  "the buffers of its ranks are in memory of the host and in memory of the GPU"};
+    ranks_run(3, differing_body, &differing);
+    ranks_run_with(3, differing_body, &differing, &hosts);
+}
+
 /* A rank dies within a call of NCCL. */
 static int dying_body(struct rank *rank, void *argument) {
     struct device_rank d;
@@ -879,6 +921,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_gpu_that_breaks_is_told_in_the_drivers_words),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(survivors_of_a_death_go_on_with_a_new_communicator),
+        cmocka_unit_test(different_calls_are_found_out),
+        cmocka_unit_test(different_memories_are_found_out_where_calls_are_compared),
         cmocka_unit_test(a_failed_group_is_freed_at_once),
         cmocka_unit_test(a_death_within_nccl_is_noticed),
         cmocka_unit_test(a_group_may_be_aborted_in_a_call),
