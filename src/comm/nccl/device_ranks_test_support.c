@@ -1,11 +1,9 @@
-/* Ranks on the doubles; see device_ranks_test_support.h. */
+/* Ranks with a GPU each; see device_ranks_test_support.h. */
 #include "comm/nccl/device_ranks_test_support.h"
 
 #include <stdlib.h>
 
-#include "comm/device/cuda_double_test_support.h"
 #include "comm/device/device.h"
-#include "comm/nccl/nccl_double_test_support.h"
 
 void device_ranks_use_doubles(const char *cuda, const char *nccl) {
     (void)setenv("MUSTER_CUDA_LIBRARY", cuda, 1);
@@ -41,8 +39,6 @@ void device_rank_end(struct device_rank *d) {
         rank_check(d->rank, cuda_library()->stream_destroy(d->stream) == CUDA_OK);
     }
     muster_group_free(d->group);
-    rank_check(d->rank, nccl_double_live() == 0);
-    rank_check(d->rank, cuda_double_live() == 0);
 }
 
 void *device_rank_allocate(struct device_rank *d, size_t bytes, unsigned kind) {

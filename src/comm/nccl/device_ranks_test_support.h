@@ -1,6 +1,5 @@
-/* For tests: ranks whose groups have NCCL for their engine, on the doubles of the CUDA driver and of NCCL, and memory
- * "of the GPU" that they can fill and read. The test is linked with both doubles (muster_double_test() in
- * CMakeLists.txt). */
+/* For tests: ranks whose groups have NCCL for their engine, and memory of the GPU that they can fill and read; on the
+ * doubles of the CUDA driver and of NCCL, or on the real ones. */
 #ifndef COMM_DEVICE_RANKS_TEST_SUPPORT_H
 #define COMM_DEVICE_RANKS_TEST_SUPPORT_H
 
@@ -22,7 +21,7 @@ void device_ranks_use_doubles(const char *cuda, const char *nccl);
 void device_rank_start(struct rank *rank, struct device_rank *out);
 /* The same with a time-out, without the test's own stream: returns what that gave. */
 int device_rank_try(struct rank *rank, int64_t timeout_ms, struct device_rank *out);
-/* Frees the group; then nothing of it may be left on the GPU. */
+/* Frees the group. */
 void device_rank_end(struct device_rank *device_rank);
 
 /* Memory of the GPU: from muster_device_alloc() (kind 0), or from the driver (kind 1). */

@@ -1,6 +1,6 @@
-/* The real NCCL, where there is one: it opens, has every function, accepts our configuration's form, and says in words
- * what it lacks on a machine without a GPU. MUSTER_NCCL_HOME: the folder with lib/libnccl.so.2 (an unpacked
- * nvidia-nccl-cu12: nvidia/nccl). Without it this is skipped. */
+/* The real NCCL, where there is one: it opens, has every function, and says in words what it lacks on a machine without
+ * a GPU. On one with a GPU, a group of one rank makes every call. MUSTER_NCCL_HOME: the folder with lib/libnccl.so.2
+ * (an unpacked nvidia-nccl-cu12: nvidia/nccl). Without it this is skipped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,8 @@
 
 #include <muster/status.h>
 
-#include "comm/device/device.h"
+#include "comm/device/cuda_library.h"
+#include "comm/nccl/device_matrix_test_support.h"
 #include "comm/nccl/engine_nccl.h"
 #include "comm/nccl/nccl_library.h"
 
@@ -51,19 +52,35 @@ static void a_group_call_of_nothing_works(void **state) {
     assert_int_equal(nccl->group_end(), NCCL_OK);
 }
 
-/* Whatever this machine has: a communicator of one rank, or a sentence. */
+/* On a machine with a GPU: a group of one rank makes every call on it. In a process of its own, since a fork of one
+ * that has begun CUDA cannot use it. */
+static int gpu_body(struct rank *rank, void *argument) {
+    struct device_rank d;
+    (void)argument;
+    if (!cuda_library()) {
+        print_message("no GPU: %s\n", muster_detail());
+        return 0;
+    }
+    device_rank_start(rank, &d);
+    device_matrix_run(&d, 20241001, 1);
+    device_rank_end(&d);
+    print_message("a group of one rank on a GPU: every collective, type and reduction\n");
+    return 0;
+}
+
+static void a_group_works_where_there_is_a_gpu(void **state) {
+    (void)state;
+    ranks_run(1, gpu_body, NULL);
+}
+
 static void without_a_gpu_a_communicator_is_a_sentence(void **state) {
     (void)state;
-    struct device device = {0};
-    if (device_open(0, &device) == 0) {
-        print_message("a GPU: see tests/comm for what runs there\n");
-        device_close(&device);
-        return;
-    }
-    print_message("driver: %s\n", muster_detail());
     struct nccl_id id;
     struct ncclComm *comm = NULL;
     struct nccl_config config = NCCL_CONFIG_INIT;
+    if (cuda_library()) {
+        return;
+    }
     unsigned result = nccl->get_id(&id);
     if (result == NCCL_OK) {
         result = nccl->comm_init_config(&comm, 1, id, 0, &config);
@@ -95,6 +112,7 @@ int main(void) {
     (void)snprintf(path, sizeof path, "%s/lib/libnccl.so.2", home);
     (void)setenv("MUSTER_NCCL_LIBRARY", path, 1);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_group_works_where_there_is_a_gpu), /* before this process knows of one */
         cmocka_unit_test(it_has_every_function),
         cmocka_unit_test(its_errors_have_words),
         cmocka_unit_test(a_group_call_of_nothing_works),
