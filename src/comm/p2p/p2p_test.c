@@ -197,7 +197,7 @@ static void a_receive_may_be_withdrawn(void **state) {
 /* A long send that is given up in the middle: the receiver does not take it for a whole one, the link goes on. */
 static int broken_off(struct job_rank *rank, void *argument) {
     (void)argument;
-    const size_t bytes = (size_t)64 << 20;
+    const size_t bytes = (size_t)64 << 20, next = P2P_EAGER_FAR_BYTES + 1; /* whose sender waits for rank 1 */
     uint8_t *buffer = calloc(1, bytes);
     struct p2p_request request, *list = &request;
     if (rank->rank == 0) {
@@ -209,7 +209,7 @@ static int broken_off(struct job_rank *rank, void *argument) {
         job_check(code == MUSTER_ETIMEOUT);
         memset(buffer, 9, bytes);
         job_mark(rank->job, 1);
-        job_check(job_send(rank, job_envelope(1, 2), buffer, 100000) == 0);
+        job_check(job_send(rank, job_envelope(1, 2), buffer, next) == 0);
     } else {
         job_post_receive(rank, &request, job_envelope(0, 1), buffer, bytes);
         /* Says that it is ready, if it has heard of it. */
@@ -221,7 +221,7 @@ static int broken_off(struct job_rank *rank, void *argument) {
         job_await(rank->job, 1, 1);
         int code = p2p_wait(rank->p2p, &rank->waiter, &list, 1, clock_monotonic_ns() + 50000000);
         job_check(code == MUSTER_ETIMEOUT);
-        job_check(job_receive(rank, job_envelope(0, 2), buffer, 100000) == 0 && buffer[0] == 9 && buffer[99999] == 9);
+        job_check(job_receive(rank, job_envelope(0, 2), buffer, next) == 0 && buffer[0] == 9 && buffer[next - 1] == 9);
     }
     free(buffer);
     return 0;
