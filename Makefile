@@ -235,6 +235,10 @@ bench-ranks: all ## what a group of 1,024 ranks costs on this machine, and how s
 bench-tcp: all ## messages over one TCP stream, beside a bare connection (docs/performance.md)
 	@$(BUILD)/bench/tcp_bench $(BENCH_ARGS)
 
+.PHONY: bench-interfaces
+bench-interfaces: all ## messages over several network interfaces, beside one of them (root; docs/performance.md)
+	@$(BUILD)/bench/interfaces_bench $(BENCH_ARGS)
+
 .PHONY: bench-collectives
 bench-collectives: all ## collectives of muster, Open MPI and PyTorch's gloo side by side (docs/performance.md)
 	@bench/collectives/run $(BENCH_ARGS)

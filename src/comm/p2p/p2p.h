@@ -83,6 +83,7 @@ struct p2p_config {
     enum p2p_reach reach;
     struct interface_wish interfaces; /* which TCP may use; interface_wish_from_env() */
     uint32_t stream_count;            /* connections per link; 0: chosen by where the peer is */
+    uint32_t lost_after_ms;           /* a peer that acknowledges nothing for so long is given up; 0: 30 s */
     struct tls *tls;                  /* borrowed; NULL: TCP without TLS */
 
     /* Fetches what p2p_contact() gave on `peer` (from the store; may block up to deadline_ns). Called by the thread

@@ -107,14 +107,15 @@ void attend_set_timer(struct p2p *p2p) {
 
 /* ---- streams ---- */
 
-void attend_tune(int fd) {
-    static const struct {
+void attend_tune(const struct p2p *p2p, int fd) {
+    uint32_t lost_after_ms = p2p->config.lost_after_ms ? p2p->config.lost_after_ms : USER_TIMEOUT_MS;
+    const struct {
         int name, value;
     } options[] = {{TCP_NODELAY, 1},
                    {TCP_KEEPIDLE, KEEP_ALIVE_IDLE_S},
                    {TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL_S},
                    {TCP_KEEPCNT, KEEP_ALIVE_PROBES},
-                   {TCP_USER_TIMEOUT, USER_TIMEOUT_MS}};
+                   {TCP_USER_TIMEOUT, (int)lost_after_ms}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) { /* comforts: it works without */
         (void)setsockopt(fd, IPPROTO_TCP, options[i].name, &options[i].value, sizeof options[i].value);
     }
@@ -147,7 +148,7 @@ int attend_add(struct p2p *p2p, struct p2p_stream *stream) {
     if (fd < 0) {
         return 0;
     }
-    attend_tune(fd);
+    attend_tune(p2p, fd);
     if (is_within_host(fd)) {
         keep_close(fd);
     }
@@ -276,6 +277,19 @@ static void log_addresses(const struct interface_address *chosen, size_t count, 
     log_info("other hosts connect to port %u of %s", (unsigned)port, list);
 }
 
+/* That of an earlier address of the same interface, or the next. */
+static uint8_t number_of_interface(const struct wire_contact *contact, const struct interface_address *chosen,
+                                   size_t index) {
+    uint8_t next = 0;
+    for (size_t i = 0; i < index; i++) {
+        if (strcmp(chosen[i].name, chosen[index].name) == 0) {
+            return contact->interfaces[i];
+        }
+        next = contact->interfaces[i] >= next ? (uint8_t)(contact->interfaces[i] + 1) : next;
+    }
+    return next;
+}
+
 static int listen_on_interfaces(struct p2p *p2p) {
     struct wire_contact *contact = &p2p->contact;
     struct interface_address *all = malloc(INTERFACES_MAX * sizeof *all);
@@ -293,6 +307,7 @@ static int listen_on_interfaces(struct p2p *p2p) {
         return code;
     }
     for (size_t i = 0; i < count; i++) {
+        contact->interfaces[i] = number_of_interface(contact, chosen, i);
         contact->addresses[contact->address_count] = chosen[i].address;
         net_address_set_port((struct sockaddr *)&contact->addresses[contact->address_count].sockaddr, contact->port);
         contact->address_count++;

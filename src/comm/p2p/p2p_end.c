@@ -117,15 +117,16 @@ char *link_peer_name(const struct p2p *p2p, const struct p2p_link *link, char ou
     return out;
 }
 
-void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number, const char *reason) {
+void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number, const char *reason, const char *address) {
     char peer[P2P_PEER_NAME_MAX], sentence[P2P_SENTENCE_MAX];
     (void)link_peer_name(p2p, link, peer);
     if (!reason && (error_number == 0 || error_number == ECONNRESET || error_number == EPIPE)) {
         (void)str_format(sentence, sizeof sentence, "%s has died: its connection to rank %u was closed", peer,
                          (unsigned)p2p->config.rank);
     } else {
-        (void)str_format(sentence, sizeof sentence, "%s cannot be reached any more from rank %u: %s", peer,
-                         (unsigned)p2p->config.rank, reason ? reason : strerror(error_number));
+        (void)str_format(sentence, sizeof sentence, "%s cannot be reached any more from rank %u%s%s: %s", peer,
+                         (unsigned)p2p->config.rank, *address ? " at " : "", address,
+                         reason ? reason : strerror(error_number));
     }
     if (p2p->is_leaving) {
         link_fail(p2p, link, MUSTER_EPEER, "%s", sentence);
@@ -217,7 +218,7 @@ void stream_say_goodbye(struct p2p *p2p, struct p2p_stream *stream) {
 
 void stream_break(struct p2p *p2p, struct p2p_stream *stream, int error_number) {
     if (stream->io->fd < 0) { /* a ring: its memory is damaged */
-        link_lost(p2p, stream->link, error_number, NULL);
+        link_lost(p2p, stream->link, error_number, NULL, "");
         return;
     }
     stream->is_broken = true;
@@ -225,15 +226,21 @@ void stream_break(struct p2p *p2p, struct p2p_stream *stream, int error_number) 
     (void)shutdown(stream->io->fd, SHUT_RDWR); /* so that reading comes to an end, whatever the error was */
 }
 
+/* Of a connection whose end is the network's: what was sent last may be lost. */
+static bool tells_of_loss(int error_number) {
+    return error_number != 0 && error_number != ECONNRESET && error_number != EPIPE;
+}
+
 void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_number) {
     struct p2p_link *link = stream->link;
     bool is_main = stream->index == 0 && !stream->is_watch;
+    error_number = error_number != 0 ? error_number : stream->error_number;
     /* A further connection may end while it is being made, when the peer leaves: without data under way that is no
      * loss, and the first connection tells why. */
     bool is_spare = stream->index > 0 && stream->in_left == 0 && stream->staged == 0 && stream->header_bytes == 0 &&
-                    !link->filling.first && !link->cleared.first;
-    error_number = error_number != 0 ? error_number : stream->error_number;
-    char reason[P2P_REASON_MAX];
+                    !link->filling.first && !link->cleared.first && !tells_of_loss(error_number);
+    char reason[P2P_REASON_MAX], address[NET_ADDRESS_TEXT_MAX];
+    (void)str_format(address, sizeof address, "%s", link->has_paths ? stream->peer_address : "");
     const char *told = link_reason(stream->io);
     (void)str_format(reason, sizeof reason, "%s", told ? told : "");
     stream_close(p2p, stream);
@@ -248,7 +255,7 @@ void stream_ended(struct p2p *p2p, struct p2p_stream *stream, int error_number) 
             bury(p2p, link);
         }
     } else if (!is_spare && !link->said_goodbye) {
-        link_lost(p2p, link, error_number, told ? reason : NULL);
+        link_lost(p2p, link, error_number, told ? reason : NULL, address);
     } else {
         link->is_leaving = link->is_leaving || (is_main && link->said_goodbye);
         if (link->is_leaving && link->state == LINK_OPEN) {

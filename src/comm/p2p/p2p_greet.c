@@ -113,10 +113,21 @@ static void dial_give_up(struct p2p *p2p, struct p2p_dial *dial) {
               dial->last_reason[0] ? dial->last_reason : strerror(dial->last_error), is_gone ? " (it has ended?)" : "");
 }
 
+/* The first connection tries one address after the other. A further one has its own, and then that of the first, which
+ * is known to work: an interface that leads nowhere costs no connection. */
+static void next_address(struct p2p_dial *dial) {
+    const struct p2p_link *link = dial->link;
+    if (dial->stream == 0) {
+        dial->address++;
+    } else {
+        dial->address = dial->address == link->first_address ? link->contact.address_count : link->first_address;
+    }
+}
+
 /* Tries the contact's addresses from dial->address on, until one is under way. */
 static void dial_try(struct p2p *p2p, struct p2p_dial *dial) {
     dial->hello_sent = dial->answer_have = 0;
-    for (; dial->address < dial->link->contact.address_count; dial->address++) {
+    for (; dial->address < dial->link->contact.address_count; next_address(dial)) {
         const struct net_address *address = &dial->link->contact.addresses[dial->address];
         if (net_socket_connect((const struct sockaddr *)&address->sockaddr, &dial->fd) != 0) {
             dial->last_error = errno;
@@ -140,7 +151,7 @@ static void dial_next(struct p2p *p2p, struct p2p_dial *dial, int error_number) 
     }
     dial->last_error = error_number;
     dial_close(p2p, dial);
-    dial->address++;
+    next_address(dial);
     dial_try(p2p, dial);
 }
 
@@ -152,6 +163,7 @@ int dial_start(struct p2p *p2p, struct p2p_link *link, enum wire_purpose purpose
     dial->link = link;
     dial->purpose = purpose;
     dial->stream = stream;
+    dial->address = stream > 0 ? path_address(link, stream) : 0;
     dial->fd = -1;
     dial->last_error = EDESTADDRREQ;
     dial->next = p2p->dials;
@@ -186,7 +198,7 @@ static void dial_greet(struct p2p *p2p, struct p2p_dial *dial) {
                                .stream_count = dial->link->stream_count};
     memcpy(hello.secret, dial->link->contact.secret, WIRE_SECRET_BYTES);
     wire_hello_encode(&hello, dial->hello);
-    attend_tune(dial->fd);
+    attend_tune(p2p, dial->fd);
     dial->io = make_io(p2p, dial->fd, true);
     if (!dial->io) {
         dial->fd = -1; /* closed */
@@ -235,6 +247,7 @@ static void dial_done(struct p2p *p2p, struct p2p_dial *dial) {
     }
     if (dial->stream == 0) {
         link->is_mine = true;
+        link->first_address = (uint8_t)dial->address;
         for (uint8_t i = 1; i < link->stream_count && !p2p->is_leaving; i++) {
             (void)dial_start(p2p, link, WIRE_PURPOSE_STREAM, i);
         }

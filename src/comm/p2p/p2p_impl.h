@@ -8,8 +8,8 @@
  *   p2p_match.c (which receive), p2p_place.c (payload to its place), p2p_flow.c (credit, word to the sender);
  * - past the sockets, on one host: p2p_rings.c, p2p_short.c (short messages, without frames), p2p_read_memory.c (long
  *   ones, out of the sender's memory);
- * - links: p2p_links.c (making), p2p_greet.c (connections that begin), p2p_end.c (their ends, and who is to blame),
- *   p2p_left.c (peers that leave a group, and stay);
+ * - links: p2p_links.c (making), p2p_paths.c (over several interfaces), p2p_greet.c (connections that begin), p2p_end.c
+ * (their ends, and who is to blame), p2p_left.c (peers that leave a group, and stay);
  * - failures of groups, and notices: p2p_groups.c;
  * - what the monitor's thread does: p2p_attend.c. */
 #ifndef COMM_P2P_IMPL_H
@@ -182,15 +182,27 @@ int stream_open(struct p2p *p2p, struct p2p_link *link, struct link *io, uint8_t
 void stream_close(struct p2p *p2p, struct p2p_stream *stream);
 void link_free(struct p2p *p2p, struct p2p_link *link);
 
+/* ---- p2p_paths.c ---- */
+
+/* The peer's contact is known: chooses on which pairs of interfaces the link will have how many connections. */
+void paths_choose(const struct p2p *p2p, struct p2p_link *link);
+/* Which of the contact's addresses a further connection goes to. */
+uint32_t path_address(const struct p2p_link *link, uint8_t stream);
+/* The connection has been made. */
+void path_note(struct p2p_link *link, struct p2p_stream *stream);
+/* This connection could take the next piece: should it? Else the one of the link that should. */
+struct p2p_stream *path_for_piece(const struct p2p_link *link, struct p2p_stream *stream);
+/* Of what size. */
+size_t path_piece(const struct p2p_stream *stream);
+
 /* ---- p2p_end.c ---- */
 
 /* The link is of no more use: everything on it ends with `code` and the sentence, and everybody is told. */
 void link_fail(struct p2p *p2p, struct p2p_link *link, int code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* The peer's connection ended without goodbye. error_number 0: it closed. reason: where that does not say it, else
- * NULL.
- */
-void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number, const char *reason);
+ * NULL. address: of the peer, where its link has several paths; else "". */
+void link_lost(struct p2p *p2p, struct p2p_link *link, int error_number, const char *reason, const char *address);
 /* The peer is called dead: the link fails with the sentence as soon as all is read that the peer has sent. */
 void link_bury(struct p2p *p2p, struct p2p_link *link, const char *sentence);
 /* It is time: fails all links whose peers are dying and whose connections have not ended in time. */
@@ -247,7 +259,7 @@ int64_t attend_deadline_ns(int64_t ms);
 /* The listener can be watched no more: whoever wants to connect is refused at once. */
 void attend_stop_listening(struct p2p *p2p, int error_number);
 /* Options that every connection gets. */
-void attend_tune(int fd);
+void attend_tune(const struct p2p *p2p, int fd);
 /* One turn of p2p_attend(), with the lock. */
 void attend_turn(struct p2p *p2p);
 /* After a deadline has been set or passed. Where no timer can be set all deadlines have passed. */

@@ -12,8 +12,6 @@
 #include "base/str.h"
 #include "comm/p2p/p2p_impl.h"
 
-enum { STREAMS_NEAR = 1, STREAMS_FAR = 4 }; /* one process feeds loopback's whole bandwidth with one connection */
-
 /* ---- streams ---- */
 
 int stream_open(struct p2p *p2p, struct p2p_link *link, struct link *io, uint8_t index, bool is_watch, bool is_mine) {
@@ -46,6 +44,7 @@ int stream_open(struct p2p *p2p, struct p2p_link *link, struct link *io, uint8_t
         p2p->completed++; /* p2p_await_watches() may wait for it */
     } else {
         link->streams[index] = stream;
+        path_note(link, stream);
         link->streams_open++;
         link->state = LINK_OPEN;
         stream->next_open = p2p->open;
@@ -138,14 +137,6 @@ void link_free(struct p2p *p2p, struct p2p_link *link) {
     free(link);
 }
 
-static int stream_count(const struct p2p *p2p, const struct p2p_link *link) {
-    uint32_t count = p2p->config.stream_count;
-    if (count == 0) {
-        count = link->contact.host == p2p->contact.host ? STREAMS_NEAR : STREAMS_FAR;
-    }
-    return (int)(count < P2P_STREAMS_MAX ? count : P2P_STREAMS_MAX);
-}
-
 /* Fetches the peer's contact, without the lock: other threads go on meanwhile, and may do the same. */
 static int look_up(struct p2p *p2p, struct p2p_link *link, int64_t deadline_ns) {
     uint8_t bytes[P2P_CONTACT_BYTES_MAX];
@@ -170,7 +161,7 @@ static int look_up(struct p2p *p2p, struct p2p_link *link, int64_t deadline_ns) 
         link->contact = contact;
         link->has_contact = true;
         if (link->state == LINK_NEW) {
-            link->stream_count = (uint8_t)stream_count(p2p, link);
+            paths_choose(p2p, link);
         }
     }
     return 0;

@@ -123,11 +123,16 @@ static bool begin(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request
     return true;
 }
 
+static size_t next_piece(const struct p2p_stream *stream, const struct p2p_request *request) {
+    size_t rest = request->bytes - request->allotted,
+           most = stream->link->has_paths ? path_piece(stream) : P2P_PIECE_BYTES;
+    return rest < most ? rest : most;
+}
+
 /* A piece of a message whose receiver is ready. */
 static void continue_message(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request *request) {
     assert(request->state == REQUEST_CLEARED && request->allotted < request->bytes);
-    size_t rest = request->bytes - request->allotted;
-    size_t piece = rest < P2P_PIECE_BYTES ? rest : P2P_PIECE_BYTES;
+    size_t piece = next_piece(stream, request);
     struct wire_frame frame = {.kind = WIRE_DATA,
                                .lane = request->envelope.lane,
                                .payload = (uint32_t)piece,
@@ -159,10 +164,16 @@ static bool next_frame(struct p2p *p2p, struct p2p_stream *stream) {
             return true;
         }
     }
-    if (!link->cleared.first) {
+    struct p2p_request *request = link->cleared.first;
+    if (!request) {
         return false;
     }
-    continue_message(p2p, stream, link->cleared.first);
+    struct p2p_stream *taker = link->has_paths ? path_for_piece(link, stream) : stream;
+    if (taker != stream) {
+        mark_blocked(p2p, taker); /* its turn comes in the next round */
+        return false;
+    }
+    continue_message(p2p, stream, request);
     return true;
 }
 
@@ -183,6 +194,7 @@ static void frame_done(struct p2p *p2p, struct p2p_stream *stream) {
 
 /* Counts `n` written bytes off what was given. */
 static void advance(struct p2p *p2p, struct p2p_stream *stream, size_t n) {
+    stream->sent += n;
     if (stream->header_at == 0 && stream->control.len > 0) {
         size_t part = n < stream->control.len ? n : stream->control.len;
         buf_consume(&stream->control, part);

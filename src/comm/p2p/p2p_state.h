@@ -68,6 +68,8 @@ enum payload_target { PAYLOAD_DISCARD, PAYLOAD_REQUEST, PAYLOAD_ARRIVAL, PAYLOAD
 struct p2p_stream {
     struct link *io; /* owned */
     struct p2p_link *link;
+    struct net_address_key local; /* the address of its socket, by which paths are told apart */
+    char peer_address[NET_ADDRESS_TEXT_MAX];
     uint8_t index;
     bool is_watch, said_goodbye, is_blocked /* by the socket */, is_polled_for_out;
     int doom; /* why it cannot go on (MUSTER_ENOMEM, MUSTER_ELIMIT): the link fails at the next flush; 0: it can */
@@ -88,7 +90,11 @@ struct p2p_stream {
     uint8_t small[WIRE_NOTICE_BYTES_MAX];
     size_t small_count;
 
-    /* going out */
+    /* going out; how fast, where there are several paths: p2p_paths.c */
+    uint64_t sent, acknowledged; /* bytes since it began; at measured_ns */
+    int64_t measured_ns;
+    double bytes_per_s; /* 0: not known */
+    bool was_busy;      /* at measured_ns */
     struct buf control; /* whole frames without message data; go between others */
     uint8_t header[WIRE_HEADER_BYTES + WIRE_SHARED_BYTES];
     size_t header_at, header_bytes; /* a frame is under way while header_bytes > 0 */
@@ -125,6 +131,10 @@ struct p2p_link {
     struct p2p_stream *watches[2];               /* owned: dialled here, dialled there */
     struct wire_contact contact;                 /* valid if has_contact */
     bool has_contact;
+    uint8_t first_address;             /* of the contact's: of the first connection, if it was made here */
+    uint8_t paths[WIRE_ADDRESSES_MAX]; /* of the contact's addresses: one for each pair of interfaces */
+    uint8_t path_count;                /* 0: only one is known */
+    bool has_paths;                    /* its connections are on several */
     struct p2p_credit credit[P2P_LANE_COUNT];
     struct p2p_list queue[P2P_LANE_COUNT]; /* sends, not begun */
     struct p2p_list offered, cleared;      /* sends; FLOWING ones are in `offered` */

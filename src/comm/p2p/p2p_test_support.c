@@ -258,6 +258,7 @@ static void rank_begin(struct job_rank *rank) {
                                 .bell = &mine->bell,
                                 .may_read_peers = options->may_read_peers,
                                 .stream_count = options->stream_count,
+                                .lost_after_ms = options->lost_after_ms,
                                 .contact = get_contact,
                                 .notice = take_notice,
                                 .context = rank};

@@ -50,6 +50,7 @@ struct job_options {
     bool has_nodes;          /* the ranks of a host share a node, too */
     bool may_read_peers;
     uint32_t stream_count;                  /* 0: as p2p chooses */
+    uint32_t lost_after_ms;                 /* likewise */
     void (*prepare)(struct job_rank *rank); /* called in each before its links are made; NULL: nothing to do */
     bool leave_silently;                    /* without p2p_free(): processes only */
 };

@@ -9,7 +9,7 @@
 
 static const uint8_t hello_magic[8] = {'M', 'U', 'S', 'T', 'E', 'R', 'h', WIRE_VERSION};
 static const uint8_t answer_magic[8] = {'M', 'U', 'S', 'T', 'E', 'R', 'a', WIRE_VERSION};
-static const uint8_t contact_magic[4] = {'M', 'C', 0, WIRE_VERSION}; /* the third is for flags */
+static const uint8_t contact_magic[4] = {'M', 'C', 0, WIRE_CONTACT_VERSION}; /* the third is for flags */
 
 enum { CONTACT_FLAGS_AT = 2, CONTACT_TLS = 1 };
 
@@ -45,7 +45,7 @@ void wire_put_u64(uint8_t *out, uint64_t value) {
 
 /* ---- contact ----
  * magic 4 with flags in the third, secret 16, proof 16, host 8, port 2, count 2; then per address: family (4 or 6) 1,
- * bytes 4 or 16, and for 6 the scope 4. */
+ * bytes 4 or 16, and interface 1. */
 
 enum { CONTACT_FIXED_BYTES = 48 };
 
@@ -74,6 +74,7 @@ size_t wire_contact_encode(const struct wire_contact *contact, uint8_t out[WIRE_
     size_t at = CONTACT_FIXED_BYTES;
     for (uint32_t i = 0; i < contact->address_count; i++) {
         at += address_encode(&contact->addresses[i], out + at);
+        out[at++] = contact->interfaces[i];
     }
     return at;
 }
@@ -119,10 +120,11 @@ int wire_contact_decode(const uint8_t *bytes, size_t len, struct wire_contact *o
     size_t at = CONTACT_FIXED_BYTES;
     for (uint32_t i = 0; i < out->address_count; i++) {
         size_t used = address_decode(bytes + at, len - at, out->port, &out->addresses[i]);
-        if (used == 0) {
+        if (used == 0 || at + used == len || bytes[at + used] >= WIRE_ADDRESSES_MAX) {
             return status_fail(MUSTER_EPROTOCOL, "address %u of a rank's contact in the store is damaged", (unsigned)i);
         }
-        at += used;
+        out->interfaces[i] = bytes[at + used];
+        at += used + 1;
     }
     if (at != len) {
         return status_fail(MUSTER_EPROTOCOL, "a rank's contact in the store is %zu bytes too long", len - at);

@@ -12,6 +12,7 @@
 #include "net/endpoint.h"
 
 #define WIRE_VERSION 1u
+#define WIRE_CONTACT_VERSION 2u /* 1 had no interfaces */
 #define WIRE_SECRET_BYTES 16u
 #define WIRE_HELLO_BYTES 48u  /* also of the answer */
 #define WIRE_HEADER_BYTES 48u /* of a frame */
@@ -32,6 +33,7 @@ struct wire_contact {
     uint16_t port;
     uint32_t address_count;
     struct net_address addresses[WIRE_ADDRESSES_MAX]; /* with the port */
+    uint8_t interfaces[WIRE_ADDRESSES_MAX];           /* of each: which of the process's it is, numbered from 0 */
 };
 
 size_t wire_contact_encode(const struct wire_contact *contact, uint8_t out[WIRE_CONTACT_BYTES_MAX]);

@@ -169,6 +169,7 @@ static size_t example(uint8_t out[WIRE_CONTACT_BYTES_MAX], struct wire_contact *
     v6->sin6_port = htons(4711);
     assert_int_equal(inet_pton(AF_INET6, "2001:db8::7", &v6->sin6_addr), 1);
     contact->addresses[1].len = sizeof *v6;
+    contact->interfaces[1] = 3;
     return wire_contact_encode(contact, out);
 }
 
@@ -177,9 +178,10 @@ static void a_contact_comes_back(void **state) {
     uint8_t bytes[WIRE_CONTACT_BYTES_MAX];
     struct wire_contact contact, back;
     size_t len = example(bytes, &contact);
-    assert_int_equal(len, 48 + 5 + 17);
-    assert_memory_equal(bytes, "MC\0\001", 4);
-    assert_memory_equal(bytes + 36, "\x99\0\0\0\0\0\0\0\x67\x12\x02\0\x04\x0a\x01\x02\x03\x06\x20\x01\x0d\xb8", 22);
+    assert_int_equal(len, 48 + 6 + 18);
+    assert_memory_equal(bytes, "MC\0\002", 4);
+    assert_memory_equal(bytes + 36, "\x99\0\0\0\0\0\0\0\x67\x12\x02\0\x04\x0a\x01\x02\x03\0\x06\x20\x01\x0d\xb8", 23);
+    assert_int_equal(bytes[len - 1], 3);
     assert_int_equal(wire_contact_decode(bytes, len, &back), 0);
     assert_memory_equal(&back, &contact, sizeof contact);
     for (size_t cut = 0; cut < len; cut++) {
@@ -190,7 +192,9 @@ static void a_contact_comes_back(void **state) {
     assert_int_equal(wire_contact_decode(bytes, len, &back), MUSTER_EPROTOCOL);
     bytes[46] = 2, bytes[48] = 5; /* no such family */
     assert_int_equal(wire_contact_decode(bytes, len, &back), MUSTER_EPROTOCOL);
-    bytes[48] = 4, bytes[44] = bytes[45] = 0; /* no port */
+    bytes[48] = 4, bytes[len - 1] = WIRE_ADDRESSES_MAX; /* no such interface */
+    assert_int_equal(wire_contact_decode(bytes, len, &back), MUSTER_EPROTOCOL);
+    bytes[len - 1] = 3, bytes[44] = bytes[45] = 0; /* no port */
     assert_int_equal(wire_contact_decode(bytes, len, &back), MUSTER_EPROTOCOL);
 }
 

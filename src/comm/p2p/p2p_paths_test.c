@@ -1,0 +1,292 @@
+/* Two "hosts", network namespaces, joined by several cables: links use all of them, a faster one more; one that leads
+ * nowhere, or breaks, does what the documentation says.
+ *
+ * Needs the right to make namespaces and the commands `ip` and `tc`; says so and counts as skipped where there is
+ * neither. Everything ends with the processes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <poll.h>
+#include <sched.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "comm/p2p/p2p_impl.h"
+#include "comm/p2p/p2p_test_support.h"
+
+enum {
+    APART,
+    WIRED,
+    CUT,
+    ENDED,
+    TALKED /* and by the number of connections */,
+    SKIP_CODE = 77,
+    ARGUMENTS_MAX = 24,
+    CABLES_MAX = 3
+};
+
+extern char **environ;
+
+/* ---- cables ---- */
+
+/* Of a test, in all of its processes. */
+static struct {
+    uint32_t count;
+    const char *rates[CABLES_MAX]; /* for tc; NULL: none is set */
+    bool leads_nowhere[CABLES_MAX];
+} cables;
+
+static bool run_words(char *words) {
+    char *arguments[ARGUMENTS_MAX], *rest = NULL;
+    size_t count = 0;
+    for (char *word = strtok_r(words, " ", &rest); word && count + 1 < ARGUMENTS_MAX;
+         word = strtok_r(NULL, " ", &rest)) {
+        arguments[count++] = word;
+    }
+    arguments[count] = NULL;
+    pid_t pid;
+    int status;
+    return count > 0 && posix_spawnp(&pid, arguments[0], NULL, NULL, arguments, environ) == 0 &&
+           waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* Runs a command of words separated by blanks, in this process's network namespace. */
+static bool run(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static bool run(const char *format, ...) {
+    char words[256];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(words, sizeof words, format, arguments);
+    va_end(arguments);
+    return run_words(words);
+}
+
+/* Each cable is a network of its own: 10.99.C.0. */
+static void set_up_cable(const struct job_rank *rank, uint32_t cable) {
+    job_check(run("ip addr add 10.99.%u.%u/24 dev wire%u", cable, rank->rank + 1, cable));
+    job_check(run("ip link set wire%u up", cable));
+    if (cables.rates[cable]) {
+        job_check(run("tc qdisc add dev wire%u root tbf rate %s burst 64kb latency 20ms", cable, cables.rates[cable]));
+    }
+    if (cables.leads_nowhere[cable]) {
+        job_check(run("ip neigh replace 10.99.%u.%u lladdr 02:00:00:00:00:63 dev wire%u nud permanent", cable,
+                      2 - rank->rank, cable));
+    }
+}
+
+/* In each rank, before it looks at its interfaces. */
+static void move_apart(struct job_rank *rank) {
+    job_check(unshare(CLONE_NEWNET) == 0);
+    job_mark(rank->job, APART);
+    job_await(rank->job, WIRED, 1);
+    job_check(run("ip link set lo up"));
+    for (uint32_t cable = 0; cable < cables.count; cable++) {
+        set_up_cable(rank, cable);
+    }
+    job_mark(rank->job, WIRED);
+    job_await(rank->job, WIRED, 3);
+}
+
+/* What has gone out on the cable from here. */
+static uint64_t bytes_sent(uint32_t cable) {
+    char name[32], line[512];
+    unsigned long long received, sent = 0;
+    (void)snprintf(name, sizeof name, "wire%u:", cable);
+    FILE *file = fopen("/proc/self/net/dev", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        char *at = strstr(line, name);
+        if (at && sscanf(at + strlen(name), "%llu %*u %*u %*u %*u %*u %*u %*u %llu", &received, &sent) == 2) {
+            break;
+        }
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    return sent;
+}
+
+static void run_on_cables(job_body *body, void *argument) {
+    struct job *job = job_start(2, body, argument, &(struct job_options){.prepare = move_apart, .lost_after_ms = 700});
+    job_await(job_shared(job), APART, 2);
+    for (uint32_t cable = 0; cable < cables.count; cable++) {
+        assert_true(run("ip link add wire%u netns %d type veth peer name wire%u netns %d", cable, (int)job_pid(job, 0),
+                        cable, (int)job_pid(job, 1)));
+    }
+    job_mark(job_shared(job), WIRED);
+    assert_int_equal(job_wait(job, 0), 0);
+    assert_int_equal(job_wait(job, 1), 0);
+    job_free(job);
+}
+
+/* ---- messages ---- */
+
+/* Rank 0 sends, rank 1 receives and compares. */
+static void pass_message(struct job_rank *rank, uint64_t tag, size_t bytes) {
+    uint8_t *buffer = malloc(bytes);
+    job_check(buffer != NULL);
+    for (size_t i = 0; i < bytes && rank->rank == 0; i++) {
+        buffer[i] = (uint8_t)(i * 7 + (i >> 13) + tag);
+    }
+    if (rank->rank == 0) {
+        job_check(job_send(rank, job_envelope(1, tag), buffer, bytes) == 0);
+    } else {
+        job_check(job_receive(rank, job_envelope(0, tag), buffer, bytes) == 0);
+        for (size_t i = 0; i < bytes; i++) {
+            job_check(buffer[i] == (uint8_t)(i * 7 + (i >> 13) + tag));
+        }
+    }
+    free(buffer);
+}
+
+static uint32_t open_streams(struct job_rank *rank) {
+    p2p_lock(rank->p2p);
+    uint32_t count = rank->p2p->links[1 - rank->rank] ? rank->p2p->links[1 - rank->rank]->streams_open : 0;
+    p2p_unlock(rank->p2p);
+    return count;
+}
+
+/* Further connections are made beside the first messages. */
+static void await_streams(struct job_rank *rank, uint32_t count) {
+    pass_message(rank, count, 100);
+    while (open_streams(rank) < count) {
+        (void)p2p_progress(rank->p2p);
+        (void)poll(NULL, 0, 1);
+    }
+    job_mark(rank->job, TALKED + count);
+    job_await(rank->job, TALKED + count, 2);
+}
+
+/* argument: uint32_t[2], the least and the most that the second cable is to carry, in percent. */
+static int spread(struct job_rank *rank, void *argument) {
+    const uint32_t *bounds = argument;
+    await_streams(rank, cables.count == 3 ? 6 : 4);
+    uint64_t before[2] = {bytes_sent(0), bytes_sent(1)}, after[2];
+    for (uint64_t tag = 2; tag < 6; tag++) {
+        pass_message(rank, tag, ((size_t)4 << 20) + tag);
+    }
+    after[0] = bytes_sent(0) - before[0], after[1] = bytes_sent(1) - before[1];
+    if (rank->rank == 0 && cables.count == 2) {
+        uint64_t percent = 100 * after[1] / (after[0] + after[1]);
+        job_check(percent >= bounds[0] && percent <= bounds[1]);
+    }
+    for (uint32_t cable = 0; cable < cables.count && rank->rank == 0; cable++) {
+        job_check(bytes_sent(cable) > 100000);
+    }
+    job_mark(rank->job, ENDED);
+    job_await(rank->job, ENDED, 2);
+    return 0;
+}
+
+static void all_interfaces_carry_a_message(void **state) {
+    (void)state;
+    static const uint32_t bounds[2] = {25, 75};
+    cables.count = 2;
+    cables.rates[0] = cables.rates[1] = "400mbit";
+    run_on_cables(spread, (void *)(uintptr_t)bounds);
+    cables.count = 3;
+    cables.rates[2] = "400mbit";
+    run_on_cables(spread, (void *)(uintptr_t)bounds);
+}
+
+/* A tenth as fast: it carries a tenth or so; more where the machine is too busy to fill the other one. */
+static void a_slower_interface_carries_less(void **state) {
+    (void)state;
+    static const uint32_t bounds[2] = {1, 45};
+    memset(&cables, 0, sizeof cables);
+    cables.count = 2;
+    cables.rates[0] = "400mbit";
+    cables.rates[1] = "40mbit";
+    run_on_cables(spread, (void *)(uintptr_t)bounds);
+}
+
+/* The first connection works; those that would go where nobody answers are made beside it, in the end. */
+static int talk(struct job_rank *rank, void *argument) {
+    (void)argument;
+    await_streams(rank, 2);
+    pass_message(rank, 2, (size_t)2 << 20);
+    await_streams(rank, 4); /* P2P_DIAL_MS later */
+    pass_message(rank, 3, (size_t)2 << 20);
+    job_mark(rank->job, ENDED);
+    job_await(rank->job, ENDED, 2);
+    return 0;
+}
+
+static void an_interface_may_lead_nowhere(void **state) {
+    (void)state;
+    memset(&cables, 0, sizeof cables);
+    cables.count = 2;
+    cables.leads_nowhere[1] = true;
+    run_on_cables(talk, NULL);
+}
+
+/* The second cable is pulled in the middle of a message: after a while the link ends, with a sentence that says which
+ * connection was lost, and why. */
+static int lose_one(struct job_rank *rank, void *argument) {
+    (void)argument;
+    const size_t bytes = (size_t)64 << 20;
+    uint8_t *buffer = calloc(1, bytes);
+    struct p2p_request request;
+    job_check(buffer != NULL);
+    await_streams(rank, 4);
+    if (rank->rank == 0) {
+        job_post_send(rank, &request, job_envelope(1, 2), buffer, bytes);
+    } else {
+        job_post_receive(rank, &request, job_envelope(0, 2), buffer, bytes);
+    }
+    while (job_moved(rank, &request) < bytes / 8) {
+        (void)p2p_progress(rank->p2p);
+    }
+    job_mark(rank->job, CUT);
+    job_await(rank->job, CUT, 2);
+    job_check(run("ip neigh replace 10.99.1.%u lladdr 02:00:00:00:00:63 dev wire1 nud permanent", 2 - rank->rank));
+    job_check(job_wait_for(rank, &request) == MUSTER_EPEER);
+    job_check(strstr(muster_detail(), rank->rank == 0 ? "rank 1" : "rank 0") != NULL);
+    /* Who has sent on it says so; the other side is told, or sees the connections end. */
+    job_check(rank->rank != 0 || strstr(muster_detail(), "10.99.1.2: Connection timed out") != NULL);
+    free(buffer);
+    return 0;
+}
+
+static void an_interface_that_breaks_fails_the_job(void **state) {
+    (void)state;
+    memset(&cables, 0, sizeof cables);
+    cables.count = 2;
+    cables.rates[0] = cables.rates[1] = "200mbit";
+    run_on_cables(lose_one, NULL);
+}
+
+/* Tried in a process of its own, which takes everything with it when it ends. */
+static bool may_make_cables(void) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool good = unshare(CLONE_NEWNET) == 0 && run("ip link add wire0 type veth peer name wire1") &&
+                    run("tc qdisc add dev wire0 root tbf rate 100mbit burst 64kb latency 20ms");
+        _exit(good ? 0 : 1);
+    }
+    int status;
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+int main(void) {
+    if (!may_make_cables()) {
+        (void)fprintf(stderr, "SKIPPED: no right to make network namespaces with virtual cables, or no `ip` or `tc`\n");
+        return SKIP_CODE;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_interfaces_carry_a_message),
+        cmocka_unit_test(a_slower_interface_carries_less),
+        cmocka_unit_test(an_interface_may_lead_nowhere),
+        cmocka_unit_test(an_interface_that_breaks_fails_the_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
