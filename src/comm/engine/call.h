@@ -51,6 +51,7 @@ struct comm_call {
     /* By comm_call_prepare(), once; carried from there on. Parts of a call have the fingerprint of the whole. */
     size_t type_bytes;
     uint64_t fingerprint;
+    void *stream; /* of engines that know streams: behind whose work the call begins; NULL: the default one */
 };
 
 static inline bool comm_has_root(enum comm_operation operation) {

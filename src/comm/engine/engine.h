@@ -52,7 +52,8 @@ struct engine_table {
     bool (*is_foreign)(const struct engine *engine, const void *buffer);
     /* Could this call be started? MUSTER_EINVAL; nothing has happened then. */
     int (*check)(const struct engine *engine, const struct comm_call *call);
-    /* Behind whose work so far each call begins; NULL: the default stream. */
+    /* Behind whose work so far each message begins (a call has its own: call.h); NULL: the default stream. Any thread.
+     */
     void (*set_stream)(struct engine *engine, void *stream);
     /* Such memory, zeroed. Any thread. MUSTER_ENOMEM, MUSTER_ESYSTEM. */
     int (*allocate_foreign)(struct engine *engine, size_t bytes, void **out);

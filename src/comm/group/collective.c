@@ -27,6 +27,7 @@ static int run(struct muster_group *group, struct comm_call *call, struct muster
         return group_refuse_thread(group, comm_call_name(call));
     }
     call->fingerprint = comm_call_fingerprint(call, group->size);
+    call->stream = group->stream;
     int code = engine_check(group->engine, call);
     return group_leave(group, here, code ? code : run_alone(group, call, work));
 }

@@ -139,6 +139,7 @@ int muster_group_set_stream(struct muster_group *group, void *stream) {
                            group->engine->table->name);
     }
     if (code == 0) {
+        group->stream = stream;
         group->engine->table->set_stream(group->engine, stream);
     }
     return code;

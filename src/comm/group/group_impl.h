@@ -82,6 +82,7 @@ struct muster_group {
 
     enum engine_kind engine_wish; /* of its options, else of what it was made from */
     const char *engine_reason;    /* static */
+    void *stream;                 /* of calls from now on; see struct comm_call */
     uint32_t id, rank, size;
     uint32_t *root_ranks; /* per rank */
     uint32_t *hosts;      /* per rank: index of its host in the group */

@@ -228,7 +228,7 @@ static bool is_foreign(const struct engine *engine, const void *buffer) {
 }
 
 static void set_stream(struct engine *engine, void *stream) {
-    nccl_of(engine)->users_stream = stream;
+    atomic_store_explicit(&nccl_of(engine)->users_stream, stream, memory_order_relaxed);
 }
 
 static int allocate(struct engine *engine, size_t bytes, void **out) {

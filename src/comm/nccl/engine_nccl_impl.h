@@ -3,6 +3,7 @@
 #define COMM_ENGINE_NCCL_IMPL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "comm/device/device.h"
 #include "comm/engine/message.h"
@@ -34,9 +35,10 @@ struct nccl_engine {
     const struct failure *failure;
     const struct nccl_library *nccl;
     struct device device;
-    struct CUstream_st *stream, *users_stream;
-    struct CUevent_st *before, *after; /* the caller's work so far; the call */
-    struct ncclComm *comm;             /* NULL: not made yet, or given up */
+    struct CUstream_st *stream;
+    _Atomic(struct CUstream_st *) users_stream; /* of messages; a call has its own */
+    struct CUevent_st *before, *after;          /* the caller's work so far; the call */
+    struct ncclComm *comm;                      /* NULL: not made yet, or given up */
     uint32_t rank, size;
     const char *name;
     struct nccl_step *steps;        /* scratch */

@@ -165,21 +165,31 @@ static void a_call_is_in_one_memory(void **state) {
 
 /* ---- streams ---- */
 
-/* The caller's stream fills the buffer late; the call waits for that. */
+/* The caller's stream fills the buffer late; the call waits for that, also if another stream is set before the progress
+ * thread comes to it. argument: by a handle? */
 static int stream_body(struct rank *rank, void *argument) {
+    const bool *by_handle = argument;
     struct device_rank d;
-    (void)argument;
     (void)setenv("MUSTER_DOUBLE_JITTER_US", "3000", 1);
     device_rank_start(rank, &d);
     int64_t *values = device_rank_allocate(&d, SMALL * sizeof *values, 0), host[SMALL];
-    rank_check_code(rank, muster_group_set_stream(d.group, d.stream), 0);
-    for (int64_t turn = 1; turn <= 20; turn++) {
+    for (int64_t turn = 1; turn <= 5; turn++) {
+        struct muster_work *work = NULL;
         for (size_t i = 0; i < SMALL; i++) {
             host[i] = turn * (int64_t)(rank->rank + i);
         }
+        rank_check_code(rank, muster_group_set_stream(d.group, d.stream), 0);
+        for (int i = 0; i < 10; i++) { /* which takes the stream longer than all that the call does */
+            rank_check(rank, cuda_library()->set_bytes(device_address(values), 0, 1, d.stream) == CUDA_OK);
+        }
         rank_check(rank,
                    cuda_library()->copy_to_device(device_address(values), host, sizeof host, d.stream) == CUDA_OK);
-        rank_check_code(rank, muster_all_reduce(d.group, values, values, SMALL, MUSTER_INT64, MUSTER_OP_SUM, NULL), 0);
+        rank_check_code(
+            rank,
+            muster_all_reduce(d.group, values, values, SMALL, MUSTER_INT64, MUSTER_OP_SUM, *by_handle ? &work : NULL),
+            0);
+        rank_check_code(rank, muster_group_set_stream(d.group, NULL), 0);
+        rank_check_code(rank, muster_work_wait(&work), 0);
         device_rank_get(&d, host, values, sizeof host);
         for (size_t i = 0; i < SMALL; i++) {
             rank_check(rank, host[i] == turn * (int64_t)(rank->size * i + rank->size * (rank->size - 1) / 2));
@@ -192,7 +202,10 @@ static int stream_body(struct rank *rank, void *argument) {
 
 static void a_call_waits_for_the_callers_stream(void **state) {
     (void)state;
-    ranks_run(3, stream_body, NULL);
+    bool by_handle = false;
+    ranks_run(3, stream_body, &by_handle);
+    by_handle = true;
+    ranks_run(3, stream_body, &by_handle);
 }
 
 /* ---- memory ---- */

@@ -53,7 +53,8 @@ static int await_copy(struct nccl_engine *n, int64_t deadline_ns) {
 static int copy(struct nccl_engine *n, const struct nccl_copy *c, bool to_host, size_t bytes, int64_t deadline_ns) {
     const struct cuda_library *cuda = n->device.cuda;
     unsigned long long device = device_address(c->device);
-    unsigned result = cuda->event_record(n->message_event, n->users_stream);
+    struct CUstream_st *users = atomic_load_explicit(&n->users_stream, memory_order_relaxed);
+    unsigned result = cuda->event_record(n->message_event, users);
     result = result ? result : cuda->stream_wait_event(n->message_stream, n->message_event, 0);
     if (result == CUDA_OK && bytes > 0) {
         result = to_host ? cuda->copy_to_host(c->pinned, device, bytes, n->message_stream)
