@@ -261,7 +261,7 @@ _muster()
         ;;
     --mpi)
         if [[ $equals ]]; then
-            mapfile -t COMPREPLY < <(compgen -W 'auto pmi1 none' -- "$current")
+            mapfile -t COMPREPLY < <(compgen -W 'auto pmi1 pmix none' -- "$current")
             return
         fi
         ;;

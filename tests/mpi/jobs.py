@@ -1,15 +1,18 @@
 """Jobs of MPI programs under `muster run --mpi`: starting them, on one node and on several that are one machine, and judging what they
 print (worker.py)."""
+import contextlib
 import glob
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 
 BINARY = os.environ["MUSTER_BINARY"]
-WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "worker.py")
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+WORKER, PMIX_WORKER = os.path.join(FOLDER, "worker.py"), os.path.join(FOLDER, "pmix_worker.py")
 LIBRARIES = "/usr/lib/*-linux-gnu/"
 LIMIT_S = 100
 
@@ -30,16 +33,28 @@ def of_folder(variable, name):
     return path
 
 
+@contextlib.contextmanager
+def library_as(name, path=None):
+    """A folder in which a library is found under another name; without `path`, a file that is none."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        if path is None:
+            with open(os.path.join(folder, name), "w", encoding="ascii") as file:
+                file.write("no library\n")
+        else:
+            shutil.copy(path, os.path.join(folder, name))
+        yield folder
+
+
 class Job:
     """One node, or several: `nodes` has the workers of each. Temporary files go to a folder of the job's own, which must be empty in the
     end."""
 
-    def __init__(self, library, what="none", nodes=(4,), options=(), mode="--mpi", code=0, variables=None):
+    def __init__(self, library, what="none", nodes=(4,), options=(), mode="--mpi", code=0, variables=None, folder=None, worker=WORKER):
         self.command = [*options, "--max-restarts=1" if what.startswith("killed") else "--max-restarts=0", *([mode] if mode else []),
-                        WORKER, library, what]
+                        worker, library, what]
         self.what, self.nodes, self.library = what, nodes, library
         self.codes, self.output = [], ""
-        folders = os.pathsep.join(filter(None, [os.path.dirname(library), os.environ.get("LD_LIBRARY_PATH")]))
+        folders = os.pathsep.join(filter(None, [folder, os.path.dirname(library), os.environ.get("LD_LIBRARY_PATH")]))
         with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
             self.environment = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=temporary, LD_LIBRARY_PATH=folders, **(variables or {}))
             if os.path.exists(os.path.join(os.path.dirname(library), "libopen-pal.so.80")):

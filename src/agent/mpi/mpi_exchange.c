@@ -4,11 +4,13 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "net/endpoint.h"
@@ -32,6 +34,27 @@ struct mpi_exchange {
     uint32_t node, node_count;
     struct kv_client *client; /* for what does not wait */
     struct exchange *first;
+    uint64_t asked; /* questions of this node */
+    mpi_exchange_asked_cb *on_asked;
+    void *asked_ctx;
+    struct exchange *listener;
+    uint64_t heard; /* questions of others */
+};
+
+struct question { /* of this node */
+    struct mpi_exchange *x;
+    mpi_exchange_cb *done;
+    void *ctx;
+    uint32_t node;
+    uint64_t serial;
+    size_t length;
+    char text[];
+};
+
+struct mpi_question {
+    struct mpi_exchange *x;
+    uint32_t from;
+    uint64_t serial;
 };
 
 static void key_of(const struct mpi_exchange *x, const char *name, uint32_t node, char out[KEY_MAX]) {
@@ -157,4 +180,135 @@ void mpi_exchange_forget(struct mpi_exchange *x, const char *name) {
     char own[KEY_MAX];
     key_of(x, name, x->node, own);
     (void)kv_client_delete(x->client, own, on_deleted, x);
+}
+
+/* ---- questions: each has a number, which the store counts, and is set under it; its answer goes back likewise ---- */
+
+static void numbered_key(const struct mpi_exchange *x, const char *word, uint64_t number, uint32_t node,
+                         char out[KEY_MAX]) {
+    char name[MPI_EXCHANGE_NAME_MAX];
+    (void)str_format(name, sizeof name, "%s%" PRIu64, word, number);
+    key_of(x, name, node, out);
+}
+
+static void question_end(struct question *q, int status, const struct kv_slice *values, size_t count) {
+    q->done(q->ctx, status, values, count);
+    free(q);
+}
+
+static void on_answer(void *ctx, const struct kv_reply *reply) {
+    struct exchange *e = ctx;
+    struct question *q = e->ctx;
+    char key[KEY_MAX];
+    e->is_idle = reply->status == 0;
+    numbered_key(q->x, "answer", q->serial, q->x->node, key);
+    (void)kv_client_delete(q->x->client, key, on_deleted, q->x);
+    question_end(q, reply->status, reply->values, reply->value_count);
+}
+
+static int question_send(struct question *q, uint64_t number) {
+    struct mpi_exchange *x = q->x;
+    char key[KEY_MAX], head[64];
+    struct buf value;
+    struct exchange *e = exchange_take(x);
+    if (!e) {
+        return MUSTER_ENOMEM;
+    }
+    buf_init(&value, sizeof head + q->length);
+    (void)str_format(head, sizeof head, "%u %" PRIu64 " ", x->node, q->serial);
+    numbered_key(x, "ask", number, q->node, key);
+    int code = buf_append(&value, head, strlen(head));
+    code = code ? code : buf_append(&value, q->text, q->length);
+    code = code ? code : kv_client_set(x->client, key, kv_slice_of(buf_bytes(&value), value.len), NULL, NULL);
+    buf_done(&value);
+    e->ctx = q;
+    e->is_idle = code != 0;
+    numbered_key(x, "answer", q->serial, x->node, key);
+    return code ? code : kv_client_get(e->client, key, true, 0, on_answer, e);
+}
+
+static void on_numbered(void *ctx, const struct kv_reply *reply) {
+    struct question *q = ctx;
+    int code = reply->status ? reply->status : question_send(q, (uint64_t)reply->number);
+    if (code) {
+        question_end(q, code, NULL, 0);
+    }
+}
+
+int mpi_exchange_ask(struct mpi_exchange *x, uint32_t node, struct kv_slice text, mpi_exchange_cb *done, void *ctx) {
+    char key[KEY_MAX];
+    struct question *q = malloc(sizeof *q + text.len);
+    if (!q) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a question to another node");
+    }
+    *q = (struct question){.x = x, .done = done, .ctx = ctx, .node = node, .serial = x->asked++, .length = text.len};
+    memcpy(q->text, text.data, text.len);
+    key_of(x, "asks", node, key);
+    int code = kv_client_add(x->client, key, 1, on_numbered, q);
+    if (code) {
+        free(q);
+    }
+    return code;
+}
+
+static void listen_on(struct mpi_exchange *x);
+
+/* "NODE SERIAL TEXT" */
+static void question_read(struct mpi_exchange *x, struct kv_slice value) {
+    char head[64];
+    unsigned from = 0;
+    uint64_t serial = 0;
+    int used = 0;
+    struct mpi_question *q = malloc(sizeof *q);
+    (void)str_format(head, sizeof head, "%.*s", (int)(value.len < sizeof head ? value.len : sizeof head - 1),
+                     (const char *)value.data);
+    bool is_right = q && sscanf(head, "%u %" SCNu64 " %n", &from, &serial, &used) == 2 && used > 0 &&
+                    from < x->node_count && (size_t)used <= value.len;
+    if (!is_right) { /* its asker waits; no server of ours asks like that */
+        free(q);
+        return;
+    }
+    *q = (struct mpi_question){.x = x, .from = from, .serial = serial};
+    x->on_asked(x->asked_ctx, q, kv_slice_of(value.data + used, value.len - (size_t)used));
+}
+
+static void on_question(void *ctx, const struct kv_reply *reply) {
+    struct mpi_exchange *x = ctx;
+    char key[KEY_MAX];
+    if (reply->status) {
+        return; /* the store is gone, and the rendezvous knows */
+    }
+    numbered_key(x, "ask", x->heard, x->node, key);
+    (void)kv_client_delete(x->client, key, on_deleted, x);
+    question_read(x, reply->values[0]);
+    listen_on(x);
+}
+
+static void listen_on(struct mpi_exchange *x) {
+    char key[KEY_MAX];
+    numbered_key(x, "ask", ++x->heard, x->node, key);
+    (void)kv_client_get(x->listener->client, key, true, 0, on_question, x);
+}
+
+int mpi_exchange_serve(struct mpi_exchange *x, mpi_exchange_asked_cb *asked, void *ctx) {
+    x->on_asked = asked;
+    x->asked_ctx = ctx;
+    x->listener = exchange_take(x);
+    if (!x->listener) {
+        return MUSTER_ENOMEM;
+    }
+    x->listener->is_idle = false;
+    listen_on(x);
+    return 0;
+}
+
+void *mpi_question_owner(const struct mpi_question *question) {
+    return question->x->asked_ctx;
+}
+
+void mpi_question_answer(struct mpi_question *question, struct kv_slice value) {
+    char key[KEY_MAX];
+    numbered_key(question->x, "answer", question->serial, question->from, key);
+    (void)kv_client_set(question->x->client, key, value, NULL, NULL);
+    free(question);
 }

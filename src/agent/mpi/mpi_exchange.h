@@ -35,6 +35,19 @@ typedef void mpi_exchange_cb(void *ctx, int status, const struct kv_slice *value
 int mpi_exchange_start(struct mpi_exchange *x, const char *name, const uint32_t *nodes, size_t count,
                        struct kv_slice value, mpi_exchange_cb *done, void *ctx);
 
+/* A question to the server of another node (of this one, too), and its answer, for which `done` is called as above,
+ * with one value. Copies. Errors as those of mpi_exchange_start(). */
+int mpi_exchange_ask(struct mpi_exchange *x, uint32_t node, struct kv_slice text, mpi_exchange_cb *done, void *ctx);
+
+/* A question that another node has asked; it is to be answered once. */
+struct mpi_question;
+typedef void mpi_exchange_asked_cb(void *ctx, struct mpi_question *question, struct kv_slice text);
+
+/* Hears questions from now on. One listener. Errors as above. */
+int mpi_exchange_serve(struct mpi_exchange *x, mpi_exchange_asked_cb *asked, void *ctx);
+void *mpi_question_owner(const struct mpi_question *question); /* `ctx`, from any thread */
+void mpi_question_answer(struct mpi_question *question, struct kv_slice value);
+
 /* Nobody asks any more for what this node has set under that name. */
 void mpi_exchange_forget(struct mpi_exchange *x, const char *name);
 

@@ -78,6 +78,7 @@ static int part_names(struct mpi_node *nodes, size_t count) {
         }
     }
     for (size_t i = 0; i < count; i++) {
+        nodes[i].shares_host = shared[i];
         if (shared[i]) {
             char name[MPI_LAYOUT_HOST_MAX];
             (void)str_format(name, sizeof name, "%.200s.%zu", nodes[i].host, i);

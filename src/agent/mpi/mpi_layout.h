@@ -19,6 +19,7 @@
 struct mpi_node {
     uint32_t base, count; /* its ranks: base to base + count - 1 */
     uint32_t token;       /* a random number; that of the first node names this world */
+    bool shares_host;     /* other nodes have the same host: two agents run there */
     char host[MPI_LAYOUT_HOST_MAX];
 };
 

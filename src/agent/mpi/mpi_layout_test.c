@@ -65,10 +65,10 @@ static void what_is_no_node_is_refused(void **state) {
 
 static void ranks_must_be_without_a_gap(void **state) {
     (void)state;
-    struct mpi_node right[] = {{0, 3, 0, "a"}, {3, 1, 0, "b"}};
-    struct mpi_node gap[] = {{0, 3, 0, "a"}, {4, 1, 0, "b"}};
-    struct mpi_node empty[] = {{0, 4, 0, "a"}, {4, 0, 0, "b"}};
-    struct mpi_node swapped[] = {{3, 1, 0, "a"}, {0, 3, 0, "b"}};
+    struct mpi_node right[] = {{0, 3, 0, false, "a"}, {3, 1, 0, false, "b"}};
+    struct mpi_node gap[] = {{0, 3, 0, false, "a"}, {4, 1, 0, false, "b"}};
+    struct mpi_node empty[] = {{0, 4, 0, false, "a"}, {4, 0, 0, false, "b"}};
+    struct mpi_node swapped[] = {{3, 1, 0, false, "a"}, {0, 3, 0, false, "b"}};
     assert_int_equal(mpi_layout_settle(right, 2, 4), 0);
     assert_int_equal(mpi_layout_settle(right, 2, 5), MUSTER_EPROTOCOL);
     assert_int_equal(mpi_layout_settle(gap, 2, 5), MUSTER_EPROTOCOL);
@@ -78,15 +78,19 @@ static void ranks_must_be_without_a_gap(void **state) {
 
 static void agents_of_one_host_are_nodes_of_their_own(void **state) {
     (void)state;
-    struct mpi_node nodes[] = {{0, 1, 0, "a"}, {1, 1, 0, "b"}, {2, 1, 0, "a"}, {3, 1, 0, "c"}};
+    struct mpi_node nodes[] = {
+        {0, 1, 0, false, "a"}, {1, 1, 0, false, "b"}, {2, 1, 0, false, "a"}, {3, 1, 0, false, "c"}};
     assert_int_equal(mpi_layout_settle(nodes, 4, 4), 0);
     expect_text(mpi_layout_hosts, nodes, 4, "a.0,b,a.2,c");
+    assert_true(nodes[0].shares_host && nodes[2].shares_host);
+    assert_false(nodes[1].shares_host || nodes[3].shares_host);
 }
 
 static void equal_nodes_are_one_block(void **state) {
     (void)state;
-    const struct mpi_node even[] = {{0, 2, 0, "a"}, {2, 2, 0, "b"}, {4, 2, 0, "c"}};
-    const struct mpi_node uneven[] = {{0, 3, 0, "a"}, {3, 1, 0, "b"}, {4, 1, 0, "c"}, {5, 3, 0, "d"}};
+    const struct mpi_node even[] = {{0, 2, 0, false, "a"}, {2, 2, 0, false, "b"}, {4, 2, 0, false, "c"}};
+    const struct mpi_node uneven[] = {
+        {0, 3, 0, false, "a"}, {3, 1, 0, false, "b"}, {4, 1, 0, false, "c"}, {5, 3, 0, false, "d"}};
     expect_text(mpi_layout_mapping, even, 1, "(vector,(0,1,2))");
     expect_text(mpi_layout_mapping, even, 3, "(vector,(0,3,2))");
     expect_text(mpi_layout_mapping, uneven, 4, "(vector,(0,1,3),(1,2,1),(3,1,3))");
@@ -95,7 +99,8 @@ static void equal_nodes_are_one_block(void **state) {
 
 static void each_rank_has_its_node(void **state) {
     (void)state;
-    const struct mpi_node nodes[] = {{0, 3, 0, "a"}, {3, 1, 0, "b"}, {4, 1, 0, "c"}, {5, 3, 0, "d"}};
+    const struct mpi_node nodes[] = {
+        {0, 3, 0, false, "a"}, {3, 1, 0, false, "b"}, {4, 1, 0, false, "c"}, {5, 3, 0, false, "d"}};
     static const size_t expected[] = {0, 0, 0, 1, 2, 3, 3, 3};
     for (uint32_t rank = 0; rank < sizeof expected / sizeof *expected; rank++) {
         assert_int_equal(mpi_layout_node_of(nodes, 4, rank), expected[rank]);
@@ -104,7 +109,7 @@ static void each_rank_has_its_node(void **state) {
 
 static void a_text_has_its_limit(void **state) {
     (void)state;
-    const struct mpi_node nodes[] = {{0, 1, 0, "a"}, {1, 2, 0, "b"}, {3, 1, 0, "c"}};
+    const struct mpi_node nodes[] = {{0, 1, 0, false, "a"}, {1, 2, 0, false, "b"}, {3, 1, 0, false, "c"}};
     struct buf out;
     buf_init(&out, 20);
     assert_int_equal(mpi_layout_mapping(nodes, 3, &out), MUSTER_ELIMIT);

@@ -53,8 +53,8 @@ void mpi_server_log(struct mpi_server *s, enum log_level level, const char *form
     mpi_server_say(s, MPI_FRAME_LOG, 0, (int)level, text);
 }
 
-void mpi_server_fail(struct mpi_server *s, const char *why) {
+void mpi_server_fail(struct mpi_server *s, const char *why, bool is_final) {
     char text[MPI_WIRE_TEXT_MAX];
     (void)snprintf(text, sizeof text, "%s", why);
-    mpi_server_say(s, MPI_FRAME_FAILED, 0, 0, text);
+    mpi_server_say(s, MPI_FRAME_FAILED, 0, is_final, text);
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/guardian/guardian.h"
+#include "agent/mpi/mpi_folder.h"
 #include "agent/mpi/mpi_server_impl.h"
 #include "base/descriptors.h"
 #include "base/status.h"
@@ -25,19 +26,19 @@ static void serve(struct mpi_server *s) {
     int code = mpi_layout_settle(s->nodes, s->setup.group_world_size, s->setup.world_size);
     code = code ? code : mpi_workers_begin(s);
     if (code) {
-        mpi_server_fail(s, muster_detail());
+        mpi_server_fail(s, muster_detail(), true);
     }
 }
 
 static void on_nodes(void *ctx, int status, const struct kv_slice *values, size_t count) {
     struct mpi_server *s = ctx;
     if (status) {
-        mpi_server_fail(s, muster_detail());
+        mpi_server_fail(s, muster_detail(), false);
         return;
     }
     for (size_t i = 0; i < count; i++) {
         if (!mpi_node_read(values[i].data, values[i].len, &s->nodes[i])) {
-            mpi_server_fail(s, "what another node says of its ranks cannot be read");
+            mpi_server_fail(s, "what another node says of its ranks cannot be read", false);
             return;
         }
     }
@@ -123,9 +124,13 @@ static _Noreturn void run(void) {
         _exit(EXIT_FAILURE);
     }
     if (nodes_meet(s)) {
-        mpi_server_fail(s, muster_detail());
+        mpi_server_fail(s, muster_detail(), false);
     }
     (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    if (s->pmix) {
+        pmix_host_end(s->pmix);
+    }
+    mpi_folder_remove(s->setup.folder);
     _exit(EXIT_SUCCESS);
 }
 

@@ -16,6 +16,7 @@
 #include "agent/mpi/mpi_layout.h"
 #include "agent/mpi/mpi_wire.h"
 #include "agent/mpi/pmi_server.h"
+#include "agent/mpi/pmix_host.h"
 #include "base/log.h"
 
 struct mpi_server;
@@ -36,6 +37,7 @@ struct mpi_server {
     struct mpi_node *nodes;        /* setup.group_world_size of them */
     struct mpi_exchange *exchange; /* NULL: there is no other node */
     struct pmi_server *pmi;
+    struct pmix_host *pmix;     /* NULL: PMIx is not served */
     struct mpi_worker *workers; /* setup.local_count of them */
     bool barrier_due;           /* all workers of this node wait, and the other nodes have not been told */
     uint64_t barrier_count;
@@ -49,8 +51,8 @@ void mpi_server_listen(struct mpi_server *s);
 void mpi_server_say(struct mpi_server *s, enum mpi_frame kind, uint32_t local_rank, int number, const char *text);
 void mpi_server_log(struct mpi_server *s, enum log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Tells why there is nothing to be served any more. The agent ends this process. */
-void mpi_server_fail(struct mpi_server *s, const char *why);
+/* Tells why there is nothing to be served any more. The agent ends this process. is_final: a restart does not help. */
+void mpi_server_fail(struct mpi_server *s, const char *why, bool is_final);
 
 /* mpi_workers.c */
 /* All nodes are known: makes the workers' sockets and tells the agent. 0 or a code. */

@@ -12,7 +12,11 @@
 #include "base/status.h"
 #include "base/str.h"
 
-enum { VARIABLES_MAX = 8, VARIABLE_BYTES = 64 };
+/* Open MPI 4 asks PMIx only where it knows the starter. This is how it knows IBM's jsrun, which has started processes
+ * directly and bound them, and tells everything by PMIx (its component schizo/jsm). Later ones ask in any case. */
+#define OPEN_MPI_4 "JSM_JSRUN_PORT"
+
+enum { OWN_VARIABLES_MAX = 10, VARIABLE_BYTES = 64 };
 
 /* ---- barriers ---- */
 
@@ -27,12 +31,12 @@ static void on_exchanged(void *ctx, int status, const struct kv_slice *values, s
     struct mpi_server *s = ctx;
     char before[MPI_EXCHANGE_NAME_MAX];
     if (status) {
-        mpi_server_fail(s, muster_detail());
+        mpi_server_fail(s, muster_detail(), false);
         return;
     }
     for (size_t i = 0; i < count; i++) {
         if (i != s->setup.group_rank && pmi_server_merge(s->pmi, values[i].data, values[i].len)) {
-            mpi_server_fail(s, muster_detail());
+            mpi_server_fail(s, muster_detail(), false);
             return;
         }
     }
@@ -56,7 +60,7 @@ static void barrier_enter(struct mpi_server *s) {
     barrier_name(s->barrier_count, name);
     if (mpi_exchange_start(s->exchange, name, NULL, s->setup.group_world_size,
                            kv_slice_of(buf_bytes(fresh), fresh->len), on_exchanged, s)) {
-        mpi_server_fail(s, muster_detail());
+        mpi_server_fail(s, muster_detail(), false);
     }
     buf_clear(fresh);
 }
@@ -188,23 +192,63 @@ static int pmi_begin(struct mpi_server *s) {
     return code;
 }
 
-/* What a worker is told in its environment; and its end of the socket. */
-static int worker_tell(struct mpi_server *s, uint32_t local_rank, int fd) {
-    char text[VARIABLES_MAX][VARIABLE_BYTES];
-    const char *variables[VARIABLES_MAX];
-    size_t count = 0;
-    (void)str_format(text[count++], VARIABLE_BYTES, "PMI_FD=%d", GUARDIAN_GIVEN_FD);
-    (void)str_format(text[count++], VARIABLE_BYTES, "PMI_RANK=%u", s->setup.base_rank + local_rank);
-    (void)str_format(text[count++], VARIABLE_BYTES, "PMI_SIZE=%u", s->setup.world_size);
-    (void)str_format(text[count++], VARIABLE_BYTES, "MPI_LOCALRANKID=%u", local_rank);
-    (void)str_format(text[count++], VARIABLE_BYTES, "MPI_LOCALNRANKS=%u", s->setup.local_count);
-    for (size_t i = 0; i < count; i++) {
-        variables[i] = text[i];
+/* What a worker is told in its environment. */
+struct variables {
+    size_t count;
+    const char *items[MPI_WIRE_VARIABLES_MAX];
+    char own[OWN_VARIABLES_MAX][VARIABLE_BYTES];
+    char folder[2][MPI_WIRE_PATH_MAX + VARIABLE_BYTES];
+};
+
+static void add_own(struct variables *variables, const char *name, uint32_t value) {
+    char *text = variables->own[variables->count];
+    (void)str_format(text, VARIABLE_BYTES, "%s=%u", name, value);
+    variables->items[variables->count++] = text;
+}
+
+static void add_pmix(const struct mpi_server *s, struct variables *out) {
+    add_own(out, OPEN_MPI_4, 0);
+    /* Its files of shared memory have the names of host and local rank. */
+    if (s->nodes[s->setup.group_rank].shares_host) {
+        (void)str_format(out->folder[0], sizeof out->folder[0], "OMPI_MCA_btl_vader_backing_directory=%s",
+                         s->setup.folder);
+        (void)str_format(out->folder[1], sizeof out->folder[1], "OMPI_MCA_btl_sm_backing_directory=%s",
+                         s->setup.folder);
+        out->items[out->count++] = out->folder[0];
+        out->items[out->count++] = out->folder[1];
     }
+}
+
+static void add_pmi1(const struct mpi_server *s, uint32_t local_rank, struct variables *out) {
+    add_own(out, "PMI_FD", GUARDIAN_GIVEN_FD);
+    add_own(out, "PMI_RANK", s->setup.base_rank + local_rank);
+    add_own(out, "PMI_SIZE", s->setup.world_size);
+    add_own(out, "MPI_LOCALRANKID", local_rank);
+    add_own(out, "MPI_LOCALNRANKS", s->setup.local_count);
+    if (s->pmix) {
+        add_own(out, "MPIR_CVAR_PMI_VERSION", 1); /* MPICH 5 does not choose where it finds PMI-1 and PMIx */
+    }
+}
+
+/* `fd`: its end of the socket. */
+static int worker_tell(struct mpi_server *s, uint32_t local_rank, int fd) {
+    struct variables variables = {0};
+    char **of_pmix = NULL;
     struct buf body;
     buf_init(&body, MPI_WIRE_VARIABLES_BYTES_MAX);
-    int code = mpi_wire_write_worker(local_rank, variables, count, &body);
+    if (s->setup.serves_pmi1) {
+        add_pmi1(s, local_rank, &variables);
+    }
+    if (s->pmix) {
+        add_pmix(s, &variables);
+    }
+    int code = s->pmix ? pmix_host_variables(s->pmix, local_rank, &of_pmix) : 0;
+    for (size_t i = 0; of_pmix && of_pmix[i] && variables.count < MPI_WIRE_VARIABLES_MAX; i++) {
+        variables.items[variables.count++] = of_pmix[i];
+    }
+    code = code ? code : mpi_wire_write_worker(local_rank, variables.items, variables.count, &body);
     code = code ? code : guardian_channel_send(&s->channel, MPI_FRAME_WORKER, buf_bytes(&body), body.len, &fd, 1);
+    pmix_host_free_variables(of_pmix);
     buf_done(&body);
     return code;
 }
@@ -231,9 +275,35 @@ static int worker_begin(struct mpi_server *s, uint32_t local_rank) {
     return 0;
 }
 
+/* With --mpi=auto a job without Open MPI does without it. */
+static int pmix_begin(struct mpi_server *s) {
+    char space[64];
+    const struct pmix_host_options options = {.nodes = s->nodes,
+                                              .node_count = s->setup.group_world_size,
+                                              .node = s->setup.group_rank,
+                                              .world_size = s->setup.world_size,
+                                              .space = space,
+                                              .folder = s->setup.folder,
+                                              .exchange = s->exchange,
+                                              .on_abort = on_abort,
+                                              .ctx = s};
+    (void)str_format(space, sizeof space, "muster-%08x-%llu", s->nodes[0].token, (unsigned long long)s->setup.round);
+    int code = pmix_host_create(&s->loop, &options, &s->pmix);
+    if (code == 0 || s->setup.needs_pmix) {
+        return code;
+    }
+    mpi_server_log(
+        s, LOG_LEVEL_WARNING,
+        "%s. Until then each rank of a program of Open MPI is a world of its own; --mpi=pmi1 says that there "
+        "is none",
+        muster_detail());
+    return 0;
+}
+
 int mpi_workers_begin(struct mpi_server *s) {
     s->workers = calloc(s->setup.local_count, sizeof *s->workers);
     int code = s->workers ? pmi_begin(s) : status_fail(MUSTER_ENOMEM, "no memory for the workers' sockets");
+    code = code || !s->setup.serves_pmix ? code : pmix_begin(s);
     for (uint32_t i = 0; i < s->setup.local_count && code == 0; i++) {
         code = worker_begin(s, i);
     }

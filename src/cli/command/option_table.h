@@ -158,10 +158,11 @@
       "auto slurm kubernetes mpi none", "NAME",                                                                        \
       "Scheduler whose variables fill in what was not given (nodes, rank, endpoint, id, workers): auto (the one that " \
       "started this agent), slurm, kubernetes, mpi, or none. Not in torchrun.")                                        \
-    X(MPI, OPTION_KIND_CHOICE_OR_BARE, OPTION_SCOPE_OWN, PROGRAM, 0, "--mpi", "PET_MPI", "none", "auto pmi1 none",     \
-      "MODE",                                                                                                          \
+    X(MPI, OPTION_KIND_CHOICE_OR_BARE, OPTION_SCOPE_OWN, PROGRAM, 0, "--mpi", "PET_MPI", "none",                       \
+      "auto pmi1 pmix none", "MODE",                                                                                   \
       "Workers may be MPI programs: MPI's world is the worker group, in every attempt. pmi1: for MPICH and its "       \
-      "family. auto (--mpi alone): the same. none: nobody tells MPI's libraries anything. Not in torchrun.")           \
+      "family. pmix: for Open MPI, by libpmix.so.2. auto (--mpi alone): both, without pmix where that library is "     \
+      "missing. none: nobody tells MPI's libraries anything. Not in torchrun.")                                        \
     X(USE_ENV, OPTION_KIND_FLAG, OPTION_SCOPE_OWN, OTHER, 0, "--use-env", NULL, NULL, NULL, NULL,                      \
       "Accepted and without effect: for commands written for python -m torch.distributed.launch.")                     \
     X(VERSION, OPTION_KIND_VERSION, OPTION_SCOPE_OWN, OTHER, 0, "--version", NULL, NULL, NULL, NULL,                   \

@@ -322,7 +322,8 @@ static int check_mpi(const struct options *options, struct launch_config *out) {
     static const struct {
         const char *word;
         enum launch_mpi mode;
-    } modes[] = {{"auto", LAUNCH_MPI_AUTO}, {"pmi1", LAUNCH_MPI_PMI1}, {"none", LAUNCH_MPI_NONE}};
+    } modes[] = {
+        {"auto", LAUNCH_MPI_AUTO}, {"pmi1", LAUNCH_MPI_PMI1}, {"pmix", LAUNCH_MPI_PMIX}, {"none", LAUNCH_MPI_NONE}};
     const char *text = text_of(options, OPTION_MPI);
     if (text[0] == '\0') {
         text = options->values[OPTION_MPI].source == OPTION_FROM_COMMAND_LINE ? "auto" : "none";
@@ -333,7 +334,7 @@ static int check_mpi(const struct options *options, struct launch_config *out) {
             return 0;
         }
     }
-    return status_fail(MUSTER_EINVAL, "--mpi=%.100s: auto, pmi1 or none is expected", text);
+    return status_fail(MUSTER_EINVAL, "--mpi=%.100s: auto, pmi1, pmix or none is expected", text);
 }
 
 /* When not given: as many as come. */

@@ -519,16 +519,13 @@ static void survivors(void **state) {
 static void mpi(void **state) {
     (void)state;
     struct launch_config config;
-    static const char *const variables[][2] = {{"PET_MPI=auto", ""}, {"PET_MPI=", ""}, {"PET_MPI=auto", "--mpi=pmi1"}};
+    static const char *const variables[][2] = {{"PET_MPI=auto", ""}, {"PET_MPI=", ""}, {"PET_MPI=pmix", "--mpi=pmi1"}};
     static const enum launch_mpi by_variable[] = {LAUNCH_MPI_AUTO, LAUNCH_MPI_NONE, LAUNCH_MPI_PMI1};
     static const struct {
         const char *option;
         enum launch_mpi mode;
-    } options[] = {{"", LAUNCH_MPI_NONE},
-                   {"--mpi", LAUNCH_MPI_AUTO},
-                   {"--mpi=auto", LAUNCH_MPI_AUTO},
-                   {"--mpi=pmi1", LAUNCH_MPI_PMI1},
-                   {"--mpi=none", LAUNCH_MPI_NONE}};
+    } options[] = {{"", LAUNCH_MPI_NONE},           {"--mpi", LAUNCH_MPI_AUTO},      {"--mpi=auto", LAUNCH_MPI_AUTO},
+                   {"--mpi=pmi1", LAUNCH_MPI_PMI1}, {"--mpi=none", LAUNCH_MPI_NONE}, {"--mpi=pmix", LAUNCH_MPI_PMIX}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         assert_accepted(options[i].option, &config);
         assert_int_equal(config.mpi, options[i].mode);
@@ -542,7 +539,7 @@ static void mpi(void **state) {
     }
     static const char *const wrong[] = {"PYTHON_EXEC=/bin/sh", "PET_MPI=pmi2", NULL};
     assert_int_equal(build_with("", wrong, "", &config), MUSTER_EINVAL);
-    assert_non_null(strstr(muster_detail(), "auto, pmi1 or none"));
+    assert_non_null(strstr(muster_detail(), "auto, pmi1, pmix or none"));
     launch_config_done(&config);
 }
 
