@@ -49,11 +49,11 @@ class Job:
     """One node, or several: `nodes` has the workers of each. Temporary files go to a folder of the job's own, which must be empty in the
     end."""
 
-    def __init__(self, library, what="none", nodes=(4,), options=(), mode="--mpi", code=0, variables=None, folder=None, worker=WORKER):
+    def __init__(self, library, what="none", nodes=(4,), options=(), mode="--mpi", code=0, variables=None, folder=None, worker=WORKER, backend="c10d"):
         self.command = [*options, "--max-restarts=1" if what.startswith("killed") else "--max-restarts=0", *([mode] if mode else []),
                         worker, library, what]
         self.what, self.nodes, self.library = what, nodes, library
-        self.codes, self.output = [], ""
+        self.codes, self.output, self.backend = [], "", backend
         folders = os.pathsep.join(filter(None, [folder, os.path.dirname(library), os.environ.get("LD_LIBRARY_PATH")]))
         with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
             self.environment = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=temporary, LD_LIBRARY_PATH=folders, **(variables or {}))
@@ -86,11 +86,13 @@ class Job:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             held.bind(("127.0.0.1", 0))
             port = held.getsockname()[1]
-            self.finish([self.start(*self.node_options(number, workers), f"--rdzv-endpoint=127.0.0.1:{port}")
-                         for number, workers in enumerate(self.nodes)])
+            self.finish([self.start(*self.node_options(number, workers, port)) for number, workers in enumerate(self.nodes)])
 
-    def node_options(self, number, workers):
-        return [f"--nnodes={len(self.nodes)}", "--rdzv-backend=c10d", f"--local-addr=127.0.0.{number + 1}", f"--nproc-per-node={workers}"]
+    def node_options(self, number, workers, port):
+        meet = [f"--rdzv-backend={self.backend}", f"--rdzv-endpoint=127.0.0.1:{port}", f"--local-addr=127.0.0.{number + 1}"]
+        if self.backend == "static":
+            meet = [f"--node-rank={number}", "--master-addr=localhost", f"--master-port={port}"]
+        return [f"--nnodes={len(self.nodes)}", *meet, f"--nproc-per-node={workers}"]
 
     def finish(self, agents):
         try:

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 import jobs
 from jobs import Job
@@ -28,6 +30,8 @@ def details(library):
     Job(library, mode="--mpi=pmi1").expect_world()
     Job(library, mode=None, variables={"PET_MPI": "pmi1"}).expect_world()
     Job(library, nodes=(1, 2, 1)).expect_world()
+    for backend in ("muster", "static"):
+        Job(library, what="killed", nodes=(2, 1), backend=backend).expect_world()
     Job(library, nodes=(2, 2), options=["--rdzv-id=static"], variables={"PMI_RANK": "0", "PMI_SIZE": "1"}).expect_world()
     Job(library, what="killed-before", nodes=(2, 1)).expect_world(attempt=1)
     Job(library, what="killed", nodes=(1, 2)).expect_world(attempt=1)
@@ -56,6 +60,21 @@ def interrupted(library):
     assert agent.returncode == 1 and "closing signal SIGINT" in output and "MPI server" not in output, (agent.returncode, output)
 
 
+def killed_agent(library):
+    """Nothing of it is left: no process, no folder."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
+        agent = subprocess.Popen([jobs.BINARY, "run", "--standalone", "--mpi", "--nproc-per-node=2", jobs.WORKER, library, "sleep"],
+                                 env=dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=temporary), stdout=subprocess.PIPE, text=True)
+        lines = agent.stdout.readline() + agent.stdout.readline()
+        assert lines.count("asleep") == 2, lines
+        agent.kill()
+        agent.stdout.read()  # ends with the last process that has it
+        until_s = time.monotonic() + jobs.LIMIT_S
+        while [name for name in os.listdir(temporary) if name.startswith("muster-mpi")]:
+            assert time.monotonic() < until_s, os.listdir(temporary)
+            time.sleep(0.01)
+
+
 def without_the_store(library):
     Job(library, nodes=(1, 1), code=1, variables={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}).expect(
         "--mpi: ranks of several nodes meet in the agents' store, which TORCH_DISABLE_SHARE_RDZV_TCP_STORE turns off")
@@ -72,6 +91,7 @@ one(DEBIAN)
 details(DEBIAN)
 preloaded(DEBIAN)
 interrupted(DEBIAN)
+killed_agent(DEBIAN)
 without_the_store(DEBIAN)
 if NEWER:
     before = shared_memory()
