@@ -111,6 +111,20 @@ int mpi_exchange_create(uv_loop_t *loop, const struct mpi_exchange_options *opti
     return 0;
 }
 
+void mpi_exchange_close(struct mpi_exchange *x) {
+    if (!x) {
+        return;
+    }
+    kv_client_close(x->client);
+    while (x->first) {
+        struct exchange *e = x->first;
+        x->first = e->next;
+        kv_client_close(e->client);
+        free(e);
+    }
+    free(x);
+}
+
 /* ---- one exchange ---- */
 
 static struct exchange *exchange_take(struct mpi_exchange *x) {

@@ -26,6 +26,9 @@ struct mpi_exchange_options {
 /* MUSTER_ERESOLVE, MUSTER_ENOMEM, MUSTER_ESYSTEM. */
 int mpi_exchange_create(uv_loop_t *loop, const struct mpi_exchange_options *options, struct mpi_exchange **out);
 
+/* No callback comes after it; what was under way is not heard of. NULL is fine. */
+void mpi_exchange_close(struct mpi_exchange *x);
+
 /* status 0: `values`, one for each node that was asked for, in that order, borrowed during the call. Otherwise
  * muster_detail() says why not. */
 typedef void mpi_exchange_cb(void *ctx, int status, const struct kv_slice *values, size_t count);
