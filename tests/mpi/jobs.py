@@ -5,6 +5,7 @@ import glob
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -45,6 +46,14 @@ def library_as(name, path=None):
         yield folder
 
 
+def kill_guardian(agent):
+    """The process between the agent and its workers."""
+    with open(f"/proc/{agent.pid}/task/{agent.pid}/children", encoding="ascii") as text:
+        children = text.read().split()
+    assert len(children) == 1, f"the children of the agent are {children}"
+    os.kill(int(children[0]), signal.SIGKILL)
+
+
 class Job:
     """One node, or several: `nodes` has the workers of each. Temporary files go to a folder of the job's own, which must be empty in the
     end."""
@@ -59,6 +68,8 @@ class Job:
             self.environment = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=temporary, LD_LIBRARY_PATH=folders, **(variables or {}))
             if os.path.exists(os.path.join(os.path.dirname(library), "libopen-pal.so.80")):
                 self.environment["OPAL_PREFIX"] = os.path.dirname(os.path.dirname(library))
+            if what == "killed-guardian":  # Open MPI 4 leaves its shared memory behind then
+                self.environment["OMPI_MCA_btl_vader_backing_directory"] = temporary
             if len(nodes) == 1:
                 self.run_one()
             else:
@@ -76,23 +87,41 @@ class Job:
         return subprocess.Popen([BINARY, "run", *options, *self.command], env=self.environment, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
+    def await_sleep(self, agent, workers):
+        while self.output.count("asleep") < workers:
+            line = agent.stdout.readline()
+            if not line:
+                self.fail("its workers have not started")
+            self.output += line
+
     def run_one(self):
         agent = self.start("--standalone", f"--nproc-per-node={self.nodes[0]}")
+        if self.what == "killed-guardian":
+            self.await_sleep(agent, self.nodes[0])
+            kill_guardian(agent)
         self.finish([agent])
 
     def run_several(self):
-        """Each agent has an address of its own. The port is one that the kernel gives to nobody else meanwhile."""
+        """Each agent has an address of its own. The port is one that the kernel gives to nobody else meanwhile. `alone`: the second one
+        comes when the first one's workers run."""
         with socket.socket() as held:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             held.bind(("127.0.0.1", 0))
             port = held.getsockname()[1]
-            self.finish([self.start(*self.node_options(number, workers, port)) for number, workers in enumerate(self.nodes)])
+            agents = [self.start(*self.node_options(0, self.nodes[0], port))]
+            if self.what == "alone":
+                self.await_sleep(agents[0], self.nodes[0])
+            agents += [self.start(*self.node_options(number, workers, port)) for number, workers in enumerate(self.nodes) if number > 0]
+            self.finish(agents)
 
     def node_options(self, number, workers, port):
         meet = [f"--rdzv-backend={self.backend}", f"--rdzv-endpoint=127.0.0.1:{port}", f"--local-addr=127.0.0.{number + 1}"]
         if self.backend == "static":
             meet = [f"--node-rank={number}", "--master-addr=localhost", f"--master-port={port}"]
-        return [f"--nnodes={len(self.nodes)}", *meet, f"--nproc-per-node={workers}"]
+        nodes = [f"--nnodes={len(self.nodes)}"]
+        if self.what == "alone":
+            nodes = [f"--nnodes=1:{len(self.nodes)}", "--rdzv-conf=last_call_timeout=1"]
+        return [*nodes, *meet, f"--nproc-per-node={workers}"]
 
     def finish(self, agents):
         try:

@@ -36,6 +36,8 @@ def details(library):
     Job(library, what="killed-before", nodes=(2, 1)).expect_world(attempt=1)
     Job(library, what="killed", nodes=(1, 2)).expect_world(attempt=1)
     Job(library, what="abort0", nodes=(3,), code=1).expect(r"MPI_Abort\(\) with the code 0", r"exitcode  : 1")
+    Job(library, what="killed-guardian", nodes=(2,)).expect_world(attempt=1)
+    Job(library, what="alone", nodes=(1, 2)).expect("asleep").expect_world()
     # Without --mpi nobody tells MPI anything: each rank is alone.
     alone = Job(library, mode=None, nodes=(2,))
     alone.expect("rank 0 of 1, is 0", "rank 0 of 1, is 1")

@@ -28,6 +28,8 @@ def details(library):
     Job(library, mode="--mpi=pmix").expect_world()
     Job(library, nodes=(1, 2, 1)).expect_world()
     Job(library, what="killed-before", nodes=(2, 1)).expect_world(attempt=1)
+    Job(library, what="killed-guardian", nodes=(2,)).expect_world(attempt=1)
+    Job(library, what="alone", nodes=(1, 2)).expect("asleep").expect_world()
     Job(library, nodes=(2,), options=["--preload=json"]).expect_world()
     # Data of a rank is asked for when it is needed, not brought to all beforehand.
     Job(library, nodes=(2, 1), variables={"OMPI_MCA_pmix_base_async_modex": "1", "OMPI_MCA_pmix_base_collect_data": "0"}).expect_world()
