@@ -15,30 +15,42 @@
 
 /* ---- making one ---- */
 
-static void lay_out(struct hierarchy *hierarchy) {
+/* Where each host's ranks begin in packed order, from how many it has. */
+static void count_hosts(struct hierarchy *hierarchy) {
     const struct hierarchy_config *config = &hierarchy->config;
-    struct layout *layout = &hierarchy->layout;
-    uint32_t place = 0;
-    layout->is_identity = true;
+    uint32_t *begin = hierarchy->layout.begin;
+    for (uint32_t rank = 0; rank < config->size; rank++) {
+        begin[config->hosts[rank] + 1]++;
+    }
     hierarchy->is_uniform = true;
     for (uint32_t host = 0; host < hierarchy->host_count; host++) {
-        layout->begin[host] = place;
-        for (uint32_t rank = 0; rank < config->size; rank++) {
-            if (config->hosts[rank] != host) {
-                continue;
-            }
-            if (rank == config->rank) {
-                hierarchy->member = place - layout->begin[host];
-            }
-            layout->is_identity = layout->is_identity && rank == place;
-            layout->ranks[place++] = rank;
-        }
-        assert(place > layout->begin[host]);
-        hierarchy->leader_peers[host] = config->peers[layout->ranks[layout->begin[host]]];
-        hierarchy->is_uniform = hierarchy->is_uniform && place - layout->begin[host] == layout->begin[1];
+        assert(begin[host + 1] > 0);
+        hierarchy->is_uniform = hierarchy->is_uniform && begin[host + 1] * hierarchy->host_count == config->size;
     }
-    layout->begin[hierarchy->host_count] = place;
-    assert(place == config->size);
+    for (uint32_t host = 0; host < hierarchy->host_count; host++) {
+        begin[host + 1] += begin[host];
+    }
+    assert(begin[hierarchy->host_count] == config->size);
+}
+
+static void lay_out(struct hierarchy *hierarchy) {
+    uint32_t *next = hierarchy->leader_peers; /* until their own values are known: a place a host */
+    const struct hierarchy_config *config = &hierarchy->config;
+    struct layout *layout = &hierarchy->layout;
+    count_hosts(hierarchy);
+    memcpy(next, layout->begin, hierarchy->host_count * sizeof *next);
+    layout->is_identity = true;
+    for (uint32_t rank = 0; rank < config->size; rank++) {
+        uint32_t host = config->hosts[rank], place = next[host]++;
+        if (rank == config->rank) {
+            hierarchy->member = place - layout->begin[host];
+        }
+        layout->is_identity = layout->is_identity && rank == place;
+        layout->ranks[place] = rank;
+    }
+    for (uint32_t host = 0; host < hierarchy->host_count; host++) {
+        hierarchy->leader_peers[host] = config->peers[layout->ranks[layout->begin[host]]];
+    }
     hierarchy->host = config->hosts[config->rank];
     hierarchy->member_count = layout->begin[hierarchy->host + 1] - layout->begin[hierarchy->host];
 }

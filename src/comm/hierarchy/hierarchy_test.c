@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "comm/hierarchy/collective_check_test_support.h"
 #include "comm/hierarchy/hierarchy.h"
+#include "comm/hierarchy/hierarchy_impl.h"
 #include "comm/p2p/p2p_test_support.h"
 
 /* Per rank its host, numbered in the order of first ranks. */
@@ -45,6 +46,19 @@ struct caller {
     uint32_t number;
 };
 
+/* Has each host as many ranks? Then blocks of hosts need no counts. */
+static bool is_uniform(const struct job_rank *rank) {
+    uint32_t counts[JOB_RANKS_MAX] = {0};
+    bool result = true;
+    for (uint32_t i = 0; i < rank->size; i++) {
+        counts[rank->hosts[i]]++;
+    }
+    for (uint32_t host = 0; host < rank->size; host++) {
+        result = result && (counts[host] == 0 || counts[host] == counts[0]);
+    }
+    return result;
+}
+
 static struct hierarchy *make_hierarchy(struct job_rank *rank) {
     uint32_t peers[JOB_RANKS_MAX];
     for (uint32_t i = 0; i < rank->size; i++) {
@@ -61,6 +75,7 @@ static struct hierarchy *make_hierarchy(struct job_rank *rank) {
                                             .hosts = rank->hosts};
     struct hierarchy *hierarchy = NULL;
     job_check(hierarchy_create(&config, &hierarchy) == 0);
+    job_check(hierarchy->is_uniform == is_uniform(rank));
     return hierarchy;
 }
 

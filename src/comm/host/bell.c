@@ -155,7 +155,8 @@ bool comm_is_crowded(const int32_t *pids, uint32_t pid_count) {
     }
     all = own;
     uint32_t sharing = 0;
-    for (uint32_t i = 0; i < pid_count; i++) {
+    long cores = sysconf(_SC_NPROCESSORS_CONF); /* of which more than all need not be asked for */
+    for (uint32_t i = 0; i < pid_count && (cores <= 0 || sharing <= (unsigned long)cores); i++) {
         cpu_set_t theirs, common;
         if (pids[i] == getpid() || sched_getaffinity(pids[i], sizeof theirs, &theirs) != 0) {
             theirs = own;

@@ -7,6 +7,7 @@
  * Varints as in base/bytes.h. */
 #include "comm/host/topology.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,17 +37,54 @@ void topology_done(struct topology *topology) {
     *topology = (struct topology){0};
 }
 
+/* A rank, to be put beside those of its host. */
+struct member {
+    const struct identity *identity;
+    uint32_t rank;
+};
+
+static int compare_numbers(uint64_t a, uint64_t b) {
+    return (a > b) - (a < b);
+}
+
+/* By what identity_share_host() compares. */
+static int compare_hosts(const struct host_identity *a, const struct host_identity *b) {
+    int order = memcmp(a->boot_id, b->boot_id, sizeof a->boot_id);
+    order = order ? order : compare_numbers(a->pid_namespace, b->pid_namespace);
+    order = order ? order : compare_numbers(a->mount_namespace, b->mount_namespace);
+    order = order ? order : compare_numbers(a->user_namespace, b->user_namespace);
+    order = order ? order : compare_numbers(a->tag, b->tag);
+    return order ? order : compare_numbers(a->user, b->user);
+}
+
+static int compare_members(const void *left, const void *right) {
+    const struct member *a = left, *b = right;
+    int order = compare_hosts(&a->identity->host, &b->identity->host);
+    order = order ? order : compare_numbers(a->identity->may_share, b->identity->may_share);
+    return order ? order : compare_numbers(a->rank, b->rank);
+}
+
+/* Where the members of the host end that begin at `from`. */
+static uint32_t end_of_host(const struct member *members, uint32_t from, uint32_t size) {
+    uint32_t to = from + 1;
+    while (to < size && identity_share_host(members[from].identity, members[to].identity)) {
+        to++;
+    }
+    return to;
+}
+
 /* Ranks of a host that may use the same cores share them; otherwise each brings its own. Sets that overlap in part are
  * rare, and counted twice. */
-static void count_cores(const struct identity *identities, struct topology *topology) {
-    for (uint32_t rank = 0; rank < topology->size; rank++) {
+static uint32_t count_cores(const struct member *members, uint32_t from, uint32_t to) {
+    uint32_t cores = 0;
+    for (uint32_t i = from; i < to; i++) {
         bool is_new = true;
-        for (uint32_t other = rank; is_new && other-- > 0;) {
-            is_new = topology->host_of[other] != topology->host_of[rank] ||
-                     identities[other].core_hash != identities[rank].core_hash;
+        for (uint32_t other = i; is_new && other-- > from;) {
+            is_new = members[other].identity->core_hash != members[i].identity->core_hash;
         }
-        topology->core_counts[topology->host_of[rank]] += is_new ? identities[rank].core_count : 0;
+        cores += is_new ? members[i].identity->core_count : 0;
     }
+    return cores;
 }
 
 /* A host of the topology, as far as it competes with others: equal machines and sets of cores do. */
@@ -71,6 +109,7 @@ static bool share_cores(const struct place *a, const struct place *b) {
 /* Ranks of one machine that may not share memory (MUSTER_SHM=0, containers) count as hosts of their own, but still
  * compete for its cores: each such host has its ranks' share of them, which may be none. */
 static int divide_cores(const struct identity *identities, const uint32_t *first_ranks, struct topology *topology) {
+    assert(topology->host_count > 0);
     struct place *places = calloc(topology->host_count, sizeof *places);
     if (!places) {
         return status_fail(MUSTER_ENOMEM, "no memory for the topology of %u ranks", topology->size);
@@ -98,35 +137,57 @@ static int divide_cores(const struct identity *identities, const uint32_t *first
     return 0;
 }
 
+/* Numbers the hosts in the order of their first ranks, which go into first_ranks. members: sorted. */
+static void number_hosts(const struct member *members, struct topology *topology, uint32_t *first_ranks) {
+    for (uint32_t from = 0, to; from < topology->size; from = to) {
+        to = end_of_host(members, from, topology->size);
+        for (uint32_t i = from; i < to; i++) {
+            topology->host_of[members[i].rank] = members[from].rank; /* for now: the host's first rank */
+        }
+    }
+    topology->host_count = 0;
+    for (uint32_t rank = 0; rank < topology->size; rank++) {
+        uint32_t first = topology->host_of[rank];
+        bool is_first = first == rank;
+        topology->host_of[rank] = is_first ? topology->host_count : topology->host_of[first];
+        if (is_first) {
+            first_ranks[topology->host_count++] = rank;
+        }
+    }
+}
+
+static void describe_hosts(const struct identity *identities, const struct member *members, struct topology *topology) {
+    topology->is_one_network = identities[0].network != 0;
+    topology->engine_facts = UINT8_MAX;
+    for (uint32_t rank = 0; rank < topology->size; rank++) {
+        topology->is_one_network = topology->is_one_network && identities[rank].network == identities[0].network;
+        topology->engine_facts &= identities[rank].engine_facts;
+    }
+    for (uint32_t from = 0, to; from < topology->size; from = to) {
+        uint32_t host = topology->host_of[members[from].rank];
+        to = end_of_host(members, from, topology->size);
+        topology->core_counts[host] = count_cores(members, from, to);
+        memcpy(topology->host_names[host], members[from].identity->host_name, IDENTITY_HOST_NAME_BYTES);
+    }
+}
+
 int topology_compute(const struct identity *identities, uint32_t size, struct topology *out) {
-    struct topology topology;
+    struct topology topology = {0};
+    assert(size > 0);
     uint32_t *first_ranks = calloc(size, sizeof *first_ranks); /* of each host */
-    int code =
-        first_ranks ? allocate(&topology, size, size) : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", size);
-    if (code) {
-        free(first_ranks);
-        return code;
+    struct member *members = calloc(size, sizeof *members);
+    int code = first_ranks && members ? allocate(&topology, size, size)
+                                      : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", size);
+    for (uint32_t rank = 0; code == 0 && rank < size; rank++) {
+        members[rank] = (struct member){&identities[rank], rank};
     }
-    topology.host_count = 0;
-    topology.is_one_network = identities[0].network != 0;
-    topology.engine_facts = UINT8_MAX;
-    for (uint32_t rank = 0; rank < size; rank++) {
-        topology.is_one_network = topology.is_one_network && identities[rank].network == identities[0].network;
-        topology.engine_facts &= identities[rank].engine_facts;
-        /* Neighbouring ranks mostly share a host: look at the newest first. */
-        uint32_t host = topology.host_count;
-        while (host > 0 && !identity_share_host(&identities[first_ranks[host - 1]], &identities[rank])) {
-            host--;
-        }
-        if (host == 0) {
-            first_ranks[topology.host_count] = rank;
-            memcpy(topology.host_names[topology.host_count], identities[rank].host_name, IDENTITY_HOST_NAME_BYTES);
-            host = ++topology.host_count;
-        }
-        topology.host_of[rank] = host - 1;
+    if (code == 0) {
+        qsort(members, size, sizeof *members, compare_members);
+        number_hosts(members, &topology, first_ranks);
+        describe_hosts(identities, members, &topology);
+        code = divide_cores(identities, first_ranks, &topology);
     }
-    count_cores(identities, &topology);
-    code = divide_cores(identities, first_ranks, &topology);
+    free(members);
     free(first_ranks);
     if (code) {
         topology_done(&topology);

@@ -18,7 +18,7 @@ struct topology {
                             * (MUSTER_SHM=0, containers), their share, rounded down */
 };
 
-/* MUSTER_ENOMEM. Cost: size * host_count comparisons at most. */
+/* MUSTER_ENOMEM. Sorts the ranks by host. */
 int topology_compute(const struct identity *identities, uint32_t size, struct topology *out);
 void topology_done(struct topology *topology);
 

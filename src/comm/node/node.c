@@ -30,12 +30,12 @@ static size_t ring_bytes_of(uint32_t size) {
 }
 
 /* One line more than the contents: the same lines of two members then do not compete for a place in the caches. */
-static size_t area_bytes_of(uint32_t size) {
-    return sizeof(struct node_area) + ring_bytes_of(size) + NODE_CACHE_LINE;
+static size_t ring_stride_of(uint32_t size) {
+    return ring_bytes_of(size) + NODE_CACHE_LINE;
 }
 
 size_t node_segment_bytes(uint32_t size) {
-    return (size_t)size * area_bytes_of(size);
+    return (size_t)size * (sizeof(struct node_area) + ring_stride_of(size));
 }
 
 int node_create(const struct node_config *config, struct node **out) {
@@ -47,11 +47,12 @@ int node_create(const struct node_config *config, struct node **out) {
     }
     node->size = config->size;
     node->index = config->index;
-    node->segment = config->segment;
+    node->areas = config->segment;
+    node->rings = (unsigned char *)config->segment + node->size * sizeof *node->areas;
     node->ring_bytes = ring_bytes_of(node->size);
     node->piece_bytes = node->ring_bytes / NODE_PIECES_PER_RING;
     node->part_bytes = node->piece_bytes / (node->size > 1 ? node->size - 1 : 1) / NODE_CACHE_LINE * NODE_CACHE_LINE;
-    node->area_bytes = area_bytes_of(node->size);
+    node->ring_stride = ring_stride_of(node->size);
     node->own = node_area(node, node->index);
     node->algorithm = CHOICE_NO_ALGORITHM;
     node->waiter = config->waiter;

@@ -43,7 +43,8 @@ struct node_line {
     unsigned char data[NODE_INLINE_BYTES];
 };
 
-/* A member's part of the segment; written by that member alone. */
+/* A member's part of the segment; written by that member alone. The areas of all members come first, then their rings:
+ * everybody looks at all areas in each call, and at rings only where records are long. */
 struct node_area {
     uint64_t cookie, cookie_address; /* node_single_copy.c; written before the first step */
     /* Seldom read by others. */
@@ -51,7 +52,8 @@ struct node_area {
     /* The step up to which all that it needs has been read: the low half; the high half is one of the hash. */
     _Alignas(NODE_CACHE_LINE) _Atomic uint64_t consumed;
     _Alignas(NODE_CACHE_LINE) struct node_line lines[NODE_LINES]; /* of step s at s % NODE_LINES */
-    _Alignas(NODE_CACHE_LINE) unsigned char ring[];
+    /* The same lines of two members then do not compete for a place in the caches. */
+    _Alignas(NODE_CACHE_LINE) unsigned char unused[NODE_CACHE_LINE];
 };
 
 enum node_reading { NODE_READING_UNKNOWN, NODE_READING_DENIED, NODE_READING_ALLOWED };
@@ -65,8 +67,9 @@ struct node {
     enum node_reading reading; /* of each other's private memory: the same on all members */
     uint64_t cookie;
     struct node_area *own;
-    unsigned char *segment;
-    size_t area_bytes, ring_bytes;  /* the latter a power of two */
+    struct node_area *areas;        /* one a member */
+    unsigned char *rings;           /* one a member, ring_stride from each other */
+    size_t ring_bytes, ring_stride; /* the former a power of two */
     size_t piece_bytes, part_bytes; /* the most that a record holds at a time, as a whole or for each other member */
     struct comm_waiter *waiter;
     struct memory *memory;
@@ -97,15 +100,15 @@ struct node {
 };
 
 static inline struct node_area *node_area(const struct node *node, uint32_t member) {
-    return (struct node_area *)(void *)(node->segment + (size_t)member * node->area_bytes);
+    return &node->areas[member];
 }
 
 /* Where a member's record of an opened step lies. */
 static inline void *node_record(const struct node *node, uint32_t member, uint64_t step) {
-    struct node_area *area = node_area(node, member);
     uint64_t slot = step % NODE_LINES;
-    return node->inlined[slot] ? (void *)area->lines[slot].data
-                               : (void *)(area->ring + (node->starts[slot] & (node->ring_bytes - 1)));
+    return node->inlined[slot] ? (void *)node_area(node, member)->lines[slot].data
+                               : (void *)(node->rings + (size_t)member * node->ring_stride +
+                                          (node->starts[slot] & (node->ring_bytes - 1)));
 }
 
 /* ---- the first step of a call that may be direct: node_direct.c tells what for ---- */

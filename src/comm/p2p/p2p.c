@@ -34,6 +34,7 @@ static void free_closed(struct p2p *p2p) {
 }
 
 void p2p_unlock(struct p2p *p2p) {
+    notices_write(p2p);
     bool has_news = p2p->completed > 0 || p2p->leaves_more;
     p2p->completed = 0;
     p2p->leaves_more = false;

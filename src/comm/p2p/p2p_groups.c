@@ -325,8 +325,13 @@ static void send_notice(struct p2p *p2p, struct p2p_stream *stream, const struct
                                .bytes = notice->kind,
                                .number = notice->spared};
     stream_control(p2p, stream, &frame, notice->sentence);
-    if (stream->io && stream->header_at == 0) {
-        (void)stream_flush(p2p, stream);
+    p2p->owes_notices = true; /* written before the lock is released */
+}
+
+void notices_write(struct p2p *p2p) {
+    while (p2p->owes_notices) { /* writing may bring others */
+        p2p->owes_notices = false;
+        (void)p2p_flush_blocked(p2p);
     }
 }
 

@@ -81,6 +81,9 @@ bool p2p_group_contradicts(struct p2p *p2p, const struct p2p_link *link, const s
 void p2p_group_hears(struct p2p *p2p, const struct p2p_link *link, const struct wire_frame *frame);
 /* Sends a notice over all links but `from`. */
 void notice_forward(struct p2p *p2p, const struct p2p_notice *notice, const struct p2p_link *from);
+/* Writes those that wait on any stream. A host that takes a tenth of the job with it makes hundreds of notices, which
+ * everybody passes on: what comes in one turn goes out in one write a stream. */
+void notices_write(struct p2p *p2p);
 /* Tells a peer that has just connected what everybody else knows already. */
 void notice_tell_all(struct p2p *p2p, struct p2p_stream *stream);
 /* What a peer has told. */

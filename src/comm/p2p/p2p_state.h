@@ -245,6 +245,7 @@ struct p2p {
     bool is_reading;    /* messages are being read out of neighbours' memory; as of the last round, or receive */
     bool leaves_more;   /* whoever has the lock has moved something, and there is more: then the bell is rung */
     bool owes_credit;   /* to some peer that has no room left, as far as it knows */
+    bool owes_notices;  /* to some peer: they are written before the lock is released */
     uint32_t looks;
     struct ticks_clock clock; /* for short messages */
     uint8_t *bounce;          /* owned, P2P_BOUNCE_BYTES; made when first needed */
