@@ -18,7 +18,7 @@
 #include "comm/group/group_impl.h"
 #include "comm/group/ranks_test_support.h"
 
-enum { SIZE = 40, READY = 1 };
+enum { SIZE = 40, READY = 1, KNOWN = 2 };
 _Static_assert((int)SIZE > (int)ROSTER_SMALL, "else everybody watches everybody");
 
 /* The ranks that a test kills: first, and how many. */
@@ -129,44 +129,53 @@ static void who_watches_may_be_stopped(void **state) {
     ranks_free(ranks);
 }
 
-/* Whom the dead one watched is watched by the one before it from then on. */
-static int outlive_two(struct rank *rank, void *argument) {
-    (void)argument;
+static void await_death_of(const struct context *context, uint32_t rank) {
+    while (atomic_load(&context->peers[rank].state) != CONTEXT_PEER_DEAD) {
+        (void)poll(NULL, 0, 1);
+    }
+}
+
+static int outlive_three(struct rank *rank, void *argument) {
     struct muster_group *group = rank_group(rank, NULL);
-    struct context *context = group->context;
     rank_mark(rank, READY);
-    if (rank->rank == 9 || rank->rank == 10) {
-        for (;;) {
-            (void)pause();
-        }
+    while (is_in(argument, rank->rank)) {
+        (void)pause();
     }
     rank_await_signal(rank, 1);
-    for (uint32_t dead = 9; dead <= 10; dead++) { /* what the kernel says comes to be known, in whatever order */
-        while (atomic_load(&context->peers[dead].state) != CONTEXT_PEER_DEAD) {
-            (void)poll(NULL, 0, 1);
-        }
-    }
-    if (rank->rank == 8) {
-        while (context->next != 11) { /* the monitor's thread is about to */
-            (void)poll(NULL, 0, 1);
-        }
-    }
+    await_death_of(group->context, 9);
+    await_death_of(group->context, 10);
+    rank_mark(rank, KNOWN);
+    rank_await_signal(rank, 2);
+    await_death_of(group->context, 11);
     muster_group_free(group);
     return 0;
 }
 
+/* Rank 11 is watched by ranks 10 and 3. One is dead, the other stopped: but rank 8, whose next one is 11 since 9 and 10
+ * have died, watches it. */
 static void the_next_that_lives_is_watched(void **state) {
     (void)state;
-    struct ranks *ranks = ranks_start(SIZE, outlive_two, NULL, NULL);
+    struct block block = {9, 3};
+    struct ranks *ranks = ranks_start(SIZE, outlive_three, &block, NULL);
     for (uint32_t rank = 0; rank < SIZE; rank++) {
         ranks_await(ranks, rank, READY);
     }
+    ranks_stop(ranks, 3);
     ranks_kill(ranks, 9);
     ranks_kill(ranks, 10);
     ranks_signal(ranks, 1);
     for (uint32_t rank = 0; rank < SIZE; rank++) {
-        assert_int_equal(ranks_wait(ranks, rank), rank == 9 || rank == 10 ? RANKS_KILLED - SIGKILL : 0);
+        if (rank != 3 && !is_in(&block, rank)) {
+            ranks_await(ranks, rank, KNOWN);
+        }
     }
+    ranks_kill(ranks, 11);
+    ranks_signal(ranks, 2);
+    for (uint32_t rank = 0; rank < SIZE; rank++) {
+        assert_true(rank == 3 || ranks_wait(ranks, rank) == (is_in(&block, rank) ? RANKS_KILLED - SIGKILL : 0));
+    }
+    ranks_continue(ranks, 3);
+    assert_int_equal(ranks_wait(ranks, 3), 0);
     ranks_free(ranks);
 }
 
