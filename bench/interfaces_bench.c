@@ -1,10 +1,11 @@
 /* Messages between two hosts over one network interface, and over several:
  *
- *     interfaces_bench [--rates 1gbit,1gbit] [--mib N] [--rounds N]
+ *     interfaces_bench [--rates 1gbit,1gbit] [--mib N] [--rounds N] [--pause-ms MS]
  *
  * Two processes become hosts (network namespaces), joined by a virtual cable for each rate, which tc's token bucket
  * limits. They make a group that may use the first interface alone, and one that may use all, and pass a message of
- * --mib MiB (32) in each, in turns. It prints the median rates of both over the rounds (5), and their ratio.
+ * --mib MiB (32) in each, in turns. Before each it does nothing for a while (--pause-ms, 0), as a program does
+ * that computes in between. It prints the median rates of both over the rounds (5), and their ratio.
  *
  * Needs root, `ip` and `tc`: else it says so and exits with 77. Namespaces and cables end with the processes. */
 #include <errno.h>
@@ -32,6 +33,7 @@ enum { CABLES_MAX = 4, ROUNDS_MAX = 100, PATIENCE_S = 300, SKIPPED = 77, WORDS_M
 struct settings {
     char *rates[CABLES_MAX];
     uint32_t cable_count, rounds;
+    long pause_ms;
     size_t bytes;
 };
 
@@ -118,7 +120,10 @@ static void be_host(const struct settings *settings, uint32_t rank) {
     (void)pass(one, rank, buffer, settings->bytes); /* connections are made, and rates found out */
     (void)pass(all, rank, buffer, settings->bytes);
     for (uint32_t round = 0; round < settings->rounds; round++) {
+        const struct timespec pause = {settings->pause_ms / 1000, settings->pause_ms % 1000 * 1000000};
+        (void)nanosleep(&pause, NULL);
         one_s[round] = pass(one, rank, buffer, settings->bytes);
+        (void)nanosleep(&pause, NULL);
         all_s[round] = pass(all, rank, buffer, settings->bytes);
     }
     if (rank == 0) {
@@ -169,6 +174,7 @@ static struct settings parse(int argc, char **argv) {
     static const struct option options[] = {{"rates", required_argument, NULL, 'r'},
                                             {"mib", required_argument, NULL, 'm'},
                                             {"rounds", required_argument, NULL, 'n'},
+                                            {"pause-ms", required_argument, NULL, 'p'},
                                             {NULL, 0, NULL, 0}};
     static char usual[] = "1gbit,1gbit";
     struct settings settings = {.rounds = 5, .bytes = (size_t)32 << 20};
@@ -183,6 +189,9 @@ static struct settings parse(int argc, char **argv) {
             break;
         case 'n':
             settings.rounds = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'p':
+            settings.pause_ms = strtol(optarg, NULL, 10);
             break;
         default:
             exit(2);

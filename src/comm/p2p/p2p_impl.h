@@ -193,6 +193,8 @@ void paths_choose(const struct p2p *p2p, struct p2p_link *link);
 uint32_t path_address(const struct p2p_link *link, uint8_t stream);
 /* The connection has been made. */
 void path_note(struct p2p_link *link, struct p2p_stream *stream);
+/* A long message begins, after none was under way: the time in between says nothing of how fast its connections are. */
+void paths_begin(struct p2p_link *link);
 /* This connection could take the next piece: should it? Else the one of the link that should. */
 struct p2p_stream *path_for_piece(const struct p2p_link *link, struct p2p_stream *stream);
 /* Of what size. */

@@ -141,11 +141,20 @@ static void measure(struct p2p_stream *stream, uint64_t queued, int64_t now_ns) 
         stream->acknowledged = acknowledged;
         stream->was_busy = queued > 0;
     } else if (seconds >= MEASURE_S) {
-        double bytes_per_s = (double)(acknowledged - stream->acknowledged) / seconds;
+        uint64_t bytes = acknowledged > stream->acknowledged ? acknowledged - stream->acknowledged : 0;
+        double bytes_per_s = (double)bytes / seconds;
         stream->bytes_per_s = stream->bytes_per_s > 0 ? (stream->bytes_per_s + bytes_per_s) / 2 : bytes_per_s;
         stream->measured_ns = now_ns;
         stream->acknowledged = acknowledged;
         limit_unsent(stream);
+    }
+}
+
+void paths_begin(struct p2p_link *link) {
+    for (size_t i = 0; i < P2P_STREAMS_MAX; i++) {
+        if (link->streams[i]) {
+            link->streams[i]->was_busy = false;
+        }
     }
 }
 

@@ -300,6 +300,9 @@ void link_cleared(struct p2p *p2p, struct p2p_link *link, const struct wire_fram
     if (frame->tag > request->allotted && frame->tag < request->bytes) { /* so much has been read here */
         request->allotted = request->moved = (size_t)frame->tag;
     }
+    if (link->has_paths && !link->cleared.first) {
+        paths_begin(link);
+    }
     link_take(p2p, link, &link->offered, request);
     link_put(p2p, link, &link->cleared, request);
     (void)link_flush(p2p, link);
