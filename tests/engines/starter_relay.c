@@ -29,7 +29,7 @@ static int send_first(int fd, const char *byte) {
     struct iovec part = {(void *)byte, 1};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (text) {
-        int manager = atoi(text);
+        int manager = (int)strtol(text, NULL, 10);
         message.msg_control = control.bytes;
         message.msg_controllen = sizeof control.bytes;
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
