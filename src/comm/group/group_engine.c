@@ -58,6 +58,15 @@ bool group_engine_may_be_mpi(enum engine_kind wish) {
     return wish == ENGINE_MPI || group_engine_facts(wish) == all;
 }
 
+int group_engine_may_shrink(const struct muster_group *group) {
+    bool is_mpi = strcmp(group->engine->table->name, engine_kind_name(ENGINE_MPI)) == 0;
+    if (!is_mpi || (!mpi_world_is_broken() && !failure_is_set(&group->failure))) {
+        return 0;
+    }
+    mpi_world_break(); /* perhaps a call of another rank was given up */
+    return status_prefix(mpi_world_fail_broken(), "shrink group '%s'", group->name);
+}
+
 /* ---- the parts of all engines ---- */
 
 static void set_up_waiter(struct muster_group *group, struct comm_waiter *waiter, int (*stopped)(void *context),
@@ -159,6 +168,10 @@ static bool compares_calls(const struct muster_group *group) {
     return compares && strcmp(compares, "1") == 0 && group->size > 1;
 }
 
+static const char *host_name(const void *context, uint32_t root_rank) {
+    return context_host_name(context, root_rank);
+}
+
 static int make_mpi(struct muster_group *group) {
     struct context *context = group->context;
     const struct call_line **lines = list_lines(group);
@@ -178,6 +191,8 @@ static int make_mpi(struct muster_group *group) {
                                              .peers = group->root_ranks,
                                              .root_rank = context->rank,
                                              .root_size = context->size,
+                                             .host_name = host_name,
+                                             .context = context,
                                              .lines = lines,
                                              .line_count = group->local_count,
                                              .own_line = &group->line->calls,

@@ -7,6 +7,7 @@
 #include "comm/observe/recorder.h"
 #include "comm/observe/trace.h"
 
+#define GRACE_NS (10 * CLOCK_NS_PER_MS)          /* for a call under way, after bad news */
 #define LOOK_NS CLOCK_NS_PER_MS                  /* between looks at whether the group has failed */
 enum { LOOKS_PER_QUESTION = BELL_SLEEP_MAX_MS }; /* whether the program was interrupted */
 
@@ -41,6 +42,12 @@ static int await_engine(struct muster_group *group, int64_t deadline_ns) {
         }
         if (looks % LOOKS_PER_QUESTION == 0) {
             group_woken(group);
+        }
+        if (group_is_uneasy(group)) {
+            code = engine->table->test(engine, GRACE_NS); /* a call that can end is preferred to an error */
+            if (code != ENGINE_UNDER_WAY) {
+                break;
+            }
         }
         int stopped = group_is_uneasy(group) ? group_examine(group, GROUP_NEED_CALL) : 0;
         if (stopped == 0 && ticks_monotonic_ns(&group->clock) >= deadline_ns) {

@@ -263,6 +263,7 @@ int muster_group_shrink(struct muster_group *failed, int64_t timeout_ms, struct 
         code = status_fail(MUSTER_EINVAL, "shrink group '%s': the time-out is %lld ms; it must be positive",
                            failed->name, (long long)timeout_ms);
     }
+    code = code ? code : group_engine_may_shrink(failed);
     if (code) {
         return code;
     }

@@ -464,8 +464,12 @@ int group_check_message(struct muster_group *group) {
     return 0;
 }
 
-int group_call_stopped(void *group) {
-    return group_examine(group, GROUP_NEED_CALL);
+/* Before the first call it is asked while the engine connects, which takes all members, though they have not begun one.
+ */
+int group_call_stopped(void *argument) {
+    struct muster_group *group = argument;
+    bool is_connecting = call_line_begun(&group->line->calls) == 0;
+    return group_examine(group, is_connecting ? GROUP_NEED_STATUS : GROUP_NEED_CALL);
 }
 
 int group_message_stopped(void *group) {

@@ -16,6 +16,8 @@ struct many {
     size_t count;
     size_t first_open; /* those before it are over */
     int64_t now_ns;    /* as of the last look at the clock */
+    uint32_t looks;    /* without sleep */
+    bool asks_when_woken;
 };
 
 /* Will muster_work_wait() not block? A message whose time is up has failed; its handle finds that out itself. */
@@ -46,11 +48,29 @@ static bool all_are_over(void *argument) {
     return many->first_open == many->count;
 }
 
+static void wake_groups(void *argument) {
+    const struct many *many = argument;
+    for (size_t i = many->first_open; i < many->count; i++) {
+        if (many->works[i] && !is_over(many, many->works[i])) {
+            group_woken(many->works[i]->group);
+        }
+    }
+}
+
+/* In place of sleep: asks now and then what is asked after one. */
+static void stay_awake(struct many *many) {
+    enum { LOOKS_PER_QUESTION = 1024 };
+    if (many->asks_when_woken && ++many->looks % LOOKS_PER_QUESTION == 0) {
+        wake_groups(many);
+    }
+    (void)sched_yield();
+}
+
 /* Before sleeping: has the group of a message failed, or a peer left it, without a word on any link? A message that
  * moves only while it is looked after keeps this thread awake. */
 static bool look_at_groups(void *argument) {
-    const struct many *many = argument;
-    bool must_look_on = false;
+    struct many *many = argument;
+    bool must_look_on = false, is_kept_awake = false;
     for (size_t i = many->first_open; i < many->count; i++) {
         const struct muster_work *work = many->works[i];
         if (!work || work->kind != WORK_MESSAGE) {
@@ -61,20 +81,13 @@ static bool look_at_groups(void *argument) {
         }
         if (work->group->engine->table->messages->needs_progress) {
             message_work_progress(work);
-            (void)sched_yield();
-            must_look_on = true;
+            is_kept_awake = true;
         }
     }
-    return must_look_on;
-}
-
-static void wake_groups(void *argument) {
-    const struct many *many = argument;
-    for (size_t i = many->first_open; i < many->count; i++) {
-        if (many->works[i] && !is_over(many, many->works[i])) {
-            group_woken(many->works[i]->group);
-        }
+    if (is_kept_awake) {
+        stay_awake(many);
     }
+    return must_look_on || is_kept_awake;
 }
 
 /* The earliest of `deadline_ns` and those of messages that are not over. */
@@ -91,11 +104,12 @@ static int64_t next_deadline(const struct many *many, int64_t deadline_ns) {
 /* 0 as soon as ready() says so, or MUSTER_ETIMEOUT, without a detail. */
 static int wait_many(struct many *many, const struct muster_group *group, bool (*ready)(void *many),
                      int64_t deadline_ns) {
+    many->asks_when_woken = group->message_waiter.woken != NULL;
     struct comm_waiter waiter = {.bell = group->message_waiter.bell,
                                  .spin_count = group->message_waiter.spin_count,
                                  .yield_count = group->message_waiter.yield_count,
                                  .idle = look_at_groups,
-                                 .woken = group->message_waiter.woken ? wake_groups : NULL,
+                                 .woken = many->asks_when_woken ? wake_groups : NULL,
                                  .context = many};
     for (;;) {
         int code = p2p_wait_until(group->context->p2p, &waiter, ready, many, next_deadline(many, deadline_ns));

@@ -26,6 +26,7 @@ struct engine_mpi {
     struct engine_mpi_config config;
     const struct call_line **lines; /* the config's, owned */
     const struct mpi_world *world;  /* NULL until connected */
+    bool is_user;                   /* counted by it */
     struct mpi_call_place place;
     struct messages_mpi *messages;
     /* The call under way. */
@@ -121,6 +122,10 @@ static int make_comm(struct engine_mpi *own, int64_t deadline_ns) {
     if (is_left_behind) {
         return code;
     }
+    if (code == 0) {
+        mpi_world_add_user();
+        own->is_user = true;
+    }
     own->place = (struct mpi_call_place){.mpi = own->world->mpi,
                                          .comm = c->comm,
                                          .rank = own->config.rank,
@@ -136,7 +141,10 @@ static int open_messages(struct engine_mpi *own) {
                                                .waiter = own->config.message_waiter,
                                                .name = own->config.name,
                                                .rank = own->config.rank,
-                                               .size = own->config.size};
+                                               .size = own->config.size,
+                                               .peers = own->config.peers,
+                                               .host_name = own->config.host_name,
+                                               .context = own->config.context};
     return messages_mpi_create(&config, &own->messages);
 }
 
@@ -190,7 +198,9 @@ static int begin(struct engine_mpi *own, bool compares) {
     return error ? give_up(fail_call(own, error)) : code ? give_up(code) : 0;
 }
 
-/* Has a neighbour begun this call with another fingerprint? Its line is there before its part of MPI's call is. */
+/* Has a neighbour begun this call with another fingerprint? Its line is there before its part of MPI's call is. One
+ * that has not begun it may do so now, and one that is far ahead may put another call in its place: asked before and
+ * after. */
 static bool is_mismatched(const struct engine_mpi *own) {
     uint64_t print = call_line_fingerprint(own->config.own_line, own->number);
     for (uint32_t i = 0; i < own->config.line_count; i++) {
@@ -200,6 +210,10 @@ static bool is_mismatched(const struct engine_mpi *own) {
         }
     }
     return false;
+}
+
+static int fail_mismatched(void) {
+    return status_fail(MUSTER_EMISMATCH, "another rank has made another call");
 }
 
 static int fail_compared(const struct engine_mpi *own, uint64_t least, uint64_t most) {
@@ -228,7 +242,7 @@ static int go_on(struct engine_mpi *own) {
         return code ? code : ENGINE_UNDER_WAY;
     }
     mpi_call_done(&own->call);
-    return is_mismatched(own) ? status_fail(MUSTER_EMISMATCH, "another rank has made another call") : ENGINE_DONE;
+    return is_mismatched(own) ? fail_mismatched() : ENGINE_DONE;
 }
 
 static int look(struct engine_mpi *own) {
@@ -270,16 +284,24 @@ static int test(struct engine *engine, int64_t patience_ns) {
         }
         mpi_patience_wait(&own->patience, waiter);
         bool asks = own->patience.looks > waiter->spin_count || looks % LOOKS_PER_CLOCK == 0;
+        if (asks && is_mismatched(own)) { /* which MPI may wait in for ever */
+            return give_up(fail_mismatched());
+        }
         if (asks && clock_monotonic_ns() >= until_ns) {
             return ENGINE_UNDER_WAY;
         }
     }
 }
 
+/* Do all live, so that a rank is only missed since it has freed the group? Of other hosts this process cannot know. */
+static bool all_live(const struct engine_mpi *own) {
+    return own->config.line_count == own->config.size && !mpi_world_has_lost_neighbour();
+}
+
 /* MPI would wait for a rank that is gone: in the next call, or when it ends. */
 static void group_failed(struct engine *engine, int code) {
-    (void)engine;
-    if (code == MUSTER_EPEER) {
+    mpi_world_note_failure();
+    if (code == MUSTER_EPEER && !all_live(own_of(engine))) {
         mpi_world_break();
     }
 }
@@ -347,6 +369,9 @@ static void free_engine(struct engine *engine) {
     bool is_connected = own->world && own->place.comm;
     messages_mpi_free(own->messages);
     own->messages = NULL;
+    if (own->is_user) {
+        mpi_world_drop_user();
+    }
     if (is_connected && mpi_world_enter(own->world)) {
         (void)own->place.mpi->calls->comm_free(own->place.mpi, &own->place.comm);
         mpi_world_leave(own->world);

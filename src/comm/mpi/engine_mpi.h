@@ -22,6 +22,9 @@ struct engine_mpi_config {
     uint32_t rank, size;
     const uint32_t *peers; /* per rank of the group: its number in the root group, which must be its rank in MPI */
     uint32_t root_rank, root_size;
+    /* For sentences: of a rank of the root group. */
+    const char *(*host_name)(const void *context, uint32_t root_rank);
+    const void *context;
     /* The lines of this host's members, whose calls are compared with this rank's. */
     const struct call_line *const *lines;
     uint32_t line_count;

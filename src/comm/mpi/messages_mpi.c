@@ -334,17 +334,40 @@ static void end_all(struct list *list, int code) {
     }
 }
 
-/* Receives from a rank that has left, and whose last messages have had time to come. */
+/* Can nothing come for it any more? Then *out_who has left, or has left last. */
+static bool waits_for_leavers(const struct messages_mpi *m, const struct comm_message *message, uint32_t *out_who) {
+    *out_who = message->peer;
+    if (message->peer != MUSTER_ANY_RANK) {
+        return m->has_left[message->peer];
+    }
+    for (uint32_t rank = 0; rank < m->config.size; rank++) {
+        if (rank != m->config.rank && !m->has_left[rank]) {
+            return false;
+        }
+        *out_who = rank != m->config.rank ? rank : *out_who;
+    }
+    return true;
+}
+
+static int fail_left(const struct messages_mpi *m, const struct comm_message *message, uint32_t who) {
+    bool others = message->peer == MUSTER_ANY_RANK && m->config.size > 2;
+    return status_fail(MUSTER_EPEER, "rank %u on host %s has left%s: it has freed its group", who,
+                       m->config.host_name(m->config.context, m->config.peers[who]),
+                       others ? ", as all others have" : "");
+}
+
+/* Receives from ranks that have left, and whose last messages have had time to come. */
 static void end_those_of_leavers(struct messages_mpi *m) {
     struct comm_message *next;
     if (m->left_ns == 0 || clock_monotonic_ns() < m->left_ns + LEFT_GRACE_MS * CLOCK_NS_PER_MS) {
         return;
     }
     for (struct comm_message *message = m->posted.first; message; message = next) {
+        uint32_t who;
         next = own_of(message)->next;
-        if (message->peer != MUSTER_ANY_RANK && m->has_left[message->peer]) {
+        if (waits_for_leavers(m, message, &who)) {
             list_take(&m->posted, message);
-            end(message, status_fail(MUSTER_EPEER, "rank %u has left: it has freed its group", message->peer));
+            end(message, fail_left(m, message, who));
         }
     }
 }

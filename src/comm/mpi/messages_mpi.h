@@ -23,6 +23,9 @@ struct messages_mpi_config {
     struct comm_waiter *waiter;
     const char *name; /* of the group, for sentences */
     uint32_t rank, size;
+    const uint32_t *peers; /* struct engine_mpi_config */
+    const char *(*host_name)(const void *context, uint32_t root_rank);
+    const void *context;
 };
 
 int messages_mpi_create(const struct messages_mpi_config *config, struct messages_mpi **out);
@@ -36,6 +39,7 @@ bool messages_mpi_has_ended(const struct comm_message *message);
 void messages_mpi_progress(struct messages_mpi *messages);
 /* The same for all groups of the process. */
 void messages_mpi_progress_all(void);
+/* A rank of this host has freed the group: receives of what it has not sent end. */
 void messages_mpi_peer_left(struct messages_mpi *messages, uint32_t rank);
 
 #endif

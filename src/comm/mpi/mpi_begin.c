@@ -77,7 +77,8 @@ int mpi_begin(const struct mpi *mpi, enum mpi_threads needed, bool *out_is_ours)
         *out_is_ours = false;
         return check_begun(mpi, needed);
     }
-    error = mpi->calls->init_thread(mpi, needed, &provided);
+    /* All that the library grants: with less, a thread that makes a group would keep the others out of MPI. */
+    error = mpi->calls->init_thread(mpi, MPI_THREADS_MULTIPLE, &provided);
     if (error != 0) {
         return mpi_fail(mpi, error, "MPI_Init_thread");
     }

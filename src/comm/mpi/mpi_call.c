@@ -1,7 +1,7 @@
 /* Muster's operations in MPI's words; see mpi_call.h.
  *
  * In place: Muster's buffers lie where MPI's would, too, except in reduce_scatter, whose result MPI wants at the
- * beginning. That one goes through a buffer of its own. */
+ * beginning. That one goes through a buffer of its own. So does what rank 0 does not receive in an exscan. */
 #include "comm/mpi/mpi_call.h"
 
 #include <limits.h>
@@ -78,10 +78,28 @@ static int start_broadcast(const struct terms *t) {
     return t->calls->ibcast(t->mpi, t->receive, t->count, t->type, t->root, t->comm, t->request);
 }
 
-static int start_prefix(const struct terms *t, bool includes_own) {
+static int start_scan(const struct terms *t) {
     const void *send = t->send == t->receive ? t->mpi->in_place : t->send;
-    return (includes_own ? t->calls->iscan : t->calls->iexscan)(t->mpi, send, t->receive, t->count, t->type,
-                                                                t->operation, t->comm, t->request);
+    return t->calls->iscan(t->mpi, send, t->receive, t->count, t->type, t->operation, t->comm, t->request);
+}
+
+/* What MPI is to write in place of the receive buffer. */
+static int make_scratch(struct mpi_call *call, struct terms *t, size_t bytes) {
+    call->scratch = call->scratch ? call->scratch : malloc(bytes + 1);
+    t->receive = call->scratch;
+    return call->scratch ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %zu bytes beside those of a call", bytes);
+}
+
+/* Rank 0 receives nothing, and may have no buffer, which MPI wants to see all the same. */
+static int start_exscan(const struct mpi_call_place *place, struct mpi_call *call, struct terms *t, int *out_code) {
+    const void *send = t->send == t->receive ? t->mpi->in_place : t->send;
+    if (place->rank == 0) {
+        send = t->send;
+        *out_code = make_scratch(call, t, (size_t)t->count * call->call->type_bytes);
+    }
+    return *out_code
+               ? 0
+               : t->calls->iexscan(t->mpi, send, t->receive, t->count, t->type, t->operation, t->comm, t->request);
 }
 
 /* Is `block`, this rank's, the one of its rank among `blocks`? */
@@ -117,22 +135,14 @@ static size_t own_count(const struct mpi_call_place *place, const struct comm_ca
     return call->receive_counts ? call->receive_counts[place->rank] : call->count;
 }
 
-/* A result within what is sent goes through a buffer. */
+/* A result within what is sent goes through a buffer, even one without elements: MPI looks where it is. */
 static int prepare_reduce_scatter(const struct mpi_call_place *place, struct mpi_call *call, struct terms *t,
                                   size_t send_count) {
     const struct comm_call *c = call->call;
     size_t bytes = own_count(place, c) * c->type_bytes;
     const char *send = c->send, *receive = c->receive;
-    bool is_within = bytes > 0 && receive >= send && receive < send + send_count * c->type_bytes;
-    if (!is_within) {
-        return 0;
-    }
-    call->scratch = malloc(bytes);
-    if (!call->scratch) {
-        return status_fail(MUSTER_ENOMEM, "no memory for the %zu bytes of a reduce_scatter in place", bytes);
-    }
-    t->receive = call->scratch;
-    return 0;
+    bool is_within = receive == send || (receive >= send && receive < send + send_count * c->type_bytes);
+    return is_within ? make_scratch(call, t, bytes) : 0;
 }
 
 static int start_reduce_scatter(const struct mpi_call_place *place, struct mpi_call *call, struct terms *t,
@@ -235,8 +245,9 @@ int mpi_call_start(const struct mpi_call_place *place, struct mpi_call *call, in
     case COMM_ALL_TO_ALL:
         return start_all_to_all(&terms);
     case COMM_SCAN:
+        return start_scan(&terms);
     case COMM_EXSCAN:
-        return start_prefix(&terms, c->operation == COMM_SCAN);
+        return start_exscan(place, call, &terms, out_code);
     default:
         return terms.calls->ibarrier(terms.mpi, terms.comm, terms.request);
     }
@@ -263,7 +274,7 @@ bool mpi_call_advance(const struct mpi_call_place *place, struct mpi_call *call)
         return false;
     }
     size_t count = result_count(place, c);
-    if (call->scratch) {
+    if (call->scratch && count > 0) {
         memcpy(c->receive, call->scratch, count * c->type_bytes);
     }
     if (count > 0) {

@@ -193,9 +193,9 @@ struct mpi {
  * machine. The sentence says what to install or to set. Nothing of it is left loaded then. */
 int mpi_open(struct mpi const **out);
 
-/* Initialises MPI for `needed` threads, unless the program has; *out_is_ours: it was done here, and who calls this has
- * to finalize. Not in two threads at a time. MUSTER_EUNSUPPORTED: it has been finalized, or allows fewer threads than
- * needed; what mpi_fail() returns. */
+/* Initialises MPI for as many threads as it grants, `needed` at least, unless the program has; *out_is_ours: it was
+ * done here, and who calls this has to finalize. Not in two threads at a time. MUSTER_EUNSUPPORTED: it has been
+ * finalized, or allows fewer threads than needed; what mpi_fail() returns. */
 int mpi_begin(const struct mpi *mpi, enum mpi_threads needed, bool *out_is_ours);
 
 /* Has MPI that type and that operation, and gives it Muster's results (muster/types.h)? Where it does not, use

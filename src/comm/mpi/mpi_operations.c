@@ -32,12 +32,19 @@ static mpi_function *const ours[MUSTER_TYPE_COUNT][MUSTER_REDUCTION_COUNT] = {
 /* Handles of a process's one MPI; written once, before any group uses them. 0: MPI's own does. */
 static mpi_handle handles[MUSTER_TYPE_COUNT][MUSTER_REDUCTION_COUNT];
 
+/* Of -0 and +0, and of two NaNs, the one on the left stays, with its bits: MPI may not swap the sides, or ranks would
+ * have different bits. */
+static bool is_commutative(enum muster_type type, enum muster_reduction reduction) {
+    bool is_float = type >= MUSTER_FLOAT16 && type <= MUSTER_FLOAT64;
+    return !is_float || (reduction != MUSTER_OP_MIN && reduction != MUSTER_OP_MAX);
+}
+
 static int make(const struct mpi *mpi, enum muster_type type, enum muster_reduction reduction) {
     mpi_handle *handle = &handles[type][reduction];
     if (!ours[type][reduction] || *handle || mpi_reduces(mpi, type, reduction)) {
         return 0;
     }
-    int error = mpi->calls->op_create(mpi, ours[type][reduction], true, handle);
+    int error = mpi->calls->op_create(mpi, ours[type][reduction], is_commutative(type, reduction), handle);
     return error ? mpi_fail(mpi, error, "MPI_Op_create") : 0;
 }
 

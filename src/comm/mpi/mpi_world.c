@@ -17,12 +17,13 @@
 #include "comm/host/monitor.h"
 
 enum {
-    LOOK_WEIGHT = 8,            /* a look at MPI takes as long as so many at a word */
+    LOOK_COST = 16,             /* looks into memory take as long as one look by MPI */
     YIELDS_BEFORE_NAPS = 20000, /* some 10 ms: who waits longer is waiting for a slow rank, not for a message */
     NAP_NS = 50000,
     GRACE_MS = 500,        /* for a task that is to be given up, and may be about to end */
     FINALIZE_MS = 3600000, /* others may have much to do before they end */
-    GONE_MS = 3000         /* but one that is gone does not come any more */
+    GONE_MS = 3000,        /* but one that is gone does not come any more */
+    DOUBTFUL_MS = 1000 /* nor do others, perhaps, who have failed or are in a call of a group that is not freed here */
 };
 
 struct neighbour {
@@ -39,9 +40,14 @@ static struct {
     pthread_mutex_t turn; /* whose turn it is in MPI */
     _Atomic bool is_broken;
     pid_t pid; /* that has begun it: a child of fork() has nothing to end */
+    pthread_mutex_t neighbours_mutex;
     struct neighbour *neighbours;
-    int64_t gone_ns; /* since when one of them is known to be gone; 0: none is */
-} process = {.mutex = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_MUTEX_INITIALIZER};
+    _Atomic uint32_t user_count; /* groups that are not freed */
+    _Atomic bool has_failed;     /* one of them has */
+    int64_t gone_ns;             /* since when one of them is known to be gone; 0: none is */
+} process = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+             .turn = PTHREAD_MUTEX_INITIALIZER,
+             .neighbours_mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- broken ---- */
 
@@ -58,9 +64,21 @@ int mpi_world_fail_broken(void) {
                                             "up: after a failure a rank on the engine 'mpi' can report it, and end");
 }
 
+/* Whose turn it is may be in a call that never ends, and be left behind in it. false: MPI is broken. */
+static bool take_turn(void) {
+    const struct timespec nap = {0, NAP_NS};
+    while (pthread_mutex_trylock(&process.turn) != 0) {
+        if (mpi_world_is_broken()) {
+            return false;
+        }
+        (void)nanosleep(&nap, NULL);
+    }
+    return true;
+}
+
 bool mpi_world_enter(const struct mpi_world *world) {
-    if (world->takes_turns) {
-        (void)pthread_mutex_lock(&process.turn);
+    if (world->takes_turns && !take_turn()) {
+        return false;
     }
     if (__builtin_expect(mpi_world_is_broken(), 0)) {
         mpi_world_leave(world);
@@ -158,10 +176,10 @@ int mpi_world_run(int (*task)(void *argument), void *argument, struct comm_waite
 
 void mpi_patience_wait(struct mpi_patience *patience, const struct comm_waiter *waiter) {
     uint32_t looks = patience->looks++;
-    uint32_t spins = waiter->spin_count / LOOK_WEIGHT;
-    if (looks < spins) {
+    uint32_t spin_count = waiter->spin_count / LOOK_COST;
+    if (looks < spin_count) {
         comm_pause();
-    } else if (looks - spins < YIELDS_BEFORE_NAPS) {
+    } else if (looks - spin_count < YIELDS_BEFORE_NAPS) {
         (void)sched_yield();
     } else {
         const struct timespec nap = {0, NAP_NS};
@@ -172,6 +190,18 @@ void mpi_patience_wait(struct mpi_patience *patience, const struct comm_waiter *
 
 /* ---- the end ---- */
 
+void mpi_world_add_user(void) {
+    atomic_fetch_add(&process.user_count, 1);
+}
+
+void mpi_world_drop_user(void) {
+    atomic_fetch_sub(&process.user_count, 1);
+}
+
+void mpi_world_note_failure(void) {
+    atomic_store(&process.has_failed, true);
+}
+
 static int finalize(void *argument) {
     struct mpi_world *world = argument;
     int error = world->mpi->calls->finalize(world->mpi);
@@ -181,21 +211,28 @@ static int finalize(void *argument) {
 void mpi_world_note_neighbour(int32_t pid, uint64_t start_time) {
     struct neighbour *neighbour = malloc(sizeof *neighbour);
     if (neighbour) { /* else the end may take longer */
-        (void)pthread_mutex_lock(&process.mutex);
+        (void)pthread_mutex_lock(&process.neighbours_mutex);
         *neighbour = (struct neighbour){pid, start_time, process.neighbours};
         process.neighbours = neighbour;
-        (void)pthread_mutex_unlock(&process.mutex);
+        (void)pthread_mutex_unlock(&process.neighbours_mutex);
     }
+}
+
+bool mpi_world_has_lost_neighbour(void) {
+    bool is_lost = false;
+    (void)pthread_mutex_lock(&process.neighbours_mutex);
+    for (const struct neighbour *neighbour = process.neighbours; neighbour && !is_lost; neighbour = neighbour->next) {
+        is_lost = !monitor_is_alive(neighbour->pid, neighbour->start_time);
+    }
+    (void)pthread_mutex_unlock(&process.neighbours_mutex);
+    return is_lost;
 }
 
 /* Of a waiter. One that has finalized is gone as well, but then this process is through in a moment, too. */
 static int stop_for_the_gone(void *context) {
     (void)context;
-    for (const struct neighbour *neighbour = process.neighbours; neighbour && process.gone_ns == 0;
-         neighbour = neighbour->next) {
-        if (!monitor_is_alive(neighbour->pid, neighbour->start_time)) {
-            process.gone_ns = clock_monotonic_ns();
-        }
+    if (process.gone_ns == 0 && mpi_world_has_lost_neighbour()) {
+        process.gone_ns = clock_monotonic_ns();
     }
     return process.gone_ns != 0 && clock_monotonic_ns() > process.gone_ns + GONE_MS * CLOCK_NS_PER_MS ? MUSTER_EPEER
                                                                                                       : 0;
@@ -215,12 +252,12 @@ static void end_mpi(void) {
     }
     struct comm_bell bell = {0};
     struct comm_waiter waiter = {.bell = &bell, .alarm = 1, .stopped = stop_for_the_gone, .woken = woken};
-    bool is_left_behind;
-    int code = mpi_world_run(finalize, &process.world, &waiter, clock_deadline_ns(clock_monotonic_ns(), FINALIZE_MS),
-                             &is_left_behind);
+    bool is_left_behind, is_doubtful = atomic_load(&process.has_failed) || atomic_load(&process.user_count) > 0;
+    int64_t deadline_ns = clock_deadline_ns(clock_monotonic_ns(), is_doubtful ? DOUBTFUL_MS : FINALIZE_MS);
+    int code = mpi_world_run(finalize, &process.world, &waiter, deadline_ns, &is_left_behind);
     if (code) {
         log_warning("MPI_Finalize %s",
-                    is_left_behind ? "did not return: another rank has ended without it" : muster_detail());
+                    is_left_behind ? "did not return: another rank has not come to it" : muster_detail());
     }
 }
 

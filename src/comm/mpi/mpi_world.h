@@ -45,6 +45,14 @@ void mpi_world_leave(const struct mpi_world *world);
 
 /* Another process of this host that takes part; when MPI ends, nobody waits long for one that is gone. */
 void mpi_world_note_neighbour(int32_t pid, uint64_t start_time);
+bool mpi_world_has_lost_neighbour(void);
+
+/* A group stands on MPI, or does not any more; one has failed. When the process ends, it waits in MPI_Finalize() for
+ * the other ranks, but not long if one of its groups has failed or is not freed: others may be in a call of it for
+ * ever. */
+void mpi_world_add_user(void);
+void mpi_world_drop_user(void);
+void mpi_world_note_failure(void);
 
 /* Nobody in this process calls MPI any more. */
 void mpi_world_break(void);
