@@ -175,10 +175,18 @@ static void slot_check(struct bench *bench, const struct slot *slot, bool is_kno
     }
 }
 
+/* Is the order of additions the same in every way to make the call? MPI may have another in place than elsewhere. */
+static bool has_one_order(const struct matrix_case *c) {
+    bool is_exact = c->type < MUSTER_FLOAT16 || c->type > MUSTER_FLOAT64 || c->operation >= MATRIX_BROADCAST ||
+                    c->reduction == MUSTER_OP_MIN || c->reduction == MUSTER_OP_MAX;
+    return is_exact || !ranks_use_engine("mpi");
+}
+
 /* The reference takes longer than the call: it is not asked about bits that another's hash answers for, be it that of
  * the same case before or, where all ranks have the same bits, that of another rank. */
 static bool is_compared_by_hash(const struct bench *bench, const struct matrix_case *c, bool is_again) {
-    return is_again || (c->operation == MATRIX_ALL_REDUCE && bench->rank->rank != c->seed % c->size);
+    return (is_again && has_one_order(c)) ||
+           (c->operation == MATRIX_ALL_REDUCE && bench->rank->rank != c->seed % c->size);
 }
 
 /* Runs a batch of cases, in ways that are drawn; hashes[i] becomes that of the result of case i. */
@@ -239,10 +247,11 @@ static void triples_run(struct bench *bench, size_t first, size_t count) {
     batch_run(bench, cases, count, true, again);
     for (size_t i = 0; i < count; i++) {
         struct slot slot = {.c = &cases[i]};
-        if (hashes[i] != again[i]) {
+        if (hashes[i] != again[i] && has_one_order(&cases[i])) {
             complain(bench, &slot, "another way gives other bits");
         }
         compare_between_ranks(bench, &cases[i], hashes[i]);
+        compare_between_ranks(bench, &cases[i], again[i]);
     }
 }
 
@@ -332,6 +341,9 @@ static void on_one_host(void **state) {
     (void)state;
     for (uint32_t size = 1; size <= 5; size++) {
         world_run("one host", size, 0, false, NULL);
+    }
+    if (ranks_wished_size() > 5) {
+        world_run("one host", ranks_wished_size(), 0, false, NULL);
     }
 }
 

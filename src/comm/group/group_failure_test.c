@@ -393,7 +393,10 @@ static int die_while_meeting(struct rank *rank, void *argument) {
     struct muster_group *group = NULL;
     struct muster_store *store = rank_store(rank), *prefixed = NULL;
     if (rank->rank == 2) {
-        const struct bootstrap_terms terms = {.choice_hash = choice_hash(NULL)};
+        const struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+        enum engine_kind wish = ENGINE_AUTO;
+        rank_check_code(rank, group_engine_wish(&options, &wish), 0);
+        const struct bootstrap_terms terms = {.choice_hash = choice_hash(NULL), .engine_wish = (uint8_t)wish};
         struct bootstrap bootstrap;
         rank_check_code(rank, muster_store_prefix(store, "muster/world/4-ranks", &prefixed), 0);
         struct comm_kv kv = comm_kv_of_store(prefixed);

@@ -19,8 +19,10 @@ enum { LONG = 300000, TAGS = 3, READY = 1, TAKEN, SENT, LEFT, OVER };
 static const struct ranks_options layouts[] = {{.ranks_per_host = 0}, {.ranks_per_host = 1}, {.ranks_per_host = 2}};
 enum { LAYOUT_COUNT = sizeof layouts / sizeof *layouts };
 
+/* With MPI ranks of other hosts do not hear that one has left: tests/engines/mpi_failures.c. */
 static void run_everywhere(uint32_t size, rank_function *function) {
-    for (int i = 0; i < LAYOUT_COUNT; i++) {
+    int count = ranks_use_engine("mpi") ? 1 : LAYOUT_COUNT;
+    for (int i = 0; i < count; i++) {
         ranks_run_with(size, function, NULL, &layouts[i]);
     }
 }
@@ -252,14 +254,22 @@ static int both_be_roots(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
     int32_t value = 0;
-    rank_check_code(rank, muster_broadcast(group, &value, 1, MUSTER_INT32, rank->rank, NULL), 0);
+    int code = muster_broadcast(group, &value, 1, MUSTER_INT32, rank->rank, NULL);
+    bool is_told = ranks_use_engine("mpi") && code == MUSTER_EMISMATCH; /* by who comes last: at once */
+    rank_check_code(rank, code, is_told ? MUSTER_EMISMATCH : 0);
     rank_mark(rank, READY);
     rank_await(rank, 1 - rank->rank, READY);
+    if (ranks_use_engine("mpi")) {
+        is_told = muster_group_status(group) != 0;
+        rank_check(rank, !is_told || muster_group_status(group) == MUSTER_EMISMATCH);
+    }
     log_set_sink(keep_warning);
     muster_group_free(group);
-    rank_check(rank, strstr(warning, "broadcast of 1 int32, root 0") != NULL);
-    rank_check(rank, strstr(warning, "broadcast of 1 int32, root 1") != NULL);
-    rank_check(rank, strstr(warning, "; the results are wrong") != NULL);
+    if (!is_told) {
+        rank_check(rank, strstr(warning, "broadcast of 1 int32, root 0") != NULL);
+        rank_check(rank, strstr(warning, "broadcast of 1 int32, root 1") != NULL);
+        rank_check(rank, strstr(warning, "; the results are wrong") != NULL);
+    }
     return 0;
 }
 

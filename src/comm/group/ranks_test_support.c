@@ -52,6 +52,12 @@ struct ranks {
 
 /* ---- waiting ---- */
 
+/* MUSTER_TEST_PATIENCE_MS: another one, for runs in which hangs are expected (tests/engines/run). */
+static int64_t patience_ms(void) {
+    const char *text = getenv("MUSTER_TEST_PATIENCE_MS");
+    return text ? strtoll(text, NULL, 10) : RANKS_PATIENCE_MS;
+}
+
 static void announce(struct rank_shared *shared) {
     atomic_fetch_add(&shared->news, 1);
     (void)syscall(SYS_futex, &shared->news, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -84,7 +90,7 @@ static void be_rank(struct ranks *ranks, uint32_t rank, rank_function *function,
     struct rank self = {rank, ranks->size, ranks, ranks->shared};
     char host[32];
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)alarm(2 * RANKS_PATIENCE_MS / 1000);
+    (void)alarm((unsigned)(2 * patience_ms() / 1000));
     if (options && (options->host_of || options->ranks_per_host > 0)) {
         (void)snprintf(host, sizeof host, "host-%u",
                        options->host_of ? options->host_of[rank] : rank / options->ranks_per_host);
@@ -194,7 +200,7 @@ static void be_patient(const struct ranks *ranks, int64_t deadline_ns, const cha
 }
 
 void ranks_await(struct ranks *ranks, uint32_t rank, uint32_t mark) {
-    int64_t deadline_ns = clock_monotonic_ns() + RANKS_PATIENCE_MS * CLOCK_NS_PER_MS;
+    int64_t deadline_ns = clock_monotonic_ns() + patience_ms() * CLOCK_NS_PER_MS;
     for (;;) {
         uint32_t seen = atomic_load(&ranks->shared->news);
         if (atomic_load(&ranks->shared->lines[rank].mark) >= mark) {
@@ -214,7 +220,7 @@ void ranks_signal(struct ranks *ranks, uint32_t signal) {
 }
 
 int ranks_wait(struct ranks *ranks, uint32_t rank) {
-    int64_t deadline_ns = clock_monotonic_ns() + RANKS_PATIENCE_MS * CLOCK_NS_PER_MS;
+    int64_t deadline_ns = clock_monotonic_ns() + patience_ms() * CLOCK_NS_PER_MS;
     while (!reap(ranks, rank)) {
         uint32_t seen = atomic_load(&ranks->shared->news);
         be_patient(ranks, deadline_ns, "the end", rank);
@@ -246,6 +252,11 @@ void ranks_free(struct ranks *ranks) {
     (void)close(ranks->file);
     (void)munmap(ranks->shared, sizeof *ranks->shared);
     free(ranks);
+}
+
+uint32_t ranks_wished_size(void) {
+    const char *text = getenv("MUSTER_TEST_SIZE");
+    return text ? (uint32_t)strtoul(text, NULL, 10) : 0;
 }
 
 void ranks_run_with(uint32_t size, rank_function *function, void *argument, const struct ranks_options *options) {
@@ -294,6 +305,11 @@ void rank_await_signal(struct rank *rank, uint32_t signal) {
 
 void rank_report(struct rank *rank, const char *text) {
     (void)snprintf(rank->shared->lines[rank->rank].report, RANKS_REPORT_BYTES, "%s", text);
+}
+
+bool ranks_use_engine(const char *name) {
+    const char *text = getenv("MUSTER_ENGINE");
+    return strcmp(text && *text ? text : "muster", name) == 0;
 }
 
 /* The rank's to the end of its process. */

@@ -81,6 +81,9 @@ int64_t ranks_mark_time_ns(const struct ranks *ranks, uint32_t rank, uint32_t ma
 /* Kills what still runs, and removes everything. */
 void ranks_free(struct ranks *ranks);
 
+/* MUSTER_TEST_SIZE: one more size for tests that hold with any number of ranks (tests/engines/run); 0: none. */
+uint32_t ranks_wished_size(void);
+
 /* All of it, for tests in which every rank is to end with 0. */
 void ranks_run(uint32_t size, rank_function *function, void *argument);
 void ranks_run_with(uint32_t size, rank_function *function, void *argument, const struct ranks_options *options);
@@ -98,6 +101,9 @@ void rank_await(struct rank *rank, uint32_t other, uint32_t mark);
 void rank_await_signal(struct rank *rank, uint32_t signal);
 /* Keeps a text for the test (cut to RANKS_REPORT_BYTES). */
 void rank_report(struct rank *rank, const char *text);
+
+/* Do the ranks use this engine ("mpi"), as far as MUSTER_ENGINE tells? */
+bool ranks_use_engine(const char *name);
 
 /* A store in which all ranks of the test meet; ends the rank on failure. */
 struct muster_store *rank_store(struct rank *rank);

@@ -63,7 +63,7 @@ static int number_of(const struct lender *lender, const char *name) {
     for (size_t at = 0; at < lender->environment_bytes; at += strlen(lender->environment + at) + 1) {
         const char *text = lender->environment + at;
         if (strncmp(text, name, length) == 0 && text[length] == '=') {
-            return atoi(text + length + 1);
+            return (int)strtol(text + length + 1, NULL, 10);
         }
     }
     return -1;

@@ -29,6 +29,8 @@ float gradient_of(uint32_t rank, uint32_t step, size_t parameter, size_t element
 float average_of(uint32_t size, uint32_t present, uint32_t divisor, uint32_t step, size_t parameter, size_t element);
 
 bool same_bits(const void *left, const void *right, size_t bytes);
+/* The same bits; with MPI, which adds in an order of its own, the same but for rounding. */
+bool same_sums(const float *left, const float *right, size_t count);
 
 /* Buckets of about 1000 bytes: several, so that there is an order. */
 struct muster_ddp_options several_buckets(void);

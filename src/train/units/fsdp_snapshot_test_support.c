@@ -54,7 +54,7 @@ struct job job_at(const struct place *place) {
     job.environment = place->environment;
     job.options.sharding = place->sharding;
     job.steps = SAVED;
-    job.tolerance = place->is_close ? tolerance : 0;
+    job.tolerance = place->is_close || ranks_use_engine("mpi") ? tolerance : 0;
     return job;
 }
 
@@ -64,7 +64,7 @@ struct job next_job_at(const struct place *place, const struct place *before) {
     job.first_step = SAVED;
     job.first_size = before->size;
     job.steps = TRAINED;
-    job.tolerance = place->is_close || before->is_close ? tolerance : 0;
+    job.tolerance = place->is_close || before->is_close || ranks_use_engine("mpi") ? tolerance : 0;
     return job;
 }
 

@@ -37,15 +37,20 @@ static void check_everywhere(const struct job *given) {
         }
         job.ranks = places[i].ranks;
         job.environment = places[i].environment;
-        job.tolerance = job.tolerance > 0 || places[i].close != CLOSE ? job.tolerance : tolerance;
+        bool is_close = places[i].close == CLOSE || ranks_use_engine("mpi"); /* which adds in an order of its own */
+        job.tolerance = job.tolerance > 0 || !is_close ? job.tolerance : tolerance;
         job_check(places[i].size, &job);
     }
 }
 
 static void it_trains_as_one_process(void **state) {
     (void)state;
-    const struct job job = JOB_INIT;
+    struct job job = JOB_INIT;
     check_everywhere(&job);
+    if (ranks_wished_size() > 4) {
+        job.tolerance = ranks_use_engine("mpi") ? tolerance : 0;
+        job_check(ranks_wished_size(), &job);
+    }
 }
 
 static void hybrid_sharding_trains_as_well(void **state) {

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# What happens on the engine 'mpi' when ranks die, are stopped, abort, or make different calls, and where MPI cannot be used
+# (mpi_failures.c): with the system's MPIs, and with those that MUSTER_MPI5_OPENMPI and MUSTER_MPI5_MPICH name. And jobs that mpirun itself
+# has started: it ends well with them, and who survives a killed rank can tell.
+# timeout: 600
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import installations
+
+BUILD = os.path.dirname(os.path.abspath(os.environ["MUSTER_BINARY"]))
+FAILURES, JOB = (os.path.join(BUILD, "tests", "engines", name) for name in ("mpi_failures", "mpi_job"))
+# So that mpirun leaves the other processes alone when one dies. Those of MPICH end them, even with -disable-auto-cleanup.
+LENIENT = {"Open MPI of the system": ["--mca", "orte_enable_recovery", "1"]}
+FAMILIES = {"Open MPI": ("libmpi.so.40", "libmpich.so.12"), "MPICH": ("libmpich.so.12", "libmpi.so.40")}
+
+
+def environment_of(mpi):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMPI_", "PMI", "PRTE_", "MUSTER_"))}
+    environment.update(installations.QUIET, OMP_NUM_THREADS="1")
+    environment.update(mpi.variables)
+    return environment
+
+
+def check_failures(mpi):
+    own, other = FAMILIES["Open MPI" if mpi.name.startswith("Open") else "MPICH"]
+    environment = environment_of(mpi)
+    environment.update(MUSTER_TEST_STARTER=installations.command_of(mpi, "mpirun", BUILD), MUSTER_TEST_PATIENCE_MS="60000",
+                       MUSTER_TEST_RELAY=os.path.join(BUILD, "tests", "engines", "starter_relay"),
+                       MUSTER_TEST_OWN_MPI=mpi.variables.get("MUSTER_MPI_LIBRARY", own))
+    if all(any_mpi.find(None) is None for any_mpi in installations.MPIS[:2]):
+        environment["MUSTER_TEST_OTHER_MPI"] = other
+    done = subprocess.run([FAILURES], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", timeout=500, check=False)
+    text = "\n".join(line for line in done.stdout.splitlines() if re.match(r"\[ |.*(rank|ERROR)", line))
+    assert done.returncode == 0, f"{mpi.name}: exit code {done.returncode}\n{text}"
+    told_us = [int(us) for us in re.findall(r"told after (\d+) us", text)]
+    print(f"ok {mpi.name}: {text.count('[       OK ]')} passed; survivors were told within {max(told_us) / 1000:.0f} ms", flush=True)
+
+
+def run_job(mpi, what, options=()):
+    """What it has printed, and what its ranks have written for themselves."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [mpi.command, *options, "-n", "3", JOB, os.path.join(folder, "meet"), what]
+        done = subprocess.run(command, env=environment_of(mpi), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", timeout=60, check=False)
+        told = []
+        for path in sorted(glob.glob(os.path.join(folder, "*.told-*"))):
+            with open(path, encoding="utf-8") as file:
+                told.append(file.read())
+        return done.returncode, done.stdout, told
+
+
+def check_jobs(mpi):
+    code, text, told = run_job(mpi, "end")
+    assert code == 0 and not told, f"{mpi.name}: a job that ends well gives {code}: {text} {told}"
+    assert sorted(re.findall(r"rank (\d) of 3: 3 on mpi", text)) == ["0", "1", "2"], text
+    _, text, told = run_job(mpi, "unfreed")
+    assert len(re.findall(r"rank \d of 3: 3 on mpi", text)) == 3 and not told, f"{mpi.name}: {text} {told}"
+    code, text, told = run_job(mpi, "killed", LENIENT.get(mpi.name, ()))
+    if mpi.name in LENIENT:
+        ranks = [match[1] for match in (re.match(r"rank (\d): .*rank 1 \(pid \d+ on host \S+\) was killed by signal 9", line) for line in told) if match]
+        assert ranks == ["0", "2"], f"{mpi.name}: exit code {code}: {text} {told}"
+    else:
+        assert code != 0, f"{mpi.name}: a job whose rank 1 is killed gives 0: {text}"
+    print(f"ok {mpi.name}: mpirun ends with the job{', and survivors tell' if mpi.name in LENIENT else ''}", flush=True)
+
+
+if not os.path.exists(FAILURES):
+    print(f"SKIP: {FAILURES} is not built")
+    sys.exit(77)
+ran = 0
+for installation in installations.MPIS:
+    if installation.variable and not os.environ.get(installation.variable):
+        print(f"SKIPPED {installation.name}: {installation.variable} names no folder with bin/mpiexec and lib/", flush=True)
+        continue
+    why_not = installation.find(None)
+    if why_not:
+        print(f"SKIPPED {installation.name}: {why_not}", flush=True)
+        continue
+    ran += 1
+    with installations.leftovers_removed():
+        check_jobs(installation)
+        check_failures(installation)
+if not ran:
+    print("SKIP: no MPI to test with")
+    sys.exit(77)

@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+# A sample of what `make engines` runs: process groups, messages, ddp and fsdp on the engine 'mpi' with the system's MPIs, at 2, 3 and 4
+# ranks. tests/engines/run does the work.
+# timeout: 300
+import os
+import subprocess
+import sys
+
+import installations
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUILD = os.path.dirname(os.path.abspath(os.environ["MUSTER_BINARY"]))
+# Programs, each with the tests that it is to run.
+SAMPLE = {"collectives_matrix_test": "on_hosts_of_two", "group_message_test": "short_messages_wait_for_nobody", "group_split_test": "subsets_by_list",
+          "work_many_test": None, "ddp_test": "hosts_apart", "fsdp_test": "it_trains_as_one_process"}
+if not os.path.exists(os.path.join(BUILD, "tests", "engines", "programs")):
+    print("SKIP: the tests of process groups are not built")
+    sys.exit(77)
+ran = 0
+for mpi in installations.MPIS:
+    if mpi.variable:
+        continue
+    reason = mpi.find(None)
+    if reason:
+        print(f"SKIPPED {mpi.name}: {reason}", flush=True)
+        continue
+    ran += 1
+    for program, test in SAMPLE.items():
+        command = [os.path.join(HERE, "run"), "--only", mpi.name, "--starter", "mpirun", "--program", program, "--timeout", "120"]
+        done = subprocess.run(command + (["--test", test] if test else []), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, check=False)
+        row = next((line for line in done.stdout.splitlines() if line.startswith(f"| {mpi.name} |")), "").split("|")
+        assert done.returncode == 0 and len(row) > 4 and int(row[3]) > 0 and int(row[4]) == 0, f"{mpi.name}, {program}:\n{done.stdout}"
+        print(f"ok {mpi.name}, {program}: {row[3].strip()} passed in {row[7].strip()} s", flush=True)
+if not ran:
+    print("SKIP: no MPI to test with")
+    sys.exit(77)
