@@ -62,7 +62,7 @@ class Job:
         self.command = [*options, "--max-restarts=1" if what.startswith("killed") else "--max-restarts=0", *([mode] if mode else []),
                         worker, library, what]
         self.what, self.nodes, self.library = what, nodes, library
-        self.codes, self.output, self.backend = [], "", backend
+        self.codes, self.output, self.backend, self.started = [], "", backend, []
         folders = os.pathsep.join(filter(None, [folder, os.path.dirname(library), os.environ.get("LD_LIBRARY_PATH")]))
         with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
             self.environment = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=temporary, LD_LIBRARY_PATH=folders, **(variables or {}))
@@ -81,11 +81,17 @@ class Job:
             self.fail(f"left behind: {self.left}")
 
     def fail(self, why):
+        for agent in self.started:
+            if agent.poll() is None:
+                agent.kill()
+                agent.wait()
         sys.exit(f"{self.library}, {self.what}, nodes {self.nodes}: {why}\n{' '.join(self.command)}\n{self.output}")
 
     def start(self, *options):
-        return subprocess.Popen([BINARY, "run", *options, *self.command], env=self.environment, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        agent = subprocess.Popen([BINARY, "run", *options, *self.command], env=self.environment, stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.started.append(agent)
+        return agent
 
     def await_sleep(self, agent, workers):
         while self.output.count("asleep") < workers:

@@ -2,6 +2,7 @@
 # Programs of MPICH's family as workers: their world is the worker group, in every attempt, on one node and on several.
 # timeout: 240
 # waits: yes
+import contextlib
 import os
 import signal
 import subprocess
@@ -51,26 +52,34 @@ def preloaded(library):
         job.fail("workers were no forks")
 
 
+@contextlib.contextmanager
+def asleep(library, stderr=None, **variables):
+    """A job whose two workers sleep behind MPI_Init(). Whatever happens, it does not outlive this."""
+    agent = subprocess.Popen([jobs.BINARY, "run", "--standalone", "--mpi", "--nproc-per-node=2", jobs.WORKER, library, "sleep"],
+                             env=dict(os.environ, OMP_NUM_THREADS="1", **variables), stdout=subprocess.PIPE, stderr=stderr, text=True)
+    try:
+        lines = agent.stdout.readline() + agent.stdout.readline()
+        assert lines.count("asleep") == 2, lines
+        yield agent
+    finally:
+        agent.kill()
+        agent.wait()
+
+
 def interrupted(library):
     """SIGINT for the agent is SIGINT for the workers."""
-    agent = subprocess.Popen([jobs.BINARY, "run", "--standalone", "--mpi", "--nproc-per-node=2", jobs.WORKER, library, "sleep"],
-                             env=dict(os.environ, OMP_NUM_THREADS="1"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    lines = agent.stdout.readline() + agent.stdout.readline()
-    assert lines.count("asleep") == 2, lines
-    agent.send_signal(signal.SIGINT)
-    output = agent.communicate(timeout=jobs.LIMIT_S)[0]
+    with asleep(library, stderr=subprocess.STDOUT) as agent:
+        agent.send_signal(signal.SIGINT)
+        output = agent.communicate(timeout=jobs.LIMIT_S)[0]
     assert agent.returncode == 1 and "closing signal SIGINT" in output and "MPI server" not in output, (agent.returncode, output)
 
 
 def killed_agent(library):
     """Nothing of it is left: no process, no folder."""
     with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
-        agent = subprocess.Popen([jobs.BINARY, "run", "--standalone", "--mpi", "--nproc-per-node=2", jobs.WORKER, library, "sleep"],
-                                 env=dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=temporary), stdout=subprocess.PIPE, text=True)
-        lines = agent.stdout.readline() + agent.stdout.readline()
-        assert lines.count("asleep") == 2, lines
-        agent.kill()
-        agent.stdout.read()  # ends with the last process that has it
+        with asleep(library, TMPDIR=temporary) as agent:
+            agent.kill()
+            agent.stdout.read()  # ends with the last process that has it
         until_s = time.monotonic() + jobs.LIMIT_S
         while [name for name in os.listdir(temporary) if name.startswith("muster-mpi")]:
             assert time.monotonic() < until_s, os.listdir(temporary)
