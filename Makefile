@@ -269,7 +269,7 @@ test-aarch64: ## the unit tests, compiled for aarch64, in emulation (needs qemu-
 lint: all ## house rules, formatting, clang-tidy, shellcheck
 	@tools/lint $(BUILD)
 
-lint-deep: all ## the same, with clang's analyzer looking for as long as it does by default
+lint-deep: all ## the same, with clang's analyzer looking for as long as it does by default, and at tests, too
 	@MUSTER_LINT_NODES=225000 tools/lint $(BUILD)
 
 format: ## rewrite the C files by .clang-format
