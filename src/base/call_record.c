@@ -9,6 +9,7 @@
 #include <muster/types.h>
 
 #include "base/bytes.h"
+#include "base/printable.h"
 #include "base/str.h"
 
 /* The values by their names. */
@@ -112,6 +113,36 @@ bool call_record_group_name(const uint8_t *data, size_t len, uint32_t group, cha
     }
     for (char *at = out; *at != '\0'; at++) {
         *at = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at;
+    }
+    return out[0] != '\0';
+}
+
+/* The place of a group that has one, else header->group_count. */
+static uint32_t find_place(const uint8_t *data, size_t len, const struct call_record_header *header, uint32_t group) {
+    size_t begin = CALL_RECORD_HEADER_BYTES + (size_t)header->entry_count * CALL_RECORD_ENTRY_BYTES;
+    for (uint32_t i = 0; i < header->group_count && (len - begin) / CALL_RECORD_GROUP_BYTES > i; i++) {
+        struct bytes_reader r = {data + begin + (size_t)i * CALL_RECORD_GROUP_BYTES, CALL_RECORD_GROUP_BYTES, 0, false};
+        bool is_it = bytes_get_number(&r, 4) == group;
+        uint64_t state = bytes_get_number(&r, 4);
+        if (is_it && (state == CALL_RECORD_NAMED || state == CALL_RECORD_AMBIGUOUS)) {
+            return i;
+        }
+    }
+    return header->group_count;
+}
+
+bool call_record_group_engine(const uint8_t *data, size_t len, uint32_t group, char out[CALL_RECORD_ENGINE_BYTES]) {
+    struct call_record_header header;
+    out[0] = '\0';
+    if (!call_record_read_header(data, len, &header)) {
+        return false;
+    }
+    uint32_t place = find_place(data, len, &header, group);
+    uint64_t at = CALL_RECORD_HEADER_BYTES + (uint64_t)header.entry_count * CALL_RECORD_ENTRY_BYTES +
+                  (uint64_t)header.group_count * CALL_RECORD_GROUP_BYTES + (uint64_t)place * CALL_RECORD_ENGINE_BYTES;
+    if (place < header.group_count && len >= CALL_RECORD_ENGINE_BYTES && at <= len - CALL_RECORD_ENGINE_BYTES) {
+        (void)str_format(out, CALL_RECORD_ENGINE_BYTES, "%.*s", CALL_RECORD_ENGINE_BYTES - 1, (const char *)data + at);
+        printable_clean(out, strlen(out), false);
     }
     return out[0] != '\0';
 }

@@ -38,14 +38,16 @@ enum {
     CALL_RECORD_HOST_BYTES = 64,
     CALL_RECORD_GROUPS = 16, /* whose names the writer keeps */
     CALL_RECORD_GROUP_BYTES = 72,
-    CALL_RECORD_NAME_BYTES = 64
+    CALL_RECORD_NAME_BYTES = 64,
+    CALL_RECORD_ENGINE_BYTES = 128
 };
 #define CALL_RECORD_FILE_BYTES                                                                                         \
     ((size_t)CALL_RECORD_HEADER_BYTES + (size_t)CALL_RECORD_ENTRIES * CALL_RECORD_ENTRY_BYTES +                        \
-     (size_t)CALL_RECORD_GROUPS * CALL_RECORD_GROUP_BYTES)
+     (size_t)CALL_RECORD_GROUPS * (CALL_RECORD_GROUP_BYTES + CALL_RECORD_ENGINE_BYTES))
 /* What follows the name of the launcher's error file. */
 #define CALL_RECORD_SUFFIX ".calls"
 #define CALL_RECORD_NO_PEER UINT32_MAX
+#define CALL_RECORD_ROOT_GROUP 0u /* its id */
 
 enum call_record_state { CALL_RECORD_BEGUN = 1, CALL_RECORD_FINISHED = 2, CALL_RECORD_FAILED = 3 };
 
@@ -81,6 +83,11 @@ size_t call_record_read(const uint8_t *data, size_t len, struct call_record *out
 /* false, with an empty text: the file does not have the group's name, or groups of two names had its number. Control
  * characters become '?'. */
 bool call_record_group_name(const uint8_t *data, size_t len, uint32_t group, char out[CALL_RECORD_NAME_BYTES]);
+
+/* What carries out the group's calls, and why: "mpi (as asked for)". False, with an empty text: the file does not say.
+ * Of several groups with this id the newest counts. May be asked while the worker runs: a text that is being written
+ * then may be read in part, and is whole at the next look. What is no printable UTF-8 becomes '?'. */
+bool call_record_group_engine(const uint8_t *data, size_t len, uint32_t group, char out[CALL_RECORD_ENGINE_BYTES]);
 
 /* "all_reduce of 1024 float32, sum (call 17 of group 'world'), begun": one call, without its times. group_name: empty
  * for none, "group 0" then. Returns `out`. */

@@ -270,11 +270,18 @@ static bool delist(struct muster_group *group) {
     return was_last;
 }
 
+/* For the launcher, and for muster status. */
+static void record_group(const struct muster_group *group) {
+    char engine[CALL_RECORD_ENGINE_BYTES];
+    (void)str_format(engine, sizeof engine, "%s (%s)", group->engine->table->name, group->engine_reason);
+    recorder_name_group(group->context->recorder, group->id, group->name, engine);
+}
+
 int group_attach(struct muster_group *group, const struct segment_name *name) {
     int code = open_segment(group, name);
     code = code ? code : group_make_engine(group, engine_part(group));
     if (code == 0) {
-        recorder_name_group(group->context->recorder, group->id, group->name);
+        record_group(group);
         enlist(group);
         tell_locals(group);
     }

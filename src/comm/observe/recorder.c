@@ -114,7 +114,22 @@ static struct recorder_group *next_place(struct recorder *recorder) {
     return &recorder->groups[place];
 }
 
-void recorder_name_group(struct recorder *recorder, uint32_t id, const char *name) {
+/* Nobody is to read half of a text: while one changes, its place has no state. */
+static void hide(struct recorder_group *group) {
+    atomic_store(&group->state, CALL_RECORD_UNNAMED);
+    atomic_signal_fence(memory_order_release); /* the compiler, as in recorder_begin() */
+}
+
+static void note_engine(struct recorder *recorder, struct recorder_group *group, const char *engine) {
+    char text[CALL_RECORD_ENGINE_BYTES], *kept = recorder->engines[group - recorder->groups];
+    (void)str_format(text, sizeof text, "%s", engine);
+    if (strcmp(kept, text) != 0) {
+        hide(group);
+        (void)str_copy(kept, CALL_RECORD_ENGINE_BYTES, text);
+    }
+}
+
+void recorder_name_group(struct recorder *recorder, uint32_t id, const char *name, const char *engine) {
     pthread_mutex_lock(&mutex);
     struct recorder_group *group = find_group(recorder, id);
     uint32_t state = CALL_RECORD_NAMED;
@@ -123,11 +138,11 @@ void recorder_name_group(struct recorder *recorder, uint32_t id, const char *nam
         state = is_same ? atomic_load(&group->state) : CALL_RECORD_AMBIGUOUS;
     } else {
         group = next_place(recorder);
-        atomic_store(&group->state, CALL_RECORD_UNNAMED);
-        atomic_signal_fence(memory_order_release); /* the compiler, as in recorder_begin() */
+        hide(group);
         group->id = id;
         (void)str_copy(group->name, sizeof group->name, name);
     }
+    note_engine(recorder, group, engine);
     atomic_store(&group->state, state);
     pthread_mutex_unlock(&mutex);
 }

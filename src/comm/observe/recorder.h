@@ -41,6 +41,7 @@ struct recorder {
     char host[CALL_RECORD_HOST_BYTES];
     struct recorder_entry entries[CALL_RECORD_ENTRIES];
     struct recorder_group groups[CALL_RECORD_GROUPS];
+    char engines[CALL_RECORD_GROUPS][CALL_RECORD_ENGINE_BYTES]; /* of the group in the same place */
 };
 
 /* Which call, beside what struct comm_call says. */
@@ -55,9 +56,10 @@ struct recorder_place {
 struct recorder *recorder_acquire(uint32_t rank, uint32_t world_size);
 void recorder_release(struct recorder *recorder);
 
-/* For readers of the file: how the group of that id is called. The newest are kept; of an id that two groups of
- * different names have had (root groups are all 0), it is not known any more. */
-void recorder_name_group(struct recorder *recorder, uint32_t id, const char *name);
+/* For readers of the file: how the group of that id is called, and what carries out its calls: "mpi (as asked for)";
+ * cut to CALL_RECORD_ENGINE_BYTES. The newest are kept; of an id that two groups of different names have had (root
+ * groups are all 0), the name is not known any more, and the engine is the newest one's. */
+void recorder_name_group(struct recorder *recorder, uint32_t id, const char *name, const char *engine);
 
 /* Returns the number for recorder_end(). */
 static inline uint64_t recorder_begin(struct recorder *recorder, const struct comm_call *call,

@@ -18,6 +18,8 @@
 #include "base/clock.h"
 #include "comm/group/ranks_test_support.h"
 
+#define WITHOUT_NAMES_BYTES ((size_t)CALL_RECORD_HEADER_BYTES + (size_t)CALL_RECORD_ENTRIES * CALL_RECORD_ENTRY_BYTES)
+
 static const struct comm_call reduce_call = {
     .operation = COMM_REDUCE, .type = MUSTER_FLOAT32, .reduction = MUSTER_OP_MAX, .root = 3, .count = 0x0102};
 
@@ -67,32 +69,98 @@ static void groups_have_names(void **state) {
     char name[CALL_RECORD_NAME_BYTES], text[128];
     assert_int_equal(bytes[36], CALL_RECORD_GROUPS);
     assert_false(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 5, name));
-    recorder_name_group(recorder, 5, "odds");
-    recorder_name_group(recorder, 5, "odds");
+    recorder_name_group(recorder, 5, "odds", "muster (one host)");
+    recorder_name_group(recorder, 5, "odds", "muster (one host)");
     assert_memory_equal(recorder->groups, slot, sizeof slot);
     assert_true(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 5, name));
     const struct call_record call = {
         .sequence = 17, .group = 5, .operation = COMM_BARRIER, .state = CALL_RECORD_BEGUN, .peer = CALL_RECORD_NO_PEER};
     assert_string_equal(call_record_format(&call, name, text, sizeof text), "barrier (call 17 of group 'odds'), begun");
-    assert_false(
-        call_record_group_name(bytes, CALL_RECORD_FILE_BYTES - CALL_RECORD_GROUPS * CALL_RECORD_GROUP_BYTES, 5, name));
-    recorder_name_group(recorder, 5, "evens");
-    recorder_name_group(recorder, 5, "odds"); /* which of them it is, nobody knows any more */
+    assert_false(call_record_group_name(bytes, WITHOUT_NAMES_BYTES, 5, name));
+    recorder_name_group(recorder, 5, "evens", "mpi (as asked for)");
+    recorder_name_group(recorder, 5, "odds", "muster (one host)"); /* which of them it is, nobody knows any more */
     assert_false(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 5, name));
     for (uint32_t id = 6; id < 6 + CALL_RECORD_GROUPS; id++) {
-        recorder_name_group(recorder, id, "bell\a");
+        recorder_name_group(recorder, id, "bell\a", "muster");
     }
     assert_false(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 5, name)); /* only the newest */
     assert_true(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 6, name));
     assert_string_equal(name, "bell?");
-    recorder_name_group(recorder, 0, "world");
+    recorder_name_group(recorder, 0, "world", "muster (as asked for)");
     for (uint32_t id = 100; id < 100 + 3 * CALL_RECORD_GROUPS; id++) {
-        recorder_name_group(recorder, id, "part");
+        recorder_name_group(recorder, id, "part", "mpi");
     }
     assert_true(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 0, name)); /* the root group's stays */
     assert_string_equal(name, "world");
     assert_true(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, 99 + 3 * CALL_RECORD_GROUPS, name));
     recorder_release(recorder);
+}
+
+static const char *engine_of(const struct recorder *recorder, uint32_t group) {
+    static char engine[CALL_RECORD_ENGINE_BYTES];
+    bool has_one = call_record_group_engine((const uint8_t *)recorder, CALL_RECORD_FILE_BYTES, group, engine);
+    assert_int_equal(has_one, engine[0] != '\0');
+    return engine;
+}
+
+static void groups_have_engines(void **state) {
+    (void)state;
+    static const uint8_t slot[] = "mpi (as asked for)";
+    char long_text[2 * CALL_RECORD_ENGINE_BYTES], cut[CALL_RECORD_ENGINE_BYTES];
+    struct recorder *recorder = recorder_acquire(0, 1);
+    assert_string_equal(engine_of(recorder, 0), "");
+    recorder_name_group(recorder, 5, "odds", "muster (one host)");
+    recorder_name_group(recorder, 0, "world", "mpi (as asked for)");
+    const uint8_t *engines =
+        (const uint8_t *)recorder + WITHOUT_NAMES_BYTES + CALL_RECORD_GROUPS * CALL_RECORD_GROUP_BYTES;
+    assert_memory_equal(engines + CALL_RECORD_ENGINE_BYTES, slot, sizeof slot); /* the second place */
+    assert_string_equal(engine_of(recorder, 0), "mpi (as asked for)");
+    assert_string_equal(engine_of(recorder, 5), "muster (one host)");
+    recorder_name_group(recorder, 0, "another world", "muster (a group of one rank)");
+    assert_string_equal(engine_of(recorder, 0), "muster (a group of one rank)"); /* the newest of that id */
+    recorder_name_group(recorder, 0, "world", "x\x1b[2J\n\xff");
+    assert_string_equal(engine_of(recorder, 0), "x?[2J??");
+    memset(long_text, 'y', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    (void)snprintf(cut, sizeof cut, "%.*s", CALL_RECORD_ENGINE_BYTES - 1, long_text);
+    recorder_name_group(recorder, 0, "world", long_text);
+    assert_string_equal(engine_of(recorder, 0), cut);
+    for (uint32_t id = 6; id < 6 + CALL_RECORD_GROUPS; id++) {
+        recorder_name_group(recorder, id, "part", "mpi");
+    }
+    assert_string_equal(engine_of(recorder, 5), ""); /* only the newest */
+    assert_string_equal(engine_of(recorder, 0), cut);
+    assert_string_equal(engine_of(recorder, 5 + CALL_RECORD_GROUPS), "mpi");
+    recorder_release(recorder);
+}
+
+/* As libraries before wrote it, and as a damaged one may be. */
+static void files_without_engines_have_none(void **state) {
+    (void)state;
+    struct recorder *recorder = recorder_acquire(0, 1);
+    const size_t names_bytes = CALL_RECORD_FILE_BYTES - CALL_RECORD_GROUPS * CALL_RECORD_ENGINE_BYTES;
+    char engine[CALL_RECORD_ENGINE_BYTES], name[CALL_RECORD_NAME_BYTES];
+    uint8_t *copy = malloc(CALL_RECORD_FILE_BYTES);
+    assert_non_null(copy);
+    recorder_name_group(recorder, 7, "part", "mpi");
+    recorder_name_group(recorder, 0, "world", "mpi");
+    memcpy(copy, recorder, CALL_RECORD_FILE_BYTES);
+    recorder_release(recorder);
+    for (size_t len = 0; len <= CALL_RECORD_FILE_BYTES; len++) {
+        uint8_t *cut = malloc(len ? len : 1);
+        assert_non_null(cut);
+        memcpy(cut, copy, len);
+        bool is_there = call_record_group_engine(cut, len, 0, engine);
+        assert_int_equal(is_there, len >= names_bytes + 2 * CALL_RECORD_ENGINE_BYTES);
+        free(cut);
+    }
+    assert_true(call_record_group_name(copy, names_bytes, 0, name));
+    memset(copy + names_bytes + CALL_RECORD_ENGINE_BYTES, 'z', CALL_RECORD_ENGINE_BYTES); /* no end */
+    assert_true(call_record_group_engine(copy, CALL_RECORD_FILE_BYTES, 0, engine));
+    assert_int_equal(strlen(engine), CALL_RECORD_ENGINE_BYTES - 1);
+    memset(copy + 36, 0xFF, 4); /* so many groups that their engines would be far behind the end */
+    assert_false(call_record_group_engine(copy, CALL_RECORD_FILE_BYTES, 0, engine));
+    free(copy);
 }
 
 static void the_ring_keeps_the_newest(void **state) {
@@ -134,10 +202,10 @@ static void damaged_files_are_refused_or_harmless(void **state) {
     uint8_t *copy = malloc(CALL_RECORD_FILE_BYTES);
     static struct call_record calls[CALL_RECORD_ENTRIES];
     struct call_record_header header;
-    const size_t whole = CALL_RECORD_FILE_BYTES - CALL_RECORD_GROUPS * CALL_RECORD_GROUP_BYTES; /* without names */
-    char text[256], name[CALL_RECORD_NAME_BYTES];
+    const size_t whole = WITHOUT_NAMES_BYTES;
+    char text[256], name[CALL_RECORD_NAME_BYTES], engine[CALL_RECORD_ENGINE_BYTES];
     assert_non_null(copy);
-    recorder_name_group(recorder, 0, "world");
+    recorder_name_group(recorder, 0, "world", "muster (as asked for)");
     memcpy(copy, recorder, CALL_RECORD_FILE_BYTES);
     recorder_release(recorder);
     for (size_t len = 0; len < CALL_RECORD_FILE_BYTES; len += len < 200 ? 1 : 97) {
@@ -155,6 +223,7 @@ static void damaged_files_are_refused_or_harmless(void **state) {
             copy[at] = (uint8_t)value;
             size_t count = call_record_read(copy, CALL_RECORD_FILE_BYTES, calls, CALL_RECORD_ENTRIES);
             (void)call_record_group_name(copy, CALL_RECORD_FILE_BYTES, 0, name);
+            (void)call_record_group_engine(copy, CALL_RECORD_FILE_BYTES, 0, engine);
             for (size_t i = 0; i < count; i++) {
                 assert_true(strlen(call_record_format(&calls[i], name, text, sizeof text)) < sizeof text);
             }
@@ -198,6 +267,7 @@ static size_t read_file(const char *path, uint8_t *out, size_t max) {
 static void the_file_survives_a_sigkill(void **state) {
     (void)state;
     char folder[] = "/tmp/muster-recorder-test-XXXXXX", path[128], text[128], name[CALL_RECORD_NAME_BYTES];
+    char engine[CALL_RECORD_ENGINE_BYTES];
     static uint8_t bytes[CALL_RECORD_FILE_BYTES];
     struct call_record calls[8];
     assert_non_null(mkdtemp(folder));
@@ -218,6 +288,8 @@ static void the_file_survives_a_sigkill(void **state) {
     count = call_record_read(bytes, read_file(path, bytes, sizeof bytes), calls, 8);
     assert_int_equal(count, 4);
     assert_true(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, calls[0].group, name));
+    assert_true(call_record_group_engine(bytes, CALL_RECORD_FILE_BYTES, CALL_RECORD_ROOT_GROUP, engine));
+    assert_string_equal(engine, "muster (one host, whose memory all ranks share)");
     assert_string_equal(call_record_format(&calls[0], name, text, sizeof text),
                         "all_reduce of 4 float32, sum (call 1 of group 'world'), finished");
     assert_string_equal(call_record_format(&calls[3], name, text, sizeof text),
@@ -235,6 +307,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_bytes),
         cmocka_unit_test(groups_have_names),
+        cmocka_unit_test(groups_have_engines),
+        cmocka_unit_test(files_without_engines_have_none),
         cmocka_unit_test(the_ring_keeps_the_newest),
         cmocka_unit_test(damaged_files_are_refused_or_harmless),
         cmocka_unit_test(the_file_survives_a_sigkill),
