@@ -21,6 +21,8 @@ struct rdzv;
 #define RDZV_DEFAULT_PORT 29400
 #define RDZV_TOPOLOGY_MAX 256 /* bytes of a topology label, terminator included */
 
+#define RDZV_ENGINE_MAX 128 /* bytes of what struct rdzv_callbacks' engine() says, terminator included */
+
 #define RDZV_TEXT_MAX 256 /* bytes of a path in --rdzv-conf, terminator included */
 
 /* How an etcd is reached; "": not given. */
@@ -127,6 +129,10 @@ struct rdzv_callbacks {
     void (*on_spare)(void *ctx);
     /* Answer to rdzv_join() on a spare node when the job has ended without it: exit 0. */
     void (*on_spare_released)(void *ctx);
+    /* Of the node with rank 0's worker: what carries out that one's process groups, in a line for muster status; empty:
+     * not known. Asked about once per keep_alive_interval while this node is in a world (muster, etcd-v3). Must not
+     * call the rendezvous. NULL: never told. */
+    void (*engine)(void *ctx, char out[RDZV_ENGINE_MAX]);
     /* The rendezvous cannot go on: timeout, closed, store lost. `status` negative, `why` says what to do. */
     void (*on_failed)(void *ctx, int status, const char *why);
 };

@@ -389,6 +389,15 @@ void coordinator_accepted(struct coordinator *c, struct coordinator_member *memb
     coordinator_settle(c, now_ms);
 }
 
+void coordinator_note_engine(struct coordinator *c, const struct coordinator_member *member, struct kv_slice engine) {
+    bool is_at_work = member->place == COORDINATOR_ACTIVE && c->phase == COORDINATOR_RUNNING;
+    if (is_at_work && member->base_global_rank == 0 && engine.len > 0) {
+        const struct kv_slice kept = coordinator_text_clip(engine, COORDINATOR_ENGINE_BYTES_MAX);
+        memcpy(c->engine, kept.data, kept.len);
+        c->engine_len = kept.len;
+    }
+}
+
 void coordinator_lead(struct coordinator *c, const struct coordinator_record *record, int64_t now_ms) {
     c->leads = true;
     c->led_ms = now_ms;

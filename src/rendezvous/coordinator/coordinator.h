@@ -44,7 +44,8 @@
 #include "rendezvous/coordinator/coordinator_budget.h"
 #include "rendezvous/wire/coordinator_wire.h"
 
-#define COORDINATOR_NODES_MAX ((size_t)1 << 20) /* members at a time; more are refused */
+#define COORDINATOR_ENGINE_BYTES_MAX ((size_t)255) /* of what coordinator_note_engine() keeps */
+#define COORDINATOR_NODES_MAX ((size_t)1 << 20)    /* members at a time; more are refused */
 
 struct coordinator;
 struct coordinator_member;
@@ -149,6 +150,10 @@ void coordinator_works_until(struct coordinator_member *member, int64_t until_ms
 /* Of several endpoints: the member has accepted what was proposed as that round. */
 void coordinator_accepted(struct coordinator *coordinator, struct coordinator_member *member, uint64_t round,
                           int64_t now_ms);
+/* What carries out the process groups of rank 0's worker in the world that stands, as its node says: for the report, no
+ * more. Ignored from other nodes, and when no world stands. */
+void coordinator_note_engine(struct coordinator *coordinator, const struct coordinator_member *member,
+                             struct kv_slice engine);
 /* Without this member the nodes that are here are too few for another world, so its silence alone is no reason to end
  * the one that is. Never so with several endpoints, where others may go on without it; nor once a node is done. */
 bool coordinator_needs(const struct coordinator *coordinator, const struct coordinator_member *member);

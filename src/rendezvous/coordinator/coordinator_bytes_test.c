@@ -168,6 +168,30 @@ static void who_asks_is_told_how_the_job_does(void **state) {
     talk_hang_up(&agents[1]);
 }
 
+static void who_asks_is_told_the_engine(void **state) {
+    struct served *f = *state;
+    struct talker agents[2], status_client, early;
+    talk_start(f, 2, 2);
+    talk_call(f, &early, 1);
+    talk_send(&early, COORDINATOR_HELLO, COORDINATOR_HELLO_BYTES);
+    talk_say_kind(&early, COORDINATOR_ENGINE, "mpi (as asked for)");
+    expect_refused(f, &early, "ENGINE before a JOIN");
+    talk_form(f, agents, 2);
+    talk_say_kind(&agents[0], COORDINATOR_ALIVE, "");
+    assert_true(talk_hear(f, &agents[0], COORDINATOR_HEARD)->serves_engine);
+    talk_say_kind(&agents[0], COORDINATOR_ENGINE, "mpi (as asked for)");
+    talk_say_kind(&agents[0], COORDINATOR_ALIVE, "");
+    (void)talk_hear(f, &agents[0], COORDINATOR_HEARD); /* so the one before has come */
+    talk_call(f, &status_client, 9);
+    talk_send(&status_client, COORDINATOR_HELLO, COORDINATOR_HELLO_BYTES);
+    json_t *told = ask(f, &status_client);
+    assert_string_equal(json_string_value(json_object_get(told, "engine")), "mpi (as asked for)");
+    json_decref(told);
+    talk_hang_up(&status_client);
+    talk_hang_up(&agents[0]);
+    talk_hang_up(&agents[1]);
+}
+
 static void who_asks_does_not_join(void **state) {
     struct served *f = *state;
     struct talker agents[2], status_client;
@@ -266,6 +290,7 @@ int main(void) {
         TALK_TEST(strangers_are_dropped),
         TALK_TEST(broken_messages_are_answered_and_dropped),
         TALK_TEST(a_broken_member_is_a_departure),
+        TALK_TEST(who_asks_is_told_the_engine),
         TALK_TEST(who_asks_is_told_how_the_job_does),
         TALK_TEST(who_asks_does_not_join),
         TALK_TEST(another_job_is_refused_in_words),

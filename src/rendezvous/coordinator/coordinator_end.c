@@ -56,6 +56,7 @@ void coordinator_end_forget(struct coordinator *c) {
     c->done_count = c->done_away_count = 0;
     c->done_news.len = c->done_news.omitted_count = 0;
     c->failure = (struct coordinator_first_failure){.is_known = false};
+    c->engine_len = 0;
 }
 
 void coordinator_close(struct coordinator *c, struct coordinator_member *member, struct kv_slice why, bool has_failed) {

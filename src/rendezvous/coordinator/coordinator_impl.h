@@ -168,6 +168,8 @@ struct coordinator {
     struct coordinator_member **order;   /* scratch, owned: room for all members */
     size_t order_capacity;
     size_t world_node_count, world_worker_count; /* of the last round that closed */
+    size_t engine_len;                           /* of its rank 0; 0: not told */
+    uint8_t engine[COORDINATOR_ENGINE_BYTES_MAX];
     char run_id[];
 };
 

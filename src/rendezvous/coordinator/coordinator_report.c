@@ -89,6 +89,7 @@ static int put_job(struct buf *out, const struct coordinator *c, const struct co
                          view->is_stopping ? "true" : "false", view->round);
     rc = rc ? rc : put_named(out, "news", coordinator_why(c, text));
     rc = rc ? rc : put_named(out, "waits_for", coordinator_waits_for(c, now_ms, text));
+    rc = rc ? rc : put_named(out, "engine", kv_slice_of(c->engine, c->engine_len));
     rc = rc ? rc
             : buf_printf(out,
                          "\"nodes\":{\"min\":%" PRIu32 ",\"max\":%" PRIu32

@@ -119,6 +119,44 @@ static void a_failure_and_its_restart(void **state) {
     json_decref(tree);
 }
 
+static void assert_engine(struct peers *f, const char *expected) {
+    json_t *tree = report(f);
+    assert_string_equal(text(tree, "engine"), expected);
+    json_decref(tree);
+}
+
+static void tell_engine(struct peers *f, size_t i, const char *engine) {
+    coordinator_note_engine(f->coordinator, f->list[i].member, kv_slice_text(engine));
+}
+
+/* As rank 0's node says, of the world that stands. */
+static void an_engine_is_that_of_the_round(void **state) {
+    struct peers *f = *state;
+    char long_text[COORDINATOR_ENGINE_BYTES_MAX + 2];
+    peers_begin(f, 2, 2, false);
+    peers_join(f, 0);
+    tell_engine(f, 0, "too early");
+    peers_join(f, 1);
+    assert_engine(f, "");
+    tell_engine(f, 1, "of another rank");
+    tell_engine(f, 0, "");
+    assert_engine(f, "");
+    tell_engine(f, 0, "mpi (as asked for)");
+    assert_engine(f, "mpi (as asked for)");
+    tell_engine(f, 0, "muster (\"a\")");
+    assert_engine(f, "muster (\"a\")");
+    peers_report_failure(f, 1);
+    tell_engine(f, 0, "too late");
+    assert_engine(f, "muster (\"a\")");
+    peers_join(f, 0);
+    peers_join(f, 1);
+    assert_engine(f, ""); /* of the next one nothing is known */
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    tell_engine(f, 0, long_text);
+    assert_engine(f, long_text + 1); /* as much as is kept */
+}
+
 static void a_job_that_is_over(void **state) {
     struct peers *f = *state;
     run_two_rounds(f);
@@ -297,10 +335,15 @@ static void status_clients_are_bounded(void **state) {
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, peers_teardown)
     const struct CMUnitTest tests[] = {
-        CASE(a_job_that_forms),           CASE(a_failure_and_its_restart),
-        CASE(a_job_that_is_over),         CASE(a_round_that_ends_and_forms_in_one_event),
-        CASE(old_rounds_are_forgotten),   CASE(members_that_find_no_room_are_counted),
-        CASE(strings_are_escaped),        CASE(pieces_come_in_batches),
+        CASE(a_job_that_forms),
+        CASE(a_failure_and_its_restart),
+        CASE(an_engine_is_that_of_the_round),
+        CASE(a_job_that_is_over),
+        CASE(a_round_that_ends_and_forms_in_one_event),
+        CASE(old_rounds_are_forgotten),
+        CASE(members_that_find_no_room_are_counted),
+        CASE(strings_are_escaped),
+        CASE(pieces_come_in_batches),
         CASE(status_clients_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

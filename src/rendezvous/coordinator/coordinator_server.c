@@ -248,6 +248,7 @@ static void answer_alive(struct coordinator_server *server, struct agent *agent)
         .kind = COORDINATOR_HEARD,
         .stamp_ms = (uint64_t)coordinator_server_now_ms(server),
         .has_host = coordinator_has_host(server->coordinator),
+        .serves_engine = true,
         .text = coordinator_waits_for(server->coordinator, coordinator_server_now_ms(server), waits)};
     agent->granted_ms = coordinator_server_now_ms(server);
     send_message(server, agent, &heard);
@@ -291,6 +292,9 @@ static bool handle(struct coordinator_server *server, struct agent *agent, struc
     case COORDINATOR_ALIVE:
         answer_alive(server, agent);
         return true;
+    case COORDINATOR_ENGINE:
+        coordinator_note_engine(server->coordinator, agent->member, message->text);
+        return true;
     case COORDINATOR_ACCEPT:
         coordinator_accepted(server->coordinator, agent->member, message->round, coordinator_server_now_ms(server));
         return true;
@@ -322,6 +326,7 @@ static bool is_expected(const struct agent *agent, enum coordinator_kind kind) {
     case COORDINATOR_CLOSE:
     case COORDINATOR_PREEMPT:
     case COORDINATOR_ALIVE:
+    case COORDINATOR_ENGINE:
     case COORDINATOR_ACCEPT:
         if (!agent->member) {
             (void)status_fail(MUSTER_EPROTOCOL, "%s before a JOIN", coordinator_kind_name(kind));

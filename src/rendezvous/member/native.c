@@ -215,6 +215,7 @@ static void let_go(struct participant *p) {
 }
 
 static void entered(struct participant *p, const struct coordinator_world *world) {
+    of(p)->engine[0] = '\0';
     native_reach_arrived(of(p));
     request_admission(of(p), world);
 }
@@ -268,7 +269,25 @@ static void join_before_told(struct native *n) {
     }
 }
 
+/* For muster status, with the answers to ALIVE: so it needs no timer, and a coordinator that does not know of it hears
+ * nothing of it. */
+static void tell_engine(struct native *n, const struct coordinator_message *heard) {
+    const struct rdzv *r = n->part.rdzv;
+    char engine[RDZV_ENGINE_MAX] = "";
+    bool has_rank_0 = n->part.phase == PARTICIPANT_MEMBER && !r->has_world && r->world.base_global_rank == 0;
+    if (!heard->serves_engine || !has_rank_0 || !r->callbacks.engine) {
+        return;
+    }
+    r->callbacks.engine(r->ctx, engine);
+    if (engine[0] != '\0' && strcmp(engine, n->engine) != 0 && participant_say(&n->part, COORDINATOR_ENGINE, engine)) {
+        (void)str_copy(n->engine, sizeof n->engine, engine);
+    }
+}
+
 void native_heard(struct native *n, const struct coordinator_message *message) {
+    if (message->kind == COORDINATOR_HEARD) {
+        tell_engine(n, message);
+    }
     if (message->kind == COORDINATOR_PROPOSE) {
         on_propose(n, message);
     } else if (message->kind == COORDINATOR_CHANGE && n->part.phase == PARTICIPANT_MEMBER && n->admission) {

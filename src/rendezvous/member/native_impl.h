@@ -76,8 +76,9 @@ struct native {
     struct kv_server *worker_store;
     uint16_t store_port;
     uint64_t identity[2];
-    bool has_paid_stop; /* one has been told since */
-    bool owes_stop;     /* ENDING: the job stops, and no coordinator has heard of it yet */
+    char engine[RDZV_ENGINE_MAX]; /* as the coordinator was told in this world; "": it was not */
+    bool has_paid_stop;           /* one has been told since */
+    bool owes_stop;               /* ENDING: the job stops, and no coordinator has heard of it yet */
     unsigned lingered_ms;
 };
 

@@ -11,6 +11,7 @@
 #include "rendezvous/wire/coordinator_wire_impl.h"
 
 enum { LENGTH_BYTES = 4, KIND_BYTES = 1, HEADER_BYTES = LENGTH_BYTES + KIND_BYTES };
+#define SERVES_ENGINE_BIT ((uint64_t)1 << 63) /* of the stamp in HEARD, and in ALIVE */
 enum { JOIN_FIXED_BYTES = 84, WORLD_FIXED_BYTES = 59, NAME_LENGTH_BYTES = 2, JOIN_NAMES = 4, PAST_BYTES = 50 };
 
 _Static_assert(HEADER_BYTES + JOIN_FIXED_BYTES + JOIN_NAMES * (NAME_LENGTH_BYTES + COORDINATOR_NAME_BYTES_MAX) +
@@ -149,6 +150,12 @@ static void put_world(struct bytes_writer *w, const struct coordinator_world *wo
     put_name(w, world->master_addr);
 }
 
+/* Agents that know nothing of it say the stamp again as it was: so one bit of it can tell that ENGINE is served. A
+ * stamp that a coordinator has made larger than it should be (PROPOSE) goes back to it as it was. */
+static void put_heard_stamp(struct bytes_writer *w, const struct coordinator_message *message) {
+    bytes_put_number(w, message->stamp_ms | (message->serves_engine ? SERVES_ENGINE_BIT : 0), 8);
+}
+
 /* Whether the message opens a connection's talk: it names the protocol's version. */
 static bool has_version(enum coordinator_kind kind) {
     return kind == COORDINATOR_JOIN || kind == COORDINATOR_GREET || kind == COORDINATOR_STATUS ||
@@ -167,6 +174,7 @@ static bool has_text(enum coordinator_kind kind) {
     case COORDINATOR_REFUSED:
     case COORDINATOR_STOP:
     case COORDINATOR_HEARD:
+    case COORDINATOR_ENGINE:
         return true;
     default:
         return false;
@@ -211,10 +219,10 @@ static void put_fields(struct bytes_writer *w, const struct coordinator_message 
         bytes_put_number(w, message->stamp_ms, 8);
         break;
     case COORDINATOR_ALIVE:
-        bytes_put_number(w, message->stamp_ms, 8);
+        put_heard_stamp(w, message);
         break;
     case COORDINATOR_HEARD:
-        bytes_put_number(w, message->stamp_ms, 8);
+        put_heard_stamp(w, message);
         bytes_put_number(w, message->has_host, 1);
         break;
     case COORDINATOR_CHANGE:
@@ -369,6 +377,12 @@ static void get_bytes(struct bytes_reader *r, uint8_t *out, size_t len) {
     }
 }
 
+static void get_heard_stamp(struct bytes_reader *r, struct coordinator_message *out) {
+    uint64_t stamp = bytes_get_number(r, 8);
+    out->stamp_ms = stamp & ~SERVES_ENGINE_BIT;
+    out->serves_engine = (stamp & SERVES_ENGINE_BIT) != 0;
+}
+
 static void get_fields(struct bytes_reader *r, struct coordinator_message *out) {
     switch (out->kind) {
     case COORDINATOR_JOIN:
@@ -404,10 +418,10 @@ static void get_fields(struct bytes_reader *r, struct coordinator_message *out) 
         out->stamp_ms = bytes_get_number(r, 8);
         break;
     case COORDINATOR_ALIVE:
-        out->stamp_ms = bytes_get_number(r, 8);
+        get_heard_stamp(r, out);
         break;
     case COORDINATOR_HEARD:
-        out->stamp_ms = bytes_get_number(r, 8);
+        get_heard_stamp(r, out);
         out->has_host = get_bool(r);
         break;
     case COORDINATOR_CHANGE:

@@ -45,6 +45,7 @@
     X(PREEMPT, 10, AGENT)         /* this node will be taken away: the job is to stop, after a snapshot */             \
     X(PROBE, 11, AGENT)           /* in place of a JOIN: is the job served here? */                                    \
     X(ACCEPT, 12, AGENT)          /* the answer to PROPOSE: this node is here, and knows of that world now */          \
+    X(ENGINE, 13, AGENT)          /* what carries out the process groups of rank 0's worker, which is here */          \
     X(WORLD, 16, COORDINATOR)     /* the round is complete: start the workers */                                       \
     X(CHANGE, 17, COORDINATOR)    /* the world is no longer the right one: stop the workers, then JOIN */              \
     X(ALL_DONE, 18, COORDINATOR)  /* every node of the round is done, or gone */                                       \
@@ -182,7 +183,10 @@ struct coordinator_message {
     struct coordinator_proposal proposal; /* PROPOSE */
     uint64_t round;                       /* ACCEPT: the proposal's */
     uint64_t stamp_ms;              /* PROPOSE, HEARD: the coordinator's clock, nobody else's; ACCEPT, ALIVE: as it was
-                                     * heard last, 0: not yet. So the coordinator knows how late an agent was here */
+                                     * heard last, 0: not yet. So the coordinator knows how late an agent was here.
+                                     * Of HEARD and ALIVE below 2^63, as they come */
+    bool serves_engine;             /* HEARD: an ENGINE is welcome; older coordinators do not know it. ALIVE: as it was
+                                     * heard, from agents that do not know it either */
     bool has_host;                  /* HEARD: the node that serves the coordinator is one of its members */
     enum coordinator_change change; /* CHANGE */
     int32_t status;                 /* REFUSED: a negative code of muster/status.h */
@@ -193,7 +197,8 @@ struct coordinator_message {
     bool has_failed;                /* CLOSE, CLOSED: the job has not ended well */
     struct kv_slice cause; /* FAILED, CLOSED: the record of the worker that failed first, any bytes; empty: none */
     struct kv_slice text;  /* FAILED, LEAVE, CLOSE, PREEMPT, STOP, WORLD (what has changed since the round before),
-                            * CHANGE, CLOSED, REFUSED: a sentence. HEARD: likewise, or empty */
+                            * CHANGE, CLOSED, REFUSED: a sentence. HEARD: likewise, or empty. ENGINE: an engine, as
+                            * muster status shows it */
     uint8_t nonce[COORDINATOR_NONCE_BYTES]; /* GREET, CHALLENGE: random */
     uint8_t tag[COORDINATOR_TAG_BYTES];     /* CHALLENGE, PROOF */
 };
