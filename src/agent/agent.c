@@ -208,6 +208,15 @@ static void on_spare_released(void *ctx) {
     agent_feed(a, AGENT_EVENT_SPARE_RELEASED, 0);
 }
 
+/* Of rank 0's worker, local rank 0 of the node that is asked. */
+static void tell_engine(void *ctx, char out[RDZV_ENGINE_MAX]) {
+    const struct agent *a = ctx;
+    _Static_assert(RDZV_ENGINE_MAX >= CALL_RECORD_ENGINE_BYTES, "what the record says can be told");
+    if (a->workers[0].pid > 0 && !a->workers[0].ended) {
+        last_call_engine(logs_error_file(a->logs, 0), out);
+    }
+}
+
 /* What people search logs for, and torchrun's logs have. */
 static const char *torchruns_name(int status) {
     return status == MUSTER_ETIMEOUT                                ? "RendezvousTimeoutError: "
@@ -236,6 +245,7 @@ static const struct rdzv_callbacks rdzv_callbacks = {
     .on_stop = on_stop,
     .on_spare = on_spare,
     .on_spare_released = on_spare_released,
+    .engine = tell_engine,
     .on_failed = on_rdzv_failed,
 };
 

@@ -25,27 +25,42 @@ PATIENCE_S = 60
 WORKER = 'read code < "$FOLDER/$RANK.$TORCHELASTIC_RESTART_COUNT"; exit $code'
 
 
-class Job:
-    """`nodes` agents with a worker each."""
+# One of libmuster. It opens its FIFO when its group is made.
+GROUP_WORKER = """
+import ctypes, os, sys
+library = ctypes.CDLL(os.environ["LIBRARY"])
+group = ctypes.c_void_p()
+if library.muster_group_create_env(None, ctypes.byref(group)) != 0:
+    sys.exit(99)
+with open(f"{os.environ['FOLDER']}/{os.environ['RANK']}.{os.environ['TORCHELASTIC_RESTART_COUNT']}") as fifo:
+    os._exit(int(fifo.readline()))
+"""
 
-    def __init__(self, folder, nodes, *options, backend="muster", attempts=2):
-        self.folder, self.nodes = folder, nodes
+
+class Job:
+    """`nodes` agents with `workers` each: shell scripts that wait for their exit code, or Python's `worker`."""
+
+    def __init__(self, folder, nodes, *options, backend="muster", attempts=2, workers=1, worker=None):
+        self.folder, self.ranks = folder, nodes * workers
         self.port = jobs.free_port()
-        for rank in range(nodes):
+        for rank in range(self.ranks):
             for attempt in range(attempts):
                 os.mkfifo(os.path.join(folder, f"{rank}.{attempt}"))
         self.log = open(os.path.join(folder, "log"), "wb")
-        command = [jobs.muster_binary(), "run", f"--nnodes={nodes}", "--nproc-per-node=1", "--max-restarts=3"]
+        command = [jobs.muster_binary(), "run", f"--nnodes={nodes}", f"--nproc-per-node={workers}", "--max-restarts=3"]
         command += [f"--rdzv-backend={backend}", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=job7"]
-        command += [*options, "--no-python", "sh", "-c", WORKER]
+        command += [*options, "--no-python", *([sys.executable, "-c", worker] if worker else ["sh", "-c", WORKER])]
+        library = os.path.join(os.path.dirname(jobs.muster_binary()), "libmuster.so")
         self.agents = [
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=self.log, env={**os.environ, "FOLDER": folder})
+            subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stderr=self.log, env={**os.environ, "FOLDER": folder, "LIBRARY": library}
+            )
             for _ in range(nodes)
         ]
 
     def runs(self, attempt):
         """Waits until all workers of the attempt run. Their FIFOs, by rank."""
-        return [open(os.path.join(self.folder, f"{rank}.{attempt}"), "w", encoding="ascii") for rank in range(self.nodes)]
+        return [open(os.path.join(self.folder, f"{rank}.{attempt}"), "w", encoding="ascii") for rank in range(self.ranks)]
 
     def end(self, fifos):
         for fifo in fifos:
@@ -139,6 +154,37 @@ def a_job_that_fails_and_starts_again():
             watch.stdout.close()
 
 
+def the_engine_of_its_groups():
+    with job_of(1, "--rdzv-conf=keep_alive_interval=1", workers=2, worker=GROUP_WORKER) as job:
+        endpoint = f"127.0.0.1:{job.port}"
+        fifos = job.runs(0)
+        watch = subprocess.Popen(
+            [jobs.muster_binary(), "status", endpoint, "--watch", "--json"], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            found = json.loads(watch.stdout.readline())
+            while not found["engine"]:  # with the next ALIVE; a change, so that it is a line
+                found = json.loads(watch.stdout.readline())
+            reason = "muster (one host, whose memory all ranks share)"
+            check(found["engine"] == reason and found["round"] == 1, f"{found}")
+            text = status(endpoint).stdout
+            check(f"\nengine: {reason}, of rank 0's process group\n" in text, text)
+            fifos[1].write("7\n")
+            fifos[1].close()
+            again = job.runs(1)
+            while found["round"] == 1:
+                found = json.loads(watch.stdout.readline())
+            while not found["engine"]:  # of the new world
+                found = json.loads(watch.stdout.readline())
+            check(found["engine"] == reason and found["round"] == 2, f"{found}")
+            fifos[0].close()
+            job.end(again)
+        finally:
+            watch.kill()
+            watch.wait()
+            watch.stdout.close()
+
+
 def nodes_that_wait_for_others():
     with tempfile.TemporaryDirectory() as folder:
         port = jobs.free_port()
@@ -183,6 +229,7 @@ def a_rendezvous_of_c10d():
         fifos = job.runs(0)
         found = report(endpoint, "--rdzv-id=job7")
         check(found["backend"] == "c10d" and found["phase"] == "running" and found["complete"], f"{found}")
+        check("engine" not in found, f"{found}")
         check(sorted(m["rank"] for m in found["members"]) == [0, 1], f"{found}")
         check('job "job7": running' in status(endpoint, "--rdzv-id=job7").stdout, "the text")
         fails('no rendezvous named "job8"', endpoint, "--rdzv-id=job8")
@@ -256,6 +303,7 @@ def a_terminal_is_drawn_anew_until_interrupted():
 
 CASES = [
     a_job_that_fails_and_starts_again,
+    the_engine_of_its_groups,
     nodes_that_wait_for_others,
     a_secret_is_needed,
     a_rendezvous_of_c10d,

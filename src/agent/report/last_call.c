@@ -84,3 +84,9 @@ void last_call_read(const char *error_file, struct last_call *out) {
     (void)snprintf(out->text, sizeof out->text, "%s%s",
                    call_record_format(told, group, call, sizeof call - sizeof time), time);
 }
+
+void last_call_engine(const char *error_file, char out[CALL_RECORD_ENGINE_BYTES]) {
+    uint8_t data[CALL_RECORD_FILE_BYTES];
+    size_t bytes = error_file[0] != '\0' ? read_record(error_file, data) : 0;
+    (void)call_record_group_engine(data, bytes, CALL_RECORD_ROOT_GROUP, out);
+}

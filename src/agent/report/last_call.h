@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/call_record.h"
+
 /* Bytes of a sentence, terminator included. */
 #define LAST_CALL_SIZE 256
 
@@ -22,5 +24,9 @@ struct last_call {
 
 /* Reads one small file. */
 void last_call_read(const char *error_file, struct last_call *out);
+
+/* What carries out the calls of a worker's root group, and why, as the same record says, also while the worker runs:
+ * "mpi (as asked for)". Empty: no record, or no group yet. Reads one small file. */
+void last_call_engine(const char *error_file, char out[CALL_RECORD_ENGINE_BYTES]);
 
 #endif

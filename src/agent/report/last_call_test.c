@@ -130,6 +130,29 @@ static void a_group_with_a_name_is_named(void **state) {
     assert_non_null(strstr(told_of(error_file), "(call 11 of group 'w'), begun"));
 }
 
+static void an_engine_is_told(void **state) {
+    (void)state;
+    char engine[CALL_RECORD_ENGINE_BYTES];
+    size_t names = CALL_RECORD_HEADER_BYTES + (size_t)CALL_RECORD_ENTRIES * CALL_RECORD_ENTRY_BYTES;
+    size_t engines = names + (size_t)CALL_RECORD_GROUPS * CALL_RECORD_GROUP_BYTES;
+    last_call_engine(error_file, engine); /* there is no file */
+    assert_string_equal(engine, "");
+    put(36, CALL_RECORD_GROUPS, 4);
+    put(names, 1, 4); /* of another group */
+    put(names + 4, CALL_RECORD_NAMED, 4);
+    memcpy(record + engines, "muster", 6);
+    write_record(sizeof record);
+    last_call_engine(error_file, engine);
+    assert_string_equal(engine, "");
+    put(names, CALL_RECORD_ROOT_GROUP, 4);
+    memcpy(record + engines, "mpi (\x1b[2J)", 10);
+    write_record(sizeof record);
+    last_call_engine(error_file, engine);
+    assert_string_equal(engine, "mpi (?[2J)");
+    last_call_engine("", engine); /* it has no error file */
+    assert_string_equal(engine, "");
+}
+
 static void clocks_that_make_no_sense_are_left_out(void **state) {
     (void)state;
     put_call(1, CALL_RECORD_BEGUN);
@@ -175,6 +198,7 @@ int main(void) {
         cmocka_unit_test_setup(without_one_the_last_is_told, begin),
         cmocka_unit_test_setup(a_call_that_lost_its_peer_makes_a_victim, begin),
         cmocka_unit_test_setup(a_group_with_a_name_is_named, begin),
+        cmocka_unit_test_setup(an_engine_is_told, begin),
         cmocka_unit_test_setup(clocks_that_make_no_sense_are_left_out, begin),
         cmocka_unit_test_setup(nothing_is_told_of_what_is_not_there, begin),
         cmocka_unit_test_setup(odd_files_hold_nobody_up, begin),

@@ -132,7 +132,8 @@ static int put_nodes(struct buf *out, const json_t *report) {
     return rc ? rc : put_count(out, nodes, "spare", "spare");
 }
 
-int status_text_line(struct buf *out, const json_t *report) {
+/* Without its end. */
+static int put_line(struct buf *out, const json_t *report) {
     char since[DURATION_TEXT_MAX];
     const char *phase = text_of(report, "phase");
     bool is_running = strcmp(phase, "running") == 0;
@@ -154,7 +155,13 @@ int status_text_line(struct buf *out, const json_t *report) {
     }
     const char *waits = text_of(report, "waits_for"), *news = text_of(report, "news");
     rc = rc ? rc : *waits ? buf_printf(out, "; %s", waits) : 0;
-    rc = rc ? rc : *news ? buf_printf(out, "; %s", news) : 0;
+    return rc ? rc : *news ? buf_printf(out, "; %s", news) : 0;
+}
+
+int status_text_line(struct buf *out, const json_t *report) {
+    const char *engine = text_of(report, "engine");
+    int rc = put_line(out, report);
+    rc = rc ? rc : *engine ? buf_printf(out, "; engine %s", engine) : 0;
     return rc ? rc : buf_append(out, "\n", 1);
 }
 
@@ -176,6 +183,12 @@ static int put_charges(struct buf *out, const json_t *report) {
     rc = rc ? rc : buf_printf(out, ", ");
     rc = rc ? rc : put_charge(out, report, "preemptions", "pre-emption", "pre-emptions");
     return rc ? rc : buf_append(out, "\n", 1);
+}
+
+/* After the first line, which it ends. */
+static int put_engine(struct buf *out, const json_t *report) {
+    const char *engine = text_of(report, "engine");
+    return *engine ? buf_printf(out, "\nengine: %s, of rank 0's process group\n", engine) : buf_append(out, "\n", 1);
 }
 
 /* ---- rounds ---- */
@@ -255,7 +268,8 @@ static int put_members(struct buf *out, const json_t *report, size_t members_max
 }
 
 int status_text(struct buf *out, const json_t *report, size_t members_max) {
-    int rc = status_text_line(out, report);
+    int rc = put_line(out, report);
+    rc = rc ? rc : put_engine(out, report);
     rc = rc ? rc : put_charges(out, report);
     rc = rc ? rc : put_rounds(out, report);
     return rc ? rc : put_members(out, report, members_max);
@@ -268,7 +282,7 @@ bool status_is_over(const json_t *report) {
 }
 
 bool status_differs(const json_t *before, const json_t *after) {
-    static const char *const names[] = {"phase", "round", "stopping", "nodes", "charges", "news"};
+    static const char *const names[] = {"phase", "round", "stopping", "nodes", "charges", "news", "engine"};
     bool differs = false;
     for (size_t i = 0; i < sizeof names / sizeof *names && !differs; i++) {
         const json_t *a = json_object_get(before, names[i]), *b = json_object_get(after, names[i]);

@@ -12,7 +12,8 @@
 
 static const char running[] =
     "{\"backend\":\"muster\",\"run_id\":\"job7\",\"phase\":\"running\",\"phase_ms\":3200,\"stopping\":false,"
-    "\"round\":2,\"news\":\"\",\"nodes\":{\"min\":2,\"max\":4,\"active\":2,\"joined\":0,\"spare\":1,\"done\":0,"
+    "\"round\":2,\"news\":\"\",\"engine\":\"mpi (as asked "
+    "for)\",\"nodes\":{\"min\":2,\"max\":4,\"active\":2,\"joined\":0,\"spare\":1,\"done\":0,"
     "\"world\":2},\"workers\":4,\"charges\":{\"failures\":1,\"changes\":0,\"preemptions\":0},"
     "\"limits\":{\"failures\":3,\"changes\":null,\"preemptions\":null,\"window_ms\":0},"
     "\"rounds\":[{\"round\":1,\"nodes\":2,\"workers\":4,\"forming_ms\":12,\"running_ms\":61000,\"ended\":true,"
@@ -41,6 +42,7 @@ static void a_job_that_runs(void **state) {
     assert_non_null(report);
     assert_text(report, 2,
                 "job \"job7\": running, round 2, for 3.2 s; 2 nodes, 1 spare, 4 workers\n"
+                "engine: mpi (as asked for), of rank 0's process group\n"
                 "charged: 1 failure of 3, 0 changes of nodes, 0 pre-emptions\n"
                 "rounds\n"
                 "  1    2 nodes, 4 workers; formed in 12 ms, ran for 1 min 1 s; failure: node a (pid 7) failed\n"
@@ -53,12 +55,30 @@ static void a_job_that_runs(void **state) {
     json_decref(report);
 }
 
+static void a_change_is_one_line(void **state) {
+    (void)state;
+    json_t *report = json_loads(running, 0, NULL);
+    struct buf out;
+    buf_init(&out, STATUS_TEXT_BYTES_MAX);
+    assert_int_equal(status_text_line(&out, report), 0);
+    assert_int_equal(buf_append(&out, "", 1), 0);
+    assert_string_equal((char *)buf_bytes(&out),
+                        "job \"job7\": running, round 2, for 3.2 s; 2 nodes, 1 spare, 4 workers; "
+                        "engine mpi (as asked for)\n");
+    buf_done(&out);
+    json_decref(report);
+}
+
 static void changes_are_what_people_want_to_know(void **state) {
     (void)state;
     json_t *before = json_loads(running, 0, NULL), *after = json_loads(running, 0, NULL);
     (void)json_object_set_new(after, "phase_ms", json_integer(9999));
     assert_false(status_differs(before, after));
     assert_false(status_is_over(after));
+    (void)json_object_set_new(after, "engine", json_string("muster (as asked for)"));
+    assert_true(status_differs(before, after));
+    (void)json_object_set_new(after, "engine", json_string("mpi (as asked for)"));
+    assert_false(status_differs(before, after));
     (void)json_object_set_new(after, "phase", json_string("over"));
     assert_true(status_differs(before, after));
     assert_true(status_is_over(after));
@@ -125,6 +145,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(control_characters_are_not_passed_on),
         cmocka_unit_test(a_job_that_runs),
+        cmocka_unit_test(a_change_is_one_line),
         cmocka_unit_test(changes_are_what_people_want_to_know),
         cmocka_unit_test(anything_can_be_printed),
         cmocka_unit_test(a_rendezvous_of_c10d),
