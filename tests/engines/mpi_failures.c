@@ -535,7 +535,7 @@ static void who_has_begun_MPI_may_share_it(void **state) {
 static int make_many(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *world = rank_group(rank, NULL);
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 2100; i++) {
         struct muster_group *part = NULL;
         rank_check_code(rank, muster_group_split(world, 0, 0, NULL, &part), 0);
         if (i % 100 == 0) {
