@@ -7,6 +7,7 @@
 #include "comm/observe/recorder.h"
 #include "comm/observe/trace.h"
 
+#define SPARED_NS CLOCK_NS_PER_S                 /* for a call that others have finished, after a death */
 #define GRACE_NS (10 * CLOCK_NS_PER_MS)          /* for a call under way, after bad news */
 #define LOOK_NS CLOCK_NS_PER_MS                  /* between looks at whether the group has failed */
 enum { LOOKS_PER_QUESTION = BELL_SLEEP_MAX_MS }; /* whether the program was interrupted */
@@ -30,11 +31,19 @@ static void record_refusal(struct muster_group *group, const struct comm_call *c
     recorder_end(recorder, recorder_begin(recorder, call, &place, now_ns), now_ns, code);
 }
 
+/* A call that the others have finished can end in spite of a death: but only soon. What they have sent may be held up
+ * in them, and nobody moves it any more after they have failed. */
+static enum group_need need_since(struct muster_group *group, int64_t uneasy_ns) {
+    bool is_long = uneasy_ns != 0 && ticks_monotonic_ns(&group->clock) - uneasy_ns > SPARED_NS;
+    return is_long ? GROUP_NEED_MESSAGE : GROUP_NEED_CALL;
+}
+
 /* Of an engine that does not run calls in this thread: until the call has ended, the group has failed, or its time is
  * up. */
 static int await_engine(struct muster_group *group, int64_t deadline_ns) {
     struct engine *engine = group->engine;
     int code = ENGINE_UNDER_WAY;
+    int64_t uneasy_ns = 0; /* since when; 0: not */
     for (int looks = 1; code == ENGINE_UNDER_WAY; looks++) {
         code = engine->table->test(engine, LOOK_NS);
         if (code != ENGINE_UNDER_WAY) {
@@ -48,8 +57,9 @@ static int await_engine(struct muster_group *group, int64_t deadline_ns) {
             if (code != ENGINE_UNDER_WAY) {
                 break;
             }
+            uneasy_ns = uneasy_ns ? uneasy_ns : ticks_monotonic_ns(&group->clock);
         }
-        int stopped = group_is_uneasy(group) ? group_examine(group, GROUP_NEED_CALL) : 0;
+        int stopped = group_is_uneasy(group) ? group_examine(group, need_since(group, uneasy_ns)) : 0;
         if (stopped == 0 && ticks_monotonic_ns(&group->clock) >= deadline_ns) {
             stopped = MUSTER_ETIMEOUT;
         }
