@@ -538,11 +538,13 @@ static void who_has_begun_MPI_may_share_it(void **state) {
 
 /* ---- many groups ---- */
 
-/* More than MPICH has communicators at a time (2048), so that each must be given back. */
+/* More than MPICH has communicators at a time (2048), so that each must be given back. Open MPI has room for as many as
+ * its numbers reach, and is not slowed down for that. */
 static int make_many(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *world = rank_group(rank, NULL);
-    for (int i = 0; i < 2100; i++) {
+    int count = getenv("OMPI_COMM_WORLD_RANK") ? 200 : 2100;
+    for (int i = 0; i < count; i++) {
         struct muster_group *part = NULL;
         rank_check_code(rank, muster_group_split(world, 0, 0, NULL, &part), 0);
         if (i % 100 == 0) {

@@ -29,7 +29,7 @@ def environment_of(mpi):
 def check_failures(mpi):
     own, other = FAMILIES["Open MPI" if mpi.name.startswith("Open") else "MPICH"]
     environment = environment_of(mpi)
-    environment.update(MUSTER_TEST_STARTER=installations.command_of(mpi, "mpirun", BUILD), MUSTER_TEST_PATIENCE_MS="60000",
+    environment.update(MUSTER_TEST_STARTER=installations.command_of(mpi, "mpirun", BUILD), MUSTER_TEST_PATIENCE_MS="180000",
                        MUSTER_TEST_RELAY=os.path.join(BUILD, "tests", "engines", "starter_relay"),
                        MUSTER_TEST_OWN_MPI=mpi.variables.get("MUSTER_MPI_LIBRARY", own))
     if all(any_mpi.find(None) is None for any_mpi in installations.MPIS[:2]):
