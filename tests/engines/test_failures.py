@@ -16,7 +16,6 @@ BUILD = os.path.dirname(os.path.abspath(os.environ["MUSTER_BINARY"]))
 FAILURES, JOB = (os.path.join(BUILD, "tests", "engines", name) for name in ("mpi_failures", "mpi_job"))
 # So that mpirun leaves the other processes alone when one dies. Those of MPICH end them, even with -disable-auto-cleanup.
 LENIENT = {"Open MPI of the system": ["--mca", "orte_enable_recovery", "1"]}
-FAMILIES = {"Open MPI": ("libmpi.so.40", "libmpich.so.12"), "MPICH": ("libmpich.so.12", "libmpi.so.40")}
 
 
 def environment_of(mpi):
@@ -27,13 +26,9 @@ def environment_of(mpi):
 
 
 def check_failures(mpi):
-    own, other = FAMILIES["Open MPI" if mpi.name.startswith("Open") else "MPICH"]
     environment = environment_of(mpi)
     environment.update(MUSTER_TEST_STARTER=installations.command_of(mpi, "mpirun", BUILD), MUSTER_TEST_PATIENCE_MS="180000",
-                       MUSTER_TEST_RELAY=os.path.join(BUILD, "tests", "engines", "starter_relay"),
-                       MUSTER_TEST_OWN_MPI=mpi.variables.get("MUSTER_MPI_LIBRARY", own))
-    if all(any_mpi.find(None) is None for any_mpi in installations.MPIS[:2]):
-        environment["MUSTER_TEST_OTHER_MPI"] = other
+                       MUSTER_TEST_RELAY=os.path.join(BUILD, "tests", "engines", "starter_relay"), **installations.libraries_of(mpi))
     done = subprocess.run([FAILURES], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace", timeout=500, check=False)
     text = "\n".join(line for line in done.stdout.splitlines() if re.match(r"\[ |.*(rank|ERROR)", line))

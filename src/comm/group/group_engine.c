@@ -59,12 +59,15 @@ bool group_engine_may_be_mpi(enum engine_kind wish) {
 }
 
 int group_engine_may_shrink(const struct muster_group *group) {
-    bool is_mpi = strcmp(group->engine->table->name, engine_kind_name(ENGINE_MPI)) == 0;
-    if (!is_mpi || (!mpi_world_is_broken() && !failure_is_set(&group->failure))) {
+    if (strcmp(group->engine->table->name, engine_kind_name(ENGINE_MPI)) != 0) {
         return 0;
     }
-    mpi_world_break(); /* perhaps a call of another rank was given up */
-    return status_prefix(mpi_world_fail_broken(), "shrink group '%s'", group->name);
+    return status_fail(
+        MUSTER_EUNSUPPORTED,
+        "shrink group '%s': the engine 'mpi' makes no smaller group after a failure, since MPI cannot be "
+        "used any more in this process: a rank can report it, and end; where nothing has failed, "
+        "muster_group_subset() makes one",
+        group->name);
 }
 
 /* ---- the parts of all engines ---- */

@@ -129,7 +129,8 @@ int group_engine_wish(const struct muster_group_options *options, enum engine_ki
 uint8_t group_engine_facts(enum engine_kind wish);
 /* Before the other ranks are met: will the engine be MPI, or could it? */
 bool group_engine_may_be_mpi(enum engine_kind wish);
-/* Can the engine carry out calls of a smaller group? If not, MUSTER_EUNSUPPORTED at once: the others need not meet. */
+/* Can the engine carry out calls of a smaller group after a failure? If not, MUSTER_EUNSUPPORTED at once: the others
+ * need not meet. */
 int group_engine_may_shrink(const struct muster_group *group);
 /* Chooses and makes the engine of a group that has its segment, and its waiters. Waits for nobody. MUSTER_ENOMEM,
  * MUSTER_ESYSTEM, MUSTER_EUNSUPPORTED. */
