@@ -99,11 +99,6 @@ void play(const struct scene *scene, mischief *function, void (*set)(struct must
 
 void play_everywhere(mischief *function, void (*set)(struct muster_fsdp_options *options)) {
     for (size_t i = 0; i < SCENES; i++) {
-        /* Hybrid sharding has several groups. An abort of one ends MPI for all, in other words, and not on all ranks.
-         */
-        if (scenes[i].sharding == MUSTER_FSDP_HYBRID && ranks_use_engine("mpi")) {
-            continue;
-        }
         play(&scenes[i], function, set);
     }
 }
