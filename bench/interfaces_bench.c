@@ -68,18 +68,28 @@ static bool run(const char *format, ...) {
 
 /* ---- one host ---- */
 
-static struct muster_group *make_group(const char *name, const char *interfaces, uint32_t rank) {
+/* A group, and the store that it borrows. */
+struct meeting {
+    struct muster_store *store;
+    struct muster_group *group;
+};
+
+static struct meeting make_group(const char *name, const char *interfaces, uint32_t rank) {
     struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
-    struct muster_store *store = NULL; /* as long as the process */
-    struct muster_group *group = NULL;
+    struct meeting meeting = {NULL, NULL};
     options.name = name;
     (void)setenv("MUSTER_SHM", "0", 1);
     (void)setenv("MUSTER_SOCKET_IFNAME", interfaces, 1);
-    if (muster_store_open_file(meeting_path, 0, MUSTER_STORE_DEFAULT, &store) != MUSTER_OK ||
-        muster_group_create_store(store, rank, 2, &options, &group) != MUSTER_OK) {
+    if (muster_store_open_file(meeting_path, 0, MUSTER_STORE_DEFAULT, &meeting.store) != MUSTER_OK ||
+        muster_group_create_store(meeting.store, rank, 2, &options, &meeting.group) != MUSTER_OK) {
         fail("make a group");
     }
-    return group;
+    return meeting;
+}
+
+static void leave(struct meeting *meeting) {
+    muster_group_free(meeting->group);
+    muster_store_close(meeting->store);
 }
 
 static double now_s(void) {
@@ -112,7 +122,8 @@ static void be_host(const struct settings *settings, uint32_t rank) {
             fail("set up a cable");
         }
     }
-    struct muster_group *one = make_group("one", "=cable0", rank), *all = make_group("all", "cable", rank);
+    struct meeting first = make_group("one", "=cable0", rank), both = make_group("all", "cable", rank);
+    struct muster_group *one = first.group, *all = both.group;
     void *buffer = calloc(1, settings->bytes);
     if (!buffer) {
         fail("memory");
@@ -133,8 +144,8 @@ static void be_host(const struct settings *settings, uint32_t rank) {
                mbit / all_median_s, mbit / one_median_s, one_median_s / all_median_s);
     }
     free(buffer);
-    muster_group_free(one);
-    muster_group_free(all);
+    leave(&first);
+    leave(&both);
 }
 
 /* ---- both ---- */
