@@ -454,6 +454,7 @@ static void the_mpirun_of_another_MPI_is_told(void **state) {
 static void *own_mpi(struct rank *rank, int level) {
     static const int standard_levels[] = {0, 1024, 2048, 4096};
     const char *name = getenv("MUSTER_TEST_OWN_MPI");
+    rank_check(rank, name);
     void *library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
     rank_check(rank, library);
     int (*init)(int *, char ***, int, int *) = NULL;
