@@ -15,7 +15,7 @@ QUIET = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "
          "OMPI_MCA_btl_sm_single_copy_mechanism": "none", "UCX_LOG_LEVEL": "error"}
 STARTERS = ("mpirun", "muster run")
 # What MPIs name the memory that the processes of a host share, in /dev/shm.
-SHARED_NAMES = ("mpich_shar_tmp*", "ucx_shm_posix_*", "vader_segment.*", "sm_segment.*", "psm2_shm.*", "osc_rdma.*", "osc_sm.*")
+SHARED_NAMES = ("mpich_shar_tmp*", "mpich_shm_*", "ucx_shm_posix_*", "vader_segment.*", "sm_segment.*", "psm2_shm.*", "osc_rdma.*", "osc_sm.*")
 
 
 class Mpi:
