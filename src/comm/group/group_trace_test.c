@@ -118,10 +118,10 @@ static void calls_within_a_host(void **state) {
     const char *text = read_file("rank-00000");
     bool is_mpi = ranks_use_engine("mpi");
     assert_true(has_line(text, "\"name\":\"all_reduce\"",
-                         is_mpi ? "\"algorithm\":\"mpi\"" : "\"algorithm\":\"two stage\"", NULL) ||
+                         is_mpi ? "\"algorithm\":\"MPI_I" : "\"algorithm\":\"two stage\"", NULL) ||
                 has_line(text, "\"name\":\"all_reduce\"", "\"algorithm\":\"staged\"", NULL));
     assert_true(
-        has_line(text, "\"name\":\"barrier\"", is_mpi ? "\"algorithm\":\"mpi\"" : "\"algorithm\":\"staged\"", NULL));
+        has_line(text, "\"name\":\"barrier\"", is_mpi ? "\"algorithm\":\"MPI_I" : "\"algorithm\":\"staged\"", NULL));
 }
 
 static void calls_between_hosts(void **state) {
@@ -146,7 +146,7 @@ static void the_log_has_calls_and_messages(void **state) {
     ranks_run(2, talk, path);
     const char *text = read_file("log");
     assert_true(has_line(text, "rank 0: group 'world' call 1, all_reduce of 100000 float32, sum: success after ",
-                         " us (", ranks_use_engine("mpi") ? "mpi" : "stage", NULL));
+                         " us (", ranks_use_engine("mpi") ? "MPI_I" : "stage", NULL));
     assert_true(has_line(text, "group 'world', send of 3 int32 to rank 1, tag 5: success after ", NULL));
     assert_true(has_line(text, "group 'world', receive of 2 int32 from rank 1, tag 7: success after ", NULL));
 }
