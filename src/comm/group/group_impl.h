@@ -225,7 +225,7 @@ void group_alarm(struct muster_group *group);
 /* Neighbours that have freed the group: the links are to know that nothing more comes from them. Any thread. */
 void group_tell_left(struct muster_group *group);
 /* The hooks of the waiters. woken: aborts the group if the program says that it was interrupted. */
-int group_call_stopped(void *group);
+int group_call_stopped(void *argument);
 int group_message_stopped(void *group);
 bool group_idle(void *group);
 void group_woken(void *argument);
