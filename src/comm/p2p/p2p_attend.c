@@ -22,7 +22,6 @@
 #include "net/socket.h"
 
 enum { EVENTS_MAX = 64, ROUNDS_MAX = 4 };
-enum { NEAR_BUFFER_BYTES = 512 << 10 }; /* of a socket between two processes of a host */
 /* A peer that does not acknowledge for so long is given up; one that says nothing is asked from time to time. */
 enum { USER_TIMEOUT_MS = 30000, KEEP_ALIVE_IDLE_S = 10, KEEP_ALIVE_INTERVAL_S = 5, KEEP_ALIVE_PROBES = 4 };
 
@@ -121,37 +120,12 @@ void attend_tune(const struct p2p *p2p, int fd) {
     }
 }
 
-/* Do both ends have one address, as over loopback? */
-static bool is_within_host(int fd) {
-    struct sockaddr_storage here = {0}, there = {0};
-    struct net_address_key keys[2];
-    socklen_t here_len = sizeof here, there_len = sizeof there;
-    if (getsockname(fd, (struct sockaddr *)&here, &here_len) != 0 ||
-        getpeername(fd, (struct sockaddr *)&there, &there_len) != 0) {
-        return false;
-    }
-    net_address_key((struct sockaddr *)&here, &keys[0]);
-    net_address_key((struct sockaddr *)&there, &keys[1]);
-    return memcmp(&keys[0], &keys[1], sizeof keys[0]) == 0;
-}
-
-/* The kernel would let a sender run ahead by more than fits into a core's cache. From then on the receiver copies from
- * farther away, more slowly than the sender, so that it stays so: a third of the throughput, now and then. */
-static void keep_close(int fd) {
-    const int bytes = NEAR_BUFFER_BYTES;
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-}
-
 int attend_add(struct p2p *p2p, struct p2p_stream *stream) {
     int fd = stream->io->fd;
     if (fd < 0) {
         return 0;
     }
     attend_tune(p2p, fd);
-    if (is_within_host(fd)) {
-        keep_close(fd);
-    }
     uint32_t events = stream->is_watch ? EPOLLIN | EPOLLRDHUP : EPOLLRDHUP;
     int result = attend_watch(p2p, EPOLL_CTL_ADD, fd, events, ON_STREAM, stream);
     if (result == 0 && !stream->is_watch) {

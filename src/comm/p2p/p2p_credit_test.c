@@ -261,33 +261,9 @@ static void a_quarter_of_a_mebibyte_waits_for_nobody(void **state) {
     }
 }
 
-/* A sender on the same host cannot run ahead of its receiver by more than the caches hold. */
-static int has_near_buffers(struct job_rank *rank, void *argument) {
-    (void)argument;
-    uint8_t word[8] = "word";
-    int bytes = 0;
-    socklen_t len = sizeof bytes;
-    job_check((rank->rank == 0 ? job_send(rank, job_envelope(1, 1), word, sizeof word)
-                               : job_receive(rank, job_envelope(0, 1), word, sizeof word)) == 0);
-    p2p_lock(rank->p2p);
-    int fd = rank->p2p->links[1 - rank->rank]->streams[0]->io->fd;
-    job_check(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &len) == 0 && bytes <= 1 << 20);
-    job_check(getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &len) == 0 && bytes <= 1 << 20);
-    p2p_unlock(rank->p2p);
-    job_mark(rank->job, 0);
-    job_await(rank->job, 0, 2);
-    return 0;
-}
-
-static void buffers_within_a_host_are_small(void **state) {
-    (void)state;
-    job_run(2, has_near_buffers, NULL, NULL);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_quarter_of_a_mebibyte_waits_for_nobody),
-        cmocka_unit_test(buffers_within_a_host_are_small),
         cmocka_unit_test(a_sender_is_held_back),
         cmocka_unit_test(what_is_asked_for_passes_what_is_not),
         cmocka_unit_test(older_credit_takes_nothing_back),
