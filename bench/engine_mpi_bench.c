@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "comm/mpi/mpi_library.h"
+#include "quantile.h"
 
 enum { ROUNDS = 15, ROUND_MS = 20, CALLS_MIN = 3 };
 
@@ -162,16 +163,6 @@ static uint32_t count_calls(const struct kind *kind, size_t count) {
     return (uint32_t)calls;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, uint32_t count) {
-    qsort(values, count, sizeof *values, compare);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
 static void measure(const struct kind *kind, size_t count, uint32_t rounds) {
     double *times[3] = {calloc(rounds, sizeof(double)), calloc(rounds, sizeof(double)), calloc(rounds, sizeof(double))};
     double *extra = calloc(rounds, sizeof *extra);
@@ -182,11 +173,12 @@ static void measure(const struct kind *kind, size_t count, uint32_t rounds) {
         times[2][round] = kind->blocking ? time_calls(kind->blocking, count, calls) * kind->share : 0;
         extra[round] = times[0][round] - times[1][round];
     }
-    double muster = median(times[0], rounds), direct = median(times[1], rounds), more = median(extra, rounds);
+    double muster = quantile(times[0], rounds, 0.5), direct = quantile(times[1], rounds, 0.5),
+           more = quantile(extra, rounds, 0.5);
     if (rank == 0) {
         (void)printf("| %s | %zu B | %s | %.2f | %.2f | ", kind->name, count * sizeof(float), kind->direct_name, muster,
                      direct);
-        (void)(kind->blocking ? printf("%.2f", median(times[2], rounds)) : printf("-"));
+        (void)(kind->blocking ? printf("%.2f", quantile(times[2], rounds, 0.5)) : printf("-"));
         (void)printf(" | %+.2f us, %+.1f %%%s |\n", more, more / direct * 100,
                      more <= 1 || more <= direct * 0.02 ? "" : " (over)");
         (void)fflush(stdout);

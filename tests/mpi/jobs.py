@@ -160,3 +160,13 @@ class Job:
         if len(self.nodes) == 1 and any(int(number) != attempt for number, _ in lines):
             self.fail(f"it is not attempt {attempt}")
         return self
+
+
+def expect_all(library):
+    """What every MPI library must do here."""
+    Job(library).expect_world()
+    Job(library, nodes=(1,)).expect_world()
+    Job(library, nodes=(2, 2)).expect_world()
+    Job(library, nodes=(3, 1)).expect_world()
+    Job(library, what="killed", nodes=(3,)).expect_world(attempt=1)
+    Job(library, what="abort7", nodes=(2,), code=1).expect(r"rank 1 has called MPI_Abort\(\) with the code 7", r"exitcode  : 7")

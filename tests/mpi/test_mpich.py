@@ -17,16 +17,6 @@ DEBIAN = jobs.found(jobs.LIBRARIES + "libmpich.so.12")
 NEWER = jobs.of_folder("MUSTER_MPI5_MPICH", "libmpi.so.12")
 
 
-def one(library):
-    """All that an MPI library must do here."""
-    Job(library).expect_world()
-    Job(library, nodes=(1,)).expect_world()
-    Job(library, nodes=(2, 2)).expect_world()
-    Job(library, nodes=(3, 1)).expect_world()
-    Job(library, what="killed", nodes=(3,)).expect_world(attempt=1)
-    Job(library, what="abort7", nodes=(2,), code=1).expect(r"rank 1 has called MPI_Abort\(\) with the code 7", r"exitcode  : 7")
-
-
 def details(library):
     Job(library, mode="--mpi=pmi1").expect_world()
     Job(library, mode=None, variables={"PET_MPI": "pmi1"}).expect_world()
@@ -98,7 +88,7 @@ def shared_memory():
 if DEBIAN is None:
     print("SKIP: no MPICH (package libmpich12)")
     sys.exit(77)
-one(DEBIAN)
+jobs.expect_all(DEBIAN)
 details(DEBIAN)
 preloaded(DEBIAN)
 interrupted(DEBIAN)
@@ -106,6 +96,6 @@ killed_agent(DEBIAN)
 without_the_store(DEBIAN)
 if NEWER:
     before = shared_memory()
-    one(NEWER)
+    jobs.expect_all(NEWER)
     for name in shared_memory() - before:  # MPICH 5 leaves it when a rank is killed, whoever has started it
         os.unlink("/dev/shm/" + name)

@@ -14,16 +14,6 @@ NEWER = jobs.of_folder("MUSTER_MPI5_OPENMPI", "libmpi.so.40")
 MPICH = jobs.found(jobs.LIBRARIES + "libmpich.so.12")
 
 
-def one(library):
-    """All that an MPI library must do here."""
-    Job(library).expect_world()
-    Job(library, nodes=(1,)).expect_world()
-    Job(library, nodes=(2, 2)).expect_world()
-    Job(library, nodes=(3, 1)).expect_world()
-    Job(library, what="killed", nodes=(3,)).expect_world(attempt=1)
-    Job(library, what="abort7", nodes=(2,), code=1).expect(r"rank 1 has called MPI_Abort\(\) with the code 7", r"exitcode  : 7")
-
-
 def details(library):
     Job(library, mode="--mpi=pmix").expect_world()
     Job(library, nodes=(1, 2, 1)).expect_world()
@@ -65,10 +55,10 @@ def with_a_library_that_crashes(library):
 if DEBIAN is None or PMIX is None:
     print("SKIP: no Open MPI (package libopenmpi3) or no PMIx (libpmix2)")
     sys.exit(77)
-one(DEBIAN)
+jobs.expect_all(DEBIAN)
 details(DEBIAN)
 by_hand()
 without_library(DEBIAN)
 with_a_library_that_crashes(DEBIAN)
 if NEWER:
-    one(NEWER)
+    jobs.expect_all(NEWER)

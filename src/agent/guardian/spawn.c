@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/guardian/guardian.h"
 #include "base/str.h"
 
 /* What execvp uses when there is no PATH. */
@@ -82,11 +83,11 @@ static int streams_set(const struct spawn_request *request) {
         return errno;
     }
     int given = request->given_fd;
-    if (given > 0 && (given == SPAWN_GIVEN_FD ? fcntl(given, F_SETFD, 0) : dup2(given, SPAWN_GIVEN_FD)) < 0) {
+    if (given > 0 && (given == GUARDIAN_GIVEN_FD ? fcntl(given, F_SETFD, 0) : dup2(given, GUARDIAN_GIVEN_FD)) < 0) {
         return errno;
     }
     /* Everything of the caller's is close-on-exec; a kernel without the call (before 5.9) loses nothing by it. */
-    (void)syscall(SYS_close_range, given > 0 ? SPAWN_GIVEN_FD + 1U : STDERR_FILENO + 1U, ~0U, 0U);
+    (void)syscall(SYS_close_range, given > 0 ? GUARDIAN_GIVEN_FD + 1U : STDERR_FILENO + 1U, ~0U, 0U);
     return 0;
 }
 

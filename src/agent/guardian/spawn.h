@@ -12,7 +12,7 @@ struct spawn_request { /* all borrowed during the call */
     int stdout_fd, stderr_fd; /* above 2, or -1 = inherit */
     const cpu_set_t *cpus;    /* NULL = inherit */
     size_t cpus_bytes;
-    int given_fd; /* above 2: the process has it as SPAWN_GIVEN_FD; 0 = none */
+    int given_fd; /* above 2: the process has it as GUARDIAN_GIVEN_FD; 0 = none */
 };
 
 enum spawn_step {
@@ -28,8 +28,6 @@ struct spawn_failure {
     enum spawn_step step;
     int error_number;
 };
-
-#define SPAWN_GIVEN_FD 3
 
 /* Starts the process in a session of its own, with signals at their defaults and unblocked, all descriptors but 0, 1
  * and 2, and the one that it is given, closed, and a SIGKILL due when the calling thread dies. Returns when the new

@@ -146,17 +146,15 @@ static int library_start(struct pmix_host *host) {
                                               .job_control = on_library_job_control};
     struct pmix_array infos = {0};
     char space[PMIX_NAMESPACE_BYTES];
-    uint32_t rank = (uint32_t)host->options.node;
     const struct pmix_library *l = &host->library;
     (void)str_format(space, sizeof space, "%.200s.servers", host->space);
-    void *list = l->list_start();
-    int status = list ? l->list_add(list, "pmix.srvr.tmpdir", host->folder, PMIX_TYPE_STRING) : PMIX_FAILED;
-    status = status ? status : l->list_add(list, "pmix.sys.tmpdir", host->folder, PMIX_TYPE_STRING);
-    status = status ? status : l->list_add(list, "pmix.srv.nspace", space, PMIX_TYPE_STRING);
-    status = status ? status : l->list_add(list, "pmix.srv.rank", &rank, PMIX_TYPE_RANK);
-    status = status ? status
-                    : l->list_add(list, "pmix.hname", host->options.nodes[host->options.node].host, PMIX_TYPE_STRING);
-    status = status ? status : l->list_convert(list, &infos);
+    struct pmix_list list = pmix_list_new(l);
+    pmix_list_text(&list, "pmix.srvr.tmpdir", host->folder);
+    pmix_list_text(&list, "pmix.sys.tmpdir", host->folder);
+    pmix_list_text(&list, "pmix.srv.nspace", space);
+    pmix_list_rank(&list, "pmix.srv.rank", (uint32_t)host->options.node);
+    pmix_list_text(&list, "pmix.hname", host->options.nodes[host->options.node].host);
+    int status = pmix_list_array(&list, &infos);
     the_host = host;
     status = status ? status : l->init((struct pmix_module *)(uintptr_t)&module, infos.array, infos.size);
     return status ? status_fail(MUSTER_ESYSTEM, "PMIx's server cannot start: %s", l->error_string(status)) : 0;

@@ -1,6 +1,7 @@
 /* What the files of the PMIx host share, and nobody else.
  *
  * pmix_host.c    the library's beginning and end, and its callbacks
+ * pmix_list.c    attributes that the library is given
  * pmix_job.c     what the library is told of the job
  * pmix_relay.c   exchanges with the other nodes
  * pmix_queue.c   from the library's thread to the loop */
@@ -48,6 +49,19 @@ struct pmix_host {
     struct pmix_meeting *meetings;
     size_t meeting_count;
 };
+
+/* pmix_list.c: attributes, by their names in the PMIx standard. Values are copied. */
+struct pmix_list {
+    const struct pmix_library *library;
+    void *list;
+    int status; /* of the first one that could not be added; the rest is left out */
+};
+struct pmix_list pmix_list_new(const struct pmix_library *library);
+void pmix_list_add(struct pmix_list *list, const char *key, const void *value, enum pmix_type type);
+void pmix_list_text(struct pmix_list *list, const char *key, const char *text);
+void pmix_list_rank(struct pmix_list *list, const char *key, uint32_t rank);
+/* Ends the list. The array is the library's memory, and stays. The list's status, or that of the making. */
+int pmix_list_array(struct pmix_list *list, struct pmix_array *out);
 
 /* pmix_job.c */
 int pmix_job_register(struct pmix_host *host);

@@ -11,64 +11,30 @@
 #include "base/status.h"
 #include "base/str.h"
 
-struct list {
-    const struct pmix_library *library;
-    void *list;
-    int status; /* of the first one that could not be added */
-};
-
-static struct list list_of(const struct pmix_host *host) {
-    struct list list = {.library = &host->library, .list = host->library.list_start()};
-    list.status = list.list ? PMIX_OK : PMIX_FAILED;
-    return list;
+static void add_number(struct pmix_list *list, const char *key, uint32_t number) {
+    pmix_list_add(list, key, &number, PMIX_TYPE_UINT32);
 }
 
-static void add(struct list *list, const char *key, const void *value, enum pmix_type type) {
-    list->status = list->status ? list->status : list->library->list_add(list->list, key, value, (uint16_t)type);
-}
-
-static void add_text(struct list *list, const char *key, const char *text) {
-    add(list, key, text, PMIX_TYPE_STRING);
-}
-
-static void add_number(struct list *list, const char *key, uint32_t number) {
-    add(list, key, &number, PMIX_TYPE_UINT32);
-}
-
-static void add_rank(struct list *list, const char *key, uint32_t rank) {
-    add(list, key, &rank, PMIX_TYPE_RANK);
-}
-
-static void add_small(struct list *list, const char *key, uint32_t number) {
+static void add_small(struct pmix_list *list, const char *key, uint32_t number) {
     uint16_t small = (uint16_t)number;
-    add(list, key, &small, PMIX_TYPE_UINT16);
+    pmix_list_add(list, key, &small, PMIX_TYPE_UINT16);
 }
 
-/* The array is the library's memory, and stays. */
-static int convert(struct list *list, struct pmix_array *out) {
-    *out = (struct pmix_array){0};
-    list->status = list->status ? list->status : list->library->list_convert(list->list, out);
-    if (list->list) {
-        list->library->list_release(list->list);
-    }
-    return list->status;
-}
-
-static void add_process(struct list *all, const struct pmix_host *host, size_t node, uint32_t rank) {
+static void add_process(struct pmix_list *all, const struct pmix_host *host, size_t node, uint32_t rank) {
     const struct mpi_node *where = &host->options.nodes[node];
-    struct list one = list_of(host);
+    struct pmix_list one = pmix_list_new(&host->library);
     struct pmix_array array;
-    add_rank(&one, "pmix.rank", rank);
-    add_rank(&one, "pmix.grank", rank);
-    add_rank(&one, "pmix.apprank", rank);
+    pmix_list_rank(&one, "pmix.rank", rank);
+    pmix_list_rank(&one, "pmix.grank", rank);
+    pmix_list_rank(&one, "pmix.apprank", rank);
     add_number(&one, "pmix.appnum", 0);
     add_small(&one, "pmix.lrank", rank - where->base);
     add_small(&one, "pmix.nrank", rank - where->base);
     add_number(&one, "pmix.nodeid", (uint32_t)node);
-    add_text(&one, "pmix.hname", where->host);
-    int status = convert(&one, &array);
+    pmix_list_text(&one, "pmix.hname", where->host);
+    int status = pmix_list_array(&one, &array);
     all->status = all->status ? all->status : status;
-    add(all, "pmix.pdata", &array, PMIX_TYPE_DATA_ARRAY);
+    pmix_list_add(all, "pmix.pdata", &array, PMIX_TYPE_DATA_ARRAY);
 }
 
 typedef int text_fn(const struct mpi_node *nodes, size_t count, struct buf *out);
@@ -79,8 +45,8 @@ static int peers_text(const struct mpi_node *nodes, size_t count, struct buf *ou
 }
 
 /* "raw:": the library's own notation for lists that are not compressed. */
-static void add_list(struct list *list, const char *key, const char *head, text_fn *write, const struct mpi_node *nodes,
-                     size_t count) {
+static void add_list(struct pmix_list *list, const char *key, const char *head, text_fn *write,
+                     const struct mpi_node *nodes, size_t count) {
     struct buf text;
     buf_init(&text, MPI_LAYOUT_TEXT_MAX);
     int code = buf_printf(&text, "%s", head);
@@ -89,24 +55,24 @@ static void add_list(struct list *list, const char *key, const char *head, text_
     if (code) {
         list->status = PMIX_FAILED;
     } else {
-        add_text(list, key, (const char *)buf_bytes(&text));
+        pmix_list_text(list, key, (const char *)buf_bytes(&text));
     }
     buf_done(&text);
 }
 
-static void add_job(struct list *list, const struct pmix_host *host) {
+static void add_job(struct pmix_list *list, const struct pmix_host *host) {
     const struct pmix_host_options *o = &host->options;
     const struct mpi_node *own = &o->nodes[o->node];
     char space_folder[sizeof host->folder + 8];
     bool yes = true;
     (void)str_format(space_folder, sizeof space_folder, "%s/job", host->folder);
-    add_text(list, "pmix.jobid", host->space);
+    pmix_list_text(list, "pmix.jobid", host->space);
     add_number(list, "pmix.univ.size", o->world_size);
     add_number(list, "pmix.job.size", o->world_size);
     add_number(list, "pmix.app.size", o->world_size);
     add_number(list, "pmix.max.size", o->world_size);
     add_number(list, "pmix.job.napps", 1);
-    add_rank(list, "pmix.offset", 0);
+    pmix_list_rank(list, "pmix.offset", 0);
     add_number(list, "pmix.num.nodes", (uint32_t)o->node_count);
     add_list(list, "pmix.nmap", "raw:", mpi_layout_hosts, o->nodes, o->node_count);
     add_list(list, "pmix.pmap", "raw:", mpi_layout_ranks, o->nodes, o->node_count);
@@ -115,12 +81,12 @@ static void add_job(struct list *list, const struct pmix_host *host) {
     add_list(list, "pmix.lpeers", "", peers_text, own, 1);
     add_number(list, "pmix.local.size", own->count);
     add_number(list, "pmix.node.size", own->count);
-    add_rank(list, "pmix.lldr", own->base);
+    pmix_list_rank(list, "pmix.lldr", own->base);
     add_number(list, "pmix.nodeid", (uint32_t)o->node);
-    add_text(list, "pmix.hname", own->host);
-    add_text(list, "pmix.tmpdir", host->folder);
-    add_text(list, "pmix.nsdir", space_folder);
-    add(list, "pmix.tdir.rmclean", &yes, PMIX_TYPE_BOOL);
+    pmix_list_text(list, "pmix.hname", own->host);
+    pmix_list_text(list, "pmix.tmpdir", host->folder);
+    pmix_list_text(list, "pmix.nsdir", space_folder);
+    pmix_list_add(list, "pmix.tdir.rmclean", &yes, PMIX_TYPE_BOOL);
 }
 
 /* ---- what the library does on its thread is waited for ---- */
@@ -167,7 +133,7 @@ static int make_folder(const struct pmix_host *host) {
 
 int pmix_job_register(struct pmix_host *host) {
     const struct pmix_host_options *o = &host->options;
-    struct list list = list_of(host);
+    struct pmix_list list = pmix_list_new(&host->library);
     struct pmix_array array;
     struct waiting waiting = {0};
     add_job(&list, host);
@@ -176,7 +142,7 @@ int pmix_job_register(struct pmix_host *host) {
             add_process(&list, host, node, o->nodes[node].base + i);
         }
     }
-    int status = convert(&list, &array);
+    int status = pmix_list_array(&list, &array);
     int code = status ? status_fail(MUSTER_ENOMEM, "PMIx: describe the job: %s", host->library.error_string(status))
                       : make_folder(host);
     if (code == 0) {

@@ -18,6 +18,7 @@
 #include "cli/bench/bench_plan.h"
 #include "cli/bench/bench_tune.h"
 #include "cli/command/cli.h"
+#include "comm/mpi/mpi_world.h"
 
 static const char program[] = "muster bench";
 
@@ -81,8 +82,7 @@ static bool wants_mpi(const struct bench_options *options) {
 
 /* Are the ranks there already? mpirun's are when it is to be measured; else it may only have started this program. */
 static bool is_rank(const struct bench_options *options) {
-    bool is_started_by_mpi = getenv("OMPI_COMM_WORLD_RANK") || getenv("PMI_RANK") || getenv("PMIX_RANK");
-    return getenv("RANK") || (wants_mpi(options) && is_started_by_mpi);
+    return getenv("RANK") || (wants_mpi(options) && mpi_world_is_served());
 }
 
 /* Becomes `muster run ... muster bench ...`; returns only when that fails. */

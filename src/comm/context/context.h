@@ -3,8 +3,8 @@
  *
  * The shared segment, made by the first rank of each host:
  *
- *     segment header | a line per local rank (its bell, has it left?) | roster | directory of muster_alloc() | rings of
- * p2p
+ *     segment header | a line per local rank (its bell, has it left?) | roster | muster_alloc()'s directory | p2p's
+ * rings
  *
  * Lifetime: counted by the groups that use it. Threads: any, where nothing else is said. */
 #ifndef COMM_CONTEXT_H

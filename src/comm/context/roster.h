@@ -1,7 +1,7 @@
 /* The processes of one host, as a list in the memory that they share: who they are, and who of them has ended.
  *
  * On a host of few ranks everybody watches everybody, by pidfd. A thousand ranks would need a million of those, and as
- * many wake-ups for each death. There a process watches ROSTER_WATCHED_MAX others at most, and the next one that is
+ * many wake-ups for each death. There a process watches a few others (roster_watched()), and the next one that is
  * still there; whoever sees an end notes it here, and raises the alarm that wakes all.
  *
  * The alarm is a pipe, made by the first process of the host and opened by the others through its /proc/<pid>/fd, as
@@ -18,7 +18,7 @@
 #include "comm/context/bootstrap.h"
 
 /* A host of so many watches by everybody. */
-enum { ROSTER_SMALL = 32, ROSTER_WATCHED_MAX = 8 };
+enum { ROSTER_SMALL = 32 };
 
 struct roster_process {
     int32_t pid;

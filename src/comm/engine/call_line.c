@@ -25,3 +25,14 @@ uint64_t call_line_difference(const struct call_line *own, const struct call_lin
     }
     return 0;
 }
+
+bool call_line_is_mismatched(const struct call_line *own, const struct call_line *const *lines, uint32_t count,
+                             uint64_t number) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t theirs = call_line_known_print(lines[i], number);
+        if (theirs != 0 && theirs != call_line_fingerprint(own, number)) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -61,4 +61,10 @@ static inline uint64_t call_line_known_print(const struct call_line *line, uint6
 /* The first call that both have begun, that both lines still keep, and that differs; 0: none. */
 uint64_t call_line_difference(const struct call_line *own, const struct call_line *other);
 
+/* Has the owner of one of `count` lines begun call `number` with another fingerprint than `own`, which has begun it?
+ * `own` may be one of them, and NULL if there are none. Any time: an owner that has not begun it may do so at once, and
+ * one that is far ahead may put another call in its place. */
+bool call_line_is_mismatched(const struct call_line *own, const struct call_line *const *lines, uint32_t count,
+                             uint64_t number);
+
 #endif

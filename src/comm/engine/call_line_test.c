@@ -116,6 +116,25 @@ static void a_print_is_known_from_its_call_on_while_it_is_kept(void **state) {
     assert_int_equal(call_line_known_print(&other, 300 - CALL_LINE_HISTORY), 0);
 }
 
+/* Of several, one's other call is enough; who has not begun it, or has it no more, is no mismatch. */
+static void one_line_of_several_may_be_mismatched(void **state) {
+    (void)state;
+    static struct call_line third;
+    const struct call_line *const lines[] = {&own, &other, &third};
+    memset(&third, 0, sizeof third);
+    make_calls(&own, 1, 10, 0);
+    make_calls(&other, 1, 9, 0);
+    make_calls(&third, 1, 12, 0);
+    assert_false(call_line_is_mismatched(&own, lines, 3, 10)); /* the second one has not begun it */
+    assert_false(call_line_is_mismatched(NULL, NULL, 0, 10));
+    make_calls(&other, 10, 10, 10);
+    assert_true(call_line_is_mismatched(&own, lines, 3, 10));
+    assert_false(call_line_is_mismatched(&own, lines, 1, 10)); /* itself alone */
+    assert_false(call_line_is_mismatched(&own, lines, 3, 9));
+    make_calls(&other, 11, 10 + CALL_LINE_HISTORY, 0);
+    assert_false(call_line_is_mismatched(&own, lines, 3, 10)); /* another call is in its place */
+}
+
 enum { LOOKS_MAX = 5000000, PAUSES = 20 };
 
 /* Begins one call after the other, each with its number for a fingerprint. */
@@ -158,6 +177,7 @@ int main(void) {
         cmocka_unit_test_setup(what_is_not_kept_any_more_is_not_compared, clear),
         cmocka_unit_test_setup(a_member_that_goes_on_meanwhile_makes_no_difference, clear),
         cmocka_unit_test_setup(a_print_is_known_from_its_call_on_while_it_is_kept, clear),
+        cmocka_unit_test_setup(one_line_of_several_may_be_mismatched, clear),
         cmocka_unit_test_setup(a_known_print_is_that_of_its_call, clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,7 @@ enum { ENGINE_DONE = 0, ENGINE_UNDER_WAY = 1 };
 
 /* Functions that are NULL: the engine needs none, or has nothing to say. */
 struct engine_table {
-    const char *name; /* "muster", "mpi", "solo": for logs and for people who choose */
+    const char *name; /* "muster", "mpi", "nccl", "solo": for logs and for people who choose */
 
     /* Sets the engine up together with all other members of the group, which have attached. Called once, before the
      * first call; blocks until the deadline at most. It gives up, with a detail, when the group's waiter says so, and

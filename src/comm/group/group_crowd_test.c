@@ -183,16 +183,11 @@ static void the_next_that_lives_is_watched(void **state) {
 static int die_while_meeting(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = NULL;
-    struct muster_store *store = rank_store(rank), *prefixed = NULL;
     if (rank->rank == 20) {
-        const struct bootstrap_terms terms = {.choice_hash = choice_hash(NULL)};
-        struct bootstrap bootstrap;
-        rank_check_code(rank, muster_store_prefix(store, "muster/world/40-ranks", &prefixed), 0);
-        struct comm_kv kv = comm_kv_of_store(prefixed);
-        rank_check_code(rank, bootstrap_run(&kv, 20, rank->size, &terms, INT64_MAX / 2, &bootstrap), 0);
-        _exit(3);
+        rank_die_while_meeting(rank, 3);
     }
-    rank_check_code(rank, muster_group_create_store(store, rank->rank, rank->size, NULL, &group), MUSTER_EPEER);
+    rank_check_code(rank, muster_group_create_store(rank_store(rank), rank->rank, rank->size, NULL, &group),
+                    MUSTER_EPEER);
     rank_report(rank, muster_detail());
     return 0;
 }

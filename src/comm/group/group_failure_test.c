@@ -15,11 +15,9 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "comm/context/bootstrap.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_test_support.h"
 #include "comm/group/ranks_test_support.h"
-#include "comm/schedule/choice.h"
 
 enum { MARK_READY = 1, MARK_IN_CALL = 2, MARK_OVER = 3 };
 /* A death is to be noticed within 10 ms on an idle machine; this one is shared, and a test asserts no tight times. */
@@ -391,19 +389,11 @@ static void ranks_that_do_not_come_are_named(void **state) {
 static int die_while_meeting(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = NULL;
-    struct muster_store *store = rank_store(rank), *prefixed = NULL;
     if (rank->rank == 2) {
-        const struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
-        enum engine_kind wish = ENGINE_AUTO;
-        rank_check_code(rank, group_engine_wish(&options, &wish), 0);
-        const struct bootstrap_terms terms = {.choice_hash = choice_hash(NULL), .engine_wish = (uint8_t)wish};
-        struct bootstrap bootstrap;
-        rank_check_code(rank, muster_store_prefix(store, "muster/world/4-ranks", &prefixed), 0);
-        struct comm_kv kv = comm_kv_of_store(prefixed);
-        rank_check_code(rank, bootstrap_run(&kv, 2, rank->size, &terms, INT64_MAX / 2, &bootstrap), 0);
-        _exit(3);
+        rank_die_while_meeting(rank, 3);
     }
-    rank_check_code(rank, muster_group_create_store(store, rank->rank, rank->size, NULL, &group), MUSTER_EPEER);
+    rank_check_code(rank, muster_group_create_store(rank_store(rank), rank->rank, rank->size, NULL, &group),
+                    MUSTER_EPEER);
     rank_report(rank, muster_detail());
     return 0;
 }

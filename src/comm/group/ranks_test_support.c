@@ -22,8 +22,11 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/str.h"
+#include "comm/context/bootstrap.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/starter_test_support.h"
+#include "comm/schedule/choice.h"
 
 enum { RESULT_FAILED = 101, RESULT_NONE = INT32_MIN, LOOK_MS = 20, PORT_DIGITS = 8 };
 
@@ -338,6 +341,21 @@ void rank_hurry(struct muster_group *group, int64_t timeout_ms) {
     if (muster_group_set_timeout(group, timeout_ms) != 0) {
         abort(); /* a test's mistake */
     }
+}
+
+void rank_die_while_meeting(struct rank *rank, int exit_code) {
+    const struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    enum engine_kind wish = ENGINE_AUTO;
+    struct muster_store *prefixed = NULL;
+    struct bootstrap bootstrap;
+    char prefix[64];
+    (void)str_format(prefix, sizeof prefix, "muster/world/%u-ranks", rank->size);
+    rank_check_code(rank, group_engine_wish(&options, &wish), 0);
+    rank_check_code(rank, muster_store_prefix(rank_store(rank), prefix, &prefixed), 0);
+    const struct bootstrap_terms terms = {.choice_hash = choice_hash(NULL), .engine_wish = (uint8_t)wish};
+    struct comm_kv kv = comm_kv_of_store(prefixed);
+    rank_check_code(rank, bootstrap_run(&kv, rank->rank, rank->size, &terms, INT64_MAX / 2, &bootstrap), 0);
+    _exit(exit_code);
 }
 
 void rank_failed(struct rank *rank, const char *file, int line, const char *condition) {

@@ -93,9 +93,6 @@ void ranks_run_with(uint32_t size, rank_function *function, void *argument, cons
 enum { RANK_MARKS_MAX = 16 };
 
 /* Marks are numbers from 1 to RANK_MARKS_MAX - 1 that only rise. */
-/* From now on the group's calls have this time-out: after a call of all ranks, so that it does not count how long they
- * took to come. A group that is made with a short one fails on a busy machine. */
-void rank_hurry(struct muster_group *group, int64_t timeout_ms);
 void rank_mark(struct rank *rank, uint32_t mark);
 void rank_await(struct rank *rank, uint32_t other, uint32_t mark);
 void rank_await_signal(struct rank *rank, uint32_t signal);
@@ -109,6 +106,12 @@ bool ranks_use_engine(const char *name);
 struct muster_store *rank_store(struct rank *rank);
 /* Makes the root group of all ranks on such a store; ends the rank on failure. */
 struct muster_group *rank_group(struct rank *rank, const struct muster_group_options *options);
+/* From now on the group's calls have this time-out: after a call of all ranks, so that it does not count how long they
+ * took to come. A group that is made with a short one fails on a busy machine. */
+void rank_hurry(struct muster_group *group, int64_t timeout_ms);
+/* Tells the others who this rank is, as one that makes the root group on rank_store() does, and ends the process with
+ * `exit_code` before it shares memory with them. */
+_Noreturn void rank_die_while_meeting(struct rank *rank, int exit_code);
 
 /* Ends the rank, saying where and why on stderr, if the condition does not hold. */
 #define rank_check(rank, condition)                                                                                    \

@@ -202,14 +202,7 @@ static int begin(struct engine_mpi *own, bool compares) {
  * that has not begun it may do so now, and one that is far ahead may put another call in its place: asked before and
  * after. */
 static bool is_mismatched(const struct engine_mpi *own) {
-    uint64_t print = call_line_fingerprint(own->config.own_line, own->number);
-    for (uint32_t i = 0; i < own->config.line_count; i++) {
-        uint64_t theirs = call_line_known_print(own->lines[i], own->number);
-        if (theirs != 0 && theirs != print) {
-            return true;
-        }
-    }
-    return false;
+    return call_line_is_mismatched(own->config.own_line, own->lines, own->config.line_count, own->number);
 }
 
 static int fail_mismatched(void) {
@@ -237,7 +230,6 @@ static int end_comparing(struct engine_mpi *own) {
 /* A piece has ended. */
 static int go_on(struct engine_mpi *own) {
     if (!mpi_call_advance(&own->place, &own->call)) {
-        mpi_blocks_done(&own->call.send_blocks);
         int code = begin(own, false);
         return code ? code : ENGINE_UNDER_WAY;
     }

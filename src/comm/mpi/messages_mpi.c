@@ -35,10 +35,8 @@ enum message_state { MESSAGE_POSTED, MESSAGE_MOVING, MESSAGE_ENDED };
 struct own {
     _Atomic uint32_t state;
     int code;
-    char *detail;          /* owned; of a failure */
-    mpi_handle request;    /* of the body; MESSAGE_MOVING */
-    uint64_t moving_bytes; /* of a receive */
-    struct packet *packet; /* of a send that waits for its header to go */
+    char *detail;       /* owned; of a failure */
+    mpi_handle request; /* of the body; MESSAGE_MOVING */
     struct comm_message *next, *previous;
 };
 _Static_assert(sizeof(struct own) <= COMM_MESSAGE_OWN_BYTES, "fits into a message");
@@ -48,7 +46,6 @@ struct packet {
     struct packet *next;
     mpi_handle request;
     uint32_t source; /* of one that comes in */
-    bool is_here;
     size_t bytes;
     struct header header;
     unsigned char body[];
@@ -66,7 +63,7 @@ struct messages_mpi {
     struct messages_mpi_config config;
     pthread_mutex_t mutex;
     struct list posted;  /* receives without a message */
-    struct list moving;  /* bodies under way, both directions; sends whose header has to go first */
+    struct list moving;  /* bodies under way, both directions */
     struct packets out;  /* headers of this rank's sends */
     struct packets in;   /* headers coming in, in MPI's order */
     struct packets idle; /* headers that no receive was there for */
@@ -300,7 +297,6 @@ static int move_out(struct messages_mpi *m) {
         }
         if (is_gone) {
             m->unsent_bytes -= (*at)->bytes;
-            (*at)->is_here = true;
             free(packets_take(&m->out, at));
         } else {
             at = &(*at)->next;
@@ -506,9 +502,8 @@ int messages_mpi_post(struct messages_mpi *m, struct comm_message *message) {
 /* ---- waiting ---- */
 
 /* The first error of one that has ended; else ENGINE_DONE or ENGINE_UNDER_WAY. */
-static int look(struct messages_mpi *m, struct comm_message *const *waited, size_t count) {
+static int look(struct comm_message *const *waited, size_t count) {
     int result = ENGINE_DONE;
-    messages_mpi_progress(m);
     for (size_t i = 0; i < count; i++) {
         const struct own *own = own_of(waited[i]);
         if (!messages_mpi_has_ended(waited[i])) {
@@ -558,13 +553,14 @@ static void withdraw(struct messages_mpi *m, struct comm_message *const *waited,
 
 int messages_mpi_wait(struct messages_mpi *m, struct comm_message *const *waited, size_t count, int64_t deadline_ns) {
     struct mpi_patience patience = {0};
-    int code = look(m, waited, count);
+    messages_mpi_progress(m);
+    int code = look(waited, count);
     while (code == ENGINE_UNDER_WAY) {
-        messages_mpi_progress_all();
         mpi_patience_wait(&patience, m->config.waiter);
         code = watch(m, patience.looks, deadline_ns);
         if (code == 0) {
-            code = look(m, waited, count);
+            messages_mpi_progress_all();
+            code = look(waited, count);
         }
     }
     if (code < 0) {

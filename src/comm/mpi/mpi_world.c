@@ -44,7 +44,6 @@ static struct {
     struct neighbour *neighbours;
     _Atomic uint32_t user_count; /* groups that are not freed */
     _Atomic bool has_failed;     /* one of them has */
-    int64_t gone_ns;             /* since when one of them is known to be gone; 0: none is */
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER,
              .turn = PTHREAD_MUTEX_INITIALIZER,
              .neighbours_mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -228,14 +227,14 @@ bool mpi_world_has_lost_neighbour(void) {
     return is_lost;
 }
 
-/* Of a waiter. One that has finalized is gone as well, but then this process is through in a moment, too. */
+/* Of a waiter; context: since when a neighbour is known to be gone, 0 if none is. One that has finalized is gone as
+ * well, but then this process is through in a moment, too. */
 static int stop_for_the_gone(void *context) {
-    (void)context;
-    if (process.gone_ns == 0 && mpi_world_has_lost_neighbour()) {
-        process.gone_ns = clock_monotonic_ns();
+    int64_t *gone_ns = context;
+    if (*gone_ns == 0 && mpi_world_has_lost_neighbour()) {
+        *gone_ns = clock_monotonic_ns();
     }
-    return process.gone_ns != 0 && clock_monotonic_ns() > process.gone_ns + GONE_MS * CLOCK_NS_PER_MS ? MUSTER_EPEER
-                                                                                                      : 0;
+    return *gone_ns != 0 && clock_monotonic_ns() > *gone_ns + GONE_MS * CLOCK_NS_PER_MS ? MUSTER_EPEER : 0;
 }
 
 static void woken(void *context) {
@@ -251,7 +250,9 @@ static void end_mpi(void) {
         return;
     }
     struct comm_bell bell = {0};
-    struct comm_waiter waiter = {.bell = &bell, .alarm = 1, .stopped = stop_for_the_gone, .woken = woken};
+    int64_t gone_ns = 0;
+    struct comm_waiter waiter = {
+        .bell = &bell, .alarm = 1, .stopped = stop_for_the_gone, .woken = woken, .context = &gone_ns};
     bool is_left_behind, is_doubtful = atomic_load(&process.has_failed) || atomic_load(&process.user_count) > 0;
     int64_t deadline_ns = clock_deadline_ns(clock_monotonic_ns(), is_doubtful ? DOUBTFUL_MS : FINALIZE_MS);
     int code = mpi_world_run(finalize, &process.world, &waiter, deadline_ns, &is_left_behind);

@@ -164,14 +164,7 @@ static int look_at_call(struct nccl_engine *n, int64_t patience_ns) {
 /* Has a neighbour begun this call with another fingerprint? NCCL would wait for ever, or give results that mean
  * nothing. */
 static bool is_mismatched(const struct nccl_engine *n) {
-    uint64_t print = n->own_line ? call_line_fingerprint(n->own_line, n->number) : 0;
-    for (uint32_t i = 0; i < n->line_count; i++) {
-        uint64_t theirs = call_line_known_print(n->lines[i], n->number);
-        if (theirs != 0 && theirs != print) {
-            return true;
-        }
-    }
-    return false;
+    return call_line_is_mismatched(n->own_line, n->lines, n->line_count, n->number);
 }
 
 static int look(struct nccl_engine *n, int64_t patience_ns) {

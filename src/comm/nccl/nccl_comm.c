@@ -159,9 +159,12 @@ bool nccl_comm_end(struct nccl_engine *n, bool in_good_order) {
     struct ending *ending = n->comm ? ending_new(n, in_good_order) : NULL;
     bool was_there = n->comm != NULL;
     n->comm = NULL;
-    if (!ending || thread_start(&thread, NULL, end_run, ending) != 0) {
-        free(ending);
-        return !was_there; /* without memory for a thread it stays */
+    if (!ending) {
+        return !was_there; /* without memory it stays, as without a thread */
+    }
+    if (thread_start(&thread, NULL, end_run, ending) != 0) {
+        ending_free(ending);
+        return false;
     }
     (void)pthread_detach(thread);
     pthread_mutex_lock(&ending->mutex);
