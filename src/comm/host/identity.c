@@ -148,11 +148,22 @@ void identity_of_this_process(struct identity *out) {
     }
 }
 
+static int compare_numbers(uint64_t a, uint64_t b) {
+    return (a > b) - (a < b);
+}
+
+int identity_compare_hosts(const struct identity *a, const struct identity *b) {
+    int order = memcmp(a->host.boot_id, b->host.boot_id, sizeof a->host.boot_id);
+    order = order ? order : compare_numbers(a->host.pid_namespace, b->host.pid_namespace);
+    order = order ? order : compare_numbers(a->host.mount_namespace, b->host.mount_namespace);
+    order = order ? order : compare_numbers(a->host.user_namespace, b->host.user_namespace);
+    order = order ? order : compare_numbers(a->host.tag, b->host.tag);
+    order = order ? order : compare_numbers(a->host.user, b->host.user);
+    return order ? order : compare_numbers(a->may_share, b->may_share);
+}
+
 bool identity_share_host(const struct identity *a, const struct identity *b) {
-    return a->may_share && b->may_share && memcmp(a->host.boot_id, b->host.boot_id, sizeof a->host.boot_id) == 0 &&
-           a->host.pid_namespace == b->host.pid_namespace && a->host.mount_namespace == b->host.mount_namespace &&
-           a->host.user_namespace == b->host.user_namespace && a->host.tag == b->host.tag &&
-           a->host.user == b->host.user;
+    return a->may_share && identity_compare_hosts(a, b) == 0;
 }
 
 size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENCODED_BYTES_MAX]) {

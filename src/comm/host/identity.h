@@ -57,6 +57,9 @@ bool identity_boot(uint8_t out[16]);
 
 /* Can these two share memory? */
 bool identity_share_host(const struct identity *a, const struct identity *b);
+/* An order in which processes that can share memory are beside each other: below 0, 0 or above it. 0: all that
+ * identity_share_host() compares is equal. */
+int identity_compare_hosts(const struct identity *a, const struct identity *b);
 
 /* The bytes in the store; returns how many. */
 size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENCODED_BYTES_MAX]);

@@ -89,6 +89,7 @@ static void each_difference_parts_hosts(void **state) {
         change;                                                                                                        \
         assert_false(identity_share_host(&a, &b));                                                                     \
         assert_false(identity_share_host(&b, &a));                                                                     \
+        assert_true((identity_compare_hosts(&a, &b) < 0) != (identity_compare_hosts(&b, &a) < 0));                     \
     } while (0)
     PARTS(b.host.boot_id[15]++);
     PARTS(b.host.pid_namespace++);

@@ -43,25 +43,10 @@ struct member {
     uint32_t rank;
 };
 
-static int compare_numbers(uint64_t a, uint64_t b) {
-    return (a > b) - (a < b);
-}
-
-/* By what identity_share_host() compares. */
-static int compare_hosts(const struct host_identity *a, const struct host_identity *b) {
-    int order = memcmp(a->boot_id, b->boot_id, sizeof a->boot_id);
-    order = order ? order : compare_numbers(a->pid_namespace, b->pid_namespace);
-    order = order ? order : compare_numbers(a->mount_namespace, b->mount_namespace);
-    order = order ? order : compare_numbers(a->user_namespace, b->user_namespace);
-    order = order ? order : compare_numbers(a->tag, b->tag);
-    return order ? order : compare_numbers(a->user, b->user);
-}
-
 static int compare_members(const void *left, const void *right) {
     const struct member *a = left, *b = right;
-    int order = compare_hosts(&a->identity->host, &b->identity->host);
-    order = order ? order : compare_numbers(a->identity->may_share, b->identity->may_share);
-    return order ? order : compare_numbers(a->rank, b->rank);
+    int order = identity_compare_hosts(a->identity, b->identity);
+    return order ? order : (a->rank > b->rank) - (a->rank < b->rank);
 }
 
 /* Where the members of the host end that begin at `from`. */

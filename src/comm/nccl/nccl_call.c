@@ -25,8 +25,12 @@ static int copy(struct nccl_engine *n, const void *from, void *to, size_t bytes)
     return result == CUDA_OK ? 0 : nccl_fail_cuda(n, result, "copy on the GPU");
 }
 
+static size_t sent_bytes(const struct nccl_engine *n) {
+    return nccl_plan_send_count(&n->call, n->rank, n->size) * n->call.type_bytes;
+}
+
 static int copy_input(struct nccl_engine *n) {
-    size_t bytes = nccl_plan_send_count(&n->call, n->rank, n->size) * n->call.type_bytes;
+    size_t bytes = sent_bytes(n);
     int code = nccl_memory_scratch(n, bytes);
     void *scratch = (void *)(uintptr_t)n->scratch; /* NOLINT(performance-no-int-to-ptr) */
     code = code ? code : copy(n, n->call.send, scratch, bytes);
@@ -88,10 +92,6 @@ int nccl_call_issue(struct nccl_engine *n) {
 }
 
 /* ---- calls that the inner engine carries out, on copies ---- */
-
-static size_t sent_bytes(const struct nccl_engine *n) {
-    return nccl_plan_send_count(&n->call, n->rank, n->size) * n->call.type_bytes;
-}
 
 static size_t received_bytes(const struct nccl_engine *n) {
     return nccl_plan_receive_count(&n->call, n->rank, n->size) * n->call.type_bytes;
