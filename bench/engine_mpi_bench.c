@@ -167,10 +167,12 @@ static void measure(const struct kind *kind, size_t count, uint32_t rounds) {
     double *times[3] = {calloc(rounds, sizeof(double)), calloc(rounds, sizeof(double)), calloc(rounds, sizeof(double))};
     double *extra = calloc(rounds, sizeof *extra);
     uint32_t calls = count_calls(kind, count);
+    void (*const ways[])(size_t count) = {kind->muster, kind->direct, kind->blocking};
     for (uint32_t round = 0; round < rounds; round++) {
-        times[0][round] = time_calls(kind->muster, count, calls) * kind->share;
-        times[1][round] = time_calls(kind->direct, count, calls) * kind->share;
-        times[2][round] = kind->blocking ? time_calls(kind->blocking, count, calls) * kind->share : 0;
+        for (uint32_t turn = 0; turn < 3; turn++) {
+            uint32_t way = (round + turn) % 3; /* in turns: who goes first finds other caches and clocks */
+            times[way][round] = ways[way] ? time_calls(ways[way], count, calls) * kind->share : 0;
+        }
         extra[round] = times[0][round] - times[1][round];
     }
     double muster = quantile(times[0], rounds, 0.5), direct = quantile(times[1], rounds, 0.5),

@@ -111,6 +111,59 @@ static void on_one_host(void **state) {
     }
 }
 
+/* ---- a call that has waited for long ---- */
+
+/* MPI is asked again and again at first; a thread that waits for long sleeps with every engine. */
+static int answers_until_long(const struct muster_group *group) {
+    return strcmp(muster_group_engine(group), "mpi") == 0 ? 25 : 2;
+}
+
+struct long_wait {
+    struct rank *rank;
+    _Atomic int answers_left; /* the progress thread may ask, too */
+};
+
+static int count_answers(void *context) {
+    struct long_wait *wait = context;
+    if (atomic_fetch_sub(&wait->answers_left, 1) == 1) {
+        rank_mark(wait->rank, MARK_IN_CALL);
+    }
+    return atomic_load(&has_come);
+}
+
+static int be_interrupted_late(struct rank *rank, void *argument) {
+    (void)argument;
+    struct long_wait wait = {rank, -1};
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    options.interrupted = count_answers;
+    options.interrupted_context = &wait;
+    struct muster_group *group = rank_group(rank, &options);
+    struct sigaction action = {.sa_handler = note};
+    rank_check(rank, sigaction(SIGUSR1, &action, NULL) == 0);
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    if (rank->rank == 0) {
+        atomic_store(&wait.answers_left, answers_until_long(group));
+        rank_check_code(rank, in_receive(group), MUSTER_EABORTED);
+        rank_report(rank, muster_detail());
+    } else {
+        rank_await_signal(rank, SIGNAL_OVER);
+    }
+    muster_group_free(group);
+    return 0;
+}
+
+static void in_a_receive_that_has_waited_for_long(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(2, be_interrupted_late, NULL, NULL);
+    ranks_await(ranks, 0, MARK_IN_CALL);
+    assert_int_equal(kill(ranks_pid(ranks, 0), SIGUSR1), 0);
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    ranks_signal(ranks, SIGNAL_OVER);
+    assert_int_equal(ranks_wait(ranks, 1), 0);
+    assert_non_null(strstr(ranks_report(ranks, 0), "rank 0 aborted group 'world': interrupted"));
+    ranks_free(ranks);
+}
+
 static void over_tcp(void **state) {
     (void)state;
     const struct ranks_options options = {.ranks_per_host = 1};
@@ -148,6 +201,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_one_host),
         cmocka_unit_test(over_tcp),
+        cmocka_unit_test(in_a_receive_that_has_waited_for_long),
         cmocka_unit_test(a_time_out_holds_from_the_next_call_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -274,8 +274,7 @@ static int test(struct engine *engine, int64_t patience_ns) {
         if (looks % LOOKS_PER_MESSAGES == 0) {
             messages_mpi_progress_all();
         }
-        mpi_patience_wait(&own->patience, waiter);
-        bool asks = own->patience.looks > waiter->spin_count || looks % LOOKS_PER_CLOCK == 0;
+        bool asks = mpi_patience_wait(&own->patience, waiter) || looks % LOOKS_PER_CLOCK == 0;
         if (asks && is_mismatched(own)) { /* which MPI may wait in for ever */
             return give_up(fail_mismatched());
         }

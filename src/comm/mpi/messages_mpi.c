@@ -19,7 +19,8 @@ enum {
     HEADERS_PER_LOOK = 32,
     DRAIN_MS = 1000,
     LEFT_GRACE_MS = 100, /* for what a rank has sent before it left */
-    LOOKS_PER_CLOCK = 64
+    LOOKS_PER_CLOCK = 64,
+    NAPS_PER_QUESTION = 256 /* to the program, whether it was interrupted: some 25 ms */
 };
 
 struct header {
@@ -515,9 +516,11 @@ static int look(struct comm_message *const *waited, size_t count) {
     return result;
 }
 
-static int watch(struct messages_mpi *m, uint32_t looks, int64_t deadline_ns) {
+/* Between two looks: waits, and sometimes asks whether there is a reason to give up. */
+static int wait_and_watch(struct messages_mpi *m, struct mpi_patience *patience, int64_t deadline_ns) {
     struct comm_waiter *waiter = m->config.waiter;
-    bool asks = looks > waiter->spin_count || looks % LOOKS_PER_CLOCK == 0;
+    uint32_t naps = patience->naps;
+    bool asks = mpi_patience_wait(patience, waiter) || patience->looks % LOOKS_PER_CLOCK == 0;
     if (!asks) {
         return 0;
     }
@@ -525,7 +528,7 @@ static int watch(struct messages_mpi *m, uint32_t looks, int64_t deadline_ns) {
         (void)waiter->idle(waiter->context);
     }
     int code = atomic_load_explicit(&waiter->alarm, memory_order_acquire) ? waiter->stopped(waiter->context) : 0;
-    if (code == 0 && waiter->woken && looks % 1024 == 0) {
+    if (code == 0 && waiter->woken && patience->naps > naps && naps % NAPS_PER_QUESTION == 0) {
         waiter->woken(waiter->context);
     }
     return code ? code : clock_monotonic_ns() >= deadline_ns ? MUSTER_ETIMEOUT : 0;
@@ -556,8 +559,7 @@ int messages_mpi_wait(struct messages_mpi *m, struct comm_message *const *waited
     messages_mpi_progress(m);
     int code = look(waited, count);
     while (code == ENGINE_UNDER_WAY) {
-        mpi_patience_wait(&patience, m->config.waiter);
-        code = watch(m, patience.looks, deadline_ns);
+        code = wait_and_watch(m, &patience, deadline_ns);
         if (code == 0) {
             messages_mpi_progress_all();
             code = look(waited, count);
@@ -618,7 +620,7 @@ static void drain(struct messages_mpi *m) {
         messages_mpi_progress(m);
     }
     while (m->out.first && !mpi_world_is_broken() && clock_monotonic_ns() < until_ns) {
-        mpi_patience_wait(&patience, m->config.waiter);
+        (void)mpi_patience_wait(&patience, m->config.waiter);
         messages_mpi_progress(m);
     }
 }

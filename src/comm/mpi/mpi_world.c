@@ -17,7 +17,8 @@
 #include "comm/host/monitor.h"
 
 enum {
-    LOOK_COST = 16,             /* looks into memory take as long as one look by MPI */
+    LOOK_COST = 4,              /* looks into memory take as long as one look by MPI */
+    LOOKS_PER_YIELD = 8,        /* with a core of one's own: MPI moves long data only while it is asked */
     YIELDS_BEFORE_NAPS = 20000, /* some 10 ms: who waits longer is waiting for a slow rank, not for a message */
     NAP_NS = 50000,
     GRACE_MS = 500,        /* for a task that is to be given up, and may be about to end */
@@ -173,18 +174,21 @@ int mpi_world_run(int (*task)(void *argument), void *argument, struct comm_waite
     return code;
 }
 
-void mpi_patience_wait(struct mpi_patience *patience, const struct comm_waiter *waiter) {
+bool mpi_patience_wait(struct mpi_patience *patience, const struct comm_waiter *waiter) {
+    uint32_t spin_count = waiter->spin_count / LOOK_COST; /* 0: ranks outnumber the cores */
     uint32_t looks = patience->looks++;
-    uint32_t spin_count = waiter->spin_count / LOOK_COST;
-    if (looks < spin_count) {
+    bool yields = looks >= spin_count && (spin_count == 0 || looks % LOOKS_PER_YIELD == 0);
+    if (!yields) {
         comm_pause();
-    } else if (looks - spin_count < YIELDS_BEFORE_NAPS) {
+    } else if (patience->yields < YIELDS_BEFORE_NAPS) {
+        patience->yields++;
         (void)sched_yield();
     } else {
         const struct timespec nap = {0, NAP_NS};
+        patience->naps++;
         (void)nanosleep(&nap, NULL);
-        patience->looks--; /* it must not come round to 0 */
     }
+    return yields;
 }
 
 /* ---- the end ---- */

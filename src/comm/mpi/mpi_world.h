@@ -69,8 +69,9 @@ int mpi_world_run(int (*task)(void *argument), void *argument, struct comm_waite
 
 /* How long to look before giving the core away, and before sleeping: MPI can only be asked again and again. */
 struct mpi_patience {
-    uint32_t looks;
+    uint32_t looks, yields, naps;
 };
-void mpi_patience_wait(struct mpi_patience *patience, const struct comm_waiter *waiter);
+/* Between two looks. True if the core was given away: then there is time for other questions, too. */
+bool mpi_patience_wait(struct mpi_patience *patience, const struct comm_waiter *waiter);
 
 #endif
