@@ -139,7 +139,7 @@ def the_engine_can_be_mpi():
 def mistakes_are_explained():
     for words, text in ((["bench", "allreduce"], "no operation"), (["bench", "-o", "bor"], "integers"),
                         (["bench", "-r", "7", "--ranks", "2"], "the root is one of 0 to 1"),
-                        (["bench", "--engine", "glue", "--ranks", "1"], "it can be 'auto' 'muster' 'mpi'"),
+                        (["bench", "--engine", "glue", "--ranks", "1"], "it can be 'auto', 'muster', 'mpi'"),
                         (["help", "bnech"], "did you mean muster bench?")):
         done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode != 0 and text in done.stderr and "ChildFailedError" not in done.stderr, (words, done)

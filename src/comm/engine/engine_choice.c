@@ -12,8 +12,8 @@ static const char *const names[ENGINE_KIND_COUNT] = {
 #undef ENGINE_KIND_TEXT
 };
 
-#define ENGINE_KIND_LIST(name, value, text) " '" text "'"
-static const char known[] = ENGINE_KIND_TABLE(ENGINE_KIND_LIST);
+#define ENGINE_KIND_LIST(name, value, text) ", '" text "'"
+static const char known[] = /* behind ", " */ ENGINE_KIND_TABLE(ENGINE_KIND_LIST);
 #undef ENGINE_KIND_LIST
 
 const char *engine_kind_name(enum engine_kind kind) {
@@ -31,7 +31,7 @@ int engine_kind_parse(const char *text, const char *where, enum engine_kind *out
             return 0;
         }
     }
-    return status_fail(MUSTER_EINVAL, "%s is '%.40s'; it can be%s", where, text, known);
+    return status_fail(MUSTER_EINVAL, "%s is '%.40s'; it can be %s", where, text, known + 2);
 }
 
 struct engine_choice engine_choose(enum engine_kind wish, uint32_t common_facts, uint32_t host_count) {

@@ -35,7 +35,7 @@ static void another_name_is_refused_with_those_there_are(void **state) {
     enum engine_kind read;
     assert_int_equal(engine_kind_parse("gloo", "MUSTER_ENGINE", &read), MUSTER_EINVAL);
     assert_non_null(strstr(muster_detail(), "MUSTER_ENGINE is 'gloo'"));
-    assert_non_null(strstr(muster_detail(), "'auto' 'muster' 'mpi'"));
+    assert_non_null(strstr(muster_detail(), "'auto', 'muster', 'mpi'"));
 }
 
 static void a_wish_is_followed_whatever_there_is(void **state) {

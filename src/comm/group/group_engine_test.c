@@ -142,7 +142,7 @@ static void an_engine_that_there_is_none_of_is_refused(void **state) {
     struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
     options.engine = "gloo";
     assert_int_equal(muster_group_create_env(&options, &group), MUSTER_EINVAL);
-    assert_non_null(strstr(muster_detail(), "the group's engine is 'gloo'; it can be 'auto' 'muster'"));
+    assert_non_null(strstr(muster_detail(), "the group's engine is 'gloo'; it can be 'auto', 'muster'"));
     (void)setenv("MUSTER_ENGINE", "glue", 1);
     assert_int_equal(muster_group_create_env(NULL, &group), MUSTER_EINVAL);
     assert_non_null(strstr(muster_detail(), "MUSTER_ENGINE is 'glue'"));

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/mpi/mpi_packets.h"
 
 enum {
     SHORT_BYTES_MAX = 3072, /* with its header it fits into what every MPI sends at once, without its peer's help */
@@ -23,13 +24,6 @@ enum {
     NAPS_PER_QUESTION = 256 /* to the program, whether it was interrupted: some 25 ms */
 };
 
-struct header {
-    uint32_t tag, type;
-    uint64_t bytes;
-    uint32_t body_tag; /* 0: the body is behind the header */
-    uint32_t reserved;
-};
-
 enum message_state { MESSAGE_POSTED, MESSAGE_MOVING, MESSAGE_ENDED };
 
 /* In comm_message.own. */
@@ -42,20 +36,6 @@ struct own {
 };
 _Static_assert(sizeof(struct own) <= COMM_MESSAGE_OWN_BYTES, "fits into a message");
 
-/* A header on its way, with the body of a short message: out, or in. */
-struct packet {
-    struct packet *next;
-    mpi_handle request;
-    uint32_t source; /* of one that comes in */
-    size_t bytes;
-    struct header header;
-    unsigned char body[];
-};
-
-struct packets {
-    struct packet *first, **end;
-};
-
 struct list {
     struct comm_message *first, *last;
 };
@@ -63,11 +43,11 @@ struct list {
 struct messages_mpi {
     struct messages_mpi_config config;
     pthread_mutex_t mutex;
-    struct list posted;  /* receives without a message */
-    struct list moving;  /* bodies under way, both directions */
-    struct packets out;  /* headers of this rank's sends */
-    struct packets in;   /* headers coming in, in MPI's order */
-    struct packets idle; /* headers that no receive was there for */
+    struct list posted;      /* receives without a message */
+    struct list moving;      /* bodies under way, both directions */
+    struct mpi_packets out;  /* headers of this rank's sends */
+    struct mpi_packets in;   /* headers coming in, in MPI's order */
+    struct mpi_packets idle; /* headers that no receive was there for */
     size_t unsent_bytes;
     uint32_t next_body_tag;
     bool *has_left;  /* per rank */
@@ -115,43 +95,6 @@ static void list_take(struct list *list, struct comm_message *message) {
     own->next = own->previous = NULL;
 }
 
-static void packets_init(struct packets *packets) {
-    packets->first = NULL;
-    packets->end = &packets->first;
-}
-
-static void packets_add(struct packets *packets, struct packet *packet) {
-    packet->next = NULL;
-    *packets->end = packet;
-    packets->end = &packet->next;
-}
-
-/* The one that `at` points to. */
-static struct packet *packets_take(struct packets *packets, struct packet **at) {
-    struct packet *packet = *at;
-    *at = packet->next;
-    if (packets->end == &packet->next) {
-        packets->end = at;
-    }
-    return packet;
-}
-
-static void packets_free(struct packets *packets) {
-    while (packets->first) {
-        free(packets_take(packets, &packets->first));
-    }
-}
-
-static struct packet *packet_create(size_t bytes) {
-    struct packet *packet = malloc(sizeof *packet + bytes);
-    if (!packet) {
-        (void)status_fail(MUSTER_ENOMEM, "no memory for a message of %zu bytes", bytes);
-        return NULL;
-    }
-    *packet = (struct packet){.bytes = bytes};
-    return packet;
-}
-
 /* ---- ends ---- */
 
 /* detail: this thread's, if code is an error. */
@@ -175,8 +118,8 @@ bool messages_mpi_has_ended(const struct comm_message *message) {
 
 /* ---- a message meets its receive ---- */
 
-static int fail_mismatch(const struct messages_mpi *m, const struct comm_message *message, const struct header *header,
-                         uint32_t source) {
+static int fail_mismatch(const struct messages_mpi *m, const struct comm_message *message,
+                         const struct mpi_header *header, uint32_t source) {
     if (header->type != (uint32_t)message->type) {
         return status_fail(MUSTER_EMISMATCH, "rank %u sends elements of %s, rank %u expects elements of %s", source,
                            muster_type_name((enum muster_type)header->type), m->config.rank,
@@ -186,7 +129,7 @@ static int fail_mismatch(const struct messages_mpi *m, const struct comm_message
                        (unsigned long long)header->bytes, m->config.rank, message->bytes);
 }
 
-static void begin_body(struct messages_mpi *m, struct comm_message *message, const struct packet *packet) {
+static void begin_body(struct messages_mpi *m, struct comm_message *message, const struct mpi_packet *packet) {
     const struct mpi *mpi = m->config.world->mpi;
     struct own *own = own_of(message);
     int error = mpi->calls->irecv(mpi, message->buffer, (int64_t)packet->header.bytes, mpi->byte, (int)packet->source,
@@ -200,8 +143,8 @@ static void begin_body(struct messages_mpi *m, struct comm_message *message, con
 }
 
 /* The message is in no list; the packet is freed. */
-static void deliver(struct messages_mpi *m, struct comm_message *message, struct packet *packet) {
-    const struct header *header = &packet->header;
+static void deliver(struct messages_mpi *m, struct comm_message *message, struct mpi_packet *packet) {
+    const struct mpi_header *header = &packet->header;
     if (header->type != (uint32_t)message->type || header->bytes > message->bytes) {
         end(message, fail_mismatch(m, message, header, packet->source));
         free(packet);
@@ -220,11 +163,11 @@ static void deliver(struct messages_mpi *m, struct comm_message *message, struct
     free(packet);
 }
 
-static bool matches(const struct comm_message *message, const struct packet *packet) {
+static bool matches(const struct comm_message *message, const struct mpi_packet *packet) {
     return (message->peer == MUSTER_ANY_RANK || message->peer == packet->source) && message->tag == packet->header.tag;
 }
 
-static void take_packet(struct messages_mpi *m, struct packet *packet) {
+static void take_packet(struct messages_mpi *m, struct mpi_packet *packet) {
     for (struct comm_message *message = m->posted.first; message; message = own_of(message)->next) {
         if (matches(message, packet)) {
             list_take(&m->posted, message);
@@ -232,7 +175,7 @@ static void take_packet(struct messages_mpi *m, struct packet *packet) {
             return;
         }
     }
-    packets_add(&m->idle, packet);
+    mpi_packets_add(&m->idle, packet);
 }
 
 /* ---- looking ---- */
@@ -246,12 +189,12 @@ static int find_header(struct messages_mpi *m, bool *out_found) {
     if (error || !*out_found) {
         return error ? fail_mpi(m, error, "MPI_Improbe") : 0;
     }
-    if (status.count_bytes < (int64_t)sizeof(struct header)) {
+    if (status.count_bytes < (int64_t)sizeof(struct mpi_header)) {
         mpi_world_break();
         return status_fail(MUSTER_EPROTOCOL, "rank %d has sent a header of %lld bytes", status.source,
                            (long long)status.count_bytes);
     }
-    struct packet *packet = packet_create((size_t)status.count_bytes - sizeof(struct header));
+    struct mpi_packet *packet = mpi_packet_create((size_t)status.count_bytes - sizeof(struct mpi_header));
     if (!packet) {
         mpi_world_break();
         return MUSTER_ENOMEM;
@@ -262,7 +205,7 @@ static int find_header(struct messages_mpi *m, bool *out_found) {
         free(packet);
         return fail_mpi(m, error, "MPI_Imrecv");
     }
-    packets_add(&m->in, packet);
+    mpi_packets_add(&m->in, packet);
     return 0;
 }
 
@@ -283,14 +226,14 @@ static int take_headers(struct messages_mpi *m) {
     for (bool is_here = true; code == 0 && m->in.first && is_here;) {
         code = ask(m, &m->in.first->request, &is_here);
         if (code == 0 && is_here) {
-            take_packet(m, packets_take(&m->in, &m->in.first));
+            take_packet(m, mpi_packets_take(&m->in, &m->in.first));
         }
     }
     return code;
 }
 
 static int move_out(struct messages_mpi *m) {
-    for (struct packet **at = &m->out.first; *at;) {
+    for (struct mpi_packet **at = &m->out.first; *at;) {
         bool is_gone = false;
         int code = ask(m, &(*at)->request, &is_gone);
         if (code) {
@@ -298,7 +241,7 @@ static int move_out(struct messages_mpi *m) {
         }
         if (is_gone) {
             m->unsent_bytes -= (*at)->bytes;
-            free(packets_take(&m->out, at));
+            free(mpi_packets_take(&m->out, at));
         } else {
             at = &(*at)->next;
         }
@@ -417,7 +360,7 @@ void messages_mpi_peer_left(struct messages_mpi *m, uint32_t rank) {
 
 /* ---- posting ---- */
 
-static int send_header(struct messages_mpi *m, const struct comm_message *message, struct packet *packet) {
+static int send_header(struct messages_mpi *m, const struct comm_message *message, struct mpi_packet *packet) {
     const struct mpi *mpi = m->config.world->mpi;
     int error = mpi->calls->isend(mpi, &packet->header, (int64_t)(sizeof packet->header + packet->bytes), mpi->byte,
                                   (int)message->peer, HEADER_TAG, m->config.comm, &packet->request);
@@ -426,7 +369,7 @@ static int send_header(struct messages_mpi *m, const struct comm_message *messag
         return fail_mpi(m, error, "MPI_Isend");
     }
     m->unsent_bytes += packet->bytes;
-    packets_add(&m->out, packet);
+    mpi_packets_add(&m->out, packet);
     return 0;
 }
 
@@ -451,14 +394,14 @@ static uint32_t take_body_tag(struct messages_mpi *m) {
 
 static int post_send(struct messages_mpi *m, struct comm_message *message) {
     bool is_short = message->bytes <= SHORT_BYTES_MAX && m->unsent_bytes <= UNSENT_BYTES_MAX;
-    struct packet *packet = packet_create(is_short ? message->bytes : 0);
+    struct mpi_packet *packet = mpi_packet_create(is_short ? message->bytes : 0);
     if (!packet) {
         return MUSTER_ENOMEM;
     }
-    packet->header = (struct header){.tag = message->tag,
-                                     .type = (uint32_t)message->type,
-                                     .bytes = message->bytes,
-                                     .body_tag = is_short ? 0 : take_body_tag(m)};
+    packet->header = (struct mpi_header){.tag = message->tag,
+                                         .type = (uint32_t)message->type,
+                                         .bytes = message->bytes,
+                                         .body_tag = is_short ? 0 : take_body_tag(m)};
     if (packet->bytes > 0) {
         memcpy(packet->body, message->buffer, packet->bytes);
     }
@@ -472,9 +415,9 @@ static int post_send(struct messages_mpi *m, struct comm_message *message) {
 }
 
 static int post_receive(struct messages_mpi *m, struct comm_message *message) {
-    for (struct packet **at = &m->idle.first; *at; at = &(*at)->next) {
+    for (struct mpi_packet **at = &m->idle.first; *at; at = &(*at)->next) {
         if (matches(message, *at)) {
-            deliver(m, message, packets_take(&m->idle, at));
+            deliver(m, message, mpi_packets_take(&m->idle, at));
             return 0;
         }
     }
@@ -588,9 +531,9 @@ int messages_mpi_create(const struct messages_mpi_config *config, struct message
     m->config = *config;
     m->has_left = has_left;
     m->next_body_tag = BODY_TAG_FIRST;
-    packets_init(&m->out);
-    packets_init(&m->in);
-    packets_init(&m->idle);
+    mpi_packets_init(&m->out);
+    mpi_packets_init(&m->in);
+    mpi_packets_init(&m->idle);
     (void)pthread_mutex_init(&m->mutex, NULL);
     (void)pthread_mutex_lock(&process.mutex);
     m->next_of_process = process.first;
@@ -603,20 +546,12 @@ int messages_mpi_create(const struct messages_mpi_config *config, struct message
     return 0;
 }
 
-static struct packet *last_of(const struct packets *packets) {
-    struct packet *last = packets->first;
-    while (last && last->next) {
-        last = last->next;
-    }
-    return last;
-}
-
 static void drain(struct messages_mpi *m) {
     int64_t until_ns = clock_monotonic_ns() + DRAIN_MS * CLOCK_NS_PER_MS;
     struct mpi_patience patience = {0};
     messages_mpi_progress(m);
-    for (const struct packet *seen = NULL; m->idle.first && seen != last_of(&m->idle);) {
-        seen = last_of(&m->idle); /* what nobody has received, and nobody will, is to leave MPI's queue, too */
+    for (const struct mpi_packet *seen = NULL; m->idle.first && seen != mpi_packets_last(&m->idle);) {
+        seen = mpi_packets_last(&m->idle); /* what nobody has received, and nobody will, is to leave MPI's queue, too */
         messages_mpi_progress(m);
     }
     while (m->out.first && !mpi_world_is_broken() && clock_monotonic_ns() < until_ns) {
@@ -640,7 +575,7 @@ void messages_mpi_free(struct messages_mpi *m) {
         mpi_world_break(); /* their memory is MPI's for ever */
         return;
     }
-    packets_free(&m->idle);
+    mpi_packets_free(&m->idle);
     (void)pthread_mutex_destroy(&m->mutex);
     free(m->has_left);
     free(m);
