@@ -242,6 +242,9 @@ static int be_killed_in_a_call(struct rank *rank, void *folder) {
     (void)snprintf(path, sizeof path, "%s/error-%u.json", (const char *)folder, rank->rank);
     rank_check(rank, setenv("TORCHELASTIC_ERROR_FILE", path, 1) == 0);
     struct muster_group *group = rank_group(rank, NULL);
+    char engine[CALL_RECORD_ENGINE_BYTES];
+    (void)snprintf(engine, sizeof engine, "%s (%s)", muster_group_engine(group), muster_group_engine_reason(group));
+    rank_report(rank, engine);
     float values[4] = {0};
     for (int i = 0; i < 3; i++) {
         rank_check_code(rank, muster_all_reduce(group, values, values, 4, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL), 0);
@@ -289,7 +292,7 @@ static void the_file_survives_a_sigkill(void **state) {
     assert_int_equal(count, 4);
     assert_true(call_record_group_name(bytes, CALL_RECORD_FILE_BYTES, calls[0].group, name));
     assert_true(call_record_group_engine(bytes, CALL_RECORD_FILE_BYTES, CALL_RECORD_ROOT_GROUP, engine));
-    assert_string_equal(engine, "muster (one host, whose memory all ranks share)");
+    assert_string_equal(engine, ranks_report(ranks, 0));
     assert_string_equal(call_record_format(&calls[0], name, text, sizeof text),
                         "all_reduce of 4 float32, sum (call 1 of group 'world'), finished");
     assert_string_equal(call_record_format(&calls[3], name, text, sizeof text),
