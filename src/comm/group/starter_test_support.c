@@ -137,7 +137,8 @@ struct starter *starter_start(uint32_t size) {
 
 /* Those of the test are its own: what it has set for its ranks, and where it finds things. */
 static int is_lent(const char *text) {
-    static const char *const prefixes[] = {"PMI", "OMPI_", "PRTE_", "OPAL_", "HYD", "MPI", "HFI_", "ORTE_", "SLURM_"};
+    static const char *const prefixes[] = {"PMI", "JSM_", "OMPI_", "PRTE_", "OPAL_",
+                                           "HYD", "MPI",  "HFI_",  "ORTE_", "SLURM_"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         if (strncmp(text, prefixes[i], strlen(prefixes[i])) == 0) {
             return 1;
