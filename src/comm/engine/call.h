@@ -52,6 +52,7 @@ struct comm_call {
     size_t type_bytes;
     uint64_t fingerprint;
     void *stream; /* of engines that know streams: behind whose work the call begins; NULL: the default one */
+    void *noted;  /* where that stream was when the call was made (engine_note()); NULL: where it is at the start */
 };
 
 static inline bool comm_has_root(enum comm_operation operation) {

@@ -14,6 +14,7 @@
 
 #include "comm/engine/call.h"
 
+struct device;
 struct engine;
 struct engine_messages;
 
@@ -52,12 +53,19 @@ struct engine_table {
     bool (*is_foreign)(const struct engine *engine, const void *buffer);
     /* Could this call be started? MUSTER_EINVAL; nothing has happened then. */
     int (*check)(const struct engine *engine, const struct comm_call *call);
+    /* Of a call that is started later, by another thread: notes in it how far the caller's stream has been given work,
+     * so that it waits for no more than that. MUSTER_ENOMEM, MUSTER_ESYSTEM. Any thread. */
+    int (*note)(struct engine *engine, struct comm_call *call);
+    /* The call has ended, or is not made. Any thread. */
+    void (*forget)(struct engine *engine, struct comm_call *call);
     /* Behind whose work so far each message begins (a call has its own: call.h); NULL: the default stream. Any thread.
      */
     void (*set_stream)(struct engine *engine, void *stream);
     /* Such memory, zeroed. Any thread. MUSTER_ENOMEM, MUSTER_ESYSTEM. */
     int (*allocate_foreign)(struct engine *engine, size_t bytes, void **out);
     void (*release_foreign)(struct engine *engine, void *memory); /* NULL is accepted */
+    /* The GPU whose memory that is; borrowed from the engine. */
+    const struct device *(*device)(const struct engine *engine);
 
     /* About the last call, for sentences, traces and logs. Did it still wait for something of `rank`, on another host?
      * How many steps has local rank `local` taken? By which algorithm; NULL: there was nothing to do. When had the
@@ -103,6 +111,16 @@ static inline bool engine_is_foreign(const struct engine *engine, const void *bu
 
 static inline int engine_check(const struct engine *engine, const struct comm_call *call) {
     return engine->table->check ? engine->table->check(engine, call) : 0;
+}
+
+static inline int engine_note(struct engine *engine, struct comm_call *call) {
+    return engine->table->note ? engine->table->note(engine, call) : 0;
+}
+
+static inline void engine_forget(struct engine *engine, struct comm_call *call) {
+    if (call->noted) {
+        engine->table->forget(engine, call);
+    }
 }
 
 static inline void engine_free(struct engine *engine) {

@@ -4,7 +4,10 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/group/group_device.h"
 #include "comm/group/work_impl.h"
+
+#define DEVICE_PATIENCE_NS (2 * CLOCK_NS_PER_S) /* with the GPU of a group that has failed */
 
 /* Also in a child of fork(), whose questions are harmless. */
 static bool is_group(const struct muster_group *group) {
@@ -141,6 +144,23 @@ int muster_group_set_stream(struct muster_group *group, void *stream) {
     if (code == 0) {
         group->stream = stream;
         group->engine->table->set_stream(group->engine, stream);
+    }
+    return code;
+}
+
+int group_device(struct muster_group *group, struct device_stream *out) {
+    int code = group_check(group);
+    if (code == 0 && !group->engine->table->device) {
+        code = status_fail(MUSTER_EUNSUPPORTED,
+                           "group '%s' has the engine '%s', which has no memory of GPUs: ask for the engine 'nccl'",
+                           group->name, group->engine->table->name);
+    }
+    if (code == 0) {
+        *out = (struct device_stream){
+            .device = group->engine->table->device(group->engine),
+            .stream = group->stream,
+            .patience_ns = failure_is_set(&group->failure) ? DEVICE_PATIENCE_NS : group->timeout_ns,
+        };
     }
     return code;
 }

@@ -34,6 +34,7 @@ static void release_handle(struct muster_work *work);
 static void run_work(struct muster_work *work) {
     work->status = work->batch ? batch_run(work->group, work->batch, work->timeout_ns)
                                : group_run(work->group, &work->call, work->timeout_ns, work->queued_ns);
+    engine_forget(work->group->engine, &work->call);
     if (work->status) {
         work->detail = strdup(muster_detail());
         work->failure = status_failure();
@@ -183,6 +184,7 @@ static int submit(struct muster_group *group, const struct comm_call *call, int6
     work->kind = WORK_COLLECTIVE;
     work->call = *call;
     code = comm_call_copy_counts(&work->call, group->size, &work->counts);
+    code = code ? code : engine_note(group->engine, &work->call);
     if (code) {
         release_handle(work);
         return code;

@@ -224,6 +224,26 @@ static void set_stream(struct engine *engine, void *stream) {
     atomic_store_explicit(&nccl_of(engine)->users_stream, stream, memory_order_relaxed);
 }
 
+static int note(struct engine *engine, struct comm_call *call) {
+    struct nccl_engine *n = nccl_of(engine);
+    struct pooled_event *event = NULL;
+    if (!has_data(call) || !(is_foreign(engine, call->send) || is_foreign(engine, call->receive))) {
+        return 0;
+    }
+    int code = event_pool_record(&n->noted, &n->device, (struct CUstream_st *)call->stream, &event);
+    call->noted = event;
+    return code;
+}
+
+static void forget(struct engine *engine, struct comm_call *call) {
+    event_pool_return(&nccl_of(engine)->noted, call->noted);
+    call->noted = NULL;
+}
+
+static const struct device *device(const struct engine *engine) {
+    return &((const struct nccl_engine *)(const void *)engine)->device;
+}
+
 static int allocate(struct engine *engine, size_t bytes, void **out) {
     struct engine *host = nccl_of(engine)->host;
     return host->table->allocate(host, bytes, out);
@@ -260,6 +280,7 @@ static void close_device(struct nccl_engine *n) {
     const struct cuda_library *cuda = n->device.cuda;
     nccl_messages_end(n);
     nccl_memory_free(n);
+    event_pool_done(&n->noted, &n->device);
     if (n->before) {
         (void)cuda->event_destroy(n->before);
     }
@@ -315,9 +336,12 @@ static const struct engine_table nccl_table = {
     .release = release,
     .is_foreign = is_foreign,
     .check = check,
+    .note = note,
+    .forget = forget,
     .set_stream = set_stream,
     .allocate_foreign = nccl_memory_allocate,
     .release_foreign = nccl_memory_release,
+    .device = device,
     .awaits = awaits,
     .steps = steps,
     .algorithm = algorithm,
@@ -376,6 +400,7 @@ int engine_nccl_create(const struct engine_nccl_config *config, struct engine **
     }
     (void)pthread_mutex_init(&n->mutex, NULL);
     (void)pthread_mutex_init(&n->message_mutex, NULL);
+    event_pool_init(&n->noted);
     nccl_messages_begin(n);
     int code = open_device(n, config->local);
     if (code) {

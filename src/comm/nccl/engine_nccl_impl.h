@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "comm/device/device.h"
+#include "comm/device/event_pool.h"
 #include "comm/engine/message.h"
 #include "comm/nccl/engine_nccl.h"
 #include "comm/nccl/nccl_library.h"
@@ -38,6 +39,7 @@ struct nccl_engine {
     struct CUstream_st *stream;
     _Atomic(struct CUstream_st *) users_stream; /* of messages; a call has its own */
     struct CUevent_st *before, *after;          /* the caller's work so far; the call */
+    struct event_pool noted;                    /* of calls that wait for their turn */
     struct ncclComm *comm;                      /* NULL: not made yet, or given up */
     uint32_t rank, size;
     const char *name;

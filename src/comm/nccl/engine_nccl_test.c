@@ -21,6 +21,7 @@
 #include "base/str.h"
 #include "comm/device/cuda_double_test_support.h"
 #include "comm/device/device.h"
+#include "comm/device/hold_test_support.h"
 #include "comm/nccl/device_matrix_test_support.h"
 #include "comm/nccl/device_ranks_test_support.h"
 #include "comm/nccl/nccl_double_test_support.h"
@@ -43,6 +44,22 @@ static void end(struct device_rank *d) {
     device_rank_end(d);
     rank_check(d->rank, nccl_double_live() == 0);
     rank_check(d->rank, cuda_double_live() == 0);
+}
+
+static void expect_numbers(struct device_rank *d, const int64_t *memory, size_t count, int64_t first) {
+    int64_t host[SMALL];
+    device_rank_get(d, host, memory, count * sizeof *host);
+    for (size_t i = 0; i < count; i++) {
+        rank_check(d->rank, host[i] == first + (int64_t)i);
+    }
+}
+
+static void put_numbers(struct device_rank *d, int64_t *memory, size_t count, int64_t first) {
+    int64_t host[SMALL];
+    for (size_t i = 0; i < count; i++) {
+        host[i] = first + (int64_t)i;
+    }
+    device_rank_put(d, memory, host, count * sizeof *host);
 }
 
 /* ---- every collective, type and reduction ---- */
@@ -208,6 +225,39 @@ static void a_call_waits_for_the_callers_stream(void **state) {
     ranks_run(3, stream_body, &by_handle);
 }
 
+/* The progress thread comes to the call only when the caller's stream has been given work that holds it up: the call
+ * does not wait for that. It is busy meanwhile with a call for which rank 1 lets it wait. */
+static int later_work_body(struct rank *rank, void *argument) {
+    struct device_rank d;
+    static struct hold hold = HOLD_INIT;
+    struct muster_work *first = NULL, *second = NULL;
+    (void)argument;
+    device_rank_start(rank, &d);
+    int64_t *values = device_rank_allocate(&d, SMALL * sizeof *values, 0), number = 1;
+    put_numbers(&d, values, SMALL, rank->rank);
+    rank_check_code(rank, muster_group_set_stream(d.group, d.stream), 0);
+    if (rank->rank == 1) {
+        rank_await(rank, 0, 1);
+    }
+    rank_check_code(rank, muster_all_reduce(d.group, &number, &number, 1, MUSTER_INT64, MUSTER_OP_SUM, &first), 0);
+    rank_check_code(rank, muster_all_reduce(d.group, values, values, SMALL, MUSTER_INT64, MUSTER_OP_MAX, &second), 0);
+    hold_begin(&hold, d.stream);
+    rank_mark(rank, 1);
+    rank_check_code(rank, muster_work_wait(&first), 0);
+    rank_check_code(rank, muster_work_wait(&second), 0);
+    rank_check(rank, cuda_library()->stream_query(d.stream) == CUDA_NOT_READY);
+    hold_end(&hold);
+    expect_numbers(&d, values, SMALL, 1);
+    device_rank_release(&d, values, 0);
+    end(&d);
+    return 0;
+}
+
+static void a_call_with_a_handle_waits_for_no_later_work(void **state) {
+    (void)state;
+    ranks_run(2, later_work_body, NULL);
+}
+
 /* ---- memory ---- */
 
 static int memory_body(struct rank *rank, void *argument) {
@@ -238,22 +288,6 @@ static void memory_of_the_gpu_is_zeroed(void **state) {
 }
 
 /* ---- messages, and calls that go together ---- */
-
-static void expect_numbers(struct device_rank *d, const int64_t *memory, size_t count, int64_t first) {
-    int64_t host[SMALL];
-    device_rank_get(d, host, memory, count * sizeof *host);
-    for (size_t i = 0; i < count; i++) {
-        rank_check(d->rank, host[i] == first + (int64_t)i);
-    }
-}
-
-static void put_numbers(struct device_rank *d, int64_t *memory, size_t count, int64_t first) {
-    int64_t host[SMALL];
-    for (size_t i = 0; i < count; i++) {
-        host[i] = first + (int64_t)i;
-    }
-    device_rank_put(d, memory, host, count * sizeof *host);
-}
 
 /* In a ring, by handles, both at once; then out of order by tags; then from anybody, into memory of the host. */
 static int message_body(struct rank *rank, void *argument) {
@@ -772,6 +806,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_rank_without_data_follows_the_others),
         cmocka_unit_test(a_call_is_in_one_memory),
         cmocka_unit_test(a_call_waits_for_the_callers_stream),
+        cmocka_unit_test(a_call_with_a_handle_waits_for_no_later_work),
         cmocka_unit_test(messages_go_from_gpu_to_gpu),
         cmocka_unit_test(coalesced_calls_may_be_in_either_memory),
         cmocka_unit_test(groups_made_from_it_have_the_engine),

@@ -5,11 +5,12 @@
 
 /* ---- steps of a call ---- */
 
-/* The engine's stream waits for what the caller's has been given so far. */
+/* The engine's stream waits for what the caller's has been given so far, or had been when the call was made. */
 int nccl_call_wait_for_caller(struct nccl_engine *n) {
     const struct cuda_library *cuda = n->device.cuda;
-    unsigned result = cuda->event_record(n->before, (struct CUstream_st *)n->call.stream);
-    result = result ? result : cuda->stream_wait_event(n->stream, n->before, 0);
+    const struct pooled_event *noted = n->call.noted;
+    unsigned result = noted ? CUDA_OK : cuda->event_record(n->before, (struct CUstream_st *)n->call.stream);
+    result = result ? result : cuda->stream_wait_event(n->stream, noted ? noted->event : n->before, 0);
     return result == CUDA_OK ? 0 : nccl_fail_cuda(n, result, "wait for the caller's stream");
 }
 
