@@ -24,6 +24,13 @@
  * their number. (PyTorch divides first. With a power of two of ranks both are the same, short of overflow and
  * underflow.) So 2 ranks equal, bit for bit, one process that adds the gradients of both half batches and halves them.
  *
+ * Memory of a GPU: with a group of the engine "nccl" (docs/engines.md) parameters and gradients may be there, all of
+ * them or none; buffers likewise, for themselves. muster_group_set_stream() says on which stream the gradients are
+ * computed; let it be the same from begin to finish. muster_ddp_ready() then means that this stream has been given all
+ * work that writes the gradient. What ddp itself does to gradients goes onto that stream as well, behind it. Between
+ * begin and finish nothing waits for the GPU; finish returns when it has reduced the buckets. docs/ddp.md says what
+ * does not go with such memory.
+ *
  * Errors, of every call: MUSTER_EINVAL (arguments, calls out of order), MUSTER_ENOMEM, and those of the collectives
  * (muster/collective.h). What fails on one rank alone (its memory, its hook) aborts the group, so that the others need
  * not wait for it. A failure of a bucket surfaces in muster_ddp_ready() or muster_ddp_finish(), with the bucket
@@ -80,7 +87,8 @@ struct muster_ddp_bucket {
     size_t size; /* of this struct, as the library has it: members behind it are not there */
     uint32_t index, bucket_count;
     enum muster_type type; /* of all its gradients */
-    void *gradients;       /* each begins on a multiple of 64 bytes; the gaps hold zeros */
+    void *gradients;       /* each begins on a multiple of 64 bytes; the gaps hold zeros. In memory of the GPU, like
+                            * the scratch, where the ddp's parameters are; the group's stream is still to write them */
     size_t count;          /* elements from first to last, gaps included */
     void *scratch;         /* count * scratch_bytes of memory of its own, shared with the host's other ranks; or NULL */
     uint32_t divisor;      /* the sum is to be divided by it: the group's size, or the active ranks' (uneven inputs) */
@@ -145,12 +153,14 @@ struct muster_ddp_options {
             false, false, NULL, true, 0                                                                                \
     }
 
-/* Makes a ddp of a model. Collective. First checks that all ranks registered the same parameters and buffers (number,
- * names, types, counts) with the same options. If not: MUSTER_EMISMATCH names the first difference and the rank, and
- * the group has not failed. Then copies the data of rank 0's parameters (copy_parameters) and buffers to all others.
- * Gradients begin as zeros. The lists are copied; the memory they point to and the group are borrowed until
- * muster_ddp_free(). buffers: may be NULL with a buffer_count of 0. options: NULL for the defaults. Parameters are
- * numbered as in the list, which should be in the order of the forward pass. */
+/* Makes a ddp of a model. Collective. MUSTER_EINVAL also for parameters and gradients that are partly in memory of a
+ * GPU and partly not, and for options that do not go with it; MUSTER_EUNSUPPORTED if the group's engine has no such
+ * memory. First checks that all ranks registered the same parameters and buffers (number, names, types, counts) with
+ * the same options. If not: MUSTER_EMISMATCH names the first difference and the rank, and the group has not failed.
+ * Then copies the data of rank 0's parameters (copy_parameters) and buffers to all others. Gradients begin as zeros.
+ * The lists are copied; the memory they point to and the group are borrowed until muster_ddp_free(). buffers: may be
+ * NULL with a buffer_count of 0. options: NULL for the defaults. Parameters are numbered as in the list, which should
+ * be in the order of the forward pass. */
 int muster_ddp_create_sized(struct muster_group *group, const struct muster_ddp_parameter *parameters,
                             size_t parameter_bytes, size_t parameter_count, const struct muster_ddp_buffer *buffers,
                             size_t buffer_bytes, size_t buffer_count, const struct muster_ddp_options *options,
@@ -163,8 +173,9 @@ static inline int muster_ddp_create(struct muster_group *group, const struct mus
                                    buffer_count, options, out);
 }
 
-/* Frees it, after waiting for what is under way. Gradients in buckets are gone. The group must still be there. NULL is
- * accepted. Not collective. */
+/* Frees it, after waiting for what is under way (on a GPU, also for what the group's stream has been given; if that
+ * does not end within the group's time-out, memory stays in use, with a warning). Gradients in buckets are gone. The
+ * group must still be there. NULL is accepted. Not collective. */
 void muster_ddp_free(struct muster_ddp *ddp);
 
 /* Where the gradient of parameter `index` is: in the bucket, or the caller's own memory. Valid until the next call of

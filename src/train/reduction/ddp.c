@@ -139,7 +139,10 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
     struct ddp_layout *layout = NULL;
     struct ddp_exchange exchange;
     uint32_t first = 0, count = 0;
-    int status = MUSTER_OK;
+    int status = ddp_memory_find(ddp, group);
+    if (status != MUSTER_OK) {
+        return status; /* on every rank */
+    }
     if (ddp->options.virtual_ranks > 0 &&
         (status = muster_virtual_ranks(group, ddp->options.virtual_ranks, &first, &count)) != MUSTER_OK) {
         return status; /* on every rank */
@@ -294,14 +297,16 @@ int muster_ddp_zero_gradients(struct muster_ddp *ddp) {
     if (!ddp) {
         return status_fail_null("muster_ddp_zero_gradients", "ddp");
     }
-    memset(ddp->layout->memory, 0, ddp->layout->memory_bytes);
-    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+    bool on_device = ddp->is_on_device;
+    int status = ddp_memory_clear(ddp->group, on_device, ddp->layout->memory, ddp->layout->memory_bytes);
+    for (uint32_t i = 0; status == MUSTER_OK && i < ddp->parameter_count; i++) {
         const struct ddp_parameter *parameter = &ddp->parameters[i];
         if (parameter->own_gradient) {
-            memset(parameter->own_gradient, 0, parameter->count * muster_type_bytes(parameter->type));
+            status = ddp_memory_clear(ddp->group, on_device, parameter->own_gradient,
+                                      parameter->count * muster_type_bytes(parameter->type));
         }
     }
-    return MUSTER_OK;
+    return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_zero_gradients");
 }
 
 bool muster_ddp_was_used(const struct muster_ddp *ddp, size_t index) {
@@ -318,8 +323,8 @@ int muster_ddp_statistics_sized(const struct muster_ddp *ddp, struct muster_ddp_
     now.bucket_count = ddp->layout->bucket_count;
     now.bucket_bytes = ddp->layout->memory_bytes;
     now.overhead_bytes = ddp->block_bytes + ddp->layout->block_bytes + ddp->layout->scratch_bytes +
-                         ddp->layout->virtual.bytes + ddp->exchange.staged_bytes * (ddp->exchange.before ? 3 : 1) +
-                         ddp->exchange.presence.bytes;
+                         (ddp->layout->kept ? ddp->layout->memory_bytes : 0) + ddp->layout->virtual.bytes +
+                         ddp->exchange.staged_bytes * (ddp->exchange.before ? 3 : 1) + ddp->exchange.presence.bytes;
     sized_write(out, out_bytes, &now, sizeof now);
     return MUSTER_OK;
 }

@@ -10,6 +10,7 @@
 #include "train/reduction/ddp_impl.h"
 
 static int describe(const struct muster_ddp *ddp, struct buf *text) {
+    static const char on_gpu[] = " in memory of the GPU";
     const struct muster_ddp_options *options = &ddp->options;
     buf_init(text, AGREEMENT_BYTES_MAX);
     int status = buf_printf(text,
@@ -30,13 +31,13 @@ static int describe(const struct muster_ddp *ddp, struct buf *text) {
                             options->hook ? ddp->hook.name : "none");
     for (uint32_t i = 0; status == MUSTER_OK && i < ddp->parameter_count; i++) {
         const struct ddp_parameter *parameter = &ddp->parameters[i];
-        status = buf_printf(text, "parameter %u: %s, %zu %s\n", i, parameter->name, parameter->count,
-                            muster_type_name(parameter->type));
+        status = buf_printf(text, "parameter %u: %s, %zu %s%s\n", i, parameter->name, parameter->count,
+                            muster_type_name(parameter->type), ddp->is_on_device ? on_gpu : "");
     }
     for (uint32_t i = 0; status == MUSTER_OK && i < ddp->buffer_count; i++) {
         const struct muster_ddp_buffer *buffer = &ddp->buffers[i];
-        status =
-            buf_printf(text, "buffer %u: %s, %zu %s\n", i, buffer->name, buffer->count, muster_type_name(buffer->type));
+        status = buf_printf(text, "buffer %u: %s, %zu %s%s\n", i, buffer->name, buffer->count,
+                            muster_type_name(buffer->type), ddp->has_device_buffers ? on_gpu : "");
     }
     return status;
 }
@@ -64,20 +65,26 @@ static size_t staged_bytes_of(const struct muster_ddp_buffer *buffer) {
     return (buffer->count * muster_type_bytes(buffer->type) + 7) / 8 * 8;
 }
 
-void ddp_agree_stage(const struct muster_ddp *ddp, uint8_t *memory) {
-    for (uint32_t i = 0; i < ddp->buffer_count; i++) {
+int ddp_agree_stage(const struct muster_ddp *ddp, struct muster_group *group, uint8_t *memory) {
+    int status = MUSTER_OK;
+    for (uint32_t i = 0; status == MUSTER_OK && i < ddp->buffer_count; i++) {
         const struct muster_ddp_buffer *buffer = &ddp->buffers[i];
-        memcpy(memory, buffer->data, buffer->count * muster_type_bytes(buffer->type));
+        status = ddp_memory_copy(group, ddp->has_device_buffers, memory, buffer->data,
+                                 buffer->count * muster_type_bytes(buffer->type));
         memory += staged_bytes_of(buffer);
     }
+    return status;
 }
 
-void ddp_agree_unstage(const struct muster_ddp *ddp, const uint8_t *memory) {
-    for (uint32_t i = 0; i < ddp->buffer_count; i++) {
+int ddp_agree_unstage(const struct muster_ddp *ddp, struct muster_group *group, const uint8_t *memory) {
+    int status = MUSTER_OK;
+    for (uint32_t i = 0; status == MUSTER_OK && i < ddp->buffer_count; i++) {
         const struct muster_ddp_buffer *buffer = &ddp->buffers[i];
-        memcpy(buffer->data, memory, buffer->count * muster_type_bytes(buffer->type));
+        status = ddp_memory_copy(group, ddp->has_device_buffers, buffer->data, memory,
+                                 buffer->count * muster_type_bytes(buffer->type));
         memory += staged_bytes_of(buffer);
     }
+    return status;
 }
 
 /* All buffers in one message: there are many of them, and they are small. */
@@ -85,19 +92,16 @@ int ddp_agree_buffers(const struct muster_ddp *ddp, struct ddp_exchange *exchang
     if (ddp->buffer_count == 0) {
         return MUSTER_OK;
     }
-    bool is_source = muster_group_rank(exchange->group) == source;
-    if (is_source) {
-        ddp_agree_stage(ddp, exchange->staged_buffers);
+    struct muster_group *group = exchange->group;
+    bool is_source = muster_group_rank(group) == source;
+    int status = is_source ? ddp_agree_stage(ddp, group, exchange->staged_buffers) : MUSTER_OK;
+    if (status == MUSTER_OK) {
+        status = muster_broadcast(group, exchange->staged_buffers, exchange->staged_bytes, MUSTER_UINT8, source, NULL);
     }
-    int status =
-        muster_broadcast(exchange->group, exchange->staged_buffers, exchange->staged_bytes, MUSTER_UINT8, source, NULL);
-    if (status != MUSTER_OK) {
-        return status_prefix(status, "copying the buffers of rank %u", source);
+    if (status == MUSTER_OK && !is_source) {
+        status = ddp_agree_unstage(ddp, group, exchange->staged_buffers);
     }
-    if (!is_source) {
-        ddp_agree_unstage(ddp, exchange->staged_buffers);
-    }
-    return MUSTER_OK;
+    return status == MUSTER_OK ? status : status_prefix(status, "copying the buffers of rank %u", source);
 }
 
 static bool is_first_order(const uint32_t *order, uint32_t count) {
@@ -124,7 +128,11 @@ int ddp_agree_order(struct muster_ddp *ddp, uint32_t source) {
     if (status != MUSTER_OK) {
         return status_prefix(status, "rebuilding buckets");
     }
-    ddp_layout_replace(ddp, layout);
+    status = ddp_layout_replace(ddp, layout);
+    if (status != MUSTER_OK) {
+        ddp_layout_free(layout);
+        return status_prefix(status, "rebuilding buckets");
+    }
     ddp_reduce_reset(ddp);
     return MUSTER_OK;
 }
@@ -137,7 +145,8 @@ int ddp_exchange_create(const struct muster_ddp *ddp, struct muster_group *group
     int status = MUSTER_OK;
     if (out->staged_bytes > 0) {
         void *memory = NULL;
-        status = muster_alloc(group, out->staged_bytes, &memory);
+        out->is_on_device = ddp->has_device_buffers;
+        status = ddp_memory_allocate(group, out->is_on_device, out->staged_bytes, &memory);
         out->staged_buffers = memory;
     }
     if (status == MUSTER_OK && out->staged_bytes > 0 && ddp->options.virtual_ranks > 0) {
@@ -161,7 +170,9 @@ void ddp_exchange_free(struct ddp_exchange *exchange) {
     }
     presence_free(&exchange->presence);
     free(exchange->before);
-    muster_free(exchange->group, exchange->staged_buffers);
+    if (ddp_memory_is_idle(exchange->group, exchange->is_on_device)) {
+        ddp_memory_free(exchange->group, exchange->is_on_device, exchange->staged_buffers);
+    }
 }
 
 int ddp_agree_presence(struct muster_ddp *ddp, enum presence_step own, enum presence_step *out_step) {

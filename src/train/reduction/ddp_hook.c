@@ -2,6 +2,7 @@
 #include <muster/ddp.h>
 
 #include "comm/reduce/reduce.h"
+#include "train/reduction/ddp_impl.h"
 #include "train/reduction/narrow.h"
 
 static bool is_compressed(const struct muster_ddp_bucket *bucket) {
@@ -53,3 +54,7 @@ static int decompress(struct muster_group *group, const struct muster_ddp_bucket
 
 DEFINE_HOOK(bfloat16, MUSTER_BFLOAT16)
 DEFINE_HOOK(float16, MUSTER_FLOAT16)
+
+bool ddp_hook_is_of_host(const struct muster_ddp_hook *hook) {
+    return hook->start == bfloat16_start || hook->start == float16_start;
+}

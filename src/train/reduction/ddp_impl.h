@@ -4,6 +4,7 @@
  *   ddp_step.c     begin, ready, finish
  *   ddp_reduce.c   a bucket's way through the group, and the sentence when it fails
  *   ddp_layout.c   the memory of buckets, and moving gradients from one layout to another
+ *   ddp_memory.c   memory of the host or of the GPU
  *   ddp_agree.c    what ranks must have in common: parameters, data, the order of buckets
  *   ddp_uneven.c   ranks that have run out of data
  *   ddp_passes.c   a step's passes, one for each virtual rank of this rank
@@ -69,21 +70,26 @@ struct ddp_virtual {
 /* Where gradients live: one allocation for all buckets, from one group. */
 struct ddp_layout {
     struct muster_group *group;
-    void *memory;  /* muster_alloc() */
+    void *memory;  /* muster_alloc(), or muster_device_alloc() */
     void *scratch; /* the same, of the hook; or NULL */
+    bool is_on_device;
     size_t memory_bytes, scratch_bytes, block_bytes;
     struct ddp_bucket *buckets;
     uint32_t bucket_count;
     struct bucket_item *items;  /* one per parameter */
     struct ddp_virtual virtual; /* only with virtual_ranks */
+    /* As large as `memory`, on the GPU with find_unused, else NULL: there unused gradients are while zeros stand in
+     * their places. On the host that is taken when it is needed; the GPU would have to be waited for. */
+    void *kept;
 };
 
 /* What is exchanged beside gradients. */
 struct ddp_exchange {
     struct muster_group *group;
-    uint8_t *staged_buffers; /* all buffers one after the other, each padded to 8 bytes; muster_alloc(), or NULL */
+    uint8_t *staged_buffers; /* all buffers one after the other, each padded to 8 bytes; where they are, or NULL */
     size_t staged_bytes;
     struct presence presence; /* only with uneven_inputs */
+    bool is_on_device;        /* staged_buffers */
     /* Only with virtual_ranks: the buffers as they were before the step, and as virtual rank 0 has left them. */
     uint8_t *before, *after;
 };
@@ -103,6 +109,7 @@ struct muster_ddp {
     struct muster_group *group;
     struct ddp_layout *layout;
     struct ddp_exchange exchange;
+    bool is_on_device, has_device_buffers; /* parameters and gradients; buffers */
 
     enum ddp_phase phase;
     uint32_t next_bucket;         /* the first that is not started */
@@ -129,10 +136,34 @@ int ddp_layout_create(const struct muster_ddp *ddp, struct muster_group *group, 
                       struct ddp_layout **out);
 /* NULL is accepted. */
 void ddp_layout_free(struct ddp_layout *layout);
-/* Takes `layout` in place of the present one, moving the gradients, and frees that. */
-void ddp_layout_replace(struct muster_ddp *ddp, struct ddp_layout *layout);
+/* Takes `layout` in place of the present one, moving the gradients, and frees that. On failure all is as before. */
+int ddp_layout_replace(struct muster_ddp *ddp, struct ddp_layout *layout);
 /* The place of a gradient in its bucket. */
 void *ddp_layout_gradient(const struct ddp_layout *layout, uint32_t parameter);
+
+/* ---- ddp_memory.c: `on_device`: memory of the group's GPU, and the work is given to the group's stream ---- */
+
+/* Finds out where the model is: all of it in one memory, for which the group and the options are made? MUSTER_EINVAL,
+ * MUSTER_EUNSUPPORTED. */
+int ddp_memory_find(struct muster_ddp *ddp, struct muster_group *group);
+/* Zeroed. */
+int ddp_memory_allocate(struct muster_group *group, bool on_device, size_t bytes, void **out);
+/* Waits until the stream has done what it has been given so far, so that memory may be freed. false, with a warning:
+ * the GPU does not come to it, and memory is to be left to it. Leaves the detail alone. Always true on the host. */
+bool ddp_memory_is_idle(struct muster_group *group, bool on_device);
+/* NULL is accepted. */
+void ddp_memory_free(struct muster_group *group, bool on_device, void *memory);
+int ddp_memory_copy(struct muster_group *group, bool on_device, void *to, const void *from, size_t bytes);
+int ddp_memory_clear(struct muster_group *group, bool on_device, void *memory, size_t bytes);
+/* Room for gradients that are set aside, where gradients are; one at a time. */
+int ddp_memory_keep(const struct muster_ddp *ddp, size_t bytes, void **out);
+void ddp_memory_let_go(const struct muster_ddp *ddp, void *memory);
+
+/* ---- ddp_hook.c ---- */
+
+/* Does it touch gradients with this process's own arithmetic? */
+bool ddp_hook_is_of_host(const struct muster_ddp_hook *hook);
+
 /* ---- ddp_agree.c ---- */
 
 /* All ranks of `group` registered the same? Collective. */
@@ -145,8 +176,8 @@ int ddp_agree_order(struct muster_ddp *ddp, uint32_t source);
 /* presence_agree(), and keeps active_count and source for the step. Only with uneven_inputs. Collective. */
 int ddp_agree_presence(struct muster_ddp *ddp, enum presence_step own, enum presence_step *out_step);
 /* Copies all buffers to `memory`, which is laid out as staged_buffers, or from there. */
-void ddp_agree_stage(const struct muster_ddp *ddp, uint8_t *memory);
-void ddp_agree_unstage(const struct muster_ddp *ddp, const uint8_t *memory);
+int ddp_agree_stage(const struct muster_ddp *ddp, struct muster_group *group, uint8_t *memory);
+int ddp_agree_unstage(const struct muster_ddp *ddp, struct muster_group *group, const uint8_t *memory);
 int ddp_exchange_create(const struct muster_ddp *ddp, struct muster_group *group, struct ddp_exchange *out);
 void ddp_exchange_free(struct ddp_exchange *exchange);
 
@@ -157,12 +188,12 @@ int ddp_step_prepare(struct muster_ddp *ddp, bool is_synchronised);
 
 /* What gradients held that nobody computed on this rank: in the bucket their places hold zeros for a while. */
 struct ddp_aside {
-    uint8_t *memory; /* one after the other; NULL: nothing */
+    uint8_t *memory; /* one after the other; NULL: nothing; ddp_memory_let_go() */
     size_t bytes;
 };
 
 /* Parameters that never became ready: an error, or zeros (or what no_sync steps left) in their place, until
- * ddp_step_end(). aside->memory is to be freed after that. */
+ * ddp_step_end(). aside->memory is to be let go of after that. */
 int ddp_step_settle(struct muster_ddp *ddp, struct ddp_aside *aside);
 /* Reduces what is left of a synchronised step, and gives gradients to who owns them. */
 int ddp_step_end(struct muster_ddp *ddp, const struct ddp_aside *aside);

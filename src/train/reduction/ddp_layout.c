@@ -81,12 +81,16 @@ static void fill(const struct muster_ddp *ddp, struct ddp_layout *layout, const 
 }
 
 /* Memory for the buckets, and what else each element of them needs. */
-static int allocate(struct ddp_layout *layout) {
+static int allocate(struct ddp_layout *layout, bool keeps_unused) {
     struct ddp_virtual *virtual = &layout->virtual;
     void *waiting = NULL;
-    int status = muster_alloc(layout->group, layout->memory_bytes, &layout->memory);
+    bool on_device = layout->is_on_device;
+    int status = ddp_memory_allocate(layout->group, on_device, layout->memory_bytes, &layout->memory);
     if (status == MUSTER_OK && layout->scratch_bytes > 0) {
-        status = muster_alloc(layout->group, layout->scratch_bytes, &layout->scratch);
+        status = ddp_memory_allocate(layout->group, on_device, layout->scratch_bytes, &layout->scratch);
+    }
+    if (status == MUSTER_OK && on_device && keeps_unused) {
+        status = ddp_memory_allocate(layout->group, on_device, layout->memory_bytes, &layout->kept);
     }
     virtual->bytes = (virtual->slots + virtual->rounds) * layout->memory_bytes;
     if (status == MUSTER_OK && virtual->bytes > 0) {
@@ -118,6 +122,7 @@ int ddp_layout_create(const struct muster_ddp *ddp, struct muster_group *group, 
         goto out_draft;
     }
     layout->group = group;
+    layout->is_on_device = ddp->is_on_device;
     layout->block_bytes = block_bytes;
     layout->buckets = (struct ddp_bucket *)(layout + 1);
     layout->bucket_count = draft.bucket_count;
@@ -129,7 +134,7 @@ int ddp_layout_create(const struct muster_ddp *ddp, struct muster_group *group, 
         layout->memory_bytes += bucket_bytes(ddp, &draft.shapes[i], muster_group_size(group));
         layout->scratch_bytes += scratch_bytes_of(ddp, &draft.shapes[i]);
     }
-    status = allocate(layout);
+    status = allocate(layout, ddp->options.find_unused);
     if (status != MUSTER_OK) {
         ddp_layout_free(layout);
         goto out_draft;
@@ -146,8 +151,11 @@ void ddp_layout_free(struct ddp_layout *layout) {
         return;
     }
     muster_free(layout->group, layout->virtual.waiting);
-    muster_free(layout->group, layout->scratch);
-    muster_free(layout->group, layout->memory);
+    if (ddp_memory_is_idle(layout->group, layout->is_on_device)) {
+        ddp_memory_free(layout->group, layout->is_on_device, layout->kept);
+        ddp_memory_free(layout->group, layout->is_on_device, layout->scratch);
+        ddp_memory_free(layout->group, layout->is_on_device, layout->memory);
+    }
     free(layout);
 }
 
@@ -156,12 +164,17 @@ void *ddp_layout_gradient(const struct ddp_layout *layout, uint32_t parameter) {
     return (uint8_t *)layout->buckets[item->bucket].view.gradients + item->offset * muster_type_bytes(item->type);
 }
 
-void ddp_layout_replace(struct muster_ddp *ddp, struct ddp_layout *layout) {
+int ddp_layout_replace(struct muster_ddp *ddp, struct ddp_layout *layout) {
     for (uint32_t i = 0; i < ddp->parameter_count; i++) {
         const struct ddp_parameter *parameter = &ddp->parameters[i];
-        memcpy(ddp_layout_gradient(layout, i), ddp_layout_gradient(ddp->layout, i),
-               parameter->count * muster_type_bytes(parameter->type));
+        int status =
+            ddp_memory_copy(layout->group, layout->is_on_device, ddp_layout_gradient(layout, i),
+                            ddp_layout_gradient(ddp->layout, i), parameter->count * muster_type_bytes(parameter->type));
+        if (status != MUSTER_OK) {
+            return status;
+        }
     }
     ddp_layout_free(ddp->layout);
     ddp->layout = layout;
+    return MUSTER_OK;
 }

@@ -21,9 +21,9 @@ static bool shares_buffers(const struct muster_ddp *ddp) {
 
 void ddp_pass_begin(struct muster_ddp *ddp) {
     if (shares_buffers(ddp) && ddp->pass == 0) {
-        ddp_agree_stage(ddp, ddp->exchange.before);
+        (void)ddp_agree_stage(ddp, ddp->group, ddp->exchange.before); /* on the host: no failure */
     } else if (shares_buffers(ddp)) {
-        ddp_agree_unstage(ddp, ddp->exchange.before);
+        (void)ddp_agree_unstage(ddp, ddp->group, ddp->exchange.before);
     }
     if (ddp_pass_is_last(ddp)) { /* buckets are given away as soon as they are complete */
         ddp->last_additions = push(ddp);
@@ -32,7 +32,7 @@ void ddp_pass_begin(struct muster_ddp *ddp) {
 
 static void keep_buffers(struct muster_ddp *ddp) {
     if (shares_buffers(ddp) && number_of(ddp) == 0) {
-        ddp_agree_stage(ddp, ddp->exchange.after);
+        (void)ddp_agree_stage(ddp, ddp->group, ddp->exchange.after);
     }
 }
 
@@ -51,7 +51,7 @@ int ddp_pass_end_last(struct muster_ddp *ddp) {
         return MUSTER_OK;
     }
     if (muster_group_rank(ddp->group) == 0) {
-        ddp_agree_unstage(ddp, ddp->exchange.after);
+        (void)ddp_agree_unstage(ddp, ddp->group, ddp->exchange.after);
     }
     int status = muster_group_size(ddp->group) > 1 ? ddp_agree_buffers(ddp, &ddp->exchange, 0) : MUSTER_OK;
     return status == MUSTER_OK ? status : step_failure_set(&ddp->failure, ddp->group, status);

@@ -72,20 +72,28 @@ int muster_ddp_begin_no_sync(struct muster_ddp *ddp) {
     return status == MUSTER_OK ? status : status_prefix(status, "muster_ddp_begin_no_sync");
 }
 
-static void copy_in(struct muster_ddp *ddp, uint32_t index) {
-    const struct ddp_parameter *parameter = &ddp->parameters[index];
-    if (parameter->own_gradient) {
-        memcpy(ddp_layout_gradient(ddp->layout, index), parameter->own_gradient,
-               parameter->count * muster_type_bytes(parameter->type));
-    }
+static int copy(struct muster_ddp *ddp, void *to, const void *from, size_t bytes) {
+    return ddp_memory_copy(ddp->group, ddp->is_on_device, to, from, bytes);
 }
 
-static void copy_out(struct muster_ddp *ddp, uint32_t index) {
+static int copy_in(struct muster_ddp *ddp, uint32_t index) {
     const struct ddp_parameter *parameter = &ddp->parameters[index];
-    if (parameter->own_gradient) {
-        memcpy(parameter->own_gradient, ddp_layout_gradient(ddp->layout, index),
-               parameter->count * muster_type_bytes(parameter->type));
-    }
+    return parameter->own_gradient ? copy(ddp, ddp_layout_gradient(ddp->layout, index), parameter->own_gradient,
+                                          parameter->count * muster_type_bytes(parameter->type))
+                                   : MUSTER_OK;
+}
+
+static int copy_out(struct muster_ddp *ddp, uint32_t index) {
+    const struct ddp_parameter *parameter = &ddp->parameters[index];
+    return parameter->own_gradient ? copy(ddp, parameter->own_gradient, ddp_layout_gradient(ddp->layout, index),
+                                          parameter->count * muster_type_bytes(parameter->type))
+                                   : MUSTER_OK;
+}
+
+/* This rank's GPU did not take it. */
+static int copy_failed(struct muster_ddp *ddp, uint32_t index, int status) {
+    (void)status_prefix(status, "copying the gradient of %s", ddp->parameters[index].name);
+    return step_failure_set(&ddp->failure, ddp->group, status);
 }
 
 static int ready(struct muster_ddp *ddp, size_t index) {
@@ -106,17 +114,15 @@ static int ready(struct muster_ddp *ddp, size_t index) {
     }
     parameter->is_ready = true;
     parameter->is_used = true;
-    if (ddp->phase == DDP_NO_SYNC) {
-        if (ddp->options.virtual_ranks > 0) {
-            copy_in(ddp, (uint32_t)index);
-        }
-        return MUSTER_OK;
+    bool is_due = ddp->phase == DDP_STEP || ddp->options.virtual_ranks > 0;
+    int status = is_due ? copy_in(ddp, (uint32_t)index) : MUSTER_OK;
+    if (status != MUSTER_OK || ddp->phase == DDP_NO_SYNC) {
+        return status == MUSTER_OK ? status : copy_failed(ddp, (uint32_t)index, status);
     }
     if (!ddp->is_rebuilt) {
         assert(ddp->ready_count < ddp->parameter_count);
         ddp->ready_order[ddp->ready_count++] = (uint32_t)index;
     }
-    copy_in(ddp, (uint32_t)index);
     struct ddp_bucket *bucket = &ddp->layout->buckets[ddp->layout->items[index].bucket];
     assert(bucket->missing > 0); /* else it would be reduced without some of its gradients */
     bucket->missing--;
@@ -173,25 +179,25 @@ int ddp_step_settle(struct muster_ddp *ddp, struct ddp_aside *aside) {
     if (!ddp->options.find_unused) {
         return tell_missing(ddp, missing_count);
     }
-    if (aside->bytes > 0 && !(aside->memory = malloc(aside->bytes))) {
-        return status_fail(MUSTER_ENOMEM, "no memory to keep %zu bytes of unused gradients", aside->bytes);
-    }
-    uint8_t *kept = aside->memory;
-    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+    void *memory = NULL;
+    int status = aside->bytes > 0 ? ddp_memory_keep(ddp, aside->bytes, &memory) : MUSTER_OK;
+    aside->memory = memory;
+    uint8_t *kept = memory;
+    for (uint32_t i = 0; status == MUSTER_OK && i < ddp->parameter_count; i++) {
         const struct ddp_parameter *parameter = &ddp->parameters[i];
         size_t bytes = parameter->count * muster_type_bytes(parameter->type);
         void *place = ddp_layout_gradient(ddp->layout, i);
         if (kept && is_set_aside(parameter)) {
-            memcpy(kept, place, bytes);
+            status = copy(ddp, kept, place, bytes);
             kept += bytes;
         }
-        if (!parameter->is_used) {
-            memset(place, 0, bytes);
-        } else if (!parameter->is_ready) {
-            copy_in(ddp, i);
+        if (status == MUSTER_OK && !parameter->is_used) {
+            status = ddp_memory_clear(ddp->group, ddp->is_on_device, place, bytes);
+        } else if (status == MUSTER_OK && !parameter->is_ready) {
+            status = copy_in(ddp, i);
         }
     }
-    return MUSTER_OK;
+    return status;
 }
 
 /* Which parameters did any rank use? The call comes after those of all buckets, on every rank. */
@@ -212,22 +218,25 @@ static int agree_on_use(struct muster_ddp *ddp) {
 }
 
 /* Gives gradients to who owns them, and those that nobody had back what they were. */
-static void deliver(struct muster_ddp *ddp, const struct ddp_aside *aside) {
+static int deliver(struct muster_ddp *ddp, const struct ddp_aside *aside) {
     const uint8_t *kept = aside->memory;
     for (uint32_t i = 0; i < ddp->parameter_count; i++) {
         struct ddp_parameter *parameter = &ddp->parameters[i];
         size_t bytes = parameter->count * muster_type_bytes(parameter->type);
+        int status = MUSTER_OK;
         if (kept && is_set_aside(parameter)) {
-            if (!parameter->was_used) {
-                memcpy(ddp_layout_gradient(ddp->layout, i), kept, bytes);
-            }
+            status = parameter->was_used ? MUSTER_OK : copy(ddp, ddp_layout_gradient(ddp->layout, i), kept, bytes);
             kept += bytes;
         }
-        if (parameter->was_used) {
-            copy_out(ddp, i);
+        if (status == MUSTER_OK && parameter->was_used) {
+            status = copy_out(ddp, i);
+        }
+        if (status != MUSTER_OK) {
+            return copy_failed(ddp, i, status);
         }
         parameter->is_used = false;
     }
+    return MUSTER_OK;
 }
 
 int ddp_step_end(struct muster_ddp *ddp, const struct ddp_aside *aside) {
@@ -235,10 +244,10 @@ int ddp_step_end(struct muster_ddp *ddp, const struct ddp_aside *aside) {
     if (status == MUSTER_OK && ddp->options.find_unused) {
         status = agree_on_use(ddp);
     }
+    status = status == MUSTER_OK ? deliver(ddp, aside) : status;
     if (status != MUSTER_OK) {
         return status;
     }
-    deliver(ddp, aside);
     ddp->numbers.step_count++;
     ddp->accumulated = 0;
     ddp->is_rebuild_due = !ddp->is_rebuilt;
@@ -284,7 +293,7 @@ static int finish(struct muster_ddp *ddp) {
         (void)step_failure_set(&ddp->failure, ddp->group, status);
     }
     status = ddp_step_end(ddp, &aside);
-    free(aside.memory);
+    ddp_memory_let_go(ddp, aside.memory);
     if (status == MUSTER_OK && ddp->options.virtual_ranks > 0) {
         status = ddp_pass_end_last(ddp);
     }

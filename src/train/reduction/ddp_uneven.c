@@ -14,10 +14,10 @@ static int shadow_reduce(struct muster_ddp *ddp) {
     if (ddp->options.find_unused) {
         status = ddp_step_settle(ddp, &aside); /* it keeps what may turn out to be used by nobody */
     } else {
-        memset(ddp->layout->memory, 0, ddp->layout->memory_bytes);
+        status = ddp_memory_clear(ddp->group, ddp->is_on_device, ddp->layout->memory, ddp->layout->memory_bytes);
     }
     status = status == MUSTER_OK ? ddp_step_end(ddp, &aside) : status;
-    free(aside.memory);
+    ddp_memory_let_go(ddp, aside.memory);
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* The fake group: the few calls that muster_train makes. */
 #include "train/reduction/fake_group_test_support.h"
+#include "comm/group/group_device.h"
 #include "comm/group/mark.h"
 
 #include <assert.h>
@@ -246,6 +247,28 @@ void muster_group_abort(struct muster_group *group, const char *reason) {
 
 int muster_group_status(struct muster_group *group) {
     return group->failed ? status_fail(group->failed, "the fake has failed before") : MUSTER_OK;
+}
+
+int group_device(struct muster_group *group, struct device_stream *out) {
+    (void)group;
+    *out = (struct device_stream){.device = NULL};
+    return status_fail(MUSTER_EUNSUPPORTED, "the fake has no GPU");
+}
+
+int muster_device_alloc(struct muster_group *group, size_t bytes, void **out) {
+    (void)bytes;
+    (void)out;
+    return count_call(group) == MUSTER_OK ? status_fail(MUSTER_EUNSUPPORTED, "the fake has no GPU") : MUSTER_EGROUP;
+}
+
+void muster_device_free(struct muster_group *group, void *memory) {
+    (void)group;
+    (void)memory;
+}
+
+const char *muster_group_name(const struct muster_group *group) {
+    (void)group;
+    return "fake";
 }
 
 uint32_t muster_group_rank(const struct muster_group *group) {

@@ -1,0 +1,150 @@
+/* The memory that a ddp works on: of the host, or of the group's GPU. There nothing is touched by this thread: copies
+ * are given to the group's stream, behind the work that computes gradients, and nothing of them passes the host. */
+#include <muster/memory.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "base/str.h"
+#include "comm/group/group_device.h"
+#include "train/reduction/ddp_impl.h"
+
+/* ---- where everything is ---- */
+
+static bool is_on_device(const void *memory) {
+    return device_place_of(memory) == DEVICE_PLACE_DEVICE;
+}
+
+static int refuse_mixture(const struct ddp_parameter *parameter, bool first, const char *what) {
+    return status_fail(MUSTER_EINVAL,
+                       "the %s of parameter \"%s\" is in memory of the %s, and the first parameter is in memory of the "
+                       "%s: parameters and gradients must all be in one of them",
+                       what, parameter->name, first ? "host" : "GPU", first ? "GPU" : "host");
+}
+
+static int check_parameters(const struct muster_ddp *ddp, bool on_device) {
+    for (uint32_t i = 0; i < ddp->parameter_count; i++) {
+        const struct ddp_parameter *parameter = &ddp->parameters[i];
+        if (is_on_device(parameter->data) != on_device) {
+            return refuse_mixture(parameter, on_device, "data");
+        }
+        if (parameter->own_gradient && is_on_device(parameter->own_gradient) != on_device) {
+            return refuse_mixture(parameter, on_device, "gradient");
+        }
+    }
+    return MUSTER_OK;
+}
+
+static int check_buffers(const struct muster_ddp *ddp, bool on_device) {
+    for (uint32_t i = 1; i < ddp->buffer_count; i++) {
+        if (is_on_device(ddp->buffers[i].data) != on_device) {
+            return status_fail(MUSTER_EINVAL,
+                               "buffer \"%s\" is in memory of the %s, and the first buffer is in memory of the %s: "
+                               "buffers must all be in one of them",
+                               ddp->buffers[i].name, on_device ? "host" : "GPU", on_device ? "GPU" : "host");
+        }
+    }
+    return MUSTER_OK;
+}
+
+/* What is this process's own arithmetic, on gradients or copies of buffers. */
+static int check_options(const struct muster_ddp *ddp, bool on_device, bool buffers_on_device) {
+    const char *what = NULL;
+    if (ddp->options.virtual_ranks > 0 && (on_device || buffers_on_device)) {
+        what = "virtual_ranks";
+    } else if (ddp->options.divide_by_active && on_device) {
+        what = "divide_by_active";
+    } else if (ddp->options.hook && on_device && ddp_hook_is_of_host(&ddp->hook)) {
+        what = ddp->hook.name;
+    }
+    return what ? status_fail(MUSTER_EINVAL,
+                              "%s%s does not go with memory of a GPU: leave it out, or keep parameters, gradients and "
+                              "buffers in memory of the host",
+                              what == ddp->hook.name ? "the hook " : "", what)
+                : MUSTER_OK;
+}
+
+int ddp_memory_find(struct muster_ddp *ddp, struct muster_group *group) {
+    struct device_stream ignored;
+    bool on_device = is_on_device(ddp->parameters[0].data);
+    bool buffers_on_device = ddp->buffer_count > 0 && is_on_device(ddp->buffers[0].data);
+    int status = check_parameters(ddp, on_device);
+    status = status ? status : check_buffers(ddp, buffers_on_device);
+    if (status == MUSTER_OK && (on_device || buffers_on_device)) {
+        status = group_device(group, &ignored);
+        status = status ? status_prefix(status, "%s are in memory of a GPU", on_device ? "parameters" : "buffers") : 0;
+    }
+    status = status ? status : check_options(ddp, on_device, buffers_on_device);
+    if (status == MUSTER_OK) {
+        ddp->is_on_device = on_device;
+        ddp->has_device_buffers = buffers_on_device;
+    }
+    return status;
+}
+
+/* ---- allocations ---- */
+
+int ddp_memory_allocate(struct muster_group *group, bool on_device, size_t bytes, void **out) {
+    return on_device ? muster_device_alloc(group, bytes, out) : muster_alloc(group, bytes, out);
+}
+
+bool ddp_memory_is_idle(struct muster_group *group, bool on_device) {
+    struct device_stream stream;
+    char detail[MUSTER_DETAIL_MAX];
+    const struct muster_failure record = status_failure();
+    if (!on_device) {
+        return true;
+    }
+    (void)str_copy(detail, sizeof detail, muster_detail());
+    int status = group_device(group, &stream);
+    status = status ? status : device_work_await(&stream);
+    if (status != MUSTER_OK) {
+        log_warning("a ddp of group '%s' leaves memory of the GPU in use: %s", muster_group_name(group),
+                    muster_detail());
+    }
+    (void)status_restore(record.cause, detail, &record); /* a failure before this one is the one to be told */
+    return status == MUSTER_OK;
+}
+
+void ddp_memory_free(struct muster_group *group, bool on_device, void *memory) {
+    if (on_device) {
+        muster_device_free(group, memory);
+    } else {
+        muster_free(group, memory);
+    }
+}
+
+int ddp_memory_keep(const struct muster_ddp *ddp, size_t bytes, void **out) {
+    *out = ddp->is_on_device ? ddp->layout->kept : malloc(bytes);
+    return *out ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory to keep %zu bytes of unused gradients", bytes);
+}
+
+void ddp_memory_let_go(const struct muster_ddp *ddp, void *memory) {
+    if (!ddp->is_on_device) {
+        free(memory);
+    }
+}
+
+/* ---- work on it ---- */
+
+int ddp_memory_copy(struct muster_group *group, bool on_device, void *to, const void *from, size_t bytes) {
+    struct device_stream stream;
+    if (!on_device) {
+        memcpy(to, from, bytes);
+        return MUSTER_OK;
+    }
+    int status = group_device(group, &stream);
+    return status ? status : device_work_copy(&stream, to, from, bytes);
+}
+
+int ddp_memory_clear(struct muster_group *group, bool on_device, void *memory, size_t bytes) {
+    struct device_stream stream;
+    if (!on_device) {
+        memset(memory, 0, bytes);
+        return MUSTER_OK;
+    }
+    int status = group_device(group, &stream);
+    return status ? status : device_work_clear(&stream, memory, bytes);
+}
