@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # timeout: 120
-"""What Muster believes of the interfaces of the CUDA driver and of NCCL, compared by a compiler with their real headers:
+"""What Muster believes of the interfaces of the CUDA driver, NCCL and NVRTC, compared by a compiler with their real headers:
 every value, every function, and the layout of NCCL's configuration.
 
 MUSTER_NCCL_HOME: a folder with include/nccl.h (an unpacked nvidia-nccl-cu12: nvidia/nccl). MUSTER_CUDA_HOME: one with
-include/cuda.h; /usr/local/cuda without it. A header that is not there is skipped, loudly.
+include/cuda.h; /usr/local/cuda without it. MUSTER_NVRTC_HOME: one with include/nvrtc.h (an unpacked
+nvidia-cuda-nvrtc-cu12: nvidia/cuda_nvrtc). A header that is not there is skipped, loudly.
 """
 
 import os
@@ -24,6 +25,15 @@ CUDA_CONSTANT_TABLE(SAME)
     _Static_assert(__builtin_types_compatible_p(__typeof__(((struct cuda_library *)0)->member), __typeof__(&symbol)), #symbol);
 CUDA_FUNCTION_TABLE(SAME_FUNCTION)
 _Static_assert(sizeof(CUdevice) == sizeof(int) && sizeof(CUdeviceptr) == sizeof(unsigned long long), "handles");
+"""
+
+NVRTC = r"""
+#include <nvrtc.h>
+#include "comm/device/nvrtc_library.h"
+#define SAME_FUNCTION(member, symbol, parameters) \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(((struct nvrtc_library *)0)->member), __typeof__(&symbol)), #symbol);
+NVRTC_FUNCTION_TABLE(SAME_FUNCTION)
+_Static_assert((int)NVRTC_OK == (int)NVRTC_SUCCESS && (int)NVRTC_COMPILATION == (int)NVRTC_ERROR_COMPILATION, "results");
 """
 
 # Each function of the second kind has types of NCCL's own. Called with them, through our prototype: layouts are alike.
@@ -128,9 +138,14 @@ def main():
             check(folder, "nccl.c", NCCL, [shims, nccl], ("SAME_PLACE(network, netName)", "SAME_PLACE(network, commName)"))
         else:
             skipped.append("no nccl.h (MUSTER_NCCL_HOME)")
+        nvrtc = find_header("MUSTER_NVRTC_HOME", None, "nvrtc.h")
+        if nvrtc:
+            check(folder, "nvrtc.c", NVRTC, [nvrtc], ("NVRTC_ERROR_COMPILATION", "NVRTC_ERROR_INVALID_OPTION"))
+        else:
+            skipped.append("no nvrtc.h (MUSTER_NVRTC_HOME)")
     if skipped:
         print("SKIP: " + "; ".join(skipped))
-        return 77 if len(skipped) == 2 else 0
+        return 77 if len(skipped) == 3 else 0
     return 0
 
 

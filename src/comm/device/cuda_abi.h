@@ -42,6 +42,8 @@ struct CUfunc_st;
     X(CUDA_POINTER_DEVICE_ORDINAL, 9, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)                                             \
     X(CUDA_MEMORY_HOST, 1, CU_MEMORYTYPE_HOST)                                                                         \
     X(CUDA_MEMORY_DEVICE, 2, CU_MEMORYTYPE_DEVICE)                                                                     \
+    X(CUDA_CAPABILITY_MAJOR, 75, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)                                         \
+    X(CUDA_CAPABILITY_MINOR, 76, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)                                         \
     X(CUDA_STREAM_DEFAULT, 0, CU_STREAM_DEFAULT)                                                                       \
     X(CUDA_STREAM_NON_BLOCKING, 1, CU_STREAM_NON_BLOCKING)                                                             \
     X(CUDA_EVENT_DISABLE_TIMING, 2, CU_EVENT_DISABLE_TIMING)
@@ -62,6 +64,7 @@ enum cuda_constant { CUDA_CONSTANT_TABLE(CUDA_ENUM) };
     X(error_string, cuGetErrorString, (unsigned result, const char **out))                                             \
     X(device_count, cuDeviceGetCount, (int *out))                                                                      \
     X(device_get, cuDeviceGet, (int *out, int ordinal))                                                                \
+    X(device_attribute, cuDeviceGetAttribute, (int *out, unsigned attribute, int device))                              \
     X(context_current, cuCtxGetCurrent, (struct CUctx_st * *out))                                                      \
     X(context_set_current, cuCtxSetCurrent, (struct CUctx_st * context))                                               \
     X(context_device, cuCtxGetDevice, (int *out))                                                                      \

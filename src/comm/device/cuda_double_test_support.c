@@ -488,6 +488,16 @@ unsigned cuDeviceGet(int *out, int ordinal) {
     return ordinal >= 0 && ordinal < device_count() ? CUDA_OK : CUDA_INVALID_DEVICE;
 }
 
+/* Of compute capability 9.0. */
+unsigned cuDeviceGetAttribute(int *out, unsigned attribute, int device) {
+    ENTER(NEED_NOTHING);
+    *out = attribute == CUDA_CAPABILITY_MAJOR ? 9 : 0;
+    return device >= 0 && device < device_count() &&
+                   (attribute == CUDA_CAPABILITY_MAJOR || attribute == CUDA_CAPABILITY_MINOR)
+               ? CUDA_OK
+               : CUDA_INVALID_VALUE;
+}
+
 unsigned cuCtxGetCurrent(struct CUctx_st **out) {
     ENTER(NEED_NOTHING);
     *out = current;

@@ -1,0 +1,36 @@
+/* Kernels for gradients in memory of a GPU: conversions to 16-bit floats and back, and division. NVRTC compiles them
+ * for the GPU at hand when the first user asks for them. */
+#ifndef COMM_DEVICE_KERNELS_H
+#define COMM_DEVICE_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <muster/types.h>
+
+#include "comm/device/device_work.h"
+#include "comm/device/nvrtc_library.h"
+
+struct device_kernels;
+
+/* The image of all kernels for one architecture ("sm_90"), malloc'd. Needs no GPU. MUSTER_EUNSUPPORTED, MUSTER_ENOMEM.
+ */
+int device_kernels_compile(const struct nvrtc_library *nvrtc, const char *architecture, char **out, size_t *out_bytes);
+
+/* Takes about as long as a small program takes to compile. MUSTER_EUNSUPPORTED (no NVRTC, or one that does not know
+ * this GPU: the sentence says what to install), MUSTER_ENOMEM, MUSTER_ESYSTEM. */
+int device_kernels_create(const struct device *device, struct device_kernels **out);
+/* No kernel may be under way. The device must still be there. NULL is accepted. */
+void device_kernels_free(struct device_kernels *kernels);
+
+/* Given to the stream. Results are those of train/reduction/narrow.h and reduce_finish(), to the bit, but that a NaN
+ * may be another one. half: BFLOAT16 or FLOAT16; wide: FLOAT32 or FLOAT64. No overlap. */
+int device_kernels_narrow(const struct device_kernels *kernels, const struct device_stream *stream,
+                          enum muster_type half, void *out, enum muster_type wide, const void *in, size_t count);
+int device_kernels_widen(const struct device_kernels *kernels, const struct device_stream *stream,
+                         enum muster_type wide, void *out, enum muster_type half, const void *in, size_t count);
+/* data[i] /= divisor, of any of the four types. */
+int device_kernels_divide(const struct device_kernels *kernels, const struct device_stream *stream,
+                          enum muster_type type, void *data, size_t count, uint32_t divisor);
+
+#endif
