@@ -114,8 +114,10 @@ struct muster_ddp_hook {
 
 /* Compression: float32 and float64 gradients travel as bfloat16 or float16 and come back as what they were. They are
  * rounded to nearest even; beyond the range of float16 they become infinite. Halves the bytes; costs 2 (4) bytes of
- * scratch an element. Other types are averaged as they are. Give what these return to the options as it is: a program
- * of a later version that copied the struct would read too much. */
+ * scratch an element. Other types are averaged as they are. In memory of a GPU kernels convert, which NVRTC compiles
+ * when the ddp is made (docs/engines.md), and sums are rounded as NCCL does; a hook of the program's own cannot call
+ * these there. Give what these return to the options as it is: a program of a later version that copied the struct
+ * would read too much. */
 const struct muster_ddp_hook *muster_ddp_hook_bfloat16(void);
 const struct muster_ddp_hook *muster_ddp_hook_float16(void);
 
@@ -155,12 +157,12 @@ struct muster_ddp_options {
 
 /* Makes a ddp of a model. Collective. MUSTER_EINVAL also for parameters and gradients that are partly in memory of a
  * GPU and partly not, and for options that do not go with it; MUSTER_EUNSUPPORTED if the group's engine has no such
- * memory. First checks that all ranks registered the same parameters and buffers (number, names, types, counts) with
- * the same options. If not: MUSTER_EMISMATCH names the first difference and the rank, and the group has not failed.
- * Then copies the data of rank 0's parameters (copy_parameters) and buffers to all others. Gradients begin as zeros.
- * The lists are copied; the memory they point to and the group are borrowed until muster_ddp_free(). buffers: may be
- * NULL with a buffer_count of 0. options: NULL for the defaults. Parameters are numbered as in the list, which should
- * be in the order of the forward pass. */
+ * memory, or NVRTC is missing. First checks that all ranks registered the same parameters and buffers (number, names,
+ * types, counts) with the same options. If not: MUSTER_EMISMATCH names the first difference and the rank, and the group
+ * has not failed. Then copies the data of rank 0's parameters (copy_parameters) and buffers to all others. Gradients
+ * begin as zeros. The lists are copied; the memory they point to and the group are borrowed until muster_ddp_free().
+ * buffers: may be NULL with a buffer_count of 0. options: NULL for the defaults. Parameters are numbered as in the
+ * list, which should be in the order of the forward pass. */
 int muster_ddp_create_sized(struct muster_group *group, const struct muster_ddp_parameter *parameters,
                             size_t parameter_bytes, size_t parameter_count, const struct muster_ddp_buffer *buffers,
                             size_t buffer_bytes, size_t buffer_count, const struct muster_ddp_options *options,

@@ -133,11 +133,23 @@ static struct muster_ddp *copy_model(const struct muster_ddp_parameter *paramete
     return ddp;
 }
 
+/* What computes with gradients needs kernels where they are in memory of a GPU. */
+static int prepare_arithmetic(struct muster_ddp *ddp, struct muster_group *group) {
+    bool narrows = ddp->options.hook && ddp_hook_narrows(&ddp->hook);
+    if (narrows) {
+        ddp->hook.context = ddp;
+    }
+    return ddp_memory_prepare(ddp, group,
+                              ddp->options.divide_by_active ? "divide_by_active"
+                              : narrows                     ? ddp->hook.name
+                                                            : NULL);
+}
+
 /* Leaves the group that the ddp has, if it has one, for `group`. Nothing changes on failure, but that the data may have
  * been overwritten with that of rank 0. */
 static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
     struct ddp_layout *layout = NULL;
-    struct ddp_exchange exchange;
+    struct ddp_exchange exchange = {0};
     uint32_t first = 0, count = 0;
     int status = ddp_memory_find(ddp, group);
     if (status != MUSTER_OK) {
@@ -147,7 +159,10 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
         (status = muster_virtual_ranks(group, ddp->options.virtual_ranks, &first, &count)) != MUSTER_OK) {
         return status; /* on every rank */
     }
-    status = ddp_exchange_create(ddp, group, &exchange);
+    status = prepare_arithmetic(ddp, group);
+    if (status == MUSTER_OK) {
+        status = ddp_exchange_create(ddp, group, &exchange);
+    }
     if (status == MUSTER_OK) {
         status = ddp_layout_create(ddp, group, NULL, &layout);
     }
@@ -271,6 +286,9 @@ void muster_ddp_free(struct muster_ddp *ddp) {
         return;
     }
     ddp_reduce_drain(ddp);
+    if (!ddp->kernels || !ddp->group || ddp_memory_is_idle(ddp->group, ddp->is_on_device)) {
+        device_kernels_free(ddp->kernels);
+    }
     ddp_layout_free(ddp->layout);
     ddp_exchange_free(&ddp->exchange);
     free(ddp);

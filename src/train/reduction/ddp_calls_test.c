@@ -578,7 +578,7 @@ static size_t rounded(size_t bytes, size_t to) {
 
 /* The formula of docs/ddp.md, for 64-bit machines. When this fails, a struct has grown: change both. */
 static size_t bookkeeping_bytes(size_t n, size_t b, size_t k, size_t name_bytes, bool find_unused) {
-    return rounded(1616, 16) + 160 + rounded(48 * n, 16) + rounded(4 * n, 16) + 32 * n + rounded(32 * b, 16) + 136 * k +
+    return rounded(1632, 16) + 160 + rounded(48 * n, 16) + rounded(4 * n, 16) + 32 * n + rounded(32 * b, 16) + 136 * k +
            rounded(name_bytes, 16) + rounded(find_unused ? n : 0, 16);
 }
 

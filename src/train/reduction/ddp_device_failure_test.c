@@ -30,17 +30,10 @@ static void expect_code(struct rank *rank, int code, int expected, const char *s
 static void refuse_options(struct rank *rank, struct device_model *model) {
     struct muster_ddp_options options = several_buckets();
     options.virtual_ranks = 4;
-    expect_code(rank, device_model_register(model, &options), MUSTER_EINVAL,
-                "virtual_ranks does not go with memory of a GPU");
-    options = several_buckets();
-    options.uneven_inputs = options.divide_by_active = true;
-    expect_code(rank, device_model_register(model, &options), MUSTER_EINVAL,
-                "divide_by_active does not go with memory of a GPU");
-    options = several_buckets();
-    options.hook = muster_ddp_hook_bfloat16();
-    expect_code(rank, device_model_register(model, &options), MUSTER_EINVAL,
-                "the hook bfloat16 does not go with memory of a GPU: leave it out, or keep parameters, gradients and "
-                "buffers in memory of the host");
+    expect_code(
+        rank, device_model_register(model, &options), MUSTER_EINVAL,
+        "virtual_ranks does not go with memory of a GPU: leave it out, or keep parameters, gradients and buffers "
+        "in memory of the host");
 }
 
 static void refuse_mixtures(struct rank *rank, struct device_model *model) {

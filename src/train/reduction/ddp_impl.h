@@ -22,6 +22,7 @@
 
 #include <muster/ddp.h>
 
+#include "comm/device/device_kernels.h"
 #include "train/reduction/bucket.h"
 #include "train/reduction/presence.h"
 #include "train/reduction/step_clock.h"
@@ -110,6 +111,7 @@ struct muster_ddp {
     struct ddp_layout *layout;
     struct ddp_exchange exchange;
     bool is_on_device, has_device_buffers; /* parameters and gradients; buffers */
+    struct device_kernels *kernels;        /* on the GPU, for what computes with gradients; else NULL */
 
     enum ddp_phase phase;
     uint32_t next_bucket;         /* the first that is not started */
@@ -146,6 +148,10 @@ void *ddp_layout_gradient(const struct ddp_layout *layout, uint32_t parameter);
 /* Finds out where the model is: all of it in one memory, for which the group and the options are made? MUSTER_EINVAL,
  * MUSTER_EUNSUPPORTED. */
 int ddp_memory_find(struct muster_ddp *ddp, struct muster_group *group);
+/* On the GPU: has the kernels made for `user`, which computes with gradients; NULL: nobody does. */
+int ddp_memory_prepare(struct muster_ddp *ddp, struct muster_group *group, const char *user);
+/* data[i] /= divisor, where gradients are. */
+int ddp_memory_divide(const struct muster_ddp *ddp, enum muster_type type, void *data, size_t count, uint32_t divisor);
 /* Zeroed. */
 int ddp_memory_allocate(struct muster_group *group, bool on_device, size_t bytes, void **out);
 /* Waits until the stream has done what it has been given so far, so that memory may be freed. false, with a warning:
@@ -161,8 +167,8 @@ void ddp_memory_let_go(const struct muster_ddp *ddp, void *memory);
 
 /* ---- ddp_hook.c ---- */
 
-/* Does it touch gradients with this process's own arithmetic? */
-bool ddp_hook_is_of_host(const struct muster_ddp_hook *hook);
+/* Is it one of the library's? Its context is the ddp. */
+bool ddp_hook_narrows(const struct muster_ddp_hook *hook);
 
 /* ---- ddp_agree.c ---- */
 

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/group/group_device.h"
+#include "comm/reduce/reduce.h"
 #include "train/reduction/ddp_impl.h"
 
 /* ---- where everything is ---- */
@@ -49,21 +50,13 @@ static int check_buffers(const struct muster_ddp *ddp, bool on_device) {
     return MUSTER_OK;
 }
 
-/* What is this process's own arithmetic, on gradients or copies of buffers. */
-static int check_options(const struct muster_ddp *ddp, bool on_device, bool buffers_on_device) {
-    const char *what = NULL;
-    if (ddp->options.virtual_ranks > 0 && (on_device || buffers_on_device)) {
-        what = "virtual_ranks";
-    } else if (ddp->options.divide_by_active && on_device) {
-        what = "divide_by_active";
-    } else if (ddp->options.hook && on_device && ddp_hook_is_of_host(&ddp->hook)) {
-        what = ddp->hook.name;
-    }
-    return what ? status_fail(MUSTER_EINVAL,
-                              "%s%s does not go with memory of a GPU: leave it out, or keep parameters, gradients and "
-                              "buffers in memory of the host",
-                              what == ddp->hook.name ? "the hook " : "", what)
-                : MUSTER_OK;
+/* What this process adds up itself. */
+static int check_options(const struct muster_ddp *ddp, bool on_device) {
+    return ddp->options.virtual_ranks > 0 && on_device
+               ? status_fail(MUSTER_EINVAL,
+                             "virtual_ranks does not go with memory of a GPU: leave it out, or keep parameters, "
+                             "gradients and buffers in memory of the host")
+               : MUSTER_OK;
 }
 
 int ddp_memory_find(struct muster_ddp *ddp, struct muster_group *group) {
@@ -76,12 +69,34 @@ int ddp_memory_find(struct muster_ddp *ddp, struct muster_group *group) {
         status = group_device(group, &ignored);
         status = status ? status_prefix(status, "%s are in memory of a GPU", on_device ? "parameters" : "buffers") : 0;
     }
-    status = status ? status : check_options(ddp, on_device, buffers_on_device);
+    status = status ? status : check_options(ddp, on_device || buffers_on_device);
     if (status == MUSTER_OK) {
         ddp->is_on_device = on_device;
         ddp->has_device_buffers = buffers_on_device;
     }
     return status;
+}
+
+/* ---- arithmetic ---- */
+
+int ddp_memory_prepare(struct muster_ddp *ddp, struct muster_group *group, const char *user) {
+    struct device_stream stream;
+    if (!ddp->is_on_device || !user || ddp->kernels) {
+        return MUSTER_OK;
+    }
+    int status = group_device(group, &stream);
+    status = status ? status : device_kernels_create(stream.device, &ddp->kernels);
+    return status == MUSTER_OK ? status : status_prefix(status, "%s in memory of a GPU", user);
+}
+
+int ddp_memory_divide(const struct muster_ddp *ddp, enum muster_type type, void *data, size_t count, uint32_t divisor) {
+    struct device_stream stream;
+    if (!ddp->is_on_device) {
+        reduce_finish(type, MUSTER_OP_AVERAGE, data, count, divisor);
+        return MUSTER_OK;
+    }
+    int status = group_device(ddp->group, &stream);
+    return status ? status : device_kernels_divide(ddp->kernels, &stream, type, data, count, divisor);
 }
 
 /* ---- allocations ---- */

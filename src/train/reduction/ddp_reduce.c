@@ -7,7 +7,6 @@
 #include "base/status.h"
 #include "comm/group/mark.h"
 #include "comm/observe/trace.h"
-#include "comm/reduce/reduce.h"
 
 void ddp_reduce_reset(struct muster_ddp *ddp) {
     ddp->next_bucket = 0;
@@ -64,11 +63,10 @@ static int bucket_complete(struct muster_ddp *ddp, struct ddp_bucket *bucket) {
     if (ddp->options.hook) {
         return ddp->hook.finish ? ddp->hook.finish(ddp->hook.context, ddp->group, &bucket->view) : MUSTER_OK;
     }
-    if (bucket->view.divisor != muster_group_size(ddp->group)) {
-        reduce_finish(bucket->view.type, MUSTER_OP_AVERAGE, bucket->view.gradients, bucket->view.count,
-                      bucket->view.divisor);
-    }
-    return MUSTER_OK;
+    return bucket->view.divisor == muster_group_size(ddp->group)
+               ? MUSTER_OK
+               : ddp_memory_divide(ddp, bucket->view.type, bucket->view.gradients, bucket->view.count,
+                                   bucket->view.divisor);
 }
 
 /* Notes when buckets were done, as well as can be seen from this thread: whenever it comes by. */
