@@ -78,6 +78,7 @@ static unsigned enter(const char *function, enum need need) {
 
 struct block {
     size_t begin, bytes;
+    int device; /* whose context was the current one */
 };
 
 static struct arena {
@@ -140,7 +141,7 @@ static unsigned block_add(size_t bytes, unsigned long long *out) {
         return CUDA_OUT_OF_MEMORY;
     }
     memmove(&arena.blocks[index + 1], &arena.blocks[index], (arena.count - index) * sizeof *arena.blocks);
-    arena.blocks[index] = (struct block){begin, bytes};
+    arena.blocks[index] = (struct block){begin, bytes, current ? current->device : 0};
     arena.count++;
     memset(arena.contents + begin, GARBAGE, bytes);
     *out = (unsigned long long)(uintptr_t)(arena.addresses + begin);
@@ -166,6 +167,14 @@ void *cuda_double_contents(unsigned long long pointer, size_t bytes) {
         is_known ? arena.contents + (size_t)(pointer - (unsigned long long)(uintptr_t)arena.addresses) : NULL;
     pthread_mutex_unlock(&arena.mutex);
     return contents;
+}
+
+static int block_device(unsigned long long pointer) {
+    pthread_mutex_lock(&arena.mutex);
+    const struct block *block = block_find(pointer, 0);
+    int device = block ? block->device : 0;
+    pthread_mutex_unlock(&arena.mutex);
+    return device;
 }
 
 int cuda_double_arena(unsigned long long *out_base, size_t *out_bytes) {
@@ -549,7 +558,7 @@ unsigned cuPointerGetAttribute(void *out, unsigned attribute, unsigned long long
         *(unsigned *)out = is_device ? CUDA_MEMORY_DEVICE : CUDA_MEMORY_HOST;
         return CUDA_OK;
     case CUDA_POINTER_DEVICE_ORDINAL:
-        *(int *)out = current ? current->device : 0;
+        *(int *)out = is_device ? block_device(pointer) : current ? current->device : 0;
         return CUDA_OK;
     case CUDA_POINTER_IS_MANAGED:
         *(unsigned *)out = 0;

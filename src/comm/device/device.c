@@ -14,6 +14,21 @@ enum device_place device_place_of(const void *pointer) {
     return result == CUDA_OK && type == CUDA_MEMORY_DEVICE ? DEVICE_PLACE_DEVICE : DEVICE_PLACE_HOST;
 }
 
+int device_number_of(const void *pointer) {
+    const struct cuda_library *cuda = cuda_library_if_open();
+    unsigned is_managed = 0;
+    int number = -1;
+    if (device_place_of(pointer) == DEVICE_PLACE_HOST) {
+        return -1;
+    }
+    unsigned result = cuda->pointer_attribute(&is_managed, CUDA_POINTER_IS_MANAGED, device_address(pointer));
+    if (result != CUDA_OK || is_managed ||
+        cuda->pointer_attribute(&number, CUDA_POINTER_DEVICE_ORDINAL, device_address(pointer)) != CUDA_OK) {
+        return -1;
+    }
+    return number;
+}
+
 /* Of a thread that has no current context. */
 static int choose_number(const struct cuda_library *cuda, uint32_t local, int *out) {
     if (cuda->devices > 1 && local >= (uint32_t)cuda->devices) {

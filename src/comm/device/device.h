@@ -13,6 +13,10 @@ enum device_place { DEVICE_PLACE_HOST, DEVICE_PLACE_DEVICE };
  * everything as long as nobody has called cuda_library() (one load). Any thread. */
 enum device_place device_place_of(const void *pointer);
 
+/* The number of the GPU in whose memory it is, as in struct device; -1: in no GPU's alone, or the driver does not say.
+ */
+int device_number_of(const void *pointer);
+
 /* A GPU, through its context. */
 struct device {
     const struct cuda_library *cuda;

@@ -114,6 +114,9 @@ static void buffers_are_told_apart_by_where_they_live(void **state) {
     assert_int_equal(device_place_of(pinned), DEVICE_PLACE_HOST);
     assert_int_equal(device_place_of(&here), DEVICE_PLACE_HOST);
     assert_int_equal(device_place_of(NULL), DEVICE_PLACE_HOST);
+    assert_int_equal(device_number_of(begin + 999), 0);
+    assert_int_equal(device_number_of(pinned), -1);
+    assert_int_equal(device_number_of(NULL), -1);
     assert_int_equal(device.cuda->memory_free(memory), CUDA_OK);
     assert_int_equal(device_place_of(begin), DEVICE_PLACE_HOST);
     assert_int_equal(device.cuda->host_free(pinned), CUDA_OK);

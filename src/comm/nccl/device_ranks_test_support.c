@@ -15,7 +15,7 @@ static void take_device(struct rank *rank, struct device_rank *out) {
     struct device device = {0};
     struct CUctx_st *previous = NULL;
     struct CUstream_st *stream = NULL;
-    rank_check_code(rank, device_open(rank->rank, &device), 0);
+    rank_check_code(rank, device_open(muster_group_local_rank(out->group), &device), 0);
     rank_check_code(rank, device_enter(&device, &previous), 0);
     rank_check(rank, device.cuda->stream_create(&stream, CUDA_STREAM_NON_BLOCKING) == CUDA_OK);
     out->stream = stream;

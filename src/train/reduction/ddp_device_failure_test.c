@@ -58,6 +58,23 @@ static void refuse_mixtures(struct rank *rank, struct device_model *model) {
     rank_check(rank, !ddp);
 }
 
+/* Memory of another GPU of the machine. */
+static void refuse_another_gpu(struct rank *rank, struct device_model *model) {
+    const struct cuda_library *cuda = cuda_library();
+    struct CUctx_st *own = NULL, *other = NULL;
+    struct muster_ddp *ddp = NULL;
+    unsigned long long memory = 0;
+    rank_check(rank, cuda->context_current(&own) == CUDA_OK && own);
+    rank_check(rank, cuda->primary_context_retain(&other, 5) == CUDA_OK && cuda->context_set_current(other) == CUDA_OK);
+    rank_check(rank, cuda->memory_allocate(&memory, sizeof(float)) == CUDA_OK);
+    rank_check(rank, cuda->context_set_current(own) == CUDA_OK);
+    float *there = (float *)(uintptr_t)memory; /* NOLINT(performance-no-int-to-ptr) */
+    const struct muster_ddp_parameter parameter = {"a", MUSTER_FLOAT32, 1, model->data[2], there};
+    expect_code(rank, muster_ddp_create(model->d.group, &parameter, 1, NULL, 0, NULL, &ddp), MUSTER_EINVAL,
+                "the gradient of \"a\" is in memory of GPU 5, and the group works with GPU 0: set the process's GPU");
+    rank_check(rank, !ddp && cuda->memory_free(memory) == CUDA_OK && cuda->primary_context_release(5) == CUDA_OK);
+}
+
 static void refuse_engine(struct rank *rank, struct device_model *model) {
     struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
     struct muster_group *plain = NULL, *group = model->d.group;
@@ -77,6 +94,7 @@ static int refuse(struct rank *rank, void *argument) {
     device_model_begin(rank, true, &model);
     refuse_options(rank, &model);
     refuse_mixtures(rank, &model);
+    refuse_another_gpu(rank, &model);
     refuse_engine(rank, &model);
     rank_check(rank, !model.ddp);
     device_model_end(&model);

@@ -38,6 +38,30 @@ static int check_parameters(const struct muster_ddp *ddp, bool on_device) {
     return MUSTER_OK;
 }
 
+/* NCCL would find out late, and not say what it is. */
+static int check_gpu(const char *what, const char *name, const void *memory, const struct device *device) {
+    int number = device_number_of(memory);
+    return number < 0 || number == device->number
+               ? MUSTER_OK
+               : status_fail(MUSTER_EINVAL,
+                             "the %s \"%s\" is in memory of GPU %d, and the group works with GPU %d: set the process's "
+                             "GPU before the group is made (cudaSetDevice(), torch.cuda.set_device())",
+                             what, name, number, device->number);
+}
+
+static int check_gpus(const struct muster_ddp *ddp, const struct device *device) {
+    int status = MUSTER_OK;
+    for (uint32_t i = 0; status == MUSTER_OK && i < ddp->parameter_count; i++) {
+        const struct ddp_parameter *parameter = &ddp->parameters[i];
+        status = check_gpu("parameter", parameter->name, parameter->data, device);
+        status = status ? status : check_gpu("gradient of", parameter->name, parameter->own_gradient, device);
+    }
+    for (uint32_t i = 0; status == MUSTER_OK && i < ddp->buffer_count; i++) {
+        status = check_gpu("buffer", ddp->buffers[i].name, ddp->buffers[i].data, device);
+    }
+    return status;
+}
+
 static int check_buffers(const struct muster_ddp *ddp, bool on_device) {
     for (uint32_t i = 1; i < ddp->buffer_count; i++) {
         if (is_on_device(ddp->buffers[i].data) != on_device) {
@@ -60,14 +84,15 @@ static int check_options(const struct muster_ddp *ddp, bool on_device) {
 }
 
 int ddp_memory_find(struct muster_ddp *ddp, struct muster_group *group) {
-    struct device_stream ignored;
+    struct device_stream stream;
     bool on_device = is_on_device(ddp->parameters[0].data);
     bool buffers_on_device = ddp->buffer_count > 0 && is_on_device(ddp->buffers[0].data);
     int status = check_parameters(ddp, on_device);
     status = status ? status : check_buffers(ddp, buffers_on_device);
     if (status == MUSTER_OK && (on_device || buffers_on_device)) {
-        status = group_device(group, &ignored);
-        status = status ? status_prefix(status, "%s are in memory of a GPU", on_device ? "parameters" : "buffers") : 0;
+        status = group_device(group, &stream);
+        status = status ? status_prefix(status, "%s are in memory of a GPU", on_device ? "parameters" : "buffers")
+                        : check_gpus(ddp, stream.device);
     }
     status = status ? status : check_options(ddp, on_device || buffers_on_device);
     if (status == MUSTER_OK) {
