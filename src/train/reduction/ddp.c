@@ -8,6 +8,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/device/device_kernels.h"
 #include "train/reduction/model_copy.h"
 
 static bool type_is_float(enum muster_type type) {

@@ -2,6 +2,7 @@
 #include <muster/ddp.h>
 
 #include "base/status.h"
+#include "comm/device/device_kernels.h"
 #include "comm/group/group_device.h"
 #include "comm/reduce/reduce.h"
 #include "train/reduction/ddp_impl.h"

@@ -22,12 +22,13 @@
 
 #include <muster/ddp.h>
 
-#include "comm/device/device_kernels.h"
 #include "train/reduction/bucket.h"
 #include "train/reduction/presence.h"
 #include "train/reduction/step_clock.h"
 #include "train/reduction/step_failure.h"
 #include "train/reduction/virtual_tree.h"
+
+struct device_kernels;
 
 enum ddp_phase { DDP_IDLE, DDP_NO_SYNC, DDP_STEP };
 

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/device/device_kernels.h"
 #include "comm/group/group_device.h"
 #include "comm/reduce/reduce.h"
 #include "train/reduction/ddp_impl.h"
