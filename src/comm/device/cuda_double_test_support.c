@@ -152,7 +152,7 @@ static struct block *block_find(unsigned long long pointer, size_t bytes) {
     unsigned long long base = (unsigned long long)(uintptr_t)arena.addresses;
     for (unsigned i = 0; arena.addresses && i < arena.count; i++) {
         struct block *block = &arena.blocks[i];
-        if (pointer >= base + block->begin && pointer - base - block->begin <= block->bytes &&
+        if (pointer >= base + block->begin && pointer - base - block->begin < block->bytes &&
             bytes <= block->bytes - (size_t)(pointer - base - block->begin)) {
             return block;
         }
