@@ -11,6 +11,10 @@ void *library_open(const char *name, const char **out_reason) {
     return library;
 }
 
+void *library_loaded(const char *name) {
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+}
+
 bool library_find(void *library, const char *name, void *out, size_t size) {
     void *address = dlsym(library, name);
     if (address) {

@@ -10,8 +10,6 @@
 #include "base/status.h"
 #include "base/str.h"
 
-#define LIBRARY "libcuda.so.1"
-
 static struct cuda_library kept;
 static _Atomic(const struct cuda_library *) opened;
 
@@ -61,7 +59,7 @@ static int initialise(struct cuda_library *out) {
 int cuda_library_open(struct cuda_library *out) {
     const char *reason = NULL, *wanted = getenv("MUSTER_CUDA_LIBRARY");
     struct cuda_library found = {.version = 0};
-    (void)str_format(found.name, sizeof found.name, "%s", wanted && *wanted ? wanted : LIBRARY);
+    (void)str_format(found.name, sizeof found.name, "%s", wanted && *wanted ? wanted : CUDA_LIBRARY_NAME);
     void *library = library_open(found.name, &reason);
     if (!library) {
         return status_fail(MUSTER_EUNSUPPORTED,

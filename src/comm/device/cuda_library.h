@@ -5,6 +5,7 @@
 
 #include "comm/device/cuda_abi.h"
 
+#define CUDA_LIBRARY_NAME "libcuda.so.1"
 enum { CUDA_DRIVER_VERSION_MIN = 11000 }; /* 1000 * major + 10 * minor; CUDA 11.0: the oldest for which NCCL 2.18 is */
 
 struct cuda_library {
