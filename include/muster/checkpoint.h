@@ -46,6 +46,7 @@ struct muster_checkpoint_chunk {
 
 /* What a checkpoint holds. All ranks describe the same tensors, in the same order, and the same values. The lists and
  * what they point to are borrowed during a call.
+ * - Data is in memory of the host, or of a GPU (docs/snapshots.md).
  * - A tensor with data: every rank has all of it. Each rank saves its share of it, and all get all of it in a load.
  * - A tensor whose data is NULL: each rank has the chunks of it that it lists, any number of any sizes. In a save each
  *   element must be in exactly one chunk of one rank (MUSTER_EINVAL names the first that is not); where ranks have
@@ -160,6 +161,8 @@ struct muster_checkpoint_load_options {
  *
  * If a rank finds damage, or does not see a file in time, all ranks pass over this checkpoint and take the next older
  * one. out: may be NULL; the same on every rank. Tensors may have been written in part when a load fails.
+ * A tensor with data that is on a GPU is there on all ranks (MUSTER_EMISMATCH), in a group with the engine "nccl"
+ * (MUSTER_EUNSUPPORTED); chunks need neither.
  * MUSTER_ENOENT, MUSTER_ECORRUPT, MUSTER_EUNSUPPORTED as for muster_checkpoint_find(); MUSTER_EINVAL also for a
  * tensor or value that is not in the checkpoint or of another type or shape; the sentence names it. */
 int muster_checkpoint_load_newest_sized(struct muster_group *group, const char *folder,

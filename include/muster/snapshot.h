@@ -41,7 +41,8 @@ extern "C" {
 #define MUSTER_NAME_MAX ((size_t)256)         /* bytes of a tensor's or value's name, terminator included */
 #define MUSTER_VALUE_TEXT_MAX ((size_t)65536) /* bytes of a text, terminator included */
 
-/* A dense array, row-major, whose memory is the caller's. dim_count 0: one element. */
+/* A dense array, row-major, whose memory is the caller's: of the host, or of a GPU (docs/snapshots.md). dim_count 0:
+ * one element. */
 struct muster_tensor {
     const char *name; /* UTF-8; unique among the tensors of a state */
     enum muster_type type;
@@ -107,9 +108,12 @@ struct muster_snapshot_state {
 struct muster_snapshot_options {
     size_t size;   /* of this struct, set by the initializer: lets it grow later */
     uint32_t keep; /* how many complete snapshots to keep, the new one included; > 0 */
+    /* A cudaStream_t or CUstream: tensors on a GPU are read when it has done what it was given before. NULL: the
+     * default stream, or that of the group (muster_group_set_stream()). Borrowed during the call. */
+    void *stream;
 };
 #define MUSTER_SNAPSHOT_OPTIONS_INIT                                                                                   \
-    { sizeof(struct muster_snapshot_options), 2 }
+    { sizeof(struct muster_snapshot_options), 2, NULL }
 
 /* Saves the state as the snapshot of `step` (>= 0). `folder` is made if it is missing (the folder it lies in must be
  * there); it belongs to one job. options: NULL for the defaults.
@@ -172,7 +176,9 @@ int muster_snapshot_save_group(struct muster_group *group, bool saves, const cha
 /* Loads the same snapshot on every rank: the newest whole one that any of them sees. Ranks that do not see it whole (a
  * host that is new to the job, a damaged disk) get the state by broadcast from one that does. out: may be NULL. Its
  * step and id are the same on every rank; the rest tells what this rank passed over.
- * MUSTER_ENOENT, MUSTER_ECORRUPT as for muster_snapshot_find(), when no rank has one. */
+ * MUSTER_ENOENT, MUSTER_ECORRUPT as for muster_snapshot_find(), when no rank has one. Where a rank gets it by
+ * broadcast, tensors on a GPU are to be there on all ranks (MUSTER_EMISMATCH), and the group's engine to be "nccl"
+ * (MUSTER_EUNSUPPORTED). */
 int muster_snapshot_load_group_sized(struct muster_group *group, const char *folder,
                                      const struct muster_snapshot_state *state, struct muster_snapshot_found *out,
                                      size_t out_bytes);
@@ -184,8 +190,8 @@ static inline int muster_snapshot_load_group(struct muster_group *group, const c
 
 /* Copies the state of rank `root` to all others: after a shrink, or to newcomers, without a disk. All describe the same
  * names, types, shapes and kinds, in the same order (MUSTER_EMISMATCH on every rank otherwise; the group has not
- * failed). A text is copied into the room that each rank has; MUSTER_EINVAL if it is too small. Blocks. What a failure
- * leaves in memory differs. */
+ * failed). A text is copied into the room that each rank has; MUSTER_EINVAL if it is too small. Tensors on a GPU: as
+ * above. Blocks. What a failure leaves in memory differs. */
 int muster_snapshot_broadcast(struct muster_group *group, const struct muster_snapshot_state *state, uint32_t root);
 
 /* Loads tensors by name from any safetensors file, such as one that PyTorch wrote; it has no checksums. All that is in

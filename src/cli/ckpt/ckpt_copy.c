@@ -126,7 +126,7 @@ static int save(struct copy *copy) {
     options.keep = copy->to.keep;
     return copy->to.parts > 0
                ? checkpoint_save_parts(copy->to.folder, copy->to.step, &state, copy->to.parts, copy->to.keep, &source)
-               : snapshot_save_parts(copy->to.folder, copy->to.step, &state, &options, &source);
+               : snapshot_save_parts(copy->to.folder, copy->to.step, &state, &options, NULL, &source);
 }
 
 /* A folder that this has made goes, too, where nothing came into it. */

@@ -1,7 +1,8 @@
 /* Marks on collective calls, so that ranks that mean different things by calls alike are told, at no cost: a mark
- * travels in the fingerprint that ranks compare anyway, and the sentence of the mismatch names it. For train.
+ * travels in the fingerprint that ranks compare anyway, and the sentence of the mismatch names it. And the stream of
+ * calls. For train.
  *
- * Both functions: by the thread that calls collectives on `group`. A call with a handle takes the mark that holds when
+ * All functions: by the thread that calls collectives on `group`. A call with a handle takes the mark that holds when
  * it is posted. */
 #ifndef COMM_GROUP_MARK_H
 #define COMM_GROUP_MARK_H
@@ -20,5 +21,9 @@ void group_mark_accumulated(struct muster_group *group, uint32_t steps);
  * data is that of unit number `unit` (cut at GROUP_UNIT_MAX: higher ones look alike). GROUP_NO_UNIT, as it is at first:
  * of none. A unit takes the place of accumulated steps. */
 void group_mark_unit(struct muster_group *group, uint32_t unit);
+
+/* The stream of muster_group_set_stream(); NULL: the default one, also of an engine that knows none. What copies memory
+ * of a GPU by itself begins behind the same work as a call. */
+void *group_stream(const struct muster_group *group);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/device/device_stage.h"
 #include "train/checkpoint/checkpoint_map.h"
 #include "train/checkpoint/checkpoint_name.h"
 #include "train/checkpoint/checkpoint_progress.h"
@@ -74,6 +75,7 @@ struct checkpoint_settings {
     bool incremental;          /* a part that has not changed is not written again */
     struct checkpoint_listener listener;
     const struct checkpoint_watch *watch; /* NULL: none */
+    void *stream; /* the caller's: what is on a GPU is read after its work so far. NULL: the default one */
 };
 
 /* An older checkpoint, and this rank's part of it. */
@@ -148,10 +150,11 @@ int checkpoint_read_map(const struct snapshot_folder *folder, const struct check
 int checkpoint_match(const struct checkpoint_map *map, const struct state_description *state,
                      const struct checkpoint_renames *renames, uint32_t *order);
 
-/* Reads these ranges, which are sorted, and checks each block that has something of them. MUSTER_ECORRUPT. */
+/* Reads these ranges, which are sorted, and checks each block that has something of them. stage: through which they
+ * come to memory of a GPU. MUSTER_ECORRUPT. */
 int checkpoint_read_ranges(const struct snapshot_folder *folder, const struct checkpoint_map *map,
                            const struct checkpoint_ranges *wanted, int64_t until_ms,
-                           const struct checkpoint_listener *listener);
+                           const struct checkpoint_listener *listener, struct device_stage *stage);
 
 /* A part that is read here and there. Blocks are compared with their checksums, which are read one by one: its header
  * and the other checksums are not looked at, so that a few elements of many parts cost a few bytes of each. */

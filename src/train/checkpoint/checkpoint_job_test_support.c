@@ -56,9 +56,11 @@ static int load_rank(struct job *job, const struct snapshot_folder *folder, cons
     uint32_t order[TEST_SMALL_COUNT];
     const struct checkpoint_renames none = {NULL, 0};
     const struct checkpoint_listener nobody = {.tell = NULL};
+    struct device_stage stage;
+    device_stage_init(&stage, NULL, 0);
     int code = checkpoint_match(map, &state->description, &none, order);
     code = code ? code : checkpoint_ranges_of_state(&state->description, order, rank, job->size, &ranges);
-    code = code ? code : checkpoint_read_ranges(folder, map, &ranges, until_ms, &nobody);
+    code = code ? code : checkpoint_read_ranges(folder, map, &ranges, until_ms, &nobody, &stage);
     checkpoint_ranges_done(&ranges);
     return code ? code : checkpoint_map_values(map, state->values, 3, true);
 }

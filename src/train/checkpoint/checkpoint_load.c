@@ -13,9 +13,12 @@
 #include "base/fnv.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/device/cuda_adopt.h"
+#include "comm/group/mark.h"
 #include "train/checkpoint/checkpoint_group_impl.h"
 #include "train/checkpoint/checkpoint_impl.h"
 #include "train/state/snapshot_parts.h"
+#include "train/state/tensor_places.h"
 
 /* How often to look for a folder that is not in sight. */
 enum { FOLDER_PAUSE_MS = 50 };
@@ -46,6 +49,8 @@ static int begin(struct load *load, const struct snapshot_io *io, const char *pa
     load->folder = (struct snapshot_folder){.io = io, .path = path, .handle = -1};
     load->search = (struct checkpoint_search){.found = {.step = -1}};
     int code = state_description_check(load->state);
+    /* All ranks get all of a tensor that they have whole, from where the others have read their shares to. */
+    code = code ? code : tensors_check_group(load->group, load->state->tensors, load->state->tensor_count);
     load->order = calloc(load->state->tensor_count + 1, sizeof *load->order);
     if (code == 0 && !load->order) {
         code = status_fail(MUSTER_ENOMEM, "no memory for a list of %zu tensors", load->state->tensor_count);
@@ -168,9 +173,15 @@ static int open_folder(struct load *load) {
 }
 
 static int read_ranges(struct load *load) {
+    struct device_stage stage;
     int code = open_folder(load);
-    return code ? code
-                : checkpoint_read_ranges(&load->folder, &load->map, &load->ranges, load->until_ms, &load->listener);
+    device_stage_init(&stage, group_stream(load->group), DEVICE_STAGE_CHUNKS * (size_t)load->map.block_bytes);
+    code = code ? code
+                : checkpoint_read_ranges(&load->folder, &load->map, &load->ranges, load->until_ms, &load->listener,
+                                         &stage);
+    code = code ? code : device_stage_settle(&stage);
+    device_stage_done(&stage);
+    return code;
 }
 
 /* Collective: of tensors that every rank is to have whole each has read a share. */
@@ -271,7 +282,8 @@ int checkpoint_load_group(const struct snapshot_io *io, struct muster_group *gro
         .listener = checkpoint_listener_of(options->progress, options->progress_context, muster_group_rank(group))};
     int code = snapshot_agree(group, begin(&load, io, path));
     if (code == 0) {
-        uint64_t hash = fnv_bytes(state_description_hash(state), &options->step_max, sizeof options->step_max);
+        uint64_t hash = state_description_hash(state) ^ tensors_places(state->tensors, state->tensor_count);
+        hash = fnv_bytes(hash, &options->step_max, sizeof options->step_max);
         code = checkpoint_agree_on_call(group, checkpoint_renames_hash(&load.renames, hash));
     }
     code = code ? code : load_newest(&load, out);
@@ -304,6 +316,7 @@ int muster_checkpoint_load_newest_sized(struct muster_group *group, const char *
     }
     int code = folder && folder[0] ? 0 : status_fail(MUSTER_EINVAL, "no folder for checkpoints is named");
     code = code ? code : read_options(options, &own_options);
+    cuda_library_adopt();
     code = code ? code : checkpoint_description_read(state, &own);
     code = snapshot_agree(group, code);
     code = code ? code : checkpoint_load_group(&snapshot_io_system, group, folder, &own.state, &own_options, &found);

@@ -22,7 +22,8 @@ static int look_at_watch(const struct checkpoint_watch *watch) {
 struct part_plan {
     struct checkpoint_layout layout;
     struct buf header;
-    uint64_t *checksums; /* of blocks */
+    uint64_t *checksums;        /* of blocks */
+    struct device_stage *stage; /* that ranges are read through */
 };
 
 static uint64_t bytes_of(const struct checkpoint_save *save, const struct checkpoint_range *range) {
@@ -98,18 +99,37 @@ static int write_from_source(const struct checkpoint_save *save, size_t number, 
     return code;
 }
 
-static int write_range(const struct checkpoint_save *save, const struct checkpoint_range *from, struct writer *writer,
-                       uint64_t *checksums) {
-    struct range_writer range = {.writer = writer, .bytes = bytes_of(save, from), .checksums = checksums};
-    checksum_init(&range.checksum);
-    return save->source ? write_from_source(save, save->map.tensors[from->tensor].number, &range)
-                        : write_bytes(&range, from->data, range.bytes);
+static int name_tensor(const struct checkpoint_save *save, const struct checkpoint_range *range, int code) {
+    return code ? status_prefix(code, "tensor %s", save->map.tensors[range->tensor].name) : 0;
+}
+
+static int write_from_memory(const struct checkpoint_save *save, const struct checkpoint_range *from,
+                             struct device_stage *stage, struct range_writer *range) {
+    int code = name_tensor(save, from, device_stage_read(stage, from->data, range->bytes));
+    while (range->done < range->bytes && code == 0) {
+        const void *data = NULL;
+        size_t count = 0;
+        code = name_tensor(save, from, device_stage_next(stage, range->bytes - range->done, &data, &count));
+        code = code ? code : write_bytes(range, data, count);
+    }
+    return code;
+}
+
+static int write_range(const struct checkpoint_save *save, const struct checkpoint_range *from,
+                       struct device_stage *stage, struct range_writer *range) {
+    checksum_init(&range->checksum);
+    return save->source ? write_from_source(save, save->map.tensors[from->tensor].number, range)
+                        : write_from_memory(save, from, stage, range);
 }
 
 static int write_ranges(const struct checkpoint_save *save, const struct part_plan *plan, struct writer *writer) {
     int code = checkpoint_stream_add(&writer->stream, buf_bytes(&plan->header), plan->header.len);
     for (size_t i = 0; i < save->ranges.count && code == 0; i++) {
-        code = write_range(save, &save->ranges.items[i], writer, plan->checksums + plan->layout.places[i].block);
+        const struct checkpoint_range *from = &save->ranges.items[i];
+        struct range_writer range = {.writer = writer,
+                                     .bytes = bytes_of(save, from),
+                                     .checksums = plan->checksums + plan->layout.places[i].block};
+        code = write_range(save, from, plan->stage, &range);
     }
     return code ? code
                 : checkpoint_stream_add(&writer->stream, plan->checksums,
@@ -152,6 +172,21 @@ static int save_planned(struct checkpoint_save *save, const struct part_plan *pl
 
 /* ---- taking over ---- */
 
+/* The checksum of the next `count` bytes of what the stage reads. */
+static int checksum_next(struct device_stage *stage, uint64_t count, uint64_t *out) {
+    struct checksum checksum;
+    int code = 0;
+    checksum_init(&checksum);
+    for (size_t done = 0, piece = 0; done < count && code == 0; done += piece) {
+        const void *bytes = NULL;
+        piece = 0;
+        code = device_stage_next(stage, count - done, &bytes, &piece);
+        checksum_add(&checksum, bytes, piece);
+    }
+    *out = checksum_value(&checksum);
+    return code;
+}
+
 /* Is every block of memory what the checksums say? */
 static int compare_blocks(const struct checkpoint_save *save, const struct part_plan *plan, bool *out_same) {
     int code = 0;
@@ -159,11 +194,13 @@ static int compare_blocks(const struct checkpoint_save *save, const struct part_
     for (size_t i = 0; i < save->ranges.count && *out_same && code == 0; i++) {
         const struct checkpoint_range *range = &save->ranges.items[i];
         const uint64_t *checksum = plan->checksums + plan->layout.places[i].block;
-        uint64_t bytes = bytes_of(save, range), block_bytes = save->settings.block_bytes;
+        uint64_t bytes = bytes_of(save, range), block_bytes = save->settings.block_bytes, found = 0;
+        code = name_tensor(save, range, device_stage_read(plan->stage, range->data, bytes));
         for (uint64_t at = 0; at < bytes && *out_same && code == 0; at += block_bytes) {
             uint64_t count = bytes - at < block_bytes ? bytes - at : block_bytes;
-            *out_same = checksum_of((const uint8_t *)range->data + at, (size_t)count) == *checksum++;
-            code = look_at_watch(save->settings.watch);
+            code = name_tensor(save, range, checksum_next(plan->stage, count, &found));
+            *out_same = found == *checksum++;
+            code = code ? code : look_at_watch(save->settings.watch);
         }
     }
     return code;
@@ -239,11 +276,13 @@ static int save_or_take_over(struct checkpoint_save *save, struct part_plan *pla
 }
 
 int checkpoint_save_part(struct checkpoint_save *save, struct checkpoint_part *out) {
-    struct part_plan plan = {.checksums = NULL};
+    struct device_stage stage;
+    struct part_plan plan = {.stage = &stage};
     buf_init(&plan.header, HEADER_ROOM);
     int code = save->folder.handle < 0 ? checkpoint_save_open_folder(save) : 0;
     code = code ? code
                 : checkpoint_layout_create(save->map.tensors, &save->ranges, save->settings.block_bytes, &plan.layout);
+    device_stage_init(&stage, save->settings.stream, plan.layout.table_at);
     code = code ? code : checkpoint_layout_header(&plan.layout, save->map.tensors, &save->ranges, &plan.header);
     if (code == 0) {
         plan.checksums = calloc(plan.layout.block_count + 1, sizeof *plan.checksums);
@@ -251,6 +290,7 @@ int checkpoint_save_part(struct checkpoint_save *save, struct checkpoint_part *o
                    ? save_or_take_over(save, &plan, out)
                    : status_fail(MUSTER_ENOMEM, "no memory for %" PRIu64 " checksums", plan.layout.block_count);
     }
+    device_stage_done(&stage);
     free(plan.checksums);
     buf_done(&plan.header);
     checkpoint_layout_done(&plan.layout);

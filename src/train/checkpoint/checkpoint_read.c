@@ -161,6 +161,7 @@ struct reader {
     uint64_t *checksums;                  /* of blocks; NULL: they are read one by one */
     uint8_t *block;                       /* room for one */
     struct checkpoint_progress *progress; /* NULL: nobody listens */
+    struct device_stage *stage;           /* to where what is wanted belongs */
 };
 
 static int read_bytes(const struct reader *reader, void *out, uint64_t count, uint64_t offset) {
@@ -279,13 +280,23 @@ static int checksum_at(const struct reader *reader, uint64_t block, uint64_t *ou
     return read_bytes(reader, out, sizeof *out, table_at + block * sizeof *out);
 }
 
+/* Bytes of a block that belong to the range's byte `at` and behind it. */
+static int put(const struct reader *reader, const struct overlap *overlap, uint64_t at, const uint8_t *bytes,
+               uint64_t count) {
+    int code = device_stage_put(reader->stage, overlap->out + (at - overlap->begin), bytes, (size_t)count);
+    return code ? status_prefix(code, "tensor %s",
+                                reader->map->tensors[reader->ranges.items[overlap->range].tensor].name)
+                : 0;
+}
+
 static int read_block(const struct reader *reader, const struct overlap *overlap, uint64_t block,
                       uint64_t range_bytes) {
     const struct checkpoint_place *place = &reader->layout.places[overlap->range];
     uint64_t begin = block * reader->map->block_bytes, left = range_bytes - begin;
     uint64_t end = begin + (left < reader->map->block_bytes ? left : reader->map->block_bytes);
     bool is_wanted_whole = begin >= overlap->begin && end <= overlap->end;
-    uint8_t *at = is_wanted_whole ? overlap->out + (begin - overlap->begin) : reader->block;
+    bool is_in_place = is_wanted_whole && device_place_of(overlap->out) == DEVICE_PLACE_HOST;
+    uint8_t *at = is_in_place ? overlap->out + (begin - overlap->begin) : reader->block;
     uint64_t offset = reader->map->parts[reader->part].data_at + place->offset + begin, checksum = 0, expected = 0;
     touch(at, end - begin);
     int code = read_checked(reader, at, end - begin, offset, &checksum);
@@ -303,10 +314,7 @@ static int read_block(const struct reader *reader, const struct overlap *overlap
     if (reader->progress) {
         checkpoint_progress_add(reader->progress, to - from);
     }
-    if (!is_wanted_whole && to > from) {
-        memcpy(overlap->out + (from - overlap->begin), reader->block + (from - begin), (size_t)(to - from));
-    }
-    return 0;
+    return is_in_place || to <= from ? 0 : put(reader, overlap, from, reader->block + (from - begin), to - from);
 }
 
 /* Where in the part's ranges those begin that have something of `wanted`, or come after it. */
@@ -374,7 +382,7 @@ static int read_part(struct reader *reader, const struct checkpoint_ranges *want
 
 int checkpoint_read_ranges(const struct snapshot_folder *folder, const struct checkpoint_map *map,
                            const struct checkpoint_ranges *wanted, int64_t until_ms,
-                           const struct checkpoint_listener *listener) {
+                           const struct checkpoint_listener *listener, struct device_stage *stage) {
     struct checkpoint_progress progress;
     struct muster_checkpoint_progress first = {.step = map->step, .is_load = true};
     for (size_t i = 0; i < wanted->count; i++) {
@@ -384,8 +392,13 @@ int checkpoint_read_ranges(const struct snapshot_folder *folder, const struct ch
     uint8_t *block = malloc((size_t)map->block_bytes);
     int code = block ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a block of %" PRIu64 " bytes", map->block_bytes);
     for (uint32_t part = 0; part < map->part_count && code == 0; part++) {
-        struct reader reader = {
-            .folder = folder, .map = map, .part = part, .file = -1, .block = block, .progress = &progress};
+        struct reader reader = {.folder = folder,
+                                .map = map,
+                                .part = part,
+                                .file = -1,
+                                .block = block,
+                                .progress = &progress,
+                                .stage = stage};
         code = read_part(&reader, wanted, until_ms);
         reader_done(&reader);
     }
@@ -398,6 +411,7 @@ int checkpoint_read_ranges(const struct snapshot_folder *folder, const struct ch
 
 struct checkpoint_part_reader {
     struct reader reader;
+    struct device_stage stage; /* to memory of the host */
 };
 
 int checkpoint_part_reader_create(const struct snapshot_folder *folder, const struct checkpoint_map *map, uint32_t part,
@@ -406,7 +420,8 @@ int checkpoint_part_reader_create(const struct snapshot_folder *folder, const st
     if (!own) {
         return status_fail(MUSTER_ENOMEM, "no memory to read a part of a checkpoint");
     }
-    own->reader = (struct reader){.folder = folder, .map = map, .part = part, .file = -1};
+    own->reader = (struct reader){.folder = folder, .map = map, .part = part, .file = -1, .stage = &own->stage};
+    device_stage_init(&own->stage, NULL, 0);
     int code = checkpoint_ranges_of_part(map->tensors, map->tensor_count, part, map->part_count,
                                          &map->parts[part].listed, &own->reader.ranges);
     code = code ? code : lay_out(&own->reader);

@@ -9,6 +9,8 @@
 #include "base/fnv.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/device/cuda_adopt.h"
+#include "comm/group/mark.h"
 #include "train/checkpoint/checkpoint_group_impl.h"
 #include "train/checkpoint/checkpoint_impl.h"
 #include "train/state/snapshot_parts.h"
@@ -24,8 +26,8 @@ int checkpoint_agree_on_call(struct muster_group *group, uint64_t hash) {
                ? code
                : status_fail(MUSTER_EMISMATCH,
                              "the ranks describe different states, or make the call with other numbers: "
-                             "tensors, which of them have data, values and their order must be the "
-                             "same");
+                             "tensors, which of them have data, which are on a GPU, values and "
+                             "their order must be the same");
 }
 
 /* ---- who has what ---- */
@@ -264,6 +266,8 @@ int checkpoint_save_watched(const struct snapshot_io *io, struct muster_group *g
     int code = folder && folder[0] ? 0 : status_fail(MUSTER_EINVAL, "no folder for checkpoints is named");
     code = code ? code : read_settings(options, muster_group_rank(group), &settings);
     settings.watch = watch;
+    settings.stream = group_stream(group);
+    cuda_library_adopt();
     code = code ? code : checkpoint_description_read(state, &own);
     code = snapshot_agree(group, code);
     code = code ? code : checkpoint_save_group(io, group, folder, step, &own.state, &settings);

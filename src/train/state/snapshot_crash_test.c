@@ -109,7 +109,7 @@ static void load_changed(struct life *life, int64_t step) {
     struct model m;
     memset(&m, 0, sizeof m);
     model_init(&m);
-    int code = snapshot_load(&life->io, "d", step, 0, true, &m.state);
+    int code = snapshot_load(&life->io, "d", &(struct snapshot_wanted){step, 0, true, NULL}, &m.state);
     if (code == 0 && model_tag(&m) != life->found[step]) {
         fault(life, "a file that changed while it was loaded gave something else");
     }
@@ -120,7 +120,7 @@ static uint32_t load_step(struct life *life, int64_t step, int *out_code) {
     struct model m;
     memset(&m, 0, sizeof m);
     model_init(&m);
-    int code = snapshot_load(&life->io, "d", step, 0, false, &m.state);
+    int code = snapshot_load(&life->io, "d", &(struct snapshot_wanted){step, 0, false, NULL}, &m.state);
     tally.loads++;
     if (out_code) {
         *out_code = code;

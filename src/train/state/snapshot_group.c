@@ -6,9 +6,12 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/device/cuda_adopt.h"
+#include "comm/group/mark.h"
 #include "train/state/safetensors.h"
 #include "train/state/snapshot_impl.h"
 #include "train/state/state_bytes.h"
+#include "train/state/tensor_places.h"
 
 #include <muster/collective.h>
 
@@ -35,8 +38,14 @@ int snapshot_agree(struct muster_group *group, int code) {
 int muster_snapshot_save_group(struct muster_group *group, bool saves, const char *folder, int64_t step,
                                const struct muster_snapshot_state *state,
                                const struct muster_snapshot_options *options) {
+    struct muster_snapshot_options own = MUSTER_SNAPSHOT_OPTIONS_INIT;
     /* Without a group the call is refused before anything is written. */
-    return snapshot_agree(group, saves && group ? muster_snapshot_save(folder, step, state, options) : 0);
+    int code = saves && group ? snapshot_options_read(options, &own) : 0;
+    if (code == 0 && saves && group) {
+        own.stream = own.stream ? own.stream : group_stream(group);
+        code = muster_snapshot_save(folder, step, state, &own);
+    }
+    return snapshot_agree(group, code);
 }
 
 /* ---- the state from another rank ---- */
@@ -73,6 +82,10 @@ static int broadcast_values(struct muster_group *group, const struct muster_valu
     }
     free(text);
     return code;
+}
+
+int snapshot_check_broadcast(const struct muster_group *group, const struct muster_snapshot_state *state) {
+    return tensors_check_group(group, state->tensors, state->tensor_count);
 }
 
 /* It has been checked: no product overflows. */
@@ -132,6 +145,13 @@ int snapshot_any_lack(struct muster_group *group, int lack, bool *out) {
     return code;
 }
 
+/* Where all see the snapshot, it does not matter whose tensors are on a GPU. */
+static int get_from_owner(struct muster_group *group, const struct muster_snapshot_state *state, uint32_t owner) {
+    int code = snapshot_agree(group, snapshot_check_broadcast(group, state));
+    code = code ? code : snapshot_agree_on_description(group, state);
+    return code ? code : snapshot_broadcast_state(group, state, owner);
+}
+
 static int load_group(struct muster_group *group, const char *folder, int readiness,
                       const struct muster_snapshot_state *state, struct muster_snapshot_found *found) {
     struct snapshot_choice choice;
@@ -141,11 +161,12 @@ static int load_group(struct muster_group *group, const char *folder, int readin
         return code;
     }
     *found = choice.found;
-    int lack = snapshot_load(&snapshot_io_system, folder, found->step, found->id, choice.is_mine, state);
+    const struct snapshot_wanted wanted = {found->step, found->id, choice.is_mine, group_stream(group)};
+    int lack = snapshot_load(&snapshot_io_system, folder, &wanted, state);
     /* The owner has read all of it a moment ago: that it cannot now is no lack. */
     code = snapshot_agree(group, snapshot_is_lack(lack) && muster_group_rank(group) != choice.owner ? 0 : lack);
     code = code ? code : snapshot_any_lack(group, lack, &any);
-    return code || !any ? code : snapshot_broadcast_state(group, state, choice.owner);
+    return code || !any ? code : get_from_owner(group, state, choice.owner);
 }
 
 int muster_snapshot_load_group_sized(struct muster_group *group, const char *folder,
@@ -154,6 +175,7 @@ int muster_snapshot_load_group_sized(struct muster_group *group, const char *fol
     struct snapshot_state own;
     struct muster_snapshot_found found;
     int code = snapshot_state_read(state, &own);
+    cuda_library_adopt();
     code = load_group(group, folder, code, &own.state, &found);
     snapshot_state_done(&own);
     if (code == 0 && out) {
@@ -166,13 +188,13 @@ int muster_snapshot_load_group_sized(struct muster_group *group, const char *fol
 
 /* The smallest hash and the smallest complement of one are each other's complement if all hashes are equal. */
 int snapshot_agree_on_description(struct muster_group *group, const struct muster_snapshot_state *state) {
-    uint64_t hash = state_hash(state);
+    uint64_t hash = state_hash(state) ^ tensors_places(state->tensors, state->tensor_count);
     int64_t numbers[2] = {(int64_t)hash, (int64_t)~hash};
     int code = least(group, numbers, 2);
     return code || numbers[0] == ~numbers[1]
                ? code
-               : status_fail(MUSTER_EMISMATCH, "the ranks describe different states: names, types, shapes, kinds and "
-                                               "their order must be the same");
+               : status_fail(MUSTER_EMISMATCH, "the ranks describe different states: names, types, shapes, kinds, "
+                                               "their order, and which tensors are on a GPU, must be the same");
 }
 
 int muster_snapshot_broadcast(struct muster_group *group, const struct muster_snapshot_state *state, uint32_t root) {
@@ -182,7 +204,9 @@ int muster_snapshot_broadcast(struct muster_group *group, const struct muster_sn
                            muster_group_size(group));
     }
     int code = snapshot_state_read(state, &own);
+    cuda_library_adopt();
     code = code ? code : snapshot_state_check(&own.state);
+    code = code || !group ? code : snapshot_check_broadcast(group, &own.state);
     code = snapshot_agree(group, code);
     code = code ? code : snapshot_agree_on_description(group, &own.state);
     code = code ? code : snapshot_broadcast_state(group, &own.state, root);

@@ -13,6 +13,7 @@
 
 #include "base/folder_test_support.h"
 #include "base/str.h"
+#include "comm/group/mark.h"
 #include "train/state/snapshot_io.h"
 
 #include <muster/collective.h>
@@ -78,6 +79,16 @@ uint32_t muster_group_rank(const struct muster_group *group) {
 uint32_t muster_group_size(const struct muster_group *group) {
     (void)group;
     return RANKS;
+}
+
+const char *muster_group_engine(const struct muster_group *group) {
+    (void)group;
+    return "threads";
+}
+
+void *group_stream(const struct muster_group *group) {
+    (void)group;
+    return NULL;
 }
 
 /* ---- ranks ---- */

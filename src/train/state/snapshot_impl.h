@@ -42,8 +42,14 @@ int snapshot_save_from(const struct snapshot_io *io, const char *path, int64_t s
 int snapshot_save(const struct snapshot_io *io, const char *path, int64_t step,
                   const struct muster_snapshot_state *state, const struct muster_snapshot_options *options);
 int snapshot_find(const struct snapshot_io *io, const char *path, int64_t step_max, struct muster_snapshot_found *out);
-/* checked: the snapshot of this id was found whole a moment ago; all of it need not be read twice. */
-int snapshot_load(const struct snapshot_io *io, const char *path, int64_t step, uint64_t id, bool checked,
+/* What to load. */
+struct snapshot_wanted {
+    int64_t step;
+    uint64_t id;  /* 0: whatever lies there */
+    bool checked; /* the snapshot of this id was found whole a moment ago; all of it need not be read twice */
+    void *stream; /* the caller's: see snapshot_reader_load() */
+};
+int snapshot_load(const struct snapshot_io *io, const char *path, const struct snapshot_wanted *wanted,
                   const struct muster_snapshot_state *state);
 
 /* ---- snapshot_reader.c ---- */

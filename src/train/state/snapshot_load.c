@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/device/cuda_adopt.h"
 #include "train/state/safetensors.h"
 #include "train/state/snapshot_impl.h"
 
@@ -22,22 +23,23 @@ static int check_tensors(const struct muster_tensor *tensors, size_t count) {
 }
 
 /* Whatever can be refused is refused before the first byte is written. */
-static int load_checked(const struct snapshot_reader *reader, const struct muster_snapshot_state *state) {
+static int load_checked(const struct snapshot_reader *reader, const struct muster_snapshot_state *state, void *stream) {
     int code = snapshot_reader_match(reader, state);
-    return code ? code : snapshot_reader_load(reader, state);
+    return code ? code : snapshot_reader_load(reader, state, stream);
 }
 
-int snapshot_load(const struct snapshot_io *io, const char *path, int64_t step, uint64_t id, bool checked,
+int snapshot_load(const struct snapshot_io *io, const char *path, const struct snapshot_wanted *wanted,
                   const struct muster_snapshot_state *state) {
     struct snapshot_reader reader;
     int code = check_tensors(state->tensors, state->tensor_count);
     if (code) {
         return code;
     }
-    code = snapshot_reader_begin(&reader, io, path, step, id, checked);
-    code = code ? code : load_checked(&reader, state);
+    cuda_library_adopt();
+    code = snapshot_reader_begin(&reader, io, path, wanted->step, wanted->id, wanted->checked);
+    code = code ? code : load_checked(&reader, state, wanted->stream);
     snapshot_reader_end(&reader);
-    return code ? status_prefix(code, "load step %" PRId64, step) : 0;
+    return code ? status_prefix(code, "load step %" PRId64, wanted->step) : 0;
 }
 
 int muster_snapshot_load(const char *folder, int64_t step, uint64_t id, const struct muster_snapshot_state *state) {
@@ -46,7 +48,8 @@ int muster_snapshot_load(const char *folder, int64_t step, uint64_t id, const st
         return status_fail_null("muster_snapshot_load", "folder");
     }
     int code = snapshot_state_read(state, &own);
-    code = code ? code : snapshot_load(&snapshot_io_system, folder, step, id, false, &own.state);
+    const struct snapshot_wanted wanted = {.step = step, .id = id};
+    code = code ? code : snapshot_load(&snapshot_io_system, folder, &wanted, &own.state);
     snapshot_state_done(&own);
     return code;
 }
@@ -57,7 +60,10 @@ int muster_snapshot_load_newest_sized(const char *folder, const struct muster_sn
     struct muster_snapshot_found found;
     int code = snapshot_state_read(state, &own);
     code = code ? code : muster_snapshot_find(folder, INT64_MAX, &found);
-    code = code ? code : snapshot_load(&snapshot_io_system, folder, found.step, found.id, true, &own.state);
+    if (code == 0) {
+        const struct snapshot_wanted wanted = {.step = found.step, .id = found.id, .checked = true};
+        code = snapshot_load(&snapshot_io_system, folder, &wanted, &own.state);
+    }
     snapshot_state_done(&own);
     if (code == 0 && out) {
         sized_write(out, out_bytes, &found, sizeof found);
@@ -79,8 +85,9 @@ static int load_tensors(const char *path, const struct muster_tensor *tensors, s
     if (!folder) {
         return status_fail(MUSTER_ENOMEM, "no memory to load %s", path);
     }
+    cuda_library_adopt();
     code = snapshot_reader_begin_file(&reader, folder, slash ? slash + 1 : path);
-    code = code ? code : load_checked(&reader, &state);
+    code = code ? code : load_checked(&reader, &state, NULL);
     snapshot_reader_end(&reader);
     free(folder);
     return code;

@@ -104,7 +104,7 @@ static int call_find(struct world *w) {
 }
 
 static int call_load(struct world *w) {
-    return snapshot_load(&w->io, "d", 1, 0, false, &w->state);
+    return snapshot_load(&w->io, "d", &(struct snapshot_wanted){1, 0, false, NULL}, &w->state);
 }
 
 static void survives(call_fn *call, bool forever) {
@@ -130,7 +130,7 @@ static void survives(call_fn *call, bool forever) {
             fail_msg("allocation %u: code %d, %s", n, code, muster_detail());
         }
         if (call == call_save && code == 0) { /* the lack was met in removing old ones */
-            assert_int_equal(snapshot_load(&w.io, "d", 2, 0, false, &w.state), 0);
+            assert_int_equal(snapshot_load(&w.io, "d", &(struct snapshot_wanted){2, 0, false, NULL}, &w.state), 0);
         }
         w.epoch = 0;
         assert_int_equal(call_load(&w), 0);

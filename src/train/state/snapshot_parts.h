@@ -46,9 +46,11 @@ static inline int snapshot_source_goes_on(const struct snapshot_source *source) 
     return source && source->go_on ? source->go_on(source->context) : 0;
 }
 
-/* muster_snapshot_save() of this version's structs. source: NULL if no tensor needs one. */
+/* muster_snapshot_save() of this version's structs. stream: the caller's, where the options name none; NULL: the
+ * default one. source: NULL if no tensor needs one. */
 int snapshot_save_parts(const char *folder, int64_t step, const struct muster_snapshot_state *state,
-                        const struct muster_snapshot_options *options, const struct snapshot_source *source);
+                        const struct muster_snapshot_options *options, void *stream,
+                        const struct snapshot_source *source);
 
 /* ---- reading ---- */
 
@@ -64,8 +66,9 @@ void snapshot_reader_close(struct snapshot_reader *reader);
 
 /* Is all of the state in it, with the same types and shapes? MUSTER_EINVAL names what is not. */
 int snapshot_reader_match(const struct snapshot_reader *reader, const struct muster_snapshot_state *state);
-/* Reads the state, which matches, and checks each tensor against its checksum. MUSTER_ECORRUPT. */
-int snapshot_reader_load(const struct snapshot_reader *reader, const struct muster_snapshot_state *state);
+/* Reads the state, which matches, and checks each tensor against its checksum. stream: the caller's, whose work so far
+ * comes before what is written to tensors on a GPU; NULL: the default one. MUSTER_ECORRUPT. */
+int snapshot_reader_load(const struct snapshot_reader *reader, const struct muster_snapshot_state *state, void *stream);
 /* Reads bytes [offset, offset + count) of a tensor that is in it. MUSTER_ECORRUPT: they cannot be read. */
 int snapshot_reader_range(const struct snapshot_reader *reader, const char *tensor, uint64_t offset, void *out,
                           size_t count);
@@ -76,7 +79,8 @@ int snapshot_reader_range(const struct snapshot_reader *reader, const char *tens
  */
 int snapshot_agree(struct muster_group *group, int code);
 
-/* Do all describe the same names, types, shapes and kinds? MUSTER_EMISMATCH on every rank if not. */
+/* Do all describe the same names, types, shapes and kinds, and the same tensors on a GPU? MUSTER_EMISMATCH on every
+ * rank if not. */
 int snapshot_agree_on_description(struct muster_group *group, const struct muster_snapshot_state *state);
 
 /* Which snapshot was chosen, and who has it. */
@@ -100,6 +104,9 @@ static inline bool snapshot_is_lack(int code) {
 /* Does any rank lack the snapshot? lack: this rank's code, or 0. */
 int snapshot_any_lack(struct muster_group *group, int lack, bool *out);
 
+/* Could the group do what follows? Tensors on a GPU travel from there to there. Not collective; all are to agree on the
+ * answer. MUSTER_EUNSUPPORTED. */
+int snapshot_check_broadcast(const struct muster_group *group, const struct muster_snapshot_state *state);
 /* Copies the state of rank `owner`, which all describe alike, to all others. */
 int snapshot_broadcast_state(struct muster_group *group, const struct muster_snapshot_state *state, uint32_t owner);
 

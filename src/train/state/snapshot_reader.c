@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "comm/device/device_stage.h"
 #include "train/state/checksum.h"
 #include "train/state/snapshot_impl.h"
 
@@ -107,28 +108,46 @@ int snapshot_reader_match(const struct snapshot_reader *reader, const struct mus
                                  : 0;
 }
 
-static int read_tensor(const struct snapshot_reader *reader, const struct safetensors_entry *entry, uint8_t *out,
-                       struct checksum *checksum) {
-    for (uint64_t done = 0; done < entry->bytes;) {
-        uint64_t left = entry->bytes - done;
-        size_t piece = left < SNAPSHOT_PIECE_BYTES ? (size_t)left : SNAPSHOT_PIECE_BYTES;
-        int code = snapshot_read(&reader->folder, reader->file_name, reader->file, out + done, piece,
-                                 reader->data_at + entry->offset + done);
-        if (code) {
-            return code;
-        }
-        checksum_add(checksum, out + done, piece);
-        done += piece;
-    }
-    return 0;
+/* Where tensors are read to that are on a GPU. */
+struct landing {
+    struct device_stage stage;
+    uint8_t *piece; /* NULL: none has been met so far */
+};
+
+static int make_piece(struct landing *landing) {
+    landing->piece = landing->piece ? landing->piece : malloc(SNAPSHOT_PIECE_BYTES);
+    return landing->piece ? 0 : status_fail(MUSTER_ENOMEM, "no memory to read a snapshot");
 }
 
-static int load_tensor(const struct snapshot_reader *reader, const struct muster_tensor *tensor) {
+/* landing: NULL for memory of the host. */
+static int read_tensor(const struct snapshot_reader *reader, const struct safetensors_entry *entry, uint8_t *out,
+                       struct landing *landing, struct checksum *checksum) {
+    int code = 0;
+    for (uint64_t done = 0, piece = 0; done < entry->bytes && code == 0; done += piece) {
+        piece = entry->bytes - done < SNAPSHOT_PIECE_BYTES ? entry->bytes - done : SNAPSHOT_PIECE_BYTES;
+        uint8_t *at = landing ? landing->piece : out + done;
+        code = snapshot_read(&reader->folder, reader->file_name, reader->file, at, (size_t)piece,
+                             reader->data_at + entry->offset + done);
+        if (code == 0) {
+            checksum_add(checksum, at, (size_t)piece);
+        }
+        if (code == 0 && landing) {
+            code = device_stage_put(&landing->stage, out + done, at, (size_t)piece);
+            code = code ? status_prefix(code, "tensor %s", entry->name) : 0;
+        }
+    }
+    return code;
+}
+
+static int load_tensor(const struct snapshot_reader *reader, const struct muster_tensor *tensor,
+                       struct landing *landing) {
     const struct safetensors_entry *entry = safetensors_find(&reader->table, tensor->name);
     struct checksum checksum;
     uint64_t wanted = 0;
+    bool is_on_device = device_place_of(tensor->data) == DEVICE_PLACE_DEVICE;
     checksum_init(&checksum);
-    int code = read_tensor(reader, entry, tensor->data, &checksum);
+    int code = is_on_device ? make_piece(landing) : 0;
+    code = code ? code : read_tensor(reader, entry, tensor->data, is_on_device ? landing : NULL, &checksum);
     if (code || !reader->has_checksums) {
         return code;
     }
@@ -139,11 +158,17 @@ static int load_tensor(const struct snapshot_reader *reader, const struct muster
                                   tensor->name, reader->folder.path, reader->file_name);
 }
 
-int snapshot_reader_load(const struct snapshot_reader *reader, const struct muster_snapshot_state *state) {
+int snapshot_reader_load(const struct snapshot_reader *reader, const struct muster_snapshot_state *state,
+                         void *stream) {
+    struct landing landing = {.piece = NULL};
     int code = 0;
+    device_stage_init(&landing.stage, stream, DEVICE_STAGE_CHUNKS * SNAPSHOT_PIECE_BYTES);
     for (size_t i = 0; i < state->tensor_count && code == 0; i++) {
-        code = load_tensor(reader, &state->tensors[i]);
+        code = load_tensor(reader, &state->tensors[i], &landing);
     }
+    code = code ? code : device_stage_settle(&landing.stage);
+    device_stage_done(&landing.stage);
+    free(landing.piece);
     return code || !reader->has_checksums
                ? code
                : snapshot_manifest_values(&reader->manifest, state->values, state->value_count, true);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "comm/device/cuda_adopt.h"
+#include "comm/device/device_stage.h"
 #include "train/state/checksum.h"
 #include "train/state/safetensors.h"
 #include "train/state/snapshot_impl.h"
@@ -20,6 +22,7 @@ struct save {
     int64_t step;
     const struct muster_snapshot_state *state;
     const struct snapshot_source *source;
+    struct device_stage stage; /* that tensors are read through */
     struct safetensors table;
     uint64_t *tensor_checksums; /* in the state's order */
     struct snapshot_data data;
@@ -103,12 +106,30 @@ static int write_from_source(struct save *save, struct aside *aside, const struc
     return code;
 }
 
+static int write_from_memory(struct save *save, struct aside *aside, const struct safetensors_entry *entry,
+                             struct checksum *checksum) {
+    const struct muster_tensor *tensor = &save->state->tensors[entry->index];
+    int code = device_stage_read(&save->stage, tensor->data, entry->bytes);
+    for (size_t done = 0, count = 0; done < entry->bytes; done += count) {
+        const void *bytes = NULL;
+        code = code ? code : device_stage_next(&save->stage, entry->bytes - done, &bytes, &count);
+        if (code) {
+            return status_prefix(code, "tensor %s", tensor->name);
+        }
+        code = aside_add(aside, bytes, count, checksum);
+        if (code) {
+            return code;
+        }
+    }
+    return 0;
+}
+
 static int write_tensor(struct save *save, struct aside *aside, const struct safetensors_entry *entry) {
     struct checksum checksum;
     const void *data = save->state->tensors[entry->index].data;
     checksum_init(&checksum);
     int code = data == snapshot_from_source ? write_from_source(save, aside, entry, &checksum)
-                                            : aside_add(aside, data, entry->bytes, &checksum);
+                                            : write_from_memory(save, aside, entry, &checksum);
     save->tensor_checksums[entry->index] = checksum_value(&checksum);
     return code;
 }
@@ -215,12 +236,15 @@ int snapshot_save_from(const struct snapshot_io *io, const char *path, int64_t s
     static const struct muster_snapshot_options defaults = MUSTER_SNAPSHOT_OPTIONS_INIT;
     struct save save = {.folder = {.handle = -1}, .step = step, .state = state, .source = source};
     options = options ? options : &defaults;
+    cuda_library_adopt();
     int code = check(&save, options);
+    device_stage_init(&save.stage, options->stream, save.table.data_bytes);
     code = code ? code : open_and_lock(&save, io, path);
     bool locked = code == 0;
     code = code ? code : snapshot_folder_clean(&save.folder);
     code = code ? code : snapshot_source_goes_on(source);
     code = code ? code : save_data(&save);
+    device_stage_done(&save.stage);
     code = code ? code : snapshot_source_goes_on(source);
     code = code ? code : save_manifest(&save);
     if (code == 0) {
@@ -248,10 +272,15 @@ int snapshot_save(const struct snapshot_io *io, const char *path, int64_t step,
 }
 
 int snapshot_save_parts(const char *folder, int64_t step, const struct muster_snapshot_state *state,
-                        const struct muster_snapshot_options *options, const struct snapshot_source *source) {
+                        const struct muster_snapshot_options *options, void *stream,
+                        const struct snapshot_source *source) {
     struct muster_snapshot_options own;
     int code = folder ? snapshot_options_read(options, &own) : status_fail_null("saving a snapshot", "folder");
-    return code ? code : snapshot_save_from(&snapshot_io_system, folder, step, state, &own, source);
+    if (code) {
+        return code;
+    }
+    own.stream = own.stream ? own.stream : stream;
+    return snapshot_save_from(&snapshot_io_system, folder, step, state, &own, source);
 }
 
 int muster_snapshot_save(const char *folder, int64_t step, const struct muster_snapshot_state *state,

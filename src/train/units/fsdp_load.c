@@ -9,6 +9,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/group/mark.h"
 #include "train/units/fsdp_snapshot.h"
 
 /* A load under way. */
@@ -56,9 +57,10 @@ static int read_ranges(const struct load *load) {
 }
 
 static int read_here(const struct load *load) {
-    int status = snapshot_reader_load(load->reader, &load->table->common);
+    void *stream = group_stream(load->group);
+    int status = snapshot_reader_load(load->reader, &load->table->common, stream);
     if (status == MUSTER_OK && load->is_reader) {
-        status = fsdp_table_is_whole(load->table) ? snapshot_reader_load(load->reader, &load->table->sharded)
+        status = fsdp_table_is_whole(load->table) ? snapshot_reader_load(load->reader, &load->table->sharded, stream)
                                                   : read_ranges(load);
     }
     return snapshot_agree(load->group, status);
@@ -123,8 +125,9 @@ static int get_from_owner(const struct load *load) {
     bool has_it = muster_group_rank(load->group) == load->choice.owner;
     float *piece = malloc(load->table->piece_count * sizeof *piece);
     int status = piece ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for a piece of a snapshot");
+    status = status ? status : snapshot_check_broadcast(load->group, &load->table->common);
     if (status == MUSTER_OK && has_it) {
-        status = snapshot_reader_load(load->reader, &load->table->common);
+        status = snapshot_reader_load(load->reader, &load->table->common, group_stream(load->group));
     }
     status = snapshot_agree(load->group, status);
     status = status || !piece ? status : pass_pieces(load, piece);

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/group/mark.h"
 #include "train/units/fsdp_snapshot.h"
 
 /* Pieces on their way to those who save. */
@@ -167,7 +168,8 @@ struct request {
 
 static int write_here(struct gather *g, const struct request *request) {
     const struct snapshot_source source = {.context = g, .next = next_bytes};
-    return snapshot_save_parts(request->folder, request->step, &g->table->all, request->options, &source);
+    return snapshot_save_parts(request->folder, request->step, &g->table->all, request->options,
+                               group_stream(g->table->fsdp->mesh.group), &source);
 }
 
 /* Ranks that do not save give what they have. */
