@@ -310,11 +310,11 @@ struct muster_fsdp_keep_options {
 /* Keeps the state of this fsdp and optimizer, the only one of the fsdp, from now on. *out_step: the committed step of
  * an earlier life, whose state is there now, in the parameters, the optimizer and `extra`; or -1: nothing was found,
  * and the state is as it was. extra: the program's own tensors and values, as for a snapshot; NULL: none. It is read or
- * written during calls alone. Reserves memory for two copies (muster_fsdp_memory(), kept_bytes is the second); while it
- * runs there is a third, and where parts move there are the two that they come from. Collective; blocks. Where a host
- * has no room for it (MUSTER_ENOMEM), or its agent does not answer (MUSTER_ECONNECT, MUSTER_ETIMEOUT), all ranks get
- * that code, and training may go on without. MUSTER_EINVAL: it is kept already. Other failures abort the group.
- * MUSTER_ECORRUPT: `extra` was damaged in memory. */
+ * written during calls alone; tensors on a GPU are the same ones on all ranks. Reserves memory for two copies
+ * (muster_fsdp_memory(), kept_bytes is the second); while it runs there is a third, and where parts move there are the
+ * two that they come from. Collective; blocks. Where a host has no room for it (MUSTER_ENOMEM), or its agent does not
+ * answer (MUSTER_ECONNECT, MUSTER_ETIMEOUT), all ranks get that code, and training may go on without. MUSTER_EINVAL: it
+ * is kept already. Other failures abort the group. MUSTER_ECORRUPT: `extra` was damaged in memory. */
 int muster_fsdp_keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimizer,
                      const struct muster_snapshot_state *extra, const struct muster_fsdp_keep_options *options,
                      int64_t *out_step);
@@ -327,7 +327,8 @@ const char *muster_fsdp_keep_note(const struct muster_fsdp *fsdp);
  * next begin. Without a muster_fsdp_step() since the last commit the state is copied; a step must have been begun and
  * finished even so. extra: described as for muster_fsdp_keep(); its bytes are copied. Does not wait for other ranks,
  * but where a copy to peer hosts falls due: then by one short all_reduce.
- * Further steps of the optimizer need a new step first. MUSTER_EINVAL. */
+ * Further steps of the optimizer need a new step first. MUSTER_EINVAL. Other failures (a GPU that cannot copy a tensor)
+ * abort the group. */
 int muster_fsdp_commit(struct muster_fsdp *fsdp, int64_t step, const struct muster_snapshot_state *extra);
 
 /* Copies on peer hosts (copies_every of the keep's options). A thread of each rank, of low priority and with a group of

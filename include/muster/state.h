@@ -80,11 +80,12 @@ struct muster_state_options {
 /* Moves the blocks and what the optimizer remembers into kept memory. *out_step: the committed step of an earlier life,
  * whose state is there now, in blocks, optimizer and `extra`; or -1: nothing was found, and the state is what was
  * given. extra: the program's own tensors and values, equal on all ranks; NULL: none. It is read or written during
- * calls alone. The optimizer is borrowed until muster_state_free(), the group during the call. Collective: all ranks
- * have the same state. Blocks. Reserves twice the bytes of blocks and of what is remembered. Where a host has no room
- * for it (MUSTER_ENOMEM), or its agent does not answer (MUSTER_ECONNECT, MUSTER_ETIMEOUT), all ranks get that code, and
- * may go on without. MUSTER_EINVAL (also: a range that is in no block); MUSTER_ELIMIT; MUSTER_EMISMATCH: ranks describe
- * different states; MUSTER_ECORRUPT: `extra` was damaged in memory. Other failures abort the group. */
+ * calls alone; its tensors may be on a GPU (docs/snapshots.md), the same ones on all ranks. The optimizer is borrowed
+ * until muster_state_free(), the group during the call. Collective: all ranks have the same state. Blocks. Reserves
+ * twice the bytes of blocks and of what is remembered. Where a host has no room for it (MUSTER_ENOMEM), or its agent
+ * does not answer (MUSTER_ECONNECT, MUSTER_ETIMEOUT), all ranks get that code, and may go on without. MUSTER_EINVAL
+ * (also: a range that is in no block); MUSTER_EUNSUPPORTED: a block is on a GPU; MUSTER_ELIMIT; MUSTER_EMISMATCH: ranks
+ * describe different states; MUSTER_ECORRUPT: `extra` was damaged in memory. Other failures abort the group. */
 int muster_state_create_sized(struct muster_group *group, struct muster_optimizer *optimizer,
                               const struct muster_state_block *blocks, size_t block_bytes, size_t block_count,
                               const struct muster_snapshot_state *extra, const struct muster_state_options *options,
@@ -111,8 +112,9 @@ int muster_state_step(struct muster_state *state, const float *const *gradients,
                       const struct muster_optimizer_step_options *options);
 
 /* Commits the state of `step`, which is greater than any before. Without a muster_state_step() since the last commit
- * the state is copied. extra: described as in the create; its bytes are copied. Does not wait for other ranks.
- * MUSTER_EINVAL. */
+ * the state is copied. extra: described as in the create; its bytes are copied, those on a GPU when it has done what
+ * the default stream was given before. Does not wait for other ranks. MUSTER_EINVAL; MUSTER_ESYSTEM, MUSTER_ENOMEM: a
+ * GPU could not copy; the step before is still the committed one, and the call may be made again. */
 int muster_state_commit(struct muster_state *state, int64_t step, const struct muster_snapshot_state *extra);
 
 /* Why the create has not used a state that was in memory, as a sentence without a full stop; "" as a rule, and for
@@ -145,12 +147,13 @@ size_t muster_state_bytes(const struct muster_state *state);
 /* Starts to save what was committed last, after muster_state_commit() and before the next muster_state_step().
  * Collective: every rank calls, with the same group each time, whose ranks have the state. saved: tensors that lie in
  * blocks of the state, or that its optimizer remembers, are read by the thread, each rank its share; all others, and
- * values, are copied in the call. While a save is under way on any rank, all skip this one, which is counted.
- * *out_started: not skipped; may be NULL. Does not wait for a disk, but for the other ranks, by two short all_reduces;
- * the first call makes a group and starts a thread. MUSTER_EINVAL (also: an address from before the commit);
- * MUSTER_ENOMEM: no memory on a rank: all get it, and training goes on. A save that fails later is told by
- * muster_state_wait_checkpoint(), in the statistics, and by a log line of rank 0; it does not end the training, and the
- * next one is a new try. Reserves (MUSTER_BACKGROUND_OVERLAP_COPY) a rank's share of the tensors in the state. */
+ * values, are copied in the call (what is on a GPU, behind the group's stream). While a save is under way on any rank,
+ * all skip this one, which is counted. *out_started: not skipped; may be NULL. Does not wait for a disk, but for the
+ * other ranks, by two short all_reduces; the first call makes a group and starts a thread. MUSTER_EINVAL (also: an
+ * address from before the commit); MUSTER_ENOMEM: no memory on a rank: all get it, and training goes on. A save that
+ * fails later is told by muster_state_wait_checkpoint(), in the statistics, and by a log line of rank 0; it does not
+ * end the training, and the next one is a new try. Reserves (MUSTER_BACKGROUND_OVERLAP_COPY) a rank's share of the
+ * tensors in the state. */
 int muster_state_start_checkpoint(struct muster_state *state, struct muster_group *group, const char *folder,
                                   const struct muster_snapshot_state *saved,
                                   const struct muster_background_options *options, bool *out_started);

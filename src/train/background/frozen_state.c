@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "comm/device/device_stage.h"
 #include "train/state/state_description.h"
 
 enum { ALIGNMENT = 64 };
@@ -32,12 +33,24 @@ static bool is_committed(const struct frozen_state *frozen, const struct muster_
 struct arena {
     char *bytes;
     size_t length;
+    struct device_stage stage;
+    int code; /* of the first copy that has failed */
 };
+
+static void arena_init(struct arena *arena, void *bytes, void *stream, size_t length) {
+    *arena = (struct arena){.bytes = bytes};
+    device_stage_init(&arena->stage, stream, length);
+}
+
+static int arena_done(struct arena *arena) {
+    device_stage_done(&arena->stage);
+    return arena->code;
+}
 
 static void *keep_bytes(struct arena *arena, const void *from, size_t count) {
     char *to = arena->bytes ? arena->bytes + arena->length : NULL;
-    if (to && from && count > 0) {
-        memcpy(to, from, count);
+    if (to && from && arena->code == 0) {
+        arena->code = device_stage_copy_out(&arena->stage, to, from, count);
     }
     arena->length += (count + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return to;
@@ -90,7 +103,7 @@ static int copy_lists(struct frozen_state *frozen, const struct muster_checkpoin
                : status_fail(MUSTER_ENOMEM, "no memory for a list of %zu tensors", state->tensor_count);
 }
 
-static int copy_bytes(struct frozen_state *frozen) {
+static int copy_bytes(struct frozen_state *frozen, void *stream) {
     struct arena arena = {.bytes = NULL};
     keep_tensors(frozen, &arena);
     keep_values(frozen, &arena);
@@ -98,10 +111,10 @@ static int copy_bytes(struct frozen_state *frozen) {
     if (!frozen->bytes) {
         return status_fail(MUSTER_ENOMEM, "no memory for %zu bytes of a state", arena.length);
     }
-    arena = (struct arena){.bytes = frozen->bytes};
+    arena_init(&arena, frozen->bytes, stream, arena.length);
     keep_tensors(frozen, &arena);
     keep_values(frozen, &arena);
-    return MUSTER_OK;
+    return arena_done(&arena);
 }
 
 int frozen_state_init(struct frozen_state *out, const struct muster_checkpoint_state *state,
@@ -110,7 +123,7 @@ int frozen_state_init(struct frozen_state *out, const struct muster_checkpoint_s
     *out = (struct frozen_state){
         .memory = place->memory, .memory_bytes = place->bytes, .rank = place->rank, .size = place->size};
     int status = copy_lists(out, state);
-    status = status ? status : copy_bytes(out);
+    status = status ? status : copy_bytes(out, place->stream);
     if (status != MUSTER_OK) {
         frozen_state_done(out);
     }
@@ -157,7 +170,8 @@ size_t frozen_state_committed_bytes(const struct frozen_state *frozen) {
 }
 
 void frozen_state_move(struct frozen_state *frozen, void *room) {
-    struct arena arena = {.bytes = room};
+    struct arena arena;
+    arena_init(&arena, room, NULL, 0); /* committed memory is the host's: no copy can fail */
     for (size_t i = 0; i < frozen->state.chunk_count; i++) {
         struct muster_checkpoint_chunk *chunk = &frozen->chunks[i];
         chunk->data = keep_bytes(&arena, chunk->data, chunk_bytes(frozen, chunk));
@@ -172,4 +186,5 @@ void frozen_state_move(struct frozen_state *frozen, void *room) {
         }
     }
     frozen->memory_bytes = 0;
+    (void)arena_done(&arena);
 }

@@ -3,7 +3,7 @@
  *
  * What lies in committed memory stays where it is, because nobody writes it for now: chunks, and tensors that every
  * rank has whole. Of such a tensor a rank saves its share alone (state_even_first()). All else is copied: names,
- * values, and the program's own tensors, which are small. */
+ * values, and the program's own tensors, which are small. Those on a GPU are copied to ordinary memory of the host. */
 #ifndef TRAIN_BACKGROUND_FROZEN_STATE_H
 #define TRAIN_BACKGROUND_FROZEN_STATE_H
 
@@ -28,10 +28,11 @@ struct frozen_place {
     const void *memory;
     size_t bytes;
     uint32_t rank, size;
+    void *stream; /* the caller's: what is copied from a GPU is so after its work so far; NULL: the default one */
 };
 
 /* Copies a description of this version's structs, which has been checked. Its chunks lie in committed memory; tensors
- * do if they are in `place`. MUSTER_ENOMEM; then `out` is zeroed. */
+ * do if they are in `place`. MUSTER_ENOMEM, MUSTER_ESYSTEM (a GPU's); then `out` is zeroed. */
 int frozen_state_init(struct frozen_state *out, const struct muster_checkpoint_state *state,
                       const struct frozen_place *place);
 /* Zeroes it. Accepts a zeroed one. */

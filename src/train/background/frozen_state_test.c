@@ -46,7 +46,7 @@ static void describe(void) {
 }
 
 static struct frozen_state freeze(uint32_t rank) {
-    const struct frozen_place place = {given.committed, sizeof given.committed, rank, SIZE};
+    const struct frozen_place place = {given.committed, sizeof given.committed, rank, SIZE, NULL};
     struct frozen_state frozen;
     describe();
     assert_int_equal(frozen_state_init(&frozen, &given.state, &place), 0);

@@ -7,6 +7,9 @@
 #include "base/fnv.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/device/cuda_adopt.h"
+#include "comm/device/device.h"
+#include "comm/group/mark.h"
 #include "train/commit/state_impl.h"
 #include "train/optimizers/optimizer_beside.h"
 #include "train/reduction/step_failure.h"
@@ -78,6 +81,19 @@ static const struct muster_state_block *block_of(const struct given *given, size
     return (const struct muster_state_block *)given->blocks.items + index;
 }
 
+/* They move into memory that the host's agent holds, where the optimizer steps. */
+static int check_blocks(const struct given *given) {
+    for (size_t i = 0; i < given->block_count; i++) {
+        if (device_place_of(block_of(given, i)->data) == DEVICE_PLACE_DEVICE) {
+            return status_fail(MUSTER_EUNSUPPORTED,
+                               "block %zu is in memory of the GPU: the blocks of a kept state must be in memory of the "
+                               "host",
+                               i);
+        }
+    }
+    return MUSTER_OK;
+}
+
 static int read_given(struct given *given, const struct muster_state_block *blocks, size_t block_bytes,
                       size_t block_count, const struct muster_state_options *options) {
     given->options = (struct muster_state_options)MUSTER_STATE_OPTIONS_INIT;
@@ -91,9 +107,10 @@ static int read_given(struct given *given, const struct muster_state_block *bloc
     if (status == MUSTER_OK && (block_count == 0 || block_count > MUSTER_STATE_BLOCKS_MAX)) {
         status = status_fail(MUSTER_EINVAL, "%zu blocks; 1 to %zu are possible", block_count, MUSTER_STATE_BLOCKS_MAX);
     }
-    return status ? status
-                  : sized_read_array(&given->blocks, sizeof *blocks, blocks, block_bytes, block_count, sizeof *blocks,
-                                     "muster_state_block");
+    status = status ? status
+                    : sized_read_array(&given->blocks, sizeof *blocks, blocks, block_bytes, block_count, sizeof *blocks,
+                                       "muster_state_block");
+    return status ? status : check_blocks(given);
 }
 
 /* Which block has the range? And how many bytes behind its beginning. */
@@ -221,7 +238,9 @@ static int create(struct muster_state *state, struct muster_group *group, const 
         bool is_found = copies_step(state->copies) >= 0;
         fill_blocks(state, given);
         status = move_optimizer(state, given, &common, !is_found);
-        status = status || !is_found ? status : state_bytes_read(&common.state, copies_extra(state->copies));
+        status = status || !is_found
+                     ? status
+                     : state_bytes_read(&common.state, group_stream(group), copies_extra(state->copies));
         status = snapshot_agree(group, status);
     }
     common_done(&common);
@@ -240,6 +259,7 @@ int muster_state_create_sized(struct muster_group *group, struct muster_optimize
                                                        : out        ? "out_step"
                                                                     : "out");
     }
+    cuda_library_adopt();
     struct muster_state *state = calloc(1, sizeof *state);
     int status = state ? MUSTER_OK : status_fail(MUSTER_ENOMEM, "no memory for a state");
     status = status ? status : read_given(&given, blocks, block_bytes, block_count, options);
@@ -320,14 +340,18 @@ int muster_state_step(struct muster_state *state, const float *const *gradients,
     return status == MUSTER_OK ? status : status_prefix(status, "muster_state_step");
 }
 
-static void commit(struct muster_state *state, int64_t step, const struct common *common) {
+/* A failure to copy from a GPU leaves the step before as the committed one. */
+static int commit(struct muster_state *state, int64_t step, const struct common *common) {
     struct copies *copies = state->copies;
     if (copies_step(copies) >= 0 && !copies_is_begun(copies)) { /* the values stay as they are */
         begin_copy(state);
         memcpy(current_of(state) + copies_delta(copies), current_of(state), state->bytes);
     }
-    state_bytes_write(&common->state, copies_extra(copies));
-    optimizer_move_beside(state->optimizer, copies_commit(copies, step));
+    int status = state_bytes_write(&common->state, NULL, copies_extra(copies));
+    if (status == MUSTER_OK) {
+        optimizer_move_beside(state->optimizer, copies_commit(copies, step));
+    }
+    return status;
 }
 
 int muster_state_commit(struct muster_state *state, int64_t step, const struct muster_snapshot_state *extra) {
@@ -342,7 +366,7 @@ int muster_state_commit(struct muster_state *state, int64_t step, const struct m
     } else if (status == MUSTER_OK && state_hash(&common.state) != state->description) {
         status = status_fail(MUSTER_EINVAL, "`extra` describes another state than for muster_state_create()");
     } else if (status == MUSTER_OK) {
-        commit(state, step, &common);
+        status = commit(state, step, &common);
     }
     common_done(&common);
     return status == MUSTER_OK ? status : status_prefix(status, "muster_state_commit");

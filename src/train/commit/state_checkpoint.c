@@ -6,6 +6,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/group/mark.h"
 #include "train/commit/state_impl.h"
 #include "train/state/state_description.h"
 
@@ -55,7 +56,12 @@ static int freeze(void *context, struct frozen_state *out) {
 static int start(struct muster_state *state, struct muster_group *group, struct background_request *request,
                  const struct muster_snapshot_state *saved, bool *out_started) {
     const void *current = copies_current(state->copies);
-    struct source source = {state, {current, state->bytes, muster_group_rank(group), muster_group_size(group)}, saved};
+    const struct frozen_place place = {.memory = current,
+                                       .bytes = state->bytes,
+                                       .rank = muster_group_rank(group),
+                                       .size = muster_group_size(group),
+                                       .stream = group_stream(group)};
+    struct source source = {state, place, saved};
     request->step = copies_step(state->copies);
     request->copy = current;
     request->freeze = freeze;

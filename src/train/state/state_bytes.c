@@ -8,6 +8,7 @@
 
 #include "base/fnv.h"
 #include "base/status.h"
+#include "comm/device/device_stage.h"
 #include "train/state/checksum.h"
 #include "train/state/safetensors.h"
 
@@ -54,37 +55,53 @@ size_t state_bytes(const struct muster_snapshot_state *state) {
     return bytes;
 }
 
+/* One tensor's or value's. */
+static int copy_one(struct device_stage *stage, void *data, unsigned char *bytes, size_t count, bool writes) {
+    return writes ? device_stage_copy_out(stage, bytes, data, count) : device_stage_put(stage, data, bytes, count);
+}
+
 /* Both directions: the same order, the same gaps. */
-static void copy_all(const struct muster_snapshot_state *state, unsigned char *bytes, bool writes) {
-    for (size_t i = 0; i < state->tensor_count + state->value_count; i++) {
+static int copy_all(const struct muster_snapshot_state *state, struct device_stage *stage, unsigned char *bytes,
+                    bool writes) {
+    int code = 0;
+    for (size_t i = 0; i < state->tensor_count + state->value_count && code == 0; i++) {
         bool is_tensor = i < state->tensor_count;
         const struct muster_value *value = is_tensor ? NULL : &state->values[i - state->tensor_count];
         size_t count = is_tensor ? tensor_bytes(&state->tensors[i]) : value_bytes(value);
-        void *data = is_tensor ? state->tensors[i].data : value->data;
-        if (count > 0) {
-            memcpy(writes ? (void *)bytes : data, writes ? data : (void *)bytes, count);
+        code = copy_one(stage, is_tensor ? state->tensors[i].data : value->data, bytes, count, writes);
+        if (code && is_tensor) {
+            (void)status_prefix(code, "tensor %s", state->tensors[i].name);
         }
         if (writes) {
             memset(bytes + count, 0, round_up(count) - count);
         }
         bytes += round_up(count);
     }
+    return code ? code : device_stage_settle(stage);
 }
 
-void state_bytes_write(const struct muster_snapshot_state *state, void *out) {
+static int copy(const struct muster_snapshot_state *state, void *stream, unsigned char *bytes, bool writes) {
+    struct device_stage stage;
+    device_stage_init(&stage, stream, state_bytes(state));
+    int code = copy_all(state, &stage, bytes, writes);
+    device_stage_done(&stage);
+    return code;
+}
+
+int state_bytes_write(const struct muster_snapshot_state *state, void *stream, void *out) {
     unsigned char *bytes = out;
-    copy_all(state, bytes + UNIT_BYTES, true);
-    uint64_t checksum = checksum_of(bytes + UNIT_BYTES, state_bytes(state) - UNIT_BYTES);
+    int code = copy(state, stream, bytes + UNIT_BYTES, true);
+    uint64_t checksum = code ? 0 : checksum_of(bytes + UNIT_BYTES, state_bytes(state) - UNIT_BYTES);
     memcpy(bytes, &checksum, sizeof checksum);
+    return code;
 }
 
-int state_bytes_read(const struct muster_snapshot_state *state, const void *bytes) {
+int state_bytes_read(const struct muster_snapshot_state *state, void *stream, const void *bytes) {
     uint64_t expected;
     const unsigned char *all = bytes;
     memcpy(&expected, all, sizeof expected);
     if (checksum_of(all + UNIT_BYTES, state_bytes(state) - UNIT_BYTES) != expected) {
         return status_fail(MUSTER_ECORRUPT, "what belongs to the state has another checksum than when it was written");
     }
-    copy_all(state, (unsigned char *)(uintptr_t)all + UNIT_BYTES, false);
-    return MUSTER_OK;
+    return copy(state, stream, (unsigned char *)(uintptr_t)all + UNIT_BYTES, false);
 }

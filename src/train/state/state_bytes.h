@@ -20,10 +20,11 @@ uint64_t state_hash(const struct muster_snapshot_state *state);
 /* How many bytes it takes. */
 size_t state_bytes(const struct muster_snapshot_state *state);
 
-/* Into `out`, aligned to 8. */
-void state_bytes_write(const struct muster_snapshot_state *state, void *out);
+/* Into `out`, aligned to 8. stream: the caller's, whose work so far comes before tensors on a GPU are read, or written;
+ * NULL: the default one. Errors are the GPU's; without tensors there, there is none. */
+int state_bytes_write(const struct muster_snapshot_state *state, void *stream, void *out);
 
 /* Into the state's tensors and values. MUSTER_ECORRUPT: the checksum is another; nothing was written. */
-int state_bytes_read(const struct muster_snapshot_state *state, const void *bytes);
+int state_bytes_read(const struct muster_snapshot_state *state, void *stream, const void *bytes);
 
 #endif

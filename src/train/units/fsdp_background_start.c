@@ -1,6 +1,7 @@
 /* A checkpoint of a kept state is started. What is saved is what was described in the keep, as it is now: this rank's
  * chunks in committed memory, and a copy of what every rank has whole. */
 #include "base/status.h"
+#include "comm/group/mark.h"
 #include "train/state/state_bytes.h"
 #include "train/units/fsdp_background.h"
 #include "train/units/fsdp_parts.h"
@@ -17,7 +18,8 @@ static int freeze(void *context, struct frozen_state *out) {
     struct fsdp_table table;
     struct fsdp_parts parts = {.tensors = NULL};
     const struct frozen_place nowhere = {.rank = muster_group_rank(fsdp->mesh.group),
-                                         .size = muster_group_size(fsdp->mesh.group)};
+                                         .size = muster_group_size(fsdp->mesh.group),
+                                         .stream = group_stream(fsdp->mesh.group)};
     int status = fsdp_table_init(&table, fsdp, fsdp->kept->optimizer, source->extra);
     if (status == MUSTER_OK && state_hash(&table.all) != fsdp->kept->description) {
         status = status_fail(MUSTER_EINVAL, "`extra` describes another state than for muster_fsdp_keep()");

@@ -6,6 +6,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/group/mark.h"
 #include "train/moves/move.h"
 #include "train/optimizers/optimizer_beside.h"
 #include "train/state/state_bytes.h"
@@ -122,7 +123,7 @@ static int open_copies(struct muster_fsdp *fsdp, const struct fsdp_table *table,
 
 /* What was not sharded, and the bfloat16 copy. */
 static int resume(struct muster_fsdp *fsdp, const struct fsdp_table *table) {
-    int status = state_bytes_read(&table->common, copies_extra(fsdp->kept->copies));
+    int status = state_bytes_read(&table->common, group_stream(fsdp->mesh.group), copies_extra(fsdp->kept->copies));
     status = snapshot_agree(fsdp->mesh.group, status);
     fsdp_values_round(fsdp);
     fsdp->values_changed = true;
@@ -151,17 +152,22 @@ static void flip(struct muster_fsdp *fsdp, const struct fsdp_table *table, ptrdi
     optimizer_move_beside(fsdp->kept->optimizer, distance);
 }
 
-static void commit(struct muster_fsdp *fsdp, const struct fsdp_table *table, int64_t step) {
+/* A failure to copy from a GPU leaves the step before as the committed one. */
+static int commit(struct muster_fsdp *fsdp, const struct fsdp_table *table, int64_t step) {
     struct copies *copies = fsdp->kept->copies;
     if (copies_step(copies) >= 0 && !copies_is_begun(copies)) {
         write_unchanged(fsdp, table);
     }
-    if (is_first_of_row(fsdp)) {
-        state_bytes_write(&table->common, copies_extra(copies));
+    int status = is_first_of_row(fsdp)
+                     ? state_bytes_write(&table->common, group_stream(fsdp->mesh.group), copies_extra(copies))
+                     : MUSTER_OK;
+    if (status != MUSTER_OK) {
+        return status;
     }
     flip(fsdp, table, copies_commit(copies, step));
     fsdp->kept->steps_at_commit = fsdp->numbers.step_count;
     fsdp->phase = FSDP_IDLE; /* the optimizer must not step again before all ranks have come here */
+    return MUSTER_OK;
 }
 
 /* ---- from another world ---- */
@@ -222,7 +228,7 @@ static int settle(struct muster_fsdp *fsdp, const struct fsdp_table *table, int6
     struct copies *copies = fsdp->kept->copies;
     int status = MUSTER_OK;
     if (moved_step >= 0) {
-        commit(fsdp, table, moved_step);
+        status = commit(fsdp, table, moved_step);
         fsdp_values_round(fsdp);
         fsdp->values_changed = true;
     } else if (copies_step(copies) >= 0) {
@@ -338,8 +344,8 @@ int muster_fsdp_commit(struct muster_fsdp *fsdp, int64_t step, const struct must
         status = fsdp_table_init(&table, fsdp, fsdp->kept->optimizer, extra);
         status = status ? status : check_commit(fsdp, &table, step);
         if (status == MUSTER_OK) {
-            commit(fsdp, &table, step);
-            status = fsdp_copies_commit(&table, step);
+            status = commit(fsdp, &table, step);
+            status = status ? status : fsdp_copies_commit(&table, step);
             status = status ? fsdp_fail(fsdp, status) : MUSTER_OK;
         }
         fsdp_table_done(&table);

@@ -7,6 +7,7 @@
 
 #include "base/fnv.h"
 #include "base/status.h"
+#include "comm/group/mark.h"
 #include "train/state/state_bytes.h"
 #include "train/units/fsdp_snapshot.h"
 
@@ -79,7 +80,8 @@ int fsdp_move_in(const struct fsdp_table *table, const struct fsdp_move *move) {
     int status = share_common(table, move, common, bytes);
     status = status ? status : move_sharded(table, move);
     if (status == MUSTER_OK) {
-        status = snapshot_agree(table->fsdp->mesh.group, state_bytes_read(&table->common, common));
+        status = snapshot_agree(table->fsdp->mesh.group,
+                                state_bytes_read(&table->common, group_stream(table->fsdp->mesh.group), common));
     }
     free(common);
     return status;
