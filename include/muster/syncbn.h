@@ -12,7 +12,10 @@
  * all_reduce each: all ranks make them in the same order. Use a group of its own (muster_group_subset()) beside a ddp
  * whose backward pass does not run in the same order on every rank.
  *
- * Errors: MUSTER_EINVAL, MUSTER_ENOMEM, and those of the collectives (muster/collective.h). */
+ * The layer computes on the host, where all arrays are.
+ *
+ * Errors: MUSTER_EINVAL, MUSTER_ENOMEM, MUSTER_EUNSUPPORTED (an array is on a GPU; docs/ddp.md says what to do), and
+ * those of the collectives (muster/collective.h). */
 #ifndef MUSTER_SYNCBN_H
 #define MUSTER_SYNCBN_H
 

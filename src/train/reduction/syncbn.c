@@ -10,6 +10,8 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/device/cuda_adopt.h"
+#include "comm/device/device.h"
 #include "train/reduction/syncbn_math.h"
 
 /* The mean of a channel is kept as the float32 next to it (`centre`, subtracted from each x: exact where x is near the
@@ -24,6 +26,40 @@ struct muster_syncbn {
     struct syncbn_shape shape; /* of this rank's last training forward */
     double value_count;        /* of it, per channel, over all ranks; 0: there was none */
 };
+
+/* ---- memory of a GPU ---- */
+
+/* An array of a call, for a sentence. */
+struct named {
+    const char *name;
+    const void *data; /* NULL: there is none */
+};
+
+/* The sums are made by this process, over all values. */
+static int check_places(const struct named *arrays, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (device_place_of(arrays[i].data) == DEVICE_PLACE_DEVICE) {
+            return status_fail(MUSTER_EUNSUPPORTED,
+                               "batch norm: %s is in memory of the GPU, and this layer computes on the host: copy it, "
+                               "or make the sums by kernels of your own, and add them up by muster_all_reduce() in a "
+                               "group with the engine 'nccl'",
+                               arrays[i].name);
+        }
+    }
+    return 0;
+}
+
+static int check_options(const struct muster_syncbn_options *options) {
+    const struct named arrays[] = {{"weight", options->weight},
+                                   {"bias", options->bias},
+                                   {"running_mean", options->running_mean},
+                                   {"running_variance", options->running_variance},
+                                   {"batches_tracked", options->batches_tracked}};
+    cuda_library_adopt();
+    return check_places(arrays, sizeof arrays / sizeof *arrays);
+}
+
+/* ---- the layer ---- */
 
 int muster_syncbn_create(struct muster_group *group, const struct muster_syncbn_options *options,
                          struct muster_syncbn **out) {
@@ -47,6 +83,10 @@ int muster_syncbn_create(struct muster_group *group, const struct muster_syncbn_
     }
     if (own.running_mean && own.momentum < 0 && !own.batches_tracked) {
         return status_fail(MUSTER_EINVAL, "syncbn: an average over all batches (momentum < 0) needs batches_tracked");
+    }
+    code = check_options(&own);
+    if (code) {
+        return code;
     }
     size_t channels = own.channels;
     struct muster_syncbn *layer = calloc(1, sizeof *layer + channels * (2 * sizeof(double) + sizeof(float)));
@@ -112,8 +152,10 @@ static float bias_of(const struct muster_syncbn *layer, size_t channel) {
 /* Buffers may be NULL where they are empty. */
 static int check_call(const struct muster_syncbn *layer, bool has_data, const float *from, const float *to,
                       const char *what) {
+    const struct named arrays[] = {{"x", from}, {"the result", to}};
     const char *missing = !layer ? "layer" : has_data && !from ? "x" : has_data && !to ? "the result" : NULL;
-    return missing ? status_fail(MUSTER_EINVAL, "batch norm, %s: %s is NULL", what, missing) : 0;
+    return missing ? status_fail(MUSTER_EINVAL, "batch norm, %s: %s is NULL", what, missing)
+                   : check_places(arrays, has_data ? sizeof arrays / sizeof *arrays : 0);
 }
 
 int muster_syncbn_forward(struct muster_syncbn *layer, const float *x, size_t n, size_t plane, float *y) {
@@ -164,6 +206,12 @@ int muster_syncbn_backward(struct muster_syncbn *layer, const float *x, const fl
     }
     if (has_data && !dy) {
         return status_fail_null("batch norm, backward", "dy");
+    }
+    const struct named gradients[] = {
+        {"weight_gradient", weight_gradient}, {"bias_gradient", bias_gradient}, {"dy", has_data ? dy : NULL}};
+    code = check_places(gradients, sizeof gradients / sizeof *gradients);
+    if (code) {
+        return code;
     }
     if (layer->value_count == 0) {
         return status_fail(MUSTER_EINVAL, "batch norm: backward without a training forward before it");
