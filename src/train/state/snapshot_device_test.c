@@ -254,6 +254,8 @@ static int fault_body(struct rank *rank, void *argument) {
         expect_sentence(rank, fault->loading);
     }
     check_left(rank, DEVICE_STATE_TENSORS);
+    device_state_done(rank, &device);
+    device_state_done(rank, &host);
     remove_folder(rank, folder, fault->saving ? 2 : 4);
     return 0;
 }
