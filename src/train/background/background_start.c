@@ -9,6 +9,7 @@
 #include "train/background/background_impl.h"
 #include "train/checkpoint/checkpoint_watched.h"
 #include "train/state/snapshot_parts.h"
+#include "train/state/tensor_places.h"
 
 enum { ROOM_ALIGNMENT = 64 };
 
@@ -31,6 +32,7 @@ static int write_save(struct background *b) {
 static int create(struct muster_group *group, const struct snapshot_io *disk, struct background **out) {
     struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
     options.name = "checkpoints";
+    options.engine = tensors_host_engine(group); /* what is saved has been frozen on the host */
     struct background *b = background_allocate();
     int status = snapshot_agree(group, b ? MUSTER_OK : MUSTER_ENOMEM);
     if (status == MUSTER_OK && b) {

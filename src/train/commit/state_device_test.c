@@ -18,6 +18,7 @@
 #include "comm/device/cuda_double_test_support.h"
 #include "comm/device/device.h"
 #include "comm/nccl/device_ranks_test_support.h"
+#include "comm/nccl/nccl_double_test_support.h"
 #include "train/commit/state_test_support.h"
 
 enum { RANKS = 3, STEPS = 6 };
@@ -193,6 +194,7 @@ static int save_behind(struct rank *rank, void *argument) {
     struct muster_snapshot_state saved = describe(rank, &model, tensors);
     rank_check_code(rank, muster_state_start_checkpoint(state, d.group, folder, &saved, NULL, &is_started), 0);
     rank_check(rank, is_started);
+    rank_check(rank, nccl_double_live() == 1); /* the thread's group has none */
     memset(cuda_double_contents(device_address(s.memory), sizeof s.last), 0xee, sizeof s.last);
     rank_check_code(rank, muster_state_wait_checkpoint(state), 0);
     model_init(rank, &loaded);

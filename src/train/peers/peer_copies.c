@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "train/peers/peer_copies_impl.h"
 #include "train/state/snapshot_parts.h"
+#include "train/state/tensor_places.h"
 
 enum { LIFE_BITS = 32 };
 
@@ -223,6 +224,7 @@ int peer_copies_settle(struct peer_copies *copies) {
     }
     copies->next_slot = stays == 0 ? 1 : 0;
     options.name = "copies";
+    options.engine = tensors_host_engine(group); /* copies are of kept memory, which is the host's */
     copies->copy = peer_copy;
     int status = muster_group_split(group, 0, (int32_t)rank, &options, &copies->group);
     return status ? status : snapshot_agree(group, peer_thread_start(copies));

@@ -23,9 +23,16 @@ uint64_t tensors_places(const struct muster_tensor *tensors, size_t count) {
     return hash;
 }
 
+static bool takes_device(const struct muster_group *group) {
+    return strcmp(muster_group_engine(group), "nccl") == 0;
+}
+
+const char *tensors_host_engine(const struct muster_group *group) {
+    return takes_device(group) ? "muster" : NULL;
+}
+
 int tensors_check_group(const struct muster_group *group, const struct muster_tensor *tensors, size_t count) {
-    const char *engine = muster_group_engine(group);
-    if (muster_group_size(group) == 1 || strcmp(engine, "nccl") == 0) {
+    if (muster_group_size(group) == 1 || takes_device(group)) {
         return 0;
     }
     for (size_t i = 0; i < count; i++) {
@@ -34,7 +41,7 @@ int tensors_check_group(const struct muster_group *group, const struct muster_te
                 MUSTER_EUNSUPPORTED,
                 "tensor %s is in memory of the GPU, which the group's engine, '%s', cannot send to other "
                 "ranks: make the group with the engine 'nccl'",
-                tensors[i].name, engine);
+                tensors[i].name, muster_group_engine(group));
         }
     }
     return 0;

@@ -17,4 +17,8 @@ uint64_t tensors_places(const struct muster_tensor *tensors, size_t count);
  */
 int tensors_check_group(const struct muster_group *group, const struct muster_tensor *tensors, size_t count);
 
+/* For the options of a group made from this one, whose ranks send each other memory of the host alone: the engine
+ * inside of "nccl", without a communicator, which would take memory of the GPU; else NULL. */
+const char *tensors_host_engine(const struct muster_group *group);
+
 #endif
