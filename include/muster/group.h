@@ -128,8 +128,9 @@ int muster_group_set_timeout(struct muster_group *group, int64_t timeout_ms);
 /* Of a group with the engine "nccl": calls on memory of the GPU, from now on, begin when the GPU has done what `stream`
  * (a cudaStream_t or CUstream) has been given before them. NULL, and without this call: the default stream. The stream
  * is borrowed until another one is set, or the group is freed. A call that has returned has been carried out: whoever
- * gives the stream more work afterwards finds its results. By the thread that makes the calls. MUSTER_EINVAL,
- * MUSTER_EUNSUPPORTED (another engine). */
+ * gives the stream more work afterwards finds its results. Saving and loading tensors on a GPU by the group's ranks
+ * (muster/snapshot.h, muster/checkpoint.h) begin behind the stream, too. By the thread that makes the calls.
+ * MUSTER_EINVAL, MUSTER_EUNSUPPORTED (another engine). */
 int muster_group_set_stream(struct muster_group *group, void *stream);
 
 /* Frees the group: leaves it in good order. Work handles must have been waited for; other ranks may still be finishing

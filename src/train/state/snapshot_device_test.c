@@ -23,6 +23,8 @@
 #include "comm/nccl/device_ranks_test_support.h"
 #include "train/state/device_state_test_support.h"
 
+#include <muster/checkpoint.h>
+
 enum { PATH_BYTES = 256 };
 
 static char top[PATH_BYTES / 4];
@@ -171,6 +173,86 @@ static int safetensors_body(struct rank *rank, void *argument) {
 static void any_safetensors_file_is_loaded_to_a_device(void **state) {
     (void)state;
     ranks_run(1, safetensors_body, NULL);
+}
+
+/* ---- a driver that the program has started itself ---- */
+
+#define CUDA_PROTOTYPE(member, symbol, parameters) unsigned symbol parameters; /* the double's, which is linked */
+CUDA_FUNCTION_TABLE(CUDA_PROTOTYPE)
+#undef CUDA_PROTOTYPE
+
+enum { OWN_COUNT = 1000 };
+
+/* Memory of the GPU, as any program has it. */
+static float *own_memory(struct rank *rank) {
+    struct CUctx_st *context = NULL;
+    unsigned long long address = 0;
+    rank_check(rank, !cuda_library_if_open());
+    rank_check(rank, cuInit(0) == CUDA_OK && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_OK);
+    rank_check(rank, cuCtxSetCurrent(context) == CUDA_OK);
+    rank_check(rank, cuMemAlloc_v2(&address, OWN_COUNT * sizeof(float)) == CUDA_OK);
+    return (float *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
+}
+
+enum own_call { OWN_SAVE, OWN_LOAD, OWN_LOAD_GROUP, OWN_BROADCAST, OWN_CHECKPOINT, OWN_CHECKPOINT_LOAD, OWN_CALLS };
+
+static int make_call(enum own_call call, struct muster_group *group, const char *folder,
+                     const struct muster_snapshot_state *state) {
+    const struct muster_checkpoint_state checkpoint =
+        MUSTER_CHECKPOINT_STATE(state->tensors, state->tensor_count, NULL, 0, NULL, 0);
+    switch (call) {
+    case OWN_SAVE:
+        return muster_snapshot_save(folder, 2, state, NULL);
+    case OWN_LOAD:
+        return muster_snapshot_load(folder, 1, 0, state);
+    case OWN_LOAD_GROUP:
+        return muster_snapshot_load_group(group, folder, state, NULL);
+    case OWN_BROADCAST:
+        return muster_snapshot_broadcast(group, state, 0);
+    case OWN_CHECKPOINT:
+        return muster_checkpoint_save(group, folder, 2, &checkpoint, NULL);
+    default:
+        return muster_checkpoint_load_newest(group, folder, &checkpoint, NULL, NULL);
+    }
+}
+
+/* The first call of ours that a program makes with memory of a GPU, in a group that knows nothing of GPUs. */
+static int own_driver_body(struct rank *rank, void *argument) {
+    const enum own_call *call = argument;
+    static float host[OWN_COUNT];
+    struct muster_group *group = rank_group(rank, NULL);
+    struct muster_tensor tensor = {
+        .name = "w", .type = MUSTER_FLOAT32, .dim_count = 1, .shape = {OWN_COUNT}, .data = host};
+    const struct muster_snapshot_state state = MUSTER_SNAPSHOT_STATE(&tensor, 1, NULL, 0);
+    char folder[PATH_BYTES];
+    for (size_t i = 0; i < OWN_COUNT; i++) {
+        host[i] = (float)i;
+    }
+    folder_of("own", folder);
+    rank_check_code(rank, muster_snapshot_save(folder, 1, &state, NULL), 0);
+    rank_check_code(rank, make_call(OWN_CHECKPOINT, group, folder, &state), 0);
+    tensor.data = own_memory(rank);
+    float *there = cuda_double_contents(device_address(tensor.data), sizeof host);
+    memset(there, 0, sizeof host);
+    rank_check_code(rank, make_call(*call, group, folder, &state), 0);
+    rank_check(rank, cuda_library_if_open());
+    bool is_load = *call == OWN_LOAD || *call == OWN_LOAD_GROUP || *call == OWN_CHECKPOINT_LOAD;
+    for (size_t i = 0; i < OWN_COUNT; i++) {
+        rank_check(rank, there[i] == (is_load ? (float)i : 0));
+    }
+    rank_check(rank, cuMemFree_v2(device_address(tensor.data)) == CUDA_OK);
+    muster_group_free(group);
+    check_left(rank, 0);
+    rank_check(rank, folder_remove(folder) > 0);
+    return 0;
+}
+
+static void no_group_has_to_open_the_driver_first(void **state) {
+    (void)state;
+    for (int i = 0; i < OWN_CALLS; i++) {
+        enum own_call call = (enum own_call)i;
+        ranks_run(1, own_driver_body, &call);
+    }
 }
 
 /* ---- streams ---- */
@@ -373,6 +455,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_and_a_host_write_the_same_files),
         cmocka_unit_test(any_safetensors_file_is_loaded_to_a_device),
+        cmocka_unit_test(no_group_has_to_open_the_driver_first),
         cmocka_unit_test(what_the_stream_was_given_before_comes_first),
         cmocka_unit_test(an_error_of_the_driver_leaves_the_old_snapshot_whole),
         cmocka_unit_test(ranks_save_and_load_on_the_device),
