@@ -91,12 +91,11 @@ void device_stage_done(struct device_stage *stage) {
     if (device_enter(&stage->device, &previous) == 0) {
         unmake(stage);
         device_leave(&stage->device, previous);
+    } else if (record.cause < 0) { /* the first failure counts */
+        (void)status_restore(record.cause, detail, &record);
     }
     device_close(&stage->device);
     stage->is_open = false;
-    if (detail[0] != '\0') {
-        (void)status_restore(MUSTER_ESYSTEM, detail, &record);
-    }
 }
 
 static int open_for(struct device_stage *stage, const void *buffer) {

@@ -6,6 +6,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/device/cuda_adopt.h"
 #include "comm/group/mark.h"
 #include "train/moves/move.h"
 #include "train/optimizers/optimizer_beside.h"
@@ -291,6 +292,7 @@ int muster_fsdp_keep(struct muster_fsdp *fsdp, struct muster_optimizer *optimize
         sized_read_options(&own, sizeof own, options, "muster_fsdp_keep_options", "MUSTER_FSDP_KEEP_OPTIONS_INIT");
     status = status ? status : check_keep(fsdp, &own);
     if (status == MUSTER_OK) {
+        cuda_library_adopt();
         status = fsdp_table_init(&table, fsdp, optimizer, extra);
         status = snapshot_agree(fsdp->mesh.group, status);
         status = status ? status : snapshot_agree_on_description(fsdp->mesh.group, &table.all);

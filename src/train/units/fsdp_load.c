@@ -9,6 +9,7 @@
 
 #include "base/sized.h"
 #include "base/status.h"
+#include "comm/device/cuda_adopt.h"
 #include "comm/group/mark.h"
 #include "train/units/fsdp_snapshot.h"
 
@@ -165,6 +166,7 @@ int muster_fsdp_load_newest_sized(struct muster_fsdp *fsdp, struct muster_optimi
     }
     load.group = fsdp->mesh.group;
     load.is_reader = fsdp->mesh.column == 0;
+    cuda_library_adopt();
     int status = fsdp_table_init(&table, fsdp, optimizer, extra);
     status = status ? status : fsdp_keep_check_load(fsdp);
     status = snapshot_agree(load.group, status);
