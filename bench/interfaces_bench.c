@@ -1,11 +1,13 @@
 /* Messages between two hosts over one network interface, and over several:
  *
- *     interfaces_bench [--rates 1gbit,1gbit] [--mib N] [--rounds N] [--pause-ms MS]
+ *     interfaces_bench [--rates 1gbit,1gbit] [--mib N] [--rounds N] [--pause-ms MS] [--zero-copy SETTING]
  *
  * Two processes become hosts (network namespaces), joined by a virtual cable for each rate, which tc's token bucket
  * limits. They make a group that may use the first interface alone, and one that may use all, and pass a message of
  * --mib MiB (32) in each, in turns. Before each it does nothing for a while (--pause-ms, 0), as a program does
- * that computes in between. It prints the median rates of both over the rounds (5), and their ratio.
+ * that computes in between. It prints the median rates of both over the rounds (5), and their ratio. A rate of `none`
+ * is no limit. With --zero-copy both groups may use all interfaces, and the second has MUSTER_TCP_ZERO_COPY=SETTING;
+ * the sender's time of the processor is printed, too.
  *
  * Needs root, `ip` and `tc`: else it says so and exits with 77. Namespaces and cables end with the processes. */
 #include <errno.h>
@@ -35,6 +37,7 @@ struct settings {
     uint32_t cable_count, rounds;
     long pause_ms;
     size_t bytes;
+    const char *zero_copy; /* NULL: one interface and all are compared */
 };
 
 static char meeting_path[64]; /* a file that both processes see */
@@ -113,16 +116,43 @@ static double pass(struct muster_group *group, uint32_t rank, void *buffer, size
     return now_s() - begin_s;
 }
 
-static void be_host(const struct settings *settings, uint32_t rank) {
-    static double one_s[ROUNDS_MAX], all_s[ROUNDS_MAX];
+static void set_up_cables(const struct settings *settings, uint32_t rank) {
     for (uint32_t cable = 0; cable < settings->cable_count; cable++) {
+        bool is_limited = strcmp(settings->rates[cable], "none") != 0;
         if (!run("ip addr add 10.98.%u.%u/24 dev cable%u", cable, rank + 1, cable) ||
             !run("ip link set cable%u up", cable) ||
-            !run("tc qdisc add dev cable%u root tbf rate %s burst 256kb latency 20ms", cable, settings->rates[cable])) {
+            (is_limited && !run("tc qdisc add dev cable%u root tbf rate %s burst 256kb latency 20ms", cable,
+                                settings->rates[cable]))) {
             fail("set up a cable");
         }
     }
-    struct meeting first = make_group("one", "=cable0", rank), both = make_group("all", "cable", rank);
+}
+
+static double processor_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void print(const struct settings *settings, double one_s[], double all_s[], const double processor[2]) {
+    double mbit = (double)settings->bytes * 8 / 1e6, one_median_s = quantile(one_s, settings->rounds, 0.5),
+           all_median_s = quantile(all_s, settings->rounds, 0.5);
+    if (settings->zero_copy) {
+        printf("zero-copy: %.0f Mbit/s; usual: %.0f Mbit/s; ratio %.2f; the sender's processor: %.2f times the usual\n",
+               mbit / all_median_s, mbit / one_median_s, one_median_s / all_median_s, processor[1] / processor[0]);
+    } else {
+        printf("%u interfaces: %.0f Mbit/s; the first alone: %.0f Mbit/s; ratio %.2f\n", settings->cable_count,
+               mbit / all_median_s, mbit / one_median_s, one_median_s / all_median_s);
+    }
+}
+
+static void be_host(const struct settings *settings, uint32_t rank) {
+    static double one_s[ROUNDS_MAX], all_s[ROUNDS_MAX];
+    double processor[2] = {0, 0};
+    set_up_cables(settings, rank);
+    struct meeting first = make_group("one", settings->zero_copy ? "cable" : "=cable0", rank);
+    (void)setenv("MUSTER_TCP_ZERO_COPY", settings->zero_copy ? settings->zero_copy : "0", 1);
+    struct meeting both = make_group("all", "cable", rank);
     struct muster_group *one = first.group, *all = both.group;
     void *buffer = calloc(1, settings->bytes);
     if (!buffer) {
@@ -133,15 +163,16 @@ static void be_host(const struct settings *settings, uint32_t rank) {
     for (uint32_t round = 0; round < settings->rounds; round++) {
         const struct timespec pause = {settings->pause_ms / 1000, settings->pause_ms % 1000 * 1000000};
         (void)nanosleep(&pause, NULL);
+        double begin_s = processor_s();
         one_s[round] = pass(one, rank, buffer, settings->bytes);
+        processor[0] += processor_s() - begin_s;
         (void)nanosleep(&pause, NULL);
+        begin_s = processor_s();
         all_s[round] = pass(all, rank, buffer, settings->bytes);
+        processor[1] += processor_s() - begin_s;
     }
     if (rank == 0) {
-        double mbit = (double)settings->bytes * 8 / 1e6, one_median_s = quantile(one_s, settings->rounds, 0.5),
-               all_median_s = quantile(all_s, settings->rounds, 0.5);
-        printf("%u interfaces: %.0f Mbit/s; the first alone: %.0f Mbit/s; ratio %.2f\n", settings->cable_count,
-               mbit / all_median_s, mbit / one_median_s, one_median_s / all_median_s);
+        print(settings, one_s, all_s, processor);
     }
     free(buffer);
     leave(&first);
@@ -182,11 +213,10 @@ static bool lay_cables(const struct settings *settings, const pid_t pids[2]) {
 }
 
 static struct settings parse(int argc, char **argv) {
-    static const struct option options[] = {{"rates", required_argument, NULL, 'r'},
-                                            {"mib", required_argument, NULL, 'm'},
-                                            {"rounds", required_argument, NULL, 'n'},
-                                            {"pause-ms", required_argument, NULL, 'p'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"rates", required_argument, NULL, 'r'},     {"mib", required_argument, NULL, 'm'},
+        {"rounds", required_argument, NULL, 'n'},    {"pause-ms", required_argument, NULL, 'p'},
+        {"zero-copy", required_argument, NULL, 'z'}, {NULL, 0, NULL, 0}};
     static char usual[] = "1gbit,1gbit";
     struct settings settings = {.rounds = 5, .bytes = (size_t)32 << 20};
     char *rates = usual, *rest = NULL;
@@ -203,6 +233,9 @@ static struct settings parse(int argc, char **argv) {
             break;
         case 'p':
             settings.pause_ms = strtol(optarg, NULL, 10);
+            break;
+        case 'z':
+            settings.zero_copy = optarg;
             break;
         default:
             exit(2);

@@ -1,12 +1,13 @@
 /* How much of a bare TCP connection's throughput messages over TCP have:
  *
- *     tcp_bench [--sizes 64K,1M,...] [--rounds N] [--mib N] [--spin]
+ *     tcp_bench [--sizes 64K,1M,...] [--rounds N] [--mib N] [--spin] [--zero-copy SETTING]
  *
  * Two processes on this machine, on a core each, take turns: messages of a size by muster_send() and muster_receive(),
  * forced to TCP (MUSTER_SHM=0), and as many bytes by a loop of send() and recv() over a connection of their own. A turn
  * moves --mib MiB (64), and at least 4 messages, and is over when the receiver's answer has come. Turns alternate, so
  * what disturbs the machine disturbs both. The bare loop sleeps in the kernel, as such loops do; with --spin it asks
- * again and again, which is faster where each side has a core that nobody else wants.
+ * again and again, which is faster where each side has a core that nobody else wants. With --zero-copy the other way is
+ * muster_send() as well, usual, and messages go by MUSTER_TCP_ZERO_COPY=SETTING.
  *
  * It prints medians over the rounds (15); the median of the ratios of neighbouring turns, with quartiles; the ratio of
  * the best turns; and that of the time of both processors, which suffers least from what else runs on the machine. */
@@ -38,14 +39,16 @@ struct settings {
     size_t sizes[SIZES_MAX];
     size_t size_count, turn_bytes;
     uint32_t rounds;
-    int bare_flags; /* of send() and recv() */
+    int bare_flags;        /* of send() and recv() */
+    const char *zero_copy; /* NULL: messages as usual, beside a bare connection */
 };
 
 /* One of the two processes. */
 struct side {
     uint32_t rank;
     struct muster_group *group;
-    int fd; /* the bare connection */
+    struct muster_group *usual; /* in the bare connection's place; NULL: none */
+    int fd;                     /* the bare connection */
     int flags;
     char *buffer;
 };
@@ -64,7 +67,23 @@ static double read_s(clockid_t clock) {
 
 /* ---- the two ways ---- */
 
+static void send_by(const struct side *side, struct muster_group *group, size_t bytes) {
+    if (muster_send(group, side->buffer, bytes, MUSTER_UINT8, 1 - side->rank, 0, NULL) != MUSTER_OK) {
+        fail("muster_send");
+    }
+}
+
+static void receive_by(const struct side *side, struct muster_group *group, size_t bytes) {
+    if (muster_receive(group, side->buffer, bytes, MUSTER_UINT8, 1 - side->rank, 0, NULL, NULL) != MUSTER_OK) {
+        fail("muster_receive");
+    }
+}
+
 static void send_bare(const struct side *side, size_t bytes) {
+    if (side->usual) {
+        send_by(side, side->usual, bytes);
+        return;
+    }
     for (size_t done = 0; done < bytes;) {
         ssize_t n = send(side->fd, side->buffer + done, bytes - done, MSG_NOSIGNAL | side->flags);
         if (n <= 0 && errno != EAGAIN) {
@@ -75,6 +94,10 @@ static void send_bare(const struct side *side, size_t bytes) {
 }
 
 static void receive_bare(const struct side *side, size_t bytes) {
+    if (side->usual) {
+        receive_by(side, side->usual, bytes);
+        return;
+    }
     for (size_t done = 0; done < bytes;) {
         ssize_t n = recv(side->fd, side->buffer + done, bytes - done, side->flags);
         if (n == 0 || (n < 0 && errno != EAGAIN)) {
@@ -85,15 +108,11 @@ static void receive_bare(const struct side *side, size_t bytes) {
 }
 
 static void send_message(const struct side *side, size_t bytes) {
-    if (muster_send(side->group, side->buffer, bytes, MUSTER_UINT8, 1 - side->rank, 0, NULL) != MUSTER_OK) {
-        fail("muster_send");
-    }
+    send_by(side, side->group, bytes);
 }
 
 static void receive_message(const struct side *side, size_t bytes) {
-    if (muster_receive(side->group, side->buffer, bytes, MUSTER_UINT8, 1 - side->rank, 0, NULL, NULL) != MUSTER_OK) {
-        fail("muster_receive");
-    }
+    receive_by(side, side->group, bytes);
 }
 
 /* What a turn took: until the answer came, and of this process's processor. */
@@ -247,6 +266,14 @@ static void be_side(const struct settings *settings, uint32_t rank, int listener
     }
     memset(side.buffer, 1, most);
     (void)setenv("MUSTER_SHM", "0", 1);
+    if (settings->zero_copy) {
+        struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+        options.name = "usual";
+        if (muster_group_create_store(store, rank, 2, &options, &side.usual) != MUSTER_OK) {
+            fail("make the other group");
+        }
+        (void)setenv("MUSTER_TCP_ZERO_COPY", settings->zero_copy, 1);
+    }
     if (muster_group_create_store(store, rank, 2, NULL, &side.group) != MUSTER_OK) {
         fail("make the group");
     }
@@ -255,6 +282,7 @@ static void be_side(const struct settings *settings, uint32_t rank, int listener
         measure_size(settings, &side, settings->sizes[i]);
     }
     muster_group_free(side.group);
+    muster_group_free(side.usual);
     muster_store_close(store);
     free(side.buffer);
     (void)close(side.fd);
@@ -286,11 +314,10 @@ static void take_sizes(struct settings *settings, const char *text) {
 }
 
 static struct settings parse(int argc, char **argv) {
-    static const struct option options[] = {{"sizes", required_argument, NULL, 's'},
-                                            {"rounds", required_argument, NULL, 'r'},
-                                            {"mib", required_argument, NULL, 'm'},
-                                            {"spin", no_argument, NULL, 'n'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"sizes", required_argument, NULL, 's'},     {"rounds", required_argument, NULL, 'r'},
+        {"mib", required_argument, NULL, 'm'},       {"spin", no_argument, NULL, 'n'},
+        {"zero-copy", required_argument, NULL, 'z'}, {NULL, 0, NULL, 0}};
     struct settings settings = {.rounds = 15, .turn_bytes = (size_t)64 << 20};
     take_sizes(&settings, "64K,256K,1M,4M,16M,64M");
     for (int option; (option = getopt_long(argc, argv, "", options, NULL)) != -1;) {
@@ -306,6 +333,9 @@ static struct settings parse(int argc, char **argv) {
             break;
         case 'n':
             settings.bare_flags = MSG_DONTWAIT;
+            break;
+        case 'z':
+            settings.zero_copy = optarg;
             break;
         default:
             exit(2);
@@ -323,7 +353,8 @@ int main(int argc, char **argv) {
     struct sockaddr_in address;
     int listener = listen_somewhere(&address), status = 0;
     (void)alarm(PATIENCE_S);
-    printf("%10s %13s %13s %20s %7s %9s\n", "bytes", "bare", "messages", "ratio", "best", "processor");
+    printf("%10s %13s %13s %20s %7s %9s\n", "bytes", settings.zero_copy ? "usual" : "bare",
+           settings.zero_copy ? "zero-copy" : "messages", "ratio", "best", "processor");
     (void)fflush(stdout);
     pid_t child = fork();
     if (child < 0) {

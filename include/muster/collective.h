@@ -4,7 +4,10 @@
  * - The last parameter: with NULL the call blocks until it is done here. Otherwise it returns at once, and *work is a
  *   handle for muster_work_wait(). A progress thread then runs the calls of one group, in the order in which they were
  *   made. "Done" means done for this rank: its buffers may be reused and its results are there.
- * - Buffers are borrowed until the call is done. They must not overlap those of another call under way.
+ * - Buffers are borrowed until the call is done. They must not overlap those of another call under way. A call that has
+ *   failed has given them back, with whatever they hold (engine "mpi": not always, see docs/engines.md). With
+ *   MUSTER_TCP_ZERO_COPY the kernel may go on reading what a failed call was to send, until the group is freed and the
+ *   peer has read it or ended. You may write there, or free it: no call of the peer ever succeeds with such data.
  * - Counts are elements of `type`, not bytes. A rank with a count of 0 still takes part; its buffers may be NULL.
  * - All ranks of the group make the same calls in the same order. Counts, types, reductions and roots are equal, unless
  *   a call says otherwise. Calls that do not match fail with MUSTER_EMISMATCH on the ranks that notice. The sentence

@@ -400,6 +400,7 @@ static int make_links(struct context *context) {
                    : topology->is_one_network ? P2P_REACH_LOOPBACK
                                               : P2P_REACH_NETWORK;
     int code = interface_wish_from_env(&config.interfaces);
+    code = code ? code : p2p_zero_copy_from_env(&config.zero_copy);
     code = code ? code : p2p_create(&config, &context->p2p);
     free(neighbours);
     return code ? code : publish_contact(context);

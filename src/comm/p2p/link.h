@@ -22,10 +22,29 @@ enum {
 
 struct link;
 
+/* What has become of the memory that write_zero_copy() was given. */
+enum link_hold {
+    LINK_COPIED, /* it is the caller's, as after write() */
+    LINK_HELD,   /* the kernel reads it until released() gives this write's number: they are numbered from 0 */
+    LINK_NO_ROOM /* copied, since the kernel may not hold more at the moment, or not such memory */
+};
+
+/* Writes first ... last (modulo 2^32) have been given back. */
+struct link_release {
+    uint32_t first, last;
+    bool was_copied; /* the kernel has copied it all the same */
+};
+
 struct link_kind {
     const char *name; /* "tcp", "tls", "shared memory" */
     ssize_t (*read)(struct link *link, const struct iovec *parts, int part_count);
     ssize_t (*write)(struct link *link, const struct iovec *parts, int part_count);
+    /* From now on write_zero_copy() may be called. false: the socket cannot. NULL, like the other two: never. */
+    bool (*allow_zero_copy)(struct link *link);
+    /* As write(), but the kernel may go on reading the last part when the call is over. */
+    ssize_t (*write_zero_copy)(struct link *link, const struct iovec *parts, int part_count, enum link_hold *out);
+    /* true: *out says what has been given back since the last call; false: nothing. */
+    bool (*released)(struct link *link, struct link_release *out);
     /* Copies out of the peer's memory: bytes, or LINK_BROKEN with errno (EPERM: not allowed). NULL: cannot. */
     ssize_t (*read_memory)(struct link *link, void *to, uint64_t address, size_t bytes);
     /* Sends what write() has taken and kept: 1 when all is sent, else LINK_AGAIN, LINK_BROKEN. NULL: it keeps nothing.

@@ -28,6 +28,7 @@ static void free_closed(struct p2p *p2p) {
         p2p->closed = stream->next_open;
         buf_done(&stream->control);
         free(stream->payload_copy);
+        free(stream->held);
         free(stream->staging);
         free(stream);
     }

@@ -67,6 +67,12 @@ struct p2p_notice {
  */
 enum p2p_reach { P2P_REACH_NETWORK, P2P_REACH_LOOPBACK, P2P_REACH_NOBODY };
 
+/* Which messages to other hosts go without a copy (MSG_ZEROCOPY); MUSTER_TCP_ZERO_COPY. */
+struct p2p_zero_copy {
+    size_t bytes_min; /* of a message; 0: none goes so */
+    bool always;      /* also where the kernel copies all the same: for tests and measurements */
+};
+
 struct p2p_config {
     uint32_t rank, size;    /* in the root group */
     struct comm_bell *bell; /* this process's; borrowed */
@@ -85,6 +91,7 @@ struct p2p_config {
     uint32_t stream_count;            /* connections per link; 0: chosen by where the peer is */
     uint32_t lost_after_ms;           /* a peer that acknowledges nothing for so long is given up; 0: 30 s */
     struct tls *tls;                  /* borrowed; NULL: TCP without TLS */
+    struct p2p_zero_copy zero_copy;   /* TLS: none */
 
     /* Fetches what p2p_contact() gave on `peer` (from the store; may block up to deadline_ns). Called by the thread
      * that posts, without locks. */
@@ -97,6 +104,10 @@ struct p2p_config {
     const char *(*host_name)(void *context, uint32_t peer); /* for sentences; NULL: they name no host */
     void *context;
 };
+
+/* "0", "1M", "256K,always". Pure. The second: from the environment, nothing where that says nothing. MUSTER_EINVAL. */
+int p2p_zero_copy_parse(const char *text, struct p2p_zero_copy *out);
+int p2p_zero_copy_from_env(struct p2p_zero_copy *out);
 
 /* Bytes of the rings of one host's processes. Pages are touched when first used. */
 size_t p2p_rings_bytes(uint32_t neighbour_count);
@@ -173,8 +184,10 @@ struct p2p_request {
     uint64_t source, source_withdrawn; /* of a receive that is read out of a neighbour's memory */
     struct memory_place source_place;  /* if that is shared; then source is not used */
     bool is_shared;
-    uint8_t state; /* enum request_state of p2p_state.h */
+    uint32_t held_count; /* of a send: writes whose memory the kernel still reads */
+    uint8_t state;       /* enum request_state of p2p_state.h */
     bool is_send;
+    bool has_tail; /* of a send: its last bytes wait until the kernel has given back the others */
     struct p2p_request *next, *previous;
 };
 

@@ -164,8 +164,12 @@ void attend_arm(struct p2p *p2p) {
     }
 }
 
-/* A watch has something to say, or a connection has ended: whatever came before the end counts. */
-static void on_stream(struct p2p *p2p, struct p2p_stream *stream) {
+/* A watch has something to say, or a connection has ended: whatever came before the end counts. Or the kernel has given
+ * memory back: it says so as if there were an error, but there is none. */
+static void on_stream(struct p2p *p2p, struct p2p_stream *stream, uint32_t events) {
+    if (events == EPOLLERR && stream->io && stream_take_back(p2p, stream)) {
+        return; /* of an error the next turn tells again */
+    }
     while (stream->io && stream_read(p2p, stream)) {
     }
 }
@@ -199,7 +203,7 @@ static void on_event(struct p2p *p2p, const struct epoll_event *event) {
         greet_dialled(p2p, object);
         break;
     default:
-        on_stream(p2p, object);
+        on_stream(p2p, object, event->events);
         break;
     }
 }

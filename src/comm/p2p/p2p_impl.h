@@ -3,7 +3,7 @@
  *
  * - posting and waiting: p2p.c (making, the lock, freeing), p2p_post.c (posting, taking back), p2p_progress.c (moving
  *   what can be moved, waiting);
- * - sending: p2p_send.c (frames of messages, writing);
+ * - sending: p2p_send.c (frames of messages, writing), p2p_zero_copy.c (without a copy);
  * - receiving: p2p_read.c (reading, frames), p2p_message.c (messages that begin, or wait for their receives),
  *   p2p_match.c (which receive), p2p_place.c (payload to its place), p2p_flow.c (credit, word to the sender);
  * - past the sockets, on one host: p2p_rings.c, p2p_short.c (short messages, without frames), p2p_read_memory.c (long
@@ -105,7 +105,26 @@ bool link_flush(struct p2p *p2p, struct p2p_link *link);
 void link_cleared(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame);
 void link_finished(struct p2p *p2p, struct p2p_link *link, const struct wire_frame *frame);
 /* The request's memory goes: what a stream has begun of it is copied. */
-void stream_disown(struct p2p_stream *stream, const struct p2p_request *request);
+void stream_disown(struct p2p_stream *stream, struct p2p_request *request);
+
+/* ---- p2p_zero_copy.c ---- */
+
+/* The connection is new: may the kernel hold memory of what is written to it? */
+void zero_copy_open(const struct p2p *p2p, struct p2p_stream *stream);
+/* The receiver of the message is ready: is the rest to go without a copy? */
+bool zero_copy_suits(const struct p2p *p2p, const struct p2p_link *link, const struct p2p_request *request);
+/* Where in the message the next piece must end. */
+size_t zero_copy_end(const struct p2p_request *request);
+/* Is nothing left of it but the tail, whose time has not come? */
+bool zero_copy_awaits(const struct p2p_request *request);
+/* As link_kind.write(), of the frame under way: without a copy, if that is allowed. */
+ssize_t zero_copy_write(struct p2p *p2p, struct p2p_stream *stream, const struct iovec *parts, int part_count);
+/* Takes what the kernel has given back. true: there was something. *out_has_freed: the tail of a message may go. */
+bool zero_copy_reap(const struct p2p *p2p, struct p2p_stream *stream, bool *out_has_freed);
+/* The peer's kernel holds memory of what has just come: ours acknowledges it now. */
+void zero_copy_acknowledge(const struct p2p_stream *stream);
+/* The request's memory goes, whatever the kernel does with it. */
+void zero_copy_disown(struct p2p_stream *stream, struct p2p_request *request);
 
 /* ---- p2p_flow.c ---- */
 
@@ -139,6 +158,9 @@ void link_send_finished(struct p2p *p2p, struct p2p_link *link, uint8_t lane, ui
 
 /* Reads what there is, within bounds. false: nothing moved. May fail the link. */
 bool stream_read(struct p2p *p2p, struct p2p_stream *stream);
+/* Takes what the kernel has given back of memory that it was to send from, and sends what waits for that. false: there
+ * was nothing. May fail the link. */
+bool stream_take_back(struct p2p *p2p, struct p2p_stream *stream);
 
 /* ---- p2p_message.c ---- */
 

@@ -44,6 +44,7 @@ int stream_open(struct p2p *p2p, struct p2p_link *link, struct link *io, uint8_t
         p2p->completed++; /* p2p_await_watches() may wait for it */
     } else {
         link->streams[index] = stream;
+        zero_copy_open(p2p, stream);
         path_note(link, stream);
         link->streams_open++;
         link->state = LINK_OPEN;

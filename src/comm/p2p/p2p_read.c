@@ -87,6 +87,9 @@ static void frame_begins(struct p2p *p2p, struct p2p_stream *stream) {
 static void frame_ends(struct p2p *p2p, struct p2p_stream *stream) {
     enum payload_target target = stream->target;
     stream->target = PAYLOAD_DISCARD;
+    if (stream->in.flags & WIRE_AWAITED) {
+        zero_copy_acknowledge(stream);
+    }
     if (target == PAYLOAD_REQUEST) {
         message_finish_if_whole(p2p, stream->link, stream->in_request);
     } else if (target == PAYLOAD_SMALL && stream->in.kind == WIRE_NOTICE) {
@@ -210,12 +213,21 @@ static bool read_some(struct p2p *p2p, struct p2p_stream *stream) {
     return moved;
 }
 
+bool stream_take_back(struct p2p *p2p, struct p2p_stream *stream) {
+    bool has_freed = false, moved = stream->held_count > 0 && zero_copy_reap(p2p, stream, &has_freed);
+    if (has_freed && stream->link->cleared.first) {
+        (void)link_flush(p2p, stream->link);
+    }
+    return moved;
+}
+
 bool stream_read(struct p2p *p2p, struct p2p_stream *stream) {
     if (stream->is_being_read) { /* a notice on it has led here: the rest is read when that is done */
         return false;
     }
     stream->is_being_read = true;
-    bool moved = read_some(p2p, stream);
+    bool moved = stream_take_back(p2p, stream);
+    moved = read_some(p2p, stream) || moved;
     stream->is_being_read = false;
     return moved;
 }

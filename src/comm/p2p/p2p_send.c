@@ -116,6 +116,7 @@ static bool begin(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request
     stream->payload = request->buffer;
     stream->payload_left = eager;
     stream->out_request = request;
+    stream->may_be_held = false;
     request->allotted = eager;
     link_take(p2p, link, &link->queue[request->envelope.lane], request);
     link_put(p2p, link, &link->offered, request);
@@ -124,7 +125,7 @@ static bool begin(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request
 }
 
 static size_t next_piece(const struct p2p_stream *stream, const struct p2p_request *request) {
-    size_t rest = request->bytes - request->allotted,
+    size_t rest = zero_copy_end(request) - request->allotted,
            most = stream->link->has_paths ? path_piece(stream) : P2P_PIECE_BYTES;
     return rest < most ? rest : most;
 }
@@ -133,8 +134,10 @@ static size_t next_piece(const struct p2p_stream *stream, const struct p2p_reque
 static void continue_message(struct p2p *p2p, struct p2p_stream *stream, struct p2p_request *request) {
     assert(request->state == REQUEST_CLEARED && request->allotted < request->bytes);
     size_t piece = next_piece(stream, request);
+    stream->may_be_held = stream->may_hold && request->has_tail && zero_copy_end(request) < request->bytes;
     struct wire_frame frame = {.kind = WIRE_DATA,
                                .lane = request->envelope.lane,
+                               .flags = stream->may_be_held ? WIRE_AWAITED : 0,
                                .payload = (uint32_t)piece,
                                .credit = stream->link->credit[request->envelope.lane].taken,
                                .tag = request->allotted,
@@ -165,6 +168,9 @@ static bool next_frame(struct p2p *p2p, struct p2p_stream *stream) {
         }
     }
     struct p2p_request *request = link->cleared.first;
+    while (request && zero_copy_awaits(request)) {
+        request = request->next;
+    }
     if (!request) {
         return false;
     }
@@ -260,7 +266,7 @@ bool stream_flush(struct p2p *p2p, struct p2p_stream *stream) {
         if (count == 0 && !(kind->flush && kind->flush(stream->io) == LINK_AGAIN)) {
             return moved;
         }
-        ssize_t n = count > 0 ? kind->write(stream->io, parts, count) : LINK_AGAIN;
+        ssize_t n = count > 0 ? zero_copy_write(p2p, stream, parts, count) : LINK_AGAIN;
         if (n == LINK_BROKEN) {
             stream_break(p2p, stream, errno);
             return true;
@@ -303,6 +309,7 @@ void link_cleared(struct p2p *p2p, struct p2p_link *link, const struct wire_fram
     if (link->has_paths && !link->cleared.first) {
         paths_begin(link);
     }
+    request->has_tail = zero_copy_suits(p2p, link, request);
     link_take(p2p, link, &link->offered, request);
     link_put(p2p, link, &link->cleared, request);
     (void)link_flush(p2p, link);
@@ -317,7 +324,8 @@ void link_finished(struct p2p *p2p, struct p2p_link *link, const struct wire_fra
     }
 }
 
-void stream_disown(struct p2p_stream *stream, const struct p2p_request *request) {
+void stream_disown(struct p2p_stream *stream, struct p2p_request *request) {
+    zero_copy_disown(stream, request);
     if (stream->out_request != request) {
         return;
     }

@@ -63,6 +63,12 @@ struct p2p_arrival {
 
 enum payload_target { PAYLOAD_DISCARD, PAYLOAD_REQUEST, PAYLOAD_ARRIVAL, PAYLOAD_SMALL };
 
+/* A write whose memory the kernel has been given: p2p_zero_copy.c. */
+struct p2p_held {
+    struct p2p_request *request; /* NULL: it was taken back */
+    bool is_out;
+};
+
 /* One connection. The first of a link carries everything, further ones only pieces of long messages; watches carry
  * notices. */
 struct p2p_stream {
@@ -102,6 +108,14 @@ struct p2p_stream {
     size_t payload_left;
     uint8_t *payload_copy; /* owned: rest of a frame whose request has ended */
     struct p2p_request *out_request;
+
+    /* writes that the kernel holds memory of: p2p_zero_copy.c */
+    bool may_hold;                  /* the socket can */
+    bool may_be_held;               /* the frame under way is of such a message, and not its tail */
+    struct p2p_held *held;          /* owned, a ring by number; made when first needed */
+    uint32_t held_first, held_next; /* numbers, modulo 2^32 */
+    uint32_t held_count;            /* of these: not given back */
+
     struct p2p_stream *next_blocked, *next_open, *previous_open;
 };
 
@@ -135,6 +149,7 @@ struct p2p_link {
     uint8_t paths[WIRE_ADDRESSES_MAX]; /* of the contact's addresses: one for each pair of interfaces */
     uint8_t path_count;                /* 0: only one is known */
     bool has_paths;                    /* its connections are on several */
+    bool copies_all;                   /* zero-copy sends have turned out to be of no use, or impossible */
     struct p2p_credit credit[P2P_LANE_COUNT];
     struct p2p_list queue[P2P_LANE_COUNT]; /* sends, not begun */
     struct p2p_list offered, cleared;      /* sends; FLOWING ones are in `offered` */
@@ -247,8 +262,9 @@ struct p2p {
     bool owes_credit;   /* to some peer that has no room left, as far as it knows */
     bool owes_notices;  /* to some peer: they are written before the lock is released */
     uint32_t looks;
-    struct ticks_clock clock; /* for short messages */
-    uint8_t *bounce;          /* owned, P2P_BOUNCE_BYTES; made when first needed */
+    struct ticks_clock clock;  /* for short messages */
+    uint64_t zero_copy_writes; /* so far */
+    uint8_t *bounce;           /* owned, P2P_BOUNCE_BYTES; made when first needed */
 
     struct p2p_ring_table *rings; /* NULL: none */
     uint32_t *local_of;           /* by place in config.neighbours: unused when rings is NULL */

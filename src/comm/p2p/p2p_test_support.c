@@ -289,6 +289,8 @@ static void rank_begin(struct job_rank *rank) {
     rank->waiter.bell = &mine->bell;
     rank->waiter.stopped = no_reason_to_stop;
     comm_waiter_tune(&rank->waiter, pids, rank->size);
+    config.zero_copy = options->zero_copy;
+    job_check(options->zero_copy.bytes_min > 0 || p2p_zero_copy_from_env(&config.zero_copy) == 0);
     struct tls_files files; /* as the test was started: with_tls_test_support.c */
     job_check(tls_files_from_env(&files) == 0);
     if (files.certificate) {

@@ -51,6 +51,7 @@ struct job_options {
     bool may_read_peers;
     uint32_t stream_count;                  /* 0: as p2p chooses */
     uint32_t lost_after_ms;                 /* likewise */
+    struct p2p_zero_copy zero_copy;         /* all 0: as the environment says */
     void (*prepare)(struct job_rank *rank); /* called in each before its links are made; NULL: nothing to do */
     bool leave_silently;                    /* without p2p_free(): processes only */
 };

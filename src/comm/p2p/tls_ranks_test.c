@@ -53,6 +53,24 @@ static void members_meet(void **state) {
     job_run(2, all_is_well, NULL, &(struct job_options){.prepare = member_and_member});
 }
 
+/* TLS encrypts into memory of its own: nothing of a message is the kernel's to hold. */
+static int copies(struct job_rank *rank, void *argument) {
+    (void)argument;
+    job_check(exchange(rank) == 0);
+    p2p_lock(rank->p2p);
+    job_check(!rank->p2p->links[1 - rank->rank]->streams[0]->may_hold);
+    p2p_unlock(rank->p2p);
+    job_mark(rank->job, 0);
+    job_await(rank->job, 0, 2);
+    return 0;
+}
+
+static void zero_copy_is_not_for_tls(void **state) {
+    (void)state;
+    job_run(2, copies, NULL,
+            &(struct job_options){.prepare = member_and_member, .zero_copy = {.bytes_min = 64 << 10, .always = true}});
+}
+
 static void member_and_open(struct job_rank *rank) {
     if (rank->rank == 0) {
         member_and_member(rank);
@@ -134,6 +152,7 @@ static void what_breaks_a_connection_is_told(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_meet),
+        cmocka_unit_test(zero_copy_is_not_for_tls),
         cmocka_unit_test(with_and_without_is_an_error),
         cmocka_unit_test(a_stranger_is_refused_in_words),
         cmocka_unit_test(an_expired_certificate_is_refused_in_words),

@@ -234,6 +234,10 @@ static bool lengths_are_sound(const struct wire_frame *frame) {
     }
 }
 
+static unsigned flags_of(uint8_t kind) {
+    return kind == WIRE_BEGIN ? WIRE_READABLE | WIRE_SHARED : kind == WIRE_DATA ? WIRE_AWAITED : 0;
+}
+
 int wire_frame_decode(const uint8_t in[WIRE_HEADER_BYTES], struct wire_frame *out) {
     out->kind = in[0];
     out->lane = in[1];
@@ -247,8 +251,7 @@ int wire_frame_decode(const uint8_t in[WIRE_HEADER_BYTES], struct wire_frame *ou
     out->bytes = wire_get_u64(in + 32);
     out->number = wire_get_u64(in + 40);
     if (out->kind < WIRE_BEGIN || out->kind > WIRE_LEFT || out->lane > 1 || out->reserved != 0 ||
-        (out->flags & ~(WIRE_READABLE | WIRE_SHARED)) != 0 || out->flags == WIRE_SHARED ||
-        (out->flags != 0 && out->kind != WIRE_BEGIN)) {
+        (out->flags & ~flags_of(out->kind)) != 0 || out->flags == WIRE_SHARED) {
         return status_fail(MUSTER_EPROTOCOL, "a frame of kind %u, lane %u, flags %u", out->kind, out->lane, out->flags);
     }
     if (!lengths_are_sound(out)) {

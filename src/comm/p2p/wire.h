@@ -95,7 +95,7 @@ enum wire_kind {
 struct wire_frame {
     uint8_t kind;
     uint8_t lane;         /* which the credit is for, too */
-    uint8_t flags;        /* WIRE_READABLE, WIRE_SHARED */
+    uint8_t flags;        /* WIRE_READABLE, WIRE_SHARED, WIRE_AWAITED */
     uint8_t reserved;     /* 0 */
     uint32_t payload;     /* bytes that follow the header */
     uint32_t group;       /* BEGIN, NOTICE: subject */
@@ -115,6 +115,10 @@ struct wire_frame {
  * allocation, and behind the count which allocation that is: its number and generation (4 bytes each). */
 #define WIRE_SHARED 2u
 #define WIRE_SHARED_BYTES 24u
+
+/* DATA: the sender's kernel reads the payload where it lies until the receiver's has acknowledged it, and more of the
+ * message waits for that: without delay, please. */
+#define WIRE_AWAITED 4u
 
 void wire_frame_encode(const struct wire_frame *frame, uint8_t out[WIRE_HEADER_BYTES]);
 /* Checks kind, lane, flags, and lengths that contradict each other. MUSTER_EPROTOCOL. */

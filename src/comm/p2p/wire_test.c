@@ -73,6 +73,8 @@ static const struct {
     {WIRE_DATA, 0, 0, 5, 0, 9, MUSTER_EPROTOCOL}, /* begins inside an element */
     {WIRE_DATA, 0, 0, 0, 0, 8, MUSTER_EPROTOCOL},
     {WIRE_DATA, 0, WIRE_READABLE, 16, 0, 8, MUSTER_EPROTOCOL},
+    {WIRE_DATA, 0, WIRE_AWAITED, 16, 0, 8, 0},
+    {WIRE_CLEAR, 0, WIRE_AWAITED, 0, 0, 8, MUSTER_EPROTOCOL}, /* has nothing that could be awaited */
     {WIRE_NOTICE, 0, 0, WIRE_NOTICE_BYTES_MAX, 1, 0, 0},
     {WIRE_NOTICE, 0, 0, WIRE_NOTICE_BYTES_MAX + 1, 1, 0, MUSTER_EPROTOCOL},
     {WIRE_CLEAR, 0, 0, 0, 0, 0, 0},
