@@ -8,7 +8,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct choice first, second; /* large for a stack */
-static char text[CHOICE_RULES_MAX * 160];
+static char text[CHOICE_RULES_MAX * 160 + CHOICE_LINKS_MAX * LINK_PLAN_TEXT_MAX];
 
 static void check_answers(uint32_t ranks, uint64_t bytes) {
     static struct choice_table table;
@@ -29,9 +29,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         assert(fits);
         used += strlen(text + used);
     }
+    for (size_t i = 0; i < first.link_count; i++) {
+        bool fits = link_plan_format(&first.links[i], text + used, sizeof text - used);
+        assert(fits && first.links[i].path_count > 0 && first.links[i].path_count <= first.links[i].stream_count);
+        used += strlen(text + used);
+    }
     if (used <= CHOICE_FILE_BYTES_MAX) {
         int status = choice_parse(text, used, &second);
-        assert(status == 0 && second.rule_count == first.rule_count);
+        assert(status == 0 && second.rule_count == first.rule_count && second.link_count == first.link_count);
         assert(choice_hash(&first) == choice_hash(&second));
     }
     check_answers(size > 0 ? data[0] : 1, size > 1 ? UINT64_C(1) << data[1] % 64 : 0);

@@ -391,6 +391,8 @@ static int make_links(struct context *context) {
                                 .memory = context->memory,
                                 .may_read_peers = context->may_read_peers,
                                 .tls = context->tls,
+                                .plans = context->choice ? context->choice->links : NULL,
+                                .plan_count = context->choice ? context->choice->link_count : 0,
                                 .contact = fetch_contact,
                                 .notice = context_take_notice,
                                 .host_name = host_name_of,

@@ -72,7 +72,8 @@ void debug_context(const struct context *context) {
                  bootstrap_list_ranks(topology->size, is_on_host, &on, list, sizeof list));
     }
     if (context->choice) {
-        log_info("%zu rules of MUSTER_CHOICE_FILE before the built-in ones", context->choice->rule_count);
+        log_info("%zu rules of MUSTER_CHOICE_FILE before the built-in ones, and %zu links", context->choice->rule_count,
+                 context->choice->link_count);
     }
 }
 

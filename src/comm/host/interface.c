@@ -237,3 +237,51 @@ int interface_route(const struct sockaddr *peer, struct net_address *out) {
     (void)close(fd);
     return result;
 }
+
+void interface_numbers(const struct interface_address *chosen, size_t count, uint8_t *out) {
+    uint8_t next = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t same = 0;
+        while (strcmp(chosen[same].name, chosen[i].name) != 0) {
+            same++;
+        }
+        out[i] = same < i ? out[same] : next++;
+    }
+}
+
+static bool same_host(const struct net_address *a, const struct net_address *b) {
+    struct net_address_key keys[2];
+    net_address_key((const struct sockaddr *)&a->sockaddr, &keys[0]);
+    net_address_key((const struct sockaddr *)&b->sockaddr, &keys[1]);
+    return memcmp(&keys[0], &keys[1], sizeof keys[0]) == 0;
+}
+
+/* Which of our addresses leads to the peer's; UINT8_MAX: none of those that may be used. */
+static uint8_t own_address(const struct interface_addresses *own, const struct net_address *peer) {
+    struct net_address local;
+    if (interface_route((const struct sockaddr *)&peer->sockaddr, &local) != 0 || same_host(&local, peer)) {
+        return UINT8_MAX; /* there is no route, or it is an address of our own: bridges have the same on many hosts */
+    }
+    for (size_t i = 0; i < own->count; i++) {
+        if (same_host(&local, &own->addresses[i])) {
+            return (uint8_t)i;
+        }
+    }
+    return UINT8_MAX;
+}
+
+size_t interface_pairs(const struct interface_addresses *own, const struct interface_addresses *peer,
+                       struct interface_pair out[INTERFACE_CHOSEN_MAX]) {
+    uint32_t ours = 0, theirs = 0; /* interfaces that are in a pair, as bits */
+    size_t count = 0;
+    for (size_t i = 0; i < peer->count && count < INTERFACE_CHOSEN_MAX; i++) {
+        uint32_t their = 1u << peer->interfaces[i];
+        uint8_t at = theirs & their ? UINT8_MAX : own_address(own, &peer->addresses[i]);
+        if (at != UINT8_MAX && !(ours >> own->interfaces[at] & 1)) {
+            ours |= 1u << own->interfaces[at];
+            theirs |= their;
+            out[count++] = (struct interface_pair){at, (uint8_t)i};
+        }
+    }
+    return count;
+}

@@ -56,6 +56,26 @@ int interface_listen(int family, int *out_fd, uint16_t *out_port);
 /* Listens on loopback alone (AF_UNSPEC: of IPv4, if the kernel has that); others of this machine reach it at *out. */
 int interface_listen_on_loopback(int family, int *out_fd, struct net_address *out);
 
+/* A host's addresses, and which of its interfaces each belongs to, numbered from 0. */
+struct interface_addresses {
+    const struct net_address *addresses;
+    const uint8_t *interfaces; /* below 32 */
+    size_t count;
+};
+
+/* One of the own addresses, and one of the peer's that the kernel's route joins it with. */
+struct interface_pair {
+    uint8_t own, peer;
+};
+
+/* The interface of each address of `chosen`, whose interfaces are told apart by name. */
+void interface_numbers(const struct interface_address *chosen, size_t count, uint8_t *out);
+
+/* The pairs by which two hosts are joined, in the order of the peer's addresses: no interface is in two. At most
+ * INTERFACE_CHOSEN_MAX. Asks the kernel for its routes. */
+size_t interface_pairs(const struct interface_addresses *own, const struct interface_addresses *peer,
+                       struct interface_pair out[INTERFACE_CHOSEN_MAX]);
+
 /* The local address from which the kernel would send to `peer`: the route decides. MUSTER_ESYSTEM: no route. */
 int interface_route(const struct sockaddr *peer, struct net_address *out);
 

@@ -19,6 +19,7 @@
 
 #include "comm/host/bell.h"
 #include "comm/host/interface.h"
+#include "comm/host/link_plan.h"
 #include "comm/host/memory.h"
 #include "comm/p2p/tls.h"
 
@@ -89,9 +90,11 @@ struct p2p_config {
     enum p2p_reach reach;
     struct interface_wish interfaces; /* which TCP may use; interface_wish_from_env() */
     uint32_t stream_count;            /* connections per link; 0: chosen by where the peer is */
-    uint32_t lost_after_ms;           /* a peer that acknowledges nothing for so long is given up; 0: 30 s */
-    struct tls *tls;                  /* borrowed; NULL: TCP without TLS */
-    struct p2p_zero_copy zero_copy;   /* TLS: none */
+    const struct link_plan *plans;    /* of links to other hosts; borrowed; the first that fits counts */
+    size_t plan_count;
+    uint32_t lost_after_ms;         /* a peer that acknowledges nothing for so long is given up; 0: 30 s */
+    struct tls *tls;                /* borrowed; NULL: TCP without TLS */
+    struct p2p_zero_copy zero_copy; /* TLS: none */
 
     /* Fetches what p2p_contact() gave on `peer` (from the store; may block up to deadline_ns). Called by the thread
      * that posts, without locks. */

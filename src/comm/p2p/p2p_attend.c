@@ -255,19 +255,6 @@ static void log_addresses(const struct interface_address *chosen, size_t count, 
     log_info("other hosts connect to port %u of %s", (unsigned)port, list);
 }
 
-/* That of an earlier address of the same interface, or the next. */
-static uint8_t number_of_interface(const struct wire_contact *contact, const struct interface_address *chosen,
-                                   size_t index) {
-    uint8_t next = 0;
-    for (size_t i = 0; i < index; i++) {
-        if (strcmp(chosen[i].name, chosen[index].name) == 0) {
-            return contact->interfaces[i];
-        }
-        next = contact->interfaces[i] >= next ? (uint8_t)(contact->interfaces[i] + 1) : next;
-    }
-    return next;
-}
-
 static int listen_on_interfaces(struct p2p *p2p) {
     struct wire_contact *contact = &p2p->contact;
     struct interface_address *all = malloc(INTERFACES_MAX * sizeof *all);
@@ -284,8 +271,8 @@ static int listen_on_interfaces(struct p2p *p2p) {
     if (code != 0) {
         return code;
     }
+    interface_numbers(chosen, count, contact->interfaces);
     for (size_t i = 0; i < count; i++) {
-        contact->interfaces[i] = number_of_interface(contact, chosen, i);
         contact->addresses[contact->address_count] = chosen[i].address;
         net_address_set_port((struct sockaddr *)&contact->addresses[contact->address_count].sockaddr, contact->port);
         contact->address_count++;

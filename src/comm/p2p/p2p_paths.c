@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "comm/p2p/p2p_impl.h"
 
 #define MEASURE_S 0.05 /* a rate is averaged over so long at least */
@@ -24,45 +25,110 @@ enum { STREAMS_NEAR = 1, STREAMS_FAR = 4 }; /* one process feeds loopback's whol
 
 /* ---- which there are ---- */
 
-static bool same_host(const struct net_address *a, const struct net_address *b) {
-    struct net_address_key keys[2];
-    net_address_key((const struct sockaddr *)&a->sockaddr, &keys[0]);
-    net_address_key((const struct sockaddr *)&b->sockaddr, &keys[1]);
-    return memcmp(&keys[0], &keys[1], sizeof keys[0]) == 0;
-}
-
-/* Which of our interfaces leads to the address; UINT8_MAX: none of those that may be used. */
-static uint8_t own_interface(const struct p2p *p2p, const struct net_address *peer) {
-    struct net_address local;
-    if (interface_route((const struct sockaddr *)&peer->sockaddr, &local) != 0 || same_host(&local, peer)) {
-        return UINT8_MAX; /* there is no route, or it is an address of our own: bridges have the same on many hosts */
-    }
-    for (uint32_t i = 0; i < p2p->contact.address_count; i++) {
-        if (same_host(&local, &p2p->contact.addresses[i])) {
-            return p2p->contact.interfaces[i];
-        }
-    }
-    return UINT8_MAX;
+static struct interface_addresses addresses_of(const struct wire_contact *contact) {
+    return (struct interface_addresses){contact->addresses, contact->interfaces, contact->address_count};
 }
 
 static void find_paths(const struct p2p *p2p, struct p2p_link *link) {
-    const struct wire_contact *contact = &link->contact;
-    uint32_t ours = 0, theirs = 0; /* interfaces that are in a path, as bits */
-    link->path_count = 0;
-    for (uint32_t i = 0; i < contact->address_count; i++) {
-        uint32_t their = 1u << contact->interfaces[i];
-        uint8_t own = theirs & their ? UINT8_MAX : own_interface(p2p, &contact->addresses[i]);
-        if (own != UINT8_MAX && !(ours >> own & 1)) {
-            ours |= 1u << own;
-            theirs |= their;
-            link->paths[link->path_count++] = (uint8_t)i;
+    const struct interface_addresses own = addresses_of(&p2p->contact), peer = addresses_of(&link->contact);
+    struct interface_pair pairs[INTERFACE_CHOSEN_MAX];
+    link->path_count = (uint8_t)interface_pairs(&own, &peer, pairs);
+    for (size_t i = 0; i < link->path_count; i++) {
+        link->paths[i] = pairs[i].peer;
+    }
+}
+
+/* ---- as somebody has measured it ---- */
+
+static size_t keys_of(const struct wire_contact *contact, struct net_address_key out[WIRE_ADDRESSES_MAX]) {
+    for (size_t i = 0; i < contact->address_count; i++) {
+        net_address_key((const struct sockaddr *)&contact->addresses[i].sockaddr, &out[i]);
+    }
+    return contact->address_count;
+}
+
+static uint8_t place_of(const struct net_address_key *keys, const struct net_address_key *key) {
+    uint8_t at = 0;
+    while (memcmp(&keys[at], key, sizeof *key) != 0) {
+        at++;
+    }
+    return at;
+}
+
+static void pass_over(const struct p2p_link *link, const struct net_address_key *key, const char *what) {
+    char text[LINK_PLAN_ADDRESS_MAX];
+    log_info("a line of MUSTER_CHOICE_FILE for the link to rank %u is passed over: %s %s", (unsigned)link->peer,
+             link_plan_address(key, text), what);
+}
+
+/* Does the kernel send from the path's own end? */
+static bool leads_there(const struct p2p_link *link, const struct link_plan_path *path, uint32_t own, uint8_t peer) {
+    struct net_address local;
+    struct net_address_key key = {{0}};
+    const struct net_address *address = &link->contact.addresses[peer];
+    if (interface_route((const struct sockaddr *)&address->sockaddr, &local) == 0) {
+        net_address_key((const struct sockaddr *)&local.sockaddr, &key);
+    }
+    return memcmp(&key, &path->ends[own], sizeof key) == 0;
+}
+
+/* Puts the address at which the first connection is to be made before all others: they follow only if it fails. */
+static void put_first(struct p2p_link *link, uint8_t at) {
+    struct wire_contact *contact = &link->contact;
+    struct net_address address = contact->addresses[at];
+    uint8_t interface = contact->interfaces[at];
+    for (uint8_t i = at; i > 0; i--) {
+        contact->addresses[i] = contact->addresses[i - 1];
+        contact->interfaces[i] = contact->interfaces[i - 1];
+    }
+    contact->addresses[0] = address;
+    contact->interfaces[0] = interface;
+    for (uint8_t i = 0; i < link->path_count; i++) {
+        link->paths[i] = link->paths[i] == at ? 0 : link->paths[i] < at ? link->paths[i] + 1 : link->paths[i];
+    }
+}
+
+static bool follow(struct p2p_link *link, const struct link_plan *plan, uint32_t own,
+                   const struct net_address_key *peers) {
+    for (uint8_t i = 0; i < plan->path_count; i++) {
+        link->paths[i] = place_of(peers, &plan->paths[i].ends[1 - own]);
+        if (!leads_there(link, &plan->paths[i], own, link->paths[i])) {
+            pass_over(link, &plan->paths[i].ends[1 - own], "is not reached by that way");
+            return false;
         }
     }
+    link->path_count = (uint8_t)plan->path_count;
+    link->stream_count = (uint8_t)plan->stream_count;
+    put_first(link, link->paths[0]);
+    return true;
+}
+
+/* Who makes the connection decides; the peer takes the number of connections from the greeting. */
+static bool follow_plan(const struct p2p *p2p, struct p2p_link *link) {
+    struct net_address_key own_keys[WIRE_ADDRESSES_MAX], peer_keys[WIRE_ADDRESSES_MAX], missing;
+    const struct link_plan_hosts hosts = {own_keys, peer_keys, keys_of(&p2p->contact, own_keys),
+                                          keys_of(&link->contact, peer_keys)};
+    for (size_t i = 0; i < p2p->config.plan_count; i++) {
+        const struct link_plan *plan = &p2p->config.plans[i];
+        uint32_t own = 0;
+        enum link_plan_fit fit = link_plan_compare(plan, &hosts, &own, &missing);
+        if (fit == LINK_PLAN_FITS && follow(link, plan, own, peer_keys)) {
+            return true;
+        }
+        if (fit == LINK_PLAN_STALE) {
+            pass_over(link, &missing, "is not among the addresses of its host that may be used");
+        }
+    }
+    return false;
 }
 
 void paths_choose(const struct p2p *p2p, struct p2p_link *link) {
     uint32_t count = p2p->config.stream_count;
     bool is_near = link->contact.host == p2p->contact.host;
+    if (!is_near && follow_plan(p2p, link)) {
+        return;
+    }
+    link->path_count = 0;
     if (!is_near && link->contact.address_count > 1) {
         find_paths(p2p, link);
     }

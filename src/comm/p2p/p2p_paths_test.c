@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "comm/p2p/p2p_impl.h"
 #include "comm/p2p/p2p_test_support.h"
@@ -29,6 +30,7 @@ enum {
     WIRED,
     CUT,
     ENDED,
+    RECEIVED,
     TALKED /* and by the number of connections */,
     SKIP_CODE = 77,
     ARGUMENTS_MAX = 24,
@@ -45,6 +47,8 @@ static struct {
     const char *rates[CABLES_MAX]; /* for tc; NULL: none is set */
     bool leads_nowhere[CABLES_MAX];
     struct p2p_zero_copy zero_copy;
+    struct link_plan plans[2];
+    size_t plan_count;
 } cables;
 
 static bool run_words(char *words) {
@@ -117,9 +121,12 @@ static uint64_t bytes_sent(uint32_t cable) {
 }
 
 static void run_on_cables(job_body *body, void *argument) {
-    struct job *job =
-        job_start(2, body, argument,
-                  &(struct job_options){.prepare = move_apart, .lost_after_ms = 700, .zero_copy = cables.zero_copy});
+    struct job *job = job_start(2, body, argument,
+                                &(struct job_options){.prepare = move_apart,
+                                                      .lost_after_ms = 700,
+                                                      .zero_copy = cables.zero_copy,
+                                                      .plans = cables.plans,
+                                                      .plan_count = cables.plan_count});
     job_await(job_shared(job), APART, 2);
     for (uint32_t cable = 0; cable < cables.count; cable++) {
         assert_true(run("ip link add wire%u netns %d type veth peer name wire%u netns %d", cable, (int)job_pid(job, 0),
@@ -211,6 +218,77 @@ static void a_slower_interface_carries_less(void **state) {
     cables.rates[0] = "400mbit";
     cables.rates[1] = "40mbit";
     run_on_cables(spread, (void *)(uintptr_t)bounds);
+}
+
+/* ---- as it was measured ---- */
+
+static void plan(const char *line) {
+    assert_int_equal(link_plan_parse(line, strlen(line), &cables.plans[cables.plan_count++]), 0);
+}
+
+static _Atomic uint32_t lines_passed_over;
+
+static void count_lines(enum log_level level, const char *file, int line, const char *text) {
+    (void)level, (void)file, (void)line;
+    if (strstr(text, "a line of MUSTER_CHOICE_FILE") && strstr(text, "is passed over: 10.99.")) {
+        (void)atomic_fetch_add(&lines_passed_over, 1);
+    }
+}
+
+/* What a plan leads to: connections, the least on each cable, and lines of the plan that do not fit. */
+struct outcome {
+    uint32_t streams, bytes_least[2], bytes_most[2], passed_over;
+};
+
+static int follow_the_plan(struct job_rank *rank, void *argument) {
+    const struct outcome *outcome = argument;
+    log_set_sink(count_lines);
+    log_set_level(LOG_LEVEL_INFO);
+    await_streams(rank, outcome->streams);
+    for (uint64_t tag = 20; tag < 23; tag++) {
+        pass_message(rank, tag, ((size_t)4 << 20) + tag);
+    }
+    job_check(open_streams(rank) == outcome->streams);
+    job_mark(rank->job, RECEIVED);
+    job_await(rank->job, RECEIVED, 2);
+    for (uint32_t cable = 0; cable < 2 && rank->rank == 0; cable++) {
+        job_check(bytes_sent(cable) >= outcome->bytes_least[cable] && bytes_sent(cable) <= outcome->bytes_most[cable]);
+    }
+    uint32_t lines = atomic_load(&lines_passed_over); /* of who has made the connections, perhaps both */
+    p2p_lock(rank->p2p);
+    job_check(lines == outcome->passed_over || (!rank->p2p->links[1 - rank->rank]->is_mine && lines == 0));
+    p2p_unlock(rank->p2p);
+    job_mark(rank->job, ENDED);
+    job_await(rank->job, ENDED, 2);
+    return 0;
+}
+
+enum { ALL_BYTES = 3 * (4 << 20), FEW_BYTES = 100000 };
+
+static void a_plan_says_which_interfaces_and_how_many_connections(void **state) {
+    (void)state;
+    static const struct outcome second_alone = {3, {0, ALL_BYTES}, {FEW_BYTES, UINT32_MAX}, 0},
+                                both = {2, {FEW_BYTES, FEW_BYTES}, {UINT32_MAX, UINT32_MAX}, 0};
+    memset(&cables, 0, sizeof cables);
+    cables.count = 2;
+    cables.rates[0] = cables.rates[1] = "400mbit";
+    plan("link 8 10.99.0.1=10.99.0.3"); /* another host's */
+    plan("link 3 10.99.1.2=10.99.1.1");
+    run_on_cables(follow_the_plan, (void *)(uintptr_t)&second_alone);
+    cables.plan_count = 0;
+    plan("link 2 10.99.1.1=10.99.1.2 10.99.0.1=10.99.0.2");
+    run_on_cables(follow_the_plan, (void *)(uintptr_t)&both);
+}
+
+static void a_plan_that_does_not_fit_is_passed_over(void **state) {
+    (void)state;
+    static const struct outcome missing = {4, {FEW_BYTES, FEW_BYTES}, {UINT32_MAX, UINT32_MAX}, 2};
+    memset(&cables, 0, sizeof cables);
+    cables.count = 2;
+    cables.rates[0] = cables.rates[1] = "400mbit";
+    plan("link 8 10.99.0.1=10.99.0.2 10.99.7.1=10.99.7.2");
+    plan("link 8 10.99.1.1=10.99.0.2 10.99.0.1=10.99.1.2"); /* crosswise */
+    run_on_cables(follow_the_plan, (void *)(uintptr_t)&missing);
 }
 
 /* The kernel holds what has not gone out for tenths of a second, on all connections. argument: of uint64_t, the fewest
@@ -321,6 +399,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_interfaces_carry_a_message),
         cmocka_unit_test(a_slower_interface_carries_less),
+        cmocka_unit_test(a_plan_says_which_interfaces_and_how_many_connections),
+        cmocka_unit_test(a_plan_that_does_not_fit_is_passed_over),
         cmocka_unit_test(messages_go_without_a_copy),
         cmocka_unit_test(an_interface_may_lead_nowhere),
         cmocka_unit_test(an_interface_that_breaks_fails_the_job),

@@ -49,8 +49,10 @@ struct job_options {
     const uint32_t *host_of; /* per rank, in place of neighbouring ones; ranks_per_host is then the most on a host */
     bool has_nodes;          /* the ranks of a host share a node, too */
     bool may_read_peers;
-    uint32_t stream_count;                  /* 0: as p2p chooses */
-    uint32_t lost_after_ms;                 /* likewise */
+    uint32_t stream_count;         /* 0: as p2p chooses */
+    uint32_t lost_after_ms;        /* likewise */
+    const struct link_plan *plans; /* of the parent's memory */
+    size_t plan_count;
     struct p2p_zero_copy zero_copy;         /* all 0: as the environment says */
     void (*prepare)(struct job_rank *rank); /* called in each before its links are made; NULL: nothing to do */
     bool leave_silently;                    /* without p2p_free(): processes only */

@@ -2,6 +2,7 @@
 #include "comm/schedule/choice.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "base/fnv.h"
 
@@ -165,8 +166,24 @@ static uint64_t hash_rule(uint64_t hash, const struct choice_rule *rule) {
     return hash;
 }
 
+static uint64_t hash_link(uint64_t hash, const struct link_plan *link) {
+    hash = fnv_step(fnv_step(hash, link->stream_count), link->path_count);
+    for (uint32_t i = 0; i < link->path_count; i++) {
+        uint64_t words[4];
+        memcpy(words, link->paths[i].ends, sizeof words);
+        for (size_t j = 0; j < sizeof words / sizeof *words; j++) {
+            hash = fnv_step(hash, words[j]);
+            hash ^= hash >> 32;
+        }
+    }
+    return hash;
+}
+
 uint64_t choice_hash(const struct choice *choice) {
     uint64_t hash = FNV_BEGIN;
+    for (size_t i = 0; choice && i < choice->link_count; i++) {
+        hash = hash_link(hash, &choice->links[i]);
+    }
     for (size_t i = 0; choice && i < choice->rule_count; i++) {
         hash = hash_rule(hash, &choice->rules[i]);
     }

@@ -1,6 +1,6 @@
-/* Which algorithm carries out which call: a table from (operation, medium, ranks, load, bytes) to (algorithm, piece),
- * built in, or read from a small text file (docs/formats/choice.md) as a benchmark writes it. Pure, but for
- * choice_load().
+/* Which algorithm carries out which call, and how hosts are linked: a table from (operation, medium, ranks, load,
+ * bytes) to (algorithm, piece), built in, or read from a small text file (docs/formats/choice.md) as a benchmark writes
+ * it. Pure, but for choice_load().
  *
  * All ranks of a group must use the same table: choice_hash() lets them compare. */
 #ifndef COMM_CHOICE_H
@@ -11,9 +11,11 @@
 #include <stdint.h>
 
 #include "comm/engine/call.h"
+#include "comm/host/link_plan.h"
 #include "comm/schedule/schedule.h"
 
 #define CHOICE_RULES_MAX 512u
+#define CHOICE_LINKS_MAX 512u
 #define CHOICE_FILE_BYTES_MAX ((size_t)1 << 16)
 #define CHOICE_RANGES_MAX 16u /* of bytes, for one operation of one group */
 
@@ -68,10 +70,12 @@ struct choice_rule {
     uint64_t piece_bytes; /* 0: the algorithm's own */
 };
 
-/* The first rule that fits counts; where none does, the built-in ones follow. */
+/* The first rule that fits counts; where none does, the built-in ones follow. Of the links, too: there is no built-in
+ * one. */
 struct choice {
-    size_t rule_count;
+    size_t rule_count, link_count;
     struct choice_rule rules[CHOICE_RULES_MAX];
+    struct link_plan links[CHOICE_LINKS_MAX];
 };
 
 /* MUSTER_EINVAL with "line 3: ..."; *out is then unspecified. `text` need not end in a zero. */

@@ -227,6 +227,28 @@ static void a_file_is_loaded(void **state) {
     assert_int_equal(choice_load("/tmp", &loaded), MUSTER_ESYSTEM);
 }
 
+static void links_stand_among_rules(void **state) {
+    (void)state;
+    static const char text[] = "link 2 10.0.0.1=10.0.0.2\nall_reduce messages 2 * * ring\nlink 8 fd00::1=fd00::2\n",
+                      other[] = "link 3 10.0.0.1=10.0.0.2\nall_reduce messages 2 * * ring\nlink 8 fd00::1=fd00::2\n",
+                      wrong[] = "barrier messages * * * dissemination\nlink 9 10.0.0.1=10.0.0.2\n";
+    assert_int_equal(choice_parse(text, sizeof text - 1, &choice), 0);
+    assert_true(choice.link_count == 2 && choice.rule_count == 1);
+    assert_true(choice.links[0].stream_count == 2 && choice.links[1].stream_count == 8);
+    uint64_t hash = choice_hash(&choice);
+    assert_int_equal(choice_parse(other, sizeof other - 1, &choice), 0);
+    assert_true(choice_hash(&choice) != hash);
+    assert_int_equal(choice_parse(wrong, sizeof wrong - 1, &choice), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "line 2: expected a number of connections"));
+    static char many[(CHOICE_LINKS_MAX + 1) * 16 + 1];
+    size_t used = 0;
+    for (uint32_t i = 0; i <= CHOICE_LINKS_MAX; i++) {
+        used += (size_t)snprintf(many + used, sizeof many - used, "link 1 1::=2::\n");
+    }
+    assert_int_equal(choice_parse(many, used, &choice), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "line 513: more than 512 links"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_builtin_table_leaves_nothing_out),
@@ -236,6 +258,7 @@ int main(void) {
         cmocka_unit_test(what_is_written_is_read_back),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(a_file_is_loaded),
+        cmocka_unit_test(links_stand_among_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

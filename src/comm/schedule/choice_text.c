@@ -172,8 +172,28 @@ static int rule_read(const struct fields *fields, unsigned number, struct choice
     return 0;
 }
 
+static int link_read(const char *line, size_t bytes, unsigned number, struct choice *out) {
+    if (out->link_count == CHOICE_LINKS_MAX) {
+        return status_fail(MUSTER_EINVAL, "line %u: more than %u links", number, CHOICE_LINKS_MAX);
+    }
+    int status = link_plan_parse(line, bytes, &out->links[out->link_count++]);
+    return status ? status_prefix(status, "line %u", number) : 0;
+}
+
+static int rule_line_read(const char *line, size_t bytes, unsigned number, struct choice *out) {
+    struct fields fields;
+    int status = split(line, bytes, number, &fields);
+    if (status != 0 || fields.count == 0) {
+        return status;
+    }
+    if (out->rule_count == CHOICE_RULES_MAX) {
+        return status_fail(MUSTER_EINVAL, "line %u: more than %u rules", number, CHOICE_RULES_MAX);
+    }
+    return rule_read(&fields, number, &out->rules[out->rule_count++]);
+}
+
 int choice_parse(const char *text, size_t bytes, struct choice *out) {
-    out->rule_count = 0;
+    out->rule_count = out->link_count = 0;
     unsigned number = 0;
     if (bytes > CHOICE_FILE_BYTES_MAX) {
         return status_fail(MUSTER_EINVAL, "more than %zu bytes", CHOICE_FILE_BYTES_MAX);
@@ -181,14 +201,8 @@ int choice_parse(const char *text, size_t bytes, struct choice *out) {
     for (size_t begin = 0, end; begin < bytes; begin = end + 1) {
         const char *newline = memchr(text + begin, '\n', bytes - begin);
         end = newline ? (size_t)(newline - text) : bytes;
-        struct fields fields;
-        int status = split(text + begin, end - begin, ++number, &fields);
-        if (status == 0 && fields.count > 0) {
-            if (out->rule_count == CHOICE_RULES_MAX) {
-                return status_fail(MUSTER_EINVAL, "line %u: more than %u rules", number, CHOICE_RULES_MAX);
-            }
-            status = rule_read(&fields, number, &out->rules[out->rule_count++]);
-        }
+        bool is_link = link_plan_is_line(text + begin, end - begin);
+        int status = (is_link ? link_read : rule_line_read)(text + begin, end - begin, ++number, out);
         if (status != 0) {
             return status;
         }
