@@ -18,7 +18,7 @@ _muster()
         help) words=${words:-run store bench trace doctor status fsdp ckpt completion} ;;
         bench)
             if [[ $current == -* ]]; then
-                words='--ranks --engine --memory --tune -b -e -f -i -n -w -c -o -d -r --help'
+                words='--ranks --engine --memory --tune --tune=links -b -e -f -i -n -w -c -o -d -r --help'
             elif [[ $previous == -o ]]; then
                 words='sum prod min max avg band bor bxor'
             elif [[ $previous == -d ]]; then

@@ -207,6 +207,10 @@ static int parse_word(int argc, char **argv, int *at, struct bench_options *out)
         out->tunes = true;
         return 0;
     }
+    if (strcmp(argv[*at], "--tune=links") == 0) {
+        out->tunes_links = true;
+        return 0;
+    }
     if (argv[*at][0] == '-') {
         return status_fail(MUSTER_EINVAL, "'%.60s' is not understood", argv[*at]);
     }
@@ -222,8 +226,11 @@ static int check_options(const struct bench_options *options) {
     if (options->step_bytes == 0 && options->factor < 2) {
         return status_fail(MUSTER_EINVAL, "-f must be >= 2");
     }
-    if (options->tunes && options->engine && strcmp(options->engine, "muster") != 0) {
-        return status_fail(MUSTER_EINVAL, "--tune measures Muster's algorithms, which --engine %.20s does not use",
+    if (options->tunes && options->tunes_links) {
+        return status_fail(MUSTER_EINVAL, "--tune and --tune=links are two measurements: give one of them");
+    }
+    if ((options->tunes || options->tunes_links) && options->engine && strcmp(options->engine, "muster") != 0) {
+        return status_fail(MUSTER_EINVAL, "--tune measures Muster's own engine, which --engine %.20s does not use",
                            options->engine);
     }
     if (is_float && options->reduction >= MUSTER_OP_BIT_AND) {

@@ -59,7 +59,7 @@ struct bench_options {
     bool checks;                     /* -c */
     bool uses_own_memory;            /* --memory own */
     const char *engine;              /* --engine; NULL: not given. Borrowed from the command line */
-    bool tunes;                      /* --tune */
+    bool tunes, tunes_links;         /* --tune, --tune=links */
     enum muster_type type;           /* -d */
     enum muster_reduction reduction; /* -o */
     uint32_t root;                   /* -r */

@@ -75,6 +75,9 @@ static void wrong_options_are_explained(void **state) {
         {"bench --ranks 0", "a number from 1 to 4096"},
         {"bench -n -1", "-n -1"},
         {"bench --tune --engine mpi", "--engine mpi does not use"},
+        {"bench --tune=links --engine mpi", "--engine mpi does not use"},
+        {"bench --tune=links --tune", "give one of them"},
+        {"bench --tune=streams", "'--tune=streams' is not understood"},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct bench_options options;

@@ -145,15 +145,19 @@ static int ask_load(struct tune *tune) {
     return code;
 }
 
-static int begin(struct tune *tune) {
+int bench_tune_meet(uint32_t *out_rank, uint32_t *out_ranks, struct muster_store **store) {
     int64_t rank = 0, ranks = 0;
     if (!getenv("RANK") || !getenv("WORLD_SIZE") || !str_parse_i64(getenv("RANK"), &rank) ||
         !str_parse_i64(getenv("WORLD_SIZE"), &ranks) || rank < 0 || ranks < 1 || ranks > BENCH_RANKS_MAX) {
         return status_fail(MUSTER_EINVAL, "RANK and WORLD_SIZE must be numbers");
     }
-    tune->rank = (uint32_t)rank;
-    tune->ranks = (uint32_t)ranks;
-    int code = muster_store_open_env(MUSTER_STORE_DEFAULT, &tune->store);
+    *out_rank = (uint32_t)rank;
+    *out_ranks = (uint32_t)ranks;
+    return muster_store_open_env(MUSTER_STORE_DEFAULT, store);
+}
+
+static int begin(struct tune *tune) {
+    int code = bench_tune_meet(&tune->rank, &tune->ranks, &tune->store);
     code = code ? code : muster_group_create_store(tune->store, tune->rank, tune->ranks, NULL, &tune->plain);
     code = code ? code : ask_load(tune);
     if (code) {

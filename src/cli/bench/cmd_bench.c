@@ -17,6 +17,7 @@
 #include "cli/bench/bench_call.h"
 #include "cli/bench/bench_plan.h"
 #include "cli/bench/bench_tune.h"
+#include "cli/bench/bench_tune_links.h"
 #include "cli/command/cli.h"
 #include "comm/mpi/mpi_world.h"
 
@@ -53,6 +54,9 @@ static const char help_text[] =
     "                  host can read from each other (default: private)\n"
     "  --tune          measure the algorithms of the operations against each other, and\n"
     "                  print a table of the quickest for MUSTER_CHOICE_FILE\n"
+    "  --tune=links    for each pair of hosts, measure which interfaces and how many\n"
+    "                  connections pass messages of -e bytes best, and print lines for the\n"
+    "                  same file\n"
     "  -h, --help      show this text\n"
     "\n"
     "The size is that of a rank's largest buffer, the count that of the elements of one\n"
@@ -368,9 +372,10 @@ int cmd_bench(int argc, char **argv) {
         return cli_print(help_text);
     }
     bool is_one = is_rank(&bench.options);
-    int code = !is_one               ? start_ranks(&bench.options, argc, argv)
-               : bench.options.tunes ? bench_tune_run(&bench.options)
-                                     : run_rank(&bench);
+    int code = !is_one                     ? start_ranks(&bench.options, argc, argv)
+               : bench.options.tunes       ? bench_tune_run(&bench.options)
+               : bench.options.tunes_links ? bench_tune_links_run(&bench.options)
+                                           : run_rank(&bench);
     if (code) {
         bool is_usage = !is_one && code == MUSTER_EINVAL;
         cli_error(program, is_usage, muster_detail());

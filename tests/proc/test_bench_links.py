@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# `muster bench --tune=links` on three hosts (network namespaces) whose pairs are joined by different cables: what it
+# prints says which cables to use, groups then use these, and a line that does not fit any more is passed over.
+# timeout: 240
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "regress"))
+import jobs  # noqa: E402
+
+BINARY = os.environ["MUSTER_BINARY"]
+HOSTS = "abc"
+# Cable n is the network 10.98.n.0, where host number i has the address i + 1. The slow one costs more than it gains.
+CABLES = (("a", "b", "400mbit"), ("a", "b", "400mbit"), ("a", "c", "400mbit"), ("a", "c", "10mbit"),
+          ("b", "c", "400mbit"))
+holders = {}
+
+
+def ip(*words, host=None):
+    before = ["nsenter", f"--net=/proc/{holders[host].pid}/ns/net"] if host else []
+    done = subprocess.run([*before, *words], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.stdout.write(f"SKIP: {' '.join(words)}: {done.stderr}\n")
+        sys.exit(77)
+
+
+def lay_cables():
+    ip("ip", "link", "add", "hub", "type", "bridge")
+    ip("ip", "link", "set", "hub", "up")
+    for i, host in enumerate(HOSTS, 1):
+        holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up; echo ready; exec cat"],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if holder.stdout.readline() != b"ready\n":
+            print("SKIP: no right to make network namespaces")
+            sys.exit(77)
+        holders[host] = holder
+        ip("ip", "link", "add", f"to-{host}", "master", "hub", "type", "veth", "peer", "name", "eth0", "netns",
+           str(holder.pid))
+        ip("ip", "link", "set", f"to-{host}", "up")
+        ip("ip", "addr", "add", f"10.97.0.{i}/24", "dev", "eth0", host=host)
+        ip("ip", "link", "set", "eth0", "up", host=host)
+    for number, (left, right, rate) in enumerate(CABLES):
+        name = f"cable{number}"
+        ip("ip", "link", "add", name, "netns", str(holders[left].pid), "type", "veth", "peer", "name", name, "netns",
+           str(holders[right].pid))
+        for host in (left, right):
+            ip("ip", "addr", "add", f"10.98.{number}.{HOSTS.index(host) + 1}/24", "dev", name, host=host)
+            ip("ip", "link", "set", name, "up", host=host)
+            ip("tc", "qdisc", "add", "dev", name, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "20ms",
+               host=host)
+
+
+def bench(*arguments, **environment):
+    """Of all hosts: the first one's stdout, and what all have written to stderr."""
+    port, ranks = str(jobs.free_port()), []
+    for i, host in enumerate(HOSTS):
+        ranks.append(subprocess.Popen(
+            ["nsenter", f"--net=/proc/{holders[host].pid}/ns/net", BINARY, "bench", *arguments], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, "RANK": str(i), "WORLD_SIZE": str(len(HOSTS)), "MASTER_ADDR": "10.97.0.1",
+                 "MASTER_PORT": port, "MUSTER_SOCKET_IFNAME": "cable", "MUSTER_SHM": "0", **environment}))
+    told = [rank.communicate(timeout=200) for rank in ranks]
+    if any(rank.returncode for rank in ranks):
+        sys.exit(f"{arguments}: {[rank.returncode for rank in ranks]}\n{told}")
+    return told[0][0], "".join(errors for _, errors in told)
+
+
+def bytes_sent(host, cable):
+    text = subprocess.run(["nsenter", f"--net=/proc/{holders[host].pid}/ns/net", "cat", "/proc/self/net/dev"],
+                          capture_output=True, text=True, check=True).stdout
+    return int(re.search(rf"cable{cable}:(.*)", text).group(1).split()[8])
+
+
+def cables_of(line):
+    """The cables that the line names, and their ends."""
+    pairs = [re.fullmatch(r"10\.98\.(\d)\.(\d)=10\.98\.(\d)\.(\d)", word).groups() for word in line.split()[2:]]
+    assert all(pair[0] == pair[2] for pair in pairs), line
+    return {int(pair[0]) for pair in pairs}
+
+
+def each_pair_of_hosts_has_its_line():
+    table, _ = bench("--tune=links", "-e", "1M")
+    lines = [line for line in table.splitlines() if line.startswith("link ")]
+    assert [cables_of(line) for line in lines] == [{0, 1}, {2}, {4}], table
+    heads = re.findall(r"^# hosts \d \(.*\) and \d \(.*\): \d+ Mbit/s, \d+ us there and back$", table, re.M)
+    assert len(heads) == 3, table
+    return table
+
+
+def a_table_is_used(table):
+    with tempfile.NamedTemporaryFile("w", suffix=".choice") as file:
+        file.write(table)
+        file.flush()
+        before = bytes_sent("a", 3), bytes_sent("c", 3)
+        _, errors = bench("sendrecv", "-b", "1M", "-e", "1M", "-n", "3", MUSTER_CHOICE_FILE=file.name,
+                          MUSTER_DEBUG="INFO")
+        assert bytes_sent("a", 3) - before[0] < 10000 and bytes_sent("c", 3) - before[1] < 10000
+        assert "and 3 links" in errors and "passed over" not in errors, errors
+    with tempfile.NamedTemporaryFile("w", suffix=".choice") as file:
+        file.write(table.replace("10.98.2.3", "10.98.2.9").replace("10.98.0.2", "10.98.0.9"))
+        file.flush()
+        _, errors = bench("sendrecv", "-b", "1M", "-e", "1M", "-n", "1", MUSTER_CHOICE_FILE=file.name,
+                          MUSTER_DEBUG="INFO")
+        # Of the line with one cable nothing is left that would say whom it is about.
+        passed_over = r"MUSTER_CHOICE_FILE for the link to rank [01] is passed over: 10\.98\.0\.9 is not among"
+        assert re.search(passed_over, errors), errors
+
+
+def one_host_is_an_error():
+    done = subprocess.run([BINARY, "bench", "--tune=links", "--ranks", "2"], capture_output=True, text=True, timeout=60,
+                          check=False)
+    assert done.returncode != 0 and "measures between hosts, but all ranks run on one" in done.stderr, done
+
+
+jobs.isolate()
+if os.geteuid() != 0:
+    print("SKIP: not root")
+    sys.exit(77)
+try:
+    lay_cables()
+    a_table_is_used(each_pair_of_hosts_has_its_line())
+    one_host_is_an_error()
+finally:
+    for one in holders.values():
+        one.send_signal(signal.SIGKILL)
+        one.wait()
