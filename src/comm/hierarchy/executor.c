@@ -19,6 +19,11 @@
 /* Of the tag, below the number of the call. */
 enum { PIECE_SHIFT = 16, STEPS_MAX = 1 << PIECE_SHIFT };
 
+/* A piece of most operations; of an all_reduce, what each rank has of it, and the most. */
+#define PIECE_BYTES ((size_t)1 << 20)
+#define SHARE_BYTES ((size_t)512 << 10)
+#define ALL_REDUCE_PIECE_BYTES_MAX ((size_t)2 << 20)
+
 enum { TELL_MS = 100 /* of waiting in a call, before others are told which it is */ };
 
 /* What is needed to take in an operand that comes in parts. */
@@ -33,6 +38,7 @@ struct operand {
 
 struct slot {
     struct comm_call call;           /* the piece */
+    size_t number;                   /* of the piece */
     uint64_t tag;                    /* of its step 0 */
     struct schedule_action *actions; /* owned, kept */
     size_t action_count, action_room;
@@ -57,6 +63,7 @@ struct executor {
     uint32_t number; /* of the group's call, as far as tags tell it */
     int64_t deadline_ns;
     size_t piece_count, piece_elements, pieces_begun, pieces_done;
+    size_t awaited_piece; /* executor_await() */
     int code;
     bool notes_arrival; /* of the first message, for the trace */
     int64_t arrived_ns;
@@ -277,17 +284,10 @@ static const void *shifted(const void *buffer, size_t bytes) {
     return buffer ? (const uint8_t *)buffer + bytes : NULL;
 }
 
+/* The next piece, which is slot->call. */
 static int begin_piece(struct executor *executor, struct slot *slot) {
-    size_t first = executor->pieces_begun * executor->piece_elements;
-    size_t shift = first * executor->call->type_bytes;
-    slot->call = *executor->call;
-    if (executor->piece_count > 1) {
-        size_t rest = executor->call->count - first;
-        slot->call.count = rest < executor->piece_elements ? rest : executor->piece_elements;
-        slot->call.send = shifted(slot->call.send, shift);
-        slot->call.receive = (void *)(uintptr_t)shifted(slot->call.receive, shift);
-    }
-    slot->tag = P2P_TAG(executor->number, (uint64_t)executor->pieces_begun << PIECE_SHIFT);
+    slot->number = executor->pieces_begun;
+    slot->tag = P2P_TAG(executor->number, (uint64_t)slot->number << PIECE_SHIFT);
     slot->action_count = slot->next_action = slot->next_local = slot->request_count = slot->first_open = 0;
     slot->scratch_count = 0;
     slot->is_busy = true;
@@ -302,6 +302,20 @@ static int begin_piece(struct executor *executor, struct slot *slot) {
     return code;
 }
 
+/* The next piece of a call whose buffers are all there. */
+static int cut_piece(struct executor *executor, struct slot *slot) {
+    size_t first = executor->pieces_begun * executor->piece_elements;
+    size_t shift = first * executor->call->type_bytes;
+    slot->call = *executor->call;
+    if (executor->piece_count > 1) {
+        size_t rest = executor->call->count - first;
+        slot->call.count = rest < executor->piece_elements ? rest : executor->piece_elements;
+        slot->call.send = shifted(slot->call.send, shift);
+        slot->call.receive = (void *)(uintptr_t)shifted(slot->call.receive, shift);
+    }
+    return begin_piece(executor, slot);
+}
+
 /* Takes one slot as far as it goes. */
 static void advance_slot(struct executor *executor, struct slot *slot) {
     while (executor->code == 0) {
@@ -309,7 +323,7 @@ static void advance_slot(struct executor *executor, struct slot *slot) {
             if (executor->pieces_begun == executor->piece_count) {
                 return;
             }
-            executor->code = begin_piece(executor, slot);
+            executor->code = cut_piece(executor, slot);
         } else if (slot->next_action == slot->action_count) {
             slot->is_busy = false;
             executor->pieces_done++;
@@ -324,16 +338,34 @@ static void advance_slot(struct executor *executor, struct slot *slot) {
     }
 }
 
-/* true: all done, or failed. */
-static bool advance(void *argument) {
-    struct executor *executor = argument;
+static void advance(struct executor *executor) {
     for (size_t i = 0; i < EXECUTOR_PIECES_MAX && (i == 0 || executor->piece_count > 1); i++) {
         advance_slot(executor, &executor->slots[i]);
     }
+}
+
+/* true: or failed. */
+static bool all_is_done(void *argument) {
+    struct executor *executor = argument;
+    advance(executor);
     return executor->code != 0 || executor->pieces_done == executor->piece_count;
 }
 
+static bool piece_is_done(void *argument) {
+    struct executor *executor = argument;
+    const struct slot *slot = &executor->slots[executor->awaited_piece % EXECUTOR_PIECES_MAX];
+    advance(executor);
+    return executor->code != 0 || !slot->is_busy || slot->number != executor->awaited_piece;
+}
+
 /* ---- calls ---- */
+
+size_t executor_piece_bytes(enum comm_operation operation, uint32_t size) {
+    if (operation != COMM_ALL_REDUCE || SHARE_BYTES * size <= PIECE_BYTES) {
+        return PIECE_BYTES;
+    }
+    return SHARE_BYTES * size < ALL_REDUCE_PIECE_BYTES_MAX ? SHARE_BYTES * size : ALL_REDUCE_PIECE_BYTES_MAX;
+}
 
 static void cut(struct executor *executor, size_t piece_bytes) {
     const struct comm_call *call = executor->call;
@@ -397,11 +429,11 @@ static void tell_call(const struct executor *executor) {
 }
 
 /* Tells after a while, then less and less often: new messages may be awaited by then. */
-static int wait_and_tell(struct executor *executor) {
+static int wait_and_tell(struct executor *executor, bool (*ready)(void *argument)) {
     for (int64_t wait_ms = TELL_MS;; wait_ms *= 2) {
         int64_t until_ns = clock_deadline_ns(clock_monotonic_ns(), wait_ms);
         bool is_last = until_ns >= executor->deadline_ns || wait_ms > INT64_MAX / 4;
-        int code = p2p_wait_until(executor->config.p2p, executor->config.waiter, advance, executor,
+        int code = p2p_wait_until(executor->config.p2p, executor->config.waiter, ready, executor,
                                   is_last ? executor->deadline_ns : until_ns);
         if (code != MUSTER_ETIMEOUT || is_last) {
             return code;
@@ -410,29 +442,20 @@ static int wait_and_tell(struct executor *executor) {
     }
 }
 
-int executor_run(struct executor *executor, const struct comm_call *call, enum schedule_algorithm algorithm,
-                 size_t piece_bytes, uint64_t number, int64_t deadline_ns) {
+static int begin_call(struct executor *executor, const struct comm_call *call, enum schedule_algorithm algorithm,
+                      uint64_t number, int64_t deadline_ns) {
     executor->call = call;
     executor->algorithm = algorithm;
     executor->number = (uint32_t)number;
     executor->deadline_ns = deadline_ns;
-    executor->pieces_begun = executor->pieces_done = 0;
+    executor->piece_count = executor->pieces_begun = executor->pieces_done = 0;
     executor->code = 0;
     executor->notes_arrival = trace_enabled();
     executor->arrived_ns = 0;
-    cut(executor, piece_bytes > 0 ? piece_bytes : EXECUTOR_PIECE_BYTES);
-    int code = p2p_begin_call(executor->config.p2p, &executor->config.group, number, call->fingerprint);
-    if (code != 0) {
-        return code;
-    }
-    code = wait_and_tell(executor);
-    code = executor->code != 0 ? executor->code : code;
-    if (code != 0) {
-        return give_up(executor, code);
-    }
-    if (call->reduction == MUSTER_OP_AVERAGE) {
-        finish_average(executor, call);
-    }
+    return p2p_begin_call(executor->config.p2p, &executor->config.group, number, call->fingerprint);
+}
+
+static void give_back_scratch(struct executor *executor) {
     for (size_t i = 0; i < EXECUTOR_PIECES_MAX; i++) {
         if (executor->slots[i].scratch_room > SCRATCH_KEPT_BYTES_MAX) {
             free(executor->slots[i].scratch);
@@ -440,6 +463,58 @@ int executor_run(struct executor *executor, const struct comm_call *call, enum s
             executor->slots[i].scratch_room = 0;
         }
     }
+}
+
+int executor_run(struct executor *executor, const struct comm_call *call, enum schedule_algorithm algorithm,
+                 size_t piece_bytes, uint64_t number, int64_t deadline_ns) {
+    int code = begin_call(executor, call, algorithm, number, deadline_ns);
+    if (code != 0) {
+        return code;
+    }
+    cut(executor, piece_bytes > 0 ? piece_bytes : executor_piece_bytes(call->operation, executor->config.size));
+    code = wait_and_tell(executor, all_is_done);
+    code = executor_close(executor, executor->code != 0 ? executor->code : code);
+    if (code == 0 && call->reduction == MUSTER_OP_AVERAGE) {
+        finish_average(executor, call);
+    }
+    return code;
+}
+
+/* ---- calls that are handed over piece by piece ---- */
+
+int executor_open(struct executor *executor, const struct comm_call *call, enum schedule_algorithm algorithm,
+                  uint64_t number, int64_t deadline_ns) {
+    return begin_call(executor, call, algorithm, number, deadline_ns);
+}
+
+int executor_await(struct executor *executor, size_t piece) {
+    assert(piece < executor->pieces_begun);
+    executor->awaited_piece = piece;
+    int code = wait_and_tell(executor, piece_is_done);
+    return executor->code != 0 ? executor->code : code;
+}
+
+int executor_hand(struct executor *executor, const void *send, void *receive, size_t count) {
+    struct slot *slot = &executor->slots[executor->pieces_begun % EXECUTOR_PIECES_MAX];
+    int code = slot->is_busy ? executor_await(executor, slot->number) : 0;
+    if (code != 0) {
+        return code;
+    }
+    slot->call = *executor->call;
+    slot->call.send = send;
+    slot->call.receive = receive;
+    slot->call.count = count;
+    executor->piece_count++; /* it begins here, and nothing is left to be cut */
+    executor->code = begin_piece(executor, slot);
+    return executor->code;
+}
+
+int executor_close(struct executor *executor, int code) {
+    assert(code != 0 || executor->pieces_done == executor->piece_count);
+    if (code != 0) {
+        return give_up(executor, code);
+    }
+    give_back_scratch(executor);
     return 0;
 }
 

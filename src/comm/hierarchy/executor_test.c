@@ -151,6 +151,54 @@ static void all_ranks_get_the_same_bits(void **state) {
     }
 }
 
+/* ---- pieces that are handed over ---- */
+
+/* Counts of all kinds, more pieces than may be under way; the caller waits for them one or several behind. */
+static int hand_pieces(struct job_rank *rank, void *argument) {
+    static const size_t counts[] = {1000, 0, 1, 70001, 3, 0, 40000, 17, 9000, 20000, 1};
+    enum { PIECES = sizeof counts / sizeof *counts, TOTAL = 140023 };
+    const enum schedule_algorithm *algorithm = argument;
+    struct executor *executor = make_executor(rank, 4);
+    int32_t *data = malloc(TOTAL * sizeof *data);
+    struct comm_call call = {.operation = COMM_ALL_REDUCE, .type = MUSTER_INT32, .count = TOTAL};
+    comm_call_prepare(&call, rank->size);
+    for (uint32_t behind = 0, number = 7; behind < 7; behind += 2, number++) {
+        size_t at = 0, awaited = 0;
+        for (size_t i = 0; i < TOTAL; i++) {
+            data[i] = (int32_t)(i + rank->rank);
+        }
+        job_check(executor_open(executor, &call, *algorithm, number, job_deadline()) == 0);
+        for (size_t piece = 0; piece < PIECES; at += counts[piece++]) {
+            job_check(executor_hand(executor, data + at, data + at, counts[piece]) == 0);
+            if (piece >= behind) {
+                job_check(executor_await(executor, awaited++) == 0);
+            }
+        }
+        while (awaited < PIECES) {
+            job_check(executor_await(executor, awaited++) == 0);
+        }
+        job_check(executor_close(executor, 0) == 0 && at == TOTAL);
+        for (size_t i = 0; i < TOTAL; i++) {
+            job_check(data[i] == (int32_t)(i * rank->size + rank->size * (rank->size - 1) / 2));
+        }
+    }
+    free(data);
+    executor_free(executor);
+    return 0;
+}
+
+static void pieces_may_be_handed_over(void **state) {
+    (void)state;
+    static const enum schedule_algorithm algorithms[] = {SCHEDULE_FLAT, SCHEDULE_RECURSIVE_DOUBLING,
+                                                         SCHEDULE_RABENSEIFNER, SCHEDULE_RING};
+    for (uint32_t size = 1; size <= 5; size++) {
+        for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++) {
+            enum schedule_algorithm algorithm = algorithms[i];
+            job_run(size, hand_pieces, &algorithm, NULL);
+        }
+    }
+}
+
 /* ---- calls that do not match ---- */
 
 static int different_calls(struct job_rank *rank, void *argument) {
@@ -259,10 +307,10 @@ static void the_others_hear_of_a_death(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_algorithm_over_tcp),    cmocka_unit_test(every_algorithm_over_several_connections),
-        cmocka_unit_test(every_algorithm_over_rings),  cmocka_unit_test(every_algorithm_as_threads),
-        cmocka_unit_test(all_ranks_get_the_same_bits), cmocka_unit_test(different_calls_fail_on_all_ranks),
-        cmocka_unit_test(the_others_hear_of_a_death),
+        cmocka_unit_test(every_algorithm_over_tcp),          cmocka_unit_test(every_algorithm_over_several_connections),
+        cmocka_unit_test(every_algorithm_over_rings),        cmocka_unit_test(every_algorithm_as_threads),
+        cmocka_unit_test(all_ranks_get_the_same_bits),       cmocka_unit_test(pieces_may_be_handed_over),
+        cmocka_unit_test(different_calls_fail_on_all_ranks), cmocka_unit_test(the_others_hear_of_a_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
