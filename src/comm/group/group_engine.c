@@ -81,7 +81,12 @@ static void set_up_waiter(struct muster_group *group, struct comm_waiter *waiter
     waiter->context = group;
     comm_waiter_tune(waiter, pids, group->local_count);
     const struct topology *topology = &group->context->bootstrap.topology;
-    if (group->local_count > topology->core_counts[topology->host_of[group->context->rank]]) {
+    if (group->local_count <= topology->core_counts[topology->host_of[group->context->rank]]) {
+        return;
+    }
+    if (waiter == &group->waiter && group->local_count > 1 && group->host_count > 1) {
+        comm_waiter_crowd_far(waiter);
+    } else {
         comm_waiter_crowd(waiter);
     }
 }

@@ -158,6 +158,31 @@ static void a_rank_may_be_killed_at_any_moment(void **state) {
     }
 }
 
+static float long_buffer[(5 << 20) / sizeof(float)];
+
+/* So long that it goes in parts, several of which are under way (comm/hierarchy/hierarchy_rails.c). */
+static int long_all_reduce(struct muster_group *group, struct muster_work **work) {
+    return muster_all_reduce(group, long_buffer, long_buffer, sizeof long_buffer / sizeof *long_buffer, MUSTER_FLOAT32,
+                             MUSTER_OP_SUM, work);
+}
+
+static void a_rank_may_be_killed_between_the_parts_of_a_call(void **state) {
+    (void)state;
+    static const uint32_t alone[] = {0, 1, 0, 0};
+    static const struct ranks_options uneven = {.host_of = alone};
+    const struct ranks_options *const all[] = {&layouts[1], &layouts[2], &uneven};
+    for (int layout = 0; layout < 3; layout++) {
+        struct test_collective collective = {"all_reduce", long_all_reduce, true};
+        struct ranks *ranks = ranks_start(SIZE, test_call_for_ever, &collective, all[layout]);
+        for (uint32_t rank = 0; rank < SIZE; rank++) {
+            ranks_await(ranks, rank, TEST_MARK_READY);
+        }
+        ranks_kill(ranks, VICTIM);
+        check_ends(ranks, "long all_reduce", layout, "rank 1 ");
+        ranks_free(ranks);
+    }
+}
+
 static int make_different_calls(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
@@ -381,6 +406,7 @@ int main(void) {
         cmocka_unit_test(a_killed_rank_ends_every_collective),
         cmocka_unit_test(a_stopped_rank_ends_every_collective_at_the_deadline),
         cmocka_unit_test(a_rank_may_be_killed_at_any_moment),
+        cmocka_unit_test(a_rank_may_be_killed_between_the_parts_of_a_call),
         cmocka_unit_test(different_calls_are_an_error_at_once),
         cmocka_unit_test(calls_that_wait_for_each_other_are_found_out),
         cmocka_unit_test(an_abort_ends_all_calls),

@@ -5,6 +5,9 @@
  * the order of their first ranks. Ranks of one host need not be neighbours in the group's numbering, nor hosts equally
  * full: what goes between hosts is packed host by host, and put into the order of ranks on arrival.
  *
+ * A long all_reduce goes in parts, of which several are under way, over as many members of a host as pays
+ * (hierarchy_rails.c).
+ *
  * all_to_all goes from rank to rank (flat) over p2p, neighbours included: no rank needs room for its whole host. So do
  * scan and exscan, whose order is that of ranks, wherever they are. */
 #ifndef COMM_HIERARCHY_H

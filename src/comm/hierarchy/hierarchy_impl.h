@@ -1,6 +1,6 @@
-/* What hierarchy.c and hierarchy_operations.c share. Their words: a *member* is a rank of this host, in the node's
- * numbering; *packed* is the order host by host, and by rank within a host, in which the blocks of one host lie
- * together. Where ranks are numbered host by host, packed order is rank order and nothing is moved. */
+/* What the files hierarchy*.c share. Their words: a *member* is a rank of this host,
+ * in the node's numbering; *packed* is the order host by host, and by rank within a host, in which the blocks of one
+ * host lie together. Where ranks are numbered host by host, packed order is rank order and nothing is moved. */
 #ifndef COMM_HIERARCHY_IMPL_H
 #define COMM_HIERARCHY_IMPL_H
 
@@ -47,5 +47,19 @@ int hierarchy_make_executor(const struct hierarchy *hierarchy, uint32_t rank, ui
                             struct executor **out);
 /* Runs hierarchy->call. */
 int hierarchy_operate(struct hierarchy *hierarchy);
+
+/* ---- hierarchy_parts.c ---- */
+
+/* A call of the same kind as hierarchy->call. Averages are sums until the end. */
+struct comm_call hierarchy_part(const struct hierarchy *hierarchy, enum comm_operation operation, uint32_t root,
+                                const void *send, void *receive, size_t count);
+/* Runs a part within the host; nothing to do for a rank that is alone there. */
+int hierarchy_node_part(struct hierarchy *hierarchy, const struct comm_call *part);
+
+/* ---- hierarchy_rails.c ---- */
+
+/* Is hierarchy->call, an all_reduce, to be carried out so? The same on all ranks. */
+bool hierarchy_uses_rails(const struct hierarchy *hierarchy);
+int hierarchy_rail_all_reduce(struct hierarchy *hierarchy);
 
 #endif

@@ -81,12 +81,6 @@ static void permute(const struct hierarchy *hierarchy, uint8_t *to, const uint8_
 
 /* ---- parts ---- */
 
-static int node_part(struct hierarchy *hierarchy, const struct comm_call *part) {
-    return hierarchy->member_count == 1
-               ? 0
-               : node_run(hierarchy->config.node, part, hierarchy->number, hierarchy->deadline_ns);
-}
-
 static int leaders_part(struct hierarchy *hierarchy, const struct comm_call *part) {
     if (!is_leader(hierarchy) || hierarchy->host_count == 1) {
         return 0;
@@ -98,34 +92,20 @@ static int leaders_part(struct hierarchy *hierarchy, const struct comm_call *par
                         hierarchy->number, hierarchy->deadline_ns);
 }
 
-/* A call of the same kind as the one that runs. Averages are sums until the end. */
-static struct comm_call part_of(const struct hierarchy *hierarchy, enum comm_operation operation, uint32_t root,
-                                const void *send, void *receive, size_t count) {
-    enum muster_reduction reduction = hierarchy->call->reduction;
-    return (struct comm_call){.operation = operation,
-                              .type = hierarchy->call->type,
-                              .reduction = reduction == MUSTER_OP_AVERAGE ? MUSTER_OP_SUM : reduction,
-                              .root = root,
-                              .count = count,
-                              .send = send,
-                              .receive = receive,
-                              .type_bytes = hierarchy->call->type_bytes,
-                              .fingerprint = hierarchy->call->fingerprint};
-}
-
 static void finish(const struct hierarchy *hierarchy, void *data, size_t count) {
     reduce_finish(hierarchy->call->type, hierarchy->call->reduction, data, count, hierarchy->config.size);
 }
 
 static int node_simple(struct hierarchy *hierarchy, enum comm_operation operation, const void *send, void *receive,
                        size_t count) {
-    struct comm_call part = part_of(hierarchy, operation, hierarchy->lead, send, receive, count);
-    return node_part(hierarchy, &part);
+    struct comm_call part = hierarchy_part(hierarchy, operation, hierarchy->lead, send, receive, count);
+    return hierarchy_node_part(hierarchy, &part);
 }
 
 /* Gather to, or scatter from, this host's leader: with a count per member if there are counts per rank. */
 static int node_blocks(struct hierarchy *hierarchy, enum comm_operation operation, const void *send, void *receive) {
-    struct comm_call part = part_of(hierarchy, operation, hierarchy->lead, send, receive, hierarchy->call->count);
+    struct comm_call part =
+        hierarchy_part(hierarchy, operation, hierarchy->lead, send, receive, hierarchy->call->count);
     if (comm_call_counts(hierarchy->call)) {
         const uint32_t *ranks = hierarchy->layout.ranks + hierarchy->layout.begin[hierarchy->host];
         for (uint32_t member = 0; member < hierarchy->member_count; member++) {
@@ -134,13 +114,13 @@ static int node_blocks(struct hierarchy *hierarchy, enum comm_operation operatio
         part.count = 0;
         *(operation == COMM_SCATTER ? &part.send_counts : &part.receive_counts) = hierarchy->counts;
     }
-    return node_part(hierarchy, &part);
+    return hierarchy_node_part(hierarchy, &part);
 }
 
 /* Among the leaders, a block per host. */
 static int leaders_blocks(struct hierarchy *hierarchy, enum comm_operation operation, uint32_t root_host,
                           const void *send, void *receive) {
-    struct comm_call part = part_of(hierarchy, operation, root_host, send, receive, 0);
+    struct comm_call part = hierarchy_part(hierarchy, operation, root_host, send, receive, 0);
     if (hierarchy->is_uniform && !comm_call_counts(hierarchy->call)) {
         part.count = hierarchy->call->count * hierarchy->member_count;
     } else {
@@ -164,16 +144,19 @@ static int gather_host(struct hierarchy *hierarchy, uint8_t *own, const void **o
 
 static int run_barrier(struct hierarchy *hierarchy) {
     int code = node_simple(hierarchy, COMM_BARRIER, NULL, NULL, 0);
-    struct comm_call part = part_of(hierarchy, COMM_BARRIER, 0, NULL, NULL, 0);
+    struct comm_call part = hierarchy_part(hierarchy, COMM_BARRIER, 0, NULL, NULL, 0);
     code = code != 0 ? code : leaders_part(hierarchy, &part);
     return code != 0 ? code : node_simple(hierarchy, COMM_BARRIER, NULL, NULL, 0);
 }
 
 static int run_all_reduce(struct hierarchy *hierarchy) {
     const struct comm_call *call = hierarchy->call;
+    if (hierarchy_uses_rails(hierarchy)) {
+        return hierarchy_rail_all_reduce(hierarchy);
+    }
     int code = node_simple(hierarchy, COMM_REDUCE, call->send, call->receive, call->count);
     const void *send = hierarchy->member_count == 1 ? call->send : call->receive;
-    struct comm_call part = part_of(hierarchy, COMM_ALL_REDUCE, 0, send, call->receive, call->count);
+    struct comm_call part = hierarchy_part(hierarchy, COMM_ALL_REDUCE, 0, send, call->receive, call->count);
     code = code != 0 ? code : leaders_part(hierarchy, &part);
     if (code == 0 && is_leader(hierarchy)) {
         finish(hierarchy, call->receive, call->count);
@@ -195,8 +178,8 @@ static int run_reduce(struct hierarchy *hierarchy) {
     }
     int code = node_simple(hierarchy, COMM_REDUCE, call->send, sum, call->count);
     struct comm_call part =
-        part_of(hierarchy, COMM_REDUCE, hierarchy->config.hosts[call->root],
-                hierarchy->member_count == 1 ? call->send : sum, is_root ? call->receive : NULL, call->count);
+        hierarchy_part(hierarchy, COMM_REDUCE, hierarchy->config.hosts[call->root],
+                       hierarchy->member_count == 1 ? call->send : sum, is_root ? call->receive : NULL, call->count);
     code = code != 0 ? code : leaders_part(hierarchy, &part);
     if (code == 0 && is_root) {
         finish(hierarchy, call->receive, call->count);
@@ -206,8 +189,8 @@ static int run_reduce(struct hierarchy *hierarchy) {
 
 static int run_broadcast(struct hierarchy *hierarchy) {
     const struct comm_call *call = hierarchy->call;
-    struct comm_call part = part_of(hierarchy, COMM_BROADCAST, hierarchy->config.hosts[call->root], call->receive,
-                                    call->receive, call->count);
+    struct comm_call part = hierarchy_part(hierarchy, COMM_BROADCAST, hierarchy->config.hosts[call->root],
+                                           call->receive, call->receive, call->count);
     int code = leaders_part(hierarchy, &part);
     return code != 0 ? code : node_simple(hierarchy, COMM_BROADCAST, call->receive, call->receive, call->count);
 }

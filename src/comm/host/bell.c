@@ -19,6 +19,9 @@ enum { SPIN_COUNT = 2000, YIELD_COUNT = 100 };
 /* Looks when ranks outnumber the cores: whoever is awaited probably needs this one. A yield costs less than half a
  * microsecond when nobody wants the core, and waking from sleep 17: so yield for about 100 us. */
 enum { CROWDED_SPIN_COUNT = 1, CROWDED_YIELD_COUNT = 300 };
+/* Of a wait that may last as long as data travels between hosts: each yield looks at sockets, too, and takes the core
+ * from those who copy and reduce. */
+enum { CROWDED_FAR_YIELD_COUNT = 20 };
 enum { LOOKS_PER_IDLE = 64, MOVES_PER_CLOCK = 64 };
 
 _Atomic int comm_bell_barriers_reach;
@@ -173,6 +176,11 @@ bool comm_is_crowded(const int32_t *pids, uint32_t pid_count) {
 void comm_waiter_crowd(struct comm_waiter *waiter) {
     waiter->spin_count = CROWDED_SPIN_COUNT;
     waiter->yield_count = CROWDED_YIELD_COUNT;
+}
+
+void comm_waiter_crowd_far(struct comm_waiter *waiter) {
+    comm_waiter_crowd(waiter);
+    waiter->yield_count = CROWDED_FAR_YIELD_COUNT;
 }
 
 void comm_waiter_tune(struct comm_waiter *waiter, const int32_t *pids, uint32_t pid_count) {

@@ -107,6 +107,8 @@ bool comm_is_crowded(const int32_t *pids, uint32_t pid_count);
 /* Looks as seldom as where ranks outnumber the cores, whatever comm_waiter_tune() found: others on this machine, whom
  * it was not told of, compete too. */
 void comm_waiter_crowd(struct comm_waiter *waiter);
+/* The same, but sleeps sooner: whoever is awaited may itself wait for other hosts. */
+void comm_waiter_crowd_far(struct comm_waiter *waiter);
 
 /* Asks for a cache line that is to be written in a moment, while there is other work: otherwise the write waits until
  * those who read the line last have given it up, and the next locked instruction waits for the write. */

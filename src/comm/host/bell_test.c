@@ -304,6 +304,9 @@ static void ranks_that_outnumber_the_cores_yield_early(void **state) {
     comm_waiter_tune(&crowded, pids, sizeof pids / sizeof *pids);
     assert_true(crowded.spin_count * 10 < alone.spin_count);
     assert_true(crowded.yield_count > 0);
+    uint32_t near = crowded.yield_count;
+    comm_waiter_crowd_far(&crowded);
+    assert_true(crowded.yield_count > 0 && crowded.yield_count < near);
 }
 
 int main(void) {
