@@ -243,6 +243,10 @@ bench-tcp: all ## messages over one TCP stream, beside a bare connection (docs/p
 bench-interfaces: all ## messages over several network interfaces, beside one of them (root; docs/performance.md)
 	@$(BUILD)/bench/interfaces_bench $(BENCH_ARGS)
 
+.PHONY: bench-hosts
+bench-hosts: all ## collectives among four hosts made of network namespaces, beside Open MPI and gloo (root; docs/performance.md)
+	@bench/hosts/run $(BENCH_ARGS)
+
 .PHONY: bench-collectives
 bench-collectives: all ## collectives of muster, Open MPI and PyTorch's gloo side by side (docs/performance.md)
 	@bench/collectives/run $(BENCH_ARGS)
