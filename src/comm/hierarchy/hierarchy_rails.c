@@ -21,7 +21,9 @@
 #include "comm/reduce/reduce.h"
 
 enum {
-    PARTS_UNDER_WAY = 3,
+    PARTS_UNDER_WAY = 2, /* more wait in the sockets, and have left the caches when their turn comes */
+    PARTS_MIN = 3,
+    RING_HOSTS_MAX = 8,
     SHARE_UNIT_BYTES = 64,
     /* It begins to pay: with several rails, from this fraction of a piece on; with one, from so many pieces. */
     PIECE_FRACTION_MIN = 8,
@@ -62,15 +64,24 @@ static size_t round_up(size_t count, size_t unit) {
     return (count + unit - 1) / unit * unit;
 }
 
-/* A share is as large as a piece between hosts usually is; smaller where the buffer would make no PARTS_UNDER_WAY
- * parts. */
+/* While one part waits for a step, the next has work: so few steps gain nothing, and in a ring each connection has
+ * steady work in one direction. A table of the user's is obeyed. */
+static struct choice_answer choose(const struct hierarchy *hierarchy, size_t bytes) {
+    struct choice_answer choice = choice_of_bytes(&hierarchy->leader_table, COMM_ALL_REDUCE, bytes);
+    if (!hierarchy->config.choice && hierarchy->host_count <= RING_HOSTS_MAX) {
+        choice.algorithm = SCHEDULE_RING;
+    }
+    return choice;
+}
+
+/* A share is as large as a piece between hosts usually is; smaller where the buffer would make no PARTS_MIN parts. */
 static struct rails lay_rails(const struct hierarchy *hierarchy) {
     const struct comm_call *call = hierarchy->call;
     struct rails rails = {.count = rail_count(hierarchy)};
     size_t unit = SHARE_UNIT_BYTES / call->type_bytes, of_rail = call->count / rails.count;
     rails.is_on_rail = hierarchy->member < rails.count;
-    rails.choice = choice_of_bytes(&hierarchy->leader_table, COMM_ALL_REDUCE, of_rail * call->type_bytes);
-    size_t most = piece_bytes_of(hierarchy, &rails.choice) / call->type_bytes, even = of_rail / PARTS_UNDER_WAY + 1;
+    rails.choice = choose(hierarchy, of_rail * call->type_bytes);
+    size_t most = piece_bytes_of(hierarchy, &rails.choice) / call->type_bytes, even = of_rail / PARTS_MIN + 1;
     rails.share = round_up(even < most ? even : most > 0 ? most : 1, unit);
     rails.part_count = (call->count + rails.share * rails.count - 1) / (rails.share * rails.count);
     return rails;
@@ -82,7 +93,7 @@ bool hierarchy_uses_rails(const struct hierarchy *hierarchy) {
         return false;
     }
     size_t bytes = call->count * call->type_bytes;
-    struct choice_answer choice = choice_of_bytes(&hierarchy->leader_table, COMM_ALL_REDUCE, bytes);
+    struct choice_answer choice = choose(hierarchy, bytes);
     size_t piece_bytes = piece_bytes_of(hierarchy, &choice);
     size_t least = rail_count(hierarchy) > 1 ? piece_bytes / PIECE_FRACTION_MIN : piece_bytes * PIECES_MIN;
     return bytes > 0 && bytes >= least;
