@@ -46,8 +46,9 @@ NCCL_CONSTANT_TABLE(SAME)
     _Static_assert(__builtin_types_compatible_p(__typeof__(((struct nccl_library *)0)->member), __typeof__(&symbol)), #symbol);
 NCCL_FUNCTION_TABLE(SAME_FUNCTION)
 NCCL_TEXT_FUNCTION_TABLE(SAME_FUNCTION)
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 29, 0)
 NCCL_OPTIONAL_FUNCTION_TABLE(SAME_FUNCTION)
+_Static_assert(NCCL_REVOKE_DEFAULT == 0, "flags of a revoke");
 #endif
 _Static_assert(sizeof(struct nccl_id) == sizeof(ncclUniqueId) && _Alignof(struct nccl_id) == _Alignof(ncclUniqueId), "id");
 #define SAME_PLACE(ours, theirs) \

@@ -21,6 +21,14 @@ struct engine_messages;
 /* Of start() and test(). Negative: the call has failed. */
 enum { ENGINE_DONE = 0, ENGINE_UNDER_WAY = 1 };
 
+/* How the members of a group agree on something for an engine: calls of all of them, in the same order. A failure is
+ * the group's. */
+struct engine_talk {
+    int (*greatest)(void *context, int32_t own, int32_t *out); /* of all members' numbers */
+    int (*tell)(void *context, void *bytes, size_t count);     /* rank 0's bytes go to all */
+    void *context;
+};
+
 /* Functions that are NULL: the engine needs none, or has nothing to say. */
 struct engine_table {
     const char *name; /* "muster", "mpi", "nccl", "solo": for logs and for people who choose */
@@ -66,6 +74,14 @@ struct engine_table {
     void (*release_foreign)(struct engine *engine, void *memory); /* NULL is accepted */
     /* The GPU whose memory that is; borrowed from the engine. */
     const struct device *(*device)(const struct engine *engine);
+
+    /* Of engines for which a new group costs less if it comes from another one. By all members of this engine's group,
+     * which works, before those of the new groups connect theirs: sets up `child`, the engine of the new group that
+     * this rank is in (of the same kind; NULL: in none), or leaves it to connect(). On all members the same of both.
+     * family: the same for the members of a new group, and no other; place: the rank in it. talk: of this group.
+     * timeout_ns: of each part of it. An error: this group has failed, or is to fail. */
+    int (*derive)(struct engine *engine, struct engine *child, uint32_t family, uint32_t place,
+                  const struct engine_talk *talk, int64_t timeout_ns);
 
     /* About the last call, for sentences, traces and logs. Did it still wait for something of `rank`, on another host?
      * How many steps has local rank `local` taken? By which algorithm; NULL: there was nothing to do. When had the

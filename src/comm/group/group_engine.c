@@ -222,11 +222,28 @@ static int make_host(struct muster_group *group, const struct node_member *membe
                             : make_muster(group, members, segment_part);
 }
 
+/* Ranks of the failed group that this one is without. NULL: no memory. */
+static int *list_left_out(const struct muster_group *group, uint32_t *out_count) {
+    uint32_t whole = group->shrunk_from ? group->shrunk_from->size : 0, at = 0;
+    int *ranks = calloc(whole + 1, sizeof *ranks);
+    *out_count = 0;
+    for (uint32_t rank = 0; ranks && rank < whole; rank++) {
+        if (at < group->size && group->survivors[at] == rank) {
+            at++;
+        } else {
+            ranks[(*out_count)++] = (int)rank;
+        }
+    }
+    return ranks;
+}
+
 /* NCCL for memory of GPUs, around the engine for that of the host. */
 static int make_nccl(struct muster_group *group, const struct node_member *members, void *segment_part) {
     int code = make_host(group, members, segment_part);
     const struct call_line **lines = list_lines(group);
-    if (code == 0 && !lines) {
+    uint32_t left_out_count = 0;
+    int *left_out = list_left_out(group, &left_out_count);
+    if (code == 0 && !(lines && left_out)) {
         code = status_fail(MUSTER_ENOMEM, "no memory for a group of %u ranks", group->size);
     }
     struct engine_nccl_config config = {.host = group->engine,
@@ -239,8 +256,12 @@ static int make_nccl(struct muster_group *group, const struct node_member *membe
                                         .lines = lines,
                                         .line_count = group->local_count,
                                         .own_line = &group->line->calls,
-                                        .compares_calls = compares_calls(group)};
+                                        .compares_calls = compares_calls(group),
+                                        .failed = group->shrunk_from ? group->shrunk_from->engine : NULL,
+                                        .left_out = left_out,
+                                        .left_out_count = left_out_count};
     code = code ? code : engine_nccl_create(&config, &group->engine); /* else the host's is the group's to free */
+    free(left_out);
     free(lines);
     return code;
 }
@@ -280,6 +301,14 @@ int group_make_engine(struct muster_group *group, void *segment_part) {
 }
 
 /* A member that could not tells the others, who may be waiting for it. */
+int group_fail_setup(struct muster_group *group, int code) {
+    char sentence[MUSTER_DETAIL_MAX];
+    (void)str_format(sentence, sizeof sentence, "%s", muster_detail());
+    const struct muster_failure record = status_failure();
+    (void)group_fail(group, code, sentence, &record);
+    return status_restore(code, sentence, &record);
+}
+
 int group_connect_engine(struct muster_group *group, int64_t deadline_ns) {
     const struct engine_table *table = group->engine->table;
     int code = table->connect ? table->connect(group->engine, deadline_ns) : 0;
@@ -287,11 +316,7 @@ int group_connect_engine(struct muster_group *group, int64_t deadline_ns) {
         code = status_fail(code, "the engine '%s' was not ready on all ranks in time", table->name);
     }
     if (code && !failure_is_set(&group->failure)) {
-        char sentence[MUSTER_DETAIL_MAX];
-        (void)str_format(sentence, sizeof sentence, "%s", muster_detail());
-        const struct muster_failure record = status_failure();
-        (void)group_fail(group, code, sentence, &record);
-        return status_restore(code, sentence, &record);
+        return group_fail_setup(group, code);
     }
     return code ? failure_tell(&group->failure) : 0;
 }

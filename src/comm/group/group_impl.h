@@ -80,9 +80,11 @@ struct muster_group {
     struct failure told;          /* by another host; after calls that this rank may still end */
     _Atomic uint64_t told_spared; /* the number of the last of them */
 
-    enum engine_kind engine_wish; /* of its options, else of what it was made from */
-    const char *engine_reason;    /* static */
-    void *stream;                 /* of calls from now on; see struct comm_call */
+    enum engine_kind engine_wish;           /* of its options, else of what it was made from */
+    const struct muster_group *shrunk_from; /* until it has connected: the failed group, and its ranks that this has */
+    const uint32_t *survivors;
+    const char *engine_reason; /* static */
+    void *stream;              /* of calls from now on; see struct comm_call */
     uint32_t id, rank, size;
     uint32_t *root_ranks; /* per rank */
     uint32_t *hosts;      /* per rank: index of its host in the group */
@@ -138,6 +140,8 @@ int group_make_engine(struct muster_group *group, void *segment_part);
 size_t group_engine_segment_bytes(uint32_t local_count);
 /* After all members have attached, on all hosts: has the engines of all members set themselves up together. */
 int group_connect_engine(struct muster_group *group, int64_t deadline_ns);
+/* Fails a group whose engine could not be set up, with this thread's detail. Returns the code, with that. */
+int group_fail_setup(struct muster_group *group, int code);
 
 /* Waits until all local members have attached. Where the members agree in another way that all have, call
  * group_attached() instead. */

@@ -249,7 +249,13 @@ static int shrink_once(struct muster_group *failed, int64_t timeout_ms, struct m
     if (code == 0) {
         group->id = list.id;
         group->engine_wish = failed->engine_wish;
+        group->shrunk_from = failed;
+        group->survivors = list.ranks;
         code = attach_and_meet(&shrink, group, clock_deadline_ns(clock_monotonic_ns(), timeout_ms));
+    }
+    if (group) { /* they were for its engine */
+        group->shrunk_from = NULL;
+        group->survivors = NULL;
     }
     free(list.ranks);
     *out = group; /* also half-made */

@@ -185,6 +185,61 @@ static int agree(struct muster_group *parent, int status) {
     return code;
 }
 
+/* Has some new group the engine that the parent was to have? */
+static bool keeps_engine(const struct muster_group *parent, const uint8_t *all) {
+    bool keeps = false;
+    for (uint32_t rank = 0; rank < parent->size; rank++) {
+        struct offer offer;
+        decode_offer(all + rank * (size_t)OFFER_BYTES, &offer);
+        keeps |= offer.engine_wish == (uint8_t)parent->engine_wish; /* 0, as "auto", of those that are in none */
+    }
+    return keeps;
+}
+
+static int greatest_of_all(void *context, int32_t own, int32_t *out) {
+    return muster_all_reduce(context, &own, out, 1, MUSTER_INT32, MUSTER_OP_MAX, NULL);
+}
+
+static int tell_all(void *context, void *bytes, size_t count) {
+    return muster_broadcast(context, bytes, count, MUSTER_UINT8, 0, NULL);
+}
+
+/* By all members of the parent. group: the new one that this rank is in, or NULL; first: its first rank, in the
+ * parent. */
+static int derive_engine(struct muster_group *parent, struct muster_group *group, uint32_t first) {
+    const struct engine_table *table = parent->engine->table;
+    const struct engine_talk talk = {greatest_of_all, tell_all, parent};
+    bool is_same = group && group->engine->table->derive == table->derive;
+    if (!table->derive) {
+        return 0;
+    }
+    int code = table->derive(parent->engine, is_same ? group->engine : NULL, first, group ? group->rank : 0, &talk,
+                             parent->timeout_ns);
+    if (code && group) {
+        (void)group_fail_setup(group, code); /* others may have been told that all is well */
+    }
+    if (code && !failure_is_set(&parent->failure)) {
+        (void)group_fail_setup(parent, code);
+    }
+    return code ? failure_tell(&parent->failure) : 0;
+}
+
+/* All have attached: the engines, from that of the parent, or by themselves. */
+static int set_engines_up(struct muster_group *parent, struct members members, const uint8_t *all,
+                          struct muster_group *group) {
+    int code = 0;
+    if (group) {
+        group_attached(group);
+    }
+    if (keeps_engine(parent, all)) {
+        code = derive_engine(parent, group, group ? members.ranks[0] : 0);
+    }
+    if (code || !group) {
+        return code;
+    }
+    return group_connect_engine(group, clock_deadline_ns(clock_monotonic_ns(), group->timeout_ns / CLOCK_NS_PER_MS));
+}
+
 /* Both ways end here: every rank of the parent has its list. */
 static int make(struct muster_group *parent, struct members members, uint64_t list_hash, const char *name,
                 const struct muster_group_options *options, struct muster_group **out) {
@@ -207,12 +262,8 @@ static int make(struct muster_group *parent, struct members members, uint64_t li
     if (code == 0) {
         code = agree(parent, group ? attach(all, members, group) : 0);
     }
+    code = code ? code : set_engines_up(parent, members, all, group);
     free(all);
-    if (code == 0 && group) {
-        group_attached(group);
-        code =
-            group_connect_engine(group, clock_deadline_ns(clock_monotonic_ns(), group->timeout_ns / CLOCK_NS_PER_MS));
-    }
     if (code) {
         (void)group_dispose(group);
         return status_prefix(code, "group '%s', from '%s'", name, parent->name);

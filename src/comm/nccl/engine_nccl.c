@@ -68,11 +68,19 @@ static int agree_on_places(struct nccl_engine *n, const struct comm_call *call, 
 
 /* ---- the table ---- */
 
-/* Ends the communicator after a failure, whose sentence stays: then nothing of the call touches a buffer. */
+/* The call under way has ended. */
+static void set_idle(struct nccl_engine *n) {
+    n->phase = NCCL_IDLE;
+    pthread_mutex_lock(&n->mutex);
+    n->is_busy = false;
+    pthread_mutex_unlock(&n->mutex);
+}
+
+/* Ends what the communicator does, after a failure, whose sentence stays: then nothing of the call touches a buffer. */
 static void give_up(struct nccl_engine *n) {
     const struct cuda_library *cuda = n->device.cuda;
     int64_t until_ns = clock_monotonic_ns() + IDLE_MS * CLOCK_NS_PER_MS;
-    n->is_stuck = !nccl_comm_end(n, false) || n->is_stuck;
+    n->is_stuck = !nccl_spend(n) || n->is_stuck;
     unsigned state = CUDA_NOT_READY;
     while (!n->is_stuck && (state = cuda->stream_query(n->stream)) == CUDA_NOT_READY &&
            clock_monotonic_ns() < until_ns) {
@@ -80,7 +88,7 @@ static void give_up(struct nccl_engine *n) {
         (void)nanosleep(&pause, NULL);
     }
     n->is_stuck = n->is_stuck || state == CUDA_NOT_READY;
-    n->phase = NCCL_IDLE;
+    set_idle(n);
 }
 
 static int failed(struct nccl_engine *n, int code) {
@@ -91,17 +99,28 @@ static int failed(struct nccl_engine *n, int code) {
     return status_restore(code, detail, &record);
 }
 
+static int begin(struct nccl_engine *n) {
+    pthread_mutex_lock(&n->mutex);
+    n->is_busy = n->comm != NULL;
+    bool is_busy = n->is_busy;
+    pthread_mutex_unlock(&n->mutex);
+    return is_busy ? 0 : status_fail(MUSTER_EABORTED, "its communicator was aborted");
+}
+
 static int start_on_device(struct nccl_engine *n) {
     struct CUctx_st *previous = NULL;
-    if (!n->comm) {
-        return status_fail(MUSTER_EABORTED, "its communicator was aborted");
+    int code = begin(n);
+    if (code) {
+        return code;
     }
-    int code = device_enter(&n->device, &previous);
-    if (code == 0) {
-        code = nccl_plan_is_possible(&n->call) ? nccl_call_issue(n) : nccl_call_copy_out(n);
-        code = code < 0 ? failed(n, code) : code;
-        device_leave(&n->device, previous);
+    code = device_enter(&n->device, &previous);
+    if (code) {
+        set_idle(n);
+        return code;
     }
+    code = nccl_plan_is_possible(&n->call) ? nccl_call_issue(n) : nccl_call_copy_out(n);
+    code = code < 0 ? failed(n, code) : code;
+    device_leave(&n->device, previous);
     return code;
 }
 
@@ -199,7 +218,9 @@ static int test(struct engine *engine, int64_t patience_ns) {
         code = code < 0 ? failed(n, code) : code;
         device_leave(&n->device, previous);
     }
-    n->phase = code == ENGINE_UNDER_WAY ? n->phase : NCCL_IDLE;
+    if (code != ENGINE_UNDER_WAY) {
+        set_idle(n);
+    }
     return code;
 }
 
@@ -304,7 +325,8 @@ static void dispose(struct nccl_engine *n) {
     if (n->device.context && device_enter(&n->device, &previous) == 0) {
         nccl_memory_forget_all(n);
         bool is_well = !n->failure || !failure_is_set(n->failure);
-        n->is_stuck = !nccl_comm_end(n, is_well) || n->is_stuck;
+        n->is_stuck = !nccl_comm_end(n, &n->comm, is_well ? NCCL_END_IN_ORDER : NCCL_END_AT_ONCE) || n->is_stuck;
+        n->is_stuck = !nccl_comm_end(n, &n->spent, NCCL_END_AT_ONCE) || n->is_stuck;
         if (!n->is_stuck) {
             close_device(n);
         }
@@ -315,6 +337,7 @@ static void dispose(struct nccl_engine *n) {
     }
     pthread_mutex_destroy(&n->mutex);
     pthread_mutex_destroy(&n->message_mutex);
+    free(n->left_out);
     free(n->lines);
     free(n->steps);
     free(n);
@@ -342,6 +365,7 @@ static const struct engine_table nccl_table = {
     .allocate_foreign = nccl_memory_allocate,
     .release_foreign = nccl_memory_release,
     .device = device,
+    .derive = nccl_derive,
     .awaits = awaits,
     .steps = steps,
     .algorithm = algorithm,
@@ -375,7 +399,9 @@ int engine_nccl_create(const struct engine_nccl_config *config, struct engine **
     struct nccl_engine *n = calloc(1, sizeof *n);
     struct nccl_step *room = calloc(nccl_plan_steps_max(config->size), sizeof *room);
     const struct call_line **lines = calloc(config->line_count + 1, sizeof *lines);
-    if (!n || !room || !lines) {
+    int *left_out = calloc(config->left_out_count + 1, sizeof *left_out);
+    if (!n || !room || !lines || !left_out) {
+        free(left_out);
         free(lines);
         free(room);
         free(n);
@@ -394,9 +420,16 @@ int engine_nccl_create(const struct engine_nccl_config *config, struct engine **
                               .lines = lines,
                               .line_count = config->line_count,
                               .own_line = config->own_line,
-                              .compares_calls = config->compares_calls};
+                              .compares_calls = config->compares_calls,
+                              .splits = true,
+                              .failed = config->failed ? nccl_of(config->failed) : NULL,
+                              .left_out = left_out,
+                              .left_out_count = config->left_out_count};
     if (config->line_count > 0) {
         memcpy(lines, config->lines, config->line_count * sizeof *lines);
+    }
+    if (config->left_out_count > 0) {
+        memcpy(left_out, config->left_out, config->left_out_count * sizeof *left_out);
     }
     (void)pthread_mutex_init(&n->mutex, NULL);
     (void)pthread_mutex_init(&n->message_mutex, NULL);

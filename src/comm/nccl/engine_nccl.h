@@ -4,8 +4,11 @@
  *
  * A call is put onto a stream of the engine's own, behind what the caller's stream has been given so far, and has ended
  * when that stream has got past it. The communicator does not block (ncclConfig_t.blocking = 0): no call of NCCL can
- * hold the group's thread beyond the deadline. After a failure the communicator is aborted, and the group can only be
- * freed, or shrunk, which makes a new one.
+ * hold the group's thread beyond the deadline. After a failure the communicator is aborted, or stopped where NCCL can
+ * do that, and the group can only be freed, or shrunk.
+ *
+ * Communicators of groups that are made from a group come from that of the group (nccl_derive.c), by ncclCommSplit() or
+ * ncclCommShrink(); where that does not work, their ranks connect anew.
  *
  * What NCCL has no collective for (nccl_plan.h) is carried out by the inner engine, on copies in pinned memory; so are
  * messages, which NCCL has without tags, of known senders and lengths alone. Memory of the GPU that the engine gives
@@ -31,6 +34,11 @@ struct engine_nccl_config {
     uint32_t line_count;
     const struct call_line *own_line;
     bool compares_calls; /* all ranks tell each other before each call what it is, and where their buffers are */
+    /* Of the survivors of a failed group: its engine, of this kind, borrowed until this one is connected, and the ranks
+     * in it that are left out (copied). NULL: of any other group. */
+    struct engine *failed;
+    const int *left_out;
+    uint32_t left_out_count;
 };
 
 /* Opens the driver and NCCL, and what the engine needs of this rank's GPU. Waits for nobody; connect() then makes the

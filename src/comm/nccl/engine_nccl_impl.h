@@ -24,6 +24,7 @@ enum nccl_phase {
 /* Memory of the GPU that this engine has given out. */
 struct nccl_memory {
     void *memory;
+    size_t bytes;
     void *registration; /* NULL: none */
     bool is_nccls;      /* by ncclMemAlloc() */
     struct nccl_memory *next;
@@ -40,7 +41,8 @@ struct nccl_engine {
     _Atomic(struct CUstream_st *) users_stream; /* of messages; a call has its own */
     struct CUevent_st *before, *after;          /* the caller's work so far; the call */
     struct event_pool noted;                    /* of calls that wait for their turn */
-    struct ncclComm *comm;                      /* NULL: not made yet, or given up */
+    struct ncclComm *comm;                      /* NULL: not made yet, given up, or spent */
+    struct ncclComm *spent;                     /* after a failure: carries out nothing any more, but may be shrunk */
     uint32_t rank, size;
     const char *name;
     struct nccl_step *steps;        /* scratch */
@@ -48,12 +50,17 @@ struct nccl_engine {
     uint32_t line_count;
     const struct call_line *own_line;
     bool compares_calls;
+    bool splits;                /* new groups come from its communicator; the same on all ranks */
+    struct nccl_engine *failed; /* whose survivors this group's ranks are, until it is connected; NULL: none */
+    int *left_out;              /* ranks there */
+    uint32_t left_out_count;
 
     enum nccl_phase phase;
     struct comm_call call;
     uint64_t number;
     int64_t deadline_ns;
     bool was_on_device; /* the last call */
+    bool is_busy;       /* a call on memory of the GPU is under way; with the mutex below, as is whatever shrinks it */
     bool is_stuck;      /* something of it may still run on the GPU: what it uses is left to it */
 
     void *pinned; /* for copies */
@@ -61,7 +68,7 @@ struct nccl_engine {
     unsigned long long scratch; /* likewise, on the GPU */
     size_t scratch_bytes;
 
-    pthread_mutex_t mutex; /* of what follows */
+    pthread_mutex_t mutex; /* of what follows, too */
     struct nccl_memory *memories;
 
     struct engine_table table; /* of this engine: messages are as the inner engine has them */
@@ -106,11 +113,31 @@ int nccl_call_copy_in(struct nccl_engine *n);
 
 /* 0, or what the group's waiter says: something is wrong elsewhere. */
 int nccl_ask_waiter(const struct nccl_engine *n);
-/* Makes it of the id; waits for the other ranks. */
+/* Rank 0 tells the others the id of a communicator, or why there is none. */
+int nccl_share_id(struct nccl_engine *n, const struct engine_talk *talk, struct nccl_id *out);
+/* Begins to make it of the id, with the other ranks. Then waits for that. */
+int nccl_comm_begin(struct nccl_engine *n, const struct nccl_id *id);
 int nccl_comm_make(struct nccl_engine *n, const struct nccl_id *id, int64_t deadline_ns);
-/* Ends it: in good order (what other ranks still need of this one gets there), or at once. By another thread, for which
- * this one waits a while; false: it does not come back, and the communicator is left to it. */
-bool nccl_comm_end(struct nccl_engine *n, bool in_good_order);
+
+enum nccl_end {
+    NCCL_END_IN_ORDER, /* what other ranks still need of this one gets there */
+    NCCL_END_AT_ONCE,
+    NCCL_END_CALLS /* the communicator stays, spent; at once where NCCL cannot do that */
+};
+/* Ends it, by another thread, for which this one waits a while. *comm becomes NULL, unless it stays. false: that thread
+ * does not come back, and the communicator is left to it. */
+bool nccl_comm_end(const struct nccl_engine *n, struct ncclComm **comm, enum nccl_end end);
+
+/* ---- nccl_derive.c: communicators from others ---- */
+
+/* Of the table. */
+int nccl_derive(struct engine *engine, struct engine *child, uint32_t family, uint32_t place,
+                const struct engine_talk *talk, int64_t timeout_ns);
+/* Of the failed group's communicator; talk: of the new group. 0 without a communicator, on all ranks: it has to be made
+ * anew. */
+int nccl_shrink(struct nccl_engine *n, const struct engine_talk *talk, int64_t deadline_ns);
+/* Ends the calls of a communicator after a failure; what can be shrunk is kept for that. false: they do not end. */
+bool nccl_spend(struct nccl_engine *n);
 
 /* ---- nccl_message.c ---- */
 
@@ -128,5 +155,7 @@ int nccl_memory_allocate(struct engine *engine, size_t bytes, void **out);
 void nccl_memory_release(struct engine *engine, void *memory);
 /* The communicator, which is to be ended, knows no memory any more. */
 void nccl_memory_forget_all(struct nccl_engine *n);
+/* A new one gets to know it; with the mutex held. */
+void nccl_memory_enroll_all(struct nccl_engine *n);
 
 #endif

@@ -122,12 +122,13 @@ struct nccl_config {
     X(comm_split, ncclCommSplit,                                                                                       \
       (struct ncclComm * comm, int color, int key, struct ncclComm **out, struct nccl_config *config))
 
-/* What newer versions have: 2.19, 2.27, 2.28. NULL where it is not there. */
+/* What newer versions have: 2.19, 2.28, 2.29. NULL where it is not there. */
 #define NCCL_OPTIONAL_FUNCTION_TABLE(X)                                                                                \
     X(memory_allocate, ncclMemAlloc, (void **out, size_t bytes))                                                       \
     X(memory_free, ncclMemFree, (void *memory))                                                                        \
     X(comm_register, ncclCommRegister, (struct ncclComm * comm, void *memory, size_t bytes, void **out_handle))        \
     X(comm_deregister, ncclCommDeregister, (struct ncclComm * comm, void *handle))                                     \
+    X(comm_revoke, ncclCommRevoke, (struct ncclComm * comm, int flags))                                                \
     X(all_to_all, ncclAlltoAll,                                                                                        \
       (const void *send, void *receive, size_t count, unsigned type, struct ncclComm *comm,                            \
        struct CUstream_st *stream))                                                                                    \
@@ -138,6 +139,7 @@ struct nccl_config {
       (const void *send, void *receive, size_t count, unsigned type, int root, struct ncclComm *comm,                  \
        struct CUstream_st *stream))
 
+/* Likewise: 2.27. */
 #define NCCL_OPTIONAL_NAMED_TYPE_FUNCTION_TABLE(X)                                                                     \
     X(comm_shrink, ncclCommShrink,                                                                                     \
       (struct ncclComm * comm, int *excluded, int excluded_count, struct ncclComm **out, struct nccl_config *config,   \

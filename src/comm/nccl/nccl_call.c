@@ -1,5 +1,7 @@
 /* What a call consists of: what goes onto the engine's stream, and calls that the inner engine carries out on copies.
  * See engine_nccl_impl.h. */
+#include <assert.h>
+
 #include "base/status.h"
 #include "comm/nccl/engine_nccl_impl.h"
 
@@ -52,6 +54,15 @@ static unsigned issue_step(struct nccl_engine *n, const struct nccl_step *s) {
         return nccl->all_gather(s->send, s->receive, s->count, s->type, n->comm, n->stream);
     case NCCL_STEP_REDUCE_SCATTER:
         return nccl->reduce_scatter(s->send, s->receive, s->count, s->type, s->reduction, n->comm, n->stream);
+    case NCCL_STEP_GATHER: /* the plan has been told whether NCCL has these */
+        assert(nccl->gather);
+        return nccl->gather(s->send, s->receive, s->count, s->type, s->rank, n->comm, n->stream);
+    case NCCL_STEP_SCATTER:
+        assert(nccl->scatter);
+        return nccl->scatter(s->send, s->receive, s->count, s->type, s->rank, n->comm, n->stream);
+    case NCCL_STEP_ALL_TO_ALL:
+        assert(nccl->all_to_all);
+        return nccl->all_to_all(s->send, s->receive, s->count, s->type, n->comm, n->stream);
     case NCCL_STEP_SEND:
         return nccl->send(s->send, s->count, s->type, s->rank, n->comm, n->stream);
     default:
@@ -77,7 +88,8 @@ int nccl_call_issue(struct nccl_engine *n) {
     if (code == 0 && nccl_plan_needs_copy(&n->call)) {
         code = copy_input(n);
     }
-    size_t count = nccl_plan_make(&n->call, n->rank, n->size, n->steps), first = 0;
+    bool has_all = n->nccl->gather && n->nccl->scatter && n->nccl->all_to_all;
+    size_t count = nccl_plan_make(&n->call, n->rank, n->size, has_all, n->steps), first = 0;
     for (; code == 0 && first < count && n->steps[first].kind == NCCL_STEP_COPY; first++) {
         code = copy(n, n->steps[first].send, n->steps[first].receive, n->steps[first].count);
     }

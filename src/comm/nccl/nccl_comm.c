@@ -11,14 +11,16 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "base/thread.h"
 #include "comm/nccl/engine_nccl_impl.h"
 
 enum {
     PAUSE_MIN_US = 50,
     PAUSE_MAX_US = 2000,
-    GOODBYE_MS = 5000, /* for the other ranks to free the group, too */
-    ABORT_MS = 10000
+    GOODBYE_MS = 5000, /* for the other ranks to free the group, too; or for calls to stop */
+    ABORT_MS = 10000,
+    SENTENCE_BYTES = 512
 };
 
 static void pause_us(unsigned us) {
@@ -58,7 +60,40 @@ static int await_made(struct nccl_engine *n, int64_t deadline_ns) {
     return state == NCCL_OK ? 0 : nccl_fail(n->nccl, state, n->comm, "make a communicator");
 }
 
-int nccl_comm_make(struct nccl_engine *n, const struct nccl_id *id, int64_t deadline_ns) {
+/* ---- ids ---- */
+
+/* What rank 0 tells: the id, or why there is none. */
+struct invitation {
+    int32_t code;
+    struct nccl_id id;
+    char sentence[SENTENCE_BYTES];
+};
+
+static void invite(const struct nccl_engine *n, struct invitation *out) {
+    unsigned result = n->nccl->get_id(&out->id);
+    out->code = result == NCCL_OK ? 0 : nccl_fail(n->nccl, result, NULL, "make an id");
+    if (out->code) {
+        (void)str_format(out->sentence, sizeof out->sentence, "%s", muster_detail());
+    }
+}
+
+int nccl_share_id(struct nccl_engine *n, const struct engine_talk *talk, struct nccl_id *out) {
+    struct invitation invitation = {0};
+    if (n->rank == 0) {
+        invite(n, &invitation);
+    }
+    int code = talk->tell(talk->context, &invitation, sizeof invitation);
+    if (code == 0 && invitation.code) {
+        invitation.sentence[sizeof invitation.sentence - 1] = '\0';
+        code = status_fail(invitation.code, "%s%s", n->rank == 0 ? "" : "rank 0: ", invitation.sentence);
+    }
+    *out = invitation.id;
+    return code;
+}
+
+/* ---- by an id ---- */
+
+int nccl_comm_begin(struct nccl_engine *n, const struct nccl_id *id) {
     struct nccl_config config = NCCL_CONFIG_INIT;
     config.blocking = 0;
     unsigned result = n->nccl->comm_init_config(&n->comm, (int)n->size, *id, (int)n->rank, &config);
@@ -66,9 +101,17 @@ int nccl_comm_make(struct nccl_engine *n, const struct nccl_id *id, int64_t dead
         n->comm = NULL;
         return nccl_fail(n->nccl, result, NULL, "make a communicator");
     }
-    int code = await_made(n, deadline_ns);
+    return 0;
+}
+
+int nccl_comm_make(struct nccl_engine *n, const struct nccl_id *id, int64_t deadline_ns) {
+    int code = nccl_comm_begin(n, id);
     if (code) {
-        (void)nccl_comm_end(n, false);
+        return code;
+    }
+    code = await_made(n, deadline_ns);
+    if (code) {
+        (void)nccl_comm_end(n, &n->comm, NCCL_END_AT_ONCE);
     }
     return code;
 }
@@ -82,8 +125,9 @@ struct ending {
     const struct nccl_library *nccl;
     struct device device;
     struct ncclComm *comm;
-    bool in_good_order;
+    enum nccl_end end;
     bool is_done, is_abandoned; /* by the thread that ends it; by its caller */
+    bool is_spent;              /* it stays */
     _Atomic bool is_late;       /* no more good order */
 };
 
@@ -93,9 +137,8 @@ static void ending_free(struct ending *ending) {
     free(ending);
 }
 
-/* Waits until nobody needs anything of this rank. */
-static bool take_leave(struct ending *ending) {
-    unsigned state = ending->nccl->comm_finalize(ending->comm);
+/* Waits for what was begun with `state`. */
+static bool await_state(struct ending *ending, unsigned state) {
     for (unsigned us = PAUSE_MIN_US; state == NCCL_IN_PROGRESS; us = us < PAUSE_MAX_US ? 2 * us : us) {
         if (atomic_load(&ending->is_late)) {
             return false;
@@ -108,16 +151,31 @@ static bool take_leave(struct ending *ending) {
     return state == NCCL_OK;
 }
 
+/* As wished. false: it must end at once. In good order: until nobody needs anything of this rank. */
+static bool run_down(struct ending *ending, bool *out_is_spent) {
+    const struct nccl_library *nccl = ending->nccl;
+    switch (ending->end) {
+    case NCCL_END_IN_ORDER:
+        return await_state(ending, nccl->comm_finalize(ending->comm)) && nccl->comm_destroy(ending->comm) == NCCL_OK;
+    case NCCL_END_CALLS:
+        *out_is_spent = nccl->comm_revoke && await_state(ending, nccl->comm_revoke(ending->comm, 0)); /* no flags */
+        return *out_is_spent;
+    default:
+        return false;
+    }
+}
+
 static void *end_run(void *argument) {
     struct ending *ending = argument;
     struct CUctx_st *previous = NULL;
     (void)device_enter(&ending->device, &previous); /* of this thread's own end: nothing to go back to */
-    bool is_over = ending->in_good_order && take_leave(ending) && ending->nccl->comm_destroy(ending->comm) == NCCL_OK;
+    bool is_spent = false, is_over = run_down(ending, &is_spent);
     if (!is_over) {
         (void)ending->nccl->comm_abort(ending->comm);
     }
     pthread_mutex_lock(&ending->mutex);
     ending->is_done = true;
+    ending->is_spent = is_spent;
     bool is_mine = ending->is_abandoned;
     pthread_cond_broadcast(&ending->changed);
     pthread_mutex_unlock(&ending->mutex);
@@ -137,7 +195,7 @@ static void await_end(struct ending *ending, int64_t ms) {
     }
 }
 
-static struct ending *ending_new(struct nccl_engine *n, bool in_good_order) {
+static struct ending *ending_new(const struct nccl_engine *n, struct ncclComm *comm, enum nccl_end end) {
     struct ending *ending = calloc(1, sizeof *ending);
     pthread_condattr_t monotonic;
     if (ending) {
@@ -148,17 +206,17 @@ static struct ending *ending_new(struct nccl_engine *n, bool in_good_order) {
         (void)pthread_condattr_destroy(&monotonic);
         ending->nccl = n->nccl;
         ending->device = n->device;
-        ending->comm = n->comm;
-        ending->in_good_order = in_good_order;
+        ending->comm = comm;
+        ending->end = end;
     }
     return ending;
 }
 
-bool nccl_comm_end(struct nccl_engine *n, bool in_good_order) {
+bool nccl_comm_end(const struct nccl_engine *n, struct ncclComm **comm, enum nccl_end end) {
     pthread_t thread;
-    struct ending *ending = n->comm ? ending_new(n, in_good_order) : NULL;
-    bool was_there = n->comm != NULL;
-    n->comm = NULL;
+    struct ending *ending = *comm ? ending_new(n, *comm, end) : NULL;
+    bool was_there = *comm != NULL;
+    *comm = NULL;
     if (!ending) {
         return !was_there; /* without memory it stays, as without a thread */
     }
@@ -168,7 +226,7 @@ bool nccl_comm_end(struct nccl_engine *n, bool in_good_order) {
     }
     (void)pthread_detach(thread);
     pthread_mutex_lock(&ending->mutex);
-    if (in_good_order) {
+    if (end != NCCL_END_AT_ONCE) {
         await_end(ending, GOODBYE_MS);
         atomic_store(&ending->is_late, true);
     }
@@ -177,6 +235,7 @@ bool nccl_comm_end(struct nccl_engine *n, bool in_good_order) {
     ending->is_abandoned = !is_done;
     pthread_mutex_unlock(&ending->mutex);
     if (is_done) {
+        *comm = ending->is_spent ? ending->comm : NULL;
         ending_free(ending);
     } else {
         log_warning("group '%s': NCCL does not give up its communicator; what it uses of the GPU stays in use",

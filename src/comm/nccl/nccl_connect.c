@@ -6,8 +6,6 @@
 #include "base/str.h"
 #include "comm/nccl/engine_nccl_impl.h"
 
-enum { AGREED_BYTES = 512 };
-
 int nccl_run_inner(struct nccl_engine *n, struct comm_call *part, const struct comm_call *whole, uint64_t number,
                    int64_t deadline_ns) {
     comm_call_prepare(part, n->size);
@@ -19,59 +17,64 @@ int nccl_run_inner(struct nccl_engine *n, struct comm_call *part, const struct c
     return code == ENGINE_UNDER_WAY ? status_fail(MUSTER_ETIMEOUT, "the ranks did not agree in time") : code;
 }
 
-/* What rank 0 tells: the id, or why there is none. */
-struct invitation {
-    int32_t code;
-    struct nccl_id id;
-    char sentence[AGREED_BYTES];
+/* ---- talk, while the group's members connect ---- */
+
+struct inner_talk {
+    struct nccl_engine *n;
+    const struct comm_call *whole; /* all of it has one number, and so one fingerprint */
+    int64_t deadline_ns;
 };
 
-static void invite(struct nccl_engine *n, struct invitation *out) {
-    unsigned result = n->nccl->get_id(&out->id);
-    out->code = result == NCCL_OK ? 0 : nccl_fail(n->nccl, result, NULL, "make an id");
-    if (out->code) {
-        (void)str_format(out->sentence, sizeof out->sentence, "%s", muster_detail());
-    }
+static int inner_greatest(void *context, int32_t own, int32_t *out) {
+    const struct inner_talk *talk = context;
+    struct comm_call part = {.operation = COMM_ALL_REDUCE,
+                             .type = MUSTER_INT32,
+                             .reduction = MUSTER_OP_MAX,
+                             .count = 1,
+                             .send = &own,
+                             .receive = out};
+    return nccl_run_inner(talk->n, &part, talk->whole, 0, talk->deadline_ns);
 }
 
-static int take_invitation(struct nccl_engine *n, struct comm_call *part, struct invitation *invitation,
-                           int64_t deadline_ns) {
-    *part = (struct comm_call){.operation = COMM_BROADCAST,
-                               .type = MUSTER_UINT8,
-                               .count = sizeof *invitation,
-                               .send = invitation,
-                               .receive = invitation};
-    if (n->rank == 0) {
-        invite(n, invitation);
-    }
-    int code = nccl_run_inner(n, part, NULL, 0, deadline_ns);
-    if (code == 0 && invitation->code) {
-        invitation->sentence[sizeof invitation->sentence - 1] = '\0';
-        code = status_fail(invitation->code, "%s%s", n->rank == 0 ? "" : "rank 0: ", invitation->sentence);
-    }
-    return code;
+static int inner_tell(void *context, void *bytes, size_t count) {
+    const struct inner_talk *talk = context;
+    struct comm_call part = {
+        .operation = COMM_BROADCAST, .type = MUSTER_UINT8, .count = count, .send = bytes, .receive = bytes};
+    return nccl_run_inner(talk->n, &part, talk->whole, 0, talk->deadline_ns);
 }
 
-/* When all have a communicator. A rank that has none does not come, and fails the group. `first`: of the same number.
- */
-static int meet(struct nccl_engine *n, const struct comm_call *first, int64_t deadline_ns) {
-    struct comm_call part = {.operation = COMM_BARRIER};
-    return nccl_run_inner(n, &part, first, 0, deadline_ns);
+/* ---- connecting ---- */
+
+/* Until all have a communicator. A rank that has none does not come, and fails the group. */
+static int connect_anew(struct nccl_engine *n, const struct engine_talk *talk, int64_t deadline_ns) {
+    struct nccl_id id;
+    int32_t unused = 0;
+    int code = nccl_share_id(n, talk, &id);
+    code = code ? code : nccl_comm_make(n, &id, deadline_ns);
+    return code ? code : talk->greatest(talk->context, 0, &unused);
+}
+
+/* Shrinking has half of the time, so that the other way has some, too. */
+static int connect_now(struct nccl_engine *n, const struct engine_talk *talk, int64_t deadline_ns) {
+    int64_t now_ns = clock_monotonic_ns();
+    int code = n->failed ? nccl_shrink(n, talk, now_ns + (deadline_ns - now_ns) / 2) : 0;
+    return code || n->comm ? code : connect_anew(n, talk, deadline_ns);
 }
 
 int nccl_connect(struct engine *engine, int64_t deadline_ns) {
     struct nccl_engine *n = nccl_of(engine);
-    struct invitation invitation = {0};
-    struct comm_call first;
+    struct comm_call whole = {.operation = COMM_BARRIER};
+    struct inner_talk inner = {n, &whole, deadline_ns};
+    const struct engine_talk talk = {inner_greatest, inner_tell, &inner};
     struct CUctx_st *previous = NULL;
-    int code = take_invitation(n, &first, &invitation, deadline_ns);
-    if (code) {
-        return code;
+    if (n->comm) { /* derived: all have theirs */
+        return 0;
     }
-    code = device_enter(&n->device, &previous);
+    comm_call_prepare(&whole, n->size);
+    int code = device_enter(&n->device, &previous);
     if (code == 0) {
-        code = nccl_comm_make(n, &invitation.id, deadline_ns);
+        code = connect_now(n, &talk, deadline_ns);
         device_leave(&n->device, previous);
     }
-    return code ? code : meet(n, &first, deadline_ns);
+    return code;
 }

@@ -108,7 +108,8 @@ static bool is_gone(int32_t pid) {
 static bool somebody_is_gone(const struct ncclComm *comm) {
     for (uint32_t i = 0; i < comm->size; i++) {
         const struct member *member = &comm->world->members[i];
-        if (i != comm->rank && (atomic_load(&member->left) || (atomic_load(&member->joined) && is_gone(member->pid)))) {
+        if (i != comm->rank && !comm->is_left_out[i] &&
+            (atomic_load(&member->left) || (atomic_load(&member->joined) && is_gone(member->pid)))) {
             return true;
         }
     }
@@ -120,7 +121,8 @@ bool comm_await(struct ncclComm *comm, bool (*ready)(struct ncclComm *comm, void
     const struct timespec pause = {.tv_nsec = LOOK_NS};
     for (;;) {
         uint32_t seen = atomic_load(&comm->world->news);
-        if (atomic_load(&comm->is_aborted)) {
+        if (atomic_load(&comm->is_aborted) || atomic_load(&comm->is_stopped) ||
+            (comm->parent && atomic_load(&comm->parent->is_aborted))) {
             return false;
         }
         if (ready(comm, argument)) {
@@ -193,7 +195,7 @@ unsigned comm_state(struct ncclComm *comm) {
     pthread_mutex_lock(&comm->mutex);
     bool is_busy = comm->is_busy;
     pthread_mutex_unlock(&comm->mutex);
-    unsigned error = atomic_load(&comm->error);
+    unsigned error = is_busy && comm->is_revoked ? NCCL_OK : atomic_load(&comm->error); /* soon forgotten */
     return error ? error : is_busy ? NCCL_IN_PROGRESS : NCCL_OK;
 }
 
@@ -282,43 +284,32 @@ unsigned comm_init(struct ncclComm **out, int size, const struct nccl_id *id, in
 
 /* ---- communicators from others ---- */
 
-struct derivation {
-    struct ncclComm *parent;
-    int color, key;
-    bool is_excluded[MEMBERS_MAX]; /* of a shrink */
-    uint64_t number;
-    uint32_t leader;
-};
-
-static bool all_wished(struct ncclComm *unused, void *argument) {
+static bool all_wished(struct ncclComm *parent, void *argument) {
     const struct derivation *d = argument;
-    (void)unused;
-    for (uint32_t i = 0; i < d->parent->size; i++) {
-        if (!d->is_excluded[i] && atomic_load(&d->parent->world->members[i].wished) < d->number) {
+    for (uint32_t i = 0; i < parent->size; i++) {
+        if (!d->is_excluded[i] && atomic_load(&parent->world->members[i].wished) < d->number) {
             return false;
         }
     }
     return true;
 }
 
-static bool is_placed(struct ncclComm *unused, void *argument) {
+static bool is_placed(struct ncclComm *parent, void *argument) {
     const struct derivation *d = argument;
-    (void)unused;
-    return atomic_load(&d->parent->world->members[d->leader].placed) >= d->number;
+    return atomic_load(&parent->world->members[d->leader].placed) >= d->number;
 }
 
 /* By key, then by rank of the parent: this rank's number, the number of all, and who is first. */
-static void derive_ranks(struct derivation *d, struct ncclComm *comm) {
-    const struct world *world = d->parent->world;
+static void derive_ranks(const struct ncclComm *parent, struct derivation *d, struct ncclComm *comm) {
     int least = INT_MAX;
-    for (uint32_t i = d->parent->size; i-- > 0;) {
-        const struct member *member = &world->members[i];
+    for (uint32_t i = parent->size; i-- > 0;) {
+        const struct member *member = &parent->world->members[i];
         int color = member->wishes[d->number % 2].color, key = member->wishes[d->number % 2].key;
         if (d->is_excluded[i] || color != d->color) {
             continue;
         }
         comm->size++;
-        comm->rank += key < d->key || (key == d->key && i < d->parent->rank) ? 1 : 0;
+        comm->rank += key < d->key || (key == d->key && i < parent->rank) ? 1 : 0;
         if (key <= least) {
             least = key;
             d->leader = i;
@@ -326,48 +317,104 @@ static void derive_ranks(struct derivation *d, struct ncclComm *comm) {
     }
 }
 
-static void derive_task(struct ncclComm *comm, void *argument) {
-    struct derivation *d = argument;
-    struct ncclComm *parent = d->parent;
+/* All tell what they want. */
+static bool wish(struct ncclComm *parent, struct derivation *d) {
     struct member *own = &parent->world->members[parent->rank];
+    if (d->fault.kind == FAULT_FAIL) {
+        comm_fail(parent, d->fault.value);
+    }
+    if (d->fault.kind != FAULT_NONE) {
+        return d->fault.kind == FAULT_STICK && comm_await(parent, comm_never, NULL);
+    }
     own->wishes[d->number % 2].color = d->color;
     own->wishes[d->number % 2].key = d->key;
     atomic_store(&own->wished, d->number);
     world_announce(parent->world);
-    if (comm_await(parent, all_wished, d) && d->color >= 0) {
-        derive_ranks(d, comm);
-        if (comm->rank == 0) {
-            place_make(&own->places[d->number % 2]);
-            atomic_store(&own->placed, d->number);
-            world_announce(parent->world);
-        }
-        if (comm_await(parent, is_placed, d)) {
-            comm->place = parent->world->members[d->leader].places[d->number % 2];
-            comm_join(comm);
+    return comm_await(parent, all_wished, d);
+}
+
+static bool derive(struct ncclComm *parent, struct derivation *d, struct ncclComm *comm) {
+    struct member *own = &parent->world->members[parent->rank];
+    derive_ranks(parent, d, comm);
+    if (comm->rank == 0) {
+        place_make(&own->places[d->number % 2]);
+        atomic_store(&own->placed, d->number);
+        world_announce(parent->world);
+    }
+    if (!comm_await(parent, is_placed, d)) {
+        return false;
+    }
+    comm->place = parent->world->members[d->leader].places[d->number % 2];
+    comm_join(comm);
+    return comm_state(comm) == NCCL_OK;
+}
+
+/* Also one that could not be made is the program's to abort. */
+static void derive_task(struct ncclComm *parent, void *argument) {
+    struct derivation *d = argument;
+    struct ncclComm *comm = d->color >= 0 ? comm_new(d->is_blocking) : NULL;
+    if (comm) {
+        comm->parent = parent;
+    }
+    if (!wish(parent, d) || (comm && !derive(parent, d, comm)) || atomic_load(&parent->is_aborted)) {
+        comm_fail(parent, NCCL_INTERNAL_ERROR);
+        if (comm) {
+            comm_fail(comm, NCCL_INTERNAL_ERROR);
         }
     }
-    comm_release(parent);
+    if (comm) {
+        comm->parent = NULL;
+        __atomic_store_n(d->out, comm, __ATOMIC_RELEASE);
+    }
     free(d);
 }
 
-unsigned comm_derive(struct ncclComm *parent, int color, int key, const bool *excluded, struct ncclComm **out) {
+unsigned comm_derive(struct ncclComm *parent, const struct derivation *wanted, struct ncclComm **out) {
+    unsigned state = comm_state(parent);
+    if (state != NCCL_OK) {
+        return state == NCCL_IN_PROGRESS ? double_refuse(NCCL_INVALID_ARGUMENT, "the last call has not got through yet")
+                                         : double_refuse(state, "the communicator has failed before");
+    }
     struct derivation *d = double_zeroed(sizeof *d);
-    *d = (struct derivation){.parent = parent, .color = color, .key = key, .number = ++parent->splits};
-    if (excluded) {
-        memcpy(d->is_excluded, excluded, sizeof d->is_excluded);
+    *d = *wanted;
+    d->number = ++parent->splits;
+    d->out = out;
+    memcpy(parent->is_left_out, d->is_excluded, sizeof parent->is_left_out);
+    *out = NULL;
+    return comm_do(parent, derive_task, d);
+}
+
+/* ---- stopping ---- */
+
+void comm_await_quiet(struct ncclComm *comm) {
+    pthread_mutex_lock(&comm->mutex);
+    while (atomic_load(&comm->pending) > 0 && !atomic_load(&comm->is_aborted)) {
+        pthread_cond_wait(&comm->changed, &comm->mutex);
     }
-    atomic_fetch_add(&parent->users, 1);
-    struct ncclComm *comm = comm_new(parent->is_blocking);
-    unsigned result = comm_do(comm, derive_task, d);
-    if (color < 0) { /* takes part, and gets nothing */
-        worker_end(comm);
-        atomic_fetch_sub(&double_live, 1);
-        comm_release(comm);
-        *out = NULL;
-        return NCCL_OK;
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+void comm_stop(struct ncclComm *comm) {
+    atomic_store(&comm->is_stopped, true);
+    world_announce(comm->world);
+    comm_await_quiet(comm);
+    atomic_store(&comm->is_stopped, false);
+}
+
+/* What has failed before is forgotten. */
+static void revoke_task(struct ncclComm *comm, void *argument) {
+    (void)argument;
+    comm_stop(comm);
+    atomic_store(&comm->error, NCCL_OK);
+}
+
+unsigned comm_revoke(struct ncclComm *comm) {
+    if (comm->is_revoked) {
+        return double_refuse(NCCL_INVALID_ARGUMENT, "it has been revoked before");
     }
-    *out = comm;
-    return result;
+    comm->is_revoked = true;
+    atomic_store(&comm->is_stopped, true);
+    return comm_do(comm, revoke_task, NULL);
 }
 
 /* ---- the end ---- */

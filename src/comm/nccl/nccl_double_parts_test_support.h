@@ -11,7 +11,7 @@
 #include "comm/nccl/nccl_double_test_support.h"
 
 enum {
-    MEMBERS_MAX = 16,
+    MEMBERS_MAX = 64,
     ENTRIES = 8, /* messages of a pair that may wait at a time */
     OPS_MAX = 16,
     OPS_FIRST = 16, /* reductions that were made; below are NCCL's own */
@@ -23,7 +23,7 @@ extern _Atomic unsigned double_live; /* communicators */
 
 /* ---- what the ranks share ---- */
 
-enum kind { ALL_REDUCE = 1, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, SEND, RECEIVE };
+enum kind { ALL_REDUCE = 1, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, GATHER, SCATTER, ALL_TO_ALL, SEND, RECEIVE };
 
 struct operation {
     enum kind kind;
@@ -87,8 +87,11 @@ struct ncclComm {
     const char *contents[MEMBERS_MAX]; /* of the members' device memory */
     bool is_blocking;
     _Atomic unsigned error;
-    _Atomic bool is_aborted;
-    _Atomic unsigned users; /* the program, and work on streams */
+    _Atomic bool is_aborted, is_stopped; /* for good; for a while: what it carries out ends */
+    _Atomic bool is_revoked;
+    bool is_left_out[MEMBERS_MAX]; /* by a shrink: they are not missed any more */
+    struct ncclComm *parent;       /* while it is made of that, whose abort ends it, too */
+    _Atomic unsigned users;        /* the program, and work on streams */
     _Atomic unsigned pending;
     uint64_t collectives, splits, sent[MEMBERS_MAX], received[MEMBERS_MAX];
     struct scale scales[OPS_MAX];
@@ -116,7 +119,7 @@ void place_make(struct place *out);
 void comm_release(struct ncclComm *comm);
 /* The first error stays. */
 void comm_fail(struct ncclComm *comm, unsigned error);
-/* Waits until ready(); false: the communicator was aborted. */
+/* Waits until ready(); false: the communicator was aborted, or stopped. */
 bool comm_await(struct ncclComm *comm, bool (*ready)(struct ncclComm *comm, void *argument), void *argument);
 /* For comm_await(). */
 bool comm_never(struct ncclComm *comm, void *argument);
@@ -125,8 +128,24 @@ unsigned comm_do(struct ncclComm *comm, void (*run)(struct ncclComm *comm, void 
 unsigned comm_state(struct ncclComm *comm);
 struct ncclComm *comm_new(bool is_blocking);
 unsigned comm_init(struct ncclComm **out, int size, const struct nccl_id *id, int rank, bool is_blocking);
-/* From another one: by color and key, without those that are excluded (NULL: none are). */
-unsigned comm_derive(struct ncclComm *parent, int color, int key, const bool *excluded, struct ncclComm **out);
+/* From another one, which must be ready: by color and key, without those that are excluded. *out stays NULL until the
+ * parent is in progress no more. */
+struct derivation {
+    int color, key;
+    bool is_excluded[MEMBERS_MAX];
+    bool is_blocking;
+    struct fault fault;
+    /* By comm_derive(). */
+    uint64_t number;
+    uint32_t leader;
+    struct ncclComm **out;
+};
+unsigned comm_derive(struct ncclComm *parent, const struct derivation *wanted, struct ncclComm **out);
+/* Waits until nothing of it is on a stream any more. */
+void comm_await_quiet(struct ncclComm *comm);
+/* Ends what it carries out, and waits for that; then it can go on. */
+void comm_stop(struct ncclComm *comm);
+unsigned comm_revoke(struct ncclComm *comm);
 void comm_end(struct ncclComm *comm);
 
 /* ---- nccl_double_run_test_support.c ---- */

@@ -67,8 +67,17 @@ static void reduce_into(const struct ncclComm *comm, const struct operation *o, 
 /* Bytes that this rank receives. */
 static size_t result_bytes(const struct ncclComm *comm, const struct operation *o) {
     size_t bytes = o->count * nccl_double_type_bytes(o->type);
-    bool has_result = o->kind != REDUCE || (uint32_t)o->root == comm->rank;
-    return o->kind == ALL_GATHER ? bytes * comm->size : has_result ? bytes : 0;
+    bool has_result = (o->kind != REDUCE && o->kind != GATHER) || (uint32_t)o->root == comm->rank;
+    bool is_whole = o->kind == ALL_GATHER || o->kind == GATHER || o->kind == ALL_TO_ALL;
+    return !has_result ? 0 : is_whole ? bytes * comm->size : bytes;
+}
+
+/* Bytes that it sends. */
+static size_t input_bytes(const struct ncclComm *comm, const struct operation *o) {
+    size_t bytes = o->count * nccl_double_type_bytes(o->type);
+    bool has_input = (o->kind != BROADCAST && o->kind != SCATTER) || (uint32_t)o->root == comm->rank;
+    bool is_whole = o->kind == REDUCE_SCATTER || o->kind == SCATTER || o->kind == ALL_TO_ALL;
+    return !has_input || o->kind == RECEIVE ? 0 : is_whole ? bytes * comm->size : bytes;
 }
 
 static void result_make(const struct ncclComm *comm, const struct operation *o, char *out) {
@@ -78,8 +87,17 @@ static void result_make(const struct ncclComm *comm, const struct operation *o, 
         memcpy(out, sent_by(comm, (uint32_t)o->root), bytes);
         break;
     case ALL_GATHER:
+    case GATHER:
         for (uint32_t i = 0; i < comm->size; i++) {
             memcpy(out + i * bytes, sent_by(comm, i), bytes);
+        }
+        break;
+    case SCATTER:
+        memcpy(out, sent_by(comm, (uint32_t)o->root) + comm->rank * bytes, bytes);
+        break;
+    case ALL_TO_ALL:
+        for (uint32_t i = 0; i < comm->size; i++) {
+            memcpy(out + i * bytes, sent_by(comm, i) + comm->rank * bytes, bytes);
         }
         break;
     default:
@@ -206,7 +224,7 @@ static bool run_messages(const struct batch *batch) {
 static void batch_run(void *argument) {
     struct batch *batch = argument;
     struct ncclComm *comm = batch->comm;
-    bool goes_on = !atomic_load(&comm->is_aborted);
+    bool goes_on = !atomic_load(&comm->is_aborted) && !atomic_load(&comm->is_stopped);
     if (goes_on && batch->fault.kind != FAULT_NONE) {
         if (batch->fault.kind == FAULT_FAIL) {
             comm_fail(comm, batch->fault.value);
@@ -266,12 +284,9 @@ static unsigned batches_launch(void) {
 
 /* Is the memory there that the operation reads, and that which it writes? */
 static bool has_memory(const struct ncclComm *comm, const struct operation *o) {
-    size_t bytes = o->count * nccl_double_type_bytes(o->type);
-    bool sends = o->kind != RECEIVE && (o->kind != BROADCAST || (uint32_t)o->root == comm->rank);
-    size_t sent = o->kind == REDUCE_SCATTER ? bytes * comm->size : bytes;
-    size_t received = o->kind == SEND ? 0 : result_bytes(comm, o);
-    return bytes == 0 || ((!sends || cuda_double_contents(o->send, sent)) &&
-                          (received == 0 || cuda_double_contents(o->receive, received)));
+    size_t sent = input_bytes(comm, o), received = o->kind == SEND ? 0 : result_bytes(comm, o);
+    return (sent == 0 || cuda_double_contents(o->send, sent)) &&
+           (received == 0 || cuda_double_contents(o->receive, received));
 }
 
 static unsigned submit_checked(const char *function, struct ncclComm *comm, struct CUstream_st *stream,
@@ -284,6 +299,9 @@ static unsigned submit_checked(const char *function, struct ncclComm *comm, stru
     if (!comm || nccl_double_type_bytes(o.type) == 0 || o.root < 0 || (uint32_t)o.root >= comm->size ||
         (o.op > NCCL_AVG && (o.op < OPS_FIRST || !comm->scales[o.op - OPS_FIRST].is_used))) {
         return double_refuse(NCCL_INVALID_ARGUMENT, "no such type, reduction or rank");
+    }
+    if (comm->is_revoked) {
+        return double_refuse(NCCL_INVALID_USAGE, "it has been revoked");
     }
     if (comm_state(comm) != NCCL_OK) {
         return double_refuse(NCCL_INVALID_ARGUMENT, "the last call has not got through yet");

@@ -25,7 +25,7 @@ struct world {
     const struct cuda_library *cuda;
     struct CUstream_st *stream;
     struct ncclComm *comm;
-    unsigned long long memory; /* BYTES for each rank */
+    unsigned long long memory; /* BYTES, and twice that for each rank */
 };
 
 static void *address(const struct world *w, size_t offset) {
@@ -57,7 +57,7 @@ static void world_start(struct rank *rank, struct world *w) {
     rank_check_code(rank, device_open(rank->rank, &device), 0);
     rank_check_code(rank, device_enter(&device, &previous), 0);
     rank_check(rank, w->cuda->stream_create(&w->stream, 0) == CUDA_OK);
-    rank_check(rank, w->cuda->memory_allocate(&w->memory, (size_t)BYTES * (rank->size + 1)) == CUDA_OK);
+    rank_check(rank, w->cuda->memory_allocate(&w->memory, (size_t)BYTES * (2 * rank->size + 1)) == CUDA_OK);
 }
 
 static void world_end(struct world *w) {
@@ -128,11 +128,24 @@ static int results_body(struct rank *rank, void *argument) {
                          NCCL_OK);
     rank_check(rank, w.nccl->group_end() == NCCL_OK);
     expect_values(&w, BYTES, 100 * ((me + size - 1) % size), 1);
-    /* NCCL's newer call. */
+    /* NCCL's newer calls. */
     rank_check(rank,
                w.nccl->gather(address(&w, 0), address(&w, BYTES), COUNT, NCCL_INT32, 1, w.comm, w.stream) == NCCL_OK);
     for (int i = 0; i < size && me == 1; i++) {
         expect_values(&w, (size_t)BYTES * (size_t)(i + 1), 100 * i, 1);
+    }
+    rank_check(rank,
+               w.nccl->scatter(address(&w, BYTES), address(&w, 0), COUNT, NCCL_INT32, 1, w.comm, w.stream) == NCCL_OK);
+    expect_values(&w, 0, 100 * me, 1);
+    for (int i = 0; i < size; i++) {
+        put(&w, (size_t)BYTES * (size_t)(i + 1), 1000 * me + 100 * i);
+    }
+    rank_check(rank, w.nccl->all_to_all(address(&w, BYTES), address(&w, BYTES), COUNT, NCCL_INT32, w.comm, w.stream) ==
+                         NCCL_INVALID_ARGUMENT); /* not in place */
+    rank_check(rank, w.nccl->all_to_all(address(&w, BYTES), address(&w, (size_t)BYTES * (rank->size + 1)), COUNT,
+                                        NCCL_INT32, w.comm, w.stream) == NCCL_OK);
+    for (int i = 0; i < size; i++) {
+        expect_values(&w, (size_t)BYTES * (size_t)(size + 1 + i), 1000 * i + 100 * me, 1);
     }
     rank_check(rank, w.cuda->stream_synchronize(w.stream) == CUDA_OK);
     rank_check(rank, w.nccl->comm_destroy(w.comm) == NCCL_OK);
@@ -217,25 +230,39 @@ static void expect_sum(struct world *w, struct ncclComm *comm, int32_t sum) {
     rank_check(w->rank, value == sum);
 }
 
-/* Even and odd ranks, in reverse order; then all but rank 2. */
+/* Begins a split, or a shrink; the new one is there when the parent is in progress no more. */
+static struct ncclComm *await_derived(struct world *w, unsigned result, struct ncclComm *const *made) {
+    rank_check(w->rank, result == NCCL_IN_PROGRESS);
+    rank_check(w->rank, await_state(w, w->comm) == NCCL_OK);
+    return *made;
+}
+
+/* Even and odd ranks, in reverse order, without rank 4; then all but rank 2. */
 static int derived_body(struct rank *rank, void *argument) {
     struct world w;
-    struct ncclComm *half = NULL, *rest = NULL;
+    struct ncclComm *half = (void *)&w, *rest = (void *)&w;
     int number = -1, excluded[] = {2};
     (void)argument;
+    (void)setenv("MUSTER_DOUBLE_NCCL_LAG_US", "20000", 1);
     world_start(rank, &w);
     make_comm(&w, 0);
     unsigned result = w.nccl->comm_split(w.comm, rank->rank == 4 ? NCCL_NO_COLOR : (int)rank->rank % 2,
                                          -(int)rank->rank, &half, NULL);
-    rank_check(rank, rank->rank == 4 ? result == NCCL_OK && !half : result == NCCL_IN_PROGRESS && half);
+    rank_check(rank, !half); /* not yet */
+    rank_check(rank, w.nccl->comm_split(w.comm, 0, 0, &rest, NULL) == NCCL_INVALID_ARGUMENT);
+    half = await_derived(&w, result, &half);
+    rank_check(rank, (half == NULL) == (rank->rank == 4));
     if (half) {
         expect_sum(&w, half, rank->rank % 2 ? 1 + 3 : 0 + 2);
         rank_check(rank, w.nccl->comm_rank(half, &number) == NCCL_OK && number == (rank->rank < 2 ? 1 : 0));
         rank_check(rank, w.nccl->comm_destroy(half) == NCCL_OK);
     }
-    if (rank->rank != 2) {
-        rank_check(rank,
-                   w.nccl->comm_shrink(w.comm, excluded, 1, &rest, NULL, NCCL_SHRINK_ABORTING) == NCCL_IN_PROGRESS);
+    rank_check(rank, w.nccl->comm_shrink(w.comm, NULL, 0, &rest, NULL, 0) == NCCL_INVALID_ARGUMENT);
+    if (rank->rank == 2) {
+        rank_check(rank, w.nccl->comm_shrink(w.comm, excluded, 1, &rest, NULL, 0) == NCCL_INVALID_ARGUMENT);
+    } else {
+        result = w.nccl->comm_shrink(w.comm, excluded, 1, &rest, NULL, NCCL_SHRINK_NORMAL);
+        rest = await_derived(&w, result, &rest);
         expect_sum(&w, rest, 0 + 1 + 3 + 4);
         rank_check(rank, w.nccl->comm_count(rest, &number) == NCCL_OK && number == 4);
         rank_check(rank, w.nccl->comm_destroy(rest) == NCCL_OK);
@@ -248,6 +275,77 @@ static int derived_body(struct rank *rank, void *argument) {
 static void communicators_come_from_others(void **state) {
     (void)state;
     ranks_run(5, derived_body, NULL);
+}
+
+/* A split that fails on one rank leaves its error in the parent there; the others wait until they abort the parent. The
+ * communicators that were to come are there all the same, for their own abort. */
+static int failing_split_body(struct rank *rank, void *argument) {
+    struct world w;
+    struct ncclComm *half = NULL;
+    unsigned state = NCCL_OK;
+    (void)argument;
+    (void)setenv("MUSTER_DOUBLE_NCCL", rank->rank == 1 ? "fail:ncclCommSplit:1:2" : "", 1);
+    world_start(rank, &w);
+    make_comm(&w, 0);
+    rank_check(rank, w.nccl->comm_split(w.comm, 0, 0, &half, NULL) == NCCL_IN_PROGRESS);
+    if (rank->rank == 1) {
+        rank_check(rank, await_state(&w, w.comm) == NCCL_SYSTEM_ERROR);
+        rank_check(rank, w.nccl->comm_split(w.comm, 0, 0, &half, NULL) == NCCL_SYSTEM_ERROR);
+        rank_mark(rank, 1);
+    } else {
+        rank_await(rank, 1, 1);
+        rank_check(rank, w.nccl->comm_async_error(w.comm, &state) == NCCL_OK && state == NCCL_IN_PROGRESS && !half);
+    }
+    rank_check(rank, w.nccl->comm_abort(w.comm) == NCCL_OK);
+    rank_check(rank, half && w.nccl->comm_abort(half) == NCCL_OK);
+    world_end(&w);
+    return 0;
+}
+
+static void a_split_that_fails_spoils_the_parent(void **state) {
+    (void)state;
+    ranks_run(3, failing_split_body, NULL);
+}
+
+/* Rank 0 comes to no call. The others' hangs, until they revoke the communicator (argument), or shrink it in the way
+ * that stops what is under way; then they have one without rank 0. */
+static int stopped_body(struct rank *rank, void *argument) {
+    struct world w;
+    struct ncclComm *rest = NULL;
+    int excluded[] = {0};
+    const bool *revokes = argument;
+    world_start(rank, &w);
+    make_comm(&w, 0);
+    if (rank->rank > 0) {
+        (void)w.nccl->all_reduce(address(&w, 0), address(&w, 0), 1, NCCL_INT32, NCCL_SUM, w.comm, w.stream);
+        rank_check(rank, await_state(&w, w.comm) == NCCL_OK);
+        rank_check(rank, w.cuda->stream_query(w.stream) == CUDA_NOT_READY);
+        if (*revokes) {
+            rank_check(rank, w.nccl->comm_revoke(w.comm, 1) == NCCL_INVALID_ARGUMENT);
+            rank_check(rank, w.nccl->comm_revoke(w.comm, 0) == NCCL_IN_PROGRESS);
+            rank_check(rank, await_state(&w, w.comm) == NCCL_OK);
+            rank_check(rank, w.cuda->stream_query(w.stream) == CUDA_OK);
+            rank_check(rank, w.nccl->comm_finalize(w.comm) == NCCL_INVALID_USAGE);
+            rank_check(rank, w.nccl->all_reduce(address(&w, 0), address(&w, 0), 1, NCCL_INT32, NCCL_SUM, w.comm,
+                                                w.stream) == NCCL_INVALID_USAGE);
+        }
+        unsigned result = w.nccl->comm_shrink(w.comm, excluded, 1, &rest, NULL, NCCL_SHRINK_ABORTING);
+        rest = await_derived(&w, result, &rest);
+        rank_check(rank, w.cuda->stream_synchronize(w.stream) == CUDA_OK);
+        expect_sum(&w, rest, 1 + 2);
+        rank_check(rank, w.nccl->comm_destroy(rest) == NCCL_OK);
+    }
+    rank_check(rank, w.nccl->comm_abort(w.comm) == NCCL_OK);
+    world_end(&w);
+    return 0;
+}
+
+static void calls_are_stopped_and_the_rest_goes_on(void **state) {
+    (void)state;
+    bool revokes = false;
+    ranks_run(3, stopped_body, &revokes);
+    revokes = true;
+    ranks_run(3, stopped_body, &revokes);
 }
 
 /* Different calls, and ranks that are gone, are waited for for ever, or noticed. */
@@ -311,9 +409,14 @@ int main(void) {
     (void)setenv("MUSTER_CUDA_LIBRARY", CUDA_DOUBLE, 1);
     (void)setenv("MUSTER_NCCL_LIBRARY", NCCL_DOUBLE, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rounding_is_that_of_the_type),   cmocka_unit_test(calls_have_real_results),
-        cmocka_unit_test(a_reduction_may_multiply_first), cmocka_unit_test(a_communicator_may_not_block),
-        cmocka_unit_test(communicators_come_from_others), cmocka_unit_test(who_is_gone_is_waited_for_until_an_abort),
+        cmocka_unit_test(rounding_is_that_of_the_type),
+        cmocka_unit_test(calls_have_real_results),
+        cmocka_unit_test(a_reduction_may_multiply_first),
+        cmocka_unit_test(a_communicator_may_not_block),
+        cmocka_unit_test(communicators_come_from_others),
+        cmocka_unit_test(a_split_that_fails_spoils_the_parent),
+        cmocka_unit_test(calls_are_stopped_and_the_rest_goes_on),
+        cmocka_unit_test(who_is_gone_is_waited_for_until_an_abort),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

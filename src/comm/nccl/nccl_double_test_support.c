@@ -23,12 +23,21 @@ NCCL_TEXT_FUNCTION_TABLE(NCCL_TEXT_PROTOTYPE)
         }                                                                                                              \
     } while (0)
 
+/* The same; what it starts may fail later. */
+#define MAY_FAIL_LATER(fault)                                                                                          \
+    do {                                                                                                               \
+        (fault) = fault_call(&double_faults, __func__);                                                                \
+        if ((fault).kind == FAULT_ERROR) {                                                                             \
+            return double_refuse((fault).value, "it was told to");                                                     \
+        }                                                                                                              \
+    } while (0)
+
 unsigned nccl_double_live(void) {
     return atomic_load(&double_live);
 }
 
 unsigned ncclGetVersion(int *out) {
-    *out = (int)double_number_of("MUSTER_DOUBLE_NCCL_VERSION", 22703);
+    *out = (int)double_number_of("MUSTER_DOUBLE_NCCL_VERSION", NCCL_DOUBLE_VERSION);
     return NCCL_OK;
 }
 
@@ -87,11 +96,7 @@ static bool all_finalized(struct ncclComm *comm, void *argument) {
 /* Until no rank has anything to do any more. */
 static void finalize_task(struct ncclComm *comm, void *argument) {
     (void)argument;
-    pthread_mutex_lock(&comm->mutex);
-    while (atomic_load(&comm->pending) > 0 && !atomic_load(&comm->is_aborted)) {
-        pthread_cond_wait(&comm->changed, &comm->mutex);
-    }
-    pthread_mutex_unlock(&comm->mutex);
+    comm_await_quiet(comm);
     atomic_store(&comm->world->members[comm->rank].finalized, 1);
     world_announce(comm->world);
     (void)comm_await(comm, all_finalized, NULL);
@@ -99,7 +104,8 @@ static void finalize_task(struct ncclComm *comm, void *argument) {
 
 unsigned ncclCommFinalize(struct ncclComm *comm) {
     MAY_FAIL();
-    return comm_do(comm, finalize_task, NULL);
+    return comm->is_revoked ? double_refuse(NCCL_INVALID_USAGE, "it has been revoked")
+                            : comm_do(comm, finalize_task, NULL);
 }
 
 unsigned ncclCommDestroy(struct ncclComm *comm) {
@@ -121,23 +127,45 @@ unsigned ncclCommGetAsyncError(struct ncclComm *comm, unsigned *out) {
     return NCCL_OK;
 }
 
-unsigned ncclCommSplit(struct ncclComm *comm, int color, int key, struct ncclComm **out, struct nccl_config *config) {
-    MAY_FAIL();
-    return config ? double_refuse(NCCL_INVALID_ARGUMENT, "it knows no configuration here")
-                  : comm_derive(comm, color, key, NULL, out);
+static bool is_blocking(const struct ncclComm *parent, const struct nccl_config *config) {
+    return config ? config->blocking != 0 : parent->is_blocking;
 }
 
+unsigned ncclCommSplit(struct ncclComm *comm, int color, int key, struct ncclComm **out, struct nccl_config *config) {
+    struct derivation wanted = {.color = color, .key = key, .is_blocking = is_blocking(comm, config)};
+    MAY_FAIL_LATER(wanted.fault);
+    if (color < NCCL_NO_COLOR || (config && !config_is_valid(config))) {
+        return double_refuse(NCCL_INVALID_ARGUMENT, "this is no color, or no configuration");
+    }
+    return comm_derive(comm, &wanted, out);
+}
+
+#if NCCL_DOUBLE_VERSION >= 22700
 unsigned ncclCommShrink(struct ncclComm *comm, int *excluded, int excluded_count, struct ncclComm **out,
                         struct nccl_config *config, int flags) {
-    MAY_FAIL();
-    bool is_excluded[MEMBERS_MAX] = {false};
-    (void)flags;
-    for (int i = 0; i < excluded_count; i++) {
-        is_excluded[excluded[i]] = true;
+    struct derivation wanted = {.is_blocking = is_blocking(comm, config)};
+    MAY_FAIL_LATER(wanted.fault);
+    for (int i = 0; excluded && i < excluded_count; i++) {
+        wanted.is_excluded[excluded[i]] = true;
     }
-    return config ? double_refuse(NCCL_INVALID_ARGUMENT, "it knows no configuration here")
-                  : comm_derive(comm, 0, 0, is_excluded, out);
+    if (!excluded || excluded_count < 1 || wanted.is_excluded[comm->rank] || (config && !config_is_valid(config))) {
+        return double_refuse(NCCL_INVALID_ARGUMENT, "nobody is excluded, or the caller, or this is no configuration");
+    }
+    if (flags & NCCL_SHRINK_ABORTING) {
+        comm_stop(comm);
+    } else if (atomic_load(&comm->pending) > 0) {
+        wanted.fault.kind = FAULT_STICK; /* it is not to be done while something is under way */
+    }
+    return comm_derive(comm, &wanted, out);
 }
+#endif
+
+#if NCCL_DOUBLE_VERSION >= 22900
+unsigned ncclCommRevoke(struct ncclComm *comm, int flags) {
+    MAY_FAIL();
+    return flags != 0 ? double_refuse(NCCL_INVALID_ARGUMENT, "it has no flags") : comm_revoke(comm);
+}
+#endif
 
 unsigned ncclCommCount(struct ncclComm *comm, int *out) {
     *out = (int)comm->size;
@@ -155,6 +183,7 @@ unsigned ncclCommCuDevice(struct ncclComm *comm, int *out) {
     return NCCL_OK;
 }
 
+#if NCCL_DOUBLE_VERSION >= 21900
 unsigned ncclMemAlloc(void **out, size_t bytes) {
     MAY_FAIL();
     unsigned long long address = 0;
@@ -182,6 +211,7 @@ unsigned ncclCommDeregister(struct ncclComm *comm, void *handle) {
     (void)comm;
     return handle ? NCCL_OK : NCCL_INVALID_ARGUMENT;
 }
+#endif
 
 unsigned ncclRedOpCreatePreMulSum(unsigned *out, void *scalar, unsigned type, unsigned residence,
                                   struct ncclComm *comm) {
@@ -267,37 +297,24 @@ unsigned ncclGroupEnd(void) {
     return double_group_end();
 }
 
-/* The newer ones, as groups of messages. */
+#if NCCL_DOUBLE_VERSION >= 22800
+unsigned ncclGather(const void *send, void *receive, size_t count, unsigned type, int root, struct ncclComm *comm,
+                    struct CUstream_st *stream) {
+    return double_submit(__func__, comm, stream,
+                         (struct operation){GATHER, type, 0, root, count, address(send), address(receive)});
+}
 
 unsigned ncclScatter(const void *send, void *receive, size_t count, unsigned type, int root, struct ncclComm *comm,
                      struct CUstream_st *stream) {
-    size_t bytes = count * nccl_double_type_bytes(type);
-    unsigned result = ncclGroupStart();
-    for (uint32_t i = 0; result == NCCL_OK && (uint32_t)root == comm->rank && i < comm->size; i++) {
-        result = ncclSend((const char *)send + i * bytes, count, type, (int)i, comm, stream);
-    }
-    result = result ? result : ncclRecv(receive, count, type, root, comm, stream);
-    return result ? result : ncclGroupEnd();
-}
-
-unsigned ncclGather(const void *send, void *receive, size_t count, unsigned type, int root, struct ncclComm *comm,
-                    struct CUstream_st *stream) {
-    size_t bytes = count * nccl_double_type_bytes(type);
-    unsigned result = ncclGroupStart();
-    for (uint32_t i = 0; result == NCCL_OK && (uint32_t)root == comm->rank && i < comm->size; i++) {
-        result = ncclRecv((char *)receive + i * bytes, count, type, (int)i, comm, stream);
-    }
-    result = result ? result : ncclSend(send, count, type, root, comm, stream);
-    return result ? result : ncclGroupEnd();
+    return double_submit(__func__, comm, stream,
+                         (struct operation){SCATTER, type, 0, root, count, address(send), address(receive)});
 }
 
 unsigned ncclAlltoAll(const void *send, void *receive, size_t count, unsigned type, struct ncclComm *comm,
                       struct CUstream_st *stream) {
-    size_t bytes = count * nccl_double_type_bytes(type);
-    unsigned result = ncclGroupStart();
-    for (uint32_t i = 0; result == NCCL_OK && i < comm->size; i++) {
-        result = ncclSend((const char *)send + i * bytes, count, type, (int)i, comm, stream);
-        result = result ? result : ncclRecv((char *)receive + i * bytes, count, type, (int)i, comm, stream);
-    }
-    return result ? result : ncclGroupEnd();
+    return send == receive
+               ? double_refuse(NCCL_INVALID_ARGUMENT, "it is not done in place")
+               : double_submit(__func__, comm, stream,
+                               (struct operation){ALL_TO_ALL, type, 0, 0, count, address(send), address(receive)});
 }
+#endif

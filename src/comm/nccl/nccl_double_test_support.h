@@ -11,10 +11,16 @@
  * - Communicators that do not block: calls give ncclInProgress, the work is put onto the stream later, and a call
  * before the last one has got through is refused.
  * - ncclCommFinalize() waits until all ranks have called it.
+ * - ncclCommSplit() and ncclCommShrink(): meanwhile the parent is in progress, and the new communicator's place is
+ * NULL. What goes wrong stays in the parent, and the new one is there all the same, to be aborted. Those that wait for
+ * ranks which do not come, do so until the parent is aborted. A shrink refuses a parent that has failed;
+ * ncclCommRevoke() lets it forget that, and stops what it carries out.
  * - Different calls of the ranks, and ranks that are gone, are waited for for ever, until the communicator is aborted.
  *   With MUSTER_DOUBLE_NCCL_NOTICE=1 a rank that is gone is noticed (ncclRemoteError), as NCCL does over a network.
  *
- * Faults: MUSTER_DOUBLE_NCCL (comm/device/fault_test_support.h). MUSTER_DOUBLE_NCCL_VERSION: 22703 by default.
+ * It is built as several versions (NCCL_DOUBLE_VERSION, CMakeLists.txt), whose older ones lack newer functions.
+ *
+ * Faults: MUSTER_DOUBLE_NCCL (comm/device/fault_test_support.h). MUSTER_DOUBLE_NCCL_VERSION: another number.
  * MUSTER_DOUBLE_NCCL_LAG_US: how long what is in progress stays so. */
 #ifndef COMM_NCCL_DOUBLE_TEST_SUPPORT_H
 #define COMM_NCCL_DOUBLE_TEST_SUPPORT_H

@@ -59,10 +59,27 @@ static void the_named_one_is_taken(void **state) {
     struct nccl_library library;
     (void)setenv("MUSTER_NCCL_LIBRARY", NCCL_DOUBLE, 1);
     assert_int_equal(nccl_library_open(&library), 0);
-    assert_int_equal(library.version, 22703);
+    assert_int_equal(library.version, 22902);
     assert_string_equal(library.name, NCCL_DOUBLE);
     assert_non_null(library.all_reduce);
     assert_non_null(library.comm_shrink);
+    assert_non_null(library.comm_revoke);
+    assert_non_null(library.all_to_all);
+}
+
+static void an_older_one_has_less(void **state) {
+    (void)state;
+    struct nccl_library library;
+    (void)setenv("MUSTER_NCCL_LIBRARY", NCCL_DOUBLE_2_27, 1);
+    assert_int_equal(nccl_library_open(&library), 0);
+    assert_int_equal(library.version, 22703);
+    assert_non_null(library.comm_shrink);
+    assert_true(!library.comm_revoke && !library.all_to_all && !library.gather && !library.scatter);
+    (void)setenv("MUSTER_NCCL_LIBRARY", NCCL_DOUBLE_2_18, 1);
+    assert_int_equal(nccl_library_open(&library), 0);
+    assert_int_equal(library.version, 21805);
+    assert_non_null(library.comm_split);
+    assert_true(!library.comm_shrink && !library.memory_allocate && !library.comm_register);
 }
 
 /* In a process of its own, in which nothing is open. */
@@ -75,7 +92,7 @@ static void one_that_the_process_has_is_taken(void **state) {
         (void)unsetenv("MUSTER_NCCL_LIBRARY");
         (void)unsetenv("LD_LIBRARY_PATH");
         void *theirs = dlopen(NCCL_DOUBLE, RTLD_NOW | RTLD_LOCAL); /* as PyTorch does with its own, by path */
-        bool is_theirs = theirs && nccl_library_open(&library) == 0 && library.version == 22703 &&
+        bool is_theirs = theirs && nccl_library_open(&library) == 0 && library.version == 22902 &&
                          dlsym(theirs, "ncclAllReduce") == (void *)(uintptr_t)library.all_reduce;
         _exit(is_theirs ? 0 : 1);
     }
@@ -112,6 +129,7 @@ int main(void) {
         cmocka_unit_test(a_library_that_is_not_nccl_is_refused),
         cmocka_unit_test(one_that_is_too_old_is_refused_with_its_version),
         cmocka_unit_test(the_named_one_is_taken),
+        cmocka_unit_test(an_older_one_has_less),
         cmocka_unit_test(one_that_the_process_has_is_taken),
         cmocka_unit_test(it_is_opened_once),
         cmocka_unit_test(errors_have_codes_and_words_of_nccl),

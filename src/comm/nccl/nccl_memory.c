@@ -49,9 +49,9 @@ int nccl_memory_scratch(struct nccl_engine *n, size_t bytes) {
 /* ---- what is given out ---- */
 
 /* With the mutex held, as all below. A failure costs speed alone. */
-static void enroll(struct nccl_engine *n, struct nccl_memory *memory, size_t bytes) {
+static void enroll(struct nccl_engine *n, struct nccl_memory *memory) {
     if (n->comm && n->nccl->comm_register && n->nccl->comm_deregister &&
-        n->nccl->comm_register(n->comm, memory->memory, bytes, &memory->registration) != NCCL_OK) {
+        n->nccl->comm_register(n->comm, memory->memory, memory->bytes, &memory->registration) != NCCL_OK) {
         memory->registration = NULL;
     }
 }
@@ -103,7 +103,8 @@ static int allocate(struct nccl_engine *n, size_t bytes, struct nccl_memory *mem
         give_back(n, memory);
     } else if (code == 0) {
         pthread_mutex_lock(&n->mutex);
-        enroll(n, memory, bytes);
+        memory->bytes = bytes;
+        enroll(n, memory);
         memory->next = n->memories;
         n->memories = memory;
         pthread_mutex_unlock(&n->mutex);
@@ -156,6 +157,13 @@ void nccl_memory_forget_all(struct nccl_engine *n) {
         withdraw(n, memory);
     }
     pthread_mutex_unlock(&n->mutex);
+}
+
+void nccl_memory_enroll_all(struct nccl_engine *n) {
+    for (struct nccl_memory *memory = n->memories; memory; memory = memory->next) {
+        memory->registration = NULL; /* it has ended with the old one */
+        enroll(n, memory);
+    }
 }
 
 void nccl_memory_free(struct nccl_engine *n) {

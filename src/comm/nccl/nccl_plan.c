@@ -216,8 +216,33 @@ static void add_all_to_all(struct plan *plan) {
     }
 }
 
-size_t nccl_plan_make(const struct comm_call *call, uint32_t rank, uint32_t size, struct nccl_step *out) {
+/* A call that moves a block between ranks, with a call of NCCL's own for that. */
+static bool add_own(struct plan *plan, bool has_all) {
+    const struct comm_call *call = plan->call;
+    bool is_even = !call->send_counts && !call->receive_counts;
+    if (!has_all || !is_even) {
+        return false;
+    }
+    switch (call->operation) {
+    case COMM_GATHER:
+        add_whole(plan, NCCL_STEP_GATHER, call->root);
+        return true;
+    case COMM_SCATTER:
+        add_whole(plan, NCCL_STEP_SCATTER, call->root);
+        return true;
+    case COMM_ALL_TO_ALL:
+        add_whole(plan, NCCL_STEP_ALL_TO_ALL, 0);
+        return true;
+    default:
+        return false;
+    }
+}
+
+size_t nccl_plan_make(const struct comm_call *call, uint32_t rank, uint32_t size, bool has_all, struct nccl_step *out) {
     struct plan plan = {.call = call, .rank = rank, .size = size, .out = out};
+    if (add_own(&plan, has_all)) {
+        return plan.count;
+    }
     switch (call->operation) {
     case COMM_ALL_REDUCE:
         add_whole(&plan, NCCL_STEP_ALL_REDUCE, 0);

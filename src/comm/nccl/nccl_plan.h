@@ -1,8 +1,9 @@
 /* What calls of NCCL a collective consists of. Pure.
  *
- * NCCL has all_reduce, reduce, broadcast, all_gather and reduce_scatter, and messages between pairs. The others are
- * made of those: gather, scatter and all_to_all of messages that go together; forms with counts per rank of a broadcast
- * or a reduction for each rank. What only moves data goes as bytes where NCCL does not know the type.
+ * NCCL has all_reduce, reduce, broadcast, all_gather and reduce_scatter, and messages between pairs; since 2.28 also
+ * gather, scatter and all_to_all. The others are made of those: gather, scatter and all_to_all with counts per rank, or
+ * with an older NCCL, of messages that go together; other forms with counts of a broadcast or a reduction for each
+ * rank. What only moves data goes as bytes where NCCL does not know the type.
  *
  * NCCL cannot add 16-bit integers up, has no reductions by bits, and no prefixes (scan, exscan). Such calls are carried
  * out by the engine for memory of the host, on copies. */
@@ -34,6 +35,9 @@ enum nccl_step_kind {
     NCCL_STEP_BROADCAST,
     NCCL_STEP_ALL_GATHER,
     NCCL_STEP_REDUCE_SCATTER,
+    NCCL_STEP_GATHER,
+    NCCL_STEP_SCATTER,
+    NCCL_STEP_ALL_TO_ALL,
     NCCL_STEP_SEND,
     NCCL_STEP_RECEIVE
 };
@@ -52,9 +56,9 @@ static inline size_t nccl_plan_steps_max(uint32_t size) {
 }
 
 /* The steps of this rank in a call that is possible, into `out`, which has room for nccl_plan_steps_max(). Those that
- * are no copies go between ncclGroupStart() and ncclGroupEnd(). Returns their number: 0 where this rank has nothing to
- * do. */
-size_t nccl_plan_make(const struct comm_call *call, uint32_t rank, uint32_t size, struct nccl_step *out);
+ * are no copies go between ncclGroupStart() and ncclGroupEnd(). has_all: NCCL has gather, scatter and all_to_all; the
+ * same on all ranks. Returns their number: 0 where this rank has nothing to do. */
+size_t nccl_plan_make(const struct comm_call *call, uint32_t rank, uint32_t size, bool has_all, struct nccl_step *out);
 
 /* May a rank have nothing to give and nothing to get, and so no buffer by which to tell where the call's memory is?
  * The same answer on all ranks. */

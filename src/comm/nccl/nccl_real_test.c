@@ -35,6 +35,7 @@ static void it_has_every_function(void **state) {
     assert_int_equal(nccl->all_to_all != NULL, nccl->version >= 22800);
     assert_int_equal(nccl->gather != NULL, nccl->version >= 22800);
     assert_int_equal(nccl->scatter != NULL, nccl->version >= 22800);
+    assert_int_equal(nccl->comm_revoke != NULL, nccl->version >= 22900);
 }
 
 static void its_errors_have_words(void **state) {
