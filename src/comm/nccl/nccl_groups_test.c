@@ -426,6 +426,39 @@ static void a_group_may_be_shrunk_twice(void **state) {
     }
 }
 
+/* The group is shrunk while its progress thread may still be giving up a call on the GPU: that comes first, or all
+ * connect anew. */
+static int handle_body(struct rank *rank, void *argument) {
+    const struct dying *dying = argument;
+    struct device_rank d;
+    struct muster_group *rest = NULL;
+    struct muster_work *work = NULL;
+    uint32_t roots[RANKS_MAX] = {0}, count = list_all(rank, roots, 1);
+    begin(rank, dying, &d);
+    int64_t *values = device_rank_allocate(&d, COUNT * sizeof *values, 0);
+    rank_check_code(rank, muster_barrier(d.group, NULL), 0);
+    if (rank->rank == 1) {
+        (void)raise(SIGKILL);
+    }
+    rank_check_code(rank, muster_all_reduce(d.group, values, values, COUNT, MUSTER_INT64, MUSTER_OP_SUM, &work), 0);
+    rank_check_code(rank, muster_group_shrink(d.group, RANKS_PATIENCE_MS, &rest), 0);
+    expect_works(&d, rest, roots, count);
+    rank_check(rank, muster_work_wait(&work) != 0);
+    device_rank_release(&d, values, 0);
+    muster_group_free(rest);
+    end(&d);
+    return 0;
+}
+
+static void a_group_may_be_shrunk_beside_a_call(void **state) {
+    (void)state;
+    struct dying ways[] = {{NCCL_DOUBLE, .second = NOBODY}, {NCCL_DOUBLE_2_27, .second = NOBODY}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        run_dying(2, handle_body, &ways[i], NOBODY);
+        run_dying(4, handle_body, &ways[i], NOBODY);
+    }
+}
+
 /* Nobody is gone: NCCL shrinks no communicator that is to lose nobody. */
 static int aborted_body(struct rank *rank, void *argument) {
     struct device_rank d;
@@ -481,6 +514,7 @@ int main(void) {
         cmocka_unit_test(a_shrink_that_fails_lets_all_connect_anew),
         cmocka_unit_test(a_death_in_a_shrink_is_survived),
         cmocka_unit_test(a_group_may_be_shrunk_twice),
+        cmocka_unit_test(a_group_may_be_shrunk_beside_a_call),
         cmocka_unit_test(without_a_loss_all_connect_anew),
         cmocka_unit_test(every_call_goes_with_older_versions),
     };
