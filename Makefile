@@ -183,7 +183,7 @@ frameworks: backend ## train with Accelerate, Trainer, Lightning, DeepSpeed, tor
 	@MUSTER_BINARY=$(abspath $(BUILD))/muster tests/frameworks/accelerate_suite
 
 .PHONY: engines
-engines: all ## run the tests of process groups, ddp and fsdp on the engine mpi, with four MPIs (ENGINES_ARGS; an hour or more)
+engines: all ## run the tests of process groups, ddp and fsdp on the engines mpi and nccl, with four MPIs and doubles of NCCL (ENGINES_ARGS; an hour or more)
 	@MUSTER_BINARY=$(abspath $(BUILD))/muster tests/engines/run $(ENGINES_ARGS)
 
 soak-pauses: all ## SOAK_ARGS pause whole jobs of every backend for up to a minute (four minutes)

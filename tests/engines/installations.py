@@ -1,4 +1,4 @@
-"""The MPIs that tests/engines has: where they are, what their processes need, and what they leave behind."""
+"""The libraries that tests/engines has: where they are, what their processes need, and what they leave behind."""
 
 import contextlib
 import glob
@@ -59,6 +59,24 @@ MPIS = (
     Mpi("MPICH 5", None, "MUSTER_MPI5_MPICH", ("mpich", "5.0.2"), "libmpi.so.12"),
     Mpi("MPICH 5 (standard ABI)", None, "MUSTER_MPI5_MPICH", ("mpich", "5.0.2"), "libmpi_abi.so.1"),
 )
+
+
+class NcclDouble:
+    """A double of NCCL, on that of the CUDA driver, as the build makes them (src/comm/nccl/nccl_double_test_support.h); folder: below
+    build/doubles. The tests fork the ranks themselves."""
+
+    def __init__(self, version, folder):
+        self.name, self.folder, self.variables = f"NCCL {version} (double)", folder, {}
+
+    def find(self, build):
+        """None, or why it is not there."""
+        doubles = os.path.join(build, "doubles")
+        self.variables = {"MUSTER_CUDA_LIBRARY": os.path.join(doubles, "libcuda.so.1"),
+                          "MUSTER_NCCL_LIBRARY": os.path.join(doubles, self.folder, "libnccl.so.2")}
+        return next((f"{path} is missing" for path in self.variables.values() if not os.path.exists(path)), None)
+
+
+NCCL_DOUBLES = (NcclDouble("2.29", "."), NcclDouble("2.27", "nccl-2.27"), NcclDouble("2.18", "nccl-2.18"))
 
 
 def why_no_starter(starter, build):

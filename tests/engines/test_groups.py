@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # A sample of what `make engines` runs: process groups, messages, ddp and fsdp on the engine 'mpi' with the system's MPIs, at 2, 3 and 4
-# ranks. tests/engines/run does the work.
+# ranks, and process groups on the engine 'nccl' with a double of NCCL. tests/engines/run does the work.
 # timeout: 300
 import os
 import subprocess
@@ -16,7 +16,21 @@ SAMPLE = {"collectives_matrix_test": "on_hosts_of_two", "group_message_test": "s
 if not os.path.exists(os.path.join(BUILD, "tests", "engines", "programs")):
     print("SKIP: the tests of process groups are not built")
     sys.exit(77)
-ran = 0
+# The programs of src/comm/nccl are unit tests, which run anyway.
+DOUBLE, DOUBLE_SAMPLE = "NCCL 2.29 (double)", {"group_split_test": None, "group_message_test": "short_messages_wait_for_nobody", "ddp_test": "hosts_apart"}
+
+
+def run(library, more, program, test):
+    command = [os.path.join(HERE, "run"), "--only", library, *more, "--program", program, "--timeout", "120"]
+    done = subprocess.run(command + (["--test", test] if test else []), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, check=False)
+    row = next((line for line in done.stdout.splitlines() if line.startswith(f"| {library} |")), "").split("|")
+    assert done.returncode == 0 and len(row) > 4 and int(row[3]) > 0 and int(row[4]) == 0, f"{library}, {program}:\n{done.stdout}"
+    print(f"ok {library}, {program}: {row[3].strip()} passed in {row[7].strip()} s", flush=True)
+
+
+for program, test in DOUBLE_SAMPLE.items():
+    run(DOUBLE, [], program, test)
 for mpi in installations.MPIS:
     if mpi.variable:
         continue
@@ -24,14 +38,5 @@ for mpi in installations.MPIS:
     if reason:
         print(f"SKIPPED {mpi.name}: {reason}", flush=True)
         continue
-    ran += 1
     for program, test in SAMPLE.items():
-        command = [os.path.join(HERE, "run"), "--only", mpi.name, "--starter", "mpirun", "--program", program, "--timeout", "120"]
-        done = subprocess.run(command + (["--test", test] if test else []), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              text=True, check=False)
-        row = next((line for line in done.stdout.splitlines() if line.startswith(f"| {mpi.name} |")), "").split("|")
-        assert done.returncode == 0 and len(row) > 4 and int(row[3]) > 0 and int(row[4]) == 0, f"{mpi.name}, {program}:\n{done.stdout}"
-        print(f"ok {mpi.name}, {program}: {row[3].strip()} passed in {row[7].strip()} s", flush=True)
-if not ran:
-    print("SKIP: no MPI to test with")
-    sys.exit(77)
+        run(mpi.name, ["--starter", "mpirun"], program, test)
