@@ -257,9 +257,11 @@ static void join_task(struct ncclComm *comm, void *argument) {
 }
 
 struct ncclComm *comm_new(bool is_blocking) {
+    static _Atomic uint64_t last_id;
     struct ncclComm *comm = double_zeroed(sizeof *comm);
     (void)pthread_mutex_init(&comm->mutex, NULL);
     (void)pthread_cond_init(&comm->changed, NULL);
+    comm->id = atomic_fetch_add(&last_id, 1) + 1;
     comm->is_blocking = is_blocking;
     atomic_store(&comm->users, 1);
     atomic_fetch_add(&double_live, 1);

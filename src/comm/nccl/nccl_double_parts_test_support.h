@@ -81,6 +81,7 @@ struct scale {
 };
 
 struct ncclComm {
+    uint64_t id; /* in this process; what is registered has it in its handle */
     struct place place;
     struct world *world;
     uint32_t rank, size;
