@@ -710,6 +710,28 @@ static void a_group_may_be_aborted_in_a_call(void **state) {
     ranks_run(3, aborted_body, NULL);
 }
 
+/* A rank aborts the group as soon as it has it, when others may still be about to hear that all have connected. */
+static int hasty_body(struct rank *rank, void *argument) {
+    struct device_rank d;
+    (void)argument;
+    rank_check_code(rank, device_rank_try(rank, RANKS_PATIENCE_MS, &d), 0);
+    if (rank->rank == 2) {
+        muster_group_abort(d.group, "no more");
+    }
+    expect_code(rank, muster_barrier(d.group, NULL), MUSTER_EABORTED, "no more");
+    muster_group_free(d.group);
+    return 0;
+}
+
+static void an_abort_at_once_spoils_no_making(void **state) {
+    (void)state;
+    enum { TURNS = 10 };
+    struct ranks_options hosts = {.ranks_per_host = 2};
+    for (int turn = 0; turn < TURNS; turn++) {
+        ranks_run_with(4, hasty_body, NULL, &hosts);
+    }
+}
+
 /* NCCL's abort hangs: the rank does not. */
 static int hanging_abort_body(struct rank *rank, void *argument) {
     struct device_rank d;
@@ -827,6 +849,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_failed_group_is_freed_at_once),
         cmocka_unit_test(a_death_within_nccl_is_noticed),
         cmocka_unit_test(a_group_may_be_aborted_in_a_call),
+        cmocka_unit_test(an_abort_at_once_spoils_no_making),
         cmocka_unit_test(an_abort_that_hangs_holds_nobody),
         cmocka_unit_test(every_collective_type_and_reduction),
     };
