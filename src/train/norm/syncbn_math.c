@@ -1,5 +1,5 @@
 /* Loops for the compiler to make vectors of: several sums side by side, in a fixed order. */
-#include "train/reduction/syncbn_math.h"
+#include "train/norm/syncbn_math.h"
 
 enum { LANES = 8 };
 

@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "comm/device/cuda_adopt.h"
 #include "comm/device/device.h"
-#include "train/reduction/syncbn_math.h"
+#include "train/norm/syncbn_math.h"
 
 /* The mean of a channel is kept as the float32 next to it (`centre`, subtracted from each x: exact where x is near the
  * mean) and the rest, which goes into the constant term. */
