@@ -12,10 +12,15 @@
  * all_reduce each: all ranks make them in the same order. Use a group of its own (muster_group_subset()) beside a ddp
  * whose backward pass does not run in the same order on every rank.
  *
- * The layer computes on the host, where all arrays are.
+ * Memory: all arrays of a layer are in one memory, on all ranks: that of the host, or that of the group's GPU (engine
+ * "nccl"; docs/ddp.md, "Batch norm on GPUs"). The first array of the options decides; a layer without any is on the
+ * host. On a GPU the calls give work to the stream of muster_group_set_stream(), begin behind what it has been given,
+ * and borrow their arrays until it has done that work. In such a group create and free, too, are calls on the group, by
+ * the thread that makes its calls.
  *
- * Errors: MUSTER_EINVAL, MUSTER_ENOMEM, MUSTER_EUNSUPPORTED (an array is on a GPU; docs/ddp.md says what to do), and
- * those of the collectives (muster/collective.h). */
+ * Errors: MUSTER_EINVAL (an array is in the other memory, too), MUSTER_ENOMEM, those of the collectives
+ * (muster/collective.h), and on a GPU MUSTER_ESYSTEM (the driver). Where a call fails on one rank alone on a GPU, the
+ * others get MUSTER_EABORTED, with its sentence. */
 #ifndef MUSTER_SYNCBN_H
 #define MUSTER_SYNCBN_H
 
@@ -51,10 +56,13 @@ struct muster_syncbn_options {
 #define MUSTER_SYNCBN_OPTIONS_INIT                                                                                     \
     { sizeof(struct muster_syncbn_options), 0, NULL, NULL, NULL, NULL, NULL, 0.1, 1e-5 }
 
-/* Does not block. The group is borrowed until muster_syncbn_free(). */
+/* Does not block; in a group with the engine "nccl" blocks until all ranks have called it. The group is borrowed until
+ * muster_syncbn_free(). MUSTER_EUNSUPPORTED: arrays are on a GPU, and the group has another engine, or this rank has no
+ * NVRTC (docs/engines.md); MUSTER_EMISMATCH: ranks have other numbers of channels, or other memories. */
 int muster_syncbn_create(struct muster_group *group, const struct muster_syncbn_options *options,
                          struct muster_syncbn **out);
-/* NULL is accepted. The group must still be there. */
+/* NULL is accepted. The group must still be there. On a GPU: waits until that has done what it was given, so
+ * the group's stream must still be there, too. */
 void muster_syncbn_free(struct muster_syncbn *layer);
 
 /* Training: normalises with the statistics of all ranks' batches, keeps them for the backward pass, and updates the

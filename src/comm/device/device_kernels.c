@@ -20,20 +20,30 @@ struct device_kernels {
     struct CUmod_st *module;
     struct CUfunc_st *narrow[COUNT_OF(halves)][COUNT_OF(wides)], *widen[COUNT_OF(halves)][COUNT_OF(wides)];
     struct CUfunc_st *divide[COUNT_OF(halves) + COUNT_OF(wides)];
+    struct CUfunc_st *norm[DEVICE_NORM_END];
 };
 
 /* ---- loading: with the device's context entered ---- */
+
+static int find_named(struct device_kernels *kernels, const char *name, struct CUfunc_st **out) {
+    unsigned result = kernels->device.cuda->module_function(out, kernels->module, name);
+    return result == CUDA_OK ? 0 : cuda_fail(kernels->device.cuda, result, name);
+}
 
 static int find(struct device_kernels *kernels, const char *verb, enum muster_type wide, const char *half,
                 struct CUfunc_st **out) {
     char name[NAME_MAX_BYTES];
     (void)str_format(name, sizeof name, "muster_%s_%s%s%s", verb, muster_type_name(wide), half ? "_" : "",
                      half ? half : "");
-    unsigned result = kernels->device.cuda->module_function(out, kernels->module, name);
-    return result == CUDA_OK ? 0 : cuda_fail(kernels->device.cuda, result, name);
+    return find_named(kernels, name, out);
 }
 
 static int find_all(struct device_kernels *kernels) {
+    static const char *const norms[] = {
+#define NAME(id, name) #name,
+        DEVICE_NORM_TABLE(NAME)
+#undef NAME
+    };
     int code = 0;
     for (size_t h = 0; h < COUNT_OF(halves); h++) {
         const char *half = muster_type_name(halves[h]);
@@ -45,6 +55,9 @@ static int find_all(struct device_kernels *kernels) {
     }
     for (size_t w = 0; w < COUNT_OF(wides); w++) {
         code = code ? code : find(kernels, "divide", wides[w], NULL, &kernels->divide[COUNT_OF(halves) + w]);
+    }
+    for (size_t i = 0; i < DEVICE_NORM_END; i++) {
+        code = code ? code : find_named(kernels, norms[i], &kernels->norm[i]);
     }
     return code;
 }
@@ -159,4 +172,9 @@ int device_kernels_divide(const struct device_kernels *kernels, const struct dev
     }
     assert(place < COUNT_OF(kernels->divide) && divisor > 0);
     return launch(stream, kernels->divide[place], (void *[]){&address, &elements, &by}, count);
+}
+
+int device_kernels_norm(const struct device_kernels *kernels, const struct device_stream *stream, enum device_norm norm,
+                        void **parameters, size_t elements) {
+    return launch(stream, kernels->norm[norm], parameters, elements);
 }

@@ -1,5 +1,5 @@
-/* Kernels for gradients in memory of a GPU: conversions to 16-bit floats and back, and division. NVRTC compiles them
- * for the GPU at hand when the first user asks for them. */
+/* Kernels for gradients in memory of a GPU (conversions to 16-bit floats and back, and division), and for batch norm.
+ * NVRTC compiles them for the GPU at hand when the first user asks for them. */
 #ifndef COMM_DEVICE_KERNELS_H
 #define COMM_DEVICE_KERNELS_H
 
@@ -32,5 +32,30 @@ int device_kernels_widen(const struct device_kernels *kernels, const struct devi
 /* data[i] /= divisor, of any of the four types. */
 int device_kernels_divide(const struct device_kernels *kernels, const struct device_stream *stream,
                           enum muster_type type, void *data, size_t count, uint32_t divisor);
+
+/* ---- batch norm ---- */
+
+#define DEVICE_NORM_TABLE(X)                                                                                           \
+    X(DEVICE_NORM_SUMS, muster_norm_sums)                                                                              \
+    X(DEVICE_NORM_FOLD, muster_norm_fold)                                                                              \
+    X(DEVICE_NORM_COUNT, muster_norm_count)                                                                            \
+    X(DEVICE_NORM_STATISTICS, muster_norm_statistics)                                                                  \
+    X(DEVICE_NORM_EVALUATION, muster_norm_evaluation)                                                                  \
+    X(DEVICE_NORM_GRADIENTS, muster_norm_gradients)                                                                    \
+    X(DEVICE_NORM_SLOPES, muster_norm_slopes)                                                                          \
+    X(DEVICE_NORM_APPLY, muster_norm_apply)                                                                            \
+    X(DEVICE_NORM_APPLY_BACKWARD, muster_norm_apply_backward)
+
+enum device_norm {
+#define DEVICE_NORM_ENUM(id, name) id,
+    DEVICE_NORM_TABLE(DEVICE_NORM_ENUM)
+#undef DEVICE_NORM_ENUM
+        DEVICE_NORM_END
+};
+
+/* Given to the stream. parameters: one pointer for each parameter that the kernel has in norm_template.h, copied:
+ * addresses and counts are of 64 bits. elements: how many it has to do; 0: nothing is done. */
+int device_kernels_norm(const struct device_kernels *kernels, const struct device_stream *stream, enum device_norm norm,
+                        void **parameters, size_t elements);
 
 #endif

@@ -19,6 +19,7 @@ static const char *const source[] = {
     "#define STEP ((unsigned long long)gridDim.x * blockDim.x)\n",
 #define CODE(...) #__VA_ARGS__ "\n",
 #include "comm/device/kernels_template.h"
+#include "comm/device/norm_template.h"
 #undef CODE
 };
 

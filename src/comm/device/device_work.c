@@ -35,6 +35,19 @@ int device_work_clear(const struct device_stream *stream, void *memory, size_t b
     return code;
 }
 
+int device_work_read(const struct device_stream *stream, void *to, const void *from, size_t bytes) {
+    const struct cuda_library *cuda = stream->device->cuda;
+    struct CUctx_st *previous = NULL;
+    int code = device_enter(stream->device, &previous);
+    if (code) {
+        return code;
+    }
+    unsigned result = cuda->copy_to_host(to, device_address(from), bytes, stream->stream);
+    code = result == CUDA_OK ? 0 : cuda_fail(cuda, result, "copy a number from the GPU");
+    device_leave(stream->device, previous);
+    return code;
+}
+
 /* With the context entered. */
 static int await_event(const struct device_stream *stream, struct CUevent_st *event) {
     const struct cuda_library *cuda = stream->device->cuda;

@@ -1,5 +1,5 @@
-/* Work on memory of a GPU, given to a stream: what the layers above process groups need of the driver. Nothing here
- * copies by way of the host, and only device_work_await() waits. */
+/* Work on memory of a GPU, given to a stream: what the layers above process groups need of the driver. Nothing on
+ * a GPU is copied by way of the host, and only device_work_await() waits. */
 #ifndef COMM_DEVICE_WORK_H
 #define COMM_DEVICE_WORK_H
 
@@ -19,6 +19,8 @@ struct device_stream {
  * All of these enter the device's context, in any thread. MUSTER_ESYSTEM. */
 int device_work_copy(const struct device_stream *stream, void *to, const void *from, size_t bytes);
 int device_work_clear(const struct device_stream *stream, void *memory, size_t bytes);
+/* To memory of the host, for a number that this process has to know: `to` is borrowed until the stream has done it. */
+int device_work_read(const struct device_stream *stream, void *to, const void *from, size_t bytes);
 
 /* Waits until the stream has done what it has been given so far. MUSTER_ETIMEOUT after stream->patience_ns. */
 int device_work_await(const struct device_stream *stream);

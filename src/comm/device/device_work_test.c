@@ -67,6 +67,10 @@ static void work_is_done_in_order_and_can_be_awaited(void **state) {
     for (size_t i = 0; i < 2 * BYTES; i++) {
         assert_int_equal(*contents(&gpu, i), 0);
     }
+    unsigned char number = 77;
+    assert_int_equal(device_work_read(&gpu.stream, &number, gpu.memory + BYTES, 1), 0);
+    assert_int_equal(device_work_await(&gpu.stream), 0);
+    assert_int_equal(number, 0);
     gpu_end(&gpu);
 }
 
@@ -78,6 +82,8 @@ static void work_that_cannot_be_given_is_told(void **state) {
     assert_non_null(strstr(muster_detail(), "copy on the GPU: CUDA_ERROR_INVALID_VALUE"));
     assert_int_equal(device_work_clear(&gpu.stream, gpu.memory, 2 * BYTES + 1), MUSTER_ESYSTEM);
     assert_non_null(strstr(muster_detail(), "clear memory of the GPU: CUDA_ERROR_INVALID_VALUE"));
+    assert_int_equal(device_work_read(&gpu.stream, NULL, gpu.memory, 1), MUSTER_ESYSTEM);
+    assert_non_null(strstr(muster_detail(), "copy a number from the GPU: CUDA_ERROR_INVALID_VALUE"));
     gpu_end(&gpu);
 }
 

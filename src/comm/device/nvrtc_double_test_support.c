@@ -7,6 +7,7 @@
 
 #include "comm/device/cuda_double_test_support.h"
 #include "comm/device/fault_test_support.h"
+#include "comm/device/norm_double_test_support.h"
 
 /* ---- kernels: one thread does all elements ---- */
 
@@ -104,6 +105,7 @@ static void register_kernels(void) {
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         cuda_double_register(kernels[i].name, kernels[i].run, kernels[i].argument_bytes, 3);
     }
+    norm_double_register();
 }
 
 unsigned nvrtcVersion(int *major, int *minor) {
@@ -149,6 +151,9 @@ unsigned nvrtcCompileProgram(struct _nvrtcProgram *program, int option_count, co
     bool is_right = option_count > 0 && strcmp(options[0], "--gpu-architecture=sm_90") == 0;
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         is_right = is_right && has_kernel(program, kernels[i].name);
+    }
+    for (size_t i = 0; norm_double_name(i); i++) {
+        is_right = is_right && has_kernel(program, norm_double_name(i));
     }
     if (fault.kind == FAULT_ERROR || !is_right) {
         program->log = strdup("muster.cu(1): error: as the double says");

@@ -54,6 +54,7 @@ static void it_compiles_the_kernels(void **state) {
         assert_true(contains(image, bytes, "muster_narrow_float32_bfloat16"));
         assert_true(contains(image, bytes, "muster_widen_float64_float16"));
         assert_true(contains(image, bytes, "muster_divide_float16"));
+        assert_true(contains(image, bytes, "muster_norm_apply_backward"));
         free(image);
     }
 }

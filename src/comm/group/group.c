@@ -165,6 +165,26 @@ int group_device(struct muster_group *group, struct device_stream *out) {
     return code;
 }
 
+int group_share_kernels(struct muster_group *group, const struct device_kernels **out) {
+    struct device_stream stream;
+    int code = group_device(group, &stream);
+    if (code == 0 && !group->kernels) {
+        code = device_kernels_create(stream.device, &group->kernels);
+    }
+    if (code == 0) {
+        group->kernel_users++;
+        *out = group->kernels;
+    }
+    return code;
+}
+
+void group_release_kernels(struct muster_group *group) {
+    if (--group->kernel_users == 0) {
+        device_kernels_free(group->kernels);
+        group->kernels = NULL;
+    }
+}
+
 /* ---- the end ---- */
 
 static void leave(struct muster_group *group) {
