@@ -92,12 +92,13 @@ def command_of(mpi, starter, build):
     return f"{mpi.command} -n" if starter == "mpirun" else f"{build}/muster run --mpi --no-python --nproc-per-node"
 
 
-def libraries_of(mpi):
-    """For mpi_failures: the library that a program of this MPI loads itself, and one of the other family, if its mpirun is there."""
+def libraries_of(mpi, starter="mpirun"):
+    """For mpi_failures: the library that a program of this MPI loads itself, and one of the other family, if its mpirun is there.
+    (muster run starts programs of any MPI.)"""
     own, other, other_mpirun = ("libmpi.so.40", "libmpich.so.12", "mpirun.mpich") if mpi.name.startswith("Open") else (
         "libmpich.so.12", "libmpi.so.40", "mpirun.openmpi")
     found = {"MUSTER_TEST_OWN_MPI": mpi.variables.get("MUSTER_MPI_LIBRARY", own)}
-    if shutil.which(other_mpirun):
+    if starter == "mpirun" and shutil.which(other_mpirun):
         found["MUSTER_TEST_OTHER_MPI"] = other
     return found
 

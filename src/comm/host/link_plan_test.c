@@ -40,6 +40,8 @@ static void other_lines_are_told_apart_or_refused(void **state) {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         assert_false(link_plan_is_line(others[i], strlen(others[i])));
     }
+    static const char nine_paths[] = "link 8 1::1=1::2 2::1=2::2 3::1=3::2 4::1=4::2 5::1=5::2 6::1=6::2 7::1=7::2 "
+                                     "8::1=8::2 9::1=9::2";
     static const char *const wrong[] = {"link",
                                         "link 4",
                                         "link 0 10.0.0.1=10.0.0.2",
@@ -54,8 +56,7 @@ static void other_lines_are_told_apart_or_refused(void **state) {
                                         "link 4 10.0.0.1=10.0.0.2 10.0.0.1=10.0.0.3",
                                         "link 4 10.0.0.1=10.0.0.2 10.0.0.2=10.0.0.3",
                                         "link 1 10.0.0.1=10.0.0.2 10.1.0.1=10.1.0.2", /* a path without a connection */
-                                        "link 8 1::1=1::2 2::1=2::2 3::1=3::2 4::1=4::2 5::1=5::2 6::1=6::2 7::1=7::2 "
-                                        "8::1=8::2 9::1=9::2"};
+                                        nine_paths};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct link_plan plan;
         assert_true(link_plan_is_line(wrong[i], strlen(wrong[i])));
