@@ -17,7 +17,7 @@
 enum {
     ALIGNMENT = 512,
     BLOCKS_MAX = 4096,
-    DEVICES_MAX = 16,
+    DEVICES_MAX = 64,
     KERNELS_MAX = 32,
     ARGUMENTS_MAX = 16,
     ARGUMENT_BYTES_MAX = 64,
@@ -45,7 +45,8 @@ static int number_of(const char *variable, int otherwise) {
 }
 
 static int device_count(void) {
-    return number_of("MUSTER_DOUBLE_DEVICES", 8);
+    int count = number_of("MUSTER_DOUBLE_DEVICES", 8);
+    return count < DEVICES_MAX ? count : DEVICES_MAX;
 }
 
 /* What a function of the driver needs. */

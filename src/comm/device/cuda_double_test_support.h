@@ -9,7 +9,7 @@
  *   address.
  * - Kernels are C functions, by name.
  *
- * Faults: MUSTER_DOUBLE_CUDA (fault_test_support.h). MUSTER_DOUBLE_DEVICES: how many devices there are (8).
+ * Faults: MUSTER_DOUBLE_CUDA (fault_test_support.h). MUSTER_DOUBLE_DEVICES: how many devices there are (8, at most 64).
  * MUSTER_DOUBLE_DRIVER: the driver's version (12040). MUSTER_DOUBLE_JITTER_US: each piece of work of a stream begins
  * after a pause of up to so many microseconds, so that streams overtake each other. */
 #ifndef COMM_CUDA_DOUBLE_TEST_SUPPORT_H
