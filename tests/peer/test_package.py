@@ -16,6 +16,7 @@ import zipfile
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACKAGE = os.path.join(TOP, "python")
 BUILD = os.path.dirname(os.path.abspath(os.environ["MUSTER_BINARY"]))
+SAFE = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # from Python 3.11.4 on
 # Each rank trains on its part of the data, and compares with a training on all of it.
 DDP = """import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -144,7 +145,7 @@ def what_does_not_fit_is_refused(folder, python):
 def the_archive_of_sources_compiles(folder, archive):
     """All sources are in it: CMake finds them, and the commands that would build program and library can be listed."""
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+        tar.extractall(folder, **SAFE)
     top = archive[: -len(".tar.gz")]
     for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py", "native/CMakeLists.txt", "native/src/cli/main.c",
                  "native/include/muster/store.h"):

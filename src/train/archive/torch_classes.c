@@ -114,6 +114,7 @@ static const struct unpickle_class list[] = {
     {"__builtin__", "long", TORCH_OTHER, 0},
     {"__builtin__", "float", TORCH_OTHER, 0},
     {"builtins", "frozenset", TORCH_OTHER, 0},
+    {"builtins", "getattr", TORCH_OTHER, 0}, /* Python 3.11.0 to 3.11.3: a member of an enumeration */
     {"builtins", "complex", TORCH_OTHER, 0},
     {"_codecs", "encode", TORCH_OTHER, 0},
     {"argparse", "Namespace", TORCH_OTHER, 0},
