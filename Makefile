@@ -119,9 +119,15 @@ tsan-build:
 	@$(call compile,build-tsan)
 
 # Without those in which there is one thread alone: what is simulated, the fuzzers, and programs that cannot start one.
+# And without those that take minutes: tsan-long.
 tsan: tsan-build ## the C tests under the thread sanitizer
 	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 MUSTER_BINARY=$(CURDIR)/build-tsan/muster \
-	    $(SLOWER) $(NO_ASLR) tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz|sim' -E "$$(tools/one-threaded build-tsan)"
+	    $(SLOWER) $(NO_ASLR) tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz|sim|tsan-long' -E "$$(tools/one-threaded build-tsan)"
+
+.PHONY: tsan-long
+tsan-long: tsan-build ## those that take minutes under the thread sanitizer
+	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 MUSTER_BINARY=$(CURDIR)/build-tsan/muster \
+	    $(SLOWER) $(NO_ASLR) tools/run-tests build-tsan -L tsan-long
 
 fuzz-build:
 	@$(call configure,build-fuzz,-DCMAKE_C_COMPILER=clang -DMUSTER_FUZZERS=ON -DMUSTER_SANITIZE=address$(comma)undefined)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # A sample of what `make engines` runs: process groups, messages, ddp and fsdp on the engine 'mpi' with the system's MPIs, at 2, 3 and 4
-# ranks, and process groups on the engine 'nccl' with a double of NCCL. tests/engines/run does the work.
+# ranks, started by mpirun and by muster run, and process groups on the engine 'nccl' with a double of NCCL. tests/engines/run does the work.
 # timeout: 300
 import os
 import subprocess
@@ -11,13 +11,16 @@ import installations
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.dirname(os.path.abspath(os.environ["MUSTER_BINARY"]))
 # Programs, each with the tests that it is to run.
-SAMPLE = {"collectives_matrix_test": "on_hosts_of_two", "group_message_test": "short_messages_wait_for_nobody", "group_split_test": "subsets_by_list",
-          "work_many_test": None, "ddp_test": "hosts_apart", "fsdp_test": "it_trains_as_one_process"}
+SAMPLE = {
+    "mpirun": {"collectives_matrix_test": "on_hosts_of_two", "group_message_test": "short_messages_wait_for_nobody",
+               "fsdp_test": "it_trains_as_one_process"},
+    "muster run": {"group_split_test": "subsets_by_list", "ddp_test": "hosts_apart"},
+}
 if not os.path.exists(os.path.join(BUILD, "tests", "engines", "programs")):
     print("SKIP: the tests of process groups are not built")
     sys.exit(77)
 # The programs of src/comm/nccl are unit tests, which run anyway.
-DOUBLE, DOUBLE_SAMPLE = "NCCL 2.29 (double)", {"group_split_test": None, "group_message_test": "short_messages_wait_for_nobody", "ddp_test": "hosts_apart"}
+DOUBLE, DOUBLE_SAMPLE = "NCCL 2.29 (double)", {"group_split_test": "subsets_by_list", "group_message_test": "short_messages_wait_for_nobody", "ddp_test": "hosts_apart"}
 
 
 def run(library, more, program, test):
@@ -38,5 +41,6 @@ for mpi in installations.MPIS:
     if reason:
         print(f"SKIPPED {mpi.name}: {reason}", flush=True)
         continue
-    for program, test in SAMPLE.items():
-        run(mpi.name, ["--starter", "mpirun"], program, test)
+    for starter, programs in SAMPLE.items():
+        for program, test in programs.items():
+            run(mpi.name, ["--starter", starter], program, test)
