@@ -2,6 +2,7 @@
 #include "comm/device/device_kernels.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/status.h"
@@ -16,12 +17,20 @@ static const enum muster_type wides[] = {MUSTER_FLOAT32, MUSTER_FLOAT64};
 
 /* Indices: of halves, of wides; for divide of halves, then wides. */
 struct device_kernels {
+    struct device_kernels *next; /* of the process's */
+    unsigned users;
+    bool is_kept; /* for good: a kernel of theirs may be under way */
     struct device device;
     struct CUmod_st *module;
     struct CUfunc_st *narrow[COUNT_OF(halves)][COUNT_OF(wides)], *widen[COUNT_OF(halves)][COUNT_OF(wides)];
     struct CUfunc_st *divide[COUNT_OF(halves) + COUNT_OF(wides)];
     struct CUfunc_st *norm[DEVICE_NORM_END];
 };
+
+static struct {
+    pthread_mutex_t mutex;
+    struct device_kernels *first; /* with users; those that are kept are not among them */
+} process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- loading: with the device's context entered ---- */
 
@@ -86,7 +95,16 @@ static int load(struct device_kernels *kernels) {
     return code;
 }
 
-int device_kernels_create(const struct device *device, struct device_kernels **out) {
+static void unload(struct device_kernels *kernels) {
+    struct CUctx_st *previous = NULL;
+    if (kernels->module && device_enter(&kernels->device, &previous) == 0) {
+        (void)kernels->device.cuda->module_unload(kernels->module);
+        device_leave(&kernels->device, previous);
+    }
+    free(kernels);
+}
+
+static int create(const struct device *device, struct device_kernels **out) {
     struct CUctx_st *previous = NULL;
     struct device_kernels *kernels = calloc(1, sizeof *kernels);
     if (!kernels) {
@@ -100,20 +118,62 @@ int device_kernels_create(const struct device *device, struct device_kernels **o
         device_leave(device, previous);
     }
     if (code) {
-        device_kernels_free(kernels);
+        unload(kernels);
         return code;
     }
     *out = kernels;
     return 0;
 }
 
-void device_kernels_free(struct device_kernels *kernels) {
-    struct CUctx_st *previous = NULL;
-    if (kernels && kernels->module && device_enter(&kernels->device, &previous) == 0) {
-        (void)kernels->device.cuda->module_unload(kernels->module);
-        device_leave(&kernels->device, previous);
+/* ---- users: with the mutex ---- */
+
+static struct device_kernels *find_shared(const struct device *device) {
+    struct device_kernels *kernels = process.first;
+    while (kernels && kernels->device.context != device->context) {
+        kernels = kernels->next;
     }
-    free(kernels);
+    return kernels;
+}
+
+static void forget(const struct device_kernels *kernels) {
+    struct device_kernels **at = &process.first;
+    while (*at && *at != kernels) {
+        at = &(*at)->next;
+    }
+    if (*at) {
+        *at = kernels->next;
+    }
+}
+
+int device_kernels_acquire(const struct device *device, struct device_kernels **out) {
+    pthread_mutex_lock(&process.mutex);
+    struct device_kernels *kernels = find_shared(device);
+    int code = kernels ? 0 : create(device, &kernels);
+    if (code == 0) {
+        if (kernels->users++ == 0) {
+            kernels->next = process.first;
+            process.first = kernels;
+        }
+        *out = kernels;
+    }
+    pthread_mutex_unlock(&process.mutex);
+    return code;
+}
+
+void device_kernels_release(struct device_kernels *kernels, bool is_idle) {
+    if (!kernels) {
+        return;
+    }
+    pthread_mutex_lock(&process.mutex);
+    kernels->is_kept = kernels->is_kept || !is_idle;
+    bool is_last = --kernels->users == 0;
+    if (is_last || !is_idle) {
+        forget(kernels);
+    }
+    if (is_last && !kernels->is_kept) {
+        unload(kernels);
+    }
+    pthread_mutex_unlock(&process.mutex);
 }
 
 /* ---- giving them to a stream ---- */

@@ -3,6 +3,7 @@
 #ifndef COMM_DEVICE_KERNELS_H
 #define COMM_DEVICE_KERNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,11 +18,13 @@ struct device_kernels;
  */
 int device_kernels_compile(const struct nvrtc_library *nvrtc, const char *architecture, char **out, size_t *out_bytes);
 
-/* Takes about as long as a small program takes to compile. MUSTER_EUNSUPPORTED (no NVRTC, or one that does not know
- * this GPU: the sentence says what to install), MUSTER_ENOMEM, MUSTER_ESYSTEM. */
-int device_kernels_create(const struct device *device, struct device_kernels **out);
-/* No kernel may be under way. The device must still be there. NULL is accepted. */
-void device_kernels_free(struct device_kernels *kernels);
+/* The kernels of the device's context. All users in the process share them; the first one has them compiled, which
+ * takes about as long as a small program takes to compile. Any thread. MUSTER_EUNSUPPORTED (no NVRTC, or one that does
+ * not know this GPU: the sentence says what to install), MUSTER_ENOMEM, MUSTER_ESYSTEM. */
+int device_kernels_acquire(const struct device *device, struct device_kernels **out);
+/* is_idle: none of this user's kernels is under way; else they stay with the GPU for good. The device must still be
+ * there. NULL is accepted. */
+void device_kernels_release(struct device_kernels *kernels, bool is_idle);
 
 /* Given to the stream. Results are those of train/reduction/narrow.h and reduce_finish(), to the bit, but that a NaN
  * may be another one. half: BFLOAT16 or FLOAT16; wide: FLOAT32 or FLOAT64. No overlap. */

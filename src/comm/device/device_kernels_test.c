@@ -85,14 +85,14 @@ static void sums_are_divided_as_on_the_host(void **state) {
         wide_halves[i] = (bits & 0x7fff) > 0x7f80 ? 0xff80 : bits;
     }
     gpu_begin(&gpu);
-    assert_int_equal(device_kernels_create(&gpu.device, &kernels), 0);
+    assert_int_equal(device_kernels_acquire(&gpu.device, &kernels), 0);
     expect_division(&gpu, kernels, MUSTER_FLOAT32, floats, 128);
     expect_division(&gpu, kernels, MUSTER_FLOAT64, doubles, 128);
     expect_division(&gpu, kernels, MUSTER_BFLOAT16, wide_halves, 128);
     expect_division(&gpu, kernels, MUSTER_FLOAT16, halves, 128);
     assert_int_equal(device_kernels_divide(kernels, &gpu.stream, MUSTER_FLOAT32, NULL, 0, 2), 0);
-    device_kernels_free(kernels);
-    device_kernels_free(NULL);
+    device_kernels_release(kernels, true);
+    device_kernels_release(NULL, true);
     gpu_end(&gpu);
 }
 
@@ -121,7 +121,7 @@ static void expect_refusal(const char *variable, const char *faults, int code, c
         struct device device = {0};
         struct device_kernels *kernels = NULL;
         (void)setenv(variable, faults, 1);
-        bool is_right = device_open(0, &device) == 0 && device_kernels_create(&device, &kernels) == code && !kernels &&
+        bool is_right = device_open(0, &device) == 0 && device_kernels_acquire(&device, &kernels) == code && !kernels &&
                         strstr(muster_detail(), sentence) != NULL;
         _exit(is_right ? 0 : 1);
     }

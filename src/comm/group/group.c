@@ -2,8 +2,10 @@
 #include <muster/failure.h>
 #include <muster/group.h>
 
+#include "base/log.h"
 #include "base/sized.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "comm/group/group_device.h"
 #include "comm/group/work_impl.h"
 
@@ -165,24 +167,18 @@ int group_device(struct muster_group *group, struct device_stream *out) {
     return code;
 }
 
-int group_share_kernels(struct muster_group *group, const struct device_kernels **out) {
+bool group_device_is_idle(struct muster_group *group, const char *user) {
     struct device_stream stream;
+    char detail[MUSTER_DETAIL_MAX];
+    const struct muster_failure record = status_failure();
+    (void)str_copy(detail, sizeof detail, muster_detail());
     int code = group_device(group, &stream);
-    if (code == 0 && !group->kernels) {
-        code = device_kernels_create(stream.device, &group->kernels);
+    code = code ? code : device_work_await(&stream);
+    if (code) {
+        log_warning("%s of group '%s' leaves memory of the GPU in use: %s", user, group->name, muster_detail());
     }
-    if (code == 0) {
-        group->kernel_users++;
-        *out = group->kernels;
-    }
-    return code;
-}
-
-void group_release_kernels(struct muster_group *group) {
-    if (--group->kernel_users == 0) {
-        device_kernels_free(group->kernels);
-        group->kernels = NULL;
-    }
+    (void)status_restore(record.cause, detail, &record); /* a failure before this one is the one to be told */
+    return code == 0;
 }
 
 /* ---- the end ---- */

@@ -83,10 +83,8 @@ struct muster_group {
     enum engine_kind engine_wish;           /* of its options, else of what it was made from */
     const struct muster_group *shrunk_from; /* until it has connected: the failed group, and its ranks that this has */
     const uint32_t *survivors;
-    const char *engine_reason;      /* static */
-    void *stream;                   /* of calls from now on; see struct comm_call */
-    struct device_kernels *kernels; /* NULL without users; see group_device.h */
-    uint32_t kernel_users;
+    const char *engine_reason; /* static */
+    void *stream;              /* of calls from now on; see struct comm_call */
     uint32_t id, rank, size;
     uint32_t *root_ranks; /* per rank */
     uint32_t *hosts;      /* per rank: index of its host in the group */

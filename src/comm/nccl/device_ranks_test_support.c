@@ -1,7 +1,9 @@
 /* Ranks with a GPU each; see device_ranks_test_support.h. */
 #include "comm/nccl/device_ranks_test_support.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "comm/device/device.h"
 
@@ -70,4 +72,16 @@ void device_rank_get(struct device_rank *d, void *to, const void *from, size_t b
     const struct cuda_library *cuda = cuda_library();
     rank_check(d->rank, bytes == 0 || cuda->copy_to_host(to, device_address(from), bytes, d->stream) == CUDA_OK);
     rank_check(d->rank, cuda->stream_synchronize(d->stream) == CUDA_OK);
+}
+
+void device_rank_expect_sentence(struct rank *rank, const char *part) {
+    if (!strstr(muster_detail(), part)) {
+        (void)fprintf(stderr, "rank %u: '%s' lacks '%s'\n", rank->rank, muster_detail(), part);
+        rank_failed(rank, __FILE__, __LINE__, "the right sentence");
+    }
+}
+
+void device_rank_expect(struct rank *rank, int code, int expected, const char *part) {
+    rank_check_code(rank, code, expected);
+    device_rank_expect_sentence(rank, part);
 }

@@ -24,6 +24,10 @@ int device_rank_try(struct rank *rank, int64_t timeout_ms, struct device_rank *o
 /* Frees the group. */
 void device_rank_end(struct device_rank *device_rank);
 
+/* Ends the rank if its detail lacks this part, or if the code is another one. */
+void device_rank_expect_sentence(struct rank *rank, const char *part);
+void device_rank_expect(struct rank *rank, int code, int expected, const char *part);
+
 /* Memory of the GPU: from muster_device_alloc() (kind 0), or from the driver (kind 1). */
 void *device_rank_allocate(struct device_rank *device_rank, size_t bytes, unsigned kind);
 void device_rank_release(struct device_rank *device_rank, void *memory, unsigned kind);

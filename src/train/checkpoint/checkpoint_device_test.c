@@ -55,13 +55,6 @@ static void folder_of(char out[PATH_BYTES], const char *kind, uint32_t number) {
     (void)str_format(out, PATH_BYTES, "%s/%s%u", top, kind, number);
 }
 
-static void expect_sentence(struct rank *rank, const char *part) {
-    if (!strstr(muster_detail(), part)) {
-        (void)fprintf(stderr, "rank %u: '%s' lacks '%s'\n", rank->rank, muster_detail(), part);
-        rank_failed(rank, __FILE__, __LINE__, "the right sentence");
-    }
-}
-
 /* ---- states on a GPU ---- */
 
 struct device_copy {
@@ -348,7 +341,7 @@ static int fault_body(struct rank *rank, void *argument) {
     rank_check_code(rank, save(rank, d.group, folder, 1, 1, false, false), 0);
     rank_check_code(rank, save(rank, d.group, folder, 2, 2, true, false), fault->saving ? MUSTER_ESYSTEM : 0);
     if (fault->saving) {
-        expect_sentence(rank, fault->saving);
+        device_rank_expect_sentence(rank, fault->saving);
     }
     rank_check(rank, load(rank, d.group, folder, false, &found) == (fault->saving ? 1 : 2));
     rank_check(rank, found.passed_over == 0);
@@ -356,7 +349,7 @@ static int fault_body(struct rank *rank, void *argument) {
                                                                  : fault->saving ? 1
                                                                                  : 2));
     if (fault->loading) {
-        expect_sentence(rank, fault->loading);
+        device_rank_expect_sentence(rank, fault->loading);
         rank_check(rank, load(rank, d.group, folder, true, NULL) == 2);
     }
     rank_check_code(rank, muster_group_status(d.group), 0);
@@ -396,10 +389,10 @@ static int engines_body(struct rank *rank, void *argument) {
     /* A save sends no tensor: any engine will do, and each rank may have its own memory. */
     rank_check_code(rank, save(rank, muster, folder, 1, 9, rank->rank == 1, false), 0);
     rank_check(rank, load(rank, muster, folder, true, NULL) == MUSTER_EUNSUPPORTED);
-    expect_sentence(rank,
-                    "rank 0: tensor whole is in memory of the GPU, which the group's engine, 'muster', cannot send");
+    device_rank_expect_sentence(
+        rank, "rank 0: tensor whole is in memory of the GPU, which the group's engine, 'muster', cannot send");
     rank_check(rank, load(rank, d.group, folder, rank->rank == 1, NULL) == MUSTER_EMISMATCH);
-    expect_sentence(rank, "which of them have data, which are on a GPU, values");
+    device_rank_expect_sentence(rank, "which of them have data, which are on a GPU, values");
     rank_check(rank, load(rank, d.group, folder, true, NULL) == 9);
     muster_group_free(muster);
     end(&d);

@@ -11,9 +11,7 @@
 #include <muster/collective.h>
 #include <muster/memory.h>
 
-#include "base/log.h"
 #include "base/status.h"
-#include "base/str.h"
 #include "comm/device/device_kernels.h"
 #include "comm/group/group_device.h"
 #include "train/norm/syncbn_math.h"
@@ -26,7 +24,7 @@ enum { THREADS = 65536, SLICES_MAX = 2048, VALUES_OF_A_SLICE = 16, SLICES_FOLDED
 struct syncbn_device {
     struct muster_group *group;
     const struct muster_syncbn_options *options;
-    const struct device_kernels *kernels; /* the group's */
+    struct device_kernels *kernels;
     /* Of the GPU, one allocation; their shapes: norm_template.h. */
     double *exchanged; /* two sums a channel, then the number of values */
     double *kept, *partials, *folded;
@@ -70,12 +68,12 @@ int syncbn_device_create(struct muster_group *group, const struct muster_syncbn_
     }
     device->group = group;
     device->options = options;
-    int status = group_share_kernels(group, &device->kernels);
+    struct device_stream stream;
+    int status = group_device(group, &stream);
+    status = status ? status : device_kernels_acquire(stream.device, &device->kernels);
     status = status ? status : allocate(device);
     if (status != MUSTER_OK) {
-        if (device->kernels) {
-            group_release_kernels(group);
-        }
+        device_kernels_release(device->kernels, true);
         free(device);
         return status_prefix(status, "batch norm in memory of a GPU");
     }
@@ -83,25 +81,14 @@ int syncbn_device_create(struct muster_group *group, const struct muster_syncbn_
     return MUSTER_OK;
 }
 
-static bool is_idle(struct muster_group *group) {
-    struct device_stream stream;
-    char detail[MUSTER_DETAIL_MAX];
-    const struct muster_failure record = status_failure();
-    (void)str_copy(detail, sizeof detail, muster_detail());
-    int status = group_device(group, &stream);
-    status = status ? status : device_work_await(&stream);
-    if (status != MUSTER_OK) {
-        log_warning("a batch norm of group '%s' leaves memory of the GPU in use: %s", muster_group_name(group),
-                    muster_detail());
-    }
-    (void)status_restore(record.cause, detail, &record); /* a failure before this one is the one to be told */
-    return status == MUSTER_OK;
-}
-
 void syncbn_device_free(struct syncbn_device *device) {
-    if (device && is_idle(device->group)) {
+    if (!device) {
+        return;
+    }
+    bool is_idle = group_device_is_idle(device->group, "a batch norm");
+    device_kernels_release(device->kernels, is_idle);
+    if (is_idle) {
         muster_device_free(device->group, device->exchanged);
-        group_release_kernels(device->group);
         free(device);
     }
 }

@@ -17,21 +17,13 @@
 #include "comm/device/hold_test_support.h"
 #include "train/norm/syncbn_device_test_support.h"
 
-static void expect_code(struct rank *rank, int code, int expected, const char *sentence) {
-    if (code != expected || !strstr(muster_detail(), sentence)) {
-        (void)fprintf(stderr, "rank %u got '%s' (%s), not '%s' with '%s'\n", rank->rank, muster_strerror(code),
-                      muster_detail(), muster_strerror(expected), sentence);
-        rank_failed(rank, __FILE__, __LINE__, "the right failure");
-    }
-}
-
 /* ---- what is refused ---- */
 
 static void expect_mixture(struct rank *rank, int code, const char *name, bool is_there) {
     char words[160];
     (void)snprintf(words, sizeof words, "batch norm: %s is in memory of the %s, and this layer computes on the %s",
                    name, is_there ? "GPU" : "host", is_there ? "host" : "GPU");
-    expect_code(rank, code, MUSTER_EINVAL, words);
+    device_rank_expect(rank, code, MUSTER_EINVAL, words);
     rank_check(rank, strstr(muster_detail(), "all arrays of a layer must be in one memory"));
 }
 
@@ -95,8 +87,8 @@ static void refuse_another_gpu(struct norms *n) {
     rank_check(rank, cuda->memory_allocate(&memory, sizeof n->host.x) == CUDA_OK);
     rank_check(rank, cuda->context_set_current(own) == CUDA_OK);
     float *there = (float *)(uintptr_t)memory; /* NOLINT(performance-no-int-to-ptr) */
-    expect_code(rank, muster_syncbn_forward(n->there.layer, there, 2, 2, n->there.y), MUSTER_EINVAL,
-                "batch norm: x is in memory of GPU 7, and the group 'world' works with GPU ");
+    device_rank_expect(rank, muster_syncbn_forward(n->there.layer, there, 2, 2, n->there.y), MUSTER_EINVAL,
+                       "batch norm: x is in memory of GPU 7, and the group 'world' works with GPU ");
     rank_check(rank, cuda->memory_free(memory) == CUDA_OK && cuda->primary_context_release(7) == CUDA_OK);
 }
 
@@ -107,8 +99,8 @@ static void refuse_engine(struct norms *n) {
     options.engine = "muster";
     rank_check_code(n->d.rank, muster_group_split(n->d.group, 0, 0, &options, &plain), MUSTER_OK);
     norms_describe(n, NORM_ALL, 0.1);
-    expect_code(n->d.rank, muster_syncbn_create(plain, &n->there.options, &layer), MUSTER_EUNSUPPORTED,
-                "batch norm: weight is in memory of a GPU: group 'world.1:0' has the engine 'muster'");
+    device_rank_expect(n->d.rank, muster_syncbn_create(plain, &n->there.options, &layer), MUSTER_EUNSUPPORTED,
+                       "batch norm: weight is in memory of a GPU: group 'world.1:0' has the engine 'muster'");
     muster_group_free(plain);
 }
 
@@ -138,9 +130,10 @@ static int differ(struct rank *rank, void *argument) {
     norms_begin(rank, &n);
     norms_describe(&n, NORM_ALL, 0.1);
     const struct muster_syncbn_options *options = rank->rank == 1 ? &n.host.options : &n.there.options;
-    expect_code(rank, muster_syncbn_create(n.d.group, options, &layer), MUSTER_EMISMATCH,
-                "syncbn: the ranks have different options: memory is that of the host on rank 1, and that of the GPU "
-                "on rank 0");
+    device_rank_expect(
+        rank, muster_syncbn_create(n.d.group, options, &layer), MUSTER_EMISMATCH,
+        "syncbn: the ranks have different options: memory is that of the host on rank 1, and that of the GPU "
+        "on rank 0");
     rank_check(rank, !layer);
     rank_check_code(rank, muster_barrier(n.d.group, NULL), MUSTER_OK); /* the group has not failed */
     norms_end(&n);
@@ -163,9 +156,9 @@ static int lack(struct rank *rank, void *argument) {
     }
     norms_begin(rank, &n);
     norms_describe(&n, NORM_ALL, 0.1);
-    expect_code(rank, muster_syncbn_create(n.d.group, &n.there.options, &n.there.layer),
-                is_here ? MUSTER_EUNSUPPORTED : MUSTER_EABORTED,
-                "batch norm in memory of a GPU: kernels need NVRTC, which cannot be opened");
+    device_rank_expect(rank, muster_syncbn_create(n.d.group, &n.there.options, &n.there.layer),
+                       is_here ? MUSTER_EUNSUPPORTED : MUSTER_EABORTED,
+                       "batch norm in memory of a GPU: kernels need NVRTC, which cannot be opened");
     rank_check(rank, !n.there.layer);
     norms_end(&n);
     return 0;
@@ -190,8 +183,8 @@ static int share_kernels(struct rank *rank, void *argument) {
     n.there.layer = second;
     rank_check_code(rank, norms_forward(&n, 3, 4), MUSTER_OK);
     muster_syncbn_free(second);
-    expect_code(rank, muster_syncbn_create(n.d.group, &n.there.options, &n.there.layer), MUSTER_EUNSUPPORTED,
-                "does not compile kernels for sm_90");
+    device_rank_expect(rank, muster_syncbn_create(n.d.group, &n.there.options, &n.there.layer), MUSTER_EUNSUPPORTED,
+                       "does not compile kernels for sm_90");
     n.there.layer = NULL;
     norms_end(&n);
     return 0;
@@ -233,9 +226,9 @@ static int die_in_forward(struct rank *rank, void *argument) {
     norms_describe(&n, NORM_ALL, 0.1);
     rank_check_code(rank, muster_syncbn_create(n.d.group, &n.there.options, &n.there.layer), MUSTER_OK);
     rank_check_code(rank, norms_forward(&n, 3, 4), MUSTER_OK);
-    expect_code(rank, norms_forward(&n, 3, 4), MUSTER_EPEER, "batch norm, forward: ");
+    device_rank_expect(rank, norms_forward(&n, 3, 4), MUSTER_EPEER, "batch norm, forward: ");
     rank_check(rank, strstr(muster_detail(), "rank 1"));
-    expect_code(rank, norms_backward(&n), MUSTER_EINVAL, "backward without a training forward before it");
+    device_rank_expect(rank, norms_backward(&n), MUSTER_EINVAL, "backward without a training forward before it");
     norms_end(&n);
     return 0;
 }
@@ -268,8 +261,8 @@ static int fail_to_launch(struct rank *rank, void *argument) {
     int status = norms_forward(&n, 3, 4);
     status = status ? status : norms_backward(&n);
     status = status ? status : norms_forward(&n, 3, 4);
-    expect_code(rank, status, is_here ? MUSTER_ESYSTEM : MUSTER_EABORTED,
-                failing->is_backward ? "batch norm, backward: " : "batch norm, forward: ");
+    device_rank_expect(rank, status, is_here ? MUSTER_ESYSTEM : MUSTER_EABORTED,
+                       failing->is_backward ? "batch norm, backward: " : "batch norm, forward: ");
     rank_check(rank, strstr(muster_detail(), "start a kernel: CUDA_ERROR_LAUNCH_FAILED"));
     norms_end(&n);
     return 0;
@@ -297,7 +290,7 @@ static int hang(struct rank *rank, void *argument) {
     rank_check_code(rank, norms_forward(&n, 3, 4), MUSTER_OK);
     rank_hurry(n.d.group, 1000);
     hold_begin(&hold, n.d.stream);
-    expect_code(rank, norms_forward(&n, 3, 4), MUSTER_ETIMEOUT, "batch norm, forward: ");
+    device_rank_expect(rank, norms_forward(&n, 3, 4), MUSTER_ETIMEOUT, "batch norm, forward: ");
     unsigned live = cuda_double_live();
     muster_syncbn_free(n.there.layer);
     rank_check(rank, cuda_double_live() == live);

@@ -287,8 +287,8 @@ void muster_ddp_free(struct muster_ddp *ddp) {
         return;
     }
     ddp_reduce_drain(ddp);
-    if (!ddp->kernels || !ddp->group || ddp_memory_is_idle(ddp->group, ddp->is_on_device)) {
-        device_kernels_free(ddp->kernels);
+    if (ddp->kernels) {
+        device_kernels_release(ddp->kernels, !ddp->group || ddp_memory_is_idle(ddp->group, ddp->is_on_device));
     }
     ddp_layout_free(ddp->layout);
     ddp_exchange_free(&ddp->exchange);

@@ -17,20 +17,12 @@
 #include "train/reduction/ddp_device_test_support.h"
 #include "train/reduction/ddp_impl.h"
 
-static void expect_code(struct rank *rank, int code, int expected, const char *sentence) {
-    if (code != expected || !strstr(muster_detail(), sentence)) {
-        (void)fprintf(stderr, "rank %u got '%s' (%s), not '%s' with '%s'\n", rank->rank, muster_strerror(code),
-                      muster_detail(), muster_strerror(expected), sentence);
-        rank_failed(rank, __FILE__, __LINE__, "the right failure");
-    }
-}
-
 /* ---- what is refused ---- */
 
 static void refuse_options(struct rank *rank, struct device_model *model) {
     struct muster_ddp_options options = several_buckets();
     options.virtual_ranks = 4;
-    expect_code(
+    device_rank_expect(
         rank, device_model_register(model, &options), MUSTER_EINVAL,
         "virtual_ranks does not go with memory of a GPU: leave it out, or keep parameters, gradients and buffers "
         "in memory of the host");
@@ -43,18 +35,19 @@ static void refuse_mixtures(struct rank *rank, struct device_model *model) {
     struct muster_group *group = model->d.group;
     const struct muster_ddp_parameter data[] = {{"a", MUSTER_FLOAT32, 7, model->data[0], NULL},
                                                 {"b", MUSTER_FLOAT32, 8, here[0], NULL}};
-    expect_code(
+    device_rank_expect(
         rank, muster_ddp_create(group, data, 2, NULL, 0, NULL, &ddp), MUSTER_EINVAL,
         "the data of parameter \"b\" is in memory of the host, and the first parameter is in memory of the GPU: "
         "parameters and gradients must all be in one of them");
     const struct muster_ddp_parameter gradients[] = {{"a", MUSTER_FLOAT32, 7, here[0], model->data[0]}};
-    expect_code(rank, muster_ddp_create(group, gradients, 1, NULL, 0, NULL, &ddp), MUSTER_EINVAL,
-                "the gradient of parameter \"a\" is in memory of the GPU, and the first parameter is in memory of the "
-                "host");
+    device_rank_expect(
+        rank, muster_ddp_create(group, gradients, 1, NULL, 0, NULL, &ddp), MUSTER_EINVAL,
+        "the gradient of parameter \"a\" is in memory of the GPU, and the first parameter is in memory of the "
+        "host");
     const struct muster_ddp_buffer buffers[] = {{"running", MUSTER_FLOAT32, STATISTICS, model->running},
                                                 {"number", MUSTER_INT64, 1, &number}};
-    expect_code(rank, muster_ddp_create(group, data, 1, buffers, 2, NULL, &ddp), MUSTER_EINVAL,
-                "buffer \"number\" is in memory of the host, and the first buffer is in memory of the GPU");
+    device_rank_expect(rank, muster_ddp_create(group, data, 1, buffers, 2, NULL, &ddp), MUSTER_EINVAL,
+                       "buffer \"number\" is in memory of the host, and the first buffer is in memory of the GPU");
     rank_check(rank, !ddp);
 }
 
@@ -70,8 +63,9 @@ static void refuse_another_gpu(struct rank *rank, struct device_model *model) {
     rank_check(rank, cuda->context_set_current(own) == CUDA_OK);
     float *there = (float *)(uintptr_t)memory; /* NOLINT(performance-no-int-to-ptr) */
     const struct muster_ddp_parameter parameter = {"a", MUSTER_FLOAT32, 1, model->data[2], there};
-    expect_code(rank, muster_ddp_create(model->d.group, &parameter, 1, NULL, 0, NULL, &ddp), MUSTER_EINVAL,
-                "the gradient of \"a\" is in memory of GPU 5, and the group works with GPU 0: set the process's GPU");
+    device_rank_expect(
+        rank, muster_ddp_create(model->d.group, &parameter, 1, NULL, 0, NULL, &ddp), MUSTER_EINVAL,
+        "the gradient of \"a\" is in memory of GPU 5, and the group works with GPU 0: set the process's GPU");
     rank_check(rank, !ddp && cuda->memory_free(memory) == CUDA_OK && cuda->primary_context_release(5) == CUDA_OK);
 }
 
@@ -82,8 +76,8 @@ static void refuse_engine(struct rank *rank, struct device_model *model) {
     options.engine = "muster";
     rank_check_code(rank, muster_group_split(group, 0, 0, &options, &plain), MUSTER_OK);
     model->d.group = plain;
-    expect_code(rank, device_model_register(model, &several), MUSTER_EUNSUPPORTED,
-                "muster_ddp_create: parameters are in memory of a GPU: group 'world.1:0' has the engine 'solo'");
+    device_rank_expect(rank, device_model_register(model, &several), MUSTER_EUNSUPPORTED,
+                       "muster_ddp_create: parameters are in memory of a GPU: group 'world.1:0' has the engine 'solo'");
     model->d.group = group;
     muster_group_free(plain);
 }
@@ -137,7 +131,7 @@ static int differ(struct rank *rank, void *argument) {
     device_model_begin(rank, false, &model);
     float *data = rank->rank == 1 ? twin.data[0] : model.data[0];
     const struct muster_ddp_parameter parameter = {"a", MUSTER_FLOAT32, 7, data, NULL};
-    expect_code(
+    device_rank_expect(
         rank, muster_ddp_create(model.d.group, &parameter, 1, NULL, 0, NULL, &model.ddp), MUSTER_EMISMATCH,
         "rank 1 has \"parameter 0: a, 7 float32\" where rank 0 has \"parameter 0: a, 7 float32 in memory of the "
         "GPU\"");
@@ -171,8 +165,8 @@ static int die_in_backward(struct rank *rank, void *argument) {
     }
     int status = device_backward(&model, rank->rank, 1, 0);
     int finished = muster_ddp_finish(model.ddp);
-    expect_code(rank, status ? status : finished, MUSTER_EPEER, "rank 1");
-    expect_code(rank, finished, MUSTER_EPEER, "(");
+    device_rank_expect(rank, status ? status : finished, MUSTER_EPEER, "rank 1");
+    device_rank_expect(rank, finished, MUSTER_EPEER, "(");
     rank_check(rank, strstr(muster_detail(), "bucket "));
     rank_check_code(rank, muster_group_shrink(model.d.group, RANKS_PATIENCE_MS, &survivors), MUSTER_OK);
     rank_check_code(rank, muster_group_set_stream(survivors, model.d.stream), MUSTER_OK);
@@ -216,10 +210,10 @@ static int fail_in_step(struct rank *rank, void *argument) {
     rank_check_code(rank, device_step_run(&model, rank->rank, 0, 0), MUSTER_OK);
     int status = device_step_run(&model, rank->rank, 1, 0);
     bool is_here = rank->rank == 1;
-    expect_code(rank, status, is_here ? failing->expected : failing->expected_elsewhere,
-                is_here ? failing->sentence : "rank 1");
+    device_rank_expect(rank, status, is_here ? failing->expected : failing->expected_elsewhere,
+                       is_here ? failing->sentence : "rank 1");
     rank_check(rank, strstr(muster_detail(), "gradient"));
-    expect_code(rank, muster_ddp_begin(model.ddp), status, is_here ? failing->sentence : "rank 1");
+    device_rank_expect(rank, muster_ddp_begin(model.ddp), status, is_here ? failing->sentence : "rank 1");
     device_model_end(&model);
     return 0;
 }
@@ -262,7 +256,7 @@ static int hang(struct rank *rank, void *argument) {
     hold_begin(&hold, model.d.stream);
     int status = device_backward(&model, rank->rank, 1, 0);
     int finished = muster_ddp_finish(model.ddp);
-    expect_code(rank, status ? status : finished, MUSTER_ETIMEOUT, "not done within 1.000 s");
+    device_rank_expect(rank, status ? status : finished, MUSTER_ETIMEOUT, "not done within 1.000 s");
     void *bucket = muster_ddp_gradient(model.ddp, 0);
     muster_ddp_free(model.ddp);
     rank_check(rank, cuda_double_contents(device_address(bucket), 1)); /* its memory is still there */

@@ -83,14 +83,14 @@ static int convert(struct rank *rank, void *argument) {
     device_rank_start(rank, &a.d);
     rank_check_code(rank, muster_group_set_stream(a.d.group, a.d.stream), 0);
     rank_check_code(rank, group_device(a.d.group, &a.stream), 0);
-    rank_check_code(rank, device_kernels_create(a.stream.device, &a.kernels), 0);
+    rank_check_code(rank, device_kernels_acquire(a.stream.device, &a.kernels), 0);
     a.in = device_rank_allocate(&a.d, HALVES * sizeof(uint16_t), 1);
     a.out = device_rank_allocate(&a.d, HALVES * sizeof(double), 1);
     for (int i = 0; i < 4; i++) {
         check_all_halves(&a, halves[i / 2], wides[i % 2]);
         check_rounding(&a, halves[i / 2], wides[i % 2]);
     }
-    device_kernels_free(a.kernels);
+    device_kernels_release(a.kernels, true);
     device_rank_release(&a.d, a.in, 1);
     device_rank_release(&a.d, a.out, 1);
     device_rank_end(&a.d);

@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/status.h"
-#include "base/str.h"
 #include "comm/device/device_kernels.h"
 #include "comm/group/group_device.h"
 #include "comm/reduce/reduce.h"
@@ -111,7 +109,7 @@ int ddp_memory_prepare(struct muster_ddp *ddp, struct muster_group *group, const
         return MUSTER_OK;
     }
     int status = group_device(group, &stream);
-    status = status ? status : device_kernels_create(stream.device, &ddp->kernels);
+    status = status ? status : device_kernels_acquire(stream.device, &ddp->kernels);
     return status == MUSTER_OK ? status : status_prefix(status, "%s in memory of a GPU", user);
 }
 
@@ -132,21 +130,7 @@ int ddp_memory_allocate(struct muster_group *group, bool on_device, size_t bytes
 }
 
 bool ddp_memory_is_idle(struct muster_group *group, bool on_device) {
-    struct device_stream stream;
-    char detail[MUSTER_DETAIL_MAX];
-    const struct muster_failure record = status_failure();
-    if (!on_device) {
-        return true;
-    }
-    (void)str_copy(detail, sizeof detail, muster_detail());
-    int status = group_device(group, &stream);
-    status = status ? status : device_work_await(&stream);
-    if (status != MUSTER_OK) {
-        log_warning("a ddp of group '%s' leaves memory of the GPU in use: %s", muster_group_name(group),
-                    muster_detail());
-    }
-    (void)status_restore(record.cause, detail, &record); /* a failure before this one is the one to be told */
-    return status == MUSTER_OK;
+    return !on_device || group_device_is_idle(group, "a ddp");
 }
 
 void ddp_memory_free(struct muster_group *group, bool on_device, void *memory) {

@@ -52,13 +52,6 @@ static void remove_folder(struct rank *rank, const char *path, int files) {
     rank_check(rank, folder_remove(path) == files);
 }
 
-static void expect_sentence(struct rank *rank, const char *part) {
-    if (!strstr(muster_detail(), part)) {
-        (void)fprintf(stderr, "'%s' lacks '%s'\n", muster_detail(), part);
-        rank_failed(rank, __FILE__, __LINE__, "the right sentence");
-    }
-}
-
 /* ---- files ---- */
 
 static bool same_file(const char *one, const char *other) {
@@ -327,13 +320,13 @@ static int fault_body(struct rank *rank, void *argument) {
     rank_check_code(rank, muster_snapshot_save(folder, 2, &device.state, NULL), fault->saving ? MUSTER_ESYSTEM : 0);
     if (fault->saving) {
         struct muster_snapshot_found found;
-        expect_sentence(rank, fault->saving);
+        device_rank_expect_sentence(rank, fault->saving);
         rank_check_code(rank, muster_snapshot_load_newest(folder, &host.state, &found), 0);
         rank_check(rank, device_state_is(&host, 3) && found.step == 1 && found.passed_over == 0); /* no leftovers */
     }
     rank_check_code(rank, muster_snapshot_load(folder, 1, 0, &device.state), fault->loading ? MUSTER_ESYSTEM : 0);
     if (fault->loading) {
-        expect_sentence(rank, fault->loading);
+        device_rank_expect_sentence(rank, fault->loading);
     }
     check_left(rank, DEVICE_STATE_TENSORS);
     device_state_done(rank, &device);
@@ -425,11 +418,11 @@ static int refusal_body(struct rank *rank, void *argument) {
     device_state_init(rank, &s, rank->rank == 1);
     device_state_fill(&s, rank->rank);
     rank_check_code(rank, muster_snapshot_broadcast(d.group, &s.state, 0), MUSTER_EMISMATCH);
-    expect_sentence(rank, "which tensors are on a GPU, must be the same");
+    device_rank_expect_sentence(rank, "which tensors are on a GPU, must be the same");
     rank_check_code(rank, muster_snapshot_broadcast(muster, &s.state, 0), MUSTER_EUNSUPPORTED);
-    expect_sentence(rank,
-                    "rank 1: tensor bytes is in memory of the GPU, which the group's engine, 'muster', cannot send "
-                    "to other ranks: make the group with the engine 'nccl'");
+    device_rank_expect_sentence(
+        rank, "rank 1: tensor bytes is in memory of the GPU, which the group's engine, 'muster', cannot send "
+              "to other ranks: make the group with the engine 'nccl'");
     /* Where each reads the files for itself, both are right, with any engine. */
     folder_of("both", folder);
     rank_check_code(rank, muster_snapshot_save_group(muster, rank->rank == 1, folder, 1, &s.state, NULL), 0);
