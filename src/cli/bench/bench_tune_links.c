@@ -74,7 +74,9 @@ static int make_group(struct pair *pair, const struct link_plan *plan, struct mu
     int fd = plan ? memfd_create("muster bench --tune=links", MFD_CLOEXEC) : -1;
     if (plan && (fd < 0 || !link_plan_format(plan, text, sizeof text) ||
                  write(fd, text, strlen(text)) != (ssize_t)strlen(text))) {
-        (void)close(fd);
+        if (fd >= 0) {
+            (void)close(fd);
+        }
         return status_fail(MUSTER_ESYSTEM, "a table cannot be written");
     }
     (void)str_format(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -324,6 +326,9 @@ static int begin(struct tune_links *tune) {
 int bench_tune_links_run(const struct bench_options *options) {
     struct tune_links tune = {.options = options};
     int code = begin(&tune);
+    if (code != MUSTER_OK && tune.all) {
+        muster_group_abort(tune.all, muster_detail()); /* the others may be about to tell their addresses */
+    }
     if (code == MUSTER_OK && tune.rank == 0) {
         (void)printf("# muster bench --tune=links: %u hosts; messages of %llu bytes, the best of %d rounds\n",
                      tune.host_count, (unsigned long long)options->end_bytes, ROUNDS);

@@ -51,22 +51,25 @@ static int refuse(const struct nvrtc_library *nvrtc, struct _nvrtcProgram *progr
     return code;
 }
 
-static unsigned take_image(const struct nvrtc_library *nvrtc, struct _nvrtcProgram *program, char **out,
-                           size_t *out_bytes) {
+static int take_image(const struct nvrtc_library *nvrtc, struct _nvrtcProgram *program, const char *architecture,
+                      char **out, size_t *out_bytes) {
     size_t bytes = 0;
     unsigned result = nvrtc->image_bytes(program, &bytes);
-    char *image = result == NVRTC_OK && bytes > 0 ? malloc(bytes) : NULL;
+    if (result != NVRTC_OK || bytes == 0) {
+        return refuse(nvrtc, program, result ? result : NVRTC_COMPILATION, architecture);
+    }
+    char *image = malloc(bytes);
     if (!image) {
-        return result == NVRTC_OK ? NVRTC_COMPILATION : result;
+        return status_fail(MUSTER_ENOMEM, "no memory for kernels of %zu bytes", bytes);
     }
     result = nvrtc->image(program, image);
     if (result != NVRTC_OK) {
         free(image);
-        return result;
+        return refuse(nvrtc, program, result, architecture);
     }
     *out = image;
     *out_bytes = bytes;
-    return NVRTC_OK;
+    return 0;
 }
 
 static int compile(const struct nvrtc_library *nvrtc, const char *text, const char *architecture, char **out,
@@ -77,8 +80,8 @@ static int compile(const struct nvrtc_library *nvrtc, const char *text, const ch
     struct _nvrtcProgram *program = NULL;
     unsigned result = nvrtc->create(&program, text, "muster.cu", 0, NULL, NULL);
     result = result ? result : nvrtc->compile(program, COUNT_OF(options), options);
-    result = result ? result : take_image(nvrtc, program, out, out_bytes);
-    int code = result ? refuse(nvrtc, program, result, architecture) : 0;
+    int code = result ? refuse(nvrtc, program, result, architecture)
+                      : take_image(nvrtc, program, architecture, out, out_bytes);
     if (program) {
         (void)nvrtc->destroy(&program);
     }

@@ -210,9 +210,6 @@ static int derive_engine(struct muster_group *parent, struct muster_group *group
     const struct engine_table *table = parent->engine->table;
     const struct engine_talk talk = {greatest_of_all, tell_all, parent};
     bool is_same = group && group->engine->table->derive == table->derive;
-    if (!table->derive) {
-        return 0;
-    }
     int code = table->derive(parent->engine, is_same ? group->engine : NULL, first, group ? group->rank : 0, &talk,
                              parent->timeout_ns);
     if (code && group) {
@@ -231,7 +228,7 @@ static int set_engines_up(struct muster_group *parent, struct members members, c
     if (group) {
         group_attached(group);
     }
-    if (keeps_engine(parent, all)) {
+    if (parent->engine->table->derive && keeps_engine(parent, all)) {
         code = derive_engine(parent, group, group ? members.ranks[0] : 0);
     }
     if (code || !group) {

@@ -98,6 +98,7 @@ int hierarchy_create(const struct hierarchy_config *config, struct hierarchy **o
     choice_table_make(config->choice, CHOICE_MESSAGES, hierarchy->host_count, config->is_crowded,
                       &hierarchy->leader_table);
     choice_table_make(config->choice, CHOICE_MESSAGES, config->size, config->is_crowded, &hierarchy->all_table);
+    hierarchy_prepare_rails(hierarchy);
     *out = hierarchy;
     return 0;
 }

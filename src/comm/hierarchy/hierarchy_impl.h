@@ -29,8 +29,10 @@ struct hierarchy {
     struct executor *all;     /* numbered by rank; made when first needed */
     uint32_t *leader_peers;   /* by host: root rank of its leader */
     struct choice_table leader_table, all_table;
-    size_t *counts;      /* size + host_count of them, for the parts of calls */
-    uint8_t *scratch[2]; /* kept */
+    uint32_t rail_count;         /* hierarchy_rails.c */
+    bool has_rule_of_all_reduce; /* a table of the user's between hosts, which is obeyed */
+    size_t *counts;              /* size + host_count of them, for the parts of calls */
+    uint8_t *scratch[2];         /* kept */
     size_t scratch_room[2];
     uint32_t algorithm;
     const struct executor *last; /* which ran last; NULL: none */
@@ -58,6 +60,8 @@ int hierarchy_node_part(struct hierarchy *hierarchy, const struct comm_call *par
 
 /* ---- hierarchy_rails.c ---- */
 
+/* Once the layout is known. */
+void hierarchy_prepare_rails(struct hierarchy *hierarchy);
 /* Is hierarchy->call, an all_reduce, to be carried out so? The same on all ranks. */
 bool hierarchy_uses_rails(const struct hierarchy *hierarchy);
 int hierarchy_rail_all_reduce(struct hierarchy *hierarchy);

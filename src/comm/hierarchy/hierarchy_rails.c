@@ -46,13 +46,26 @@ struct span {
     size_t begin, count;
 };
 
-static uint32_t rail_count(const struct hierarchy *hierarchy) {
+static uint32_t count_rails(const struct hierarchy *hierarchy) {
     uint32_t least = hierarchy->config.is_crowded ? 1 : UINT32_MAX;
     for (uint32_t host = 0; host < hierarchy->host_count && least > 1; host++) {
         uint32_t members = hierarchy->layout.begin[host + 1] - hierarchy->layout.begin[host];
         least = members < least ? members : least;
     }
     return least;
+}
+
+static bool has_rule(const struct choice *choice) {
+    bool has = false;
+    for (size_t i = 0; choice && i < choice->rule_count && !has; i++) {
+        has = choice->rules[i].operation == COMM_ALL_REDUCE && choice->rules[i].medium == CHOICE_MESSAGES;
+    }
+    return has;
+}
+
+void hierarchy_prepare_rails(struct hierarchy *hierarchy) {
+    hierarchy->rail_count = count_rails(hierarchy);
+    hierarchy->has_rule_of_all_reduce = has_rule(hierarchy->config.choice);
 }
 
 static size_t piece_bytes_of(const struct hierarchy *hierarchy, const struct choice_answer *choice) {
@@ -68,7 +81,7 @@ static size_t round_up(size_t count, size_t unit) {
  * steady work in one direction. A table of the user's is obeyed. */
 static struct choice_answer choose(const struct hierarchy *hierarchy, size_t bytes) {
     struct choice_answer choice = choice_of_bytes(&hierarchy->leader_table, COMM_ALL_REDUCE, bytes);
-    if (!hierarchy->config.choice && hierarchy->host_count <= RING_HOSTS_MAX) {
+    if (!hierarchy->has_rule_of_all_reduce && hierarchy->host_count <= RING_HOSTS_MAX) {
         choice.algorithm = SCHEDULE_RING;
     }
     return choice;
@@ -77,7 +90,7 @@ static struct choice_answer choose(const struct hierarchy *hierarchy, size_t byt
 /* A share is as large as a piece between hosts usually is; smaller where the buffer would make no PARTS_MIN parts. */
 static struct rails lay_rails(const struct hierarchy *hierarchy) {
     const struct comm_call *call = hierarchy->call;
-    struct rails rails = {.count = rail_count(hierarchy)};
+    struct rails rails = {.count = hierarchy->rail_count};
     size_t unit = SHARE_UNIT_BYTES / call->type_bytes, of_rail = call->count / rails.count;
     rails.is_on_rail = hierarchy->member < rails.count;
     rails.choice = choose(hierarchy, of_rail * call->type_bytes);
@@ -95,7 +108,7 @@ bool hierarchy_uses_rails(const struct hierarchy *hierarchy) {
     size_t bytes = call->count * call->type_bytes;
     struct choice_answer choice = choose(hierarchy, bytes);
     size_t piece_bytes = piece_bytes_of(hierarchy, &choice);
-    size_t least = rail_count(hierarchy) > 1 ? piece_bytes / PIECE_FRACTION_MIN : piece_bytes * PIECES_MIN;
+    size_t least = hierarchy->rail_count > 1 ? piece_bytes / PIECE_FRACTION_MIN : piece_bytes * PIECES_MIN;
     return bytes > 0 && bytes >= least;
 }
 

@@ -375,6 +375,32 @@ static void short_calls_and_lone_ranks_need_no_rails(void **state) {
             &(struct job_options){.has_nodes = true, .ranks_per_host = 1, .host_of = lone});
 }
 
+/* Two hosts of two ranks. A table that says nothing about all_reduces between hosts, such as one of links alone. */
+static int with_a_table_for_others(struct job_rank *rank, void *argument) {
+    enum { COUNT = 1 << 20 };
+    (void)argument;
+    struct choice *choice = make_choice(SCHEDULE_BINOMIAL, 1 << 20);
+    choice->rules[0].operation = COMM_BROADCAST;
+    struct hierarchy *hierarchy = make_hierarchy(rank, choice, false);
+    uint8_t *data = calloc(1, COUNT);
+    struct comm_call call = {
+        .operation = COMM_ALL_REDUCE, .type = MUSTER_UINT8, .count = COUNT, .send = data, .receive = data};
+    comm_call_prepare(&call, rank->size);
+    job_check(hierarchy_run(hierarchy, &call, 0, job_deadline()) == 0);
+    job_check(hierarchy->algorithm == SCHEDULE_RING);
+    hierarchy_free(hierarchy);
+    free(data);
+    free(choice);
+    return 0;
+}
+
+static void a_table_for_others_changes_nothing(void **state) {
+    (void)state;
+    static const uint32_t hosts[] = {0, 0, 1, 1};
+    const struct job_options options = {.has_nodes = true, .ranks_per_host = 2, .host_of = hosts};
+    job_run(4, with_a_table_for_others, NULL, &options);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_as_processes),
@@ -384,6 +410,7 @@ int main(void) {
         cmocka_unit_test(the_others_hear_of_a_death),
         cmocka_unit_test(who_does_not_come_is_named),
         cmocka_unit_test(short_calls_and_lone_ranks_need_no_rails),
+        cmocka_unit_test(a_table_for_others_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,7 +135,7 @@ static struct muster_ddp *copy_model(const struct muster_ddp_parameter *paramete
 }
 
 /* What computes with gradients needs kernels where they are in memory of a GPU. */
-static int prepare_arithmetic(struct muster_ddp *ddp, struct muster_group *group) {
+static int prepare_arithmetic(struct muster_ddp *ddp, struct muster_group *group, struct device_kernels **out) {
     bool narrows = ddp->options.hook && ddp_hook_narrows(&ddp->hook);
     if (narrows) {
         ddp->hook.context = ddp;
@@ -143,7 +143,15 @@ static int prepare_arithmetic(struct muster_ddp *ddp, struct muster_group *group
     return ddp_memory_prepare(ddp, group,
                               ddp->options.divide_by_active ? "divide_by_active"
                               : narrows                     ? ddp->hook.name
-                                                            : NULL);
+                                                            : NULL,
+                              out);
+}
+
+/* Of the group that the ddp has. */
+static void release_kernels(struct muster_ddp *ddp) {
+    if (ddp->kernels) {
+        device_kernels_release(ddp->kernels, !ddp->group || ddp_memory_is_idle(ddp->group, ddp->is_on_device));
+    }
 }
 
 /* Leaves the group that the ddp has, if it has one, for `group`. Nothing changes on failure, but that the data may have
@@ -151,6 +159,7 @@ static int prepare_arithmetic(struct muster_ddp *ddp, struct muster_group *group
 static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
     struct ddp_layout *layout = NULL;
     struct ddp_exchange exchange = {0};
+    struct device_kernels *kernels = NULL;
     uint32_t first = 0, count = 0;
     int status = ddp_memory_find(ddp, group);
     if (status != MUSTER_OK) {
@@ -160,7 +169,7 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
         (status = muster_virtual_ranks(group, ddp->options.virtual_ranks, &first, &count)) != MUSTER_OK) {
         return status; /* on every rank */
     }
-    status = prepare_arithmetic(ddp, group);
+    status = prepare_arithmetic(ddp, group, &kernels);
     if (status == MUSTER_OK) {
         status = ddp_exchange_create(ddp, group, &exchange);
     }
@@ -177,12 +186,15 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
         if (status != MUSTER_EMISMATCH) { /* different models: every rank has seen it */
             step_failure_tell(group, status);
         }
+        device_kernels_release(kernels, true); /* nothing has been reduced yet */
         ddp_layout_free(layout);
         ddp_exchange_free(&exchange);
         return status;
     }
+    release_kernels(ddp);
     ddp_layout_free(ddp->layout);
     ddp_exchange_free(&ddp->exchange);
+    ddp->kernels = kernels;
     ddp->group = group;
     ddp->layout = layout;
     ddp->exchange = exchange;
@@ -287,9 +299,7 @@ void muster_ddp_free(struct muster_ddp *ddp) {
         return;
     }
     ddp_reduce_drain(ddp);
-    if (ddp->kernels) {
-        device_kernels_release(ddp->kernels, !ddp->group || ddp_memory_is_idle(ddp->group, ddp->is_on_device));
-    }
+    release_kernels(ddp);
     ddp_layout_free(ddp->layout);
     ddp_exchange_free(&ddp->exchange);
     free(ddp);

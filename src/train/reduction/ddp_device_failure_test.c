@@ -17,6 +17,10 @@
 #include "train/reduction/ddp_device_test_support.h"
 #include "train/reduction/ddp_impl.h"
 
+#define CUDA_PROTOTYPE(member, symbol, parameters) unsigned symbol parameters; /* the double's, which is linked */
+CUDA_FUNCTION_TABLE(CUDA_PROTOTYPE)
+#undef CUDA_PROTOTYPE
+
 /* ---- what is refused ---- */
 
 static void refuse_options(struct rank *rank, struct device_model *model) {
@@ -98,6 +102,32 @@ static int refuse(struct rank *rank, void *argument) {
 static void what_does_not_go_is_refused_when_it_is_made(void **state) {
     (void)state;
     ranks_run(1, refuse, NULL);
+}
+
+/* The first call of ours that a program makes with memory of a GPU, in a group that knows nothing of GPUs. */
+static int start_cuda_alone(struct rank *rank, void *argument) {
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    struct muster_ddp *ddp = NULL;
+    struct CUctx_st *context = NULL;
+    unsigned long long address = 0;
+    (void)argument;
+    options.engine = "muster";
+    struct muster_group *group = rank_group(rank, &options);
+    rank_check(rank, !cuda_library_if_open());
+    rank_check(rank, cuInit(0) == CUDA_OK && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_OK);
+    rank_check(rank, cuCtxSetCurrent(context) == CUDA_OK && cuMemAlloc_v2(&address, sizeof(float)) == CUDA_OK);
+    float *there = (float *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
+    const struct muster_ddp_parameter parameter = {"a", MUSTER_FLOAT32, 1, there, NULL};
+    device_rank_expect(rank, muster_ddp_create(group, &parameter, 1, NULL, 0, NULL, &ddp), MUSTER_EUNSUPPORTED,
+                       "parameters are in memory of a GPU");
+    rank_check(rank, cuMemFree_v2(address) == CUDA_OK);
+    muster_group_free(group);
+    return 0;
+}
+
+static void memory_of_a_program_that_started_cuda_alone_is_seen(void **state) {
+    (void)state;
+    ranks_run(1, start_cuda_alone, NULL);
 }
 
 /* Buffers may be on the host while gradients are on the GPU, as in many a model. */
@@ -273,6 +303,7 @@ int main(void) {
     device_ranks_use_doubles(CUDA_DOUBLE, NCCL_DOUBLE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_go_is_refused_when_it_is_made),
+        cmocka_unit_test(memory_of_a_program_that_started_cuda_alone_is_seen),
         cmocka_unit_test(buffers_may_stay_on_the_host),
         cmocka_unit_test(ranks_with_other_memories_are_told),
         cmocka_unit_test(survivors_of_a_death_in_backward_go_on),

@@ -149,8 +149,9 @@ void *ddp_layout_gradient(const struct ddp_layout *layout, uint32_t parameter);
 /* Finds out where the model is: all of it in one memory, for which the group and the options are made? MUSTER_EINVAL,
  * MUSTER_EUNSUPPORTED. */
 int ddp_memory_find(struct muster_ddp *ddp, struct muster_group *group);
-/* On the GPU: has the kernels made for `user`, which computes with gradients; NULL: nobody does. */
-int ddp_memory_prepare(struct muster_ddp *ddp, struct muster_group *group, const char *user);
+/* On the GPU: acquires kernels for `user`, which computes with gradients; NULL: nobody does, and *out is NULL. */
+int ddp_memory_prepare(const struct muster_ddp *ddp, struct muster_group *group, const char *user,
+                       struct device_kernels **out);
 /* data[i] /= divisor, where gradients are. */
 int ddp_memory_divide(const struct muster_ddp *ddp, enum muster_type type, void *data, size_t count, uint32_t divisor);
 /* Zeroed. */

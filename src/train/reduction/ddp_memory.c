@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "comm/device/cuda_adopt.h"
 #include "comm/device/device_kernels.h"
 #include "comm/group/group_device.h"
 #include "comm/reduce/reduce.h"
@@ -84,6 +85,7 @@ static int check_options(const struct muster_ddp *ddp, bool on_device) {
 
 int ddp_memory_find(struct muster_ddp *ddp, struct muster_group *group) {
     struct device_stream stream;
+    cuda_library_adopt(); /* the program may have started it without a group that knows of GPUs */
     bool on_device = is_on_device(ddp->parameters[0].data);
     bool buffers_on_device = ddp->buffer_count > 0 && is_on_device(ddp->buffers[0].data);
     int status = check_parameters(ddp, on_device);
@@ -103,13 +105,15 @@ int ddp_memory_find(struct muster_ddp *ddp, struct muster_group *group) {
 
 /* ---- arithmetic ---- */
 
-int ddp_memory_prepare(struct muster_ddp *ddp, struct muster_group *group, const char *user) {
+int ddp_memory_prepare(const struct muster_ddp *ddp, struct muster_group *group, const char *user,
+                       struct device_kernels **out) {
     struct device_stream stream;
-    if (!ddp->is_on_device || !user || ddp->kernels) {
+    *out = NULL;
+    if (!ddp->is_on_device || !user) {
         return MUSTER_OK;
     }
     int status = group_device(group, &stream);
-    status = status ? status : device_kernels_acquire(stream.device, &ddp->kernels);
+    status = status ? status : device_kernels_acquire(stream.device, out);
     return status == MUSTER_OK ? status : status_prefix(status, "%s in memory of a GPU", user);
 }
 
