@@ -8,9 +8,11 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -49,6 +51,20 @@ int __wrap_mpi_world_run(int (*task)(void *argument), void *argument, struct com
                          bool *out_left_behind) {
     die_at(&runs_until_death);
     return __real_mpi_world_run(task, argument, waiter, deadline_ns, out_left_behind);
+}
+
+/* ---- a mark when a call is under way in MPI ---- */
+
+static struct rank *_Atomic to_mark; /* NULL: nobody */
+
+void __real_mpi_world_leave(const struct mpi_world *world);
+void __wrap_mpi_world_leave(const struct mpi_world *world);
+void __wrap_mpi_world_leave(const struct mpi_world *world) {
+    __real_mpi_world_leave(world);
+    struct rank *rank = atomic_exchange(&to_mark, NULL);
+    if (rank) {
+        rank_mark(rank, MARK_IN_CALL);
+    }
 }
 
 /* ---- ways to need the victim ---- */
@@ -144,6 +160,12 @@ static int lose_a_rank(struct rank *rank, void *argument) {
     return 0;
 }
 
+static void await_all(struct ranks *ranks) {
+    for (uint32_t rank = 0; rank < SIZE; rank++) {
+        ranks_await(ranks, rank, MARK_READY);
+    }
+}
+
 static void expect_survivors(struct ranks *ranks, const char *name, const char *words) {
     for (uint32_t rank = 0; rank < SIZE; rank++) {
         if (rank != VICTIM && (ranks_wait(ranks, rank) != 0 || !strstr(ranks_report(ranks, rank), words))) {
@@ -196,9 +218,7 @@ static int call_after_a_death(struct rank *rank, void *argument) {
 static void a_death_between_calls_fails_the_next(void **state) {
     (void)state;
     struct ranks *ranks = ranks_start(SIZE, call_after_a_death, NULL, NULL);
-    for (uint32_t rank = 0; rank < SIZE; rank++) {
-        ranks_await(ranks, rank, MARK_READY);
-    }
+    await_all(ranks);
     ranks_kill(ranks, VICTIM);
     assert_int_equal(ranks_wait(ranks, VICTIM), RANKS_KILLED - SIGKILL);
     ranks_signal(ranks, 1);
@@ -226,9 +246,7 @@ static void a_rank_may_be_killed_within_small_calls(void **state) {
     (void)state;
     for (int turn = 0; turn < 3; turn++) {
         struct ranks *ranks = ranks_start(SIZE, call_for_ever, NULL, NULL);
-        for (uint32_t rank = 0; rank < SIZE; rank++) {
-            ranks_await(ranks, rank, MARK_READY);
-        }
+        await_all(ranks);
         ranks_kill(ranks, VICTIM);
         expect_survivors(ranks, "small calls", "rank 1 (pid ");
         ranks_free(ranks);
@@ -299,9 +317,7 @@ static int miss_a_rank(struct rank *rank, void *argument) {
 static void a_stopped_rank_is_named_at_the_deadline(void **state) {
     (void)state;
     struct ranks *ranks = ranks_start(SIZE, miss_a_rank, NULL, NULL);
-    for (uint32_t rank = 0; rank < SIZE; rank++) {
-        ranks_await(ranks, rank, MARK_READY);
-    }
+    await_all(ranks);
     ranks_stop(ranks, VICTIM);
     ranks_signal(ranks, 1);
     expect_survivors(ranks, "stopped", "did not come: 1");
@@ -321,7 +337,7 @@ static int be_aborted(struct rank *rank, void *argument) {
         muster_group_free(world);
         return 0;
     }
-    rank_mark(rank, MARK_IN_CALL);
+    atomic_store(&to_mark, rank); /* an abort that finds no call under way leaves other groups as they are */
     rank_check_code(rank, muster_barrier(world, NULL), MUSTER_EABORTED);
     rank_report(rank, muster_detail());
     check_end(rank, world, others);
@@ -341,6 +357,44 @@ static void an_abort_is_told_with_its_reason(void **state) {
     }
 }
 
+/* Nothing of MPI is given up then: other groups go on. */
+static int be_aborted_between_calls(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *world, *others, *smaller = NULL;
+    make_groups(rank, &world, &others);
+    rank_mark(rank, MARK_READY);
+    rank_await_signal(rank, 1);
+    if (rank->rank == VICTIM) {
+        muster_group_abort(world, "the disk is full");
+    } else {
+        const struct timespec nap = {0, 1000000};
+        while (muster_group_status(world) == 0) {
+            (void)nanosleep(&nap, NULL);
+        }
+        rank_check_code(rank, muster_barrier(world, NULL), MUSTER_EGROUP);
+        rank_check_code(rank, muster_barrier(others, NULL), 0);
+        rank_check_code(rank, muster_group_shrink(world, RANKS_PATIENCE_MS, &smaller), MUSTER_EUNSUPPORTED);
+        rank_check(rank, smaller == NULL);
+        rank_check_code(rank, muster_barrier(others, NULL), 0);
+    }
+    muster_group_free(others);
+    muster_group_free(world);
+    return 0;
+}
+
+static void an_abort_between_calls_leaves_other_groups(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(SIZE, be_aborted_between_calls, NULL, NULL);
+    await_all(ranks);
+    ranks_signal(ranks, 1);
+    for (uint32_t rank = 0; rank < SIZE; rank++) {
+        if (ranks_wait(ranks, rank) != 0) {
+            fail_msg("rank %u ended with %d", rank, ranks_wait(ranks, rank));
+        }
+    }
+    ranks_free(ranks);
+}
+
 /* ---- calls that differ ---- */
 
 static int make_different_calls(struct rank *rank, void *argument) {
@@ -348,6 +402,9 @@ static int make_different_calls(struct rank *rank, void *argument) {
     struct muster_group *world = rank_group(rank, NULL);
     bool is_odd = rank->rank == VICTIM;
     rank_check_code(rank, muster_barrier(world, NULL), 0);
+    rank_mark(rank, MARK_READY); /* a failed group fails the calls that are under way: all have left the barrier before
+                                    one differs */
+    rank_await_signal(rank, 1);
     int code = *difference && is_odd
                    ? muster_barrier(world, NULL)
                    : muster_all_reduce(world, numbers, results, is_odd ? 5 : 4, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL);
@@ -363,6 +420,8 @@ static void calls_that_differ_are_told(void **state) {
     for (int turn = 0; turn < 4; turn++) {
         int difference = turn % 2;
         struct ranks *ranks = ranks_start(SIZE, make_different_calls, &difference, turn < 2 ? &one_host : &own_hosts);
+        await_all(ranks);
+        ranks_signal(ranks, 1);
         for (uint32_t rank = 0; rank < SIZE; rank++) {
             const char *report = ranks_report(ranks, rank);
             if (ranks_wait(ranks, rank) != 0 || !strstr(report, "all_reduce of 4 float32, sum") ||
@@ -571,6 +630,7 @@ int main(void) {
         cmocka_unit_test(a_death_while_a_group_is_made_is_told),
         cmocka_unit_test(a_stopped_rank_is_named_at_the_deadline),
         cmocka_unit_test(an_abort_is_told_with_its_reason),
+        cmocka_unit_test(an_abort_between_calls_leaves_other_groups),
         cmocka_unit_test(calls_that_differ_are_told),
         cmocka_unit_test(a_leaver_of_another_host_is_missed_at_the_deadline),
         cmocka_unit_test(ranks_with_different_engines_are_refused),

@@ -17,8 +17,9 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.path.join(TOP, "python")
 BUILD = os.path.dirname(os.path.abspath(os.environ["MUSTER_BINARY"]))
 SAFE = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # from Python 3.11.4 on
-# Each rank trains on its part of the data, and compares with a training on all of it.
-DDP = """import torch, torch.distributed as dist
+# Each rank trains on its part of the data, and compares with a training on all of it. It writes its line at once: print() writes the end of
+# the line apart where Python does not buffer, and the other rank's line may come between.
+DDP = """import os, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("muster")
@@ -35,7 +36,7 @@ for parameters, chosen, forward in ((alone.parameters(), slice(None), alone), (m
         torch.nn.functional.mse_loss(forward(data[chosen]), wanted[chosen]).backward()
         descent.step()
 same = all(torch.allclose(a, b, atol=1e-6) for a, b in zip(alone.parameters(), model.module.parameters()))
-print(f"rank {rank} of {size}: {dist.get_backend()} {'as alone' if same else 'NOT as alone'}", flush=True)
+os.write(1, f"rank {rank} of {size}: {dist.get_backend()} {'as alone' if same else 'NOT as alone'}\\n".encode())
 dist.destroy_process_group()
 """
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "PYTHON"))}

@@ -84,12 +84,14 @@ def the_store_beside_pytorchs():
     check("MASTER_ADDR" in str(raises(ValueError, muster.Store.open_env)), "the variable that is missing")
 
 
+# The line is written at once: print() writes each word apart where Python does not buffer, and the other rank's may come between.
 WORKER = """
 import os, muster
 with muster.Store.open_env() as store:
     store.set("rank" + os.environ["RANK"], os.environ["RANK"])
     store.wait(["rank0", "rank1"])
-    print(os.environ["RANK"], store.get("rank" + str(1 - int(os.environ["RANK"]))).decode(), muster.stop_requested())
+    other = store.get("rank" + str(1 - int(os.environ["RANK"]))).decode()
+    os.write(1, f"{os.environ['RANK']} {other} {muster.stop_requested()}\\n".encode())
 """
 
 
