@@ -58,7 +58,8 @@ struct muster_syncbn_options {
 
 /* Does not block; in a group with the engine "nccl" blocks until all ranks have called it. The group is borrowed until
  * muster_syncbn_free(). MUSTER_EUNSUPPORTED: arrays are on a GPU, and the group has another engine, or this rank has no
- * NVRTC (docs/engines.md); MUSTER_EMISMATCH: ranks have other numbers of channels, or other memories. */
+ * NVRTC (docs/engines.md); MUSTER_EINVAL: arrays are in both memories, or on another GPU than the group's;
+ * MUSTER_EMISMATCH: ranks have other numbers of channels, or other memories, or another rank is refused. */
 int muster_syncbn_create(struct muster_group *group, const struct muster_syncbn_options *options,
                          struct muster_syncbn **out);
 /* NULL is accepted. The group must still be there. On a GPU: waits until that has done what it was given, so

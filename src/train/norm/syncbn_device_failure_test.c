@@ -140,6 +140,30 @@ static int differ(struct rank *rank, void *argument) {
     return 0;
 }
 
+/* One rank alone has arrays in both memories. */
+static int refuse_alone(struct rank *rank, void *argument) {
+    static struct norms n;
+    struct muster_syncbn *layer = NULL;
+    (void)argument;
+    norms_begin(rank, &n);
+    norms_describe(&n, NORM_ALL, 0.1);
+    bool is_odd = rank->rank == 1;
+    n.there.options.bias = is_odd ? n.host.options.bias : n.there.options.bias;
+    device_rank_expect(rank, muster_syncbn_create(n.d.group, &n.there.options, &layer),
+                       is_odd ? MUSTER_EINVAL : MUSTER_EMISMATCH,
+                       is_odd ? "batch norm: bias is in memory of the host"
+                              : "syncbn: rank 1 cannot take part: batch norm: bias is in memory of the host");
+    rank_check(rank, !layer);
+    rank_check_code(rank, muster_barrier(n.d.group, NULL), MUSTER_OK); /* the group has not failed */
+    norms_end(&n);
+    return 0;
+}
+
+static void a_rank_that_alone_is_refused_is_named(void **state) {
+    (void)state;
+    ranks_run(3, refuse_alone, NULL);
+}
+
 static void ranks_with_other_memories_are_told(void **state) {
     (void)state;
     ranks_run(3, differ, NULL);
@@ -309,6 +333,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_go_is_refused),
         cmocka_unit_test(ranks_with_other_memories_are_told),
+        cmocka_unit_test(a_rank_that_alone_is_refused_is_named),
         cmocka_unit_test(a_rank_without_nvrtc_lets_nobody_wait),
         cmocka_unit_test(layers_of_a_group_share_kernels),
         cmocka_unit_test(a_layer_on_the_host_needs_no_nvrtc),

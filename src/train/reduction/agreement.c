@@ -9,8 +9,10 @@
 
 #include "base/fnv.h"
 #include "base/status.h"
+#include "base/str.h"
 
 #define OPTION_MARK "option "
+#define REFUSAL_MARK "refused: "
 
 const char *agreement_truth(bool value) {
     return value ? "true" : "false";
@@ -33,6 +35,14 @@ static void line_of(const char *at, const char *end, char *out, size_t max) {
     out[length] = '\0';
 }
 
+static bool is_refusal(const char *line) {
+    return strncmp(line, REFUSAL_MARK, sizeof REFUSAL_MARK - 1) == 0;
+}
+
+static int tell_refusal(uint32_t rank, const char *line) {
+    return status_fail(MUSTER_EMISMATCH, "rank %u cannot take part: %s", rank, line + sizeof REFUSAL_MARK - 1);
+}
+
 static int tell_difference(const char *zero, size_t zero_length, const char *other, size_t other_length,
                            uint32_t rank) {
     size_t line = 0, at = 0;
@@ -43,6 +53,12 @@ static int tell_difference(const char *zero, size_t zero_length, const char *oth
     char mine[AGREEMENT_LINE_MAX], theirs[AGREEMENT_LINE_MAX];
     line_of(zero + line, zero + zero_length, mine, sizeof mine);
     line_of(other + line, other + other_length, theirs, sizeof theirs);
+    if (is_refusal(mine)) {
+        return tell_refusal(0, mine);
+    }
+    if (is_refusal(theirs)) {
+        return tell_refusal(rank, theirs);
+    }
     size_t mark = sizeof OPTION_MARK - 1, value = strcspn(mine, ":") + sizeof ": " - 1;
     if (strncmp(mine, OPTION_MARK, mark) == 0 && value <= strlen(mine) && strncmp(mine, theirs, value) == 0) {
         return status_fail(MUSTER_EMISMATCH,
@@ -106,4 +122,17 @@ int agreement_compare(struct muster_group *group, const struct buf *text) {
     }
     free(marks);
     return status;
+}
+
+int agreement_refuse(struct muster_group *group, int status) {
+    struct buf text;
+    char detail[MUSTER_DETAIL_MAX];
+    const struct muster_failure failure = status_failure();
+    (void)str_copy(detail, sizeof detail, muster_detail());
+    buf_init(&text, AGREEMENT_BYTES_MAX);
+    if (buf_printf(&text, REFUSAL_MARK "%s\n", detail) == MUSTER_OK) {
+        (void)agreement_compare(group, &text);
+    }
+    buf_done(&text);
+    return status_restore(status, detail, &failure);
 }

@@ -24,4 +24,9 @@ const char *agreement_truth(bool value);
  * alone. */
 int agreement_compare(struct muster_group *group, const struct buf *text);
 
+/* In place of agreement_compare(), for a rank that has found, alone perhaps, that it cannot take part: `status` is the
+ * code, and muster_detail() the sentence. It comes all the same, so no rank waits for it; those that compare texts get
+ * MUSTER_EMISMATCH and "rank R cannot take part: SENTENCE". Returns `status`, with its sentence. */
+int agreement_refuse(struct muster_group *group, int status);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -54,6 +55,38 @@ static void ranks_are_told_what_differs(void **state) {
     ranks_run(SIZE, compare, NULL);
 }
 
+/* Those of the mask refuse; the others are told of the lowest one. */
+static int refuse(struct rank *rank, void *argument) {
+    static const uint32_t masks[] = {1U << LIAR, 1U << 0, 1U << 1 | 1U << LIAR, 7};
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        struct buf text;
+        char own[64], expected[96];
+        uint32_t lowest = (uint32_t)__builtin_ctz(masks[i]);
+        (void)snprintf(own, sizeof own, "there is no GPU %u", rank->rank);
+        (void)snprintf(expected, sizeof expected, "rank %u cannot take part: there is no GPU %u", lowest, lowest);
+        buf_init(&text, AGREEMENT_BYTES_MAX);
+        rank_check_code(rank, buf_printf(&text, "option a: 1\n"), MUSTER_OK);
+        if (masks[i] >> rank->rank & 1) {
+            rank_check_code(rank, agreement_refuse(group, status_fail(MUSTER_EINVAL, "%s", own)), MUSTER_EINVAL);
+            rank_check(rank, strcmp(muster_detail(), own) == 0);
+        } else {
+            rank_check_code(rank, agreement_compare(group, &text), MUSTER_EMISMATCH);
+            rank_check(rank, strcmp(muster_detail(), expected) == 0);
+        }
+        buf_done(&text);
+    }
+    rank_check_code(rank, muster_group_status(group), MUSTER_OK);
+    muster_group_free(group);
+    return 0;
+}
+
+static void who_cannot_take_part_is_named(void **state) {
+    (void)state;
+    ranks_run(SIZE, refuse, NULL);
+}
+
 static int compare_long_lines(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
@@ -79,6 +112,7 @@ static void a_sentence_cuts_long_lines(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_are_told_what_differs),
+        cmocka_unit_test(who_cannot_take_part_is_named),
         cmocka_unit_test(a_sentence_cuts_long_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "comm/device/device_kernels.h"
+#include "train/reduction/agreement.h"
 #include "train/reduction/model_copy.h"
 
 static bool type_is_float(enum muster_type type) {
@@ -162,12 +163,11 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
     struct device_kernels *kernels = NULL;
     uint32_t first = 0, count = 0;
     int status = ddp_memory_find(ddp, group);
-    if (status != MUSTER_OK) {
-        return status; /* on every rank */
+    if (status == MUSTER_OK && ddp->options.virtual_ranks > 0) {
+        status = muster_virtual_ranks(group, ddp->options.virtual_ranks, &first, &count);
     }
-    if (ddp->options.virtual_ranks > 0 &&
-        (status = muster_virtual_ranks(group, ddp->options.virtual_ranks, &first, &count)) != MUSTER_OK) {
-        return status; /* on every rank */
+    if (status != MUSTER_OK) {
+        return agreement_refuse(group, status); /* perhaps on this rank alone */
     }
     status = prepare_arithmetic(ddp, group, &kernels);
     if (status == MUSTER_OK) {

@@ -104,6 +104,30 @@ static void what_does_not_go_is_refused_when_it_is_made(void **state) {
     ranks_run(1, refuse, NULL);
 }
 
+/* One rank alone has a parameter on the host: the others are told, none waits, and the group can be used on. */
+static int refuse_alone(struct rank *rank, void *argument) {
+    static struct device_model model;
+    static float here[COUNT_MAX];
+    const struct muster_ddp_options options = several_buckets();
+    (void)argument;
+    device_model_begin(rank, false, &model);
+    float *there = model.data[2];
+    bool is_odd = rank->rank == 1;
+    model.data[2] = is_odd ? here : there;
+    device_rank_expect(rank, device_model_register(&model, &options), is_odd ? MUSTER_EINVAL : MUSTER_EMISMATCH,
+                       is_odd ? "the data of parameter \"norm\" is in memory of the host, and the first parameter"
+                              : "rank 1 cannot take part: the data of parameter \"norm\" is in memory of the host");
+    model.data[2] = there;
+    rank_check_code(rank, device_model_register(&model, &options), MUSTER_OK);
+    device_model_end(&model);
+    return 0;
+}
+
+static void a_rank_that_alone_is_refused_is_named(void **state) {
+    (void)state;
+    ranks_run(3, refuse_alone, NULL);
+}
+
 /* The first call of ours that a program makes with memory of a GPU, in a group that knows nothing of GPUs. */
 static int start_cuda_alone(struct rank *rank, void *argument) {
     struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
@@ -303,6 +327,7 @@ int main(void) {
     device_ranks_use_doubles(CUDA_DOUBLE, NCCL_DOUBLE);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_go_is_refused_when_it_is_made),
+        cmocka_unit_test(a_rank_that_alone_is_refused_is_named),
         cmocka_unit_test(memory_of_a_program_that_started_cuda_alone_is_seen),
         cmocka_unit_test(buffers_may_stay_on_the_host),
         cmocka_unit_test(ranks_with_other_memories_are_told),
