@@ -58,6 +58,24 @@ bool str_parse_double(const char *text, double *out) {
     return true;
 }
 
+const char *str_read_bytes(const char *text, uint64_t *out) {
+    const char *at = text;
+    uint64_t value = 0;
+    for (; *at >= '0' && *at <= '9'; at++) {
+        uint64_t digit = (uint64_t)(*at - '0');
+        if (value > (UINT64_MAX - digit) / 10) {
+            return NULL;
+        }
+        value = value * 10 + digit;
+    }
+    unsigned shift = *at == 'K' ? 10 : *at == 'M' ? 20 : *at == 'G' ? 30 : 0;
+    if (at == text || value > UINT64_MAX >> shift) {
+        return NULL;
+    }
+    *out = value << shift;
+    return at + (shift > 0);
+}
+
 bool str_copy(char *out, size_t size, const char *text) {
     size_t n = strlen(text);
     if (n >= size) {

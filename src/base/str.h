@@ -13,6 +13,10 @@ bool str_parse_i64(const char *text, int64_t *out);
 /* Whole text as a finite decimal floating-point number ("0.1", " 3 ", "1e-3"). */
 bool str_parse_double(const char *text, double *out);
 
+/* The number of bytes that `text` begins with: digits, then K, M or G for powers of 1024. Returns what is behind it;
+ * NULL, if there is no number or it is too large. */
+const char *str_read_bytes(const char *text, uint64_t *out);
+
 /* Copies `text` into `out` (size bytes, terminator included). False, with out = "", when it does not fit. */
 bool str_copy(char *out, size_t size, const char *text);
 

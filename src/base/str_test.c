@@ -70,6 +70,39 @@ static void doubles_are_finite_and_whole(void **state) {
     }
 }
 
+static void bytes_have_units_and_end_anywhere(void **state) {
+    static const struct {
+        const char *text;
+        uint64_t value;
+        const char *rest; /* NULL: it is no number of bytes */
+    } cases[] = {{"7", 7, ""},
+                 {"64K", 65536, ""},
+                 {"3M,always", 3 << 20, ",always"},
+                 {"2G-", UINT64_C(2) << 30, "-"},
+                 {"1KK", 1024, "K"},
+                 {"1.5M", 1, ".5M"},
+                 {"007 ", 7, " "},
+                 {"18446744073709551615", UINT64_MAX, ""},
+                 {"18446744073709551616", 0, NULL},
+                 {"99999999999999999999", 0, NULL},
+                 {"17179869183G", UINT64_MAX - (UINT64_C(1) << 30) + 1, ""},
+                 {"17179869184G", 0, NULL},
+                 {"", 0, NULL},
+                 {"K", 0, NULL},
+                 {"-1", 0, NULL},
+                 {" 1", 0, NULL}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t value = 0;
+        const char *rest = str_read_bytes(cases[i].text, &value);
+        assert_int_equal(!rest, !cases[i].rest);
+        if (rest) {
+            assert_string_equal(rest, cases[i].rest);
+            assert_true(value == cases[i].value);
+        }
+    }
+}
+
 static void copy_fits_whole_or_not_at_all(void **state) {
     (void)state;
     char out[4] = "zzz";
@@ -142,13 +175,10 @@ static void long_texts_are_far_apart(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(integers_are_read_as_python_reads_them),
-        cmocka_unit_test(doubles_are_finite_and_whole),
-        cmocka_unit_test(copy_fits_whole_or_not_at_all),
-        cmocka_unit_test(format_says_whether_it_fitted),
-        cmocka_unit_test(prefixes),
-        cmocka_unit_test(distance_counts_single_edits),
-        cmocka_unit_test(long_texts_are_far_apart),
+        cmocka_unit_test(integers_are_read_as_python_reads_them), cmocka_unit_test(doubles_are_finite_and_whole),
+        cmocka_unit_test(bytes_have_units_and_end_anywhere),      cmocka_unit_test(copy_fits_whole_or_not_at_all),
+        cmocka_unit_test(format_says_whether_it_fitted),          cmocka_unit_test(prefixes),
+        cmocka_unit_test(distance_counts_single_edits),           cmocka_unit_test(long_texts_are_far_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

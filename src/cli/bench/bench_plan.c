@@ -48,25 +48,8 @@ uint64_t bench_next(const struct bench_options *options, uint64_t bytes) {
 }
 
 bool bench_parse_bytes(const char *text, uint64_t *out) {
-    char digits[32];
-    size_t n = strlen(text);
-    const char *units = "KMG", *unit = n > 1 ? strchr(units, text[n - 1]) : NULL;
-    int64_t value;
-    if (unit != NULL && *unit != '\0') {
-        n--;
-    } else {
-        unit = NULL;
-    }
-    if (n >= sizeof digits) {
-        return false;
-    }
-    memcpy(digits, text, n);
-    digits[n] = '\0';
-    if (!str_parse_i64(digits, &value) || value < 0 || (uint64_t)value > BENCH_BYTES_MAX) {
-        return false;
-    }
-    *out = (uint64_t)value << (unit != NULL ? 10 * (unit - units + 1) : 0);
-    return *out <= BENCH_BYTES_MAX;
+    const char *rest = str_read_bytes(text, out);
+    return rest && *rest == '\0' && *out <= BENCH_BYTES_MAX;
 }
 
 /* ---- the command line ---- */

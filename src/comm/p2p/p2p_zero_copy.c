@@ -19,6 +19,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "comm/p2p/p2p_impl.h"
 
 enum {
@@ -37,22 +38,16 @@ static bool suffix_read(const char *text, bool *out_always) {
 }
 
 int p2p_zero_copy_parse(const char *text, struct p2p_zero_copy *out) {
-    const char *at = text;
-    size_t value = 0;
+    uint64_t value = 0;
+    const char *rest = str_read_bytes(text, &value);
     *out = (struct p2p_zero_copy){0};
-    for (; *at >= '0' && *at <= '9' && value <= SIZE_MAX >> 35; at++) {
-        value = value * 10 + (size_t)(*at - '0');
-    }
-    bool has_digits = at > text;
-    unsigned shift = *at == 'K' ? 10 : *at == 'M' ? 20 : *at == 'G' ? 30 : 0;
-    if (!has_digits || value > SIZE_MAX >> 35 || !suffix_read(at + (shift > 0), &out->always)) {
+    if (!rest || value > SIZE_MAX >> 1 || !suffix_read(rest, &out->always)) {
         return status_fail(MUSTER_EINVAL,
                            "MUSTER_TCP_ZERO_COPY: '%.*s' is no number of bytes, such as 1M: messages of that size and "
                            "longer ones are sent without a copy (0: none)",
                            SETTING_BYTES_MAX, text);
     }
-    value <<= shift;
-    out->bytes_min = value == 0 || value >= MESSAGE_BYTES_LEAST ? value : MESSAGE_BYTES_LEAST;
+    out->bytes_min = value == 0 || value >= MESSAGE_BYTES_LEAST ? (size_t)value : MESSAGE_BYTES_LEAST;
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <muster/status.h>
 
 #include "base/status.h"
+#include "base/str.h"
 #include "comm/schedule/choice.h"
 
 enum { FIELDS_MIN = 6, FIELDS_MAX = 7, FIELD_BYTES_MAX = 32 };
@@ -59,25 +60,6 @@ static bool is_named(const char *word, const char *name) {
     return name[at] == '\0' && word[at] == '\0';
 }
 
-/* Digits, then K, M or G for powers of 1024. Returns the rest, NULL if there is no number or it is too large. */
-static const char *number_read(const char *text, uint64_t *out) {
-    const char *at = text;
-    uint64_t value = 0;
-    for (; *at >= '0' && *at <= '9'; at++) {
-        uint64_t digit = (uint64_t)(*at - '0');
-        if (value > (UINT64_MAX - digit) / 10) {
-            return NULL;
-        }
-        value = value * 10 + digit;
-    }
-    unsigned shift = *at == 'K' ? 10 : *at == 'M' ? 20 : *at == 'G' ? 30 : 0;
-    if (at == text || value > UINT64_MAX >> shift) {
-        return NULL;
-    }
-    *out = value << shift;
-    return at + (shift > 0);
-}
-
 /* "*", "N", "N-" or "N-M". */
 static bool range_read(const char *text, uint64_t most, uint64_t *out_min, uint64_t *out_max) {
     *out_min = 0;
@@ -85,11 +67,11 @@ static bool range_read(const char *text, uint64_t most, uint64_t *out_min, uint6
     if (strcmp(text, "*") == 0) {
         return true;
     }
-    const char *rest = number_read(text, out_min);
+    const char *rest = str_read_bytes(text, out_min);
     if (rest && *rest == '\0') {
         *out_max = *out_min;
     } else if (rest && rest[0] == '-' && rest[1] != '\0') {
-        rest = number_read(rest + 1, out_max);
+        rest = str_read_bytes(rest + 1, out_max);
     } else if (rest && rest[0] == '-') {
         rest++;
     }
@@ -159,7 +141,7 @@ static int rule_read(const struct fields *fields, unsigned number, struct choice
     out->ranks_max = (uint32_t)ranks_max;
     out->piece_bytes = 0;
     if (fields->count == FIELDS_MAX) {
-        rest = number_read(fields->text[6], &out->piece_bytes);
+        rest = str_read_bytes(fields->text[6], &out->piece_bytes);
     }
     if (!rest || *rest != '\0') {
         return status_fail(MUSTER_EINVAL, "line %u: expected the bytes of a piece", number);
