@@ -10,16 +10,13 @@ import json
 import statistics
 import time
 
+import report
 import torch
 import torch.distributed as dist
 
 OPERATIONS = "all_reduce broadcast reduce all_gather gather scatter reduce_scatter all_to_all barrier sendrecv".split()
 DIVIDED = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
 BATCHES_MIN, BATCHES_MAX, BATCH_S, WARM_UP_S = 5, 400, 0.001, 0.02
-
-
-def parse_size(text):
-    return int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0)
 
 
 class Case:
@@ -121,7 +118,7 @@ def main():
     if dist.get_rank() == 0:
         print(json.dumps({"version": f"PyTorch {torch.__version__} gloo", "ranks": dist.get_world_size()}), flush=True)
     wanted = OPERATIONS if options.operations == "all" else options.operations.split(",")
-    sizes = [parse_size(text) for text in options.sizes.split(",")]
+    sizes = [report.parse_size(text) for text in options.sizes.split(",")]
     for operation in OPERATIONS:
         for size_bytes in (sizes if operation != "barrier" else sizes[:1]) if operation in wanted else []:
             measure(operation, size_bytes, options.seconds)

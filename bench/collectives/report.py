@@ -46,6 +46,11 @@ class Results:
         }
 
 
+def parse_size(text):
+    """Bytes of "4", "64K" or "1M"."""
+    return int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0)
+
+
 def size_text(size):
     for unit, name in ((1024 * MIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size >= unit and size % unit == 0:
