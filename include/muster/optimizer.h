@@ -9,6 +9,8 @@
  * beside them. They are the same on every x86-64 machine and on every rank that has the same inputs: loops are
  * vectorised, but no operation is fused or reordered. They agree with PyTorch's to rounding.
  *
+ * All memory is the host's; that of a GPU is refused (MUSTER_EINVAL).
+ *
  * Threads: one thread at a time for one optimizer. No call blocks, but for those with a group. Errors: MUSTER_EINVAL,
  * MUSTER_ENOMEM, MUSTER_ELIMIT.
  */

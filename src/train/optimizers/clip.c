@@ -6,18 +6,36 @@
 #include <muster/collective.h>
 
 #include "base/status.h"
+#include "comm/device/device.h"
 #include "train/optimizers/exact_squares.h"
 #include "train/optimizers/optimizer_kernels.h"
 
 #define SMALL 1e-6 /* PyTorch's */
 
+/* The first one tells for all: to ask costs a call of the driver. */
+static int check_host(const float *const *ranges, size_t count) {
+    size_t first = 0;
+    while (first < count && !ranges[first]) {
+        first++;
+    }
+    int gpu = first < count ? device_number_of(ranges[first]) : -1;
+    return gpu < 0
+               ? 0
+               : status_fail(MUSTER_EINVAL,
+                             "range %zu is in memory of GPU %d: norms are computed in memory of the host", first, gpu);
+}
+
 static int squares_of_all(struct muster_group *group, const float *const *ranges, const size_t *counts, size_t count,
                           double *out_sum) {
     double sum = 0;
-    for (size_t i = 0; i < count; i++) {
+    int code = check_host(ranges, count);
+    for (size_t i = 0; code == 0 && i < count; i++) {
         sum += ranges[i] ? optimizer_squares(ranges[i], counts[i]) : 0;
     }
-    int code = group ? muster_all_reduce(group, &sum, &sum, 1, MUSTER_FLOAT64, MUSTER_OP_SUM, NULL) : 0;
+    if (code) {
+        return code;
+    }
+    code = group ? muster_all_reduce(group, &sum, &sum, 1, MUSTER_FLOAT64, MUSTER_OP_SUM, NULL) : 0;
     if (code == 0) {
         *out_sum = sum;
     }
@@ -27,12 +45,16 @@ static int squares_of_all(struct muster_group *group, const float *const *ranges
 static int exact_squares_of_all(struct muster_group *group, const float *const *ranges, const size_t *counts,
                                 size_t count, double *out_sum) {
     struct exact_squares sum = {.infinite = 0};
+    int code = check_host(ranges, count);
+    if (code) {
+        return code;
+    }
     for (size_t i = 0; i < count; i++) {
         exact_squares_add(&sum, ranges[i], ranges[i] ? counts[i] : 0);
     }
-    int code =
-        group ? muster_all_reduce(group, &sum, &sum, sizeof sum / sizeof(uint64_t), MUSTER_UINT64, MUSTER_OP_SUM, NULL)
-              : 0;
+    code = group
+               ? muster_all_reduce(group, &sum, &sum, sizeof sum / sizeof(uint64_t), MUSTER_UINT64, MUSTER_OP_SUM, NULL)
+               : 0;
     if (code == 0) {
         *out_sum = exact_squares_value(&sum);
     }

@@ -6,6 +6,8 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/device/cuda_adopt.h"
+#include "comm/device/device.h"
 #include "train/optimizers/optimizer_impl.h"
 
 enum { ALIGNMENT_FLOATS = 16 };
@@ -37,6 +39,12 @@ static int check_ranges(const struct muster_optimizer_range *ranges, size_t coun
         }
         if (ranges[i].count > SIZE_MAX / 64 || floats > SIZE_MAX / 64) {
             return status_fail(MUSTER_ELIMIT, "parameter %s is too large", ranges[i].name);
+        }
+        int gpu = device_number_of(ranges[i].data);
+        if (gpu >= 0) {
+            return status_fail(MUSTER_EINVAL,
+                               "parameter %s is in memory of GPU %d: these optimizers compute in memory of the host",
+                               ranges[i].name, gpu);
         }
         floats += aligned_floats(ranges[i].count);
     }
@@ -100,6 +108,7 @@ static bool fill(struct muster_optimizer *optimizer, const struct muster_optimiz
 
 int optimizer_make(const struct muster_optimizer_range *ranges, size_t count, struct optimizer_settings *groups,
                    size_t group_count, struct muster_optimizer **out) {
+    cuda_library_adopt();
     int code = check_ranges(ranges, count, group_count);
     struct muster_optimizer *optimizer = code ? NULL : calloc(1, sizeof *optimizer);
     if (!optimizer) {

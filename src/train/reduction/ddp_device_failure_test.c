@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <muster/optimizer.h>
+
 #include "comm/device/cuda_double_test_support.h"
 #include "comm/device/device.h"
 #include "train/reduction/ddp_device_test_support.h"
@@ -126,6 +128,40 @@ static int refuse_alone(struct rank *rank, void *argument) {
 static void a_rank_that_alone_is_refused_is_named(void **state) {
     (void)state;
     ranks_run(3, refuse_alone, NULL);
+}
+
+/* The optimizers and norms of this library work on the host. */
+static int refuse_optimizers(struct rank *rank, void *argument) {
+    static struct device_model model;
+    static float here[COUNT_MAX];
+    struct muster_optimizer_parameter own[] = {{"a", here, 2}, {"b", NULL, 2}};
+    struct muster_optimizer *optimizer = NULL;
+    double norm = 0;
+    (void)argument;
+    device_model_begin(rank, false, &model);
+    own[1].data = model.data[0];
+    float *const gradients[] = {NULL, model.data[0]};
+    const float *const ranges[] = {model.data[0]};
+    const size_t counts[] = {2, 2};
+    device_rank_expect(rank, muster_optimizer_create_sgd(own, 2, NULL, &optimizer), MUSTER_EINVAL,
+                       "parameter b is in memory of GPU 0: these optimizers compute in memory of the host");
+    device_rank_expect(
+        rank, muster_clip_gradients(NULL, gradients, counts, 2, 1, &norm), MUSTER_EINVAL,
+        "muster_clip_gradients: range 1 is in memory of GPU 0: norms are computed in memory of the host");
+    device_rank_expect(rank, muster_squared_norm(NULL, ranges, counts, 1, &norm), MUSTER_EINVAL,
+                       "range 0 is in memory of GPU 0");
+    device_rank_expect(rank, muster_exact_squared_norm(NULL, ranges, counts, 1, &norm), MUSTER_EINVAL,
+                       "range 0 is in memory of GPU 0");
+    own[1].data = here + 2;
+    rank_check_code(rank, muster_optimizer_create_sgd(own, 2, NULL, &optimizer), MUSTER_OK);
+    muster_optimizer_free(optimizer);
+    device_model_end(&model);
+    return 0;
+}
+
+static void optimizers_refuse_memory_of_gpus(void **state) {
+    (void)state;
+    ranks_run(1, refuse_optimizers, NULL);
 }
 
 /* The first call of ours that a program makes with memory of a GPU, in a group that knows nothing of GPUs. */
@@ -328,6 +364,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_go_is_refused_when_it_is_made),
         cmocka_unit_test(a_rank_that_alone_is_refused_is_named),
+        cmocka_unit_test(optimizers_refuse_memory_of_gpus),
         cmocka_unit_test(memory_of_a_program_that_started_cuda_alone_is_seen),
         cmocka_unit_test(buffers_may_stay_on_the_host),
         cmocka_unit_test(ranks_with_other_memories_are_told),
