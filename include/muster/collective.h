@@ -18,7 +18,8 @@
  * - Errors: MUSTER_EINVAL (arguments; the group has not failed), MUSTER_ENOMEM, MUSTER_EPEER (a rank died),
  *   MUSTER_ETIMEOUT (the group's deadline; the sentence lists the ranks that did not come), MUSTER_EMISMATCH,
  *   MUSTER_EABORTED. MUSTER_EGROUP: the group had failed before the call. With a handle, muster_work_wait() gives all
- *   of these except the first.
+ *   of these except the first. MUSTER_EUNSUPPORTED: a buffer is in memory of a GPU, and the engine takes that of the
+ *   host (docs/engines.md; the group has not failed).
  *
  * A reduction that goes on while the program computes. Example:
  *

@@ -11,7 +11,7 @@
 #include "base/str.h"
 
 static struct cuda_library kept;
-static _Atomic(const struct cuda_library *) opened;
+_Atomic(const struct cuda_library *) cuda_library_opened;
 
 static int find_functions(void *library, struct cuda_library *out) {
     const char *missing = NULL;
@@ -78,17 +78,13 @@ int cuda_library_open(struct cuda_library *out) {
 const struct cuda_library *cuda_library(void) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&mutex);
-    const struct cuda_library *found = atomic_load_explicit(&opened, memory_order_relaxed);
+    const struct cuda_library *found = atomic_load_explicit(&cuda_library_opened, memory_order_relaxed);
     if (!found && cuda_library_open(&kept) == 0) {
         found = &kept;
-        atomic_store_explicit(&opened, found, memory_order_release);
+        atomic_store_explicit(&cuda_library_opened, found, memory_order_release);
     }
     pthread_mutex_unlock(&mutex);
     return found;
-}
-
-const struct cuda_library *cuda_library_if_open(void) {
-    return atomic_load_explicit(&opened, memory_order_acquire);
 }
 
 int cuda_fail(const struct cuda_library *cuda, unsigned result, const char *what) {

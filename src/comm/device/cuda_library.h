@@ -3,6 +3,8 @@
 #ifndef COMM_CUDA_LIBRARY_H
 #define COMM_CUDA_LIBRARY_H
 
+#include <stdatomic.h>
+
 #include "comm/device/cuda_abi.h"
 
 #define CUDA_LIBRARY_NAME "libcuda.so.1"
@@ -23,7 +25,10 @@ struct cuda_library {
 const struct cuda_library *cuda_library(void);
 
 /* The same, if that call has succeeded before: else NULL, at the cost of one load. Any thread. */
-const struct cuda_library *cuda_library_if_open(void);
+static inline const struct cuda_library *cuda_library_if_open(void) {
+    extern const struct cuda_library *_Atomic cuda_library_opened;
+    return atomic_load_explicit(&cuda_library_opened, memory_order_acquire);
+}
 
 /* What cuda_library() does, without keeping it. MUSTER_EUNSUPPORTED. */
 int cuda_library_open(struct cuda_library *out);

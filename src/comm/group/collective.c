@@ -3,6 +3,7 @@
 #include <muster/collective.h>
 
 #include "base/status.h"
+#include "comm/group/group_device.h"
 #include "comm/group/work_impl.h"
 #include "comm/reduce/reduce.h"
 
@@ -21,6 +22,15 @@ static int run_alone(struct muster_group *group, const struct comm_call *call, s
     return group_run(group, call, group->timeout_ns, 0);
 }
 
+static int check_places(const struct muster_group *group, const struct comm_call *call) {
+    int code = engine_check(group->engine, call);
+    if (!group_device_may_refuse()) {
+        return code;
+    }
+    code = code ? code : group_device_refuse(group, comm_call_name(call), call->send);
+    return code ? code : group_device_refuse(group, comm_call_name(call), call->receive);
+}
+
 static int run(struct muster_group *group, struct comm_call *call, struct muster_work **work) {
     uintptr_t here = (uintptr_t)&here;
     if (__builtin_expect(!group_enter(group, here), 0)) {
@@ -28,7 +38,7 @@ static int run(struct muster_group *group, struct comm_call *call, struct muster
     }
     call->fingerprint = comm_call_fingerprint(call, group->size);
     call->stream = group->stream;
-    int code = engine_check(group->engine, call);
+    int code = check_places(group, call);
     return group_leave(group, here, code ? code : run_alone(group, call, work));
 }
 

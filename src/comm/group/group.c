@@ -167,6 +167,15 @@ int group_device(struct muster_group *group, struct device_stream *out) {
     return code;
 }
 
+int group_device_refuse(const struct muster_group *group, const char *name, const void *buffer) {
+    int number = group->engine->table->is_foreign ? -1 : device_number_of(buffer);
+    return number < 0 ? 0
+                      : status_fail(MUSTER_EUNSUPPORTED,
+                                    "%s: a buffer is in memory of GPU %d, and the engine '%s' of group '%s' takes "
+                                    "memory of the host: ask for the engine 'nccl'",
+                                    name, number, group->engine->table->name, group->name);
+}
+
 bool group_device_is_idle(struct muster_group *group, const char *user) {
     struct device_stream stream;
     char detail[MUSTER_DETAIL_MAX];

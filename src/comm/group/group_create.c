@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "comm/device/cuda_adopt.h"
 #include "comm/group/debug.h"
 #include "comm/group/group_impl.h"
 
@@ -87,6 +88,7 @@ static int create(const struct context_config *config, const struct muster_group
     struct context_config full = *config;
     enum engine_kind wish;
     full.logs_calls = debug_start(config->rank);
+    cuda_library_adopt(); /* for sentences about buffers in memory of GPUs */
     int code = group_engine_wish(options, &wish);
     if (code) {
         return refuse(&full, code);

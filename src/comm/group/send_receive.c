@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "comm/group/group_device.h"
 #include "comm/group/work_impl.h"
 
 static int check(const struct muster_group *group, const struct message_call *call) {
@@ -35,7 +36,7 @@ static int check(const struct muster_group *group, const struct message_call *ca
     if (call->count > 0 && !call->buffer) {
         return status_fail(MUSTER_EINVAL, "%s: buffer is NULL", name);
     }
-    return 0;
+    return group_device_may_refuse() ? group_device_refuse(group, name, call->buffer) : 0;
 }
 
 static int run(struct muster_group *group, const struct message_call *call, struct muster_work **out) {

@@ -180,6 +180,38 @@ static void a_call_is_in_one_memory(void **state) {
     ranks_run(2, mixture_body, NULL);
 }
 
+/* A group beside, whose engine takes memory of the host alone. */
+static int refusal_body(struct rank *rank, void *argument) {
+    struct device_rank d;
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    struct muster_group *plain = NULL;
+    struct muster_work *work = NULL;
+    (void)argument;
+    device_rank_start(rank, &d);
+    float here[4] = {0}, *there = device_rank_allocate(&d, sizeof here, 0);
+    options.engine = "muster";
+    rank_check_code(rank, muster_group_split(d.group, 0, 0, &options, &plain), 0);
+    device_rank_expect(
+        rank, muster_all_reduce(plain, there, here, 4, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL), MUSTER_EUNSUPPORTED,
+        ", and the engine 'muster' of group 'world.1:0' takes memory of the host: ask for the engine 'nccl'");
+    device_rank_expect(rank, muster_broadcast(plain, there, 4, MUSTER_FLOAT32, 0, &work), MUSTER_EUNSUPPORTED,
+                       "broadcast: a buffer is in memory of GPU ");
+    device_rank_expect(rank, muster_send(plain, there, 4, MUSTER_FLOAT32, 1 - rank->rank, 0, NULL), MUSTER_EUNSUPPORTED,
+                       "send: a buffer is in memory of GPU ");
+    device_rank_expect(rank, muster_receive(plain, there, 4, MUSTER_FLOAT32, 1 - rank->rank, 0, NULL, &work),
+                       MUSTER_EUNSUPPORTED, "receive: a buffer is in memory of GPU ");
+    rank_check_code(rank, muster_all_reduce(plain, here, here, 4, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL), 0);
+    muster_group_free(plain);
+    device_rank_release(&d, there, 0);
+    end(&d);
+    return 0;
+}
+
+static void other_engines_refuse_memory_of_gpus(void **state) {
+    (void)state;
+    ranks_run(2, refusal_body, NULL);
+}
+
 /* ---- streams ---- */
 
 /* The caller's stream fills the buffer late; the call waits for that, also if another stream is set before the progress
@@ -827,6 +859,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(memory_of_the_host_goes_on_working),
         cmocka_unit_test(a_rank_without_data_follows_the_others),
         cmocka_unit_test(a_call_is_in_one_memory),
+        cmocka_unit_test(other_engines_refuse_memory_of_gpus),
         cmocka_unit_test(a_call_waits_for_the_callers_stream),
         cmocka_unit_test(a_call_with_a_handle_waits_for_no_later_work),
         cmocka_unit_test(messages_go_from_gpu_to_gpu),
