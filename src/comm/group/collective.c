@@ -22,13 +22,18 @@ static int run_alone(struct muster_group *group, const struct comm_call *call, s
     return group_run(group, call, group->timeout_ns, 0);
 }
 
+/* Alone and in place nothing is read or written. */
+static bool touches_buffers(const struct muster_group *group, const struct comm_call *call) {
+    return group->size > 1 || call->send != call->receive;
+}
+
 static int check_places(const struct muster_group *group, const struct comm_call *call) {
     int code = engine_check(group->engine, call);
-    if (!group_device_may_refuse()) {
-        return code;
+    if (group_device_may_refuse() && touches_buffers(group, call)) {
+        code = code ? code : group_device_refuse(group, comm_call_name(call), call->send);
+        code = code ? code : group_device_refuse(group, comm_call_name(call), call->receive);
     }
-    code = code ? code : group_device_refuse(group, comm_call_name(call), call->send);
-    return code ? code : group_device_refuse(group, comm_call_name(call), call->receive);
+    return code;
 }
 
 static int run(struct muster_group *group, struct comm_call *call, struct muster_work **work) {

@@ -131,11 +131,11 @@ static void statistics_on_a_device_are_found_again(void **state) {
 
 /* The third copy of all is that of step 2: its commit fails, may be made again, and nothing is lost. */
 static int fail_once(struct rank *rank, void *argument) {
+    (void)argument;
+    (void)setenv("MUSTER_DOUBLE_CUDA", "error:cuMemcpyDtoHAsync_v2:3:700", 1); /* before the first call of the driver */
     struct muster_group *group = rank_group(rank, NULL);
     struct statistics s;
     struct model model;
-    (void)argument;
-    (void)setenv("MUSTER_DOUBLE_CUDA", "error:cuMemcpyDtoHAsync_v2:3:700", 1);
     begin_device(rank, &s);
     struct muster_state *state = begin(rank, group, &model, &s, -1);
     rank_check_code(rank, make_step(rank, group, &model, &s, state), 0);
