@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # The Python package: its wheel in an environment of its own, its archive of sources, and what does not fit together.
 # needs: setuptools
-# timeout: 300
+# timeout: 600
 """The wheel takes program and library of this build (MUSTER_PREBUILT); where PyTorch is, the backend is compiled. No network is used."""
 import importlib.util
 import os
