@@ -13,7 +13,7 @@ BUILD = os.path.dirname(os.path.abspath(os.environ["MUSTER_BINARY"]))
 # Programs, each with the tests that it is to run.
 SAMPLE = {
     "mpirun": {"collectives_matrix_test": "on_hosts_of_two", "group_message_test": "short_messages_wait_for_nobody",
-               "fsdp_test": "it_trains_as_one_process"},
+               "fsdp_test": "it_trains_as_one_process", "group_core_test": "who_waits_gives_the_core_away"},
     "muster run": {"group_split_test": "subsets_by_list", "ddp_test": "hosts_apart"},
 }
 if not os.path.exists(os.path.join(BUILD, "tests", "engines", "programs")):

@@ -256,7 +256,7 @@ static int start(struct engine *engine, const struct comm_call *call, uint64_t n
     own->call = (struct mpi_call){.call = call};
     own->number = number;
     own->last_name = mpi_call_name(call);
-    own->patience = (struct mpi_patience){0};
+    mpi_patience_renew(&own->patience);
     own->is_comparing = false;
     int code = begin(own, own->config.compares_calls);
     return code ? code : look(own);

@@ -20,6 +20,10 @@ enum {
     LOOK_COST = 4,              /* looks into memory take as long as one look by MPI */
     LOOKS_PER_YIELD = 8,        /* with a core of one's own: MPI moves long data only while it is asked */
     YIELDS_BEFORE_NAPS = 20000, /* some 10 ms: who waits longer is waiting for a slow rank, not for a message */
+    YIELD_NS = 2000,            /* longer: another one has run meanwhile */
+    SHARED_ENOUGH = 2,
+    SHARED_MOST = 4,
+    WAITS_PER_TRIAL = 16, /* of which one looks first all the same: perhaps ranks have cores of their own again */
     NAP_NS = 50000,
     GRACE_MS = 500,        /* for a task that is to be given up, and may be about to end */
     FINALIZE_MS = 3600000, /* others may have much to do before they end */
@@ -174,15 +178,35 @@ int mpi_world_run(int (*task)(void *argument), void *argument, struct comm_waite
     return code;
 }
 
+void mpi_patience_renew(struct mpi_patience *patience) {
+    bool has_looked_enough = patience->looks > 0 && patience->yields == 0 && patience->naps == 0;
+    *patience = (struct mpi_patience){.waits = patience->waits + 1, .shared = has_looked_enough ? 0 : patience->shared};
+}
+
+/* Who waits in vain on a core that others want is probably waiting for one of them. Somebody else's program may want it
+ * as well; then the next trial finds that looking is enough. */
+static uint32_t looks_before_yields(const struct mpi_patience *patience, const struct comm_waiter *waiter) {
+    bool is_shared = patience->shared >= SHARED_ENOUGH && patience->waits % WAITS_PER_TRIAL != 0;
+    return is_shared ? 0 : waiter->spin_count / LOOK_COST; /* 0 as well if ranks outnumber the cores */
+}
+
+static void give_core_away(struct mpi_patience *patience) {
+    int64_t begun_ns = clock_monotonic_ns();
+    (void)sched_yield();
+    if (patience->yields++ == 0) {
+        bool has_run = clock_monotonic_ns() - begun_ns > YIELD_NS;
+        patience->shared = !has_run ? 0 : patience->shared < SHARED_MOST ? patience->shared + 1 : SHARED_MOST;
+    }
+}
+
 bool mpi_patience_wait(struct mpi_patience *patience, const struct comm_waiter *waiter) {
-    uint32_t spin_count = waiter->spin_count / LOOK_COST; /* 0: ranks outnumber the cores */
+    uint32_t spin_count = looks_before_yields(patience, waiter);
     uint32_t looks = patience->looks++;
     bool yields = looks >= spin_count && (spin_count == 0 || looks % LOOKS_PER_YIELD == 0);
     if (!yields) {
         comm_pause();
     } else if (patience->yields < YIELDS_BEFORE_NAPS) {
-        patience->yields++;
-        (void)sched_yield();
+        give_core_away(patience);
     } else {
         const struct timespec nap = {0, NAP_NS};
         patience->naps++;

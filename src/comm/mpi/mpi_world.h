@@ -69,8 +69,12 @@ int mpi_world_run(int (*task)(void *argument), void *argument, struct comm_waite
 
 /* How long to look before giving the core away, and before sleeping: MPI can only be asked again and again. */
 struct mpi_patience {
-    uint32_t looks, yields, naps;
+    uint32_t looks, yields, naps; /* of the wait that is under way */
+    uint32_t waits, shared;       /* of all before: how often others wanted this core when it was given away */
 };
+/* Before a wait, with what the last ones have taught: a rank that the kernel has put on the core of one that it waits
+ * for gives the core away at once. */
+void mpi_patience_renew(struct mpi_patience *patience);
 /* Between two looks. True if the core was given away: then there is time for other questions, too. */
 bool mpi_patience_wait(struct mpi_patience *patience, const struct comm_waiter *waiter);
 
