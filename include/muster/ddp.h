@@ -159,11 +159,11 @@ struct muster_ddp_options {
  * GPU and partly not, and for options that do not go with it; MUSTER_EUNSUPPORTED if the group's engine has no such
  * memory, or NVRTC is missing. First checks that all ranks registered the same parameters and buffers (number, names,
  * types, counts) with the same options. If not: MUSTER_EMISMATCH names the first difference and the rank, and the group
- * has not failed; so it is where a rank alone is refused for its memory or the virtual ranks. Then copies the data of
- * rank 0's parameters (copy_parameters) and buffers to all others. Gradients begin as zeros. The lists are copied; the
- * memory they point to and the group are borrowed until muster_ddp_free(). buffers: may be NULL with a buffer_count of
- * 0. options: NULL for the defaults. Parameters are numbered as in the list, which should be in the order of the
- * forward pass. */
+ * has not failed. The same holds where one rank alone is refused, for its memory or its virtual ranks. Then copies the
+ * data of rank 0's parameters (copy_parameters) and buffers to all others. Gradients begin as zeros. The lists are
+ * copied; the memory they point to and the group are borrowed until muster_ddp_free(). buffers: may be NULL with a
+ * buffer_count of 0. options: NULL for the defaults. Parameters are numbered as in the list, which should be in the
+ * order of the forward pass. */
 int muster_ddp_create_sized(struct muster_group *group, const struct muster_ddp_parameter *parameters,
                             size_t parameter_bytes, size_t parameter_count, const struct muster_ddp_buffer *buffers,
                             size_t buffer_bytes, size_t buffer_count, const struct muster_ddp_options *options,

@@ -179,7 +179,7 @@ int mpi_world_run(int (*task)(void *argument), void *argument, struct comm_waite
 }
 
 void mpi_patience_renew(struct mpi_patience *patience) {
-    bool has_looked_enough = patience->looks > 0 && patience->yields == 0 && patience->naps == 0;
+    bool has_looked_enough = patience->looks > 0 && patience->yields == 0;
     *patience = (struct mpi_patience){.waits = patience->waits + 1, .shared = has_looked_enough ? 0 : patience->shared};
 }
 

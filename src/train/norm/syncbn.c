@@ -166,13 +166,10 @@ static int agree(const struct muster_syncbn *layer) {
     return status == MUSTER_OK ? status : status_prefix(status, "syncbn");
 }
 
-/* In a group with a GPU: no rank waits for one that cannot have its layer. found: what looking for the GPU gave. */
-static int make_layers(struct muster_group *group, const struct muster_syncbn_options *options, int gpu, int found,
+/* In a group with a GPU: no rank waits for one that cannot have its layer. */
+static int make_layers(struct muster_group *group, const struct muster_syncbn_options *options, int gpu,
                        struct muster_syncbn **out) {
     struct muster_syncbn *layer = NULL;
-    if (found != MUSTER_OK) {
-        return agreement_refuse(group, found);
-    }
     int status = make_layer(group, options, gpu, &layer);
     status = status ? status : agree(layer);
     if (status == MUSTER_OK) {
@@ -200,7 +197,10 @@ int muster_syncbn_create(struct muster_group *group, const struct muster_syncbn_
     }
     code = find_gpu(group, &own, &gpu);
     bool has_gpu = strcmp(muster_group_engine(group), "nccl") == 0;
-    return has_gpu ? make_layers(group, &own, gpu, code, out) : code ? code : make_layer(group, &own, gpu, out);
+    if (code) {
+        return has_gpu ? agreement_refuse(group, code) : code;
+    }
+    return has_gpu ? make_layers(group, &own, gpu, out) : make_layer(group, &own, gpu, out);
 }
 
 void muster_syncbn_free(struct muster_syncbn *layer) {

@@ -29,11 +29,11 @@ static int squares_of_all(struct muster_group *group, const float *const *ranges
                           double *out_sum) {
     double sum = 0;
     int code = check_host(ranges, count);
-    for (size_t i = 0; code == 0 && i < count; i++) {
-        sum += ranges[i] ? optimizer_squares(ranges[i], counts[i]) : 0;
-    }
     if (code) {
         return code;
+    }
+    for (size_t i = 0; i < count; i++) {
+        sum += ranges[i] ? optimizer_squares(ranges[i], counts[i]) : 0;
     }
     code = group ? muster_all_reduce(group, &sum, &sum, 1, MUSTER_FLOAT64, MUSTER_OP_SUM, NULL) : 0;
     if (code == 0) {
