@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # The Python package: its wheel in an environment of its own, its archive of sources, and what does not fit together.
-# needs: setuptools
+# needs: setuptools>=77
 # timeout: 600
 """The wheel takes program and library of this build (MUSTER_PREBUILT); where PyTorch is, the backend is compiled. No network is used."""
 import importlib.util
