@@ -15,8 +15,8 @@ import jobs  # noqa: E402
 BINARY = os.environ["MUSTER_BINARY"]
 HOSTS = "abc"
 # Cable n is the network 10.98.n.0, where host number i has the address i + 1. The slow one costs more than it gains.
-CABLES = (("a", "b", "400mbit"), ("a", "b", "400mbit"), ("a", "c", "400mbit"), ("a", "c", "10mbit"),
-          ("b", "c", "400mbit"))
+CABLES = (("a", "b", "200mbit"), ("a", "b", "200mbit"), ("a", "c", "200mbit"), ("a", "c", "10mbit"),
+          ("b", "c", "200mbit"))
 holders = {}
 
 
@@ -63,6 +63,8 @@ def bench(*arguments, **environment):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "RANK": str(i), "WORLD_SIZE": str(len(HOSTS)), "MASTER_ADDR": "10.97.0.1",
                  "MASTER_PORT": port, "MUSTER_SOCKET_IFNAME": "cable", "MUSTER_SHM": "0", **environment}))
+    # What two cables carry is to be the cables' own rate, also on a busy machine.
+    jobs.put_before_all_others([rank.pid for rank in ranks])
     told = [rank.communicate(timeout=200) for rank in ranks]
     if any(rank.returncode for rank in ranks):
         sys.exit(f"{arguments}: {[rank.returncode for rank in ranks]}\n{told}")
