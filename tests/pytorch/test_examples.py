@@ -10,6 +10,10 @@ import tempfile
 
 import ranks
 
+sys.path.insert(1, os.path.join(ranks.TOP, "tests", "examples"))
+os.environ["PYTHONPATH"] = ranks.PACKAGE  # also of forks.TEMPLATE
+import forks  # noqa: E402
+
 EXAMPLES = os.path.join(ranks.TOP, "examples", "pytorch")
 SMALL_GPT = ["--n-layer=1", "--n-head=2", "--n-embd=32", "--block-size=32", "--batch=4", "--evaluate-every=0", "--report-every=1", "--steps=4",
              "--warm-up=2", "--sample=0", "--sharding=fsdp"]
@@ -18,7 +22,7 @@ SMALL_GPT = ["--n-layer=1", "--n-head=2", "--n-embd=32", "--block-size=32", "--b
 def losses(script, *arguments, backend):
     """What the program says of its losses, without the times."""
     with tempfile.TemporaryDirectory(prefix="muster-examples-") as folder:
-        environment = dict(os.environ, PYTHONPATH=ranks.PACKAGE, PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1", TMPDIR=folder)
+        environment = dict(os.environ, **{**forks.ENVIRONMENT, "TMPDIR": folder})
         done = subprocess.run([os.path.join(ranks.BUILD, "muster"), "run", "--standalone", "--nproc-per-node=2", os.path.join(EXAMPLES, script), *arguments,
                                f"--backend={backend}", f"--snapshot={folder}/one.pt"], env=environment, text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250, check=False)
@@ -35,7 +39,7 @@ def test_the_same_losses():
 
 def test_a_backend_that_is_not_there_is_told():
     done = subprocess.run([os.path.join(ranks.BUILD, "muster"), "run", "--standalone", "--nproc-per-node=1", os.path.join(EXAMPLES, "multigpu_torchrun.py"),
-                           "1", "1", "--backend=nonsense"], env=dict(os.environ, PYTHONPATH=ranks.PACKAGE, PYTHON_EXEC=sys.executable), text=True,
+                           "1", "1", "--backend=nonsense"], env=dict(os.environ, **forks.ENVIRONMENT), text=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250, check=False)
     assert done.returncode == 1 and "nonsense" in done.stdout, done.stdout
 

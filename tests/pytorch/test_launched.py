@@ -29,7 +29,7 @@ def lines(launcher, *arguments, **variables):
 
 
 def test_by_name():
-    assert lines(MUSTER_RUN, "muster", TORCH_DEVICE_BACKEND_AUTOLOAD="0") == ["muster ProcessGroupMuster 6"] * 2
+    assert lines(MUSTER_RUN, "muster", "trains", TORCH_DEVICE_BACKEND_AUTOLOAD="0") == ["muster ProcessGroupMuster 6"] * 2
 
 
 def test_under_torchrun():
@@ -37,19 +37,17 @@ def test_under_torchrun():
 
 
 def test_in_place_of_gloo():
-    assert lines(MUSTER_RUN, "gloo", MUSTER_AS_GLOO="1") == ["gloo ProcessGroupMuster 6"] * 2
     assert lines(MUSTER_RUN, "", MUSTER_AS_GLOO="1") == ["undefined ProcessGroupMuster 6"] * 2
     assert lines(MUSTER_RUN, "cpu:gloo", MUSTER_AS_GLOO="1") == ["cpu:gloo ProcessGroupMuster 6"] * 2
-    assert lines(MUSTER_RUN, "gloo") == ["gloo ProcessGroupGloo 6"] * 2
 
 
 def test_in_place_of_gloos_class():
-    assert lines(MUSTER_RUN, "gloo", "by class", MUSTER_AS_GLOO="1") == ["gloo ProcessGroupMuster and ProcessGroupMuster 12"] * 2
+    assert lines(MUSTER_RUN, "gloo", "by class", "trains", MUSTER_AS_GLOO="1") == ["gloo ProcessGroupMuster and ProcessGroupMuster 12"] * 2
     assert lines(MUSTER_RUN, "gloo", "by class") == ["gloo ProcessGroupGloo and ProcessGroupGloo 12"] * 2
 
 
 def test_untidy_ends():
-    for way in ("abruptly", "with works", "with messages") * 2:
+    for way in ("abruptly", "with works", "with messages"):
         assert started(MUSTER_RUN, "ending.py", way) == ["at the end"] * 2
 
 
