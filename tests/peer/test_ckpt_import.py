@@ -17,12 +17,15 @@ import tempfile
 import warnings
 import zipfile
 
-import numpy
-import safetensors
-import safetensors.torch
-import torch
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
+FOLDER = tempfile.TemporaryDirectory(prefix="muster-import-")  # PyTorch leaves folders of its own where temporary files go
+os.environ["TMPDIR"] = tempfile.tempdir = FOLDER.name
+
+import numpy  # noqa: E402
+import safetensors  # noqa: E402
+import safetensors.torch  # noqa: E402
+import torch  # noqa: E402
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex  # noqa: E402
 
 BINARY = os.environ["MUSTER_BINARY"]
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ckpt_save.py")

@@ -6,6 +6,7 @@ and under torchrun, also by the agent's restart of the group."""
 import os
 import subprocess
 import sys
+import tempfile
 
 import ranks
 
@@ -18,8 +19,9 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", "--npro
 def started(launcher, script, *arguments, **variables):
     environment = dict(os.environ, PYTHONPATH=ranks.PACKAGE, PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1", **variables)
     environment.pop("MUSTER_AS_GLOO", None) if "MUSTER_AS_GLOO" not in variables else None
-    done = subprocess.run([*launcher, os.path.join(HERE, script), *arguments], env=environment, text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=200, check=False)
+    with tempfile.TemporaryDirectory(prefix="muster-launched-") as folder:  # torchrun leaves its own in there
+        done = subprocess.run([*launcher, os.path.join(HERE, script), *arguments], env={**environment, "TMPDIR": folder}, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
 
