@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_test_support.h"
 #include "comm/group/ranks_test_support.h"
@@ -156,6 +157,51 @@ static void a_rank_may_be_killed_at_any_moment(void **state) {
         check_ends(ranks, collective.name, layout, "rank 1 ");
         ranks_free(ranks);
     }
+}
+
+/* ---- an error of a library before the news of the death ---- */
+
+static int fail_at_once(struct engine *engine, const struct comm_call *call, uint64_t number, int64_t deadline_ns) {
+    (void)engine;
+    (void)call;
+    (void)number;
+    (void)deadline_ns;
+    return status_fail(MUSTER_ESYSTEM, "a library says: other error");
+}
+
+static int meet_the_error_first(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    rank_check_code(rank, test_all_reduce(group, NULL), 0);
+    struct engine_table table = *group->engine->table;
+    if (rank->rank == SIZE - 1) {
+        table.start = fail_at_once;
+        group->engine->table = &table;
+    }
+    rank_mark(rank, MARK_READY);
+    rank_await_signal(rank, 1);
+    rank_mark(rank, MARK_IN_CALL);
+    rank_check_code(rank, test_barrier(group, NULL), MUSTER_EPEER);
+    rank_report(rank, muster_detail());
+    muster_group_free(group);
+    return 0;
+}
+
+/* MPI and NCCL give errors that do not tell of a death. The rank's neighbour, which knows of it, is stopped meanwhile.
+ */
+static void an_error_that_follows_from_a_death_names_the_dead(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(SIZE, meet_the_error_first, NULL, &layouts[1]);
+    for (uint32_t rank = 0; rank < SIZE; rank++) {
+        ranks_await(ranks, rank, MARK_READY);
+    }
+    ranks_stop(ranks, 0);
+    ranks_kill(ranks, VICTIM);
+    ranks_signal(ranks, 1);
+    ranks_await(ranks, SIZE - 1, MARK_IN_CALL);
+    ranks_continue(ranks, 0);
+    check_ends(ranks, "an error", 1, "rank 1 ");
+    ranks_free(ranks);
 }
 
 static float long_buffer[(5 << 20) / sizeof(float)];
@@ -406,6 +452,7 @@ int main(void) {
         cmocka_unit_test(a_killed_rank_ends_every_collective),
         cmocka_unit_test(a_stopped_rank_ends_every_collective_at_the_deadline),
         cmocka_unit_test(a_rank_may_be_killed_at_any_moment),
+        cmocka_unit_test(an_error_that_follows_from_a_death_names_the_dead),
         cmocka_unit_test(a_rank_may_be_killed_between_the_parts_of_a_call),
         cmocka_unit_test(different_calls_are_an_error_at_once),
         cmocka_unit_test(calls_that_wait_for_each_other_are_found_out),
