@@ -266,6 +266,19 @@ static void stop_here(struct trainer *t) {
     }
 }
 
+/* After a restart nothing may be left of the epoch but its test. */
+static void say_epoch(const struct trainer *t, int64_t epoch, const struct sums *all) {
+    const char *plural = t->world > 1 ? "s" : "";
+    printf("epoch %" PRId64 "/%" PRId64 ": ", epoch, t->options.epochs);
+    if (all->images > 0) {
+        printf("loss %.4f, test accuracy %.2f %%, %.0f images/s, %.1f %% of the time in communication, %u worker%s\n",
+               all->loss / all->images, 100 * t->progress.accuracy, all->images / t->seconds,
+               100 * t->communication / t->seconds, t->world, plural);
+    } else {
+        printf("trained before, test accuracy %.2f %%, %u worker%s\n", 100 * t->progress.accuracy, t->world, plural);
+    }
+}
+
 /* Trains and tests one epoch, or what is left of it, saves it, and says how it went. */
 static void run_epoch(struct trainer *t) {
     struct progress *p = &t->progress;
@@ -289,10 +302,7 @@ static void run_epoch(struct trainer *t) {
     trainer_save(t);
     t->is_unsaved = false;
     if (t->rank == 0) {
-        printf("epoch %" PRId64 "/%" PRId64 ": loss %.4f, test accuracy %.2f %%, %.0f images/s, %.1f %% of the time in "
-               "communication, %u worker%s\n",
-               epoch, t->options.epochs, all.loss / all.images, 100 * p->accuracy, all.images / t->seconds,
-               100 * t->communication / t->seconds, t->world, t->world > 1 ? "s" : "");
+        say_epoch(t, epoch, &all);
     }
     t->sums = (struct sums){0, 0, 0};
     t->seconds = t->communication = 0;

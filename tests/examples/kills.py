@@ -202,6 +202,7 @@ def job(program, layout, kills, arguments, folder, chance, pause, tally):
         codes = team.codes()
     tally.kills += kills - left
     assert not any(codes), f"exit codes {codes}\n{team.text}"
+    assert not re.search(r"\bnan\b", team.text), f"a number that is none\n{team.text}"
     assert os.path.isdir(folder), f"the job has ended well, and left no snapshot\n{team.text}"
     if "--parts" not in arguments:
         return trainers.snapshot(folder)
