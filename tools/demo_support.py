@@ -10,6 +10,7 @@ import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BEGAN = time.monotonic()
+IS_SHORT = bool(os.environ.get("MUSTER_DEMO_SHORT"))  # in place of the whole demo, where time is short: less is wanted of it
 
 
 def say(text):

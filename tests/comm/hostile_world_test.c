@@ -365,9 +365,7 @@ static void strangers_harm_nobody(void **state) {
     uint32_t seed = 20261121;
     static int silent[SILENT_MAX];
     int silent_count = 0;
-    for (uint32_t rank = 0; rank < WORKERS; rank++) {
-        ranks_await(ranks, rank, IS_READY);
-    }
+    ranks_await_all(ranks, IS_READY);
     for (uint32_t rank = 0; rank < WORKERS; rank++) {
         assert_true(attack(ranks_pid(ranks, rank), &seed, silent, &silent_count) > 0);
     }
@@ -406,9 +404,7 @@ static void a_store_that_dies_ends_the_meeting(void **state) {
         struct store_process store;
         start_store(&store);
         struct ranks *ranks = ranks_start(3, lose_store, &store, NULL);
-        for (uint32_t rank = 0; rank < 3; rank++) {
-            ranks_await(ranks, rank, IS_READY);
-        }
+        ranks_await_all(ranks, IS_READY);
         (void)poll(NULL, 0, round); /* whichever moment that is */
         end_store(&store);
         for (uint32_t rank = 0; rank < 3; rank++) {

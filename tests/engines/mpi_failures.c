@@ -160,12 +160,6 @@ static int lose_a_rank(struct rank *rank, void *argument) {
     return 0;
 }
 
-static void await_all(struct ranks *ranks) {
-    for (uint32_t rank = 0; rank < SIZE; rank++) {
-        ranks_await(ranks, rank, MARK_READY);
-    }
-}
-
 static void expect_survivors(struct ranks *ranks, const char *name, const char *words) {
     for (uint32_t rank = 0; rank < SIZE; rank++) {
         if (rank != VICTIM && (ranks_wait(ranks, rank) != 0 || !strstr(ranks_report(ranks, rank), words))) {
@@ -218,7 +212,7 @@ static int call_after_a_death(struct rank *rank, void *argument) {
 static void a_death_between_calls_fails_the_next(void **state) {
     (void)state;
     struct ranks *ranks = ranks_start(SIZE, call_after_a_death, NULL, NULL);
-    await_all(ranks);
+    ranks_await_all(ranks, MARK_READY);
     ranks_kill(ranks, VICTIM);
     assert_int_equal(ranks_wait(ranks, VICTIM), RANKS_KILLED - SIGKILL);
     ranks_signal(ranks, 1);
@@ -246,7 +240,7 @@ static void a_rank_may_be_killed_within_small_calls(void **state) {
     (void)state;
     for (int turn = 0; turn < 3; turn++) {
         struct ranks *ranks = ranks_start(SIZE, call_for_ever, NULL, NULL);
-        await_all(ranks);
+        ranks_await_all(ranks, MARK_READY);
         ranks_kill(ranks, VICTIM);
         expect_survivors(ranks, "small calls", "rank 1 (pid ");
         ranks_free(ranks);
@@ -317,7 +311,7 @@ static int miss_a_rank(struct rank *rank, void *argument) {
 static void a_stopped_rank_is_named_at_the_deadline(void **state) {
     (void)state;
     struct ranks *ranks = ranks_start(SIZE, miss_a_rank, NULL, NULL);
-    await_all(ranks);
+    ranks_await_all(ranks, MARK_READY);
     ranks_stop(ranks, VICTIM);
     ranks_signal(ranks, 1);
     expect_survivors(ranks, "stopped", "did not come: 1");
@@ -385,7 +379,7 @@ static int be_aborted_between_calls(struct rank *rank, void *argument) {
 static void an_abort_between_calls_leaves_other_groups(void **state) {
     (void)state;
     struct ranks *ranks = ranks_start(SIZE, be_aborted_between_calls, NULL, NULL);
-    await_all(ranks);
+    ranks_await_all(ranks, MARK_READY);
     ranks_signal(ranks, 1);
     for (uint32_t rank = 0; rank < SIZE; rank++) {
         if (ranks_wait(ranks, rank) != 0) {
@@ -420,7 +414,7 @@ static void calls_that_differ_are_told(void **state) {
     for (int turn = 0; turn < 4; turn++) {
         int difference = turn % 2;
         struct ranks *ranks = ranks_start(SIZE, make_different_calls, &difference, turn < 2 ? &one_host : &own_hosts);
-        await_all(ranks);
+        ranks_await_all(ranks, MARK_READY);
         ranks_signal(ranks, 1);
         for (uint32_t rank = 0; rank < SIZE; rank++) {
             const char *report = ranks_report(ranks, rank);

@@ -22,7 +22,7 @@ SMALL_GPT = ["--n-layer=1", "--n-head=2", "--n-embd=32", "--block-size=32", "--b
 def losses(script, *arguments, backend):
     """What the program says of its losses, without the times."""
     with tempfile.TemporaryDirectory(prefix="muster-examples-") as folder:
-        environment = dict(os.environ, **{**forks.ENVIRONMENT, "TMPDIR": folder})
+        environment = dict(forks.ENVIRONMENT, TMPDIR=folder)
         done = subprocess.run([os.path.join(ranks.BUILD, "muster"), "run", "--standalone", "--nproc-per-node=2", os.path.join(EXAMPLES, script), *arguments,
                                f"--backend={backend}", f"--snapshot={folder}/one.pt"], env=environment, text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250, check=False)
@@ -39,7 +39,7 @@ def test_the_same_losses():
 
 def test_a_backend_that_is_not_there_is_told():
     done = subprocess.run([os.path.join(ranks.BUILD, "muster"), "run", "--standalone", "--nproc-per-node=1", os.path.join(EXAMPLES, "multigpu_torchrun.py"),
-                           "1", "1", "--backend=nonsense"], env=dict(os.environ, **forks.ENVIRONMENT), text=True,
+                           "1", "1", "--backend=nonsense"], env=forks.ENVIRONMENT, text=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250, check=False)
     assert done.returncode == 1 and "nonsense" in done.stdout, done.stdout
 

@@ -224,7 +224,8 @@ def put_before_all_others(pids):
     try:
         for pid in pids:
             for task in os.listdir(f"/proc/{pid}/task"):
-                os.sched_setscheduler(int(task), os.SCHED_RR, os.sched_param(1))
+                with contextlib.suppress(ProcessLookupError):  # a thread that has ended
+                    os.sched_setscheduler(int(task), os.SCHED_RR, os.sched_param(1))
     except PermissionError:
         return False
     return True

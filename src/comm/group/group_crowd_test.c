@@ -67,9 +67,7 @@ static bool names_one_of(const char *sentence, const struct block *block) {
 
 static struct ranks *start(struct block *block) {
     struct ranks *ranks = ranks_start(SIZE, wait_in_a_barrier, block, NULL);
-    for (uint32_t rank = 0; rank < SIZE; rank++) {
-        ranks_await(ranks, rank, READY);
-    }
+    ranks_await_all(ranks, READY);
     return ranks;
 }
 
@@ -157,9 +155,7 @@ static void the_next_that_lives_is_watched(void **state) {
     (void)state;
     struct block block = {9, 3};
     struct ranks *ranks = ranks_start(SIZE, outlive_three, &block, NULL);
-    for (uint32_t rank = 0; rank < SIZE; rank++) {
-        ranks_await(ranks, rank, READY);
-    }
+    ranks_await_all(ranks, READY);
     ranks_stop(ranks, 3);
     ranks_kill(ranks, 9);
     ranks_kill(ranks, 10);

@@ -88,9 +88,7 @@ static void expect_all_but_the_victim(struct ranks *ranks) {
 
 static void kill_the_victim(const struct ranks_options *options) {
     struct ranks *ranks = ranks_start(SIZE, lose_the_victim, NULL, options);
-    for (uint32_t rank = 0; rank < SIZE; rank++) {
-        ranks_await(ranks, rank, MARK_WHOLE);
-    }
+    ranks_await_all(ranks, MARK_WHOLE);
     ranks_kill(ranks, VICTIM);
     expect_all_but_the_victim(ranks);
     ranks_free(ranks);
@@ -197,9 +195,7 @@ static int abort_by_the_victim(struct rank *rank, void *argument) {
 
 static void run_to_the_end(rank_function *function, const struct ranks_options *options) {
     struct ranks *ranks = ranks_start(SIZE, function, NULL, options);
-    for (uint32_t rank = 0; rank < SIZE; rank++) {
-        ranks_await(ranks, rank, MARK_LATE);
-    }
+    ranks_await_all(ranks, MARK_LATE);
     ranks_signal(ranks, END);
     for (uint32_t rank = 0; rank < SIZE; rank++) {
         assert_int_equal(ranks_wait(ranks, rank), 0);

@@ -119,9 +119,7 @@ static void a_rank_may_be_killed_at_any_moment(void **state) {
     for (int which = 0; which < TEST_COLLECTIVE_COUNT; which++) {
         struct test_collective collective = test_collectives[which];
         struct ranks *ranks = ranks_start(3, test_call_for_ever, &collective, NULL);
-        for (uint32_t rank = 0; rank < 3; rank++) {
-            ranks_await(ranks, rank, TEST_MARK_READY);
-        }
+        ranks_await_all(ranks, TEST_MARK_READY);
         ranks_kill(ranks, 1);
         for (uint32_t rank = 0; rank < 3; rank += 2) {
             if (ranks_wait(ranks, rank) != 0 || !strstr(ranks_report(ranks, rank), "rank 1 (pid ")) {
@@ -297,9 +295,7 @@ static int be_aborted(struct rank *rank, void *argument) {
 static void an_abort_ends_all_calls(void **state) {
     (void)state;
     struct ranks *ranks = ranks_start(3, be_aborted, NULL, NULL);
-    for (uint32_t rank = 0; rank < 3; rank++) {
-        ranks_await(ranks, rank, MARK_IN_CALL);
-    }
+    ranks_await_all(ranks, MARK_IN_CALL);
     ranks_signal(ranks, 1);
     assert_int_equal(ranks_wait(ranks, 0), 0);
     assert_int_equal(ranks_wait(ranks, 1), 0);

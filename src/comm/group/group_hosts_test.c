@@ -86,9 +86,7 @@ static void a_killed_rank_ends_every_collective(void **state) {
         int layout = which % LAYOUT_COUNT;
         struct plan plan = {which, RANKS_PATIENCE_MS, MUSTER_EPEER};
         struct ranks *ranks = ranks_start(SIZE, lose_the_victim, &plan, &layouts[layout]);
-        for (uint32_t rank = 0; rank < SIZE; rank++) {
-            ranks_await(ranks, rank, MARK_READY);
-        }
+        ranks_await_all(ranks, MARK_READY);
         ranks_stop(ranks, VICTIM); /* so that it does not see the signal */
         ranks_signal(ranks, 1);
         for (uint32_t rank = 0; rank < SIZE; rank++) {
@@ -113,9 +111,7 @@ static bool is_missed(int which, int64_t timeout_ms, bool is_longest) {
     struct plan plan = {which, timeout_ms, MUSTER_ETIMEOUT};
     const char *missing = test_collectives[which].needs_all ? "did not come: 1" : "did not come: ";
     struct ranks *ranks = ranks_start(SIZE, lose_the_victim, &plan, &layouts[layout]);
-    for (uint32_t rank = 0; rank < SIZE; rank++) {
-        ranks_await(ranks, rank, MARK_READY);
-    }
+    ranks_await_all(ranks, MARK_READY);
     ranks_stop(ranks, VICTIM);
     ranks_signal(ranks, 1);
     bool is_so = true;
@@ -150,9 +146,7 @@ static void a_rank_may_be_killed_at_any_moment(void **state) {
         int layout = (which + 1) % LAYOUT_COUNT;
         struct test_collective collective = test_collectives[which];
         struct ranks *ranks = ranks_start(SIZE, test_call_for_ever, &collective, &layouts[layout]);
-        for (uint32_t rank = 0; rank < SIZE; rank++) {
-            ranks_await(ranks, rank, TEST_MARK_READY);
-        }
+        ranks_await_all(ranks, TEST_MARK_READY);
         ranks_kill(ranks, VICTIM);
         check_ends(ranks, collective.name, layout, "rank 1 ");
         ranks_free(ranks);
@@ -187,14 +181,11 @@ static int meet_the_error_first(struct rank *rank, void *argument) {
     return 0;
 }
 
-/* MPI and NCCL give errors that do not tell of a death. The rank's neighbour, which knows of it, is stopped meanwhile.
- */
+/* As MPI and NCCL give one. The victim's neighbour, which knows of the death, is stopped meanwhile. */
 static void an_error_that_follows_from_a_death_names_the_dead(void **state) {
     (void)state;
     struct ranks *ranks = ranks_start(SIZE, meet_the_error_first, NULL, &layouts[1]);
-    for (uint32_t rank = 0; rank < SIZE; rank++) {
-        ranks_await(ranks, rank, MARK_READY);
-    }
+    ranks_await_all(ranks, MARK_READY);
     ranks_stop(ranks, 0);
     ranks_kill(ranks, VICTIM);
     ranks_signal(ranks, 1);
@@ -220,9 +211,7 @@ static void a_rank_may_be_killed_between_the_parts_of_a_call(void **state) {
     for (int layout = 0; layout < 3; layout++) {
         struct test_collective collective = {"all_reduce", long_all_reduce, true};
         struct ranks *ranks = ranks_start(SIZE, test_call_for_ever, &collective, all[layout]);
-        for (uint32_t rank = 0; rank < SIZE; rank++) {
-            ranks_await(ranks, rank, TEST_MARK_READY);
-        }
+        ranks_await_all(ranks, TEST_MARK_READY);
         ranks_kill(ranks, VICTIM);
         check_ends(ranks, "long all_reduce", layout, "rank 1 ");
         ranks_free(ranks);
@@ -296,9 +285,7 @@ static void an_abort_ends_all_calls(void **state) {
     (void)state;
     for (int layout = 0; layout < LAYOUT_COUNT; layout++) {
         struct ranks *ranks = ranks_start(SIZE, be_aborted, NULL, &layouts[layout]);
-        for (uint32_t rank = 0; rank < SIZE; rank++) {
-            ranks_await(ranks, rank, MARK_IN_CALL);
-        }
+        ranks_await_all(ranks, MARK_IN_CALL);
         ranks_signal(ranks, 1);
         check_ends(ranks, "abort", layout, "rank 1 aborted group 'world': enough for today");
         assert_int_equal(ranks_wait(ranks, VICTIM), 0);
@@ -434,9 +421,7 @@ static int be_late_beside_others(struct rank *rank, void *argument) {
 static void who_asks_leaves_the_store_to_others(void **state) {
     (void)state;
     struct ranks *ranks = ranks_start(SIZE, be_late_beside_others, NULL, &layouts[1]);
-    for (uint32_t rank = 0; rank < SIZE; rank++) {
-        ranks_await(ranks, rank, MARK_READY);
-    }
+    ranks_await_all(ranks, MARK_READY);
     ranks_stop(ranks, VICTIM);
     ranks_signal(ranks, 1);
     for (uint32_t rank = 0; rank < SIZE; rank++) {

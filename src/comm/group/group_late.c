@@ -311,27 +311,12 @@ void group_look_back(const struct muster_group *group) {
     }
 }
 
-/* Perhaps more is known than that a link broke. A library may notice a death by an error of its own before the monitor
- * does, which is given a second then. */
-static void await_reason(struct muster_group *group, int code) {
-    enum { LOOKS_MAX = 1000, PAUSE_MS = 1 };
-    int looks = code == MUSTER_ESYSTEM ? LOOKS_MAX : 1;
-    group_await_deaths(group);
-    while (group_examine(group, GROUP_NEED_REASON) == 0 && --looks > 0) {
-        (void)poll(NULL, 0, PAUSE_MS);
-    }
-}
-
 int group_call_failed(struct muster_group *group, int code, int64_t timeout_ns) {
     char sentence[MUSTER_DETAIL_MAX];
     char detail[MUSTER_DETAIL_MAX];
     struct muster_failure record = status_failure();
     (void)str_format(detail, sizeof detail, "%s", muster_detail());
-    bool is_known = failure_is_set(&group->failure);
-    if (!is_known && (code == MUSTER_EPEER || code == MUSTER_ECONNECT || code == MUSTER_ESYSTEM)) {
-        await_reason(group, code);
-        code = code == MUSTER_ESYSTEM ? code : MUSTER_EPEER;
-    }
+    code = group_seek_reason(group, code, GROUP_NEED_REASON);
     if (failure_is_set(&group->failure)) { /* found while waiting, or by another thread */
         group_alarm(group);                /* which may not have come that far */
         return failure_tell(&group->failure);

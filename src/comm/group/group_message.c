@@ -48,11 +48,7 @@ static int fail(struct muster_group *group, const struct message *message, int c
     char sentence[MUSTER_DETAIL_MAX], what[256], detail[MUSTER_DETAIL_MAX];
     struct muster_failure record = status_failure();
     (void)str_format(detail, sizeof detail, "%s", muster_detail());
-    if (code == MUSTER_EPEER || code == MUSTER_ECONNECT) {
-        group_await_deaths(group);
-        (void)group_examine(group, GROUP_NEED_MESSAGE); /* perhaps more is known than that a link broke */
-        code = MUSTER_EPEER;
-    }
+    code = group_seek_reason(group, code, GROUP_NEED_MESSAGE);
     note(group, message, message->call.peer, bytes_of(&message->call), code);
     if (failure_is_set(&group->failure)) {
         return failure_tell(&group->failure);

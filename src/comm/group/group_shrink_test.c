@@ -109,9 +109,7 @@ static void deaths_while_shrinking(void **state) {
     (void)state;
     for (int round = 0; round < 10; round++) {
         struct ranks *ranks = ranks_start(6, lose_some, NULL, NULL);
-        for (uint32_t rank = 0; rank < 6; rank++) {
-            ranks_await(ranks, rank, MARK_READY);
-        }
+        ranks_await_all(ranks, MARK_READY);
         ranks_kill(ranks, (uint32_t)(round % 3));
         if (round % 2) {
             assert_int_equal(ranks_wait(ranks, (uint32_t)(round % 3)), RANKS_KILLED - SIGKILL); /* a pause */
@@ -192,9 +190,7 @@ static void a_stopped_rank_is_left_out(void **state) {
     (void)state;
     for (uint32_t victim = 0; victim < 3; victim += 2) {
         struct ranks *ranks = ranks_start(3, leave_out, &victim, NULL);
-        for (uint32_t rank = 0; rank < 3; rank++) {
-            ranks_await(ranks, rank, MARK_READY);
-        }
+        ranks_await_all(ranks, MARK_READY);
         ranks_stop(ranks, victim);
         ranks_signal(ranks, 1);
         for (uint32_t rank = 0; rank < 3; rank++) {

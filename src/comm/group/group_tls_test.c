@@ -36,9 +36,7 @@ static int meet_with_a_wrong_key(struct rank *rank, void *argument) {
 static void a_key_that_does_not_match_is_told_to_all(void **state) {
     (void)state;
     struct ranks *ranks = ranks_start(SIZE, meet_with_a_wrong_key, NULL, &(struct ranks_options){.ranks_per_host = 1});
-    for (uint32_t rank = 0; rank < SIZE; rank++) {
-        ranks_await(ranks, rank, MARK_OVER);
-    }
+    ranks_await_all(ranks, MARK_OVER);
     ranks_signal(ranks, 1);
     for (uint32_t rank = 0; rank < SIZE; rank++) {
         assert_int_equal(ranks_wait(ranks, rank), 0);

@@ -325,7 +325,9 @@ static bool death_is_pending(const struct muster_group *group) {
     return false;
 }
 
-void group_await_deaths(const struct muster_group *group) {
+/* Before a rank elsewhere, or a link, is blamed: lets the monitor say which neighbours have ended; that may be the
+ * reason. Takes as long as that thread needs to run. */
+static void await_deaths(const struct muster_group *group) {
     enum { LOOKS_MAX = 1000, PAUSE_MS = 1 }; /* what the kernel says, the monitor says soon */
     for (int look = 0; look < LOOKS_MAX && death_is_pending(group); look++) {
         (void)poll(NULL, 0, PAUSE_MS);
@@ -406,7 +408,7 @@ int group_examine(struct muster_group *group, enum group_need need) {
     pending |= atomic_load_explicit(&group->deadline_told, memory_order_acquire);
     uint32_t missing = find_first_missing(group, need, &pending);
     if (missing < group->size && !group_line_of(group, missing)) {
-        group_await_deaths(group);
+        await_deaths(group);
         missing = find_first_missing(group, need, &pending);
     }
     if (missing < group->size) {
@@ -431,6 +433,19 @@ int group_examine(struct muster_group *group, enum group_need need) {
     }
     pthread_mutex_unlock(&group->examine_mutex);
     return code ? group_fail(group, code, sentence, &record) : 0;
+}
+
+int group_seek_reason(struct muster_group *group, int code, enum group_need need) {
+    enum { LOOKS_MAX = 1000, PAUSE_MS = 1 };
+    bool is_of_library = code == MUSTER_ESYSTEM;
+    if (failure_is_set(&group->failure) || !(is_of_library || code == MUSTER_EPEER || code == MUSTER_ECONNECT)) {
+        return code;
+    }
+    await_deaths(group);
+    for (int looks = is_of_library ? LOOKS_MAX : 1; group_examine(group, need) == 0 && --looks > 0;) {
+        (void)poll(NULL, 0, PAUSE_MS);
+    }
+    return is_of_library ? code : MUSTER_EPEER;
 }
 
 void group_tell_left(struct muster_group *group) {

@@ -217,6 +217,12 @@ void ranks_await(struct ranks *ranks, uint32_t rank, uint32_t mark) {
     }
 }
 
+void ranks_await_all(struct ranks *ranks, uint32_t mark) {
+    for (uint32_t rank = 0; rank < ranks->size; rank++) {
+        ranks_await(ranks, rank, mark);
+    }
+}
+
 void ranks_signal(struct ranks *ranks, uint32_t signal) {
     atomic_store(&ranks->shared->signal, signal);
     announce(ranks->shared);

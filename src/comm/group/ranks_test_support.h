@@ -69,6 +69,7 @@ pid_t ranks_pid(const struct ranks *ranks, uint32_t rank);
 
 /* Waits until the rank has reached `mark` (rank_mark()); fails the test if it ends before. */
 void ranks_await(struct ranks *ranks, uint32_t rank, uint32_t mark);
+void ranks_await_all(struct ranks *ranks, uint32_t mark);
 /* Lets ranks that are in rank_await_signal(n) go on. */
 void ranks_signal(struct ranks *ranks, uint32_t signal);
 

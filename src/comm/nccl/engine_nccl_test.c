@@ -626,9 +626,7 @@ static int killed_body(struct rank *rank, void *argument) {
 static void survivors_of_a_death_go_on_with_a_new_communicator(void **state) {
     (void)state;
     struct ranks *ranks = ranks_start(4, killed_body, NULL, NULL);
-    for (uint32_t rank = 0; rank < 4; rank++) {
-        ranks_await(ranks, rank, 1);
-    }
+    ranks_await_all(ranks, 1);
     ranks_kill(ranks, 1);
     for (uint32_t rank = 0; rank < 4; rank++) {
         assert_int_equal(ranks_wait(ranks, rank), rank == 1 ? RANKS_KILLED - 9 : 0);

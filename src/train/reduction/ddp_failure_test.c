@@ -191,9 +191,7 @@ static void survivors_train_on(void **state) {
     (void)state;
     struct ranks_options options = {.use_tcp = true};
     struct ranks *ranks = ranks_start(3, lose_a_rank, NULL, &options);
-    for (uint32_t rank = 0; rank < 3; rank++) {
-        ranks_await(ranks, rank, 1);
-    }
+    ranks_await_all(ranks, 1);
     ranks_kill(ranks, 1);
     assert_int_equal(ranks_wait(ranks, 0), 0);
     assert_int_equal(ranks_wait(ranks, 2), 0);
