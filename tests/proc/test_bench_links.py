@@ -4,54 +4,34 @@
 # timeout: 240
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "regress"))
 import jobs  # noqa: E402
+import machines  # noqa: E402
 
 BINARY = os.environ["MUSTER_BINARY"]
 HOSTS = "abc"
 # Cable n is the network 10.98.n.0, where host number i has the address i + 1. The slow one costs more than it gains.
 CABLES = (("a", "b", "200mbit"), ("a", "b", "200mbit"), ("a", "c", "200mbit"), ("a", "c", "10mbit"),
           ("b", "c", "200mbit"))
-holders = {}
-
-
-def ip(*words, host=None):
-    before = ["nsenter", f"--net=/proc/{holders[host].pid}/ns/net"] if host else []
-    done = subprocess.run([*before, *words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.stdout.write(f"SKIP: {' '.join(words)}: {done.stderr}\n")
-        sys.exit(77)
+hub = None
 
 
 def lay_cables():
-    ip("ip", "link", "add", "hub", "type", "bridge")
-    ip("ip", "link", "set", "hub", "up")
     for i, host in enumerate(HOSTS, 1):
-        holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up; echo ready; exec cat"],
-                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        if holder.stdout.readline() != b"ready\n":
-            print("SKIP: no right to make network namespaces")
-            sys.exit(77)
-        holders[host] = holder
-        ip("ip", "link", "add", f"to-{host}", "master", "hub", "type", "veth", "peer", "name", "eth0", "netns",
-           str(holder.pid))
-        ip("ip", "link", "set", f"to-{host}", "up")
-        ip("ip", "addr", "add", f"10.97.0.{i}/24", "dev", "eth0", host=host)
-        ip("ip", "link", "set", "eth0", "up", host=host)
+        hub.add(host, f"{machines.NETWORK}{i}")
     for number, (left, right, rate) in enumerate(CABLES):
         name = f"cable{number}"
-        ip("ip", "link", "add", name, "netns", str(holders[left].pid), "type", "veth", "peer", "name", name, "netns",
-           str(holders[right].pid))
-        for host in (left, right):
-            ip("ip", "addr", "add", f"10.98.{number}.{HOSTS.index(host) + 1}/24", "dev", name, host=host)
-            ip("ip", "link", "set", name, "up", host=host)
-            ip("tc", "qdisc", "add", "dev", name, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "20ms",
-               host=host)
+        ends = hub.machines[left], hub.machines[right]
+        machines.run("ip", "link", "add", name, "netns", str(ends[0].holder.pid), "type", "veth", "peer", "name", name,
+                     "netns", str(ends[1].holder.pid))
+        for end in ends:
+            end.run("ip", "addr", "add", f"10.98.{number}.{HOSTS.index(end.name) + 1}/24", "dev", name)
+            end.run("ip", "link", "set", name, "up")
+            end.run("tc", "qdisc", "add", "dev", name, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "20ms")
 
 
 def bench(*arguments, **environment):
@@ -59,9 +39,9 @@ def bench(*arguments, **environment):
     port, ranks = str(jobs.free_port()), []
     for i, host in enumerate(HOSTS):
         ranks.append(subprocess.Popen(
-            ["nsenter", f"--net=/proc/{holders[host].pid}/ns/net", BINARY, "bench", *arguments], text=True,
+            [*hub.machines[host].inside(), BINARY, "bench", *arguments], text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, "RANK": str(i), "WORLD_SIZE": str(len(HOSTS)), "MASTER_ADDR": "10.97.0.1",
+            env={**os.environ, "RANK": str(i), "WORLD_SIZE": str(len(HOSTS)), "MASTER_ADDR": hub.machines[HOSTS[0]].address,
                  "MASTER_PORT": port, "MUSTER_SOCKET_IFNAME": "cable", "MUSTER_SHM": "0", **environment}))
     # What two cables carry is to be the cables' own rate, also on a busy machine.
     jobs.put_before_all_others([rank.pid for rank in ranks])
@@ -72,7 +52,7 @@ def bench(*arguments, **environment):
 
 
 def bytes_sent(host, cable):
-    text = subprocess.run(["nsenter", f"--net=/proc/{holders[host].pid}/ns/net", "cat", "/proc/self/net/dev"],
+    text = subprocess.run([*hub.machines[host].inside(), "cat", "/proc/self/net/dev"],
                           capture_output=True, text=True, check=True).stdout
     return int(re.search(rf"cable{cable}:(.*)", text).group(1).split()[8])
 
@@ -119,14 +99,11 @@ def one_host_is_an_error():
 
 
 jobs.isolate()
-if os.geteuid() != 0:
-    print("SKIP: not root")
-    sys.exit(77)
 try:
-    lay_cables()
-    a_table_is_used(each_pair_of_hosts_has_its_line())
-    one_host_is_an_error()
-finally:
-    for one in holders.values():
-        one.send_signal(signal.SIGKILL)
-        one.wait()
+    with machines.Hub() as hub:
+        lay_cables()
+        a_table_is_used(each_pair_of_hosts_has_its_line())
+        one_host_is_an_error()
+except jobs.Skip as lack:
+    print(f"SKIP: {lack}")
+    sys.exit(77)

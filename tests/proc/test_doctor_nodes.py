@@ -14,6 +14,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "regress"))
 import jobs  # noqa: E402
+import machines  # noqa: E402
 from jobs import Skip, check  # noqa: E402
 
 PATIENCE_S = 120
@@ -104,56 +105,29 @@ def nobody_without_an_endpoint():
 # ---------------------------------------------------------------------------
 
 
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Skip(f"{' '.join(command)}: {done.stderr.strip()}")
-
-
 @contextlib.contextmanager
 def network(count):
-    """Namespaces with an address each, on a bridge of ours: commands that enter them. Gone with their processes."""
+    """Machines node0, node1 and so on, which know each other's names: a list."""
     if isolated:
         raise Skip(isolated)
-    for tool in ("ip", "tc", "nsenter"):
-        if not shutil.which(tool):
-            raise Skip(f"{tool} is not installed")
-    holders = []
-    with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
-        run("ip", "link", "add", "bridge", "type", "bridge")
-        stack.callback(run, "ip", "link", "del", "bridge")
-        run("ip", "link", "set", "bridge", "up")
+    if not shutil.which("tc"):
+        raise Skip("tc is not installed")
+    with machines.Hub() as hub, contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        nodes = [hub.add(f"node{i}", f"{machines.NETWORK}{i + 1}", hostname=f"node{i}") for i in range(count)]
         hosts = os.path.join(folder, "hosts")
         with open(hosts, "w", encoding="ascii") as file:
-            file.write("127.0.0.1 localhost\n" + "".join(f"10.9.0.{i + 1} node{i}\n" for i in range(count)))
+            file.write("127.0.0.1 localhost\n" + "".join(f"{node.address} {node.name}\n" for node in nodes))
         jobs.bind_mount(hosts, "/etc/hosts")
         stack.callback(jobs._libc.umount2, b"/etc/hosts", jobs.MNT_DETACH)
-        for i in range(count):
-
-            def enter(name=f"node{i}"):
-                if not jobs._unshare(jobs.CLONE_NEWNET | jobs.CLONE_NEWUTS):
-                    os._exit(1)
-                socket.sethostname(name)
-                jobs._loopback_up()
-
-            holder = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=enter)
-            stack.callback(holder.wait)
-            stack.callback(holder.stdin.close)
-            holders.append(["nsenter", "-t", str(holder.pid), "-n", "-u"])
-            run("ip", "link", "add", f"cable{i}", "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
-            stack.callback(run, "ip", "link", "del", f"cable{i}")  # a namespace ends some time after its last process
-            run("ip", "link", "set", f"cable{i}", "master", "bridge", "up")
-            run(*holders[i], "ip", "addr", "add", f"10.9.0.{i + 1}/24", "dev", "eth0")
-            run(*holders[i], "ip", "link", "set", "eth0", "up")
-        yield holders
+        yield nodes
 
 
 def one_slow_link_is_pointed_at():
     with network(4) as nodes:
-        run("tc", "qdisc", "add", "dev", "cable2", "root", "tbf", "rate", "30mbit", "burst", "64kb", "latency", "50ms")
+        machines.run("tc", "qdisc", "add", "dev", nodes[2].port, "root", "tbf", "rate", "30mbit", "burst", "64kb", "latency", "50ms")
         found = answers(
             [
-                start("--nnodes=4", "--rdzv-endpoint=node0:29400", "--only=names,nodes,network", prefix=node)
+                start("--nnodes=4", "--rdzv-endpoint=node0:29400", "--only=names,nodes,network", prefix=node.inside())
                 for node in nodes
             ]
         )
@@ -167,9 +141,9 @@ def one_slow_link_is_pointed_at():
 
 def one_late_node_is_pointed_at():
     with network(3) as nodes:
-        run("tc", "qdisc", "add", "dev", "cable1", "root", "netem", "delay", "20ms")
+        machines.run("tc", "qdisc", "add", "dev", nodes[1].port, "root", "netem", "delay", "20ms")
         found = answers(
-            [start("--nnodes=3", "--rdzv-endpoint=node0:29400", "--only=network", prefix=node) for node in nodes]
+            [start("--nnodes=3", "--rdzv-endpoint=node0:29400", "--only=network", prefix=node.inside()) for node in nodes]
         )
         warnings = [f["what"] for f in of_check(printing(found), "network")]
         check(any("node1 answers late" in what for what in warnings), f"{warnings}")
@@ -177,9 +151,9 @@ def one_late_node_is_pointed_at():
 
 def one_pair_that_does_not_reach_each_other_is_pointed_at():
     with network(3) as nodes:
-        run(*nodes[1], "ip", "route", "add", "blackhole", "10.9.0.3/32")
+        nodes[1].run("ip", "route", "add", "blackhole", f"{nodes[2].address}/32")
         processes = [
-            start("--nnodes=3", "--rdzv-endpoint=node0:29400", "--only=network", prefix=node) for node in nodes
+            start("--nnodes=3", "--rdzv-endpoint=node0:29400", "--only=network", prefix=node.inside()) for node in nodes
         ]
         answer = printing(answers(processes))
         errors = [f["what"] for f in of_check(answer, "network") if f["level"] == "error"]

@@ -4,13 +4,13 @@
 """Each host is a network namespace; root and the programs ip, unshare and nsenter are needed for that."""
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "regress"))
 import jobs  # noqa: E402
+import machines  # noqa: E402
 
 BINARY = os.environ["MUSTER_BINARY"]
 PATIENCE_S = 200
@@ -36,20 +36,8 @@ while not os.path.exists(os.environ["GO"]):
 class Host:
     """A machine with one cable to all others."""
 
-    def __init__(self, number):
-        self.address = f"10.9.0.{number}"
-        self.holder = subprocess.Popen(["unshare", "-n", "sh", "-c", "echo ready; read end"], stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, text=True)
-        self.holder.stdout.readline()
-        pid = str(self.holder.pid)
-        ip("link", "add", f"cable{number}", "type", "veth", "peer", "name", "wire", "netns", pid)
-        ip("link", "set", f"cable{number}", "master", "switch", "up")
-        for words in (["addr", "add", f"{self.address}/24", "dev", "wire"], ["link", "set", "wire", "up"],
-                      ["link", "set", "lo", "up"]):
-            subprocess.run([*self.inside(), "ip", *words], check=True)
-
-    def inside(self):
-        return ["nsenter", "-t", str(self.holder.pid), "-n"]
+    def __init__(self, machine):
+        self.address, self.inside = machine.address, machine.inside
 
     def start(self, command, **environment):
         return subprocess.Popen([*self.inside(), *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -58,13 +46,6 @@ class Host:
     def ask(self, address, port):
         return subprocess.run([*self.inside(), sys.executable, "-c", CLIENT, address, str(port)], check=True, text=True,
                               capture_output=True, timeout=PATIENCE_S).stdout.strip()
-
-    def end(self):
-        self.holder.communicate("")
-
-
-def ip(*words):
-    subprocess.run(["ip", *words], check=True)
 
 
 def skip(why):
@@ -95,7 +76,7 @@ def run_job(hosts, folder, conf, stranger_gets):
     try:
         for process, lines in zip(nodes, heard):
             lines_until(process, "got b'ping'", lines)
-            port = lines_until(process, r"store 10\.9\.0\.\d (\d+)", lines).group(1)
+            port = lines_until(process, r"store 10\.77\.0\.\d (\d+)", lines).group(1)
         for target in (port, COORDINATOR_PORT):
             for _ in range(3):
                 got = third.ask(first.address, target)
@@ -116,25 +97,21 @@ def run_job(hosts, folder, conf, stranger_gets):
                 process.kill()
                 process.wait()
     said = "".join(heard[0]) # of both stores' refusals
-    if ("10.9.0.3" in said and "refused" in said) != (stranger_gets == b""):
+    if (third.address in said and "refused" in said) != (stranger_gets == b""):
         sys.exit(f"the log says {said}")
 
 
 def main():
     lack = jobs.isolate()
-    if lack or not all(shutil.which(name) for name in ("ip", "unshare", "nsenter")):
-        skip(lack or "no ip, unshare or nsenter")
-    if subprocess.run(["ip", "link", "add", "switch", "type", "bridge"], check=False).returncode != 0:
-        skip("no right to make virtual cables")
-    ip("link", "set", "switch", "up")
-    hosts = [Host(number) for number in range(1, 4)]
+    if lack:
+        skip(lack)
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with machines.Hub() as hub, tempfile.TemporaryDirectory() as folder:
+            hosts = [Host(hub.add(f"host{number}", f"{machines.NETWORK}{number}")) for number in range(1, 4)]
             run_job(hosts, folder, "", b"")
-            run_job(hosts, folder, ",allow=10.9.0.3/32", b"ping")
-    finally:
-        for host in hosts:
-            host.end()
+            run_job(hosts, folder, f",allow={hosts[2].address}/32", b"ping")
+    except jobs.Skip as why:
+        skip(why)
 
 
 main()

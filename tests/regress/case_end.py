@@ -73,7 +73,7 @@ SHORT = ["--rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2"]
 
 def lose_power_when_done(scratch, done, nnodes, backend, gap_s, options=SHORT):
     """The machine of a node that is done loses power, and nobody is told. The other one works on for gap_s."""
-    hub = Hub(scratch)
+    hub = Hub()
     is_static = backend == "static"
     conf = [] if is_static else [*options, *QUICK]
     pair = Pair(scratch, nnodes=nnodes, options=conf, backend="c10d" if is_static else backend, hub=hub)

@@ -5,7 +5,7 @@ import signal
 
 import certificates
 import jobs
-from machines import Hub, ip
+from machines import Hub, run
 
 FORM_S = 30
 # The promise is a second; the median is some milliseconds (bench/failover). A loaded machine gets more.
@@ -201,13 +201,13 @@ class Machines(Trio):
 
     def __init__(self, scratch, names, **more):
         super().__init__(scratch, **more)
-        self.hub = Hub(scratch)
+        self.hub = Hub()
         self.addresses = [f"10.77.0.{number}" for number in (1, 2, 3)]
         for number, name in enumerate(names, 1):
             self.hub.add(name, f"10.77.0.{number}")
 
     def inside(self, name):
-        return self.hub.inside(name)
+        return self.hub.machines[name].inside()
 
     def start_serving(self, index, options=()):
         return self.start("abc"[index], options=options)
@@ -279,15 +279,15 @@ def case_halves_of_a_partition():
     jobs.isolate()
     with jobs.Scratch() as scratch:
         machines = Machines(scratch, "abcd", nnodes="1:4", options=QUICK)
-        ip("link", "add", "other", "type", "bridge")
-        ip("link", "set", "other", "up")
+        run("ip", "link", "add", "other", "type", "bridge")
+        run("ip", "link", "set", "other", "up")
         mark = scratch.channel.mark()
         for name in "abcd":
             machines.start(name)
         starts = machines.expect_world(4, mark)
         mark = scratch.channel.mark()
         for name in "cd":
-            ip("link", "set", f"to-{name}", "master", "other")
+            run("ip", "link", "set", machines.hub.machines[name].port, "master", "other")
         expect_dead_when_told(machines, starts, "cd", mark)
         machines.expect_world(2, mark)
         machines.agents["c"].wait_line("still waiting for a world.*of round", FORM_S)

@@ -115,6 +115,7 @@ def is_torchrun_script(launcher, command, arguments):
 
 # --------------------------------------------------------------------------- a world of one's own
 
+PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x04000000, 0x10000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
@@ -216,6 +217,11 @@ def parent(pid):
 
 def alive(pid):
     return process_state(pid) not in (None, "Z", "X")
+
+
+def die_with_parent():
+    """For Popen's preexec_fn: the process is killed when the thread that starts it ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def put_before_all_others(pids):

@@ -7,6 +7,7 @@ import time
 
 import etcd
 import jobs
+import machines
 
 WORKERS_A_NODE = 2
 # Set by `run --backend NAME`. muster3: muster with three endpoints, of which each agent serves one.
@@ -30,8 +31,8 @@ class Pair:
         self.channel = scratch.channel
         self.kinds = kinds
         self.hub = hub
-        self.addresses = [f"10.77.0.{number}" if hub else f"127.0.0.{number}" for number in (1, 2, 3)]
-        etcd_address = "10.77.0.254" if hub else "127.0.0.1"
+        self.addresses = [f"{machines.NETWORK}{number}" if hub else f"127.0.0.{number}" for number in (1, 2, 3)]
+        etcd_address = machines.HERE if hub else "127.0.0.1"
         self.etcd = etcd.Etcd(scratch, address=etcd_address) if backend.startswith("etcd") else None
         self.backend = backend.removesuffix("3") if backend == "muster3" else backend
         self.port = self.etcd.port if self.etcd else jobs.free_port()
@@ -65,7 +66,7 @@ class Pair:
             name=name,
             stamped=stamped,
             env=self.env,
-            inside=self.hub.inside(name) if self.hub else (),
+            inside=self.hub.machines[name].inside() if self.hub else (),
         )
         return self.agents[name]
 
