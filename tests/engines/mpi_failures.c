@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -53,13 +55,21 @@ int __wrap_mpi_world_run(int (*task)(void *argument), void *argument, struct com
     return __real_mpi_world_run(task, argument, waiter, deadline_ns, out_left_behind);
 }
 
-/* ---- a mark when a call is under way in MPI ---- */
+/* ---- a mark when a call is under way in MPI, and a call that does not come back ---- */
 
 static struct rank *_Atomic to_mark; /* NULL: nobody */
+static struct rank *_Atomic to_keep; /* likewise */
 
 void __real_mpi_world_leave(const struct mpi_world *world);
 void __wrap_mpi_world_leave(const struct mpi_world *world);
 void __wrap_mpi_world_leave(const struct mpi_world *world) {
+    struct rank *kept = atomic_load(&to_keep);
+    if (kept) {
+        rank_mark(kept, MARK_IN_CALL);
+        for (;;) {
+            (void)pause();
+        }
+    }
     __real_mpi_world_leave(world);
     struct rank *rank = atomic_exchange(&to_mark, NULL);
     if (rank) {
@@ -244,6 +254,60 @@ static void a_rank_may_be_killed_within_small_calls(void **state) {
         ranks_kill(ranks, VICTIM);
         expect_survivors(ranks, "small calls", "rank 1 (pid ");
         ranks_free(ranks);
+    }
+}
+
+/* ---- a rank that MPI does not give back ---- */
+
+static int told[2]; /* a pipe for what rank 0 writes to stderr */
+
+static int be_kept(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *world, *others;
+    make_groups(rank, &world, &others);
+    if (rank->rank == VICTIM) {
+        rank_mark(rank, MARK_READY);
+        rank_await_signal(rank, UINT32_MAX);
+    }
+    if (rank->rank == 0) {
+        (void)dup2(told[1], STDERR_FILENO);
+        (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+        atomic_store(&to_keep, rank);
+    }
+    rank_check_code(rank, muster_barrier(world, NULL), MUSTER_EPEER);
+    rank_report(rank, muster_detail());
+    check_end(rank, world, others);
+    return 0;
+}
+
+static void read_all(int fd, char *out, size_t max) {
+    size_t length = 0;
+    for (ssize_t got = 1; got > 0 && length + 1 < max; length += got > 0 ? (size_t)got : 0) {
+        got = read(fd, out + length, max - length - 1);
+    }
+    out[length] = '\0';
+}
+
+static void a_rank_that_MPI_keeps_aborts(void **state) {
+    (void)state;
+    char text[4096];
+    assert_int_equal(pipe(told), 0);
+    (void)setenv("MUSTER_MPI_STUCK_S", "1", 1);
+    struct ranks *ranks = ranks_start(SIZE, be_kept, NULL, NULL);
+    (void)close(told[1]);
+    ranks_await(ranks, VICTIM, MARK_READY);
+    ranks_await(ranks, 0, MARK_IN_CALL);
+    ranks_kill(ranks, VICTIM);
+    assert_int_equal(ranks_wait(ranks, 2), 0);
+    assert_int_equal(ranks_wait(ranks, 0), RANKS_KILLED - SIGABRT);
+    assert_non_null(strstr(ranks_report(ranks, 2), "rank 1 (pid "));
+    ranks_free(ranks);
+    (void)unsetenv("MUSTER_MPI_STUCK_S");
+    read_all(told[0], text, sizeof text);
+    (void)close(told[0]);
+    if (!strstr(text, "MPI does not come back: a call of it has lasted for 1 s, and rank 1 (pid ") ||
+        !strstr(text, "was killed by signal 9")) {
+        fail_msg("rank 0 has said '%s'", text);
     }
 }
 
@@ -620,6 +684,7 @@ int main(void) {
         cmocka_unit_test(a_killed_rank_ends_every_call),
         cmocka_unit_test(a_death_between_calls_fails_the_next),
         cmocka_unit_test(a_rank_may_be_killed_within_small_calls),
+        cmocka_unit_test(a_rank_that_MPI_keeps_aborts),
         cmocka_unit_test(a_death_while_MPI_begins_is_told),
         cmocka_unit_test(a_death_while_a_group_is_made_is_told),
         cmocka_unit_test(a_stopped_rank_is_named_at_the_deadline),

@@ -49,6 +49,8 @@ struct engine_table {
     /* Gives up the call that is under way. When it returns, the engine touches no buffer any more. */
     void (*abort)(struct engine *engine);
 
+    /* A member has died; `death` says which one, and how. From the monitor's thread: must not block. */
+    void (*member_died)(struct engine *engine, const char *death);
     /* The group has failed with `code`, whether a call is under way or not. Any thread. */
     void (*group_failed)(struct engine *engine, int code);
 

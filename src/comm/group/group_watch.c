@@ -231,9 +231,16 @@ void group_woken(void *argument) {
     }
 }
 
+static void tell_engine(const struct muster_group *group, const struct context_peer *peer) {
+    if (peer->sentence && group->engine && group->engine->table->member_died) {
+        group->engine->table->member_died(group->engine, peer->sentence);
+    }
+}
+
 static void on_peer_gone(struct context *context, uint32_t root_rank) {
     for (struct muster_group *group = context->groups; group; group = group->next) {
         if (has_root_rank(group, root_rank)) {
+            tell_engine(group, &context->peers[root_rank]);
             group_alarm(group);
         }
     }

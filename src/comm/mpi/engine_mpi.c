@@ -11,6 +11,7 @@
 #include "comm/mpi/messages_mpi.h"
 #include "comm/mpi/mpi_call.h"
 #include "comm/mpi/mpi_operations.h"
+#include "comm/mpi/mpi_watch.h"
 #include "comm/mpi/mpi_world.h"
 
 /* Elements of one call of MPI, where a call can be cut: MPI before version 4 counts in an int. */
@@ -297,6 +298,11 @@ static void group_failed(struct engine *engine, int code) {
     }
 }
 
+static void member_died(struct engine *engine, const char *death) {
+    (void)engine;
+    mpi_watch_begin(death);
+}
+
 static void abort_call(struct engine *engine) {
     (void)engine;
     mpi_world_break();
@@ -382,6 +388,7 @@ static const struct engine_table mpi_table = {
     .start = start,
     .test = test,
     .abort = abort_call,
+    .member_died = member_died,
     .group_failed = group_failed,
     .allocate = allocate,
     .release = release,

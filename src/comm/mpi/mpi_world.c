@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "base/thread.h"
 #include "comm/host/monitor.h"
+#include "comm/mpi/mpi_watch.h"
 
 enum {
     LOOK_COST = 4,              /* looks into memory take as long as one look by MPI */
@@ -68,6 +69,8 @@ int mpi_world_fail_broken(void) {
                                             "up: after a failure a rank on the engine 'mpi' can report it, and end");
 }
 
+static _Thread_local bool is_apart; /* the thread can be left behind in MPI: mpi_world_run()'s */
+
 /* Whose turn it is may be in a call that never ends, and be left behind in it. false: MPI is broken. */
 static bool take_turn(void) {
     const struct timespec nap = {0, NAP_NS};
@@ -84,6 +87,9 @@ bool mpi_world_enter(const struct mpi_world *world) {
     if (world->takes_turns && !take_turn()) {
         return false;
     }
+    if (!is_apart) {
+        mpi_watch_enter(world->takes_turns);
+    }
     if (__builtin_expect(mpi_world_is_broken(), 0)) {
         mpi_world_leave(world);
         return false;
@@ -92,6 +98,9 @@ bool mpi_world_enter(const struct mpi_world *world) {
 }
 
 void mpi_world_leave(const struct mpi_world *world) {
+    if (!is_apart) {
+        mpi_watch_leave(world->takes_turns);
+    }
     if (world->takes_turns) {
         (void)pthread_mutex_unlock(&process.turn);
     }
@@ -111,6 +120,7 @@ struct job {
 
 static void *run_job(void *argument) {
     struct job *job = argument;
+    is_apart = true;
     job->code = job->task(job->argument);
     (void)str_copy(job->detail, sizeof job->detail, job->code ? muster_detail() : "");
     (void)pthread_mutex_lock(&job->mutex);
