@@ -3,6 +3,7 @@
 #include <muster/collective.h>
 #include <muster/failure.h>
 
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -36,6 +37,23 @@ static int add_up(struct muster_group *group, struct muster_work **work) {
 static const struct ranks_options two_hosts = {.ranks_per_host = 2};
 
 /* ---- a death ---- */
+
+/* ---- news that come late ---- */
+
+struct p2p;
+struct p2p_request;
+
+static int late_ms; /* how long the death is known to the call alone: then the link tells of it */
+
+/* The linker puts it before that of comm/p2p. */
+void __real_request_finish(struct p2p *p2p, struct p2p_request *request, int status, const char *detail);
+void __wrap_request_finish(struct p2p *p2p, struct p2p_request *request, int status, const char *detail);
+void __wrap_request_finish(struct p2p *p2p, struct p2p_request *request, int status, const char *detail) {
+    __real_request_finish(p2p, request, status, detail);
+    if (status == MUSTER_EPEER && late_ms > 0) {
+        (void)poll(NULL, 0, late_ms);
+    }
+}
 
 /* A group whose ranks have all done with its first call. */
 static struct muster_group *begin(struct rank *rank, int32_t *pids) {
@@ -86,8 +104,8 @@ static void expect_all_but_the_victim(struct ranks *ranks) {
     }
 }
 
-static void kill_the_victim(const struct ranks_options *options) {
-    struct ranks *ranks = ranks_start(SIZE, lose_the_victim, NULL, options);
+static void kill_the_victim(rank_function *body, const struct ranks_options *options) {
+    struct ranks *ranks = ranks_start(SIZE, body, NULL, options);
     ranks_await_all(ranks, MARK_WHOLE);
     ranks_kill(ranks, VICTIM);
     expect_all_but_the_victim(ranks);
@@ -96,8 +114,20 @@ static void kill_the_victim(const struct ranks_options *options) {
 
 static void a_death_is_put_down_to_its_rank(void **state) {
     (void)state;
-    kill_the_victim(NULL);
-    kill_the_victim(&two_hosts);
+    kill_the_victim(lose_the_victim, NULL);
+    kill_the_victim(lose_the_victim, &two_hosts);
+}
+
+static int lose_with_late_news(struct rank *rank, void *argument) {
+    late_ms = 20;
+    return lose_the_victim(rank, argument);
+}
+
+static void a_death_whose_news_come_late_is_put_down_to_its_rank(void **state) {
+    (void)state;
+    for (int turn = 0; turn < 10; turn++) { /* the thread that waits for the link may have ended the call itself */
+        kill_the_victim(lose_with_late_news, &two_hosts);
+    }
 }
 
 /* ---- a rank that is late ---- */
@@ -288,6 +318,7 @@ static void a_group_that_was_not_made_has_missing_ranks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_is_put_down_to_its_rank),
+        cmocka_unit_test(a_death_whose_news_come_late_is_put_down_to_its_rank),
         cmocka_unit_test(who_is_late_is_missing),
         cmocka_unit_test(the_call_that_differs_is_told),
         cmocka_unit_test(who_aborts_is_told),

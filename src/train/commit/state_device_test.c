@@ -40,6 +40,7 @@ static void begin_device(struct rank *rank, struct statistics *s) {
     s->memory = (float *)(uintptr_t)address; /* NOLINT(performance-no-int-to-ptr) */
 }
 
+/* After the group, whose engine may have memory there as well. */
 static void end_device(struct rank *rank, struct statistics *s) {
     rank_check(rank, cuda_library_if_open()->memory_free(device_address(s->memory)) == CUDA_OK);
     rank_check(rank, cuda_double_live() == 0);
@@ -118,8 +119,8 @@ static int live_twice(struct rank *rank, void *argument) {
     model_compare(rank, &model, STEPS);
     check_contents(rank, &s, &model);
     model_end(rank, group, &model, state);
-    end_device(rank, &s);
     muster_group_free(group);
+    end_device(rank, &s);
     return 0;
 }
 
@@ -148,8 +149,8 @@ static int fail_once(struct rank *rank, void *argument) {
     model_end(rank, group, &model, state);
     state = begin(rank, group, &model, &s, 2);
     model_end(rank, group, &model, state);
-    end_device(rank, &s);
     muster_group_free(group);
+    end_device(rank, &s);
     return 0;
 }
 
@@ -236,8 +237,8 @@ static int keep_blocks(struct rank *rank, void *argument) {
                strstr(muster_detail(), "muster_state_create: block 1 is in memory of the GPU: the blocks of a kept "
                                        "state must be in memory of the host"));
     muster_optimizer_free(model.optimizer);
-    end_device(rank, &s);
     muster_group_free(group);
+    end_device(rank, &s);
     return 0;
 }
 

@@ -213,6 +213,7 @@ static int make_call(enum own_call call, struct muster_group *group, const char 
 static int own_driver_body(struct rank *rank, void *argument) {
     const enum own_call *call = argument;
     static float host[OWN_COUNT];
+    (void)setenv("MUSTER_ENGINE", "muster", 1);
     struct muster_group *group = rank_group(rank, NULL);
     struct muster_tensor tensor = {
         .name = "w", .type = MUSTER_FLOAT32, .dim_count = 1, .shape = {OWN_COUNT}, .data = host};
