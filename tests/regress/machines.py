@@ -16,7 +16,10 @@ HERE = f"{NETWORK}254"  # this process's own
 
 
 def run(*words):
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except OSError as why:
+        raise jobs.Skip(f"{words[0]}: {why.strerror}") from None
     if done.returncode != 0:
         raise jobs.Skip(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
 

@@ -208,9 +208,9 @@ enum group_need {
 };
 /* 0, or what the group has failed with, found out now or before; with the sentence as detail. Any thread. */
 int group_examine(struct muster_group *group, enum group_need need);
-/* A call or a message has ended with `code`: if a death may be the reason, fails the group by it. A link ends what
- * waits for a rank a moment before it tells of the rank's death. A library may notice a death by an error of the system
- * before the monitor does. Both are given time: 0.1 s, and a second. Returns the code to tell if no death is known. */
+/* A call or a message has ended with `code`: if a death may be the reason, fails the group by it. A link that broke is
+ * asked about once, after the monitor and the links have said who has died. A library may notice a death by an error of
+ * the system before the monitor does, which is given a second then. Returns the code to tell if no death is known. */
 int group_seek_reason(struct muster_group *group, int code, enum group_need need);
 /* Before a message: MUSTER_EGROUP if the group has failed, what fails it now, or 0. */
 int group_check_message(struct muster_group *group);

@@ -443,15 +443,14 @@ int group_examine(struct muster_group *group, enum group_need need) {
 }
 
 int group_seek_reason(struct muster_group *group, int code, enum group_need need) {
-    enum { LIBRARY_LOOKS_MAX = 1000, LINK_LOOKS_MAX = 100, PAUSE_MS = 1 };
+    enum { LOOKS_MAX = 1000, PAUSE_MS = 1 };
     bool is_of_library = code == MUSTER_ESYSTEM;
     if (failure_is_set(&group->failure) || !(is_of_library || code == MUSTER_EPEER || code == MUSTER_ECONNECT)) {
         return code;
     }
     await_deaths(group);
-    /* Links end what waits for a rank before they tell of its death. */
-    int looks = is_of_library ? LIBRARY_LOOKS_MAX : LINK_LOOKS_MAX;
-    while (group_examine(group, need) == 0 && --looks > 0) {
+    p2p_await_notices(group->context->p2p);
+    for (int looks = is_of_library ? LOOKS_MAX : 1; group_examine(group, need) == 0 && --looks > 0;) {
         (void)poll(NULL, 0, PAUSE_MS);
     }
     return is_of_library ? code : MUSTER_EPEER;

@@ -42,6 +42,8 @@ void p2p_unlock(struct p2p *p2p) {
     struct pending_notice *notices = p2p->notices;
     p2p->notices = NULL;
     p2p->notices_end = &p2p->notices;
+    bool hands_out = notices != NULL;
+    p2p->handing_out += hands_out ? 1 : 0;
     free_closed(p2p);
     (void)pthread_mutex_unlock(&p2p->lock);
     if (has_news) {
@@ -52,6 +54,23 @@ void p2p_unlock(struct p2p *p2p) {
         p2p->config.notice(p2p->config.context, &notices->notice);
         free(notices);
         notices = next;
+    }
+    if (hands_out) {
+        (void)pthread_mutex_lock(&p2p->lock);
+        p2p->handing_out--;
+        (void)pthread_mutex_unlock(&p2p->lock);
+    }
+}
+
+void p2p_await_notices(struct p2p *p2p) {
+    enum { PAUSE_MS = 1 };
+    for (bool is_busy = true; is_busy;) {
+        p2p_lock(p2p);
+        is_busy = p2p->handing_out > 0;
+        p2p_unlock(p2p);
+        if (is_busy) {
+            (void)poll(NULL, 0, PAUSE_MS);
+        }
     }
 }
 

@@ -146,6 +146,10 @@ int p2p_await_watches(struct p2p *p2p, struct comm_waiter *waiter, uint32_t next
  * ignored. notice() is not called for it. Any thread; does not block. */
 void p2p_spread(struct p2p *p2p, const struct p2p_notice *notice);
 
+/* A request ends a moment before the hook `notice` hears of the death behind that. Returns when it has heard of all
+ * deaths by which requests have ended so far. Not from the hook. */
+void p2p_await_notices(struct p2p *p2p);
+
 /* ---- messages ---- */
 
 struct p2p_envelope {

@@ -271,6 +271,7 @@ struct p2p {
     bool is_crowded;              /* the neighbours outnumber the cores */
 
     struct pending_notice *notices, **notices_end; /* for the hook, once the lock is released */
+    uint32_t handing_out;                          /* threads that are just telling the hook of some */
 
     /* attending */
     int listener, timer, attend_epoll, data_epoll;
