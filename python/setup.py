@@ -4,19 +4,23 @@ Where PyTorch can be imported and csrc/process_group.cpp is there, the extension
 then for one Python. In a checkout the sources are one folder up; an sdist has them in native/.
 
   MUSTER_PACKAGE_BUILD=DIR   build there and keep it, so that the next build is quick (make wheel)
-  MUSTER_PREBUILT=DIR        take muster and libmuster.so from that build folder, and compile nothing of them (tests, tools/build-wheels)
+  MUSTER_PREBUILT=DIR        take muster and libmuster.so from that build folder, and compile nothing of them (tests, tools/build-wheels); the
+                             extension module too, where tools/build-backend has left one there that is of this PyTorch and these sources
 """
 
 import importlib.util
 import os
 import platform
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 
-from setuptools import Distribution, setup
+from setuptools import Distribution, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 from distutils.command.build_scripts import build_scripts  # isort: skip; that of setuptools, which is imported first
@@ -190,8 +194,42 @@ class Binary(Distribution):
         return True
 
 
+def torch_version():
+    """Of the PyTorch that is here, which is not imported for that: it takes seconds."""
+    [folder] = importlib.util.find_spec("torch").submodule_search_locations
+    return runpy.run_path(os.path.join(folder, "version.py"))["__version__"]
+
+
+def built_note(torch):
+    """muster/_built.py. tools/build-backend writes the same."""
+    return f'"""What the backend was compiled for."""\n\nTORCH = "{torch}"\n'
+
+
+def prebuilt_extension():
+    """What tools/build-backend has made in the build folder, if it is of this PyTorch and newer than its sources."""
+    folder = os.path.join(os.path.abspath(PREBUILT or os.devnull), "python", "muster")
+    found, note = os.path.join(folder, "_process_group" + sysconfig.get_config_var("EXT_SUFFIX")), os.path.join(folder, "_built.py")
+    if not (os.path.isfile(found) and os.path.isfile(note)):
+        return None
+    sources = [entry for each in (os.path.join(HERE, "csrc"), os.path.join(TOP, "include", "muster")) for entry in os.scandir(each)]
+    with open(note, encoding="utf-8") as file:
+        is_for_this = file.read() == built_note(torch_version())
+    return found if is_for_this and all(os.path.getmtime(found) >= entry.stat().st_mtime for entry in sources) else None
+
+
 def extension():
-    """The process-group backend, for the PyTorch that is here."""
+    """The process-group backend, for the PyTorch that is here, and the command that puts it into the package."""
+    made = prebuilt_extension()
+    if made:
+        class CopyBackend(build_ext):
+            def build_extension(self, ext):
+                copy_stripped(made, self.get_ext_fullpath(ext.name))
+
+            def run(self):
+                super().run()
+                write_note(self, torch_version())
+
+        return [Extension("muster._process_group", [EXTENSION])], {"build_ext": CopyBackend}
     import torch
     from torch.utils.cpp_extension import BuildExtension, CppExtension
 
@@ -201,14 +239,18 @@ def extension():
             for module in self.extensions:
                 module.library_dirs.append(found)
             super().run()
-            with open(os.path.join(self.build_lib, "muster", "_built.py"), "w", encoding="utf-8") as note:
-                note.write(f'"""What the backend was compiled for."""\n\nTORCH = "{torch.__version__}"\n')
+            write_note(self, torch.__version__)
 
     module = CppExtension(
         "muster._process_group", [EXTENSION], include_dirs=[os.path.join(TOP, "include")], libraries=["muster"],
         extra_compile_args=["-O2", "-g0", "-fvisibility=hidden"], extra_link_args=["-Wl,-rpath,$ORIGIN"],
     )
     return [module], {"build_ext": BuildBackend}
+
+
+def write_note(command, torch):
+    with open(os.path.join(command.build_lib, "muster", "_built.py"), "w", encoding="utf-8") as note:
+        note.write(built_note(torch))
 
 
 def main():
