@@ -1,4 +1,4 @@
-# Compiler settings and the two functions that every module's list uses.
+# Compiler settings, and the functions that every module's list uses.
 add_library(muster_options INTERFACE)
 target_compile_definitions(muster_options INTERFACE _GNU_SOURCE)
 target_compile_options(muster_options INTERFACE
@@ -22,7 +22,13 @@ endif()
 if(MUSTER_SANITIZE)
   target_compile_options(muster_options INTERFACE -fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer
     -fno-sanitize-recover=all -g1) # the lines are all that a report needs
-  if(MUSTER_SANITIZE MATCHES "undefined|thread" AND NOT MUSTER_FUZZERS) # their checks take longer to compile with -O2
+  if(MUSTER_SANITIZE MATCHES address)
+    target_compile_definitions(muster_options INTERFACE $<$<C_COMPILER_ID:Clang>:__SANITIZE_ADDRESS__=1>) # as gcc has it
+  endif()
+  if(MUSTER_SANITIZE MATCHES undefined) # clang's minds NULL + 0, which C2y allows; gcc's (make ubsan) does not
+    target_compile_options(muster_options INTERFACE $<$<C_COMPILER_ID:Clang>:-fno-sanitize=pointer-overflow>)
+  endif()
+  if(MUSTER_SANITIZE MATCHES "undefined|thread") # their checks take longer to compile with -O2
     # gcc guesses at uninitialised variables with -O1; the usual build sees them
     target_compile_options(muster_options INTERFACE -O1 $<$<C_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   endif()
@@ -54,6 +60,53 @@ function(muster_shared_object out source)
   set(${out} $<TARGET_OBJECTS:${name}> PARENT_SCOPE)
 endfunction()
 
+# What `make test` leaves to `make test-all`: whole tests get the label "all" here, parts of programs leave themselves out.
+set(tiers ${CMAKE_SOURCE_DIR}/tests/tiers)
+set(MUSTER_LEFT_TO_ALL "")
+if(EXISTS ${tiers}) # an sdist has no tests
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${tiers})
+  file(STRINGS ${tiers} lines REGEX "^[^ #]+ *(#.*)?$")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "^[^ #]+" name "${line}")
+    list(APPEND MUSTER_LEFT_TO_ALL ${name})
+  endforeach()
+endif()
+find_program(MUSTER_NICE nice)
+
+# muster_test(name COMMAND command ... LABELS label ... [KIND kind] [TIMEOUT seconds] [ENVIRONMENT NAME=value ...]): one test
+# of ctest; exit status 77 is a skip. KIND says what it does with the processors (tools/run-tests):
+#   COMPUTES  all the time, and nothing in it hurries: it gets what the others leave, as many of these at a time as processors
+#   WAITS     for most of the time
+#   ALONE     measures time, or needs the whole machine
+function(muster_test name)
+  cmake_parse_arguments(ARG "" "KIND;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300) # for hangs; a busy machine of two cores needs ten times what a quiet one does
+  endif()
+  if("${ARG_KIND}" STREQUAL COMPUTES AND MUSTER_NICE AND NOT CMAKE_CROSSCOMPILING) # ctest puts an emulator before names of targets alone
+    list(POP_FRONT ARG_COMMAND program)
+    if(TARGET ${program})
+      set(program $<TARGET_FILE:${program}>)
+    endif()
+    list(PREPEND ARG_COMMAND ${MUSTER_NICE} -n 10 ${program})
+  endif()
+  add_test(NAME ${name} COMMAND ${ARG_COMMAND})
+  if(name IN_LIST MUSTER_LEFT_TO_ALL)
+    list(APPEND ARG_LABELS all)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS 2
+    ENVIRONMENT "MUSTER_BINARY=${CMAKE_BINARY_DIR}/muster;MUSTER_BENCH_BIN=${CMAKE_BINARY_DIR}/bench;${ARG_ENVIRONMENT}")
+  if("${ARG_KIND}" STREQUAL COMPUTES)
+    set_tests_properties(${name} PROPERTIES PROCESSORS 1 RESOURCE_GROUPS processors:1)
+  elseif("${ARG_KIND}" STREQUAL WAITS)
+    set_tests_properties(${name} PROPERTIES PROCESSORS 1)
+  elseif("${ARG_KIND}" STREQUAL ALONE)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  elseif(ARG_KIND)
+    message(FATAL_ERROR "${name}: ${ARG_KIND} is no kind of test")
+  endif()
+endfunction()
+
 # Stops where a test under src belongs to no program: it would pass for ever without being run.
 function(muster_require_tests_built)
   file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*_test.c)
@@ -65,13 +118,13 @@ function(muster_require_tests_built)
   endforeach()
 endfunction()
 
-# muster_unit_test(source.c DEPS lib ... [SOURCES extra.c ...] [TIMEOUT seconds]): one cmocka program, named after
-# its file, run by ctest with the label "unit". Left out, loudly, where cmocka is absent.
+# muster_unit_test(source.c DEPS lib ... [SOURCES extra.c ...] [LABELS label ...] [KIND kind] [TIMEOUT seconds]): one
+# cmocka program, named after its file, run by ctest with the label "unit" and those given. Left out, loudly, where cmocka is absent.
 function(muster_unit_test source)
   if(MUSTER_PACKAGE) # has no tests; an sdist has not even their sources
     return()
   endif()
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "KIND;TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT CMOCKA_FOUND)
     message(WARNING "cmocka not found: ${source} is not built")
     return()
@@ -86,19 +139,19 @@ function(muster_unit_test source)
     muster_shared_object(object ${shared} ${ARG_DEPS} PkgConfig::CMOCKA)
     list(APPEND objects ${object})
   endforeach()
-  if("${ARG_SOURCES}" MATCHES "starter_test_support") # has ranks: tests/engines/run leaves some of its tests out
-    muster_shared_object(object ${CMAKE_SOURCE_DIR}/src/comm/group/except_test_support.c ${ARG_DEPS} PkgConfig::CMOCKA)
+  foreach(shared except parts) # leave out what a list names
+    muster_shared_object(object ${CMAKE_SOURCE_DIR}/src/base/testing/${shared}_test_support.c ${ARG_DEPS} PkgConfig::CMOCKA)
     list(APPEND objects ${object})
-  endif()
+  endforeach()
   add_executable(${name} ${source} ${objects})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} PkgConfig::CMOCKA)
-  add_test(NAME ${name} COMMAND ${name})
-  if("${ARG_SOURCES}" MATCHES "starter_test_support")
-    target_link_options(${name} PRIVATE -Wl,--wrap=_cmocka_run_group_tests)
+  target_link_options(${name} PRIVATE -Wl,--wrap=_cmocka_run_group_tests)
+  if("${ARG_SOURCES}" MATCHES "starter_test_support") # has ranks: tests/engines/run runs it with other engines
     set_property(GLOBAL APPEND PROPERTY MUSTER_TESTS_WITH_RANKS ${name})
   endif()
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300) # for hangs; a busy machine of two cores needs ten times what a quiet one does
+  if(name IN_LIST MUSTER_LEFT_OUT)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+    return()
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 PROCESSORS 2)
+  muster_test(${name} COMMAND ${name} LABELS unit ${ARG_LABELS} KIND ${ARG_KIND} TIMEOUT ${ARG_TIMEOUT})
 endfunction()

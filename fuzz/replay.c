@@ -2,9 +2,13 @@
  *
  *   NAME_replay [-m MUTATIONS] FILE|FOLDER ...
  *
+ * There are 20,000 mutations, or 2,000 where the part "all_mutations" is left out of the run (tests/tiers).
+ *
  * With it any compiler runs the fuzz targets, in every test run, and always on the same bytes: the mutations come from
  * a generator with a fixed seed. Each input is handed over in an allocation of exactly its size, so that a sanitizer or
  * valgrind sees a read past its end. Finding new paths is libFuzzer's job (`make fuzz`). */
+#include "base/testing/parts_test_support.h"
+
 #include <assert.h>
 #include <dirent.h>
 #include <stdbool.h>
@@ -156,7 +160,7 @@ static void mutate_all(unsigned long mutations) {
 }
 
 int main(int argc, char **argv) {
-    unsigned long mutations = 20000;
+    unsigned long mutations = part_is_wanted("all_mutations") ? 20000 : 2000;
     int first = 1;
     if (argc > 2 && strcmp(argv[1], "-m") == 0) {
         mutations = strtoul(argv[2], NULL, 10);

@@ -7,7 +7,7 @@
  *     -f             forever: fail every call from the n-th on (default: the n-th alone)
  *     -l             fail calls that libraries make, too
  *     -q             quick: every n up to 50, from there on in steps of 10 % (for programs with many thousands)
- *     -j LANES       runs side by side (default 8: most of a run is waiting)
+ *     -j LANES       runs side by side for each processor (default 1; more where a run mostly waits)
  *     -t SECONDS     limit of one run (default 20)
  *     -m N           stop after n = N (default: only the untouched run stops it)
  *     -e STATUS      exit status of an untouched run (default 0)
@@ -273,7 +273,7 @@ static void usage(void) {
 }
 
 static void read_options(struct torture *t, int argc, char **argv) {
-    *t = (struct torture){.last = ULONG_MAX, .limit_ms = 20000, .lanes = 8, .top = "/tmp/muster-torture-XXXXXX"};
+    *t = (struct torture){.last = ULONG_MAX, .limit_ms = 20000, .lanes = 1, .top = "/tmp/muster-torture-XXXXXX"};
     int option = 0;
     while ((option = getopt(argc, argv, "+p:flqj:t:m:e:o:k:")) != -1) {
         switch (option) {
@@ -316,6 +316,8 @@ static void read_options(struct torture *t, int argc, char **argv) {
     if (argc - optind < 2 || !t->preload[0] || t->lanes == 0 || t->lanes > LANES_MAX) {
         usage();
     }
+    t->lanes *= (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
+    t->lanes = t->lanes > LANES_MAX ? LANES_MAX : t->lanes;
     t->kind = argv[optind];
     t->command = argv + optind + 1;
 }

@@ -27,11 +27,7 @@
 #include "fsdp_victim.h"
 
 /* Where a rank is stopped, so long the others wait for it: more than a healthy rank ever needs. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { DEADLINE_MS = 3000 };
-#else
-enum { DEADLINE_MS = 1000 };
-#endif
+enum { DEADLINE_MS = 4000 };
 enum { PAUSE_US_MAX = 6000, CALLS_MAX = 90 };
 
 static const char *const harm_names[HARM_COUNT] = {"is killed", "is stopped", "ends", "leaves"};

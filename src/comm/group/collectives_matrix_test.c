@@ -25,6 +25,7 @@
 
 #include "base/fnv.h"
 #include "base/str.h"
+#include "base/testing/parts_test_support.h"
 #include "comm/group/matrix_test_support.h"
 #include "comm/group/ranks_test_support.h"
 #include "comm/schedule/choice.h"
@@ -37,13 +38,8 @@ enum {
     CANARY = 0xC5,
     TRIPLES_PER_BATCH_MAX = SLOTS
 };
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SHARES = 3 }; /* a group does one of so many shares of the batches */
-#else
-enum { SHARES = 1 };
-#endif
-
 static uint64_t rounds = 1, seed = 20240601;
+static unsigned shares; /* a group does one of so many shares of the batches */
 
 /* One world: argument of the ranks. */
 struct world {
@@ -290,7 +286,7 @@ static void round_run(struct bench *bench) {
         size_t left = matrix_triple_count() - first;
         count = 1 + matrix_random(&bench->random) % TRIPLES_PER_BATCH_MAX;
         count = count < left ? count : left;
-        if (batch++ % SHARES != 0) {
+        if (batch++ % shares != 0) {
             continue;
         }
         triples_run(bench, first, count);
@@ -421,6 +417,7 @@ static void with_each_algorithm(void **state) {
 
 int main(int argc, char **argv) {
     int64_t wanted[2] = {(int64_t)rounds, (int64_t)seed};
+    shares = part_stride("whole_matrix", 3);
     for (int i = 1; i < argc; i++) {
         if (i > 2 || !str_parse_i64(argv[i], &wanted[i - 1]) || wanted[i - 1] < 1) {
             (void)fprintf(stderr, "usage: collectives_matrix_test [ROUNDS [SEED]]\n");

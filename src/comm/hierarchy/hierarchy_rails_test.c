@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/testing/parts_test_support.h"
 #include "comm/hierarchy/collective_check_test_support.h"
 #include "comm/hierarchy/hierarchy.h"
 #include "comm/hierarchy/hierarchy_impl.h"
@@ -42,11 +43,7 @@ static const struct world worlds[] = {
     {6, 3, 1, {0, 0, 1, 1, 0, 1}, true},
 };
 enum { WORLD_COUNT = sizeof worlds / sizeof *worlds };
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { WORLD_STRIDE = 3 }; /* they take ten times as long */
-#else
-enum { WORLD_STRIDE = 1 };
-#endif
+static size_t world_stride; /* every so-manieth of these worlds */
 
 static const enum schedule_algorithm algorithms[] = {SCHEDULE_FLAT, SCHEDULE_RECURSIVE_DOUBLING, SCHEDULE_RABENSEIFNER,
                                                      SCHEDULE_RING};
@@ -161,7 +158,7 @@ static int every_type_and_reduction(struct job_rank *rank, void *argument) {
 
 static void every_layout_as_processes(void **state) {
     (void)state;
-    for (size_t i = 0; i < WORLD_COUNT; i += WORLD_STRIDE) {
+    for (size_t i = 0; i < WORLD_COUNT; i += world_stride) {
         run_world(&worlds[i], every_type_and_reduction, &worlds[i], false);
     }
 }
@@ -192,7 +189,7 @@ static int long_calls(struct job_rank *rank, void *argument) {
 
 static void long_calls_have_several_parts_under_way(void **state) {
     (void)state;
-    for (size_t i = 0; i < WORLD_COUNT; i += WORLD_STRIDE + 1) {
+    for (size_t i = 0; i < WORLD_COUNT; i += world_stride + 1) {
         run_world(&worlds[i], long_calls, &worlds[i], false);
     }
 }
@@ -249,7 +246,7 @@ static int inexact_averages(struct job_rank *rank, void *argument) {
 
 static void averages_have_the_same_bits(void **state) {
     (void)state;
-    for (size_t i = 0; i < WORLD_COUNT; i += WORLD_STRIDE) {
+    for (size_t i = 0; i < WORLD_COUNT; i += world_stride) {
         run_world(&worlds[i], inexact_averages, &worlds[i], false);
     }
 }
@@ -402,6 +399,7 @@ static void a_table_for_others_changes_nothing(void **state) {
 }
 
 int main(void) {
+    world_stride = part_stride("whole_matrix", 3);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_as_processes),
         cmocka_unit_test(every_layout_as_threads),

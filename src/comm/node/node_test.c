@@ -19,6 +19,7 @@
 #include <muster/status.h>
 
 #include "base/clock.h"
+#include "base/testing/parts_test_support.h"
 #include "comm/node/node_cases_test_support.h"
 #include "comm/node/node_test_support.h"
 #include "comm/schedule/choice.h"
@@ -189,8 +190,9 @@ enum { SLOWNESS = 1 };
 #endif
 
 static void run_crew(uint32_t size, const struct crew_options *options, int cases, size_t bytes_max, bool shares) {
+    int share = SLOWNESS > 1 ? SLOWNESS : (int)part_stride("whole_matrix", 4);
     struct work work = {.seed = seed_of_run(),
-                        .cases = options && options->threads ? cases : cases / SLOWNESS + 1,
+                        .cases = options && options->threads ? cases : cases / share + 1,
                         .bytes_max = bytes_max,
                         .shares = shares};
     struct crew *crew = crew_start(size, run_cases, &work, options);

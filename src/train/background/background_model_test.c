@@ -85,7 +85,7 @@ static bool call(struct state *s, int rank, int group, enum call which, bool *ha
     struct calls *own = &s->calls[rank][group];
     if (!*has_called) {
         own->count++;
-        own->last = which;
+        own->last = (int)which;
         own->was_busy = which == CALL_DECIDE ? s->processes[rank].is_running : own->was_busy;
         *has_called = true;
     }

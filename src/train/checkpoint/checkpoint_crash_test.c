@@ -17,13 +17,10 @@
 #include <cmocka.h>
 
 #include "base/status.h"
+#include "base/testing/parts_test_support.h"
 #include "train/checkpoint/checkpoint_job_test_support.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SEEDS = 3 }; /* of saves that are stopped at each call */
-#else
-enum { SEEDS = 12 };
-#endif
+enum { SEEDS = 12, SEEDS_FEW = 3 }; /* of saves that are stopped at each call */
 enum { STEPS = 8, TAGS_MAX = 64, FAULTS_SHOWN_MAX = 10, DELAY_MS = 3000 };
 
 /* What may lie under one step. */
@@ -467,8 +464,8 @@ static void every_flipped_bit_and_every_cut_is_seen(void **state) {
  * power is lost or not. */
 static void a_save_stopped_at_any_call_leaves_the_one_before(void **state) {
     (void)state;
-    unsigned calls = 0;
-    for (uint64_t seed = 1; seed <= 2 * SEEDS; seed++) {
+    unsigned calls = 0, seeds = part_is_wanted("whole_matrix") ? SEEDS : SEEDS_FEW;
+    for (uint64_t seed = 1; seed <= 2 * seeds; seed++) {
         for (int kind = 0; kind < 6; kind++) {
             bool done = false;
             for (unsigned at = 1; !done; at++) {
@@ -490,8 +487,8 @@ static void a_save_stopped_at_any_call_leaves_the_one_before(void **state) {
 /* The same, of one process that saves all parts: all calls are its own, and every one of them has its trouble. */
 static void parts_of_one_process_stopped_at_any_call_leave_the_one_before(void **state) {
     (void)state;
-    unsigned calls = 0;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+    unsigned calls = 0, seeds = part_is_wanted("whole_matrix") ? SEEDS : SEEDS_FEW;
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
         for (int kind = 0; kind < 6; kind++) {
             bool done = false;
             for (unsigned at = 1; !done; at++) {

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/status.h"
+#include "base/testing/parts_test_support.h"
 #include "train/checkpoint/checkpoint_job_test_support.h"
 
 enum { ALLOCATIONS_MAX = 5000 };
@@ -127,9 +128,10 @@ static void check_after(void) {
 }
 
 static void check_saving(enum savers savers) {
+    unsigned stride = part_stride("each_allocation", 5);
     for (int forever = 0; forever < 2; forever++) {
         bool done = false;
-        for (unsigned n = 1; !done; n++) {
+        for (unsigned n = 1; !done; n += stride) {
             int64_t tag = 0;
             begin();
             int code = save(2, 8, savers, n, forever);

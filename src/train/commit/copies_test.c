@@ -124,7 +124,7 @@ static void make_steps(struct rank *rank, const struct life *life, int64_t first
 static int live_again(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
-    struct life life = {NULL};
+    struct life life = {.copies = NULL};
     begin_life(rank, &life, group, COMMIT_NOTHING);
     for (size_t i = 0; i < RANKS * PART; i++) {
         rank_check(rank, ((unsigned char *)copies_current(life.copies))[i] == 0);
@@ -163,7 +163,7 @@ static int die_anywhere(struct rank *rank, void *argument) {
     struct muster_group *group = rank_group(rank, NULL);
     for (uint32_t one = 0; one < PROGRESSES; one++) {
         for (uint32_t others = 0; others < PROGRESSES; others++) {
-            struct life life = {NULL};
+            struct life life = {.copies = NULL};
             begin_life(rank, &life, group, COMMIT_NOTHING);
             make_steps(rank, &life, 0, 3);
             rank_check_code(rank, muster_barrier(group, NULL), 0);
@@ -188,7 +188,7 @@ static int change_their_number(struct rank *rank, void *argument) {
     (void)argument;
     static const uint32_t sizes[] = {RANKS, 2, 3, 1, RANKS};
     struct muster_group *group = rank_group(rank, NULL);
-    struct life life = {NULL};
+    struct life life = {.copies = NULL};
     int64_t step = COMMIT_NOTHING;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct muster_group *some = NULL;
@@ -236,7 +236,7 @@ static int lose_one(struct rank *rank, void *argument) {
 static int lose_a_part(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
-    struct life life = {NULL};
+    struct life life = {.copies = NULL};
     begin_life(rank, &life, group, COMMIT_NOTHING);
     make_steps(rank, &life, 0, 5);
     end_life(rank, &life);
@@ -257,7 +257,7 @@ static int lose_a_part(struct rank *rank, void *argument) {
 static int change_the_model(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
-    struct life life = {NULL};
+    struct life life = {.copies = NULL};
     begin_life(rank, &life, group, COMMIT_NOTHING);
     make_steps(rank, &life, 0, 5);
     rank_check_code(rank, muster_barrier(group, NULL), 0);
@@ -286,7 +286,7 @@ static bool is_writable(struct rank *rank, void *at) {
 static int try_to_write(struct rank *rank, void *argument) {
     (void)argument;
     struct muster_group *group = rank_group(rank, NULL);
-    struct life life = {NULL};
+    struct life life = {.copies = NULL};
     begin_life(rank, &life, group, COMMIT_NOTHING);
     char *first = copies_current(life.copies), *second;
     rank_check(rank, is_writable(rank, first));

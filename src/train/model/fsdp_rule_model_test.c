@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/testing/parts_test_support.h"
 #include "train/model/interleaving_test_support.h"
 
 enum rule {
@@ -197,7 +198,8 @@ static void add_one_host(struct survey *survey) {
                                          .holds_over = holds == OVER,
                                          .are_reductions_done = i / 2 % 2,
                                          .uses = uses[use]};
-        add_sequences(survey, program, use == 0 && holds != OVER ? 3 : 2);
+        size_t most = use == 0 && holds != OVER && part_is_wanted("sequences_of_three") ? 3 : 2;
+        add_sequences(survey, program, most);
     }
 }
 

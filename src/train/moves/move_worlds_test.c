@@ -16,6 +16,7 @@
 #include "base/fnv.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/testing/parts_test_support.h"
 #include "train/memory/holder.h"
 #include "train/units/fsdp_parts.h"
 #include "train/units/fsdp_snapshot_test_support.h"
@@ -322,11 +323,12 @@ static void the_kind_of_sharding_changes(void **state) {
 static void a_death_leaves_the_old_or_the_new(void **state) {
     (void)state;
     const uint32_t victims[] = {0, 2, 4}, next[] = {HOST_0 | HOST_1, ONE_EACH, EVERYBODY};
+    unsigned stride = part_stride("whole_matrix", 2);
     for (int point = WHILE_IT_GETS; point < POINTS; point++) {
         for (size_t victim = 0; victim < sizeof victims / sizeof *victims; victim++) {
             /* Who was nowhere before has nothing to drop. */
             bool is_new = point == BEFORE_IT_DROPS && victims[victim] == 4;
-            for (size_t i = 0; !is_new && i < sizeof next / sizeof *next; i++) {
+            for (size_t i = 0; !is_new && i < sizeof next / sizeof *next; i += stride) {
                 const struct world worlds[] = {
                     {.ranks = HOST_0 | HOST_1},
                     {.ranks = ONE_EACH, .dies = (enum point)point, .victim = victims[victim]},
@@ -342,9 +344,10 @@ static void a_death_leaves_the_old_or_the_new(void **state) {
 static void a_death_leaves_the_copies_or_the_new(void **state) {
     (void)state;
     const uint32_t next[] = {RANK(0) | RANK(2), HOST_0 | HOST_1, EVERYBODY};
+    unsigned stride = part_stride("whole_matrix", 2);
     for (int point = WHILE_IT_GETS; point < POINTS; point++) {
         for (uint32_t victim = 0; victim <= 2; victim += 2) {
-            for (size_t i = 0; i < sizeof next / sizeof *next; i++) {
+            for (size_t i = 0; i < sizeof next / sizeof *next; i += stride) {
                 const struct world worlds[] = {{.ranks = ONE_EACH, .copies_every = 1},
                                                {.ranks = RANK(0) | RANK(2),
                                                 .copies_every = 1,

@@ -342,7 +342,7 @@ static void refuse_nulls_of_questions(struct rank *rank, struct muster_fsdp *fsd
 
 static void refuse_nulls_of_optimizers(struct rank *rank, struct muster_fsdp *fsdp) {
     const struct muster_adamw_options adamw = {sizeof adamw, 0.01, 0.9, 0.99, 1e-8, 0.1};
-    const struct muster_optimizer_group groups[1] = {{.adamw = &adamw}}, none[1] = {{NULL}};
+    const struct muster_optimizer_group groups[1] = {{.adamw = &adamw}}, none[1] = {{.adamw = NULL}};
     const size_t group_of[8] = {0, 0, 0, 1};
     struct muster_optimizer *optimizer = NULL;
     refused(rank, muster_fsdp_optimizer(NULL, NULL, groups, 1, &optimizer), MUSTER_EINVAL, "optimizer: fsdp");

@@ -15,6 +15,7 @@
 #include <muster/optimizer.h>
 
 #include "base/folder_test_support.h"
+#include "base/testing/parts_test_support.h"
 #include "train/units/fsdp_test_support.h"
 
 enum { RANKS = 6, STATES = 2 };
@@ -180,7 +181,8 @@ static void check_scene(const struct scene *given, uint32_t hosts, uint32_t each
 
 static void check_everywhere(const struct scene *scene) {
     static const uint32_t layouts[][2] = {{1, 1}, {1, 3}, {2, 1}, {2, 2}, {2, 3}, {3, 1}, {3, 2}};
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    unsigned stride = part_stride("whole_matrix", 3);
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i += stride) {
         check_scene(scene, layouts[i][0], layouts[i][1]);
     }
 }
