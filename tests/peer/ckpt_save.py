@@ -13,8 +13,8 @@ def whole(name, state):
         torch.save(state, f"{name}.whole.pt")
 
 
-def main():
-    dist.init_process_group("gloo")
+def main(rank, store):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=3)
     torch.manual_seed(0)
     # Two rows on three ranks: one rank has nothing of the last layer.
     model = torch.nn.Sequential(torch.nn.Linear(50, 70), torch.nn.Linear(70, 2))
@@ -46,6 +46,3 @@ def main():
              checkpoint_id="two")
     whole("two", {"large": large, "copy": values})
     dist.destroy_process_group()
-
-
-main()

@@ -2,19 +2,25 @@
 # muster ckpt ls, show, verify, diff, export, prune: of Muster's own checkpoints and snapshots, and of what others have saved.
 # needs: torch safetensors numpy
 # timeout: 240
-"""Usage: test_ckpt.py; MUSTER_BINARY names the program. snapshot_peer, in tests/ beside it, saves the states of step 7."""
+"""Usage: test_ckpt.py [CASE ...] (most need the first two before them); MUSTER_BINARY names the program. snapshot_peer, in tests/ beside it, saves
+the states of step 7.
+"""
 import glob
 import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
 import safetensors
 import safetensors.torch
 import torch
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import cases  # noqa: E402
 
 BINARY = os.environ["MUSTER_BINARY"]
 PEER = os.path.join(os.path.dirname(BINARY), "tests", "snapshot_peer")
@@ -191,7 +197,7 @@ def nothing_is_written_over():
 
 
 def an_interrupt_leaves_nothing():
-    torch.save({"large": torch.empty(1 << 28)}, "large.pt")  # a GiB, most of it a hole where the file system has those
+    torch.save({"large": torch.zeros(64 << 20, dtype=torch.uint8).expand(64, 64 << 20)}, "large.pt")  # 4 GiB to write, 64 MiB here
     process = subprocess.Popen([BINARY, "ckpt", "export", "large.pt", "--to", "large.safetensors"])
     while not glob.glob("large.safetensors*"):
         assert process.poll() is None
@@ -219,14 +225,14 @@ def the_newest_stay():
     assert "--keep 0" in ckpt("prune", "more", "--keep", "0", expect=2)
 
 
+TESTS = [what_is_there_is_listed, every_kind_is_shown_alike, damage_is_named, differences_are_told, others_read_what_is_exported,
+         shards_have_an_index, nothing_is_written_over, an_interrupt_leaves_nothing, the_newest_stay]
+
+
 def main():
-    cases = [what_is_there_is_listed, every_kind_is_shown_alike, damage_is_named, differences_are_told, others_read_what_is_exported,
-             shards_have_an_index, nothing_is_written_over, an_interrupt_leaves_nothing, the_newest_stay]
     with tempfile.TemporaryDirectory(prefix="muster-ckpt-") as folder:
         os.chdir(folder)
-        for case in cases:
-            case()
-            print(f"ok: {case.__name__}", flush=True)
+        cases.run(TESTS)
         os.chdir("/")
 
 

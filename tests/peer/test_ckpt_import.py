@@ -2,7 +2,7 @@
 # muster ckpt import: what real PyTorch and safetensors have saved arrives byte for byte; what they would never save does not.
 # needs: torch safetensors numpy
 # timeout: 240
-"""Usage: test_ckpt_import.py; MUSTER_BINARY names the program."""
+"""Usage: test_ckpt_import.py [CASE ...] (some take files of those before them); MUSTER_BINARY names the program."""
 import collections
 import io
 import json
@@ -14,12 +14,17 @@ import struct
 import subprocess
 import sys
 import tempfile
+import traceback
 import warnings
 import zipfile
 
 FOLDER = tempfile.TemporaryDirectory(prefix="muster-import-")  # PyTorch leaves folders of its own where temporary files go
 os.environ["TMPDIR"] = tempfile.tempdir = FOLDER.name
+os.environ["OMP_NUM_THREADS"] = "1"  # a pool of threads would not survive a fork
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
 
+import cases  # noqa: E402
 import numpy  # noqa: E402
 import safetensors  # noqa: E402
 import safetensors.torch  # noqa: E402
@@ -28,7 +33,6 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex  # noqa: E402
 
 BINARY = os.environ["MUSTER_BINARY"]
-SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ckpt_save.py")
 TYPES = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
          torch.float16, torch.bfloat16, torch.float32, torch.float64]
 COUNT = [0]
@@ -309,9 +313,24 @@ def hostile_pickles():
 # ---- distributed checkpoints ----
 
 def save_distributed():
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3", SOURCE],
-                          capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
+    """By three ranks. They are forks of this process, which has imported PyTorch."""
+    import ckpt_save
+
+    sys.stdout.flush()
+    pids = []
+    for rank in range(3):
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            signal.alarm(200)
+            try:
+                ckpt_save.main(rank, os.path.abspath("ranks"))
+                os._exit(0)
+            except BaseException:  # pylint: disable=broad-except
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    assert codes == [0] * 3, codes
 
 
 def distributed_checkpoints_arrive():
@@ -588,9 +607,7 @@ TESTS = [a_training_arrives, every_type_and_stride_arrives, shared_storages_arri
 def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        for test in TESTS:
-            test()
-            print(f"ok: {test.__name__}", flush=True)
+        cases.run(TESTS)
         os.chdir("/")
 
 

@@ -2,7 +2,9 @@
 # muster ckpt reshard: any source becomes a checkpoint of any number of parts, which every world loads; failures leave nothing.
 # needs: torch safetensors numpy
 # timeout: 240
-"""Usage: test_ckpt_reshard.py; MUSTER_BINARY names the program. snapshot_peer, in tests/ beside it, saves and loads step 7."""
+"""Usage: test_ckpt_reshard.py [CASE ...] (most need the first one before them); MUSTER_BINARY names the program. snapshot_peer, in tests/ beside
+it, saves and loads step 7.
+"""
 import fcntl
 import glob
 import json
@@ -18,6 +20,9 @@ import warnings
 import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import cases  # noqa: E402
 
 BINARY = os.environ["MUSTER_BINARY"]
 PEER = os.path.join(os.path.dirname(BINARY), "tests", "snapshot_peer")
@@ -250,12 +255,13 @@ def memory_is_bounded():
     at_once = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=0"}  # what is freed is free
     code = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-    for count, ranks in ((32, 1), (256, 1), (256, 3), (256, 200)):  # MiB
+    for count, numbers in ((32, [1]), (256, [1, 3, 200])):  # MiB
         torch.save({f"w{i}": torch.zeros(1 << 19) for i in range(count // 2)}, "peak.pt")
-        done = subprocess.run([sys.executable, "-c", code, BINARY, "ckpt", "reshard", "peak.pt", "--to", "peak", "--ranks", str(ranks)],
-                              capture_output=True, text=True, check=True, env=at_once)
-        peaks[count, ranks] = int(done.stdout)
-        shutil.rmtree("peak")
+        for ranks in numbers:
+            done = subprocess.run([sys.executable, "-c", code, BINARY, "ckpt", "reshard", "peak.pt", "--to", "peak", "--ranks", str(ranks)],
+                                  capture_output=True, text=True, check=True, env=at_once)
+            peaks[count, ranks] = int(done.stdout)
+            shutil.rmtree("peak")
     assert all(peak < peaks[32, 1] + 4096 for peak in peaks.values()), peaks  # KiB
 
 
@@ -290,9 +296,7 @@ TESTS = [every_source_in_any_number_of_parts, every_world_loads_it, steps_and_na
 def main():
     with tempfile.TemporaryDirectory(prefix="muster-reshard-") as folder:
         os.chdir(folder)
-        for test in TESTS:
-            test()
-            print(f"ok: {test.__name__}", flush=True)
+        cases.run(TESTS)
         os.chdir("/")
 
 

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 os.environ["MUSTER_BINARY"] = os.path.abspath(os.environ["MUSTER_BINARY"])
 os.environ["MUSTER_LIBRARY"] = os.path.join(os.path.dirname(os.environ["MUSTER_BINARY"]), "libmuster.so")
 os.environ.pop("OMP_NUM_THREADS", None)
-sys.path[:0] = [os.path.join(TOP, "python"), HERE, os.path.join(TOP, "tests", "regress")]
+sys.path[:0] = [os.path.join(TOP, "python"), HERE, os.path.join(TOP, "tests", "regress"), os.path.join(TOP, "tests")]
 
 try:
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
@@ -31,6 +32,7 @@ except ImportError as missing:
     print(f"SKIPPED: PyTorch is not installed here ({missing}); programs that call its launcher are NOT tested")
     sys.exit(77)
 
+import cases  # noqa: E402
 import jobs  # noqa: E402
 import launch_functions as functions  # noqa: E402
 import muster  # noqa: E402
@@ -95,9 +97,12 @@ def a_failing_function_is_a_child_failed_error():
         check(list(why.failures) == [1] and "boom, at one" in str(why), f"{why}")
 
 
-def exit_codes_and_signals_are_kept():
+def a_functions_exit_code_is_kept():
     why = raises(ChildFailedError, muster.launch(config(), functions.exits_at_one))
     check(why.get_first_failure()[0] == 1 and why.get_first_failure()[1].exitcode == 7, f"{why}")
+
+
+def a_commands_signal_is_kept():
     why = raises(ChildFailedError, muster.launch(config(), "sh"), "-c", "[ $RANK = 0 ] || kill -9 $$$$; exec sleep 1000")
     rank, failure = why.get_first_failure()
     check((rank, failure.exitcode, failure.signal_name(), why.name) == (1, -9, "SIGKILL", "sh"), f"{why}")
@@ -130,26 +135,40 @@ def commands_and_their_words():
     check("/no/such/program" in str(why), f"{why}")
 
 
+def node_of_two(rank, port):
+    """A node with one worker: what its launcher raises."""
+    two = config(min_nodes=2, max_nodes=2, nproc_per_node=1, rdzv_backend="static", rdzv_endpoint=f"127.0.0.1:{port}", rdzv_configs={"rank": rank})
+    why = raises(ChildFailedError, muster.launch(two, "sh"), "-c", "if [ $RANK = 1 ]; then exit 9; fi; exec sleep 1000")
+    root, failure = why.get_first_failure()
+    return f"{root} {failure.exitcode}"
+
+
+def in_processes(count, function, *arguments):
+    """What function(rank, ...) returns in processes of their own. They are forks of this one, which has imported PyTorch."""
+    said, pids = [], []
+    for rank in range(count):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                signal.alarm(PATIENCE_S)
+                os.write(writer, function(rank, *arguments).encode())
+            except BaseException as why:  # pylint: disable=broad-except
+                os.write(writer, repr(why).encode())
+            os._exit(0)
+        os.close(writer)
+        pids.append(pid)
+        said.append(reader)
+    for at, reader in enumerate(said):
+        with os.fdopen(reader) as pipe:
+            said[at] = pipe.read()
+        os.waitpid(pids[at], 0)
+    return said
+
+
 def another_nodes_failure_is_the_root_cause():
-    code = """
-import sys, os
-sys.path[:0] = sys.argv[3:]
-from torch.distributed.launcher.api import LaunchConfig
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-import muster
-config = LaunchConfig(2, 2, 1, rdzv_backend="static", rdzv_endpoint="127.0.0.1:" + sys.argv[2], run_id="x", max_restarts=0,
-                      rdzv_configs={"rank": int(sys.argv[1])})
-try:
-    muster.launch(config, "sh")("-c", "if [ $RANK = 1 ]; then exit 9; fi; exec sleep 1000")
-except ChildFailedError as why:
-    rank, failure = why.get_first_failure()
-    print(rank, failure.exitcode, flush=True)
-"""
-    port = str(jobs.free_port())
-    nodes = [subprocess.Popen([sys.executable, "-c", code, str(rank), port, os.path.join(TOP, "python")], stdout=subprocess.PIPE, text=True)
-             for rank in range(2)]
-    said = [node.communicate(timeout=PATIENCE_S)[0] for node in nodes]
-    check(said == ["1 9\n", "1 9\n"], f"{said}")
+    said = in_processes(2, node_of_two, jobs.free_port())
+    check(said == ["1 9", "1 9"], f"{said}")
 
 
 # ---------------------------------------------------------------------------
@@ -209,6 +228,9 @@ def the_hook_comes_and_goes():
     muster.hook.uninstall()
     muster.hook.uninstall()
     check(not muster.hook.installed() and api.launch_agent is original, "uninstalled")
+
+
+def without_the_hook_pytorch_launches():
     got = api.elastic_launch(config(), functions.multiply)(1, "a")
     check([value[1] for value in got.values()] == ["torch", "torch"], f"without the hook: {got}")
 
@@ -261,12 +283,19 @@ def environment(**more):
 COMMAND = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "worker.py"]
 
 
+def run_by_torch(variable, muster_runs):
+    with environment(MUSTER_LAUNCH=variable) as (folder, variables):
+        done = subprocess.run([*COMMAND, "--a", "b"], cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    lines = sorted(line for line in done.stdout.split("\n") if line)
+    check(done.returncode == 0 and lines == [f"I am {rank} {muster_runs} --a b" for rank in range(2)], f"MUSTER_LAUNCH={variable}: {done}")
+
+
 def torch_distributed_run_gets_muster():
-    for variable, muster_runs in (("1", True), ("0", False)):
-        with environment(MUSTER_LAUNCH=variable) as (folder, variables):
-            done = subprocess.run([*COMMAND, "--a", "b"], cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        lines = sorted(line for line in done.stdout.split("\n") if line)
-        check(done.returncode == 0 and lines == [f"I am {rank} {muster_runs} --a b" for rank in range(2)], f"MUSTER_LAUNCH={variable}: {done}")
+    run_by_torch("1", True)
+
+
+def torch_distributed_run_stays_pytorchs():
+    run_by_torch("0", False)
 
 
 class Waiting:
@@ -307,15 +336,22 @@ def waiting():
             job.end()
 
 
-def signals_end_the_job():
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with waiting() as (job, folder):
-            # To the process group, as a terminal's Ctrl-C: the agent must hear of it once.
-            os.killpg(job.process.pid, number)
-            check(job.process.wait(PATIENCE_S) == 1, job.text())
-            check(f"SignalException: Process {job.process.pid} got signal: {int(number)}" in job.text(), job.text())
-            check("a second signal has come" not in job.text() and not jobs.alive(job.agent), job.text())
-            check(not [name for name in os.listdir(folder) if name.startswith("muster-launch-")], f"{os.listdir(folder)}")
+def a_signal_ends_the_job(number):
+    with waiting() as (job, folder):
+        # To the process group, as a terminal's Ctrl-C: the agent must hear of it once.
+        os.killpg(job.process.pid, number)
+        check(job.process.wait(PATIENCE_S) == 1, job.text())
+        check(f"SignalException: Process {job.process.pid} got signal: {int(number)}" in job.text(), job.text())
+        check("a second signal has come" not in job.text() and not jobs.alive(job.agent), job.text())
+        check(not [name for name in os.listdir(folder) if name.startswith("muster-launch-")], f"{os.listdir(folder)}")
+
+
+def sigterm_ends_the_job():
+    a_signal_ends_the_job(signal.SIGTERM)
+
+
+def ctrl_c_ends_the_job():
+    a_signal_ends_the_job(signal.SIGINT)
 
 
 def a_killed_launcher_leaves_nothing():
@@ -350,7 +386,9 @@ def outcomes_become_what_pytorch_raises():
         check(why.get_first_failure()[0] == 3 and set(why.failures) == {2, 3}, "the root cause is first, though another time is older")
         with open(error, "w", encoding="ascii") as file:
             file.write("[]")
+        logging.disable(logging.ERROR)  # PyTorch would say so, and import half of itself for that
         why = raises(ChildFailedError, lambda: result("failed", root_cause=root, workers=[root]))
+        logging.disable(logging.NOTSET)
         check(why.get_first_failure()[1].exitcode == 1, "an error file that nobody understands")
     with tempfile.TemporaryDirectory() as folder:
         why = raises(muster.MusterError, _launch._read_outcome, os.path.join(folder, "none"), 2)
@@ -358,16 +396,14 @@ def outcomes_become_what_pytorch_raises():
 
 
 CASES = [every_option_is_said_or_refused, outcomes_become_what_pytorch_raises, functions_return_values,
-         a_failing_function_is_a_child_failed_error, exit_codes_and_signals_are_kept, a_killed_rank_starts_again,
+         a_failing_function_is_a_child_failed_error, a_functions_exit_code_is_kept, a_commands_signal_is_kept, a_killed_rank_starts_again,
          a_value_that_cannot_travel_is_an_error, commands_and_their_words, another_nodes_failure_is_the_root_cause,
-         what_muster_lacks_goes_to_pytorch, the_hook_comes_and_goes, the_hook_waits_for_the_import, torch_distributed_run_gets_muster,
-         signals_end_the_job, a_killed_launcher_leaves_nothing]
+         what_muster_lacks_goes_to_pytorch, the_hook_comes_and_goes, without_the_hook_pytorch_launches, the_hook_waits_for_the_import,
+         torch_distributed_run_gets_muster, torch_distributed_run_stays_pytorchs, sigterm_ends_the_job, ctrl_c_ends_the_job,
+         a_killed_launcher_leaves_nothing]
 
 if __name__ == "__main__":
     jobs.isolate()  # a network of its own: no other test is given the port that a case has found free
     with tempfile.TemporaryDirectory(prefix="muster-test-") as scratch:  # jobs that fail leave their error files, as PyTorch's launcher does
         os.environ["TMPDIR"] = tempfile.tempdir = scratch
-        for case in CASES:
-            if not sys.argv[1:] or case.__name__ in sys.argv[1:]:
-                case()
-                print(f"ok {case.__name__}", flush=True)
+        cases.run(CASES)

@@ -2,7 +2,7 @@
 # The module muster: its store beside PyTorch's, error records, snapshots and checkpoints as numpy arrays, status, and the stop path.
 # needs: torch numpy
 # timeout: 240
-"""Usage: test_python.py; MUSTER_BINARY names the program. libmuster.so lies beside it, snapshot_peer in tests/."""
+"""Usage: test_python.py [CASE ...]; MUSTER_BINARY names the program. libmuster.so lies beside it, snapshot_peer in tests/."""
 import json
 import os
 import subprocess
@@ -14,8 +14,9 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 BINARY = os.path.abspath(os.environ["MUSTER_BINARY"])
 BUILD = os.path.dirname(BINARY)
 os.environ["MUSTER_LIBRARY"] = os.path.join(BUILD, "libmuster.so")
-sys.path[:0] = [os.path.join(TOP, "python"), os.path.join(TOP, "tests", "regress")]
+sys.path[:0] = [os.path.join(TOP, "python"), os.path.join(TOP, "tests", "regress"), os.path.join(TOP, "tests")]
 
+import cases  # noqa: E402
 import jobs  # noqa: E402
 import muster  # noqa: E402
 
@@ -250,10 +251,8 @@ def the_status_of_a_job():
 
 def main():
     jobs.isolate()  # no other test is given the port that one has found free
-    for test in (the_store_beside_pytorchs, the_jobs_store_from_the_environment, the_stop_path, error_records_that_pytorch_reads,
-                 saved_states_as_arrays, the_status_of_a_job):
-        test()
-        print(f"ok {test.__name__}", flush=True)
+    cases.run([the_store_beside_pytorchs, the_jobs_store_from_the_environment, the_stop_path, error_records_that_pytorch_reads,
+               saved_states_as_arrays, the_status_of_a_job])
 
 
 main()

@@ -17,7 +17,8 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "regress")]
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "regress"), os.path.dirname(HERE)]
+import cases  # noqa: E402
 import jobs  # noqa: E402
 
 ISOLATED = jobs.isolate()  # no name server: PyTorch's side asks one for each connection. Before PyTorch starts threads.
@@ -583,7 +584,7 @@ def main():
         del arguments[at : at + 2]
     print(f"seed {seed}{f', not isolated: {ISOLATED}' if ISOLATED else ''}", flush=True)
     everything = [*CASES, *ALONE, *HOSTS, random_steps]
-    wanted = [case for case in everything if not arguments or case.__name__ in arguments]
+    wanted = [case for case in everything if case.__name__ in arguments or (not arguments and cases.wanted(case.__name__))]
     servers = [Server(kind) for kind in ("muster", "libuv", "classic")]
     for case in wanted:
         started = time.monotonic()

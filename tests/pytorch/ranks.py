@@ -8,13 +8,11 @@ import pickle
 import signal
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 
-TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.path.dirname(os.path.abspath(os.environ.get("MUSTER_BINARY", os.path.join(TOP, "build", "muster"))))
-PACKAGE = os.path.join(BUILD, "python")
+from common import BUILD, NEEDS_DYNAMO, PACKAGE, TOP, main  # noqa: F401 - also for those who import this
+
 sys.path.insert(0, PACKAGE)
 os.environ["OMP_NUM_THREADS"] = "1"  # a pool of threads would not survive a fork
 if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # PyTorch makes a folder when it is imported; it goes with this process, not with a worker that is killed
@@ -24,13 +22,11 @@ if "TORCHINDUCTOR_CACHE_DIR" not in os.environ:  # PyTorch makes a folder when i
 warnings.simplefilter("ignore")  # PyTorch's own about names that change
 
 import torch  # noqa: E402
-import torch._dynamo  # noqa: E402,F401 - DistributedDataParallel imports it: once, not in every rank
 import torch.distributed as dist  # noqa: E402
-
-if not os.path.exists(os.path.join(PACKAGE, "muster", "_built.py")):
-    print("SKIP: the backend was not built (tools/build-backend)")
-    sys.exit(77)
 import muster.distributed  # noqa: E402,F401
+
+if NEEDS_DYNAMO:
+    import torch._dynamo  # noqa: F401
 
 PATIENCE_S = 110
 
@@ -142,19 +138,3 @@ def make_groups(count, backend, first):
         dist.barrier()
         return early, kept()
     return function
-
-
-def main(names):
-    """Runs the functions test_... of a module, each with a line."""
-    failed = []
-    for name, test in list(names.items()):
-        if name.startswith("test_") and (len(sys.argv) < 2 or any(one in name for one in sys.argv[1:])):
-            begun = time.monotonic()
-            try:
-                test()
-                print(f"ok {name} ({time.monotonic() - begun:.1f} s)", flush=True)
-            except Exception:  # noqa: BLE001
-                traceback.print_exc()
-                failed.append(name)
-                print(f"FAILED {name}", flush=True)
-    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)

@@ -3,22 +3,41 @@
 """The backend in scripts that a launcher has started: by its name, and in place of gloo in a script that does not know it. Under `muster run`
 and under torchrun, also by the agent's restart of the group."""
 
+import functools
 import os
 import subprocess
 import sys
 import tempfile
 
-import ranks
+import common
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MUSTER = os.path.join(ranks.BUILD, "muster")
+MUSTER = os.path.join(common.BUILD, "muster")
 MUSTER_RUN = [MUSTER, "run", "--standalone", "--nproc-per-node=2"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+FORKED = os.path.join(common.TOP, "tests", "examples", "forked_python")
+TORCHRUN = [FORKED, os.path.join(os.path.dirname(sys.executable), "torchrun"), "--nnodes=1", "--nproc-per-node=2", "--rdzv-backend=c10d",
+            "--rdzv-endpoint=127.0.0.1:0"]
+CACHE = tempfile.TemporaryDirectory(prefix="muster-launched-")  # PyTorch makes a folder when it is imported
+USUAL = {name: value for name, value in os.environ.items() if name != "MUSTER_AS_GLOO"}
+USUAL.update(PYTHONPATH=common.PACKAGE, OMP_NUM_THREADS="1", TORCHINDUCTOR_CACHE_DIR=CACHE.name)
+
+
+@functools.cache
+def template(modules=(), **variables):
+    """A process that has imported PyTorch, and with it what these variables make of the backend, and its address. It ends with this one, which
+    holds its stdin."""
+    process = subprocess.Popen([sys.executable, os.path.join(common.TOP, "tests", "regress", "torch_template.py"), TORCHRUN[1], *modules],
+                               env={**USUAL, **variables}, cwd="/", text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return process, process.stdout.readline().strip()
+
+
+def forked(modules=(), **variables):
+    """Variables for launchers whose workers are forked from such a process."""
+    return {**variables, "PYTHON_EXEC": FORKED, "MUSTER_TEST_TEMPLATE": template(modules, **variables)[1]}
 
 
 def started(launcher, script, *arguments, **variables):
-    environment = dict(os.environ, PYTHONPATH=ranks.PACKAGE, PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1", **variables)
-    environment.pop("MUSTER_AS_GLOO", None) if "MUSTER_AS_GLOO" not in variables else None
+    environment = {**USUAL, "PYTHON_EXEC": sys.executable, **variables}
     with tempfile.TemporaryDirectory(prefix="muster-launched-") as folder:  # torchrun leaves its own in there
         done = subprocess.run([*launcher, os.path.join(HERE, script), *arguments], env={**environment, "TMPDIR": folder}, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=200, check=False)
@@ -30,35 +49,52 @@ def lines(launcher, *arguments, **variables):
     return [line for line in started(launcher, "launched.py", *arguments, **variables) if " ProcessGroup" in line]
 
 
+DYNAMO = ("torch._dynamo",)  # DistributedDataParallel imports it
+
+
 def test_by_name():
+    """In interpreters of their own."""
     assert lines(MUSTER_RUN, "muster", "trains", TORCH_DEVICE_BACKEND_AUTOLOAD="0") == ["muster ProcessGroupMuster 6"] * 2
 
 
 def test_under_torchrun():
-    assert lines(TORCHRUN, "muster") == ["muster ProcessGroupMuster 6"] * 2
+    assert lines(TORCHRUN, "muster", **forked()) == ["muster ProcessGroupMuster 6"] * 2
 
 
 def test_in_place_of_gloo():
-    assert lines(MUSTER_RUN, "", MUSTER_AS_GLOO="1") == ["undefined ProcessGroupMuster 6"] * 2
-    assert lines(MUSTER_RUN, "cpu:gloo", MUSTER_AS_GLOO="1") == ["cpu:gloo ProcessGroupMuster 6"] * 2
+    variables = forked(DYNAMO, MUSTER_AS_GLOO="1")
+    assert lines(MUSTER_RUN, "", **variables) == ["undefined ProcessGroupMuster 6"] * 2
+    assert lines(MUSTER_RUN, "cpu:gloo", **variables) == ["cpu:gloo ProcessGroupMuster 6"] * 2
 
 
 def test_in_place_of_gloos_class():
-    assert lines(MUSTER_RUN, "gloo", "by class", "trains", MUSTER_AS_GLOO="1") == ["gloo ProcessGroupMuster and ProcessGroupMuster 12"] * 2
-    assert lines(MUSTER_RUN, "gloo", "by class") == ["gloo ProcessGroupGloo and ProcessGroupGloo 12"] * 2
+    variables = forked(DYNAMO, MUSTER_AS_GLOO="1")
+    assert lines(MUSTER_RUN, "gloo", "by class", "trains", **variables) == ["gloo ProcessGroupMuster and ProcessGroupMuster 12"] * 2
+    assert lines(MUSTER_RUN, "gloo", "by class", **forked()) == ["gloo ProcessGroupGloo and ProcessGroupGloo 12"] * 2
 
 
-def test_untidy_ends():
-    for way in ("abruptly", "with works", "with messages"):
-        assert started(MUSTER_RUN, "ending.py", way) == ["at the end"] * 2
+def ends_untidily(way):
+    """In interpreters of their own, too: how these end is what matters."""
+    assert started(MUSTER_RUN, "ending.py", way) == ["at the end"] * 2
+
+
+def test_an_abrupt_end():
+    ends_untidily("abruptly")
+
+
+def test_an_end_with_works():
+    ends_untidily("with works")
+
+
+def test_an_end_with_messages():
+    ends_untidily("with messages")
 
 
 def test_one_that_does_not_fit_is_told():
     script = "import muster._built; muster._built.TORCH = '1.13.0'; import torch"
-    done = subprocess.run([sys.executable, "-c", script], env=dict(os.environ, PYTHONPATH=ranks.PACKAGE), text=True,
-                          stderr=subprocess.PIPE, check=False)
+    done = subprocess.run([sys.executable, "-c", script], env=USUAL, text=True, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 0 and "was compiled for PyTorch 1.13.0, and this is" in done.stderr, done.stderr
 
 
 if __name__ == "__main__":
-    ranks.main(globals())
+    common.main(globals())
