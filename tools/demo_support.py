@@ -26,9 +26,14 @@ def muster():
 
 
 def python():
-    """The interpreter for the workers."""
+    """The interpreter whose packages the workers use."""
     venv = os.path.join(TOP, ".venv", "bin", "python")
     return os.environ.get("MUSTER_TEST_PYTHON") or (venv if os.path.exists(venv) else "python3")
+
+
+def workers_environment():
+    """PYTHON_EXEC, where it is set, is their interpreter, as ever."""
+    return dict(os.environ, PYTHON_EXEC=os.environ.get("PYTHON_EXEC") or python(), OMP_NUM_THREADS="1")
 
 
 def missing_packages():

@@ -12,10 +12,15 @@ import tempfile
 
 import installations
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import cases  # noqa: E402
+
 BUILD = os.path.dirname(os.path.abspath(os.environ["MUSTER_BINARY"]))
 FAILURES, JOB = (os.path.join(BUILD, "tests", "engines", name) for name in ("mpi_failures", "mpi_job"))
 # So that mpirun leaves the other processes alone when one dies. Those of MPICH end them, even with -disable-auto-cleanup.
 LENIENT = {"Open MPI of the system": ["--mca", "orte_enable_recovery", "1"]}
+# Of mpi_failures, where most of it is left out: a death, an abort, and a program that has begun MPI itself.
+FEW = ("a_death_between_calls_fails_the_next", "an_abort_is_told_with_its_reason", "who_has_begun_MPI_may_share_it")
 
 
 def environment_of(mpi):
@@ -29,12 +34,19 @@ def check_failures(mpi):
     environment = environment_of(mpi)
     environment.update(MUSTER_TEST_STARTER=installations.command_of(mpi, "mpirun", BUILD), MUSTER_TEST_PATIENCE_MS="180000",
                        MUSTER_TEST_RELAY=os.path.join(BUILD, "tests", "engines", "starter_relay"), **installations.libraries_of(mpi))
-    done = subprocess.run([FAILURES], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace", timeout=500, check=False)
-    text = "\n".join(line for line in done.stdout.splitlines() if re.match(r"\[ |.*(rank|ERROR)", line))
-    assert done.returncode == 0, f"{mpi.name}: exit code {done.returncode}\n{text}"
+    if "MUSTER_TEST_EXCEPT" in os.environ:
+        environment["MUSTER_TEST_EXCEPT"] = os.environ["MUSTER_TEST_EXCEPT"]
+    texts = []
+    for only in [{}] if cases.wanted(f"all_on_{mpi.name.replace(' ', '_')}") else [{"MUSTER_TEST_ONLY": name} for name in FEW]:
+        done = subprocess.run([FAILURES], env=dict(environment, **only), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", timeout=500, check=False)
+        texts.append("\n".join(line for line in done.stdout.splitlines() if re.match(r"\[ |.*(rank|ERROR)", line)))
+        assert done.returncode == 0, f"{mpi.name}: exit code {done.returncode}\n{texts[-1]}"
+        assert not only or "[       OK ]" in texts[-1], f"{mpi.name}: no test is called {only}"
+    text = "\n".join(texts)
     told_us = [int(us) for us in re.findall(r"told after (\d+) us", text)]
-    print(f"ok {mpi.name}: {text.count('[       OK ]')} passed; survivors were told within {max(told_us) / 1000:.0f} ms", flush=True)
+    told = f"; survivors were told within {max(told_us) / 1000:.0f} ms" if told_us else ""
+    print(f"ok {mpi.name}: {text.count('[       OK ]')} passed{told}", flush=True)
 
 
 def run_job(mpi, what, options=()):

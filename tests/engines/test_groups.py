@@ -9,6 +9,9 @@ import sys
 import installations
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, ".."))
+import cases  # noqa: E402
+
 BUILD = os.path.dirname(os.path.abspath(os.environ["MUSTER_BINARY"]))
 # Programs, each with the tests that it is to run.
 SAMPLE = {
@@ -48,4 +51,5 @@ for mpi in installations.MPIS:
         continue
     for starter, programs in SAMPLE.items():
         for program, test in programs.items():
-            run(mpi.name, ["--starter", starter], program, test)
+            if cases.wanted(f"{program}_on_{mpi.name.replace(' ', '_')}"):
+                run(mpi.name, ["--starter", starter], program, test)

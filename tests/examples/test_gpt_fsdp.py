@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # examples/gpt with fsdp: it computes what ddp does, and its snapshots are those of ddp.
 # timeout: 240
+# computes: yes
 import glob
 import os
 import shutil
@@ -27,8 +28,16 @@ def farthest(found, expected):
 
 def fsdp_is_ddp_bit_for_bit():
     """On one host, and without clipping: the norm is added up in another order."""
+    is_ddp(3)
+
+
+def on_other_numbers_of_ranks_too():
+    is_ddp(1, 2, 4)
+
+
+def is_ddp(*numbers):
     with tempfile.TemporaryDirectory() as folder:
-        for ranks in (1, 2, 3, 4):
+        for ranks in numbers:
             options = (f"--steps={STEPS}", "--dropout=0.2", NO_CLIPPING, "--tied") if ranks == 3 else (f"--steps={STEPS}", NO_CLIPPING)
             ddp, fsdp, again = (train(ranks, f"{folder}/{ranks}-{number}", f"--sharding={sharding}", *options)
                                 for number, sharding in enumerate(("ddp", "fsdp", "fsdp")))
@@ -37,6 +46,15 @@ def fsdp_is_ddp_bit_for_bit():
 
 
 def losses_are_those_of_one_process():
+    losses_are_the_same(("float32", "bfloat16"), (3,))
+    losses_are_the_same(("float32, hosts of one",), (2,))
+
+
+def losses_are_those_of_one_process_on_any_number_of_ranks():
+    losses_are_the_same(("float32", "bfloat16", "float32, hosts of one", "checkpoints"), (1, 2, 3, 4))
+
+
+def losses_are_the_same(kinds, numbers):
     with tempfile.TemporaryDirectory() as folder:
         options = (f"--steps={STEPS}", "--dropout=0")
         expected = trainers.losses(train(0, f"{folder}/alone", *options), STEPS)
@@ -44,10 +62,12 @@ def losses_are_those_of_one_process():
         for name, most, more, environment in (("float32", 1e-5, (), None), ("bfloat16", 5e-3, ("--bf16",), None),
                                               ("float32, hosts of one", 1e-5, (), {"MUSTER_SHM": "0"}),
                                               ("checkpoints", 1e-5, ("--checkpoint", "--tied"), None)):
+            if name not in kinds:
+                continue
             alone = expected
             if "--tied" in more:
                 alone = trainers.losses(train(0, f"{folder}/{name}", *options, *more), STEPS)
-            for ranks in (1, 2, 3, 4):
+            for ranks in numbers:
                 found = trainers.losses(train(ranks, f"{folder}/{name}-{ranks}", "--sharding=fsdp", *options, *more,
                                               environment=environment), STEPS)
                 apart = farthest(found, alone)
@@ -109,5 +129,6 @@ def text_is_that_of_one_process():
         assert text.count("KING ") == 1 and text.endswith(alone), (text, alone)
 
 
-trainers.main([fsdp_is_ddp_bit_for_bit, losses_are_those_of_one_process, any_sharding_goes_on, every_rank_saves_a_part, a_killed_rank_changes_no_bit,
+trainers.main([fsdp_is_ddp_bit_for_bit, on_other_numbers_of_ranks_too, losses_are_those_of_one_process,
+               losses_are_those_of_one_process_on_any_number_of_ranks, any_sharding_goes_on, every_rank_saves_a_part, a_killed_rank_changes_no_bit,
                text_is_that_of_one_process])

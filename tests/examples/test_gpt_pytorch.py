@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # Logits, loss and every gradient of examples/gpt against the same model in PyTorch.
 # needs: torch numpy safetensors
+# computes: yes
 import tempfile
 
 import trainers

@@ -2,6 +2,7 @@
 # Weights go from PyTorch to examples/gpt and back: under minGPT's names and under those of Hugging Face's GPT-2, whose matrices are turned.
 # With the same weights both train and write alike.
 # needs: torch numpy safetensors
+# computes: yes
 import glob
 import importlib.util
 import os
@@ -83,7 +84,7 @@ def from_transformers():
 
 def in_two_bytes():
     """A step at the rate 0 saves the weights as they were read."""
-    context, width = 64, 1024
+    context, width = 1024, 64
     every = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16)
     numbers = {torch.float16: every.view(torch.float16), torch.bfloat16: torch.randn(1 << 16).to(torch.bfloat16)}
     for kind, values in numbers.items():
@@ -130,7 +131,6 @@ def losses(text):
 
 
 def snapshots_are_read_by_pytorch():
-    """And from there on both train alike and write the same text."""
     with tempfile.TemporaryDirectory() as folder:
         trainers.run(0, "gpt", *SHAPE, "--steps=3", "--sample=0", f"--snapshot={folder}")
         (path,) = glob.glob(f"{folder}/step-3-*.safetensors")
@@ -140,6 +140,12 @@ def snapshots_are_read_by_pytorch():
         found = gpt_results.in_c(folder, batch, f"--weights={path}", "--vocab-size=67", *SHAPE)
         gpt_results.compare(found, gpt_results.in_pytorch(model, **batch))
 
+
+def and_both_train_alike_from_there():
+    """And write the same text."""
+    with tempfile.TemporaryDirectory() as folder:
+        trainers.run(0, "gpt", *SHAPE, "--steps=3", "--sample=0", f"--snapshot={folder}")
+        (path,) = glob.glob(f"{folder}/step-3-*.safetensors")
         in_c = trainers.run(0, "gpt", *SMALL, "--sample=40", f"--weights={path}")
         in_pytorch = subprocess.run([sys.executable, TRAINER, *SMALL, "--sample=40", f"--weights={path}"], text=True, check=True,
                                     env=trainers.ENVIRONMENT, stdout=subprocess.PIPE, timeout=100).stdout
@@ -159,4 +165,4 @@ def are_enough_to_write():
 
 
 trainers.main([under_mingpt_names, under_gpt2_names, from_transformers, in_two_bytes, what_does_not_fit_is_named,
-               snapshots_are_read_by_pytorch, are_enough_to_write])
+               snapshots_are_read_by_pytorch, and_both_train_alike_from_there, are_enough_to_write])

@@ -3,6 +3,7 @@
 # step, reads no file, and ends with the bits of an undisturbed one. make soak-kept kills many more, in
 # more kinds of jobs.
 # timeout: 480
+# computes: yes
 import os
 import random
 import signal
@@ -18,8 +19,11 @@ STEPS = 250  # of a GPT on one host: more than they take
 
 
 def killed_ranks_lose_no_committed_step():
-    for program, sharding, steps in (("gpt", "ddp", STEPS), ("mnist", "", 40)):
-        kill_some(program, kills.Layout(), sharding, steps)
+    kill_some("gpt", kills.Layout(), "ddp", STEPS)
+
+
+def killed_ranks_of_mnist_lose_no_committed_step():
+    kill_some("mnist", kills.Layout(), "", 40)
 
 
 def kill_some(program, layout, sharding, steps, parts_every=0, copies=0):
@@ -29,10 +33,14 @@ def kill_some(program, layout, sharding, steps, parts_every=0, copies=0):
     assert tally.kills > 0 and tally.resumed == sorted(tally.resumed), tally.resumed
 
 
-def so_do_killed_guardians_and_hosts_that_somebody_has_a_copy_of():
-    """A guardian's workers die with it; an agent takes its host's memory along, and the other host gives a copy of it."""
-    for layout, sharding in ((kills.Layout("guardian"), "fsdp"), (kills.Layout("agent", 2, 1), "ddp")):
-        kill_some("gpt", layout, sharding, STEPS)
+def so_do_killed_guardians():
+    """Their workers die with them."""
+    kill_some("gpt", kills.Layout("guardian"), "fsdp", STEPS)
+
+
+def so_do_killed_hosts_that_somebody_has_a_copy_of():
+    """An agent takes its host's memory along, and the other host gives a copy of it."""
+    kill_some("gpt", kills.Layout("agent", 2, 1), "ddp", STEPS)
 
 
 def a_killed_host_comes_back_from_copies_of_its_part():
@@ -42,8 +50,11 @@ def a_killed_host_comes_back_from_copies_of_its_part():
 
 def killed_in_a_save_they_leave_whole_checkpoints():
     """Every rank's thread saves its part of the committed state nearly all the time."""
-    for layout, sharding in ((kills.Layout(), "fsdp"), (kills.Layout("agent", 2, 2, "muster"), "hybrid")):
-        kill_some("gpt", layout, sharding, STEPS, parts_every=3)
+    kill_some("gpt", kills.Layout(), "fsdp", STEPS, parts_every=3)
+
+
+def hosts_killed_in_a_save_leave_whole_checkpoints():
+    kill_some("gpt", kills.Layout("agent", 2, 2, "muster"), "hybrid", STEPS, parts_every=3)
 
 
 def who_dies_after_the_last_commit_leaves_the_last_snapshot_to_others():
@@ -69,13 +80,16 @@ def kill_one_after_the_line_of_step_10(folder):
     return int(resumed[1])
 
 
-def nodes_join_and_leave():
-    """Who is new gets a copy (ddp), or parts of the host's memory (fsdp); who stays goes on after the step that was committed."""
-    for sharding in ("ddp", "fsdp"):
-        one_joins_and_leaves(sharding)
+def a_node_that_joins_gets_a_copy():
+    one_joins_and_leaves("ddp")
+
+
+def a_node_that_joins_gets_parts_of_the_hosts_memory():
+    one_joins_and_leaves("fsdp")
 
 
 def one_joins_and_leaves(sharding):
+    """Who stays goes on after the step that was committed."""
     with socket.socket() as held, tempfile.TemporaryDirectory() as folder:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node may listen there, and the kernel gives it to nobody else
         held.bind(("127.0.0.1", 0))
@@ -100,6 +114,8 @@ def one_joins_and_leaves(sharding):
         assert stopped > left, (stopped, left)
 
 
-trainers.main([killed_ranks_lose_no_committed_step, so_do_killed_guardians_and_hosts_that_somebody_has_a_copy_of,
-               a_killed_host_comes_back_from_copies_of_its_part, killed_in_a_save_they_leave_whole_checkpoints,
-               who_dies_after_the_last_commit_leaves_the_last_snapshot_to_others, nodes_join_and_leave])
+trainers.main([killed_ranks_lose_no_committed_step, killed_ranks_of_mnist_lose_no_committed_step, so_do_killed_guardians,
+               so_do_killed_hosts_that_somebody_has_a_copy_of, a_killed_host_comes_back_from_copies_of_its_part,
+               killed_in_a_save_they_leave_whole_checkpoints, hosts_killed_in_a_save_leave_whole_checkpoints,
+               who_dies_after_the_last_commit_leaves_the_last_snapshot_to_others, a_node_that_joins_gets_a_copy,
+               a_node_that_joins_gets_parts_of_the_hosts_memory])

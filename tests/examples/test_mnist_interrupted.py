@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # Ctrl-C at any moment of a run of examples/mnist: the job ends, and nothing of it is left.
 # timeout: 300
+# computes: yes
 """Usage: test_mnist_interrupted.py [--count N] [--seed N]"""
 import argparse
 import os
@@ -40,7 +41,7 @@ def interrupt(moment_s):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--count", type=int, default=12)
+    parser.add_argument("--count", type=int, default=12 if trainers.cases.wanted("all_moments") else 3)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     chance = random.Random(options.seed)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # examples/mnist is asked to stop in the middle of an epoch, and goes on: to the same bits as a run that was never stopped.
 # timeout: 180
+# computes: yes
 import re
 import signal
 import subprocess
@@ -10,7 +11,8 @@ import trainers
 
 WORKERS = 2
 PREEMPTED = 75
-TRAIN = ["--epochs=2", "--seed=3"]
+DATA = tempfile.TemporaryDirectory()
+TRAIN = ["--epochs=3", "--seed=3", trainers.small_data(DATA.name, 1600, tests=500)]
 ASK_FIRST = ["--preempt-signal=SIGUSR1", "--preempt-grace=100"]
 
 

@@ -2,6 +2,7 @@
 # A deterministic world: with --virtual-ranks, examples/mnist and examples/gpt end with the same bits on any number of ranks,
 # when that number changes in the middle of an epoch, and when ranks are killed.
 # timeout: 300
+# computes: yes
 import ctypes
 import glob
 import os
@@ -13,8 +14,9 @@ import tempfile
 
 import trainers
 
-# 262 images a training epoch, of which the last step has 22: virtual ranks get 4 and 3 of them.
-MNIST = ("--virtual-ranks=6", "--batch=24", "--epochs=1000", "--optimizer=adamw")
+# 262 images a training epoch, of which the last step has 10: virtual ranks get 2 and 1 of them.
+IMAGES, TEST_IMAGES = 262, 24
+MNIST = ("--virtual-ranks=6", "--batch=12", "--epochs=1000", "--optimizer=adamw")
 # The learning rate rises all the time, so it does not depend on --steps.
 GPT = ("--virtual-ranks=5", "--batch=13", "--n-layer=2", "--n-embd=48", "--n-head=3", "--block-size=32", "--sample=0", "--lr=10",
        "--warm-up=1000000", "--save-every=0", "--evaluate-every=0", "--report-every=20")
@@ -25,18 +27,18 @@ RESTARTS = ("--restart-backoff=0", "--max-restarts=5")
 def mnist_in_worlds_of_1_4_2_and_3():
     """Each world goes on from the snapshot of the one before, at any step; a worker of the largest one is killed."""
     with tempfile.TemporaryDirectory() as folder:
-        data = trainers.small_data(folder, 262)
-        trainers.run(0, "mnist", *MNIST, data, "--steps=391", f"--snapshot={folder}/whole", environment=THREADS)
+        data = trainers.small_data(folder, IMAGES, TEST_IMAGES)
+        trainers.run(0, "mnist", *MNIST, data, "--steps=270", f"--snapshot={folder}/whole", environment=THREADS)
         arguments = (*MNIST, data, f"--snapshot={folder}/parts")
         trainers.run(1, "mnist", *arguments, "--steps=7")
-        with trainers.Launcher(trainers.command(4, "mnist", *arguments, "--steps=360", launcher_options=RESTARTS)) as launcher:
+        with trainers.Launcher(trainers.command(4, "mnist", *arguments, "--steps=240", launcher_options=RESTARTS)) as launcher:
             victim = int(launcher.wait_for(r"^rank [0-3] of 4: pid (\d+)")[1])
             launcher.wait_for(r"^epoch 2/")
             os.kill(victim, signal.SIGKILL)
             step = int(launcher.wait_for(r"^from memory of epoch \d+, step (\d+)")[1])
-            assert launcher.finish() == 0 and 20 <= step < 360, launcher.text
-        trainers.run(2, "mnist", *arguments, "--steps=375")
-        trainers.run(3, "mnist", *arguments, "--steps=391")
+            assert launcher.finish() == 0 and 20 <= step < 240, launcher.text
+        trainers.run(2, "mnist", *arguments, "--steps=255")
+        trainers.run(3, "mnist", *arguments, "--steps=270")
         trainers.assert_same_bits(trainers.snapshot(f"{folder}/parts"), trainers.snapshot(f"{folder}/whole"))
 
 
@@ -116,7 +118,7 @@ def train_for_a_while(launcher):
 def the_number_of_virtual_ranks_is_saved():
     """Another one is refused, unless it is asked for; states that were saved without it load; text does not depend on it."""
     with tempfile.TemporaryDirectory() as folder:
-        data = trainers.small_data(folder, 262)
+        data = trainers.small_data(folder, IMAGES, TEST_IMAGES)
         small = ("--n-layer=1", "--n-embd=16", "--n-head=1", "--block-size=8", "--batch=4", "--sample=0")
         for name, arguments in (("mnist", ("--batch=24", data, f"--snapshot={folder}/mnist")),
                                 ("gpt", (*small, f"--snapshot={folder}/gpt")),

@@ -11,9 +11,13 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import cases  # noqa: E402
+
 MUSTER = os.environ["MUSTER_BINARY"]
 NEEDS = {"mnist": "libdnnl-dev or zlib1g-dev", "gpt": "libdnnl-dev or libopenblas-dev"}
 FOLDER = tempfile.TemporaryDirectory(prefix="muster-examples-")  # launchers leave the files of jobs that have failed
+TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", TMPDIR=FOLDER.name)
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = FOLDER.name  # PyTorch, where a test imports it, leaves a folder otherwise
 
@@ -44,14 +48,31 @@ def run(workers, name, *arguments, expect=0, launcher_options=(), environment=No
     return done.stdout
 
 
-def small_data(folder, count):
-    """Writes the first `count` images of examples/data for training, and as many for testing if there are; the option that
-    names them."""
+def demo(name, *arguments, is_short=True, environment=None):
+    """Output of a demo of tools/, which must end well and say so last. Where it has shown something else for want of a library, or
+    nothing, the test ends here, as a skip with the demo's reason."""
+    variables = dict(os.environ, TMPDIR=FOLDER.name, MUSTER_DEMO_SHORT="1" if is_short else "", **(environment or {}))
+    done = subprocess.run([os.path.join(TOOLS, name), *arguments], env=variables, text=True, errors="replace", stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=400, check=False)
+    lines = done.stdout.splitlines() or [""]
+    if done.returncode == 77 or (done.returncode == 0 and lines[-1] == "1 passed, 0 failed, 1 skipped"):
+        print(done.stdout)
+        sys.exit(77)
+    assert done.returncode == 0 and re.match(r"\[demo +[\d.]+ s\] done: ", lines[-1]), f"exit code {done.returncode}:\n{done.stdout}"
+    print(f"   {name}: {lines[-1]}")
+    left = [path for path in os.listdir(FOLDER.name) if path.startswith("muster-demo")]
+    assert not left, f"left behind: {left}"
+    return done.stdout
+
+
+def small_data(folder, count, tests=None):
+    """Writes the first `count` images of examples/data for training, and `tests` (as many, by default) for testing if there are; the
+    option that names them."""
     for name, header_bytes, each in (("images-idx3", 16, 784), ("labels-idx1", 8, 1)):
-        for part in ("train", "t10k"):
+        for part, images in (("train", count), ("t10k", count if tests is None else tests)):
             path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"../../examples/data/{part}-{name}-ubyte.gz")
             with gzip.open(path) as whole, open(os.path.join(folder, f"{part}-{name}-ubyte"), "wb") as file:
-                content = whole.read(header_bytes + count * each)
+                content = whole.read(header_bytes + images * each)
                 file.write(content[:4] + struct.pack(">I", (len(content) - header_bytes) // each) + content[8:])
     return f"--data={folder}"
 
@@ -153,8 +174,6 @@ def node(number, arguments):
     return Launcher([MUSTER, "run", address(number), *arguments])
 
 
-def main(cases):
-    """Runs the functions; prints one line each."""
-    for case in cases:
-        case()
-        print(f"ok {case.__name__}", flush=True)
+def main(functions):
+    """Plays those that are wanted; prints one line each."""
+    cases.run(functions)

@@ -17,26 +17,48 @@ DEBIAN = jobs.found(jobs.LIBRARIES + "libmpich.so.12")
 NEWER = jobs.of_folder("MUSTER_MPI5_MPICH", "libmpi.so.12")
 
 
-def details(library):
-    Job(library, mode="--mpi=pmi1").expect_world()
-    Job(library, mode=None, variables={"PET_MPI": "pmi1"}).expect_world()
-    Job(library, nodes=(1, 2, 1)).expect_world()
-    for backend in ("muster", "static"):
-        Job(library, what="killed", nodes=(2, 1), backend=backend).expect_world()
-    Job(library, nodes=(2, 2), options=["--rdzv-id=static"], variables={"PMI_RANK": "0", "PMI_SIZE": "1"}).expect_world()
-    Job(library, what="killed-before", nodes=(2, 1)).expect_world(attempt=1)
-    Job(library, what="killed", nodes=(1, 2)).expect_world(attempt=1)
-    Job(library, what="abort0", nodes=(3,), code=1).expect(r"MPI_Abort\(\) with the code 0", r"exitcode  : 1")
-    Job(library, what="killed-guardian", nodes=(2,)).expect_world(attempt=1)
-    Job(library, what="alone", nodes=(1, 2)).expect("asleep").expect_world()
-    # Without --mpi nobody tells MPI anything: each rank is alone.
-    alone = Job(library, mode=None, nodes=(2,))
+def worlds():
+    jobs.expect_worlds(DEBIAN)
+
+
+def other_worlds():
+    jobs.expect_other_worlds(DEBIAN)
+    Job(DEBIAN, mode="--mpi=pmi1").expect_world()
+    Job(DEBIAN, mode=None, variables={"PET_MPI": "pmi1"}).expect_world()
+    Job(DEBIAN, nodes=(2, 2), options=["--rdzv-id=static"], variables={"PMI_RANK": "0", "PMI_SIZE": "1"}).expect_world()
+
+
+def killed_under_backend_static():
+    Job(DEBIAN, what="killed", nodes=(2, 1), backend="static").expect_world()
+
+
+def killed_under_backend_muster():
+    Job(DEBIAN, what="killed", nodes=(2, 1), backend="muster").expect_world()
+
+
+def other_deaths():
+    Job(DEBIAN, what="killed-before", nodes=(2, 1)).expect_world(attempt=1)
+    Job(DEBIAN, what="killed", nodes=(1, 2)).expect_world(attempt=1)
+    Job(DEBIAN, what="abort0", nodes=(3,), code=1).expect(r"MPI_Abort\(\) with the code 0", r"exitcode  : 1")
+
+
+def killed_guardian():
+    Job(DEBIAN, what="killed-guardian", nodes=(2,)).expect_world(attempt=1)
+
+
+def a_node_comes_late():
+    Job(DEBIAN, what="alone", nodes=(1, 2)).expect("asleep").expect_world()
+
+
+def without_the_option():
+    """Nobody tells MPI anything: each rank is alone."""
+    alone = Job(DEBIAN, mode=None, nodes=(2,))
     alone.expect("rank 0 of 1, is 0", "rank 0 of 1, is 1")
 
 
-def preloaded(library):
+def preloaded():
     """Forks of the preload server have their sockets, too."""
-    job = Job(library, what="killed", nodes=(3,), options=["--preload=json"], variables={"LOGLEVEL": "INFO"})
+    job = Job(DEBIAN, what="killed", nodes=(3,), options=["--preload=json"], variables={"LOGLEVEL": "INFO"})
     job.expect_world(attempt=1).expect("the preload server .* is ready: json")
     if "as usual" in job.output:
         job.fail("workers were no forks")
@@ -56,18 +78,18 @@ def asleep(library, stderr=None, **variables):
         agent.wait()
 
 
-def interrupted(library):
+def interrupted():
     """SIGINT for the agent is SIGINT for the workers."""
-    with asleep(library, stderr=subprocess.STDOUT) as agent:
+    with asleep(DEBIAN, stderr=subprocess.STDOUT) as agent:
         agent.send_signal(signal.SIGINT)
         output = agent.communicate(timeout=jobs.LIMIT_S)[0]
     assert agent.returncode == 1 and "closing signal SIGINT" in output and "MPI server" not in output, (agent.returncode, output)
 
 
-def killed_agent(library):
+def killed_agent():
     """Nothing of it is left: no process, no folder."""
     with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
-        with asleep(library, TMPDIR=temporary) as agent:
+        with asleep(DEBIAN, TMPDIR=temporary) as agent:
             agent.kill()
             agent.stdout.read()  # ends with the last process that has it
         until_s = time.monotonic() + jobs.LIMIT_S
@@ -76,8 +98,8 @@ def killed_agent(library):
             time.sleep(0.01)
 
 
-def without_the_store(library):
-    Job(library, nodes=(1, 1), code=1, variables={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}).expect(
+def without_the_store():
+    Job(DEBIAN, nodes=(1, 1), code=1, variables={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}).expect(
         "--mpi: ranks of several nodes meet in the agents' store, which TORCH_DISABLE_SHARE_RDZV_TCP_STORE turns off")
 
 
@@ -88,12 +110,8 @@ def shared_memory():
 if DEBIAN is None:
     print("SKIP: no MPICH (package libmpich12)")
     sys.exit(77)
-jobs.expect_all(DEBIAN)
-details(DEBIAN)
-preloaded(DEBIAN)
-interrupted(DEBIAN)
-killed_agent(DEBIAN)
-without_the_store(DEBIAN)
+jobs.cases.run([worlds, other_worlds, killed_under_backend_static, killed_under_backend_muster, other_deaths, killed_guardian, a_node_comes_late,
+                without_the_option, preloaded, interrupted, killed_agent, without_the_store])
 if NEWER:
     before = shared_memory()
     jobs.expect_all(NEWER)

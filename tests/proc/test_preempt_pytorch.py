@@ -15,6 +15,7 @@ import jobs  # noqa: E402
 
 MUSTER = os.environ["MUSTER_BINARY"]
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "schedulers.md")
+FORKED_PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "examples", "forked_python")
 PREEMPTED = 75
 PATIENCE_S = 90
 SCRIPT = """import os
@@ -66,7 +67,8 @@ with tempfile.TemporaryDirectory() as folder:
     command = [MUSTER, "run", "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=muster",
                f"--rdzv-endpoint=127.0.0.1:{jobs.free_port()}", "--rdzv-id=recipe", "--local-addr=127.0.0.1",
                "--log-dir=/dev/null", "--preempt-signal=SIGUSR1", "--preempt-grace=80", f"{folder}/train.py"]
-    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHON_EXEC=sys.executable)
+    # The workers are forks of one process that has imported PyTorch.
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHON_EXEC=FORKED_PYTHON, MUSTER_TEST_TEMPLATE=jobs.TorchTemplate.start(dict(os.environ)))
     nodes = [subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT) for _ in range(2)]
     said = ["", ""]

@@ -1,8 +1,6 @@
-#!/usr/bin/env python3
-# The examples with PyTorch are asked to stop: all workers do after one epoch or step, the launcher ends with 75, and they go on to an end
-# that leaves no thread of gloo's, which could abort them there.
-# needs: torch
-# timeout: 300
+"""The examples with PyTorch are asked to stop: all workers do after one epoch or step, the launcher ends with 75, and they go on to an end
+that leaves no thread of gloo's, which could abort them there. Cases of test_pytorch_gpt.py, whose workers are forks of the same process."""
+
 import os
 import re
 import signal
@@ -17,8 +15,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(HERE, "..", "..", "examples", "pytorch")
 PREEMPTED = 75
 ASK_FIRST = ["--preempt-signal=SIGUSR1", "--preempt-grace=100"]
-
-
 REAL = dict(trainers.ENVIRONMENT, PYTHON_EXEC=sys.executable)  # an interpreter that ends as usual
 
 
@@ -49,17 +45,25 @@ def stopped_after(text):
     return int(epochs[0])
 
 
-with tempfile.TemporaryDirectory() as folder:
-    toy, mnist = (f"--snapshot={folder}/{name}" for name in ("toy.pt", "mnist.pt"))
-    epoch = stopped_after(run("multigpu_torchrun.py", "1000000", "1000000", toy, notice_at="epoch 2:"))
-    text = run("multigpu_torchrun.py", str(epoch + 2), "1", toy, environment=REAL)
-    assert f"resuming after epoch {epoch + 1} of" in text, text
-    data = trainers.small_data(folder, 500)  # how well it learns is other tests' affair
-    epoch = stopped_after(run("mnist_ddp.py", "--epochs=1000", mnist, data, notice_at="epoch 1/"))
-    text = run("mnist_ddp.py", f"--epochs={epoch + 1}", mnist, data)
-    assert f"from snapshot of epoch {epoch}:" in text and "final test accuracy" in text, text
-    gpt = [f"--snapshot={folder}/gpt.pt", "--sharding=fsdp", "--n-layer=2", "--n-head=2", "--n-embd=32", "--report-every=1", "--sample=9"]
-    step = stopped_after(run("gpt_train.py", "--steps=100000", *gpt, notice_at="step 2/"))
-    text = run("gpt_train.py", f"--steps={step + 1}", *gpt)
-    assert f"from the snapshot of step {step}: " in text and "median step" in text, text
-print("ok")
+def the_tutorial_is_asked_to_stop():
+    with tempfile.TemporaryDirectory() as folder:
+        snapshot = f"--snapshot={folder}/toy.pt"
+        epoch = stopped_after(run("multigpu_torchrun.py", "1000000", "1000000", snapshot, notice_at="epoch 2:"))
+        text = run("multigpu_torchrun.py", str(epoch + 2), "1", snapshot, environment=REAL)
+        assert f"resuming after epoch {epoch + 1} of" in text, text
+
+
+def mnist_is_asked_to_stop():
+    with tempfile.TemporaryDirectory() as folder:
+        options = [f"--snapshot={folder}/mnist.pt", trainers.small_data(folder, 500)]  # how well it learns is other tests' affair
+        epoch = stopped_after(run("mnist_ddp.py", "--epochs=1000", *options, notice_at="epoch 1/"))
+        text = run("mnist_ddp.py", f"--epochs={epoch + 1}", *options)
+        assert f"from snapshot of epoch {epoch}:" in text and "final test accuracy" in text, text
+
+
+def gpt_is_asked_to_stop():
+    with tempfile.TemporaryDirectory() as folder:
+        options = [f"--snapshot={folder}/gpt.pt", "--sharding=fsdp", "--n-layer=2", "--n-head=2", "--n-embd=32", "--report-every=1", "--sample=9"]
+        step = stopped_after(run("gpt_train.py", "--steps=100000", *options, notice_at="step 2/"))
+        text = run("gpt_train.py", f"--steps={step + 1}", *options)
+        assert f"from the snapshot of step {step}: " in text and "median step" in text, text
