@@ -40,7 +40,7 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-preload soak-shrink soak-messages soak-snapshots soak-fsdp soak-worlds soak-kept bench lint lint-deep format \
+.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test test-all check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-preload soak-shrink soak-messages soak-snapshots soak-fsdp soak-worlds soak-kept bench lint lint-deep format \
         layers circles install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
@@ -87,21 +87,27 @@ demo-elastic: ## a two-node job on this machine: a node joins, a node leaves (ne
 	@$(MAKE) --no-print-directory program
 	@tools/demo-elastic
 
-test: ## set up, build, run every test
+test: ## set up, build, test: every unit, and a corner of every family (tests/tiers)
 	@tools/setup test
 	@$(MAKE) --no-print-directory run-tests
+
+test-all: ## the same with every test and every case there is (half an hour)
+	@MUSTER_TEST_ALL=1 $(MAKE) --no-print-directory test
 
 # A second make, so that a .venv which has just been made is seen.
 .PHONY: run-tests
 run-tests: all
 	@tools/run-tests $(BUILD)
 
-check: all ## the C tests alone: no Python, no PyTorch
+check: all ## those of `make test` that are in C: no Python, no PyTorch
 	@tools/run-tests $(BUILD) -LE python
 
-.PHONY: asan-build tsan-build fuzz-build
+# One build for the address and undefined-behaviour sanitizers and, where there is clang, the fuzzers. Warnings are errors in
+# gcc's builds alone: clang has others under the same names.
+CLANG := $(shell command -v clang)
+.PHONY: asan-build tsan-build
 asan-build:
-	@$(call configure,build-asan,-DMUSTER_SANITIZE=address$(comma)undefined)
+	@$(call configure,build-asan,-DMUSTER_SANITIZE=address$(comma)undefined $(if $(CLANG),-DCMAKE_C_COMPILER=$(CLANG) -DMUSTER_FUZZERS=ON -DMUSTER_WERROR=OFF))
 	@$(call compile,build-asan)
 
 asan: asan-build ## the C tests under the address and undefined-behaviour sanitizers
@@ -114,27 +120,24 @@ ubsan: ## the C tests under the undefined-behaviour sanitizer alone
 	@UBSAN_OPTIONS=print_stacktrace=1 MUSTER_BINARY=$(CURDIR)/build-ubsan/muster \
 	    $(SLOWER) tools/run-tests build-ubsan -LE 'python|no-sanitizer'
 
-tsan-build:
+# Without programs that cannot start a thread, as far as the usual build tells.
+tsan-build: all
 	@$(call configure,build-tsan,-DMUSTER_SANITIZE=thread)
+	@$(CMAKE) build-tsan -DMUSTER_LEFT_OUT="$$(tools/one-threaded $(BUILD))" >/dev/null
 	@$(call compile,build-tsan)
 
-# Without those in which there is one thread alone: what is simulated, the fuzzers, and programs that cannot start one.
-# And without those that take minutes: tsan-long.
+# Without what is simulated, in one thread, and without those that take minutes: tsan-long.
 tsan: tsan-build ## the C tests under the thread sanitizer
 	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 MUSTER_BINARY=$(CURDIR)/build-tsan/muster \
-	    $(SLOWER) $(NO_ASLR) tools/run-tests build-tsan -LE 'python|no-sanitizer|fuzz|sim|tsan-long' -E "$$(tools/one-threaded build-tsan)"
+	    $(SLOWER) $(NO_ASLR) tools/run-tests build-tsan -LE 'python|no-sanitizer|sim|tsan-long'
 
 .PHONY: tsan-long
 tsan-long: tsan-build ## those that take minutes under the thread sanitizer
 	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 MUSTER_BINARY=$(CURDIR)/build-tsan/muster \
 	    $(SLOWER) $(NO_ASLR) tools/run-tests build-tsan -L tsan-long
 
-fuzz-build:
-	@$(call configure,build-fuzz,-DCMAKE_C_COMPILER=clang -DMUSTER_FUZZERS=ON -DMUSTER_SANITIZE=address$(comma)undefined)
-	@$(call compile,build-fuzz) --target fuzzers
-
-fuzz: fuzz-build ## libFuzzer on every parser, FUZZ_SECONDS each (needs clang)
-	@tools/run-fuzzers build-fuzz $(FUZZ_SECONDS)
+fuzz: asan-build ## libFuzzer on every parser, FUZZ_SECONDS each (needs clang)
+	@tools/run-fuzzers build-asan $(FUZZ_SECONDS)
 
 torture: all ## fail the n-th allocation and the n-th system call, for every n
 	@tools/run-tests $(BUILD) -L torture
@@ -276,11 +279,11 @@ test-debian11: ## install the wheel in a fresh Debian 11, and run jobs there (ne
 test-aarch64: ## the unit tests, compiled for aarch64, in emulation (needs qemu-aarch64-static)
 	@tools/test-aarch64
 
-lint: all ## house rules, formatting, clang-tidy, shellcheck
+lint: all ## house rules, formatting, shellcheck; clang-tidy on what differs from the main branch (LINT_BASE= on all)
 	@tools/lint $(BUILD)
 
 lint-deep: all ## the same, with clang's analyzer looking for as long as it does by default, and at tests, too
-	@MUSTER_LINT_NODES=225000 tools/lint $(BUILD)
+	@LINT_BASE= MUSTER_LINT_NODES=225000 tools/lint $(BUILD)
 
 format: ## rewrite the C files by .clang-format
 	@tools/format
@@ -298,7 +301,7 @@ uninstall: ## remove what `make install` with the same PREFIX and DESTDIR instal
 	@CMAKE="$(CMAKE)" tools/uninstall $(BUILD) $(abspath $(PREFIX)) "$(DESTDIR)"
 
 clean: ## remove the build folders
-	@rm -rf build build-asan build-ubsan build-tsan build-fuzz
+	@rm -rf build build-asan build-ubsan build-tsan
 
 distclean: clean ## remove the build folders and the Python environment
 	@rm -rf .venv
