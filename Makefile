@@ -91,7 +91,7 @@ test: ## set up, build, test: every unit, and a corner of every family (tests/ti
 	@tools/setup test
 	@$(MAKE) --no-print-directory run-tests
 
-test-all: ## the same with every test and every case there is (half an hour)
+test-all: ## the same with every test and every case there is (a quarter of an hour, or more)
 	@MUSTER_TEST_ALL=1 $(MAKE) --no-print-directory test
 
 # A second make, so that a .venv which has just been made is seen.
@@ -140,7 +140,7 @@ fuzz: asan-build ## libFuzzer on every parser, FUZZ_SECONDS each (needs clang)
 	@tools/run-fuzzers build-asan $(FUZZ_SECONDS)
 
 torture: all ## fail the n-th allocation and the n-th system call, for every n
-	@tools/run-tests $(BUILD) -L torture
+	@MUSTER_TEST_ALL=1 tools/run-tests $(BUILD) -L torture
 
 soak: all ## SOAK_ARGS times what must never go wrong, with counts and times (docs/performance.md)
 	@tests/regress/soak $(SOAK_ARGS)
