@@ -17,13 +17,17 @@ void failure_done(struct failure *failure) {
     pthread_mutex_destroy(&failure->mutex);
 }
 
-bool failure_set(struct failure *failure, int code, const char *sentence, const struct muster_failure *record) {
+bool failure_set(struct failure *failure, int code, const char *sentence, const struct muster_failure *record,
+                 void (*before)(void *context, int code), void *context) {
     assert(code < 0);
     pthread_mutex_lock(&failure->mutex);
     bool is_first = !failure_is_set(failure);
     if (is_first) {
         (void)str_format(failure->sentence, sizeof failure->sentence, "%s", sentence);
         failure->record = *record;
+        if (before) {
+            before(context, code);
+        }
         atomic_store_explicit(&failure->code, code, memory_order_release);
     }
     pthread_mutex_unlock(&failure->mutex);

@@ -20,8 +20,11 @@ struct failure {
 void failure_init(struct failure *failure);
 void failure_done(struct failure *failure);
 
-/* true: this is the first. Any thread. */
-bool failure_set(struct failure *failure, int code, const char *sentence, const struct muster_failure *record);
+/* true: this is the first. `before` (NULL: nothing) is then called with sentence and record in place, before any thread
+ * can see the failure: what must have happened when the program hears of it. It may not use the failure's functions.
+ * Any thread. */
+bool failure_set(struct failure *failure, int code, const char *sentence, const struct muster_failure *record,
+                 void (*before)(void *context, int code), void *context);
 
 /* The code, with the sentence as this thread's detail, and the record; 0 when there is none. Any thread. */
 int failure_get(struct failure *failure);

@@ -124,8 +124,10 @@ void group_describe_last_call(const struct muster_group *group, uint32_t rank, c
 
 /* ---- failing ---- */
 
-/* For the neighbours: into this rank's own line, once. */
-static void publish(struct muster_group *group, int code) {
+/* For the neighbours: into this rank's own line, once. Before this process's own threads can see the failure: one of
+ * them may then free the group, and neighbours would find that this rank has left without a reason. */
+static void publish(void *argument, int code) {
+    struct muster_group *group = argument;
     struct group_line *line = group->line;
     if (atomic_load_explicit(&line->failed, memory_order_relaxed) == 0) {
         (void)str_format(line->sentence, sizeof line->sentence, "%s", group->failure.sentence);
@@ -195,18 +197,17 @@ static void take_notice(struct muster_group *group, const struct p2p_notice *not
         return;
     }
     atomic_store_explicit(&group->told_spared, notice->spared, memory_order_relaxed);
-    (void)failure_set(&group->told, notice->code, sentence, &record);
+    (void)failure_set(&group->told, notice->code, sentence, &record, NULL, NULL);
     group_alarm(group);
 }
 
 int group_fail(struct muster_group *group, int code, const char *sentence, const struct muster_failure *record) {
     struct muster_failure own = record ? *record : status_no_failure();
     group_record_place(group, code, &own);
-    if (failure_set(&group->failure, code, sentence, &own)) {
+    if (failure_set(&group->failure, code, sentence, &own, publish, group)) {
         if (group->engine && group->engine->table->group_failed) {
             group->engine->table->group_failed(group->engine, code);
         }
-        publish(group, code);
         group_spread(group, code, group->failure.sentence, &own);
         debug_failure(group);
     }

@@ -83,7 +83,7 @@ static int look_before_the_alarm(struct rank *rank, void *argument) {
     const struct muster_failure record = status_no_failure();
     (void)argument;
     rank_check_code(rank, muster_group_status(group), 0); /* lowers the alarm of its making */
-    rank_check(rank, failure_set(&group->failure, MUSTER_EABORTED, "another thread says so", &record));
+    rank_check(rank, failure_set(&group->failure, MUSTER_EABORTED, "another thread says so", &record, NULL, NULL));
     rank_check_code(rank, muster_group_status(group), MUSTER_EABORTED);
     rank_check_code(rank, muster_barrier(group, NULL), MUSTER_EGROUP);
     muster_group_free(group);
@@ -95,6 +95,46 @@ static void a_failure_counts_before_its_alarm(void **state) {
     struct ranks *ranks = ranks_start(1, look_before_the_alarm, NULL, NULL);
     assert_int_equal(ranks_wait(ranks, 0), 0);
     ranks_free(ranks);
+}
+
+static _Atomic int looked;
+
+/* The thread that notes a failure gets no further for now. */
+static void await_looked(struct engine *engine, int code) {
+    (void)engine;
+    (void)code;
+    await(&looked, 1);
+}
+
+static void *fail_once(void *group) {
+    (void)group_fail(group, MUSTER_EABORTED, "the test says so", NULL);
+    return NULL;
+}
+
+/* Who sees a failure may free the group at once: neighbours know its cause by then. */
+static int look_while_it_is_noted(struct rank *rank, void *argument) {
+    struct muster_group *group = rank_group(rank, NULL);
+    const struct engine_table *table = group->engine->table;
+    struct engine_table slow = *table;
+    pthread_t thread;
+    (void)argument;
+    slow.group_failed = await_looked;
+    group->engine->table = &slow;
+    rank_check_code(rank, pthread_create(&thread, NULL, fail_once, group), 0);
+    while (!failure_is_set(&group->failure)) {
+        (void)sched_yield();
+    }
+    rank_check(rank, atomic_load(&group->line->failed) == MUSTER_EABORTED);
+    atomic_store(&looked, 1);
+    rank_check_code(rank, pthread_join(thread, NULL), 0);
+    group->engine->table = table;
+    muster_group_free(group);
+    return 0;
+}
+
+static void neighbours_know_a_failure_before_it_is_seen(void **state) {
+    (void)state;
+    ranks_run(1, look_while_it_is_noted, NULL);
 }
 
 /* Another host tells that a deadline has passed; before the thread that is in the call looks, another one asks how the
@@ -125,6 +165,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_is_not_lost_while_somebody_looks),
         cmocka_unit_test(a_failure_counts_before_its_alarm),
+        cmocka_unit_test(neighbours_know_a_failure_before_it_is_seen),
         cmocka_unit_test(a_told_deadline_is_left_for_the_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
