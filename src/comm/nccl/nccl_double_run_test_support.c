@@ -28,6 +28,22 @@ static bool all_read(struct ncclComm *comm, void *argument) {
     return true;
 }
 
+static bool others_published_next(struct ncclComm *comm, void *argument) {
+    (void)argument;
+    for (uint32_t i = 0; i < comm->size; i++) {
+        if (i != comm->rank && atomic_load(&comm->world->members[i].published) <= comm->collectives) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static struct ncclComm *_Atomic last_used;
+
+void nccl_double_await_others(void) {
+    (void)comm_await(atomic_load(&last_used), others_published_next, NULL);
+}
+
 static bool all_alike(const struct ncclComm *comm, const struct operation *own) {
     for (uint32_t i = 0; i < comm->size; i++) {
         const struct operation *other = &comm->world->members[i].operation;
@@ -108,6 +124,7 @@ static void result_make(const struct ncclComm *comm, const struct operation *o, 
 static bool run_collective(struct ncclComm *comm, const struct operation *o) {
     struct member *own = &comm->world->members[comm->rank];
     comm->collectives++;
+    atomic_store(&last_used, comm);
     own->operation = *o;
     atomic_store(&own->published, comm->collectives);
     world_announce(comm->world);

@@ -32,6 +32,10 @@
 /* How many communicators of this process have neither been destroyed nor aborted. */
 NCCL_DOUBLE_API unsigned nccl_double_live(void);
 
+/* Waits until all other ranks of the communicator with which this process last carried out a collective have begun the
+ * next one, on the GPU. It may not be ended meanwhile. */
+NCCL_DOUBLE_API void nccl_double_await_others(void);
+
 /* Elements of one NCCL type: into[i] = into[i] OP with[i], as NCCL rounds. nccl_double_arithmetic_test_support.c. */
 size_t nccl_double_type_bytes(unsigned type);
 void nccl_double_combine(unsigned type, unsigned op, void *into, const void *with, size_t count);

@@ -30,15 +30,27 @@ static void set(const char *variable, const char *value) {
     (void)setenv(variable, value ? value : "", 1);
 }
 
-/* Of the double that this process has opened. */
-static unsigned live(struct rank *rank) {
+/* A function of the double that this process has opened. */
+static void *symbol_of(struct rank *rank, const char *name) {
     void *library = dlopen(getenv("MUSTER_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
-    void *symbol = library ? dlsym(library, "nccl_double_live") : NULL;
-    unsigned (*ask)(void) = NULL;
+    void *symbol = library ? dlsym(library, name) : NULL;
     rank_check(rank, symbol);
-    memcpy(&ask, &symbol, sizeof ask);
     (void)dlclose(library);
+    return symbol;
+}
+
+static unsigned live(struct rank *rank) {
+    unsigned (*ask)(void) = NULL;
+    void *symbol = symbol_of(rank, "nccl_double_live");
+    memcpy(&ask, &symbol, sizeof ask);
     return ask();
+}
+
+static void await_others(struct rank *rank) {
+    void (*await)(void) = NULL;
+    void *symbol = symbol_of(rank, "nccl_double_await_others");
+    memcpy(&await, &symbol, sizeof await);
+    await();
 }
 
 static void end(struct device_rank *d) {
@@ -292,13 +304,17 @@ static void a_death_in_a_split_is_noticed(void **state) {
     }
 }
 
-/* Rank 1 dies between two calls; the others miss it in the next one. */
+/* A rank dies between two calls; the others miss it in the next one. On the GPU they have begun that: a rank that hears
+ * of the death before has nothing to stop, and its communicator can be shrunk at once. */
 static void die_or_miss(struct device_rank *d, struct muster_group *group, uint32_t victim, bool on_host) {
     struct device_rank in = {d->rank, group, d->stream};
     int64_t *values = device_rank_allocate(&in, COUNT * sizeof *values, 0);
     rank_check_code(d->rank, muster_all_reduce(group, values, values, COUNT, MUSTER_INT64, MUSTER_OP_SUM, NULL), 0);
     rank_check_code(d->rank, muster_barrier(group, NULL), 0);
     if (d->rank->rank == victim) {
+        if (!on_host) {
+            await_others(d->rank);
+        }
         (void)raise(SIGKILL);
     }
     int code = on_host ? muster_barrier(group, NULL)
