@@ -211,14 +211,22 @@ static void worker_end(struct ncclComm *comm) {
 
 /* ---- making communicators ---- */
 
+/* argument: the step. */
 static bool all_joined(struct ncclComm *comm, void *argument) {
-    (void)argument;
+    const uint32_t *step = argument;
     for (uint32_t i = 0; i < comm->size; i++) {
-        if (!atomic_load(&comm->world->members[i].joined)) {
+        if (atomic_load(&comm->world->members[i].joined) < *step) {
             return false;
         }
     }
     return true;
+}
+
+/* true: all have taken that step. */
+static bool join_step(struct ncclComm *comm, uint32_t step) {
+    atomic_store(&comm->world->members[comm->rank].joined, step);
+    world_announce(comm->world);
+    return comm_await(comm, all_joined, &step);
 }
 
 static void comm_join(struct ncclComm *comm) {
@@ -237,9 +245,7 @@ static void comm_join(struct ncclComm *comm) {
     own->pid = getpid();
     own->base = base;
     own->bytes = bytes;
-    atomic_store(&own->joined, 1);
-    world_announce(world);
-    if (!comm_await(comm, all_joined, NULL)) {
+    if (!join_step(comm, HAS_COME)) {
         return;
     }
     for (uint32_t i = 0; i < comm->size; i++) {
@@ -249,6 +255,7 @@ static void comm_join(struct ncclComm *comm) {
             comm_fail(comm, NCCL_REMOTE_ERROR);
         }
     }
+    (void)join_step(comm, HAS_MAPPED); /* from now on each may end: nobody needs its descriptors any more */
 }
 
 static void join_task(struct ncclComm *comm, void *argument) {

@@ -39,6 +39,8 @@ struct place {
     uint64_t cookie;
 };
 
+enum { HAS_COME = 1, HAS_MAPPED }; /* steps of joining */
+
 struct member {
     _Atomic uint32_t joined, finalized, left;
     int32_t pid, fd; /* of its device memory */
