@@ -40,7 +40,7 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test test-all check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-preload soak-shrink soak-messages soak-snapshots soak-fsdp soak-worlds soak-kept bench lint lint-deep format \
+.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test test-all check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-preload soak-shrink soak-messages soak-late soak-snapshots soak-fsdp soak-worlds soak-kept bench lint lint-deep format \
         layers circles install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
@@ -159,6 +159,11 @@ soak-shrink: all ## COUNT trainings (12) whose workers die and are not started a
 
 soak-messages: all ## COUNT rounds (1200) of messages and collectives mixed at random, on hosts of all kinds; SEED=n
 	@$(BUILD)/src/comm/message_mix_test $(or $(COUNT),1200) $(SEED)
+
+soak-late: all ## a rank comes LATE seconds (10 45 120) late to every operation, or is stopped for so long; over TCP and TLS
+	@for late in $(or $(LATE),10 45 120); do for bytes in 4 400000 16000000; do for with in "" $(BUILD)/src/comm/with_tls; do \
+	  echo "$$late s, $$bytes bytes $$with"; \
+	  $$with $(BUILD)/tests/comm/comm_late --seconds $$late --bytes $$bytes --at-once 12 || exit 1; done; done; done
 
 soak-snapshots: all ## COUNT lives (1000000) of snapshots and checkpoints on a disk that loses power
 	@$(BUILD)/src/train/snapshot_crash_test $(or $(COUNT),1000000) $(SEED)

@@ -92,7 +92,7 @@ struct p2p_config {
     uint32_t stream_count;            /* connections per link; 0: chosen by where the peer is */
     const struct link_plan *plans;    /* of links to other hosts; borrowed; the first that fits counts */
     size_t plan_count;
-    uint32_t lost_after_ms;         /* a peer that acknowledges nothing for so long is given up; 0: 30 s */
+    uint32_t lost_after_ms;         /* a peer whose kernel answers nothing for so long is given up; 0: 30 s */
     struct tls *tls;                /* borrowed; NULL: TCP without TLS */
     struct p2p_zero_copy zero_copy; /* TLS: none */
 

@@ -22,8 +22,8 @@
 #include "net/socket.h"
 
 enum { EVENTS_MAX = 64, ROUNDS_MAX = 4 };
-/* A peer that does not acknowledge for so long is given up; one that says nothing is asked from time to time. */
-enum { USER_TIMEOUT_MS = 30000, KEEP_ALIVE_IDLE_S = 10, KEEP_ALIVE_INTERVAL_S = 5, KEEP_ALIVE_PROBES = 4 };
+/* A peer that says nothing is asked from time to time. */
+enum { KEEP_ALIVE_IDLE_S = 10, KEEP_ALIVE_INTERVAL_S = 5, KEEP_ALIVE_PROBES = 4 };
 
 /* The subject stands in the low bits of an event's data, the rest is a pointer. */
 enum { SUBJECT_MASK = 7 };
@@ -62,6 +62,11 @@ static void end_late(struct p2p *p2p, int64_t now_ns, int error_number) {
             attend_stop_listening(p2p, errno);
         }
     }
+    if (p2p->silence_ns != 0 && error_number != ETIMEDOUT) {
+        p2p->silence_ns = 0; /* nothing would tell when to look */
+    } else if (p2p->silence_ns != 0 && now_ns >= p2p->silence_ns) {
+        silence_look(p2p, now_ns);
+    }
     greet_end_late(p2p, now_ns, error_number);
     links_bury_late(p2p, now_ns);
 }
@@ -69,6 +74,9 @@ static void end_late(struct p2p *p2p, int64_t now_ns, int error_number) {
 /* 0: nothing waits for its time. */
 static int64_t first_deadline(const struct p2p *p2p) {
     int64_t first = p2p->listener_pause_ns;
+    if (p2p->silence_ns != 0 && (first == 0 || p2p->silence_ns < first)) {
+        first = p2p->silence_ns;
+    }
     for (size_t i = 0; i < P2P_STRANGERS_MAX; i++) {
         if (p2p->strangers[i].io && (first == 0 || p2p->strangers[i].deadline_ns < first)) {
             first = p2p->strangers[i].deadline_ns;
@@ -106,15 +114,13 @@ void attend_set_timer(struct p2p *p2p) {
 
 /* ---- streams ---- */
 
-void attend_tune(const struct p2p *p2p, int fd) {
-    uint32_t lost_after_ms = p2p->config.lost_after_ms ? p2p->config.lost_after_ms : USER_TIMEOUT_MS;
+void attend_tune(int fd) {
     const struct {
         int name, value;
     } options[] = {{TCP_NODELAY, 1},
                    {TCP_KEEPIDLE, KEEP_ALIVE_IDLE_S},
                    {TCP_KEEPINTVL, KEEP_ALIVE_INTERVAL_S},
-                   {TCP_KEEPCNT, KEEP_ALIVE_PROBES},
-                   {TCP_USER_TIMEOUT, (int)lost_after_ms}};
+                   {TCP_KEEPCNT, KEEP_ALIVE_PROBES}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) { /* comforts: it works without */
         (void)setsockopt(fd, IPPROTO_TCP, options[i].name, &options[i].value, sizeof options[i].value);
     }
@@ -125,7 +131,7 @@ int attend_add(struct p2p *p2p, struct p2p_stream *stream) {
     if (fd < 0) {
         return 0;
     }
-    attend_tune(p2p, fd);
+    attend_tune(fd);
     uint32_t events = stream->is_watch ? EPOLLIN | EPOLLRDHUP : EPOLLRDHUP;
     int result = attend_watch(p2p, EPOLL_CTL_ADD, fd, events, ON_STREAM, stream);
     if (result == 0 && !stream->is_watch) {

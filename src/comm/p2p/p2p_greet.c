@@ -198,7 +198,7 @@ static void dial_greet(struct p2p *p2p, struct p2p_dial *dial) {
                                .stream_count = dial->link->stream_count};
     memcpy(hello.secret, dial->link->contact.secret, WIRE_SECRET_BYTES);
     wire_hello_encode(&hello, dial->hello);
-    attend_tune(p2p, dial->fd);
+    attend_tune(dial->fd);
     dial->io = make_io(p2p, dial->fd, true);
     if (!dial->io) {
         dial->fd = -1; /* closed */

@@ -9,7 +9,8 @@
  * - past the sockets, on one host: p2p_rings.c, p2p_short.c (short messages, without frames), p2p_read_memory.c (long
  *   ones, out of the sender's memory);
  * - links: p2p_links.c (making), p2p_paths.c (over several interfaces), p2p_greet.c (connections that begin), p2p_end.c
- * (their ends, and who is to blame), p2p_left.c (peers that leave a group, and stay);
+ * (their ends, and who is to blame), p2p_silence.c (peers that answer no more), p2p_left.c (peers that leave a group,
+ * and stay);
  * - failures of groups, and notices: p2p_groups.c;
  * - what the monitor's thread does: p2p_attend.c. */
 #ifndef COMM_P2P_IMPL_H
@@ -221,6 +222,8 @@ void paths_begin(struct p2p_link *link);
 struct p2p_stream *path_for_piece(const struct p2p_link *link, struct p2p_stream *stream);
 /* Of what size. */
 size_t path_piece(const struct p2p_stream *stream);
+/* Bytes that have been written and the peer's kernel has not acknowledged. */
+uint64_t stream_queued(const struct p2p_stream *stream);
 
 /* ---- p2p_end.c ---- */
 
@@ -286,7 +289,7 @@ int64_t attend_deadline_ns(int64_t ms);
 /* The listener can be watched no more: whoever wants to connect is refused at once. */
 void attend_stop_listening(struct p2p *p2p, int error_number);
 /* Options that every connection gets. */
-void attend_tune(const struct p2p *p2p, int fd);
+void attend_tune(int fd);
 /* One turn of p2p_attend(), with the lock. */
 void attend_turn(struct p2p *p2p);
 /* After a deadline has been set or passed. Where no timer can be set all deadlines have passed. */
@@ -296,6 +299,18 @@ int attend_add(struct p2p *p2p, struct p2p_stream *stream);
 void attend_remove(struct p2p *p2p, struct p2p_stream *stream);
 /* Someone is about to sleep: the bell is to be rung when a socket has news. */
 void attend_arm(struct p2p *p2p);
+
+/* ---- p2p_silence.c ---- */
+
+/* Something has been written: from now on connections are looked at. */
+void silence_begin(struct p2p *p2p);
+/* It is time to look: breaks those whose peers have answered nothing for too long. */
+void silence_look(struct p2p *p2p, int64_t now_ns);
+/* Has the kernel sent something that nobody has answered? (In the header for tests, as is the next.) */
+struct tcp_info;
+bool silence_is_unanswered(const struct tcp_info *info);
+/* Since when; 0: all is answered. since_ns: what the look before gave. */
+int64_t silence_since_ns(const struct tcp_info *info, int64_t since_ns, int64_t now_ns);
 
 /* ---- p2p_greet.c ---- */
 

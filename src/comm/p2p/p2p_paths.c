@@ -191,8 +191,7 @@ void path_note(struct p2p_link *link, struct p2p_stream *stream) {
     }
 }
 
-/* Bytes that have been written and the peer's kernel has not acknowledged. */
-static uint64_t queue_of(const struct p2p_stream *stream) {
+uint64_t stream_queued(const struct p2p_stream *stream) {
     int queued = 0;
     return ioctl(stream->io->fd, SIOCOUTQ, &queued) == 0 && queued > 0 ? (uint64_t)queued : 0;
 }
@@ -243,7 +242,7 @@ struct p2p_stream *path_for_piece(const struct p2p_link *link, struct p2p_stream
         if (!other) {
             continue;
         }
-        uint64_t queued = queue_of(other);
+        uint64_t queued = stream_queued(other);
         measure(other, queued, now_ns);
         all_known = all_known && other->bytes_per_s > 0;
         double done_s = (double)(queued + path_piece(other)) / (all_known ? other->bytes_per_s : 1);

@@ -379,6 +379,43 @@ static void an_interface_that_breaks_fails_the_job(void **state) {
     run_on_cables(lose_one, NULL);
 }
 
+/* The peer reads nothing, so its window is closed; then all cables are cut. Until then it was alive. */
+static int cut_while_closed(struct job_rank *rank, void *argument) {
+    enum { MESSAGES = 9, LATE_MS = 2000 };
+    const size_t bytes = 100000; /* all together more than a socket takes that nobody reads */
+    struct p2p_request requests[MESSAGES];
+    uint8_t *buffer = calloc(MESSAGES, bytes);
+    (void)argument;
+    job_check(buffer != NULL);
+    for (uint32_t i = 0; i < MESSAGES && rank->rank == 0; i++) {
+        job_post_send(rank, &requests[i], job_envelope(1, 2), buffer + i * bytes, bytes);
+    }
+    (void)poll(NULL, 0, LATE_MS);
+    job_check(atomic_load(&rank->notice_count) == 0);
+    job_mark(rank->job, CUT);
+    job_await(rank->job, CUT, 2);
+    for (uint32_t cable = 0; cable < cables.count; cable++) {
+        job_check(run("ip neigh replace 10.99.%u.%u lladdr 02:00:00:00:00:63 dev wire%u nud permanent", cable,
+                      2 - rank->rank, cable));
+    }
+    if (rank->rank == 0) {
+        job_check(job_wait_for(rank, &requests[MESSAGES - 1]) == MUSTER_EPEER);
+        job_check(strstr(muster_detail(), "Connection timed out") != NULL);
+    }
+    job_mark(rank->job, ENDED);
+    job_await(rank->job, ENDED, 2);
+    free(buffer);
+    return 0;
+}
+
+static void a_cut_is_found_while_the_peer_reads_nothing(void **state) {
+    (void)state;
+    memset(&cables, 0, sizeof cables);
+    for (cables.count = 1; cables.count <= 2; cables.count++) {
+        run_on_cables(cut_while_closed, NULL);
+    }
+}
+
 /* Tried in a process of its own, which takes everything with it when it ends. */
 static bool may_make_cables(void) {
     pid_t pid = fork();
@@ -404,6 +441,7 @@ int main(void) {
         cmocka_unit_test(messages_go_without_a_copy),
         cmocka_unit_test(an_interface_may_lead_nowhere),
         cmocka_unit_test(an_interface_that_breaks_fails_the_job),
+        cmocka_unit_test(a_cut_is_found_while_the_peer_reads_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -272,6 +272,7 @@ bool stream_flush(struct p2p *p2p, struct p2p_stream *stream) {
             return true;
         }
         advance(p2p, stream, (size_t)n);
+        p2p->has_written = p2p->has_written || (n > 0 && stream->io && stream->io->fd >= 0);
         moved = moved || n > 0;
         written += (size_t)n;
         if ((size_t)n < total || total == 0) {

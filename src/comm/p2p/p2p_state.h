@@ -23,6 +23,7 @@ enum {
     P2P_DIAL_MS = 10000,               /* for one address to answer; then the next is tried */
     P2P_INTRODUCE_MS = 100,            /* for who leaves and others to say who they are, where that is under way */
     P2P_EXPLAIN_MS = 500,              /* for others to tell why a peer is gone that cannot be connected to */
+    P2P_LOST_AFTER_MS = 30000,         /* without any answer a peer is given up */
     P2P_LAST_BYTES_MS = 100,           /* for the end of the connections to a peer that others call dead */
     P2P_READ_MEMORY_BYTES = 32 << 10,  /* from here on a neighbour's message is read out of its memory */
     P2P_READ_SHARED_BYTES = 128 << 10, /* the same out of memory that both have mapped */
@@ -81,7 +82,8 @@ struct p2p_stream {
     int doom; /* why it cannot go on (MUSTER_ENOMEM, MUSTER_ELIMIT): the link fails at the next flush; 0: it can */
     bool is_broken; /* cannot be written to any more: what is left to read tells why */
     bool is_being_read;
-    int error_number; /* of the write that failed */
+    int error_number;  /* of the write that failed */
+    int64_t silent_ns; /* since then nothing has been answered; 0: something has: p2p_silence.c */
 
     /* coming in */
     uint8_t *staging; /* owned, P2P_STAGING_BYTES */
@@ -278,6 +280,8 @@ struct p2p {
     int bell_event; /* eventfd of a bell that no neighbour rings: sleepers wait on data_epoll, which has it; -1: none */
     bool is_armed;
     int64_t timer_ns, listener_pause_ns; /* 0: not set */
+    int64_t silence_ns;                  /* when connections are looked at for answers; 0: nothing is unanswered */
+    bool has_written;                    /* to some socket, since the lock was taken */
     struct wire_contact contact;         /* ours */
     struct p2p_stranger strangers[P2P_STRANGERS_MAX];
     struct p2p_dial *dials;

@@ -502,6 +502,45 @@ static void threads_of_a_rank_share_the_links(void **state) {
     run_all_ways(2, two_threads);
 }
 
+/* ---- a peer that is late ---- */
+
+enum { LATE_MESSAGES = 9, LOST_AFTER_MS = 300, LATE_MS = 5 * LOST_AFTER_MS, POSTED = 0 };
+#define LATE_BYTES ((size_t)100000) /* more than a socket takes that nobody reads, and all within the credit */
+
+static int come_late(struct job_rank *rank, void *argument) {
+    (void)argument;
+    struct p2p_request requests[LATE_MESSAGES];
+    uint8_t *bytes = malloc(LATE_MESSAGES * LATE_BYTES);
+    for (uint32_t i = 0; i < LATE_MESSAGES && rank->rank == 0; i++) {
+        job_fill(bytes + i * LATE_BYTES, LATE_BYTES, i);
+        job_post_send(rank, &requests[i], job_envelope(1, 1), bytes + i * LATE_BYTES, LATE_BYTES);
+    }
+    job_mark(rank->job, POSTED);
+    job_await(rank->job, POSTED, 2);
+    if (rank->rank == 1) {
+        (void)poll(NULL, 0, LATE_MS); /* it computes, and reads nothing */
+    }
+    for (uint32_t i = 0; i < LATE_MESSAGES; i++) {
+        if (rank->rank == 1) {
+            job_post_receive(rank, &requests[i], job_envelope(0, 1), bytes, LATE_BYTES);
+        }
+        job_check(job_wait_for(rank, &requests[i]) == 0);
+        job_check(rank->rank == 0 || job_is_filled(bytes, LATE_BYTES, i));
+    }
+    free(bytes);
+    return 0;
+}
+
+static void a_peer_that_reads_nothing_is_alive(void **state) {
+    (void)state;
+    const struct job_options late_ways[] = {{.lost_after_ms = LOST_AFTER_MS},
+                                            {.lost_after_ms = LOST_AFTER_MS, .stream_count = 4},
+                                            {.lost_after_ms = LOST_AFTER_MS, .as_threads = true}};
+    for (size_t i = 0; i < sizeof late_ways / sizeof *late_ways; i++) {
+        job_run(2, come_late, NULL, &late_ways[i]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_of_a_tag_come_in_order),
@@ -517,6 +556,7 @@ int main(void) {
         cmocka_unit_test(who_connects_later_is_told),
         cmocka_unit_test(strangers_do_no_harm),
         cmocka_unit_test(threads_of_a_rank_share_the_links),
+        cmocka_unit_test(a_peer_that_reads_nothing_is_alive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,56 @@
+/* What the kernel says of a connection, and since when its peer has been silent. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include "base/clock.h"
+#include "comm/p2p/p2p_impl.h"
+
+static void what_was_sent_after_the_last_answer_is_unanswered(void **state) {
+    (void)state;
+    const struct {
+        struct tcp_info info;
+        bool is_unanswered;
+    } cases[] = {
+        {{.tcpi_last_ack_recv = 90000, .tcpi_last_data_sent = 90000}, false},                    /* nothing to answer */
+        {{.tcpi_unacked = 3, .tcpi_last_ack_recv = 40, .tcpi_last_data_sent = 0}, true},         /* on its way */
+        {{.tcpi_unacked = 3, .tcpi_last_ack_recv = 90000, .tcpi_last_data_sent = 20000}, true},  /* sent again */
+        {{.tcpi_unacked = 3, .tcpi_last_ack_recv = 20000, .tcpi_last_data_sent = 20001}, false}, /* no room there */
+        {{.tcpi_probes = 0, .tcpi_last_ack_recv = 90000, .tcpi_last_data_sent = 200000}, false}, /* closed window */
+        {{.tcpi_probes = 1, .tcpi_last_ack_recv = 90000, .tcpi_last_data_sent = 200000}, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(silence_is_unanswered(&cases[i].info), cases[i].is_unanswered);
+    }
+}
+
+static int64_t since_ms(const struct tcp_info *info, int64_t since_ms, int64_t now_ms) {
+    return silence_since_ns(info, since_ms * CLOCK_NS_PER_MS, now_ms * CLOCK_NS_PER_MS) / CLOCK_NS_PER_MS;
+}
+
+static void silence_begins_where_an_answer_is_missed(void **state) {
+    (void)state;
+    struct tcp_info probed = {.tcpi_probes = 1, .tcpi_last_ack_recv = 110000};
+    assert_int_equal(since_ms(&probed, 0, 200000), 200000); /* the pause before the probe was no silence */
+    probed.tcpi_last_ack_recv = 112000;
+    assert_int_equal(since_ms(&probed, 200000, 202000), 200000);
+    probed.tcpi_probes = 0;
+    assert_int_equal(since_ms(&probed, 200000, 204000), 0);
+    const struct tcp_info busy = {.tcpi_unacked = 40, .tcpi_last_ack_recv = 8, .tcpi_last_data_sent = 4};
+    assert_int_equal(since_ms(&busy, 0, 200000), 200000);
+    assert_int_equal(since_ms(&busy, 200000, 230000), 229992); /* answered in between */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_sent_after_the_last_answer_is_unanswered),
+        cmocka_unit_test(silence_begins_where_an_answer_is_missed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
