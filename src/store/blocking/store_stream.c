@@ -12,8 +12,8 @@
 #include "store/blocking/store_impl.h"
 
 enum { READ_MIN = 4096, READ_MAX = 256 * 1024 };
-/* The server gets this long to confirm that a wait was canceled, beyond the caller's own time. */
-enum { CANCEL_GRACE_MS = 10000 };
+/* What a server gets to answer who only looks, and to take the byte that takes a wait back. */
+enum { LOOK_MS = 10000 };
 
 void store_stream_init(struct store_stream *stream) {
     *stream = (struct store_stream){.fd = -1};
@@ -32,6 +32,7 @@ int store_stream_lose(struct store_stream *stream, int code) {
         (void)close(stream->fd);
         stream->fd = -1;
     }
+    stream->owes_answer = false;
     return code;
 }
 
@@ -121,24 +122,6 @@ void store_stream_finish(struct store_stream *stream) {
     buf_consume(&stream->in, stream->scan.at);
 }
 
-int store_stream_begin(struct store_stream *stream, enum codec_command command) {
-    if (stream->fd < 0) {
-        return status_fail(MUSTER_ECLOSED, "the connection was lost earlier");
-    }
-    buf_clear(&stream->out);
-    return codec_put_u8(&stream->out, (uint8_t)command);
-}
-
-int store_stream_exchange(struct store_stream *stream, int code, enum codec_command command, size_t value_count,
-                          int64_t deadline_ns, struct codec_reply *out) {
-    code = code ? code : flush(stream, deadline_ns);
-    if (code == 0 && out) {
-        code = read_reply(stream, command, value_count, deadline_ns, out);
-        code = code ? store_stream_lose(stream, code) : 0;
-    }
-    return code;
-}
-
 /* One byte, the answer to a wait or to its cancellation. */
 static int read_wait_byte(struct store_stream *stream, int64_t deadline_ns, int64_t *out) {
     struct codec_reply reply;
@@ -150,32 +133,76 @@ static int read_wait_byte(struct store_stream *stream, int64_t deadline_ns, int6
     return code;
 }
 
-/* Time is up: takes the wait back. The answer may have crossed the cancellation; then it counts. */
-static int cancel_wait(struct store_stream *stream) {
-    int64_t deadline = store_deadline(CANCEL_GRACE_MS), answer = -1;
+/* What the server says of the wait that was taken back. Its answer may have crossed that. MUSTER_ETIMEOUT leaves the
+ * stream as it is. */
+static int read_owed(struct store_stream *stream, int64_t deadline_ns, bool *out_crossed) {
+    int64_t answer = -1;
+    *out_crossed = false;
+    while (stream->owes_answer) {
+        int code = read_wait_byte(stream, deadline_ns, &answer);
+        if (code) {
+            return code;
+        }
+        stream->owes_answer = answer == CODEC_WAIT_DONE && !*out_crossed;
+        *out_crossed = *out_crossed || stream->owes_answer;
+        if (!stream->owes_answer && answer != CODEC_WAIT_CANCELED) {
+            return store_stream_lose(
+                stream, status_fail(MUSTER_EPROTOCOL, "%lld is no answer to CANCEL_WAIT", (long long)answer));
+        }
+    }
+    return 0;
+}
+
+int store_stream_begin(struct store_stream *stream, enum codec_command command) {
+    if (stream->fd < 0) {
+        return status_fail(MUSTER_ECLOSED, "the connection was lost earlier");
+    }
+    buf_clear(&stream->out);
+    return codec_put_u8(&stream->out, (uint8_t)command);
+}
+
+int store_stream_exchange(struct store_stream *stream, int code, enum codec_command command, size_t value_count,
+                          int64_t deadline_ns, struct codec_reply *out) {
+    bool crossed;
+    code = code ? code : read_owed(stream, deadline_ns, &crossed);
+    code = code == MUSTER_ETIMEOUT ? store_stream_lose(stream, code) : code;
+    code = code ? code : flush(stream, deadline_ns);
+    if (code == 0 && out) {
+        code = read_reply(stream, command, value_count, deadline_ns, out);
+        code = code ? store_stream_lose(stream, code) : 0;
+    }
+    return code;
+}
+
+static int take_back(struct store_stream *stream) {
     int code = store_stream_begin(stream, CODEC_CANCEL_WAIT);
-    code = code ? code : flush(stream, deadline);
-    code = code ? code : read_wait_byte(stream, deadline, &answer);
-    bool crossed = code == 0 && answer == CODEC_WAIT_DONE;
-    if (crossed) {
-        code = read_wait_byte(stream, deadline, &answer);
+    code = code ? code : flush(stream, store_deadline(LOOK_MS));
+    stream->owes_answer = code == 0;
+    return code ? store_stream_lose(stream, code) : 0;
+}
+
+/* Time is up. */
+static int give_up_wait(struct store_stream *stream, bool only_looks) {
+    bool crossed = false;
+    int code = take_back(stream);
+    if (code == 0 && only_looks) {
+        code = read_owed(stream, store_deadline(LOOK_MS), &crossed);
+        code = code ? store_stream_lose(stream, code) : 0;
     }
-    if (code) {
-        return store_stream_lose(stream, code);
-    }
-    if (answer != CODEC_WAIT_CANCELED) {
-        return store_stream_lose(stream,
-                                 status_fail(MUSTER_EPROTOCOL, "%lld is no answer to CANCEL_WAIT", (long long)answer));
-    }
-    return crossed ? 0 : status_fail(MUSTER_ETIMEOUT, "the time-out is over");
+    return code || crossed ? code : status_fail(MUSTER_ETIMEOUT, "the time-out is over");
 }
 
 int store_stream_wait(struct store_stream *stream, int code, int64_t send_deadline_ns, int64_t deadline_ns) {
     int64_t answer = -1;
-    code = code ? code : flush(stream, send_deadline_ns);
+    bool only_looks = store_remaining_ms(deadline_ns) == 0, crossed;
+    code = code ? code : read_owed(stream, only_looks ? send_deadline_ns : deadline_ns, &crossed);
+    if (code) {
+        return code;
+    }
+    code = flush(stream, send_deadline_ns);
     code = code ? code : read_wait_byte(stream, deadline_ns, &answer);
     if (code == MUSTER_ETIMEOUT && stream->fd >= 0) {
-        return cancel_wait(stream);
+        return give_up_wait(stream, only_looks);
     }
     if (code == 0 && answer != CODEC_WAIT_DONE) {
         return store_stream_lose(stream,

@@ -6,6 +6,7 @@
 #ifndef STORE_STORE_STREAM_H
 #define STORE_STORE_STREAM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -17,6 +18,7 @@ struct store_stream {
     char server[NET_HOST_MAX + 16]; /* for messages; set by the owner */
     struct buf in, out;
     struct codec_scan scan;
+    bool owes_answer; /* to a wait that was taken back: it comes before that of the next request */
 };
 
 void store_stream_init(struct store_stream *stream);
@@ -37,8 +39,8 @@ int store_stream_exchange(struct store_stream *stream, int code, enum codec_comm
 void store_stream_finish(struct store_stream *stream);
 
 /* The same for WAIT and BARRIER, whose reply may take as long as the caller allows: when the time is up the wait is
- * taken back (MUSTER_ETIMEOUT, the stream goes on). "Only look" must still be given the time to ask: send_deadline_ns.
- */
+ * taken back (MUSTER_ETIMEOUT, the stream goes on), and the server's word on that is read by the next request, within
+ * that one's time. Where no time was given ("only look") it is read here: the server may have answered the wait. */
 int store_stream_wait(struct store_stream *stream, int code, int64_t send_deadline_ns, int64_t deadline_ns);
 
 /* Gives the connection up; returns `code`. */

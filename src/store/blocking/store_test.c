@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -485,6 +487,49 @@ static void the_end_of_the_server_is_told(void **ctx) {
     assert_int_equal(muster_store_add(scene->second, "n", 1, &sum), MUSTER_ECLOSED);
 }
 
+/* A process that serves a store, which can be stopped. */
+static pid_t fork_host(uint16_t *out_port) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        uint16_t port = muster_store_port(open_host(0));
+        (void)!write(ends[1], &port, sizeof port);
+        for (;;) {
+            (void)pause();
+        }
+    }
+    assert_int_equal(read(ends[0], out_port, sizeof *out_port), sizeof *out_port);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    return pid;
+}
+
+/* Waits end in time, and when the server goes on, so does the connection. */
+static void a_stopped_server_does_not_prolong_waits(void **state) {
+    (void)state;
+    uint16_t port;
+    pid_t host = fork_host(&port);
+    struct muster_store *store = open_client(port, 0);
+    struct muster_store_value value = {0};
+    const char *const keys[] = {"k"};
+    assert_int_equal(kill(host, SIGSTOP), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(muster_store_wait(store, keys, 1, 20), MUSTER_ETIMEOUT);
+    }
+    assert_int_equal(kill(host, SIGCONT), 0);
+    assert_int_equal(muster_store_set(store, "k", "v", 1), 0);
+    assert_int_equal(muster_store_wait(store, keys, 1, PATIENCE_MS), 0);
+    assert_int_equal(muster_store_get(store, "k", 0, &value), 0);
+    muster_store_value_free(&value);
+    assert_int_equal(muster_store_wait(store, (const char *const[]){"other"}, 1, 0), MUSTER_ETIMEOUT);
+    muster_store_close(store);
+    assert_int_equal(kill(host, SIGKILL), 0);
+    assert_int_equal(waitpid(host, NULL, 0), host);
+}
+
 static void *open_as_worker(void *ctx) {
     const uint16_t *port = ctx;
     return open_client(*port, 2);
@@ -763,6 +808,7 @@ int main(void) {
         cmocka_unit_test(calls_that_are_missing_are_refused),
         ON_TCP(queues_are_first_in_first_out),
         ON_TCP(the_end_of_the_server_is_told),
+        cmocka_unit_test(a_stopped_server_does_not_prolong_waits),
         cmocka_unit_test(the_host_waits_for_the_workers),
         cmocka_unit_test(opening_fails_with_a_reason),
         cmocka_unit_test(the_environment_leads_to_the_store),
