@@ -1,5 +1,7 @@
 /* Which signals the agent handles (--signals-to-handle), and that the machine is told of each. One that cannot be
- * handled is a warning: the job is worth more. SIGHUP that the agent was started with ignored (nohup) stays ignored. */
+ * handled is a warning: the job is worth more. A service that waits for its signals (sigwait()) starts the agent with
+ * them blocked: they are unblocked, and so is SIGCONT, by which a debugger or a shell lets the agent go on. SIGHUP that
+ * the agent was started with ignored (nohup) stays ignored. */
 #include <signal.h>
 #include <string.h>
 
@@ -38,6 +40,13 @@ static bool stays_ignored(const struct agent *a, int number) {
            now.sa_handler == SIG_IGN;
 }
 
+static void unblock(int number) {
+    sigset_t set;
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, number);
+    (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
 static void watch_signal(struct agent *a, const char *name, size_t len) {
     int number = signal_from_name(name, len);
     if (number == 0) {
@@ -58,7 +67,9 @@ static void watch_signal(struct agent *a, const char *name, size_t len) {
         handle->data = a;
         rc = uv_signal_start(handle, on_signal, number);
     }
-    if (rc != 0) {
+    if (rc == 0) {
+        unblock(number);
+    } else {
         log_warning("--signals-to-handle: %s cannot be handled: %s", signal_name(number), uv_strerror(rc));
     }
 }
@@ -67,6 +78,7 @@ void agent_signals_watch(struct agent *a) {
     /* A reader that has gone, a file at its size limit: errors of write(), not our end. */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
+    unblock(SIGCONT);
     const char *p = a->config->signals_to_handle;
     while (*p != '\0') {
         p += strspn(p, ", \t");

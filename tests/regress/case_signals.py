@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 
 import jobs
@@ -39,6 +40,21 @@ def case_unhandled_signals_leave_nobody():
             process, _ = start_group(scratch, 3, *options)
             process.signal(number)
             process.expect(jobs.SOON_S, -int(number))
+            scratch.expect_nobody()
+
+
+def case_blocked_signals_are_unblocked():
+    """A service that waits for its signals starts the launcher with them blocked: they end the job all the same."""
+    jobs.isolate()
+    blocked = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); os.execvp(sys.argv[1], sys.argv[1:])"
+    for number, options in ((signal.SIGTERM, []), (signal.SIGINT, []), (signal.SIGUSR2, ["--signals-to-handle=SIGUSR2"])):
+        with jobs.Scratch() as scratch:
+            command = [*jobs.launcher_command("muster"), "--standalone", "--nproc-per-node=2", *options, *jobs.worker(scratch)]
+            process = scratch.start("blocked", [sys.executable, "-c", blocked, *command])
+            scratch.channel.expect(2, "start", 60)
+            process.signal(number)
+            scratch.channel.expect(2, "signal", jobs.SOON_S, signo=int(number))
+            process.expect(jobs.SOON_S, 1)
             scratch.expect_nobody()
 
 
