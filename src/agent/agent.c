@@ -77,11 +77,18 @@ static void on_step(void *ctx, enum agent_state before, const struct agent_event
 
 _Static_assert(AGENT_QUIET_MS >= GUARDIAN_QUIET_MS, "who is told to end has all of the time for it");
 
+static void tell_restart(const struct agent *a, bool is_now) {
+    if (is_now && a->machine.outcome == AGENT_OUTCOME_RESTART_FAILURE) {
+        agent_outcome_restarting(a);
+    }
+}
+
 static void perform(void *ctx, const struct agent_action *action) {
     struct agent *a = ctx;
     switch (action->kind) {
     case AGENT_ACTION_JOIN:
         a->join_started_ns = clock_monotonic_ns();
+        tell_restart(a, a->machine.pause_ms == 0); /* else before the pause */
         agent_cause_finish(a);
         rdzv_join(a->rdzv);
         return;
@@ -96,7 +103,6 @@ static void perform(void *ctx, const struct agent_action *action) {
         return;
     case AGENT_ACTION_SIGNAL_WORKERS:
         agent_workers_signal(a, (int)action->number);
-        agent_outcome_stopping(a);
         return;
     case AGENT_ACTION_START_TIMER:
         start_timer(a, action->number);
@@ -105,6 +111,7 @@ static void perform(void *ctx, const struct agent_action *action) {
         (void)uv_timer_stop(&a->timer);
         return;
     case AGENT_ACTION_PAUSE:
+        tell_restart(a, true);
         agent_outcome_pausing(a, action->number);
         start_timer(a, action->number);
         return;

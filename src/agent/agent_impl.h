@@ -188,7 +188,7 @@ void agent_cause_await(struct agent *a, void (*done)(void *ctx));
 
 /* agent_outcome.c */
 void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank);
-void agent_outcome_stopping(const struct agent *a);
+void agent_outcome_restarting(const struct agent *a);
 void agent_outcome_pausing(const struct agent *a, int64_t pause_ms);
 /* Says that the job has ended well without some of the workers, if so. */
 void agent_outcome_survivors(const struct agent *a);

@@ -39,14 +39,36 @@ void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank) {
     }
 }
 
-void agent_outcome_stopping(const struct agent *a) {
-    if (a->machine.outcome == AGENT_OUTCOME_RESTART_FAILURE && a->machine.job_counts) {
-        log_info("[%s] Worker group FAILED; the job decides whether it is restarted (%u of %u failures charged so far)",
-                 a->config->role, a->machine.restart_count, a->machine.max_restarts);
-    } else if (a->machine.outcome == AGENT_OUTCOME_RESTART_FAILURE) {
-        log_info("[%s] Worker group FAILED. %u/%u attempts left; will restart worker group", a->config->role,
-                 a->machine.restarts_left, a->machine.max_restarts);
+/* "rank 1 (pid 123): killed by SIGKILL (Killed)", of the worker that failed first; "" where none of this node has. */
+static void describe_first_failure(const struct agent *a, struct buf *out) {
+    struct agent_failures failures;
+    agent_failures_collect(a, &failures);
+    if (failures.count > 0) {
+        const struct report report = {.entries = failures.entries, .count = failures.count};
+        const struct report_entry *root = &failures.entries[report_root(&report)];
+        if (buf_printf(out, "rank %u (pid %lld): ", root->rank, (long long)root->pid) != MUSTER_OK ||
+            report_describe_status(root, out) != MUSTER_OK) {
+            buf_clear(out);
+        }
     }
+    agent_failures_done(&failures);
+}
+
+void agent_outcome_restarting(const struct agent *a) {
+    enum { BYTES_MAX = 4096 };
+    struct buf first;
+    buf_init(&first, BYTES_MAX);
+    describe_first_failure(a, &first);
+    int len = (int)first.len;
+    const char *cause = len > 0 ? (const char *)buf_bytes(&first) : "";
+    if (a->machine.job_counts) { /* which says so on all nodes */
+        log_info("[%s] Worker group FAILED: %.*s. The job decides whether it is restarted (%u of %u restarts used)",
+                 a->config->role, len, cause, a->machine.restart_count, a->machine.max_restarts);
+    } else {
+        log_warning("[%s] Worker group FAILED: %.*s. Restart %u of %u", a->config->role, len, cause,
+                    a->machine.restart_count, a->machine.max_restarts);
+    }
+    buf_done(&first);
 }
 
 void agent_outcome_pausing(const struct agent *a, int64_t pause_ms) {

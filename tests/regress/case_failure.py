@@ -28,7 +28,7 @@ def seconds_since(start_ns, stamps):
 
 
 def case_death_restarts_the_group():
-    """A worker's death, however it dies, reaches the others as SIGTERM at once, and all run again."""
+    """A worker's death, however it dies, reaches the others as SIGTERM at once, and all run again. One line says of whom."""
     jobs.isolate()
     told_s, again_s = [], []
     for how in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGRTMIN + 1, signal.SIGRTMIN + 7):
@@ -43,6 +43,8 @@ def case_death_restarts_the_group():
                 told_s.append(seconds_since(killed_ns, told))
                 again_s.append(seconds_since(killed_ns, group.values()))
                 jobs.check(sorted(group) == [0, 1, 2, 3], f"ranks {sorted(group)}")
+                line = re.search(rf"rank 2 \(pid {victim.pid}\): (killed by|exited with) .*Restart {attempt + 1} of 2", process.err())
+                jobs.check(line, process.tail())
             for s in group.values():
                 jobs.tell_exit(s.pid, 0)
             process.expect(jobs.SOON_S, 0)

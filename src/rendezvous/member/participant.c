@@ -284,7 +284,7 @@ void participant_worker_failed(struct rdzv *r, const struct rdzv_cause *cause) {
         return;
     }
     char *record = rdzv_cause_write_within(cause, COORDINATOR_CAUSE_BYTES_MAX);
-    (void)str_format(why, sizeof why, "rank %u (pid %lld) has failed: it %s", cause->rank, (long long)cause->pid,
+    (void)str_format(why, sizeof why, "rank %u (pid %lld) has failed: %s", cause->rank, (long long)cause->pid,
                      cause->how);
     const struct coordinator_message message = {.kind = COORDINATOR_FAILED,
                                                 .is_final = cause->is_final,
