@@ -1,5 +1,4 @@
 #!/usr/bin/env python3
-# timeout: 120
 """What Muster believes of the interfaces of the CUDA driver, NCCL and NVRTC, compared by a compiler with their real headers:
 every value, every function, and the layout of NCCL's configuration.
 

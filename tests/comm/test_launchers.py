@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # One C worker under `muster run` and under torchrun (where it is installed): it works unchanged, and what becomes of a
 # killed or a hanging rank stands in the survivors' sentences; under muster, in the summary, with every rank's last call.
-# timeout: 180
 # waits: yes
 import os
 import subprocess

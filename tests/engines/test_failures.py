@@ -2,7 +2,6 @@
 # What happens on the engine 'mpi' when ranks die, are stopped, abort, or make different calls, and where MPI cannot be used
 # (mpi_failures.c): with the system's MPIs, and with those that MUSTER_MPI5_OPENMPI and MUSTER_MPI5_MPICH name. And jobs that mpirun itself
 # has started: it ends well with them, and who survives a killed rank can tell.
-# timeout: 600
 import glob
 import os
 import re

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # A sample of what `make engines` runs: process groups, messages, ddp and fsdp on the engine 'mpi' with the system's MPIs, at 2, 3 and 4
 # ranks, started by mpirun and by muster run, and process groups on the engine 'nccl' with a double of NCCL. tests/engines/run does the work.
-# timeout: 300
 import os
 import subprocess
 import sys

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # Every call of libmuster's MPI shims (tests/engines/mpi_check.c) with real MPIs: those of the system, and newer ones in folders
 # with bin/mpiexec and lib/, which MUSTER_MPI5_OPENMPI (Open MPI 5) and MUSTER_MPI5_MPICH (MPICH 5) name.
-# timeout: 300
 import os
 import re
 import shutil

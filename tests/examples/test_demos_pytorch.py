@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # The demos with PyTorch: a killed worker, and a node that joins and leaves. What they show without PyTorch is tested, too; then this is a skip.
-# timeout: 900
 # computes: yes
 import os
 import sys

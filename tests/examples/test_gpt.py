@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Whole runs of examples/gpt: it learns, goes on from snapshots as if nothing had been, and writes text.
-# timeout: 600
 # computes: yes
 import glob
 import os

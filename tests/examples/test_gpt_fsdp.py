@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # examples/gpt with fsdp: it computes what ddp does, and its snapshots are those of ddp.
-# timeout: 240
 # computes: yes
 import glob
 import os

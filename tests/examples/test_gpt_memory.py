@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # What fsdp is for: under one limit of memory ddp cannot train a model, and fsdp can. And what the host has of the state is
 # what the formula says.
-# timeout: 180
 # computes: yes
 import contextlib
 import os

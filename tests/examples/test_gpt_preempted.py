@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # examples/gpt is asked to stop while every rank saves its parts as training goes on. The committed state is on the disk before it ends,
 # and the next job goes on from there, to the same bits as one that was never stopped.
-# timeout: 240
 # computes: yes
 import os
 import signal

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # examples/gpt on several ranks: they compute what one process does, and go on when ranks are killed, stopped, added or taken away.
-# timeout: 180
 # computes: yes
 import os
 import re

@@ -2,7 +2,6 @@
 # The state of examples/gpt and examples/mnist outlives ranks, guardians and hosts that are killed: the job goes on at a committed
 # step, reads no file, and ends with the bits of an undisturbed one. make soak-kept kills many more, in
 # more kinds of jobs.
-# timeout: 480
 # computes: yes
 import os
 import random

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Whole runs of examples/mnist: the same bits where the same bits are promised, snapshots, other numbers of workers.
-# timeout: 600
 # computes: yes
 """Whole runs of examples/mnist. Parameters after 8 steps are compared through the snapshots they end with."""
 

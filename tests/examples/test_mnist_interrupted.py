@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Ctrl-C at any moment of a run of examples/mnist: the job ends, and nothing of it is left.
-# timeout: 300
 # computes: yes
 """Usage: test_mnist_interrupted.py [--count N] [--seed N]"""
 import argparse

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # examples/mnist is asked to stop in the middle of an epoch, and goes on: to the same bits as a run that was never stopped.
-# timeout: 180
 # computes: yes
 import re
 import signal

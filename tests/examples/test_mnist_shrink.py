@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # examples/mnist --shrink: workers are killed in the middle of an epoch, the others train on to the same accuracy.
-# timeout: 600
 # computes: yes
 """Workers started by hand meet in a store that none of them hosts, or are started by `muster run --survivors=continue`; some are
 killed at moments drawn by lot, and nobody is started again. MUSTER_TEST_RUNS says how many such runs there are (2: one that loses one worker, one that loses two), MUSTER_TEST_SEED which (it is

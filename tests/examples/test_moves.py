@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # A job of examples/gpt with full sharding over hosts that join, are lost and leave: its state goes from memory to memory, and no file
 # is read. Hosts are agents of this machine whose ranks share no memory (MUSTER_HOST_ID).
-# timeout: 240
 # computes: yes
 import glob
 import os

@@ -2,7 +2,6 @@
 # examples/pytorch/gpt_train.py under DistributedDataParallel and FSDP2: it runs unchanged under torchrun and muster run, a killed job goes on
 # from its snapshot as if nothing had been, and how the model is spread changes nothing. And all examples there when they are asked to stop.
 # needs: torch numpy
-# timeout: 600
 # computes: yes
 import json
 import os

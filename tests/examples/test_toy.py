@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Whole runs of examples/toy: snapshots every so many epochs, going on from them with other numbers of workers.
-# timeout: 120
 import os
 import re
 import tempfile

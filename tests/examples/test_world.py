@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # A deterministic world: with --virtual-ranks, examples/mnist and examples/gpt end with the same bits on any number of ranks,
 # when that number changes in the middle of an epoch, and when ranks are killed.
-# timeout: 300
 # computes: yes
 import ctypes
 import glob

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Programs of MPICH's family as workers: their world is the worker group, in every attempt, on one node and on several.
-# timeout: 240
 # waits: yes
 import contextlib
 import os

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Programs of Open MPI as workers: their world is the worker group, in every attempt, on one node and on several.
-# timeout: 300
 # waits: yes
 import os
 import sys

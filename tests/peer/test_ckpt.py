@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # muster ckpt ls, show, verify, diff, export, prune: of Muster's own checkpoints and snapshots, and of what others have saved.
 # needs: torch safetensors numpy
-# timeout: 240
 """Usage: test_ckpt.py [CASE ...] (most need the first two before them); MUSTER_BINARY names the program. snapshot_peer, in tests/ beside it, saves
 the states of step 7.
 """

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # muster ckpt import: what real PyTorch and safetensors have saved arrives byte for byte; what they would never save does not.
 # needs: torch safetensors numpy
-# timeout: 240
 """Usage: test_ckpt_import.py [CASE ...] (some take files of those before them); MUSTER_BINARY names the program."""
 import collections
 import io

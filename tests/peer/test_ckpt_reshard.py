@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # muster ckpt reshard: any source becomes a checkpoint of any number of parts, which every world loads; failures leave nothing.
 # needs: torch safetensors numpy
-# timeout: 240
 """Usage: test_ckpt_reshard.py [CASE ...] (most need the first one before them); MUSTER_BINARY names the program. snapshot_peer, in tests/ beside
 it, saves and loads step 7.
 """

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # muster.launch and the hook: programs that call PyTorch's launcher inside their own process get Muster, and what it lacks PyTorch's.
 # needs: torch
-# timeout: 600
 """Usage: test_launch.py [CASE ...]; MUSTER_BINARY names the program, and libmuster.so lies beside it."""
 import contextlib
 import dataclasses

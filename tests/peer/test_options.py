@@ -2,7 +2,6 @@
 # muster's command line against the parser of the installed PyTorch: the same verdict and the same values for thousands
 # of generated lines, in every spelling, with prefixes, PET_ variables and mistakes. Python's own words decide.
 # needs: torch
-# timeout: 900
 """Usage: test_options.py [CASES [SEED]]; MUSTER_BINARY names the program, options_dump lies in tests/ beside it."""
 import contextlib
 import functools

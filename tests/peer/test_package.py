@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # The Python package: its wheel in an environment of its own, its archive of sources, and what does not fit together.
 # needs: setuptools>=77
-# timeout: 600
 """Usage: test_package.py [CASE ...]; MUSTER_BINARY names the program. No network is used.
 
 The wheel takes program and library of this build (MUSTER_PREBUILT), and the backend that tools/build-backend has compiled there; where it has

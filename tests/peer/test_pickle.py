@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # Random rendezvous states: pickled by PyTorch, read and written again by Muster, loaded by PyTorch. Nothing may change.
 # needs: torch
-# timeout: 120
 """Usage: test_pickle.py [SEED]; MUSTER_BINARY names the program, pickle_peer lies in tests/ beside it."""
 import base64
 import os

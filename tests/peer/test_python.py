@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # The module muster: its store beside PyTorch's, error records, snapshots and checkpoints as numpy arrays, status, and the stop path.
 # needs: torch numpy
-# timeout: 240
 """Usage: test_python.py [CASE ...]; MUSTER_BINARY names the program. libmuster.so lies beside it, snapshot_peer in tests/."""
 import json
 import os

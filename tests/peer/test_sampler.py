@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # The sampler's lengths and places, padding and dropping included, are those of PyTorch's DistributedSampler.
 # needs: torch
-# timeout: 120
 """Usage: test_sampler.py; MUSTER_BINARY names the program, sampler_peer lies in tests/ beside it."""
 import os
 import subprocess

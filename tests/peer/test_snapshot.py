@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # Snapshots and checkpoints, and the safetensors package: what Muster saves Python reads, what Python saves Muster reads.
 # needs: safetensors
-# timeout: 120
 """Usage: test_snapshot.py [SEED]; MUSTER_BINARY names the program, snapshot_peer lies in tests/ beside it."""
 import ctypes
 import json

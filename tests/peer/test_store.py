@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # Every operation of the store with the real PyTorch on either side, and the same answers whoever serves and whoever asks.
 # needs: torch
-# timeout: 900
 # waits: yes
 """Usage: test_store.py [NAME ...] [--seed N]; MUSTER_BINARY names the program, store_peer lies in tests/ beside it.
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # TLS between agents, with real ones: who has a certificate takes part, who has none is told so, and nothing is to be read on the way.
-# timeout: 180
 import os
 import re
 import selectors

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # `muster bench` with real ranks: every operation, type and reduction is right at odd sizes, and what its traces say joins.
-# timeout: 240
 import glob
 import json
 import os

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # `muster bench --tune=links` on three hosts (network namespaces) whose pairs are joined by different cables: what it
 # prints says which cables to use, groups then use these, and a line that does not fit any more is passed over.
-# timeout: 240
 import os
 import re
 import subprocess

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # The bash completion offers what is right at each place of the line, in a real bash.
-# timeout: 60
 import os
 import subprocess
 import sys

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # The zsh completion offers what is right at each place of the line, in a real zsh on a terminal.
-# timeout: 120
 import os
 import pty
 import re

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # muster doctor on this machine: what it prints, and that it finds what has been broken for it.
-# timeout: 180
 # waits: yes
 """Usage: test_doctor.py [CASE ...]; MUSTER_BINARY names the program.
 

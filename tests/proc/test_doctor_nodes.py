@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # muster doctor --nnodes: processes on loopback, and nodes in network namespaces of which one has a slow link.
-# timeout: 300
 # waits: yes
 """Usage: test_doctor_nodes.py [CASE ...]; MUSTER_BINARY names the program."""
 import contextlib

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # muster fsdp plan: its command line, its exit codes, and that text and JSON say the same.
-# timeout: 120
 import json
 import os
 import subprocess

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # A job with a secret on three hosts of virtual cables: workers of its nodes meet, a host without an agent gets in nowhere.
-# timeout: 240
 """Each host is a network namespace; root and the programs ip, unshare and nsenter are needed for that."""
 import os
 import re

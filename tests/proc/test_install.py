@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # An installed tree, wherever it lies: the program, its pages and completions, and a library that a C program can link.
-# timeout: 120
 import os
 import shutil
 import subprocess

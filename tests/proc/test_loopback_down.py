@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Where loopback is down, a job and the doctor say so at once.
-# timeout: 60
 import os
 import subprocess
 import sys

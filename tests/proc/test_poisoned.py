@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # A state in memory that makes the program fail is given up after three failures in a row, and the job goes on from its
 # snapshot. Deaths from outside are no such failures.
-# timeout: 120
 import os
 import re
 import tempfile

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Nodes that are taken away with notice: the job stops at one point, saves, ends with 75, and goes on when started again.
-# timeout: 180
 # waits: yes
 import re
 import signal

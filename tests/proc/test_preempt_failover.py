@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # Pre-emption with several endpoints: the node that serves is the one that is taken away, or dies while the job stops.
-# timeout: 180
 # waits: yes
 import signal
 import sys

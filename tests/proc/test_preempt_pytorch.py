@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # docs/schedulers.md's lines for PyTorch: gloo workers of two nodes stop after the same step, and the launchers end with 75.
 # needs: torch
-# timeout: 120
 import os
 import re
 import select

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # A job with a secret under a flood of strangers from several addresses: it forms, fails and forms again, and ends well.
-# timeout: 240
 """Usage: test_rendezvous_flood.py; MUSTER_BINARY names the program.
 
 Two agents run a job whose workers fail twice, all the time among thousands of connections that are silent, slow, cut, forged,

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # A job's secret, with real agents: who knows it takes part, who does not is told so, and workers never see it.
-# timeout: 120
 import os
 import re
 import subprocess

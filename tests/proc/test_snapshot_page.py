@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # The programs of docs/snapshots.md: the C one builds, is killed and goes on; the Python one knows the sampler's order.
-# timeout: 120
 import os
 import re
 import shutil

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # --standalone listens on loopback alone, whatever store the workers use: seen in a network of the test's own.
-# timeout: 60
 import os
 import subprocess
 import sys

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # muster status of real jobs: one that fails and starts again, one with a secret, one of c10d, and what is none.
-# timeout: 240
 # waits: yes
 """Usage: test_status.py [CASE ...]; MUSTER_BINARY names the program.
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # The store served to strangers: garbage, half messages, floods, readers who do not read. Nobody else is harmed.
-# timeout: 120
 """Usage: test_store_strangers.py [NAME ...] [--seed N]; MUSTER_BINARY names the program.
 
 Beside each attack a witness goes on working; afterwards the server holds no more descriptors than before, and not much

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # The program of docs/deterministic-world.md builds, and prints the same number in every world.
-# timeout: 120
 import os
 import re
 import subprocess

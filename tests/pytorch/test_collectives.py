@@ -1,5 +1,4 @@
 # needs: torch
-# timeout: 300
 """Every call of the backend "muster" against what PyTorch computes without it: all element types and reductions, blocking and not,
 contiguous tensors and others, equal and unequal sizes, sub-groups, objects, sparse tensors."""
 

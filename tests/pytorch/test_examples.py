@@ -1,5 +1,4 @@
 # needs: torch numpy
-# timeout: 300
 """The programs of examples/pytorch with --backend=muster: they train to their end, and have the losses that they have on gloo."""
 
 import os

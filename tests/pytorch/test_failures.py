@@ -1,5 +1,4 @@
 # needs: torch
-# timeout: 300
 """What the other ranks get from the backend "muster" when one is killed, late, stops the group, or makes another call: exceptions of a class
 of its own, with who, where and in which call, through every path of PyTorch; Ctrl-C; and how survivors go on."""
 

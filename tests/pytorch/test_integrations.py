@@ -1,5 +1,4 @@
 # needs: torch
-# timeout: 120
 """Stop callbacks of muster.integrations, with doubles of the frameworks: one rank's launcher asks, and all ranks stop after the same step."""
 
 import os

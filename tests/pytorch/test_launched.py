@@ -1,5 +1,4 @@
 # needs: torch
-# timeout: 300
 """The backend in scripts that a launcher has started: by its name, and in place of gloo in a script that does not know it. Under `muster run`
 and under torchrun, also by the agent's restart of the group."""
 

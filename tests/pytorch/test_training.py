@@ -1,5 +1,4 @@
 # needs: torch
-# timeout: 300
 """Training on the backend "muster" beside gloo, from the same weights on the same data: DDP, with accumulation and uneven inputs; FSDP2 and
 HSDP; a DTensor product; checkpoints of torch.distributed.checkpoint that go from one to the other. Losses are equal to rounding, and two runs
 on muster have the same bits. MUSTER_TEST_STEPS: steps of each run (40)."""

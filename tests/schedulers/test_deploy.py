@@ -2,7 +2,6 @@
 # The examples in deploy/: the Kubernetes manifest is read, and four agents run as its pods would; the systemd unit is
 # verified and its environment used. (The sbatch file is run by test_slurm.py.)
 # needs: yaml
-# timeout: 120
 import os
 import re
 import shlex

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # muster run under real MPI launchers (Open MPI's mpirun, MPICH's Hydra), one agent on each of two hosts that are one machine.
-# timeout: 180
 import os
 import re
 import shutil

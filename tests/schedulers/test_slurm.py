@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # `srun muster run` on a real Slurm of four virtual nodes: ranks, devices, parts of allocations, failures, the loss of the first
 # host, mistakes, scancel, pre-emption, requeue; mpirun in a batch script.
-# timeout: 300
 # waits: yes
 import os
 import re
