@@ -183,8 +183,8 @@ void muster_ddp_free(struct muster_ddp *ddp);
 
 /* Where the gradient of parameter `index` is: in the bucket, or the caller's own memory. Valid until the next call of
  * muster_ddp_begin(), begin_no_sync, shadow or rebind. (It moves at most once, in the second synchronised step, and
- * never with `rebuild` off; its content moves along.) Aligned to 64 bytes when it is in a bucket. Does not block. NULL,
- * with a sentence in muster_detail(): there is no parameter of that index. */
+ * never with `rebuild` off; its content moves along.) Aligned to 64 bytes when it is in a bucket. Does not block. NULL:
+ * there is no parameter of that index. */
 void *muster_ddp_gradient(struct muster_ddp *ddp, size_t index);
 
 /* Fills all gradients with zeros, for programs whose backward pass adds. Not between ready and finish. */

@@ -139,7 +139,7 @@ int muster_group_set_stream(struct muster_group *group, void *stream);
 void muster_group_free(struct muster_group *group);
 
 /* Questions about a group. Any thread; they do not block. A group of NULL or a rank that there is none of gives
- * MUSTER_NO_RANK (of sizes and counts 0, of the name ""), and muster_detail() says why. */
+ * MUSTER_NO_RANK (of sizes and counts 0, of texts ""). */
 #define MUSTER_NO_RANK UINT32_MAX
 uint32_t muster_group_rank(const struct muster_group *group);
 uint32_t muster_group_size(const struct muster_group *group);

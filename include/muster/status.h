@@ -45,7 +45,9 @@ enum muster_status {
 const char *muster_strerror(int code);
 
 /* The detail of the last failed call of this thread, or "" when there was none. Valid until the next
- * failing call of the same thread. Never NULL. */
+ * failing call of the same thread. Never NULL. Questions that give a value and no code (muster_group_rank(),
+ * muster_work_done() ...) do not count: whatever they are asked, they leave the detail alone, and may be asked in the
+ * sentence about a failure. */
 const char *muster_detail(void);
 
 /* For functions that a program gives to the library (muster/store.h): makes `sentence` (copied, cut at

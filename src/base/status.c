@@ -116,6 +116,23 @@ int status_restore(int code, const char *sentence, const struct muster_failure *
     return code;
 }
 
+void status_keep(struct status_kept *out) {
+    out->code = last_code;
+    out->has_record = has_record;
+    if (has_record) {
+        out->record = record;
+    }
+    memcpy(out->detail, detail, strlen(detail) + 1);
+}
+
+void status_put_back(const struct status_kept *kept) {
+    begin(kept->code);
+    if (kept->has_record) {
+        status_note(&kept->record);
+    }
+    memcpy(detail, kept->detail, strlen(kept->detail) + 1);
+}
+
 void status_add_missing(struct muster_failure *failure, uint32_t rank) {
     struct muster_rank_run *last = failure->run_count > 0 ? &failure->missing[failure->run_count - 1] : NULL;
     bool is_whole = last && failure->run_count == MUSTER_FAILURE_RUNS_MAX && last->first + last->count != rank;

@@ -38,6 +38,16 @@ struct muster_failure status_no_failure(void);
 struct muster_failure status_failure(void);
 /* A failure that was kept: code, sentence and record become this thread's again. Returns `code`. */
 int status_restore(int code, const char *sentence, const struct muster_failure *failure);
+/* All that this thread knows of its last failure, kept while something else may fail: a question that a program asks in
+ * the sentence about a failure, or cleaning up after one. status_put_back() makes it what it was. */
+struct status_kept {
+    int code;
+    bool has_record;
+    struct muster_failure record; /* if has_record */
+    char detail[MUSTER_DETAIL_MAX];
+};
+void status_keep(struct status_kept *out);
+void status_put_back(const struct status_kept *kept);
 /* Adds a rank, higher than those before, to the missing ones. */
 void status_add_missing(struct muster_failure *failure, uint32_t rank);
 

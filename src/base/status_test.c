@@ -113,12 +113,33 @@ static void records_go_with_their_failure(void **state) {
     assert_int_equal(status_failure().cause, 0);
 }
 
+static void what_is_kept_comes_back(void **state) {
+    (void)state;
+    struct muster_failure failure = status_no_failure();
+    struct status_kept kept;
+    failure.rank = 3;
+    (void)status_fail(MUSTER_EPEER, "rank 3 has died");
+    status_note(&failure);
+    status_keep(&kept);
+    (void)status_fail(MUSTER_ESYSTEM, "a question has met a longer sentence than that");
+    status_put_back(&kept);
+    assert_string_equal(muster_detail(), "rank 3 has died");
+    assert_int_equal(status_failure().cause, MUSTER_EPEER);
+    assert_int_equal(status_failure().rank, 3);
+    status_clear();
+    status_keep(&kept);
+    (void)status_fail(MUSTER_ESYSTEM, "another");
+    status_put_back(&kept);
+    assert_string_equal(muster_detail(), "");
+    assert_int_equal(status_failure().cause, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_code_has_its_own_text),   cmocka_unit_test(fail_records_and_returns_the_code),
         cmocka_unit_test(system_error_names_its_reason), cmocka_unit_test(prefixes_read_from_the_outside_in),
         cmocka_unit_test(too_long_a_detail_is_cut),      cmocka_unit_test(each_thread_has_its_own),
-        cmocka_unit_test(records_go_with_their_failure),
+        cmocka_unit_test(records_go_with_their_failure), cmocka_unit_test(what_is_kept_comes_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* A user's mistakes: NULL and indices out of range, in every public call that could meet them. Each is an error with a
- * sentence, none the end of the process. A world of one rank, through the public interface of the shared library. */
+ * sentence, none the end of the process. (Questions that give a value have no code: questions_test.c.) A world of one
+ * rank, through the public interface of the shared library. */
 #include <muster/muster.h>
 
 #include <setjmp.h>
@@ -26,12 +27,6 @@ static void spoil_detail(void) {
         assert_null(strstr(muster_detail(), "nowhere"));                                                               \
         assert_true(muster_detail()[0] != '\0');                                                                       \
     } while (0)
-#define TELLS(condition)                                                                                               \
-    do {                                                                                                               \
-        spoil_detail();                                                                                                \
-        assert_true(condition);                                                                                        \
-        assert_null(strstr(muster_detail(), "nowhere"));                                                               \
-    } while (0)
 
 static void of_groups(void **state) {
     (void)state;
@@ -54,16 +49,15 @@ static void of_groups(void **state) {
     REFUSED(muster_group_status(NULL));
     REFUSED(muster_alloc(NULL, 1, &memory));
     REFUSED(muster_alloc(group, 1, NULL));
-    TELLS(muster_group_rank(NULL) == MUSTER_NO_RANK);
-    TELLS(muster_group_size(NULL) == 0);
-    TELLS(strcmp(muster_group_name(NULL), "") == 0);
-    TELLS(muster_group_host_count(NULL) == 0);
-    TELLS(muster_group_local_rank(NULL) == MUSTER_NO_RANK);
-    TELLS(muster_group_local_size(NULL) == 0);
-    TELLS(muster_group_root_rank(NULL, 0) == MUSTER_NO_RANK);
-    TELLS(muster_group_root_rank(group, 1) == MUSTER_NO_RANK);
-    TELLS(muster_group_host_of(group, 7) == MUSTER_NO_RANK);
-    assert_non_null(strstr(muster_detail(), "rank 7 of group 'world', which has 1"));
+    assert_true(muster_group_rank(NULL) == MUSTER_NO_RANK);
+    assert_true(muster_group_size(NULL) == 0);
+    assert_true(strcmp(muster_group_name(NULL), "") == 0);
+    assert_true(muster_group_host_count(NULL) == 0);
+    assert_true(muster_group_local_rank(NULL) == MUSTER_NO_RANK);
+    assert_true(muster_group_local_size(NULL) == 0);
+    assert_true(muster_group_root_rank(NULL, 0) == MUSTER_NO_RANK);
+    assert_true(muster_group_root_rank(group, 1) == MUSTER_NO_RANK);
+    assert_true(muster_group_host_of(group, 7) == MUSTER_NO_RANK);
     muster_group_abort(NULL, NULL);
     muster_group_free(NULL);
     muster_free(NULL, NULL);
@@ -167,10 +161,9 @@ static void of_ddp(void **state) {
     REFUSED(muster_ddp_create(group, parameters, 1, NULL, 1, NULL, &ddp));
     REFUSED(muster_ddp_create(group, parameters, 1, NULL, 0, NULL, NULL));
     assert_int_equal(muster_ddp_create(group, parameters, 1, NULL, 0, NULL, &ddp), 0);
-    TELLS(muster_ddp_gradient(ddp, 7) == NULL);
-    assert_non_null(strstr(muster_detail(), "parameter 7 of a ddp of 1"));
-    TELLS(muster_ddp_gradient(NULL, 0) == NULL);
-    TELLS(!muster_ddp_was_used(ddp, 1));
+    assert_true(muster_ddp_gradient(ddp, 7) == NULL);
+    assert_true(muster_ddp_gradient(NULL, 0) == NULL);
+    assert_true(!muster_ddp_was_used(ddp, 1));
     REFUSED(muster_ddp_ready(ddp, 0));
     REFUSED(muster_ddp_begin(NULL));
     REFUSED(muster_ddp_begin_no_sync(NULL));
@@ -216,8 +209,8 @@ static void of_fsdp(void **state) {
     REFUSED(muster_fsdp_range(fsdp, 1, NULL));
     REFUSED(muster_fsdp_memory(fsdp, NULL));
     REFUSED(muster_fsdp_statistics(fsdp, NULL));
-    TELLS(muster_fsdp_range_count(NULL) == 0);
-    TELLS(muster_fsdp_offset(fsdp, 1) == SIZE_MAX);
+    assert_true(muster_fsdp_range_count(NULL) == 0);
+    assert_true(muster_fsdp_offset(fsdp, 1) == SIZE_MAX);
     muster_fsdp_free(NULL);
     muster_fsdp_free(fsdp);
 }
@@ -245,7 +238,7 @@ static void of_steps(struct muster_optimizer *optimizer) {
     REFUSED(muster_optimizer_move(optimizer, NULL));
     REFUSED(muster_optimizer_move(optimizer, &zeroed));
     REFUSED(muster_optimizer_set_group_learning_rate(NULL, 0, 1));
-    TELLS(muster_optimizer_group_learning_rate(NULL, 0) == 0);
+    assert_true(muster_optimizer_group_learning_rate(NULL, 0) == 0);
     REFUSED(muster_squared_norm(NULL, NULL, counts, 1, &number));
     REFUSED(muster_squared_norm(NULL, gradients, NULL, 1, &number));
     REFUSED(muster_squared_norm(NULL, gradients, counts, 1, NULL));
@@ -278,8 +271,8 @@ static void of_layers_and_optimizers(void **state) {
     REFUSED(muster_optimizer_step(optimizer, NULL));
     REFUSED(muster_optimizer_set_learning_rate(NULL, 1));
     REFUSED(muster_optimizer_set_learning_rate(optimizer, -1));
-    TELLS(muster_optimizer_learning_rate(NULL) == 0);
-    TELLS(muster_optimizer_tensor_count(NULL) == 0);
+    assert_true(muster_optimizer_learning_rate(NULL) == 0);
+    assert_true(muster_optimizer_tensor_count(NULL) == 0);
     REFUSED(muster_optimizer_tensors(optimizer, NULL));
     of_steps(optimizer);
     muster_optimizer_free(optimizer);
@@ -300,10 +293,10 @@ static void of_samplers_and_snapshots(void **state) {
     REFUSED(muster_sampler_create(NULL, &sampler));
     REFUSED(muster_sampler_set_epoch(NULL, 0));
     REFUSED(muster_sampler_resume(NULL, 0, 0));
-    TELLS(muster_sampler_epoch(NULL) < 0);
-    TELLS(muster_sampler_consumed(NULL) == 0);
-    TELLS(muster_sampler_left(NULL) == 0);
-    TELLS(muster_sampler_take(NULL, &index, 1) == 0);
+    assert_true(muster_sampler_epoch(NULL) < 0);
+    assert_true(muster_sampler_consumed(NULL) == 0);
+    assert_true(muster_sampler_left(NULL) == 0);
+    assert_true(muster_sampler_take(NULL, &index, 1) == 0);
     REFUSED(muster_snapshot_save(NULL, 1, &nothing, NULL));
     REFUSED(muster_snapshot_save("/tmp", 1, NULL, NULL));
     REFUSED(muster_snapshot_save("/tmp", 1, &zeroed, NULL));

@@ -5,32 +5,29 @@
 #include "base/log.h"
 #include "base/sized.h"
 #include "base/status.h"
-#include "base/str.h"
 #include "comm/group/group_device.h"
 #include "comm/group/work_impl.h"
 
 #define DEVICE_PATIENCE_NS (2 * CLOCK_NS_PER_S) /* with the GPU of a group that has failed */
 
-/* Also in a child of fork(), whose questions are harmless. */
-static bool is_group(const struct muster_group *group) {
-    return group || group_refuse(group) == 0;
-}
+/* ---- questions ----
+ *
+ * They work in a child of fork(), too, and leave the detail alone: they may stand in the sentence about a failure. */
 
 static bool has_rank(const struct muster_group *group, uint32_t rank) {
-    return is_group(group) && (rank < group->size || status_fail(MUSTER_EINVAL, "rank %u of group '%s', which has %u",
-                                                                 rank, group->name, group->size) == 0);
+    return group && rank < group->size;
 }
 
 uint32_t muster_group_rank(const struct muster_group *group) {
-    return is_group(group) ? group->rank : MUSTER_NO_RANK;
+    return group ? group->rank : MUSTER_NO_RANK;
 }
 
 uint32_t muster_group_size(const struct muster_group *group) {
-    return is_group(group) ? group->size : 0;
+    return group ? group->size : 0;
 }
 
 const char *muster_group_name(const struct muster_group *group) {
-    return is_group(group) ? group->name : "";
+    return group ? group->name : "";
 }
 
 uint32_t muster_group_root_rank(const struct muster_group *group, uint32_t rank) {
@@ -38,7 +35,7 @@ uint32_t muster_group_root_rank(const struct muster_group *group, uint32_t rank)
 }
 
 uint32_t muster_group_host_count(const struct muster_group *group) {
-    return is_group(group) ? group->host_count : 0;
+    return group ? group->host_count : 0;
 }
 
 uint32_t muster_group_host_of(const struct muster_group *group, uint32_t rank) {
@@ -46,19 +43,19 @@ uint32_t muster_group_host_of(const struct muster_group *group, uint32_t rank) {
 }
 
 uint32_t muster_group_local_rank(const struct muster_group *group) {
-    return is_group(group) ? group->local : MUSTER_NO_RANK;
+    return group ? group->local : MUSTER_NO_RANK;
 }
 
 uint32_t muster_group_local_size(const struct muster_group *group) {
-    return is_group(group) ? group->local_count : 0;
+    return group ? group->local_count : 0;
 }
 
 const char *muster_group_engine(const struct muster_group *group) {
-    return is_group(group) ? group->engine->table->name : "";
+    return group ? group->engine->table->name : "";
 }
 
 const char *muster_group_engine_reason(const struct muster_group *group) {
-    return is_group(group) ? group->engine_reason : "";
+    return group ? group->engine_reason : "";
 }
 
 /* ---- state ---- */
@@ -69,7 +66,10 @@ int muster_group_status(struct muster_group *group) {
         return code;
     }
     if (group_is_uneasy(group)) {
+        struct status_kept kept;
+        status_keep(&kept);
         (void)group_examine(group, GROUP_NEED_STATUS);
+        status_put_back(&kept);
     }
     if (!failure_is_set(&group->failure)) {
         return 0;
@@ -178,15 +178,14 @@ int group_device_refuse(const struct muster_group *group, const char *name, cons
 
 bool group_device_is_idle(struct muster_group *group, const char *user) {
     struct device_stream stream;
-    char detail[MUSTER_DETAIL_MAX];
-    const struct muster_failure record = status_failure();
-    (void)str_copy(detail, sizeof detail, muster_detail());
+    struct status_kept kept;
+    status_keep(&kept);
     int code = group_device(group, &stream);
     code = code ? code : device_work_await(&stream);
     if (code) {
         log_warning("%s of group '%s' leaves memory of the GPU in use: %s", user, group->name, muster_detail());
     }
-    (void)status_restore(record.cause, detail, &record); /* a failure before this one is the one to be told */
+    status_put_back(&kept); /* a failure before this one is the one to be told */
     return code == 0;
 }
 

@@ -212,10 +212,13 @@ void message_work_progress(const struct muster_work *work) {
 }
 
 bool message_work_done(const struct muster_work *work) {
+    struct status_kept kept;
+    status_keep(&kept);
     if (!message_work_is_over(work) &&
         group_is_uneasy(work->group)) { /* else the neighbours' lines stay where they are */
         group_tell_left(work->group);
     }
     message_work_progress(work);
+    status_put_back(&kept); /* what has gone wrong is the wait's to tell */
     return message_work_is_over(work);
 }

@@ -161,15 +161,12 @@ int muster_optimizer_set_learning_rate(struct muster_optimizer *optimizer, doubl
 }
 
 double muster_optimizer_learning_rate(const struct muster_optimizer *optimizer) {
-    if (!optimizer) {
-        (void)status_fail_null("muster_optimizer_learning_rate", "optimizer");
-        return 0;
-    }
-    return optimizer->groups[0].learning_rate;
+    return optimizer ? optimizer->groups[0].learning_rate : 0;
 }
 
 /* 0, or why not. */
-static int check_group(const struct muster_optimizer *optimizer, size_t group, const char *call) {
+static int check_group(const struct muster_optimizer *optimizer, size_t group) {
+    static const char call[] = "muster_optimizer_set_group_learning_rate";
     if (!optimizer) {
         return status_fail_null(call, "optimizer");
     }
@@ -179,7 +176,7 @@ static int check_group(const struct muster_optimizer *optimizer, size_t group, c
 }
 
 int muster_optimizer_set_group_learning_rate(struct muster_optimizer *optimizer, size_t group, double learning_rate) {
-    int code = check_group(optimizer, group, "muster_optimizer_set_group_learning_rate");
+    int code = check_group(optimizer, group);
     code = code ? code : check_rate(learning_rate);
     if (code == 0) {
         optimizer->groups[group].learning_rate = learning_rate;
@@ -188,18 +185,13 @@ int muster_optimizer_set_group_learning_rate(struct muster_optimizer *optimizer,
 }
 
 double muster_optimizer_group_learning_rate(const struct muster_optimizer *optimizer, size_t group) {
-    int code = check_group(optimizer, group, "muster_optimizer_group_learning_rate");
-    return code ? 0 : optimizer->groups[group].learning_rate;
+    return optimizer && group < optimizer->group_count ? optimizer->groups[group].learning_rate : 0;
 }
 
 /* ---- what is remembered ---- */
 
 size_t muster_optimizer_tensor_count(const struct muster_optimizer *optimizer) {
-    if (!optimizer) {
-        (void)status_fail_null("muster_optimizer_tensor_count", "optimizer");
-        return 0;
-    }
-    return optimizer->state_count == 0 ? 0 : optimizer->state_count + 1;
+    return !optimizer || optimizer->state_count == 0 ? 0 : optimizer->state_count + 1;
 }
 
 int muster_optimizer_tensors_sized(struct muster_optimizer *optimizer, struct muster_tensor *out, size_t tensor_bytes) {

@@ -116,13 +116,7 @@ void muster_fsdp_free(struct muster_fsdp *fsdp) {
 }
 
 size_t muster_fsdp_offset(const struct muster_fsdp *fsdp, size_t parameter) {
-    if (!fsdp || parameter >= fsdp->layout->item_count) {
-        (void)(fsdp ? status_fail(MUSTER_EINVAL, "muster_fsdp_offset: parameter %zu of %u", parameter,
-                                  fsdp->layout->item_count)
-                    : status_fail_null("muster_fsdp_offset", "fsdp"));
-        return SIZE_MAX;
-    }
-    return fsdp->layout->items[parameter].offset;
+    return fsdp && parameter < fsdp->layout->item_count ? fsdp->layout->items[parameter].offset : SIZE_MAX;
 }
 
 int muster_fsdp_statistics_sized(const struct muster_fsdp *fsdp, struct muster_fsdp_statistics *out, size_t out_bytes) {

@@ -22,11 +22,7 @@ static struct muster_fsdp_range range_of(const struct muster_fsdp *fsdp, size_t 
 }
 
 size_t muster_fsdp_range_count(const struct muster_fsdp *fsdp) {
-    if (!fsdp) {
-        (void)status_fail_null("muster_fsdp_range_count", "fsdp");
-        return 0;
-    }
-    return fsdp->learning_count;
+    return fsdp ? fsdp->learning_count : 0;
 }
 
 int muster_fsdp_range_sized(const struct muster_fsdp *fsdp, size_t index, struct muster_fsdp_range *out,
