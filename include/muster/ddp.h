@@ -5,13 +5,13 @@
  * statistics). Gradients are kept in buckets, pieces of shared memory that are reduced as a whole as soon as all of
  * their gradients are complete. A step of training reads:
  *
- *     muster_ddp_begin(ddp);                                        before the forward pass
+ *     muster_ddp_begin(ddp);                                        // before the forward pass
  *     forward(model, batch);
  *     for (layer = last; layer >= 0; layer--) {
- *         backward(layer, muster_ddp_gradient(ddp, layer));         writes (or adds to) the gradient there
- *         muster_ddp_ready(ddp, layer);                             it is complete on this rank: may be reduced
+ *         backward(layer, muster_ddp_gradient(ddp, layer));         // writes (or adds to) the gradient there
+ *         muster_ddp_ready(ddp, layer);                             // it is complete on this rank: may be reduced
  *     }
- *     muster_ddp_finish(ddp);                                       every gradient is the average over the ranks
+ *     muster_ddp_finish(ddp);                                       // every gradient is the average over the ranks
  *     optimizer_step(model);
  *
  * Threads: only one thread at a time may call functions of one ddp. The group's progress thread reduces the buckets,
@@ -218,7 +218,9 @@ bool muster_ddp_was_used(const struct muster_ddp *ddp, size_t index);
 
 /* Uneven inputs: every rank calls this when its batches are used up, again and again while *stepped is true:
  *
- *     while ((status = muster_ddp_shadow(ddp, &stepped)) == 0 && stepped) optimizer_step(model);
+ *     while ((status = muster_ddp_shadow(ddp, &stepped)) == 0 && stepped) {
+ *         optimizer_step(model);
+ *     }
  *
  * It takes part in the next synchronised step of the ranks that still have data, with zeros for gradients, and leaves
  * the average in this rank's gradients. A rank that makes the optimizer's step with it stays equal to the others, bit

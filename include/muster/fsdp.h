@@ -8,17 +8,17 @@
  *
  *     muster_fsdp_begin(fsdp, MUSTER_FSDP_STEP);
  *     for (unit = 0; unit < units; unit++) {
- *         muster_fsdp_acquire(fsdp, unit, MUSTER_FSDP_FORWARD, &view);    view.parameters are there
+ *         muster_fsdp_acquire(fsdp, unit, MUSTER_FSDP_FORWARD, &view);    // view.parameters are there
  *         forward(unit, view.parameters);
  *         muster_fsdp_release(fsdp, unit, MUSTER_FSDP_FORWARD);
  *     }
  *     for (unit = units; unit-- > 0;) {
- *         muster_fsdp_acquire(fsdp, unit, MUSTER_FSDP_BACKWARD, &view);   view.gradients, too
+ *         muster_fsdp_acquire(fsdp, unit, MUSTER_FSDP_BACKWARD, &view);   // view.gradients, too
  *         backward(unit, view.parameters, view.gradients);
- *         muster_fsdp_release(fsdp, unit, MUSTER_FSDP_BACKWARD);          complete: may be reduced
+ *         muster_fsdp_release(fsdp, unit, MUSTER_FSDP_BACKWARD);          // complete: may be reduced
  *     }
- *     muster_fsdp_finish(fsdp);                                           this rank's part of every average is there
- *     muster_fsdp_step(fsdp, optimizer, 1);                               on that part
+ *     muster_fsdp_finish(fsdp);                                           // this rank's part of every average is there
+ *     muster_fsdp_step(fsdp, optimizer, 1);                               // on that part
  *
  * Between the ranks of one host acquiring copies nothing: their parts of a unit lie side by side in one shared mapping,
  * and the acquired unit is that mapping. Between hosts the parts are gathered once a host, behind the computing of the
@@ -121,8 +121,9 @@ struct muster_fsdp_options {
     /* Ranks may have different numbers of batches: see muster_fsdp_shadow(). Costs one small collective a step. */
     bool uneven_inputs;
     bool divide_by_active; /* with uneven_inputs: average over the ranks that still have data, not over all */
-    /* First values. Called on rank 0 alone, once for each parameter: writes its elements, all of them. Negative: a
-     * failure, with the detail that muster_detail() has or none. NULL, on every rank: zeros. */
+    /* First values. Called on rank 0 alone, once for each parameter: writes its elements, all of them. `parameter`
+     * counts through all units, from 0 (as in struct muster_fsdp_range): it does not begin again in each unit.
+     * Negative: a failure, with the detail that muster_detail() has or none. NULL, on every rank: zeros. */
     int (*fill)(void *context, size_t unit, size_t parameter, float *values);
     void *fill_context;
     /* In place of the average: does it for the gradients of a whole unit, as for a bucket of muster/ddp.h, and this
@@ -270,11 +271,11 @@ int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
  *
  *     muster_fsdp_keep(fsdp, optimizer, &extra, NULL, &step);
  *     if (step < 0) {
- *         step = 0;                                          // or load a snapshot
+ *         step = 0;               // or load a snapshot
  *         muster_fsdp_commit(fsdp, step, &extra);
  *     }
  *     while (step < steps) {
- *         ... begin, acquire, release, finish ...
+ *         // ... begin, acquire, release, finish ...
  *         muster_fsdp_step(fsdp, optimizer, 1);
  *         muster_fsdp_commit(fsdp, ++step, &extra);
  *     }
@@ -430,7 +431,7 @@ static inline int muster_fsdp_load_newest_checkpoint(struct muster_fsdp *fsdp, s
  *     if (step % 100 == 0) {
  *         muster_fsdp_start_checkpoint(fsdp, "checkpoints", &extra, NULL, NULL);
  *     }
- *     ...
+ *     // ...
  *     muster_fsdp_wait_checkpoint(fsdp);          // at the end, and before an exit for a pre-emption
  *
  * The threads of all ranks have a low priority, and a group of their own. They write files as muster/checkpoint.h

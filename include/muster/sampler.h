@@ -14,7 +14,9 @@
  *     muster_sampler_create(&options, &sampler);
  *     for (epoch = first; epoch < epochs; epoch++) {
  *         muster_sampler_set_epoch(sampler, epoch);
- *         while ((count = muster_sampler_take(sampler, indices, batch)) > 0) { ... }
+ *         while ((count = muster_sampler_take(sampler, indices, batch_size)) > 0) {
+ *             train_on(indices, count);
+ *         }
  *     }
  *
  * With virtual ranks (muster/virtual_ranks.h) each virtual rank has a sampler: virtual rank v of V is rank v of V, with

@@ -7,16 +7,16 @@
  * leaves a whole state. All ranks go on from a step that they have all committed; one that has none, because it is new
  * or its host is, gets a copy of another's.
  *
- *     float *values;                                  // `count` parameters, with their first values
+ *     float *values = first_values;                   // of `count` parameters
  *     struct muster_state_block block = {values, count};
  *     muster_state_create(group, optimizer, &block, 1, &extra, NULL, &state, &step);
  *     values = muster_state_block_data(state, 0);
  *     if (step < 0) {
- *         step = 0;                                   // or load a snapshot into what `values` and the optimizer are
- * now muster_state_commit(state, step, &extra);
+ *         step = 0;                                   // or load a snapshot into `values` and the optimizer
+ *         muster_state_commit(state, step, &extra);
  *     }
  *     while (step < steps) {
- *         ... forward, backward, averages of the gradients ...
+ *         // ... forward, backward, averages of the gradients ...
  *         muster_state_step(state, gradients, NULL);
  *         muster_state_commit(state, ++step, &extra);
  *         values = muster_state_block_data(state, 0); // the parameters are elsewhere after every commit
@@ -133,11 +133,11 @@ size_t muster_state_bytes(const struct muster_state *state);
  *
  *     muster_state_commit(state, ++step, &extra);
  *     if (step % 100 == 0) {
- *         ... describe all that a checkpoint is to hold, in `saved`: parameters where they are now, what the optimizer
- *         remembers (muster_optimizer_tensors()), what the program adds ...
+ *         // ... describe all that a checkpoint is to hold, in `saved`: parameters where they are now, what the
+ *         // optimizer remembers (muster_optimizer_tensors()), what the program adds ...
  *         muster_state_start_checkpoint(state, group, "checkpoints", &saved, NULL, NULL);
  *     }
- *     ...
+ *     // ...
  *     muster_state_wait_checkpoint(state);        // at the end, and before an exit for a pre-emption
  *
  * The threads of all ranks have a low priority, and a group of their own. muster_checkpoint_load_newest() loads what

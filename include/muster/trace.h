@@ -32,7 +32,7 @@ bool muster_trace_enabled(void);
  *     muster_trace_begin("forward");
  *     forward(model, batch);
  *     muster_trace_end();
- *     ...
+ *     // ...
  *     muster_trace_end(); */
 void muster_trace_begin(const char *name);
 void muster_trace_end(void);

@@ -7,14 +7,16 @@
  * neighbours, and so on. Where V is no power of two, a sum without a neighbour goes up as it is. The tree is always the
  * same, wherever the virtual ranks are. So a job that grows and shrinks ends with the bits of one process.
  *
+ *     uint32_t first, count;
  *     muster_virtual_ranks(group, V, &first, &count);
- *     for (v = first; v < first + count; v++) {          a step, with muster_ddp_options.virtual_ranks = V
+ *     for (v = first; v < first + count; v++) {          // a step, with muster_ddp_options.virtual_ranks = V
  *         muster_ddp_begin(ddp);
- *         losses[v - first] = forward(batch of v); backward();    gradients are written, not added to
- *         muster_ddp_finish(ddp);                        after the last one: averages over all virtual ranks
+ *         losses[v - first] = forward(model, batch_of(v));
+ *         backward(model);                               // gradients are written, not added to
+ *         muster_ddp_finish(ddp);                        // after the last one: averages over all virtual ranks
  *     }
  *     muster_virtual_sum(group, V, losses, &loss, 1, MUSTER_FLOAT64);
- *     optimizer_step();
+ *     optimizer_step(model);
  *
  * A sharded training (muster/fsdp.h) does the same with muster_fsdp_options.virtual_ranks. Its ranks have other virtual
  * ranks: muster_virtual_turns().
