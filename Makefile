@@ -48,9 +48,9 @@ all: ## build everything; the program is build/muster
 	@$(call compile,$(BUILD))
 
 .PHONY: program
-program: ## build the program alone, without tests and benchmarks
+program: ## build what `make install` installs: program and libmuster, without tests and benchmarks
 	@$(call configure,$(BUILD),)
-	@$(call compile,$(BUILD)) --target muster
+	@$(call compile,$(BUILD)) --target installed
 
 .PHONY: backend
 backend: all ## build the backend "muster" of torch.distributed into build/python (docs/pytorch.md)
@@ -299,7 +299,7 @@ layers: ## no include points upwards or into another module's private header
 circles: all ## how many files need each other in a circle: no more than tools/circles allows
 	@tools/circles $(BUILD)
 
-install: all ## install under PREFIX (default /usr/local)
+install: program ## install under PREFIX (default /usr/local)
 	@$(CMAKE) --install $(BUILD) --prefix $(PREFIX)
 
 uninstall: ## remove what `make install` with the same PREFIX and DESTDIR installs

@@ -18,10 +18,13 @@ function(muster_completion shell file destination)
   install(FILES ${output} DESTINATION ${CMAKE_INSTALL_DATADIR}/${destination})
 endfunction()
 
+# All that `make install` needs, and nothing else.
+add_custom_target(installed DEPENDS libmuster_shared libmuster_static)
 if(TARGET muster)
   muster_completion(bash muster bash-completion/completions)
   # bash loads completions by the command's name; zsh's file names both itself.
   install(FILES ${CMAKE_BINARY_DIR}/completion/muster DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
     RENAME torchrun)
   muster_completion(zsh _muster zsh/site-functions)
+  add_dependencies(installed muster completion_bash completion_zsh)
 endif()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # An installed tree, wherever it lies: the program, its pages and completions, and a library that a C program can link.
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -106,6 +107,19 @@ def try_uninstall(folder):
         sys.exit("make uninstall has left the live installation")
 
 
+def try_inputs():
+    """What `make install` builds first has no test in it."""
+    build = os.path.dirname(BINARY)
+    if not shutil.which("ninja") or not os.path.exists(os.path.join(build, "build.ninja")):
+        return
+    listed = subprocess.run(["ninja", "-C", build, "-t", "inputs", "installed"], capture_output=True, text=True, check=False)
+    if listed.returncode == 0:  # ninja 1.11 and later
+        inputs = [os.path.relpath(os.path.join(build, name), TOP) for name in listed.stdout.split()]
+        tests = [name for name in inputs if re.search(r"_test\.c|^(tests|bench|fuzz|examples)/", name)]
+        if tests or not any("libmuster" in name for name in inputs):
+            sys.exit(f"make install builds {tests}")
+
+
 def main():
     for tool in (os.environ.get("CC", "cc"), "cmake", "pkg-config"):
         if not shutil.which(tool):
@@ -114,6 +128,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="muster-install-") as folder:
         staged = os.path.join(folder, "staged")
         run("cmake", "--install", os.path.dirname(BINARY), "--prefix", staged)
+        try_inputs()
         prefix = os.path.join(folder, "moved")
         os.rename(staged, prefix)
         for name in WANTED:

@@ -288,10 +288,16 @@ static enum launch_numa numa_mode(const char *text) {
     return LAUNCH_NUMA_NONE;
 }
 
-/* Python's libraries would each take every processor. */
+/* Python's libraries would each take every processor. A program of its own gets the variable, as from torchrun, but no
+ * warning: few of them have OpenMP. */
 static void default_omp(const struct run_machine *machine, struct launch_config *out) {
-    if (out->nproc > 1 && run_machine_variable(machine, "OMP_NUM_THREADS") == NULL) {
-        out->omp_defaulted = true;
+    if (out->nproc <= 1 || run_machine_variable(machine, "OMP_NUM_THREADS") != NULL) {
+        return;
+    }
+    out->omp_defaulted = true;
+    if (out->is_native) {
+        log_info("OMP_NUM_THREADS is not set: each of the %" PRIu32 " workers gets OMP_NUM_THREADS=1", out->nproc);
+    } else {
         log_warning("\n*****************************************\n"
                     "OMP_NUM_THREADS is not set: each of the %" PRIu32
                     " workers gets OMP_NUM_THREADS=1, so that they do "

@@ -573,6 +573,13 @@ static void omp_threads(void **state) {
     assert_true(config.omp_defaulted);
     assert_non_null(strstr(log_text, "OMP_NUM_THREADS"));
     launch_config_done(&config);
+    assert_accepted("--nproc-per-node=2 --no-python /bin/sh", &config); /* may start Python */
+    assert_non_null(strstr(log_text, "OMP_NUM_THREADS"));
+    launch_config_done(&config);
+    assert_accepted("--nproc-per-node=2 --no-python /bin/true", &config);
+    assert_true(config.omp_defaulted);
+    assert_null(strstr(log_text, "OMP_NUM_THREADS"));
+    launch_config_done(&config);
     assert_accepted("--nproc-per-node=1", &config);
     assert_false(config.omp_defaulted);
     launch_config_done(&config);
