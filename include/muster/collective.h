@@ -125,8 +125,8 @@ int muster_all_to_all_v(struct muster_group *group, const void *send, const size
                         const size_t *receive_counts, enum muster_type type, struct muster_work **work);
 
 /* Messages. One between two ranks is matched by tag, in the order of sending. They are independent of the collectives:
- * only sends and receives need to correspond. A rank cannot send to itself. They move while a thread of the process
- * waits for anything in a group, or asks muster_work_done(). */
+ * only sends and receives need to correspond. A rank cannot send to itself (copy instead). They move while a thread of
+ * the process waits for anything in a group, or asks muster_work_done(). */
 #define MUSTER_ANY_RANK UINT32_MAX
 #define MUSTER_TAG_MAX UINT32_C(0x7fffffff)
 
@@ -143,7 +143,9 @@ struct muster_message {
 int muster_send(struct muster_group *group, const void *buffer, size_t count, enum muster_type type, uint32_t to,
                 uint32_t tag, struct muster_work **work);
 /* Receives at most `count` elements from rank `from`, or from MUSTER_ANY_RANK. A longer message is MUSTER_EMISMATCH, as
- * is one of another type. message: NULL, or where the call, when it is done, writes what came. */
+ * is one of another type. The receiver notices, and the group fails: a sender whose message was short has its MUSTER_OK
+ * by then, and gets the sentence with its next call. message: NULL, or where the call, when it is done, writes what
+ * came. */
 int muster_receive(struct muster_group *group, void *buffer, size_t count, enum muster_type type, uint32_t from,
                    uint32_t tag, struct muster_message *message, struct muster_work **work);
 

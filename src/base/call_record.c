@@ -72,6 +72,7 @@ static bool read_entry(const uint8_t *data, struct call_record *out) {
     out->peer = (uint32_t)bytes_get_number(&r, 4);
     out->group_size = (uint32_t)bytes_get_number(&r, 4);
     out->status = (int32_t)(uint32_t)bytes_get_number(&r, 4);
+    out->is_counted = bytes_get_number(&r, 4) == 1;
     return out->number > 0 && out->state >= CALL_RECORD_BEGUN && out->state <= CALL_RECORD_FAILED;
 }
 
@@ -157,7 +158,9 @@ char *call_record_format(const struct call_record *record, const char *group_nam
     char data[64] = "", reduction[32] = "", peer[32] = "", place[64 + CALL_RECORD_NAME_BYTES];
     char group[CALL_RECORD_NAME_BYTES + 4];
     assert(max > 0 && record->state < sizeof states / sizeof *states);
-    if (has_data) {
+    if (record->is_counted) {
+        (void)snprintf(data, sizeof data, "_v of %s", muster_type_name((enum muster_type)record->type));
+    } else if (has_data) {
         (void)snprintf(data, sizeof data, " of %llu %s", (unsigned long long)record->count,
                        muster_type_name((enum muster_type)record->type));
     }

@@ -71,6 +71,7 @@ struct call_record {
     int64_t begin_ns, end_ns; /* monotonic; end 0: not ended */
     uint32_t peer;            /* root, or the other side of a message; CALL_RECORD_NO_PEER: none */
     int32_t status;           /* of a failed one */
+    bool is_counted;          /* counts differ per rank; count is 0 */
 };
 
 /* false: the bytes are no such file. */

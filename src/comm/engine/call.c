@@ -42,8 +42,7 @@ static const char *counted_name(enum comm_operation operation) {
 }
 
 const char *comm_call_name(const struct comm_call *call) {
-    bool is_counted = call->send_counts || call->receive_counts;
-    return is_counted ? counted_name(call->operation) : comm_operation_name(call->operation);
+    return comm_call_is_counted(call) ? counted_name(call->operation) : comm_operation_name(call->operation);
 }
 
 static bool has_data(enum comm_operation operation) {
@@ -123,7 +122,6 @@ char *comm_fingerprint_format(uint64_t fingerprint, char *out, size_t max) {
     assert(max > 0);
     enum comm_operation operation = (enum comm_operation)(fingerprint & 31);
     enum muster_type type = (enum muster_type)(fingerprint >> TYPE_SHIFT & 15);
-    bool is_counted = is_counted_form(fingerprint);
     int used = snprintf(out, max, "%s", comm_fingerprint_name(fingerprint));
     if (fingerprint == 0 || !has_data(operation)) {
         return out;
@@ -131,11 +129,7 @@ char *comm_fingerprint_format(uint64_t fingerprint, char *out, size_t max) {
 #define ROOM ((size_t)used < max ? max - (size_t)used : 0)
 #define END (out + ((size_t)used < max ? (size_t)used : max))
     uint64_t count = fingerprint >> COUNT_SHIFT & COUNT_MASK;
-    if (is_counted &&
-        operation != COMM_ALL_TO_ALL) { /* so that two that differ in their counts alone read differently */
-        used +=
-            snprintf(END, ROOM, " of %s, counts with hash %09llx", muster_type_name(type), (unsigned long long)count);
-    } else if (fingerprint >> HASHED_SHIFT) {
+    if (fingerprint >> HASHED_SHIFT) {
         used += snprintf(END, ROOM, " of %s", muster_type_name(type));
     } else {
         used += snprintf(END, ROOM, " of %llu %s", (unsigned long long)count, muster_type_name(type));
@@ -157,4 +151,9 @@ char *comm_fingerprint_format(uint64_t fingerprint, char *out, size_t max) {
 #undef ROOM
 #undef END
     return out;
+}
+
+const char *comm_fingerprints_remark(uint64_t one, uint64_t other) {
+    bool differ_in_counts = ((one ^ other) & ~(COUNT_MASK << COUNT_SHIFT)) == 0 && one != other;
+    return differ_in_counts && one >> HASHED_SHIFT ? "; their counts differ: give the same on every rank" : "";
 }

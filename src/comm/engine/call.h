@@ -78,6 +78,10 @@ static inline bool comm_is_prefix(enum comm_operation operation) {
 static inline const size_t *comm_call_counts(const struct comm_call *call) {
     return call->operation == COMM_SCATTER ? call->send_counts : call->receive_counts;
 }
+/* Is it a form with counts per rank? */
+static inline bool comm_call_is_counted(const struct comm_call *call) {
+    return call->send_counts || call->receive_counts;
+}
 
 /* Elements of the first `count` blocks, which is where the next one begins. That all ranks' fit has been checked where
  * the call came in (group/collective.c). */
@@ -110,5 +114,8 @@ uint64_t comm_call_fingerprint(const struct comm_call *call, uint32_t size);
 const char *comm_fingerprint_name(uint64_t fingerprint);
 /* "all_reduce of 1024 float32, sum": for messages. "nothing" for 0. Returns `out`, cut to `max` bytes. */
 char *comm_fingerprint_format(uint64_t fingerprint, char *out, size_t max);
+/* What a sentence that names both calls has at its end: what to do where their texts are equal, since counts per rank
+ * do not stand there. Else "". Static. */
+const char *comm_fingerprints_remark(uint64_t one, uint64_t other);
 
 #endif

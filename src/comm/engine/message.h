@@ -10,7 +10,10 @@
 
 #include "comm/engine/engine.h"
 
-enum { COMM_MESSAGE_OWN_BYTES = 256 }; /* what an engine keeps of a message */
+enum {
+    COMM_MESSAGE_OWN_BYTES = 256, /* what an engine keeps of a message */
+    COMM_ARRIVED_MAX = 8          /* that are listed */
+};
 
 /* In the memory of whoever posts it, where it stays until it has ended. */
 struct comm_message {
@@ -22,6 +25,11 @@ struct comm_message {
     void *buffer;                                           /* only read by a send */
     size_t bytes;                                           /* of a receive: room, and once it has ended: what came */
     _Alignas(16) unsigned char own[COMM_MESSAGE_OWN_BYTES]; /* the engine's */
+};
+
+/* A message that has come, and that nobody has asked for. */
+struct comm_arrived {
+    uint32_t rank, tag;
 };
 
 /* How an engine carries messages. Any thread may call these, several at a time. Functions that are NULL: the engine
@@ -42,6 +50,10 @@ struct engine_messages {
     bool needs_progress;
     /* A neighbour on this host has left the group: nothing more comes from it. */
     void (*peer_left)(struct engine *engine, uint32_t rank);
+    /* For the sentence about a receive: the first messages, at most `max`, that wait from the rank that it names, or
+     * from any. Returns how many. NULL: not known. */
+    size_t (*list_arrived)(struct engine *engine, const struct comm_message *receive, struct comm_arrived *out,
+                           size_t max);
 
     /* Short cuts of blocking calls. send_now: the message has gone; *out_ns: when. false: it takes post(), which also
      * says what is wrong. expect: might the message come soon? If so, *out_ns is the time, and take_now() looks for it

@@ -111,12 +111,12 @@ static void ask(struct attendance *attendance) {
 static void describe_pair(const struct muster_group *group, uint64_t sequence, uint32_t rank, uint64_t theirs,
                           char *out, size_t max) {
     char own[128], other[128], self[64], who[64];
+    uint64_t ours = call_line_fingerprint(&group->line->calls, sequence);
     (void)group_name_rank(group, group->rank, self, sizeof self);
     (void)group_name_rank(group, rank, who, sizeof who);
-    (void)snprintf(out, max, "call %llu of group '%s' is %s on %s, but %s on %s", (unsigned long long)sequence,
-                   group->name,
-                   comm_fingerprint_format(call_line_fingerprint(&group->line->calls, sequence), own, sizeof own), self,
-                   comm_fingerprint_format(theirs, other, sizeof other), who);
+    (void)snprintf(out, max, "call %llu of group '%s' is %s on %s, but %s on %s%s", (unsigned long long)sequence,
+                   group->name, comm_fingerprint_format(ours, own, sizeof own), self,
+                   comm_fingerprint_format(theirs, other, sizeof other), who, comm_fingerprints_remark(ours, theirs));
 }
 
 /* ---- what neighbours are at ---- */

@@ -27,6 +27,33 @@ void message_describe(const struct muster_group *group, const struct message *me
                    (double)(clock_monotonic_ns() - message->begin_ns) / 1e9);
 }
 
+/* Appends which tags have come instead; returns the new length. Some have been sent with another one by mistake. */
+static size_t tell_arrived(struct muster_group *group, const struct message *message, char *out, size_t used,
+                           size_t max) {
+    const struct engine_messages *messages = group->engine->table->messages;
+    struct comm_arrived arrived[COMM_ARRIVED_MAX];
+    size_t count =
+        messages->list_arrived ? messages->list_arrived(group->engine, &message->body, arrived, COMM_ARRIVED_MAX) : 0;
+    for (size_t i = 0; i < count && used < max; i++) {
+        used += (size_t)snprintf(out + used, max - used, "%stag %u from rank %u",
+                                 i == 0 ? "; what waits for a receive: " : ", ", arrived[i].tag, arrived[i].rank);
+    }
+    return used < max ? used : max - 1;
+}
+
+/* The deadline has passed: what the other side has not done. Returns the length. */
+static size_t describe_late(struct muster_group *group, const struct message *message, const char *what, char *out,
+                            size_t max) {
+    const struct message_call *call = &message->call;
+    bool is_send = call->operation == COMM_SEND;
+    int used = snprintf(out, max, "%s: not done within %.3f s; ", what, (double)group->timeout_ns / 1e9);
+    used += is_send ? snprintf(out + used, max - (size_t)used,
+                               "rank %u has not received it: that takes a receive from rank %u with tag %u", call->peer,
+                               group->rank, call->tag)
+                    : snprintf(out + used, max - (size_t)used, "no message with tag %u has come", call->tag);
+    return is_send ? (size_t)used : tell_arrived(group, message, out, (size_t)used, max);
+}
+
 /* For the trace and the log: it has ended. */
 static inline void note(const struct muster_group *group, const struct message *message, uint32_t peer, size_t bytes,
                         int status) {
@@ -55,10 +82,8 @@ static int fail(struct muster_group *group, const struct message *message, int c
     }
     message_describe(group, message, what, sizeof what);
     if (code == MUSTER_ETIMEOUT && clock_monotonic_ns() >= message->deadline_ns) {
-        int used =
-            snprintf(sentence, sizeof sentence, "%s: not done within %.3f s; the other side has not %s", what,
-                     (double)group->timeout_ns / 1e9, message->call.operation == COMM_SEND ? "received it" : "sent it");
-        (void)group_tell_held(group, sentence, (size_t)used, sizeof sentence, NULL);
+        size_t used = describe_late(group, message, what, sentence, sizeof sentence);
+        (void)group_tell_held(group, sentence, used, sizeof sentence, NULL);
         record = status_no_failure();
         if (message->call.peer != MUSTER_ANY_RANK) {
             status_add_missing(&record, message->call.peer);

@@ -281,12 +281,19 @@ static int send_what_does_not_fit(struct rank *rank, void *which) {
     struct muster_group *group = rank_group(rank, NULL);
     float values[8] = {0};
     rank_check_code(rank, muster_send(group, values, 1, MUSTER_FLOAT32, rank->rank, 0, NULL), MUSTER_EINVAL);
+    rank_check(rank, strstr(muster_detail(), "is this rank, and a rank has no messages with itself"));
+    rank_check_code(rank, muster_receive(group, values, 1, MUSTER_FLOAT32, rank->rank, 0, NULL, NULL), MUSTER_EINVAL);
+    rank_check(rank, strstr(muster_detail(), "is this rank, and a rank has no messages with itself"));
     rank_check_code(rank, muster_send(group, values, 1, MUSTER_FLOAT32, rank->size, 0, NULL), MUSTER_EINVAL);
+    rank_check(rank, strstr(muster_detail(), "there is no rank 2: group 'world' has ranks 0 to 1"));
     rank_check_code(rank, muster_send(group, values, 1, MUSTER_FLOAT32, 1 - rank->rank, UINT32_MAX, NULL),
                     MUSTER_EINVAL);
     rank_check_code(rank, muster_receive(group, NULL, 1, MUSTER_FLOAT32, 1 - rank->rank, 0, NULL, NULL), MUSTER_EINVAL);
-    if (rank->rank == 0) {
+    if (rank->rank == 0) { /* a short one: the sender hears of it in its next call */
         (void)muster_send(group, values, 8, MUSTER_FLOAT32, 1, 3, NULL);
+        rank_await(rank, 1, MARK_READY);
+        rank_check_code(rank, muster_barrier(group, NULL), MUSTER_EMISMATCH);
+        rank_check(rank, strstr(muster_detail(), "rank 0 sends "));
     } else {
         bool by_type = *(int *)which == 1;
         rank_check_code(
@@ -312,6 +319,43 @@ static void messages_that_do_not_fit_are_mismatches(void **state) {
         assert_non_null(strstr(ranks_report(ranks, 1),
                                which == 1 ? "rank 0 sends elements of float32, rank 1 expects elements of int32"
                                           : "rank 0 sends a message of 32 bytes, rank 1 has room for 16"));
+        ranks_free(ranks);
+    }
+}
+
+/* Another tag than the receive's: both sentences say what the other side would have to do. */
+static int send_with_another_tag(struct rank *rank, void *argument) {
+    (void)argument;
+    static int32_t data[LARGE];
+    struct muster_group *group = rank_group(rank, NULL);
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    rank_check_code(rank, muster_group_set_timeout(group, 500), 0);
+    int code = rank->rank == 0 ? muster_send(group, data, LARGE, MUSTER_INT32, 1, 7, NULL)
+                               : muster_receive(group, data, LARGE, MUSTER_INT32, 0, 8, NULL, NULL);
+    rank_report(rank, muster_detail());
+    rank_check_code(rank, code, MUSTER_ETIMEOUT);
+    muster_group_free(group);
+    return 0;
+}
+
+static void another_tag_is_told(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct ranks *ranks = ranks_start(2, send_with_another_tag, NULL, &layouts[i]);
+        (void)ranks_wait(ranks, 0);
+        (void)ranks_wait(ranks, 1);
+        const char *sender = ranks_report(ranks, 0), *receiver = ranks_report(ranks, 1);
+        const char *lacks = "no message with tag 8 has come";
+        if (!strstr(sender, "takes a receive from rank 0 with tag 7") && !strstr(sender, lacks)) {
+            fail_msg("the sender: '%s'", sender);
+        }
+        if (!strstr(receiver, lacks) && !strstr(receiver, "takes a receive from rank 0 with tag 7")) {
+            fail_msg("the receiver: '%s'", receiver);
+        }
+        if (!ranks_use_engine("mpi") && strstr(receiver, lacks) &&
+            !strstr(receiver, "; what waits for a receive: tag 7 from rank 0")) {
+            fail_msg("the receiver: '%s'", receiver);
+        }
         ranks_free(ranks);
     }
 }
@@ -483,6 +527,7 @@ int main(void) {
         cmocka_unit_test(short_messages_wait_for_nobody),
         cmocka_unit_test(sockets_wake_who_sleeps_in_a_barrier),
         cmocka_unit_test(messages_that_do_not_fit_are_mismatches),
+        cmocka_unit_test(another_tag_is_told),
         cmocka_unit_test(coalesced_calls_run_together),
         cmocka_unit_test(coalescing_has_a_limit),
         cmocka_unit_test(a_lack_of_memory_ends_coalesced_calls_everywhere),

@@ -89,6 +89,16 @@ static int call_scatter_of_unit_3(struct muster_group *group) {
 static int call_scatter_of_unit_4(struct muster_group *group) {
     return scatter_unit(group, 4);
 }
+static int scatter_counts(struct muster_group *group, size_t first) {
+    const size_t counts[SIZE] = {first, 0, 2, 4 - first};
+    return muster_reduce_scatter_v(group, from, to, counts, MUSTER_FLOAT32, MUSTER_OP_SUM, NULL);
+}
+static int call_scatter_of_1_3(struct muster_group *group) {
+    return scatter_counts(group, 1);
+}
+static int call_scatter_of_3_1(struct muster_group *group) {
+    return scatter_counts(group, 3);
+}
 static int gather_unit(struct muster_group *group, uint32_t unit) {
     group_mark_unit(group, unit);
     int code = muster_all_gather(group, from, to, COUNT, MUSTER_FLOAT32, NULL);
@@ -165,6 +175,13 @@ static const struct plan plans[] = {
      call_scatter_of_unit_4,
      MUSTER_EMISMATCH,
      {"sum, unit 3", "sum, unit 4", "rank 1"},
+     false,
+     NULL},
+    {"counts per rank",
+     call_scatter_of_1_3,
+     call_scatter_of_3_1,
+     MUSTER_EMISMATCH,
+     {"reduce_scatter_v of float32, sum on rank ", "their counts differ: give the same on every rank", "rank 1"},
      false,
      NULL},
     {"units that are reduced",

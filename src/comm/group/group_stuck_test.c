@@ -129,7 +129,7 @@ static void a_stopped_sender_is_named(void **state) {
     ranks_stop(ranks, VICTIM);
     ranks_signal(ranks, 1);
     assert_int_equal(ranks_wait(ranks, 0), 0);
-    if (!strstr(ranks_report(ranks, 0), "has not sent it; rank 1 (pid ") ||
+    if (!strstr(ranks_report(ranks, 0), "no message with tag 0 has come; rank 1 (pid ") ||
         !strstr(ranks_report(ranks, 0), " is stopped by a signal")) {
         fail_msg("'%s'", ranks_report(ranks, 0));
     }

@@ -91,7 +91,7 @@ void group_trace_end(struct muster_group *group, const struct comm_call *call, u
     }
     (void)str_format(root, sizeof root, "root %u", call->root);
     struct trace_collective mark = {
-        .name = comm_operation_name(call->operation),
+        .name = comm_call_name(call),
         .group = name,
         .sequence = sequence,
         .is_synchronizing = !comm_has_root(call->operation) && !comm_is_prefix(call->operation),

@@ -16,9 +16,14 @@ static int check(const struct muster_group *group, const struct message_call *ca
     const char *name = comm_operation_name(call->operation);
     size_t bytes = muster_type_bytes(call->type);
     bool takes_any = call->operation == COMM_RECEIVE && call->peer == MUSTER_ANY_RANK;
-    if (!takes_any && (call->peer >= group->size || call->peer == group->rank)) {
-        return status_fail(MUSTER_EINVAL, "%s: rank %u is no other rank of a group of %u", name, call->peer,
-                           group->size);
+    if (!takes_any && call->peer >= group->size) {
+        return status_fail(MUSTER_EINVAL, "%s: there is no rank %u: group '%s' has ranks 0 to %u", name, call->peer,
+                           group->name, group->size - 1);
+    }
+    if (call->peer == group->rank) {
+        return status_fail(MUSTER_EINVAL,
+                           "%s: rank %u is this rank, and a rank has no messages with itself: copy the data instead",
+                           name, call->peer);
     }
     if (group->size == 1) {
         return status_fail(MUSTER_EINVAL, "%s: group '%s' has one rank, and nobody to receive from", name, group->name);

@@ -77,6 +77,11 @@ static void peer_left(struct engine *engine, uint32_t rank) {
     p2p_peer_left(messages->p2p, messages->group, messages->peers[rank]);
 }
 
+static size_t list_arrived(struct engine *engine, const struct comm_message *receive, struct comm_arrived *out,
+                           size_t max) {
+    return messages_muster_list_arrived(&own_of(engine)->messages, receive, out, max);
+}
+
 static bool send_now(struct engine *engine, const struct comm_message *message, int64_t *out_ns) {
     return messages_muster_send_now(&own_of(engine)->messages, message, out_ns);
 }
@@ -95,6 +100,7 @@ static const struct engine_messages own_messages = {
     .has_ended = messages_muster_has_ended,
     .progress = progress,
     .peer_left = peer_left,
+    .list_arrived = list_arrived,
     .send_now = send_now,
     .expect = expect,
     .take_now = take_now,

@@ -41,11 +41,17 @@ int messages_muster_post(const struct messages_muster_config *config, struct com
                : p2p_receive(config->p2p, request_of(message), &envelope, message->buffer, message->bytes, deadline_ns);
 }
 
-static uint32_t rank_of_peer(const struct messages_muster_config *config, uint32_t peer) {
+/* The group's size: it is none of its ranks. */
+static uint32_t find_rank(const struct messages_muster_config *config, uint32_t peer) {
     uint32_t rank = 0;
     while (rank < config->size && config->peers[rank] != peer) {
         rank++;
     }
+    return rank;
+}
+
+static uint32_t rank_of_peer(const struct messages_muster_config *config, uint32_t peer) {
+    uint32_t rank = find_rank(config, peer);
     assert(rank < config->size);
     return rank;
 }
@@ -90,6 +96,22 @@ int messages_muster_wait(const struct messages_muster_config *config, struct com
 
 bool messages_muster_has_ended(const struct comm_message *message) {
     return atomic_load_explicit(&request_of_const(message)->done, memory_order_acquire) != 0;
+}
+
+size_t messages_muster_list_arrived(const struct messages_muster_config *config, const struct comm_message *receive,
+                                    struct comm_arrived *out, size_t max) {
+    struct p2p_arrived arrived[COMM_ARRIVED_MAX];
+    uint32_t peer = envelope_of(config, receive).peer;
+    size_t count =
+        p2p_list_arrived(config->p2p, config->group, peer, arrived, max < COMM_ARRIVED_MAX ? max : COMM_ARRIVED_MAX);
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t rank = find_rank(config, arrived[i].peer);
+        if (rank < config->size) {
+            out[used++] = (struct comm_arrived){rank, (uint32_t)arrived[i].tag};
+        }
+    }
+    return used;
 }
 
 bool messages_muster_send_now(const struct messages_muster_config *config, const struct comm_message *message,

@@ -214,8 +214,8 @@ static int fail_compared(const struct engine_mpi *own, uint64_t least, uint64_t 
     char first[128], second[128];
     (void)comm_fingerprint_format(least, first, sizeof first);
     (void)comm_fingerprint_format(most, second, sizeof second);
-    return status_fail(MUSTER_EMISMATCH, "ranks of group '%s' have made different calls: %s, and %s", own->config.name,
-                       first, second);
+    return status_fail(MUSTER_EMISMATCH, "ranks of group '%s' have made different calls: %s, and %s%s",
+                       own->config.name, first, second, comm_fingerprints_remark(least, most));
 }
 
 static int end_comparing(struct engine_mpi *own) {

@@ -200,6 +200,12 @@ static void *expect(struct engine *engine, const struct comm_message *message, i
     return device_place_of(message->buffer) == DEVICE_PLACE_HOST ? inner(n)->expect(n->host, message, out_ns) : NULL;
 }
 
+static size_t list_arrived(struct engine *engine, const struct comm_message *receive, struct comm_arrived *out,
+                           size_t max) {
+    struct nccl_engine *n = nccl_of(engine);
+    return inner(n)->list_arrived(n->host, receive, out, max);
+}
+
 static bool take_now(struct engine *engine, struct comm_message *message, void *expected, int64_t *out_ns) {
     struct nccl_engine *n = nccl_of(engine);
     return inner(n)->take_now(n->host, message, expected, out_ns);
@@ -217,6 +223,7 @@ void nccl_messages_begin(struct nccl_engine *n) {
                                            .progress = host->progress ? progress : NULL,
                                            .needs_progress = host->needs_progress,
                                            .peer_left = host->peer_left ? peer_left : NULL,
+                                           .list_arrived = host->list_arrived ? list_arrived : NULL,
                                            .send_now = host->send_now ? send_now : NULL,
                                            .expect = host->expect ? expect : NULL,
                                            .take_now = host->take_now ? take_now : NULL};

@@ -40,13 +40,14 @@ static int compare_calls(const struct node *node, uint32_t member) {
     const struct call_line *own = node->members[node->index].line, *other = node->members[member].line;
     uint64_t number = call_line_difference(own, other);
     char here[128], there[128];
-    return number == 0
-               ? 0
-               : status_fail(MUSTER_EMISMATCH, "call %llu: member %u makes %s, member %u makes %s",
-                             (unsigned long long)number, (unsigned)node->index,
-                             comm_fingerprint_format(call_line_fingerprint(own, number), here, sizeof here),
-                             (unsigned)member,
-                             comm_fingerprint_format(call_line_fingerprint(other, number), there, sizeof there));
+    if (number == 0) {
+        return 0;
+    }
+    uint64_t ours = call_line_fingerprint(own, number), theirs = call_line_fingerprint(other, number);
+    return status_fail(MUSTER_EMISMATCH, "call %llu: member %u makes %s, member %u makes %s%s",
+                       (unsigned long long)number, (unsigned)node->index,
+                       comm_fingerprint_format(ours, here, sizeof here), (unsigned)member,
+                       comm_fingerprint_format(theirs, there, sizeof there), comm_fingerprints_remark(ours, theirs));
 }
 
 /* The hashes differ, so some call did: one that may be too long ago to be named. */

@@ -21,7 +21,7 @@ struct recorder_entry {
     _Atomic int64_t begin_ns, end_ns;
     _Atomic uint32_t peer, group_size;
     _Atomic int32_t status;
-    uint32_t reserved;
+    _Atomic uint32_t is_counted; /* counts differ per rank */
 };
 
 /* A group's name; the state is last written. */
@@ -82,6 +82,7 @@ static inline uint64_t recorder_begin(struct recorder *recorder, const struct co
     atomic_store_explicit(&entry->peer, place->peer, memory_order_relaxed);
     atomic_store_explicit(&entry->group_size, place->group_size, memory_order_relaxed);
     atomic_store_explicit(&entry->status, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->is_counted, comm_call_is_counted(call), memory_order_relaxed);
     atomic_store_explicit(&entry->number, number, memory_order_release);
     return number;
 }

@@ -61,6 +61,23 @@ static void golden_bytes(void **state) {
     recorder_release(recorder);
 }
 
+/* Counts per rank: no number says how much that is. */
+static void counts_per_rank_are_told(void **state) {
+    (void)state;
+    static const size_t counts[] = {1, 2};
+    const struct comm_call scatter = {
+        .operation = COMM_REDUCE_SCATTER, .type = MUSTER_FLOAT32, .reduction = MUSTER_OP_SUM, .receive_counts = counts};
+    struct recorder *recorder = recorder_acquire(0, 2);
+    const struct recorder_place place = {0, 2, 1, CALL_RECORD_NO_PEER};
+    struct call_record call;
+    char text[128];
+    recorder_end(recorder, recorder_begin(recorder, &scatter, &place, 1), 2, 0);
+    assert_int_equal(call_record_read((const uint8_t *)recorder, CALL_RECORD_FILE_BYTES, &call, 1), 1);
+    assert_string_equal(call_record_format(&call, "world", text, sizeof text),
+                        "reduce_scatter_v of float32, sum (call 1 of group 'world'), finished");
+    recorder_release(recorder);
+}
+
 static void groups_have_names(void **state) {
     (void)state;
     static const uint8_t slot[] = {5, 0, 0, 0, 1, 0, 0, 0, 'o', 'd', 'd', 's', 0};
@@ -309,6 +326,7 @@ static void the_file_survives_a_sigkill(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_bytes),
+        cmocka_unit_test(counts_per_rank_are_told),
         cmocka_unit_test(groups_have_names),
         cmocka_unit_test(groups_have_engines),
         cmocka_unit_test(files_without_engines_have_none),

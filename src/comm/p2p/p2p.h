@@ -208,6 +208,14 @@ int p2p_receive(struct p2p *p2p, struct p2p_request *request, const struct p2p_e
 int p2p_receive_consume(struct p2p *p2p, struct p2p_request *request, const struct p2p_envelope *envelope,
                         p2p_consume *consume, void *context, size_t bytes, int64_t deadline_ns);
 
+/* Messages of the group (lane P2P_MESSAGES) that have come from the peer, or from any, and wait for a receive: the
+ * first of each link, at most `max`. Returns how many. */
+struct p2p_arrived {
+    uint32_t peer;
+    uint64_t tag;
+};
+size_t p2p_list_arrived(struct p2p *p2p, uint32_t group, uint32_t peer, struct p2p_arrived *out, size_t max);
+
 /* Short cuts for blocking calls. A short message to a neighbour that nothing is in front of: sent at once. false: it
  * takes p2p_send(), which also says what is wrong. *out_ns: when, by the monotonic clock. */
 bool p2p_send_short(struct p2p *p2p, const struct p2p_envelope *envelope, const void *buffer, size_t bytes,

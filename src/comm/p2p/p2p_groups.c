@@ -178,11 +178,12 @@ static void contradiction(struct p2p *p2p, const struct p2p_group *group, struct
     struct p2p_notice notice = {
         .kind = P2P_NOTICE_GROUP_FAILED, .subject = group->id, .origin = p2p->config.rank, .code = MUSTER_EMISMATCH};
     notice.blamed.number = peer + 1;
-    (void)str_format(
-        notice.sentence, sizeof notice.sentence, "call %llu of group '%s' is %s on %s, but %s on %s",
-        (unsigned long long)ours.number, name, comm_fingerprint_format(ours.fingerprint, our_call, sizeof our_call),
-        p2p_name_member(p2p, group->id, p2p->config.rank, we),
-        comm_fingerprint_format(theirs, their_call, sizeof their_call), p2p_name_member(p2p, group->id, peer, they));
+    (void)str_format(notice.sentence, sizeof notice.sentence, "call %llu of group '%s' is %s on %s, but %s on %s%s",
+                     (unsigned long long)ours.number, name,
+                     comm_fingerprint_format(ours.fingerprint, our_call, sizeof our_call),
+                     p2p_name_member(p2p, group->id, p2p->config.rank, we),
+                     comm_fingerprint_format(theirs, their_call, sizeof their_call),
+                     p2p_name_member(p2p, group->id, peer, they), comm_fingerprints_remark(ours.fingerprint, theirs));
     if (p2p_group_fail(p2p, &notice)) {
         notice_forward(p2p, &notice, NULL);
         notice_report(p2p, &notice);

@@ -186,6 +186,22 @@ struct p2p_arrival *match_receive(struct p2p *p2p, struct p2p_link *link, const 
     return found;
 }
 
+size_t p2p_list_arrived(struct p2p *p2p, uint32_t group, uint32_t peer, struct p2p_arrived *out, size_t max) {
+    size_t count = 0;
+    p2p_lock(p2p);
+    for (uint32_t from = 0; from < p2p->config.size; from++) {
+        const struct p2p_link *link = peer == P2P_ANY_PEER || peer == from ? p2p->links[from] : NULL;
+        const struct p2p_arrival *arrival = link ? link->arrivals : NULL;
+        for (; arrival && count < max; arrival = arrival->next) {
+            if (arrival->frame.group == group && arrival->frame.lane == P2P_MESSAGES) {
+                out[count++] = (struct p2p_arrived){from, arrival->frame.tag};
+            }
+        }
+    }
+    p2p_unlock(p2p);
+    return count;
+}
+
 /* Parts of a collective: the group's call is named by whoever made it. */
 static void describe_parts(const struct p2p *p2p, const struct p2p_request *request, const struct wire_frame *frame,
                            uint32_t peer, char *out, size_t max) {
@@ -193,9 +209,10 @@ static void describe_parts(const struct p2p *p2p, const struct p2p_request *requ
     (void)p2p_name_member(p2p, frame->group, p2p->config.rank, we);
     (void)p2p_name_member(p2p, frame->group, peer, they);
     if (request->envelope.fingerprint != frame->fingerprint) {
-        (void)str_format(out, max, "%s makes %s, %s makes %s", they,
+        (void)str_format(out, max, "%s makes %s, %s makes %s%s", they,
                          comm_fingerprint_format(frame->fingerprint, theirs, sizeof theirs), we,
-                         comm_fingerprint_format(request->envelope.fingerprint, ours, sizeof ours));
+                         comm_fingerprint_format(request->envelope.fingerprint, ours, sizeof ours),
+                         comm_fingerprints_remark(request->envelope.fingerprint, frame->fingerprint));
         return;
     }
     (void)str_format(out, max, "%s expects %zu bytes from %s, which sends %llu", we, request->bytes, they,
