@@ -288,8 +288,9 @@ int muster_fsdp_squared_norm(struct muster_fsdp *fsdp, double *out_sum);
  * have it; a group that has shrunk finds its own.
  *
  * Programs see the committed copy read-only: one that writes to parameters (muster_fsdp_range()) after the first commit
- * gets SIGSEGV. So does a process that writes wildly before it dies. What is promised: no write through an address that
- * a program was given harms the committed state. A write to any address at all, or other processes of the user, could.
+ * gets SIGSEGV, and its crash record says so (muster/record.h). So does a process that writes wildly before it dies.
+ * What is promised: no write through an address that a program was given harms the committed state. A write to any
+ * address at all, or other processes of the user, could.
  */
 
 #define MUSTER_FSDP_KEEP_NAME_MAX ((size_t)64) /* bytes, terminator included */

@@ -25,9 +25,10 @@
  * What is not a parameter (statistics of batch normalisation, sampler, schedule, random states, the step) is described
  * as for a snapshot, and copied at each commit.
  *
- * Programs see the committed copy read-only: one that writes to parameters after the first commit gets SIGSEGV. So does
- * a process that writes wildly before it dies. What is promised: no write through an address that a program was given
- * harms the committed state. A write to any address at all, or other processes of the user, could.
+ * Programs see the committed copy read-only: one that writes to parameters after the first commit gets SIGSEGV, and its
+ * crash record says so (muster/record.h). So does a process that writes wildly before it dies. What is promised: no
+ * write through an address that a program was given harms the committed state. A write to any address at all, or other
+ * processes of the user, could.
  *
  * Without an agent of ours the memory ends with the last process of the host that has it. It is nobody else's to read,
  * counts against the limits of the job's cgroup, and is gone when the job ends.

@@ -14,6 +14,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "base/held/read_only.h"
 #include "base/status.h"
 #include "worker/record_impl.h"
 
@@ -106,6 +107,15 @@ static uintptr_t address_of_failure(const void *context) {
 #endif
 }
 
+/* What a forbidden address is, if it is one of ours. */
+static void put_read_only(struct record_text *text, int number, const siginfo_t *info) {
+    const char *words = number == SIGSEGV && info->si_code == SEGV_ACCERR ? read_only_words(info->si_addr) : NULL;
+    if (words) {
+        record_text_put(text, ", ");
+        record_text_put(text, words);
+    }
+}
+
 static void put_reason(struct record_text *text, int number, const siginfo_t *info) {
     size_t i = index_of(number);
     record_text_put(text, fatal_signals[i].name);
@@ -117,6 +127,7 @@ static void put_reason(struct record_text *text, int number, const siginfo_t *in
     } else if (info->si_code > 0 && info->si_code != SI_KERNEL && number != SIGABRT) {
         record_text_put(text, number == SIGSEGV || number == SIGBUS ? " at address " : " in the instruction at ");
         record_text_put_hex(text, (uintptr_t)info->si_addr);
+        put_read_only(text, number, info);
     }
 }
 

@@ -26,6 +26,8 @@
 #include <execinfo.h>
 #include <muster/status.h>
 
+#include "base/held/read_only.h"
+
 /* The sanitizers' own handlers would turn deaths by signal into exits. */
 #define CRASHES __attribute__((noinline, visibility("default"), no_sanitize("address", "undefined")))
 const char *__asan_default_options(void);
@@ -208,6 +210,40 @@ static void every_way_to_crash_is_recorded(void **state) {
     assert_crash(crash_by_instruction, SIGILL, "SIGILL: illegal instruction in the instruction at 0x",
                  "crash_by_instruction");
 #endif
+}
+
+static void crash_by_writing(void) {
+    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    char *pages = mmap(NULL, 2 * bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    read_only_note(pages, bytes, "in a page before");
+    read_only_forget(pages);
+    read_only_note(pages + bytes, bytes, "in a page that is for readers");
+    *(volatile char *)(pages + 2 * bytes - 1) = 1;
+}
+
+static void crash_beside_it(void) {
+    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    char *pages = mmap(NULL, 2 * bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    read_only_note(pages + bytes, bytes, "in a page that is for readers");
+    *(volatile char *)(pages + bytes - 1) = 1;
+}
+
+/* A write to memory that is read-only on purpose says what that is. */
+static void read_only_memory_is_named(void **state) {
+    (void)state;
+    crash = crash_by_writing;
+    assert_int_equal(WTERMSIG(run(start_and_crash)), SIGSEGV);
+    json_t *root = take_record();
+    assert_non_null(root);
+    const char *words = json_string_value(json_object_get(json_object_get(root, "message"), "message"));
+    assert_true(strstr(words, "fff, in a page that is for readers") != NULL);
+    json_decref(root);
+    crash = crash_beside_it;
+    assert_int_equal(WTERMSIG(run(start_and_crash)), SIGSEGV);
+    root = take_record();
+    assert_non_null(root);
+    assert_null(strstr(json_string_value(json_object_get(json_object_get(root, "message"), "message")), ", in a page"));
+    json_decref(root);
 }
 
 /* The first line of the backtrace is the function that failed, not the handler's. */
@@ -487,6 +523,7 @@ static void without_a_launcher_reporting_does_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_to_crash_is_recorded),
+        cmocka_unit_test(read_only_memory_is_named),
         cmocka_unit_test(the_backtrace_begins_where_it_happened),
         cmocka_unit_test(a_signal_from_outside_names_its_sender),
         cmocka_unit_test(threads_crash_too),

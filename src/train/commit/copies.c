@@ -12,6 +12,7 @@
 
 #include <muster/collective.h>
 
+#include "base/held/read_only.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
@@ -50,7 +51,11 @@ static int map_views(struct copies *copies) {
     for (uint32_t i = 0; i < COMMIT_COPIES; i++) {
         copies->views[i] = view + i * copies->layout.stride;
     }
-    return mprotect(view, bytes, PROT_READ) == 0 ? MUSTER_OK : status_fail_errno(errno, "protect the committed state");
+    if (mprotect(view, bytes, PROT_READ) != 0) {
+        return status_fail_errno(errno, "protect the committed state");
+    }
+    read_only_note(view, bytes, "in the committed state, which is read-only: only a step of the optimizer changes it");
+    return MUSTER_OK;
 }
 
 /* ---- making it ---- */
@@ -327,6 +332,7 @@ int copies_open(const struct copies_options *options, struct copies **out) {
 void copies_close(struct copies *copies) {
     if (copies) {
         if (copies->views[0]) {
+            read_only_forget(copies->views[0]);
             (void)munmap(copies->views[0], COMMIT_COPIES * copies->layout.stride);
         }
         state_region_free(&copies->region);

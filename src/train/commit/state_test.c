@@ -11,6 +11,7 @@
 
 #include <muster/collective.h>
 
+#include "base/held/read_only.h"
 #include "train/commit/state_test_support.h"
 
 enum { RANKS = 3, STEPS = 6 };
@@ -107,9 +108,12 @@ static int make_mistakes(struct rank *rank, void *argument) {
     rank_check(rank, strstr(muster_detail(), "describes another state") != NULL);
     model.step = 1;
     rank_check_code(rank, muster_state_commit(state, 1, &model.extra), 0);
+    const float *values = muster_state_block_data(state, 0); /* a write there is named in the crash record */
+    rank_check(rank, read_only_words(values) && strstr(read_only_words(values), "in the committed state"));
     rank_check_code(rank, muster_barrier(group, NULL), 0);
     rank_check_code(rank, muster_state_commit(state, 2, &model.extra), 0); /* nothing has changed: copied */
     model_end(rank, group, &model, state);
+    rank_check(rank, read_only_words(values) == NULL);
     muster_group_free(group);
     return 0;
 }
