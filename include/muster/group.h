@@ -134,8 +134,10 @@ int muster_group_set_timeout(struct muster_group *group, int64_t timeout_ms);
 int muster_group_set_stream(struct muster_group *group, void *stream);
 
 /* Frees the group: leaves it in good order. Work handles must have been waited for; other ranks may still be finishing
- * the last call. Memory from muster_alloc() must have been freed before the root group. Does not wait for other ranks.
- * NULL is accepted. */
+ * the last call. Memory from muster_alloc() must have been freed before the root group. Free what was made with it
+ * (ddp, fsdp, syncbn) first: what is left gives MUSTER_EINVAL in the calls of a step from then on, and can only be
+ * freed. Does not wait for other ranks. NULL is accepted. As after free(), the pointer may not be used again, nor freed
+ * a second time: nothing can tell it from one that is good. */
 void muster_group_free(struct muster_group *group);
 
 /* Questions about a group. Any thread; they do not block. A group of NULL or a rank that there is none of gives

@@ -51,7 +51,7 @@ uint32_t muster_group_local_size(const struct muster_group *group) {
 }
 
 const char *muster_group_engine(const struct muster_group *group) {
-    return group ? group->engine->table->name : "";
+    return group && !group->is_freed ? group->engine->table->name : "";
 }
 
 const char *muster_group_engine_reason(const struct muster_group *group) {

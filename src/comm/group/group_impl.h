@@ -100,6 +100,8 @@ struct muster_group {
     struct work_queue *queue; /* NULL until a call asks for a handle */
     uint32_t child_count;     /* subsets and splits so far */
     uint32_t shrink_count;
+    _Atomic uint32_t holder_count;        /* group_hold() */
+    bool is_freed;                        /* and is here for them alone */
     struct muster_group *next, *previous; /* of the context */
 };
 

@@ -36,9 +36,13 @@ int group_options_read(const struct muster_group_options *given, struct muster_g
 /* ---- who may use it ---- */
 
 int group_refuse(const struct muster_group *group) {
-    return group ? status_fail(MUSTER_EINVAL, "group '%s' belongs to the process that this one was forked from",
-                               group->name)
-                 : status_fail(MUSTER_EINVAL, "the group is NULL");
+    if (!group) {
+        return status_fail(MUSTER_EINVAL, "the group is NULL");
+    }
+    return group->is_freed
+               ? status_fail(MUSTER_EINVAL, "group '%s' has been freed: free what was made with it first", group->name)
+               : status_fail(MUSTER_EINVAL, "group '%s' belongs to the process that this one was forked from",
+                             group->name);
 }
 
 /* ---- places ---- */
@@ -288,6 +292,17 @@ int group_attach(struct muster_group *group, const struct segment_name *name) {
     return code;
 }
 
+/* For those who hold it: a group that every call refuses. */
+static void leave_empty(struct muster_group *group) {
+    static const uint32_t never = 0;
+    static struct context nowhere = {.alive = &never};
+    group->context = &nowhere;
+    group->engine = NULL;
+    group->locals = group->hosts = group->root_ranks = NULL;
+    group->size = group->host_count = group->local_count = 0;
+    group->is_freed = true;
+}
+
 bool group_dispose(struct muster_group *group) {
     if (!group) {
         return false;
@@ -304,6 +319,10 @@ bool group_dispose(struct muster_group *group) {
     pthread_mutex_destroy(&group->examine_mutex);
     failure_done(&group->failure);
     failure_done(&group->told);
-    free(group);
+    if (atomic_load_explicit(&group->holder_count, memory_order_acquire) > 0) {
+        leave_empty(group);
+    } else {
+        free(group);
+    }
     return was_last;
 }

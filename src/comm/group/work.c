@@ -137,6 +137,10 @@ static void release_handle(struct muster_work *work) {
     free(work->counts);
     free(work->detail);
     batch_free(work->batch);
+    if (!queue) { /* of a ddp whose group has been freed */
+        free(work);
+        return;
+    }
     pthread_mutex_lock(&queue->mutex);
     if (queue->pooled_count < POOLED_MAX) {
         work->next = queue->pool;

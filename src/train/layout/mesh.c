@@ -2,6 +2,7 @@
 #include "train/layout/mesh.h"
 
 #include "base/status.h"
+#include "comm/group/mark.h"
 
 /* Ranks of every host; 0: they differ. */
 static uint32_t ranks_per_host(struct muster_group *group) {
@@ -57,6 +58,7 @@ int mesh_create(struct muster_group *group, bool is_hybrid, struct mesh *out) {
                            muster_group_host_count(group));
     }
     *out = (struct mesh){.group = group, .columns = each > 0 ? each : 1};
+    group_hold(group);
     out->rows = size / out->columns;
     out->row = each > 0 ? muster_group_host_of(group, rank) : rank;
     out->column = each > 0 ? muster_group_local_rank(group) : 0;
@@ -91,5 +93,6 @@ void mesh_free(struct mesh *mesh) {
     muster_group_free(mesh->owns_shard ? mesh->shard : NULL);
     muster_group_free(mesh->owns_row ? mesh->row_group : NULL);
     muster_group_free(mesh->owns_column ? mesh->column_group : NULL);
+    group_let_go(mesh->group);
     *mesh = (struct mesh){0};
 }

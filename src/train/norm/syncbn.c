@@ -15,6 +15,7 @@
 #include "comm/device/cuda_adopt.h"
 #include "comm/device/device.h"
 #include "comm/group/group_device.h"
+#include "comm/group/mark.h"
 #include "train/norm/syncbn_device.h"
 #include "train/norm/syncbn_math.h"
 #include "train/reduction/agreement.h"
@@ -151,6 +152,7 @@ static int make_layer(struct muster_group *group, const struct muster_syncbn_opt
         free(layer);
         return status;
     }
+    group_hold(group);
     *out = layer;
     return MUSTER_OK;
 }
@@ -209,6 +211,7 @@ void muster_syncbn_free(struct muster_syncbn *layer) {
     }
     syncbn_device_free(layer->device);
     muster_free(layer->group, layer->exchanged);
+    group_let_go(layer->group);
     free(layer);
 }
 
@@ -249,8 +252,9 @@ static int check_call(const struct muster_syncbn *layer, bool has_data, const fl
                       const char *what) {
     const struct named arrays[] = {{"x", from}, {"the result", to}};
     const char *missing = !layer ? "layer" : has_data && !from ? "x" : has_data && !to ? "the result" : NULL;
-    return missing ? status_fail(MUSTER_EINVAL, "batch norm, %s: %s is NULL", what, missing)
-                   : check_places(layer->group, layer->gpu, arrays, has_data ? sizeof arrays / sizeof *arrays : 0);
+    int code = missing ? status_fail(MUSTER_EINVAL, "batch norm, %s: %s is NULL", what, missing)
+                       : group_check_freed(layer->group);
+    return code ? code : check_places(layer->group, layer->gpu, arrays, has_data ? sizeof arrays / sizeof *arrays : 0);
 }
 
 int muster_syncbn_forward(struct muster_syncbn *layer, const float *x, size_t n, size_t plane, float *y) {

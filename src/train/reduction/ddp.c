@@ -9,6 +9,7 @@
 #include "base/sized.h"
 #include "base/status.h"
 #include "comm/device/device_kernels.h"
+#include "comm/group/mark.h"
 #include "train/reduction/agreement.h"
 #include "train/reduction/model_copy.h"
 
@@ -194,6 +195,8 @@ static int bind_group(struct muster_ddp *ddp, struct muster_group *group) {
     release_kernels(ddp);
     ddp_layout_free(ddp->layout);
     ddp_exchange_free(&ddp->exchange);
+    group_hold(group);
+    group_let_go(ddp->group);
     ddp->kernels = kernels;
     ddp->group = group;
     ddp->layout = layout;
@@ -302,6 +305,7 @@ void muster_ddp_free(struct muster_ddp *ddp) {
     release_kernels(ddp);
     ddp_layout_free(ddp->layout);
     ddp_exchange_free(&ddp->exchange);
+    group_let_go(ddp->group);
     free(ddp);
 }
 
@@ -318,7 +322,8 @@ int muster_ddp_zero_gradients(struct muster_ddp *ddp) {
         return status_fail_null("muster_ddp_zero_gradients", "ddp");
     }
     bool on_device = ddp->is_on_device;
-    int status = ddp_memory_clear(ddp->group, on_device, ddp->layout->memory, ddp->layout->memory_bytes);
+    int status = group_check_freed(ddp->group);
+    status = status ? status : ddp_memory_clear(ddp->group, on_device, ddp->layout->memory, ddp->layout->memory_bytes);
     for (uint32_t i = 0; status == MUSTER_OK && i < ddp->parameter_count; i++) {
         const struct ddp_parameter *parameter = &ddp->parameters[i];
         if (parameter->own_gradient) {

@@ -191,6 +191,8 @@ void ddp_exchange_free(struct ddp_exchange *exchange);
 
 /* ---- ddp_step.c ---- */
 
+/* 0, or why the ddp makes no steps any more: it has failed, or its group has been freed. */
+int ddp_step_status(const struct muster_ddp *ddp);
 /* What every rank does before a step: order of buckets, buffers. */
 int ddp_step_prepare(struct muster_ddp *ddp, bool is_synchronised);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "comm/group/mark.h"
 #include "train/reduction/ddp_impl.h"
 
 int ddp_step_prepare(struct muster_ddp *ddp, bool is_synchronised) {
@@ -23,8 +24,13 @@ int ddp_step_prepare(struct muster_ddp *ddp, bool is_synchronised) {
     return status;
 }
 
-static int begin(struct muster_ddp *ddp, enum ddp_phase phase) {
+int ddp_step_status(const struct muster_ddp *ddp) {
     int status = step_failure_status(&ddp->failure);
+    return status != MUSTER_OK ? status : group_check_freed(ddp->group);
+}
+
+static int begin(struct muster_ddp *ddp, enum ddp_phase phase) {
+    int status = ddp_step_status(ddp);
     if (status != MUSTER_OK) {
         return status;
     }
@@ -97,8 +103,9 @@ static int copy_failed(struct muster_ddp *ddp, uint32_t index, int status) {
 }
 
 static int ready(struct muster_ddp *ddp, size_t index) {
-    if (ddp->failure.code != MUSTER_OK) {
-        return step_failure_status(&ddp->failure);
+    int status = ddp_step_status(ddp);
+    if (status != MUSTER_OK) {
+        return status;
     }
     if (ddp->phase == DDP_IDLE || index >= ddp->parameter_count) {
         return status_fail(
@@ -115,7 +122,7 @@ static int ready(struct muster_ddp *ddp, size_t index) {
     parameter->is_ready = true;
     parameter->is_used = true;
     bool is_due = ddp->phase == DDP_STEP || ddp->options.virtual_ranks > 0;
-    int status = is_due ? copy_in(ddp, (uint32_t)index) : MUSTER_OK;
+    status = is_due ? copy_in(ddp, (uint32_t)index) : MUSTER_OK;
     if (status != MUSTER_OK || ddp->phase == DDP_NO_SYNC) {
         return status == MUSTER_OK ? status : copy_failed(ddp, (uint32_t)index, status);
     }
@@ -273,6 +280,10 @@ static int finish_pass(struct muster_ddp *ddp) {
 }
 
 static int finish(struct muster_ddp *ddp) {
+    int there = group_check_freed(ddp->group);
+    if (there != MUSTER_OK) {
+        return there;
+    }
     if (ddp->phase == DDP_IDLE) {
         int status = step_failure_status(&ddp->failure);
         return status != MUSTER_OK ? status : status_fail(MUSTER_EINVAL, "no step has been begun");

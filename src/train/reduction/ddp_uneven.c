@@ -22,7 +22,7 @@ static int shadow_reduce(struct muster_ddp *ddp) {
 }
 
 static int shadow(struct muster_ddp *ddp, bool *stepped) {
-    int status = step_failure_status(&ddp->failure);
+    int status = ddp_step_status(ddp);
     if (status != MUSTER_OK) {
         return status;
     }

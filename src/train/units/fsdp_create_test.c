@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include <muster/collective.h>
+#include <muster/ddp.h>
+#include <muster/syncbn.h>
 
 #include "base/status.h"
 #include "train/units/fsdp_mischief_test_support.h"
@@ -381,6 +383,58 @@ static void null_is_refused(void **state) {
     ranks_run(2, refuse_nulls, NULL);
 }
 
+/* ---- a group that is freed first ---- */
+
+static void steps_are_refused(struct rank *rank, struct muster_ddp *ddp, struct muster_fsdp *fsdp,
+                              struct muster_syncbn *layer) {
+    static const char words[] = "group 'short-lived' has been freed: free what was made with it first";
+    float x[4] = {1, 2, 3, 4}, y[4];
+    refused(rank, muster_fsdp_begin(fsdp, MUSTER_FSDP_STEP), MUSTER_EINVAL, words);
+    refused(rank, muster_ddp_begin(ddp), MUSTER_EINVAL, words);
+    refused(rank, muster_ddp_ready(ddp, 0), MUSTER_EINVAL, words);
+    refused(rank, muster_ddp_finish(ddp), MUSTER_EINVAL, words);
+    refused(rank, muster_ddp_zero_gradients(ddp), MUSTER_EINVAL, words);
+    refused(rank, muster_syncbn_forward(layer, x, 2, 1, y), MUSTER_EINVAL, words);
+}
+
+static int free_the_group_first(struct rank *rank, void *argument) {
+    static float data[4];
+    static const struct muster_ddp_parameter parameters[] = {{"w", MUSTER_FLOAT32, 4, data, NULL}};
+    struct muster_syncbn_options norm = MUSTER_SYNCBN_OPTIONS_INIT;
+    struct muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
+    bool is_root = *(bool *)argument;
+    struct muster_ddp *ddp = NULL;
+    struct muster_fsdp *fsdp = NULL;
+    struct muster_syncbn *layer = NULL;
+    norm.channels = 2;
+    options.name = "short-lived";
+    struct muster_group *world = rank_group(rank, is_root ? &options : NULL), *group = world;
+    if (!is_root) {
+        rank_check_code(rank, muster_group_split(world, 0, 0, &options, &group), 0);
+    }
+    rank_check_code(rank, muster_fsdp_create(group, alike_units, ALIKE, NULL, &fsdp), 0);
+    rank_check_code(rank, muster_ddp_create(group, parameters, 1, NULL, 0, NULL, &ddp), 0);
+    rank_check_code(rank, muster_syncbn_create(group, &norm, &layer), 0);
+    rank_check_code(rank, step_alike(fsdp, MUSTER_FSDP_STEP, forwards, backwards), 0);
+    rank_check_code(rank, muster_barrier(group, NULL), 0); /* nobody is in a step, whose failure would be told */
+    muster_group_free(group);
+    steps_are_refused(rank, ddp, fsdp, layer);
+    muster_syncbn_free(layer);
+    muster_ddp_free(ddp);
+    muster_fsdp_free(fsdp);
+    muster_group_free(is_root ? NULL : world);
+    return 0;
+}
+
+static void a_group_that_is_freed_first_is_told(void **state) {
+    (void)state;
+    static const struct ranks_options layouts[] = {{.ranks_per_host = 0}, {.ranks_per_host = 1}, {.ranks_per_host = 2}};
+    for (size_t i = 0; i < 6; i++) {
+        bool is_root = i % 2 == 0;
+        ranks_run_with(4, free_the_group_first, &is_root, &layouts[i / 2]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(different_models_are_told_apart),
@@ -390,6 +444,7 @@ int main(void) {
         cmocka_unit_test(other_optimizers_on_a_host_are_told),
         cmocka_unit_test(wrong_models_and_options_are_refused),
         cmocka_unit_test(null_is_refused),
+        cmocka_unit_test(a_group_that_is_freed_first_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
