@@ -136,8 +136,9 @@ int muster_group_set_stream(struct muster_group *group, void *stream);
 /* Frees the group: leaves it in good order. Work handles must have been waited for; other ranks may still be finishing
  * the last call. Memory from muster_alloc() must have been freed before the root group. Free what was made with it
  * (ddp, fsdp, syncbn) first: what is left gives MUSTER_EINVAL in the calls of a step from then on, and can only be
- * freed. Does not wait for other ranks. NULL is accepted. As after free(), the pointer may not be used again, nor freed
- * a second time: nothing can tell it from one that is good. */
+ * freed. Does not wait for other ranks, but for this: the root group, unless it has failed, waits up to 5 minutes for a
+ * rank of another host that is alive and has not taken what was sent to it. NULL is accepted. As after free(), the
+ * pointer may not be used again, nor freed a second time: nothing can tell it from one that is good. */
 void muster_group_free(struct muster_group *group);
 
 /* Questions about a group. Any thread; they do not block. A group of NULL or a rank that there is none of gives

@@ -11,10 +11,11 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "comm/p2p/p2p_impl.h"
 
-enum { GOODBYE_LOOK_MS = 1 };
+enum { GOODBYE_LOOK_MS = 1, LATE_LOOK_MS = 20, TELL_MS = 5000 };
 
 /* ---- the lock ---- */
 
@@ -167,9 +168,11 @@ static bool is_delivered(const struct p2p_stream *stream) {
            has_ended(stream->io->fd);
 }
 
-/* Flushes all streams. Returns how many have not delivered everything. */
-static size_t deliver_all(struct p2p *p2p) {
+/* Flushes all streams. Returns how many have not delivered everything. *out_late: the peer of one of them, alive as far
+ * as its kernel tells; or MUSTER_NO_RANK. */
+static size_t deliver_all(struct p2p *p2p, int64_t now_ns, uint32_t *out_late) {
     size_t waiting = 0;
+    *out_late = MUSTER_NO_RANK;
     for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
         struct p2p_link *link = p2p->links[peer];
         for (size_t i = 0; link && i < P2P_CONNECTIONS_MAX; i++) {
@@ -179,10 +182,38 @@ static size_t deliver_all(struct p2p *p2p) {
                 while (stream->io && stream_read(p2p, stream)) { /* the peer's own goodbye, or its end */
                 }
                 waiting++;
+                bool is_alive = stream->io && stream->io->fd >= 0 && !p2p->is_dead[peer] &&
+                                !silence_lasts(stream, now_ns, P2P_SILENT_MS * CLOCK_NS_PER_MS);
+                *out_late = is_alive ? peer : *out_late;
             }
         }
     }
     return waiting;
+}
+
+/* What a peer has not taken yet would be lost: its next word would be answered by a reset. So a rank that leaves in
+ * good order waits for one that is late, as long as that one's kernel answers. */
+static void deliver(struct p2p *p2p) {
+    int64_t begin_ns = clock_monotonic_ns();
+    bool is_told = false;
+    for (;;) {
+        uint32_t late;
+        attend_turn(p2p); /* who is calling us, or was called, hears a goodbye, too */
+        int64_t now_ns = clock_monotonic_ns(), waited_ms = (now_ns - begin_ns) / CLOCK_NS_PER_MS;
+        bool is_delivered = deliver_all(p2p, now_ns, &late) == 0;
+        bool is_introduced = !greet_is_under_way(p2p) || waited_ms >= P2P_INTRODUCE_MS;
+        int64_t most_ms = late != MUSTER_NO_RANK && !p2p->has_failures ? P2P_DELIVER_MS : P2P_GOODBYE_MS;
+        if ((is_delivered && is_introduced) || waited_ms >= most_ms) {
+            return;
+        }
+        if (!is_told && waited_ms >= TELL_MS) {
+            log_warning("rank %u has ended its calls, and waits until rank %u has taken what was sent to it",
+                        (unsigned)p2p->config.rank, (unsigned)late);
+            is_told = true;
+        }
+        /* Nothing tells of an acknowledgement: look again soon. */
+        (void)poll(NULL, 0, waited_ms < P2P_GOODBYE_MS ? GOODBYE_LOOK_MS : LATE_LOOK_MS);
+    }
 }
 
 void p2p_free(struct p2p *p2p) {
@@ -202,17 +233,7 @@ void p2p_free(struct p2p *p2p) {
         }
     }
     dial_leave(p2p);
-    int64_t begin_ns = clock_monotonic_ns();
-    for (;;) {
-        attend_turn(p2p); /* who is calling us, or was called, hears a goodbye, too */
-        int64_t waited_ns = clock_monotonic_ns() - begin_ns;
-        bool is_told = deliver_all(p2p) == 0;
-        bool is_introduced = !greet_is_under_way(p2p) || waited_ns >= P2P_INTRODUCE_MS * CLOCK_NS_PER_MS;
-        if ((is_told && is_introduced) || waited_ns >= P2P_GOODBYE_MS * CLOCK_NS_PER_MS) {
-            break;
-        }
-        (void)poll(NULL, 0, GOODBYE_LOOK_MS); /* nothing tells of an acknowledgement: look again soon */
-    }
+    deliver(p2p);
     p2p_unlock(p2p);
     destroy(p2p);
 }

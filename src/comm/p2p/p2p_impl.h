@@ -306,6 +306,8 @@ void attend_arm(struct p2p *p2p);
 void silence_begin(struct p2p *p2p);
 /* It is time to look: breaks those whose peers have answered nothing for too long. */
 void silence_look(struct p2p *p2p, int64_t now_ns);
+/* Has nothing that was sent on the connection, a socket's, been answered for so long? Asked often. */
+bool silence_lasts(struct p2p_stream *stream, int64_t now_ns, int64_t for_ns);
 /* Has the kernel sent something that nobody has answered? (In the header for tests, as is the next.) */
 struct tcp_info;
 bool silence_is_unanswered(const struct tcp_info *info);

@@ -49,6 +49,7 @@ static struct {
     struct p2p_zero_copy zero_copy;
     struct link_plan plans[2];
     size_t plan_count;
+    uint32_t lost_after_ms;
 } cables;
 
 static bool run_words(char *words) {
@@ -121,12 +122,13 @@ static uint64_t bytes_sent(uint32_t cable) {
 }
 
 static void run_on_cables(job_body *body, void *argument) {
-    struct job *job = job_start(2, body, argument,
-                                &(struct job_options){.prepare = move_apart,
-                                                      .lost_after_ms = 700,
-                                                      .zero_copy = cables.zero_copy,
-                                                      .plans = cables.plans,
-                                                      .plan_count = cables.plan_count});
+    struct job *job =
+        job_start(2, body, argument,
+                  &(struct job_options){.prepare = move_apart,
+                                        .lost_after_ms = cables.lost_after_ms ? cables.lost_after_ms : 700,
+                                        .zero_copy = cables.zero_copy,
+                                        .plans = cables.plans,
+                                        .plan_count = cables.plan_count});
     job_await(job_shared(job), APART, 2);
     for (uint32_t cable = 0; cable < cables.count; cable++) {
         assert_true(run("ip link add wire%u netns %d type veth peer name wire%u netns %d", cable, (int)job_pid(job, 0),
@@ -411,6 +413,7 @@ static int cut_while_closed(struct job_rank *rank, void *argument) {
 static void a_cut_is_found_while_the_peer_reads_nothing(void **state) {
     (void)state;
     memset(&cables, 0, sizeof cables);
+    cables.lost_after_ms = 2500;
     for (cables.count = 1; cables.count <= 2; cables.count++) {
         run_on_cables(cut_while_closed, NULL);
     }

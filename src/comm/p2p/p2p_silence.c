@@ -3,7 +3,10 @@
  * Who does not read is alive: a rank that computes, saves or is stopped closes its window, and its kernel answers each
  * probe for as long as that takes. TCP_USER_TIMEOUT counts a closed window as silence. So the kernel keeps trying, and
  * this file asks it (TCP_INFO) whether anything it has sent is unanswered, and since when. It asks while something that
- * was written is not acknowledged. Of an idle connection the kernel's keep-alive finds the end. */
+ * was written is not acknowledged. Of an idle connection the kernel's keep-alive finds the end.
+ *
+ * Linux answers probes at most twice a second (tcp_invalid_ratelimit): the first few of a closed window may stay
+ * unanswered for a second and a half. Shorter silences mean nothing. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -33,17 +36,21 @@ int64_t silence_since_ns(const struct tcp_info *info, int64_t since_ns, int64_t 
     return since_ns == 0 ? now_ns : since_ns > answer_ns ? since_ns : answer_ns;
 }
 
-/* true: something is not acknowledged, so it is to be looked at again. */
-static bool look_at(struct p2p *p2p, struct p2p_stream *stream, int64_t now_ns) {
+bool silence_lasts(struct p2p_stream *stream, int64_t now_ns, int64_t for_ns) {
     struct tcp_info info = {0};
     socklen_t len = sizeof info;
-    if (stream->is_broken || stream_queued(stream) == 0 ||
-        getsockopt(stream->io->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) {
+    bool is_known = getsockopt(stream->io->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0;
+    stream->silent_ns = is_known ? silence_since_ns(&info, stream->silent_ns, now_ns) : 0;
+    return stream->silent_ns != 0 && now_ns - stream->silent_ns >= for_ns;
+}
+
+/* true: something is not acknowledged, so it is to be looked at again. */
+static bool look_at(struct p2p *p2p, struct p2p_stream *stream, int64_t now_ns) {
+    if (stream->is_broken || stream_queued(stream) == 0) {
         stream->silent_ns = 0;
         return false;
     }
-    stream->silent_ns = silence_since_ns(&info, stream->silent_ns, now_ns);
-    if (stream->silent_ns == 0 || now_ns - stream->silent_ns < lost_after_ns(p2p)) {
+    if (!silence_lasts(stream, now_ns, lost_after_ns(p2p))) {
         return true;
     }
     stream_break(p2p, stream, ETIMEDOUT); /* the monitor reads what there is, and buries the link */

@@ -24,6 +24,7 @@ enum {
     P2P_INTRODUCE_MS = 100,            /* for who leaves and others to say who they are, where that is under way */
     P2P_EXPLAIN_MS = 500,              /* for others to tell why a peer is gone that cannot be connected to */
     P2P_LOST_AFTER_MS = 30000,         /* without any answer a peer is given up */
+    P2P_SILENT_MS = 3000,              /* who leaves waits no longer for such a peer */
     P2P_LAST_BYTES_MS = 100,           /* for the end of the connections to a peer that others call dead */
     P2P_READ_MEMORY_BYTES = 32 << 10,  /* from here on a neighbour's message is read out of its memory */
     P2P_READ_SHARED_BYTES = 128 << 10, /* the same out of memory that both have mapped */
