@@ -16,6 +16,16 @@ static void on_barrier(void *ctx) {
     *(bool *)ctx = true;
 }
 
+static void on_stage(void *ctx, uint32_t local_rank, enum mpi_stage stage) {
+    (void)ctx;
+    assert(local_rank < WORKERS && stage != MPI_STAGE_NONE);
+}
+
+static void on_left(void *ctx, uint32_t local_rank) {
+    (void)ctx;
+    assert(local_rank < WORKERS);
+}
+
 static void on_abort(void *ctx, uint32_t local_rank, int exit_code, const char *text) {
     (void)ctx;
     (void)exit_code;
@@ -56,8 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     bool due = false, other_due = false;
     const struct pmi_server_options options = {
         .space = "s", .mapping = "(vector,(0,1,3))", .local_count = WORKERS, .world_size = WORKERS, .seed = {1, 2}};
-    const struct pmi_server_host host = {&due, on_barrier, on_abort, on_broken};
-    const struct pmi_server_host other_host = {&other_due, on_barrier, on_abort, on_broken};
+    const struct pmi_server_host host = {&due, on_barrier, on_stage, on_left, on_abort, on_broken};
+    const struct pmi_server_host other_host = {&other_due, on_barrier, on_stage, on_left, on_abort, on_broken};
     if (size < 2 || pmi_server_create(&options, &host, &s) != 0) {
         return 0;
     }
@@ -71,6 +81,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         read_answers(s);
         end_barriers(s, other, &due);
         at += count;
+    }
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        pmi_server_ended(s, i);
     }
     pmi_server_free(s);
     pmi_server_free(other);

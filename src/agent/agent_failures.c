@@ -66,7 +66,8 @@ static void fill_entry(const struct agent *a, uint32_t local_rank, struct report
                                    .oom_killed = worker->oom_killed,
                                    .timer_expired = worker->timer_expired,
                                    .guardian_lost = worker->guardian_lost,
-                                   .stuck = worker->stuck};
+                                   .stuck = worker->stuck,
+                                   .status = worker->mpi_how};
     last_call_read(logs_error_file(a->logs, local_rank), &text->last_call);
     entry->last_call = text->last_call.text[0] != '\0' ? text->last_call.text : NULL;
     entry->is_victim = is_victim(worker->wait_status, &text->last_call);

@@ -11,7 +11,7 @@
  * agent_events.c   tells it to --event-log-handler
  * agent_timers.c   the file timer
  * agent_preload.c  the process that has imported what workers need, and forks them
- * agent_mpi.c      the process that serves MPI's programs
+ * agent_mpi.c      the process that serves MPI's programs; agent_mpi_ranks.c: what it says of workers
  * agent_preempt.c  the signal that announces the end of this node, and what workers are asked then */
 #ifndef AGENT_AGENT_IMPL_H
 #define AGENT_AGENT_IMPL_H
@@ -55,8 +55,10 @@ struct agent_worker {
     bool core_dumped;
     bool guardian_lost; /* killed because the guardian was */
     bool is_untold;     /* of its end the machine does not know yet */
-    bool has_aborted;   /* has called MPI_Abort(), with this code */
-    int abort_code;
+    bool mpi_left;      /* has closed its connection to the MPI server when it should not: ends, or has failed */
+    bool mpi_failed;    /* by what its MPI did: exits with this code, in this way (a clause; NULL: as the code says) */
+    int mpi_code;
+    const char *mpi_how;
     int wait_status;
     uint64_t order; /* of death, over the whole life of the agent */
     int64_t started_wall_us, ended_wall_us;
@@ -153,8 +155,8 @@ bool agent_mpi_cancel(struct agent *a);
 /* For the worker's environment, and its descriptor, which is borrowed. NULL and 0 without --mpi. */
 const struct launch_strings *agent_mpi_variables(const struct agent *a, uint32_t local_rank);
 int agent_mpi_fd(const struct agent *a, uint32_t local_rank);
-/* How a worker has ended that ended with `wait_status`: by MPI_Abort(), if it has called that, as far as the server has
- * said. */
+/* How a worker has ended that ended with `wait_status`: badly, if it has called MPI_Abort(), or has left others alone
+ * in MPI (agent_mpi_ranks.c). */
 int agent_mpi_end_of(struct agent *a, uint32_t local_rank, int wait_status);
 /* What the guardian says of it. */
 void agent_mpi_spawned(struct agent *a, pid_t pid);

@@ -11,11 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/agent_impl.h"
-#include "agent/guardian/guardian_channel.h"
+#include "agent/agent_mpi_impl.h"
 #include "agent/mpi/mpi_folder.h"
 #include "agent/mpi/mpi_server.h"
-#include "agent/mpi/mpi_wire.h"
 #include "agent/report/signal_name.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -25,24 +23,7 @@
 enum {
     READY_MS = 300 * 1000, /* the servers of all nodes must have come by then */
     QUEUE_BYTES_MAX = 1 << 20,
-    HANDLE_COUNT = 2,
-    ABORT_MS = 2000, /* from SIGTERM to SIGKILL, for a worker that has called MPI_Abort() */
-    EXIT_CODE_MASK = 0xFF,
-    EXIT_CODE_SHIFT = 8, /* in a wait status */
-};
-
-struct agent_mpi {
-    struct agent *agent;
-    struct guardian_channel channel;
-    uv_poll_t poll;
-    uv_timer_t timer;
-    unsigned handles_open;
-    pid_t pid;  /* 0 until it has started */
-    bool waits; /* the workers, for its word */
-    bool serves_pmix;
-    char folder[MPI_WIRE_PATH_MAX];   /* "": none */
-    struct launch_strings *variables; /* one list for each worker */
-    int *fds;                         /* and its descriptor, until it has started; 0: none */
+    HANDLE_COUNT = 3,
 };
 
 /* ---- its end ---- */
@@ -69,6 +50,8 @@ static void mpi_close(struct agent_mpi *mpi) {
     a->mpi = NULL;
     uv_close((uv_handle_t *)&mpi->poll, on_closed);
     uv_close((uv_handle_t *)&mpi->timer, on_closed);
+    uv_close((uv_handle_t *)&mpi->left_timer, on_closed);
+    mpi_stages_done(&mpi->stages);
     guardian_channel_done(&mpi->channel);
     mpi_folder_remove(mpi->folder); /* a server that was killed has left it */
     for (uint32_t i = 0; mpi->variables && i < a->config->nproc; i++) {
@@ -124,33 +107,6 @@ static void on_ready(struct agent_mpi *mpi) {
     fds_close(mpi);
 }
 
-static void end_aborted(struct agent *a, int signal_number) {
-    for (uint32_t i = 0; i < a->config->nproc; i++) {
-        if (a->workers[i].has_aborted && !a->workers[i].ended) {
-            (void)guardian_signal_worker(a->guardian, i, signal_number);
-        }
-    }
-}
-
-static void on_abort_late(uv_timer_t *timer) {
-    const struct agent_mpi *mpi = timer->data;
-    end_aborted(mpi->agent, SIGKILL);
-}
-
-/* Its library waits for being ended by whoever has started it. What follows is the failure of a worker. */
-static void on_abort(struct agent *a, const struct mpi_said *said) {
-    struct agent_worker *worker = said->local_rank < a->config->nproc ? &a->workers[said->local_rank] : NULL;
-    if (!worker || worker->has_aborted || a->mpi->waits) {
-        return;
-    }
-    worker->has_aborted = true;
-    worker->abort_code = said->number;
-    log_error("rank %u has called MPI_Abort() with the code %d%s%.500s", a->world.base_global_rank + said->local_rank,
-              said->number, said->text[0] != '\0' ? ": " : "", said->text);
-    end_aborted(a, SIGTERM);
-    (void)uv_timer_start(&a->mpi->timer, on_abort_late, ABORT_MS, 0);
-}
-
 /* A store that cannot be reached is the rendezvous's matter, which ends this attempt. */
 static void on_failed(struct agent *a, const struct mpi_said *said) {
     if (said->number != 0) {
@@ -167,12 +123,12 @@ static void on_said(struct agent *a, uint32_t kind, const uint8_t *body, size_t 
     }
     memcpy(&said, body, sizeof said);
     said.text[sizeof said.text - 1] = '\0';
-    if (kind == MPI_FRAME_ABORT) {
-        on_abort(a, &said);
-    } else if (kind == MPI_FRAME_FAILED) {
+    if (kind == MPI_FRAME_FAILED) {
         on_failed(a, &said);
-    } else {
+    } else if (kind == MPI_FRAME_LOG) {
         log_write((enum log_level)said.number, __FILE__, __LINE__, "--mpi: %s", said.text);
+    } else {
+        agent_mpi_on_rank(a, (enum mpi_frame)kind, &said);
     }
 }
 
@@ -236,26 +192,31 @@ static int spawn(struct agent_mpi *mpi, int fd) {
 /* The server reads what it is to be before it says anything. */
 static int talk(struct agent_mpi *mpi) {
     struct mpi_setup setup;
-    int pair[2];
+    int pair[2], memory = -1;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) {
         return status_fail_errno(errno, "make a socket for the MPI server");
     }
     guardian_channel_init(&mpi->channel, pair[0], QUEUE_BYTES_MAX);
     fill_setup(mpi, &setup);
-    int rc = guardian_channel_send(&mpi->channel, MPI_FRAME_SETUP, &setup, sizeof setup, NULL, 0);
+    int rc = mpi_stages_create(mpi->agent->config->nproc, &mpi->stages, &memory);
+    rc = rc == MUSTER_OK ? guardian_channel_send(&mpi->channel, MPI_FRAME_SETUP, &setup, sizeof setup, &memory, 1) : rc;
     rc = rc == MUSTER_OK ? spawn(mpi, pair[1]) : rc;
     (void)close(pair[1]);
+    if (memory >= 0) {
+        (void)close(memory);
+    }
     return rc;
 }
 
 static int watch(struct agent_mpi *mpi) {
     struct agent *a = mpi->agent;
-    mpi->poll.data = mpi->timer.data = mpi;
+    mpi->poll.data = mpi->timer.data = mpi->left_timer.data = mpi;
     if (uv_poll_init(&a->loop, &mpi->poll, mpi->channel.fd) != 0 ||
         uv_poll_start(&mpi->poll, UV_READABLE, on_heard) != 0) {
         return status_fail(MUSTER_ESYSTEM, "cannot watch the MPI server");
     }
     (void)uv_timer_init(&a->loop, &mpi->timer);
+    (void)uv_timer_init(&a->loop, &mpi->left_timer);
     (void)uv_timer_start(&mpi->timer, on_late, READY_MS, 0);
     mpi->handles_open = HANDLE_COUNT;
     return MUSTER_OK;
@@ -263,6 +224,7 @@ static int watch(struct agent_mpi *mpi) {
 
 /* A half-built one, without handles. */
 static void mpi_free(struct agent_mpi *mpi) {
+    mpi_stages_done(&mpi->stages);
     guardian_channel_done(&mpi->channel);
     mpi_folder_remove(mpi->folder);
     free(mpi->variables);
@@ -389,12 +351,9 @@ int agent_mpi_fd(const struct agent *a, uint32_t local_rank) {
     return a->mpi ? a->mpi->fds[local_rank] : 0;
 }
 
-/* MPI's code as an exit code; MPI_Abort() with the code 0 is no success either. */
 int agent_mpi_end_of(struct agent *a, uint32_t local_rank, int wait_status) {
-    const struct agent_worker *worker = &a->workers[local_rank];
     if (a->mpi) {
         (void)channel_read(a->mpi);
     }
-    int code = worker->abort_code & EXIT_CODE_MASK;
-    return worker->has_aborted ? (code != 0 ? code : EXIT_FAILURE) << EXIT_CODE_SHIFT : wait_status;
+    return agent_mpi_rank_end(a, local_rank, wait_status);
 }

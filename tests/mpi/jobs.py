@@ -173,6 +173,46 @@ def expect_worlds(library):
     Job(library, what="abort7", nodes=(2,), code=1).expect(r"rank 1 has called MPI_Abort\(\) with the code 7", r"exitcode  : 7")
 
 
+INSIDE = r"exited with code 0 between MPI_Init\(\) and MPI_Finalize\(\)"
+UNBEGUN = r"exited with code 0 without MPI_Init\(\), which other ranks had called"
+CLOSED = r"closed its connection to the MPI server between MPI_Init\(\) and MPI_Finalize\(\)"
+KILLED = r"killed by SIGKILL"
+
+
+def expect_left(library, where, how, status, nodes=(2,)):
+    """Rank 1 leaves. The report names it, and the others do not wait."""
+    job = Job(library, what=f"leave-{where}-{how}", nodes=nodes, code=1)
+    job.expect(rf"Root Cause [^\0]*  rank      : 1 \([^\0]*  status    : {status}")
+
+
+def expect_departures(library):
+    """A rank leaves the others alone, with 0 as its exit code or without an end. Whoever has finalized may go, and so may programs that have
+    nothing to do with MPI."""
+    expect_left(library, "before", "exit0", UNBEGUN)
+    expect_left(library, "early", "exit0", UNBEGUN)
+    expect_left(library, "inside", "exit0", INSIDE)
+    expect_left(library, "barrier", "close", CLOSED)
+    Job(library, what="leave-finalized-exit0", nodes=(2,))
+    Job(library, what="without-mpi", nodes=(2,))
+
+
+def expect_other_departures(library):
+    for nodes in (2,), (4,), (1, 1), (2, 2):
+        for where, status in ("inside", INSIDE), ("barrier", INSIDE):
+            expect_left(library, where, "exit0", status, nodes)
+        for where in "inside", "barrier":
+            expect_left(library, where, "close", CLOSED, nodes)
+            expect_left(library, where, "abort", "exited with code 7", nodes)
+        for where in "before", "inside", "barrier":
+            expect_left(library, where, "exit3", "exited with code 3", nodes)
+            expect_left(library, where, "kill", KILLED, nodes)
+        Job(library, what="leave-finalized-close", nodes=nodes)
+    for nodes in (2,), (4,):
+        expect_left(library, "before", "exit0", UNBEGUN, nodes)
+        expect_left(library, "finalized", "exit3", "exited with code 3", nodes)
+        expect_left(library, "finalized", "kill", KILLED, nodes)
+
+
 def expect_other_worlds(library):
     """And worlds of other shapes."""
     Job(library, nodes=(1,)).expect_world()
@@ -183,3 +223,5 @@ def expect_other_worlds(library):
 def expect_all(library):
     expect_worlds(library)
     expect_other_worlds(library)
+    expect_departures(library)
+    expect_other_departures(library)

@@ -41,6 +41,18 @@ def other_deaths():
     Job(DEBIAN, what="abort0", nodes=(3,), code=1).expect(r"MPI_Abort\(\) with the code 0", r"exitcode  : 1")
 
 
+def departures():
+    jobs.expect_departures(DEBIAN)
+    jobs.expect_left(DEBIAN, "inside", "garbage", "did not speak PMI-1")
+
+
+def other_departures():
+    jobs.expect_other_departures(DEBIAN)
+    for where in "before", "barrier":
+        jobs.expect_left(DEBIAN, where, "garbage", "did not speak PMI-1", nodes=(4,))
+    jobs.expect_left(DEBIAN, "before", "close", "closed its connection to the MPI server, and other ranks waited for it in MPI")
+
+
 def killed_guardian():
     Job(DEBIAN, what="killed-guardian", nodes=(2,)).expect_world(attempt=1)
 
@@ -109,7 +121,8 @@ def shared_memory():
 if DEBIAN is None:
     print("SKIP: no MPICH (package libmpich12)")
     sys.exit(77)
-jobs.cases.run([worlds, other_worlds, killed_under_backend_static, killed_under_backend_muster, other_deaths, killed_guardian, a_node_comes_late,
+jobs.cases.run([worlds, other_worlds, killed_under_backend_static, killed_under_backend_muster, other_deaths, departures,
+                other_departures, killed_guardian, a_node_comes_late,
                 without_the_option, preloaded, interrupted, killed_agent, without_the_store])
 if NEWER:
     before = shared_memory()

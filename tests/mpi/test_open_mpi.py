@@ -27,6 +27,14 @@ def other_deaths():
     Job(DEBIAN, what="killed-guardian", nodes=(2,)).expect_world(attempt=1)
 
 
+def departures():
+    jobs.expect_departures(DEBIAN)
+
+
+def other_departures():
+    jobs.expect_other_departures(DEBIAN)
+
+
 def a_node_comes_late():
     Job(DEBIAN, what="alone", nodes=(1, 2)).expect("asleep").expect_world()
 
@@ -77,7 +85,7 @@ def with_a_library_that_crashes():
 if DEBIAN is None or PMIX is None:
     print("SKIP: no Open MPI (package libopenmpi3) or no PMIx (libpmix2)")
     sys.exit(77)
-jobs.cases.run([worlds, other_worlds, other_deaths, a_node_comes_late, preloaded, data_on_request, fences_that_bring_nothing, fences_of_some_ranks,
+jobs.cases.run([worlds, other_worlds, other_deaths, departures, other_departures, a_node_comes_late, preloaded, data_on_request, fences_that_bring_nothing, fences_of_some_ranks,
                 without_library, with_a_library_that_crashes])
 if NEWER:
     jobs.expect_all(NEWER)

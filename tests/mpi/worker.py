@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """A worker that is a program of MPI: `worker.py LIBRARY WHAT`. It opens the library at run time, by the ABI of MPICH's family or of Open
 MPI, and prints what MPI's world is. Both ABIs are told apart by a symbol."""
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+import threading
 
 FLOAT_BYTES = 4
 MPICH = {"world": 0x44000000, "int": 0x4C000405, "sum": 0x58000003}
@@ -45,13 +47,69 @@ class Mpi:
         return self.number("Comm_size", part)
 
 
+def leave(how, mpi, goes_on=True):
+    """This rank will not come to where the others wait."""
+    if how.startswith("exit"):
+        os._exit(int(how[len("exit"):]))
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "abort":
+        mpi.library.MPI_Abort(mpi.handle("world"), 7)
+    if how == "garbage":
+        os.write(int(os.environ["PMI_FD"]), b"garbage\n")
+    if how == "close" and mpi.is_mpich:
+        with contextlib.suppress(OSError):  # MPICH has done so itself in MPI_Finalize()
+            os.close(int(os.environ["PMI_FD"]))
+    elif how == "close":
+        os.closerange(3, 256)
+    if goes_on:
+        threading.Event().wait()
+
+
+def await_departure(is_guilty):
+    """The others begin when that rank is gone: the last end of a pipe is closed then."""
+    pipe = os.path.join(os.environ["TMPDIR"], "departure")
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(pipe)
+    end = os.open(pipe, os.O_WRONLY if is_guilty else os.O_RDONLY)
+    if not is_guilty:
+        os.read(end, 1)
+
+
+def meet(where, how, rank, mpi):
+    """A program of which rank 1 leaves. `barrier`: another one does not come, so that it leaves from within the barrier."""
+    is_guilty = rank == 1
+    if where == "early":
+        await_departure(is_guilty)
+        where = "before"
+    if is_guilty and where == "before":
+        leave(how, mpi)
+    mpi.call("Init", None, None)
+    if is_guilty and where == "inside":
+        leave(how, mpi)
+    if where == "barrier" and rank == 0:
+        threading.Event().wait()
+    if where == "barrier" and is_guilty:
+        threading.Thread(target=leave, args=(how, mpi), daemon=True).start()
+    mpi.call("Barrier", mpi.handle("world"))
+    mpi.call("Finalize")
+    if is_guilty and where == "finalized":
+        leave(how, mpi, goes_on=False)
+
+
 def main():
     library, what = sys.argv[1], sys.argv[2]
+    if what == "without-mpi":
+        return
     rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     if what == "killed-before" and rank == 1 and attempt == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     mpi = Mpi(library)
     world = mpi.handle("world")
+    if what.startswith("leave-"):
+        _, where, how = what.split("-")
+        meet(where, how, rank, mpi)
+        return
     mpi.call("Init", None, None)
     if what == "killed" and rank == 1 and attempt == 0:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -90,7 +90,12 @@ static bool setup_read(struct mpi_server *s) {
         return false;
     }
     memcpy(&s->setup, body, sizeof s->setup);
-    return s->setup.local_count > 0 && s->setup.group_world_size > 0 &&
+    int fd = guardian_channel_take_fd(&s->channel);
+    bool is_shared = fd >= 0 && mpi_stages_open(fd, s->setup.local_count, &s->stages) == 0;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return is_shared && s->setup.local_count > 0 && s->setup.group_world_size > 0 &&
            s->setup.group_world_size <= MPI_LAYOUT_NODES_MAX && s->setup.group_rank < s->setup.group_world_size;
 }
 

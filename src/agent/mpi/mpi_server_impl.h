@@ -14,6 +14,7 @@
 #include "agent/guardian/guardian_channel.h"
 #include "agent/mpi/mpi_exchange.h"
 #include "agent/mpi/mpi_layout.h"
+#include "agent/mpi/mpi_stages.h"
 #include "agent/mpi/mpi_wire.h"
 #include "agent/mpi/pmi_server.h"
 #include "agent/mpi/pmix_host.h"
@@ -31,6 +32,7 @@ struct mpi_worker {
 struct mpi_server {
     uv_loop_t loop;
     struct mpi_setup setup;
+    struct mpi_stages stages;
     struct guardian_channel channel; /* to the agent */
     uv_poll_t agent;
     uv_signal_t signal;

@@ -11,13 +11,17 @@
 #include "base/buf.h"
 
 enum mpi_frame {
-    MPI_FRAME_SETUP = 1, /* to the server, once: struct mpi_setup */
+    MPI_FRAME_SETUP = 1, /* to the server, once: struct mpi_setup; and the memory of mpi_stages.h */
     MPI_FRAME_WORKER,    /* from here on to the agent: uint32_t local_rank, its variables, each with its end; and its
                             descriptor */
     MPI_FRAME_READY,     /* all of them have been said; empty */
     MPI_FRAME_LOG,       /* struct mpi_said: `number` is an enum log_level */
     MPI_FRAME_FAILED,    /* struct mpi_said: it cannot serve, and ends */
     MPI_FRAME_ABORT,     /* struct mpi_said: a worker has called MPI_Abort(), with the code `number` */
+    MPI_FRAME_BEGUN,     /* struct mpi_said: a worker is in MPI_Init() */
+    MPI_FRAME_LEFT,   /* struct mpi_said: its connection has ended between MPI_Init() and MPI_Finalize(), or others wait
+                         for one whose connection has ended */
+    MPI_FRAME_BROKEN, /* struct mpi_said: it does not speak PMI-1, and why that is clear */
 };
 
 #define MPI_WIRE_TEXT_MAX 1024

@@ -79,6 +79,7 @@ static void worker_close(struct mpi_worker *worker) {
     (void)uv_poll_stop(&worker->poll);
     (void)close(worker->fd);
     worker->fd = -1;
+    pmi_server_ended(worker->server->pmi, worker->local_rank);
 }
 
 static void on_ready(uv_poll_t *poll, int status, int events);
@@ -163,16 +164,30 @@ static void on_abort(void *ctx, uint32_t local_rank, int exit_code, const char *
 }
 
 static void on_broken(void *ctx, uint32_t local_rank, const char *why) {
+    mpi_server_say(ctx, MPI_FRAME_BROKEN, local_rank, 0, why);
+}
+
+static void on_begun(void *ctx, uint32_t local_rank) {
+    mpi_server_say(ctx, MPI_FRAME_BEGUN, local_rank, 0, "");
+}
+
+static void on_stage(void *ctx, uint32_t local_rank, enum mpi_stage stage) {
     struct mpi_server *s = ctx;
-    mpi_server_log(s, LOG_LEVEL_ERROR, "rank %u does not speak PMI-1 as it should: %s", s->setup.base_rank + local_rank,
-                   why);
+    mpi_stages_set(&s->stages, local_rank, stage);
+    if (stage == MPI_STAGE_INSIDE) {
+        on_begun(s, local_rank);
+    }
+}
+
+static void on_left(void *ctx, uint32_t local_rank) {
+    mpi_server_say(ctx, MPI_FRAME_LEFT, local_rank, 0, "");
 }
 
 /* ---- the beginning ---- */
 
 static int pmi_begin(struct mpi_server *s) {
     struct pmi_server_options options = {.local_count = s->setup.local_count, .world_size = s->setup.world_size};
-    const struct pmi_server_host host = {s, on_barrier, on_abort, on_broken};
+    const struct pmi_server_host host = {s, on_barrier, on_stage, on_left, on_abort, on_broken};
     char space[PMI_SERVER_SPACE_MAX];
     struct buf mapping;
     /* Libraries name shared memory of the host by it. */
@@ -285,7 +300,10 @@ static int pmix_begin(struct mpi_server *s) {
                                               .space = space,
                                               .folder = s->setup.folder,
                                               .exchange = s->exchange,
+                                              .stages = &s->stages,
                                               .on_abort = on_abort,
+                                              .on_begun = on_begun,
+                                              .on_left = on_left,
                                               .ctx = s};
     (void)str_format(space, sizeof space, "muster-%08x-%llu", s->nodes[0].token, (unsigned long long)s->setup.round);
     int code = pmix_host_create(&s->loop, &options, &s->pmix);

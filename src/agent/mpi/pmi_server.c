@@ -27,6 +27,8 @@ struct worker {
     bool aborts; /* is not heard any more, and waits for its end */
     bool closed; /* does not speak as it should */
     bool spawns; /* amid the lines of a spawn command */
+    bool inside; /* between init and finalize */
+    bool ended;  /* its connection */
 };
 
 struct pmi_server {
@@ -98,8 +100,16 @@ __attribute__((format(printf, 3, 4))) static void answer(struct pmi_server *s, u
     }
 }
 
+static void enter_stage(struct pmi_server *s, uint32_t local_rank, enum mpi_stage stage) {
+    s->workers[local_rank].inside = stage == MPI_STAGE_INSIDE;
+    s->host.on_stage(s->host.ctx, local_rank, stage);
+}
+
 static void answer_init(struct pmi_server *s, uint32_t local_rank, const char *line) {
     bool is_known = field_number(line, "pmi_version", 1) == 1;
+    if (is_known) {
+        enter_stage(s, local_rank, MPI_STAGE_INSIDE);
+    }
     answer(s, local_rank, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=%d\n", is_known ? 0 : -1);
 }
 
@@ -126,6 +136,7 @@ static void answer_space(struct pmi_server *s, uint32_t local_rank, const char *
 
 static void answer_finalize(struct pmi_server *s, uint32_t local_rank, const char *line) {
     (void)line;
+    enter_stage(s, local_rank, MPI_STAGE_FINALIZED);
     answer(s, local_rank, "cmd=finalize_ack rc=0\n");
 }
 
@@ -222,6 +233,15 @@ static void answer_get(struct pmi_server *s, uint32_t local_rank, const char *li
 
 /* ---- barriers ---- */
 
+/* Those for which a barrier would wait for ever. */
+static void tell_missing(struct pmi_server *s) {
+    for (uint32_t i = 0; i < s->local_count; i++) {
+        if (s->workers[i].ended && is_heard(&s->workers[i])) {
+            s->host.on_left(s->host.ctx, i);
+        }
+    }
+}
+
 /* A barrier of some of the ranks is PMI 1.2's, which this server does not say it speaks. */
 static void enter_barrier(struct pmi_server *s, uint32_t local_rank, const char *line) {
     size_t len = 0;
@@ -230,6 +250,7 @@ static void enter_barrier(struct pmi_server *s, uint32_t local_rank, const char 
         return;
     }
     s->workers[local_rank].waits = true;
+    tell_missing(s);
     if (++s->waiting_count == s->local_count) {
         s->host.on_barrier(s->host.ctx);
     }
@@ -331,6 +352,14 @@ void pmi_server_heard(struct pmi_server *s, uint32_t local_rank, const void *byt
         return;
     }
     lines_handle(s, local_rank);
+}
+
+void pmi_server_ended(struct pmi_server *s, uint32_t local_rank) {
+    struct worker *worker = &s->workers[local_rank];
+    worker->ended = true;
+    if (is_heard(worker) && (worker->inside || s->waiting_count > 0)) {
+        s->host.on_left(s->host.ctx, local_rank);
+    }
 }
 
 struct buf *pmi_server_output(struct pmi_server *s, uint32_t local_rank) {

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "agent/mpi/mpi_stages.h"
 #include "base/buf.h"
 
 /* Limits: bytes of a name of the space, of a key, of a value (MPICH asks for these three), of a line; and what all
@@ -27,6 +28,11 @@ struct pmi_server_host {
     void *ctx;
     /* All workers of this node wait in a barrier: exchange pmi_server_fresh(), then call pmi_server_barrier_done(). */
     void (*on_barrier)(void *ctx);
+    /* A worker begins, in MPI_Init(), or ends, in MPI_Finalize(); it has no answer yet. */
+    void (*on_stage)(void *ctx, uint32_t local_rank, enum mpi_stage stage);
+    /* Its connection has ended between the two, or others wait in a barrier for one whose connection has ended. May
+     * come more than once. */
+    void (*on_left)(void *ctx, uint32_t local_rank);
     /* A worker has called MPI_Abort(); nothing more is heard of it, and it waits for being ended. `text` is the
      * worker's, valid during the call. */
     void (*on_abort)(void *ctx, uint32_t local_rank, int exit_code, const char *text);
@@ -54,6 +60,9 @@ size_t pmi_server_room(const struct pmi_server *s, uint32_t local_rank);
 
 /* What a worker has sent; at most so many bytes. */
 void pmi_server_heard(struct pmi_server *s, uint32_t local_rank, const void *bytes, size_t count);
+
+/* The worker's end of its connection is closed: nothing more comes from it. */
+void pmi_server_ended(struct pmi_server *s, uint32_t local_rank);
 
 /* What it is to be sent: the caller consumes. */
 struct buf *pmi_server_output(struct pmi_server *s, uint32_t local_rank);

@@ -17,14 +17,28 @@ enum { WORKERS = 3, WORLD = 5, TEXT_MAX = 8192 };
 
 struct node {
     struct pmi_server *server;
-    unsigned barriers, aborts, broken;
-    uint32_t abort_rank;
+    unsigned barriers, aborts, broken, left;
+    uint32_t abort_rank, left_rank;
+    enum mpi_stage stages[WORKERS];
     int abort_code;
     char abort_text[1100], why[256];
 };
 
 static void on_barrier(void *ctx) {
     ((struct node *)ctx)->barriers++;
+}
+
+/* The answer follows: who has it has been noted. */
+static void on_stage(void *ctx, uint32_t local_rank, enum mpi_stage stage) {
+    struct node *node = ctx;
+    assert_int_equal(pmi_server_output(node->server, local_rank)->len, 0);
+    node->stages[local_rank] = stage;
+}
+
+static void on_left(void *ctx, uint32_t local_rank) {
+    struct node *node = ctx;
+    node->left++;
+    node->left_rank = local_rank;
 }
 
 static void on_abort(void *ctx, uint32_t local_rank, int exit_code, const char *text) {
@@ -46,7 +60,7 @@ static void node_init_mapped(struct node *node, const char *mapping) {
     *node = (struct node){0};
     const struct pmi_server_options options = {
         .space = SPACE, .mapping = mapping, .local_count = WORKERS, .world_size = WORLD, .seed = {1, 2}};
-    const struct pmi_server_host host = {node, on_barrier, on_abort, on_broken};
+    const struct pmi_server_host host = {node, on_barrier, on_stage, on_left, on_abort, on_broken};
     assert_int_equal(pmi_server_create(&options, &host, &node->server), 0);
 }
 
@@ -296,6 +310,86 @@ static void abort_is_told_once(void **state) {
     pmi_server_free(node.server);
 }
 
+static const char init[] = "cmd=init pmi_version=1 pmi_subversion=1\n";
+static const char init_answer[] = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
+
+static void init_and_finalize_are_told(void **state) {
+    (void)state;
+    struct node node;
+    node_init(&node);
+    say(&node, 1, "cmd=init pmi_version=2 pmi_subversion=0\n"); /* refused */
+    assert_int_equal(node.stages[1], MPI_STAGE_NONE);
+    ask(&node, 0, init, init_answer);
+    assert_int_equal(node.stages[0], MPI_STAGE_INSIDE);
+    ask(&node, 0, "cmd=finalize\n", "cmd=finalize_ack rc=0\n");
+    assert_int_equal(node.stages[0], MPI_STAGE_FINALIZED);
+    ask(&node, 0, init, init_answer); /* a worker may run one program after the other */
+    assert_int_equal(node.stages[0], MPI_STAGE_INSIDE);
+    assert_int_equal(node.stages[1], MPI_STAGE_NONE);
+    pmi_server_free(node.server);
+}
+
+static void who_leaves_between_init_and_finalize_is_told(void **state) {
+    (void)state;
+    struct node node;
+    node_init(&node);
+    pmi_server_ended(node.server, 0); /* a program without MPI */
+    ask(&node, 1, init, init_answer);
+    ask(&node, 1, "cmd=finalize\n", "cmd=finalize_ack rc=0\n");
+    pmi_server_ended(node.server, 1);
+    assert_int_equal(node.left, 0);
+    ask(&node, 2, init, init_answer);
+    pmi_server_ended(node.server, 2);
+    assert_int_equal(node.left, 1);
+    assert_int_equal(node.left_rank, 2);
+    pmi_server_free(node.server);
+}
+
+static void who_leaves_a_barrier_is_told(void **state) {
+    (void)state;
+    struct node node;
+    node_init(&node);
+    ask(&node, 1, init, init_answer);
+    ask(&node, 1, "cmd=barrier_in\n", "");
+    pmi_server_ended(node.server, 1);
+    assert_int_equal(node.left, 1);
+    assert_int_equal(node.left_rank, 1);
+    pmi_server_free(node.server);
+}
+
+static void who_will_not_come_to_a_barrier_is_told(void **state) {
+    (void)state;
+    struct node node;
+    node_init(&node);
+    pmi_server_ended(node.server, 2);
+    ask(&node, 0, init, init_answer);
+    assert_int_equal(node.left, 0);
+    ask(&node, 0, "cmd=barrier_in\n", "");
+    assert_int_equal(node.left, 1);
+    assert_int_equal(node.left_rank, 2);
+    pmi_server_ended(node.server, 1);
+    assert_int_equal(node.left, 2);
+    assert_int_equal(node.left_rank, 1);
+    pmi_server_free(node.server);
+}
+
+/* What it has done wrong is told already. */
+static void who_aborts_or_is_broken_has_not_left(void **state) {
+    (void)state;
+    struct node node;
+    node_init(&node);
+    ask(&node, 0, init, init_answer);
+    ask(&node, 0, "cmd=abort exitcode=9\n", "");
+    ask(&node, 1, init, init_answer);
+    ask(&node, 1, "rubbish\n", "");
+    ask(&node, 2, init, init_answer);
+    ask(&node, 2, "cmd=barrier_in\n", "");
+    pmi_server_ended(node.server, 0);
+    pmi_server_ended(node.server, 1);
+    assert_int_equal(node.left, 0);
+    pmi_server_free(node.server);
+}
+
 static void who_does_not_speak_pmi_is_closed(void **state) {
     (void)state;
     static const char *const texts[] = {"GET / HTTP/1.1\n", "\n", "cmd=\n", "cmd=nothing\n", "mcmd=other\n"};
@@ -364,6 +458,11 @@ int main(void) {
         cmocka_unit_test(keys_reach_other_nodes),
         cmocka_unit_test(what_no_node_has_put_is_refused),
         cmocka_unit_test(abort_is_told_once),
+        cmocka_unit_test(init_and_finalize_are_told),
+        cmocka_unit_test(who_leaves_between_init_and_finalize_is_told),
+        cmocka_unit_test(who_leaves_a_barrier_is_told),
+        cmocka_unit_test(who_will_not_come_to_a_barrier_is_told),
+        cmocka_unit_test(who_aborts_or_is_broken_has_not_left),
         cmocka_unit_test(who_does_not_speak_pmi_is_closed),
         cmocka_unit_test(a_line_has_an_end),
         cmocka_unit_test(who_does_not_read_is_closed),

@@ -34,6 +34,65 @@ static int on_library_abort(const struct pmix_process *process, void *object, in
     return PMIX_OK;
 }
 
+/* Its place among this node's workers. False: it is none of them. */
+static bool is_worker(const struct pmix_process *process, uint32_t *out_local_rank) {
+    const struct mpi_node *own = &the_host->options.nodes[the_host->options.node];
+    *out_local_rank = process->rank - own->base;
+    return process->rank >= own->base && *out_local_rank < own->count &&
+           strncmp(process->space, the_host->space, sizeof process->space) == 0;
+}
+
+static void tell(enum pmix_event_kind kind, uint32_t rank) {
+    struct pmix_event *event = pmix_event_new(kind, NULL, 0);
+    if (event) { /* without memory, what the agent sees when the worker ends must do */
+        event->rank = rank;
+        pmix_queue_put(the_host, event);
+    }
+}
+
+/* Its first question is answered after this. */
+static int on_library_connected(const struct pmix_process *process, void *object, pmix_done_fn *done, void *ctx) {
+    uint32_t local_rank;
+    (void)object;
+    (void)done;
+    (void)ctx;
+    if (is_worker(process, &local_rank)) {
+        mpi_stages_set(the_host->options.stages, local_rank, MPI_STAGE_INSIDE);
+        tell(PMIX_EVENT_BEGUN, local_rank);
+    }
+    return PMIX_DONE_ALREADY;
+}
+
+static int on_library_finalized(const struct pmix_process *process, void *object, pmix_done_fn *done, void *ctx) {
+    uint32_t local_rank;
+    (void)object;
+    (void)done;
+    (void)ctx;
+    if (is_worker(process, &local_rank)) {
+        mpi_stages_set(the_host->options.stages, local_rank, MPI_STAGE_FINALIZED);
+    }
+    return PMIX_DONE_ALREADY;
+}
+
+/* NOLINTNEXTLINE(readability-function-size): the library says how many parameters there are */
+static void on_library_lost(size_t id, int status, const struct pmix_process *source, struct pmix_info *infos,
+                            size_t count, struct pmix_info *results, size_t result_count, pmix_handled_fn *done,
+                            void *ctx) {
+    uint32_t local_rank;
+    (void)id;
+    (void)status;
+    (void)infos;
+    (void)count;
+    (void)results;
+    (void)result_count;
+    if (is_worker(source, &local_rank)) {
+        tell(PMIX_EVENT_LEFT, local_rank);
+    }
+    if (done) {
+        done(PMIX_HANDLED, NULL, 0, NULL, NULL, ctx);
+    }
+}
+
 /* All ranks of the job, or those that are listed. */
 static int on_library_fence(const struct pmix_process *processes, size_t count, const struct pmix_info *infos,
                             size_t info_count, char *data, size_t size, pmix_data_fn *done, void *ctx) {
@@ -98,6 +157,12 @@ static void handle_abort(struct pmix_host *host, struct pmix_event *event) {
     pmix_event_free(event);
 }
 
+static void handle_stage(struct pmix_host *host, struct pmix_event *event) {
+    const struct pmix_host_options *o = &host->options;
+    (event->kind == PMIX_EVENT_BEGUN ? o->on_begun : o->on_left)(o->ctx, event->rank);
+    pmix_event_free(event);
+}
+
 static void on_events(uv_async_t *async) {
     struct pmix_host *host = async->data;
     struct pmix_event *event = pmix_queue_take(host);
@@ -115,6 +180,10 @@ static void on_events(uv_async_t *async) {
             break;
         case PMIX_EVENT_ABORT:
             handle_abort(host, event);
+            break;
+        case PMIX_EVENT_BEGUN:
+        case PMIX_EVENT_LEFT:
+            handle_stage(host, event);
             break;
         }
         event = next;
@@ -140,7 +209,9 @@ static void clean_environment(void) {
 }
 
 static int library_start(struct pmix_host *host) {
-    static const struct pmix_module module = {.abort = on_library_abort,
+    static const struct pmix_module module = {.client_connected = on_library_connected,
+                                              .client_finalized = on_library_finalized,
+                                              .abort = on_library_abort,
                                               .fence = on_library_fence,
                                               .direct_modex = on_library_direct_modex,
                                               .job_control = on_library_job_control};
@@ -157,7 +228,11 @@ static int library_start(struct pmix_host *host) {
     int status = pmix_list_array(&list, &infos);
     the_host = host;
     status = status ? status : l->init((struct pmix_module *)(uintptr_t)&module, infos.array, infos.size);
-    return status ? status_fail(MUSTER_ESYSTEM, "PMIx's server cannot start: %s", l->error_string(status)) : 0;
+    int lost = PMIX_LOST_CONNECTION;
+    status = status ? status : l->register_events(&lost, 1, NULL, 0, on_library_lost, NULL, NULL);
+    return status < 0 && status != PMIX_DONE_ALREADY
+               ? status_fail(MUSTER_ESYSTEM, "PMIx's server cannot start: %s", l->error_string(status))
+               : 0;
 }
 
 int pmix_host_create(uv_loop_t *loop, const struct pmix_host_options *options, struct pmix_host **out) {

@@ -12,6 +12,7 @@
 
 #include "agent/mpi/mpi_exchange.h"
 #include "agent/mpi/mpi_layout.h"
+#include "agent/mpi/mpi_stages.h"
 
 struct pmix_host;
 
@@ -19,9 +20,12 @@ struct pmix_host_options {
     const struct mpi_node *nodes; /* settled; borrowed as long as the host lives */
     size_t node_count, node;
     uint32_t world_size;
-    const char *space;             /* name of the job, a new one each time; copied */
-    const char *folder;            /* for what goes into a file system; copied */
-    struct mpi_exchange *exchange; /* NULL: there is one node */
+    const char *space;               /* name of the job, a new one each time; copied */
+    const char *folder;              /* for what goes into a file system; copied */
+    struct mpi_exchange *exchange;   /* NULL: there is one node */
+    const struct mpi_stages *stages; /* of the workers; written on the library's thread; borrowed like the nodes */
+    void (*on_begun)(void *ctx, uint32_t local_rank); /* a worker is in PMIx_Init() */
+    void (*on_left)(void *ctx, uint32_t local_rank);  /* its connection has ended before PMIx_Finalize() */
     /* A worker has called PMIx_Abort(). */
     void (*on_abort)(void *ctx, uint32_t local_rank, int code, const char *text);
     void *ctx;

@@ -14,7 +14,14 @@
 #include "agent/mpi/pmix_host.h"
 #include "agent/mpi/pmix_library.h"
 
-enum pmix_event_kind { PMIX_EVENT_FENCE, PMIX_EVENT_ASK, PMIX_EVENT_FOUND, PMIX_EVENT_ABORT };
+enum pmix_event_kind {
+    PMIX_EVENT_FENCE,
+    PMIX_EVENT_ASK,
+    PMIX_EVENT_FOUND,
+    PMIX_EVENT_ABORT,
+    PMIX_EVENT_BEGUN,
+    PMIX_EVENT_LEFT,
+};
 
 /* Something that the library wants, on its way from its thread to the loop. */
 struct pmix_event {

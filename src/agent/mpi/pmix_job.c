@@ -103,14 +103,13 @@ static void on_done(int status, void *ctx) {
 }
 
 static int await(const struct pmix_host *host, struct waiting *waiting, int status, const char *what) {
-    enum { DONE_ALREADY = -157 };
     if (status == PMIX_OK) {
         while (sem_wait(&waiting->done) != 0 && errno == EINTR) {
         }
         status = waiting->status;
     }
     (void)sem_destroy(&waiting->done);
-    return status == PMIX_OK || status == DONE_ALREADY
+    return status == PMIX_OK || status == PMIX_DONE_ALREADY
                ? 0
                : status_fail(MUSTER_ESYSTEM, "PMIx: %s: %s", what, host->library.error_string(status));
 }

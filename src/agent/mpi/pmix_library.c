@@ -18,7 +18,8 @@ int pmix_library_open(struct pmix_library *out) {
                    FIND("PMIx_server_register_nspace", register_space) &&
                    FIND("PMIx_server_deregister_nspace", deregister_space) &&
                    FIND("PMIx_server_register_client", register_client) && FIND("PMIx_server_setup_fork", setup_fork) &&
-                   FIND("PMIx_server_dmodex_request", dmodex_request) && FIND("PMIx_Info_list_start", list_start) &&
+                   FIND("PMIx_server_dmodex_request", dmodex_request) &&
+                   FIND("PMIx_Register_event_handler", register_events) && FIND("PMIx_Info_list_start", list_start) &&
                    FIND("PMIx_Info_list_add", list_add) && FIND("PMIx_Info_list_convert", list_convert) &&
                    FIND("PMIx_Info_list_release", list_release) && FIND("PMIx_Error_string", error_string);
 #undef FIND

@@ -16,7 +16,15 @@
 
 enum { PMIX_NAMESPACE_BYTES = 256 };
 
-enum pmix_status { PMIX_OK = 0, PMIX_FAILED = -1, PMIX_NOT_FOUND = -46, PMIX_NOT_SUPPORTED = -47 };
+enum pmix_status {
+    PMIX_OK = 0,
+    PMIX_FAILED = -1,
+    PMIX_NOT_FOUND = -46,
+    PMIX_NOT_SUPPORTED = -47,
+    PMIX_LOST_CONNECTION = -61, /* a client has gone without PMIx_Finalize() */
+    PMIX_DONE_ALREADY = -157,   /* done within the call: nothing more is said of it */
+    PMIX_HANDLED = -334,        /* an event, and nobody else is to hear of it */
+};
 
 enum pmix_type {
     PMIX_TYPE_BOOL = 1,
@@ -46,10 +54,16 @@ typedef void pmix_data_fn(int status, const char *data, size_t size, void *ctx, 
                           void *release_ctx);
 typedef void pmix_blob_fn(int status, char *data, size_t size, void *ctx);
 typedef void pmix_unused_fn(void);
+typedef int pmix_client_fn(const struct pmix_process *process, void *object, pmix_done_fn *done, void *ctx);
+typedef void pmix_handled_fn(int status, struct pmix_info *results, size_t count, pmix_done_fn *done, void *done_ctx,
+                             void *ctx);
+typedef void pmix_event_fn(size_t id, int status, const struct pmix_process *source, struct pmix_info *infos,
+                           size_t count, struct pmix_info *results, size_t result_count, pmix_handled_fn *done,
+                           void *ctx);
 
 /* What the library asks its server for; NULL: not offered. Longer than any version's, and zero there. */
 struct pmix_module {
-    pmix_unused_fn *client_connected, *client_finalized;
+    pmix_client_fn *client_connected, *client_finalized;
     int (*abort)(const struct pmix_process *process, void *object, int status, const char *text,
                  struct pmix_process *processes, size_t count, pmix_done_fn *done, void *ctx);
     int (*fence)(const struct pmix_process *processes, size_t count, const struct pmix_info *infos, size_t info_count,
@@ -72,6 +86,8 @@ struct pmix_library {
                            pmix_done_fn *done, void *ctx);
     int (*setup_fork)(const struct pmix_process *process, char ***environment);
     int (*dmodex_request)(const struct pmix_process *process, pmix_blob_fn *done, void *ctx);
+    int (*register_events)(int *codes, size_t count, struct pmix_info *infos, size_t info_count, pmix_event_fn *handler,
+                           pmix_unused_fn *done, void *ctx);
     void *(*list_start)(void);
     int (*list_add)(void *list, const char *key, const void *value, uint16_t type);
     int (*list_convert)(void *list, struct pmix_array *out);

@@ -218,7 +218,7 @@ static bool repeats_message(const struct report_entry *entry) {
  * nothing. */
 static int append_hint(struct buf *out, const struct report_entry *entry, const struct report *report) {
     if (report->native) {
-        bool tells = entry->message || entry->stopped_by_us || entry->oom_killed;
+        bool tells = entry->message || entry->stopped_by_us || entry->oom_killed || entry->status;
         return tells ? MUSTER_OK
                      : buf_printf(out, "\n  hint      : a C program that calls muster_record_start() (muster/record.h) "
                                        "in its main() shows here where it crashed");
