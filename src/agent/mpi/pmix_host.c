@@ -1,14 +1,16 @@
 /* See pmix_host.h. */
 #include "agent/mpi/pmix_host.h"
 
-#include <semaphore.h>
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "agent/mpi/pmix_host_impl.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
 
@@ -279,18 +281,24 @@ void pmix_host_free_variables(char **variables) {
 }
 
 static void on_deregistered(int status, void *ctx) {
+    const int *done_fd = ctx;
     (void)status;
-    (void)sem_post(ctx);
+    (void)eventfd_write(*done_fd, 1);
+}
+
+/* A semaphore would wait by the wall clock, which may be set meanwhile. */
+static void await_end(int fd) {
+    enum { PATIENCE_MS = 1000 };
+    int64_t deadline_ns = clock_deadline_ns(clock_monotonic_ns(), PATIENCE_MS);
+    struct pollfd done = {.fd = fd, .events = POLLIN};
+    while (poll(&done, 1, (int)clock_remaining_ms(deadline_ns)) < 0 && errno == EINTR) {
+    }
 }
 
 void pmix_host_end(struct pmix_host *host) {
-    enum { PATIENCE_S = 1 };
-    static sem_t done; /* outlives a library that answers late */
-    struct timespec until;
-    (void)sem_init(&done, 0, 0);
-    host->library.deregister_space(host->space, on_deregistered, &done);
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_S;
-    (void)sem_timedwait(&done, &until);
+    static int done_fd;                /* outlives a library that answers late */
+    done_fd = eventfd(0, EFD_CLOEXEC); /* without one, its whole time is waited */
+    host->library.deregister_space(host->space, on_deregistered, &done_fd);
+    await_end(done_fd);
     (void)host->library.finalize();
 }
