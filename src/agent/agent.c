@@ -44,6 +44,19 @@ static void on_timer(uv_timer_t *timer) {
     agent_feed(a, AGENT_EVENT_DEADLINE, 0);
 }
 
+static void on_waiting(uv_timer_t *timer) {
+    const struct agent *a = timer->data;
+    log_warning("%s", a->config->waits_because);
+}
+
+/* Once, with the rendezvous' own first line that says who is missing. */
+static void start_waiting(struct agent *a) {
+    enum { WAITING_MS = 5000 };
+    if (a->config->waits_because != NULL && a->world.group_world_size == 0) {
+        (void)uv_timer_start(&a->waiting_timer, on_waiting, WAITING_MS, 0);
+    }
+}
+
 static void on_cause(void *ctx) {
     agent_feed(ctx, AGENT_EVENT_DRAINED, 0);
 }
@@ -90,6 +103,7 @@ static void perform(void *ctx, const struct agent_action *action) {
         a->join_started_ns = clock_monotonic_ns();
         tell_restart(a, a->machine.pause_ms == 0); /* else before the pause */
         agent_cause_finish(a);
+        start_waiting(a);
         rdzv_join(a->rdzv);
         return;
     case AGENT_ACTION_START_WORKERS:
@@ -173,6 +187,7 @@ static void take_job_restarts(struct agent *a) {
 static void on_world(void *ctx, const struct rdzv_world *world) {
     struct agent *a = ctx;
     a->world = *world;
+    (void)uv_timer_stop(&a->waiting_timer);
     if (!str_copy(a->master_addr_text, sizeof a->master_addr_text, world->master_addr)) {
         log_error("the master address of round %llu is longer than %d bytes", (unsigned long long)world->round,
                   NET_HOST_MAX - 1);
@@ -347,6 +362,8 @@ static int agent_init(struct agent *a, const struct launch_config *config, agent
     (void)uv_timer_init(&a->loop, &a->timer);
     a->timer.data = a;
     loop_clock_start(&a->clock, &a->loop);
+    (void)uv_timer_init(&a->loop, &a->waiting_timer);
+    a->waiting_timer.data = a;
     (void)uv_timer_init(&a->loop, &a->stuck_timer);
     (void)uv_timer_init(&a->loop, &a->preload_timer);
     a->preload_timer.data = a;
@@ -380,6 +397,7 @@ static void loop_done(struct agent *a) {
     }
     loop_clock_close(&a->clock, NULL);
     uv_close((uv_handle_t *)&a->timer, NULL);
+    uv_close((uv_handle_t *)&a->waiting_timer, NULL);
     uv_close((uv_handle_t *)&a->stuck_timer, NULL);
     uv_close((uv_handle_t *)&a->cause_timer, NULL);
     uv_close((uv_handle_t *)&a->preload_timer, NULL);

@@ -91,6 +91,7 @@ struct agent {
     bool has_told_cause;              /* in this attempt */
     char failed_by[OWN_FAILURE_SIZE]; /* how the program made the workers before fail, on this node; or "" */
     uint32_t starts;                  /* of all workers together */
+    uv_timer_t waiting_timer;         /* says why there should be other nodes; idle when that is sure */
     uv_timer_t stuck_timer;           /* looks for workers that hang in the kernel; idle when not asked for */
     double stuck_timeout_s;
     uv_signal_t signals[AGENT_SIGNALS_MAX];

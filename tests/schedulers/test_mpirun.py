@@ -2,6 +2,7 @@
 # muster run under real MPI launchers (Open MPI's mpirun, MPICH's Hydra), one agent on each of two hosts that are one machine.
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -68,6 +69,24 @@ def programs_of_mpich(folder):
     expect(launch(*mpirun, "-np", "1", PROGRAM, "none"), "done 0 of 1")
 
 
+AGENT = " ".join(shlex.quote(word) for word in (BINARY, "run", *SHOW))
+
+
+def one_job_of_whatever_is_started(mpirun):
+    """A shell, and a namespace of processes, as containers have them, from which no daemon is seen."""
+    for line in (["sh", "-c", f"{AGENT}; true"], ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", f"{AGENT}; true"]):
+        assert ranks(launch(*mpirun, *line)) == TWO, line
+
+
+def inherited(mpirun):
+    """Whoever has nothing but the variables is none of mpirun's agents: each is a job of its own."""
+    variables = launch(*mpirun, "sh", "-c", "test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} != 1 || env").splitlines()
+    found = dict(line.split("=", 1) for line in variables if line.startswith(("OMPI_", "PMI_", "PMIX_", "MPI_")))
+    text = launch(BINARY, "run", *SHOW, **found)
+    assert ranks(text) == ["rank=0 of=1"], text
+    expect(text, "no daemon of it has started this process: going on here alone")
+
+
 def open_mpi(folder):
     mpirun = [shutil.which("mpirun.openmpi"), "--allow-run-as-root", "--oversubscribe"]
     apart = ["--host", "n1,n2", "--map-by", "ppr:1:node", "--mca", "plm_rsh_agent", remote_shell(folder), "--mca",
@@ -85,6 +104,8 @@ def open_mpi(folder):
     expect(launch(*mpirun, *apart, BINARY, "run", "--log-dir=/dev/null", "--no-python", "sh", "-c",
                   'test "$RANK" = 0 && exec sleep 100; exit 7', code=1), "exitcode +: 7")
     assert ranks(launch(*mpirun, "-np", "2", BINARY, "run", "--nnodes=2", *SHOW)) == TWO
+    one_job_of_whatever_is_started([*mpirun, *apart])
+    inherited([*mpirun, "-np", "2"])
 
 
 def launch_with_hydra(*command):
@@ -102,6 +123,8 @@ def mpich(folder):
     assert ranks(launch(*mpirun, "-np", "1", BINARY, "run", *SHOW)) == ["rank=0 of=1"]
     text = launch(*mpirun, *apart, "-genv", "MASTER_ADDR", "n1", BINARY, "run", *SHOW)
     assert ranks(text) == TWO, text
+    one_job_of_whatever_is_started([*mpirun, *apart, "-genv", "MASTER_ADDR", "n1"])
+    inherited([*mpirun, "-np", "2"])
     expect(launch_with_hydra(*mpirun, *apart, BINARY, "run", *SHOW), "does not say on which host its first process runs")
     expect(launch_with_hydra(*mpirun, "-np", "2", BINARY, "run", *SHOW), "2 agents have been started on the same nodes")
 

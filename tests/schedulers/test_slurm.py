@@ -67,10 +67,11 @@ def parts_of_an_allocation(folder):
     for name, size in (("all", 4), ("first", 2), ("second", 2)):
         assert sorted(re.findall(rf"^{name}\.(\d) of {size} on n\d$", text, re.M)) == list("0123")[:size], text
     assert re.search(r"the batch script of Slurm job \d+, which has 4 nodes", text), text
-    step = f"srun --overlap -N2 --exclude=n1 {count} late; MASTER_ADDR=n1 srun --overlap -N2 --exclude=n1 {count} wrong"
-    text = cluster.run("salloc", "-N4", "sh", "-c", step, code=1)
-    assert sorted(re.findall(r"^late\.(\d) of 2 on n[234]$", text, re.M)) == list("01"), text
-    assert re.search(r"MASTER_ADDR is n1, .* is not one of the nodes of Slurm job \d+, step 1", text), text
+    step = f"srun --overlap -N2 --exclude=n1 {count} late; MASTER_ADDR=n1 srun --overlap -N2 --exclude=n1 {count} other"
+    text = cluster.run("salloc", "-N4", "sh", "-c", step)
+    for name in ("late", "other"):
+        assert sorted(re.findall(rf"^{name}\.(\d) of 2 on n[234]$", text, re.M)) == list("01"), text
+    assert re.search(r"MASTER_ADDR is a node of the job but not one of the nodes of Slurm job \d+, step 1", text), text
 
 
 def mpirun_in_a_batch_script(folder):
@@ -113,6 +114,32 @@ def what_cannot_be_meant_is_told(folder):
     for scheduler in ("auto", "none"):
         each_alone = srun("-N2", "muster", "run", "--standalone", f"--scheduler={scheduler}", "--no-python", "true")
         assert ("--standalone" in each_alone) == (scheduler == "auto"), each_alone
+
+
+def whatever_srun_starts_is_one_job(folder):
+    """A script, a container (here a namespace of processes, in which SLURM_TASK_PID means nothing): not a job a node."""
+    script = f"{folder}/step.sh"
+    with open(script, "w", encoding="ascii") as file:
+        file.write(f"#!/bin/sh\nmuster run --log-dir=/dev/null --no-python sh -c '{SHOW}'\n")
+    os.chmod(script, 0o755)
+    for line in ([script], ["sh", "-c", f"{script}; true"], ["sh", "-c", f"setsid -w {script}"],
+                 ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", f"{script}; true"],
+                 ["unshare", "--pid", "--fork", script]):
+        text = srun("-N2", *line)
+        assert sorted(re.findall(r"^rank=(\d) of=2 ", text, re.M)) == list("01"), f"{line}\n{text}"
+
+
+def a_shell_at_a_terminal_runs_here(folder):
+    """srun --pty bash, as somebody types it, in a step of several tasks and of several nodes."""
+    line = f"muster run --log-dir=/dev/null --nproc-per-node=2 --no-python sh -c '{SHOW}'"
+    for where in (["-N1", "-n4"], ["-N2", "-n2"]):
+        command = ["script", "-qec", " ".join(["srun", *where, "--pty", "bash", "--norc", "-i"]), f"{folder}/typescript"]
+        done = subprocess.run(command, input=f"{line}\nexit\n", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=cluster.PATIENCE_S, check=False, env=dict(os.environ, OMP_NUM_THREADS="1"))
+        text = done.stdout.replace("\r", "")
+        assert sorted(re.findall(r"^rank=(\d) of=2 node=0 ", text, re.M)) == list("01"), text
+        several = re.search(r"this is a shell of Slurm job \d+, step 0, which has 2 nodes: going on here alone", text)
+        assert (several is not None) == (where[0] == "-N2"), text
 
 
 def processes_of(name, node=None):
@@ -207,6 +234,6 @@ def preemption_saves_and_the_job_goes_on(folder):
 cluster_folder = cluster.start()
 for case in (no_option_is_needed, programs_of_libmuster_need_no_agent, devices_are_workers, two_steps_at_once_are_two_jobs,
              parts_of_an_allocation, mpirun_in_a_batch_script, a_failure_comes_through,
-             what_cannot_be_meant_is_told, the_loss_of_the_first_host_is_survived, scancel_ends_all, preemption_saves_and_the_job_goes_on):
+             what_cannot_be_meant_is_told, whatever_srun_starts_is_one_job, a_shell_at_a_terminal_runs_here, the_loss_of_the_first_host_is_survived, scancel_ends_all, preemption_saves_and_the_job_goes_on):
     case(*([cluster_folder] if case.__code__.co_argcount else []))
     print(f"ok {case.__name__}", flush=True)

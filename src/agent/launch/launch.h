@@ -38,7 +38,7 @@ struct launch_strings { /* owned array of owned strings */
     size_t count;
 };
 
-/* All strings are owned by the struct and freed by launch_config_done(). NULL where "not given". */
+/* All strings but waits_because are owned by the struct and freed by launch_config_done(). NULL where "not given". */
 struct launch_config {
     struct rdzv_options rdzv; /* its strings point into this struct */
     char *backend_name;       /* as the user wrote it, for events */
@@ -47,6 +47,7 @@ struct launch_config {
     char *local_addr;
     struct secret_text *secret; /* of launch_secret_create() */
     char *role;
+    const char *waits_because; /* said once the first world is long in coming: a sentence, borrowed; NULL: none */
     uint32_t nproc;
     uint32_t max_restarts;
     bool has_spares;           /* --spares, ours: nodes without a place have a preload server */

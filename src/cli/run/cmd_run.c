@@ -53,6 +53,8 @@ static int run_options(struct options *options, const char *program) {
         .root = "",
         .executable = n > 0 ? executable : NULL,
         .called_as = program_invocation_name,
+        .has_terminal = isatty(STDIN_FILENO) == 1,
+        .look = starter_look,
     };
     struct launch_config config;
     launch_config_init(&config);
@@ -60,6 +62,7 @@ static int run_options(struct options *options, const char *program) {
     struct run_scheduler scheduler; /* `options` points into it */
     int rc = run_config_take_outcome(options, &config);
     rc = rc ? rc : run_scheduler_apply(options, &machine, &scheduler);
+    config.waits_because = rc == 0 && scheduler.waits_because[0] != '\0' ? scheduler.waits_because : NULL;
     rc = rc ? rc : run_config_build(options, &machine, &config);
     forget_secret();
     rc = rc ? rc : check_loopback(&config);

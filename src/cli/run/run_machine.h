@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "cli/command/options.h"
+#include "cli/run/starter.h"
 
 struct run_machine {
     options_lookup *lookup; /* environment variables */
@@ -13,6 +14,8 @@ struct run_machine {
     const char *root;       /* "" or a folder that stands for / where /proc and /dev are read */
     const char *executable; /* path of this program, or NULL */
     const char *called_as;  /* as the caller wrote it: a link to it, perhaps; or NULL */
+    bool has_terminal;      /* on stdin */
+    void (*look)(const struct starter_query *query, struct starter_sight *out); /* NULL: no ancestors are seen */
 };
 
 static inline const char *run_machine_variable(const struct run_machine *machine, const char *name) {

@@ -67,12 +67,40 @@ static const char *says_alone(const struct options *options) {
     return is_one ? origin(options, OPTION_NNODES) : NULL;
 }
 
-/* A script or a shell of an allocation runs once, however many nodes there are. */
-static int check_outside_step(const struct options *options, const struct scheduler *s) {
+/* Nothing of the scheduler is needed. */
+static bool is_complete(const struct options *options) {
+    return says_alone(options) != NULL || (is_given(options, OPTION_NNODES) && has_place(options));
+}
+
+/* Is it known that there are so many agents? The variables may be another process's, and WORLD_SIZE of an operator
+ * counts workers now and then. */
+static bool is_sure(const struct run_scheduler *room) {
+    const struct scheduler *s = &room->found;
+    return s->kind == SCHEDULER_KUBERNETES ? strcmp(s->count_variable, "PET_NNODES") == 0
+                                           : room->starter == STARTER_SCHEDULER;
+}
+
+static const char *unless_sure(const struct run_scheduler *room) {
+    return is_sure(room) ? "" : "; if this is the only agent, add --nnodes=1";
+}
+
+/* "; PMI_SIZE is 'x', ..." */
+static const char *doubt_of(const struct scheduler *s, char out[SCHEDULER_TEXT_MAX + 2]) {
+    (void)str_format(out, SCHEDULER_TEXT_MAX + 2, "%s%s", s->doubt[0] != '\0' ? "; " : "", s->doubt);
+    return out;
+}
+
+/* A script or a shell of an allocation runs once, however many nodes there are. Who types sees what happens. */
+static int check_outside_step(const struct options *options, const struct run_scheduler *room, bool is_shell) {
+    const struct scheduler *s = &room->found;
     const char *alone = says_alone(options);
     if (s->nodes > 1 && alone) {
         log_warning("this is %s, which has %" PRIu32 " nodes, but %s says that the job has one: going on here alone",
                     s->where, s->nodes, alone);
+    } else if (s->nodes > 1 && !has_place(options) && is_shell) {
+        log_warning("this is %s, which has %" PRIu32
+                    " nodes: going on here alone; \"srun --ntasks-per-node=1 muster run ...\" is a job of all of them",
+                    s->where, s->nodes);
     } else if (s->nodes > 1 && !has_place(options)) {
         return status_fail(MUSTER_EINVAL,
                            "this is %s, which has %" PRIu32
@@ -87,22 +115,33 @@ static int check_outside_step(const struct options *options, const struct schedu
     return MUSTER_OK;
 }
 
-static int check_agents_on_a_node(const struct scheduler *s, uint32_t max_nodes) {
+static int check_agents_on_a_node(const struct options *options, const struct run_scheduler *room, uint32_t max_nodes) {
+    const struct scheduler *s = &room->found;
     const bool crowded = s->local_agents > 1 || (s->nodes > 0 && s->agents > s->nodes);
-    if (!crowded || max_nodes == s->agents) { /* that many agents are meant */
-        return MUSTER_OK;
+    if (!crowded || max_nodes == s->agents || (is_complete(options) && !is_sure(room))) {
+        return MUSTER_OK; /* that many agents are meant, or nobody is asked */
     }
-    char nodes[32] = "the same nodes";
+    char nodes[32] = "the same nodes", how[128], text[512];
     if (s->nodes > 0) {
         (void)str_format(nodes, sizeof nodes, "%" PRIu32 " node%s", s->nodes, s->nodes == 1 ? "" : "s");
     }
-    return status_fail(
-        MUSTER_EINVAL,
-        "%s: %" PRIu32 " agents have been started on %s, and one on each node starts all workers of it: use %s, and "
-        "--nproc-per-node=N for N workers; --nnodes=%" PRIu32 " makes a job of that many agents all the same",
-        s->where, s->agents, nodes,
-        s->kind == SCHEDULER_SLURM ? "srun --ntasks-per-node=1" : "one process a node (mpirun --map-by ppr:1:node)",
-        s->agents);
+    (void)str_format(how, sizeof how, "%" PRIu32 " agents have been started on %s", s->agents, nodes);
+    if (!is_sure(room)) {
+        (void)str_format(how, sizeof how, "%s=%" PRIu32 " says that there are so many agents on %s", s->count_variable,
+                         s->agents, nodes);
+    }
+    (void)str_format(text, sizeof text,
+                     "%s: %s, and one on each node starts all workers of it: use %s, and --nproc-per-node=N for N "
+                     "workers; --nnodes=%" PRIu32 " makes a job of that many agents all the same%s",
+                     s->where, how,
+                     s->kind == SCHEDULER_SLURM ? "srun --ntasks-per-node=1"
+                                                : "one process a node (mpirun --map-by ppr:1:node)",
+                     s->agents, unless_sure(room));
+    if (is_complete(options)) {
+        log_warning("%s", text);
+        return MUSTER_OK;
+    }
+    return status_fail(MUSTER_EINVAL, "%s", text);
 }
 
 static void warn_alone(const struct scheduler *s, const char *what) {
@@ -147,11 +186,16 @@ static void check_rank(const struct options *options, const struct scheduler *s)
     }
 }
 
-static int fail_no_count(const struct scheduler *s) {
+static int fail_no_count(const struct run_scheduler *room) {
+    const struct scheduler *s = &room->found;
+    char doubt[SCHEDULER_TEXT_MAX + 2], number[48] = "";
+    if (s->knows_rank) {
+        (void)str_format(number, sizeof number, " (this is number %" PRIu32 ")", s->rank);
+    }
     return status_fail(MUSTER_EINVAL,
-                       "%s does not say how many processes there are (this is number %" PRIu32
-                       "): give --nnodes, the same on all, or --scheduler=none",
-                       s->where, s->rank);
+                       "%s does not say how many agents there are%s: give --nnodes, the same on all, or "
+                       "--scheduler=none%s%s",
+                       s->where, number, unless_sure(room), doubt_of(s, doubt));
 }
 
 /* ---- what follows ---- */
@@ -191,13 +235,20 @@ static int set_place(struct options *options, enum rdzv_backend backend, struct 
         return MUSTER_OK; /* etcd is elsewhere */
     }
     if (s->host_count == 0) {
+        char doubt[SCHEDULER_TEXT_MAX + 2];
         return status_fail(MUSTER_EINVAL,
                            "%s does not say on which host its first process runs: give --rdzv-endpoint=HOST:PORT, the "
-                           "same on all, or pass MASTER_ADDR=HOST to all%s",
+                           "same on all, or pass MASTER_ADDR=HOST to all%s%s%s",
                            s->where,
                            s->kind == SCHEDULER_KUBERNETES ? "; in an Indexed Job, MUSTER_SERVICE=NAME of its headless "
                                                              "service"
-                                                           : "");
+                                                           : "",
+                           unless_sure(room), doubt_of(s, doubt));
+    }
+    if (s->is_master_elsewhere) {
+        log_warning("MASTER_ADDR is a node of the job but not one of the nodes of %s, where nobody would serve: the "
+                    "nodes meet at %s",
+                    s->where, s->hosts[0]);
     }
     (void)str_format(room->port, sizeof room->port, "%u", (unsigned)s->port);
     if (is_static(backend)) {
@@ -235,6 +286,44 @@ static int set_world(struct options *options, struct run_scheduler *room) {
     return has_place(options) ? MUSTER_OK : set_place(options, backend, room);
 }
 
+/* For the line that comes while this agent waits for others. */
+static void note_wait(struct run_scheduler *room) {
+    const struct scheduler *s = &room->found;
+    if (room->starter == STARTER_UNKNOWN) {
+        (void)str_format(room->waits_because, sizeof room->waits_because,
+                         "this agent waits for others since %s=%" PRIu32
+                         " says that there are so many (%s). If it is the only one, --nnodes=1 makes a job of this "
+                         "node alone, and --scheduler=none ignores such variables",
+                         s->count_variable, s->agents, s->where);
+    }
+}
+
+static int apply_count(struct options *options, struct run_scheduler *room, bool given, uint32_t max_nodes) {
+    const struct scheduler *s = &room->found;
+    if (s->is_contradictory && !is_complete(options)) {
+        return status_fail(MUSTER_EINVAL,
+                           "%s: %s: is the variable left over from elsewhere? --scheduler=none ignores all of them%s",
+                           s->where, s->doubt, unless_sure(room));
+    }
+    if (s->agents == 0 && !given && !has_place(options)) {
+        if (s->kind != SCHEDULER_KUBERNETES || s->doubt[0] != '\0') {
+            return fail_no_count(room);
+        }
+        log_warning("%s: nothing says how many pods belong together (PET_NNODES): this one, number %" PRIu32
+                    ", runs on its own",
+                    s->where, s->rank);
+        return MUSTER_OK;
+    }
+    if (given ? max_nodes < 2 : s->agents < 2) {
+        return MUSTER_OK;
+    }
+    int rc = set_world(options, room);
+    if (rc == MUSTER_OK && !given) {
+        note_wait(room);
+    }
+    return rc;
+}
+
 static int apply_launched(struct options *options, struct run_scheduler *room) {
     const struct scheduler *s = &room->found;
     uint32_t min_nodes = 1, max_nodes = 1;
@@ -244,32 +333,57 @@ static int apply_launched(struct options *options, struct run_scheduler *room) {
     }
     const char *alone = says_alone(options);
     if (alone) {
-        if (s->agents > 1) {
+        if (s->agents > 1 && is_sure(room)) {
             warn_alone(s, alone);
         }
         return MUSTER_OK;
     }
     const bool given = is_given(options, OPTION_NNODES);
-    rc = check_agents_on_a_node(s, given ? max_nodes : 0);
-    rc = rc ? rc : check_nodes(options, s, min_nodes, max_nodes);
-    check_rank(options, s);
-    if (rc == MUSTER_OK && s->agents == 0 && !given && !has_place(options)) {
-        if (s->kind == SCHEDULER_MPI) {
-            return fail_no_count(s);
-        }
-        log_warning("%s: nothing says how many pods belong together (PET_NNODES): this one, number %" PRIu32
-                    ", runs on its own",
-                    s->where, s->rank);
-        return MUSTER_OK;
+    rc = check_agents_on_a_node(options, room, given ? max_nodes : 0);
+    if (rc == MUSTER_OK && is_sure(room)) {
+        rc = check_nodes(options, s, min_nodes, max_nodes);
+        check_rank(options, s);
     }
-    const bool several = given ? max_nodes > 1 : s->agents > 1;
-    return rc == MUSTER_OK && several ? set_world(options, room) : rc;
+    return rc ? rc : apply_count(options, room, given, max_nodes);
+}
+
+/* ---- who has started this process ---- */
+
+static enum starter find_starter(const struct options *options, const struct run_machine *machine,
+                                 const struct scheduler *s, struct starter_sight *seen) {
+    const bool is_chosen = strcmp(value_of(options, OPTION_SCHEDULER)->text, "auto") != 0;
+    const struct starter_query query = {
+        .root = machine->root,
+        .has_terminal = machine->has_terminal,
+        .first_is_task = s->kind == SCHEDULER_KUBERNETES,
+        .variable = s->kind == SCHEDULER_SLURM     ? "SLURM_STEP_ID"
+                    : s->count_variable[0] != '\0' ? s->count_variable
+                                                   : "PMIX_RANK",
+        .task_process = s->kind == SCHEDULER_SLURM ? run_machine_variable(machine, "SLURM_TASK_PID") : NULL,
+    };
+    *seen = (struct starter_sight){.is_whole = false};
+    if (machine->look != NULL) {
+        machine->look(&query, seen);
+    }
+    return is_chosen ? STARTER_SCHEDULER : starter_judge(s->kind, seen);
+}
+
+/* Variables of others: this process is none of the agents that they speak of. */
+static void tell_inherited(const struct options *options, const struct scheduler *s, const struct starter_sight *seen) {
+    const char *why = seen->is_shell ? "this is a shell at a terminal" : "no daemon of it has started this process";
+    if (s->agents == 1 || is_complete(options) || seen->is_shell) {
+        log_info("scheduler: variables of %s, but %s: a job of this node alone", s->where, why);
+    } else {
+        log_warning("there are variables of %s, but %s: going on here alone. --scheduler=%s makes it one of the agents "
+                    "that they speak of",
+                    s->where, why, s->kind == SCHEDULER_SLURM ? "slurm" : "mpi");
+    }
 }
 
 static void tell(const struct run_scheduler *room) {
     const struct scheduler *s = &room->found;
     char rank[64] = "";
-    if (s->agents > 0) {
+    if (s->is_launched && s->agents > 0) {
         (void)str_format(rank, sizeof rank, ", agent %" PRIu32 " of %" PRIu32, s->rank, s->agents);
     }
     char again[32] = "";
@@ -290,14 +404,19 @@ static void warn_of_workers(const struct options *options, const struct schedule
     }
 }
 
-int run_scheduler_apply(struct options *options, const struct run_machine *machine, struct run_scheduler *room) {
+static int apply_found(struct options *options, const struct starter_sight *seen, struct run_scheduler *room) {
     struct scheduler *s = &room->found;
-    room->plan[0] = '\0';
-    int rc = scheduler_detect(value_of(options, OPTION_SCHEDULER)->text, machine->lookup, machine->ctx, s);
-    if (rc != MUSTER_OK || s->kind == SCHEDULER_NONE) {
-        return rc;
+    if (s->is_launched && room->starter == STARTER_ELSE) {
+        if (s->kind != SCHEDULER_SLURM || !seen->is_shell) {
+            tell_inherited(options, s, seen);
+            return MUSTER_OK;
+        }
+        s->is_launched = false; /* a shell of srun --pty is as good as one of salloc */
+        char step[SCHEDULER_TEXT_MAX];
+        (void)str_copy(step, sizeof step, s->where);
+        (void)str_format(s->where, sizeof s->where, "a shell of %s", step);
     }
-    rc = s->is_launched ? apply_launched(options, room) : check_outside_step(options, s);
+    int rc = s->is_launched ? apply_launched(options, room) : check_outside_step(options, room, seen->is_shell);
     if (rc != MUSTER_OK) {
         return rc;
     }
@@ -310,4 +429,16 @@ int run_scheduler_apply(struct options *options, const struct run_machine *machi
     }
     tell(room);
     return MUSTER_OK;
+}
+
+int run_scheduler_apply(struct options *options, const struct run_machine *machine, struct run_scheduler *room) {
+    struct scheduler *s = &room->found;
+    struct starter_sight seen;
+    room->plan[0] = room->waits_because[0] = '\0';
+    int rc = scheduler_detect(value_of(options, OPTION_SCHEDULER)->text, machine->lookup, machine->ctx, s);
+    if (rc != MUSTER_OK || s->kind == SCHEDULER_NONE) {
+        return rc;
+    }
+    room->starter = find_starter(options, machine, s, &seen);
+    return apply_found(options, &seen, room);
 }

@@ -16,12 +16,27 @@
 enum { WORDS_MAX = 16 };
 
 static char log_text[LOG_TEXT_MAX]; /* the last warning */
+static unsigned warning_count;
+
+/* Who has started the agent, as its ancestors say. */
+static const struct starter_sight task = {.is_task = true, .has_daemon = true};
+static const struct starter_sight below_task = {.has_daemon = true};
+static const struct starter_sight typed = {.has_daemon = true, .is_shell = true};
+static const struct starter_sight nobody = {.is_whole = true};
+static const struct starter_sight unseen = {.is_whole = false};
+static const struct starter_sight *sight = &task;
+
+static void look(const struct starter_query *query, struct starter_sight *out) {
+    (void)query;
+    *out = *sight;
+}
 
 static void keep_log(enum log_level level, const char *file, int line, const char *text) {
     (void)file;
     (void)line;
     if (level >= LOG_LEVEL_WARNING) {
         (void)str_copy(log_text, sizeof log_text, text);
+        warning_count++;
     }
 }
 
@@ -39,8 +54,12 @@ static int apply(const char *text, const char *const *variables) {
         argv[argc++] = word;
     }
     argv[argc++] = script;
-    const struct run_machine machine = {.lookup = variables_lookup, .ctx = (void *)(uintptr_t)variables, .root = ""};
+    const struct run_machine machine = {.lookup = variables_lookup,
+                                        .ctx = (void *)(uintptr_t)variables,
+                                        .root = "",
+                                        .look = look};
     log_text[0] = '\0';
+    warning_count = 0;
     status_clear();
     if (options_parse(argc, argv, variables_lookup, machine.ctx, &options) != OPTIONS_OK) {
         fail_msg("%s: %s", text, muster_detail());
@@ -127,8 +146,11 @@ static void parts_of_an_allocation(void **state) {
                                         "SLURM_GPUS_ON_NODE=4", NULL};
     static const char *const batch_tasks[] = {STEP_OF("2", "16"), "SLURM_PROCID=3", "SLURM_NTASKS_PER_NODE=8", NULL};
     assert_refused("", components, "which has 8 nodes, and the agent would run on one");
-    assert_refused("", late,
-                   "MASTER_ADDR is gpu3, which is a node of the job but is not one of the nodes of Slurm job 77");
+    assert_plan(
+        "", late,
+        " --nnodes=2 --rdzv-backend=muster --rdzv-id=77 --node-rank=1 --rdzv-endpoint=gpu1:12077,gpu2:12077" USR1);
+    assert_non_null(
+        strstr(log_text, "MASTER_ADDR is a node of the job but not one of the nodes of Slurm job 77, step 0"));
     assert_plan("", right,
                 " --nnodes=2 --rdzv-backend=muster --rdzv-id=77 --node-rank=1 --rdzv-endpoint=gpu2:12077" USR1);
     assert_refused("", overcommitted, "2 agents have been started on 1 node,");
@@ -285,7 +307,7 @@ static void mpi_launchers(void **state) {
                 " --nnodes=2 --rdzv-backend=muster --rdzv-id=mpi-65537 --node-rank=1 --rdzv-endpoint=192.0.2.2:12001");
     assert_refused("", hydra, "give --rdzv-endpoint=HOST:PORT, the same on all, or pass MASTER_ADDR=HOST");
     assert_plan("", told, " --nnodes=2 --rdzv-backend=muster --node-rank=1 --rdzv-endpoint=[fd00::1]:7");
-    assert_refused("", pmix, "does not say how many processes there are (this is number 1): give --nnodes");
+    assert_refused("", pmix, "does not say how many agents there are (this is number 1): give --nnodes");
     assert_plan("--nnodes=2", pmix, " --rdzv-backend=muster --node-rank=1 --rdzv-endpoint=n1");
     assert_plan("--rdzv-endpoint=h --nnodes=2", hydra, " --node-rank=1");
 }
@@ -317,6 +339,111 @@ static void kubernetes(void **state) {
     assert_plan("", operator, " --nnodes=3 --rdzv-backend=muster --node-rank=2 --rdzv-endpoint=m-0:23456");
 }
 
+static const char *const pty[] = {STEP_OF("1", "4"), "SLURM_PROCID=0", "SLURMD_NODENAME=gpu1", NULL};
+static const char *const pmi[] = {"PMI_RANK=0", "PMI_SIZE=4", NULL};
+static const char *const pmi_host[] = {"PMI_RANK=0", "PMI_SIZE=4", "MASTER_ADDR=n1", NULL};
+static const char *const pmix_alone[] = {"PMIX_RANK=0", "PMIX_NAMESPACE=n", NULL};
+static const char *const pod[] = {POD, "MASTER_ADDR=m-0", "MASTER_PORT=23456", "WORLD_SIZE=8", "RANK=0", NULL};
+
+#define STEP_PLAN                                                                                                      \
+    " --nnodes=8 --rdzv-backend=muster --rdzv-id=77 --node-rank=3 --rdzv-endpoint=" THREE " --nproc-per-node=4" USR1
+#define PMI_PLAN " --nnodes=4 --rdzv-backend=muster --node-rank=0 --rdzv-endpoint=n1"
+#define POD_PLAN " --nnodes=8 --rdzv-backend=muster --node-rank=0 --rdzv-endpoint=m-0:23456"
+
+/* Who has started the agent, and what follows. */
+static void variables_are_inherited(void **state) {
+    (void)state;
+    static const struct {
+        const char *line;
+        const char *const *variables;
+        const struct starter_sight *sight;
+        const char *plan, *refused; /* one of them */
+        unsigned warnings;
+        bool waits;
+    } rows[] = {
+        /* srun muster, srun bash script, srun apptainer exec, the same in a process namespace */
+        {"", step, &task, STEP_PLAN, NULL, 0, false},
+        {"", step, &below_task, STEP_PLAN, NULL, 0, false},
+        {"", step, &unseen, STEP_PLAN, NULL, 0, true},
+        /* srun --pty bash; a shell that has outlived its step */
+        {"", pty, &typed, USR1, NULL, 0, false},
+        {"", step, &typed, " --nproc-per-node=4" USR1, NULL, 1, false},
+        {"", step, &nobody, "", NULL, 1, false},
+        {"--scheduler=slurm", step, &nobody, STEP_PLAN, NULL, 0, false},
+        {"", pty, &task, NULL, "4 agents have been started on 1 node", 0, false},
+        {"", pty, &unseen, NULL, "SLURM_STEP_NUM_TASKS=4 says that there are so many agents on 1 node", 0, false},
+        /* mpirun muster, mpirun sh -c, a container of mpirun's, a shell that has the variables */
+        {"", pmi_host, &task, PMI_PLAN, NULL, 0, false},
+        {"", pmi_host, &below_task, PMI_PLAN, NULL, 0, false},
+        {"", pmi_host, &unseen, PMI_PLAN, NULL, 0, true},
+        {"", pmi_host, &nobody, "", NULL, 1, false},
+        {"", pmi, &typed, "", NULL, 0, false},
+        {"", pmi, &nobody, "", NULL, 1, false},
+        {"", pmi, &unseen, NULL, "if this is the only agent, add --nnodes=1", 0, false},
+        {"", pmix_alone, &nobody, "", NULL, 1, false},
+        {"", pmix_alone, &typed, "", NULL, 0, false},
+        {"", pmix_alone, &unseen, NULL, "give --nnodes, the same on all, or --scheduler=none; if this is the", 0,
+         false},
+        {"--scheduler=mpi", pmi, &nobody, NULL, "does not say on which host", 0, false},
+        /* a pod's first process, a script of a pod, a shell in it */
+        {"", pod, &task, POD_PLAN, NULL, 0, false},
+        {"", pod, &unseen, POD_PLAN, NULL, 0, true},
+        {"", pod, &nobody, POD_PLAN, NULL, 0, true},
+        {"", pod, &typed, "", NULL, 0, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        sight = rows[i].sight;
+        if (rows[i].refused != NULL) {
+            assert_refused(rows[i].line, rows[i].variables, rows[i].refused);
+        } else {
+            assert_plan(rows[i].line, rows[i].variables, rows[i].plan);
+        }
+        if (warning_count != rows[i].warnings || (room.waits_because[0] != '\0') != rows[i].waits) {
+            fail_msg("row %zu: %u warnings, the last '%s'; waits '%s'", i, warning_count, log_text, room.waits_because);
+        }
+    }
+    sight = &unseen;
+    assert_plan("", step, STEP_PLAN);
+    assert_non_null(strstr(room.waits_because, "SLURM_STEP_NUM_TASKS=8"));
+    assert_non_null(strstr(room.waits_because, "--nnodes=1"));
+    sight = &task;
+}
+
+/* What nobody needs is not read: whatever is in it, such jobs start, and say nothing. */
+static void a_complete_job_needs_no_variable(void **state) {
+    (void)state;
+    static const char *const lines[] = {
+        "--nnodes=1 --node-rank=0 --master-addr=127.0.0.1 --master-port=29555 --nproc-per-node=1",
+        "--nnodes=2 --node-rank=1 --master-addr=h --master-port=29555 --nproc-per-node=8 --rdzv-id=1",
+        "--nnodes=2:4 --rdzv-backend=c10d --rdzv-endpoint=h:1 --rdzv-id=x --nproc-per-node=1",
+        "--standalone",
+    };
+    static const char *const environments[][8] = {
+        {POD, "MASTER_ADDR=x", "RANK=0", "WORLD_SIZE=1", "MASTER_PORT=tcp://10.96.5.5:29500"},
+        {POD, "MASTER_ADDR=x", "RANK=0", "WORLD_SIZE=auto"},
+        {POD, "MASTER_ADDR=x", "RANK=8", "WORLD_SIZE=2"},
+        {POD, "MASTER_ADDR=x", "RANK=0", "WORLD_SIZE=16"},
+        {POD, "JOB_COMPLETION_INDEX=x", "MUSTER_SERVICE=s", "HOSTNAME=y"},
+        {"PMI_SIZE=x", "PMI_RANK=y", "MPI_LOCALNRANKS=z"},
+        {"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_LOCAL_SIZE=x"},
+        {"SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NODELIST=n[1-", "SLURM_STEP_NUM_TASKS=zero",
+         "SLURM_PROCID=-1", "SLURM_GPUS_ON_NODE=x", "MASTER_PORT=70000"},
+        {"SLURM_JOB_ID=12a", "SLURM_STEP_ID=0"},
+    };
+    static const struct starter_sight *const sights[] = {&task, &unseen, &nobody};
+    for (size_t i = 0; i < 4 * sizeof environments / sizeof *environments * 3; i++) {
+        sight = sights[i % 3];
+        if (apply(lines[i / 3 % 4], environments[i / 12]) != MUSTER_OK || warning_count > 0) {
+            fail_msg("%s %s: %s %s", lines[i / 3 % 4], environments[i / 12][0], muster_detail(), log_text);
+        }
+    }
+    sight = &task;
+    assert_int_equal(apply("--nnodes=2 --rdzv-endpoint=h:1", pty), MUSTER_OK); /* crowded, but complete: a warning */
+    assert_int_equal(warning_count, 2);
+    assert_refused("", (const char *const[]){POD, "MASTER_ADDR=x", "RANK=8", "WORLD_SIZE=2", NULL},
+                   "this is process 8, but WORLD_SIZE says that there are 2");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_needs_no_option),
@@ -331,6 +458,8 @@ int main(void) {
         cmocka_unit_test(scripts_and_shells),
         cmocka_unit_test(mpi_launchers),
         cmocka_unit_test(kubernetes),
+        cmocka_unit_test(variables_are_inherited),
+        cmocka_unit_test(a_complete_job_needs_no_variable),
     };
     log_set_sink(keep_log);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,19 +5,21 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/str.h"
 #include "cli/run/scheduler_impl.h"
 
-static int check_rank(const struct scheduler *s) {
+/* One of the two is wrong, and nobody knows which. */
+static void check_rank(struct scheduler *s) {
     if (s->knows_rank && s->agents > 0 && s->rank >= s->agents) {
-        return status_fail(MUSTER_EINVAL,
-                           "%s: this is process %" PRIu32 ", but %s says that there are %" PRIu32 " (0 to %" PRIu32
-                           "): is the variable left over from elsewhere? --scheduler=none ignores all of them",
-                           s->where, s->rank, s->count_variable, s->agents, s->agents - 1);
+        scheduler_doubt(s, "this is process %" PRIu32 ", but %s says that there are %" PRIu32, s->rank,
+                        s->count_variable, s->agents);
+        s->is_contradictory = true;
+        s->knows_rank = false;
+        s->rank = s->agents = s->local_agents = 0;
     }
-    return MUSTER_OK;
 }
 
-typedef int reader_fn(const struct scheduler_source *source, struct scheduler *out);
+typedef void reader_fn(const struct scheduler_source *source, struct scheduler *out);
 
 /* Who starts processes itself comes before the scheduler in whose allocation it does so: mpirun under Slurm has started
  * this agent, and Slurm's variables are about mpirun's own daemons. */
@@ -30,13 +32,14 @@ static const struct {
     {"kubernetes", scheduler_read_kubernetes},
 };
 
-static int fail_absent(const char *choice) {
+static int fail_absent(const char *choice, const char *doubt) {
+    const char *names = strcmp(choice, "slurm") == 0        ? "SLURM_JOB_ID"
+                        : strcmp(choice, "kubernetes") == 0 ? "PET_NNODES, JOB_COMPLETION_INDEX, or RANK and WORLD_SIZE"
+                                                            : "OMPI_COMM_WORLD_SIZE, PMI_SIZE or PMIX_RANK";
     return status_fail(
         MUSTER_EINVAL,
-        "--scheduler=%.20s: none of its variables is set here (%s); --scheduler=auto takes what there is", choice,
-        strcmp(choice, "slurm") == 0        ? "SLURM_JOB_ID"
-        : strcmp(choice, "kubernetes") == 0 ? "PET_NNODES, JOB_COMPLETION_INDEX, or RANK and WORLD_SIZE"
-                                            : "OMPI_COMM_WORLD_SIZE, PMI_SIZE or PMIX_RANK");
+        "--scheduler=%.20s: none of its variables is set here (%s)%s%s; --scheduler=auto takes what there is", choice,
+        names, doubt[0] != '\0' ? "; " : "", doubt);
 }
 
 int scheduler_detect(const char *choice, options_lookup *lookup, void *ctx, struct scheduler *out) {
@@ -50,6 +53,7 @@ int scheduler_detect(const char *choice, options_lookup *lookup, void *ctx, stru
         return status_fail(MUSTER_EINVAL, "--scheduler=%.20s: auto, slurm, kubernetes, mpi or none is expected",
                            choice);
     }
+    char doubt[SCHEDULER_TEXT_MAX] = "";
     *out = (struct scheduler){.kind = SCHEDULER_NONE};
     if (strcmp(choice, "none") == 0 || (any && scheduler_variable(&source, "TORCHELASTIC_RUN_ID") != NULL)) {
         return MUSTER_OK;
@@ -59,10 +63,14 @@ int scheduler_detect(const char *choice, options_lookup *lookup, void *ctx, stru
             continue;
         }
         *out = (struct scheduler){.kind = SCHEDULER_NONE};
-        int rc = readers[i].read(&source, out);
-        if (rc != MUSTER_OK || out->kind != SCHEDULER_NONE) {
-            return rc == MUSTER_OK ? check_rank(out) : rc;
+        readers[i].read(&source, out);
+        if (out->kind != SCHEDULER_NONE) {
+            check_rank(out);
+            return MUSTER_OK;
+        }
+        if (doubt[0] == '\0') {
+            (void)str_copy(doubt, sizeof doubt, out->doubt);
         }
     }
-    return any ? MUSTER_OK : fail_absent(choice);
+    return any ? MUSTER_OK : fail_absent(choice, doubt);
 }

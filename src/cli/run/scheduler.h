@@ -23,9 +23,11 @@ struct scheduler {
     bool is_launched; /* this process is one of those that the scheduler has started; else: a shell or a batch script */
     bool is_on_node;  /* it runs on a node of the job */
     bool knows_rank;
-    uint32_t agents;       /* such processes */
-    uint32_t rank;         /* of this one, below `agents` where that is known */
-    uint32_t local_agents; /* such processes on this node; 0: several nodes have several, or unknown */
+    bool is_contradictory;    /* the rank is beyond the number of agents; both are left out */
+    bool is_master_elsewhere; /* MASTER_ADDR is a node of the job, but not of this step, and so is not taken */
+    uint32_t agents;          /* such processes */
+    uint32_t rank;            /* of this one, below `agents` where that is known */
+    uint32_t local_agents;    /* such processes on this node; 0: several nodes have several, or unknown */
     uint32_t nodes;
     uint32_t workers;  /* devices of this node for the job */
     uint32_t restarts; /* how often the scheduler has started the job anew */
@@ -35,11 +37,12 @@ struct scheduler {
     char run_id[SCHEDULER_TEXT_MAX];
     char where[SCHEDULER_TEXT_MAX]; /* "Slurm job 12, step 0" */
     char count_variable[32];        /* which says `agents`: "SLURM_STEP_NUM_TASKS" */
+    char doubt[SCHEDULER_TEXT_MAX]; /* a variable that cannot be right, and so says nothing above; "": none */
 };
 
 /* `choice`: auto, slurm, kubernetes, mpi or none. With auto, what was started by a worker of another launcher is in no
- * scheduler's hands (SCHEDULER_NONE): the variables are that launcher's. MUSTER_EINVAL: variables that contradict each
- * other or cannot be understood, or the scheduler that was chosen is not there. */
+ * scheduler's hands (SCHEDULER_NONE): the variables are that launcher's. A variable that cannot be right, or two that
+ * contradict each other, say nothing. MUSTER_EINVAL: the scheduler that was chosen is not there. */
 int scheduler_detect(const char *choice, options_lookup *lookup, void *ctx, struct scheduler *out);
 
 #endif

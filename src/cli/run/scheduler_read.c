@@ -1,6 +1,9 @@
 /* What the readers of the schedulers have in common: numbers, hosts and ports out of variables; see scheduler_impl.h.
  */
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/hostlist.h"
 #include "base/status.h"
@@ -14,68 +17,95 @@ const char *scheduler_variable(const struct scheduler_source *source, const char
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
-int scheduler_number(const struct scheduler_source *source, const char *name, uint32_t least, uint32_t *out,
-                     bool *found) {
+void scheduler_doubt(struct scheduler *out, const char *format, ...) {
+    va_list arguments;
+    if (out->doubt[0] == '\0') {
+        va_start(arguments, format);
+        (void)vsnprintf(out->doubt, sizeof out->doubt, format, arguments);
+        va_end(arguments);
+    }
+}
+
+bool scheduler_number(const struct scheduler_source *source, const char *name, uint32_t least, struct scheduler *out,
+                      uint32_t *number) {
     const char *text = scheduler_variable(source, name);
     int64_t value = 0;
-    *found = text != NULL;
-    *out = 0;
-    if (text == NULL) {
-        return MUSTER_OK;
+    bool fits = text != NULL && str_parse_i64(text, &value) && value >= (int64_t)least && value <= RANK_MAX;
+    if (fits) {
+        *number = (uint32_t)value;
+    } else if (text != NULL) {
+        scheduler_doubt(out, "%s is '%.100s', and a number from %" PRIu32 " on is expected", name, text, least);
     }
-    if (!str_parse_i64(text, &value) || value < (int64_t)least || value > RANK_MAX) {
-        return status_fail(MUSTER_EINVAL,
-                           "%s is '%.100s': a number from %" PRIu32 " on is expected (--scheduler=none ignores it)",
-                           name, text, least);
-    }
-    *out = (uint32_t)value;
-    return MUSTER_OK;
+    return fits;
 }
 
-int scheduler_agents(const struct scheduler_source *source, const char *const *names, struct scheduler *out) {
-    bool found = false;
-    int rc = MUSTER_OK;
-    for (; rc == MUSTER_OK && !found && *names != NULL; names++) {
-        rc = scheduler_number(source, *names, 1, &out->agents, &found);
-        if (rc == MUSTER_OK && found) {
-            (void)str_copy(out->count_variable, sizeof out->count_variable, *names);
+bool scheduler_agents(const struct scheduler_source *source, const char *const *names, struct scheduler *out) {
+    for (; *names != NULL; names++) {
+        uint32_t count = 0;
+        if (!scheduler_number(source, *names, 1, out, &count)) {
+            continue;
         }
+        if (count > SCHEDULER_AGENTS_MAX) {
+            scheduler_doubt(out, "%s is %" PRIu32 ", and a job has at most %d nodes", *names, count,
+                            SCHEDULER_AGENTS_MAX);
+            continue;
+        }
+        out->agents = count;
+        (void)str_copy(out->count_variable, sizeof out->count_variable, *names);
+        return true;
     }
-    if (rc == MUSTER_OK && out->agents > SCHEDULER_AGENTS_MAX) {
-        rc = status_fail(MUSTER_EINVAL, "%s is %" PRIu32 ": a job has at most %d nodes", out->count_variable,
-                         out->agents, SCHEDULER_AGENTS_MAX);
-    }
-    return rc;
+    return false;
 }
 
-int scheduler_first_hosts(const char *list, struct scheduler *out) {
+void scheduler_rank(const struct scheduler_source *source, const char *name, struct scheduler *out) {
+    out->knows_rank = scheduler_number(source, name, 0, out, &out->rank);
+}
+
+bool scheduler_first_hosts(const char *list, struct scheduler *out) {
     size_t count = 0;
     int rc = hostlist_count(list, &count);
     out->host_count = count < SCHEDULER_HOSTS_MAX ? (uint32_t)count : SCHEDULER_HOSTS_MAX;
     for (size_t i = 0; rc == MUSTER_OK && i < out->host_count; i++) {
         rc = hostlist_get(list, i, out->hosts[i]);
     }
-    return rc;
+    if (rc != MUSTER_OK) {
+        out->host_count = 0;
+        scheduler_doubt(out, "Slurm's list of nodes: %.150s", muster_detail());
+        status_clear();
+    }
+    return rc == MUSTER_OK;
 }
 
-int scheduler_master(const struct scheduler_source *source, struct scheduler *out) {
-    const char *host = scheduler_variable(source, "MASTER_ADDR");
+/* Kubernetes sets NAME_PORT=tcp://ADDRESS:PORT for each of its services, here for one called "master". */
+static bool is_service_link(const char *text) {
+    return strstr(text, "://") != NULL;
+}
+
+static void take_port(const struct scheduler_source *source, struct scheduler *out) {
+    const char *text = scheduler_variable(source, "MASTER_PORT");
     uint32_t port = 0;
-    bool found = false;
-    int rc = scheduler_number(source, "MASTER_PORT", 0, &port, &found);
-    if (rc == MUSTER_OK && port > UINT16_MAX) {
-        rc = status_fail(MUSTER_EINVAL, "MASTER_PORT is %" PRIu32 ": a port is at most 65535", port);
+    if (text == NULL || is_service_link(text) || !scheduler_number(source, "MASTER_PORT", 0, out, &port)) {
+        return;
     }
-    if (rc == MUSTER_OK && host != NULL) {
-        out->host_count = 1;
-        if (!str_copy(out->hosts[0], sizeof out->hosts[0], host)) {
-            rc = status_fail(MUSTER_EINVAL, "MASTER_ADDR has more than %d bytes", HOSTLIST_HOST_MAX - 1);
-        }
+    if (port > UINT16_MAX) {
+        scheduler_doubt(out, "MASTER_PORT is %" PRIu32 ", and a port is at most 65535", port);
+        return;
     }
-    if (rc == MUSTER_OK && found) {
-        out->port = (uint16_t)port;
+    out->port = (uint16_t)port;
+}
+
+void scheduler_master(const struct scheduler_source *source, struct scheduler *out) {
+    const char *host = scheduler_variable(source, "MASTER_ADDR");
+    take_port(source, out);
+    if (host == NULL) {
+        return;
     }
-    return rc;
+    if (strlen(host) >= sizeof out->hosts[0]) {
+        scheduler_doubt(out, "MASTER_ADDR has more than %d bytes", HOSTLIST_HOST_MAX - 1);
+        return;
+    }
+    (void)str_copy(out->hosts[0], sizeof out->hosts[0], host);
+    out->host_count = 1;
 }
 
 uint16_t scheduler_port(uint64_t number) {

@@ -34,6 +34,15 @@ static void assert_refused(const char *choice, const char *const *variables, con
     }
 }
 
+/* The variables say nothing of it, and the doubt why. */
+static struct scheduler doubted(const char *const *variables, const char *in_doubt) {
+    struct scheduler s = found(variables);
+    if (strstr(s.doubt, in_doubt) == NULL) {
+        fail_msg("'%s' is not in '%s'", in_doubt, s.doubt);
+    }
+    return s;
+}
+
 static void nothing_is_no_scheduler(void **state) {
     (void)state;
     static const char *const plain[] = {"HOME=/root", "MASTER_ADDR=a", "RANK=1", "WORLD_SIZE=2", NULL};
@@ -135,13 +144,39 @@ static void slurm_nonsense(void **state) {
                                         "SLURM_STEP_NODELIST=n[1-2]", NULL};
     static const char *const gpus[] = {"SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_GPUS_ON_NODE=-1", NULL};
     static const char *const many[] = {"SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=65537", NULL};
-    assert_refused("auto", job, "SLURM_JOB_ID is '12a'");
-    assert_refused("auto", rank, "process 8, but SLURM_STEP_NUM_TASKS says that there are 8");
-    assert_refused("auto", tasks, "SLURM_STEP_NUM_TASKS is 'zero'");
-    assert_refused("auto", list, "Slurm's list of nodes");
-    assert_refused("auto", count, "there are 3 nodes, and lists 2");
-    assert_refused("auto", gpus, "SLURM_GPUS_ON_NODE is '-1'");
-    assert_refused("auto", many, "at most 65536");
+    assert_int_equal(found(job).kind, SCHEDULER_NONE);
+    assert_refused("slurm", job, "SLURM_JOB_ID is '12a'");
+    struct scheduler s = doubted(rank, "process 8, but SLURM_STEP_NUM_TASKS says that there are 8");
+    assert_true(s.agents == 0 && !s.knows_rank);
+    assert_int_equal(doubted(tasks, "SLURM_STEP_NUM_TASKS is 'zero'").agents, 0);
+    assert_int_equal(doubted(list, "Slurm's list of nodes").host_count, 0);
+    assert_int_equal(doubted(count, "there are 3 nodes, and lists 2").host_count, 0);
+    assert_int_equal(doubted(gpus, "SLURM_GPUS_ON_NODE is '-1'").workers, 0);
+    assert_int_equal(doubted(many, "at most 65536").agents, 0);
+}
+
+/* One that is no number is as good as none: the next one that says the same counts. */
+static void what_cannot_be_right_says_nothing(void **state) {
+    (void)state;
+    static const char *const tasks[] = {STEP, "SLURM_PROCID=5", NULL};
+    static const char *const next[] = {"SLURM_JOB_ID=1", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=x",
+                                       "SLURM_NTASKS=4", "SLURM_PROCID=3",  NULL};
+    static const char *const pmi[] = {"PMI_RANK=1", "PMI_SIZE=x", NULL};
+    static const char *const hydra[] = {"PMI_RANK=1", "PMI_SIZE=x", "MPI_LOCALNRANKS=2", NULL};
+    static const char *const open_mpi[] = {"OMPI_COMM_WORLD_SIZE=many", "OMPI_COMM_WORLD_RANK=1", NULL};
+    static const char *const pmix[] = {"PMIX_RANK=first", NULL};
+    static const char *const port[] = {STEP, "SLURM_PROCID=0", "MASTER_PORT=70000", NULL};
+    static const char *const link[] = {STEP, "SLURM_PROCID=0", "MASTER_PORT=tcp://10.96.5.5:29500", NULL};
+    assert_int_equal(found(next).agents, 4);
+    assert_string_equal(found(next).count_variable, "SLURM_NTASKS");
+    assert_int_equal(found(pmi).kind, SCHEDULER_NONE);
+    assert_int_equal(found(hydra).kind, SCHEDULER_NONE);
+    assert_int_equal(found(open_mpi).kind, SCHEDULER_NONE);
+    assert_int_equal(found(pmix).kind, SCHEDULER_NONE);
+    assert_refused("mpi", pmi, "PMI_SIZE is 'x'");
+    assert_int_equal(doubted(port, "MASTER_PORT is 70000").port, found(tasks).port);
+    assert_int_equal(found(link).port, found(tasks).port);
+    assert_string_equal(found(link).doubt, "");
 }
 
 #define OPEN_MPI                                                                                                       \
@@ -174,7 +209,7 @@ static void open_mpi(void **state) {
     s = found(in_slurm); /* mpirun has started it, and begins with the allocation's first node */
     assert_int_equal(s.kind, SCHEDULER_MPI);
     assert_string_equal(s.hosts[0], "n5");
-    assert_refused("auto", elsewhere, "mpirun -x MASTER_ADDR=HOST");
+    assert_int_equal(doubted(elsewhere, "rank 0 is not on the host of mpirun").host_count, 0);
     assert_string_equal(found(told).hosts[0], "n9");
 }
 
@@ -215,6 +250,9 @@ static void kubernetes(void **state) {
         POD, "MASTER_ADDR=job-master-0", "MASTER_PORT=23456", "WORLD_SIZE=3", "RANK=2", NULL};
     static const char *const trainer[] = {POD, "PET_NNODES=2", "PET_NODE_RANK=2", "PET_MASTER_ADDR=a", NULL};
     static const char *const broken[] = {POD, "PET_NNODES=many", NULL};
+    static const char *const word[] = {POD, "MASTER_ADDR=a", "WORLD_SIZE=auto", "RANK=0", NULL};
+    static const char *const linked[] = {
+        POD, "MASTER_ADDR=a", "MASTER_PORT=tcp://10.96.5.5:29500", "WORLD_SIZE=3", "RANK=2", NULL};
     assert_int_equal(found(pod).kind, SCHEDULER_NONE);
     struct scheduler s = found(indexed);
     assert_int_equal(s.kind, SCHEDULER_KUBERNETES);
@@ -225,7 +263,7 @@ static void kubernetes(void **state) {
     assert_string_equal(s.hosts[2], "train-v2-2.train");
     assert_string_equal(s.run_id, "train-v2");
     assert_int_equal(s.port, 0);
-    assert_refused("auto", renamed, "called 'x'");
+    assert_int_equal(doubted(renamed, "called 'x'").host_count, 0);
     s = found(elastic);
     assert_int_equal(s.agents, 5);
     assert_false(s.knows_rank);
@@ -234,8 +272,12 @@ static void kubernetes(void **state) {
     assert_int_equal(s.rank, 2);
     assert_string_equal(s.hosts[0], "job-master-0");
     assert_int_equal(s.port, 23456);
-    assert_refused("auto", trainer, "process 2, but PET_NNODES says that there are 2");
-    assert_refused("auto", broken, "PET_NNODES is 'many'");
+    assert_int_equal(doubted(trainer, "process 2, but PET_NNODES says that there are 2").agents, 0);
+    assert_int_equal(found(broken).agents, 0);
+    assert_int_equal(found(word).kind, SCHEDULER_NONE);
+    s = found(linked);
+    assert_int_equal(s.agents, 3);
+    assert_int_equal(s.port, 0);
 }
 
 static void a_worker_is_in_no_schedulers_hands(void **state) {
@@ -255,6 +297,7 @@ int main(void) {
         cmocka_unit_test(slurm_master_address_is_obeyed),
         cmocka_unit_test(slurm_batch_script_and_shell),
         cmocka_unit_test(slurm_nonsense),
+        cmocka_unit_test(what_cannot_be_right_says_nothing),
         cmocka_unit_test(open_mpi),
         cmocka_unit_test(other_mpi),
         cmocka_unit_test(kubernetes),
