@@ -142,6 +142,16 @@ def a_shell_at_a_terminal_runs_here(folder):
         assert (several is not None) == (where[0] == "-N2"), text
 
 
+def a_line_for_torchrun_means_what_it_says(folder):
+    os.symlink("muster", f"{folder}/torchrun")
+    line = ["torchrun", "--log-dir=/dev/null", "--no-python", "sh", "-c", SHOW]
+    text = srun("-N2", *line)
+    assert re.findall(r"^rank=0 of=1 node=0 ", text, re.M) == ["rank=0 of=1 node=0 "] * 2, text
+    assert len(re.findall(r"SLURM_STEP_NUM_TASKS=2 says that there are several agents", text)) == 2, text
+    text = srun("-N2", *line, env=dict(os.environ, MUSTER_SCHEDULER="auto"))
+    assert sorted(re.findall(r"^rank=(\d) of=2 ", text, re.M)) == list("01"), text
+
+
 def processes_of(name, node=None):
     """Their process ids, in the order of their start; of those on this node of Slurm's."""
     found = []
@@ -234,6 +244,7 @@ def preemption_saves_and_the_job_goes_on(folder):
 cluster_folder = cluster.start()
 for case in (no_option_is_needed, programs_of_libmuster_need_no_agent, devices_are_workers, two_steps_at_once_are_two_jobs,
              parts_of_an_allocation, mpirun_in_a_batch_script, a_failure_comes_through,
-             what_cannot_be_meant_is_told, whatever_srun_starts_is_one_job, a_shell_at_a_terminal_runs_here, the_loss_of_the_first_host_is_survived, scancel_ends_all, preemption_saves_and_the_job_goes_on):
+             what_cannot_be_meant_is_told, whatever_srun_starts_is_one_job, a_shell_at_a_terminal_runs_here,
+             a_line_for_torchrun_means_what_it_says, the_loss_of_the_first_host_is_survived, scancel_ends_all, preemption_saves_and_the_job_goes_on):
     case(*([cluster_folder] if case.__code__.co_argcount else []))
     print(f"ok {case.__name__}", flush=True)

@@ -144,11 +144,13 @@ int help_muster(struct buf *out, const char *program, unsigned width) {
         rc = buf_printf(out, "  %-12s%s\n", commands[i].name, commands[i].help);
     }
     return rc ? rc
-              : buf_printf(out, "\n"
-                                "Example:\n"
-                                "  muster run --standalone --nproc-per-node=4 train.py --lr 0.1\n"
-                                "\n"
-                                "Called under the name torchrun, the program is `muster run`.\n");
+              : buf_printf(
+                    out,
+                    "\n"
+                    "Example:\n"
+                    "  muster run --standalone --nproc-per-node=4 train.py --lr 0.1\n"
+                    "\n"
+                    "Called under the name torchrun, the program is `muster run` without options from a scheduler.\n");
 }
 
 unsigned help_width(void) {

@@ -53,6 +53,7 @@ static int run_options(struct options *options, const char *program) {
         .root = "",
         .executable = n > 0 ? executable : NULL,
         .called_as = program_invocation_name,
+        .is_torchrun = strcmp(program, "torchrun") == 0,
         .has_terminal = isatty(STDIN_FILENO) == 1,
         .look = starter_look,
     };

@@ -14,6 +14,7 @@ struct run_machine {
     const char *root;       /* "" or a folder that stands for / where /proc and /dev are read */
     const char *executable; /* path of this program, or NULL */
     const char *called_as;  /* as the caller wrote it: a link to it, perhaps; or NULL */
+    bool is_torchrun;       /* called under that name: the line was written for PyTorch's launcher */
     bool has_terminal;      /* on stdin */
     void (*look)(const struct starter_query *query, struct starter_sight *out); /* NULL: no ancestors are seen */
 };

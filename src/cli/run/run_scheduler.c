@@ -380,6 +380,18 @@ static void tell_inherited(const struct options *options, const struct scheduler
     }
 }
 
+/* In a line for torchrun no option comes from a scheduler, but who forgets --nnodes in a script for srun must know. */
+static void warn_torchrun(const struct options *options, const struct run_scheduler *room) {
+    const struct scheduler *s = &room->found;
+    if (room->starter != STARTER_ELSE && s->is_launched && s->agents > 1 && !is_given(options, OPTION_NNODES) &&
+        !value_of(options, OPTION_STANDALONE)->on) {
+        log_warning("%s=%" PRIu32 " says that there are several agents (%s), but called as torchrun this program takes "
+                    "no option from a scheduler: without --nnodes this is a job of one node. --scheduler=auto (or "
+                    "MUSTER_SCHEDULER=auto) makes it one job of all of them",
+                    s->count_variable, s->agents, s->where);
+    }
+}
+
 static void tell(const struct run_scheduler *room) {
     const struct scheduler *s = &room->found;
     char rank[64] = "";
@@ -440,5 +452,9 @@ int run_scheduler_apply(struct options *options, const struct run_machine *machi
         return rc;
     }
     room->starter = find_starter(options, machine, s, &seen);
+    if (machine->is_torchrun && !is_given(options, OPTION_SCHEDULER)) {
+        warn_torchrun(options, room);
+        return MUSTER_OK;
+    }
     return apply_found(options, &seen, room);
 }

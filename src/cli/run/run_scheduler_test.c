@@ -18,13 +18,14 @@ enum { WORDS_MAX = 16 };
 static char log_text[LOG_TEXT_MAX]; /* the last warning */
 static unsigned warning_count;
 
-/* Who has started the agent, as its ancestors say. */
+/* Who has started the agent, as its ancestors say, and its name and stdin. */
 static const struct starter_sight task = {.is_task = true, .has_daemon = true};
 static const struct starter_sight below_task = {.has_daemon = true};
 static const struct starter_sight typed = {.has_daemon = true, .is_shell = true};
 static const struct starter_sight nobody = {.is_whole = true};
 static const struct starter_sight unseen = {.is_whole = false};
 static const struct starter_sight *sight = &task;
+static bool called_torchrun;
 
 static void look(const struct starter_query *query, struct starter_sight *out) {
     (void)query;
@@ -57,6 +58,7 @@ static int apply(const char *text, const char *const *variables) {
     const struct run_machine machine = {.lookup = variables_lookup,
                                         .ctx = (void *)(uintptr_t)variables,
                                         .root = "",
+                                        .is_torchrun = called_torchrun,
                                         .look = look};
     log_text[0] = '\0';
     warning_count = 0;
@@ -444,6 +446,53 @@ static void a_complete_job_needs_no_variable(void **state) {
                    "this is process 8, but WORLD_SIZE says that there are 2");
 }
 
+/* A line for torchrun means what it says. */
+static void torchrun_takes_nothing_from_a_scheduler(void **state) {
+    (void)state;
+    static const char *const asked[] = {STEP_OF("8", "8"), "SLURM_PROCID=3", "SLURM_GPUS_ON_NODE=4",
+                                        "MUSTER_SCHEDULER=auto", NULL};
+    static const char *const batch[] = {"SLURM_JOB_ID=2",     "SLURM_NNODES=2",       "SLURM_JOB_NODELIST=n[1-2]",
+                                        "SLURMD_NODENAME=n1", "SLURM_GPUS_ON_NODE=2", NULL};
+    static const char *const pet[] = {
+        POD, "JOB_COMPLETION_INDEX=2", "PET_NNODES=4", "HOSTNAME=train-2", "MUSTER_SERVICE=svc", NULL};
+    static const struct {
+        const char *line;
+        const char *const *variables;
+        const struct starter_sight *sight;
+        const char *plan;
+        unsigned warnings;
+    } rows[] = {
+        {"", step, &task, "", 1},
+        {"--nproc-per-node=2", pty, &unseen, "", 1},
+        {"", pmi, &unseen, "", 1},
+        {"", pod, &unseen, "", 1},
+        {"", pty, &typed, "", 0},
+        {"", pmi, &nobody, "", 0},
+        {"", pmix_alone, &unseen, "", 0},
+        {"", batch, &below_task, "", 0},
+        {"", pet, &task, "", 0},
+        {"--standalone", step, &task, "", 0},
+        {"--nnodes=2 --node-rank=1 --master-addr=a", step, &task, "", 0},
+        {"--scheduler=auto", step, &task, STEP_PLAN, 0},
+        {"--scheduler=slurm", step, &task, STEP_PLAN, 0},
+        {"", asked, &task, STEP_PLAN, 0},
+        {"--scheduler=none", step, &task, "", 0},
+    };
+    called_torchrun = true;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        sight = rows[i].sight;
+        assert_plan(rows[i].line, rows[i].variables, rows[i].plan);
+        if (warning_count != rows[i].warnings || room.waits_because[0] != '\0') {
+            fail_msg("row %zu: %u warnings, the last '%s'", i, warning_count, log_text);
+        }
+    }
+    sight = &task;
+    assert_plan("", step, "");
+    assert_non_null(strstr(log_text, "SLURM_STEP_NUM_TASKS=8"));
+    assert_non_null(strstr(log_text, "MUSTER_SCHEDULER=auto"));
+    called_torchrun = false;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_needs_no_option),
@@ -460,6 +509,7 @@ int main(void) {
         cmocka_unit_test(kubernetes),
         cmocka_unit_test(variables_are_inherited),
         cmocka_unit_test(a_complete_job_needs_no_variable),
+        cmocka_unit_test(torchrun_takes_nothing_from_a_scheduler),
     };
     log_set_sink(keep_log);
     return cmocka_run_group_tests(tests, NULL, NULL);
