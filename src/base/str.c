@@ -111,6 +111,10 @@ bool str_has_prefix(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+bool str_is_service_link(const char *text) {
+    return strstr(text, "://") != NULL;
+}
+
 static unsigned min_of(unsigned a, unsigned b) {
     return a < b ? a : b;
 }

@@ -33,6 +33,10 @@ static inline const char *str_plural(uint64_t count) {
 
 bool str_has_prefix(const char *text, const char *prefix);
 
+/* Is it what Kubernetes sets for each service of a pod's namespace, NAME_PORT=tcp://ADDRESS:PORT? A service called
+ * "master" sets MASTER_PORT, which is nobody's port then. */
+bool str_is_service_link(const char *text);
+
 /* Number of single-character edits (insert, delete, replace, swap of neighbours) between `a` and `b`, for
  * "did you mean"; texts over 63 bytes count as far apart. */
 unsigned str_distance(const char *a, const char *b);

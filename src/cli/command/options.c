@@ -524,6 +524,9 @@ static enum options_verdict set_defaults(options_lookup *lookup, void *ctx, stru
         const struct option_spec *spec = &option_specs[i];
         struct option_value *value = &out->values[i];
         const char *text = spec->variable ? lookup(ctx, spec->variable) : NULL;
+        if (text && spec->id == OPTION_MASTER_PORT && str_is_service_link(text)) {
+            text = NULL; /* of a service called "pet-master" */
+        }
         value->source = text ? OPTION_FROM_ENVIRONMENT : OPTION_FROM_DEFAULT;
         if (option_takes_value(spec)) {
             value->text = text ? text : spec->fallback;

@@ -298,6 +298,15 @@ static void bad_variables(void **state) {
     assert_int_equal(parse_with(&last_line, "--help", flag, &options), OPTIONS_INVALID);
 }
 
+/* Kubernetes sets it for a service called "pet-master". */
+static void a_service_link_is_no_port(void **state) {
+    (void)state;
+    struct options options;
+    static const char *const link[] = {"PET_MASTER_PORT=tcp://10.96.5.5:29500", NULL};
+    assert_int_equal(parse_with(&last_line, "s", link, &options), OPTIONS_OK);
+    assert_int_equal(options.values[OPTION_MASTER_PORT].source, OPTION_FROM_DEFAULT);
+}
+
 static void suggestions(void **state) {
     (void)state;
     static const char *const names[] = {"run", "store", "completion"};
@@ -326,6 +335,7 @@ int main(void) {
         cmocka_unit_test(bad_values),
         cmocka_unit_test(variables_replace_defaults),
         cmocka_unit_test(bad_variables),
+        cmocka_unit_test(a_service_link_is_no_port),
         cmocka_unit_test(suggestions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,15 +76,10 @@ bool scheduler_first_hosts(const char *list, struct scheduler *out) {
     return rc == MUSTER_OK;
 }
 
-/* Kubernetes sets NAME_PORT=tcp://ADDRESS:PORT for each of its services, here for one called "master". */
-static bool is_service_link(const char *text) {
-    return strstr(text, "://") != NULL;
-}
-
 static void take_port(const struct scheduler_source *source, struct scheduler *out) {
     const char *text = scheduler_variable(source, "MASTER_PORT");
     uint32_t port = 0;
-    if (text == NULL || is_service_link(text) || !scheduler_number(source, "MASTER_PORT", 0, out, &port)) {
+    if (text == NULL || str_is_service_link(text) || !scheduler_number(source, "MASTER_PORT", 0, out, &port)) {
         return;
     }
     if (port > UINT16_MAX) {

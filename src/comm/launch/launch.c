@@ -17,6 +17,12 @@ static const char *value_of(const struct environment *environment, const char *n
     return text && *text ? text : NULL;
 }
 
+/* NULL: no port, or what Kubernetes sets for a service called "master". */
+static const char *master_port_of(const struct environment *environment) {
+    const char *text = value_of(environment, "MASTER_PORT");
+    return text && !str_is_service_link(text) ? text : NULL;
+}
+
 /* false: not set. */
 static bool number_of(const struct environment *environment, const char *name, int64_t max, int64_t *out, int *code) {
     const char *text = value_of(environment, name);
@@ -60,7 +66,9 @@ static int find_meeting(const struct environment *environment, struct launch *ou
     out->master_host = value_of(environment, "MASTER_ADDR");
     if (out->master_host && out->size > 0) {
         out->kind = LAUNCH_MASTER;
-        (void)number_of(environment, "MASTER_PORT", UINT16_MAX, &number, &code);
+        if (master_port_of(environment)) {
+            (void)number_of(environment, "MASTER_PORT", UINT16_MAX, &number, &code);
+        }
         out->master_port = (uint16_t)number;
     } else if (out->size == 1) {
         out->kind = LAUNCH_ALONE;
@@ -88,7 +96,7 @@ int launch_find(launch_variable *variable, void *context, struct launch *out) {
     int code = has_rank ? 0 : find_starter(&environment, out);
     if (code == 0 && out->starter) {
         code = find_meeting(&environment, out);
-    } else if (code == 0 && (has_rank || has_master || value_of(&environment, "MASTER_PORT"))) {
+    } else if (code == 0 && (has_rank || has_master || master_port_of(&environment))) {
         out->kind = LAUNCH_ENV;
     }
     return code;

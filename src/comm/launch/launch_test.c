@@ -75,6 +75,12 @@ static void master_addr_always_works(void **state) {
     void *hydra = ENVIRONMENT("PMI_RANK=0", "PMI_SIZE=2", "PMI_FD=3", "MASTER_ADDR=n1", "MASTER_PORT=1234");
     assert_int_equal(launch_find(find, hydra, &launch), 0);
     assert_true(launch.kind == LAUNCH_MASTER && launch.master_port == 1234);
+    /* Kubernetes, with a service called "master" */
+    void *link = ENVIRONMENT("PMI_RANK=0", "PMI_SIZE=2", "MASTER_ADDR=n1", "MASTER_PORT=tcp://10.96.5.5:29500");
+    assert_int_equal(launch_find(find, link, &launch), 0);
+    assert_true(launch.kind == LAUNCH_MASTER && launch.master_port == LAUNCH_MASTER_PORT);
+    assert_int_equal(launch_find(find, ENVIRONMENT("MASTER_PORT=tcp://10.96.5.5:29500"), &launch), 0);
+    assert_int_equal(launch.kind, LAUNCH_ALONE);
 }
 
 static void what_is_missing_is_said(void **state) {
