@@ -35,6 +35,7 @@ def case_missing_program():
 def case_missing_script():
     """A script that does not exist is named."""
     refuse(["no-such-script.py"], "--standalone", "no-such-script.py")
+    refuse(["begins with an en dash (U+2013)"], "–nproc-per-node=2", "train.py")
 
 
 def case_unreadable_script():

@@ -12,6 +12,7 @@
 #include "cli/command/cli.h"
 #include "cli/command/help.h"
 #include "cli/command/log_stderr.h"
+#include "cli/command/lookalike.h"
 #include "cli/run/run_config.h"
 #include "cli/run/run_scheduler.h"
 #include "net/host_name.h"
@@ -44,7 +45,25 @@ static int check_loopback(const struct launch_config *config) {
     return MUSTER_OK;
 }
 
-static int run_options(struct options *options, const char *program) {
+enum { WHY_SIZE = 2 * MUSTER_DETAIL_MAX };
+
+/* What is wrong, and what may be the cause of it in the first `count` words of the line. */
+static void explain(int rc, int count, char *const *words, char why[WHY_SIZE]) {
+    char note[MUSTER_DETAIL_MAX];
+    const char *detail = muster_detail()[0] ? muster_detail() : muster_strerror(rc);
+    bool noted = lookalike_find(count, words, note, sizeof note);
+    (void)str_format(why, WHY_SIZE, "%s%s%s", detail, noted ? "; note: " : "", noted ? note : "");
+}
+
+static int fail_line(const char *program, bool usage, int count, char *const *words) {
+    char why[WHY_SIZE];
+    explain(MUSTER_EINVAL, count, words, why);
+    cli_error(program, usage, why);
+    return usage ? CLI_EXIT_USAGE : CLI_EXIT_FAILURE;
+}
+
+/* `words`: those that have been parsed. */
+static int run_options(struct options *options, const char *program, char *const *words) {
     char executable[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", executable, sizeof executable - 1);
     executable[n > 0 ? n : 0] = '\0';
@@ -70,10 +89,11 @@ static int run_options(struct options *options, const char *program) {
     if (rc == 0) {
         code = agent_run(&config, log_stderr_print);
     } else {
-        char why[MUSTER_DETAIL_MAX];
-        (void)str_copy(why, sizeof why, muster_detail()[0] ? muster_detail() : muster_strerror(rc));
+        char why[WHY_SIZE], detail[MUSTER_DETAIL_MAX];
+        (void)str_copy(detail, sizeof detail, muster_detail()[0] ? muster_detail() : muster_strerror(rc));
+        explain(rc, (int)(options->script_args - words), words, why);
         cli_error(program, false, why);
-        agent_refuse(&config, why);
+        agent_refuse(&config, detail);
     }
     launch_config_done(&config);
     return code;
@@ -84,17 +104,15 @@ int cmd_run_as(int argc, char **argv, const char *program) {
     log_stderr_install(getenv("LOGLEVEL"));
     switch (options_parse(argc - 1, argv + 1, process_variable, NULL, &options)) {
     case OPTIONS_OK:
-        return run_options(&options, program);
+        return run_options(&options, program, argv + 1);
     case OPTIONS_HELP:
         return help_print(help_run, program);
     case OPTIONS_VERSION:
         return cli_print("muster " MUSTER_VERSION_TEXT "\n");
     case OPTIONS_USAGE:
-        cli_error(program, true, muster_detail());
-        return CLI_EXIT_USAGE;
+        return fail_line(program, true, argc - 1, argv + 1);
     case OPTIONS_INVALID:
-        cli_error(program, false, muster_detail());
-        return CLI_EXIT_FAILURE;
+        return fail_line(program, false, argc - 1, argv + 1);
     }
     return CLI_EXIT_FAILURE;
 }

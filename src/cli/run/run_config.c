@@ -399,10 +399,17 @@ static int check_preload(const struct options *options, struct launch_config *ou
                : 0;
 }
 
+/* A variable that is set and empty is no "not given", as with torchrun: its name must be told. */
+static int parse_nproc(const struct options *options, const struct run_machine *machine, struct launch_config *out) {
+    const struct option_value *value = &options->values[OPTION_NPROC_PER_NODE];
+    int rc = run_nproc_parse(machine, value->text, &out->nproc);
+    return rc != 0 && value->source == OPTION_FROM_ENVIRONMENT ? status_prefix(rc, "PET_NPROC_PER_NODE") : rc;
+}
+
 int run_config_build(const struct options *options, const struct run_machine *machine, struct launch_config *out) {
     int rc = run_rdzv_build(options, machine, out);
     rc = rc ? rc : check_restarts(options, out);
-    rc = rc ? rc : run_nproc_parse(machine, text_of(options, OPTION_NPROC_PER_NODE), &out->nproc);
+    rc = rc ? rc : parse_nproc(options, machine, out);
     rc = rc ? rc : check_interval(options, out);
     rc = rc ? rc : check_shutdown_timeout(options, machine, out);
     rc = rc ? rc : check_backoff(options, out);

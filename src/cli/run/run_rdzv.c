@@ -336,6 +336,9 @@ int run_rdzv_build(const struct options *options, const struct run_machine *mach
     struct rdzv_options *rdzv = &config->rdzv;
     const char *local_addr = value_of(options, OPTION_LOCAL_ADDR)->text;
     int rc = run_rdzv_parse_nodes(value_of(options, OPTION_NNODES)->text, &rdzv->min_nodes, &rdzv->max_nodes);
+    if (rc != 0 && value_of(options, OPTION_NNODES)->source == OPTION_FROM_ENVIRONMENT) {
+        rc = status_prefix(rc, "PET_NNODES");
+    }
     rc = rc ? rc : choose_backend(options, config);
     rc = rc ? rc : run_rdzv_conf_parse(value_of(options, OPTION_RDZV_CONF)->text, rdzv->backend, &rdzv->conf);
     if (rc == 0) {
