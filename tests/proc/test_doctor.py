@@ -76,11 +76,17 @@ def only_what_was_asked_for():
     check({f["check"] for f in found} == {"kernel", "processors"}, f"{found}")
 
 
+def a_line_of_run_is_taken():
+    done = doctor("--nnodes=1", "--nproc-per-node", "2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--only=kernel", "--json",
+                  "train.py", "--only=nonsense")
+    check(done.returncode == 0 and {f["check"] for f in json.loads(done.stdout)["findings"]} == {"kernel"}, f"{done}")
+
+
 def wrong_lines_are_usage():
     for line, text in (
         (["--only", "kernels"], "'kernels' is not a check"),
         (["--only"], "--only needs a value"),
-        (["--fast"], "'--fast' is not understood"),
+        (["--fast"], "unrecognized arguments: --fast"),
         (["--rdzv-endpoint", "a:b"], "port number"),
         (["--only", "nodes,network"], "need --nnodes"),
         (["--nnodes", "0"], "a number from 1 to 1024"),
@@ -212,6 +218,7 @@ def variables_that_mislead():
 CASES = [
     every_check_speaks,
     only_what_was_asked_for,
+    a_line_of_run_is_taken,
     wrong_lines_are_usage,
     text_has_colours_on_terminals_alone,
     a_port_that_is_free,

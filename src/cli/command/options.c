@@ -264,6 +264,17 @@ static struct word classify(const char *text, struct matches *found) {
     return text[1] == '-' ? classify_long(text, found) : classify_short(text);
 }
 
+int options_count_words(int argc, char *const *argv, int at) {
+    struct matches found;
+    struct word word = classify(argv[at], &found);
+    if (word.kind == WORD_VALUE || word.kind == WORD_DASHES) {
+        return 0;
+    }
+    bool wants_next = word.kind == WORD_OPTION && option_takes_value(word.spec) && word.attached == NULL &&
+                      !option_may_be_bare(word.spec);
+    return wants_next && at + 1 < argc && classify(argv[at + 1], &found).kind == WORD_VALUE ? 2 : 1;
+}
+
 /* Messages. They begin with the words that torchrun's users and scripts know. */
 
 static enum options_verdict fail_ambiguous(const char *text, const struct matches *found) {

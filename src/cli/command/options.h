@@ -104,6 +104,9 @@ typedef const char *options_lookup(void *ctx, const char *name);
 /* Parses `argc` words (without the program's name). `out` borrows them; it is fully written only with OPTIONS_OK. */
 enum options_verdict options_parse(int argc, char *const *argv, options_lookup *lookup, void *ctx, struct options *out);
 
+/* How many words the option at argv[at] takes, with its name: 1 or 2. 0: it is no option, and would be the script. */
+int options_count_words(int argc, char *const *argv, int at);
+
 /* Longest number, in digits, that Python's int() converts. */
 #define OPTIONS_DIGITS_MAX 4300
 

@@ -9,6 +9,7 @@
 #include "cli/command/cli.h"
 #include "cli/command/help.h"
 #include "cli/command/options.h"
+#include "cli/doctor/doctor_options.h"
 #include "cli/doctor/doctor_text.h"
 #include "doctor/gather.h"
 #include "doctor/judge.h"
@@ -18,6 +19,7 @@ static const char program[] = "muster doctor";
 static const char help_text[] =
     "usage: muster doctor [--rdzv-endpoint HOST[:PORT],...] [--only CHECK,...] [--json]\n"
     "       muster doctor --nnodes N --rdzv-endpoint HOST[:PORT] ...   (on N nodes at once)\n"
+    "       muster doctor [--only CHECK,...] OPTIONS-OF-MUSTER-RUN SCRIPT ...\n"
     "\n"
     "Checks this node before a job: names, network, ports, clock, limits, memory, kernel,\n"
     "processors, GPUs, InfiniBand and variables. Each finding says what to do. Nothing is\n"
@@ -27,10 +29,13 @@ static const char help_text[] =
     "they are like, and measure latency, bandwidth and clocks of each pair, one pair a node\n"
     "at a time; the node that serves the endpoint prints that.\n"
     "\n"
+    "A whole line of muster run may follow: the options are checked as it does, and those that\n"
+    "say where the nodes meet are used.\n"
+    "\n"
     "  --rdzv-endpoint HOST[:PORT],...\n"
     "                  where the nodes will meet: these names and ports are tried as well\n"
     "                  (port: 29400 when left out)\n"
-    "  --nnodes N      nodes that run this command together\n"
+    "  --nnodes N      nodes that run this command together (of MIN:MAX: MAX)\n"
     "  --timeout SECONDS\n"
     "                  with --nnodes: how long to wait for the others (default: 60)\n"
     "  --only CHECK,...\n"
@@ -41,83 +46,6 @@ static const char help_text[] =
     "\n"
     "The exit code is 0 unless a finding is an error; then it is 1. A note is worth knowing,\n"
     "a warning may make a job fail, hang or be slow, with an error it will not run.\n";
-
-enum { PORT_DEFAULT = 29400, SECONDS_MAX = 86400 };
-
-struct doctor_options {
-    struct net_endpoint_list endpoints;
-    uint32_t node_count; /* 0: not given */
-    int64_t join_ms;
-    doctor_checks wanted;
-    bool wants_list, wants_json, wants_help;
-};
-
-/* A number of an option, from 1 to `max`. */
-static int parse_number(const char *name, const char *text, int64_t max, int64_t *out) {
-    if (!str_parse_i64(text, out) || *out < 1 || *out > max) {
-        return status_fail(MUSTER_EINVAL, "%s %.100s: a number from 1 to %lld is expected", name, text, (long long)max);
-    }
-    return 0;
-}
-
-static int parse_nodes(const char *text, struct doctor_options *out) {
-    int64_t count = 0;
-    int code = parse_number("--nnodes", text, DOCTOR_NODES_MAX, &count);
-    out->node_count = (uint32_t)count;
-    return code;
-}
-
-static int parse_timeout(const char *text, struct doctor_options *out) {
-    int64_t seconds = 0;
-    int code = parse_number("--timeout", text, SECONDS_MAX, &seconds);
-    out->join_ms = seconds * 1000;
-    return code;
-}
-
-/* One word. MUSTER_EINVAL. */
-static int parse_word(int argc, char **argv, int *at, struct doctor_options *out) {
-    const char *word = argv[*at], *value;
-    bool missing = false;
-    int code = 0;
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-        out->wants_help = true;
-    } else if (strcmp(word, "--list") == 0) {
-        out->wants_list = true;
-    } else if (strcmp(word, "--json") == 0) {
-        out->wants_json = true;
-    } else if ((value = cli_option_value(argc, argv, at, "--only", &missing)) != NULL) {
-        code = missing ? 0 : doctor_checks_parse(value, &out->wanted);
-    } else if ((value = cli_option_value(argc, argv, at, "--nnodes", &missing)) != NULL) {
-        code = missing ? 0 : parse_nodes(value, out);
-    } else if ((value = cli_option_value(argc, argv, at, "--timeout", &missing)) != NULL) {
-        code = missing ? 0 : parse_timeout(value, out);
-    } else if ((value = cli_option_value(argc, argv, at, "--rdzv-endpoint", &missing)) != NULL) {
-        code = missing ? 0 : net_endpoint_list_parse(value, PORT_DEFAULT, &out->endpoints);
-    } else {
-        return status_fail(
-            MUSTER_EINVAL,
-            "'%.100s' is not understood; --rdzv-endpoint, --nnodes, --timeout, --only, --list, --json and "
-            "--help are known",
-            word);
-    }
-    return missing ? status_fail(MUSTER_EINVAL, "%.100s needs a value", word) : code;
-}
-
-static int parse_options(int argc, char **argv, struct doctor_options *out) {
-    *out = (struct doctor_options){.wanted = DOCTOR_CHECKS_ALL, .join_ms = MEET_JOIN_MS_DEFAULT};
-    int code = 0;
-    for (int i = 1; i < argc && code == 0 && !out->wants_help; i++) {
-        code = parse_word(argc, argv, &i, out);
-    }
-    if (code == 0 && !out->wants_help && out->node_count > 1 && out->endpoints.count == 0) {
-        code = status_fail(MUSTER_EINVAL, "--nnodes needs --rdzv-endpoint: where the nodes meet");
-    }
-    doctor_checks between = DOCTOR_CHECK_BIT(DOCTOR_NODES) | DOCTOR_CHECK_BIT(DOCTOR_NETWORK);
-    if (code == 0 && out->node_count < 2 && (out->wanted & ~between) == 0) {
-        code = status_fail(MUSTER_EINVAL, "the checks nodes and network need --nnodes, and other nodes");
-    }
-    return code;
-}
 
 /* Without --nnodes, an endpoint that is not this machine's loopback means that there will be other nodes. */
 static uint32_t node_count(const struct doctor_options *options) {
@@ -270,7 +198,7 @@ static int print_list(void) {
 
 int cmd_doctor(int argc, char **argv) {
     struct doctor_options options;
-    if (parse_options(argc, argv, &options) != 0) {
+    if (doctor_options_parse(argc, argv, &options) != 0) {
         cli_error(program, true, muster_detail());
         return CLI_EXIT_USAGE;
     }
