@@ -3,10 +3,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/command/cli.h"
+#include "cli/command/lookalike.h"
 #include "cli/command/options.h"
 #include "doctor/meet.h"
 #include "doctor/nodes.h"
@@ -142,13 +144,23 @@ static const char *no_variable(void *ctx, const char *name) {
     return NULL;
 }
 
+/* Pasted from a page, an option is none, and would be a script. */
+static int check_script(const struct options *options, char **line) {
+    char note[512];
+    return access(options->script, F_OK) != 0 &&
+                   lookalike_find((int)(options->script_args - line), line, note, sizeof note)
+               ? status_fail(MUSTER_EINVAL, "%s", note)
+               : 0;
+}
+
 static int parse_line(int count, char **line, struct doctor_options *out) {
     struct options options;
     enum options_verdict verdict = options_parse(count, line, no_variable, NULL, &options);
     if (verdict == OPTIONS_VERSION) {
         return status_fail(MUSTER_EINVAL, "--version: `muster version` shows it");
     }
-    return verdict == OPTIONS_OK ? take(&options, out) : MUSTER_EINVAL;
+    int code = verdict == OPTIONS_OK ? check_script(&options, line) : MUSTER_EINVAL;
+    return code ? code : take(&options, out);
 }
 
 static int check(const struct doctor_options *options) {

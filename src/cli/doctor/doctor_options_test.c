@@ -74,6 +74,7 @@ static void wrong_lines_are_told(void **state) {
         {"doctor --nnodes=0", "a number from 1 to 1024"},
         {"doctor --nnodes=2", "--nnodes needs --rdzv-endpoint"},
         {"doctor --rdzv-endpoint", "expected one argument"},
+        {"doctor –nnodes=2 --rdzv-endpoint=h", "begins with an en dash"},
         {"doctor --only", "--only needs a value"},
         {"doctor --rdzv-endpoint a:b", "port number"},
         {"doctor --only nodes,network --standalone train.py", "need --nnodes"},
