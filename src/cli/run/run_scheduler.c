@@ -1,5 +1,5 @@
-/* From a scheduler's facts to options, and their contradictions; see run_scheduler.h. The rules are in
- * docs/schedulers.md. */
+/* From a scheduler's facts to options; see run_scheduler.h. Their contradictions are run_scheduler_check.c's. The rules
+ * are in docs/schedulers.md. */
 #include "cli/run/run_scheduler.h"
 
 #include <inttypes.h>
@@ -9,30 +9,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/run/run_rdzv.h"
-#include "rendezvous/backends.h"
-
-static const struct option_value *value_of(const struct options *options, enum option_id id) {
-    return &options->values[id];
-}
-
-static bool is_given(const struct options *options, enum option_id id) {
-    return value_of(options, id)->source != OPTION_FROM_DEFAULT;
-}
-
-/* False: there is no such backend, which is for its own check to say. */
-static bool find_backend(const struct options *options, enum rdzv_backend *out) {
-    return rdzv_backend_find(value_of(options, OPTION_RDZV_BACKEND)->text, out);
-}
-
-static bool is_static(enum rdzv_backend backend) {
-    return rdzv_backend_endpoint(backend) == RDZV_ENDPOINT_STATIC;
-}
-
-/* Does the user say where the nodes meet? */
-static bool has_place(const struct options *options) {
-    return (is_given(options, OPTION_RDZV_ENDPOINT) && value_of(options, OPTION_RDZV_ENDPOINT)->text[0] != '\0') ||
-           is_given(options, OPTION_MASTER_ADDR) || is_given(options, OPTION_MASTER_PORT);
-}
+#include "cli/run/run_scheduler_impl.h"
 
 static void set(struct options *options, enum option_id id, const char *text, struct run_scheduler *room) {
     struct option_value *value = &options->values[id];
@@ -47,155 +24,6 @@ static void set_number(struct options *options, enum option_id id, uint32_t numb
                        struct run_scheduler *room) {
     (void)str_format(text, 16, "%" PRIu32, number);
     set(options, id, text, room);
-}
-
-/* ---- contradictions ---- */
-
-static const char *origin(const struct options *options, enum option_id id) {
-    return value_of(options, id)->source == OPTION_FROM_ENVIRONMENT ? option_specs[id].variable : option_specs[id].name;
-}
-
-/* The option by which the user says that the job has one node, or NULL. It wins over what the scheduler says. */
-static const char *says_alone(const struct options *options) {
-    uint32_t min_nodes = 0, max_nodes = 0;
-    if (value_of(options, OPTION_STANDALONE)->on) {
-        return origin(options, OPTION_STANDALONE);
-    }
-    bool is_one = is_given(options, OPTION_NNODES) &&
-                  run_rdzv_parse_nodes(value_of(options, OPTION_NNODES)->text, &min_nodes, &max_nodes) == MUSTER_OK &&
-                  max_nodes == 1;
-    return is_one ? origin(options, OPTION_NNODES) : NULL;
-}
-
-/* Nothing of the scheduler is needed. */
-static bool is_complete(const struct options *options) {
-    return says_alone(options) != NULL || (is_given(options, OPTION_NNODES) && has_place(options));
-}
-
-/* Is it known that there are so many agents? The variables may be another process's, and WORLD_SIZE of an operator
- * counts workers now and then. */
-static bool is_sure(const struct run_scheduler *room) {
-    const struct scheduler *s = &room->found;
-    return s->kind == SCHEDULER_KUBERNETES ? strcmp(s->count_variable, "PET_NNODES") == 0
-                                           : room->starter == STARTER_SCHEDULER;
-}
-
-static const char *unless_sure(const struct run_scheduler *room) {
-    return is_sure(room) ? "" : "; if this is the only agent, add --nnodes=1";
-}
-
-/* "; PMI_SIZE is 'x', ..." */
-static const char *doubt_of(const struct scheduler *s, char out[SCHEDULER_TEXT_MAX + 2]) {
-    (void)str_format(out, SCHEDULER_TEXT_MAX + 2, "%s%s", s->doubt[0] != '\0' ? "; " : "", s->doubt);
-    return out;
-}
-
-/* A script or a shell of an allocation runs once, however many nodes there are. Who types sees what happens. */
-static int check_outside_step(const struct options *options, const struct run_scheduler *room, bool is_shell) {
-    const struct scheduler *s = &room->found;
-    const char *alone = says_alone(options);
-    if (s->nodes > 1 && alone) {
-        log_warning("this is %s, which has %" PRIu32 " nodes, but %s says that the job has one: going on here alone",
-                    s->where, s->nodes, alone);
-    } else if (s->nodes > 1 && !has_place(options) && is_shell) {
-        log_warning("this is %s, which has %" PRIu32
-                    " nodes: going on here alone; \"srun --ntasks-per-node=1 muster run ...\" is a job of all of them",
-                    s->where, s->nodes);
-    } else if (s->nodes > 1 && !has_place(options)) {
-        return status_fail(MUSTER_EINVAL,
-                           "this is %s, which has %" PRIu32
-                           " nodes, and the agent would run on one: start it on all of them with \"srun "
-                           "--ntasks-per-node=1 muster run ...\"; if one node is meant, add --nnodes=1",
-                           s->where, s->nodes);
-    }
-    if (!s->is_on_node) {
-        log_warning("this is %s, and perhaps not one of its nodes: \"srun muster run ...\" runs there; going on here",
-                    s->where);
-    }
-    return MUSTER_OK;
-}
-
-static int check_agents_on_a_node(const struct options *options, const struct run_scheduler *room, uint32_t max_nodes) {
-    const struct scheduler *s = &room->found;
-    const bool crowded = s->local_agents > 1 || (s->nodes > 0 && s->agents > s->nodes);
-    if (!crowded || max_nodes == s->agents || (is_complete(options) && !is_sure(room))) {
-        return MUSTER_OK; /* that many agents are meant, or nobody is asked */
-    }
-    char nodes[32] = "the same nodes", how[128], text[512];
-    if (s->nodes > 0) {
-        (void)str_format(nodes, sizeof nodes, "%" PRIu32 " node%s", s->nodes, s->nodes == 1 ? "" : "s");
-    }
-    (void)str_format(how, sizeof how, "%" PRIu32 " agents have been started on %s", s->agents, nodes);
-    if (!is_sure(room)) {
-        (void)str_format(how, sizeof how, "%s=%" PRIu32 " says that there are so many agents on %s", s->count_variable,
-                         s->agents, nodes);
-    }
-    (void)str_format(text, sizeof text,
-                     "%s: %s, and one on each node starts all workers of it: use %s, and --nproc-per-node=N for N "
-                     "workers; --nnodes=%" PRIu32 " makes a job of that many agents all the same%s",
-                     s->where, how,
-                     s->kind == SCHEDULER_SLURM ? "srun --ntasks-per-node=1"
-                                                : "one process a node (mpirun --map-by ppr:1:node)",
-                     s->agents, unless_sure(room));
-    if (is_complete(options)) {
-        log_warning("%s", text);
-        return MUSTER_OK;
-    }
-    return status_fail(MUSTER_EINVAL, "%s", text);
-}
-
-static void warn_alone(const struct scheduler *s, const char *what) {
-    log_warning("%s has started %" PRIu32
-                " agents (%s), but %s says that a job has one node: each of them runs a job of its own. Leave it out, "
-                "and they form one job",
-                s->where, s->agents, s->count_variable, what);
-}
-
-static int check_nodes(const struct options *options, const struct scheduler *s, uint32_t min_nodes,
-                       uint32_t max_nodes) {
-    char what[128];
-    if (!is_given(options, OPTION_NNODES)) {
-        return MUSTER_OK;
-    }
-    (void)str_format(what, sizeof what, "%s=%.60s", origin(options, OPTION_NNODES),
-                     value_of(options, OPTION_NNODES)->text);
-    if (s->agents > 0 && min_nodes > s->agents && !has_place(options)) {
-        return status_fail(
-            MUSTER_EINVAL,
-            "%s: the job would wait for nodes that do not come, since %s has started %" PRIu32
-            " agents (%s): ask the scheduler for more nodes, or leave it out; jobs of several steps need "
-            "--rdzv-endpoint",
-            what, s->where, s->agents, s->count_variable);
-    }
-    if (s->agents > max_nodes && !is_given(options, OPTION_SPARES)) {
-        log_warning("%s, but %s has started %" PRIu32 " agents: the others are spare nodes", what, s->where, s->agents);
-    }
-    return MUSTER_OK;
-}
-
-/* The classic: a variable of the scheduler that the batch script expands, once for all nodes. */
-static void check_rank(const struct options *options, const struct scheduler *s) {
-    const int64_t rank = value_of(options, OPTION_NODE_RANK)->integer;
-    enum rdzv_backend backend;
-    if (s->agents > 1 && s->knows_rank && is_given(options, OPTION_NODE_RANK) && rank != (int64_t)s->rank &&
-        find_backend(options, &backend) && is_static(backend)) {
-        log_warning("%s=%" PRId64 ", but this is process %" PRIu32
-                    " of %s: leave it out if it is not meant (a variable in a batch script's command line is the same "
-                    "on all nodes)",
-                    origin(options, OPTION_NODE_RANK), rank, s->rank, s->where);
-    }
-}
-
-static int fail_no_count(const struct run_scheduler *room) {
-    const struct scheduler *s = &room->found;
-    char doubt[SCHEDULER_TEXT_MAX + 2], number[48] = "";
-    if (s->knows_rank) {
-        (void)str_format(number, sizeof number, " (this is number %" PRIu32 ")", s->rank);
-    }
-    return status_fail(MUSTER_EINVAL,
-                       "%s does not say how many agents there are%s: give --nnodes, the same on all, or "
-                       "--scheduler=none%s%s",
-                       s->where, number, unless_sure(room), doubt_of(s, doubt));
 }
 
 /* ---- what follows ---- */
@@ -243,7 +71,7 @@ static int set_place(struct options *options, enum rdzv_backend backend, struct 
                            s->kind == SCHEDULER_KUBERNETES ? "; in an Indexed Job, MUSTER_SERVICE=NAME of its headless "
                                                              "service"
                                                            : "",
-                           unless_sure(room), doubt_of(s, doubt));
+                           run_scheduler_unless_sure(room), run_scheduler_doubt(s, doubt));
     }
     if (s->is_master_elsewhere) {
         log_warning("MASTER_ADDR is a node of the job but not one of the nodes of %s, where nobody would serve: the "
@@ -268,7 +96,7 @@ static int set_world(struct options *options, struct run_scheduler *room) {
     if (!is_given(options, OPTION_NNODES)) {
         set_number(options, OPTION_NNODES, s->agents - spares_of(options, s), room->nnodes, room);
     }
-    if (!is_given(options, OPTION_RDZV_BACKEND) && !has_place(options)) {
+    if (!is_given(options, OPTION_RDZV_BACKEND) && !run_scheduler_has_place(options)) {
         set(options, OPTION_RDZV_BACKEND, rdzv_backend_name(RDZV_BACKEND_MUSTER), room);
     }
     if (!is_given(options, OPTION_RDZV_ID) && s->run_id[0] != '\0') {
@@ -283,7 +111,7 @@ static int set_world(struct options *options, struct run_scheduler *room) {
     if (!is_given(options, OPTION_NODE_RANK) && s->knows_rank && has_order) {
         set_number(options, OPTION_NODE_RANK, s->rank, room->rank, room);
     }
-    return has_place(options) ? MUSTER_OK : set_place(options, backend, room);
+    return run_scheduler_has_place(options) ? MUSTER_OK : set_place(options, backend, room);
 }
 
 /* For the line that comes while this agent waits for others. */
@@ -300,14 +128,14 @@ static void note_wait(struct run_scheduler *room) {
 
 static int apply_count(struct options *options, struct run_scheduler *room, bool given, uint32_t max_nodes) {
     const struct scheduler *s = &room->found;
-    if (s->is_contradictory && !is_complete(options)) {
+    if (s->is_contradictory && !run_scheduler_is_complete(options)) {
         return status_fail(MUSTER_EINVAL,
                            "%s: %s: is the variable left over from elsewhere? --scheduler=none ignores all of them%s",
-                           s->where, s->doubt, unless_sure(room));
+                           s->where, s->doubt, run_scheduler_unless_sure(room));
     }
-    if (s->agents == 0 && !given && !has_place(options)) {
+    if (s->agents == 0 && !given && !run_scheduler_has_place(options)) {
         if (s->kind != SCHEDULER_KUBERNETES || s->doubt[0] != '\0') {
-            return fail_no_count(room);
+            return run_scheduler_fail_count(room);
         }
         log_warning("%s: nothing says how many pods belong together (PET_NNODES): this one, number %" PRIu32
                     ", runs on its own",
@@ -331,18 +159,18 @@ static int apply_launched(struct options *options, struct run_scheduler *room) {
     if (rc != MUSTER_OK) {
         return rc;
     }
-    const char *alone = says_alone(options);
+    const char *alone = run_scheduler_says_alone(options);
     if (alone) {
-        if (s->agents > 1 && is_sure(room)) {
-            warn_alone(s, alone);
+        if (s->agents > 1 && run_scheduler_is_sure(room)) {
+            run_scheduler_warn_alone(s, alone);
         }
         return MUSTER_OK;
     }
     const bool given = is_given(options, OPTION_NNODES);
-    rc = check_agents_on_a_node(options, room, given ? max_nodes : 0);
-    if (rc == MUSTER_OK && is_sure(room)) {
-        rc = check_nodes(options, s, min_nodes, max_nodes);
-        check_rank(options, s);
+    rc = run_scheduler_check_crowd(options, room, given ? max_nodes : 0);
+    if (rc == MUSTER_OK && run_scheduler_is_sure(room)) {
+        rc = run_scheduler_check_nodes(options, s, min_nodes, max_nodes);
+        run_scheduler_check_rank(options, s);
     }
     return rc ? rc : apply_count(options, room, given, max_nodes);
 }
@@ -371,7 +199,7 @@ static enum starter find_starter(const struct options *options, const struct run
 /* Variables of others: this process is none of the agents that they speak of. */
 static void tell_inherited(const struct options *options, const struct scheduler *s, const struct starter_sight *seen) {
     const char *why = seen->is_shell ? "this is a shell at a terminal" : "no daemon of it has started this process";
-    if (s->agents == 1 || is_complete(options) || seen->is_shell) {
+    if (s->agents == 1 || run_scheduler_is_complete(options) || seen->is_shell) {
         log_info("scheduler: variables of %s, but %s: a job of this node alone", s->where, why);
     } else {
         log_warning("there are variables of %s, but %s: going on here alone. --scheduler=%s makes it one of the agents "
@@ -412,7 +240,7 @@ static void warn_of_workers(const struct options *options, const struct schedule
     if (s->workers > 0 && s->is_on_node && is_given(options, OPTION_NPROC_PER_NODE) && text != NULL &&
         options_parse_integer(text, &workers) && workers > (int64_t)s->workers) {
         log_warning("%s=%.20s, but %s has %" PRIu32 " GPUs on this node (SLURM_GPUS_ON_NODE)",
-                    origin(options, OPTION_NPROC_PER_NODE), text, s->where, s->workers);
+                    run_scheduler_origin(options, OPTION_NPROC_PER_NODE), text, s->where, s->workers);
     }
 }
 
@@ -428,7 +256,8 @@ static int apply_found(struct options *options, const struct starter_sight *seen
         (void)str_copy(step, sizeof step, s->where);
         (void)str_format(s->where, sizeof s->where, "a shell of %s", step);
     }
-    int rc = s->is_launched ? apply_launched(options, room) : check_outside_step(options, room, seen->is_shell);
+    int rc = s->is_launched ? apply_launched(options, room)
+                            : run_scheduler_check_outside_step(options, room, seen->is_shell);
     if (rc != MUSTER_OK) {
         return rc;
     }

@@ -14,8 +14,8 @@
 
 enum { ANCESTORS_MAX = 1000, NAME_SIZE = 32, ENVIRONMENT_BYTES_MAX = 1 << 20 };
 
-/* Slurm's tasks and containers have these ancestors as well, seen or not; an agent of theirs that would run alone would
- * be one job of many, so only what is known to be otherwise counts. */
+/* An agent that runs alone by mistake makes many jobs out of one, and nobody notices; one that waits by mistake says so.
+ * So only what is known to be started by somebody else runs alone. */
 enum starter starter_judge(enum scheduler_kind kind, const struct starter_sight *seen) {
     if (kind == SCHEDULER_NONE) {
         return STARTER_ELSE;

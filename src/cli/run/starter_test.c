@@ -44,8 +44,6 @@ static void each_sight_is_judged(void **state) {
 
 /* ---- a /proc ---- */
 
-enum { MACHINE = 0, CONTAINER = 1 }; /* whose first process is number 1 */
-
 static char root[] = "/tmp/muster_starter_XXXXXX";
 
 static void write_file(const char *folder, const char *name, const char *bytes, size_t size) {
