@@ -158,7 +158,7 @@
       "auto slurm kubernetes mpi none", "NAME",                                                                        \
       "Scheduler whose variables fill in what was not given (nodes, rank, endpoint, id, workers): auto (the one that " \
       "started this agent), slurm, kubernetes, mpi, or none. Called as torchrun: none, unless this is given. Not in "  \
-      "torchrun.")                                        \
+      "torchrun.")                                                                                                     \
     X(MPI, OPTION_KIND_CHOICE_OR_BARE, OPTION_SCOPE_OWN, PROGRAM, 0, "--mpi", "PET_MPI", "none",                       \
       "auto pmi1 pmix none", "MODE",                                                                                   \
       "Workers may be MPI programs: MPI's world is the worker group, in every attempt. pmi1: for MPICH and its "       \

@@ -14,8 +14,8 @@
 
 enum { ANCESTORS_MAX = 1000, NAME_SIZE = 32, ENVIRONMENT_BYTES_MAX = 1 << 20 };
 
-/* An agent that runs alone by mistake makes many jobs out of one, and nobody notices; one that waits by mistake says so.
- * So only what is known to be started by somebody else runs alone. */
+/* An agent that runs alone by mistake makes many jobs out of one, and nobody notices; one that waits by mistake says
+ * so. So only what is known to be started by somebody else runs alone. */
 enum starter starter_judge(enum scheduler_kind kind, const struct starter_sight *seen) {
     if (kind == SCHEDULER_NONE) {
         return STARTER_ELSE;
