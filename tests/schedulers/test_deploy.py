@@ -41,6 +41,18 @@ def run_all(environments):
     return outputs
 
 
+def who_waits_for_nobody_is_told_why():
+    """Variables of a whole job in a pod where one agent alone is meant: nobody can tell, so it waits, and says for what."""
+    environment = {"PATH": os.environ["PATH"], "KUBERNETES_SERVICE_HOST": "10.96.0.1", "MASTER_ADDR": "master.invalid",
+                   "WORLD_SIZE": "2", "RANK": "1"}
+    with subprocess.Popen([BINARY, "run", *SHOW], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                          text=True, env=environment) as agent:
+        line = next((line for line in agent.stderr if "this agent waits for others" in line), "")
+        agent.terminate()
+        agent.stderr.read()
+    assert "since WORLD_SIZE=2 says" in line and "--nnodes=1" in line, line
+
+
 def pods_of_the_manifest_form_one_job(manifest):
     service, job = manifest
     pod = job["spec"]["template"]["spec"]
@@ -107,6 +119,7 @@ def machines_of_the_fleet_form_one_job():
 pods = list(yaml.safe_load_all(read("kubernetes", "train.yaml")))
 place = namespace.enter({socket.gethostname(): 1, **{f"train-{i}.train": 1 + i for i in range(3)},
                          **{f"node{i}.example.org": i for i in (1, 2, 3)}})
+who_waits_for_nobody_is_told_why()
 pods_of_the_manifest_form_one_job(pods)
 unit_of_a_fleet_is_whole(place)
 machines_of_the_fleet_form_one_job()

@@ -198,9 +198,10 @@ static int print_list(void) {
 
 int cmd_doctor(int argc, char **argv) {
     struct doctor_options options;
-    if (doctor_options_parse(argc, argv, &options) != 0) {
-        cli_error(program, true, muster_detail());
-        return CLI_EXIT_USAGE;
+    int code = doctor_options_parse(argc, argv, &options);
+    if (code != 0) {
+        cli_error(program, code == MUSTER_EINVAL, muster_detail());
+        return code == MUSTER_EINVAL ? CLI_EXIT_USAGE : CLI_EXIT_FAILURE;
     }
     if (options.wants_help) {
         return cli_print(help_text);
