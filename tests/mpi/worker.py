@@ -85,6 +85,8 @@ def meet(where, how, rank, mpi):
     if is_guilty and where == "before":
         leave(how, mpi)
     mpi.call("Init", None, None)
+    if where == "inside":
+        mpi.call("Barrier", mpi.handle("world"))  # else the others may still be in MPI_Init(), and fail there
     if is_guilty and where == "inside":
         leave(how, mpi)
     if where == "barrier" and rank == 0:
