@@ -2,19 +2,22 @@
  * (launch/preload_server.py runs in it, guardian/guardian_preload.h has the protocol). With --preload it is started
  * with the agent, and on a spare node when the node learns that it is one: it has imported before it is needed.
  *
- * The guardian starts each worker as usual where the server cannot. What stands in the way is said here, once. A server
- * that dies is replaced, a few times between two starts of workers; one that ends because a module's file has changed
- * is replaced without counting. */
+ * The server leaves out modules that it cannot fork. The guardian starts each worker as usual where the server cannot,
+ * and gives up imports without progress. What stands in the way is said here, once. A server that dies is replaced, a
+ * few times between two starts of workers; one that ends because a module's file has changed is replaced without
+ * counting. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "agent/agent_impl.h"
+#include "agent/guardian/guardian_preload.h"
 #include "agent/launch/environment.h"
 #include "agent/launch/preload_server.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/str.h"
 
 enum { DEATHS_MAX = 3, HEAD_ITEMS = 2 /* of the command: interpreter, -u */, SLOW_MS = 10 * 1000 };
 
@@ -27,6 +30,11 @@ static const char *modules_of(const struct agent *a) {
     return a->config->preload ? a->config->preload : of_spare ? of_spare : SPARE_MODULES;
 }
 
+/* Variables that only a worker has, each with a comma after it: a module that reads one of them cannot be preloaded.
+ * Of several workers each has a LOCAL_RANK of its own. */
+#define AND_COMMA(name) name ","
+#define OF_A_WORLD ENVIRONMENT_OF_A_WORLD(AND_COMMA)
+
 /* The interpreter with the server's program in the place of the worker's, whose name and arguments follow. */
 static int build_command(const struct agent *a, struct launch_strings *out) {
     struct launch_strings own = {0};
@@ -36,6 +44,8 @@ static int build_command(const struct agent *a, struct launch_strings *out) {
             rc = launch_strings_append(out, "-c");
             rc = rc == MUSTER_OK ? launch_strings_append(out, preload_server_program) : rc;
             rc = rc == MUSTER_OK ? launch_strings_append(out, modules_of(a)) : rc;
+            const char *only_workers = a->config->nproc > 1 ? OF_A_WORLD "LOCAL_RANK" : OF_A_WORLD;
+            rc = rc == MUSTER_OK ? launch_strings_append(out, only_workers) : rc;
         }
         rc = rc == MUSTER_OK ? launch_strings_append(out, own.items[i]) : rc;
     }
@@ -56,8 +66,10 @@ static int order(struct agent *a, const struct launch_strings *argv, const struc
 
 static void on_slow(uv_timer_t *timer) {
     struct agent *a = timer->data;
-    log_warning("--preload: the server has imported %s for %d s, and goes on; workers start when it is ready",
-                modules_of(a), SLOW_MS / 1000);
+    log_warning(
+        "--preload: the server has imported %s for %d s, and goes on; workers start when it is ready, or when no "
+        "other module has been begun for " GUARDIAN_PRELOAD_TIMEOUT_VARIABLE " (%d s by itself)",
+        modules_of(a), SLOW_MS / 1000, GUARDIAN_PRELOAD_IMPORT_S);
 }
 
 static void start(struct agent *a) {
@@ -88,8 +100,19 @@ static void read_ahead(const char *path) {
     }
 }
 
+static void check_timeout(void) {
+    const char *text = getenv(GUARDIAN_PRELOAD_TIMEOUT_VARIABLE);
+    double seconds = 0;
+    if (text && (!str_parse_double(text, &seconds) || seconds <= 0 || seconds > GUARDIAN_PRELOAD_TIMEOUT_MAX_S)) {
+        log_warning(GUARDIAN_PRELOAD_TIMEOUT_VARIABLE
+                    " is '%.50s', which is not a number of seconds from 0 to %d: it is %d",
+                    text, GUARDIAN_PRELOAD_TIMEOUT_MAX_S, GUARDIAN_PRELOAD_IMPORT_S);
+    }
+}
+
 void agent_preload_begin(struct agent *a) {
     if (a->config->preload && !a->preloads) {
+        check_timeout();
         start(a);
     }
 }
@@ -144,6 +167,9 @@ void agent_preload_told(struct agent *a, const struct guardian_preload_news *new
         (void)uv_timer_stop(&a->preload_timer);
         a->preloads = false;
         log_warning("--preload: %s; workers are started as usual", news->text);
+        return;
+    case GUARDIAN_PRELOAD_LEFT_OUT:
+        log_warning("--preload: %s", news->text);
         return;
     case GUARDIAN_PRELOAD_ENDED:
         on_ended(a, news);

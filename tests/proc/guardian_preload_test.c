@@ -1,12 +1,16 @@
 /* The guardian with a preload server, honest and not: workers are its forks or started as usual, and never missing. */
 #include "proc_harness.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "agent/guardian/guardian_preload.h"
 
 #include <muster/status.h>
 
@@ -112,6 +116,76 @@ static void killed_before_it_has_imported(void **state) {
     assert_int_equal(h->exit_count, WORKERS);
     assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), WORKERS);
     assert_int_equal(news_of(h, GUARDIAN_PRELOAD_ENDED), 0);
+}
+
+/* Workers that wait for it are started as usual, and later ones at once. */
+static void an_import_that_hangs(void **state) {
+    struct harness *h = *state;
+    start_server(h, "importing");
+    run_workers(h);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), WORKERS);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_REFUSED), 1);
+    assert_non_null(strstr(h->preload_refusal, "the import of its first module has made no progress for 1 s"));
+    harness_until(h, &h->preload_counts[GUARDIAN_PRELOAD_ENDED], 1);
+    assert_int_equal(WTERMSIG(h->preload.wait_status), SIGKILL);
+    run_workers(h);
+}
+
+/* It says what it imports for longer than one import may take. */
+static void imports_that_take_long(void **state) {
+    struct harness *h = *state;
+    start_server(h, "slow");
+    run_workers(h);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_READY), 1);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_LEFT_OUT), 1);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), 0);
+}
+
+static bool reads(const char *name, pid_t pid, char *out, size_t size) {
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/%s", (int)pid, (int)pid, name);
+    FILE *text = fopen(path, "r");
+    bool has_read = text && fgets(out, (int)size, text);
+    if (text) {
+        (void)fclose(text);
+    }
+    return has_read;
+}
+
+/* The guardian's only child, when it runs its program. */
+static pid_t stub_of(pid_t guardian) {
+    char text[64];
+    pid_t child = 0;
+    do {
+        child = reads("children", guardian, text, sizeof text) ? (pid_t)strtol(text, NULL, 10) : 0;
+    } while (child == 0 || !reads("comm", child, text, sizeof text) || strcmp(text, "preload_stub\n") != 0);
+    return child;
+}
+
+/* All are stopped for longer than an import may take. The guardian does not count the time in which it was away itself.
+ */
+static void everybody_is_stopped_while_it_imports(void **state) {
+    enum { SPAWNED_MS = 20, AWAY_MS = 3000 };
+    struct harness *h = *state;
+    pid_t guardian = guardian_pid(h->guardian);
+    start_server(h, "slow");
+    pid_t server = stub_of(guardian);
+    assert_int_equal(kill(server, SIGSTOP), 0);
+    (void)poll(NULL, 0, SPAWNED_MS);
+    assert_int_equal(kill(guardian, SIGSTOP), 0);
+    (void)poll(NULL, 0, AWAY_MS);
+    assert_int_equal(kill(guardian, SIGCONT), 0);
+    assert_int_equal(kill(server, SIGCONT), 0);
+    run_workers(h);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_READY), 1);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), 0);
+}
+
+static int impatient_setup(void **state) {
+    (void)setenv(GUARDIAN_PRELOAD_TIMEOUT_VARIABLE, "1", 1);
+    int status = harness_setup(state);
+    (void)unsetenv(GUARDIAN_PRELOAD_TIMEOUT_VARIABLE); /* the guardian has read it, or has a copy */
+    return status;
 }
 
 static void as_usual(struct harness *h, const char *mode, const char *why) {
@@ -240,6 +314,9 @@ int main(void) {
         GUARDIAN_TEST(workers_without_a_server),
         GUARDIAN_TEST(signals_reach_forks),
         GUARDIAN_TEST(killed_before_it_has_imported),
+        cmocka_unit_test_setup_teardown(an_import_that_hangs, impatient_setup, harness_teardown),
+        cmocka_unit_test_setup_teardown(imports_that_take_long, impatient_setup, harness_teardown),
+        cmocka_unit_test_setup_teardown(everybody_is_stopped_while_it_imports, impatient_setup, harness_teardown),
         GUARDIAN_TEST(a_refusal),
         GUARDIAN_TEST(another_language),
         GUARDIAN_TEST(it_ends),

@@ -3,6 +3,7 @@
  * Usage: preload_stub MODE
  *   honest    forks workers, which run their own command line
  *   importing never gets ready
+ *   slow      honest, and needs longer than the tests leave one import
  *   refuse    refuses
  *   noise     speaks another language
  *   ends      is ready, and ends at the first order
@@ -11,6 +12,7 @@
  *   liar      says that the worker is a process that it is not
  *   decline   has a reason against each worker */
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -95,6 +97,15 @@ static void serve(struct guardian_channel *channel, const uint8_t *body, size_t 
     guardian_order_done(&order);
 }
 
+static void be_slow(struct guardian_channel *channel) {
+    enum { IMPORTS = 30, EACH_MS = 50 };
+    for (int i = 0; i < IMPORTS; i++) {
+        (void)poll(NULL, 0, EACH_MS);
+        say(channel, PRELOAD_FRAME_IMPORTING, "one_of_many");
+    }
+    say(channel, PRELOAD_FRAME_LEFT_OUT, "one_of_many is left out");
+}
+
 int main(int argc, char **argv) {
     static struct guardian_channel channel;
     int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -104,6 +115,9 @@ int main(int argc, char **argv) {
     guardian_channel_init(&channel, fd, GUARDIAN_QUEUE_BYTES_MAX);
     if (is_mode("importing")) {
         (void)pause();
+    }
+    if (is_mode("slow")) {
+        be_slow(&channel);
     }
     bool refuses = is_mode("refuse");
     say(&channel,

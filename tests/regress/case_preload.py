@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import struct
 
 import jobs
 from nodes import BACKEND, Pair
@@ -152,18 +153,6 @@ def case_preloaded_worker_fails_as_usual():
         jobs.check("ValueError: as asked" in trace and "<string>" not in trace, f"not the usual traceback\n{trace}")
         job.says("exitcode  : 1")
         scratch.expect_nobody()
-    with jobs.Scratch() as scratch:
-        job = Job(scratch, "--max-restarts=0")
-        os.kill(job.starts()[0].pid, signal.SIGSEGV)
-        job.agent.expect(jobs.SOON_S, 1)
-        job.says("exitcode  : -11")
-        scratch.expect_nobody()
-    with jobs.Scratch() as scratch:
-        job = Job(scratch, "--max-restarts=0")
-        jobs.tell_exit(job.starts()[0].pid, 7)
-        job.agent.expect(jobs.SOON_S, 1)
-        job.says("exitcode  : 7")
-        scratch.expect_nobody()
 
 
 def case_preload_server_that_dies_is_replaced():
@@ -216,38 +205,174 @@ def case_preload_ends_with_its_agent():
             scratch.expect_nobody()
 
 
+# What a module does at import, and the sentence that says why it is left out.
 UNSAFE = {
-    "threads": ("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n", "the import of has_threads starts a thread (Thread-1"),
-    "socket": ("import socket\nkept = socket.socketpair()\n", "the import of has_socket opens a connection (socket:"),
-    "process": ("import subprocess\nkept = subprocess.Popen(['sleep', '1000'])\n", "an import has started a process"),
-    "variable": ("import os\nrank = os.environ.get('RANK')\n", "has_variable reads RANK when it is imported, and its value differs in the worker"),
+    "threads": ("import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n", "starts a thread (Thread-"),
+    "socket": ("import socket\nkept = socket.socketpair()\n", "opens a connection (socket:"),
+    "queue": ("import multiprocessing\nkept = multiprocessing.Pipe()\n", "opens a connection ("),
+    "process": ("import subprocess\nkept = subprocess.Popen(['sleep', '1000'])\n", "starts a process ("),
+    "closed": ("import os, socket\nnumber = os.open('/dev/null', os.O_RDONLY)\nimport decimal\nos.close(number)\nkept = socket.socket()\n", "opens a connection (socket:"),
+    "variable": ("import os\nrank = os.environ.get('RANK')\n", "reads RANK, whose value only the worker has"),
+    "local_rank": ("import os\nrank = int(os.getenv('LOCAL_RANK', '0'))\n", "reads LOCAL_RANK, whose value"),
+    "map": ("import mmap\nkept = mmap.mmap(-1, 4096)\n", "keeps memory or a lock that forks would share (/dev/zero"),
+    "lock": ("import multiprocessing\nkept = multiprocessing.Lock()\n", "keeps memory or a lock that forks would share (/dev/shm/sem."),
+    "value": ("import multiprocessing\nkept = multiprocessing.Value('i', lock=False)\n", "keeps a file without a name (/dev/shm/"),
+    "memfd": ("import os\nkept = os.memfd_create('a')\n", "keeps a file without a name (/memfd:a"),
+    "nameless": ("import tempfile\nkept = tempfile.TemporaryFile()\n", "keeps a file without a name (/"),
+    "temporary": ("import tempfile\nkept = tempfile.TemporaryDirectory(dir=FOLDER)\n", "for itself, which the first fork that ends would remove"),
+    "named": ("import tempfile\nkept = tempfile.NamedTemporaryFile(dir=FOLDER)\n", "for itself, which the first fork that ends"),
+    "own_lock": ("import fcntl\nkept = open(FOLDER + '/lock', 'w')\nfcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "locks the file "),
+    "stream": ("import os\nos.dup2(os.open(FOLDER + '/said', os.O_CREAT | os.O_WRONLY), 1)\n", "leads the standard stream 1 to "),
+    "errors": ("import os\nos.dup2(os.open(FOLDER + '/said', os.O_CREAT | os.O_WRONLY), 2)\n", "leads the standard stream 2 to "),
+    "cpus": ("import os\nos.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n", "changes on which processors it runs"),
+    "locked": ("import ctypes\nkept = ctypes.create_string_buffer(4096)\nassert ctypes.CDLL(None).mlock(kept, 4096) == 0\n", "locks memory, which forks"),
+    "cwd": ("import os\nos.chdir('/')\n", "changes the working folder to /, where the script"),
+    "timer": ("import signal\nsignal.setitimer(signal.ITIMER_REAL, 1000)\n", "starts a timer"),
 }
 
+# They undo what they do.
+SAFE = """import os, signal, socket, subprocess, sys, tempfile, threading
+print("is_safe is imported", file=sys.stderr, flush=True)
+threading.Thread(target=int).start()
+[thread.join() for thread in threading.enumerate() if thread is not threading.main_thread()]
+socket.socketpair()
+subprocess.run(["true"])
+with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile():
+    here = os.getcwd()
+    os.chdir(folder)
+    os.chdir(here)
+signal.alarm(100)
+signal.alarm(0)
+"""
 
-def case_preload_refuses_what_is_unsafe():
-    """Threads, connections, processes and variables of the world: the sentence names the module, and workers start as usual."""
+
+def case_preload_leaves_out_what_is_unsafe():
+    """Each sentence names the module. The other ones stay preloaded, also for the next attempt, and nothing is left of those."""
     jobs.isolate()
-    for name, (text, why) in UNSAFE.items():
-        with jobs.Scratch() as scratch:
-            module(scratch, "has_" + name, text)
-            job = Job(scratch, preload="decimal,has_" + name)
-            jobs.check(not any(map(warm, job.facts().values())), f"{name}: forked all the same")
-            job.says(why)
-            job.says("started as usual")
-            job.finish()
+    with jobs.Scratch() as scratch:
+        os.makedirs(scratch.path("kept"))
+        for name, (text, _) in UNSAFE.items():
+            module(scratch, "has_" + name, f"FOLDER = {scratch.path('kept')!r}\n" + text)
+        module(scratch, "is_safe", SAFE)
+        script = scratch.write("tells.py", "import os, sys\nprint(os.getcwd(), [name for name in sys.modules if name[:3] in ('has', 'is_')], file=sys.stderr, flush=True)\n"
+                               f"sys.argv[0] = {FACTS!r}\nexec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))\n")  # fmt: skip
+        if len(os.sched_getaffinity(0)) == 1:
+            module(scratch, "has_cpus", "import os\nos.getenv('RANK')\n")  # there is nothing to change
+        names = ["is_safe", *("has_" + name for name in UNSAFE), "decimal"]
+        job = Job(scratch, "--max-restarts=1", preload=",".join(names), script=(os.path.basename(script),))
+        for attempt in range(2):
+            jobs.check(all(map(warm, job.facts(attempt).values())), "not preloaded")
+            job.says(f"{scratch.root} ['is_safe']", times=2 * (attempt + 1))
+            if attempt == 0:
+                os.kill(job.starts()[0].pid, signal.SIGKILL)
+        for name, (_, why) in UNSAFE.items():
+            why = "" if name == "cpus" else why
+            jobs.check(re.search(f"the import of has_{name} .*{re.escape(why)}.*; has_{name} is left out", job.agent.err()), f"{name}: {job.agent.tail()}")
+        jobs.check("as usual" not in job.agent.err(), job.agent.tail())
+        job.says("is_safe is imported\n", times=2)
+        left = set(os.listdir(scratch.path("kept"))) - {"lock", "said"}
+        jobs.check(not left, f"left behind: {left}")
+        job.finish(1)
 
 
-def case_preload_lets_tqdm_look_through_the_variables():
-    """As it does when it is imported, for those of its own: only these must be the same in the worker."""
+def case_preload_refuses_when_nothing_is_left():
+    """The only module is unsafe: the sentence names it, and workers start as usual."""
     jobs.isolate()
-    for begin, is_forked in (("TQDM_", True), ("RAN", False)):
+    with jobs.Scratch() as scratch:
+        module(scratch, "has_threads", f"import decimal\nFOLDER = {scratch.root!r}\n" + UNSAFE["temporary"][0] + UNSAFE["threads"][0])
+        there = set(os.listdir(scratch.root))
+        job = Job(scratch, preload="has_threads")
+        jobs.check(not any(map(warm, job.facts().values())), "forked all the same")
+        job.says("the import of has_threads starts a thread (Thread-1")
+        left = [name for name in set(os.listdir(scratch.root)) - there if os.path.isdir(scratch.path(name)) and name.startswith("tmp")]
+        jobs.check(not left, f"left behind: {left}")
+        job.says("started as usual")
+        job.finish()
+
+
+# What a module does at import; and what each worker finds then.
+KEPT = {
+    "position": ("file = open(FOLDER + '/numbers', 'rb', buffering=0)\nfile.seek(80)\n", "(os.lseek(keeps_position.file.fileno(), 0, os.SEEK_CUR), own_reads(keeps_position.file)) == (80, True)"),
+    "copied": ("import os\nnumber = os.open(FOLDER + '/numbers', os.O_RDONLY)\ncopy = os.dup(number)\n",
+               "[os.read(keeps_copied.number, 8), os.read(keeps_copied.copy, 8)] == [bytes(8), b'\\1' + bytes(7)]"),
+    "buffered": ("file = open(FOLDER + '/numbers', 'rb')\nfile.read(8)\n", "(keeps_buffered.file.tell(), own_reads(keeps_buffered.file)) == (8, True)"),
+    "appended": ("file = open(FOLDER + '/log', 'a')\n", "keeps_appended.file.write(f'{os.getpid()}\\n') > 0"),
+    "inherited": ("import os\nnumber = os.open(FOLDER, os.O_RDONLY)\nos.set_inheritable(number, True)\n", "os.get_inheritable(keeps_inherited.number) and 'numbers' in os.listdir(keeps_inherited.number)"),
+    "shared_lock": ("import fcntl\nfile = open(FOLDER + '/numbers')\nfcntl.flock(file, fcntl.LOCK_SH)\n", "'lock:' in open(f'/proc/self/fdinfo/{keeps_shared_lock.file.fileno()}').read()"),
+    "not_followed": ("import os\nnumber = os.open(FOLDER + '/numbers', os.O_RDONLY | os.O_NOFOLLOW | os.O_CREAT)\n", "os.read(keeps_not_followed.number, 8) == bytes(8)"),
+    "named_map": ("import mmap\nwith open(FOLDER + '/mapped', 'r+') as file:\n    map = mmap.mmap(file.fileno(), 8)\n", "keeps_named_map.map[0] == 1"),
+    "null": ("file = open('/dev/null', 'w')\n", "True"),
+}  # fmt: skip
+KEPT_SCRIPT = """import os, random, struct, sys
+%s
+
+def own_reads(file):
+    order = [random.Random(os.getpid()).randrange(10000) for _ in range(10000)]
+    return all([file.seek(8 * n), struct.unpack("=Q", file.read(8))[0]][1] == n for n in order)
+
+for expression in %r:
+    print(f"holds: {eval(expression)}: {expression}", file=sys.stderr, flush=True)
+keeps_appended.file.flush()
+sys.argv[0] = %r
+exec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))
+"""
+
+
+def case_preload_keeps_files():
+    """Each worker has a position of its own in what modules keep open."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        os.makedirs(scratch.path("kept"))
+        with open(scratch.path("kept", "numbers"), "wb") as numbers:
+            numbers.write(b"".join(struct.pack("=Q", number) for number in range(10000)))
+        with open(scratch.path("kept", "mapped"), "wb") as mapped:
+            mapped.write(b"\1" + bytes(7))
+        for name, (text, _) in KEPT.items():
+            module(scratch, "keeps_" + name, f"FOLDER = {scratch.path('kept')!r}\n" + text)
+        names = ["keeps_" + name for name in KEPT]
+        script = scratch.write("tells.py", KEPT_SCRIPT % ("import " + ", ".join(names), [seen for _, seen in KEPT.values()], FACTS))
+        job = Job(scratch, "--max-restarts=2", preload=",".join(["decimal", *names]), script=(script,))
+        open_files = set()
+        for attempt in range(3):
+            jobs.check(all(map(warm, job.facts(attempt).values())), "not preloaded")
+            open_files.add(len(os.listdir(f"/proc/{job.server()}/fd")))
+            if attempt < 2:
+                os.kill(job.starts(attempt)[1].pid, signal.SIGKILL)
+        job.says("holds: True", times=3 * 2 * len(KEPT))
+        jobs.check(len(open_files) == 1, f"descriptors of the server: {open_files}")
+        jobs.check(" left out" not in job.agent.err() and "holds: False" not in job.agent.err(), job.agent.tail())
+        with open(scratch.path("kept", "log"), encoding="ascii") as log:
+            jobs.check(len(set(log)) == 6, "lines of workers are lost")
+        os.rename(scratch.path("kept", "numbers"), scratch.path("kept", "old"))
+        job.finish(2)
+
+
+def case_preload_gives_up_imports_that_hang():
+    """An import that waits for ever, and a server that is stopped: workers start as usual, and later attempts do not wait."""
+    jobs.isolate()
+    for text in ("import time\ntime.sleep(1000)\n", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\n"):
         with jobs.Scratch() as scratch:
-            os.makedirs(scratch.path("modules", "tqdm"))
-            module(scratch, "tqdm/__init__", "")
-            path = "utils" if is_forked else "others"
-            module(scratch, "tqdm/" + path, f"import os\nmine = {{name: value for name, value in os.environ.items() if name.startswith({begin!r})}}\n")
-            job = Job(scratch, preload=f"decimal,tqdm.{path}")
-            jobs.check(all(map(warm, job.facts().values())) == is_forked, f"{path}: all forked is not {is_forked}")
+            module(scratch, "hangs", text)
+            job = Job(scratch, "--max-restarts=1", preload="decimal,hangs", MUSTER_PRELOAD_TIMEOUT="0.5")
+            jobs.check(not any(map(warm, job.facts().values())), "preloaded by nobody")
+            job.says("has made no progress for 0.5 s (MUSTER_PRELOAD_TIMEOUT), and is given up; workers are started as usual")
+            os.kill(job.starts()[0].pid, signal.SIGKILL)
+            job.facts(1)
+            job.finish(1)
+
+
+def case_preload_lets_modules_look_through_the_variables():
+    """As tqdm and fsspec do when they are imported, for those of their own: only these must be the same in the worker."""
+    jobs.isolate()
+    for name, begin, is_forked in (("tqdm.utils", "TQDM_", True), ("tqdm.others", "RAN", False), ("fsspec.config", "FSSPEC", True)):
+        with jobs.Scratch() as scratch:
+            folder, _, path = name.partition(".")
+            os.makedirs(scratch.path("modules", folder))
+            module(scratch, f"{folder}/__init__", "")
+            module(scratch, f"{folder}/{path}", f"import os\nmine = {{name: value for name, value in dict(os.environ).items() if name.startswith({begin!r})}}\n")
+            job = Job(scratch, preload=f"decimal,{name}")
+            jobs.check(all(map(warm, job.facts().values())), f"{name}: not forked")
+            jobs.check((f"{name} is left out" in job.agent.err()) != is_forked, f"{name}: forked is not {is_forked}")
             job.finish()
 
 
@@ -348,7 +473,7 @@ def case_preloaded_pytorch_keeps_its_ways():
         job.agent.expect(FORM_S, 0)
         job.starts(1)
         said = job.agent.err()
-        jobs.check("ValueError: as recorded" in said and "started as usual" not in said, job.agent.tail())
+        jobs.check("ValueError: as recorded" in said and "started as usual" not in said and "left out" not in said, job.agent.tail())
         paths = glob.glob(scratch.path("logs", "*", "attempt_0", "1", "error.json"))
         jobs.check(len(paths) == 1, f"{paths}")
         with open(paths[0], encoding="utf-8") as text:

@@ -73,10 +73,11 @@ struct guardian_lingering {
 };
 
 enum guardian_preload_kind {
-    GUARDIAN_PRELOAD_READY,   /* it has imported; text: what, and how long that took */
-    GUARDIAN_PRELOAD_REFUSED, /* it cannot serve, and ends; text: why */
-    GUARDIAN_PRELOAD_ENDED,   /* the process `pid` has ended, with `wait_status` */
-    GUARDIAN_PRELOAD_AS_USUAL /* worker `id`, meant to be a fork of it, is started as usual; text: why */
+    GUARDIAN_PRELOAD_READY,    /* it has imported; text: what, and how long that took */
+    GUARDIAN_PRELOAD_REFUSED,  /* it cannot serve, and ends; text: why */
+    GUARDIAN_PRELOAD_LEFT_OUT, /* it starts over without a module; text: which, and why */
+    GUARDIAN_PRELOAD_ENDED,    /* the process `pid` has ended, with `wait_status` */
+    GUARDIAN_PRELOAD_AS_USUAL  /* worker `id`, meant to be a fork of it, is started as usual; text: why */
 };
 
 #define GUARDIAN_PRELOAD_TEXT_BYTES 1024

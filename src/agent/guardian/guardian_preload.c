@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 #include "agent/guardian/spawn.h"
+#include "base/absence.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/str.h"
 
 enum {
     NONE = -1,
@@ -145,9 +147,19 @@ static void orders_send(struct guardian_preload *p) {
     channel_update(p);
 }
 
+/* The agent has told if it is no number. */
+static int64_t import_timeout_ns(void) {
+    const char *text = getenv(GUARDIAN_PRELOAD_TIMEOUT_VARIABLE);
+    double seconds = 0;
+    if (!text || !str_parse_double(text, &seconds) || seconds <= 0 || seconds > GUARDIAN_PRELOAD_TIMEOUT_MAX_S) {
+        seconds = GUARDIAN_PRELOAD_IMPORT_S;
+    }
+    return (int64_t)(seconds * (double)CLOCK_NS_PER_S);
+}
+
 void guardian_preload_init(struct guardian_preload *p, const struct guardian_preload_host *host) {
     struct rlimit files;
-    *p = (struct guardian_preload){.host = *host};
+    *p = (struct guardian_preload){.host = *host, .import_timeout_ns = import_timeout_ns()};
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur > GUARDIAN_FDS) {
         p->orders_max = (size_t)((files.rlim_cur - GUARDIAN_FDS) / (ORDER_FDS + 1));
     }
@@ -164,6 +176,11 @@ static int server_spawn(struct guardian_preload *p, const struct guardian_order 
         return MUSTER_ESYSTEM;
     }
     return MUSTER_OK;
+}
+
+static void import_begun(struct guardian_preload *p, const char *module) {
+    p->import_ns = clock_monotonic_ns();
+    (void)snprintf(p->importing, sizeof p->importing, "%s", module);
 }
 
 void guardian_preload_start(struct guardian_preload *p, const struct guardian_order *order) {
@@ -183,6 +200,7 @@ void guardian_preload_start(struct guardian_preload *p, const struct guardian_or
         p->has_channel = true;
         p->writes = false;
         p->state = PRELOAD_IMPORTING;
+        import_begun(p, "its first module");
         return;
     }
     (void)close(pair[0]);
@@ -226,6 +244,14 @@ static void frame_handle(struct guardian_preload *p, const struct guardian_frame
         p->state = PRELOAD_READY;
         tell(p, GUARDIAN_PRELOAD_READY, 0, text);
         orders_send(p);
+        return;
+    }
+    if (frame->kind == PRELOAD_FRAME_IMPORTING && p->state == PRELOAD_IMPORTING) {
+        import_begun(p, text);
+        return;
+    }
+    if (frame->kind == PRELOAD_FRAME_LEFT_OUT && p->state == PRELOAD_IMPORTING) {
+        tell(p, GUARDIAN_PRELOAD_LEFT_OUT, 0, text);
         return;
     }
     bool is_refusal = frame->kind == PRELOAD_FRAME_REFUSED;
@@ -293,9 +319,13 @@ void guardian_preload_child_heard(struct guardian_preload *p, int fd) {
 
 /* ---- time ---- */
 
-static int left_ms(const struct preload_order *order, int64_t now_ns) {
-    int64_t left_ns = order->sent_ns + GUARDIAN_PRELOAD_FORK_MS * CLOCK_NS_PER_MS - now_ns;
+static int left_ms(int64_t since_ns, int64_t timeout_ns, int64_t now_ns) {
+    int64_t left_ns = since_ns + timeout_ns - now_ns;
     return left_ns > 0 ? (int)(left_ns / CLOCK_NS_PER_MS) + 1 : 0;
+}
+
+static int order_left_ms(const struct preload_order *order, int64_t now_ns) {
+    return left_ms(order->sent_ns, GUARDIAN_PRELOAD_FORK_MS * CLOCK_NS_PER_MS, now_ns);
 }
 
 /* Orders go out in the order of the list. */
@@ -305,12 +335,34 @@ static const struct preload_order *oldest(const struct guardian_preload *p) {
 
 int guardian_preload_wait_ms(const struct guardian_preload *p, int64_t now_ns) {
     const struct preload_order *order = oldest(p);
-    return order ? left_ms(order, now_ns) : -1;
+    if (p->state == PRELOAD_IMPORTING) {
+        return left_ms(p->import_ns, p->import_timeout_ns, now_ns);
+    }
+    return order ? order_left_ms(order, now_ns) : -1;
+}
+
+/* Who comes too late to judge was away itself, and perhaps the server with it: it has as long again. */
+static void import_expire(struct guardian_preload *p, int64_t now_ns) {
+    char why[GUARDIAN_PRELOAD_TEXT_BYTES];
+    if (left_ms(p->import_ns, p->import_timeout_ns, now_ns) > 0) {
+        return;
+    }
+    if (now_ns - p->import_ns - p->import_timeout_ns > ABSENCE_LONG_MS * CLOCK_NS_PER_MS) {
+        p->import_ns = now_ns;
+        return;
+    }
+    (void)snprintf(why, sizeof why, "the import of %s has made no progress for %.3g s (%s), and is given up",
+                   p->importing, (double)p->import_timeout_ns / (double)CLOCK_NS_PER_S,
+                   GUARDIAN_PRELOAD_TIMEOUT_VARIABLE);
+    tell(p, GUARDIAN_PRELOAD_REFUSED, 0, why);
+    server_drop(p, "the preload server makes no progress");
 }
 
 void guardian_preload_expire(struct guardian_preload *p, int64_t now_ns) {
     const struct preload_order *order = oldest(p);
-    if (order && left_ms(order, now_ns) == 0) {
+    if (p->state == PRELOAD_IMPORTING) {
+        import_expire(p, now_ns);
+    } else if (order && order_left_ms(order, now_ns) == 0) {
         server_drop(p, "the preload server does not answer");
     }
 }
@@ -326,7 +378,7 @@ void guardian_preload_settle(struct guardian_preload *p) {
         if (p->has_channel) {
             (void)guardian_channel_flush(&p->channel);
         }
-        (void)poll(&wait, 1, left_ms(order, clock_monotonic_ns()));
+        (void)poll(&wait, 1, order_left_ms(order, clock_monotonic_ns()));
         if (wait.revents != 0) {
             order_heard(p, order);
         }

@@ -5,13 +5,15 @@
  * guardian, a child subreaper. The child tells its process id and waits. It runs the worker's program when the guardian
  * knows it, so its end cannot be missed.
  *
- * Whatever goes wrong costs a start as usual, never a failure: the server refuses, ends, or does not answer in time.
+ * Whatever goes wrong costs a start as usual, never a failure: the server refuses, ends, makes no progress, or does not
+ * answer in time.
  *
  * Frames (guardian_channel.h) on the server's stdout, a stream socket. To the server: ORDER, the body of a spawn frame
  * as it is, with three descriptors: the worker's stdout and stderr, and a packet socket; and with its given_fd, if it
- * has one. From the server: READY or REFUSED, once, with a text. On the packet socket, from the server's child: 'P' and
- * its process id, a 32-bit integer; or 'N' and the reason why there is no such child. To the child: 'G', and it goes
- * on; the end, and it ends. Integers are in host order.
+ * has one. From the server: IMPORTING, once a second at most, with the name of the module that it imports; LEFT_OUT,
+ * with the reason why it starts over without a module; READY or REFUSED, once, with a text. On the packet socket, from
+ * the server's child: 'P' and its process id, a 32-bit integer; or 'N' and the reason why there is no such child. To
+ * the child: 'G', and it goes on; the end, and it ends. Integers are in host order.
  *
  * One thread, nothing blocks but guardian_preload_settle(). */
 #ifndef AGENT_GUARDIAN_PRELOAD_H
@@ -31,11 +33,24 @@ struct spawn_fds {
     int out, err, given;
 };
 
-enum guardian_preload_frame { PRELOAD_FRAME_ORDER = 1, PRELOAD_FRAME_READY = 2, PRELOAD_FRAME_REFUSED = 3 };
+enum guardian_preload_frame {
+    PRELOAD_FRAME_ORDER = 1,
+    PRELOAD_FRAME_READY = 2,
+    PRELOAD_FRAME_REFUSED = 3,
+    PRELOAD_FRAME_IMPORTING = 4,
+    PRELOAD_FRAME_LEFT_OUT = 5
+};
 
 /* How long the server may take for a fork. A fork takes milliseconds; beyond this time the server is taken for stuck.
  */
 #define GUARDIAN_PRELOAD_FORK_MS 5000
+
+/* How long it may import one module, if MUSTER_PRELOAD_TIMEOUT does not say it (seconds). Beyond it the server is given
+ * up: it is stopped, or the import hangs. */
+#define GUARDIAN_PRELOAD_IMPORT_S 60
+#define GUARDIAN_PRELOAD_TIMEOUT_MAX_S 86400
+#define GUARDIAN_PRELOAD_TIMEOUT_VARIABLE "MUSTER_PRELOAD_TIMEOUT"
+#define GUARDIAN_PRELOAD_MODULE_BYTES 128
 
 /* What the guardian does for it. */
 struct guardian_preload_host {
@@ -60,6 +75,9 @@ struct guardian_preload {
     struct guardian_channel channel;
     bool has_channel;
     bool writes; /* EPOLLOUT is asked for */
+    int64_t import_timeout_ns;
+    int64_t import_ns; /* when it has last said what it imports */
+    char importing[GUARDIAN_PRELOAD_MODULE_BYTES];
     struct preload_order *first;
     size_t order_count, orders_max; /* each holds descriptors, and the guardian may have so many */
 };
@@ -77,7 +95,8 @@ bool guardian_preload_take(struct guardian_preload *p, const uint8_t *body, size
 void guardian_preload_heard(struct guardian_preload *p, uint32_t events);
 void guardian_preload_child_heard(struct guardian_preload *p, int fd);
 
-/* Milliseconds until the oldest fork is overdue; -1: none is under way. Afterwards, overdue ones are given up. */
+/* Milliseconds until the oldest fork, or the import, is overdue; -1: none is under way. Afterwards, a server that is
+ * overdue is given up. */
 int guardian_preload_wait_ms(const struct guardian_preload *p, int64_t now_ns);
 void guardian_preload_expire(struct guardian_preload *p, int64_t now_ns);
 

@@ -247,18 +247,9 @@ int environment_build(const struct launch_config *config, const struct rdzv_worl
 
 int environment_build_early(const struct launch_config *config, const struct environment_worker *worker,
                             const char *const *inherited, struct launch_strings *out) {
-    static const char *const of_a_world[] = {"RANK",
-                                             "GROUP_RANK",
-                                             "ROLE_RANK",
-                                             "WORLD_SIZE",
-                                             "GROUP_WORLD_SIZE",
-                                             "ROLE_WORLD_SIZE",
-                                             "MASTER_ADDR",
-                                             "MASTER_PORT",
-                                             "TORCHELASTIC_RESTART_COUNT",
-                                             "TORCHELASTIC_MAX_RESTARTS",
-                                             "TORCHELASTIC_USE_AGENT_STORE",
-                                             "TORCHELASTIC_ERROR_FILE"};
+#define ITEM(name) name,
+    static const char *const of_a_world[] = {ENVIRONMENT_OF_A_WORLD(ITEM)};
+#undef ITEM
     const struct rdzv_world none = {.master_addr = ""};
     int rc = environment_build(config, &none, worker, inherited, out);
     for (size_t i = 0; rc == MUSTER_OK && i < sizeof of_a_world / sizeof *of_a_world; i++) {

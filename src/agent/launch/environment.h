@@ -26,6 +26,21 @@ int environment_build(const struct launch_config *config, const struct rdzv_worl
                       const struct environment_worker *worker, const char *const *inherited,
                       struct launch_strings *out);
 
+/* What only a world decides: X(NAME) for each variable. */
+#define ENVIRONMENT_OF_A_WORLD(X)                                                                                      \
+    X("RANK")                                                                                                          \
+    X("GROUP_RANK")                                                                                                    \
+    X("ROLE_RANK")                                                                                                     \
+    X("WORLD_SIZE")                                                                                                    \
+    X("GROUP_WORLD_SIZE")                                                                                              \
+    X("ROLE_WORLD_SIZE")                                                                                               \
+    X("MASTER_ADDR")                                                                                                   \
+    X("MASTER_PORT")                                                                                                   \
+    X("TORCHELASTIC_RESTART_COUNT")                                                                                    \
+    X("TORCHELASTIC_MAX_RESTARTS")                                                                                     \
+    X("TORCHELASTIC_USE_AGENT_STORE")                                                                                  \
+    X("TORCHELASTIC_ERROR_FILE")
+
 /* The environment of a process that waits to become the worker: without what only a world decides (ranks, sizes, where
  * the workers meet, restarts, the error file), also where it is inherited. Same ownership and errors as above. */
 int environment_build_early(const struct launch_config *config, const struct environment_worker *worker,

@@ -1,4 +1,4 @@
-/* The Python program of a preload server (preload_server.py), for the interpreter's -c. */
+/* The Python program of a preload server (preload_*.py), for the interpreter's -c. */
 #ifndef AGENT_PRELOAD_SERVER_H
 #define AGENT_PRELOAD_SERVER_H
 

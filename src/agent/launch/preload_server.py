@@ -1,234 +1,11 @@
 """The preload server: imports what workers need, once a node, and forks them.
 
-Run with -c by the agent (agent_preload.c), with MODULES and then what a worker gets, [-m] NAME ARGUMENT...: so sys.path is
-that of the worker. MODULES are names with commas between them; one that ends in ? may be missing. Its stdout is the
-guardian's socket (guardian_preload.h has the frames). A fork becomes the worker: what a script can see of itself is what
-it would see when started as usual. What cannot be forked safely is refused with a sentence, and started as usual.
+Run with -c by the agent (agent_preload.c), with MODULES, WORLD, and then what a worker gets, [-m] NAME ARGUMENT...: so
+sys.path is that of the worker. MODULES are names with commas between them; one that ends in ? may be missing. WORLD are the
+variables that only a worker has. Its stdout is the guardian's socket (guardian_preload.h has the frames). A fork becomes the
+worker: what a script can see of itself is what it would see when started as usual. A module that cannot be forked safely is
+left out with a sentence (preload_imports.py); a worker that cannot be a fork is started as usual.
 """
-
-
-# Modules that go through all variables when they are imported, for those whose names begin so. PyTorch imports tqdm where it is installed.
-LOOKS_FOR = {"tqdm.utils": "TQDM_"}
-
-
-class Refused(Exception):
-    """Why there can be no forks of this process, or not this one."""
-
-
-def thread_count():
-    import os
-
-    return len(os.listdir("/proc/self/task"))
-
-
-def file_count():
-    import os
-
-    return len(os.listdir("/proc/self/fd"))
-
-
-def open_files():
-    """By number: what is open, besides the descriptor that looks."""
-    import os
-
-    found = {}
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found[int(name)] = os.readlink("/proc/self/fd/" + name)
-        except OSError:
-            pass
-    return found
-
-
-class Imports:
-    """What modules do to this process while they are imported: threads, descriptors, and which variables they read and change."""
-
-    def __init__(self):
-        self.under_way = ["the interpreter"]  # modules, each imported by the one before it
-        self.threads = thread_count()
-        self.files = open_files()
-        self.file_count = file_count()
-        self.blamed_threads = []  # modules
-        self.blamed_files = {}  # descriptor: (module, what)
-        self.variables = {}  # name: module that has read it
-        self.before = {}  # the variables when the imports begin
-        self.changes = {}  # name: what an import has given it, or None
-
-    def watched(self, usual):
-        """A loader's method that creates or runs a module."""
-
-        def method(loader, what):
-            self.look()
-            self.under_way.append(getattr(what, "name", None) or what.__name__)  # of a specification, or of a module
-            try:
-                return usual(loader, what)
-            finally:
-                self.look()
-                self.under_way.pop()
-
-        return method
-
-    def look(self):
-        threads, count = thread_count(), file_count()
-        if threads > self.threads:
-            self.blamed_threads.append(self.under_way[-1])
-        self.threads = threads
-        if count != self.file_count:
-            files = open_files()
-            for number, what in files.items():
-                if self.files.get(number) != what:
-                    self.blamed_files[number] = (self.under_way[-1], what)
-            self.files, self.file_count = files, count
-
-    def read(self, key):
-        import sys
-
-        name = key.decode(errors="surrogateescape") if isinstance(key, bytes) else key
-        frame = sys._getframe(2)
-        while frame.f_back and frame.f_globals.get("__name__") in ("os", "_collections_abc", "collections.abc"):
-            frame = frame.f_back
-        module = frame.f_globals.get("__name__") or "?"
-        if name.startswith(LOOKS_FOR.get(module, "")):
-            self.variables.setdefault(name, module)
-
-    def run(self, names):
-        """Imports; returns what could be imported."""
-        import importlib.machinery
-        import os
-        import sys
-
-        done = []
-        self.before = dict(os.environb)
-        machinery = importlib.machinery
-        places = [(machinery.SourceFileLoader, "exec_module"), (machinery.SourcelessFileLoader, "exec_module"),
-                  (machinery.ExtensionFileLoader, "exec_module"), (machinery.ExtensionFileLoader, "create_module"),
-                  (type(os.environ), "__getitem__")]
-        before = [(place, name, name in vars(place), getattr(place, name)) for place, name in places]
-        usual = type(os.environ).__getitem__
-
-        def recording(environment, key):
-            self.read(key)
-            return usual(environment, key)
-
-        for place, name, _, method in before[:-1]:
-            setattr(place, name, self.watched(method))
-        type(os.environ).__getitem__ = recording
-        try:
-            for name in names:
-                try:
-                    importlib.import_module(name.rstrip("?"))
-                    done.append(name.rstrip("?"))
-                except BaseException as problem:  # the worker may do without, or say it better; SystemExit, too
-                    if not (name.endswith("?") and isinstance(problem, ModuleNotFoundError)):
-                        said = f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
-                        print(f"muster: --preload: {name.rstrip('?')} cannot be imported: {said}", file=sys.stderr)
-        finally:
-            for place, name, is_own, method in before:
-                if is_own:
-                    setattr(place, name, method)
-                else:
-                    delattr(place, name)
-        after = dict(os.environb)
-        self.changes = {name: after.get(name) for name in self.before.keys() | after.keys() if self.before.get(name) != after.get(name)}
-        self.look()
-        return done
-
-
-def loaded(part):
-    """The shared libraries in memory whose name has this part."""
-    found = []
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        for line in maps:
-            path = line.rstrip("\n").split(None, 5)[5:]
-            if path and part in path[0].rpartition("/")[2] and path[0] not in found:
-                found.append(path[0])
-    return found
-
-
-def pool_threads():
-    """Of OpenBLAS, which ends its threads before a fork, and starts them again in the child."""
-    import ctypes
-
-    count = 0
-    for path in loaded("openblas"):
-        library = ctypes.CDLL(path)
-        for name in ("scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads", "openblas_get_num_threads64_",
-                     "openblas_get_num_threads"):
-            if hasattr(library, name):
-                count += max(getattr(library, name)() - 1, 0)
-                break
-    return count
-
-
-def thread_names():
-    """Of Python's own, with the module of what they run."""
-    import sys
-    import threading
-
-    names = []
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread():
-            target = getattr(thread, "_target", None) or type(thread)
-            module = getattr(target, "__module__", None)
-            names.append(f"{thread.name} of {module}" if module in sys.modules else thread.name)
-    return names
-
-
-def refuse_unsafe(imports):
-    """A fork has the calling thread alone: locks that others hold stay locked for ever. It shares what is open."""
-    import os
-    import sys
-
-    if imports.threads > 1 + pool_threads():
-        module = imports.blamed_threads[0] if imports.blamed_threads else "?"
-        names = thread_names()
-        raise Refused(f"the import of {module} starts a thread{' (' + ', '.join(names) + ')' if names else ''}, and a process with threads "
-                      "cannot be forked safely")
-    children = []
-    for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/children", encoding="ascii") as text:
-            children += text.read().split()
-    if children:
-        raise Refused(f"an import has started a process ({children[0]}), which forks would share")
-    for module, what in imports.blamed_files.values():
-        if what.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/accel")):
-            raise Refused(f"the import of {module} opens the device {what}, which forks cannot use")
-        if what.startswith(("socket:", "pipe:", "anon_inode:")) and what in open_files().values():
-            raise Refused(f"the import of {module} opens a connection ({what}), which forks would share")
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is not None and cuda.is_initialized():
-        raise Refused("an import initialises CUDA, which forks cannot use")
-
-
-def stamps():
-    """Of the files of all modules: which, and how they are now."""
-    import os
-    import sys
-
-    found = {}
-    for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None)
-        if isinstance(path, str) and os.path.isabs(path):
-            try:
-                seen = os.stat(path)
-            except OSError:
-                continue
-            found[path] = (name, seen.st_mtime_ns, seen.st_size, seen.st_ino)
-    return found
-
-
-def changed(before):
-    """A module whose file is not what it was, with its path; or None."""
-    import os
-
-    for path, (name, *was) in before.items():
-        try:
-            seen = os.stat(path)
-        except OSError:
-            return name, path
-        if [seen.st_mtime_ns, seen.st_size, seen.st_ino] != was:
-            return name, path
-    return None
 
 
 class Order:
@@ -281,7 +58,7 @@ class Order:
         """Compared with what the imports found, for they may have changed it since."""
         import os
 
-        for name, module in imports.variables.items():
+        for name, (_, module) in imports.variables.items():
             here, there = imports.before.get(os.fsencode(name)), self.variables.get(os.fsencode(name))
             if name == "OMP_NUM_THREADS":
                 here, there = here or None, there or None
@@ -292,13 +69,23 @@ class Order:
 class Channel:
     """The guardian's socket: frames of kind and length, with descriptors."""
 
-    ORDER, READY, REFUSED = 1, 2, 3
+    ORDER, READY, REFUSED, IMPORTING, LEFT_OUT = 1, 2, 3, 4, 5
+    IMPORTING_S = 1  # not more often is it said what is being imported
 
     def __init__(self, fd):
         import socket
 
         self.socket = socket.socket(fileno=fd)
         self.bytes, self.fds = b"", []
+        self.told = float("-inf")
+
+    def tell_import(self, module):
+        import time
+
+        now = time.monotonic()
+        if now - self.told >= self.IMPORTING_S:
+            self.told = now
+            self.send(self.IMPORTING, module)
 
     def send(self, kind, text):
         import struct
@@ -351,7 +138,7 @@ def fork():
         return os.fork()
 
 
-def fork_all(channel, orders, guardian):
+def fork_all(channel, orders, guardian, kept_files):
     """Returns the order that this process is the worker of. The server returns None."""
     import os
 
@@ -369,14 +156,14 @@ def fork_all(channel, orders, guardian):
                 for other in orders:
                     if other is not order:
                         other.close()
-                await_start(order, own_pid, guardian)
+                await_start(order, own_pid, guardian, kept_files)
                 return order
         os._exit(0)
     os.waitpid(between, 0)
     return None
 
 
-def await_start(order, between, guardian):
+def await_start(order, between, guardian, kept_files):
     """Becomes the guardian's child when the process between has ended, and goes on when the guardian knows it."""
     import ctypes
     import os
@@ -390,6 +177,12 @@ def await_start(order, between, guardian):
     set_death_signal, kill_signal = ctypes.CDLL(None).prctl, int(signal.SIGKILL)
     set_death_signal(1, kill_signal, 0, 0, 0)
     if os.getppid() != guardian:  # it has died: nobody waits for this worker
+        os._exit(0)
+    try:
+        for file in kept_files:
+            file.open_again()
+    except OSError as problem:
+        order.refuse(f"{file.path}, which {file.module} keeps open, cannot be opened again: {problem.strerror}")
         os._exit(0)
     try:
         os.write(order.life, b"P" + struct.pack("=i", os.getpid()))
@@ -423,9 +216,8 @@ def show_command(argv, variables):
     libc.prctl(35, 14, ctypes.byref(layout), ctypes.sizeof(layout), 0)
 
 
-def take_over(order, changes):
-    """Streams, processors, environment with what the imports have changed in it, and the random numbers of modules that have drawn
-    their seed."""
+def take_over(order, imports):
+    """Streams, processors, environment with what the imports have changed in it, and random numbers."""
     import os
     import sys
 
@@ -438,7 +230,7 @@ def take_over(order, changes):
     coerced = {b"LC_CTYPE": os.environb[b"LC_CTYPE"]} if b"LC_CTYPE" in os.environb else {}  # by the interpreter, PEP 538
     os.environ.clear()
     os.environb.update({**coerced, **order.variables})
-    for name, value in changes.items():
+    for name, value in imports.changes.items():
         if value is None:
             os.environb.pop(name, None)
         else:
@@ -463,35 +255,61 @@ def memory_mb():
     return 0
 
 
-def serve(names):
+def leave_out(names, start, channel, imports):
+    """Starts over without what forks cannot have, and says why. Returns if there is nothing of that kind."""
+    import os
+
+    found = imports.unsafe()
+    blamed = {item for (item, _), _ in found}
+    rest = [name for name in names if name not in blamed]
+    said = []
+    for (item, module), why in {blame: why for blame, why in reversed(found)}.items():  # the first of each module's
+        said.append(f"the import of {module} {why}" + (f"; {item.rstrip('?')} is left out" if rest and item else ""))
+    if not found:
+        return
+    imports.remove_temporary()
+    if None in blamed or not rest:
+        raise Refused("; ".join(said))
+    for sentence in said:
+        channel.send(Channel.LEFT_OUT, sentence)
+    try:
+        start.over(rest, channel.socket.fileno())
+    except OSError as problem:
+        raise Refused(f"{said[0]}, and the server cannot start over: {problem}") from None
+
+
+def serve(names, world):
     """Imports and forks. Returns in a worker, with its command line."""
     import gc
     import os
-    import socket
     import sys
     import time
 
     guardian = os.getppid()
     if os.environ.get("OMP_NUM_THREADS") == "":
         del os.environ["OMP_NUM_THREADS"]  # as workers of muster.launch do, before their libraries see it
+    start = Start()
     channel = Channel(os.dup(1))
     os.dup2(2, 1)  # what imports print is not for the guardian
     began = time.monotonic()
-    imports = Imports()
+    imports = Imports(world, channel.tell_import)
     done = imports.run(names)
     try:
-        refuse_unsafe(imports)
+        leave_out(names, start, channel, imports)
     except Refused as why:
         channel.send(Channel.REFUSED, str(why))
         os._exit(0)
+    start.close()
     files = stamps()
+    for file in imports.kept_files:
+        file.unlock()
     getattr(gc, "freeze", int)()  # the collector's marks would copy the pages that forks share
     channel.send(Channel.READY, f"{', '.join(done) or 'nothing'} in {time.monotonic() - began:.2f} s, {memory_mb()} MB")
     while True:
         orders = channel.orders()
         if orders is None:
             os._exit(0)
-        stale = changed(files)
+        stale = changed(files, imports.kept_files)
         wanted = []
         for order in orders:
             try:
@@ -503,9 +321,9 @@ def serve(names):
                 order.refuse(str(why))
         if stale is not None:
             os._exit(0)  # the next server imports anew
-        mine = fork_all(channel, wanted, guardian) if wanted else None
+        mine = fork_all(channel, wanted, guardian, imports.kept_files) if wanted else None
         if mine is not None:
-            take_over(mine, imports.changes)
+            take_over(mine, imports)
             return [os.fsdecode(item) for item in mine.argv]
         for order in orders:
             order.close()
@@ -537,9 +355,9 @@ def become_worker():
     import runpy
     import sys
 
-    modules, arguments = sys.argv[1], sys.argv[2:]
+    modules, world, arguments = sys.argv[1], sys.argv[2], sys.argv[3:]
     folder = show_start(arguments, "")
-    command = serve([name for name in map(str.strip, modules.split(",")) if name])
+    command = serve(list(dict.fromkeys(name for name in map(str.strip, modules.split(",")) if name)), world.split(","))
     arguments = command[2:]  # after the interpreter and -u
     show_start(arguments, folder)
     own_file = sys._getframe().f_code.co_filename
