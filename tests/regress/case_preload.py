@@ -153,6 +153,26 @@ def case_preloaded_worker_fails_as_usual():
         jobs.check("ValueError: as asked" in trace and "<string>" not in trace, f"not the usual traceback\n{trace}")
         job.says("exitcode  : 1")
         scratch.expect_nobody()
+    with jobs.Scratch() as scratch:
+        module(scratch, "has_hook", "import sys, traceback\ndef own(kind, problem, trace):\n    print('own hook', problem, len(traceback.extract_tb(trace)), file=sys.stderr)\n"
+               "sys.excepthook = own\n")
+        job = Job(scratch, "--max-restarts=0", preload="decimal,has_hook")
+        os.kill(job.starts()[1].pid, signal.SIGUSR1)
+        job.agent.expect(jobs.SOON_S, 1)
+        job.says("own hook as asked 2\n")
+        scratch.expect_nobody()
+    with jobs.Scratch() as scratch:
+        job = Job(scratch, "--max-restarts=0")
+        os.kill(job.starts()[0].pid, signal.SIGSEGV)
+        job.agent.expect(jobs.SOON_S, 1)
+        job.says("exitcode  : -11")
+        scratch.expect_nobody()
+    with jobs.Scratch() as scratch:
+        job = Job(scratch, "--max-restarts=0")
+        jobs.tell_exit(job.starts()[0].pid, 7)
+        job.agent.expect(jobs.SOON_S, 1)
+        job.says("exitcode  : 7")
+        scratch.expect_nobody()
 
 
 def case_preload_server_that_dies_is_replaced():
@@ -301,6 +321,8 @@ KEPT = {
     "shared_lock": ("import fcntl\nfile = open(FOLDER + '/numbers')\nfcntl.flock(file, fcntl.LOCK_SH)\n", "'lock:' in open(f'/proc/self/fdinfo/{keeps_shared_lock.file.fileno()}').read()"),
     "not_followed": ("import os\nnumber = os.open(FOLDER + '/numbers', os.O_RDONLY | os.O_NOFOLLOW | os.O_CREAT)\n", "os.read(keeps_not_followed.number, 8) == bytes(8)"),
     "named_map": ("import mmap\nwith open(FOLDER + '/mapped', 'r+') as file:\n    map = mmap.mmap(file.fileno(), 8)\n", "keeps_named_map.map[0] == 1"),
+    "generator": ("import random\ndrawn, given = random.Random(), random.Random(5)\nlater = random.Random()\nlater.seed(5)\nrandom.seed(5)\n",
+                  "keeps_generator.given.random() == keeps_generator.later.random() == random.random() == random.Random(5).random()"),
     "null": ("file = open('/dev/null', 'w')\n", "True"),
 }  # fmt: skip
 KEPT_SCRIPT = """import os, random, struct, sys
@@ -312,14 +334,15 @@ def own_reads(file):
 
 for expression in %r:
     print(f"holds: {eval(expression)}: {expression}", file=sys.stderr, flush=True)
+print(f"drawn {keeps_generator.drawn.random()}", file=sys.stderr, flush=True)
 keeps_appended.file.flush()
 sys.argv[0] = %r
 exec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))
 """
 
 
-def case_preload_keeps_files():
-    """Each worker has a position of its own in what modules keep open."""
+def case_preload_keeps_files_and_generators():
+    """Each worker has a position of its own in what modules keep open, and numbers of its own from what nobody has seeded."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
         os.makedirs(scratch.path("kept"))
@@ -341,6 +364,8 @@ def case_preload_keeps_files():
         job.says("holds: True", times=3 * 2 * len(KEPT))
         jobs.check(len(open_files) == 1, f"descriptors of the server: {open_files}")
         jobs.check(" left out" not in job.agent.err() and "holds: False" not in job.agent.err(), job.agent.tail())
+        drawn = re.findall(r"drawn [0-9.e-]+", job.agent.err())
+        jobs.check(len(set(drawn)) == 6, f"{drawn}")
         with open(scratch.path("kept", "log"), encoding="ascii") as log:
             jobs.check(len(set(log)) == 6, "lines of workers are lost")
         os.rename(scratch.path("kept", "numbers"), scratch.path("kept", "old"))
@@ -419,7 +444,7 @@ def case_preload_imports_anew_what_has_changed():
 
 PYTORCH_WAYS = """
 import multiprocessing, os, random, sys
-import numpy, torch
+import draws, numpy, torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.utils.data import DataLoader, Dataset
@@ -438,10 +463,10 @@ def main():
     attempt, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])
     dist.init_process_group("gloo")
     drawn = [None] * dist.get_world_size()
-    dist.all_gather_object(drawn, (random.random(), numpy.random.rand(), torch.initial_seed(), torch.get_num_threads(), list(multiprocessing.current_process().authkey)))
-    for place in (0, 1, 2, 4):
+    dist.all_gather_object(drawn, (random.random(), numpy.random.rand(), torch.initial_seed(), torch.get_num_threads(), list(multiprocessing.current_process().authkey), draws.drawn.random(), draws.old.rand(), draws.given.random()))
+    for place in (0, 1, 2, 4, 5, 6):
         assert len({str(mine[place]) for mine in drawn}) == len(drawn), ("not drawn anew", place)
-    assert {mine[3] for mine in drawn} == {2}, drawn
+    assert {mine[3] for mine in drawn} == {2} and {mine[7] for mine in drawn} == {numpy.random.default_rng(5).random()}, drawn
     for way in ("spawn", "forkserver", "fork") if attempt == rank == 1 else ("fork",):
         with multiprocessing.get_context(way).Pool(1) as pool:
             assert pool.map(double, [1, 2]) == [2, 4]
@@ -467,8 +492,9 @@ def case_preloaded_pytorch_keeps_its_ways():
     jobs.need_torch()
     jobs.isolate()
     with jobs.Scratch() as scratch:
+        module(scratch, "draws", "import numpy\ndrawn, old, given = numpy.random.default_rng(), numpy.random.RandomState(), numpy.random.default_rng(5)\n")
         script = scratch.write("ways.py", PYTORCH_WAYS)
-        job = Job(scratch, "--max-restarts=1", "--tee=2", f"--log-dir={scratch.path('logs')}", preload="numpy,torch,torch.distributed", script=(script,),
+        job = Job(scratch, "--max-restarts=1", "--tee=2", f"--log-dir={scratch.path('logs')}", preload="numpy,torch,torch.distributed,draws", script=(script,),
                   OMP_NUM_THREADS="2")  # fmt: skip
         job.agent.expect(FORM_S, 0)
         job.starts(1)
@@ -479,6 +505,21 @@ def case_preloaded_pytorch_keeps_its_ways():
         with open(paths[0], encoding="utf-8") as text:
             jobs.check("as recorded" in json.load(text)["message"]["message"], f"{paths}")
         scratch.expect_nobody()
+
+
+def case_preloaded_seeds_hold():
+    """A module seeds the generators of Python, numpy and PyTorch at import: all ranks go on from there, as without --preload."""
+    jobs.need_torch()
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        module(scratch, "gives_seeds", "import random, numpy, torch\nrandom.seed(1)\nnumpy.random.seed(1)\ntorch.manual_seed(1)\n")
+        script = scratch.write("tells.py", "import sys, gives_seeds, random, numpy, torch\n"
+                               "print(f'draws {random.random():.5f} {numpy.random.rand():.5f} {torch.rand(1).item():.5f}', file=sys.stderr, flush=True)\n"
+                               f"sys.argv[0] = {FACTS!r}\nexec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))\n")  # fmt: skip
+        job = Job(scratch, preload="decimal,gives_seeds", script=(script,))
+        jobs.check(all(map(warm, job.facts().values())), "not preloaded")
+        job.says("draws 0.13436 0.41702 0.75763", times=2)
+        job.finish()
 
 
 def case_preload_survives_its_imports():

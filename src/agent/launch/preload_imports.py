@@ -38,6 +38,8 @@ class Imports:
         self.changes = {}  # name: what an import has given it, or None
         self.after = {"tempfile": self.watch_tempfile}  # module: what is to be done when it has been run
         self.undo = []
+        self.generators = Generators()
+        self.generators.watch(self.after, self.undo)
 
     # ---- while they are imported ----
 

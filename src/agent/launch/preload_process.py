@@ -1,6 +1,6 @@
 """What can be seen of the preload server's process beside Python, and how it starts over.
 
-Part of the server's program: CMake puts preload_process.py, preload_files.py, preload_imports.py and
+Part of the server's program: CMake puts preload_process.py, preload_files.py, preload_generators.py, preload_imports.py and
 preload_server.py together.
 """
 

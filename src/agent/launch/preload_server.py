@@ -236,12 +236,7 @@ def take_over(order, imports):
         else:
             os.environb[name] = value
     show_command(order.argv, order.variables)
-    random = sys.modules.get("numpy.random")  # Python's own does it by itself
-    if random is not None:
-        random.seed()
-    generator = getattr(sys.modules.get("torch"), "default_generator", None)
-    if generator is not None:
-        generator.seed()
+    imports.generators.draw_anew()
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None:
         processes.current_process().authkey = os.urandom(32)
@@ -303,6 +298,7 @@ def serve(names, world):
     files = stamps()
     for file in imports.kept_files:
         file.unlock()
+    imports.generators.find()
     getattr(gc, "freeze", int)()  # the collector's marks would copy the pages that forks share
     channel.send(Channel.READY, f"{', '.join(done) or 'nothing'} in {time.monotonic() - began:.2f} s, {memory_mb()} MB")
     while True:
@@ -360,12 +356,12 @@ def become_worker():
     command = serve(list(dict.fromkeys(name for name in map(str.strip, modules.split(",")) if name)), world.split(","))
     arguments = command[2:]  # after the interpreter and -u
     show_start(arguments, folder)
-    own_file = sys._getframe().f_code.co_filename
+    own_file, hook = sys._getframe().f_code.co_filename, sys.excepthook
 
     def show(kind, problem, trace):
         while trace and trace.tb_frame.f_code.co_filename == own_file:
             trace = trace.tb_next
-        sys.__excepthook__(kind, problem.with_traceback(trace), trace)
+        hook(kind, problem.with_traceback(trace), trace)  # a module's, if one has set it
 
     sys.excepthook = show
     main = sys.modules["__main__"].__dict__
