@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "rendezvous/backend.h"
 #include "rendezvous/rdzv_nodes_test_support.h"
+#include "rendezvous/round/worker_store.h"
 #include "rendezvous/torch/c10d_impl.h"
 #include "rendezvous/torch/pickle.h"
 
@@ -155,7 +156,9 @@ static void follow_host_names(struct fixture *f, const char *first, const char *
     nodes_run_until(f, nodes_two_together);
     assert_int_equal(f->nodes[0].world.group_rank, 1);
     assert_int_equal(f->nodes[1].world.group_rank, 0);
-    assert_string_equal(f->nodes[0].master_addr, "127.0.0.1"); /* a name may be unknown elsewhere */
+    char own[NET_ADDRESS_TEXT_MAX]; /* a name may be unknown elsewhere, and loopback is */
+    worker_store_own_address(own);
+    assert_string_equal(f->nodes[0].master_addr, own);
 }
 
 static void ranks_follow_host_names(void **state) {
@@ -237,12 +240,12 @@ static void wait_for_one_in(struct fixture *f, enum rdzv_list list) {
 /* These nodes become agents of PyTorch's to the others: those do not introduce themselves. */
 static void pass_for_pytorch(struct fixture *f, int first, int last) {
     struct probe p;
-    char key[128];
+    char key[128], own[NET_ADDRESS_TEXT_MAX];
+    worker_store_own_address(own);
     probe_open(f, &p, f->port);
     for (int i = first; i <= last; i++) {
         (void)str_format(key, sizeof key, "torch.rendezvous.job.muster/%s_%d_%u",
-                         f->options.local_addr ? f->options.local_addr : "127.0.0.1", (int)getpid(),
-                         f->nodes[i].local_id);
+                         f->options.local_addr ? f->options.local_addr : own, (int)getpid(), f->nodes[i].local_id);
         assert_true(probe_has(f, &p, key));
         assert_int_equal(kv_client_delete(p.client, key, NULL, NULL), 0);
         assert_false(probe_has(f, &p, key));

@@ -131,6 +131,7 @@ static void start_agent(struct fixture *f) {
     struct rdzv_options options = {.backend = RDZV_BACKEND_MUSTER,
                                    .run_id = "job",
                                    .endpoint = f->endpoint,
+                                   .local_addr = "127.0.0.1", /* as the other node has */
                                    .host_name = "",
                                    .role = "default",
                                    .min_nodes = 2,
@@ -151,6 +152,7 @@ static void on_session_open(void *ctx) {
     const struct coordinator_message join = {.kind = COORDINATOR_JOIN,
                                              .node = {.run_id = kv_slice_text("job"),
                                                       .addr = kv_slice_text("127.0.0.1"),
+                                                      .host_name = kv_slice_text("127.0.0.1"),
                                                       .role = kv_slice_text("default"),
                                                       .wished_rank = COORDINATOR_NO_RANK,
                                                       .pid = f->pid,

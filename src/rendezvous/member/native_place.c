@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "rendezvous/member/native_search.h"
-#include "rendezvous/round/store_host.h"
 
 enum { UNKNOWN_ASK_AGAIN_MS = 500, ASK_AGAIN_MS = 2000 };
 
@@ -82,7 +82,7 @@ void native_place_close(struct native_place *place) {
 }
 
 bool native_place_is_loopback(const struct native_place *place) {
-    return store_host_is_loopback(place->endpoint.host);
+    return !place->others_come && store_host_is_loopback(place->endpoint.host);
 }
 
 int native_place_host(struct native_place *place, const struct kv_server_options *options, bool must) {
@@ -98,17 +98,7 @@ int native_place_host(struct native_place *place, const struct kv_server_options
 
 /* A store of this agent's own: at an address that is this machine's, whatever else the name means. */
 static const struct sockaddr *own_address(const struct native_place *place, struct net_address *room) {
-    const struct sockaddr *local = store_host_first_local(&place->addresses);
-    struct net_addresses self;
-    (void)net_resolve_numeric("127.0.0.1", 0, &self);
-    *room = self.list[0];
-    if (local) {
-        for (size_t i = 0; i < place->addresses.count; i++) {
-            if (local == (const struct sockaddr *)&place->addresses.list[i].sockaddr) {
-                *room = place->addresses.list[i];
-            }
-        }
-    }
+    store_host_own_address(&place->addresses, room);
     net_address_set_port((struct sockaddr *)&room->sockaddr, kv_server_port(place->server));
     return (const struct sockaddr *)&room->sockaddr;
 }
@@ -127,6 +117,25 @@ const struct sockaddr *native_place_address(const struct native_place *place, st
 bool native_place_next(struct native_place *place) {
     place->at = place->addresses.count > 0 ? (place->at + 1) % place->addresses.count : 0;
     return place->at == 0 || place->server;
+}
+
+const char *native_place_describe_hint(const struct native_place *place, char out[STORE_HOST_HINT_SIZE]) {
+    out[0] = '\0';
+    if (!place->others_come || !store_host_are_loopback(&place->addresses)) {
+        return out;
+    }
+    uint16_t port = place->server ? kv_server_port(place->server) : (uint16_t)place->endpoint.port;
+    return store_host_hint(place->endpoint.host, port, place->server != NULL, out);
+}
+
+void native_place_hint(struct native_place *place) {
+    char text[STORE_HOST_HINT_SIZE];
+    /* Of a name others may know another meaning. */
+    bool is_wanted = !place->server || store_host_is_loopback(place->endpoint.host);
+    if (is_wanted && !place->has_hinted && native_place_describe_hint(place, text)[0] != '\0') {
+        log_warning("%s", text);
+    }
+    place->has_hinted = true;
 }
 
 void native_place_note(struct native_place *place) {

@@ -4,6 +4,7 @@
 #define RENDEZVOUS_NATIVE_PLACE_H
 
 #include "rendezvous/round/resolver.h"
+#include "rendezvous/round/store_host.h"
 #include "store/server/kv_server.h"
 
 enum { NATIVE_PLACE_ANSWER_MAX = 256 };
@@ -15,6 +16,8 @@ struct native_place {
     struct net_addresses addresses; /* none: not resolved yet */
     size_t at;                      /* of these, the one that is tried */
     bool is_numeric;                /* the name is an address */
+    bool others_come;               /* from other hosts, maybe: a loopback endpoint is served on all addresses then */
+    bool has_hinted;                /* native_place_hint() */
     bool has_moved;                 /* the name has been given to other addresses since it was resolved first */
     uint64_t asked_ms;              /* for the name, last */
     struct kv_server *server;       /* NULL: not served by this agent */
@@ -42,7 +45,13 @@ int native_place_host(struct native_place *place, const struct kv_server_options
 const struct sockaddr *native_place_address(const struct native_place *place, struct net_address *room);
 /* The next address of the name, after a failure. True when all have been tried. */
 bool native_place_next(struct native_place *place);
+/* The endpoint is this machine's loopback, and nobody comes from another host. */
 bool native_place_is_loopback(const struct native_place *place);
+/* What people should know of a loopback endpoint where nodes of other hosts may come (store_host_hint()); else "".
+ * Returns `out`. */
+const char *native_place_describe_hint(const struct native_place *place, char out[STORE_HOST_HINT_SIZE]);
+/* Logs it, once: the endpoint is served here, or nobody answers there. */
+void native_place_hint(struct native_place *place);
 /* Keeps the thread's status detail as what came of it. */
 void native_place_note(struct native_place *place);
 /* What is connected there has not said a word for so long. Returns `out`. */

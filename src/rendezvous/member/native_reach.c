@@ -103,6 +103,7 @@ static int host_place(struct native *n, size_t i) {
     int rc = native_place_host(&r->places[i], &store, must);
     if (rc == MUSTER_OK) {
         r->own = (int)i;
+        native_place_hint(&r->places[i]);
         coordinator_server_set_place(r->server, (uint32_t)i);
     } else if (!must && rc == MUSTER_ESYSTEM && errno == EADDRINUSE) {
         r->may_host_later = r->count == 1;
@@ -193,6 +194,8 @@ int native_reach_start(struct native *n, const struct coordinator_server_options
     for (size_t i = 0; i < list.count && rc == MUSTER_OK; i++) {
         r->probes[i] = (struct native_probe){.native = n, .place = i};
         rc = native_place_open(&r->places[i], n->part.rdzv->loop, &list.list[i], on_resolved, n);
+        /* A list is the same on all nodes: what is loopback in it is so for all. */
+        r->places[i].others_come = list.count == 1 && n->part.rdzv->options.max_nodes > 1;
         r->count = i + 1;
     }
     for (size_t i = 0; i < r->count && rc == MUSTER_OK; i++) {
@@ -265,6 +268,9 @@ static void on_lost(void *ctx, int status) {
          * counted it for a silence at least. (A reset may be the network's: then it may have lived on.) */
         bool may_have_died = status == MUSTER_ECLOSED && r->has_host;
         note_loss(n, may_have_died ? r->lease_before_ms + lease_length_ms(n) : 0);
+    }
+    if (!was_open) {
+        native_place_hint(place);
     }
     if (!was_open && !native_place_next(place)) {
         native_reach_connect(n, r->at); /* by another of its addresses */
@@ -452,7 +458,7 @@ const char *native_reach_describe_place(const struct native *n, size_t i, char *
 }
 
 const char *native_reach_describe(const struct native *n, char *out, size_t size) {
-    char one[PLACE_TEXT];
+    char one[PLACE_TEXT], hint[STORE_HOST_HINT_SIZE];
     size_t used = 0;
     out[0] = '\0';
     if (n->finder->describe) {
@@ -467,6 +473,9 @@ const char *native_reach_describe(const struct native *n, char *out, size_t size
         (void)snprintf(out + used, size - used, "%s%s", i > 0 ? "; " : "",
                        native_reach_describe_place(n, i, one, sizeof one));
         used = strlen(out);
+    }
+    if (n->reach.count == 1 && native_place_describe_hint(&n->reach.places[0], hint)[0] != '\0') {
+        (void)snprintf(out + used, size - used, "; %s", hint);
     }
     return out;
 }

@@ -11,8 +11,18 @@
 
 /* The host is a numeric loopback address, or localhost. */
 bool store_host_is_loopback(const char *host);
+bool store_host_are_loopback(const struct net_addresses *addresses); /* all of at least one */
 /* The first address that this machine may bind; NULL: none. Borrowed from `addresses`. */
 const struct sockaddr *store_host_first_local(const struct net_addresses *addresses);
+/* Where this process reaches what it serves itself: the first of `named` that is this machine's, else loopback, of IPv4
+ * or IPv6, else an interface's. Without a port. */
+void store_host_own_address(const struct net_addresses *named, struct net_address *out);
+
+enum { STORE_HOST_HINT_SIZE = 320 };
+/* An endpoint that is loopback leads each host to itself. What people should know of it, where other nodes may come:
+ * where others reach this node, which serves there, or that this node looks for the host on its own machine alone. ""
+ * where this machine has no other address. Returns `out`. */
+const char *store_host_hint(const char *host, uint16_t port, bool is_served_here, char out[STORE_HOST_HINT_SIZE]);
 
 /* Listens: at the given loopback addresses alone or, without any (NULL), on every address of this machine, as names can
  * mean any of them. `options` without addresses. MUSTER_ESYSTEM (errno kept: EADDRINUSE), MUSTER_ENOMEM. */

@@ -15,7 +15,6 @@
 #include "net/loop_clock.h"
 #include "net/socket.h"
 #include "rendezvous/round/resolver.h"
-#include "rendezvous/round/store_host.h"
 
 enum { TICK_MS = 500, ANSWER_TEXT_MAX = 256, ASK_AGAIN_MS = 2000 };
 /* The store that this process hosts shares the loop with its client: silence has no excuse. */
@@ -45,6 +44,8 @@ struct store_link {
     uint64_t asked_ms;         /* for the name, last */
     char resolver_answer[ANSWER_TEXT_MAX];
     struct kv_server *server;
+    bool leads_to_itself; /* all that the endpoint means is loopback, and nodes of other hosts may come */
+    bool has_hinted;
     struct net_addresses to_host; /* this machine's, whose port was taken when this node could have hosted the store */
     struct candidate candidates[NET_ADDRESSES_MAX];
     size_t candidate_count;
@@ -93,10 +94,10 @@ void store_link_close(struct store_link *link) {
 /* ---- hosting ---- */
 
 bool store_link_is_loopback(const struct store_link *link) {
-    return store_host_is_loopback(link->host);
+    return !link->options.others_come && store_host_is_loopback(link->host);
 }
 
-/* Loopback endpoints are served on loopback alone. */
+/* Loopback endpoints are served on loopback alone where no other node can come. */
 static int host_store(struct store_link *link, const struct net_addresses *loopback) {
     struct kv_server_options options = {.on_change = link->options.on_change,
                                         .on_disconnect = link->options.on_disconnect,
@@ -132,10 +133,10 @@ static void add_candidate(struct store_link *link, const struct sockaddr *addres
     net_address_set_port((struct sockaddr *)&c->address, port);
 }
 
-static void add_own_candidate(struct store_link *link, const struct sockaddr *local) {
-    struct net_addresses self;
-    (void)net_resolve_numeric("127.0.0.1", 0, &self);
-    add_candidate(link, local ? local : (const struct sockaddr *)&self.list[0].sockaddr, kv_server_port(link->server));
+static void add_own_candidate(struct store_link *link, const struct net_addresses *named) {
+    struct net_address self;
+    store_host_own_address(named, &self);
+    add_candidate(link, (const struct sockaddr *)&self.sockaddr, kv_server_port(link->server));
 }
 
 static void start_attempts(struct store_link *link) {
@@ -271,24 +272,38 @@ static bool is_name_due(const struct store_link *link) {
            (link->candidate_count == 0 || now >= link->asked_ms + ASK_AGAIN_MS);
 }
 
+/* Said at once, since it may be in vain that all wait. Of a name others may know another meaning. */
+static void hint(struct store_link *link) {
+    char text[STORE_LINK_HINT_SIZE];
+    bool is_wanted = !link->server || store_host_is_loopback(link->host);
+    if (is_wanted && !link->has_hinted && store_link_hint(link, text)[0] != '\0') {
+        log_warning("%s", text + strlen("; "));
+    }
+    link->has_hinted = true;
+}
+
 /* The port may have been a connection's own end for a moment, or two agents that began at the same time have kept each
  * other from it: then nobody hosts the store, and all would wait. Where a store listens, this changes nothing. */
 static void host_later(struct store_link *link) {
-    const struct sockaddr *local = store_host_first_local(&link->to_host);
-    if (!local || link->server || host_store(link, store_link_is_loopback(link) ? &link->to_host : NULL) != MUSTER_OK) {
+    if (!store_host_first_local(&link->to_host) || link->server ||
+        host_store(link, store_link_is_loopback(link) ? &link->to_host : NULL) != MUSTER_OK) {
         return;
     }
     for (size_t i = 0; i < link->candidate_count; i++) {
         kv_client_close(link->candidates[i].client);
     }
     link->candidate_count = 0;
-    add_own_candidate(link, local);
+    add_own_candidate(link, &link->to_host);
     attempt(&link->candidates[0]);
+    hint(link);
 }
 
 static void on_tick(uv_timer_t *timer) {
     struct store_link *link = timer->data;
     host_later(link);
+    if (!link->winner && link->candidate_count > 0) { /* by now who is on this machine has answered */
+        hint(link);
+    }
     for (size_t i = 0; i < link->candidate_count; i++) {
         watch_candidate(&link->candidates[i]);
     }
@@ -315,8 +330,10 @@ static int choose(struct store_link *link, const struct net_addresses *addresses
                                  (unsigned)link->options.port);
         }
     }
+    link->leads_to_itself = link->options.others_come && store_host_are_loopback(addresses);
     if (link->server) {
-        add_own_candidate(link, local);
+        add_own_candidate(link, addresses);
+        hint(link);
     } else if (link->options.port == 0) {
         return status_fail(MUSTER_EINVAL,
                            "the rendezvous endpoint %s needs a port: only the node that hosts the "
@@ -455,6 +472,16 @@ static void describe_candidate(const struct candidate *c, char *out, size_t size
     (void)str_format(out, size, "%s: %s", address, answer);
 }
 
+const char *store_link_hint(const struct store_link *link, char out[STORE_LINK_HINT_SIZE]) {
+    char text[STORE_HOST_HINT_SIZE] = "";
+    if (link->leads_to_itself) {
+        uint16_t port = link->server ? kv_server_port(link->server) : link->options.port;
+        (void)store_host_hint(link->host, port, link->server != NULL, text);
+    }
+    (void)str_format(out, STORE_LINK_HINT_SIZE, "%s%s", text[0] != '\0' ? "; " : "", text);
+    return out;
+}
+
 const char *store_link_describe(const struct store_link *link, char *out, size_t size) {
     size_t used = 0;
     out[0] = '\0';
@@ -468,5 +495,7 @@ const char *store_link_describe(const struct store_link *link, char *out, size_t
         (void)snprintf(out + used, size - used, "%s%s", i > 0 ? "; " : "", one);
         used = strlen(out);
     }
+    char hint_text[STORE_LINK_HINT_SIZE];
+    (void)snprintf(out + used, size - used, "%s", store_link_hint(link, hint_text));
     return out;
 }

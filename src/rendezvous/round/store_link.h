@@ -10,6 +10,7 @@
 #include <uv.h>
 
 #include "net/endpoint.h"
+#include "rendezvous/round/store_host.h"
 #include "store/client/kv_client.h"
 #include "store/server/kv_server.h"
 
@@ -22,6 +23,7 @@ struct store_link_options {
     uint16_t port;            /* 0: the kernel chooses; only when is_host is 1 */
     int is_host;              /* 1: host it or fail. 0: connect. -1: host it if the address is ours and free */
     bool any_address;         /* host it without asking whose address it is (static rank 0) */
+    bool others_come;         /* nodes of other hosts, maybe: a loopback endpoint is served on all addresses then */
     uint64_t timeout_ms;      /* for each request */
     uint64_t connect_ms;      /* to resolve the name and to connect; 0: the same */
     uint64_t silence_ms;      /* who takes connections and says nothing, or resets them, for so long is no store */
@@ -42,14 +44,20 @@ void store_link_close(struct store_link *link);
 
 struct kv_client *store_link_client(const struct store_link *link); /* NULL before on_ready */
 struct kv_server *store_link_server(const struct store_link *link); /* NULL when hosted elsewhere */
-bool store_link_is_loopback(const struct store_link *link);         /* the endpoint names this machine's loopback */
+/* The endpoint is this machine's loopback, and nobody comes from another host. */
+bool store_link_is_loopback(const struct store_link *link);
 const struct sockaddr *store_link_address(const struct store_link *link); /* of the store; after on_ready */
 uint16_t store_link_port(const struct store_link *link);
 
 /* One more connection to the same store, for waits. */
 int store_link_connect(struct store_link *link, kv_client_state_cb *on_state, void *ctx, struct kv_client **out);
 
-/* What was tried and what came of it: "10.0.0.1:29400: Connection refused; ...". Returns `out`. */
+/* Where a loopback endpoint may be one of several hosts: "; " and what people should know of that (store_host_hint());
+ * else "". Returns `out`. */
+enum { STORE_LINK_HINT_SIZE = STORE_HOST_HINT_SIZE + 2 };
+const char *store_link_hint(const struct store_link *link, char out[STORE_LINK_HINT_SIZE]);
+/* What was tried and what came of it: "10.0.0.1:29400: Connection refused; ...", and store_link_hint(). Returns
+ * `out`. */
 const char *store_link_describe(const struct store_link *link, char *out, size_t size);
 
 #endif

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "rendezvous/round/store_host.h"
 
 #include <muster/status.h>
 
@@ -27,6 +28,16 @@ static bool add_local_addr(struct net_addresses *at, const char *local_addr) {
     return true;
 }
 
+/* Of IPv4, or of IPv6 on a host that has that alone. */
+static void loopback_address(struct net_addresses *out) {
+    struct net_addresses both;
+    (void)net_resolve_numeric("localhost", 0, &both);
+    const struct sockaddr *local = store_host_first_local(&both);
+    bool is_second = local == (const struct sockaddr *)&both.list[1].sockaddr;
+    out->list[0] = both.list[is_second];
+    out->count = 1;
+}
+
 static int serve(uv_loop_t *loop, const struct net_addresses *at, const struct worker_store_guard *guard,
                  struct kv_server **out) {
     const struct sockaddr *addresses[2];
@@ -44,7 +55,7 @@ static int serve(uv_loop_t *loop, const struct net_addresses *at, const struct w
 int worker_store_open(uv_loop_t *loop, struct worker_store_place place, const struct worker_store_guard *guard,
                       struct kv_server **out) {
     struct net_addresses at;
-    (void)net_resolve_numeric("127.0.0.1", 0, &at);
+    loopback_address(&at);
     bool everywhere = !place.loopback || !add_local_addr(&at, place.local_addr);
     if (everywhere) {
         (void)net_resolve_numeric("::", 0, &at);

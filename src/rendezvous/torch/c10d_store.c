@@ -44,6 +44,7 @@ static int open_link(struct c10d *c) {
         .host = endpoint.host,
         .port = endpoint.port < 0 ? RDZV_DEFAULT_PORT : (uint16_t)endpoint.port,
         .is_host = o->standalone ? 1 : o->conf.is_host,
+        .others_come = !o->standalone && o->max_nodes > 1,
         .timeout_ms = o->conf.read_timeout_ms,
         .connect_ms =
             o->conf.join_timeout_ms < o->conf.read_timeout_ms ? o->conf.join_timeout_ms : o->conf.read_timeout_ms,

@@ -394,6 +394,7 @@ static int open_link(struct static_rdzv *s) {
         .port = (uint16_t)s->endpoint.port,
         .is_host = o->node_rank == 0,
         .any_address = o->node_rank == 0,
+        .others_come = o->max_nodes > 1,
         .timeout_ms = o->conf.static_timeout_ms,
         .silence_ms = o->conf.silence_timeout_ms,
         .on_change = on_store_change,
@@ -439,15 +440,16 @@ static int start(struct rdzv *r) {
 static void on_report(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
     struct static_rdzv *s = r->state;
-    char tried[MUSTER_DETAIL_MAX / 2], missing[STATIC_MISSING_SIZE];
+    char tried[MUSTER_DETAIL_MAX / 2], missing[STATIC_MISSING_SIZE], hint[STORE_LINK_HINT_SIZE];
     if (!s->client) {
         log_warning("node rank %u is still waiting for node rank 0 at %s:%d (%s)", r->options.node_rank,
                     s->endpoint.host, s->endpoint.port, store_link_describe(s->link, tried, sizeof tried));
     } else if (static_is_host(s) && static_round_missing(&s->host.round, missing) > 0) {
-        log_warning("still waiting at %s:%d for %s", s->endpoint.host, s->endpoint.port, missing);
+        log_warning("still waiting at %s:%d for %s%s", s->endpoint.host, s->endpoint.port, missing,
+                    store_link_hint(s->link, hint));
     } else {
-        log_warning("still waiting for all %u nodes to tell their ranks through %s:%d", r->options.max_nodes,
-                    s->endpoint.host, s->endpoint.port);
+        log_warning("still waiting for all %u nodes to tell their ranks through %s:%d%s", r->options.max_nodes,
+                    s->endpoint.host, s->endpoint.port, store_link_hint(s->link, hint));
     }
 }
 
