@@ -27,6 +27,7 @@ enum rdzv_timer {
     RDZV_TIMER_ANSWER,   /* this node says whether a worker of its own died before that */
     RDZV_TIMER_HEARING,  /* the others have had their time to say what has failed */
     RDZV_TIMER_NAME,     /* the end of looking up this machine's name */
+    RDZV_TIMER_PLACE,    /* an agent whose place another one wants has had its time to answer */
     RDZV_TIMER_FAREWELL, /* people are told that the end of this node has not been heard yet */
     RDZV_TIMER_COUNT,
 };

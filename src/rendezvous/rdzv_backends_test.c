@@ -229,6 +229,103 @@ static void static_agent_is_replaced_before_the_first_attempt(void **state) {
     assert_int_equal(f->nodes[0].changes, 1);
 }
 
+static bool third_failed(const struct fixture *f) {
+    return f->nodes[2].failed != 0;
+}
+
+static void start_newcomer(struct fixture *f, int i, uint32_t rank) {
+    f->options.node_rank = rank;
+    nodes_start(f, i);
+}
+
+static void expect_refused(const struct node *n) {
+    assert_int_equal(n->failed, MUSTER_EINVAL);
+    assert_int_equal(n->worlds, 0);
+    assert_non_null(strstr(n->why, "node rank 1 of this job is "));
+    assert_non_null(strstr(n->why, "give each node a rank of its own"));
+}
+
+/* One after the other, and two at once: who works goes on undisturbed. */
+static void static_taken_rank_is_refused(void **state) {
+    struct fixture *f = *state;
+    start_static(f, 2);
+    start_newcomer(f, 2, 1);
+    nodes_run_until(f, third_failed);
+    expect_refused(&f->nodes[2]);
+    nodes_vanish(f, 2);
+    start_newcomer(f, 2, 1);
+    start_newcomer(f, 3, 1);
+    nodes_run_until(f, third_failed);
+    while (!f->nodes[3].failed) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(f->nodes[2].failed, MUSTER_EINVAL);
+    assert_int_equal(f->nodes[3].failed, MUSTER_EINVAL);
+    for (int i = 0; i < 2; i++) {
+        assert_true(f->nodes[i].changes == 0 && f->nodes[i].worlds == 1 && !f->nodes[i].failed);
+    }
+    static_both_pass(f);
+}
+
+static void static_taken_rank_is_refused_before_the_first_attempt(void **state) {
+    struct fixture *f = *state;
+    f->options.backend = RDZV_BACKEND_STATIC;
+    f->options.min_nodes = f->options.max_nodes = 3;
+    start_newcomer(f, 0, 0);
+    start_newcomer(f, 1, 1);
+    while (!store_has(f, "job/muster/node/1")) {
+    }
+    start_newcomer(f, 2, 1);
+    nodes_run_until(f, third_failed);
+    expect_refused(&f->nodes[2]);
+    nodes_vanish(f, 2);
+    start_newcomer(f, 2, 2);
+    nodes_run_until(f, nodes_three_together);
+}
+
+/* Nor is one replaced that is done, or that goes on after the failure of another. */
+static void static_rank_of_a_done_or_surviving_node_is_refused(void **state) {
+    struct fixture *f = *state;
+    for (int survives = 0; survives < 2; survives++) {
+        f->options.survivors_continue = survives;
+        start_static(f, 2);
+        if (survives) {
+            rdzv_worker_failed(f->nodes[0].rdzv, &(struct rdzv_cause){.rank = 0, .is_final = true});
+            while (!store_has(f, "job/muster/failed")) {
+            }
+        } else {
+            rdzv_exit_barrier(f->nodes[1].rdzv, true, nodes_on_barrier);
+            while (!store_has(f, "job/torchelastic/agent/terminal_state/num_members")) {
+            }
+        }
+        start_newcomer(f, 2, 1);
+        nodes_run_until(f, third_failed);
+        expect_refused(&f->nodes[2]);
+        assert_int_equal(f->nodes[0].changes + f->nodes[1].changes, 0);
+        nodes_vanish(f, 2);
+        nodes_vanish(f, 1);
+        nodes_vanish(f, 0);
+    }
+}
+
+/* Its connection stands, and nothing is heard of it: the newcomer has its place after the time of a beat. */
+static void static_agent_that_does_not_answer_is_replaced(void **state) {
+    struct fixture *f = *state;
+    struct probe p;
+    f->options.backend = RDZV_BACKEND_STATIC;
+    f->options.conf.keep_alive_interval_ms = 20;
+    f->options.conf.keep_alive_max_attempt = 3;
+    start_newcomer(f, 0, 0);
+    probe_open(f, &p, f->port);
+    assert_int_equal(kv_client_add(p.client, "job/muster/watcher/1", 1, NULL, NULL), 0);
+    assert_int_equal(kv_client_set(p.client, "job/muster/node/1", kv_slice_text("here 1"), NULL, NULL), 0);
+    assert_true(probe_has(f, &p, "job/muster/node/1"));
+    start_newcomer(f, 1, 1);
+    nodes_run_until(f, nodes_two_together);
+    assert_true(store_has(f, "job/muster/asked/1"));
+    kv_client_close(p.client);
+}
+
 /* A new agent in the place of one that failed for good works with those who went on. */
 static void static_survivors_are_joined_after_a_failure(void **state) {
     struct fixture *f = *state;
@@ -408,6 +505,10 @@ int main(void) {
         TEST(static_final_failure_reaches_who_has_no_world),
         TEST(static_agent_is_replaced),
         TEST(static_agent_is_replaced_before_the_first_attempt),
+        TEST(static_taken_rank_is_refused),
+        TEST(static_taken_rank_is_refused_before_the_first_attempt),
+        TEST(static_rank_of_a_done_or_surviving_node_is_refused),
+        TEST(static_agent_that_does_not_answer_is_replaced),
         TEST(static_survivors_are_joined_after_a_failure),
         TEST(static_node_that_cannot_listen_fails),
         TEST(static_node_restarts_alone_when_another_is_done),

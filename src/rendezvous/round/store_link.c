@@ -46,6 +46,8 @@ struct store_link {
     struct kv_server *server;
     bool leads_to_itself; /* all that the endpoint means is loopback, and nodes of other hosts may come */
     bool has_hinted;
+    bool has_checked_name;
+    char elsewhere[NET_ADDRESS_TEXT_MAX]; /* where the name leads, if this machine serves and is not there */
     struct net_addresses to_host; /* this machine's, whose port was taken when this node could have hosted the store */
     struct candidate candidates[NET_ADDRESSES_MAX];
     size_t candidate_count;
@@ -472,9 +474,32 @@ static void describe_candidate(const struct candidate *c, char *out, size_t size
     (void)str_format(out, size, "%s: %s", address, answer);
 }
 
+static void on_name_checked(void *ctx, int status, const struct net_addresses *addresses) {
+    struct store_link *link = ctx;
+    char text[STORE_LINK_HINT_SIZE];
+    resolver_close(link->resolver);
+    link->resolver = NULL;
+    if (status == MUSTER_OK && !store_host_first_local(addresses)) {
+        (void)net_address_host((const struct sockaddr *)&addresses->list[0].sockaddr, link->elsewhere);
+        log_warning("%s", store_link_hint(link, text) + strlen("; "));
+    }
+}
+
+void store_link_check_name(struct store_link *link) {
+    if (link->server && !link->has_checked_name && !link->resolver) {
+        link->has_checked_name = true;
+        (void)resolver_start(link->loop, link->host, link->options.port, on_name_checked, link, &link->resolver);
+    }
+}
+
 const char *store_link_hint(const struct store_link *link, char out[STORE_LINK_HINT_SIZE]) {
     char text[STORE_HOST_HINT_SIZE] = "";
-    if (link->leads_to_itself) {
+    if (link->elsewhere[0] != '\0') {
+        (void)str_format(text, sizeof text,
+                         "%.100s (%s) is no address of this machine, which serves: is --node-rank=0 right here, or has "
+                         "another node it as well?",
+                         link->host, link->elsewhere);
+    } else if (link->leads_to_itself) {
         uint16_t port = link->server ? kv_server_port(link->server) : link->options.port;
         (void)store_host_hint(link->host, port, link->server != NULL, text);
     }

@@ -52,8 +52,11 @@ uint16_t store_link_port(const struct store_link *link);
 /* One more connection to the same store, for waits. */
 int store_link_connect(struct store_link *link, kv_client_state_cb *on_state, void *ctx, struct kv_client **out);
 
-/* Where a loopback endpoint may be one of several hosts: "; " and what people should know of that (store_host_hint());
- * else "". Returns `out`. */
+/* Who serves whatever its name means looks up what it means, for people: other nodes go there. Warns if no address of
+ * it is this machine's, and so does store_link_hint() from then on. Does not block. */
+void store_link_check_name(struct store_link *link);
+/* "; " and what people should know of the endpoint: it is loopback, and may be one of several hosts
+ * (store_host_hint()), or no address of this machine, which serves it. Else "". Returns `out`. */
 enum { STORE_LINK_HINT_SIZE = STORE_HOST_HINT_SIZE + 2 };
 const char *store_link_hint(const struct store_link *link, char out[STORE_LINK_HINT_SIZE]);
 /* What was tried and what came of it: "10.0.0.1:29400: Connection refused; ...", and store_link_hint(). Returns

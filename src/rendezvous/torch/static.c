@@ -220,13 +220,14 @@ static void on_word(void *ctx, const struct kv_reply *reply) {
     struct kv_slice word = reply->values[0];
     struct static_word read;
     int rc = listen_for(s, word);
+    static_place_answer(s, static_round_read_asked((const char *)word.data, word.len));
     if (rc != MUSTER_OK) { /* no memory: a node that is deaf would wait in vain */
         static_fail(s, rc);
     } else if (static_round_read_word((const char *)word.data, word.len, &read)) {
         s->word = read;
         s->has_word = true;
         follow(s);
-    } else if (kv_slice_equal(word, kv_slice_text(STATIC_WORD_FAILED))) {
+    } else if (begins_with(word, STATIC_WORD_FAILED)) {
         static_end_ask_cause(s->rdzv);
         go_on_alone(s);
     } else if (begins_with(word, STATIC_WORD_LATE)) {
@@ -282,20 +283,28 @@ static int compare_nnodes(struct static_rdzv *s) {
     return kv_client_compare_set(s->client, key, kv_slice_text(""), kv_slice_text(own), on_nnodes, s);
 }
 
-/* Says who this is, then counts itself in, as PyTorch's agents do. */
-static int come(struct static_rdzv *s, int64_t which) {
-    static_say(s, STATIC_SAYS_HERE, (uint64_t)which);
-    return kv_client_add_init(s->client, on_own_count, s);
+/* This node has its rank for itself: it hears what the host says, and counts itself in, as PyTorch's agents do. */
+static void take_part(struct static_rdzv *s) {
+    int rc = listen_for(s, kv_slice_text(""));
+    rc = rc == MUSTER_OK && s->client ? kv_client_add_init(s->client, on_own_count, s) : rc;
+    if (rc != MUSTER_OK) {
+        static_fail(s, rc);
+    }
 }
 
-/* The host knows whose connection this is, and keeps it when it empties the store: now this node may say something. */
+/* The host knows whose connection this is, and keeps it when it empties the store: now this node may say who it is. */
 static void on_watcher_known(void *ctx, const struct kv_reply *reply) {
     struct static_rdzv *s = ctx;
     if (reply->status != MUSTER_OK) {
         return; /* the other connection says so */
     }
-    int rc = listen_for(s, kv_slice_text(""));
-    rc = rc == MUSTER_OK && s->client ? come(s, reply->number) : rc;
+    s->number = (uint64_t)reply->number;
+    static_say(s, STATIC_SAYS_HERE, s->number);
+    if (s->number <= 1) {
+        take_part(s);
+        return;
+    }
+    int rc = static_place_wait(s, take_part);
     if (rc != MUSTER_OK) {
         static_fail(s, rc);
     }
@@ -361,6 +370,7 @@ static void on_wake(uv_timer_t *timer) {
         fail_by_nnodes(s, others_nnodes);
     }
     static_host_act(&s->host);
+    static_place_bound(s);
     static_end_look(s);
     follow(s); /* all may be counted now */
 }
@@ -418,6 +428,7 @@ static int start(struct rdzv *r) {
     }
     r->state = s;
     s->rdzv = r;
+    s->on_wake = on_wake;
     s->ready_for = -1;
     (void)str_format(s->prefix, sizeof s->prefix, "%s/", o->run_id);
     int rc = net_endpoint_parse(o->endpoint ? o->endpoint : "", &s->endpoint);
@@ -441,9 +452,13 @@ static void on_report(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
     struct static_rdzv *s = r->state;
     char tried[MUSTER_DETAIL_MAX / 2], missing[STATIC_MISSING_SIZE], hint[STORE_LINK_HINT_SIZE];
+    store_link_check_name(s->link);
     if (!s->client) {
         log_warning("node rank %u is still waiting for node rank 0 at %s:%d (%s)", r->options.node_rank,
                     s->endpoint.host, s->endpoint.port, store_link_describe(s->link, tried, sizeof tried));
+    } else if (s->is_waiting) {
+        log_warning("another agent may have node rank %u: node rank 0 asks it whether it is still there",
+                    r->options.node_rank);
     } else if (static_is_host(s) && static_round_missing(&s->host.round, missing) > 0) {
         log_warning("still waiting at %s:%d for %s%s", s->endpoint.host, s->endpoint.port, missing,
                     store_link_hint(s->link, hint));

@@ -8,14 +8,18 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "rendezvous/torch/static_keys.h"
+#include "rendezvous/torch/static_newcomers.h"
 
 int static_host_init(struct static_host *h, const char *prefix, uint32_t node_count, bool are_alone) {
     *h = (struct static_host){.prefix = prefix,
                               .nodes = calloc(node_count, sizeof *h->nodes),
                               .agents = calloc(node_count, sizeof *h->agents),
-                              .watchers = calloc(node_count, sizeof *h->watchers)};
+                              .watchers = calloc(node_count, sizeof *h->watchers),
+                              .newcomers = calloc(node_count, sizeof *h->newcomers),
+                              .new_agents = calloc(node_count, sizeof *h->new_agents),
+                              .new_watchers = calloc(node_count, sizeof *h->new_watchers)};
     static_round_init(&h->round, h->nodes, node_count, are_alone);
-    return h->nodes && h->agents && h->watchers
+    return h->nodes && h->agents && h->watchers && h->newcomers && h->new_agents && h->new_watchers
                ? MUSTER_OK
                : status_fail(MUSTER_ENOMEM, "no memory for a rendezvous of %u nodes", node_count);
 }
@@ -24,8 +28,12 @@ void static_host_done(struct static_host *h) {
     free(h->nodes);
     free(h->agents);
     free(h->watchers);
+    free(h->newcomers);
+    free(h->new_agents);
+    free(h->new_watchers);
     h->nodes = NULL;
-    h->agents = h->watchers = NULL;
+    h->newcomers = NULL;
+    h->agents = h->watchers = h->new_agents = h->new_watchers = NULL;
 }
 
 /* ---- what is heard ---- */
@@ -64,7 +72,9 @@ static void node_says(struct static_host *h, uint32_t rank, uint64_t connection,
         return;
     }
     if (says.what == STATIC_SAYS_HERE) {
-        agent_came(h, rank, connection);
+        if (static_newcomers_come(h, rank, connection, says.round)) {
+            agent_came(h, rank, connection);
+        }
     } else if (rank_of(h, connection) != rank) {
         return; /* an agent that has been replaced */
     } else if (says.what == STATIC_SAYS_BROKE) {
@@ -110,12 +120,22 @@ static void note_difference(struct static_host *h, struct kv_slice value) {
     }
 }
 
+static void somebody_watches(struct static_host *h, uint32_t rank, uint64_t connection, struct kv_slice number) {
+    if (static_number_of(number) > 1) {
+        static_newcomers_watch(h, rank, connection);
+    } else {
+        static_peers_set(h->watchers, h->round.count, rank, connection);
+    }
+}
+
 static bool agent_writes(struct static_host *h, uint64_t connection, const char *key, struct kv_slice value) {
     int64_t rank;
     if ((rank = rank_in(h, key, STATIC_KEY_NODE)) >= 0) {
         node_says(h, (uint32_t)rank, connection, value);
     } else if ((rank = rank_in(h, key, STATIC_KEY_WATCHER)) >= 0) {
-        static_peers_set(h->watchers, h->round.count, (uint32_t)rank, connection);
+        somebody_watches(h, (uint32_t)rank, connection, value);
+    } else if ((rank = rank_in(h, key, STATIC_KEY_STAYS)) >= 0) {
+        static_newcomers_stays(h, (uint32_t)rank, connection, value);
     } else if ((rank = rank_in(h, key, "torchelastic/role_info/")) >= 0) {
         role_is_told(h, (uint32_t)rank, connection);
     } else if (strcmp(key, "torchelastic/agent/terminal_state/num_members") == 0) {
@@ -144,8 +164,10 @@ bool static_host_lost(struct static_host *h, uint64_t connection) {
     int64_t rank = rank_of(h, connection);
     if (rank >= 0) {
         static_round_lost(&h->round, (uint32_t)rank);
+        static_peers_set(h->agents, h->round.count, (uint32_t)rank, 0); /* none's */
+        static_newcomers_promote(h, (uint32_t)rank);
     }
-    return rank >= 0;
+    return rank >= 0 || static_newcomers_lost(h, connection);
 }
 
 bool static_host_is_counted(const struct static_host *h) {
@@ -156,7 +178,8 @@ bool static_host_is_counted(const struct static_host *h) {
 
 static bool keeps_connection(const void *ctx, uint64_t connection) {
     const struct static_host *h = ctx;
-    return rank_of(h, connection) >= 0 || static_peers_rank_of(h->watchers, h->round.count, connection) >= 0;
+    return rank_of(h, connection) >= 0 || static_peers_rank_of(h->watchers, h->round.count, connection) >= 0 ||
+           static_newcomers_keep(h, connection);
 }
 
 static bool keeps_key(const void *ctx, struct kv_slice key) {
@@ -166,7 +189,7 @@ static bool keeps_key(const void *ctx, struct kv_slice key) {
     return own && strncmp(own, STATIC_KEYS, strlen(STATIC_KEYS)) == 0;
 }
 
-static void set(struct static_host *h, const char *name, const char *value) {
+void static_host_set(struct static_host *h, const char *name, const char *value) {
     char key[STATIC_KEY_MAX] = "/"; /* of the wire */
     (void)str_format(key + 1, sizeof key - 1, "%s%s", h->prefix, name);
     if (kv_server_set(h->server, kv_slice_text(key), kv_slice_text(value)) != MUSTER_OK) {
@@ -178,7 +201,7 @@ static void tell(struct static_host *h, const char *word) {
     if (strcmp(word, h->told) != 0) {
         (void)str_copy(h->told, sizeof h->told, word);
         log_debug("all nodes are told: %s", word);
-        set(h, STATIC_KEY_ROUND, word);
+        static_host_set(h, STATIC_KEY_ROUND, word);
     }
 }
 
@@ -187,18 +210,32 @@ void static_host_open(struct static_host *h, struct kv_server *server) {
     static_host_act(h);
 }
 
-void static_host_act(struct static_host *h) {
+/* Every node sees that there is something to answer. */
+static void tell_what_counts(struct static_host *h) {
     char word[STATIC_WORD_SIZE];
+    (void)str_copy(word, sizeof word, STATIC_WORD_FAILED);
+    if (!h->has_failed) {
+        (void)static_round_word(&h->round, word);
+    }
+    size_t used = strlen(word);
+    if (h->asked > 0) {
+        (void)str_format(word + used, sizeof word - used, " ask %llu", (unsigned long long)h->asked);
+    }
+    tell(h, word);
+}
+
+void static_host_act(struct static_host *h) {
+    static_newcomers_act(h);
     if (static_round_is_complete(&h->round)) {
         kv_server_reset_but(h->server, &(struct kv_keep){.connection = keeps_connection, .key = keeps_key, .ctx = h});
         static_round_go(&h->round);
     }
     if (!h->has_let_go && h->round.is_one_done && static_round_is_over(&h->round)) {
         h->has_let_go = true;
-        set(h, "torchelastic/agent/terminal_state/last_member", "<val_ignored>");
+        static_host_set(h, "torchelastic/agent/terminal_state/last_member", "<val_ignored>");
     }
     if (!h->has_given_up) {
-        tell(h, h->has_failed ? STATIC_WORD_FAILED : static_round_word(&h->round, word));
+        tell_what_counts(h);
     }
 }
 

@@ -11,10 +11,14 @@
 
 #include "rendezvous/torch/static_host.h"
 
-static void comes(struct static_host *host, uint32_t rank, uint64_t connection) {
+static void comes_as(struct static_host *host, uint32_t rank, uint64_t connection, const char *words) {
     char key[64];
     (void)snprintf(key, sizeof key, "/job/muster/node/%u", rank);
-    assert_true(static_host_heard(host, connection, kv_slice_text(key), kv_slice_text("here 0")));
+    assert_true(static_host_heard(host, connection, kv_slice_text(key), kv_slice_text(words)));
+}
+
+static void comes(struct static_host *host, uint32_t rank, uint64_t connection) {
+    comes_as(host, rank, connection, "here 1");
 }
 
 static void the_end_of_a_replaced_agent_is_nothing(void **state) {
@@ -25,11 +29,35 @@ static void the_end_of_a_replaced_agent_is_nothing(void **state) {
     for (uint32_t rank = 0; rank < 3; rank++) {
         comes(&host, rank, 10 + rank);
     }
-    comes(&host, 1, 21);
-    assert_false(static_host_lost(&host, 11));
+    comes_as(&host, 1, 21, "here 2");
+    host.newcomers[1].stage = STATIC_NEWCOMER_ASKED;
+    static_host_give_up_silent(&host);
+    (void)static_host_lost(&host, 11);
     assert_int_equal(static_round_missing(&host.round, missing), 0);
     assert_true(static_host_lost(&host, 21));
     assert_int_equal(static_round_missing(&host.round, missing), 1);
+    static_host_done(&host);
+}
+
+/* The other one works on; of two newcomers the later one has the place when it goes. */
+static void a_newcomer_waits_for_its_place(void **state) {
+    (void)state;
+    struct static_host host;
+    char missing[STATIC_MISSING_SIZE];
+    assert_int_equal(static_host_init(&host, "job/", 2, true), 0);
+    comes(&host, 0, 10);
+    comes(&host, 1, 11);
+    comes_as(&host, 1, 21, "here 2");
+    comes_as(&host, 1, 31, "here 3");
+    assert_int_equal(host.newcomers[1].stage, STATIC_NEWCOMER_WAITS);
+    assert_false(static_host_lost(&host, 21)); /* whose turn has passed */
+    assert_true(static_host_lost(&host, 11));
+    assert_int_equal(host.newcomers[1].stage, STATIC_NEWCOMER_LET_IN);
+    assert_int_equal(static_round_missing(&host.round, missing), 0);
+    assert_true(static_host_lost(&host, 31));
+    assert_int_equal(static_round_missing(&host.round, missing), 1);
+    comes_as(&host, 1, 41, "here 4"); /* nobody is in its way */
+    assert_int_equal(static_round_missing(&host.round, missing), 0);
     static_host_done(&host);
 }
 
@@ -53,6 +81,7 @@ static void many_workers_go_quickly(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_end_of_a_replaced_agent_is_nothing),
+        cmocka_unit_test(a_newcomer_waits_for_its_place),
         cmocka_unit_test(many_workers_go_quickly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

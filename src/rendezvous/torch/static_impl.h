@@ -30,13 +30,19 @@ struct static_rdzv {
     enum static_stage stage;
     struct static_word word; /* the host's latest; each node is alone until there is one */
     bool has_word;
-    bool lingers;          /* at the end, for the others */
-    bool is_deaf;          /* the watcher's connection is lost */
-    bool has_told_change;  /* of the world that was told last */
-    int64_t ready_for;     /* the attempt for which this node has said so; -1: none */
-    uint64_t round;        /* of the world that was told last, or is agreed upon */
-    bool settled;          /* a world was formed: the loss of the store is not ours to mind any longer */
-    bool has_failed;       /* for good: the others are told */
+    bool lingers;         /* at the end, for the others */
+    bool is_deaf;         /* the watcher's connection is lost */
+    bool has_told_change; /* of the world that was told last */
+    int64_t ready_for;    /* the attempt for which this node has said so; -1: none */
+    uint64_t round;       /* of the world that was told last, or is agreed upon */
+    bool settled;         /* a world was formed: the loss of the store is not ours to mind any longer */
+    bool has_failed;      /* for good: the others are told */
+    uint64_t number;      /* this agent is the n-th of its rank */
+    void (*let_in)(struct static_rdzv *s);
+    bool is_waiting;       /* another agent may have this rank: the host asks it */
+    uint64_t bounded;      /* on the host: the question for whose answers the time runs */
+    uv_timer_cb on_wake;   /* on the host: acts on what it has heard */
+    uint64_t asked;        /* the host's latest question that this node has looked at */
     int64_t others_nnodes; /* as the first node has said */
 };
 
@@ -53,6 +59,14 @@ void static_say(struct static_rdzv *s, enum static_says_what what, uint64_t roun
 /* Ends whatever this node waits for. */
 void static_drop(struct static_rdzv *s);
 void static_fail(struct static_rdzv *s, int status);
+
+/* static_place.c */
+/* An agent that is not the first of its rank waits for the host's verdict, on the watcher: then `let_in`. */
+int static_place_wait(struct static_rdzv *s, void (*let_in)(struct static_rdzv *s));
+/* The host asks whether agents are there, this one maybe. */
+void static_place_answer(struct static_rdzv *s, uint64_t asked);
+/* On the host: the time for answers runs while some are awaited. */
+void static_place_bound(struct static_rdzv *s);
 
 /* static_end.c */
 void static_end_begin_round(struct static_rdzv *s);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/printable.h"
 #include "base/str.h"
 #include "store/wire/slice.h"
 
@@ -15,6 +16,9 @@ enum { STATIC_KEY_MAX = 512 };
 #define STATIC_KEY_NODE "muster/node/" /* + rank: what that node says, below */
 #define STATIC_KEY_WATCHER                                                                                             \
     "muster/watcher/"                     /* + rank: written on the connection on which it waits for the host's word */
+#define STATIC_KEY_ASKED "muster/asked/"  /* + rank: "3": the host asks this rank's agent for the third that came */
+#define STATIC_KEY_STAYS "muster/stays/"  /* + rank: "3 NAME": its answer */
+#define STATIC_KEY_PLACE "muster/place/"  /* + rank: "3": the third has it now; "3 NAME": it is refused, NAME stays */
 #define STATIC_KEY_ROUND "muster/round"   /* the host's word: static_round_word(), or one of these three */
 #define STATIC_KEY_FAILED "muster/failed" /* the failure for good that counts (failures.h) */
 #define STATIC_KEY_NNODES "muster/nnodes" /* how many nodes there are to be, says the first that comes */
@@ -32,6 +36,20 @@ static inline int64_t static_number_of(struct kv_slice value) {
         memcpy(text, value.data, value.len);
     }
     return str_parse_i64(text, &number) ? number : 0;
+}
+
+/* The number that a value begins with; what follows its blank, up to the size, goes into `rest`, cleaned for people. */
+static inline int64_t static_number_and_rest(struct kv_slice value, char *rest, size_t size) {
+    const uint8_t *blank = value.len > 0 ? memchr(value.data, ' ', value.len) : NULL;
+    size_t number_len = blank ? (size_t)(blank - value.data) : value.len;
+    size_t rest_len = blank ? value.len - number_len - 1 : 0;
+    rest_len = rest_len < size ? rest_len : size - 1;
+    if (rest_len > 0) {
+        memcpy(rest, blank + 1, rest_len);
+        printable_clean(rest, rest_len, false);
+    }
+    rest[rest_len] = '\0';
+    return static_number_of((struct kv_slice){.data = value.data, .len = number_len});
 }
 
 /* Of the two numbers of STATIC_KEY_DIFFER the one that is not `own`; 0: these are no two numbers. */

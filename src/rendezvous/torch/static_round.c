@@ -118,9 +118,27 @@ static bool read_number(const char **text, int64_t *out) {
     return str_parse_i64(digits, out) && *out >= 0;
 }
 
+/* Where " ask 2" begins, else the end. */
+static size_t before_asked(const char *text, size_t len) {
+    const char *ask = memmem(text, len, " ask ", strlen(" ask "));
+    return ask ? (size_t)(ask - text) : len;
+}
+
+uint64_t static_round_read_asked(const char *text, size_t len) {
+    char digits[24] = "";
+    int64_t number = 0;
+    size_t skipped = before_asked(text, len) + strlen(" ask ");
+    if (skipped >= len || len - skipped >= sizeof digits) {
+        return 0;
+    }
+    memcpy(digits, text + skipped, len - skipped);
+    return str_parse_i64(digits, &number) && number > 0 ? (uint64_t)number : 0;
+}
+
 bool static_round_read_word(const char *text, size_t len, struct static_word *out) {
     char word[STATIC_WORD_SIZE] = "";
     int64_t round = 0, rank = 0;
+    len = before_asked(text, len);
     if (len >= sizeof word) {
         return false;
     }

@@ -64,7 +64,7 @@ bool static_round_is_alone(const struct static_round *r, uint32_t rank);
 /* Has each rank been seen? Not always where PyTorch's agents take part. */
 bool static_round_knows_all(const struct static_round *r);
 
-enum { STATIC_WORD_SIZE = 48, STATIC_MISSING_SIZE = 160 };
+enum { STATIC_WORD_SIZE = 80, STATIC_MISSING_SIZE = 160 };
 /* What all nodes are to know: "form 3 1" (attempt 3, which node rank 1 needs), "run 3 1", "alone". Returns `out`. */
 const char *static_round_word(const struct static_round *r, char out[STATIC_WORD_SIZE]);
 
@@ -73,8 +73,11 @@ struct static_word {
     uint64_t round;
     uint32_t broken_by;
 };
-/* The other way round; false: it is none of these. */
+/* The other way round; false: it is none of these. What static_round_read_asked() reads may follow. */
 bool static_round_read_word(const char *text, size_t len, struct static_word *out);
+
+/* How often the host has asked agents whether they are there: " ask 2" behind any word; 0 without that. */
+uint64_t static_round_read_asked(const char *text, size_t len);
 
 /* Who is waited for: "node rank 1", "node ranks 1, 4, 5 and 7 more". Returns their number; `out` may be "". */
 uint32_t static_round_missing(const struct static_round *r, char out[STATIC_MISSING_SIZE]);

@@ -192,8 +192,26 @@ static void different_numbers_of_nodes_are_told_as_each_sees_them(void **state) 
     }
 }
 
+static void a_question_follows_any_word(void **state) {
+    (void)state;
+    static const char *const words[] = {"form 3 1 ask 12", "run 3 1 ask 12", "alone ask 12", "failed ask 12"};
+    struct static_word word;
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(static_round_read_asked(words[i], strlen(words[i])), 12);
+        assert_int_equal(static_round_read_word(words[i], strlen(words[i]), &word), i < 3);
+    }
+    assert_true(static_round_read_word(words[1], strlen(words[1]), &word));
+    assert_true(word.phase == STATIC_RUNNING && word.round == 3 && word.broken_by == 1);
+    static const char *const others[] = {
+        "run 3 1", "run 3 1 ask ", "run 3 1 ask x", "alone ask -1", "", "alone ask 123456789012345678901234567890"};
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(static_round_read_asked(others[i], strlen(others[i])), 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_question_follows_any_word),
         cmocka_unit_test(all_begin_together),
         cmocka_unit_test(one_that_is_ready_stops_the_others),
         cmocka_unit_test(late_words_count_for_nothing),
