@@ -55,9 +55,10 @@ static bool judge_answered_name(const struct doctor_facts *facts, const struct d
     }
     if (name->loopback_count > 0 && facts->node_count > 1) {
         struct doctor_finding *finding =
-            doctor_find(out, DOCTOR_NAMES, DOCTOR_ERROR,
-                        "%.100s of --rdzv-endpoint is loopback: no other node reaches it", name->host);
-        doctor_advise(finding, "Name one of the nodes by an address that all of them reach");
+            doctor_find(out, DOCTOR_NAMES, DOCTOR_WARNING,
+                        "%.100s of --rdzv-endpoint is loopback, which leads each host to itself", name->host);
+        doctor_advise(finding, "Only the node that serves may call itself so. Give the others its name, or an address "
+                               "that all of them reach");
         return true;
     }
     if (name->is_own && name->local_count == 0) {
