@@ -226,7 +226,7 @@ static void on_spare(void *ctx) {
 
 static void on_spare_released(void *ctx) {
     struct agent *a = ctx;
-    log_info("the job has ended without needing this spare node");
+    log_warning("this node was not needed: the job has succeeded while it was a spare");
     agent_feed(a, AGENT_EVENT_SPARE_RELEASED, 0);
 }
 

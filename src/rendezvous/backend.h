@@ -71,9 +71,10 @@ struct rdzv {
     } waits[RDZV_TIMER_COUNT];
     struct loop_clock clock; /* by which others are judged */
     unsigned open_handles;
-    bool failed;    /* on_failed is on its way or delivered */
-    bool succeeded; /* this node's workers have: it is done */
-    bool is_spare;  /* it has been told so, and no world since */
+    bool failed;            /* on_failed is on its way or delivered */
+    bool succeeded;         /* this node's workers have: it is done */
+    bool is_spare;          /* it has been told so, and no world since */
+    int64_t spare_since_us; /* people have been told so; 0: they have not */
     bool freed;
 
     struct rdzv_callbacks callbacks;
@@ -131,6 +132,15 @@ void rdzv_tell_stop(struct rdzv *rdzv, uint64_t grace_ms, const char *format, ..
     __attribute__((format(printf, 3, 4)));
 void rdzv_tell_spare(struct rdzv *rdzv);
 void rdzv_tell_spare_released(struct rdzv *rdzv);
+
+/* This node waits for a place as long as the job lasts: people are told when that begins, and every
+ * RDZV_SPARE_REPORT_MS, by the backend's timer. `who`: of whom it is a spare; "". */
+enum { RDZV_SPARE_REPORT_MS = 60000 };
+void rdzv_report_spare(struct rdzv *rdzv, const char *who);
+void rdzv_report_spare_no_more(struct rdzv *rdzv);
+
+/* This node is the second one of a job of one: MUSTER_ELIMIT, who has the place, and what the user can change. */
+int rdzv_refuse_second(const struct rdzv_options *options, const char *where, const char *holder, int64_t pid);
 /* With muster_detail() as the reason. Only the first failure is told. */
 void rdzv_tell_failed(struct rdzv *rdzv, int status);
 /* Whoever holds the rendezvous knows that this node is done. People, and programs that wait for the line, may end it

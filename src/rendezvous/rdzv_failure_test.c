@@ -25,6 +25,8 @@ static void closed_rendezvous_refuses_newcomers(void **state) {
     }
     assert_int_equal(f->nodes[2].failed, MUSTER_ECLOSED);
     assert_non_null(strstr(f->nodes[2].why, "--rdzv-id"));
+    assert_non_null(strstr(f->nodes[2].why, "too late"));
+    assert_non_null(strstr(f->nodes[2].why, "no part in it"));
     assert_int_equal(f->nodes[1].failed, 0); /* members go on */
 }
 

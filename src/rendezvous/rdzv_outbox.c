@@ -2,8 +2,11 @@
  * that they wait, in which an absence of this process does not count. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "base/str.h"
 #include "rendezvous/backend.h"
 #include "rendezvous/round/exchange.h"
@@ -102,6 +105,7 @@ void rdzv_tell_world(struct rdzv *r, uint64_t round, uint32_t rank, uint32_t cou
         .use_agent_store = r->options.backend == RDZV_BACKEND_STATIC || r->options.share_store,
     };
     r->has_spare = r->is_spare = false; /* no longer */
+    rdzv_report_spare_no_more(r);
     rdzv_forget_cause(r); /* of the round before: the store may have answered after this node had left it */
     r->has_world = true;
     post(r);
@@ -154,6 +158,34 @@ void rdzv_tell_spare(struct rdzv *r) {
 void rdzv_tell_spare_released(struct rdzv *r) {
     r->has_spare_released = true;
     post(r);
+}
+
+void rdzv_report_spare(struct rdzv *r, const char *who) {
+    char since[16] = "";
+    int64_t now_us = clock_realtime_us();
+    bool is_first = r->spare_since_us == 0;
+    r->spare_since_us = is_first ? now_us : r->spare_since_us;
+    time_t seconds = (time_t)(r->spare_since_us / CLOCK_US_PER_S);
+    struct tm local;
+    if (localtime_r(&seconds, &local)) {
+        (void)strftime(since, sizeof since, "%H:%M:%S", &local);
+    }
+    log_warning("%s of the job '%s' since %s%s%s",
+                is_first ? "all places are taken; waiting as a spare" : "still waiting as a spare", r->options.run_id,
+                since, who[0] ? "; " : "", who);
+}
+
+void rdzv_report_spare_no_more(struct rdzv *r) {
+    r->spare_since_us = 0;
+}
+
+int rdzv_refuse_second(const struct rdzv_options *o, const char *where, const char *holder, int64_t pid) {
+    bool is_shared = o->backend == RDZV_BACKEND_ETCD_V2 || o->backend == RDZV_BACKEND_ETCD || o->conf.store_is_file;
+    return status_fail(MUSTER_ELIMIT,
+                       "the job '%s' at %s has one node (--nnodes=1), and it runs already: node %s (pid %lld). Another "
+                       "job needs %s, or --standalone",
+                       o->run_id, where, holder, (long long)pid,
+                       is_shared ? "another --rdzv-id" : "another port in --rdzv-endpoint, or another --rdzv-id");
 }
 
 void rdzv_tell_failed(struct rdzv *r, int status) {

@@ -412,20 +412,60 @@ static void spare_takes_over(void **state) {
     assert_int_equal(f->nodes[0].world.round, f->nodes[2].world.round);
 }
 
-static bool third_released(const struct fixture *f) {
-    return f->nodes[2].spare_released;
+static bool both_over_the_barrier(const struct fixture *f) {
+    return f->nodes[0].barrier_done && f->nodes[1].barrier_done;
 }
 
-static void spare_is_released_when_the_job_ends(void **state) {
-    struct fixture *f = *state;
+static bool third_has_ended(const struct fixture *f) {
+    return f->nodes[2].spare_released || f->nodes[2].failed != 0;
+}
+
+static void form_with_a_spare(struct fixture *f) {
     nodes_start(f, 0);
     nodes_start(f, 1);
     nodes_run_until(f, nodes_two_together);
     nodes_start(f, 2);
     wait_for_one_in(f, RDZV_SPARE);
-    rdzv_shutdown(f->nodes[1].rdzv, true, nodes_on_shutdown);
-    nodes_run_until(f, third_released);
+}
+
+static void spare_is_released_when_the_job_has_succeeded(void **state) {
+    struct fixture *f = *state;
+    form_with_a_spare(f);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
+    rdzv_exit_barrier(f->nodes[1].rdzv, true, nodes_on_barrier);
+    nodes_run_until(f, both_over_the_barrier);
+    rdzv_shutdown(f->nodes[0].rdzv, true, nodes_on_shutdown);
+    nodes_run_until(f, third_has_ended);
     assert_int_equal(f->nodes[2].failed, 0);
+    assert_true(f->nodes[2].spare_released);
+}
+
+/* As an agent of PyTorch's does when its workers have failed: without a word on why. */
+static void spare_fails_when_the_job_is_closed_before_its_end(void **state) {
+    struct fixture *f = *state;
+    form_with_a_spare(f);
+    rdzv_exit_barrier(f->nodes[0].rdzv, true, nodes_on_barrier);
+    rdzv_shutdown(f->nodes[1].rdzv, true, nodes_on_shutdown);
+    nodes_run_until(f, third_has_ended);
+    assert_int_equal(f->nodes[2].failed, MUSTER_ECLOSED);
+    assert_non_null(strstr(f->nodes[2].why, "not all of its nodes have succeeded"));
+}
+
+static void second_agent_of_a_one_node_job_is_refused(void **state) {
+    struct fixture *f = *state;
+    char pid[32];
+    f->options.min_nodes = f->options.max_nodes = 1;
+    nodes_start(f, 0);
+    nodes_run_until(f, nodes_one_alone);
+    nodes_start(f, 1);
+    nodes_run_until(f, nodes_second_failed);
+    (void)snprintf(pid, sizeof pid, "(pid %lld)", (long long)getpid());
+    const char *said[] = {f->endpoint, pid, "--rdzv-endpoint", "--rdzv-id", "--standalone"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        assert_non_null(strstr(f->nodes[1].why, said[i]));
+    }
+    assert_int_equal(f->nodes[0].worlds, 1); /* and runs on */
+    assert_int_equal(f->nodes[0].changes, 0);
 }
 
 /* Who has waited may be gone when its arrival is told, after the ranks. */
@@ -476,7 +516,9 @@ int main(void) {
         TEST(keys_of_old_rounds_go),
         TEST(node_comes_and_goes),
         TEST(spare_takes_over),
-        TEST(spare_is_released_when_the_job_ends),
+        TEST(spare_is_released_when_the_job_has_succeeded),
+        TEST(spare_fails_when_the_job_is_closed_before_its_end),
+        TEST(second_agent_of_a_one_node_job_is_refused),
         cmocka_unit_test(nobody_that_waits_is_no_name),
         cmocka_unit_test(nodes_are_counted_in_words),
     };

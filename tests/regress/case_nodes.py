@@ -263,16 +263,49 @@ def case_store_host_is_killed():
 
 
 def case_spare_exits_well():
-    """A node beyond the maximum waits as a spare, and exits 0 when the job ends without it."""
+    """A node beyond the maximum waits as a spare, and exits 0 when the job has succeeded without it. It says both."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
         pair = Pair(scratch, nnodes="2", kinds=("muster", "muster", "muster"))
         starts = pair.start_both()
         spare = pair.start(1, name="C", options=["--rdzv-conf=join_timeout=1"])  # which is not for spares
+        spare.wait_line("waiting as a spare", jobs.SOON_S)
         jobs.check(spare.wait(2) is None, f"the spare did not wait\n{spare.tail()}")
         pair.finish(starts)
         spare.expect(jobs.SOON_S, 0)
+        jobs.check("was not needed" in spare.err(), f"the spare ends without a word\n{spare.tail()}")
         jobs.check(len(scratch.channel.select("start")) == 4, "the spare started workers")
+
+
+def case_one_node_job_refuses_a_second_agent():
+    """Another agent of a job of one node ends with 1 at once, and says who runs and what to change; the job runs on."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        pair = Pair(scratch, nnodes="1")
+        first = pair.start(0)
+        starts = pair.expect_world(2, FORM_S, 0)
+        for _ in range(2):
+            second = pair.start(0, name="B")
+            second.expect(jobs.SOON_S, 1)
+            said = second.err()
+            for part in (f"(pid {first.pid})", "--rdzv-id", "--standalone"):
+                jobs.check(part in said, f"{part} is not said\n{second.tail()}")
+        del pair.agents["B"]
+        pair.finish(starts)
+        jobs.check(len(scratch.channel.select("start")) == 2, "the second agent started workers")
+
+
+def case_agent_comes_too_late():
+    """An agent that comes when the job is over, which a file tells: exit code 1, and it says that it had no part in it."""
+    jobs.isolate()
+    for code in (0, 1):
+        with jobs.Scratch() as scratch:
+            arguments = ["--rdzv-backend=c10d", "--rdzv-conf=store_type=file", f"--rdzv-endpoint={scratch.path('store')}", "--no-python"]
+            scratch.run("muster", *arguments, "sh", "-c", f"exit {code}", name="first").expect(jobs.SOON_S, code)
+            late = scratch.run("muster", *arguments, "true", name="late")
+            late.expect(jobs.SOON_S, 1)
+            said = late.err()
+            jobs.check("too late" in said and "no part in it" in said, f"it is not said\n{late.tail()}")
 
 
 def case_spare_takes_over():

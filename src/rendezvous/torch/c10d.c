@@ -87,11 +87,15 @@ void c10d_fail_job(struct c10d *c, int status) {
 }
 
 void c10d_fail_closed(struct c10d *c) {
-    c10d_fail_job(c,
-                  status_fail(MUSTER_ECLOSED,
-                              "the rendezvous '%s' is closed: its job has ended or has failed; start a new one under "
-                              "another --rdzv-id",
-                              c->rdzv->options.run_id));
+    const char *id = c->rdzv->options.run_id;
+    bool had_part = rdzv_state_count(&c->world, RDZV_PARTICIPANT) > 0;
+    bool has_waited = rdzv_state_is(&c->machine.state, &c->machine.self, RDZV_LISTED);
+    c10d_fail_job(c, status_fail(MUSTER_ECLOSED,
+                                 "%s the job '%s' has ended, well or not%s: start a new one under another --rdzv-id",
+                                 had_part     ? "the rendezvous is closed, and"
+                                 : has_waited ? "this agent has waited for a place until"
+                                              : "this agent has come too late:",
+                                 id, had_part ? "" : ". It had no part in it"));
 }
 
 /* ---- deciding ---- */
@@ -103,9 +107,12 @@ static void on_linger(uv_timer_t *timer) {
 
 /* The host stays until the others have read the end of the barrier, or why the job has failed. */
 static void linger(struct c10d *c, bool is_needed) {
-    enum { LINGER_MS = 300 };
+    enum { LINGER_MS = 300, LINGER_FOR_SPARES_MS = 3000 };
     if (is_needed && c10d_store_server(c) && liveness_count_others(&c->liveness, &c->machine.self) > 0) {
-        (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_LINGER), on_linger, LINGER_MS, 0);
+        /* Spares read here whether the job has succeeded: what they end with hangs on it. */
+        bool has_spares = rdzv_state_count(&c->machine.state, RDZV_SPARE | RDZV_WAITING) > 0;
+        (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_LINGER), on_linger,
+                             has_spares ? LINGER_FOR_SPARES_MS : LINGER_MS, 0);
     } else {
         rdzv_tell_shutdown_done(c->rdzv);
     }
@@ -168,6 +175,9 @@ static void obey(struct c10d *c, enum rdzv_verdict verdict) {
         break;
     case RDZV_VERDICT_TIMEOUT:
         on_timeout(c);
+        break;
+    case RDZV_VERDICT_TAKEN:
+        c10d_fail_job(c, c10d_report_taken(c));
         break;
     case RDZV_VERDICT_SPARE_RELEASED:
         c10d_report_stop(c);
@@ -235,6 +245,7 @@ static void adopt(struct c10d *c, struct kv_slice value) {
         return;
     }
     c10d_report_silent(c);
+    c10d_report_spare(c);
     if (c->in_barrier) {
         c10d_round_barrier_look(c, false);
     }
@@ -426,6 +437,8 @@ static void init_machine(struct c10d *c) {
         .close_timeout_ms = (int64_t)o->conf.close_timeout_ms,
         .keep_alive_interval_ms = (int64_t)o->conf.keep_alive_interval_ms,
         .expiry_ms = (int64_t)(o->conf.keep_alive_interval_ms * o->conf.keep_alive_max_attempt),
+        .knows_departures = c->link && kv_client_offers_watch(c->client),
+        .serves_others = c10d_store_server(c) != NULL,
     };
     rdzv_machine_init(&c->machine, &settings, &self);
     c->has_machine = true;

@@ -109,21 +109,37 @@ static bool read_cause(struct c10d *c) {
     return c->client && kv_client_find(c->client, key, on_cause_read, c) == MUSTER_OK;
 }
 
+/* All nodes of the world that this one was a spare of have come to the exit barrier: nothing else is a success. */
+static void on_counted_for_spare(void *ctx, const struct kv_reply *reply) {
+    struct c10d *c = ctx;
+    const struct rdzv_machine *m = &c->machine;
+    if (reply->status == MUSTER_OK && m->awaited_count > 0 && reply->number >= (int64_t)m->awaited_count) {
+        rdzv_tell_spare_released(c->rdzv);
+    } else if (reply->status == MUSTER_OK) {
+        c10d_fail_job(c, status_fail(MUSTER_ECLOSED,
+                                     "the job '%s', of which this node was a spare, has ended, and not all of its "
+                                     "nodes have succeeded: %lld of %zu",
+                                     c->rdzv->options.run_id, (long long)reply->number, m->awaited_count));
+    } else {
+        c10d_fail_job(c, status_prefix(reply->status, "the job has ended, and this spare node cannot learn how"));
+    }
+}
+
 static void on_cause_for_spare(void *ctx, const struct kv_reply *reply) {
     struct c10d *c = ctx;
     if (reply->status == MUSTER_OK && rdzv_note_cause_text(c->rdzv, reply->values[0]) && c->rdzv->cause.is_final) {
         c10d_fail_job(c, rdzv_fail_by_cause(c->rdzv));
-    } else {
-        rdzv_tell_spare_released(c->rdzv);
+    } else if (c10d_round_ask_count(c, c->world.round, on_counted_for_spare) != MUSTER_OK) {
+        c10d_fail_closed(c);
     }
 }
 
 void c10d_cause_release_spare(struct c10d *c) {
     char key[2 * C10D_KEY_MAX];
-    c->world.round = c->machine.state.round; /* it had no part in it, and knows it from outside */
+    c->world.round = c->machine.awaited_round; /* it had no part in it, and knows it from outside */
     c10d_cause_key(c, key);
     if (kv_client_find(c->client, key, on_cause_for_spare, c) != MUSTER_OK) {
-        rdzv_tell_spare_released(c->rdzv);
+        c10d_fail_closed(c);
     }
 }
 

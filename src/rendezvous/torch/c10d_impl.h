@@ -107,6 +107,7 @@ struct c10d {
     bool ending;
     bool asking;       /* before leaving: who the others are */
     bool silence_told; /* to people: of a member */
+    bool is_spare_told;
     struct c10d_end end;
 };
 
@@ -223,6 +224,10 @@ void c10d_report_start(struct c10d *c);
 void c10d_report_stop(struct c10d *c);
 /* A state has been adopted: tells people of a member that is silent and keeps its place, and of the end of that. */
 void c10d_report_silent(struct c10d *c);
+/* A state has been adopted: is this node a spare now, or no longer one? */
+void c10d_report_spare(struct c10d *c);
+/* Another node has the one place of the job: which one, and what the user can change. */
+int c10d_report_taken(const struct c10d *c);
 /* "here: a_1_0, b_2_0 (waiting); 2 nodes, at least 3 are needed" */
 const char *c10d_report_who(const struct c10d *c, char *out, size_t size);
 /* A sentence on why the round has to be formed again. */

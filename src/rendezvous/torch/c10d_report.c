@@ -1,4 +1,5 @@
 /* What the c10d backend tells people: who is here and who is missing, and why a round ends. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -90,6 +91,40 @@ void c10d_report_start(struct c10d *c) {
 
 void c10d_report_stop(struct c10d *c) {
     (void)uv_timer_stop(rdzv_timer(c->rdzv, RDZV_TIMER_REPORT));
+}
+
+/* ---- a spare ---- */
+
+static void on_spare_report(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    const struct c10d *c = r->state;
+    char members[MUSTER_DETAIL_MAX] = "";
+    append_names(&c->machine.state, RDZV_PARTICIPANT, "members:", members, sizeof members);
+    rdzv_report_spare(r, members);
+}
+
+void c10d_report_spare(struct c10d *c) {
+    bool is_spare = rdzv_machine_is_spare(&c->machine) &&
+                    (c->rdzv->options.max_nodes > 1 || c->machine.settings.serves_others); /* else it asks who lives */
+    if (is_spare && !c->is_spare_told) {
+        uv_timer_t *timer = rdzv_timer(c->rdzv, RDZV_TIMER_REPORT);
+        on_spare_report(timer);
+        (void)uv_timer_start(timer, on_spare_report, RDZV_SPARE_REPORT_MS, RDZV_SPARE_REPORT_MS);
+    } else if (!is_spare && c->is_spare_told && c->machine.phase == RDZV_PHASE_JOINING) {
+        rdzv_report_spare_no_more(c->rdzv);
+        c10d_report_start(c);
+    }
+    c->is_spare_told = is_spare;
+}
+
+int c10d_report_taken(const struct c10d *c) {
+    const struct rdzv_options *o = &c->rdzv->options;
+    const struct rdzv_node *holder = rdzv_machine_holder(&c->machine);
+    char store[MUSTER_DETAIL_MAX / 2];
+    bool has_endpoint = o->endpoint && o->endpoint[0] != '\0';
+    assert(holder);
+    return rdzv_refuse_second(o, has_endpoint ? o->endpoint : c10d_store_describe(c, store, sizeof store), holder->addr,
+                              holder->pid);
 }
 
 void c10d_report_silent(struct c10d *c) {

@@ -227,6 +227,16 @@ static void on_known(void *ctx, const struct kv_reply *reply) {
     }
 }
 
+/* Nobody else comes to it, but the node that hosts the store may be this one's spare and look. */
+static void count_alone(const struct c10d *c) {
+    char prefix[C10D_KEY_MAX], key[EXIT_BARRIER_KEY_MAX];
+    if (c->rdzv->succeeded && c->link && !c10d_store_server(c) && c->machine.phase == RDZV_PHASE_MEMBER) {
+        prefix_of(c, c->world.round, prefix);
+        exit_barrier_count_key(prefix, key);
+        (void)kv_client_add(c->client, key, 1, NULL, NULL);
+    }
+}
+
 void c10d_round_barrier(struct c10d *c) {
     char prefix[C10D_KEY_MAX];
     if (c->end.is_detached) {
@@ -234,6 +244,9 @@ void c10d_round_barrier(struct c10d *c) {
         return;
     }
     drop_waiter(c); /* it has waited for the end of the store's host */
+    if (c->has_machine && world_size(c) < 2) {
+        count_alone(c);
+    }
     if (!c->has_machine || c->machine.phase != RDZV_PHASE_MEMBER || world_size(c) < 2 ||
         c10d_round_need_waiter(c) != MUSTER_OK) {
         rdzv_tell_barrier_done(c->rdzv);

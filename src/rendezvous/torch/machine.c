@@ -87,6 +87,34 @@ static bool member_of_broken_round(const struct rdzv_machine *m, struct rdzv_now
     return false;
 }
 
+/* Its heartbeat may be what a node has left behind that was killed a moment ago, and of which this one is to take the
+ * place. */
+static bool is_there(const struct rdzv_machine *m, const struct rdzv_member *at) {
+    const struct rdzv_sighting *sighting = rdzv_roster_find(&m->roster, &at->node);
+    return m->settings.knows_departures || (sighting && sighting->renewed && !sighting->gone);
+}
+
+const struct rdzv_node *rdzv_machine_holder(const struct rdzv_machine *m) {
+    bool is_one_too_many = m->settings.max_nodes == 1 && !m->settings.serves_others && !self_is(m, RDZV_PARTICIPANT);
+    for (size_t i = 0; is_one_too_many && i < m->state.member_count; i++) {
+        const struct rdzv_member *at = &m->state.members[i];
+        if ((at->lists & RDZV_PARTICIPANT) && is_there(m, at)) {
+            return &at->node;
+        }
+    }
+    return NULL;
+}
+
+/* A job of one node has no use for another one. */
+static bool taken(const struct rdzv_machine *m, struct rdzv_now now) {
+    (void)now;
+    return rdzv_machine_holder(m) != NULL;
+}
+
+static bool taken_but_listed(const struct rdzv_machine *m, struct rdzv_now now) {
+    return taken(m, now) && self_is(m, RDZV_LISTED);
+}
+
 static bool late(const struct rdzv_machine *m, struct rdzv_now now) {
     return now.monotonic_ms > m->deadline_ms;
 }
@@ -223,7 +251,6 @@ static void wait_for_place(struct rdzv_machine *m, struct rdzv_now now) {
 }
 
 static void stand_by(struct rdzv_machine *m, struct rdzv_now now) {
-    m->was_spare = true;
     move_to(m, RDZV_SPARE, now);
 }
 
@@ -268,8 +295,10 @@ struct rule {
 };
 
 static const struct rule joining[] = {
-    {closed_on_spare, NULL, RDZV_VERDICT_SPARE_RELEASED},  /* 1 */
-    {closed, NULL, RDZV_VERDICT_CLOSED},                   /* 2 */
+    {closed_on_spare, NULL, RDZV_VERDICT_SPARE_RELEASED}, /* 1 */
+    {closed, NULL, RDZV_VERDICT_CLOSED},                  /* 2 */
+    {taken_but_listed, leave_lists, RDZV_VERDICT_NONE},
+    {taken, NULL, RDZV_VERDICT_TAKEN},
     {member_of_old_round, leave_lists, RDZV_VERDICT_NONE}, /* the exit operation */
     {spare_with_place, take_place, RDZV_VERDICT_NONE},     /* 4 */
     {member_of_broken_round, leave_broken_round, RDZV_VERDICT_NONE},
@@ -333,6 +362,7 @@ static void conclude(struct rdzv_machine *m, enum rdzv_verdict verdict) {
         break;
     case RDZV_VERDICT_CLOSED:
     case RDZV_VERDICT_TIMEOUT:
+    case RDZV_VERDICT_TAKEN:
     case RDZV_VERDICT_SPARE_RELEASED:
     case RDZV_VERDICT_DONE:
     case RDZV_VERDICT_GIVEN_UP:
@@ -428,6 +458,19 @@ static void sanitise(struct rdzv_machine *m, struct rdzv_now now) {
     }
 }
 
+/* What the store says of this node as one that waits, and for what. A turn that was not written says nothing. */
+static void note_awaited(struct rdzv_machine *m) {
+    if (m->phase != RDZV_PHASE_JOINING) {
+        return;
+    }
+    m->was_spare |= self_is(m, RDZV_SPARE);
+    if (m->state.complete && !self_is(m, RDZV_PARTICIPANT)) {
+        m->awaited_count = m->state.round == m->awaited_round ? m->awaited_count : 0;
+        m->awaited_round = m->state.round;
+        m->awaited_count = m->stored_count > m->awaited_count ? m->stored_count : m->awaited_count;
+    }
+}
+
 static void synced(struct rdzv_machine *m, struct rdzv_now now) {
     m->synced = true;
     m->writing = false;
@@ -445,6 +488,7 @@ static void synced(struct rdzv_machine *m, struct rdzv_now now) {
         m->min_round = 0;
     }
     m->stored_count = m->state.complete ? participants(m) : 0;
+    note_awaited(m);
     sanitise(m, now);
     if (m->phase == RDZV_PHASE_JOINING && (spare_without_place(m, now) || waits_outside(m))) {
         /* A spare has all the time of the job. Should it be struck, for a silence that was the network's, it has as
@@ -545,7 +589,7 @@ static void begin_joining(struct rdzv_machine *m, struct rdzv_now now) {
         m->min_round = m->joined_round + 1;
     }
     m->was_spare = false;
-    m->barred_round = -1;
+    m->barred_round = m->awaited_round = -1;
     begin(m, RDZV_PHASE_JOINING, m->settings.join_timeout_ms, now);
 }
 
@@ -585,8 +629,12 @@ void rdzv_step(struct rdzv_machine *m, enum rdzv_event event, struct rdzv_now no
 
 void rdzv_machine_init(struct rdzv_machine *m, const struct rdzv_settings *settings, const struct rdzv_node *self) {
     assert(settings->min_nodes >= 1 && settings->min_nodes <= settings->max_nodes);
-    *m = (struct rdzv_machine){
-        .settings = *settings, .self = *self, .last_complete_round = -1, .joined_round = -1, .barred_round = -1};
+    *m = (struct rdzv_machine){.settings = *settings,
+                               .self = *self,
+                               .last_complete_round = -1,
+                               .joined_round = -1,
+                               .barred_round = -1,
+                               .awaited_round = -1};
     rdzv_state_init(&m->state);
     rdzv_roster_init(&m->roster);
 }
@@ -604,6 +652,10 @@ void rdzv_machine_excuse(struct rdzv_machine *m) {
 void rdzv_machine_bar(struct rdzv_machine *m, struct rdzv_now now) {
     m->barred_round = m->state.round;
     m->deadline_ms = now.monotonic_ms + m->settings.join_timeout_ms;
+}
+
+bool rdzv_machine_is_spare(const struct rdzv_machine *m) {
+    return m->phase == RDZV_PHASE_JOINING && !m->state.closed && (self_is(m, RDZV_SPARE) || waits_outside(m));
 }
 
 int rdzv_machine_adopt(struct rdzv_machine *m, struct rdzv_state *state) {

@@ -19,7 +19,9 @@ struct rdzv_settings {
     bool last_call_given; /* honoured in every round, not only in the first */
     int64_t close_timeout_ms;
     int64_t keep_alive_interval_ms;
-    int64_t expiry_ms; /* keep_alive_interval x keep_alive_max_attempt */
+    int64_t expiry_ms;     /* keep_alive_interval x keep_alive_max_attempt */
+    bool knows_departures; /* the store takes out whoever is gone: who is listed is there */
+    bool serves_others;    /* this node hosts the store: it is not refused a place, since the others need it */
 };
 
 enum rdzv_phase {
@@ -44,6 +46,7 @@ enum rdzv_verdict {
     RDZV_VERDICT_JOINED,         /* this node's round is complete */
     RDZV_VERDICT_CLOSED,         /* the rendezvous is closed: there will be no round */
     RDZV_VERDICT_TIMEOUT,        /* no round within join_timeout */
+    RDZV_VERDICT_TAKEN,          /* another node has the one place that there is */
     RDZV_VERDICT_SPARE_RELEASED, /* closed while this node was a spare */
     RDZV_VERDICT_NODE_LEFT,      /* a member of this node's round is gone (maybe this node itself) */
     RDZV_VERDICT_NODE_ARRIVED,   /* somebody waits and there is a place */
@@ -64,9 +67,11 @@ struct rdzv_machine {
     struct rdzv_state state; /* as adopted, and what we have done to it since */
     struct rdzv_roster roster;
     enum rdzv_phase phase;
-    bool synced;  /* a state has been adopted */
-    bool writing; /* a write is out: nothing is decided before its outcome */
-    bool was_spare;
+    bool synced;             /* a state has been adopted */
+    bool writing;            /* a write is out: nothing is decided before its outcome */
+    bool was_spare;          /* the store has listed it as one since it began to join */
+    int64_t awaited_round;   /* complete, and this node was not in it while it joined; -1: none */
+    size_t awaited_count;    /* its participants, as many as there were at a time */
     int64_t barred_round;    /* complete, and nobody is let in any more: rdzv_machine_bar(); -1: none */
     bool has_silent;         /* a member of the world is silent, and keeps its place: there is no world without it */
     struct rdzv_node silent; /* then: which one, the first of them */
@@ -101,6 +106,11 @@ void rdzv_machine_excuse(struct rdzv_machine *machine);
 /* This node waits for a place in a round that will let nobody in, as a node of it is done: it has all the time of the
  * job, as a spare has. */
 void rdzv_machine_bar(struct rdzv_machine *machine, struct rdzv_now now);
+
+/* It waits for a place in a world that has none for it, and has all the time of the job. */
+bool rdzv_machine_is_spare(const struct rdzv_machine *machine);
+/* The node that has the only place of the job, and for which this one is refused; NULL: none. */
+const struct rdzv_node *rdzv_machine_holder(const struct rdzv_machine *machine);
 
 /* Decides. Allocates nothing, cannot fail. */
 void rdzv_step(struct rdzv_machine *machine, enum rdzv_event event, struct rdzv_now now, struct rdzv_actions *out);

@@ -312,6 +312,12 @@ static void act(struct sim *sim, int index, const struct rdzv_actions *actions) 
     case RDZV_VERDICT_GIVEN_UP:
         die(sim, index);
         break;
+    case RDZV_VERDICT_TAKEN:
+        if (sim->settings.max_nodes > 1) {
+            fail(sim, "a node is refused a place that it may wait for");
+        }
+        die(sim, index);
+        break;
     case RDZV_VERDICT_TIMEOUT:
     case RDZV_VERDICT_CLOSED:
     case RDZV_VERDICT_SPARE_RELEASED:

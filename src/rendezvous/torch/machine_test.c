@@ -344,6 +344,97 @@ static void spare_on_its_way_in_is_released_too(void **state) {
     assert_turn(f, false, RDZV_VERDICT_SPARE_RELEASED);
 }
 
+static void fill_up(struct fixture *f) {
+    put(f, "a", RDZV_PARTICIPANT);
+    put(f, "b", RDZV_PARTICIPANT);
+    put(f, "c", RDZV_PARTICIPANT);
+    rdzv_state_complete(&f->stored);
+    event(f, RDZV_EVENT_JOIN);
+    sync_state(f);
+    assert_list(f, "self", RDZV_SPARE);
+}
+
+/* The job ended before the store had listed it as one. */
+static void spare_that_was_not_stored_is_too_late(void **state) {
+    struct fixture *f = *state;
+    fill_up(f);
+    f->stored.closed = true;
+    sync_state(f);
+    assert_turn(f, false, RDZV_VERDICT_CLOSED);
+}
+
+static void renew(struct fixture *f, const char *addr) {
+    struct rdzv_node n = node(addr);
+    pass_ms(f, settings.keep_alive_interval_ms);
+    rdzv_state_find(&f->stored, &n)->heartbeat_us = f->now.wall_us;
+    sync_state(f);
+}
+
+/* "a" has the place of a job of one node, and this node comes. */
+static void come_to_a_taken_job(struct fixture *f, bool knows_departures, bool serves_others) {
+    struct rdzv_settings alone = settings;
+    alone.min_nodes = alone.max_nodes = 1;
+    alone.knows_departures = knows_departures;
+    alone.serves_others = serves_others;
+    begin(f, &alone);
+    put(f, "a", RDZV_PARTICIPANT);
+    rdzv_state_complete(&f->stored);
+    event(f, RDZV_EVENT_JOIN);
+    sync_state(f);
+}
+
+static void one_node_job_refuses_another_at_once(void **state) {
+    struct fixture *f = *state;
+    come_to_a_taken_job(f, true, false);
+    assert_turn(f, false, RDZV_VERDICT_TAKEN);
+    assert_string_equal(rdzv_machine_holder(&f->machine)->addr, "a");
+}
+
+/* The store may list a node that was killed, and of which this is the successor. */
+static void one_node_job_refuses_another_when_its_node_is_heard(void **state) {
+    struct fixture *f = *state;
+    come_to_a_taken_job(f, false, false);
+    commit(f);
+    assert_turn(f, false, RDZV_VERDICT_NONE);
+    renew(f, "a");
+    assert_list(f, "self", 0);
+    commit(f);
+    assert_turn(f, false, RDZV_VERDICT_TAKEN);
+}
+
+static void one_node_job_takes_the_place_of_a_dead_node(void **state) {
+    struct fixture *f = *state;
+    come_to_a_taken_job(f, false, false);
+    commit(f);
+    pass_ms(f, settings.expiry_ms + 1);
+    sync_state(f);
+    commit(f);
+    assert_turn(f, false, RDZV_VERDICT_JOINED);
+}
+
+static void host_of_a_one_node_job_stays_as_a_spare(void **state) {
+    struct fixture *f = *state;
+    come_to_a_taken_job(f, true, true);
+    assert_list(f, "self", RDZV_SPARE);
+    commit(f);
+    assert_true(rdzv_machine_is_spare(&f->machine));
+}
+
+/* How many have to succeed: all that were in the world while this node was its spare. */
+static void spare_knows_the_size_of_its_world(void **state) {
+    struct fixture *f = *state;
+    fill_up(f);
+    commit(f);
+    assert_true(rdzv_machine_is_spare(&f->machine));
+    f->stored.closed = true;
+    drop(f, "a"); /* it goes when the job is closed */
+    sync_state(f);
+    assert_turn(f, false, RDZV_VERDICT_SPARE_RELEASED);
+    assert_int_equal(f->machine.awaited_count, 3);
+    assert_int_equal(f->machine.awaited_round, f->stored.round);
+    assert_false(rdzv_machine_is_spare(&f->machine));
+}
+
 static void late_participant_takes_itself_out_then_fails(void **state) {
     struct fixture *f = *state;
     event(f, RDZV_EVENT_JOIN);
@@ -1088,6 +1179,12 @@ int main(void) {
         TEST(waiting_node_becomes_spare_when_the_round_fills_up),
         TEST(closed_is_an_error_unless_spare),
         TEST(spare_on_its_way_in_is_released_too),
+        TEST(spare_that_was_not_stored_is_too_late),
+        TEST(one_node_job_refuses_another_at_once),
+        TEST(one_node_job_refuses_another_when_its_node_is_heard),
+        TEST(one_node_job_takes_the_place_of_a_dead_node),
+        TEST(host_of_a_one_node_job_stays_as_a_spare),
+        TEST(spare_knows_the_size_of_its_world),
         TEST(late_participant_takes_itself_out_then_fails),
         TEST(late_waiting_node_takes_itself_out_then_fails),
         TEST(very_late_node_fails_without_a_write),
