@@ -428,6 +428,24 @@ static void form_with_a_spare(struct fixture *f) {
     wait_for_one_in(f, RDZV_SPARE);
 }
 
+static uint64_t reports_every_ms(const struct fixture *f, int i) {
+    return uv_timer_get_repeat(rdzv_timer(f->nodes[i].rdzv, RDZV_TIMER_REPORT));
+}
+
+/* When it begins, and each minute. */
+static void people_are_told_of_a_spare(void **state) {
+    struct fixture *f = *state;
+    form_with_a_spare(f);
+    assert_int_equal(reports_every_ms(f, 2), RDZV_SPARE_REPORT_MS);
+    assert_true(f->nodes[2].rdzv->spare_since_us > 0);
+    nodes_vanish(f, 1);
+    while (!node_in_world(&f->nodes[2], 2)) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(f->nodes[2].rdzv->spare_since_us, 0);
+    assert_int_not_equal(reports_every_ms(f, 2), RDZV_SPARE_REPORT_MS);
+}
+
 static void spare_is_released_when_the_job_has_succeeded(void **state) {
     struct fixture *f = *state;
     form_with_a_spare(f);
@@ -516,6 +534,7 @@ int main(void) {
         TEST(keys_of_old_rounds_go),
         TEST(node_comes_and_goes),
         TEST(spare_takes_over),
+        TEST(people_are_told_of_a_spare),
         TEST(spare_is_released_when_the_job_has_succeeded),
         TEST(spare_fails_when_the_job_is_closed_before_its_end),
         TEST(second_agent_of_a_one_node_job_is_refused),

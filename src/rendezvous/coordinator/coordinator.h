@@ -192,6 +192,11 @@ int64_t coordinator_wake_ms(const struct coordinator *coordinator);
 struct kv_slice coordinator_waits_for(const struct coordinator *coordinator, int64_t now_ms,
                                       char out[COORDINATOR_TEXT_BYTES_MAX]);
 
+/* Who is in the world that stands, for a node that waits for a place in it; empty while a round is open. */
+struct kv_slice coordinator_spare_of(const struct coordinator *coordinator, char out[COORDINATOR_TEXT_BYTES_MAX]);
+/* Does this node wait for a place? */
+bool coordinator_is_spare(const struct coordinator_member *member);
+
 enum coordinator_phase {
     COORDINATOR_FORMING, /* a round is open: members join */
     COORDINATOR_RUNNING, /* the world stands */

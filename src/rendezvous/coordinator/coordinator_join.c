@@ -29,17 +29,18 @@ static int check_job(const struct coordinator *c, const struct coordinator_node 
     return MUSTER_OK;
 }
 
-static int check_open(const struct coordinator *c) {
+/* One that was a spare elsewhere ends as the job did. */
+static int check_open(const struct coordinator *c, const struct coordinator_node *node) {
+    const char *late = node->last_round == 0 ? "this agent has come too late, and had no part in the job: " : "";
     if (c->is_stopping && c->phase != COORDINATOR_OVER) {
-        return status_fail(MUSTER_ECLOSED, "the job is stopping, since a node is taken away: start it anew");
+        return status_fail(MUSTER_EABORTED, "%sthe job is stopping, since a node is taken away: start it anew", late);
     }
     if (c->phase != COORDINATOR_OVER) {
         return MUSTER_OK;
     }
-    /* One that was a spare elsewhere ends as the job did. */
-    return status_fail(c->has_failed ? MUSTER_EABORTED : MUSTER_ECLOSED,
-                       "the job %s (%.*s): start it anew to run it again", c->has_failed ? "has failed" : "is over",
-                       (int)c->news.len, c->news.text);
+    return status_fail(c->has_failed || c->is_stopping ? MUSTER_EABORTED : MUSTER_ECLOSED,
+                       "%sthe job %s (%.*s): start it anew to run it again", late,
+                       c->has_failed ? "has failed" : "is over", (int)c->news.len, c->news.text);
 }
 
 /* Is a world that runs to be broken up for one more? */
@@ -83,15 +84,33 @@ static int check_spares(const struct coordinator *c, int64_t now_ms) {
                        coordinator_count_of(c, COORDINATOR_SPARED) == 1 ? " waits" : "s wait");
 }
 
+/* A job of one node has no use for another one, unless warm spares are wanted. The node that serves this coordinator
+ * stays: the job needs it. */
+static int check_second(const struct coordinator *c, const struct coordinator_node *node) {
+    bool wants_spares = c->settings.limits_spares && c->settings.max_spares > 0;
+    const struct coordinator_member *active = c->places[COORDINATOR_ACTIVE].first;
+    const struct coordinator_member *holder = active ? active : c->places[COORDINATOR_JOINED].first;
+    char name[COORDINATOR_NAME_BYTES_MAX + 32];
+    if (c->settings.max_nodes > 1 || wants_spares || node->is_host || !holder) {
+        return MUSTER_OK;
+    }
+    return status_fail(
+        MUSTER_ELIMIT,
+        "the job '%s' has one node (--nnodes=1), and it runs already: node %s. Another job needs another "
+        "port in --rdzv-endpoint or, with an etcd, another --rdzv-id, or --standalone",
+        c->run_id, coordinator_member_name(holder, name, sizeof name));
+}
+
 static struct coordinator_member *join_first(struct coordinator *c, void *session, const struct coordinator_node *node,
                                              int64_t now_ms) {
     bool stops = coordinator_stop_concerns(c, node);
     int rc = check_job(c, node);
-    rc = rc == MUSTER_OK && !stops ? check_open(c) : rc;
+    rc = rc == MUSTER_OK && !stops ? check_open(c, node) : rc;
     if (rc == MUSTER_OK) {
         coordinator_budget_learn(&c->budget, &node->charges);
     }
     bool is_spare = !node->is_done && node->stop_ms == 0 && !stops && must_stand_by(c, node, now_ms);
+    rc = rc == MUSTER_OK && is_spare ? check_second(c, node) : rc;
     rc = rc == MUSTER_OK && is_spare ? check_spares(c, now_ms) : rc;
     struct coordinator_member *member = NULL;
     rc = rc == MUSTER_OK ? coordinator_member_new(c, node, session, &member) : rc;

@@ -158,7 +158,8 @@ static size_t count_without_place(const struct judge *judge) {
 }
 
 static bool is_refusal_right(const struct judge *judge, const struct judge_connection *c) {
-    bool right = judge->closed || (judge->limits_spares && count_without_place(judge) > judge->max_spares);
+    bool is_second = judge->max_nodes == 1 && !judge->limits_spares && count_without_place(judge) > 0;
+    bool right = judge->closed || is_second || (judge->limits_spares && count_without_place(judge) > judge->max_spares);
     for (size_t i = judge->first; i < judge->connection_count; i++) {
         const struct judge_connection *other = &judge->connections[i];
         right |= other != c && other->present && other->nature.identity == c->nature.identity;

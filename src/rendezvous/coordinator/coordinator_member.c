@@ -113,6 +113,10 @@ bool coordinator_member_is(const struct coordinator_member *member, const struct
     return memcmp(member->identity, node->identity, sizeof member->identity) == 0;
 }
 
+bool coordinator_is_spare(const struct coordinator_member *member) {
+    return member->place == COORDINATOR_SPARED;
+}
+
 const char *coordinator_member_name(const struct coordinator_member *member, char *out, size_t size) {
     (void)str_format(out, size, "%.*s (pid %lld)", (int)member->addr.len, (const char *)member->addr.data,
                      (long long)member->pid);

@@ -244,12 +244,16 @@ static bool answer_probe(struct coordinator_server *server, struct agent *agent,
 /* Those who wait are told for what, at no message's cost. */
 static void answer_alive(struct coordinator_server *server, struct agent *agent) {
     char waits[COORDINATOR_TEXT_BYTES_MAX];
-    const struct coordinator_message heard = {
-        .kind = COORDINATOR_HEARD,
-        .stamp_ms = (uint64_t)coordinator_server_now_ms(server),
-        .has_host = coordinator_has_host(server->coordinator),
-        .serves_engine = true,
-        .text = coordinator_waits_for(server->coordinator, coordinator_server_now_ms(server), waits)};
+    const struct coordinator *c = server->coordinator;
+    struct kv_slice text = coordinator_waits_for(c, coordinator_server_now_ms(server), waits);
+    if (text.len == 0 && agent->member && coordinator_is_spare(agent->member)) {
+        text = coordinator_spare_of(c, waits);
+    }
+    const struct coordinator_message heard = {.kind = COORDINATOR_HEARD,
+                                              .stamp_ms = (uint64_t)coordinator_server_now_ms(server),
+                                              .has_host = coordinator_has_host(server->coordinator),
+                                              .serves_engine = true,
+                                              .text = text};
     agent->granted_ms = coordinator_server_now_ms(server);
     send_message(server, agent, &heard);
 }

@@ -18,20 +18,19 @@ static void tell_all(const struct coordinator *c, enum coordinator_place place,
     }
 }
 
-/* Those without workers can go. */
+/* Those without workers can go. A spare ends as the job does, which has not succeeded. */
 void coordinator_stop_begin(struct coordinator *c, uint64_t grace_ms, int64_t now_ms) {
     char text[COORDINATOR_TEXT_BYTES_MAX];
     c->is_stopping = true;
     c->stop_by_ms = now_ms + (int64_t)grace_ms;
     const struct coordinator_message stop = word_stop(c, now_ms, text);
-    const struct coordinator_message closed = {.kind = COORDINATOR_CLOSED, .text = stop.text};
     tell_all(c, COORDINATOR_ACTIVE, &stop);
     tell_all(c, COORDINATOR_DONE_WAITS, &stop);
     while (c->places[COORDINATOR_JOINED].first) {
         coordinator_let_go(c, c->places[COORDINATOR_JOINED].first, &stop);
     }
     while (c->places[COORDINATOR_SPARED].first) {
-        coordinator_let_go(c, c->places[COORDINATOR_SPARED].first, &closed);
+        coordinator_let_go(c, c->places[COORDINATOR_SPARED].first, &stop);
     }
 }
 

@@ -101,7 +101,7 @@ static void who_comes_after_the_end_hears_of_it(void **state) {
     come(f, 3, GRACE_MS, false); /* knows, and need not wait for anybody */
     peers_hear_change(f, 3, COORDINATOR_NODE_LEFT, "");
     peers_join(f, 4);
-    peers_hear_refusal(f, 4, MUSTER_ECLOSED, "the job is over");
+    peers_hear_refusal(f, 4, MUSTER_EABORTED, "had no part in the job: the job is over");
     peers_hear_nothing(f);
 }
 
@@ -145,7 +145,7 @@ static void spares_are_let_go(void **state) {
     peers_preempt(f, 4, GRACE_MS);
     peers_hear(f, 4, COORDINATOR_STOP);
     peers_hear(f, 5, COORDINATOR_STOP);
-    peers_hear(f, 6, COORDINATOR_CLOSED);
+    peers_hear(f, 6, COORDINATOR_STOP);
     peers_hear_nothing(f);
 }
 

@@ -315,6 +315,28 @@ static void more_spares_than_wanted_are_refused(void **state) {
 }
 
 /* Once somebody is done nobody is let in, but a node that there is a place for is not one too many. */
+static void a_one_node_job_refuses_another(void **state) {
+    struct peers *f = *state;
+    peers_begin(f, 1, 1, false);
+    peers_join(f, 0);
+    peers_hear(f, 0, COORDINATOR_WORLD);
+    peers_join(f, 1);
+    peers_hear_refusal(f, 1, MUSTER_ELIMIT, "node host0 (pid 7)");
+    peers_hear_nothing(f);
+}
+
+static void a_one_node_job_may_have_warm_spares(void **state) {
+    struct peers *f = *state;
+    f->limits_spares = true;
+    f->max_spares = 1;
+    peers_begin(f, 1, 1, false);
+    peers_join(f, 0);
+    peers_hear(f, 0, COORDINATOR_WORLD);
+    peers_join(f, 1);
+    peers_hear(f, 1, COORDINATOR_SPARE);
+    peers_hear_nothing(f);
+}
+
 static void who_waits_for_an_empty_place_is_no_spare_too_many(void **state) {
     struct peers *f = *state;
     f->limits_spares = true;
@@ -522,6 +544,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(newcomer_with_a_free_place_is_a_change, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(spares_are_let_in_in_their_order, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(more_spares_than_wanted_are_refused, peers_setup, peers_teardown),
+        cmocka_unit_test_setup_teardown(a_one_node_job_refuses_another, peers_setup, peers_teardown),
+        cmocka_unit_test_setup_teardown(a_one_node_job_may_have_warm_spares, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(who_waits_for_an_empty_place_is_no_spare_too_many, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(missing_nodes_are_named, peers_setup, peers_teardown),
         cmocka_unit_test_setup_teardown(newcomer_takes_no_place_of_a_member_that_will_come_back, peers_setup,

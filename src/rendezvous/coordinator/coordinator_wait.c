@@ -69,6 +69,17 @@ static void add_reason(const struct coordinator *c, int64_t now_ms, char *out) {
     }
 }
 
+struct kv_slice coordinator_spare_of(const struct coordinator *c, char out[COORDINATOR_TEXT_BYTES_MAX]) {
+    char text[64];
+    (void)str_format(out, COORDINATOR_TEXT_BYTES_MAX, "%s", "");
+    if (c->phase == COORDINATOR_RUNNING) {
+        (void)str_format(text, sizeof text, "members of round %" PRIu64 ": ", c->round);
+        add(out, text);
+        add_nodes(out, &c->places[c->places[COORDINATOR_ACTIVE].first ? COORDINATOR_ACTIVE : COORDINATOR_DONE_WAITS]);
+    }
+    return kv_slice_text(out);
+}
+
 struct kv_slice coordinator_waits_for(const struct coordinator *c, int64_t now_ms,
                                       char out[COORDINATOR_TEXT_BYTES_MAX]) {
     const struct coordinator_list *missing = &c->places[COORDINATOR_ACTIVE];

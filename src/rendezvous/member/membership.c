@@ -52,11 +52,10 @@ struct coordinator_node membership_introduce(const struct membership *m, const s
     return node;
 }
 
-void membership_report(const struct rdzv *r, const char *where, bool is_spare, const char *waits_for) {
+void membership_report(const struct rdzv *r, const char *where, const char *waits_for) {
     char nodes[RDZV_NODES_TEXT_SIZE];
-    log_warning("still waiting for a world of %s in rendezvous '%s' (%s)%s%s%s", rdzv_nodes_text(&r->options, nodes),
-                r->options.run_id, where, is_spare ? ": there is no place, this node is a spare" : "",
-                waits_for[0] ? ": " : "", waits_for);
+    log_warning("still waiting for a world of %s in rendezvous '%s' (%s)%s%s", rdzv_nodes_text(&r->options, nodes),
+                r->options.run_id, where, waits_for[0] ? ": " : "", waits_for);
 }
 
 int membership_late(const struct rdzv *r, const char *where, const char *waits_for) {

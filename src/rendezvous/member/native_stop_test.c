@@ -79,6 +79,12 @@ static bool third_is_a_spare(const struct fixture *f) {
     return n->part.is_spare;
 }
 
+/* To people, with the names that the coordinator has. */
+static bool third_says_so(const struct fixture *f) {
+    const struct native *n = f->nodes[2].rdzv->state;
+    return f->nodes[2].rdzv->spare_since_us > 0 && strstr(n->part.waits_for, "members of round 1: ") != NULL;
+}
+
 static bool third_has_ended(const struct fixture *f) {
     return f->nodes[2].spare_released || f->nodes[2].failed != 0;
 }
@@ -95,6 +101,8 @@ static void a_spare_ends_as_the_job_did(void **state) {
         form(f, endpoints, 2);
         nodes_start(f, 2);
         nodes_run_until(f, third_is_a_spare);
+        assert_int_equal(uv_timer_get_repeat(rdzv_timer(f->nodes[2].rdzv, RDZV_TIMER_REPORT)), RDZV_SPARE_REPORT_MS);
+        nodes_run_until(f, third_says_so);
         native_heard(f->nodes[2].rdzv->state, &(struct coordinator_message){.kind = COORDINATOR_REFUSED,
                                                                             .status = cases[i].status,
                                                                             .text = kv_slice_text("why")});

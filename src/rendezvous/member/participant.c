@@ -36,6 +36,8 @@ static struct participant *of_timer(const uv_timer_t *timer) {
     return ((struct rdzv *)timer->data)->state;
 }
 
+static void on_report(uv_timer_t *timer);
+
 static void on_late(uv_timer_t *timer) {
     struct participant *p = of_timer(timer);
     char where[PARTICIPANT_WHERE_MAX];
@@ -58,9 +60,15 @@ void participant_wait_at_most(struct participant *p, uint64_t ms) {
     rdzv_wait(p->rdzv, RDZV_TIMER_WAKE, on_late, ms);
 }
 
+static void start_reports(struct participant *p) {
+    (void)uv_timer_start(rdzv_timer(p->rdzv, RDZV_TIMER_REPORT), on_report, REPORT_FIRST_MS, REPORT_AGAIN_MS);
+}
+
 void participant_spare_no_more(struct participant *p) {
     if (p->phase == PARTICIPANT_JOINING && p->is_spare) {
         p->is_spare = false;
+        rdzv_report_spare_no_more(p->rdzv);
+        start_reports(p);
         participant_wait_at_most(p, p->rdzv->options.conf.join_timeout_ms);
     }
 }
@@ -76,18 +84,25 @@ bool participant_say(struct participant *p, enum coordinator_kind kind, const ch
 static void report(struct participant *p) {
     char where[PARTICIPANT_WHERE_MAX];
     p->is_report_due = false;
-    membership_report(p->rdzv, p->way->describe(p, where), p->is_spare, p->waits_for);
+    if (p->is_spare) {
+        rdzv_report_spare(p->rdzv, p->waits_for);
+    } else {
+        membership_report(p->rdzv, p->way->describe(p, where), p->waits_for);
+    }
 }
 
-static void on_report(uv_timer_t *timer) {
-    struct participant *p = of_timer(timer);
-    if (p->way->report_unreached(p)) {
-        return;
-    }
+static void report_soon(struct participant *p) {
     if (p->is_report_due || p->way->ask(p) == 0) {
         report(p); /* it does not answer */
     } else {
         p->is_report_due = true; /* on_heard() */
+    }
+}
+
+static void on_report(uv_timer_t *timer) {
+    struct participant *p = of_timer(timer);
+    if (!p->way->report_unreached(p)) {
+        report_soon(p);
     }
 }
 
@@ -179,8 +194,9 @@ static void on_closed(struct participant *p, const struct coordinator_message *m
             answer_soon(p);
         }
         participant_fail(p,
-                         status_fail(MUSTER_ECLOSED, "the job has %s: %.*s", message->has_failed ? "failed" : "ended",
-                                     (int)message->text.len, (const char *)message->text.data));
+                         status_fail(MUSTER_ECLOSED, "the job has %s: %.*s%s", message->has_failed ? "failed" : "ended",
+                                     (int)message->text.len, (const char *)message->text.data,
+                                     p->membership.last_round == 0 ? "; this agent had no part in it" : ""));
         drop_way(p);
         break;
     case PARTICIPANT_BARRIER:
@@ -213,7 +229,9 @@ static void on_spare(struct participant *p) {
     p->is_spare = p->was_spare = true;
     rdzv_tell_spare(p->rdzv);
     (void)uv_timer_stop(rdzv_timer(p->rdzv, RDZV_TIMER_WAKE)); /* as long as the job lasts */
-    log_info("all places are taken; waiting as a spare");
+    (void)uv_timer_start(rdzv_timer(p->rdzv, RDZV_TIMER_REPORT), on_report, RDZV_SPARE_REPORT_MS, RDZV_SPARE_REPORT_MS);
+    p->is_report_due = false;
+    report_soon(p);
 }
 
 static void on_heard(struct participant *p, const struct coordinator_message *message) {
@@ -272,7 +290,8 @@ void participant_join(struct participant *p) {
     p->phase = PARTICIPANT_JOINING;
     p->is_spare = p->was_spare = p->has_failed = p->was_at_work = p->is_report_due = false;
     p->waits_for[0] = '\0';
-    (void)uv_timer_start(rdzv_timer(p->rdzv, RDZV_TIMER_REPORT), on_report, REPORT_FIRST_MS, REPORT_AGAIN_MS);
+    rdzv_report_spare_no_more(p->rdzv);
+    start_reports(p);
     participant_wait_at_most(p, p->rdzv->options.conf.join_timeout_ms);
 }
 

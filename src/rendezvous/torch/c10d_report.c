@@ -100,6 +100,8 @@ static void on_spare_report(uv_timer_t *timer) {
     const struct c10d *c = r->state;
     char members[MUSTER_DETAIL_MAX] = "";
     append_names(&c->machine.state, RDZV_PARTICIPANT, "members:", members, sizeof members);
+    size_t len = strlen(members);
+    members[len > 2 ? len - 2 : 0] = '\0'; /* "; " */
     rdzv_report_spare(r, members);
 }
 
