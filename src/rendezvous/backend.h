@@ -140,7 +140,7 @@ void rdzv_report_spare(struct rdzv *rdzv, const char *who);
 void rdzv_report_spare_no_more(struct rdzv *rdzv);
 
 /* This node is the second one of a job of one: MUSTER_ELIMIT, who has the place, and what the user can change. */
-int rdzv_refuse_second(const struct rdzv_options *options, const char *where, const char *holder, int64_t pid);
+int rdzv_refuse_second(const struct rdzv_options *options, const char *where, const char *holder);
 /* With muster_detail() as the reason. Only the first failure is told. */
 void rdzv_tell_failed(struct rdzv *rdzv, int status);
 /* Whoever holds the rendezvous knows that this node is done. People, and programs that wait for the line, may end it

@@ -179,12 +179,12 @@ void rdzv_report_spare_no_more(struct rdzv *r) {
     r->spare_since_us = 0;
 }
 
-int rdzv_refuse_second(const struct rdzv_options *o, const char *where, const char *holder, int64_t pid) {
+int rdzv_refuse_second(const struct rdzv_options *o, const char *where, const char *holder) {
     bool is_shared = o->backend == RDZV_BACKEND_ETCD_V2 || o->backend == RDZV_BACKEND_ETCD || o->conf.store_is_file;
     return status_fail(MUSTER_ELIMIT,
-                       "the job '%s' at %s has one node (--nnodes=1), and it runs already: node %s (pid %lld). Another "
+                       "the job '%s' at %s has one node (--nnodes=1), and it runs already: %s. Another "
                        "job needs %s, or --standalone",
-                       o->run_id, where, holder, (long long)pid,
+                       o->run_id, where, holder,
                        is_shared ? "another --rdzv-id" : "another port in --rdzv-endpoint, or another --rdzv-id");
 }
 

@@ -288,11 +288,26 @@ def case_one_node_job_refuses_a_second_agent():
             second = pair.start(0, name="B")
             second.expect(jobs.SOON_S, 1)
             said = second.err()
-            for part in (f"(pid {first.pid})", "--rdzv-id", "--standalone"):
+            for part in (str(first.pid), "--rdzv-id", "--standalone"):
                 jobs.check(part in said, f"{part} is not said\n{second.tail()}")
         del pair.agents["B"]
         pair.finish(starts)
         jobs.check(len(scratch.channel.select("start")) == 2, "the second agent started workers")
+
+
+def case_static_job_keeps_its_port():
+    """The same with static: the second agent finds the port taken, and says what to change."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        arguments = [f"--master-port={jobs.free_port()}", *jobs.worker(scratch)]
+        first = scratch.run("muster", *arguments, name="first")
+        worker = scratch.channel.expect(1, "start", FORM_S)[0]
+        second = scratch.run("muster", *arguments, name="second")
+        second.expect(jobs.SOON_S, 1)
+        said = second.err()
+        jobs.check("the port is taken" in said and "--standalone" in said, f"it is not said\n{second.tail()}")
+        jobs.tell_exit(worker.pid, 0)
+        first.expect(jobs.SOON_S, 0)
 
 
 def case_agent_comes_too_late():

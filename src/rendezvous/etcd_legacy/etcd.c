@@ -86,6 +86,26 @@ static void start_reports(struct etcd_rdzv *e) {
     (void)uv_timer_start(rdzv_timer(e->rdzv, RDZV_TIMER_REPORT), on_report, REPORT_FIRST_MS, REPORT_AGAIN_MS);
 }
 
+static void on_spare_report(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    struct etcd_rdzv *e = r->state;
+    char text[MUSTER_DETAIL_MAX / 2];
+    rdzv_report_spare(r, describe_world(e, text, sizeof text));
+}
+
+static void report_spare(struct etcd_rdzv *e) {
+    bool is_spare = etcd_machine_is_spare(&e->machine) && !e->ending, was_spare = e->rdzv->spare_since_us != 0;
+    uv_timer_t *timer = rdzv_timer(e->rdzv, RDZV_TIMER_REPORT);
+    if (is_spare && !was_spare) {
+        on_spare_report(timer);
+        (void)uv_timer_start(timer, on_spare_report, RDZV_SPARE_REPORT_MS, RDZV_SPARE_REPORT_MS);
+    } else if (!is_spare && was_spare && e->machine.phase == ETCD_PHASE_JOINING &&
+               e->machine.world.status != ETCD_WORLD_CLOSED) {
+        rdzv_report_spare_no_more(e->rdzv);
+        start_reports(e);
+    }
+}
+
 /* ---- deciding ---- */
 
 static bool stands_in_round(const struct etcd_rdzv *e) {
@@ -148,6 +168,13 @@ static void obey(struct etcd_rdzv *e, enum etcd_verdict verdict) {
         break;
     case ETCD_VERDICT_CLOSED:
         etcd_end_closed(e);
+        break;
+    case ETCD_VERDICT_SPARE_RELEASED:
+        (void)uv_timer_stop(rdzv_timer(e->rdzv, RDZV_TIMER_REPORT));
+        rdzv_tell_spare_released(e->rdzv);
+        break;
+    case ETCD_VERDICT_TAKEN:
+        fail(e, rdzv_refuse_second(&e->rdzv->options, etcd_v2_describe(e->etcd), e->machine.members.first));
         break;
     case ETCD_VERDICT_TIMEOUT:
         fail(e, timed_out(e));
@@ -214,6 +241,9 @@ static void feed(struct etcd_rdzv *e, enum etcd_event event) {
     free(actions.value);
     if (!e->rdzv->failed) {
         obey(e, actions.verdict);
+    }
+    if (!e->rdzv->failed) {
+        report_spare(e);
     }
     etcd_round_barrier_look(e, false);
     etcd_end_look(e);

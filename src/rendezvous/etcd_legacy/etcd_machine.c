@@ -13,7 +13,8 @@
 enum { SETUP_TTL_S = 5, FROZEN_TTL_S = 10, JOINABLE_TTL_S = 10 };
 enum {
     REFRESH_MS = JOINABLE_TTL_S * 1000 / 2,
-    GRACE_MS = 5000, /* an etcd that was away lets keep-alives expire of nodes that are well: they come back */
+    KEEP_ALIVE_MS = 10000, /* a killed node's key lasts so long */
+    GRACE_MS = 5000,       /* an etcd that was away lets keep-alives expire of nodes that are well: they come back */
 };
 
 enum { STAGE_NONE, STAGE_COUNTER, STAGE_BUMP, STAGE_FOLDER, STAGE_PUBLISH };
@@ -168,6 +169,44 @@ static int confirm(struct etcd_machine *m, struct etcd_actions *out) {
     return write_world(m, ETCD_CALL_WRITE_WORLD, etcd_world_confirm(m->text, path), is_last ? 0 : FROZEN_TTL_S, out);
 }
 
+bool etcd_machine_is_spare(const struct etcd_machine *m) {
+    return m->phase == ETCD_PHASE_JOINING && m->world.status == ETCD_WORLD_FINAL && !is_ours(m) &&
+           strcmp(m->announced, m->world.version) == 0 && m->world.participants >= m->settings.max_nodes;
+}
+
+/* A job of one node has no use for another one. But its node may have been killed, and this one be its successor. */
+static void wait_for_the_one(struct etcd_machine *m, int64_t now_ms, struct etcd_actions *out) {
+    if (strcmp(m->taken, m->world.version) != 0) {
+        memcpy(m->taken, m->world.version, sizeof m->taken);
+        m->taken_from_ms = now_ms + KEEP_ALIVE_MS + GRACE_MS;
+    }
+    if (now_ms >= m->taken_from_ms) {
+        m->phase = ETCD_PHASE_OVER;
+        out->verdict = ETCD_VERDICT_TAKEN;
+        out->wake_ms = INT64_MAX;
+    } else {
+        m->members_known = false; /* looked at then */
+        wake(out, m->taken_from_ms);
+    }
+}
+
+/* The job is over: for whoever was its spare, as it ended for the members. */
+static int end_joining(struct etcd_machine *m, struct etcd_actions *out) {
+    const struct job_end_view *view = &m->members.view;
+    bool was_spare = m->world.version[0] != '\0' && strcmp(m->announced, m->world.version) == 0 &&
+                     m->world.participants >= m->settings.max_nodes;
+    if (was_spare && !m->members_known) {
+        call(m, ETCD_CALL_READ_MEMBERS, out);
+        return MUSTER_OK;
+    }
+    m->phase = ETCD_PHASE_OVER;
+    out->wake_ms = INT64_MAX;
+    out->verdict = was_spare && (view->arrived >= view->world_size || view->recorded_done >= view->world_size)
+                       ? ETCD_VERDICT_SPARE_RELEASED
+                       : ETCD_VERDICT_CLOSED;
+    return MUSTER_OK;
+}
+
 /* handle_existing_rendezvous(): waits for the round of others to end, and ends it when one of them is missing. One of
  * which all members were ours is ended at once by whoever leaves it: everybody sees that. */
 static int wait_for_end(struct etcd_machine *m, int64_t now_ms, struct etcd_actions *out) {
@@ -175,7 +214,8 @@ static int wait_for_end(struct etcd_machine *m, int64_t now_ms, struct etcd_acti
         call(m, ETCD_CALL_DELETE_WORLD, out);
         return MUSTER_OK;
     }
-    if (strcmp(m->announced, m->world.version) != 0) {
+    bool is_one_too_many = m->settings.max_nodes == 1; /* members of PyTorch's restart for whoever waits */
+    if (!is_one_too_many && strcmp(m->announced, m->world.version) != 0) {
         return write_world(m, ETCD_CALL_WRITE_WORLD, etcd_world_wait(m->text), 0, out);
     }
     if (!m->members_known) {
@@ -185,6 +225,8 @@ static int wait_for_end(struct etcd_machine *m, int64_t now_ms, struct etcd_acti
         wake(out, m->judges_from_ms);
     } else if (is_lost(m)) {
         call(m, ETCD_CALL_DELETE_WORLD, out);
+    } else if (is_one_too_many) {
+        wait_for_the_one(m, now_ms, out);
     }
     return MUSTER_OK;
 }
@@ -251,9 +293,7 @@ static int decide_joining(struct etcd_machine *m, int64_t now_ms, struct etcd_ac
     case ETCD_WORLD_FINAL:
         return is_ours(m) ? become_member(m, now_ms, out) : wait_for_end(m, now_ms, out);
     case ETCD_WORLD_CLOSED:
-        m->phase = ETCD_PHASE_OVER;
-        out->verdict = ETCD_VERDICT_CLOSED;
-        break;
+        return end_joining(m, out);
     }
     return MUSTER_OK;
 }

@@ -61,6 +61,8 @@ enum etcd_verdict {
     ETCD_VERDICT_NONE,
     ETCD_VERDICT_JOINED,
     ETCD_VERDICT_CLOSED,
+    ETCD_VERDICT_SPARE_RELEASED, /* closed, all members have succeeded, and this node was their spare */
+    ETCD_VERDICT_TAKEN,          /* another node has the one place that there is */
     ETCD_VERDICT_TIMEOUT,
     ETCD_VERDICT_NODE_ARRIVED,
     ETCD_VERDICT_NODE_LEFT,
@@ -97,6 +99,8 @@ struct etcd_machine {
     uint32_t rank;
     bool touched;
     char announced[ETCD_WORLD_VERSION_MAX]; /* the version in which this node was counted as waiting */
+    char taken[ETCD_WORLD_VERSION_MAX];     /* a job of one node: another one has its place in this version */
+    int64_t taken_from_ms;                  /* and is known to be alive if it is still there then */
     bool members_known;                     /* `members` is of now */
     bool ends_round;                        /* has left `version`, and ends it */
     bool asks_who_is_left;                  /* before that: are there enough for the next round? */
@@ -112,6 +116,9 @@ struct etcd_machine {
 
 void etcd_machine_init(struct etcd_machine *machine, const struct etcd_machine_settings *settings);
 void etcd_machine_done(struct etcd_machine *machine);
+
+/* It waits for a place in a round that has none for it. */
+bool etcd_machine_is_spare(const struct etcd_machine *machine);
 
 /* Takes what R/rdzv/active_version holds, NULL for nothing (copied). MUSTER_ECORRUPT, MUSTER_ENOMEM. */
 int etcd_machine_adopt(struct etcd_machine *machine, const char *text);

@@ -288,6 +288,39 @@ static void a_newcomer_says_that_it_waits(void **state) {
     end(&s);
 }
 
+/* Its keep-alive would have expired, had it been killed before. */
+static void a_second_node_of_a_job_of_one_is_refused(void **state) {
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 1);
+    set_world(&s, strdup(RUNNING));
+    assert_int_equal(feed(&s, ETCD_EVENT_JOIN), ETCD_VERDICT_NONE);
+    assert_string_equal(s.world, RUNNING); /* nobody is counted as waiting */
+    assert_int_equal(time_passes(&s, s.wake_ms - s.now_ms), ETCD_VERDICT_TAKEN);
+    end(&s);
+}
+
+/* A full round of two, and its spare, when the job is closed after `done` members have succeeded. */
+static enum etcd_verdict close_with_a_spare(uint32_t done) {
+    struct scene s;
+    begin(&s, 2, 2);
+    set_world(&s, strdup("{\"status\": \"final\", \"version\": \"3\", \"participants\": [0, 1], \"keep_alives\": "
+                         "[\"/r/v_3/rank_0\", \"/r/v_3/rank_1\"], \"num_workers_waiting\": 0}"));
+    assert_int_equal(feed(&s, ETCD_EVENT_JOIN), ETCD_VERDICT_NONE);
+    assert_true(etcd_machine_is_spare(&s.machine));
+    s.done = done;
+    enum etcd_verdict verdict = other_writes(&s, etcd_world_close(s.world));
+    assert_false(etcd_machine_is_spare(&s.machine));
+    end(&s);
+    return verdict;
+}
+
+static void a_spare_ends_as_the_job_does(void **state) {
+    (void)state;
+    assert_int_equal(close_with_a_spare(2), ETCD_VERDICT_SPARE_RELEASED);
+    assert_int_equal(close_with_a_spare(1), ETCD_VERDICT_CLOSED);
+}
+
 static void a_newcomer_ends_a_round_with_a_dead_member(void **state) {
     struct scene s;
     (void)state;
@@ -534,6 +567,8 @@ int main(void) {
         cmocka_unit_test(a_newcomer_ends_a_round_with_a_dead_member),
         cmocka_unit_test(a_member_hears_who_waits_once),
         cmocka_unit_test(a_full_round_of_ours_lets_spares_wait),
+        cmocka_unit_test(a_second_node_of_a_job_of_one_is_refused),
+        cmocka_unit_test(a_spare_ends_as_the_job_does),
         cmocka_unit_test(a_member_hears_that_its_round_is_over),
         cmocka_unit_test(an_expired_keep_alive_gets_grace),
         cmocka_unit_test(an_etcd_that_was_away_gives_grace_to_all),

@@ -84,6 +84,7 @@ int etcd_members_read(const struct etcd_v2_node *children, size_t count, const c
     for (uint32_t i = 0; i < participants; i++) {
         judge(out, &seen[i], i);
     }
+    name_member(&seen[0], 0, out->first);
     free(seen);
     return MUSTER_OK;
 }

@@ -17,6 +17,7 @@ enum { ETCD_MEMBERS_NAME_MAX = RDZV_ADDR_MAX + 64, ETCD_MEMBERS_NAMES_MAX = 512 
 struct etcd_members {
     bool all_muster;                   /* every member is one of ours */
     struct job_end_view view;          /* all but reserve, min_nodes and closed */
+    char first[ETCD_MEMBERS_NAME_MAX]; /* of rank 0 */
     char lost[ETCD_MEMBERS_NAME_MAX];  /* of a member that is missing and not known to be done; "": none */
     char done[ETCD_MEMBERS_NAMES_MAX]; /* "node a has, node b has", as many as fit; "": none */
 };

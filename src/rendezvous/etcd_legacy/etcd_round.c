@@ -350,9 +350,12 @@ static void on_cause_of_close(void *ctx, const struct kv_reply *reply) {
 /* The rendezvous is, and this node cannot join it. */
 static void fail_closed(struct etcd_rdzv *e) {
     e->driver->fail(e, status_fail(MUSTER_ECLOSED,
-                                   "the rendezvous '%s' is closed: its job has ended or has failed; start a new one "
-                                   "under another --rdzv-id",
-                                   e->rdzv->options.run_id));
+                                   "%s the job '%s' has ended, well or not%s: start a new one under another --rdzv-id",
+                                   e->count > 0 ? "the rendezvous is closed, and"
+                                   : e->rdzv->spare_since_us != 0
+                                       ? "this agent was a spare, and not all nodes have succeeded:"
+                                       : "this agent has come too late:",
+                                   e->rdzv->options.run_id, e->count > 0 ? "" : ". It had no part in it"));
 }
 
 void etcd_end_look(struct etcd_rdzv *e) {

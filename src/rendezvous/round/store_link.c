@@ -327,6 +327,13 @@ static int choose(struct store_link *link, const struct net_addresses *addresses
         if (taken && link->options.is_host != 1) {
             link->to_host = *addresses;
         }
+        if (taken && link->options.is_host == 1) {
+            return status_fail(
+                rc,
+                "the rendezvous store cannot be hosted at %s:%u: the port is taken (%s), perhaps by another job. "
+                "Give this one another port, or --standalone",
+                link->host, (unsigned)link->options.port, strerror(EADDRINUSE));
+        }
         if (rc != MUSTER_OK && (link->options.is_host == 1 || !taken)) {
             return status_prefix(rc, "the rendezvous store cannot be hosted at %s:%u", link->host,
                                  (unsigned)link->options.port);

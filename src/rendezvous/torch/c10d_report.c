@@ -122,11 +122,11 @@ void c10d_report_spare(struct c10d *c) {
 int c10d_report_taken(const struct c10d *c) {
     const struct rdzv_options *o = &c->rdzv->options;
     const struct rdzv_node *holder = rdzv_machine_holder(&c->machine);
-    char store[MUSTER_DETAIL_MAX / 2];
+    char store[MUSTER_DETAIL_MAX / 4], name[RDZV_NODE_TEXT_MAX];
     bool has_endpoint = o->endpoint && o->endpoint[0] != '\0';
     assert(holder);
-    return rdzv_refuse_second(o, has_endpoint ? o->endpoint : c10d_store_describe(c, store, sizeof store), holder->addr,
-                              holder->pid);
+    (void)str_format(name, sizeof name, "node %s (pid %lld)", holder->addr, (long long)holder->pid);
+    return rdzv_refuse_second(o, has_endpoint ? o->endpoint : c10d_store_describe(c, store, sizeof store), name);
 }
 
 void c10d_report_silent(struct c10d *c) {
