@@ -4,8 +4,9 @@
 
 #include <stdint.h>
 
-/* A port of 127.0.0.1 that nobody listens on, and that the kernel gives to nobody else while the socket is open; a
- * server that sets SO_REUSEADDR may listen there all the same. Returns the socket, to be closed by the caller. */
+/* A port that nobody listens on, at any address, and that the kernel gives to nobody else while the socket is open, not
+ * even to a connection from another address, beside which a server of all addresses could not listen. A server that sets
+ * SO_REUSEADDR may listen there. Returns the socket, to be closed by the caller. */
 int port_hold(uint16_t *out_port);
 
 #endif

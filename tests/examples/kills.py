@@ -77,7 +77,7 @@ class Team:
         """A port that the kernel gives to nobody else. A node may listen there."""
         held = socket.socket()
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind((address, 0))
+        held.bind(("", 0))  # at all addresses, as a node that serves others listens
         self.ports.append(f"{address}:{held.getsockname()[1]}")
         return held
 

@@ -98,7 +98,7 @@ def nodes_join_and_leave():
     options = (*SMALL, "--steps=100000", "--save-every=20", "--batch=6", "--lr=0.0003", "--dropout=0.1")
     with socket.socket() as held, tempfile.TemporaryDirectory() as folder:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node may listen there, and the kernel gives it to nobody else
-        held.bind(("127.0.0.1", 0))
+        held.bind(("", 0))
         node = ["--nnodes=1:2", "--nproc-per-node=1", "--max-restarts=3", "--rdzv-backend=c10d",
                 f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1", *ASK_FIRST, "--no-python",
                 trainers.program("gpt"), *options, f"--snapshot={folder}/snapshots"]

@@ -91,7 +91,7 @@ def one_joins_and_leaves(sharding):
     """Who stays goes on after the step that was committed."""
     with socket.socket() as held, tempfile.TemporaryDirectory() as folder:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node may listen there, and the kernel gives it to nobody else
-        held.bind(("127.0.0.1", 0))
+        held.bind(("", 0))
         node = ["--nnodes=1:2", "--nproc-per-node=2", "--max-restarts=3", "--restart-backoff=0",
                 "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1",
                 "--preempt-signal=SIGUSR1", "--no-python", trainers.program("gpt"), *kills.GPT, "--steps=1000000",

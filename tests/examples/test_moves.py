@@ -39,7 +39,7 @@ class Job:
     def __init__(self, *arguments):
         self.held, self.folder, self.arguments = socket.socket(), tempfile.TemporaryDirectory(), arguments
         self.held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node may listen there, and the kernel gives it to nobody else
-        self.held.bind(("127.0.0.1", 0))
+        self.held.bind(("", 0))
 
     def __enter__(self):
         self.stays = self.host("a", 2).__enter__()

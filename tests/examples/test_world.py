@@ -54,7 +54,7 @@ def gpt_in_one_job_that_grows_and_shrinks():
     """1, 4, 2 and 3 ranks, each of a node that joins or leaves at some step, and a rank is killed. The state stays in memory."""
     with socket.socket() as held, tempfile.TemporaryDirectory() as folder:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a node may listen there, and the kernel gives it to nobody else
-        held.bind(("127.0.0.1", 0))
+        held.bind(("", 0))
         node = ["--nnodes=1:4", "--nproc-per-node=1", *RESTARTS, "--rdzv-backend=c10d",
                 f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}", "--rdzv-conf=last_call_timeout=1",
                 "--preempt-signal=SIGUSR1", "--no-python", trainers.program("gpt"), *GPT, "--steps=900000",

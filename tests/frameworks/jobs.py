@@ -52,7 +52,7 @@ BACKENDS = ("gloo", "muster")
 
 def free_port():
     with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
+        one.bind(("", 0))
         return one.getsockname()[1]
 
 

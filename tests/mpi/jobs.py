@@ -115,7 +115,7 @@ class Job:
         comes when the first one's workers run."""
         with socket.socket() as held:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            held.bind(("127.0.0.1", 0))
+            held.bind(("", 0))
             port = held.getsockname()[1]
             agents = [self.start(*self.node_options(0, self.nodes[0], port))]
             if self.what == "alone":
