@@ -96,11 +96,11 @@ def its_notice_comes_while_the_others_look_for_the_next():
 
 
 def a_spare_is_let_go():
-    """It was nobody's spare any more when it came to the next endpoint: the job has ended without it."""
+    """It was nobody's spare any more when it came to the next endpoint: the job has stopped without it, and has not succeeded."""
     spare = ["--spares=1", "--nnodes=3"]
     with job("muster", 4, WAITS, ["--preempt-signal=SIGUSR1", "--preempt-grace=2", *spare], 1, endpoint_count=3) as agents:
-        wait_all(agents, "up|this node is a spare")
-        waiting = [agent for agent in agents[1:] if "this node is a spare" in agent.text]
+        wait_all(agents, "up|waiting as a spare")
+        waiting = [agent for agent in agents[1:] if "waiting as a spare" in agent.text]
         assert len(waiting) == 1, [agent.text for agent in agents]
         others = [agent for agent in agents[1:] if agent is not waiting[0]]
         jobs.stop(agents[0].process.pid)
@@ -108,7 +108,7 @@ def a_spare_is_let_go():
         others[0].wait_for("asking this node's workers to stop")
         agents[0].process.kill()
         end_all(others)
-        waiting[0].end(0)
+        waiting[0].end(1)
 
 
 CASES = (the_serving_node_is_taken_away, it_dies_when_all_have_heard,

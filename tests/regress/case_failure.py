@@ -532,7 +532,7 @@ def case_guardian_killed_without_restarts_is_reported():
             kill_guardian(by_rank(scratch.channel.expect(2, "start", jobs.SOON_S, attempt=attempt)))
         process.expect(jobs.SOON_S, 1)
         reason = "killed by SIGKILL (Killed): the launcher's guardian process, which held it, was killed"
-        jobs.check(process.err().count(reason) == 2 and root_cause(process) == (0, -9), process.tail())
+        jobs.check(process.err().count(f"status    : {reason}") == 2 and root_cause(process) == (0, -9), process.tail())
         with open(path, encoding="utf-8") as text:
             told = json.load(text)
         jobs.check((told["result"], told["restarts"], told["root_cause"]["exitcode"]) == ("failed", 1, -9), f"{told}")
