@@ -321,6 +321,16 @@ bool net_address_is_local(const struct sockaddr *address) {
     return local;
 }
 
+const struct sockaddr *net_addresses_first_local(const struct net_addresses *addresses) {
+    for (size_t i = 0; i < addresses->count; i++) {
+        const struct sockaddr *address = (const struct sockaddr *)&addresses->list[i].sockaddr;
+        if (net_address_is_local(address)) {
+            return address;
+        }
+    }
+    return NULL;
+}
+
 bool net_address_equal(const struct sockaddr *a, const struct sockaddr *b) {
     struct net_address_key left, right;
     net_address_key(a, &left);

@@ -62,6 +62,8 @@ void net_address_key(const struct sockaddr *address, struct net_address_key *out
 bool net_address_is_loopback(const struct sockaddr *address);
 /* May this machine bind the address? Tries it, on port 0. */
 bool net_address_is_local(const struct sockaddr *address);
+/* The first of them that this machine may bind; NULL: none. Borrowed from `addresses`. */
+const struct sockaddr *net_addresses_first_local(const struct net_addresses *addresses);
 bool net_address_equal(const struct sockaddr *a, const struct sockaddr *b); /* with the port */
 uint16_t net_address_port(const struct sockaddr *address);
 void net_address_set_port(struct sockaddr *address, uint16_t port);

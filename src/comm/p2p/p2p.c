@@ -38,7 +38,7 @@ static void free_closed(struct p2p *p2p) {
 void p2p_unlock(struct p2p *p2p) {
     notices_write(p2p);
     if (p2p->has_written && p2p->silence_ns == 0) {
-        silence_begin(p2p);
+        attend_to_answers(p2p);
         notices_write(p2p); /* without a timer it has ended links */
     }
     p2p->has_written = false;

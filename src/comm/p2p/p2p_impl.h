@@ -290,6 +290,8 @@ int64_t attend_deadline_ns(int64_t ms);
 void attend_stop_listening(struct p2p *p2p, int error_number);
 /* Options that every connection gets. */
 void attend_tune(int fd);
+/* Something has been written: connections whose peers answer nothing are broken from now on. */
+void attend_to_answers(struct p2p *p2p);
 /* One turn of p2p_attend(), with the lock. */
 void attend_turn(struct p2p *p2p);
 /* After a deadline has been set or passed. Where no timer can be set all deadlines have passed. */
@@ -302,10 +304,6 @@ void attend_arm(struct p2p *p2p);
 
 /* ---- p2p_silence.c ---- */
 
-/* Something has been written: from now on connections are looked at. */
-void silence_begin(struct p2p *p2p);
-/* It is time to look: breaks those whose peers have answered nothing for too long. */
-void silence_look(struct p2p *p2p, int64_t now_ns);
 /* Has nothing that was sent on the connection, a socket's, been answered for so long? Asked often. */
 bool silence_lasts(struct p2p_stream *stream, int64_t now_ns, int64_t for_ns);
 /* Has the kernel sent something that nobody has answered? (In the header for tests, as is the next.) */

@@ -1,4 +1,4 @@
-/* Peers that answer nothing any more; see p2p_impl.h.
+/* When does a peer answer nothing any more? See p2p_impl.h; p2p_attend.c asks.
  *
  * Who does not read is alive: a rank that computes, saves or is stopped closes its window, and its kernel answers each
  * probe for as long as that takes. TCP_USER_TIMEOUT counts a closed window as silence. So the kernel keeps trying, and
@@ -7,19 +7,12 @@
  *
  * Linux answers probes at most twice a second (tcp_invalid_ratelimit): the first few of a closed window may stay
  * unanswered for a second and a half. Shorter silences mean nothing. */
-#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
 #include "comm/p2p/p2p_impl.h"
-
-enum { LOOKS = 16 /* at a connection, until it is given up */ };
-
-static int64_t lost_after_ns(const struct p2p *p2p) {
-    return (p2p->config.lost_after_ms ? p2p->config.lost_after_ms : P2P_LOST_AFTER_MS) * CLOCK_NS_PER_MS;
-}
 
 bool silence_is_unanswered(const struct tcp_info *info) {
     /* A retransmission counts as data that was sent: in a window that has shrunk it is answered, not taken. */
@@ -42,36 +35,4 @@ bool silence_lasts(struct p2p_stream *stream, int64_t now_ns, int64_t for_ns) {
     bool is_known = getsockopt(stream->io->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0;
     stream->silent_ns = is_known ? silence_since_ns(&info, stream->silent_ns, now_ns) : 0;
     return stream->silent_ns != 0 && now_ns - stream->silent_ns >= for_ns;
-}
-
-/* true: something is not acknowledged, so it is to be looked at again. */
-static bool look_at(struct p2p *p2p, struct p2p_stream *stream, int64_t now_ns) {
-    if (stream->is_broken || stream_queued(stream) == 0) {
-        stream->silent_ns = 0;
-        return false;
-    }
-    if (!silence_lasts(stream, now_ns, lost_after_ns(p2p))) {
-        return true;
-    }
-    stream_break(p2p, stream, ETIMEDOUT); /* the monitor reads what there is, and buries the link */
-    return false;
-}
-
-void silence_look(struct p2p *p2p, int64_t now_ns) {
-    bool again = false;
-    for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
-        const struct p2p_link *link = p2p->links[peer];
-        for (size_t i = 0; link && i < P2P_CONNECTIONS_MAX; i++) {
-            struct p2p_stream *stream = link_connection(link, i);
-            if (stream && stream->io && stream->io->fd >= 0) {
-                again = look_at(p2p, stream, now_ns) || again;
-            }
-        }
-    }
-    p2p->silence_ns = again ? now_ns + lost_after_ns(p2p) / LOOKS : 0;
-}
-
-void silence_begin(struct p2p *p2p) {
-    p2p->silence_ns = clock_monotonic_ns() + lost_after_ns(p2p) / LOOKS;
-    attend_set_timer(p2p);
 }

@@ -86,7 +86,7 @@ bool native_place_is_loopback(const struct native_place *place) {
 }
 
 int native_place_host(struct native_place *place, const struct kv_server_options *options, bool must) {
-    if (!must && !store_host_first_local(&place->addresses)) {
+    if (!must && !net_addresses_first_local(&place->addresses)) {
         return status_fail(MUSTER_ENOENT, "%s is not this machine", place->endpoint.host);
     }
     int rc = store_host_open(place->loop, native_place_is_loopback(place) ? &place->addresses : NULL,

@@ -23,16 +23,6 @@ bool store_host_is_loopback(const char *host) {
     return net_resolve_numeric(host, 0, &addresses) == MUSTER_OK && store_host_are_loopback(&addresses);
 }
 
-const struct sockaddr *store_host_first_local(const struct net_addresses *addresses) {
-    for (size_t i = 0; i < addresses->count; i++) {
-        const struct sockaddr *address = (const struct sockaddr *)&addresses->list[i].sockaddr;
-        if (net_address_is_local(address)) {
-            return address;
-        }
-    }
-    return NULL;
-}
-
 void store_host_own_address(const struct net_addresses *named, struct net_address *out) {
     struct net_addresses loopback, interface;
     char text[NET_ADDRESS_TEXT_MAX];
@@ -42,7 +32,7 @@ void store_host_own_address(const struct net_addresses *named, struct net_addres
     const struct net_addresses *const all[] = {named, &loopback, &interface};
     const struct sockaddr *local = NULL;
     for (size_t i = 0; i < 3 && !local; i++) {
-        local = store_host_first_local(all[i]);
+        local = net_addresses_first_local(all[i]);
     }
     local = local ? local : (const struct sockaddr *)&loopback.list[0].sockaddr; /* whose error says what is wrong */
     *out = (struct net_address){.len = net_sockaddr_len(local)};

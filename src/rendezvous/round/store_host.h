@@ -12,8 +12,6 @@
 /* The host is a numeric loopback address, or localhost. */
 bool store_host_is_loopback(const char *host);
 bool store_host_are_loopback(const struct net_addresses *addresses); /* all of at least one */
-/* The first address that this machine may bind; NULL: none. Borrowed from `addresses`. */
-const struct sockaddr *store_host_first_local(const struct net_addresses *addresses);
 /* Where this process reaches what it serves itself: the first of `named` that is this machine's, else loopback, of IPv4
  * or IPv6, else an interface's. Without a port. */
 void store_host_own_address(const struct net_addresses *named, struct net_address *out);

@@ -287,7 +287,7 @@ static void hint(struct store_link *link) {
 /* The port may have been a connection's own end for a moment, or two agents that began at the same time have kept each
  * other from it: then nobody hosts the store, and all would wait. Where a store listens, this changes nothing. */
 static void host_later(struct store_link *link) {
-    if (!store_host_first_local(&link->to_host) || link->server ||
+    if (!net_addresses_first_local(&link->to_host) || link->server ||
         host_store(link, store_link_is_loopback(link) ? &link->to_host : NULL) != MUSTER_OK) {
         return;
     }
@@ -319,7 +319,7 @@ static void on_tick(uv_timer_t *timer) {
 
 /* Hosts the store if that is wanted and possible, and connects. A code only when it has to be hosted and cannot. */
 static int choose(struct store_link *link, const struct net_addresses *addresses) {
-    const struct sockaddr *local = link->options.is_host == 0 ? NULL : store_host_first_local(addresses);
+    const struct sockaddr *local = link->options.is_host == 0 ? NULL : net_addresses_first_local(addresses);
     bool loopback = store_link_is_loopback(link);
     if (link->options.is_host != 0 && (link->options.is_host == 1 || local)) {
         int rc = host_store(link, loopback ? addresses : NULL);
@@ -486,7 +486,7 @@ static void on_name_checked(void *ctx, int status, const struct net_addresses *a
     char text[STORE_LINK_HINT_SIZE];
     resolver_close(link->resolver);
     link->resolver = NULL;
-    if (status == MUSTER_OK && !store_host_first_local(addresses)) {
+    if (status == MUSTER_OK && !net_addresses_first_local(addresses)) {
         (void)net_address_host((const struct sockaddr *)&addresses->list[0].sockaddr, link->elsewhere);
         log_warning("%s", store_link_hint(link, text) + strlen("; "));
     }

@@ -32,7 +32,7 @@ static bool add_local_addr(struct net_addresses *at, const char *local_addr) {
 static void loopback_address(struct net_addresses *out) {
     struct net_addresses both;
     (void)net_resolve_numeric("localhost", 0, &both);
-    const struct sockaddr *local = store_host_first_local(&both);
+    const struct sockaddr *local = net_addresses_first_local(&both);
     bool is_second = local == (const struct sockaddr *)&both.list[1].sockaddr;
     out->list[0] = both.list[is_second];
     out->count = 1;

@@ -189,14 +189,6 @@ static bool keeps_key(const void *ctx, struct kv_slice key) {
     return own && strncmp(own, STATIC_KEYS, strlen(STATIC_KEYS)) == 0;
 }
 
-void static_host_set(struct static_host *h, const char *name, const char *value) {
-    char key[STATIC_KEY_MAX] = "/"; /* of the wire */
-    (void)str_format(key + 1, sizeof key - 1, "%s%s", h->prefix, name);
-    if (kv_server_set(h->server, kv_slice_text(key), kv_slice_text(value)) != MUSTER_OK) {
-        log_warning("the other nodes cannot be told: %s", muster_detail());
-    }
-}
-
 static void tell(struct static_host *h, const char *word) {
     if (strcmp(word, h->told) != 0) {
         (void)str_copy(h->told, sizeof h->told, word);

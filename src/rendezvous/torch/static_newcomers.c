@@ -114,6 +114,14 @@ void static_host_give_up_silent(struct static_host *h) {
 
 /* ---- what is told ---- */
 
+void static_host_set(struct static_host *h, const char *name, const char *value) {
+    char key[STATIC_KEY_MAX] = "/"; /* of the wire */
+    (void)str_format(key + 1, sizeof key - 1, "%s%s", h->prefix, name);
+    if (kv_server_set(h->server, kv_slice_text(key), kv_slice_text(value)) != MUSTER_OK) {
+        log_warning("the other nodes cannot be told: %s", muster_detail());
+    }
+}
+
 static void set_numbered(struct static_host *h, const char *family, uint32_t rank, const char *value) {
     char name[64];
     (void)snprintf(name, sizeof name, "%s%u", family, rank);
