@@ -20,7 +20,7 @@ struct agent_mpi {
     pid_t pid;  /* 0 until it has started */
     bool waits; /* the workers, for its word */
     bool serves_pmix;
-    bool has_killed; /* workers that had failed and did not end by SIGTERM */
+    bool has_killed;                  /* workers that had failed and did not end by SIGTERM */
     char folder[MPI_WIRE_PATH_MAX];   /* "": none */
     struct launch_strings *variables; /* one list for each worker */
     int *fds;                         /* and its descriptor, until it has started; 0: none */

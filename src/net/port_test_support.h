@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 /* A port that nobody listens on, at any address, and that the kernel gives to nobody else while the socket is open, not
- * even to a connection from another address, beside which a server of all addresses could not listen. A server that sets
- * SO_REUSEADDR may listen there. Returns the socket, to be closed by the caller. */
+ * even to a connection from another address, beside which a server of all addresses could not listen. A server that
+ * sets SO_REUSEADDR may listen there. Returns the socket, to be closed by the caller. */
 int port_hold(uint16_t *out_port);
 
 #endif

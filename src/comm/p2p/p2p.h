@@ -119,9 +119,9 @@ size_t p2p_rings_bytes(uint32_t neighbour_count);
  * MUSTER_ENOMEM. */
 int p2p_create(const struct p2p_config *config, struct p2p **out);
 /* Says goodbye on all links, also on those that are being made and have been greeted on; waits (at most P2P_GOODBYE_MS)
- * until the kernels of the peers have the last bytes, whether the peers run or not, and closes. Where nothing has failed
- * and a peer's kernel answers but has no room, since the peer reads nothing, it waits for that: at most P2P_DELIVER_MS.
- * No request may be pending and no other thread inside. NULL is accepted. */
+ * until the kernels of the peers have the last bytes, whether the peers run or not, and closes. Where nothing has
+ * failed and a peer's kernel answers but has no room, since the peer reads nothing, it waits for that: at most
+ * P2P_DELIVER_MS. No request may be pending and no other thread inside. NULL is accepted. */
 #define P2P_GOODBYE_MS 1000
 #define P2P_DELIVER_MS 300000
 void p2p_free(struct p2p *p2p);
