@@ -17,7 +17,6 @@
 #include "agent/launch/preload_server.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "base/str.h"
 
 enum { DEATHS_MAX = 3, HEAD_ITEMS = 2 /* of the command: interpreter, -u */, SLOW_MS = 10 * 1000 };
 
@@ -102,8 +101,8 @@ static void read_ahead(const char *path) {
 
 static void check_timeout(void) {
     const char *text = getenv(GUARDIAN_PRELOAD_TIMEOUT_VARIABLE);
-    double seconds = 0;
-    if (text && (!str_parse_double(text, &seconds) || seconds <= 0 || seconds > GUARDIAN_PRELOAD_TIMEOUT_MAX_S)) {
+    int64_t unused_ns;
+    if (!guardian_preload_timeout(text, &unused_ns)) {
         log_warning(GUARDIAN_PRELOAD_TIMEOUT_VARIABLE
                     " is '%.50s', which is not a number of seconds from 0 to %d: it is %d",
                     text, GUARDIAN_PRELOAD_TIMEOUT_MAX_S, GUARDIAN_PRELOAD_IMPORT_S);

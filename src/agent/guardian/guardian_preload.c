@@ -147,19 +147,18 @@ static void orders_send(struct guardian_preload *p) {
     channel_update(p);
 }
 
-/* The agent has told if it is no number. */
-static int64_t import_timeout_ns(void) {
-    const char *text = getenv(GUARDIAN_PRELOAD_TIMEOUT_VARIABLE);
-    double seconds = 0;
-    if (!text || !str_parse_double(text, &seconds) || seconds <= 0 || seconds > GUARDIAN_PRELOAD_TIMEOUT_MAX_S) {
-        seconds = GUARDIAN_PRELOAD_IMPORT_S;
-    }
-    return (int64_t)(seconds * (double)CLOCK_NS_PER_S);
+bool guardian_preload_timeout(const char *text, int64_t *out_ns) {
+    double seconds = GUARDIAN_PRELOAD_IMPORT_S, given = 0;
+    bool is_number = text && str_parse_double(text, &given) && given > 0 && given <= GUARDIAN_PRELOAD_TIMEOUT_MAX_S;
+    seconds = is_number ? given : seconds;
+    *out_ns = (int64_t)(seconds * (double)CLOCK_NS_PER_S);
+    return is_number || !text;
 }
 
 void guardian_preload_init(struct guardian_preload *p, const struct guardian_preload_host *host) {
     struct rlimit files;
-    *p = (struct guardian_preload){.host = *host, .import_timeout_ns = import_timeout_ns()};
+    *p = (struct guardian_preload){.host = *host};
+    (void)guardian_preload_timeout(getenv(GUARDIAN_PRELOAD_TIMEOUT_VARIABLE), &p->import_timeout_ns);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur > GUARDIAN_FDS) {
         p->orders_max = (size_t)((files.rlim_cur - GUARDIAN_FDS) / (ORDER_FDS + 1));
     }

@@ -51,6 +51,8 @@ enum guardian_preload_frame {
 #define GUARDIAN_PRELOAD_TIMEOUT_MAX_S 86400
 #define GUARDIAN_PRELOAD_TIMEOUT_VARIABLE "MUSTER_PRELOAD_TIMEOUT"
 #define GUARDIAN_PRELOAD_MODULE_BYTES 128
+/* What the variable's text (NULL: not set) means. False: it is no such number, and the usual time holds. */
+bool guardian_preload_timeout(const char *text, int64_t *out_ns);
 
 /* What the guardian does for it. */
 struct guardian_preload_host {

@@ -52,28 +52,30 @@ static void tell(enum pmix_event_kind kind, uint32_t rank) {
     }
 }
 
-/* Its first question is answered after this. */
-static int on_library_connected(const struct pmix_process *process, void *object, pmix_done_fn *done, void *ctx) {
+static int note_stage(const struct pmix_process *process, enum mpi_stage stage) {
     uint32_t local_rank;
-    (void)object;
-    (void)done;
-    (void)ctx;
     if (is_worker(process, &local_rank)) {
-        mpi_stages_set(the_host->options.stages, local_rank, MPI_STAGE_INSIDE);
-        tell(PMIX_EVENT_BEGUN, local_rank);
+        mpi_stages_set(the_host->options.stages, local_rank, stage);
+        if (stage == MPI_STAGE_INSIDE) {
+            tell(PMIX_EVENT_BEGUN, local_rank);
+        }
     }
     return PMIX_DONE_ALREADY;
 }
 
-static int on_library_finalized(const struct pmix_process *process, void *object, pmix_done_fn *done, void *ctx) {
-    uint32_t local_rank;
+/* Its first question is answered after this. */
+static int on_library_connected(const struct pmix_process *process, void *object, pmix_done_fn *done, void *ctx) {
     (void)object;
     (void)done;
     (void)ctx;
-    if (is_worker(process, &local_rank)) {
-        mpi_stages_set(the_host->options.stages, local_rank, MPI_STAGE_FINALIZED);
-    }
-    return PMIX_DONE_ALREADY;
+    return note_stage(process, MPI_STAGE_INSIDE);
+}
+
+static int on_library_finalized(const struct pmix_process *process, void *object, pmix_done_fn *done, void *ctx) {
+    (void)object;
+    (void)done;
+    (void)ctx;
+    return note_stage(process, MPI_STAGE_FINALIZED);
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the library says how many parameters there are */

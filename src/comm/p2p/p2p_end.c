@@ -5,9 +5,8 @@
  *
  * 1. A rank that leaves sends what it knows (notices) on every connection, then a goodbye. It waits, at most
  *    P2P_GOODBYE_MS, until the kernels of the peers have it; longer where nothing has failed and a peer is only late.
- * On
- *    a connection that it is still making, both follow the greeting at once, without waiting for the answer: the peer
- *    may be stopped. On a connection without any greeting yet, it waits P2P_INTRODUCE_MS.
+ *    On a connection that it is still making, both follow the greeting at once, without waiting for the answer: the
+ *    peer may be stopped. On a connection without any greeting yet, it waits P2P_INTRODUCE_MS.
  * 2. Everything that came before an end is read before the end is judged, on all connections of the link. A failed
  *    write is not an end: what is left to read says why.
  * 3. An end after a goodbye, on any connection of the link, is not a death. An end without one is a death: all others

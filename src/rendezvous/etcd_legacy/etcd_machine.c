@@ -169,9 +169,15 @@ static int confirm(struct etcd_machine *m, struct etcd_actions *out) {
     return write_world(m, ETCD_CALL_WRITE_WORLD, etcd_world_confirm(m->text, path), is_last ? 0 : FROZEN_TTL_S, out);
 }
 
+/* It was counted as waiting for a round that is full. */
+static bool waits_for_full_round(const struct etcd_machine *m) {
+    return m->world.version[0] != '\0' && strcmp(m->announced, m->world.version) == 0 &&
+           m->world.participants >= m->settings.max_nodes;
+}
+
 bool etcd_machine_is_spare(const struct etcd_machine *m) {
     return m->phase == ETCD_PHASE_JOINING && m->world.status == ETCD_WORLD_FINAL && !is_ours(m) &&
-           strcmp(m->announced, m->world.version) == 0 && m->world.participants >= m->settings.max_nodes;
+           waits_for_full_round(m);
 }
 
 /* A job of one node has no use for another one. But its node may have been killed, and this one be its successor. */
@@ -193,8 +199,7 @@ static void wait_for_the_one(struct etcd_machine *m, int64_t now_ms, struct etcd
 /* The job is over: for whoever was its spare, as it ended for the members. */
 static int end_joining(struct etcd_machine *m, struct etcd_actions *out) {
     const struct job_end_view *view = &m->members.view;
-    bool was_spare = m->world.version[0] != '\0' && strcmp(m->announced, m->world.version) == 0 &&
-                     m->world.participants >= m->settings.max_nodes;
+    bool was_spare = waits_for_full_round(m);
     if (was_spare && !m->members_known) {
         call(m, ETCD_CALL_READ_MEMBERS, out);
         return MUSTER_OK;

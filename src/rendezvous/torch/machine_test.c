@@ -207,8 +207,7 @@ static void complete_round_with_place_is_waited_for(void **state) {
     assert_turn(f, false, RDZV_VERDICT_NONE);
 }
 
-static void full_round_makes_a_spare(void **state) {
-    struct fixture *f = *state;
+static void fill_up(struct fixture *f) {
     put(f, "a", RDZV_PARTICIPANT);
     put(f, "b", RDZV_PARTICIPANT);
     put(f, "c", RDZV_PARTICIPANT);
@@ -216,6 +215,11 @@ static void full_round_makes_a_spare(void **state) {
     event(f, RDZV_EVENT_JOIN);
     sync_state(f);
     assert_list(f, "self", RDZV_SPARE);
+}
+
+static void full_round_makes_a_spare(void **state) {
+    struct fixture *f = *state;
+    fill_up(f);
     commit(f);
     assert_turn(f, false, RDZV_VERDICT_NONE);
     drop(f, "b"); /* a place: into the wait list, which the members see */
@@ -342,16 +346,6 @@ static void spare_on_its_way_in_is_released_too(void **state) {
     f->stored.closed = true;
     sync_state(f);
     assert_turn(f, false, RDZV_VERDICT_SPARE_RELEASED);
-}
-
-static void fill_up(struct fixture *f) {
-    put(f, "a", RDZV_PARTICIPANT);
-    put(f, "b", RDZV_PARTICIPANT);
-    put(f, "c", RDZV_PARTICIPANT);
-    rdzv_state_complete(&f->stored);
-    event(f, RDZV_EVENT_JOIN);
-    sync_state(f);
-    assert_list(f, "self", RDZV_SPARE);
 }
 
 /* The job ended before the store had listed it as one. */
