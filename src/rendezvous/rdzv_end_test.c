@@ -391,6 +391,9 @@ static void done_waiting(void *ctx) {
     (void)ctx;
 }
 
+/* The nodes tell one after the other: the test may pause between them. */
+enum { OLDER_MS = 60000 };
+
 /* A worker of node i has died that long ago, of which node i hears now. */
 static void fail_worker(struct fixture *f, int i, int64_t age_ms, bool is_final) {
     struct rdzv_cause cause = {.rank = f->nodes[i].world.base_global_rank,
@@ -418,14 +421,14 @@ static void older_death_of_another_node_is_the_cause(void **state) {
     struct fixture *f = *state;
     form_fixed_pair(f);
     fail_worker(f, 0, 1, true);
-    fail_worker(f, 1, 31, true);
+    fail_worker(f, 1, OLDER_MS, true);
     expect_cause_of(f, 1);
 }
 
 static void younger_death_of_another_node_is_not_the_cause(void **state) {
     struct fixture *f = *state;
     form_fixed_pair(f);
-    fail_worker(f, 0, 31, true);
+    fail_worker(f, 0, OLDER_MS, true);
     fail_worker(f, 1, 1, true);
     expect_cause_of(f, 0);
 }
@@ -434,7 +437,7 @@ static void younger_death_of_another_node_is_not_the_cause(void **state) {
 static void failure_for_good_is_judged_with_one_that_is_restarted(void **state) {
     struct fixture *f = *state;
     form_fixed_pair(f);
-    fail_worker(f, 0, 31, false);
+    fail_worker(f, 0, OLDER_MS, false);
     fail_worker(f, 1, 1, true);
     expect_cause_of(f, 0);
 }
@@ -443,7 +446,7 @@ static void failure_that_is_restarted_makes_way_for_an_older_one_for_good(void *
     struct fixture *f = *state;
     form_fixed_pair(f);
     fail_worker(f, 0, 1, false);
-    fail_worker(f, 1, 31, true);
+    fail_worker(f, 1, OLDER_MS, true);
     expect_cause_of(f, 1);
 }
 
