@@ -2,7 +2,8 @@
  *
  * Deaths are seen through pidfds because epoll's ready list keeps the order in which they became ready, which
  * waitpid(-1) does not; SIGCHLD covers orphans, and workers where pidfds are not to be had. All signals stay blocked:
- * nothing short of SIGKILL and SIGSTOP touches this process. It must not use the agent's loop or print. */
+ * nothing short of SIGKILL and SIGSTOP touches this process. It must not use the agent's loop, nor print once
+ * it has started. */
 #include "agent/guardian/guardian_process.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@
 #include "agent/guardian/guardian_process_impl.h"
 #include "agent/guardian/reaper.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 
 enum { EVENTS_MAX = 256 };
@@ -142,13 +144,21 @@ static void turn(struct guardian_process *p) {
     channel_watch_update(p);
 }
 
+/* A call that a container's seccomp profile forbids: only this process knows which. */
+static bool fail_start(const char *call) {
+    log_error("the guardian process cannot start: %s: %s", call, strerror(errno));
+    return false;
+}
+
 static bool process_init(struct guardian_process *p, int socket_fd, pid_t agent) {
     guardian_shut_signals();
     (void)setsid();
     (void)prctl(PR_SET_NAME, "muster-guardian");
-    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
-        (socket_fd != GUARDIAN_CHANNEL_FD && dup3(socket_fd, GUARDIAN_CHANNEL_FD, O_CLOEXEC) < 0)) {
-        return false;
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+        return fail_start("prctl(PR_SET_CHILD_SUBREAPER)");
+    }
+    if (socket_fd != GUARDIAN_CHANNEL_FD && dup3(socket_fd, GUARDIAN_CHANNEL_FD, O_CLOEXEC) < 0) {
+        return fail_start("dup3");
     }
     guardian_shut_descriptors(GUARDIAN_CHANNEL_FD + 1);
     guardian_fill_streams();
@@ -158,11 +168,16 @@ static bool process_init(struct guardian_process *p, int socket_fd, pid_t agent)
     (void)sigemptyset(&children);
     (void)sigaddset(&children, SIGCHLD);
     p->signal_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (p->signal_fd < 0) {
+        return fail_start("signalfd4");
+    }
     p->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (p->signal_fd < 0 || p->epoll_fd < 0 ||
-        !guardian_watch(p, GUARDIAN_CHANNEL_FD, EPOLLIN | EPOLLRDHUP, TAG_CHANNEL, 0) ||
+    if (p->epoll_fd < 0) {
+        return fail_start("epoll_create1");
+    }
+    if (!guardian_watch(p, GUARDIAN_CHANNEL_FD, EPOLLIN | EPOLLRDHUP, TAG_CHANNEL, 0) ||
         !guardian_watch(p, p->signal_fd, EPOLLIN, TAG_SIGNAL, 0)) {
-        return false;
+        return fail_start("epoll_ctl");
     }
     (void)guardian_pidfd_watched(p, agent, TAG_AGENT); /* besides the socket, should someone else hold its other end */
     return getppid() == agent;

@@ -262,7 +262,11 @@ static bool accept_one(struct kv_engine *engine, int listener_fd, bool *more) {
         return turn_one_away(engine, listener_fd);
     } else if (errno != ECONNABORTED && errno != EINTR) {
         *more = false;
-        return errno == EAGAIN || errno == EWOULDBLOCK;
+        if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            return true;
+        }
+        kv_engine_warn(engine, "a connection cannot be taken: accept4: %s", strerror(errno));
+        return false;
     }
     return true;
 }
