@@ -233,8 +233,9 @@ void agent_outcome_end(const struct agent *a) {
     case AGENT_OUTCOME_SIGNALLED:
         (void)str_format(text, sizeof text, "SignalException: Process %d got signal: %d", (int)getpid(),
                          a->machine.signal_number);
-        log_error("%s (%s); this node's workers have ended and it has left the job", text,
-                  signal_name(a->machine.signal_number));
+        log_error("%s (%s); %s", text, signal_name(a->machine.signal_number),
+                  a->starts > 0 ? "this node's workers have ended and it has left the job"
+                                : "this node has left the job before any worker was started here");
         write_own_error(text);
         return;
     case AGENT_OUTCOME_PREEMPTED:

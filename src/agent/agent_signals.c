@@ -13,6 +13,10 @@ static void on_signal(uv_signal_t *handle, int signal_number) {
     struct agent *a = handle->data;
     agent_feed(a, AGENT_EVENT_SIGNAL, signal_number);
     logs_hurry(a->logs);
+    if (a->starts == 0) {
+        log_warning("Received %d death signal; no worker has been started here", signal_number);
+        return;
+    }
     if (a->machine.state != AGENT_STATE_STOPPING) {
         log_warning("Received %d death signal, shutting down workers", signal_number);
         return;

@@ -135,7 +135,7 @@ def case_second_signal_leaves_nobody():
 
 
 def case_signal_before_the_workers():
-    """SIGTERM while the node still waits for others: it dies of the signal (143), as torchrun does."""
+    """SIGTERM while the node still waits for others: it dies of the signal (143), as torchrun does. It speaks of no workers' end."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
         port = jobs.free_port()
@@ -149,6 +149,9 @@ def case_signal_before_the_workers():
         jobs.wait_port(port, process, 10)
         process.signal(signal.SIGTERM)
         process.expect(jobs.SOON_S, -int(signal.SIGTERM))
+        text = process.err()
+        jobs.check("no worker has been started here" in text and "left the job before any worker was started" in text, text)
+        jobs.check("shutting down workers" not in text and "workers have ended" not in text, text)
         scratch.expect_nobody()
 
 
