@@ -21,8 +21,13 @@ static int cmd_run(int argc, char **argv) {
 }
 
 static int cmd_version(int argc, char **argv) {
-    (void)argc;
-    (void)argv;
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        return help_print(help_muster, "muster");
+    }
+    if (argc > 1) {
+        cli_error("muster version", true, "it takes no arguments");
+        return CLI_EXIT_USAGE;
+    }
     return cli_print("muster " MUSTER_VERSION_TEXT "\n");
 }
 

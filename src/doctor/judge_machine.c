@@ -173,6 +173,10 @@ void doctor_judge_memory(const struct doctor_facts *facts, struct doctor_finding
             doctor_find(out, DOCTOR_MEMORY, DOCTOR_NOTE, "transparent huge pages are off"),
             "Large buffers cost more page faults: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
     }
+    if (memory->total_bytes == 0) {
+        doctor_advise(doctor_find(out, DOCTOR_MEMORY, DOCTOR_NOTE, "how much memory there is cannot be read"),
+                      "/proc/meminfo tells it: mount /proc");
+    }
     if (out->count == before) {
         (void)doctor_find(out, DOCTOR_MEMORY, DOCTOR_OK, "%s available, /dev/shm %s",
                           doctor_bytes_text(memory->available_bytes, text), doctor_bytes_text(memory->shm_bytes, of));

@@ -242,11 +242,20 @@ static const char broken_advice[] =
     "A firewall, or the wrong network: open the ports that the kernel chooses from between all nodes, or give an "
     "address that the others reach (--local-addr)";
 
+static const char mtu_advice[] =
+    "Short messages come through, long packets vanish on the way: `ping -M do -s 1472` shows it. Set the MTU of the "
+    "interfaces to what all switches and tunnels between them carry (ip link set DEVICE mtu BYTES)";
+
 static void find_pair(const struct judging *j, trouble_fn *trouble, const struct doctor_pair *pair) {
     char from[NET_HOST_MAX], to[NET_HOST_MAX];
     (void)node_name(j->nodes, j->node_count, pair->from, from);
     (void)node_name(j->nodes, j->node_count, pair->to, to);
-    if (trouble == is_broken) {
+    if (trouble == is_broken && pair->latency_us > 0) { /* measured before anything long is sent */
+        doctor_advise(doctor_find(j->out, DOCTOR_NETWORK, DOCTOR_ERROR,
+                                  "%.80s reaches %.80s (%.0f us there and back), but not with much data: %.120s", from,
+                                  to, pair->latency_us, pair->reason),
+                      "%s", mtu_advice);
+    } else if (trouble == is_broken) {
         doctor_advise(doctor_find(j->out, DOCTOR_NETWORK, DOCTOR_ERROR, "%.80s does not reach %.80s: %.120s", from, to,
                                   pair->reason),
                       "%s", broken_advice);

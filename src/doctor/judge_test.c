@@ -348,6 +348,9 @@ static void memory(void **state) {
     f->memory.available_bytes = GIB;
     expect(f, DOCTOR_MEMORY, DOCTOR_WARNING, "1.0 GiB of 64 GiB");
     f = sound();
+    f->memory.total_bytes = f->memory.available_bytes = 0; /* no /proc */
+    expect(f, DOCTOR_MEMORY, DOCTOR_NOTE, "how much memory there is cannot be read");
+    f = sound();
     f->memory.overcommit = 2;
     expect(f, DOCTOR_MEMORY, DOCTOR_WARNING, "overcommit");
     f = sound();

@@ -203,6 +203,7 @@ static void one_late_link(void **state) {
 static void one_broken_link_and_node(void **state) {
     (void)state;
     pair_of(0, 1)->is_measured = false;
+    pair_of(0, 1)->latency_us = 0;
     (void)str_copy(pair_of(0, 1)->reason, DOCTOR_REASON_MAX, "Connection timed out");
     judge_pairs();
     expect_only(DOCTOR_ERROR, "node0 does not reach node1: Connection timed out");
@@ -212,6 +213,16 @@ static void one_broken_link_and_node(void **state) {
     }
     judge_pairs();
     expect_only(DOCTOR_ERROR, "no pair with node3 could be measured");
+}
+
+/* The MTU of a tunnel on the way, for instance. */
+static void one_link_that_drops_long_packets(void **state) {
+    (void)state;
+    pair_of(0, 1)->is_measured = false;
+    pair_of(0, 1)->latency_us = 80;
+    (void)str_copy(pair_of(0, 1)->reason, DOCTOR_REASON_MAX, "it took more than 10 s");
+    judge_pairs();
+    expect_only(DOCTOR_ERROR, "node0 reaches node1 (80 us there and back), but not with much data: it took more than 10 s");
 }
 
 static void one_wrong_clock(void **state) {
@@ -275,6 +286,7 @@ int main(void) {
         CASE(one_slow_node_of_three),
         CASE(one_late_link),
         CASE(one_broken_link_and_node),
+        CASE(one_link_that_drops_long_packets),
         CASE(one_wrong_clock),
         CASE(two_clocks_are_one_finding),
         CASE(differences),

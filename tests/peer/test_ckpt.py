@@ -115,6 +115,9 @@ def damage_is_named():
     assert text.endswith("checkpoint of step 7: damaged, in 2 places\n"), text
     assert lost in ckpt("export", "damaged", "--to", "damaged.safetensors", expect=1)
     assert not glob.glob("damaged.safetensors*")
+    shutil.copytree("damaged", "dam\naged")
+    text = ckpt("verify", "dam\naged", expect=1)
+    assert "dam?aged" in text and "dam\naged" not in text, text
     save("broken", "save")
     [data] = glob.glob("broken/step-7-*.safetensors")
     flip(data, 3)

@@ -280,6 +280,17 @@ def too_few_descriptors():
         check(done.returncode == 1 and "ulimit -n" in done.stderr, f"{count}: {done}")
 
 
+def watching_ends_with_its_reader():
+    """As with `| head -1`: nothing changes any more, so that nothing is written either."""
+    with job_of(1) as job:
+        fifos = job.runs(0)
+        watch = subprocess.Popen([jobs.muster_binary(), "status", f"127.0.0.1:{job.port}", "--watch"], stdout=subprocess.PIPE)
+        check(watch.stdout.readline(), "the first report")
+        watch.stdout.close()
+        check(watch.wait(PATIENCE_S) == 0, "nobody reads it any more")
+        job.end(fifos)
+
+
 def a_terminal_is_drawn_anew_until_interrupted():
     with job_of(1) as job:
         fifos = job.runs(0)
@@ -312,6 +323,7 @@ CASES = [
     wrong_lines_are_usage,
     too_few_descriptors,
     a_full_disk_is_told,
+    watching_ends_with_its_reader,
     a_terminal_is_drawn_anew_until_interrupted,
 ]
 

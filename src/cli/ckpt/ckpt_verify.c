@@ -1,6 +1,7 @@
 /* `muster ckpt verify`: is all of it as it was written? */
 #include <inttypes.h>
 
+#include "base/printable.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/ckpt/ckpt.h"
@@ -33,7 +34,12 @@ static int hear(void *context, const char *sentence, uint64_t done) {
     struct verifying *v = context;
     int code = ckpt_progress_add(&v->progress, done);
     if (sentence && v->damages++ < TOLD_MAX && code == 0) {
-        code = buf_printf(v->out, "%s\n", sentence);
+        size_t begin = v->out->len;
+        code = buf_printf(v->out, "%s", sentence);
+        if (code == 0) { /* it names files and tensors, whose names may have anything in them */
+            printable_clean((char *)buf_bytes(v->out) + begin, v->out->len - begin, false);
+            code = buf_printf(v->out, "\n");
+        }
     }
     return code;
 }

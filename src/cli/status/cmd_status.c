@@ -1,5 +1,6 @@
 /* `muster status`: how a job does, once or again and again. Asking is status_link.c's, the words are status_report.c's.
  */
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +190,12 @@ static void wait_a_second(uv_loop_t *loop, struct watch *watch) {
     }
 }
 
+/* Does nobody read the report any more? A pipe says so before anything is written to it. */
+static bool is_unread(void) {
+    struct pollfd out = {.fd = STDOUT_FILENO};
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
+}
+
 /* Until the job is over, or the user has seen enough. Takes `report`. */
 static int watch_job(uv_loop_t *loop, const struct status_options *options, struct status_link *link,
                      struct watch *watch, json_t *report) {
@@ -197,6 +204,7 @@ static int watch_job(uv_loop_t *loop, const struct status_options *options, stru
     while (code == 0 && !watch->is_interrupted && !status_is_over(report)) {
         json_t *next = NULL;
         wait_a_second(loop, watch);
+        watch->is_interrupted |= is_unread();
         code = watch->is_interrupted ? MUSTER_ECANCELED : status_link_ask(link, &next);
         if (code == 0 && (is_screen || status_differs(report, next))) {
             code = print_report(options, next);

@@ -72,7 +72,8 @@ static int parse_options(int argc, char **argv, struct trace_options *out) {
     }
     return out->folder != NULL && out->folder[0] != '\0'
                ? 0
-               : status_fail(MUSTER_EINVAL, "a folder is needed: muster trace merge FOLDER");
+               : status_fail(MUSTER_EINVAL, "a folder is needed: muster trace %s FOLDER",
+                             out->wants_report ? "report" : "merge");
 }
 
 static int report(const char *folder) {
