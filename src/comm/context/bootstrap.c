@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/protocol.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/context/generation.h"
@@ -66,9 +67,22 @@ char *bootstrap_list_ranks(uint32_t size, bool (*has)(const void *context, uint3
 
 /* ---- records ---- */
 
+/* The record of `rank`, as `reader` finds it. Before its fields have a meaning, both must speak the same. */
+static int read_record(const struct muster_store_value *value, uint32_t rank, uint32_t reader, struct identity *out) {
+    uint32_t number = identity_protocol(value->data, value->len);
+    if (number != protocol_ranks()) {
+        char sentence[PROTOCOL_SENTENCE_SIZE], its[32], own[32];
+        (void)str_format(its, sizeof its, "libmuster of rank %u", rank);
+        (void)str_format(own, sizeof own, "that of rank %u", reader);
+        return status_fail(MUSTER_EPROTOCOL, "%s", protocol_differs(its, number, own, protocol_ranks(), sentence));
+    }
+    int code = identity_decode(value->data, value->len, out);
+    return code ? status_prefix(code, "rank %u", rank) : 0;
+}
+
 /* Those of `ranks`, in order. */
 static int get_identities(const struct comm_kv *kv, uint32_t number, const uint32_t *ranks, uint32_t count,
-                          int64_t deadline_ns, struct identity *out) {
+                          uint32_t reader, int64_t deadline_ns, struct identity *out) {
     char(*keys)[GENERATION_KEY_BYTES] = calloc(count, sizeof *keys);
     const char **pointers = calloc(count, sizeof *pointers);
     struct muster_store_value *values = calloc(count, sizeof *values);
@@ -79,8 +93,7 @@ static int get_identities(const struct comm_kv *kv, uint32_t number, const uint3
     }
     code = code ? code : kv->multi_get(kv->context, pointers, count, clock_remaining_ms(deadline_ns), values);
     for (uint32_t i = 0; code == 0 && i < count; i++) {
-        code = identity_decode(values[i].data, values[i].len, &out[i]);
-        code = code ? status_prefix(code, "rank %u", ranks[i]) : 0;
+        code = read_record(&values[i], ranks[i], reader, &out[i]);
     }
     for (uint32_t i = 0; values && i < count; i++) {
         muster_store_value_free(&values[i]);
@@ -174,7 +187,7 @@ static int compute(struct meeting *m) {
     for (uint32_t rank = 0; code == 0 && rank < m->size; rank++) {
         ranks[rank] = rank;
     }
-    code = code ? code : get_identities(m->kv, m->number, ranks, m->size, m->deadline_ns, identities);
+    code = code ? code : get_identities(m->kv, m->number, ranks, m->size, m->rank, m->deadline_ns, identities);
     if (code == MUSTER_ETIMEOUT) {
         code = name_missing(m);
     }
@@ -294,6 +307,19 @@ static int no_rank_0(const struct meeting *m) {
     return bootstrap_blame(0, NULL, MUSTER_ETIMEOUT);
 }
 
+/* Rank 0 speaks another protocol. It is told by the verdict, whose sentence every protocol reads, and by this rank's
+ * record, for which it may be waiting. */
+static int refuse_owner(struct meeting *m, int code) {
+    char key[GENERATION_KEY_BYTES];
+    struct status_kept kept;
+    (void)put_failure(m, code);
+    status_keep(&kept);
+    generation_rank_key(m->number, m->rank, key);
+    (void)m->kv->set(m->kv->context, key, m->record, m->record_len);
+    status_put_back(&kept);
+    return code;
+}
+
 static int follow(struct meeting *m) {
     m->number = 1;
     for (;;) {
@@ -304,7 +330,10 @@ static int follow(struct meeting *m) {
         if (code == MUSTER_ETIMEOUT) {
             return no_rank_0(m);
         }
-        code = code ? code : identity_decode(value.data, value.len, &owner);
+        if (code == 0) {
+            code = read_record(&value, 0, m->rank, &owner);
+            code = code ? refuse_owner(m, code) : 0;
+        }
         muster_store_value_free(&value);
         code = code ? code : take_part(m, &owner, &counts);
         if (code || counts) {
@@ -357,19 +386,19 @@ static int find_locals(const struct meeting *m, struct bootstrap *bootstrap) {
     if (code || bootstrap->local == 0) {
         return code;
     }
-    code = get_identities(m->kv, m->number, &bootstrap->locals[0].rank, 1, m->deadline_ns, &first);
+    code = get_identities(m->kv, m->number, &bootstrap->locals[0].rank, 1, m->rank, m->deadline_ns, &first);
     return code ? code : know_local(&bootstrap->locals[0], &first);
 }
 
 int bootstrap_fetch_locals(const struct comm_kv *kv, int64_t deadline_ns, struct bootstrap *bootstrap) {
-    uint32_t count = bootstrap->local_count;
+    uint32_t count = bootstrap->local_count, own = bootstrap->locals[bootstrap->local].rank;
     uint32_t *ranks = calloc(count, sizeof *ranks);
     struct identity *identities = calloc(count, sizeof *identities);
     int code = ranks && identities ? 0 : status_fail(MUSTER_ENOMEM, "no memory for %u ranks", count);
     for (uint32_t i = 0; code == 0 && i < count; i++) {
         ranks[i] = bootstrap->locals[i].rank;
     }
-    code = code ? code : get_identities(kv, bootstrap->generation, ranks, count, deadline_ns, identities);
+    code = code ? code : get_identities(kv, bootstrap->generation, ranks, count, own, deadline_ns, identities);
     for (uint32_t i = 0; code == 0 && i < count; i++) {
         code = know_local(&bootstrap->locals[i], &identities[i]);
     }

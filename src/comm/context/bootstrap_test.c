@@ -16,10 +16,20 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/protocol.h"
 #include "base/status.h"
 #include "comm/context/generation.h"
 #include "comm/context/verdict.h"
 #include "comm/host/beacon.h"
+
+/* Ranks are threads here, and may be of programs with other numbers. */
+static _Thread_local uint32_t own_protocol = PROTOCOL_RANKS;
+uint32_t protocol_ranks(void) {
+    return own_protocol;
+}
+uint32_t protocol_agents(void) {
+    return PROTOCOL_AGENTS;
+}
 
 enum { RANKS_MOST = 32, KEYS_MAX = 128, NEVER = 1 << 30, PATIENCE_MS = 20000 };
 
@@ -165,7 +175,7 @@ static int table_remove(void *context, const char *key) {
 
 struct part {
     struct view view;
-    uint32_t rank, size;
+    uint32_t rank, size, protocol;
     int64_t timeout_ms;
     struct bootstrap_terms terms;
     int code;
@@ -176,6 +186,7 @@ struct part {
 
 static void *take_part(void *argument) {
     struct part *part = argument;
+    own_protocol = part->protocol;
     struct comm_kv kv = {&part->view, table_set, table_get, table_multi_get, table_set_if_absent, table_remove};
     int64_t deadline_ns = clock_deadline_ns(clock_monotonic_ns(), part->timeout_ms);
     part->code = bootstrap_run(&kv, part->rank, part->size, &part->terms, deadline_ns, &part->bootstrap);
@@ -195,8 +206,11 @@ static struct scene *scene_create(uint32_t size, int64_t timeout_ms) {
     pthread_mutex_init(&scene->table.mutex, NULL);
     pthread_cond_init(&scene->table.cond, NULL);
     for (uint32_t rank = 0; rank < size; rank++) {
-        scene->parts[rank] = (struct part){
-            .view = {.table = &scene->table, .fails_at = NEVER}, .rank = rank, .size = size, .timeout_ms = timeout_ms};
+        scene->parts[rank] = (struct part){.view = {.table = &scene->table, .fails_at = NEVER},
+                                           .rank = rank,
+                                           .size = size,
+                                           .protocol = PROTOCOL_RANKS,
+                                           .timeout_ms = timeout_ms};
     }
     return scene;
 }
@@ -327,6 +341,39 @@ static void different_tables_of_algorithms_are_refused(void **state) {
         assert_non_null(strstr(scene->parts[rank].detail, "rank 2 has another table"));
     }
     scene_free(scene);
+}
+
+/* Both sides hear at once which is which, whoever was first: 1 rank 0, 2 the others. A rank from before there were
+ * numbers cannot tell, and has to be told: 0. */
+static void other_protocols_are_refused(void **state) {
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        uint32_t odd = (uint32_t)i % 2, number = i % 4 < 2 ? 0 : PROTOCOL_RANKS + 1;
+        int first = i / 4;
+        char key[32];
+        pthread_t threads[2];
+        struct scene *scene = scene_create(2, PATIENCE_MS);
+        scene->parts[odd].protocol = number;
+        for (int turn = 0; turn < 2; turn++) {
+            uint32_t rank = first == 2 ? 1 - (uint32_t)turn : (uint32_t)turn;
+            assert_int_equal(pthread_create(&threads[rank], NULL, take_part, &scene->parts[rank]), 0);
+            if (first == 1 && turn == 0) {
+                (void)snprintf(key, sizeof key, "1/rank/%u", rank);
+                pthread_mutex_lock(&scene->table.mutex);
+                assert_true(wait_for_key(&scene->table, key, PATIENCE_MS) >= 0);
+                pthread_mutex_unlock(&scene->table.mutex);
+            }
+        }
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            assert_int_equal(pthread_join(threads[rank], NULL), 0);
+            assert_int_equal(scene->parts[rank].code, MUSTER_EPROTOCOL);
+            for (uint32_t side = 0; side < 2; side++) {
+                (void)snprintf(key, sizeof key, "protocol %u", scene->parts[side].protocol);
+                assert_non_null(strstr(scene->parts[rank].detail, key));
+            }
+        }
+        scene_free(scene);
+    }
 }
 
 static void different_wishes_for_an_engine_are_refused(void **state) {
@@ -591,6 +638,7 @@ int main(void) {
         cmocka_unit_test(the_missing_are_named_to_all),
         cmocka_unit_test(rank_0_may_be_missing),
         cmocka_unit_test(different_tables_of_algorithms_are_refused),
+        cmocka_unit_test(other_protocols_are_refused),
         cmocka_unit_test(different_wishes_for_an_engine_are_refused),
         cmocka_unit_test(all_know_what_all_ranks_know_of_engines),
         cmocka_unit_test(a_failing_store_is_an_error),

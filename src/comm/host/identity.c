@@ -1,6 +1,7 @@
 /* Reading this process's identity, and its form in the store; see identity.h. */
 #include "comm/host/identity.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -13,13 +14,15 @@
 #include "base/bytes.h"
 #include "base/fnv.h"
 #include "base/log.h"
+#include "base/protocol.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/host/monitor.h"
 #include "comm/host/segment.h"
 
-/* First byte of the encoding. */
-enum { VERSION = 5, BOOT_ID_TEXT_BYTES = 36 };
+/* The first byte of the encoding, and where the number of the protocol stands in it: these never change, nor the length
+ * of what is between. What reads a record looks at the number first. */
+enum { FORM = 5, PROTOCOL_AT = 76, PROTOCOL_BYTES = 2, BOOT_ID_TEXT_BYTES = 36 };
 
 bool identity_boot(uint8_t out[16]) {
     char text[BOOT_ID_TEXT_BYTES + 1] = "";
@@ -119,7 +122,7 @@ static void read_cores(struct identity *out) {
         out->core_count = CPU_SETSIZE;
         return;
     }
-    out->core_count = (uint32_t)CPU_COUNT(&set);
+    out->core_count = (uint16_t)CPU_COUNT(&set);
     uint32_t hash = UINT32_C(0x811c9dc5); /* FNV-1a */
     for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         hash = (hash ^ (uint32_t)(CPU_ISSET(cpu, &set) ? cpu + 1 : 0)) * UINT32_C(0x01000193);
@@ -130,6 +133,7 @@ static void read_cores(struct identity *out) {
 void identity_of_this_process(struct identity *out) {
     const char *shared = getenv("MUSTER_SHM"), *host = getenv("MUSTER_HOST_ID");
     memset(out, 0, sizeof *out);
+    out->protocol = (uint16_t)protocol_ranks();
     /* Also where no memory is shared: who competes for cores, and which address is another machine's, is asked of it.
      */
     bool is_known = identity_boot(out->host.boot_id);
@@ -169,7 +173,7 @@ bool identity_share_host(const struct identity *a, const struct identity *b) {
 size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENCODED_BYTES_MAX]) {
     struct bytes_writer w = {out, IDENTITY_ENCODED_BYTES_MAX, 0, false};
     size_t name_len = strnlen(identity->host_name, IDENTITY_HOST_NAME_BYTES - 1);
-    bytes_put_number(&w, VERSION, 1);
+    bytes_put_number(&w, FORM, 1);
     bytes_put_number(&w, identity->may_share, 1);
     bytes_put(&w, identity->host.boot_id, sizeof identity->host.boot_id);
     bytes_put_number(&w, identity->host.pid_namespace, 8);
@@ -180,7 +184,9 @@ size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENC
     bytes_put_number(&w, identity->network, 8);
     bytes_put_number(&w, (uint32_t)identity->pid, 4);
     bytes_put_number(&w, identity->start_time, 8);
-    bytes_put_number(&w, identity->core_count, 4);
+    bytes_put_number(&w, identity->core_count, 2);
+    assert(w.used == PROTOCOL_AT);
+    bytes_put_number(&w, identity->protocol, PROTOCOL_BYTES); /* the upper half of the count, 0, in records without */
     bytes_put_number(&w, identity->core_hash, 4);
     bytes_put_number(&w, identity->token, 4);
     bytes_put_number(&w, identity->choice_hash, 8);
@@ -194,10 +200,15 @@ size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENC
     return w.used;
 }
 
+uint32_t identity_protocol(const uint8_t *data, size_t len) {
+    bool is_record = len >= PROTOCOL_AT + PROTOCOL_BYTES && data[0] == FORM;
+    return is_record ? (uint32_t)(data[PROTOCOL_AT] | data[PROTOCOL_AT + 1] << 8) : 0;
+}
+
 int identity_decode(const uint8_t *data, size_t len, struct identity *out) {
     struct bytes_reader r = {data, len, 0, false};
     struct identity identity = {0};
-    uint64_t version = bytes_get_number(&r, 1), may_share = bytes_get_number(&r, 1);
+    uint64_t form = bytes_get_number(&r, 1), may_share = bytes_get_number(&r, 1);
     const uint8_t *boot_id = bytes_get(&r, sizeof identity.host.boot_id);
     identity.may_share = may_share == 1;
     identity.host.pid_namespace = bytes_get_number(&r, 8);
@@ -208,7 +219,8 @@ int identity_decode(const uint8_t *data, size_t len, struct identity *out) {
     identity.network = bytes_get_number(&r, 8);
     identity.pid = (int32_t)(uint32_t)bytes_get_number(&r, 4);
     identity.start_time = bytes_get_number(&r, 8);
-    identity.core_count = (uint32_t)bytes_get_number(&r, 4);
+    identity.core_count = (uint16_t)bytes_get_number(&r, 2);
+    identity.protocol = (uint16_t)bytes_get_number(&r, PROTOCOL_BYTES);
     identity.core_hash = (uint32_t)bytes_get_number(&r, 4);
     identity.token = (uint32_t)bytes_get_number(&r, 4);
     identity.choice_hash = bytes_get_number(&r, 8);
@@ -219,7 +231,7 @@ int identity_decode(const uint8_t *data, size_t len, struct identity *out) {
     const uint8_t *addresses = bytes_get(&r, address_count * IDENTITY_ADDRESS_BYTES);
     size_t name_len = bytes_get_number(&r, 1);
     const uint8_t *name = bytes_get(&r, name_len);
-    if (r.overrun || r.used != len || version != VERSION || may_share > 1 || identity.pid <= 0 ||
+    if (r.overrun || r.used != len || form != FORM || may_share > 1 || identity.pid <= 0 ||
         name_len >= IDENTITY_HOST_NAME_BYTES || address_count > IDENTITY_ADDRESSES_MAX) {
         return status_fail(MUSTER_EPROTOCOL, "a rank's record in the store (%zu bytes) is not understood", len);
     }

@@ -27,12 +27,13 @@ struct host_identity {
 
 /* What a rank puts into the store about itself. */
 struct identity {
+    uint16_t protocol; /* PROTOCOL_RANKS of base/protocol.h; its place in the bytes never changes */
     struct host_identity host;
     bool may_share;   /* false with MUSTER_SHM=0, or where sharing does not work: counts as a host of its own */
     uint64_t network; /* identity_network() */
     int32_t pid;
     uint64_t start_time;  /* of the process: monitor_start_time() */
-    uint32_t core_count;  /* that it may run on ... */
+    uint16_t core_count;  /* that it may run on ... */
     uint32_t core_hash;   /* ... and which: equal sets, equal hashes */
     uint32_t token;       /* random: tells this record from all others of the rank (comm/context/generation.h) */
     uint64_t choice_hash; /* of its table of algorithms (comm/schedule/choice.h): must be equal on all ranks */
@@ -63,7 +64,9 @@ int identity_compare_hosts(const struct identity *a, const struct identity *b);
 
 /* The bytes in the store; returns how many. */
 size_t identity_encode(const struct identity *identity, uint8_t out[IDENTITY_ENCODED_BYTES_MAX]);
-/* MUSTER_EPROTOCOL: these bytes are no identity, or another version's. */
+/* The number in bytes that may be of another protocol; 0 in a record from before there were numbers. */
+uint32_t identity_protocol(const uint8_t *data, size_t len);
+/* Of bytes with this program's number. MUSTER_EPROTOCOL: these are no identity. */
 int identity_decode(const uint8_t *data, size_t len, struct identity *out);
 
 /* A record (muster/failure.h) in which a rank is to blame: with where it runs, unless its identity is NULL. */

@@ -19,6 +19,7 @@
 
 static struct identity example(void) {
     struct identity identity = {
+        .protocol = 0x0302,
         .host = {.pid_namespace = 0x0102, .mount_namespace = 3, .user_namespace = 4, .tag = 5, .user = 1000},
         .may_share = true,
         .network = 8,
@@ -46,7 +47,7 @@ static void golden_bytes(void **state) {
         0xEE, 2, 1,    0,    0,    0,    0,    0,    0,    3,    0,    0,    0,    0,    0,    0,    0,
         4,    0, 0,    0,    0,    0,    0,    0,    5,    0,    0,    0,    0,    0,    0,    0,    0xE8,
         3,    0, 0,    8,    0,    0,    0,    0,    0,    0,    0,    77,   0,    0,    0,    99,   0,
-        0,    0, 0,    0,    0,    0,    2,    0,    0,    0,    0x0D, 0x0C, 0x0B, 0x0A, 0x24, 0x23, 0x22,
+        0,    0, 0,    0,    0,    0,    2,    0,    2,    3,    0x0D, 0x0C, 0x0B, 0x0A, 0x24, 0x23, 0x22,
         0x21, 6, 0,    0,    0,    0,    0,    0,    0,    2,    5,    0x34, 0x12, 1,    0x20, 0x01, 0,
         0,    0, 0,    0,    0,    0,    0,    0,    0,    0,    0,    0,    7,    2,    'a',  'b'};
     struct identity identity = example(), read;

@@ -95,8 +95,8 @@ static void broken_messages_are_answered_and_dropped(void **state) {
         {"\1\0\0\0\x63", 5, "kind 99"},      {"\1\0\0\0\x10", 5, "WORLD"}, /* nothing that an agent says */
         {"\3\0\0\0\2\0\0", 7, "FAILED"},                                   /* without having joined */
         {"\1\0\0\0\4", 5, "DONE"},           {"\3\0\0\0\3\0\0", 7, "LEAVE"},
-        {"\3\0\0\0\5\0\0", 7, "CLOSE"},      {"\3\0\0\0\1\2\0", 7, "version 2"},
-        {"\3\0\0\0\1\1\0", 7, "do not fit"},
+        {"\3\0\0\0\5\0\0", 7, "CLOSE"},      {"\3\0\0\0\1\1\0", 7, "protocol 1"},
+        {"\3\0\0\0\1\2\0", 7, "do not fit"},
     };
     struct served *f = *state;
     struct talker agent;

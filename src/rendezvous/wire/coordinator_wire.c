@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/protocol.h"
 #include "base/status.h"
 #include "rendezvous/wire/coordinator_wire_impl.h"
 
@@ -183,7 +184,7 @@ static bool has_text(enum coordinator_kind kind) {
 
 static void put_fields(struct bytes_writer *w, const struct coordinator_message *message) {
     if (has_version(message->kind)) {
-        bytes_put_number(w, COORDINATOR_VERSION, 2);
+        bytes_put_number(w, protocol_agents(), 2);
     }
     switch (message->kind) {
     case COORDINATOR_JOIN:
@@ -462,10 +463,12 @@ static void get_fields(struct bytes_reader *r, struct coordinator_message *out) 
 /* What follows the header, all of it there. False with the detail. */
 static bool get_rest(struct bytes_reader *r, struct coordinator_message *out) {
     const char *name = coordinator_kind_name(out->kind);
-    uint64_t version = has_version(out->kind) ? bytes_get_number(r, 2) : COORDINATOR_VERSION;
-    if (version != COORDINATOR_VERSION && !r->overrun) {
-        (void)status_fail(MUSTER_EPROTOCOL, "%s: version %u of the protocol, this is version %d", name,
-                          (unsigned)version, COORDINATOR_VERSION);
+    uint32_t protocol = has_version(out->kind) ? (uint32_t)bytes_get_number(r, 2) : protocol_agents();
+    if (protocol != protocol_agents() && !r->overrun) {
+        char sentence[PROTOCOL_SENTENCE_SIZE];
+        (void)status_fail(MUSTER_EPROTOCOL, "%s: %s", name,
+                          protocol_differs("the agent that sent it", protocol, "the host of the rendezvous",
+                                           protocol_agents(), sentence));
         return false;
     }
     get_fields(r, out);
