@@ -37,7 +37,8 @@ def start(host, backend, rank, endpoint, *options, nnodes=2, secret=None):
     if backend == "static":
         meet = [f"--node-rank={rank}", f"--master-addr={where}", f"--master-port={port}"]
     else:
-        meet = [f"--rdzv-backend={backend}", "--rdzv-id=7", f"--rdzv-endpoint={f'[{where}]' if ':' in where else where}:{port}"]
+        at = [f"--rdzv-endpoint={f'[{where}]' if ':' in where else where}:{port}"] if where else []
+        meet = [f"--rdzv-backend={backend}", "--rdzv-id=7", *at]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_SECRET", "LOGLEVEL"))}
     return subprocess.Popen([*host.inside(), BINARY, "run", f"--nnodes={nnodes}", *meet, *options, "--no-python",
                              sys.executable, "-S", "-c", WORKER], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -110,6 +111,23 @@ def everybody_calls_itself_localhost():
             end(*agents)
 
 
+def nobody_gives_an_endpoint():
+    """A host that trains alone in a job of several says so, and what finds it. Agents of one host meet, as torchrun's do."""
+    for backend in BACKENDS[1:]:
+        line = [BINARY, "run", "--nnodes=1:3", f"--rdzv-backend={backend}", "--rdzv-conf=last_call_timeout=1", "--no-python", "true"]
+        alone = subprocess.run([*hosts[0].inside(), *line], check=False, text=True, capture_output=True, timeout=PATIENCE_S)
+        told = [text for text in alone.stderr.splitlines() if "--rdzv-endpoint" in text]
+        jobs.check(alone.returncode == 0 and len(told) == 1 and f"--rdzv-endpoint={FIRST}:29400" in told[0] and "not given" in told[0],
+                   f"{backend}: {alone}")
+        two = [start(hosts[0], backend, rank, (None, None)) for rank in range(2)]
+        said = [agent.communicate(timeout=PATIENCE_S)[0] for agent in two]
+        jobs.check([agent.returncode for agent in two] == [0, 0] and all("met at" in text for text in said), f"{backend}: {said}")
+    with tempfile.TemporaryDirectory() as folder:
+        line = [BINARY, "run", "--nnodes=1:3", "--rdzv-backend=c10d", "--rdzv-conf=last_call_timeout=1,store_type=file", "--no-python", "true"]
+        alone = subprocess.run(line, check=False, text=True, capture_output=True, timeout=PATIENCE_S, env={**os.environ, "TMPDIR": folder})
+        jobs.check(alone.returncode == 0 and alone.stderr.count("--rdzv-endpoint is not given") == 1, f"a file: {alone}")
+
+
 def a_secret_guards_it():
     port = jobs.free_port()
     play("with a secret", "muster", [("localhost", port), (NAME, port)], 0, secret="the secret of this job")
@@ -180,7 +198,7 @@ def main():
             names.flush()
             jobs.bind_mount(names.name, "/etc/hosts")
             hosts.extend((hub.add("first", FIRST, NAME), hub.add("second", SECOND, "second-host")))
-            cases.run([the_others_use_its_name, everybody_calls_itself_localhost, a_secret_guards_it,
+            cases.run([the_others_use_its_name, everybody_calls_itself_localhost, nobody_gives_an_endpoint, a_secret_guards_it,
                        one_node_stays_on_loopback, a_host_without_127_0_0_1])
     except jobs.Skip as why:
         print(f"SKIPPED: {why}")

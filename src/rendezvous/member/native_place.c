@@ -125,7 +125,7 @@ const char *native_place_describe_hint(const struct native_place *place, char ou
         return out;
     }
     uint16_t port = place->server ? kv_server_port(place->server) : (uint16_t)place->endpoint.port;
-    return store_host_hint(place->endpoint.host, port, place->server != NULL, out);
+    return store_host_hint(place->is_default ? NULL : place->endpoint.host, port, place->server != NULL, out);
 }
 
 void native_place_hint(struct native_place *place) {

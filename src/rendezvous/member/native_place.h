@@ -17,6 +17,7 @@ struct native_place {
     size_t at;                      /* of these, the one that is tried */
     bool is_numeric;                /* the name is an address */
     bool others_come;               /* from other hosts, maybe: a loopback endpoint is served on all addresses then */
+    bool is_default;                /* the user has given no endpoint */
     bool has_hinted;                /* native_place_hint() */
     bool has_moved;                 /* the name has been given to other addresses since it was resolved first */
     uint64_t asked_ms;              /* for the name, last */

@@ -195,6 +195,7 @@ int native_reach_start(struct native *n, const struct coordinator_server_options
         r->probes[i] = (struct native_probe){.native = n, .place = i};
         rc = native_place_open(&r->places[i], n->part.rdzv->loop, &list.list[i], on_resolved, n);
         /* A list is the same on all nodes: what is loopback in it is so for all. */
+        r->places[i].is_default = !text || text[0] == '\0';
         r->places[i].others_come = list.count == 1 && n->part.rdzv->options.max_nodes > 1;
         r->count = i + 1;
     }

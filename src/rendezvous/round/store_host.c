@@ -39,19 +39,33 @@ void store_host_own_address(const struct net_addresses *named, struct net_addres
     memcpy(&out->sockaddr, local, out->len);
 }
 
+/* It is loopback then, on each node. */
+static void hint_of_none(const char *own, uint16_t port, bool is_served_here, char out[STORE_HOST_HINT_SIZE]) {
+    (void)str_format(out, STORE_HOST_HINT_SIZE,
+                     is_served_here
+                         ? "--rdzv-endpoint is not given: nodes on other hosts cannot find this job, and would each make "
+                           "one of their own. Give all nodes the same one, such as --rdzv-endpoint=%s:%u for this host"
+                         : "--rdzv-endpoint is not given: this node looks for the job on its own host alone (%s), port "
+                           "%u. Give all nodes the --rdzv-endpoint of the host that serves",
+                     own, (unsigned)port);
+}
+
 const char *store_host_hint(const char *host, uint16_t port, bool is_served_here, char out[STORE_HOST_HINT_SIZE]) {
-    char own[NET_ADDRESS_TEXT_MAX];
+    char own[NET_ADDRESS_TEXT_MAX], address[NET_ADDRESS_TEXT_MAX + 2];
     worker_store_own_address(own);
+    const bool is_v6 = strchr(own, ':') != NULL;
+    (void)str_format(address, sizeof address, "%s%s%s", is_v6 ? "[" : "", own, is_v6 ? "]" : "");
     out[0] = '\0';
     if (store_host_is_loopback(own)) {
         return out;
     }
-    if (is_served_here) {
-        const char *open = strchr(own, ':') ? "[" : "", *close = strchr(own, ':') ? "]" : "";
+    if (!host) {
+        hint_of_none(address, port, is_served_here, out);
+    } else if (is_served_here) {
         (void)str_format(out, STORE_HOST_HINT_SIZE,
                          "%.64s leads each host to itself: this node serves on all its addresses, and nodes on other "
-                         "hosts find it at its name, or at %s%s%s:%u",
-                         host, open, own, close, (unsigned)port);
+                         "hosts find it at its name, or at %s:%u",
+                         host, address, (unsigned)port);
     } else {
         (void)str_format(out, STORE_HOST_HINT_SIZE,
                          "%.64s leads each host to itself: give this node the name or address of the host that serves, "

@@ -17,9 +17,9 @@ bool store_host_are_loopback(const struct net_addresses *addresses); /* all of a
 void store_host_own_address(const struct net_addresses *named, struct net_address *out);
 
 enum { STORE_HOST_HINT_SIZE = 320 };
-/* An endpoint that is loopback leads each host to itself. What people should know of it, where other nodes may come:
- * where others reach this node, which serves there, or that this node looks for the host on its own machine alone. ""
- * where this machine has no other address. Returns `out`. */
+/* An endpoint that is loopback, since it was written so or not given at all (`host` NULL), leads each host to itself.
+ * What people should know of it, where other nodes may come: where others reach this node, which serves there, or that
+ * this node looks for the host on its own machine alone. "" where this machine has no other address. Returns `out`. */
 const char *store_host_hint(const char *host, uint16_t port, bool is_served_here, char out[STORE_HOST_HINT_SIZE]);
 
 /* Listens: at the given loopback addresses alone or, without any (NULL), on every address of this machine, as names can

@@ -508,7 +508,7 @@ const char *store_link_hint(const struct store_link *link, char out[STORE_LINK_H
                          link->host, link->elsewhere);
     } else if (link->leads_to_itself) {
         uint16_t port = link->server ? kv_server_port(link->server) : link->options.port;
-        (void)store_host_hint(link->host, port, link->server != NULL, text);
+        (void)store_host_hint(link->options.is_default ? NULL : link->host, port, link->server != NULL, text);
     }
     (void)str_format(out, STORE_LINK_HINT_SIZE, "%s%s", text[0] != '\0' ? "; " : "", text);
     return out;

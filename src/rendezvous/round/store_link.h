@@ -23,6 +23,7 @@ struct store_link_options {
     uint16_t port;            /* 0: the kernel chooses; only when is_host is 1 */
     int is_host;              /* 1: host it or fail. 0: connect. -1: host it if the address is ours and free */
     bool any_address;         /* host it without asking whose address it is (static rank 0) */
+    bool is_default;          /* the user has given no endpoint */
     bool others_come;         /* nodes of other hosts, maybe: a loopback endpoint is served on all addresses then */
     uint64_t timeout_ms;      /* for each request */
     uint64_t connect_ms;      /* to resolve the name and to connect; 0: the same */

@@ -44,6 +44,7 @@ static int open_link(struct c10d *c) {
         .host = endpoint.host,
         .port = endpoint.port < 0 ? RDZV_DEFAULT_PORT : (uint16_t)endpoint.port,
         .is_host = o->standalone ? 1 : o->conf.is_host,
+        .is_default = !o->endpoint || o->endpoint[0] == '\0',
         .others_come = !o->standalone && o->max_nodes > 1,
         .timeout_ms = o->conf.read_timeout_ms,
         .connect_ms =
@@ -96,7 +97,13 @@ static int make_file(struct c10d *c) {
     }
     (void)close(fd);
     c->file_is_ours = true;
-    log_info("the rendezvous file is %s", c->file_path);
+    if (c->rdzv->options.max_nodes > 1) {
+        log_warning("--rdzv-endpoint is not given: no other node knows of this job's rendezvous file, %s. Give all nodes "
+                    "--rdzv-endpoint=PATH of one that they share",
+                    c->file_path);
+    } else {
+        log_info("the rendezvous file is %s", c->file_path);
+    }
     return MUSTER_OK;
 }
 
