@@ -10,6 +10,8 @@
 #include "rendezvous/rdzv.h"
 #include "rendezvous/round/exchange.h"
 #include "rendezvous/round/node_name.h"
+#include "rendezvous/round/visitors.h"
+#include "store/server/kv_guest.h"
 
 #include <muster/status.h>
 
@@ -71,9 +73,14 @@ struct rdzv {
     } waits[RDZV_TIMER_COUNT];
     struct loop_clock clock; /* by which others are judged */
     unsigned open_handles;
-    bool failed;            /* on_failed is on its way or delivered */
-    bool succeeded;         /* this node's workers have: it is done */
-    bool is_spare;          /* it has been told so, and no world since */
+    bool failed;              /* on_failed is on its way or delivered */
+    bool succeeded;           /* this node's workers have: it is done */
+    bool is_spare;            /* it has been told so, and no world since */
+    struct visitors visitors; /* agents at the same address that cannot take part with this one */
+    struct kv_guest guest;    /* of a store that this node hosts, where agents look for a coordinator in vain */
+    int64_t waits_since_us, waits_from_ms; /* rdzv_report_start() */
+    uv_timer_cb report;
+    bool has_reported;
     int64_t spare_since_us; /* people have been told so; 0: they have not */
     bool freed;
 
@@ -118,6 +125,17 @@ enum { RDZV_NODES_TEXT_SIZE = 40 };
 /* How many make a world: "2 nodes", "1 to 4 nodes". Returns `out`. */
 const char *rdzv_nodes_text(const struct rdzv_options *options, char out[RDZV_NODES_TEXT_SIZE]);
 
+/* While this node waits for others (rdzv_waiting.c). `report` tells people whom it waits for, from the timer
+ * RDZV_TIMER_REPORT: after 5 s and every 30, and when there is news of others at the address. */
+void rdzv_report_start(struct rdzv *rdzv, uv_timer_cb report);
+enum { RDZV_WAIT_NOTE_SIZE = 2048 };
+/* The end of that line: since when, until when (`limit`, whose name it is), what was not given, who else is there.
+ * Returns `out`. */
+const char *rdzv_wait_note(struct rdzv *rdzv, int64_t deadline_ms, const char *limit, char out[RDZV_WAIT_NOTE_SIZE]);
+void rdzv_introduce(struct rdzv *rdzv); /* fills its visitors' own card, and the guest */
+/* Every write to a store that this node hosts. */
+void rdzv_store_heard(struct rdzv *rdzv, uint64_t connection, struct kv_slice key, struct kv_slice value);
+
 /* Messages to the agent (rdzv_outbox.c): they leave with the next turn of the loop. */
 void rdzv_tell_world(struct rdzv *rdzv, uint64_t round, uint32_t rank, uint32_t count,
                      const struct exchange_result *result);
@@ -140,7 +158,7 @@ void rdzv_report_spare(struct rdzv *rdzv, const char *who);
 void rdzv_report_spare_no_more(struct rdzv *rdzv);
 
 /* This node is the second one of a job of one: MUSTER_ELIMIT, who has the place, and what the user can change. */
-int rdzv_refuse_second(const struct rdzv_options *options, const char *where, const char *holder);
+int rdzv_refuse_second(const struct rdzv *rdzv, const char *where, const char *holder);
 /* With muster_detail() as the reason. Only the first failure is told. */
 void rdzv_tell_failed(struct rdzv *rdzv, int status);
 /* Whoever holds the rendezvous knows that this node is done. People, and programs that wait for the line, may end it

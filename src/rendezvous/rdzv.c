@@ -45,6 +45,7 @@ static void free_memory(struct rdzv *r) {
     free((void *)(uintptr_t)r->options.local_addr);
     free((void *)(uintptr_t)r->options.host_name);
     free((void *)(uintptr_t)r->options.role);
+    free((void *)(uintptr_t)r->options.not_given);
     free(r);
 }
 
@@ -80,8 +81,8 @@ static int copy_text(const char **text) {
 
 static int copy_options(struct rdzv *r, const struct rdzv_options *options) {
     r->options = *options;
-    const char **texts[] = {&r->options.run_id, &r->options.endpoint, &r->options.local_addr, &r->options.host_name,
-                            &r->options.role};
+    const char **texts[] = {&r->options.run_id,    &r->options.endpoint, &r->options.local_addr,
+                            &r->options.host_name, &r->options.role,     &r->options.not_given};
     int rc = MUSTER_OK;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (rc != MUSTER_OK) {
@@ -186,6 +187,7 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
     }
     loop_clock_start(&r->clock, loop);
     loop_clock_set_data(&r->clock, r);
+    rdzv_introduce(r);
     r->open_handles = RDZV_TIMER_COUNT + 2; /* the clock's */
     r->backend = rdzv_backend_operations(options->backend);
     rc = r->backend->start(r);

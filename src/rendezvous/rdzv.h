@@ -73,6 +73,7 @@ struct rdzv_options {
     const char
         *host_name; /* this machine's full name, by which nodes are ordered; NULL: looked up where it is needed */
     const char *role;
+    const char *not_given; /* options that the user has left to their defaults, with these, for people; NULL: none */
     uint32_t min_nodes;
     uint32_t max_nodes;
     uint32_t node_rank;        /* static only */

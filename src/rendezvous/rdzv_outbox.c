@@ -2,6 +2,7 @@
  * that they wait, in which an absence of this process does not count. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -179,13 +180,17 @@ void rdzv_report_spare_no_more(struct rdzv *r) {
     r->spare_since_us = 0;
 }
 
-int rdzv_refuse_second(const struct rdzv_options *o, const char *where, const char *holder) {
+int rdzv_refuse_second(const struct rdzv *r, const char *where, const char *holder) {
+    const struct rdzv_options *o = &r->options;
+    char others[VISITORS_TEXT_SIZE];
     bool is_shared = o->backend == RDZV_BACKEND_ETCD_V2 || o->backend == RDZV_BACKEND_ETCD || o->conf.store_is_file;
     return status_fail(MUSTER_ELIMIT,
-                       "the job '%s' at %s has one node (--nnodes=1), and it runs already: %s. Another "
-                       "job needs %s, or --standalone",
-                       o->run_id, where, holder,
-                       is_shared ? "another --rdzv-id" : "another port in --rdzv-endpoint, or another --rdzv-id");
+                       "the job '%s' at %s has one node (--nnodes=1%s), and it runs already: %s. Another "
+                       "job needs %s, or --standalone%s",
+                       o->run_id, where,
+                       o->not_given && strstr(o->not_given, "--nnodes=") ? ", since it is not given here" : "", holder,
+                       is_shared ? "another --rdzv-id" : "another port in --rdzv-endpoint, or another --rdzv-id",
+                       visitors_text(&r->visitors, others));
 }
 
 void rdzv_tell_failed(struct rdzv *r, int status) {

@@ -355,7 +355,7 @@ def case_different_backends_are_told():
         host = pair.start(0, options=["--rdzv-backend=muster"])
         jobs.wait_port(pair.port, host, 30)
         other = pair.start(1, options=["--rdzv-backend=c10d"])
-        host.wait_line("nodes with --rdzv-backend=c10d, or torchrun's, have come to this node", 60)  # its second report, perhaps
+        host.wait_line(r"has --rdzv-backend=c10d \(here muster\)", 60)
         for agent in (host, other):
             agent.signal(signal.SIGTERM)
             agent.expect(30)

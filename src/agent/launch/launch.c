@@ -50,10 +50,11 @@ void launch_secret_free(struct secret_text *secret) {
 }
 
 void launch_config_done(struct launch_config *config) {
-    char *texts[] = {config->backend_name,      config->run_id,       config->endpoint,
-                     config->local_addr,        config->role,         config->title,
-                     config->log_dir,           config->entry_point,  config->outcome_path,
-                     config->signals_to_handle, config->program_path, config->preload};
+    char *texts[] = {config->not_given,    config->backend_name,      config->run_id,
+                     config->endpoint,     config->local_addr,        config->role,
+                     config->title,        config->log_dir,           config->entry_point,
+                     config->outcome_path, config->signals_to_handle, config->program_path,
+                     config->preload};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         free(texts[i]);
     }

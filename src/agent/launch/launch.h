@@ -45,6 +45,7 @@ struct launch_config {
     char *run_id;
     char *endpoint;
     char *local_addr;
+    char *not_given;            /* rdzv_options.not_given */
     struct secret_text *secret; /* of launch_secret_create() */
     char *role;
     const char *waits_because; /* said once the first world is long in coming: a sentence, borrowed; NULL: none */

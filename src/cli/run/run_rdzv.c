@@ -327,6 +327,47 @@ static int check_tls(const struct launch_config *config) {
                    : 0;
 }
 
+/* What an endpoint is that is not given; "" where it is never missing. */
+static const char *default_endpoint(const struct launch_config *config) {
+    switch (rdzv_backend_endpoint(config->rdzv.backend)) {
+    case RDZV_ENDPOINT_STATIC:
+        return config->endpoint;
+    case RDZV_ENDPOINT_ONE:
+    case RDZV_ENDPOINT_HOSTS:
+        return "localhost:29400";
+    case RDZV_ENDPOINT_ETCD:
+    case RDZV_ENDPOINT_URLS:
+        return "localhost:2379";
+    }
+    return "";
+}
+
+/* For the lines of a node that waits: an option that was forgotten on it is the commonest reason. */
+static int list_defaults(const struct options *options, struct launch_config *config) {
+    const bool has_ranks = rdzv_backend_endpoint(config->rdzv.backend) == RDZV_ENDPOINT_STATIC;
+    const bool has_place =
+        is_given(options, OPTION_RDZV_ENDPOINT) || (has_ranks && is_given(options, OPTION_MASTER_ADDR));
+    const struct {
+        const char *name, *value;
+        bool is_default;
+    } all[] = {
+        {"--rdzv-backend", config->backend_name, !is_given(options, OPTION_RDZV_BACKEND)},
+        {"--rdzv-endpoint", default_endpoint(config), !has_place && !config->rdzv.conf.store_is_file},
+        {"--rdzv-id", config->run_id, !is_given(options, OPTION_RDZV_ID)},
+        {"--nnodes", "1", !is_given(options, OPTION_NNODES)},
+        {"--node-rank", "0", has_ranks && !is_given(options, OPTION_NODE_RANK)},
+    };
+    char text[512] = "";
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        size_t used = strlen(text);
+        if (all[i].is_default) {
+            (void)str_format(text + used, sizeof text - used, "%s%s=%.200s", used > 0 ? " " : "", all[i].name,
+                             all[i].value);
+        }
+    }
+    return text[0] != '\0' && !config->rdzv.standalone ? set_text(&config->not_given, text) : 0;
+}
+
 static bool is_one(const struct run_machine *machine, const char *name) {
     const char *text = run_machine_variable(machine, name);
     return text != NULL && strcmp(text, "1") == 0;
@@ -352,6 +393,8 @@ int run_rdzv_build(const struct options *options, const struct run_machine *mach
     if (rc == 0 && local_addr != NULL && local_addr[0] != '\0') {
         rc = set_text(&config->local_addr, local_addr);
     }
+    rc = rc ? rc : list_defaults(options, config);
+    rdzv->not_given = config->not_given;
     rdzv->run_id = config->run_id;
     rdzv->endpoint = config->endpoint;
     rdzv->local_addr = config->local_addr;

@@ -122,6 +122,8 @@ struct coordinator_prior_worlds {
     uint64_t last_told_round; /* by this coordinator, ever; 0: none */
 };
 
+enum { COORDINATOR_TURNED_AWAY_SIZE = 384 };
+
 struct coordinator {
     struct coordinator_settings settings;
     coordinator_send_fn *send;
@@ -167,8 +169,9 @@ struct coordinator {
     uint64_t worker_count;               /* of all members: so no world can have too many */
     struct coordinator_member **order;   /* scratch, owned: room for all members */
     size_t order_capacity;
-    size_t world_node_count, world_worker_count; /* of the last round that closed */
-    size_t engine_len;                           /* of its rank 0; 0: not told */
+    size_t world_node_count, world_worker_count;    /* of the last round that closed */
+    char turned_away[COORDINATOR_TURNED_AWAY_SIZE]; /* the last agent that belongs to no job of this one's; "": none */
+    size_t engine_len;                              /* of its rank 0; 0: not told */
     uint8_t engine[COORDINATOR_ENGINE_BYTES_MAX];
     char run_id[];
 };

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/str.h"
 #include "rendezvous/coordinator/coordinator_impl.h"
 
 static int check_job(const struct coordinator *c, const struct coordinator_node *node) {
@@ -101,10 +102,23 @@ static int check_second(const struct coordinator *c, const struct coordinator_no
         c->run_id, coordinator_member_name(holder, name, sizeof name));
 }
 
+/* Those who wait are told, too: it may be one of theirs, started with other options. */
+static void note_turned_away(struct coordinator *c, const struct coordinator_node *node) {
+    const struct kv_slice name = coordinator_text_clip(node->host_name.len > 0 ? node->host_name : node->addr, 100);
+    const struct kv_slice run_id = coordinator_text_clip(node->run_id, 100);
+    (void)str_format(c->turned_away, sizeof c->turned_away,
+                     "; turned away: %.*s (pid %lld), which has --rdzv-id=%.*s --nnodes=%u:%u", (int)name.len,
+                     (const char *)name.data, (long long)node->pid, (int)run_id.len, (const char *)run_id.data,
+                     node->min_nodes, node->max_nodes);
+}
+
 static struct coordinator_member *join_first(struct coordinator *c, void *session, const struct coordinator_node *node,
                                              int64_t now_ms) {
     bool stops = coordinator_stop_concerns(c, node);
     int rc = check_job(c, node);
+    if (rc == MUSTER_EINVAL) {
+        note_turned_away(c, node);
+    }
     rc = rc == MUSTER_OK && !stops ? check_open(c, node) : rc;
     if (rc == MUSTER_OK) {
         coordinator_budget_learn(&c->budget, &node->charges);

@@ -98,6 +98,7 @@ struct kv_slice coordinator_waits_for(const struct coordinator *c, int64_t now_m
         add_nodes(out, missing);
     } else {
         add_reason(c, now_ms, out);
+        add(out, c->turned_away);
     }
     return kv_slice_text(out);
 }

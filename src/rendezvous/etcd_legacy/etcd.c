@@ -71,19 +71,21 @@ static const char *describe_world(const struct etcd_rdzv *e, char *out, size_t s
 static void on_report(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
     struct etcd_rdzv *e = r->state;
-    char text[MUSTER_DETAIL_MAX / 2];
+    char text[MUSTER_DETAIL_MAX / 2], note[RDZV_WAIT_NOTE_SIZE];
     if (!e->ready) {
-        log_warning("still waiting for the etcd of rendezvous '%s' (%s)", r->options.run_id, etcd_v2_describe(e->etcd));
+        log_warning(
+            "still waiting for the etcd of rendezvous '%s' (%s)%s", r->options.run_id, etcd_v2_describe(e->etcd),
+            rdzv_wait_note(r, r->waits_from_ms + (int64_t)r->options.conf.read_timeout_ms, "read_timeout", note));
         return;
     }
-    log_warning("still waiting for a world in rendezvous '%s' (etcd %s): %s", r->options.run_id,
+    log_warning("still waiting for a world in rendezvous '%s' (etcd %s): %s%s", r->options.run_id,
                 etcd_v2_describe(e->etcd),
-                e->forming ? "its nodes are telling each other their ranks" : describe_world(e, text, sizeof text));
+                e->forming ? "its nodes are telling each other their ranks" : describe_world(e, text, sizeof text),
+                rdzv_wait_note(r, e->machine.deadline_ms, "timeout", note));
 }
 
 static void start_reports(struct etcd_rdzv *e) {
-    enum { REPORT_FIRST_MS = 5000, REPORT_AGAIN_MS = 30000 };
-    (void)uv_timer_start(rdzv_timer(e->rdzv, RDZV_TIMER_REPORT), on_report, REPORT_FIRST_MS, REPORT_AGAIN_MS);
+    rdzv_report_start(e->rdzv, on_report);
 }
 
 static void on_spare_report(uv_timer_t *timer) {
@@ -174,7 +176,7 @@ static void obey(struct etcd_rdzv *e, enum etcd_verdict verdict) {
         rdzv_tell_spare_released(e->rdzv);
         break;
     case ETCD_VERDICT_TAKEN:
-        fail(e, rdzv_refuse_second(&e->rdzv->options, etcd_v2_describe(e->etcd), e->machine.members.first));
+        fail(e, rdzv_refuse_second(e->rdzv, etcd_v2_describe(e->etcd), e->machine.members.first));
         break;
     case ETCD_VERDICT_TIMEOUT:
         fail(e, timed_out(e));

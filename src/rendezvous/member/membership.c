@@ -52,10 +52,11 @@ struct coordinator_node membership_introduce(const struct membership *m, const s
     return node;
 }
 
-void membership_report(const struct rdzv *r, const char *where, const char *waits_for) {
-    char nodes[RDZV_NODES_TEXT_SIZE];
-    log_warning("still waiting for a world of %s in rendezvous '%s' (%s)%s%s", rdzv_nodes_text(&r->options, nodes),
-                r->options.run_id, where, waits_for[0] ? ": " : "", waits_for);
+void membership_report(struct rdzv *r, const char *where, const char *waits_for) {
+    char nodes[RDZV_NODES_TEXT_SIZE], note[RDZV_WAIT_NOTE_SIZE];
+    log_warning("still waiting for a world of %s in rendezvous '%s' (%s)%s%s%s", rdzv_nodes_text(&r->options, nodes),
+                r->options.run_id, where, waits_for[0] ? ": " : "", waits_for,
+                rdzv_wait_note(r, r->waits[RDZV_TIMER_WAKE].deadline_ms, "join_timeout", note));
 }
 
 int membership_late(const struct rdzv *r, const char *where, const char *waits_for) {

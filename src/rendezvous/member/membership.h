@@ -35,7 +35,7 @@ struct coordinator_node membership_introduce(const struct membership *membership
 
 /* For people, while this node waits for a world. `where` is who decides ("coordinator a:29400"), `waits_for` what that
  * one has said last of who is missing ("": nothing yet). Logs it: */
-void membership_report(const struct rdzv *rdzv, const char *where, const char *waits_for);
+void membership_report(struct rdzv *rdzv, const char *where, const char *waits_for);
 /* ... or is the failure, since join_timeout has passed: MUSTER_ETIMEOUT. */
 int membership_late(const struct rdzv *rdzv, const char *where, const char *waits_for);
 

@@ -102,17 +102,15 @@ static const char *describe(const struct participant *p, char out[PARTICIPANT_WH
 
 static bool report_unreached(const struct participant *p) {
     const struct native *n = (const struct native *)p;
-    char tried[PARTICIPANT_WHERE_MAX];
+    char tried[PARTICIPANT_WHERE_MAX], note[RDZV_WAIT_NOTE_SIZE];
     bool is_unreached = !n->reach.is_open || native_reach_is_mute(n);
     if (is_unreached) {
-        log_warning("still waiting for the coordinator of rendezvous '%s' (%s)", p->rdzv->options.run_id,
-                    native_reach_describe(n, tried, sizeof tried));
-    }
-    if (native_reach_has_c10d(n)) {
-        log_warning(
-            "nodes with --rdzv-backend=c10d, or torchrun's, have come to this node for the job '%s', and cannot "
-            "take part: start all nodes with --rdzv-backend=muster, or all with c10d",
-            p->rdzv->options.run_id);
+        bool is_brief = !native_has_rivals(n) && !n->reach.was_open;
+        int64_t by_ms = is_brief ? (int64_t)(n->reach.opened_ms + p->rdzv->options.conf.read_timeout_ms)
+                                 : p->rdzv->waits[RDZV_TIMER_WAKE].deadline_ms;
+        log_warning("still waiting for the coordinator of rendezvous '%s' (%s)%s", p->rdzv->options.run_id,
+                    native_reach_describe(n, tried, sizeof tried),
+                    rdzv_wait_note(p->rdzv, by_ms, is_brief ? "read_timeout" : "join_timeout", note));
     }
     return is_unreached;
 }

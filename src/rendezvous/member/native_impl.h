@@ -119,8 +119,6 @@ void native_reach_give_up(struct native *n);
 bool native_reach_may_be_given_up(const struct native *n);
 /* What is connected there has not said a word yet: it may be no coordinator. */
 bool native_reach_is_mute(const struct native *n);
-/* Nodes of another backend have come to the store that this agent serves, for a job of this name. */
-bool native_reach_has_c10d(const struct native *n);
 bool native_reach_is_loopback(const struct native *n);
 /* "a:29400: connected; b:29400: ..." Returns `out`. */
 const char *native_reach_describe(const struct native *n, char *out, size_t size);

@@ -87,6 +87,20 @@ size_t native_reach_connections_max(const struct rdzv_options *o) {
     return wanted > KV_CONNECTIONS_DEFAULT ? wanted : KV_CONNECTIONS_DEFAULT;
 }
 
+/* Agents of the other backends find a store, and no job of theirs. */
+static void on_store_change(void *ctx, uint64_t connection, struct kv_slice key, struct kv_slice old_value,
+                            struct kv_slice new_value) {
+    struct native *n = ctx;
+    (void)old_value;
+    rdzv_store_heard(n->part.rdzv, connection, key, new_value);
+}
+
+static void leave_card(struct native *n, struct kv_server *server) {
+    char card[VISITORS_CARD_SIZE];
+    (void)kv_server_set(server, kv_slice_text("/" VISITORS_KEY_HOST),
+                        kv_slice_text(visitors_card(&n->part.rdzv->visitors, card)));
+}
+
 /* This agent serves at most one place: the first that is its machine's, and free. */
 static int host_place(struct native *n, size_t i) {
     struct native_reach *r = &n->reach;
@@ -96,13 +110,16 @@ static int host_place(struct native *n, size_t i) {
         return MUSTER_OK;
     }
     /* Agents come to the guest, workers use other stores: with a secret or TLS nobody else has any business here. */
-    const struct kv_server_options store = {.guest = coordinator_server_guest(r->server),
+    const struct kv_server_options store = {.on_change = on_store_change,
+                                            .ctx = n,
+                                            .guest = coordinator_server_guest(r->server),
                                             .connections_max = native_reach_connections_max(&n->part.rdzv->options),
                                             .is_guarded = n->secret || n->tls,
                                             .allowed = &n->part.rdzv->options.conf.allow};
     int rc = native_place_host(&r->places[i], &store, must);
     if (rc == MUSTER_OK) {
         r->own = (int)i;
+        leave_card(n, r->places[i].server);
         native_place_hint(&r->places[i]);
         coordinator_server_set_place(r->server, (uint32_t)i);
     } else if (!must && rc == MUSTER_ESYSTEM && errno == EADDRINUSE) {
@@ -426,16 +443,6 @@ void native_reach_arrived(struct native *n) {
 bool native_reach_is_mute(const struct native *n) {
     const struct native_reach *r = &n->reach;
     return r->session && !r->is_heard && native_session_is_connected(r->session);
-}
-
-bool native_reach_has_c10d(const struct native *n) {
-    char key[RDZV_RUN_ID_MAX + 32]; /* of PyTorch's shared state; clients put the "/" before all keys */
-    struct kv_slice value;
-    if (n->reach.own < 0) {
-        return false;
-    }
-    (void)str_format(key, sizeof key, "/torch.rendezvous.%s", n->part.rdzv->options.run_id);
-    return kv_server_get(n->reach.places[n->reach.own].server, kv_slice_text(key), &value);
 }
 
 const char *native_reach_describe_place(const struct native *n, size_t i, char *out, size_t size) {

@@ -7,8 +7,6 @@
 #include "base/status.h"
 #include "base/str.h"
 
-enum { REPORT_FIRST_MS = 5000, REPORT_AGAIN_MS = 30000 };
-
 void participant_init(struct participant *p, struct rdzv *rdzv, const struct participant_way *way) {
     p->rdzv = rdzv;
     p->way = way;
@@ -61,7 +59,7 @@ void participant_wait_at_most(struct participant *p, uint64_t ms) {
 }
 
 static void start_reports(struct participant *p) {
-    (void)uv_timer_start(rdzv_timer(p->rdzv, RDZV_TIMER_REPORT), on_report, REPORT_FIRST_MS, REPORT_AGAIN_MS);
+    rdzv_report_start(p->rdzv, on_report);
 }
 
 void participant_spare_no_more(struct participant *p) {

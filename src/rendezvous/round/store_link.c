@@ -48,6 +48,7 @@ struct store_link {
     bool has_hinted;
     bool has_checked_name;
     char elsewhere[NET_ADDRESS_TEXT_MAX]; /* where the name leads, if this machine serves and is not there */
+    struct kv_client *visit;              /* to the store there, if there is one */
     struct net_addresses to_host; /* this machine's, whose port was taken when this node could have hosted the store */
     struct candidate candidates[NET_ADDRESSES_MAX];
     size_t candidate_count;
@@ -89,6 +90,7 @@ void store_link_close(struct store_link *link) {
     for (size_t i = 0; i < link->candidate_count; i++) {
         kv_client_close(link->candidates[i].client);
     }
+    kv_client_close(link->visit);
     kv_server_close(link->server);
     uv_close((uv_handle_t *)&link->timer, on_timer_closed);
 }
@@ -105,7 +107,61 @@ static int host_store(struct store_link *link, const struct net_addresses *loopb
                                         .on_disconnect = link->options.on_disconnect,
                                         .guest = link->options.guest,
                                         .ctx = link->options.ctx};
-    return store_host_open(link->loop, loopback, link->options.port, options, &link->server);
+    int rc = store_host_open(link->loop, loopback, link->options.port, options, &link->server);
+    if (rc == MUSTER_OK && link->options.visitors) {
+        char card[VISITORS_CARD_SIZE];
+        (void)kv_server_set(link->server, kv_slice_text("/" VISITORS_KEY_HOST),
+                            kv_slice_text(visitors_card(link->options.visitors, card)));
+    }
+    return rc;
+}
+
+/* ---- cards ---- */
+
+static void leave_card(struct store_link *link, struct kv_client *client) {
+    char card[VISITORS_CARD_SIZE];
+    (void)kv_client_set(client, VISITORS_KEY_VISIT, kv_slice_text(visitors_card(link->options.visitors, card)), NULL,
+                        NULL);
+}
+
+static void on_host_card(void *ctx, const struct kv_reply *reply) {
+    struct store_link *link = ctx;
+    bool is_found = reply->status == MUSTER_OK;
+    if (is_found && visitors_read_host(link->options.visitors, reply->values[0]) && link->winner) {
+        leave_card(link, link->winner->client);
+    }
+}
+
+/* The store's host may be an agent that takes part otherwise. */
+static void read_host_card(struct store_link *link) {
+    if (link->options.visitors && !link->server) {
+        (void)kv_client_find(link->winner->client, VISITORS_KEY_HOST, on_host_card, link);
+    }
+}
+
+static void on_card_elsewhere(void *ctx, const struct kv_reply *reply) {
+    struct store_link *link = ctx;
+    char text[VISITORS_TEXT_SIZE];
+    if (reply->status == MUSTER_OK && visitors_read_host(link->options.visitors, reply->values[0])) {
+        leave_card(link, link->visit);
+        log_warning("%s (%s) has a store: %s", link->host, link->elsewhere,
+                    visitors_text(link->options.visitors, text) + strlen("; "));
+    }
+}
+
+static void on_visit_state(void *ctx, int status) {
+    struct store_link *link = ctx;
+    if (status != MUSTER_OK || kv_client_find(link->visit, VISITORS_KEY_HOST, on_card_elsewhere, link) != MUSTER_OK) {
+        kv_client_close(link->visit);
+        link->visit = NULL;
+    }
+}
+
+/* Where the endpoint's name leads, and this node serves another store: is that the one that the others use? */
+static void visit(struct store_link *link, const struct sockaddr *address) {
+    if (link->options.visitors && !link->visit) {
+        (void)kv_client_create(link->loop, address, link->options.timeout_ms, on_visit_state, link, &link->visit);
+    }
 }
 
 /* ---- connecting ---- */
@@ -161,6 +217,7 @@ static void on_won(struct candidate *c) {
             other->client = NULL;
         }
     }
+    read_host_card(link);
     link->options.on_ready(link->options.ctx);
 }
 
@@ -489,6 +546,7 @@ static void on_name_checked(void *ctx, int status, const struct net_addresses *a
     if (status == MUSTER_OK && !net_addresses_first_local(addresses)) {
         (void)net_address_host((const struct sockaddr *)&addresses->list[0].sockaddr, link->elsewhere);
         log_warning("%s", store_link_hint(link, text) + strlen("; "));
+        visit(link, (const struct sockaddr *)&addresses->list[0].sockaddr);
     }
 }
 

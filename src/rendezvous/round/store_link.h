@@ -11,6 +11,7 @@
 
 #include "net/endpoint.h"
 #include "rendezvous/round/store_host.h"
+#include "rendezvous/round/visitors.h"
 #include "store/client/kv_client.h"
 #include "store/server/kv_server.h"
 
@@ -30,6 +31,7 @@ struct store_link_options {
     uint64_t silence_ms;      /* who takes connections and says nothing, or resets them, for so long is no store */
     kv_server_change_cb *on_change; /* of a store hosted here; may be NULL */
     kv_server_disconnect_cb *on_disconnect;
+    struct visitors *visitors;    /* borrowed: cards are left, and read; NULL: none */
     const struct kv_guest *guest; /* on the port of a store hosted here; may be NULL */
     /* The store is connected: store_link_client() may be used. */
     void (*on_ready)(void *ctx);

@@ -80,8 +80,8 @@ static bool note(struct visitors *v, const struct visitors_card *card) {
     }
     for (size_t i = 0; i < v->count; i++) {
         struct visitors_card *seen = &v->seen[i];
-        if (strcmp(seen->backend, card->backend) == 0 && !is_other(seen->run_id, card->run_id) &&
-            !is_other(seen->nnodes, card->nnodes)) {
+        if (!differs(seen, card) || !differs(card, seen)) {
+            *seen = seen->name[0] == '\0' ? *card : *seen; /* PyTorch's keys come before the card */
             return false;
         }
     }

@@ -19,6 +19,7 @@ static bool is_state_key(const struct c10d *c, struct kv_slice key) {
 void c10d_host_changed(void *ctx, uint64_t connection, struct kv_slice key, struct kv_slice old_value,
                        struct kv_slice new_value) {
     struct c10d *c = ctx;
+    rdzv_store_heard(c->rdzv, connection, key, new_value);
     if (connection == 0 || !is_state_key(c, key) || liveness_knows(&c->liveness, connection)) {
         return;
     }

@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "rendezvous/torch/c10d_impl.h"
 
-enum { REPORT_FIRST_MS = 5000, REPORT_AGAIN_MS = 30000, NAMES_MAX = 8 };
+enum { NAMES_MAX = 8 };
 
 static void append(char *out, size_t size, const char *text) {
     size_t used = strlen(out);
@@ -74,19 +74,22 @@ static void on_report(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
     struct c10d *c = r->state;
     char text[MUSTER_DETAIL_MAX];
-    char tried[MUSTER_DETAIL_MAX / 2];
+    char tried[MUSTER_DETAIL_MAX / 2], note[RDZV_WAIT_NOTE_SIZE];
     (void)c10d_store_describe(c, tried, sizeof tried);
     if (!c->has_machine) {
-        log_warning("still waiting for the rendezvous store of '%s' at %s (%s)", r->options.run_id,
-                    r->options.endpoint && r->options.endpoint[0] ? r->options.endpoint : "localhost", tried);
+        log_warning(
+            "still waiting for the rendezvous store of '%s' at %s (%s)%s", r->options.run_id,
+            r->options.endpoint && r->options.endpoint[0] ? r->options.endpoint : "localhost", tried,
+            rdzv_wait_note(r, r->waits_from_ms + (int64_t)r->options.conf.read_timeout_ms, "read_timeout", note));
         return;
     }
-    log_warning("still waiting for a world in rendezvous '%s' (store %s): %s", r->options.run_id, tried,
-                c->forming ? "its nodes are telling each other their ranks" : c10d_report_who(c, text, sizeof text));
+    log_warning("still waiting for a world in rendezvous '%s' (store %s): %s%s", r->options.run_id, tried,
+                c->forming ? "its nodes are telling each other their ranks" : c10d_report_who(c, text, sizeof text),
+                rdzv_wait_note(r, c->machine.deadline_ms, "join_timeout", note));
 }
 
 void c10d_report_start(struct c10d *c) {
-    (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_REPORT), on_report, REPORT_FIRST_MS, REPORT_AGAIN_MS);
+    rdzv_report_start(c->rdzv, on_report);
 }
 
 void c10d_report_stop(struct c10d *c) {
@@ -126,7 +129,7 @@ int c10d_report_taken(const struct c10d *c) {
     bool has_endpoint = o->endpoint && o->endpoint[0] != '\0';
     assert(holder);
     (void)str_format(name, sizeof name, "node %s (pid %lld)", holder->addr, (long long)holder->pid);
-    return rdzv_refuse_second(o, has_endpoint ? o->endpoint : c10d_store_describe(c, store, sizeof store), name);
+    return rdzv_refuse_second(c->rdzv, has_endpoint ? o->endpoint : c10d_store_describe(c, store, sizeof store), name);
 }
 
 void c10d_report_silent(struct c10d *c) {

@@ -40,6 +40,8 @@ static int open_link(struct c10d *c) {
         return rc;
     }
     struct store_link_options link = {
+        .visitors = o->standalone ? NULL : &c->rdzv->visitors,
+        .guest = &c->rdzv->guest,
         .clock = &c->rdzv->clock,
         .host = endpoint.host,
         .port = endpoint.port < 0 ? RDZV_DEFAULT_PORT : (uint16_t)endpoint.port,
@@ -98,9 +100,10 @@ static int make_file(struct c10d *c) {
     (void)close(fd);
     c->file_is_ours = true;
     if (c->rdzv->options.max_nodes > 1) {
-        log_warning("--rdzv-endpoint is not given: no other node knows of this job's rendezvous file, %s. Give all nodes "
-                    "--rdzv-endpoint=PATH of one that they share",
-                    c->file_path);
+        log_warning(
+            "--rdzv-endpoint is not given: no other node knows of this job's rendezvous file, %s. Give all nodes "
+            "--rdzv-endpoint=PATH of one that they share",
+            c->file_path);
     } else {
         log_info("the rendezvous file is %s", c->file_path);
     }

@@ -391,6 +391,7 @@ static void on_store_change(void *ctx, uint64_t connection, struct kv_slice key,
                             struct kv_slice new_value) {
     struct static_rdzv *s = ctx;
     (void)old_value;
+    rdzv_store_heard(s->rdzv, connection, key, new_value);
     if (static_is_host(s) && static_host_heard(&s->host, connection, key, new_value)) {
         wake(s);
     }
@@ -399,6 +400,8 @@ static void on_store_change(void *ctx, uint64_t connection, struct kv_slice key,
 static int open_link(struct static_rdzv *s) {
     const struct rdzv_options *o = &s->rdzv->options;
     struct store_link_options link = {
+        .visitors = static_is_single(s) ? NULL : &s->rdzv->visitors,
+        .guest = &s->rdzv->guest,
         .clock = &s->rdzv->clock,
         .host = s->endpoint.host,
         .port = (uint16_t)s->endpoint.port,
@@ -452,26 +455,27 @@ static void on_report(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
     struct static_rdzv *s = r->state;
     char tried[MUSTER_DETAIL_MAX / 2], missing[STATIC_MISSING_SIZE], hint[STORE_LINK_HINT_SIZE];
+    char note[RDZV_WAIT_NOTE_SIZE];
     store_link_check_name(s->link);
+    (void)rdzv_wait_note(r, r->waits[RDZV_TIMER_SEARCH].deadline_ms, "timeout", note);
     if (!s->client) {
-        log_warning("node rank %u is still waiting for node rank 0 at %s:%d (%s)", r->options.node_rank,
-                    s->endpoint.host, s->endpoint.port, store_link_describe(s->link, tried, sizeof tried));
+        log_warning("node rank %u is still waiting for node rank 0 at %s:%d (%s)%s", r->options.node_rank,
+                    s->endpoint.host, s->endpoint.port, store_link_describe(s->link, tried, sizeof tried), note);
     } else if (s->is_waiting) {
-        log_warning("another agent may have node rank %u: node rank 0 asks it whether it is still there",
-                    r->options.node_rank);
+        log_warning("another agent may have node rank %u: node rank 0 asks it whether it is still there%s",
+                    r->options.node_rank, note);
     } else if (static_is_host(s) && static_round_missing(&s->host.round, missing) > 0) {
-        log_warning("still waiting at %s:%d for %s%s", s->endpoint.host, s->endpoint.port, missing,
-                    store_link_hint(s->link, hint));
+        log_warning("still waiting at %s:%d for %s%s%s", s->endpoint.host, s->endpoint.port, missing,
+                    store_link_hint(s->link, hint), note);
     } else {
-        log_warning("still waiting for all %u nodes to tell their ranks through %s:%d%s", r->options.max_nodes,
-                    s->endpoint.host, s->endpoint.port, store_link_hint(s->link, hint));
+        log_warning("still waiting for all %u nodes to tell their ranks through %s:%d%s%s", r->options.max_nodes,
+                    s->endpoint.host, s->endpoint.port, store_link_hint(s->link, hint), note);
     }
 }
 
 /* ---- the agent's calls ---- */
 
 static void join(struct rdzv *r) {
-    enum { REPORT_FIRST_MS = 5000, REPORT_AGAIN_MS = 30000 };
     struct static_rdzv *s = r->state;
     static_drop(s);
     if (static_is_single(s)) {
@@ -480,7 +484,7 @@ static void join(struct rdzv *r) {
     }
     s->ready_for = -1;
     wait_for_others(s);
-    (void)uv_timer_start(rdzv_timer(r, RDZV_TIMER_REPORT), on_report, REPORT_FIRST_MS, REPORT_AGAIN_MS);
+    rdzv_report_start(r, on_report);
     if ((!s->client || s->is_deaf) && s->settled) {
         static_fail(s, status_fail(MUSTER_ECONNECT, "the store of node rank 0 at %s:%d is lost", s->endpoint.host,
                                    s->endpoint.port));

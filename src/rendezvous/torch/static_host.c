@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "rendezvous/round/visitors.h"
 #include "rendezvous/torch/static_keys.h"
 #include "rendezvous/torch/static_newcomers.h"
 
@@ -186,7 +187,8 @@ static bool keeps_key(const void *ctx, struct kv_slice key) {
     const struct static_host *h = ctx;
     char text[STATIC_KEY_MAX];
     const char *own = own_key(h, key, text);
-    return own && strncmp(own, STATIC_KEYS, strlen(STATIC_KEYS)) == 0;
+    return kv_slice_equal(key, kv_slice_text("/" VISITORS_KEY_HOST)) ||
+           (own && strncmp(own, STATIC_KEYS, strlen(STATIC_KEYS)) == 0);
 }
 
 static void tell(struct static_host *h, const char *word) {
