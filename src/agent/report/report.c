@@ -68,7 +68,16 @@ static bool speaks_native(const struct report *report) {
     return report->native && !report->plain;
 }
 
-static int append_traceback(struct buf *out, const struct report_entry *entry, bool native) {
+/* Nothing was recorded, and the last lines of stderr are all that tells the cause: an exception that @record lets pass
+ * (one that is no Exception, as torch.distributed.checkpoint raises), a script without @record. */
+static bool leads_with_stderr(const struct report_entry *entry, size_t index, const struct report *report) {
+    bool is_recorded = entry->message && entry->message[0] != '\0';
+    return !is_recorded && !WIFSIGNALED(entry->wait_status) && !entry->stopped_by_us && !report->plain &&
+           entry->stderr_tail && entry->stderr_tail_bytes > 0 && index < REPORT_TAILS_MAX;
+}
+
+static int append_traceback(struct buf *out, size_t index, const struct report_entry *entry,
+                            const struct report *report) {
     if (entry->message && entry->message[0] != '\0') {
         return append_message(out, entry);
     }
@@ -77,8 +86,11 @@ static int append_traceback(struct buf *out, const struct report_entry *entry, b
         return buf_printf(out, "Signal %d (%s) received by PID %lld", WTERMSIG(entry->wait_status),
                           name ? name : "<N/A>", (long long)entry->pid);
     }
-    return native ? buf_printf(out, "none was recorded")
-                  : buf_append(out, no_traceback_text, sizeof no_traceback_text - 1);
+    if (leads_with_stderr(entry, index, report)) {
+        return buf_printf(out, "none was recorded; what stderr says last may be the cause");
+    }
+    return speaks_native(report) ? buf_printf(out, "none was recorded")
+                                 : buf_append(out, no_traceback_text, sizeof no_traceback_text - 1);
 }
 
 static int append_entry(struct buf *out, size_t index, const struct report_entry *entry, const struct report *report) {
@@ -92,7 +104,7 @@ static int append_entry(struct buf *out, size_t index, const struct report_entry
                                   report_exit_code(entry->wait_status), (long long)entry->pid, name ? " (" : "",
                                   name ? name : "", name ? ")" : "", entry->error_file ? entry->error_file : "<N/A>")
                      : code;
-    return code == 0 ? append_traceback(out, entry, speaks_native(report)) : code;
+    return code == 0 ? append_traceback(out, index, entry, report) : code;
 }
 
 /* ---- our part ---- */
@@ -234,8 +246,9 @@ static int append_hint(struct buf *out, const struct report_entry *entry, const 
 
 static int append_additions(struct buf *out, size_t index, const struct report_entry *entry,
                             const struct report *report) {
-    int code = MUSTER_OK;
-    if (entry->error_file_problem) {
+    const bool leads = leads_with_stderr(entry, index, report);
+    int code = leads ? append_tail(out, entry->stderr_tail, entry->stderr_tail_bytes) : MUSTER_OK;
+    if (code == 0 && entry->error_file_problem) {
         code = buf_printf(out, "\n  note      : the error file cannot be used: %s", entry->error_file_problem);
     }
     if (code != 0 || report->plain) {
@@ -247,7 +260,7 @@ static int append_additions(struct buf *out, size_t index, const struct report_e
         code = buf_printf(out, "\n  last call : %s", entry->last_call);
     }
     if (code == 0 && entry->stderr_tail && entry->stderr_tail_bytes > 0 && !entry->stopped_by_us &&
-        index < REPORT_TAILS_MAX && !repeats_message(entry)) {
+        index < REPORT_TAILS_MAX && !leads && !repeats_message(entry)) {
         code = append_tail(out, entry->stderr_tail, entry->stderr_tail_bytes);
     }
     if (code == 0 && index == 0) {

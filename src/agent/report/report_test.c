@@ -293,7 +293,8 @@ static void ranks_that_others_may_have_waited_for_are_named(void **state) {
                                         {.rank = 4, .state = REPORT_PEER_UNINTERRUPTIBLE},
                                         {.rank = 5, .state = REPORT_PEER_TRACED}};
     char *text = format_with_peers(&entry, 1, peers, 6);
-    assert_non_null(strstr(text, "\n  others    : rank 1 had exited 0 2.0 s earlier\n"));
+    assert_non_null(strstr(text, "\n  others    : rank 1 had ended 2.0 s before, with exit code 0\n"));
+    assert_null(strstr(text, "batches"));
     assert_non_null(strstr(text, "\n  others    : ranks 2, 3 are stopped (SIGSTOP)\n"));
     assert_non_null(strstr(text, "\n  others    : rank 4 hangs in the kernel (D state)\n"));
     assert_non_null(strstr(text, "\n  others    : rank 5 is stopped by a debugger\n"));
@@ -303,12 +304,20 @@ static void ranks_that_others_may_have_waited_for_are_named(void **state) {
         crowd[i] = (struct report_peer){.rank = i, .state = REPORT_PEER_ENDED_WELL, .ended_us = 7 * S_US};
     }
     text = format_with_peers(&entry, 1, crowd, 40);
-    assert_non_null(strstr(text, ", 15, 16 and 23 more had exited 0 at least 2.0 s earlier\n"));
+    assert_non_null(strstr(text, ", 15, 16 and 23 more had ended at least 2.0 s before, with exit code 0\n"));
     free(text);
     struct report_entry elsewhere = entry;
     elsewhere.ended_us = 0; /* by another node's clock, and not known here */
     text = format_with_peers(&elsewhere, 1, peers, 2);
-    assert_non_null(strstr(text, "\n  others    : rank 1 had exited 0 earlier\n"));
+    assert_non_null(strstr(text, "\n  others    : rank 1 had ended before, with exit code 0\n"));
+    free(text);
+    struct report_entry at_once = entry;
+    at_once.ended_us = 7 * S_US + 20000;
+    at_once.message = "RuntimeError: rank 1 on host a has left the group";
+    text = format_with_peers(&at_once, 1, peers, 2);
+    assert_non_null(strstr(text,
+                           "\n  others    : rank 1 had ended just before, with exit code 0\n"
+                           "  hint      : do ranks have different numbers of batches? In \"with model.join():\""));
     free(text);
     text = format_with_peers(&entry, 1, peers, 1);
     assert_null(strstr(text, "others"));
@@ -501,8 +510,11 @@ static void the_last_lines_of_stderr_are_quoted(void **state) {
     struct report_entry entry = {
         .wait_status = exit_status(1), .pid = 1, .stderr_tail = tail, .stderr_tail_bytes = sizeof tail - 1};
     char *text = format("x", &entry, 1);
-    assert_non_null(strstr(text, "\n  status    : exited with code 1\n  stderr    : its last 3 lines\n    step 2\n"
-                                 "    red \xef\xbf\xbd caf\xc3\xa9\n    last\n====="));
+    assert_non_null(strstr(text,
+                           "\n  traceback : none was recorded; what stderr says last may be the cause\n"
+                           "  stderr    : its last 3 lines\n    step 2\n    red \xef\xbf\xbd caf\xc3\xa9\n    last\n"
+                           "  status    : exited with code 1\n====="));
+    assert_null(strstr(text, "To enable traceback"));
     assert_null(strstr(text, "hint"));
     assert_null(strstr(text, "\xc2\x9b"));
     free(text);
