@@ -79,6 +79,7 @@ static void fill_entry(const struct agent *a, uint32_t local_rank, struct report
     if (text->tail != NULL) {
         entry->stderr_tail_bytes = logs_stderr_tail(a->logs, local_rank, text->tail, LOGS_TAIL_SIZE);
         entry->stderr_tail = entry->stderr_tail_bytes > 0 ? text->tail : NULL;
+        entry->tail_has_stdout = logs_tail_has_stdout(a->logs, local_rank);
     }
 }
 

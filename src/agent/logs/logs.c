@@ -34,7 +34,7 @@ struct logs {
     uint64_t round;
     struct logs_worker *workers; /* config->nproc */
     struct relay_file matches[2];
-    bool stderr_is_terminal;
+    struct logs_consoles consoles;
     const char *prefix_template;
     uv_thread_t thread; /* the loop's */
     void (*done)(void *ctx);
@@ -49,6 +49,11 @@ static bool print_in_turn(void *ctx, const char *text, size_t bytes) {
 
 static const char *const stream_names[2] = {"stdout", "stderr"};
 
+static struct logs_consoles own_consoles(void) {
+    return (struct logs_consoles){.stderr_is_terminal = isatty(STDERR_FILENO) == 1,
+                                  .are_one = relay_sink_is_same(STDOUT_FILENO, STDERR_FILENO)};
+}
+
 int logs_create(uv_loop_t *loop, const struct launch_config *config, struct logs **out) {
     struct logs *logs = calloc(1, sizeof *logs);
     struct logs_worker *workers = calloc(config->nproc, sizeof *workers);
@@ -62,7 +67,7 @@ int logs_create(uv_loop_t *loop, const struct launch_config *config, struct logs
     for (uint32_t i = 0; i < config->nproc; i++) {
         workers[i] = (struct logs_worker){.given_fd = {-1, -1}};
     }
-    logs->stderr_is_terminal = isatty(STDERR_FILENO) == 1;
+    logs->consoles = own_consoles();
     logs->prefix_template = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     int code =
         logs_without_files(config) ? MUSTER_OK : logs_layout_create_run(config, &logs->run_directory, &logs->made_base);
@@ -82,11 +87,11 @@ int logs_create(uv_loop_t *loop, const struct launch_config *config, struct logs
 
 size_t logs_descriptor_count(const struct launch_config *config) {
     enum { PASSING = 4, MATCHES = 2 }; /* the ends handed to one worker at a time; filtered_*.log */
-    bool is_terminal = isatty(STDERR_FILENO) == 1;
+    struct logs_consoles consoles = own_consoles();
     size_t count = PASSING + MATCHES;
     for (uint32_t rank = 0; rank < config->nproc; rank++) {
         for (int stream = LOGS_STDOUT; stream <= LOGS_STDERR; stream++) {
-            struct logs_route route = logs_route_of(config, (enum logs_stream)stream, rank, is_terminal);
+            struct logs_route route = logs_route_of(config, (enum logs_stream)stream, rank, &consoles);
             count += (route.into_pipe ? 1U : 0U) + (route.pipe_to_file ? 1U : 0U);
         }
     }
@@ -206,7 +211,7 @@ static int open_pipe(struct logs *logs, uint32_t local_rank, uint32_t global_ran
 }
 
 static int open_stream(struct logs *logs, uint32_t local_rank, uint32_t global_rank, enum logs_stream stream) {
-    struct logs_route route = logs_route_of(logs->config, stream, local_rank, logs->stderr_is_terminal);
+    struct logs_route route = logs_route_of(logs->config, stream, local_rank, &logs->consoles);
     struct logs_worker *worker = &logs->workers[local_rank];
     char *path = NULL;
     if (route.into_file || route.pipe_to_file) {
@@ -243,7 +248,7 @@ int logs_worker_open(struct logs *logs, uint32_t local_rank, uint32_t global_ran
         logs_worker_opened(logs, local_rank);
         return code;
     }
-    *stdout_fd = worker->given_fd[LOGS_STDOUT];
+    *stdout_fd = worker->given_fd[logs_tail_has_stdout(logs, local_rank) ? LOGS_STDERR : LOGS_STDOUT];
     *stderr_fd = worker->given_fd[LOGS_STDERR];
     return MUSTER_OK;
 }
@@ -323,6 +328,11 @@ size_t logs_stderr_tail(const struct logs *logs, uint32_t local_rank, char *out,
     }
     return worker->redirected_stderr ? read_file_tail(worker->redirected_stderr, lines, out, size)
                                      : line_tail_read(&worker->tail, lines, out, size);
+}
+
+bool logs_tail_has_stdout(const struct logs *logs, uint32_t local_rank) {
+    assert(local_rank < logs->config->nproc);
+    return logs_route_of(logs->config, LOGS_STDOUT, local_rank, &logs->consoles).with_stderr;
 }
 
 void logs_close(struct logs *logs) {

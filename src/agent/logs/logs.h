@@ -6,6 +6,7 @@
 #ifndef AGENT_LOGS_H
 #define AGENT_LOGS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
@@ -50,6 +51,9 @@ void logs_finish_lines(struct logs *logs);
 /* The last config->stderr_tail_lines lines of a worker's stderr in this attempt, as text; returns its length, 0 when
  * nothing is known. Call after the drain. Bytes are as the worker wrote them, NULs included. */
 size_t logs_stderr_tail(const struct logs *logs, uint32_t local_rank, char *out, size_t size);
+
+/* Its lines of stdout stand among them, since both streams are one. */
+bool logs_tail_has_stdout(const struct logs *logs, uint32_t local_rank);
 
 /* More than any tail, terminator included. */
 #define LOGS_TAIL_SIZE (16 * 1024 + 1)

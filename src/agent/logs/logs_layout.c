@@ -44,8 +44,15 @@ static bool is_hidden(const struct launch_config *config, uint32_t local_rank) {
     return true;
 }
 
+/* Only where both streams go the same way, and neither into a file of its own. */
+static bool shares_stderrs_pipe(const struct launch_config *config, uint32_t local_rank,
+                                const struct logs_consoles *consoles) {
+    struct logs_route route = logs_route_of(config, LOGS_STDERR, local_rank, consoles);
+    return consoles->are_one && route.into_pipe && route.pipe_to_console && !route.pipe_to_file;
+}
+
 struct logs_route logs_route_of(const struct launch_config *config, enum logs_stream stream, uint32_t local_rank,
-                                bool stderr_is_terminal) {
+                                const struct logs_consoles *consoles) {
     bool files = !logs_without_files(config), hidden = is_hidden(config, local_rank);
     bool tee = files && map_has(&config->tee, local_rank, stream);
     bool redirect = files && map_has(&config->redirects, local_rank, stream);
@@ -64,11 +71,14 @@ struct logs_route logs_route_of(const struct launch_config *config, enum logs_st
         return tail ? (struct logs_route){.into_pipe = true, .pipe_keeps_tail = true}
                     : (struct logs_route){.into_null = true};
     }
+    if (stream == LOGS_STDOUT && shares_stderrs_pipe(config, local_rank, consoles)) {
+        return (struct logs_route){.with_stderr = true};
+    }
     if (config->merge_logs) {
         return (struct logs_route){
             .into_pipe = true, .pipe_to_console = true, .pipe_prefixed = true, .pipe_keeps_tail = tail};
     }
-    if (tail && !stderr_is_terminal) {
+    if (tail && !consoles->stderr_is_terminal) {
         return (struct logs_route){.into_pipe = true, .pipe_to_console = true, .pipe_keeps_tail = true};
     }
     return (struct logs_route){0};

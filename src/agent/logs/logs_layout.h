@@ -11,18 +11,25 @@ enum logs_stream { LOGS_STDOUT = 0, LOGS_STDERR = 1 };
 
 /* Where one stream of one worker goes. Nothing set: it is inherited. */
 struct logs_route {
-    bool into_file; /* redirect: the worker writes the file itself */
-    bool into_null; /* hidden, and of no further use */
-    bool into_pipe; /* through the relay: */
+    bool into_file;   /* redirect: the worker writes the file itself */
+    bool into_null;   /* hidden, and of no further use */
+    bool with_stderr; /* stdout takes stderr's pipe, so that the order of their lines is kept */
+    bool into_pipe;   /* through the relay: */
     bool pipe_to_file;
     bool pipe_to_console;
     bool pipe_prefixed; /* by whole lines with a prefix; otherwise unchanged */
     bool pipe_keeps_tail;
 };
 
-/* Decides it. `stderr_is_terminal`: the agent's own. */
+/* The agent's own stdout and stderr. */
+struct logs_consoles {
+    bool stderr_is_terminal;
+    bool are_one; /* relay_sink_is_same() */
+};
+
+/* Decides it. */
 struct logs_route logs_route_of(const struct launch_config *config, enum logs_stream stream, uint32_t local_rank,
-                                bool stderr_is_terminal);
+                                const struct logs_consoles *consoles);
 
 /* No files at all: --log-dir /dev/null. */
 bool logs_without_files(const struct launch_config *config);

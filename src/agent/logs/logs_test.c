@@ -55,48 +55,86 @@ static struct launch_config plain_config(char *log_dir) {
 
 static void routes_follow_the_options(void **state) {
     (void)state;
+    const struct logs_consoles apart = {0}, terminal = {.stderr_is_terminal = true};
     uint32_t shown[] = {0};
     struct launch_config config = plain_config(NULL);
-    struct logs_route route = logs_route_of(&config, LOGS_STDERR, 0, false);
+    struct logs_route route = logs_route_of(&config, LOGS_STDERR, 0, &apart);
     assert_false(route.into_file || route.into_null || route.into_pipe); /* strict inheritance */
     config.stderr_tail_lines = 20;
-    assert_true(logs_route_of(&config, LOGS_STDERR, 0, false).pipe_keeps_tail);
-    assert_false(logs_route_of(&config, LOGS_STDERR, 0, false).pipe_prefixed);
-    assert_false(logs_route_of(&config, LOGS_STDERR, 0, true).into_pipe); /* a terminal stays a terminal */
-    assert_false(logs_route_of(&config, LOGS_STDOUT, 0, false).into_pipe);
+    assert_true(logs_route_of(&config, LOGS_STDERR, 0, &apart).pipe_keeps_tail);
+    assert_false(logs_route_of(&config, LOGS_STDERR, 0, &apart).pipe_prefixed);
+    assert_false(logs_route_of(&config, LOGS_STDERR, 0, &terminal).into_pipe); /* a terminal stays a terminal */
+    assert_false(logs_route_of(&config, LOGS_STDOUT, 0, &apart).into_pipe);
 
     config.redirects =
         (struct launch_stream_map){.is_map = true, .by_rank = {LAUNCH_STREAM_STDOUT, LAUNCH_STREAM_BOTH}};
-    assert_true(logs_route_of(&config, LOGS_STDOUT, 0, false).into_file);
-    assert_true(logs_route_of(&config, LOGS_STDERR, 0, false).into_pipe);
-    assert_true(logs_route_of(&config, LOGS_STDERR, 1, false).into_file);
-    assert_false(logs_route_of(&config, LOGS_STDOUT, 11, false).into_file); /* beyond a map's single digits */
+    assert_true(logs_route_of(&config, LOGS_STDOUT, 0, &apart).into_file);
+    assert_true(logs_route_of(&config, LOGS_STDERR, 0, &apart).into_pipe);
+    assert_true(logs_route_of(&config, LOGS_STDERR, 1, &apart).into_file);
+    assert_false(logs_route_of(&config, LOGS_STDOUT, 11, &apart).into_file); /* beyond a map's single digits */
 
     config.tee.all = LAUNCH_STREAM_BOTH; /* implies the file */
-    route = logs_route_of(&config, LOGS_STDOUT, 0, false);
+    route = logs_route_of(&config, LOGS_STDOUT, 0, &apart);
     assert_true(route.into_pipe && route.pipe_to_file && route.pipe_to_console && route.pipe_prefixed);
 
     config.local_ranks_filtered = true;
     config.local_ranks_filter = shown;
     config.local_ranks_filter_count = 1;
-    assert_true(logs_route_of(&config, LOGS_STDOUT, 1, false).into_file);
-    assert_true(logs_route_of(&config, LOGS_STDOUT, 0, false).pipe_to_console);
+    assert_true(logs_route_of(&config, LOGS_STDOUT, 1, &apart).into_file);
+    assert_true(logs_route_of(&config, LOGS_STDOUT, 0, &apart).pipe_to_console);
     config.tee.all = LAUNCH_STREAM_NONE;
     config.redirects = (struct launch_stream_map){0};
-    assert_true(logs_route_of(&config, LOGS_STDOUT, 1, true).into_null);
-    route = logs_route_of(&config, LOGS_STDERR, 1, true);
+    assert_true(logs_route_of(&config, LOGS_STDOUT, 1, &terminal).into_null);
+    route = logs_route_of(&config, LOGS_STDERR, 1, &terminal);
     assert_true(route.into_pipe && route.pipe_keeps_tail && !route.pipe_to_console);
     config.stderr_tail_lines = 0;
-    assert_true(logs_route_of(&config, LOGS_STDERR, 1, true).into_null);
+    assert_true(logs_route_of(&config, LOGS_STDERR, 1, &terminal).into_null);
 
     static char null_device[] = "/dev/null";
     config.log_dir = null_device;
     config.tee.all = config.redirects.all = LAUNCH_STREAM_BOTH;
-    route = logs_route_of(&config, LOGS_STDOUT, 1, false);
+    route = logs_route_of(&config, LOGS_STDOUT, 1, &apart);
     assert_false(route.into_file || route.into_null || route.into_pipe);
     config.merge_logs = true;
-    assert_true(logs_route_of(&config, LOGS_STDOUT, 0, false).pipe_prefixed);
-    assert_true(logs_route_of(&config, LOGS_STDOUT, 1, false).into_null);
+    assert_true(logs_route_of(&config, LOGS_STDOUT, 0, &apart).pipe_prefixed);
+    assert_true(logs_route_of(&config, LOGS_STDOUT, 1, &apart).into_null);
+}
+
+/* stdout shares stderr's pipe where both go one way to one place, and nowhere else. */
+static void streams_share_a_pipe(void **state) {
+    (void)state;
+    const struct logs_consoles apart = {0}, one = {.are_one = true},
+                               terminal = {.stderr_is_terminal = true, .are_one = true};
+    struct launch_config config = plain_config(NULL);
+    assert_false(logs_route_of(&config, LOGS_STDOUT, 0, &one).with_stderr); /* both are inherited */
+    config.stderr_tail_lines = 20;
+    assert_true(logs_route_of(&config, LOGS_STDOUT, 0, &one).with_stderr);
+    assert_false(logs_route_of(&config, LOGS_STDOUT, 0, &one).into_pipe);
+    assert_false(logs_route_of(&config, LOGS_STDOUT, 0, &apart).with_stderr);
+    assert_false(logs_route_of(&config, LOGS_STDOUT, 0, &terminal).with_stderr);
+
+    config.merge_logs = true;
+    assert_true(logs_route_of(&config, LOGS_STDOUT, 0, &one).with_stderr);
+    assert_true(logs_route_of(&config, LOGS_STDOUT, 0, &terminal).with_stderr);
+    assert_false(logs_route_of(&config, LOGS_STDOUT, 0, &apart).with_stderr);
+    config.stderr_tail_lines = 0;
+    assert_true(logs_route_of(&config, LOGS_STDOUT, 0, &one).with_stderr);
+
+    for (int merges = 0; merges < 2; merges++) {
+        for (unsigned streams = LAUNCH_STREAM_STDOUT; streams <= LAUNCH_STREAM_BOTH; streams++) {
+            config = plain_config(NULL);
+            config.stderr_tail_lines = 20;
+            config.merge_logs = merges;
+            config.tee.all = (uint8_t)streams;
+            assert_false(logs_route_of(&config, LOGS_STDOUT, 0, &one).with_stderr);
+            config.tee.all = LAUNCH_STREAM_NONE;
+            config.redirects.all = (uint8_t)streams;
+            assert_false(logs_route_of(&config, LOGS_STDOUT, 0, &one).with_stderr);
+        }
+    }
+    config.redirects.all = LAUNCH_STREAM_NONE;
+    config.local_ranks_filtered = true; /* no rank is shown */
+    assert_false(logs_route_of(&config, LOGS_STDOUT, 0, &one).with_stderr);
 }
 
 /* ---- whole attempts ---- */
@@ -404,6 +442,26 @@ static void a_folder_with_an_error_file_is_kept(void **state) {
     assert_absent("torchelastic_*/run_7_*/attempt_0/0");
 }
 
+static void one_place_scenario(const char *log_dir) {
+    struct launch_config config = plain_config((char *)(uintptr_t)log_dir);
+    config.stderr_tail_lines = 3;
+    (void)dup2(STDOUT_FILENO, STDERR_FILENO);
+    struct agent_side side;
+    side_open(&side, &config);
+    run_attempt(&side, 0, 1, "echo 1 of $r; echo 2 >&2; echo 3; printf 4 >&2; echo 5; echo 6 >&2");
+    char tail[LOGS_TAIL_SIZE];
+    check(logs_tail_has_stdout(side.logs, 1));
+    check(logs_stderr_tail(side.logs, 1, tail, sizeof tail) == 7 && strcmp(tail, "3\n45\n6\n") == 0);
+    side_close(&side);
+}
+
+static void streams_that_lead_to_one_place_keep_their_order(void **state) {
+    (void)state;
+    run_scenario(one_place_scenario, folder, out_text, err_text, TEXT);
+    assert_string_equal(out_text, "1 of 0\n2\n3\n45\n6\n1 of 1\n2\n3\n45\n6\n");
+    assert_string_equal(err_text, "");
+}
+
 /* ---- full disks: a small one of our own, in a mount namespace of the scenario's process ---- */
 
 enum { SKIPPED = 77 };
@@ -527,11 +585,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefixes_follow_the_template),
         cmocka_unit_test(routes_follow_the_options),
+        cmocka_unit_test(streams_share_a_pipe),
         IN_FOLDER(tee_writes_file_and_console),
         IN_FOLDER(redirects_go_to_files_only),
         IN_FOLDER(earlier_rounds_are_kept),
         IN_FOLDER(merged_lines_need_no_files),
         IN_FOLDER(by_default_bytes_pass_unchanged_and_no_folder_is_left),
+        IN_FOLDER(streams_that_lead_to_one_place_keep_their_order),
         IN_FOLDER(a_folder_with_an_error_file_is_kept),
         IN_FOLDER(impossible_folders_are_explained),
         IN_FOLDER(a_full_disk_is_explained_and_the_console_goes_on),

@@ -28,7 +28,7 @@ struct relay_console_state {
 struct relay {
     uv_loop_t *loop;
     struct relay_console_state consoles[2];
-    bool shared; /* stdout and stderr are one pipe or terminal: consoles[0] serves both */
+    bool shared; /* stdout and stderr are one pipe, terminal or file: consoles[0] serves both */
     struct relay_source *sources;
     uint8_t *scratch; /* 2 * READ_BYTES; taken early, so that output can be read when memory has run out */
     uint64_t read_bytes;

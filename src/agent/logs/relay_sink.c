@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/kcmp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -82,12 +84,24 @@ void relay_file_write(struct relay_file *file, const struct iovec *parts, int co
     }
 }
 
+/* Of two descriptors of one file. Containers often refuse kcmp(); two descriptions of one file then pass for one only
+ * if they stand at one place, where they would overwrite each other. */
+static bool has_one_end(int fd_a, int fd_b) {
+    int flags_a = fcntl(fd_a, F_GETFL), flags_b = fcntl(fd_b, F_GETFL);
+    if (flags_a & flags_b & O_APPEND) {
+        return true;
+    }
+    long order = syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, (unsigned long)fd_a, (unsigned long)fd_b);
+    bool may_be = flags_a == flags_b && lseek(fd_a, 0, SEEK_CUR) == lseek(fd_b, 0, SEEK_CUR);
+    return order < 0 ? may_be : order == 0;
+}
+
 bool relay_sink_is_same(int fd_a, int fd_b) {
     struct stat a, b;
     if (fstat(fd_a, &a) != 0 || fstat(fd_b, &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino) {
         return false;
     }
-    return !S_ISREG(a.st_mode);
+    return !S_ISREG(a.st_mode) || has_one_end(fd_a, fd_b);
 }
 
 /* A descriptor of our own for the same pipe or terminal: O_NONBLOCK then concerns nobody else. */

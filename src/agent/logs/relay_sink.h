@@ -49,7 +49,8 @@ struct relay_sink {
 void relay_sink_init(struct relay_sink *sink, uv_loop_t *loop, int fd, const char *name, void (*on_ready)(void *owner),
                      void *owner);
 
-/* True when both descriptors lead to the same pipe, terminal or socket, so that they must share one sink. */
+/* True when what is written to either descriptor comes behind what was written to the other: one pipe, terminal or
+ * socket, one open file (`> log 2>&1`), or one file to which both append. They must share one sink. */
 bool relay_sink_is_same(int fd_a, int fd_b);
 
 /* Queues one piece of the stream `from` (a token), with what belongs before it, and writes when enough has come

@@ -3,16 +3,21 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/kcmp.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -652,6 +657,57 @@ static void a_socket_console_works_and_keeps_its_flags(void **state) {
     free(out.bytes);
 }
 
+/* From now on kcmp() answers EPERM, as in many containers. */
+static void forbid_kcmp(void) {
+    static struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kcmp, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof program / sizeof *program, program};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
+        _exit(1);
+    }
+}
+
+enum { OF_ONE_OPEN = 1, ANEW = 2, ANEW_FARTHER = 4, BOTH_APPEND = 8, ONE_APPENDS = 16 };
+
+/* Which pairs of descriptors of one file pass for the same. */
+static int find_same(void) {
+    char path[] = "/tmp/muster_relay_test_XXXXXX";
+    int fd = mkstemp(path), twin = dup(fd);
+    int anew = open(path, O_RDWR | O_CLOEXEC), farther = open(path, O_RDWR | O_CLOEXEC);
+    int append = open(path, O_RDWR | O_APPEND | O_CLOEXEC), also = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
+    unlink(path);
+    (void)lseek(farther, 7, SEEK_SET);
+    (void)lseek(also, 7, SEEK_SET);
+    return (relay_sink_is_same(fd, twin) ? OF_ONE_OPEN : 0) | (relay_sink_is_same(fd, anew) ? ANEW : 0) |
+           (relay_sink_is_same(fd, farther) ? ANEW_FARTHER : 0) | (relay_sink_is_same(append, also) ? BOTH_APPEND : 0) |
+           (relay_sink_is_same(append, fd) ? ONE_APPENDS : 0);
+}
+
+static int find_same_in_child(bool is_forbidden) {
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (is_forbidden) {
+            forbid_kcmp();
+        }
+        _exit(find_same());
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void one_file_is_one_console(void **state) {
+    (void)state;
+    bool is_known = syscall(SYS_kcmp, getpid(), getpid(), KCMP_FILE, 0UL, 0UL) == 0;
+    assert_int_equal(find_same_in_child(false), OF_ONE_OPEN | BOTH_APPEND | (is_known ? 0 : ANEW));
+    assert_int_equal(find_same_in_child(true), OF_ONE_OPEN | BOTH_APPEND | ANEW);
+}
+
 /* Redirected with >>: what is there stays, and the offset is shared with whoever wrote it. */
 static void a_file_console_is_appended_to(void **state) {
     (void)state;
@@ -1151,6 +1207,7 @@ int main(void) {
         cmocka_unit_test(busy_workers_lines_stay_whole),
         cmocka_unit_test(a_lone_raw_stream_is_unchanged),
         cmocka_unit_test(a_socket_console_works_and_keeps_its_flags),
+        cmocka_unit_test(one_file_is_one_console),
         cmocka_unit_test(a_file_console_is_appended_to),
         cmocka_unit_test(a_terminal_console_works_and_keeps_its_flags),
         cmocka_unit_test(a_console_that_cannot_be_opened_anew_never_blocks),

@@ -87,7 +87,8 @@ static int append_traceback(struct buf *out, size_t index, const struct report_e
                           name ? name : "<N/A>", (long long)entry->pid);
     }
     if (leads_with_stderr(entry, index, report)) {
-        return buf_printf(out, "none was recorded; what stderr says last may be the cause");
+        return buf_printf(out, "none was recorded; what %s says last may be the cause",
+                          entry->tail_has_stdout ? "its output" : "stderr");
     }
     return speaks_native(report) ? buf_printf(out, "none was recorded")
                                  : buf_append(out, no_traceback_text, sizeof no_traceback_text - 1);
@@ -196,10 +197,11 @@ static size_t count_lines(const char *text, size_t bytes) {
     return lines;
 }
 
-static int append_tail(struct buf *out, const char *text, size_t bytes) {
-    size_t lines = count_lines(text, bytes);
-    int code = lines == 1 ? buf_printf(out, "\n  stderr    : its last line")
-                          : buf_printf(out, "\n  stderr    : its last %zu lines", lines);
+static int append_tail(struct buf *out, const struct report_entry *entry) {
+    const char *text = entry->stderr_tail, *name = entry->tail_has_stdout ? "output" : "stderr";
+    size_t bytes = entry->stderr_tail_bytes, lines = count_lines(text, bytes);
+    int code = lines == 1 ? buf_printf(out, "\n  %s    : its last line", name)
+                          : buf_printf(out, "\n  %s    : its last %zu lines", name, lines);
     while (code == 0 && bytes > 0) {
         const char *newline = memchr(text, '\n', bytes);
         size_t length = newline ? (size_t)(newline - text) : bytes;
@@ -247,7 +249,7 @@ static int append_hint(struct buf *out, const struct report_entry *entry, const 
 static int append_additions(struct buf *out, size_t index, const struct report_entry *entry,
                             const struct report *report) {
     const bool leads = leads_with_stderr(entry, index, report);
-    int code = leads ? append_tail(out, entry->stderr_tail, entry->stderr_tail_bytes) : MUSTER_OK;
+    int code = leads ? append_tail(out, entry) : MUSTER_OK;
     if (code == 0 && entry->error_file_problem) {
         code = buf_printf(out, "\n  note      : the error file cannot be used: %s", entry->error_file_problem);
     }
@@ -261,7 +263,7 @@ static int append_additions(struct buf *out, size_t index, const struct report_e
     }
     if (code == 0 && entry->stderr_tail && entry->stderr_tail_bytes > 0 && !entry->stopped_by_us &&
         index < REPORT_TAILS_MAX && !leads && !repeats_message(entry)) {
-        code = append_tail(out, entry->stderr_tail, entry->stderr_tail_bytes);
+        code = append_tail(out, entry);
     }
     if (code == 0 && index == 0) {
         code = append_hint(out, entry, report);

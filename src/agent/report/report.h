@@ -35,8 +35,9 @@ struct report_entry { /* one worker that ended badly; strings are borrowed */
     const char *last_call;          /* on a process group of libmuster (agent/report/last_call.h), or NULL */
     const char *stderr_tail;        /* or NULL */
     size_t stderr_tail_bytes;
-    const char *host;   /* of a worker of another node, by whose failure the job ends; NULL: the report's */
-    const char *status; /* how it ended, as a clause, where that is known otherwise than by wait_status; or NULL */
+    bool tail_has_stdout; /* both streams were one */
+    const char *host;     /* of a worker of another node, by whose failure the job ends; NULL: the report's */
+    const char *status;   /* how it ended, as a clause, where that is known otherwise than by wait_status; or NULL */
 };
 
 /* What a worker did when the first one failed. */
