@@ -130,8 +130,8 @@ static void perform(void *ctx, const struct agent_action *action) {
         start_timer(a, action->number);
         return;
     case AGENT_ACTION_DISMISS:
-        a->spares_detached = a->config->leaves_detached;
-        agent_guardian_ordered(a, guardian_dismiss(a->guardian, a->config->leaves_detached));
+        a->spares_detached = a->config->leaves_detached && getpid() != 1; /* a container ends with its process 1 */
+        agent_guardian_ordered(a, guardian_dismiss(a->guardian, a->spares_detached));
         return;
     case AGENT_ACTION_KILL_ALL:
         (void)agent_mpi_cancel(a);

@@ -102,28 +102,49 @@ void agent_outcome_survivors(const struct agent *a) {
 
 static void name_lingerer(const struct guardian_lingerer *lingerer) {
     struct buf command;
+    char owner[32] = "";
     buf_init(&command, 1024);
-    bool named = report_text_clean(&command, lingerer->command, strnlen(lingerer->command, GUARDIAN_COMMAND_BYTES),
-                                   GUARDIAN_COMMAND_BYTES) == MUSTER_OK;
-    log_warning("  pid %d: %.*s%s", lingerer->pid, named ? (int)command.len : 0, (const char *)buf_bytes(&command),
-                lingerer->spared ? " (left alone: it has a session of its own)" : "");
+    int bytes = report_text_clean(&command, lingerer->command, strnlen(lingerer->command, GUARDIAN_COMMAND_BYTES),
+                                  GUARDIAN_COMMAND_BYTES) == MUSTER_OK
+                    ? (int)command.len
+                    : 0;
+    const char *text = (const char *)buf_bytes(&command);
+    if (lingerer->rank >= 0) {
+        (void)str_format(owner, sizeof owner, " of rank %d", lingerer->rank);
+    }
+    if (lingerer->spared) {
+        log_warning("pid %d%s runs on after the job: %.*s (--detached=stop would end it)", lingerer->pid, owner, bytes,
+                    text);
+    } else {
+        log_warning("  pid %d%s: %.*s", lingerer->pid, owner, bytes, text);
+    }
     buf_done(&command);
 }
 
+/* Why those with a session of their own are not spared, or how to be. */
+static const char *describe_sparing(const struct agent *a) {
+    return a->spares_detached ? " (a session of its own, as by setsid, would spare a process)"
+           : getpid() == 1    ? " (the launcher is process 1: nothing outlives it in its container)"
+                              : " (--detached=leave spares those with a session of their own)";
+}
+
 void agent_outcome_lingering(const struct agent *a, const struct guardian_lingering *lingering) {
+    uint32_t told = 0;
     if (lingering->count > 0) {
         log_warning("the workers have ended well, and %u process%s that they started still run%s: SIGTERM now, SIGKILL "
-                    "in %llu s (--detached=leave spares those with a session of their own)",
+                    "in %llu s%s",
                     lingering->count, lingering->count == 1 ? "" : "es", lingering->count == 1 ? "s" : "",
-                    (unsigned long long)(a->config->shutdown_timeout_ms / 1000));
-    } else {
-        log_warning("%u process%s of the workers run%s on after the job (--detached=leave)", lingering->spared_count,
-                    lingering->spared_count == 1 ? "" : "es", lingering->spared_count == 1 ? "s" : "");
+                    (unsigned long long)(a->config->shutdown_timeout_ms / 1000), describe_sparing(a));
     }
     for (uint32_t i = 0; i < lingering->named_count && i < GUARDIAN_LINGERING_MAX; i++) {
         if (lingering->count == 0 || !lingering->named[i].spared) {
             name_lingerer(&lingering->named[i]);
+            told++;
         }
+    }
+    uint32_t all = lingering->count > 0 ? lingering->count : lingering->spared_count;
+    if (told < all) {
+        log_warning("%s%u more", lingering->count > 0 ? "  " : "", all - told);
     }
 }
 

@@ -62,12 +62,13 @@ struct guardian_exit {
 struct guardian_lingerer {
     int32_t pid;
     uint32_t spared;
+    int32_t rank;                         /* of the worker that started it, by its environment; -1: not known */
     char command[GUARDIAN_COMMAND_BYTES]; /* cut; bytes as its owner wrote them */
 };
 
 struct guardian_lingering {
     uint32_t count;        /* processes that have been told to end */
-    uint32_t spared_count; /* and that are left alone */
+    uint32_t spared_count; /* and that are left alone, without their descendants */
     uint32_t named_count;
     struct guardian_lingerer named[GUARDIAN_LINGERING_MAX];
 };

@@ -40,25 +40,30 @@ static bool spares_session(const struct guardian_dismissal *d, pid_t session) {
     return d->leaves_detached && session > 0;
 }
 
+static bool is_ours(const struct guardian_dismissal *d, pid_t pid) {
+    return pid > 0 && (pid == d->server || pid == d->companion);
+}
+
 bool guardian_dismissal_spares(const struct guardian_dismissal *d, pid_t pid) {
-    bool is_ours = pid > 0 && (pid == d->server || pid == d->companion);
-    return is_ours || spares_session(d, getsid(pid));
+    return is_ours(d, pid) || spares_session(d, getsid(pid));
 }
 
 struct search {
     const struct guardian_dismissal *dismissal;
+    bool counts_detached;
     bool found;
 };
 
 static bool visit_child(void *ctx, pid_t pid, pid_t parent) {
     struct search *search = ctx;
+    const struct guardian_dismissal *d = search->dismissal;
     (void)parent;
-    search->found = !guardian_dismissal_spares(search->dismissal, pid);
+    search->found = search->counts_detached ? !is_ours(d, pid) : !guardian_dismissal_spares(d, pid);
     return !search->found;
 }
 
-bool guardian_dismissal_has_children(const struct guardian_dismissal *d) {
-    struct search search = {.dismissal = d};
+bool guardian_dismissal_has_children(const struct guardian_dismissal *d, bool counts_detached) {
+    struct search search = {.dismissal = d, .counts_detached = counts_detached};
     if (!d->leaves_detached && d->server == 0 && d->companion == 0) {
         return reaper_has_children();
     }
@@ -81,13 +86,14 @@ static void visit_descendant(void *ctx, pid_t pid, int pidfd) {
     if (pid == survey->dismissal->companion) {
         return;
     }
-    bool spared = spares_session(survey->dismissal, session);
+    bool spared = spares_session(survey->dismissal, session), is_top = reaper_proc_parent(pid) == getpid();
     out->count += !spared;
-    out->spared_count += spared;
-    if (out->named_count < GUARDIAN_LINGERING_MAX) {
+    out->spared_count += spared && is_top;
+    if (out->named_count < GUARDIAN_LINGERING_MAX && (is_top || !spared)) {
         struct guardian_lingerer *named = &out->named[out->named_count++];
         named->pid = pid;
         named->spared = spared;
+        named->rank = reaper_proc_rank(pid);
         reaper_proc_command(pid, named->command, sizeof named->command);
     }
     if (survey->signals && !spared) {

@@ -1,6 +1,6 @@
 /* The guardian's part after all workers have ended well: what they started and left running ends, too.
  *
- * Most such processes are about to end by themselves (a helper of Python's, a loader of data), so they get a moment of
+ * Most such processes are about to end by themselves (a helper of Python's, a loader of data), so all get a moment of
  * quiet first. Then each descendant gets SIGTERM, and the agent is told who they are. When none is left, the agent
  * hears that; how long that may take is the agent's decision, which ends it with an order to kill.
  *
@@ -37,8 +37,8 @@ int guardian_dismissal_wait_ms(const struct guardian_dismissal *d, int64_t now_n
 /* True for a process that is to be left alone. */
 bool guardian_dismissal_spares(const struct guardian_dismissal *d, pid_t pid);
 
-/* Is any child of the caller left that is not to be left alone? */
-bool guardian_dismissal_has_children(const struct guardian_dismissal *d);
+/* Is any child of the caller left that is not to be left alone? counts_detached: or that has a session of its own. */
+bool guardian_dismissal_has_children(const struct guardian_dismissal *d, bool counts_detached);
 
 /* All descendants that are still there, those to be left alone included. With `signals`, SIGTERM for the others. */
 void guardian_dismissal_survey(const struct guardian_dismissal *d, bool signals, struct guardian_lingering *out);

@@ -44,7 +44,7 @@ static size_t children_kill(struct guardian_process *p) {
 
 /* True when nobody is left but those to be left alone. */
 static bool children_collect(struct guardian_process *p) {
-    return reaper_collect(guardian_child_died, p) || !guardian_dismissal_has_children(&p->dismissal);
+    return reaper_collect(guardian_child_died, p) || !guardian_dismissal_has_children(&p->dismissal, false);
 }
 
 static void lingering_tell(struct guardian_process *p, bool signals) {
@@ -93,7 +93,7 @@ void guardian_everything_kill(struct guardian_process *p, struct guardian_surviv
     }
     companion_end(p);
     p->killing = false;
-    if (p->dismissal.is_due && p->dismissal.leaves_detached && !p->dismissal.has_told && out->count == 0) {
+    if (p->dismissal.is_due && p->dismissal.leaves_detached && out->count == 0) {
         lingering_tell(p, false);
     }
     p->dismissal.is_due = false;
@@ -108,14 +108,15 @@ void guardian_dismissal_go_on(struct guardian_process *p) {
     if (!d->is_due) {
         return;
     }
-    if (!guardian_dismissal_has_children(d)) {
+    bool is_quiet = d->has_told || guardian_dismissal_wait_ms(d, clock_monotonic_ns()) == 0;
+    if (!guardian_dismissal_has_children(d, !is_quiet)) {
         d->is_due = false;
         companion_end(p);
         if (d->leaves_detached) {
             lingering_tell(p, false);
         }
         guardian_tell(p, GUARDIAN_KIND_DISMISSED, NULL, 0);
-    } else if (!d->has_told && guardian_dismissal_wait_ms(d, clock_monotonic_ns()) == 0) {
+    } else if (!d->has_told && is_quiet) {
         d->has_told = true;
         lingering_tell(p, true);
     }

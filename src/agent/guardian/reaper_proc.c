@@ -68,6 +68,25 @@ void reaper_proc_command(pid_t pid, char *out, size_t size) {
     }
 }
 
+int reaper_proc_rank(pid_t pid) {
+    enum { DECIMAL = 10 };
+    static const char name[] = "RANK=";
+    char path[64], *variable = NULL;
+    size_t size = 0;
+    int rank = -1;
+    (void)snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    FILE *file = fopen(path, "re");
+    while (file && rank < 0 && getdelim(&variable, &size, '\0', file) > 0) {
+        rank = strncmp(variable, name, sizeof name - 1) == 0 ? (int)strtol(variable + sizeof name - 1, NULL, DECIMAL)
+                                                             : rank;
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    free(variable);
+    return rank;
+}
+
 /* Is this /proc about our own process namespace? Under unshare --pid alone it is not, and its numbers mean others. */
 static bool proc_is_ours(void) {
     char target[32] = "";

@@ -26,4 +26,7 @@ char reaper_proc_state(pid_t pid);
  * as its owner wrote them. */
 void reaper_proc_command(pid_t pid, char *out, size_t size);
 
+/* RANK in the environment with which `pid` was started: that of the worker from which it descends. -1: not known. */
+int reaper_proc_rank(pid_t pid);
+
 #endif

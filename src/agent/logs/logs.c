@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/logs/logs_layout.h"
+#include "agent/logs/read_on.h"
 #include "agent/logs/relay.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -37,6 +38,7 @@ struct logs {
     struct logs_consoles consoles;
     const char *prefix_template;
     uv_thread_t thread; /* the loop's */
+    bool writers_live;  /* processes of the workers may write on */
     void (*done)(void *ctx);
     void *ctx;
 };
@@ -281,7 +283,9 @@ const char *logs_made_directory(const struct logs *logs) {
 
 static void on_drained(void *ctx) {
     struct logs *logs = ctx;
-    close_files(logs);
+    if (!logs->writers_live) {
+        close_files(logs);
+    }
     void (*done)(void *ctx) = logs->done;
     logs->done = NULL;
     done(logs->ctx);
@@ -292,6 +296,7 @@ void logs_drain(struct logs *logs, bool writers_live, void (*done)(void *ctx), v
     for (uint32_t i = 0; i < logs->config->nproc; i++) {
         logs_worker_opened(logs, i);
     }
+    logs->writers_live = writers_live;
     logs->done = done;
     logs->ctx = ctx;
     relay_drain(logs->relay, writers_live, on_drained, logs);
@@ -340,6 +345,9 @@ void logs_close(struct logs *logs) {
         return;
     }
     log_set_divert(NULL, NULL);
+    if (logs->writers_live) {
+        read_on_begin(logs->relay);
+    }
     relay_close(logs->relay);
     forget_attempt(logs);
     if (logs->made_base) {

@@ -39,7 +39,8 @@ void logs_worker_opened(struct logs *logs, uint32_t local_rank);
 const char *logs_error_file(const struct logs *logs, uint32_t local_rank);
 
 /* The workers of this attempt are gone: reads their pipes to the end and flushes, then calls `done` from the loop.
- * writers_live: processes of theirs are left alone, and may write on; they are no longer read. */
+ * writers_live: processes of theirs are left alone, and may write on. They are read until they end, from logs_close()
+ * on by a process of its own (read_on.h). */
 void logs_drain(struct logs *logs, bool writers_live, void (*done)(void *ctx), void *ctx);
 
 /* The agent was told to end: a console that takes nothing no longer holds up logs_drain() (2 s). */

@@ -48,7 +48,8 @@ struct relay_source {
     struct relay_source *next, *previous;
     struct relay_source *next_waiting;
     bool ended;      /* read to its end; what is in `input` is the last */
-    bool is_limited; /* the end is where `owed_bytes` have been read */
+    bool is_limited; /* others may write for ever: the drain waits for `owed_bytes` more */
+    bool is_resting; /* it has read those, and reads on after the drain */
     size_t owed_bytes;
     int fd;
     uv_poll_t poll;
@@ -79,7 +80,11 @@ static void relay_release(struct relay *relay) {
 static void on_tick(uv_timer_t *timer);
 
 static bool is_drained(const struct relay *relay) {
-    return !relay->sources && relay->consoles[0].sink.out.len == 0 && relay->consoles[1].sink.out.len == 0;
+    const struct relay_source *source = relay->sources;
+    while (source && source->is_resting) {
+        source = source->next;
+    }
+    return !source && relay->consoles[0].sink.out.len == 0 && relay->consoles[1].sink.out.len == 0;
 }
 
 /* `done` always comes from the loop, so it is left to the timer. */
@@ -184,6 +189,17 @@ static bool can_read(const struct relay_source *source) {
     return poll(&p, 1, 0) > 0;
 }
 
+/* Somebody has the other end of the pipe. */
+static bool has_writer(const struct relay_source *source) {
+    struct pollfd p = {.fd = source->fd};
+    return poll(&p, 1, 0) == 0;
+}
+
+static size_t count_unread(const struct relay_source *source) {
+    int count = 0;
+    return ioctl(source->fd, FIONREAD, &count) == 0 ? (size_t)count : 0;
+}
+
 /* The end of a line may have come while this process had no time to read it. */
 static bool is_due(const struct relay_source *source) {
     const struct line_joint *joint = &source->console->sink.joint;
@@ -240,6 +256,16 @@ static void source_wait(struct relay_source *source) {
     console->last_waiting = source;
 }
 
+/* Nothing is held back while it rests: the line that it is in has been written by a worker. */
+static void source_rest(struct relay_source *source) {
+    (void)uv_poll_stop(&source->poll);
+    source->is_resting = true;
+    if (has_hidden(source) && !source->console->sink.blocked) {
+        show_unfinished(source);
+    }
+    check_drained(source->relay);
+}
+
 /* After a pump that left `left` bytes: wait for the console, end, or read on. */
 static void source_continue(struct relay_source *source, size_t left) {
     bool blocked = source->console && source->console->sink.blocked;
@@ -248,6 +274,8 @@ static void source_continue(struct relay_source *source, size_t left) {
         source_close(source);
     } else if (blocked && left > 0) {
         source_wait(source);
+    } else if (source->is_limited && source->owed_bytes == 0) {
+        source_rest(source);
     } else if (!uv_is_active((uv_handle_t *)&source->poll)) {
         (void)uv_poll_start(&source->poll, UV_READABLE, on_readable);
     }
@@ -266,7 +294,7 @@ static void note_bytes(struct relay_source *source, const uint8_t *bytes, size_t
 /* Of what read_pipe() returned, if not negative. */
 static bool is_last(struct relay_source *source, size_t count) {
     source->owed_bytes -= count < source->owed_bytes ? count : source->owed_bytes;
-    return count == 0 || (source->is_limited && source->owed_bytes == 0);
+    return count == 0;
 }
 
 /* Keeps `count` bytes for later, in place of what `input` holds. */
@@ -341,6 +369,11 @@ static void on_readable(uv_poll_t *poll, int status, int events) {
     }
 }
 
+static void source_resume(struct relay_source *source) {
+    buf_consume(&source->input, pump(source, buf_bytes(&source->input), source->input.len));
+    source_continue(source, source->input.len);
+}
+
 /* The console takes more: those who wait go on in the order in which they came. Whoever fills it again goes to the end
  * of the queue. */
 static void on_console_ready(void *owner) {
@@ -351,8 +384,7 @@ static void on_console_ready(void *owner) {
         if (!console->first_waiting) {
             console->last_waiting = NULL;
         }
-        buf_consume(&source->input, pump(source, buf_bytes(&source->input), source->input.len));
-        source_continue(source, source->input.len);
+        source_resume(source);
     }
     check_drained(console->relay);
 }
@@ -418,33 +450,38 @@ int relay_create(uv_loop_t *loop, int out_fd, int err_fd, struct relay **out) {
     return MUSTER_OK;
 }
 
-static void source_end(struct relay_source *source) {
-    source->ended = true;
-    buf_consume(&source->input, pump(source, buf_bytes(&source->input), source->input.len));
-    source_continue(source, source->input.len);
-}
-
 /* Somebody may write on, for ever: what the workers wrote is what is there now. */
 static void limit_sources(struct relay *relay) {
     for (struct relay_source *source = relay->sources, *next; source; source = next) {
-        int count = 0;
         next = source->next;
-        source->is_limited = true;
-        source->owed_bytes = ioctl(source->fd, FIONREAD, &count) == 0 ? (size_t)count : 0;
-        if (source->owed_bytes == 0 && uv_is_active((const uv_handle_t *)&source->poll)) {
-            source_end(source);
-        } else {
-            source->ended = source->owed_bytes == 0; /* it waits for its console */
+        source->is_limited = has_writer(source);
+        source->owed_bytes = count_unread(source);
+        if (source->is_limited && source->owed_bytes == 0 && uv_is_active((const uv_handle_t *)&source->poll)) {
+            source_rest(source);
         }
     }
+}
+
+static void unlimit_sources(struct relay *relay) {
+    for (struct relay_source *source = relay->sources; source; source = source->next) {
+        source->is_limited = source->is_resting = false;
+        (void)uv_poll_start(&source->poll, UV_READABLE, on_readable);
+    }
+}
+
+static void source_end(struct relay_source *source) {
+    source->ended = true;
+    source_resume(source);
 }
 
 static void give_up_sources(struct relay *relay) {
     unsigned count = 0;
     for (struct relay_source *source = relay->sources, *next; source; source = next) {
         next = source->next;
-        count++;
-        source_end(source);
+        count += !source->is_resting;
+        if (!source->is_resting) {
+            source_end(source);
+        }
     }
     log_warning("%u worker output pipe(s) are still held open by a process that the launcher could not end; they are "
                 "no longer read",
@@ -461,16 +498,21 @@ static void give_up_consoles(struct relay *relay) {
     }
 }
 
-static void drain_finish(struct relay *relay) {
+static void finish_prefixed_lines(struct relay *relay) {
     for (int i = 0; i < 2; i++) {
         if (relay->consoles[i].sink.last_had_prefix) {
             relay_sink_finish_line(&relay->consoles[i].sink);
         }
     }
+}
+
+static void drain_finish(struct relay *relay) {
+    finish_prefixed_lines(relay);
     if (!is_drained(relay)) { /* even that newline had to wait */
         return;
     }
     (void)uv_timer_stop(&relay->timer);
+    unlimit_sources(relay);
     void (*done)(void *ctx) = relay->done;
     relay->done = NULL;
     done(relay->ctx);
@@ -554,6 +596,84 @@ static void on_console_closed(void *owner) {
     relay_release(console->relay);
 }
 
+/* ---- after the launcher ---- */
+
+bool relay_has_writers(const struct relay *relay) {
+    for (const struct relay_source *source = relay->sources; source; source = source->next) {
+        if (has_writer(source) || count_unread(source) > 0 || has_hidden(source)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void relay_flush(struct relay *relay) {
+    for (int i = 0; i < 2; i++) {
+        relay_sink_wait(&relay->consoles[i].sink, relay_patience_ms(relay));
+    }
+}
+
+void relay_hand_over(struct relay *relay) {
+    buf_clear(&relay->consoles[0].sink.out);
+    buf_clear(&relay->consoles[1].sink.out);
+}
+
+static int *add_descriptor(int *out, int fd) {
+    *out = fd;
+    return out + (fd >= 0);
+}
+
+int *relay_descriptors(const struct relay *relay, size_t *count) {
+    enum { OF_ONE = 4 };
+    size_t sources = 0;
+    for (const struct relay_source *source = relay->sources; source; source = source->next) {
+        sources++;
+    }
+    int *out = calloc(sources * OF_ONE + 1, sizeof *out), *at = out;
+    for (const struct relay_source *source = relay->sources; out && source; source = source->next) {
+        at = add_descriptor(at, source->fd);
+        at = add_descriptor(at, source->console ? source->console->sink.fd : -1);
+        at = add_descriptor(at, source->file ? source->file->fd : -1);
+        at = add_descriptor(at, source->matches ? source->matches->fd : -1);
+    }
+    *count = out ? (size_t)(at - out) : 0;
+    return out;
+}
+
+/* A console that nobody has anything for is closed in this process. */
+static void console_move(struct relay_console_state *console, uv_loop_t *loop) {
+    bool is_used = false;
+    for (const struct relay_source *source = console->relay->sources; source; source = source->next) {
+        is_used = is_used || source->console == console;
+    }
+    console->first_waiting = console->last_waiting = NULL;
+    relay_sink_move(&console->sink, loop, is_used);
+}
+
+int relay_read_on(struct relay *relay, uv_loop_t *loop) {
+    int status = uv_timer_init(loop, &relay->glance);
+    relay->done = NULL;
+    console_move(&relay->consoles[0], loop);
+    console_move(&relay->consoles[1], loop);
+    for (struct relay_source *source = relay->sources, *next; source && status == 0; source = next) {
+        next = source->next;
+        status = uv_poll_init(loop, &source->poll, source->fd);
+        source->is_limited = false;
+        if (status == 0) {
+            source_resume(source);
+        }
+    }
+    if (status != 0) {
+        return status_fail(MUSTER_ESYSTEM, "cannot read on: %s", uv_strerror(status));
+    }
+    (void)uv_run(loop, UV_RUN_DEFAULT);
+    finish_prefixed_lines(relay);
+    relay_flush(relay);
+    return MUSTER_OK;
+}
+
+/* ---- the end ---- */
+
 void relay_close(struct relay *relay) {
     if (!relay) {
         return;
@@ -564,9 +684,7 @@ void relay_close(struct relay *relay) {
     }
     uv_close((uv_handle_t *)&relay->timer, on_timer_closed);
     uv_close((uv_handle_t *)&relay->glance, on_timer_closed);
-    for (int i = 0; i < 2; i++) {
-        relay_sink_wait(&relay->consoles[i].sink, relay_patience_ms(relay));
-    }
+    relay_flush(relay);
     relay_sink_close(&relay->consoles[0].sink, on_console_closed);
     relay_sink_close(&relay->consoles[1].sink, on_console_closed);
 }

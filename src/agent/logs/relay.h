@@ -44,7 +44,8 @@ int relay_source_open(struct relay *relay, const struct relay_source_options *op
  * and then calls `done` from the loop. Sources opened since relay_create() or the last drain take part. A pipe that
  * somebody still holds open but leaves silent is given up after RELAY_SILENCE_MS, with a warning; a console that
  * takes nothing is waited for, unless relay_hurry() was called. writers_live: others, which are left alone, may have
- * the pipes and go on writing; only what is in a pipe by now is read, and that is no reason for a warning. */
+ * the pipes and go on writing. The drain waits only for what is in these pipes by now, and they are read on after it.
+ */
 void relay_drain(struct relay *relay, bool writers_live, void (*done)(void *ctx), void *ctx);
 #define RELAY_SILENCE_MS 1000
 
@@ -61,6 +62,24 @@ bool relay_print(struct relay *relay, const char *text, size_t bytes);
 
 /* Completes an unfinished line on the consoles, so that the caller can print to them itself. */
 void relay_finish_lines(struct relay *relay);
+
+/* ---- after the launcher: a process of its own reads for those that are left alone (read_on.h) ---- */
+
+/* Does anybody have, or has anybody left something in, a pipe that is still read? */
+bool relay_has_writers(const struct relay *relay);
+
+/* Blocks as relay_close() does. */
+void relay_flush(struct relay *relay);
+
+/* What is queued for the consoles is another process's to write. */
+void relay_hand_over(struct relay *relay);
+
+/* All descriptors that the sources need, in no order, and some twice; malloc'd. NULL: no memory. */
+int *relay_descriptors(const struct relay *relay, size_t *count);
+
+/* In a fork of the process that has the relay: reads on `loop`, which is new, until nobody has a pipe any more. The old
+ * loop is not touched again. MUSTER_ESYSTEM. */
+int relay_read_on(struct relay *relay, uv_loop_t *loop);
 
 /* Stops reading at once and frees; handles close during later turns of the loop. Blocks for what still waits for a
  * console that is slow: until that has taken nothing for RELAY_LAST_WORDS_MS (RELAY_HURRY_MS in a hurry). NULL

@@ -308,6 +308,17 @@ void relay_sink_wait(struct relay_sink *sink, int patience_ms) {
     }
 }
 
+void relay_sink_move(struct relay_sink *sink, uv_loop_t *loop, bool goes_on) {
+    sink->loop = loop;
+    sink->has_watch = sink->blocked = false;
+    sink->epoll_fd = -1;
+    sink->dead = sink->dead || !goes_on;
+    if (sink->dead) {
+        buf_clear(&sink->out);
+    }
+    relay_sink_flush(sink);
+}
+
 static void on_watch_closed(uv_handle_t *handle) {
     struct relay_sink *sink = handle->data;
     sink->on_ready(sink->owner);

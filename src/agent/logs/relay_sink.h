@@ -74,6 +74,9 @@ void relay_sink_flush(struct relay_sink *sink);
 /* Drops what is queued and everything to come, saying why once. */
 void relay_sink_give_up(struct relay_sink *sink, const char *why);
 
+/* In a fork of the process that has the sink: it goes on there, on another loop, or takes nothing any more. */
+void relay_sink_move(struct relay_sink *sink, uv_loop_t *loop, bool goes_on);
+
 /* Closes. `on_closed` comes when the memory may be freed: from the loop, or at once when nothing was watched. */
 void relay_sink_close(struct relay_sink *sink, void (*on_closed)(void *owner));
 

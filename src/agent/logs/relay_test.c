@@ -26,6 +26,7 @@
 
 #include <cmocka.h>
 
+#include "agent/logs/read_on.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -964,8 +965,9 @@ static void write_for_ever(int fd, int index) {
     }
 }
 
-/* A process that is left alone (--detached=leave) and never stops writing, one that is silent with a line begun: what
- * was there when the drain begins is the end. In the second run the console of the first is full then. */
+/* A process that is left alone (--detached=leave) and never stops writing, one that is silent with a line begun: the
+ * drain waits for what is there when it begins, and they are read on after it. In the second run the console of the
+ * first is full then. */
 static void who_writes_on_holds_up_no_drain(void **state) {
     (void)state;
     for (int fills = 0; fills < 2; fills++) {
@@ -995,17 +997,76 @@ static void who_writes_on_holds_up_no_drain(void **state) {
         (void)kill(f.writers[0], SIGKILL);
         assert_int_equal(waitpid(f.writers[0], &status, 0), f.writers[0]);
         f.writer_count = 0;
+        assert_true(relay_has_writers(f.relay));
+        write_all(ends[1], "and more\n", 9);
+        close(ends[1]);
+        assert_true(relay_has_writers(f.relay));
         run_to_end(&f);
         reader_join(&out);
         assert_int_equal(log_count, 0);
         assert_true(out.count > 0 && out.bytes[out.count - 1] == '\n');
         free(out.bytes);
-        assert_int_equal(read(f.err[0], text, sizeof text), 10);
-        assert_string_equal(text, "[r1]:half\n");
+        assert_int_equal(read(f.err[0], text, sizeof text), 24);
+        assert_string_equal(text, "[r1]:half\n[r1]:and more\n");
         line_tail_done(&f.tail);
-        close(ends[1]);
         close(f.err[0]);
     }
+}
+
+static void read_to_end(int fd, char *out, size_t size) {
+    size_t held = 0;
+    for (ssize_t n; held < size - 1 && (n = read(fd, out + held, size - 1 - held)) > 0;) {
+        held += (size_t)n;
+    }
+    out[held] = '\0';
+}
+
+/* After the relay a process reads for those that are left alone. It has nothing else of this one's, and ends with them.
+ */
+static void who_is_left_alone_keeps_a_reader(void **state) {
+    (void)state;
+    struct fixture f;
+    int ends[2], other[2], status;
+    char text[64], path[] = "/tmp/muster_relay_test_XXXXXX";
+    close(mkstemp(path));
+    fixture_init(&f);
+    assert_int_equal(pipe2(ends, O_CLOEXEC) | pipe2(other, O_CLOEXEC), 0);
+    assert_int_equal(relay_file_open(&f.file, path), 0);
+    struct relay_source_options options = {
+        .fd = ends[0], .console = RELAY_CONSOLE_STDERR, .prefix = "[r1]:", .file = &f.file};
+    assert_int_equal(relay_source_open(f.relay, &options), 0);
+    relay_drain(f.relay, true, on_half_drained, &f);
+    while (!f.drained) {
+        uv_run(&f.loop, UV_RUN_NOWAIT); /* it reads on: to wait would be for that */
+    }
+    write_all(ends[1], "begun", 5);
+    read_on_begin(f.relay);
+    relay_close(f.relay);
+    (void)uv_run(&f.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&f.loop), 0);
+    relay_file_close(&f.file);
+    close(f.out[1]);
+    close(f.err[1]);
+    close(other[1]);
+
+    read_to_end(other[0], text, sizeof text); /* the reader has neither this pipe nor the console for stdout */
+    read_to_end(f.out[0], text, sizeof text);
+    assert_string_equal(text, "");
+    write_all(ends[1], " and ended\nhalf", 15);
+    close(ends[1]);
+    read_to_end(f.err[0], text, sizeof text);
+    assert_string_equal(text, "[r1]:begun and ended\n[r1]:half\n");
+    assert_true(wait(&status) > 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(wait(&status), -1);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    read_to_end(fd, text, sizeof text);
+    assert_string_equal(text, "begun and ended\nhalf");
+    close(fd);
+    unlink(path);
+    close(other[0]);
+    close(f.out[0]);
+    close(f.err[0]);
 }
 
 /* A launcher that gets no processor for longer than the drain's patience has heard nothing, but not because nobody
@@ -1217,6 +1278,7 @@ int main(void) {
         cmocka_unit_test(a_full_disk_ends_the_file_not_the_console),
         cmocka_unit_test(a_pipe_held_open_is_given_up),
         cmocka_unit_test(who_writes_on_holds_up_no_drain),
+        cmocka_unit_test(who_is_left_alone_keeps_a_reader),
         cmocka_unit_test(a_starved_drain_reads_what_is_there),
         cmocka_unit_test(a_hurried_drain_gives_up_a_stuck_console),
         cmocka_unit_test(the_launchers_lines_wait_their_turn),

@@ -147,10 +147,11 @@
       "30", NULL, "SECONDS",                                                                                           \
       "Longest pause before a restart. The first restart comes at once; while attempts fail within 10 s, the next "    \
       "ones wait 0.5 s, 1 s, 2 s and so on up to this. 0: never wait. Not in torchrun.")                               \
-    X(DETACHED, OPTION_KIND_CHOICE, OPTION_SCOPE_OWN, FAILURES, 0, "--detached", "MUSTER_DETACHED", "stop",            \
+    X(DETACHED, OPTION_KIND_CHOICE, OPTION_SCOPE_OWN, FAILURES, 0, "--detached", "MUSTER_DETACHED", "leave",           \
       "stop leave", "WHAT",                                                                                            \
-      "Processes that workers started and left running when all had succeeded. stop: they get SIGTERM, and SIGKILL "   \
-      "after the shutdown timeout. leave: those that made a session of their own (setsid) run on. Not in torchrun.")   \
+      "Processes that workers started and left running when all had succeeded. leave: those that made a session of "   \
+      "their own (setsid) run on; the others get SIGTERM, and SIGKILL after the shutdown timeout. stop: all of them "  \
+      "get it. Not in torchrun.")                                                                                      \
     X(OUTCOME, OPTION_KIND_TEXT, OPTION_SCOPE_OWN, FAILURES, 0, "--outcome", "MUSTER_OUTCOME", NULL, NULL, "FILE",     \
       "Write how the job ended on this node to FILE, as JSON: result, root cause, and for every worker exit code, "    \
       "signal, times and error file. Written also when the launcher is killed. Not in torchrun.")                      \
