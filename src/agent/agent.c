@@ -212,6 +212,9 @@ static void on_change(void *ctx, enum rdzv_change change, const char *why) {
                     a->config->survivors_continue ? "this node's workers go on (--survivors=continue)"
                                                   : "forming the world again");
     }
+    if (change == RDZV_NODE_LEFT) {
+        agent_lost_tell_node(a, why);
+    }
     agent_feed(a, change == RDZV_CUT_OFF ? AGENT_EVENT_CUT_OFF : AGENT_EVENT_WORLD_CHANGED, 0);
 }
 
@@ -386,6 +389,7 @@ static int agent_init(struct agent *a, const struct launch_config *config, agent
 
 static void loop_done(struct agent *a) {
     agent_mpi_lost(a);
+    agent_lost_forget(a);
     rdzv_free(a->rdzv);
     watchdog_close(a->watchdog);
     held_close(a->held);

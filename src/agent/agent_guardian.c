@@ -93,6 +93,7 @@ static void tell_ends(struct agent *a) {
         if (worker->is_untold) {
             bool ended_well = worker->pid != 0 && worker->wait_status == 0;
             worker->is_untold = false;
+            agent_lost_tell_worker(a, i);
             is_known = is_known || (worker->wait_status != 0 && !worker->stopped_by_us);
             agent_feed(a, ended_well ? AGENT_EVENT_WORKER_SUCCEEDED : AGENT_EVENT_WORKER_FAILED, (int)i);
         }

@@ -5,6 +5,7 @@
  * agent_guardian.c  hears what the guardian says, and makes another one when it was lost
  * agent_workers.c  starts workers, records how they ended
  * agent_cause.c    tells the other nodes which worker failed, and knows which of theirs did
+ * agent_lost.c     with --survivors=continue: tells workers that wait for a lost one
  * agent_outcome.c  says what happened: log lines, failure report, error file of the parent
  * agent_failures.c  what is known of workers that ended badly
  * agent_outcome_file.c  writes the outcome for programs (--outcome)
@@ -81,8 +82,10 @@ struct agent {
     uint32_t guardian_losses; /* since workers were started last */
     struct logs *logs;
     struct rdzv *rdzv;
-    struct watchdog *watchdog; /* NULL: not enabled */
-    struct held *held;         /* memory of the workers; NULL: cannot be held here */
+    struct watchdog *watchdog;     /* NULL: not enabled */
+    struct kv_client *lost_client; /* agent_lost.c: to the workers' store, while it tells; else NULL */
+    bool has_told_lost;            /* in this attempt */
+    struct held *held;             /* memory of the workers; NULL: cannot be held here */
     size_t held_names_max;
     uv_timer_t timer;
     int64_t timer_deadline_ms; /* of `timer`, by the clock */
@@ -188,6 +191,13 @@ const struct rdzv_cause *agent_cause_remote(const struct agent *a);
 struct report_entry agent_cause_entry(const struct rdzv_cause *cause); /* its strings are borrowed */
 /* `done` when all is known that a report of it can say; at once, as a rule. */
 void agent_cause_await(struct agent *a, void (*done)(void *ctx));
+
+/* agent_lost.c */
+/* A node of this world, or a worker of this node, is lost. Ignored if survivors do not go on. why: a sentence. */
+void agent_lost_tell_node(struct agent *a, const char *why);
+void agent_lost_tell_worker(struct agent *a, uint32_t local_rank);
+/* There are other workers now, or none any more. */
+void agent_lost_forget(struct agent *a);
 
 /* agent_outcome.c */
 void agent_outcome_worker_failed(const struct agent *a, uint32_t local_rank);

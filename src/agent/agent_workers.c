@@ -107,6 +107,7 @@ void agent_workers_start(struct agent *a) {
     memset(a->workers, 0, a->config->nproc * sizeof *a->workers);
     a->signalled_at_ns = a->signalled_wall_us = 0;
     a->has_told_cause = false;
+    agent_lost_forget(a);
     (void)uv_timer_stop(&a->cause_timer);
     if (a->watchdog != NULL) {
         watchdog_reset(a->watchdog);
@@ -230,6 +231,7 @@ void agent_worker_ended(struct agent *a, const struct guardian_exit *exit) {
     agent_feed(a, failed ? AGENT_EVENT_WORKER_FAILED : AGENT_EVENT_WORKER_SUCCEEDED, (int)exit->id);
     if (failed && !worker->stopped_by_us) {
         agent_outcome_worker_failed(a, exit->id);
+        agent_lost_tell_worker(a, exit->id);
         if (!a->config->survivors_continue) {
             agent_cause_tell(a); /* stopping this node's other workers may take long */
         }

@@ -125,9 +125,15 @@ static int put_ranks(const struct launch_config *config, const struct rdzv_world
     return MUSTER_OK;
 }
 
+const char *environment_lost_key(uint64_t round, char out[ENVIRONMENT_LOST_KEY_MAX]) {
+    (void)str_format(out, ENVIRONMENT_LOST_KEY_MAX, "muster/lost/%llu", (unsigned long long)round);
+    return out;
+}
+
 static int put_texts(const struct launch_config *config, const struct rdzv_world *world,
                      const struct environment_worker *worker, struct launch_strings *out) {
     const char *nccl = get(out, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
+    char lost[ENVIRONMENT_LOST_KEY_MAX];
     const char *table[][2] = {
         {"ROLE_NAME", config->role},
         {"MASTER_ADDR", world->master_addr},
@@ -141,6 +147,7 @@ static int put_texts(const struct launch_config *config, const struct rdzv_world
         {"MUSTER_STOP_PATH", worker->stop_path},
         {HELD_SOCKET_VARIABLE, worker->held_socket},
         {"MUSTER_FAILED_BY", worker->failed_by},
+        {"MUSTER_LOST_KEY", config->survivors_continue ? environment_lost_key(world->round, lost) : NULL},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         /* A copy first: the value may point into the string that put() replaces. */
@@ -181,7 +188,8 @@ static int put_virtual_device(uint32_t local_rank, struct launch_strings *out) {
 }
 
 /* What an outer job's launcher says is about that job, and not for these workers. */
-static void drop_outer(const struct environment_worker *worker, struct launch_strings *out) {
+static void drop_outer(const struct launch_config *config, const struct environment_worker *worker,
+                       struct launch_strings *out) {
     if (worker->stop_path == NULL) {
         drop(out, "MUSTER_STOP_PATH");
     }
@@ -190,6 +198,9 @@ static void drop_outer(const struct environment_worker *worker, struct launch_st
     }
     if (worker->failed_by == NULL) {
         drop(out, "MUSTER_FAILED_BY");
+    }
+    if (!config->survivors_continue) {
+        drop(out, "MUSTER_LOST_KEY");
     }
 }
 
@@ -237,7 +248,7 @@ int environment_build(const struct launch_config *config, const struct rdzv_worl
         rc = put_texts(config, world, worker, out);
     }
     if (rc == MUSTER_OK) {
-        drop_outer(worker, out);
+        drop_outer(config, worker, out);
     }
     if (rc == MUSTER_OK && config->virtual_local_rank) {
         rc = put_virtual_device(worker->local_rank, out);

@@ -18,6 +18,11 @@ struct environment_worker {
     const char *failed_by; /* how the program made the attempt before fail, or NULL: it did not, or not on this node */
 };
 
+/* Where it is told that a rank of this round's world is lost, for --survivors=continue: MUSTER_LOST_KEY. Returns `out`.
+ */
+enum { ENVIRONMENT_LOST_KEY_MAX = 40 };
+const char *environment_lost_key(uint64_t round, char out[ENVIRONMENT_LOST_KEY_MAX]);
+
 /* Fills `out` with "NAME=value" strings: `inherited` (NULL-terminated, borrowed) with the worker's own variables
  * in place of old values. MUSTER_ENOMEM; MUSTER_EINVAL when --virtual-local-rank finds too short a
  * CUDA_VISIBLE_DEVICES. `out` must be empty; free it with launch_strings_done(). The array ends with a NULL item that
@@ -39,7 +44,8 @@ int environment_build(const struct launch_config *config, const struct rdzv_worl
     X("TORCHELASTIC_RESTART_COUNT")                                                                                    \
     X("TORCHELASTIC_MAX_RESTARTS")                                                                                     \
     X("TORCHELASTIC_USE_AGENT_STORE")                                                                                  \
-    X("TORCHELASTIC_ERROR_FILE")
+    X("TORCHELASTIC_ERROR_FILE")                                                                                       \
+    X("MUSTER_LOST_KEY")
 
 /* The environment of a process that waits to become the worker: without what only a world decides (ranks, sizes, where
  * the workers meet, restarts, the error file), also where it is inherited. Same ownership and errors as above. */

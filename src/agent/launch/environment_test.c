@@ -152,6 +152,26 @@ static void failure_of_the_attempt_before_is_never_an_outer_jobs(void **state) {
     launch_strings_done(&out);
 }
 
+static void key_of_losses_is_told_where_survivors_go_on(void **state) {
+    (void)state;
+    struct launch_config config = config_of(1);
+    struct environment_worker worker = {.local_rank = 0, .error_file = ""};
+    const char *inherited[] = {"MUSTER_LOST_KEY=muster/lost/9", NULL};
+    struct rdzv_world third = world;
+    struct launch_strings out = {0};
+    third.round = 3;
+    assert_int_equal(environment_build(&config, &third, &worker, inherited, &out), 0);
+    assert_null(value_of(&out, "MUSTER_LOST_KEY")); /* an outer job's */
+    launch_strings_done(&out);
+    config.survivors_continue = true;
+    assert_int_equal(environment_build(&config, &third, &worker, inherited, &out), 0);
+    assert_string_equal(value_of(&out, "MUSTER_LOST_KEY"), "muster/lost/3");
+    launch_strings_done(&out);
+    assert_int_equal(environment_build_early(&config, &worker, inherited, &out), 0);
+    assert_null(value_of(&out, "MUSTER_LOST_KEY"));
+    launch_strings_done(&out);
+}
+
 /* What imports may look at is there; what is not known yet is not, wherever it would come from. */
 static void early_environment_has_nothing_of_a_world(void **state) {
     (void)state;
@@ -307,6 +327,7 @@ int main(void) {
         cmocka_unit_test(stop_path_is_never_an_outer_jobs),
         cmocka_unit_test(socket_of_held_memory_is_never_an_outer_jobs),
         cmocka_unit_test(failure_of_the_attempt_before_is_never_an_outer_jobs),
+        cmocka_unit_test(key_of_losses_is_told_where_survivors_go_on),
         cmocka_unit_test(early_environment_has_nothing_of_a_world),
         cmocka_unit_test(inherited_settings_are_kept),
         cmocka_unit_test(virtual_rank_picks_one_device),

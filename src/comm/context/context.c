@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "comm/context/generation.h"
+#include "comm/context/kv_lost.h"
 #include "comm/observe/recorder.h"
 #include "comm/observe/trace.h"
 
@@ -150,8 +150,10 @@ static int fetch_contact(void *argument, uint32_t rank, int64_t deadline_ns, uin
     struct context *context = argument;
     struct muster_store_value value = {0};
     char key[GENERATION_KEY_BYTES];
+    struct kv_lost lost; /* it may have died after it was counted, and before it said where it is */
+    const struct comm_kv kv = kv_lost_watch(&lost, context->kv, context->owned_store, context->size);
     generation_contact_key(rank, key);
-    int code = context->kv.get(context->kv.context, key, clock_remaining_ms(deadline_ns), &value);
+    int code = kv.get(kv.context, key, clock_remaining_ms(deadline_ns), &value);
     if (code) {
         return status_prefix(code, "where rank %u can be reached", rank);
     }
@@ -270,8 +272,9 @@ int context_create(const struct context_config *config, int64_t deadline_ns, str
         code = choice_load(choice_file, &context->choice);
     }
     const struct bootstrap_terms terms = {choice_hash(context->choice), config->engine_wish, config->engine_facts};
-    code =
-        code ? code : bootstrap_run(&context->kv, config->rank, config->size, &terms, deadline_ns, &context->bootstrap);
+    struct kv_lost lost;
+    const struct comm_kv meeting = kv_lost_watch(&lost, context->kv, context->owned_store, config->size);
+    code = code ? code : bootstrap_run(&meeting, config->rank, config->size, &terms, deadline_ns, &context->bootstrap);
     code = code ? code : enter_generation(context);
     if (code) {
         context_free(context);

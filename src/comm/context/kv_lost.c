@@ -1,0 +1,76 @@
+/* See kv_lost.h. Nobody can wait for either of two keys, so a wait goes in parts, with a look between them. */
+#include "comm/context/kv_lost.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/str.h"
+
+enum { LOOK_MS = 500 };
+
+static int lost_set(void *context, const char *key, const void *value, size_t len) {
+    const struct kv_lost *lost = context;
+    return lost->meeting.set(lost->meeting.context, key, value, len);
+}
+
+static int lost_set_if_absent(void *context, const char *key, const void *value, size_t len,
+                              struct muster_store_value *out) {
+    const struct kv_lost *lost = context;
+    return lost->meeting.set_if_absent(lost->meeting.context, key, value, len, out);
+}
+
+static int lost_remove(void *context, const char *key) {
+    const struct kv_lost *lost = context;
+    return lost->meeting.remove(lost->meeting.context, key);
+}
+
+/* MUSTER_ETIMEOUT: nothing is told. */
+static int look(const struct kv_lost *lost) {
+    struct muster_store_value value = {0};
+    int code = muster_store_get(lost->root, lost->key, 0, &value);
+    if (code == 0) {
+        code = status_fail(MUSTER_EPEER, "not all ranks have come, and one never will: %.*s", (int)value.len,
+                           (const char *)value.data);
+    }
+    muster_store_value_free(&value);
+    return code;
+}
+
+/* What was waited for may have come before that was told, and counts. */
+static int lost_multi_get(void *context, const char *const *keys, size_t key_count, int64_t timeout_ms,
+                          struct muster_store_value *out) {
+    const struct kv_lost *lost = context;
+    const struct comm_kv *kv = &lost->meeting;
+    int64_t until_ns = clock_deadline_ns(clock_monotonic_ns(), timeout_ms);
+    for (;;) {
+        int64_t left_ms = clock_remaining_ms(until_ns);
+        bool is_last = left_ms <= LOOK_MS;
+        int code = kv->multi_get(kv->context, keys, key_count, is_last ? left_ms : LOOK_MS, out);
+        if (code != MUSTER_ETIMEOUT || is_last) {
+            return code;
+        }
+        int told = look(lost);
+        if (told != MUSTER_ETIMEOUT) {
+            const struct muster_failure failure = status_failure();
+            char sentence[MUSTER_DETAIL_MAX];
+            (void)str_format(sentence, sizeof sentence, "%s", muster_detail());
+            code = kv->multi_get(kv->context, keys, key_count, 0, out);
+            return code == MUSTER_ETIMEOUT ? status_restore(told, sentence, &failure) : code;
+        }
+    }
+}
+
+static int lost_get(void *context, const char *key, int64_t timeout_ms, struct muster_store_value *out) {
+    return lost_multi_get(context, &key, 1, timeout_ms, out);
+}
+
+struct comm_kv kv_lost_watch(struct kv_lost *lost, struct comm_kv meeting, struct muster_store *root, uint32_t size) {
+    const char *key = getenv("MUSTER_LOST_KEY"), *all = getenv("WORLD_SIZE");
+    int64_t count = 0;
+    if (!root || !key || !*key || !all || !str_parse_i64(all, &count) || count != size) {
+        return meeting;
+    }
+    *lost = (struct kv_lost){meeting, root, key};
+    return (struct comm_kv){lost, lost_set, lost_get, lost_multi_get, lost_set_if_absent, lost_remove};
+}
