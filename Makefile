@@ -40,7 +40,7 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test test-all check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-preload soak-shrink soak-messages soak-late soak-snapshots soak-fsdp soak-worlds soak-kept bench lint lint-deep format \
+.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test test-all check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-preload soak-shrink soak-messages soak-late soak-snapshots soak-fsdp soak-worlds soak-kept soak-chaos bench lint lint-deep format \
         layers circles install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
@@ -175,6 +175,9 @@ soak-fsdp: all ## COUNT sharded trainings (1000) of which a rank ends or is stop
 soak-worlds: all ## checkpoints between all pairs of worlds up to SIZE ranks (16), with fsdp and with ddp
 	@$(BUILD)/src/train/checkpoint_worlds_test $(or $(SIZE),16)
 	@$(BUILD)/tests/train/fsdp_worlds $(or $(SIZE),16)
+
+soak-chaos: all ## COUNT jobs (200) that keep their state: kills, stops and arrivals of every kind, from job SEED (1) on; CHAOS_ARGS="--backend c10d"
+	@MUSTER_BINARY=$(abspath $(BUILD))/muster python3 tests/examples/chaos.py --count $(or $(COUNT),200) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
 
 soak-kept: all ## kill COUNT (1112) ranks, guardians and hosts in each of nine kinds of jobs whose state is kept; all bits must be as without
 	@for way in "gpt --sharding fsdp" "gpt --sharding ddp" "mnist" "gpt --sharding fsdp --victim guardian" "gpt --sharding fsdp --parts-every 3" \

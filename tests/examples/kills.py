@@ -48,28 +48,42 @@ class Tally:
 
 
 class Layout:
-    """Who runs where, and who is killed."""
+    """Who runs where, how they meet, and who is killed. nodes: --nnodes, by default the hosts that begin. endpoints: how many hosts can
+    serve the rendezvous."""
 
-    def __init__(self, victim="rank", hosts=1, per_host=2, backend="c10d"):
+    def __init__(self, victim="rank", hosts=1, per_host=2, backend="c10d", nodes=None, endpoints=None):
         self.victim, self.hosts, self.per_host, self.backend = victim, hosts, per_host, backend
+        self.nodes = nodes or str(hosts)
+        self.endpoints = endpoints or (hosts if backend == "muster" else 1)
 
     @property
     def ranks(self):
         return self.hosts * self.per_host
 
+    def meeting(self, host, ports):
+        """The options by which the agent of a host finds the others."""
+        if self.nodes == "1" and self.backend == "c10d":
+            return ["--standalone"]
+        if self.backend == "static":
+            master, port = ports[0].split(":")
+            where = [f"--master-addr={master}", f"--master-port={port}", f"--node-rank={host}"]
+        else:
+            where = [f"--rdzv-endpoint={','.join(ports)}"]
+        return [f"--nnodes={self.nodes}", f"--rdzv-backend={self.backend}", "--rdzv-id=kills", *where, trainers.address(host)]
+
 
 class Team:
     """The launchers of one job. Their lines come in the order in which they are read."""
 
-    def __init__(self, layout, options, command):
-        self.layout, self.options, self.command = layout, options, command
+    def __init__(self, layout, options, command, environment=None):
+        self.layout, self.options, self.command, self.environment = layout, options, command, environment or {}
         self.lines, self.text, self.left, self.readers = queue.Queue(), "", 0, []
         self.has_succeeded, self.late = False, []  # a job may end while an agent is replaced: nobody waits for the new one
         self.ports = []
-        self.held = [self._hold(f"127.0.0.{1 + i}") for i in range(layout.hosts if layout.backend == "muster" else 1)]
+        self.held = [self._hold(f"127.0.0.{1 + i}") for i in range(layout.endpoints)]
         self.launchers = []
         for host in range(layout.hosts):
-            self.launchers.append(self._start(host))
+            self.launchers.append(self.start(host))
             if layout.hosts > 1 and host < len(self.ports):
                 self._wait_until_served(*self.ports[host].split(":"))
 
@@ -91,14 +105,13 @@ class Team:
                     return
             assert time.monotonic() < until_s, "the first agent does not serve the rendezvous"
 
-    def _start(self, host):
-        meet = ["--standalone"] if self.layout.hosts == 1 else [
-            f"--nnodes={self.layout.hosts}", f"--rdzv-backend={self.layout.backend}", f"--rdzv-endpoint={','.join(self.ports)}",
-            "--rdzv-id=kills", trainers.address(host)]
+    def start(self, host):
+        """The launcher of a host."""
         launcher = subprocess.Popen(
-            [trainers.MUSTER, "run", *meet, f"--nproc-per-node={self.layout.per_host}", *self.options, "--no-python", *self.command],
-            env=dict(trainers.ENVIRONMENT, MUSTER_HOST_ID=str(host)), text=True, errors="replace", stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            [trainers.MUSTER, "run", *self.layout.meeting(host, self.ports), f"--nproc-per-node={self.layout.per_host}", *self.options,
+             "--no-python", *self.command],
+            env=dict(trainers.ENVIRONMENT, MUSTER_HOST_ID=str(host), **self.environment), text=True, errors="replace",
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.left += 1
         reader = threading.Thread(target=self._read, args=(launcher,))
         reader.start()
@@ -107,8 +120,8 @@ class Team:
 
     def _read(self, launcher):
         for line in launcher.stdout:
-            self.lines.put((time.monotonic(), line))
-        self.lines.put((launcher, None))  # its end
+            self.lines.put((launcher, time.monotonic(), line))
+        self.lines.put((launcher, time.monotonic(), None))  # its end
 
     def __enter__(self):
         return self
@@ -122,23 +135,31 @@ class Team:
         for held in self.held:
             held.close()
 
+    def next(self, patience_s=PATIENCE_S):
+        """What is heard next: a launcher, when, and its line, or None at its end. None: nothing is heard for so long."""
+        try:
+            launcher, came_at, line = self.lines.get(timeout=patience_s)
+        except queue.Empty:
+            return None
+        if line is None:
+            self.left -= 1
+            self.has_succeeded |= launcher.wait() == 0
+        return launcher, came_at, line
+
     def __iter__(self):
         """Lines and when they came, until all launchers have ended."""
         while self.left > 0:
-            try:
-                source, line = self.lines.get(timeout=PATIENCE_S)
-            except queue.Empty:
-                raise AssertionError(f"nothing is heard for {PATIENCE_S} s\n{self.text}") from None
+            heard = self.next()
+            assert heard, f"nothing is heard for {PATIENCE_S} s\n{self.text}"
+            launcher, came_at, line = heard
             if line is None:
-                self.left -= 1
-                code = source.wait()
-                assert code in (0, -signal.SIGKILL) or source in self.late, f"exit code {code}\n{self.text}"
-                self.has_succeeded |= code == 0
-            else:
-                self.text += line
-                if self.has_succeeded and LATE in line:
-                    self._dismiss_late()
-                yield source, line
+                code = launcher.returncode
+                assert code in (0, -signal.SIGKILL) or launcher in self.late, f"exit code {code}\n{self.text}"
+                continue
+            self.text += line
+            if self.has_succeeded and LATE in line:
+                self._dismiss_late()
+            yield came_at, line
 
     def _dismiss_late(self):
         self.late += [launcher for launcher in self.launchers if launcher.poll() is None]
@@ -154,7 +175,7 @@ class Team:
                     return False
                 self.launchers[host].kill()
                 self.launchers[host].wait()
-                self.launchers[host] = self._start(host)
+                self.launchers[host] = self.start(host)
             else:
                 pid = chance.choice(ranks)
                 os.kill(pid if self.layout.victim == "rank" else parent(pid), signal.SIGKILL)
