@@ -6,7 +6,7 @@
 const char *protocol_differs(const char *one, uint32_t one_number, const char *other, uint32_t other_number,
                              char out[PROTOCOL_SENTENCE_SIZE]) {
     (void)str_format(out, PROTOCOL_SENTENCE_SIZE,
-                     "%.96s speaks protocol %u, %.96s protocol %u: run one version of Muster on all nodes", one,
+                     "%.150s speaks protocol %u, %.96s protocol %u: run one version of Muster on all nodes", one,
                      one_number, other, other_number);
     return out;
 }

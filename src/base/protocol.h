@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-enum { PROTOCOL_SENTENCE_SIZE = 320 };
+enum { PROTOCOL_SENTENCE_SIZE = 384 };
 
 enum {
     /* Agents: JOIN and the other messages of docs/formats/coordinator.md, and Muster's own keys beside PyTorch's

@@ -133,6 +133,9 @@ enum { RDZV_WAIT_NOTE_SIZE = 2048 };
  * Returns `out`. */
 const char *rdzv_wait_note(struct rdzv *rdzv, int64_t deadline_ms, const char *limit, char out[RDZV_WAIT_NOTE_SIZE]);
 void rdzv_introduce(struct rdzv *rdzv); /* fills its visitors' own card, and the guest */
+/* To a store that this node hosts an agent has come that is of this job, and from before there were numbers of
+ * protocols. */
+void rdzv_old_agent_came(struct rdzv *rdzv, const char *name);
 /* Every write to a store that this node hosts. */
 void rdzv_store_heard(struct rdzv *rdzv, uint64_t connection, struct kv_slice key, struct kv_slice value);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "net/host_name.h"
 #include "rendezvous/backend.h"
@@ -40,9 +41,27 @@ static void report_news(struct rdzv *r) {
 
 /* ---- who comes to this node's store ---- */
 
+/* Of another protocol: people hear it at once, also when workers run. */
+static void tell_protocol(const struct rdzv *r) {
+    char sentence[PROTOCOL_SENTENCE_SIZE];
+    const struct visitors *v = &r->visitors;
+    if (visitors_protocol(v, &v->seen[v->count - 1], "an agent that came to this node", sentence)) {
+        log_warning("%s", sentence);
+    }
+}
+
 void rdzv_store_heard(struct rdzv *r, uint64_t connection, struct kv_slice key, struct kv_slice value) {
     bool has_met = r->world.group_world_size > 0 && !uv_is_active((uv_handle_t *)rdzv_timer(r, RDZV_TIMER_REPORT));
-    if (connection != 0 && !has_met && visitors_heard(&r->visitors, key, value)) {
+    bool is_card = kv_slice_equal(key, kv_slice_text("/" VISITORS_KEY_VISIT));
+    if (connection != 0 && (!has_met || is_card) && visitors_heard(&r->visitors, key, value)) {
+        tell_protocol(r);
+        report_news(r);
+    }
+}
+
+void rdzv_old_agent_came(struct rdzv *r, const char *name) {
+    if (visitors_note_old(&r->visitors, name)) {
+        tell_protocol(r);
         report_news(r);
     }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Agents of two versions whose protocols differ: both sides say so, with both numbers, and nobody who works is disturbed.
 # waits: yes
-"""other_muster, in tests/ beside the program, is the program with the next number. MUSTER_OLD names another one, of any version."""
+"""other_muster, in tests/ beside the program, is the program with the next number. MUSTER_OLD names another one, from before there were numbers."""
 import os
 import re
 import signal
@@ -15,14 +15,16 @@ import jobs  # noqa: E402
 
 OWN = os.environ["MUSTER_BINARY"]
 OTHER = os.environ.get("MUSTER_OLD") or os.path.join(os.path.dirname(OWN), "tests", "other_muster")
+IS_OLD = "MUSTER_OLD" in os.environ
 PATIENCE_S = 100
 
 
 class Agent:
-    def __init__(self, program, port, nnodes, backend):
+    def __init__(self, program, port, nnodes, backend, rank=0):
+        meet = [f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}"] if backend == "static" else [
+            f"--rdzv-backend={backend}", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=last_call_timeout=1"]
         self.process = subprocess.Popen(
-            [program, "run", f"--nnodes={nnodes}", f"--rdzv-backend={backend}", f"--rdzv-endpoint=127.0.0.1:{port}",
-             "--rdzv-conf=last_call_timeout=1", "--no-python", "sh", "-c", "echo begins; exec sleep 1000"],
+            [program, "run", f"--nnodes={nnodes}", *meet, "--no-python", "sh", "-c", "echo begins; exec sleep 1000"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=jobs.die_with_parent)
         self.said = ""
 
@@ -40,35 +42,61 @@ class Agent:
         jobs.check(self.process.returncode in codes, f"{self.process.returncode}:\n{self.said}")
 
 
-# Both numbers, in either order.
-NUMBERS = r"protocol \d+\b.*protocol \d+\b"
+# Both numbers, in either order; the second form is that of agents from before.
+NUMBERS = r"protocol \d+\b.*protocol \d+\b|version \d+ of the protocol, this is version \d+"
 
 
-def meet(first, second, nnodes, backend="muster"):
-    """The first one hosts, and works if it may; the second one is refused."""
+def refuse(first, second, nnodes):
+    """The native backend. The first agent hosts, and works if it may; the second one is refused."""
     port = jobs.free_port()
-    host = Agent(first, port, nnodes, backend)
+    host = Agent(first, port, nnodes, "muster")
     try:
         host.until("begins" if nnodes.startswith("1") else "still waiting|leads each host")
-        guest = Agent(second, port, nnodes, backend)
+        guest = Agent(second, port, nnodes, "muster")
         guest.until(NUMBERS)
         host.until(NUMBERS)
         jobs.check(guest.process.wait(PATIENCE_S) == 1, f"it ends at once:\n{guest.said}")
         guest.end(1)
-        jobs.check("another" not in host.said and host.said.count("begins") == nnodes.startswith("1"), host.said)
+        jobs.check(host.said.count("begins") == nnodes.startswith("1"), host.said)
     finally:
         host.end(-signal.SIGTERM, 1)
 
 
+def warn(backend, first, second):
+    """Where agents share PyTorch's state they go on as with torchrun's, and say so. Who is from before there were numbers cannot."""
+    port = jobs.free_port()
+    agents = [Agent(first, port, "2", backend, 0)]
+    try:
+        agents[0].until("leads each host|still waiting")
+        agents.append(Agent(second, port, "2", backend, 1))
+        for agent, program in zip(agents, (first, second)):
+            if program == OWN or not IS_OLD:
+                agent.until(NUMBERS)
+            agent.until("begins")
+    finally:
+        for agent in agents:
+            agent.end(-signal.SIGTERM, 1)
+
+
 def who_waits_and_who_comes_are_told():
-    meet(OWN, OTHER, "2")
-    meet(OTHER, OWN, "2")
+    for first, second in ((OWN, OTHER), (OTHER, OWN)):
+        refuse(first, second, "2")
 
 
 def who_works_is_not_disturbed():
-    meet(OWN, OTHER, "1:2")
-    meet(OTHER, OWN, "1:2")
+    for first, second in ((OWN, OTHER), (OTHER, OWN)):
+        refuse(first, second, "1:2")
+
+
+def c10d_says_so_and_goes_on():
+    for first, second in ((OWN, OTHER), (OTHER, OWN)):
+        warn("c10d", first, second)
+
+
+def static_says_so_and_goes_on():
+    for first, second in ((OWN, OTHER), (OTHER, OWN)):
+        warn("static", first, second)
 
 
 if __name__ == "__main__":
-    cases.run([who_waits_and_who_comes_are_told, who_works_is_not_disturbed])
+    cases.run([who_waits_and_who_comes_are_told, who_works_is_not_disturbed, c10d_says_so_and_goes_on, static_says_so_and_goes_on])

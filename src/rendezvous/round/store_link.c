@@ -126,9 +126,18 @@ static void leave_card(struct store_link *link, struct kv_client *client) {
 
 static void on_host_card(void *ctx, const struct kv_reply *reply) {
     struct store_link *link = ctx;
-    bool is_found = reply->status == MUSTER_OK;
-    if (is_found && visitors_read_host(link->options.visitors, reply->values[0]) && link->winner) {
+    struct visitors *visitors = link->options.visitors;
+    char sentence[PROTOCOL_SENTENCE_SIZE];
+    if (reply->status != MUSTER_OK || !link->winner) {
+        return;
+    }
+    if (visitors_read_host(visitors, reply->values[0])) {
         leave_card(link, link->winner->client);
+    } else if (reply->values[0].len == 0 && kv_client_offers_watch(link->winner->client)) {
+        visitors_host_is_old(visitors);
+    }
+    if (visitors_protocol(visitors, &visitors->host, "the host of the rendezvous store", sentence)) {
+        log_warning("%s", sentence);
     }
 }
 

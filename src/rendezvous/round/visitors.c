@@ -1,6 +1,7 @@
 /* Cards of agents that cannot meet; see visitors.h. Pure. */
 #include "rendezvous/round/visitors.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/printable.h"
@@ -26,13 +27,15 @@ static void fill(struct visitors_card *card, const char *backend, const char *ru
 void visitors_init(struct visitors *v, const char *backend, const char *run_id, const char *nnodes, const char *name) {
     *v = (struct visitors){.count = 0};
     fill(&v->self, backend, run_id, nnodes, name);
+    (void)str_format(v->self.protocol, sizeof v->self.protocol, "%u", protocol_agents());
 }
 
 /* ---- cards ---- */
 
 const char *visitors_card(const struct visitors *v, char out[VISITORS_CARD_SIZE]) {
     const struct visitors_card *self = &v->self;
-    (void)str_format(out, VISITORS_CARD_SIZE, "%s\n%s\n%s\n%s", self->backend, self->run_id, self->nnodes, self->name);
+    (void)str_format(out, VISITORS_CARD_SIZE, "%s\n%s\n%s\n%s\n%s", self->backend, self->run_id, self->nnodes,
+                     self->name, self->protocol);
     return out;
 }
 
@@ -43,7 +46,8 @@ static bool read_card(struct kv_slice value, struct visitors_card *out) {
     } fields[] = {{out->backend, sizeof out->backend},
                   {out->run_id, sizeof out->run_id},
                   {out->nnodes, sizeof out->nnodes},
-                  {out->name, sizeof out->name}};
+                  {out->name, sizeof out->name},
+                  {out->protocol, sizeof out->protocol}};
     const char *at = (const char *)value.data, *end = at + value.len;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const char *newline = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
@@ -60,7 +64,7 @@ static bool is_other(const char *own, const char *other) {
 
 static bool differs(const struct visitors_card *self, const struct visitors_card *other) {
     return is_other(self->backend, other->backend) || is_other(self->run_id, other->run_id) ||
-           is_other(self->nnodes, other->nnodes);
+           is_other(self->nnodes, other->nnodes) || is_other(self->protocol, other->protocol);
 }
 
 bool visitors_read_host(struct visitors *v, struct kv_slice value) {
@@ -93,8 +97,21 @@ static bool note(struct visitors *v, const struct visitors_card *card) {
 }
 
 bool visitors_note(struct visitors *v, const char *backend, const char *run_id, const char *nnodes, const char *name) {
-    struct visitors_card card;
+    struct visitors_card card = {.protocol = ""};
     fill(&card, backend, run_id, nnodes, name);
+    return note(v, &card);
+}
+
+void visitors_host_is_old(struct visitors *v) {
+    v->host = v->self;
+    v->host.name[0] = '\0';
+    (void)str_copy(v->host.protocol, sizeof v->host.protocol, "0");
+}
+
+bool visitors_note_old(struct visitors *v, const char *name) {
+    struct visitors_card card = v->self;
+    take(card.name, sizeof card.name, name, strlen(name));
+    (void)str_copy(card.protocol, sizeof card.protocol, "0");
     return note(v, &card);
 }
 
@@ -153,6 +170,18 @@ static void add_card(char *out, const char *who, const struct visitors *v, const
     add_option(out, "--rdzv-backend", self->backend, card->backend);
     add_option(out, "--rdzv-id", self->run_id, card->run_id);
     add_option(out, "--nnodes", self->nnodes, card->nnodes);
+    add_option(out, "protocol", self->protocol, card->protocol);
+}
+
+const char *visitors_protocol(const struct visitors *v, const struct visitors_card *card, const char *who,
+                              char out[PROTOCOL_SENTENCE_SIZE]) {
+    char name[160];
+    if (!is_other(v->self.protocol, card->protocol)) {
+        return NULL;
+    }
+    (void)str_format(name, sizeof name, "%s%s%s%s", who, card->name[0] != '\0' ? ", " : "", card->name,
+                     card->name[0] != '\0' ? "," : "");
+    return protocol_differs(name, (uint32_t)strtoul(card->protocol, NULL, 10), "this node", protocol_agents(), out);
 }
 
 const char *visitors_text(const struct visitors *v, char out[VISITORS_TEXT_SIZE]) {

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/protocol.h"
 #include "store/wire/slice.h"
 
 #define VISITORS_KEY_HOST "muster/host"   /* the host's card */
@@ -18,9 +19,10 @@ enum { VISITORS_MAX = 3, VISITORS_CARD_SIZE = 512, VISITORS_TEXT_SIZE = 1024 };
 
 struct visitors_card {
     char backend[16];
-    char run_id[96]; /* the beginning of it */
-    char nnodes[24]; /* "" where it is not known, and so is the name */
-    char name[112];  /* "host-b (pid 12)" */
+    char run_id[96];   /* the beginning of it */
+    char nnodes[24];   /* "" where it is not known, and so is the name */
+    char name[112];    /* "host-b (pid 12)" */
+    char protocol[12]; /* of Muster's agents (base/protocol.h); "" in PyTorch's keys */
 };
 
 struct visitors {
@@ -39,6 +41,14 @@ bool visitors_read_host(struct visitors *v, struct kv_slice value);
 bool visitors_heard(struct visitors *v, struct kv_slice key, struct kv_slice value);
 /* Somebody with these options has asked; "" where they are not known. True: there is news. */
 bool visitors_note(struct visitors *v, const char *backend, const char *run_id, const char *nnodes, const char *name);
+/* The host of the store is Muster's and has left no card: it is from before there were any. */
+void visitors_host_is_old(struct visitors *v);
+/* An agent of this job has come that is from before there were numbers of protocols. True: there is news. */
+bool visitors_note_old(struct visitors *v, const char *name);
+/* The owner of the card, `who`, speaks another protocol than this node: both numbers, for people. NULL: it does not. */
+const char *visitors_protocol(const struct visitors *v, const struct visitors_card *card, const char *who,
+                              char out[PROTOCOL_SENTENCE_SIZE]);
+
 /* "; the store's host has --rdzv-backend=c10d, this node static", or "". Returns `out`. */
 const char *visitors_text(const struct visitors *v, char out[VISITORS_TEXT_SIZE]);
 

@@ -179,6 +179,11 @@ int c10d_master_search(struct c10d *c);
 /* The key by which `node` says that it is no agent of PyTorch's. */
 void c10d_master_introduction(const struct c10d *c, const struct rdzv_node *node, char out[C10D_INTRODUCTION_MAX]);
 
+/* On the host of the store, of a write to it: has an agent of ours introduced itself that has told no number of its
+ * protocol before? Its name, in `node`; NULL: no. */
+const char *c10d_master_is_old(const struct c10d *c, struct kv_slice key, struct kv_slice value,
+                               char node[RDZV_NODE_TEXT_MAX]);
+
 /* Does the value of that key say that the node is ours, and not done? */
 bool c10d_master_is_at_work(struct kv_slice value);
 

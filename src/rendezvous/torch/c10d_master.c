@@ -23,14 +23,38 @@ void c10d_master_introduction(const struct c10d *c, const struct rdzv_node *node
     (void)str_format(out, C10D_INTRODUCTION_MAX, "%s.muster/%s", c->key, rdzv_node_format(node, text));
 }
 
+static void protocol_key(const struct c10d *c, const char *node, char out[C10D_INTRODUCTION_MAX]) {
+    (void)str_format(out, C10D_INTRODUCTION_MAX, "%s.protocol/%s", c->key, node);
+}
+
+const char *c10d_master_is_old(const struct c10d *c, struct kv_slice key, struct kv_slice value,
+                               char node[RDZV_NODE_TEXT_MAX]) {
+    char introduction[C10D_INTRODUCTION_MAX], protocol[C10D_INTRODUCTION_MAX + 1];
+    struct kv_slice number;
+    (void)str_format(introduction, sizeof introduction, "/%s.muster/", c->key);
+    size_t skipped = strlen(introduction);
+    if (key.len <= skipped || key.len - skipped >= RDZV_NODE_TEXT_MAX || !c10d_master_is_at_work(value) ||
+        memcmp(key.data, introduction, skipped) != 0) {
+        return NULL;
+    }
+    memcpy(node, key.data + skipped, key.len - skipped);
+    node[key.len - skipped] = '\0';
+    protocol[0] = '/';
+    protocol_key(c, node, protocol + 1);
+    return kv_server_get(c10d_store_server(c), kv_slice_text(protocol), &number) ? NULL : node;
+}
+
 bool c10d_master_is_at_work(struct kv_slice value) {
     return kv_slice_equal(value, kv_slice_text("1"));
 }
 
 int c10d_master_introduce(struct c10d *c) {
-    char key[C10D_INTRODUCTION_MAX];
+    char key[C10D_INTRODUCTION_MAX], node[RDZV_NODE_TEXT_MAX], number[16];
+    protocol_key(c, rdzv_node_format(&c->machine.self, node), key);
+    (void)str_format(number, sizeof number, "%u", protocol_agents());
+    int rc = kv_client_set(c->client, key, kv_slice_text(number), NULL, NULL);
     c10d_master_introduction(c, &c->machine.self, key);
-    return kv_client_set(c->client, key, kv_slice_text("1"), NULL, NULL);
+    return rc ? rc : kv_client_set(c->client, key, kv_slice_text("1"), NULL, NULL);
 }
 
 int c10d_master_ask(struct c10d *c, struct kv_client *client, const struct rdzv_state *state, kv_reply_cb *cb) {

@@ -298,7 +298,13 @@ static void on_watcher_known(void *ctx, const struct kv_reply *reply) {
     if (reply->status != MUSTER_OK) {
         return; /* the other connection says so */
     }
+    char key[STATIC_KEY_MAX], protocol[16];
     s->number = (uint64_t)reply->number;
+    static_numbered_key(s, key, STATIC_KEY_PROTOCOL);
+    (void)str_format(protocol, sizeof protocol, "%u", protocol_agents());
+    if (s->client) {
+        (void)kv_client_set(s->client, key, kv_slice_text(protocol), NULL, NULL);
+    }
     static_say(s, STATIC_SAYS_HERE, s->number);
     if (s->number <= 1) {
         take_part(s);
@@ -391,7 +397,11 @@ static void on_store_change(void *ctx, uint64_t connection, struct kv_slice key,
                             struct kv_slice new_value) {
     struct static_rdzv *s = ctx;
     (void)old_value;
+    char name[32];
     rdzv_store_heard(s->rdzv, connection, key, new_value);
+    if (static_is_host(s) && static_host_is_old(&s->host, key, new_value, name)) {
+        rdzv_old_agent_came(s->rdzv, name);
+    }
     if (static_is_host(s) && static_host_heard(&s->host, connection, key, new_value)) {
         wake(s);
     }

@@ -161,6 +161,20 @@ bool static_host_heard(struct static_host *h, uint64_t connection, struct kv_sli
     return own && value.data && agent_writes(h, connection, own, value);
 }
 
+const char *static_host_is_old(const struct static_host *h, struct kv_slice key, struct kv_slice value, char name[32]) {
+    char text[STATIC_KEY_MAX], protocol[STATIC_KEY_MAX];
+    struct static_says says;
+    struct kv_slice number;
+    const char *own = own_key(h, key, text);
+    int64_t rank = own ? rank_in(h, own, STATIC_KEY_NODE) : -1;
+    if (rank < 0 || !static_says_read(value, &says) || says.what != STATIC_SAYS_HERE) {
+        return NULL;
+    }
+    (void)str_format(protocol, sizeof protocol, "/%s" STATIC_KEY_PROTOCOL "%lld", h->prefix, (long long)rank);
+    (void)str_format(name, 32, "node rank %lld", (long long)rank);
+    return !h->server || kv_server_get(h->server, kv_slice_text(protocol), &number) ? NULL : name;
+}
+
 bool static_host_lost(struct static_host *h, uint64_t connection) {
     int64_t rank = rank_of(h, connection);
     if (rank >= 0) {

@@ -51,6 +51,8 @@ void static_host_open(struct static_host *h, struct kv_server *server);
 /* A write, the end of a connection: from inside the server. True: static_host_act() has to follow, from outside. */
 bool static_host_heard(struct static_host *h, uint64_t connection, struct kv_slice key, struct kv_slice value);
 bool static_host_lost(struct static_host *h, uint64_t connection);
+/* Of a write: does an agent of ours come that has told no number of its protocol? Its name, else NULL. */
+const char *static_host_is_old(const struct static_host *h, struct kv_slice key, struct kv_slice value, char name[32]);
 /* A key of the job, for all to read; from outside of the server. */
 void static_host_set(struct static_host *h, const char *name, const char *value);
 /* Empties the store for the next attempt, tells the nodes, ends the exit barrier, as far as it is time. */

@@ -12,8 +12,9 @@
 
 enum { STATIC_KEY_MAX = 512 };
 
-#define STATIC_KEYS "muster/"          /* all of them begin so: they outlive an attempt */
-#define STATIC_KEY_NODE "muster/node/" /* + rank: what that node says, below */
+#define STATIC_KEYS "muster/"                  /* all of them begin so: they outlive an attempt */
+#define STATIC_KEY_NODE "muster/node/"         /* + rank: what that node says, below */
+#define STATIC_KEY_PROTOCOL "muster/protocol/" /* + rank: the number of its protocol; told before it says "here" */
 #define STATIC_KEY_WATCHER                                                                                             \
     "muster/watcher/"                     /* + rank: written on the connection on which it waits for the host's word */
 #define STATIC_KEY_ASKED "muster/asked/"  /* + rank: "3": the host asks this rank's agent for the third that came */
