@@ -1,5 +1,5 @@
 /* A program of another version: what it says to others has other numbers. */
-#include "base/protocol.h"
+#include "base/formats/protocol.h"
 
 uint32_t protocol_agents(void) {
     return PROTOCOL_AGENTS + 1;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/protocol.h"
+#include "base/formats/protocol.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/context/generation.h"

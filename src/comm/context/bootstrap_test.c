@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/protocol.h"
+#include "base/formats/protocol.h"
 #include "base/status.h"
 #include "comm/context/generation.h"
 #include "comm/context/verdict.h"

@@ -13,8 +13,8 @@
 
 #include "base/bytes.h"
 #include "base/fnv.h"
+#include "base/formats/protocol.h"
 #include "base/log.h"
-#include "base/protocol.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/host/monitor.h"

@@ -27,7 +27,7 @@ struct host_identity {
 
 /* What a rank puts into the store about itself. */
 struct identity {
-    uint16_t protocol; /* PROTOCOL_RANKS of base/protocol.h; its place in the bytes never changes */
+    uint16_t protocol; /* PROTOCOL_RANKS of base/formats/protocol.h; its place in the bytes never changes */
     struct host_identity host;
     bool may_share;   /* false with MUSTER_SHM=0, or where sharing does not work: counts as a host of its own */
     uint64_t network; /* identity_network() */

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/protocol.h"
+#include "base/formats/protocol.h"
 #include "store/wire/slice.h"
 
 #define VISITORS_KEY_HOST "muster/host"   /* the host's card */
@@ -22,7 +22,7 @@ struct visitors_card {
     char run_id[96];   /* the beginning of it */
     char nnodes[24];   /* "" where it is not known, and so is the name */
     char name[112];    /* "host-b (pid 12)" */
-    char protocol[12]; /* of Muster's agents (base/protocol.h); "" in PyTorch's keys */
+    char protocol[12]; /* of Muster's agents (base/formats/protocol.h); "" in PyTorch's keys */
 };
 
 struct visitors {

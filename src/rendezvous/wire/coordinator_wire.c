@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "base/protocol.h"
+#include "base/formats/protocol.h"
 #include "base/status.h"
 #include "rendezvous/wire/coordinator_wire_impl.h"
 

@@ -13,7 +13,8 @@
 #include "base/buf.h"
 #include "store/wire/slice.h"
 
-#define COORDINATOR_HELLO "MUSTER\r\n" /* 8 bytes; the number of the protocol (base/protocol.h) follows in the JOIN */
+#define COORDINATOR_HELLO                                                                                              \
+    "MUSTER\r\n" /* 8 bytes; the number of the protocol (base/formats/protocol.h) follows in the JOIN */
 #define COORDINATOR_HELLO_BYTES ((size_t)8)
 
 /* Limits, for either side. The longest frame fits with the longest of everything in it. */

@@ -1,5 +1,5 @@
 /* What is told of two protocols; see protocol.h. */
-#include "base/protocol.h"
+#include "base/formats/protocol.h"
 
 #include "base/str.h"
 

@@ -1,5 +1,5 @@
 /* The numbers of this program; see protocol.h. A file of its own, so that a test can have others. */
-#include "base/protocol.h"
+#include "base/formats/protocol.h"
 
 uint32_t protocol_agents(void) {
     return PROTOCOL_AGENTS;
