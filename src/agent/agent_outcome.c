@@ -206,6 +206,10 @@ void agent_outcome_report(const struct agent *a) {
         char host[REPORT_HOST_SIZE], circumstances[CIRCUMSTANCES_SIZE];
         report_host(host);
         circumstances_describe(logs_run_directory(a->logs), circumstances);
+        if (remote == NULL && a->rdzv != NULL && rdzv_lost(a->rdzv)[0] != '\0') {
+            size_t used = strlen(circumstances);
+            (void)str_format(circumstances + used, sizeof circumstances - used, "%s\n", rdzv_lost(a->rdzv));
+        }
         struct report report = {.name = a->config->title,
                                 .host = host,
                                 .entries = failures.entries,

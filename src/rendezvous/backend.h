@@ -96,6 +96,7 @@ struct rdzv {
     char change_why[MUSTER_DETAIL_MAX];
     uint64_t stop_grace_ms;
     char stop_why[MUSTER_DETAIL_MAX];
+    char lost[MUSTER_DETAIL_MAX / 2]; /* rdzv_lost() */
     int failed_status;
     char failed_why[MUSTER_DETAIL_MAX];
     struct rdzv_cause cause; /* of the failure that counts; rank and all: see has_cause */
@@ -149,6 +150,8 @@ void rdzv_release_world(struct rdzv *rdzv);
 void rdzv_withdraw_world(struct rdzv *rdzv);
 void rdzv_tell_change(struct rdzv *rdzv, enum rdzv_change change, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* As well, but the agent is not told: its workers find out. */
+void rdzv_note_lost(struct rdzv *rdzv, const char *why);
 void rdzv_tell_stop(struct rdzv *rdzv, uint64_t grace_ms, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void rdzv_tell_spare(struct rdzv *rdzv);

@@ -161,6 +161,8 @@ bool rdzv_cause_is_remote(const struct rdzv *rdzv);
 /* `done` comes when the other node has said all that it has to say of it, or after a second; at once where nothing is
  * missing. This node's own failure counts only when the others that were at work have answered, too. */
 void rdzv_await_cause(struct rdzv *rdzv, void (*done)(void *ctx));
+/* A node of this round that has gone without a word: "node rank 1, host-b (pid 12), has gone: ...", or "". */
+const char *rdzv_lost(const struct rdzv *rdzv);
 /* The agent reports the cause as it is known now. What comes later in this round changes nothing: the report and the
  * outcome name the same worker. */
 void rdzv_cause_reported(struct rdzv *rdzv);

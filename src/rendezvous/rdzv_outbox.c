@@ -107,6 +107,7 @@ void rdzv_tell_world(struct rdzv *r, uint64_t round, uint32_t rank, uint32_t cou
     };
     r->has_spare = r->is_spare = false; /* no longer */
     rdzv_report_spare_no_more(r);
+    r->lost[0] = '\0';
     rdzv_forget_cause(r); /* of the round before: the store may have answered after this node had left it */
     r->has_world = true;
     post(r);
@@ -130,11 +131,22 @@ void rdzv_withdraw_world(struct rdzv *r) {
     }
 }
 
+void rdzv_note_lost(struct rdzv *r, const char *why) {
+    (void)str_format(r->lost, sizeof r->lost, "%s", why);
+}
+
+const char *rdzv_lost(const struct rdzv *r) {
+    return r->lost;
+}
+
 void rdzv_tell_change(struct rdzv *r, enum rdzv_change change, const char *format, ...) {
     va_list args;
     va_start(args, format);
     (void)vsnprintf(r->change_why, sizeof r->change_why, format, args);
     va_end(args);
+    if (change == RDZV_NODE_LEFT) {
+        rdzv_note_lost(r, r->change_why);
+    }
     r->change = change;
     r->is_change_held = false;
     r->has_change = true;

@@ -45,10 +45,21 @@ static int64_t last_call_left_s(const struct c10d *c) {
     return left_s < most_s ? left_s : most_s;
 }
 
+/* The first member of the world that is not in the round any longer. */
+static const struct rdzv_node *first_missing(const struct c10d *c) {
+    for (size_t i = 0; i < c->world.member_count; i++) {
+        const struct rdzv_member *was = &c->world.members[i];
+        if ((was->lists & RDZV_PARTICIPANT) && !rdzv_state_is(&c->machine.state, &was->node, RDZV_PARTICIPANT)) {
+            return &was->node;
+        }
+    }
+    return NULL;
+}
+
 const char *c10d_report_who(const struct c10d *c, char *out, size_t size) {
     const struct rdzv_options *o = &c->rdzv->options;
     const struct rdzv_state *state = &c->machine.state;
-    char counts[160], nodes[RDZV_NODES_TEXT_SIZE];
+    char counts[160], nodes[RDZV_NODES_TEXT_SIZE], name[RDZV_NODE_TEXT_MAX];
     out[0] = '\0';
     append_names(state, RDZV_PARTICIPANT, state->complete ? "members of the running round:" : "here:", out, size);
     append_names(state, RDZV_WAITING, "waiting:", out, size);
@@ -67,6 +78,13 @@ const char *c10d_report_who(const struct c10d *c, char *out, size_t size) {
                          rdzv_nodes_text(o, nodes), (long long)last_call_left_s(c));
     }
     append(out, size, counts);
+    const struct rdzv_node *lost = missing > 0 && !state->complete ? first_missing(c) : NULL;
+    if (lost) {
+        (void)str_format(counts, sizeof counts, "; of round %lld, which has ended, it lacks node ",
+                         (long long)c->world.round);
+        append(out, size, counts);
+        append(out, size, rdzv_node_format(lost, name));
+    }
     return out;
 }
 
@@ -148,17 +166,6 @@ void c10d_report_silent(struct c10d *c) {
             log_warning("all nodes of the world answer again");
         }
     }
-}
-
-/* The first member of the world that is not in the round any longer. */
-static const struct rdzv_node *first_missing(const struct c10d *c) {
-    for (size_t i = 0; i < c->world.member_count; i++) {
-        const struct rdzv_member *was = &c->world.members[i];
-        if ((was->lists & RDZV_PARTICIPANT) && !rdzv_state_is(&c->machine.state, &was->node, RDZV_PARTICIPANT)) {
-            return &was->node;
-        }
-    }
-    return NULL;
 }
 
 const char *c10d_report_change(const struct c10d *c, bool left, char *out, size_t size) {

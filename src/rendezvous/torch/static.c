@@ -298,13 +298,8 @@ static void on_watcher_known(void *ctx, const struct kv_reply *reply) {
     if (reply->status != MUSTER_OK) {
         return; /* the other connection says so */
     }
-    char key[STATIC_KEY_MAX], protocol[16];
     s->number = (uint64_t)reply->number;
-    static_numbered_key(s, key, STATIC_KEY_PROTOCOL);
-    (void)str_format(protocol, sizeof protocol, "%u", protocol_agents());
-    if (s->client) {
-        (void)kv_client_set(s->client, key, kv_slice_text(protocol), NULL, NULL);
-    }
+    static_introduce(s);
     static_say(s, STATIC_SAYS_HERE, s->number);
     if (s->number <= 1) {
         take_part(s);
@@ -361,11 +356,32 @@ static void on_link_failed(void *ctx, int status) {
         static_fail(s, status);
     } else if (s->stage == STATIC_BARRIER) {
         static_end_barrier_over(s);
+    } else if (s->stage == STATIC_WORKING) {
+        char why[MUSTER_DETAIL_MAX / 2];
+        (void)str_format(
+            why, sizeof why,
+            "node rank 0, which hosts the store at %s:%d, has gone before this node was done: its agent or "
+            "its host has ended",
+            s->endpoint.host, s->endpoint.port);
+        log_warning("%s", why);
+        rdzv_note_lost(s->rdzv, why);
     }
     /* Otherwise workers are running: they notice themselves, and need the store no more than they do. */
 }
 
 /* ---- the store, on node rank 0 ---- */
+
+/* It may be why workers here fail now. After a failure for good all nodes go. */
+static void note_lost_node(struct static_rdzv *s) {
+    char name[STATIC_NODE_NAME_SIZE], why[STATIC_NODE_NAME_SIZE + 96];
+    if (s->host.lost >= 0 && !s->host.has_failed && !s->rdzv->failed) {
+        (void)static_host_name(&s->host, (uint32_t)s->host.lost, name);
+        (void)str_format(why, sizeof why, "%s, has gone before it was done: its agent or its host has ended", name);
+        log_warning("%s", why);
+        rdzv_note_lost(s->rdzv, why);
+    }
+    s->host.lost = -1;
+}
 
 static void on_wake(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
@@ -375,6 +391,7 @@ static void on_wake(uv_timer_t *timer) {
         static_host_tell_difference(&s->host);
         fail_by_nnodes(s, others_nnodes);
     }
+    note_lost_node(s);
     static_host_act(&s->host);
     static_place_bound(s);
     static_end_look(s);
@@ -464,7 +481,7 @@ static int start(struct rdzv *r) {
 static void on_report(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
     struct static_rdzv *s = r->state;
-    char tried[MUSTER_DETAIL_MAX / 2], missing[STATIC_MISSING_SIZE], hint[STORE_LINK_HINT_SIZE];
+    char tried[MUSTER_DETAIL_MAX / 2], missing[STATIC_NODE_NAME_SIZE], hint[STORE_LINK_HINT_SIZE];
     char note[RDZV_WAIT_NOTE_SIZE];
     store_link_check_name(s->link);
     (void)rdzv_wait_note(r, r->waits[RDZV_TIMER_SEARCH].deadline_ms, "timeout", note);
@@ -474,7 +491,7 @@ static void on_report(uv_timer_t *timer) {
     } else if (s->is_waiting) {
         log_warning("another agent may have node rank %u: node rank 0 asks it whether it is still there%s",
                     r->options.node_rank, note);
-    } else if (static_is_host(s) && static_round_missing(&s->host.round, missing) > 0) {
+    } else if (static_is_host(s) && static_host_missing(&s->host, missing) > 0) {
         log_warning("still waiting at %s:%d for %s%s%s", s->endpoint.host, s->endpoint.port, missing,
                     store_link_hint(s->link, hint), note);
     } else {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "rendezvous/round/visitors.h"
@@ -13,6 +14,7 @@
 
 int static_host_init(struct static_host *h, const char *prefix, uint32_t node_count, bool are_alone) {
     *h = (struct static_host){.prefix = prefix,
+                              .lost = -1,
                               .nodes = calloc(node_count, sizeof *h->nodes),
                               .agents = calloc(node_count, sizeof *h->agents),
                               .watchers = calloc(node_count, sizeof *h->watchers),
@@ -179,6 +181,7 @@ bool static_host_lost(struct static_host *h, uint64_t connection) {
     int64_t rank = rank_of(h, connection);
     if (rank >= 0) {
         static_round_lost(&h->round, (uint32_t)rank);
+        h->lost = h->nodes[rank] == STATIC_GONE ? rank : h->lost;
         static_peers_set(h->agents, h->round.count, (uint32_t)rank, 0); /* none's */
         static_newcomers_promote(h, (uint32_t)rank);
     }
@@ -187,6 +190,30 @@ bool static_host_lost(struct static_host *h, uint64_t connection) {
 
 bool static_host_is_counted(const struct static_host *h) {
     return h->here >= (int64_t)h->round.count;
+}
+
+const char *static_host_name(const struct static_host *h, uint32_t rank, char out[STATIC_NODE_NAME_SIZE]) {
+    char key[STATIC_KEY_MAX], name[160] = "";
+    struct kv_slice value;
+    (void)str_format(key, sizeof key, "/%s" STATIC_KEY_NAME "%u", h->prefix, rank);
+    if (kv_server_get(h->server, kv_slice_text(key), &value)) {
+        size_t len = value.len < sizeof name ? value.len : sizeof name - 1;
+        memcpy(name, value.data, len);
+        printable_clean(name, len, false);
+    }
+    (void)str_format(out, STATIC_NODE_NAME_SIZE, "node rank %u%s%s", rank, name[0] ? ", " : "", name);
+    return out;
+}
+
+uint32_t static_host_missing(const struct static_host *h, char out[STATIC_NODE_NAME_SIZE]) {
+    char ranks[STATIC_MISSING_SIZE];
+    int64_t rank = -1;
+    uint32_t count = static_round_missing(&h->round, ranks);
+    (void)str_copy(out, STATIC_NODE_NAME_SIZE, ranks);
+    if (count == 1 && str_parse_i64(ranks + strcspn(ranks, "0123456789"), &rank)) {
+        (void)static_host_name(h, (uint32_t)rank, out);
+    }
+    return count;
 }
 
 /* ---- what is told ---- */

@@ -36,9 +36,10 @@ struct static_host {
     const char *prefix;                            /* of all keys, "/" at the end; borrowed */
     int64_t here;                                  /* nodes that have counted themselves in, as PyTorch's agents do */
     char differ[STATIC_DIFFER_SIZE];               /* as STATIC_KEY_DIFFER holds it; "": all have the same --nnodes */
-    bool has_failed;                               /* for good, on any node */
-    bool has_given_up;                             /* nodes do not come, or differ: it says no other word */
-    bool has_let_go;                               /* those in the exit barrier, since nobody else can come */
+    int64_t lost;      /* rank of the last node that has gone before it was done; -1: none, or people have been told */
+    bool has_failed;   /* for good, on any node */
+    bool has_given_up; /* nodes do not come, or differ: it says no other word */
+    bool has_let_go;   /* those in the exit barrier, since nobody else can come */
     char told[STATIC_WORD_SIZE + STATIC_MISSING_SIZE]; /* to all nodes, last */
 };
 
@@ -65,6 +66,11 @@ void static_host_give_up_silent(struct static_host *h);
 void static_host_tell_late(struct static_host *h, const char *missing);
 /* Nor can nodes of different --nnodes meet. */
 void static_host_tell_difference(struct static_host *h);
+/* "node rank 1, host-b (pid 12)". Returns `out`. */
+enum { STATIC_NODE_NAME_SIZE = 224 };
+const char *static_host_name(const struct static_host *h, uint32_t rank, char out[STATIC_NODE_NAME_SIZE]);
+/* Who is waited for, by name if it is one that has been here; 0: nobody. */
+uint32_t static_host_missing(const struct static_host *h, char out[STATIC_NODE_NAME_SIZE]);
 /* Have all nodes counted themselves in? */
 bool static_host_is_counted(const struct static_host *h);
 

@@ -61,6 +61,8 @@ void static_drop(struct static_rdzv *s);
 void static_fail(struct static_rdzv *s, int status);
 
 /* static_place.c */
+/* Tells the host, for people, who this is, and which protocol it speaks. */
+void static_introduce(struct static_rdzv *s);
 /* An agent that is not the first of its rank waits for the host's verdict, on the watcher: then `let_in`. */
 int static_place_wait(struct static_rdzv *s, void (*let_in)(struct static_rdzv *s));
 /* The host asks whether agents are there, this one maybe. */

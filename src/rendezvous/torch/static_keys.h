@@ -17,6 +17,7 @@ enum { STATIC_KEY_MAX = 512 };
 #define STATIC_KEY_PROTOCOL "muster/protocol/" /* + rank: the number of its protocol; told before it says "here" */
 #define STATIC_KEY_WATCHER                                                                                             \
     "muster/watcher/"                     /* + rank: written on the connection on which it waits for the host's word */
+#define STATIC_KEY_NAME "muster/name/"    /* + rank: "host-b (pid 12)": its agent, for people */
 #define STATIC_KEY_ASKED "muster/asked/"  /* + rank: "3": the host asks this rank's agent for the third that came */
 #define STATIC_KEY_STAYS "muster/stays/"  /* + rank: "3 NAME": its answer */
 #define STATIC_KEY_PLACE "muster/place/"  /* + rank: "3": the third has it now; "3 NAME": it is refused, NAME stays */

@@ -1,5 +1,6 @@
 /* A node of a static job whose rank another one has, too: what the newcomer waits for, what the other one answers, and
  * how long node rank 0 waits for that. static_newcomers.c has the host's part. */
+#include "base/formats/protocol.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "net/host_name.h"
@@ -15,6 +16,17 @@ static const char *own_name(char out[NAME_SIZE]) {
     net_host_name(host);
     (void)str_format(out, NAME_SIZE, "%.100s (pid %d)", host[0] ? host : "a host without a name", (int)getpid());
     return out;
+}
+
+void static_introduce(struct static_rdzv *s) {
+    char key[STATIC_KEY_MAX], name[NAME_SIZE], number[16];
+    if (s->client) {
+        static_numbered_key(s, key, STATIC_KEY_NAME);
+        (void)kv_client_set(s->client, key, kv_slice_text(own_name(name)), NULL, NULL);
+        static_numbered_key(s, key, STATIC_KEY_PROTOCOL);
+        (void)str_format(number, sizeof number, "%u", protocol_agents());
+        (void)kv_client_set(s->client, key, kv_slice_text(number), NULL, NULL);
+    }
 }
 
 /* ---- the newcomer ---- */
