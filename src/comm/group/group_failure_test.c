@@ -189,6 +189,32 @@ static void who_has_left_is_missed_at_once(void **state) {
     ranks_free(ranks);
 }
 
+static int call_alone(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    if (rank->rank == 1) {
+        muster_group_free(group);
+        rank_mark(rank, MARK_IN_CALL);
+        return 0;
+    }
+    rank_await(rank, 1, MARK_IN_CALL);
+    rank_check_code(rank, test_barrier(group, NULL), MUSTER_EPEER);
+    rank_report(rank, muster_detail());
+    muster_group_free(group);
+    return 0;
+}
+
+/* The others have left before the call has begun. */
+static void a_call_that_one_rank_alone_makes_is_named(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(2, call_alone, NULL, NULL);
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    assert_int_equal(ranks_wait(ranks, 1), 0);
+    assert_non_null(strstr(ranks_report(ranks, 0), "barrier (call 1): "));
+    assert_non_null(strstr(ranks_report(ranks, 0), "has left the group; it had made no call"));
+    ranks_free(ranks);
+}
+
 /* Ranks leave after the last call, in any order: nobody sees an error. */
 static void leaving_in_good_order_is_no_failure(void **state) {
     (void)state;
@@ -476,6 +502,7 @@ int main(void) {
         cmocka_unit_test(a_rank_may_be_killed_at_any_moment),
         cmocka_unit_test(an_exit_without_free_is_a_death),
         cmocka_unit_test(who_has_left_is_missed_at_once),
+        cmocka_unit_test(a_call_that_one_rank_alone_makes_is_named),
         cmocka_unit_test(a_root_may_leave_ahead),
         cmocka_unit_test(leaving_in_good_order_is_no_failure),
         cmocka_unit_test(different_calls_are_an_error_at_once),

@@ -13,8 +13,19 @@
 enum { LOOKS_PER_QUESTION = BELL_SLEEP_MAX_MS }; /* whether the program was interrupted */
 
 /* Looks closer before a call: the group has failed, or does now because somebody is gone. */
-static int refuse_or_go_on(struct muster_group *group) {
-    return group_examine(group, GROUP_NEED_BEGIN) ? failure_refuse(&group->failure) : 0;
+static int refuse_or_go_on(struct muster_group *group, const struct comm_call *call) {
+    char text[128];
+    bool was_whole = failure_get(&group->failure) == 0;
+    if (group_examine(group, GROUP_NEED_BEGIN) == 0) {
+        return 0;
+    }
+    int code = failure_refuse(&group->failure);
+    if (!was_whole) {
+        return code;
+    }
+    (void)comm_fingerprint_format(call->fingerprint, text,
+                                  sizeof text); /* it has not begun: no other rank can name it */
+    return status_prefix(code, "%s (call %llu)", text, (unsigned long long)group->sequence + 1);
 }
 
 static struct recorder_place place_of(const struct muster_group *group, const struct comm_call *call,
@@ -73,7 +84,7 @@ static int await_engine(struct muster_group *group, int64_t deadline_ns) {
 
 int group_run(struct muster_group *group, const struct comm_call *call, int64_t timeout_ns, int64_t queued_ns) {
     if (__builtin_expect(group_is_uneasy(group), 0)) {
-        int code = refuse_or_go_on(group);
+        int code = refuse_or_go_on(group, call);
         if (code) {
             record_refusal(group, call, code);
             return code;
