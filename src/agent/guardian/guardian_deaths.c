@@ -41,7 +41,7 @@ static void worker_died(struct guardian_process *p, size_t index, int wait_statu
     exit->at_ns = p->woke_ns;
     exit->order = p->death_count++;
     bool by_kill = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
-    exit->oom_killed = by_kill && !p->killing && guardian_oom_claim(&p->oom);
+    exit->oom_killed = by_kill && !p->killing && guardian_oom_claim(&p->oom, exit->pid);
     exit->core_dumped = WIFSIGNALED(wait_status) && WCOREDUMP(wait_status);
     guardian_outcome_ended(&p->outcome, exit, p->killing);
     if (worker->pidfd >= 0) {

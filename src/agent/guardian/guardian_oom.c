@@ -2,6 +2,7 @@
 #include "agent/guardian/guardian_oom.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include "base/str.h"
 
 #define V1_FILE "memory.oom_control"
-enum { DEPTH_MAX = 4, FOLDERS_MAX = 512 };
+enum { DEPTH_MAX = 4, FOLDERS_MAX = 512, RECORDS_MAX = 65536, RECORD_BYTES = 8192 };
 
 bool guardian_oom_parse(const char *text, uint64_t *out) {
     return cgroup_field(text, "oom_kill ", out);
@@ -70,9 +71,66 @@ static bool count_all(const struct guardian_oom *oom, uint64_t *out) {
     return true;
 }
 
+/* ---- the log ---- */
+
+/* The processes of a container have other numbers there, and its log is not for them. */
+static int log_open(void) {
+    int fd = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && lseek(fd, 0, SEEK_END) < 0) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+pid_t guardian_oom_victim(const char *record) {
+    static const char killed[] = "Killed process ", chosen[] = ",pid=";
+    const char *at = strstr(record, killed);
+    at = at ? at + sizeof killed - 1 : strstr(record, "oom-kill:") ? strstr(record, chosen) : NULL;
+    at = at && *at == ',' ? at + sizeof chosen - 1 : at;
+    return at ? (pid_t)strtol(at, NULL, 10) : 0;
+}
+
+/* A read is a record. Two of them tell of each victim. */
+static void log_read(struct guardian_oom *oom) {
+    char record[RECORD_BYTES];
+    for (int i = 0; oom->log_fd >= 0 && i < RECORDS_MAX; i++) {
+        ssize_t n = read(oom->log_fd, record, sizeof record - 1);
+        if (n == 0 || (n < 0 && errno != EPIPE && errno != EINTR)) { /* EPIPE: some were overwritten */
+            return;
+        }
+        record[n > 0 ? n : 0] = '\0';
+        pid_t victim = guardian_oom_victim(record);
+        if (victim > 0 &&
+            victim != oom->victims[(oom->victim_count + GUARDIAN_OOM_VICTIMS - 1) % GUARDIAN_OOM_VICTIMS]) {
+            oom->victims[oom->victim_count++ % GUARDIAN_OOM_VICTIMS] = victim;
+        }
+    }
+}
+
+static bool log_names(struct guardian_oom *oom, pid_t pid) {
+    log_read(oom);
+    for (size_t i = 0; i < GUARDIAN_OOM_VICTIMS; i++) {
+        if (oom->victims[i] == pid) {
+            oom->victims[i] = 0; /* another process may have the number later */
+            return true;
+        }
+    }
+    return false;
+}
+
+static void count_done(struct guardian_oom *oom) {
+    if (oom->fd >= 0) {
+        (void)close(oom->fd);
+    }
+    free(oom->below);
+    oom->below = NULL;
+    oom->fd = -1;
+}
+
 void guardian_oom_init(struct guardian_oom *oom) {
     char folder[PATH_MAX];
-    *oom = (struct guardian_oom){.fd = -1};
+    *oom = (struct guardian_oom){.fd = -1, .log_fd = log_open()};
     if (cgroup_memory_folder(false, folder, sizeof folder)) {
         oom->fd = counter_open_at(folder, "memory.events");
     }
@@ -82,20 +140,19 @@ void guardian_oom_init(struct guardian_oom *oom) {
         oom->below = cgroup_memory_is_root(true) ? NULL : strdup(folder);
     }
     if (oom->fd >= 0 && !count_all(oom, &oom->seen)) {
-        guardian_oom_done(oom);
+        count_done(oom);
     }
 }
 
 void guardian_oom_done(struct guardian_oom *oom) {
-    if (oom->fd >= 0) {
-        (void)close(oom->fd);
+    count_done(oom);
+    if (oom->log_fd >= 0) {
+        (void)close(oom->log_fd);
     }
-    free(oom->below);
-    oom->below = NULL;
-    oom->fd = -1;
+    oom->log_fd = -1;
 }
 
-bool guardian_oom_claim(struct guardian_oom *oom) {
+static bool count_claim(struct guardian_oom *oom) {
     uint64_t now = 0;
     if (oom->fd < 0 || !count_all(oom, &now)) {
         return false;
@@ -106,4 +163,9 @@ bool guardian_oom_claim(struct guardian_oom *oom) {
     }
     oom->seen++;
     return true;
+}
+
+bool guardian_oom_claim(struct guardian_oom *oom, pid_t pid) {
+    bool is_counted = count_claim(oom);
+    return log_names(oom, pid) || is_counted;
 }

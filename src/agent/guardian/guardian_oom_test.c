@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,18 +34,49 @@ static void counter_write(int fd, unsigned count) {
 
 static void each_victim_is_claimed_once(void **state) {
     char path[] = "/tmp/guardian_oom_test.XXXXXX";
-    struct guardian_oom oom = {.fd = mkstemp(path), .seen = 3};
+    struct guardian_oom oom = {.fd = mkstemp(path), .seen = 3, .log_fd = -1};
     (void)state;
     assert_true(oom.fd >= 0);
     assert_int_equal(unlink(path), 0);
     counter_write(oom.fd, 3);
-    assert_false(guardian_oom_claim(&oom));
+    assert_false(guardian_oom_claim(&oom, 1));
     counter_write(oom.fd, 5);
-    assert_true(guardian_oom_claim(&oom));
-    assert_true(guardian_oom_claim(&oom));
-    assert_false(guardian_oom_claim(&oom));
+    assert_true(guardian_oom_claim(&oom, 1));
+    assert_true(guardian_oom_claim(&oom, 1));
+    assert_false(guardian_oom_claim(&oom, 1));
     guardian_oom_done(&oom);
-    assert_false(guardian_oom_claim(&oom)); /* unknown is "no" */
+    assert_false(guardian_oom_claim(&oom, 1)); /* unknown is "no" */
+}
+
+static void the_log_names_its_victims(void **state) {
+    (void)state;
+    assert_int_equal(
+        guardian_oom_victim("6,1,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,"
+                            "oom_memcg=/x,task_memcg=/x,task=python,pid=1234,uid=0\n"),
+        1234);
+    assert_int_equal(
+        guardian_oom_victim("3,1,2,-;Memory cgroup out of memory: Killed process 1234 (python) total-vm:1kB\n"), 1234);
+    assert_int_equal(guardian_oom_victim("3,1,2,-;Out of memory: Killed process 7 (a,pid=9,) total-vm:1kB\n"), 7);
+    assert_int_equal(guardian_oom_victim("6,1,2,-;audit: type=1400,pid=1234,\n"), 0);
+    assert_int_equal(guardian_oom_victim(""), 0);
+}
+
+/* Two victims are asked for in the other order than the log has them; each is claimed once. */
+static void a_victim_in_any_cgroup_is_claimed_by_the_log(void **state) {
+    (void)state;
+    int ends[2];
+    static const char first[] = "3,1,2,-;Memory cgroup out of memory: Killed process 11 (a)\n",
+                      second[] = "3,2,2,-;Memory cgroup out of memory: Killed process 12 (a)\n";
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, ends), 0); /* a read is a record */
+    struct guardian_oom oom = {.fd = -1, .log_fd = ends[0]};
+    assert_int_equal(write(ends[1], first, sizeof first - 1), sizeof first - 1);
+    assert_int_equal(write(ends[1], second, sizeof second - 1), sizeof second - 1);
+    assert_true(guardian_oom_claim(&oom, 12));
+    assert_false(guardian_oom_claim(&oom, 13));
+    assert_true(guardian_oom_claim(&oom, 11));
+    assert_false(guardian_oom_claim(&oom, 11));
+    (void)close(ends[1]);
+    guardian_oom_done(&oom);
 }
 
 static void folder_make(const char *root, const char *name, unsigned count) {
@@ -81,7 +113,7 @@ static void this_machine(void **state) {
     struct guardian_oom oom;
     (void)state;
     guardian_oom_init(&oom); /* whether there is a counter depends on the machine */
-    assert_false(guardian_oom_claim(&oom) && oom.fd < 0);
+    assert_false(guardian_oom_claim(&oom, 1) && oom.fd < 0);
     guardian_oom_done(&oom);
     assert_int_equal(oom.fd, -1);
 }
@@ -90,6 +122,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_formats),
         cmocka_unit_test(each_victim_is_claimed_once),
+        cmocka_unit_test(the_log_names_its_victims),
+        cmocka_unit_test(a_victim_in_any_cgroup_is_claimed_by_the_log),
         cmocka_unit_test(cgroups_below_count_in_version_1),
         cmocka_unit_test(this_machine),
     };
