@@ -154,6 +154,50 @@ static void who_waits_for_one_that_ends_is_told(void **state) {
     run_everywhere(2, lose_the_world);
 }
 
+/* ---- who sends to one that has left ---- */
+
+/* Rank 0 sends to rank 1, which frees the part before that, or meanwhile. */
+static int send_in_vain(struct rank *rank, void *argument) {
+    static int32_t data[LONG];
+    size_t count = *(size_t *)argument % LONG;
+    bool meanwhile = *(size_t *)argument > LONG;
+    struct muster_group *group = rank_group(rank, NULL), *part = make_part(rank, group);
+    struct muster_work *work = NULL;
+    if (rank->rank == 1) {
+        rank_check_code(rank, muster_send(part, data, 1, MUSTER_INT32, 0, 0, NULL), 0); /* so that there is a link */
+        rank_await(rank, 0, READY);
+        muster_group_free(part);
+        rank_mark(rank, LEFT);
+    } else {
+        rank_check_code(rank, take(part, 1, 0, data), 0);
+        if (meanwhile) {
+            rank_check_code(rank, muster_send(part, data, count, MUSTER_INT32, 1, 5, &work), 0);
+        }
+        rank_mark(rank, READY);
+        if (!meanwhile) {
+            rank_await(rank, 1, LEFT);
+        }
+        rank_check_code(rank,
+                        meanwhile ? muster_work_wait(&work) : muster_send(part, data, count, MUSTER_INT32, 1, 5, NULL),
+                        MUSTER_EPEER);
+        check_left(rank, "int32 to rank 1, tag 5", "rank 1 on host ");
+        muster_group_free(part);
+    }
+    rank_check_code(rank, muster_barrier(group, NULL), 0);
+    muster_group_free(group);
+    return 0;
+}
+
+static void who_sends_to_one_that_leaves_is_told(void **state) {
+    (void)state;
+    size_t few = 1, many = LONG - 1, many_meanwhile = 2 * LONG - 1;
+    ranks_run_with(2, send_in_vain, &few, &layouts[0]); /* between hosts the kernel takes it first */
+    for (int i = 0; i < (ranks_use_engine("mpi") ? 1 : 2); i++) {
+        ranks_run_with(2, send_in_vain, &many, &layouts[i]);
+        ranks_run_with(2, send_in_vain, &many_meanwhile, &layouts[i]);
+    }
+}
+
 /* ---- what was sent before ---- */
 
 static int send_and_leave(struct rank *rank, void *argument) {
@@ -283,6 +327,7 @@ int main(void) {
         cmocka_unit_test(who_waits_for_one_that_leaves_is_told),
         cmocka_unit_test(who_calls_one_that_has_left_is_told),
         cmocka_unit_test(who_waits_for_one_that_ends_is_told),
+        cmocka_unit_test(who_sends_to_one_that_leaves_is_told),
         cmocka_unit_test(what_was_sent_before_arrives),
         cmocka_unit_test(anybody_is_waited_for_while_somebody_is_left),
         cmocka_unit_test(a_last_call_that_differed_is_told),

@@ -296,12 +296,27 @@ static int fail_left(const struct messages_mpi *m, const struct comm_message *me
                        others ? ", as all others have" : "");
 }
 
-/* Receives from ranks that have left, and whose last messages have had time to come. */
+/* Sends to ranks that have left. MPI cannot take them back. */
+static void end_sends_to_leavers(struct messages_mpi *m) {
+    struct comm_message *next;
+    for (struct comm_message *message = m->moving.first; message; message = next) {
+        next = own_of(message)->next;
+        if (message->is_send && m->has_left[message->peer]) {
+            mpi_world_break();
+            list_take(&m->moving, message);
+            end(message, fail_left(m, message, message->peer));
+        }
+    }
+}
+
+/* Receives from ranks that have left, and whose last messages have had time to come; sends to them, which have had time
+ * to be taken. */
 static void end_those_of_leavers(struct messages_mpi *m) {
     struct comm_message *next;
     if (m->left_ns == 0 || clock_monotonic_ns() < m->left_ns + LEFT_GRACE_MS * CLOCK_NS_PER_MS) {
         return;
     }
+    end_sends_to_leavers(m);
     for (struct comm_message *message = m->posted.first; message; message = next) {
         uint32_t who;
         next = own_of(message)->next;
@@ -393,6 +408,9 @@ static uint32_t take_body_tag(struct messages_mpi *m) {
 }
 
 static int post_send(struct messages_mpi *m, struct comm_message *message) {
+    if (m->has_left[message->peer]) {
+        return fail_left(m, message, message->peer);
+    }
     bool is_short = message->bytes <= SHORT_BYTES_MAX && m->unsent_bytes <= UNSENT_BYTES_MAX;
     struct mpi_packet *packet = mpi_packet_create(is_short ? message->bytes : 0);
     if (!packet) {

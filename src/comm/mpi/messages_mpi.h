@@ -39,7 +39,8 @@ bool messages_mpi_has_ended(const struct comm_message *message);
 void messages_mpi_progress(struct messages_mpi *messages);
 /* The same for all groups of the process. */
 void messages_mpi_progress_all(void);
-/* A rank of this host has freed the group: receives of what it has not sent end. */
+/* A rank of this host has freed the group: receives of what it has not sent end, and so do sends that it has not taken,
+ * which leaves MPI alone from then on. */
 void messages_mpi_peer_left(struct messages_mpi *messages, uint32_t rank);
 
 #endif

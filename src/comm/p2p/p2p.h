@@ -255,11 +255,11 @@ int p2p_begin_call(struct p2p *p2p, const struct p2p_group_info *info, uint64_t 
 void p2p_tell_call(struct p2p *p2p, uint32_t id, uint32_t peer);
 
 /* The group of these peers is freed here: messages of it that have come, or will come, are dropped, so that their
- * senders have room for those of other groups; who is on another host is told not to wait for more. Any thread; does
- * not block. */
-void p2p_end_group(struct p2p *p2p, uint32_t id, const uint32_t *members, uint32_t member_count);
-/* The same is seen of a neighbour, which has written all that it sends: ends receives that wait for more from it. Any
+ * senders have room for those of other groups; the others are told neither to wait for more nor to send any. Any
  * thread; does not block. */
+void p2p_end_group(struct p2p *p2p, uint32_t id, const uint32_t *members, uint32_t member_count);
+/* The same is seen of a neighbour, which has written all that it sends: ends receives that wait for more from it, and
+ * sends that it has not taken. Any thread; does not block. */
 void p2p_peer_left(struct p2p *p2p, uint32_t id, uint32_t peer);
 
 /* Moves what can be moved without blocking. true: something moved. Any thread. */

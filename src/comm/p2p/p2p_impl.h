@@ -258,7 +258,13 @@ void link_read_out(struct p2p *p2p, struct p2p_link *link);
 
 /* Will nothing more of the group come from the peer, since it has freed that, or all of its groups? */
 bool link_has_left(const struct p2p_link *link, uint32_t id);
-/* The peer has freed the group, and all that it had sent before has been read: ends receives that wait for more. */
+/* Would the peer drop a message of that envelope? */
+static inline bool link_takes_no_more(const struct p2p_link *link, const struct p2p_envelope *envelope) {
+    return link->state == LINK_LEFT ||
+           (link->left_count > 0 && envelope->lane == P2P_MESSAGES && link_has_left(link, envelope->group));
+}
+/* The peer has freed the group, and all that it had sent before has been read: ends receives that wait for more, and
+ * sends that it will not take. */
 void link_leaves_group(struct p2p *p2p, struct p2p_link *link, uint32_t id);
 /* The sentence about a peer that has left. Returns out. */
 char *left_describe(const struct p2p *p2p, const struct p2p_link *link, char out[P2P_SENTENCE_MAX]);

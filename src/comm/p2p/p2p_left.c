@@ -2,8 +2,10 @@
  * more, and whoever waits for it learns that at once; see p2p_impl.h.
  *
  * Over a connection, LEFT says so behind all messages; who has no connection to a member yet says it when there is one.
- * A neighbour's place in the group's segment says so, and whoever sees it tells p2p (p2p_peer_left()), which then takes
- * all that the neighbour has written before. */
+ * A neighbour's place in the group's segment says so, too, and whoever sees it tells p2p (p2p_peer_left()), which then
+ * takes all that the neighbour has written before.
+ *
+ * Nor does anybody take what is sent to them: a send that has not been asked for ends with the same sentence. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,12 +40,13 @@ void left_tell_members(struct p2p *p2p, struct p2p_group *group, const uint32_t 
     for (uint32_t i = 0; i < member_count; i++) {
         uint32_t peer = members[i];
         const struct p2p_link *link = p2p->links[peer];
-        if (peer == p2p->config.rank || rings_local(p2p, peer) != UINT32_MAX) {
+        bool is_neighbour = rings_local(p2p, peer) != UINT32_MAX;
+        if (peer == p2p->config.rank) {
             continue;
         }
         if (link && link->state == LINK_OPEN && link->streams[0]) {
             say_left(p2p, link->streams[0], group->id);
-        } else if (!link || link->state < LINK_OPEN) {
+        } else if (!is_neighbour && (!link || link->state < LINK_OPEN)) {
             keep_untold(p2p, group, peer, member_count);
         }
     }
@@ -93,22 +96,32 @@ static void note_left(struct p2p_link *link, uint32_t id) {
     link->left[link->left_count++] = id;
 }
 
+/* Ends those of the list that are of the group, but for those of its collectives where `spares_calls`. */
+static void end_requests(struct p2p *p2p, struct p2p_list *list, uint32_t id, bool spares_calls, const char *sentence) {
+    struct p2p_request *next;
+    for (struct p2p_request *request = list->first; request; request = next) {
+        next = request->next;
+        bool is_spared = request->state == REQUEST_FLOWING || (spares_calls && request->envelope.lane != P2P_MESSAGES);
+        if (request->envelope.group == id && !is_spared) {
+            request_withdraw(p2p, request);
+            request_finish(p2p, request, MUSTER_EPEER, sentence);
+        }
+    }
+}
+
 void link_leaves_group(struct p2p *p2p, struct p2p_link *link, uint32_t id) {
+    char sentence[P2P_SENTENCE_MAX];
+    (void)left_describe(p2p, link, sentence);
+    struct p2p_list *sends[] = {&link->queue[P2P_MESSAGES], &link->offered, &link->cleared};
+    for (size_t i = 0; i < sizeof sends / sizeof *sends; i++) {
+        end_requests(p2p, sends[i], id, true, sentence);
+    }
     const struct p2p_group *group = p2p_group_find(p2p, id);
     if ((group && group->has_ended) || link_has_left(link, id)) {
         return;
     }
     note_left(link, id);
-    char sentence[P2P_SENTENCE_MAX];
-    (void)left_describe(p2p, link, sentence);
-    struct p2p_request *next;
-    for (struct p2p_request *request = link->posted.first; request; request = next) {
-        next = request->next;
-        if (request->envelope.group == id) {
-            link_take(p2p, link, &link->posted, request);
-            request_finish(p2p, request, MUSTER_EPEER, sentence);
-        }
-    }
+    end_requests(p2p, &link->posted, id, false, sentence);
     left_check_any(p2p);
 }
 

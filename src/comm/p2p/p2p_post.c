@@ -39,7 +39,7 @@ int p2p_send(struct p2p *p2p, struct p2p_request *request, const struct p2p_enve
     p2p_lock(p2p);
     int code = check_group(p2p, envelope);
     code = code != 0 ? code : link_open(p2p, envelope->peer, deadline_ns, &link);
-    code = code == 0 && link->state == LINK_LEFT ? fail_left(p2p, link) : code;
+    code = code == 0 && link_takes_no_more(link, envelope) ? fail_left(p2p, link) : code;
     if (code == 0) {
         request_init(p2p, request, envelope, true, bytes);
         request->buffer = (void *)(uintptr_t)buffer;

@@ -73,6 +73,7 @@ static void frame_begins(struct p2p *p2p, struct p2p_stream *stream) {
         left_check_any(p2p);
         break;
     case WIRE_LEFT:
+        (void)short_take(p2p, link);
         link_leaves_group(p2p, link, stream->in.group);
         break;
     default: /* credit: taken above */

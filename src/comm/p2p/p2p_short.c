@@ -82,7 +82,8 @@ bool p2p_send_short(struct p2p *p2p, const struct p2p_envelope *envelope, const 
                     int64_t *out_ns) {
     p2p_lock(p2p);
     struct p2p_link *link = p2p->links[envelope->peer];
-    bool is_sent = link && !p2p->has_failures && short_put(link, envelope, buffer, bytes);
+    bool is_sent =
+        link && !p2p->has_failures && !link_takes_no_more(link, envelope) && short_put(link, envelope, buffer, bytes);
     if (is_sent) {
         comm_bell_ring(link->short_bell);
         *out_ns = ticks_monotonic_ns(&p2p->clock);
