@@ -40,7 +40,7 @@ configure = test -f $(1)/build.ninja || test -f $(1)/Makefile || $(CMAKE) -S . -
 compile = $(CMAKE) --build $(1) --parallel $(JOBS)
 
 .DEFAULT_GOAL := all
-.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test test-all check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-preload soak-shrink soak-messages soak-late soak-snapshots soak-fsdp soak-worlds soak-kept soak-chaos bench lint lint-deep format \
+.PHONY: all help setup demo demo-gpt demo-pytorch demo-elastic test test-all check asan ubsan tsan fuzz torture soak soak-kill soak-pauses soak-meet soak-end soak-preload soak-shrink soak-messages soak-posted soak-late soak-snapshots soak-fsdp soak-worlds soak-kept soak-chaos bench lint lint-deep format \
         layers circles install uninstall clean distclean
 
 all: ## build everything; the program is build/muster
@@ -160,6 +160,10 @@ soak-shrink: all ## COUNT trainings (12) whose workers die and are not started a
 soak-messages: all ## COUNT rounds (1200) of messages and collectives mixed at random, on hosts of all kinds; SEED=n
 	@$(BUILD)/src/comm/message_mix_test $(or $(COUNT),1200) $(SEED)
 
+soak-posted: all ## COUNT ends (300) of ranks with sends and receives posted, over rings and TCP, and as many over TLS; SEED=n
+	@$(BUILD)/src/comm/group_ends_test $(or $(COUNT),300) $(SEED)
+	@$(BUILD)/src/comm/with_tls $(BUILD)/src/comm/group_ends_test $(or $(COUNT),300) $(SEED)
+
 soak-late: all ## a rank comes LATE seconds (10 45 120) late to every operation, or is stopped for so long; over TCP and TLS
 	@for late in $(or $(LATE),10 45 120); do for bytes in 4 400000 16000000; do for with in "" $(BUILD)/src/comm/with_tls; do \
 	  echo "$$late s, $$bytes bytes $$with"; \
@@ -189,9 +193,9 @@ soak-kept: all ## kill COUNT (1112) ranks, guardians and hosts in each of nine k
 	done
 
 .PHONY: soak-pytorch
-soak-pytorch: backend ## kill, stop and fail COUNT (300) ranks in calls of torch.distributed, make GROUPS (10000) groups, and train for long
+soak-pytorch: backend ## kill, stop and fail COUNT (300) ranks in calls of torch.distributed, end as many with messages posted, make GROUPS (10000) groups, and train for long
 	@MUSTER_BINARY=$(abspath $(BUILD))/muster MUSTER_TEST_STEPS=100 $(MUSTER_TEST_PYTHON) tests/pytorch/test_training.py
-	@MUSTER_BINARY=$(abspath $(BUILD))/muster $(MUSTER_TEST_PYTHON) tests/pytorch/soak --count $(or $(COUNT),300) --groups $(or $(GROUPS),10000) \
+	@MUSTER_BINARY=$(abspath $(BUILD))/muster $(MUSTER_TEST_PYTHON) tests/pytorch/soak --count $(or $(COUNT),300) --ends $(or $(COUNT),300) --groups $(or $(GROUPS),10000) \
 	    $(if $(SEED),--seed $(SEED))
 
 .PHONY: frameworks

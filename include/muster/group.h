@@ -133,12 +133,16 @@ int muster_group_set_timeout(struct muster_group *group, int64_t timeout_ms);
  * MUSTER_EINVAL, MUSTER_EUNSUPPORTED (another engine). */
 int muster_group_set_stream(struct muster_group *group, void *stream);
 
-/* Frees the group: leaves it in good order. Work handles must have been waited for; other ranks may still be finishing
- * the last call. Memory from muster_alloc() must have been freed before the root group. Free what was made with it
- * (ddp, fsdp, syncbn) first: what is left gives MUSTER_EINVAL in the calls of a step from then on, and can only be
- * freed. Does not wait for other ranks, but for this: the root group, unless it has failed, waits up to 5 minutes for a
- * rank of another host that is alive and has not taken what was sent to it. NULL is accepted. As after free(), the
- * pointer may not be used again, nor freed a second time: nothing can tell it from one that is good. */
+/* Frees the group: leaves it in good order. Handles of collectives must have been waited for, or given away; other
+ * ranks may still be finishing the last call. Sends and receives that are not done are let go of as muster_work_free()
+ * does; their handles can then only be freed, or waited for, which gives MUSTER_EINVAL. Memory from muster_alloc() must
+ * have been freed before the root group. Free what was made with it (ddp, fsdp, syncbn) first: what is left gives
+ * MUSTER_EINVAL in the calls of a step from then on, and can only be freed. NULL is accepted. As after free(), the
+ * pointer may not be used again, nor freed a second time: nothing can tell it from one that is good.
+ * Does not wait for other ranks, but for this. Of sends that nobody waited for, the beginnings get a second to be on
+ * their way. The root group, unless it has failed, waits up to 5 minutes for a rank of another host that is alive and
+ * has not taken what was sent to it. It waits a second for a rank to ask for a send that nobody waited for; then that
+ * rank's receive gives MUSTER_EPEER: this one has left. */
 void muster_group_free(struct muster_group *group);
 
 /* Questions about a group. Any thread; they do not block. A group of NULL or a rank that there is none of gives

@@ -31,6 +31,17 @@ bool muster_work_done(const struct muster_work *work);
 typedef void muster_work_then_fn(void *context, int code, const char *detail);
 int muster_work_then(struct muster_work **work, muster_work_then_fn *then, void *context);
 
+/* Frees a handle that nobody waits for, sets *work to NULL, and waits for no other rank. The call's result is lost.
+ * - A receive that is not done is taken back: its buffer is yours again at once, and `message` is not written. If its
+ *   message has begun to come, that is lost; else a later receive gets it.
+ * - A send that is not done goes on with a copy of its buffer, which is yours again at once, until the receiver has it
+ *   or the group is freed. The library keeps up to 1 GiB of copies. A send that it cannot copy (no memory; the kernel
+ *   still reads the buffer, with MUSTER_TCP_ZERO_COPY) fails the group, since its receiver would wait.
+ * - A collective, or the calls of muster_coalesce_end(), go on; their buffers are borrowed until they are done.
+ * With the engine 'mpi', messages that MPI has begun to move get a second to end; then the group fails. Leaves
+ * muster_detail() alone. NULL, in *work or as work, is accepted. One thread for one handle. */
+void muster_work_free(struct muster_work **work);
+
 /* Several handles, of groups that have one root group; the same one only once; entries that are NULL are left out.
  * timeout_ms: how long to wait; 0: only look; negative: as long as the calls may take. It changes nothing for the
  * calls: after MUSTER_ETIMEOUT they go on, their buffers are still theirs, and the handles can be waited for again. */

@@ -95,6 +95,8 @@ static void of_collectives(void **state) {
     assert_int_equal(muster_work_wait(NULL), 0);
     assert_int_equal(muster_work_wait(&work), 0);
     assert_true(muster_work_done(NULL));
+    muster_work_free(NULL);
+    muster_work_free(&work);
     size_t index = 7;
     REFUSED(muster_work_wait_any(NULL, 1, 0, &index));
     REFUSED(muster_work_wait_any(&work, 1, 0, NULL));

@@ -42,6 +42,12 @@ struct engine_messages {
      * without one; or what the group's waiter said. After an error those that have not ended are withdrawn: the engine
      * touches their buffers no more. */
     int (*wait)(struct engine *engine, struct comm_message *const *messages, size_t count, int64_t deadline_ns);
+    /* Nobody waits for it any more: afterwards its memory and its buffer may go. A receive is taken back, a send goes
+     * on as the engine's own. Waits for the other side as little as the engine can. Errors: it could not go on, and the
+     * other side will not hear of that by itself: the group fails. MUSTER_ELIMIT, MUSTER_ENOMEM, MUSTER_ESYSTEM. */
+    int (*let_go)(struct engine *engine, struct comm_message *message);
+    /* The same with all of them, before the group is freed. */
+    void (*let_go_all)(struct engine *engine);
     /* Has it ended, well or badly? Only looks. */
     bool (*has_ended)(const struct comm_message *message);
     /* Moves what can be moved without blocking. */

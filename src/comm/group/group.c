@@ -205,7 +205,11 @@ void muster_group_free(struct muster_group *group) {
         return; /* in a forked child nothing of it is ours: it ends with the child */
     }
     struct context *context = group->context;
+    const struct engine_messages *messages = group->engine->table->messages;
     work_queue_free(group);
+    if (messages && messages->let_go_all) {
+        messages->let_go_all(group->engine);
+    }
     batch_free(group->coalesced);
     if (group->fused) {
         group->engine->table->release(group->engine, group->fused);

@@ -220,16 +220,52 @@ int message_run(struct muster_group *group, const struct message_call *call) {
 
 /* ---- handles ---- */
 
+/* The group may have been freed, which has ended its messages. */
+static bool has_group(const struct muster_work *work) {
+    return context_is_alive(work->group->context);
+}
+
 int message_work_wait(struct muster_work *work) {
-    return wait_for(work->group, &work->message);
+    return has_group(work) ? wait_for(work->group, &work->message) : group_refuse(work->group);
+}
+
+/* It could not go on, and the other side would wait. */
+static void fail_freed(struct muster_group *group, const struct message *message, int code) {
+    char what[256], sentence[MUSTER_DETAIL_MAX];
+    message_describe(group, message, what, sizeof what);
+    (void)str_format(sentence, sizeof sentence, "%s: its handle was freed before it was done: %s", what,
+                     muster_detail());
+    (void)group_fail(group, code, sentence, NULL);
+}
+
+void message_work_let_go(struct muster_work *work) {
+    struct muster_group *group = work->group;
+    struct message *message = &work->message;
+    struct status_kept kept;
+    if (!has_group(work)) {
+        return;
+    }
+    status_keep(&kept);
+    bool is_lost = !message->body.is_send && !message_work_is_over(work);
+    int code = group->engine->table->messages->let_go(group->engine, &message->body);
+    int status = code ? code : is_lost ? MUSTER_ECANCELED : 0;
+    recorder_end(group->context->recorder, message->record, clock_monotonic_ns(), status);
+    note(group, message, message->call.peer, bytes_of(&message->call), status);
+    if (code) {
+        fail_freed(group, message, code);
+    }
+    status_put_back(&kept);
 }
 
 bool message_work_is_over(const struct muster_work *work) {
-    return work->group->engine->table->messages->has_ended(&work->message.body) ||
+    return !has_group(work) || work->group->engine->table->messages->has_ended(&work->message.body) ||
            failure_is_set(&work->group->failure);
 }
 
 void message_work_progress(const struct muster_work *work) {
+    if (!has_group(work)) {
+        return;
+    }
     const struct engine_messages *messages = work->group->engine->table->messages;
     if (!messages->has_ended(&work->message.body)) {
         messages->progress(work->group->engine);

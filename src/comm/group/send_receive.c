@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "comm/group/group_device.h"
+#include "comm/group/mark.h"
 #include "comm/group/work_impl.h"
 
 static int check(const struct muster_group *group, const struct message_call *call) {
@@ -66,6 +67,7 @@ static int run(struct muster_group *group, const struct message_call *call, stru
         free(work);
         return code;
     }
+    group_hold(group); /* the program may free it first */
     *out = work;
     return 0;
 }

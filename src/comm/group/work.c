@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "comm/group/mark.h"
 #include "comm/group/work_impl.h"
 
 enum { POOLED_MAX = 64 };
@@ -222,6 +223,11 @@ int work_run(struct muster_group *group, const struct comm_call *call, int64_t t
     return code ? code : muster_work_wait(&work);
 }
 
+static void free_message(struct muster_work *work) {
+    group_let_go(work->group);
+    free(work);
+}
+
 int muster_work_wait(struct muster_work **work) {
     struct muster_work *handle = work ? *work : NULL;
     if (!handle) {
@@ -229,7 +235,7 @@ int muster_work_wait(struct muster_work **work) {
     }
     if (handle->kind == WORK_MESSAGE) {
         int code = message_work_wait(handle);
-        free(handle);
+        free_message(handle);
         *work = NULL;
         return code;
     }
@@ -274,6 +280,24 @@ int muster_work_then(struct muster_work **work, muster_work_then_fn *then, void 
     }
     *work = NULL;
     return MUSTER_OK;
+}
+
+static void ignore(void *context, int code, const char *detail) {
+    (void)context, (void)code, (void)detail;
+}
+
+void muster_work_free(struct muster_work **work) {
+    struct muster_work *handle = work ? *work : NULL;
+    if (handle && handle->kind == WORK_MESSAGE) {
+        message_work_let_go(handle);
+        free_message(handle);
+        *work = NULL;
+        return;
+    }
+    struct status_kept kept;
+    status_keep(&kept);
+    (void)muster_work_then(work, ignore, NULL);
+    status_put_back(&kept);
 }
 
 bool muster_work_done(const struct muster_work *work) {

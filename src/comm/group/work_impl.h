@@ -62,6 +62,7 @@ int messages_wait(struct muster_group *group, struct comm_message *const *messag
 int message_run(struct muster_group *group, const struct message_call *call);
 /* Of a handle. */
 int message_work_wait(struct muster_work *work);
+void message_work_let_go(struct muster_work *work); /* nobody waits for it */
 bool message_work_done(const struct muster_work *work);
 void message_work_progress(const struct muster_work *work);
 /* The same as message_work_done(), without bringing it forward. */

@@ -68,6 +68,15 @@ static int await(struct engine *engine, struct comm_message *const *messages, si
     return messages_muster_wait(&own_of(engine)->messages, messages, count, deadline_ns);
 }
 
+static int let_go(struct engine *engine, struct comm_message *message) {
+    return messages_muster_let_go(&own_of(engine)->messages, message);
+}
+
+static void let_go_all(struct engine *engine) {
+    const struct messages_muster_config *messages = &own_of(engine)->messages;
+    p2p_let_go_group(messages->p2p, messages->group);
+}
+
 static void progress(struct engine *engine) {
     (void)p2p_progress(own_of(engine)->messages.p2p);
 }
@@ -97,6 +106,8 @@ static bool take_now(struct engine *engine, struct comm_message *message, void *
 static const struct engine_messages own_messages = {
     .post = post,
     .wait = await,
+    .let_go = let_go,
+    .let_go_all = let_go_all,
     .has_ended = messages_muster_has_ended,
     .progress = progress,
     .peer_left = peer_left,

@@ -94,6 +94,10 @@ int messages_muster_wait(const struct messages_muster_config *config, struct com
     return code;
 }
 
+int messages_muster_let_go(const struct messages_muster_config *config, struct comm_message *message) {
+    return p2p_let_go(config->p2p, request_of(message));
+}
+
 bool messages_muster_has_ended(const struct comm_message *message) {
     return atomic_load_explicit(&request_of_const(message)->done, memory_order_acquire) != 0;
 }

@@ -333,6 +333,14 @@ static int await(struct engine *engine, struct comm_message *const *messages, si
     return messages_mpi_wait(own_of(engine)->messages, messages, count, deadline_ns);
 }
 
+static int let_go(struct engine *engine, struct comm_message *message) {
+    return messages_mpi_let_go(own_of(engine)->messages, message);
+}
+
+static void let_go_all(struct engine *engine) {
+    messages_mpi_let_go_all(own_of(engine)->messages);
+}
+
 static void progress(struct engine *engine) {
     messages_mpi_progress(own_of(engine)->messages);
 }
@@ -344,6 +352,8 @@ static void peer_left(struct engine *engine, uint32_t rank) {
 static const struct engine_messages mpi_messages = {
     .post = post,
     .wait = await,
+    .let_go = let_go,
+    .let_go_all = let_go_all,
     .has_ended = messages_mpi_has_ended,
     .progress = progress,
     .needs_progress = true,

@@ -536,6 +536,68 @@ int messages_mpi_wait(struct messages_mpi *m, struct comm_message *const *waited
     return code;
 }
 
+/* ---- letting go ---- */
+
+/* What MPI moves cannot be taken back. Gives it a moment to end; then MPI is left alone. message: NULL: of all. */
+static int settle(struct messages_mpi *m, const struct comm_message *message) {
+    int64_t until_ns = clock_monotonic_ns() + DRAIN_MS * CLOCK_NS_PER_MS;
+    struct mpi_patience patience = {0};
+    bool is_moving = true;
+    while (is_moving && !mpi_world_is_broken() && clock_monotonic_ns() < until_ns) {
+        messages_mpi_progress(m);
+        (void)pthread_mutex_lock(&m->mutex);
+        is_moving = message ? !messages_mpi_has_ended(message) : m->moving.first != NULL;
+        (void)pthread_mutex_unlock(&m->mutex);
+        if (is_moving) {
+            (void)mpi_patience_wait(&patience, m->config.waiter);
+        }
+    }
+    if (!is_moving) {
+        return 0;
+    }
+    mpi_world_break();
+    return status_fail(MUSTER_ESYSTEM,
+                       "MPI cannot take back what it has begun to move: wait for it before it is freed");
+}
+
+int messages_mpi_let_go(struct messages_mpi *m, struct comm_message *message) {
+    struct own *own = own_of(message);
+    messages_mpi_progress(m);
+    (void)pthread_mutex_lock(&m->mutex);
+    if (atomic_load_explicit(&own->state, memory_order_relaxed) == MESSAGE_POSTED) {
+        list_take(&m->posted, message);
+        end(message, 0);
+    }
+    (void)pthread_mutex_unlock(&m->mutex);
+    int code = messages_mpi_has_ended(message) ? 0 : settle(m, message);
+    (void)pthread_mutex_lock(&m->mutex);
+    if (!messages_mpi_has_ended(message)) {
+        list_take(&m->moving, message);
+        end(message, 0);
+    }
+    free(own->detail);
+    own->detail = NULL;
+    (void)pthread_mutex_unlock(&m->mutex);
+    return code;
+}
+
+void messages_mpi_let_go_all(struct messages_mpi *m) {
+    if (!m) {
+        return;
+    }
+    messages_mpi_progress(m);
+    (void)pthread_mutex_lock(&m->mutex);
+    end_all(&m->posted, 0);
+    bool is_moving = m->moving.first != NULL;
+    (void)pthread_mutex_unlock(&m->mutex);
+    if (is_moving) {
+        (void)settle(m, NULL);
+    }
+    (void)pthread_mutex_lock(&m->mutex);
+    end_all(&m->moving, 0);
+    (void)pthread_mutex_unlock(&m->mutex);
+}
+
 /* ---- life ---- */
 
 int messages_mpi_create(const struct messages_mpi_config *config, struct messages_mpi **out) {

@@ -35,6 +35,10 @@ void messages_mpi_free(struct messages_mpi *messages);
 int messages_mpi_post(struct messages_mpi *messages, struct comm_message *message);
 int messages_mpi_wait(struct messages_mpi *messages, struct comm_message *const *waited, size_t count,
                       int64_t deadline_ns);
+/* struct engine_messages. What MPI has begun to move gets a second to end; if it has not, MPI is left alone from then
+ * on, which is the error: MUSTER_ESYSTEM. The second: NULL is accepted. */
+int messages_mpi_let_go(struct messages_mpi *messages, struct comm_message *message);
+void messages_mpi_let_go_all(struct messages_mpi *messages);
 bool messages_mpi_has_ended(const struct comm_message *message);
 void messages_mpi_progress(struct messages_mpi *messages);
 /* The same for all groups of the process. */

@@ -180,6 +180,23 @@ static int wait_for(struct engine *engine, struct comm_message *const *messages,
     return code ? code : copied;
 }
 
+static int let_go(struct engine *engine, struct comm_message *message) {
+    struct nccl_engine *n = nccl_of(engine);
+    int code = inner(n)->let_go(n->host, message);
+    pthread_mutex_lock(&n->message_mutex);
+    struct nccl_copy *c = copy_of(n, message);
+    if (c) {
+        give_back(c);
+    }
+    pthread_mutex_unlock(&n->message_mutex);
+    return code;
+}
+
+static void let_go_all(struct engine *engine) {
+    struct nccl_engine *n = nccl_of(engine);
+    inner(n)->let_go_all(n->host);
+}
+
 static void progress(struct engine *engine) {
     struct nccl_engine *n = nccl_of(engine);
     inner(n)->progress(n->host);
@@ -219,6 +236,8 @@ void nccl_messages_begin(struct nccl_engine *n) {
     }
     n->messages = (struct engine_messages){.post = post,
                                            .wait = wait_for,
+                                           .let_go = let_go,
+                                           .let_go_all = let_go_all,
                                            .has_ended = host->has_ended,
                                            .progress = host->progress ? progress : NULL,
                                            .needs_progress = host->needs_progress,

@@ -191,6 +191,11 @@ static size_t deliver_all(struct p2p *p2p, int64_t now_ns, uint32_t *out_late) {
     return waiting;
 }
 
+void p2p_tell_late(const struct p2p *p2p, uint32_t peer) {
+    log_warning("rank %u has ended its calls, and waits until rank %u has taken what was sent to it",
+                (unsigned)p2p->config.rank, (unsigned)peer);
+}
+
 /* What a peer has not taken yet would be lost: its next word would be answered by a reset. So a rank that leaves in
  * good order waits for one that is late, as long as that one's kernel answers. */
 static void deliver(struct p2p *p2p) {
@@ -207,8 +212,7 @@ static void deliver(struct p2p *p2p) {
             return;
         }
         if (!is_told && waited_ms >= TELL_MS) {
-            log_warning("rank %u has ended its calls, and waits until rank %u has taken what was sent to it",
-                        (unsigned)p2p->config.rank, (unsigned)late);
+            p2p_tell_late(p2p, late);
             is_told = true;
         }
         /* Nothing tells of an acknowledgement: look again soon. */
@@ -222,6 +226,8 @@ void p2p_free(struct p2p *p2p) {
     }
     p2p_lock(p2p);
     p2p->config.notice = NULL;
+    p2p->is_ending = true;
+    adopted_deliver(p2p);
     p2p->is_leaving = true; /* connections that are opened from now on end with a goodbye at once */
     for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
         struct p2p_link *link = p2p->links[peer];

@@ -35,8 +35,9 @@ enum p2p_lane { P2P_MESSAGES = 0, P2P_COLLECTIVES = 1, P2P_LANE_COUNT = 2 };
 #define P2P_EAGER_BYTES ((size_t)64 << 10)
 #define P2P_EAGER_FAR_BYTES ((size_t)256 << 10) /* of the program's messages to other hosts */
 #define P2P_CONTACT_BYTES_MAX ((size_t)512)
-#define P2P_SENTENCE_MAX ((size_t)512) /* of a notice, terminator included */
-#define P2P_STREAMS_MAX 8u             /* connections of one link */
+#define P2P_SENTENCE_MAX ((size_t)512)          /* of a notice, terminator included */
+#define P2P_STREAMS_MAX 8u                      /* connections of one link */
+#define P2P_ADOPTED_BYTES_MAX ((size_t)1 << 30) /* of sends that nobody waits for, and that p2p keeps a copy of */
 
 /* ---- life ---- */
 
@@ -118,10 +119,11 @@ size_t p2p_rings_bytes(uint32_t neighbour_count);
 /* Opens the listening socket, if there is to be one. MUSTER_ESYSTEM, MUSTER_EINVAL (no interface fits the wish),
  * MUSTER_ENOMEM. */
 int p2p_create(const struct p2p_config *config, struct p2p **out);
-/* Says goodbye on all links, also on those that are being made and have been greeted on; waits (at most P2P_GOODBYE_MS)
- * until the kernels of the peers have the last bytes, whether the peers run or not, and closes. Where nothing has
- * failed and a peer's kernel answers but has no room, since the peer reads nothing, it waits for that: at most
- * P2P_DELIVER_MS. No request may be pending and no other thread inside. NULL is accepted. */
+/* Ends sends that p2p has adopted: goes on with what receivers have asked for, and waits at most P2P_GOODBYE_MS for
+ * others to ask. Then says goodbye on all links, also on those that are being made and have been greeted on; waits (at
+ * most P2P_GOODBYE_MS) until the kernels of the peers have the last bytes, whether the peers run or not, and closes.
+ * Where nothing has failed and a peer's kernel answers but has no room, since the peer reads nothing, it waits for
+ * that: at most P2P_DELIVER_MS. No request of others may be pending and no other thread inside. NULL is accepted. */
 #define P2P_GOODBYE_MS 1000
 #define P2P_DELIVER_MS 300000
 void p2p_free(struct p2p *p2p);
@@ -196,7 +198,8 @@ struct p2p_request {
     uint32_t held_count; /* of a send: writes whose memory the kernel still reads */
     uint8_t state;       /* enum request_state of p2p_state.h */
     bool is_send;
-    bool has_tail; /* of a send: its last bytes wait until the kernel has given back the others */
+    bool has_tail;   /* of a send: its last bytes wait until the kernel has given back the others */
+    bool is_adopted; /* a send that is p2p's own: p2p_adopt.c */
     struct p2p_request *next, *previous;
 };
 
@@ -279,8 +282,19 @@ int p2p_wait(struct p2p *p2p, struct comm_waiter *waiter, struct p2p_request *co
  * Returns as comm_wait() does; withdraws nothing. */
 int p2p_wait_until(struct p2p *p2p, struct comm_waiter *waiter, bool (*ready)(void *argument), void *argument,
                    int64_t deadline_ns);
-/* Takes back those that are not done, so that their memory may go. */
+/* Takes back those that are not done, so that their memory may go. For requests of a group that has failed, or whose
+ * deadline has passed: the other sides hear of that. */
 void p2p_withdraw(struct p2p *p2p, struct p2p_request *const *requests, size_t request_count);
+
+/* Nobody waits for the request any more: afterwards its memory, and its buffer, may go. Nobody need have failed. A
+ * receive is taken back; if its message has begun to come, that is lost. A send that is not done goes on: p2p adopts
+ * it, with a copy of its buffer. Does not wait for the other side. MUSTER_ELIMIT, MUSTER_ENOMEM: the send cannot be
+ * adopted and has been taken back; its receiver hears nothing of that. Any thread. */
+int p2p_let_go(struct p2p *p2p, struct p2p_request *request);
+/* The same with all messages of the group, which is about to be freed here. Sends that cannot be adopted are taken
+ * back: their receivers will hear that this process has left. Waits (at most P2P_GOODBYE_MS) until the first bytes of
+ * all sends are on their way; takes back those whose are not. */
+void p2p_let_go_group(struct p2p *p2p, uint32_t id);
 
 /* The first error among requests that are all done, if `code` is not one already; frees what they hold. */
 int p2p_collect(struct p2p_request *const *requests, size_t request_count, int code);

@@ -434,8 +434,8 @@ void notice_take(struct p2p *p2p, struct p2p_link *from, const struct p2p_notice
 }
 
 void peer_found_dead(struct p2p *p2p, uint32_t peer, int code, const char *sentence) {
-    if (p2p->is_leaving) {
-        return; /* whoever goes now may well go because of us */
+    if (p2p->is_ending) {
+        return;
     }
     struct p2p_notice notice = {
         .kind = P2P_NOTICE_PEER_DEAD, .subject = peer, .origin = p2p->config.rank, .code = code};

@@ -1,8 +1,8 @@
 /* What the files of p2p give to each other, file by file; what they keep is in p2p_state.h. Everything here is called
  * with p2p.lock unless it says otherwise. Where a change belongs:
  *
- * - posting and waiting: p2p.c (making, the lock, freeing), p2p_post.c (posting, taking back), p2p_progress.c (moving
- *   what can be moved, waiting);
+ * - posting and waiting: p2p.c (making, the lock, freeing), p2p_post.c (posting, taking back), p2p_adopt.c (what nobody
+ *   waits for), p2p_progress.c (moving what can be moved, waiting);
  * - sending: p2p_send.c (frames of messages, writing), p2p_zero_copy.c (without a copy);
  * - receiving: p2p_read.c (reading, frames), p2p_message.c (messages that begin, or wait for their receives),
  *   p2p_match.c (which receive), p2p_place.c (payload to its place), p2p_flow.c (credit, word to the sender);
@@ -24,16 +24,29 @@
 void p2p_lock(struct p2p *p2p);
 /* Releases the lock, then rings for what was completed and hands out notices. */
 void p2p_unlock(struct p2p *p2p);
+/* Warns that this process, which leaves, waits for a peer. */
+void p2p_tell_late(const struct p2p *p2p, uint32_t peer);
 
 /* ---- p2p_post.c ---- */
 
 /* Takes a request that is not done out of wherever it is, so that its memory may go. */
 void request_withdraw(struct p2p *p2p, struct p2p_request *request);
+/* The list of the link that it is in. */
+struct p2p_list *request_list(struct p2p_link *link, const struct p2p_request *request);
+
+/* ---- p2p_adopt.c ---- */
+
+/* An adopted send has ended. */
+void adopted_free(struct p2p *p2p, struct p2p_request *request);
+/* This process leaves: goes on with adopted sends as p2p_free() says, and ends them. */
+void adopted_deliver(struct p2p *p2p);
 
 /* ---- p2p_progress.c ---- */
 
 /* Writes what streams have not taken before. true: something moved. */
 bool p2p_flush_blocked(struct p2p *p2p);
+/* One round over all that may move. true: something moved. */
+bool p2p_move(struct p2p *p2p);
 /* Is there something to move that no event will tell of? Then a thread that sleeps must look. */
 static inline bool p2p_has_more(const struct p2p *p2p) {
     return p2p->blocked || p2p->is_reading || p2p->owes_credit;
@@ -43,9 +56,11 @@ static inline bool p2p_has_more(const struct p2p *p2p) {
 
 void list_append(struct p2p_list *list, struct p2p_request *request);
 void list_remove(struct p2p_list *list, struct p2p_request *request);
+/* `with` takes the place of `request`, whose members it has. */
+void list_replace(struct p2p_list *list, const struct p2p_request *request, struct p2p_request *with);
 struct p2p_request *list_find(const struct p2p_list *list, uint32_t id);
 
-/* The request is done. detail: NULL or a sentence, copied. */
+/* The request is done; one that was adopted is freed. detail: NULL or a sentence, copied. */
 void request_finish(struct p2p *p2p, struct p2p_request *request, int status, const char *detail);
 /* Puts the request into one of the link's lists, or takes it out, and counts. */
 void link_put(struct p2p *p2p, struct p2p_link *link, struct p2p_list *list, struct p2p_request *request);

@@ -37,6 +37,12 @@ void list_remove(struct p2p_list *list, struct p2p_request *request) {
     request->next = request->previous = NULL;
 }
 
+void list_replace(struct p2p_list *list, const struct p2p_request *request, struct p2p_request *with) {
+    *(with->previous ? &with->previous->next : &list->first) = with;
+    *(with->next ? &with->next->previous : &list->last) = with;
+    assert(with->next == request->next && with->previous == request->previous);
+}
+
 struct p2p_request *list_find(const struct p2p_list *list, uint32_t id) {
     struct p2p_request *request = list->first;
     while (request && request->id != id) {
@@ -46,6 +52,10 @@ struct p2p_request *list_find(const struct p2p_list *list, uint32_t id) {
 }
 
 void request_finish(struct p2p *p2p, struct p2p_request *request, int status, const char *detail) {
+    if (request->is_adopted) {
+        adopted_free(p2p, request);
+        return;
+    }
     request->status = status;
     request->detail = detail ? strdup(detail) : NULL; /* without memory the code alone arrives */
     request->state = REQUEST_DONE;

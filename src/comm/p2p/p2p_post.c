@@ -119,11 +119,26 @@ int p2p_receive_consume(struct p2p *p2p, struct p2p_request *request, const stru
 
 /* ---- taking back ---- */
 
+struct p2p_list *request_list(struct p2p_link *link, const struct p2p_request *request) {
+    switch (request->state) {
+    case REQUEST_QUEUED:
+        return &link->queue[request->envelope.lane];
+    case REQUEST_CLEARED:
+        return &link->cleared;
+    case REQUEST_POSTED:
+        return &link->posted;
+    case REQUEST_FILLING:
+        return &link->filling;
+    case REQUEST_READING:
+        return &link->reading;
+    default:
+        assert(request->state == REQUEST_OFFERED || request->state == REQUEST_FLOWING);
+        return &link->offered;
+    }
+}
+
 static void withdraw_send(struct p2p *p2p, struct p2p_link *link, struct p2p_request *request) {
-    struct p2p_list *list = request->state == REQUEST_QUEUED    ? &link->queue[request->envelope.lane]
-                            : request->state == REQUEST_CLEARED ? &link->cleared
-                                                                : &link->offered;
-    link_take(p2p, link, list, request);
+    link_take(p2p, link, request_list(link, request), request);
     for (size_t i = 0; i < P2P_STREAMS_MAX; i++) {
         if (link->streams[i]) {
             stream_disown(link->streams[i], request);
@@ -135,10 +150,7 @@ static void withdraw_send(struct p2p *p2p, struct p2p_link *link, struct p2p_req
 }
 
 static void withdraw_receive(struct p2p *p2p, struct p2p_link *link, struct p2p_request *request) {
-    struct p2p_list *list = request->state == REQUEST_POSTED    ? &link->posted
-                            : request->state == REQUEST_READING ? &link->reading
-                                                                : &link->filling;
-    link_take(p2p, link, list, request);
+    link_take(p2p, link, request_list(link, request), request);
     for (size_t i = 0; i < P2P_STREAMS_MAX; i++) {
         struct p2p_stream *stream = link->streams[i];
         if (stream && stream->in_request == request) {

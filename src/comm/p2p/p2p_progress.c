@@ -69,8 +69,7 @@ static bool read_sockets(struct p2p *p2p) {
     return moved;
 }
 
-/* One round, with the lock. */
-static bool move(struct p2p *p2p) {
+bool p2p_move(struct p2p *p2p) {
     p2p->is_reading = false; /* rings_progress() finds out */
     bool moved = p2p->blocked && p2p_flush_blocked(p2p);
     if (p2p->rings) {
@@ -94,7 +93,7 @@ bool p2p_progress(struct p2p *p2p) {
         return false; /* the monitor waits for the lock */
     }
     p2p_lock(p2p);
-    bool moved = move(p2p);
+    bool moved = p2p_move(p2p);
     p2p_unlock(p2p);
     return moved;
 }
@@ -105,7 +104,7 @@ static bool look_before_sleep(struct p2p *p2p) {
     p2p_lock(p2p);
     attend_arm(p2p);
     p2p->looks = ALL_EVERY - 1; /* also at sockets of which nothing is expected: else they would wake it again */
-    bool moved = move(p2p);
+    bool moved = p2p_move(p2p);
     p2p_unlock(p2p);
     return moved;
 }

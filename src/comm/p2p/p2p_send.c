@@ -47,10 +47,12 @@ static void fail_doomed(struct p2p *p2p, const struct p2p_stream *stream) {
 /* ---- the next frame of a stream ---- */
 
 /* Two cores that pass a message through the ring, one copying in while the other copies out of its cache, are twice as
- * fast as the kernel's copy. But that takes a sender who is there, and a core for each. */
+ * fast as the kernel's copy. But that takes a sender who is there, and a core for each. An adopted send ends with its
+ * process, which is to see how far the receiver is. */
 static bool may_be_read_there(const struct p2p *p2p, const struct p2p_link *link, const struct p2p_request *request) {
     bool passes_on = request->envelope.is_blocking && !p2p->is_crowded;
-    return link->is_ring && link->may_read_memory && request->bytes >= P2P_READ_MEMORY_BYTES && !passes_on;
+    return link->is_ring && link->may_read_memory && request->bytes >= P2P_READ_MEMORY_BYTES && !passes_on &&
+           !request->is_adopted;
 }
 
 static bool is_shared(const struct p2p *p2p, const struct p2p_link *link, const struct p2p_request *request,

@@ -245,15 +245,17 @@ struct p2p {
     bool has_failures;       /* some group has failed or some peer is dead */
     bool has_ended_groups;   /* p2p_end_group() */
     size_t untold_count;     /* of all groups */
-    bool is_leaving;         /* p2p_free(): who goes now goes after us */
+    bool is_ending;          /* p2p_free() has begun: who goes now may well go because of us */
+    bool is_leaving;         /* it says goodbye */
     uint32_t dying_count;    /* links */
     uint8_t *is_dead;        /* by peer: told already */
     struct p2p_link *active; /* links with interest */
     uint32_t active_count;
-    struct p2p_list any;        /* receives from anybody */
-    struct p2p_stream *blocked; /* streams with output that the socket did not take */
-    struct p2p_stream *open;    /* all streams with a socket, watches excepted */
-    struct p2p_stream *closed;  /* freed when the lock is released: callers may be in the middle of them */
+    struct p2p_list any;                 /* receives from anybody */
+    size_t adopted_count, adopted_bytes; /* sends that nobody waits for */
+    struct p2p_stream *blocked;          /* streams with output that the socket did not take */
+    struct p2p_stream *open;             /* all streams with a socket, watches excepted */
+    struct p2p_stream *closed;           /* freed when the lock is released: callers may be in the middle of them */
     uint32_t open_count;
     struct p2p_group *groups; /* open addressing by id: group_count places, a power of 2, at most half of them used */
     uint32_t group_count, groups_used;
