@@ -656,9 +656,9 @@ class ProcessGroupMuster : public c10d::Backend {
         Call call;
         call.outputs = tensors;
         Tensor dense = contiguous_output(call, tensor);
-        auto start_into = [=, number = static_cast<uint32_t>(tag)](muster_message *into) {
+        auto start_into = [=, number = static_cast<uint32_t>(tag)](const std::shared_ptr<muster_message> &into) {
             return [=](muster_group *group, muster_work **work) {
-                return muster_receive(group, dense.data_ptr(), dense.nbytes(), MUSTER_UINT8, from, number, into, work);
+                return muster_receive(group, dense.data_ptr(), dense.nbytes(), MUSTER_UINT8, from, number, into.get(), work);
             };
         };
         if (coalesced_) {

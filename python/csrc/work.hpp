@@ -26,7 +26,11 @@ class CallWork : public Work {
     // hang callbacks on it, and count on these being run at once, as with gloo.
     void complete(int code, const char *detail, Call &call) {
         std::exception_ptr error = call.conclude(*group_, code, detail);
-        outputs_ = std::move(call.outputs);
+        complete_as(std::move(call.outputs), error);
+    }
+
+    void complete_as(Tensors outputs, std::exception_ptr error) {
+        outputs_ = std::move(outputs);
         c10::intrusive_ptr<c10::ivalue::Future> future;
         {
             std::lock_guard<std::mutex> locked(future_mutex_);
@@ -137,36 +141,47 @@ class CallWork : public Work {
     std::thread::id settles_; // it completes the future, and then this object
 };
 
-// A send or a receive: it goes on while somebody waits.
+// A send or a receive: it goes on while somebody waits in the group. Whoever frees it waits for nothing: a receive is taken back, a send
+// goes on as the library's own (muster_work_free()).
 class MessageWork : public Work {
   public:
     MessageWork(int rank, OpType type, const char *title, const std::optional<Tensors> &inputs,
                 std::shared_ptr<Group> group, Call call)
         : Work(rank, type, title, inputs), group_(std::move(group)), call_(std::move(call)) {}
 
-    ~MessageWork() override {
-        if (handle_) { // nobody has waited: its buffer is borrowed until it is over
-            WithoutLock unlocked;
-            (void)muster_work_wait(&handle_);
-        }
-    }
+    // Perhaps under Python's lock, or when Python is at its end.
+    ~MessageWork() override { muster_work_free(&handle_); }
 
-    int start() { return call_.start(group_->get(), &handle_); }
-    muster_message *message() { return &message_; }
+    int start() {
+        outputs_ = call_.outputs;
+        return call_.start(group_->get(), &handle_);
+    }
+    const std::shared_ptr<muster_message> &message() { return message_; }
     void set_call(Call call) { call_ = std::move(call); }
 
     bool isCompleted() override {
-        std::lock_guard<std::mutex> locked(message_mutex_);
+        std::unique_lock<std::mutex> locked(message_mutex_, std::try_to_lock);
+        if (!locked) { // somebody waits, perhaps for Python's lock, which this thread may have
+            return false;
+        }
+        if (carried_) {
+            return carried_->isCompleted();
+        }
         if (handle_ && muster_work_done(handle_)) {
             end();
         }
         return !handle_;
     }
 
-    bool isSuccess() const override { return !handle_ && !exception_; }
+    bool isSuccess() const override { return carried_ ? carried_->isSuccess() : !handle_ && !exception_; }
+    std::exception_ptr exception() const override { return carried_ ? carried_->exception() : Work::exception(); }
 
     bool wait(std::chrono::milliseconds timeout) override {
-        std::lock_guard<std::mutex> locked(message_mutex_);
+        std::unique_lock<std::mutex> locked(message_mutex_);
+        if (carried_) {
+            locked.unlock();
+            return carried_->wait(timeout);
+        }
         if (handle_ && timeout != kNoTimeout) {
             size_t index = 0;
             int code = muster_work_wait_any(&handle_, 1, timeout.count(), &index);
@@ -183,23 +198,55 @@ class MessageWork : public Work {
         return true;
     }
 
-    int sourceRank() const override { return static_cast<int>(message_.rank); }
-    Tensors result() override { return call_.outputs; }
+    int sourceRank() const override { return static_cast<int>(message_->rank); }
+    Tensors result() override { return carried_ ? carried_->result() : outputs_; }
     void abort() override { muster_group_abort(group_->get(), "a work object was aborted"); }
 
-    // Completed when it is asked for: nothing carries messages on but those who wait.
+    // From now on a thread of its own waits for the message, and completes the future: nobody else need wait, nor keep this object.
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-        auto future = new_future();
-        try {
-            (void)wait(kNoTimeout);
-            future->markCompleted(c10::IValue(call_.outputs));
-        } catch (...) {
-            future->setError(std::current_exception());
+        WithoutLock unlocked; // before the mutex: see isCompleted()
+        std::lock_guard<std::mutex> locked(message_mutex_);
+        if (!carried_) {
+            carry();
         }
-        return future;
+        return carried_->getFuture();
     }
 
   private:
+    struct Carried {
+        c10::intrusive_ptr<CallWork> work;
+        Call call;
+        std::shared_ptr<muster_message> message;
+        muster_work *handle;
+
+        // Like a call that the progress thread has run: when Python ends, nothing of it is touched.
+        static void wait(Carried *carried) {
+            int code = muster_work_wait(&carried->handle);
+            std::string detail = code == MUSTER_OK ? "" : muster_detail();
+            in_python++;
+            if (!python_ends) {
+                std::unique_ptr<Carried> done(carried);
+                done->work->complete(code, detail.c_str(), done->call);
+            }
+            in_python--;
+        }
+    };
+
+    void carry() {
+        auto work = c10::make_intrusive<CallWork>(rank_, opType_, nullptr, std::nullopt, 0, group_);
+        if (!handle_) { // it has ended
+            work->complete_as(outputs_, exception_);
+            carried_ = work;
+            return;
+        }
+        auto carried = std::make_unique<Carried>(Carried{work, call_, message_, handle_});
+        std::thread(Carried::wait, carried.get()).detach();
+        (void)carried.release();
+        call_ = Call();
+        handle_ = nullptr;
+        carried_ = work;
+    }
+
     void end() {
         int code = muster_work_wait(&handle_);
         finish(call_.conclude(*group_, code, muster_detail()));
@@ -207,8 +254,10 @@ class MessageWork : public Work {
 
     std::shared_ptr<Group> group_;
     Call call_;
-    muster_message message_ = {};
+    Tensors outputs_;
+    std::shared_ptr<muster_message> message_ = std::make_shared<muster_message>();
     muster_work *handle_ = nullptr;
+    c10::intrusive_ptr<CallWork> carried_; // once somebody has asked for a future
     std::mutex message_mutex_;
 };
 
