@@ -64,6 +64,7 @@ static void fill_entry(const struct agent *a, uint32_t local_rank, struct report
                                    .ended_us = worker->ended_wall_us,
                                    .stopped_by_us = worker->stopped_by_us,
                                    .oom_killed = worker->oom_killed,
+                                   .cpu_limit_s = worker->cpu_limit_s,
                                    .timer_expired = worker->timer_expired,
                                    .guardian_lost = worker->guardian_lost,
                                    .stuck = worker->stuck,

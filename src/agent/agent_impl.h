@@ -51,8 +51,9 @@ struct agent_worker {
     bool ended;
     bool stopped_by_us; /* ended after the launcher had told it to */
     bool oom_killed;
-    bool timer_expired; /* killed by the watchdog */
-    bool stuck;         /* hangs in the kernel: why the group was stopped */
+    uint32_t cpu_limit_s; /* it had used up so much processor time; 0: not */
+    bool timer_expired;   /* killed by the watchdog */
+    bool stuck;           /* hangs in the kernel: why the group was stopped */
     bool core_dumped;
     bool guardian_lost; /* killed because the guardian was */
     bool is_untold;     /* of its end the machine does not know yet */

@@ -204,6 +204,7 @@ static void note_end(struct agent *a, const struct guardian_exit *exit) {
     worker->wait_status = exit->wait_status;
     worker->order = exit->order;
     worker->oom_killed = exit->oom_killed;
+    worker->cpu_limit_s = exit->cpu_limit_s;
     worker->core_dumped = exit->core_dumped;
     worker->ended_at_ns = exit->at_ns;
     worker->ended_wall_us = clock_realtime_at_us(exit->at_ns);

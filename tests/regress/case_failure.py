@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
+import subprocess
 import time
 
 import jobs
@@ -373,6 +375,17 @@ def case_report_names_the_signal():
         jobs.check(root_cause(process) == (2, -11), f"{root_cause(process)}\n{process.tail()}")
         block = process.err().partition("Root Cause")[2]
         jobs.check("SIGSEGV" in block, f"SIGSEGV is not named\n{process.tail()}")
+
+
+def case_processor_time_is_the_cause():
+    """A hard limit of processor time (ulimit -t) is named, and not the memory."""
+    jobs.isolate()
+    with jobs.Scratch() as scratch:
+        done = subprocess.run([jobs.muster_binary(), "run", "--standalone", "--no-python", "sh", "-c", "while :; do :; done"], env=scratch.env(),
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (1, 1)), capture_output=True, text=True, check=False)
+        jobs.check(done.returncode == 1 and "processor time that a process may take here (ulimit -t: 1 s)" in done.stderr, done)
+        jobs.check("memory" not in done.stderr, done)
+        scratch.expect_nobody()
 
 
 WATCHED = """

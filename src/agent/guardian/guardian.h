@@ -53,6 +53,7 @@ struct guardian_exit {
     uint64_t order;  /* order of death: smaller died first */
     bool oom_killed; /* the cgroup counted a victim of the out-of-memory killer; false when it cannot be known */
     bool core_dumped;
+    uint32_t cpu_limit_s; /* it was killed when it had used so much processor time (RLIMIT_CPU); 0: not */
 };
 
 #define GUARDIAN_QUIET_MS 200    /* what workers left behind may end by itself */

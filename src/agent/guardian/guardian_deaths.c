@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -31,7 +32,29 @@ int guardian_pidfd_watched(struct guardian_process *p, pid_t pid, enum guardian_
     return pidfd;
 }
 
-static void worker_died(struct guardian_process *p, size_t index, int wait_status) {
+static int64_t micros(struct timeval time) {
+    return (int64_t)time.tv_sec * 1000000 + time.tv_usec;
+}
+
+/* Of the child that was waited for last. */
+static int64_t spent_us(struct guardian_process *p) {
+    struct rusage usage;
+    int64_t before_us = p->children_us;
+    if (getrusage(RUSAGE_CHILDREN, &usage) == 0) {
+        p->children_us = micros(usage.ru_utime) + micros(usage.ru_stime);
+    }
+    return p->children_us - before_us;
+}
+
+/* Beyond the hard limit of processor time the kernel sends SIGKILL. Workers inherit this process's. */
+static uint32_t used_up_s(int64_t spent_us) {
+    enum { SHORT_OF_IT_US = 50000 };
+    struct rlimit limit;
+    bool has_limit = getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_max < UINT32_MAX;
+    return has_limit && spent_us >= (int64_t)limit.rlim_max * 1000000 - SHORT_OF_IT_US ? (uint32_t)limit.rlim_max : 0;
+}
+
+static void worker_died(struct guardian_process *p, size_t index, int wait_status, int64_t spent_us) {
     struct guardian_worker *worker = &p->workers[index];
     struct guardian_exit *exit = &p->exits[p->exit_count++];
     memset(exit, 0, sizeof *exit); /* padding travels too */
@@ -42,6 +65,7 @@ static void worker_died(struct guardian_process *p, size_t index, int wait_statu
     exit->order = p->death_count++;
     bool by_kill = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
     exit->oom_killed = by_kill && !p->killing && guardian_oom_claim(&p->oom, exit->pid);
+    exit->cpu_limit_s = by_kill && !p->killing ? used_up_s(spent_us) : 0;
     exit->core_dumped = WIFSIGNALED(wait_status) && WCOREDUMP(wait_status);
     guardian_outcome_ended(&p->outcome, exit, p->killing);
     if (worker->pidfd >= 0) {
@@ -72,9 +96,10 @@ static void companion_died(struct guardian_process *p, int wait_status) {
 
 void guardian_child_died(void *ctx, pid_t pid, int wait_status) {
     struct guardian_process *p = ctx;
+    int64_t its_us = spent_us(p);
     size_t index = guardian_worker_find(p, pid);
     if (index < p->worker_count) {
-        worker_died(p, index, wait_status);
+        worker_died(p, index, wait_status, its_us);
     } else if (pid == p->dismissal.companion) {
         companion_died(p, wait_status);
     } else {

@@ -41,6 +41,7 @@ struct guardian_process {
     int schedstat_fd;     /* -1: the kernel does not say how long this process waits for a processor */
     int64_t woke_ns;      /* when it was woken for this turn, which is before it ran */
     struct guardian_oom oom;
+    int64_t children_us; /* processor time of all children that have been waited for */
     struct guardian_dismissal dismissal;
     struct guardian_outcome outcome;
     struct guardian_preload preload;

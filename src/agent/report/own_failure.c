@@ -20,8 +20,8 @@ static bool is_crash(int signal_number) {
 
 void own_failure_describe(const struct report_entry *entry, uint32_t start, char out[OWN_FAILURE_SIZE]) {
     int status = entry->wait_status;
-    bool was_ended = entry->stopped_by_us || entry->is_victim || entry->oom_killed || entry->stuck ||
-                     entry->timer_expired || entry->guardian_lost;
+    bool was_ended = entry->stopped_by_us || entry->is_victim || entry->oom_killed || entry->cpu_limit_s > 0 ||
+                     entry->stuck || entry->timer_expired || entry->guardian_lost;
     out[0] = '\0';
     if (!was_ended && WIFEXITED(status) && WEXITSTATUS(status) != 0 &&
         !is_from_outside(WEXITSTATUS(status) - SHELL_SIGNAL_BASE)) {

@@ -121,6 +121,10 @@ static int append_reason(const struct report_entry *entry, int number, struct bu
     if (entry->oom_killed) {
         return buf_printf(out, ": the out-of-memory killer ended it (memory limit of the cgroup, or of the machine)");
     }
+    if (entry->cpu_limit_s > 0) {
+        return buf_printf(out, ": it had used up the processor time that a process may take here (ulimit -t: %u s)",
+                          entry->cpu_limit_s);
+    }
     if (entry->stuck) {
         return buf_printf(out, ": it hung in the kernel (uninterruptible sleep, D state)");
     }

@@ -25,6 +25,7 @@ struct report_entry { /* one worker that ended badly; strings are borrowed */
     bool is_victim;     /* it has said that it fails because another rank is gone */
     bool failed_first;  /* it was told to end, and had written its error file before that */
     bool oom_killed;
+    uint32_t cpu_limit_s;   /* it was killed when it had used so much processor time; 0: not */
     bool stuck;             /* it hung in the kernel, and for that the launcher stopped the group */
     bool timer_expired;     /* the launcher killed it because its watchdog timer had run out */
     bool guardian_lost;     /* it was killed because the launcher's guardian process was */

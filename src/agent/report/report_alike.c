@@ -15,8 +15,8 @@ static bool same_text(const char *a, const char *b) {
 /* Times, pids, files and last words differ in any case. */
 static bool are_alike(const struct report_entry *a, const struct report_entry *b) {
     return a->wait_status == b->wait_status && a->stopped_by_us == b->stopped_by_us &&
-           a->failed_first == b->failed_first && a->oom_killed == b->oom_killed && a->stuck == b->stuck &&
-           a->timer_expired == b->timer_expired && a->guardian_lost == b->guardian_lost &&
+           a->failed_first == b->failed_first && a->oom_killed == b->oom_killed && a->cpu_limit_s == b->cpu_limit_s &&
+           a->stuck == b->stuck && a->timer_expired == b->timer_expired && a->guardian_lost == b->guardian_lost &&
            same_text(a->message, b->message) && same_text(a->error_file_problem, b->error_file_problem);
 }
 

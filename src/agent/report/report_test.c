@@ -495,6 +495,9 @@ static void statuses_in_words(void **state) {
                   "killed by SIGKILL (Killed): its watchdog timer ran out");
     assert_status((struct report_entry){.wait_status = SIGKILL, .guardian_lost = true},
                   "killed by SIGKILL (Killed): the launcher's guardian process, which held it, was killed");
+    assert_status(
+        (struct report_entry){.wait_status = SIGKILL, .cpu_limit_s = 60},
+        "killed by SIGKILL (Killed): it had used up the processor time that a process may take here (ulimit -t: 60 s)");
     assert_status((struct report_entry){.wait_status = SIGKILL, .oom_killed = true},
                   "killed by SIGKILL (Killed): the out-of-memory killer ended it (memory limit of the cgroup, or of "
                   "the machine)");
