@@ -133,12 +133,13 @@ enum { RDZV_WAIT_NOTE_SIZE = 2048 };
 /* The end of that line: since when, until when (`limit`, whose name it is), what was not given, who else is there.
  * Returns `out`. */
 const char *rdzv_wait_note(struct rdzv *rdzv, int64_t deadline_ms, const char *limit, char out[RDZV_WAIT_NOTE_SIZE]);
-void rdzv_introduce(struct rdzv *rdzv); /* fills its visitors' own card, and the guest */
 /* To a store that this node hosts an agent has come that is of this job, and from before there were numbers of
  * protocols. */
 void rdzv_old_agent_came(struct rdzv *rdzv, const char *name);
 /* Every write to a store that this node hosts. */
 void rdzv_store_heard(struct rdzv *rdzv, uint64_t connection, struct kv_slice key, struct kv_slice value);
+/* Of such a store: takes whoever looks for a coordinator where there is none. */
+struct kv_guest rdzv_guest(struct rdzv *rdzv);
 
 /* Messages to the agent (rdzv_outbox.c): they leave with the next turn of the loop. */
 void rdzv_tell_world(struct rdzv *rdzv, uint64_t round, uint32_t rank, uint32_t count,

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/status.h"
@@ -162,6 +163,17 @@ static void start_naming(struct rdzv *r) {
     }
 }
 
+/* To other agents at the same address. */
+static void introduce(struct rdzv *r) {
+    const struct rdzv_options *o = &r->options;
+    char host[NET_HOST_MAX], name[NET_HOST_MAX + 32], nodes[24];
+    net_host_name(host);
+    (void)str_format(name, sizeof name, "%.64s (pid %d)", host[0] ? host : "a host without a name", (int)getpid());
+    (void)str_format(nodes, sizeof nodes, o->min_nodes < o->max_nodes ? "%u:%u" : "%u", o->min_nodes, o->max_nodes);
+    visitors_init(&r->visitors, rdzv_backend_name(o->backend), o->run_id, nodes, name);
+    r->guest = rdzv_guest(r);
+}
+
 int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struct rdzv_callbacks *callbacks, void *ctx,
                 struct rdzv **out) {
     int rc = check_options(options, rdzv_backend_operations(options->backend)->nodes_max);
@@ -187,7 +199,7 @@ int rdzv_create(uv_loop_t *loop, const struct rdzv_options *options, const struc
     }
     loop_clock_start(&r->clock, loop);
     loop_clock_set_data(&r->clock, r);
-    rdzv_introduce(r);
+    introduce(r);
     r->open_handles = RDZV_TIMER_COUNT + 2; /* the clock's */
     r->backend = rdzv_backend_operations(options->backend);
     rc = r->backend->start(r);

@@ -3,12 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "net/host_name.h"
 #include "rendezvous/backend.h"
 #include "rendezvous/wire/coordinator_wire.h"
 #include "store/server/kv_guest.h"
@@ -73,8 +71,7 @@ static size_t serve_guest(void *ctx, struct kv_connection *connection, const uin
     char host[NET_ADDRESS_TEXT_MAX];
     (void)bytes;
     kv_guest_peer(connection, &peer);
-    if (visitors_note(&r->visitors, rdzv_backend_name(RDZV_BACKEND_MUSTER), "", "",
-                      net_address_host((const struct sockaddr *)&peer, host))) {
+    if (visitors_note(&r->visitors, "muster", "", "", net_address_host((const struct sockaddr *)&peer, host))) {
         report_news(r);
     }
     kv_guest_end(connection);
@@ -86,22 +83,12 @@ static void guest_ended(void *ctx, struct kv_connection *connection) {
     (void)connection;
 }
 
-static struct kv_guest guest_of(struct rdzv *r) {
+struct kv_guest rdzv_guest(struct rdzv *r) {
     return (struct kv_guest){.first_byte = (uint8_t)COORDINATOR_HELLO[0],
                              .input_max = COORDINATOR_HELLO_BYTES,
                              .serve = serve_guest,
                              .ended = guest_ended,
                              .ctx = r};
-}
-
-void rdzv_introduce(struct rdzv *r) {
-    const struct rdzv_options *o = &r->options;
-    char host[NET_HOST_MAX], name[NET_HOST_MAX + 32], nodes[24];
-    net_host_name(host);
-    (void)str_format(name, sizeof name, "%.64s (pid %d)", host[0] ? host : "a host without a name", (int)getpid());
-    (void)str_format(nodes, sizeof nodes, o->min_nodes < o->max_nodes ? "%u:%u" : "%u", o->min_nodes, o->max_nodes);
-    visitors_init(&r->visitors, rdzv_backend_name(o->backend), o->run_id, nodes, name);
-    r->guest = guest_of(r);
 }
 
 /* ---- the line's end ---- */
