@@ -477,6 +477,7 @@ void context_free(struct context *context) {
     }
     monitor_free(context->monitor);
     roster_alarm_close(&context->alarm);
+    p2p_deliver(context->p2p);
     p2p_free(context->p2p);
     tls_free(context->tls);
     memory_free(context->memory);

@@ -26,7 +26,7 @@ void group_mark_unit(struct muster_group *group, uint32_t unit);
  * of a GPU by itself begins behind the same work as a call. */
 void *group_stream(const struct muster_group *group);
 
-/* ---- group_hold.c: what is made with a group and lives on between its calls (ddp, fsdp, layers of batch norm) ----
+/* ---- what is made with a group and lives on between its calls (ddp, fsdp, layers of batch norm), and handles ----
  *
  * If a program frees the group first, which it should not, what is left finds that out: the group's handle is still
  * there, but empty, until as many have let go as held it. Any thread. */

@@ -225,10 +225,9 @@ void p2p_free(struct p2p *p2p) {
         return;
     }
     p2p_lock(p2p);
+    assert(p2p->adopted_count == 0);
     p2p->config.notice = NULL;
-    p2p->is_ending = true;
-    adopted_deliver(p2p);
-    p2p->is_leaving = true; /* connections that are opened from now on end with a goodbye at once */
+    p2p->is_ending = p2p->is_leaving = true; /* connections that are opened from now on end with a goodbye at once */
     for (uint32_t peer = 0; peer < p2p->config.size; peer++) {
         struct p2p_link *link = p2p->links[peer];
         for (size_t i = 0; link && i < P2P_CONNECTIONS_MAX; i++) {

@@ -20,16 +20,9 @@ enum { LOOK_MS = 1, LATE_LOOK_MS = 20, TELL_MS = 5000 };
 /* ---- adopting ---- */
 
 struct adopted {
-    struct p2p_request request; /* first: the two are cast into each other */
+    struct p2p_request request; /* first: request_finish() frees it by that */
     uint8_t bytes[];
 };
-
-void adopted_free(struct p2p *p2p, struct p2p_request *request) {
-    assert(p2p->adopted_count > 0);
-    p2p->adopted_count--;
-    p2p->adopted_bytes -= request->bytes;
-    free((struct adopted *)(void *)request);
-}
 
 /* What a stream has begun of it goes on out of the copy. */
 static void move_streams(struct p2p_link *link, const struct p2p_request *from, struct p2p_request *to) {
@@ -226,7 +219,7 @@ static void drop_all(struct p2p *p2p) {
     assert(p2p->adopted_count == 0);
 }
 
-void adopted_deliver(struct p2p *p2p) {
+static void deliver(struct p2p *p2p) {
     int64_t begin_ns = clock_monotonic_ns(), moved_ns = begin_ns, now_ns = begin_ns;
     bool is_told = false;
     for (uint64_t before = progress_of(p2p); p2p->adopted_count > 0;) {
@@ -249,5 +242,15 @@ void adopted_deliver(struct p2p *p2p) {
     }
     if (p2p->adopted_count > 0) {
         drop_all(p2p);
+    }
+}
+
+void p2p_deliver(struct p2p *p2p) {
+    if (p2p) {
+        p2p_lock(p2p);
+        p2p->config.notice = NULL;
+        p2p->is_ending = true;
+        deliver(p2p);
+        p2p_unlock(p2p);
     }
 }

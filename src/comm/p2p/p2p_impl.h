@@ -34,13 +34,6 @@ void request_withdraw(struct p2p *p2p, struct p2p_request *request);
 /* The list of the link that it is in. */
 struct p2p_list *request_list(struct p2p_link *link, const struct p2p_request *request);
 
-/* ---- p2p_adopt.c ---- */
-
-/* An adopted send has ended. */
-void adopted_free(struct p2p *p2p, struct p2p_request *request);
-/* This process leaves: goes on with adopted sends as p2p_free() says, and ends them. */
-void adopted_deliver(struct p2p *p2p);
-
 /* ---- p2p_progress.c ---- */
 
 /* Writes what streams have not taken before. true: something moved. */

@@ -245,7 +245,7 @@ struct p2p {
     bool has_failures;       /* some group has failed or some peer is dead */
     bool has_ended_groups;   /* p2p_end_group() */
     size_t untold_count;     /* of all groups */
-    bool is_ending;          /* p2p_free() has begun: who goes now may well go because of us */
+    bool is_ending;          /* p2p_deliver(), or p2p_free(), has begun: who goes now may well go because of us */
     bool is_leaving;         /* it says goodbye */
     uint32_t dying_count;    /* links */
     uint8_t *is_dead;        /* by peer: told already */
