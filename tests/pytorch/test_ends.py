@@ -8,11 +8,11 @@ import sys
 import tempfile
 import threading
 
-import cases
 import ends
 import ranks
 import torch
 import torch.distributed as dist
+from common import cases
 from torch.nn.parallel import DistributedDataParallel
 
 from muster import errors
