@@ -220,13 +220,13 @@ static void drop_all(struct p2p *p2p) {
 }
 
 static void deliver(struct p2p *p2p) {
-    int64_t begin_ns = clock_monotonic_ns(), moved_ns = begin_ns, now_ns = begin_ns;
+    int64_t begin_ns = clock_monotonic_ns(), moved_ns = begin_ns;
     bool is_told = false;
     for (uint64_t before = progress_of(p2p); p2p->adopted_count > 0;) {
         attend_turn(p2p);
         bool moved = p2p_move(p2p);
         uint64_t progress = progress_of(p2p);
-        now_ns = clock_monotonic_ns();
+        int64_t now_ns = clock_monotonic_ns();
         moved_ns = progress != before ? now_ns : moved_ns;
         before = progress;
         uint32_t late = p2p->has_failures ? MUSTER_NO_RANK : find_late(p2p, now_ns);
