@@ -31,12 +31,14 @@ IMAGES, TEST_IMAGES = 262, 24
 BOUND_S = 120  # from the last thing done to a job to its end
 JUST_S = 3  # a job that ends so soon after something was done may not have felt it
 LAST = re.compile(r"^(median step: |final test accuracy: )")
+WORLD = re.compile(r"Rendezvous complete: round (\d+)")
 WORKER = re.compile(r"worker started: .*, rank (\d+), pid (\d+)")
-DEAD = re.compile(r"rank (\d+) (?:\([^)]*\) |on host \S+ )?(?:has died|has ended|is gone)")
+BLAMED = re.compile(r"(?:connect to rank (\d+)|rank (\d+) (?:\([^)]*\) |on host \S+ )?(?:has died|has ended|is gone))")
 PID = re.compile(r"pid:? (\d+)")
 EXCUSED = {  # by what may be missing: what the report of an agent that ends with 1 then says
     "restarts": r"pid:? \d+",
-    "nodes": r"no world was formed|no further round|has gone|were lost|has left|cannot be formed|did not come",
+    "nodes": r"no world was formed|no world of \d+ to \d+ nodes within|no further round|has gone|were lost|has left|cannot be formed|did not come",
+    "quorum": r"may have been in a world before|has not come|have not come",
     "host": r"store|rendezvous|coordinator|pid:? \d+",
     "start": r"pid:? \d+",
     "end": r"succeeded already|is closed|has ended|came too late|too late|no further round",
@@ -75,6 +77,7 @@ class Job(kills.Team):
         self.plan, self.folder, self.chance = plan, folder, plan.chance
         self.began_at, self.host_of, self.words, self.log = time.monotonic(), {}, collections.defaultdict(str), []
         self.victims, self.started = set(), collections.defaultdict(dict)  # process ids, ranks by them
+        self.worlds = collections.defaultdict(set)  # agents, by round
         self.gone, self.stopped, self.done = set(), {}, []
         self.missing = set()  # what the job may lack: keys of EXCUSED
         self.last_at, self.failed, self.failures = None, {}, collections.Counter()
@@ -170,6 +173,9 @@ class Job(kills.Team):
             self.missing.add("host")
         elif not has_spare:
             self.missing.add("nodes")
+        members = self.worlds[max(self.worlds, default=0)]
+        if self.plan.backend == "muster3" and 2 * len(members - self.gone) <= len(members):
+            self.missing.add("quorum")  # of those who know which worlds there were
         return True
 
     def do_pause(self):
@@ -230,6 +236,9 @@ class Job(kills.Team):
             return
         self.log.append(f"{came_at - self.began_at:8.3f} {host} {line}")
         self.words[launcher] += line
+        formed = WORLD.search(line)
+        if formed:
+            self.worlds[int(formed[1])].add(launcher)
         started = WORKER.search(line)
         if started:
             self.started[launcher][int(started[2])] = int(started[1])
@@ -255,7 +264,7 @@ class Job(kills.Team):
         words = self.words[launcher]
         cause = words.rpartition("Root Cause")[2]
         ranks = {ranks[pid] for ranks in self.started.values() for pid in set(ranks) & self.victims}
-        is_true = bool({int(pid) for pid in PID.findall(cause)} & self.victims or {int(rank) for rank in DEAD.findall(cause)} & ranks)
+        is_true = bool({int(pid) for pid in PID.findall(cause)} & self.victims or {int(found[1] or found[2]) for found in BLAMED.finditer(cause)} & ranks)
         missing = self.missing | ({"end"} if self.just_done() or launcher not in self.launchers[:self.plan.layout.hosts] else set())
         if self.plan.shrinks and is_true and "start" not in missing:
             if set(self.started[launcher]) <= self.victims:

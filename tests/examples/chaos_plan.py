@@ -12,7 +12,7 @@ CELLS = [(backend, goes_on, victim) for victim in VICTIMS for backend in BACKEND
 GPT = ("--n-layer=2", "--n-head=2", "--n-embd=36", "--block-size=32", "--batch=8", "--virtual-ranks=8", "--evaluate-every=0", "--report-every=1",
        "--save-every=0", "--sample=0", "--dropout=0.1")
 MNIST = ("--virtual-ranks=6", "--batch=12", "--epochs=1000", "--optimizer=adamw", "--no-batch-norm")
-STEPS = {"gpt": 250, "mnist": 400}
+STEPS = {"gpt": 250, "mnist": 100}
 DEEDS_MAX = 6
 AMPLE = 100  # restarts
 
