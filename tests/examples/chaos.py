@@ -161,7 +161,8 @@ class Job(kills.Team):
         if serves and not self.plan.may_lose:
             return False
         has_spare = len(launchers) - 1 >= self.plan.least
-        is_replaced = not serves and self.chance.random() < (0.5 if has_spare or self.plan.may_lose else 1)
+        must_return = self.plan.backend == "static" and self.plan.survivors  # else the others wait in vain (docs/process-groups.md)
+        is_replaced = not serves and (must_return or self.chance.random() < (0.5 if has_spare or self.plan.may_lose else 1))
         self.note(f"kill agent {launcher.pid} of host {host}, {'which is replaced' if is_replaced else 'for good'}")
         self.victims.update((launcher.pid, *self.workers(launcher)))
         self.gone.add(launcher)

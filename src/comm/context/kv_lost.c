@@ -37,26 +37,39 @@ static int look(const struct kv_lost *lost) {
     return code;
 }
 
-/* What was waited for may have come before that was told, and counts. */
+/* What was waited for may have come before that was told, and counts. Else what the last call has said is kept. */
+static int look_after(struct kv_lost *lost, const char *const *keys, size_t key_count, struct muster_store_value *out) {
+    const struct comm_kv *kv = &lost->meeting;
+    const struct muster_failure waited = status_failure();
+    char sentence[MUSTER_DETAIL_MAX];
+    (void)str_format(sentence, sizeof sentence, "%s", muster_detail());
+    int told = look(lost);
+    if (told == MUSTER_ETIMEOUT) {
+        return status_restore(told, sentence, &waited);
+    }
+    const struct muster_failure failure = status_failure();
+    (void)str_format(sentence, sizeof sentence, "%s", muster_detail());
+    int code = kv->multi_get(kv->context, keys, key_count, 0, out);
+    return code == MUSTER_ETIMEOUT ? status_restore(told, sentence, &failure) : code;
+}
+
+/* Who calls may wait in parts, too, and shorter ones: the time since the last look counts. */
 static int lost_multi_get(void *context, const char *const *keys, size_t key_count, int64_t timeout_ms,
                           struct muster_store_value *out) {
-    const struct kv_lost *lost = context;
+    struct kv_lost *lost = context;
     const struct comm_kv *kv = &lost->meeting;
     int64_t until_ns = clock_deadline_ns(clock_monotonic_ns(), timeout_ms);
-    for (;;) {
+    for (bool is_last = false;;) {
         int64_t left_ms = clock_remaining_ms(until_ns);
-        bool is_last = left_ms <= LOOK_MS;
+        is_last = left_ms <= LOOK_MS;
         int code = kv->multi_get(kv->context, keys, key_count, is_last ? left_ms : LOOK_MS, out);
+        int64_t now_ns = clock_monotonic_ns();
+        if (code == MUSTER_ETIMEOUT && timeout_ms > 0 && now_ns - lost->looked_ns >= LOOK_MS * CLOCK_NS_PER_MS) {
+            lost->looked_ns = now_ns;
+            code = look_after(lost, keys, key_count, out);
+        }
         if (code != MUSTER_ETIMEOUT || is_last) {
             return code;
-        }
-        int told = look(lost);
-        if (told != MUSTER_ETIMEOUT) {
-            const struct muster_failure failure = status_failure();
-            char sentence[MUSTER_DETAIL_MAX];
-            (void)str_format(sentence, sizeof sentence, "%s", muster_detail());
-            code = kv->multi_get(kv->context, keys, key_count, 0, out);
-            return code == MUSTER_ETIMEOUT ? status_restore(told, sentence, &failure) : code;
         }
     }
 }
@@ -71,6 +84,6 @@ struct comm_kv kv_lost_watch(struct kv_lost *lost, struct comm_kv meeting, struc
     if (!root || !key || !*key || !all || !str_parse_i64(all, &count) || count != size) {
         return meeting;
     }
-    *lost = (struct kv_lost){meeting, root, key};
+    *lost = (struct kv_lost){meeting, root, key, clock_monotonic_ns()};
     return (struct comm_kv){lost, lost_set, lost_get, lost_multi_get, lost_set_if_absent, lost_remove};
 }

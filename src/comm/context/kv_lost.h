@@ -10,6 +10,7 @@ struct kv_lost {
     struct comm_kv meeting;    /* where the waits are carried out */
     struct muster_store *root; /* where it is told */
     const char *key;
+    int64_t looked_ns; /* when it was looked for last */
 };
 
 /* `meeting` itself where nothing will be told: no such variable, or a group of other ranks than all `size` of the job.

@@ -87,6 +87,19 @@ static void a_time_out_stays_one(void **state) {
     assert_int_equal(kv.get(kv.context, "1/rank/0", 0, &value), MUSTER_ETIMEOUT); /* a look is no wait */
 }
 
+/* As the meeting does where it looks after rank 0, or waits for another one. */
+static void a_wait_in_short_parts_ends_as_well(void **state) {
+    struct fixture *f = *state;
+    struct comm_kv kv = watch(f);
+    struct muster_store_value value = {0};
+    int code = MUSTER_ETIMEOUT;
+    tell(f);
+    for (int i = 0; code == MUSTER_ETIMEOUT && i < LONG_MS / 50; i++) {
+        code = kv.get(kv.context, "1/rank/0", 50, &value);
+    }
+    assert_int_equal(code, MUSTER_EPEER);
+}
+
 /* Survivors may make groups of their own: those are not of all ranks. */
 static void other_groups_are_let_alone(void **state) {
     struct fixture *f = *state;
@@ -99,6 +112,7 @@ static void other_groups_are_let_alone(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_wait_ends_when_a_rank_is_lost, begin, end),
+        cmocka_unit_test_setup_teardown(a_wait_in_short_parts_ends_as_well, begin, end),
         cmocka_unit_test_setup_teardown(what_is_there_counts, begin, end),
         cmocka_unit_test_setup_teardown(a_time_out_stays_one, begin, end),
         cmocka_unit_test_setup_teardown(other_groups_are_let_alone, begin, end),
