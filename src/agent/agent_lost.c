@@ -40,8 +40,9 @@ static void tell(struct agent *a, const char *who) {
     rc = rc ? rc
             : kv_client_create(&a->loop, (const struct sockaddr *)&where.list[0].sockaddr, PATIENCE_MS, on_state, a,
                                &a->lost_client);
-    rc = rc ? rc
-            : kv_client_set(a->lost_client, environment_lost_key(a->world.round, key), kv_slice_text(who), on_told, a);
+    rc = rc ? rc /* the first one counts: others fail because of it */
+            : kv_client_compare_set(a->lost_client, environment_lost_key(a->world.round, key), kv_slice_text(""),
+                                    kv_slice_text(who), on_told, a);
     if (rc != MUSTER_OK) {
         log_info("workers that wait for a lost one are not told: %s", muster_detail());
     }

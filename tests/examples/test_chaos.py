@@ -3,6 +3,7 @@
 # computes: yes
 """MUSTER_TEST_SEED is the number of the first job."""
 import os
+import re
 import tempfile
 
 import chaos
@@ -41,14 +42,28 @@ def nobody_waits_for_a_rank_that_dies_before_it_has_met_the_others():
         assert "not all ranks have come, and one never will: " in text, text
 
 
+def who_waits_hears_of_the_first_loss():
+    """Without restarts. Those that fail because of it are lost as well, a moment later."""
+    with tempfile.TemporaryDirectory() as folder, begin_early_death(kills.Layout(hosts=3, per_host=1), 1, folder, 0) as team:
+        while team.left > 0:
+            _, _, line = team.next()
+            team.text += line or ""
+    lost = set(re.findall(r"^gpt: .* one never will: rank (\d)", team.text, re.MULTILINE))
+    assert lost == {"1"}, team.text
+
+
 def die_early(layout, rank, folder):
-    command = ["sh", "-c", DIES, str(rank), folder, trainers.program("gpt"), *kills.GPT, "--steps=5", f"--snapshot={folder}/snapshot"]
-    options = ("--survivors=continue", "--restart-backoff=0", "--max-restarts=1", "--rdzv-conf=last_call_timeout=1")
-    with kills.Team(layout, options, command) as team:
+    with begin_early_death(layout, rank, folder, 1) as team:
         for _ in team:
             pass
         assert not any(team.codes()), team.text
     return team.text
 
 
-trainers.main([nobody_waits_for_a_rank_that_dies_before_it_has_met_the_others, some_jobs_of_the_series])
+def begin_early_death(layout, rank, folder, restarts):
+    command = ["sh", "-c", DIES, str(rank), folder, trainers.program("gpt"), *kills.GPT, "--steps=5", f"--snapshot={folder}/snapshot"]
+    options = ("--survivors=continue", "--restart-backoff=0", f"--max-restarts={restarts}", "--rdzv-conf=last_call_timeout=1")
+    return kills.Team(layout, options, command)
+
+
+trainers.main([nobody_waits_for_a_rank_that_dies_before_it_has_met_the_others, who_waits_hears_of_the_first_loss, some_jobs_of_the_series])
