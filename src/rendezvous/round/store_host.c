@@ -41,13 +41,13 @@ void store_host_own_address(const struct net_addresses *named, struct net_addres
 
 /* It is loopback then, on each node. */
 static void hint_of_none(const char *own, uint16_t port, bool is_served_here, char out[STORE_HOST_HINT_SIZE]) {
-    (void)str_format(out, STORE_HOST_HINT_SIZE,
-                     is_served_here
-                         ? "--rdzv-endpoint is not given: nodes on other hosts cannot find this job, and would each make "
-                           "one of their own. Give all nodes the same one, such as --rdzv-endpoint=%s:%u for this host"
-                         : "--rdzv-endpoint is not given: this node looks for the job on its own host alone (%s), port "
-                           "%u. Give all nodes the --rdzv-endpoint of the host that serves",
-                     own, (unsigned)port);
+    (void)str_format(
+        out, STORE_HOST_HINT_SIZE,
+        is_served_here ? "--rdzv-endpoint is not given: nodes on other hosts cannot find this job, and would each make "
+                         "one of their own. Give all nodes the same one, such as --rdzv-endpoint=%s:%u for this host"
+                       : "--rdzv-endpoint is not given: this node looks for the job on its own host alone (%s), port "
+                         "%u. Give all nodes the --rdzv-endpoint of the host that serves",
+        own, (unsigned)port);
 }
 
 const char *store_host_hint(const char *host, uint16_t port, bool is_served_here, char out[STORE_HOST_HINT_SIZE]) {
