@@ -222,7 +222,8 @@ static void one_link_that_drops_long_packets(void **state) {
     pair_of(0, 1)->latency_us = 80;
     (void)str_copy(pair_of(0, 1)->reason, DOCTOR_REASON_MAX, "it took more than 10 s");
     judge_pairs();
-    expect_only(DOCTOR_ERROR, "node0 reaches node1 (80 us there and back), but not with much data: it took more than 10 s");
+    expect_only(DOCTOR_ERROR,
+                "node0 reaches node1 (80 us there and back), but not with much data: it took more than 10 s");
 }
 
 static void one_wrong_clock(void **state) {

@@ -47,9 +47,10 @@ def send_and_end(length):
 
 def test_what_gloo_delivers_is_delivered():
     for length in ends.LENGTHS if cases.wanted("all_lengths") else (4, 300000, ends.LENGTHS[-1]):
-        came = {backend: ends.run(2, send_and_end(length), backend)[1][1] for backend in ("gloo", "muster")}
+        backends = ("gloo", "muster") if length < ends.LENGTHS[-1] else ("muster",)  # gloo's receiver hangs in every fifth of these
+        came = {backend: ends.run(2, send_and_end(length), backend)[1][1] for backend in backends}
         print(f"{length} bytes: {came}", flush=True)
-        assert came["muster"] is True or came["gloo"] is not True, came
+        assert came["muster"] is True, came
 
 
 # ---- programs ----
@@ -175,7 +176,7 @@ def train_with_messages(rank, size):
 
 
 def test_a_hook_of_messages():
-    ranks.run(2, train_with_messages)
+    ends.run(2, train_with_messages)  # the last send goes at the end of the program
 
 
 def look_while_another_waits(rank, size):

@@ -1,5 +1,6 @@
 /* Ranks that free a group in good order while others still wait for their messages: what was sent before arrives, what
  * cannot come any more is an error at once, on one host and between hosts. The time-out is one that no test reaches. */
+#include <muster/failure.h>
 #include <muster/collective.h>
 #include <muster/group.h>
 
@@ -181,6 +182,9 @@ static int send_in_vain(struct rank *rank, void *argument) {
                         meanwhile ? muster_work_wait(&work) : muster_send(part, data, count, MUSTER_INT32, 1, 5, NULL),
                         MUSTER_EPEER);
         check_left(rank, "int32 to rank 1, tag 5", "rank 1 on host ");
+        struct muster_failure failure;
+        rank_check_code(rank, muster_last_failure(&failure), 0);
+        rank_check(rank, failure.rank == 1 && failure.root_rank == 1);
         muster_group_free(part);
     }
     rank_check_code(rank, muster_barrier(group, NULL), 0);

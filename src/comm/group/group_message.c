@@ -90,6 +90,9 @@ static int fail(struct muster_group *group, const struct message *message, int c
         }
     } else { /* a time-out of another rank's among others: the links have told this rank */
         (void)snprintf(sentence, sizeof sentence, "%s: %s", what, detail);
+        if (code == MUSTER_EPEER && record.rank == MUSTER_NO_RANK && message->call.peer != MUSTER_ANY_RANK) {
+            group_blame(group, message->call.peer, &record); /* it has left */
+        }
     }
     (void)group_fail(group, code, sentence, &record);
     return failure_tell(&group->failure);
