@@ -46,12 +46,16 @@ static int64_t spent_us(struct guardian_process *p) {
     return p->children_us - before_us;
 }
 
-/* Beyond the hard limit of processor time the kernel sends SIGKILL. Workers inherit this process's. */
+/* Beyond the hard limit of processor time the kernel sends SIGKILL. Workers inherit this process's. The kernel counts
+ * ticks for the limit and measures for the usage: on a busy machine the two differ. */
 static uint32_t used_up_s(int64_t spent_us) {
-    enum { SHORT_OF_IT_US = 50000 };
+    enum { UNSURE_US = 500000, UNSURE_DIVISOR = 20 };
     struct rlimit limit;
-    bool has_limit = getrlimit(RLIMIT_CPU, &limit) == 0 && limit.rlim_max < UINT32_MAX;
-    return has_limit && spent_us >= (int64_t)limit.rlim_max * 1000000 - SHORT_OF_IT_US ? (uint32_t)limit.rlim_max : 0;
+    if (getrlimit(RLIMIT_CPU, &limit) != 0 || limit.rlim_max >= UINT32_MAX) {
+        return 0;
+    }
+    int64_t limit_us = (int64_t)limit.rlim_max * 1000000;
+    return spent_us >= limit_us - limit_us / UNSURE_DIVISOR - UNSURE_US ? (uint32_t)limit.rlim_max : 0;
 }
 
 static void worker_died(struct guardian_process *p, size_t index, int wait_status, int64_t spent_us) {
