@@ -48,6 +48,9 @@ struct engine_messages {
     int (*let_go)(struct engine *engine, struct comm_message *message);
     /* The same with all of them, before the group is freed. */
     void (*let_go_all)(struct engine *engine);
+    /* Frees what a message holds that has ended, and that nobody has waited for. The engine may be gone. NULL: nothing.
+     */
+    void (*forget)(struct comm_message *message);
     /* Has it ended, well or badly? Only looks. */
     bool (*has_ended)(const struct comm_message *message);
     /* Moves what can be moved without blocking. */

@@ -124,6 +124,7 @@ static void describe_body(const struct message_call *call, bool is_blocking, str
 static int post(struct muster_group *group, struct message *message, bool is_blocking) {
     struct engine *engine = group->engine;
     describe_body(&message->call, is_blocking, &message->body);
+    message->forget = engine->table->messages->forget;
     atomic_store_explicit(&group->context->uses_links, true, memory_order_relaxed);
     int code = engine->table->messages->post(engine, &message->body, message->deadline_ns);
     if (code) {
@@ -228,8 +229,18 @@ static bool has_group(const struct muster_work *work) {
     return context_is_alive(work->group->context);
 }
 
+static void forget(struct message *message) {
+    if (message->forget) {
+        message->forget(&message->body);
+    }
+}
+
 int message_work_wait(struct muster_work *work) {
-    return has_group(work) ? wait_for(work->group, &work->message) : group_refuse(work->group);
+    if (!has_group(work)) {
+        forget(&work->message);
+        return group_refuse(work->group);
+    }
+    return wait_for(work->group, &work->message);
 }
 
 /* It could not go on, and the other side would wait. */
@@ -246,6 +257,7 @@ void message_work_let_go(struct muster_work *work) {
     struct message *message = &work->message;
     struct status_kept kept;
     if (!has_group(work)) {
+        forget(message);
         return;
     }
     status_keep(&kept);

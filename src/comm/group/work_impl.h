@@ -28,7 +28,8 @@ struct message {
     struct message_call call;
     struct comm_message body; /* as the engine has it */
     int64_t begin_ns, deadline_ns;
-    uint64_t record; /* the recorder's number */
+    uint64_t record;                           /* the recorder's number */
+    void (*forget)(struct comm_message *body); /* the engine's, which may be freed before the handle; or NULL */
 };
 
 enum work_kind { WORK_COLLECTIVE, WORK_BATCH, WORK_MESSAGE };

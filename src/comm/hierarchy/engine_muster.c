@@ -108,6 +108,7 @@ static const struct engine_messages own_messages = {
     .wait = await,
     .let_go = let_go,
     .let_go_all = let_go_all,
+    .forget = messages_muster_forget,
     .has_ended = messages_muster_has_ended,
     .progress = progress,
     .peer_left = peer_left,

@@ -98,6 +98,10 @@ int messages_muster_let_go(const struct messages_muster_config *config, struct c
     return p2p_let_go(config->p2p, request_of(message));
 }
 
+void messages_muster_forget(struct comm_message *message) {
+    p2p_forget(request_of(message));
+}
+
 bool messages_muster_has_ended(const struct comm_message *message) {
     return atomic_load_explicit(&request_of_const(message)->done, memory_order_acquire) != 0;
 }

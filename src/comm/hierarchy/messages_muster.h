@@ -19,6 +19,7 @@ int messages_muster_post(const struct messages_muster_config *config, struct com
 int messages_muster_wait(const struct messages_muster_config *config, struct comm_message *const *messages,
                          size_t count, int64_t deadline_ns);
 int messages_muster_let_go(const struct messages_muster_config *config, struct comm_message *message);
+void messages_muster_forget(struct comm_message *message);
 bool messages_muster_has_ended(const struct comm_message *message);
 size_t messages_muster_list_arrived(const struct messages_muster_config *config, const struct comm_message *receive,
                                     struct comm_arrived *out, size_t max);

@@ -238,6 +238,7 @@ void nccl_messages_begin(struct nccl_engine *n) {
                                            .wait = wait_for,
                                            .let_go = let_go,
                                            .let_go_all = let_go_all,
+                                           .forget = host->forget,
                                            .has_ended = host->has_ended,
                                            .progress = host->progress ? progress : NULL,
                                            .needs_progress = host->needs_progress,

@@ -299,6 +299,9 @@ int p2p_let_go(struct p2p *p2p, struct p2p_request *request);
  * all sends are on their way; takes back those whose are not. */
 void p2p_let_go_group(struct p2p *p2p, uint32_t id);
 
+/* Frees what a request holds that is done. */
+void p2p_forget(struct p2p_request *request);
+
 /* The first error among requests that are all done, if `code` is not one already; frees what they hold. */
 int p2p_collect(struct p2p_request *const *requests, size_t request_count, int code);
 

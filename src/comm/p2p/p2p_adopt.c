@@ -101,8 +101,7 @@ int p2p_let_go(struct p2p *p2p, struct p2p_request *request) {
     }
     int code = request->state == REQUEST_DONE ? 0 : let_go(p2p, request);
     p2p_unlock(p2p);
-    free(request->detail);
-    request->detail = NULL;
+    p2p_forget(request);
     return code;
 }
 

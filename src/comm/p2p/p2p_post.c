@@ -186,13 +186,17 @@ void p2p_withdraw(struct p2p *p2p, struct p2p_request *const *requests, size_t r
 
 /* ---- how they ended ---- */
 
+void p2p_forget(struct p2p_request *request) {
+    free(request->detail);
+    request->detail = NULL;
+}
+
 int p2p_request_done(struct p2p_request *request) {
     int status = request->status;
     if (status != 0) {
         (void)status_fail(status, "%s", request->detail ? request->detail : muster_strerror(status));
     }
-    free(request->detail);
-    request->detail = NULL;
+    p2p_forget(request);
     return status;
 }
 
@@ -201,8 +205,7 @@ int p2p_collect(struct p2p_request *const *requests, size_t request_count, int c
         if (code == 0 && requests[i]->status != 0 && requests[i]->status != MUSTER_ECANCELED) {
             code = p2p_request_done(requests[i]);
         }
-        free(requests[i]->detail);
-        requests[i]->detail = NULL;
+        p2p_forget(requests[i]);
     }
     return code;
 }
