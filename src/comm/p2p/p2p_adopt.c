@@ -15,7 +15,8 @@
 #include "base/status.h"
 #include "comm/p2p/p2p_impl.h"
 
-enum { LOOK_MS = 1, LATE_LOOK_MS = 20, TELL_MS = 5000 };
+/* A neighbour that has asked takes long where the processors are busy; that it has died is not seen any more. */
+enum { LOOK_MS = 1, LATE_LOOK_MS = 20, TELL_MS = 5000, NEIGHBOUR_MS = 10000 };
 
 /* ---- adopting ---- */
 
@@ -206,6 +207,14 @@ static uint32_t find_late(const struct p2p *p2p, int64_t now_ns) {
     return MUSTER_NO_RANK;
 }
 
+static bool neighbour_has_asked(const struct p2p *p2p) {
+    const struct p2p_link *link = p2p->active;
+    while (link && !(link->is_ring && link->cleared.first && !p2p->is_dead[link->peer])) {
+        link = link->next_active;
+    }
+    return link != NULL;
+}
+
 static void drop_all(struct p2p *p2p) {
     struct p2p_link *next;
     for (struct p2p_link *link = p2p->active; link; link = next) {
@@ -229,7 +238,9 @@ static void deliver(struct p2p *p2p) {
         moved_ns = progress != before ? now_ns : moved_ns;
         before = progress;
         uint32_t late = p2p->has_failures ? MUSTER_NO_RANK : find_late(p2p, now_ns);
-        int64_t most_ms = late != MUSTER_NO_RANK ? P2P_DELIVER_MS : P2P_GOODBYE_MS;
+        int64_t most_ms = late != MUSTER_NO_RANK     ? P2P_DELIVER_MS
+                          : neighbour_has_asked(p2p) ? NEIGHBOUR_MS
+                                                     : P2P_GOODBYE_MS;
         if (now_ns - (late != MUSTER_NO_RANK ? begin_ns : moved_ns) >= most_ms * CLOCK_NS_PER_MS) {
             break;
         }
