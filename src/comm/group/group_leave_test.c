@@ -1,7 +1,7 @@
 /* Ranks that free a group in good order while others still wait for their messages: what was sent before arrives, what
  * cannot come any more is an error at once, on one host and between hosts. The time-out is one that no test reaches. */
-#include <muster/failure.h>
 #include <muster/collective.h>
+#include <muster/failure.h>
 #include <muster/group.h>
 
 #include <setjmp.h>
