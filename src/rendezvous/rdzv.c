@@ -168,7 +168,7 @@ static void introduce(struct rdzv *r) {
     const struct rdzv_options *o = &r->options;
     char host[NET_HOST_MAX], name[NET_HOST_MAX + 32], nodes[24];
     net_host_name(host);
-    (void)str_format(name, sizeof name, "%.64s (pid %d)", host[0] ? host : "a host without a name", (int)getpid());
+    (void)str_format(name, sizeof name, "%.90s (pid %d)", host[0] ? host : "a host without a name", (int)getpid());
     (void)str_format(nodes, sizeof nodes, o->min_nodes < o->max_nodes ? "%u:%u" : "%u", o->min_nodes, o->max_nodes);
     visitors_init(&r->visitors, rdzv_backend_name(o->backend), o->run_id, nodes, name);
     r->guest = rdzv_guest(r);

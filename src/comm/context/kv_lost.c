@@ -40,17 +40,19 @@ static int look(const struct kv_lost *lost) {
 /* What was waited for may have come before that was told, and counts. Else what the last call has said is kept. */
 static int look_after(struct kv_lost *lost, const char *const *keys, size_t key_count, struct muster_store_value *out) {
     const struct comm_kv *kv = &lost->meeting;
-    const struct muster_failure waited = status_failure();
-    char sentence[MUSTER_DETAIL_MAX];
-    (void)str_format(sentence, sizeof sentence, "%s", muster_detail());
+    struct status_kept kept;
+    status_keep(&kept);
     int told = look(lost);
     if (told == MUSTER_ETIMEOUT) {
-        return status_restore(told, sentence, &waited);
+        status_put_back(&kept);
+        return told;
     }
-    const struct muster_failure failure = status_failure();
-    (void)str_format(sentence, sizeof sentence, "%s", muster_detail());
+    status_keep(&kept);
     int code = kv->multi_get(kv->context, keys, key_count, 0, out);
-    return code == MUSTER_ETIMEOUT ? status_restore(told, sentence, &failure) : code;
+    if (code == MUSTER_ETIMEOUT) {
+        status_put_back(&kept);
+    }
+    return code == MUSTER_ETIMEOUT ? told : code;
 }
 
 /* Who calls may wait in parts, too, and shorter ones: the time since the last look counts. */

@@ -354,6 +354,7 @@ static const struct engine_messages mpi_messages = {
     .wait = await,
     .let_go = let_go,
     .let_go_all = let_go_all,
+    .forget = messages_mpi_forget,
     .has_ended = messages_mpi_has_ended,
     .progress = progress,
     .needs_progress = true,

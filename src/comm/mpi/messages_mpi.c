@@ -111,6 +111,11 @@ static int fail_mpi(const struct messages_mpi *m, int error, const char *what) {
     return mpi_fail(m->config.world->mpi, error, what);
 }
 
+void messages_mpi_forget(struct comm_message *message) {
+    free(own_of(message)->detail);
+    own_of(message)->detail = NULL;
+}
+
 bool messages_mpi_has_ended(const struct comm_message *message) {
     const struct own *own = (const struct own *)(const void *)message->own;
     return atomic_load_explicit(&own->state, memory_order_acquire) == MESSAGE_ENDED;
@@ -501,8 +506,7 @@ static void withdraw(struct messages_mpi *m, struct comm_message *const *waited,
     for (size_t i = 0; i < count; i++) {
         struct own *own = own_of(waited[i]);
         if (messages_mpi_has_ended(waited[i])) {
-            free(own->detail);
-            own->detail = NULL;
+            messages_mpi_forget(waited[i]);
             continue;
         }
         bool is_moving = atomic_load_explicit(&own->state, memory_order_relaxed) == MESSAGE_MOVING;
@@ -575,8 +579,7 @@ int messages_mpi_let_go(struct messages_mpi *m, struct comm_message *message) {
         list_take(&m->moving, message);
         end(message, 0);
     }
-    free(own->detail);
-    own->detail = NULL;
+    messages_mpi_forget(message);
     (void)pthread_mutex_unlock(&m->mutex);
     return code;
 }

@@ -39,6 +39,7 @@ int messages_mpi_wait(struct messages_mpi *messages, struct comm_message *const 
  * on, which is the error: MUSTER_ESYSTEM. The second: NULL is accepted. */
 int messages_mpi_let_go(struct messages_mpi *messages, struct comm_message *message);
 void messages_mpi_let_go_all(struct messages_mpi *messages);
+void messages_mpi_forget(struct comm_message *message);
 bool messages_mpi_has_ended(const struct comm_message *message);
 void messages_mpi_progress(struct messages_mpi *messages);
 /* The same for all groups of the process. */

@@ -31,10 +31,12 @@ const char *c10d_master_is_old(const struct c10d *c, struct kv_slice key, struct
                                char node[RDZV_NODE_TEXT_MAX]) {
     char introduction[C10D_INTRODUCTION_MAX], protocol[C10D_INTRODUCTION_MAX + 1];
     struct kv_slice number;
+    if (!c10d_master_is_at_work(value)) {
+        return NULL;
+    }
     (void)str_format(introduction, sizeof introduction, "/%s.muster/", c->key);
     size_t skipped = strlen(introduction);
-    if (key.len <= skipped || key.len - skipped >= RDZV_NODE_TEXT_MAX || !c10d_master_is_at_work(value) ||
-        memcmp(key.data, introduction, skipped) != 0) {
+    if (key.len <= skipped || key.len - skipped >= RDZV_NODE_TEXT_MAX || memcmp(key.data, introduction, skipped) != 0) {
         return NULL;
     }
     memcpy(node, key.data + skipped, key.len - skipped);
@@ -49,10 +51,9 @@ bool c10d_master_is_at_work(struct kv_slice value) {
 }
 
 int c10d_master_introduce(struct c10d *c) {
-    char key[C10D_INTRODUCTION_MAX], node[RDZV_NODE_TEXT_MAX], number[16];
+    char key[C10D_INTRODUCTION_MAX], node[RDZV_NODE_TEXT_MAX];
     protocol_key(c, rdzv_node_format(&c->machine.self, node), key);
-    (void)str_format(number, sizeof number, "%u", protocol_agents());
-    int rc = kv_client_set(c->client, key, kv_slice_text(number), NULL, NULL);
+    int rc = kv_client_set(c->client, key, kv_slice_text(c->rdzv->visitors.self.protocol), NULL, NULL);
     c10d_master_introduction(c, &c->machine.self, key);
     return rc ? rc : kv_client_set(c->client, key, kv_slice_text("1"), NULL, NULL);
 }

@@ -383,6 +383,14 @@ static void note_lost_node(struct static_rdzv *s) {
     s->host.lost = -1;
 }
 
+static void note_old_node(struct static_rdzv *s) {
+    char name[STATIC_NODE_NAME_SIZE];
+    if (s->host.old >= 0) {
+        rdzv_old_agent_came(s->rdzv, static_host_name(&s->host, (uint32_t)s->host.old, name));
+        s->host.old = -1;
+    }
+}
+
 static void on_wake(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
     struct static_rdzv *s = r->state;
@@ -392,6 +400,7 @@ static void on_wake(uv_timer_t *timer) {
         fail_by_nnodes(s, others_nnodes);
     }
     note_lost_node(s);
+    note_old_node(s);
     static_host_act(&s->host);
     static_place_bound(s);
     static_end_look(s);
@@ -414,11 +423,7 @@ static void on_store_change(void *ctx, uint64_t connection, struct kv_slice key,
                             struct kv_slice new_value) {
     struct static_rdzv *s = ctx;
     (void)old_value;
-    char name[32];
     rdzv_store_heard(s->rdzv, connection, key, new_value);
-    if (static_is_host(s) && static_host_is_old(&s->host, key, new_value, name)) {
-        rdzv_old_agent_came(s->rdzv, name);
-    }
     if (static_is_host(s) && static_host_heard(&s->host, connection, key, new_value)) {
         wake(s);
     }

@@ -15,6 +15,7 @@
 int static_host_init(struct static_host *h, const char *prefix, uint32_t node_count, bool are_alone) {
     *h = (struct static_host){.prefix = prefix,
                               .lost = -1,
+                              .old = -1,
                               .nodes = calloc(node_count, sizeof *h->nodes),
                               .agents = calloc(node_count, sizeof *h->agents),
                               .watchers = calloc(node_count, sizeof *h->watchers),
@@ -69,12 +70,20 @@ static void agent_came(struct static_host *h, uint32_t rank, uint64_t connection
     static_round_came(&h->round, rank);
 }
 
+static bool has_told_protocol(const struct static_host *h, uint32_t rank) {
+    char key[STATIC_KEY_MAX];
+    struct kv_slice number;
+    (void)str_format(key, sizeof key, "/%s" STATIC_KEY_PROTOCOL "%u", h->prefix, rank);
+    return !h->server || kv_server_get(h->server, kv_slice_text(key), &number);
+}
+
 static void node_says(struct static_host *h, uint32_t rank, uint64_t connection, struct kv_slice value) {
     struct static_says says;
     if (!static_says_read(value, &says)) {
         return;
     }
     if (says.what == STATIC_SAYS_HERE) {
+        h->old = has_told_protocol(h, rank) ? h->old : rank;
         if (static_newcomers_come(h, rank, connection, says.round)) {
             agent_came(h, rank, connection);
         }
@@ -161,20 +170,6 @@ bool static_host_heard(struct static_host *h, uint64_t connection, struct kv_sli
     }
     const char *own = own_key(h, key, text);
     return own && value.data && agent_writes(h, connection, own, value);
-}
-
-const char *static_host_is_old(const struct static_host *h, struct kv_slice key, struct kv_slice value, char name[32]) {
-    char text[STATIC_KEY_MAX], protocol[STATIC_KEY_MAX];
-    struct static_says says;
-    struct kv_slice number;
-    const char *own = own_key(h, key, text);
-    int64_t rank = own ? rank_in(h, own, STATIC_KEY_NODE) : -1;
-    if (rank < 0 || !static_says_read(value, &says) || says.what != STATIC_SAYS_HERE) {
-        return NULL;
-    }
-    (void)str_format(protocol, sizeof protocol, "/%s" STATIC_KEY_PROTOCOL "%lld", h->prefix, (long long)rank);
-    (void)str_format(name, 32, "node rank %lld", (long long)rank);
-    return !h->server || kv_server_get(h->server, kv_slice_text(protocol), &number) ? NULL : name;
 }
 
 bool static_host_lost(struct static_host *h, uint64_t connection) {

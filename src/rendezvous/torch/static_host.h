@@ -36,10 +36,11 @@ struct static_host {
     const char *prefix;                            /* of all keys, "/" at the end; borrowed */
     int64_t here;                                  /* nodes that have counted themselves in, as PyTorch's agents do */
     char differ[STATIC_DIFFER_SIZE];               /* as STATIC_KEY_DIFFER holds it; "": all have the same --nnodes */
-    int64_t lost;      /* rank of the last node that has gone before it was done; -1: none, or people have been told */
-    bool has_failed;   /* for good, on any node */
-    bool has_given_up; /* nodes do not come, or differ: it says no other word */
-    bool has_let_go;   /* those in the exit barrier, since nobody else can come */
+    int64_t lost;    /* rank of the last node that has gone before it was done; -1: none, or people have been told */
+    int64_t old;     /* rank of the last node of ours that has come without the number of its protocol; -1, likewise */
+    bool has_failed; /* for good, on any node */
+    bool has_given_up;                                 /* nodes do not come, or differ: it says no other word */
+    bool has_let_go;                                   /* those in the exit barrier, since nobody else can come */
     char told[STATIC_WORD_SIZE + STATIC_MISSING_SIZE]; /* to all nodes, last */
 };
 
@@ -52,8 +53,6 @@ void static_host_open(struct static_host *h, struct kv_server *server);
 /* A write, the end of a connection: from inside the server. True: static_host_act() has to follow, from outside. */
 bool static_host_heard(struct static_host *h, uint64_t connection, struct kv_slice key, struct kv_slice value);
 bool static_host_lost(struct static_host *h, uint64_t connection);
-/* Of a write: does an agent of ours come that has told no number of its protocol? Its name, else NULL. */
-const char *static_host_is_old(const struct static_host *h, struct kv_slice key, struct kv_slice value, char name[32]);
 /* A key of the job, for all to read; from outside of the server. */
 void static_host_set(struct static_host *h, const char *name, const char *value);
 /* Empties the store for the next attempt, tells the nodes, ends the exit barrier, as far as it is time. */

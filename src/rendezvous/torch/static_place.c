@@ -1,43 +1,35 @@
 /* A node of a static job whose rank another one has, too: what the newcomer waits for, what the other one answers, and
  * how long node rank 0 waits for that. static_newcomers.c has the host's part. */
-#include "base/formats/protocol.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "net/host_name.h"
 #include "rendezvous/torch/static_impl.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 enum { NAME_SIZE = 160 };
 
-static const char *own_name(char out[NAME_SIZE]) {
-    char host[NET_HOST_MAX];
-    net_host_name(host);
-    (void)str_format(out, NAME_SIZE, "%.100s (pid %d)", host[0] ? host : "a host without a name", (int)getpid());
-    return out;
+static const char *own_name(const struct static_rdzv *s) {
+    return s->rdzv->visitors.self.name;
 }
 
 void static_introduce(struct static_rdzv *s) {
-    char key[STATIC_KEY_MAX], name[NAME_SIZE], number[16];
+    char key[STATIC_KEY_MAX];
     if (s->client) {
         static_numbered_key(s, key, STATIC_KEY_NAME);
-        (void)kv_client_set(s->client, key, kv_slice_text(own_name(name)), NULL, NULL);
+        (void)kv_client_set(s->client, key, kv_slice_text(own_name(s)), NULL, NULL);
         static_numbered_key(s, key, STATIC_KEY_PROTOCOL);
-        (void)str_format(number, sizeof number, "%u", protocol_agents());
-        (void)kv_client_set(s->client, key, kv_slice_text(number), NULL, NULL);
+        (void)kv_client_set(s->client, key, kv_slice_text(s->rdzv->visitors.self.protocol), NULL, NULL);
     }
 }
 
 /* ---- the newcomer ---- */
 
 static int fail_refused(const struct static_rdzv *s, const char *other) {
-    char own[NAME_SIZE];
     return status_fail(
         MUSTER_EINVAL,
         "node rank %u of this job is %s, which is at work; this node, %s, has the same --node-rank: give "
         "each node a rank of its own, and each job a --master-port of its own",
-        s->rdzv->options.node_rank, other[0] ? other : "another agent that came later", own_name(own));
+        s->rdzv->options.node_rank, other[0] ? other : "another agent that came later", own_name(s));
 }
 
 static int listen_for_verdict(struct static_rdzv *s, struct kv_slice known);
@@ -91,13 +83,13 @@ static void on_place(void *ctx, const struct kv_reply *reply) {
 
 static void on_asked(void *ctx, const struct kv_reply *reply) {
     struct static_rdzv *s = ctx;
-    char key[STATIC_KEY_MAX], name[NAME_SIZE], answer[NAME_SIZE + 32];
+    char key[STATIC_KEY_MAX], answer[NAME_SIZE + 32];
     int64_t number = reply->status == MUSTER_OK ? static_number_of(reply->values[0]) : 0;
     if (number <= (int64_t)s->number || !s->client) {
         return; /* others are asked */
     }
     log_info("another agent has come with node rank %u", s->rdzv->options.node_rank);
-    (void)str_format(answer, sizeof answer, "%lld %s", (long long)number, own_name(name));
+    (void)str_format(answer, sizeof answer, "%lld %s", (long long)number, own_name(s));
     static_numbered_key(s, key, STATIC_KEY_STAYS);
     (void)kv_client_set(s->client, key, kv_slice_text(answer), NULL, NULL);
     static_numbered_key(s, key, STATIC_KEY_PLACE);
