@@ -268,12 +268,27 @@ uint32_t ranks_wished_size(void) {
     return text ? (uint32_t)strtoul(text, NULL, 10) : 0;
 }
 
+/* As soon as one fails: those that wait for it would take all their patience. */
 void ranks_run_with(uint32_t size, rank_function *function, void *argument, const struct ranks_options *options) {
     struct ranks *ranks = ranks_start(size, function, argument, options);
-    for (uint32_t rank = 0; rank < size; rank++) {
-        int result = ranks_wait(ranks, rank);
-        if (result != 0) {
-            fail_msg("rank %u of %u ended with %d: %s", rank, size, result, ranks_report(ranks, rank));
+    int64_t deadline_ns = clock_monotonic_ns() + patience_ms() * CLOCK_NS_PER_MS;
+    for (uint32_t ended = 0; ended < size;) {
+        uint32_t seen = atomic_load(&ranks->shared->news), last = 0;
+        ended = 0;
+        for (uint32_t rank = 0; rank < size; rank++) {
+            if (!reap(ranks, rank)) {
+                last = rank;
+                continue;
+            }
+            ended++;
+            if (ranks->results[rank] != 0) {
+                fail_msg("rank %u of %u ended with %d: %s", rank, size, ranks->results[rank],
+                         ranks_report(ranks, rank));
+            }
+        }
+        if (ended < size) {
+            be_patient(ranks, deadline_ns, "the end", last);
+            await_news(ranks->shared, seen);
         }
     }
     ranks_free(ranks);

@@ -51,26 +51,6 @@ static int make_groups(struct mesh *mesh, bool is_hybrid) {
     return status;
 }
 
-int mesh_create(struct muster_group *group, bool is_hybrid, struct mesh *out) {
-    uint32_t each = ranks_per_host(group), size = muster_group_size(group), rank = muster_group_rank(group);
-    if (is_hybrid && each == 0) {
-        return status_fail(MUSTER_EINVAL, "hybrid sharding needs the same number of ranks on each of the %u hosts",
-                           muster_group_host_count(group));
-    }
-    *out = (struct mesh){.group = group, .columns = each > 0 ? each : 1};
-    group_hold(group);
-    out->rows = size / out->columns;
-    out->row = each > 0 ? muster_group_host_of(group, rank) : rank;
-    out->column = each > 0 ? muster_group_local_rank(group) : 0;
-    out->part_count = is_hybrid ? out->columns : size;
-    out->part = is_hybrid ? out->column : out->column * out->rows + out->row;
-    int status = make_groups(out, is_hybrid);
-    if (status != MUSTER_OK) {
-        mesh_free(out);
-    }
-    return status;
-}
-
 static void abort_group(struct muster_group *group, const char *reason) {
     if (muster_group_status(group) == MUSTER_OK) {
         muster_group_abort(group, reason);
@@ -87,6 +67,30 @@ void mesh_abort(const struct mesh *mesh, const char *reason) {
     if (mesh->owns_column) {
         abort_group(mesh->column_group, reason);
     }
+}
+
+int mesh_create(struct muster_group *group, bool is_hybrid, struct mesh *out) {
+    uint32_t each = ranks_per_host(group), size = muster_group_size(group), rank = muster_group_rank(group);
+    if (is_hybrid && each == 0) {
+        return status_fail(MUSTER_EINVAL, "hybrid sharding needs the same number of ranks on each of the %u hosts",
+                           muster_group_host_count(group));
+    }
+    *out = (struct mesh){.group = group, .columns = each > 0 ? each : 1};
+    group_hold(group);
+    out->rows = size / out->columns;
+    out->row = each > 0 ? muster_group_host_of(group, rank) : rank;
+    out->column = each > 0 ? muster_group_local_rank(group) : 0;
+    out->part_count = is_hybrid ? out->columns : size;
+    out->part = is_hybrid ? out->column : out->column * out->rows + out->row;
+    int status = make_groups(out, is_hybrid);
+    if (status != MUSTER_OK) { /* a rank may have all its groups, and already wait in one for this rank */
+        struct status_kept kept;
+        status_keep(&kept);
+        mesh_abort(out, kept.detail);
+        mesh_free(out);
+        status_put_back(&kept);
+    }
+    return status;
 }
 
 void mesh_free(struct mesh *mesh) {

@@ -11,6 +11,7 @@
 
 #include <muster/collective.h>
 
+#include "base/status.h"
 #include "comm/group/ranks_test_support.h"
 #include "train/layout/mesh.h"
 
@@ -145,10 +146,61 @@ static void hybrid_sharding_needs_hosts_alike(void **state) {
     ranks_run_with(5, refuse, NULL, &other);
 }
 
+/* ---- a rank that cannot make one ---- */
+
+static uint32_t splits_until_failure;
+
+int __real_muster_group_split(struct muster_group *parent, int32_t color, int32_t key,
+                              const struct muster_group_options *options, struct muster_group **out);
+int __wrap_muster_group_split(struct muster_group *parent, int32_t color, int32_t key,
+                              const struct muster_group_options *options, struct muster_group **out);
+
+/* Fails late: the others have their group. */
+int __wrap_muster_group_split(struct muster_group *parent, int32_t color, int32_t key,
+                              const struct muster_group_options *options, struct muster_group **out) {
+    int status = __real_muster_group_split(parent, color, key, options, out);
+    if (status != MUSTER_OK || splits_until_failure == 0 || --splits_until_failure > 0) {
+        return status;
+    }
+    muster_group_free(*out);
+    *out = NULL;
+    return status_fail(MUSTER_ENOMEM, "no memory for the last group");
+}
+
+static int fail_late(struct rank *rank, void *argument) {
+    (void)argument;
+    struct mesh mesh;
+    struct muster_group *group = rank_group(rank, NULL);
+    splits_until_failure = rank->rank == 3 ? 3 : 0;
+    int status = mesh_create(group, false, &mesh);
+    if (rank->rank == 3) {
+        rank_check_code(rank, status, MUSTER_ENOMEM);
+        rank_check(rank, strcmp(muster_detail(), "no memory for the last group") == 0);
+    } else {
+        rank_check_code(rank, status, 0);
+        struct muster_group *shared = rank->rank == 2 ? mesh.row_group : rank->rank == 1 ? mesh.column_group : NULL;
+        if (shared) { /* with rank 3: on its host, and on another */
+            rank_check_code(rank, muster_barrier(shared, NULL), MUSTER_EABORTED);
+            rank_check(rank, strstr(muster_detail(), "no memory for the last group") != NULL);
+        }
+        mesh_free(&mesh);
+    }
+    rank_check_code(rank, muster_barrier(group, NULL), 0); /* the program's own is its own affair */
+    muster_group_free(group);
+    return 0;
+}
+
+static void a_rank_that_fails_late_tells_those_who_wait(void **state) {
+    (void)state;
+    const struct ranks_options options = {.ranks_per_host = 2};
+    ranks_run_with(4, fail_late, NULL, &options);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_has_its_place),
         cmocka_unit_test(hybrid_sharding_needs_hosts_alike),
+        cmocka_unit_test(a_rank_that_fails_late_tells_those_who_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
