@@ -133,9 +133,8 @@ enum { RDZV_WAIT_NOTE_SIZE = 2048 };
 /* The end of that line: since when, until when (`limit`, whose name it is), what was not given, who else is there.
  * Returns `out`. */
 const char *rdzv_wait_note(struct rdzv *rdzv, int64_t deadline_ms, const char *limit, char out[RDZV_WAIT_NOTE_SIZE]);
-/* To a store that this node hosts an agent has come that is of this job, and from before there were numbers of
- * protocols. */
-void rdzv_old_agent_came(struct rdzv *rdzv, const char *name);
+/* Another agent of this job speaks the protocol of this number; "0": it is from before there were any. */
+void rdzv_agent_speaks(struct rdzv *rdzv, const char *name, struct kv_slice number);
 /* Every write to a store that this node hosts. */
 void rdzv_store_heard(struct rdzv *rdzv, uint64_t connection, struct kv_slice key, struct kv_slice value);
 /* Of such a store: takes whoever looks for a coordinator where there is none. */

@@ -205,7 +205,7 @@ static bool host_knows_that_one_is_done(const struct fixture *f) {
         char introduction[C10D_INTRODUCTION_MAX];
         char key[C10D_INTRODUCTION_MAX + 1];
         struct kv_slice value;
-        c10d_master_introduction(c10d_of(f, 0), &c10d_of(f, i)->machine.self, introduction);
+        c10d_introduction(c10d_of(f, 0), &c10d_of(f, i)->machine.self, introduction);
         (void)str_format(key, sizeof key, "/%s", introduction);
         if (kv_server_get(c10d_store_server(c10d_of(f, 0)), kv_slice_text(key), &value) &&
             kv_slice_equal(value, kv_slice_text("done"))) {

@@ -43,7 +43,7 @@ static void report_news(struct rdzv *r) {
 static void tell_protocol(const struct rdzv *r) {
     char sentence[PROTOCOL_SENTENCE_SIZE];
     const struct visitors *v = &r->visitors;
-    if (visitors_protocol(v, &v->seen[v->count - 1], "an agent that came to this node", sentence)) {
+    if (visitors_protocol(v, &v->seen[v->count - 1], "another agent", sentence)) {
         log_warning("%s", sentence);
     }
 }
@@ -57,8 +57,8 @@ void rdzv_store_heard(struct rdzv *r, uint64_t connection, struct kv_slice key, 
     }
 }
 
-void rdzv_old_agent_came(struct rdzv *r, const char *name) {
-    if (visitors_note_old(&r->visitors, name)) {
+void rdzv_agent_speaks(struct rdzv *r, const char *name, struct kv_slice number) {
+    if (visitors_note_protocol(&r->visitors, name, number)) {
         tell_protocol(r);
         report_news(r);
     }

@@ -7,10 +7,13 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), "regress")]
 import cases  # noqa: E402
+import etcd  # noqa: E402
 import jobs  # noqa: E402
 
 OWN = os.environ["MUSTER_BINARY"]
@@ -20,9 +23,12 @@ PATIENCE_S = 100
 
 
 class Agent:
-    def __init__(self, program, port, nnodes, backend, rank=0):
-        meet = [f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}"] if backend == "static" else [
-            f"--rdzv-backend={backend}", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=last_call_timeout=1"]
+    def __init__(self, program, endpoint, nnodes, backend, rank=0, run_id="job"):
+        host, _, port = endpoint.rpartition(":")
+        kind = ",store_type=file" if endpoint.startswith("/") else ""
+        meet = [f"--node-rank={rank}", f"--master-addr={host}", f"--master-port={port}"] if backend == "static" else [
+            f"--rdzv-backend={backend}", f"--rdzv-endpoint={endpoint}", f"--rdzv-id={run_id}",
+            f"--rdzv-conf=last_call_timeout=1{kind}"]
         self.process = subprocess.Popen(
             [program, "run", f"--nnodes={nnodes}", *meet, "--no-python", "sh", "-c", "echo begins; exec sleep 1000"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=jobs.die_with_parent)
@@ -46,13 +52,17 @@ class Agent:
 NUMBERS = r"protocol \d+\b.*protocol \d+\b|version \d+ of the protocol, this is version \d+"
 
 
+def loopback():
+    return f"127.0.0.1:{jobs.free_port()}"
+
+
 def refuse(first, second, nnodes):
     """The native backend. The first agent hosts, and works if it may; the second one is refused."""
-    port = jobs.free_port()
-    host = Agent(first, port, nnodes, "muster")
+    endpoint = loopback()
+    host = Agent(first, endpoint, nnodes, "muster")
     try:
         host.until("begins" if nnodes.startswith("1") else "still waiting|leads each host")
-        guest = Agent(second, port, nnodes, "muster")
+        guest = Agent(second, endpoint, nnodes, "muster")
         guest.until(NUMBERS)
         host.until(NUMBERS)
         jobs.check(guest.process.wait(PATIENCE_S) == 1, f"it ends at once:\n{guest.said}")
@@ -62,13 +72,19 @@ def refuse(first, second, nnodes):
         host.end(-signal.SIGTERM, 1)
 
 
-def warn(backend, first, second):
-    """Where agents share PyTorch's state they go on as with torchrun's, and say so. Who is from before there were numbers cannot."""
-    port = jobs.free_port()
-    agents = [Agent(first, port, "2", backend, 0)]
+def warn(backend, first, second, endpoint=None, is_there=None):
+    """Where agents share PyTorch's state they go on as with torchrun's, and say so. Who is from before there were numbers cannot.
+
+    is_there: has the first one written its state? None: its log says so."""
+    endpoint = endpoint or loopback()
+    run_id = "own-first" if first == OWN else "other-first"
+    agents = [Agent(first, endpoint, "2", backend, 0, run_id)]
     try:
-        agents[0].until("leads each host|still waiting")
-        agents.append(Agent(second, port, "2", backend, 1))
+        if not is_there:
+            agents[0].until("leads each host|still waiting")
+        while is_there and not is_there(run_id):
+            time.sleep(0.01)
+        agents.append(Agent(second, endpoint, "2", backend, 1, run_id))
         for agent, program in zip(agents, (first, second)):
             if program == OWN or not IS_OLD:
                 agent.until(NUMBERS)
@@ -98,5 +114,27 @@ def static_says_so_and_goes_on():
         warn("static", first, second)
 
 
+def a_file_has_the_numbers():
+    with tempfile.TemporaryDirectory() as folder:
+        for first, second in ((OWN, OTHER), (OTHER, OWN)):
+            path = os.path.join(folder, f"file-{first == OWN}")
+            warn("c10d", first, second, path, lambda _, path=path: os.path.exists(path) and os.path.getsize(path) > 0)
+
+
+def an_etcd_has_the_numbers():
+    with jobs.Scratch() as scratch:
+        server = etcd.Etcd(scratch)
+        for backend, state in (("etcd-v2", "/torch/elastic/rendezvous/{}"), ("etcd", "/torchelastic/p2p/run_{}/rdzv/active_version")):
+            for first, second in ((OWN, OTHER), (OTHER, OWN)):
+
+                def is_there(run_id, state=state):
+                    return "node" in server.ask("/v2/keys" + state.format(run_id))
+
+                warn(backend, first, second, server.endpoint, is_there)
+
+
 if __name__ == "__main__":
-    cases.run([who_waits_and_who_comes_are_told, who_works_is_not_disturbed, c10d_says_so_and_goes_on, static_says_so_and_goes_on])
+    cases.run([
+        who_waits_and_who_comes_are_told, who_works_is_not_disturbed, c10d_says_so_and_goes_on, static_says_so_and_goes_on,
+        a_file_has_the_numbers, an_etcd_has_the_numbers,
+    ])

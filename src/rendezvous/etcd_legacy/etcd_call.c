@@ -143,7 +143,10 @@ static void on_folder(void *ctx, int status, const struct etcd_v2_answer *answer
     }
     rc = rc ? rc
             : etcd_members_read(answer->children, answer->child_count, world_folder(e, folder),
-                                e->machine.world.participants, &e->machine.members);
+                                e->machine.world.participants, e->rdzv->visitors.self.protocol, &e->machine.members);
+    if (rc == MUSTER_OK && e->machine.members.other[0] != '\0') {
+        rdzv_agent_speaks(e->rdzv, e->machine.members.other, kv_slice_text(e->machine.members.other_protocol));
+    }
     exit_barrier_count_key("", key);
     buf_init(&key64, sizeof key * 2);
     rc = rc ? rc : base64_encode((const uint8_t *)key, strlen(key), &key64);
@@ -211,12 +214,25 @@ static void on_marked(void *ctx, int status, const struct etcd_v2_answer *answer
               on_called);
 }
 
-/* First a mark of our own, which tells our agents from PyTorch's: a round of ours alone may be ended at once. */
+static void on_protocol_told(void *ctx, int status, const struct etcd_v2_answer *answer) {
+    struct etcd_rdzv *e = ctx;
+    if (status != MUSTER_OK || answer->error) {
+        on_called(ctx, status, answer);
+        return;
+    }
+    send_call(e, &(struct etcd_v2_call){.method = "PUT", .path = e->mark, .value = e->name}, on_marked);
+}
+
+/* First what tells our agents from PyTorch's: the number of our protocol, and a mark. A round of ours alone may be
+ * ended at once. */
 static void touch(struct etcd_rdzv *e) {
+    char path[ETCD_MACHINE_PATH_MAX];
     etcd_machine_path(&e->machine, e->key);
     (void)str_format(e->mark, sizeof e->mark, "%s%s/muster_%" PRIu32, e->versions, e->machine.version, e->machine.rank);
+    (void)str_format(path, sizeof path, "%s%s/protocol_%" PRIu32, e->versions, e->machine.version, e->machine.rank);
     etcd_call_name(e, e->name);
-    send_call(e, &(struct etcd_v2_call){.method = "PUT", .path = e->mark, .value = e->name}, on_marked);
+    send_call(e, &(struct etcd_v2_call){.method = "PUT", .path = path, .value = e->rdzv->visitors.self.protocol},
+              on_protocol_told);
 }
 
 /* ---- calls ---- */

@@ -14,7 +14,8 @@ enum { NUMBER_TEXT_MAX = 24 };
 
 struct seen {
     bool is_alive;
-    const char *mark; /* NULL: none */
+    const char *mark;     /* NULL: none */
+    const char *protocol; /* NULL: from before there were numbers */
 };
 
 /* The rank in "<folder>/<kind><rank>"; false: it is no such key, or of nobody. */
@@ -50,6 +51,14 @@ static void note_done(struct etcd_members *out, const struct seen *member, uint3
     }
 }
 
+static void note_protocol(struct etcd_members *out, const struct seen *member, uint32_t rank, const char *own) {
+    const char *number = member->protocol ? member->protocol : "0";
+    if (member->mark && out->other[0] == '\0' && strcmp(number, own) != 0) {
+        name_member(member, rank, out->other);
+        (void)str_copy(out->other_protocol, sizeof out->other_protocol, number);
+    }
+}
+
 static void judge(struct etcd_members *out, const struct seen *member, uint32_t rank) {
     if (is_done(member)) {
         out->view.recorded_done++;
@@ -67,7 +76,7 @@ static void judge(struct etcd_members *out, const struct seen *member, uint32_t 
 }
 
 int etcd_members_read(const struct etcd_v2_node *children, size_t count, const char *folder, uint32_t participants,
-                      struct etcd_members *out) {
+                      const char *protocol, struct etcd_members *out) {
     struct seen *seen = calloc((size_t)participants + 1, sizeof *seen);
     uint32_t rank;
     if (!seen) {
@@ -78,11 +87,14 @@ int etcd_members_read(const struct etcd_v2_node *children, size_t count, const c
             seen[rank].is_alive = true;
         } else if (read_rank(children[i].key, folder, "muster_", participants, &rank)) {
             seen[rank].mark = children[i].value ? children[i].value : "";
+        } else if (read_rank(children[i].key, folder, "protocol_", participants, &rank)) {
+            seen[rank].protocol = children[i].value;
         }
     }
     *out = (struct etcd_members){.all_muster = true, .view = {.world_size = participants}};
     for (uint32_t i = 0; i < participants; i++) {
         judge(out, &seen[i], i);
+        note_protocol(out, &seen[i], i, protocol);
     }
     name_member(&seen[0], 0, out->first);
     free(seen);

@@ -3,6 +3,7 @@
  *   rank_<r>    the keep-alive of a member
  *   muster_<r>  the member is one of ours. Its value is the node's name, with "done " before it when the node is done;
  *               empty from older agents
+ *   protocol_<r>  the number of its protocol (base/formats/protocol.h), before the mark
  *
  * Pure: names and values in, counts for job_end.h out. */
 #ifndef RENDEZVOUS_ETCD_MEMBERS_H
@@ -20,11 +21,14 @@ struct etcd_members {
     char first[ETCD_MEMBERS_NAME_MAX]; /* of rank 0 */
     char lost[ETCD_MEMBERS_NAME_MAX];  /* of a member that is missing and not known to be done; "": none */
     char done[ETCD_MEMBERS_NAMES_MAX]; /* "node a has, node b has", as many as fit; "": none */
+    char other[ETCD_MEMBERS_NAME_MAX]; /* of one of ours with another protocol; "": none */
+    char other_protocol[12];           /* its number */
 };
 
-/* `children`: of `folder`, in any order. The names are cut if they are too long. MUSTER_ENOMEM. */
+/* `children`: of `folder`, in any order. The names are cut if they are too long. protocol: this node's number.
+ * MUSTER_ENOMEM. */
 int etcd_members_read(const struct etcd_v2_node *children, size_t count, const char *folder, uint32_t participants,
-                      struct etcd_members *out);
+                      const char *protocol, struct etcd_members *out);
 
 /* How many have come to the exit barrier: the counter's value as it lies in etcd; NULL: there is none. */
 void etcd_members_take_count(struct etcd_members *members, const char *text64);

@@ -18,7 +18,7 @@
 
 static struct etcd_members read_members(const struct etcd_v2_node *children, size_t count, uint32_t participants) {
     struct etcd_members members;
-    assert_int_equal(etcd_members_read(children, count, "/r/v_7", participants, &members), MUSTER_OK);
+    assert_int_equal(etcd_members_read(children, count, "/r/v_7", participants, "2", &members), MUSTER_OK);
     return members;
 }
 
@@ -71,6 +71,23 @@ static void keys_of_nobody_are_passed_over(void **state) {
     assert_int_equal(read_members(NULL, 0, 0).view.missing, 0);
 }
 
+static void another_protocol_is_named(void **state) {
+    static const struct etcd_v2_node nodes[] = {NODE("/r/v_7/muster_0", "done a_1_0"), NODE("/r/v_7/protocol_0", "2"),
+                                                NODE("/r/v_7/muster_1", "b_2_0"), NODE("/r/v_7/protocol_1", "3"),
+                                                NODE("/r/v_7/rank_2", "")};
+    static const struct etcd_v2_node old[] = {NODE("/r/v_7/muster_0", "a_1_0"), NODE("/r/v_7/protocol_0", "2"),
+                                              NODE("/r/v_7/rank_1", ""), NODE("/r/v_7/muster_1", "")};
+    struct etcd_members members = read_members(nodes, COUNT(nodes), 3);
+    (void)state;
+    assert_string_equal(members.other, "node b_2_0");
+    assert_string_equal(members.other_protocol, "3");
+    members = read_members(old, COUNT(old), 2);
+    assert_string_equal(members.other, "the node of rank 1");
+    assert_string_equal(members.other_protocol, "0");
+    members = read_members(old, 3, 2); /* one of PyTorch's has none */
+    assert_string_equal(members.other, "");
+}
+
 static void long_names_are_cut(void **state) {
     static char mark[1024], longer[4096];
     static struct etcd_v2_node nodes[64];
@@ -114,6 +131,7 @@ int main(void) {
         cmocka_unit_test(done_lost_and_mute_ones_are_told_apart),
         cmocka_unit_test(older_agents_have_no_name),
         cmocka_unit_test(keys_of_nobody_are_passed_over),
+        cmocka_unit_test(another_protocol_is_named),
         cmocka_unit_test(long_names_are_cut),
         cmocka_unit_test(counter_is_base64_of_a_number),
     };

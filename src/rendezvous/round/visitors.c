@@ -108,10 +108,10 @@ void visitors_host_is_old(struct visitors *v) {
     (void)str_copy(v->host.protocol, sizeof v->host.protocol, "0");
 }
 
-bool visitors_note_old(struct visitors *v, const char *name) {
+bool visitors_note_protocol(struct visitors *v, const char *name, struct kv_slice number) {
     struct visitors_card card = v->self;
     take(card.name, sizeof card.name, name, strlen(name));
-    (void)str_copy(card.protocol, sizeof card.protocol, "0");
+    take(card.protocol, sizeof card.protocol, (const char *)number.data, number.len);
     return note(v, &card);
 }
 
@@ -190,7 +190,7 @@ const char *visitors_text(const struct visitors *v, char out[VISITORS_TEXT_SIZE]
         add_card(out, "; the host of the store", v, &v->host);
     }
     for (size_t i = 0; i < v->count; i++) {
-        add_card(out, "; an agent that came to this node", v, &v->seen[i]);
+        add_card(out, "; another agent", v, &v->seen[i]);
     }
     add(out, out[0] != '\0' ? ": start all nodes with the same" : "");
     return out;

@@ -43,8 +43,8 @@ bool visitors_heard(struct visitors *v, struct kv_slice key, struct kv_slice val
 bool visitors_note(struct visitors *v, const char *backend, const char *run_id, const char *nnodes, const char *name);
 /* The host of the store is Muster's and has left no card: it is from before there were any. */
 void visitors_host_is_old(struct visitors *v);
-/* An agent of this job has come that is from before there were numbers of protocols. True: there is news. */
-bool visitors_note_old(struct visitors *v, const char *name);
+/* An agent of this job speaks the protocol of this number; 0: it is from before there were any. True: there is news. */
+bool visitors_note_protocol(struct visitors *v, const char *name, struct kv_slice number);
 /* The owner of the card, `who`, speaks another protocol than this node: both numbers, for people. NULL: it does not. */
 const char *visitors_protocol(const struct visitors *v, const struct visitors_card *card, const char *who,
                               char out[PROTOCOL_SENTENCE_SIZE]);

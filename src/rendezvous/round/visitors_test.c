@@ -48,8 +48,7 @@ static void a_card_is_heard_once(void **state) {
     assert_false(hears(&a, "/muster/visit", card));
     assert_false(hears(&a, "/muster/visit", visitors_card(&a, card)));
     assert_false(hears(&a, "/muster/visit", "")); /* it has been deleted */
-    expect(&a,
-           "; an agent that came to this node, host-a (pid 1), has --nnodes=1 (here 2): start all nodes with the same");
+    expect(&a, "; another agent, host-a (pid 1), has --nnodes=1 (here 2): start all nodes with the same");
 }
 
 static void keys_of_torchrun_tell(void **state) {
@@ -67,13 +66,13 @@ static void keys_of_torchrun_tell(void **state) {
     }
     assert_true(hears(&a, "/torch.rendezvous.8", "x"));
     assert_true(hears(&a, "/none/torchelastic/role_info/1", "x"));
-    expect(&a, "; an agent that came to this node has --rdzv-id=8 (here 7); an agent that came to this node has "
-               "--rdzv-backend=static (here c10d) --rdzv-id=none (here 7): start all nodes with the same");
+    expect(&a, "; another agent has --rdzv-id=8 (here 7); another agent has --rdzv-backend=static"
+               " (here c10d) --rdzv-id=none (here 7): start all nodes with the same");
     struct visitors b = node("static", "none", "2"), c = node("c10d", "8", "2");
     char card[VISITORS_CARD_SIZE], text[VISITORS_TEXT_SIZE];
     assert_false(hears(&a, "/muster/visit", visitors_card(&c, card))); /* the same agent, with its name */
     assert_non_null(
-        strstr(visitors_text(&a, text), "this node, host-a (pid 1), has --rdzv-id=8 (here 7); an agent that "));
+        strstr(visitors_text(&a, text), "another agent, host-a (pid 1), has --rdzv-id=8 (here 7); another agent has"));
     assert_false(hears(&b, "/none/torchelastic/role_info/1", "x"));
     assert_true(hears(&b, "/torch.rendezvous.none", "x"));
 }

@@ -246,6 +246,7 @@ static void adopt(struct c10d *c, struct kv_slice value) {
     }
     c10d_report_silent(c);
     c10d_report_spare(c);
+    c10d_introduce_look(c);
     if (c->in_barrier) {
         c10d_round_barrier_look(c, false);
     }
@@ -450,7 +451,7 @@ void c10d_begin(struct c10d *c) {
         return;
     }
     init_machine(c);
-    int rc = c10d_master_introduce(c);
+    int rc = c10d_introduce(c);
     if (rc != MUSTER_OK) {
         c10d_fail(c, rc);
         return;
@@ -567,6 +568,7 @@ static void stop(struct rdzv *r) {
     liveness_done(&c->liveness);
     buf_done(&c->token);
     buf_done(&c->text);
+    free(c->protocol.nodes);
     free(c);
 }
 

@@ -17,7 +17,7 @@ void c10d_cause_key(const struct c10d *c, char key[2 * C10D_KEY_MAX]) {
 
 static void on_member_known(void *ctx, const struct kv_reply *reply) {
     struct c10d *c = ctx;
-    if (reply->status == MUSTER_OK && !c10d_master_is_at_work(reply->values[0])) {
+    if (reply->status == MUSTER_OK && !c10d_introduction_is_at_work(reply->values[0])) {
         failures_excuse(&c->rdzv->failures, 1);
     }
 }
@@ -31,7 +31,7 @@ static void excuse_others(void *ctx) {
     for (size_t i = 0; i < c->world.member_count && c->world.member_count <= ASK_NODES_MAX; i++) {
         const struct rdzv_member *at = &c->world.members[i];
         if ((at->lists & RDZV_PARTICIPANT) && rdzv_node_compare(&at->node, &c->machine.self) != 0) {
-            c10d_master_introduction(c, &at->node, key);
+            c10d_introduction(c, &at->node, key);
             (void)kv_client_find(c->client, key, on_member_known, c);
         }
     }

@@ -102,7 +102,7 @@ int c10d_end_fail_detached(void) {
 
 void c10d_end_done(struct c10d *c) {
     char key[C10D_INTRODUCTION_MAX];
-    c10d_master_introduction(c, &c->machine.self, key);
+    c10d_introduction(c, &c->machine.self, key);
     (void)kv_client_set(c->client, key, kv_slice_text(DONE_TEXT), NULL, NULL);
     if (c10d_store_server(c)) {
         host_key(c, key);
@@ -197,7 +197,7 @@ static bool says_done(const struct kv_reply *reply) {
 
 static int ask_node(struct c10d *c, const struct rdzv_node *node, kv_reply_cb *cb) {
     char key[C10D_INTRODUCTION_MAX];
-    c10d_master_introduction(c, node, key);
+    c10d_introduction(c, node, key);
     return kv_client_find(c->client, key, cb, c);
 }
 

@@ -19,10 +19,9 @@ static bool is_state_key(const struct c10d *c, struct kv_slice key) {
 void c10d_host_changed(void *ctx, uint64_t connection, struct kv_slice key, struct kv_slice old_value,
                        struct kv_slice new_value) {
     struct c10d *c = ctx;
-    char node[RDZV_NODE_TEXT_MAX];
     rdzv_store_heard(c->rdzv, connection, key, new_value);
-    if (connection != 0 && c->link && c10d_master_is_old(c, key, new_value, node)) {
-        rdzv_old_agent_came(c->rdzv, node);
+    if (connection != 0 && c->link) {
+        c10d_introduce_heard(c, c10d_store_server(c), key, new_value);
     }
     if (connection == 0 || !is_state_key(c, key) || liveness_knows(&c->liveness, connection)) {
         return;

@@ -1,14 +1,15 @@
 /* The object of the backends c10d and etcd-v2, which differ in what holds the shared state; private to c10d*.c.
  *
- *   c10d.c         the shared state: reading, conditional writes, watching, what the machine decides
- *   c10d_store.c   the store that holds the state: a server, a file, or an etcd
- *   c10d_host.c    on the node that hosts the store: lost connections become graves
- *   c10d_round.c   once a round is complete: the exchange, the exit barrier
- *   c10d_master.c  where the workers of a round meet
- *   c10d_past.c    keys of old rounds, deleted
- *   c10d_end.c     which nodes are done, and what it means that one is missing
- *   c10d_cause.c   failures: what is told of them, and read
- *   c10d_report.c  what is told to people */
+ *   c10d.c            the shared state: reading, conditional writes, watching, what the machine decides
+ *   c10d_store.c      the store that holds the state: a server, a file, or an etcd
+ *   c10d_host.c       on the node that hosts the store: lost connections become graves
+ *   c10d_round.c      once a round is complete: the exchange, the exit barrier
+ *   c10d_master.c     where the workers of a round meet
+ *   c10d_introduce.c  who is ours, and the numbers of protocols
+ *   c10d_past.c       keys of old rounds, deleted
+ *   c10d_end.c        which nodes are done, and what it means that one is missing
+ *   c10d_cause.c      failures: what is told of them, and read
+ *   c10d_report.c     what is told to people */
 #ifndef RENDEZVOUS_C10D_IMPL_H
 #define RENDEZVOUS_C10D_IMPL_H
 
@@ -53,6 +54,15 @@ struct c10d_end {
     bool closes_when_told;
     bool looks_for_cause; /* the job was closed: did a node fail? */
     bool has_looked;      /* in this round */
+};
+
+/* The nodes whose number of the protocol this one reads (c10d_introduce.c). Of more than so many it tells nothing. */
+enum { C10D_PROTOCOL_NODES_MAX = 128 };
+
+struct c10d_protocol {
+    struct rdzv_node *nodes; /* C10D_PROTOCOL_NODES_MAX; NULL: none yet */
+    size_t count, asked;     /* of them */
+    bool is_asking;
 };
 
 /* A world that this node was in. */
@@ -108,6 +118,7 @@ struct c10d {
     bool asking;       /* before leaving: who the others are */
     bool silence_told; /* to people: of a member */
     bool is_spare_told;
+    struct c10d_protocol protocol;
     struct c10d_end end;
 };
 
@@ -162,8 +173,6 @@ uint32_t c10d_round_rank(const struct c10d *c);
 void c10d_past_formed(struct c10d *c, uint32_t rank); /* this node is in a world */
 
 /* c10d_master.c */
-/* Says to others that this node is no agent of PyTorch's. */
-int c10d_master_introduce(struct c10d *c);
 /* Is everybody who takes part in `state` one of ours? The answer's number says so; nothing else may be asked of a busy
  * client. */
 int c10d_master_ask(struct c10d *c, struct kv_client *client, const struct rdzv_state *state, kv_reply_cb *cb);
@@ -176,16 +185,18 @@ int c10d_master_begin(struct c10d *c);
 /* The other nodes of the round cannot tell: it is looked for. */
 int c10d_master_search(struct c10d *c);
 
+/* c10d_introduce.c */
 /* The key by which `node` says that it is no agent of PyTorch's. */
-void c10d_master_introduction(const struct c10d *c, const struct rdzv_node *node, char out[C10D_INTRODUCTION_MAX]);
-
-/* On the host of the store, of a write to it: has an agent of ours introduced itself that has told no number of its
- * protocol before? Its name, in `node`; NULL: no. */
-const char *c10d_master_is_old(const struct c10d *c, struct kv_slice key, struct kv_slice value,
-                               char node[RDZV_NODE_TEXT_MAX]);
-
+void c10d_introduction(const struct c10d *c, const struct rdzv_node *node, char out[C10D_INTRODUCTION_MAX]);
 /* Does the value of that key say that the node is ours, and not done? */
-bool c10d_master_is_at_work(struct kv_slice value);
+bool c10d_introduction_is_at_work(struct kv_slice value);
+/* Tells the others the number of this node's protocol, and that it is no agent of PyTorch's. */
+int c10d_introduce(struct c10d *c);
+/* Of a write to the store that is here: an agent of ours that introduces itself and has told no number is from before
+ * there were numbers. */
+void c10d_introduce_heard(struct c10d *c, const struct kv_server *store, struct kv_slice key, struct kv_slice value);
+/* A state has been adopted: where no agent hosts the store, the numbers of new nodes are read. */
+void c10d_introduce_look(struct c10d *c);
 
 /* c10d_end.c */
 /* This node's workers have succeeded. */

@@ -4,7 +4,7 @@
  * round. Agents of PyTorch's tell and ask once in their life: one that stays rank 0 is silent in later rounds, and one
  * that was a member before goes where it went before, whoever is rank 0 now. So where one of them takes part, the store
  * of the round before is kept as long as its host is there, and is emptied by us if it is theirs. Which nodes are
- * ours is told by a key a node. (docs/rendezvous.md, "Mixed jobs") */
+ * ours is told by a key a node (c10d_introduce.c). (docs/rendezvous.md, "Mixed jobs") */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,46 +18,6 @@
 
 /* ---- who is ours ---- */
 
-void c10d_master_introduction(const struct c10d *c, const struct rdzv_node *node, char out[C10D_INTRODUCTION_MAX]) {
-    char text[RDZV_NODE_TEXT_MAX];
-    (void)str_format(out, C10D_INTRODUCTION_MAX, "%s.muster/%s", c->key, rdzv_node_format(node, text));
-}
-
-static void protocol_key(const struct c10d *c, const char *node, char out[C10D_INTRODUCTION_MAX]) {
-    (void)str_format(out, C10D_INTRODUCTION_MAX, "%s.protocol/%s", c->key, node);
-}
-
-const char *c10d_master_is_old(const struct c10d *c, struct kv_slice key, struct kv_slice value,
-                               char node[RDZV_NODE_TEXT_MAX]) {
-    char introduction[C10D_INTRODUCTION_MAX], protocol[C10D_INTRODUCTION_MAX + 1];
-    struct kv_slice number;
-    if (!c10d_master_is_at_work(value)) {
-        return NULL;
-    }
-    (void)str_format(introduction, sizeof introduction, "/%s.muster/", c->key);
-    size_t skipped = strlen(introduction);
-    if (key.len <= skipped || key.len - skipped >= RDZV_NODE_TEXT_MAX || memcmp(key.data, introduction, skipped) != 0) {
-        return NULL;
-    }
-    memcpy(node, key.data + skipped, key.len - skipped);
-    node[key.len - skipped] = '\0';
-    protocol[0] = '/';
-    protocol_key(c, node, protocol + 1);
-    return kv_server_get(c10d_store_server(c), kv_slice_text(protocol), &number) ? NULL : node;
-}
-
-bool c10d_master_is_at_work(struct kv_slice value) {
-    return kv_slice_equal(value, kv_slice_text("1"));
-}
-
-int c10d_master_introduce(struct c10d *c) {
-    char key[C10D_INTRODUCTION_MAX], node[RDZV_NODE_TEXT_MAX];
-    protocol_key(c, rdzv_node_format(&c->machine.self, node), key);
-    int rc = kv_client_set(c->client, key, kv_slice_text(c->rdzv->visitors.self.protocol), NULL, NULL);
-    c10d_master_introduction(c, &c->machine.self, key);
-    return rc ? rc : kv_client_set(c->client, key, kv_slice_text("1"), NULL, NULL);
-}
-
 int c10d_master_ask(struct c10d *c, struct kv_client *client, const struct rdzv_state *state, kv_reply_cb *cb) {
     size_t count = rdzv_state_count(state, RDZV_PARTICIPANT);
     const char **keys = calloc(count ? count : 1, sizeof *keys);
@@ -66,7 +26,7 @@ int c10d_master_ask(struct c10d *c, struct kv_client *client, const struct rdzv_
     size_t used = 0;
     for (size_t i = 0; rc == MUSTER_OK && i < state->member_count; i++) {
         if (state->members[i].lists & RDZV_PARTICIPANT) {
-            c10d_master_introduction(c, &state->members[i].node, texts[used]);
+            c10d_introduction(c, &state->members[i].node, texts[used]);
             keys[used] = texts[used];
             used++;
         }

@@ -386,7 +386,7 @@ static void note_lost_node(struct static_rdzv *s) {
 static void note_old_node(struct static_rdzv *s) {
     char name[STATIC_NODE_NAME_SIZE];
     if (s->host.old >= 0) {
-        rdzv_old_agent_came(s->rdzv, static_host_name(&s->host, (uint32_t)s->host.old, name));
+        rdzv_agent_speaks(s->rdzv, static_host_name(&s->host, (uint32_t)s->host.old, name), kv_slice_text("0"));
         s->host.old = -1;
     }
 }
