@@ -475,9 +475,9 @@ void context_free(struct context *context) {
     if (context->lines) {
         atomic_store_explicit(&context->lines[context->bootstrap.local].has_left, 1, memory_order_release);
     }
+    p2p_deliver(context->p2p); /* the monitor tells it who dies meanwhile */
     monitor_free(context->monitor);
     roster_alarm_close(&context->alarm);
-    p2p_deliver(context->p2p);
     p2p_free(context->p2p);
     tls_free(context->tls);
     memory_free(context->memory);

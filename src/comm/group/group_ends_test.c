@@ -6,6 +6,7 @@
 #include <muster/collective.h>
 #include <muster/group.h>
 
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,7 +16,9 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "comm/group/ranks_test_support.h"
+#include "comm/p2p/p2p.h"
 
 enum { LONG = 300000, READY = 1, LEFT, OVER, TAG = 5 };
 
@@ -37,12 +40,12 @@ static bool is_filled(const uint8_t *buffer, size_t bytes, int filling) {
     return buffer[0] == (uint8_t)filling && memcmp(buffer, buffer + 1, bytes - 1) == 0;
 }
 
-static void send(struct rank *rank, struct muster_group *group, const uint8_t *buffer, size_t bytes, uint32_t tag,
+static void post_send(struct rank *rank, struct muster_group *group, const uint8_t *buffer, size_t bytes, uint32_t tag,
                  struct muster_work **work) {
     rank_check_code(rank, muster_send(group, buffer, bytes, MUSTER_UINT8, 1 - rank->rank, tag, work), 0);
 }
 
-static void receive(struct rank *rank, struct muster_group *group, uint8_t *buffer, size_t bytes, uint32_t tag,
+static void post_receive(struct rank *rank, struct muster_group *group, uint8_t *buffer, size_t bytes, uint32_t tag,
                     struct muster_work **work) {
     rank_check_code(rank, muster_receive(group, buffer, bytes, MUSTER_UINT8, 1 - rank->rank, tag, NULL, work), 0);
 }
@@ -58,11 +61,11 @@ static int free_sends(struct rank *rank, void *comes_before) {
         struct muster_work *work = NULL;
         bool waits = rank->rank == 1 && *(bool *)comes_before;
         if (waits) {
-            receive(rank, group, buffer, bytes, TAG, &work);
+            post_receive(rank, group, buffer, bytes, TAG, &work);
         }
         rank_check_code(rank, muster_barrier(group, NULL), 0);
         if (rank->rank == 0) {
-            send(rank, group, buffer, bytes, TAG, &work);
+            post_send(rank, group, buffer, bytes, TAG, &work);
             muster_work_free(&work);
             rank_check(rank, work == NULL);
             memset(buffer, 0xee, bytes);
@@ -71,7 +74,7 @@ static int free_sends(struct rank *rank, void *comes_before) {
             rank_check_code(rank, muster_barrier(group, NULL), 0);
         }
         if (rank->rank == 1 && !waits) {
-            receive(rank, group, buffer, bytes, TAG, NULL);
+            post_receive(rank, group, buffer, bytes, TAG, NULL);
         }
         rank_check_code(rank, muster_work_wait(&work), 0);
         rank_check_code(rank, muster_barrier(group, NULL), 0);
@@ -100,23 +103,23 @@ static int free_receives(struct rank *rank, void *argument) {
         uint8_t *buffer = filled(rank, bytes, 1), *other = filled(rank, bytes, 0);
         struct muster_work *work = NULL, *second = NULL;
         if (rank->rank == 1) {
-            receive(rank, group, other, bytes, TAG, &work);
+            post_receive(rank, group, other, bytes, TAG, &work);
             muster_work_free(&work);
-            receive(rank, group, other, bytes, TAG, &work);
+            post_receive(rank, group, other, bytes, TAG, &work);
         }
         rank_check_code(rank, muster_barrier(group, NULL), 0);
         if (rank->rank == 0) {
-            send(rank, group, buffer, bytes, TAG, &work);
-            send(rank, group, buffer, bytes, TAG + 1, &second);
+            post_send(rank, group, buffer, bytes, TAG, &work);
+            post_send(rank, group, buffer, bytes, TAG + 1, &second);
         } else {
             for (int looks = 0; looks < 3; looks++) {
                 (void)muster_work_done(work);
             }
             muster_work_free(&work); /* perhaps in the middle */
             memset(other, 2, bytes);
-            receive(rank, group, buffer, bytes, TAG + 1, NULL);
+            post_receive(rank, group, buffer, bytes, TAG + 1, NULL);
             rank_check(rank, is_filled(buffer, bytes, 1) && is_filled(other, bytes, 2));
-            receive(rank, group, other, bytes, TAG, &work); /* of what came, if it is not lost */
+            post_receive(rank, group, other, bytes, TAG, &work); /* of what came, if it is not lost */
             muster_work_free(&work);
         }
         rank_check_code(rank, muster_work_wait(&second), 0);
@@ -147,8 +150,8 @@ static int free_a_group(struct rank *rank, void *is_whole) {
     if (!*(bool *)is_whole) {
         rank_check_code(rank, muster_group_subset(group, both, 2, NULL, &part), 0);
     }
-    send(rank, part, out, LONG, 1, &works[0]);
-    receive(rank, part, in, LONG, 2, &works[1]);
+    post_send(rank, part, out, LONG, 1, &works[0]);
+    post_receive(rank, part, in, LONG, 2, &works[1]);
     rank_mark(rank, READY);
     rank_await(rank, 1 - rank->rank, READY);
     if (rank->rank == 0) {
@@ -188,11 +191,11 @@ static int send_and_end(struct rank *rank, void *argument) {
     struct muster_work *work = NULL;
     if (rank->rank == 0) {
         rank_await(rank, 1, READY);
-        send(rank, group, buffer, bytes, TAG, &work);
+        post_send(rank, group, buffer, bytes, TAG, &work);
         muster_group_free(group);
         muster_work_free(&work);
     } else {
-        receive(rank, group, buffer, bytes, TAG, &work);
+        post_receive(rank, group, buffer, bytes, TAG, &work);
         rank_mark(rank, READY);
         rank_check_code(rank, muster_work_wait(&work), 0);
         rank_check(rank, is_filled(buffer, bytes, 9));
@@ -208,6 +211,43 @@ static void who_ends_well_delivers(void **state) {
         size_t bytes = lengths[i / 2];
         ranks_run_with(2, send_and_end, &bytes, &layouts[i % 2]);
     }
+}
+
+/* Rank 1 has asked for a message, takes a part of it, and nothing more. Rank 0 leaves, and waits for it. */
+static int ask_and_stop(struct rank *rank, void *argument) {
+    (void)argument;
+    size_t bytes = lengths[LENGTH_COUNT - 1];
+    (void)setenv("MUSTER_CMA", "0", 1); /* through the ring, in parts */
+    struct muster_group *group = rank_group(rank, NULL);
+    uint8_t *buffer = filled(rank, bytes, rank->rank == 0 ? 9 : 0);
+    const volatile uint8_t *first = buffer;
+    struct muster_work *work = NULL;
+    if (rank->rank == 0) {
+        post_send(rank, group, buffer, bytes, TAG, &work);
+        muster_work_free(&work);
+        muster_group_free(group);
+        free(buffer);
+        return 0;
+    }
+    post_receive(rank, group, buffer, bytes, TAG, &work);
+    while (*first == 0) {
+        rank_check(rank, !muster_work_done(work));
+    }
+    rank_mark(rank, READY);
+    rank_await_signal(rank, OVER);
+    return 1;
+}
+
+static void who_waits_for_a_neighbour_sees_its_death(void **state) {
+    (void)state;
+    struct ranks *ranks = ranks_start(2, ask_and_stop, NULL, NULL);
+    ranks_await(ranks, 1, READY);
+    (void)poll(NULL, 0, 200); /* so that rank 0 has begun to wait; if not, it has less to see */
+    ranks_kill(ranks, 1);
+    int64_t killed_ns = clock_monotonic_ns();
+    assert_int_equal(ranks_wait(ranks, 0), 0);
+    assert_true(clock_monotonic_ns() - killed_ns < P2P_NEIGHBOUR_MS / 2 * CLOCK_NS_PER_MS); /* its patience */
+    ranks_free(ranks);
 }
 
 /* ---- ends at random ---- */
@@ -409,6 +449,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_receive_that_is_freed_is_taken_back),
         cmocka_unit_test(a_group_is_freed_with_all_that_is_posted),
         cmocka_unit_test(who_ends_well_delivers),
+        cmocka_unit_test(who_waits_for_a_neighbour_sees_its_death),
         cmocka_unit_test(all_ends_at_once_and_with_the_right_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,9 +119,10 @@ size_t p2p_rings_bytes(uint32_t neighbour_count);
 /* Opens the listening socket, if there is to be one. MUSTER_ESYSTEM, MUSTER_EINVAL (no interface fits the wish),
  * MUSTER_ENOMEM. */
 int p2p_create(const struct p2p_config *config, struct p2p **out);
-/* Before p2p_free(): ends sends that p2p has adopted (p2p_let_go()). Goes on with those that a receiver has asked for,
- * as long as its kernel answers, at most P2P_DELIVER_MS; waits at most P2P_GOODBYE_MS for others to ask. From now on
- * the hook `notice` hears nothing. No other thread inside. NULL is accepted. */
+/* Before p2p_free(): ends sends that p2p has adopted (p2p_let_go()). Goes on with those that a receiver has asked for:
+ * on another host as long as its kernel answers, at most P2P_DELIVER_MS; on this one until nothing has moved for
+ * P2P_NEIGHBOUR_MS. Waits at most P2P_GOODBYE_MS for others to ask. Only the monitor may be inside meanwhile, and
+ * tells of deaths. NULL is accepted. */
 void p2p_deliver(struct p2p *p2p);
 /* Says goodbye on all links, also on those that are being made and have been greeted on; waits (at most P2P_GOODBYE_MS)
  * until the kernels of the peers have the last bytes, whether the peers run or not, and closes. Where nothing has
@@ -129,6 +130,7 @@ void p2p_deliver(struct p2p *p2p);
  * P2P_DELIVER_MS. No request may be pending and no other thread inside. NULL is accepted. */
 #define P2P_GOODBYE_MS 1000
 #define P2P_DELIVER_MS 300000
+#define P2P_NEIGHBOUR_MS 10000
 void p2p_free(struct p2p *p2p);
 
 /* What peers need in order to connect, to be put into this process's record in the store: addresses, port and the

@@ -16,7 +16,7 @@
 #include "comm/p2p/p2p_impl.h"
 
 /* A neighbour that has asked takes long where the processors are busy; that it has died is not seen any more. */
-enum { LOOK_MS = 1, LATE_LOOK_MS = 20, TELL_MS = 5000, NEIGHBOUR_MS = 10000 };
+enum { LOOK_MS = 1, LATE_LOOK_MS = 20, TELL_MS = 5000 };
 
 /* ---- adopting ---- */
 
@@ -239,7 +239,7 @@ static void deliver(struct p2p *p2p) {
         before = progress;
         uint32_t late = p2p->has_failures ? MUSTER_NO_RANK : find_late(p2p, now_ns);
         int64_t most_ms = late != MUSTER_NO_RANK     ? P2P_DELIVER_MS
-                          : neighbour_has_asked(p2p) ? NEIGHBOUR_MS
+                          : neighbour_has_asked(p2p) ? P2P_NEIGHBOUR_MS
                                                      : P2P_GOODBYE_MS;
         if (now_ns - (late != MUSTER_NO_RANK ? begin_ns : moved_ns) >= most_ms * CLOCK_NS_PER_MS) {
             break;
@@ -248,7 +248,9 @@ static void deliver(struct p2p *p2p) {
             p2p_tell_late(p2p, late);
             is_told = true;
         }
+        p2p_unlock(p2p); /* for the monitor */
         (void)poll(NULL, 0, moved ? 0 : now_ns - begin_ns < P2P_GOODBYE_MS * CLOCK_NS_PER_MS ? LOOK_MS : LATE_LOOK_MS);
+        p2p_lock(p2p);
     }
     if (p2p->adopted_count > 0) {
         drop_all(p2p);
@@ -258,7 +260,6 @@ static void deliver(struct p2p *p2p) {
 void p2p_deliver(struct p2p *p2p) {
     if (p2p) {
         p2p_lock(p2p);
-        p2p->config.notice = NULL;
         p2p->is_ending = true;
         deliver(p2p);
         p2p_unlock(p2p);
