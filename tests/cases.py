@@ -31,9 +31,14 @@ def wanted(name):
     return name not in LEFT_OUT
 
 
-def run(functions):
+def chosen(functions):
     """Those of them that are named on the command line, by default all that are not left out."""
-    for function in functions:
-        if function.__name__ in sys.argv[1:] or (not sys.argv[1:] and wanted(function.__name__)):
-            function()
-            print(f"ok {function.__name__}", flush=True)
+    return [function for function in functions
+            if function.__name__ in sys.argv[1:] or (not sys.argv[1:] and wanted(function.__name__))]
+
+
+def run(functions):
+    """One after the other."""
+    for function in chosen(functions):
+        function()
+        print(f"ok {function.__name__}", flush=True)

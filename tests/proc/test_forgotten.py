@@ -4,6 +4,7 @@
 # waits: yes
 """Each host is a network namespace; root and the programs ip, unshare and nsenter are needed for that."""
 import concurrent.futures
+import functools
 import os
 import subprocess
 import sys
@@ -62,54 +63,59 @@ def play(what, lines, words, first):
                 agent.end()
 
 
-def play_all(scenes):
-    """(what, function of a port that gives both lines, words), each in both orders: side by side, since all wait for seconds."""
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        plays = [pool.submit(play, what, lines(jobs.free_port()), words, first) for what, lines, words in scenes for first in (0, 1)]
-        for one in plays:
-            one.result()
+def both_orders(*scenes):
+    """(what, function of a port that gives both lines, words), whoever comes first."""
+    return [functools.partial(play, what, lines(jobs.free_port()), words, first) for what, lines, words in scenes for first in (0, 1)]
 
 
 def the_backend_is_forgotten():
     """Its node becomes static, with rank 0, and serves a store of its own. It looks at the other's, so that both hear."""
-    play_all([(f"--rdzv-backend={backend} on the second", lambda port, backend=backend: [options(port, backend), options(port)],
+    second = [(f"--rdzv-backend={backend} on the second", lambda port, backend=backend: [options(port, backend), options(port)],
                [["host-b (pid", f"has --rdzv-backend=static (here {backend})"], words])
               for backend in ("c10d", "muster")
               for words in (["waiting", "not given here", "--rdzv-backend=static", "--node-rank=0"],
-                            ["host-a (pid", f"has --rdzv-backend={backend} (here static)"])])
-    play_all([("--rdzv-backend=c10d on the first", lambda port: [options(port), options(port, "c10d")],
-               [["waiting", "has --rdzv-backend=c10d (here static)", "not given here", "--rdzv-backend=static"],
-                ["waiting", "host-a (pid", "has --rdzv-backend=static (here c10d)"]]),
-              ("--rdzv-backend=muster on the first", lambda port: [options(port), options(port, "muster")],
-               [["waiting", "has --rdzv-backend=muster (here static)", "not given here", "--rdzv-backend=static"], ["no coordinator"]])])
+                            ["host-a (pid", f"has --rdzv-backend={backend} (here static)"])]
+    return both_orders(
+        *second,
+        ("--rdzv-backend=c10d on the first", lambda port: [options(port), options(port, "c10d")],
+         [["waiting", "has --rdzv-backend=c10d (here static)", "not given here", "--rdzv-backend=static"],
+          ["waiting", "host-a (pid", "has --rdzv-backend=static (here c10d)"]]),
+        ("--rdzv-backend=muster on the first", lambda port: [options(port), options(port, "muster")],
+         [["waiting", "has --rdzv-backend=muster (here static)", "not given here", "--rdzv-backend=static"], ["no coordinator"]]))
 
 
-def the_endpoint_is_forgotten():
-    for backend in ("c10d", "muster"):  # both at the default port
+def at_the_default_port():
+    for backend in ("c10d", "muster"):
         for first in (0, 1):
             port = jobs.free_port()
             play(f"--rdzv-endpoint of {backend}", [options(port, backend), options(port, backend, rdzv_endpoint=None)],
                  [["waiting", "join_timeout"], ["waiting", "not given here", "--rdzv-endpoint=localhost:29400"]], first)
-    play_all([("--rdzv-endpoint of static",
-               lambda port: [options(port, node_rank="0"), options(port, rdzv_endpoint=None, node_rank="1")],
-               [["waiting", "node rank 1", "(timeout)"], ["waiting", "not given here", "--rdzv-endpoint=127.0.0.1:29500"]])])
+
+
+def the_endpoint_is_forgotten():
+    return [at_the_default_port, *both_orders(
+        ("--rdzv-endpoint of static",
+         lambda port: [options(port, node_rank="0"), options(port, rdzv_endpoint=None, node_rank="1")],
+         [["waiting", "node rank 1", "(timeout)"], ["waiting", "not given here", "--rdzv-endpoint=127.0.0.1:29500"]]))]
 
 
 def the_id_is_forgotten():
-    play_all([("--rdzv-id of c10d", lambda port: [options(port, "c10d"), options(port, "c10d", rdzv_id=None)],
-               [["waiting", "host-b (pid", "has --rdzv-id=none (here 7)"],
-                ["waiting", "host-a (pid", "has --rdzv-id=7 (here none)", "not given here", "--rdzv-id=none"]]),
-              ("--rdzv-id of static", lambda port: [options(port, node_rank="0"), options(port, rdzv_id=None, node_rank="1")],
-               [["waiting", "host-b (pid", "has --rdzv-id=none (here 7)"], ["waiting", "has --rdzv-id=7 (here none)"]]),
-              ("--rdzv-id of muster", lambda port: [options(port, "muster"), options(port, "muster", rdzv_id=None)],
-               [["waiting", "turned away: ", "(pid", "--rdzv-id=none"], ["serves the job \"7\""]])])
+    return both_orders(
+        ("--rdzv-id of c10d", lambda port: [options(port, "c10d"), options(port, "c10d", rdzv_id=None)],
+         [["waiting", "host-b (pid", "has --rdzv-id=none (here 7)"],
+          ["waiting", "host-a (pid", "has --rdzv-id=7 (here none)", "not given here", "--rdzv-id=none"]]),
+        ("--rdzv-id of static", lambda port: [options(port, node_rank="0"), options(port, rdzv_id=None, node_rank="1")],
+         [["waiting", "host-b (pid", "has --rdzv-id=none (here 7)"], ["waiting", "has --rdzv-id=7 (here none)"]]),
+        ("--rdzv-id of muster", lambda port: [options(port, "muster"), options(port, "muster", rdzv_id=None)],
+         [["waiting", "turned away: ", "(pid", "--rdzv-id=none"], ["serves the job \"7\""]]))
 
 
 def the_number_of_nodes_is_forgotten():
-    play_all([("--nnodes of c10d", lambda port: [options(port, "c10d"), options(port, "c10d", nnodes=None)],
-               [["waiting", "host-b (pid", "has --nnodes=1 (here 2)"], ["it runs already: node host-a", "has --nnodes=2 (here 1)"]]),
-              ("--nnodes of muster", lambda port: [options(port, "muster"), options(port, "muster", nnodes=None)],
-               [["waiting", "turned away: ", "(pid", "--nnodes=1:1"], ["--nnodes=1:1, the job has 2:2"]])])
+    return both_orders(
+        ("--nnodes of c10d", lambda port: [options(port, "c10d"), options(port, "c10d", nnodes=None)],
+         [["waiting", "host-b (pid", "has --nnodes=1 (here 2)"], ["it runs already: node host-a", "has --nnodes=2 (here 1)"]]),
+        ("--nnodes of muster", lambda port: [options(port, "muster"), options(port, "muster", nnodes=None)],
+         [["waiting", "turned away: ", "(pid", "--nnodes=1:1"], ["--nnodes=1:1, the job has 2:2"]]))
 
 
 CLIENT = r"""
@@ -121,8 +127,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 30) as store:
 """
 
 
-def an_agent_of_pytorchs_is_seen():
-    """It leaves no card, but its key."""
+def see_an_agent_of_pytorchs():
     port = jobs.free_port()
     agent = Agent(hosts[0], options(port, "c10d"))
     try:
@@ -132,6 +137,19 @@ def an_agent_of_pytorchs_is_seen():
         agent.until("waiting", "has --rdzv-id=none (here 7)")
     finally:
         agent.end()
+
+
+def an_agent_of_pytorchs_is_seen():
+    """It leaves no card, but its key."""
+    return [see_an_agent_of_pytorchs]
+
+
+def play_all(functions):
+    """Side by side, since all wait for seconds."""
+    plays = [one for function in functions for one in function()]
+    with concurrent.futures.ThreadPoolExecutor(len(plays)) as pool:
+        for one in [pool.submit(one) for one in plays]:
+            one.result()
 
 
 def main():
@@ -145,8 +163,8 @@ def main():
             names.flush()
             jobs.bind_mount(names.name, "/etc/hosts")
             hosts.extend((hub.add("first", FIRST, "host-a"), hub.add("second", SECOND, "host-b")))
-            cases.run([the_backend_is_forgotten, the_endpoint_is_forgotten, the_id_is_forgotten, the_number_of_nodes_is_forgotten,
-                       an_agent_of_pytorchs_is_seen])
+            play_all(cases.chosen([the_backend_is_forgotten, the_endpoint_is_forgotten, the_id_is_forgotten,
+                                   the_number_of_nodes_is_forgotten, an_agent_of_pytorchs_is_seen]))
     except jobs.Skip as why:
         print(f"SKIPPED: {why}")
         return 77
