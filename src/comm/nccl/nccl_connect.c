@@ -76,6 +76,7 @@ int nccl_connect(struct engine *engine, int64_t deadline_ns) {
         code = connect_now(n, &talk, deadline_ns);
         device_leave(&n->device, previous);
     }
-    /* Who aborts the group has it, and so has seen all come: the program hears of it in its first call. */
-    return code == MUSTER_EABORTED && n->failure && failure_is_set(n->failure) ? 0 : code;
+    /* Who aborts the group has it, and so has seen all come: the program hears of it in its first call. The links may
+     * know of the abort before the group does. */
+    return code == MUSTER_EABORTED && n->comm ? 0 : code;
 }
