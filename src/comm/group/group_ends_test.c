@@ -41,12 +41,12 @@ static bool is_filled(const uint8_t *buffer, size_t bytes, int filling) {
 }
 
 static void post_send(struct rank *rank, struct muster_group *group, const uint8_t *buffer, size_t bytes, uint32_t tag,
-                 struct muster_work **work) {
+                      struct muster_work **work) {
     rank_check_code(rank, muster_send(group, buffer, bytes, MUSTER_UINT8, 1 - rank->rank, tag, work), 0);
 }
 
 static void post_receive(struct rank *rank, struct muster_group *group, uint8_t *buffer, size_t bytes, uint32_t tag,
-                    struct muster_work **work) {
+                         struct muster_work **work) {
     rank_check_code(rank, muster_receive(group, buffer, bytes, MUSTER_UINT8, 1 - rank->rank, tag, NULL, work), 0);
 }
 

@@ -399,7 +399,7 @@ static void a_table_for_others_changes_nothing(void **state) {
 }
 
 int main(void) {
-    world_stride = part_stride("whole_matrix", 3);
+    world_stride = part_stride("whole_matrix", 5);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_layout_as_processes),
         cmocka_unit_test(every_layout_as_threads),
