@@ -27,12 +27,12 @@ void store_host_own_address(const struct net_addresses *named, struct net_addres
     struct net_addresses loopback, interface;
     char text[NET_ADDRESS_TEXT_MAX];
     (void)net_resolve_numeric("localhost", 0, &loopback);
-    worker_store_own_address(text);
-    (void)net_resolve_numeric(text, 0, &interface);
-    const struct net_addresses *const all[] = {named, &loopback, &interface};
-    const struct sockaddr *local = NULL;
-    for (size_t i = 0; i < 3 && !local; i++) {
-        local = net_addresses_first_local(all[i]);
+    const struct sockaddr *local = net_addresses_first_local(named);
+    local = local ? local : net_addresses_first_local(&loopback);
+    if (!local) { /* rare, and it takes longest to ask */
+        worker_store_own_address(text);
+        (void)net_resolve_numeric(text, 0, &interface);
+        local = net_addresses_first_local(&interface);
     }
     local = local ? local : (const struct sockaddr *)&loopback.list[0].sockaddr; /* whose error says what is wrong */
     *out = (struct net_address){.len = net_sockaddr_len(local)};
