@@ -8,6 +8,7 @@
  * gets a moment to do so. What is left is taken back: its receiver hears that this process has left. */
 #include <assert.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,6 @@
 #include "base/status.h"
 #include "comm/p2p/p2p_impl.h"
 
-/* A neighbour that has asked takes long where the processors are busy; that it has died is not seen any more. */
 enum { LOOK_MS = 1, LATE_LOOK_MS = 20, TELL_MS = 5000 };
 
 /* ---- adopting ---- */
@@ -227,6 +227,15 @@ static void drop_all(struct p2p *p2p) {
     assert(p2p->adopted_count == 0);
 }
 
+/* A ring that is full has room again at once while its reader reads: asleep, a large message would take seconds. */
+static void pause_between_looks(bool moved, int64_t since_moved_ns, int64_t since_begin_ns) {
+    if (moved || since_moved_ns < LOOK_MS * CLOCK_NS_PER_MS) {
+        (void)sched_yield();
+    } else {
+        (void)poll(NULL, 0, since_begin_ns < P2P_GOODBYE_MS * CLOCK_NS_PER_MS ? LOOK_MS : LATE_LOOK_MS);
+    }
+}
+
 static void deliver(struct p2p *p2p) {
     int64_t begin_ns = clock_monotonic_ns(), moved_ns = begin_ns;
     bool is_told = false;
@@ -249,7 +258,7 @@ static void deliver(struct p2p *p2p) {
             is_told = true;
         }
         p2p_unlock(p2p); /* for the monitor */
-        (void)poll(NULL, 0, moved ? 0 : now_ns - begin_ns < P2P_GOODBYE_MS * CLOCK_NS_PER_MS ? LOOK_MS : LATE_LOOK_MS);
+        pause_between_looks(moved, now_ns - moved_ns, now_ns - begin_ns);
         p2p_lock(p2p);
     }
     if (p2p->adopted_count > 0) {
