@@ -1,5 +1,6 @@
 /* What the guardian says, and what becomes of its loss: the workers have died with it, so their attempt has failed, and
  * another guardian takes its place (docs/adr/0019-guardian-replaced.md). */
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
 
@@ -23,12 +24,13 @@ static void on_spawned(void *ctx, uint32_t id, pid_t pid) {
 }
 
 static void on_spawn_failed(void *ctx, uint32_t id, int error_number, const char *why) {
-    (void)error_number;
     if (id == AGENT_MPI_ID) {
         agent_mpi_not_started(ctx, why);
-        return;
+    } else if (error_number == ECANCELED) {
+        agent_worker_skipped(ctx, id);
+    } else {
+        agent_worker_not_started(ctx, id, why);
     }
-    agent_worker_not_started(ctx, id, why);
 }
 
 static void on_worker_exit(void *ctx, const struct guardian_exit *exit) {

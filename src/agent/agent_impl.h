@@ -141,6 +141,8 @@ void agent_workers_signal(struct agent *a, int signal_number);
 struct environment_worker agent_worker_environment(const struct agent *a, uint32_t local_rank);
 void agent_worker_spawned(struct agent *a, uint32_t local_rank, pid_t pid);
 void agent_worker_not_started(struct agent *a, uint32_t local_rank, const char *why);
+/* It was told to end before it was started. */
+void agent_worker_skipped(struct agent *a, uint32_t local_rank);
 void agent_worker_ended(struct agent *a, const struct guardian_exit *exit);
 /* With the guardian. Nobody is told yet. */
 void agent_worker_lost(struct agent *a, uint32_t local_rank, int wait_status);

@@ -93,11 +93,14 @@ static void refuse_all(struct agent *a, const char *why) {
     }
 }
 
-/* They are told to end before they were started. */
+void agent_worker_skipped(struct agent *a, uint32_t local_rank) {
+    a->workers[local_rank].ended = true;
+    agent_feed(a, AGENT_EVENT_WORKER_SUCCEEDED, (int)local_rank);
+}
+
 static void skip_all(struct agent *a) {
     for (uint32_t i = 0; i < a->config->nproc; i++) {
-        a->workers[i].ended = true;
-        agent_feed(a, AGENT_EVENT_WORKER_SUCCEEDED, (int)i);
+        agent_worker_skipped(a, i);
     }
 }
 

@@ -105,17 +105,23 @@ static void signals_reach_forks(void **state) {
     }
 }
 
-static void killed_before_it_has_imported(void **state) {
+/* Nobody is started only to be told to end: an interpreter that starts may lose a signal. */
+static void told_to_end_before_it_has_imported(void **state) {
     struct harness *h = *state;
-    start_server(h, "importing");
-    for (uint32_t id = 0; id < WORKERS; id++) {
-        spawn(h, id, "sleep", 0);
+    for (unsigned turn = 1; turn <= 2; turn++) {
+        start_server(h, "importing");
+        for (uint32_t id = 0; id < WORKERS; id++) {
+            spawn(h, id, "sleep", 0);
+        }
+        if (turn == 1) {
+            assert_int_equal(guardian_signal(h->guardian, SIGINT), 0);
+            harness_until(h, &h->failed_count, WORKERS);
+        }
+        (void)harness_kill_all(h);
+        assert_int_equal(h->failed_count, turn * WORKERS);
+        assert_int_equal(h->failed_errno, ECANCELED);
+        assert_int_equal(h->spawned_count + h->exit_count, 0);
     }
-    (void)harness_kill_all(h);
-    assert_int_equal(h->spawned_count, WORKERS);
-    assert_int_equal(h->exit_count, WORKERS);
-    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), WORKERS);
-    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_ENDED), 0);
 }
 
 /* Workers that wait for it are started as usual, and later ones at once. */
@@ -299,8 +305,8 @@ static void few_descriptors(void **state) {
     }
     harness_until(&h, &h.spawned_count, 1); /* the first that need not wait */
     (void)harness_kill_all(&h);
-    assert_int_equal(h.exit_count, MANY);
-    assert_in_range(news_of(&h, GUARDIAN_PRELOAD_AS_USUAL), 1, MANY - 1);
+    assert_int_equal(h.exit_count + h.failed_count, MANY);
+    assert_in_range(h.failed_count, 1, MANY - 1); /* those that waited */
     harness_close(&h);
     assert_int_equal(survivors_count(h.mark), 0);
 }
@@ -313,7 +319,7 @@ int main(void) {
         GUARDIAN_TEST(hundreds_at_once),
         GUARDIAN_TEST(workers_without_a_server),
         GUARDIAN_TEST(signals_reach_forks),
-        GUARDIAN_TEST(killed_before_it_has_imported),
+        GUARDIAN_TEST(told_to_end_before_it_has_imported),
         cmocka_unit_test_setup_teardown(an_import_that_hangs, impatient_setup, harness_teardown),
         cmocka_unit_test_setup_teardown(imports_that_take_long, impatient_setup, harness_teardown),
         cmocka_unit_test_setup_teardown(everybody_is_stopped_while_it_imports, impatient_setup, harness_teardown),

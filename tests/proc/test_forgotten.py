@@ -5,6 +5,7 @@
 """Each host is a network namespace; root and the programs ip, unshare and nsenter are needed for that."""
 import concurrent.futures
 import functools
+import itertools
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import machines  # noqa: E402
 BINARY = os.environ["MUSTER_BINARY"]
 FIRST, SECOND = f"{machines.NETWORK}1", f"{machines.NETWORK}2"
 NAME = "first-host"
+PORTS = itertools.count(21000)  # of these hosts alone, which give no such port to anybody
 hosts = []
 
 
@@ -65,7 +67,7 @@ def play(what, lines, words, first):
 
 def both_orders(*scenes):
     """(what, function of a port that gives both lines, words), whoever comes first."""
-    return [functools.partial(play, what, lines(jobs.free_port()), words, first) for what, lines, words in scenes for first in (0, 1)]
+    return [functools.partial(play, what, lines(next(PORTS)), words, first) for what, lines, words in scenes for first in (0, 1)]
 
 
 def the_backend_is_forgotten():
@@ -87,7 +89,7 @@ def the_backend_is_forgotten():
 def at_the_default_port():
     for backend in ("c10d", "muster"):
         for first in (0, 1):
-            port = jobs.free_port()
+            port = next(PORTS)
             play(f"--rdzv-endpoint of {backend}", [options(port, backend), options(port, backend, rdzv_endpoint=None)],
                  [["waiting", "join_timeout"], ["waiting", "not given here", "--rdzv-endpoint=localhost:29400"]], first)
 
@@ -128,7 +130,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 30) as store:
 
 
 def see_an_agent_of_pytorchs():
-    port = jobs.free_port()
+    port = next(PORTS)
     agent = Agent(hosts[0], options(port, "c10d"))
     try:
         while subprocess.run([*hosts[1].inside(), sys.executable, "-S", "-c", CLIENT, FIRST, str(port)], check=False,

@@ -95,7 +95,8 @@ struct guardian_preload_news {
 struct guardian_callbacks {
     /* Every guardian_spawn() is answered by exactly one of the first two, unless the guardian is lost. */
     void (*on_spawned)(void *ctx, uint32_t id, pid_t pid);
-    /* `why` is a sentence ("cannot start 'foo': No such file or directory"), valid during the call. */
+    /* `why` is a sentence ("cannot start 'foo': No such file or directory"), valid during the call. ECANCELED: it was
+     * told to end before. */
     void (*on_spawn_failed)(void *ctx, uint32_t id, int error_number, const char *why);
     /* A worker's leader ended. Its descendants stay until guardian_kill_all(). */
     void (*on_exit)(void *ctx, const struct guardian_exit *exit);

@@ -97,6 +97,10 @@ static void spawn_as_usual(void *ctx, const uint8_t *body, size_t length, const 
     spawn_decoded(ctx, body, length, fds, spawn_do);
 }
 
+static void skip(void *ctx, uint32_t id) {
+    spawn_refuse(ctx, id, ECANCELED, "it was told to end before it was started");
+}
+
 static void spawn_order(struct guardian_process *p, const uint8_t *body, size_t length) {
     struct guardian_spawn_head head;
     if (length < sizeof head) {
@@ -265,6 +269,6 @@ void guardian_order_handle(struct guardian_process *p, const struct guardian_fra
 }
 
 void guardian_orders_init(struct guardian_process *p) {
-    guardian_preload_init(
-        &p->preload, &(struct guardian_preload_host){p, preload_watch, spawn_as_usual, preload_adopt, preload_tell});
+    guardian_preload_init(&p->preload, &(struct guardian_preload_host){p, preload_watch, spawn_as_usual, skip,
+                                                                       preload_adopt, preload_tell});
 }

@@ -370,7 +370,9 @@ void guardian_preload_settle(struct guardian_preload *p) {
     while (p->first) {
         struct preload_order *order = p->first;
         if (order->life_fd < 0) {
-            start_as_usual(p, order, "it is needed before the preload server has imported");
+            p->host.skip(p->host.ctx, order->id);
+            order_unlink(p, order);
+            order_free(order);
             continue;
         }
         struct pollfd wait = {.fd = order->life_fd, .events = POLLIN};

@@ -61,6 +61,8 @@ struct guardian_preload_host {
     bool (*watch)(void *ctx, int fd, uint32_t events, bool is_server, bool is_new);
     /* A worker as usual. The body of its frame, and what came beside it, are borrowed. */
     void (*spawn)(void *ctx, const uint8_t *body, size_t length, const struct spawn_fds *fds);
+    /* The worker `id` is not started: it was told to end before. */
+    void (*skip)(void *ctx, uint32_t id);
     /* The worker `id` is this child. False: it is no child of the guardian's, or there is no room for it. */
     bool (*adopt)(void *ctx, uint32_t id, pid_t pid);
     void (*tell)(void *ctx, const struct guardian_preload_news *news);
@@ -102,8 +104,8 @@ void guardian_preload_child_heard(struct guardian_preload *p, int fd);
 int guardian_preload_wait_ms(const struct guardian_preload *p, int64_t now_ns);
 void guardian_preload_expire(struct guardian_preload *p, int64_t now_ns);
 
-/* What is under way is brought to its end, before an order that is about all workers: forks are waited for, and workers
- * that the server has not been told of are started as usual. */
+/* What is under way is brought to its end, before an order to end that is about all workers: forks are waited for, and
+ * workers that the server has not been told of are skipped. */
 void guardian_preload_settle(struct guardian_preload *p);
 
 /* A child of the guardian's has been reaped. True if it was the server. */
