@@ -227,17 +227,20 @@ static void drop_all(struct p2p *p2p) {
     assert(p2p->adopted_count == 0);
 }
 
-/* A ring that is full has room again at once while its reader reads: asleep, a large message would take seconds. */
-static void pause_between_looks(bool moved, int64_t since_moved_ns, int64_t since_begin_ns) {
+/* A ring that is full has room again at once while its reader reads: asleep, a large message would take seconds.
+ * Returns the milliseconds that were asked for. */
+static int pause_between_looks(bool moved, int64_t since_moved_ns, int64_t since_begin_ns) {
     if (moved || since_moved_ns < LOOK_MS * CLOCK_NS_PER_MS) {
         (void)sched_yield();
-    } else {
-        (void)poll(NULL, 0, since_begin_ns < P2P_GOODBYE_MS * CLOCK_NS_PER_MS ? LOOK_MS : LATE_LOOK_MS);
+        return 0;
     }
+    int ms = since_begin_ns < P2P_GOODBYE_MS * CLOCK_NS_PER_MS ? LOOK_MS : LATE_LOOK_MS;
+    (void)poll(NULL, 0, ms);
+    return ms;
 }
 
 static void deliver(struct p2p *p2p) {
-    int64_t begin_ns = clock_monotonic_ns(), moved_ns = begin_ns;
+    int64_t begin_ns = clock_monotonic_ns(), moved_ns = begin_ns, idle_ms = 0;
     bool is_told = false;
     for (uint64_t before = progress_of(p2p); p2p->adopted_count > 0;) {
         attend_turn(p2p);
@@ -245,12 +248,17 @@ static void deliver(struct p2p *p2p) {
         uint64_t progress = progress_of(p2p);
         int64_t now_ns = clock_monotonic_ns();
         moved_ns = progress != before ? now_ns : moved_ns;
+        idle_ms = progress != before ? 0 : idle_ms;
         before = progress;
         uint32_t late = p2p->has_failures ? MUSTER_NO_RANK : find_late(p2p, now_ns);
         int64_t most_ms = late != MUSTER_NO_RANK     ? P2P_DELIVER_MS
                           : neighbour_has_asked(p2p) ? P2P_NEIGHBOUR_MS
                                                      : P2P_GOODBYE_MS;
-        if (now_ns - (late != MUSTER_NO_RANK ? begin_ns : moved_ns) >= most_ms * CLOCK_NS_PER_MS) {
+        /* Where the processors are so busy that pauses last longer, the others have longer, too. */
+        bool is_over = late != MUSTER_NO_RANK
+                           ? now_ns - begin_ns >= most_ms * CLOCK_NS_PER_MS
+                           : idle_ms >= most_ms || now_ns - moved_ns >= P2P_NEIGHBOUR_MS * CLOCK_NS_PER_MS;
+        if (is_over) {
             break;
         }
         if (!is_told && late != MUSTER_NO_RANK && now_ns - begin_ns >= TELL_MS * CLOCK_NS_PER_MS) {
@@ -258,7 +266,7 @@ static void deliver(struct p2p *p2p) {
             is_told = true;
         }
         p2p_unlock(p2p); /* for the monitor */
-        pause_between_looks(moved, now_ns - moved_ns, now_ns - begin_ns);
+        idle_ms += pause_between_looks(moved, now_ns - moved_ns, now_ns - begin_ns);
         p2p_lock(p2p);
     }
     if (p2p->adopted_count > 0) {
