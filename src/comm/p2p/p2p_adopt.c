@@ -194,12 +194,22 @@ static uint64_t progress_of(struct p2p *p2p) {
     return sum;
 }
 
+/* Has the receiver asked for a send, of which some is still to go? The last piece of it is no longer in `cleared`. */
+static bool has_asked(const struct p2p_link *link) {
+    size_t unasked = link->is_ring ? P2P_EAGER_BYTES : P2P_EAGER_FAR_BYTES;
+    const struct p2p_request *request = link->offered.first;
+    while (request && !(request->state == REQUEST_FLOWING && request->bytes > unasked)) {
+        request = request->next;
+    }
+    return link->cleared.first || request;
+}
+
 /* A peer on another host that has asked for an adopted send, and is alive as far as its kernel tells; or
  * MUSTER_NO_RANK. */
 static uint32_t find_late(const struct p2p *p2p, int64_t now_ns) {
     for (const struct p2p_link *link = p2p->active; link; link = link->next_active) {
         struct p2p_stream *main = link->streams[0];
-        if (link->cleared.first && main && main->io && main->io->fd >= 0 && !p2p->is_dead[link->peer] &&
+        if (has_asked(link) && main && main->io && main->io->fd >= 0 && !p2p->is_dead[link->peer] &&
             !silence_lasts(main, now_ns, P2P_SILENT_MS * CLOCK_NS_PER_MS)) {
             return link->peer;
         }
@@ -209,7 +219,7 @@ static uint32_t find_late(const struct p2p *p2p, int64_t now_ns) {
 
 static bool neighbour_has_asked(const struct p2p *p2p) {
     const struct p2p_link *link = p2p->active;
-    while (link && !(link->is_ring && link->cleared.first && !p2p->is_dead[link->peer])) {
+    while (link && !(link->is_ring && has_asked(link) && !p2p->is_dead[link->peer])) {
         link = link->next_active;
     }
     return link != NULL;
