@@ -41,6 +41,11 @@ class Agent:
                 return
         raise jobs.Failed(f"never '{words}':\n{self.said}")
 
+    def until_there(self, is_there):
+        while not is_there():
+            jobs.check(self.process.poll() is None, "the agent has ended")
+            time.sleep(0.01)
+
     def end(self, *codes):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -80,10 +85,10 @@ def warn(backend, first, second, endpoint=None, is_there=None):
     run_id = "own-first" if first == OWN else "other-first"
     agents = [Agent(first, endpoint, "2", backend, 0, run_id)]
     try:
-        if not is_there:
+        if is_there:
+            agents[0].until_there(lambda: is_there(run_id))
+        else:
             agents[0].until("leads each host|still waiting")
-        while is_there and not is_there(run_id):
-            time.sleep(0.01)
         agents.append(Agent(second, endpoint, "2", backend, 1, run_id))
         for agent, program in zip(agents, (first, second)):
             if program == OWN or not IS_OLD:

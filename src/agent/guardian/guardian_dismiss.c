@@ -105,8 +105,5 @@ static void visit_descendant(void *ctx, pid_t pid, int pidfd) {
 void guardian_dismissal_survey(const struct guardian_dismissal *d, bool signals, struct guardian_lingering *out) {
     struct survey survey = {d, out, signals};
     memset(out, 0, sizeof *out);
-    if (!reaper_has_children()) { /* most jobs: no look at each process of the machine */
-        return;
-    }
     reaper_visit_descendants(visit_descendant, &survey);
 }

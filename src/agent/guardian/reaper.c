@@ -163,7 +163,9 @@ static struct tree *tree_create(int signal_number, const pid_t spared[2]) {
     tree->nodes[0] = (struct tree_node){getpid(), -1};
     tree->node_count = 1;
     tree->link_count = 0;
-    (void)reaper_proc_scan(visit_link, tree);
+    if (reaper_has_children()) { /* else no look at each process of the machine */
+        (void)reaper_proc_scan(visit_link, tree);
+    }
     tree_grow(tree, signal_number, spared);
     return tree;
 }

@@ -249,6 +249,13 @@ static int pause_between_looks(bool moved, int64_t since_moved_ns, int64_t since
     return ms;
 }
 
+/* For a neighbour, or for anybody to ask. Where the processors are so busy that pauses last longer than asked for, the
+ * others have longer, too. */
+static bool has_waited(const struct p2p *p2p, int64_t idle_ms, int64_t since_moved_ns) {
+    int64_t most_ms = neighbour_has_asked(p2p) ? P2P_NEIGHBOUR_MS : P2P_GOODBYE_MS;
+    return idle_ms >= most_ms || since_moved_ns >= P2P_NEIGHBOUR_MS * CLOCK_NS_PER_MS;
+}
+
 static void deliver(struct p2p *p2p) {
     int64_t begin_ns = clock_monotonic_ns(), moved_ns = begin_ns, idle_ms = 0;
     bool is_told = false;
@@ -261,14 +268,8 @@ static void deliver(struct p2p *p2p) {
         idle_ms = progress != before ? 0 : idle_ms;
         before = progress;
         uint32_t late = p2p->has_failures ? MUSTER_NO_RANK : find_late(p2p, now_ns);
-        int64_t most_ms = late != MUSTER_NO_RANK     ? P2P_DELIVER_MS
-                          : neighbour_has_asked(p2p) ? P2P_NEIGHBOUR_MS
-                                                     : P2P_GOODBYE_MS;
-        /* Where the processors are so busy that pauses last longer, the others have longer, too. */
-        bool is_over = late != MUSTER_NO_RANK
-                           ? now_ns - begin_ns >= most_ms * CLOCK_NS_PER_MS
-                           : idle_ms >= most_ms || now_ns - moved_ns >= P2P_NEIGHBOUR_MS * CLOCK_NS_PER_MS;
-        if (is_over) {
+        if (late != MUSTER_NO_RANK ? now_ns - begin_ns >= P2P_DELIVER_MS * CLOCK_NS_PER_MS
+                                   : has_waited(p2p, idle_ms, now_ns - moved_ns)) {
             break;
         }
         if (!is_told && late != MUSTER_NO_RANK && now_ns - begin_ns >= TELL_MS * CLOCK_NS_PER_MS) {
