@@ -25,6 +25,16 @@ def each(test):
             test(scratch, backend)
 
 
+def start_missed_etcd(pair):
+    """Start the etcd of the pair once both agents miss it, and wait until both have its answer. An agent that does not ask
+    while it is away says nothing."""
+    for name in "AB":
+        pair.agents[name].wait_line("etcd does not answer", 30)
+    pair.etcd.start()
+    for name in "AB":
+        pair.agents[name].wait_line("etcd answers again", 30)
+
+
 def case_etcd_restarts():
     """An etcd that is killed and started again stops no worker; after it a failure still restarts all of the job, and the
     job ends well."""
@@ -34,10 +44,7 @@ def case_etcd_restarts():
         starts = pair.start_both()
         mark = scratch.channel.mark()
         pair.etcd.stop(signal.SIGKILL)
-        pair.agents["A"].wait_line("etcd does not answer", 30)
-        pair.etcd.start()
-        for name in "AB":
-            pair.agents[name].wait_line("etcd answers again", 30)
+        start_missed_etcd(pair)
         jobs.check(not scratch.channel.select("signal", mark), "a worker was told to end")
         os.kill(pair.workers_of(starts, "B")[0].pid, signal.SIGKILL)
         pair.finish(pair.expect_world(4, CHANGE_S, mark))
@@ -58,9 +65,7 @@ def case_etcd_restart_keeps_workers():
         mark = scratch.channel.mark()
         pair.etcd.stop(signal.SIGKILL)
         time.sleep(away_s)
-        pair.etcd.start()
-        for name in "AB":
-            pair.agents[name].wait_line("etcd answers again", 30)
+        start_missed_etcd(pair)
         time.sleep(watched_s)  # in which they would take each other for dead
         touched = scratch.channel.select("signal", mark) + scratch.channel.select("start", mark)
         jobs.check(not touched, f"{touched}\n{pair.agents['A'].tail()}\n{pair.agents['B'].tail()}")
