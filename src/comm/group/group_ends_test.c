@@ -205,17 +205,9 @@ static int send_and_end(struct rank *rank, void *argument) {
     return 0;
 }
 
-/* A receiver that reads out of the sender's memory says so only at the end, and has a second: under the thread
- * sanitizer, on busy processors, that is too short for the longest. */
-#ifdef __SANITIZE_THREAD__
-enum { DELIVERED_COUNT = LENGTH_COUNT - 1 };
-#else
-enum { DELIVERED_COUNT = LENGTH_COUNT };
-#endif
-
 static void who_ends_well_delivers(void **state) {
     (void)state;
-    for (size_t i = 0; i < 2 * DELIVERED_COUNT; i++) {
+    for (size_t i = 0; i < 2 * LENGTH_COUNT; i++) {
         size_t bytes = lengths[i / 2];
         ranks_run_with(2, send_and_end, &bytes, &layouts[i % 2]);
     }
@@ -224,7 +216,7 @@ static void who_ends_well_delivers(void **state) {
 /* Rank 1 has asked for a message, takes a part of it, and nothing more. Rank 0 leaves, and waits for it. */
 static int ask_and_stop(struct rank *rank, void *argument) {
     (void)argument;
-    size_t bytes = lengths[LENGTH_COUNT - 1];
+    size_t bytes = lengths[LENGTH_COUNT - 2];
     (void)setenv("MUSTER_CMA", "0", 1); /* through the ring, in parts */
     struct muster_group *group = rank_group(rank, NULL);
     uint8_t *buffer = filled(rank, bytes, rank->rank == 0 ? 9 : 0);
@@ -254,7 +246,7 @@ static void who_waits_for_a_neighbour_sees_its_death(void **state) {
     ranks_kill(ranks, 1);
     int64_t killed_ns = clock_monotonic_ns();
     assert_int_equal(ranks_wait(ranks, 0), 0);
-    assert_true(clock_monotonic_ns() - killed_ns < P2P_NEIGHBOUR_MS / 2 * CLOCK_NS_PER_MS); /* its patience */
+    assert_true(clock_monotonic_ns() - killed_ns < P2P_NEIGHBOUR_MS * CLOCK_NS_PER_MS); /* its patience */
     ranks_free(ranks);
 }
 

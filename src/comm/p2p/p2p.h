@@ -297,8 +297,8 @@ void p2p_withdraw(struct p2p *p2p, struct p2p_request *const *requests, size_t r
  * adopted and has been taken back; its receiver hears nothing of that. Any thread. */
 int p2p_let_go(struct p2p *p2p, struct p2p_request *request);
 /* The same with all messages of the group, which is about to be freed here. Sends that cannot be adopted are taken
- * back: their receivers will hear that this process has left. Waits (at most P2P_GOODBYE_MS) until the first bytes of
- * all sends are on their way; takes back those whose are not. */
+ * back: their receivers will hear that this process has left. Waits until the first bytes of all sends are on their
+ * way; takes back the rest when nothing has moved for P2P_GOODBYE_MS. */
 void p2p_let_go_group(struct p2p *p2p, uint32_t id);
 
 /* Frees what a request holds that is done. */

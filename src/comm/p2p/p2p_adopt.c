@@ -106,6 +106,63 @@ int p2p_let_go(struct p2p *p2p, struct p2p_request *request) {
     return code;
 }
 
+/* ---- patience ---- */
+
+/* Of a wait for adopted sends. What counts is what the pauses asked for: where the processors are so busy that they
+ * last longer, the others have longer, too. */
+struct patience {
+    int64_t begin_ns, now_ns, moved_ns, idle_ms;
+    uint64_t progress;
+};
+
+/* How far adopted sends have come: another number than before, if any has moved. */
+static uint64_t progress_of(struct p2p *p2p) {
+    uint64_t sum = 0;
+    for (struct p2p_link *link = p2p->active; link; link = link->next_active) {
+        const struct p2p_list *lists[] = {&link->queue[P2P_MESSAGES], &link->offered, &link->cleared};
+        for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+            for (const struct p2p_request *request = lists[i]->first; request; request = request->next) {
+                sum += request->is_adopted ? request->moved + request->state : 0;
+            }
+        }
+    }
+    return sum;
+}
+
+static struct patience patience_begin(struct p2p *p2p) {
+    int64_t now_ns = clock_monotonic_ns();
+    return (struct patience){.begin_ns = now_ns, .now_ns = now_ns, .moved_ns = now_ns, .progress = progress_of(p2p)};
+}
+
+static void patience_look(struct patience *patience, struct p2p *p2p) {
+    uint64_t progress = progress_of(p2p);
+    patience->now_ns = clock_monotonic_ns();
+    if (progress != patience->progress) {
+        patience->progress = progress;
+        patience->moved_ns = patience->now_ns;
+        patience->idle_ms = 0;
+    }
+}
+
+static bool patience_is_over(const struct patience *patience, int64_t most_ms) {
+    return patience->idle_ms >= most_ms || patience->now_ns - patience->moved_ns >= P2P_NEIGHBOUR_MS * CLOCK_NS_PER_MS;
+}
+
+/* Lets the monitor in meanwhile. A ring that is full has room again at once while its reader reads: asleep, a large
+ * message would take seconds. */
+static void patience_pause(struct patience *patience, struct p2p *p2p, bool moved) {
+    p2p_unlock(p2p);
+    if (moved || patience->now_ns - patience->moved_ns < LOOK_MS * CLOCK_NS_PER_MS) {
+        (void)sched_yield();
+    } else {
+        bool is_late = patience->now_ns - patience->begin_ns >= P2P_GOODBYE_MS * CLOCK_NS_PER_MS;
+        int ms = is_late ? LATE_LOOK_MS : LOOK_MS;
+        (void)poll(NULL, 0, ms);
+        patience->idle_ms += ms;
+    }
+    p2p_lock(p2p);
+}
+
 /* ---- a group is freed ---- */
 
 static void let_go_list(struct p2p *p2p, struct p2p_list *list, uint32_t id) {
@@ -157,7 +214,6 @@ static void drop(struct p2p *p2p, struct p2p_list *list, const uint32_t *group) 
 }
 
 void p2p_let_go_group(struct p2p *p2p, uint32_t id) {
-    int64_t until_ns = clock_monotonic_ns() + P2P_GOODBYE_MS * CLOCK_NS_PER_MS;
     struct p2p_link *next;
     p2p_lock(p2p);
     for (struct p2p_link *link = p2p->active; link; link = next) {
@@ -165,11 +221,11 @@ void p2p_let_go_group(struct p2p *p2p, uint32_t id) {
         let_go_link(p2p, link, id);
     }
     let_go_list(p2p, &p2p->any, id);
-    while (any_has_unbegun(p2p, id) && clock_monotonic_ns() < until_ns) {
+    struct patience patience = patience_begin(p2p); /* to copy them takes its time, too */
+    while (any_has_unbegun(p2p, id) && !patience_is_over(&patience, P2P_GOODBYE_MS)) {
         bool moved = p2p_move(p2p);
-        p2p_unlock(p2p); /* the monitor finishes connections */
-        (void)poll(NULL, 0, moved ? 0 : LOOK_MS);
-        p2p_lock(p2p);
+        patience_look(&patience, p2p);
+        patience_pause(&patience, p2p, moved); /* the monitor finishes connections */
     }
     for (struct p2p_link *link = p2p->adopted_count > 0 ? p2p->active : NULL; link; link = next) {
         next = link->next_active;
@@ -179,20 +235,6 @@ void p2p_let_go_group(struct p2p *p2p, uint32_t id) {
 }
 
 /* ---- this process leaves ---- */
-
-/* How far adopted sends have come: another number than before, if any has moved. */
-static uint64_t progress_of(struct p2p *p2p) {
-    uint64_t sum = 0;
-    for (struct p2p_link *link = p2p->active; link; link = link->next_active) {
-        const struct p2p_list *lists[] = {&link->queue[P2P_MESSAGES], &link->offered, &link->cleared};
-        for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-            for (const struct p2p_request *request = lists[i]->first; request; request = request->next) {
-                sum += request->is_adopted ? request->moved + request->state : 0;
-            }
-        }
-    }
-    return sum;
-}
 
 /* Has the receiver asked for a send, of which some is still to go? The last piece of it is no longer in `cleared`. */
 static bool has_asked(const struct p2p_link *link) {
@@ -237,48 +279,25 @@ static void drop_all(struct p2p *p2p) {
     assert(p2p->adopted_count == 0);
 }
 
-/* A ring that is full has room again at once while its reader reads: asleep, a large message would take seconds.
- * Returns the milliseconds that were asked for. */
-static int pause_between_looks(bool moved, int64_t since_moved_ns, int64_t since_begin_ns) {
-    if (moved || since_moved_ns < LOOK_MS * CLOCK_NS_PER_MS) {
-        (void)sched_yield();
-        return 0;
-    }
-    int ms = since_begin_ns < P2P_GOODBYE_MS * CLOCK_NS_PER_MS ? LOOK_MS : LATE_LOOK_MS;
-    (void)poll(NULL, 0, ms);
-    return ms;
-}
-
-/* For a neighbour, or for anybody to ask. Where the processors are so busy that pauses last longer than asked for, the
- * others have longer, too. */
-static bool has_waited(const struct p2p *p2p, int64_t idle_ms, int64_t since_moved_ns) {
-    int64_t most_ms = neighbour_has_asked(p2p) ? P2P_NEIGHBOUR_MS : P2P_GOODBYE_MS;
-    return idle_ms >= most_ms || since_moved_ns >= P2P_NEIGHBOUR_MS * CLOCK_NS_PER_MS;
-}
-
 static void deliver(struct p2p *p2p) {
-    int64_t begin_ns = clock_monotonic_ns(), moved_ns = begin_ns, idle_ms = 0;
+    struct patience patience = patience_begin(p2p);
     bool is_told = false;
-    for (uint64_t before = progress_of(p2p); p2p->adopted_count > 0;) {
+    while (p2p->adopted_count > 0) {
         attend_turn(p2p);
         bool moved = p2p_move(p2p);
-        uint64_t progress = progress_of(p2p);
-        int64_t now_ns = clock_monotonic_ns();
-        moved_ns = progress != before ? now_ns : moved_ns;
-        idle_ms = progress != before ? 0 : idle_ms;
-        before = progress;
-        uint32_t late = p2p->has_failures ? MUSTER_NO_RANK : find_late(p2p, now_ns);
-        if (late != MUSTER_NO_RANK ? now_ns - begin_ns >= P2P_DELIVER_MS * CLOCK_NS_PER_MS
-                                   : has_waited(p2p, idle_ms, now_ns - moved_ns)) {
+        patience_look(&patience, p2p);
+        int64_t waited_ns = patience.now_ns - patience.begin_ns;
+        uint32_t late = p2p->has_failures ? MUSTER_NO_RANK : find_late(p2p, patience.now_ns);
+        int64_t idle_most_ms = neighbour_has_asked(p2p) ? P2P_NEIGHBOUR_MS : P2P_GOODBYE_MS;
+        if (late != MUSTER_NO_RANK ? waited_ns >= P2P_DELIVER_MS * CLOCK_NS_PER_MS
+                                   : patience_is_over(&patience, idle_most_ms)) {
             break;
         }
-        if (!is_told && late != MUSTER_NO_RANK && now_ns - begin_ns >= TELL_MS * CLOCK_NS_PER_MS) {
+        if (!is_told && late != MUSTER_NO_RANK && waited_ns >= TELL_MS * CLOCK_NS_PER_MS) {
             p2p_tell_late(p2p, late);
             is_told = true;
         }
-        p2p_unlock(p2p); /* for the monitor */
-        idle_ms += pause_between_looks(moved, now_ns - moved_ns, now_ns - begin_ns);
-        p2p_lock(p2p);
+        patience_pause(&patience, p2p, moved);
     }
     if (p2p->adopted_count > 0) {
         drop_all(p2p);
