@@ -1,6 +1,7 @@
 """The libraries that tests/engines has: where they are, what their processes need, and what they leave behind."""
 
 import contextlib
+import functools
 import glob
 import os
 import shutil
@@ -16,6 +17,13 @@ QUIET = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "
 STARTERS = ("mpirun", "muster run")
 # What MPIs name the memory that the processes of a host share, in /dev/shm.
 SHARED_NAMES = ("mpich_shar_tmp*", "mpich_shm_*", "ucx_shm_posix_*", "vader_segment.*", "sm_segment.*", "psm2_shm.*", "osc_rdma.*", "osc_sm.*")
+
+
+@functools.cache
+def mpirun_input():
+    """A standard input without bytes and without an end. MPICH's mpirun passes an end on to the host of the processes, and dies of
+    SIGPIPE if they are through by then: one run in 300 of a short program."""
+    return os.pipe()[0]  # the other end stays open for as long as this process lives
 
 
 class Mpi:

@@ -37,7 +37,7 @@ def check_failures(mpi):
         environment["MUSTER_TEST_EXCEPT"] = os.environ["MUSTER_TEST_EXCEPT"]
     texts = []
     for only in [{}] if cases.wanted(f"all_on_{mpi.name.replace(' ', '_')}") else [{"MUSTER_TEST_ONLY": name} for name in FEW]:
-        done = subprocess.run([FAILURES], env=dict(environment, **only), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        done = subprocess.run([FAILURES], env=dict(environment, **only), stdin=installations.mpirun_input(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, errors="replace", timeout=500, check=False)
         texts.append("\n".join(line for line in done.stdout.splitlines() if re.match(r"\[ |.*(rank|ERROR)", line)))
         assert done.returncode == 0, f"{mpi.name}: exit code {done.returncode}\n{texts[-1]}"
@@ -52,7 +52,7 @@ def run_job(mpi, what, options=()):
     """What it has printed, and what its ranks have written for themselves."""
     with tempfile.TemporaryDirectory() as folder:
         command = [mpi.command, *options, "-n", "3", JOB, os.path.join(folder, "meet"), what]
-        done = subprocess.run(command, env=environment_of(mpi), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        done = subprocess.run(command, env=environment_of(mpi), stdin=installations.mpirun_input(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               errors="replace", timeout=60, check=False)
         told = []
         for path in sorted(glob.glob(os.path.join(folder, "*.told-*"))):

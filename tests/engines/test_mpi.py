@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 
+import installations
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import cases  # noqa: E402
 
@@ -22,7 +24,7 @@ LEVELS = {"single": "0", "funneled": "1", "serialized": "2", "multiple": "3"}
 def run(command, code=0, **variables):
     environment = {name: value for name, value in os.environ.items() if name != "MUSTER_MPI_LIBRARY"}
     environment.update(OPEN_MPI, OMP_NUM_THREADS="1", **variables)
-    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    done = subprocess.run(command, env=environment, stdin=installations.mpirun_input(), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
     assert (done.returncode == 0) == (code == 0), f"{command} {variables}: exit code {done.returncode}\n{done.stdout}"
     return done.stdout

@@ -10,6 +10,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "regress"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "engines"))
+import installations  # noqa: E402
 import jobs  # noqa: E402
 
 BINARY = os.environ["MUSTER_BINARY"]
@@ -127,8 +129,8 @@ def the_engine_can_be_mpi():
         if not shutil.which(starter):
             print(f"SKIPPED: {starter} is not installed")
             continue
-        done = subprocess.run([starter, "-n", "2", BINARY, "bench", *what], capture_output=True, text=True, timeout=200,
-                              env={**os.environ, **as_root}, check=False)
+        done = subprocess.run([starter, "-n", "2", BINARY, "bench", *what], stdin=installations.mpirun_input(), capture_output=True,
+                              text=True, timeout=200, env={**os.environ, **as_root}, check=False)
         assert done.returncode == 0 and "# wrong elements: 0\n" in done.stdout, done
         assert "# all_reduce, 2 ranks on 1 host, private buffers, engine mpi (as asked for)" in done.stdout, done.stdout
     if shutil.which("mpirun.mpich"):

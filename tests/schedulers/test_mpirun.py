@@ -6,8 +6,12 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 
 import namespace
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "engines"))
+import installations  # noqa: E402
 
 BINARY = os.environ["MUSTER_BINARY"]
 PROGRAM = os.path.join(os.path.dirname(BINARY), "tests", "comm", "comm_launched")  # of libmuster
@@ -19,7 +23,7 @@ TWO = ["rank=0 of=2", "rank=1 of=2"]
 
 def launch(*command, code=0, **variables):
     environment = dict(os.environ, OMP_NUM_THREADS="1", **variables)
-    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    done = subprocess.run(command, env=environment, stdin=installations.mpirun_input(), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60, check=False)
     ended = done.returncode == 0 if code == 0 else done.returncode != 0
     assert ended, f"{command}: exit code {done.returncode}\n{done.stdout}"

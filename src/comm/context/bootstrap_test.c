@@ -406,7 +406,8 @@ static void all_know_what_all_ranks_know_of_engines(void **state) {
 static void a_failing_store_is_an_error(void **state) {
     (void)state;
     for (int fails_at = 1; fails_at <= 5; fails_at++) { /* the fifth is bootstrap_fetch_locals() */
-        struct scene *scene = scene_create(2, 50);
+        struct scene *scene = scene_create(2, PATIENCE_MS);
+        scene->parts[1].timeout_ms = 50; /* in vain, if rank 0 fails before it comes */
         scene->parts[0].view.fails_at = fails_at;
         meet(scene, 2, 0);
         if (fails_at == 5) {
