@@ -300,7 +300,7 @@ static void the_first_of_a_host_fetches_who_they_are(void **state) {
 
 static void the_missing_are_named_to_all(void **state) {
     (void)state;
-    struct scene *scene = scene_create(8, 50);
+    struct scene *scene = scene_create(8, 1000); /* in which five come */
     for (uint32_t rank = 1; rank < 8; rank++) {
         scene->parts[rank].timeout_ms = PATIENCE_MS; /* rank 0 tells them before */
     }

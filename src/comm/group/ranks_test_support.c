@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include "comm/context/bootstrap.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/starter_test_support.h"
+#include "comm/host/bell.h"
 #include "comm/schedule/choice.h"
 
 enum { RESULT_FAILED = 101, RESULT_NONE = INT32_MIN, LOOK_MS = 20, PORT_DIGITS = 8 };
@@ -98,6 +100,7 @@ static void be_rank(struct ranks *ranks, uint32_t rank, rank_function *function,
         (void)snprintf(host, sizeof host, "host-%u",
                        options->host_of ? options->host_of[rank] : rank / options->ranks_per_host);
         (void)setenv("MUSTER_HOST_ID", host, 1);
+        comm_cores_are_shared = ranks->size > (uint32_t)get_nprocs();
     }
     exit(function(&self, argument)); /* so that a sanitizer looks for leaks */
 }

@@ -25,6 +25,7 @@ enum { CROWDED_FAR_YIELD_COUNT = 20 };
 enum { LOOKS_PER_IDLE = 64, MOVES_PER_CLOCK = 64 };
 
 _Atomic int comm_bell_barriers_reach;
+bool comm_cores_are_shared;
 
 /* Asked anew each time: a forked child must register for itself. */
 static bool settle_barriers(void) {
@@ -186,7 +187,7 @@ void comm_waiter_crowd_far(struct comm_waiter *waiter) {
 void comm_waiter_tune(struct comm_waiter *waiter, const int32_t *pids, uint32_t pid_count) {
     waiter->spin_count = SPIN_COUNT;
     waiter->yield_count = YIELD_COUNT;
-    if (comm_is_crowded(pids, pid_count)) {
+    if (comm_is_crowded(pids, pid_count) || (comm_cores_are_shared && pid_count < 2)) {
         comm_waiter_crowd(waiter);
     }
     if (pid_count > 1 && settle_barriers()) {

@@ -100,6 +100,9 @@ int comm_wait_asleep(struct comm_waiter *waiter, bool (*ready)(void *argument), 
  * be set. Call before others may ring it. */
 void comm_waiter_tune(struct comm_waiter *waiter, const int32_t *pids, uint32_t pid_count);
 
+/* For tests whose hosts are one machine: a process that is alone on its host does not have the cores for itself. */
+extern bool comm_cores_are_shared;
+
 /* Do more processes than there are cores compete for those that this one may use, among `pids` (this one among them)?
  */
 bool comm_is_crowded(const int32_t *pids, uint32_t pid_count);
