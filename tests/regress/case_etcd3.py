@@ -12,6 +12,7 @@ import threading
 import certificates
 import etcd
 import jobs
+from certificates import EC, openssl
 from etcd import keys, post, text64
 from nodes import Pair
 
@@ -545,21 +546,14 @@ def case_etcd3_impostors():
         jobs.check("not by ftp://" in agent.err(), agent.tail())
 
 
-def openssl(scratch, *arguments):
-    done = subprocess.run(["openssl", *arguments], cwd=scratch.root, capture_output=True, text=True, check=False)
-    jobs.check(done.returncode == 0, f"openssl {arguments}: {done.stderr}")
-
-
 def make_certificates(scratch):
     """ca.pem, and signed by it server.pem, client.pem and named.pem; other.pem is another authority."""
     for name in ("ca", "other"):
-        openssl(scratch, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-                "-keyout", f"{name}.key", "-out", f"{name}.pem")  # fmt: skip
+        openssl(scratch.root, "req", "-x509", *EC, "-days", "2", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
     write(scratch.path("san"), "subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n")
     for name, subject in (("server", "/CN=server"), ("client", "/O=client"), ("named", "/CN=client")):
-        openssl(scratch, "req", "-newkey", "rsa:2048", "-nodes", "-subj", subject, "-keyout", f"{name}.key",
-                "-out", f"{name}.csr")  # fmt: skip
-        openssl(scratch, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+        openssl(scratch.root, "req", *EC, "-subj", subject, "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        openssl(scratch.root, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
                 "-days", "2", "-extfile", "san", "-out", f"{name}.pem")  # fmt: skip
 
 
