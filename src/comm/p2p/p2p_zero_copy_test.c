@@ -302,7 +302,8 @@ static int has_no_room(struct job_rank *rank, void *argument) {
     pass(rank, 1, buffer, LONG);
     pass(rank, 2, buffer, LONG);
     if (rank->rank == 0) {
-        job_check(copies_all(rank) == (*room == 0) && (writes_of(rank) > 0) == (*room > 0));
+        bool copies = copies_all(rank), holds = writes_of(rank) > 0;
+        job_check(*room == 0 ? copies && !holds : copies || holds);
     }
     free(buffer);
     return 0;
@@ -310,6 +311,7 @@ static int has_no_room(struct job_rank *rank, void *argument) {
 
 static void what_may_not_be_held_is_copied(void **state) {
     (void)state;
+    /* The kernel counts for all processes of a user: perf or io_uring may have used the room up. */
     static const size_t rooms[] = {0, MIB};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
         job_run(2, has_no_room, (void *)(uintptr_t)&rooms[i], &always);
