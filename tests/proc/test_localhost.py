@@ -99,16 +99,15 @@ def the_others_use_its_name():
 
 def everybody_calls_itself_localhost():
     """They cannot meet, and hear why at once, and as often as they say that they wait."""
-    for backend in BACKENDS:
-        port = jobs.free_port()
-        agents = [start(host, backend, rank, ("127.0.1.1", port)) for rank, host in enumerate(hosts)]
-        try:
-            for rank, agent in enumerate(agents):
-                said = said_until(agent, ["waiting", "leads each host to itself"])
-                jobs.check("waiting" not in said.splitlines()[0] and "leads each host to itself" in said.splitlines()[0],
-                           f"{backend}, node {rank}: not at once\n{said}")
-        finally:
-            end(*agents)
+    ports = {backend: jobs.free_port() for backend in BACKENDS}
+    agents = {(backend, rank): start(host, backend, rank, ("127.0.1.1", ports[backend])) for backend in BACKENDS for rank, host in enumerate(hosts)}
+    try:
+        for (backend, rank), agent in agents.items():
+            said = said_until(agent, ["waiting", "leads each host to itself"])
+            jobs.check("waiting" not in said.splitlines()[0] and "leads each host to itself" in said.splitlines()[0],
+                       f"{backend}, node {rank}: not at once\n{said}")
+    finally:
+        end(*agents.values())
 
 
 def nobody_gives_an_endpoint():
