@@ -76,6 +76,15 @@ static void hundreds_at_once(void **state) {
     assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), 0);
 }
 
+/* Longer for all of them than it may be silent. */
+static void forks_that_take_long(void **state) {
+    struct harness *h = *state;
+    start_server(h, "steady");
+    run_workers(h);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_AS_USUAL), 0);
+    assert_int_equal(news_of(h, GUARDIAN_PRELOAD_ENDED), 0);
+}
+
 /* Without, before, beside and after a server. */
 static void workers_without_a_server(void **state) {
     struct harness *h = *state;
@@ -317,6 +326,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         GUARDIAN_TEST(workers_are_forks),
         GUARDIAN_TEST(hundreds_at_once),
+        GUARDIAN_TEST(forks_that_take_long),
         GUARDIAN_TEST(workers_without_a_server),
         GUARDIAN_TEST(signals_reach_forks),
         GUARDIAN_TEST(told_to_end_before_it_has_imported),

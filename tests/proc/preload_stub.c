@@ -4,6 +4,7 @@
  *   honest    forks workers, which run their own command line
  *   importing never gets ready
  *   slow      honest, and needs longer than the tests leave one import
+ *   steady    honest, and needs 1.5 s for each fork
  *   refuse    refuses
  *   noise     speaks another language
  *   ends      is ready, and ends at the first order
@@ -79,6 +80,9 @@ static void serve(struct guardian_channel *channel, const uint8_t *body, size_t 
     }
     if (is_mode("silent")) {
         return; /* its descriptors stay open */
+    }
+    if (is_mode("steady")) {
+        (void)poll(NULL, 0, 1500);
     }
     if (is_mode("decline")) {
         static const char why[] = "Nit is not my day";

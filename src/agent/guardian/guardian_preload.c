@@ -295,6 +295,7 @@ static void order_heard(struct guardian_preload *p, struct preload_order *order)
     if (length < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
+    p->answered_ns = clock_monotonic_ns();
     if (length == (ssize_t)(1 + sizeof pid) && packet[0] == 'P') {
         memcpy(&pid, packet + 1, sizeof pid);
         child_comes(p, order, pid);
@@ -323,8 +324,10 @@ static int left_ms(int64_t since_ns, int64_t timeout_ns, int64_t now_ns) {
     return left_ns > 0 ? (int)(left_ns / CLOCK_NS_PER_MS) + 1 : 0;
 }
 
-static int order_left_ms(const struct preload_order *order, int64_t now_ns) {
-    return left_ms(order->sent_ns, GUARDIAN_PRELOAD_FORK_MS * CLOCK_NS_PER_MS, now_ns);
+/* From its last answer on: hundreds of orders may wait for their turn. */
+static int order_left_ms(const struct guardian_preload *p, const struct preload_order *order, int64_t now_ns) {
+    int64_t since_ns = order->sent_ns > p->answered_ns ? order->sent_ns : p->answered_ns;
+    return left_ms(since_ns, GUARDIAN_PRELOAD_FORK_MS * CLOCK_NS_PER_MS, now_ns);
 }
 
 /* Orders go out in the order of the list. */
@@ -337,7 +340,7 @@ int guardian_preload_wait_ms(const struct guardian_preload *p, int64_t now_ns) {
     if (p->state == PRELOAD_IMPORTING) {
         return left_ms(p->import_ns, p->import_timeout_ns, now_ns);
     }
-    return order ? order_left_ms(order, now_ns) : -1;
+    return order ? order_left_ms(p, order, now_ns) : -1;
 }
 
 /* Who comes too late to judge was away itself, and perhaps the server with it: it has as long again. */
@@ -361,7 +364,7 @@ void guardian_preload_expire(struct guardian_preload *p, int64_t now_ns) {
     const struct preload_order *order = oldest(p);
     if (p->state == PRELOAD_IMPORTING) {
         import_expire(p, now_ns);
-    } else if (order && order_left_ms(order, now_ns) == 0) {
+    } else if (order && order_left_ms(p, order, now_ns) == 0) {
         server_drop(p, "the preload server does not answer");
     }
 }
@@ -379,7 +382,7 @@ void guardian_preload_settle(struct guardian_preload *p) {
         if (p->has_channel) {
             (void)guardian_channel_flush(&p->channel);
         }
-        (void)poll(&wait, 1, order_left_ms(order, clock_monotonic_ns()));
+        (void)poll(&wait, 1, order_left_ms(p, order, clock_monotonic_ns()));
         if (wait.revents != 0) {
             order_heard(p, order);
         }

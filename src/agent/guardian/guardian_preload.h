@@ -41,8 +41,8 @@ enum guardian_preload_frame {
     PRELOAD_FRAME_LEFT_OUT = 5
 };
 
-/* How long the server may take for a fork. A fork takes milliseconds; beyond this time the server is taken for stuck.
- */
+/* How long the server may take for a fork, since the one before. A fork takes milliseconds; beyond this time the server
+ * is taken for stuck. */
 #define GUARDIAN_PRELOAD_FORK_MS 5000
 
 /* How long it may import one module, if MUSTER_PRELOAD_TIMEOUT does not say it (seconds). Beyond it the server is given
@@ -80,7 +80,8 @@ struct guardian_preload {
     bool has_channel;
     bool writes; /* EPOLLOUT is asked for */
     int64_t import_timeout_ns;
-    int64_t import_ns; /* when it has last said what it imports */
+    int64_t import_ns;   /* when it has last said what it imports */
+    int64_t answered_ns; /* when a fork has last come, or was refused */
     char importing[GUARDIAN_PRELOAD_MODULE_BYTES];
     struct preload_order *first;
     size_t order_count, orders_max; /* each holds descriptors, and the guardian may have so many */
