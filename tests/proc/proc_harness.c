@@ -195,6 +195,10 @@ static void loop_until(struct harness *h, bool (*done)(const struct harness *h, 
     uv_close((uv_handle_t *)&limit, NULL);
     (void)uv_run(&h->loop, UV_RUN_NOWAIT);
     if (expired) {
+        print_error(
+            "in vain; until then: spawned %u, failed %u, exits %zu, gone %u, lost %u, orphans %u, survivors %u\n",
+            h->spawned_count, h->failed_count, h->exit_count, h->gone_count, h->lost_count, h->orphan_count,
+            survivors_count(h->mark));
         survivors_kill(h->mark);
     }
     assert_false(expired);
