@@ -470,6 +470,14 @@ static void large_environments(void **state) {
     free(item);
 }
 
+/* Returns when it has stopped: its threads may go on for a while, and answer. */
+static void stop_guardian(const struct harness *h) {
+    siginfo_t info;
+    pid_t guardian = guardian_pid(h->guardian);
+    assert_int_equal(kill(guardian, SIGSTOP), 0);
+    assert_int_equal(waitid(P_PID, (id_t)guardian, &info, WSTOPPED | WNOWAIT), 0);
+}
+
 /* The agent's calls return although the guardian reads nothing; everything is done when it wakes. */
 static void slow_guardian_does_not_block(void **state) {
     struct harness *h = *state;
@@ -482,7 +490,7 @@ static void slow_guardian_does_not_block(void **state) {
     item[ITEM_BYTES - 1] = '\0';
     const char *envp[] = {h->mark, item, NULL};
     struct guardian_spawn spawn = {.argv = argv, .envp = envp, .stdout_fd = h->out_write, .stderr_fd = h->out_write};
-    assert_int_equal(kill(guardian_pid(h->guardian), SIGSTOP), 0);
+    stop_guardian(h);
     for (uint32_t id = 0; id < WORKERS; id++) {
         assert_int_equal(guardian_spawn(h->guardian, id, &spawn), 0);
     }
@@ -520,7 +528,7 @@ static void assert_order_of_deaths(struct harness *h, const uint32_t *dying, uin
     }
     harness_until(h, &h->spawned_count, count);
     harness_ready(h, count);
-    assert_int_equal(kill(guardian_pid(h->guardian), SIGSTOP), 0);
+    stop_guardian(h);
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(kill(h->pids[dying[i]], SIGUSR1), 0);
         zombie_wait(h->pids[dying[i]]);
@@ -722,7 +730,7 @@ static void guardian_stuck(void **state) {
     harness_spawn(h, 0, "ignore", 0);
     harness_ready(h, 1);
     guardian_set_stuck_ms(h->guardian, 100);
-    assert_int_equal(kill(guardian_pid(h->guardian), SIGSTOP), 0);
+    stop_guardian(h);
     assert_int_equal(guardian_kill_all(h->guardian), 0);
     harness_until(h, &h->lost_count, 1);
     assert_int_equal(h->gone_count, 0);
