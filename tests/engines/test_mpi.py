@@ -13,17 +13,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import cases  # noqa: E402
 
 CHECK = os.path.join(os.path.dirname(os.environ["MUSTER_BINARY"]), "tests", "engines", "mpi_check")
-# mpirun refuses root, and more processes than processors, until told otherwise. In containers processes may not read
-# each other's memory.
-OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "OMPI_MCA_rmaps_base_oversubscribe": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-            "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_btl_sm_single_copy_mechanism": "none"}
 LEVELS = {"single": "0", "funneled": "1", "serialized": "2", "multiple": "3"}
 
 
 def run(command, code=0, **variables):
     environment = {name: value for name, value in os.environ.items() if name != "MUSTER_MPI_LIBRARY"}
-    environment.update(OPEN_MPI, OMP_NUM_THREADS="1", **variables)
+    environment.update(installations.QUIET, OMP_NUM_THREADS="1", **variables)
     done = subprocess.run(command, env=environment, stdin=installations.mpirun_input(), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
     assert (done.returncode == 0) == (code == 0), f"{command} {variables}: exit code {done.returncode}\n{done.stdout}"

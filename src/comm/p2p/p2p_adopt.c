@@ -118,7 +118,7 @@ struct patience {
 /* How far adopted sends have come: another number than before, if any has moved. */
 static uint64_t progress_of(struct p2p *p2p) {
     uint64_t sum = 0;
-    for (struct p2p_link *link = p2p->active; link; link = link->next_active) {
+    for (struct p2p_link *link = p2p->adopted_count > 0 ? p2p->active : NULL; link; link = link->next_active) {
         const struct p2p_list *lists[] = {&link->queue[P2P_MESSAGES], &link->offered, &link->cleared};
         for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
             for (const struct p2p_request *request = lists[i]->first; request; request = request->next) {
