@@ -1,7 +1,6 @@
 """Workers in Python that need PyTorch are forked from one process that has imported it (tests/regress/torch_template.py)."""
 
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -14,12 +13,9 @@ import forked  # noqa: E402
 # What examples/pytorch import of it, and what takes long.
 MODULES = ["torch._dynamo", "torch.distributed.checkpoint.state_dict", "torch.distributed.fsdp", "torch.optim.optimizer"]
 LASTING = dict(trainers.ENVIRONMENT, TORCHINDUCTOR_CACHE_DIR=trainers.FOLDER.name)  # it would be set by an import
-TEMPLATE = subprocess.Popen(  # ends with the test, which holds its stdin
-    [sys.executable, os.path.join(HERE, "..", "regress", "torch_template.py"), os.path.join(os.path.dirname(sys.executable), "torchrun"),
-     *MODULES], env=LASTING, cwd="/", text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+TEMPLATE = forked.Template(sys.executable, os.path.join(os.path.dirname(sys.executable), "torchrun"), MODULES, LASTING)
 # For a launcher.
-ENVIRONMENT = dict(LASTING, PYTHON_EXEC=os.path.join(HERE, "forked_python"),
-                   MUSTER_TEST_TEMPLATE=TEMPLATE.stdout.readline().strip())
+ENVIRONMENT = dict(LASTING, PYTHON_EXEC=os.path.join(HERE, "forked_python"), MUSTER_TEST_TEMPLATE=TEMPLATE.address)
 PATIENCE_S = 100
 
 

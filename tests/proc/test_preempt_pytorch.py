@@ -67,7 +67,7 @@ with tempfile.TemporaryDirectory() as folder:
                f"--rdzv-endpoint=127.0.0.1:{jobs.free_port()}", "--rdzv-id=recipe", "--local-addr=127.0.0.1",
                "--log-dir=/dev/null", "--preempt-signal=SIGUSR1", "--preempt-grace=80", f"{folder}/train.py"]
     # The workers are forks of one process that has imported PyTorch.
-    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHON_EXEC=FORKED_PYTHON, MUSTER_TEST_TEMPLATE=jobs.TorchTemplate.start(dict(os.environ)))
+    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHON_EXEC=FORKED_PYTHON, MUSTER_TEST_TEMPLATE=jobs.torch_template(dict(os.environ)))
     nodes = [subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT) for _ in range(2)]
     said = ["", ""]

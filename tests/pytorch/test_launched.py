@@ -11,6 +11,9 @@ import tempfile
 import common
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, os.path.join(common.TOP, "tests", "regress"))
+import forked  # noqa: E402
+
 MUSTER = os.path.join(common.BUILD, "muster")
 MUSTER_RUN = [MUSTER, "run", "--standalone", "--nproc-per-node=2"]
 FORKED = os.path.join(common.TOP, "tests", "examples", "forked_python")
@@ -23,16 +26,13 @@ USUAL.update(PYTHONPATH=common.PACKAGE, OMP_NUM_THREADS="1", TORCHINDUCTOR_CACHE
 
 @functools.cache
 def template(modules=(), **variables):
-    """A process that has imported PyTorch, and with it what these variables make of the backend, and its address. It ends with this one, which
-    holds its stdin."""
-    process = subprocess.Popen([sys.executable, os.path.join(common.TOP, "tests", "regress", "torch_template.py"), TORCHRUN[1], *modules],
-                               env={**USUAL, **variables}, cwd="/", text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    return process, process.stdout.readline().strip()
+    """A process that has imported PyTorch, and with it what these variables make of the backend, and its address."""
+    return forked.Template(sys.executable, TORCHRUN[1], modules, {**USUAL, **variables})
 
 
-def forked(modules=(), **variables):
+def by_forks(modules=(), **variables):
     """Variables for launchers whose workers are forked from such a process."""
-    return {**variables, "PYTHON_EXEC": FORKED, "MUSTER_TEST_TEMPLATE": template(modules, **variables)[1]}
+    return {**variables, "PYTHON_EXEC": FORKED, "MUSTER_TEST_TEMPLATE": template(modules, **variables).address}
 
 
 def started(launcher, script, *arguments, **variables):
@@ -57,19 +57,19 @@ def test_by_name():
 
 
 def test_under_torchrun():
-    assert lines(TORCHRUN, "muster", **forked()) == ["muster ProcessGroupMuster 6"] * 2
+    assert lines(TORCHRUN, "muster", **by_forks()) == ["muster ProcessGroupMuster 6"] * 2
 
 
 def test_in_place_of_gloo():
-    variables = forked(DYNAMO, MUSTER_AS_GLOO="1")
+    variables = by_forks(DYNAMO, MUSTER_AS_GLOO="1")
     assert lines(MUSTER_RUN, "", **variables) == ["undefined ProcessGroupMuster 6"] * 2
     assert lines(MUSTER_RUN, "cpu:gloo", **variables) == ["cpu:gloo ProcessGroupMuster 6"] * 2
 
 
 def test_in_place_of_gloos_class():
-    variables = forked(DYNAMO, MUSTER_AS_GLOO="1")
+    variables = by_forks(DYNAMO, MUSTER_AS_GLOO="1")
     assert lines(MUSTER_RUN, "gloo", "by class", "trains", **variables) == ["gloo ProcessGroupMuster and ProcessGroupMuster 12"] * 2
-    assert lines(MUSTER_RUN, "gloo", "by class", **forked()) == ["gloo ProcessGroupGloo and ProcessGroupGloo 12"] * 2
+    assert lines(MUSTER_RUN, "gloo", "by class", **by_forks()) == ["gloo ProcessGroupGloo and ProcessGroupGloo 12"] * 2
 
 
 def ends_untidily(way):

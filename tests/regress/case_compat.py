@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 
+import forked
 import jobs
 
 RANDOM = {
@@ -117,6 +118,7 @@ def case_worker_sees_what_torchrun_shows():
     """Environment, arguments, session, descriptors, signals and limits of workers are those under torchrun."""
     jobs.need_torch()
     jobs.isolate()
+    os.environ.pop(forked.TEMPLATES, None)  # what is ignored here is to be inherited by all
     # Ignored by whoever starts the launcher, as nohup and a shell's "&" do: one that launchers handle, two that they do not.
     for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)

@@ -320,29 +320,21 @@ class Channel:
         os.close(self.fd)
 
 
-class TorchTemplate:
-    """The process from which torchruns and PyTorch workers are forked (torch_template.py); started when first needed."""
+_template = []
 
-    server = None
-    address = None
 
-    @classmethod
-    def start(cls, env):
-        """The address of its socket."""
-        if cls.server is None:
-            lasting = {key: value for key, value in env.items() if key not in (TAG, "TMPDIR", "PWD")}
-            cls.server = subprocess.Popen(
-                [python(), os.path.join(HERE, "torch_template.py"), launcher_command("torchrun")[0]], env=lasting, cwd="/",
-                text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            )
-            cls.address = cls.server.stdout.readline().strip()
-            check(cls.address, "torch_template.py does not start")
-        return cls.address
+def torch_template(env):
+    """The address of the process from which torchruns and PyTorch workers are forked (torch_template.py); started when first needed."""
+    if not _template:
+        lasting = {key: value for key, value in env.items() if key not in (TAG, "TMPDIR", "PWD")}
+        _template.append(forked.Template(python(), launcher_command("torchrun")[0], (), lasting))
+        check(_template[0].address, "torch_template.py does not start")
+    return _template[0].address
 
 
 def gloo_env(scratch):
     """The environment of a launcher whose workers are gloo_worker.py."""
-    return scratch.env(**({"MUSTER_TEST_TEMPLATE": TorchTemplate.start(scratch.env())} if templates_wanted else {}))
+    return scratch.env(**({"MUSTER_TEST_TEMPLATE": torch_template(scratch.env())} if templates_wanted else {}))
 
 
 class Forked:
@@ -350,7 +342,7 @@ class Forked:
 
     def __init__(self, env, task, stdio):
         self.returncode = None
-        self.child = forked.Child(TorchTemplate.start(env), task, stdio)
+        self.child = forked.Child(torch_template(env), task, stdio)
         self.pid = self.child.pid
 
     def poll(self):

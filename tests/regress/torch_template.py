@@ -1,8 +1,9 @@
 """Many torchruns and PyTorch workers for one import of PyTorch, which takes longer than what most of them do.
 
     torch_template.py TORCHRUN [MODULE ...]
+    torch_template.py --at SOCKET [MODULE ...]
 
-prints the name of an abstract Unix socket once PyTorch and the modules are imported, and ends when its stdin does. Who
+prints the name of an abstract Unix socket, or listens at SOCKET, once PyTorch and the modules are imported, and ends when its stdin does. Who
 connects is given a process of its own, forked from here: its id is said on the connection, and its exit code (negative: a
 signal) when it has ended, each in a line. The connection begins with one message: a length and as much JSON, and three descriptors, which become
 the process's stdin, stdout and stderr. The JSON tells what to become:
@@ -13,10 +14,13 @@ the process's stdin, stdout and stderr. The JSON tells what to become:
                                                                     well when told so with a byte
     {"code": "...", "environment": {...}, "folder": "..."}          python -c CODE
     {"script": [...], "environment": {...}, "folder": "..."}        python -u SCRIPT ARGUMENT...; killed when the connection ends
+    {"template": TORCHRUN, "modules": [...], "environment": {...}, "folder": "..."}
+                                                                    torch_template.py TORCHRUN MODULE..., in the namespaces of who asks
 """
 
 import array
 import atexit
+import ctypes
 import faulthandler
 import fcntl
 import gc
@@ -34,26 +38,41 @@ import tempfile
 import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TORCHRUN = sys.argv[1]
-sys.path[0] = os.path.dirname(TORCHRUN)  # not this folder, which has modules of other names for itself
-BEFORE = dict(os.environ)
 F_SETSIG = 10  # Linux; Python has no name for it
+path = None
+if sys.argv[1] == "--at":
+    path = sys.argv[2]
+    del sys.argv[1]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores both for what it starts in the background
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+sys.path[0] = os.path.dirname(sys.argv[1])  # not this folder, which has modules of other names for itself
+
+
+def import_all(modules):
+    before = dict(os.environ)
+    for module in modules:
+        importlib.import_module(module)
+    if dict(os.environ) != before:
+        sys.exit("importing PyTorch changes the environment, which the forked ones would lack")
+
+
+import_all(["torch.distributed.run", *sys.argv[2:]])
 import torch.distributed.run  # noqa: E402
-
-for module in sys.argv[2:]:
-    importlib.import_module(module)
-
-if dict(os.environ) != BEFORE:
-    sys.exit("importing PyTorch changes the environment, which the forked ones would lack")
 
 
 class Nursery:
-    """Forks for whoever connects, and tells them how it ended."""
+    """Forks for whoever connects, and tells them how it ended. path: where it listens; None: its address is printed."""
 
-    def __init__(self):
+    def __init__(self, path=None):
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.listener.bind("")  # Linux finds a name
+        umask = os.umask(0o077)  # who connects has code run
+        self.listener.bind(f"{path}.new" if path else "")  # Linux finds a name
+        os.umask(umask)
         self.listener.listen(64)
+        if path:  # whoever sees it can connect
+            os.rename(f"{path}.new", path)
+        else:
+            print(self.listener.getsockname()[1:].decode(), flush=True)
         self.ends, wakes = socket.socketpair()
         wakes.setblocking(False)
         self.wakes = wakes
@@ -66,7 +85,6 @@ class Nursery:
         events = selectors.DefaultSelector()
         for source in (self.listener, self.ends, sys.stdin):
             events.register(source, selectors.EVENT_READ)
-        print(self.listener.getsockname()[1:].decode(), flush=True)
         while True:
             ready = [key.fileobj for key, _ in events.select()]
             if self.ends in ready:
@@ -124,6 +142,18 @@ def receive(caller):
         os.dup2(fd, place)
         os.close(fd)
     return json.loads(text)
+
+
+def join(caller):
+    """The caller's namespaces and priority."""
+    pid = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]
+    libc = ctypes.CDLL(None, use_errno=True)
+    for kind in ("user", "net", "uts", "mnt"):  # the first gives the right to join the others
+        theirs = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY)
+        if os.fstat(theirs).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino and libc.setns(theirs, 0) != 0:
+            raise OSError(ctypes.get_errno(), f"setns {kind}")
+        os.close(theirs)
+    os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, pid), os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def become(told):
@@ -188,9 +218,21 @@ def leave(code):
 
 
 gc.freeze()  # what is not looked at stays common to all
-connection = Nursery().serve()
+torchrun = sys.argv[1]
+connection = Nursery(path).serve()
 task = receive(connection)
+if path:
+    join(connection)
 become(task)
+if "template" in task:
+    torchrun = task["template"]
+    sys.path[0] = os.path.dirname(torchrun)
+    import_all(task["modules"])
+    gc.freeze()
+    parent, connection = connection, Nursery().serve()
+    parent.close()
+    task = receive(connection)
+    become(task)
 if "worker" in task:
     run_worker(task["arguments"], task["worker"], connection)
 if "script" in task:
@@ -199,5 +241,5 @@ connection.close()
 if "code" in task:
     leave(run(lambda: exec(task["code"], {"__name__": "__main__"})))
 faulthandler.register(signal.SIGRTMAX)  # for a test that waits for its end in vain; nobody else uses this one
-sys.argv = [TORCHRUN, *task["arguments"]]
+sys.argv = [torchrun, *task["arguments"]]
 leave(run(lambda: sys.exit(torch.distributed.run.main())))
