@@ -173,14 +173,19 @@ bool static_host_heard(struct static_host *h, uint64_t connection, struct kv_sli
 }
 
 bool static_host_lost(struct static_host *h, uint64_t connection) {
-    int64_t rank = rank_of(h, connection);
+    int64_t rank = rank_of(h, connection), watching = static_peers_rank_of(h->watchers, h->round.count, connection);
     if (rank >= 0) {
         static_round_lost(&h->round, (uint32_t)rank);
         h->lost = h->nodes[rank] == STATIC_GONE ? rank : h->lost;
         static_peers_set(h->agents, h->round.count, (uint32_t)rank, 0); /* none's */
-        static_newcomers_promote(h, (uint32_t)rank);
     }
-    return rank >= 0 || static_newcomers_lost(h, connection);
+    if (watching >= 0) {
+        static_peers_set(h->watchers, h->round.count, (uint32_t)watching, 0);
+    }
+    if (rank >= 0 || watching >= 0) {
+        static_newcomers_promote(h, (uint32_t)(rank >= 0 ? rank : watching));
+    }
+    return rank >= 0 || watching >= 0 || static_newcomers_lost(h, connection);
 }
 
 bool static_host_is_counted(const struct static_host *h) {

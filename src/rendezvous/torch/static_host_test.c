@@ -61,6 +61,53 @@ static void a_newcomer_waits_for_its_place(void **state) {
     static_host_done(&host);
 }
 
+static void watches(struct static_host *host, uint32_t rank, uint64_t connection, const char *number) {
+    char key[64];
+    (void)snprintf(key, sizeof key, "/job/muster/watcher/%u", rank);
+    assert_true(static_host_heard(host, connection, kv_slice_text(key), kv_slice_text(number)));
+}
+
+/* Numbers are given on one connection, and told on another. */
+static void newcomers_may_speak_in_another_order(void **state) {
+    (void)state;
+    struct static_host host;
+    assert_int_equal(static_host_init(&host, "job/", 2, true), 0);
+    comes(&host, 0, 10);
+    comes(&host, 1, 11);
+    comes_as(&host, 1, 31, "here 3");
+    comes_as(&host, 1, 21, "here 2");
+    assert_int_equal(host.newcomers[1].number, 3);
+    assert_true(static_host_lost(&host, 31)); /* the later one is awaited no more */
+    comes_as(&host, 1, 41, "here 2");
+    assert_int_equal(host.newcomers[1].number, 2);
+    static_host_done(&host);
+}
+
+/* Two agents of one rank start at the same time, and the second is the first to speak. */
+static void the_first_agent_may_speak_late(void **state) {
+    (void)state;
+    struct static_host host;
+    for (int speaks = 0; speaks < 2; speaks++) {
+        assert_int_equal(static_host_init(&host, "job/", 2, true), 0);
+        comes(&host, 0, 10);
+        watches(&host, 1, 12, "1");
+        watches(&host, 1, 22, "2");
+        comes_as(&host, 1, 21, "here 2");
+        assert_int_equal(host.newcomers[1].stage, STATIC_NEWCOMER_WAITS);
+        if (speaks) {
+            comes(&host, 1, 11);
+            assert_int_equal(host.newcomers[1].stage, STATIC_NEWCOMER_WAITS);
+            assert_true(static_host_lost(&host, 12));
+            assert_int_equal(host.newcomers[1].stage, STATIC_NEWCOMER_WAITS);
+            assert_true(static_host_lost(&host, 11));
+        } else { /* and dies before */
+            assert_true(static_host_lost(&host, 12));
+        }
+        assert_int_equal(host.newcomers[1].stage, STATIC_NEWCOMER_LET_IN);
+        static_host_done(&host);
+    }
+}
+
 /* At each attempt the connections of all workers end. */
 static void many_workers_go_quickly(void **state) {
     (void)state;
@@ -82,6 +129,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_end_of_a_replaced_agent_is_nothing),
         cmocka_unit_test(a_newcomer_waits_for_its_place),
+        cmocka_unit_test(newcomers_may_speak_in_another_order),
+        cmocka_unit_test(the_first_agent_may_speak_late),
         cmocka_unit_test(many_workers_go_quickly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,8 +16,10 @@
 
 enum { NAME_MAX_SIZE = 160 };
 
+/* One that watches will say that it is here, if it has not done so yet. */
 static bool is_connected(const struct static_host *h, uint32_t rank) {
-    return h->agents[rank].is_known && h->agents[rank].connection != 0;
+    return (h->agents[rank].is_known && h->agents[rank].connection != 0) ||
+           (h->watchers[rank].is_known && h->watchers[rank].connection != 0);
 }
 
 static void set_stage(struct static_host *h, uint32_t rank, enum static_newcomer_stage stage) {
@@ -50,12 +52,13 @@ bool static_newcomers_come(struct static_host *h, uint32_t rank, uint64_t connec
     if (number <= 1) { /* it does not wait */
         return true;
     }
+    if (waits(h, rank) && number < h->newcomers[rank].number) {
+        return false; /* what the later one is told, it is told as well */
+    }
     h->newcomers[rank].number = number;
     static_peers_set(h->new_agents, h->round.count, rank, connection);
     set_stage(h, rank, STATIC_NEWCOMER_WAITS);
-    if (!is_connected(h, rank)) {
-        let_in(h, rank);
-    }
+    static_newcomers_promote(h, rank);
     return false;
 }
 
@@ -73,7 +76,7 @@ void static_newcomers_stays(struct static_host *h, uint32_t rank, uint64_t conne
 }
 
 void static_newcomers_promote(struct static_host *h, uint32_t rank) {
-    if (waits(h, rank)) {
+    if (waits(h, rank) && !is_connected(h, rank)) {
         let_in(h, rank);
     }
 }

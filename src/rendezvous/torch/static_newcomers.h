@@ -13,7 +13,7 @@ void static_newcomers_stays(struct static_host *h, uint32_t rank, uint64_t conne
 /* A connection has ended. True: something has to be told. */
 bool static_newcomers_lost(struct static_host *h, uint64_t connection);
 bool static_newcomers_keep(const struct static_host *h, uint64_t connection);
-/* The agent of the rank has gone: who waits for its place has it. */
+/* If the agent of the rank has gone, who waits for its place has it. */
 void static_newcomers_promote(struct static_host *h, uint32_t rank);
 /* From outside of the server: asks, and tells newcomers what has become of them. */
 void static_newcomers_act(struct static_host *h);
