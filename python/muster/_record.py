@@ -14,14 +14,14 @@ _MESSAGE_MAX = 1 << 18  # a launcher reads a MiB, and escapes may take six bytes
 
 
 def _write(record: Any) -> None:
-    """Whole or not at all: aside, then renamed. A record that cannot be written never hides the error that it is about."""
+    """Whole or not at all: under a name that nobody guesses, then renamed. A record that cannot be written never hides the error that it is about."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not path:
         return
-    aside = f"{path}.{os.getpid()}.tmp"
+    aside = f"{path}.{os.urandom(8).hex()}.tmp"
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with open(aside, "w", encoding="ascii") as file:
+        with open(aside, "x", encoding="ascii") as file:
             json.dump(record, file)
         os.replace(aside, path)
     except OSError:

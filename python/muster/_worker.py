@@ -33,8 +33,8 @@ def main(path):
         def call():
             function, arguments = pickle.load(file)
             result = function(*arguments)
-            aside = os.path.join(os.path.dirname(path), f".{os.getpid()}.tmp")
-            with open(aside, "wb") as target:
+            aside = os.path.join(os.path.dirname(path), f".{os.urandom(8).hex()}.tmp")
+            with open(aside, "xb") as target:
                 pickle.dump(result, target, protocol=pickle.HIGHEST_PROTOCOL)
             os.replace(aside, os.path.join(os.path.dirname(path), f"result.{os.getpid()}"))
 

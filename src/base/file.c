@@ -1,13 +1,14 @@
-/* Writing, syncing, renaming; see file.h. What temporary files are called is their makers' business. */
+/* Writing, syncing, publishing; see file.h. */
 #include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 static int wait_for_room(int fd, int patience_ms) {
@@ -34,37 +35,189 @@ int file_write_all(int fd, const void *bytes, size_t count, int patience_ms) {
     return error_number;
 }
 
-/* The rename is not lost with the machine's power. A folder that cannot be opened or synced is as good as it gets. */
-static void sync_folder_of(const char *path) {
-    char folder[PATH_MAX] = ".";
+/* ---- drafts ---- */
+
+enum { RANDOM_DIGITS = 16, TRIES_MAX = 8, SELF_LINK_MAX = 32 };
+#define TEMPORARY_SUFFIX ".tmp"
+
+/* Of the part of `path` that names its folder, with the slash. */
+static size_t folder_length(const char *path) {
     const char *slash = strrchr(path, '/');
-    if (slash && (size_t)(slash - path) + 1 < sizeof folder) {
-        memcpy(folder, path, (size_t)(slash - path) + 1);
+    return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
+static bool folder_of(const char *path, char out[PATH_MAX]) {
+    size_t length = folder_length(path);
+    if (length >= PATH_MAX) {
+        return false;
     }
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    memcpy(out, length ? path : ".", length ? length : 1);
+    out[length ? length : 1] = '\0';
+    return true;
+}
+
+static int draw(uint64_t *out) {
+    ssize_t got = 0;
+    do {
+        got = getrandom(out, sizeof *out, 0);
+    } while (got < 0 && errno == EINTR);
+    return got == (ssize_t)sizeof *out ? 0 : got < 0 ? errno : EIO;
+}
+
+/* PATH.<random>.tmp; a last component that leaves no room for that is cut. */
+static int draw_name(const char *path, char out[PATH_MAX]) {
+    size_t folder = folder_length(path), length = strlen(path), added = 1 + RANDOM_DIGITS + sizeof TEMPORARY_SUFFIX - 1;
+    uint64_t random = 0;
+    length = length - folder + added > NAME_MAX ? folder + NAME_MAX - added : length;
+    if (length + added >= PATH_MAX) {
+        return ENAMETOOLONG;
+    }
+    int error_number = draw(&random);
+    memcpy(out, path, length);
+    out[length++] = '.';
+    for (int i = 0; i < RANDOM_DIGITS; i++) {
+        out[length++] = "0123456789abcdef"[random >> 4 * i & 0xF];
+    }
+    memcpy(out + length, TEMPORARY_SUFFIX, sizeof TEMPORARY_SUFFIX);
+    return error_number;
+}
+
+/* By which a file without a name is given one. */
+static void self_link(int fd, char out[SELF_LINK_MAX]) {
+    static const char folder[] = "/proc/self/fd/";
+    char digits[12];
+    int count = 0;
+    for (int value = fd; count == 0 || value > 0; value /= 10) {
+        digits[count++] = (char)('0' + value % 10);
+    }
+    memcpy(out, folder, sizeof folder);
+    char *at = out + sizeof folder - 1;
+    while (count > 0) {
+        *at++ = digits[--count];
+    }
+    *at = '\0';
+}
+
+static bool open_without_name(struct file_draft *draft) {
+    char folder[PATH_MAX], self[SELF_LINK_MAX];
+    draft->fd = folder_of(draft->path, folder) ? open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
+    if (draft->fd < 0) {
+        return false;
+    }
+    self_link(draft->fd, self);
+    if (access(self, F_OK) == 0) {
+        return true;
+    }
+    (void)close(draft->fd); /* no /proc: it could not be given a name */
+    return false;
+}
+
+int file_draft_open(struct file_draft *draft, const char *path) {
+    draft->path = path;
+    draft->name[0] = '\0';
+    int error_number = open_without_name(draft) ? 0 : EEXIST;
+    for (int i = 0; i < TRIES_MAX && error_number == EEXIST; i++) {
+        error_number = draw_name(path, draft->name);
+        if (error_number == 0) {
+            draft->fd = open(draft->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+            error_number = draft->fd < 0 ? errno : 0;
+        }
+    }
+    return error_number;
+}
+
+/* One name more. */
+static int add_name(const struct file_draft *draft, const char *name) {
+    char self[SELF_LINK_MAX];
+    if (draft->name[0]) {
+        return linkat(AT_FDCWD, draft->name, AT_FDCWD, name, 0) == 0 ? 0 : errno;
+    }
+    self_link(draft->fd, self);
+    return linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+}
+
+/* Instead of whatever has that name. A draft without a name is given a passing one, since only names are renamed. */
+static int take_name(struct file_draft *draft) {
+    char name[PATH_MAX];
+    int error_number = draft->name[0] ? 0 : EEXIST;
+    for (int i = 0; i < TRIES_MAX && error_number == EEXIST; i++) {
+        error_number = draw_name(draft->path, name);
+        error_number = error_number ? error_number : add_name(draft, name);
+        if (error_number == 0) {
+            memcpy(draft->name, name, sizeof name);
+        }
+    }
+    if (error_number == 0 && rename(draft->name, draft->path) != 0) {
+        error_number = errno;
+    }
+    if (error_number == 0) {
+        draft->name[0] = '\0';
+    }
+    return error_number;
+}
+
+/* Where no file has two names: an empty file of our own holds the place. */
+static int take_free_name(struct file_draft *draft) {
+    int fd = open(draft->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return errno;
+    }
+    (void)close(fd);
+    int error_number = take_name(draft);
+    if (error_number) {
+        (void)unlink(draft->path);
+    }
+    return error_number;
+}
+
+static int publish(struct file_draft *draft, enum file_name name) {
+    if (draft->name[0] && name == FILE_TAKES_NAME) {
+        return take_name(draft);
+    }
+    int error_number = add_name(draft, draft->path);
+    if (error_number == EEXIST && name == FILE_TAKES_NAME) {
+        return take_name(draft);
+    }
+    return error_number == EPERM || error_number == EOPNOTSUPP ? take_free_name(draft) : error_number;
+}
+
+/* The name is not lost with the machine's power. A folder that cannot be opened or synced is as good as it gets. */
+static void sync_folder_of(const char *path) {
+    char folder[PATH_MAX];
+    int fd = folder_of(path, folder) ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
         (void)fsync(fd);
         (void)close(fd);
     }
 }
 
-int file_replace(int fd, const char *aside, const char *path, const void *bytes, size_t count, bool syncs) {
-    int error_number = file_write_all(fd, bytes, count, 0);
-    if (error_number == 0 && syncs && fsync(fd) != 0) {
+int file_draft_close(struct file_draft *draft, int error_number, enum file_name name, bool syncs) {
+    bool has_name = draft->name[0] != '\0';
+    if (error_number == 0 && syncs && fsync(draft->fd) != 0) {
         error_number = errno;
     }
-    if (close(fd) != 0 && error_number == 0) {
+    if (has_name && close(draft->fd) != 0 &&
+        error_number == 0) { /* only now some file systems say that they are full */
         error_number = errno;
     }
-    if (error_number == 0 && rename(aside, path) != 0) {
-        error_number = errno;
+    error_number = error_number ? error_number : publish(draft, name);
+    if (!has_name) {
+        (void)close(draft->fd); /* it had to be open until it had a name */
     }
-    if (error_number != 0) {
-        (void)unlink(aside);
-    } else if (syncs) {
-        sync_folder_of(path);
+    if (draft->name[0]) {
+        (void)unlink(draft->name);
+    }
+    if (error_number == 0 && syncs) {
+        sync_folder_of(draft->path);
     }
     return error_number;
+}
+
+int file_publish(const char *path, const void *bytes, size_t count, enum file_name name, bool syncs) {
+    struct file_draft draft;
+    int error_number = file_draft_open(&draft, path);
+    return error_number ? error_number
+                        : file_draft_close(&draft, file_write_all(draft.fd, bytes, count, 0), name, syncs);
 }
 
 const char *file_temporary_folder(void) {

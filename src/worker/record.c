@@ -31,7 +31,7 @@ enum {
     JSON_BYTES = ESCAPE_BYTES_MAX * (MUSTER_RECORD_MESSAGE_MAX + (int)RECORD_STACK_BYTES_MAX) + 256
 };
 
-static char path[PATH_BYTES], aside[PATH_BYTES + 8];
+static char path[PATH_BYTES];
 static pid_t owner_process;
 static _Atomic pid_t owner_thread;
 static char message_bytes[MUSTER_RECORD_MESSAGE_MAX], stack_bytes[RECORD_STACK_BYTES_MAX], json_bytes[JSON_BYTES];
@@ -157,8 +157,6 @@ int record_find_file(void) {
         return MUSTER_OK;
     }
     memcpy(path, given, length + 1);
-    memcpy(aside, given, length);
-    memcpy(aside + length, ".tmp", sizeof ".tmp");
     owner_process = getpid();
     return MUSTER_OK;
 }
@@ -206,12 +204,12 @@ int record_write(const struct record *record) {
     record_text_put(&json, "\"}}}");
     struct stat st;
     bool in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode); /* /dev/null and its like are not to be replaced */
-    int fd = open(in_place ? path : aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+    if (!in_place) {
+        return file_publish(path, json.bytes, json.length, FILE_TAKES_NAME, false);
+    }
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0) {
         return errno;
-    }
-    if (!in_place) {
-        return file_replace(fd, aside, path, json.bytes, json.length, false);
     }
     int error_number = file_write_all(fd, json.bytes, json.length, 0);
     (void)close(fd);

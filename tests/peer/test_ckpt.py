@@ -198,11 +198,59 @@ def nothing_is_written_over():
     assert not glob.glob("x*"), glob.glob("x*")
 
 
+def what_has_a_name_is_nobody_elses():
+    """Links, FIFOs, and files of users beside the target and in its place."""
+    os.mkdir("beside")
+    with open("beside/victim", "w", encoding="ascii") as file:
+        file.write("precious")
+    for name, target, expect in (("link", "t.safetensors.tmp", 0), ("fifo", "t.safetensors.tmp", 0), ("file", "t.safetensors.tmp", 0),
+                                 ("link", "t.safetensors", 1), ("dangling", "t.safetensors", 1), ("fifo", "t.safetensors", 1)):
+        path = f"beside/{target}"
+        make = {"link": lambda: os.symlink("victim", path), "dangling": lambda: os.symlink("nowhere", path), "fifo": lambda: os.mkfifo(path),
+                "file": lambda: shutil.copy("beside/victim", path)}[name]
+        make()
+        before = os.lstat(path)
+        ckpt("export", "own", "--to", "beside/t.safetensors", expect=expect)
+        assert os.lstat(path)[:9] == before[:9], (name, target)
+        with open("beside/victim", encoding="ascii") as file:
+            assert file.read() == "precious", (name, target)
+        os.unlink(path)
+        if expect == 0:
+            check_state(safetensors.torch.load_file("beside/t.safetensors"), expected())
+            os.unlink("beside/t.safetensors")
+        assert os.listdir("beside") == ["victim"], os.listdir("beside")
+    ckpt("export", "own", "--to", "beside/" + 240 * "n" + ".safetensors")  # a name that leaves no room for another one beside it
+
+
+def of_two_exports_one_succeeds():
+    """RACES: how many; 10,000 were run."""
+    contents = {}
+    for one in ("own", "own.safetensors"):
+        ckpt("export", one, "--to", "raced", *(() if one == "own" else ("--rename", "*=other.*")), "--shard-size", "100B" if one == "own" else "150B")
+        contents[one] = {name: open(f"raced/{name}", "rb").read() for name in os.listdir("raced")}
+        shutil.rmtree("raced")
+    for race in range(int(os.environ.get("RACES", "40"))):
+        both = [subprocess.Popen([BINARY, "ckpt", "export", "own", "--to", "raced", "--shard-size", "100B"], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE, text=True),
+                subprocess.Popen([BINARY, "ckpt", "export", "own.safetensors", "--to", "raced", "--rename", "*=other.*", "--shard-size", "150B"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)]
+        errors = [process.communicate(timeout=60)[1] for process in both]
+        codes = [process.returncode for process in both]
+        assert sorted(codes) == [0, 1], (race, codes, errors)
+        assert "is there already" in errors[codes.index(1)], errors
+        found = {name: open(f"raced/{name}", "rb").read() for name in os.listdir("raced")}
+        assert found == contents["own" if codes[0] == 0 else "own.safetensors"], (race, sorted(found))
+        shutil.rmtree("raced")
+
+
 def an_interrupt_leaves_nothing():
     torch.save({"large": torch.zeros(64 << 20, dtype=torch.uint8).expand(64, 64 << 20)}, "large.pt")  # 4 GiB to write, 64 MiB here
     process = subprocess.Popen([BINARY, "ckpt", "export", "large.pt", "--to", "large.safetensors"])
-    while not glob.glob("large.safetensors*"):
+    written = 0
+    while written < 1 << 20:  # the file has no name yet
         assert process.poll() is None
+        with open(f"/proc/{process.pid}/io", encoding="ascii") as file:
+            written = int(dict(line.split(": ") for line in file)["wchar"])
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == -signal.SIGINT
@@ -228,7 +276,8 @@ def the_newest_stay():
 
 
 TESTS = [what_is_there_is_listed, every_kind_is_shown_alike, damage_is_named, differences_are_told, others_read_what_is_exported,
-         shards_have_an_index, nothing_is_written_over, an_interrupt_leaves_nothing, the_newest_stay]
+         shards_have_an_index, nothing_is_written_over, what_has_a_name_is_nobody_elses, of_two_exports_one_succeeds,
+         an_interrupt_leaves_nothing, the_newest_stay]
 
 
 def main():

@@ -123,7 +123,6 @@ void guardian_outcome_write(struct guardian_outcome *o) {
     (void)gethostname(host, sizeof host - 1);
     end.root_host = host;
     if (outcome_format(o->job, &end, o->workers, o->count, &text) == MUSTER_OK) {
-        outcome_clear_aside(o->path, o->agent);
         (void)outcome_write(o->path, &text); /* nobody is left to be told of a failure */
     }
     buf_done(&text);

@@ -230,10 +230,11 @@ static int write_in_place(const char *path, const char *text, size_t count) {
 static int replace_file(const char *path, const char *text, size_t count) {
     struct stat st;
     bool in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode);
-    char *aside = in_place ? NULL : str_format_new("%s.%ld.tmp", path, (long)getpid());
-    int fd = aside ? open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
-    int error_number = fd < 0 ? write_in_place(path, text, count) : file_replace(fd, aside, path, text, count, false);
-    free(aside);
+    struct file_draft draft;
+    in_place = in_place || file_draft_open(&draft, path) != 0;
+    int error_number = in_place
+                           ? write_in_place(path, text, count)
+                           : file_draft_close(&draft, file_write_all(draft.fd, text, count, 0), FILE_TAKES_NAME, false);
     return error_number == 0 ? MUSTER_OK : status_fail_errno(error_number, "cannot write error file %s", path);
 }
 

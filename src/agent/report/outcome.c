@@ -168,10 +168,6 @@ int outcome_format(const char *job, const struct outcome_end *end, const struct 
 
 /* ---- the file ---- */
 
-static int open_new(const char *path, int flags) {
-    return open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0666);
-}
-
 /* A standard stream of this process that is this file (/dev/stdout with a redirection): who reads the stream would not
  * see another file in its place. -1: none. */
 static int stream_of(const struct stat *file) {
@@ -191,56 +187,12 @@ static bool is_written_to_directly(const struct stat *file) {
 /* 0, or a number of errno.h, as below. */
 static int write_directly(const char *path, const struct stat *file, const struct buf *text) {
     int stream = S_ISREG(file->st_mode) ? stream_of(file) : -1;
-    int fd = stream >= 0 ? stream : open_new(path, O_NONBLOCK);
+    int fd = stream >= 0 ? stream : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     int error_number = fd < 0 ? errno : file_write_all(fd, buf_bytes(text), text->len, OUTCOME_PATIENCE_MS);
     if (fd >= 0 && fd != stream && close(fd) != 0 && error_number == 0) {
         error_number = errno;
     }
     return error_number;
-}
-
-static char *name_aside(const char *path, pid_t pid) {
-    return str_format_new("%s.%ld.tmp", path, (long)pid);
-}
-
-static int write_aside(const char *path, const struct buf *text) {
-    char *aside = name_aside(path, getpid());
-    if (!aside) {
-        return ENOMEM;
-    }
-    int fd = open_new(aside, O_CREAT | O_TRUNC | O_NOFOLLOW);
-    int error_number = fd < 0 ? errno : file_replace(fd, aside, path, buf_bytes(text), text->len, true);
-    free(aside);
-    return error_number;
-}
-
-int outcome_write(const char *path, const struct buf *text) {
-    struct stat seen;
-    bool directly = stat(path, &seen) == 0 && is_written_to_directly(&seen);
-    int error_number = directly ? write_directly(path, &seen, text) : write_aside(path, text);
-    return error_number == 0 ? MUSTER_OK : status_fail_errno(error_number, "the outcome cannot be written to %s", path);
-}
-
-void outcome_clear_aside(const char *path, pid_t pid) {
-    struct stat seen;
-    char *aside = name_aside(path, pid);
-    if (aside && lstat(aside, &seen) == 0 && S_ISREG(seen.st_mode)) {
-        (void)unlink(aside);
-    }
-    free(aside);
-}
-
-static int check_folder(const char *path) {
-    char *copy = strdup(path);
-    const char *folder = copy ? dirname(copy) : NULL;
-    int code = MUSTER_OK;
-    if (!folder) {
-        code = status_fail(MUSTER_ENOMEM, "no memory for the path of the outcome");
-    } else if (access(folder, W_OK | X_OK) != 0) {
-        code = status_fail_errno(errno, "--outcome=%s cannot be written: folder %s", path, folder);
-    }
-    free(copy);
-    return code;
 }
 
 /* A file of somebody's that was named by mistake is not removed. */
@@ -263,6 +215,30 @@ static int check_earlier(const char *path) {
                            path);
     }
     return MUSTER_OK;
+}
+
+int outcome_write(const char *path, const struct buf *text) {
+    struct stat seen;
+    bool directly = stat(path, &seen) == 0 && is_written_to_directly(&seen);
+    int error_number = directly ? write_directly(path, &seen, text)
+                                : file_publish(path, buf_bytes(text), text->len, FILE_IS_NEW, true);
+    if (error_number == EEXIST && check_earlier(path) == MUSTER_OK) {
+        error_number = file_publish(path, buf_bytes(text), text->len, FILE_TAKES_NAME, true);
+    }
+    return error_number == 0 ? MUSTER_OK : status_fail_errno(error_number, "the outcome cannot be written to %s", path);
+}
+
+static int check_folder(const char *path) {
+    char *copy = strdup(path);
+    const char *folder = copy ? dirname(copy) : NULL;
+    int code = MUSTER_OK;
+    if (!folder) {
+        code = status_fail(MUSTER_ENOMEM, "no memory for the path of the outcome");
+    } else if (access(folder, W_OK | X_OK) != 0) {
+        code = status_fail_errno(errno, "--outcome=%s cannot be written: folder %s", path, folder);
+    }
+    free(copy);
+    return code;
 }
 
 int outcome_prepare(const char *path) {

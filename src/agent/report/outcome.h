@@ -58,14 +58,11 @@ int outcome_format_job(const struct outcome_job *job, struct buf *out);
 int outcome_format(const char *job, const struct outcome_end *end, const struct outcome_worker *workers, size_t count,
                    struct buf *out);
 
-/* Aside, fsync, rename, fsync of the folder: a reader meets the old file or the new one, whole, after a crash too. What
+/* Published (base/file.h): a reader meets the old file or the new one, whole, after a crash of the machine, too. What
  * is no regular file (a FIFO, /dev/stdout), or is this process's stdout or stderr, is written to directly; a reader
  * that takes nothing for OUTCOME_PATIENCE_MS is given up. MUSTER_ESYSTEM. */
 int outcome_write(const char *path, const struct buf *text);
 #define OUTCOME_PATIENCE_MS 10000
-
-/* Removes what process `pid` had written aside when it died. */
-void outcome_clear_aside(const char *path, pid_t pid);
 
 /* Before a job: can the file be written? Removes that of an earlier job; MUSTER_EINVAL if a file is in its place that
  * is none. MUSTER_ESYSTEM, MUSTER_ENOMEM. */

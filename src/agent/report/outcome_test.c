@@ -283,20 +283,6 @@ static void a_slow_reader_gets_all_of_it(void **state) {
     assert_int_equal(rmdir(folder), 0);
 }
 
-static void what_another_left_aside_is_cleared(void **state) {
-    (void)state;
-    char folder[] = "/tmp/muster-outcome-XXXXXX", path[64], aside[80];
-    assert_non_null(mkdtemp(folder));
-    (void)snprintf(path, sizeof path, "%s/outcome", folder);
-    (void)snprintf(aside, sizeof aside, "%s.77.tmp", path);
-    put_file(aside, "half");
-    outcome_clear_aside(path, 78);
-    assert_int_equal(access(aside, F_OK), 0);
-    outcome_clear_aside(path, 77);
-    assert_int_equal(access(aside, F_OK), -1);
-    assert_int_equal(rmdir(folder), 0);
-}
-
 static void a_file_is_replaced_as_a_whole(void **state) {
     (void)state;
     char folder[] = "/tmp/muster-outcome-XXXXXX", path[64], other[80];
@@ -304,15 +290,20 @@ static void a_file_is_replaced_as_a_whole(void **state) {
     (void)snprintf(path, sizeof path, "%s/outcome", folder);
     (void)snprintf(other, sizeof other, "%s/other", folder);
     assert_int_equal(outcome_prepare(path), 0);
-    assert_int_equal(write_text(path, "one"), 0);
-    assert_int_equal(link(path, other), 0);
     assert_int_equal(write_text(path, EARLIER), 0);
-    assert_file(path, EARLIER);
-    assert_file(other, "one"); /* who has the old file open reads on in it */
+    assert_int_equal(link(path, other), 0);
+    assert_int_equal(write_text(path, EARLIER "2"), 0);
+    assert_file(path, EARLIER "2");
+    assert_file(other, EARLIER); /* who has the old file open reads on in it */
     assert_int_equal(outcome_prepare(path), 0);
     assert_int_equal(access(path, F_OK), -1);
-    assert_int_equal(unlink(other), 0);
-    assert_int_equal(rmdir(folder), 0); /* nothing aside is left */
+    put_file(path, "somebody's, made during the job");
+    assert_int_equal(write_text(path, EARLIER), MUSTER_ESYSTEM);
+    assert_file(path, "somebody's, made during the job");
+    put_file(path, "");
+    assert_int_equal(write_text(path, EARLIER), 0);
+    assert_int_equal(unlink(path) + unlink(other), 0);
+    assert_int_equal(rmdir(folder), 0); /* nothing else is left */
 }
 
 static void paths_that_cannot_be_written(void **state) {
@@ -333,7 +324,6 @@ int main(void) {
         cmocka_unit_test(a_file_of_somebody_else_stays),
         cmocka_unit_test(a_stream_of_ours_is_written_to_directly),
         cmocka_unit_test(a_slow_reader_gets_all_of_it),
-        cmocka_unit_test(what_another_left_aside_is_cleared),
         cmocka_unit_test(paths_that_cannot_be_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,6 @@
 /* `muster ckpt export`: safetensors files for other programs, one or several with Hugging Face's index. Tensors are
  * copied a few MiB at a time. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/ckpt/ckpt.h"
@@ -166,58 +166,32 @@ static int choose(struct export *export) {
 
 /* ---- a file ---- */
 
-/* Under a name of its own until it is whole. */
-struct output {
-    char *path, *temporary;
-    int fd;
-};
-
-static int output_open(struct output *out, const char *path) {
-    struct stat info;
-    *out = (struct output){.path = strdup(path), .temporary = str_format_new("%s.tmp", path), .fd = -1};
-    if (!out->path || !out->temporary) {
-        return status_fail(MUSTER_ENOMEM, "no memory for the name of a file");
-    }
-    if (lstat(path, &info) == 0) {
-        return status_fail(MUSTER_EINVAL, "%s is there already; remove it, or choose another target", path);
-    }
-    out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    return out->fd >= 0 ? 0 : status_fail_errno(errno, "create %s", out->temporary);
+static int output_fail(int error_number, const char *path) {
+    return error_number == EEXIST
+               ? status_fail(MUSTER_EINVAL, "%s is there already; remove it, or choose another target", path)
+               : status_fail_errno(error_number, "create %s", path);
 }
 
-static int output_add(struct output *out, const void *bytes, uint64_t count) {
-    for (uint64_t done = 0; done < count;) {
-        ssize_t put = write(out->fd, (const uint8_t *)bytes + done, (size_t)(count - done));
-        if (put < 0 && errno != EINTR) {
-            return status_fail_errno(errno, "write %s", out->temporary);
-        }
-        done += put > 0 ? (uint64_t)put : 0;
-    }
-    return 0;
+static int output_open(struct file_draft *out, const char *path) {
+    struct stat info;
+    int error_number = lstat(path, &info) == 0 ? EEXIST : file_draft_open(out, path);
+    return error_number ? output_fail(error_number, path) : 0;
+}
+
+static int output_add(struct file_draft *out, const void *bytes, uint64_t count) {
+    int error_number = file_write_all(out->fd, bytes, (size_t)count, -1);
+    return error_number ? status_fail_errno(error_number, "write %s", out->path) : 0;
 }
 
 /* code: of what was done so far. What is not whole is removed. */
-static int output_close(struct output *out, int code) {
-    if (out->fd >= 0) {
-        if (code == 0 && fsync(out->fd) != 0) {
-            code = status_fail_errno(errno, "sync %s", out->temporary);
-        }
-        (void)close(out->fd);
-        if (code == 0 && rename(out->temporary, out->path) != 0) {
-            code = status_fail_errno(errno, "rename %s", out->temporary);
-        }
-        if (code) {
-            (void)unlink(out->temporary);
-        }
-    }
-    free(out->path);
-    free(out->temporary);
-    return code;
+static int output_close(struct file_draft *out, int code) {
+    int error_number = file_draft_close(out, code ? ECANCELED : 0, FILE_IS_NEW, true);
+    return code || error_number == 0 ? code : output_fail(error_number, out->path);
 }
 
 /* ---- a shard ---- */
 
-static int write_tensor(struct export *export, struct output *out, size_t number) {
+static int write_tensor(struct export *export, struct file_draft *out, size_t number) {
     uint64_t bytes = archive_tensor(export->archive, number)->bytes;
     int code = 0;
     for (uint64_t done = 0, count = 0; done < bytes && code == 0; done += count) {
@@ -229,7 +203,7 @@ static int write_tensor(struct export *export, struct output *out, size_t number
     return code;
 }
 
-static int write_table(struct export *export, struct output *out, const struct item *items,
+static int write_table(struct export *export, struct file_draft *out, const struct item *items,
                        const struct safetensors *table) {
     struct buf header;
     buf_init(&header, HEADER_ROOM);
@@ -246,7 +220,7 @@ static int write_shard(struct export *export, const char *path, const struct ite
     static char somewhere; /* tensors have data; it is not read */
     struct muster_tensor *tensors = calloc(count + 1, sizeof *tensors);
     struct safetensors table = {.entries = NULL};
-    struct output out;
+    struct file_draft out;
     if (!tensors) {
         return status_fail(MUSTER_ENOMEM, "no memory for a list of %zu tensors", count);
     }
@@ -259,7 +233,7 @@ static int write_shard(struct export *export, const char *path, const struct ite
     int code = safetensors_layout(tensors, count, &table);
     if (code == 0) {
         code = output_open(&out, path);
-        code = output_close(&out, code ? code : write_table(export, &out, items, &table));
+        code = code ? code : output_close(&out, write_table(export, &out, items, &table));
     }
     safetensors_done(&table);
     free(tensors);
@@ -292,13 +266,13 @@ static int write_in_folder(struct export *export, const char *name, const struct
 
 static int write_index_text(const struct export *export, const json_t *tree) {
     struct buf text;
-    struct output out;
+    struct file_draft out;
     char *path = str_format_new("%s/" INDEX_NAME, export->folder);
     buf_init(&text, CKPT_OUTPUT_BYTES_MAX);
     int code = path && tree ? cli_append_json(&text, tree, JSON_INDENT(2)) : status_fail(MUSTER_ENOMEM, "no memory");
     if (code == 0) {
         code = output_open(&out, path);
-        code = output_close(&out, code ? code : output_add(&out, buf_bytes(&text), text.len));
+        code = code ? code : output_close(&out, output_add(&out, buf_bytes(&text), text.len));
     }
     buf_done(&text);
     free(path);
@@ -330,16 +304,35 @@ static int make_folder(const char *path) {
     return status_fail_errno(errno == EEXIST ? ENOTDIR : errno, "make the folder %s", path);
 }
 
+/* Of an export that has failed: they were new, so they are its own. */
+static void remove_shards(const struct export *export, uint32_t count) {
+    for (uint32_t shard = 0; shard < count; shard++) {
+        char *name = shard_name(export, shard);
+        char *path = name ? str_format_new("%s/%s", export->folder, name) : NULL;
+        if (path) {
+            (void)unlink(path);
+        }
+        free(path);
+        free(name);
+    }
+}
+
 /* The index comes last: it is whole when that is there. */
 static int write_folder(struct export *export) {
     int code = make_folder(export->folder);
+    uint32_t written = 0;
     for (size_t first = 0; first < export->item_count && code == 0; first = end_of(export, first)) {
         char *name = shard_name(export, export->items[first].shard);
         code = name ? write_in_folder(export, name, &export->items[first], end_of(export, first) - first)
                     : status_fail(MUSTER_ENOMEM, "no memory for a name");
+        written += code == 0;
         free(name);
     }
-    return code || export->shard_count == 1 ? code : write_index(export);
+    code = code || export->shard_count == 1 ? code : write_index(export);
+    if (code) {
+        remove_shards(export, written);
+    }
+    return code;
 }
 
 static int report(const struct export *export, struct buf *out) {

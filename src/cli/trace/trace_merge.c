@@ -4,12 +4,14 @@
 #include "cli/trace/trace_merge.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/trace/trace_merge_impl.h"
@@ -162,29 +164,19 @@ static int write_file(struct merge *merge, const char *path) {
     if (is_special(path)) {
         return write_special(merge, path);
     }
-    char *aside = str_format_new("%s.%d.tmp", path, (int)getpid());
-    if (aside == NULL) {
-        return status_fail(MUSTER_ENOMEM, "out of memory while joining traces");
+    struct file_draft draft;
+    int error_number = file_draft_open(&draft, path);
+    if (error_number != 0) {
+        return status_fail_errno(error_number, "%.300s", path);
     }
-    int code = MUSTER_OK;
-    merge->out = fopen(aside, "wxe");
-    if (merge->out == NULL) {
-        code = status_fail_errno(errno, "%.300s", aside);
-        free(aside);
-        return code;
-    }
-    code = write_all(merge);
-    if (fclose(merge->out) != 0 && code == MUSTER_OK) {
-        code = status_fail_errno(errno, "%.300s", aside);
-    }
-    if (code == MUSTER_OK && rename(aside, path) != 0) {
+    int fd = fcntl(draft.fd, F_DUPFD_CLOEXEC, 0); /* a stream closes its own */
+    merge->out = fd >= 0 ? fdopen(fd, "w") : NULL;
+    int code = merge->out ? write_all(merge) : status_fail_errno(errno, "%.300s", path);
+    if (merge->out && fclose(merge->out) != 0 && code == MUSTER_OK) {
         code = status_fail_errno(errno, "%.300s", path);
     }
-    if (code != MUSTER_OK) {
-        (void)unlink(aside);
-    }
-    free(aside);
-    return code;
+    error_number = file_draft_close(&draft, code ? ECANCELED : 0, FILE_TAKES_NAME, false);
+    return code == MUSTER_OK && error_number != 0 ? status_fail_errno(error_number, "%.300s", path) : code;
 }
 
 int trace_merge(const char *folder, const char *path, struct buf *notes) {
