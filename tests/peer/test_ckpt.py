@@ -129,6 +129,42 @@ def damage_is_named():
     assert ckpt("verify", file).startswith("safetensors file: whole, ")
 
 
+def the_newest_is_agreed_on():
+    """A newer save that cannot be read is named by all verbs; one that is all there is, too."""
+    for kind, files in (("checkpoint", "checkpoint-{}-*"), ("save", "step-{}-*")):
+        folder = f"newest-{kind}"
+        record = f"{folder}/{files.split('{')[0]}{{}}.json"
+        what = "checkpoint" if kind == "checkpoint" else "snapshot"
+        for step in (5, 6, 7):
+            save(folder, kind, step=step)
+            shutil.copytree(folder, "all", dirs_exist_ok=True)  # a save keeps two
+        shutil.rmtree(folder)
+        os.rename("all", folder)
+        flip(record.format(7), 20)
+        os.unlink(record.format(6))
+        notes = [f"step 7: {record.format(7)}", "step 6: its save was cut off"]
+        text = ckpt("verify", folder, expect=1)
+        assert all(note in text for note in notes) and f"{what} of step 5: damaged, in 2 places" in text, text
+        lines = ckpt("ls", folder).splitlines()
+        assert lines[0].startswith(f"step 7: {what}, {record.format(7)}") and "is damaged" in lines[0] and lines[1] == f"step 6: {what}, its save was cut off", lines
+        for verb, *more in (("export", "--to", f"{folder}.safetensors"), ("show",), ("diff", "own"), ("import", "--to", f"{folder}-new")):
+            done = subprocess.run([BINARY, "ckpt", verb, folder, *more], capture_output=True, text=True, timeout=100, check=False)
+            assert all(note in done.stderr for note in notes) and done.stderr.count("passed over step ") == 2 and "step 5 is taken" in done.stderr, (verb, done)
+            assert done.returncode in ((0, 1) if verb == "diff" else (0,)), (verb, done)
+        assert ckpt("verify", record.format(5)).startswith(f"{what} of step 5: whole")
+        flip(record.format(5), 20)
+        for verb, *more in (("verify",), ("export", "--to", "no.safetensors"), ("show",), ("diff", "own")):
+            text = ckpt(verb, folder, *more, expect=2 if verb == "diff" else 1)
+            assert f"nothing in {folder} can be read" in text and "step 5: " in text and all(note in text for note in notes), (verb, text)
+    # Of both kinds it is the newer one.
+    shutil.copytree("own", "kinds")
+    save("kinds", "save", step=9)
+    assert ckpt("verify", "kinds").startswith("snapshot of step 9: whole")
+    flip("kinds/step-9.json", 20)
+    text = ckpt("verify", "kinds", expect=1)
+    assert "step 9: kinds/step-9.json" in text and "checkpoint of step 7: damaged, in 1 place\n" in text, text
+
+
 def differences_are_told():
     values = ("accuracy", "epoch", "note")
     assert sorted(ckpt("diff", "own", "whole", expect=1).splitlines()) == [f"{name}: only the second has this value" for name in values]
@@ -275,7 +311,7 @@ def the_newest_stay():
     assert "--keep 0" in ckpt("prune", "more", "--keep", "0", expect=2)
 
 
-TESTS = [what_is_there_is_listed, every_kind_is_shown_alike, damage_is_named, differences_are_told, others_read_what_is_exported,
+TESTS = [what_is_there_is_listed, every_kind_is_shown_alike, damage_is_named, the_newest_is_agreed_on, differences_are_told, others_read_what_is_exported,
          shards_have_an_index, nothing_is_written_over, what_has_a_name_is_nobody_elses, of_two_exports_one_succeeds,
          an_interrupt_leaves_nothing, the_newest_stay]
 

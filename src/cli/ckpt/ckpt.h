@@ -48,7 +48,7 @@ enum { CKPT_PATHS_MAX = 2, CKPT_VALUES_MAX = 4 };
 #define CKPT_SOURCE_HELP                                                                                               \
     "SOURCE is one of\n"                                                                                               \
     "\n"                                                                                                               \
-    "  a folder of checkpoints or snapshots, of which it is the newest\n"                                              \
+    "  a folder of checkpoints or snapshots, of which it is the newest that can be read\n"                             \
     "  a record or manifest in it, such as checkpoint-10.json or step-10.json\n"                                       \
     "  a file of torch.save(), with tensors in dicts and lists\n"                                                      \
     "  a folder of torch.distributed.checkpoint, from any number of ranks\n"                                           \
@@ -83,6 +83,9 @@ bool ckpt_words_read(const struct ckpt_grammar *grammar, int argc, char **argv, 
 /* A number of an option, at least `least`. MUSTER_EINVAL; *out stays where the option was not given. */
 int ckpt_words_number(const struct ckpt_grammar *grammar, const struct ckpt_words *words, size_t value, int64_t least,
                       int64_t *out);
+
+/* Opens a source (archive_open()). What is newer than it in its folder and cannot be read is told on stderr. */
+int ckpt_open(const struct ckpt_grammar *grammar, const char *path, struct archive **out);
 
 /* ---- words: ckpt_text.c ---- */
 

@@ -17,6 +17,7 @@
 enum { NAMED_MAX = 10 }; /* of what is left out */
 
 struct copy {
+    const struct ckpt_grammar *grammar;
     struct ckpt_copy to;
     const char *source;
     const struct ckpt_choice *choice;
@@ -180,7 +181,7 @@ static int report(const struct copy *copy, struct buf *out) {
 }
 
 static int run(struct copy *copy) {
-    int code = archive_open(copy->source, &copy->archive);
+    int code = ckpt_open(copy->grammar, copy->source, &copy->archive);
     if (code) {
         return code;
     }
@@ -192,7 +193,7 @@ static int run(struct copy *copy) {
 }
 
 int ckpt_copy(const struct ckpt_grammar *grammar, const struct ckpt_words *words, const struct ckpt_copy *to) {
-    struct copy copy = {.to = *to, .source = words->paths[0], .choice = &words->choice};
+    struct copy copy = {.to = *to, .grammar = grammar, .source = words->paths[0], .choice = &words->choice};
     struct buf out;
     buf_init(&out, CKPT_OUTPUT_BYTES_MAX);
     int code = run(&copy);

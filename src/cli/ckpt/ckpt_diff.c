@@ -196,7 +196,7 @@ static int by_name(const void *left, const void *right) {
 }
 
 static int open_side(struct comparison *c, size_t side, const char *path) {
-    int code = archive_open(path, &c->sides[side]);
+    int code = ckpt_open(&grammar, path, &c->sides[side]);
     if (code) {
         return code;
     }

@@ -348,7 +348,7 @@ static int report(const struct export *export, struct buf *out) {
 }
 
 static int run(struct export *export, struct buf *out) {
-    int code = archive_open(export->words->paths[0], &export->archive);
+    int code = ckpt_open(&grammar, export->words->paths[0], &export->archive);
     code = code ? code : choose(export);
     if (code) {
         return code;

@@ -5,8 +5,6 @@
 #include "base/str.h"
 #include "cli/ckpt/ckpt.h"
 #include "cli/command/cli.h"
-#include "train/checkpoint/checkpoint_view.h"
-#include "train/state/snapshot_folder.h"
 
 static const struct ckpt_grammar grammar = {
     .program = "muster ckpt ls",
@@ -21,44 +19,20 @@ static const struct ckpt_grammar grammar = {
     .path_count = 1,
 };
 
-static int list_checkpoint(void *context, const struct checkpoint_listed *listed) {
+static int list(void *context, const struct archive_saved *saved) {
+    const char *kind = saved->is_snapshot ? "snapshot" : "checkpoint";
     struct buf *out = context;
     char size[CKPT_SIZE_MAX];
-    if (listed->code == MUSTER_ENOENT) {
-        return buf_printf(out, "step %" PRId64 ": checkpoint, its save was cut off\n", listed->step);
+    if (saved->code) {
+        return buf_printf(out, "step %" PRId64 ": %s, %s\n", saved->step, kind,
+                          saved->code == MUSTER_ENOENT ? "its save was cut off" : muster_detail());
     }
-    if (listed->code) {
-        return buf_printf(out, "step %" PRId64 ": checkpoint, %s\n", listed->step, muster_detail());
+    int code = buf_printf(out, "step %" PRId64 ": %s, ", saved->step, kind);
+    if (code == 0 && !saved->is_snapshot) {
+        code = buf_printf(out, "%" PRIu32 " part%s, ", saved->part_count, str_plural(saved->part_count));
     }
-    ckpt_size_text(listed->record.bytes, size);
-    return buf_printf(out, "step %" PRId64 ": checkpoint, %" PRIu32 " part%s, %s\n", listed->step,
-                      listed->record.part_count, str_plural(listed->record.part_count), size);
-}
-
-static int list_snapshot(struct buf *out, const struct snapshot_folder *folder, int64_t step) {
-    struct snapshot_manifest manifest = {.step = step};
-    char size[CKPT_SIZE_MAX];
-    int code = snapshot_read_manifest(folder, step, &manifest);
-    if (code) {
-        return code == MUSTER_ENOMEM ? code
-                                     : buf_printf(out, "step %" PRId64 ": snapshot, %s\n", step, muster_detail());
-    }
-    ckpt_size_text(manifest.bytes, size);
-    snapshot_manifest_done(&manifest);
-    return buf_printf(out, "step %" PRId64 ": snapshot, %s\n", step, size);
-}
-
-static int list_snapshots(const char *path, struct buf *out) {
-    struct snapshot_folder folder;
-    int code = snapshot_folder_open(&folder, &snapshot_io_system, path, false);
-    code = code ? code : snapshot_folder_list(&folder);
-    for (size_t i = 0; i < folder.file_count && code == 0; i++) {
-        if (folder.files[i].kind == SNAPSHOT_MANIFEST) {
-            code = list_snapshot(out, &folder, folder.files[i].step);
-        }
-    }
-    snapshot_folder_close(&folder);
-    return code;
+    ckpt_size_text(saved->bytes, size);
+    return code ? code : buf_printf(out, "%s\n", size);
 }
 
 int ckpt_ls(int argc, char **argv) {
@@ -69,8 +43,7 @@ int ckpt_ls(int argc, char **argv) {
         return end;
     }
     buf_init(&out, CKPT_OUTPUT_BYTES_MAX);
-    int code = checkpoint_view_each(words.paths[0], list_checkpoint, &out);
-    code = code ? code : list_snapshots(words.paths[0], &out);
+    int code = archive_each_saved(words.paths[0], list, &out);
     if (code == 0 && out.len == 0) {
         code = status_fail(MUSTER_ENOENT, "no checkpoint and no snapshot in %s", words.paths[0]);
     }

@@ -155,7 +155,7 @@ int ckpt_show(int argc, char **argv) {
         return end;
     }
     buf_init(&out, CKPT_OUTPUT_BYTES_MAX);
-    int code = archive_open(words.paths[0], &archive);
+    int code = ckpt_open(&grammar, words.paths[0], &archive);
     if (code == 0) {
         code = words.wants_json ? write_json(&out, archive, &words.choice) : write_text(&out, archive, &words.choice);
     }

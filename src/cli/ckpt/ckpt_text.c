@@ -1,10 +1,12 @@
-/* Sizes and shapes as words; see ckpt.h. */
+/* What all verbs say; see ckpt.h. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/printable.h"
 #include "base/status.h"
+#include "base/str.h"
 #include "cli/ckpt/ckpt.h"
 #include "cli/command/cli.h"
 
@@ -30,6 +32,21 @@ void ckpt_shape_text(const struct archive_tensor *tensor, char out[CKPT_SHAPE_MA
             snprintf(out + used, (size_t)(CKPT_SHAPE_MAX - used), "%s%" PRIu64, i > 0 ? ", " : "", tensor->shape[i]);
     }
     (void)snprintf(out + used, (size_t)(CKPT_SHAPE_MAX - used), "]");
+}
+
+int ckpt_open(const struct ckpt_grammar *grammar, const char *path, struct archive **out) {
+    char note[MUSTER_DETAIL_MAX];
+    int code = archive_open(path, out);
+    const char *lines = code ? "" : archive_passed_over(*out);
+    for (const char *line = lines; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        (void)str_format(note, sizeof note, "passed over %.*s", (int)strcspn(line, "\n"), line);
+        cli_error(grammar->program, false, note);
+    }
+    if (lines[0] != '\0') {
+        (void)str_format(note, sizeof note, "step %" PRId64 " is taken", archive_step(*out));
+        cli_error(grammar->program, false, note);
+    }
+    return code;
 }
 
 int ckpt_finish(const struct ckpt_grammar *grammar, int code, struct buf *out) {

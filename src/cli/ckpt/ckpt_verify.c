@@ -1,5 +1,7 @@
 /* `muster ckpt verify`: is all of it as it was written? */
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/printable.h"
 #include "base/status.h"
@@ -12,12 +14,13 @@ static const struct ckpt_grammar grammar = {
     .help = "usage: muster ckpt verify SOURCE\n"
             "\n"
             "Reads all of SOURCE, compares all checksums, and prints a line for each file or tensor\n"
-            "that is damaged. safetensors files of others have no checksums: they can be read, or\n"
-            "not.\n"
+            "that is damaged. Of a folder the newest checkpoint or snapshot is read whose record can\n"
+            "be; each newer one has a line, too. safetensors files of others have no checksums: they\n"
+            "can be read, or not.\n"
             "\n" CKPT_SOURCE_HELP "\n"
             "  -h, --help      show this text\n"
             "\n"
-            "The exit code is 1 if something is damaged.\n",
+            "The exit code is 1 if something is damaged, or a newer save was cut off.\n",
     .usage = "a source is needed: muster ckpt verify checkpoints",
     .path_count = 1,
 };
@@ -40,6 +43,20 @@ static int hear(void *context, const char *sentence, uint64_t done) {
             printable_clean((char *)buf_bytes(v->out) + begin, v->out->len - begin, false);
             code = buf_printf(v->out, "\n");
         }
+    }
+    return code;
+}
+
+/* What is newer than the archive, and cannot be read, is damage as well. */
+static int tell_passed_over(struct verifying *v, const struct archive *archive) {
+    const char *line = archive_passed_over(archive);
+    int code = 0;
+    while (*line && code == 0) {
+        size_t length = strcspn(line, "\n");
+        char *sentence = strndup(line, length);
+        code = sentence ? hear(v, sentence, 0) : status_fail(MUSTER_ENOMEM, "no memory for a sentence");
+        free(sentence);
+        line += length + (line[length] == '\n');
     }
     return code;
 }
@@ -79,7 +96,8 @@ int ckpt_verify(int argc, char **argv) {
     int code = archive_open(words.paths[0], &archive);
     if (code == 0) {
         ckpt_progress_begin(&v.progress, bytes_of(archive));
-        code = archive_verify(archive, hear, &v);
+        code = tell_passed_over(&v, archive);
+        code = code ? code : archive_verify(archive, hear, &v);
         ckpt_progress_end(&v.progress, code == 0);
         code = code ? code : conclude(&v, archive);
     }

@@ -13,7 +13,7 @@
 #define DCP_METADATA_NAME ".metadata"
 #define INDEX_NAME "model.safetensors.index.json"
 
-enum { MAGIC_BYTES = 16 };
+enum { MAGIC_BYTES = 16, PASSED_OVER_BYTES_MAX = 1 << 20 };
 
 static const uint8_t zip_magic[] = {'P', 'K', 3, 4};
 /* Protocol 2, then the number 0x1950a86a20f9469cfc6c: torch.save before its archives. */
@@ -104,7 +104,7 @@ static int read_folder(struct archive *archive, const char *folder) {
         return code;
     }
     int code = muster_folder_read(archive, folder);
-    if (code != MUSTER_ENOENT || archive->step >= 0) {
+    if (code != MUSTER_ENOENT || archive->kind) {
         return code;
     }
     if (exists(folder, "__0" DCP_METADATA_NAME)) {
@@ -147,6 +147,7 @@ int archive_open(const char *path, struct archive **out) {
         return status_fail(MUSTER_ENOMEM, "no memory to read %s", path);
     }
     archive->step = -1;
+    buf_init(&archive->passed_over, PASSED_OVER_BYTES_MAX);
     crc32_init(&archive->crc);
     bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     int code = is_folder                         ? read_folder(archive, path)
@@ -167,6 +168,7 @@ void archive_close(struct archive *archive) {
         return;
     }
     archive_close_files(archive);
+    buf_done(&archive->passed_over);
     muster_files_done(archive);
     for (size_t i = 0; i < archive->tensor_count; i++) {
         free(archive->tensors[i].name);
@@ -190,6 +192,10 @@ const char *archive_kind(const struct archive *archive) {
 
 int64_t archive_step(const struct archive *archive) {
     return archive->step;
+}
+
+const char *archive_passed_over(const struct archive *archive) {
+    return archive->passed_over.len > 0 ? (const char *)buf_bytes(&archive->passed_over) : "";
 }
 
 size_t archive_tensor_count(const struct archive *archive) {

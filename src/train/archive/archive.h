@@ -53,11 +53,26 @@ struct archive_value {
 
 struct archive;
 
+/* A save of Muster's in a folder, judged by its record or manifest alone. code: 0, or why it cannot be read, with
+ * muster_detail(): MUSTER_ENOENT (the save was cut off), MUSTER_ECORRUPT, MUSTER_EUNSUPPORTED. */
+struct archive_saved {
+    int64_t step;
+    bool is_snapshot;
+    int code;
+    uint32_t part_count; /* of a checkpoint */
+    uint64_t bytes;
+};
+/* A result other than 0 ends the listing, which then gives it. */
+typedef int archive_saved_fn(void *context, const struct archive_saved *saved);
+/* Calls `each` for all checkpoints, then for all snapshots, the newest first. MUSTER_ENOENT: no such folder. */
+int archive_each_saved(const char *folder, archive_saved_fn *each, void *context);
+
 /* path: a torch.save file, a safetensors file, an index of safetensors files (*.index.json), the record of a checkpoint
  * (checkpoint-10.json) or the manifest of a snapshot (step-10.json); or a folder with a .metadata or such an index in
- * it, or with checkpoints and snapshots, of which it is the newest. All that can be known to be wrong without reading
- * the tensors is found here. MUSTER_ENOENT, MUSTER_ECORRUPT, MUSTER_EUNSUPPORTED (a kind of file that is not read),
- * MUSTER_ELIMIT, MUSTER_ENOMEM, MUSTER_ESYSTEM; the sentence names file and tensor. */
+ * it, or with checkpoints and snapshots, of which it is the newest that can be read (archive_passed_over()). All that
+ * can be known to be wrong without reading the tensors is found here. MUSTER_ENOENT, MUSTER_ECORRUPT,
+ * MUSTER_EUNSUPPORTED (a kind of file that is not read), MUSTER_ELIMIT, MUSTER_ENOMEM, MUSTER_ESYSTEM; the sentence
+ * names file and tensor. */
 int archive_open(const char *path, struct archive **out);
 /* NULL is accepted. */
 void archive_close(struct archive *archive);
@@ -66,6 +81,10 @@ void archive_close(struct archive *archive);
 const char *archive_kind(const struct archive *archive);
 /* Of a checkpoint or snapshot; -1: it is neither. */
 int64_t archive_step(const struct archive *archive);
+
+/* The newer saves of a folder that could not be read, a sentence in each line: "step 30: its save was cut off". "":
+ * there are none. */
+const char *archive_passed_over(const struct archive *archive);
 
 size_t archive_tensor_count(const struct archive *archive);
 const struct archive_tensor *archive_tensor(const struct archive *archive, size_t index);

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "base/formats/unpickle.h"
 #include "train/archive/archive.h"
 #include "train/archive/crc32.h"
@@ -66,6 +67,7 @@ struct archive {
     int64_t step;                       /* of Muster's own files; -1 */
     struct checkpoint_view *view;       /* a checkpoint: tensors have no pieces, and are read through it. Or NULL */
     struct snapshot_manifest *manifest; /* a snapshot: has the checksums. Or NULL */
+    struct buf passed_over;             /* with a terminator, or empty */
 };
 
 /* Adds a file. The path is copied. MUSTER_ENOENT, MUSTER_ESYSTEM, MUSTER_ELIMIT, MUSTER_ENOMEM. */
@@ -125,7 +127,8 @@ struct torch_tensor {
 int torch_file_read_tensor(struct archive *archive, uint32_t file, uint64_t base, uint64_t bytes,
                            struct torch_tensor *out);
 
-/* Muster's own: muster_files.c. The newest of a folder; MUSTER_ENOENT without a sentence: there is none. */
+/* Muster's own: muster_files.c. The newest of a folder that can be read; MUSTER_ENOENT without a sentence: there is no
+ * save; MUSTER_ECORRUPT: none that can be read. */
 int muster_folder_read(struct archive *archive, const char *folder);
 /* Is this the name of a record or a manifest? Then reads that. */
 bool muster_file_is(const char *name);

@@ -125,33 +125,98 @@ int muster_snapshot_check(struct archive *archive, size_t number, const void *by
 
 /* ---- which ---- */
 
-/* The newest snapshot's step by its name, or -1. */
-static int64_t newest_snapshot(const char *path) {
-    struct snapshot_folder folder;
-    int64_t step = -1;
-    if (snapshot_folder_open(&folder, &snapshot_io_system, path, false) == 0 && snapshot_folder_list(&folder) == 0) {
-        for (size_t i = 0; i < folder.file_count && step < 0; i++) {
-            step = folder.files[i].kind == SNAPSHOT_MANIFEST ? folder.files[i].step : -1;
-        }
-    }
-    snapshot_folder_close(&folder);
-    return step;
+struct listing {
+    archive_saved_fn *each;
+    void *context;
+};
+
+static int list_checkpoint(void *context, const struct checkpoint_listed *listed) {
+    const struct listing *listing = context;
+    const struct archive_saved saved = {.step = listed->step,
+                                        .code = listed->code,
+                                        .part_count = listed->code ? 0 : listed->record.part_count,
+                                        .bytes = listed->code ? 0 : listed->record.bytes};
+    return listing->each(listing->context, &saved);
 }
 
-static int note_newest(void *context, const struct checkpoint_listed *listed) {
-    int64_t *newest = context;
-    *newest = *newest < 0 && listed->code == 0 ? listed->step : *newest;
+static int list_snapshot(const struct listing *listing, const struct snapshot_folder *folder, int64_t step,
+                         bool has_manifest) {
+    struct archive_saved saved = {.step = step, .is_snapshot = true, .code = MUSTER_ENOENT};
+    if (has_manifest) {
+        struct snapshot_manifest manifest = {.step = step};
+        saved.code = snapshot_read_manifest(folder, step, &manifest);
+        saved.bytes = saved.code ? 0 : manifest.bytes;
+        if (saved.code == 0) {
+            snapshot_manifest_done(&manifest);
+        }
+    }
+    return saved.code == MUSTER_ENOMEM ? saved.code : listing->each(listing->context, &saved);
+}
+
+/* Files of a step stand together, newest step first. */
+static int list_snapshots(const struct listing *listing, const char *path) {
+    struct snapshot_folder folder;
+    int code = snapshot_folder_open(&folder, &snapshot_io_system, path, false);
+    code = code ? code : snapshot_folder_list(&folder);
+    for (size_t i = 0, next; i < folder.file_count && code == 0; i = next) {
+        bool has_manifest = false;
+        for (next = i; next < folder.file_count && folder.files[next].step == folder.files[i].step; next++) {
+            has_manifest = has_manifest || folder.files[next].kind == SNAPSHOT_MANIFEST;
+        }
+        code = list_snapshot(listing, &folder, folder.files[i].step, has_manifest);
+    }
+    snapshot_folder_close(&folder);
+    return code;
+}
+
+int archive_each_saved(const char *folder, archive_saved_fn *each, void *context) {
+    struct listing listing = {each, context};
+    int code = checkpoint_view_each(folder, list_checkpoint, &listing);
+    return code ? code : list_snapshots(&listing, folder);
+}
+
+/* The newest that can be read, and whether there is any; step -1: none. */
+struct newest {
+    struct archive *archive;
+    int64_t step;
+    bool is_snapshot, has_any;
+};
+
+static int note_newest(void *context, const struct archive_saved *saved) {
+    struct newest *newest = context;
+    newest->has_any = true;
+    if (saved->code == 0 && saved->step > newest->step) {
+        newest->step = saved->step;
+        newest->is_snapshot = saved->is_snapshot;
+    }
     return 0;
 }
 
+static int note_passed_over(void *context, const struct archive_saved *saved) {
+    const struct newest *newest = context;
+    struct buf *notes = &newest->archive->passed_over;
+    if (saved->code == 0 || saved->step <= newest->step) {
+        return 0;
+    }
+    return buf_printf(notes, "%sstep %" PRId64 ": %s", notes->len > 0 ? "\n" : "", saved->step,
+                      saved->code == MUSTER_ENOENT ? "its save was cut off" : muster_detail());
+}
+
 int muster_folder_read(struct archive *archive, const char *folder) {
-    int64_t snapshot = newest_snapshot(folder), checkpoint = -1;
-    int code = checkpoint_view_each(folder, note_newest, &checkpoint);
-    if (code || (snapshot < 0 && checkpoint < 0)) {
+    struct newest newest = {.archive = archive, .step = -1};
+    int code = archive_each_saved(folder, note_newest, &newest);
+    if (code || !newest.has_any) {
         return code ? code : MUSTER_ENOENT;
     }
-    return checkpoint >= snapshot ? read_checkpoint(archive, folder, checkpoint)
-                                  : read_snapshot(archive, folder, snapshot);
+    code = archive_each_saved(folder, note_passed_over, &newest);
+    code = code || archive->passed_over.len == 0 ? code : buf_append(&archive->passed_over, "", 1);
+    if (code == 0 && newest.step < 0) {
+        code = status_fail(MUSTER_ECORRUPT, "nothing in %s can be read:\n%s", folder,
+                           (const char *)buf_bytes(&archive->passed_over));
+    }
+    return code                 ? code
+           : newest.is_snapshot ? read_snapshot(archive, folder, newest.step)
+                                : read_checkpoint(archive, folder, newest.step);
 }
 
 bool muster_file_is(const char *name) {
