@@ -21,7 +21,7 @@ static void check_value(const struct unpickled *tree, const struct unpickle_valu
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+static int read_and_look(const uint8_t *data, size_t size, bool takes_others) {
     static const struct unpickle_class list[] = {
         {"collections", "OrderedDict", 0, 0},
         {"torch", "FloatStorage", 0, 0},
@@ -36,7 +36,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         {"torch.distributed.checkpoint.metadata", "TensorStorageMetadata", 0, 0},
     };
     struct unpickled tree;
-    int code = unpickle(data, size, (struct unpickle_classes){list, sizeof list / sizeof *list}, VALUES_MAX, &tree);
+    const struct unpickle_classes classes = {
+        .list = list, .count = sizeof list / sizeof *list, .takes_others = takes_others, .others_role = 0};
+    int code = unpickle(data, size, classes, VALUES_MAX, &tree);
     if (code) {
         assert((code == MUSTER_ECORRUPT || code == MUSTER_ELIMIT) && muster_detail()[0] != '\0');
         return 0;
@@ -44,7 +46,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     check_value(&tree, &tree.root, data, size);
     for (uint32_t i = 0; i < tree.node_count; i++) {
         const struct unpickle_node *node = &tree.nodes[i];
+        const struct unpickle_value object = {.kind = UNPICKLE_OBJECT, .index = i};
         uint32_t count = 0;
+        assert(unpickled_class(&tree, &object)->module != NULL);
         for (uint32_t at = node->head; at != UNPICKLE_NIL; at = tree.items[at].next) {
             assert(at < tree.item_count && ++count <= node->count);
             check_value(&tree, &tree.items[at].value, data, size);
@@ -53,4 +57,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     unpickled_done(&tree);
     return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    int code = read_and_look(data, size, false);
+    return code ? code : read_and_look(data, size, true);
 }

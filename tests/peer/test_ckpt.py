@@ -229,7 +229,8 @@ def nothing_is_written_over():
         text = ckpt("export", *arguments, expect=2)
         assert word in text, text
     assert "there is no tensor to export" in ckpt("export", "own", "--to", "x", "--only", "nothing", expect=1)
-    assert "type bool" in (torch.save({"mask": torch.ones(3, dtype=torch.bool)}, "bool.pt") or ckpt("export", "bool.pt", "--to", "x", expect=1))
+    torch.save({"wide": torch.ones(3, dtype=torch.complex128)}, "wide.pt")
+    assert "type complex128, which safetensors files do not have" in ckpt("export", "wide.pt", "--to", "x", expect=1)
     assert "two tensors are named same" in ckpt("export", "own", "--to", "x.safetensors", "--rename", "layer.*=same", expect=1)
     assert not glob.glob("x*"), glob.glob("x*")
 

@@ -8,6 +8,8 @@ enum pickle_opcode {
     OP_EMPTY_TUPLE = 0x29,
     OP_STOP = 0x2e,
     OP_POP = 0x30,
+    OP_POP_MARK = 0x31,
+    OP_DUP = 0x32,
     OP_BINBYTES = 0x42,
     OP_SHORT_BINBYTES = 0x43,
     OP_BINFLOAT = 0x47,
@@ -39,13 +41,18 @@ enum pickle_opcode {
     OP_NEWTRUE = 0x88,
     OP_NEWFALSE = 0x89,
     OP_LONG1 = 0x8a,
+    OP_LONG4 = 0x8b,
     OP_SHORT_BINUNICODE = 0x8c,
     OP_BINUNICODE8 = 0x8d,
+    OP_BINBYTES8 = 0x8e,
     OP_EMPTY_SET = 0x8f,
     OP_ADDITEMS = 0x90,
+    OP_FROZENSET = 0x91,
+    OP_NEWOBJ_EX = 0x92,
     OP_STACK_GLOBAL = 0x93,
     OP_MEMOIZE = 0x94,
     OP_FRAME = 0x95,
+    OP_BYTEARRAY8 = 0x96,
 };
 
 #endif

@@ -63,9 +63,9 @@ static int push_int(struct unpickle_machine *m, size_t width, bool is_signed) {
     return code ? code : unpickle_push(m, (struct unpickle_value){.kind = UNPICKLE_INT, .number = (int64_t)raw});
 }
 
-static int push_long(struct unpickle_machine *m) {
+static int push_long(struct unpickle_machine *m, size_t width_bytes) {
     uint64_t width = 0;
-    int code = unpickle_take_number(m, 1, &width);
+    int code = unpickle_take_number(m, width_bytes, &width);
     if (code) {
         return code;
     }
@@ -107,6 +107,11 @@ static int pop_one(struct unpickle_machine *m) {
     return unpickle_pop(m, &value);
 }
 
+static int push_again(struct unpickle_machine *m) {
+    const struct unpickle_value *top = unpickle_top(m);
+    return top ? unpickle_push(m, *top) : MUSTER_ECORRUPT;
+}
+
 static int unknown_opcode(const struct unpickle_machine *m, uint8_t op) {
     return status_fail(MUSTER_ECORRUPT,
                        "the opcode 0x%02x is not known here (nothing was executed) at byte %zu of the "
@@ -131,7 +136,9 @@ static int step_scalar(struct unpickle_machine *m, uint8_t op) {
     case OP_BININT:
         return push_int(m, 4, true);
     case OP_LONG1:
-        return push_long(m);
+        return push_long(m, 1);
+    case OP_LONG4:
+        return push_long(m, 4);
     case OP_BINFLOAT:
         return push_real(m);
     case OP_SHORT_BINUNICODE:
@@ -144,6 +151,9 @@ static int step_scalar(struct unpickle_machine *m, uint8_t op) {
         return push_slice(m, UNPICKLE_BYTES, 1);
     case OP_BINBYTES:
         return push_slice(m, UNPICKLE_BYTES, 4);
+    case OP_BINBYTES8:
+    case OP_BYTEARRAY8:
+        return push_slice(m, UNPICKLE_BYTES, 8);
     default:
         return unknown_opcode(m, op);
     }
@@ -177,6 +187,8 @@ static int step_container(struct unpickle_machine *m, uint8_t op) {
         return unpickle_add_batch(m, UNPICKLE_DICT);
     case OP_ADDITEMS:
         return unpickle_add_batch(m, UNPICKLE_SET);
+    case OP_FROZENSET:
+        return unpickle_push_marked_set(m);
     default:
         return step_scalar(m, op);
     }
@@ -192,13 +204,19 @@ static int step(struct unpickle_machine *m, uint8_t op) {
         return push_kind(m, UNPICKLE_MARK, 0);
     case OP_POP:
         return pop_one(m);
+    case OP_POP_MARK:
+        return unpickle_pop_mark(m);
+    case OP_DUP:
+        return push_again(m);
     case OP_GLOBAL:
         return unpickle_global(m);
     case OP_STACK_GLOBAL:
         return unpickle_stack_global(m);
     case OP_REDUCE:
     case OP_NEWOBJ:
-        return unpickle_make_object(m);
+        return unpickle_make_object(m, false);
+    case OP_NEWOBJ_EX:
+        return unpickle_make_object(m, true);
     case OP_BUILD:
         return unpickle_build(m);
     case OP_BINPERSID:
@@ -240,7 +258,9 @@ int unpickle(const uint8_t *bytes, size_t len, struct unpickle_classes classes, 
              struct unpickled *out) {
     struct unpickle_machine m = {.bytes = bytes, .len = len, .classes = classes, .values_max = values_max};
     int code = run(&m);
-    struct unpickled tree = {.classes = classes.list,
+    struct unpickled tree = {.classes = classes,
+                             .others = m.others,
+                             .other_count = m.other_count,
                              .items = m.items.data,
                              .nodes = m.nodes.data,
                              .item_count = m.items.count,
@@ -257,6 +277,7 @@ int unpickle(const uint8_t *bytes, size_t len, struct unpickle_classes classes, 
 }
 
 void unpickled_done(struct unpickled *tree) {
+    unpickle_free_others(tree->others, tree->other_count);
     free(tree->items);
     free(tree->nodes);
     *tree = (struct unpickled){.item_count = 0};

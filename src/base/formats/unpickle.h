@@ -1,6 +1,6 @@
 /* Python's pickles, read as data: a stack machine with a closed list of opcodes whose values are numbers, texts,
- * containers, and objects of a closed list of classes. Nothing is called, imported or executed: "call f with these
- * arguments" becomes an object that says so, and its reader decides what that means. Pure.
+ * containers, and objects of classes. Nothing is called, imported or executed: "call f with these arguments" becomes an
+ * object that says so, and its reader decides what that means. Pure.
  *
  * Everything is bounded: a value costs at least a byte of the input, no kind of value occurs more often than the caller
  * allows, and nothing here recurses. What comes out may still be a graph: a value can lie in two containers, or a
@@ -39,7 +39,7 @@ struct unpickle_value {
         int64_t number; /* BOOL, INT */
         double real;
         const uint8_t *bytes; /* TEXT, BYTES, BIG: into the input */
-        uint32_t index;       /* CLASS: of the list; the others: of `nodes` */
+        uint32_t index;       /* CLASS: of the list, or beyond it; the others: of `nodes` */
     };
 };
 
@@ -65,10 +65,16 @@ struct unpickle_class {
 struct unpickle_classes {
     const struct unpickle_class *list;
     size_t count;
+    /* Other classes are no error: they have this role, and their names, as far as there are not too many. Whatever is
+     * done with their objects is no error either, and may be forgotten. */
+    bool takes_others;
+    int others_role;
 };
 
 struct unpickled {
-    const struct unpickle_class *classes;
+    struct unpickle_classes classes;
+    struct unpickle_class *others; /* their numbers follow those of the list */
+    uint32_t other_count;
     struct unpickle_item *items;
     struct unpickle_node *nodes;
     uint32_t item_count, node_count;

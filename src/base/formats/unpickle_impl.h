@@ -17,6 +17,8 @@ struct unpickle_machine {
     struct unpickle_classes classes;
     uint32_t values_max;
     struct unpickle_array stack, memo, items, nodes;
+    struct unpickle_class *others; /* OTHERS_MAX, or NULL before the first one */
+    uint32_t other_count;
 };
 
 static inline struct unpickle_value *stack_of(const struct unpickle_machine *m) {
@@ -57,17 +59,21 @@ int unpickle_push_empty(struct unpickle_machine *m, enum unpickle_kind kind);
 /* What lies above the mark goes into the container below it; the topmost `count` values go into the one below them. */
 int unpickle_add_batch(struct unpickle_machine *m, enum unpickle_kind kind);
 int unpickle_add_one(struct unpickle_machine *m, enum unpickle_kind kind, uint32_t count);
+/* POP_MARK, FROZENSET */
+int unpickle_pop_mark(struct unpickle_machine *m);
+int unpickle_push_marked_set(struct unpickle_machine *m);
 /* The topmost `count` values, or those above the mark, become a tuple. */
 int unpickle_push_tuple(struct unpickle_machine *m, uint32_t count);
 int unpickle_push_marked_tuple(struct unpickle_machine *m);
 
 /* ---- unpickle_object.c ---- */
 
-/* GLOBAL, STACK_GLOBAL: a class that is on the list. */
+/* GLOBAL, STACK_GLOBAL: a class that is on the list, or another one where those are taken. */
 int unpickle_global(struct unpickle_machine *m);
 int unpickle_stack_global(struct unpickle_machine *m);
-/* REDUCE and NEWOBJ: a class and its arguments become an object that remembers them. */
-int unpickle_make_object(struct unpickle_machine *m);
+/* REDUCE and NEWOBJ, or NEWOBJ_EX, which has_names: a class and its arguments become an object that remembers them. */
+int unpickle_make_object(struct unpickle_machine *m, bool has_names);
+void unpickle_free_others(struct unpickle_class *others, uint32_t count);
 /* BUILD: the object gets its state. */
 int unpickle_build(struct unpickle_machine *m);
 /* BINPERSID */

@@ -1,24 +1,69 @@
 /* Classes and objects of the machine of pickles; see unpickle_impl.h. */
+#include <stdlib.h>
+
 #include "base/formats/unpickle_impl.h"
 #include "base/printable.h"
 #include "base/status.h"
 
-enum { CLASS_SHOWN_MAX = 120 };
+enum { CLASS_SHOWN_MAX = 120, OTHERS_MAX = 64 };
 
-static int unknown_class(const struct unpickle_machine *m, const uint8_t *module, size_t module_len,
-                         const uint8_t *name, size_t name_len) {
-    char shown[2 * CLASS_SHOWN_MAX + 2];
-    size_t used = module_len < CLASS_SHOWN_MAX ? module_len : CLASS_SHOWN_MAX;
-    memcpy(shown, module, used);
-    shown[used++] = '.';
-    size_t more = name_len < CLASS_SHOWN_MAX ? name_len : CLASS_SHOWN_MAX;
-    memcpy(shown + used, name, more);
-    used += more;
-    printable_clean(shown, used, false);
+/* As much of a name as is shown. */
+struct shown {
+    char text[CLASS_SHOWN_MAX + 1];
+};
+
+static struct shown show(const uint8_t *bytes, size_t len) {
+    struct shown out = {.text = ""};
+    size_t count = len < CLASS_SHOWN_MAX ? len : CLASS_SHOWN_MAX;
+    memcpy(out.text, bytes, count);
+    printable_clean(out.text, count, false);
+    return out;
+}
+
+static int unknown_class(const struct unpickle_machine *m, const struct shown *module, const struct shown *name) {
     return status_fail(MUSTER_ECORRUPT,
-                       "it names the class %.*s, which is not known here (nothing was executed) at byte %zu of the "
+                       "it names the class %s.%s, which is not known here (nothing was executed) at byte %zu of the "
                        "pickle",
-                       (int)used, shown, m->at_op);
+                       module->text, name->text, m->at_op);
+}
+
+void unpickle_free_others(struct unpickle_class *others, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        free((char *)(uintptr_t)others[i].module);
+        free((char *)(uintptr_t)others[i].name);
+    }
+    free(others);
+}
+
+static bool is_called(const struct unpickle_class *class, const struct shown *module, const struct shown *name) {
+    return class->module && class->name && strcmp(class->module, module->text) == 0 &&
+           strcmp(class->name, name->text) == 0;
+}
+
+/* A class that is not on the list: the place of its name, which it shares with those beyond OTHERS_MAX. */
+static int push_other(struct unpickle_machine *m, const struct shown *module, const struct shown *name) {
+    uint32_t at = 0;
+    m->others = m->others ? m->others : calloc(OTHERS_MAX, sizeof *m->others);
+    while (m->others && at < m->other_count && !is_called(&m->others[at], module, name)) {
+        at++;
+    }
+    at = at < OTHERS_MAX ? at : OTHERS_MAX - 1;
+    if (m->others && at == m->other_count) {
+        bool is_last = at + 1 == OTHERS_MAX;
+        struct unpickle_class *other = &m->others[m->other_count++];
+        *other = (struct unpickle_class){strdup(is_last ? "one of more than 64 classes" : module->text),
+                                         strdup(is_last ? "" : name->text), m->classes.others_role, 0};
+        if (!other->module || !other->name) {
+            m->other_count--;
+            free((char *)(uintptr_t)other->module);
+            free((char *)(uintptr_t)other->name);
+            return status_fail(MUSTER_ENOMEM, "no memory to read a pickle");
+        }
+    }
+    if (!m->others) {
+        return status_fail(MUSTER_ENOMEM, "no memory to read a pickle");
+    }
+    return unpickle_push(m, (struct unpickle_value){.kind = UNPICKLE_CLASS, .index = (uint32_t)m->classes.count + at});
 }
 
 static int push_class(struct unpickle_machine *m, const uint8_t *module, size_t module_len, const uint8_t *name,
@@ -29,7 +74,9 @@ static int push_class(struct unpickle_machine *m, const uint8_t *module, size_t 
             return unpickle_push(m, (struct unpickle_value){.kind = UNPICKLE_CLASS, .index = (uint32_t)i});
         }
     }
-    return unknown_class(m, module, module_len, name, name_len);
+    const struct shown shown_module = show(module, module_len), shown_name = show(name, name_len);
+    return m->classes.takes_others ? push_other(m, &shown_module, &shown_name)
+                                   : unknown_class(m, &shown_module, &shown_name);
 }
 
 int unpickle_stack_global(struct unpickle_machine *m) {
@@ -58,16 +105,33 @@ int unpickle_global(struct unpickle_machine *m) {
     return name ? push_class(m, module, module_len, name, name_len) : MUSTER_ECORRUPT;
 }
 
-/* REDUCE and NEWOBJ: a class and its arguments become an object that remembers them. */
-int unpickle_make_object(struct unpickle_machine *m) {
-    struct unpickle_value args, class;
-    int code = unpickle_pop_kind(m, UNPICKLE_TUPLE, &args);
-    code = code ? code : unpickle_pop_kind(m, UNPICKLE_CLASS, &class);
+/* What is called is a class, or where all are taken, an object ("getattr(C, 'f')(...)"), which has the class of its
+ * maker, or anything. */
+static int pop_called(struct unpickle_machine *m, uint32_t *out) {
+    struct unpickle_value called;
+    static const struct shown unknown = {.text = "something that was called"}, none = {.text = ""};
+    int code = m->classes.takes_others ? unpickle_pop(m, &called) : unpickle_pop_kind(m, UNPICKLE_CLASS, &called);
+    if (code == 0 && called.kind != UNPICKLE_CLASS && called.kind != UNPICKLE_OBJECT) {
+        code = push_other(m, &unknown, &none);
+        code = code ? code : unpickle_pop(m, &called);
+    }
+    if (code == 0) {
+        *out = called.kind == UNPICKLE_CLASS ? called.index : node_of(m, &called)->class;
+    }
+    return code;
+}
+
+int unpickle_make_object(struct unpickle_machine *m, bool has_names) {
+    struct unpickle_value args, names;
+    uint32_t class = 0;
+    int code = has_names ? unpickle_pop(m, &names) : 0;
+    code = code ? code : unpickle_pop_kind(m, UNPICKLE_TUPLE, &args);
+    code = code ? code : pop_called(m, &class);
     return code ? code
                 : unpickle_push_node(m, UNPICKLE_OBJECT,
                                      (struct unpickle_node){.head = UNPICKLE_NIL,
                                                             .tail = UNPICKLE_NIL,
-                                                            .class = class.index,
+                                                            .class = class,
                                                             .args = args,
                                                             .state = {.kind = UNPICKLE_MARK}});
 }
@@ -79,11 +143,12 @@ int unpickle_build(struct unpickle_machine *m) {
     if (!object) {
         return MUSTER_ECORRUPT;
     }
-    if (object->kind != UNPICKLE_OBJECT || node_of(m, object)->state.kind != UNPICKLE_MARK) {
-        return unpickle_corrupt(m, "a state has no object, or one that has a state");
+    bool is_free = object->kind == UNPICKLE_OBJECT && node_of(m, object)->state.kind == UNPICKLE_MARK;
+    if (is_free) {
+        node_of(m, object)->state = state;
     }
-    node_of(m, object)->state = state;
-    return 0;
+    return is_free || m->classes.takes_others ? 0
+                                              : unpickle_corrupt(m, "a state has no object, or one that has a state");
 }
 
 int unpickle_persistent(struct unpickle_machine *m) {

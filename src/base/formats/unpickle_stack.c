@@ -152,6 +152,12 @@ static bool takes(const struct unpickle_value *container, enum unpickle_kind kin
     return container->kind == kind || (kind == UNPICKLE_DICT && container->kind == UNPICKLE_OBJECT);
 }
 
+/* An object of a class that is a list or a set to Python (collections.deque): its items are forgotten, since those of
+ * an object are keys and values. */
+static bool forgets(const struct unpickle_machine *m, const struct unpickle_value *container, enum unpickle_kind kind) {
+    return m->classes.takes_others && container->kind == UNPICKLE_OBJECT && kind != UNPICKLE_DICT;
+}
+
 /* APPENDS, SETITEMS and ADDITEMS: what lies above the mark goes into the container below it. */
 int unpickle_add_batch(struct unpickle_machine *m, enum unpickle_kind kind) {
     uint32_t first = 0;
@@ -160,17 +166,20 @@ int unpickle_add_batch(struct unpickle_machine *m, enum unpickle_kind kind) {
         return code;
     }
     uint32_t count = m->stack.count - first;
-    if (first < 2 || !takes(&stack_of(m)[first - 2], kind) || (kind == UNPICKLE_DICT && count % 2 != 0)) {
+    bool is_forgotten = first >= 2 && forgets(m, &stack_of(m)[first - 2], kind);
+    if (!is_forgotten &&
+        (first < 2 || !takes(&stack_of(m)[first - 2], kind) || (kind == UNPICKLE_DICT && count % 2 != 0))) {
         return unpickle_corrupt(m, "items have no container");
     }
-    code = add_items(m, stack_of(m)[first - 2].index, stack_of(m) + first, count);
+    code = is_forgotten ? 0 : add_items(m, stack_of(m)[first - 2].index, stack_of(m) + first, count);
     m->stack.count = first - 1;
     return code;
 }
 
 /* APPEND, SETITEM. */
 int unpickle_add_one(struct unpickle_machine *m, enum unpickle_kind kind, uint32_t count) {
-    if (m->stack.count < count + 1 || !takes(&stack_of(m)[m->stack.count - count - 1], kind)) {
+    const struct unpickle_value *container = m->stack.count > count ? &stack_of(m)[m->stack.count - count - 1] : NULL;
+    if (!container || (!takes(container, kind) && !forgets(m, container, kind))) {
         return unpickle_corrupt(m, "an item has no container");
     }
     const struct unpickle_value *values = stack_of(m) + m->stack.count - count;
@@ -179,7 +188,7 @@ int unpickle_add_one(struct unpickle_machine *m, enum unpickle_kind kind, uint32
             return unpickle_corrupt(m, "an item is a mark");
         }
     }
-    int code = add_items(m, values[-1].index, values, count);
+    int code = forgets(m, container, kind) ? 0 : add_items(m, container->index, values, count);
     m->stack.count -= count;
     return code;
 }
@@ -212,6 +221,21 @@ int unpickle_push_marked_tuple(struct unpickle_machine *m) {
     if (code == 0) { /* [mark][tuple] -> [tuple] */
         stack_of(m)[first - 1] = stack_of(m)[first];
         m->stack.count = first;
+    }
+    return code;
+}
+
+int unpickle_pop_mark(struct unpickle_machine *m) {
+    uint32_t first = 0;
+    int code = unpickle_find_mark(m, &first);
+    m->stack.count = code ? m->stack.count : first - 1;
+    return code;
+}
+
+int unpickle_push_marked_set(struct unpickle_machine *m) {
+    int code = unpickle_push_marked_tuple(m);
+    if (code == 0) {
+        unpickle_top(m)->kind = UNPICKLE_SET;
     }
     return code;
 }

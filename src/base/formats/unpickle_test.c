@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,9 @@
 enum { VALUES_MAX = 64 };
 
 static const struct unpickle_class class_list[] = {{"a.b", "C", 7, 0}, {"a", "f", 8, 1}};
-static const struct unpickle_classes classes = {class_list, 2};
+static const struct unpickle_classes classes = {.list = class_list, .count = 2};
+static const struct unpickle_classes all_classes = {
+    .list = class_list, .count = 2, .takes_others = true, .others_role = 9};
 
 /* An allocation of exactly its size, so that a sanitizer sees a read past the end. It stays, since trees point into it.
  */
@@ -26,12 +29,16 @@ struct read {
     int code;
 };
 
-static void read_bytes(struct read *r, const char *bytes, size_t len) {
+static void read_with(struct read *r, const char *bytes, size_t len, struct unpickle_classes known) {
     *r = (struct read){.code = 0};
     input = malloc(len ? len : 1);
     assert_non_null(input);
     memcpy(input, bytes, len);
-    r->code = unpickle(input, len, classes, VALUES_MAX, &r->tree);
+    r->code = unpickle(input, len, known, VALUES_MAX, &r->tree);
+}
+
+static void read_bytes(struct read *r, const char *bytes, size_t len) {
+    read_with(r, bytes, len, classes);
 }
 #define READ(r, text) read_bytes(r, text, sizeof(text) - 1)
 
@@ -171,6 +178,74 @@ static void what_is_no_such_pickle_is_refused(void **state) {
     }
 }
 
+static const struct unpickle_value *at(const struct read *r, uint32_t index) {
+    return unpickled_at(&r->tree, &r->tree.root, index);
+}
+
+static void other_classes_are_taken_where_they_are_wanted(void **state) {
+    (void)state;
+    /* (x.Y(1) with a state twice, a deque of two, f(1), x.Y again, what getattr(x.Y, "f")() gives, what None() gives)
+     */
+    static const char bytes[] = "\x80\4(cx\nY\nK\1\x85R}b]bcc\nd\n)R(K\1K\2eK\3aca\nf\nK\1\x85R\x8c\1x\x8c\1Y\x93"
+                                "cb\ng\ncx\nY\n\x8c\1f\x86R)RN)Rt.";
+    struct read r;
+    read_with(&r, bytes, sizeof bytes - 1, all_classes);
+    assert_int_equal(r.code, 0);
+    static const struct {
+        const char *module, *name;
+        int role;
+    } wanted[] = {{"x", "Y", 9}, {"c", "d", 9}, {"a", "f", 8},
+                  {"x", "Y", 9}, {"b", "g", 9}, {"something that was called", "", 9}};
+    assert_int_equal(unpickled_count(&r.tree, &r.tree.root), 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        const struct unpickle_class *class = unpickled_class(&r.tree, at(&r, i));
+        assert_string_equal(class->module, wanted[i].module);
+        assert_string_equal(class->name, wanted[i].name);
+        assert_int_equal(class->role, wanted[i].role);
+    }
+    assert_int_equal(unpickled_node(&r.tree, at(&r, 0))->state.kind, UNPICKLE_DICT); /* the first one */
+    assert_int_equal(unpickled_count(&r.tree, at(&r, 1)), 0); /* its items are no keys and values */
+    assert_int_equal(r.tree.other_count, 4);
+    done(&r);
+}
+
+static void other_classes_beyond_a_number_have_no_names(void **state) {
+    (void)state;
+    char bytes[2048] = "\x80\4(", line[16];
+    size_t used = 3;
+    for (int i = 0; i < VALUES_MAX; i++) { /* the mark is a value, too */
+        int length = snprintf(line, sizeof line, "cm\nc%d\n0", i);
+        memcpy(bytes + used, line, (size_t)length);
+        used += (size_t)length;
+    }
+    static const char tail[] = "cm\nc999\ncm\nc3\nt.";
+    memcpy(bytes + used, tail, sizeof tail - 1);
+    struct read r;
+    read_with(&r, bytes, used + sizeof tail - 1, all_classes);
+    assert_int_equal(r.code, 0);
+    assert_string_equal(unpickled_class(&r.tree, at(&r, 0))->module, "one of more than 64 classes");
+    assert_string_equal(unpickled_class(&r.tree, at(&r, 1))->name, "c3");
+    done(&r);
+}
+
+static void newer_opcodes(void **state) {
+    (void)state;
+    /* (frozenset({1, 2}), x, x, C.__new__(C, **{}), bytes of 8-byte lengths, a long of 4) */
+    struct read r;
+    READ(&r, "\x80\5(N(K\1K\2\x91K\7"
+             "2(NN1ca.b\nC\n)}\x92\x8e\1\0\0\0\0\0\0\0a\x96\2\0\0\0\0\0\0\0bc\x8b\1\0\0\0\xfft.");
+    assert_int_equal(r.code, 0);
+    assert_int_equal(unpickled_count(&r.tree, &r.tree.root), 8);
+    assert_int_equal(at(&r, 1)->kind, UNPICKLE_SET);
+    assert_int_equal(unpickled_count(&r.tree, at(&r, 1)), 2);
+    assert_int_equal(at(&r, 3)->number, 7);
+    assert_int_equal(unpickled_class(&r.tree, at(&r, 4))->role, 7);
+    assert_int_equal(at(&r, 5)->size, 1);
+    assert_int_equal(at(&r, 6)->size, 2);
+    assert_int_equal(at(&r, 7)->number, -1);
+    done(&r);
+}
+
 static void each_kind_of_value_has_a_limit(void **state) {
     (void)state;
     static const char *const opcodes[] = {"N", "]0", "\x94", "ca\nf\n)R0", "(K\1K\1ta"};
@@ -212,6 +287,9 @@ int main(void) {
         cmocka_unit_test(a_call_becomes_an_object),
         cmocka_unit_test(the_memo_shares_values),
         cmocka_unit_test(what_is_no_such_pickle_is_refused),
+        cmocka_unit_test(other_classes_are_taken_where_they_are_wanted),
+        cmocka_unit_test(other_classes_beyond_a_number_have_no_names),
+        cmocka_unit_test(newer_opcodes),
         cmocka_unit_test(each_kind_of_value_has_a_limit),
         cmocka_unit_test(every_prefix_of_a_pickle_is_refused),
     };

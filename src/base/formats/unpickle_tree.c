@@ -42,10 +42,11 @@ const struct unpickle_value *unpickled_member(const struct unpickled *tree, cons
 }
 
 const struct unpickle_class *unpickled_class(const struct unpickled *tree, const struct unpickle_value *value) {
-    if (value->kind == UNPICKLE_CLASS) {
-        return &tree->classes[value->index];
+    if (value->kind != UNPICKLE_CLASS && value->kind != UNPICKLE_OBJECT) {
+        return NULL;
     }
-    return value->kind == UNPICKLE_OBJECT ? &tree->classes[tree->nodes[value->index].class] : NULL;
+    size_t index = value->kind == UNPICKLE_CLASS ? value->index : tree->nodes[value->index].class;
+    return index < tree->classes.count ? &tree->classes.list[index] : &tree->others[index - tree->classes.count];
 }
 
 bool unpickled_is_text(const struct unpickle_value *value, const char *text) {

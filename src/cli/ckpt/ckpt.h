@@ -52,8 +52,8 @@ enum { CKPT_PATHS_MAX = 2, CKPT_VALUES_MAX = 4 };
     "  a record or manifest in it, such as checkpoint-10.json or step-10.json\n"                                       \
     "  a file of torch.save(), with tensors in dicts and lists\n"                                                      \
     "  a folder of torch.distributed.checkpoint, from any number of ranks\n"                                           \
-    "  a safetensors file, or an index of some (model.safetensors.index.json)\n"                                       \
-    "  a folder with such an index\n"                                                                                  \
+    "  a safetensors file, or an index of some or of .bin files\n"                                                     \
+    "  (model.safetensors.index.json), or a folder with one of these\n"                                                \
     "\n"                                                                                                               \
     "It is read as data: nothing in it is executed. Names are keys joined by dots, such as\n"                          \
     "model.0.weight.\n"
@@ -88,6 +88,10 @@ int ckpt_words_number(const struct ckpt_grammar *grammar, const struct ckpt_word
 int ckpt_open(const struct ckpt_grammar *grammar, const char *path, struct archive **out);
 
 /* ---- words: ckpt_text.c ---- */
+
+/* Ends a line of `out` that begins at byte `begin`: what has come from outside in it breaks into no further ones. code:
+ * of what was appended, and then that. */
+int ckpt_end_line(struct buf *out, size_t begin, int code);
 
 /* Writes what `out` has to stdout, without control characters, if code is 0; else tells the failure. Frees it. Gives
  * the program's exit code. */

@@ -154,7 +154,10 @@ static int add_left_out(struct buf *out, const struct copy *copy) {
             continue;
         }
         count++;
-        code = count <= NAMED_MAX ? buf_printf(out, "left out: %s (%s)\n", value->name, value->text) : 0;
+        size_t begin = out->len;
+        code = count > NAMED_MAX
+                   ? 0
+                   : ckpt_end_line(out, begin, buf_printf(out, "left out: %s (%s)", value->name, value->text));
     }
     return code || count <= NAMED_MAX
                ? code

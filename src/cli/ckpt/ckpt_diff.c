@@ -38,7 +38,8 @@ struct comparison {
 
 static int add_line(struct comparison *c, const char *name, const char *what) {
     c->lines++;
-    return buf_printf(c->out, "%s: %s\n", name, what);
+    size_t begin = c->out->len;
+    return ckpt_end_line(c->out, begin, buf_printf(c->out, "%s: %s", name, what));
 }
 
 /* ---- elements ---- */

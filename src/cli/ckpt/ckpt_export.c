@@ -113,10 +113,10 @@ static int take_tensor(struct export *export, size_t number) {
     const struct checkpoint_renames renames = {export->words->renames, export->words->rename_count};
     const struct archive_tensor *tensor = archive_tensor(export->archive, number);
     struct item *item = &export->items[export->item_count];
-    if (tensor->type == MUSTER_TYPE_COUNT) {
+    if (!safetensors_type_named(tensor->type_name)) {
         return status_fail(MUSTER_EUNSUPPORTED,
-                           "tensor %s is of type %s, which is not written; leave it out with --skip", tensor->name,
-                           tensor->type_name);
+                           "tensor %s is of type %s, which safetensors files do not have; leave it out with --skip",
+                           tensor->name, tensor->type_name);
     }
     if (strlen(tensor->name) >= MUSTER_NAME_MAX) {
         return status_fail(MUSTER_ELIMIT, "the name %.100s... is too long", tensor->name);
@@ -216,27 +216,33 @@ static int write_table(struct export *export, struct file_draft *out, const stru
     return code;
 }
 
+static struct safetensors_entry entry_of(const struct archive_tensor *tensor, const struct item *item, size_t index) {
+    const struct safetensors_type *type = safetensors_type_named(tensor->type_name);
+    struct safetensors_entry entry = {.name = item->name,
+                                      .type = type->type,
+                                      .other = type->type == MUSTER_TYPE_COUNT ? type : NULL,
+                                      .dim_count = tensor->dim_count,
+                                      .index = index};
+    memcpy(entry.shape, tensor->shape, sizeof entry.shape);
+    if (type->bits < 8 && entry.dim_count > 0) { /* several in a byte */
+        entry.shape[entry.dim_count - 1] *= 8 / type->bits;
+    }
+    return entry;
+}
+
 static int write_shard(struct export *export, const char *path, const struct item *items, size_t count) {
-    static char somewhere; /* tensors have data; it is not read */
-    struct muster_tensor *tensors = calloc(count + 1, sizeof *tensors);
-    struct safetensors table = {.entries = NULL};
+    struct safetensors table = {.count = count, .entries = calloc(count + 1, sizeof *table.entries)};
     struct file_draft out;
-    if (!tensors) {
+    if (!table.entries) {
         return status_fail(MUSTER_ENOMEM, "no memory for a list of %zu tensors", count);
     }
     for (size_t i = 0; i < count; i++) {
-        const struct archive_tensor *tensor = archive_tensor(export->archive, items[i].number);
-        tensors[i] = (struct muster_tensor){
-            .name = items[i].name, .type = tensor->type, .dim_count = tensor->dim_count, .data = &somewhere};
-        memcpy(tensors[i].shape, tensor->shape, sizeof tensors[i].shape);
+        table.entries[i] = entry_of(archive_tensor(export->archive, items[i].number), &items[i], i);
     }
-    int code = safetensors_layout(tensors, count, &table);
-    if (code == 0) {
-        code = output_open(&out, path);
-        code = code ? code : output_close(&out, write_table(export, &out, items, &table));
-    }
+    int code = safetensors_place(&table);
+    code = code ? code : output_open(&out, path);
+    code = code ? code : output_close(&out, write_table(export, &out, items, &table));
     safetensors_done(&table);
-    free(tensors);
     return code;
 }
 

@@ -22,17 +22,18 @@ static const struct ckpt_grammar grammar = {
 static int list(void *context, const struct archive_saved *saved) {
     const char *kind = saved->is_snapshot ? "snapshot" : "checkpoint";
     struct buf *out = context;
+    size_t begin = out->len;
     char size[CKPT_SIZE_MAX];
     if (saved->code) {
-        return buf_printf(out, "step %" PRId64 ": %s, %s\n", saved->step, kind,
-                          saved->code == MUSTER_ENOENT ? "its save was cut off" : muster_detail());
+        const char *why = saved->code == MUSTER_ENOENT ? "its save was cut off" : muster_detail();
+        return ckpt_end_line(out, begin, buf_printf(out, "step %" PRId64 ": %s, %s", saved->step, kind, why));
     }
     int code = buf_printf(out, "step %" PRId64 ": %s, ", saved->step, kind);
     if (code == 0 && !saved->is_snapshot) {
         code = buf_printf(out, "%" PRIu32 " part%s, ", saved->part_count, str_plural(saved->part_count));
     }
     ckpt_size_text(saved->bytes, size);
-    return code ? code : buf_printf(out, "%s\n", size);
+    return ckpt_end_line(out, begin, code ? code : buf_printf(out, "%s", size));
 }
 
 int ckpt_ls(int argc, char **argv) {

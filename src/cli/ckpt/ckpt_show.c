@@ -27,25 +27,25 @@ static const struct ckpt_grammar grammar = {
 
 /* ---- text ---- */
 
-static int add_value_line(struct buf *out, const struct archive_value *value) {
+static int add_value(struct buf *out, const struct archive_value *value) {
     if (value->is_left_out) {
-        return buf_printf(out, "%s: %s (cannot be imported)\n", value->name, value->text);
+        return buf_printf(out, "%s: %s (cannot be imported)", value->name, value->text);
     }
     switch (value->kind) {
     case MUSTER_VALUE_INTEGER:
-        return buf_printf(out, "%s: %" PRId64 "\n", value->name, value->integer);
+        return buf_printf(out, "%s: %" PRId64, value->name, value->integer);
     case MUSTER_VALUE_REAL:
-        return buf_printf(out, "%s: %.17g\n", value->name, value->real);
+        return buf_printf(out, "%s: %.17g", value->name, value->real);
     default:
-        return buf_printf(out, "%s: \"%s\"\n", value->name, value->text);
+        return buf_printf(out, "%s: \"%s\"", value->name, value->text);
     }
 }
 
-static int add_tensor_line(struct buf *out, const struct archive_tensor *tensor) {
+static int add_tensor(struct buf *out, const struct archive_tensor *tensor) {
     char shape[CKPT_SHAPE_MAX], size[CKPT_SIZE_MAX];
     ckpt_shape_text(tensor, shape);
     ckpt_size_text(tensor->bytes, size);
-    return buf_printf(out, "%s: %s %s, %s%s\n", tensor->name, tensor->type_name, shape, size,
+    return buf_printf(out, "%s: %s %s, %s%s", tensor->name, tensor->type_name, shape, size,
                       tensor->type == MUSTER_TYPE_COUNT ? " (cannot be imported)" : "");
 }
 
@@ -57,14 +57,16 @@ static int write_text(struct buf *out, const struct archive *archive, const stru
     for (size_t i = 0; i < archive_tensor_count(archive) && code == 0; i++) {
         const struct archive_tensor *tensor = archive_tensor(archive, i);
         if (ckpt_choice_takes(choice, tensor->name)) {
-            code = add_tensor_line(out, tensor);
+            size_t begin = out->len;
+            code = ckpt_end_line(out, begin, add_tensor(out, tensor));
             bytes += tensor->bytes;
             count++;
         }
     }
     for (size_t i = 0; i < archive_value_count(archive) && code == 0; i++) {
         if (ckpt_choice_takes(choice, archive_value(archive, i)->name)) {
-            code = add_value_line(out, archive_value(archive, i));
+            size_t begin = out->len;
+            code = ckpt_end_line(out, begin, add_value(out, archive_value(archive, i)));
         }
     }
     ckpt_size_text(bytes, size);

@@ -49,6 +49,14 @@ int ckpt_open(const struct ckpt_grammar *grammar, const char *path, struct archi
     return code;
 }
 
+int ckpt_end_line(struct buf *out, size_t begin, int code) {
+    if (code) {
+        return code;
+    }
+    printable_clean((char *)buf_bytes(out) + begin, out->len - begin, false);
+    return buf_append(out, "\n", 1);
+}
+
 int ckpt_finish(const struct ckpt_grammar *grammar, int code, struct buf *out) {
     printable_clean((char *)buf_bytes(out), out->len, true); /* names and values are the files' */
     if (code == 0 && !cli_write(STDOUT_FILENO, out)) {

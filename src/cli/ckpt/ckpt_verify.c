@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/printable.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/ckpt/ckpt.h"
@@ -38,11 +37,7 @@ static int hear(void *context, const char *sentence, uint64_t done) {
     int code = ckpt_progress_add(&v->progress, done);
     if (sentence && v->damages++ < TOLD_MAX && code == 0) {
         size_t begin = v->out->len;
-        code = buf_printf(v->out, "%s", sentence);
-        if (code == 0) { /* it names files and tensors, whose names may have anything in them */
-            printable_clean((char *)buf_bytes(v->out) + begin, v->out->len - begin, false);
-            code = buf_printf(v->out, "\n");
-        }
+        code = ckpt_end_line(v->out, begin, buf_printf(v->out, "%s", sentence));
     }
     return code;
 }

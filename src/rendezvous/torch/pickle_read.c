@@ -24,7 +24,7 @@ int pickle_read(const uint8_t *bytes, size_t len, struct rdzv_state *out) {
     struct unpickled tree = {.item_count = 0};
     struct rdzv_state state;
     rdzv_state_init(&state);
-    int rc = unpickle(bytes, len, (struct unpickle_classes){classes, sizeof classes / sizeof *classes},
+    int rc = unpickle(bytes, len, (struct unpickle_classes){.list = classes, .count = sizeof classes / sizeof *classes},
                       PICKLE_VALUES_MAX, &tree);
     rc = rc ? status_prefix(rc, "the rendezvous state is no such pickle") : pickle_tree_state(&tree, &state);
     unpickled_done(&tree);

@@ -1,6 +1,7 @@
 /* Opening an archive of any kind, and what is in it; see archive.h. */
 #include "train/archive/archive.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,19 +10,14 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "train/archive/archive_impl.h"
+#include "train/archive/zip.h"
 
 #define DCP_METADATA_NAME ".metadata"
-#define INDEX_NAME "model.safetensors.index.json"
 
 enum { MAGIC_BYTES = 16, PASSED_OVER_BYTES_MAX = 1 << 20 };
 
-static const uint8_t zip_magic[] = {'P', 'K', 3, 4};
 /* Protocol 2, then the number 0x1950a86a20f9469cfc6c: torch.save before its archives. */
 static const uint8_t legacy_magic[] = {0x80, 2, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19};
-
-static bool begins_with(const uint8_t *bytes, size_t count, const uint8_t *magic, size_t magic_bytes) {
-    return count >= magic_bytes && memcmp(bytes, magic, magic_bytes) == 0;
-}
 
 static bool has_suffix(const char *text, const char *suffix) {
     size_t n = strlen(text), m = strlen(suffix);
@@ -35,18 +31,20 @@ static int read_file(struct archive *archive, const char *path) {
     int code = archive_add_file(archive, path, true, &file);
     uint64_t bytes = code ? 0 : archive->files[file].bytes;
     size_t count = bytes < sizeof magic ? (size_t)bytes : sizeof magic;
+    bool is_zip = false;
     code = code ? code : archive_read(archive, file, 0, magic, count);
+    code = code ? code : zip_is_one(archive, file, &is_zip);
     if (code) {
         return code;
     }
-    if (begins_with(magic, count, legacy_magic, sizeof legacy_magic)) {
+    if (count >= sizeof legacy_magic && memcmp(magic, legacy_magic, sizeof legacy_magic) == 0) {
         return status_fail(
             MUSTER_EUNSUPPORTED,
             "%s is of torch.save's old format, which has no archive around its pickle; convert it: python "
             "-c \"import torch; torch.save(torch.load('%s', map_location='cpu'), 'new.pt')\"",
             path, path);
     }
-    if (begins_with(magic, count, zip_magic, sizeof zip_magic)) {
+    if (is_zip) {
         archive->kind = "torch.save file";
         code = torch_file_read(archive, file, 0, bytes, "");
         return code ? status_prefix(code, "%s", path) : 0;
@@ -79,7 +77,7 @@ static const char *name_in(const char *path) {
 
 static int read_index(struct archive *archive, const char *path) {
     char *folder = folder_of(path);
-    archive->kind = "sharded safetensors files";
+    archive->kind = strstr(name_in(path), ".bin.") ? "sharded torch.save files" : "sharded safetensors files";
     int code = folder ? safetensors_index_read(archive, path, folder) : status_fail(MUSTER_ENOMEM, "no memory");
     free(folder);
     return code;
@@ -92,19 +90,100 @@ static int read_own_file(struct archive *archive, const char *path) {
     return code;
 }
 
+/* ---- folders of Hugging Face's libraries ---- */
+
+/* "model.safetensors.index.json", and "diffusion_pytorch_model.safetensors.index.fp16.json" of a variant. */
+static bool is_index(const char *name) {
+    return has_suffix(name, ".json") && strstr(name, ".index.");
+}
+
+static bool is_safetensors_index(const char *name) {
+    return is_index(name) && strstr(name, ".safetensors.");
+}
+
+static bool is_safetensors(const char *name) {
+    return has_suffix(name, ".safetensors");
+}
+
+static bool is_bin(const char *name) {
+    return has_suffix(name, ".bin");
+}
+
+/* What such a folder is read by: the first kind that there is. Of many of a kind it is the one with the usual name. */
+static const struct lone {
+    bool (*is_one)(const char *name);
+    const char *usual, *what;
+} lones[] = {
+    {is_safetensors_index, "model.safetensors.index.json", "indexes of safetensors files"},
+    {is_index, "pytorch_model.bin.index.json", "indexes"},
+    {is_safetensors, "model.safetensors", "safetensors files without an index"},
+    {is_bin, "pytorch_model.bin", "files of torch.save without an index"},
+};
+
+/* *out: the name, for the caller to free; NULL: there is none. MUSTER_EINVAL: one is to be named. */
+static int find_lone(const char *folder, const struct lone *lone, char **out) {
+    DIR *stream = opendir(folder);
+    char *found = NULL, *second = NULL;
+    for (struct dirent *entry = stream ? readdir(stream) : NULL; entry; entry = readdir(stream)) {
+        char **place = !found ? &found : !second ? &second : NULL;
+        if (place && lone->is_one(entry->d_name)) {
+            *place = strdup(entry->d_name);
+        }
+    }
+    if (stream) {
+        (void)closedir(stream);
+    }
+    int code = 0;
+    if (second && exists(folder, lone->usual)) {
+        free(found);
+        found = strdup(lone->usual);
+    } else if (second) {
+        code = status_fail(MUSTER_EINVAL, "%s has several %s, %s and %s among them; name one", folder, lone->what,
+                           found, second);
+    }
+    free(second);
+    *out = code ? NULL : found;
+    if (code) {
+        free(found);
+    }
+    return code;
+}
+
+static int read_lone(struct archive *archive, const char *folder, const struct lone *lone, bool *out_is_there) {
+    char *name = NULL, *path = NULL;
+    int code = find_lone(folder, lone, &name);
+    *out_is_there = code || name;
+    if (name) {
+        path = str_format_new("%s/%s", folder, name);
+        code = !path            ? status_fail(MUSTER_ENOMEM, "no memory for a name")
+               : is_index(name) ? read_index(archive, path)
+                                : read_file(archive, path);
+    }
+    free(name);
+    free(path);
+    return code;
+}
+
+/* ---- folders ---- */
+
 static int read_folder(struct archive *archive, const char *folder) {
     if (exists(folder, DCP_METADATA_NAME)) {
         archive->kind = "distributed checkpoint";
         return dcp_read(archive, folder);
     }
-    if (exists(folder, INDEX_NAME)) {
-        char *path = str_format_new("%s/" INDEX_NAME, folder);
-        int code = path ? read_index(archive, path) : status_fail(MUSTER_ENOMEM, "no memory for a name");
-        free(path);
+    bool is_there = false;
+    int code = 0;
+    for (size_t i = 0; i < 2 && !is_there; i++) { /* indexes */
+        code = read_lone(archive, folder, &lones[i], &is_there);
+    }
+    code = is_there ? code : muster_folder_read(archive, folder);
+    if (is_there || code != MUSTER_ENOENT || archive->kind) {
         return code;
     }
-    int code = muster_folder_read(archive, folder);
-    if (code != MUSTER_ENOENT || archive->kind) {
+    for (size_t i = 2; i < sizeof lones / sizeof *lones && !is_there; i++) {
+        code = read_lone(archive, folder, &lones[i], &is_there);
+    }
+    if (is_there) {
         return code;
     }
     if (exists(folder, "__0" DCP_METADATA_NAME)) {
@@ -115,8 +194,8 @@ static int read_folder(struct archive *archive, const char *folder) {
             folder);
     }
     return status_fail(MUSTER_ENOENT,
-                       "%s has neither " DCP_METADATA_NAME " (a distributed checkpoint, whole) nor " INDEX_NAME
-                       ", nor a checkpoint or snapshot of Muster's; name a file in it",
+                       "%s has neither " DCP_METADATA_NAME " (a distributed checkpoint, whole) nor model.safetensors "
+                       "or an index, nor a checkpoint or snapshot of Muster's; name a file in it",
                        folder);
 }
 
@@ -148,13 +227,15 @@ int archive_open(const char *path, struct archive **out) {
     }
     archive->step = -1;
     buf_init(&archive->passed_over, PASSED_OVER_BYTES_MAX);
+    buf_init(&archive->memory, ARCHIVE_PICKLE_BYTES_MAX);
     crc32_init(&archive->crc);
     bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    int code = is_folder                         ? read_folder(archive, path)
-               : has_suffix(path, ".index.json") ? read_index(archive, path)
-               : muster_file_is(name_in(path))   ? read_own_file(archive, path)
-                                                 : read_file(archive, path);
+    int code = is_folder                       ? read_folder(archive, path)
+               : is_index(name_in(path))       ? read_index(archive, path)
+               : muster_file_is(name_in(path)) ? read_own_file(archive, path)
+                                               : read_file(archive, path);
     code = code ? code : check_size(archive, path);
+    code = code ? code : archive_name_apart(archive);
     if (code) {
         archive_close(archive);
         return code;
@@ -169,6 +250,7 @@ void archive_close(struct archive *archive) {
     }
     archive_close_files(archive);
     buf_done(&archive->passed_over);
+    buf_done(&archive->memory);
     muster_files_done(archive);
     for (size_t i = 0; i < archive->tensor_count; i++) {
         free(archive->tensors[i].name);

@@ -67,10 +67,10 @@ typedef int archive_saved_fn(void *context, const struct archive_saved *saved);
 /* Calls `each` for all checkpoints, then for all snapshots, the newest first. MUSTER_ENOENT: no such folder. */
 int archive_each_saved(const char *folder, archive_saved_fn *each, void *context);
 
-/* path: a torch.save file, a safetensors file, an index of safetensors files (*.index.json), the record of a checkpoint
- * (checkpoint-10.json) or the manifest of a snapshot (step-10.json); or a folder with a .metadata or such an index in
- * it, or with checkpoints and snapshots, of which it is the newest that can be read (archive_passed_over()). All that
- * can be known to be wrong without reading the tensors is found here. MUSTER_ENOENT, MUSTER_ECORRUPT,
+/* path: a torch.save file, a safetensors file, an index of such files (*.index.json), the record of a checkpoint
+ * (checkpoint-10.json) or the manifest of a snapshot (step-10.json); or a folder with a .metadata, an index or one file
+ * in it, or with checkpoints and snapshots, of which it is the newest that can be read (archive_passed_over()). All
+ * that can be known to be wrong without reading the tensors is found here. MUSTER_ENOENT, MUSTER_ECORRUPT,
  * MUSTER_EUNSUPPORTED (a kind of file that is not read), MUSTER_ELIMIT, MUSTER_ENOMEM, MUSTER_ESYSTEM; the sentence
  * names file and tensor. */
 int archive_open(const char *path, struct archive **out);

@@ -17,6 +17,9 @@
 /* Reads shorter than this go through a copy of the block of the file that they lie in. */
 enum { ARCHIVE_WINDOW_BYTES = 4096, ARCHIVE_OPEN_MAX = 32 };
 
+/* The number of archive->memory where a file's is expected. */
+#define ARCHIVE_IN_MEMORY UINT32_MAX
+
 struct archive_file {
     char *path;
     uint64_t bytes;
@@ -61,8 +64,9 @@ struct archive {
     size_t piece_count, piece_room;
     struct archive_value *values;
     size_t value_count, value_room;
-    uint8_t *block;   /* ARCHIVE_BLOCK_BYTES, allocated when first needed */
-    uint8_t *scratch; /* as large: a run of elements that is to be spread */
+    struct buf memory; /* the file ARCHIVE_IN_MEMORY: elements that a pickle holds */
+    uint8_t *block;    /* ARCHIVE_BLOCK_BYTES, allocated when first needed */
+    uint8_t *scratch;  /* as large: a run of elements that is to be spread */
     struct crc32 crc;
     int64_t step;                       /* of Muster's own files; -1 */
     struct checkpoint_view *view;       /* a checkpoint: tensors have no pieces, and are read through it. Or NULL */
@@ -105,6 +109,10 @@ int archive_add_integer(struct archive *archive, const char *name, int64_t integ
 int archive_add_real(struct archive *archive, const char *name, double real);
 int archive_add_text(struct archive *archive, const char *name, const uint8_t *text, size_t bytes);
 int archive_add_left_out(struct archive *archive, const char *name, const char *description);
+
+/* Of tensors that have one name (of the keys "a.b", and "a" and "b"), and of values, all but the first get another one:
+ * "a.b (2)". MUSTER_ENOMEM, MUSTER_ELIMIT. */
+int archive_name_apart(struct archive *archive);
 
 /* Are the elements of all pieces of a tensor in it, none in two, and none missing? MUSTER_ECORRUPT. Sorts the pieces.
  */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/str.h"
 #include "base/utf8.h"
 #include "train/archive/archive_impl.h"
 
@@ -178,4 +179,71 @@ int archive_add_text(struct archive *archive, const char *name, const uint8_t *t
         return archive_add_left_out(archive, name, "a text that is too long, or not UTF-8");
     }
     return add_value(archive, name, (struct archive_value){.kind = MUSTER_VALUE_TEXT}, text, bytes);
+}
+
+/* ---- names ---- */
+
+enum { NAMING_PASSES_MAX = 8 };
+
+struct named {
+    char **name;
+    size_t order;
+};
+
+static int by_name(const void *left, const void *right) {
+    const struct named *a = left, *b = right;
+    int order = strcmp(*a->name, *b->name);
+    return order != 0 ? order : a->order < b->order ? -1 : 1;
+}
+
+static int add_number(char **name, size_t number) {
+    char *text = str_format_new("%s (%zu)", *name, number);
+    if (!text || strlen(text) >= ARCHIVE_NAME_MAX) {
+        int code = text ? status_fail(MUSTER_ELIMIT, "two of its names are %s", *name)
+                        : status_fail(MUSTER_ENOMEM, "no memory for a name");
+        free(text);
+        return code;
+    }
+    free(*name);
+    *name = text;
+    return 0;
+}
+
+/* *out_any: some were alike, and what they are called now may be another's name. */
+static int number_alike(struct named *all, size_t count, bool *out_any) {
+    int code = 0;
+    *out_any = false;
+    qsort(all, count, sizeof *all, by_name);
+    for (size_t first = 0, next; first < count && code == 0; first = next) {
+        for (next = first + 1; next < count && code == 0 && strcmp(*all[next].name, *all[first].name) == 0; next++) {
+            code = add_number(all[next].name, next - first + 1);
+            *out_any = true;
+        }
+    }
+    return code;
+}
+
+/* names: the first of `count`, `stride` bytes apart. */
+static int name_apart(void *names, size_t count, size_t stride) {
+    struct named *all = calloc(count + 1, sizeof *all);
+    bool again = true;
+    int code = all ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a list of names");
+    for (size_t i = 0; i < count && code == 0; i++) {
+        all[i] = (struct named){(char **)((char *)names + i * stride), i};
+    }
+    for (int pass = 0; code == 0 && again; pass++) {
+        code = pass < NAMING_PASSES_MAX ? number_alike(all, count, &again)
+                                        : status_fail(MUSTER_ELIMIT, "its names cannot be told apart");
+    }
+    free(all);
+    return code;
+}
+
+int archive_name_apart(struct archive *archive) {
+    int code = archive->tensor_count == 0
+                   ? 0
+                   : name_apart(&archive->tensors[0].name, archive->tensor_count, sizeof *archive->tensors);
+    return code || archive->value_count == 0
+               ? code
+               : name_apart(&archive->values[0].name, archive->value_count, sizeof *archive->values);
 }

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/str.h"
 #include "train/archive/archive_impl.h"
+#include "train/archive/zip.h"
 #include "train/state/json_text.h"
 #include "train/state/safetensors.h"
 
@@ -43,40 +45,38 @@ static int read_header(struct archive *archive, struct shard *shard) {
     return code ? status_prefix(code, "%s", archive->files[shard->file].path) : 0;
 }
 
-/* Muster has no value for these; the header has their names. */
-static struct archive_type type_of(const struct safetensors *table, const struct safetensors_entry *entry) {
-    static const struct {
-        const char *dtype;
-        struct archive_type type;
-    } others[] = {
-        {"BOOL", {MUSTER_TYPE_COUNT, 1, "bool"}},
-        {"F8_E4M3", {MUSTER_TYPE_COUNT, 1, "float8_e4m3fn"}},
-        {"F8_E5M2", {MUSTER_TYPE_COUNT, 1, "float8_e5m2"}},
-        {"C64", {MUSTER_TYPE_COUNT, 8, "complex64"}},
-    };
-    struct archive_type type = {entry->type, (uint32_t)muster_type_bytes(entry->type), muster_type_name(entry->type)};
-    const char *dtype = json_string_value(json_object_get(json_object_get(table->tree, entry->name), "dtype"));
-    for (size_t i = 0; entry->type == MUSTER_TYPE_COUNT && i < sizeof others / sizeof *others; i++) {
-        if (dtype && strcmp(dtype, others[i].dtype) == 0) {
-            type = others[i].type;
-        }
+/* *out_last: what the last dimension is divided by. Elements of 4 bits come two to a byte, as in PyTorch. element_bytes
+ * 0: there is no such type. */
+static struct archive_type type_of(const struct safetensors_entry *entry, uint64_t *out_last) {
+    const struct safetensors_type *other = entry->other;
+    *out_last = 1;
+    if (!other) {
+        return (struct archive_type){entry->type, (uint32_t)muster_type_bytes(entry->type),
+                                     muster_type_name(entry->type)};
     }
-    return type;
+    *out_last = other->bits < 8 ? 8 / other->bits : 1;
+    return (struct archive_type){MUSTER_TYPE_COUNT, other->name ? (other->bits + 7) / 8 : 0, other->name};
 }
 
 static int add_entry(struct archive *archive, const struct shard *shard, const struct safetensors_entry *entry) {
-    struct archive_type type = type_of(&shard->table, entry);
     struct archive_piece piece = {.file = shard->file, .data_at = shard->data_at + entry->offset};
-    uint64_t stride = 1;
-    if (type.element_bytes == 0) {
-        return status_fail(MUSTER_EUNSUPPORTED, "tensor %s is of a type that is not read", entry->name);
+    uint64_t shape[MUSTER_TENSOR_DIMS_MAX], stride = 1, last = 1;
+    struct archive_type type = type_of(entry, &last);
+    char why[64];
+    if (type.element_bytes == 0 || (last > 1 && (entry->dim_count == 0 || entry->shape[entry->dim_count - 1] % last))) {
+        (void)str_format(why, sizeof why, "a tensor of %s", entry->unread ? entry->unread : entry->other->dtype);
+        return archive_add_left_out(archive, entry->name, why);
     }
-    memcpy(piece.size, entry->shape, sizeof piece.size);
+    memcpy(shape, entry->shape, sizeof shape);
+    if (last > 1) {
+        shape[entry->dim_count - 1] /= last;
+    }
+    memcpy(piece.size, shape, sizeof piece.size);
     for (uint32_t i = entry->dim_count; i-- > 0;) {
         piece.stride[i] = stride;
-        stride *= entry->shape[i];
+        stride *= shape[i];
     }
-    int code = archive_add_tensor(archive, entry->name, type, entry->dim_count, entry->shape);
+    int code = archive_add_tensor(archive, entry->name, type, entry->dim_count, shape);
     return code ? code : archive_add_piece(archive, &piece);
 }
 
@@ -145,20 +145,61 @@ static int note_others(struct archive *archive, const struct shard *shard, const
     return code;
 }
 
-/* The tensors of one file. Links are followed: the cache of huggingface_hub consists of them. */
-static int read_shard(struct archive *archive, const char *folder, const struct mapping *mappings, size_t count) {
-    struct shard shard = {.file = 0};
-    int code = archive_add_file_of(archive, folder, mappings[0].file, true, &shard.file);
-    code = code ? code : read_header(archive, &shard);
+static int lacks(const struct mapping *mapping) {
+    return status_fail(MUSTER_ECORRUPT, "%s has no tensor %.200s, which the index says is there", mapping->file,
+                       mapping->tensor);
+}
+
+static int read_safetensors(struct archive *archive, uint32_t file, const struct mapping *mappings, size_t count) {
+    struct shard shard = {.file = file};
+    int code = read_header(archive, &shard);
     for (size_t i = 0; i < count && code == 0; i++) {
         const struct safetensors_entry *entry = safetensors_find(&shard.table, mappings[i].tensor);
-        code = entry ? add_entry(archive, &shard, entry)
-                     : status_fail(MUSTER_ECORRUPT, "%s has no tensor %.200s, which the index says is there",
-                                   mappings[i].file, mappings[i].tensor);
+        code = entry ? add_entry(archive, &shard, entry) : lacks(&mappings[i]);
     }
     code = code ? code : note_others(archive, &shard, mappings, count);
     safetensors_done(&shard.table);
     return code;
+}
+
+static int by_text(const void *left, const void *right) {
+    return strcmp(*(const char *const *)left, *(const char *const *)right);
+}
+
+/* Are all tensors of the index among those from number `first` on? */
+static int check_named(const struct archive *archive, size_t first, const struct mapping *mappings, size_t count) {
+    size_t there = archive->tensor_count - first;
+    const char **names = calloc(there + 1, sizeof *names);
+    int code = names ? 0 : status_fail(MUSTER_ENOMEM, "no memory for a list of names");
+    for (size_t i = 0; i < there && code == 0; i++) {
+        names[i] = archive->tensors[first + i].name;
+    }
+    if (code == 0) {
+        qsort(names, there, sizeof *names, by_text);
+    }
+    for (size_t i = 0; i < count && code == 0; i++) {
+        code = bsearch(&mappings[i].tensor, names, there, sizeof *names, by_text) ? 0 : lacks(&mappings[i]);
+    }
+    free(names);
+    return code;
+}
+
+/* A file of torch.save has all of its tensors read. */
+static int read_torch(struct archive *archive, uint32_t file, const struct mapping *mappings, size_t count) {
+    size_t first = archive->tensor_count;
+    int code = torch_file_read(archive, file, 0, archive->files[file].bytes, "");
+    return code ? status_prefix(code, "%s", archive->files[file].path) : check_named(archive, first, mappings, count);
+}
+
+/* The tensors of one file. Links are followed: the cache of huggingface_hub consists of them. */
+static int read_shard(struct archive *archive, const char *folder, const struct mapping *mappings, size_t count) {
+    uint32_t file = 0;
+    int code = archive_add_file_of(archive, folder, mappings[0].file, true, &file);
+    bool is_zip = false;
+    code = code ? code : zip_is_one(archive, file, &is_zip);
+    return code     ? code
+           : is_zip ? read_torch(archive, file, mappings, count)
+                    : read_safetensors(archive, file, mappings, count);
 }
 
 static int read_shards(struct archive *archive, const char *folder, const struct mapping *mappings, size_t count) {

@@ -1,6 +1,8 @@
-/* See torch_classes.h. A class that is not here is refused by name. None of them is ever called: a row only says what
- * an object of that class means. */
+/* See torch_classes.h. An object of a class that is not here is left out by name. None of them is ever called: a row
+ * only says what an object of that class means. */
 #include "train/archive/torch_classes.h"
+
+#include <string.h>
 
 enum {
     TYPE_UINT8,
@@ -24,6 +26,7 @@ enum {
     TYPE_FLOAT8_E4M3FNUZ,
     TYPE_FLOAT8_E5M2FNUZ,
     TYPE_FLOAT8_E8M0FNU,
+    TYPE_FLOAT4_E2M1FN_X2,
     TYPE_UNTYPED, /* a storage of bytes, whose type the tensor says */
 };
 
@@ -49,6 +52,7 @@ const struct archive_type torch_types[] = {
     [TYPE_FLOAT8_E4M3FNUZ] = {MUSTER_TYPE_COUNT, 1, "float8_e4m3fnuz"},
     [TYPE_FLOAT8_E5M2FNUZ] = {MUSTER_TYPE_COUNT, 1, "float8_e5m2fnuz"},
     [TYPE_FLOAT8_E8M0FNU] = {MUSTER_TYPE_COUNT, 1, "float8_e8m0fnu"},
+    [TYPE_FLOAT4_E2M1FN_X2] = {MUSTER_TYPE_COUNT, 1, "float4_e2m1fn_x2"},
     [TYPE_UNTYPED] = {MUSTER_TYPE_COUNT, 1, "bytes"},
 };
 
@@ -60,12 +64,7 @@ static const struct unpickle_class list[] = {
     {"torch._utils", "_rebuild_parameter", TORCH_WRAPPED, 0},
     {"torch._utils", "_rebuild_parameter_with_state", TORCH_WRAPPED, 0},
     {"torch._tensor", "_rebuild_from_type_v2", TORCH_RETYPED, 0},
-    {"torch", "Tensor", TORCH_OTHER, 0},
-    {"torch.nn.parameter", "Parameter", TORCH_OTHER, 0},
-    {"torch.nn.parameter", "Buffer", TORCH_OTHER, 0},
     {"torch", "Size", TORCH_SIZE, 0},
-    {"torch", "device", TORCH_OTHER, 0},
-    {"torch.serialization", "_get_layout", TORCH_OTHER, 0},
     {"torch", "ByteStorage", TORCH_STORAGE, TYPE_UINT8},
     {"torch", "CharStorage", TORCH_STORAGE, TYPE_INT8},
     {"torch", "ShortStorage", TORCH_STORAGE, TYPE_INT16},
@@ -100,36 +99,47 @@ static const struct unpickle_class list[] = {
     {"torch", "float8_e4m3fnuz", TORCH_DTYPE, TYPE_FLOAT8_E4M3FNUZ},
     {"torch", "float8_e5m2fnuz", TORCH_DTYPE, TYPE_FLOAT8_E5M2FNUZ},
     {"torch", "float8_e8m0fnu", TORCH_DTYPE, TYPE_FLOAT8_E8M0FNU},
+    {"torch", "float4_e2m1fn_x2", TORCH_DTYPE, TYPE_FLOAT4_E2M1FN_X2},
     {"collections", "OrderedDict", TORCH_DICT, 0},
     {"collections", "defaultdict", TORCH_DICT, 0},
-    {"collections", "Counter", TORCH_OTHER, 0},
     /* Protocol 2 has Python 2's names. */
-    {"__builtin__", "set", TORCH_OTHER, 0},
-    {"__builtin__", "frozenset", TORCH_OTHER, 0},
-    {"__builtin__", "complex", TORCH_OTHER, 0},
-    {"__builtin__", "bytearray", TORCH_OTHER, 0},
-    {"__builtin__", "dict", TORCH_OTHER, 0},
-    {"__builtin__", "list", TORCH_OTHER, 0},
-    {"__builtin__", "int", TORCH_OTHER, 0},
-    {"__builtin__", "long", TORCH_OTHER, 0},
-    {"__builtin__", "float", TORCH_OTHER, 0},
-    {"builtins", "frozenset", TORCH_OTHER, 0},
-    {"builtins", "getattr", TORCH_OTHER, 0}, /* Python 3.11.0 to 3.11.3: a member of an enumeration */
-    {"builtins", "complex", TORCH_OTHER, 0},
-    {"_codecs", "encode", TORCH_OTHER, 0},
-    {"argparse", "Namespace", TORCH_OTHER, 0},
-    {"pathlib", "PosixPath", TORCH_OTHER, 0},
-    {"pathlib", "PurePosixPath", TORCH_OTHER, 0},
-    {"pathlib._local", "PosixPath", TORCH_OTHER, 0}, /* Python 3.13 */
+    {"_codecs", "encode", TORCH_BYTES, 0},
+    {"__builtin__", "bytes", TORCH_BYTES, 0},
+    {"builtins", "bytes", TORCH_BYTES, 0},
+    {"__builtin__", "bytearray", TORCH_BYTES, 0},
+    {"builtins", "bytearray", TORCH_BYTES, 0},
+    {"numpy", "dtype", TORCH_NUMPY_DTYPE, 0},
+    {"numpy", "ndarray", TORCH_NUMPY_NDARRAY, 0},
+    {"numpy.core.multiarray", "_reconstruct", TORCH_NUMPY_ARRAY, 0}, /* before numpy 2 */
+    {"numpy._core.multiarray", "_reconstruct", TORCH_NUMPY_ARRAY, 0},
+    {"numpy.core.numeric", "_frombuffer", TORCH_NUMPY_BUFFER, 0},
+    {"numpy._core.numeric", "_frombuffer", TORCH_NUMPY_BUFFER, 0},
+    {"numpy.core.multiarray", "scalar", TORCH_NUMPY_SCALAR, 0},
+    {"numpy._core.multiarray", "scalar", TORCH_NUMPY_SCALAR, 0},
     {DCP_METADATA, "Metadata", TORCH_METADATA, 0},
     {DCP_METADATA, "TensorStorageMetadata", TORCH_TENSOR_METADATA, 0},
     {DCP_METADATA, "BytesStorageMetadata", TORCH_BYTES_METADATA, 0},
     {DCP_METADATA, "ChunkStorageMetadata", TORCH_CHUNK, 0},
     {DCP_METADATA, "TensorProperties", TORCH_PROPERTIES, 0},
     {DCP_METADATA, "MetadataIndex", TORCH_INDEX, 0},
-    {DCP_METADATA, "StorageMeta", TORCH_OTHER, 0},
-    {DCP_METADATA, "_MEM_FORMAT_ENCODING", TORCH_OTHER, 0},
     {"torch.distributed.checkpoint.filesystem", "_StorageInfo", TORCH_STORAGE_INFO, 0},
 };
 
-const struct unpickle_classes torch_classes = {list, sizeof list / sizeof *list};
+const struct unpickle_classes torch_classes = {
+    .list = list, .count = sizeof list / sizeof *list, .takes_others = true, .others_role = TORCH_OTHER};
+
+const struct archive_type *torch_numpy_type(const uint8_t *name, size_t bytes) {
+    static const struct {
+        char name[4];
+        int type;
+    } types[] = {{"b1", TYPE_BOOL},      {"i1", TYPE_INT8},       {"i2", TYPE_INT16},   {"i4", TYPE_INT32},
+                 {"i8", TYPE_INT64},     {"u1", TYPE_UINT8},      {"u2", TYPE_UINT16},  {"u4", TYPE_UINT32},
+                 {"u8", TYPE_UINT64},    {"f2", TYPE_FLOAT16},    {"f4", TYPE_FLOAT32}, {"f8", TYPE_FLOAT64},
+                 {"c8", TYPE_COMPLEX64}, {"c16", TYPE_COMPLEX128}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strlen(types[i].name) == bytes && memcmp(types[i].name, name, bytes) == 0) {
+            return &torch_types[types[i].type];
+        }
+    }
+    return NULL;
+}

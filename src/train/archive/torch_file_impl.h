@@ -33,8 +33,22 @@ enum torch_role torch_role_of(const struct torch_file *t, const struct unpickle_
 /* Looks through what parameters and buffers are wrapped in. False: the value is no tensor. */
 bool torch_find_call(const struct torch_file *t, const struct unpickle_value *value, struct torch_call *out);
 
-/* MUSTER_ECORRUPT, with a sentence that begins with the path. */
+/* A tuple of numbers that are not negative, such as a shape. False: it is none, or has too many. */
+bool torch_read_numbers(const struct torch_file *t, const struct unpickle_value *tuple, uint64_t *out,
+                        uint32_t *out_count);
+
+/* MUSTER_ECORRUPT, with a sentence that begins with the path; MUSTER_EUNSUPPORTED: it is as PyTorch writes it, and not
+ * read here. */
 int torch_read_tensor(const struct torch_file *t, const struct torch_call *call, struct torch_tensor *out);
+
+/* Adds a tensor of one piece. */
+int torch_add_tensor(struct torch_file *t, uint32_t file, const char *name, const struct torch_tensor *tensor);
+
+/* ---- numpy_values.c ---- */
+
+/* Adds a scalar of numpy's as a value, and an array as a tensor. *out_is_one: it was one of those that are read. */
+int numpy_add(struct torch_file *t, const struct unpickle_value *value, const char *name, bool *out_is_one);
+#define NUMPY_BYTES_MAX ARCHIVE_PICKLE_BYTES_MAX
 
 /* ---- torch_walk.c ---- */
 

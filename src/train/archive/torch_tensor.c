@@ -8,6 +8,11 @@
 
 enum { WRAPPINGS_MAX = 4 }; /* a parameter around a tensor around ... */
 
+/* As PyTorch writes it, and not read here. */
+static int unread(const struct torch_file *t, const char *what) {
+    return status_fail(MUSTER_EUNSUPPORTED, "%s %s", t->path_bytes > 0 ? t->path : "what is saved", what);
+}
+
 static int bad(const struct torch_file *t, const char *what) {
     return status_fail(MUSTER_ECORRUPT, "%s %s", t->path_bytes > 0 ? t->path : "what is saved", what);
 }
@@ -40,9 +45,8 @@ bool torch_find_call(const struct torch_file *t, const struct unpickle_value *va
     return false;
 }
 
-/* A tuple of numbers that are not negative, such as a shape. False: it is none, or has too many. */
-static bool read_numbers(const struct torch_file *t, const struct unpickle_value *tuple, uint64_t *out,
-                         uint32_t *out_count) {
+bool torch_read_numbers(const struct torch_file *t, const struct unpickle_value *tuple, uint64_t *out,
+                        uint32_t *out_count) {
     if (torch_role_of(t, tuple) == TORCH_SIZE && tuple->kind == UNPICKLE_OBJECT) {
         tuple = unpickled_at(&t->tree, &unpickled_node(&t->tree, tuple)->args, 0);
     }
@@ -69,9 +73,12 @@ static int find_storage(const struct torch_file *t, const struct unpickle_value 
     const struct unpickle_value *word = unpickled_at(&t->tree, name, 0), *class = unpickled_at(&t->tree, name, 1),
                                 *key = unpickled_at(&t->tree, name, 2), *count = unpickled_at(&t->tree, name, 4);
     if (storage->kind != UNPICKLE_PERSISTENT || !count || !unpickled_is_text(word, "storage") ||
-        class->kind != UNPICKLE_CLASS || torch_role_of(t, class) != TORCH_STORAGE || key->kind != UNPICKLE_TEXT ||
-        count->kind != UNPICKLE_INT || count->number < 0) {
+        class->kind != UNPICKLE_CLASS || key->kind != UNPICKLE_TEXT || count->kind != UNPICKLE_INT ||
+        count->number < 0) {
         return bad(t, "has no storage as PyTorch writes them");
+    }
+    if (torch_role_of(t, class) != TORCH_STORAGE) {
+        return unread(t, "has elements of a type that is not known here");
     }
     char entry_name[ZIP_NAME_MAX];
     int length = snprintf(entry_name, sizeof entry_name, "data/%.*s", (int)(key->size < 64 ? key->size : 64),
@@ -119,8 +126,11 @@ static bool is_all_of(const struct torch_tensor *tensor, uint64_t storage_bytes)
 
 static int read_dtype(const struct torch_file *t, const struct torch_call *call, struct archive_type *type) {
     const struct unpickle_value *dtype = unpickled_at(&t->tree, &call->args, 6);
-    if (!dtype || dtype->kind != UNPICKLE_CLASS || torch_role_of(t, dtype) != TORCH_DTYPE) {
+    if (!dtype || dtype->kind != UNPICKLE_CLASS) {
         return bad(t, "has no dtype");
+    }
+    if (torch_role_of(t, dtype) != TORCH_DTYPE) {
+        return unread(t, "has elements of a type that is not known here");
     }
     *type = torch_types[unpickled_class(&t->tree, dtype)->detail];
     return 0;
@@ -149,12 +159,15 @@ int torch_read_tensor(const struct torch_file *t, const struct torch_call *call,
     if (code) {
         return code;
     }
-    if (!read_numbers(t, size, out->shape, &out->dim_count) || !read_numbers(t, stride, out->stride, &stride_count) ||
-        stride_count != out->dim_count) {
-        return bad(t, "has more than 8 dimensions, or no shape and strides as PyTorch writes them");
+    if (unpickled_count(&t->tree, size) > MUSTER_TENSOR_DIMS_MAX) {
+        return unread(t, "has more than 8 dimensions");
+    }
+    if (!torch_read_numbers(t, size, out->shape, &out->dim_count) ||
+        !torch_read_numbers(t, stride, out->stride, &stride_count) || stride_count != out->dim_count) {
+        return bad(t, "has no shape and strides as PyTorch writes them");
     }
     if (has_more(t, call)) {
-        return bad(t, "is a negated or conjugated view; save a copy: tensor.resolve_neg().resolve_conj()");
+        return unread(t, "is a negated or conjugated view; save a copy: tensor.resolve_neg().resolve_conj()");
     }
     if (!is_inside(out, (uint64_t)offset->number, entry->bytes)) {
         return bad(t, "leaves its storage");
@@ -162,4 +175,12 @@ int torch_read_tensor(const struct torch_file *t, const struct torch_call *call,
     out->data_at = entry->data_at + (uint64_t)offset->number * out->type.element_bytes;
     out->crc = offset->number == 0 && is_all_of(out, entry->bytes) ? entry->crc : 0;
     return 0;
+}
+
+int torch_add_tensor(struct torch_file *t, uint32_t file, const char *name, const struct torch_tensor *tensor) {
+    struct archive_piece piece = {.file = file, .data_at = tensor->data_at, .crc = tensor->crc};
+    memcpy(piece.size, tensor->shape, sizeof piece.size);
+    memcpy(piece.stride, tensor->stride, sizeof piece.stride);
+    int code = archive_add_tensor(t->archive, name, tensor->type, tensor->dim_count, tensor->shape);
+    return code ? code : archive_add_piece(t->archive, &piece);
 }

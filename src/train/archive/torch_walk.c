@@ -17,15 +17,12 @@ enum {
 #define STEPS_MAX ((uint64_t)4 << 20)
 
 static int add_tensor(struct torch_file *t, const struct torch_call *call) {
+    const char *name = t->path_bytes > 0 ? t->path : "tensor";
     struct torch_tensor tensor = {.dim_count = 0};
     int code = torch_read_tensor(t, call, &tensor);
-    struct archive_piece piece = {.file = t->file, .data_at = tensor.data_at, .crc = tensor.crc};
-    memcpy(piece.size, tensor.shape, sizeof piece.size);
-    memcpy(piece.stride, tensor.stride, sizeof piece.stride);
-    code = code ? code
-                : archive_add_tensor(t->archive, t->path_bytes > 0 ? t->path : "tensor", tensor.type, tensor.dim_count,
-                                     tensor.shape);
-    return code ? code : archive_add_piece(t->archive, &piece);
+    return code == MUSTER_EUNSUPPORTED ? archive_add_left_out(t->archive, name, muster_detail())
+           : code                      ? code
+                                       : torch_add_tensor(t, t->file, name, &tensor);
 }
 
 static const char *path_of(const struct torch_file *t) {
@@ -67,8 +64,8 @@ static int add_scalar(struct torch_file *t, const struct unpickle_value *value) 
     }
 }
 
-/* Adds a key to the path; *before is what to give to path_leave(). */
-static int path_enter(struct torch_file *t, const struct unpickle_value *key, size_t *before) {
+/* Adds a key to the path; *before is what to give to path_leave(). False: it cannot be a part of a name. */
+static bool path_enter(struct torch_file *t, const struct unpickle_value *key, size_t *before) {
     char number[24];
     const char *text = (const char *)key->bytes;
     size_t bytes = key->size, room = sizeof t->path - t->path_bytes;
@@ -77,7 +74,7 @@ static int path_enter(struct torch_file *t, const struct unpickle_value *key, si
         text = number;
     }
     if (bytes == 0 || bytes + 2 > room || memchr(text, 0, bytes)) {
-        return status_fail(MUSTER_ELIMIT, "a name in %s is empty or too long, or has zeros in it", path_of(t));
+        return false;
     }
     *before = t->path_bytes;
     if (t->path_bytes > 0) {
@@ -86,7 +83,7 @@ static int path_enter(struct torch_file *t, const struct unpickle_value *key, si
     memcpy(t->path + t->path_bytes, text, bytes);
     t->path_bytes += bytes;
     t->path[t->path_bytes] = '\0';
-    return 0;
+    return true;
 }
 
 static void path_leave(struct torch_file *t, size_t before) {
@@ -127,11 +124,12 @@ static int walk_item(struct torch_file *t, const struct unpickle_value *key, con
     if (key->kind != UNPICKLE_TEXT && key->kind != UNPICKLE_INT) {
         return archive_add_left_out(t->archive, path_of(t), "a key that is neither a text nor an integer");
     }
-    int code = path_enter(t, key, &before);
-    if (code == 0) {
-        code = walk(t, value, depth + 1);
-        path_leave(t, before);
+    if (!path_enter(t, key, &before)) {
+        return archive_add_left_out(t->archive, path_of(t),
+                                    "something under a key that is empty or too long, or has zeros in it");
     }
+    int code = walk(t, value, depth + 1);
+    path_leave(t, before);
     return code;
 }
 
@@ -167,6 +165,11 @@ static int walk(struct torch_file *t, const struct unpickle_value *value, int de
     if (torch_find_call(t, value, &call)) {
         return add_tensor(t, &call);
     }
+    bool is_numpys = false;
+    int code = numpy_add(t, value, path_of(t), &is_numpys);
+    if (code || is_numpys) {
+        return code;
+    }
     if (is_dict(t, value)) {
         return walk_dict(t, value, depth);
     }
@@ -181,6 +184,8 @@ int torch_walk(struct torch_file *t, const struct unpickle_value *value, const c
     struct unpickle_value key = {
         .kind = UNPICKLE_TEXT, .size = (uint32_t)strlen(prefix), .bytes = (const uint8_t *)prefix};
     size_t before = 0;
-    int code = prefix[0] == '\0' ? 0 : path_enter(t, &key, &before);
-    return code ? code : walk(t, value, 0);
+    if (prefix[0] != '\0' && !path_enter(t, &key, &before)) {
+        return status_fail(MUSTER_ELIMIT, "a name is too long, or has zeros in it");
+    }
+    return walk(t, value, 0);
 }

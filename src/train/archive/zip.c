@@ -47,6 +47,15 @@ static int fetch(const struct reading *r, uint64_t at, void *out, uint64_t count
     return archive_read(r->archive, r->file, r->base + at, out, count);
 }
 
+int zip_is_one(struct archive *archive, uint32_t file, bool *out) {
+    static const uint8_t magic[] = {'P', 'K', 3, 4};
+    uint8_t bytes[sizeof magic] = {0};
+    uint64_t count = archive->files[file].bytes < sizeof bytes ? archive->files[file].bytes : sizeof bytes;
+    int code = archive_read(archive, file, 0, bytes, count);
+    *out = code == 0 && memcmp(bytes, magic, sizeof magic) == 0;
+    return code;
+}
+
 /* ---- the end, which tells where the directory is ---- */
 
 /* A number that does not fit into the older record stands in the newer one, which PyTorch always writes. */

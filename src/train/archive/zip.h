@@ -25,6 +25,9 @@ struct zip {
     char *names;
 };
 
+/* Does the file begin as a zip archive? MUSTER_ESYSTEM. */
+int zip_is_one(struct archive *archive, uint32_t file, bool *out);
+
 /* Reads the directory of the archive that is `bytes` bytes at `base` of a file. MUSTER_ECORRUPT, MUSTER_EUNSUPPORTED,
  * MUSTER_ELIMIT, MUSTER_ENOMEM, MUSTER_ESYSTEM; the caller adds the file's name. */
 int zip_read(struct archive *archive, uint32_t file, uint64_t base, uint64_t bytes, struct zip *out);

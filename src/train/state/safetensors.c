@@ -16,47 +16,71 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "snapshots on big-endian machines need swapped bytes");
 
 const struct safetensors_type safetensors_types[] = {
-    {"I8", MUSTER_INT8, 1},
-    {"U8", MUSTER_UINT8, 1},
-    {"I16", MUSTER_INT16, 2},
-    {"I32", MUSTER_INT32, 4},
-    {"I64", MUSTER_INT64, 8},
-    {"U16", MUSTER_UINT16, 2},
-    {"U32", MUSTER_UINT32, 4},
-    {"U64", MUSTER_UINT64, 8},
-    {"F16", MUSTER_FLOAT16, 2},
-    {"BF16", MUSTER_BFLOAT16, 2},
-    {"F32", MUSTER_FLOAT32, 4},
-    {"F64", MUSTER_FLOAT64, 8},
+    {"I8", MUSTER_INT8, 8, NULL},
+    {"U8", MUSTER_UINT8, 8, NULL},
+    {"I16", MUSTER_INT16, 16, NULL},
+    {"I32", MUSTER_INT32, 32, NULL},
+    {"I64", MUSTER_INT64, 64, NULL},
+    {"U16", MUSTER_UINT16, 16, NULL},
+    {"U32", MUSTER_UINT32, 32, NULL},
+    {"U64", MUSTER_UINT64, 64, NULL},
+    {"F16", MUSTER_FLOAT16, 16, NULL},
+    {"BF16", MUSTER_BFLOAT16, 16, NULL},
+    {"F32", MUSTER_FLOAT32, 32, NULL},
+    {"F64", MUSTER_FLOAT64, 64, NULL},
     /* Of Python's files; they can lie beside what is loaded. */
-    {"BOOL", MUSTER_TYPE_COUNT, 1},
-    {"F8_E4M3", MUSTER_TYPE_COUNT, 1},
-    {"F8_E5M2", MUSTER_TYPE_COUNT, 1},
-    {"C64", MUSTER_TYPE_COUNT, 8},
-    {NULL, MUSTER_TYPE_COUNT, 0},
+    {"BOOL", MUSTER_TYPE_COUNT, 8, "bool"},
+    {"F8_E4M3", MUSTER_TYPE_COUNT, 8, "float8_e4m3fn"},
+    {"F8_E5M2", MUSTER_TYPE_COUNT, 8, "float8_e5m2"},
+    {"F8_E4M3FNUZ", MUSTER_TYPE_COUNT, 8, "float8_e4m3fnuz"},
+    {"F8_E5M2FNUZ", MUSTER_TYPE_COUNT, 8, "float8_e5m2fnuz"},
+    {"F8_E8M0", MUSTER_TYPE_COUNT, 8, "float8_e8m0fnu"},
+    {"F4", MUSTER_TYPE_COUNT, 4, SAFETENSORS_F4_NAME},
+    {"F6_E2M3", MUSTER_TYPE_COUNT, 6, NULL},
+    {"F6_E3M2", MUSTER_TYPE_COUNT, 6, NULL},
+    {"C64", MUSTER_TYPE_COUNT, 64, "complex64"},
+    {NULL, MUSTER_TYPE_COUNT, 0, NULL},
 };
 
 static const struct safetensors_type *type_of(enum muster_type type) {
     const struct safetensors_type *found = safetensors_types;
-    while (found->name && found->type != type) {
+    while (found->dtype && found->type != type) {
         found++;
     }
     return found;
 }
 
-bool safetensors_extent(uint64_t element_bytes, const uint64_t *shape, uint32_t dim_count, uint64_t *out) {
-    uint64_t bytes = element_bytes;
+static const struct safetensors_type *type_of_entry(const struct safetensors_entry *entry) {
+    return entry->other ? entry->other : type_of(entry->type);
+}
+
+const struct safetensors_type *safetensors_type_named(const char *name) {
+    for (const struct safetensors_type *at = safetensors_types; at->dtype; at++) {
+        const char *own = at->type == MUSTER_TYPE_COUNT ? at->name : muster_type_name(at->type);
+        if (own && strcmp(own, name) == 0) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+bool safetensors_extent(uint32_t element_bits, const uint64_t *shape, uint32_t dim_count, uint64_t *out) {
+    uint64_t count = 1;
     for (uint32_t i = 0; i < dim_count; i++) {
-        if (shape[i] > SAFETENSORS_DATA_BYTES_MAX || __builtin_mul_overflow(bytes, shape[i], &bytes)) {
+        if (shape[i] > SAFETENSORS_DATA_BYTES_MAX || __builtin_mul_overflow(count, shape[i], &count)) {
             return false; /* the first bound holds beside a dimension of 0, too */
         }
     }
-    *out = bytes;
-    return bytes <= SAFETENSORS_DATA_BYTES_MAX;
+    uint64_t rest = count % 8 * element_bits;
+    if (count / 8 > SAFETENSORS_DATA_BYTES_MAX / element_bits || rest % 8 != 0) {
+        return false;
+    }
+    *out = count / 8 * element_bits + rest / 8;
+    return *out <= SAFETENSORS_DATA_BYTES_MAX;
 }
 
 bool safetensors_bytes(enum muster_type type, const uint64_t *shape, uint32_t dim_count, uint64_t *out) {
-    return safetensors_extent(type_of(type)->bytes, shape, dim_count, out);
+    return safetensors_extent(type_of(type)->bits, shape, dim_count, out);
 }
 
 /* ---- the caller's list ---- */
@@ -79,7 +103,7 @@ static int check_tensor(const struct muster_tensor *tensor, size_t index, uint64
         return status_fail(MUSTER_ELIMIT, "tensor %s has %" PRIu32 " dimensions; at most %d are possible", tensor->name,
                            tensor->dim_count, MUSTER_TENSOR_DIMS_MAX);
     }
-    if (!type_of(tensor->type)->name || tensor->type == MUSTER_TYPE_COUNT) {
+    if (!type_of(tensor->type)->dtype || tensor->type == MUSTER_TYPE_COUNT) {
         return status_fail(MUSTER_EINVAL, "tensor %s is of no known type (%d)", tensor->name, (int)tensor->type);
     }
     if (!safetensors_bytes(tensor->type, tensor->shape, tensor->dim_count, out_bytes)) {
@@ -94,9 +118,9 @@ static int check_tensor(const struct muster_tensor *tensor, size_t index, uint64
 /* Larger elements first: then each tensor is aligned to its element if the first is. */
 static int by_element(const void *left, const void *right) {
     const struct safetensors_entry *a = left, *b = right;
-    size_t a_bytes = type_of(a->type)->bytes, b_bytes = type_of(b->type)->bytes;
-    if (a_bytes != b_bytes) {
-        return a_bytes > b_bytes ? -1 : 1;
+    uint32_t a_bits = type_of_entry(a)->bits, b_bits = type_of_entry(b)->bits;
+    if (a_bits != b_bits) {
+        return a_bits > b_bits ? -1 : 1;
     }
     return a->index < b->index ? -1 : 1;
 }
@@ -114,6 +138,22 @@ static int fill_entries(const struct muster_tensor *tensors, size_t count, struc
     return 0;
 }
 
+int safetensors_place(struct safetensors *table) {
+    qsort(table->entries, table->count, sizeof *table->entries, by_element);
+    for (size_t i = 0; i < table->count; i++) {
+        struct safetensors_entry *entry = &table->entries[i];
+        if (!safetensors_extent(type_of_entry(entry)->bits, entry->shape, entry->dim_count, &entry->bytes)) {
+            return status_fail(MUSTER_ELIMIT, "tensor %s is larger than 2^60 bytes", entry->name);
+        }
+        entry->offset = table->data_bytes;
+        table->data_bytes += entry->bytes; /* no overflow: each is at most 2^60, checked one by one */
+        if (table->data_bytes > SAFETENSORS_DATA_BYTES_MAX) {
+            return status_fail(MUSTER_ELIMIT, "the tensors are larger than 2^60 bytes");
+        }
+    }
+    return 0;
+}
+
 int safetensors_layout(const struct muster_tensor *tensors, size_t count, struct safetensors *out) {
     if (count > MUSTER_TENSORS_MAX) {
         return status_fail(MUSTER_ELIMIT, "%zu tensors; at most %zu fit into a snapshot", count, MUSTER_TENSORS_MAX);
@@ -123,14 +163,7 @@ int safetensors_layout(const struct muster_tensor *tensors, size_t count, struct
         return status_fail(MUSTER_ENOMEM, "no memory for a table of %zu tensors", count);
     }
     int code = fill_entries(tensors, count, table.entries);
-    qsort(table.entries, code ? 0 : count, sizeof *table.entries, by_element);
-    for (size_t i = 0; i < count && code == 0; i++) {
-        table.entries[i].offset = table.data_bytes;
-        table.data_bytes += table.entries[i].bytes; /* no overflow: each is at most 2^60, checked one by one */
-        if (table.data_bytes > SAFETENSORS_DATA_BYTES_MAX) {
-            code = status_fail(MUSTER_ELIMIT, "the tensors are larger than 2^60 bytes");
-        }
-    }
+    code = code ? code : safetensors_place(&table);
     if (code) {
         safetensors_done(&table);
         return code;
@@ -157,7 +190,7 @@ static int add_entry(json_t *tree, const struct safetensors_entry *entry) {
         return status_fail(MUSTER_EINVAL, "two tensors are named %s", entry->name);
     }
     uint64_t end = entry->offset + entry->bytes;
-    json_t *member = json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_of(entry->type)->name, "shape", shape_of(entry),
+    json_t *member = json_pack("{s:s, s:o, s:[I, I]}", "dtype", type_of_entry(entry)->dtype, "shape", shape_of(entry),
                                "data_offsets", (json_int_t)entry->offset, (json_int_t)end);
     if (!member || json_object_set_new(tree, entry->name, member) != 0) {
         return status_fail(MUSTER_ENOMEM, "no memory for a header");

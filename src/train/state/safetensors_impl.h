@@ -7,14 +7,10 @@
 /* The one name that is no tensor's. */
 #define SAFETENSORS_METADATA "__metadata__"
 
-struct safetensors_type {
-    const char *name; /* NULL ends the table */
-    enum muster_type type;
-    size_t bytes;
-};
 extern const struct safetensors_type safetensors_types[];
 
-/* Product of the element's size and the shape; false when it is more than a file can hold. */
-bool safetensors_extent(uint64_t element_bytes, const uint64_t *shape, uint32_t dim_count, uint64_t *out);
+/* Product of the element's size and the shape, in bytes; false when it is more than a file can hold, or no whole bytes.
+ */
+bool safetensors_extent(uint32_t element_bits, const uint64_t *shape, uint32_t dim_count, uint64_t *out);
 
 #endif

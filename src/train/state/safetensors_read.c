@@ -8,6 +8,8 @@
 #include "train/state/json_text.h"
 #include "train/state/safetensors_impl.h"
 
+enum { SHAPE_MAX = 1024 };
+
 int safetensors_header_length(const uint8_t prefix[SAFETENSORS_PREFIX_BYTES], uint64_t file_bytes, size_t *out) {
     uint64_t length = 0;
     memcpy(&length, prefix, sizeof length);
@@ -36,34 +38,45 @@ static bool read_unsigned(const json_t *number, uint64_t *out) {
     return true;
 }
 
-static int read_type(const json_t *text, struct safetensors_entry *entry, size_t *out_bytes) {
+static int read_type(const json_t *text, struct safetensors_entry *entry) {
     const struct safetensors_type *found = safetensors_types;
-    while (found->name && (!json_is_string(text) || strcmp(found->name, json_string_value(text)) != 0)) {
+    if (!json_is_string(text)) {
+        return bad(entry->name, "no dtype");
+    }
+    while (found->dtype && strcmp(found->dtype, json_string_value(text)) != 0) {
         found++;
     }
-    if (!found->name) {
-        return bad(entry->name, "no known dtype");
-    }
     entry->type = found->type;
-    *out_bytes = found->bytes;
+    entry->other = found->dtype && found->type == MUSTER_TYPE_COUNT ? found : NULL;
+    entry->unread = found->dtype ? NULL : "a dtype that is not known here";
     return 0;
 }
 
 static int read_shape(const json_t *shape, struct safetensors_entry *entry) {
-    if (!json_is_array(shape) || json_array_size(shape) > MUSTER_TENSOR_DIMS_MAX) {
+    if (!json_is_array(shape) || json_array_size(shape) > SHAPE_MAX) {
         return bad(entry->name, "no shape, or one of too many dimensions");
     }
-    entry->dim_count = (uint32_t)json_array_size(shape);
-    for (uint32_t i = 0; i < entry->dim_count; i++) {
-        if (!read_unsigned(json_array_get(shape, i), &entry->shape[i])) {
+    for (size_t i = 0; i < json_array_size(shape); i++) {
+        uint64_t size = 0;
+        if (!read_unsigned(json_array_get(shape, i), &size)) {
             return bad(entry->name, "a shape that is not of whole numbers");
         }
+        if (i < MUSTER_TENSOR_DIMS_MAX) {
+            entry->shape[i] = size;
+        }
     }
+    if (json_array_size(shape) > MUSTER_TENSOR_DIMS_MAX) {
+        entry->unread = "more than 8 dimensions";
+    }
+    entry->dim_count = entry->unread ? 0 : (uint32_t)json_array_size(shape);
     return 0;
 }
 
-static int read_extent(const json_t *offsets, uint64_t data_bytes, size_t element_bytes,
-                       struct safetensors_entry *entry) {
+static uint32_t bits_of(const struct safetensors_entry *entry) {
+    return entry->other ? entry->other->bits : 8 * (uint32_t)muster_type_bytes(entry->type);
+}
+
+static int read_extent(const json_t *offsets, uint64_t data_bytes, struct safetensors_entry *entry) {
     uint64_t begin = 0, end = 0, wanted = 0;
     if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
         !read_unsigned(json_array_get(offsets, 0), &begin) || !read_unsigned(json_array_get(offsets, 1), &end)) {
@@ -72,8 +85,13 @@ static int read_extent(const json_t *offsets, uint64_t data_bytes, size_t elemen
     if (begin > end || end > data_bytes) {
         return bad(entry->name, "data_offsets outside of the file");
     }
-    if (!safetensors_extent(element_bytes, entry->shape, entry->dim_count, &wanted) || wanted != end - begin) {
+    if (!entry->unread &&
+        (!safetensors_extent(bits_of(entry), entry->shape, entry->dim_count, &wanted) || wanted != end - begin)) {
         return bad(entry->name, "data_offsets that do not fit its shape");
+    }
+    if (entry->unread) {
+        entry->type = MUSTER_TYPE_COUNT;
+        entry->other = NULL;
     }
     entry->offset = begin;
     entry->bytes = end - begin;
@@ -81,22 +99,19 @@ static int read_extent(const json_t *offsets, uint64_t data_bytes, size_t elemen
 }
 
 static int read_entry(const json_t *member, uint64_t data_bytes, struct safetensors_entry *entry) {
-    size_t element_bytes = 0;
     if (entry->name[0] == '\0' || strlen(entry->name) >= MUSTER_NAME_MAX) {
         return bad(entry->name, "an empty name, or one that is too long");
     }
-    if (!json_is_object(member) || json_object_size(member) != 3) {
-        return bad(entry->name, "other members than dtype, shape and data_offsets");
-    }
-    int code = read_type(json_object_get(member, "dtype"), entry, &element_bytes);
+    int code =
+        read_type(json_object_get(member, "dtype"), entry); /* members that others have added mean nothing here */
     code = code ? code : read_shape(json_object_get(member, "shape"), entry);
-    return code ? code : read_extent(json_object_get(member, "data_offsets"), data_bytes, element_bytes, entry);
+    return code ? code : read_extent(json_object_get(member, "data_offsets"), data_bytes, entry);
 }
 
 static int check_metadata(json_t *member) {
     const char *key;
     json_t *value;
-    if (!json_is_object(member)) {
+    if (!json_is_object(member) && !json_is_null(member)) {
         return bad(SAFETENSORS_METADATA, "no object in it");
     }
     json_object_foreach(member, key, value) {

@@ -94,6 +94,37 @@ static void types_that_muster_lacks_cannot_be_loaded(void **state) {
 }
 
 /* Each with 8 bytes of data. */
+static void what_the_format_allows_is_read_or_listed(void **state) {
+    (void)state;
+    static const struct {
+        const char *header, *dtype, *unread;
+    } good[] = {
+        {"{\"__metadata__\":null,\"x\":{\"dtype\":\"BOOL\",\"shape\":[8],\"data_offsets\":[0,8]}}", "BOOL", NULL},
+        {"{\"x\":{\"dtype\":\"F4\",\"shape\":[4,4],\"data_offsets\":[0,8],\"more\":[1]}}", "F4", NULL},
+        {"{\"x\":{\"dtype\":\"F8_E8M0\",\"shape\":[8],\"data_offsets\":[0,8]}}", "F8_E8M0", NULL},
+        {"{\"x\":{\"dtype\":\"C64\",\"shape\":[],\"data_offsets\":[0,8]}}", "C64", NULL},
+        {"{\"x\":{\"dtype\":\"F31\",\"shape\":[3],\"data_offsets\":[0,8]}}", NULL, "a dtype that is not known here"},
+        {"{\"x\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,8],\"data_offsets\":[0,8]}}", NULL,
+         "more than 8 dimensions"},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        struct safetensors table;
+        assert_int_equal(decode(good[i].header, 8, &table), 0);
+        const struct safetensors_entry *entry = safetensors_find(&table, "x");
+        assert_int_equal(entry->type, MUSTER_TYPE_COUNT);
+        assert_int_equal(entry->bytes, 8);
+        assert_true((entry->other != NULL) == (good[i].dtype != NULL));
+        if (good[i].dtype) {
+            assert_string_equal(entry->other->dtype, good[i].dtype);
+            assert_null(entry->unread);
+        } else {
+            assert_string_equal(entry->unread, good[i].unread);
+        }
+        safetensors_done(&table);
+    }
+}
+
+/* Each with 8 bytes of data. */
 static void hostile_headers_are_refused(void **state) {
     (void)state;
 #define ENTRY(name, dtype, shape, offsets)                                                                             \
@@ -119,16 +150,18 @@ static void hostile_headers_are_refused(void **state) {
         "{" ENTRY("x", "F32", "2", "[0,8]") "}",
         "{" ENTRY("x", "F32", "[4611686018427387904,4,2]", "[0,8]") "}", /* the product wraps around to 0 */
         "{" ENTRY("x", "F32", "[9223372036854775807,0]", "[0,0]") "}",
-        "{" ENTRY("x", "U8", "[1,1,1,1,1,1,1,1,8]", "[0,8]") "}", /* nine dimensions */
-        "{" ENTRY("x", "F31", "[2]", "[0,8]") "}",
-        "{" ENTRY("x", "", "[2]", "[0,8]") "}",
         "{\"x\":{\"dtype\":7,\"shape\":[8],\"data_offsets\":[0,8]}}",
         "{\"x\":{\"dtype\":\"U8\",\"shape\":[8]}}",
-        "{\"x\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8],\"more\":1}}",
         "{" ENTRY("x", "U8", "[4]", "[0,4]") "," ENTRY("x", "U8", "[4]", "[4,8]") "}", /* one name twice */
         "{" ENTRY("x", "U8", "[4]", "[0,4]") "," ENTRY("y", "U8", "[5]", "[3,8]") "}", /* overlap */
         "{" ENTRY("x", "U8", "[8]", "[0,8]") "," ENTRY("y", "U8", "[8]", "[0,8]") "}", /* the same bytes twice */
         "{" ENTRY("x", "U8", "[4]", "[0,4]") "," ENTRY("y", "U8", "[3]", "[5,8]") "}", /* a gap */
+        "{" ENTRY("x", "F4", "[15]", "[0,8]") "}",                                     /* no whole bytes */
+        "{" ENTRY("x", "F6_E2M3", "[8]", "[0,8]") "}",
+        "{" ENTRY("x", "F4", "[9223372036854775807,2]", "[0,8]") "}",
+        "{" ENTRY("x", "F31", "[2]", "[0,7]") "}", /* of unknown types, too, all bytes belong to a tensor */
+        "{" ENTRY("x", "F31", "[2]", "[0,9]") "}",
+        "{" ENTRY("x", "F31", "[\"2\"]", "[0,8]") "}",
         "{" ENTRY("x", "U8", "[7]", "[1,8]") "}",
         "{" ENTRY("x", "U8", "[7]", "[0,7]") "}",
         "{" ENTRY("", "U8", "[8]", "[0,8]") "}",
@@ -201,6 +234,7 @@ int main(void) {
         cmocka_unit_test(golden_bytes),
         cmocka_unit_test(headers_of_others_are_read),
         cmocka_unit_test(types_that_muster_lacks_cannot_be_loaded),
+        cmocka_unit_test(what_the_format_allows_is_read_or_listed),
         cmocka_unit_test(hostile_headers_are_refused),
         cmocka_unit_test(lengths_are_checked_before_they_are_used),
         cmocka_unit_test(names_that_are_too_long_or_too_many),
