@@ -1,6 +1,8 @@
 /* See commit_choose.h. */
 #include "train/commit/commit_choose.h"
 
+#include <muster/group.h>
+
 enum { LIFE_BITS = 32 };
 
 static const struct commit_label no_label = {.step = COMMIT_NOTHING};
@@ -103,28 +105,57 @@ size_t commit_owner_of(const struct commit_offer *offers, size_t count, const st
     return i;
 }
 
-static bool is_complete(const struct commit_offer *offers, size_t count, const struct commit_label *label,
-                        uint32_t part_count) {
-    uint32_t part = 0;
-    while (part < part_count && commit_owner_of(offers, count, label, part_count, part) < count) {
-        part++;
-    }
-    return part > 0 && part == part_count;
+/* A label, and of how many parts its memory is. */
+struct generation {
+    struct commit_label label;
+    uint32_t part_count;
+};
+
+static bool is_newer(const struct generation *a, const struct generation *b) {
+    return commit_label_is_newer(&a->label, &b->label) ||
+           (!commit_label_is_newer(&b->label, &a->label) && a->part_count > b->part_count);
 }
 
-struct commit_label commit_choose_parts(const struct commit_offer *offers, size_t count, uint32_t *out_part_count) {
-    struct commit_label chosen = no_label;
+static bool is_complete(const struct commit_offer *offers, size_t count, const struct generation *generation) {
+    uint64_t seen[MUSTER_GROUP_SIZE_MAX / 64] = {0};
+    uint32_t missing = generation->part_count;
+    for (size_t i = 0; i < count && missing > 0 && missing <= MUSTER_GROUP_SIZE_MAX; i++) {
+        const struct commit_place *place = &offers[i].place;
+        bool is = place->part_count == generation->part_count && has(&offers[i], &generation->label);
+        for (uint64_t part = place->first; is && missing > 0 && part < generation->part_count; part += place->stride) {
+            uint64_t bit = UINT64_C(1) << part % 64;
+            missing -= !(seen[part / 64] & bit);
+            seen[part / 64] |= bit;
+        }
+    }
+    return generation->part_count > 0 && missing == 0;
+}
+
+/* The newest of those that are older than `before`. */
+static bool find_next(const struct commit_offer *offers, size_t count, const struct generation *before,
+                      struct generation *out) {
+    bool is_found = false;
     for (size_t i = 0; i < count; i++) {
         for (uint32_t copy = 0; copy < COMMIT_COPIES; copy++) {
-            struct commit_label label = commit_offer_label(&offers[i], copy);
-            if (commit_label_is_newer(&label, &chosen) &&
-                is_complete(offers, count, &label, offers[i].place.part_count)) {
-                chosen = label;
-                *out_part_count = offers[i].place.part_count;
+            const struct generation own = {commit_offer_label(&offers[i], copy), offers[i].place.part_count};
+            if (own.label.step >= 0 && is_newer(before, &own) && (!is_found || is_newer(&own, out))) {
+                *out = own;
+                is_found = true;
             }
         }
     }
-    return chosen;
+    return is_found;
+}
+
+struct commit_label commit_choose_parts(const struct commit_offer *offers, size_t count, uint32_t *out_part_count) {
+    struct generation next = {{INT64_MAX, UINT64_MAX}, UINT32_MAX}; /* newer than all */
+    for (struct generation before = next; find_next(offers, count, &before, &next); before = next) {
+        if (is_complete(offers, count, &next)) {
+            *out_part_count = next.part_count;
+            return next.label;
+        }
+    }
+    return no_label;
 }
 
 struct commit_way commit_choose(const struct commit_offer *offers, size_t count, const struct commit_offer *rows,

@@ -235,6 +235,23 @@ static void parts_may_lie_anywhere(void **state) {
     assert_int_equal(part_count, 3);
 }
 
+/* Of thousands of ranks a host is lost, with the newest step. A cubic search would not end here. */
+static void thousands_of_ranks_choose_at_once(void **state) {
+    (void)state;
+    enum { MANY = 4096 };
+    static struct commit_offer offers[MANY];
+    uint32_t part_count = 0;
+    for (uint32_t part = 0; part < MANY; part++) {
+        offers[part] = offer_at(7, part + 1 < MANY ? 8 : COMMIT_NOTHING, part, MANY, MANY);
+    }
+    assert_int_equal(commit_choose_parts(offers, MANY, &part_count).step, 7);
+    assert_int_equal(part_count, MANY);
+    for (uint32_t part = 0; part < MANY; part++) {
+        offers[part] = offer_at(2 * part, 2 * part + 1, part, MANY, MANY);
+    }
+    assert_int_equal(commit_choose_parts(offers, MANY, &part_count).step, COMMIT_NOTHING);
+}
+
 /* ---- all orders ---- */
 
 /* Writers, some of them on one host, make steps. Each meets the others, takes its label off the copy that is not
@@ -393,6 +410,7 @@ int main(void) {
         cmocka_unit_test(steps_of_two_lives_are_not_one),
         cmocka_unit_test(what_was_given_up_is_offered_no_more),
         cmocka_unit_test(parts_may_lie_anywhere),
+        cmocka_unit_test(thousands_of_ranks_choose_at_once),
         cmocka_unit_test(any_death_leaves_the_newest_common_step),
         cmocka_unit_test(without_a_meeting_steps_are_lost_but_not_torn),
         cmocka_unit_test(labels_say_what_is_whole),

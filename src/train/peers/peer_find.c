@@ -133,20 +133,22 @@ static void point_to(struct peer_finds *finds, const struct peer_found *found, u
 }
 
 static int list_sources(struct peer_finds *finds, uint32_t rank) {
+    struct peer_owner *owners = calloc(finds->part_count + 1, sizeof *owners);
     finds->sources = calloc(finds->part_count + 1, sizeof *finds->sources);
-    if (!finds->sources) {
+    if (!owners || !finds->sources) {
+        free(owners);
         return status_fail(MUSTER_ENOMEM, "no memory for a list of %u parts", finds->part_count);
     }
+    peer_owners(finds->offers, (uint32_t)finds->count, &finds->chosen, finds->part_count, owners);
     for (uint32_t part = 0; part < finds->part_count; part++) {
-        uint32_t share = 0, owner = peer_owner_of(finds->offers, (uint32_t)finds->count, &finds->chosen,
-                                                  finds->part_count, part, &share);
-        const struct peer_found *found = &finds->all[owner];
+        const struct peer_found *found = &finds->all[owners[part].offer];
         struct peer_source *source = &finds->sources[part];
         *source = (struct peer_source){.rank = found->rank, .part = part, .part_count = finds->part_count};
         if (found->rank == rank) {
-            point_to(finds, found, share, source);
+            point_to(finds, found, owners[part].share, source);
         }
     }
+    free(owners);
     return MUSTER_OK;
 }
 

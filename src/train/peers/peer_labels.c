@@ -1,6 +1,8 @@
 /* See peer_labels.h. */
 #include "train/peers/peer_labels.h"
 
+#include <muster/group.h>
+
 bool peer_label_equals(const struct peer_label *a, const struct peer_label *b) {
     return a->step == b->step && a->life == b->life;
 }
@@ -19,77 +21,92 @@ static bool is_of(const struct peer_offer *offer, uint32_t part_count, const str
     return *out_slot < PEER_SLOTS;
 }
 
-uint32_t peer_owner_of(const struct peer_offer *offers, uint32_t count, const struct peer_label *label,
-                       uint32_t part_count, uint32_t part, uint32_t *out_share) {
+void peer_owners(const struct peer_offer *offers, uint32_t count, const struct peer_label *label, uint32_t part_count,
+                 struct peer_owner *out) {
+    for (uint32_t part = 0; part < part_count; part++) {
+        out[part].offer = count;
+    }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t slot = 0;
         bool is = is_of(&offers[i], part_count, label, &slot);
         for (uint32_t share = 0; is && share < PEER_SHARES; share++) {
-            if (offers[i].parts[slot][share] == part) {
-                *out_share = share;
-                return i;
+            uint32_t part = offers[i].parts[slot][share];
+            if (part < part_count && out[part].offer == count) {
+                out[part] = (struct peer_owner){i, share};
             }
         }
     }
-    return count;
 }
 
-static bool is_complete(const struct peer_offer *offers, uint32_t count, uint32_t part_count,
-                        const struct peer_label *label) {
-    uint32_t part = 0, share;
-    while (part < part_count && peer_owner_of(offers, count, label, part_count, part, &share) < count) {
-        part++;
+/* A generation, and the parts of it that are there. */
+struct generation {
+    struct peer_label label;
+    uint32_t part_count;
+};
+
+static bool is_newer(const struct generation *a, const struct generation *b) {
+    return a->label.step != b->label.step   ? a->label.step > b->label.step
+           : a->label.life != b->label.life ? a->label.life > b->label.life
+                                            : a->part_count > b->part_count;
+}
+
+/* Is each part there, among the first so many shares of each offer? */
+static bool has_all(const struct peer_offer *offers, uint32_t count, const struct generation *generation,
+                    uint32_t shares) {
+    uint64_t seen[MUSTER_GROUP_SIZE_MAX / 64] = {0};
+    uint32_t missing = generation->part_count;
+    for (uint32_t i = 0; i < count && missing > 0 && missing <= MUSTER_GROUP_SIZE_MAX; i++) {
+        uint32_t slot = 0;
+        bool is = is_of(&offers[i], generation->part_count, &generation->label, &slot);
+        for (uint32_t share = 0; is && share < shares; share++) {
+            uint32_t part = offers[i].parts[slot][share];
+            uint64_t bit = UINT64_C(1) << part % 64;
+            if (part < generation->part_count && !(seen[part / 64] & bit)) {
+                seen[part / 64] |= bit;
+                missing--;
+            }
+        }
     }
-    return part == part_count;
+    return missing == 0;
 }
 
-static bool is_newer(const struct peer_label *a, const struct peer_label *b) {
-    return a->step != b->step ? a->step > b->step : a->life > b->life;
-}
-
-/* Is what the rank of that part had there? */
-static bool is_on(const struct peer_offer *offers, uint32_t count, uint32_t part_count, const struct peer_label *label,
-                  uint32_t part) {
-    uint32_t i = 0, slot = 0;
-    while (i < count && !(is_of(&offers[i], part_count, label, &slot) && offers[i].parts[slot][0] == part)) {
-        i++;
+/* The newest that counts, of those that are older than `before`. */
+static bool find_next(const struct peer_offer *offers, uint32_t count, int64_t most, uint64_t given_up,
+                      const struct generation *before, struct generation *out) {
+    bool is_found = false;
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t slot = 0; slot < PEER_SLOTS; slot++) {
+            const struct generation own = {offers[i].labels[slot], offers[i].part_count};
+            if (own.label.step >= 0 && own.label.step <= most && own.label.life > given_up && is_newer(before, &own) &&
+                (!is_found || is_newer(&own, out))) {
+                *out = own;
+                is_found = true;
+            }
+        }
     }
-    return i < count;
-}
-
-static bool is_on_all(const struct peer_offer *offers, uint32_t count, uint32_t part_count,
-                      const struct peer_label *label) {
-    uint32_t part = 0;
-    while (part < part_count && is_on(offers, count, part_count, label, part)) {
-        part++;
-    }
-    return part == part_count;
+    return is_found;
 }
 
 struct peer_label peer_choose(const struct peer_offer *offers, uint32_t count, int64_t most, uint32_t *out_part_count) {
-    struct peer_label chosen = {.step = PEER_NOTHING};
-    bool is_safe = false;
+    struct generation chosen = {.label.step = PEER_NOTHING},
+                      next = {{UINT64_MAX, INT64_MAX}, UINT32_MAX}; /* newer than all */
     uint64_t given_up = 0;
     for (uint32_t i = 0; i < count; i++) {
         given_up = offers[i].given_up > given_up ? offers[i].given_up : given_up;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        for (uint32_t slot = 0; slot < PEER_SLOTS; slot++) {
-            const struct peer_label *label = &offers[i].labels[slot];
-            uint32_t part_count = offers[i].part_count;
-            if (label->step < 0 || label->step > most || peer_label_equals(label, &chosen) || label->life <= given_up ||
-                !is_complete(offers, count, part_count, label)) {
-                continue;
-            }
-            bool is_safer = is_on_all(offers, count, part_count, label);
-            if (is_safer == is_safe ? is_newer(label, &chosen) : is_safer) {
-                chosen = *label;
-                is_safe = is_safer;
-                *out_part_count = part_count;
-            }
+    for (struct generation before = next; find_next(offers, count, most, given_up, &before, &next); before = next) {
+        if (has_all(offers, count, &next, 1)) {
+            chosen = next;
+            break;
+        }
+        if (chosen.label.step < 0 && has_all(offers, count, &next, PEER_SHARES)) {
+            chosen = next;
         }
     }
-    return chosen;
+    if (chosen.label.step >= 0) {
+        *out_part_count = chosen.part_count;
+    }
+    return chosen.label;
 }
 
 /* The rank's place among all, in the order of their hosts. */

@@ -1,4 +1,5 @@
-/* Which generation of the copies on peer hosts to go on from. Pure.
+/* Which generation of the copies on peer hosts to go on from. Pure. Takes time by the number of offers, for each
+ * generation that is among them.
  *
  * Each rank has memory with two slots. A slot holds the shares of two ranks at one step: the rank's own, and that of
  * the rank that it serves, which is on another host. Its label names that step and the life of the job in which it was
@@ -40,9 +41,13 @@ bool peer_label_equals(const struct peer_label *a, const struct peer_label *b);
 /* The slot with that label, or PEER_SLOTS. */
 uint32_t peer_slot_of(const struct peer_offer *offer, const struct peer_label *label);
 
-/* Who has a part of that generation, of so many: the first offer, and *out_share; or `count`. */
-uint32_t peer_owner_of(const struct peer_offer *offers, uint32_t count, const struct peer_label *label,
-                       uint32_t part_count, uint32_t part, uint32_t *out_share);
+/* Where a part is. offer: `count` of them if it is nowhere. */
+struct peer_owner {
+    uint32_t offer, share;
+};
+/* Who has each part of that generation, of so many: the first one that has. */
+void peer_owners(const struct peer_offer *offers, uint32_t count, const struct peer_label *label, uint32_t part_count,
+                 struct peer_owner *out);
 
 /* The generation to keep, and to go on from where a host is lost, not newer than `most`: the newest that all ranks have
  * that copied it, so that a host may still be lost. Where none is such, the newest of which every part is there. Its

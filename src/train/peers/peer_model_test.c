@@ -278,11 +278,12 @@ static void begin_life(struct state *s, int step) {
 
 /* All ranks get their part of that generation, and commit it. */
 static void restore(struct state *s, const struct peer_offer *offers, const struct peer_label *chosen) {
+    struct peer_owner owners[RANKS_MOST];
     int first = NOTHING;
+    peer_owners(offers, (uint32_t)search.ranks, chosen, (uint32_t)search.ranks, owners);
     for (int rank = 0; rank < search.ranks; rank++) {
-        uint32_t share = 0, owner = peer_owner_of(offers, (uint32_t)search.ranks, chosen, (uint32_t)search.ranks,
-                                                  (uint32_t)rank, &share);
-        int content = s->slots[owner][peer_slot_of(&offers[owner], chosen)].contents[share];
+        uint32_t owner = owners[rank].offer;
+        int content = s->slots[owner][peer_slot_of(&offers[owner], chosen)].contents[owners[rank].share];
         first = rank == 0 ? content : first;
         if (content != first || content % LIFE != chosen->step) {
             fault("old and new are mixed");
@@ -474,6 +475,49 @@ static void each_rule_is_needed(void **state) {
     }
 }
 
+/* ---- large jobs ---- */
+
+enum { MANY = 4096 };
+
+/* Each rank keeps its own part and that of the next one. */
+static void offer_all(struct peer_offer *offers, int64_t older, int64_t newer) {
+    for (uint32_t rank = 0; rank < MANY; rank++) {
+        offers[rank] = (struct peer_offer){.part_count = MANY,
+                                           .labels = {{7, older}, {7, newer}},
+                                           .parts = {{rank, (rank + 1) % MANY}, {rank, (rank + 1) % MANY}}};
+    }
+}
+
+/* A bound on time is in bench/; a cubic search would not end here. */
+static void thousands_of_ranks_choose_at_once(void **state) {
+    (void)state;
+    static struct peer_offer offers[MANY];
+    static struct peer_owner owners[MANY];
+    uint32_t part_count = 0;
+    offer_all(offers, 10, 20);
+    assert_int_equal(peer_choose(offers, MANY, INT64_MAX, &part_count).step, 20);
+    assert_int_equal(part_count, MANY);
+    assert_int_equal(peer_choose(offers, MANY, 19, &part_count).step, 10);
+    offers[MANY - 1].labels[1].step = PEER_NOTHING; /* it was receiving: the one before it has its part */
+    assert_int_equal(peer_choose(offers, MANY, INT64_MAX, &part_count).step, 10);
+    offers[MANY - 1].labels[0].step = PEER_NOTHING; /* its memory is lost */
+    struct peer_label chosen = peer_choose(offers, MANY, INT64_MAX, &part_count);
+    assert_int_equal(chosen.step, 20);
+    peer_owners(offers, MANY, &chosen, MANY, owners);
+    assert_int_equal(owners[MANY - 1].offer, MANY - 2);
+    assert_int_equal(owners[MANY - 1].share, 1);
+    assert_int_equal(owners[5].offer, 4);           /* the first that has it */
+    offers[MANY - 2].labels[1].step = PEER_NOTHING; /* and two in a row */
+    offers[MANY - 2].labels[0].step = PEER_NOTHING;
+    assert_int_equal(peer_choose(offers, MANY, INT64_MAX, &part_count).step, PEER_NOTHING);
+    offer_all(offers, 10, 20);
+    for (uint32_t rank = 0; rank < MANY; rank++) { /* no two are of one step */
+        offers[rank].labels[0].step = 2 * rank;
+        offers[rank].labels[1].step = 2 * rank + 1;
+    }
+    assert_int_equal(peer_choose(offers, MANY, INT64_MAX, &part_count).step, PEER_NOTHING);
+}
+
 /* ---- who serves whom ---- */
 
 static uint32_t host_of(const void *context, uint32_t rank) {
@@ -508,6 +552,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_order_does_harm),
         cmocka_unit_test(each_rule_is_needed),
+        cmocka_unit_test(thousands_of_ranks_choose_at_once),
         cmocka_unit_test(shares_lie_on_another_host),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
