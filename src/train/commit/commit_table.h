@@ -64,8 +64,8 @@ size_t commit_table_bytes(uint32_t writer_count);
 void commit_table_init(struct commit_table *table, const struct commit_kind *kind, const struct commit_place *place,
                        uint32_t writer_count);
 
-/* Is this a table of such a state, wherever its parts are, with room for its own writers? Nothing in it is trusted.
- * bytes: of all the memory from it on. */
+/* Is this a table of such a state, wherever its parts are, with room for its own writers? Nothing in it is trusted:
+ * what a program has written into it by mistake makes it none. bytes: of all the memory from it on. */
 bool commit_table_is_of(const struct commit_table *table, size_t bytes, uint64_t fingerprint);
 struct commit_kind commit_table_kind(const struct commit_table *table);
 /* The same for such a state at this place, and so many writers. */
@@ -77,7 +77,7 @@ bool commit_place_equals(const struct commit_place *a, const struct commit_place
 /* For how many writers there is room: the copies lie behind so many. */
 uint32_t commit_table_room(const struct commit_table *table);
 
-/* The step of each copy, or COMMIT_NOTHING. */
+/* The step of each copy, or COMMIT_NOTHING; also where a label is not as commit_table_label() has written it. */
 void commit_table_steps(const struct commit_table *table, int64_t out[COMMIT_COPIES]);
 
 /* All of it. */

@@ -70,16 +70,65 @@ static void new_writers_take_over_in_one_store(void **state) {
 
     /* Without one word of what has been written, the old writers count as they did. */
     size_t deciding = 0;
-    for (size_t i = 0; i + sizeof(uint32_t) <= bytes; i += sizeof(uint32_t)) {
+    for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {
         int64_t steps[COMMIT_COPIES];
         memcpy(mixed, table, bytes);
-        memcpy(mixed + i, before + i, sizeof(uint32_t));
+        memcpy(mixed + i, before + i, sizeof(uint64_t));
         commit_table_steps((struct commit_table *)(void *)mixed, steps);
         deciding += steps[0] == 4 && steps[1] == COMMIT_NOTHING;
     }
     assert_int_equal(deciding, 1);
     free(mixed);
     free(before);
+    free(table);
+}
+
+/* A program writes a word where it should not: its table is none any more, or a copy less is there. Never is a step
+ * there that was not committed, and never another life. */
+static void wild_writes_make_no_steps(void **state) {
+    (void)state;
+    struct commit_table *table = table_for(3), *wild = table_for(3);
+    size_t bytes = commit_table_bytes(3), used = bytes - (2 * COMMIT_WRITERS_LEAST - 3) * (size_t)64, none = 0,
+           less = 0;
+    const struct commit_life life = {.from = 6, .from_life = BEFORE, .number = LIFE, .given_up = 1, .heard = 3};
+    commit_table_renew(table, 3, 0, &life);
+    for (uint32_t writer = 0; writer < 3; writer++) {
+        commit_table_label(table, writer, 1, 7);
+    }
+    const struct commit_offer offer = commit_table_offer(table);
+    const uint64_t *words = (const uint64_t *)(const void *)table;
+    for (size_t at = 0; at < bytes / sizeof *words; at++) {
+        const uint64_t written[] = {0,
+                                    1,
+                                    2,
+                                    3,
+                                    6,
+                                    7,
+                                    8,
+                                    INT64_MAX,
+                                    UINT64_MAX,
+                                    words[at] + 1,
+                                    words[at] ^ UINT64_C(1) << 63,
+                                    words[at / 2],
+                                    words[at + 1 < used / 8 ? at + 1 : 0],
+                                    UINT64_C(0x0707070707070707)};
+        for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
+            memcpy(wild, table, bytes);
+            memcpy((char *)wild + at * sizeof *words, &written[i], sizeof *written);
+            if (!commit_table_is_of(wild, bytes, kind.fingerprint)) {
+                none++;
+                continue;
+            }
+            struct commit_offer found = commit_table_offer(wild);
+            assert_true(found.steps[0] == 6 || found.steps[0] == COMMIT_NOTHING);
+            assert_true(found.steps[1] == 7 || found.steps[1] == COMMIT_NOTHING);
+            assert_memory_equal(&found.life, &offer.life,
+                                offsetof(struct commit_life, failures) + sizeof life.failures);
+            less += found.steps[0] != 6 || found.steps[1] != 7;
+        }
+    }
+    assert_true(none > 0 && less >= 3 * COMMIT_COPIES * 2);
+    free(wild);
     free(table);
 }
 
@@ -402,6 +451,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_copy_holds_what_all_writers_say),
         cmocka_unit_test(new_writers_take_over_in_one_store),
+        cmocka_unit_test(wild_writes_make_no_steps),
         cmocka_unit_test(strange_memory_is_no_table),
         cmocka_unit_test(a_new_life_may_begin_with_nothing),
         cmocka_unit_test(failures_count_as_long_as_no_step_is_made),

@@ -11,7 +11,7 @@
 #include "train/peers/peer_find.h"
 #include "train/peers/peer_labels.h"
 
-enum { PEER_PAGE_BYTES = 4096, PEER_TABLE_VERSION = 2 }; /* the table is a page: shares begin behind it */
+enum { PEER_PAGE_BYTES = 4096, PEER_TABLE_VERSION = 3 }; /* the table is a page: shares begin behind it */
 
 /* In memory that outlives the process. */
 struct peer_slot {
@@ -19,6 +19,7 @@ struct peer_slot {
     uint64_t life;
     uint32_t parts[PEER_SHARES];
     uint64_t bytes[PEER_SHARES], sums[PEER_SHARES];
+    uint64_t seal; /* of all of it: a program may have written into it by mistake */
 };
 
 struct peer_table {
@@ -92,6 +93,8 @@ static inline void *peer_share(const struct peer_copies *copies, uint32_t slot, 
 void peer_table_init(struct peer_table *table, uint64_t fingerprint, uint32_t part_count, uint64_t room);
 /* Is this a table of that state? Nothing in it is trusted, and what is in slots is not looked at. */
 bool peer_table_is_of(const struct peer_table *table, size_t bytes, uint64_t fingerprint);
+/* Of a slot that holds `step`. */
+uint64_t peer_slot_seal(const struct peer_slot *slot, int64_t step);
 void peer_table_offer(const struct peer_table *table, struct peer_offer *out);
 
 /* ---- peer_copy.c ---- */

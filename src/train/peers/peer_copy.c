@@ -46,6 +46,7 @@ int peer_copy(struct peer_copies *copies) {
             slot->sums[i] = checksum_of(shares[i], slot->bytes[i]);
         }
         slot->life = copies->life;
+        slot->seal = peer_slot_seal(slot, copies->step);
         atomic_thread_fence(memory_order_seq_cst);
         atomic_store_explicit(&slot->step, copies->step, memory_order_release);
         copies->next_slot = PEER_SLOTS - 1 - copies->next_slot;

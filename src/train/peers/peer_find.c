@@ -6,6 +6,7 @@
 
 #include <muster/collective.h>
 
+#include "base/fnv.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "train/peers/peer_copies_impl.h"
@@ -33,10 +34,18 @@ bool peer_table_is_of(const struct peer_table *table, size_t bytes, uint64_t fin
            table->room <= bytes && bytes >= peer_region_bytes(table->room);
 }
 
+uint64_t peer_slot_seal(const struct peer_slot *slot, int64_t step) {
+    uint64_t hash = fnv_bytes(FNV_BEGIN, &step, sizeof step);
+    hash = fnv_bytes(hash, &slot->life, sizeof slot->life);
+    hash = fnv_bytes(hash, slot->parts, sizeof slot->parts);
+    hash = fnv_bytes(hash, slot->bytes, sizeof slot->bytes);
+    return fnv_bytes(hash, slot->sums, sizeof slot->sums);
+}
+
 /* What does not fit is not offered, and neither is what is damaged, which only is looked at if it is wanted. */
 static bool counts(const struct peer_find_options *o, struct peer_table *table, uint32_t slot) {
     struct peer_slot *it = &table->slots[slot];
-    bool is = it->step >= 0;
+    bool is = it->step >= 0 && it->seal == peer_slot_seal(it, it->step);
     for (uint32_t share = 0; is && share < PEER_SHARES; share++) {
         is = it->parts[share] < table->part_count && it->bytes[share] <= table->room &&
              it->bytes[share] == o->share_bytes(o->context, table->part_count, it->parts[share]) &&

@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "train/memory/holder.h"
 #include "train/memory/state_region.h"
+#include "train/peers/peer_copies_impl.h"
 #include "train/units/fsdp_snapshot_test_support.h"
 
 static struct added added;
@@ -135,8 +136,8 @@ static void forget(struct rank *rank) {
     drop(rank, name);
 }
 
-/* A bit of this rank's own share in that slot flips. */
-static void damage(struct rank *rank, size_t slot) {
+/* A bit of this rank's own share in that slot flips; or the program has written a number over the slot's step. */
+static void damage(struct rank *rank, size_t slot, bool is_wild) {
     struct holder *holder = NULL;
     struct state_region region;
     char name[64];
@@ -146,7 +147,11 @@ static void damage(struct rank *rank, size_t slot) {
     rank_check_code(rank, holder_get(holder, name, &fd), 0);
     rank_check_code(rank, state_region_adopt(fd, 0, &region), 0);
     size_t bytes = region.segment.bytes - SEGMENT_HEADER_BYTES, page = 4096, room = (bytes - page) / 4;
-    ((char *)region.memory)[page + 2 * slot * room + 100] ^= 1;
+    if (is_wild) {
+        ((struct peer_table *)region.memory)->slots[slot].step = INT64_MAX;
+    } else {
+        ((char *)region.memory)[page + 2 * slot * room + 100] ^= 1;
+    }
     state_region_free(&region);
     (void)close(fd);
     holder_close(holder);
@@ -160,6 +165,7 @@ struct lives {
     uint64_t every;
     uint32_t lost_from, lost; /* ranks whose host is lost */
     uint32_t damaged;         /* slot of the others that is damaged, from 1; 0: none */
+    bool is_wild;             /* its step alone */
     uint32_t from;            /* the step of the second life */
     const char *note;         /* what it says */
     bool swaps;               /* ranks come in the opposite order */
@@ -182,7 +188,7 @@ static int live(struct rank *rank, void *argument) {
     if (is_lost) {
         forget(rank);
     } else if (lives->damaged > 0) {
-        damage(rank, lives->damaged - 1);
+        damage(rank, lives->damaged - 1, lives->is_wild);
     }
     if (lives->swaps) {
         rank_check_code(rank, muster_group_split(group, 0, -(int32_t)rank->rank, NULL, &second_group), 0);
@@ -252,14 +258,16 @@ static void without_a_copy_a_job_begins_anew(void **state) {
 static void a_damaged_copy_is_not_used(void **state) {
     (void)state;
     /* Copies of steps 0, 1, 2 and 3 lie in slots 0, 1, 0 and 1: that of step 2 is left. */
-    const struct lives lives = {.place = &places[TWO_HOSTS],
-                                .after_step = commit,
-                                .every = 1,
-                                .lost_from = 2,
-                                .lost = 2,
-                                .damaged = 2,
-                                .from = SAVED - 1,
-                                .note = note};
+    struct lives lives = {.place = &places[TWO_HOSTS],
+                          .after_step = commit,
+                          .every = 1,
+                          .lost_from = 2,
+                          .lost = 2,
+                          .damaged = 2,
+                          .from = SAVED - 1,
+                          .note = note};
+    run(&lives);
+    lives.is_wild = true;
     run(&lives);
 }
 
