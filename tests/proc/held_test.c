@@ -27,7 +27,7 @@
 #include "train/memory/holder.h"
 #include "train/memory/state_region.h"
 
-enum { NAMES_MAX = 3, LIMIT_MS = 20000, BYTES = 5000, ASKERS = 40, ROUNDS = 50, NOBODY = 65534 };
+enum { NAMES_MAX = 3, LIMIT_MS = 20000, BYTES = 5000, ASKERS = 40, ROUNDS = 50, FORGOTTEN = 1000, NOBODY = 65534 };
 
 /* ---- an agent on a thread of its own ---- */
 
@@ -167,20 +167,70 @@ static void names_are_replaced_and_dropped(void **state) {
     agent_start(a); /* for the teardown */
 }
 
+/* A process that holds all names until it hears from us. */
+static pid_t start_owner(int pipe_ends[2]) {
+    int said[2];
+    char byte = 0;
+    assert_int_equal(pipe2(pipe_ends, O_CLOEXEC) + pipe2(said, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct holder *holder = NULL;
+        int failed = holder_open(&holder);
+        for (char name[] = "1"; name[0] <= '3' && !failed; name[0]++) {
+            int fd = memfd_create("held-test", MFD_CLOEXEC);
+            failed = write(fd, name, 1) != 1 || holder_put(holder, name, fd) != 0;
+        }
+        (void)close(pipe_ends[1]);
+        failed = write(said[1], failed ? "n" : "y", 1) != 1;
+        _exit(read(pipe_ends[0], &byte, 1) != 0 || failed);
+    }
+    assert_true(pid > 0);
+    (void)close(said[1]);
+    assert_int_equal(read(said[0], &byte, 1), 1);
+    assert_int_equal(byte, 'y');
+    (void)close(said[0]);
+    return pid;
+}
+
 static void there_is_an_end_of_names(void **state) {
     (void)state;
+    int ends[2], status = 0, found = 0, fd = memory_with('4');
+    pid_t pid = start_owner(ends);
     struct holder *holder = open_holder();
-    put_byte(holder, "1", '1');
-    put_byte(holder, "2", '2');
-    put_byte(holder, "3", '3');
-    int fd = memory_with('4');
     assert_int_equal(holder_put(holder, "4", fd), MUSTER_ELIMIT);
     put_byte(holder, "3", '5');
     assert_int_equal(holder_drop(holder, "1"), 0);
     assert_int_equal(holder_put(holder, "4", fd), 0);
     expect_byte(holder, "3", '5');
     expect_byte(holder, "4", '4');
+    assert_int_equal(holder_put(holder, "6", fd), MUSTER_ELIMIT); /* the other process lives, and has a name */
+    (void)close(ends[1]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    (void)close(ends[0]);
+    assert_int_equal(holder_put(holder, "6", fd), 0);
+    assert_int_equal(holder_get(holder, "2", &found), MUSTER_ENOENT);
+    expect_byte(holder, "3", '5');
+    expect_byte(holder, "4", '4');
     (void)close(fd);
+    holder_close(holder);
+}
+
+/* A program with ever new names: its last ones are held. */
+static void names_are_put_and_forgotten(void **state) {
+    (void)state;
+    struct holder *holder = open_holder();
+    char name[16];
+    int found = 0;
+    for (int i = 0; i < FORGOTTEN; i++) {
+        (void)snprintf(name, sizeof name, "%d", i);
+        put_byte(holder, name, (char)('a' + i % 26));
+    }
+    for (int i = FORGOTTEN - NAMES_MAX; i < FORGOTTEN; i++) {
+        (void)snprintf(name, sizeof name, "%d", i);
+        expect_byte(holder, name, (char)('a' + i % 26));
+    }
+    assert_int_equal(holder_get(holder, "0", &found), MUSTER_ENOENT);
     holder_close(holder);
 }
 
@@ -393,10 +443,15 @@ static void nothing_is_left_open(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        AGENT_TEST(a_region_outlives_its_maker), AGENT_TEST(names_are_replaced_and_dropped),
-        AGENT_TEST(there_is_an_end_of_names),    AGENT_TEST(many_ask_at_once),
-        AGENT_TEST(only_memory_is_held),         AGENT_TEST(rubbish_is_answered_and_disconnected),
-        AGENT_TEST(nobody_is_in_the_way),        AGENT_TEST(another_user_is_disconnected),
+        AGENT_TEST(a_region_outlives_its_maker),
+        AGENT_TEST(names_are_replaced_and_dropped),
+        AGENT_TEST(there_is_an_end_of_names),
+        AGENT_TEST(names_are_put_and_forgotten),
+        AGENT_TEST(many_ask_at_once),
+        AGENT_TEST(only_memory_is_held),
+        AGENT_TEST(rubbish_is_answered_and_disconnected),
+        AGENT_TEST(nobody_is_in_the_way),
+        AGENT_TEST(another_user_is_disconnected),
         cmocka_unit_test(nothing_is_left_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

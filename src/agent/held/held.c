@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -27,6 +28,7 @@ struct connection {
     uv_poll_t poll;
     struct held *held;
     int fd;
+    pid_t process;
     uint64_t used; /* by held->now */
 };
 
@@ -40,7 +42,7 @@ struct held {
     struct connection *connections[HELD_CONNECTIONS_MAX]; /* NULL: free */
     uint64_t now;                                         /* counts what connections do: who was silent longest? */
     unsigned handles_open, releases;                      /* what still points here */
-    bool closing;
+    bool closing, has_warned;
 };
 
 /* ---- the end of things ---- */
@@ -104,9 +106,33 @@ static void tell_first(const struct held *h) {
     }
 }
 
-static enum held_verdict put(struct held *h, const char *name, const struct held_received *received) {
+static bool has_ended(pid_t process) {
+    return kill(process, 0) != 0 && errno == ESRCH;
+}
+
+/* What ended processes have left makes room for those that are here. */
+static int put_in_table(struct held *h, const char *name, int fd, uint64_t bytes, pid_t owner, int *out_old) {
+    int status = held_table_put(&h->table, name, fd, bytes, owner, out_old);
+    int left = status == MUSTER_ELIMIT ? held_table_drop_left(&h->table, has_ended) : -1;
+    if (left >= 0) {
+        release(h, left);
+        status = held_table_put(&h->table, name, fd, bytes, owner, out_old);
+    }
+    return status;
+}
+
+static void tell_given_up(struct held *h, pid_t owner) {
+    if (!h->has_warned) {
+        log_warning("process %d has put more than %zu names of memory into its launcher: its oldest ones are given up",
+                    (int)owner, held_table_share(&h->table));
+        h->has_warned = true;
+    }
+}
+
+static enum held_verdict put(struct held *h, const char *name, pid_t owner, const struct held_received *received) {
     uint64_t bytes;
     int old = -1;
+    bool is_known = held_table_get(&h->table, name) >= 0;
     if (received->fd < 0) {
         return received->is_cut ? HELD_FULL : HELD_NO_MEMORY;
     }
@@ -114,7 +140,7 @@ static enum held_verdict put(struct held *h, const char *name, const struct held
         release(h, received->fd);
         return HELD_NO_MEMORY;
     }
-    if (held_table_put(&h->table, name, received->fd, bytes, &old) != MUSTER_OK) {
+    if (put_in_table(h, name, received->fd, bytes, owner, &old) != MUSTER_OK) {
         log_warning("memory of a worker is not held: %s", muster_detail());
         release(h, received->fd);
         return HELD_FULL;
@@ -123,6 +149,9 @@ static enum held_verdict put(struct held *h, const char *name, const struct held
         release(h, old);
     } else {
         tell_first(h);
+    }
+    if (old >= 0 && !is_known) {
+        tell_given_up(h, owner);
     }
     log_debug("held: %zu pieces of memory, %" PRIu64 " bytes", h->table.count, held_table_bytes(&h->table));
     return HELD_DONE;
@@ -137,10 +166,10 @@ static enum held_verdict drop(struct held *h, const char *name) {
 }
 
 /* *out_fd: what goes with the answer, or -1. */
-static enum held_verdict serve(struct held *h, const struct held_request *request, const struct held_received *received,
-                               int *out_fd) {
+static enum held_verdict serve(struct held *h, const struct held_request *request, pid_t owner,
+                               const struct held_received *received, int *out_fd) {
     if (request->kind == HELD_PUT) {
-        return put(h, request->name, received);
+        return put(h, request->name, owner, received);
     }
     if (received->fd >= 0) {
         release(h, received->fd);
@@ -160,7 +189,7 @@ static bool answer_one(struct held *h, const struct connection *c, const uint8_t
     enum held_verdict verdict = HELD_NOT_A_REQUEST;
     int fd = -1;
     if (held_request_decode(bytes, received->count, &request)) {
-        verdict = serve(h, &request, received, &fd);
+        verdict = serve(h, &request, c->process, received, &fd);
     } else if (received->fd >= 0) {
         release(h, received->fd);
     }
@@ -213,6 +242,7 @@ static void welcome(struct held *h, int fd) {
     c->poll.data = c;
     c->held = h;
     c->fd = fd;
+    c->process = held_peer_process(fd);
     c->used = ++h->now;
     h->handles_open++;
     h->connections[place_for_another(h)] = c;

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "base/str.h"
 
-enum { CAPACITY_FIRST = 8 };
+enum { CAPACITY_FIRST = 8, SHARES = 8, SHARE_LEAST = 16 };
 
 void held_table_init(struct held_table *t, size_t max) {
     *t = (struct held_table){.max = max < HELD_NAMES_MAX ? max : HELD_NAMES_MAX};
@@ -28,6 +28,31 @@ static struct held_entry *find(const struct held_table *t, const char *name) {
     return NULL;
 }
 
+static int take(struct held_table *t, struct held_entry *entry) {
+    int fd = entry->fd;
+    *entry = t->entries[--t->count];
+    return fd;
+}
+
+size_t held_table_share(const struct held_table *t) {
+    size_t share = t->max / SHARES > SHARE_LEAST ? t->max / SHARES : SHARE_LEAST;
+    return share < t->max ? share : t->max;
+}
+
+/* Of an owner: how many it has, and the one that was used least recently. */
+static size_t count_of(const struct held_table *t, pid_t owner, struct held_entry **out_oldest) {
+    size_t count = 0;
+    *out_oldest = NULL;
+    for (size_t i = 0; i < t->count; i++) {
+        struct held_entry *entry = &t->entries[i];
+        if (entry->owner == owner) {
+            count++;
+            *out_oldest = !*out_oldest || entry->used < (*out_oldest)->used ? entry : *out_oldest;
+        }
+    }
+    return count;
+}
+
 static int make_room(struct held_table *t) {
     if (t->count == t->max) {
         return status_fail(MUSTER_ELIMIT, "no more than %zu names of memory are kept", t->max);
@@ -44,11 +69,14 @@ static int make_room(struct held_table *t) {
     return MUSTER_OK;
 }
 
-int held_table_put(struct held_table *t, const char *name, int fd, uint64_t bytes, int *out_old) {
-    struct held_entry *entry = find(t, name);
+int held_table_put(struct held_table *t, const char *name, int fd, uint64_t bytes, pid_t owner, int *out_old) {
+    struct held_entry *entry = find(t, name), *oldest = NULL;
     assert(fd >= 0 && held_name_is_valid(name));
     *out_old = entry ? entry->fd : -1;
     if (!entry) {
+        if (count_of(t, owner, &oldest) >= held_table_share(t) && oldest) {
+            *out_old = take(t, oldest);
+        }
         int status = make_room(t);
         if (status != MUSTER_OK) {
             return status;
@@ -58,18 +86,32 @@ int held_table_put(struct held_table *t, const char *name, int fd, uint64_t byte
     }
     entry->fd = fd;
     entry->bytes = bytes;
+    entry->owner = owner;
+    entry->used = ++t->now;
     return MUSTER_OK;
 }
 
-int held_table_get(const struct held_table *t, const char *name) {
-    const struct held_entry *entry = find(t, name);
+int held_table_get(struct held_table *t, const char *name) {
+    struct held_entry *entry = find(t, name);
+    if (entry) {
+        entry->used = ++t->now;
+    }
     return entry ? entry->fd : -1;
 }
 
-static int take(struct held_table *t, struct held_entry *entry) {
-    int fd = entry->fd;
-    *entry = t->entries[--t->count];
-    return fd;
+int held_table_drop_left(struct held_table *t, bool (*has_ended)(pid_t owner)) {
+    struct held_entry *best = NULL, *oldest;
+    size_t most = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        pid_t owner = t->entries[i].owner;
+        bool is_new = i == 0 || owner != t->entries[i - 1].owner; /* a process's names mostly lie side by side */
+        size_t count = is_new ? count_of(t, owner, &oldest) : 0;
+        if (count > most && has_ended(owner)) {
+            most = count;
+            best = oldest;
+        }
+    }
+    return best ? take(t, best) : -1;
 }
 
 int held_table_drop(struct held_table *t, const char *name) {

@@ -6,29 +6,41 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/held/held_wire.h"
 
 struct held_entry {
     char name[HELD_NAME_BYTES];
     int fd;
+    pid_t owner; /* the process that has put it */
     uint64_t bytes;
+    uint64_t used; /* by held_table.now */
 };
 
 struct held_table {
     struct held_entry *entries; /* owned; in no order */
     size_t count, capacity, max;
+    uint64_t now; /* counts puts and gets */
 };
 
 /* At most `max` names, and never more than HELD_NAMES_MAX. */
 void held_table_init(struct held_table *t, size_t max);
 void held_table_done(struct held_table *t);
 
-/* *out_old: the descriptor that had the name until now, or -1. MUSTER_ELIMIT, MUSTER_ENOMEM: nothing has changed. */
-int held_table_put(struct held_table *t, const char *name, int fd, uint64_t bytes, int *out_old);
+/* What one process may have of them; a worker needs a handful. A process that puts more is forgetting them: for each
+ * its oldest one goes, and nobody else's. */
+size_t held_table_share(const struct held_table *t);
+
+/* *out_old: a descriptor that is the table's no more: that which had the name until now, or that of the owner's name
+ * which was used least recently, where it has its share; or -1. MUSTER_ELIMIT, MUSTER_ENOMEM: nothing has changed. */
+int held_table_put(struct held_table *t, const char *name, int fd, uint64_t bytes, pid_t owner, int *out_old);
 
 /* -1: nothing has that name. It stays the table's. */
-int held_table_get(const struct held_table *t, const char *name);
+int held_table_get(struct held_table *t, const char *name);
+
+/* Takes out a name that an ended process has left, of the one that has left most: its descriptor, or -1. */
+int held_table_drop_left(struct held_table *t, bool (*has_ended)(pid_t owner));
 
 /* Takes out a name: its descriptor, now the caller's, or -1. */
 int held_table_drop(struct held_table *t, const char *name);

@@ -27,6 +27,12 @@ bool held_peer_is_ours(int socket_fd) {
     return getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
+pid_t held_peer_process(int socket_fd) {
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    return getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.pid : 0;
+}
+
 int held_send(int socket_fd, const void *bytes, size_t count, int fd) {
     union {
         char bytes[CMSG_SPACE(sizeof fd)];

@@ -14,6 +14,8 @@ bool held_address(const char *name, struct sockaddr_un *out, socklen_t *out_leng
 
 /* Is the process that connected, or that listens, of this process's own user? */
 bool held_peer_is_ours(int socket_fd);
+/* The process at the other end, which may have ended; 0: it cannot be named from here (another pid namespace). */
+pid_t held_peer_process(int socket_fd);
 
 /* One message; fd -1: without a descriptor. 0 or an errno. */
 int held_send(int socket_fd, const void *bytes, size_t count, int fd);
