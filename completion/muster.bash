@@ -14,7 +14,7 @@ _muster()
         words=
         ((COMP_CWORD == 1)) && words='run store bench trace doctor status fsdp ckpt completion help version'
         case ${COMP_WORDS[1]} in
-        completion) words=${words:-bash zsh} ;;
+        completion) words=${words:-bash zsh tcsh} ;;
         help) words=${words:-run store bench trace doctor status fsdp ckpt completion} ;;
         bench)
             if [[ $current == -* ]]; then
@@ -102,7 +102,7 @@ _muster()
         case ${COMP_WORDS[i]} in
         =) ;;
         --mpi) [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 2)) ;;
-        --nnodes|--nproc-per-node|--nproc_per_node|--rdzv-backend|--rdzv_backend|--rdzv-endpoint|--rdzv_endpoint|--rdzv-id|--rdzv_id|--rdzv-conf|--rdzv_conf|--max-restarts|--max_restarts|--monitor-interval|--monitor_interval|--start-method|--start_method|--event-log-handler|--event_log_handler|--role|--log-dir|--log_dir|-r|--redirects|-t|--tee|--local-ranks-filter|--local_ranks_filter|--duplicate-stdout-filters|--duplicate_stdout_filters|--duplicate-stderr-filters|--duplicate_stderr_filters|--node-rank|--node_rank|--master-addr|--master_addr|--master-port|--master_port|--local-addr|--local_addr|--logs-specs|--logs_specs|--numa-binding|--numa_binding|--signals-to-handle|--signals_to_handle|--shutdown-timeout|--shutdown_timeout|--stderr-tail|--stderr_tail|--spares|--preload|--survivors|--preempt-signal|--preempt_signal|--preempt-grace|--preempt_grace|--preempt-term|--preempt_term|--restart-backoff|--restart_backoff|--detached|--outcome|--scheduler)
+        --nnodes|--nproc-per-node|--nproc_per_node|--rdzv-backend|--rdzv_backend|--rdzv-endpoint|--rdzv_endpoint|--rdzv-id|--rdzv_id|--rdzv-conf|--rdzv_conf|--max-restarts|--max_restarts|--monitor-interval|--monitor_interval|--start-method|--start_method|--event-log-handler|--event_log_handler|--role|--log-dir|--log_dir|-r|--redirects|-t|--tee|--log-line-prefix-template|--log_line_prefix_template|--local-ranks-filter|--local_ranks_filter|--duplicate-stdout-filters|--duplicate_stdout_filters|--duplicate-stderr-filters|--duplicate_stderr_filters|--node-rank|--node_rank|--master-addr|--master_addr|--master-port|--master_port|--local-addr|--local_addr|--print-completion|--print_completion|--logs-specs|--logs_specs|--numa-binding|--numa_binding|--signals-to-handle|--signals_to_handle|--shutdown-timeout|--shutdown_timeout|--stderr-tail|--stderr_tail|--spares|--preload|--survivors|--preempt-signal|--preempt_signal|--preempt-grace|--preempt_grace|--preempt-term|--preempt_term|--restart-backoff|--restart_backoff|--detached|--outcome|--scheduler)
             [[ ${COMP_WORDS[i + 1]} == = ]] && i=$((i + 1))
             i=$((i + 1))
             ((i < COMP_CWORD)) || break
@@ -171,6 +171,10 @@ _muster()
         mapfile -t COMPREPLY < <(compgen -W '0 1 2 3' -- "$current")
         return
         ;;
+    --log-line-prefix-template|--log_line_prefix_template)
+        mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
     --local-ranks-filter|--local_ranks_filter)
         mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
         return
@@ -197,6 +201,10 @@ _muster()
         ;;
     --local-addr|--local_addr)
         mapfile -t COMPREPLY < <(compgen -W '' -- "$current")
+        return
+        ;;
+    --print-completion|--print_completion)
+        mapfile -t COMPREPLY < <(compgen -W 'bash zsh tcsh' -- "$current")
         return
         ;;
     --logs-specs|--logs_specs)
@@ -267,7 +275,7 @@ _muster()
         ;;
     esac
     if [[ $current == -* ]]; then
-        words='--help --nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --standalone --max-restarts --monitor-interval --start-method --event-log-handler --role --module --no-python --run-path --log-dir --redirects --tee --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank --master-addr --master-port --local-addr --logs-specs --numa-binding --signals-to-handle --shutdown-timeout --virtual-local-rank --merge-logs --stderr-tail --spares --preload --survivors --preempt-signal --preempt-grace --preempt-term --restart-backoff --detached --outcome --scheduler --mpi --use-env --version'
+        words='--help --nnodes --nproc-per-node --rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf --standalone --max-restarts --monitor-interval --start-method --event-log-handler --role --module --no-python --run-path --log-dir --redirects --tee --log-line-prefix-template --local-ranks-filter --duplicate-stdout-filters --duplicate-stderr-filters --node-rank --master-addr --master-port --local-addr --print-completion --logs-specs --numa-binding --signals-to-handle --shutdown-timeout --virtual-local-rank --merge-logs --stderr-tail --spares --preload --survivors --preempt-signal --preempt-grace --preempt-term --restart-backoff --detached --outcome --scheduler --mpi --use-env --version'
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$current")

@@ -21,6 +21,7 @@ enum rdzv_timer {
     RDZV_TIMER_OUTBOX,
     RDZV_TIMER_WAKE,     /* the machine's */
     RDZV_TIMER_SYNC,     /* the next look at the state */
+    RDZV_TIMER_BACKOFF,  /* the next try of a write that failed */
     RDZV_TIMER_REPORT,   /* who is missing */
     RDZV_TIMER_LINGER,   /* the host waits for the others to go */
     RDZV_TIMER_SEARCH,   /* where the coordinator is */

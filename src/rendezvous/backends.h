@@ -24,14 +24,16 @@ enum rdzv_endpoint_form {
 
 /* X(identifier, name, operations, form of the endpoint, has a coordinator, keys of --rdzv-conf, help) */
 #define RDZV_BACKENDS(X)                                                                                               \
-    X(C10D, "c10d", rdzv_c10d, RDZV_ENDPOINT_ONE, false, RDZV_KEYS_DYNAMIC "heartbeat_timeout is_host store_type",     \
+    X(C10D, "c10d", rdzv_c10d, RDZV_ENDPOINT_ONE, false,                                                               \
+      RDZV_KEYS_DYNAMIC "heartbeat_timeout cas_backoff_max_seconds is_host store_type",                                \
       "nodes may come and go, as in torchrun")                                                                         \
     X(STATIC, "static", rdzv_static, RDZV_ENDPOINT_STATIC, false,                                                      \
       RDZV_KEYS_ALL "timeout keep_alive_interval keep_alive_max_attempt", "fixed ranks, one --node-rank each")         \
     X(MUSTER, "muster", rdzv_native, RDZV_ENDPOINT_HOSTS, true, RDZV_KEYS_COORDINATED "is_host",                       \
       "as c10d, for Muster's agents only, and for many nodes")                                                         \
     X(ETCD_V2, "etcd-v2", rdzv_c10d, RDZV_ENDPOINT_ETCD, false,                                                        \
-      RDZV_KEYS_DYNAMIC "heartbeat_timeout protocol ca_cert ssl_cert ssl_cert_key", "c10d in an etcd")                 \
+      RDZV_KEYS_DYNAMIC "heartbeat_timeout cas_backoff_max_seconds protocol ca_cert ssl_cert ssl_cert_key",            \
+      "c10d in an etcd")                                                                                               \
     X(ETCD, "etcd", rdzv_etcd, RDZV_ENDPOINT_ETCD, false,                                                              \
       RDZV_KEYS_ALL "last_call_timeout read_timeout timeout protocol cacert cert key etcd_prefix",                     \
       "PyTorch's older way to use an etcd")                                                                            \

@@ -51,6 +51,7 @@ struct rdzv_conf {
     uint64_t keep_alive_interval_ms; /* 5 000 */
     uint32_t keep_alive_max_attempt; /* 3 */
     uint64_t read_timeout_ms;        /* 60 000 */
+    uint64_t cas_backoff_max_ms;     /* 0: a write that another node's has outrun is tried again at once */
     uint64_t static_timeout_ms;      /* "timeout": 900 000; of etcd, too */
     uint64_t silence_timeout_ms; /* no key, 10 000: PyTorch's server can be silent for 5 s while it looks up a name */
     uint32_t max_membership_changes, max_preemptions; /* muster: of the job; RDZV_UNLIMITED */

@@ -509,9 +509,22 @@ static void nodes_are_counted_in_words(void **state) {
     }
 }
 
+/* Writes outrun each other, and each node waits before the next try. */
+static void nodes_that_back_off_meet(void **state) {
+    struct fixture *f = *state;
+    f->options.conf.cas_backoff_max_ms = 50;
+    f->options.min_nodes = f->options.max_nodes = 3;
+    nodes_start(f, 0);
+    nodes_start(f, 1);
+    nodes_start(f, 2);
+    nodes_run_until(f, nodes_three_together);
+    nodes_assert_one_world(f, 0, 2);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, nodes_setup, nodes_teardown)
     const struct CMUnitTest tests[] = {
+        TEST(nodes_that_back_off_meet),
         TEST(standalone_forms_and_restarts_on_a_fresh_store),
         TEST(two_nodes_form_and_end_together),
         TEST(port_that_is_taken_at_first_is_served_later),

@@ -2,8 +2,8 @@
  * of test_options.py.
  *
  * In:  {"argv": [...], "env": {...}}
- * Out: {"verdict": "ok"|"help"|"version"|"usage"|"invalid", "detail": text, "values": {name: value}, "script": text,
- *       "args": [...], "config": {...} or null when a later check failed} */
+ * Out: {"verdict": "ok"|"help"|"version"|"completion"|"usage"|"invalid", "detail": text, "values": {name: value},
+ *       "script": text, "args": [...], "config": {...} or null when a later check failed} */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static json_t *config_json(const struct launch_config *c) {
 }
 
 static const char *verdict_name(enum options_verdict verdict) {
-    static const char *const names[] = {"ok", "help", "version", "usage", "invalid"};
+    static const char *const names[] = {"ok", "help", "version", "completion", "usage", "invalid"};
     return names[verdict];
 }
 

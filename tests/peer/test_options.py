@@ -61,7 +61,7 @@ VALUES = {
 FLAGS = ["standalone", "module", "no-python", "run-path", "virtual-local-rank"]
 NAMES = list(VALUES) + FLAGS + ["help"]
 NO_VARIABLE = {"logs-specs", "numa-binding", "help"}
-OWN = {"--preempt-term", "--outcome", "--detached", "--merge-logs", "--mpi", "--preempt-grace", "--preempt-signal", "--restart-backoff", "--scheduler", "--spares", "--stderr-tail", "--survivors", "--version"}
+OWN = {"--preempt-term", "--outcome", "--detached", "--merge-logs", "--mpi", "--preempt-grace", "--preempt-signal", "--restart-backoff", "--scheduler", "--spares", "--stderr-tail", "--log-line-prefix-template", "--print-completion", "--survivors", "--version"}
 FEW = 1000  # of the random lines
 WORDS = ["-", "-5", "-.5", "-1e5", "--bogus", "--bogus=1", "-x", "-x3", "--bo gus", "-1 2", "", "--=x", "-m=3", "-m=", "-m=r3",
          "-mr3", "-mr", "-rm", "-mm", "-mt2r1", "-r", "-t", "-mx", "-m-", "-h3", "-hx", "-r=3", "-r=", "-mr=3", "--help=1",

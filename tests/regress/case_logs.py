@@ -336,7 +336,7 @@ def case_log_layout_is_torchruns():
 
 
 def case_prefix_template():
-    """TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE replaces the prefix."""
+    """TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE replaces the prefix, and the option that."""
     jobs.isolate()
     with jobs.Scratch() as scratch:
         env = scratch.env(TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE="<${role_name}/${rank}/${local_rank}/${nope}> ")
@@ -345,3 +345,9 @@ def case_prefix_template():
         process.expect(jobs.SOON_S, 0)
         lines = sorted(process.out().splitlines())
         jobs.check(lines == ["<rr/0/0/${nope}> hello", "<rr/1/1/${nope}> hello"], f"{lines}")
+        command.insert(0, "--log-line-prefix-template=${hostname}-${rank}|")
+        process = scratch.run("muster", *command, env=env)
+        process.expect(jobs.SOON_S, 0)
+        host = os.uname().nodename
+        lines = sorted(process.out().splitlines())
+        jobs.check(lines == [f"{host}-0|hello", f"{host}-1|hello"], f"{lines}")

@@ -159,11 +159,15 @@ static int put_texts(const struct launch_config *config, const struct rdzv_world
     return MUSTER_OK;
 }
 
-/* --virtual-local-rank: each worker sees one device, entry number local_rank of the inherited list. */
+/* --virtual-local-rank: each worker sees one device, entry number local_rank of the inherited list. ROCm's own variable
+ * is stronger than CUDA's there: its list counts where it is set, and then both name the device. */
 static int put_virtual_device(uint32_t local_rank, struct launch_strings *out) {
-    const char *list = get(out, "CUDA_VISIBLE_DEVICES");
+    const char *hip = get(out, "HIP_VISIBLE_DEVICES");
+    bool has_hip = hip != NULL && hip[0] != '\0';
+    const char *variable = has_hip ? "HIP_VISIBLE_DEVICES" : "CUDA_VISIBLE_DEVICES";
+    const char *list = get(out, variable);
     if (list == NULL) {
-        return put_number(out, "CUDA_VISIBLE_DEVICES", local_rank);
+        return put_number(out, variable, local_rank);
     }
     const char *entry = list;
     for (uint32_t i = 0; i < local_rank; i++) {
@@ -171,9 +175,9 @@ static int put_virtual_device(uint32_t local_rank, struct launch_strings *out) {
         if (entry == NULL) {
             return status_fail(
                 MUSTER_EINVAL,
-                "local_rank %u exceeds available GPUs in CUDA_VISIBLE_DEVICES=%s: list more devices, start "
-                "fewer workers, or leave out --virtual-local-rank",
-                local_rank, list);
+                "local_rank %u exceeds available GPUs in %s=%s: list more devices, start fewer workers, or leave out "
+                "--virtual-local-rank",
+                local_rank, variable, list);
         }
         entry++;
     }
@@ -184,7 +188,12 @@ static int put_virtual_device(uint32_t local_rank, struct launch_strings *out) {
     while (len > 0 && isspace((unsigned char)entry[len - 1])) {
         len--;
     }
-    return put(out, str_format_new("CUDA_VISIBLE_DEVICES=%.*s", (int)len, entry));
+    char *device = strndup(entry, len); /* the list goes with the first of them */
+    int rc = device ? put_text(out, "CUDA_VISIBLE_DEVICES", device)
+                    : status_fail(MUSTER_ENOMEM, "no memory for a worker's environment");
+    rc = rc == MUSTER_OK && has_hip ? put_text(out, "HIP_VISIBLE_DEVICES", device) : rc;
+    free(device);
+    return rc;
 }
 
 /* What an outer job's launcher says is about that job, and not for these workers. */

@@ -232,9 +232,23 @@ static void virtual_rank_picks_one_device(void **state) {
     assert_string_equal(value_of(&out, "CUDA_VISIBLE_DEVICES"), "1");
     launch_strings_done(&out);
 
+    const char *rocm[] = {"CUDA_VISIBLE_DEVICES=0,1", "HIP_VISIBLE_DEVICES=6,3", NULL};
+    assert_int_equal(environment_build(&config, &world, &worker, rocm, &out), 0);
+    assert_string_equal(value_of(&out, "CUDA_VISIBLE_DEVICES"), "3");
+    assert_string_equal(value_of(&out, "HIP_VISIBLE_DEVICES"), "3");
+    launch_strings_done(&out);
+    const char *empty[] = {"CUDA_VISIBLE_DEVICES=0,1", "HIP_VISIBLE_DEVICES=", NULL};
+    assert_int_equal(environment_build(&config, &world, &worker, empty, &out), 0);
+    assert_string_equal(value_of(&out, "CUDA_VISIBLE_DEVICES"), "1");
+    assert_string_equal(value_of(&out, "HIP_VISIBLE_DEVICES"), "");
+    launch_strings_done(&out);
+
     worker.local_rank = 2;
     assert_int_equal(environment_build(&config, &world, &worker, inherited, &out), MUSTER_EINVAL);
     assert_non_null(strstr(muster_detail(), "CUDA_VISIBLE_DEVICES=4, 7"));
+    launch_strings_done(&out);
+    assert_int_equal(environment_build(&config, &world, &worker, rocm, &out), MUSTER_EINVAL);
+    assert_non_null(strstr(muster_detail(), "GPUs in HIP_VISIBLE_DEVICES=6,3"));
     launch_strings_done(&out);
 }
 

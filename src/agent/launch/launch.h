@@ -67,7 +67,8 @@ struct launch_config {
     char *log_dir;                 /* NULL: a fresh directory under the temp dir; "/dev/null": no files */
     struct launch_stream_map redirects;
     struct launch_stream_map tee;
-    bool merge_logs;            /* --merge-logs, ours: whole prefixed lines on the console, no files */
+    const char *log_prefix; /* template of console lines' prefix, borrowed; NULL or "": the variable's, or torchrun's */
+    bool merge_logs;        /* --merge-logs, ours: whole prefixed lines on the console, no files */
     uint32_t stderr_tail_lines; /* --stderr-tail, ours: lines of a failed worker's stderr kept for the report */
     bool local_ranks_filtered;
     uint32_t *local_ranks_filter; /* owned; ranks whose console output is shown */

@@ -70,7 +70,8 @@ int logs_create(uv_loop_t *loop, const struct launch_config *config, struct logs
         workers[i] = (struct logs_worker){.given_fd = {-1, -1}};
     }
     logs->consoles = own_consoles();
-    logs->prefix_template = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    bool is_given = config->log_prefix && config->log_prefix[0] != '\0';
+    logs->prefix_template = is_given ? config->log_prefix : getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     int code =
         logs_without_files(config) ? MUSTER_OK : logs_layout_create_run(config, &logs->run_directory, &logs->made_base);
     code = code == 0 ? relay_create(loop, STDOUT_FILENO, STDERR_FILENO, &logs->relay) : code;

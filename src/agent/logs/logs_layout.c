@@ -279,12 +279,16 @@ struct prefix_values {
     const char *role;
     char rank[12];
     char local_rank[12];
+    char host_name[HOST_NAME_MAX + 1];
 };
 
 static const char *find_value(const struct prefix_values *values, const char *name, size_t length) {
     const struct {
         const char *name, *value;
-    } known[] = {{"role_name", values->role}, {"rank", values->rank}, {"local_rank", values->local_rank}};
+    } known[] = {{"role_name", values->role},
+                 {"rank", values->rank},
+                 {"local_rank", values->local_rank},
+                 {"hostname", values->host_name}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strlen(known[i].name) == length && memcmp(known[i].name, name, length) == 0) {
             return known[i].value;
@@ -326,6 +330,7 @@ void logs_prefix(const char *template, const char *role, uint32_t global_rank, u
     struct prefix_values values = {.role = role};
     (void)snprintf(values.rank, sizeof values.rank, "%u", global_rank);
     (void)snprintf(values.local_rank, sizeof values.local_rank, "%u", local_rank);
+    (void)gethostname(values.host_name, sizeof values.host_name - 1);
     size_t at = 0;
     while (*template != '\0') {
         size_t used = 1;

@@ -1,9 +1,11 @@
-/* Writing the completion scripts for bash and zsh; see completion.h. */
+/* Writing the completion scripts; see completion.h. */
 #include "cli/command/completion.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/str.h"
+#include "cli/command/cli.h"
 #include "cli/command/command_table.h"
 #include "cli/command/options.h"
 #include "rendezvous/backends.h"
@@ -197,7 +199,7 @@ int completion_bash(struct buf *out) {
         "        words=\n"
         "        ((COMP_CWORD == 1)) && words='%s'\n"
         "        case ${COMP_WORDS[1]} in\n"
-        "        completion) words=${words:-bash zsh} ;;\n"
+        "        completion) words=${words:-bash zsh tcsh} ;;\n"
         "        help) words=${words:-%s} ;;\n"
         "        bench)\n"
         "            if [[ $current == -* ]]; then\n"
@@ -419,11 +421,70 @@ int completion_zsh(struct buf *out) {
                     " '--keep=[how many stay]:number:' '--shard-size=[of each file]:size:'"
                     " '*--rename=[other names]:old=new:' '*--only=[names that begin so]:prefix:'"
                     " '*--skip=[names that begin so]:prefix:' '--json[for programs]' '--help[show help]' ;;\n"
-                    "        completion) _values shell bash zsh ;;\n"
+                    "        completion) _values shell bash zsh tcsh ;;\n"
                     "        help) _values command" COMMAND_WORDS_OWN " ;;\n"
                     "        esac\n"
                     "    fi\n"
                     "}\n"
                     "\n"
                     "_muster \"$@\"\n");
+}
+
+/* ---- tcsh ---- */
+
+/* Lists are in parentheses; a word behind an option with choices is one of them, the first without a dash is a file. */
+static int add_tcsh_command(struct buf *out, const char *command, const char *verbs) {
+    char spelling[OPTION_SPELLING_MAX];
+    int code = buf_printf(out, "complete %s", command);
+    code = code || !verbs ? code : buf_printf(out, " 'p/1/(%s)/'", verbs);
+    code = code ? code : buf_printf(out, " 'c/--/(");
+    for (size_t i = 0; i < OPTION_COUNT && code == 0; i++) {
+        (void)option_spelling(&option_specs[i], false, spelling);
+        code = buf_printf(out, "%s%s", i > 0 ? " " : "", spelling + 2);
+    }
+    code = code ? code : buf_printf(out, ")/'");
+    for (size_t i = 0; i < OPTION_COUNT && code == 0; i++) {
+        (void)option_spelling(&option_specs[i], false, spelling);
+        if (code == 0 && value_words(&option_specs[i])) {
+            code = buf_printf(out, " 'n/%s/(%s)/'", spelling, value_words(&option_specs[i]));
+        }
+    }
+    return code ? code : buf_printf(out, " 'p/*/f/'\n");
+}
+
+int completion_tcsh(struct buf *out) {
+    int code = buf_printf(out, "# Completion of muster and torchrun for tcsh: source this file.\n"
+                               "# Written by `muster completion tcsh`.\n");
+    code = code ? code : add_tcsh_command(out, "torchrun", NULL);
+    return code ? code : add_tcsh_command(out, "muster", &COMMAND_WORDS[1]);
+}
+
+/* ---- all of them ---- */
+
+static const struct {
+    const char *name;
+    int (*write)(struct buf *out);
+} shells[] = {{"bash", completion_bash}, {"zsh", completion_zsh}, {"tcsh", completion_tcsh}};
+
+static size_t find_shell(const char *name) {
+    size_t i = 0;
+    while (i < sizeof shells / sizeof *shells && strcmp(shells[i].name, name) != 0) {
+        i++;
+    }
+    return i;
+}
+
+bool completion_knows(const char *shell) {
+    return find_shell(shell) < sizeof shells / sizeof *shells;
+}
+
+int completion_print(const char *shell, const char *program) {
+    struct buf out;
+    buf_init(&out, COMPLETION_BYTES_MAX);
+    bool fine = shells[find_shell(shell)].write(&out) == 0 && cli_write(STDOUT_FILENO, &out);
+    buf_done(&out);
+    if (!fine) {
+        cli_error(program, false, "the script could not be written to stdout");
+    }
+    return fine ? CLI_EXIT_OK : CLI_EXIT_FAILURE;
 }

@@ -81,6 +81,10 @@
       "0:3,1:2.")                                                                                                      \
     X(TEE, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, LOGS, 't', "--tee", "PET_TEE", "0", NULL, "WHAT",                  \
       "The same, but to files and to the console, each line with the worker's prefix.")                                \
+    X(LOG_LINE_PREFIX_TEMPLATE, OPTION_KIND_TEXT, OPTION_SCOPE_OWN, LOGS, 0, "--log-line-prefix-template",             \
+      "PET_LOG_LINE_PREFIX_TEMPLATE", "", NULL, "TEXT",                                                                \
+      "Prefix of console lines in place of [${role_name}${local_rank}]: with these, ${rank} and ${hostname}. As "      \
+      "torchrun has it from 2.14 on.")                                                                                 \
     X(LOCAL_RANKS_FILTER, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, LOGS, 0, "--local-ranks-filter",                    \
       "PET_LOCAL_RANKS_FILTER", "", NULL, "RANK,...",                                                                  \
       "Show only these local ranks on the console; files are not affected.")                                           \
@@ -97,6 +101,9 @@
       NULL, "PORT", "Port of the store on node 0; 29500 when left out in a job of several nodes.")                     \
     X(LOCAL_ADDR, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--local-addr", "PET_LOCAL_ADDR", NULL,      \
       NULL, "ADDRESS", "Address under which the other nodes reach this one, where the host name does not lead here.")  \
+    X(PRINT_COMPLETION, OPTION_KIND_CHOICE, OPTION_SCOPE_OWN, OTHER, 0, "--print-completion", NULL, NULL,              \
+      "bash zsh tcsh", "SHELL",                                                                                        \
+      "Print the completions for a shell and end, as `muster completion` does. As torchrun has it from 2.14 on.")      \
     X(LOGS_SPECS, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, OTHER, 0, "--logs-specs", NULL, NULL, NULL, "NAME",         \
       "Only `default` exists: torchrun's Python plug-ins for the log layout cannot be loaded.")                        \
     X(NUMA_BINDING, OPTION_KIND_CHOICE, OPTION_SCOPE_TORCHRUN, BINDING, 0, "--numa-binding", NULL, NULL,               \

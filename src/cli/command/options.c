@@ -152,7 +152,7 @@ static const char *skip_float(const char *p) {
     return digits > 0 ? p : NULL;
 }
 
-static bool parse_real(const char *text, double *out) {
+bool options_parse_real(const char *text, double *out) {
     char plain[512];
     const char *start = skip_blanks(text);
     const char *end = skip_float(start);
@@ -404,7 +404,7 @@ static enum options_verdict fail_choice(const struct option_spec *spec, const ch
 static enum options_verdict store_number(const struct option_spec *spec, const char *where,
                                          struct option_value *value) {
     bool fine = spec->kind == OPTION_KIND_INTEGER ? options_parse_integer(value->text, &value->integer)
-                : spec->kind == OPTION_KIND_REAL  ? parse_real(value->text, &value->real)
+                : spec->kind == OPTION_KIND_REAL  ? options_parse_real(value->text, &value->real)
                                                   : true;
     return fine ? OPTIONS_OK : fail_number(spec, value->text, where);
 }
@@ -415,7 +415,7 @@ static enum options_verdict store(struct parser *parser, const struct option_spe
     if (text && spec->choices && !choice_known(spec, text)) {
         return fail_choice(spec, text);
     }
-    return store_number(spec, "", value);
+    return spec->id == OPTION_PRINT_COMPLETION ? OPTIONS_COMPLETION : store_number(spec, "", value);
 }
 
 /* The value in the same word, or the next word when that is one. */

@@ -62,6 +62,9 @@ extern const char *const option_group_titles[OPTION_GROUP_COUNT];
 /* Writes the name with dashes or with underscores. False when both are the same and `underscores` was asked for. */
 bool option_spelling(const struct option_spec *spec, bool underscores, char out[OPTION_SPELLING_MAX]);
 
+/* A floating-point number in Python's grammar. */
+bool options_parse_real(const char *text, double *out);
+
 /* Does the option take a value? */
 bool option_takes_value(const struct option_spec *spec);
 
@@ -92,10 +95,11 @@ struct options {
 
 enum options_verdict {
     OPTIONS_OK,
-    OPTIONS_HELP,    /* --help came before any error */
-    OPTIONS_VERSION, /* --version, likewise */
-    OPTIONS_USAGE,   /* not understood: exit 2; muster_detail() has the sentence */
-    OPTIONS_INVALID, /* a PET_ variable of a flag is not a number: exit 1; likewise */
+    OPTIONS_HELP,       /* --help came before any error */
+    OPTIONS_VERSION,    /* --version, likewise */
+    OPTIONS_COMPLETION, /* --print-completion, likewise: its value names the shell */
+    OPTIONS_USAGE,      /* not understood: exit 2; muster_detail() has the sentence */
+    OPTIONS_INVALID,    /* a PET_ variable of a flag is not a number: exit 1; likewise */
 };
 
 /* Value of a variable, or NULL. The text is borrowed as long as the options are used. */

@@ -316,6 +316,21 @@ static void suggestions(void **state) {
     assert_null(suggest_nearest("", names, 3));
 }
 
+/* Of newer torchruns: as --help they end the line where they stand, and they are not abbreviated. */
+static void what_newer_versions_added(void **state) {
+    (void)state;
+    struct options options;
+    assert_text("--log-line-prefix-template|${rank}: |s", OPTION_LOG_LINE_PREFIX_TEMPLATE, "${rank}: ");
+    assert_text("--log_line_prefix_template=x|s", OPTION_LOG_LINE_PREFIX_TEMPLATE, "x");
+    assert_int_equal(parse("--print-completion|zsh|--nonsense", &options), OPTIONS_COMPLETION);
+    assert_string_equal(options.values[OPTION_PRINT_COMPLETION].text, "zsh");
+    assert_int_equal(parse("--print_completion=tcsh", &options), OPTIONS_COMPLETION);
+    assert_usage("--print-completion|ksh", "invalid choice: 'ksh' (choose from bash, zsh, tcsh)");
+    assert_usage("--print-completion", "expected one argument");
+    assert_usage("--print|bash", "unrecognized arguments: --print");
+    assert_usage("--log-line|x|s", "unrecognized arguments: --log-line");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_torchruns),
@@ -337,6 +352,7 @@ int main(void) {
         cmocka_unit_test(bad_variables),
         cmocka_unit_test(a_service_link_is_no_port),
         cmocka_unit_test(suggestions),
+        cmocka_unit_test(what_newer_versions_added),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

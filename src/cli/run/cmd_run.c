@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/command/cli.h"
+#include "cli/command/completion.h"
 #include "cli/command/help.h"
 #include "cli/command/log_stderr.h"
 #include "cli/command/lookalike.h"
@@ -109,6 +110,8 @@ int cmd_run_as(int argc, char **argv, const char *program) {
         return help_print(help_run, program);
     case OPTIONS_VERSION:
         return cli_print("muster " MUSTER_VERSION_TEXT "\n");
+    case OPTIONS_COMPLETION:
+        return completion_print(options.values[OPTION_PRINT_COMPLETION].text, program);
     case OPTIONS_USAGE:
         return fail_line(program, true, argc - 1, argv + 1);
     case OPTIONS_INVALID:

@@ -149,6 +149,7 @@ static int build_logs(const struct options *options, struct launch_config *out) 
     rc = rc ? rc : check_log_dir(text_of(options, OPTION_LOG_DIR), out);
     rc = rc ? rc : run_stream_map_parse("--redirects", text_of(options, OPTION_REDIRECTS), &out->redirects);
     rc = rc ? rc : run_stream_map_parse("--tee", text_of(options, OPTION_TEE), &out->tee);
+    out->log_prefix = text_of(options, OPTION_LOG_LINE_PREFIX_TEMPLATE);
     if (rc == 0 && stdout_filters != NULL) {
         rc = run_filters_parse(stdout_filters, &out->duplicate_stdout_filters);
     }

@@ -17,6 +17,7 @@ _Static_assert(RDZV_TOPOLOGY_MAX == CONF_VALUE_MAX && RDZV_TEXT_MAX == CONF_VALU
 
 enum conf_kind {
     CONF_SECONDS,  /* whole seconds > 0, kept in milliseconds */
+    CONF_REAL,     /* seconds >= 0 with a fraction, kept in milliseconds */
     CONF_COUNT,    /* a number > 0 */
     CONF_LIMIT,    /* a number, also 0 */
     CONF_BOOL,     /* 1/true/t/yes/y and their opposites */
@@ -44,6 +45,7 @@ static const struct conf_key keys[] = {
     {"keep_alive_interval", CONF_SECONDS, AT(keep_alive_interval_ms)},
     {"keep_alive_max_attempt", CONF_COUNT, AT(keep_alive_max_attempt)},
     {"read_timeout", CONF_SECONDS, AT(read_timeout_ms)},
+    {"cas_backoff_max_seconds", CONF_REAL, AT(cas_backoff_max_ms)},
     {"timeout", CONF_SECONDS, AT(static_timeout_ms)},
     {"is_host", CONF_BOOL, AT(is_host)},
     {"store_type", CONF_STORE, AT(store_is_file)},
@@ -213,6 +215,19 @@ static int read_number(const struct conf_key *key, const char *text, int64_t *ou
     return 0;
 }
 
+static int read_real(const struct conf_key *key, const char *text, uint64_t *out_ms) {
+    double seconds = 0;
+    if (!options_parse_real(text, &seconds)) {
+        return status_fail(MUSTER_EINVAL, "--rdzv-conf: %s('%s') is not a valid float value", key->name, text);
+    }
+    if (!(seconds >= 0 && seconds <= RUN_SECONDS_MAX)) {
+        return status_fail(MUSTER_EINVAL, "--rdzv-conf: %s (%s) must be finite and non-negative, and at most %u",
+                           key->name, text, RUN_SECONDS_MAX);
+    }
+    *out_ms = (uint64_t)(seconds * 1000);
+    return 0;
+}
+
 static int read_bool(const struct conf_key *key, const char *text, int *out) {
     static const char *const words[] = {"1", "true", "t", "yes", "y", "0", "false", "f", "no", "n"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -258,6 +273,12 @@ static int apply(const struct conf_key *key, const char *text, struct rdzv_conf 
             memcpy(member, &ms, sizeof ms);
         }
         return rc;
+    case CONF_REAL: {
+        uint64_t ms = 0;
+        rc = read_real(key, text, &ms);
+        memcpy(member, &ms, sizeof ms);
+        return rc;
+    }
     case CONF_COUNT:
     case CONF_LIMIT:
         rc = read_number(key, text, &number);

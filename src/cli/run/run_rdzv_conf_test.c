@@ -86,11 +86,30 @@ static void names_are_found_and_read_back(void **state) {
     assert_false(rdzv_backend_reads(RDZV_BACKEND_ETCD_V2, "key"));
 }
 
+static void a_backoff_has_a_fraction(void **state) {
+    (void)state;
+    struct rdzv_conf conf;
+    static const char *const bad[] = {"-1", "nan", "inf", "much", "0x1", "1e300"};
+    assert_int_equal(run_rdzv_conf_parse("", RDZV_BACKEND_C10D, &conf), 0);
+    assert_int_equal(conf.cas_backoff_max_ms, 0);
+    assert_int_equal(run_rdzv_conf_parse("cas_backoff_max_seconds=0.25", RDZV_BACKEND_C10D, &conf), 0);
+    assert_int_equal(conf.cas_backoff_max_ms, 250);
+    assert_int_equal(run_rdzv_conf_parse("cas_backoff_max_seconds=2", RDZV_BACKEND_ETCD_V2, &conf), 0);
+    assert_int_equal(conf.cas_backoff_max_ms, 2000);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[64];
+        (void)snprintf(text, sizeof text, "cas_backoff_max_seconds=%s", bad[i]);
+        assert_int_equal(run_rdzv_conf_parse(text, RDZV_BACKEND_C10D, &conf), MUSTER_EINVAL);
+        assert_non_null(strstr(muster_detail(), "cas_backoff_max_seconds"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_of_a_backend_is_known),
         cmocka_unit_test(a_key_of_others_is_named_with_its_backends),
         cmocka_unit_test(names_are_found_and_read_back),
+        cmocka_unit_test(a_backoff_has_a_fraction),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -291,6 +292,24 @@ static void seed(struct c10d *c) {
     compare_set(c, kv_slice_text(""), kv_slice_text(C10D_SENTINEL));
 }
 
+static void on_backoff_over(uv_timer_t *timer) {
+    struct rdzv *r = timer->data;
+    struct c10d *c = r->state;
+    c->writing = false;
+    start_read(c);
+}
+
+/* Many nodes that write at once outrun each other: each waits as long as it happens to draw, and looks again then. */
+static void back_off(struct c10d *c) {
+    uint32_t random = 0;
+    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
+        random = UINT32_MAX;
+    }
+    uint64_t ms = c->rdzv->options.conf.cas_backoff_max_ms * random / UINT32_MAX;
+    c->writing = true; /* until then */
+    (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_BACKOFF), on_backoff_over, ms, 0);
+}
+
 static void on_written(void *ctx, const struct kv_reply *reply) {
     struct c10d *c = ctx;
     c->writing = false;
@@ -307,8 +326,14 @@ static void on_written(void *ctx, const struct kv_reply *reply) {
         seed(c);
         return;
     }
+    assert(wrote.data || wrote.len == 0);
+    bool is_outrun = c->text.len > 0 && !kv_slice_equal(value, wrote);
     buf_clear(&c->text);
-    adopt(c, value);
+    if (is_outrun && c->rdzv->options.conf.cas_backoff_max_ms > 0) {
+        back_off(c);
+    } else {
+        adopt(c, value);
+    }
 }
 
 static void start_write(struct c10d *c) {
