@@ -5,16 +5,16 @@
 // somebody waits for them, as libmuster's do.
 //
 // Compiled for one minor version of PyTorch and of Python, since c10d has no stable interface. The other files of this
-// folder are its rooms: python, store, group, call, work, each of which includes those before it.
+// folder are its rooms: pytorch, python, store, group, call, work, each of which includes those before it.
 #include "old_libc.hpp"
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/python.h>
 
 #include <pybind11/chrono.h>
 
 #include <iterator>
 
+#include "pytorch.hpp"
 #include "work.hpp"
 
 namespace muster_backend {
@@ -169,7 +169,7 @@ class ProcessGroupMuster : public c10d::Backend {
         for (size_t i = 0; i < outputs.size(); i++) {
             last = _reduce_scatter_base(outputs[i], inputs[i], options);
         }
-        return last ? last : nothing(OpType::REDUCE_SCATTER_TENSOR_COALESCED);
+        return last ? last : nothing(CoalescedReduceScatter<OpType>::value);
     }
 
     // ---- moving data ----
@@ -499,7 +499,7 @@ class ProcessGroupMuster : public c10d::Backend {
     }
 
     static at::Scalar factor_of(const ReduceOp &operation) {
-        const auto *given = reinterpret_cast<const c10d::PreMulSumSupplement *>(operation.supplement_.get());
+        const auto *given = reinterpret_cast<const PreMulSum *>(operation.supplement_.get());
         return given->tensor_factor.defined() ? given->tensor_factor.item() : at::Scalar(given->double_factor);
     }
 
