@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "store.hpp"
 
@@ -26,11 +27,14 @@ class Group {
             muster_store_close(store_);
             std::rethrow_exception(error);
         }
+        remember();
     }
 
     // What survivors agreed on; `from` lends the store.
     Group(std::shared_ptr<Group> from, muster_group *group)
-        : calls_(from->calls_.store), group_(group), from_(std::move(from)) {}
+        : calls_(from->calls_.store), group_(group), from_(std::move(from)) {
+        remember();
+    }
 
     Group(const Group &) = delete;
     Group &operator=(const Group &) = delete;
@@ -48,13 +52,21 @@ class Group {
 
     ~Group() {
         WithoutLock unlocked;
-        for (auto &blocks : spare_) {
-            for (void *memory : blocks.second) {
-                muster_free(group_, memory);
-            }
-        }
-        muster_group_free(group_);
+        leave();
         muster_store_close(store_);
+    }
+
+    // At the end of the process, behind Python's: groups that nobody has freed (newer versions of PyTorch keep some to the end) deliver what was sent, and
+    // tell the other ranks that this one leaves.
+    static void leave_all() {
+        std::vector<Group *> all;
+        {
+            std::lock_guard<std::mutex> locked(all_mutex_);
+            all.assign(all_.begin(), all_.end());
+        }
+        for (Group *group : all) {
+            group->leave();
+        }
     }
 
     muster_group *get() const { return group_; }
@@ -97,6 +109,27 @@ class Group {
     void keep(std::shared_ptr<python_error> raised) { std::atomic_store(&interrupted_, std::move(raised)); }
 
   private:
+    void remember() {
+        std::lock_guard<std::mutex> locked(all_mutex_);
+        all_.insert(this);
+    }
+
+    void leave() {
+        {
+            std::lock_guard<std::mutex> locked(all_mutex_);
+            if (all_.erase(this) == 0) {
+                return; // it has left
+            }
+        }
+        for (auto &blocks : spare_) {
+            for (void *memory : blocks.second) {
+                muster_free(group_, memory);
+            }
+        }
+        spare_.clear();
+        muster_group_free(group_);
+    }
+
     muster_group_options options_of(std::chrono::milliseconds timeout, const std::string &name) {
         muster_group_options options = MUSTER_GROUP_OPTIONS_INIT;
         options.timeout_ms = std::max<int64_t>(timeout.count(), 1);
@@ -122,6 +155,9 @@ class Group {
         }
         return std::max<size_t>((bytes + step - 1) / step, 1) * step;
     }
+
+    inline static std::mutex all_mutex_;
+    inline static std::set<Group *> all_; // that have not left
 
     std::mutex spare_mutex_;
     std::map<size_t, std::vector<void *>> spare_; // by their bytes

@@ -760,4 +760,5 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         },
         "The functions of muster/errors.py that make what failed calls raise.");
     module.def("end_python", &muster_backend::end_python, "For atexit: threads of the library leave Python alone from now on.");
+    (void)std::atexit(muster_backend::Group::leave_all);
 }
