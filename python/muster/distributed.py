@@ -96,7 +96,7 @@ def register() -> None:
     dist.monitored_barrier = c10d.monitored_barrier = monitored_barrier
     if os.environ.get("MUSTER_AS_GLOO", "0") not in ("", "0"):
         stand_in_for_gloo()
-    if os.environ.get("TORCH_DISTRIBUTED_USE_TORCHCOMMS", "0") not in ("", "0"):
+    if os.environ.get("TORCH_DISTRIBUTED_USE_TORCHCOMMS", "0") not in ("", "0") and not hasattr(c10d, "_torchcomms_handles_backend"):
         warnings.warn("TORCH_DISTRIBUTED_USE_TORCHCOMMS is set: PyTorch then takes no backend from a package, and not this one either",
                       stacklevel=2)
 

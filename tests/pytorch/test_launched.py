@@ -90,9 +90,15 @@ def test_an_end_with_messages():
 
 
 def test_one_that_does_not_fit_is_told():
+    """Also to who asks for it; and who wants it in gloo's place hears of it on every rank, or goes no further."""
     script = "import muster._built; muster._built.TORCH = '1.13.0'; import torch"
-    done = subprocess.run([sys.executable, "-c", script], env=USUAL, text=True, stderr=subprocess.PIPE, check=False)
-    assert done.returncode == 0 and "was compiled for PyTorch 1.13.0, and this is" in done.stderr, done.stderr
+    asks = script + "; import torch.distributed as dist; dist.init_process_group('muster', store=dist.HashStore(), rank=0, world_size=1)"
+    for program, wish, code, words in ((asks, "0", 1, "RuntimeError: muster's backend "), (script, "1", 0, "MUSTER_AS_GLOO has no effect, and this rank is on gloo: "),
+                                       (script, "require", 1, "MUSTER_AS_GLOO=require: muster's backend ")):
+        done = subprocess.run([sys.executable, "-c", program], env={**USUAL, "MUSTER_AS_GLOO": wish}, text=True, stderr=subprocess.PIPE, check=False)
+        assert done.returncode == code and words in done.stderr and "was compiled for PyTorch 1.13.0, and this is" in done.stderr, (wish, done)
+        assert wish != "0" or 'UserWarning: the backend "muster" cannot be used' in done.stderr, done.stderr
+        assert "pip install" in done.stderr, done.stderr
 
 
 if __name__ == "__main__":
