@@ -37,6 +37,7 @@ def stamp(name, when_ns, more=""):
 COMPUTES = "--computes" in sys.argv
 ENDS = threading.Event()
 LENT = None  # the process that works for this one
+IS_LENT = threading.Event()
 
 
 def is_alive(pid):
@@ -80,7 +81,11 @@ def obey():
     while True:
         number = signal.sigwait(WATCHED)
         if number == signal.SIGRTMIN and COMPUTES:
-            (ENDS.set if LENT is None else LENT.tell_end)()
+            if "MUSTER_TEST_TEMPLATE" in os.environ:
+                IS_LENT.wait()  # it may be at work before this process has read its id
+                LENT.tell_end()
+            else:
+                ENDS.set()
             continue
         if number >= signal.SIGRTMIN:
             stamp("exit", time.monotonic_ns())
@@ -122,6 +127,7 @@ def lend():
     environment = dict(os.environ)
     task = {"arguments": sys.argv, "environment": environment, "folder": os.getcwd(), "worker": PID}
     LENT = forked.Child(environment["MUSTER_TEST_TEMPLATE"], task, (0, 1, 2))
+    IS_LENT.set()
     code = LENT.exit_code()
     if code >= 0:
         os._exit(code)
