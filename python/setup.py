@@ -1,22 +1,20 @@
 """Builds the package: program and library by CMake, the version from include/muster/version.h, and a wheel that any Python 3 takes.
 
-Where PyTorch can be imported and csrc/process_group.cpp is there, the extension module muster._process_group is built as well; the wheel is
-then for one Python. In a checkout the sources are one folder up; an sdist has them in native/.
+Where PyTorch is, the backend for it is built as well (extension.py); the wheel is then for one Python. In a checkout the sources are one folder
+up; an sdist has them in native/.
 
   MUSTER_PACKAGE_BUILD=DIR   build there and keep it, so that the next build is quick (make wheel)
-  MUSTER_PREBUILT=DIR        take muster and libmuster.so from that build folder, and compile nothing of them (tests, tools/build-wheels); the
-                             extension module too, where tools/build-backend has left one there that is of this PyTorch and these sources
+  MUSTER_PREBUILT=DIR        take muster and libmuster.so from that build folder, and compile nothing of them (tests, tools/build-wheels); and
+                             every backend that tools/build-backend has left there, for this Python and of these sources
 """
 
-import importlib.util
+import functools
 import os
 import platform
 import re
-import runpy
 import shutil
 import subprocess
 import sys
-import sysconfig
 
 from setuptools import Distribution, Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -26,11 +24,12 @@ from setuptools.command.sdist import sdist
 from distutils.command.build_scripts import build_scripts  # isort: skip; that of setuptools, which is imported first
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-NATIVE = os.path.join(HERE, "native")
-TOP = NATIVE if os.path.isdir(NATIVE) else os.path.dirname(HERE)
+sys.path.insert(0, HERE)
+import extension  # noqa: E402
+from extension import TOP  # noqa: E402
+
 PACKAGE_BUILD = os.environ.get("MUSTER_PACKAGE_BUILD")
 PREBUILT = os.environ.get("MUSTER_PREBUILT")
-EXTENSION = os.path.join("csrc", "process_group.cpp")
 # What the sdist takes along to compile program and library.
 SOURCES = ["CMakeLists.txt", "LICENSE", "cmake", "include", "src"]
 
@@ -44,8 +43,27 @@ def native_folder():
     return os.path.abspath(os.path.join(PACKAGE_BUILD or os.path.join(HERE, "build"), "native"))
 
 
+@functools.cache
+def backends():
+    """{name of the module: its file, which is made already, or None: it is to be compiled}."""
+    made = extension.of_this_python(os.path.join(os.path.abspath(PREBUILT), "python", "muster")) if PREBUILT else {}
+    found = {name: path for name, path in made.items() if extension.is_current(path)}
+    if extension.torch_folder():
+        found.setdefault(extension.module_name(), None)
+    return found
+
+
+@functools.cache
+def compilation():
+    """Of the backend for the PyTorch that is here, under way."""
+    return extension.Compilation("-g0")
+
+
+@functools.cache
 def build_native():
-    """Program and library, built; where they are."""
+    """Program and library, built; where they are. The backend is compiled beside them: each of the two takes a minute."""
+    if None in backends().values():
+        compilation()
     if PREBUILT:
         found = os.path.abspath(PREBUILT)
     else:
@@ -61,10 +79,6 @@ def build_native():
         if not os.path.isfile(os.path.join(found, name)):
             sys.exit(f"muster-launch: {os.path.join(found, name)} is missing")
     return found
-
-
-def wants_extension():
-    return os.path.isfile(os.path.join(HERE, EXTENSION)) and importlib.util.find_spec("torch") is not None
 
 
 def copy_stripped(source, target):
@@ -194,75 +208,24 @@ class Binary(Distribution):
         return True
 
 
-def torch_version():
-    """Of the PyTorch that is here, which is not imported for that: it takes seconds."""
-    [folder] = importlib.util.find_spec("torch").submodule_search_locations
-    return runpy.run_path(os.path.join(folder, "version.py"))["__version__"]
-
-
-def built_note(torch):
-    """muster/_built.py. tools/build-backend writes the same."""
-    return f'"""What the backend was compiled for."""\n\nTORCH = "{torch}"\n'
-
-
-def prebuilt_extension():
-    """What tools/build-backend has made in the build folder, if it is of this PyTorch and newer than its sources."""
-    folder = os.path.join(os.path.abspath(PREBUILT or os.devnull), "python", "muster")
-    found, note = os.path.join(folder, "_process_group" + sysconfig.get_config_var("EXT_SUFFIX")), os.path.join(folder, "_built.py")
-    if not (os.path.isfile(found) and os.path.isfile(note)):
-        return None
-    sources = [entry for each in (os.path.join(HERE, "csrc"), os.path.join(TOP, "include", "muster")) for entry in os.scandir(each)]
-    with open(note, encoding="utf-8") as file:
-        is_for_this = file.read() == built_note(torch_version())
-    return found if is_for_this and all(os.path.getmtime(found) >= entry.stat().st_mtime for entry in sources) else None
-
-
-def extension():
-    """The process-group backend, for the PyTorch that is here, and the command that puts it into the package."""
-    made = prebuilt_extension()
-    if made:
-        class CopyBackend(build_ext):
-            def build_extension(self, ext):
-                copy_stripped(made, self.get_ext_fullpath(ext.name))
-
-            def run(self):
-                super().run()
-                write_note(self, torch_version())
-
-        return [Extension("muster._process_group", [EXTENSION])], {"build_ext": CopyBackend}
-    import torch
-    from torch.utils.cpp_extension import BuildExtension, CppExtension
-
-    class BuildBackend(BuildExtension):
-        def run(self):
-            found = build_native()
-            for module in self.extensions:
-                module.library_dirs.append(found)
-            super().run()
-            write_note(self, torch.__version__)
-
-    module = CppExtension(
-        "muster._process_group", [EXTENSION], include_dirs=[os.path.join(TOP, "include")], libraries=["muster"],
-        extra_compile_args=["-O2", "-g0", "-fvisibility=hidden"], extra_link_args=["-Wl,-rpath,$ORIGIN"],
-    )
-    return [module], {"build_ext": BuildBackend}
-
-
-def write_note(command, torch):
-    with open(os.path.join(command.build_lib, "muster", "_built.py"), "w", encoding="utf-8") as note:
-        note.write(built_note(torch))
+class BuildBackends(build_ext):
+    def build_extension(self, ext):
+        made, target = backends()[ext.name.rpartition(".")[2]], self.get_ext_fullpath(ext.name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        if made:
+            copy_stripped(made, target)
+        else:
+            compilation().link(build_native(), target)
 
 
 def main():
-    commands = {"build_py": BuildPackage, "build_scripts": BuildProgram, "bdist_wheel": BuildWheel, "sdist": SourceArchive}
-    options, modules = {}, []
+    commands = {"build_py": BuildPackage, "build_ext": BuildBackends, "build_scripts": BuildProgram, "bdist_wheel": BuildWheel, "sdist": SourceArchive}
+    options = {}
     if PACKAGE_BUILD:
         base = os.path.abspath(PACKAGE_BUILD)
         os.makedirs(base, exist_ok=True)
         options = {"build": {"build_base": base}, "egg_info": {"egg_base": base}}
-    if wants_extension():
-        modules, more = extension()
-        commands.update(more)
+    modules = [Extension(f"muster.{name}", [os.path.join("csrc", "process_group.cpp")]) for name in sorted(backends())]
     setup(version=version(), scripts=["muster-program"], cmdclass=commands, ext_modules=modules, distclass=Binary, options=options)
 
 

@@ -46,11 +46,9 @@ def missing_packages():
 def backend_folder():
     """Where the backend "muster" of torch.distributed has been built for python()'s PyTorch; None: nowhere."""
     folder = os.path.join(os.path.dirname(os.path.abspath(muster())), "python")
-    note = os.path.join(folder, "muster", "_built.py")
-    if not os.path.exists(note):
-        return None
-    probe = "import importlib.metadata, runpy, sys; sys.exit(runpy.run_path(sys.argv[1])['TORCH'] != importlib.metadata.version('torch'))"
-    return folder if subprocess.run([python(), "-c", probe, note], stderr=subprocess.DEVNULL).returncode == 0 else None
+    probe = "import sys; sys.path.append(sys.argv[1]); import extension as e; sys.exit(e.module_name() not in e.of_this_python(sys.argv[2]))"
+    command = [python(), "-c", probe, os.path.join(TOP, "python"), os.path.join(folder, "muster")]
+    return folder if subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0 else None
 
 
 class Job:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import importlib
+import importlib.machinery
 import os
+import re
 import warnings
 
 import torch
@@ -23,17 +26,21 @@ _DEFAULT = datetime.timedelta(minutes=30)
 
 
 def _load():
-    """The extension, if it was compiled for this PyTorch."""
+    """The extension that was compiled for this PyTorch. A package has one for each minor version that it knows: _torch_2_13 and so on."""
+    builds = "pip install --force-reinstall --no-cache-dir --no-build-isolation ./python, in Muster's sources, builds it"
+    form = r"_torch_(\d+)_(\d+)" + re.escape(importlib.machinery.EXTENSION_SUFFIXES[0])
+    found = [re.fullmatch(form, name) for name in os.listdir(os.path.dirname(os.path.abspath(__file__)))]
+    known = sorted((int(one[1]), int(one[2])) for one in found if one)
+    if not known:
+        raise ImportError(f"muster was installed without its backend for PyTorch: {builds} for the PyTorch that is there")
+    wanted = tuple(int(number) for number in torch.__version__.split(".")[:2])
+    if wanted not in known:
+        versions = ", ".join(f"{major}.{minor}" for major, minor in known)
+        raise ImportError(f"muster's backend was compiled for PyTorch {versions}, and this is {torch.__version__}: {builds} for this one")
     try:
-        from . import _built
-    except ImportError:
-        raise ImportError("muster was installed without its backend for PyTorch, since PyTorch was not there: pip install --force-reinstall "
-                          "--no-cache-dir --no-build-isolation builds it") from None
-    if _built.TORCH.split(".")[:2] != torch.__version__.split(".")[:2]:
-        raise ImportError(f"muster's backend was compiled for PyTorch {_built.TORCH}, and this is {torch.__version__}: pip install "
-                          "--force-reinstall --no-cache-dir --no-build-isolation builds it anew")
-    from . import _process_group
-    return _process_group
+        return importlib.import_module(f"muster._torch_{wanted[0]}_{wanted[1]}")
+    except ImportError as error:
+        raise ImportError(f"muster's backend for PyTorch {wanted[0]}.{wanted[1]} does not fit {torch.__version__} ({error}): {builds} anew") from error
 
 
 _process_group = _load()

@@ -2,7 +2,11 @@
 """The backend in scripts that a launcher has started: by its name, and in place of gloo in a script that does not know it. Under `muster run`
 and under torchrun, also by the agent's restart of the group."""
 
+import contextlib
 import functools
+import glob
+import importlib.machinery
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -89,16 +93,78 @@ def test_an_end_with_messages():
     ends_untidily("with messages")
 
 
+@contextlib.contextmanager
+def package_with(backends):
+    """The path of a package as the one under test, with these backends in place of its own: {name without suffix: what is in the file}."""
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    with tempfile.TemporaryDirectory(prefix="muster-launched-") as folder:
+        os.mkdir(os.path.join(folder, "muster"))
+        for inside in ("", "muster"):
+            for name in os.listdir(os.path.join(common.PACKAGE, inside)):
+                if name != "muster" and not name.startswith("_torch_"):
+                    os.symlink(os.path.join(common.PACKAGE, inside, name), os.path.join(folder, inside, name))
+        for name, content in backends.items():
+            with open(os.path.join(folder, "muster", name + suffix), "wb") as file:
+                file.write(content)
+        yield folder
+
+
+def says(package, asks=True, wish="0"):
+    """(0 or 1, what is said) where that package is installed: a fork of this process does what PyTorch does at its import, and may ask for the backend."""
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    import torch.distributed as dist
+
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
+        child = os.fork()
+        if not child:
+            os.dup2(said.fileno(), 2)
+            os.environ["MUSTER_AS_GLOO"] = wish
+            sys.path.insert(0, package)
+            code = 1
+            try:
+                import muster_autoload
+                muster_autoload.autoload()
+                if asks:
+                    dist.init_process_group("muster", store=dist.HashStore(), rank=0, world_size=1)
+                code = 0
+            except BaseException as error:  # noqa: BLE001 - sys.exit() too
+                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            os._exit(code)
+        _, status = os.waitpid(child, 0)
+        said.seek(0)
+        return os.waitstatus_to_exitcode(status), said.read()
+
+
 def test_one_that_does_not_fit_is_told():
     """Also to who asks for it; and who wants it in gloo's place hears of it on every rank, or goes no further."""
-    script = "import muster._built; muster._built.TORCH = '1.13.0'; import torch"
-    asks = script + "; import torch.distributed as dist; dist.init_process_group('muster', store=dist.HashStore(), rank=0, world_size=1)"
-    for program, wish, code, words in ((asks, "0", 1, "RuntimeError: muster's backend "), (script, "1", 0, "MUSTER_AS_GLOO has no effect, and this rank is on gloo: "),
-                                       (script, "require", 1, "MUSTER_AS_GLOO=require: muster's backend ")):
-        done = subprocess.run([sys.executable, "-c", program], env={**USUAL, "MUSTER_AS_GLOO": wish}, text=True, stderr=subprocess.PIPE, check=False)
-        assert done.returncode == code and words in done.stderr and "was compiled for PyTorch 1.13.0, and this is" in done.stderr, (wish, done)
-        assert wish != "0" or 'UserWarning: the backend "muster" cannot be used' in done.stderr, done.stderr
-        assert "pip install" in done.stderr, done.stderr
+    with package_with({"_torch_1_9": b"", "_torch_1_13": b""}) as package:
+        for asks, wish, code, words in ((True, "0", 1, "RuntimeError: muster's backend "), (False, "require", 1, "MUSTER_AS_GLOO=require: muster's backend "),
+                                        (False, "1", 0, "MUSTER_AS_GLOO has no effect, and this rank is on gloo: ")):
+            ended, said = says(package, asks, wish)
+            assert ended == code and words in said and "was compiled for PyTorch 1.9, 1.13, and this is" in said, (wish, ended, said)
+            assert wish != "0" or 'UserWarning: the backend "muster" cannot be used' in said, said
+            assert "pip install" in said, said
+
+
+def test_one_that_cannot_be_loaded_is_told():
+    ours = ".".join(importlib.metadata.version("torch").split(".")[:2])
+    with package_with({"_torch_" + ours.replace(".", "_"): b"nothing that can be loaded"}) as package:
+        ended, said = says(package)
+        assert ended == 1 and f"RuntimeError: muster's backend for PyTorch {ours} does not fit" in said and "pip install" in said, said
+
+
+def test_one_among_several_is_chosen():
+    """Those of other versions could not even be loaded. Without any, only who asks hears of it."""
+    [ours] = glob.glob(os.path.join(glob.escape(common.PACKAGE), "muster", "_torch_{}_{}.*".format(*importlib.metadata.version("torch").split(".")[:2])))
+    with open(ours, "rb") as file:
+        backends = {os.path.basename(ours).split(".")[0]: file.read()}
+    backends.update({f"_torch_{version}": b"" for version in ("2_1", "2_99", "3_0")})
+    with package_with(backends) as package:
+        assert says(package) == (0, "")
+    with package_with({}) as package:
+        assert says(package, asks=False) == (0, "")
+        ended, said = says(package)
+        assert ended == 1 and "RuntimeError: muster was installed without its backend" in said and "pip install" in said, said
 
 
 if __name__ == "__main__":
