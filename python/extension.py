@@ -31,9 +31,20 @@ def torch_version():
     return runpy.run_path(os.path.join(torch_folder(), "version.py"))["__version__"]
 
 
+def numbers(version):
+    """Of the minor version."""
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def oldest_version():
+    """The first of pytorch-versions."""
+    with open(os.path.join(HERE, "pytorch-versions"), encoding="ascii") as file:
+        return next(line.split()[0] for line in file if not line.startswith("#"))
+
+
 def module_name():
     """That of the PyTorch that is here, such as _torch_2_13. python/muster/distributed.py looks for it."""
-    return "_torch_" + "_".join(torch_version().split(".")[:2])
+    return "_torch_{}_{}".format(*numbers(torch_version()))
 
 
 def of_this_python(package):
@@ -52,9 +63,12 @@ class Compilation:
     """One that is under way since this was made. It needs PyTorch's and Python's headers; link() also libmuster.so."""
 
     def __init__(self, *flags):
+        without = "pip install ./python installs the package without it"
+        if numbers(torch_version()) < numbers(oldest_version()):
+            raise SystemExit(f"the backend for PyTorch needs {oldest_version()} or later, and this is {torch_version()}: {without}")
         compiler = os.environ.get("CXX", "c++")
         if not shutil.which(compiler):
-            raise SystemExit(f"the backend for PyTorch needs a C++ compiler, and there is no {compiler}: pip install ./python installs the package without it")
+            raise SystemExit(f"the backend for PyTorch needs a C++ compiler, and there is no {compiler}: {without}")
         handle, self.object = tempfile.mkstemp(prefix="muster-backend-", suffix=".o")
         os.close(handle)
         atexit.register(self.end)
