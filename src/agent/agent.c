@@ -11,10 +11,10 @@
 #include "agent/agent_impl.h"
 #include "agent/launch/numa.h"
 #include "base/clock.h"
-#include "base/descriptors.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/descriptors.h"
 #include "net/event_loop.h"
 
 enum {

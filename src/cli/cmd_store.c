@@ -6,9 +6,9 @@
 #include <string.h>
 #include <uv.h>
 
-#include "base/descriptors.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/descriptors.h"
 #include "cli/command/cli.h"
 #include "cli/command/log_stderr.h"
 #include "net/endpoint.h"

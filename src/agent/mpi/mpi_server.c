@@ -15,9 +15,9 @@
 #include "agent/guardian/guardian.h"
 #include "agent/mpi/mpi_folder.h"
 #include "agent/mpi/mpi_server_impl.h"
-#include "base/descriptors.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/descriptors.h"
 #include "net/event_loop.h"
 
 /* ---- the nodes ---- */

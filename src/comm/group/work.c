@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "comm/group/mark.h"
 #include "comm/group/work_impl.h"
 

@@ -20,7 +20,7 @@
 #include <muster/memory.h>
 #include <muster/status.h>
 
-#include "base/descriptors.h"
+#include "base/system/descriptors.h"
 #include "comm/host/memory.h"
 #include "comm/host/segment.h"
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 
 enum { EVENTS_AT_ONCE = 64, STAT_BYTES = 1024, STAT_START_TIME = 22, STAT_MEMORY_BYTES = 23, STAT_EXIT_CODE = 52 };
 

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 
 enum {
     STUCK_S = 10, /* no call of MPI that only looks takes as long */

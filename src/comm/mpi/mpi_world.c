@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "comm/host/monitor.h"
 #include "comm/mpi/mpi_watch.h"
 

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "comm/nccl/engine_nccl_impl.h"
 
 enum {

@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "net/host_name.h"
 
 struct box {

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "net/endpoint.h"
 #include "store/blocking/store_impl.h"
 #include "store/server/kv_engine.h"

@@ -11,8 +11,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "base/descriptors.h"
 #include "base/status.h"
+#include "base/system/descriptors.h"
 #include "net/endpoint.h"
 #include "net/socket.h"
 #include "store/server/kv_engine_impl.h"

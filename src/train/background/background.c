@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "train/background/background_impl.h"
 
 /* The least of the processor's time where training wants all of it. While the optimizer waits it leaves a processor to

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/status.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 
 enum { HUGE_PAGE_BYTES = 2 << 20 };
 

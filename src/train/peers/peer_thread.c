@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "base/thread.h"
+#include "base/system/thread.h"
 #include "train/peers/peer_copies_impl.h"
 
 enum { NICENESS = 19 };

@@ -1,6 +1,6 @@
 /* Threads of the library's own, in whatever program. */
-#ifndef BASE_THREAD_H
-#define BASE_THREAD_H
+#ifndef BASE_SYSTEM_THREAD_H
+#define BASE_SYSTEM_THREAD_H
 
 #include <pthread.h>
 

@@ -1,6 +1,6 @@
 /* How many files and sockets this process may hold open. */
-#ifndef BASE_DESCRIPTORS_H
-#define BASE_DESCRIPTORS_H
+#ifndef BASE_SYSTEM_DESCRIPTORS_H
+#define BASE_SYSTEM_DESCRIPTORS_H
 
 #include <stddef.h>
 

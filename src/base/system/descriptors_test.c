@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <sys/resource.h>
 
-#include "base/descriptors.h"
+#include "base/system/descriptors.h"
 
 static void the_soft_limit_rises_to_the_hard_one(void **state) {
     (void)state;

@@ -1,5 +1,5 @@
 /* The limit on open files; see descriptors.h. Who needs how many is the caller's to know. */
-#include "base/descriptors.h"
+#include "base/system/descriptors.h"
 
 #include <stdint.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 /* Signals do not reach the threads that the library starts, and its caller's mask stays. */
-#include "base/thread.h"
+#include "base/system/thread.h"
 
 #include <setjmp.h>
 #include <signal.h>

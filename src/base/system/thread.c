@@ -1,5 +1,5 @@
 /* See thread.h. */
-#include "base/thread.h"
+#include "base/system/thread.h"
 
 #include <signal.h>
 
