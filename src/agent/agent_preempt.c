@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 
 static void on_signal(uv_signal_t *handle, int signal_number) {
     struct agent *a = handle->data;
@@ -33,7 +33,7 @@ int agent_preempt_prepare(struct agent *a) {
     if (number == 0 && !rdzv_has_coordinator(a->config->rdzv.backend)) {
         return MUSTER_OK; /* nobody can ask */
     }
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+    if (random_fill(random, sizeof random) != 0) {
         return status_fail_errno(errno, "no random numbers for a name");
     }
     a->stop_path =

@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
+
+#include "base/system/random.h"
 
 static int wait_for_room(int fd, int patience_ms) {
     struct pollfd wait = {.fd = fd, .events = POLLOUT};
@@ -56,14 +57,6 @@ static bool folder_of(const char *path, char out[PATH_MAX]) {
     return true;
 }
 
-static int draw(uint64_t *out) {
-    ssize_t got = 0;
-    do {
-        got = getrandom(out, sizeof *out, 0);
-    } while (got < 0 && errno == EINTR);
-    return got == (ssize_t)sizeof *out ? 0 : got < 0 ? errno : EIO;
-}
-
 /* PATH.<random>.tmp; a last component that leaves no room for that is cut. */
 static int draw_name(const char *path, char out[PATH_MAX]) {
     size_t folder = folder_length(path), length = strlen(path), added = 1 + RANDOM_DIGITS + sizeof TEMPORARY_SUFFIX - 1;
@@ -72,7 +65,7 @@ static int draw_name(const char *path, char out[PATH_MAX]) {
     if (length + added >= PATH_MAX) {
         return ENAMETOOLONG;
     }
-    int error_number = draw(&random);
+    int error_number = random_fill(&random, sizeof random) == 0 ? 0 : errno;
     memcpy(out, path, length);
     out[length++] = '.';
     for (int i = 0; i < RANDOM_DIGITS; i++) {

@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -18,6 +17,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 #include "doctor/measure.h"
 #include "net/event_loop.h"
 #include "rendezvous/round/resolver.h"
@@ -303,7 +303,7 @@ static int player_begin(struct player *player, const struct doctor_facts *facts)
     doctor_node_describe(facts, &player->self);
     player->self.pid = getpid();
     uint64_t nonce;
-    if (getrandom(&nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce) {
+    if (random_fill(&nonce, sizeof nonce) != 0) {
         return status_fail_errno(errno, "random bytes");
     }
     player->self.nonce = nonce >> 1; /* JSON's numbers have a sign */

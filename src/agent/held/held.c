@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 
 enum {
     ACCEPTS_PER_TURN = 4,   /* fewer than connections, so that those of one turn are heard before they are in the way */
@@ -280,7 +280,7 @@ static int listen_on_fresh_name(struct held *h) {
     struct sockaddr_un address;
     socklen_t length;
     uint64_t random[2];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+    if (random_fill(random, sizeof random) != 0) {
         return status_fail_errno(errno, "no random numbers for a name");
     }
     (void)str_format(h->name, sizeof h->name, "muster-held-%016" PRIx64 "%016" PRIx64, random[0], random[1]);

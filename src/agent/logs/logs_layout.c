@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "base/file.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 
 /* ---- routes ---- */
 
@@ -129,7 +129,7 @@ static int make_unique(const char *folder, const char *stem, char **out) {
     for (int i = 0; i < TRIES; i++) {
         uint8_t noise[RANDOM_CHARACTERS];
         char name[RANDOM_CHARACTERS + 1] = {0};
-        if (getrandom(noise, sizeof noise, 0) != (ssize_t)sizeof noise) {
+        if (random_fill(noise, sizeof noise) != 0) {
             return status_fail_errno(errno, "cannot get random bytes for the name of the log directory");
         }
         for (int k = 0; k < RANDOM_CHARACTERS; k++) {

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "base/system/descriptors.h"
+#include "base/system/random.h"
 #include "net/event_loop.h"
 
 /* ---- the nodes ---- */
@@ -50,7 +50,7 @@ static int nodes_meet(struct mpi_server *s) {
     char record[MPI_LAYOUT_RECORD_MAX];
     struct mpi_node own = {.base = setup->base_rank, .count = setup->local_count};
     (void)str_copy(own.host, sizeof own.host, setup->host);
-    if (getrandom(&own.token, sizeof own.token, 0) != (ssize_t)sizeof own.token) {
+    if (random_fill(&own.token, sizeof own.token) != 0) {
         return status_fail_errno(errno, "no random numbers");
     }
     mpi_node_write(&own, record);

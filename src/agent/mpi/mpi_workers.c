@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "agent/mpi/mpi_server_impl.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 
 /* Open MPI 4 asks PMIx only where it knows the starter. This is how it knows IBM's jsrun, which has started processes
  * directly and bound them, and tells everything by PMIx (its component schizo/jsm). Later ones ask in any case. */
@@ -193,9 +193,7 @@ static int pmi_begin(struct mpi_server *s) {
     /* Libraries name shared memory of the host by it. */
     (void)str_format(space, sizeof space, "muster_%08x_%llu", s->nodes[0].token, (unsigned long long)s->setup.round);
     buf_init(&mapping, MPI_LAYOUT_TEXT_MAX);
-    int code = getrandom(options.seed, sizeof options.seed, 0) == (ssize_t)sizeof options.seed
-                   ? 0
-                   : status_fail_errno(errno, "no random numbers");
+    int code = random_fill(options.seed, sizeof options.seed) == 0 ? 0 : status_fail_errno(errno, "no random numbers");
     code = code ? code : mpi_layout_mapping(s->nodes, s->setup.group_world_size, &mapping);
     code = code ? code : buf_append(&mapping, "", 1);
     if (code == 0) {

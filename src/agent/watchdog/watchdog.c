@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 
 enum {
     LINE_BYTES_MAX = PIPE_BUF, /* longer ones could be mixed up with others on the way */
@@ -160,7 +160,7 @@ static void timer_cb(uv_poll_t *handle, int status, int events) {
 /* For workers that were told nothing else. */
 static bool path_fresh(char *out, size_t size) {
     uint64_t random[2] = {0};
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+    if (random_fill(random, sizeof random) != 0) {
         return false;
     }
     return str_format(out, size, "%s/watchdog_timer_%016llx%016llx", file_temporary_folder(),

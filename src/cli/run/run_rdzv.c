@@ -5,11 +5,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 #include "cli/command/suggest.h"
 #include "net/endpoint.h"
 
@@ -28,7 +28,7 @@ static int set_text(char **out, const char *text) {
 }
 
 static int random_bytes(uint8_t out[16]) {
-    if (getrandom(out, 16, 0) != 16) {
+    if (random_fill(out, 16) != 0) {
         return status_fail_errno(errno, "draw a random run id");
     }
     return 0;

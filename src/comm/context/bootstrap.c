@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/formats/protocol.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 #include "comm/context/generation.h"
 #include "comm/context/leader.h"
 #include "comm/context/verdict.h"
@@ -115,7 +115,7 @@ static bool is_one_node(uint32_t size) {
 static int make_record(struct meeting *m, const struct bootstrap_terms *terms, int *out_beacon) {
     *out_beacon = -1;
     identity_of_this_process(&m->own);
-    if (getrandom(&m->own.token, sizeof m->own.token, 0) != (ssize_t)sizeof m->own.token) {
+    if (random_fill(&m->own.token, sizeof m->own.token) != 0) {
         return status_fail_errno(errno, "random bytes");
     }
     m->own.choice_hash = terms->choice_hash;

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "base/cgroup.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 
 /* Its size cannot change any more: nobody who maps it can be surprised by SIGBUS. */
 static bool seal(int fd) {
@@ -75,7 +75,7 @@ int segment_create(size_t bytes, const char *label, int lazy, struct segment *ou
     if (status != 0) {
         return status;
     }
-    if (getrandom(&cookie, sizeof cookie, 0) != (ssize_t)sizeof cookie) {
+    if (random_fill(&cookie, sizeof cookie) != 0) {
         return status_fail_errno(errno, "%s: random number", label);
     }
     bytes = bytes < SEGMENT_HEADER_BYTES ? SEGMENT_HEADER_BYTES : bytes;

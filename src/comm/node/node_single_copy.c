@@ -9,17 +9,17 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <sys/uio.h>
 
 #include <muster/status.h>
 
 #include "base/status.h"
+#include "base/system/random.h"
 #include "comm/node/node_direct.h"
 #include "comm/node/node_step.h"
 
 int node_single_copy_init(struct node *node) {
-    if (getrandom(&node->cookie, sizeof node->cookie, 0) != (ssize_t)sizeof node->cookie) {
+    if (random_fill(&node->cookie, sizeof node->cookie) != 0) {
         return status_fail_errno(errno, "random number");
     }
     node->own->cookie = node->cookie;

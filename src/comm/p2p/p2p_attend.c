@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 #include "comm/host/identity.h"
 #include "comm/p2p/p2p_impl.h"
 #include "net/socket.h"
@@ -354,7 +354,7 @@ static int fill_contact(struct p2p *p2p) {
     contact->speaks_tls = p2p->config.tls != NULL;
     contact->host = identity_network();
     uint8_t random[2 * WIRE_SECRET_BYTES];
-    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+    if (random_fill(random, sizeof random) != 0) {
         return status_fail_errno(errno, "ask for random bytes");
     }
     memcpy(contact->secret, random, WIRE_SECRET_BYTES);

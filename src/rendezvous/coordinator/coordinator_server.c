@@ -7,11 +7,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 #include "net/endpoint.h"
 #include "rendezvous/coordinator/coordinator_server_impl.h"
 #include "rendezvous/round/cause.h"
@@ -507,7 +507,7 @@ static void on_ended(void *ctx, struct kv_connection *connection) {
 int coordinator_server_create(uv_loop_t *loop, const struct coordinator_server_options *options,
                               struct coordinator_server **out) {
     struct coordinator_settings settings = options->coordinator;
-    if (getrandom(settings.hash_seed, sizeof settings.hash_seed, 0) != (ssize_t)sizeof settings.hash_seed) {
+    if (random_fill(settings.hash_seed, sizeof settings.hash_seed) != 0) {
         return status_fail_errno(errno, "random seed for the coordinator");
     }
     struct coordinator_server *server = calloc(1, sizeof *server);

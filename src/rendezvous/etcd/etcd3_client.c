@@ -4,10 +4,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 #include "rendezvous/etcd/etcd3_client_impl.h"
 
 struct etcd3_call {
@@ -170,7 +170,7 @@ static int copy_text(char **out, const char *text) {
 /* Agents spread over the endpoints: each begins with another one. */
 static size_t first_endpoint(size_t count) {
     uint32_t random = 0;
-    return getrandom(&random, sizeof random, 0) == (ssize_t)sizeof random ? random % count : 0;
+    return random_fill(&random, sizeof random) == 0 ? random % count : 0;
 }
 
 int etcd3_client_create(uv_loop_t *loop, const struct etcd3_client_options *options, struct etcd3_client **out) {

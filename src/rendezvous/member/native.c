@@ -5,11 +5,11 @@
  * a round costs each node one message and one answer. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 #include "rendezvous/member/admission_client.h"
 #include "rendezvous/member/admission_server.h"
 #include "rendezvous/member/coordinator_settings.h"
@@ -508,7 +508,7 @@ static int start(struct rdzv *r) {
     participant_init(&n->part, r, &way);
     n->reach.own = n->reach.lost = -1; /* the end of a start that fails looks at these */
     n->finder = &native_endpoint_finder;
-    if (getrandom(n->identity, sizeof n->identity, 0) != (ssize_t)sizeof n->identity) {
+    if (random_fill(n->identity, sizeof n->identity) != 0) {
         return status_fail(MUSTER_ESYSTEM, "no random numbers for this agent's identity");
     }
     int rc = o->secret ? secret_create(o->secret, &n->secret) : MUSTER_OK;

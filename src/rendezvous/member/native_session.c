@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 #include "net/endpoint.h"
 #include "net/tls_stream.h"
 #include "rendezvous/wire/coordinator_auth.h"
@@ -142,7 +142,7 @@ static int send_hello(struct native_session *s) {
 static int send_greeting(struct native_session *s) {
     uint8_t nonce[COORDINATOR_NONCE_BYTES];
     struct coordinator_message greet;
-    if (getrandom(nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce) {
+    if (random_fill(nonce, sizeof nonce) != 0) {
         return status_fail_errno(errno, "random bytes to greet the coordinator with");
     }
     coordinator_auth_greet(&s->auth, nonce, &greet);

@@ -7,13 +7,13 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 #include "rendezvous/torch/c10d_impl.h"
 #include "rendezvous/torch/pickle.h"
 
@@ -302,7 +302,7 @@ static void on_backoff_over(uv_timer_t *timer) {
 /* Many nodes that write at once outrun each other: each waits as long as it happens to draw, and looks again then. */
 static void back_off(struct c10d *c) {
     uint32_t random = 0;
-    if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) {
+    if (random_fill(&random, sizeof random) != 0) {
         random = UINT32_MAX;
     }
     uint64_t ms = c->rdzv->options.conf.cas_backoff_max_ms * random / UINT32_MAX;

@@ -3,10 +3,10 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "base/system/random.h"
 
 /* Kind, version and nonce of a GREET are the longest. */
 enum { HANDSHAKE_BYTES_MAX = 1 + 2 + COORDINATOR_NONCE_BYTES };
@@ -44,7 +44,7 @@ static enum coordinator_line_event challenge(struct coordinator_line *line, cons
                                              const struct coordinator_message *greet, struct buf *answer) {
     uint8_t nonce[COORDINATOR_NONCE_BYTES];
     struct coordinator_message message;
-    if (getrandom(nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce) {
+    if (random_fill(nonce, sizeof nonce) != 0) {
         (void)status_fail_errno(errno, "random bytes for a challenge");
         return COORDINATOR_LINE_BROKEN;
     }

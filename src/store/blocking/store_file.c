@@ -11,12 +11,12 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "base/system/random.h"
 #include "store/blocking/store_impl.h"
 #include "store/client/file_format.h"
 
@@ -469,7 +469,7 @@ int muster_store_open_file(const char *path, uint32_t world_size, int64_t timeou
         return status_fail(MUSTER_EINVAL, "FileStore %s: timeout_ms is %lld, a number above 0 is needed", path,
                            (long long)timeout_ms);
     }
-    if (getrandom(seed, sizeof seed, 0) != (ssize_t)sizeof seed) {
+    if (random_fill(seed, sizeof seed) != 0) {
         return status_fail_errno(errno, "random seed for the store");
     }
     struct file_store *file = calloc(1, sizeof *file + strlen(path) + 1);

@@ -8,11 +8,11 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/status.h"
 #include "base/system/descriptors.h"
+#include "base/system/random.h"
 #include "net/endpoint.h"
 #include "net/socket.h"
 #include "store/server/kv_engine_impl.h"
@@ -112,7 +112,7 @@ static size_t default_bytes_max(void) {
 /* Everything that can fail, on a zeroed engine; the caller frees it on failure. */
 static int start(struct kv_engine *engine, const struct kv_server_options *options) {
     uint64_t seed[4];
-    if (getrandom(seed, sizeof seed, 0) != (ssize_t)sizeof seed) {
+    if (random_fill(seed, sizeof seed) != 0) {
         return status_fail_errno(errno, "random seed for the store");
     }
     kv_machine_init(&engine->machine, seed, options->bytes_max ? options->bytes_max : default_bytes_max());

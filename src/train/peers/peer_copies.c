@@ -1,16 +1,15 @@
 /* Memory for copies on peer hosts: that of an earlier life, or new. See peer_copies.h. */
 #include "train/peers/peer_copies.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <muster/collective.h>
 
 #include "base/status.h"
 #include "base/str.h"
+#include "base/system/random.h"
 #include "train/peers/peer_copies_impl.h"
 #include "train/state/snapshot_parts.h"
 #include "train/state/tensor_places.h"
@@ -111,7 +110,7 @@ static int tell(struct peer_copies *copies, uint64_t *out_room) {
     if (status == MUSTER_OK && all) {
         uint32_t nonce = 0;
         all[rank] = (struct told){.bytes = copies->options.share_bytes, .part = copies->options.part};
-        all[rank].nonce = getrandom(&nonce, sizeof nonce, 0) == (ssize_t)sizeof nonce ? nonce : (uint32_t)getpid();
+        all[rank].nonce = random_fill(&nonce, sizeof nonce) == 0 ? nonce : (uint32_t)getpid();
         status = muster_all_gather(group, &all[rank], all, sizeof *all, MUSTER_UINT8, NULL);
     }
     if (status == MUSTER_OK && all && copies->bytes && copies->part_of) {

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/system/random.h"
 
 static int folder_open(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -190,11 +190,7 @@ static void system_pause(void *ctx, int64_t ms) {
 
 static int system_draw(void *ctx, uint64_t *out) {
     (void)ctx;
-    ssize_t got = 0;
-    do {
-        got = getrandom(out, sizeof *out, 0);
-    } while (got < 0 && errno == EINTR);
-    return got == (ssize_t)sizeof *out ? 0 : got < 0 ? -errno : -EIO;
+    return random_fill(out, sizeof *out) == 0 ? 0 : -errno;
 }
 
 const struct snapshot_io snapshot_io_system = {
