@@ -111,7 +111,8 @@ static bool has_ended(pid_t process) {
 }
 
 /* What ended processes have left makes room for those that are here. */
-static int put_in_table(struct held *h, const char *name, int fd, uint64_t bytes, pid_t owner, int *out_old) {
+static int put_in_table(struct held *h, const char *name, int fd, uint64_t bytes, pid_t owner,
+                        struct held_old *out_old) {
     int status = held_table_put(&h->table, name, fd, bytes, owner, out_old);
     int left = status == MUSTER_ELIMIT ? held_table_drop_left(&h->table, has_ended) : -1;
     if (left >= 0) {
@@ -131,8 +132,7 @@ static void tell_given_up(struct held *h, pid_t owner) {
 
 static enum held_verdict put(struct held *h, const char *name, pid_t owner, const struct held_received *received) {
     uint64_t bytes;
-    int old = -1;
-    bool is_known = held_table_get(&h->table, name) >= 0;
+    struct held_old old = {.fd = -1};
     if (received->fd < 0) {
         return received->is_cut ? HELD_FULL : HELD_NO_MEMORY;
     }
@@ -145,12 +145,12 @@ static enum held_verdict put(struct held *h, const char *name, pid_t owner, cons
         release(h, received->fd);
         return HELD_FULL;
     }
-    if (old >= 0) {
-        release(h, old);
+    if (old.fd >= 0) {
+        release(h, old.fd);
     } else {
         tell_first(h);
     }
-    if (old >= 0 && !is_known) {
+    if (old.is_given_up) {
         tell_given_up(h, owner);
     }
     log_debug("held: %zu pieces of memory, %" PRIu64 " bytes", h->table.count, held_table_bytes(&h->table));

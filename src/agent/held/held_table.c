@@ -39,18 +39,28 @@ size_t held_table_share(const struct held_table *t) {
     return share < t->max ? share : t->max;
 }
 
-/* Of an owner: how many it has, and the one that was used least recently. */
-static size_t count_of(const struct held_table *t, pid_t owner, struct held_entry **out_oldest) {
-    size_t count = 0;
-    *out_oldest = NULL;
+/* What an owner has: how many names, and the one that was used least recently. */
+struct belongings {
+    size_t count;
+    struct held_entry *oldest;
+};
+
+/* *out_named: the entry of that name, or NULL. */
+static struct belongings look(const struct held_table *t, pid_t owner, const char *name,
+                              struct held_entry **out_named) {
+    struct belongings has = {0};
+    *out_named = NULL;
     for (size_t i = 0; i < t->count; i++) {
         struct held_entry *entry = &t->entries[i];
         if (entry->owner == owner) {
-            count++;
-            *out_oldest = !*out_oldest || entry->used < (*out_oldest)->used ? entry : *out_oldest;
+            has.count++;
+            has.oldest = !has.oldest || entry->used < has.oldest->used ? entry : has.oldest;
+        }
+        if (name && !*out_named && strcmp(entry->name, name) == 0) {
+            *out_named = entry;
         }
     }
-    return count;
+    return has;
 }
 
 static int make_room(struct held_table *t) {
@@ -69,13 +79,15 @@ static int make_room(struct held_table *t) {
     return MUSTER_OK;
 }
 
-int held_table_put(struct held_table *t, const char *name, int fd, uint64_t bytes, pid_t owner, int *out_old) {
-    struct held_entry *entry = find(t, name), *oldest = NULL;
+int held_table_put(struct held_table *t, const char *name, int fd, uint64_t bytes, pid_t owner,
+                   struct held_old *out_old) {
+    struct held_entry *entry;
+    struct belongings has = look(t, owner, name, &entry);
     assert(fd >= 0 && held_name_is_valid(name));
-    *out_old = entry ? entry->fd : -1;
+    *out_old = (struct held_old){.fd = entry ? entry->fd : -1};
     if (!entry) {
-        if (count_of(t, owner, &oldest) >= held_table_share(t) && oldest) {
-            *out_old = take(t, oldest);
+        if (has.count >= held_table_share(t) && has.oldest) {
+            *out_old = (struct held_old){.fd = take(t, has.oldest), .is_given_up = true};
         }
         int status = make_room(t);
         if (status != MUSTER_OK) {
@@ -100,18 +112,15 @@ int held_table_get(struct held_table *t, const char *name) {
 }
 
 int held_table_drop_left(struct held_table *t, bool (*has_ended)(pid_t owner)) {
-    struct held_entry *best = NULL, *oldest;
-    size_t most = 0;
+    struct held_entry *named;
+    struct belongings most = {0};
     for (size_t i = 0; i < t->count; i++) {
         pid_t owner = t->entries[i].owner;
         bool is_new = i == 0 || owner != t->entries[i - 1].owner; /* a process's names mostly lie side by side */
-        size_t count = is_new ? count_of(t, owner, &oldest) : 0;
-        if (count > most && has_ended(owner)) {
-            most = count;
-            best = oldest;
-        }
+        struct belongings has = is_new ? look(t, owner, NULL, &named) : (struct belongings){0};
+        most = has.count > most.count && has_ended(owner) ? has : most;
     }
-    return best ? take(t, best) : -1;
+    return most.oldest ? take(t, most.oldest) : -1;
 }
 
 int held_table_drop(struct held_table *t, const char *name) {

@@ -32,9 +32,15 @@ void held_table_done(struct held_table *t);
  * its oldest one goes, and nobody else's. */
 size_t held_table_share(const struct held_table *t);
 
-/* *out_old: a descriptor that is the table's no more: that which had the name until now, or that of the owner's name
- * which was used least recently, where it has its share; or -1. MUSTER_ELIMIT, MUSTER_ENOMEM: nothing has changed. */
-int held_table_put(struct held_table *t, const char *name, int fd, uint64_t bytes, pid_t owner, int *out_old);
+/* What makes way for a name that is put. */
+struct held_old {
+    int fd;           /* the table's no more, and now the caller's; -1: nothing */
+    bool is_given_up; /* it had another name, the one of the owner's that was used least recently: it has its share */
+};
+
+/* MUSTER_ELIMIT, MUSTER_ENOMEM: nothing has changed. */
+int held_table_put(struct held_table *t, const char *name, int fd, uint64_t bytes, pid_t owner,
+                   struct held_old *out_old);
 
 /* -1: nothing has that name. It stays the table's. */
 int held_table_get(struct held_table *t, const char *name);

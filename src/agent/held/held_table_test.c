@@ -16,14 +16,15 @@ enum { OWNER = 100 };
 static void a_name_has_its_newest_descriptor(void **state) {
     (void)state;
     struct held_table t;
-    int old = 7;
+    struct held_old old = {.fd = 7};
     held_table_init(&t, HELD_NAMES_MAX);
     assert_int_equal(held_table_get(&t, "a"), -1);
     assert_int_equal(held_table_put(&t, "a", 10, 100, OWNER, &old), 0);
-    assert_int_equal(old, -1);
+    assert_int_equal(old.fd, -1);
     assert_int_equal(held_table_put(&t, "b", 11, 50, OWNER, &old), 0);
     assert_int_equal(held_table_put(&t, "a", 12, 1, OWNER, &old), 0);
-    assert_int_equal(old, 10);
+    assert_int_equal(old.fd, 10);
+    assert_false(old.is_given_up);
     assert_int_equal(held_table_get(&t, "a"), 12);
     assert_int_equal(held_table_get(&t, "b"), 11);
     assert_int_equal(held_table_get(&t, "ab"), -1);
@@ -35,7 +36,7 @@ static void a_name_has_its_newest_descriptor(void **state) {
 static void what_is_dropped_is_the_callers(void **state) {
     (void)state;
     struct held_table t;
-    int old;
+    struct held_old old;
     held_table_init(&t, HELD_NAMES_MAX);
     assert_int_equal(held_table_drop(&t, "a"), -1);
     assert_int_equal(held_table_put(&t, "a", 10, 1, OWNER, &old), 0);
@@ -60,14 +61,14 @@ static void there_is_an_end_of_names(void **state) {
         struct held_table t;
         size_t max = wanted[i] < HELD_NAMES_MAX ? wanted[i] : HELD_NAMES_MAX;
         char name[HELD_NAME_BYTES];
-        int old;
+        struct held_old old;
         held_table_init(&t, wanted[i]);
         for (size_t number = 0; number < max; number++) {
             (void)snprintf(name, sizeof name, "%zu", number);
             assert_int_equal(held_table_put(&t, name, (int)number, 1, OWNER + (pid_t)number, &old), 0);
         }
         assert_int_equal(held_table_put(&t, "one more", 1, 1, OWNER - 1, &old), MUSTER_ELIMIT);
-        assert_int_equal(old, -1);
+        assert_int_equal(old.fd, -1);
         assert_int_equal(t.count, max);
         if (max > 0) { /* an old name still gets a new descriptor, and one that is dropped makes room */
             assert_int_equal(held_table_put(&t, "0", 5000, 1, OWNER, &old), 0);
@@ -84,7 +85,8 @@ static void names_are_put_and_forgotten(void **state) {
     enum { COUNT = 100000 };
     struct held_table t;
     char name[HELD_NAME_BYTES];
-    int old, given_up = 0;
+    struct held_old old;
+    int given_up = 0;
     held_table_init(&t, HELD_NAMES_MAX);
     assert_int_equal(held_table_put(&t, "others", 9, 1, OWNER - 1, &old), 0);
     assert_int_equal(held_table_put(&t, "kept", 10, 1, OWNER, &old), 0);
@@ -92,15 +94,15 @@ static void names_are_put_and_forgotten(void **state) {
         (void)snprintf(name, sizeof name, "%d", i);
         assert_int_equal(held_table_put(&t, name, 11 + i, 1, OWNER, &old), 0);
         assert_int_equal(held_table_get(&t, "kept"), 10); /* what is used stays */
-        given_up += old >= 0;
-        assert_true(old == -1 || old == 11 + given_up - 1);
+        given_up += old.is_given_up;
+        assert_int_equal(old.fd, old.is_given_up ? 11 + given_up - 1 : -1);
     }
     assert_int_equal(t.count, 1 + held_table_share(&t));
     assert_int_equal(given_up, COUNT + 1 - (int)held_table_share(&t));
     assert_int_equal(held_table_get(&t, "others"), 9);
     assert_int_equal(held_table_get(&t, name), 11 + COUNT - 1);
     assert_int_equal(held_table_put(&t, "more", 8, 1, OWNER - 1, &old), 0);
-    assert_int_equal(old, -1);
+    assert_int_equal(old.fd, -1);
     held_table_done(&t);
 }
 
@@ -113,7 +115,8 @@ static void ended_processes_make_room(void **state) {
     (void)state;
     struct held_table t;
     char name[HELD_NAME_BYTES];
-    int old, fd = 10;
+    struct held_old old;
+    int fd = 10;
     held_table_init(&t, 64);
     static const struct {
         pid_t owner;
@@ -141,7 +144,7 @@ static void the_longest_name_is_whole(void **state) {
     (void)state;
     struct held_table t;
     char name[HELD_NAME_BYTES];
-    int old;
+    struct held_old old;
     memset(name, 'x', sizeof name);
     name[HELD_NAME_BYTES - 1] = '\0';
     held_table_init(&t, 1);
@@ -155,7 +158,7 @@ static void the_longest_name_is_whole(void **state) {
 static void absurd_sizes_do_not_wrap(void **state) {
     (void)state;
     struct held_table t;
-    int old;
+    struct held_old old;
     held_table_init(&t, HELD_NAMES_MAX);
     assert_int_equal(held_table_put(&t, "a", 1, UINT64_MAX - 1, OWNER, &old), 0);
     assert_int_equal(held_table_put(&t, "b", 2, 5, OWNER, &old), 0);
