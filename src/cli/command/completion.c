@@ -1,6 +1,7 @@
 /* Writing the completion scripts; see completion.h. */
 #include "cli/command/completion.h"
 
+#include <assert.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -466,22 +467,27 @@ static const struct {
     int (*write)(struct buf *out);
 } shells[] = {{"bash", completion_bash}, {"zsh", completion_zsh}, {"tcsh", completion_tcsh}};
 
+enum { SHELLS = sizeof shells / sizeof *shells };
+
+/* SHELLS: there is none of that name. */
 static size_t find_shell(const char *name) {
     size_t i = 0;
-    while (i < sizeof shells / sizeof *shells && strcmp(shells[i].name, name) != 0) {
+    while (i < SHELLS && strcmp(shells[i].name, name) != 0) {
         i++;
     }
     return i;
 }
 
 bool completion_knows(const char *shell) {
-    return find_shell(shell) < sizeof shells / sizeof *shells;
+    return find_shell(shell) < SHELLS;
 }
 
 int completion_print(const char *shell, const char *program) {
     struct buf out;
+    size_t at = find_shell(shell);
+    assert(at < SHELLS);
     buf_init(&out, COMPLETION_BYTES_MAX);
-    bool fine = shells[find_shell(shell)].write(&out) == 0 && cli_write(STDOUT_FILENO, &out);
+    bool fine = shells[at].write(&out) == 0 && cli_write(STDOUT_FILENO, &out);
     buf_done(&out);
     if (!fine) {
         cli_error(program, false, "the script could not be written to stdout");

@@ -101,7 +101,7 @@
       NULL, "PORT", "Port of the store on node 0; 29500 when left out in a job of several nodes.")                     \
     X(LOCAL_ADDR, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--local-addr", "PET_LOCAL_ADDR", NULL,      \
       NULL, "ADDRESS", "Address under which the other nodes reach this one, where the host name does not lead here.")  \
-    X(PRINT_COMPLETION, OPTION_KIND_CHOICE, OPTION_SCOPE_OWN, OTHER, 0, "--print-completion", NULL, NULL,              \
+    X(PRINT_COMPLETION, OPTION_KIND_COMPLETION, OPTION_SCOPE_OWN, OTHER, 0, "--print-completion", NULL, NULL,          \
       "bash zsh tcsh", "SHELL",                                                                                        \
       "Print the completions for a shell and end, as `muster completion` does. As torchrun has it from 2.14 on.")      \
     X(LOGS_SPECS, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, OTHER, 0, "--logs-specs", NULL, NULL, NULL, "NAME",         \

@@ -415,7 +415,7 @@ static enum options_verdict store(struct parser *parser, const struct option_spe
     if (text && spec->choices && !choice_known(spec, text)) {
         return fail_choice(spec, text);
     }
-    return spec->id == OPTION_PRINT_COMPLETION ? OPTIONS_COMPLETION : store_number(spec, "", value);
+    return spec->kind == OPTION_KIND_COMPLETION ? OPTIONS_COMPLETION : store_number(spec, "", value);
 }
 
 /* The value in the same word, or the next word when that is one. */

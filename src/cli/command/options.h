@@ -20,6 +20,7 @@ enum option_kind {
     OPTION_KIND_INTEGER,
     OPTION_KIND_REAL,
     OPTION_KIND_CHOICE,
+    OPTION_KIND_COMPLETION, /* a choice, of the shell whose completions are printed: it ends the parse, as help does */
     OPTION_KIND_CHOICE_OR_BARE, /* --name=CHOICE, or --name alone, whose text is "": it takes no other word */
 };
 
@@ -61,9 +62,6 @@ extern const char *const option_group_titles[OPTION_GROUP_COUNT];
 
 /* Writes the name with dashes or with underscores. False when both are the same and `underscores` was asked for. */
 bool option_spelling(const struct option_spec *spec, bool underscores, char out[OPTION_SPELLING_MAX]);
-
-/* A floating-point number in Python's grammar. */
-bool options_parse_real(const char *text, double *out);
 
 /* Does the option take a value? */
 bool option_takes_value(const struct option_spec *spec);
@@ -116,5 +114,8 @@ int options_count_words(int argc, char *const *argv, int at);
 
 /* Python's int(text), with values beyond int64 cut to the nearest one. */
 bool options_parse_integer(const char *text, int64_t *out);
+
+/* Python's float(text). */
+bool options_parse_real(const char *text, double *out);
 
 #endif
