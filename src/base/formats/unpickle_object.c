@@ -4,6 +4,7 @@
 #include "base/formats/unpickle_impl.h"
 #include "base/printable.h"
 #include "base/status.h"
+#include "base/str.h"
 
 enum { CLASS_SHOWN_MAX = 120, OTHERS_MAX = 64 };
 
@@ -40,30 +41,46 @@ static bool is_called(const struct unpickle_class *class, const struct shown *mo
            strcmp(class->name, name->text) == 0;
 }
 
+static int no_memory(void) {
+    return status_fail(MUSTER_ENOMEM, "no memory to read a pickle");
+}
+
+static int add_other(struct unpickle_machine *m, const char *module, const char *name) {
+    struct unpickle_class other = {strdup(module), strdup(name), m->classes.others_role, 0};
+    if (!other.module || !other.name) {
+        free((char *)(uintptr_t)other.module);
+        free((char *)(uintptr_t)other.name);
+        return no_memory();
+    }
+    m->others[m->other_count++] = other;
+    return 0;
+}
+
+/* All those that have no place of their own. */
+static int add_last_other(struct unpickle_machine *m) {
+    struct shown all;
+    (void)str_format(all.text, sizeof all.text, "one of more than %d classes", OTHERS_MAX);
+    return add_other(m, all.text, "");
+}
+
 /* A class that is not on the list: the place of its name, which it shares with those beyond OTHERS_MAX. */
 static int push_other(struct unpickle_machine *m, const struct shown *module, const struct shown *name) {
     uint32_t at = 0;
+    int code = 0;
     m->others = m->others ? m->others : calloc(OTHERS_MAX, sizeof *m->others);
-    while (m->others && at < m->other_count && !is_called(&m->others[at], module, name)) {
+    if (!m->others) {
+        return no_memory();
+    }
+    while (at < m->other_count && !is_called(&m->others[at], module, name)) {
         at++;
     }
     at = at < OTHERS_MAX ? at : OTHERS_MAX - 1;
-    if (m->others && at == m->other_count) {
-        bool is_last = at + 1 == OTHERS_MAX;
-        struct unpickle_class *other = &m->others[m->other_count++];
-        *other = (struct unpickle_class){strdup(is_last ? "one of more than 64 classes" : module->text),
-                                         strdup(is_last ? "" : name->text), m->classes.others_role, 0};
-        if (!other->module || !other->name) {
-            m->other_count--;
-            free((char *)(uintptr_t)other->module);
-            free((char *)(uintptr_t)other->name);
-            return status_fail(MUSTER_ENOMEM, "no memory to read a pickle");
-        }
+    if (at == m->other_count) {
+        code = at + 1 < OTHERS_MAX ? add_other(m, module->text, name->text) : add_last_other(m);
     }
-    if (!m->others) {
-        return status_fail(MUSTER_ENOMEM, "no memory to read a pickle");
-    }
-    return unpickle_push(m, (struct unpickle_value){.kind = UNPICKLE_CLASS, .index = (uint32_t)m->classes.count + at});
+    return code ? code
+                : unpickle_push(
+                      m, (struct unpickle_value){.kind = UNPICKLE_CLASS, .index = (uint32_t)m->classes.count + at});
 }
 
 static int push_class(struct unpickle_machine *m, const uint8_t *module, size_t module_len, const uint8_t *name,
