@@ -274,6 +274,11 @@ static void on_reply_lost(struct c10d *c, int status) {
 
 static void on_written(void *ctx, const struct kv_reply *reply);
 
+/* A write is out, or was outrun: what is heard meanwhile is older than what comes of it, and nobody asks. */
+static bool owes_state(const struct c10d *c) {
+    return c->writing || c->backing_off;
+}
+
 static void compare_set(struct c10d *c, struct kv_slice expected, struct kv_slice desired) {
     c->writing = true;
     c->writes++;
@@ -295,7 +300,7 @@ static void seed(struct c10d *c) {
 static void on_backoff_over(uv_timer_t *timer) {
     struct rdzv *r = timer->data;
     struct c10d *c = r->state;
-    c->writing = false;
+    c->backing_off = false;
     start_read(c);
 }
 
@@ -306,7 +311,7 @@ static void back_off(struct c10d *c) {
         random = UINT32_MAX;
     }
     uint64_t ms = c->rdzv->options.conf.cas_backoff_max_ms * random / UINT32_MAX;
-    c->writing = true; /* until then */
+    c->backing_off = true;
     (void)uv_timer_start(rdzv_timer(c->rdzv, RDZV_TIMER_BACKOFF), on_backoff_over, ms, 0);
 }
 
@@ -351,13 +356,13 @@ static void on_read(void *ctx, const struct kv_reply *reply) {
     c->reading = false;
     if (reply->status != MUSTER_OK) {
         on_reply_lost(c, reply->status);
-    } else if (!c->writing) { /* else its answer is newer */
+    } else if (!owes_state(c)) {
         adopt(c, reply->values[0]);
     }
 }
 
 static void start_read(struct c10d *c) {
-    if (c->reading || c->writing || c->rdzv->failed || c->end.is_detached) {
+    if (c->reading || owes_state(c) || c->rdzv->failed || c->end.is_detached) {
         return;
     }
     int rc = kv_client_get(c->client, c->key, false, 0, on_read, c);
@@ -384,7 +389,7 @@ static void on_watched(void *ctx, const struct kv_reply *reply) {
     if (reply->status != MUSTER_OK) {
         return; /* the connection is lost: on_watcher_state() goes on */
     }
-    if (!c->writing && c->writes == c->watch_writes && !kv_slice_equal(reply->values[0], token(c))) {
+    if (!owes_state(c) && c->writes == c->watch_writes && !kv_slice_equal(reply->values[0], token(c))) {
         adopt(c, reply->values[0]);
     } else {
         rearm_watch(c);
@@ -392,7 +397,7 @@ static void on_watched(void *ctx, const struct kv_reply *reply) {
 }
 
 static void watch_now(struct c10d *c) {
-    if (c->watcher && !c->watching && !c->writing && !c->rdzv->failed && !c->end.is_detached) {
+    if (c->watcher && !c->watching && !owes_state(c) && !c->rdzv->failed && !c->end.is_detached) {
         c->watch_writes = c->writes;
         c->watching = kv_client_watch(c->watcher, c->key, token(c), on_watched, c) == MUSTER_OK;
     }

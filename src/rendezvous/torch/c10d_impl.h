@@ -93,6 +93,7 @@ struct c10d {
     struct buf token;               /* the stored value as adopted last */
     struct buf text;                /* the value being written */
     bool writing;
+    bool backing_off; /* another node was faster: this one looks again in a while */
     bool reading;
     bool watching;
     uint64_t writes;          /* begun so far */
