@@ -195,7 +195,7 @@ static int write_directly(const char *path, const struct stat *file, const struc
     return error_number;
 }
 
-/* A file of somebody's that was named by mistake is not removed. */
+/* A file of somebody's that was named by mistake is not removed; a link to nothing is nobody's. */
 static int check_earlier(const char *path) {
     static const char head[] = "{" KIND;
     char text[sizeof head] = "";
@@ -204,6 +204,9 @@ static int check_earlier(const char *path) {
     int error_number = errno;
     if (fd >= 0) {
         (void)close(fd);
+    }
+    if (fd < 0 && error_number == ENOENT) {
+        return MUSTER_OK;
     }
     if (count < 0) {
         return status_fail_errno(error_number, "--outcome: is %s the file of an earlier job? It cannot be read", path);

@@ -203,7 +203,10 @@ static void a_file_of_somebody_else_stays(void **state) {
     assert_file(behind, EARLIER);
     assert_int_equal(unlink(behind), 0);
     assert_int_equal(symlink(behind, path), 0);
-    assert_int_equal(outcome_prepare(path), 0); /* a link to nothing */
+    assert_int_equal(outcome_prepare(path), 0); /* a link to nothing: it goes when there is a file in its place */
+    assert_int_equal(write_text(path, EARLIER), 0);
+    assert_file(path, EARLIER);
+    assert_int_equal(access(behind, F_OK), -1);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
 }
