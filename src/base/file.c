@@ -36,7 +36,7 @@ int file_write_all(int fd, const void *bytes, size_t count, int patience_ms) {
     return error_number;
 }
 
-/* ---- drafts ---- */
+/* ---- drafts; while one has no name, the path of its folder lies there for a call ---- */
 
 enum { RANDOM_DIGITS = 16, TRIES_MAX = 8, SELF_LINK_MAX = 32 };
 #define TEMPORARY_SUFFIX ".tmp"
@@ -92,8 +92,9 @@ static void self_link(int fd, char out[SELF_LINK_MAX]) {
 }
 
 static bool open_without_name(struct file_draft *draft) {
-    char folder[PATH_MAX], self[SELF_LINK_MAX];
-    draft->fd = folder_of(draft->path, folder) ? open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
+    char self[SELF_LINK_MAX];
+    draft->fd = folder_of(draft->path, draft->name) ? open(draft->name, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666) : -1;
+    draft->name[0] = '\0';
     if (draft->fd < 0) {
         return false;
     }
@@ -107,7 +108,6 @@ static bool open_without_name(struct file_draft *draft) {
 
 int file_draft_open(struct file_draft *draft, const char *path) {
     draft->path = path;
-    draft->name[0] = '\0';
     int error_number = open_without_name(draft) ? 0 : EEXIST;
     for (int i = 0; i < TRIES_MAX && error_number == EEXIST; i++) {
         error_number = draw_name(path, draft->name);
@@ -119,25 +119,28 @@ int file_draft_open(struct file_draft *draft, const char *path) {
     return error_number;
 }
 
+static int give_name(int fd, const char *name) {
+    char self[SELF_LINK_MAX];
+    self_link(fd, self);
+    return linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+}
+
 /* One name more. */
 static int add_name(const struct file_draft *draft, const char *name) {
-    char self[SELF_LINK_MAX];
-    if (draft->name[0]) {
-        return linkat(AT_FDCWD, draft->name, AT_FDCWD, name, 0) == 0 ? 0 : errno;
+    if (!draft->name[0]) {
+        return give_name(draft->fd, name);
     }
-    self_link(draft->fd, self);
-    return linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+    return linkat(AT_FDCWD, draft->name, AT_FDCWD, name, 0) == 0 ? 0 : errno;
 }
 
 /* Instead of whatever has that name. A draft without a name is given a passing one, since only names are renamed. */
 static int take_name(struct file_draft *draft) {
-    char name[PATH_MAX];
     int error_number = draft->name[0] ? 0 : EEXIST;
     for (int i = 0; i < TRIES_MAX && error_number == EEXIST; i++) {
-        error_number = draw_name(draft->path, name);
-        error_number = error_number ? error_number : add_name(draft, name);
-        if (error_number == 0) {
-            memcpy(draft->name, name, sizeof name);
+        error_number = draw_name(draft->path, draft->name);
+        error_number = error_number ? error_number : give_name(draft->fd, draft->name);
+        if (error_number) {
+            draft->name[0] = '\0'; /* another's, or nobody's */
         }
     }
     if (error_number == 0 && rename(draft->name, draft->path) != 0) {
@@ -175,9 +178,8 @@ static int publish(struct file_draft *draft, enum file_name name) {
 }
 
 /* The name is not lost with the machine's power. A folder that cannot be opened or synced is as good as it gets. */
-static void sync_folder_of(const char *path) {
-    char folder[PATH_MAX];
-    int fd = folder_of(path, folder) ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+static void sync_folder_of(struct file_draft *draft) {
+    int fd = folder_of(draft->path, draft->name) ? open(draft->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (fd >= 0) {
         (void)fsync(fd);
         (void)close(fd);
@@ -201,7 +203,7 @@ int file_draft_close(struct file_draft *draft, int error_number, enum file_name 
         (void)unlink(draft->name);
     }
     if (error_number == 0 && syncs) {
-        sync_folder_of(draft->path);
+        sync_folder_of(draft);
     }
     return error_number;
 }

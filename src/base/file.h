@@ -21,11 +21,12 @@ enum file_name {
 };
 
 /* A file that is being written. Nobody can guess its name: it has none until it is published, or, where the file system
- * has no such files, PATH.<16 random digits>.tmp, which a killed process leaves behind. */
+ * has no such files, PATH.<16 random digits>.tmp, which a killed process leaves behind. It is large: where a stack may
+ * be small, as that of a signal handler, it lies elsewhere. */
 struct file_draft {
-    int fd;           /* the caller writes here, and leaves it open */
-    const char *path; /* the caller's; it outlives the draft */
-    char name[PATH_MAX];
+    int fd;              /* the caller writes here, and leaves it open */
+    const char *path;    /* the caller's; it outlives the draft */
+    char name[PATH_MAX]; /* "": none */
 };
 
 /* Begins the file that will be `path`, with mode 0666 less the umask, in the folder of `path`. 0, or an error. */
@@ -36,7 +37,7 @@ int file_draft_open(struct file_draft *draft, const char *path);
  * system syncs folders. 0, or `error_number`, or why it is not published. */
 int file_draft_close(struct file_draft *draft, int error_number, enum file_name name, bool syncs);
 
-/* All three: the file `path` holds these bytes, or is as it was. */
+/* All three: the file `path` holds these bytes, or is as it was. The draft lies on the stack. */
 int file_publish(const char *path, const void *bytes, size_t count, enum file_name name, bool syncs);
 
 /* The first folder that can be written to, of the places where Python's tempfile looks, in its order: $TMPDIR, $TEMP,

@@ -36,6 +36,7 @@ static pid_t owner_process;
 static _Atomic pid_t owner_thread;
 static char message_bytes[MUSTER_RECORD_MESSAGE_MAX], stack_bytes[RECORD_STACK_BYTES_MAX], json_bytes[JSON_BYTES];
 static struct record the_record;
+static struct file_draft draft; /* a program's own alternate stack may be small */
 volatile bool record_was_reported;
 
 /* ---- text ---- */
@@ -205,7 +206,10 @@ int record_write(const struct record *record) {
     struct stat st;
     bool in_place = stat(path, &st) == 0 && !S_ISREG(st.st_mode); /* /dev/null and its like are not to be replaced */
     if (!in_place) {
-        return file_publish(path, json.bytes, json.length, FILE_TAKES_NAME, false);
+        int error_number = file_draft_open(&draft, path);
+        return error_number ? error_number
+                            : file_draft_close(&draft, file_write_all(draft.fd, json.bytes, json.length, 0),
+                                               FILE_TAKES_NAME, false);
     }
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0) {

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -229,6 +230,29 @@ static void crash_beside_it(void) {
 }
 
 /* A write to memory that is read-only on purpose says what that is. */
+/* Programs that have an alternate stack of their own keep it, and Rust's has 8 KiB; the frame of a signal is larger on
+ * some processors. */
+static void crash_on_a_small_stack(void) {
+    enum { OURS_BYTES = 5120 };
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = getauxval(AT_MINSIGSTKSZ) + OURS_BYTES;
+    bytes = bytes > 8192 ? bytes : 8192;
+    size_t whole = (bytes + page - 1) / page * page;
+    char *memory = mmap(NULL, page + whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    stack_t small = {.ss_sp = memory + page, .ss_size = bytes};
+    if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0 || sigaltstack(&small, NULL) != 0) {
+        _exit(90);
+    }
+    start_and_crash();
+}
+
+static void a_small_stack_is_enough(void **state) {
+    (void)state;
+    crash = crash_by_recursion;
+    int status = run(crash_on_a_small_stack);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    assert_record("SIGSEGV: segmentation fault at address 0x", "SIGSEGV");
+}
+
 static void read_only_memory_is_named(void **state) {
     (void)state;
     crash = crash_by_writing;
@@ -523,6 +547,7 @@ static void without_a_launcher_reporting_does_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_way_to_crash_is_recorded),
+        cmocka_unit_test(a_small_stack_is_enough),
         cmocka_unit_test(read_only_memory_is_named),
         cmocka_unit_test(the_backtrace_begins_where_it_happened),
         cmocka_unit_test(a_signal_from_outside_names_its_sender),
