@@ -310,6 +310,27 @@ def hostile_pickles():
     with_pickle("count", tensor_pickle(storage="(X\7\0\0\0storagectorch\nLongStorage\nX\1\0\0\0000X\3\0\0\0cpuK\5tQ"), "another size")
 
 
+def numpy_pickle(count, what, value):
+    """A list that has one object of numpy's so many times."""
+    dtype = b"cnumpy\ndtype\nX\2\0\0\0u1\x85R(K\3X\1\0\0\0<tb"
+    thing = {"scalar": b"cnumpy.core.multiarray\nscalar\n" + dtype + value + b"\x86R",
+             "array": b"cnumpy.core.numeric\n_frombuffer\n(" + value + dtype + b"J\0\0\x10\0\x85X\1\0\0\0CtR"}[what]
+    return b"\x80\2](" + thing + b"q\0" + b"h\0" * (count - 1) + b"e."
+
+
+def hostile_numbers():
+    """What is of a wrong size costs little, however often it is there."""
+    large = b"B" + struct.pack("<I", 16 << 20) + bytes(16 << 20)
+    text = b"c_codecs\nencode\nX" + struct.pack("<I", (1 << 20) + 1) + bytes(1 + (1 << 20)) + b"X\6\0\0\0latin1\x86R"
+    for what, name in ("scalar", "multiarray.scalar"), ("array", "numeric._frombuffer"):
+        write_zip("numbers.pt", [("x/data.pkl", numpy_pickle(500, what, large)), ("x/byteorder", b"little")])
+        left_out("numbers.pt", {str(i): f"numpy.core.{name}" for i in range(500)})
+    with_pickle("texts", numpy_pickle(4200, "array", text), "more than 4194304 values")
+    left = numpy_pickle(2, "array", b"B" + struct.pack("<I", 1 << 20) + bytes(1 << 20))
+    write_zip("numbers.pt", [("x/data.pkl", left), ("x/byteorder", b"little")])
+    same(imported("numbers.pt")[0]["1"], torch.zeros(1 << 20, dtype=torch.uint8))
+
+
 # ---- distributed checkpoints ----
 
 def save_distributed():
@@ -612,7 +633,7 @@ def memory_is_bounded():
 
 TESTS = [a_training_arrives, every_type_and_stride_arrives, shared_storages_arrive, odd_values_are_left_out,
          other_types_are_named, what_pytorch_saves_and_we_do_not_read, checksums_are_compared, hostile_zips,
-         hostile_pickles, one_process, enumerations_of_an_older_python, distributed_checkpoints_arrive,
+         hostile_pickles, hostile_numbers, one_process, enumerations_of_an_older_python, distributed_checkpoints_arrive,
          hostile_checkpoints, safetensors_arrive, parts_of_ranks_are_no_whole_tensors, names_that_are_alike, names_that_cannot_be, other_sources, lines_that_are_not_understood,
          a_step_is_kept, other_snapshots_stay, an_interrupt_leaves_nothing, memory_is_bounded]
 

@@ -6,6 +6,8 @@
 #include "base/status.h"
 #include "train/archive/torch_file_impl.h"
 
+enum { TEXT_BYTES_A_STEP = 1024 };
+
 /* ---- bytes ---- */
 
 static const struct unpickle_value *arg(const struct torch_file *t, const struct unpickle_value *object,
@@ -18,7 +20,7 @@ static bool add_latin1(struct buf *out, const struct unpickle_value *text, int *
     uint8_t *bytes = buf_reserve(out, text->size);
     size_t used = 0;
     if (!bytes) {
-        *code = MUSTER_ENOMEM;
+        *code = text->size > out->max - out->len ? MUSTER_ELIMIT : MUSTER_ENOMEM;
         return false;
     }
     for (uint32_t i = 0; i < text->size; i++) {
@@ -35,21 +37,28 @@ static bool add_latin1(struct buf *out, const struct unpickle_value *text, int *
     return true;
 }
 
-/* Appends what a value of bytes stands for. False: it is none, or *code says why it cannot be. */
-static bool add_bytes(const struct torch_file *t, const struct unpickle_value *value, struct buf *out, int *code) {
+/* Appends the `wanted` bytes that a value stands for. False: it is none, or *code says why it cannot be. Many objects
+ * may have one value: it is not copied for its size to be found wrong, and reading a text counts as walking. */
+static bool add_bytes(struct torch_file *t, const struct unpickle_value *value, uint64_t wanted, struct buf *out,
+                      int *code) {
+    size_t before = out->len;
     if (value->kind == UNPICKLE_BYTES) {
-        *code = buf_append(out, value->bytes, value->size);
-        return *code == 0;
+        *code = value->size == wanted ? buf_append(out, value->bytes, value->size) : 0;
+        return *code == 0 && value->size == wanted;
     }
     if (value->kind != UNPICKLE_OBJECT || torch_role_of(t, value) != TORCH_BYTES) {
         return false;
     }
     const struct unpickle_value *text = arg(t, value, 0), *encoding = arg(t, value, 1);
     if (!text) { /* bytes() */
-        return true;
+        return wanted == 0;
     }
-    return text->kind == UNPICKLE_TEXT && encoding && unpickled_is_text(encoding, "latin1") &&
-           add_latin1(out, text, code);
+    if (text->kind != UNPICKLE_TEXT || text->size < wanted || text->size > 2 * wanted || !encoding ||
+        !unpickled_is_text(encoding, "latin1")) {
+        return false;
+    }
+    t->steps += text->size / TEXT_BYTES_A_STEP;
+    return add_latin1(out, text, code) && out->len - before == wanted;
 }
 
 /* ---- types ---- */
@@ -124,7 +133,7 @@ static int add_scalar(struct torch_file *t, const struct unpickle_value *object,
     buf_init(&buf, NUMPY_BYTES_MAX);
     int code = 0;
     *out_is_one = type && type->element_bytes <= sizeof bytes && strncmp(type->name, "complex", 7) != 0 && value &&
-                  add_bytes(t, value, &buf, &code) && buf.len == type->element_bytes;
+                  add_bytes(t, value, type->element_bytes, &buf, &code);
     if (*out_is_one) {
         memcpy(bytes, buf_bytes(&buf), buf.len);
         code = add_number(t, name, type->type, bytes);
@@ -215,7 +224,7 @@ static int add_array(struct torch_file *t, const struct unpickle_value *object, 
     *out_is_one = type && array.shape && array.bytes &&
                   torch_read_numbers(t, array.shape, tensor.shape, &tensor.dim_count) &&
                   lay_out(&array, &tensor, &elements) && turn(t, &array, &tensor) &&
-                  add_bytes(t, array.bytes, memory, &code) && memory->len - before == elements * type->element_bytes;
+                  add_bytes(t, array.bytes, elements * type->element_bytes, memory, &code);
     if (!*out_is_one) {
         memory->len = before;
         return code;
