@@ -174,18 +174,20 @@ def another_nodes_failure_is_the_root_cause():
 
 
 def every_option_is_said_or_refused():
+    fields = {field.name for field in dataclasses.fields(api.LaunchConfig)}
+    later = {"shutdown_timeout": 3} if "shutdown_timeout" in fields else {}  # from PyTorch 2.12 on
     logs = DefaultLogsSpecs(log_dir="/dev/null", redirects=Std.NONE, tee={1: Std.ALL}, local_ranks_filter={1, 0})
     full = config(
         min_nodes=2, max_nodes=4, rdzv_endpoint="host:1", rdzv_configs={"join_timeout": 7, "is_host": True, "none": None}, role="a b",
         max_restarts=5, monitor_interval=0.5, start_method="forkserver", local_addr="10.0.0.1", event_log_handler="console", logs_specs=logs,
         signals_to_handle="SIGTERM,SIGUSR1", duplicate_stdout_filters=["a,b", "c"], duplicate_stderr_filters=["d"], virtual_local_rank=True,
-        shutdown_timeout=3, numa_options=NumaOptions(AffinityMode.SOCKET),
+        numa_options=NumaOptions(AffinityMode.SOCKET), **later,
     )
     wanted = ["--scheduler=none", "--nnodes=2:4", "--nproc-per-node=2", "--role=a b", "--max-restarts=5", "--monitor-interval=0.5",
               "--signals-to-handle=SIGTERM,SIGUSR1", "--start-method=forkserver", "--event-log-handler=console", "--rdzv-backend=c10d",
               "--rdzv-endpoint=host:1", "--rdzv-id=job", "--rdzv-conf=join_timeout=7,is_host=1", "--log-dir=/dev/null", "--redirects=0",
               "--tee=1:3", "--local-ranks-filter=0,1", "--duplicate-stdout-filters=a,,b,c", "--duplicate-stderr-filters=d",
-              "--shutdown-timeout=3", "--local-addr=10.0.0.1", "--virtual-local-rank", "--numa-binding=socket"]
+              "--local-addr=10.0.0.1", "--virtual-local-rank", "--numa-binding=socket", *(["--shutdown-timeout=3"] if later else [])]
     check(sorted(_launch.options_of(full)) == sorted(wanted), f"{_launch.options_of(full)}")
     static = _launch.options_of(config(rdzv_backend="static", rdzv_endpoint="h:2", rdzv_configs={"rank": 3, "timeout": 60}))
     check("--node-rank=3" in static and "--rdzv-conf=timeout=60" in static, f"{static}")
@@ -202,7 +204,7 @@ def every_option_is_said_or_refused():
              "rdzv_timeout", "max_restarts", "monitor_interval", "start_method", "log_line_prefix_template", "metrics_cfg", "local_addr",
              "event_log_handler", "numa_options", "signals_to_handle", "duplicate_stdout_filters", "duplicate_stderr_filters",
              "virtual_local_rank", "shutdown_timeout"}
-    check({field.name for field in dataclasses.fields(api.LaunchConfig)} <= known, "LaunchConfig has fields that muster.launch does not know")
+    check(fields <= known, "LaunchConfig has fields that muster.launch does not know")
 
 
 def what_muster_lacks_goes_to_pytorch():

@@ -59,6 +59,13 @@ VALUES = {
     "shutdown-timeout": ["30", "0", "-1", "x", "2"],
 }
 FLAGS = ["standalone", "module", "no-python", "run-path", "virtual-local-rank"]
+# An older PyTorch lacks some, which are then Muster's own.
+THEIRS = torchrun.get_args_parser()._option_string_actions
+LATER = {name for name in VALUES if "--" + name not in THEIRS}
+# A job of one node that names no port: older ones take 29500 for it, newer ones a free one.
+HAS_PORT = THEIRS["--master-port"].default is not None
+for _name in LATER:
+    del VALUES[_name]
 NAMES = list(VALUES) + FLAGS + ["help"]
 NO_VARIABLE = {"logs-specs", "numa-binding", "help"}
 OWN = {"--preempt-term", "--outcome", "--detached", "--merge-logs", "--mpi", "--preempt-grace", "--preempt-signal", "--restart-backoff", "--scheduler", "--spares", "--stderr-tail", "--log-line-prefix-template", "--print-completion", "--survivors", "--version"}
@@ -107,7 +114,7 @@ def random_case(rng):
         name = rng.choice([n for n in NAMES if n not in NO_VARIABLE])
         values = VALUES[name] if name in VALUES else ["1", "0", " 2 ", "", "x", "-1", "true"]
         env["PET_" + name.upper().replace("-", "_")] = rng.choice(values)
-    if rng.random() < 0.1:
+    if rng.random() < 0.1 and "shutdown-timeout" in VALUES:
         env["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = rng.choice(["5", "x", "0"])
     if rng.random() < 0.3:
         env["OMP_NUM_THREADS"] = "2"
@@ -243,6 +250,8 @@ def differs_in_values(args, ours):
     for name, value in theirs.items():
         if name.startswith("--duplicate"):
             continue  # a list there, compared in the configuration
+        if name == "--master-port" and HAS_PORT and ours["values"][name] is None:
+            continue
         if ours["values"][name] != value:
             return f"{name}: {value!r} in torchrun, {ours['values'][name]!r} here"
     if args.training_script != ours["script"] or args.training_script_args != ours["args"]:
@@ -259,9 +268,10 @@ def differs_in_config(launch, ours, backend_random):
         "monitor_interval": config.monitor_interval, "redirects": as_list(config.logs_specs._redirects),
         "tee": as_list(config.logs_specs._tee), "filtered": config.logs_specs._local_ranks_filter is not None,
         "stdout_filters": config.duplicate_stdout_filters, "stderr_filters": config.duplicate_stderr_filters,
-        "shutdown_ms": config.shutdown_timeout * 1000, "virtual_local_rank": config.virtual_local_rank,
-        "signals": config.signals_to_handle,
+        "virtual_local_rank": config.virtual_local_rank, "signals": config.signals_to_handle,
     }
+    if "shutdown-timeout" in VALUES:
+        theirs["shutdown_ms"] = config.shutdown_timeout * 1000
     if not backend_random:
         theirs["run_id"] = config.run_id
     if isinstance(entrypoint, str):
@@ -278,9 +288,11 @@ def known_difference(case, theirs, text, ours):
     if any(word.split("=")[0].replace("_", "-") in OWN for word in case["argv"]):
         return True
     # Python 3.11 looks for ambiguous prefixes in all words, the script's too; later Pythons only in those they take.
-    ambiguous = re.search(r"ambiguous option: (.*) could match", text, re.DOTALL)
+    ambiguous = re.search(r"ambiguous option: (.*) could match (.*)", text, re.DOTALL)
     if theirs != "usage" or ambiguous is None:
         return False
+    if any(option.strip().replace("_", "-") in OWN for option in ambiguous[2].split(",")):  # those of newer torchruns are not abbreviated
+        return True
     return ours["verdict"] == "help" or ambiguous[1] in ours.get("args", [])
 
 
@@ -304,6 +316,8 @@ def compare(case, ours):
     difference = differs_in_values(args, ours)
     if difference:
         return difference
+    if HAS_PORT and ours["values"]["--master-port"] is None and args.rdzv_backend == "static" and not args.rdzv_endpoint:
+        return None
     launch, error = torch_config(args)
     if launch is not None and ours["config"] is None and is_missing_script(ours):
         return None
