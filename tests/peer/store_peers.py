@@ -18,6 +18,8 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it reports each wait in
 import jobs  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
+HAS_BARRIERS = hasattr(dist.TCPStore, "barrier")  # not before PyTorch 2.12, neither clients nor servers
+
 BINARY = os.environ.get("MUSTER_BINARY", os.path.join("build", "muster"))
 PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(BINARY)), "tests")
 HOST = "127.0.0.1"

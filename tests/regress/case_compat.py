@@ -291,6 +291,9 @@ def case_verdicts_are_torchruns():
     with jobs.Scratch() as scratch:
         for code, arguments, _ in VERDICTS:
             got, text = verdict("torchrun", arguments, scratch)
+            if got != code and f"unrecognized arguments: {arguments[0]}" in text:  # an older one
+                print(f"this torchrun has no {arguments[0]}")
+                continue
             jobs.check(got == code, f"{arguments}: exit code {got}, the table says {code}: {text[-300:]}")
 
 
