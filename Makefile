@@ -207,6 +207,11 @@ frameworks: backend ## train with Accelerate, Trainer, Lightning, DeepSpeed, tor
 engines: all ## run the tests of process groups, ddp and fsdp on the engines mpi and nccl, with four MPIs and doubles of NCCL (ENGINES_ARGS; an hour or more)
 	@MUSTER_BINARY=$(abspath $(BUILD))/muster tests/engines/run $(ENGINES_ARGS)
 
+# VERSIONS="2.10.0 2.15.0" (all of python/pytorch-versions), ONLY=launcher,mixed chooses rows
+.PHONY: torch-matrix
+torch-matrix: all ## run what meets PyTorch with each of VERSIONS (1.5 GB each, made once; CONTRIBUTING.md), rows ONLY=launcher,backend
+	@MUSTER_BINARY=$(abspath $(BUILD))/muster tools/torch-matrix $(if $(ONLY),--only $(ONLY)) $(VERSIONS)
+
 soak-pauses: all ## SOAK_ARGS pause whole jobs of every backend for up to a minute (four minutes)
 	@tests/regress/soak-pauses $(SOAK_ARGS)
 
