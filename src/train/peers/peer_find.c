@@ -31,7 +31,8 @@ void peer_table_init(struct peer_table *table, uint64_t fingerprint, uint32_t pa
 bool peer_table_is_of(const struct peer_table *table, size_t bytes, uint64_t fingerprint) {
     return bytes >= PEER_PAGE_BYTES && memcmp(table->magic, table_magic, sizeof table_magic) == 0 &&
            table->version == PEER_TABLE_VERSION && table->fingerprint == fingerprint && table->part_count > 0 &&
-           table->room <= bytes && bytes >= peer_region_bytes(table->room);
+           table->part_count <= MUSTER_GROUP_SIZE_MAX && table->room <= bytes &&
+           bytes >= peer_region_bytes(table->room);
 }
 
 uint64_t peer_slot_seal(const struct peer_slot *slot, int64_t step) {
