@@ -10,6 +10,7 @@ import common
 
 common.NEEDS_DYNAMO = False
 import ranks  # noqa: E402
+import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 
@@ -97,6 +98,12 @@ def alone(rank, size):
 
 def test_a_process_without_a_group():
     ranks.run(1, alone, backend=None)
+
+
+def test_the_flag_is_where_the_groups_calls_take_it():
+    for kinds, expected in ((["cuda"], "cuda"), (["cuda", "cpu"], "cpu"), (["xpu"], "xpu"), ([], "cpu")):
+        group = types.SimpleNamespace(_device_types=[torch.device(kind) for kind in kinds])
+        assert integrations._device_of(group) == expected, kinds
 
 
 if __name__ == "__main__":

@@ -21,6 +21,12 @@ from .._stop import stop_requested
 __all__ = ["stop_agreed"]
 
 
+def _device_of(group: Any) -> str:
+    """One whose tensors the group's calls take: the CPU, if it is one of them. Backends' names do not tell: NCCL has several."""
+    kinds = [device.type for device in group._device_types]
+    return "cpu" if "cpu" in kinds or not kinds else str(kinds[0])
+
+
 def stop_agreed(group: Optional[Any] = None) -> bool:
     """Has any rank's launcher asked its workers to stop? All ranks of the group call this together, and get one answer.
 
@@ -32,7 +38,6 @@ def stop_agreed(group: Optional[Any] = None) -> bool:
     asked = stop_requested()
     if not (dist.is_available() and dist.is_initialized()):
         return asked
-    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
-    flag = torch.tensor([int(asked)], device=device)
+    flag = torch.tensor([int(asked)], device=_device_of(group or dist.group.WORLD))
     dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=group)
     return bool(flag.item())
