@@ -25,6 +25,9 @@ class ProcessGroupMuster : public c10d::Backend {
   public:
     struct Options : c10d::Backend::Options {
         explicit Options(Milliseconds timeout = kBackendDefaultTimeout) : c10d::Backend::Options("muster", timeout) {}
+
+        // For split_group(), which changes what it hands to the child.
+        c10::intrusive_ptr<c10d::Backend::Options> clone() const { return c10::make_intrusive<Options>(*this); }
     };
 
     ProcessGroupMuster(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size,
@@ -271,13 +274,28 @@ class ProcessGroupMuster : public c10d::Backend {
             call.outputs = outputs[0];
             to = gathered_output(call, outputs[0]);
         }
-        Elements elements = moved(input);
-        auto root = rank_of(options.rootRank);
-        call.start = [=](muster_group *group, muster_work **work) {
-            return muster_gather(group, from.data_ptr(), is_root ? to.data_ptr() : nullptr, count_of(from, elements),
-                                 elements.type, root, work);
-        };
-        return run(OpType::GATHER, "muster:gather", inputs, options, std::move(call));
+        return gather_into(from, to, inputs, options, std::move(call));
+    }
+
+    // Into one tensor of the root's, which the other ranks have none of.
+    c10::intrusive_ptr<Work> gather_single(Tensor &output, Tensor &input, const c10d::GatherOptions &options) {
+        check_tensor(input);
+        Call call;
+        Tensor from = contiguous_input(call, input), to;
+        if (options.rootRank == getRank()) {
+            check_tensor(output);
+            TORCH_CHECK(input.scalar_type() == output.scalar_type(), "gather: tensors of type ", input.scalar_type(),
+                        " and ", output.scalar_type());
+            TORCH_CHECK(output.numel() == input.numel() * getSize(), "gather: the output has ", output.numel(),
+                        " elements, ", getSize(), " times ", input.numel(), " are needed");
+            call.outputs = {output};
+            to = contiguous_output(call, output);
+        }
+        return gather_into(from, to, Tensors{input}, options, std::move(call));
+    }
+
+    c10::intrusive_ptr<Work> gather_into_tensor(Tensor &output, Tensor &input, const c10d::GatherOptions &options) {
+        return gather_single(output, input, options);
     }
 
     c10::intrusive_ptr<Work> scatter(Tensors &outputs, std::vector<Tensors> &inputs,
@@ -437,7 +455,8 @@ class ProcessGroupMuster : public c10d::Backend {
             if (ranks[i] == getRank()) {
                 auto own = c10::make_intrusive<Options>(options ? options->timeout : options_->timeout);
                 own->group_name = options ? options->group_name : "";
-                return c10::make_intrusive<ProcessGroupMuster>(store, static_cast<int>(i),
+                // A connection of its own: waiting in the parent's would keep its other users out.
+                return c10::make_intrusive<ProcessGroupMuster>(store->clone(), static_cast<int>(i),
                                                                static_cast<int>(ranks.size()), own, own->group_name);
             }
         }
@@ -551,6 +570,18 @@ class ProcessGroupMuster : public c10d::Backend {
     c10::intrusive_ptr<CallWork> new_work(OpType type, const char *title, const Tensors &inputs) {
         return c10::make_intrusive<CallWork>(getRank(), type, title, std::optional<Tensors>(inputs), ++sequence_,
                                              group_);
+    }
+
+    // `to`: undefined on other ranks than the root.
+    c10::intrusive_ptr<Work> gather_into(const Tensor &from, const Tensor &to, const Tensors &inputs,
+                                         const c10d::GatherOptions &options, Call call) {
+        Elements elements = moved(from);
+        auto root = rank_of(options.rootRank);
+        call.start = [=](muster_group *group, muster_work **work) {
+            return muster_gather(group, from.data_ptr(), to.defined() ? to.data_ptr() : nullptr,
+                                 count_of(from, elements), elements.type, root, work);
+        };
+        return run(OpType::GATHER, "muster:gather", inputs, options, std::move(call));
     }
 
     c10::intrusive_ptr<Work> nothing(OpType type) { return c10::make_intrusive<NotedWork>(getRank(), type); }

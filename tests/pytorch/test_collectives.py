@@ -2,11 +2,15 @@
 """Every call of the backend "muster" against what PyTorch computes without it: all element types and reductions, blocking and not,
 contiguous tensors and others, equal and unequal sizes, sub-groups, objects, sparse tensors."""
 
+import datetime
 import itertools
+import tempfile
 
 import ranks
 import torch
 import torch.distributed as dist
+
+import muster.distributed
 
 SIZE = 3
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -93,7 +97,7 @@ def reductions(rank, size):
                 equal(other, expected if rank == 1 else list(forms(rank, dtype))[form])
         sums = REDUCTIONS[dist.ReduceOp.SUM]([values(one, dtype, (size * 2, 3)) for one in range(size)])
         out = torch.empty(2, 3, dtype=dtype)
-        finish(dist.reduce_scatter_tensor(out, values(rank, dtype, (size * 2, 3)), async_op=later))
+        finish(ranks.reduce_scatter_single(out, values(rank, dtype, (size * 2, 3)), async_op=later))
         equal(out, sums[2 * rank:2 * rank + 2])
         wide = strange(torch.empty(2, 3, dtype=dtype))
         finish(dist.reduce_scatter(wide, list(strange(values(rank, dtype, (size * 2, 3))).split(2)), async_op=later))
@@ -149,7 +153,7 @@ def movements(rank, size):
             finish(dist.scatter(part, [one.clone() for one in all_] if rank == 0 else None, 0, async_op=later))
             equal(part, all_[rank])
         whole = torch.empty(size * 4, 3, dtype=dtype)
-        finish(dist.all_gather_into_tensor(whole, values(rank, dtype), async_op=later))
+        finish(ranks.all_gather_single(whole, values(rank, dtype), async_op=later))
         for one in range(size):
             equal(whole[4 * one:4 * one + 4], values(one, dtype))
         unequal = [torch.empty(one + 1, 3, dtype=dtype) for one in range(size)]
@@ -173,6 +177,41 @@ def movements(rank, size):
 
 def test_movements():
     ranks.run(SIZE, movements)
+
+
+def gathered_into_one(rank, size):
+    for dtype, later in itertools.product(MOVED, (False, True)):
+        whole = [values(one, dtype) for one in range(size)]
+        stacked = torch.empty(size, 4, 3, dtype=dtype)
+        finish(dist.gather_single(values(rank, dtype), stacked if rank == 2 else None, dst=2, async_op=later))
+        wide = strange(torch.empty(size * 4, 3, dtype=dtype))
+        one = strange(values(rank, dtype))
+        finish(dist.gather_into_tensor(one, wide if rank == 0 else None, async_op=later))
+        for other, expected in enumerate(whole):
+            if rank == 2:
+                equal(stacked[other], expected)
+            if rank == 0:
+                equal(wide[4 * other:4 * other + 4].contiguous(), expected)
+    pair = dist.new_group([0, 2])
+    if rank != 1:
+        into = torch.empty(2, dtype=torch.int64) if rank == 2 else None
+        dist.gather_single(torch.tensor([rank]), into, group=pair, group_dst=1)
+        assert into is None or into.tolist() == [0, 2]
+    if rank == 0:
+        try:
+            dist.gather_single(torch.ones(2), torch.empty(2))
+        except (RuntimeError, ValueError) as error:
+            assert "the output has 2 elements, 3 times 2 are needed" in str(error), error
+        else:
+            raise AssertionError("an output that is too small was taken")
+    dist.barrier()
+
+
+def test_gather_into_one_tensor():
+    if not hasattr(dist, "gather_single"):
+        print(f"SKIP: PyTorch {torch.__version__} has no gather_single (2.14 and later have it)", flush=True)
+        return
+    ranks.run(SIZE, gathered_into_one)
 
 
 def messages(rank, size):
@@ -246,7 +285,7 @@ def others(rank, size):
     lists = [torch.empty(size * n) for n in (1, 2)]
     with dist._coalescing_manager():
         for n, into in zip((1, 2), lists):
-            dist.all_gather_into_tensor(into, torch.full((n,), float(rank)))
+            ranks.all_gather_single(into, torch.full((n,), float(rank)))
     for n, into in zip((1, 2), lists):
         assert into.tolist() == [float(one) for one in range(size) for _ in range(n)]
 
@@ -274,7 +313,7 @@ def others(rank, size):
     assert work.get_future().wait()[0].tolist() == [float(size)] * 2  # of one that is done
     assert work.is_completed() and work.is_success()
     for wrong in (lambda: dist.all_reduce(torch.ones(1), dist.ReduceOp.BAND),
-                  lambda: dist.all_gather_into_tensor(torch.empty(1), torch.empty(1)),
+                  lambda: ranks.all_gather_single(torch.empty(1), torch.empty(1)),
                   lambda: dist.all_reduce(torch.ones(1, dtype=torch.float8_e4m3fn)),
                   lambda: dist.all_to_all_single(torch.empty(2), torch.empty(2), [1, 1], [1, 1])):
         try:
@@ -288,6 +327,71 @@ def others(rank, size):
 
 def test_others():
     ranks.run(SIZE, others)
+
+
+def split_in_two(rank, size):
+    """A parent whose options stay its own, and children that work, wait and end by themselves."""
+    world = dist.distributed_c10d._get_default_group()
+    before = world._get_backend(torch.device("cpu")).options
+    timeout, name = before._timeout, before.group_name
+    child = dist.split_group(split_ranks=[[0, 3], [2, 1]], timeout=datetime.timedelta(seconds=77))
+    members = [0, 3] if rank in (0, 3) else [2, 1]
+    assert dist.get_process_group_ranks(child) == members and dist.get_backend(child) == "muster"
+    options = child._get_backend(torch.device("cpu")).options
+    assert options._timeout == datetime.timedelta(seconds=77) and options.group_name not in ("", name), options
+    after = world._get_backend(torch.device("cpu")).options
+    assert after._timeout == timeout and after.group_name == name, "a child's options are its parent's"
+    tensor = torch.tensor([rank])
+    dist.all_reduce(tensor, group=child)
+    assert int(tensor) == sum(members)
+    alone = dist.split_group(child, [[1]])  # of the child's ranks: one is left out
+    if rank == members[1]:
+        dist.all_reduce(tensor, group=alone)
+        assert int(tensor) == sum(members) and dist.get_world_size(alone) == 1
+        dist.destroy_process_group(alone)
+    else:
+        assert alone is dist.GroupMember.NON_GROUP_MEMBER
+    dist.destroy_process_group(child)
+    dist.barrier()
+
+
+def refused(rank, size):
+    try:
+        dist.split_group(split_ranks=[[0], [1]])
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+def test_split_group():
+    """PyTorch before 2.15 refuses it for groups of CPUs, whatever their backend."""
+    words = ranks.run(2, refused)[0]
+    if words is None:
+        ranks.run(4, split_in_two)
+    else:
+        assert "No device associated with the default pg" in words, words
+        print(f"SKIP: PyTorch {torch.__version__} splits no group of CPUs: {words}", flush=True)
+
+
+def beside_another(rank, size):
+    """In place of gloo, and another backend for another device."""
+    gloo = dist.ProcessGroupGloo
+    dist.Backend.register_backend("other", lambda given, _: gloo(given.store, given.group_rank, given.group_size, given.timeout), extended_api=True,
+                                  devices=["cuda"])
+    muster.distributed.stand_in_for_gloo()
+    found = []
+    with tempfile.TemporaryDirectory(prefix="muster-beside-") as folder:
+        for backend in ("cpu:gloo,cuda:other", "gloo", None):
+            dist.init_process_group(backend, init_method=f"file://{folder}/{backend}", rank=rank, world_size=size)
+            group = dist.distributed_c10d._get_default_group()
+            found.append([type(group._get_backend(torch.device(one))).__name__ for one in ("cpu", "cuda")[:2 if backend and ":" in backend else 1]])
+            dist.all_reduce(torch.ones(1))
+            dist.destroy_process_group()
+    return found
+
+
+def test_beside_another_backend():
+    assert ranks.run(1, beside_another, backend=None) == [[["ProcessGroupMuster", "ProcessGroupGloo"], ["ProcessGroupMuster"], ["ProcessGroupMuster"]]]
 
 
 def futures(rank, size):
