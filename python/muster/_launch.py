@@ -119,7 +119,7 @@ def options_of(config: "LaunchConfig") -> List[str]:
         *_rendezvous(config),
         *_logs(config),
     ]
-    if config.shutdown_timeout is not None:
+    if getattr(config, "shutdown_timeout", None) is not None:  # from PyTorch 2.12 on
         options.append(f"--shutdown-timeout={config.shutdown_timeout}")
     if config.local_addr:
         options.append(f"--local-addr={config.local_addr}")
@@ -355,7 +355,8 @@ def launch_agent(
             muster = program()
         except Unfit as why:
             say(f"{why}; PyTorch's launcher runs this job")
-            return pytorchs_launcher()(config, entrypoint, args, health_check_server)
+            more = () if health_check_server is None else (health_check_server,)  # from PyTorch 2.13 on
+            return pytorchs_launcher()(config, entrypoint, args, *more)
         outcome = os.path.join(folder, "outcome.json")
         line = [muster, "run", *options, f"--outcome={outcome}", "--no-python", *command]
         with _Child(line, _environment(config, callable(entrypoint)), config.signals_to_handle) as child:
