@@ -1,8 +1,9 @@
 // A group of libmuster that meets in a store of c10d: who ends it, why its calls failed, and its memory.
 #pragma once
 
+#include <algorithm>
 #include <map>
-#include <set>
+#include <vector>
 
 #include "store.hpp"
 
@@ -52,20 +53,35 @@ class Group {
 
     ~Group() {
         WithoutLock unlocked;
-        leave();
+        bool has_left = false;
+        {
+            std::lock_guard<std::mutex> locked(all_mutex_);
+            auto found = std::find(all_.begin(), all_.end(), this);
+            has_left = found == all_.end();
+            if (!has_left) {
+                all_.erase(found);
+            }
+        }
+        std::lock_guard<std::mutex> locked(leaving_); // leave_all() may be at it
+        if (!has_left) {
+            leave();
+        }
         muster_store_close(store_);
     }
 
-    // At the end of the process, behind Python's: groups that nobody has freed (newer versions of PyTorch keep some to the end) deliver what was sent, and
-    // tell the other ranks that this one leaves.
+    // At the end of the process, behind Python's: groups that nobody has freed (newer versions of PyTorch keep some to
+    // the end) deliver what was sent, and tell the other ranks that this one leaves. The newest first, since groups lend
+    // from older ones. Other threads may still end some.
     static void leave_all() {
-        std::vector<Group *> all;
-        {
-            std::lock_guard<std::mutex> locked(all_mutex_);
-            all.assign(all_.begin(), all_.end());
-        }
-        for (Group *group : all) {
+        std::unique_lock<std::mutex> locked(all_mutex_);
+        while (!all_.empty()) {
+            Group *group = all_.back();
+            all_.pop_back();
+            group->leaving_.lock(); // it stays until this is unlocked
+            locked.unlock();
             group->leave();
+            group->leaving_.unlock();
+            locked.lock();
         }
     }
 
@@ -111,22 +127,20 @@ class Group {
   private:
     void remember() {
         std::lock_guard<std::mutex> locked(all_mutex_);
-        all_.insert(this);
+        all_.push_back(this);
     }
 
     void leave() {
+        std::map<size_t, std::vector<void *>> spare;
         {
-            std::lock_guard<std::mutex> locked(all_mutex_);
-            if (all_.erase(this) == 0) {
-                return; // it has left
-            }
+            std::lock_guard<std::mutex> locked(spare_mutex_);
+            spare.swap(spare_);
         }
-        for (auto &blocks : spare_) {
+        for (auto &blocks : spare) {
             for (void *memory : blocks.second) {
                 muster_free(group_, memory);
             }
         }
-        spare_.clear();
         muster_group_free(group_);
     }
 
@@ -157,8 +171,9 @@ class Group {
     }
 
     inline static std::mutex all_mutex_;
-    inline static std::set<Group *> all_; // that have not left
+    inline static std::vector<Group *> all_; // that have not left; the newest is the last
 
+    std::mutex leaving_;
     std::mutex spare_mutex_;
     std::map<size_t, std::vector<void *>> spare_; // by their bytes
     StoreCalls calls_;
