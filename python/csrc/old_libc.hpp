@@ -11,3 +11,38 @@
 static constexpr bool muster_is_single_threaded = false;
 #define __libc_single_threaded muster_is_single_threaded
 #endif
+
+#include <condition_variable>
+#include <mutex>
+
+namespace muster_backend {
+
+// For std::mutex where try_lock() is called: pthread_mutex_trylock() has a version of glibc 2.34 where it is linked anew.
+class TriedMutex {
+  public:
+    void lock() {
+        std::unique_lock<std::mutex> locked(mutex_);
+        freed_.wait(locked, [this] { return !is_taken_; });
+        is_taken_ = true;
+    }
+
+    bool try_lock() {
+        std::lock_guard<std::mutex> locked(mutex_);
+        bool was_taken = is_taken_;
+        is_taken_ = true;
+        return !was_taken;
+    }
+
+    void unlock() {
+        std::lock_guard<std::mutex> locked(mutex_);
+        is_taken_ = false;
+        freed_.notify_one();
+    }
+
+  private:
+    std::mutex mutex_; // held for some instructions
+    std::condition_variable freed_;
+    bool is_taken_ = false;
+};
+
+} // namespace muster_backend

@@ -160,7 +160,7 @@ class MessageWork : public Work {
     void set_call(Call call) { call_ = std::move(call); }
 
     bool isCompleted() override {
-        std::unique_lock<std::mutex> locked(message_mutex_, std::try_to_lock);
+        std::unique_lock<TriedMutex> locked(message_mutex_, std::try_to_lock);
         if (!locked) { // somebody waits, perhaps for Python's lock, which this thread may have
             return false;
         }
@@ -177,7 +177,7 @@ class MessageWork : public Work {
     std::exception_ptr exception() const override { return carried_ ? carried_->exception() : Work::exception(); }
 
     bool wait(std::chrono::milliseconds timeout) override {
-        std::unique_lock<std::mutex> locked(message_mutex_);
+        std::unique_lock<TriedMutex> locked(message_mutex_);
         if (carried_) {
             locked.unlock();
             return carried_->wait(timeout);
@@ -205,7 +205,7 @@ class MessageWork : public Work {
     // From now on a thread of its own waits for the message, and completes the future: nobody else need wait, nor keep this object.
     c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
         WithoutLock unlocked; // before the mutex: see isCompleted()
-        std::lock_guard<std::mutex> locked(message_mutex_);
+        std::lock_guard<TriedMutex> locked(message_mutex_);
         if (!carried_) {
             carry();
         }
@@ -258,7 +258,7 @@ class MessageWork : public Work {
     std::shared_ptr<muster_message> message_ = std::make_shared<muster_message>();
     muster_work *handle_ = nullptr;
     c10::intrusive_ptr<CallWork> carried_; // once somebody has asked for a future
-    std::mutex message_mutex_;
+    TriedMutex message_mutex_;
 };
 
 // What calls between startCoalescing() and endCoalescing() return: the end's work object stands for them.

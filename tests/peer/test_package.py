@@ -97,7 +97,15 @@ def the_wheel_in_an_environment_of_its_own():
     wheel, python = installed()
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
+        [facts] = [archive.read(name).decode() for name in names if name.endswith("/METADATA")]
+        for name in names:
+            if name.startswith("muster/_torch_"):  # where PyTorch starts, it does (python/csrc/old_libc.hpp)
+                versions = run("readelf", "--version-info", "--wide", archive.extract(name, FOLDER))
+                newest = max(int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", versions))
+                check(newest <= 28, f"{name} needs symbols of glibc 2.{newest}")
     licences = {name.rsplit("/", 1)[-1] for name in names if "/licenses/" in name}
+    for line in ("Author: the Muster developers", "License-Expression: BSD-3-Clause AND "):
+        check(f"\n{line}" in facts, f"no line {line} in the wheel's facts")
     check(licences == {"LICENSE", "libuv.txt", "jansson.txt", "xxhash.txt"}, f"licences in {wheel}: {licences}")
     for name in ("muster/__init__.py", "muster/libmuster.so", "muster/py.typed"):
         check(name in names, f"{name} is not in {sorted(names)}")
