@@ -31,12 +31,12 @@ gc.freeze()  # else each end of Python looks through all of PyTorch
 works = []  # as a script's own: they go when Python takes its modules apart
 
 
-def _be(rank, size, function, backend, where, pipe):
+def _be(rank, size, function, backend, method, pipe):
     signal.alarm(ranks.PATIENCE_S)
     weakref.finalize._registry.clear()  # folders of the parent's
     code = 0
     try:
-        dist.init_process_group(backend, init_method=f"file://{where}", rank=rank, world_size=size)
+        dist.init_process_group(backend, init_method=method, rank=rank, world_size=size)
         value = True, function(rank, size)
         code = value[1] if type(value[1]) is int else 0
     except BaseException:  # noqa: BLE001 - the test is to hear of it
@@ -48,8 +48,9 @@ def _be(rank, size, function, backend, where, pipe):
     ctypes.pythonapi.Py_Exit(code)
 
 
-def run(size, function, backend="muster"):
-    """Per rank: what the function returned (None: it was killed), how the process ended, and when. An int that the function returns is the exit code."""
+def run(size, function, backend="muster", method=None):
+    """Per rank: what the function returned (None: it was killed), how the process ended, and when. An int that the function returns is the exit code.
+    method: where the ranks meet, as init_process_group() takes it; None: in a file."""
     pids, pipes, results = [], [], []
     with tempfile.TemporaryDirectory(prefix="muster-ends-") as folder:
         sys.stdout.flush()
@@ -59,7 +60,7 @@ def run(size, function, backend="muster"):
             pid = os.fork()
             if pid == 0:
                 os.close(reader)
-                _be(rank, size, function, backend, os.path.join(folder, "store"), writer)
+                _be(rank, size, function, backend, method or f"file://{os.path.join(folder, 'store')}", writer)
             os.close(writer)
             pids.append(pid)
             pipes.append(reader)
