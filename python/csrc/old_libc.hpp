@@ -12,6 +12,7 @@ static constexpr bool muster_is_single_threaded = false;
 #define __libc_single_threaded muster_is_single_threaded
 #endif
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -22,7 +23,9 @@ class TriedMutex {
   public:
     void lock() {
         std::unique_lock<std::mutex> locked(mutex_);
-        freed_.wait(locked, [this] { return !is_taken_; });
+        while (!freed_.wait_for(locked, std::chrono::seconds(1), [this] { return !is_taken_; })) {
+            // wait() without an end has a version of gcc 12
+        }
         is_taken_ = true;
     }
 

@@ -101,8 +101,9 @@ def the_wheel_in_an_environment_of_its_own():
         for name in names:
             if name.startswith("muster/_torch_"):  # where PyTorch starts, it does (python/csrc/old_libc.hpp)
                 versions = run("readelf", "--version-info", "--wide", archive.extract(name, FOLDER))
-                newest = max(int(minor) for minor in re.findall(r"GLIBC_2\.(\d+)", versions))
-                check(newest <= 28, f"{name} needs symbols of glibc 2.{newest}")
+                for library, most in (("GLIBC_2", 28), ("GLIBCXX_3.4", 24)):
+                    newest = max(int(minor) for minor in re.findall(re.escape(library) + r"\.(\d+)", versions))
+                    check(newest <= most, f"{name} needs symbols of {library}.{newest}")
     licences = {name.rsplit("/", 1)[-1] for name in names if "/licenses/" in name}
     for line in ("Author: the Muster developers", "License-Expression: BSD-3-Clause AND "):
         check(f"\n{line}" in facts, f"no line {line} in the wheel's facts")
