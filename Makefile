@@ -286,8 +286,8 @@ wheel: ## the Python package: a wheel and an sdist in build/wheel (docs/python.m
 	    'import sys, setuptools.build_meta as b; to = sys.argv[1]; b.build_sdist(to); b.build_wheel(to)' $(abspath $(BUILD))/wheel
 
 .PHONY: wheels
-wheels: ## wheels for other machines: glibc 2.28 and later, x86_64 and aarch64, in build/wheels/dist (docs/python.md)
-	@tools/build-wheels $(WHEELS_ARGS)
+wheels: ## wheels for other machines: glibc 2.28 and later, x86_64 and aarch64, in build/wheels/dist; TORCH='2.10.0 2.15.0': with their backends (docs/python.md)
+	@tools/build-wheels $(addprefix --torch ,$(TORCH)) $(WHEELS_ARGS)
 
 .PHONY: test-debian11 test-aarch64
 test-debian11: ## install the wheel in a fresh Debian 11, and run jobs there (needs root, debootstrap, and make wheels before)
