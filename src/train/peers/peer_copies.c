@@ -170,6 +170,7 @@ static int open_held(struct peer_copies *copies, struct peer_finds *finds) {
     if (status != MUSTER_OK) {
         return status;
     }
+    copies->room = room;
     adopt(copies, finds, room);
     status = make_all(copies, finds, room);
     if (status == MUSTER_OK && copies->table && copies->offers) {
@@ -215,7 +216,7 @@ int peer_copies_settle(struct peer_copies *copies) {
     }
     /* Nothing of earlier lives is used again, if the job does not go on from one. */
     given_up = copies->found.step < 0 ? copies->life - 1 : given_up;
-    copies->table->given_up = given_up;
+    peer_table_give_up(copies->table, given_up);
     for (uint32_t slot = 0; slot < PEER_SLOTS; slot++) {
         if (slot != stays) {
             copies->table->slots[slot].step = PEER_NOTHING;

@@ -11,22 +11,30 @@
 #include "train/peers/peer_find.h"
 #include "train/peers/peer_labels.h"
 
-enum { PEER_PAGE_BYTES = 4096, PEER_TABLE_VERSION = 3 }; /* the table is a page: shares begin behind it */
+enum { PEER_PAGE_BYTES = 4096, PEER_TABLE_VERSION = 4 }; /* the table is a page: shares begin behind it */
 
-/* In memory that outlives the process. */
+enum { PEER_LIVES = 2 };
+
+/* In memory that outlives the process. A program may write into it by mistake: what is read again has a seal. */
 struct peer_slot {
     _Atomic int64_t step; /* PEER_NOTHING: what follows does not count */
     uint64_t life;
     uint32_t parts[PEER_SHARES];
     uint64_t bytes[PEER_SHARES], sums[PEER_SHARES];
-    uint64_t seal; /* of all of it: a program may have written into it by mistake */
+    uint64_t seal; /* of all of it */
+};
+
+/* What was copied in lives up to this one is not used again. */
+struct peer_given_up {
+    uint64_t life, seal;
 };
 
 struct peer_table {
     char magic[16];
     uint32_t version, part_count;
-    uint64_t fingerprint, room; /* bytes for each share, whole pages */
-    uint64_t given_up;          /* what was copied in lives up to this one is not used again */
+    uint64_t fingerprint, room;                /* bytes for each share, whole pages */
+    uint64_t seal;                             /* of these three */
+    struct peer_given_up given_up[PEER_LIVES]; /* the same twice: who writes one may be killed */
     struct peer_slot slots[PEER_SLOTS];
 };
 
@@ -35,8 +43,8 @@ _Static_assert(sizeof(struct peer_table) <= PEER_PAGE_BYTES, "the table is a pag
 static inline size_t peer_region_bytes(uint64_t room) {
     return PEER_PAGE_BYTES + (size_t)PEER_SLOTS * PEER_SHARES * room;
 }
-static inline void *peer_table_share(struct peer_table *table, uint32_t slot, uint32_t share) {
-    return (char *)table + PEER_PAGE_BYTES + (slot * PEER_SHARES + share) * table->room;
+static inline void *peer_table_share(struct peer_table *table, uint64_t room, uint32_t slot, uint32_t share) {
+    return (char *)table + PEER_PAGE_BYTES + (slot * PEER_SHARES + share) * room;
 }
 
 /* Memory that a rank has found. */
@@ -64,6 +72,7 @@ struct peer_copies {
     struct state_region region;
     char name[HELD_FIND_NAME_BYTES]; /* under which it is held */
     struct peer_table *table;
+    uint64_t room;             /* the table's */
     struct peer_offer *offers; /* of all ranks, as they were found */
     uint64_t *bytes;           /* of all parts' shares */
     uint32_t *part_of;         /* of all ranks */
@@ -84,7 +93,7 @@ struct peer_copies {
 };
 
 static inline void *peer_share(const struct peer_copies *copies, uint32_t slot, uint32_t share) {
-    return peer_table_share(copies->table, slot, share);
+    return peer_table_share(copies->table, copies->room, slot, share);
 }
 
 /* ---- peer_find.c ---- */
@@ -93,6 +102,7 @@ static inline void *peer_share(const struct peer_copies *copies, uint32_t slot, 
 void peer_table_init(struct peer_table *table, uint64_t fingerprint, uint32_t part_count, uint64_t room);
 /* Is this a table of that state? Nothing in it is trusted, and what is in slots is not looked at. */
 bool peer_table_is_of(const struct peer_table *table, size_t bytes, uint64_t fingerprint);
+void peer_table_give_up(struct peer_table *table, uint64_t life);
 /* Of a slot that holds `step`. */
 uint64_t peer_slot_seal(const struct peer_slot *slot, int64_t step);
 void peer_table_offer(const struct peer_table *table, struct peer_offer *out);

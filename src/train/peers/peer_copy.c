@@ -15,7 +15,7 @@ static size_t piece_of(size_t bytes, size_t at) {
 
 /* A piece out and a piece in at the same time, on all ranks as often. */
 static int exchange(struct peer_copies *copies, const char *own, size_t own_bytes, char *others, size_t others_bytes) {
-    size_t most = copies->table->room;
+    size_t most = copies->room;
     int status = MUSTER_OK;
     for (size_t at = 0; status == MUSTER_OK && at < most; at += PIECE_BYTES) {
         copies->sends[copies->server] = piece_of(own_bytes, at);

@@ -17,11 +17,44 @@ static const char table_magic[16] = "muster-peers";
 
 /* ---- what is in memory ---- */
 
+static uint64_t seal_of_table(const struct peer_table *table) {
+    uint64_t hash = fnv_bytes(FNV_BEGIN, &table->part_count, sizeof table->part_count);
+    hash = fnv_bytes(hash, &table->fingerprint, sizeof table->fingerprint);
+    return fnv_bytes(hash, &table->room, sizeof table->room);
+}
+
+static uint64_t seal_of_life(uint64_t life) {
+    return fnv_bytes(FNV_BEGIN, &life, sizeof life);
+}
+
+void peer_table_give_up(struct peer_table *table, uint64_t life) {
+    for (int i = 0; i < PEER_LIVES; i++) {
+        table->given_up[i] = (struct peer_given_up){life, seal_of_life(life)};
+        atomic_thread_fence(memory_order_seq_cst);
+    }
+}
+
+/* False: neither is as it was written. */
+static bool read_given_up(const struct peer_table *table, uint64_t *out) {
+    bool is = false;
+    *out = 0;
+    for (int i = 0; i < PEER_LIVES; i++) {
+        const struct peer_given_up *it = &table->given_up[i];
+        if (it->seal == seal_of_life(it->life)) {
+            *out = it->life > *out ? it->life : *out;
+            is = true;
+        }
+    }
+    return is;
+}
+
 void peer_table_init(struct peer_table *table, uint64_t fingerprint, uint32_t part_count, uint64_t room) {
     table->version = PEER_TABLE_VERSION;
     table->part_count = part_count;
     table->fingerprint = fingerprint;
     table->room = room;
+    table->seal = seal_of_table(table);
+    peer_table_give_up(table, 0);
     for (uint32_t slot = 0; slot < PEER_SLOTS; slot++) {
         table->slots[slot].step = PEER_NOTHING;
     }
@@ -29,10 +62,11 @@ void peer_table_init(struct peer_table *table, uint64_t fingerprint, uint32_t pa
 }
 
 bool peer_table_is_of(const struct peer_table *table, size_t bytes, uint64_t fingerprint) {
+    uint64_t given_up = 0;
     return bytes >= PEER_PAGE_BYTES && memcmp(table->magic, table_magic, sizeof table_magic) == 0 &&
-           table->version == PEER_TABLE_VERSION && table->fingerprint == fingerprint && table->part_count > 0 &&
-           table->part_count <= MUSTER_GROUP_SIZE_MAX && table->room <= bytes &&
-           bytes >= peer_region_bytes(table->room);
+           table->version == PEER_TABLE_VERSION && table->seal == seal_of_table(table) &&
+           table->fingerprint == fingerprint && table->part_count > 0 && table->part_count <= MUSTER_GROUP_SIZE_MAX &&
+           table->room <= bytes && bytes >= peer_region_bytes(table->room) && read_given_up(table, &given_up);
 }
 
 uint64_t peer_slot_seal(const struct peer_slot *slot, int64_t step) {
@@ -50,7 +84,8 @@ static bool counts(const struct peer_find_options *o, struct peer_table *table, 
     for (uint32_t share = 0; is && share < PEER_SHARES; share++) {
         is = it->parts[share] < table->part_count && it->bytes[share] <= table->room &&
              it->bytes[share] == o->share_bytes(o->context, table->part_count, it->parts[share]) &&
-             (!o->is_wanted || checksum_of(peer_table_share(table, slot, share), it->bytes[share]) == it->sums[share]);
+             (!o->is_wanted ||
+              checksum_of(peer_table_share(table, table->room, slot, share), it->bytes[share]) == it->sums[share]);
     }
     it->step = is ? it->step : PEER_NOTHING;
     return is;
@@ -58,7 +93,7 @@ static bool counts(const struct peer_find_options *o, struct peer_table *table, 
 
 void peer_table_offer(const struct peer_table *table, struct peer_offer *out) {
     out->part_count = table->part_count;
-    out->given_up = table->given_up;
+    (void)read_given_up(table, &out->given_up);
     for (uint32_t slot = 0; slot < PEER_SLOTS; slot++) {
         const struct peer_slot *it = &table->slots[slot];
         out->labels[slot] = (struct peer_label){it->life, it->step};
@@ -138,7 +173,8 @@ static int gather(struct peer_finds *finds, struct muster_group *group) {
 static void point_to(struct peer_finds *finds, const struct peer_found *found, uint32_t share,
                      struct peer_source *source) {
     struct held_find *find = &finds->held.items[found->find];
-    source->share = peer_table_share(find->region.memory, peer_slot_of(&found->offer, &finds->chosen), share);
+    struct peer_table *table = find->region.memory;
+    source->share = peer_table_share(table, table->room, peer_slot_of(&found->offer, &finds->chosen), share);
     find->is_needed = true;
 }
 
