@@ -14,6 +14,8 @@
 
 #include <iterator>
 
+#include <linux/membarrier.h>
+
 #include "pytorch.hpp"
 #include "work.hpp"
 
@@ -792,4 +794,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         "The functions of muster/errors.py that make what failed calls raise.");
     module.def("end_python", &muster_backend::end_python, "For atexit: threads of the library leave Python alone from now on.");
     (void)std::atexit(muster_backend::Group::leave_all);
+    // The library asks for this when it makes a group. Here the process has one thread yet; when it has several, the kernel takes more than 10 ms.
+    (void)syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
 }

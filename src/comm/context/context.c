@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "comm/context/kv_lost.h"
+#include "comm/host/bell.h"
 #include "comm/observe/recorder.h"
 #include "comm/observe/trace.h"
 
@@ -247,6 +248,9 @@ int context_create(const struct context_config *config, int64_t deadline_ns, str
             muster_store_close(config->store);
         }
         return status_fail(MUSTER_ENOMEM, "no memory for a group");
+    }
+    if (config->size > 1) {
+        (void)comm_bell_settle_barriers();
     }
     const char *may_read = getenv("MUSTER_CMA");
     context->rank = config->rank;

@@ -3,8 +3,10 @@
 #include <muster/group.h>
 #include <muster/memory.h>
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@
 #include "base/clock.h"
 #include "comm/context/bootstrap.h"
 #include "comm/group/ranks_test_support.h"
+#include "comm/host/bell.h"
 #include "comm/host/no_memfd_test_support.h"
 #include "comm/schedule/choice.h"
 #include "net/endpoint.h"
@@ -608,8 +611,35 @@ static void a_forked_child_does_no_harm(void **state) {
     ranks_run(2, forks, NULL);
 }
 
+/* ---- how a group is made ---- */
+
+static int early_threads; /* of this process: begun before it was registered for barriers */
+
+int __real_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *), void *argument);
+
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {
+    early_threads += atomic_load(&comm_bell_barriers_reach) == 0;
+    return __real_pthread_create(out, attributes, run, argument);
+}
+
+static int count_early_threads(struct rank *rank, void *argument) {
+    (void)argument;
+    struct muster_group *group = rank_group(rank, NULL);
+    rank_check(rank, atomic_load(&comm_bell_barriers_reach) != 0 && early_threads == 0);
+    muster_group_free(group);
+    return 0;
+}
+
+/* To register takes the kernel more than 10 ms in a process that has threads. */
+static void no_thread_is_begun_before_barriers_are_settled(void **state) {
+    (void)state;
+    ranks_run(2, count_early_threads, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_thread_is_begun_before_barriers_are_settled),
         cmocka_unit_test(every_collective_in_both_forms),
         cmocka_unit_test(over_a_store_on_tcp),
         cmocka_unit_test(over_several_hosts),

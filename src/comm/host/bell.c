@@ -27,8 +27,7 @@ enum { LOOKS_PER_IDLE = 64, MOVES_PER_CLOCK = 64 };
 _Atomic int comm_bell_barriers_reach;
 bool comm_cores_are_shared;
 
-/* Asked anew each time: a forked child must register for itself. */
-static bool settle_barriers(void) {
+bool comm_bell_settle_barriers(void) {
     bool reach = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
     atomic_store_explicit(&comm_bell_barriers_reach, reach ? 2 : 1, memory_order_relaxed);
     return reach;
@@ -190,7 +189,7 @@ void comm_waiter_tune(struct comm_waiter *waiter, const int32_t *pids, uint32_t 
     if (comm_is_crowded(pids, pid_count) || (comm_cores_are_shared && pid_count < 2)) {
         comm_waiter_crowd(waiter);
     }
-    if (pid_count > 1 && settle_barriers()) {
+    if (pid_count > 1 && comm_bell_settle_barriers()) {
         atomic_store_explicit(&waiter->bell->sleepers_use_barriers, 1, memory_order_release);
     }
 }

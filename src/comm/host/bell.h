@@ -38,9 +38,14 @@ struct comm_bell {
     _Atomic uint32_t event;
 };
 
-/* Whether barriers of other processes reach this one: 0 not asked yet, 1 no, 2 yes. A property of the process, settled
- * by comm_waiter_tune(); until then, its rings are the slower ones. */
+/* Whether barriers of other processes reach this one: 0 not asked yet, 1 no, 2 yes. A property of the process; until it
+ * is settled, its rings are the slower ones. */
 extern _Atomic int comm_bell_barriers_reach;
+
+/* Registers this process for them, and says whether they reach it. comm_waiter_tune() does so where it must. The first
+ * time takes the kernel some microseconds in a process with one thread, and more than 10 ms in one with several: so a
+ * group is made with this before its first thread. May be called again. */
+bool comm_bell_settle_barriers(void);
 
 void comm_bell_wake(struct comm_bell *bell);
 
