@@ -22,6 +22,6 @@ def leave(mesh=None):
     """
     gc.collect()  # models that hold themselves in a circle
     if mesh is not None:
-        mesh._pg_registry.clear()
+        getattr(mesh, "_pg_registry", {}).clear()  # meshes of PyTorch 2.10 hold names of groups alone
     dist.barrier()
     dist.destroy_process_group()
