@@ -5,6 +5,7 @@ contiguous tensors and others, equal and unequal sizes, sub-groups, objects, spa
 import datetime
 import itertools
 import tempfile
+import warnings
 
 import ranks
 import torch
@@ -186,7 +187,9 @@ def gathered_into_one(rank, size):
         finish(dist.gather_single(values(rank, dtype), stacked if rank == 2 else None, dst=2, async_op=later))
         wide = strange(torch.empty(size * 4, 3, dtype=dtype))
         one = strange(values(rank, dtype))
-        finish(dist.gather_into_tensor(one, wide if rank == 0 else None, async_op=later))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # the old name is on its way out
+            finish(dist.gather_into_tensor(one, wide if rank == 0 else None, async_op=later))
         for other, expected in enumerate(whole):
             if rank == 2:
                 equal(stacked[other], expected)
