@@ -152,6 +152,7 @@ static void on_name(void *ctx, int status, const struct net_addresses *addresses
 
 static void on_too_late(uv_timer_t *timer) {
     *(bool *)timer->data = true;
+    event_loop_wake(timer);
 }
 
 /* All at once; those that do not answer are not known. */

@@ -37,3 +37,7 @@ int event_loop_init(uv_loop_t *loop) {
     }
     return rc == 0 ? MUSTER_OK : status_fail(MUSTER_ESYSTEM, "cannot create an event loop: %s", uv_strerror(rc));
 }
+
+void event_loop_wake(uv_timer_t *timer) {
+    uv_stop(timer->loop); /* until this turn ends */
+}

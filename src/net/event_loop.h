@@ -10,4 +10,9 @@
  * sentence. */
 int event_loop_init(uv_loop_t *loop);
 
+/* For a timer's callback, where somebody looks after each uv_run(UV_RUN_ONCE) whether the time is over. A turn runs the
+ * timers that are due already, and then waits for the next event, whatever they have done: without this it may wait for
+ * ever. */
+void event_loop_wake(uv_timer_t *timer);
+
 #endif

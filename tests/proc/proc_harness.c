@@ -182,10 +182,29 @@ static void on_limit(uv_timer_t *timer) {
     *(bool *)timer->data = true;
 }
 
+struct wanted {
+    struct harness *h;
+    bool (*done)(const struct harness *h, const void *what);
+    const void *what;
+};
+
+/* A turn runs timers first and then waits for an event, whatever the timers have done. */
+static void look_before_waiting(uv_prepare_t *prepare) {
+    const struct wanted *wanted = prepare->data;
+    if (wanted->done(wanted->h, wanted->what)) {
+        uv_stop(prepare->loop);
+    }
+}
+
 /* Turns of the loop until the test's condition holds; a timer keeps a broken guardian from hanging the test. */
 static void loop_until(struct harness *h, bool (*done)(const struct harness *h, const void *what), const void *what) {
+    struct wanted wanted = {h, done, what};
     bool expired = false;
     uv_timer_t limit;
+    uv_prepare_t look;
+    assert_int_equal(uv_prepare_init(&h->loop, &look), 0);
+    look.data = &wanted;
+    assert_int_equal(uv_prepare_start(&look, look_before_waiting), 0);
     assert_int_equal(uv_timer_init(&h->loop, &limit), 0);
     limit.data = &expired;
     assert_int_equal(uv_timer_start(&limit, on_limit, LIMIT_MS, 0), 0);
@@ -193,6 +212,7 @@ static void loop_until(struct harness *h, bool (*done)(const struct harness *h, 
         (void)uv_run(&h->loop, UV_RUN_ONCE);
     }
     uv_close((uv_handle_t *)&limit, NULL);
+    uv_close((uv_handle_t *)&look, NULL);
     (void)uv_run(&h->loop, UV_RUN_NOWAIT);
     if (expired) {
         print_error(

@@ -180,6 +180,7 @@ static void on_interrupt(uv_signal_t *handle, int number) {
 static void on_tick(uv_timer_t *timer) {
     struct watch *watch = timer->data;
     watch->is_time = true;
+    event_loop_wake(timer);
 }
 
 static void wait_a_second(uv_loop_t *loop, struct watch *watch) {

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "base/str.h"
 #include "cli/status/status_report.h"
+#include "net/event_loop.h"
 #include "rendezvous/member/native_session.h"
 #include "rendezvous/round/resolver.h"
 #include "rendezvous/torch/pickle.h"
@@ -48,6 +49,7 @@ static void end_step(struct status_link *link, int code) {
 static void on_late(uv_timer_t *timer) {
     struct status_link *link = timer->data;
     link->is_late = true;
+    event_loop_wake(timer);
 }
 
 static void begin_step(struct status_link *link) {
