@@ -11,7 +11,7 @@
 #include "doctor/gather_impl.h"
 #include "net/event_loop.h"
 #include "net/socket.h"
-#include "rendezvous/member/native_session.h"
+#include "rendezvous/member/native_connection.h"
 #include "store/client/kv_client.h"
 
 enum { CONNECT_MS = 1500, ASK_MS = 1000 };
@@ -21,7 +21,7 @@ enum { CONNECT_MS = 1500, ASK_MS = 1000 };
 struct asking {
     uv_loop_t *loop;
     struct kv_client *client;
-    struct native_session *session;
+    struct native_connection *session;
     uv_timer_t timer;
     bool is_store, is_muster_store, is_coordinator;
 };
@@ -48,7 +48,7 @@ static void on_frame(void *ctx, const struct coordinator_message *message) {
 static void on_open(void *ctx) {
     struct asking *asking = ctx;
     struct coordinator_message message = {.kind = COORDINATOR_STATUS};
-    if (native_session_send(asking->session, &message) != 0) {
+    if (native_connection_send(asking->session, &message) != 0) {
         uv_stop(asking->loop);
     }
 }
@@ -66,7 +66,7 @@ static void wait_for_answer(struct asking *asking) {
 
 /* First as a client of the store, then as an agent of the native backend. */
 static enum doctor_peer identify(const struct sockaddr *address) {
-    static const struct native_session_callbacks callbacks = {on_open, on_frame, on_lost};
+    static const struct native_connection_callbacks callbacks = {on_open, on_frame, on_lost};
     uv_loop_t loop;
     struct asking asking = {.loop = &loop};
     if (event_loop_init(&loop) != 0) {
@@ -79,9 +79,9 @@ static enum doctor_peer identify(const struct sockaddr *address) {
     }
     /* A job with a secret lets no stranger use its store, but says so to one who asks the coordinator. */
     if (asking.is_store == asking.is_muster_store &&
-        native_session_open(&loop, address, NULL, &callbacks, &asking, &asking.session) == 0) {
+        native_connection_open(&loop, address, NULL, &callbacks, &asking, &asking.session) == 0) {
         wait_for_answer(&asking);
-        native_session_close(asking.session);
+        native_connection_close(asking.session);
     }
     uv_close((uv_handle_t *)&asking.timer, NULL);
     (void)uv_run(&loop, UV_RUN_DEFAULT);

@@ -19,7 +19,7 @@ enum rdzv_endpoint_form {
 #define RDZV_KEYS_ALL "secret_file tls_cert tls_key tls_ca "
 #define RDZV_KEYS_DYNAMIC                                                                                              \
     RDZV_KEYS_ALL "join_timeout last_call_timeout close_timeout keep_alive_interval keep_alive_max_attempt "           \
-                  "read_timeout "
+                  "hold_timeout read_timeout "
 #define RDZV_KEYS_COORDINATED RDZV_KEYS_DYNAMIC "max_membership_changes max_preemptions restart_window allow topology "
 
 /* X(identifier, name, operations, form of the endpoint, has a coordinator, keys of --rdzv-conf, help) */
@@ -28,7 +28,8 @@ enum rdzv_endpoint_form {
       RDZV_KEYS_DYNAMIC "heartbeat_timeout cas_backoff_max_seconds is_host store_type",                                \
       "nodes may come and go, as in torchrun")                                                                         \
     X(STATIC, "static", rdzv_static, RDZV_ENDPOINT_STATIC, false,                                                      \
-      RDZV_KEYS_ALL "timeout keep_alive_interval keep_alive_max_attempt", "fixed ranks, one --node-rank each")         \
+      RDZV_KEYS_ALL "timeout keep_alive_interval keep_alive_max_attempt hold_timeout",                                 \
+      "fixed ranks, one --node-rank each")                                                                             \
     X(MUSTER, "muster", rdzv_native, RDZV_ENDPOINT_HOSTS, true, RDZV_KEYS_COORDINATED "is_host",                       \
       "as c10d, for Muster's agents only, and for many nodes")                                                         \
     X(ETCD_V2, "etcd-v2", rdzv_c10d, RDZV_ENDPOINT_ETCD, false,                                                        \

@@ -28,6 +28,7 @@ void rdzv_conf_init(struct rdzv_conf *conf) {
         .heartbeat_timeout_ms = 5000,
         .keep_alive_interval_ms = 5000,
         .keep_alive_max_attempt = 3,
+        .hold_timeout_ms = 180000,
         .read_timeout_ms = 60000,
         .static_timeout_ms = 900000,
         .silence_timeout_ms = 10000,
@@ -36,6 +37,15 @@ void rdzv_conf_init(struct rdzv_conf *conf) {
         .max_preemptions = RDZV_UNLIMITED,
         .etcd = {.prefix = "/torchelastic/p2p"},
     };
+}
+
+uint64_t rdzv_conf_silence_ms(const struct rdzv_conf *conf) {
+    return conf->keep_alive_interval_ms * conf->keep_alive_max_attempt;
+}
+
+uint64_t rdzv_conf_hold_ms(const struct rdzv_conf *conf) {
+    uint64_t silence_ms = rdzv_conf_silence_ms(conf);
+    return conf->hold_timeout_ms > silence_ms ? conf->hold_timeout_ms : silence_ms;
 }
 
 /* ---- lifetime ---- */
@@ -109,7 +119,8 @@ static int check_options(const struct rdzv_options *o, size_t nodes_max) {
         return status_fail(MUSTER_EINVAL, "--local-addr must have fewer than %d bytes", RDZV_ADDR_MAX);
     }
     if (c->join_timeout_ms == 0 || c->last_call_timeout_ms == 0 || c->close_timeout_ms == 0 ||
-        c->keep_alive_interval_ms == 0 || c->keep_alive_max_attempt == 0 || c->read_timeout_ms == 0) {
+        c->keep_alive_interval_ms == 0 || c->keep_alive_max_attempt == 0 || c->hold_timeout_ms == 0 ||
+        c->read_timeout_ms == 0) {
         return status_fail(MUSTER_EINVAL, "every rendezvous time-out must be positive");
     }
     if (o->backend == RDZV_BACKEND_STATIC && o->node_rank >= o->max_nodes) {

@@ -50,6 +50,7 @@ struct rdzv_conf {
     uint64_t heartbeat_timeout_ms;   /* 5 000 */
     uint64_t keep_alive_interval_ms; /* 5 000 */
     uint32_t keep_alive_max_attempt; /* 3 */
+    uint64_t hold_timeout_ms;        /* 180 000 */
     uint64_t read_timeout_ms;        /* 60 000 */
     uint64_t cas_backoff_max_ms;     /* 0: a write that another node's has outrun is tried again at once */
     uint64_t static_timeout_ms;      /* "timeout": 900 000; of etcd, too */
@@ -94,6 +95,9 @@ struct rdzv_options {
 };
 
 void rdzv_conf_init(struct rdzv_conf *conf); /* the defaults above */
+/* For how long a node may be silent before the others go on without it: where they can; and where they can't. */
+uint64_t rdzv_conf_silence_ms(const struct rdzv_conf *conf);
+uint64_t rdzv_conf_hold_ms(const struct rdzv_conf *conf);
 
 /* What one round decided for this node. Borrowed until the callback returns. */
 struct rdzv_world {

@@ -19,7 +19,7 @@ enum { PROTOCOL_SENTENCE_SIZE = 384 };
 enum {
     /* Agents: JOIN and the other messages of docs/formats/coordinator.md, and Muster's own keys beside PyTorch's
      * (c10d, static, etcd-v2, etcd). In JOIN it was 1 before. */
-    PROTOCOL_AGENTS = 2,
+    PROTOCOL_AGENTS = 3,
     /* Ranks: their records and the verdict of a meeting, shared memory, and links (docs/formats/wire.md). */
     PROTOCOL_RANKS = 1,
 };

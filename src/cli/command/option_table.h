@@ -43,7 +43,8 @@
     X(RDZV_CONF, OPTION_KIND_TEXT, OPTION_SCOPE_TORCHRUN, RENDEZVOUS, 0, "--rdzv-conf", "PET_RDZV_CONF", "", NULL,     \
       "KEY=VALUE,...",                                                                                                 \
       "Settings of the rendezvous, in seconds: join_timeout=600, last_call_timeout=30, close_timeout=30, "             \
-      "heartbeat_timeout=5, keep_alive_interval=5, keep_alive_max_attempt=3, read_timeout=60; is_host=0|1, "           \
+      "heartbeat_timeout=5, keep_alive_interval=5, keep_alive_max_attempt=3, hold_timeout=180, read_timeout=60; "      \
+      "is_host=0|1, "                                                                                                  \
       "store_type=tcp|file; for muster and etcd-v3: topology=LABEL, max_membership_changes=N, max_preemptions=N, "     \
       "restart_window=SECONDS, secret_file=FILE, allow=ADDRESSES, tls_cert=FILE, tls_key=FILE, "                       \
       "tls_ca=FILE; for etcd-v3: cacert, cert, key, user, password_file; for static: timeout=900.")                    \

@@ -44,6 +44,7 @@ static const struct conf_key keys[] = {
     {"heartbeat_timeout", CONF_SECONDS, AT(heartbeat_timeout_ms)},
     {"keep_alive_interval", CONF_SECONDS, AT(keep_alive_interval_ms)},
     {"keep_alive_max_attempt", CONF_COUNT, AT(keep_alive_max_attempt)},
+    {"hold_timeout", CONF_SECONDS, AT(hold_timeout_ms)},
     {"read_timeout", CONF_SECONDS, AT(read_timeout_ms)},
     {"cas_backoff_max_seconds", CONF_REAL, AT(cas_backoff_max_ms)},
     {"timeout", CONF_SECONDS, AT(static_timeout_ms)},

@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "cli/status/status_report.h"
 #include "net/event_loop.h"
-#include "rendezvous/member/native_session.h"
+#include "rendezvous/member/native_connection.h"
 #include "rendezvous/round/resolver.h"
 #include "rendezvous/torch/pickle.h"
 #include "store/client/kv_client.h"
@@ -19,7 +19,7 @@ struct status_link {
     uv_loop_t *loop;
     const struct status_question *question;
     uv_timer_t timer;
-    struct native_session *session;
+    struct native_connection *session;
     struct kv_client *client;
     char key[NET_HOST_MAX + 32]; /* of the state in the store */
     char where[NET_ADDRESS_TEXT_MAX];
@@ -78,7 +78,7 @@ static int wait_step(struct status_link *link, const char *what) {
 static void ask_for_more(struct status_link *link) {
     const struct coordinator_message message = {.kind = COORDINATOR_STATUS};
     link->piece_count = 0;
-    int code = native_session_send(link->session, &message);
+    int code = native_connection_send(link->session, &message);
     if (code != 0) {
         end_step(link, code);
     }
@@ -129,11 +129,11 @@ static void on_lost(void *ctx, int status) {
 }
 
 static int ask_coordinator(struct status_link *link, const struct sockaddr *address) {
-    static const struct native_session_callbacks callbacks = {on_open, on_message, on_lost};
-    const struct native_session_key key = {
+    static const struct native_connection_callbacks callbacks = {on_open, on_message, on_lost};
+    const struct native_connection_key key = {
         .secret = link->question->secret, .run_id = link->question->run_id, .tls = link->question->tls};
     begin_step(link);
-    int code = native_session_open(link->loop, address, &key, &callbacks, link, &link->session);
+    int code = native_connection_open(link->loop, address, &key, &callbacks, link, &link->session);
     return code ? code : wait_step(link, link->where);
 }
 
@@ -198,7 +198,7 @@ static int ask_store(struct status_link *link, const struct sockaddr *address) {
 /* ---- one address after the other ---- */
 
 static void hang_up(struct status_link *link) {
-    native_session_close(link->session);
+    native_connection_close(link->session);
     kv_client_close(link->client);
     link->session = NULL;
     link->client = NULL;

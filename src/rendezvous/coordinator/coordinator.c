@@ -220,7 +220,7 @@ static bool can_close(const struct coordinator *c, int64_t now_ms) {
     return is_complete_but_for_time(c) &&
            (coordinator_count_of(c, COORDINATOR_JOINED) == c->settings.max_nodes || !needs_last_call(c) ||
             now_ms >= c->last_call_ms) &&
-           now_ms >= c->stopped_ms && coordinator_quorum_allows(c, now_ms);
+           now_ms >= coordinator_absent_stopped_ms(c) && coordinator_quorum_allows(c, now_ms);
 }
 
 /* The last world that any of those who have joined was in. */
@@ -416,10 +416,40 @@ bool coordinator_awaits_fence(const struct coordinator *c) {
     return c->settings.places.is_leased && c->phase == COORDINATOR_FORMING && c->proposed_round > 0;
 }
 
-bool coordinator_needs(const struct coordinator *c, const struct coordinator_member *member) {
-    size_t others = coordinator_count_of(c, COORDINATOR_ACTIVE) + coordinator_count_of(c, COORDINATOR_SPARED);
-    return member->place == COORDINATOR_ACTIVE && c->phase == COORDINATOR_RUNNING && !c->is_stopping && !c->any_done &&
-           !coordinator_has_rivals(c) && others - 1 < c->settings.min_nodes;
+int64_t coordinator_lease_of(const struct coordinator *c, size_t at_work_count) {
+    size_t others = at_work_count - 1 + coordinator_count_of(c, COORDINATOR_SPARED);
+    bool is_needed = !c->is_stopping && !coordinator_has_rivals(c) && others < c->settings.min_nodes;
+    return is_needed && c->settings.hold_ms > c->settings.silence_ms ? c->settings.hold_ms : c->settings.silence_ms;
+}
+
+int64_t coordinator_lease_ms(const struct coordinator *c, const struct coordinator_member *member) {
+    return member->place == COORDINATOR_ACTIVE && c->phase == COORDINATOR_RUNNING
+               ? coordinator_lease_of(c, coordinator_count_of(c, COORDINATOR_ACTIVE))
+               : c->settings.silence_ms;
+}
+
+bool coordinator_is_at_work(const struct coordinator_member *member) {
+    return member->place == COORDINATOR_ACTIVE;
+}
+
+struct coordinator_member *coordinator_find(const struct coordinator *c, const uint64_t identity[2]) {
+    struct kv_slice key = kv_slice_of((const uint8_t *)identity, 2 * sizeof *identity);
+    return (struct coordinator_member *)hash_find(&c->members, key, hash_of(&c->members, key));
+}
+
+void *coordinator_session(const struct coordinator_member *member) {
+    return member->session;
+}
+
+void coordinator_set_session(struct coordinator_member *member, void *session) {
+    member->session = session;
+}
+
+void coordinator_note_silent(struct coordinator *c, struct coordinator_member *member, int64_t since_ms,
+                             int64_t until_ms) {
+    c->silent_count = c->silent_count - (member->kept_until_ms > 0) + (until_ms > 0);
+    member->silent_since_ms = since_ms;
+    member->kept_until_ms = until_ms;
 }
 
 bool coordinator_has_host(const struct coordinator *c) {
@@ -488,7 +518,7 @@ void coordinator_tick(struct coordinator *c, int64_t now_ms) {
 
 int64_t coordinator_wake_ms(const struct coordinator *c) {
     const int64_t times_ms[] = {is_complete_but_for_time(c) ? c->last_call_ms : INT64_MAX,
-                                c->phase == COORDINATOR_FORMING ? c->stopped_ms : INT64_MAX,
+                                c->phase == COORDINATOR_FORMING ? coordinator_absent_stopped_ms(c) : INT64_MAX,
                                 c->phase == COORDINATOR_FORMING && c->proposed_round == 0 ? next_proposal_ms(c)
                                                                                           : INT64_MAX,
                                 coordinator_end_wake_ms(c), coordinator_quorum_wake_ms(c)};

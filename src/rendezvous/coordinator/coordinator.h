@@ -80,6 +80,8 @@ struct coordinator_settings {
     bool last_call_given; /* honoured in every round, not only in the first */
     struct coordinator_places places;
     struct coordinator_limits limits;
+    int64_t silence_ms;      /* a member of which nothing is heard for so long has lost its place; 0: never */
+    int64_t hold_ms;         /* the same of one that the others need: see coordinator_lease_ms() */
     bool survivors_continue; /* workers outlive nodes: no failure ends the job for the others */
     bool limits_spares;      /* else as many as come */
     uint32_t max_spares;
@@ -154,11 +156,21 @@ void coordinator_accepted(struct coordinator *coordinator, struct coordinator_me
  * more. Ignored from other nodes, and when no world stands. */
 void coordinator_note_engine(struct coordinator *coordinator, const struct coordinator_member *member,
                              struct kv_slice engine);
-/* Without this member the nodes that are here are too few for another world, so its silence alone is no reason to end
- * the one that is. Never so with several endpoints, where others may go on without it; nor once a node is done. */
-bool coordinator_needs(const struct coordinator *coordinator, const struct coordinator_member *member);
-/* Is it the same node? */
-bool coordinator_member_is(const struct coordinator_member *member, const struct coordinator_node *node);
+/* For how long the member keeps its place after a sign of life that is answered. hold_ms if without it the nodes that
+ * are here are too few for another world: then nothing is gained by ending the one that is. Else silence_ms, as with
+ * several endpoints, where others may go on without it. It changes as nodes come and go. */
+int64_t coordinator_lease_ms(const struct coordinator *coordinator, const struct coordinator_member *member);
+/* Its workers run, as far as is known here. */
+bool coordinator_is_at_work(const struct coordinator_member *member);
+/* By its identity; NULL: there is none. */
+struct coordinator_member *coordinator_find(const struct coordinator *coordinator, const uint64_t identity[2]);
+/* What `send` is handed for it; another connection has taken its session over. */
+void *coordinator_session(const struct coordinator_member *member);
+void coordinator_set_session(struct coordinator_member *member, void *session);
+/* For people: nothing has been heard of it since then, and it keeps its place until then. `until_ms` 0: it is heard
+ * again. */
+void coordinator_note_silent(struct coordinator *coordinator, struct coordinator_member *member, int64_t since_ms,
+                             int64_t until_ms);
 /* "host (pid 7)", for people. Returns `out`. */
 const char *coordinator_member_name(const struct coordinator_member *member, char *out, size_t size);
 /* Is the node that serves this coordinator one of its members, or has it been and ended? Else it may be elsewhere. */

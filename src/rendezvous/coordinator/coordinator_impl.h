@@ -49,7 +49,8 @@ struct coordinator_member {
     uint64_t accepted_round;                                /* the last proposal that it has accepted */
     bool is_given_up;                                       /* its loss has been counted */
     bool is_lasting_loss;                                   /* once it has gone it will not come back */
-    int64_t works_until_ms; /* at the latest, now that it is lost without a word; 0: it is not */
+    int64_t works_until_ms;                 /* at the latest, now that it is lost without a word; 0: it is not */
+    int64_t silent_since_ms, kept_until_ms; /* while it is silent; kept_until_ms 0: it is not */
     uint32_t local_world_size;
     uint32_t base_role_rank;               /* of the world that is being ranked */
     uint32_t group_rank, base_global_rank; /* of the last world that it had a part in */
@@ -104,6 +105,13 @@ struct coordinator_end {
     int64_t ended_ms;
 };
 
+/* A node of the last world that was lost without a word. */
+struct coordinator_absent {
+    uint64_t identity[2];
+    int64_t works_until_ms;
+};
+
+#define COORDINATOR_ABSENT_MAX ((size_t)64)    /* of more it is not known when one comes back */
 #define COORDINATOR_ENDS_MAX ((size_t)64)      /* more are forgotten, the oldest first */
 #define COORDINATOR_DONE_AWAY_MAX ((size_t)64) /* of more it is not known that they are done until they come again */
 
@@ -134,22 +142,25 @@ struct coordinator {
     int64_t ended_ms;  /* while another one is open: when it ended */
     struct coordinator_list places[COORDINATOR_PLACES];
     size_t returning_count;
-    bool has_told;                     /* a world, or proposed one, ever */
-    uint64_t proposed_round;           /* what is to be accepted now; 0: nothing */
-    int64_t proposed_ms;               /* when something was proposed last; 0: never */
-    bool leads;                        /* with places.is_leased: worlds may be formed */
-    int64_t led_ms;                    /* since then */
-    uint64_t fenced_round;             /* the last one whose record stands; 0: none */
-    size_t accepted_count;             /* of those who have joined */
-    size_t accepted_spare_count;       /* of spares */
-    uint64_t lost_count;               /* members that have gone and may be elsewhere, ever */
-    size_t host_count;                 /* 0: the node that serves this coordinator is no member, and may be elsewhere */
-    int64_t stopped_ms;                /* when nodes of the last world have stopped that were lost without a word */
-    bool is_stopping;                  /* a node is taken away: no more rounds */
-    int64_t stop_by_ms;                /* then: when everything has to have ended */
-    bool any_done;                     /* of the world's members, also if they have gone since */
-    size_t done_count;                 /* how many */
-    struct coordinator_news done_news; /* who */
+    bool has_told;               /* a world, or proposed one, ever */
+    uint64_t proposed_round;     /* what is to be accepted now; 0: nothing */
+    int64_t proposed_ms;         /* when something was proposed last; 0: never */
+    bool leads;                  /* with places.is_leased: worlds may be formed */
+    int64_t led_ms;              /* since then */
+    uint64_t fenced_round;       /* the last one whose record stands; 0: none */
+    size_t accepted_count;       /* of those who have joined */
+    size_t accepted_spare_count; /* of spares */
+    uint64_t lost_count;         /* members that have gone and may be elsewhere, ever */
+    size_t host_count;           /* 0: the node that serves this coordinator is no member, and may be elsewhere */
+    size_t silent_count;         /* members that are silent */
+    struct coordinator_absent absent[COORDINATOR_ABSENT_MAX];
+    size_t absent_count;
+    int64_t stopped_ms;                               /* when those have stopped that are not among them */
+    bool is_stopping;                                 /* a node is taken away: no more rounds */
+    int64_t stop_by_ms;                               /* then: when everything has to have ended */
+    bool any_done;                                    /* of the world's members, also if they have gone since */
+    size_t done_count;                                /* how many */
+    struct coordinator_news done_news;                /* who */
     uint64_t done_away[COORDINATOR_DONE_AWAY_MAX][2]; /* of these, who may come again, and is counted already */
     size_t done_away_count;
     bool is_host_done; /* the node that serves this coordinator: its end is no loss */
@@ -290,6 +301,14 @@ bool coordinator_stop_is_over(const struct coordinator *c, int64_t now_ms);
 void coordinator_let_go(struct coordinator *c, struct coordinator_member *member,
                         const struct coordinator_message *message);
 
+/* ---- nodes that were lost without a word (coordinator_absent.c) ---- */
+
+void coordinator_absent_note(struct coordinator *c, const struct coordinator_member *member);
+/* The node has come back. */
+void coordinator_absent_returned(struct coordinator *c, const struct coordinator_node *node);
+/* When the workers of all have ended; 0: there are none. */
+int64_t coordinator_absent_stopped_ms(const struct coordinator *c);
+
 /* ---- order ---- */
 
 /* -1, 0, 1; runs of digits compare as numbers. */
@@ -340,6 +359,8 @@ int64_t coordinator_end_wake_ms(const struct coordinator *c);
 /* ---- coordinator.c, for the others ---- */
 
 void coordinator_settle(struct coordinator *c, int64_t now_ms);
+/* coordinator_lease_ms() of a member of a world in which so many are at work. */
+int64_t coordinator_lease_of(const struct coordinator *c, size_t at_work_count);
 /* The world is no longer the right one: opens a round, unless one is open. `knows` (may be NULL) need not be told. */
 void coordinator_begin_change(struct coordinator *c, enum coordinator_change change, enum coordinator_charge charged,
                               const struct coordinator_member *knows, int64_t now_ms);

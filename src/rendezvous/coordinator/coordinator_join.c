@@ -121,6 +121,7 @@ static struct coordinator_member *join_first(struct coordinator *c, void *sessio
     }
     rc = rc == MUSTER_OK && !stops ? check_open(c, node) : rc;
     if (rc == MUSTER_OK) {
+        coordinator_absent_returned(c, node);
         coordinator_budget_learn(&c->budget, &node->charges);
     }
     bool is_spare = !node->is_done && node->stop_ms == 0 && !stops && must_stand_by(c, node, now_ms);

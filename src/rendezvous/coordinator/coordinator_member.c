@@ -109,10 +109,6 @@ static void take_numbers(struct coordinator *c, struct coordinator_member *membe
     member->uses_agent_store = node->uses_agent_store;
 }
 
-bool coordinator_member_is(const struct coordinator_member *member, const struct coordinator_node *node) {
-    return memcmp(member->identity, node->identity, sizeof member->identity) == 0;
-}
-
 bool coordinator_is_spare(const struct coordinator_member *member) {
     return member->place == COORDINATOR_SPARED;
 }
@@ -215,6 +211,7 @@ void coordinator_member_free(struct coordinator *c, struct coordinator_member *m
     assert(c->worker_count >= member->local_world_size && c->owing_count >= member->owes_answer &&
            c->host_count >= member->is_host);
     c->worker_count -= member->local_world_size;
+    c->silent_count -= member->kept_until_ms > 0;
     c->owing_count -= member->owes_answer;
     c->host_count -= member->is_host && !member->is_lasting_loss; /* one that has ended is nowhere else */
     role_give(c, member->role);

@@ -140,6 +140,7 @@ size_t coordinator_order_tell(struct coordinator *c, struct kv_slice text) {
                   .max_restarts = limits->is_limited[COORDINATOR_CHARGE_FAILURE]
                                       ? limits->allowed[COORDINATOR_CHARGE_FAILURE]
                                       : UINT32_MAX,
+                  .lease_ms = (uint64_t)coordinator_lease_of(c, count),
                   .master_addr = first->addr,
                   .master_port = first->store_port,
                   .uses_agent_store = first->uses_agent_store},

@@ -276,8 +276,8 @@ void coordinator_quorum_lost(struct coordinator *c, struct coordinator_member *m
         return;
     }
     member->is_given_up = true;
-    if (member->place == COORDINATOR_ACTIVE && member->works_until_ms > c->stopped_ms) {
-        c->stopped_ms = member->works_until_ms;
+    if (member->place == COORDINATOR_ACTIVE && member->works_until_ms > 0) {
+        coordinator_absent_note(c, member);
     }
     c->lost_count += !member->is_lasting_loss;
     c->prior.none_else_serves &= member->is_lasting_loss; /* it may be served there by now */

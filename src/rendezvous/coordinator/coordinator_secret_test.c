@@ -65,7 +65,7 @@ static void agents_that_know_it_form_a_world(void **state) {
     open_server(f, f->ours);
     form(f, nodes);
     for (unsigned i = 0; i < 300; i++) { /* numbers of more than a byte */
-        assert_int_equal(native_session_send(nodes[0].session, &alive), 0);
+        assert_int_equal(native_connection_send(nodes[0].session, &alive), 0);
         served_run_until_heard(&nodes[0], COORDINATOR_HEARD, i + 1);
     }
     served_expect_unharmed(&f->served, nodes);

@@ -118,7 +118,7 @@ static void on_open(void *ctx) {
     struct served_node *node = ctx;
     const struct coordinator_message ask = {.kind = COORDINATOR_STATUS}, join = served_join(node->number);
     node->is_open = true;
-    assert_int_equal(native_session_send(node->session, node->asks ? &ask : &join), 0);
+    assert_int_equal(native_connection_send(node->session, node->asks ? &ask : &join), 0);
 }
 
 static void on_message(void *ctx, const struct coordinator_message *message) {
@@ -140,12 +140,12 @@ static void on_lost(void *ctx, int status) {
 
 void served_node_open(struct served *served, struct served_node *node, unsigned number, const struct secret *secret,
                       const struct tls_context *tls) {
-    static const struct native_session_callbacks callbacks = {
+    static const struct native_connection_callbacks callbacks = {
         .on_open = on_open, .on_message = on_message, .on_lost = on_lost};
-    const struct native_session_key key = {.secret = secret, .run_id = "job", .tls = tls};
+    const struct native_connection_key key = {.secret = secret, .run_id = "job", .tls = tls};
     *node = (struct served_node){.served = served, .number = number};
-    assert_int_equal(native_session_open(&served->loop, (const struct sockaddr *)&served->address, &key, &callbacks,
-                                         node, &node->session),
+    assert_int_equal(native_connection_open(&served->loop, (const struct sockaddr *)&served->address, &key, &callbacks,
+                                            node, &node->session),
                      0);
 }
 
@@ -164,7 +164,7 @@ void served_run_until_lost(const struct served_node *node) {
 
 void served_nodes_close(struct served_node *nodes, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        native_session_close(nodes[i].session);
+        native_connection_close(nodes[i].session);
     }
 }
 
@@ -180,7 +180,7 @@ void served_form(struct served *served, struct served_node nodes[2], const struc
 void served_expect_unharmed(struct served *served, struct served_node nodes[2]) {
     const struct coordinator_message failed = {.kind = COORDINATOR_FAILED, .text = kv_slice_text("still served")};
     assert_int_equal(nodes[1].heard[COORDINATOR_CHANGE], 0);
-    assert_int_equal(native_session_send(nodes[0].session, &failed), 0);
+    assert_int_equal(native_connection_send(nodes[0].session, &failed), 0);
     served_run_until_heard(&nodes[1], COORDINATOR_CHANGE, 1);
     assert_int_equal(served_member_count(served), 2);
     assert_false(nodes[0].is_lost || nodes[1].is_lost);

@@ -8,7 +8,7 @@
 #include <muster/status.h>
 
 #include "rendezvous/coordinator/coordinator_server.h"
-#include "rendezvous/member/native_session.h"
+#include "rendezvous/member/native_connection.h"
 #include "store/server/kv_server.h"
 
 #define SERVED_LONG_MS INT64_C(3600000)
@@ -45,7 +45,7 @@ void served_run_until_warned(struct served *served, unsigned count);
 
 struct served_node {
     struct served *served;
-    struct native_session *session;
+    struct native_connection *session;
     unsigned number;
     bool asks; /* how the job does, and does not join */
     bool is_open, is_lost;

@@ -28,6 +28,7 @@ static int64_t listens_ms(const struct coordinator_server *server) {
 
 /* It has joined, or never will; or is known to have been here at `since_ms`. */
 static void no_stranger(struct coordinator_server *server, struct agent *agent, int64_t since_ms) {
+    agent->heard_ms = since_ms > agent->heard_ms ? since_ms : agent->heard_ms;
     int64_t deadline_ms = server->silence_ms > 0 ? since_ms + server->silence_ms : INT64_MAX;
     if (!agent->is_stranger && deadline_ms <= agent->deadline_ms) {
         return;
@@ -141,16 +142,40 @@ static void send_frame(struct coordinator_server *server, struct agent *agent) {
     kv_guest_send(agent->connection, buf_bytes(out), out->len);
 }
 
+/* It would wait for what cannot be said to it for ever. */
+static void give_up(struct agent *agent) {
+    agent->is_broken = true;
+    if (agent->connection) {
+        kv_guest_drop(agent->connection);
+    }
+}
+
+/* What is in `frame`, plain. Between two connections it waits for the next. */
+static void seal_and_send(struct coordinator_server *server, struct agent *agent) {
+    if (agent->connection && coordinator_line_seal(&agent->line, &server->gate, &server->frame)) {
+        give_up(agent);
+    } else if (agent->connection) {
+        send_frame(server, agent);
+    }
+}
+
 static void send_message(void *ctx, void *session, const struct coordinator_message *message) {
     struct coordinator_server *server = ctx;
     struct agent *agent = session;
     buf_clear(&server->frame);
-    if (coordinator_line_put(&agent->line, &server->gate, &server->frame,
-                             message)) { /* it would wait for this one for ever */
-        kv_guest_drop(agent->connection);
+    int rc = coordinator_wire_put(&server->frame, message);
+    if (rc == MUSTER_OK && coordinator_resend_counts(message->kind)) {
+        rc = coordinator_resend_sent(&agent->resend, buf_bytes(&server->frame), server->frame.len);
+    }
+    if (rc != MUSTER_OK) {
+        give_up(agent);
         return;
     }
-    send_frame(server, agent);
+    if (message->kind == COORDINATOR_WORLD) { /* its workers of the world before have ended */
+        agent->lease_ms = 0;
+        coordinator_silence_told(agent, message->world.lease_ms);
+    }
+    seal_and_send(server, agent);
 }
 
 /* The agent has broken the protocol; the status detail says how, to it and to the log. */
@@ -162,6 +187,7 @@ static size_t refuse(struct coordinator_server *server, struct agent *agent) {
         .kind = COORDINATOR_REFUSED, .status = MUSTER_EPROTOCOL, .text = kv_slice_of(why, len)};
     send_message(server, agent, &message);
     no_stranger(server, agent, coordinator_server_awake_ms(server));
+    agent->is_broken = true;
     (void)status_fail(MUSTER_EPROTOCOL, "%s", why);
     return SIZE_MAX;
 }
@@ -181,6 +207,30 @@ static bool is_unspecified(struct kv_slice addr) {
            (inet_pton(AF_INET6, text, &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6));
 }
 
+/* Of an agent whose member has gone, or has another connection now. */
+static void end_connection(struct coordinator_server *server, struct agent *agent) {
+    if (agent->connection) {
+        coordinator_agents_take_out(&server->joined, agent);
+        agent->deadline_ms = INT64_MAX;
+        coordinator_agents_append(&server->joined, agent);
+        kv_guest_end(agent->connection);
+    } else {
+        coordinator_server_forget(server, agent);
+    }
+}
+
+/* A node that begins a new session has given up the one before. */
+static void end_earlier_session(struct coordinator_server *server, const struct coordinator_node *node) {
+    struct coordinator_member *member = coordinator_find(server->coordinator, node->identity);
+    struct agent *before = member ? coordinator_session(member) : NULL;
+    if (before && before->session < node->session && (before->is_silent || !before->connection)) {
+        before->member = NULL;
+        coordinator_gone(server->coordinator, member, kv_slice_text("it has connected anew"),
+                         coordinator_server_now_ms(server));
+        end_connection(server, before);
+    }
+}
+
 /* False when it may not. */
 static bool join(struct coordinator_server *server, struct agent *agent, struct coordinator_node *node) {
     char host[NET_ADDRESS_TEXT_MAX];
@@ -190,12 +240,66 @@ static bool join(struct coordinator_server *server, struct agent *agent, struct 
         node->addr = kv_slice_text(net_address_host((const struct sockaddr *)&peer, host));
     }
     if (!agent->member) {
-        coordinator_silence_returned(server, node);
+        agent->session = node->session;
+        end_earlier_session(server, node);
     }
     agent->member =
         coordinator_join(server->coordinator, agent->member, agent, node, coordinator_server_now_ms(server));
-    coordinator_silence_joined(server);
+    if (agent->member && !coordinator_is_at_work(agent->member)) {
+        agent->lease_ms = server->silence_ms;
+    }
     return agent->member != NULL;
+}
+
+/* It may carry the session on: its coordinator has not heard all that was said, or the other way round. */
+static bool can_resume(const struct coordinator_server *server, struct agent *before,
+                       const struct coordinator_message *message) {
+    return before && !before->is_broken && before->session == message->node.session &&
+           kv_slice_equal(message->node.run_id, kv_slice_text(server->run_id)) &&
+           coordinator_resend_confirm(&before->resend, message->received_count);
+}
+
+/* `agent` is `before` from now on, whose connection, if there is one, carries nothing any more. */
+static void take_over(struct coordinator_server *server, struct agent *agent, struct agent *before) {
+    agent->member = before->member;
+    agent->session = before->session;
+    agent->resend = before->resend;
+    agent->lease_ms = before->lease_ms;
+    agent->told_lease_ms = before->told_lease_ms;
+    agent->granted_ms = coordinator_server_now_ms(server);
+    coordinator_resend_init(&before->resend);
+    before->member = NULL;
+    coordinator_set_session(agent->member, agent);
+}
+
+/* False: it is told that it cannot, and the connection ends. */
+static bool resume(struct coordinator_server *server, struct agent *agent, const struct coordinator_message *message) {
+    struct coordinator_member *member = coordinator_find(server->coordinator, message->node.identity);
+    struct agent *before = member ? coordinator_session(member) : NULL;
+    if (!can_resume(server, before, message)) {
+        const struct coordinator_message refused = {
+            .kind = COORDINATOR_REFUSED,
+            .status = MUSTER_ECONNECT,
+            .text = kv_slice_text(member ? "it has begun another one" : "it has lost its place")};
+        send_message(server, agent, &refused);
+        return false;
+    }
+    coordinator_silence_heard(server, before);
+    take_over(server, agent, before);
+    end_connection(server, before);
+    const struct coordinator_message resumed = {.kind = COORDINATOR_RESUMED,
+                                                .received_count = agent->resend.received_count};
+    send_message(server, agent, &resumed);
+    size_t at = 0, len;
+    for (const uint8_t *frame; (frame = coordinator_resend_next(&agent->resend, &at, &len));) {
+        buf_clear(&server->frame);
+        if (buf_append(&server->frame, frame, len)) {
+            give_up(agent);
+            break;
+        }
+        seal_and_send(server, agent);
+    }
+    return true;
 }
 
 static void leave(struct coordinator_server *server, struct agent *agent, struct kv_slice why) {
@@ -249,12 +353,15 @@ static void answer_alive(struct coordinator_server *server, struct agent *agent)
     if (text.len == 0 && agent->member && coordinator_is_spare(agent->member)) {
         text = coordinator_spare_of(c, waits);
     }
-    const struct coordinator_message heard = {.kind = COORDINATOR_HEARD,
-                                              .stamp_ms = (uint64_t)coordinator_server_now_ms(server),
-                                              .has_host = coordinator_has_host(server->coordinator),
-                                              .serves_engine = true,
-                                              .text = text};
+    const struct coordinator_message heard = {
+        .kind = COORDINATOR_HEARD,
+        .stamp_ms = (uint64_t)coordinator_server_now_ms(server),
+        .has_host = coordinator_has_host(server->coordinator),
+        .lease_ms = (uint64_t)(agent->member ? coordinator_lease_ms(c, agent->member) : server->silence_ms),
+        .received_count = agent->resend.received_count,
+        .text = text};
     agent->granted_ms = coordinator_server_now_ms(server);
+    coordinator_silence_told(agent, heard.lease_ms);
     send_message(server, agent, &heard);
 }
 
@@ -294,8 +401,11 @@ static bool handle(struct coordinator_server *server, struct agent *agent, struc
     case COORDINATOR_STATUS:
         return answer_status_client(server, agent);
     case COORDINATOR_ALIVE:
+        coordinator_silence_acknowledged(agent, message->lease_ms);
         answer_alive(server, agent);
         return true;
+    case COORDINATOR_RESUME:
+        return resume(server, agent, message);
     case COORDINATOR_ENGINE:
         coordinator_note_engine(server->coordinator, agent->member, message->text);
         return true;
@@ -314,9 +424,15 @@ static bool is_expected(const struct agent *agent, enum coordinator_kind kind) {
     switch (kind) {
     case COORDINATOR_PROBE:
         return true;
+    case COORDINATOR_RESUME:
+        if (agent->member) {
+            (void)status_fail(MUSTER_EPROTOCOL, "RESUME from a node that has joined: connect anew");
+            return false;
+        }
+        /* fall through */
     case COORDINATOR_JOIN:
         if (agent->status_client.is_counted) {
-            (void)status_fail(MUSTER_EPROTOCOL, "JOIN after a STATUS: connect anew");
+            (void)status_fail(MUSTER_EPROTOCOL, "%s after a STATUS: connect anew", coordinator_kind_name(kind));
         }
         return !agent->status_client.is_counted;
     case COORDINATOR_STATUS:
@@ -360,12 +476,17 @@ static size_t serve_message(struct coordinator_server *server, struct agent *age
     if (!is_expected(agent, message->kind)) {
         return refuse(server, agent);
     }
+    if (message->kind == COORDINATOR_ALIVE && !coordinator_resend_confirm(&agent->resend, message->received_count)) {
+        (void)status_fail(MUSTER_EPROTOCOL, "ALIVE: it confirms messages that were never sent");
+        return refuse(server, agent);
+    }
     if (message->kind != COORDINATOR_PROBE) {
         agent->granted_ms = agent->member ? agent->granted_ms : coordinator_server_now_ms(server);
-        no_stranger(server, agent, here_since_ms(server, agent, message));
         coordinator_silence_heard(server, agent);
+        no_stranger(server, agent, here_since_ms(server, agent, message));
         kv_guest_settle(agent->connection);
     }
+    agent->resend.received_count += coordinator_resend_counts(message->kind);
     if (!handle(server, agent, message)) {
         kv_guest_end(agent->connection);
     }
@@ -446,6 +567,8 @@ static struct agent *make_agent(struct coordinator_server *server, struct kv_con
     agent->connection = connection;
     agent->is_stranger = true;
     agent->deadline_ms = coordinator_server_awake_ms(server) + server->join_patience_ms;
+    agent->lease_ms = agent->told_lease_ms = server->silence_ms;
+    coordinator_resend_init(&agent->resend);
     buf_init(&agent->plain, TLS_PLAIN_BYTES_MAX);
     kv_guest_set(connection, agent);
     coordinator_agents_append(&server->strangers, agent);
@@ -473,9 +596,29 @@ static size_t serve(void *ctx, struct kv_connection *connection, const uint8_t *
 
 static void free_agent(struct coordinator_server *server, struct agent *agent) {
     coordinator_status_clients_forget(&server->status_clients, &agent->status_client);
+    coordinator_resend_done(&agent->resend);
     tls_stream_free(agent->tls);
     buf_done(&agent->plain);
     free(agent);
+}
+
+void coordinator_server_forget(struct coordinator_server *server, struct agent *agent) {
+    coordinator_agents_take_out(&server->joined, agent);
+    free_agent(server, agent);
+}
+
+/* No word of its end has come, and it was told that its place is kept: its session may be resumed. */
+static bool outlives(const struct coordinator_server *server, const struct agent *agent) {
+    const struct kv_connection *connection = agent->connection;
+    return agent->member && !agent->is_broken && agent->lease_ms > server->silence_ms &&
+           !kv_guest_peer_has_ended(connection) && !kv_guest_peer_has_reset(connection);
+}
+
+static void detach(struct agent *agent) {
+    tls_stream_free(agent->tls);
+    agent->tls = NULL;
+    buf_clear(&agent->plain);
+    agent->connection = NULL;
 }
 
 static void on_ended(void *ctx, struct kv_connection *connection) {
@@ -484,16 +627,19 @@ static void on_ended(void *ctx, struct kv_connection *connection) {
     if (!agent) {
         return;
     }
-    coordinator_silence_ended(server, agent);
-    coordinator_agents_take_out(agent->is_stranger ? &server->strangers : &server->joined, agent);
     if (!coordinator_line_end(&agent->line)) {
         kv_guest_warn(connection);
     }
+    if (outlives(server, agent)) {
+        detach(agent);
+        return;
+    }
+    coordinator_agents_take_out(agent->is_stranger ? &server->strangers : &server->joined, agent);
     if (agent->member) {
         if (kv_guest_peer_has_ended(connection)) { /* an agent that lives resets what it gives up */
             coordinator_never_returns(agent->member);
         } else if (!kv_guest_peer_has_reset(connection)) { /* the network has given up: it may not know */
-            coordinator_works_until(agent->member, agent->granted_ms + server->silence_ms);
+            coordinator_works_until(agent->member, coordinator_silence_works_until_ms(server, agent));
         }
         coordinator_gone(server->coordinator, agent->member, kv_slice_of(NULL, 0), coordinator_server_now_ms(server));
     }
@@ -535,8 +681,8 @@ int coordinator_server_create(uv_loop_t *loop, const struct coordinator_server_o
                                       .ctx = server};
     server->loop = loop;
     server->timer_ms = INT64_MAX;
-    server->silence_ms = options->silence_ms;
-    server->needed_ms = options->needed_ms;
+    server->silence_ms = settings.silence_ms;
+    server->stop_ms = settings.places.stop_ms;
     server->has_rivals = settings.places.count > 1 || settings.places.is_leased;
     server->clock = options->clock;
     server->interval_ms = options->interval_ms;

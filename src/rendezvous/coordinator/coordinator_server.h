@@ -26,11 +26,9 @@ struct coordinator_server_options {
     struct coordinator_settings coordinator; /* run_id is copied; hash_seed is chosen here */
     const struct secret *secret;   /* of the job, borrowed until coordinator_server_close(); NULL: anybody may join */
     const struct tls_context *tls; /* likewise; NULL: without TLS */
-    int64_t silence_ms;            /* a member of which nothing is heard for so long is lost; 0: never */
-    int64_t needed_ms;        /* one that is needed (coordinator_needs()) keeps its place for so long beyond that */
-    struct loop_clock *clock; /* borrowed, by which members are judged; NULL: uv_now() */
-    int64_t interval_ms;      /* of their signs of life */
-    int64_t join_patience_ms; /* from an agent's first byte to its JOIN; 0: the default */
+    struct loop_clock *clock;      /* borrowed, by which members are judged; NULL: uv_now() */
+    int64_t interval_ms;           /* of their signs of life */
+    int64_t join_patience_ms;      /* from an agent's first byte to its JOIN; 0: the default */
 };
 
 /* MUSTER_ENOMEM, MUSTER_ESYSTEM (no random numbers). */

@@ -8,21 +8,27 @@
 #include "rendezvous/coordinator/coordinator_server.h"
 #include "rendezvous/coordinator/coordinator_status_clients.h"
 #include "rendezvous/wire/coordinator_line.h"
+#include "rendezvous/wire/coordinator_resend.h"
 
 /* One connection. */
 struct agent {
-    struct agent *previous, *next; /* in its list */
-    struct kv_connection *connection;
+    struct agent *previous, *next;     /* in its list */
+    struct kv_connection *connection;  /* NULL: the network has lost it, and another one may resume the session */
     struct coordinator_member *member; /* NULL: has not joined, or is gone while its connection ends */
     int64_t deadline_ms;               /* of a stranger: to JOIN; else to be heard again */
-    int64_t granted_ms;                /* what it was told last was at this time: it works a silence longer, no more */
+    int64_t heard_ms;                  /* then its agent certainly was here */
+    int64_t granted_ms;                /* what it was told last was at this time: it works a lease longer, no more */
+    int64_t lease_ms;                  /* the longest that it may count on: what it has confirmed, or was told since */
+    int64_t told_lease_ms;             /* as it was told last */
+    uint64_t session;                  /* as its JOIN names it */
+    struct coordinator_resend resend;
+    bool is_broken; /* its agent has broken the protocol, or cannot be kept */
     struct coordinator_line line;
     struct coordinator_status_client status_client; /* it wants to know, and will not join */
     struct tls_stream *tls;                         /* NULL: it speaks without */
     struct buf plain;                               /* said through TLS, and not whole yet */
     bool is_stranger;
-    bool is_silent;  /* nothing was heard of it in its time, and it keeps its place: it is needed */
-    int64_t kept_ms; /* then: since when */
+    bool is_silent; /* nothing was heard of it for a silence, and it keeps its place */
 };
 
 struct agents {
@@ -38,8 +44,7 @@ struct coordinator_server {
     int64_t timer_ms;        /* what it is set to; INT64_MAX: it rests */
     struct agents strangers; /* in the order of their deadlines */
     struct agents joined;    /* in the order of their deadlines; and those who are being ended */
-    size_t silent_count;     /* of these, with is_silent */
-    int64_t join_patience_ms, silence_ms, needed_ms, interval_ms;
+    int64_t join_patience_ms, silence_ms, stop_ms, interval_ms;
     struct loop_clock *clock;
     int64_t away_ms; /* of it, as far as is known here */
     bool has_rivals; /* there are several endpoints */
@@ -75,12 +80,16 @@ void coordinator_agents_take_out(struct agents *list, struct agent *agent);
 void coordinator_silence_judge(struct coordinator_server *server, struct agent *agent);
 /* Something was heard of it. */
 void coordinator_silence_heard(struct coordinator_server *server, struct agent *agent);
-/* A node is about to join: is it one that is silent here, and comes back over another connection? That one is given up.
- */
-void coordinator_silence_returned(struct coordinator_server *server, const struct coordinator_node *node);
-/* A node has joined: it may take the place of one that is silent. */
-void coordinator_silence_joined(struct coordinator_server *server);
-/* Its connection has ended. */
-void coordinator_silence_ended(struct coordinator_server *server, struct agent *agent);
+/* It is told a lease, which counts from now on if it is longer; and has confirmed one, which counts alone if it is what
+ * it was told last. */
+void coordinator_silence_told(struct agent *agent, uint64_t lease_ms);
+void coordinator_silence_acknowledged(struct agent *agent, uint64_t lease_ms);
+/* When its workers have ended, should nothing more be heard of it. */
+int64_t coordinator_silence_works_until_ms(const struct coordinator_server *server, const struct agent *agent);
+
+/* ---- coordinator_server.c ---- */
+
+/* Its connection has ended, and it has no member: frees it. */
+void coordinator_server_forget(struct coordinator_server *server, struct agent *agent);
 
 #endif

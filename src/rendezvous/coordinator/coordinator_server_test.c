@@ -10,7 +10,7 @@
 #include "net/loop_clock.h"
 #include "rendezvous/coordinator/coordinator_talk_test_support.h"
 
-enum { AGENTS_MAX = 64 };
+enum { AGENTS_MAX = 64, HOLD_MS = 3600 * 1000 };
 
 /* ---- rounds ---- */
 
@@ -226,13 +226,29 @@ static void a_last_call_begins_with_a_departure(void **state) {
 /* ---- silence ---- */
 
 /* Nodes that are all needed, of which the last falls silent. */
-static void fall_silent(struct served *f, struct talker agents[2], int64_t needed_ms) {
+static void fall_silent(struct served *f, struct talker agents[2], int64_t hold_ms) {
     struct coordinator_server_options options = talk_options(2, 2);
-    options.silence_ms = 600; /* a busy machine may stop this process for less */
+    options.coordinator.silence_ms = 600; /* a busy machine may stop this process for less */
     options.interval_ms = 20;
-    options.needed_ms = needed_ms;
+    options.coordinator.hold_ms = hold_ms;
     served_open_with(f, &options, (struct kv_server_options){0});
     talk_form(f, agents, 2);
+}
+
+/* Over a new connection. */
+static void say_first(struct served *f, struct talker *agent, unsigned number,
+                      const struct coordinator_message *message) {
+    talk_call(f, agent, (uint8_t)(number + 1));
+    talk_send(agent, COORDINATOR_HELLO, COORDINATOR_HELLO_BYTES);
+    talk_say(agent, message);
+}
+
+static struct coordinator_message resume_of(unsigned number, uint64_t session, uint64_t received_count) {
+    struct coordinator_message message = talk_join_of(number, "", 2, 2);
+    message.kind = COORDINATOR_RESUME;
+    message.node.session = session;
+    message.received_count = received_count;
+    return message;
 }
 
 /* Node 0 goes on saying that it is there, until the condition holds; it hears nothing else than answers. */
@@ -245,7 +261,7 @@ static void fall_silent(struct served *f, struct talker agents[2], int64_t neede
 static void a_silent_node_that_is_needed_keeps_its_place(void **state) {
     struct served *f = *state;
     struct talker agents[2];
-    fall_silent(f, agents, INT64_MAX);
+    fall_silent(f, agents, HOLD_MS);
     KEEP_TALKING_UNTIL(f, &agents[0], strstr(f->warning, "no sign of life from node 127.0.0.2 (pid 101)"));
     talk_say_kind(&agents[1], COORDINATOR_ALIVE, "");
     (void)talk_hear(f, &agents[1], COORDINATOR_HEARD);
@@ -258,7 +274,7 @@ static void a_silent_node_that_is_needed_keeps_its_place(void **state) {
 static void a_silent_node_is_given_up_in_the_end(void **state) {
     struct served *f = *state;
     struct talker agents[2];
-    fall_silent(f, agents, 1);
+    fall_silent(f, agents, 700);
     KEEP_TALKING_UNTIL(f, &agents[0], strstr(f->warning, "no sign of life from node 127.0.0.2 (pid 101)"));
     (void)talk_hear(f, &agents[0], COORDINATOR_CHANGE);
     talk_expect_end(f, &agents[1]);
@@ -270,9 +286,11 @@ static void a_silent_node_is_given_up_in_the_end(void **state) {
 static void a_silent_node_comes_back_over_another_connection(void **state) {
     struct served *f = *state;
     struct talker agents[2], back;
-    fall_silent(f, agents, INT64_MAX);
+    fall_silent(f, agents, HOLD_MS);
     KEEP_TALKING_UNTIL(f, &agents[0], strstr(f->warning, "no sign of life from node 127.0.0.2 (pid 101)"));
-    talk_join(f, &back, 1, 2);
+    struct coordinator_message join = talk_join_of(1, "", 2, 2);
+    join.node.session = 2;
+    say_first(f, &back, 1, &join);
     (void)talk_hear(f, &agents[0], COORDINATOR_CHANGE);
     talk_join_again(&agents[0], 0, "", 2, 1);
     assert_int_equal(talk_hear(f, &back, COORDINATOR_WORLD)->world.round, 2);
@@ -283,6 +301,50 @@ static void a_silent_node_comes_back_over_another_connection(void **state) {
     talk_hang_up(&back);
 }
 
+/* Nothing that was said to it is lost, nor said twice. */
+static void a_session_outlives_its_connection(void **state) {
+    struct served *f = *state;
+    struct talker agents[2], back, again;
+    fall_silent(f, agents, HOLD_MS);
+    KEEP_TALKING_UNTIL(f, &agents[0], strstr(f->warning, "no sign of life from node 127.0.0.2 (pid 101)"));
+    const struct coordinator_message resume = resume_of(1, 1, 1); /* it has had the WORLD */
+    say_first(f, &back, 1, &resume);
+    assert_int_equal(talk_hear(f, &back, COORDINATOR_RESUMED)->received_count, 1);
+    assert_non_null(strstr(f->warning, "node 127.0.0.2 (pid 101) answers again after"));
+    assert_int_equal(talk_look(f).phase, COORDINATOR_RUNNING);
+    talk_expect_end(f, &agents[1]);
+    talk_say_kind(&agents[0], COORDINATOR_FAILED, "a worker");
+    (void)talk_hear(f, &back, COORDINATOR_CHANGE); /* it gets lost on its way */
+    say_first(f, &again, 1, &resume);
+    (void)talk_hear(f, &again, COORDINATOR_RESUMED);
+    (void)talk_hear(f, &again, COORDINATOR_CHANGE);
+    talk_expect_end(f, &back);
+    talk_join_again(&agents[0], 0, "", 2, 1);
+    talk_join_again(&again, 1, "", 2, 1);
+    assert_int_equal(talk_hear(f, &again, COORDINATOR_WORLD)->world.round, 2);
+    talk_hang_up(&agents[0]);
+    talk_hang_up(&agents[1]);
+    talk_hang_up(&back);
+    talk_hang_up(&again);
+}
+
+static void a_session_that_is_not_known_is_refused(void **state) {
+    struct served *f = *state;
+    struct talker agents[2], other;
+    const struct coordinator_message wrong[] = {resume_of(1, 2, 1), resume_of(2, 1, 1), resume_of(1, 1, 2)};
+    fall_silent(f, agents, HOLD_MS);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        say_first(f, &other, 1, &wrong[i]);
+        assert_int_equal(talk_hear(f, &other, COORDINATOR_REFUSED)->status, MUSTER_ECONNECT);
+        talk_expect_end(f, &other);
+        talk_hang_up(&other);
+    }
+    talk_say_kind(&agents[1], COORDINATOR_ALIVE, "");
+    assert_int_equal(talk_hear(f, &agents[1], COORDINATOR_HEARD)->lease_ms, HOLD_MS);
+    talk_hang_up(&agents[0]);
+    talk_hang_up(&agents[1]);
+}
+
 /* ---- several endpoints ---- */
 
 /* What it says may have been on its way for long: only an answer that it has heard shows that it is here. */
@@ -290,7 +352,7 @@ static void talk_that_answers_nothing_is_silence(void **state) {
     struct served *f = *state;
     struct talker deaf;
     struct coordinator_server_options options = talk_options(2, 2);
-    options.silence_ms = 200;
+    options.coordinator.silence_ms = 200;
     options.coordinator.places =
         (struct coordinator_places){.count = 2, .endpoints = 9, .silence_ms = 200, .stop_ms = 100};
     served_open_with(f, &options, (struct kv_server_options){0});
@@ -309,7 +371,7 @@ static void talk_that_answers_nothing_is_silence(void **state) {
         buf_done(&frame);
         (void)talk_serve_once(f, -1);
     }
-    assert_non_null(strstr(f->warning, "silent for 200 ms"));
+    assert_non_null(strstr(f->warning, "its agent has been silent for 2"));
     talk_hang_up(&deaf);
 }
 
@@ -381,6 +443,8 @@ int main(void) {
         TALK_TEST(what_came_during_an_absence_is_read_first),
         TALK_TEST(a_last_call_begins_with_a_departure),
         TALK_TEST(a_silent_node_that_is_needed_keeps_its_place),
+        TALK_TEST(a_session_outlives_its_connection),
+        TALK_TEST(a_session_that_is_not_known_is_refused),
         TALK_TEST(a_silent_node_is_given_up_in_the_end),
         TALK_TEST(a_silent_node_comes_back_over_another_connection),
         TALK_TEST(talk_that_answers_nothing_is_silence),

@@ -134,6 +134,7 @@ struct coordinator_message talk_join_of(unsigned number, const char *addr, uint3
                  .role = kv_slice_text("default"),
                  .pid = 100 + (int64_t)number,
                  .identity = {number, 7},
+                 .session = 1,
                  .min_nodes = min_nodes,
                  .max_nodes = max_nodes,
                  .local_world_size = 2,

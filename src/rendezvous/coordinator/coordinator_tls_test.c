@@ -72,11 +72,11 @@ static void check_world(struct fixture *f, const struct secret *secret) {
     open_server(f, f->member, secret, SERVED_LONG_MS);
     form(f, nodes, secret);
     for (unsigned i = 0; i < 300; i++) {
-        assert_int_equal(native_session_send(nodes[0].session, &alive), 0);
+        assert_int_equal(native_connection_send(nodes[0].session, &alive), 0);
         served_run_until_heard(&nodes[0], COORDINATOR_HEARD, i + 1);
     }
     for (unsigned i = 0; i < 500; i++) { /* many in one record's time */
-        assert_int_equal(native_session_send(nodes[1].session, &alive), 0);
+        assert_int_equal(native_connection_send(nodes[1].session, &alive), 0);
     }
     served_run_until_heard(&nodes[1], COORDINATOR_HEARD, 500);
     served_node_open(&f->served, &status_client, 2, secret, f->member);

@@ -54,9 +54,9 @@ static void add_reason(const struct coordinator *c, int64_t now_ms, char *out) {
         (void)str_format(text, sizeof text, "; %zu more must come",
                          c->settings.min_nodes - c->places[COORDINATOR_JOINED].count);
         add(out, text);
-    } else if (now_ms < c->stopped_ms) {
+    } else if (now_ms < coordinator_absent_stopped_ms(c)) {
         (void)str_format(text, sizeof text, "; enough, what was lost without a word gets %" PRId64 " s to stop",
-                         (c->stopped_ms - now_ms + MS_PER_S - 1) / MS_PER_S);
+                         (coordinator_absent_stopped_ms(c) - now_ms + MS_PER_S - 1) / MS_PER_S);
         add(out, text);
     } else if (!coordinator_quorum_allows(c, now_ms) || c->proposed_round > 0) {
         add(out, "; ");

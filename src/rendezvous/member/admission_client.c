@@ -20,7 +20,7 @@ struct admission_client {
     uv_timer_t timer; /* the next attempt, or the end of this one */
     uv_loop_t *loop;
     struct loop_clock *clock;
-    struct native_session_key key;
+    struct native_connection_key key;
     char host[NET_HOST_MAX];
     uint16_t port;
     int64_t deadline_ms, attempt_ends_ms; /* of the clock */
@@ -30,7 +30,7 @@ struct admission_client {
     struct net_addresses addresses;
     size_t attempt_count;
     unsigned flaw_count;
-    struct native_session *session;
+    struct native_connection *session;
 };
 
 static int64_t now_ms(const struct admission_client *client) {
@@ -46,7 +46,7 @@ static void attempt(uv_timer_t *timer);
 
 static void on_open(void *ctx) {
     struct admission_client *client = ctx;
-    (void)native_session_send(client->session, &(struct coordinator_message){.kind = COORDINATOR_ALIVE});
+    (void)native_connection_send(client->session, &(struct coordinator_message){.kind = COORDINATOR_ALIVE});
 }
 
 static void on_message(void *ctx, const struct coordinator_message *message) {
@@ -59,7 +59,7 @@ static void on_message(void *ctx, const struct coordinator_message *message) {
 static void on_lost(void *ctx, int status) {
     struct admission_client *client = ctx;
     (void)uv_timer_stop(&client->timer);
-    native_session_close(client->session);
+    native_connection_close(client->session);
     client->session = NULL;
     client->flaw_count += status == MUSTER_EPROTOCOL;
     if (client->flaw_count >= FLAWS_MAX || now_ms(client) >= client->deadline_ms) {
@@ -85,12 +85,12 @@ static void on_silence(uv_timer_t *timer) {
 
 /* The addresses of the host in turn. */
 static void attempt(uv_timer_t *timer) {
-    static const struct native_session_callbacks callbacks = {
+    static const struct native_connection_callbacks callbacks = {
         .on_open = on_open, .on_message = on_message, .on_lost = on_lost};
     struct admission_client *client = timer->data;
     struct net_address *at = &client->addresses.list[client->attempt_count++ % client->addresses.count];
-    int rc = native_session_open(client->loop, (const struct sockaddr *)&at->sockaddr, &client->key, &callbacks, client,
-                                 &client->session);
+    int rc = native_connection_open(client->loop, (const struct sockaddr *)&at->sockaddr, &client->key, &callbacks,
+                                    client, &client->session);
     if (rc != MUSTER_OK) {
         finish(client, rc);
         return;
@@ -118,7 +118,7 @@ void admission_client_set_clock(struct admission_client *client, struct loop_clo
     client->deadline_ms = now_ms(client) + left_ms;
 }
 
-int admission_client_open(uv_loop_t *loop, const char *host, uint16_t port, const struct native_session_key *key,
+int admission_client_open(uv_loop_t *loop, const char *host, uint16_t port, const struct native_connection_key *key,
                           uint64_t timeout_ms, admission_client_cb *cb, void *ctx, struct admission_client **out) {
     struct admission_client *client = calloc(1, sizeof *client);
     if (!client) {
@@ -154,7 +154,7 @@ static void on_closed(uv_handle_t *handle) {
 void admission_client_close(struct admission_client *client) {
     if (client) {
         resolver_close(client->resolver);
-        native_session_close(client->session);
+        native_connection_close(client->session);
         uv_close((uv_handle_t *)&client->timer, on_closed);
     }
 }

@@ -7,7 +7,7 @@
 #include <uv.h>
 
 #include "net/loop_clock.h"
-#include "rendezvous/member/native_session.h"
+#include "rendezvous/member/native_connection.h"
 
 struct admission_client;
 
@@ -18,7 +18,7 @@ typedef void admission_client_cb(void *ctx, int status);
 /* Tries until `timeout_ms` are over: the other agent may have other things to do at the moment. `host`: numeric or a
  * name; copied. `key->run_id` is borrowed until admission_client_close(). `cb` comes once, from the loop.
  * MUSTER_ENOMEM. */
-int admission_client_open(uv_loop_t *loop, const char *host, uint16_t port, const struct native_session_key *key,
+int admission_client_open(uv_loop_t *loop, const char *host, uint16_t port, const struct native_connection_key *key,
                           uint64_t timeout_ms, admission_client_cb *cb, void *ctx, struct admission_client **out);
 
 /* By whose clock its time is counted; borrowed until admission_client_close(). Right after opening. Without one, time

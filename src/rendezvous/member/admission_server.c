@@ -38,7 +38,8 @@ static struct visitor *make_visitor(struct admission_server *server, struct kv_c
 static void send_message(struct admission_server *server, struct kv_connection *connection, struct visitor *visitor,
                          const struct coordinator_message *message) {
     buf_clear(&server->frame);
-    if (coordinator_line_put(&visitor->line, &server->gate, &server->frame, message)) {
+    if (coordinator_wire_put(&server->frame, message) ||
+        coordinator_line_seal(&visitor->line, &server->gate, &server->frame)) {
         kv_guest_drop(connection);
         return;
     }

@@ -51,6 +51,8 @@ int coordinator_settings_read(const struct rdzv_options *o, struct coordinator_s
         .last_call_timeout_ms = (int64_t)o->conf.last_call_timeout_ms,
         .last_call_given = o->conf.last_call_given,
         .places = {.spare_nodes = o->limits_spares ? o->max_spares : 0, .stop_ms = (int64_t)o->stop_timeout_ms},
+        .silence_ms = (int64_t)rdzv_conf_silence_ms(&o->conf),
+        .hold_ms = (int64_t)rdzv_conf_hold_ms(&o->conf),
         .survivors_continue = o->survivors_continue,
         .limits_spares = o->limits_spares,
         .max_spares = o->max_spares};

@@ -155,6 +155,7 @@ static int send_join(struct native *n) {
     join.node.is_done = is_done;
     join.node.stop_ms = stop_left_ms(n);
     join.node.is_host = (int)n->reach.at == n->reach.own;
+    join.node.session = n->reach.session_number;
     return native_session_send(n->reach.session, &join);
 }
 
@@ -182,7 +183,7 @@ static void on_admitted(void *ctx, int status) {
 
 /* With a secret the workers' store of another node serves this one's workers when their agent has been there. */
 static void request_admission(struct native *n, const struct coordinator_world *w) {
-    const struct native_session_key key = {.secret = n->secret, .run_id = n->part.rdzv->options.run_id};
+    const struct native_connection_key key = {.secret = n->secret, .run_id = n->part.rdzv->options.run_id};
     if (!n->secret || w->group_rank == 0 || !w->uses_agent_store) {
         return;
     }
@@ -267,13 +268,12 @@ static void join_before_told(struct native *n) {
     }
 }
 
-/* For muster status, with the answers to ALIVE: so it needs no timer, and a coordinator that does not know of it hears
- * nothing of it. */
-static void tell_engine(struct native *n, const struct coordinator_message *heard) {
+/* For muster status, with the answers to ALIVE: so it needs no timer. */
+static void tell_engine(struct native *n) {
     const struct rdzv *r = n->part.rdzv;
     char engine[RDZV_ENGINE_MAX] = "";
     bool has_rank_0 = n->part.phase == PARTICIPANT_MEMBER && !r->has_world && r->world.base_global_rank == 0;
-    if (!heard->serves_engine || !has_rank_0 || !r->callbacks.engine) {
+    if (!has_rank_0 || !r->callbacks.engine) {
         return;
     }
     r->callbacks.engine(r->ctx, engine);
@@ -284,7 +284,7 @@ static void tell_engine(struct native *n, const struct coordinator_message *hear
 
 void native_heard(struct native *n, const struct coordinator_message *message) {
     if (message->kind == COORDINATOR_HEARD) {
-        tell_engine(n, message);
+        tell_engine(n);
     }
     if (message->kind == COORDINATOR_PROPOSE) {
         on_propose(n, message);
@@ -415,8 +415,8 @@ static void lost_while_member(struct native *n, int status) {
         detach(n);
     } else if (native_has_rivals(n)) {
         lose_coordinator(n, status);
-    } else if (is_silent) {
-        lose_place(n, RDZV_NODE_LEFT, muster_detail());
+    } else if (is_silent) { /* held: workers have had their time to end before the place goes to another node */
+        lose_place(n, native_reach_is_held(n) ? RDZV_NODE_LEFT : RDZV_CUT_OFF, muster_detail());
     } else if (!r->is_checking) {
         native_reach_check(n);
     } else if (status == MUSTER_ECONNECT) { /* it may live: there is no way to it at the moment */
@@ -517,8 +517,6 @@ static int start(struct rdzv *r) {
     struct coordinator_server_options server = {
         .secret = n->secret,
         .tls = n->tls,
-        .silence_ms = (int64_t)(o->conf.keep_alive_interval_ms * o->conf.keep_alive_max_attempt),
-        .needed_ms = (int64_t)o->conf.join_timeout_ms,
     };
     rc = rc ? rc : coordinator_settings_read(o, &server.coordinator);
     server.coordinator.places.author = n->identity[0];

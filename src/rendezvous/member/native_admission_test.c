@@ -20,7 +20,7 @@
 #include "base/str.h"
 #include "net/port_test_support.h"
 #include "rendezvous/member/admission_client.h"
-#include "rendezvous/member/native_session.h"
+#include "rendezvous/member/native_connection.h"
 #include "rendezvous/rdzv.h"
 #include "rendezvous/wire/secret.h"
 
@@ -40,7 +40,7 @@ struct fixture {
     struct rdzv *rdzv;
     int worlds, changes, failed;
     struct rdzv_world world; /* the last one */
-    struct native_session *session;
+    struct native_connection *session;
     int64_t pid; /* that the node in our hands has */
     uint64_t identity, last_round;
     bool is_told, is_lost;
@@ -92,7 +92,7 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     struct fixture *f = *state;
-    native_session_close(f->session);
+    native_connection_close(f->session);
     admission_client_close(f->admission);
     rdzv_free(f->rdzv);
     uv_close((uv_handle_t *)&f->patience, NULL);
@@ -162,7 +162,7 @@ static void on_session_open(void *ctx) {
                                                       .local_world_size = 1,
                                                       .store_port = f->silent_port,
                                                       .uses_agent_store = true}};
-    assert_int_equal(native_session_send(f->session, &join), MUSTER_OK);
+    assert_int_equal(native_connection_send(f->session, &join), MUSTER_OK);
 }
 
 static void on_session_message(void *ctx, const struct coordinator_message *message) {
@@ -176,18 +176,18 @@ static void on_session_lost(void *ctx, int status) {
 }
 
 static void come(struct fixture *f, int64_t pid) {
-    static const struct native_session_callbacks callbacks = {
+    static const struct native_connection_callbacks callbacks = {
         .on_open = on_session_open, .on_message = on_session_message, .on_lost = on_session_lost};
-    const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
+    const struct native_connection_key key = {.secret = f->secret, .run_id = "job"};
     f->pid = pid;
     f->identity++;
     f->is_told = f->is_lost = false;
-    assert_int_equal(native_session_open(&f->loop, (struct sockaddr *)&f->address, &key, &callbacks, f, &f->session),
+    assert_int_equal(native_connection_open(&f->loop, (struct sockaddr *)&f->address, &key, &callbacks, f, &f->session),
                      MUSTER_OK);
 }
 
 static void go(struct fixture *f) {
-    native_session_close(f->session);
+    native_connection_close(f->session);
     f->session = NULL;
 }
 
@@ -269,7 +269,7 @@ static bool is_admission_over(const struct fixture *f) {
 /* What listens there accepts, and never says anything: the time is over nevertheless. */
 static void admission_is_not_waited_for_without_end(void **state) {
     struct fixture *f = *state;
-    const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
+    const struct native_connection_key key = {.secret = f->secret, .run_id = "job"};
     assert_int_equal(
         admission_client_open(&f->loop, "127.0.0.1", f->silent_port, &key, 100, on_admitted, f, &f->admission),
         MUSTER_OK);
@@ -285,7 +285,7 @@ static bool has_come(const struct fixture *f) {
 static void admission_does_not_count_time_away(void **state) {
     enum { TIMEOUT_MS = 500 };
     struct fixture *f = *state;
-    const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
+    const struct native_connection_key key = {.secret = f->secret, .run_id = "job"};
     struct loop_clock clock;
     loop_clock_start(&clock, &f->loop);
     assert_int_equal(
@@ -303,7 +303,7 @@ static void admission_does_not_count_time_away(void **state) {
 
 static void no_way_there_may_pass(void **state) {
     struct fixture *f = *state;
-    const struct native_session_key key = {.secret = f->secret, .run_id = "job"};
+    const struct native_connection_key key = {.secret = f->secret, .run_id = "job"};
     uint64_t began_ms = uv_now(&f->loop);
     assert_int_equal(admission_client_open(&f->loop, "255.255.255.255", 4711, &key, 250, on_admitted, f, &f->admission),
                      MUSTER_OK);

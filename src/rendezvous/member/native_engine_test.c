@@ -68,22 +68,6 @@ static void rank_0s_node_tells_its_engine(void **state) {
     assert_string_equal(native_of(f, 1)->engine, "");
 }
 
-static void a_coordinator_that_does_not_know_of_it_is_told_nothing(void **state) {
-    struct fixture *f = *state;
-    says = "mpi (as asked for)";
-    form(f);
-    struct coordinator_message heard = {.kind = COORDINATOR_HEARD};
-    int before = asked_count[0];
-    native_of(f, 0)->engine[0] = '\0';
-    native_heard(native_of(f, 0), &heard);
-    assert_int_equal(asked_count[0], before);
-    assert_string_equal(native_of(f, 0)->engine, "");
-    heard.serves_engine = true;
-    native_heard(native_of(f, 0), &heard);
-    assert_int_equal(asked_count[0], before + 1);
-    assert_string_equal(native_of(f, 0)->engine, says);
-}
-
 static bool both_are_in_round_2(const struct fixture *f) {
     return f->nodes[0].world.round == 2 && f->nodes[1].world.round == 2;
 }
@@ -95,7 +79,7 @@ static void each_world_is_told_anew(void **state) {
     nodes_run_until(f, first_has_told);
     rdzv_join(f->nodes[0].rdzv);
     assert_int_equal(native_of(f, 0)->part.phase, PARTICIPANT_JOINING);
-    struct coordinator_message heard = {.kind = COORDINATOR_HEARD, .serves_engine = true};
+    struct coordinator_message heard = {.kind = COORDINATOR_HEARD};
     int before = asked_count[0];
     native_heard(native_of(f, 0), &heard); /* no worker runs */
     assert_int_equal(asked_count[0], before);
@@ -109,8 +93,6 @@ static void each_world_is_told_anew(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(rank_0s_node_tells_its_engine, nodes_setup, nodes_teardown),
-        cmocka_unit_test_setup_teardown(a_coordinator_that_does_not_know_of_it_is_told_nothing, nodes_setup,
-                                        nodes_teardown),
         cmocka_unit_test_setup_teardown(each_world_is_told_anew, nodes_setup, nodes_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

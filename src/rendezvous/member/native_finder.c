@@ -44,8 +44,8 @@ void native_seek_arrived(struct native *n) {
 /* Probes are the list's; the others have none. */
 void native_seek_end(struct native *n) {
     for (size_t i = 0; i < n->reach.count; i++) {
-        native_session_close(n->reach.probes[i].session);
-        n->reach.probes[i].session = NULL;
+        native_connection_close(n->reach.probes[i].connection);
+        n->reach.probes[i].connection = NULL;
     }
     (void)uv_timer_stop(rdzv_timer(n->part.rdzv, RDZV_TIMER_SEARCH));
 }

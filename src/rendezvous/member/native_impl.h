@@ -18,11 +18,11 @@ struct native_lease;
 struct native_probe {
     struct native *native;
     size_t place;
-    struct native_session *session; /* NULL: none under way */
-    unsigned retries;               /* in this round of asking */
-    uint32_t tried, refused;        /* then: bit i for the place's address i */
-    bool is_refused;                /* in this round of asking: a coordinator is there, of another job */
-    bool was_refused;               /* so in this node's first round of asking */
+    struct native_connection *connection; /* NULL: none under way */
+    unsigned retries;                     /* in this round of asking */
+    uint32_t tried, refused;              /* then: bit i for the place's address i */
+    bool is_refused;                      /* in this round of asking: a coordinator is there, of another job */
+    bool was_refused;                     /* so in this node's first round of asking */
 };
 
 /* The way to the coordinator. */
@@ -40,27 +40,31 @@ struct native_reach {
     bool own_had_members; /* when the round of asking began */
     uint64_t own_lost_count; /* by then */
     struct native_session *session;
-    size_t at;                /* the session's place */
-    bool is_open;             /* the session */
-    bool is_heard;            /* on it */
-    bool was_open;            /* any session, ever */
-    bool is_checking;         /* is the coordinator there, whose connection has ended? */
-    unsigned flaw_count;      /* connections that broke the protocol, since the last world */
-    unsigned mute_count;      /* connections in a row on which nothing was heard */
-    uint64_t mute_ms;         /* since when; 0: the last thing that happened was another */
-    int lost;                 /* place whose coordinator this node has lost; -1: none */
-    uint64_t lost_ms;         /* when */
-    bool was_deserted;        /* since: no other one was found in time */
-    unsigned asked_count;     /* rounds of asking */
-    unsigned session_asked;   /* by when the session was begun */
-    uint64_t opened_ms;       /* the session; else when this agent began to look for one */
-    uint64_t stamp_ms;        /* of the coordinator's clock, as it was heard last on the session; 0: not yet */
-    bool has_host;            /* then: the coordinator's own node took part there */
-    uint64_t lease_ms;        /* what was sent then has been answered */
-    uint64_t lease_before_ms; /* the same before that: so the coordinator knows that it was heard itself */
-    uint64_t alive_ms;        /* when an ALIVE was sent that has not been answered; 0: none */
-    uint64_t beat_ms;         /* when the next one is due */
-    uint64_t ask_ms;          /* when the next round of asking is due */
+    uint64_t session_number;     /* its name, with this node's identity */
+    size_t at;                   /* the session's place */
+    bool is_open;                /* the session */
+    bool is_heard;               /* on it */
+    bool was_open;               /* any session, ever */
+    bool is_checking;            /* is the coordinator there, whose connection has ended? */
+    unsigned flaw_count;         /* connections that broke the protocol, since the last world */
+    unsigned mute_count;         /* connections in a row on which nothing was heard */
+    uint64_t mute_ms;            /* since when; 0: the last thing that happened was another */
+    int lost;                    /* place whose coordinator this node has lost; -1: none */
+    uint64_t lost_ms;            /* when */
+    bool was_deserted;           /* since: no other one was found in time */
+    unsigned asked_count;        /* rounds of asking */
+    unsigned session_asked;      /* by when the session was begun */
+    uint64_t opened_ms;          /* the session; else when this agent began to look for one */
+    uint64_t stamp_ms;           /* of the coordinator's clock, as it was heard last on the session; 0: not yet */
+    bool has_host;               /* then: the coordinator's own node took part there */
+    uint64_t answered_ms;        /* what was sent then has been answered */
+    uint64_t answered_before_ms; /* the same before that: so the coordinator knows that it was heard itself */
+    uint64_t lease_ms;           /* for how long after that it keeps this node's place, as it has said; 0: not yet */
+    uint64_t told_ms;            /* when its silence was told last, while it lasts; 0: not yet */
+    uint64_t alive_ms;           /* when an ALIVE was sent that has not been answered; 0: none */
+    uint64_t trip_ms;            /* that the last answer took */
+    uint64_t beat_ms;            /* when the next one is due */
+    uint64_t ask_ms;             /* when the next round of asking is due */
 };
 
 struct native {
@@ -96,9 +100,9 @@ uint64_t native_now_ms(const struct native *n);
 uint64_t native_listens_ms(const struct native *n);
 /* Goes to the coordinator at this place; native_opened() or native_lost() follows. There is no session. */
 void native_reach_connect(struct native *n, size_t place);
-/* A session of the job's with what is there, for any purpose. */
-int native_reach_open_session(struct native *n, size_t place, const struct native_session_callbacks *callbacks,
-                              void *ctx, struct native_session **out);
+/* A connection of the job's to what is there, for a question. */
+int native_reach_open_connection(struct native *n, size_t place, const struct native_connection_callbacks *callbacks,
+                                 void *ctx, struct native_connection **out);
 /* Of one endpoint, as long as no coordinator has been found: tries to serve it again. Its port may have been a
  * connection's own end for a moment, or two agents that began at the same time kept each other from it. */
 void native_reach_host_later(struct native *n);
@@ -117,6 +121,8 @@ void native_reach_drop(struct native *n);
 void native_reach_give_up(struct native *n);
 /* The coordinator has had time to take this node for lost: what it has ended in good order it may have given up. */
 bool native_reach_may_be_given_up(const struct native *n);
+/* The coordinator keeps this node's place beyond the silence: the others can't go on without it. */
+bool native_reach_is_held(const struct native *n);
 /* What is connected there has not said a word yet: it may be no coordinator. */
 bool native_reach_is_mute(const struct native *n);
 bool native_reach_is_loopback(const struct native *n);

@@ -154,7 +154,7 @@ static void connect_to(struct native *n) {
 static void watch_opening(struct native *n) {
     const struct rdzv_conf *conf = &n->part.rdzv->options.conf;
     if (n->reach.session && !n->reach.is_open) {
-        native_finder_wake(n, native_now_ms(n) + conf->keep_alive_interval_ms * conf->keep_alive_max_attempt);
+        native_finder_wake(n, native_now_ms(n) + rdzv_conf_silence_ms(conf));
     }
 }
 
@@ -318,7 +318,7 @@ const struct native_finder native_lease_finder = {.has_rivals = true,
 
 int native_lease_start(struct native *n, const struct coordinator_server_options *server) {
     const struct rdzv_options *o = &n->part.rdzv->options;
-    const uint64_t silence_ms = o->conf.keep_alive_interval_ms * o->conf.keep_alive_max_attempt;
+    const uint64_t silence_ms = rdzv_conf_silence_ms(&o->conf);
     struct native_reach *r = &n->reach;
     struct native_lease *lease = calloc(1, sizeof *lease);
     r->places = calloc(1, sizeof *r->places);

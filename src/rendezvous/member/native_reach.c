@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
 #include "rendezvous/member/native_impl.h"
@@ -12,7 +13,8 @@
 enum {
     FIRST_ALIVE_MS = 2000, /* a coordinator answers it: what does not is none. Most worlds are told by then */
     PLACE_TEXT = 320,      /* a place and what came of it */
-    MARGIN_PART = 8,       /* of the silence: by then workers that must stop are dead, on a busy machine as well */
+    MARGIN_PART = 8,       /* of the lease: by then workers that must stop are dead, on a busy machine as well */
+    TELL_MS = 60000,       /* between two lines about a coordinator that is silent */
 };
 
 /* With several endpoints the others go on without this node when its lease is over, however long it was away. */
@@ -43,20 +45,30 @@ bool native_reach_is_loopback(const struct native *n) {
 }
 
 static uint64_t silence_ms(const struct native *n) {
-    const struct rdzv_conf *conf = &n->part.rdzv->options.conf;
-    return conf->keep_alive_interval_ms * conf->keep_alive_max_attempt;
+    return rdzv_conf_silence_ms(&n->part.rdzv->options.conf);
 }
 
-/* How long this node may go on after the last ALIVE that was answered: not for as long as the coordinator waits for it,
- * since the others run again at once when that is over. */
+/* How long this node may go on after the last ALIVE that was answered: not for as long as the coordinator keeps its
+ * place, since that may go to another node when the time is over. */
 static uint64_t lease_length_ms(const struct native *n) {
-    return silence_ms(n) - silence_ms(n) / MARGIN_PART;
+    bool has_place = n->reach.lease_ms > 0 && n->part.phase != PARTICIPANT_JOINING;
+    uint64_t lease_ms = has_place ? n->reach.lease_ms : silence_ms(n);
+    return lease_ms - lease_ms / MARGIN_PART;
+}
+
+/* The coordinator counts the lease in time that passes for it, whether or not this node is away. */
+static uint64_t lease_now_ms(const struct native *n) {
+    return uv_now(n->part.rdzv->loop);
+}
+
+bool native_reach_is_held(const struct native *n) {
+    return n->reach.lease_ms > silence_ms(n);
 }
 
 /* 0: the coordinator is silent; else after how long to ask again. After an absence it has an interval at least: its
  * answer, or its end, may be there to be read, and it may have been away as well. */
 static uint64_t lease_left_ms(const struct native *n) {
-    uint64_t end_ms = n->reach.lease_ms + lease_length_ms(n), now = now_ms(n);
+    uint64_t end_ms = n->reach.answered_ms + lease_length_ms(n), now = lease_now_ms(n);
     uint64_t left_ms = end_ms > now ? end_ms - now : 0, listens_ms = native_listens_ms(n);
     left_ms = left_ms > listens_ms ? left_ms : listens_ms;
     return (uint64_t)absence_ask_ms((int64_t)left_ms, (int64_t)n->part.rdzv->options.conf.keep_alive_interval_ms);
@@ -223,7 +235,7 @@ int native_reach_start(struct native *n, const struct coordinator_server_options
 }
 
 bool native_reach_may_be_given_up(const struct native *n) {
-    return now_ms(n) >= n->reach.lease_before_ms + lease_length_ms(n);
+    return lease_now_ms(n) >= n->reach.answered_before_ms + lease_length_ms(n);
 }
 
 /* `in_office_ms`: see membership_past. */
@@ -257,11 +269,26 @@ void native_reach_stop(struct native *n) {
 
 static void on_beat(uv_timer_t *timer);
 
+/* An ALIVE that is not answered for so long: is there another way? */
+static uint64_t redial_ms(const struct native *n) {
+    uint64_t interval_ms = n->part.rdzv->options.conf.keep_alive_interval_ms, slow_ms = 2 * n->reach.trip_ms;
+    return n->reach.alive_ms + (interval_ms > slow_ms ? interval_ms : slow_ms);
+}
+
+/* Who is in a world has workers that run on meanwhile. */
+static uint64_t tell_ms(const struct native *n) {
+    return !native_reach_is_held(n) || n->part.phase == PARTICIPANT_JOINING ? UINT64_MAX
+           : n->reach.told_ms > 0                                           ? n->reach.told_ms + TELL_MS
+                                                                            : n->reach.answered_ms + silence_ms(n);
+}
+
 static void set_beat(struct native *n) {
     const struct native_reach *r = &n->reach;
-    uint64_t now = now_ms(n), next_ms = lease_left_ms(n), beat_ms = r->beat_ms > now ? r->beat_ms - now : 0;
-    next_ms = r->alive_ms == 0 && beat_ms < next_ms ? beat_ms : next_ms;
-    (void)uv_timer_start(rdzv_timer(n->part.rdzv, RDZV_TIMER_SYNC), on_beat, next_ms, 0);
+    uint64_t now = lease_now_ms(n), next_ms = lease_left_ms(n), tell = tell_ms(n);
+    uint64_t act_ms = r->alive_ms == 0 ? r->beat_ms : redial_ms(n) > now ? redial_ms(n) : tell;
+    act_ms = tell < act_ms ? tell : act_ms;
+    act_ms = act_ms > now ? act_ms - now : 0;
+    (void)uv_timer_start(rdzv_timer(n->part.rdzv, RDZV_TIMER_SYNC), on_beat, act_ms < next_ms ? act_ms : next_ms, 0);
 }
 
 /* The coordinator's connection has ended, and another one is not open yet. */
@@ -285,7 +312,7 @@ static void on_lost(void *ctx, int status) {
         /* A process that dies ends its connections in good order. It has known then that this node was there, and
          * counted it for a silence at least. (A reset may be the network's: then it may have lived on.) */
         bool may_have_died = status == MUSTER_ECLOSED && r->has_host;
-        note_loss(n, may_have_died ? r->lease_before_ms + lease_length_ms(n) : 0);
+        note_loss(n, may_have_died ? r->answered_before_ms + lease_length_ms(n) : 0);
     }
     if (!was_open) {
         native_place_hint(place);
@@ -306,14 +333,15 @@ void native_reach_give_up(struct native *n) {
  * falls due meanwhile goes with the answer: over a slow network the next interval would be too late for the lease. */
 static void send_alive(struct native *n) {
     struct native_reach *r = &n->reach;
-    const struct coordinator_message alive = {.kind = COORDINATOR_ALIVE, .stamp_ms = r->stamp_ms};
+    const struct coordinator_message alive = {
+        .kind = COORDINATOR_ALIVE, .stamp_ms = r->stamp_ms, .lease_ms = r->lease_ms};
     if (r->alive_ms > 0) {
         return;
     }
     if (native_session_send(r->session, &alive) == MUSTER_OK) {
-        r->alive_ms = now_ms(n);
+        r->alive_ms = lease_now_ms(n);
     }
-    r->beat_ms = now_ms(n) + beat_interval_ms(n);
+    r->beat_ms = lease_now_ms(n) + beat_interval_ms(n);
 }
 
 unsigned native_reach_ask_alive(struct native *n) {
@@ -322,11 +350,41 @@ unsigned native_reach_ask_alive(struct native *n) {
         return 0;
     }
     if (r->alive_ms > 0) {
-        r->beat_ms = now_ms(n); /* the next one goes when this one is answered */
+        r->beat_ms = lease_now_ms(n); /* the next one goes when this one is answered */
         return 2;
     }
     send_alive(n);
     return r->alive_ms > 0 ? 1 : 0;
+}
+
+static const char *name_place(const struct native *n, char out[NET_HOST_MAX + 8]) {
+    const struct net_endpoint *endpoint = &n->reach.places[n->reach.at].endpoint;
+    (void)str_format(out, NET_HOST_MAX + 8, "%s:%d", endpoint->host, (int)endpoint->port);
+    return out;
+}
+
+static void tell_silence(struct native *n) {
+    struct native_reach *r = &n->reach;
+    char name[NET_HOST_MAX + 8];
+    uint64_t now = lease_now_ms(n);
+    if (now < tell_ms(n)) {
+        return;
+    }
+    r->told_ms = now;
+    log_warning(
+        "the coordinator at %s has not answered for %llu s; this node's workers run on, and are ended in %llu s "
+        "unless it answers",
+        name_place(n, name), (unsigned long long)((now - r->answered_ms) / 1000),
+        (unsigned long long)((lease_left_ms(n) + 999) / 1000));
+}
+
+static void tell_answer(struct native *n) {
+    char name[NET_HOST_MAX + 8];
+    if (n->reach.told_ms > 0) {
+        n->reach.told_ms = 0;
+        log_warning("the coordinator at %s answers again after %llu s; the same workers run on", name_place(n, name),
+                    (unsigned long long)((lease_now_ms(n) - n->reach.answered_ms) / 1000));
+    }
 }
 
 /* Says that this agent is alive, and looks whether the coordinator is. */
@@ -349,10 +407,21 @@ static void on_beat(uv_timer_t *timer) {
         wait_for_check(n);
         return;
     }
-    if (now_ms(n) >= r->beat_ms) {
+    if (r->alive_ms == 0 && lease_now_ms(n) >= r->beat_ms) {
         send_alive(n);
     }
+    if (r->alive_ms > 0 && lease_now_ms(n) >= redial_ms(n)) {
+        native_session_redial(r->session);
+    }
+    tell_silence(n);
     set_beat(n);
+}
+
+/* With several endpoints the coordinator has gone on without a node whose connection ends, unless it holds its place.
+ */
+static void note_lease(struct native *n, uint64_t lease_ms) {
+    n->reach.lease_ms = lease_ms;
+    native_session_set_resumes(n->reach.session, !native_has_rivals(n) || native_reach_is_held(n));
 }
 
 static void on_open(void *ctx) {
@@ -362,11 +431,13 @@ static void on_open(void *ctx) {
     if (r->own < 0 && r->may_host_later) {
         host_no_more(r);
     }
-    r->opened_ms = r->lease_ms = r->lease_before_ms = now_ms(n);
-    r->alive_ms = r->stamp_ms = 0;
+    r->opened_ms = now_ms(n);
+    r->answered_ms = r->answered_before_ms = lease_now_ms(n);
+    r->alive_ms = r->stamp_ms = r->told_ms = r->trip_ms = 0;
+    note_lease(n, 0);
     r->has_host = false;
     const uint64_t interval_ms = beat_interval_ms(n);
-    r->beat_ms = now_ms(n) + (interval_ms < FIRST_ALIVE_MS ? interval_ms : FIRST_ALIVE_MS);
+    r->beat_ms = lease_now_ms(n) + (interval_ms < FIRST_ALIVE_MS ? interval_ms : FIRST_ALIVE_MS);
     set_beat(n);
     native_opened(n);
 }
@@ -379,10 +450,16 @@ static void on_message(void *ctx, const struct coordinator_message *message) {
     }
     r->is_heard = true;
     r->mute_ms = r->mute_count = 0;
+    if (message->kind == COORDINATOR_WORLD) {
+        note_lease(n, message->world.lease_ms);
+    }
     if (message->kind == COORDINATOR_HEARD) {
-        r->lease_before_ms = r->lease_ms;
-        r->lease_ms = r->alive_ms > 0 ? r->alive_ms : r->lease_ms;
+        tell_answer(n);
+        r->trip_ms = r->alive_ms > 0 ? lease_now_ms(n) - r->alive_ms : r->trip_ms;
+        r->answered_before_ms = r->answered_ms;
+        r->answered_ms = r->alive_ms > 0 ? r->alive_ms : r->answered_ms;
         r->alive_ms = 0;
+        note_lease(n, message->lease_ms);
         r->stamp_ms = message->stamp_ms;
         r->has_host = message->has_host;
         if (n->part.phase != PARTICIPANT_OVER) {
@@ -392,24 +469,58 @@ static void on_message(void *ctx, const struct coordinator_message *message) {
     native_heard(n, message);
 }
 
-int native_reach_open_session(struct native *n, size_t place, const struct native_session_callbacks *callbacks,
-                              void *ctx, struct native_session **out) {
-    const struct native_session_key key = {.secret = n->secret, .run_id = n->part.rdzv->options.run_id, .tls = n->tls};
+/* An ALIVE went over the connection before, or its answer did. */
+static void on_resumed(void *ctx) {
+    struct native *n = ctx;
+    struct native_reach *r = &n->reach;
+    r->alive_ms = 0;
+    r->beat_ms = lease_now_ms(n);
+    if (n->part.phase != PARTICIPANT_OVER) {
+        set_beat(n);
+    }
+}
+
+static struct native_connection_key key_of(const struct native *n) {
+    return (struct native_connection_key){.secret = n->secret, .run_id = n->part.rdzv->options.run_id, .tls = n->tls};
+}
+
+/* NULL with the detail. */
+static const struct sockaddr *address_of(const struct native *n, size_t place, struct net_address *room) {
+    const struct sockaddr *address = native_place_address(&n->reach.places[place], room);
+    if (!address) {
+        (void)status_fail(MUSTER_ERESOLVE, "%s is not resolved", n->reach.places[place].endpoint.host);
+    }
+    return address;
+}
+
+int native_reach_open_connection(struct native *n, size_t place, const struct native_connection_callbacks *callbacks,
+                                 void *ctx, struct native_connection **out) {
+    const struct native_connection_key key = key_of(n);
     struct net_address room;
-    const struct sockaddr *address = native_place_address(&n->reach.places[place], &room);
-    return address ? native_session_open(n->part.rdzv->loop, address, &key, callbacks, ctx, out)
-                   : status_fail(MUSTER_ERESOLVE, "%s is not resolved", n->reach.places[place].endpoint.host);
+    const struct sockaddr *address = address_of(n, place, &room);
+    return address ? native_connection_open(n->part.rdzv->loop, address, &key, callbacks, ctx, out) : MUSTER_ERESOLVE;
+}
+
+static int open_session(struct native *n, size_t place) {
+    static const struct native_session_callbacks callbacks = {
+        .of = {.on_open = on_open, .on_message = on_message, .on_lost = on_lost}, .on_resumed = on_resumed};
+    const struct native_connection_key key = key_of(n);
+    const struct native_session_name name = {.identity = {n->identity[0], n->identity[1]},
+                                             .number = ++n->reach.session_number,
+                                             .run_id = n->part.rdzv->options.run_id};
+    struct net_address room;
+    const struct sockaddr *address = address_of(n, place, &room);
+    return address ? native_session_open(n->part.rdzv->loop, address, &key, &name, &callbacks, n, &n->reach.session)
+                   : MUSTER_ERESOLVE;
 }
 
 void native_reach_connect(struct native *n, size_t place) {
-    static const struct native_session_callbacks callbacks = {
-        .on_open = on_open, .on_message = on_message, .on_lost = on_lost};
     struct native_reach *r = &n->reach;
     r->at = place;
     r->session_asked = r->asked_count;
     r->is_heard = false;
     r->mute_ms = r->mute_ms > 0 ? r->mute_ms : now_ms(n);
-    int rc = native_reach_open_session(n, place, &callbacks, n, &r->session);
+    int rc = open_session(n, place);
     if (rc != MUSTER_OK) {
         r->session = NULL;
         participant_fail(&n->part, rc);

@@ -21,8 +21,8 @@ static uint64_t now_ms(const struct native *n) {
 }
 
 static void end_probe(struct native_probe *probe) {
-    native_session_close(probe->session);
-    probe->session = NULL;
+    native_connection_close(probe->connection);
+    probe->connection = NULL;
 }
 
 static void end_probes(struct native *n) {
@@ -69,7 +69,7 @@ static void choose(struct native *n) {
 }
 
 static void note_mute(const struct native_probe *probe) {
-    if (probe->session && native_session_is_connected(probe->session)) {
+    if (probe->connection && native_connection_is_connected(probe->connection)) {
         struct native_place *place = &probe->native->reach.places[probe->place];
         (void)native_place_describe_mute(NATIVE_SEARCH_PATIENCE_MS, place->answer);
     }
@@ -157,7 +157,7 @@ static void on_probe_open(void *ctx) {
     struct native *n = probe->native;
     const struct coordinator_message message = {.kind = COORDINATOR_PROBE,
                                                 .node = {.run_id = kv_slice_text(n->part.rdzv->options.run_id)}};
-    if (native_session_send(probe->session, &message) != MUSTER_OK) {
+    if (native_connection_send(probe->connection, &message) != MUSTER_OK) {
         native_place_note(&n->reach.places[probe->place]);
         answered(probe, NATIVE_SILENT, NULL);
     }
@@ -212,13 +212,13 @@ static void on_probe_lost(void *ctx, int status) {
 }
 
 static void ask(struct native *n, size_t place) {
-    static const struct native_session_callbacks callbacks = {
+    static const struct native_connection_callbacks callbacks = {
         .on_open = on_probe_open, .on_message = on_probe_message, .on_lost = on_probe_lost};
     struct native_probe *probe = &n->reach.probes[place];
     end_probe(probe);
-    if (native_reach_open_session(n, place, &callbacks, probe, &probe->session) != MUSTER_OK) {
+    if (native_reach_open_connection(n, place, &callbacks, probe, &probe->connection) != MUSTER_OK) {
         native_place_note(&n->reach.places[place]);
-        probe->session = NULL; /* it counts as silent when the time for answers is over */
+        probe->connection = NULL; /* it counts as silent when the time for answers is over */
         native_place_retry(&n->reach.places[place]);
     }
 }
@@ -283,7 +283,7 @@ static void seek(struct native *n) {
 static void resolved(struct native *n, size_t place) {
     struct native_reach *r = &n->reach;
     struct native_probe *probe = &r->probes[place];
-    if (probe->session && native_session_is_connected(probe->session)) {
+    if (probe->connection && native_connection_is_connected(probe->connection)) {
         return;
     }
     if (r->search.places[place].is_awaited && r->places[place].addresses.count > 0) {

@@ -1,459 +1,336 @@
-/* The agent's end of a coordinator connection; see native_session.h. */
+/* A session over one connection after another; see native_session.h.
+ *
+ * The coordinator takes the end of a connection that carries a session for the end of its agent. So a connection that
+ * may have carried it, once another one has been asked to, is kept until that one has been answered (`stale`). */
 #include "rendezvous/member/native_session.h"
 
-#include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/status.h"
 #include "base/str.h"
-#include "base/system/random.h"
-#include "net/endpoint.h"
-#include "net/tls_stream.h"
-#include "rendezvous/wire/coordinator_auth.h"
+#include "rendezvous/wire/coordinator_resend.h"
 
 enum {
-    OUT_BYTES_MAX = 64 * 1024, /* owed by a socket that takes nothing: an agent sends a handful of frames a round */
-    READ_BYTES = 8192,
-    IN_BYTES_MAX =
-        COORDINATOR_FRAME_BYTES_MAX + COORDINATOR_SEAL_BYTES + 4 * READ_BYTES, /* a frame, and one read's records */
-    WIRE_BYTES_MAX = 64 * 1024, /* what TLS makes of a frame, or of what has come */
-    /* So many messages are taken in such a time; the rest waits in the socket. A coordinator has a handful to say, and
-     * to thousands of nodes that fail at once some thousands; one that floods costs this much and no more. */
-    WINDOW_MESSAGES_MAX = 1000,
-    WINDOW_MS = 100,
-    KEEP_ALIVE_S = 5, /* a coordinator's machine that has vanished is noticed by probes */
+    DIAL_MS = 4000, /* for a connection to be made, and for its RESUME to be answered: the kernel repeats a lost first
+                     * packet after 1 and 3 s */
+    RETRY_MS = 500, /* after a connection that could not be made */
+};
+
+struct carrier {
+    struct native_session *session;
+    struct native_connection *connection;
+    struct carrier *next; /* of those that are stale */
+    bool has_asked;       /* RESUME was sent */
 };
 
 struct native_session {
-    uv_tcp_t tcp;
-    uv_timer_t pause;  /* active: nothing is read until it fires */
-    int connect_error; /* that connect() told at once; then `pause` tells it */
-    unsigned open_handles;
-    uint64_t window_ms; /* when the window began, of the loop's clock */
-    unsigned window_messages;
-    bool has_warned;
-    uv_connect_t connect;
+    uv_loop_t *loop;
+    uv_timer_t timer; /* of the dial, or until the next one */
+    struct sockaddr_storage address;
+    struct native_connection_key key;
+    struct native_session_name name;
+    char run_id[COORDINATOR_NAME_BYTES_MAX + 1];
     struct native_session_callbacks callbacks;
     void *ctx;
-    char peer[NET_ADDRESS_TEXT_MAX];
-    const struct secret *secret; /* NULL: none */
-    char run_id[COORDINATOR_NAME_BYTES_MAX + 1];
-    struct coordinator_auth auth;
-    struct tls_stream *tls; /* NULL: without */
-    struct buf in;          /* plain, and not taken yet */
-    bool is_connected;
-    bool is_answered; /* something has come */
-    bool has_greeted; /* with TLS: when its handshake is over */
-    bool is_open;     /* with a secret: the other side has proved that it knows it */
-    bool has_spoken;  /* at least one message of it has been understood */
-    bool is_over, is_closed;
+    struct carrier *main;  /* NULL: between two */
+    struct carrier *dial;  /* NULL: none */
+    struct carrier *stale; /* a list */
+    struct coordinator_resend resend;
+    bool resumes, is_over, is_closed;
 };
 
-struct write {
-    uv_write_t request;
-    struct buf bytes;
-};
+/* ---- carriers ---- */
+
+static void drop(struct carrier **place, void (*end)(struct native_connection *connection)) {
+    struct carrier *carrier = *place;
+    if (carrier) {
+        *place = carrier->next;
+        end(carrier->connection);
+        free(carrier);
+    }
+}
+
+static void drop_all(struct native_session *s, void (*end)(struct native_connection *connection)) {
+    (void)uv_timer_stop(&s->timer);
+    drop(&s->main, end);
+    drop(&s->dial, end);
+    while (s->stale) {
+        drop(&s->stale, end);
+    }
+}
+
+static void make_stale(struct native_session *s, struct carrier **place) {
+    struct carrier *carrier = *place;
+    if (carrier) {
+        *place = NULL;
+        carrier->next = s->stale;
+        s->stale = carrier;
+    }
+}
 
 static void lose(struct native_session *s, int status) {
     if (!s->is_over && !s->is_closed) {
         s->is_over = true;
-        s->callbacks.on_lost(s->ctx, status);
+        (void)uv_timer_stop(&s->timer);
+        s->callbacks.of.on_lost(s->ctx, status);
     }
 }
 
-/* ---- out ---- */
+static void on_open(void *ctx);
+static void on_message(void *ctx, const struct coordinator_message *message);
+static void on_lost(void *ctx, int status);
 
-static void on_written(uv_write_t *request, int status) {
-    struct write *write = (struct write *)request;
-    (void)status; /* a broken connection is noticed by reading */
-    buf_done(&write->bytes);
-    free(write);
-}
-
-static int send_bytes(struct native_session *s, struct write *write) {
-    if (uv_stream_get_write_queue_size((uv_stream_t *)&s->tcp) + write->bytes.len > OUT_BYTES_MAX) {
-        return status_fail(MUSTER_ELIMIT, "the coordinator at %s does not read what it is sent", s->peer);
+static int carrier_open(struct native_session *s, struct carrier **out) {
+    static const struct native_connection_callbacks callbacks = {
+        .on_open = on_open, .on_message = on_message, .on_lost = on_lost};
+    struct carrier *carrier = calloc(1, sizeof *carrier);
+    if (!carrier) {
+        return status_fail(MUSTER_ENOMEM, "no memory for a connection to the coordinator");
     }
-    uv_buf_t piece = uv_buf_init((char *)buf_bytes(&write->bytes), (unsigned)write->bytes.len);
-    int failed = uv_write(&write->request, (uv_stream_t *)&s->tcp, &piece, 1, on_written);
-    return failed ? status_fail(MUSTER_ECLOSED, "send to the coordinator at %s: %s", s->peer, uv_strerror(failed)) : 0;
-}
-
-static struct write *write_new(void) {
-    struct write *write = calloc(1, sizeof *write);
-    if (write) {
-        buf_init(&write->bytes, COORDINATOR_FRAME_BYTES_MAX + 64);
-    }
-    return write;
-}
-
-/* Its bytes become what TLS makes of them. */
-static int wrap(struct native_session *s, struct write *write) {
-    struct buf wire;
-    buf_init(&wire, WIRE_BYTES_MAX);
-    int code = tls_stream_put(s->tls, buf_bytes(&write->bytes), write->bytes.len, &wire);
-    buf_done(&write->bytes);
-    write->bytes = wire;
-    return code;
-}
-
-/* Takes `write` if `code` is 0; frees it otherwise. */
-static int finish(struct native_session *s, struct write *write, int code) {
-    if (write && code == 0 && s->tls) {
-        code = wrap(s, write);
-    }
-    if (write && code == 0) {
-        code = send_bytes(s, write);
-    }
-    if (write && code != 0) {
-        buf_done(&write->bytes);
-        free(write);
-    }
-    return write ? code : status_fail(MUSTER_ENOMEM, "no memory for a message to the coordinator");
-}
-
-/* A frame without a tag: all without a secret, and the handshake. */
-static int send_plain(struct native_session *s, const struct coordinator_message *message) {
-    struct write *write = write_new();
-    return finish(s, write, write ? coordinator_wire_put(&write->bytes, message) : 0);
-}
-
-static int send_sealed(struct native_session *s, const struct coordinator_message *message) {
-    struct write *write = write_new();
-    int code = write ? coordinator_wire_put(&write->bytes, message) : 0;
-    code = write && code == 0 ? coordinator_auth_seal(&s->auth, s->secret, &write->bytes, 0) : code;
-    return finish(s, write, code);
-}
-
-int native_session_send(struct native_session *s, const struct coordinator_message *message) {
-    if (!s->is_open || s->is_over) {
-        return status_fail(MUSTER_ECLOSED, "there is no connection to the coordinator at %s", s->peer);
-    }
-    return s->secret ? send_sealed(s, message) : send_plain(s, message);
-}
-
-static int send_hello(struct native_session *s) {
-    struct write *write = write_new();
-    return finish(s, write, write ? buf_append(&write->bytes, COORDINATOR_HELLO, COORDINATOR_HELLO_BYTES) : 0);
-}
-
-static int send_greeting(struct native_session *s) {
-    uint8_t nonce[COORDINATOR_NONCE_BYTES];
-    struct coordinator_message greet;
-    if (random_fill(nonce, sizeof nonce) != 0) {
-        return status_fail_errno(errno, "random bytes to greet the coordinator with");
-    }
-    coordinator_auth_greet(&s->auth, nonce, &greet);
-    return send_plain(s, &greet);
-}
-
-/* ---- in ---- */
-
-/* One frame from the front; *used are its bytes, and its tag's. */
-static enum coordinator_parse take_frame(struct native_session *s, const uint8_t *bytes, size_t len,
-                                         struct coordinator_message *message, size_t *used) {
-    size_t frame_len = len;
-    if (!s->secret || !s->is_open) {
-        return coordinator_wire_get(bytes, len, false, message, used);
-    }
-    enum coordinator_parse parsed = coordinator_auth_open(&s->auth, s->secret, bytes, len, &frame_len);
-    parsed = parsed == COORDINATOR_COMPLETE ? coordinator_wire_get(bytes, frame_len, false, message, used) : parsed;
-    *used += COORDINATOR_SEAL_BYTES;
-    return parsed;
-}
-
-/* Before it is open: the coordinator's part of the handshake, or why there is none. */
-static void take_challenge(struct native_session *s, const struct coordinator_message *message) {
-    struct coordinator_message proof;
-    int code;
-    if (message->kind == COORDINATOR_REFUSED) {
-        code = status_fail(MUSTER_EPROTOCOL, "%.*s", (int)message->text.len, (const char *)message->text.data);
-    } else if (message->kind != COORDINATOR_CHALLENGE) {
-        code = status_fail(MUSTER_EPROTOCOL, "%s before it has proved that it knows the job's secret",
-                           coordinator_kind_name(message->kind));
-    } else {
-        code = coordinator_auth_prove(&s->auth, s->secret, kv_slice_text(s->run_id), message, &proof);
-        code = code ? code : send_plain(s, &proof);
-    }
+    carrier->session = s;
+    int code = native_connection_open(s->loop, (struct sockaddr *)&s->address, &s->key, &callbacks, carrier,
+                                      &carrier->connection);
     if (code) {
-        lose(s, status_prefix(code, "the coordinator at %s", s->peer));
-        return;
+        free(carrier);
+        return code;
     }
-    s->is_open = true;
-    s->callbacks.on_open(s->ctx);
+    *out = carrier;
+    return MUSTER_OK;
 }
 
-static void on_pause_over(uv_timer_t *timer);
+/* ---- another connection ---- */
 
-/* Has the window taken all the messages that it may? Then nothing is read until it is over. */
-static bool must_pause(struct native_session *s) {
-    uint64_t now_ms = uv_now(s->tcp.loop);
-    if (now_ms - s->window_ms >= WINDOW_MS) {
-        s->window_ms = now_ms;
-        s->window_messages = 0;
-    }
-    if (s->window_messages < WINDOW_MESSAGES_MAX) {
-        return false;
-    }
-    if (!s->has_warned) {
-        s->has_warned = true;
-        log_warning("the coordinator at %s sends more than %d messages in %d ms: the rest is taken later", s->peer,
-                    WINDOW_MESSAGES_MAX, WINDOW_MS);
-    }
-    (void)uv_read_stop((uv_stream_t *)&s->tcp);
-    (void)uv_timer_start(&s->pause, on_pause_over, s->window_ms + WINDOW_MS - now_ms, 0);
-    return true;
+static bool can_resume(const struct native_session *s) {
+    return s->resumes && s->resend.sent_count > 0;
 }
 
-static void take_frames(struct native_session *s) {
-    while (!s->is_over && !s->is_closed && !must_pause(s)) {
-        struct coordinator_message message;
-        size_t used = 0;
-        enum coordinator_parse parsed = take_frame(s, buf_bytes(&s->in), s->in.len, &message, &used);
-        if (parsed == COORDINATOR_MORE) {
-            break;
-        }
-        if (parsed != COORDINATOR_COMPLETE) {
-            lose(s, s->has_spoken ? status_prefix(MUSTER_EPROTOCOL, "the coordinator at %s", s->peer)
-                                  : status_prefix(MUSTER_EPROTOCOL,
-                                                  "what answers at %s is no coordinator: does another program hold "
-                                                  "this port? Choose another one",
-                                                  s->peer));
-            return;
-        }
-        s->window_messages++;
-        s->has_spoken = true;
-        if (s->is_open) {
-            s->callbacks.on_message(s->ctx, &message);
-        } else {
-            take_challenge(s, &message);
-        }
-        buf_consume(&s->in, used);
-    }
-}
+static void dial(struct native_session *s);
 
-/* ---- TLS ---- */
-
-/* What OpenSSL has to say by itself. Takes the bytes. */
-static int send_wire(struct native_session *s, struct buf *wire) {
-    struct write *write = wire->len > 0 ? calloc(1, sizeof *write) : NULL;
-    if (!write) {
-        bool is_short = wire->len > 0;
-        buf_done(wire);
-        return is_short ? status_fail(MUSTER_ENOMEM, "no memory for a message to the coordinator") : MUSTER_OK;
-    }
-    write->bytes = *wire;
-    int code = send_bytes(s, write);
-    if (code) {
-        buf_done(&write->bytes);
-        free(write);
-    }
-    return code;
-}
-
-static int begin_tls(struct native_session *s) {
-    struct buf wire;
-    buf_init(&wire, WIRE_BYTES_MAX);
-    int code = tls_stream_begin(s->tls, &wire);
-    if (code) {
-        buf_done(&wire);
-    }
-    return code ? code : send_wire(s, &wire);
-}
-
-static int take_tls(struct native_session *s, const uint8_t *bytes, size_t len) {
-    struct buf wire;
-    char why[MUSTER_DETAIL_MAX];
-    if (!s->is_answered && !tls_stream_is_answer(bytes, len)) {
-        return status_fail(MUSTER_EPROTOCOL, "it does not use TLS, and this node does: start all nodes with tls_cert, "
-                                             "tls_key and tls_ca, or none");
-    }
-    buf_init(&wire, WIRE_BYTES_MAX);
-    int code = tls_stream_take(s->tls, bytes, len, &s->in, &wire);
-    (void)str_copy(why, sizeof why, code ? muster_detail() : "");
-    int sent = send_wire(s, &wire);
-    return code ? status_fail(code, "%s", why) : sent;
-}
-
-/* Until on_read() has copied what came: a session holds no memory for what is seldom said. */
-static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *out) {
-    (void)handle;
-    (void)suggested;
-    out->base = malloc(READ_BYTES);
-    out->len = out->base ? READ_BYTES : 0; /* none: on_read() hears UV_ENOBUFS */
-}
-
-/* Greets, once whatever comes before is over. */
-static int greet(struct native_session *s) {
-    s->has_greeted = true;
-    int code = send_hello(s);
-    return code == 0 && s->secret ? send_greeting(s) : code;
-}
-
-static void open_without_secret(struct native_session *s) {
-    if (!s->secret) {
-        s->is_open = true;
-        s->callbacks.on_open(s->ctx);
-    }
-}
-
-/* Appends what has come to `in`, out of TLS if it came in that. */
-static int keep(struct native_session *s, const uint8_t *bytes, size_t len) {
-    int code = s->tls ? take_tls(s, bytes, len) : buf_append(&s->in, bytes, len);
-    s->is_answered = true;
-    return code;
-}
-
-static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *room) {
-    struct native_session *s = stream->data;
-    int code = got > 0 ? keep(s, (const uint8_t *)room->base, (size_t)got) : MUSTER_OK;
-    free(room->base);
-    if (got < 0) {
-        const char *when = s->has_greeted ? "" : " in place of a TLS handshake: does it use TLS?";
-        lose(s, got == UV_EOF || got == UV_EPIPE /* an end in good order, and a reset for what was sent afterwards */
-                    ? status_fail(MUSTER_ECLOSED, "the coordinator at %s has ended the connection%s", s->peer, when)
-                    : status_fail(MUSTER_ECONNECT, "the connection to the coordinator at %s: %s", s->peer,
-                                  uv_strerror((int)got)));
-        return;
-    }
-    bool is_agreed = code == 0 && !s->has_greeted && tls_stream_is_open(s->tls);
-    code = is_agreed ? greet(s) : code;
-    if (code) {
-        lose(s, status_prefix(code, "the coordinator at %s", s->peer));
-        return;
-    }
-    if (is_agreed) {
-        open_without_secret(s);
-    }
-    take_frames(s);
-}
-
-/* Goes on with what has come before the pause, then with the socket. */
-static void on_pause_over(uv_timer_t *timer) {
+static void on_timer(uv_timer_t *timer) {
     struct native_session *s = timer->data;
+    if (s->dial && s->dial->has_asked) {
+        make_stale(s, &s->dial);
+    } else {
+        drop(&s->dial, native_connection_give_up);
+    }
+    dial(s);
+}
+
+/* A connection that cannot be begun is tried again as one that fails. */
+static void dial(struct native_session *s) {
+    int code = carrier_open(s, &s->dial);
+    (void)uv_timer_start(&s->timer, on_timer, code == MUSTER_OK ? DIAL_MS : RETRY_MS, 0);
+}
+
+static void dial_later(struct native_session *s) {
+    drop(&s->dial, native_connection_close);
+    (void)uv_timer_start(&s->timer, on_timer, RETRY_MS, 0);
+}
+
+void native_session_redial(struct native_session *s) {
+    if (can_resume(s) && !s->is_over && !s->is_closed && !uv_is_active((uv_handle_t *)&s->timer)) {
+        dial(s);
+    }
+}
+
+/* The coordinator moves the session as soon as it reads this: from here on the connection before may end at any time,
+ * and what comes on it comes again on the new one. */
+static void ask_to_resume(struct native_session *s) {
+    const struct coordinator_message message = {.kind = COORDINATOR_RESUME,
+                                                .node = {.run_id = kv_slice_text(s->run_id),
+                                                         .identity = {s->name.identity[0], s->name.identity[1]},
+                                                         .session = s->name.number},
+                                                .received_count = s->resend.received_count};
+    if (native_connection_send(s->dial->connection, &message) == MUSTER_OK) {
+        s->dial->has_asked = true;
+        make_stale(s, &s->main);
+        (void)uv_timer_start(&s->timer, on_timer, DIAL_MS, 0);
+    } else {
+        dial_later(s);
+    }
+}
+
+static void resend(struct native_session *s) {
+    size_t at = 0, len;
+    for (const uint8_t *frame; (frame = coordinator_resend_next(&s->resend, &at, &len));) {
+        if (native_connection_send_frame(s->main->connection, frame, len) != MUSTER_OK) {
+            return; /* its end follows */
+        }
+    }
+}
+
+static void take_answer(struct native_session *s, const struct coordinator_message *message) {
+    if (message->kind != COORDINATOR_RESUMED || !coordinator_resend_confirm(&s->resend, message->received_count)) {
+        lose(s,
+             status_fail(MUSTER_ECLOSED, "the coordinator does not know this node's session any more%s%.*s",
+                         message->text.len > 0 ? ": " : "", (int)message->text.len, (const char *)message->text.data));
+        return;
+    }
+    (void)uv_timer_stop(&s->timer);
+    s->main = s->dial;
+    s->dial = NULL;
+    while (s->stale) {
+        drop(&s->stale, native_connection_give_up);
+    }
+    resend(s);
+    if (s->callbacks.on_resumed) {
+        s->callbacks.on_resumed(s->ctx);
+    }
+}
+
+/* ---- what connections say ---- */
+
+static void on_open(void *ctx) {
+    struct carrier *carrier = ctx;
+    struct native_session *s = carrier->session;
+    if (carrier == s->main) {
+        s->callbacks.of.on_open(s->ctx);
+    } else if (carrier == s->dial) {
+        ask_to_resume(s);
+    }
+}
+
+static void take_message(struct native_session *s, const struct coordinator_message *message) {
+    if (s->dial) { /* it is not silent after all */
+        (void)uv_timer_stop(&s->timer);
+        drop(&s->dial, native_connection_give_up);
+    }
+    s->resend.received_count += coordinator_resend_counts(message->kind);
+    if (message->kind == COORDINATOR_HEARD && !coordinator_resend_confirm(&s->resend, message->received_count)) {
+        lose(s, status_fail(MUSTER_EPROTOCOL, "the coordinator confirms messages that were never sent"));
+        return;
+    }
+    s->callbacks.of.on_message(s->ctx, message);
+}
+
+static void on_message(void *ctx, const struct coordinator_message *message) {
+    struct carrier *carrier = ctx;
+    struct native_session *s = carrier->session;
     if (s->is_over) {
         return;
     }
-    take_frames(s);
-    if (!s->is_over && !s->is_closed && !uv_is_active((uv_handle_t *)&s->pause)) {
-        int failed = uv_read_start((uv_stream_t *)&s->tcp, on_room, on_read);
-        if (failed) {
-            lose(s, status_fail(MUSTER_ESYSTEM, "read from %s: %s", s->peer, uv_strerror(failed)));
-        }
+    if (carrier == s->main) {
+        take_message(s, message);
+    } else if (carrier == s->dial) {
+        take_answer(s, message);
     }
 }
 
-/* ---- life ---- */
-
-/* A rare accident on loopback: nobody listens, and the kernel chose the very port as this socket's own. */
-static bool is_connected_to_itself(const struct native_session *s) {
-    struct sockaddr_storage own;
-    char text[NET_ADDRESS_TEXT_MAX];
-    return native_session_local_address(s, &own) == MUSTER_OK &&
-           strcmp(net_address_format((const struct sockaddr *)&own, text), s->peer) == 0;
-}
-
-static void lose_unconnected(struct native_session *s, int error) {
-    lose(s, status_fail(error == UV_ECONNREFUSED ? MUSTER_ENOENT : MUSTER_ECONNECT,
-                        "connect to the coordinator at %s: %s", s->peer, uv_strerror(error)));
-}
-
-static void on_failed_at_once(uv_timer_t *timer) {
-    struct native_session *s = timer->data;
-    lose_unconnected(s, s->connect_error);
-}
-
-static void on_connected(uv_connect_t *request, int status) {
-    struct native_session *s = request->data;
-    if (s->is_closed) {
-        return;
+static void drop_stale(struct native_session *s, const struct carrier *carrier) {
+    struct carrier **place = &s->stale;
+    while (*place && *place != carrier) {
+        place = &(*place)->next;
     }
-    status = status == 0 && is_connected_to_itself(s) ? UV_ECONNREFUSED : status;
-    if (status != 0) {
-        lose_unconnected(s, status);
-        return;
-    }
-    s->is_connected = true;
-    (void)uv_tcp_nodelay(&s->tcp, 1);
-    (void)uv_tcp_keepalive(&s->tcp, 1, KEEP_ALIVE_S);
-    int code = s->tls ? begin_tls(s) : greet(s);
-    int failed = code ? 0 : uv_read_start((uv_stream_t *)&s->tcp, on_room, on_read);
-    if (code || failed) {
-        lose(s, code ? code : status_fail(MUSTER_ESYSTEM, "read from %s: %s", s->peer, uv_strerror(failed)));
-    } else if (!s->tls) {
-        open_without_secret(s);
+    drop(place, native_connection_close);
+}
+
+static void on_lost(void *ctx, int status) {
+    struct carrier *carrier = ctx;
+    struct native_session *s = carrier->session;
+    bool may_pass = status == MUSTER_ECONNECT && can_resume(s);
+    if (carrier != s->main && carrier != s->dial) {
+        drop_stale(s, carrier);
+    } else if (!may_pass && (carrier == s->main || status == MUSTER_ENOENT || status == MUSTER_EPROTOCOL)) {
+        lose(s, status);
+    } else if (carrier == s->dial) {
+        dial_later(s);
+    } else {
+        drop(&s->main, native_connection_close);
+        native_session_redial(s);
     }
 }
 
-int native_session_open(uv_loop_t *loop, const struct sockaddr *address, const struct native_session_key *key,
-                        const struct native_session_callbacks *callbacks, void *ctx, struct native_session **out) {
+/* ---- its life ---- */
+
+int native_session_open(uv_loop_t *loop, const struct sockaddr *address, const struct native_connection_key *key,
+                        const struct native_session_name *name, const struct native_session_callbacks *callbacks,
+                        void *ctx, struct native_session **out) {
     struct native_session *s = calloc(1, sizeof *s);
     if (!s) {
-        return status_fail(MUSTER_ENOMEM, "no memory for a connection to the coordinator");
+        return status_fail(MUSTER_ENOMEM, "no memory for a session with the coordinator");
     }
-    int code = key && key->tls ? tls_stream_create(key->tls, true, &s->tls) : MUSTER_OK;
+    s->loop = loop;
+    memcpy(&s->address, address,
+           address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in));
+    s->key = *key;
+    s->name = *name;
+    (void)str_copy(s->run_id, sizeof s->run_id, name->run_id);
+    s->key.run_id = s->name.run_id = s->run_id;
+    s->callbacks = *callbacks;
+    s->ctx = ctx;
+    coordinator_resend_init(&s->resend);
+    int code = carrier_open(s, &s->main);
     if (code) {
         free(s);
         return code;
     }
-    s->callbacks = *callbacks;
-    s->ctx = ctx;
-    buf_init(&s->in, IN_BYTES_MAX);
-    if (key && key->secret) {
-        s->secret = key->secret;
-        (void)str_copy(s->run_id, sizeof s->run_id, key->run_id);
-    }
-    (void)net_address_format(address, s->peer);
-    (void)uv_tcp_init(loop, &s->tcp);
-    (void)uv_timer_init(loop, &s->pause);
-    s->open_handles = 2;
-    s->tcp.data = s->connect.data = s->pause.data = s;
-    s->connect_error = uv_tcp_connect(&s->connect, &s->tcp, address, on_connected);
-    if (s->connect_error) { /* no route at the moment, no descriptor: it may pass, as what is told later may */
-        (void)uv_timer_start(&s->pause, on_failed_at_once, 0, 0);
-    }
+    (void)uv_timer_init(loop, &s->timer);
+    s->timer.data = s;
     *out = s;
     return MUSTER_OK;
 }
 
+void native_session_set_resumes(struct native_session *s, bool resumes) {
+    s->resumes = resumes;
+}
+
+/* Only what no later connection can carry has to find one. */
+static int send_counted(struct native_session *s, const struct coordinator_message *message) {
+    struct buf frame;
+    buf_init(&frame, COORDINATOR_FRAME_BYTES_MAX);
+    int code = coordinator_wire_put(&frame, message);
+    code = code ? code : coordinator_resend_sent(&s->resend, buf_bytes(&frame), frame.len);
+    if (code == MUSTER_OK && s->main) {
+        int sent = native_connection_send_frame(s->main->connection, buf_bytes(&frame), frame.len);
+        code = can_resume(s) ? MUSTER_OK : sent;
+    }
+    buf_done(&frame);
+    return code;
+}
+
+int native_session_send(struct native_session *s, const struct coordinator_message *message) {
+    bool is_counted = coordinator_resend_counts(message->kind);
+    if (s->is_over || (!s->main && (!is_counted || !can_resume(s)))) {
+        return status_fail(MUSTER_ECLOSED, "there is no connection to the coordinator at the moment");
+    }
+    if (is_counted) {
+        return send_counted(s, message);
+    }
+    struct coordinator_message signed_message = *message;
+    signed_message.received_count = s->resend.received_count;
+    return native_connection_send(s->main->connection, &signed_message);
+}
+
 int native_session_local_address(const struct native_session *s, struct sockaddr_storage *out) {
-    int len = sizeof *out;
-    int failed = uv_tcp_getsockname(&s->tcp, (struct sockaddr *)out, &len);
-    return failed ? status_fail(MUSTER_ESYSTEM, "the address of a socket: %s", uv_strerror(failed)) : MUSTER_OK;
+    const struct carrier *carrier = s->main ? s->main : s->dial;
+    return carrier ? native_connection_local_address(carrier->connection, out)
+                   : status_fail(MUSTER_ESYSTEM, "there is no connection to the coordinator at the moment");
 }
 
 bool native_session_is_connected(const struct native_session *s) {
-    return s->is_connected;
+    return !s->main || native_connection_is_connected(s->main->connection);
 }
 
 static void on_closed(uv_handle_t *handle) {
     struct native_session *s = handle->data;
-    if (--s->open_handles > 0) {
-        return;
-    }
-    tls_stream_free(s->tls);
-    buf_done(&s->in);
+    coordinator_resend_done(&s->resend);
     free(s);
 }
 
-void native_session_close(struct native_session *s) {
+static void end(struct native_session *s, void (*end_connection)(struct native_connection *connection)) {
     if (s) {
         s->is_closed = true;
-        coordinator_auth_wipe(&s->auth);
-        uv_close((uv_handle_t *)&s->pause, on_closed);
-        uv_close((uv_handle_t *)&s->tcp, on_closed);
+        drop_all(s, end_connection);
+        uv_close((uv_handle_t *)&s->timer, on_closed);
     }
 }
 
+void native_session_close(struct native_session *s) {
+    end(s, native_connection_close);
+}
+
 void native_session_give_up(struct native_session *s) {
-    if (s) {
-        s->is_closed = true;
-        coordinator_auth_wipe(&s->auth);
-        uv_close((uv_handle_t *)&s->pause, on_closed);
-        if (uv_tcp_close_reset(&s->tcp, on_closed) != 0) { /* it is not connected yet */
-            uv_close((uv_handle_t *)&s->tcp, on_closed);
-        }
-    }
+    end(s, native_connection_give_up);
 }

@@ -1,57 +1,48 @@
-/* An agent's connection to the coordinator: frames out, frames in, and the news that it has ended. On a libuv loop;
- * nothing blocks. With TLS all of it goes through TLS (net/tls_context.h). With a secret both sides prove first that
- * they know it, and every frame shows whom it comes from (coordinator_auth.h): the users of a session see nothing of
- * that. */
+/* An agent's session with the coordinator: messages out, messages in, each once and in order, over one connection after
+ * another (native_connection.h). While the session may be resumed, a connection that the network has lost is replaced,
+ * and so is one that native_session_redial() calls silent: the new one says RESUME, and both sides send again what the
+ * other has not had (wire/coordinator_resend.h). The users of a session see nothing of that but on_resumed.
+ *
+ * On a libuv loop; nothing blocks. */
 #ifndef RENDEZVOUS_NATIVE_SESSION_H
 #define RENDEZVOUS_NATIVE_SESSION_H
 
-#include <sys/socket.h>
-#include <uv.h>
-
-#include "net/tls_context.h"
-#include "rendezvous/wire/coordinator_wire.h"
-#include "rendezvous/wire/secret.h"
+#include "rendezvous/member/native_connection.h"
 
 struct native_session;
 
-/* Whose agent it is. */
-struct native_session_key {
-    const struct secret *secret;   /* borrowed until the session is closed; NULL: none */
-    const char *run_id;            /* copied; may be NULL without a secret */
-    const struct tls_context *tls; /* borrowed until native_session_open() returns; NULL: without TLS */
-};
-
 struct native_session_callbacks {
-    /* It is connected, and the other side is the job's coordinator, if there is a secret, and has
-     * shown a certificate, with TLS. (It may still refuse this side's: on_lost.) */
-    void (*on_open)(void *ctx);
-    /* Borrowed until return. */
-    void (*on_message)(void *ctx, const struct coordinator_message *message);
-    /* The connection could not be made, or has ended; muster_detail() says why, and names the other side. Once, and
-     * nothing afterwards. MUSTER_ENOENT: the other machine says that nobody listens there. MUSTER_ECLOSED: the other
-     * side has ended the connection in good order, as its kernel does for a process that dies. MUSTER_EPROTOCOL: trying
-     * again will not help, as when the secrets differ, or a certificate is not accepted. */
-    void (*on_lost)(void *ctx, int status);
+    struct native_connection_callbacks of; /* of the session: on_lost is its end, for which the last connection's is the
+                                            * reason, or MUSTER_ECLOSED: the coordinator does not know it any more */
+    /* Another connection carries it on. NULL: nobody wants to know. */
+    void (*on_resumed)(void *ctx);
 };
 
-/* Connects. Callbacks come from the loop; any of them may close the session. `key`: NULL for none. MUSTER_ENOMEM, or
- * TLS cannot be begun. What connect() tells at once is no error here: on_lost follows, as for what it tells later. */
-int native_session_open(uv_loop_t *loop, const struct sockaddr *address, const struct native_session_key *key,
-                        const struct native_session_callbacks *callbacks, void *ctx, struct native_session **out);
+/* By which the coordinator knows it again; what the JOIN says. */
+struct native_session_name {
+    uint64_t identity[2];
+    uint64_t number;
+    const char *run_id; /* copied */
+};
 
-/* Sent in order, as soon as the socket takes it. MUSTER_ENOMEM, MUSTER_ELIMIT (strings too long), MUSTER_ECLOSED. */
+/* As native_connection_open(), but `key`'s secret and TLS context are borrowed until the session is closed. */
+int native_session_open(uv_loop_t *loop, const struct sockaddr *address, const struct native_connection_key *key,
+                        const struct native_session_name *name, const struct native_session_callbacks *callbacks,
+                        void *ctx, struct native_session **out);
+
+/* From now on, and once a JOIN has been sent: is a lost connection replaced? At first it is not. */
+void native_session_set_resumes(struct native_session *session, bool resumes);
+/* Nothing is heard on the connection: tries others beside it, until one resumes the session, or it speaks again. */
+void native_session_redial(struct native_session *session);
+
+/* Sent in order. Between connections a message waits, but for an ALIVE: MUSTER_ECLOSED. Else as
+ * native_connection_send(). */
 int native_session_send(struct native_session *session, const struct coordinator_message *message);
 
-/* This side's address, by which the coordinator's node reaches it. MUSTER_ESYSTEM before on_open. */
+/* As of native_connection.h, of the connection that carries the session now. */
 int native_session_local_address(const struct native_session *session, struct sockaddr_storage *out);
-
-/* Something accepts connections there: also what never says a word, and is no coordinator. */
 bool native_session_is_connected(const struct native_session *session);
-
-/* Ends it at once; what has not been sent is lost. Frees during later turns of the loop. NULL accepted. */
 void native_session_close(struct native_session *session);
-/* The same by a reset: a coordinator takes an end in good order for the end of the agent, who is not going to join
- * elsewhere then. */
 void native_session_give_up(struct native_session *session);
 
 #endif

@@ -1,4 +1,4 @@
-/* The handshake and the tags of frames; see coordinator_auth.h. Who sends what when is native_session.c and
+/* The handshake and the tags of frames; see coordinator_auth.h. Who sends what when is native_connection.c and
  * coordinator_line.c. */
 #include "rendezvous/wire/coordinator_auth.h"
 

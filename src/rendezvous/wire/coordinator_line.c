@@ -139,12 +139,9 @@ enum coordinator_line_event coordinator_line_take(struct coordinator_line *line,
     return line->stage == COORDINATOR_LINE_OPEN ? take_message(gate, message) : handshake(line, gate, message, answer);
 }
 
-int coordinator_line_put(struct coordinator_line *line, const struct coordinator_gate *gate, struct buf *out,
-                         const struct coordinator_message *message) {
-    size_t from = out->len;
-    int rc = coordinator_wire_put(out, message);
+int coordinator_line_seal(struct coordinator_line *line, const struct coordinator_gate *gate, struct buf *frame) {
     bool is_sealed = gate->secret && line->stage == COORDINATOR_LINE_OPEN;
-    return rc || !is_sealed ? rc : coordinator_auth_seal(&line->auth, gate->secret, out, from);
+    return is_sealed ? coordinator_auth_seal(&line->auth, gate->secret, frame, 0) : MUSTER_OK;
 }
 
 bool coordinator_line_end(struct coordinator_line *line) {

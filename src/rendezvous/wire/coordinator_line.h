@@ -45,9 +45,10 @@ enum coordinator_line_event coordinator_line_take(struct coordinator_line *line,
                                                   const uint8_t *bytes, size_t len, struct buf *answer,
                                                   struct coordinator_message *message, size_t *used);
 
-/* Appends the message as it goes over this line. As coordinator_wire_put(). */
-int coordinator_line_put(struct coordinator_line *line, const struct coordinator_gate *gate, struct buf *out,
-                         const struct coordinator_message *message);
+/* `frame` holds one, as coordinator_wire_put() has written it: appends what it needs to go over this line.
+ * MUSTER_ENOMEM.
+ */
+int coordinator_line_seal(struct coordinator_line *line, const struct coordinator_gate *gate, struct buf *frame);
 
 /* The connection has ended. False with the detail for the log when its agent has gone without an answer to a challenge:
  * it knows another secret. Wipes the keys. */

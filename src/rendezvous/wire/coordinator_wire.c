@@ -12,8 +12,7 @@
 #include "rendezvous/wire/coordinator_wire_impl.h"
 
 enum { LENGTH_BYTES = 4, KIND_BYTES = 1, HEADER_BYTES = LENGTH_BYTES + KIND_BYTES };
-#define SERVES_ENGINE_BIT ((uint64_t)1 << 63) /* of the stamp in HEARD, and in ALIVE */
-enum { JOIN_FIXED_BYTES = 84, WORLD_FIXED_BYTES = 59, NAME_LENGTH_BYTES = 2, JOIN_NAMES = 4, PAST_BYTES = 50 };
+enum { JOIN_FIXED_BYTES = 92, WORLD_FIXED_BYTES = 67, NAME_LENGTH_BYTES = 2, JOIN_NAMES = 4, PAST_BYTES = 50 };
 
 _Static_assert(HEADER_BYTES + JOIN_FIXED_BYTES + JOIN_NAMES * (NAME_LENGTH_BYTES + COORDINATOR_NAME_BYTES_MAX) +
                        PAST_BYTES * COORDINATOR_PASTS_MAX <=
@@ -108,6 +107,7 @@ static void put_node(struct bytes_writer *w, const struct coordinator_node *node
     bytes_put_number(w, (uint64_t)node->pid, 8);
     bytes_put_number(w, node->identity[0], 8);
     bytes_put_number(w, node->identity[1], 8);
+    bytes_put_number(w, node->session, 8);
     bytes_put_number(w, node->min_nodes, 4);
     bytes_put_number(w, node->max_nodes, 4);
     bytes_put_number(w, node->local_world_size, 4);
@@ -146,21 +146,24 @@ static void put_world(struct bytes_writer *w, const struct coordinator_world *wo
     bytes_put_number(w, world->host_rank, 4);
     put_charges(w, &world->charges);
     bytes_put_number(w, world->max_restarts, 4);
+    bytes_put_number(w, world->lease_ms, 8);
     bytes_put_number(w, world->master_port, 2);
     bytes_put_number(w, world->uses_agent_store, 1);
     put_name(w, world->master_addr);
 }
 
-/* Agents that know nothing of it say the stamp again as it was: so one bit of it can tell that ENGINE is served. A
- * stamp that a coordinator has made larger than it should be (PROPOSE) goes back to it as it was. */
-static void put_heard_stamp(struct bytes_writer *w, const struct coordinator_message *message) {
-    bytes_put_number(w, message->stamp_ms | (message->serves_engine ? SERVES_ENGINE_BIT : 0), 8);
+static void put_resume(struct bytes_writer *w, const struct coordinator_message *message) {
+    bytes_put_number(w, message->node.identity[0], 8);
+    bytes_put_number(w, message->node.identity[1], 8);
+    bytes_put_number(w, message->node.session, 8);
+    bytes_put_number(w, message->received_count, 8);
+    put_name(w, message->node.run_id);
 }
 
 /* Whether the message opens a connection's talk: it names the protocol's version. */
 static bool has_version(enum coordinator_kind kind) {
     return kind == COORDINATOR_JOIN || kind == COORDINATOR_GREET || kind == COORDINATOR_STATUS ||
-           kind == COORDINATOR_PROBE;
+           kind == COORDINATOR_PROBE || kind == COORDINATOR_RESUME;
 }
 
 static bool has_text(enum coordinator_kind kind) {
@@ -220,11 +223,21 @@ static void put_fields(struct bytes_writer *w, const struct coordinator_message 
         bytes_put_number(w, message->stamp_ms, 8);
         break;
     case COORDINATOR_ALIVE:
-        put_heard_stamp(w, message);
+        bytes_put_number(w, message->stamp_ms, 8);
+        bytes_put_number(w, message->lease_ms, 8);
+        bytes_put_number(w, message->received_count, 8);
         break;
     case COORDINATOR_HEARD:
-        put_heard_stamp(w, message);
+        bytes_put_number(w, message->stamp_ms, 8);
         bytes_put_number(w, message->has_host, 1);
+        bytes_put_number(w, message->lease_ms, 8);
+        bytes_put_number(w, message->received_count, 8);
+        break;
+    case COORDINATOR_RESUME:
+        put_resume(w, message);
+        break;
+    case COORDINATOR_RESUMED:
+        bytes_put_number(w, message->received_count, 8);
         break;
     case COORDINATOR_CHANGE:
         bytes_put_number(w, message->change, 1);
@@ -328,6 +341,7 @@ static void get_node(struct bytes_reader *r, struct coordinator_node *out) {
     out->pid = (int64_t)bytes_get_number(r, 8);
     out->identity[0] = bytes_get_number(r, 8);
     out->identity[1] = bytes_get_number(r, 8);
+    out->session = bytes_get_number(r, 8);
     out->min_nodes = (uint32_t)bytes_get_number(r, 4);
     out->max_nodes = (uint32_t)bytes_get_number(r, 4);
     out->local_world_size = (uint32_t)bytes_get_number(r, 4);
@@ -366,6 +380,7 @@ static void get_world(struct bytes_reader *r, struct coordinator_world *out) {
     out->host_rank = (uint32_t)bytes_get_number(r, 4);
     get_charges(r, &out->charges);
     out->max_restarts = (uint32_t)bytes_get_number(r, 4);
+    out->lease_ms = bytes_get_number(r, 8);
     out->master_port = (uint16_t)bytes_get_number(r, 2);
     out->uses_agent_store = get_bool(r);
     out->master_addr = get_string(r, COORDINATOR_NAME_BYTES_MAX);
@@ -378,10 +393,12 @@ static void get_bytes(struct bytes_reader *r, uint8_t *out, size_t len) {
     }
 }
 
-static void get_heard_stamp(struct bytes_reader *r, struct coordinator_message *out) {
-    uint64_t stamp = bytes_get_number(r, 8);
-    out->stamp_ms = stamp & ~SERVES_ENGINE_BIT;
-    out->serves_engine = (stamp & SERVES_ENGINE_BIT) != 0;
+static void get_resume(struct bytes_reader *r, struct coordinator_message *out) {
+    out->node.identity[0] = bytes_get_number(r, 8);
+    out->node.identity[1] = bytes_get_number(r, 8);
+    out->node.session = bytes_get_number(r, 8);
+    out->received_count = bytes_get_number(r, 8);
+    out->node.run_id = get_string(r, COORDINATOR_NAME_BYTES_MAX);
 }
 
 static void get_fields(struct bytes_reader *r, struct coordinator_message *out) {
@@ -419,11 +436,21 @@ static void get_fields(struct bytes_reader *r, struct coordinator_message *out) 
         out->stamp_ms = bytes_get_number(r, 8);
         break;
     case COORDINATOR_ALIVE:
-        get_heard_stamp(r, out);
+        out->stamp_ms = bytes_get_number(r, 8);
+        out->lease_ms = bytes_get_number(r, 8);
+        out->received_count = bytes_get_number(r, 8);
         break;
     case COORDINATOR_HEARD:
-        get_heard_stamp(r, out);
+        out->stamp_ms = bytes_get_number(r, 8);
         out->has_host = get_bool(r);
+        out->lease_ms = bytes_get_number(r, 8);
+        out->received_count = bytes_get_number(r, 8);
+        break;
+    case COORDINATOR_RESUME:
+        get_resume(r, out);
+        break;
+    case COORDINATOR_RESUMED:
+        out->received_count = bytes_get_number(r, 8);
         break;
     case COORDINATOR_CHANGE:
         out->change = (enum coordinator_change)bytes_get_number(r, 1);

@@ -26,6 +26,7 @@
 #define COORDINATOR_CAUSE_BYTES_MAX ((size_t)4096)           /* of the record of a failure */
 #define COORDINATOR_REPORT_BATCH 16u                         /* pieces that a STATUS is answered with */
 #define COORDINATOR_GRACE_MS_MAX ((uint64_t)24 * 3600 * 1000)
+#define COORDINATOR_LEASE_MS_MAX ((uint64_t)366 * 24 * 3600 * 1000)
 #define COORDINATOR_NONCE_BYTES 32
 #define COORDINATOR_TAG_BYTES 32
 #define COORDINATOR_NO_RANK UINT32_MAX
@@ -46,6 +47,7 @@
     X(PROBE, 11, AGENT)           /* in place of a JOIN: is the job served here? */                                    \
     X(ACCEPT, 12, AGENT)          /* the answer to PROPOSE: this node is here, and knows of that world now */          \
     X(ENGINE, 13, AGENT)          /* what carries out the process groups of rank 0's worker, which is here */          \
+    X(RESUME, 14, AGENT)          /* in place of a JOIN: this connection carries on that one's session */              \
     X(WORLD, 16, COORDINATOR)     /* the round is complete: start the workers */                                       \
     X(CHANGE, 17, COORDINATOR)    /* the world is no longer the right one: stop the workers, then JOIN */              \
     X(ALL_DONE, 18, COORDINATOR)  /* every node of the round is done, or gone */                                       \
@@ -59,7 +61,8 @@
     X(SERVES, 26, COORDINATOR)    /* the answer to PROBE */                                                            \
     X(LET_IN, 27, COORDINATOR)    /* to a spare: it has a place in the round that is open */                           \
     X(PROPOSE, 28, COORDINATOR)   /* of several endpoints: a world that will be told when all of it accept */          \
-    X(HOST_DONE, 29, COORDINATOR) /* with one endpoint: its node is done, its end is no loss while workers run */
+    X(HOST_DONE, 29, COORDINATOR) /* with one endpoint: its node is done, its end is no loss while workers run */      \
+    X(RESUMED, 30, COORDINATOR)   /* the answer to RESUME; what either side has not heard follows */
 
 enum coordinator_kind {
 #define COORDINATOR_KIND_ENUM(name, number, sender) COORDINATOR_##name = (number),
@@ -114,6 +117,7 @@ struct coordinator_node {
     struct kv_slice topology; /* "switch7/rack3": nodes with equal beginnings get neighbouring ranks; may be empty */
     int64_t pid;              /* > 0 */
     uint64_t identity[2];     /* random, for the life of the agent */
+    uint64_t session;         /* of the agent with this coordinator: counts its JOINs that begin one */
     uint32_t min_nodes, max_nodes; /* of the job, 0 < min <= max: all agents must say the same */
     uint32_t local_world_size;     /* > 0 */
     uint16_t store_port;           /* > 0: where it hosts the workers' store, should it become rank 0 */
@@ -155,6 +159,7 @@ struct coordinator_world {
     uint32_t host_rank; /* group rank of the node that serves the coordinator; COORDINATOR_NO_RANK: not one of them */
     struct coordinator_charges charges;
     uint32_t max_restarts; /* failures that the job may be charged with; 2^32-1: however many */
+    uint64_t lease_ms;     /* as in HEARD */
     struct kv_slice master_addr;
     uint16_t master_port;
     bool uses_agent_store;
@@ -177,16 +182,17 @@ enum coordinator_change {
 /* One message. Which fields count depends on its kind (docs/formats/coordinator.md); the others are zero. */
 struct coordinator_message {
     enum coordinator_kind kind;
-    struct coordinator_node node;         /* JOIN; its run id alone: PROBE */
+    struct coordinator_node node;         /* JOIN; its run id alone: PROBE; that, identity and session: RESUME */
     struct coordinator_world world;       /* WORLD */
     struct coordinator_service service;   /* SERVES */
     struct coordinator_proposal proposal; /* PROPOSE */
     uint64_t round;                       /* ACCEPT: the proposal's */
     uint64_t stamp_ms;              /* PROPOSE, HEARD: the coordinator's clock, nobody else's; ACCEPT, ALIVE: as it was
-                                     * heard last, 0: not yet. So the coordinator knows how late an agent was here.
-                                     * Of HEARD and ALIVE below 2^63, as they come */
-    bool serves_engine;             /* HEARD: an ENGINE is welcome; older coordinators do not know it. ALIVE: as it was
-                                     * heard, from agents that do not know it either */
+                                     * heard last, 0: not yet. So the coordinator knows how late an agent was here */
+    uint64_t lease_ms;              /* HEARD: the node keeps its place for so long after an ALIVE that is answered, and
+                                     * ends its workers before. ALIVE: as it was told last, 0: not yet */
+    uint64_t received_count;        /* HEARD, ALIVE, RESUME, RESUMED: of the session's messages that are counted
+                                     * (coordinator_resend.h), so many have come */
     bool has_host;                  /* HEARD: the node that serves the coordinator is one of its members */
     enum coordinator_change change; /* CHANGE */
     int32_t status;                 /* REFUSED: a negative code of muster/status.h */

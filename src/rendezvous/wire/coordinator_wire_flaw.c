@@ -152,6 +152,9 @@ static const char *world_flaw(const struct coordinator_world *world) {
     if (world->master_addr.len == 0 || !is_host(world->master_addr) || world->master_port == 0) {
         return "no address where the workers meet";
     }
+    if (world->lease_ms > COORDINATOR_LEASE_MS_MAX) {
+        return "a lease of more than a year";
+    }
     return NULL;
 }
 
@@ -173,9 +176,12 @@ const char *coordinator_wire_flaw(const struct coordinator_message *message) {
     case COORDINATOR_STOP:
         return message->grace_ms <= COORDINATOR_GRACE_MS_MAX ? NULL : "more than a day of grace";
     case COORDINATOR_PROBE:
+    case COORDINATOR_RESUME:
         return message->node.run_id.len > 0 && coordinator_wire_is_text(message->node.run_id)
                    ? NULL
                    : "its run id is empty or not text";
+    case COORDINATOR_HEARD:
+        return message->lease_ms <= COORDINATOR_LEASE_MS_MAX ? NULL : "a lease of more than a year";
     case COORDINATOR_SERVES:
         return message->service.is_serving || (!message->service.is_running && message->service.member_count == 0)
                    ? NULL

@@ -14,7 +14,7 @@
 #include "base/buf.h"
 #include "net/endpoint.h"
 #include "net/socket.h"
-#include "rendezvous/member/native_session.h"
+#include "rendezvous/member/native_connection.h"
 
 enum { MESSAGES = 2500, WINDOW_MESSAGES = 1000, WINDOW_MS = 100 };
 
@@ -23,7 +23,7 @@ struct fixture {
     int listener, flood_fd;
     uv_poll_t accepting, flooding;
     struct buf flood;
-    struct native_session *session;
+    struct native_connection *session;
     unsigned taken;
     uint64_t began_ms;
 };
@@ -40,7 +40,7 @@ static void on_message(void *ctx, const struct coordinator_message *message) {
     f->taken++;
     assert_true(f->taken <= WINDOW_MESSAGES * (2 + (uv_now(&f->loop) - f->began_ms) / WINDOW_MS));
     if (f->taken == MESSAGES) {
-        native_session_close(f->session);
+        native_connection_close(f->session);
         uv_close((uv_handle_t *)&f->flooding, NULL);
     }
 }
@@ -72,7 +72,7 @@ static void on_agent(uv_poll_t *poll, int status, int events) {
 }
 
 static void a_flood_is_taken_slowly(void **state) {
-    static const struct native_session_callbacks callbacks = {
+    static const struct native_connection_callbacks callbacks = {
         .on_open = on_open, .on_message = on_message, .on_lost = on_lost};
     const struct coordinator_message heard = {.kind = COORDINATOR_HEARD};
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -89,8 +89,8 @@ static void a_flood_is_taken_slowly(void **state) {
     f.accepting.data = &f;
     assert_int_equal(uv_poll_init(&f.loop, &f.accepting, f.listener), 0);
     assert_int_equal(uv_poll_start(&f.accepting, UV_READABLE, on_agent), 0);
-    assert_int_equal(native_session_open(&f.loop, (const struct sockaddr *)&address, NULL, &callbacks, &f, &f.session),
-                     0);
+    assert_int_equal(
+        native_connection_open(&f.loop, (const struct sockaddr *)&address, NULL, &callbacks, &f, &f.session), 0);
     (void)uv_run(&f.loop, UV_RUN_DEFAULT);
     assert_int_equal(f.taken, MESSAGES);
     assert_int_equal(uv_loop_close(&f.loop), 0);
@@ -101,29 +101,29 @@ static void a_flood_is_taken_slowly(void **state) {
 
 static void on_no_way(void *ctx, int status) {
     struct fixture *f = ctx;
-    assert_non_null(f->session); /* so not out of native_session_open() */
+    assert_non_null(f->session); /* so not out of native_connection_open() */
     assert_int_equal(status, MUSTER_ECONNECT);
     assert_non_null(strstr(muster_detail(), "255.255.255.255:4711"));
-    native_session_close(f->session);
+    native_connection_close(f->session);
     f->session = NULL;
 }
 
 /* No route, no descriptor: the session is lost, as if that had turned out later. */
 static void what_connect_tells_at_once_is_a_loss(void **state) {
-    static const struct native_session_callbacks callbacks = {
+    static const struct native_connection_callbacks callbacks = {
         .on_open = on_open, .on_message = on_message, .on_lost = on_no_way};
     const struct sockaddr_in nowhere = {
         .sin_family = AF_INET, .sin_port = htons(4711), .sin_addr.s_addr = htonl(INADDR_BROADCAST)};
     struct fixture f = {.session = NULL};
     (void)state;
     assert_int_equal(uv_loop_init(&f.loop), 0);
-    assert_int_equal(native_session_open(&f.loop, (const struct sockaddr *)&nowhere, NULL, &callbacks, &f, &f.session),
-                     0);
+    assert_int_equal(
+        native_connection_open(&f.loop, (const struct sockaddr *)&nowhere, NULL, &callbacks, &f, &f.session), 0);
     (void)uv_run(&f.loop, UV_RUN_DEFAULT);
     assert_null(f.session);
-    assert_int_equal(native_session_open(&f.loop, (const struct sockaddr *)&nowhere, NULL, &callbacks, &f, &f.session),
-                     0);
-    native_session_give_up(f.session); /* before it is told */
+    assert_int_equal(
+        native_connection_open(&f.loop, (const struct sockaddr *)&nowhere, NULL, &callbacks, &f, &f.session), 0);
+    native_connection_give_up(f.session); /* before it is told */
     (void)uv_run(&f.loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&f.loop), 0);
 }
